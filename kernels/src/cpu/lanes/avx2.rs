@@ -1,0 +1,193 @@
+//! The lanes as two AVX2 registers.
+
+#![cfg(target_arch = "x86_64")]
+
+use std::arch::x86_64::*;
+
+use super::{Lanes, WIDTH};
+
+/// Proof that the processor has the features in `InstructionSet::Avx2`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Avx2(());
+
+impl Avx2 {
+    /// # Safety
+    /// The processor must have AVX2 and FMA.
+    #[inline(always)]
+    pub(crate) unsafe fn new() -> Self {
+        Self(())
+    }
+}
+
+/// Lanes 0..8 and 8..16.
+#[derive(Clone, Copy)]
+pub(crate) struct Floats(pub(crate) __m256, pub(crate) __m256);
+
+/// Lanes 0..8 and 8..16.
+#[derive(Clone, Copy)]
+pub(crate) struct Words(pub(crate) __m256i, pub(crate) __m256i);
+
+macro_rules! halves {
+    ($wrap:ident: $($name:ident($($argument:ident),*) = $body:expr;)*) => {
+        $(
+            #[inline(always)]
+            fn $name(self, $($argument: $wrap),*) -> $wrap {
+                $wrap(
+                    {
+                        $(let $argument = $argument.0;)*
+                        // SAFETY: `self` exists only where the processor has the features.
+                        unsafe { $body }
+                    },
+                    {
+                        $(let $argument = $argument.1;)*
+                        // SAFETY: as above.
+                        unsafe { $body }
+                    },
+                )
+            }
+        )*
+    };
+}
+
+macro_rules! intrinsics {
+    ($($name:ident($($argument:ident: $kind:ty),*) -> $result:ty = $body:expr;)*) => {
+        $(
+            #[inline(always)]
+            fn $name(self, $($argument: $kind),*) -> $result {
+                // SAFETY: `self` exists only where the processor has the features; pointers come from references to
+                // sixteen elements, and the unaligned forms are used.
+                unsafe { $body }
+            }
+        )*
+    };
+}
+
+impl Lanes for Avx2 {
+    type F = Floats;
+    type U = Words;
+
+    const REGISTERS: usize = 8;
+
+    halves! { Floats:
+        add(a, b) = _mm256_add_ps(a, b);
+        sub(a, b) = _mm256_sub_ps(a, b);
+        mul(a, b) = _mm256_mul_ps(a, b);
+        div(a, b) = _mm256_div_ps(a, b);
+        sqrt(a) = _mm256_sqrt_ps(a);
+        fma(a, b, c) = _mm256_fmadd_ps(a, b, c);
+        max(a, b) = _mm256_max_ps(a, b);
+        min(a, b) = _mm256_min_ps(a, b);
+    }
+
+    halves! { Words:
+        add_u(a, b) = _mm256_add_epi32(a, b);
+        sub_u(a, b) = _mm256_sub_epi32(a, b);
+        mul_u(a, b) = _mm256_mullo_epi32(a, b);
+        and(a, b) = _mm256_and_si256(a, b);
+        or(a, b) = _mm256_or_si256(a, b);
+        xor(a, b) = _mm256_xor_si256(a, b);
+        max_u(a, b) = _mm256_max_epu32(a, b);
+        min_u(a, b) = _mm256_min_epu32(a, b);
+        select_less_u(a, b, yes, no) = {
+            // a >= b exactly where max(a, b) == a.
+            let not_less = _mm256_cmpeq_epi32(_mm256_max_epu32(a, b), a);
+            _mm256_blendv_epi8(yes, no, not_less)
+        };
+    }
+
+    #[inline(always)]
+    fn run<R>(self, work: impl FnOnce() -> R) -> R {
+        #[target_feature(enable = "avx2,fma")]
+        fn inside<R>(work: impl FnOnce() -> R) -> R {
+            work()
+        }
+        // SAFETY: `self` exists only where the processor has the features.
+        unsafe { inside(work) }
+    }
+
+    intrinsics! {
+        splat(value: f32) -> Floats = Floats(_mm256_set1_ps(value), _mm256_set1_ps(value));
+        load(from: &[f32; WIDTH]) -> Floats =
+            Floats(_mm256_loadu_ps(from.as_ptr()), _mm256_loadu_ps(from.as_ptr().add(8)));
+        store(value: Floats, to: &mut [f32; WIDTH]) -> () = {
+            _mm256_storeu_ps(to.as_mut_ptr(), value.0);
+            _mm256_storeu_ps(to.as_mut_ptr().add(8), value.1);
+        };
+        bits(a: Floats) -> Words = Words(_mm256_castps_si256(a.0), _mm256_castps_si256(a.1));
+        floats(a: Words) -> Floats = Floats(_mm256_castsi256_ps(a.0), _mm256_castsi256_ps(a.1));
+        splat_u(value: u32) -> Words =
+            Words(_mm256_set1_epi32(value.cast_signed()), _mm256_set1_epi32(value.cast_signed()));
+        load_u(from: &[u32; WIDTH]) -> Words =
+            Words(_mm256_loadu_si256(from.as_ptr().cast()), _mm256_loadu_si256(from.as_ptr().add(8).cast()));
+        store_u(value: Words, to: &mut [u32; WIDTH]) -> () = {
+            _mm256_storeu_si256(to.as_mut_ptr().cast(), value.0);
+            _mm256_storeu_si256(to.as_mut_ptr().add(8).cast(), value.1);
+        };
+    }
+
+    #[inline(always)]
+    fn shl<const N: u32>(self, a: Words) -> Words {
+        // SAFETY: as above. A variable shift by a constant vector compiles to the immediate form.
+        unsafe {
+            let count = _mm256_set1_epi32(N.cast_signed());
+            Words(_mm256_sllv_epi32(a.0, count), _mm256_sllv_epi32(a.1, count))
+        }
+    }
+
+    #[inline(always)]
+    fn shr<const N: u32>(self, a: Words) -> Words {
+        // SAFETY: as above.
+        unsafe {
+            let count = _mm256_set1_epi32(N.cast_signed());
+            Words(_mm256_srlv_epi32(a.0, count), _mm256_srlv_epi32(a.1, count))
+        }
+    }
+
+    #[inline(always)]
+    fn transpose(self, rows: &mut [Floats; WIDTH]) {
+        // SAFETY: as above.
+        unsafe {
+            let mut corner = [_mm256_setzero_ps(); 8];
+            let mut result = [Floats(corner[0], corner[0]); WIDTH];
+            for (row_half, column_half) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+                for i in 0..8 {
+                    let row = rows[8 * row_half + i];
+                    corner[i] = if column_half == 0 { row.0 } else { row.1 };
+                }
+                transpose8(&mut corner);
+                for j in 0..8 {
+                    let to = &mut result[8 * column_half + j];
+                    *(if row_half == 0 { &mut to.0 } else { &mut to.1 }) = corner[j];
+                }
+            }
+            *rows = result;
+        }
+    }
+}
+
+/// Transposes 8 x 8 in place.
+///
+/// # Safety
+/// AVX must be there.
+#[inline(always)]
+unsafe fn transpose8(r: &mut [__m256; 8]) {
+    // SAFETY: the caller vouches for the instructions.
+    unsafe {
+        let mut t = [_mm256_setzero_ps(); 8];
+        for g in 0..2 {
+            let i = 4 * g;
+            let low01 = _mm256_castps_pd(_mm256_unpacklo_ps(r[i], r[i + 1]));
+            let high01 = _mm256_castps_pd(_mm256_unpackhi_ps(r[i], r[i + 1]));
+            let low23 = _mm256_castps_pd(_mm256_unpacklo_ps(r[i + 2], r[i + 3]));
+            let high23 = _mm256_castps_pd(_mm256_unpackhi_ps(r[i + 2], r[i + 3]));
+            t[i] = _mm256_castpd_ps(_mm256_unpacklo_pd(low01, low23));
+            t[i + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(low01, low23));
+            t[i + 2] = _mm256_castpd_ps(_mm256_unpacklo_pd(high01, high23));
+            t[i + 3] = _mm256_castpd_ps(_mm256_unpackhi_pd(high01, high23));
+        }
+        for c in 0..4 {
+            r[c] = _mm256_permute2f128_ps::<0x20>(t[c], t[4 + c]);
+            r[4 + c] = _mm256_permute2f128_ps::<0x31>(t[c], t[4 + c]);
+        }
+    }
+}

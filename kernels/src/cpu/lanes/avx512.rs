@@ -1,0 +1,141 @@
+//! The lanes as one AVX-512 register.
+
+#![cfg(target_arch = "x86_64")]
+
+use std::arch::x86_64::*;
+
+use super::{Lanes, WIDTH};
+
+/// Proof that the processor has the features in `InstructionSet::Avx512`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Avx512(());
+
+impl Avx512 {
+    /// # Safety
+    /// The processor must have AVX-512 F, BW, DQ, VL and VNNI.
+    #[inline(always)]
+    pub(crate) unsafe fn new() -> Self {
+        Self(())
+    }
+}
+
+macro_rules! intrinsics {
+    ($($name:ident($($argument:ident: $kind:ty),*) -> $result:ty = $body:expr;)*) => {
+        $(
+            #[inline(always)]
+            fn $name(self, $($argument: $kind),*) -> $result {
+                // SAFETY: `self` exists only where the processor has the features; pointers come from references to
+                // sixteen elements, and the unaligned forms are used.
+                unsafe { $body }
+            }
+        )*
+    };
+}
+
+impl Lanes for Avx512 {
+    type F = __m512;
+    type U = __m512i;
+
+    const REGISTERS: usize = 32;
+
+    #[inline(always)]
+    fn run<R>(self, work: impl FnOnce() -> R) -> R {
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma")]
+        fn inside<R>(work: impl FnOnce() -> R) -> R {
+            work()
+        }
+        // SAFETY: `self` exists only where the processor has the features.
+        unsafe { inside(work) }
+    }
+
+    intrinsics! {
+        splat(value: f32) -> __m512 = _mm512_set1_ps(value);
+        load(from: &[f32; WIDTH]) -> __m512 = _mm512_loadu_ps(from.as_ptr());
+        store(value: __m512, to: &mut [f32; WIDTH]) -> () = _mm512_storeu_ps(to.as_mut_ptr(), value);
+        add(a: __m512, b: __m512) -> __m512 = _mm512_add_ps(a, b);
+        sub(a: __m512, b: __m512) -> __m512 = _mm512_sub_ps(a, b);
+        mul(a: __m512, b: __m512) -> __m512 = _mm512_mul_ps(a, b);
+        div(a: __m512, b: __m512) -> __m512 = _mm512_div_ps(a, b);
+        sqrt(a: __m512) -> __m512 = _mm512_sqrt_ps(a);
+        fma(a: __m512, b: __m512, c: __m512) -> __m512 = _mm512_fmadd_ps(a, b, c);
+        max(a: __m512, b: __m512) -> __m512 = _mm512_max_ps(a, b);
+        min(a: __m512, b: __m512) -> __m512 = _mm512_min_ps(a, b);
+        bits(a: __m512) -> __m512i = _mm512_castps_si512(a);
+        floats(a: __m512i) -> __m512 = _mm512_castsi512_ps(a);
+        splat_u(value: u32) -> __m512i = _mm512_set1_epi32(value.cast_signed());
+        load_u(from: &[u32; WIDTH]) -> __m512i = _mm512_loadu_si512(from.as_ptr().cast());
+        store_u(value: __m512i, to: &mut [u32; WIDTH]) -> () = _mm512_storeu_si512(to.as_mut_ptr().cast(), value);
+        add_u(a: __m512i, b: __m512i) -> __m512i = _mm512_add_epi32(a, b);
+        sub_u(a: __m512i, b: __m512i) -> __m512i = _mm512_sub_epi32(a, b);
+        mul_u(a: __m512i, b: __m512i) -> __m512i = _mm512_mullo_epi32(a, b);
+        and(a: __m512i, b: __m512i) -> __m512i = _mm512_and_si512(a, b);
+        or(a: __m512i, b: __m512i) -> __m512i = _mm512_or_si512(a, b);
+        xor(a: __m512i, b: __m512i) -> __m512i = _mm512_xor_si512(a, b);
+        max_u(a: __m512i, b: __m512i) -> __m512i = _mm512_max_epu32(a, b);
+        min_u(a: __m512i, b: __m512i) -> __m512i = _mm512_min_epu32(a, b);
+        select_less_u(a: __m512i, b: __m512i, yes: __m512i, no: __m512i) -> __m512i =
+            _mm512_mask_blend_epi32(_mm512_cmplt_epu32_mask(a, b), no, yes);
+        load_partial(from: &[f32]) -> __m512 = _mm512_maskz_loadu_ps(mask(from.len()), from.as_ptr());
+        store_partial(value: __m512, to: &mut [f32]) -> () =
+            _mm512_mask_storeu_ps(to.as_mut_ptr(), mask(to.len()), value);
+        largest_u(value: __m512i) -> u32 = _mm512_reduce_max_epu32(value);
+    }
+
+    #[inline(always)]
+    fn shl<const N: u32>(self, a: __m512i) -> __m512i {
+        // SAFETY: as above.
+        unsafe { _mm512_slli_epi32::<N>(a) }
+    }
+
+    #[inline(always)]
+    fn shr<const N: u32>(self, a: __m512i) -> __m512i {
+        // SAFETY: as above.
+        unsafe { _mm512_srli_epi32::<N>(a) }
+    }
+
+    #[inline(always)]
+    fn transpose(self, rows: &mut [__m512; WIDTH]) {
+        // SAFETY: as above.
+        unsafe { transpose(rows) }
+    }
+}
+
+/// The first `count` lanes.
+#[inline(always)]
+fn mask(count: usize) -> __mmask16 {
+    if count >= WIDTH { 0xFFFF } else { (1u16 << count) - 1 }
+}
+
+/// 4 x 4 transposes inside each 128-bit quarter, then the quarters are transposed.
+///
+/// # Safety
+/// AVX-512 F must be there.
+#[inline(always)]
+unsafe fn transpose(r: &mut [__m512; WIDTH]) {
+    // SAFETY: the caller vouches for the instructions.
+    unsafe {
+        let mut t = [_mm512_setzero_ps(); WIDTH];
+        for g in 0..4 {
+            let i = 4 * g;
+            let low01 = _mm512_castps_pd(_mm512_unpacklo_ps(r[i], r[i + 1]));
+            let high01 = _mm512_castps_pd(_mm512_unpackhi_ps(r[i], r[i + 1]));
+            let low23 = _mm512_castps_pd(_mm512_unpacklo_ps(r[i + 2], r[i + 3]));
+            let high23 = _mm512_castps_pd(_mm512_unpackhi_ps(r[i + 2], r[i + 3]));
+            // Quarter q of t[i + c] holds column 4q + c of rows i..i+4.
+            t[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(low01, low23));
+            t[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low01, low23));
+            t[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(high01, high23));
+            t[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(high01, high23));
+        }
+        for c in 0..4 {
+            let even01 = _mm512_shuffle_f32x4::<0x88>(t[c], t[4 + c]); // quarters 0, 2 of both
+            let odd01 = _mm512_shuffle_f32x4::<0xDD>(t[c], t[4 + c]); // quarters 1, 3 of both
+            let even23 = _mm512_shuffle_f32x4::<0x88>(t[8 + c], t[12 + c]);
+            let odd23 = _mm512_shuffle_f32x4::<0xDD>(t[8 + c], t[12 + c]);
+            r[c] = _mm512_shuffle_f32x4::<0x88>(even01, even23);
+            r[8 + c] = _mm512_shuffle_f32x4::<0xDD>(even01, even23);
+            r[4 + c] = _mm512_shuffle_f32x4::<0x88>(odd01, odd23);
+            r[12 + c] = _mm512_shuffle_f32x4::<0xDD>(odd01, odd23);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Sixteen F32 lanes: the one vector width every CPU kernel is written for.
+//!
+//! A kernel is written once, generic over [`Lanes`], and compiled for each instruction set. Sixteen lanes are one
+//! AVX-512 register, two AVX2 registers or a plain array; every operation is IEEE and lane-wise, so the three give the
+//! same bits. No kernel lives here, and no choice of instruction set: that is `cpu::InstructionSet`.
+//!
+//! A value of a type implementing `Lanes` is a proof that the processor has the instructions: `Avx2` and `Avx512` can be
+//! made only by an `unsafe` function, which the dispatch calls after detection. That is why the operations are safe.
+
+pub(crate) mod avx2;
+pub(crate) mod avx512;
+pub(crate) mod portable;
+
+/// Number of lanes.
+pub(crate) const WIDTH: usize = 16;
+
+/// Operations on sixteen lanes. `F` holds F32 and `U` holds their 32-bit patterns or unsigned integers.
+pub(crate) trait Lanes: Copy + Send + Sync + 'static {
+    /// Sixteen F32.
+    type F: Copy;
+    /// Sixteen u32.
+    type U: Copy;
+
+    /// Vector registers that hold sixteen lanes.
+    const REGISTERS: usize;
+
+    /// Runs `work` compiled with the instruction set: whatever is inlined into it gets the instructions.
+    fn run<R>(self, work: impl FnOnce() -> R) -> R;
+
+    fn splat(self, value: f32) -> Self::F;
+    fn load(self, from: &[f32; WIDTH]) -> Self::F;
+    fn store(self, value: Self::F, to: &mut [f32; WIDTH]);
+    fn add(self, a: Self::F, b: Self::F) -> Self::F;
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F;
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F;
+    fn div(self, a: Self::F, b: Self::F) -> Self::F;
+    fn sqrt(self, a: Self::F) -> Self::F;
+    /// a*b + c with one rounding.
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// `if a > b { a } else { b }`: with a NaN on either side the result is `b`.
+    fn max(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `if a < b { a } else { b }`: with a NaN on either side the result is `b`.
+    fn min(self, a: Self::F, b: Self::F) -> Self::F;
+
+    fn bits(self, a: Self::F) -> Self::U;
+    fn floats(self, a: Self::U) -> Self::F;
+    fn splat_u(self, value: u32) -> Self::U;
+    fn load_u(self, from: &[u32; WIDTH]) -> Self::U;
+    fn store_u(self, value: Self::U, to: &mut [u32; WIDTH]);
+    fn add_u(self, a: Self::U, b: Self::U) -> Self::U;
+    fn sub_u(self, a: Self::U, b: Self::U) -> Self::U;
+    /// Low 32 bits of the product.
+    fn mul_u(self, a: Self::U, b: Self::U) -> Self::U;
+    fn and(self, a: Self::U, b: Self::U) -> Self::U;
+    fn or(self, a: Self::U, b: Self::U) -> Self::U;
+    fn xor(self, a: Self::U, b: Self::U) -> Self::U;
+    fn shl<const N: u32>(self, a: Self::U) -> Self::U;
+    fn shr<const N: u32>(self, a: Self::U) -> Self::U;
+    fn max_u(self, a: Self::U, b: Self::U) -> Self::U;
+    fn min_u(self, a: Self::U, b: Self::U) -> Self::U;
+    /// Per lane: `if a < b { yes } else { no }`, unsigned.
+    fn select_less_u(self, a: Self::U, b: Self::U, yes: Self::U, no: Self::U) -> Self::U;
+
+    /// Transposes a 16 x 16 tile: lane `i` of result `j` is lane `j` of input `i`.
+    fn transpose(self, rows: &mut [Self::F; WIDTH]);
+
+    /// First `from.len()` lanes (at most 16) from memory, the rest zero.
+    #[inline(always)]
+    fn load_partial(self, from: &[f32]) -> Self::F {
+        let mut whole = [0.0; WIDTH];
+        for (to, &value) in whole.iter_mut().zip(from) {
+            *to = value;
+        }
+        self.load(&whole)
+    }
+
+    /// Writes the first `to.len()` lanes (at most 16).
+    #[inline(always)]
+    fn store_partial(self, value: Self::F, to: &mut [f32]) {
+        let whole = self.to_array(value);
+        for (to, &value) in to.iter_mut().zip(&whole) {
+            *to = value;
+        }
+    }
+
+    #[inline(always)]
+    fn to_array(self, value: Self::F) -> [f32; WIDTH] {
+        let mut whole = [0.0; WIDTH];
+        self.store(value, &mut whole);
+        whole
+    }
+
+    /// The fixed tree of every reduction: (l0+l8), (l1+l9), ...; then +4, +2, +1.
+    #[inline(always)]
+    fn sum(self, value: Self::F) -> f32 {
+        let l = self.to_array(value);
+        let mut eight = [0.0f32; 8];
+        for i in 0..8 {
+            eight[i] = l[i] + l[i + 8];
+        }
+        let four = [eight[0] + eight[4], eight[1] + eight[5], eight[2] + eight[6], eight[3] + eight[7]];
+        let two = [four[0] + four[2], four[1] + four[3]];
+        two[0] + two[1]
+    }
+
+    /// Largest lane; if any lane is NaN the result may be any of the lanes, so callers that must see a NaN look at the sum.
+    #[inline(always)]
+    fn largest(self, value: Self::F) -> f32 {
+        let l = self.to_array(value);
+        let mut best = l[0];
+        for &x in &l[1..] {
+            best = if x > best { x } else { best };
+        }
+        best
+    }
+
+    /// Largest lane as unsigned integer.
+    #[inline(always)]
+    fn largest_u(self, value: Self::U) -> u32 {
+        let mut l = [0; WIDTH];
+        self.store_u(value, &mut l);
+        l.into_iter().fold(0, u32::max)
+    }
+}
+
+/// Lanes from `x[at..]`: sixteen, or what is left of the slice and zeros.
+#[inline(always)]
+pub(crate) fn get<L: Lanes>(l: L, x: &[f32], at: usize) -> L::F {
+    match x[at..].first_chunk::<WIDTH>() {
+        Some(whole) => l.load(whole),
+        None => l.load_partial(&x[at..]),
+    }
+}
+
+/// Lanes to `x[at..]`: sixteen, or as many as are left of the slice.
+#[inline(always)]
+pub(crate) fn put<L: Lanes>(l: L, value: L::F, x: &mut [f32], at: usize) {
+    match x[at..].first_chunk_mut::<WIDTH>() {
+        Some(whole) => l.store(value, whole),
+        None => l.store_partial(value, &mut x[at..]),
+    }
+}

@@ -1,0 +1,119 @@
+//! Softmax cross-entropy over the vocabulary, forward alone or with its gradient in place.
+
+use super::lanes::{Lanes, WIDTH, get, put};
+use super::math::exp;
+use super::{Cpu, ShapeError, dispatch, expect};
+
+/// Tokens a task.
+const CHUNK: usize = 32;
+
+impl Cpu {
+    /// `logits: [tokens, vocabulary]` become their gradient times `gradient_scale` (usually 1/tokens); `loss: [tokens]` in nats.
+    /// Returns the sum of the losses, in F64, in token order.
+    ///
+    /// Per token: m = max; e = exp(x - m); S = sum e (lanes, fixed tree); loss = (m + ln S) - x[target] (logarithm in F64, rounded once);
+    /// gradient = e * (scale/S), less `gradient_scale` at the target.
+    ///
+    /// # Errors
+    /// Lengths that do not fit, or a target outside the vocabulary.
+    pub fn cross_entropy(&self, logits: &mut [f32], targets: &[u32], gradient_scale: f32, loss: &mut [f32]) -> Result<f64, ShapeError> {
+        let vocabulary = check("cross_entropy", logits.len(), targets, loss.len())?;
+        if !targets.is_empty() {
+            let tasks = logits.chunks_mut(CHUNK * vocabulary).zip(targets.chunks(CHUNK)).zip(loss.chunks_mut(CHUNK));
+            self.each(tasks, |((logits, targets), loss)| {
+                dispatch!(self, |l| gradient(l, logits, vocabulary, targets, gradient_scale, loss));
+            });
+        }
+        Ok(loss.iter().map(|&x| f64::from(x)).sum())
+    }
+
+    /// The losses of [`Cpu::cross_entropy`], the same bits, logits left alone.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn cross_entropy_loss(&self, logits: &[f32], targets: &[u32], loss: &mut [f32]) -> Result<f64, ShapeError> {
+        let vocabulary = check("cross_entropy_loss", logits.len(), targets, loss.len())?;
+        if !targets.is_empty() {
+            let tasks = logits.chunks(CHUNK * vocabulary).zip(targets.chunks(CHUNK)).zip(loss.chunks_mut(CHUNK));
+            self.each(tasks, |((logits, targets), loss)| {
+                dispatch!(self, |l| losses(l, logits, vocabulary, targets, loss));
+            });
+        }
+        Ok(loss.iter().map(|&x| f64::from(x)).sum())
+    }
+}
+
+/// The vocabulary, if everything fits.
+fn check(kernel: &'static str, logits: usize, targets: &[u32], loss: usize) -> Result<usize, ShapeError> {
+    expect(kernel, "loss", targets.len(), loss)?;
+    let vocabulary = logits.checked_div(targets.len()).unwrap_or(0);
+    expect(kernel, "logits", vocabulary * targets.len(), logits)?;
+    match targets.iter().position(|&target| target as usize >= vocabulary) {
+        None => Ok(vocabulary),
+        Some(at) => Err(ShapeError {
+            kernel,
+            problem: format!("target {} at position {at} is outside the vocabulary of {vocabulary}", targets[at]),
+        }),
+    }
+}
+
+#[inline(always)]
+fn largest<L: Lanes>(l: L, row: &[f32]) -> f32 {
+    let mut best = l.splat(f32::NEG_INFINITY);
+    let (whole, rest) = row.as_chunks::<WIDTH>();
+    for chunk in whole {
+        best = l.max(l.load(chunk), best);
+    }
+    rest.iter().fold(l.largest(best), |best, &x| if x > best { x } else { best })
+}
+
+fn loss_of(largest: f32, sum: f32, target: f32) -> f32 {
+    (f64::from(largest) + libm::log(f64::from(sum)) - f64::from(target)) as f32
+}
+
+#[inline(always)]
+fn gradient<L: Lanes>(l: L, logits: &mut [f32], vocabulary: usize, targets: &[u32], scale: f32, loss: &mut [f32]) {
+    for ((row, &target), loss) in logits.chunks_exact_mut(vocabulary).zip(targets).zip(loss) {
+        let m = largest(l, row);
+        let at_target = row[target as usize];
+        let mut sum = l.splat(0.0);
+        let (whole, rest) = row.as_chunks_mut::<WIDTH>();
+        for chunk in whole {
+            let e = exp(l, l.sub(l.load(chunk), l.splat(m)));
+            sum = l.add(sum, e);
+            l.store(e, chunk);
+        }
+        if !rest.is_empty() {
+            // Lanes past the end must add nothing: their exponential is replaced by the stored zeros.
+            let e = exp(l, l.sub(l.load_partial(rest), l.splat(m)));
+            l.store_partial(e, rest);
+            sum = l.add(sum, l.load_partial(rest));
+        }
+        let sum = l.sum(sum);
+        *loss = loss_of(m, sum, at_target);
+        let factor = l.splat(scale / sum);
+        for at in (0..vocabulary).step_by(WIDTH) {
+            put(l, l.mul(get(l, row, at), factor), row, at);
+        }
+        row[target as usize] -= scale;
+    }
+}
+
+#[inline(always)]
+fn losses<L: Lanes>(l: L, logits: &[f32], vocabulary: usize, targets: &[u32], loss: &mut [f32]) {
+    for ((row, &target), loss) in logits.chunks_exact(vocabulary).zip(targets).zip(loss) {
+        let m = largest(l, row);
+        let mut sum = l.splat(0.0);
+        let (whole, rest) = row.as_chunks::<WIDTH>();
+        for chunk in whole {
+            sum = l.add(sum, exp(l, l.sub(l.load(chunk), l.splat(m))));
+        }
+        if !rest.is_empty() {
+            let mut kept = [0.0; WIDTH];
+            let kept = &mut kept[..rest.len()];
+            l.store_partial(exp(l, l.sub(l.load_partial(rest), l.splat(m))), kept);
+            sum = l.add(sum, l.load_partial(kept));
+        }
+        *loss = loss_of(m, l.sum(sum), row[target as usize]);
+    }
+}

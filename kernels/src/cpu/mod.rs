@@ -1,0 +1,243 @@
+//! Everything a training step computes on a CPU: operand preparation, GEMMs, attention, norms, loss, optimizer.
+//!
+//! [`Cpu`] is the only door. It holds an instruction set and a number of threads, and **neither changes a bit of any
+//! result**: every output element has one defined sequence of operations (written at each method), compiled three times
+//! from one source (`lanes`), and work is split over threads only between output elements or at fixed chunk borders.
+//! The two exceptions to "same bits" are the payload and sign of a NaN; GEMMs write the canonical NaN.
+//!
+//! Conventions. Matrices are dense and row-major, `x: [tokens, width]`; a method checks every length against the shape and
+//! returns [`ShapeError`] instead of panicking, before writing anything. Backward methods take what forward saved.
+//! Gradients of parameters (`d_gain`, `d_table`) are **added to**; other outputs are overwritten unless a parameter says
+//! otherwise. What belongs to a format (rounding, scales) is in `crate::quantise`; model structure is the trainer's.
+
+mod attention;
+mod elementwise;
+mod gemm;
+mod lanes;
+mod loss;
+mod math;
+mod norm;
+mod optimizer;
+mod prepare;
+mod rope;
+
+pub use attention::AttentionShape;
+pub use gemm::Matrix;
+pub use optimizer::AdamW;
+pub use rope::RopeTable;
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rayon::prelude::*;
+
+/// Which instructions the kernels are compiled to. All of them give the same bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum InstructionSet {
+    /// Plain Rust. On x86-64 with FMA the fused multiply-add instruction is used where there is one, because without it
+    /// `f32::mul_add` is a software routine: the same bits, about a hundred times slower.
+    Scalar,
+    /// AVX2 and FMA (x86-64-v3).
+    Avx2,
+    /// AVX-512 F, BW, DQ, VL and VNNI.
+    Avx512,
+}
+
+impl InstructionSet {
+    /// All of them, slowest first.
+    pub const ALL: [Self; 3] = [Self::Scalar, Self::Avx2, Self::Avx512];
+
+    /// The fastest that this machine has.
+    pub fn detect() -> Self {
+        Self::ALL.into_iter().rev().find(|set| set.is_supported()).unwrap_or(Self::Scalar)
+    }
+
+    /// Whether this machine has it.
+    pub fn is_supported(self) -> bool {
+        match self {
+            Self::Scalar => true,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma"),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => {
+                std::arch::is_x86_feature_detected!("avx512f")
+                    && std::arch::is_x86_feature_detected!("avx512bw")
+                    && std::arch::is_x86_feature_detected!("avx512dq")
+                    && std::arch::is_x86_feature_detected!("avx512vl")
+                    && std::arch::is_x86_feature_detected!("avx512vnni")
+                    && Self::Avx2.is_supported()
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            Self::Avx2 | Self::Avx512 => false,
+        }
+    }
+
+    /// `auto`, `scalar`, `avx2` or `avx512`; an error names what this machine has.
+    pub fn parse(name: &str) -> Result<Self, CpuError> {
+        if name == "auto" {
+            return Ok(Self::detect());
+        }
+        let Some(set) = Self::ALL.into_iter().find(|set| set.to_string() == name) else {
+            return Err(CpuError::UnknownInstructionSet { name: name.to_owned() });
+        };
+        if set.is_supported() { Ok(set) } else { Err(CpuError::NotSupported { wanted: set, best: Self::detect() }) }
+    }
+}
+
+impl fmt::Display for InstructionSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Scalar => "scalar",
+            Self::Avx2 => "avx2",
+            Self::Avx512 => "avx512",
+        })
+    }
+}
+
+impl FromStr for InstructionSet {
+    type Err = CpuError;
+    fn from_str(name: &str) -> Result<Self, CpuError> {
+        Self::parse(name)
+    }
+}
+
+/// Why a [`Cpu`] could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum CpuError {
+    /// Not one of the four words.
+    #[error("unknown instruction set '{name}': use auto, scalar, avx2 or avx512")]
+    UnknownInstructionSet {
+        /// As written by the user.
+        name: String,
+    },
+    /// This machine lacks it.
+    #[error("this processor does not have {wanted}; the best it has is {best} (results are the same bits): use auto or {best}")]
+    NotSupported {
+        /// What was asked for.
+        wanted: InstructionSet,
+        /// The fastest this machine has.
+        best: InstructionSet,
+    },
+    /// Zero threads.
+    #[error("0 threads cannot compute anything: use 1 or more")]
+    NoThreads,
+    /// The operating system refused the threads.
+    #[error("could not start {threads} threads: {source}; use fewer")]
+    ThreadPool {
+        /// How many were asked for.
+        threads: usize,
+        /// rayon's reason.
+        source: rayon::ThreadPoolBuildError,
+    },
+}
+
+/// Arguments of a kernel whose lengths do not fit together. Nothing was written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{kernel}: {problem}")]
+pub struct ShapeError {
+    /// The method.
+    pub kernel: &'static str,
+    /// Which argument, what it should have been, what it was.
+    pub problem: String,
+}
+
+/// Err unless `found == wanted`.
+fn expect(kernel: &'static str, argument: &str, wanted: usize, found: usize) -> Result<(), ShapeError> {
+    if wanted == found {
+        return Ok(());
+    }
+    Err(ShapeError { kernel, problem: format!("{argument} has {found} elements where the other shapes ask for {wanted}") })
+}
+
+/// A processor: one instruction set, a number of threads. Cheap to clone; the threads are shared.
+#[derive(Clone)]
+pub struct Cpu {
+    instruction_set: InstructionSet,
+    threads: usize,
+    pool: Option<Arc<rayon::ThreadPool>>,
+    /// Memory that tasks borrow and give back, so that a step allocates next to nothing.
+    shelf: Arc<Mutex<Vec<gemm::Scratch>>>,
+}
+
+impl fmt::Debug for Cpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cpu").field("instruction_set", &self.instruction_set).field("threads", &self.threads).finish()
+    }
+}
+
+impl Cpu {
+    /// Starts the threads; with one, everything runs in the caller's thread.
+    ///
+    /// # Errors
+    /// Zero threads, an instruction set this machine lacks, or threads the system does not grant.
+    pub fn new(instruction_set: InstructionSet, threads: usize) -> Result<Self, CpuError> {
+        if !instruction_set.is_supported() {
+            return Err(CpuError::NotSupported { wanted: instruction_set, best: InstructionSet::detect() });
+        }
+        let pool = match threads {
+            0 => return Err(CpuError::NoThreads),
+            1 => None,
+            _ => {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+                Some(Arc::new(pool.map_err(|source| CpuError::ThreadPool { threads, source })?))
+            }
+        };
+        Ok(Self { instruction_set, threads, pool, shelf: Arc::default() })
+    }
+
+    /// What it was made with.
+    pub fn instruction_set(&self) -> InstructionSet {
+        self.instruction_set
+    }
+
+    /// What it was made with.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    fn with_scratch<R>(&self, work: impl FnOnce(&mut gemm::Scratch) -> R) -> R {
+        let shelf = || self.shelf.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut scratch = shelf().pop().unwrap_or_default();
+        let result = work(&mut scratch);
+        shelf().push(scratch);
+        result
+    }
+
+    /// Does every task once, in any order, on any thread. The tasks must not depend on their number's being `threads`.
+    fn each<T: Send>(&self, tasks: impl Iterator<Item = T>, work: impl Fn(T) + Sync + Send) {
+        match &self.pool {
+            None => tasks.for_each(work),
+            Some(pool) => {
+                let tasks: Vec<T> = tasks.collect();
+                pool.install(|| tasks.into_par_iter().for_each(work));
+            }
+        }
+    }
+}
+
+/// `dispatch!(cpu, |lanes| expression)`: the expression compiled for the instruction set of `cpu`, `lanes` being its [`lanes::Lanes`].
+macro_rules! dispatch {
+    ($cpu:expr, |$lanes:ident| $body:expr) => {{
+        use $crate::cpu::lanes::Lanes as _;
+        match $cpu.instruction_set {
+            #[cfg(target_arch = "x86_64")]
+            $crate::cpu::InstructionSet::Avx512 => {
+                // SAFETY: `Cpu::new` refuses an instruction set that the machine lacks.
+                let $lanes = unsafe { $crate::cpu::lanes::avx512::Avx512::new() };
+                $lanes.run(#[inline(always)] || $body)
+            }
+            #[cfg(target_arch = "x86_64")]
+            $crate::cpu::InstructionSet::Avx2 => {
+                // SAFETY: as above.
+                let $lanes = unsafe { $crate::cpu::lanes::avx2::Avx2::new() };
+                $lanes.run(#[inline(always)] || $body)
+            }
+            _ => {
+                let $lanes = $crate::cpu::lanes::portable::Portable;
+                $lanes.run(#[inline(always)] || $body)
+            }
+        }
+    }};
+}
+use dispatch;
