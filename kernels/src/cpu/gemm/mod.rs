@@ -63,7 +63,8 @@ impl<'a> Matrix<'a> {
 pub(super) struct Scratch {
     a: Vec<f32>,
     b: Vec<f32>,
-    codes: Vec<u32>,
+    codes_a: Vec<u32>,
+    codes_b: Vec<u32>,
     pub(super) scores: Vec<f32>,
     pub(super) d_scores: Vec<f32>,
 }
@@ -96,7 +97,7 @@ impl Cpu {
         if let (Prepared::Mxfp4(a), Prepared::Mxfp4(b)) = (a, b) {
             self.each_row_range(rows, columns, c, |start, count, c| {
                 let output = Output { c, stride: columns, accumulate, factor };
-                self.with_scratch(|scratch| mxfp4::multiply(self, a, b, start..start + count, output, scratch));
+                self.with_scratch(|scratch| dispatch!(self, |l| mxfp4::multiply(l, a, b, start..start + count, output, scratch)));
             });
             return Ok(());
         }

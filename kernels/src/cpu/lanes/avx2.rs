@@ -66,6 +66,9 @@ impl Lanes for Avx2 {
     type F = Floats;
     type U = Words;
 
+    /// Sums of 16-bit pairs: eight additions of at most 2 * 24 * 12 stay below 2^15.
+    type Dot = Words;
+
     const REGISTERS: usize = 8;
 
     halves! { Floats:
@@ -140,6 +143,68 @@ impl Lanes for Avx2 {
         unsafe {
             let count = _mm256_set1_epi32(N.cast_signed());
             Words(_mm256_srlv_epi32(a.0, count), _mm256_srlv_epi32(a.1, count))
+        }
+    }
+
+    #[inline(always)]
+    fn dot_start(self, _offset: Words) -> Words {
+        self.splat_u(0)
+    }
+
+    #[inline(always)]
+    fn dot_add(self, sum: Words, unsigned: Words, signed: Words) -> Words {
+        // SAFETY: as above.
+        unsafe {
+            Words(
+                _mm256_add_epi16(sum.0, _mm256_maddubs_epi16(unsigned.0, signed.0)),
+                _mm256_add_epi16(sum.1, _mm256_maddubs_epi16(unsigned.1, signed.1)),
+            )
+        }
+    }
+
+    #[inline(always)]
+    fn dot_finish(self, sum: Words, offset: Words) -> Words {
+        // SAFETY: as above.
+        unsafe {
+            let ones = _mm256_set1_epi16(1);
+            Words(
+                _mm256_add_epi32(offset.0, _mm256_madd_epi16(sum.0, ones)),
+                _mm256_add_epi32(offset.1, _mm256_madd_epi16(sum.1, ones)),
+            )
+        }
+    }
+
+    #[inline(always)]
+    fn lookup(self, table: &[u8; 16], index: Words) -> Words {
+        // SAFETY: as above; the table is sixteen bytes.
+        unsafe {
+            let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+            Words(_mm256_shuffle_epi8(table, index.0), _mm256_shuffle_epi8(table, index.1))
+        }
+    }
+
+    #[inline(always)]
+    fn words(self, rows: &[&[u8; 16]; WIDTH]) -> [Words; 4] {
+        // SAFETY: as above; every row is sixteen bytes.
+        unsafe {
+            let row = |i: usize| _mm_loadu_si128(rows[i].as_ptr().cast());
+            // Half h of part i holds row 8*side + 4h + i; a 4 x 4 transpose inside the halves finishes.
+            let half = |side: usize| {
+                let part = |i: usize| _mm256_set_m128i(row(8 * side + 4 + i), row(8 * side + i));
+                let parts = [part(0), part(1), part(2), part(3)];
+                let low01 = _mm256_unpacklo_epi32(parts[0], parts[1]);
+                let high01 = _mm256_unpackhi_epi32(parts[0], parts[1]);
+                let low23 = _mm256_unpacklo_epi32(parts[2], parts[3]);
+                let high23 = _mm256_unpackhi_epi32(parts[2], parts[3]);
+                [
+                    _mm256_unpacklo_epi64(low01, low23),
+                    _mm256_unpackhi_epi64(low01, low23),
+                    _mm256_unpacklo_epi64(high01, high23),
+                    _mm256_unpackhi_epi64(high01, high23),
+                ]
+            };
+            let (low, high) = (half(0), half(1));
+            [Words(low[0], high[0]), Words(low[1], high[1]), Words(low[2], high[2]), Words(low[3], high[3])]
         }
     }
 

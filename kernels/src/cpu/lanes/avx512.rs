@@ -36,6 +36,8 @@ impl Lanes for Avx512 {
     type F = __m512;
     type U = __m512i;
 
+    type Dot = __m512i;
+
     const REGISTERS: usize = 32;
 
     #[inline(always)]
@@ -78,6 +80,9 @@ impl Lanes for Avx512 {
         load_partial(from: &[f32]) -> __m512 = _mm512_maskz_loadu_ps(mask(from.len()), from.as_ptr());
         store_partial(value: __m512, to: &mut [f32]) -> () =
             _mm512_mask_storeu_ps(to.as_mut_ptr(), mask(to.len()), value);
+        dot_add(sum: __m512i, unsigned: __m512i, signed: __m512i) -> __m512i = _mm512_dpbusd_epi32(sum, unsigned, signed);
+        lookup(table: &[u8; 16], index: __m512i) -> __m512i =
+            _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())), index);
         largest_u(value: __m512i) -> u32 = _mm512_reduce_max_epu32(value);
     }
 
@@ -91,6 +96,42 @@ impl Lanes for Avx512 {
     fn shr<const N: u32>(self, a: __m512i) -> __m512i {
         // SAFETY: as above.
         unsafe { _mm512_srli_epi32::<N>(a) }
+    }
+
+    #[inline(always)]
+    fn dot_start(self, offset: __m512i) -> __m512i {
+        offset
+    }
+
+    #[inline(always)]
+    fn dot_finish(self, sum: __m512i, _offset: __m512i) -> __m512i {
+        sum
+    }
+
+    #[inline(always)]
+    fn words(self, rows: &[&[u8; 16]; WIDTH]) -> [__m512i; 4] {
+        // SAFETY: as above; every row is sixteen bytes.
+        unsafe {
+            let row = |i: usize| _mm_loadu_si128(rows[i].as_ptr().cast());
+            // Quarter q of part i holds row 4q + i; a 4 x 4 transpose inside the quarters finishes.
+            let part = |i: usize| {
+                let first = _mm512_castsi128_si512(row(i));
+                let first = _mm512_inserti32x4::<1>(first, row(4 + i));
+                let first = _mm512_inserti32x4::<2>(first, row(8 + i));
+                _mm512_inserti32x4::<3>(first, row(12 + i))
+            };
+            let parts = [part(0), part(1), part(2), part(3)];
+            let low01 = _mm512_unpacklo_epi32(parts[0], parts[1]);
+            let high01 = _mm512_unpackhi_epi32(parts[0], parts[1]);
+            let low23 = _mm512_unpacklo_epi32(parts[2], parts[3]);
+            let high23 = _mm512_unpackhi_epi32(parts[2], parts[3]);
+            [
+                _mm512_unpacklo_epi64(low01, low23),
+                _mm512_unpackhi_epi64(low01, low23),
+                _mm512_unpacklo_epi64(high01, high23),
+                _mm512_unpackhi_epi64(high01, high23),
+            ]
+        }
     }
 
     #[inline(always)]

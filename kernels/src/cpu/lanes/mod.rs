@@ -64,6 +64,21 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
     /// Transposes a 16 x 16 tile: lane `i` of result `j` is lane `j` of input `i`.
     fn transpose(self, rows: &mut [Self::F; WIDTH]);
 
+    /// What the products of one block of 32 are summed in.
+    type Dot: Copy;
+
+    /// Begins the sum of one block; `offset` is what it should start from.
+    fn dot_start(self, offset: Self::U) -> Self::Dot;
+    /// Per lane, adds the products of four unsigned bytes (at most 24) and four signed bytes (magnitude at most 12).
+    /// At most eight calls between start and finish.
+    fn dot_add(self, sum: Self::Dot, unsigned: Self::U, signed: Self::U) -> Self::Dot;
+    /// The sum plus `offset` (the same as at the start; which of the two uses it is the instruction set's affair).
+    fn dot_finish(self, sum: Self::Dot, offset: Self::U) -> Self::U;
+    /// Byte-wise `table[index]` for indices below 16.
+    fn lookup(self, table: &[u8; 16], index: Self::U) -> Self::U;
+    /// Sixteen rows of sixteen bytes, seen as four little-endian words: lane `i` of result `j` is word `j` of row `i`.
+    fn words(self, rows: &[&[u8; 16]; WIDTH]) -> [Self::U; 4];
+
     /// First `from.len()` lanes (at most 16) from memory, the rest zero.
     #[inline(always)]
     fn load_partial(self, from: &[f32]) -> Self::F {

@@ -27,6 +27,8 @@ impl Lanes for Portable {
     type F = [f32; WIDTH];
     type U = [u32; WIDTH];
 
+    type Dot = [u32; WIDTH];
+
     const REGISTERS: usize = 8;
 
     lane_wise! {
@@ -104,6 +106,35 @@ impl Lanes for Portable {
     #[inline(always)]
     fn shr<const N: u32>(self, a: Self::U) -> Self::U {
         a.map(|x| x >> N)
+    }
+    #[inline(always)]
+    fn dot_start(self, offset: Self::U) -> Self::Dot {
+        offset
+    }
+    #[inline(always)]
+    fn dot_add(self, sum: Self::Dot, unsigned: Self::U, signed: Self::U) -> Self::Dot {
+        std::array::from_fn(|i| {
+            let pairs = unsigned[i].to_le_bytes().into_iter().zip(signed[i].to_le_bytes());
+            let products = pairs.map(|(u, s)| i32::from(u) * i32::from(s.cast_signed()));
+            sum[i].wrapping_add_signed(products.sum())
+        })
+    }
+    #[inline(always)]
+    fn dot_finish(self, sum: Self::Dot, _offset: Self::U) -> Self::U {
+        sum
+    }
+    #[inline(always)]
+    fn lookup(self, table: &[u8; 16], index: Self::U) -> Self::U {
+        index.map(|word| u32::from_le_bytes(word.to_le_bytes().map(|byte| table[usize::from(byte & 15)])))
+    }
+    #[inline(always)]
+    fn words(self, rows: &[&[u8; 16]; WIDTH]) -> [Self::U; 4] {
+        std::array::from_fn(|j| {
+            std::array::from_fn(|i| {
+                let (words, _) = rows[i].as_chunks::<4>();
+                u32::from_le_bytes(words[j])
+            })
+        })
     }
     #[inline(always)]
     fn transpose(self, rows: &mut [Self::F; WIDTH]) {
