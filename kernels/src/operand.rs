@@ -103,3 +103,79 @@ pub struct OperandSpec {
     #[serde(default)]
     pub rotation: Option<Rotation>,
 }
+
+/// Why an operand's specification is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    /// Size is none of 16, 32, 64, 128.
+    #[error("a Hadamard rotation of size {size} is not supported: use 16, 32, 64 or 128")]
+    RotationSize {
+        /// As written.
+        size: usize,
+    },
+    /// The rotation does not divide the contraction axis.
+    #[error("a Hadamard rotation of size {size} does not divide the contraction axis of {k} elements: use a smaller size or another model")]
+    RotationAxis {
+        /// As written.
+        size: usize,
+        /// Length of the axis.
+        k: usize,
+    },
+    /// The block is longer than the axis.
+    #[error("a block of 32 is longer than the contraction axis of {k} elements")]
+    BlockAxis {
+        /// Length of the axis.
+        k: usize,
+    },
+    /// Format, block and scale do not go together.
+    #[error("format {format:?} with block {block:?} and scale {scale:?} is not defined: {why}")]
+    Combination {
+        /// As written.
+        format: Format,
+        /// As written.
+        block: Block,
+        /// As written.
+        scale: ScaleRule,
+        /// What would be.
+        why: &'static str,
+    },
+}
+
+impl OperandSpec {
+    /// Whether the specification is defined for a contraction axis of `k` elements (0: any).
+    ///
+    /// # Errors
+    /// The first rule that it breaks.
+    pub fn validate(&self, k: usize) -> Result<(), SpecError> {
+        let Self { format, block, scale, .. } = *self;
+        let refuse = |why| Err(SpecError::Combination { format, block, scale, why });
+        let shared = matches!(scale, ScaleRule::Floor | ScaleRule::Even | ScaleRule::Ceil);
+        let tensor = matches!(scale, ScaleRule::Current | ScaleRule::Delayed);
+        match (format, block) {
+            (Format::Bf16 | Format::F32, Block::Tensor) if scale == ScaleRule::None => {}
+            (Format::Bf16 | Format::F32, _) => return refuse("bf16 and f32 take block tensor and scale none"),
+            (Format::E2m1, Block::Tensor) => return refuse("e2m1 takes block 1x32 or 32x32"),
+            (_, Block::Tensor) if !tensor => return refuse("block tensor takes scale current or delayed"),
+            (_, Block::Row32 | Block::Tile32) if !shared => return refuse("blocks of 32 take scale floor, even or ceil"),
+            _ => {}
+        }
+        if format == Format::F32 && self.rounding != Rounding::NearestEven {
+            return refuse("f32 is not rounded");
+        }
+        if self.rounding == Rounding::StochasticPrescaled && !shared {
+            return refuse("stochastic-prescaled needs a shared exponent (blocks of 32)");
+        }
+        if k > 0 && block != Block::Tensor && k < 32 {
+            return Err(SpecError::BlockAxis { k });
+        }
+        if let Some(Rotation { size, .. }) = self.rotation {
+            if !crate::hadamard::SIZES.contains(&size) {
+                return Err(SpecError::RotationSize { size });
+            }
+            if k % size != 0 {
+                return Err(SpecError::RotationAxis { size, k });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,45 @@
+//! Blockwise Hadamard rotation: natural-order Sylvester matrix over sqrt(n), in F32, optionally after sign flips.
+//!
+//! The order of operations is part of the definition (butterflies of distance 1, 2, 4, ..., then one multiplication), so
+//! that every device gets the same bits before it takes a block maximum.
+
+use crate::random::Stream;
+
+/// Sizes a recipe may ask for.
+pub const SIZES: [usize; 4] = [16, 32, 64, 128];
+
+/// 1 / sqrt(size), rounded to F32 (exact for 16 and 64).
+pub fn factor(size: usize) -> f32 {
+    (1.0 / (size as f64).sqrt()) as f32
+}
+
+/// `size` signs, +1.0 or -1.0, from the top bit of the stream's words.
+pub fn signs(stream: Stream, size: usize) -> Vec<f32> {
+    (0..size as u64).map(|index| if stream.word(index) >> 31 == 0 { 1.0 } else { -1.0 }).collect()
+}
+
+/// Rotates every consecutive `size` elements of `x` in place: y = H (signs * x) / sqrt(size). `x.len()` is a multiple of `size`
+/// (a shorter tail is left as it is; `OperandSpec::validate` refuses such shapes); `signs`, if any, has `size` entries.
+pub fn rotate_rows(x: &mut [f32], size: usize, signs: Option<&[f32]>) {
+    let factor = factor(size);
+    for block in x.chunks_exact_mut(size) {
+        if let Some(signs) = signs {
+            for (value, sign) in block.iter_mut().zip(signs) {
+                *value *= sign;
+            }
+        }
+        let mut distance = 1;
+        while distance < size {
+            for pair in block.chunks_exact_mut(2 * distance) {
+                let (left, right) = pair.split_at_mut(distance);
+                for (a, b) in left.iter_mut().zip(right) {
+                    (*a, *b) = (*a + *b, *a - *b);
+                }
+            }
+            distance *= 2;
+        }
+        for value in block {
+            *value *= factor;
+        }
+    }
+}
