@@ -1,0 +1,201 @@
+//! Safetensors files: F32 tensors written whole or not at all, and read with errors that say what is wrong.
+//!
+//! Exactly one metadata key is written, `{"format":"pt"}`: Hugging Face transformers asks for it, and the order of several
+//! keys would differ between processes, so that equal tensors would not have equal hashes.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use safetensors::tensor::{Dtype, Metadata, SafeTensorError, View};
+use safetensors::SafeTensors;
+
+use crate::data::sha256_of;
+
+/// Name, shape and row-major elements of a tensor to write.
+pub type NamedTensor<'a> = (String, Vec<usize>, &'a [f32]);
+
+/// Why tensors could not be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum TensorError {
+    /// The file is not there.
+    #[error("{}: no such file", .0.display())]
+    Missing(PathBuf),
+    /// The operating system refused to read.
+    #[error("{}: cannot read: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// The file could not be written.
+    #[error("{}: cannot write: {problem}; check free space and permissions, then run the same command again", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What went wrong.
+        problem: String,
+    },
+    /// The file is there but is no whole safetensors file.
+    #[error("{}: {problem}; the file is truncated or was not written by this program: delete it and run the same command again", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The file is whole but does not hold the tensor that was asked for.
+    #[error("{}: tensor {name}: {problem}; the file belongs to another model", path.display())]
+    Tensor {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        name: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+impl TensorError {
+    pub(crate) fn write(path: &Path, problem: impl ToString) -> Self {
+        Self::Write { path: path.to_owned(), problem: problem.to_string() }
+    }
+}
+
+/// Writes `tensors` to `path` aside, syncs, renames; returns the SHA-256 of the file in hexadecimal digits.
+/// The order in the file is by name, whatever the order here, so that equal tensors give equal files.
+///
+/// # Errors
+/// [`TensorError::Tensor`] for a shape that does not fit its elements or a name given twice; [`TensorError::Write`],
+/// [`TensorError::Read`].
+pub fn write_tensors(path: &Path, tensors: &[NamedTensor<'_>]) -> Result<String, TensorError> {
+    let mut names: Vec<&str> = tensors.iter().map(|(name, ..)| name.as_str()).collect();
+    names.sort_unstable();
+    if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(TensorError::Tensor { path: path.to_owned(), name: twice[0].to_owned(), problem: "given twice".into() });
+    }
+    for (name, shape, elements) in tensors {
+        if shape.iter().product::<usize>() != elements.len() {
+            return Err(TensorError::Tensor { path: path.to_owned(), name: name.clone(), problem: format!("has {} elements, its shape {shape:?} asks for another number", elements.len()) });
+        }
+    }
+    let aside = aside(path);
+    let views = tensors.iter().map(|(name, shape, elements)| (name.as_str(), F32View { shape, elements }));
+    let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
+    let written = safetensors::serialize_to_file(views, Some(metadata), &aside)
+        .map_err(|error| TensorError::write(&aside, error))
+        .and_then(|()| File::open(&aside).and_then(|file| file.sync_all()).map_err(|error| TensorError::write(&aside, error)))
+        .and_then(|()| sha256_of(&aside).map_err(|error| TensorError::write(&aside, error)))
+        .and_then(|hash| std::fs::rename(&aside, path).map(|()| hash).map_err(|error| TensorError::write(path, error)));
+    if written.is_err() {
+        // Nothing can be done about a failure here, and a leftover harms nobody.
+        let _ = std::fs::remove_file(&aside);
+    }
+    written
+}
+
+/// Where a file is written until it is whole.
+pub(crate) fn aside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    PathBuf::from(name)
+}
+
+struct F32View<'a> {
+    shape: &'a [usize],
+    elements: &'a [f32],
+}
+
+impl View for F32View<'_> {
+    fn dtype(&self) -> Dtype {
+        Dtype::F32
+    }
+
+    fn shape(&self) -> &[usize] {
+        self.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        Cow::Owned(self.elements.iter().flat_map(|element| element.to_le_bytes()).collect())
+    }
+
+    fn data_len(&self) -> usize {
+        size_of_val(self.elements)
+    }
+}
+
+/// The tensors of a safetensors file, held in memory.
+#[derive(Debug)]
+pub struct Tensors {
+    path: PathBuf,
+    bytes: Vec<u8>,
+    data_start: usize,
+    metadata: Metadata,
+}
+
+/// Reads and checks `path`.
+///
+/// # Errors
+/// [`TensorError::Missing`], [`TensorError::Read`], [`TensorError::Malformed`].
+pub fn read_tensors(path: &Path) -> Result<Tensors, TensorError> {
+    let bytes = std::fs::read(path).map_err(|source| match source.kind() {
+        std::io::ErrorKind::NotFound => TensorError::Missing(path.to_owned()),
+        _ => TensorError::Read { path: path.to_owned(), source },
+    })?;
+    Tensors::parse(path, bytes)
+}
+
+impl Tensors {
+    /// Checks `bytes`, the whole content of `path` (which is only named in errors).
+    ///
+    /// # Errors
+    /// [`TensorError::Malformed`].
+    pub fn parse(path: &Path, bytes: Vec<u8>) -> Result<Self, TensorError> {
+        let (header, metadata) = SafeTensors::read_metadata(&bytes).map_err(|error| TensorError::Malformed { path: path.to_owned(), problem: describe(&error, &bytes) })?;
+        Ok(Self { path: path.to_owned(), data_start: size_of::<u64>() + header, bytes, metadata })
+    }
+
+    /// Names in the file, sorted.
+    pub fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.metadata.tensors().into_keys().collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Shape of a tensor, if the file holds it.
+    pub fn shape(&self, name: &str) -> Option<&[usize]> {
+        self.metadata.info(name).map(|info| info.shape.as_slice())
+    }
+
+    /// The elements of the F32 tensor `name`, which must have this shape.
+    ///
+    /// # Errors
+    /// [`TensorError::Tensor`] when it is missing, of another type, or of another shape.
+    pub fn f32(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, TensorError> {
+        let refuse = |problem: String| TensorError::Tensor { path: self.path.clone(), name: name.to_owned(), problem };
+        let info = self.metadata.info(name).ok_or_else(|| refuse("is missing".into()))?;
+        if info.dtype != Dtype::F32 {
+            return Err(refuse(format!("has type {:?}, expected F32", info.dtype)));
+        }
+        if info.shape != shape {
+            return Err(refuse(format!("has shape {:?}, expected {shape:?}", info.shape)));
+        }
+        let (start, end) = info.data_offsets;
+        let bytes = self.data_start.checked_add(start).zip(self.data_start.checked_add(end)).and_then(|(start, end)| self.bytes.get(start..end));
+        let bytes = bytes.ok_or_else(|| refuse("lies outside the file".into()))?;
+        Ok(bytes.as_chunks::<4>().0.iter().map(|&element| f32::from_le_bytes(element)).collect())
+    }
+}
+
+fn describe(error: &SafeTensorError, bytes: &[u8]) -> String {
+    match error {
+        SafeTensorError::HeaderTooSmall => format!("{} bytes are too few for a safetensors header", bytes.len()),
+        SafeTensorError::InvalidHeaderLength => format!("the header is said to go on beyond the end of the file ({} bytes)", bytes.len()),
+        SafeTensorError::HeaderTooLarge => "the header is said to be over 100 MB, so this is no safetensors file".into(),
+        SafeTensorError::MetadataIncompleteBuffer => format!("the tensors named in the header do not fill the file ({} bytes) exactly", bytes.len()),
+        SafeTensorError::InvalidHeader(_) | SafeTensorError::InvalidHeaderDeserialization(_) => "the header is not the JSON of a safetensors file".into(),
+        other => format!("the header makes no sense ({other})"),
+    }
+}
