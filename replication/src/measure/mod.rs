@@ -1,0 +1,97 @@
+//! Raw files in, measurements out: tokens to target, loss gaps, step and kernel times, quantisation errors, with intervals.
+//!
+//! Nothing here knows what a paper claims. `load` reads runs, `study` the archived manifests, `target` pairs arms by seed, `times`
+//! handles interleaved repeats, `statistics` holds the intervals, `tables` writes the CSV files.
+
+pub mod load;
+pub mod quantisation;
+pub mod statistics;
+pub mod study;
+pub mod tables;
+pub mod target;
+pub mod times;
+
+use std::io::Write as _;
+use std::path::Path;
+
+pub use load::MeasureError;
+use load::{KernelTimeRecord, RotationRecord, Run, StepTimeRecord};
+use quantisation::QuantisationSummary;
+use study::Study;
+use target::{LossGap, TokensToTarget};
+
+/// Everything measured in one result directory.
+#[derive(Debug, Clone)]
+pub struct Measurements {
+    /// The campaign's manifests.
+    pub study: Study,
+    /// All runs, by arm and seed, whatever their status.
+    pub runs: Vec<Run>,
+    /// Tokens to target of finished runs; empty when the profile has no target.
+    pub tokens: Vec<TokensToTarget>,
+    /// Loss gaps to every paper's baseline.
+    pub loss_gaps: Vec<LossGap>,
+    /// The baseline of the first paper: the one in `tokens_to_target.csv`.
+    pub baseline: String,
+    /// Averages of quantisation records.
+    pub quantisation: Vec<QuantisationSummary>,
+    /// Interleaved step times.
+    pub step_times: Vec<StepTimeRecord>,
+    /// Interleaved kernel times.
+    pub kernel_times: Vec<KernelTimeRecord>,
+    /// Rotation identities.
+    pub rotations: Vec<RotationRecord>,
+}
+
+impl Measurements {
+    /// Runs of `arm` that used their budget or diverged, by seed.
+    pub fn outcomes(&self, arm: &str) -> Vec<&TokensToTarget> {
+        self.tokens.iter().filter(|run| run.arm == arm).collect()
+    }
+
+    /// Loss gaps at the last evaluation of `arm` to `baseline`, by seed; none where a run diverged.
+    pub fn gaps(&self, arm: &str, baseline: &str) -> Vec<&LossGap> {
+        self.loss_gaps.iter().filter(|gap| gap.arm == arm && gap.baseline == baseline).collect()
+    }
+}
+
+/// Measures the result directory at `directory`. Reads only.
+///
+/// # Errors
+/// When a manifest or raw file is missing or does not follow its schema.
+pub fn measure(directory: &Path) -> Result<Measurements, MeasureError> {
+    let study = Study::load(directory)?;
+    let runs = load::runs(directory)?;
+    let steps = study.profile.budget.steps;
+    let tokens = study.profile.target_loss.map(|target| target::tokens_to_target(&runs, target, steps, study.estimator)).unwrap_or_default();
+    let mut baselines: Vec<&str> = study.papers.iter().map(|paper| paper.baseline.as_str()).collect();
+    baselines.dedup();
+    let loss_gaps = baselines.iter().flat_map(|baseline| target::loss_gaps(&runs, baseline, steps)).collect();
+    let baseline = baselines.first().copied().unwrap_or_default().to_owned();
+    Ok(Measurements {
+        tokens,
+        loss_gaps,
+        baseline,
+        quantisation: quantisation::quantisation(&runs),
+        step_times: load::step_times(directory)?,
+        kernel_times: load::kernel_times(directory)?,
+        rotations: load::rotations(directory)?,
+        runs,
+        study,
+    })
+}
+
+/// Writes `text` to `path`: aside first, synced, then renamed, so that a reader never sees half a file.
+///
+/// # Errors
+/// When the directory cannot be made or the file not written.
+pub fn write_file(path: &Path, text: &str) -> Result<(), MeasureError> {
+    let failed = |error: std::io::Error| MeasureError::Write { path: path.to_owned(), what: error.to_string() };
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent).map_err(failed)?;
+    }
+    let aside = path.with_extension("tmp");
+    let mut file = std::fs::File::create(&aside).map_err(failed)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
+    std::fs::rename(&aside, path).map_err(failed)
+}

@@ -1,0 +1,89 @@
+//! Quantisation errors and outlier ratios, averaged from the records of the runs.
+//!
+//! Only averages: what an outlier is was decided by the trainer (SCHEMA.md: the tenth of blocks with the highest amax over rms
+//! before rotation, the same blocks before and after).
+
+use std::collections::BTreeMap;
+
+use super::load::{QuantisationRecord, Run};
+
+/// Averages of one operand of one GEMM in one arm, over seeds, layers and steps.
+#[derive(Debug, Clone, PartialEq)]
+pub struct QuantisationSummary {
+    /// Recipe id.
+    pub arm: String,
+    /// `qkv`, `attention_output`, `gate_up` or `down`.
+    pub linear: String,
+    /// `fprop`, `dgrad` or `wgrad`.
+    pub pass: String,
+    /// `input`, `weight` or `output_gradient`.
+    pub operand: String,
+    /// Format of the operand.
+    pub format: String,
+    /// Number of records averaged.
+    pub records: usize,
+    /// Norm of the error over norm of the operand.
+    pub relative_error: Option<f64>,
+    /// Mean error over mean magnitude.
+    pub bias: Option<f64>,
+    /// Cosine of the angle between operand and its quantised form.
+    pub cosine: Option<f64>,
+    /// Block maximum over block root mean square, before rotation.
+    pub amax_over_rms_before: Option<f64>,
+    /// The same after rotation.
+    pub amax_over_rms_after: Option<f64>,
+    /// The same over outlier blocks, before rotation.
+    pub outlier_before: Option<f64>,
+    /// The same over the same blocks, after rotation.
+    pub outlier_after: Option<f64>,
+}
+
+type Key = (String, String, String, String, String);
+
+/// Averages by arm, linear, pass and operand, sorted.
+pub fn quantisation(runs: &[Run]) -> Vec<QuantisationSummary> {
+    let mut groups: BTreeMap<Key, Vec<&QuantisationRecord>> = BTreeMap::new();
+    for run in runs.iter().filter(|run| run.finished()) {
+        for record in &run.quantisation {
+            let key = (run.arm.clone(), record.linear.clone(), record.pass.clone(), record.operand.clone(), record.format.clone());
+            groups.entry(key).or_default().push(record);
+        }
+    }
+    groups.into_iter().map(|(key, records)| summary(key, &records)).collect()
+}
+
+fn summary((arm, linear, pass, operand, format): Key, records: &[&QuantisationRecord]) -> QuantisationSummary {
+    QuantisationSummary {
+        arm,
+        linear,
+        pass,
+        operand,
+        format,
+        records: records.len(),
+        relative_error: average(records, |record| record.relative_error),
+        bias: average(records, |record| record.bias),
+        cosine: average(records, |record| record.cosine),
+        amax_over_rms_before: average(records, |record| record.amax_over_rms_before),
+        amax_over_rms_after: average(records, |record| record.amax_over_rms_after),
+        outlier_before: average(records, |record| record.outlier_amax_over_rms_before),
+        outlier_after: average(records, |record| record.outlier_amax_over_rms_after),
+    }
+}
+
+/// Mean of the records that have the value; none when none has.
+fn average(records: &[&QuantisationRecord], pick: fn(&QuantisationRecord) -> Option<f64>) -> Option<f64> {
+    let values: Vec<f64> = records.iter().filter_map(|record| pick(record)).collect();
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// Outlier amax over rms after rotation over the same before, one value a seed: mean after over mean before, over all E2M1
+/// operands, layers and logged steps of that run.
+pub fn outlier_ratios(runs: &[Run], arm: &str) -> Vec<f64> {
+    let runs = runs.iter().filter(|run| run.arm == arm && run.finished());
+    runs.filter_map(|run| {
+        let records: Vec<&QuantisationRecord> = run.quantisation.iter().filter(|record| record.format == "e2m1").collect();
+        let after = average(&records, |record| record.outlier_amax_over_rms_after)?;
+        Some(after / average(&records, |record| record.outlier_amax_over_rms_before)?)
+    })
+    .collect()
+}

@@ -1,0 +1,222 @@
+//! Means, standard deviations and 95 % intervals of small samples: the only statistics that a verdict may use.
+//!
+//! Not a statistics library. Everything here treats its input as independent repeats of one quantity (seeds, or interleaved
+//! timing repeats); pairing is done by the caller, who hands over differences or ratios.
+
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+/// The confidence level of every interval that this crate prints.
+pub const CONFIDENCE: f64 = 0.95;
+
+/// A closed interval, low end first. An end may be infinite when the data do not bound it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Interval {
+    /// Low end.
+    pub low: f64,
+    /// High end.
+    pub high: f64,
+}
+
+impl Interval {
+    /// The interval from `low` to `high`.
+    pub fn new(low: f64, high: f64) -> Self {
+        Self { low, high }
+    }
+
+    /// Whether every point of `self` lies in `outer`.
+    pub fn inside(&self, outer: &Interval) -> bool {
+        self.low >= outer.low && self.high <= outer.high
+    }
+
+    /// Whether `self` and `other` share no point.
+    pub fn disjoint(&self, other: &Interval) -> bool {
+        self.high < other.low || self.low > other.high
+    }
+
+    /// The interval moved by `by`.
+    pub fn shifted(&self, by: f64) -> Self {
+        Self { low: self.low + by, high: self.high + by }
+    }
+}
+
+/// Mean, spread and interval of a sample.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Summary {
+    /// Number of values.
+    pub n: usize,
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Sample standard deviation (divisor n - 1); none for one value.
+    pub sd: Option<f64>,
+    /// 95 % Student-t interval of the mean; none for one value.
+    pub interval: Option<Interval>,
+}
+
+/// Summary of `values`, or none when there are no values.
+pub fn summarise(values: &[f64]) -> Option<Summary> {
+    if values.is_empty() {
+        return None;
+    }
+    let n = values.len();
+    let mean = mean(values);
+    let sd = (n > 1).then(|| covariance(values, values).sqrt());
+    let interval = sd.and_then(|sd| {
+        let half = t_quantile(n - 1)? * sd / (n as f64).sqrt();
+        Some(Interval::new(mean - half, mean + half))
+    });
+    Some(Summary { n, mean, sd, interval })
+}
+
+/// Arithmetic mean; 0 for an empty slice, which callers rule out.
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// Sample covariance (divisor n - 1) of two equally long slices.
+fn covariance(left: &[f64], right: &[f64]) -> f64 {
+    let (left_mean, right_mean) = (mean(left), mean(right));
+    let sum: f64 = left.iter().zip(right).map(|(l, r)| (l - left_mean) * (r - right_mean)).sum();
+    sum / (left.len().saturating_sub(1)).max(1) as f64
+}
+
+/// The two-sided 95 % quantile of Student's t with `freedom` degrees of freedom; none for zero degrees.
+pub fn t_quantile(freedom: usize) -> Option<f64> {
+    let distribution = StudentsT::new(0.0, 1.0, freedom as f64).ok()?;
+    Some(distribution.inverse_cdf(0.5 + CONFIDENCE / 2.0))
+}
+
+/// The middle value, or the mean of the two middle values; none for an empty slice.
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    if sorted.len() % 2 == 1 {
+        sorted.get(middle).copied()
+    } else {
+        Some((sorted.get(middle.checked_sub(1)?)? + sorted.get(middle)?) / 2.0)
+    }
+}
+
+/// MLPerf Training's score: the mean after dropping one fastest and one slowest run. None below three values, where nothing is left.
+pub fn olympic_mean(values: &[f64]) -> Option<f64> {
+    if values.len() < 3 {
+        return None;
+    }
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    Some(mean(&sorted[1..sorted.len() - 1]))
+}
+
+/// Ratio of the means of two paired samples with Fieller's 95 % interval.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MeanRatio {
+    /// mean(numerator) / mean(denominator).
+    pub ratio: f64,
+    /// Fieller's interval; none for one pair, or when the denominator's mean is not distinguishable from zero (the set is then unbounded).
+    pub interval: Option<Interval>,
+    /// Number of pairs.
+    pub n: usize,
+}
+
+/// Fieller's theorem: all R for which mean(a - R b) is within its own 95 % t interval of zero. A mean of per-pair ratios would
+/// have no finite expectation when a denominator can pass through zero, as a loss gap can.
+pub fn ratio_of_means(numerator: &[f64], denominator: &[f64]) -> Option<MeanRatio> {
+    if numerator.len() != denominator.len() || numerator.is_empty() {
+        return None;
+    }
+    let n = numerator.len();
+    let (a, b) = (mean(numerator), mean(denominator));
+    let ratio = a / b;
+    let interval = (n > 1).then(|| fieller(numerator, denominator, a, b)).flatten();
+    Some(MeanRatio { ratio, interval, n })
+}
+
+/// The bounded Fieller interval, or none when it is unbounded.
+fn fieller(numerator: &[f64], denominator: &[f64], a: f64, b: f64) -> Option<Interval> {
+    let n = numerator.len() as f64;
+    let t_squared = t_quantile(numerator.len() - 1)?.powi(2);
+    let variance_a = covariance(numerator, numerator) / n;
+    let variance_b = covariance(denominator, denominator) / n;
+    let shared = covariance(numerator, denominator) / n;
+    // (a - R b)^2 <= t^2 (va - 2 R vab + R^2 vb), a quadratic in R that is bounded when its leading coefficient is positive.
+    let leading = b * b - t_squared * variance_b;
+    let half_linear = a * b - t_squared * shared;
+    let constant = a * a - t_squared * variance_a;
+    let discriminant = half_linear * half_linear - leading * constant;
+    if leading <= 0.0 || discriminant < 0.0 {
+        return None;
+    }
+    let root = discriminant.sqrt();
+    Some(Interval::new((half_linear - root) / leading, (half_linear + root) / leading))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two-sided 95 % points from the t table in every statistics textbook, three decimals.
+    #[test]
+    fn t_quantiles_match_the_published_table() {
+        for (freedom, published) in [(1, 12.706), (2, 4.303), (4, 2.776), (9, 2.262), (14, 2.145), (30, 2.042), (120, 1.980)] {
+            let ours = t_quantile(freedom).unwrap();
+            assert!((ours - published).abs() < 0.0005, "{freedom}: {ours} against {published}");
+        }
+        assert_eq!(t_quantile(0), None);
+    }
+
+    /// MLPerf v5.1 FP8 on MI355X, ten published times in minutes: the published score is their olympic mean, 99.31.
+    #[test]
+    fn olympic_mean_matches_a_published_score() {
+        let minutes = [95.97, 102.68, 95.74, 109.44, 102.66, 102.65, 102.74, 95.89, 95.90, 95.99];
+        let score = olympic_mean(&minutes).unwrap();
+        assert!((score - 99.31).abs() < 0.005, "{score}");
+        assert_eq!(olympic_mean(&minutes[..2]), None);
+    }
+
+    /// Student's own example (1908, sleep data, ten differences): mean 1.58, sd 1.23, 95 % interval 0.70 to 2.46.
+    #[test]
+    fn interval_matches_the_sleep_data() {
+        let differences = [1.2, 2.4, 1.3, 1.3, 0.0, 1.0, 1.8, 0.8, 4.6, 1.4];
+        let summary = summarise(&differences).unwrap();
+        let interval = summary.interval.unwrap();
+        assert!((summary.mean - 1.58).abs() < 1e-12);
+        assert!((summary.sd.unwrap() - 1.2300).abs() < 5e-5);
+        assert!((interval.low - 0.7001).abs() < 5e-5 && (interval.high - 2.4599).abs() < 5e-5, "{interval:?}");
+    }
+
+    #[test]
+    fn one_value_has_no_interval() {
+        let summary = summarise(&[3.0]).unwrap();
+        assert_eq!((summary.n, summary.sd, summary.interval), (1, None, None));
+        assert_eq!(summarise(&[]), None);
+    }
+
+    #[test]
+    fn median_of_even_and_odd_counts() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(median(&[]), None);
+    }
+
+    /// The defining property: at each end of Fieller's interval, the t interval of a - R b touches zero.
+    #[test]
+    fn fieller_ends_make_the_difference_just_significant() {
+        let a = [0.9, 1.1, 1.3, 0.8];
+        let b = [2.0, 2.2, 2.3, 1.9];
+        let ratio = ratio_of_means(&a, &b).unwrap();
+        let interval = ratio.interval.unwrap();
+        assert!(interval.low < ratio.ratio && ratio.ratio < interval.high);
+        for (end, touch_low) in [(interval.low, true), (interval.high, false)] {
+            let difference: Vec<f64> = a.iter().zip(&b).map(|(a, b)| a - end * b).collect();
+            let around = summarise(&difference).unwrap().interval.unwrap();
+            let touched = if touch_low { around.low } else { around.high };
+            assert!(touched.abs() < 1e-12, "{touched}");
+        }
+    }
+
+    #[test]
+    fn fieller_is_unbounded_when_the_denominator_may_be_zero() {
+        let ratio = ratio_of_means(&[1.0, 1.1, 0.9], &[0.1, -0.1, 0.05]).unwrap();
+        assert_eq!(ratio.interval, None);
+    }
+}

@@ -1,0 +1,221 @@
+//! A small, deterministic SVG writer: shapes, text, axes. Equal input gives equal bytes.
+//!
+//! Not a plotting library. Colours are CSS variables (`--c1` to `--c8`, `--ink`, `--faint`, `--paper`), so that a figure follows
+//! the page into dark mode; a standalone file carries the same variables itself. The eight colours are those of Okabe and Ito,
+//! which stay apart under the common kinds of colour blindness; lines differ by dashes as well.
+
+use std::fmt::Write as _;
+
+/// Number of distinct series colours and dash patterns.
+pub const SERIES: usize = 8;
+
+/// The style that a figure needs: in the page once, and in every standalone file.
+pub const STYLE: &str = include_str!("figure.css");
+
+/// Dash patterns, by series.
+const DASHES: [&str; SERIES] = ["none", "7 3", "2 3", "9 3 2 3", "none", "5 2 1 2", "12 4", "1 2"];
+
+/// Where text hangs on its point.
+#[derive(Debug, Clone, Copy)]
+pub enum Anchor {
+    /// Point is the left end.
+    Start,
+    /// Point is the middle.
+    Middle,
+    /// Point is the right end.
+    End,
+}
+
+/// One picture being drawn. Units are those of the view box.
+#[derive(Debug, Clone)]
+pub struct Svg {
+    width: f64,
+    height: f64,
+    title: String,
+    description: String,
+    body: String,
+}
+
+impl Svg {
+    /// An empty picture. `title` names it; `description` says in words what a reader who cannot see it needs to know.
+    pub fn new(width: f64, height: f64, title: &str, description: &str) -> Self {
+        Self { width, height, title: escape(title), description: escape(description), body: String::new() }
+    }
+
+    /// A straight line with a style class.
+    pub fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
+        let (x1, y1, x2, y2) = (number(from.0), number(from.1), number(to.0), number(to.1));
+        self.push(&format!("<line class=\"{class}\" x1=\"{x1}\" y1=\"{y1}\" x2=\"{x2}\" y2=\"{y2}\"/>"));
+    }
+
+    /// A curve through `points` in the colour and dashes of `series`. `thin` is for single seeds behind a mean.
+    pub fn curve(&mut self, series: usize, thin: bool, points: &[(f64, f64)]) {
+        let mut path = String::new();
+        for (index, (x, y)) in points.iter().enumerate() {
+            let _ = write!(path, "{}{} {}", if index == 0 { "M" } else { "L" }, number(*x), number(*y));
+        }
+        let (class, dash) = if thin { ("curve thin", "none") } else { ("curve", DASHES[series % SERIES]) };
+        self.push(&format!("<path class=\"{class} c{}\" stroke-dasharray=\"{dash}\" d=\"{path}\"/>", series % SERIES + 1));
+    }
+
+    /// A filled mark in the colour of `series`; its shape changes with the series too.
+    pub fn mark(&mut self, series: usize, at: (f64, f64), radius: f64) {
+        let class = format!("mark c{}", series % SERIES + 1);
+        let (x, y, r) = at_radius(at, radius);
+        let shape = match series % 3 {
+            0 => format!("<circle class=\"{class}\" cx=\"{}\" cy=\"{}\" r=\"{}\"/>", number(x), number(y), number(r)),
+            1 => format!("<rect class=\"{class}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>", number(x - r), number(y - r), number(2.0 * r), number(2.0 * r)),
+            _ => {
+                let (top, low, wide) = (number(y - 1.3 * r), number(y + 1.3 * r), 1.3 * r);
+                format!("<path class=\"{class}\" d=\"M{} {top}L{} {}L{} {low}L{} {}Z\"/>", number(x), number(x + wide), number(y), number(x), number(x - wide), number(y))
+            }
+        };
+        self.push(&shape);
+    }
+
+    /// A horizontal error bar from `low` to `high` at height `y`.
+    pub fn error_bar(&mut self, series: usize, low: f64, high: f64, y: f64) {
+        let class = format!("bar c{}", series % SERIES + 1);
+        self.line(&class, (low, y), (high, y));
+        self.line(&class, (low, y - 3.0), (low, y + 3.0));
+        self.line(&class, (high, y - 3.0), (high, y + 3.0));
+    }
+
+    /// A rectangle.
+    pub fn rectangle(&mut self, class: &str, corner: (f64, f64), size: (f64, f64)) {
+        let (x, y, w, h) = (number(corner.0), number(corner.1), number(size.0.max(0.0)), number(size.1.max(0.0)));
+        self.push(&format!("<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{w}\" height=\"{h}\"/>"));
+    }
+
+    /// A line of text.
+    pub fn text(&mut self, class: &str, anchor: Anchor, at: (f64, f64), text: &str) {
+        let anchor = match anchor {
+            Anchor::Start => "start",
+            Anchor::Middle => "middle",
+            Anchor::End => "end",
+        };
+        let (x, y) = (number(at.0), number(at.1));
+        self.push(&format!("<text class=\"{class}\" text-anchor=\"{anchor}\" x=\"{x}\" y=\"{y}\">{}</text>", escape(text)));
+    }
+
+    fn push(&mut self, element: &str) {
+        self.body.push_str(element);
+        self.body.push('\n');
+    }
+
+    /// For a page that carries [`STYLE`] once.
+    pub fn inline(&self) -> String {
+        self.document("")
+    }
+
+    /// A file of its own.
+    pub fn standalone(&self) -> String {
+        self.document(&format!("<style>\n{STYLE}</style>\n"))
+    }
+
+    fn document(&self, style: &str) -> String {
+        let (width, height) = (number(self.width), number(self.height));
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"figure\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}. {}\">\n<title>{}</title>\n{style}{}</svg>\n",
+            self.title, self.description, self.title, self.body
+        )
+    }
+}
+
+fn at_radius(at: (f64, f64), radius: f64) -> (f64, f64, f64) {
+    (at.0, at.1, radius)
+}
+
+/// Two decimals at most, without trailing zeros: enough for a view box of hundreds of units, and short.
+pub fn number(value: f64) -> String {
+    let text = format!("{value:.2}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text == "-0" { "0".to_owned() } else { text.to_owned() }
+}
+
+/// Text for an element or an attribute.
+pub fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;").replace('\'', "&#39;")
+}
+
+/// A mapping from data to the view box along one axis.
+#[derive(Debug, Clone, Copy)]
+pub struct Axis {
+    data: (f64, f64),
+    view: (f64, f64),
+    logarithmic: bool,
+}
+
+impl Axis {
+    /// Linear from `data` to `view`.
+    pub fn linear(data: (f64, f64), view: (f64, f64)) -> Self {
+        let wide = if data.1 > data.0 { data } else { (data.0 - 0.5, data.0 + 0.5) };
+        Self { data: wide, view, logarithmic: false }
+    }
+
+    /// Logarithmic from `data`, both positive, to `view`.
+    pub fn logarithmic(data: (f64, f64), view: (f64, f64)) -> Self {
+        Self { logarithmic: true, ..Self::linear((data.0.max(f64::MIN_POSITIVE).log10(), data.1.max(f64::MIN_POSITIVE).log10()), view) }
+    }
+
+    /// Where `value` lies in the view box.
+    pub fn at(&self, value: f64) -> f64 {
+        let value = if self.logarithmic { value.max(f64::MIN_POSITIVE).log10() } else { value };
+        self.view.0 + (value - self.data.0) / (self.data.1 - self.data.0) * (self.view.1 - self.view.0)
+    }
+
+    /// Round values inside the range, about `count` of them.
+    pub fn ticks(&self, count: usize) -> Vec<f64> {
+        if self.logarithmic { self.log_ticks() } else { linear_ticks(self.data, count) }
+    }
+
+    /// 1, 2 and 5 times each power of ten in the range.
+    fn log_ticks(&self) -> Vec<f64> {
+        let (first, last) = (self.data.0.floor() as i32, self.data.1.ceil() as i32);
+        let all = (first..=last).flat_map(|exponent| [1.0, 2.0, 5.0].map(|digit| digit * 10f64.powi(exponent)));
+        all.filter(|tick| (self.data.0 - 1e-9..=self.data.1 + 1e-9).contains(&tick.log10())).collect()
+    }
+}
+
+/// Multiples of 1, 2 or 5 times a power of ten.
+fn linear_ticks((low, high): (f64, f64), count: usize) -> Vec<f64> {
+    let rough = (high - low) / count.max(1) as f64;
+    let power = 10f64.powf(rough.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].iter().map(|digit| digit * power).find(|step| *step >= rough * 0.999).unwrap_or(10.0 * power);
+    let first = (low / step - 1e-9).ceil() as i64;
+    let last = (high / step + 1e-9).floor() as i64;
+    // Dividing by the reciprocal keeps 3 * 0.1 from printing as 0.30000000000000004.
+    (first..=last).map(|index| if step < 1.0 { index as f64 / (1.0 / step).round() } else { index as f64 * step }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_inside() {
+        assert_eq!(linear_ticks((0.0, 1.0), 5), vec![0.0, 0.2, 0.4, 0.6, 0.8, 1.0]);
+        assert_eq!(linear_ticks((-0.013, 0.031), 4), vec![0.0, 0.02]);
+        assert_eq!(linear_ticks((3.9, 7.1), 4), vec![4.0, 5.0, 6.0, 7.0]);
+        assert_eq!(Axis::logarithmic((0.04, 2.5), (0.0, 1.0)).ticks(0), vec![0.05, 0.1, 0.2, 0.5, 1.0, 2.0]);
+    }
+
+    #[test]
+    fn a_flat_axis_does_not_divide_by_zero() {
+        assert!(Axis::linear((2.0, 2.0), (0.0, 100.0)).at(2.0).is_finite());
+    }
+
+    #[test]
+    fn hostile_text_stays_text() {
+        let mut svg = Svg::new(10.0, 10.0, "<script>", "\"&'");
+        svg.text("t", Anchor::Start, (0.0, 0.0), "</svg><script>alert(1)</script>");
+        let document = svg.standalone();
+        assert!(!document.contains("<script>"));
+        assert!(document.contains("&lt;/svg&gt;"));
+    }
+
+    #[test]
+    fn coordinates_are_short() {
+        assert_eq!([number(1.0), number(1.005), number(-0.001), number(0.1)], ["1", "1", "0", "0.1"]);
+    }
+}
