@@ -7,7 +7,7 @@ mod float;
 mod mxfp4;
 
 use super::{Cpu, ShapeError, dispatch, expect};
-use crate::quantise::{Mxfp4, Prepared};
+use crate::quantise::{Prepared, decode_mxfp4};
 
 pub(super) use float::{Output, multiply};
 
@@ -167,7 +167,7 @@ impl<'a> Decoded<'a> {
     fn of(operand: &'a Prepared) -> Self {
         match operand {
             Prepared::Float(f) => Self::Borrowed(&f.values),
-            Prepared::Mxfp4(m) => Self::Owned(decode(m)),
+            Prepared::Mxfp4(m) => Self::Owned(decode_mxfp4(m)),
         }
     }
 
@@ -177,24 +177,4 @@ impl<'a> Decoded<'a> {
             Self::Owned(values) => Matrix::new(values, rows, k),
         }
     }
-}
-
-/// Element values times block scale, `[rows, k]`.
-fn decode(m: &Mxfp4) -> Vec<f32> {
-    let mut values = Vec::with_capacity(m.rows * m.k);
-    for row in 0..m.rows {
-        for k in 0..m.k {
-            let block = row * m.blocks + k / 32;
-            let byte = m.codes[block * 16 + k % 32 / 2];
-            let code = if k % 2 == 0 { byte & 15 } else { byte >> 4 };
-            let doubled = mxfp4::DOUBLED[usize::from(code)];
-            // An E2M1 value times a power of two from 2^-127 up: exact, except for infinity above F32's range.
-            values.push(if doubled == 0 && m.scales[block] != 255 {
-                if code == 8 { -0.0 } else { 0.0 }
-            } else {
-                f32::from(doubled) * 0.5 * mxfp4::power_of_two(m.scales[block])
-            });
-        }
-    }
-    values
 }

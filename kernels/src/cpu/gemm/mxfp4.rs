@@ -13,10 +13,9 @@ use std::ops::Range;
 use super::super::lanes::portable::Portable;
 use super::super::lanes::{Lanes, WIDTH};
 use super::{Output, Scratch, room};
+use crate::format::e2m1::DOUBLED;
+use crate::format::e8m0::decode as power_of_two;
 use crate::quantise::Mxfp4;
-
-/// Twice the value of each E2M1 code.
-pub(super) const DOUBLED: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
 /// `DOUBLED` as bytes, for A.
 const SIGNED: [u8; 16] = table(0);
@@ -41,15 +40,6 @@ const LARGEST_FAST_SCALE: u8 = 227;
 
 /// Words of four codes in a block of 32.
 const STEPS: usize = 8;
-
-/// 2^(byte - 127), NaN for 255.
-pub(super) fn power_of_two(byte: u8) -> f32 {
-    match byte {
-        0 => f32::from_bits(0x0040_0000),
-        255 => f32::NAN,
-        _ => f32::from_bits(u32::from(byte) << 23),
-    }
-}
 
 /// Rows `rows` of C = A B^T.
 #[inline(always)]

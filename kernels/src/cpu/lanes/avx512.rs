@@ -135,6 +135,32 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    fn rows(self, words: [__m512i; 4]) -> [[u8; 16]; WIDTH] {
+        // SAFETY: as above; a quarter is sixteen bytes.
+        unsafe {
+            let low01 = _mm512_unpacklo_epi32(words[0], words[1]);
+            let high01 = _mm512_unpackhi_epi32(words[0], words[1]);
+            let low23 = _mm512_unpacklo_epi32(words[2], words[3]);
+            let high23 = _mm512_unpackhi_epi32(words[2], words[3]);
+            // Quarter q of part i is row 4q + i.
+            let parts = [
+                _mm512_unpacklo_epi64(low01, low23),
+                _mm512_unpackhi_epi64(low01, low23),
+                _mm512_unpacklo_epi64(high01, high23),
+                _mm512_unpackhi_epi64(high01, high23),
+            ];
+            let mut rows = [[0; 16]; WIDTH];
+            for (i, part) in parts.into_iter().enumerate() {
+                _mm_storeu_si128(rows[i].as_mut_ptr().cast(), _mm512_castsi512_si128(part));
+                _mm_storeu_si128(rows[4 + i].as_mut_ptr().cast(), _mm512_extracti32x4_epi32::<1>(part));
+                _mm_storeu_si128(rows[8 + i].as_mut_ptr().cast(), _mm512_extracti32x4_epi32::<2>(part));
+                _mm_storeu_si128(rows[12 + i].as_mut_ptr().cast(), _mm512_extracti32x4_epi32::<3>(part));
+            }
+            rows
+        }
+    }
+
+    #[inline(always)]
     fn transpose(self, rows: &mut [__m512; WIDTH]) {
         // SAFETY: as above.
         unsafe { transpose(rows) }

@@ -1,0 +1,49 @@
+//! `random::Stream::word`, sixteen counters at a time.
+
+use super::super::lanes::{Lanes, WIDTH};
+use crate::random::Stream;
+
+/// Multipliers of the counter's low and high half in `Stream::word`.
+const LOW: u32 = 0x9E37_79B1;
+const HIGH: u32 = 0x85EB_CA6B;
+
+/// Sixteen counters, already multiplied: counter + column costs one addition, because multiplication distributes over it modulo 2^32.
+#[derive(Clone, Copy)]
+pub(super) struct Counters<L: Lanes> {
+    low: L::U,
+    spread: L::U,
+    /// Whether adding a column may carry into the high half.
+    wide: bool,
+    k1: u32,
+}
+
+impl<L: Lanes> Counters<L> {
+    /// Lane i counts from `start(i)`; columns up to `columns` will be added.
+    #[inline(always)]
+    pub(super) fn new(l: L, stream: Stream, columns: usize, start: impl Fn(usize) -> u64) -> Self {
+        let starts: [u64; WIDTH] = std::array::from_fn(start);
+        let low = starts.map(|x| x as u32);
+        let spread = starts.map(|x| {
+            let high = (x >> 32) as u32;
+            (x as u32).wrapping_mul(LOW).wrapping_add(high.wrapping_mul(HIGH)).wrapping_add(stream.k0)
+        });
+        let wide = starts.iter().any(|&x| x & 0xFFFF_FFFF > 0xFFFF_FFFF - columns as u64);
+        Self { low: l.load_u(&low), spread: l.load_u(&spread), wide, k1: stream.k1 }
+    }
+
+    /// The words at a column.
+    #[inline(always)]
+    pub(super) fn words(&self, l: L, column: usize) -> L::U {
+        let column = column as u32;
+        let mut x = l.add_u(self.spread, l.splat_u(column.wrapping_mul(LOW)));
+        if self.wide {
+            let room = l.splat_u(u32::MAX - column);
+            x = l.add_u(x, l.select_less_u(room, self.low, l.splat_u(HIGH), l.splat_u(0)));
+        }
+        x = l.xor(x, l.shr::<16>(x));
+        x = l.mul_u(x, l.splat_u(0x7FEB_352D));
+        x = l.xor(x, l.shr::<15>(x));
+        x = l.mul_u(l.add_u(x, l.splat_u(self.k1)), l.splat_u(0x846C_A68B));
+        l.xor(x, l.shr::<16>(x))
+    }
+}

@@ -1,0 +1,160 @@
+//! `Cpu::prepare` against `prepare_reference`: every format, rule, rounding and rotation, on every instruction set this machine has, with
+//! one thread and three, for shapes that fill nothing evenly and for extreme values. Equality is of bits (any NaN equals any NaN).
+
+use kernels::cpu::{Cpu, InstructionSet};
+use kernels::hadamard;
+use kernels::operand::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
+use kernels::quantise::{Prepared, Randomness, Source, prepare_reference};
+use kernels::random::{Stream, StreamKey};
+
+fn stream(tag: u64) -> Stream {
+    StreamKey { seed: 7, step: tag, ..Default::default() }.stream()
+}
+
+fn cpus() -> Vec<Cpu> {
+    let sets = InstructionSet::ALL.into_iter().filter(|set| set.is_supported());
+    sets.flat_map(|set| [Cpu::new(set, 1).unwrap(), Cpu::new(set, 3).unwrap()]).collect()
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|v| if v.is_nan() { 0x7FC0_0000 } else { v.to_bits() }).collect()
+}
+
+fn assert_same(expected: &Prepared, found: &Prepared, context: &str) {
+    match (expected, found) {
+        (Prepared::Mxfp4(e), Prepared::Mxfp4(f)) => {
+            assert_eq!((e.rows, e.k, e.blocks, e.multiplier.to_bits()), (f.rows, f.k, f.blocks, f.multiplier.to_bits()), "{context}");
+            assert_eq!(e.scales, f.scales, "scales, {context}");
+            assert_eq!(e.codes, f.codes, "codes, {context}");
+        }
+        (Prepared::Float(e), Prepared::Float(f)) => {
+            assert_eq!((e.rows, e.k, bits(&[e.scale])), (f.rows, f.k, bits(&[f.scale])), "{context}");
+            let (e, f) = (bits(&e.values), bits(&f.values));
+            if let Some(at) = (0..e.len()).find(|&i| e[i] != f[i]) {
+                panic!("element {at} is {:08x}, not {:08x}, {context}", f[at], e[at]);
+            }
+            assert_eq!(e.len(), f.len(), "{context}");
+        }
+        _ => panic!("another kind of operand, {context}"),
+    }
+}
+
+/// Every combination that `OperandSpec::validate` accepts for some k.
+fn specs() -> Vec<OperandSpec> {
+    let mut specs = Vec::new();
+    let rotations: Vec<Option<Rotation>> = std::iter::once(None)
+        .chain([16, 32, 64, 128].into_iter().flat_map(|size| [Signs::None, Signs::Fixed].map(|signs| Some(Rotation { size, signs }))))
+        .collect();
+    for format in [Format::E2m1, Format::E4m3, Format::E5m2, Format::Bf16, Format::F32] {
+        for block in [Block::Row32, Block::Tile32, Block::Tensor] {
+            for scale in
+                [ScaleRule::Floor, ScaleRule::Even, ScaleRule::Ceil, ScaleRule::Current, ScaleRule::Delayed, ScaleRule::None]
+            {
+                for rounding in [Rounding::NearestEven, Rounding::Stochastic, Rounding::StochasticPrescaled] {
+                    for &rotation in &rotations {
+                        let spec = OperandSpec { format, block, scale, rounding, rotation };
+                        if spec.validate(128).is_ok() {
+                            specs.push(spec);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    specs
+}
+
+fn compare(values: &[f32], rows: usize, k: usize, spec: &OperandSpec, delayed: Option<f32>, cpus: &[Cpu]) {
+    let signs = spec.rotation.map(|r| hadamard::signs(stream(2), r.size));
+    let randomness = Randomness { rounding: Some(stream(1)), signs: signs.as_deref() };
+    for transposed in [false, true] {
+        let source = Source { values, rows, k, transposed };
+        let (expected, stats) = prepare_reference(source, spec, randomness, delayed).unwrap();
+        for cpu in cpus {
+            let context = format!("{cpu:?} {rows}x{k} transposed {transposed} delayed {delayed:?} {spec:?}");
+            let (found, found_stats) = cpu.prepare(source, spec, randomness, delayed).unwrap();
+            assert_same(&expected, &found, &context);
+            assert_eq!(bits(&[stats.amax]), bits(&[found_stats.amax]), "amax, {context}");
+        }
+    }
+}
+
+/// Roughly log-normal values of both signs, some exact zeros.
+fn ordinary(count: usize, tag: u64) -> Vec<f32> {
+    let s = stream(tag);
+    (0..count as u64)
+        .map(|i| if s.word(3 * i) % 50 == 0 { 0.0 } else { s.normal(3 * i + 1) * (s.normal(3 * i + 2)).exp2() })
+        .collect()
+}
+
+#[test]
+fn every_recipe_on_odd_shapes() {
+    let (cpus, specs) = (cpus(), specs());
+    assert!(specs.len() > 250, "only {} specifications", specs.len());
+    for (rows, k) in [(0, 64), (1, 32), (1, 128), (17, 48), (33, 128), (5, 97), (47, 256), (130, 64)] {
+        let values = ordinary(rows * k, (rows * 1000 + k) as u64);
+        for spec in specs.iter().filter(|spec| spec.validate(k).is_ok()) {
+            compare(&values, rows, k, spec, None, &cpus);
+            if spec.scale == ScaleRule::Delayed {
+                compare(&values, rows, k, spec, Some(0.37), &cpus);
+            }
+        }
+    }
+}
+
+/// Blocks at every exponent, with mantissas around each rule's threshold and around every rounding tie; zeros, subnormals, infinities, NaN.
+#[test]
+fn extreme_values() {
+    let cpus = cpus();
+    let mantissas = [0, 1, 0x1F_FFFF, 0x20_0000, 0x40_0000, 0x40_0001, 0x5F_FFFF, 0x60_0000, 0x60_0001, 0x7F_FFFF, 0x70_0000];
+    let mut values = Vec::new();
+    for exponent in 0..=255u32 {
+        for (i, mantissa) in mantissas.into_iter().enumerate() {
+            let largest = f32::from_bits((exponent << 23) | mantissa);
+            let s = stream(u64::from(exponent) * 16 + i as u64);
+            values.extend((0..32u64).map(|j| {
+                let random = s.word(j);
+                match j {
+                    0 => if random % 2 == 0 { largest } else { -largest },
+                    1 => -0.0,
+                    // Ties of E2M1 after a floor scale, and their neighbours.
+                    2..16 => {
+                        let tie = [0.25f32, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0][(j as usize - 2) / 2];
+                        let power = f32::from_bits(exponent.clamp(3, 250) << 23) * 0.25;
+                        f32::from_bits((tie * power).to_bits().wrapping_add(random % 3).wrapping_sub(1))
+                    }
+                    // Anything at or below the block's exponent.
+                    _ => f32::from_bits((random & 0x807F_FFFF) | (exponent.saturating_sub(random >> 9 & 15)) << 23),
+                }
+            }));
+        }
+    }
+    let (rows, k) = (values.len() / 128, 128);
+    for spec in specs() {
+        // A whole tensor with an infinity in it has one outcome; its finite part is worth a test of its own.
+        compare(&values, rows, k, &spec, None, &cpus);
+        if spec.block == Block::Tensor {
+            let finite: Vec<f32> = values.iter().map(|v| if v.abs() < 1e37 { *v } else { 1e37 }).collect();
+            compare(&finite, rows, k, &spec, None, &cpus);
+            compare(&finite, rows, k, &spec, Some(1e-3), &cpus);
+        }
+    }
+}
+
+#[test]
+fn refusals_are_those_of_the_reference() {
+    let cpu = Cpu::new(InstructionSet::detect(), 1).unwrap();
+    let spec = |rounding, rotation| OperandSpec { format: Format::E2m1, block: Block::Row32, scale: ScaleRule::Floor, rounding, rotation };
+    let values = [1.0; 96];
+    let source = Source { values: &values, rows: 2, k: 48, transposed: false };
+    let cases = [
+        (Source { rows: 3, ..source }, spec(Rounding::NearestEven, None)),
+        (source, spec(Rounding::Stochastic, None)),
+        (source, spec(Rounding::NearestEven, Some(Rotation { size: 32, signs: Signs::None }))),
+        (source, spec(Rounding::NearestEven, Some(Rotation { size: 16, signs: Signs::Fixed }))),
+    ];
+    for (source, spec) in cases {
+        let expected = prepare_reference(source, &spec, Randomness::default(), None).unwrap_err();
+        assert_eq!(cpu.prepare(source, &spec, Randomness::default(), None).unwrap_err(), expected);
+    }
+}
