@@ -1,8 +1,8 @@
 //! Final weights as Hugging Face transformers loads them: `model.safetensors`, `config.json`, `tokenizer.json`.
 //!
-//! The trainer fuses projections (`qkv`, `gate_up`); here they are split by rows and get Hugging Face's names. RoPE is the
-//! half-split form on both sides, so no row changes place. Weights stay F32 masters: what a recipe rounds is rounded anew
-//! at every use, and the file holds what the optimizer held.
+//! Tensors arrive under Hugging Face's names (`model_export` splits the trainer's fused ones); RoPE is the half-split form on
+//! both sides, so no row changes place. Weights stay F32 masters: what a recipe rounds is rounded anew at every use, and
+//! the file holds what the optimizer held.
 
 use std::io::Write;
 use std::path::Path;
@@ -40,36 +40,6 @@ pub struct ExportConfig {
     pub end_of_document: u32,
 }
 
-/// The parameters of one block, row-major [out, in], as the trainer holds them.
-#[derive(Debug, Clone, Copy)]
-pub struct LayerTensors<'a> {
-    /// Gain before attention [hidden].
-    pub input_norm: &'a [f32],
-    /// [(heads + 2 * key-value heads) * head width, hidden]: query rows, then key rows, then value rows.
-    pub qkv: &'a [f32],
-    /// [hidden, heads * head width].
-    pub attention_output: &'a [f32],
-    /// Gain before the feed-forward layer [hidden].
-    pub post_attention_norm: &'a [f32],
-    /// [2 * intermediate, hidden]: gate rows, then up rows.
-    pub gate_up: &'a [f32],
-    /// [hidden, intermediate].
-    pub down: &'a [f32],
-}
-
-/// All parameters of a model, as the trainer holds them.
-#[derive(Debug, Clone)]
-pub struct ModelTensors<'a> {
-    /// [vocabulary, hidden].
-    pub embedding: &'a [f32],
-    /// Blocks from the input on.
-    pub layers: Vec<LayerTensors<'a>>,
-    /// Gain before the head [hidden].
-    pub final_norm: &'a [f32],
-    /// [vocabulary, hidden].
-    pub head: &'a [f32],
-}
-
 /// The names and shapes that `LlamaForCausalLM` with this configuration has, in the model's order.
 pub fn expected_tensors(config: &ExportConfig) -> Vec<(String, Vec<usize>)> {
     let (hidden, queries, keys) = (config.hidden_size, config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim);
@@ -93,36 +63,10 @@ pub fn expected_tensors(config: &ExportConfig) -> Vec<(String, Vec<usize>)> {
     tensors
 }
 
-/// Splits the trainer's fused tensors and gives them Hugging Face's names. Nothing is copied.
-///
-/// # Errors
-/// [`TensorError::Tensor`] naming the first tensor whose elements do not fit the configuration.
-pub fn split_fused<'a>(config: &ExportConfig, model: &ModelTensors<'a>) -> Result<Vec<NamedTensor<'a>>, TensorError> {
-    let mut slices: Vec<&'a [f32]> = vec![model.embedding];
-    let (hidden, queries, keys) = (config.hidden_size, config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim);
-    for (number, layer) in model.layers.iter().enumerate() {
-        let refuse = |part: &str| wrong(&format!("layers.{number}.{part}"), "its size does not fit the configuration");
-        let (query, rest) = layer.qkv.split_at_checked(queries * hidden).ok_or_else(|| refuse("qkv"))?;
-        let (key, value) = rest.split_at_checked(keys * hidden).ok_or_else(|| refuse("qkv"))?;
-        let (gate, up) = layer.gate_up.split_at_checked(config.intermediate_size * hidden).ok_or_else(|| refuse("gate_up"))?;
-        slices.extend([layer.input_norm, query, key, value, layer.attention_output, layer.post_attention_norm, gate, up, layer.down]);
-    }
-    slices.extend([model.final_norm, model.head]);
-    let expected = expected_tensors(config);
-    if slices.len() != expected.len() {
-        return Err(wrong("layers", &format!("{} are given, the configuration has {}", model.layers.len(), config.num_hidden_layers)));
-    }
-    let named: Vec<NamedTensor<'a>> = expected.into_iter().zip(slices).map(|((name, shape), elements)| (name, shape, elements)).collect();
-    match named.iter().find(|(_, shape, elements)| shape.iter().product::<usize>() != elements.len()) {
-        Some((name, ..)) => Err(wrong(name, "its size does not fit the configuration")),
-        None => Ok(named),
-    }
-}
-
 /// Writes `config.json`, `tokenizer.json` (a copy, byte for byte, if one is given) and last `model.safetensors` into `dir`,
 /// which is made if need be. Each is written aside and renamed. Returns the SHA-256 of `model.safetensors`.
 ///
-/// `tensors` carry Hugging Face's names (see [`split_fused`]) and must be exactly those of [`expected_tensors`].
+/// `tensors` carry Hugging Face's names and must be exactly those of [`expected_tensors`].
 ///
 /// # Errors
 /// [`TensorError::Tensor`] for a missing, surplus or misshapen tensor; [`TensorError::Write`]; [`TensorError::Missing`] and
