@@ -108,6 +108,19 @@ pub struct Run {
     pub step_seconds: Vec<(u64, f64)>,
     /// Hash of the metrics file, from `done.json`.
     pub metrics_sha256: String,
+    /// Where the run ran: its last timing session.
+    pub session: Option<Session>,
+}
+
+/// The machine as one run saw it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Session {
+    /// Worker threads.
+    pub threads: u64,
+    /// Instruction set of the kernels.
+    pub instruction_set: String,
+    /// Name of the processor.
+    pub cpu: String,
 }
 
 impl Run {
@@ -260,6 +273,7 @@ fn run(path: &Path, arm: &str, seed: u64) -> Result<Run, MeasureError> {
         quantisation: Vec::new(),
         step_seconds: Vec::new(),
         metrics_sha256: String::new(),
+        session: None,
     };
     if let Some(failed) = single::<Failed>(&path.join("failed.json"), "mxfp4-failed/1")? {
         run.status = RunStatus::Failed(failed.error);
@@ -317,7 +331,10 @@ fn read_timing(path: &Path, run: &mut Run) -> Result<(), MeasureError> {
     let mut seconds = std::collections::BTreeMap::new();
     for (line, record) in lines::<TimingLine>(path)? {
         match record {
-            TimingLine::Session { schema: name, .. } => require_schema(path, line, &name, "mxfp4-timing/1")?,
+            TimingLine::Session { schema: name, threads, instruction_set, cpu, .. } => {
+                require_schema(path, line, &name, "mxfp4-timing/1")?;
+                run.session = Some(Session { threads, instruction_set, cpu });
+            }
             TimingLine::Step { step, seconds: duration } => {
                 seconds.insert(step, duration);
             }

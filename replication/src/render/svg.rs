@@ -7,17 +7,17 @@
 use std::fmt::Write as _;
 
 /// Number of distinct series colours and dash patterns.
-pub const SERIES: usize = 8;
+pub(super) const SERIES: usize = 8;
 
 /// The style that a figure needs: in the page once, and in every standalone file.
-pub const STYLE: &str = include_str!("figure.css");
+pub(super) const STYLE: &str = include_str!("figure.css");
 
 /// Dash patterns, by series.
 const DASHES: [&str; SERIES] = ["none", "7 3", "2 3", "9 3 2 3", "none", "5 2 1 2", "12 4", "1 2"];
 
 /// Where text hangs on its point.
 #[derive(Debug, Clone, Copy)]
-pub enum Anchor {
+pub(super) enum Anchor {
     /// Point is the left end.
     Start,
     /// Point is the middle.
@@ -28,7 +28,7 @@ pub enum Anchor {
 
 /// One picture being drawn. Units are those of the view box.
 #[derive(Debug, Clone)]
-pub struct Svg {
+pub(super) struct Svg {
     width: f64,
     height: f64,
     title: String,
@@ -38,18 +38,18 @@ pub struct Svg {
 
 impl Svg {
     /// An empty picture. `title` names it; `description` says in words what a reader who cannot see it needs to know.
-    pub fn new(width: f64, height: f64, title: &str, description: &str) -> Self {
+    pub(super) fn new(width: f64, height: f64, title: &str, description: &str) -> Self {
         Self { width, height, title: escape(title), description: escape(description), body: String::new() }
     }
 
     /// A straight line with a style class.
-    pub fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
+    pub(super) fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
         let (x1, y1, x2, y2) = (number(from.0), number(from.1), number(to.0), number(to.1));
         self.push(&format!("<line class=\"{class}\" x1=\"{x1}\" y1=\"{y1}\" x2=\"{x2}\" y2=\"{y2}\"/>"));
     }
 
     /// A curve through `points` in the colour and dashes of `series`. `thin` is for single seeds behind a mean.
-    pub fn curve(&mut self, series: usize, thin: bool, points: &[(f64, f64)]) {
+    pub(super) fn curve(&mut self, series: usize, thin: bool, points: &[(f64, f64)]) {
         let mut path = String::new();
         for (index, (x, y)) in points.iter().enumerate() {
             let _ = write!(path, "{}{} {}", if index == 0 { "M" } else { "L" }, number(*x), number(*y));
@@ -59,7 +59,7 @@ impl Svg {
     }
 
     /// A filled mark in the colour of `series`; its shape changes with the series too.
-    pub fn mark(&mut self, series: usize, at: (f64, f64), radius: f64) {
+    pub(super) fn mark(&mut self, series: usize, at: (f64, f64), radius: f64) {
         let class = format!("mark c{}", series % SERIES + 1);
         let (x, y, r) = at_radius(at, radius);
         let shape = match series % 3 {
@@ -74,7 +74,7 @@ impl Svg {
     }
 
     /// A horizontal error bar from `low` to `high` at height `y`.
-    pub fn error_bar(&mut self, series: usize, low: f64, high: f64, y: f64) {
+    pub(super) fn error_bar(&mut self, series: usize, low: f64, high: f64, y: f64) {
         let class = format!("bar c{}", series % SERIES + 1);
         self.line(&class, (low, y), (high, y));
         self.line(&class, (low, y - 3.0), (low, y + 3.0));
@@ -82,13 +82,13 @@ impl Svg {
     }
 
     /// A rectangle.
-    pub fn rectangle(&mut self, class: &str, corner: (f64, f64), size: (f64, f64)) {
+    pub(super) fn rectangle(&mut self, class: &str, corner: (f64, f64), size: (f64, f64)) {
         let (x, y, w, h) = (number(corner.0), number(corner.1), number(size.0.max(0.0)), number(size.1.max(0.0)));
         self.push(&format!("<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{w}\" height=\"{h}\"/>"));
     }
 
     /// A line of text.
-    pub fn text(&mut self, class: &str, anchor: Anchor, at: (f64, f64), text: &str) {
+    pub(super) fn text(&mut self, class: &str, anchor: Anchor, at: (f64, f64), text: &str) {
         let anchor = match anchor {
             Anchor::Start => "start",
             Anchor::Middle => "middle",
@@ -104,12 +104,12 @@ impl Svg {
     }
 
     /// For a page that carries [`STYLE`] once.
-    pub fn inline(&self) -> String {
+    pub(super) fn inline(&self) -> String {
         self.document("")
     }
 
     /// A file of its own.
-    pub fn standalone(&self) -> String {
+    pub(super) fn standalone(&self) -> String {
         self.document(&format!("<style>\n{STYLE}</style>\n"))
     }
 
@@ -127,20 +127,20 @@ fn at_radius(at: (f64, f64), radius: f64) -> (f64, f64, f64) {
 }
 
 /// Two decimals at most, without trailing zeros: enough for a view box of hundreds of units, and short.
-pub fn number(value: f64) -> String {
+pub(super) fn number(value: f64) -> String {
     let text = format!("{value:.2}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     if text == "-0" { "0".to_owned() } else { text.to_owned() }
 }
 
 /// Text for an element or an attribute.
-pub fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;").replace('\'', "&#39;")
 }
 
 /// A mapping from data to the view box along one axis.
 #[derive(Debug, Clone, Copy)]
-pub struct Axis {
+pub(super) struct Axis {
     data: (f64, f64),
     view: (f64, f64),
     logarithmic: bool,
@@ -148,24 +148,24 @@ pub struct Axis {
 
 impl Axis {
     /// Linear from `data` to `view`.
-    pub fn linear(data: (f64, f64), view: (f64, f64)) -> Self {
+    pub(super) fn linear(data: (f64, f64), view: (f64, f64)) -> Self {
         let wide = if data.1 > data.0 { data } else { (data.0 - 0.5, data.0 + 0.5) };
         Self { data: wide, view, logarithmic: false }
     }
 
     /// Logarithmic from `data`, both positive, to `view`.
-    pub fn logarithmic(data: (f64, f64), view: (f64, f64)) -> Self {
+    pub(super) fn logarithmic(data: (f64, f64), view: (f64, f64)) -> Self {
         Self { logarithmic: true, ..Self::linear((data.0.max(f64::MIN_POSITIVE).log10(), data.1.max(f64::MIN_POSITIVE).log10()), view) }
     }
 
     /// Where `value` lies in the view box.
-    pub fn at(&self, value: f64) -> f64 {
+    pub(super) fn at(&self, value: f64) -> f64 {
         let value = if self.logarithmic { value.max(f64::MIN_POSITIVE).log10() } else { value };
         self.view.0 + (value - self.data.0) / (self.data.1 - self.data.0) * (self.view.1 - self.view.0)
     }
 
     /// Round values inside the range, about `count` of them.
-    pub fn ticks(&self, count: usize) -> Vec<f64> {
+    pub(super) fn ticks(&self, count: usize) -> Vec<f64> {
         if self.logarithmic { self.log_ticks() } else { linear_ticks(self.data, count) }
     }
 

@@ -1,0 +1,120 @@
+//! The same charts for PGFPlots: a CSV file and a picture that reads it. No number is typed into a picture but axis limits.
+
+use std::fmt::Write as _;
+
+use super::charts::{CurveChart, DotChart, Row};
+use super::latex::escape;
+use super::svg::{SERIES, number};
+use crate::measure::tables::{Table, cell};
+
+/// Okabe and Ito's colours, as in the page.
+const COLOURS: [&str; SERIES] = ["1D2126", "0072B2", "C14F00", "00805C", "A8528A", "B07D00", "2D8FC4", "7A5C3E"];
+const DASHES: [&str; SERIES] = ["solid", "dashed", "dotted", "dashdotted", "solid", "densely dashed", "loosely dashed", "densely dotted"];
+const MARKS: [&str; 3] = ["*", "square*", "diamond*"];
+
+/// One column of tokens, then one for each curve's mean; `nan` where a curve has no point.
+pub(super) fn curve_table(name: &'static str, chart: &CurveChart) -> Table {
+    let mut tokens: Vec<f64> = chart.curves.iter().flat_map(|curve| curve.mean.iter().map(|point| point.0)).collect();
+    tokens.sort_by(f64::total_cmp);
+    tokens.dedup();
+    let columns = std::iter::once("tokens".to_owned()).chain((1..=chart.curves.len()).map(|index| format!("curve{index}")));
+    let rows = tokens.iter().map(|at| {
+        let losses = chart.curves.iter().map(|curve| {
+            let loss = curve.mean.iter().find(|point| point.0 == *at).map(|point| point.1);
+            loss.map_or("nan".to_owned(), |loss| cell(Some(loss)))
+        });
+        std::iter::once(cell(Some(*at))).chain(losses).collect()
+    });
+    Table { name, columns: columns.collect(), rows: rows.collect() }
+}
+
+/// The picture of a curve chart.
+pub(super) fn curves(chart: &CurveChart, file: &str) -> String {
+    let mut text = String::from("% Written by the harness; edits are lost.\n\\begin{tikzpicture}\n");
+    let (x, y) = ((number(chart.x.0), number(chart.x.1)), (number(chart.y.0), number(chart.y.1)));
+    let _ = writeln!(
+        text,
+        "\\begin{{axis}}[width=\\linewidth, height=0.8\\linewidth, title={{{}}}, xlabel={{{}}}, ylabel={{{}}}, xmin={}, xmax={}, ymin={}, ymax={}, \
+         restrict y to domain=-1000:1000, unbounded coords=jump, legend columns=2, legend style={{at={{(0.5,-0.28)}}, anchor=north, draw=none, font=\\scriptsize}}, legend cell align=left]",
+        escape(&chart.title), escape(&chart.x_label), escape(&chart.y_label), x.0, x.1, y.0, y.1
+    );
+    for (series, curve) in chart.curves.iter().enumerate() {
+        let _ = writeln!(
+            text,
+            "\\addplot[line width=0.9pt, {}, color={{rgb,255:{}}}] table[col sep=comma, x=tokens, y=curve{}] {{figures/{file}}};\n\\addlegendentry{{{}}}",
+            DASHES[series % SERIES], colour(series), series + 1, escape(&curve.label)
+        );
+    }
+    if let Some((value, _)) = &chart.goal {
+        let _ = writeln!(text, "\\addplot[black, densely dashed, thin, forget plot] coordinates {{({},{value}) ({},{value})}};", x.0, x.1);
+    }
+    text.push_str("\\end{axis}\n\\end{tikzpicture}%\n");
+    text
+}
+
+fn colour(series: usize) -> String {
+    let hex = COLOURS[series % SERIES];
+    let part = |at: usize| u8::from_str_radix(hex.get(at..at + 2).unwrap_or("00"), 16).unwrap_or(0);
+    format!("red,{};green,{};blue,{}", part(0), part(2), part(4))
+}
+
+/// One line a point: `row` counts from the top, `minus` and `plus` are the arms of the interval.
+pub(super) fn dot_table(name: &'static str, chart: &DotChart) -> Table {
+    let columns = ["row", "label", "series", "value", "minus", "plus"].map(str::to_owned).to_vec();
+    let mut rows = Vec::new();
+    for (index, row) in chart.rows.iter().enumerate() {
+        let Row::Values { label, points, .. } = row else { continue };
+        for point in points {
+            let (minus, plus) = point.interval.map_or((0.0, 0.0), |(low, high)| (point.value - low, high - point.value));
+            rows.push(vec![index.to_string(), label.clone(), point.series.to_string(), cell(Some(point.value)), cell(Some(minus)), cell(Some(plus))]);
+        }
+    }
+    Table { name, columns, rows }
+}
+
+/// The picture of a dot chart.
+pub(super) fn dots(chart: &DotChart, file: &str) -> String {
+    let labels: Vec<String> = chart
+        .rows
+        .iter()
+        .map(|row| match row {
+            Row::Group(name) => format!("{{\\textit{{{}}}}}", escape(name)),
+            Row::Values { label, .. } => format!("{{{}}}", escape(label)),
+        })
+        .collect();
+    let ticks: Vec<String> = (0..chart.rows.len()).map(|index| index.to_string()).collect();
+    let mut text = String::from("% Written by the harness; edits are lost.\n\\begin{tikzpicture}\n");
+    let _ = writeln!(
+        text,
+        "\\begin{{axis}}[width=0.74\\linewidth, height={:.1}cm, title={{{}}}, xlabel={{{}}}, y dir=reverse, ymin=-0.8, ymax={}.8, ytick={{{}}}, yticklabels={{{}}}, \
+         {}xmajorgrids, legend columns=3, legend style={{at={{(0.5,-0.02)}}, anchor=north, yshift=-9mm, draw=none, font=\\scriptsize}}]",
+        2.6 + 0.42 * chart.rows.len() as f64,
+        escape(&chart.title),
+        escape(&chart.x_label),
+        chart.rows.len().saturating_sub(1),
+        ticks.join(","),
+        labels.join(","),
+        if chart.logarithmic { "xmode=log, " } else { "" }
+    );
+    let used: Vec<usize> = (0..chart.series.len()).filter(|series| has_points(chart, *series)).collect();
+    for series in used {
+        let _ = writeln!(
+            text,
+            "\\addplot[only marks, mark={}, mark size=1.6pt, color={{rgb,255:{}}}, error bars/.cd, x dir=both, x explicit] \
+             table[col sep=comma, x=value, y=row, x error minus=minus, x error plus=plus, restrict expr to domain={{\\thisrow{{series}}}}{{{series}:{series}}}] {{figures/{file}}};",
+            MARKS[series % 3], colour(series)
+        );
+        if chart.series.len() > 1 {
+            let _ = writeln!(text, "\\addlegendentry{{{}}}", escape(&chart.series[series]));
+        }
+    }
+    if let Some(value) = chart.reference {
+        let _ = writeln!(text, "\\addplot[black, densely dashed, thin, forget plot] coordinates {{({value},-0.8) ({value},{}.8)}};", chart.rows.len().saturating_sub(1));
+    }
+    text.push_str("\\end{axis}\n\\end{tikzpicture}%\n");
+    text
+}
+
+fn has_points(chart: &DotChart, series: usize) -> bool {
+    chart.rows.iter().any(|row| matches!(row, Row::Values { points, .. } if points.iter().any(|point| point.series == series)))
+}

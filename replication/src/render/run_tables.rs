@@ -1,0 +1,169 @@
+//! Tables about runs and times: every arm, every run, step times, kernels.
+
+use crate::measure::load::RunStatus;
+use crate::measure::statistics::{olympic_mean, summarise};
+use crate::measure::target::{Estimator, token_ratios};
+use crate::measure::{Measurements, times};
+
+use super::format::{self, Unit};
+use super::grid::{Cell, Grid, numbers, words};
+
+/// Every arm of the profile: seeds that reached the target, tokens, overhead, loss gap.
+pub(super) fn arms(measurements: &Measurements) -> Grid {
+    let study = &measurements.study;
+    let baseline = &measurements.baseline;
+    let columns = vec![
+        words("Arm", 0.27),
+        numbers("Reached", 0.10),
+        numbers("Tokens to target", 0.15),
+        numbers("Against the baseline", 0.17),
+        numbers("On the grid", 0.14),
+        numbers("Loss gap, nat", 0.17),
+    ];
+    let caption = format!("Every arm against {}: mean over seeds, with 95 % intervals of the paired ratio and difference", study.label(baseline));
+    let mut grid = Grid::new("arms", &caption, columns);
+    for group in &study.profile.arms {
+        grid.heading(&group.group);
+        for arm in &group.recipes {
+            grid.row(arm, arm_row(measurements, arm));
+        }
+    }
+    grid
+}
+
+fn arm_row(measurements: &Measurements, arm: &str) -> Vec<Cell> {
+    let study = &measurements.study;
+    let title = study.recipes.get(arm).map_or("", |recipe| recipe.title.as_str());
+    let name = Cell::new(study.label(arm)).detail(title).class("claim");
+    let outcomes = measurements.outcomes(arm);
+    if outcomes.is_empty() {
+        let mut cells = vec![name, Cell::new("not run")];
+        cells.resize(6, Cell::new("–"));
+        return cells;
+    }
+    let reached: Vec<_> = outcomes.iter().filter_map(|run| run.crossing).collect();
+    let tokens: Vec<f64> = reached.iter().map(|crossing| crossing.tokens(study.estimator)).collect();
+    let all_reached = reached.len() == outcomes.len();
+    let mean = summarise(&tokens).filter(|_| all_reached);
+    let spread = mean.and_then(|summary| summary.sd).map(|sd| format!("sd {}", format::thousands(sd))).unwrap_or_default();
+    let gaps = measurements.gaps(arm, &measurements.baseline);
+    let last: Option<Vec<f64>> = gaps.iter().map(|gap| gap.last).collect();
+    let gap = match last.as_deref().and_then(summarise) {
+        Some(summary) => Cell::new(format::signed(summary.mean, 3)).detail(summary.interval.map(|i| format!("[{}, {}]", format::signed(i.low, 3), format::signed(i.high, 3))).unwrap_or_default()),
+        None if gaps.is_empty() => Cell::new("–"),
+        None => Cell::new("diverged"),
+    };
+    vec![
+        name,
+        Cell::new(format!("{} of {}", reached.len(), outcomes.len())),
+        mean.map_or(Cell::new("DNC"), |summary| Cell::new(format::thousands(summary.mean)).detail(spread)),
+        overhead(measurements, arm, study.estimator),
+        overhead(measurements, arm, Estimator::Grid),
+        gap,
+    ]
+}
+
+/// Extra tokens of an arm over the baseline.
+fn overhead(measurements: &Measurements, arm: &str, estimator: Estimator) -> Cell {
+    if arm == measurements.baseline {
+        return Cell::new("baseline");
+    }
+    let ratios = token_ratios(&measurements.tokens, arm, &measurements.baseline, estimator);
+    let values: Vec<f64> = ratios.values().iter().map(|ratio| ratio - 1.0).collect();
+    let Some(summary) = summarise(&values).filter(|_| ratios.baseline_missed.is_empty()) else { return Cell::new("–") };
+    let bound = if ratios.lower_bounds() > 0 { "≥ " } else { "" };
+    let interval = summary.interval.map(|interval| Unit::SignedPercent.interval(&interval)).unwrap_or_default();
+    Cell::new(format!("{bound}{}", Unit::SignedPercent.number(summary.mean))).detail(interval)
+}
+
+/// Every run: how it ended, tokens to target by both estimators, the last loss and the hash of its metrics.
+pub(super) fn runs(measurements: &Measurements) -> Grid {
+    let columns = vec![words("Run", 0.30), words("Status", 0.14), numbers("Tokens, grid", 0.14), numbers("Tokens, interpolated", 0.15), numbers("Last loss", 0.10), words("Metrics SHA-256", 0.17)];
+    let mut grid = Grid::new("runs", "Every run; hashes are those of the metrics file, equal on every CPU", columns);
+    for run in &measurements.runs {
+        let status = match &run.status {
+            RunStatus::Completed => Cell::new("completed"),
+            RunStatus::Diverged { step } => Cell::new(format!("diverged at step {step}")),
+            RunStatus::Failed(error) => Cell::new("failed").detail(error).class("verdict failed"),
+            RunStatus::Unfinished => Cell::new("unfinished"),
+        };
+        let crossing = measurements.tokens.iter().find(|tokens| tokens.arm == run.arm && tokens.seed == run.seed).map(|tokens| tokens.crossing);
+        let tokens = |pick: fn(&crate::measure::target::Crossing) -> f64| match crossing {
+            Some(Some(crossing)) => Cell::new(format::thousands(pick(&crossing))),
+            Some(None) => Cell::new("DNC"),
+            None => Cell::new("–"),
+        };
+        let cells = vec![
+            Cell::new(&run.arm).detail(format!("seed {}", run.seed)),
+            status,
+            tokens(|crossing| crossing.grid),
+            tokens(|crossing| crossing.interpolated),
+            run.evaluations.last().map_or(Cell::new("–"), |last| Cell::new(format::fixed(last.loss, 4))),
+            Cell::new(format::short_hash(&run.metrics_sha256)).class("code"),
+        ];
+        grid.row(&format!("{}-{}", run.arm, run.seed), cells);
+    }
+    grid
+}
+
+/// MLPerf's own score, where there are enough runs: the mean tokens on the grid without the fastest and the slowest run.
+pub(super) fn olympic(measurements: &Measurements) -> Option<Grid> {
+    let columns = vec![words("Arm", 0.5), numbers("Runs", 0.2), numbers("Olympic mean, tokens on the grid", 0.3)];
+    let mut grid = Grid::new("olympic", "MLPerf's score: mean without the fastest and the slowest run, where every seed reached the target", columns);
+    for arm in measurements.study.arms() {
+        let outcomes = measurements.outcomes(arm);
+        let tokens: Option<Vec<f64>> = outcomes.iter().map(|run| run.crossing.map(|crossing| crossing.grid)).collect();
+        if let Some(score) = tokens.as_deref().and_then(olympic_mean) {
+            grid.row(arm, vec![Cell::new(measurements.study.label(arm)), Cell::new(outcomes.len().to_string()), Cell::new(format::thousands(score))]);
+        }
+    }
+    (!grid.rows.is_empty()).then_some(grid)
+}
+
+/// Interleaved step times, and each arm's speed against the baseline.
+pub(super) fn step_times(measurements: &Measurements) -> Option<Grid> {
+    let study = &measurements.study;
+    let baseline = &measurements.baseline;
+    let columns = vec![words("Arm", 0.24), numbers("Step", 0.14), numbers("Forward and backward", 0.16), numbers("Speed against the baseline", 0.24), words("Evidence", 0.22)];
+    let mut grid = Grid::new("step-times", "Seconds of an optimizer step, medians of interleaved repeats, and step throughput over the baseline's", columns);
+    for time in times::step_times(&measurements.step_times) {
+        let ratio = times::step_time_ratio(&measurements.step_times, baseline, &time.arm);
+        let speed = match ratio {
+            _ if time.arm == *baseline => Cell::new("baseline"),
+            Some(ratio) => Cell::new(Unit::Factor.number(ratio.ratio)).detail(ratio.interval.map(|interval| Unit::Factor.interval(&interval)).unwrap_or_default()),
+            None => Cell::new("–"),
+        };
+        let missing = study.emulated_formats(&[&time.arm]);
+        let evidence = if missing.is_empty() { Cell::new("native") } else { Cell::new("emulated").detail(missing.join(", ")) };
+        let cells = vec![
+            Cell::new(study.label(&time.arm)).detail(format!("{} repeats", time.repeats)),
+            Cell::new(format::seconds(time.seconds)),
+            Cell::new(format::seconds(time.forward_backward_seconds)),
+            speed,
+            evidence,
+        ];
+        grid.row(&time.arm, cells);
+    }
+    (!grid.rows.is_empty()).then_some(grid)
+}
+
+/// Kernel throughput over all linears: all passes together, then each.
+pub(super) fn kernels(measurements: &Measurements) -> Option<Grid> {
+    let records = &measurements.kernel_times;
+    let columns = vec![words("Variant", 0.22), numbers("All passes", 0.20), numbers("Throughput", 0.19), numbers("Fprop", 0.13), numbers("Dgrad", 0.13), numbers("Wgrad", 0.13)];
+    let mut grid = Grid::new("kernels", "GEMMs of the model's linear layers with rotation and quantisation included: seconds over all linears, medians of interleaved repeats", columns);
+    for variant in times::kernel_variants(records, None) {
+        let mut cells = vec![
+            Cell::new(&variant.variant).detail(format!("{} repeats", variant.repeats)),
+            Cell::new(format::seconds(variant.seconds)),
+            Cell::new(format::operations(variant.operations_per_second)),
+        ];
+        for pass in ["fprop", "dgrad", "wgrad"] {
+            let chosen: Vec<_> = records.iter().filter(|record| record.pass == pass).cloned().collect();
+            let found = times::kernel_variants(&chosen, None).into_iter().find(|other| other.variant == variant.variant);
+            cells.push(found.map_or(Cell::new("–"), |found| Cell::new(format::seconds(found.seconds))));
+        }
+        grid.row(&variant.variant, cells);
+    }
+    (!grid.rows.is_empty()).then_some(grid)
+}
