@@ -1,6 +1,12 @@
-//! Placeholder while the skeleton is laid.
+//! Manifests -> plan -> run -> measure -> judge -> render. Knows nothing of arithmetic.
+//!
+//! The trainer is a program that this crate starts; SCHEMA.md describes the files in which the two meet.
 
+pub mod corpus;
 pub mod expression;
+pub mod files;
 pub mod judge;
+pub mod manifest;
 pub mod measure;
+pub mod plan;
 pub mod render;

@@ -1,0 +1,311 @@
+//! Manifests: typed, strict, and checked against each other before anything runs.
+//!
+//! [`Manifests::load`] reads every file under `manifests/`; a key that is not known, a word that is not in the list, an id that
+//! names nothing or a path that leaves the repository is an error with file and line. What a manifest means for a run is
+//! `crate::plan`'s business.
+
+mod error;
+pub mod paper;
+pub mod profile;
+pub mod recipe;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+
+pub use error::{ManifestError, closest, unknown};
+pub use paper::{Check, Claim, MetricName, Paper};
+pub use profile::{Dataset, Device, Estimator, Hardware, Model, Profile, Tokenizer};
+pub use recipe::{Operand, Passes, Recipe};
+
+/// Everything under `manifests/`, by id.
+#[derive(Debug, Clone)]
+pub struct Manifests {
+    /// The repository's root.
+    pub root: PathBuf,
+    /// Claims.
+    pub papers: BTreeMap<String, Paper>,
+    /// Campaigns.
+    pub profiles: BTreeMap<String, Profile>,
+    /// Arms.
+    pub recipes: BTreeMap<String, Recipe>,
+    /// Shapes.
+    pub models: BTreeMap<String, Model>,
+    /// Text and tokens.
+    pub datasets: BTreeMap<String, Dataset>,
+    /// Tokenizers.
+    pub tokenizers: BTreeMap<String, Tokenizer>,
+    /// Devices.
+    pub hardware: BTreeMap<String, Hardware>,
+}
+
+impl Manifests {
+    /// Reads and checks every manifest of the repository at `root`.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with file and line.
+    pub fn load(root: &Path) -> Result<Self, ManifestError> {
+        let manifests = Self {
+            root: root.to_owned(),
+            papers: folder(root, "papers", |paper: &Paper| &paper.id)?,
+            profiles: folder(root, "profiles", |profile: &Profile| &profile.id)?,
+            recipes: folder(root, "recipes", |recipe: &Recipe| &recipe.id)?,
+            models: folder(root, "models", |model: &Model| &model.id)?,
+            datasets: folder(root, "datasets", Dataset::id)?,
+            tokenizers: folder(root, "tokenizers", |tokenizer: &Tokenizer| &tokenizer.id)?,
+            hardware: folder(root, "hardware", |hardware: &Hardware| &hardware.id)?,
+        };
+        manifests.check()?;
+        Ok(manifests)
+    }
+
+    /// The path of a manifest, relative to the repository.
+    pub fn path(kind: &str, id: &str) -> PathBuf {
+        Path::new("manifests").join(kind).join(format!("{id}.yaml"))
+    }
+
+    /// The profile with that id.
+    ///
+    /// # Errors
+    /// A message with the nearest id.
+    pub fn profile(&self, id: &str) -> Result<&Profile, ManifestError> {
+        let known: Vec<&str> = self.profiles.keys().map(String::as_str).collect();
+        self.profiles.get(id).ok_or_else(|| ManifestError::new(Path::new("manifests/profiles"), unknown("profile", id, &known)))
+    }
+
+    /// Claims of every paper with the paper they belong to.
+    pub fn claims(&self) -> impl Iterator<Item = (&Paper, &Claim)> {
+        self.papers.values().flat_map(|paper| paper.claims.iter().map(move |claim| (paper, claim)))
+    }
+
+    fn check(&self) -> Result<(), ManifestError> {
+        for (id, recipe) in &self.recipes {
+            recipe.check().map_err(|why| at(&self.root, "recipes", id, &why))?;
+        }
+        for (id, model) in &self.models {
+            model.check().map_err(|why| at(&self.root, "models", id, &why))?;
+        }
+        for (id, tokenizer) in &self.tokenizers {
+            let path = tokenizer.file.as_deref().map_or(Ok(()), inside);
+            path.map_err(|why| at(&self.root, "tokenizers", id, &format!("file: {why}")))?;
+        }
+        for (id, dataset) in &self.datasets {
+            check_dataset(dataset).map_err(|why| at(&self.root, "datasets", id, &why))?;
+        }
+        let mut claims = BTreeMap::new();
+        for (id, paper) in &self.papers {
+            for claim in &paper.claims {
+                if let Some(other) = claims.insert(claim.id.as_str(), id) {
+                    return Err(at(&self.root, "papers", id, &format!("claim {}: duplicate id, also in paper {other}", claim.id)));
+                }
+            }
+        }
+        for (id, paper) in &self.papers {
+            self.check_paper(paper, &claims).map_err(|why| at(&self.root, "papers", id, &why))?;
+        }
+        for (id, profile) in &self.profiles {
+            self.check_profile(profile).map_err(|why| at(&self.root, "profiles", id, &why))?;
+        }
+        Ok(())
+    }
+
+    fn known_recipe(&self, key: &str, id: &str) -> Result<(), String> {
+        known(key, "recipe", id, &self.recipes)
+    }
+
+    fn check_paper(&self, paper: &Paper, claims: &BTreeMap<&str, &String>) -> Result<(), String> {
+        self.known_recipe("baseline", &paper.baseline)?;
+        for claim in &paper.claims {
+            claim.check()?;
+            for arm in claim.arms_needed() {
+                self.known_recipe(&format!("claim {}", claim.id), arm)?;
+            }
+            for other in claim.claims_needed() {
+                if !claims.contains_key(other) {
+                    let ids: Vec<&str> = claims.keys().copied().collect();
+                    return Err(format!("claim {}: {}", claim.id, unknown("claim", other, &ids)));
+                }
+            }
+        }
+        let mut ids = BTreeSet::new();
+        for check in &paper.checks {
+            if !ids.insert(&check.id) {
+                return Err(format!("check {}: duplicate id", check.id));
+            }
+            if check.expressions.len() != check.values.len() {
+                return Err(format!("check {}: {} expressions but {} values", check.id, check.expressions.len(), check.values.len()));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_profile(&self, profile: &Profile) -> Result<(), String> {
+        if profile.papers.is_empty() {
+            return Err("papers: at least one is needed".into());
+        }
+        for paper in &profile.papers {
+            known("papers", "paper", paper, &self.papers)?;
+        }
+        known("hardware", "hardware", &profile.hardware, &self.hardware)?;
+        known("model", "model", &profile.model, &self.models)?;
+        known("dataset", "dataset", &profile.dataset, &self.datasets)?;
+        known("tokenizer", "tokenizer", &profile.tokenizer, &self.tokenizers)?;
+        check_numbers(profile)?;
+        let (model, tokenizer) = (&self.models[&profile.model], &self.tokenizers[&profile.tokenizer]);
+        if model.vocab_size != tokenizer.vocab_size {
+            return Err(format!("tokenizer: {} has {} entries but model {} has vocab_size {}", tokenizer.id, tokenizer.vocab_size, model.id, model.vocab_size));
+        }
+        let mut arms = BTreeSet::new();
+        for arm in profile.arms.iter().flat_map(|group| &group.recipes) {
+            self.known_recipe("arms", arm)?;
+            if !arms.insert(arm.as_str()) {
+                return Err(format!("arms: recipe {arm} stands there twice"));
+            }
+            self.check_fit(arm, model, profile.batch.sequences)?;
+        }
+        for arm in &profile.step_time.recipes {
+            if !arms.contains(arm.as_str()) {
+                let known: Vec<&str> = arms.iter().copied().collect();
+                return Err(format!("step_time.recipes: {}", unknown("arm", arm, &known)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a recipe is defined on a model at a batch size: every block and rotation fits its contraction axis.
+    fn check_fit(&self, arm: &str, model: &Model, sequences: u64) -> Result<(), String> {
+        let passes = self.recipes[arm].resolved()?;
+        for (linear, out, input) in model.linears() {
+            for (pass, name, operand) in passes.all() {
+                let k = match pass {
+                    "fprop" => input,
+                    "dgrad" => out,
+                    _ => sequences * model.sequence_length,
+                };
+                operand.check_axis(k).map_err(|why| format!("recipe {arm} on model {}: {linear} {pass} {name}: {why}", model.id))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_numbers(profile: &Profile) -> Result<(), String> {
+    let positive = [
+        ("batch.sequences", profile.batch.sequences),
+        ("budget.steps", profile.budget.steps),
+        ("evaluation.every_steps", profile.evaluation.every_steps),
+        ("evaluation.sequences", profile.evaluation.sequences),
+        ("logging.train_every_steps", profile.logging.train_every_steps),
+        ("checkpoint.every_steps", profile.checkpoint.every_steps),
+        ("schedule.decay_steps", profile.schedule.decay_steps),
+        ("step_time.repeats", profile.step_time.repeats),
+        ("kernel_time.repeats", profile.kernel_time.repeats),
+    ];
+    if let Some((key, _)) = positive.iter().find(|(_, value)| *value == 0) {
+        return Err(format!("{key}: must be at least 1"));
+    }
+    let optimizer = &profile.optimizer;
+    for (key, value) in [("learning_rate", optimizer.learning_rate), ("epsilon", optimizer.epsilon), ("clip_norm", optimizer.clip_norm)] {
+        if !(value.is_finite() && value > 0.0) {
+            return Err(format!("optimizer.{key}: must be above zero"));
+        }
+    }
+    for (key, value) in [("beta1", optimizer.beta1), ("beta2", optimizer.beta2)] {
+        if !(0.0..1.0).contains(&value) {
+            return Err(format!("optimizer.{key}: must be at least 0 and below 1"));
+        }
+    }
+    if profile.target_loss.is_some_and(|loss| !(loss.is_finite() && loss > 0.0)) {
+        return Err("target_loss: must be above zero, or null for none".into());
+    }
+    let seeds: BTreeSet<u64> = profile.seeds.iter().copied().collect();
+    if seeds.is_empty() || seeds.len() != profile.seeds.len() {
+        return Err("seeds: at least one, none twice".into());
+    }
+    if profile.arms.iter().all(|group| group.recipes.is_empty()) {
+        return Err("arms: at least one recipe is needed".into());
+    }
+    Ok(())
+}
+
+fn check_dataset(dataset: &Dataset) -> Result<(), String> {
+    match dataset {
+        Dataset::CargoVendor(d) => {
+            inside(&d.package).map_err(|why| format!("package: {why}"))?;
+            if d.rule.validation_per_mille == 0 || d.rule.validation_per_mille >= 1000 {
+                return Err("rule.validation_per_mille: must be between 1 and 999".into());
+            }
+        }
+        Dataset::LocalFiles(profile::LocalFiles { files, .. }) | Dataset::Megatron(profile::Megatron { files, .. }) => {
+            for file in files {
+                if file.name.is_empty() || Path::new(&file.name).components().count() != 1 || inside(&file.name).is_err() {
+                    return Err(format!("files: `{}` must be a plain file name", file.name));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Err unless the relative path stays inside the repository.
+fn inside(path: &str) -> Result<(), String> {
+    let leaves = Path::new(path).components().any(|part| !matches!(part, Component::Normal(_) | Component::CurDir));
+    if leaves { Err(format!("`{path}` leaves the repository; write a path relative to its root")) } else { Ok(()) }
+}
+
+fn known<T>(key: &str, kind: &str, id: &str, all: &BTreeMap<String, T>) -> Result<(), String> {
+    if all.contains_key(id) {
+        return Ok(());
+    }
+    let ids: Vec<&str> = all.keys().map(String::as_str).collect();
+    Err(format!("{key}: {}", unknown(kind, id, &ids)))
+}
+
+/// An error about a file that parsed: its line is that of the first word of the message that the file contains as a key.
+fn at(root: &Path, kind: &str, id: &str, why: &str) -> ManifestError {
+    let path = Manifests::path(kind, id);
+    let text = std::fs::read_to_string(root.join(&path)).unwrap_or_default();
+    // "claim T1-F: ..." points at the claim's id, "passes.fprop.input: ..." at its first key.
+    let word = match why.split([':', ' ', '.']).next() {
+        Some("claim" | "check") => why.split([':', ' ']).nth(1).map(|id| format!("id: {id}")),
+        Some("recipe") => why.split([':', ' ']).nth(1).map(str::to_owned),
+        Some(key) => Some(format!("{key}:")),
+        None => None,
+    };
+    let line = word.and_then(|word| text.lines().position(|line| line.contains(&word) && !line.trim_start().starts_with('#')));
+    ManifestError { path, line: line.map_or(0, |line| line + 1), message: why.to_owned() }
+}
+
+/// Reads one YAML file strictly.
+///
+/// # Errors
+/// A missing file, bad YAML, an unknown or missing key, a wrong type; with file and line.
+pub fn read<T: DeserializeOwned>(root: &Path, path: &Path) -> Result<T, ManifestError> {
+    let text = std::fs::read_to_string(root.join(path)).map_err(|error| ManifestError::new(path, format!("cannot be read: {error}")))?;
+    serde_yaml::from_str(&text).map_err(|error| ManifestError::from_yaml(path, &error))
+}
+
+/// Every `.yaml` file of `manifests/<kind>`; a file's name must be its id.
+fn folder<T: DeserializeOwned>(root: &Path, kind: &str, id: impl Fn(&T) -> &str) -> Result<BTreeMap<String, T>, ManifestError> {
+    let folder = Path::new("manifests").join(kind);
+    let entries = std::fs::read_dir(root.join(&folder)).map_err(|error| ManifestError::new(&folder, format!("cannot be read: {error}")))?;
+    let mut names = BTreeSet::new();
+    for entry in entries {
+        let entry = entry.map_err(|error| ManifestError::new(&folder, format!("cannot be read: {error}")))?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if let Some(stem) = name.strip_suffix(".yaml") {
+            names.insert(stem.to_owned());
+        }
+    }
+    let mut all = BTreeMap::new();
+    for name in names {
+        let path = Manifests::path(kind, &name);
+        let manifest: T = read(root, &path)?;
+        if id(&manifest) != name {
+            return Err(ManifestError { path, line: 1, message: format!("id `{}` must be the file's name, `{name}`", id(&manifest)) });
+        }
+        all.insert(name, manifest);
+    }
+    Ok(all)
+}

@@ -1,0 +1,472 @@
+//! Profiles: what a campaign trains, on what, how far, and what it needs. And the small manifests a profile names.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::corpus::CorpusRule;
+
+/// One file of manifests/profiles.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// File name without `.yaml`.
+    pub id: String,
+    /// A few words.
+    pub title: String,
+    /// What it is for.
+    pub purpose: String,
+    /// Papers whose claims are judged, the first being the main one.
+    pub papers: Vec<String>,
+    /// Hardware manifest.
+    pub hardware: String,
+    /// Model manifest.
+    pub model: String,
+    /// Dataset manifest.
+    pub dataset: String,
+    /// Tokenizer manifest.
+    pub tokenizer: String,
+    /// AdamW and its constants.
+    pub optimizer: Optimizer,
+    /// Learning rate over steps.
+    pub schedule: Schedule,
+    /// Sequences in a step.
+    pub batch: Batch,
+    /// Length of a run.
+    pub budget: Budget,
+    /// When and on how much validation text.
+    pub evaluation: Evaluation,
+    /// Validation loss, in nats per token, that tokens are counted to.
+    pub target_loss: Option<f64>,
+    /// Which estimate of tokens to target the verdicts use.
+    pub estimator: Estimator,
+    /// What goes into the log.
+    pub logging: Logging,
+    /// How often a run can be resumed from.
+    pub checkpoint: Checkpoint,
+    /// Seeds of every arm.
+    pub seeds: Vec<u64>,
+    /// Arms in groups, as tables show them.
+    pub arms: Vec<ArmGroup>,
+    /// Which arms' step times are measured.
+    pub step_time: StepTime,
+    /// How often kernels are timed.
+    pub kernel_time: Repeats,
+    /// What the machine must have.
+    pub requires: BTreeMap<String, f64>,
+    /// What MLPerf log lines say of the benchmark.
+    pub mllog: Mllog,
+}
+
+/// AdamW with decoupled weight decay.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "the field's standard names")]
+pub struct Optimizer {
+    pub name: OptimizerName,
+    pub learning_rate: f64,
+    pub beta1: f64,
+    pub beta2: f64,
+    pub epsilon: f64,
+    pub weight_decay: f64,
+    /// Largest global gradient norm.
+    pub clip_norm: f64,
+}
+
+/// The optimizers there are.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs, reason = "named after what it is")]
+pub enum OptimizerName {
+    Adamw,
+}
+
+/// Learning rate over steps.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Schedule {
+    /// Its shape.
+    pub name: ScheduleName,
+    /// Steps from 0 to the learning rate.
+    pub warmup_steps: u64,
+    /// Steps from there to `end_learning_rate`.
+    pub decay_steps: u64,
+    /// Where the cosine ends.
+    pub end_learning_rate: f64,
+}
+
+/// The schedules there are.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "named after what it is")]
+pub enum ScheduleName {
+    CosineWithLinearWarmup,
+}
+
+/// Sequences in one optimizer step.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "see the struct")]
+pub struct Batch {
+    pub sequences: u64,
+}
+
+/// Length of a run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "see the struct")]
+pub struct Budget {
+    pub steps: u64,
+}
+
+/// Validation.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Evaluation {
+    /// Steps between evaluations.
+    pub every_steps: u64,
+    /// First sequences of the validation stream, unshuffled.
+    pub sequences: u64,
+}
+
+/// Which estimate of tokens to target counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Estimator {
+    /// The first evaluation at or below the target.
+    Grid,
+    /// Linear in loss between the last evaluation above and the first at or below.
+    Interpolated,
+}
+
+/// What goes into the log.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Logging {
+    /// Steps between training-loss lines.
+    pub train_every_steps: u64,
+    /// Steps at which quantisation errors are measured.
+    pub quantisation_steps: Vec<u64>,
+}
+
+/// Checkpoints.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "see the struct")]
+pub struct Checkpoint {
+    pub every_steps: u64,
+}
+
+/// Arms that tables show together.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ArmGroup {
+    /// Its heading.
+    pub group: String,
+    /// Recipe ids; a recipe is an arm.
+    pub recipes: Vec<String>,
+}
+
+/// Step-time measurement.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepTime {
+    /// Which arms.
+    pub recipes: Vec<String>,
+    /// Interleaved repeats of each.
+    pub repeats: u64,
+    /// Repeats not counted, first.
+    pub warmup: u64,
+}
+
+/// Kernel-time measurement.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Repeats {
+    /// Interleaved repeats of each.
+    pub repeats: u64,
+    /// Repeats not counted, first.
+    pub warmup: u64,
+}
+
+/// MLPerf log header.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mllog {
+    /// `llama31_8b` only for the true benchmark.
+    pub benchmark: String,
+}
+
+/// One file of manifests/models. Field names are those of Hugging Face's LlamaConfig where it has them.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "LlamaConfig's names")]
+pub struct Model {
+    #[serde(skip_serializing)]
+    pub id: String,
+    #[serde(skip_serializing)]
+    pub title: String,
+    pub vocab_size: u64,
+    pub hidden_size: u64,
+    pub num_hidden_layers: u64,
+    pub num_attention_heads: u64,
+    pub num_key_value_heads: u64,
+    pub head_dim: u64,
+    pub intermediate_size: u64,
+    pub sequence_length: u64,
+    pub rope_theta: f64,
+    pub rms_norm_eps: f64,
+    pub initializer_range: f64,
+    pub scale_residual_init: bool,
+}
+
+impl Model {
+    /// The four linear projections of a block: (name, output features, input features).
+    pub fn linears(&self) -> [(&'static str, u64, u64); 4] {
+        let heads = self.num_attention_heads * self.head_dim;
+        [
+            ("qkv", heads + 2 * self.num_key_value_heads * self.head_dim, self.hidden_size),
+            ("attention_output", self.hidden_size, heads),
+            ("gate_up", 2 * self.intermediate_size, self.hidden_size),
+            ("down", self.hidden_size, self.intermediate_size),
+        ]
+    }
+
+    /// Parameters, embedding and untied head included.
+    pub fn parameters(&self) -> u64 {
+        let linears: u64 = self.linears().iter().map(|(_, out, input)| out * input).sum();
+        2 * self.vocab_size * self.hidden_size + self.num_hidden_layers * (linears + 2 * self.hidden_size) + self.hidden_size
+    }
+
+    /// What is wrong with the shape.
+    ///
+    /// # Errors
+    /// One sentence that names the key.
+    pub fn check(&self) -> Result<(), String> {
+        for (key, value) in [
+            ("vocab_size", self.vocab_size),
+            ("hidden_size", self.hidden_size),
+            ("num_hidden_layers", self.num_hidden_layers),
+            ("num_attention_heads", self.num_attention_heads),
+            ("num_key_value_heads", self.num_key_value_heads),
+            ("head_dim", self.head_dim),
+            ("intermediate_size", self.intermediate_size),
+            ("sequence_length", self.sequence_length),
+        ] {
+            if value == 0 {
+                return Err(format!("{key}: must be at least 1"));
+            }
+        }
+        if self.num_attention_heads % self.num_key_value_heads != 0 {
+            return Err(format!("num_key_value_heads: {} does not divide num_attention_heads {}", self.num_key_value_heads, self.num_attention_heads));
+        }
+        if self.head_dim % 2 != 0 {
+            return Err("head_dim: must be even (rotary embedding)".into());
+        }
+        Ok(())
+    }
+}
+
+/// One file of manifests/hardware.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hardware {
+    /// File name without `.yaml`.
+    pub id: String,
+    /// Its name.
+    pub title: String,
+    /// Which kind of device the trainer runs on.
+    pub device: Device,
+    /// Formats that have an arithmetic unit of their own.
+    pub native_formats: Vec<super::recipe::Format>,
+    /// How its presence shows.
+    pub detect: Detect,
+}
+
+/// Kinds of device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs, reason = "named after what they are")]
+pub enum Device {
+    Cpu,
+    Cuda,
+    Hip,
+}
+
+impl Device {
+    /// The word as manifests and `--device` write it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Cuda => "cuda",
+            Self::Hip => "hip",
+        }
+    }
+}
+
+/// How the presence of hardware shows.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Detect {
+    /// A device file.
+    #[serde(default)]
+    pub file: Option<String>,
+    /// A driver library, by its run-time name.
+    #[serde(default)]
+    pub library: Option<String>,
+}
+
+/// One file of manifests/tokenizers.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tokenizer {
+    /// File name without `.yaml`.
+    pub id: String,
+    /// What it is.
+    pub kind: TokenizerKind,
+    /// tokenizer.json, relative to the repository; null when it is not committed.
+    pub file: Option<String>,
+    /// SHA-256 of that file.
+    pub sha256: Option<String>,
+    /// Entries.
+    pub vocab_size: u64,
+    /// Dataset.
+    pub trained_on: Option<String>,
+    /// What to do when it is not here.
+    pub how_to_get: String,
+}
+
+/// Kinds of tokenizer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TokenizerKind {
+    /// Trained by our own command.
+    ByteLevelBpe,
+    /// Someone else's; data arrives tokenised.
+    External,
+}
+
+/// One file of manifests/datasets.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Dataset {
+    /// Text of crates that cargo fetches.
+    CargoVendor(CargoVendor),
+    /// Text files that the user brings.
+    LocalFiles(LocalFiles),
+    /// Token shards in Megatron's layout that the user brings.
+    Megatron(Megatron),
+}
+
+/// Text of crates that cargo fetches.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CargoVendor {
+    /// File name without `.yaml`.
+    pub id: String,
+    /// Its name.
+    pub title: String,
+    /// Terms.
+    pub licence: String,
+    /// What to do when it is not here.
+    pub how_to_get: String,
+    /// Folder with Cargo.toml and Cargo.lock, relative to the repository.
+    pub package: String,
+    /// Which files become documents.
+    pub rule: CorpusRule,
+    /// Hashes of what the rule makes.
+    pub corpus: CorpusHashes,
+}
+
+/// Hashes of the documents, as JSONL.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CorpusHashes {
+    /// train.jsonl.
+    pub train_sha256: Option<String>,
+    /// validation.jsonl.
+    pub validation_sha256: Option<String>,
+}
+
+/// Text files that the user brings.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LocalFiles {
+    /// File name without `.yaml`.
+    pub id: String,
+    /// Its name.
+    pub title: String,
+    /// Terms.
+    pub licence: String,
+    /// Where they come from.
+    pub how_to_get: String,
+    /// Name prefix of training files.
+    pub train: String,
+    /// Name prefix of validation files.
+    pub validation: String,
+    /// The files and their hashes.
+    pub files: Vec<NamedFile>,
+}
+
+/// Token shards in Megatron's layout that the user brings.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Megatron {
+    /// File name without `.yaml`.
+    pub id: String,
+    /// Its name.
+    pub title: String,
+    /// Terms.
+    pub licence: String,
+    /// Where they come from.
+    pub how_to_get: String,
+    /// Files that MLCommons' downloader takes.
+    pub metadata_files: Vec<String>,
+    /// Prefix of the training pair.
+    pub train: String,
+    /// Prefix of the validation pair.
+    pub validation: String,
+    /// The files; a null hash is recorded at first use and enforced after.
+    pub files: Vec<NamedFile>,
+    /// Token id that separates documents.
+    pub end_of_document: u64,
+}
+
+/// A file and its hash.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NamedFile {
+    /// File name.
+    pub name: String,
+    /// SHA-256; null: recorded at first use.
+    pub sha256: Option<String>,
+}
+
+impl Dataset {
+    /// File name without `.yaml`.
+    pub fn id(&self) -> &str {
+        match self {
+            Self::CargoVendor(d) => &d.id,
+            Self::LocalFiles(d) => &d.id,
+            Self::Megatron(d) => &d.id,
+        }
+    }
+
+    /// Its name.
+    pub fn title(&self) -> &str {
+        match self {
+            Self::CargoVendor(d) => &d.title,
+            Self::LocalFiles(d) => &d.title,
+            Self::Megatron(d) => &d.title,
+        }
+    }
+
+    /// Where it comes from.
+    pub fn how_to_get(&self) -> &str {
+        match self {
+            Self::CargoVendor(d) => &d.how_to_get,
+            Self::LocalFiles(d) => &d.how_to_get,
+            Self::Megatron(d) => &d.how_to_get,
+        }
+    }
+}

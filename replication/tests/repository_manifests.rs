@@ -1,0 +1,13 @@
+//! The repository's own manifests load, and every bad manifest says what is wrong, where, and what to do.
+
+use std::path::Path;
+
+use replication::manifest::Manifests;
+
+#[test]
+fn the_repository_loads() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let manifests = Manifests::load(&root).unwrap_or_else(|error| panic!("{error}"));
+    assert!(manifests.profiles.contains_key("cpu"));
+    assert_eq!(manifests.claims().filter(|(paper, _)| paper.id == "2605.09825").count(), 20);
+}
