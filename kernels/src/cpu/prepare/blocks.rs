@@ -144,15 +144,11 @@ fn e2m1_rows<L: Lanes>(
         let mut packed = [l.splat_u(0); 4];
         let (eights, _) = values.as_chunks::<8>();
         for (w, (word, values)) in packed.iter_mut().zip(eights).enumerate() {
-            let code = |i: usize| code_of(group, column + 8 * w + i, l.mul(values[i], inverse));
-            let mut sum = code(0);
-            sum = l.or(sum, l.shl::<4>(code(1)));
-            sum = l.or(sum, l.shl::<8>(code(2)));
-            sum = l.or(sum, l.shl::<12>(code(3)));
-            sum = l.or(sum, l.shl::<16>(code(4)));
-            sum = l.or(sum, l.shl::<20>(code(5)));
-            sum = l.or(sum, l.shl::<24>(code(6)));
-            sum = l.or(sum, l.shl::<28>(code(7)));
+            // The last code first, so that the first ends up in the low nibble.
+            let mut sum = l.splat_u(0);
+            for i in (0..8).rev() {
+                sum = l.or(l.shl::<4>(sum), code_of(group, column + 8 * w + i, l.mul(values[i], inverse)));
+            }
             *word = l.and(sum, is_number);
         }
         let block = column / 32;
