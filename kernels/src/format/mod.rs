@@ -11,3 +11,6 @@ pub mod e8m0;
 pub mod minifloat;
 
 pub use minifloat::MiniFloat;
+
+#[cfg(test)]
+mod tests;
