@@ -1,1 +1,31 @@
-//! Placeholder while the skeleton is laid.
+//! One training run from one resolved run file: model, optimizer, data, checkpoints, logs.
+//!
+//! The crate reads `run.yaml` and writes the files of replication/SCHEMA.md; it knows nothing of profiles, claims or
+//! verdicts. All arithmetic is `kernels`'; what is here decides shapes, order and bookkeeping. Start reading at `session`
+//! (a run's life), then `trainer_state` (one step), `model` (forward and backward), `linear` (what a recipe changes).
+
+pub mod batches;
+pub mod checkpoint;
+pub mod data;
+pub mod error;
+pub mod export;
+pub mod interrupt;
+pub mod linear;
+pub mod measure;
+pub mod memory;
+pub mod metrics;
+pub mod mllog;
+pub mod model;
+pub mod model_export;
+pub mod optimizer;
+pub mod parameters;
+mod quantisation_error;
+mod run_check;
+pub mod run_file;
+pub mod schedule;
+pub mod session;
+pub mod streams;
+pub mod tensors;
+pub mod timing;
+pub mod tokenizer;
+pub mod trainer_state;

@@ -1,0 +1,240 @@
+//! The four linear layers of a block: the only part of the model that follows the recipe.
+//!
+//! Each of the three GEMM passes prepares its two operands as the recipe says (`kernels::quantise`) and multiplies them.
+//! This file chooses random words, sign vectors and delayed scales, and observes how operands survive; it computes nothing.
+
+use kernels::cpu::Cpu;
+use kernels::hadamard;
+use kernels::operand::{OperandSpec, Rounding, ScaleRule, Signs};
+use kernels::quantise::{Prepared, Randomness, Source};
+
+use crate::error::TrainerError;
+use crate::metrics::QuantisationRecord;
+use crate::quantisation_error;
+use crate::run_file::{DelayedChoice, DelayedScaling, PassesSection, RunFile, StochasticSeed};
+use crate::streams::{self, Operand, Pass, Place};
+
+/// The operands of the three passes, in the order of delayed-scaling histories.
+const SLOTS: [(Pass, Operand); 6] = [
+    (Pass::Fprop, Operand::Input),
+    (Pass::Fprop, Operand::Weight),
+    (Pass::Dgrad, Operand::OutputGradient),
+    (Pass::Dgrad, Operand::Weight),
+    (Pass::Wgrad, Operand::OutputGradient),
+    (Pass::Wgrad, Operand::Input),
+];
+
+/// Recipe, random words and delayed-scaling state of all linears of a model.
+#[derive(Debug)]
+pub struct Linears {
+    cpu: Cpu,
+    passes: PassesSection,
+    seed: u64,
+    constant_words: bool,
+    delayed: Option<DelayedScaling>,
+    /// Name, out features, in features.
+    shapes: [(&'static str, usize, usize); 4],
+    /// Largest magnitudes of earlier steps, oldest first; index (layer * 4 + linear) * 6 + slot.
+    histories: Vec<Vec<f32>>,
+    observation: Option<Observation>,
+}
+
+/// What is measured during one step.
+#[derive(Debug)]
+struct Observation {
+    step: u64,
+    layers: Vec<usize>,
+    records: Vec<QuantisationRecord>,
+}
+
+/// One linear's tensors in a pass. `tokens` rows each in `input` and `output`.
+#[derive(Debug, Clone, Copy)]
+pub struct Tensors<'a> {
+    /// X: [tokens, in].
+    pub input: &'a [f32],
+    /// W: [out, in].
+    pub weight: &'a [f32],
+}
+
+/// Which evaluation, and which batch of it: its random words are not those of training.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Evaluation {
+    /// Steps done.
+    pub step: u64,
+    /// Batch within the evaluation.
+    pub chunk: usize,
+}
+
+impl Linears {
+    /// For a run file that passed its checks.
+    pub fn new(cpu: Cpu, run: &RunFile) -> Self {
+        Self {
+            cpu,
+            passes: run.recipe.passes.clone(),
+            seed: run.run.seed,
+            constant_words: run.recipe.stochastic_seed == StochasticSeed::Constant,
+            delayed: run.recipe.delayed_scaling,
+            shapes: run.model.linears(),
+            histories: vec![Vec::new(); run.model.num_hidden_layers * 4 * SLOTS.len()],
+            observation: None,
+        }
+    }
+
+    /// y (+)= x Wᵀ in a training step; `y: [tokens, out]`.
+    ///
+    /// # Errors
+    /// A kernel's, for shapes that the run file's checks should have refused.
+    pub fn forward(&mut self, place: Place, step: u64, tensors: Tensors<'_>, y: &mut [f32], accumulate: bool) -> Result<(), TrainerError> {
+        let (_, out, inputs) = self.shapes[place.linear];
+        let tokens = y.len() / out;
+        let x = Source { values: tensors.input, rows: tokens, k: inputs, transposed: false };
+        let w = Source { values: tensors.weight, rows: out, k: inputs, transposed: false };
+        let x = self.operand(place, Pass::Fprop, Operand::Input, x, step)?;
+        let w = self.operand(place, Pass::Fprop, Operand::Weight, w, step)?;
+        self.cpu.gemm(&x, &w, y, accumulate).map_err(TrainerError::kernel)
+    }
+
+    /// `d_input: [tokens, in]` = ∇Y W and `d_weight: [out, in]` = ∇Yᵀ X, both overwritten; `d_output: [tokens, out]`.
+    ///
+    /// # Errors
+    /// As [`Linears::forward`].
+    pub fn backward(&mut self, place: Place, step: u64, tensors: Tensors<'_>, d_output: &[f32], d_input: &mut [f32], d_weight: &mut [f32]) -> Result<(), TrainerError> {
+        let (_, out, inputs) = self.shapes[place.linear];
+        let tokens = d_output.len() / out;
+        let dy = Source { values: d_output, rows: tokens, k: out, transposed: false };
+        let w = Source { values: tensors.weight, rows: inputs, k: out, transposed: true };
+        let dy = self.operand(place, Pass::Dgrad, Operand::OutputGradient, dy, step)?;
+        let w = self.operand(place, Pass::Dgrad, Operand::Weight, w, step)?;
+        self.cpu.gemm(&dy, &w, d_input, false).map_err(TrainerError::kernel)?;
+        let dy = Source { values: d_output, rows: out, k: tokens, transposed: true };
+        let x = Source { values: tensors.input, rows: inputs, k: tokens, transposed: true };
+        let dy = self.operand(place, Pass::Wgrad, Operand::OutputGradient, dy, step)?;
+        let x = self.operand(place, Pass::Wgrad, Operand::Input, x, step)?;
+        self.cpu.gemm(&dy, &x, d_weight, false).map_err(TrainerError::kernel)
+    }
+
+    /// The weight as evaluation's forward pass reads it, prepared once for all its batches. Delayed scales stay as they are.
+    ///
+    /// # Errors
+    /// As [`Linears::forward`].
+    pub fn evaluation_weight(&self, place: Place, step: u64, weight: &[f32]) -> Result<Prepared, TrainerError> {
+        let (_, out, inputs) = self.shapes[place.linear];
+        let source = Source { values: weight, rows: out, k: inputs, transposed: false };
+        self.evaluation_operand(place, Operand::Weight, source, Evaluation { step, chunk: 0 })
+    }
+
+    /// y (+)= x Wᵀ in an evaluation.
+    ///
+    /// # Errors
+    /// As [`Linears::forward`].
+    pub fn evaluate(&self, place: Place, evaluation: Evaluation, x: &[f32], weight: &Prepared, y: &mut [f32], accumulate: bool) -> Result<(), TrainerError> {
+        let (_, out, inputs) = self.shapes[place.linear];
+        let source = Source { values: x, rows: y.len() / out, k: inputs, transposed: false };
+        let x = self.evaluation_operand(place, Operand::Input, source, evaluation)?;
+        self.cpu.gemm(&x, weight, y, accumulate).map_err(TrainerError::kernel)
+    }
+
+    /// Measures the operands of `layers` during the next step.
+    pub fn observe(&mut self, step: u64, layers: Vec<usize>) {
+        self.observation = Some(Observation { step, layers, records: Vec::new() });
+    }
+
+    /// What was measured, in the order fprop, dgrad, wgrad by layer and linear; nothing is measured from here on.
+    pub fn observed(&mut self) -> Vec<QuantisationRecord> {
+        let Some(mut observation) = self.observation.take() else { return Vec::new() };
+        let linear = |name: &str| self.shapes.iter().position(|shape| shape.0 == name);
+        let pass = |name: &str| SLOTS.iter().position(|slot| slot.0.name() == name);
+        observation.records.sort_by_key(|record| (record.layer, linear(record.linear), pass(record.pass)));
+        observation.records
+    }
+
+    /// Largest magnitudes of earlier steps, for a checkpoint.
+    pub fn histories(&self) -> &[Vec<f32>] {
+        &self.histories
+    }
+
+    /// Puts back what a checkpoint held; `false`, and nothing done, if it does not belong to such a model.
+    pub fn restore_histories(&mut self, histories: Vec<Vec<f32>>) -> bool {
+        let longest = self.delayed.map_or(0, |delayed| delayed.history);
+        let fits = histories.len() == self.histories.len() && histories.iter().all(|history| history.len() <= longest);
+        if fits {
+            self.histories = histories;
+        }
+        fits
+    }
+
+    fn spec(&self, pass: Pass, operand: Operand) -> OperandSpec {
+        match (pass, operand) {
+            (Pass::Fprop, Operand::Weight) => self.passes.fprop.weight,
+            (Pass::Fprop, _) => self.passes.fprop.input,
+            (Pass::Dgrad, Operand::Weight) => self.passes.dgrad.weight,
+            (Pass::Dgrad, _) => self.passes.dgrad.output_gradient,
+            (Pass::Wgrad, Operand::OutputGradient) => self.passes.wgrad.output_gradient,
+            (Pass::Wgrad, _) => self.passes.wgrad.input,
+        }
+    }
+
+    /// Sign vector of a rotation that has one. Fixed signs do not depend on the step, nor on training or evaluation.
+    fn signs(&self, place: Place, pass: Pass, spec: &OperandSpec, step: u64) -> Option<Vec<f32>> {
+        let rotation = spec.rotation?;
+        let step = match rotation.signs {
+            Signs::None => return None,
+            Signs::Fixed => 0,
+            Signs::PerStep => step,
+        };
+        Some(hadamard::signs(streams::signs(self.seed, step, place, pass), rotation.size))
+    }
+
+    fn remembered(&self, slot: usize, spec: &OperandSpec) -> Option<f32> {
+        if spec.scale != ScaleRule::Delayed {
+            return None;
+        }
+        let history = &self.histories[slot];
+        match self.delayed?.choose {
+            DelayedChoice::MostRecent => history.last().copied(),
+            DelayedChoice::Max => history.iter().copied().reduce(f32::max),
+        }
+    }
+
+    fn slot(&self, place: Place, pass: Pass, operand: Operand) -> usize {
+        let within = SLOTS.iter().position(|&slot| slot == (pass, operand)).unwrap_or_default();
+        (place.layer * 4 + place.linear) * SLOTS.len() + within
+    }
+
+    /// Prepares an operand in a training step, remembers its largest magnitude and measures it if asked.
+    fn operand(&mut self, place: Place, pass: Pass, operand: Operand, source: Source<'_>, step: u64) -> Result<Prepared, TrainerError> {
+        let spec = self.spec(pass, operand);
+        let signs = self.signs(place, pass, &spec, step);
+        let words = if self.constant_words { 0 } else { step };
+        let rounding = (spec.rounding != Rounding::NearestEven).then(|| streams::rounding(self.seed, words, place, pass, operand));
+        let slot = self.slot(place, pass, operand);
+        let remembered = self.remembered(slot, &spec);
+        let measured = self.observation.as_ref().is_some_and(|observation| observation.layers.contains(&place.layer));
+        let copy = measured.then_some(Source { ..source });
+        let (prepared, stats) =
+            self.cpu.prepare(source, &spec, Randomness { rounding, signs: signs.as_deref() }, remembered).map_err(TrainerError::kernel)?;
+        if let (ScaleRule::Delayed, Some(delayed)) = (spec.scale, self.delayed) {
+            let history = &mut self.histories[slot];
+            if history.len() == delayed.history {
+                history.remove(0);
+            }
+            history.push(stats.amax);
+        }
+        if let (Some(source), Some(observation)) = (copy, &mut self.observation) {
+            let survived = quantisation_error::measure(&source, &spec, signs.as_deref(), &prepared);
+            observation.records.push(survived.record(observation.step, place.layer, self.shapes[place.linear].0, pass, operand, spec.format));
+        }
+        Ok(prepared)
+    }
+
+    fn evaluation_operand(&self, place: Place, operand: Operand, source: Source<'_>, evaluation: Evaluation) -> Result<Prepared, TrainerError> {
+        let spec = self.spec(Pass::Fprop, operand);
+        let signs = self.signs(place, Pass::Fprop, &spec, evaluation.step);
+        let words = if self.constant_words { 0 } else { evaluation.step };
+        let rounding =
+            (spec.rounding != Rounding::NearestEven).then(|| streams::evaluation_rounding(self.seed, words, place, operand, evaluation.chunk));
+        let remembered = self.remembered(self.slot(place, Pass::Fprop, operand), &spec);
+        let prepared = self.cpu.prepare(source, &spec, Randomness { rounding, signs: signs.as_deref() }, remembered);
+        Ok(prepared.map_err(TrainerError::kernel)?.0)
+    }
+}

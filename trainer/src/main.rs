@@ -1,0 +1,141 @@
+//! The `trainer` command: arguments in, library calls, exit codes out (replication/SCHEMA.md). No logic of its own.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use kernels::cpu::{Cpu, InstructionSet};
+use trainer::error::TrainerError;
+use trainer::interrupt::Interrupt;
+use trainer::{measure, session};
+
+#[derive(Parser)]
+#[command(name = "trainer", about = "One training run from one resolved run file", disable_version_flag = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Args, Clone)]
+struct Machine {
+    /// Threads; results are the same bits for any number
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+    /// auto, scalar, avx2 or avx512; results are the same bits for all
+    #[arg(long, default_value = "auto")]
+    instruction_set: String,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Train to the run file's budget, resuming from its checkpoint if there is one
+    ///
+    /// Example: trainer run runs/fp8-1/run.yaml --data cache/datasets/rust-crates/tokens
+    Run {
+        /// The run file; everything is written beside it
+        run_file: PathBuf,
+        /// Folder with the token files (and tokenizer.json, which is then copied to the model)
+        #[arg(long)]
+        data: PathBuf,
+        #[command(flatten)]
+        machine: Machine,
+        /// One line a step to stderr
+        #[arg(long)]
+        progress: bool,
+    },
+    /// Time real training steps of several arms, interleaved; JSON lines to stdout
+    StepTime {
+        /// Run files, one an arm
+        #[arg(required = true)]
+        run_files: Vec<PathBuf>,
+        /// Folder with the token files
+        #[arg(long)]
+        data: PathBuf,
+        /// Measured rounds
+        #[arg(long, default_value_t = 15)]
+        repeats: u64,
+        /// Rounds before them that are not measured
+        #[arg(long, default_value_t = 3)]
+        warmup: u64,
+        #[command(flatten)]
+        machine: Machine,
+    },
+    /// Time the GEMM passes of each linear, quantisation included, interleaved; JSON lines to stdout
+    KernelTime {
+        /// Gives the shapes
+        run_file: PathBuf,
+        /// Measured rounds
+        #[arg(long, default_value_t = 15)]
+        repeats: u64,
+        /// Rounds before them that are not measured
+        #[arg(long, default_value_t = 3)]
+        warmup: u64,
+        #[command(flatten)]
+        machine: Machine,
+    },
+    /// Check in F64 that rotations cancel in every GEMM of the model (claim C-ID); JSON lines to stdout
+    RotationIdentity {
+        /// Gives the shapes
+        run_file: PathBuf,
+    },
+    /// What this trainer is and can use
+    Version {
+        /// As one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    #[command(flatten)]
+    Data(data_commands::DataCommand),
+}
+
+mod data_commands;
+
+fn main() -> ExitCode {
+    // clap itself exits with 2 for wrong usage.
+    let arguments = Arguments::parse();
+    match execute(arguments.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+fn execute(command: Command) -> Result<(), TrainerError> {
+    match command {
+        Command::Run { run_file, data, machine, progress } => {
+            let interrupt = Interrupt::install()?;
+            session::run(&session::Options { run_file, data, progress }, cpu(&machine)?, &interrupt)
+        }
+        Command::StepTime { run_files, data, repeats, warmup, machine } => {
+            measure::step_time(&run_files, &data, repeats, warmup, &cpu(&machine)?, &mut std::io::stdout().lock())
+        }
+        Command::KernelTime { run_file, repeats, warmup, machine } => {
+            measure::kernel_time(&run_file, repeats, warmup, &cpu(&machine)?, &mut std::io::stdout().lock())
+        }
+        Command::RotationIdentity { run_file } => measure::rotation_identity(&run_file, &mut std::io::stdout().lock()),
+        Command::Version { json } => {
+            println!("{}", if json { version_json() } else { format!("trainer {}", env!("CARGO_PKG_VERSION")) });
+            Ok(())
+        }
+        Command::Data(command) => data_commands::execute(command),
+    }
+}
+
+fn cpu(machine: &Machine) -> Result<Cpu, TrainerError> {
+    if machine.threads == 0 {
+        return Err(TrainerError::BadInput("--threads: 0 threads cannot compute anything; use 1 or more".into()));
+    }
+    let set = match InstructionSet::parse(&machine.instruction_set) {
+        Ok(set) => set,
+        Err(error @ kernels::cpu::CpuError::UnknownInstructionSet { .. }) => return Err(TrainerError::BadInput(format!("--instruction-set: {error}"))),
+        Err(error) => return Err(TrainerError::Machine(format!("--instruction-set: {error}"))),
+    };
+    Cpu::new(set, machine.threads).map_err(|error| TrainerError::Machine(error.to_string()))
+}
+
+fn version_json() -> String {
+    let sets: Vec<String> = InstructionSet::ALL.into_iter().filter(|set| set.is_supported()).map(|set| set.to_string()).collect();
+    serde_json::json!({"version": env!("CARGO_PKG_VERSION"), "instruction_sets": sets, "devices": ["cpu"]}).to_string()
+}

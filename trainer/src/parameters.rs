@@ -1,0 +1,113 @@
+//! The parameters of a model: their names, shapes, places in one flat F32 array, and initial values.
+//!
+//! Masters, gradients and both optimizer moments are arrays of this layout. Names are the trainer's own fused ones
+//! (`layers.0.qkv`); Hugging Face's names exist only in `export`.
+
+use std::ops::Range;
+
+use crate::run_file::ModelSection;
+use crate::streams;
+
+/// One parameter tensor, row-major [rows, columns]; a norm's gain is [1, width].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tensor {
+    /// `embedding`, `layers.N.{input_norm,qkv,attention_output,post_attention_norm,gate_up,down}`, `final_norm`, `head`.
+    pub name: String,
+    /// Output features, or entries of the vocabulary.
+    pub rows: usize,
+    /// Input features.
+    pub columns: usize,
+    /// Its elements in the flat array.
+    pub range: Range<usize>,
+    /// Matrices decay, gains do not.
+    pub decays: bool,
+    initial: Initial,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Initial {
+    One,
+    Normal,
+    /// Normal over sqrt(2 * layers): what is added to the residual stream.
+    Residual,
+}
+
+/// Places of one block's tensors in the flat array.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layer {
+    /// Gain before attention [hidden].
+    pub input_norm: Range<usize>,
+    /// Gain before the feed-forward [hidden].
+    pub post_attention_norm: Range<usize>,
+    /// qkv, attention_output, gate_up, down: each [out, in].
+    pub linears: [Range<usize>; 4],
+}
+
+/// Where everything is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// All tensors in the order of the flat array.
+    pub tensors: Vec<Tensor>,
+    /// [vocabulary, hidden].
+    pub embedding: Range<usize>,
+    /// Blocks.
+    pub layers: Vec<Layer>,
+    /// [hidden].
+    pub final_norm: Range<usize>,
+    /// [vocabulary, hidden].
+    pub head: Range<usize>,
+    /// Elements in all.
+    pub total: usize,
+}
+
+impl Layout {
+    /// The layout of a model that passed the run file's checks.
+    pub fn new(model: &ModelSection) -> Self {
+        let mut tensors = Vec::new();
+        let mut total = 0;
+        let mut place = |name: String, rows: usize, columns: usize, initial: Initial| {
+            let range = total..total + rows * columns;
+            total = range.end;
+            tensors.push(Tensor { name, rows, columns, range: range.clone(), decays: initial != Initial::One, initial });
+            range
+        };
+        let width = model.hidden_size;
+        let embedding = place("embedding".into(), model.vocab_size, width, Initial::Normal);
+        let layers = (0..model.num_hidden_layers)
+            .map(|layer| {
+                let name = |part: &str| format!("layers.{layer}.{part}");
+                let [qkv, output, gate_up, down] = model.linears();
+                let input_norm = place(name("input_norm"), 1, width, Initial::One);
+                let qkv = place(name(qkv.0), qkv.1, qkv.2, Initial::Normal);
+                let output = place(name(output.0), output.1, output.2, Initial::Residual);
+                let post_attention_norm = place(name("post_attention_norm"), 1, width, Initial::One);
+                let gate_up = place(name(gate_up.0), gate_up.1, gate_up.2, Initial::Normal);
+                let down = place(name(down.0), down.1, down.2, Initial::Residual);
+                Layer { input_norm, post_attention_norm, linears: [qkv, output, gate_up, down] }
+            })
+            .collect();
+        let final_norm = place("final_norm".into(), 1, width, Initial::One);
+        let head = place("head".into(), model.vocab_size, width, Initial::Normal);
+        Self { tensors, embedding, layers, final_norm, head, total }
+    }
+
+    /// Initial values: gains 1, matrices normal with standard deviation `initializer_range` (over sqrt(2 * layers) for
+    /// `attention_output` and `down` when `scale_residual_init`). They depend on the seed and the model only.
+    pub fn initialise(&self, model: &ModelSection, seed: u64) -> Vec<f32> {
+        let deviation = model.initializer_range;
+        let residual = if model.scale_residual_init { deviation / libm::sqrt(2.0 * model.num_hidden_layers as f64) } else { deviation };
+        let mut values = vec![1.0; self.total];
+        for (number, tensor) in self.tensors.iter().enumerate() {
+            let deviation = match tensor.initial {
+                Initial::One => continue,
+                Initial::Normal => deviation as f32,
+                Initial::Residual => residual as f32,
+            };
+            let stream = streams::initialisation(seed, number);
+            for (index, value) in values[tensor.range.clone()].iter_mut().enumerate() {
+                *value = stream.normal(index as u64) * deviation;
+            }
+        }
+        values
+    }
+}

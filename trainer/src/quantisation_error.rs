@@ -1,0 +1,45 @@
+//! How an operand survived its preparation: the numbers of a `quantisation` line.
+
+use kernels::operand::{Format, OperandSpec};
+use kernels::quantise::{self, Prepared, Source};
+
+use crate::metrics::QuantisationRecord;
+use crate::streams::{Operand, Pass};
+
+/// The numbers alone.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Survival {
+    error: quantise::ErrorMetrics,
+    blocks: quantise::BlockRatios,
+}
+
+/// Compares a prepared operand with what was quantised: the source after the BF16 rounding and the rotation.
+pub(crate) fn measure(source: &Source<'_>, spec: &OperandSpec, signs: Option<&[f32]>, prepared: &Prepared) -> Survival {
+    let unrotated = quantise::rotated(source, &OperandSpec { rotation: None, ..*spec }, None);
+    let rotated = quantise::rotated(source, spec, signs);
+    Survival {
+        error: quantise::error_metrics(&rotated, &quantise::dequantise(prepared)),
+        blocks: quantise::block_ratios(&unrotated, &rotated, source.k),
+    }
+}
+
+impl Survival {
+    /// With where and when.
+    pub(crate) fn record(self, step: u64, layer: usize, linear: &'static str, pass: Pass, operand: Operand, format: Format) -> QuantisationRecord {
+        QuantisationRecord {
+            step,
+            layer,
+            linear,
+            pass: pass.name(),
+            operand: operand.name(),
+            format,
+            relative_error: self.error.relative_error,
+            bias: self.error.bias,
+            cosine: self.error.cosine,
+            amax_over_rms_before: self.blocks.before,
+            amax_over_rms_after: self.blocks.after,
+            outlier_amax_over_rms_before: self.blocks.outliers_before,
+            outlier_amax_over_rms_after: self.blocks.outliers_after,
+        }
+    }
+}

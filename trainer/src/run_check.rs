@@ -1,0 +1,215 @@
+//! Whether a run file's numbers make sense together, with messages that name the key.
+//!
+//! A run that passes here is one that every kernel accepts; what depends on the machine or the data files is checked later.
+
+use kernels::operand::{Block, Format, OperandSpec, Rounding, ScaleRule};
+
+use crate::run_file::{ModelSection, RunFile, ShardSection};
+
+/// Elements in the largest matrix or activation this trainer indexes; beyond it a size is surely a mistake.
+const LARGEST_PRODUCT: usize = 1 << 40;
+
+type Check = Result<(), String>;
+
+impl RunFile {
+    /// Every rule, in the order of the file; the first broken one is told.
+    pub(crate) fn check(&self) -> Check {
+        self.model.check()?;
+        self.data.train.check("data.train")?;
+        self.data.validation.check("data.validation")?;
+        at_most("data.end_of_document", self.data.end_of_document as usize, "model.vocab_size - 1", self.model.vocab_size - 1)?;
+        check_sha256("tokenizer.sha256", &self.tokenizer.sha256)?;
+        self.check_optimizer()?;
+        positive("batch.sequences", self.batch.sequences)?;
+        if self.model.sequence_length.checked_mul(self.batch.sequences).is_none_or(|tokens| tokens > LARGEST_PRODUCT / self.model.vocab_size) {
+            return Err("batch.sequences: sequences * model.sequence_length * model.vocab_size is beyond 2^40; use a smaller batch".into());
+        }
+        positive("budget.steps", self.budget.steps)?;
+        positive("evaluation.every_steps", self.evaluation.every_steps)?;
+        positive("evaluation.sequences", self.evaluation.sequences)?;
+        if self.target_loss.is_some_and(|target| !(target.is_finite() && target > 0.0)) {
+            return Err("target_loss: must be a positive number of nats per token, or null".into());
+        }
+        positive("logging.train_every_steps", self.logging.train_every_steps)?;
+        for &step in &self.logging.quantisation_steps {
+            if step == 0 || step > self.budget.steps {
+                return Err(format!("logging.quantisation_steps: step {step} is outside 1..={} (budget.steps)", self.budget.steps));
+            }
+        }
+        positive("checkpoint.every_steps", self.checkpoint.every_steps)?;
+        self.check_room("data.train", self.data.train.tokens, 1)?;
+        self.check_room("data.validation", self.data.validation.tokens, self.evaluation.sequences)?;
+        self.check_recipe()
+    }
+
+    fn check_room(&self, key: &str, tokens: u64, sequences: usize) -> Check {
+        let needed = sequences as u128 * self.model.sequence_length as u128 + 1;
+        if u128::from(tokens) < needed {
+            return Err(format!(
+                "{key}.tokens: {tokens} tokens hold fewer than {sequences} sequences of {} (and one token to predict): {needed} are needed",
+                self.model.sequence_length
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_optimizer(&self) -> Check {
+        let optimizer = &self.optimizer;
+        finite_positive("optimizer.learning_rate", optimizer.learning_rate)?;
+        unit_interval("optimizer.beta1", optimizer.beta1)?;
+        unit_interval("optimizer.beta2", optimizer.beta2)?;
+        finite_positive("optimizer.epsilon", optimizer.epsilon)?;
+        finite_not_negative("optimizer.weight_decay", optimizer.weight_decay)?;
+        finite_positive("optimizer.clip_norm", optimizer.clip_norm)?;
+        positive("schedule.decay_steps", self.schedule.decay_steps)?;
+        finite_not_negative("schedule.end_learning_rate", self.schedule.end_learning_rate)
+    }
+
+    fn check_recipe(&self) -> Check {
+        let passes = &self.recipe.passes;
+        let tokens = self.tokens_per_step();
+        for (linear, outputs, inputs) in self.model.linears() {
+            let operands = [
+                ("fprop.input", &passes.fprop.input, inputs),
+                ("fprop.weight", &passes.fprop.weight, inputs),
+                ("dgrad.output_gradient", &passes.dgrad.output_gradient, outputs),
+                ("dgrad.weight", &passes.dgrad.weight, outputs),
+                ("wgrad.output_gradient", &passes.wgrad.output_gradient, tokens),
+                ("wgrad.input", &passes.wgrad.input, tokens),
+            ];
+            for (name, spec, axis) in operands {
+                check_operand(spec, axis, linear).map_err(|problem| format!("recipe.passes.{name}.{problem}"))?;
+                if spec.scale == ScaleRule::Delayed && self.recipe.delayed_scaling.is_none() {
+                    return Err(format!("recipe.delayed_scaling: missing, but recipe.passes.{name}.scale is 'delayed'; add {{history: 4, choose: most-recent}}"));
+                }
+            }
+        }
+        for (pass, a, b) in [
+            ("fprop", &passes.fprop.input, &passes.fprop.weight),
+            ("dgrad", &passes.dgrad.output_gradient, &passes.dgrad.weight),
+            ("wgrad", &passes.wgrad.output_gradient, &passes.wgrad.input),
+        ] {
+            if a.rotation != b.rotation {
+                return Err(format!("recipe.passes.{pass}: both operands need the same rotation, or the product is no longer the linear layer's"));
+            }
+        }
+        if self.recipe.delayed_scaling.is_some_and(|delayed| delayed.history == 0 || delayed.history > 65_536) {
+            return Err("recipe.delayed_scaling.history: must be 1 to 65536 steps".into());
+        }
+        Ok(())
+    }
+}
+
+impl ModelSection {
+    fn check(&self) -> Check {
+        positive("model.vocab_size", self.vocab_size)?;
+        positive("model.hidden_size", self.hidden_size)?;
+        positive("model.num_hidden_layers", self.num_hidden_layers)?;
+        positive("model.num_attention_heads", self.num_attention_heads)?;
+        positive("model.num_key_value_heads", self.num_key_value_heads)?;
+        positive("model.head_dim", self.head_dim)?;
+        positive("model.intermediate_size", self.intermediate_size)?;
+        positive("model.sequence_length", self.sequence_length)?;
+        if !self.num_attention_heads.is_multiple_of(self.num_key_value_heads) {
+            return Err(format!("model.num_key_value_heads: {} does not divide model.num_attention_heads ({})", self.num_key_value_heads, self.num_attention_heads));
+        }
+        if !self.head_dim.is_multiple_of(2) {
+            return Err(format!("model.head_dim: {} is odd; the rotary embedding turns pairs, so it must be even", self.head_dim));
+        }
+        let widths = [self.vocab_size, self.hidden_size, self.intermediate_size, self.sequence_length, self.num_hidden_layers, self.num_attention_heads, self.head_dim];
+        if widths.into_iter().any(|width| width > 1 << 24) {
+            return Err("model: a size beyond 2^24 is surely a mistake; check vocab_size, hidden_size, intermediate_size, sequence_length, num_hidden_layers, num_attention_heads and head_dim".into());
+        }
+        for (name, outputs, inputs) in self.linears() {
+            if outputs.checked_mul(inputs).is_none_or(|size| size > LARGEST_PRODUCT) {
+                return Err(format!("model: the {name} matrix would be {outputs} x {inputs}; use a smaller model"));
+            }
+        }
+        finite_positive("model.rope_theta", self.rope_theta)?;
+        finite_positive("model.rms_norm_eps", self.rms_norm_eps)?;
+        finite_positive("model.initializer_range", self.initializer_range)
+    }
+
+    /// Name, output features and input features of the four linears of a block.
+    pub fn linears(&self) -> [(&'static str, usize, usize); 4] {
+        let queries = self.num_attention_heads * self.head_dim;
+        let keys = self.num_key_value_heads * self.head_dim;
+        [
+            ("qkv", queries + 2 * keys, self.hidden_size),
+            ("attention_output", self.hidden_size, queries),
+            ("gate_up", 2 * self.intermediate_size, self.hidden_size),
+            ("down", self.hidden_size, self.intermediate_size),
+        ]
+    }
+}
+
+impl ShardSection {
+    fn check(&self, key: &str) -> Check {
+        let plain = !self.prefix.is_empty() && self.prefix != "." && self.prefix != ".." && !self.prefix.contains(['/', '\\', '\0']);
+        if !plain {
+            return Err(format!("{key}.prefix: '{}' must be a plain file name inside the data directory", self.prefix.escape_debug()));
+        }
+        check_sha256(&format!("{key}.sha256_bin"), &self.sha256_bin)?;
+        check_sha256(&format!("{key}.sha256_idx"), &self.sha256_idx)
+    }
+}
+
+/// One operand against the axis it is contracted over. The message starts with the key below the operand.
+fn check_operand(spec: &OperandSpec, axis: usize, linear: &str) -> Check {
+    let wide = matches!(spec.format, Format::Bf16 | Format::F32);
+    match spec.block {
+        Block::Tensor if spec.format == Format::E2m1 => return Err("block: e2m1 needs a scale for each block: use 1x32 or 32x32".into()),
+        Block::Tensor => {}
+        Block::Row32 | Block::Tile32 if wide => return Err("block: bf16 and f32 have no scale: use 'block: tensor, scale: none'".into()),
+        Block::Row32 | Block::Tile32 if axis < 32 => return Err(format!("block: blocks of 32 are larger than the contraction axis of '{linear}' ({axis})")),
+        Block::Row32 | Block::Tile32 => {}
+    }
+    let power_of_two = matches!(spec.scale, ScaleRule::Floor | ScaleRule::Even | ScaleRule::Ceil);
+    match spec.block {
+        Block::Tensor if wide && spec.scale != ScaleRule::None => return Err("scale: bf16 and f32 have no scale: use 'none'".into()),
+        Block::Tensor if !wide && !matches!(spec.scale, ScaleRule::Current | ScaleRule::Delayed) => return Err("scale: a tensor scale is 'current' or 'delayed'".into()),
+        Block::Row32 | Block::Tile32 if !power_of_two => return Err("scale: blocks of 32 take 'floor', 'even' or 'ceil'".into()),
+        _ => {}
+    }
+    if spec.format == Format::F32 && spec.rounding != Rounding::NearestEven {
+        return Err("rounding: f32 is left as it is: use 'nearest-even'".into());
+    }
+    if spec.rounding == Rounding::StochasticPrescaled && spec.format != Format::E2m1 {
+        return Err("rounding: 'stochastic-prescaled' is defined for e2m1 only".into());
+    }
+    let Some(rotation) = spec.rotation else { return Ok(()) };
+    if !matches!(rotation.size, 16 | 32 | 64 | 128) {
+        return Err(format!("rotation.size: {} is not 16, 32, 64 or 128", rotation.size));
+    }
+    if !axis.is_multiple_of(rotation.size) {
+        return Err(format!("rotation.size: {} does not divide the contraction axis of '{linear}' ({axis}); use a smaller rotation or another model size", rotation.size));
+    }
+    Ok(())
+}
+
+fn positive<T: Default + PartialEq>(key: &str, value: T) -> Check {
+    if value == T::default() { Err(format!("{key}: must be at least 1, is 0")) } else { Ok(()) }
+}
+
+fn at_most(key: &str, value: usize, bound_name: &str, bound: usize) -> Check {
+    if value > bound { Err(format!("{key}: {value} is above {bound_name} ({bound})")) } else { Ok(()) }
+}
+
+fn finite_positive(key: &str, value: f64) -> Check {
+    if value.is_finite() && value > 0.0 { Ok(()) } else { Err(format!("{key}: must be a positive number, is {value}")) }
+}
+
+fn finite_not_negative(key: &str, value: f64) -> Check {
+    if value.is_finite() && value >= 0.0 { Ok(()) } else { Err(format!("{key}: must be zero or a positive number, is {value}")) }
+}
+
+fn unit_interval(key: &str, value: f64) -> Check {
+    if (0.0..1.0).contains(&value) { Ok(()) } else { Err(format!("{key}: must be at least 0 and below 1, is {value}")) }
+}
+
+fn check_sha256(key: &str, text: &str) -> Check {
+    if text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+        return Ok(());
+    }
+    Err(format!("{key}: a SHA-256 is 64 lower-case hexadecimal digits"))
+}

@@ -1,0 +1,382 @@
+//! `run.yaml`, schema `mxfp4-run/1`: one run, fully resolved.
+//!
+//! This file holds the types and reads them strictly: an unknown key, a missing key or another schema is an error.
+//! Whether the numbers make sense together is checked in `run_check`. Nothing here knows a path of the machine.
+
+use std::path::Path;
+
+use kernels::operand::OperandSpec;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::error::TrainerError;
+
+/// The only schema this trainer reads.
+pub const SCHEMA: &str = "mxfp4-run/1";
+
+/// A whole run file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunFile {
+    /// Always [`SCHEMA`].
+    pub schema: String,
+    /// Which run this is.
+    pub run: RunIdentity,
+    /// Shape and initialisation of the model.
+    pub model: ModelSection,
+    /// Token files.
+    pub data: DataSection,
+    /// Which tokenizer made the tokens.
+    pub tokenizer: TokenizerSection,
+    /// AdamW.
+    pub optimizer: OptimizerSection,
+    /// Learning rate over steps.
+    pub schedule: ScheduleSection,
+    /// Sequences in a step.
+    pub batch: BatchSection,
+    /// How long to train.
+    pub budget: BudgetSection,
+    /// When and on how much to evaluate.
+    pub evaluation: EvaluationSection,
+    /// Validation loss (nats per token) that counts as reached; null if the profile has none.
+    pub target_loss: Option<f64>,
+    /// What goes into metrics.jsonl.
+    pub logging: LoggingSection,
+    /// How often to checkpoint.
+    pub checkpoint: CheckpointSection,
+    /// How every operand of every GEMM is prepared.
+    pub recipe: RecipeSection,
+    /// Words of the MLPerf log.
+    pub mllog: MllogSection,
+}
+
+/// Profile, arm and seed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunIdentity {
+    /// Profile id.
+    pub profile: String,
+    /// Arm: the recipe's id within the profile.
+    pub arm: String,
+    /// Decides initialisation, data order and every random word.
+    pub seed: u64,
+}
+
+/// A Llama, in the names of Hugging Face's `LlamaConfig` where it has them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelSection {
+    /// Rows of the embedding and of the head.
+    pub vocab_size: usize,
+    /// Width of the residual stream.
+    pub hidden_size: usize,
+    /// Blocks.
+    pub num_hidden_layers: usize,
+    /// Query heads.
+    pub num_attention_heads: usize,
+    /// Key and value heads; divides the query heads.
+    pub num_key_value_heads: usize,
+    /// Width of a head; even.
+    pub head_dim: usize,
+    /// Width of the SwiGLU.
+    pub intermediate_size: usize,
+    /// Tokens in a training sequence.
+    pub sequence_length: usize,
+    /// Base of the rotary embedding.
+    pub rope_theta: f64,
+    /// Added to the mean square in RMSNorm.
+    pub rms_norm_eps: f64,
+    /// Standard deviation of the initial weights.
+    pub initializer_range: f64,
+    /// Whether `attention_output` and `down` start smaller by sqrt(2 * layers).
+    pub scale_residual_init: bool,
+}
+
+/// Token files below the data directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DataSection {
+    /// What is trained on.
+    pub train: ShardSection,
+    /// What is evaluated on.
+    pub validation: ShardSection,
+    /// Token id between documents.
+    pub end_of_document: u32,
+}
+
+/// One `.bin`/`.idx` pair.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShardSection {
+    /// File name without extension, inside the data directory.
+    pub prefix: String,
+    /// Tokens in the `.bin`.
+    pub tokens: u64,
+    /// SHA-256 of the `.bin`, hexadecimal.
+    pub sha256_bin: String,
+    /// SHA-256 of the `.idx`, hexadecimal.
+    pub sha256_idx: String,
+}
+
+/// The tokenizer by name and hash.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenizerSection {
+    /// Its id among the manifests.
+    pub id: String,
+    /// SHA-256 of tokenizer.json, hexadecimal.
+    pub sha256: String,
+}
+
+/// AdamW with decoupled weight decay and a global norm clip.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OptimizerSection {
+    /// Only one so far.
+    pub name: OptimizerName,
+    /// Learning rate at the end of the warm-up.
+    pub learning_rate: f64,
+    /// Decay of the first moment.
+    pub beta1: f64,
+    /// Decay of the second moment.
+    pub beta2: f64,
+    /// Added to the root of the second moment.
+    pub epsilon: f64,
+    /// Decoupled weight decay, on matrices only.
+    pub weight_decay: f64,
+    /// Largest global gradient norm that passes unscaled.
+    pub clip_norm: f64,
+}
+
+/// Optimizers there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OptimizerName {
+    /// Loshchilov and Hutter, arXiv 1711.05101.
+    Adamw,
+}
+
+/// Linear warm-up, then half a cosine down to `end_learning_rate`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScheduleSection {
+    /// Only one so far.
+    pub name: ScheduleName,
+    /// Steps from 0 to the full learning rate.
+    pub warmup_steps: u64,
+    /// Steps of the cosine after the warm-up.
+    pub decay_steps: u64,
+    /// Learning rate after the cosine.
+    pub end_learning_rate: f64,
+}
+
+/// Schedules there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ScheduleName {
+    /// As MLPerf's llama31_8b.
+    CosineWithLinearWarmup,
+}
+
+/// Sequences in a step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BatchSection {
+    /// Sequences in a step.
+    pub sequences: usize,
+}
+
+/// How long to train.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BudgetSection {
+    /// Optimizer steps.
+    pub steps: u64,
+}
+
+/// When and on how much to evaluate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EvaluationSection {
+    /// After every so many steps, before the first and after the last.
+    pub every_steps: u64,
+    /// First sequences of the validation stream.
+    pub sequences: usize,
+}
+
+/// What goes into metrics.jsonl.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoggingSection {
+    /// A `train` line after every so many steps and after the last.
+    pub train_every_steps: u64,
+    /// Steps with `quantisation` lines.
+    pub quantisation_steps: Vec<u64>,
+}
+
+/// How often to checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CheckpointSection {
+    /// After every so many steps and after the last.
+    pub every_steps: u64,
+}
+
+/// The recipe, every operand spelled out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecipeSection {
+    /// Its id among the manifests.
+    pub id: String,
+    /// Operands by GEMM pass.
+    pub passes: PassesSection,
+    /// Whether random words differ from step to step.
+    pub stochastic_seed: StochasticSeed,
+    /// History of operands whose scale is `delayed`; needed only if there is one.
+    #[serde(default)]
+    pub delayed_scaling: Option<DelayedScaling>,
+}
+
+/// Operands by GEMM pass.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PassesSection {
+    /// Y = X Wᵀ.
+    pub fprop: FpropSection,
+    /// ∇X = ∇Y W.
+    pub dgrad: DgradSection,
+    /// ∇W = ∇Yᵀ X.
+    pub wgrad: WgradSection,
+}
+
+/// Operands of Y = X Wᵀ, contracted over the input features.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FpropSection {
+    /// X.
+    pub input: OperandSpec,
+    /// W.
+    pub weight: OperandSpec,
+}
+
+/// Operands of ∇X = ∇Y W, contracted over the output features.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DgradSection {
+    /// ∇Y.
+    pub output_gradient: OperandSpec,
+    /// W.
+    pub weight: OperandSpec,
+}
+
+/// Operands of ∇W = ∇Yᵀ X, contracted over the tokens.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WgradSection {
+    /// ∇Y.
+    pub output_gradient: OperandSpec,
+    /// X.
+    pub input: OperandSpec,
+}
+
+/// Whether random words differ from step to step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StochasticSeed {
+    /// New words at every step.
+    PerStep,
+    /// The same words at every step: a control for a seeding bug (PAPER.md, finding 6).
+    Constant,
+}
+
+/// How a delayed scale follows from earlier steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DelayedScaling {
+    /// Largest magnitudes kept, one a step.
+    pub history: usize,
+    /// Which of them sets the scale.
+    pub choose: DelayedChoice,
+}
+
+/// Which remembered magnitude sets the scale.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DelayedChoice {
+    /// That of the previous step.
+    MostRecent,
+    /// The largest of the history.
+    Max,
+}
+
+/// Words of the MLPerf log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MllogSection {
+    /// `submission_benchmark`.
+    pub benchmark: String,
+    /// `submission_org`.
+    pub organisation: String,
+    /// `submission_platform`.
+    pub platform: String,
+}
+
+/// A run file that was read, with the hash of its bytes.
+#[derive(Debug, Clone)]
+pub struct LoadedRun {
+    /// What it says.
+    pub run: RunFile,
+    /// SHA-256 of the file, hexadecimal.
+    pub sha256: String,
+}
+
+impl RunFile {
+    /// Reads the text of a run file and checks it. `name` appears in messages.
+    ///
+    /// # Errors
+    /// [`TrainerError::BadInput`] naming the key and, where YAML knows it, the line.
+    pub fn parse(name: &str, text: &str) -> Result<Self, TrainerError> {
+        /// Only the first key, so that another schema is named before its unknown keys are.
+        #[derive(Deserialize)]
+        struct Header {
+            schema: Option<String>,
+        }
+        let syntax = |error: serde_yaml::Error| TrainerError::BadInput(format!("{name}: {error}; replication/SCHEMA.md describes every key"));
+        let header: Header = serde_yaml::from_str(text).map_err(syntax)?;
+        match header.schema.as_deref() {
+            Some(SCHEMA) => {}
+            Some(other) => {
+                return Err(TrainerError::BadInput(format!("{name}: schema: this trainer reads '{SCHEMA}', the file says '{other}'; write it again with the harness of this version")));
+            }
+            None => return Err(TrainerError::BadInput(format!("{name}: schema: missing; a run file starts with 'schema: {SCHEMA}'"))),
+        }
+        let run: Self = serde_yaml::from_str(text).map_err(syntax)?;
+        run.check().map_err(|problem| TrainerError::BadInput(format!("{name}: {problem}")))?;
+        Ok(run)
+    }
+
+    /// Reads and checks a run file.
+    ///
+    /// # Errors
+    /// As [`RunFile::parse`]; a file that cannot be read or is not UTF-8 is [`TrainerError::BadInput`] too.
+    pub fn load(path: &Path) -> Result<LoadedRun, TrainerError> {
+        let bytes = std::fs::read(path).map_err(|source| TrainerError::BadInput(format!("{}: cannot read the run file: {source}", path.display())))?;
+        let text = std::str::from_utf8(&bytes).map_err(|source| TrainerError::BadInput(format!("{}: not UTF-8 text: {source}", path.display())))?;
+        Ok(LoadedRun { run: Self::parse(&path.display().to_string(), text)?, sha256: hexadecimal(&Sha256::digest(&bytes)) })
+    }
+
+    /// Tokens in one optimizer step.
+    pub fn tokens_per_step(&self) -> usize {
+        self.batch.sequences * self.model.sequence_length
+    }
+}
+
+/// Lower-case hexadecimal.
+pub fn hexadecimal(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

@@ -1,0 +1,335 @@
+//! `trainer run`: one run from its run file to `done.json`, resumable at any instant.
+//!
+//! The order within a step is fixed: train, log, evaluate, checkpoint. What a kill loses is done again from the newest
+//! checkpoint, with the same words and the same order of arithmetic, so the files come out the same.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use kernels::cpu::Cpu;
+use serde::Serialize;
+
+use crate::checkpoint::{self, Found, LogMarks, Progress};
+use crate::data::TokenStream;
+use crate::error::TrainerError;
+use crate::interrupt::Interrupt;
+use crate::metrics::{Header, Log, Record, write_json};
+use crate::mllog::Mllog;
+use crate::model_export;
+use crate::run_file::{LoadedRun, RunFile, ShardSection};
+use crate::timing::Timing;
+use crate::trainer_state::Training;
+
+/// Where a run reads and writes, and how it talks.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The run file; everything is written beside it.
+    pub run_file: PathBuf,
+    /// Holds the token files and, if it is there, `tokenizer.json`.
+    pub data: PathBuf,
+    /// One line a step to stderr.
+    pub progress: bool,
+}
+
+/// Contents of done.json.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Done {
+    schema: &'static str,
+    /// `completed` or `diverged`.
+    pub status: &'static str,
+    /// Steps done.
+    pub steps: u64,
+    tokens: u64,
+    final_train_loss: Option<f64>,
+    final_validation_loss: Option<f64>,
+    metrics_sha256: String,
+    model_sha256: Option<String>,
+    run_sha256: String,
+}
+
+/// The two token streams of a run.
+#[derive(Debug)]
+pub struct Streams {
+    /// Trained on.
+    pub train: TokenStream,
+    /// Evaluated on.
+    pub validation: TokenStream,
+}
+
+impl Streams {
+    /// Opens both and compares lengths and hashes with the run file's.
+    ///
+    /// # Errors
+    /// [`TrainerError::BadFile`].
+    pub fn open(run: &RunFile, data: &Path) -> Result<Self, TrainerError> {
+        Ok(Self { train: open_stream(data, &run.data.train, "data.train")?, validation: open_stream(data, &run.data.validation, "data.validation")? })
+    }
+}
+
+fn open_stream(data: &Path, shard: &ShardSection, key: &str) -> Result<TokenStream, TrainerError> {
+    let prefix = data.join(&shard.prefix);
+    let wrong = |error: &dyn std::fmt::Display| TrainerError::BadFile(format!("{error} ({key} of the run file)"));
+    let stream = TokenStream::open(&prefix).map_err(|error| wrong(&error))?;
+    if stream.len() as u64 != shard.tokens {
+        return Err(TrainerError::BadFile(format!("{}.bin holds {} tokens, {key}.tokens says {}; prepare the data again", prefix.display(), stream.len(), shard.tokens)));
+    }
+    stream.verify(&shard.sha256_bin, &shard.sha256_idx).map_err(|error| wrong(&error))?;
+    Ok(stream)
+}
+
+/// Runs to the end, or until interrupted.
+///
+/// # Errors
+/// As [`TrainerError`] says; `failed.json` then tells it, except when interrupted.
+pub fn run(options: &Options, cpu: Cpu, interrupt: &Interrupt) -> Result<(), TrainerError> {
+    let directory = directory_of(&options.run_file);
+    let result = locked_run(options, &directory, cpu, interrupt);
+    if let Err(error) = &result
+        && !matches!(error, TrainerError::Interrupted { .. })
+        && options.run_file.exists()
+    {
+        // Where even this cannot be written, the exit code and stderr still say it.
+        let _ = write_json(&directory.join("failed.json"), &serde_json::json!({"schema": "mxfp4-failed/1", "error": error.to_string()}));
+    }
+    result
+}
+
+fn directory_of(run_file: &Path) -> PathBuf {
+    match run_file.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+fn locked_run(options: &Options, directory: &Path, cpu: Cpu, interrupt: &Interrupt) -> Result<(), TrainerError> {
+    let loaded = RunFile::load(&options.run_file)?;
+    // The lock goes away with the process, however it ends.
+    let lock = File::open(&options.run_file).map_err(|source| TrainerError::read(&options.run_file, source))?;
+    if let Err(std::fs::TryLockError::WouldBlock) = lock.try_lock() {
+        return Err(TrainerError::BadInput(format!("{}: another trainer is running it; wait for that one or stop it", options.run_file.display())));
+    }
+    remove_if_there(&directory.join("failed.json"))?;
+    if is_done(directory, &loaded.sha256) {
+        if options.progress {
+            eprintln!("{}: already done", options.run_file.display());
+        }
+        return Ok(());
+    }
+    remove_if_there(&directory.join("done.json"))?;
+    crate::memory::check(&loaded.run)?;
+    let streams = Streams::open(&loaded.run, &options.data)?;
+    let tokenizer = model_export::find_tokenizer(&options.data, &loaded.run)?;
+    let mut session = Session::start(options, directory, loaded, cpu, &streams)?;
+    session.train(&streams, interrupt)?;
+    session.finish(tokenizer.as_deref())
+}
+
+fn remove_if_there(path: &Path) -> Result<(), TrainerError> {
+    match std::fs::remove_file(path) {
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => Err(TrainerError::write(path, source)),
+        _ => Ok(()),
+    }
+}
+
+/// Whether done.json says that this very run is finished.
+fn is_done(directory: &Path, run_sha256: &str) -> bool {
+    let Ok(bytes) = std::fs::read(directory.join("done.json")) else { return false };
+    let Ok(done) = serde_json::from_slice::<serde_json::Value>(&bytes) else { return false };
+    done.get("schema").and_then(|v| v.as_str()) == Some("mxfp4-done/1") && done.get("run_sha256").and_then(|v| v.as_str()) == Some(run_sha256)
+}
+
+struct Session<'a> {
+    options: &'a Options,
+    directory: &'a Path,
+    run: RunFile,
+    run_sha256: String,
+    training: Training,
+    progress: Progress,
+    diverged: bool,
+    metrics: Log,
+    mllog: Mllog,
+    timing: Timing,
+}
+
+impl<'a> Session<'a> {
+    /// Resumes from the checkpoint if there is a good one, else starts.
+    fn start(options: &'a Options, directory: &'a Path, loaded: LoadedRun, cpu: Cpu, streams: &Streams) -> Result<Self, TrainerError> {
+        let LoadedRun { run, sha256: run_sha256 } = loaded;
+        let mut training = Training::new(cpu.clone(), run.clone(), streams.train.len());
+        let resumed = match checkpoint::load(directory, &run_sha256, &mut training)? {
+            Found::Nothing => None,
+            Found::Unusable(problem, moved) => {
+                eprintln!("warning: the checkpoint cannot be used ({problem}); moved to {}, starting again from step 0", moved.display());
+                None
+            }
+            Found::Resumed(progress, marks) => match Logs::reopen(directory, &run, &progress, &marks)? {
+                Some(logs) => Some((progress, logs)),
+                None => {
+                    let moved = checkpoint::set_aside(directory)?;
+                    eprintln!(
+                        "warning: metrics.jsonl or run.mllog is not what the checkpoint wrote; checkpoint moved to {}, starting again from step 0",
+                        moved.display()
+                    );
+                    training = Training::new(cpu.clone(), run.clone(), streams.train.len());
+                    None
+                }
+            },
+        };
+        let (progress, logs) = match resumed {
+            Some((progress, logs)) => (progress, logs),
+            None => (Progress::default(), Logs::create(directory, &run, training.model.layout().total)?),
+        };
+        let fresh = logs.fresh;
+        let timing = Timing::start(&directory.join("timing.jsonl"), &cpu, progress.step)?;
+        let mut session =
+            Self { options, directory, run, run_sha256, training, progress, diverged: false, metrics: logs.metrics, mllog: logs.mllog, timing };
+        if fresh {
+            session.evaluate(streams)?;
+        }
+        Ok(session)
+    }
+
+    fn train(&mut self, streams: &Streams, interrupt: &Interrupt) -> Result<(), TrainerError> {
+        let steps = self.run.budget.steps;
+        while self.progress.step < steps && !self.diverged {
+            if interrupt.is_raised() {
+                self.checkpoint()?;
+                return Err(TrainerError::Interrupted { step: self.progress.step });
+            }
+            let step = self.progress.step + 1;
+            self.step(streams, step)?;
+            if self.diverged {
+                break;
+            }
+            if step % self.run.evaluation.every_steps == 0 || step == steps {
+                self.evaluate(streams)?;
+            }
+            if !self.diverged && (step % self.run.checkpoint.every_steps == 0 || step == steps) {
+                self.checkpoint()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, streams: &Streams, step: u64) -> Result<(), TrainerError> {
+        let started = Instant::now();
+        self.training.load(&streams.train, step)?;
+        let observed = self.run.logging.quantisation_steps.contains(&step);
+        if observed {
+            self.training.observe(step);
+        }
+        let result = self.training.forward_backward(step)?;
+        let records = self.training.observed();
+        if let Some(reason) = result.divergence() {
+            return self.diverge(step, reason);
+        }
+        self.training.update(step, result.gradient_norm)?;
+        let seconds = started.elapsed().as_secs_f64();
+        self.progress.step = step;
+        self.progress.train_loss = Some(result.loss);
+        self.timing.step(step, seconds)?;
+        if step % self.run.logging.train_every_steps == 0 || step == self.run.budget.steps {
+            let learning_rate = self.training.learning_rate(step);
+            let tokens = self.tokens();
+            self.metrics.json(&Record::Train { step, tokens, loss: result.loss, grad_norm: result.gradient_norm, learning_rate })?;
+        }
+        for record in records {
+            self.metrics.json(&Record::Quantisation(Box::new(record)))?;
+        }
+        if self.options.progress {
+            let rate = self.run.tokens_per_step() as f64 / seconds;
+            eprintln!("step {step}/{} loss {:.3} tokens/s {rate:.0}", self.run.budget.steps, result.loss);
+        }
+        Ok(())
+    }
+
+    fn evaluate(&mut self, streams: &Streams) -> Result<(), TrainerError> {
+        let (started, step) = (Instant::now(), self.progress.step);
+        let loss = self.training.evaluate(&streams.validation, step)?;
+        self.timing.evaluation(step, started.elapsed().as_secs_f64())?;
+        if !loss.is_finite() {
+            return self.diverge(step, "evaluation loss is not finite");
+        }
+        self.metrics.json(&Record::Eval { step, tokens: self.tokens(), loss })?;
+        self.progress.validation_loss = Some(loss);
+        let samples = self.samples();
+        if self.run.target_loss.is_some_and(|target| loss <= target) {
+            self.progress.target_reached_at.get_or_insert(samples);
+        }
+        self.mllog.evaluation(&self.run, samples, loss, step == self.run.budget.steps)
+    }
+
+    /// A number is no longer finite: the run ends here, and says so.
+    fn diverge(&mut self, step: u64, reason: &'static str) -> Result<(), TrainerError> {
+        self.diverged = true;
+        self.metrics.json(&Record::Diverged { step, reason })
+    }
+
+    fn checkpoint(&mut self) -> Result<(), TrainerError> {
+        self.metrics.sync()?;
+        self.mllog.sync()?;
+        let marks = LogMarks { metrics_length: self.metrics.length(), metrics_sha256: self.metrics.sha256(), mllog_length: self.mllog.length() };
+        checkpoint::save(self.directory, &self.run_sha256, &self.training, &self.progress, marks)
+    }
+
+    /// Final weights, then the end of the logs, then done.json.
+    fn finish(&mut self, tokenizer: Option<&Path>) -> Result<(), TrainerError> {
+        let model_sha256 = if self.diverged {
+            None
+        } else {
+            Some(model_export::write(&self.directory.join("model"), &self.run, self.training.model.layout(), &self.training.parameters, tokenizer)?)
+        };
+        self.mllog.end(self.samples(), self.progress.target_reached_at)?;
+        self.metrics.sync()?;
+        self.mllog.sync()?;
+        let done = Done {
+            schema: "mxfp4-done/1",
+            status: if self.diverged { "diverged" } else { "completed" },
+            steps: self.progress.step,
+            tokens: self.tokens(),
+            final_train_loss: self.progress.train_loss,
+            final_validation_loss: self.progress.validation_loss,
+            metrics_sha256: self.metrics.sha256(),
+            model_sha256,
+            run_sha256: self.run_sha256.clone(),
+        };
+        write_json(&self.directory.join("done.json"), &done)
+    }
+
+    /// Trained so far.
+    fn tokens(&self) -> u64 {
+        self.progress.step * self.run.tokens_per_step() as u64
+    }
+
+    /// Sequences trained so far.
+    fn samples(&self) -> u64 {
+        self.progress.step * self.run.batch.sequences as u64
+    }
+}
+
+/// The two logs that a checkpoint cuts.
+struct Logs {
+    metrics: Log,
+    mllog: Mllog,
+    /// Nothing but the headers is in them.
+    fresh: bool,
+}
+
+impl Logs {
+    fn create(directory: &Path, run: &RunFile, parameters: usize) -> Result<Self, TrainerError> {
+        let mut metrics = Log::create(directory.join("metrics.jsonl"))?;
+        metrics.json(&Header::new(run, parameters))?;
+        let mut mllog = Mllog::new(Log::create(directory.join("run.mllog"))?, None);
+        mllog.begin(run)?;
+        Ok(Self { metrics, mllog, fresh: true })
+    }
+
+    fn reopen(directory: &Path, run: &RunFile, progress: &Progress, marks: &LogMarks) -> Result<Option<Self>, TrainerError> {
+        let metrics = Log::reopen(directory.join("metrics.jsonl"), marks.metrics_length, Some(&marks.metrics_sha256))?;
+        let mllog = Log::reopen(directory.join("run.mllog"), marks.mllog_length, None)?;
+        let evaluated = progress.step - progress.step % run.evaluation.every_steps;
+        let open_block = (progress.step < run.budget.steps).then_some(evaluated * run.batch.sequences as u64);
+        Ok(metrics.zip(mllog).map(|(metrics, mllog)| Self { metrics, mllog: Mllog::new(mllog, open_block), fresh: false }))
+    }
+}

@@ -1,0 +1,95 @@
+//! Which random words belong to what: every key that the trainer gives to `kernels::random`.
+//!
+//! Words depend on the seed and on the place where they are used, never on the recipe, the threads or what was drawn
+//! before. So all arms of a seed share initialisation and data order, and a resumed run draws the same words.
+
+use kernels::random::{Stream, StreamKey};
+
+/// The three GEMM passes of a linear layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pass {
+    /// Y = X Wᵀ.
+    Fprop,
+    /// ∇X = ∇Y W.
+    Dgrad,
+    /// ∇W = ∇Yᵀ X.
+    Wgrad,
+}
+
+/// The tensors of a linear layer that are operands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operand {
+    /// X: [tokens, in].
+    Input,
+    /// W: [out, in].
+    Weight,
+    /// ∇Y: [tokens, out].
+    OutputGradient,
+}
+
+impl Pass {
+    /// As in metrics.jsonl.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fprop => "fprop",
+            Self::Dgrad => "dgrad",
+            Self::Wgrad => "wgrad",
+        }
+    }
+}
+
+impl Operand {
+    /// As in metrics.jsonl.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Input => "input",
+            Self::Weight => "weight",
+            Self::OutputGradient => "output_gradient",
+        }
+    }
+}
+
+/// Values of `StreamKey::pass` beyond the three GEMM passes.
+const EVALUATION: u32 = 3;
+const INITIALISATION: u32 = 16;
+const DATA_ORDER: u32 = 17;
+/// Value of `StreamKey::operand` for the sign vector that both operands share.
+const SIGNS: u32 = 3;
+
+/// Where in the model a linear is, and when: the parts of a key that change in a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Block, from 0.
+    pub layer: usize,
+    /// Linear within the block, from 0: qkv, attention_output, gate_up, down.
+    pub linear: usize,
+}
+
+fn key(seed: u64, step: u64, place: Place, pass: u32, operand: u32) -> StreamKey {
+    StreamKey { seed, step, layer: place.layer as u32, linear: place.linear as u32, pass, operand }
+}
+
+/// Words for stochastic rounding in training. `step` is 0 when the recipe's `stochastic_seed` is `constant`.
+pub fn rounding(seed: u64, step: u64, place: Place, pass: Pass, operand: Operand) -> Stream {
+    key(seed, step, place, pass as u32, operand as u32).stream()
+}
+
+/// Words for stochastic rounding in the forward pass of an evaluation; `chunk` is the batch within it (0 for weights).
+pub fn evaluation_rounding(seed: u64, step: u64, place: Place, operand: Operand, chunk: usize) -> Stream {
+    key(seed, step, place, EVALUATION, operand as u32 + 4 * chunk as u32).stream()
+}
+
+/// Words for the sign vector of a GEMM. `step` is 0 when the signs are fixed. Evaluation uses those of fprop.
+pub fn signs(seed: u64, step: u64, place: Place, pass: Pass) -> Stream {
+    key(seed, step, place, pass as u32, SIGNS).stream()
+}
+
+/// Words for the initial values of parameter tensor number `tensor`.
+pub fn initialisation(seed: u64, tensor: usize) -> Stream {
+    key(seed, 0, Place { layer: tensor, linear: 0 }, INITIALISATION, 0).stream()
+}
+
+/// Words for the order of the training sequences in `epoch`.
+pub fn data_order(seed: u64, epoch: u64) -> Stream {
+    key(seed, epoch, Place { layer: 0, linear: 0 }, DATA_ORDER, 0).stream()
+}

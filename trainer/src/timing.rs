@@ -1,0 +1,96 @@
+//! `timing.jsonl`, schema `mxfp4-timing/1`: seconds, threads and instruction set. Different on every machine and every run,
+//! and therefore kept apart from `metrics.jsonl`.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use kernels::cpu::Cpu;
+use serde::Serialize;
+
+use crate::error::TrainerError;
+
+/// The open file.
+#[derive(Debug)]
+pub struct Timing {
+    path: PathBuf,
+    file: File,
+}
+
+#[derive(Serialize)]
+struct Session<'a> {
+    schema: &'static str,
+    kind: &'static str,
+    threads: usize,
+    instruction_set: String,
+    cpu: &'a str,
+    resumed_from_step: u64,
+}
+
+#[derive(Serialize)]
+struct Line {
+    kind: &'static str,
+    step: u64,
+    seconds: f64,
+}
+
+impl Timing {
+    /// Starts a session: a new file when nothing is resumed, otherwise appends.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn start(path: &Path, cpu: &Cpu, resumed_from_step: u64) -> Result<Self, TrainerError> {
+        let failed = |source| TrainerError::write(path, source);
+        let file = if resumed_from_step == 0 {
+            File::create(path).map_err(failed)?
+        } else {
+            // A kill may have left half a line.
+            let whole = std::fs::read(path).map_or(0, |bytes| bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1));
+            let file = OpenOptions::new().create(true).append(true).open(path).map_err(failed)?;
+            file.set_len(whole as u64).map_err(failed)?;
+            file
+        };
+        let mut timing = Self { path: path.to_owned(), file };
+        timing.write(&Session {
+            schema: "mxfp4-timing/1",
+            kind: "session",
+            threads: cpu.threads(),
+            instruction_set: cpu.instruction_set().to_string(),
+            cpu: &processor_name(),
+            resumed_from_step,
+        })?;
+        Ok(timing)
+    }
+
+    /// One training step.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn step(&mut self, step: u64, seconds: f64) -> Result<(), TrainerError> {
+        self.write(&Line { kind: "step", step, seconds })
+    }
+
+    /// One evaluation after `step` steps.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn evaluation(&mut self, step: u64, seconds: f64) -> Result<(), TrainerError> {
+        self.write(&Line { kind: "eval", step, seconds })
+    }
+
+    fn write(&mut self, line: &impl Serialize) -> Result<(), TrainerError> {
+        let failed = |source: &dyn std::fmt::Display| TrainerError::write(&self.path, source);
+        let mut text = serde_json::to_string(line).map_err(|source| failed(&source))?;
+        text.push('\n');
+        self.file.write_all(text.as_bytes()).map_err(|source| failed(&source))
+    }
+}
+
+/// The processor's own name where the system tells it, else its architecture.
+pub fn processor_name() -> String {
+    let from_linux = std::fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
+        let line = text.lines().find(|line| line.starts_with("model name"))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    });
+    from_linux.unwrap_or_else(|| std::env::consts::ARCH.to_owned())
+}

@@ -1,0 +1,148 @@
+//! Everything a training step changes: parameters, moments and the linears' histories, with the step that changes them.
+//!
+//! This is the run without its files: `session` adds those, `measure` only times it.
+
+use kernels::cpu::Cpu;
+use kernels::quantise::Prepared;
+
+use crate::batches::{Batch, DataOrder, samples_in};
+use crate::data::TokenStream;
+use crate::error::TrainerError;
+use crate::linear::Evaluation;
+use crate::metrics::QuantisationRecord;
+use crate::model::Model;
+use crate::optimizer::{self, Moments};
+use crate::run_file::RunFile;
+use crate::schedule;
+
+/// A model in training.
+#[derive(Debug)]
+pub struct Training {
+    cpu: Cpu,
+    run: RunFile,
+    /// Buffers and the linears' state.
+    pub model: Model,
+    /// F32 masters.
+    pub parameters: Vec<f32>,
+    /// Of the last step.
+    pub gradients: Vec<f32>,
+    /// The optimizer's.
+    pub moments: Moments,
+    order: DataOrder,
+    batch: Batch,
+}
+
+/// What a step computed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StepResult {
+    /// Mean loss over the step's tokens, nats.
+    pub loss: f64,
+    /// Global norm of the gradient before clipping.
+    pub gradient_norm: f64,
+}
+
+impl StepResult {
+    /// Why the run cannot go on, if it cannot.
+    pub fn divergence(&self) -> Option<&'static str> {
+        if !self.loss.is_finite() {
+            Some("training loss is not finite")
+        } else if !self.gradient_norm.is_finite() {
+            Some("gradient norm is not finite")
+        } else {
+            None
+        }
+    }
+}
+
+impl Training {
+    /// A fresh model. `train_tokens` is the length of the training stream.
+    pub fn new(cpu: Cpu, run: RunFile, train_tokens: usize) -> Self {
+        let model = Model::new(cpu.clone(), &run);
+        let total = model.layout().total;
+        Self {
+            parameters: model.layout().initialise(&run.model, run.run.seed),
+            gradients: vec![0.0; total],
+            moments: Moments::new(total),
+            order: DataOrder::new(run.run.seed, samples_in(train_tokens, run.model.sequence_length).max(1)),
+            batch: Batch::default(),
+            model,
+            cpu,
+            run,
+        }
+    }
+
+    /// The run it was made for.
+    pub fn run(&self) -> &RunFile {
+        &self.run
+    }
+
+    /// Reads the tokens of `step` (from 1).
+    ///
+    /// # Errors
+    /// As [`Batch::fill`].
+    pub fn load(&mut self, train: &TokenStream, step: u64) -> Result<(), TrainerError> {
+        let sequences = self.run.batch.sequences as u64;
+        let first = (step - 1) * sequences;
+        let order = &mut self.order;
+        let samples = (first..first + sequences).map(|position| order.sample(position));
+        self.batch.fill(train, samples, self.run.model.sequence_length, self.run.model.vocab_size)
+    }
+
+    /// Trains on these tokens next instead of the data's; for tests and measurements.
+    pub fn set_batch(&mut self, batch: Batch) {
+        self.batch = batch;
+    }
+
+    /// Loss and gradients of the loaded batch.
+    ///
+    /// # Errors
+    /// A kernel's.
+    pub fn forward_backward(&mut self, step: u64) -> Result<StepResult, TrainerError> {
+        let loss = self.model.train(&self.parameters, &self.batch, step, &mut self.gradients)?;
+        Ok(StepResult { loss, gradient_norm: libm::sqrt(self.cpu.squared_norm(&self.gradients)) })
+    }
+
+    /// The optimizer's part of `step`.
+    ///
+    /// # Errors
+    /// A kernel's.
+    pub fn update(&mut self, step: u64, gradient_norm: f64) -> Result<(), TrainerError> {
+        let rate = self.learning_rate(step);
+        let layout = self.model.layout();
+        optimizer::update(&self.cpu, layout, &self.run.optimizer, step, rate, gradient_norm, &self.gradients, &mut self.parameters, &mut self.moments)
+    }
+
+    /// Of `step`.
+    pub fn learning_rate(&self, step: u64) -> f64 {
+        schedule::learning_rate(&self.run.optimizer, &self.run.schedule, step)
+    }
+
+    /// Measures the operands of the first, the middle and the last block during the next step.
+    pub fn observe(&mut self, step: u64) {
+        let layers = self.run.model.num_hidden_layers;
+        let mut observed = vec![0, layers / 2, layers - 1];
+        observed.dedup();
+        self.model.linears.observe(step, observed);
+    }
+
+    /// What was measured.
+    pub fn observed(&mut self) -> Vec<QuantisationRecord> {
+        self.model.linears.observed()
+    }
+
+    /// Mean loss over the first `evaluation.sequences` samples of the validation stream after `step` steps, nats per token.
+    ///
+    /// # Errors
+    /// As [`Batch::fill`], or a kernel's.
+    pub fn evaluate(&mut self, validation: &TokenStream, step: u64) -> Result<f64, TrainerError> {
+        let (sequences, at_once) = (self.run.evaluation.sequences, self.run.batch.sequences);
+        let (length, vocabulary) = (self.run.model.sequence_length, self.run.model.vocab_size);
+        let weights: Vec<Prepared> = self.model.evaluation_weights(&self.parameters, step)?;
+        let (mut sum, mut batch) = (0.0, Batch::default());
+        for (chunk, first) in (0..sequences).step_by(at_once).enumerate() {
+            batch.fill(validation, first..(first + at_once).min(sequences), length, vocabulary)?;
+            sum += self.model.evaluate(&self.parameters, &weights, &batch, Evaluation { step, chunk })?;
+        }
+        Ok(sum / (sequences * length) as f64)
+    }
+}

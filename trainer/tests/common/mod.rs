@@ -1,0 +1,134 @@
+//! A tiny run to test with: model, recipes from manifests/recipes, and a token file of random words.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // each test file uses a part; helpers of tests may panic
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_yaml::{Mapping, Value};
+use sha2::{Digest, Sha256};
+use trainer::run_file::{RunFile, hexadecimal};
+
+/// Every recipe of manifests/recipes by id, its operands spelled out as in a run file.
+pub fn recipes() -> Vec<(String, Value)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/recipes");
+    let mut paths: Vec<PathBuf> = fs::read_dir(&folder).expect("manifests/recipes").map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths.iter().map(|path| recipe_of(&fs::read_to_string(path).unwrap())).collect()
+}
+
+/// One recipe by id.
+pub fn recipe(id: &str) -> Value {
+    recipes().into_iter().find(|recipe| recipe.0 == id).unwrap_or_else(|| panic!("no recipe {id}")).1
+}
+
+fn recipe_of(text: &str) -> (String, Value) {
+    let manifest: Value = serde_yaml::from_str(text).unwrap();
+    let id = manifest["id"].as_str().unwrap().to_owned();
+    let mut passes = manifest["passes"].clone();
+    for (_, pass) in passes.as_mapping_mut().unwrap().iter_mut() {
+        for (_, operand) in pass.as_mapping_mut().unwrap().iter_mut() {
+            *operand = manifest["operands"][operand.as_str().unwrap()].clone();
+        }
+    }
+    let mut resolved = Mapping::new();
+    resolved.insert("id".into(), Value::String(id.clone()));
+    resolved.insert("passes".into(), passes);
+    for key in ["stochastic_seed", "delayed_scaling"] {
+        if let Some(value) = manifest.get(key) {
+            resolved.insert(key.into(), value.clone());
+        }
+    }
+    (id, Value::Mapping(resolved))
+}
+
+/// A model of two blocks that runs in milliseconds and still has grouped queries and axes that every rotation divides.
+pub const TINY: &str = r#"
+schema: mxfp4-run/1
+run: {profile: test, arm: f32, seed: 7}
+model:
+  vocab_size: 48
+  hidden_size: 64
+  num_hidden_layers: 2
+  num_attention_heads: 4
+  num_key_value_heads: 2
+  head_dim: 16
+  intermediate_size: 64
+  sequence_length: 32
+  rope_theta: 10000.0
+  rms_norm_eps: 1.0e-5
+  initializer_range: 0.02
+  scale_residual_init: true
+data:
+  train: {prefix: train, tokens: 3000, sha256_bin: "", sha256_idx: ""}
+  validation: {prefix: validation, tokens: 400, sha256_bin: "", sha256_idx: ""}
+  end_of_document: 0
+tokenizer: {id: none, sha256: "0000000000000000000000000000000000000000000000000000000000000000"}
+optimizer: {name: adamw, learning_rate: 2.0e-3, beta1: 0.9, beta2: 0.95, epsilon: 1.0e-5, weight_decay: 0.1, clip_norm: 1.0}
+schedule: {name: cosine-with-linear-warmup, warmup_steps: 4, decay_steps: 1000, end_learning_rate: 2.0e-4}
+batch: {sequences: 4}
+budget: {steps: 12}
+evaluation: {every_steps: 3, sequences: 6}
+target_loss: null
+logging: {train_every_steps: 1, quantisation_steps: [2, 12]}
+checkpoint: {every_steps: 2}
+recipe: null
+mllog: {benchmark: llama31_8b_scaled, organisation: "open replication", platform: cpu}
+"#;
+
+/// The tiny run as YAML with a recipe; `change` may alter it further.
+pub fn tiny_yaml(recipe: Value, change: impl FnOnce(&mut Value)) -> Value {
+    let mut run: Value = serde_yaml::from_str(TINY).unwrap();
+    run["run"]["arm"] = recipe["id"].clone();
+    run["recipe"] = recipe;
+    let (train, validation) = (shard(3000), shard(400));
+    for (name, (bin, idx)) in [("train", train), ("validation", validation)] {
+        run["data"][name]["sha256_bin"] = Value::String(hexadecimal(&Sha256::digest(&bin)));
+        run["data"][name]["sha256_idx"] = Value::String(hexadecimal(&Sha256::digest(&idx)));
+    }
+    change(&mut run);
+    run
+}
+
+/// The tiny run, parsed.
+pub fn tiny(recipe: Value) -> RunFile {
+    RunFile::parse("tiny", &serde_yaml::to_string(&tiny_yaml(recipe, |_| ())).unwrap()).unwrap()
+}
+
+/// A `.bin` and `.idx` of `tokens` tokens below 48 that a model can learn something from: mostly a fixed successor of the token before.
+pub fn shard(tokens: usize) -> (Vec<u8>, Vec<u8>) {
+    let (mut state, mut token, mut bin) = (0x1234_5678_9abc_def0u64 ^ tokens as u64, 1u16, Vec::new());
+    for _ in 0..tokens {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let draw = (state >> 33) as u16;
+        token = if draw % 4 == 0 { draw / 4 % 48 } else { (token * 5 + 7) % 48 };
+        bin.extend(token.to_le_bytes());
+    }
+    let mut idx = b"MMIDIDX\0\0".to_vec();
+    idx.extend(1u64.to_le_bytes());
+    idx.push(8); // u16
+    idx.extend(1u64.to_le_bytes());
+    idx.extend(2u64.to_le_bytes());
+    idx.extend((tokens as i32).to_le_bytes());
+    idx.extend(0i64.to_le_bytes());
+    idx.extend(0i64.to_le_bytes());
+    idx.extend(1i64.to_le_bytes());
+    (bin, idx)
+}
+
+/// Writes both token files into `folder`.
+pub fn write_data(folder: &Path) {
+    fs::create_dir_all(folder).unwrap();
+    for (name, tokens) in [("train", 3000), ("validation", 400)] {
+        let (bin, idx) = shard(tokens);
+        fs::write(folder.join(format!("{name}.bin")), bin).unwrap();
+        fs::write(folder.join(format!("{name}.idx")), idx).unwrap();
+    }
+}
+
+/// Writes `run.yaml` into `folder` and returns its path.
+pub fn write_run(folder: &Path, run: &Value) -> PathBuf {
+    fs::create_dir_all(folder).unwrap();
+    let path = folder.join("run.yaml");
+    fs::write(&path, serde_yaml::to_string(run).unwrap()).unwrap();
+    path
+}
