@@ -3,6 +3,7 @@
 //! The trainer is a program that this crate starts; SCHEMA.md describes the files in which the two meet.
 
 pub mod corpus;
+pub mod data;
 pub mod expression;
 pub mod files;
 pub mod judge;
@@ -10,3 +11,4 @@ pub mod manifest;
 pub mod measure;
 pub mod plan;
 pub mod render;
+pub mod toolchain;

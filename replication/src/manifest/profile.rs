@@ -334,6 +334,33 @@ pub struct Tokenizer {
     pub trained_on: Option<String>,
     /// What to do when it is not here.
     pub how_to_get: String,
+    /// What it makes of the dataset it was trained on; null: recorded at first use.
+    #[serde(default)]
+    pub shards: Option<Shards>,
+}
+
+/// A dataset as tokens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shards {
+    /// To train on.
+    pub train: Shard,
+    /// Held out.
+    pub validation: Shard,
+    /// Token id that separates documents.
+    pub end_of_document: u64,
+}
+
+/// One .bin/.idx pair.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shard {
+    /// Tokens, end-of-document ones included.
+    pub tokens: u64,
+    /// SHA-256 of the .bin file.
+    pub sha256_bin: String,
+    /// SHA-256 of the .idx file.
+    pub sha256_idx: String,
 }
 
 /// Kinds of tokenizer.

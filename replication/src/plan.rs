@@ -1,0 +1,323 @@
+//! Profile x recipes x seeds -> runs, each fully resolved and with a key that says when it may be reused.
+//!
+//! A key is the hash of the ingredients listed in [`Ingredients`] and of nothing else: templates, thread counts and instruction
+//! sets are not among them. Nothing runs here.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::files::{self, FileError, sha256};
+use crate::manifest::profile::{self, Profile, Shards};
+use crate::manifest::recipe::{DelayedScaling, Operand, Passes, StochasticSeed};
+use crate::manifest::{Claim, Device, ManifestError, Manifests, Model, unknown};
+
+/// Which part of a profile to run.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    /// Claim ids, recipe ids or group names; empty: everything.
+    pub only: Vec<String>,
+    /// The first so many seeds; beyond those listed, numbering goes on.
+    pub seeds: Option<usize>,
+}
+
+/// A campaign before it runs.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The profile's id.
+    pub profile: String,
+    /// What it runs on.
+    pub device: Device,
+    /// Runs in the order of arms, then seeds.
+    pub runs: Vec<PlannedRun>,
+    /// Selected arms in the profile's order.
+    pub arms: Vec<String>,
+    /// Selected seeds.
+    pub seeds: Vec<u64>,
+    /// Whether a selection left something out.
+    pub partial: bool,
+}
+
+/// One arm with one seed.
+#[derive(Debug, Clone)]
+pub struct PlannedRun {
+    /// Recipe id.
+    pub arm: String,
+    /// Seed.
+    pub seed: u64,
+    /// The resolved run file.
+    pub run_yaml: String,
+    /// What the key is made of.
+    pub ingredients: Ingredients,
+}
+
+/// What decides whether a finished run may be reused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ingredients {
+    /// SHA-256 of run.yaml: model, data and tokenizer hashes, recipe, optimizer, budget, seed.
+    pub run: String,
+    /// Fingerprint of the trainer's and kernels' sources (`code_fingerprint`).
+    pub trainer_code: String,
+    /// `rustc -vV`, first line and LLVM version.
+    pub toolchain: String,
+    /// Kind of device.
+    pub device: String,
+}
+
+impl Ingredients {
+    /// The text of ingredients.json.
+    pub fn json(&self) -> String {
+        // Four strings: cannot fail.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// First 16 hexadecimal digits of the SHA-256 of [`Ingredients::json`].
+    pub fn key(&self) -> String {
+        sha256(self.json().as_bytes())[..16].to_owned()
+    }
+
+    /// One line for each ingredient that differs from an `earlier` run's.
+    pub fn differences(&self, earlier: &Self) -> Vec<String> {
+        let pairs = [
+            ("run file", &earlier.run, &self.run),
+            ("trainer and kernel sources", &earlier.trainer_code, &self.trainer_code),
+            ("compiler", &earlier.toolchain, &self.toolchain),
+            ("device", &earlier.device, &self.device),
+        ];
+        pairs.into_iter().filter(|(_, old, new)| old != new).map(|(name, old, new)| format!("{name}: {old} -> {new}")).collect()
+    }
+}
+
+impl PlannedRun {
+    /// Where its files lie below the run cache.
+    pub fn key(&self) -> String {
+        self.ingredients.key()
+    }
+
+    /// `arm/seed`.
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.arm, self.seed)
+    }
+}
+
+/// What is the same for all runs of a plan and not in a manifest.
+#[derive(Debug, Clone)]
+pub struct Build {
+    /// See [`code_fingerprint`].
+    pub trainer_code: String,
+    /// See [`Ingredients::toolchain`].
+    pub toolchain: String,
+}
+
+/// Makes the plan. Token shards are those the tokenizer's manifest pins, or `recorded` ones where it pins none.
+///
+/// # Errors
+/// An unknown name in the selection, or shards that nobody has hashed yet.
+pub fn plan(manifests: &Manifests, profile: &Profile, selection: &Selection, build: &Build, recorded: Option<&Shards>) -> Result<Plan, ManifestError> {
+    let refuse = |why: String| ManifestError::new(&Manifests::path("profiles", &profile.id), why);
+    let arms = select_arms(manifests, profile, &selection.only).map_err(refuse)?;
+    let seeds = select_seeds(profile, selection.seeds).map_err(refuse)?;
+    let device = manifests.hardware[&profile.hardware].device;
+    let tokenizer = &manifests.tokenizers[&profile.tokenizer];
+    let shards = tokenizer.shards.as_ref().or(recorded);
+    let Some(shards) = shards else {
+        return Err(refuse(format!("the token shards of dataset {} with tokenizer {} are not known yet; {}", profile.dataset, tokenizer.id, tokenizer.how_to_get)));
+    };
+    let model = &manifests.models[&profile.model];
+    let mut runs = Vec::new();
+    for arm in &arms {
+        for &seed in &seeds {
+            let recipe = &manifests.recipes[arm];
+            let passes = recipe.resolved().map_err(refuse)?;
+            let resolved = ResolvedRecipe { id: arm, passes, stochastic_seed: recipe.stochastic_seed, delayed_scaling: recipe.delayed_scaling.clone() };
+            let run = RunFile::new(profile, model, shards, tokenizer, device, resolved, seed);
+            let run_yaml = serde_yaml::to_string(&run).map_err(|error| refuse(format!("the run file cannot be written: {error}")))?;
+            let ingredients = Ingredients {
+                run: sha256(run_yaml.as_bytes()),
+                trainer_code: build.trainer_code.clone(),
+                toolchain: build.toolchain.clone(),
+                device: device.word().to_owned(),
+            };
+            runs.push(PlannedRun { arm: arm.clone(), seed, run_yaml, ingredients });
+        }
+    }
+    let partial = arms.len() != all_arms(profile).len() || seeds != profile.seeds;
+    Ok(Plan { profile: profile.id.clone(), device, runs, arms, seeds, partial })
+}
+
+/// Every arm of the profile, in its order.
+pub fn all_arms(profile: &Profile) -> Vec<String> {
+    profile.arms.iter().flat_map(|group| group.recipes.iter().cloned()).collect()
+}
+
+fn select_seeds(profile: &Profile, count: Option<usize>) -> Result<Vec<u64>, String> {
+    let Some(count) = count else { return Ok(profile.seeds.clone()) };
+    if count == 0 {
+        return Err("--seeds: must be at least 1".into());
+    }
+    let mut seeds = profile.seeds.clone();
+    seeds.truncate(count);
+    let mut next = profile.seeds.iter().max().map_or(1, |seed| seed + 1);
+    while seeds.len() < count {
+        seeds.push(next);
+        next += 1;
+    }
+    Ok(seeds)
+}
+
+/// Arms that a list of claims, recipes and groups needs, baselines included.
+fn select_arms(manifests: &Manifests, profile: &Profile, only: &[String]) -> Result<Vec<String>, String> {
+    let all = all_arms(profile);
+    if only.is_empty() {
+        return Ok(all);
+    }
+    let claims: Vec<&Claim> = manifests.claims().filter(|(paper, _)| profile.papers.contains(&paper.id)).map(|(_, claim)| claim).collect();
+    let mut wanted = BTreeSet::new();
+    for name in only {
+        if let Some(claim) = claims.iter().find(|claim| claim.id == *name) {
+            need_claim(claim, &claims, &mut wanted);
+        } else if all.contains(name) {
+            wanted.insert(name.clone());
+        } else if let Some(group) = profile.arms.iter().find(|group| group.group == *name) {
+            wanted.extend(group.recipes.iter().cloned());
+        } else {
+            let mut known: Vec<&str> = claims.iter().map(|claim| claim.id.as_str()).collect();
+            known.extend(all.iter().map(String::as_str));
+            known.extend(profile.arms.iter().map(|group| group.group.as_str()));
+            return Err(format!("--only: {}", unknown("claim, arm or group", name, &known)));
+        }
+    }
+    // A recipe or group alone is compared with each paper's baseline.
+    for paper in profile.papers.iter().filter_map(|id| manifests.papers.get(id)).take(1) {
+        wanted.insert(paper.baseline.clone());
+    }
+    Ok(all.into_iter().filter(|arm| wanted.contains(arm)).collect())
+}
+
+fn need_claim(claim: &Claim, all: &[&Claim], wanted: &mut BTreeSet<String>) {
+    wanted.extend(claim.arms_needed().into_iter().map(str::to_owned));
+    for other in claim.claims_needed() {
+        if let Some(other) = all.iter().find(|claim| claim.id == other && !claim.claims_needed().contains(&claim.id.as_str())) {
+            need_claim(other, all, wanted);
+        }
+    }
+}
+
+/// SHA-256 over the sources that decide a run's numbers: every file below trainer/ and kernels/ that is compiled into the trainer, and Cargo.lock.
+///
+/// # Errors
+/// When a source cannot be read.
+pub fn code_fingerprint(root: &Path) -> Result<String, FileError> {
+    let mut listing = String::new();
+    for folder in ["kernels", "trainer"] {
+        let mut names = vec![format!("{folder}/Cargo.toml")];
+        names.extend(files::list(&root.join(folder).join("src"))?.into_iter().map(|name| format!("{folder}/src/{name}")));
+        for name in names {
+            listing.push_str(&format!("{}  {name}\n", files::sha256_file(&root.join(&name))?));
+        }
+    }
+    listing.push_str(&format!("{}  Cargo.lock\n", files::sha256_file(&root.join("Cargo.lock"))?));
+    Ok(sha256(listing.as_bytes()))
+}
+
+/// The folder of the run cache.
+pub fn run_cache(root: &Path) -> PathBuf {
+    root.join("cache").join("runs")
+}
+
+/// run.yaml, in the order SCHEMA.md shows it.
+#[derive(Serialize)]
+struct RunFile<'a> {
+    schema: &'static str,
+    run: RunIdentity<'a>,
+    model: &'a Model,
+    data: Data<'a>,
+    tokenizer: TokenizerIdentity<'a>,
+    optimizer: &'a profile::Optimizer,
+    schedule: &'a profile::Schedule,
+    batch: &'a profile::Batch,
+    budget: &'a profile::Budget,
+    evaluation: &'a profile::Evaluation,
+    target_loss: Option<f64>,
+    logging: &'a profile::Logging,
+    checkpoint: &'a profile::Checkpoint,
+    recipe: ResolvedRecipe<'a>,
+    mllog: MllogHeader<'a>,
+}
+
+#[derive(Serialize)]
+struct RunIdentity<'a> {
+    profile: &'a str,
+    arm: &'a str,
+    seed: u64,
+}
+
+#[derive(Serialize)]
+struct Data<'a> {
+    train: Shard<'a>,
+    validation: Shard<'a>,
+    end_of_document: u64,
+}
+
+#[derive(Serialize)]
+struct Shard<'a> {
+    prefix: &'a str,
+    tokens: u64,
+    sha256_bin: &'a str,
+    sha256_idx: &'a str,
+}
+
+#[derive(Serialize)]
+struct TokenizerIdentity<'a> {
+    id: &'a str,
+    sha256: &'a str,
+}
+
+#[derive(Serialize)]
+struct ResolvedRecipe<'a> {
+    id: &'a str,
+    passes: Passes<Operand>,
+    stochastic_seed: StochasticSeed,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delayed_scaling: Option<DelayedScaling>,
+}
+
+#[derive(Serialize)]
+struct MllogHeader<'a> {
+    benchmark: &'a str,
+    organisation: &'a str,
+    platform: &'a str,
+}
+
+impl<'a> RunFile<'a> {
+    fn new(
+        profile: &'a Profile,
+        model: &'a Model,
+        shards: &'a Shards,
+        tokenizer: &'a profile::Tokenizer,
+        device: Device,
+        recipe: ResolvedRecipe<'a>,
+        seed: u64,
+    ) -> Self {
+        let shard = |prefix, shard: &'a profile::Shard| Shard { prefix, tokens: shard.tokens, sha256_bin: &shard.sha256_bin, sha256_idx: &shard.sha256_idx };
+        Self {
+            schema: "mxfp4-run/1",
+            run: RunIdentity { profile: &profile.id, arm: recipe.id, seed },
+            model,
+            data: Data { train: shard("train", &shards.train), validation: shard("validation", &shards.validation), end_of_document: shards.end_of_document },
+            tokenizer: TokenizerIdentity { id: &tokenizer.id, sha256: tokenizer.sha256.as_deref().unwrap_or("external") },
+            optimizer: &profile.optimizer,
+            schedule: &profile.schedule,
+            batch: &profile.batch,
+            budget: &profile.budget,
+            evaluation: &profile.evaluation,
+            target_loss: profile.target_loss,
+            logging: &profile.logging,
+            checkpoint: &profile.checkpoint,
+            recipe,
+            mllog: MllogHeader { benchmark: &profile.mllog.benchmark, organisation: "open replication", platform: device.word() },
+        }
+    }
+}

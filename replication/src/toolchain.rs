@@ -1,0 +1,119 @@
+//! The trainer as a program: building it, knowing what it was built from, calling it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use duct::Expression;
+
+use crate::files::{self, FileError};
+use crate::plan::{Build, code_fingerprint};
+
+/// Why the trainer could not be built or called.
+#[derive(Debug, thiserror::Error)]
+pub enum ToolError {
+    /// A file operation failed.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A program could not be started.
+    #[error("cannot start {program}: {source}; is it installed and on PATH?")]
+    Start {
+        /// Its name.
+        program: String,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// A program ended with an error.
+    #[error("{what} ended with {status}:\n{output}")]
+    Failed {
+        /// What it was doing.
+        what: String,
+        /// Exit code or signal.
+        status: String,
+        /// The last lines it printed.
+        output: String,
+    },
+}
+
+/// A built trainer.
+#[derive(Debug, Clone)]
+pub struct Trainer {
+    /// The program.
+    pub program: PathBuf,
+}
+
+impl Trainer {
+    /// A call of the trainer with `arguments`; nothing is started yet.
+    pub fn command<S: Into<OsString>>(&self, arguments: impl IntoIterator<Item = S>) -> Expression {
+        duct::cmd(&self.program, arguments.into_iter().map(Into::into)).unchecked()
+    }
+
+    /// Runs the trainer to its end and returns its standard output.
+    ///
+    /// # Errors
+    /// When it cannot be started or ends with an error; its last 40 lines are in the message.
+    pub fn output<S: Into<OsString>>(&self, what: &str, arguments: impl IntoIterator<Item = S>) -> Result<String, ToolError> {
+        finish(what, "the trainer", self.command(arguments))
+    }
+}
+
+/// Runs an (unchecked) expression to its end; standard output on success.
+fn finish(what: &str, program: &str, expression: Expression) -> Result<String, ToolError> {
+    let output = expression.stdout_capture().stderr_capture().unchecked().run();
+    let output = output.map_err(|source| ToolError::Start { program: program.to_owned(), source })?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(ToolError::Failed { what: what.to_owned(), status: output.status.to_string(), output: last_lines(&String::from_utf8_lossy(&output.stderr), 40) })
+}
+
+/// The last `count` lines of a text.
+pub fn last_lines(text: &str, count: usize) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
+}
+
+/// The cargo that started us, or the one on PATH.
+pub fn cargo() -> OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+/// Calls cargo with `arguments` in `root`.
+///
+/// # Errors
+/// When it cannot be started or ends with an error.
+pub fn run_cargo(root: &Path, what: &str, arguments: &[OsString]) -> Result<String, ToolError> {
+    finish(what, "cargo", duct::cmd(cargo(), arguments).dir(root))
+}
+
+/// Fingerprints of what the trainer would be built from now.
+///
+/// # Errors
+/// When a source cannot be read or rustc cannot be asked.
+pub fn build_identity(root: &Path) -> Result<Build, ToolError> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let version = finish("rustc -vV", "rustc", duct::cmd(rustc, ["-vV"]).dir(root))?;
+    let kept = ["rustc ", "host:", "LLVM version:"];
+    let lines: Vec<&str> = version.lines().filter(|line| kept.iter().any(|start| line.starts_with(start))).collect();
+    Ok(Build { trainer_code: code_fingerprint(root)?, toolchain: lines.join("; ") })
+}
+
+/// Builds the trainer in a target folder of its own, so that the cargo that started us never holds its lock; skipped when the
+/// last build was made from the same sources by the same compiler.
+///
+/// # Errors
+/// When the build fails; the compiler's last lines are in the message.
+pub fn build_trainer(root: &Path, build: &Build) -> Result<Trainer, ToolError> {
+    let target = root.join("target").join("replicate");
+    let program = target.join("release").join(format!("trainer{}", std::env::consts::EXE_SUFFIX));
+    let stamp_path = target.join("trainer.stamp");
+    let stamp = |program: &Path| -> Result<String, FileError> {
+        Ok(format!("sources {}\ncompiler {}\nprogram {}\n", build.trainer_code, build.toolchain, files::sha256_file(program)?))
+    };
+    if program.exists() && std::fs::read_to_string(&stamp_path).ok().as_deref() == stamp(&program).ok().as_deref() {
+        return Ok(Trainer { program });
+    }
+    let arguments: Vec<OsString> = ["build", "--release", "--locked", "--package", "trainer", "--target-dir"].iter().map(Into::into).chain([target.into_os_string()]).collect();
+    run_cargo(root, "building the trainer", &arguments)?;
+    files::write(&stamp_path, stamp(&program)?.as_bytes())?;
+    Ok(Trainer { program })
+}
