@@ -20,7 +20,11 @@ pub fn signs(stream: Stream, size: usize) -> Vec<f32> {
 
 /// Rotates every consecutive `size` elements of `x` in place: y = H (signs * x) / sqrt(size). `x.len()` is a multiple of `size`
 /// (a shorter tail is left as it is; `OperandSpec::validate` refuses such shapes); `signs`, if any, has `size` entries.
+/// `size` is a power of two; 0 changes nothing.
 pub fn rotate_rows(x: &mut [f32], size: usize, signs: Option<&[f32]>) {
+    if size == 0 {
+        return;
+    }
     let factor = factor(size);
     for block in x.chunks_exact_mut(size) {
         if let Some(signs) = signs {

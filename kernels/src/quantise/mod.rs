@@ -151,7 +151,7 @@ pub enum PrepareError {
 /// # Errors
 /// The first thing that does not fit.
 pub fn check(source: &Source<'_>, spec: &OperandSpec, randomness: &Randomness<'_>) -> Result<(), PrepareError> {
-    if source.values.len() != source.rows * source.k {
+    if source.rows.checked_mul(source.k) != Some(source.values.len()) {
         return Err(PrepareError::Length { rows: source.rows, k: source.k, found: source.values.len() });
     }
     spec.validate(source.k)?;
@@ -333,7 +333,8 @@ pub fn dequantise(prepared: &Prepared) -> Vec<f32> {
     }
 }
 
-/// The element values times their block scales, `[rows, k]`, without the multiplier: exact except where the product is subnormal.
+/// The element values times their block scales, `[rows, k]`, without the multiplier: exact, or
+/// infinite where the product is beyond F32 (a largest magnitude near F32's own that the scale rule rounded up).
 pub fn decode_mxfp4(operand: &Mxfp4) -> Vec<f32> {
     let mut values = Vec::with_capacity(operand.rows * operand.k);
     for row in 0..operand.rows {
