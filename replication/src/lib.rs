@@ -11,4 +11,5 @@ pub mod manifest;
 pub mod measure;
 pub mod plan;
 pub mod render;
+pub mod run;
 pub mod toolchain;

@@ -1,0 +1,344 @@
+//! Runs: trainer subprocesses, as many at once as asked for, reused when finished, resumed when killed.
+//!
+//! A run's folder in the cache is named by its key; `done.json` says that it is finished. Nothing here looks at losses.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Deserialize;
+
+use crate::data::{DataError, PreparedData, check_shards};
+use crate::files::{self, FileError};
+use crate::plan::{Ingredients, PlannedRun};
+use crate::toolchain::Trainer;
+
+/// How runs are carried out; none of it changes a result.
+#[derive(Debug, Clone)]
+pub struct RunOptions {
+    /// Trainer processes at once.
+    pub parallel: usize,
+    /// Threads of each.
+    pub threads: usize,
+    /// `auto`, `scalar`, `avx2` or `avx512`.
+    pub instruction_set: String,
+    /// Forget finished and half-finished runs first.
+    pub fresh: bool,
+}
+
+/// How a run came out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// Finished earlier with the same ingredients.
+    Reused,
+    /// Finished now.
+    Finished,
+    /// Ended with an error: its last lines.
+    Failed(String),
+    /// Not finished because someone asked to stop.
+    Interrupted,
+}
+
+/// Why no run could be carried out at all.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// A file operation failed.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Input data changed or is missing.
+    #[error(transparent)]
+    Data(#[from] DataError),
+}
+
+/// The beginning of done.json; a file that is not one counts as unfinished.
+#[derive(Deserialize)]
+struct Done {
+    schema: String,
+    steps: u64,
+    metrics_sha256: String,
+    run_sha256: String,
+}
+
+/// Whether the folder holds a finished run of exactly this run file; its steps if so.
+pub fn finished_steps(folder: &Path, run_sha256: &str) -> Option<u64> {
+    let done: Done = serde_json::from_str(&std::fs::read_to_string(folder.join("done.json")).ok()?).ok()?;
+    let whole = done.schema == "mxfp4-done/1" && done.run_sha256 == run_sha256 && files::sha256_file(&folder.join("metrics.jsonl")).ok()? == done.metrics_sha256;
+    whole.then_some(done.steps)
+}
+
+/// Carries out every run. `stop` is looked at all the time; trainers write a checkpoint before they end.
+///
+/// # Errors
+/// When a run's folder cannot be made, or input data is not what the plan says, before or after the runs.
+pub fn carry_out(
+    runs: &[PlannedRun],
+    cache: &Path,
+    trainer: &Trainer,
+    data: &PreparedData,
+    options: &RunOptions,
+    stop: &AtomicBool,
+) -> Result<Vec<Outcome>, RunError> {
+    let mut outcomes: Vec<Option<Outcome>> = Vec::new();
+    for run in runs {
+        let folder = cache.join(run.key());
+        if options.fresh {
+            files::remove_folder(&folder)?;
+        }
+        let done = finished_steps(&folder, &run.ingredients.run);
+        if done.is_none() {
+            prepare_folder(&folder, run)?;
+        }
+        outcomes.push(done.map(|_| Outcome::Reused));
+    }
+    let waiting: VecDeque<usize> = (0..runs.len()).filter(|&index| outcomes[index].is_none()).collect();
+    if waiting.is_empty() {
+        return Ok(outcomes.into_iter().flatten().collect());
+    }
+    check_shards(&data.folder, &data.shards)?;
+    let steps_each: Vec<u64> = runs.iter().map(steps_of).collect();
+    let progress = Progress::new(waiting.iter().map(|&index| steps_each[index]).sum(), waiting.len());
+    let queue = Mutex::new(waiting);
+    let results = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..options.parallel.max(1) {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let Some(index) = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front() else { return };
+                    let run = &runs[index];
+                    let outcome = carry_out_one(run, &cache.join(run.key()), steps_each[index], trainer, data, options, stop, &progress);
+                    results.lock().unwrap_or_else(PoisonError::into_inner).push((index, outcome));
+                }
+            });
+        }
+    });
+    progress.end();
+    for (index, outcome) in results.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        outcomes[index] = Some(outcome);
+    }
+    // What a run read must be what the plan says it read, also after the run.
+    check_shards(&data.folder, &data.shards)?;
+    Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or(Outcome::Interrupted)).collect())
+}
+
+/// run.yaml and ingredients.json, written once; a folder with another content under the same key is started over.
+fn prepare_folder(folder: &Path, run: &PlannedRun) -> Result<(), FileError> {
+    let path = folder.join("run.yaml");
+    if std::fs::read_to_string(&path).ok().as_deref() != Some(run.run_yaml.as_str()) {
+        files::remove_folder(folder)?;
+        files::write(&path, run.run_yaml.as_bytes())?;
+    }
+    files::write(&folder.join("ingredients.json"), run.ingredients.json().as_bytes())
+}
+
+/// `budget.steps` of the run file, for the progress display only.
+fn steps_of(run: &PlannedRun) -> u64 {
+    #[derive(Deserialize)]
+    struct Budget {
+        steps: u64,
+    }
+    #[derive(Deserialize)]
+    struct Head {
+        budget: Budget,
+    }
+    serde_yaml::from_str::<Head>(&run.run_yaml).map_or(0, |head| head.budget.steps)
+}
+
+#[expect(clippy::too_many_arguments, reason = "one call site; a struct would only rename them")]
+fn carry_out_one(
+    run: &PlannedRun,
+    folder: &Path,
+    steps: u64,
+    trainer: &Trainer,
+    data: &PreparedData,
+    options: &RunOptions,
+    stop: &AtomicBool,
+    progress: &Progress,
+) -> Outcome {
+    let arguments: Vec<OsString> = vec![
+        "run".into(),
+        folder.join("run.yaml").into(),
+        "--data".into(),
+        data.folder.clone().into(),
+        "--threads".into(),
+        options.threads.to_string().into(),
+        "--instruction-set".into(),
+        options.instruction_set.clone().into(),
+        "--progress".into(),
+    ];
+    let reader = match trainer.command(arguments).stderr_to_stdout().reader() {
+        Ok(reader) => reader,
+        Err(error) => return Outcome::Failed(format!("the trainer could not be started: {error}")),
+    };
+    let last = Mutex::new(VecDeque::new());
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut seen = 0;
+            for line in BufReader::new(&reader).lines().map_while(Result::ok) {
+                if let Some(step) = progress_step(&line) {
+                    progress.advance(step.saturating_sub(seen));
+                    seen = seen.max(step);
+                } else {
+                    let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+                    last.push_back(line);
+                    if last.len() > 40 {
+                        last.pop_front();
+                    }
+                }
+            }
+            progress.advance(steps.saturating_sub(seen));
+            ended.store(true, Ordering::Relaxed);
+        });
+        // A trainer that was told to stop ends by itself after its step; one that does not is killed: it resumes from its checkpoint.
+        let mut deadline = None;
+        while !ended.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(20));
+            if stop.load(Ordering::Relaxed) && Instant::now() > *deadline.get_or_insert(Instant::now() + Duration::from_secs(3)) {
+                let _ = reader.kill();
+            }
+        }
+    });
+    let status = reader.try_wait().ok().flatten().map(|output| output.status);
+    progress.run_done();
+    if finished_steps(folder, &run.ingredients.run).is_some() && status.is_some_and(|status| status.success()) {
+        return Outcome::Finished;
+    }
+    if stop.load(Ordering::Relaxed) {
+        return Outcome::Interrupted;
+    }
+    let lines: Vec<String> = last.into_inner().unwrap_or_else(PoisonError::into_inner).into();
+    let status = status.map_or("no exit status".to_owned(), |status| status.to_string());
+    let error = format!("{status}: {}", if lines.is_empty() { "the trainer said nothing".to_owned() } else { lines.join("\n") });
+    record_failure(folder, &error);
+    Outcome::Failed(error)
+}
+
+/// failed.json, unless the trainer left its own.
+fn record_failure(folder: &Path, error: &str) {
+    let path = folder.join("failed.json");
+    if !path.exists() {
+        let text = serde_json::json!({"schema": "mxfp4-failed/1", "error": error}).to_string();
+        // The failure itself is reported by the caller; a full disk must not hide it.
+        let _ = files::write(&path, text.as_bytes());
+    }
+}
+
+/// `step 120/360 ...` -> 120.
+fn progress_step(line: &str) -> Option<u64> {
+    line.strip_prefix("step ")?.split('/').next()?.parse().ok()
+}
+
+/// A bar on a terminal; one plain line every half minute elsewhere.
+struct Progress {
+    bar: Option<ProgressBar>,
+    started: Instant,
+    total: u64,
+    done: AtomicU64,
+    runs: usize,
+    runs_done: AtomicU64,
+    last_line: Mutex<Instant>,
+}
+
+impl Progress {
+    fn new(total: u64, runs: usize) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+            if let Ok(style) = ProgressStyle::with_template("{bar:32} {percent}% of steps, {msg}, {elapsed} gone, about {eta} left") {
+                bar.set_style(style);
+            }
+            bar.set_message(format!("run 0/{runs}"));
+            bar
+        });
+        let now = Instant::now();
+        Self { bar, started: now, total, done: AtomicU64::new(0), runs, runs_done: AtomicU64::new(0), last_line: Mutex::new(now) }
+    }
+
+    fn advance(&self, steps: u64) {
+        let done = self.done.fetch_add(steps, Ordering::Relaxed) + steps;
+        if let Some(bar) = &self.bar {
+            bar.set_position(done);
+            return;
+        }
+        let mut last = self.last_line.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.elapsed() >= Duration::from_secs(30) && done > 0 {
+            *last = Instant::now();
+            let elapsed = self.started.elapsed().as_secs_f64();
+            let left = elapsed / done as f64 * self.total.saturating_sub(done) as f64;
+            let percent = 100 * done / self.total.max(1);
+            eprintln!("{percent}% of steps, run {}/{}, {elapsed:.0} s gone, about {left:.0} s left", self.runs_done.load(Ordering::Relaxed), self.runs);
+        }
+    }
+
+    fn run_done(&self) {
+        let done = self.runs_done.fetch_add(1, Ordering::Relaxed) + 1;
+        if let Some(bar) = &self.bar {
+            bar.set_message(format!("run {done}/{}", self.runs));
+        }
+    }
+
+    fn end(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Why a run would be run, or not: the answer to `--why`.
+///
+/// # Errors
+/// When the cache cannot be read.
+pub fn why(run: &PlannedRun, cache: &Path) -> Result<String, FileError> {
+    let folder = cache.join(run.key());
+    if finished_steps(&folder, &run.ingredients.run).is_some() {
+        return Ok(format!("{} is finished and will be reused (key {})", run.name(), run.key()));
+    }
+    if folder.join("checkpoint").is_dir() {
+        return Ok(format!("{} was started and not finished; it will go on from its checkpoint (key {})", run.name(), run.key()));
+    }
+    let Some((earlier_key, earlier)) = newest_earlier(run, cache)? else {
+        return Ok(format!("{} has never been run here (key {})", run.name(), run.key()));
+    };
+    let mut lines = vec![format!("{} will be run (key {}); since the last time (key {earlier_key}) this changed:", run.name(), run.key())];
+    lines.extend(run.ingredients.differences(&earlier).into_iter().map(|line| format!("  {line}")));
+    if earlier.run != run.ingredients.run {
+        let old = files::read_text(&cache.join(&earlier_key).join("run.yaml"))?;
+        lines.extend(changed_lines(&old, &run.run_yaml));
+    }
+    Ok(lines.join("\n"))
+}
+
+/// The newest other folder in the cache that holds the same profile, arm and seed.
+fn newest_earlier(run: &PlannedRun, cache: &Path) -> Result<Option<(String, Ingredients)>, FileError> {
+    let Ok(entries) = std::fs::read_dir(cache) else { return Ok(None) };
+    let head = |text: &str| text.lines().skip_while(|line| *line != "run:").take(4).map(str::to_owned).collect::<Vec<_>>();
+    let wanted = head(&run.run_yaml);
+    let mut found: Vec<(std::time::SystemTime, PathBuf)> = Vec::new();
+    for entry in entries.flatten() {
+        let path = entry.path().join("run.yaml");
+        let Ok(text) = std::fs::read_to_string(&path) else { continue };
+        if head(&text) == wanted && entry.file_name().to_string_lossy() != run.key() {
+            found.push((path.metadata().and_then(|meta| meta.modified()).unwrap_or(std::time::UNIX_EPOCH), entry.path()));
+        }
+    }
+    found.sort();
+    let Some((_, folder)) = found.pop() else { return Ok(None) };
+    let text = files::read_text(&folder.join("ingredients.json"))?;
+    let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(serde_json::from_str(&text).ok().map(|ingredients| (name, ingredients)))
+}
+
+/// Lines of the run file that differ, old and new, by position.
+fn changed_lines(old: &str, new: &str) -> Vec<String> {
+    let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
+    let longest = old.len().max(new.len());
+    (0..longest)
+        .filter(|&line| old.get(line) != new.get(line))
+        .map(|line| format!("    run.yaml:{}: {} -> {}", line + 1, old.get(line).map_or("(nothing)", |l| l.trim()), new.get(line).map_or("(nothing)", |l| l.trim())))
+        .take(20)
+        .collect()
+}
