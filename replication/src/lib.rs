@@ -7,6 +7,7 @@ pub mod data;
 pub mod expression;
 pub mod files;
 pub mod judge;
+pub mod machine;
 pub mod manifest;
 pub mod measure;
 pub mod plan;
