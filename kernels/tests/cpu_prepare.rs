@@ -1,6 +1,8 @@
 //! `Cpu::prepare` against `prepare_reference`: every format, rule, rounding and rotation, on every instruction set this machine has, with
 //! one thread and three, for shapes that fill nothing evenly and for extreme values. Equality is of bits (any NaN equals any NaN).
 
+#![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
+
 use kernels::cpu::{Cpu, InstructionSet};
 use kernels::hadamard;
 use kernels::operand::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
@@ -83,7 +85,7 @@ fn compare(values: &[f32], rows: usize, k: usize, spec: &OperandSpec, delayed: O
 fn ordinary(count: usize, tag: u64) -> Vec<f32> {
     let s = stream(tag);
     (0..count as u64)
-        .map(|i| if s.word(3 * i) % 50 == 0 { 0.0 } else { s.normal(3 * i + 1) * (s.normal(3 * i + 2)).exp2() })
+        .map(|i| if s.word(3 * i).is_multiple_of(50) { 0.0 } else { s.normal(3 * i + 1) * (s.normal(3 * i + 2)).exp2() })
         .collect()
 }
 
@@ -115,7 +117,7 @@ fn extreme_values() {
             values.extend((0..32u64).map(|j| {
                 let random = s.word(j);
                 match j {
-                    0 => if random % 2 == 0 { largest } else { -largest },
+                    0 => if random.is_multiple_of(2) { largest } else { -largest },
                     1 => -0.0,
                     // Ties of E2M1 after a floor scale, and their neighbours.
                     2..16 => {

@@ -43,7 +43,7 @@ impl AttentionShape {
     }
 
     fn check(&self, kernel: &'static str, qkv: usize, out: usize, logsumexp: usize) -> Result<(), ShapeError> {
-        if self.kv_heads == 0 || self.heads % self.kv_heads != 0 {
+        if self.kv_heads == 0 || !self.heads.is_multiple_of(self.kv_heads) {
             let problem = format!("{} query heads cannot share {} key heads evenly", self.heads, self.kv_heads);
             return Err(ShapeError { kernel, problem });
         }

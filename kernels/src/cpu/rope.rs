@@ -58,7 +58,7 @@ impl Cpu {
             return Ok(());
         }
         let error = |problem: String| Err(ShapeError { kernel: "rope", problem });
-        if width == 0 || x.len() % width != 0 || heads * head_dim > width {
+        if width == 0 || !x.len().is_multiple_of(width) || heads * head_dim > width {
             return error(format!("x has {} elements, rows of {width} should hold {heads} heads of {head_dim}", x.len()));
         }
         expect("rope", "a table row", head_dim / 2, table.half)?;

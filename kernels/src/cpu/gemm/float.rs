@@ -77,7 +77,7 @@ fn blocked<L: Lanes, const ROWS: usize, const VECTORS: usize>(
             let tile = (row, first, columns, b.rows);
             row += if left >= ROWS {
                 strip::<L, ROWS, VECTORS>(l, a, tile, packed_a, packed_b, output)
-            } else if left >= ROWS / 2 + 1 && ROWS == 12 {
+            } else if left > ROWS / 2 && ROWS == 12 {
                 strip::<L, 8, VECTORS>(l, a, tile, packed_a, packed_b, output)
             } else if left >= 2 {
                 strip::<L, 4, VECTORS>(l, a, tile, packed_a, packed_b, output)

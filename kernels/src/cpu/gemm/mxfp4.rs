@@ -186,11 +186,8 @@ fn tile<L: Lanes, const ROWS: usize, const VECTORS: usize>(l: L, a: &[u32], b: &
     let (b, _) = b.as_chunks::<WIDTH>();
     for (a, b) in a.chunks_exact(STEPS + 2).zip(b.chunks_exact(VECTORS * (STEPS + 1))) {
         let mut sums = [[l.dot_start(l.splat_u(0)); VECTORS]; ROWS];
-        for i in 0..ROWS {
-            let start = l.dot_start(l.splat_u(a[STEPS][i]));
-            for j in 0..VECTORS {
-                sums[i][j] = start;
-            }
+        for (sums, &start) in sums.iter_mut().zip(&a[STEPS]) {
+            *sums = [l.dot_start(l.splat_u(start)); VECTORS];
         }
         for step in 0..STEPS {
             let mut right = [l.splat_u(0); VECTORS];
@@ -230,7 +227,9 @@ fn add_block(acc: f32, dot: i32, a: u8, b: u8) -> f32 {
     let first = (power / 2).min(100);
     let second = power - first;
     if second > 127 {
-        return acc + if dot > 0 { f32::INFINITY } else { f32::NEG_INFINITY };
+        // Far beyond F32, yet finite: an infinite sum stays what it is, as it would in a fused multiply-add.
+        let overflow = if dot > 0 { f32::INFINITY } else { f32::NEG_INFINITY };
+        return if acc.is_infinite() { acc } else { acc + overflow };
     }
     (dot as f32 * exact_power(first)).mul_add(exact_power(second), acc)
 }

@@ -47,3 +47,24 @@ impl<L: Lanes> Counters<L> {
         l.xor(x, l.shr::<16>(x))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::lanes::portable::Portable;
+    use super::*;
+    use crate::random::StreamKey;
+
+    /// Matrices with more than 2^32 elements are too large for a test of `prepare`; their counters are not.
+    #[test]
+    fn words_are_those_of_the_stream_across_the_32_bit_border() {
+        let stream = StreamKey { seed: 5, ..Default::default() }.stream();
+        for base in [0, 1 << 20, (1 << 32) - 100, (1 << 32) - 1, 1 << 32, (7 << 32) - 33, u64::MAX >> 8] {
+            let start = |i: usize| base + 11 * i as u64;
+            let counters = Counters::new(Portable, stream, 256, start);
+            for column in 0..256 {
+                let expected: [u32; WIDTH] = std::array::from_fn(|i| stream.word(start(i) + column as u64));
+                assert_eq!(counters.words(Portable, column), expected, "base {base} column {column}");
+            }
+        }
+    }
+}
