@@ -11,7 +11,9 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::expression;
-use crate::measure::study::{Check, Claim, Metric, Paper, Study};
+use crate::manifest::paper::Check;
+use crate::manifest::recipe::Format;
+use crate::measure::study::{Claim, Metric, Paper, Study};
 use crate::measure::target::{Estimator, PairedRatios, time_ratios, token_ratios};
 use crate::measure::load::RunStatus;
 use crate::measure::statistics::{Interval, summarise};
@@ -269,7 +271,7 @@ impl Judge<'_> {
         let arms = self.arms(&claim.metric);
         let unit = unit(&claim.metric);
         let study = &self.measurements.study;
-        let missing: Vec<&String> = claim.native_formats.iter().filter(|format| !study.native(format)).collect();
+        let missing: Vec<Format> = claim.native_formats.iter().copied().filter(|format| !study.native(*format)).collect();
         let mut finding = if let Some(verdict) = self.unavailable(&arms) {
             Finding::bare(verdict, unit, "A run that this claim needs has no result.")
         } else if missing.is_empty() {
@@ -409,21 +411,21 @@ fn ours_text(finding: &Finding, metric: &Metric) -> String {
 }
 
 /// `no native FP8 unit on this device`.
-fn no_native(missing: &[&String]) -> String {
+fn no_native(missing: &[Format]) -> String {
     format!("no native {} unit on this device", unit_names(missing))
 }
 
 /// What the arithmetic units for some formats are called, FP8 before FP4.
-fn unit_names(formats: &[&String]) -> String {
-    let has = |wanted: &[&str]| formats.iter().any(|format| wanted.contains(&format.as_str()));
+fn unit_names(formats: &[Format]) -> String {
+    let has = |wanted: &[Format]| formats.iter().any(|format| wanted.contains(format));
     let mut names = Vec::new();
-    if has(&["e4m3", "e5m2"]) {
+    if has(&[Format::E4m3, Format::E5m2]) {
         names.push("FP8");
     }
-    if has(&["e2m1"]) {
+    if has(&[Format::E2m1]) {
         names.push("FP4");
     }
-    if has(&["bf16"]) {
+    if has(&[Format::Bf16]) {
         names.push("BF16");
     }
     names.join(" or ")

@@ -157,7 +157,7 @@ impl Judge<'_> {
         let emulated = match metric {
             // Computed in F64 throughout: no quantised format takes part.
             Metric::RotationIdentity => false,
-            Metric::KernelThroughputRatio { .. } => !study.native("e2m1"),
+            Metric::KernelThroughputRatio { .. } => !study.native(Format::E2m1),
             Metric::StepTimeRatio { numerator, denominator } => !study.emulated_formats(&[numerator, denominator]).is_empty(),
             Metric::ThroughputBecomesGain { arms, .. } => {
                 let arms: Vec<&str> = arms.iter().map(String::as_str).collect();

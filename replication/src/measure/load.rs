@@ -30,6 +30,9 @@ pub enum MeasureError {
         /// What is wrong.
         what: String,
     },
+    /// An archived manifest is missing or not accepted.
+    #[error(transparent)]
+    Manifest(#[from] crate::manifest::ManifestError),
     /// A file could not be written.
     #[error("cannot write {}: {what}", path.display())]
     Write {

@@ -1,127 +1,43 @@
 //! What the measuring side needs to know from the manifests that a result directory carries.
 //!
-//! Not the manifest reader: `manifest/` checked these files, with every key, before anything ran. Here the archived copies are
-//! read again, and only for the keys that decide how a number is measured, judged or named.
+//! Not the manifest reader: `manifest/` reads the archived copies as strictly as the originals. Here a claim's keys become one
+//! value that holds exactly what its metric compares, so that a judge cannot look for an arm that is not there.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use crate::manifest;
+use crate::manifest::paper::{Check, Citation, MetricName};
+use crate::manifest::profile::{self, Hardware, Profile};
+use crate::manifest::recipe::{Format, Operand, Recipe, Rounding};
 
 use super::load::MeasureError;
 use super::target::Estimator;
 
-/// The parts of a profile that say how runs are measured.
-#[derive(Debug, Clone, Deserialize)]
-#[allow(missing_docs, reason = "the fields carry the names and meanings of the profile manifest")]
-pub struct Profile {
-    pub id: String,
-    pub title: String,
-    pub purpose: String,
-    pub papers: Vec<String>,
-    pub batch: Batch,
-    pub budget: Budget,
-    pub evaluation: EvaluationPlan,
-    pub target_loss: Option<f64>,
-    pub estimator: String,
-    pub optimizer: serde_yaml::Value,
-    pub schedule: serde_yaml::Value,
-    pub seeds: Vec<u64>,
-    pub arms: Vec<ArmGroup>,
-    pub requires: BTreeMap<String, f64>,
+/// Formats of the operands of `pass` in a recipe.
+pub fn formats(recipe: &Recipe, pass: &str) -> Vec<Format> {
+    let kinds = recipe.passes.all().into_iter().filter(|(name, _, _)| *name == pass).map(|(_, _, kind)| kind);
+    kinds.filter_map(|kind| recipe.operands.get(kind)).map(|operand| operand.format).collect()
 }
 
-/// Sequences in one optimizer step.
-#[derive(Debug, Clone, Deserialize)]
-#[allow(missing_docs, reason = "the field carries the name of the profile manifest")]
-pub struct Batch {
-    pub sequences: u64,
+/// Whether `pass` has both operands in E2M1.
+pub fn is_mxfp4(recipe: &Recipe, pass: &str) -> bool {
+    let formats = formats(recipe, pass);
+    !formats.is_empty() && formats.iter().all(|format| *format == Format::E2m1)
 }
 
-/// Length of every run.
-#[derive(Debug, Clone, Deserialize)]
-#[allow(missing_docs, reason = "the field carries the name of the profile manifest")]
-pub struct Budget {
-    pub steps: u64,
+/// The E2M1 operand kinds of a recipe.
+pub fn mxfp4_operands(recipe: &Recipe) -> impl Iterator<Item = &Operand> {
+    recipe.operands.values().filter(|operand| operand.format == Format::E2m1)
 }
 
-/// When and on how much text runs are evaluated.
-#[derive(Debug, Clone, Deserialize)]
-#[allow(missing_docs, reason = "the fields carry the names of the profile manifest")]
-pub struct EvaluationPlan {
-    pub every_steps: u64,
-    pub sequences: u64,
-}
-
-/// Arms that belong together in tables and figures.
-#[derive(Debug, Clone, Deserialize)]
-#[allow(missing_docs, reason = "the fields carry the names of the profile manifest")]
-pub struct ArmGroup {
-    pub group: String,
-    pub recipes: Vec<String>,
-}
-
-/// The parts of a recipe that name it and say which formats its GEMMs use.
-#[derive(Debug, Clone, Deserialize)]
-#[allow(missing_docs, reason = "the fields carry the names of the recipe manifest")]
-pub struct Recipe {
-    pub id: String,
-    pub title: String,
-    pub label: String,
-    pub operands: BTreeMap<String, Operand>,
-    pub passes: BTreeMap<String, BTreeMap<String, String>>,
-}
-
-/// One operand kind of a recipe.
-#[derive(Debug, Clone, Deserialize)]
-#[allow(missing_docs, reason = "the fields carry the names of the recipe manifest")]
-pub struct Operand {
-    pub format: String,
-    pub rounding: String,
-    #[serde(default)]
-    pub rotation: Option<serde_yaml::Value>,
-}
-
-impl Recipe {
-    /// Formats of the operands of `pass`, by operand.
-    pub fn formats(&self, pass: &str) -> Vec<&str> {
-        let kinds = self.passes.get(pass).into_iter().flat_map(BTreeMap::values);
-        kinds.filter_map(|kind| self.operands.get(kind)).map(|operand| operand.format.as_str()).collect()
-    }
-
-    /// Every format that any pass uses, sorted, without repeats.
-    pub fn all_formats(&self) -> Vec<&str> {
-        let mut formats: Vec<&str> = self.passes.keys().flat_map(|pass| self.formats(pass)).collect();
-        formats.sort_unstable();
-        formats.dedup();
-        formats
-    }
-
-    /// Whether `pass` has both operands in E2M1.
-    pub fn is_mxfp4(&self, pass: &str) -> bool {
-        let formats = self.formats(pass);
-        !formats.is_empty() && formats.iter().all(|format| *format == "e2m1")
-    }
-
-    /// Whether every E2M1 operand is rounded to nearest and not rotated: no stabiliser.
-    pub fn is_plain(&self) -> bool {
-        self.operands.values().filter(|operand| operand.format == "e2m1").all(|operand| operand.rounding == "nearest-even" && operand.rotation.is_none())
-    }
-}
-
-/// The parts of a hardware manifest that decide evidence.
-#[derive(Debug, Clone, Deserialize)]
-#[allow(missing_docs, reason = "the fields carry the names of the hardware manifest")]
-pub struct Hardware {
-    pub id: String,
-    pub title: String,
-    pub device: String,
-    pub native_formats: Vec<String>,
+/// Whether every E2M1 operand is rounded to nearest and not rotated: no stabiliser.
+pub fn is_plain(recipe: &Recipe) -> bool {
+    mxfp4_operands(recipe).all(|operand| operand.rounding == Rounding::NearestEven && operand.rotation.is_none())
 }
 
 /// A paper: what it claims and by which rule it is judged.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "the fields carry the names of the paper manifest")]
 pub struct Paper {
     pub id: String,
@@ -132,40 +48,24 @@ pub struct Paper {
     pub setting: String,
     pub decision_rule: String,
     pub claims: Vec<Claim>,
-    #[serde(default)]
     pub checks: Vec<Check>,
 }
 
-/// How to cite a paper.
-#[derive(Debug, Clone, Deserialize)]
-#[allow(missing_docs, reason = "the fields carry the names of the paper manifest")]
-pub struct Citation {
-    pub key: String,
-    pub authors: String,
-    pub year: u32,
-    pub url: String,
-}
-
 /// One claim of a paper.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "the fields carry the names of the paper manifest")]
 pub struct Claim {
     pub id: String,
     pub source: String,
     pub statement: String,
-    #[serde(flatten)]
     pub metric: Metric,
-    #[serde(default)]
     pub reported: Option<[f64; 2]>,
-    #[serde(default)]
     pub tolerance: Option<f64>,
-    #[serde(default)]
-    pub native_formats: Vec<String>,
+    pub native_formats: Vec<Format>,
 }
 
 /// What a claim is about, with the arms it compares.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(tag = "metric", rename_all = "kebab-case")]
+#[derive(Debug, Clone, PartialEq)]
 #[allow(missing_docs, reason = "the fields carry the names of the paper manifest")]
 pub enum Metric {
     /// Tokens to target of `arm` over `baseline`, minus one.
@@ -196,14 +96,64 @@ pub enum Metric {
     GapClosed { arm: String, without: String, baseline: String },
 }
 
-/// Arithmetic on a paper's own numbers.
-#[derive(Debug, Clone, Deserialize)]
-#[allow(missing_docs, reason = "the fields carry the names of the paper manifest")]
-pub struct Check {
-    pub id: String,
-    pub expressions: Vec<String>,
-    pub values: Vec<String>,
-    pub note: String,
+impl Metric {
+    /// The metric of a manifest's claim with the arms it compares.
+    ///
+    /// # Errors
+    /// One sentence that names the missing key.
+    fn of(claim: &manifest::paper::Claim) -> Result<Self, String> {
+        let need = |key: &str, value: &Option<String>| value.clone().ok_or_else(|| format!("claim {}: metric needs the key `{key}`", claim.id));
+        let list = |key: &str, value: &Option<Vec<String>>| value.clone().ok_or_else(|| format!("claim {}: metric needs the key `{key}`", claim.id));
+        let arm = || need("arm", &claim.arm);
+        let baseline = || need("baseline", &claim.baseline);
+        let without = || need("without", &claim.without);
+        let ratio = || Ok::<_, String>((need("numerator", &claim.numerator)?, need("denominator", &claim.denominator)?));
+        Ok(match claim.metric {
+            MetricName::TokenOverhead => Self::TokenOverhead { arm: arm()?, baseline: baseline()? },
+            MetricName::TokenRatio => Self::TokenRatio { arm: arm()?, baseline: baseline()? },
+            MetricName::DoesNotConverge => Self::DoesNotConverge { arm: arm()? },
+            MetricName::KernelThroughputRatio => ratio().map(|(numerator, denominator)| Self::KernelThroughputRatio { numerator, denominator })?,
+            MetricName::StepTimeRatio => ratio().map(|(numerator, denominator)| Self::StepTimeRatio { numerator, denominator })?,
+            MetricName::TimeSaved => Self::TimeSaved { arm: arm()?, baseline: baseline()? },
+            MetricName::PassDominates => Self::PassDominates { full: need("full", &claim.full)?, without: without()?, baseline: baseline()? },
+            MetricName::AllOf => Self::AllOf { claims: list("claims", &claim.claims)? },
+            MetricName::OutlierReduction => Self::OutlierReduction { arm: arm()? },
+            MetricName::ThroughputBecomesGain => {
+                Self::ThroughputBecomesGain { arms: list("arms", &claim.arms)?, time_saved: need("time_saved", &claim.time_saved)? }
+            }
+            MetricName::RotationIdentity => Self::RotationIdentity,
+            MetricName::LossGap => Self::LossGap { arm: arm()?, baseline: baseline()? },
+            MetricName::GapClosed => Self::GapClosed { arm: arm()?, without: without()?, baseline: baseline()? },
+        })
+    }
+}
+
+impl Paper {
+    fn of(paper: manifest::paper::Paper) -> Result<Self, String> {
+        let claim = |claim: manifest::paper::Claim| {
+            claim.check()?;
+            Ok::<Claim, String>(Claim {
+                metric: Metric::of(&claim)?,
+                id: claim.id,
+                source: claim.source,
+                statement: claim.statement,
+                reported: claim.reported,
+                tolerance: claim.tolerance,
+                native_formats: claim.native_formats,
+            })
+        };
+        Ok(Self {
+            claims: paper.claims.into_iter().map(claim).collect::<Result<_, _>>()?,
+            id: paper.id,
+            title: paper.title,
+            short: paper.short,
+            baseline: paper.baseline,
+            citation: paper.citation,
+            setting: paper.setting,
+            decision_rule: paper.decision_rule,
+            checks: paper.checks,
+        })
+    }
 }
 
 /// The manifests of one campaign.
@@ -225,23 +175,26 @@ impl Study {
     /// Reads `directory/manifests`.
     ///
     /// # Errors
-    /// When a manifest is missing or lacks a key that measuring needs.
+    /// When a manifest is missing, or is not what `manifest/` accepts.
     pub fn load(directory: &Path) -> Result<Self, MeasureError> {
-        let root = directory.join("manifests");
-        let profile: Profile = yaml(&root.join("profile.yaml"))?;
-        let estimator = match profile.estimator.as_str() {
-            "grid" => Estimator::Grid,
-            "interpolated" => Estimator::Interpolated,
-            other => {
-                let what = format!("estimator `{other}` is neither `grid` nor `interpolated`");
-                return Err(MeasureError::Schema { path: root.join("profile.yaml"), line: 0, what });
-            }
+        let profile: Profile = manifest::read(directory, Path::new("manifests/profile.yaml"))?;
+        let estimator = match profile.estimator {
+            profile::Estimator::Grid => Estimator::Grid,
+            profile::Estimator::Interpolated => Estimator::Interpolated,
         };
-        let mut papers: Vec<Paper> = every_yaml(&root.join("papers"))?;
+        let mut papers = Vec::new();
+        for path in yaml_files(directory, "manifests/papers")? {
+            let paper = Paper::of(manifest::read(directory, &path)?);
+            papers.push(paper.map_err(|what| MeasureError::Schema { path: directory.join(&path), line: 0, what })?);
+        }
         papers.sort_by_key(|paper| profile.papers.iter().position(|id| *id == paper.id).unwrap_or(usize::MAX));
-        let recipes: Vec<Recipe> = every_yaml(&root.join("recipes"))?;
-        let recipes = recipes.into_iter().map(|recipe| (recipe.id.clone(), recipe)).collect();
-        Ok(Self { hardware: yaml(&root.join("hardware.yaml"))?, profile, papers, recipes, estimator })
+        let mut recipes = BTreeMap::new();
+        for path in yaml_files(directory, "manifests/recipes")? {
+            let recipe: Recipe = manifest::read(directory, &path)?;
+            recipes.insert(recipe.id.clone(), recipe);
+        }
+        let hardware = manifest::read(directory, Path::new("manifests/hardware.yaml"))?;
+        Ok(Self { hardware, profile, papers, recipes, estimator })
     }
 
     /// What to call an arm in tables and figures.
@@ -255,38 +208,32 @@ impl Study {
     }
 
     /// Formats among those of `arms` that this hardware has no unit for, sorted.
-    pub fn emulated_formats(&self, arms: &[&str]) -> Vec<String> {
-        let used = arms.iter().filter_map(|arm| self.recipes.get(*arm)).flat_map(Recipe::all_formats);
-        let mut missing: Vec<String> = used.filter(|format| !self.native(format)).map(str::to_owned).collect();
+    pub fn emulated_formats(&self, arms: &[&str]) -> Vec<Format> {
+        let used = arms.iter().filter_map(|arm| self.recipes.get(*arm));
+        let used = used.flat_map(|recipe| ["fprop", "dgrad", "wgrad"].into_iter().flat_map(|pass| formats(recipe, pass)));
+        let mut missing: Vec<Format> = used.filter(|format| !self.native(*format)).collect();
         missing.sort();
         missing.dedup();
         missing
     }
 
     /// Whether this hardware has an arithmetic unit for `format`.
-    pub fn native(&self, format: &str) -> bool {
-        self.hardware.native_formats.iter().any(|native| native == format)
+    pub fn native(&self, format: Format) -> bool {
+        self.hardware.native_formats.contains(&format)
     }
 }
 
-fn yaml<T: DeserializeOwned>(path: &Path) -> Result<T, MeasureError> {
-    let text = std::fs::read_to_string(path).map_err(|source| MeasureError::Read { path: path.to_owned(), source })?;
-    serde_yaml::from_str(&text).map_err(|error| {
-        let line = error.location().map_or(0, |location| location.line());
-        MeasureError::Schema { path: path.to_owned(), line, what: error.to_string() }
-    })
-}
-
-/// Every `.yaml` file of `directory`, by name.
-fn every_yaml<T: DeserializeOwned>(directory: &Path) -> Result<Vec<T>, MeasureError> {
-    let failed = |source| MeasureError::Read { path: directory.to_owned(), source };
+/// Every `.yaml` file of `root/folder`, by name, relative to `root`.
+fn yaml_files(root: &Path, folder: &str) -> Result<Vec<PathBuf>, MeasureError> {
+    let directory = root.join(folder);
+    let failed = |source| MeasureError::Read { path: directory.clone(), source };
     let mut paths = Vec::new();
-    for entry in std::fs::read_dir(directory).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
-        if path.extension().is_some_and(|extension| extension == "yaml") {
-            paths.push(path);
+    for entry in std::fs::read_dir(&directory).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        if Path::new(&name).extension().is_some_and(|extension| extension == "yaml") {
+            paths.push(Path::new(folder).join(name));
         }
     }
     paths.sort();
-    paths.iter().map(|path| yaml(path)).collect()
+    Ok(paths)
 }

@@ -60,7 +60,7 @@ impl CurveChart {
         }
         if let Some((value, label)) = &self.goal {
             svg.line("goal", (left, y.at(*value)), (right, y.at(*value)));
-            svg.text("tick", Anchor::End, (right, y.at(*value) - 5.0), label);
+            svg.text("tick", Anchor::Start, (left + 5.0, y.at(*value) - 5.0), label);
         }
         self.legend(&mut svg, HEIGHT + 6.0);
         svg
@@ -194,9 +194,9 @@ pub(super) struct DotChart {
 impl DotChart {
     /// Draws the chart.
     pub(super) fn draw(&self) -> Svg {
-        let (width, row_height, top) = (560.0, 20.0, if self.series.len() > 1 { 52.0 } else { 30.0 });
+        let (width, row_height, top) = (430.0, 20.0, if self.series.len() > 1 { 52.0 } else { 30.0 });
         let bottom = top + row_height * self.rows.len() as f64 + 4.0;
-        let (left, right) = (158.0, width - 14.0);
+        let (left, right) = (152.0, width - 12.0);
         let mut svg = Svg::new(width, bottom + 38.0, &self.title, &self.description);
         let range = self.range();
         let view = (left, right);
@@ -222,14 +222,15 @@ impl DotChart {
         match row {
             Row::Group(name) => svg.text("group", Anchor::Start, (0.0, y + 4.0), name),
             Row::Values { label, points, note } => {
-                svg.text("label", Anchor::End, (150.0, y + 4.0), label);
+                svg.text("label", Anchor::End, (144.0, y + 4.0), label);
                 if points.is_empty() {
-                    svg.text("tick", Anchor::Start, (164.0, y + 4.0), note);
+                    svg.text("tick note", Anchor::Start, (158.0, y + 4.0), note);
                 }
                 if let (true, Some(first), Some(last)) = (self.joined, points.first(), points.last()) {
                     svg.line("link", (x.at(first.value), y), (x.at(last.value), y));
                 }
                 for point in points {
+                    let y = y + self.shift(point.series);
                     if let Some((low, high)) = point.interval {
                         svg.error_bar(point.series, x.at(low), x.at(high), y);
                     }
@@ -239,11 +240,20 @@ impl DotChart {
         }
     }
 
+    /// Moves series apart within a row where their intervals would hide each other.
+    fn shift(&self, series: usize) -> f64 {
+        let has_interval = |row: &Row| matches!(row, Row::Values { points, .. } if points.iter().any(|point| point.interval.is_some()));
+        if self.series.len() < 2 || !self.rows.iter().any(has_interval) {
+            return 0.0;
+        }
+        7.0 * (series as f64 - (self.series.len() - 1) as f64 / 2.0)
+    }
+
     fn legend(&self, svg: &mut Svg) {
         if self.series.len() < 2 {
             return;
         }
-        let mut at = 158.0;
+        let mut at = 152.0;
         for (series, name) in self.series.iter().enumerate() {
             svg.mark(series, (at + 4.0, 34.0), 4.0);
             svg.text("tick", Anchor::Start, (at + 13.0, 38.0), name);

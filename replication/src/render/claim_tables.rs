@@ -2,13 +2,14 @@
 
 use crate::judge::{ClaimVerdict, PaperVerdicts};
 use crate::measure::Measurements;
-use crate::measure::study::{Metric, Paper, Recipe};
+use crate::manifest::recipe::{Recipe, Rounding, Signs};
+use crate::measure::study::{Metric, Paper, is_mxfp4, mxfp4_operands};
 
 use super::grid::{Cell, Grid, numbers, words};
 
 /// The claims of a paper: what it says, what we measured, the verdict and what stands behind it.
 pub(super) fn claims(paper: &Paper, verdicts: &PaperVerdicts, stale: bool) -> Grid {
-    let columns = vec![words("Claim", 0.38), numbers("Paper", 0.10), numbers("Measured here", 0.22), words("Verdict", 0.18), words("Evidence", 0.12)];
+    let columns = vec![words("Claim", 0.39), numbers("Paper", 0.11), numbers("Measured here", 0.20), words("Verdict", 0.18), words("Evidence", 0.12)];
     let caption = format!("Claims of {} and what was found, with 95 % intervals", paper.id);
     let mut grid = Grid::new(&format!("claims-{}", paper.id), &caption, columns).stacking();
     for claim in &verdicts.claims {
@@ -73,40 +74,45 @@ pub(super) fn matrix(measurements: &Measurements, paper: &Paper, verdicts: &Pape
 /// The GEMMs in MXFP4, in the paper's words.
 fn passes(recipe: &Recipe) -> String {
     let names: Vec<&str> =
-        [("fprop", "Fprop"), ("dgrad", "Dgrad"), ("wgrad", "Wgrad")].iter().filter(|(pass, _)| recipe.is_mxfp4(pass)).map(|(_, name)| *name).collect();
+        [("fprop", "Fprop"), ("dgrad", "Dgrad"), ("wgrad", "Wgrad")].iter().filter(|(pass, _)| is_mxfp4(recipe, pass)).map(|(_, name)| *name).collect();
     names.join(" + ")
 }
 
 /// What keeps MXFP4 stable in a recipe.
 fn stabiliser(recipe: &Recipe) -> String {
-    let operands: Vec<_> = recipe.operands.values().filter(|operand| operand.format == "e2m1").collect();
     let mut parts: Vec<String> = Vec::new();
-    if operands.iter().any(|operand| operand.rounding != "nearest-even") {
+    if mxfp4_operands(recipe).any(|operand| operand.rounding != Rounding::NearestEven) {
         parts.push("stochastic rounding".to_owned());
     }
-    if let Some(rotation) = operands.iter().find_map(|operand| operand.rotation.as_ref()) {
-        let signs = rotation.get("signs").and_then(serde_yaml::Value::as_str).unwrap_or("none");
-        let size = rotation.get("size").and_then(serde_yaml::Value::as_u64).map(|size| size.to_string()).unwrap_or_default();
-        parts.push(format!("{} Hadamard {size}", if signs == "none" { "deterministic" } else { "randomized" }));
+    if let Some(rotation) = mxfp4_operands(recipe).find_map(|operand| operand.rotation.as_ref()) {
+        let kind = if rotation.signs == Signs::None { "deterministic" } else { "randomized" };
+        parts.push(format!("{kind} Hadamard {}", rotation.size));
     }
     if parts.is_empty() { "none".to_owned() } else { parts.join(", ") }
 }
 
 /// The claims of one source (such as Table 2) with everything that stands beside them.
 pub(super) fn by_source(paper: &Paper, verdicts: &PaperVerdicts, source: &str, stale: bool) -> Grid {
-    let columns = vec![words("Claim", 0.24), numbers("Paper", 0.10), numbers("Measured here", 0.20), words("Verdict", 0.16), words("Shown beside, not judged", 0.30)];
+    let chosen = || verdicts.claims.iter().filter(|claim| claim.source == source);
+    let any_beside = chosen().any(|claim| !claim.beside.is_empty());
+    let mut columns = vec![words("Claim", 0.25), numbers("Paper", 0.10), numbers("Measured here", 0.19), words("Verdict", 0.16)];
+    if any_beside {
+        columns.push(words("Shown beside, not judged", 0.30));
+    }
     let caption = format!("{source} side by side");
     let slug: String = source.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
     let mut grid = Grid::new(&format!("{slug}-{}", paper.id), &caption, columns).stacking();
-    for claim in verdicts.claims.iter().filter(|claim| claim.source == source) {
-        let beside: Vec<String> = claim.beside.iter().map(|item| format!("{}: {} ({})", item.label, item.text, item.evidence.word())).collect();
-        let cells = vec![
+    for claim in chosen() {
+        let lines = claim.beside.iter().map(|item| format!("{}: {} ({})", item.label, item.text, item.evidence.word())).collect();
+        let mut cells = vec![
             Cell::new(&claim.id).detail(&claim.statement).class("claim"),
             claim.paper.as_str().into(),
             Cell::new(&claim.ours).detail(&claim.interval_text),
             verdict_cell(claim, stale),
-            Cell::new(beside.join("; ")).class("small"),
         ];
+        if any_beside {
+            cells.push(Cell { lines, ..Cell::default() });
+        }
         grid.row(&claim.id, cells);
     }
     grid
@@ -138,7 +144,7 @@ pub(super) fn not_run(measurements: &Measurements, papers: &[PaperVerdicts]) -> 
     for (paper, verdicts) in measurements.study.papers.iter().zip(papers) {
         for (claim, verdict) in paper.claims.iter().zip(&verdicts.claims) {
             let Some(reason) = &verdict.reason else { continue };
-            let lacking: Vec<&str> = claim.native_formats.iter().filter(|format| !measurements.study.native(format)).map(String::as_str).collect();
+            let lacking: Vec<&str> = claim.native_formats.iter().filter(|format| !measurements.study.native(**format)).map(|format| format.word()).collect();
             let needs = if lacking.is_empty() {
                 format!("cargo xtask replicate --profile {} --only {}", measurements.study.profile.id, claim.id)
             } else {

@@ -8,7 +8,8 @@ use super::format;
 use super::pgf;
 use crate::measure::load::Run;
 use crate::measure::statistics::{Summary, summarise};
-use crate::measure::study::{Metric, Paper, Recipe, Study};
+use crate::manifest::recipe::Recipe;
+use crate::measure::study::{Metric, Paper, Study, is_mxfp4, is_plain};
 use crate::measure::target::token_ratios;
 use crate::measure::{Measurements, tables::Table};
 
@@ -59,8 +60,8 @@ fn convergence(measurements: &Measurements) -> Vec<Figure> {
         let chosen = study.arms().into_iter().filter(|arm| *arm == paper.baseline || (named.contains(arm) && study.recipes.get(*arm).is_some_and(wanted)));
         chosen.collect()
     };
-    let plain = curves(measurements, &pick(&|recipe| recipe.is_plain()));
-    let full = curves(measurements, &pick(&|recipe| ["fprop", "dgrad", "wgrad"].iter().all(|pass| recipe.is_mxfp4(pass))));
+    let plain = curves(measurements, &pick(&is_plain));
+    let full = curves(measurements, &pick(&|recipe| ["fprop", "dgrad", "wgrad"].iter().all(|pass| is_mxfp4(recipe, pass))));
     let mut figures = Vec::new();
     let caption = "Validation loss against training tokens: mean over seeds";
     for (id, zoom_id, file, zoom_file, title, curves) in [
@@ -289,29 +290,28 @@ fn quantisation_errors(measurements: &Measurements) -> Option<Figure> {
     Some(dot_figure("quantisation-error", "Relative error of MXFP4 operands by arm and pass, averaged over layers, operands, logged steps and seeds", &chart, "quantisation-error.csv"))
 }
 
-/// Outlier blocks before and after the rotation, for every arm that rotates.
+/// Outlier blocks before and after the rotation: by pass for the arm that a claim is about, over all passes for others that rotate.
 fn outliers(measurements: &Measurements) -> Option<Figure> {
     let study = &measurements.study;
+    let claims = study.papers.iter().flat_map(|paper| &paper.claims);
+    let claimed = claims.into_iter().find_map(|claim| match &claim.metric {
+        Metric::OutlierReduction { arm } => Some(arm.as_str()),
+        _ => None,
+    });
     let mut rows = Vec::new();
-    for arm in study.arms() {
-        let mut values: Vec<Row> = Vec::new();
-        for pass in PASSES {
-            let chosen: Vec<_> = measurements.quantisation.iter().filter(|row| row.arm == arm && row.pass == pass && row.format == "e2m1").collect();
-            let average = |pick: fn(&crate::measure::quantisation::QuantisationSummary) -> Option<f64>| {
-                let numbers: Vec<f64> = chosen.iter().filter_map(|row| pick(row)).collect();
-                summarise(&numbers).map(|summary| summary.mean)
-            };
-            let (Some(before), Some(after)) = (average(|row| row.outlier_before), average(|row| row.outlier_after)) else { continue };
-            if (before - after).abs() > 1e-12 {
-                let points = vec![Point { value: before, interval: None, series: 0 }, Point { value: after, interval: None, series: 1 }];
-                values.push(Row::Values { label: pass.to_owned(), points, note: String::new() });
-            }
-        }
-        if !values.is_empty() {
+    if let Some(arm) = claimed {
+        let passes: Vec<Row> = PASSES.iter().filter_map(|pass| before_after(measurements, arm, Some(pass), pass)).collect();
+        if !passes.is_empty() {
             rows.push(Row::Group(study.label(arm).to_owned()));
-            rows.extend(values);
         }
+        rows.extend(passes);
     }
+    let others: Vec<Row> =
+        study.arms().into_iter().filter(|arm| Some(*arm) != claimed).filter_map(|arm| before_after(measurements, arm, None, study.label(arm))).collect();
+    if !others.is_empty() {
+        rows.push(Row::Group("All passes, other rotations".to_owned()));
+    }
+    rows.extend(others);
     if rows.is_empty() {
         return None;
     }
@@ -326,4 +326,14 @@ fn outliers(measurements: &Measurements) -> Option<Figure> {
         rows,
     };
     Some(dot_figure("outliers", "Block maximum over block root mean square in outlier blocks, before and after rotation", &chart, "outliers.csv"))
+}
+
+/// A row from before to after; none when the arm does not rotate there.
+fn before_after(measurements: &Measurements, arm: &str, pass: Option<&str>, label: &str) -> Option<Row> {
+    let chosen = || measurements.quantisation.iter().filter(|row| row.arm == arm && row.format == "e2m1" && pass.is_none_or(|pass| row.pass == pass));
+    let mean = |numbers: Vec<f64>| summarise(&numbers).map(|summary| summary.mean);
+    let before = mean(chosen().filter_map(|row| row.outlier_before).collect())?;
+    let after = mean(chosen().filter_map(|row| row.outlier_after).collect())?;
+    let points = [before, after].into_iter().enumerate().map(|(series, value)| Point { value, interval: None, series });
+    ((before - after).abs() > 1e-9).then(|| Row::Values { label: label.to_owned(), points: points.collect(), note: String::new() })
 }

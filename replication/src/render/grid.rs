@@ -9,6 +9,8 @@ pub(super) struct Cell {
     pub text: String,
     /// Second line, smaller.
     pub detail: String,
+    /// Further lines, as small as the second.
+    pub lines: Vec<String>,
     /// Style class; verdict words have one each.
     pub class: String,
 }

@@ -85,7 +85,7 @@ impl Macros {
     /// Gives `text` the name `id` and returns the call that stands for it.
     pub(super) fn define(&mut self, id: &str, text: &str) -> String {
         let id = clean_id(id);
-        self.entries.insert(id.clone(), breakable(text));
+        self.entries.insert(id.clone(), escape(text));
         format!("\\Result{{{id}}}")
     }
 
@@ -160,8 +160,9 @@ fn numeric(cell: &Cell, id: &str, macros: &mut Macros) -> String {
 }
 
 fn wordy(cell: &Cell) -> String {
-    let main = breakable(&cell.text);
-    if cell.detail.is_empty() { main } else { format!("{main} {{\\footnotesize {}}}", breakable(&cell.detail)) }
+    let small: Vec<&str> = std::iter::once(&cell.detail).chain(&cell.lines).filter(|line| !line.is_empty()).map(String::as_str).collect();
+    let main = if cell.class == "claim" { format!("\\textbf{{{}}}", breakable(&cell.text)) } else { breakable(&cell.text) };
+    if small.is_empty() { main } else { format!("{main} {{\\footnotesize {}}}", breakable(&small.join("; "))) }
 }
 
 #[cfg(test)]
@@ -193,7 +194,7 @@ mod tests {
         let text = booktabs(&grid, &mut macros);
         assert!(text.contains(r"a\_\allowbreak{}b & \Result{t.r.2} {\footnotesize \Result{t.r.2.detail}} \\"), "{text}");
         assert!(!text.contains("1.5"));
-        assert!(macros.file().contains("{{[}1,\\allowbreak{} 2{]}}"), "{}", macros.file());
+        assert!(macros.file().contains("{{[}1, 2{]}}"), "{}", macros.file());
     }
 
     proptest! {

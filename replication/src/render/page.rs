@@ -208,12 +208,12 @@ fn facts(directory: &Path, measurements: &Measurements) -> BTreeMap<String, Stri
         ("evaluation_tokens", format::thousands((per_step * profile.evaluation.every_steps) as f64)),
         ("evaluation_sequences", profile.evaluation.sequences.to_string()),
         ("target", profile.target_loss.map_or("none".to_owned(), |target| format::fixed(target, 2))),
-        ("estimator", profile.estimator.clone()),
+        ("estimator", measurements.study.estimator.word().to_owned()),
         ("seeds", profile.seeds.len().to_string()),
         ("runs", finished.to_string()),
         ("arms", measurements.study.arms().len().to_string()),
-        ("optimizer", inline_yaml(&profile.optimizer)),
-        ("schedule", inline_yaml(&profile.schedule)),
+        ("optimizer", inline(&profile.optimizer)),
+        ("schedule", inline(&profile.schedule)),
         ("baseline", measurements.study.label(&measurements.baseline).to_owned()),
     ];
     entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
@@ -284,7 +284,7 @@ fn plain_yaml(value: &serde_yaml::Value) -> String {
 }
 
 /// `adamw, learning rate 0.002, …`
-fn inline_yaml(value: &serde_yaml::Value) -> String {
+fn inline(value: &impl Serialize) -> String {
     let Ok(Value::Object(map)) = serde_json::to_value(value) else { return String::new() };
     let parts: Vec<String> = map.iter().map(|(key, value)| if key == "name" { plain(value) } else { format!("{} {}", key.replace('_', " "), plain(value)) }).collect();
     parts.join(", ")

@@ -66,7 +66,9 @@ pub(super) fn dot_table(name: &'static str, chart: &DotChart) -> Table {
         let Row::Values { label, points, .. } = row else { continue };
         for point in points {
             let (minus, plus) = point.interval.map_or((0.0, 0.0), |(low, high)| (point.value - low, high - point.value));
-            rows.push(vec![index.to_string(), label.clone(), point.series.to_string(), cell(Some(point.value)), cell(Some(minus)), cell(Some(plus))]);
+            // PGFPlots splits at every comma, quoted or not.
+            let label = label.replace([',', '"', '\n'], " ");
+            rows.push(vec![index.to_string(), label, point.series.to_string(), cell(Some(point.value)), cell(Some(minus)), cell(Some(plus))]);
         }
     }
     Table { name, columns, rows }
@@ -87,7 +89,7 @@ pub(super) fn dots(chart: &DotChart, file: &str) -> String {
     let _ = writeln!(
         text,
         "\\begin{{axis}}[width=0.74\\linewidth, height={:.1}cm, title={{{}}}, xlabel={{{}}}, y dir=reverse, ymin=-0.8, ymax={}.8, ytick={{{}}}, yticklabels={{{}}}, \
-         {}xmajorgrids, legend columns=3, legend style={{at={{(0.5,-0.02)}}, anchor=north, yshift=-9mm, draw=none, font=\\scriptsize}}]",
+         {}xmajorgrids, scaled ticks=false, xticklabel style={{/pgf/number format/fixed, /pgf/number format/precision=3}}, legend columns=3, legend style={{at={{(0.5,-0.02)}}, anchor=north, yshift=-9mm, draw=none, font=\\scriptsize}}]",
         2.6 + 0.42 * chart.rows.len() as f64,
         escape(&chart.title),
         escape(&chart.x_label),
@@ -101,7 +103,7 @@ pub(super) fn dots(chart: &DotChart, file: &str) -> String {
         let _ = writeln!(
             text,
             "\\addplot[only marks, mark={}, mark size=1.6pt, color={{rgb,255:{}}}, error bars/.cd, x dir=both, x explicit] \
-             table[col sep=comma, x=value, y=row, x error minus=minus, x error plus=plus, restrict expr to domain={{\\thisrow{{series}}}}{{{series}:{series}}}] {{figures/{file}}};",
+             table[col sep=comma, x=value, y=row, x error minus=minus, x error plus=plus, discard if not={{series}}{{{series}}}] {{figures/{file}}};",
             MARKS[series % 3], colour(series)
         );
         if chart.series.len() > 1 {

@@ -134,7 +134,7 @@ pub(super) fn step_times(measurements: &Measurements) -> Option<Grid> {
             None => Cell::new("–"),
         };
         let missing = study.emulated_formats(&[&time.arm]);
-        let evidence = if missing.is_empty() { Cell::new("native") } else { Cell::new("emulated").detail(missing.join(", ")) };
+        let evidence = if missing.is_empty() { Cell::new("native") } else { Cell::new("emulated").detail(missing.iter().map(|format| format.word()).collect::<Vec<_>>().join(", ")) };
         let cells = vec![
             Cell::new(study.label(&time.arm)).detail(format!("{} repeats", time.repeats)),
             Cell::new(format::seconds(time.seconds)),

@@ -61,7 +61,7 @@ impl Svg {
     /// A filled mark in the colour of `series`; its shape changes with the series too.
     pub(super) fn mark(&mut self, series: usize, at: (f64, f64), radius: f64) {
         let class = format!("mark c{}", series % SERIES + 1);
-        let (x, y, r) = at_radius(at, radius);
+        let ((x, y), r) = (at, radius);
         let shape = match series % 3 {
             0 => format!("<circle class=\"{class}\" cx=\"{}\" cy=\"{}\" r=\"{}\"/>", number(x), number(y), number(r)),
             1 => format!("<rect class=\"{class}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>", number(x - r), number(y - r), number(2.0 * r), number(2.0 * r)),
@@ -79,12 +79,6 @@ impl Svg {
         self.line(&class, (low, y), (high, y));
         self.line(&class, (low, y - 3.0), (low, y + 3.0));
         self.line(&class, (high, y - 3.0), (high, y + 3.0));
-    }
-
-    /// A rectangle.
-    pub(super) fn rectangle(&mut self, class: &str, corner: (f64, f64), size: (f64, f64)) {
-        let (x, y, w, h) = (number(corner.0), number(corner.1), number(size.0.max(0.0)), number(size.1.max(0.0)));
-        self.push(&format!("<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{w}\" height=\"{h}\"/>"));
     }
 
     /// A line of text.
@@ -120,10 +114,6 @@ impl Svg {
             self.title, self.description, self.title, self.body
         )
     }
-}
-
-fn at_radius(at: (f64, f64), radius: f64) -> (f64, f64, f64) {
-    (at.0, at.1, radius)
 }
 
 /// Two decimals at most, without trailing zeros: enough for a view box of hundreds of units, and short.
