@@ -41,6 +41,10 @@ pub struct BlockRatios {
     pub before: f64,
     /// The same after.
     pub after: f64,
+    /// 99th percentile over those blocks (nearest rank), before.
+    pub p99_before: f64,
+    /// 99th percentile after, of the ratios after: not necessarily the same blocks.
+    pub p99_after: f64,
     /// Mean over the tenth of blocks (at least one) with the highest ratio before, before.
     pub outliers_before: f64,
     /// The same blocks after.
@@ -52,16 +56,25 @@ pub fn block_ratios(before: &[f32], after: &[f32], k: usize) -> BlockRatios {
     let ratios = |values: &[f32]| -> Vec<f64> { values.chunks(k.max(1)).flat_map(|row| row.chunks(BLOCK)).map(ratio).collect() };
     let mut pairs: Vec<(f64, f64)> = ratios(before).into_iter().zip(ratios(after)).filter(|(b, a)| *b > 0.0 && *a > 0.0).collect();
     if pairs.is_empty() {
-        return BlockRatios { before: 1.0, after: 1.0, outliers_before: 1.0, outliers_after: 1.0 };
+        return BlockRatios { before: 1.0, after: 1.0, p99_before: 1.0, p99_after: 1.0, outliers_before: 1.0, outliers_after: 1.0 };
     }
     let mean = |pairs: &[(f64, f64)]| {
         let n = pairs.len() as f64;
         (pairs.iter().map(|p| p.0).sum::<f64>() / n, pairs.iter().map(|p| p.1).sum::<f64>() / n)
     };
     let (before, after) = mean(&pairs);
+    let p99_before = percentile_99(pairs.iter().map(|p| p.0).collect());
+    let p99_after = percentile_99(pairs.iter().map(|p| p.1).collect());
     pairs.sort_by(|a, b| b.0.total_cmp(&a.0)); // stable: ties stay in block order
     let (outliers_before, outliers_after) = mean(&pairs[..pairs.len().div_ceil(10)]);
-    BlockRatios { before, after, outliers_before, outliers_after }
+    BlockRatios { before, after, p99_before, p99_after, outliers_before, outliers_after }
+}
+
+/// The smallest ratio that at least 99 % do not exceed; `ratios` is not empty.
+fn percentile_99(mut ratios: Vec<f64>) -> f64 {
+    ratios.sort_by(f64::total_cmp);
+    let rank = (ratios.len() * 99).div_ceil(100); // 1..=len
+    ratios[rank - 1]
 }
 
 /// amax / rms of one block; 0 for a block of zeros.
@@ -69,4 +82,64 @@ fn ratio(block: &[f32]) -> f64 {
     let largest = block.iter().fold(0.0f64, |m, &x| m.max(f64::from(x).abs()));
     let squares: f64 = block.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
     if squares == 0.0 { 0.0 } else { largest / (squares / block.len() as f64).sqrt() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_of_a_small_example_by_hand() {
+        // Error (0.5, 0, -1, 0); norms: error 1.25, exact 9 + 16 + 4 = 29, quantised 12.25 + 16 + 1 = 29.25; dot 10.5 + 16 + 2 = 28.5.
+        let metrics = error_metrics(&[3.0, -4.0, 2.0, 0.0], &[3.5, -4.0, 1.0, 0.0]);
+        assert_eq!(metrics.relative_error, (1.25f64 / 29.0).sqrt());
+        assert_eq!(metrics.bias, -0.5 / 9.0);
+        assert!((metrics.cosine - 28.5 / (29.0f64 * 29.25).sqrt()).abs() < 4.0 * f64::EPSILON);
+    }
+
+    #[test]
+    fn metrics_of_nothing_lost_and_everything_lost() {
+        let values = [1.0, -2.0, 0.5];
+        let kept = error_metrics(&values, &values);
+        assert_eq!((kept.relative_error, kept.bias), (0.0, 0.0));
+        assert!((kept.cosine - 1.0).abs() < 4.0 * f64::EPSILON);
+        let lost = error_metrics(&values, &[0.0; 3]);
+        assert_eq!((lost.relative_error, lost.cosine), (1.0, 0.0));
+        assert_eq!(error_metrics(&[0.0; 3], &[0.0; 3]), ErrorMetrics { relative_error: 0.0, bias: 0.0, cosine: 1.0 });
+        assert!(error_metrics(&values, &[f32::NAN; 3]).relative_error.is_nan());
+    }
+
+    /// A lone spike has ratio sqrt(32); the Hadamard transform of size 32 spreads it evenly over the block, ratio 1.
+    #[test]
+    fn a_rotation_of_the_block_size_flattens_a_spike() {
+        let mut before = vec![0.0f32; 320];
+        (0..10).for_each(|block| before[32 * block + block] = 3.0);
+        let mut after = before.clone();
+        crate::hadamard::rotate_rows(&mut after, 32, None);
+        let ratios = block_ratios(&before, &after, 320);
+        for spiky in [ratios.before, ratios.p99_before, ratios.outliers_before] {
+            assert!((spiky - 32f64.sqrt()).abs() < 1e-14);
+        }
+        for flat in [ratios.after, ratios.p99_after, ratios.outliers_after] {
+            assert!((flat - 1.0).abs() < 1e-14);
+        }
+    }
+
+    #[test]
+    fn percentiles_and_outliers_by_hand() {
+        assert_eq!(percentile_99((1..=100).map(f64::from).collect()), 99.0);
+        assert_eq!(percentile_99((1..=200).rev().map(f64::from).collect()), 198.0);
+        assert_eq!(percentile_99(vec![7.0]), 7.0);
+        // Twenty rows of one block: two spikes make the tenth with the highest ratio; the others are flat, one is all zero.
+        let mut values = vec![1.0f32; 20 * 32];
+        values[..32].fill(0.0);
+        for row in [4, 9] {
+            values[32 * row..32 * (row + 1)].fill(0.0);
+            values[32 * row] = 1.0;
+        }
+        let ratios = block_ratios(&values, &values, 32);
+        assert!((ratios.before - (17.0 + 2.0 * 32f64.sqrt()) / 19.0).abs() < 1e-14);
+        assert!((ratios.outliers_before - 32f64.sqrt()).abs() < 1e-14); // ceil(19 / 10) = 2 blocks
+        assert_eq!(block_ratios(&[0.0; 64], &[0.0; 64], 32).before, 1.0);
+    }
 }
