@@ -44,7 +44,8 @@ const STEPS: usize = 8;
 /// Rows `rows` of C = A B^T.
 #[inline(always)]
 pub(super) fn multiply<L: Lanes>(l: L, a: &Mxfp4, b: &Mxfp4, rows: Range<usize>, mut output: Output<'_>, scratch: &mut Scratch) {
-    if b.scales.iter().any(|&byte| byte > LARGEST_FAST_SCALE && byte != 255) {
+    // Without vector instructions the panels only cost time.
+    if L::REGISTERS == 0 || b.scales.iter().any(|&byte| byte > LARGEST_FAST_SCALE && byte != 255) {
         return slow(a, b, rows, &mut output);
     }
     match L::REGISTERS {
@@ -215,6 +216,7 @@ fn tile<L: Lanes, const ROWS: usize, const VECTORS: usize>(l: L, a: &[u32], b: &
 }
 
 /// acc + dot * 2^(eA + eB - 2), rounded once, for every scale byte: the definition that the fast kernels must meet.
+#[inline(always)]
 fn add_block(acc: f32, dot: i32, a: u8, b: u8) -> f32 {
     if a == 255 || b == 255 {
         return f32::NAN;
@@ -240,6 +242,7 @@ fn exact_power(power: i32) -> f32 {
 }
 
 /// The definition in plain code.
+#[inline(always)]
 fn slow(a: &Mxfp4, b: &Mxfp4, rows: Range<usize>, output: &mut Output<'_>) {
     let decode = |byte: &u8| [DOUBLED[usize::from(byte & 15)], DOUBLED[usize::from(byte >> 4)]];
     let right: Vec<i8> = b.codes.iter().flat_map(decode).collect();

@@ -21,7 +21,7 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
     /// Sixteen u32.
     type U: Copy;
 
-    /// Vector registers that hold sixteen lanes.
+    /// How many times sixteen lanes fit into the vector registers; 0 where the compiler is left to find some.
     const REGISTERS: usize;
 
     /// Runs `work` compiled with the instruction set: whatever is inlined into it gets the instructions.

@@ -29,7 +29,7 @@ impl Lanes for Portable {
 
     type Dot = [u32; WIDTH];
 
-    const REGISTERS: usize = 8;
+    const REGISTERS: usize = 0;
 
     lane_wise! {
         add(a, b): f32 = a + b;
