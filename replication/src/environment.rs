@@ -1,0 +1,259 @@
+//! `env.json`: the machine, the compiler, the source tree and the flags behind a result directory.
+//!
+//! Published with the results, so nothing in it names a host, a user or a folder. It explains times; no verdict reads it.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::files::{self, sha256};
+use crate::machine;
+use crate::run::RunOptions;
+use crate::toolchain::cargo;
+
+/// Schema of `env.json`.
+pub const SCHEMA: &str = "mxfp4-env/1";
+
+/// The content of `env.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Environment {
+    /// `mxfp4-env/1`.
+    pub schema: String,
+    /// When it was captured, after all runs and measurements: RFC 3339, UTC, whole seconds.
+    pub captured: String,
+    /// The processor.
+    pub cpu: Cpu,
+    /// Memory.
+    pub memory: Memory,
+    /// The operating system.
+    pub system: System,
+    /// The compiler.
+    pub toolchain: Toolchain,
+    /// The source tree.
+    pub source: Source,
+    /// How runs were carried out.
+    pub flags: Flags,
+    /// Libraries of accelerators that were loaded; none on a CPU.
+    pub device_libraries: Vec<String>,
+}
+
+/// The processor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cpu {
+    /// Its name as it gives it itself.
+    pub model: String,
+    /// `x86_64`, `aarch64`.
+    pub architecture: String,
+    /// Hardware threads the campaign could use.
+    pub logical_cores: usize,
+    /// Instruction sets beyond the base.
+    pub instruction_sets: Vec<String>,
+}
+
+/// Memory, in bytes; null where the system does not say.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Memory {
+    /// Of the machine; in a virtual machine possibly far more than may be used.
+    pub total_bytes: Option<u64>,
+    /// The smallest limit of the control groups.
+    pub control_group_limit_bytes: Option<u64>,
+}
+
+/// The operating system.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct System {
+    /// `linux`, `macos`.
+    pub name: String,
+    /// Release of the kernel.
+    pub kernel: Option<String>,
+    /// Whether it was a container, as far as the usual signs tell.
+    pub container: bool,
+}
+
+/// The compiler.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Toolchain {
+    /// `rustc -vV`.
+    pub rustc: Option<String>,
+    /// `cargo -V`.
+    pub cargo: Option<String>,
+    /// Compiler flags from RUSTFLAGS or CARGO_ENCODED_RUSTFLAGS, folders blanked; null when neither is set.
+    pub rustflags: Option<String>,
+}
+
+/// The source tree.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    /// Git commit, or `none` outside a git repository.
+    pub commit: String,
+    /// Whether files differ from the commit or are unknown to it.
+    pub dirty: bool,
+    /// SHA-256 of `git diff HEAD --binary`; null when there is no difference in known files.
+    pub diff_sha256: Option<String>,
+    /// SHA-256 of Cargo.lock.
+    pub lock_sha256: Option<String>,
+}
+
+/// How runs were carried out; none of it may change a deterministic hash.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Flags {
+    /// Threads of each trainer.
+    pub threads_per_run: usize,
+    /// `auto`, `scalar`, `avx2` or `avx512`.
+    pub instruction_set: String,
+    /// Trainers at once.
+    pub parallel_runs: usize,
+}
+
+impl Environment {
+    /// Asks the system, the compiler and git. What they do not say is null.
+    pub fn capture(root: &Path, options: &RunOptions) -> Self {
+        let memory = machine::memory();
+        let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
+        let git = git_state(root);
+        Self {
+            schema: SCHEMA.to_owned(),
+            captured: now().format(&Rfc3339).unwrap_or_default(),
+            cpu: Cpu {
+                model: machine::cpu_model(),
+                architecture: std::env::consts::ARCH.to_owned(),
+                logical_cores: machine::cores(),
+                instruction_sets: machine::instruction_sets().into_iter().map(str::to_owned).collect(),
+            },
+            memory: Memory { total_bytes: memory.total, control_group_limit_bytes: memory.limit },
+            system: System { name: std::env::consts::OS.to_owned(), kernel: machine::kernel(), container: machine::container() },
+            toolchain: Toolchain { rustc: machine::ask(&rustc, &["-vV"]), cargo: machine::ask(&cargo().to_string_lossy(), &["-V"]), rustflags: rustflags() },
+            source: Source {
+                commit: git.commit,
+                dirty: git.dirty,
+                diff_sha256: git.diff_sha256,
+                lock_sha256: files::sha256_file(&root.join("Cargo.lock")).ok(),
+            },
+            flags: Flags { threads_per_run: options.threads, instruction_set: options.instruction_set.clone(), parallel_runs: options.parallel },
+            device_libraries: Vec::new(),
+        }
+    }
+}
+
+/// Flags that the environment hands the compiler: they may change code, so they are written down, without folders.
+fn rustflags() -> Option<String> {
+    let encoded = std::env::var("CARGO_ENCODED_RUSTFLAGS").map(|flags| flags.replace('\u{1f}', " "));
+    let flags = encoded.or_else(|_| std::env::var("RUSTFLAGS")).ok()?;
+    (!flags.trim().is_empty()).then(|| without_folders(&flags))
+}
+
+/// Every absolute path becomes `<folder>`.
+fn without_folders(flags: &str) -> String {
+    let blank = |word: &str| {
+        let start = word.split_inclusive(['=', ':', ',']).scan(0, |at, part| { let here = *at; *at += part.len(); Some((here, part)) });
+        let path = start.into_iter().find(|(_, part)| part.starts_with(['/', '~', '\\']));
+        path.map_or_else(|| word.to_owned(), |(at, _)| format!("{}<folder>", &word[..at]))
+    };
+    flags.split_whitespace().map(blank).collect::<Vec<_>>().join(" ")
+}
+
+/// The state of the git work tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GitState {
+    /// Full commit, or `none` outside a git repository.
+    pub commit: String,
+    /// Whether files differ from the commit or are unknown to it.
+    pub dirty: bool,
+    /// SHA-256 of the difference; none when there is none.
+    pub diff_sha256: Option<String>,
+}
+
+/// Asks git about the work tree at `root`.
+pub fn git_state(root: &Path) -> GitState {
+    let git = |arguments: &[&str]| -> Option<Vec<u8>> {
+        let command = duct::cmd("git", arguments).dir(root).stdin_null().stderr_null().stdout_capture().unchecked();
+        // A look must not take the index lock from someone who works in the tree.
+        let output = command.env("GIT_OPTIONAL_LOCKS", "0").run().ok()?;
+        output.status.success().then_some(output.stdout)
+    };
+    let commit = git(&["rev-parse", "HEAD"]).map(|text| String::from_utf8_lossy(&text).trim().to_owned()).filter(|text| !text.is_empty());
+    let Some(commit) = commit else { return GitState { commit: "none".to_owned(), dirty: false, diff_sha256: None } };
+    let changed = git(&["status", "--porcelain"]).is_none_or(|text| !text.is_empty());
+    let diff = git(&["diff", "--no-ext-diff", "--no-textconv", "--no-color", "--binary", "HEAD"]).filter(|text| !text.is_empty());
+    GitState { commit, dirty: changed, diff_sha256: diff.map(|text| sha256(&text)) }
+}
+
+/// Now, in whole seconds.
+fn now() -> OffsetDateTime {
+    let now = OffsetDateTime::now_utc();
+    now.replace_nanosecond(0).unwrap_or(now)
+}
+
+/// Today's date, UTC: `2026-05-09`.
+pub fn today() -> String {
+    now().date().to_string()
+}
+
+/// The name of this machine for a result directory: from its processor and cores, never its host name.
+pub fn machine_slug() -> String {
+    machine::slug(&machine::cpu_model(), machine::cores())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options() -> RunOptions {
+        RunOptions { parallel: 2, threads: 1, instruction_set: "auto".to_owned(), fresh: false }
+    }
+
+    fn git(root: &Path, arguments: &[&str]) {
+        let identity = ["-c", "user.name=someone", "-c", "user.email=someone@example.org", "-c", "commit.gpgsign=false"];
+        duct::cmd("git", identity.iter().chain(arguments)).dir(root).stdout_null().stderr_null().run().unwrap();
+    }
+
+    #[test]
+    fn a_changed_tree_is_dirty_and_says_by_what() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(git_state(root.path()).commit, "none");
+        std::fs::write(root.path().join("a"), "one\n").unwrap();
+        git(root.path(), &["init", "-q"]);
+        git(root.path(), &["add", "a"]);
+        git(root.path(), &["commit", "-qm", "first"]);
+        let clean = git_state(root.path());
+        assert_eq!((clean.commit.len(), clean.dirty, clean.diff_sha256), (40, false, None));
+        std::fs::write(root.path().join("b"), "new\n").unwrap();
+        let unknown = git_state(root.path());
+        assert_eq!((unknown.dirty, unknown.diff_sha256), (true, None));
+        std::fs::write(root.path().join("a"), "two\n").unwrap();
+        let diff = duct::cmd!("git", "diff", "HEAD", "--binary").dir(root.path()).stdout_capture().run().unwrap().stdout;
+        assert_eq!(git_state(root.path()).diff_sha256, Some(sha256(&diff)));
+    }
+
+    #[test]
+    fn nothing_private_is_written_down() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::write(root.path().join("Cargo.lock"), "").unwrap();
+        let environment = Environment::capture(root.path(), &options());
+        let text = serde_json::to_string(&environment).unwrap();
+        let home = std::env::var("HOME").unwrap_or_default();
+        let host = machine::ask("uname", &["-n"]).unwrap_or_default();
+        for private in [root.path().to_string_lossy().as_ref(), home.as_str(), host.as_str()] {
+            // A host named `a` or `linux` would be found in any text.
+            assert!(private.len() < 6 || !text.contains(private), "{private} in {text}");
+        }
+        assert!(environment.toolchain.rustc.as_ref().is_some_and(|text| text.starts_with("rustc 1.") && text.contains("LLVM version:")), "{text}");
+        assert_eq!(environment.source.lock_sha256.as_deref(), Some("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"));
+        assert_eq!(serde_json::from_str::<Environment>(&text).unwrap(), environment);
+    }
+
+    #[test]
+    fn folders_in_compiler_flags_are_blanked() {
+        let flags = "-C target-cpu=native --remap-path-prefix=/home/me/x=src -L /opt/lib -Clinker=/usr/bin/ld";
+        assert_eq!(without_folders(flags), "-C target-cpu=native --remap-path-prefix=<folder> -L <folder> -Clinker=<folder>");
+    }
+}

@@ -1,0 +1,192 @@
+//! Hashes and provenance of a result directory: DETERMINISTIC.sha256, SHA256SUMS, env.json and an in-toto statement.
+//!
+//! Everything is written from what lies in the directory, so a report rendered again keeps the provenance of its runs. Checking
+//! is `verify`'s business; nothing here is signed.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+pub use crate::environment::{Environment, GitState, git_state, machine_slug, today};
+use crate::campaign::Campaign;
+use crate::files::{self, FileError};
+use crate::manifest::{Dataset, Tokenizer};
+use crate::run::RunOptions;
+
+/// Hashes that must be equal on every CPU.
+pub const DETERMINISTIC: &str = "DETERMINISTIC.sha256";
+/// Hashes of every file but itself.
+pub const SUMS: &str = "SHA256SUMS";
+/// The in-toto statement.
+pub const STATEMENT: &str = "provenance.json";
+/// The files whose origin the statement tells.
+pub const SUBJECTS: [&str; 3] = [DETERMINISTIC, "verdicts.json", "report.html"];
+
+/// Why provenance could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum ProvenanceError {
+    /// A file operation failed.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A file of the directory is not what it should be.
+    #[error("{file}: {what}; put the directory together again with `cargo xtask replicate`")]
+    Content {
+        /// Relative to the directory.
+        file: String,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+/// Writes `env.json`.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_environment(root: &Path, directory: &Path, options: &RunOptions) -> Result<(), ProvenanceError> {
+    let environment = Environment::capture(root, options);
+    Ok(files::write(&directory.join("env.json"), pretty(&json!(environment)).as_bytes())?)
+}
+
+fn pretty(value: &Value) -> String {
+    // A value in memory has only text keys: cannot fail.
+    serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
+}
+
+/// Whether a file of a result directory must be equal on every CPU. A failed or interrupted run ends anywhere, so of a run without
+/// `done.json` only `run.yaml` counts: `all` is the directory's listing.
+fn is_deterministic(name: &str, all: &[String]) -> bool {
+    let parts: Vec<&str> = name.split('/').collect();
+    match parts[..] {
+        ["runs", _, _, "run.yaml"] => true,
+        ["runs", arm, seed, "metrics.jsonl" | "done.json"] => all.iter().any(|other| *other == format!("runs/{arm}/{seed}/done.json")),
+        ["data", "validation.csv" | "tokens_to_target.csv" | "loss_gap.csv" | "quantisation.csv"] => true,
+        _ => false,
+    }
+}
+
+/// The text of DETERMINISTIC.sha256, computed from the files: `<64 hex>  <path>` lines, sorted as bytes by path.
+///
+/// # Errors
+/// When a file cannot be read.
+pub fn deterministic(directory: &Path) -> Result<String, FileError> {
+    let all = files::list(directory)?;
+    sums_of(directory, all.iter().filter(|name| is_deterministic(name, &all)))
+}
+
+fn sums_of<'a>(directory: &Path, names: impl Iterator<Item = &'a String>) -> Result<String, FileError> {
+    names.map(|name| Ok(format!("{}  {name}\n", files::sha256_file(&directory.join(name))?))).collect()
+}
+
+/// Writes DETERMINISTIC.sha256, then SHA256SUMS, which `sha256sum -c` reads. The last thing done to a directory.
+///
+/// # Errors
+/// When a file cannot be read or written, or has a name that a line of text cannot hold.
+pub fn write_sums(directory: &Path) -> Result<(), ProvenanceError> {
+    files::write(&directory.join(DETERMINISTIC), deterministic(directory)?.as_bytes())?;
+    let names: Vec<String> = files::list(directory)?.into_iter().filter(|name| name != SUMS).collect();
+    if let Some(name) = names.iter().find(|name| name.contains(['\n', '\r', '\\', '\u{fffd}'])) {
+        return Err(ProvenanceError::Content { file: name.clone(), what: "the name cannot stand in a list of hashes".to_owned() });
+    }
+    Ok(files::write(&directory.join(SUMS), sums_of(directory, names.iter())?.as_bytes())?)
+}
+
+/// Writes provenance.json: an in-toto Statement v1 with a SLSA provenance v1 predicate about [`SUBJECTS`]. `root` is the tree
+/// that renders the report now, which may be a later one than that of the runs.
+///
+/// # Errors
+/// When campaign.json, env.json, a manifest or a subject is missing or malformed.
+pub fn write_statement(root: &Path, directory: &Path) -> Result<(), ProvenanceError> {
+    files::write(&directory.join(DETERMINISTIC), deterministic(directory)?.as_bytes())?;
+    let campaign: Campaign = read_json(directory, "campaign.json")?;
+    let environment: Environment = read_json(directory, "env.json")?;
+    let subject: Vec<Value> = SUBJECTS.iter().map(|name| resource(directory, name)).collect::<Result<_, _>>()?;
+    let renderer = git_state(root);
+    let statement = json!({
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": subject,
+        "predicateType": "https://slsa.dev/provenance/v1",
+        "predicate": {
+            "buildDefinition": {
+                "buildType": "urn:mxfp4-replication:campaign:1",
+                "externalParameters": {
+                    "profile": campaign.profile,
+                    "papers": campaign.papers,
+                    "seeds": campaign.seeds,
+                    "device": campaign.device,
+                    "partial": campaign.partial,
+                },
+                "internalParameters": {
+                    "campaign_key": campaign.key,
+                    "trainer_code_sha256": campaign.trainer_code,
+                    "flags": environment.flags,
+                    "rendered_from": { "commit": renderer.commit, "dirty": renderer.dirty },
+                },
+                "resolvedDependencies": dependencies(directory, &campaign, &environment)?,
+            },
+            "runDetails": {
+                "builder": { "id": "urn:mxfp4-replication:xtask", "version": { "replication": env!("CARGO_PKG_VERSION"), "rustc": first_line(environment.toolchain.rustc.as_deref()) } },
+                "metadata": { "invocationId": campaign.key, "finishedOn": environment.captured },
+                "byproducts": [resource(directory, "campaign.json")?, resource(directory, "env.json")?],
+            },
+        },
+    });
+    Ok(files::write(&directory.join(STATEMENT), pretty(&statement).as_bytes())?)
+}
+
+fn first_line(text: Option<&str>) -> &str {
+    text.and_then(|text| text.lines().next()).unwrap_or("unknown")
+}
+
+/// A resource descriptor of a file of the directory.
+fn resource(directory: &Path, name: &str) -> Result<Value, FileError> {
+    Ok(json!({ "name": name, "digest": { "sha256": files::sha256_file(&directory.join(name))? } }))
+}
+
+/// Everything the campaign was made from: commit, Cargo.lock, corpus, token shards, tokenizer, manifests.
+fn dependencies(directory: &Path, campaign: &Campaign, environment: &Environment) -> Result<Vec<Value>, ProvenanceError> {
+    let mut all = Vec::new();
+    if campaign.commit != "none" {
+        let mut annotations = json!({ "dirty": campaign.dirty });
+        if let Some(diff) = &environment.source.diff_sha256 {
+            annotations["diff_sha256"] = json!(diff);
+        }
+        all.push(json!({ "name": "source", "digest": { "gitCommit": campaign.commit }, "annotations": annotations }));
+    }
+    let mut add = |name: String, hash: Option<&String>| {
+        if let Some(hash) = hash {
+            all.push(json!({ "name": name, "digest": { "sha256": hash } }));
+        }
+    };
+    add("Cargo.lock".to_owned(), environment.source.lock_sha256.as_ref());
+    let dataset: Dataset = read_yaml(directory, "manifests/dataset.yaml")?;
+    match &dataset {
+        Dataset::CargoVendor(crates) => {
+            add(format!("corpus {}: train", crates.id), crates.corpus.train_sha256.as_ref());
+            add(format!("corpus {}: validation", crates.id), crates.corpus.validation_sha256.as_ref());
+        }
+        Dataset::LocalFiles(local) => local.files.iter().for_each(|file| add(format!("corpus {}: {}", local.id, file.name), file.sha256.as_ref())),
+        Dataset::Megatron(tokens) => tokens.files.iter().for_each(|file| add(format!("corpus {}: {}", tokens.id, file.name), file.sha256.as_ref())),
+    }
+    let tokenizer: Tokenizer = read_yaml(directory, "manifests/tokenizer.yaml")?;
+    add(format!("tokenizer {}", tokenizer.id), tokenizer.sha256.as_ref());
+    if let Some(shards) = &tokenizer.shards {
+        for (part, shard) in [("train", &shards.train), ("validation", &shards.validation)] {
+            add(format!("tokens {}: {part}.bin", tokenizer.id), Some(&shard.sha256_bin));
+            add(format!("tokens {}: {part}.idx", tokenizer.id), Some(&shard.sha256_idx));
+        }
+    }
+    for name in files::list(directory)?.iter().filter(|name| name.starts_with("manifests/")) {
+        all.push(resource(directory, name)?);
+    }
+    Ok(all)
+}
+
+fn read_json<T: serde::de::DeserializeOwned>(directory: &Path, file: &str) -> Result<T, ProvenanceError> {
+    let text = files::read_text(&directory.join(file))?;
+    serde_json::from_str(&text).map_err(|error| ProvenanceError::Content { file: file.to_owned(), what: error.to_string() })
+}
+
+fn read_yaml<T: serde::de::DeserializeOwned>(directory: &Path, file: &str) -> Result<T, ProvenanceError> {
+    let text = files::read_text(&directory.join(file))?;
+    serde_yaml::from_str(&text).map_err(|error| ProvenanceError::Content { file: file.to_owned(), what: error.to_string() })
+}
