@@ -9,17 +9,14 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
+use crate::files::{self, Context as _, FileError};
+
 /// Why a result directory could not be measured.
 #[derive(Debug, Error)]
 pub enum MeasureError {
-    /// A file could not be read.
-    #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the operating system said.
-        source: std::io::Error,
-    },
+    /// A file could not be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// A file does not follow its schema.
     #[error("{}, line {line}: {what}\nThe file does not follow SCHEMA.md; run the arm again with `cargo xtask replicate --fresh`, or restore the file.", path.display())]
     Schema {
@@ -33,13 +30,13 @@ pub enum MeasureError {
     /// An archived manifest is missing or not accepted.
     #[error(transparent)]
     Manifest(#[from] crate::manifest::ManifestError),
-    /// A file could not be written.
-    #[error("cannot write {}: {what}", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// What went wrong.
-        what: String,
+    /// A table could not be written as CSV.
+    #[error("cannot write {name} as CSV: {source}")]
+    Csv {
+        /// The table's file name.
+        name: &'static str,
+        /// What the writer said.
+        source: csv::Error,
     },
 }
 
@@ -250,13 +247,12 @@ pub fn runs(directory: &Path) -> Result<Vec<Run>, MeasureError> {
 
 /// Names of the directories in `path`, sorted; empty when `path` is not there.
 fn subdirectories(path: &Path) -> Result<Vec<String>, MeasureError> {
-    let failed = |source| MeasureError::Read { path: path.to_owned(), source };
     if !path.exists() {
         return Ok(Vec::new());
     }
     let mut names = Vec::new();
-    for entry in std::fs::read_dir(path).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
+    for entry in std::fs::read_dir(path).at(path, "list")? {
+        let entry = entry.at(path, "list")?;
         if entry.path().is_dir() {
             names.push(entry.file_name().to_string_lossy().into_owned());
         }
@@ -392,7 +388,7 @@ fn measurements<T: DeserializeOwned>(
 
 /// Every non-empty line of a JSONL file with its one-based number.
 fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<(usize, T)>, MeasureError> {
-    let text = std::fs::read_to_string(path).map_err(|source| MeasureError::Read { path: path.to_owned(), source })?;
+    let text = files::read_text(path)?;
     text.lines()
         .enumerate()
         .filter(|(_, line)| !line.trim().is_empty())
@@ -408,7 +404,7 @@ fn single<T: DeserializeOwned>(path: &Path, expected: &str) -> Result<Option<T>,
     if !path.exists() {
         return Ok(None);
     }
-    let text = std::fs::read_to_string(path).map_err(|source| MeasureError::Read { path: path.to_owned(), source })?;
+    let text = files::read_text(path)?;
     let value: serde_json::Value = serde_json::from_str(&text).map_err(|error| schema(path, error.line(), error.to_string()))?;
     let name = value.get("schema").and_then(serde_json::Value::as_str).unwrap_or_default();
     require_schema(path, 1, name, expected)?;

@@ -11,8 +11,9 @@ pub mod tables;
 pub mod target;
 pub mod times;
 
-use std::io::Write as _;
 use std::path::Path;
+
+use crate::files;
 
 pub use load::MeasureError;
 use load::{KernelTimeRecord, RotationRecord, Run, StepTimeRecord};
@@ -81,17 +82,13 @@ pub fn measure(directory: &Path) -> Result<Measurements, MeasureError> {
     })
 }
 
-/// Writes `text` to `path`: aside first, synced, then renamed, so that a reader never sees half a file.
+/// Writes `text` to `path` and makes its directory; a reader never sees half a file.
 ///
 /// # Errors
 /// When the directory cannot be made or the file not written.
-pub fn write_file(path: &Path, text: &str) -> Result<(), MeasureError> {
-    let failed = |error: std::io::Error| MeasureError::Write { path: path.to_owned(), what: error.to_string() };
+pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), MeasureError> {
     if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent).map_err(failed)?;
+        files::make_folder(parent)?;
     }
-    let aside = path.with_extension("tmp");
-    let mut file = std::fs::File::create(&aside).map_err(failed)?;
-    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
-    std::fs::rename(&aside, path).map_err(failed)
+    Ok(files::write(path, text.as_bytes())?)
 }

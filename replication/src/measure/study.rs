@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::files::Context as _;
 use crate::manifest;
 use crate::manifest::paper::{Check, Citation, MetricName};
 use crate::manifest::profile::{self, Hardware, Profile};
@@ -226,10 +227,9 @@ impl Study {
 /// Every `.yaml` file of `root/folder`, by name, relative to `root`.
 fn yaml_files(root: &Path, folder: &str) -> Result<Vec<PathBuf>, MeasureError> {
     let directory = root.join(folder);
-    let failed = |source| MeasureError::Read { path: directory.clone(), source };
     let mut paths = Vec::new();
-    for entry in std::fs::read_dir(&directory).map_err(failed)? {
-        let name = entry.map_err(failed)?.file_name();
+    for entry in std::fs::read_dir(&directory).at(&directory, "list")? {
+        let name = entry.at(&directory, "list")?.file_name();
         if Path::new(&name).extension().is_some_and(|extension| extension == "yaml") {
             paths.push(Path::new(folder).join(name));
         }

@@ -41,10 +41,8 @@ impl Table {
     /// # Errors
     /// When the file cannot be written.
     pub fn write(&self, directory: &Path) -> Result<(), MeasureError> {
-        let path = directory.join(self.name);
-        let failed = |what: String| MeasureError::Write { path: path.clone(), what };
-        let text = self.csv().map_err(|error| failed(error.to_string()))?;
-        super::write_file(&path, &text)
+        let text = self.csv().map_err(|source| MeasureError::Csv { name: self.name, source })?;
+        super::write_file(&directory.join(self.name), &text)
     }
 }
 

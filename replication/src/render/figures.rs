@@ -78,6 +78,16 @@ fn convergence(measurements: &Measurements) -> Vec<Figure> {
     figures
 }
 
+/// An arm's label, cut where it would leave its place in a figure.
+fn label(study: &Study, arm: &str) -> String {
+    const LONGEST: usize = 22;
+    let label = study.label(arm);
+    if label.chars().count() <= LONGEST {
+        return label.to_owned();
+    }
+    label.chars().take(LONGEST - 1).chain(['…']).collect()
+}
+
 /// Arms that a paper's token claims name.
 fn claimed_arms(paper: &Paper) -> BTreeSet<&str> {
     let arms = paper.claims.iter().filter_map(|claim| match &claim.metric {
@@ -95,7 +105,7 @@ fn curves(measurements: &Measurements, arms: &[&str]) -> Vec<Curve> {
         let seeds: Vec<Vec<(f64, f64)>> =
             runs.iter().map(|run| run.evaluations.iter().map(|evaluation| (evaluation.tokens as f64 / scale, evaluation.loss)).collect()).collect();
         let mean = mean_curve(&seeds);
-        (!mean.is_empty()).then(|| Curve { label: measurements.study.label(arm).to_owned(), mean, seeds })
+        (!mean.is_empty()).then(|| Curve { label: label(&measurements.study, arm), mean, seeds })
     };
     arms.iter().filter_map(curve).collect()
 }
@@ -208,7 +218,7 @@ fn arm_rows(measurements: &Measurements, paper: &Paper, row: &dyn Fn(&str) -> (V
         }
         for arm in arms {
             let (points, note) = row(arm);
-            rows.push(Row::Values { label: study.label(arm).to_owned(), points, note: note.to_owned() });
+            rows.push(Row::Values { label: label(study, arm), points, note: note.to_owned() });
         }
     }
     rows
@@ -249,7 +259,7 @@ fn claimed_rows(study: &Study, paper: &Paper, row: &dyn Fn(&str) -> (Vec<Point>,
     let arms = study.arms().into_iter().filter(|arm| named.contains(arm));
     arms.map(|arm| {
         let (points, note) = row(arm);
-        Row::Values { label: study.label(arm).to_owned(), points, note: note.to_owned() }
+        Row::Values { label: label(study, arm), points, note: note.to_owned() }
     })
     .collect()
 }
@@ -271,7 +281,7 @@ fn quantisation_errors(measurements: &Measurements) -> Option<Figure> {
             })
             .collect();
         if !points.is_empty() {
-            rows.push(Row::Values { label: study.label(arm).to_owned(), points, note: String::new() });
+            rows.push(Row::Values { label: label(study, arm), points, note: String::new() });
         }
     }
     if rows.is_empty() {
@@ -302,12 +312,12 @@ fn outliers(measurements: &Measurements) -> Option<Figure> {
     if let Some(arm) = claimed {
         let passes: Vec<Row> = PASSES.iter().filter_map(|pass| before_after(measurements, arm, Some(pass), pass)).collect();
         if !passes.is_empty() {
-            rows.push(Row::Group(study.label(arm).to_owned()));
+            rows.push(Row::Group(label(study, arm)));
         }
         rows.extend(passes);
     }
     let others: Vec<Row> =
-        study.arms().into_iter().filter(|arm| Some(*arm) != claimed).filter_map(|arm| before_after(measurements, arm, None, study.label(arm))).collect();
+        study.arms().into_iter().filter(|arm| Some(*arm) != claimed).filter_map(|arm| before_after(measurements, arm, None, &label(study, arm))).collect();
     if !others.is_empty() {
         rows.push(Row::Group("All passes, other rotations".to_owned()));
     }
@@ -329,11 +339,11 @@ fn outliers(measurements: &Measurements) -> Option<Figure> {
 }
 
 /// A row from before to after; none when the arm does not rotate there.
-fn before_after(measurements: &Measurements, arm: &str, pass: Option<&str>, label: &str) -> Option<Row> {
+fn before_after(measurements: &Measurements, arm: &str, pass: Option<&str>, name: &str) -> Option<Row> {
     let chosen = || measurements.quantisation.iter().filter(|row| row.arm == arm && row.format == "e2m1" && pass.is_none_or(|pass| row.pass == pass));
     let mean = |numbers: Vec<f64>| summarise(&numbers).map(|summary| summary.mean);
     let before = mean(chosen().filter_map(|row| row.outlier_before).collect())?;
     let after = mean(chosen().filter_map(|row| row.outlier_after).collect())?;
     let points = [before, after].into_iter().enumerate().map(|(series, value)| Point { value, interval: None, series });
-    ((before - after).abs() > 1e-9).then(|| Row::Values { label: label.to_owned(), points: points.collect(), note: String::new() })
+    ((before - after).abs() > 1e-9).then(|| Row::Values { label: name.to_owned(), points: points.collect(), note: String::new() })
 }

@@ -163,6 +163,10 @@ fn render_html(page: &Page, templates: &Path) -> Result<String, RenderError> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.set_auto_escape_callback(|_| AutoEscape::Html);
+    environment.set_formatter(|output, _state, value| {
+        let text = value.to_string();
+        output.write_str(&if value.is_safe() { text } else { svg::escape(&text) }).map_err(minijinja::Error::from)
+    });
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(failed)?;
     environment.set_syntax(syntax);
     environment.add_template(NAME, &source).map_err(failed)?;
