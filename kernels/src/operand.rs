@@ -172,7 +172,7 @@ impl OperandSpec {
             if !crate::hadamard::SIZES.contains(&size) {
                 return Err(SpecError::RotationSize { size });
             }
-            if k % size != 0 {
+            if !k.is_multiple_of(size) {
                 return Err(SpecError::RotationAxis { size, k });
             }
         }

@@ -2,6 +2,8 @@
 //!
 //! Bounds are derived where they are used. u is F32's unit roundoff, 2^-24.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test's way to fail
+
 use kernels::format::e2m1::E2M1;
 use kernels::format::{bf16, e8m0};
 use kernels::hadamard;
@@ -19,7 +21,7 @@ fn stream(seed: u64) -> Stream {
 /// Normal values of many magnitudes, with exact zeros here and there.
 fn matrix(seed: u64, count: usize) -> Vec<f32> {
     let stream = stream(seed);
-    let value = |i: u64| if stream.word(i) % 17 == 0 { 0.0 } else { stream.normal(i) * 2f32.powi((stream.word(i / 48 + 99) % 9) as i32 - 4) };
+    let value = |i: u64| if stream.word(i).is_multiple_of(17) { 0.0 } else { stream.normal(i) * 2f32.powi((stream.word(i / 48 + 99) % 9) as i32 - 4) };
     (0..count as u64).map(value).collect()
 }
 
@@ -227,7 +229,7 @@ proptest! {
         let factor = (1.0 / (size as f64).sqrt()) as f32;
         for (block, found) in x.chunks(size).zip(y.chunks(size)) {
             for (i, found) in found.iter().enumerate() {
-                let entry = |j: usize| if (i & j).count_ones() % 2 == 0 { 1.0 } else { -1.0 };
+                let entry = |j: usize| if (i & j).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
                 let sum: f64 = block.iter().enumerate().map(|(j, &v)| entry(j) * f64::from(signs[j]) * f64::from(v)).sum();
                 prop_assert_eq!(*found, sum as f32 * factor);
             }

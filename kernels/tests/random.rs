@@ -23,6 +23,12 @@ fn streams() -> Vec<Stream> {
     keys.iter().map(StreamKey::stream).collect()
 }
 
+/// Half of `n` cases are so.
+fn assert_half(count: u64, n: u64, what: &str) {
+    let z = (count as f64 - 0.5 * n as f64) / (0.5 * (n as f64).sqrt());
+    assert!(z.abs() < DEVIATIONS, "{what}: {count} of {n} ({z:.1} standard deviations)");
+}
+
 /// Each of the 32 bits is set in half of the words.
 fn assert_balanced(words: impl Iterator<Item = u32>, what: &str) {
     let (mut ones, mut n) = ([0u64; 32], 0u64);
@@ -33,8 +39,7 @@ fn assert_balanced(words: impl Iterator<Item = u32>, what: &str) {
         }
     }
     for (bit, &count) in ones.iter().enumerate() {
-        let z = (count as f64 - 0.5 * n as f64) / (0.5 * (n as f64).sqrt());
-        assert!(z.abs() < DEVIATIONS, "{what}: bit {bit} is set in {count} of {n} ({z:.1} standard deviations)");
+        assert_half(count, n, &format!("{what}, bit {bit}"));
     }
 }
 
@@ -159,6 +164,35 @@ fn permutations_hold_every_index_once_and_every_order_equally_often() {
     }
     assert_eq!(counts.len(), 24);
     assert_uniform_cells(&counts.into_values().collect::<Vec<_>>(), "orders of four");
+}
+
+#[test]
+fn every_element_is_equally_likely_in_every_place() {
+    let n = 16;
+    let mut counts = vec![0u64; n * n];
+    for step in 0..32_768 {
+        let order = permutation(StreamKey { seed: 5, step, ..Default::default() }.stream(), n);
+        order.iter().enumerate().for_each(|(place, &element)| counts[place * n + element as usize] += 1);
+    }
+    // Row by row: the whole table has fewer degrees of freedom than cells.
+    for (place, row) in counts.chunks(n).enumerate() {
+        assert_uniform_cells(row, &format!("place {place}"));
+    }
+}
+
+/// Each entry is fair, and unrelated to its neighbour and to the same entry a step later.
+#[test]
+fn sign_vectors_of_consecutive_steps_are_unrelated() {
+    let (size, steps) = (128, 1usize << 12);
+    let draw = |step: usize| hadamard::signs(StreamKey { seed: 3, step: step as u64, ..Default::default() }.stream(), size);
+    let all: Vec<Vec<f32>> = (0..=steps).map(draw).collect();
+    let count = |so: &dyn Fn(usize) -> bool| (0..steps).filter(|&step| so(step)).count() as u64;
+    for i in 0..size {
+        let next = (i + 1) % size;
+        assert_half(count(&|step| all[step][i] > 0.0), steps as u64, &format!("sign {i}"));
+        assert_half(count(&|step| all[step][i] == all[step + 1][i]), steps as u64, &format!("sign {i} and the next step's"));
+        assert_half(count(&|step| all[step][i] == all[step][next]), steps as u64, &format!("signs {i} and {next}"));
+    }
 }
 
 #[test]
