@@ -3,6 +3,8 @@
 //!
 //! Symmetries, rotations and stochastic rounding are in properties.rs; vectors from other implementations in conformance.rs.
 
+#![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
+
 use kernels::hadamard::rotate_rows;
 use kernels::operand::{Block, Format, OperandSpec, Rounding, ScaleRule};
 use kernels::quantise::{
