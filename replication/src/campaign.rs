@@ -1,0 +1,478 @@
+//! A campaign from end to end: plan, build, data, runs, timings, result directory, report.
+//!
+//! The order of things is here; each thing is done elsewhere. A result directory is put together aside and renamed when it is whole.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde::{Deserialize, Serialize};
+
+use crate::data::{self, DataError, PreparedData};
+use crate::doctor;
+use crate::environment;
+use crate::files::{self, Context, FileError, sha256};
+use crate::judge::Verdicts;
+use crate::manifest::{Device, ManifestError, Manifests, Profile};
+use crate::plan::{self, Plan, Selection};
+use crate::provenance::{self, ProvenanceError};
+use crate::render::{self, RenderError, RenderOptions};
+use crate::run::{self, Outcome, RunError, RunOptions};
+use crate::toolchain::{self, ToolError, Trainer, build_identity, build_trainer};
+
+/// What `replicate` was asked for.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// Profile id.
+    pub profile: String,
+    /// Which part of it.
+    pub selection: Selection,
+    /// How runs are carried out.
+    pub run: RunOptions,
+    /// Where result directories go.
+    pub out: PathBuf,
+    /// Name of the machine in the directory's name; None: from its processor.
+    pub machine: Option<String>,
+}
+
+/// How a campaign ended.
+#[derive(Debug)]
+pub struct Report {
+    /// The result directory.
+    pub directory: PathBuf,
+    /// Its verdicts.
+    pub verdicts: Verdicts,
+    /// Runs that ended with an error, with their last lines.
+    pub failed: Vec<(String, String)>,
+    /// Nothing had to be run, measured or rendered.
+    pub nothing_to_do: bool,
+    /// Lines the reader should see.
+    pub notes: Vec<String>,
+}
+
+/// Why a campaign did not end with a report.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each wraps the error of the stage it names")]
+pub enum CampaignError {
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error(transparent)]
+    Data(#[from] DataError),
+    #[error(transparent)]
+    Tool(#[from] ToolError),
+    #[error(transparent)]
+    Run(#[from] RunError),
+    #[error(transparent)]
+    Render(#[from] RenderError),
+    #[error(transparent)]
+    Provenance(#[from] ProvenanceError),
+    /// The machine lacks what the profile needs.
+    #[error("profile {profile} cannot run here:\n{}", .lacks.iter().map(|line| format!("  - {line}")).collect::<Vec<_>>().join("\n"))]
+    Lacks {
+        /// Profile id.
+        profile: String,
+        /// One line each.
+        lacks: Vec<String>,
+    },
+    /// Another process holds the lock.
+    #[error("another replicate process is at work in this repository (it holds {}); wait for it, or stop it", .path.display())]
+    Locked {
+        /// The lock.
+        path: PathBuf,
+    },
+    /// Someone asked to stop.
+    #[error("interrupted; finished runs and checkpoints are kept: run the same command again to go on")]
+    Interrupted,
+}
+
+impl CampaignError {
+    /// The exit code that `cargo xtask --help` documents.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Manifest(_) => 2,
+            Self::File(_) | Self::Data(_) | Self::Run(_) => 3,
+            Self::Lacks { .. } => 4,
+            Self::Interrupted => 130,
+            Self::Tool(_) | Self::Render(_) | Self::Provenance(_) | Self::Locked { .. } => 1,
+        }
+    }
+}
+
+/// campaign.json.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Campaign {
+    /// `mxfp4-campaign/1`.
+    pub schema: String,
+    /// Profile id.
+    pub profile: String,
+    /// Papers judged.
+    pub papers: Vec<String>,
+    /// Kind of device.
+    pub device: String,
+    /// Machine's name, as in the directory's.
+    pub machine: String,
+    /// UTC day it was put together.
+    pub date: String,
+    /// Git commit, or `none`.
+    pub commit: String,
+    /// Whether the tree had changes that are not in the commit.
+    pub dirty: bool,
+    /// Hash of everything that was run and measured: equal keys, equal campaign.
+    pub key: String,
+    /// Fingerprint of the trainer's and kernels' sources.
+    pub trainer_code: String,
+    /// Whether a selection left arms or seeds of the profile out.
+    pub partial: bool,
+    /// Seeds.
+    pub seeds: Vec<u64>,
+    /// Every run.
+    pub runs: Vec<CampaignRun>,
+}
+
+/// One run in campaign.json.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CampaignRun {
+    /// Recipe id.
+    pub arm: String,
+    /// Seed.
+    pub seed: u64,
+    /// Key in the run cache.
+    pub key: String,
+    /// `finished` or `failed`.
+    pub status: String,
+}
+
+/// A plan with what it was made from.
+pub struct Prepared {
+    /// All manifests.
+    pub manifests: Manifests,
+    /// The plan.
+    pub plan: Plan,
+    /// Fingerprints.
+    pub build: plan::Build,
+}
+
+impl Prepared {
+    /// Loads manifests and makes the plan; touches nothing.
+    ///
+    /// # Errors
+    /// A wrong manifest or selection.
+    pub fn new(root: &Path, profile: &str, selection: &Selection) -> Result<Self, CampaignError> {
+        let manifests = Manifests::load(root)?;
+        let build = build_identity(root)?;
+        let plan = plan::plan(&manifests, manifests.profile(profile)?, selection, &build, None)?;
+        Ok(Self { manifests, plan, build })
+    }
+
+    fn profile(&self) -> &Profile {
+        &self.manifests.profiles[&self.plan.profile]
+    }
+
+    /// Hash of run keys, of the manifests that decide how runs are measured, and of how they were carried out.
+    fn campaign_key(&self, options: &RunOptions) -> Result<String, FileError> {
+        let mut text = format!("threads {} instruction set {}\n", options.threads, options.instruction_set);
+        for run in &self.plan.runs {
+            text.push_str(&format!("{} {}\n", run.name(), run.key()));
+        }
+        for (name, path) in self.manifest_files() {
+            text.push_str(&format!("{} {name}\n", files::sha256_file(&self.manifests.root.join(path))?));
+        }
+        Ok(sha256(text.as_bytes()))
+    }
+
+    /// The manifests a result directory carries: (name there, path in the repository).
+    fn manifest_files(&self) -> Vec<(String, PathBuf)> {
+        let profile = self.profile();
+        let mut all = vec![
+            ("profile.yaml".to_owned(), Manifests::path("profiles", &profile.id)),
+            ("model.yaml".to_owned(), Manifests::path("models", &profile.model)),
+            ("dataset.yaml".to_owned(), Manifests::path("datasets", &profile.dataset)),
+            ("tokenizer.yaml".to_owned(), Manifests::path("tokenizers", &profile.tokenizer)),
+            ("hardware.yaml".to_owned(), Manifests::path("hardware", &profile.hardware)),
+        ];
+        all.extend(profile.papers.iter().map(|id| (format!("papers/{id}.yaml"), Manifests::path("papers", id))));
+        // All arms of the profile: a partial campaign still names what it left out.
+        all.extend(plan::all_arms(profile).iter().map(|id| (format!("recipes/{id}.yaml"), Manifests::path("recipes", id))));
+        all
+    }
+}
+
+/// Runs a campaign. `say` gets one line for each stage; `stop` ends it at the next safe moment.
+///
+/// # Errors
+/// [`CampaignError`]; everything finished so far is kept.
+pub fn replicate(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)) -> Result<Report, CampaignError> {
+    let mut prepared = Prepared::new(root, &request.profile, &request.selection)?;
+    let lacks = doctor::lacks(prepared.profile(), &prepared.manifests, root);
+    if !lacks.is_empty() || prepared.plan.device != Device::Cpu {
+        return Err(CampaignError::Lacks { profile: request.profile.clone(), lacks });
+    }
+    let key = prepared.campaign_key(&request.run)?;
+    let memory = CampaignMemory { path: root.join("cache").join("campaigns").join(format!("{key}.json")) };
+    if !request.run.fresh
+        && let Some(directory) = memory.recall(&request.out, &key, root)
+    {
+        let verdicts = crate::judge::recompute(&directory).map_err(RenderError::from)?;
+        return Ok(Report { directory, verdicts, failed: vec![], nothing_to_do: true, notes: vec![] });
+    }
+    let _lock = lock(&root.join("cache").join("lock"))?;
+    say("building the trainer");
+    let trainer = build_trainer(root, &prepared.build)?;
+    let data = data::prepare(&prepared.manifests, prepared.profile(), &trainer, say)?;
+    interrupted(stop)?;
+    let count = prepared.plan.runs.len();
+    say(&format!("{count} runs: {} arms x {} seeds, {} at once", prepared.plan.arms.len(), prepared.plan.seeds.len(), request.run.parallel));
+    let cache = plan::run_cache(root);
+    let outcomes = run::carry_out(&prepared.plan.runs, &cache, &trainer, &data, &request.run, stop)?;
+    interrupted(stop)?;
+    let measured = measure(root, &prepared, &trainer, &data, &outcomes, request, &key, stop, say)?;
+    say("judging and rendering");
+    let report = assemble(root, &mut prepared, &outcomes, &measured, request, &key)?;
+    memory.remember(&report.directory)?;
+    Ok(report)
+}
+
+fn interrupted(stop: &AtomicBool) -> Result<(), CampaignError> {
+    if stop.load(Ordering::Relaxed) { Err(CampaignError::Interrupted) } else { Ok(()) }
+}
+
+/// Held until dropped; a killed process drops it too.
+fn lock(path: &Path) -> Result<File, CampaignError> {
+    files::make_folder(path.parent().unwrap_or(Path::new(".")))?;
+    let file = File::options().create(true).truncate(false).write(true).open(path).at(path, "open the lock")?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(std::fs::TryLockError::WouldBlock) => Err(CampaignError::Locked { path: path.to_owned() }),
+        Err(std::fs::TryLockError::Error(source)) => Err(FileError { path: path.to_owned(), action: "lock", source }.into()),
+    }
+}
+
+/// Where the result directory of a campaign with a certain key lies, so that doing it again does nothing.
+struct CampaignMemory {
+    path: PathBuf,
+}
+
+impl CampaignMemory {
+    /// The directory, if it is still there, whole, below `out`, and rendered from today's templates.
+    fn recall(&self, out: &Path, key: &str, root: &Path) -> Option<PathBuf> {
+        let text = std::fs::read_to_string(&self.path).ok()?;
+        let (directory, templates) = text.split_once('\n')?;
+        let directory = PathBuf::from(directory);
+        let campaign: Campaign = serde_json::from_str(&std::fs::read_to_string(directory.join("campaign.json")).ok()?).ok()?;
+        let here = directory.parent()?.canonicalize().ok()? == out.canonicalize().ok()?;
+        let whole = directory.join("SHA256SUMS").exists() && directory.join("report.html").exists();
+        (here && whole && campaign.key == key && templates == render_fingerprint(root)).then_some(directory)
+    }
+
+    fn remember(&self, directory: &Path) -> Result<(), CampaignError> {
+        let directory = directory.canonicalize().at(directory, "find")?;
+        let root = self.path.ancestors().nth(3).unwrap_or(Path::new("."));
+        files::write(&self.path, format!("{}\n{}", directory.display(), render_fingerprint(root)).as_bytes())?;
+        Ok(())
+    }
+}
+
+/// Hash of the templates and of this crate's sources: when it changes, reports are rendered again, and nothing is measured again.
+fn render_fingerprint(root: &Path) -> String {
+    let mut listing = String::new();
+    for folder in ["paper", "replication/src"] {
+        for name in files::list(&root.join(folder)).unwrap_or_default() {
+            listing.push_str(&files::sha256_file(&root.join(folder).join(&name)).unwrap_or_default());
+        }
+    }
+    sha256(listing.as_bytes())
+}
+
+/// The three measurements that are not runs, each a file of JSON lines; kept in the cache by campaign key.
+#[expect(clippy::too_many_arguments, reason = "one call site; a struct would only rename them")]
+fn measure(
+    root: &Path,
+    prepared: &Prepared,
+    trainer: &Trainer,
+    data: &PreparedData,
+    outcomes: &[Outcome],
+    request: &Request,
+    key: &str,
+    stop: &AtomicBool,
+    say: &dyn Fn(&str),
+) -> Result<PathBuf, CampaignError> {
+    let folder = root.join("cache").join("measurements").join(&key[..16]);
+    if request.run.fresh {
+        files::remove_folder(&folder)?;
+    }
+    files::make_folder(&folder)?;
+    let profile = prepared.profile();
+    let cache = plan::run_cache(root);
+    // One run file for each arm whose step time is wanted and that ran without error: the first seed's.
+    let run_file = |arm: &str| -> Option<OsString> {
+        let index = prepared.plan.runs.iter().position(|run| run.arm == arm && run.seed == prepared.plan.seeds[0])?;
+        (!matches!(outcomes[index], Outcome::Failed(_))).then(|| cache.join(prepared.plan.runs[index].key()).join("run.yaml").into())
+    };
+    let machine: Vec<OsString> = ["--threads".into(), request.run.threads.to_string().into(), "--instruction-set".into(), request.run.instruction_set.clone().into()].into();
+    let repeats = |repeats: u64, warmup: u64| -> Vec<OsString> { vec!["--repeats".into(), repeats.to_string().into(), "--warmup".into(), warmup.to_string().into()] };
+    let files_of = |arms: &[String]| -> Vec<OsString> { arms.iter().filter_map(|arm| run_file(arm)).collect() };
+    let any = files_of(&prepared.plan.arms).into_iter().take(1);
+
+    let mut calls: Vec<(&str, &str, Vec<OsString>)> = Vec::new();
+    let timed = files_of(&profile.step_time.recipes);
+    if !timed.is_empty() {
+        let data_folder: [OsString; 2] = ["--data".into(), data.folder.clone().into()];
+        let times = repeats(profile.step_time.repeats, profile.step_time.warmup);
+        let arguments = ["step-time".into()].into_iter().chain(timed).chain(data_folder).chain(times).chain(machine.clone()).collect();
+        calls.push(("step_time.jsonl", "timing steps, arms interleaved", arguments));
+    }
+    for file in any {
+        let times = repeats(profile.kernel_time.repeats, profile.kernel_time.warmup);
+        let arguments = ["kernel-time".into(), file.clone()].into_iter().chain(times).chain(machine.clone()).collect();
+        calls.push(("kernel_time.jsonl", "timing kernels, variants interleaved", arguments));
+        calls.push(("rotation_identity.jsonl", "checking that rotations cancel", vec!["rotation-identity".into(), file]));
+    }
+    for (name, what, arguments) in calls {
+        let path = folder.join(name);
+        if !path.exists() {
+            interrupted(stop)?;
+            say(what);
+            let lines = trainer.output(what, arguments).or_else(|error| if stop.load(Ordering::Relaxed) { Err(CampaignError::Interrupted) } else { Err(error.into()) })?;
+            files::write(&path, lines.as_bytes())?;
+        }
+    }
+    Ok(folder)
+}
+
+/// Puts the result directory together aside, renders it, hashes it, and moves it into place.
+fn assemble(root: &Path, prepared: &mut Prepared, outcomes: &[Outcome], measured: &Path, request: &Request, key: &str) -> Result<Report, CampaignError> {
+    let git = environment::git_state(root);
+    let machine = request.machine.clone().unwrap_or_else(environment::machine_slug);
+    let date = environment::today();
+    let mut campaign = Campaign {
+        schema: "mxfp4-campaign/1".into(),
+        profile: prepared.plan.profile.clone(),
+        papers: prepared.profile().papers.clone(),
+        device: prepared.plan.device.word().into(),
+        machine: machine.clone(),
+        date: date.clone(),
+        commit: git.commit.clone(),
+        dirty: git.dirty,
+        key: key.to_owned(),
+        trainer_code: prepared.build.trainer_code.clone(),
+        partial: prepared.plan.partial,
+        seeds: prepared.plan.seeds.clone(),
+        runs: vec![],
+    };
+    let commit = &campaign.commit[..campaign.commit.len().min(8)];
+    let base = format!("{date}-{machine}-{}-{commit}", campaign.profile);
+    let target = free_name(&request.out, &base, key);
+    let aside = request.out.join(format!(".{}.partial", target.file_name().unwrap_or_default().to_string_lossy()));
+    files::remove_folder(&aside)?;
+    files::make_folder(&aside)?;
+    let mut failed = Vec::new();
+    for (run, outcome) in prepared.plan.runs.iter().zip(outcomes) {
+        let from = plan::run_cache(root).join(run.key());
+        let to = aside.join("runs").join(&run.arm).join(run.seed.to_string());
+        for name in ["run.yaml", "ingredients.json", "metrics.jsonl", "timing.jsonl", "run.mllog", "done.json", "failed.json"] {
+            if from.join(name).is_file() {
+                files::copy(&from.join(name), &to.join(name))?;
+            }
+        }
+        if let Outcome::Failed(error) = outcome {
+            failed.push((run.name(), error.clone()));
+        }
+        let status = if matches!(outcome, Outcome::Failed(_)) { "failed" } else { "finished" };
+        campaign.runs.push(CampaignRun { arm: run.arm.clone(), seed: run.seed, key: run.key(), status: status.into() });
+    }
+    for (name, path) in prepared.manifest_files() {
+        files::copy(&root.join(path), &aside.join("manifests").join(name))?;
+    }
+    for name in files::list(measured)? {
+        files::copy(&measured.join(&name), &aside.join("measurements").join(&name))?;
+    }
+    let text = serde_json::to_string_pretty(&campaign).unwrap_or_default() + "\n";
+    files::write(&aside.join("campaign.json"), text.as_bytes())?;
+    provenance::write_environment(root, &aside, &request.run)?;
+    let (verdicts, notes) = finish(root, &aside, None)?;
+    files::remove_folder(&target)?;
+    std::fs::rename(&aside, &target).at(&target, "move the result directory into place")?;
+    Ok(Report { directory: target, verdicts, failed, nothing_to_do: false, notes })
+}
+
+/// `base`, or `base-2`, `base-3`, ... where another campaign has taken the name.
+fn free_name(out: &Path, base: &str, key: &str) -> PathBuf {
+    let taken = |path: &Path| {
+        let campaign = std::fs::read_to_string(path.join("campaign.json")).ok().and_then(|text| serde_json::from_str::<Campaign>(&text).ok());
+        path.exists() && campaign.is_none_or(|campaign| campaign.key != key)
+    };
+    let mut path = out.join(base);
+    let mut number = 2;
+    while taken(&path) {
+        path = out.join(format!("{base}-{number}"));
+        number += 1;
+    }
+    path
+}
+
+/// Renders, makes the PDF where LaTeX is, and writes provenance and sums: what `replicate` ends with and `report` repeats.
+fn finish(root: &Path, directory: &Path, stale: Option<String>) -> Result<(Verdicts, Vec<String>), CampaignError> {
+    let summary = render::render(directory, &root.join("paper"), &RenderOptions { stale })?;
+    let mut notes = summary.warnings;
+    notes.extend(pdf(directory));
+    provenance::write_statement(root, directory)?;
+    provenance::write_sums(directory)?;
+    Ok((summary.verdicts, notes))
+}
+
+/// Runs latexmk in a scratch copy, so that only report.pdf comes back. A line for the reader if there is no PDF.
+fn pdf(directory: &Path) -> Option<String> {
+    if duct::cmd!("latexmk", "--version").stdout_null().stderr_null().run().is_err() {
+        return Some("report.pdf was not made: latexmk is not installed (report.tex is complete)".into());
+    }
+    let scratch = directory.join(".latex");
+    let output = duct::cmd!("latexmk", "-pdf", "-interaction=nonstopmode", "-halt-on-error", "-outdir=.latex", "report.tex")
+        .dir(directory)
+        // A fixed date, so that rendering again gives the same PDF.
+        .env("SOURCE_DATE_EPOCH", "0")
+        .env("FORCE_SOURCE_DATE", "1")
+        .stderr_to_stdout()
+        .stdout_capture()
+        .unchecked()
+        .run();
+    let line = match output {
+        Ok(output) if output.status.success() => match std::fs::rename(scratch.join("report.pdf"), directory.join("report.pdf")) {
+            Ok(()) => None,
+            Err(error) => Some(format!("report.pdf was not made: {error}")),
+        },
+        Ok(output) => Some(format!("report.pdf was not made, latexmk says:\n{}", toolchain::last_lines(&String::from_utf8_lossy(&output.stdout), 15))),
+        Err(error) => Some(format!("report.pdf was not made: {error}")),
+    };
+    let _ = std::fs::remove_dir_all(scratch);
+    line
+}
+
+/// Renders a result directory again; runs and measurements are only read. Says when the code has changed since.
+///
+/// # Errors
+/// When the directory is not a result directory or cannot be written.
+pub fn report(root: &Path, directory: &Path) -> Result<Report, CampaignError> {
+    let path = directory.join("campaign.json");
+    let text = files::read_text(&path)?;
+    let campaign: Campaign = serde_json::from_str(&text).map_err(|error| ManifestError::new(&path, format!("is not a campaign record: {error}")))?;
+    let before = raw_hashes(directory)?;
+    let now = plan::code_fingerprint(root)?;
+    let stale = (now != campaign.trainer_code).then(|| "the sources of the trainer or the kernels have changed since these runs".to_owned());
+    let (verdicts, mut notes) = finish(root, directory, stale.clone())?;
+    notes.extend(stale.map(|why| format!("stale: {why}")));
+    if raw_hashes(directory)? != before {
+        return Err(ManifestError::new(directory, "a run or measurement changed while rendering; restore the directory").into());
+    }
+    Ok(Report { directory: directory.to_owned(), verdicts, failed: vec![], nothing_to_do: false, notes })
+}
+
+/// Hashes of everything that rendering must not touch.
+fn raw_hashes(directory: &Path) -> Result<Vec<(String, String)>, FileError> {
+    let names = files::list(directory)?.into_iter().filter(|name| ["runs/", "measurements/", "manifests/"].iter().any(|start| name.starts_with(start)));
+    names.map(|name| files::sha256_file(&directory.join(&name)).map(|hash| (name, hash))).collect()
+}
