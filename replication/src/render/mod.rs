@@ -115,7 +115,7 @@ pub fn render(directory: &Path, templates: &Path, options: &RenderOptions) -> Re
 }
 
 /// `data/claims.csv`: one line a claim; numbers in the claim's own unit, not as percentages.
-fn claims_table(verdicts: &Verdicts) -> Table {
+pub(crate) fn claims_table(verdicts: &Verdicts) -> Table {
     let names = ["paper", "claim", "verdict", "reason", "evidence", "number", "low", "high", "lower_bound", "n", "reported_low", "reported_high", "tolerance"];
     let mut rows = Vec::new();
     for paper in &verdicts.papers {
