@@ -1,6 +1,6 @@
 //! Claims and measurements in, verdicts out.
 //!
-//! `rules` holds the decision rules on bare numbers; here a claim of a manifest is matched to its measurements, to the evidence
+//! `rules` holds the decision rules on bare numbers, `metrics` finds each metric's numbers; here a claim of a manifest is matched to its measurements, to the evidence
 //! behind them, and to the reason when it cannot be judged. Nothing here formats a page or reads a raw file.
 
 mod metrics;
@@ -272,19 +272,18 @@ impl Judge<'_> {
         let unit = unit(&claim.metric);
         let study = &self.measurements.study;
         let missing: Vec<Format> = claim.native_formats.iter().copied().filter(|format| !study.native(*format)).collect();
-        let mut finding = if let Some(verdict) = self.unavailable(&arms) {
+        let finding = if let Some(verdict) = self.unavailable(&arms) {
             Finding::bare(verdict, unit, "A run that this claim needs has no result.")
+        } else if study.profile.target_loss.is_none() && needs_target(&claim.metric) {
+            Finding::bare(Verdict::NotRun("the profile has no target loss".into()), unit, "Tokens to a target are undefined without one.")
         } else if missing.is_empty() {
             self.find(claim)
         } else {
-            let units = unit_names(&missing);
-            let why = format!("The claim is about the speed of {units} arithmetic, which {} does not have; emulated times stand beside it.", study.hardware.title);
+            let units = unit_names(&missing).join(" and ");
+            let why = format!("The claim is about the speed of {units} units, which this device ({}) does not have; emulated times stand beside it.", study.hardware.title);
             Finding::bare(Verdict::NotRun(no_native(&missing)), unit, why)
         };
         let measured = finding.number.is_some() || matches!(finding.verdict, Verdict::Reproduced | Verdict::Differs);
-        if finding.number.is_none() && finding.verdict == Verdict::Inconclusive && finding.why.is_empty() {
-            finding.why = "There is no number to judge.".to_owned();
-        }
         let beside = self.beside(claim);
         let verdict = finding.verdict.clone();
         let judged = ClaimVerdict {
@@ -371,6 +370,14 @@ impl Judge<'_> {
     }
 }
 
+/// Whether a metric is about reaching the target.
+fn needs_target(metric: &Metric) -> bool {
+    matches!(
+        metric,
+        Metric::TokenOverhead { .. } | Metric::TokenRatio { .. } | Metric::DoesNotConverge { .. } | Metric::TimeSaved { .. } | Metric::PassDominates { .. }
+    )
+}
+
 /// The unit in which a metric is written.
 fn unit(metric: &Metric) -> Unit {
     match metric {
@@ -410,13 +417,13 @@ fn ours_text(finding: &Finding, metric: &Metric) -> String {
     }
 }
 
-/// `no native FP8 unit on this device`.
+/// `no native FP8 unit on this device`: the first unit that is missing is reason enough; the sentence beside it names all.
 fn no_native(missing: &[Format]) -> String {
-    format!("no native {} unit on this device", unit_names(missing))
+    format!("no native {} unit on this device", unit_names(missing).first().copied().unwrap_or_default())
 }
 
 /// What the arithmetic units for some formats are called, FP8 before FP4.
-fn unit_names(formats: &[Format]) -> String {
+fn unit_names(formats: &[Format]) -> Vec<&'static str> {
     let has = |wanted: &[Format]| formats.iter().any(|format| wanted.contains(format));
     let mut names = Vec::new();
     if has(&[Format::E4m3, Format::E5m2]) {
@@ -428,7 +435,7 @@ fn unit_names(formats: &[Format]) -> String {
     if has(&[Format::Bf16]) {
         names.push("BF16");
     }
-    names.join(" or ")
+    names
 }
 
 /// Whether every expression of a check rounds to its value.

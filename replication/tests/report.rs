@@ -1,5 +1,7 @@
 //! From a synthetic result directory, whose numbers are known, to verdicts and reports.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 #[allow(unreachable_pub, dead_code, reason = "shared with the example")]
 mod synthetic;
 
@@ -136,7 +138,7 @@ fn what_is_missing_is_named() {
     assert_eq!(verdict("T1-FD"), ("failed".into(), "mxfp4-fd, seed 1: no space left".into()));
     assert_eq!(verdict("T1-H16"), ("not-run".into(), "no run of mxfp4-fdw-h16 is finished; resume the campaign".into()));
     assert_eq!(verdict("T1-FDW"), ("not-run".into(), "arm mxfp4-fdw is not part of this campaign".into()));
-    assert_eq!(verdict("T2-STEP"), ("not-run".into(), "no native FP8 or FP4 unit on this device".into()));
+    assert_eq!(verdict("T2-STEP"), ("not-run".into(), "no native FP8 unit on this device".into()));
     assert_eq!(summary.warnings.len(), 1);
     let html = read(&summary.html);
     assert!(html.contains("no space left") && html.contains("resume the campaign"));
@@ -172,7 +174,7 @@ fn a_diverged_run_does_not_converge_and_has_no_gap() {
     let summary = render_here(directory.path());
     let claim = claim(&summary.verdicts, "T1-SR-FDW");
     assert_eq!((claim.verdict.as_str(), claim.ours.as_str()), ("reproduced", "3 of 3 DNC"));
-    assert_eq!(claim.why, "None of 3 seeds reached the target within the budget, 3 of them by diverging.");
+    assert_eq!(claim.why, "None of 3 seeds reached the target within the budget, 1.43 times the baseline's tokens, 3 of them by diverging.");
     assert!(read(&directory.path().join("data/loss_gap.csv")).contains("mxfp4-fdw-sr,fp8,1,,\n"));
     assert!(read(&summary.html).contains("diverged at step 97"));
 }
@@ -205,6 +207,7 @@ fn bad_lines_name_file_line_and_key() {
         ("mxfp4-metrics/1", "mxfp4-metrics/9", "schema `mxfp4-metrics/9` is not `mxfp4-metrics/1`"),
         ("\"seed\":1,", "\"seed\":2,", "header says arm `fp8` seed 2"),
         ("\"loss\":7}", "\"loss\":\"low\"}", "invalid type"),
+        (",\"loss\":7}", "}", "missing field `loss`"),
     ] {
         save(&metrics, &good.replacen(from, to, 1));
         let error = judge::recompute(directory.path()).unwrap_err().to_string();
@@ -299,4 +302,15 @@ fn compile(directory: &Path) {
     let complaints: Vec<&str> = log.lines().filter(|line| ["Warning", "Overfull", "Underfull", "Missing character", "undefined"].iter().any(|word| line.contains(word))).collect();
     // The index of packages loaded names one called "infwarerr"; nothing else may match.
     assert!(complaints.iter().all(|line| line.contains("infwarerr")), "{complaints:#?}");
+}
+
+#[test]
+fn without_a_target_token_claims_are_not_run_and_gaps_are_judged() {
+    let directory = tempfile::tempdir().unwrap();
+    synthetic::write_arms(directory.path(), &arms(&["fp8", "bf16", "bf16-mxfp4-dw", "mxfp4-fdw-sr"]), &[1, 2, 3]);
+    edit(&directory.path().join("manifests/profile.yaml"), |text| text.replace("target_loss: 4.00", "target_loss: null"));
+    let summary = render_here(directory.path());
+    assert_eq!(claim(&summary.verdicts, "T1-SR-FDW").reason.as_deref(), Some("the profile has no target loss"));
+    assert_eq!(claim(&summary.verdicts, "MX-BARE").verdict, "reproduced");
+    assert!(!read(&summary.html).contains("Figure 2"));
 }

@@ -102,8 +102,8 @@ impl Judge<'_> {
         let Some(worst) = records.iter().map(|record| record.max_relative_error).max_by(f64::total_cmp) else {
             return Finding::bare(Verdict::NotRun("no rotation identities were measured".into()), Unit::Error, "There is nothing to compare.");
         };
-        // Written so that an error which is not a number counts as outside.
-        let outside = records.iter().filter(|record| !(record.max_relative_error <= record.bound)).count();
+        // An error that is not a number compares to nothing and counts as outside.
+        let outside = records.iter().filter(|record| record.max_relative_error.partial_cmp(&record.bound).is_none_or(std::cmp::Ordering::is_gt)).count();
         let (verdict, why) = if outside == 0 {
             (Verdict::Reproduced, format!("All {} products agree within their derived bounds; the number is the largest relative error.", records.len()))
         } else {
@@ -164,7 +164,8 @@ impl Judge<'_> {
                 !study.emulated_formats(&arms).is_empty()
             }
             Metric::AllOf { claims } => {
-                let parts = self.paper.claims.iter().filter(|claim| claims.contains(&claim.id));
+                // A claim made of claims made of claims has no evidence of its own; this also ends a circle.
+                let parts = self.paper.claims.iter().filter(|claim| claims.contains(&claim.id) && !matches!(claim.metric, Metric::AllOf { .. }));
                 parts.into_iter().any(|claim| self.evidence(&claim.metric, &self.arms(&claim.metric)) == Evidence::Emulated)
             }
             _ => !study.emulated_formats(arms).is_empty(),

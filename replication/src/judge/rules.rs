@@ -3,7 +3,7 @@
 use crate::measure::statistics::{Interval, MeanRatio, Summary, ratio_of_means, summarise};
 use crate::measure::target::{PairedRatios, TokensToTarget};
 use crate::measure::times::MedianRatio;
-use crate::render::format::Unit;
+use crate::render::format::{Unit, fixed};
 
 use super::Verdict;
 
@@ -162,12 +162,17 @@ pub(crate) fn does_not_converge(arm: &[&TokensToTarget], baseline: &[&TokensToTa
     }
     let (n, missed) = (arm.len(), arm.iter().filter(|run| run.crossing.is_none()).count());
     let diverged = arm.iter().filter(|run| run.diverged).count();
+    // How far the budget goes past the baseline decides what "does not converge" can mean here.
+    let room: Vec<f64> = baseline.iter().filter_map(|run| run.crossing.map(|crossing| run.budget_tokens / crossing.interpolated)).collect();
+    let budget = summarise(&room).map(|room| format!("the budget, {} times the baseline's tokens", fixed(room.mean, 2)));
+    let budget = budget.unwrap_or_else(|| "the budget".to_owned());
     let how = if diverged > 0 { format!(", {diverged} of them by diverging") } else { String::new() };
     let (verdict, why) = match (n, missed) {
+        (0, _) => (Verdict::NotRun("no seed of the arm is finished".to_owned()), "There is nothing to judge.".to_owned()),
         (1, _) => (Verdict::Inconclusive, "One seed cannot tell a rule from an accident.".to_owned()),
-        (n, missed) if missed == n => (Verdict::Reproduced, format!("None of {n} seeds reached the target within the budget{how}.")),
-        (n, 0) => (Verdict::Differs, format!("All {n} seeds reached the target within the budget.")),
-        (n, missed) => (Verdict::Inconclusive, format!("{missed} of {n} seeds did not reach the target within the budget{how}.")),
+        (n, missed) if missed == n => (Verdict::Reproduced, format!("None of {n} seeds reached the target within {budget}{how}.")),
+        (n, 0) => (Verdict::Differs, format!("All {n} seeds reached the target within {budget}.")),
+        (n, missed) => (Verdict::Inconclusive, format!("{missed} of {n} seeds did not reach the target within {budget}{how}.")),
     };
     Finding { verdict, number: Some(missed as f64), lower_bound: false, interval: None, n, unit: Unit::Runs, why }
 }

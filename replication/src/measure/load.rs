@@ -62,12 +62,19 @@ pub struct QuantisationRecord {
     pub pass: String,
     pub operand: String,
     pub format: String,
+    #[serde(deserialize_with = "nullable")]
     pub relative_error: Option<f64>,
+    #[serde(deserialize_with = "nullable")]
     pub bias: Option<f64>,
+    #[serde(deserialize_with = "nullable")]
     pub cosine: Option<f64>,
+    #[serde(deserialize_with = "nullable")]
     pub amax_over_rms_before: Option<f64>,
+    #[serde(deserialize_with = "nullable")]
     pub amax_over_rms_after: Option<f64>,
+    #[serde(deserialize_with = "nullable")]
     pub outlier_amax_over_rms_before: Option<f64>,
+    #[serde(deserialize_with = "nullable")]
     pub outlier_amax_over_rms_after: Option<f64>,
 }
 
@@ -130,13 +137,31 @@ impl Run {
     }
 }
 
+/// A number that may be null (JSON has no infinity and no NaN) but may not be absent.
+fn nullable<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    Option::deserialize(deserializer)
+}
+
 #[derive(Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 #[allow(dead_code, reason = "fields that only the schema check reads")]
 enum MetricsLine {
     Header { schema: String, profile: String, arm: String, seed: u64, parameters: u64, tokens_per_step: u64 },
-    Train { step: u64, tokens: u64, loss: Option<f64>, grad_norm: Option<f64>, learning_rate: f64 },
-    Eval { step: u64, tokens: u64, loss: Option<f64> },
+    Train {
+        step: u64,
+        tokens: u64,
+        #[serde(deserialize_with = "nullable")]
+        loss: Option<f64>,
+        #[serde(deserialize_with = "nullable")]
+        grad_norm: Option<f64>,
+        learning_rate: f64,
+    },
+    Eval {
+        step: u64,
+        tokens: u64,
+        #[serde(deserialize_with = "nullable")]
+        loss: Option<f64>,
+    },
     Quantisation(QuantisationRecord),
     Diverged { step: u64, reason: String },
 }
