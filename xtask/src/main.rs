@@ -1,2 +1,155 @@
-//! Placeholder.
-fn main() {}
+//! `cargo xtask`: the door. Parses arguments, calls `replication`, prints. No logic of its own.
+
+mod arguments;
+mod print;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::Context as _;
+use clap::Parser;
+use replication::campaign::{self, CampaignError, Prepared, Request};
+use replication::manifest::{ManifestError, Manifests};
+use replication::{compare, data, doctor, kernels_bench, plan, run, verify};
+
+use arguments::{Arguments, Command, DataCommand, Replicate};
+
+/// Exit codes, as `--help` documents them.
+const A_CHECK_FAILED: u8 = 1;
+const USAGE: u8 = 2;
+const DATA: u8 = 3;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match execute(&repository(), arguments.command) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(exit_code(&error))
+        }
+    }
+}
+
+/// The repository's root: cargo runs us with the folder of this crate's manifest; a copied program uses where it stands.
+fn repository() -> PathBuf {
+    let here = std::env::current_dir().unwrap_or_default();
+    let of_cargo = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).and_then(|path| path.parent().map(Path::to_owned));
+    let of_here = here.ancestors().find(|path| path.join("manifests").is_dir() && path.join("Cargo.lock").is_file()).map(Path::to_owned);
+    of_cargo.or(of_here).unwrap_or(here)
+}
+
+fn exit_code(error: &anyhow::Error) -> u8 {
+    if let Some(error) = error.downcast_ref::<CampaignError>() {
+        error.exit_code()
+    } else if error.is::<ManifestError>() {
+        USAGE
+    } else if error.is::<data::DataError>() || error.is::<verify::VerifyError>() || error.is::<replication::files::FileError>() {
+        DATA
+    } else {
+        A_CHECK_FAILED
+    }
+}
+
+fn execute(root: &Path, command: Command) -> anyhow::Result<u8> {
+    match command {
+        Command::Replicate(options) => replicate(root, &options),
+        Command::KernelsBench { filter, out } => {
+            let timings = kernels_bench::run(root, filter.as_deref(), |line| eprintln!("{line}"))?;
+            let folder = out.unwrap_or_else(|| root.join("results").join("kernels-bench"));
+            kernels_bench::write(&folder, &timings)?;
+            print!("{}", kernels_bench::table(&timings));
+            println!("written to {}", folder.display());
+            Ok(0)
+        }
+        Command::Report { directory } => {
+            let report = campaign::report(root, &directory)?;
+            print::report(&report);
+            Ok(0)
+        }
+        Command::Verify { directory } => {
+            let fingerprint = plan::code_fingerprint(root).ok();
+            let verification = verify::verify(&directory, fingerprint.as_deref())?;
+            print!("{verification}");
+            Ok(if verification.holds() { 0 } else { A_CHECK_FAILED })
+        }
+        Command::Compare { first, second } => {
+            let comparison = compare::compare(&first, &second)?;
+            print!("{comparison}");
+            Ok(if comparison.equal() { 0 } else { A_CHECK_FAILED })
+        }
+        Command::Data { command } => data_command(root, command),
+        Command::Doctor => {
+            print!("{}", doctor::doctor(root, &Manifests::load(root)?));
+            Ok(0)
+        }
+        Command::List => {
+            print::list(&Manifests::load(root)?);
+            Ok(0)
+        }
+    }
+}
+
+fn replicate(root: &Path, options: &Replicate) -> anyhow::Result<u8> {
+    let request = options.request(root)?;
+    let manifests = Manifests::load(root)?;
+    options.check_device(&manifests, manifests.profile(&request.profile)?)?;
+    if options.dry_run || options.why.is_some() {
+        let prepared = Prepared::new(root, &request.profile, &request.selection);
+        return match &options.why {
+            Some(name) => why(root, &prepared?, name),
+            None => {
+                let profile = &manifests.profiles[&request.profile];
+                print::dry_run(root, &manifests, profile, prepared);
+                Ok(0)
+            }
+        };
+    }
+    let report = campaign::replicate(root, &request, &stop_flag()?, &|line| eprintln!("{line}"))?;
+    print::report(&report);
+    Ok(if report.failed.is_empty() { 0 } else { A_CHECK_FAILED })
+}
+
+fn why(root: &Path, prepared: &Prepared, name: &str) -> anyhow::Result<u8> {
+    let names: Vec<String> = prepared.plan.runs.iter().map(plan::PlannedRun::name).collect();
+    let known: Vec<&str> = names.iter().map(String::as_str).collect();
+    let Some(index) = known.iter().position(|known| *known == name) else {
+        let path = Manifests::path("profiles", &prepared.plan.profile);
+        return Err(ManifestError::new(&path, format!("--why: {}", replication::manifest::unknown("run", name, &known))).into());
+    };
+    println!("{}", run::why(&prepared.plan.runs[index], &plan::run_cache(root))?);
+    Ok(0)
+}
+
+/// Set by Ctrl-C and by a polite kill; a second one ends the process at once.
+fn stop_flag() -> anyhow::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&stop);
+    ctrlc::set_handler(move || {
+        if seen.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+        eprintln!("stopping: trainers write a checkpoint and end (press again to end at once)");
+    })
+    .context("cannot listen for Ctrl-C")?;
+    Ok(stop)
+}
+
+fn data_command(root: &Path, command: DataCommand) -> anyhow::Result<u8> {
+    let manifests = Manifests::load(root)?;
+    match command {
+        DataCommand::List | DataCommand::Verify => {
+            let states = data::status(&manifests, matches!(command, DataCommand::Verify))?;
+            for state in &states {
+                print!("{state}");
+            }
+            Ok(if states.iter().all(|state| state.wrong.is_empty()) { 0 } else { DATA })
+        }
+        DataCommand::Fetch { dataset, from } => {
+            data::fetch(&manifests, &dataset, from.as_deref(), &|line| eprintln!("{line}"))?;
+            println!("{dataset}: here, hashes as pinned");
+            Ok(0)
+        }
+    }
+}

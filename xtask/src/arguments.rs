@@ -1,0 +1,164 @@
+//! Every command and option, with its help and an example.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Parser, Subcommand};
+use replication::campaign::{CampaignError, Request};
+use replication::machine;
+use replication::manifest::{Manifests, Profile};
+use replication::plan::Selection;
+use replication::run::RunOptions;
+
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 a run failed or a check found a difference; 2 usage or manifest error; \
+3 data or a file is missing or wrong; 4 this machine cannot do it; 130 interrupted (the same command goes on where it stopped).";
+
+/// Which claims of a paper hold on this machine, and how sure are we?
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", after_help = EXIT_CODES, disable_version_flag = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Run a profile, judge the paper's claims, render the report
+    #[command(after_help = "Examples:\n  cargo xtask replicate\n  cargo xtask replicate --profile smoke\n  cargo xtask replicate --only T1-FDW,H1 --seeds 5\n  cargo xtask replicate --profile llama31-8b --dry-run")]
+    Replicate(Replicate),
+    /// Time the CPU kernels alone: GEMMs of the profiles and quantisation, with criterion
+    #[command(after_help = "Examples:\n  cargo xtask kernels-bench\n  cargo xtask kernels-bench --filter mxfp4")]
+    KernelsBench {
+        /// Only benchmarks whose name contains this
+        #[arg(long)]
+        filter: Option<String>,
+        /// Folder for the CSV and JSON tables [default: results/kernels-bench]
+        #[arg(long)]
+        out: Option<PathBuf>,
+    },
+    /// Render a result directory again; measurements are only read
+    #[command(after_help = "Example:\n  cargo xtask report results/2026-11-20-xeon-2c-cpu-0123abcd")]
+    Report {
+        /// A result directory
+        directory: PathBuf,
+    },
+    /// Check a result directory: hashes, schemas, verdicts recomputed from the raw data
+    #[command(after_help = "Example:\n  cargo xtask verify results/2026-11-20-xeon-2c-cpu-0123abcd")]
+    Verify {
+        /// A result directory, wherever it was made
+        directory: PathBuf,
+    },
+    /// Two result directories side by side: hash-equal, or by how much not
+    #[command(after_help = "Example:\n  cargo xtask compare results/mine results/theirs")]
+    Compare {
+        /// A result directory
+        first: PathBuf,
+        /// Another
+        second: PathBuf,
+    },
+    /// Datasets: what is here, what is missing and where it comes from
+    #[command(after_help = "Examples:\n  cargo xtask data list\n  cargo xtask data fetch rust-crates\n  cargo xtask data fetch c4-mlperf --from /mnt/c4")]
+    Data {
+        #[command(subcommand)]
+        command: DataCommand,
+    },
+    /// What this machine has, and what each profile lacks on it
+    #[command(after_help = "Example:\n  cargo xtask doctor")]
+    Doctor,
+    /// Profiles, recipes and claims
+    #[command(after_help = "Example:\n  cargo xtask list")]
+    List,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum DataCommand {
+    /// What is here of every dataset
+    List,
+    /// Fetch a dataset with cargo, or take it from a local folder after checking every hash
+    #[command(after_help = "Example:\n  cargo xtask data fetch webdocs --from ../corpora/webdocs")]
+    Fetch {
+        /// Dataset id
+        dataset: String,
+        /// Folder that holds its files
+        #[arg(long)]
+        from: Option<PathBuf>,
+    },
+    /// Read every file and compare its hash with the pinned one
+    Verify,
+}
+
+#[derive(Args)]
+pub(crate) struct Replicate {
+    /// Which profile to run: `cargo xtask list` names them
+    #[arg(long, default_value = "cpu")]
+    profile: String,
+    /// Stop unless the profile judges this paper (arXiv id)
+    #[arg(long)]
+    paper: Option<String>,
+    /// Only these claims, arms or groups, with the arms they are compared with; comma-separated
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// So many seeds an arm instead of the profile's
+    #[arg(long)]
+    seeds: Option<usize>,
+    /// Go on where an earlier campaign stopped (the default)
+    #[arg(long, conflicts_with = "fresh")]
+    resume: bool,
+    /// Forget finished runs and measurements of this campaign and do them again
+    #[arg(long)]
+    fresh: bool,
+    /// Say what would be run and what is lacking; run nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Say why a run (arm/seed) would be run or reused; run nothing
+    #[arg(long, value_name = "RUN")]
+    pub(crate) why: Option<String>,
+    /// cpu, cuda or hip [default: the profile's]
+    #[arg(long)]
+    device: Option<String>,
+    /// Where result directories go [default: results]
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Name of this machine in the directory's name [default: from its processor]
+    #[arg(long)]
+    machine: Option<String>,
+    /// Threads of each trainer; changes no result
+    #[arg(long, default_value_t = 1)]
+    threads_per_run: usize,
+    /// Trainers at once [default: cores / threads per run]; changes no result
+    #[arg(long)]
+    parallel: Option<usize>,
+    /// auto, scalar, avx2 or avx512; changes no result
+    #[arg(long, default_value = "auto", value_parser = ["auto", "scalar", "avx2", "avx512"])]
+    instruction_set: String,
+}
+
+impl Replicate {
+    /// The same, as `replication` takes it.
+    pub(crate) fn request(&self, root: &Path) -> anyhow::Result<Request> {
+        anyhow::ensure!(self.threads_per_run > 0, "--threads-per-run: must be at least 1");
+        anyhow::ensure!(self.parallel != Some(0), "--parallel: must be at least 1");
+        let parallel = self.parallel.unwrap_or_else(|| (machine::cores() / self.threads_per_run).max(1));
+        Ok(Request {
+            profile: self.profile.clone(),
+            selection: Selection { only: self.only.clone(), seeds: self.seeds },
+            run: RunOptions { parallel, threads: self.threads_per_run, instruction_set: self.instruction_set.clone(), fresh: self.fresh },
+            out: self.out.clone().unwrap_or_else(|| root.join("results")),
+            machine: self.machine.as_deref().map(machine::tidy),
+        })
+    }
+
+    /// `--device` and `--paper` must fit the profile.
+    pub(crate) fn check_device(&self, manifests: &Manifests, profile: &Profile) -> Result<(), CampaignError> {
+        let lacks = |line: String| CampaignError::Lacks { profile: profile.id.clone(), lacks: vec![line] };
+        let device = manifests.hardware[&profile.hardware].device.word();
+        match self.device.as_deref() {
+            Some(wanted) if !["cpu", "cuda", "hip"].contains(&wanted) => return Err(lacks(format!("--device {wanted}: there are cpu, cuda and hip"))),
+            Some(wanted) if wanted != device => return Err(lacks(format!("--device {wanted}: this profile is for {device}; `cargo xtask list` names the profiles of each device"))),
+            _ => {}
+        }
+        match self.paper.as_deref() {
+            Some(paper) if !profile.papers.iter().any(|id| id == paper) => Err(lacks(format!("--paper {paper}: this profile judges {}", profile.papers.join(" and ")))),
+            _ => Ok(()),
+        }
+    }
+}
