@@ -2,7 +2,7 @@
 
 Run by a person:  python torch_llama.py   (needs torch and safetensors from PyPI; see README.md for the versions used)
 
-The model is transformers' LlamaForCausalLM in F64, so that its own rounding is far below what the test allows. Written:
+The model is transformers' LlamaForCausalLM with F64 weights (it still does norms, angles and softmax in F32). Written:
   torch_llama.safetensors   initial parameters and gradients of the first step (F32), batches of tokens (I32)
   torch_llama.json          configuration, versions, loss of the first step, losses and gradient norms of ten AdamW steps
 Nothing here is taken from the Rust trainer.

@@ -145,7 +145,10 @@ impl Model {
         self.forward(parameters, &batch.inputs, &Mode::Training { step })?;
         let logits = &mut self.logits[..tokens * self.section.vocab_size];
         let sum = self.cpu.cross_entropy(logits, &batch.targets, 1.0 / tokens as f32, &mut self.losses[..tokens]).map_err(TrainerError::kernel)?;
-        gradients.fill(0.0);
+        // Matrices of linears and the head are overwritten; the embedding and the gains are added to.
+        for tensor in self.layout.tensors.iter().filter(|tensor| !tensor.decays || tensor.range == self.layout.embedding) {
+            gradients[tensor.range.clone()].fill(0.0);
+        }
         self.backward(parameters, &batch.inputs, step, gradients)?;
         Ok(sum / tokens as f64)
     }
