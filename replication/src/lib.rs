@@ -2,15 +2,21 @@
 //!
 //! The trainer is a program that this crate starts; SCHEMA.md describes the files in which the two meet.
 
+pub mod campaign;
 pub mod corpus;
 pub mod data;
+pub mod doctor;
+pub mod environment;
 pub mod expression;
 pub mod files;
 pub mod judge;
+pub mod kernels_bench;
 pub mod machine;
 pub mod manifest;
 pub mod measure;
 pub mod plan;
+pub mod provenance;
 pub mod render;
 pub mod run;
 pub mod toolchain;
+pub mod verify;

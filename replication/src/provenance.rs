@@ -5,12 +5,13 @@
 
 use std::path::Path;
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 pub use crate::environment::{Environment, GitState, git_state, machine_slug, today};
 use crate::campaign::Campaign;
 use crate::files::{self, FileError};
-use crate::manifest::{Dataset, Tokenizer};
+use crate::manifest::Dataset;
 use crate::run::RunOptions;
 
 /// Hashes that must be equal on every CPU.
@@ -142,6 +143,31 @@ fn resource(directory: &Path, name: &str) -> Result<Value, FileError> {
     Ok(json!({ "name": name, "digest": { "sha256": files::sha256_file(&directory.join(name))? } }))
 }
 
+/// The inputs that a run file names.
+#[derive(Deserialize)]
+struct RunInputs {
+    data: RunData,
+    tokenizer: RunTokenizer,
+}
+
+#[derive(Deserialize)]
+struct RunData {
+    train: RunShard,
+    validation: RunShard,
+}
+
+#[derive(Deserialize)]
+struct RunShard {
+    sha256_bin: String,
+    sha256_idx: String,
+}
+
+#[derive(Deserialize)]
+struct RunTokenizer {
+    id: String,
+    sha256: String,
+}
+
 /// Everything the campaign was made from: commit, Cargo.lock, corpus, token shards, tokenizer, manifests.
 fn dependencies(directory: &Path, campaign: &Campaign, environment: &Environment) -> Result<Vec<Value>, ProvenanceError> {
     let mut all = Vec::new();
@@ -152,8 +178,9 @@ fn dependencies(directory: &Path, campaign: &Campaign, environment: &Environment
         }
         all.push(json!({ "name": "source", "digest": { "gitCommit": campaign.commit }, "annotations": annotations }));
     }
+    // A tokenizer or data set from elsewhere may have no hash; its manifest, which is listed, says so.
     let mut add = |name: String, hash: Option<&String>| {
-        if let Some(hash) = hash {
+        if let Some(hash) = hash.filter(|hash| hash.len() == 64) {
             all.push(json!({ "name": name, "digest": { "sha256": hash } }));
         }
     };
@@ -167,12 +194,13 @@ fn dependencies(directory: &Path, campaign: &Campaign, environment: &Environment
         Dataset::LocalFiles(local) => local.files.iter().for_each(|file| add(format!("corpus {}: {}", local.id, file.name), file.sha256.as_ref())),
         Dataset::Megatron(tokens) => tokens.files.iter().for_each(|file| add(format!("corpus {}: {}", tokens.id, file.name), file.sha256.as_ref())),
     }
-    let tokenizer: Tokenizer = read_yaml(directory, "manifests/tokenizer.yaml")?;
-    add(format!("tokenizer {}", tokenizer.id), tokenizer.sha256.as_ref());
-    if let Some(shards) = &tokenizer.shards {
-        for (part, shard) in [("train", &shards.train), ("validation", &shards.validation)] {
-            add(format!("tokens {}: {part}.bin", tokenizer.id), Some(&shard.sha256_bin));
-            add(format!("tokens {}: {part}.idx", tokenizer.id), Some(&shard.sha256_idx));
+    // What the runs themselves were given: the same for all of them.
+    if let Some(run) = campaign.runs.first() {
+        let run: RunInputs = read_yaml(directory, &format!("runs/{}/{}/run.yaml", run.arm, run.seed))?;
+        add(format!("tokenizer {}", run.tokenizer.id), Some(&run.tokenizer.sha256));
+        for (part, shard) in [("train", &run.data.train), ("validation", &run.data.validation)] {
+            add(format!("tokens {}: {part}.bin", run.tokenizer.id), Some(&shard.sha256_bin));
+            add(format!("tokens {}: {part}.idx", run.tokenizer.id), Some(&shard.sha256_idx));
         }
     }
     for name in files::list(directory)?.iter().filter(|name| name.starts_with("manifests/")) {
