@@ -202,10 +202,10 @@ impl<'a> Session<'a> {
             if self.diverged {
                 break;
             }
-            if step % self.run.evaluation.every_steps == 0 || step == steps {
+            if step.is_multiple_of(self.run.evaluation.every_steps) || step == steps {
                 self.evaluate(streams)?;
             }
-            if !self.diverged && (step % self.run.checkpoint.every_steps == 0 || step == steps) {
+            if !self.diverged && (step.is_multiple_of(self.run.checkpoint.every_steps) || step == steps) {
                 self.checkpoint()?;
             }
         }
@@ -229,7 +229,7 @@ impl<'a> Session<'a> {
         self.progress.step = step;
         self.progress.train_loss = Some(result.loss);
         self.timing.step(step, seconds)?;
-        if step % self.run.logging.train_every_steps == 0 || step == self.run.budget.steps {
+        if step.is_multiple_of(self.run.logging.train_every_steps) || step == self.run.budget.steps {
             let learning_rate = self.training.learning_rate(step);
             let tokens = self.tokens();
             self.metrics.json(&Record::Train { step, tokens, loss: result.loss, grad_norm: result.gradient_norm, learning_rate })?;

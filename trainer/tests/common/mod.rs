@@ -100,7 +100,7 @@ pub fn shard(tokens: usize) -> (Vec<u8>, Vec<u8>) {
     for _ in 0..tokens {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let draw = (state >> 33) as u16;
-        token = if draw % 4 == 0 { draw / 4 % 48 } else { (token * 5 + 7) % 48 };
+        token = if draw.is_multiple_of(4) { draw / 4 % 48 } else { (token * 5 + 7) % 48 };
         bin.extend(token.to_le_bytes());
     }
     let mut idx = b"MMIDIDX\0\0".to_vec();

@@ -1,0 +1,93 @@
+//! The measuring commands print the lines of replication/SCHEMA.md, as many as asked for, in turns.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+fn lines(arguments: &[&str], folder: &Path) -> Vec<Value> {
+    let output = Command::new(env!("CARGO_BIN_EXE_trainer")).args(arguments).current_dir(folder).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn keys(line: &Value) -> Vec<&str> {
+    line.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+fn prepared() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    common::write_data(&folder.path().join("data"));
+    for id in ["fp8", "mxfp4-fdw-h16"] {
+        common::write_run(&folder.path().join(id), &common::tiny_yaml(common::recipe(id), |_| ()));
+    }
+    folder
+}
+
+#[test]
+fn step_times_come_arm_by_arm_in_turns() {
+    let folder = prepared();
+    let found = lines(&["step-time", "fp8/run.yaml", "mxfp4-fdw-h16/run.yaml", "--data", "data", "--repeats", "3", "--warmup", "1"], folder.path());
+    let arms: Vec<&str> = found.iter().map(|line| line["arm"].as_str().unwrap()).collect();
+    assert_eq!(arms, ["fp8", "mxfp4-fdw-h16"].repeat(3));
+    for (number, line) in found.iter().enumerate() {
+        assert_eq!(keys(line), ["schema", "kind", "arm", "repeat", "seconds", "forward_backward_seconds"]);
+        assert_eq!((line["schema"].as_str(), line["repeat"].as_u64()), (Some("mxfp4-step-time/1"), Some(number as u64 / 2 + 1)));
+        let (whole, part) = (line["seconds"].as_f64().unwrap(), line["forward_backward_seconds"].as_f64().unwrap());
+        assert!(0.0 < part && part < whole);
+    }
+}
+
+#[test]
+fn kernel_times_cover_every_linear_pass_and_variant() {
+    let folder = prepared();
+    let found = lines(&["kernel-time", "fp8/run.yaml", "--repeats", "2", "--warmup", "0"], folder.path());
+    assert_eq!(found.len(), 2 * 4 * 3 * 5);
+    let mut seen = std::collections::BTreeSet::new();
+    for line in &found {
+        assert_eq!(keys(line), ["schema", "kind", "variant", "linear", "pass", "m", "n", "k", "repeat", "seconds"]);
+        seen.insert(format!("{} {} {} {}", line["variant"], line["linear"], line["pass"], line["repeat"]));
+    }
+    assert_eq!(seen.len(), found.len(), "some line is there twice");
+    let down = found.iter().find(|line| line["linear"] == "gate_up" && line["pass"] == "wgrad").unwrap();
+    assert_eq!((down["m"].as_u64(), down["n"].as_u64(), down["k"].as_u64()), (Some(128), Some(64), Some(128)));
+}
+
+#[test]
+fn rotations_cancel_in_every_gemm() {
+    let folder = prepared();
+    let found = lines(&["rotation-identity", "fp8/run.yaml"], folder.path());
+    assert_eq!(found.len(), 4 * 3 * 3);
+    for line in &found {
+        assert_eq!(keys(line), ["schema", "kind", "linear", "pass", "rotation", "max_relative_error", "bound"]);
+        assert!(line["max_relative_error"].as_f64().unwrap() <= line["bound"].as_f64().unwrap(), "{line}");
+    }
+}
+
+#[test]
+fn the_version_names_what_this_machine_can_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let found = lines(&["version", "--json"], folder.path());
+    assert_eq!(keys(&found[0]), ["version", "instruction_sets", "devices"]);
+    assert!(found[0]["instruction_sets"].as_array().unwrap().iter().any(|set| set == "scalar"));
+}
+
+#[test]
+fn progress_is_one_line_a_step_and_silence_without_it() {
+    let folder = prepared();
+    let run = |more: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_trainer")).args(["run", "fp8/run.yaml", "--data", "data"]).args(more).current_dir(folder.path()).output().unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = run(&["--progress"]);
+    let steps: Vec<&str> = said.lines().collect();
+    assert_eq!(steps.len(), 12);
+    assert!(steps[11].starts_with("step 12/12 loss ") && steps[11].contains(" tokens/s "), "{said}");
+    std::fs::remove_file(folder.path().join("fp8/done.json")).unwrap();
+    std::fs::remove_dir_all(folder.path().join("fp8/checkpoint")).unwrap();
+    assert_eq!(run(&[]), "");
+}
