@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
 use clap::Parser;
-use replication::campaign::{self, CampaignError, Prepared, Request};
+use replication::campaign::{self, CampaignError, Prepared};
 use replication::manifest::{ManifestError, Manifests};
 use replication::{compare, data, doctor, kernels_bench, plan, run, verify};
 
@@ -106,7 +106,8 @@ fn replicate(root: &Path, options: &Replicate) -> anyhow::Result<u8> {
             }
         };
     }
-    let report = campaign::replicate(root, &request, &stop_flag()?, &|line| eprintln!("{line}"))?;
+    let stop = stop_flag()?;
+    let report = campaign::replicate(root, &request, &stop, &|line| eprintln!("{line}"))?;
     print::report(&report);
     Ok(if report.failed.is_empty() { 0 } else { A_CHECK_FAILED })
 }
