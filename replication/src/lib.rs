@@ -3,6 +3,7 @@
 //! The trainer is a program that this crate starts; SCHEMA.md describes the files in which the two meet.
 
 pub mod campaign;
+pub mod compare;
 pub mod corpus;
 pub mod data;
 pub mod doctor;

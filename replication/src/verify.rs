@@ -83,9 +83,9 @@ impl fmt::Display for Verification {
         let Counts { files, runs, recomputed } = self.counts;
         let checked = format!("{files} files hashed, {runs} runs checked, {recomputed} files computed again");
         match self.findings.len() {
-            0 => write!(f, "verified: {checked}; everything agrees"),
-            1 => write!(f, "NOT verified: {checked}; 1 finding"),
-            many => write!(f, "NOT verified: {checked}; {many} findings"),
+            0 => writeln!(f, "verified: {checked}; everything agrees"),
+            1 => writeln!(f, "NOT verified: {checked}; 1 finding"),
+            many => writeln!(f, "NOT verified: {checked}; {many} findings"),
         }
     }
 }
