@@ -84,7 +84,7 @@ fn a_page_without_scripts_or_strangers_within_its_budget() {
     }
     let without_links = html.replace("http://www.w3.org/2000/svg", "").replace("href=\"https://arxiv.org/abs/", "");
     assert!(!without_links.contains("http:") && !without_links.contains("https:"));
-    for needed in ["<html lang=\"en\">", "name=\"viewport\"", "prefers-color-scheme: dark", "@media print", "<caption>", "scope=\"col\"", "role=\"img\"", "aria-label"] {
+    for needed in ["<html lang=\"en\">", "name=\"viewport\"", "@media screen and (prefers-color-scheme: dark)", "@media print", "<caption>", "scope=\"col\"", "role=\"img\"", "aria-label"] {
         assert!(html.contains(needed), "{needed}");
     }
     for claim in judge::recompute(directory.path()).unwrap().claims() {
@@ -313,4 +313,31 @@ fn without_a_target_token_claims_are_not_run_and_gaps_are_judged() {
     assert_eq!(claim(&summary.verdicts, "T1-SR-FDW").reason.as_deref(), Some("the profile has no target loss"));
     assert_eq!(claim(&summary.verdicts, "MX-BARE").verdict, "reproduced");
     assert!(!read(&summary.html).contains("Figure 2"));
+}
+
+/// A campaign stopped before its first run is a report too: every claim says what it lacks, and the paper compiles.
+#[test]
+fn an_empty_campaign_renders_and_compiles() {
+    let directory = tempfile::tempdir().unwrap();
+    synthetic::write_arms(directory.path(), &[], &[]);
+    std::fs::remove_dir_all(directory.path().join("measurements")).unwrap();
+    let summary = render_here(directory.path());
+    assert!(summary.verdicts.claims().all(|claim| claim.verdict == "not-run" && claim.reason.is_some()), "{:?}", summary.verdicts);
+    assert!(read(&summary.html).contains("No step times were measured."));
+    compile(directory.path());
+}
+
+#[test]
+fn one_runaway_loss_does_not_flatten_the_other_curves() {
+    let directory = tempfile::tempdir().unwrap();
+    synthetic::write_arms(directory.path(), &arms(&["fp8", "mxfp4-fdw", "mxfp4-fdw-sr"]), &[1, 2]);
+    for seed in [1, 2] {
+        edit(&run_directory(directory.path(), "mxfp4-fdw-sr", seed).join("metrics.jsonl"), |text| {
+            let (head, tail) = text.split_once("\"step\":320,\"tokens\":327680,\"loss\":").unwrap();
+            format!("{head}\"step\":320,\"tokens\":327680,\"loss\":900{}", &tail[tail.find('}').unwrap()..])
+        });
+    }
+    render_here(directory.path());
+    let figure = read(&directory.path().join("figures/figure-1b.tex"));
+    assert!(figure.contains("ymax=7,"), "{figure}");
 }

@@ -262,7 +262,7 @@ impl DotChart {
     }
 
     /// The range of all values, intervals and the reference, with a little room.
-    fn range(&self) -> (f64, f64) {
+    pub(super) fn range(&self) -> (f64, f64) {
         let mut values: Vec<f64> = self.reference.into_iter().collect();
         for row in &self.rows {
             if let Row::Values { points, .. } = row {

@@ -71,7 +71,7 @@ fn convergence(measurements: &Measurements) -> Vec<Figure> {
         let Some(whole) = whole_chart(measurements, title, curves) else { continue };
         figures.push(curve_figure(id, caption, &whole, file));
         if let Some(zoom) = zoom_chart(&whole) {
-            figures.push(curve_figure(zoom_id, "The same near the target, with every seed as a thin line", &zoom, zoom_file));
+            figures.push(curve_figure(zoom_id, "The same near the target", &zoom, zoom_file));
         }
     }
     figures.sort_by_key(|figure| figure.id);
@@ -132,8 +132,9 @@ fn whole_chart(measurements: &Measurements, title: &str, curves: Vec<Curve>) -> 
     let points = || curves.iter().flat_map(|curve| curve.mean.iter());
     let last = points().map(|point| point.0).fold(0.0, f64::max);
     let low = points().map(|point| point.1).fold(f64::INFINITY, f64::min);
-    let start = points().map(|point| point.1).fold(f64::NEG_INFINITY, f64::max);
-    if curves.is_empty() || last <= 0.0 {
+    // The baseline's highest loss, not that of an arm that diverges: one runaway curve must not flatten all others.
+    let start = curves.first()?.mean.iter().map(|point| point.1).fold(f64::NEG_INFINITY, f64::max);
+    if last <= 0.0 || start <= low {
         return None;
     }
     let target = measurements.study.profile.target_loss;
@@ -246,6 +247,9 @@ fn gaps(measurements: &Measurements) -> Vec<Figure> {
             joined: false,
             rows,
         };
+        if !chart.rows.iter().any(|row| matches!(row, Row::Values { points, .. } if !points.is_empty())) {
+            continue;
+        }
         let (id, file) = if index == 0 { ("loss-gap", "loss-gap.csv") } else { ("loss-gap-second", "loss-gap-second.csv") };
         if index < 2 {
             figures.push(dot_figure(id, "Validation loss minus the baseline's at the end of the budget, paired by seed, with 95 % intervals", &chart, file));

@@ -153,10 +153,12 @@ pub(super) fn booktabs(grid: &Grid, macros: &mut Macros) -> String {
 
 fn numeric(cell: &Cell, id: &str, macros: &mut Macros) -> String {
     let main = if cell.text.is_empty() { String::new() } else { macros.define(id, &cell.text) };
-    if cell.detail.is_empty() {
-        return main;
-    }
-    format!("{main} {{\\footnotesize {}}}", macros.define(&format!("{id}.detail"), &cell.detail))
+    let small = std::iter::once(&cell.detail).chain(&cell.lines).filter(|line| !line.is_empty());
+    let small = small.enumerate().map(|(at, line)| {
+        let suffix = if at == 0 { "detail".to_owned() } else { format!("line{at}") };
+        format!(" {{\\footnotesize {}}}", macros.define(&format!("{id}.{suffix}"), line))
+    });
+    main + &small.collect::<String>()
 }
 
 fn wordy(cell: &Cell) -> String {

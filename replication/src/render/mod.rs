@@ -226,6 +226,6 @@ fn grids(page: &Page) -> Vec<&Grid> {
         grids.extend(&paper.sources);
     }
     grids.extend([&page.arms, &page.runs, &page.not_run, &page.environment, &page.campaign, &page.data]);
-    grids.extend([&page.olympic, &page.steps, &page.kernels].into_iter().flatten());
+    grids.extend([&page.steps, &page.kernels].into_iter().flatten());
     grids
 }

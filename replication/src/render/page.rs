@@ -1,6 +1,6 @@
 //! Everything that a report says, as text: what the HTML and LaTeX templates place. No template computes or rounds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde::Serialize;
@@ -12,6 +12,7 @@ use super::grid::{Cell, Grid, numbers, words};
 use super::{claim_tables, run_tables};
 use crate::judge::{PaperVerdicts, Verdicts};
 use crate::measure::Measurements;
+use crate::measure::load::Run;
 use crate::measure::study::Paper;
 
 /// The whole report.
@@ -27,7 +28,6 @@ pub(super) struct Page {
     pub scale: String,
     pub papers: Vec<PaperPage>,
     pub arms: Grid,
-    pub olympic: Option<Grid>,
     pub steps: Option<Grid>,
     pub kernels: Option<Grid>,
     pub runs: Grid,
@@ -90,7 +90,6 @@ pub(super) fn page(directory: &Path, measurements: &Measurements, verdicts: &Ver
         scale: verdicts.scale.clone(),
         papers: papers.map(|(paper, judged)| paper_page(measurements, paper, judged, stale.is_some())).collect(),
         arms: run_tables::arms(measurements),
-        olympic: run_tables::olympic(measurements),
         steps: run_tables::step_times(measurements),
         kernels: run_tables::kernels(measurements),
         runs: run_tables::runs(measurements),
@@ -209,14 +208,20 @@ fn facts(directory: &Path, measurements: &Measurements) -> BTreeMap<String, Stri
         ("evaluation_sequences", profile.evaluation.sequences.to_string()),
         ("target", profile.target_loss.map_or("none".to_owned(), |target| format::fixed(target, 2))),
         ("estimator", measurements.study.estimator.word().to_owned()),
-        ("seeds", profile.seeds.len().to_string()),
+        ("seeds", distinct(measurements, |run| run.seed.to_string())),
         ("runs", finished.to_string()),
-        ("arms", measurements.study.arms().len().to_string()),
+        ("arms", distinct(measurements, |run| run.arm.clone())),
         ("optimizer", inline(&profile.optimizer)),
         ("schedule", inline(&profile.schedule)),
         ("baseline", measurements.study.label(&measurements.baseline).to_owned()),
     ];
     entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+/// How many different values `pick` takes over the campaign's runs.
+fn distinct(measurements: &Measurements, pick: fn(&Run) -> String) -> String {
+    let values: BTreeSet<String> = measurements.runs.iter().map(pick).collect();
+    values.len().to_string()
 }
 
 /// Hashes of the training and validation tokens and of the tokenizer, from the first run file: every run names the same.

@@ -85,14 +85,18 @@ pub(super) fn dots(chart: &DotChart, file: &str) -> String {
         })
         .collect();
     let ticks: Vec<String> = (0..chart.rows.len()).map(|index| index.to_string()).collect();
+    let (low, high) = chart.range();
+    let short = |end: f64| format!("{end:.6}");
     let mut text = String::from("% Written by the harness; edits are lost.\n\\begin{tikzpicture}\n");
     let _ = writeln!(
         text,
-        "\\begin{{axis}}[width=0.74\\linewidth, height={:.1}cm, title={{{}}}, xlabel={{{}}}, y dir=reverse, ymin=-0.8, ymax={}.8, ytick={{{}}}, yticklabels={{{}}}, \
-         {}xmajorgrids, scaled ticks=false, xticklabel style={{/pgf/number format/fixed, /pgf/number format/precision=3}}, legend columns=3, legend style={{at={{(0.5,-0.02)}}, anchor=north, yshift=-9mm, draw=none, font=\\scriptsize}}]",
+        "\\begin{{axis}}[width=0.74\\linewidth, height={:.1}cm, title={{{}}}, xlabel={{{}}}, xmin={}, xmax={}, y dir=reverse, ymin=-0.8, ymax={}.8, ytick={{{}}}, yticklabels={{{}}}, \
+         {}xmajorgrids, scaled ticks=false, xticklabel style={{/pgf/number format/fixed, /pgf/number format/precision=3}}, legend columns=3, legend style={{/tikz/every even column/.append style={{column sep=3mm}}, at={{(0.5,-0.02)}}, anchor=north, yshift=-9mm, draw=none, font=\\scriptsize}}]",
         2.6 + 0.42 * chart.rows.len() as f64,
         escape(&chart.title),
         escape(&chart.x_label),
+        short(low),
+        short(high),
         chart.rows.len().saturating_sub(1),
         ticks.join(","),
         labels.join(","),

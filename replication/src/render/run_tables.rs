@@ -46,6 +46,9 @@ fn arm_row(measurements: &Measurements, arm: &str) -> Vec<Cell> {
     let all_reached = reached.len() == outcomes.len();
     let mean = summarise(&tokens).filter(|_| all_reached);
     let spread = mean.and_then(|summary| summary.sd).map(|sd| format!("sd {}", format::thousands(sd))).unwrap_or_default();
+    // MLPerf's own score: the mean on the evaluation grid without the fastest and the slowest run.
+    let grid: Vec<f64> = reached.iter().map(|crossing| crossing.grid).collect();
+    let olympic = olympic_mean(&grid).filter(|_| all_reached).map(|score| format!("olympic {}", format::thousands(score))).into_iter().collect();
     let gaps = measurements.gaps(arm, &measurements.baseline);
     let last: Option<Vec<f64>> = gaps.iter().map(|gap| gap.last).collect();
     let gap = match last.as_deref().and_then(summarise) {
@@ -56,7 +59,7 @@ fn arm_row(measurements: &Measurements, arm: &str) -> Vec<Cell> {
     vec![
         name,
         Cell::new(format!("{} of {}", reached.len(), outcomes.len())),
-        mean.map_or(Cell::new("DNC"), |summary| Cell::new(format::thousands(summary.mean)).detail(spread)),
+        mean.map_or(Cell::new("DNC"), |summary| Cell { lines: olympic, ..Cell::new(format::thousands(summary.mean)).detail(spread) }),
         overhead(measurements, arm, study.estimator),
         overhead(measurements, arm, Estimator::Grid),
         gap,
@@ -104,20 +107,6 @@ pub(super) fn runs(measurements: &Measurements) -> Grid {
         grid.row(&format!("{}-{}", run.arm, run.seed), cells);
     }
     grid
-}
-
-/// MLPerf's own score, where there are enough runs: the mean tokens on the grid without the fastest and the slowest run.
-pub(super) fn olympic(measurements: &Measurements) -> Option<Grid> {
-    let columns = vec![words("Arm", 0.5), numbers("Runs", 0.2), numbers("Olympic mean, tokens on the grid", 0.3)];
-    let mut grid = Grid::new("olympic", "MLPerf's score: mean without the fastest and the slowest run, where every seed reached the target", columns);
-    for arm in measurements.study.arms() {
-        let outcomes = measurements.outcomes(arm);
-        let tokens: Option<Vec<f64>> = outcomes.iter().map(|run| run.crossing.map(|crossing| crossing.grid)).collect();
-        if let Some(score) = tokens.as_deref().and_then(olympic_mean) {
-            grid.row(arm, vec![Cell::new(measurements.study.label(arm)), Cell::new(outcomes.len().to_string()), Cell::new(format::thousands(score))]);
-        }
-    }
-    (!grid.rows.is_empty()).then_some(grid)
 }
 
 /// Interleaved step times, and each arm's speed against the baseline.
