@@ -67,7 +67,8 @@ struct Done {
 /// Whether the folder holds a finished run of exactly this run file; its steps if so.
 pub fn finished_steps(folder: &Path, run_sha256: &str) -> Option<u64> {
     let done: Done = serde_json::from_str(&std::fs::read_to_string(folder.join("done.json")).ok()?).ok()?;
-    let whole = done.schema == "mxfp4-done/1" && done.run_sha256 == run_sha256 && files::sha256_file(&folder.join("metrics.jsonl")).ok()? == done.metrics_sha256;
+    let unchanged = |name: &str, sha256: &str| files::sha256_file(&folder.join(name)).is_ok_and(|found| found == sha256);
+    let whole = done.schema == "mxfp4-done/1" && done.run_sha256 == run_sha256 && unchanged("run.yaml", run_sha256) && unchanged("metrics.jsonl", &done.metrics_sha256);
     whole.then_some(done.steps)
 }
 
@@ -117,11 +118,18 @@ pub fn carry_out(
         }
     });
     progress.end();
-    for (index, outcome) in results.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    // What a run read must be what the plan says it read, also after the run; otherwise nobody knows what these runs and their
+    // checkpoints were made from, and none of them may be reused.
+    if let Err(error) = check_shards(&data.folder, &data.shards) {
+        for (index, _) in &results {
+            files::remove_folder(&cache.join(runs[*index].key()))?;
+        }
+        return Err(error.into());
+    }
+    for (index, outcome) in results {
         outcomes[index] = Some(outcome);
     }
-    // What a run read must be what the plan says it read, also after the run.
-    check_shards(&data.folder, &data.shards)?;
     Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or(Outcome::Interrupted)).collect())
 }
 
@@ -179,7 +187,9 @@ fn carry_out_one(
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut seen = 0;
-            for line in BufReader::new(&reader).lines().map_while(Result::ok) {
+            // Bytes, not text: a line that is not UTF-8 must not end the reading, or the trainer blocks on a full pipe.
+            for line in BufReader::new(&reader).split(b'\n').map_while(Result::ok) {
+                let line = String::from_utf8_lossy(&line).into_owned();
                 if let Some(step) = progress_step(&line) {
                     progress.advance(step.saturating_sub(seen));
                     seen = seen.max(step);

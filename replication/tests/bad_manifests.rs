@@ -64,13 +64,18 @@ fn a_good_copy_loads() {
 cases! {
     unknown_key: "profiles/smoke.yaml", "budget: {steps: 24}" => "budget: {stepz: 24}", @"manifests/profiles/smoke.yaml:13: budget: unknown field `stepz`, expected `steps` (did you mean `steps`?)";
     unknown_top_level_key: "profiles/smoke.yaml", "seeds: [1, 2]" => "seads: [1, 2]", @"manifests/profiles/smoke.yaml:19: unknown field `seads`, expected one of `id`, `title`, `purpose`, `papers`, `hardware`, `model`, `dataset`, `tokenizer`, `optimizer`, `schedule`, `batch`, `budget`, `evaluation`, `target_loss`, `estimator`, `logging`, `checkpoint`, `seeds`, `arms`, `step_time`, `kernel_time`, `requires`, `mllog` (did you mean `seeds`?)";
+    missing_key: "profiles/smoke.yaml", "target_loss: 6.0\n" => "", @"manifests/profiles/smoke.yaml:2: missing field `target_loss`";
+    infinite_weight_decay: "profiles/smoke.yaml", "weight_decay: 0.1" => "weight_decay: .inf", @"manifests/profiles/smoke.yaml:10: optimizer.weight_decay: must be a number, zero or more";
+    infinite_end_rate: "profiles/smoke.yaml", "end_learning_rate: 2.0e-4" => "end_learning_rate: .inf", @"manifests/profiles/smoke.yaml:11: schedule.end_learning_rate: must be a number, zero or more";
+    zero_rope: "models/smoke.yaml", "rope_theta: 500000.0" => "rope_theta: 0.0", @"manifests/models/smoke.yaml:12: rope_theta: must be above zero";
+    quantisation_step_after_the_end: "profiles/smoke.yaml", "quantisation_steps: [1, 24]" => "quantisation_steps: [1, 25]", @"manifests/profiles/smoke.yaml:17: logging.quantisation_steps: step 25 is outside 1 to budget.steps, 24";
     wrong_type: "models/smoke.yaml", "hidden_size: 64" => "hidden_size: wide", @r#"manifests/models/smoke.yaml:5: hidden_size: invalid type: string "wide", expected u64"#;
     negative_number: "models/smoke.yaml", "hidden_size: 64" => "hidden_size: -64", @"manifests/models/smoke.yaml:5: hidden_size: invalid type: integer `-64`, expected u64";
     duplicate_key: "models/smoke.yaml", "hidden_size: 64" => "hidden_size: 64\nhidden_size: 32", @"manifests/models/smoke.yaml:2: duplicate field `hidden_size`";
     not_yaml: "models/smoke.yaml", "hidden_size: 64" => "hidden_size: ]64", @"manifests/models/smoke.yaml:5: did not find expected node content";
     not_finite: "profiles/smoke.yaml", "clip_norm: 1.0" => "clip_norm: .nan", @"manifests/profiles/smoke.yaml:10: optimizer.clip_norm: must be above zero";
     file_name_is_not_the_id: "models/smoke.yaml", "id: smoke" => "id: smoke2", @"manifests/models/smoke.yaml:1: id `smoke2` must be the file's name, `smoke`";
-    duplicate_claim_in_one_paper: "papers/2605.09825.yaml", "id: T1-FD," => "id: T1-F,", @"manifests/papers/2605.09825.yaml:17: claim T1-F: duplicate id, also in paper 2605.09825";
+    duplicate_claim_in_one_paper: "papers/2605.09825.yaml", "id: T1-FD," => "id: T1-F,", @"manifests/papers/2605.09825.yaml:17: claim T1-F: duplicate id, twice in this paper";
     duplicate_claim_in_two_papers: "papers/2502.20586.yaml", "id: MX-BARE" => "id: T1-F", @"manifests/papers/2605.09825.yaml:17: claim T1-F: duplicate id, also in paper 2502.20586";
     duplicate_check: "papers/2605.09825.yaml", "{id: K2," => "{id: K1,", @"manifests/papers/2605.09825.yaml:39: check K1: duplicate id";
     duplicate_seed: "profiles/smoke.yaml", "seeds: [1, 2]" => "seeds: [1, 1]", @"manifests/profiles/smoke.yaml:19: seeds: at least one, none twice";

@@ -30,6 +30,7 @@ case "$mode" in
   "fail $arm") i=0; while [ $i -lt 60 ]; do echo "complaint $i." >&2; i=$((i+1)); done; exit 3 ;;
   silent) exit 4 ;;
   lie) exit 0 ;;
+  noise) printf 'not \377\376 text\n' >&2; head -c 400000 /dev/zero | tr '\0' z >&2; echo >&2 ;;
   deaf) trap '' INT TERM; exec sleep 60 ;;
   spoil) echo changed >> "$4/train.bin" ;;
 esac
@@ -204,12 +205,13 @@ fn a_killed_run_goes_on_and_ends_with_the_same_files() {
 #[test]
 fn files_that_do_not_belong_there_are_not_results() {
     type Spoil = fn(&Path);
-    let spoil: [(&str, Spoil); 5] = [
+    let spoil: [(&str, Spoil); 6] = [
         ("half a done.json", |folder| std::fs::write(folder.join("done.json"), "{\"schema\":\"mxfp4-do").unwrap()),
         ("another schema", |folder| replace(&folder.join("done.json"), "mxfp4-done/1", "mxfp4-done/2")),
         ("another run's done.json", |folder| replace(&folder.join("done.json"), "\"run_sha256\":\"", "\"run_sha256\":\"0")),
         ("metrics changed after", |folder| replace(&folder.join("metrics.jsonl"), "\"step\":1,", "\"step\":7,")),
         ("metrics gone", |folder| std::fs::remove_file(folder.join("metrics.jsonl")).unwrap()),
+        ("another run.yaml", |folder| replace(&folder.join("run.yaml"), "steps: 6", "steps: 5")),
     ];
     for (what, spoil) in spoil {
         let world = World::new();
@@ -277,6 +279,13 @@ fn a_trainer_that_does_not_listen_is_ended() {
 }
 
 #[test]
+fn output_that_is_not_text_neither_blocks_nor_fails_a_run() {
+    let world = World::new();
+    world.mode("noise");
+    assert_eq!(world.go(), [Outcome::Finished, Outcome::Finished]);
+}
+
+#[test]
 fn data_that_changes_is_noticed_before_and_after() {
     let world = World::new();
     std::fs::write(world.data.folder.join("validation.idx"), "other").unwrap();
@@ -288,6 +297,17 @@ fn data_that_changes_is_noticed_before_and_after() {
     world.mode("spoil");
     let message = world.try_go(&AtomicBool::new(false)).unwrap_err().to_string();
     assert!(message.contains("train.bin"), "{message}");
+}
+
+#[test]
+fn runs_on_data_that_changed_meanwhile_are_not_reused() {
+    let world = World::new();
+    world.mode("spoil");
+    world.try_go(&AtomicBool::new(false)).unwrap_err();
+    // The data is put right; what was computed meanwhile cannot be trusted.
+    std::fs::write(world.data.folder.join("train.bin"), "train bin").unwrap();
+    world.mode("well");
+    assert_eq!(world.go(), [Outcome::Finished, Outcome::Finished]);
 }
 
 #[test]

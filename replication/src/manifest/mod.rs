@@ -97,7 +97,8 @@ impl Manifests {
         for (id, paper) in &self.papers {
             for claim in &paper.claims {
                 if let Some(other) = claims.insert(claim.id.as_str(), id) {
-                    return Err(at(&self.root, "papers", id, &format!("claim {}: duplicate id, also in paper {other}", claim.id)));
+                    let place = if other == id { "twice in this paper".to_owned() } else { format!("also in paper {other}") };
+                    return Err(at(&self.root, "papers", id, &format!("claim {}: duplicate id, {place}", claim.id)));
                 }
             }
         }
@@ -210,6 +211,14 @@ fn check_numbers(profile: &Profile) -> Result<(), String> {
         if !(value.is_finite() && value > 0.0) {
             return Err(format!("optimizer.{key}: must be above zero"));
         }
+    }
+    for (key, value) in [("optimizer.weight_decay", optimizer.weight_decay), ("schedule.end_learning_rate", profile.schedule.end_learning_rate)] {
+        if !(value.is_finite() && value >= 0.0) {
+            return Err(format!("{key}: must be a number, zero or more"));
+        }
+    }
+    if let Some(step) = profile.logging.quantisation_steps.iter().find(|step| !(1..=profile.budget.steps).contains(*step)) {
+        return Err(format!("logging.quantisation_steps: step {step} is outside 1 to budget.steps, {}", profile.budget.steps));
     }
     for (key, value) in [("beta1", optimizer.beta1), ("beta2", optimizer.beta2)] {
         if !(0.0..1.0).contains(&value) {

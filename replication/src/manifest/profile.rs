@@ -37,6 +37,8 @@ pub struct Profile {
     /// When and on how much validation text.
     pub evaluation: Evaluation,
     /// Validation loss, in nats per token, that tokens are counted to.
+    /// Null means none and must be written: a profile that forgot the key would judge nothing.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub target_loss: Option<f64>,
     /// Which estimate of tokens to target the verdicts use.
     pub estimator: Estimator,
@@ -259,6 +261,11 @@ impl Model {
         }
         if self.num_attention_heads % self.num_key_value_heads != 0 {
             return Err(format!("num_key_value_heads: {} does not divide num_attention_heads {}", self.num_key_value_heads, self.num_attention_heads));
+        }
+        for (key, value) in [("rope_theta", self.rope_theta), ("rms_norm_eps", self.rms_norm_eps), ("initializer_range", self.initializer_range)] {
+            if !(value.is_finite() && value > 0.0) {
+                return Err(format!("{key}: must be above zero"));
+            }
         }
         if self.head_dim % 2 != 0 {
             return Err("head_dim: must be even (rotary embedding)".into());
