@@ -252,7 +252,14 @@ fn cache_lines(root: &Path, manifests: &Manifests) -> Vec<String> {
     let finished = fs::read_dir(&runs).into_iter().flatten().flatten().filter(|entry| entry.path().join("done.json").is_file()).count();
     let mut lines = vec![format!("{finished} finished runs; {:.2} GiB in all", size_of(&root.join("cache")) as f64 / GIB)];
     match data::status(manifests, false) {
-        Ok(all) => lines.extend(all.iter().map(|status| format!("dataset {}: {} here, {} missing", status.id, status.here.len(), if status.missing.is_empty() { "nothing" } else { "files" }))),
+        Ok(all) => lines.extend(all.iter().map(|status| {
+            let state = match (status.here.len(), status.missing.len()) {
+                (0, _) => "not here",
+                (_, 0) => "here",
+                _ => "partly here",
+            };
+            format!("dataset {}: {state}", status.id)
+        })),
         Err(error) => lines.push(error.to_string()),
     }
     lines
