@@ -93,6 +93,7 @@ mod data_commands;
 fn main() -> ExitCode {
     // clap itself exits with 2 for wrong usage.
     let arguments = Arguments::parse();
+    trainer::memory::keep_freed_blocks();
     match execute(arguments.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
