@@ -8,7 +8,7 @@ use crate::data::TokenStream;
 use crate::error::TrainerError;
 use crate::streams;
 
-/// Inputs and targets of a step, both [sequences * T].
+/// Inputs and targets of a step, both `[sequences * T]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Batch {
     /// Token ids that go in.

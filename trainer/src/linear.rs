@@ -50,9 +50,9 @@ struct Observation {
 /// One linear's tensors in a pass. `tokens` rows each in `input` and `output`.
 #[derive(Debug, Clone, Copy)]
 pub struct Tensors<'a> {
-    /// X: [tokens, in].
+    /// X: `[tokens, in]`.
     pub input: &'a [f32],
-    /// W: [out, in].
+    /// W: `[out, in]`.
     pub weight: &'a [f32],
 }
 

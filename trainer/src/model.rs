@@ -27,41 +27,41 @@ const DOWN: usize = 3;
 /// What one block keeps for its backward pass.
 #[derive(Debug)]
 struct Block {
-    /// Residual stream that enters the block [T, d].
+    /// Residual stream that enters the block `[T, d]`.
     entering: Vec<f32>,
     inverse_rms1: Vec<f32>,
-    /// [T, d].
+    /// `[T, d]`.
     normed1: Vec<f32>,
-    /// Rotated queries and keys, and values [T, w].
+    /// Rotated queries and keys, and values `[T, w]`.
     qkv: Vec<f32>,
-    /// [T, q].
+    /// `[T, q]`.
     attended: Vec<f32>,
     logsumexp: Vec<f32>,
-    /// Residual stream between attention and feed-forward [T, d].
+    /// Residual stream between attention and feed-forward `[T, d]`.
     middle: Vec<f32>,
     inverse_rms2: Vec<f32>,
-    /// [T, d].
+    /// `[T, d]`.
     normed2: Vec<f32>,
-    /// [T, 2f].
+    /// `[T, 2f]`.
     gate_up: Vec<f32>,
-    /// [T, f].
+    /// `[T, f]`.
     hidden: Vec<f32>,
 }
 
 /// Gradients of activations, shared by all blocks.
 #[derive(Debug)]
 struct Gradients {
-    /// Of the residual stream [T, d].
+    /// Of the residual stream `[T, d]`.
     stream: Vec<f32>,
-    /// Of a norm's output [T, d].
+    /// Of a norm's output `[T, d]`.
     normed: Vec<f32>,
-    /// [T, w].
+    /// `[T, w]`.
     qkv: Vec<f32>,
-    /// [T, q].
+    /// `[T, q]`.
     attended: Vec<f32>,
-    /// [T, 2f].
+    /// `[T, 2f]`.
     gate_up: Vec<f32>,
-    /// [T, f].
+    /// `[T, f]`.
     hidden: Vec<f32>,
 }
 
@@ -75,12 +75,12 @@ pub struct Model {
     /// Recipe and state of the linears.
     pub linears: Linears,
     blocks: Vec<Block>,
-    /// Residual stream after the last block [T, d].
+    /// Residual stream after the last block `[T, d]`.
     leaving: Vec<f32>,
     inverse_rms: Vec<f32>,
-    /// [T, d].
+    /// `[T, d]`.
     normed: Vec<f32>,
-    /// Logits, then their gradient [T, V].
+    /// Logits, then their gradient `[T, V]`.
     logits: Vec<f32>,
     losses: Vec<f32>,
     gradients: Gradients,

@@ -8,7 +8,7 @@ use std::ops::Range;
 use crate::run_file::ModelSection;
 use crate::streams;
 
-/// One parameter tensor, row-major [rows, columns]; a norm's gain is [1, width].
+/// One parameter tensor, row-major `[rows, columns]`; a norm's gain is `[1, width]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tensor {
     /// `embedding`, `layers.N.{input_norm,qkv,attention_output,post_attention_norm,gate_up,down}`, `final_norm`, `head`.
@@ -35,11 +35,11 @@ enum Initial {
 /// Places of one block's tensors in the flat array.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layer {
-    /// Gain before attention [hidden].
+    /// Gain before attention `[hidden]`.
     pub input_norm: Range<usize>,
-    /// Gain before the feed-forward [hidden].
+    /// Gain before the feed-forward `[hidden]`.
     pub post_attention_norm: Range<usize>,
-    /// qkv, attention_output, gate_up, down: each [out, in].
+    /// qkv, attention_output, gate_up, down: each `[out, in]`.
     pub linears: [Range<usize>; 4],
 }
 
@@ -48,13 +48,13 @@ pub struct Layer {
 pub struct Layout {
     /// All tensors in the order of the flat array.
     pub tensors: Vec<Tensor>,
-    /// [vocabulary, hidden].
+    /// `[vocabulary, hidden]`.
     pub embedding: Range<usize>,
     /// Blocks.
     pub layers: Vec<Layer>,
-    /// [hidden].
+    /// `[hidden]`.
     pub final_norm: Range<usize>,
-    /// [vocabulary, hidden].
+    /// `[vocabulary, hidden]`.
     pub head: Range<usize>,
     /// Elements in all.
     pub total: usize,

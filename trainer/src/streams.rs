@@ -19,11 +19,11 @@ pub enum Pass {
 /// The tensors of a linear layer that are operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operand {
-    /// X: [tokens, in].
+    /// X: `[tokens, in]`.
     Input,
-    /// W: [out, in].
+    /// W: `[out, in]`.
     Weight,
-    /// ∇Y: [tokens, out].
+    /// ∇Y: `[tokens, out]`.
     OutputGradient,
 }
 
