@@ -23,7 +23,13 @@ impl Batch {
     ///
     /// # Errors
     /// [`TrainerError::BadFile`] for a token outside the vocabulary or a file that cannot be read.
-    pub fn fill(&mut self, stream: &TokenStream, samples: impl Iterator<Item = usize>, length: usize, vocabulary: usize) -> Result<(), TrainerError> {
+    pub fn fill(
+        &mut self,
+        stream: &TokenStream,
+        samples: impl Iterator<Item = usize>,
+        length: usize,
+        vocabulary: usize,
+    ) -> Result<(), TrainerError> {
         self.inputs.clear();
         self.targets.clear();
         self.sample.resize(length + 1, 0);

@@ -39,7 +39,10 @@ impl TrainerError {
 
     /// An output file could not be written.
     pub fn write(path: &Path, source: impl Display) -> Self {
-        Self::Machine(format!("{}: cannot write: {source}; check free space and permissions, then run the same command again", path.display()))
+        Self::Machine(format!(
+            "{}: cannot write: {source}; check free space and permissions, then run the same command again",
+            path.display()
+        ))
     }
 
     /// An input file could not be read.
@@ -49,6 +52,8 @@ impl TrainerError {
 
     /// A kernel refused its arguments: the run file passed its checks but should not have.
     pub fn kernel(source: impl Display) -> Self {
-        Self::BadInput(format!("a kernel refused the shapes of this run: {source}; this run file should have been refused earlier, please report it"))
+        Self::BadInput(format!(
+            "a kernel refused the shapes of this run: {source}; this run file should have been refused earlier, please report it"
+        ))
     }
 }

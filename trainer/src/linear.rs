@@ -98,7 +98,15 @@ impl Linears {
     ///
     /// # Errors
     /// As [`Linears::forward`].
-    pub fn backward(&mut self, place: Place, step: u64, tensors: Tensors<'_>, d_output: &[f32], d_input: &mut [f32], d_weight: &mut [f32]) -> Result<(), TrainerError> {
+    pub fn backward(
+        &mut self,
+        place: Place,
+        step: u64,
+        tensors: Tensors<'_>,
+        d_output: &[f32],
+        d_input: &mut [f32],
+        d_weight: &mut [f32],
+    ) -> Result<(), TrainerError> {
         let (_, out, inputs) = self.shapes[place.linear];
         let tokens = d_output.len() / out;
         let dy = Source { values: d_output, rows: tokens, k: out, transposed: false };
@@ -127,7 +135,15 @@ impl Linears {
     ///
     /// # Errors
     /// As [`Linears::forward`].
-    pub fn evaluate(&self, place: Place, evaluation: Evaluation, x: &[f32], weight: &Prepared, y: &mut [f32], accumulate: bool) -> Result<(), TrainerError> {
+    pub fn evaluate(
+        &self,
+        place: Place,
+        evaluation: Evaluation,
+        x: &[f32],
+        weight: &Prepared,
+        y: &mut [f32],
+        accumulate: bool,
+    ) -> Result<(), TrainerError> {
         let (_, out, inputs) = self.shapes[place.linear];
         let source = Source { values: x, rows: y.len() / out, k: inputs, transposed: false };
         let x = self.evaluation_operand(place, Operand::Input, source, evaluation)?;
@@ -222,17 +238,30 @@ impl Linears {
         }
         if let (Some(source), Some(observation)) = (copy, &mut self.observation) {
             let survived = quantisation_error::measure(&source, &spec, signs.as_deref(), &prepared);
-            observation.records.push(survived.record(observation.step, place.layer, self.shapes[place.linear].0, pass, operand, spec.format));
+            observation.records.push(survived.record(
+                observation.step,
+                place.layer,
+                self.shapes[place.linear].0,
+                pass,
+                operand,
+                spec.format,
+            ));
         }
         Ok(prepared)
     }
 
-    fn evaluation_operand(&self, place: Place, operand: Operand, source: Source<'_>, evaluation: Evaluation) -> Result<Prepared, TrainerError> {
+    fn evaluation_operand(
+        &self,
+        place: Place,
+        operand: Operand,
+        source: Source<'_>,
+        evaluation: Evaluation,
+    ) -> Result<Prepared, TrainerError> {
         let spec = self.spec(Pass::Fprop, operand);
         let signs = self.signs(place, Pass::Fprop, &spec, evaluation.step);
         let words = if self.constant_words { 0 } else { evaluation.step };
-        let rounding =
-            (spec.rounding != Rounding::NearestEven).then(|| streams::evaluation_rounding(self.seed, words, place, operand, evaluation.chunk));
+        let rounding = (spec.rounding != Rounding::NearestEven)
+            .then(|| streams::evaluation_rounding(self.seed, words, place, operand, evaluation.chunk));
         let remembered = self.remembered(self.slot(place, Pass::Fprop, operand), &spec);
         let prepared = self.cpu.prepare(source, &spec, Randomness { rounding, signs: signs.as_deref() }, remembered);
         Ok(prepared.map_err(TrainerError::kernel)?.0)

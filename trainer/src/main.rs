@@ -130,7 +130,9 @@ fn cpu(machine: &Machine) -> Result<Cpu, TrainerError> {
     }
     let set = match InstructionSet::parse(&machine.instruction_set) {
         Ok(set) => set,
-        Err(error @ kernels::cpu::CpuError::UnknownInstructionSet { .. }) => return Err(TrainerError::BadInput(format!("--instruction-set: {error}"))),
+        Err(error @ kernels::cpu::CpuError::UnknownInstructionSet { .. }) => {
+            return Err(TrainerError::BadInput(format!("--instruction-set: {error}")));
+        }
         Err(error) => return Err(TrainerError::Machine(format!("--instruction-set: {error}"))),
     };
     Cpu::new(set, machine.threads).map_err(|error| TrainerError::Machine(error.to_string()))

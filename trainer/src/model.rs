@@ -124,7 +124,14 @@ impl Model {
             normed: buffer(d),
             logits: buffer(section.vocab_size),
             losses: buffer(1),
-            gradients: Gradients { stream: buffer(d), normed: buffer(d), qkv: buffer(w), attended: buffer(q), gate_up: buffer(f2), hidden: buffer(f) },
+            gradients: Gradients {
+                stream: buffer(d),
+                normed: buffer(d),
+                qkv: buffer(w),
+                attended: buffer(q),
+                gate_up: buffer(f2),
+                hidden: buffer(f),
+            },
             norm_epsilon: section.rms_norm_eps as f32,
             cpu,
             section,
@@ -144,7 +151,10 @@ impl Model {
         let tokens = batch.inputs.len();
         self.forward(parameters, &batch.inputs, &Mode::Training { step })?;
         let logits = &mut self.logits[..tokens * self.section.vocab_size];
-        let sum = self.cpu.cross_entropy(logits, &batch.targets, 1.0 / tokens as f32, &mut self.losses[..tokens]).map_err(TrainerError::kernel)?;
+        let sum = self
+            .cpu
+            .cross_entropy(logits, &batch.targets, 1.0 / tokens as f32, &mut self.losses[..tokens])
+            .map_err(TrainerError::kernel)?;
         // Matrices of linears and the head are overwritten; the embedding and the gains are added to.
         for tensor in self.layout.tensors.iter().filter(|tensor| !tensor.decays || tensor.range == self.layout.embedding) {
             gradients[tensor.range.clone()].fill(0.0);
@@ -171,7 +181,13 @@ impl Model {
     ///
     /// # Errors
     /// A kernel's.
-    pub fn evaluate(&mut self, parameters: &[f32], weights: &[Prepared], batch: &Batch, evaluation: Evaluation) -> Result<f64, TrainerError> {
+    pub fn evaluate(
+        &mut self,
+        parameters: &[f32],
+        weights: &[Prepared],
+        batch: &Batch,
+        evaluation: Evaluation,
+    ) -> Result<f64, TrainerError> {
         let tokens = batch.inputs.len();
         self.forward(parameters, &batch.inputs, &Mode::Evaluation { evaluation, weights })?;
         let logits = &self.logits[..tokens * self.section.vocab_size];
@@ -213,7 +229,14 @@ impl Model {
         self.cpu.gemm_f32(Matrix::new(normed, tokens, width), head, logits, vocabulary, false).map_err(TrainerError::kernel)
     }
 
-    fn forward_blocks(&mut self, parameters: &[f32], inputs: &[u32], mode: &Mode<'_>, blocks: &mut [Block], leaving: &mut [f32]) -> Result<(), TrainerError> {
+    fn forward_blocks(
+        &mut self,
+        parameters: &[f32],
+        inputs: &[u32],
+        mode: &Mode<'_>,
+        blocks: &mut [Block],
+        leaving: &mut [f32],
+    ) -> Result<(), TrainerError> {
         let (tokens, width) = (inputs.len(), self.section.hidden_size);
         let stream = tokens * width;
         let embedding = &parameters[self.layout.embedding.clone()];
@@ -227,7 +250,15 @@ impl Model {
         Ok(())
     }
 
-    fn forward_block(&mut self, parameters: &[f32], layer: usize, tokens: usize, mode: &Mode<'_>, block: &mut Block, next: &mut [f32]) -> Result<(), TrainerError> {
+    fn forward_block(
+        &mut self,
+        parameters: &[f32],
+        layer: usize,
+        tokens: usize,
+        mode: &Mode<'_>,
+        block: &mut Block,
+        next: &mut [f32],
+    ) -> Result<(), TrainerError> {
         let (shape, d, f) = (self.shape(tokens), tokens * self.section.hidden_size, self.section.intermediate_size);
         let ranges = self.layout.layers[layer].clone();
         let entering = &block.entering[..d];
@@ -257,7 +288,16 @@ impl Model {
     }
 
     #[allow(clippy::too_many_arguments)] // one linear layer in either mode
-    fn linear(&mut self, parameters: &[f32], linears: &[Range<usize>; 4], place: Place, mode: &Mode<'_>, x: &[f32], y: &mut [f32], accumulate: bool) -> Result<(), TrainerError> {
+    fn linear(
+        &mut self,
+        parameters: &[f32],
+        linears: &[Range<usize>; 4],
+        place: Place,
+        mode: &Mode<'_>,
+        x: &[f32],
+        y: &mut [f32],
+        accumulate: bool,
+    ) -> Result<(), TrainerError> {
         match mode {
             Mode::Training { step } => {
                 let tensors = Tensors { input: x, weight: &parameters[linears[place.linear].clone()] };
@@ -281,8 +321,16 @@ impl Model {
         let head = Matrix::transposed(&parameters[layout.head.clone()], width, vocabulary);
         cpu.gemm_f32(by_token, head, &mut g.normed[..stream], width, false).map_err(TrainerError::kernel)?;
         let (gain, d_gain) = (&parameters[layout.final_norm.clone()], &mut gradients[layout.final_norm.clone()]);
-        cpu.rms_norm_backward(&self.leaving[..stream], gain, &self.inverse_rms[..tokens], &g.normed[..stream], &mut g.stream[..stream], false, d_gain)
-            .map_err(TrainerError::kernel)?;
+        cpu.rms_norm_backward(
+            &self.leaving[..stream],
+            gain,
+            &self.inverse_rms[..tokens],
+            &g.normed[..stream],
+            &mut g.stream[..stream],
+            false,
+            d_gain,
+        )
+        .map_err(TrainerError::kernel)?;
         for layer in (0..self.blocks.len()).rev() {
             self.backward_block(parameters, layer, tokens, step, gradients)?;
         }
@@ -290,7 +338,14 @@ impl Model {
         self.cpu.embedding_backward(&self.gradients.stream[..stream], inputs, width, d_embedding).map_err(TrainerError::kernel)
     }
 
-    fn backward_block(&mut self, parameters: &[f32], layer: usize, tokens: usize, step: u64, gradients: &mut [f32]) -> Result<(), TrainerError> {
+    fn backward_block(
+        &mut self,
+        parameters: &[f32],
+        layer: usize,
+        tokens: usize,
+        step: u64,
+        gradients: &mut [f32],
+    ) -> Result<(), TrainerError> {
         let (shape, width, f) = (self.shape(tokens), self.section.hidden_size, self.section.intermediate_size);
         let heads = shape.heads + shape.kv_heads;
         let Self { cpu, layout, rope, linears, blocks, gradients: g, .. } = self;
@@ -309,16 +364,33 @@ impl Model {
         cpu.swiglu_backward(&block.gate_up[..tokens * 2 * f], d_hidden, f, d_gate_up).map_err(TrainerError::kernel)?;
         backward(GATE_UP, &block.normed2[..tokens * width], d_gate_up, d_normed, gradients)?;
         let norm = ranges.post_attention_norm.clone();
-        cpu.rms_norm_backward(&block.middle[..tokens * width], &parameters[norm.clone()], &block.inverse_rms2[..tokens], d_normed, d_stream, true, &mut gradients[norm])
-            .map_err(TrainerError::kernel)?;
+        cpu.rms_norm_backward(
+            &block.middle[..tokens * width],
+            &parameters[norm.clone()],
+            &block.inverse_rms2[..tokens],
+            d_normed,
+            d_stream,
+            true,
+            &mut gradients[norm],
+        )
+        .map_err(TrainerError::kernel)?;
 
         let (d_attended, d_qkv) = (&mut g.attended[..tokens * shape.out_width()], &mut g.qkv[..tokens * shape.qkv_width()]);
         backward(ATTENTION_OUTPUT, attended, d_stream, d_attended, gradients)?;
-        cpu.attention_backward(qkv, shape, attended, &block.logsumexp[..tokens * shape.heads], d_attended, d_qkv).map_err(TrainerError::kernel)?;
+        cpu.attention_backward(qkv, shape, attended, &block.logsumexp[..tokens * shape.heads], d_attended, d_qkv)
+            .map_err(TrainerError::kernel)?;
         cpu.rope(d_qkv, shape.qkv_width(), heads, shape.head_dim, shape.sequence, rope, true).map_err(TrainerError::kernel)?;
         backward(QKV, &block.normed1[..tokens * width], d_qkv, d_normed, gradients)?;
         let norm = ranges.input_norm.clone();
-        cpu.rms_norm_backward(&block.entering[..tokens * width], &parameters[norm.clone()], &block.inverse_rms1[..tokens], d_normed, d_stream, true, &mut gradients[norm])
-            .map_err(TrainerError::kernel)
+        cpu.rms_norm_backward(
+            &block.entering[..tokens * width],
+            &parameters[norm.clone()],
+            &block.inverse_rms1[..tokens],
+            d_normed,
+            d_stream,
+            true,
+            &mut gradients[norm],
+        )
+        .map_err(TrainerError::kernel)
     }
 }

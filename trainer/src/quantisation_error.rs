@@ -25,7 +25,15 @@ pub(crate) fn measure(source: &Source<'_>, spec: &OperandSpec, signs: Option<&[f
 
 impl Survival {
     /// With where and when.
-    pub(crate) fn record(self, step: u64, layer: usize, linear: &'static str, pass: Pass, operand: Operand, format: Format) -> QuantisationRecord {
+    pub(crate) fn record(
+        self,
+        step: u64,
+        layer: usize,
+        linear: &'static str,
+        pass: Pass,
+        operand: Operand,
+        format: Format,
+    ) -> QuantisationRecord {
         QuantisationRecord {
             step,
             layer,

@@ -21,7 +21,12 @@ impl RunFile {
         check_sha256("tokenizer.sha256", &self.tokenizer.sha256)?;
         self.check_optimizer()?;
         positive("batch.sequences", self.batch.sequences)?;
-        if self.model.sequence_length.checked_mul(self.batch.sequences).is_none_or(|tokens| tokens > LARGEST_PRODUCT / self.model.vocab_size) {
+        if self
+            .model
+            .sequence_length
+            .checked_mul(self.batch.sequences)
+            .is_none_or(|tokens| tokens > LARGEST_PRODUCT / self.model.vocab_size)
+        {
             return Err("batch.sequences: sequences * model.sequence_length * model.vocab_size is beyond 2^40; use a smaller batch".into());
         }
         positive("budget.steps", self.budget.steps)?;
@@ -80,7 +85,9 @@ impl RunFile {
             for (name, spec, axis) in operands {
                 check_operand(spec, axis, linear).map_err(|problem| format!("recipe.passes.{name}.{problem}"))?;
                 if spec.scale == ScaleRule::Delayed && self.recipe.delayed_scaling.is_none() {
-                    return Err(format!("recipe.delayed_scaling: missing, but recipe.passes.{name}.scale is 'delayed'; add {{history: 4, choose: most-recent}}"));
+                    return Err(format!(
+                        "recipe.delayed_scaling: missing, but recipe.passes.{name}.scale is 'delayed'; add {{history: 4, choose: most-recent}}"
+                    ));
                 }
             }
         }
@@ -90,7 +97,9 @@ impl RunFile {
             ("wgrad", &passes.wgrad.output_gradient, &passes.wgrad.input),
         ] {
             if a.rotation != b.rotation {
-                return Err(format!("recipe.passes.{pass}: both operands need the same rotation, or the product is no longer the linear layer's"));
+                return Err(format!(
+                    "recipe.passes.{pass}: both operands need the same rotation, or the product is no longer the linear layer's"
+                ));
             }
         }
         if self.recipe.delayed_scaling.is_some_and(|delayed| delayed.history == 0 || delayed.history > 65_536) {
@@ -111,12 +120,23 @@ impl ModelSection {
         positive("model.intermediate_size", self.intermediate_size)?;
         positive("model.sequence_length", self.sequence_length)?;
         if !self.num_attention_heads.is_multiple_of(self.num_key_value_heads) {
-            return Err(format!("model.num_key_value_heads: {} does not divide model.num_attention_heads ({})", self.num_key_value_heads, self.num_attention_heads));
+            return Err(format!(
+                "model.num_key_value_heads: {} does not divide model.num_attention_heads ({})",
+                self.num_key_value_heads, self.num_attention_heads
+            ));
         }
         if !self.head_dim.is_multiple_of(2) {
             return Err(format!("model.head_dim: {} is odd; the rotary embedding turns pairs, so it must be even", self.head_dim));
         }
-        let widths = [self.vocab_size, self.hidden_size, self.intermediate_size, self.sequence_length, self.num_hidden_layers, self.num_attention_heads, self.head_dim];
+        let widths = [
+            self.vocab_size,
+            self.hidden_size,
+            self.intermediate_size,
+            self.sequence_length,
+            self.num_hidden_layers,
+            self.num_attention_heads,
+            self.head_dim,
+        ];
         if widths.into_iter().any(|width| width > 1 << 24) {
             return Err("model: a size beyond 2^24 is surely a mistake; check vocab_size, hidden_size, intermediate_size, sequence_length, num_hidden_layers, num_attention_heads and head_dim".into());
         }
@@ -161,13 +181,17 @@ fn check_operand(spec: &OperandSpec, axis: usize, linear: &str) -> Check {
         Block::Tensor if spec.format == Format::E2m1 => return Err("block: e2m1 needs a scale for each block: use 1x32 or 32x32".into()),
         Block::Tensor => {}
         Block::Row32 | Block::Tile32 if wide => return Err("block: bf16 and f32 have no scale: use 'block: tensor, scale: none'".into()),
-        Block::Row32 | Block::Tile32 if axis < 32 => return Err(format!("block: blocks of 32 are larger than the contraction axis of '{linear}' ({axis})")),
+        Block::Row32 | Block::Tile32 if axis < 32 => {
+            return Err(format!("block: blocks of 32 are larger than the contraction axis of '{linear}' ({axis})"));
+        }
         Block::Row32 | Block::Tile32 => {}
     }
     let power_of_two = matches!(spec.scale, ScaleRule::Floor | ScaleRule::Even | ScaleRule::Ceil);
     match spec.block {
         Block::Tensor if wide && spec.scale != ScaleRule::None => return Err("scale: bf16 and f32 have no scale: use 'none'".into()),
-        Block::Tensor if !wide && !matches!(spec.scale, ScaleRule::Current | ScaleRule::Delayed) => return Err("scale: a tensor scale is 'current' or 'delayed'".into()),
+        Block::Tensor if !wide && !matches!(spec.scale, ScaleRule::Current | ScaleRule::Delayed) => {
+            return Err("scale: a tensor scale is 'current' or 'delayed'".into());
+        }
         Block::Row32 | Block::Tile32 if !power_of_two => return Err("scale: blocks of 32 take 'floor', 'even' or 'ceil'".into()),
         _ => {}
     }
@@ -182,7 +206,10 @@ fn check_operand(spec: &OperandSpec, axis: usize, linear: &str) -> Check {
         return Err(format!("rotation.size: {} is not 16, 32, 64 or 128", rotation.size));
     }
     if !axis.is_multiple_of(rotation.size) {
-        return Err(format!("rotation.size: {} does not divide the contraction axis of '{linear}' ({axis}); use a smaller rotation or another model size", rotation.size));
+        return Err(format!(
+            "rotation.size: {} does not divide the contraction axis of '{linear}' ({axis}); use a smaller rotation or another model size",
+            rotation.size
+        ));
     }
     Ok(())
 }

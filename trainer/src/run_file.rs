@@ -341,12 +341,15 @@ impl RunFile {
         struct Header {
             schema: Option<String>,
         }
-        let syntax = |error: serde_yaml::Error| TrainerError::BadInput(format!("{name}: {error}; replication/SCHEMA.md describes every key"));
+        let syntax =
+            |error: serde_yaml::Error| TrainerError::BadInput(format!("{name}: {error}; replication/SCHEMA.md describes every key"));
         let header: Header = serde_yaml::from_str(text).map_err(syntax)?;
         match header.schema.as_deref() {
             Some(SCHEMA) => {}
             Some(other) => {
-                return Err(TrainerError::BadInput(format!("{name}: schema: this trainer reads '{SCHEMA}', the file says '{other}'; write it again with the harness of this version")));
+                return Err(TrainerError::BadInput(format!(
+                    "{name}: schema: this trainer reads '{SCHEMA}', the file says '{other}'; write it again with the harness of this version"
+                )));
             }
             None => return Err(TrainerError::BadInput(format!("{name}: schema: missing; a run file starts with 'schema: {SCHEMA}'"))),
         }
@@ -360,8 +363,10 @@ impl RunFile {
     /// # Errors
     /// As [`RunFile::parse`]; a file that cannot be read or is not UTF-8 is [`TrainerError::BadInput`] too.
     pub fn load(path: &Path) -> Result<LoadedRun, TrainerError> {
-        let bytes = std::fs::read(path).map_err(|source| TrainerError::BadInput(format!("{}: cannot read the run file: {source}", path.display())))?;
-        let text = std::str::from_utf8(&bytes).map_err(|source| TrainerError::BadInput(format!("{}: not UTF-8 text: {source}", path.display())))?;
+        let bytes = std::fs::read(path)
+            .map_err(|source| TrainerError::BadInput(format!("{}: cannot read the run file: {source}", path.display())))?;
+        let text = std::str::from_utf8(&bytes)
+            .map_err(|source| TrainerError::BadInput(format!("{}: not UTF-8 text: {source}", path.display())))?;
         Ok(LoadedRun { run: Self::parse(&path.display().to_string(), text)?, sha256: hexadecimal(&Sha256::digest(&bytes)) })
     }
 

@@ -23,8 +23,17 @@ mod tests {
 
     #[test]
     fn warm_up_is_linear_and_the_cosine_ends_where_it_should() {
-        let optimizer = OptimizerSection { name: OptimizerName::Adamw, learning_rate: 2e-3, beta1: 0.9, beta2: 0.95, epsilon: 1e-5, weight_decay: 0.1, clip_norm: 1.0 };
-        let schedule = ScheduleSection { name: ScheduleName::CosineWithLinearWarmup, warmup_steps: 20, decay_steps: 100, end_learning_rate: 2e-4 };
+        let optimizer = OptimizerSection {
+            name: OptimizerName::Adamw,
+            learning_rate: 2e-3,
+            beta1: 0.9,
+            beta2: 0.95,
+            epsilon: 1e-5,
+            weight_decay: 0.1,
+            clip_norm: 1.0,
+        };
+        let schedule =
+            ScheduleSection { name: ScheduleName::CosineWithLinearWarmup, warmup_steps: 20, decay_steps: 100, end_learning_rate: 2e-4 };
         let rate = |step| learning_rate(&optimizer, &schedule, step);
         assert_eq!(rate(5), 5e-4);
         assert_eq!(rate(20), 2e-3);

@@ -63,7 +63,10 @@ impl Streams {
     /// # Errors
     /// [`TrainerError::BadFile`].
     pub fn open(run: &RunFile, data: &Path) -> Result<Self, TrainerError> {
-        Ok(Self { train: open_stream(data, &run.data.train, "data.train")?, validation: open_stream(data, &run.data.validation, "data.validation")? })
+        Ok(Self {
+            train: open_stream(data, &run.data.train, "data.train")?,
+            validation: open_stream(data, &run.data.validation, "data.validation")?,
+        })
     }
 }
 
@@ -72,7 +75,12 @@ fn open_stream(data: &Path, shard: &ShardSection, key: &str) -> Result<TokenStre
     let wrong = |error: &dyn std::fmt::Display| TrainerError::BadFile(format!("{error} ({key} of the run file)"));
     let stream = TokenStream::open(&prefix).map_err(|error| wrong(&error))?;
     if stream.len() as u64 != shard.tokens {
-        return Err(TrainerError::BadFile(format!("{}.bin holds {} tokens, {key}.tokens says {}; prepare the data again", prefix.display(), stream.len(), shard.tokens)));
+        return Err(TrainerError::BadFile(format!(
+            "{}.bin holds {} tokens, {key}.tokens says {}; prepare the data again",
+            prefix.display(),
+            stream.len(),
+            shard.tokens
+        )));
     }
     stream.verify(&shard.sha256_bin, &shard.sha256_idx).map_err(|error| wrong(&error))?;
     Ok(stream)
@@ -107,7 +115,10 @@ fn locked_run(options: &Options, directory: &Path, cpu: Cpu, interrupt: &Interru
     // The lock goes away with the process, however it ends.
     let lock = File::open(&options.run_file).map_err(|source| TrainerError::read(&options.run_file, source))?;
     if let Err(std::fs::TryLockError::WouldBlock) = lock.try_lock() {
-        return Err(TrainerError::BadInput(format!("{}: another trainer is running it; wait for that one or stop it", options.run_file.display())));
+        return Err(TrainerError::BadInput(format!(
+            "{}: another trainer is running it; wait for that one or stop it",
+            options.run_file.display()
+        )));
     }
     remove_if_there(&directory.join("failed.json"))?;
     if is_done(directory, &loaded.sha256) {
@@ -136,7 +147,8 @@ fn remove_if_there(path: &Path) -> Result<(), TrainerError> {
 fn is_done(directory: &Path, run_sha256: &str) -> bool {
     let Ok(bytes) = std::fs::read(directory.join("done.json")) else { return false };
     let Ok(done) = serde_json::from_slice::<serde_json::Value>(&bytes) else { return false };
-    done.get("schema").and_then(|v| v.as_str()) == Some("mxfp4-done/1") && done.get("run_sha256").and_then(|v| v.as_str()) == Some(run_sha256)
+    done.get("schema").and_then(|v| v.as_str()) == Some("mxfp4-done/1")
+        && done.get("run_sha256").and_then(|v| v.as_str()) == Some(run_sha256)
 }
 
 struct Session<'a> {
@@ -182,8 +194,18 @@ impl<'a> Session<'a> {
         };
         let fresh = logs.fresh;
         let timing = Timing::start(&directory.join("timing.jsonl"), &cpu, progress.step)?;
-        let mut session =
-            Self { options, directory, run, run_sha256, training, progress, diverged: false, metrics: logs.metrics, mllog: logs.mllog, timing };
+        let mut session = Self {
+            options,
+            directory,
+            run,
+            run_sha256,
+            training,
+            progress,
+            diverged: false,
+            metrics: logs.metrics,
+            mllog: logs.mllog,
+            timing,
+        };
         if fresh {
             session.evaluate(streams)?;
         }
@@ -269,7 +291,8 @@ impl<'a> Session<'a> {
     fn checkpoint(&mut self) -> Result<(), TrainerError> {
         self.metrics.sync()?;
         self.mllog.sync()?;
-        let marks = LogMarks { metrics_length: self.metrics.length(), metrics_sha256: self.metrics.sha256(), mllog_length: self.mllog.length() };
+        let marks =
+            LogMarks { metrics_length: self.metrics.length(), metrics_sha256: self.metrics.sha256(), mllog_length: self.mllog.length() };
         checkpoint::save(self.directory, &self.run_sha256, &self.training, &self.progress, marks)
     }
 
@@ -278,7 +301,13 @@ impl<'a> Session<'a> {
         let model_sha256 = if self.diverged {
             None
         } else {
-            Some(model_export::write(&self.directory.join("model"), &self.run, self.training.model.layout(), &self.training.parameters, tokenizer)?)
+            Some(model_export::write(
+                &self.directory.join("model"),
+                &self.run,
+                self.training.model.layout(),
+                &self.training.parameters,
+                tokenizer,
+            )?)
         };
         self.mllog.end(self.samples(), self.progress.target_reached_at)?;
         self.metrics.sync()?;

@@ -109,7 +109,17 @@ impl Training {
     pub fn update(&mut self, step: u64, gradient_norm: f64) -> Result<(), TrainerError> {
         let rate = self.learning_rate(step);
         let layout = self.model.layout();
-        optimizer::update(&self.cpu, layout, &self.run.optimizer, step, rate, gradient_norm, &self.gradients, &mut self.parameters, &mut self.moments)
+        optimizer::update(
+            &self.cpu,
+            layout,
+            &self.run.optimizer,
+            step,
+            rate,
+            gradient_norm,
+            &self.gradients,
+            &mut self.parameters,
+            &mut self.moments,
+        )
     }
 
     /// Of `step`.

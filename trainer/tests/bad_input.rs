@@ -39,7 +39,14 @@ fn every_broken_rule_names_its_key() {
         (h16, |run| run["model"]["vocab_size"] = u64::MAX.into(), "model"),
         (h16, |run| run["model"]["intermediate_size"] = 72.into(), "rotation.size"),
         (h16, |run| run["model"]["rms_norm_eps"] = (-1.0).into(), "rms_norm_eps"),
-        ("mxfp4-fdw", |run| { run["model"]["sequence_length"] = 5.into(); run["batch"]["sequences"] = 5.into(); }, "recipe.passes.wgrad"),
+        (
+            "mxfp4-fdw",
+            |run| {
+                run["model"]["sequence_length"] = 5.into();
+                run["batch"]["sequences"] = 5.into();
+            },
+            "recipe.passes.wgrad",
+        ),
         ("mxfp4-fdw", |run| run["recipe"]["passes"]["fprop"]["input"]["block"] = "tensor".into(), "recipe.passes.fprop.input.block"),
         ("mxfp4-fdw", |run| run["recipe"]["passes"]["fprop"]["input"]["format"] = "bf16".into(), "recipe.passes.fprop.input.block"),
         ("mxfp4-fdw", |run| run["recipe"]["passes"]["fprop"]["input"]["scale"] = "delayed".into(), "recipe.passes.fprop.input.scale"),
@@ -68,7 +75,14 @@ fn text_that_is_no_run_file_is_refused() {
 
 /// Exit code and stderr of `trainer run`.
 fn execute(folder: &Path, more: &[&str]) -> (Option<i32>, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_trainer")).arg("run").arg(folder.join("run/run.yaml")).arg("--data").arg(folder.join("data")).args(more).output().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_trainer"))
+        .arg("run")
+        .arg(folder.join("run/run.yaml"))
+        .arg("--data")
+        .arg(folder.join("data"))
+        .args(more)
+        .output()
+        .unwrap();
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
@@ -140,7 +154,10 @@ fn a_full_disk_is_the_machines_fault() {
 fn a_run_that_diverges_says_so_and_ends_well() {
     let folder = tempfile::tempdir().unwrap();
     common::write_data(&folder.path().join("data"));
-    common::write_run(&folder.path().join("run"), &common::tiny_yaml(common::recipe("mxfp4-fdw"), |run| run["optimizer"]["learning_rate"] = 1e30.into()));
+    common::write_run(
+        &folder.path().join("run"),
+        &common::tiny_yaml(common::recipe("mxfp4-fdw"), |run| run["optimizer"]["learning_rate"] = 1e30.into()),
+    );
     let (code, said) = execute(folder.path(), &[]);
     assert_eq!(code, Some(0), "{said}");
     let done: serde_json::Value = serde_json::from_slice(&fs::read(folder.path().join("run/done.json")).unwrap()).unwrap();

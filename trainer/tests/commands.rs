@@ -30,7 +30,8 @@ fn prepared() -> tempfile::TempDir {
 #[test]
 fn step_times_come_arm_by_arm_in_turns() {
     let folder = prepared();
-    let found = lines(&["step-time", "fp8/run.yaml", "mxfp4-fdw-h16/run.yaml", "--data", "data", "--repeats", "3", "--warmup", "1"], folder.path());
+    let found =
+        lines(&["step-time", "fp8/run.yaml", "mxfp4-fdw-h16/run.yaml", "--data", "data", "--repeats", "3", "--warmup", "1"], folder.path());
     let arms: Vec<&str> = found.iter().map(|line| line["arm"].as_str().unwrap()).collect();
     assert_eq!(arms, ["fp8", "mxfp4-fdw-h16"].repeat(3));
     for (number, line) in found.iter().enumerate() {
@@ -79,7 +80,12 @@ fn the_version_names_what_this_machine_can_do() {
 fn progress_is_one_line_a_step_and_silence_without_it() {
     let folder = prepared();
     let run = |more: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_trainer")).args(["run", "fp8/run.yaml", "--data", "data"]).args(more).current_dir(folder.path()).output().unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_trainer"))
+            .args(["run", "fp8/run.yaml", "--data", "data"])
+            .args(more)
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
         assert!(output.status.success());
         String::from_utf8(output.stderr).unwrap()
     };

@@ -74,7 +74,8 @@ fn plain_loss(model: &ModelSection, layout: &Layout, p: &[f64], inputs: &[u32], 
                     let query = &qkv[position][head * hd..][..hd];
                     let key = |at: usize| &qkv[at][(heads + group) * hd..][..hd];
                     let value = |at: usize| &qkv[at][(heads + kv + group) * hd..][..hd];
-                    let score: Vec<f64> = (0..=position).map(|at| query.iter().zip(key(at)).map(|(a, b)| a * b).sum::<f64>() / (hd as f64).sqrt()).collect();
+                    let score: Vec<f64> =
+                        (0..=position).map(|at| query.iter().zip(key(at)).map(|(a, b)| a * b).sum::<f64>() / (hd as f64).sqrt()).collect();
                     let sum: f64 = score.iter().map(|s| s.exp()).sum();
                     for (at, s) in score.iter().enumerate() {
                         for i in 0..hd {
@@ -138,7 +139,13 @@ fn every_gradient_element_is_the_central_difference_of_a_plain_f64_model() {
             };
             let difference = (at(h) - at(-h)) / (2.0 * h);
             let error = (f64::from(training.gradients[index]) - difference).abs();
-            assert!(error <= tolerance * largest + 1e-7, "{}[{}]: {} where differences give {difference}", tensor.name, index - tensor.range.start, training.gradients[index]);
+            assert!(
+                error <= tolerance * largest + 1e-7,
+                "{}[{}]: {} where differences give {difference}",
+                tensor.name,
+                index - tensor.range.start,
+                training.gradients[index]
+            );
         }
     }
 }
@@ -149,7 +156,15 @@ fn torch() -> (serde_json::Value, Vec<u8>, Value) {
     let document: serde_json::Value = serde_json::from_slice(&fs::read(folder.join("torch_llama.json")).unwrap()).unwrap();
     let run = common::tiny_yaml(common::recipe("f32"), |run| {
         let model = &document["model"];
-        for key in ["vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size"] {
+        for key in [
+            "vocab_size",
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "num_key_value_heads",
+            "head_dim",
+            "intermediate_size",
+        ] {
             run["model"][key] = model[key].as_u64().unwrap().into();
         }
         run["model"]["sequence_length"] = model["max_position_embeddings"].as_u64().unwrap().into();
@@ -179,8 +194,10 @@ fn loss_gradients_and_ten_steps_agree_with_pytorch() {
     let (model, layout) = (training.run().model.clone(), training.model.layout().clone());
     // Where each of Hugging Face's tensors begins: export the numbers 0, 1, 2, ... and look at the first of each.
     let numbers: Vec<f32> = (0..layout.total).map(|number| number as f32).collect();
-    let places: Vec<(String, usize, usize)> =
-        trainer::model_export::tensors(&model, &layout, &numbers).into_iter().map(|(name, _, values)| (name, values[0] as usize, values.len())).collect();
+    let places: Vec<(String, usize, usize)> = trainer::model_export::tensors(&model, &layout, &numbers)
+        .into_iter()
+        .map(|(name, _, values)| (name, values[0] as usize, values.len()))
+        .collect();
     assert_eq!(places.iter().map(|place| place.2).sum::<usize>(), layout.total);
     for (name, start, length) in &places {
         training.parameters[*start..start + length].copy_from_slice(&floats(&tensors, &format!("initial.{name}")));
@@ -210,8 +227,18 @@ fn loss_gradients_and_ten_steps_agree_with_pytorch() {
         // AdamW divides by the root of the second moment, so an element with a tiny gradient carries its relative error into the
         // weight; the sum over steps stays of the order of one error a step.
         let allowed = tolerance * step as f64;
-        assert!((result.loss - losses[step - 1]).abs() <= allowed * losses[step - 1], "step {step}: loss {}, PyTorch {}", result.loss, losses[step - 1]);
-        assert!((result.gradient_norm - norms[step - 1]).abs() <= allowed * norms[step - 1], "step {step}: norm {}, PyTorch {}", result.gradient_norm, norms[step - 1]);
+        assert!(
+            (result.loss - losses[step - 1]).abs() <= allowed * losses[step - 1],
+            "step {step}: loss {}, PyTorch {}",
+            result.loss,
+            losses[step - 1]
+        );
+        assert!(
+            (result.gradient_norm - norms[step - 1]).abs() <= allowed * norms[step - 1],
+            "step {step}: norm {}, PyTorch {}",
+            result.gradient_norm,
+            norms[step - 1]
+        );
         training.update(step as u64, result.gradient_norm).unwrap();
     }
 }

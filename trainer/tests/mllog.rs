@@ -22,8 +22,13 @@ fn benchmark() -> RunFile {
         )
         .unwrap();
         run["model"] = model;
-        run["optimizer"] = serde_yaml::from_str("{name: adamw, learning_rate: 8.0e-4, beta1: 0.9, beta2: 0.95, epsilon: 1.0e-5, weight_decay: 0.1, clip_norm: 1.0}").unwrap();
-        run["schedule"] = serde_yaml::from_str("{name: cosine-with-linear-warmup, warmup_steps: 128, decay_steps: 1199872, end_learning_rate: 8.0e-5}").unwrap();
+        run["optimizer"] = serde_yaml::from_str(
+            "{name: adamw, learning_rate: 8.0e-4, beta1: 0.9, beta2: 0.95, epsilon: 1.0e-5, weight_decay: 0.1, clip_norm: 1.0}",
+        )
+        .unwrap();
+        run["schedule"] =
+            serde_yaml::from_str("{name: cosine-with-linear-warmup, warmup_steps: 128, decay_steps: 1199872, end_learning_rate: 8.0e-5}")
+                .unwrap();
         run["batch"]["sequences"] = 32.into();
         run["budget"]["steps"] = 9600.into();
         run["evaluation"] = serde_yaml::from_str("{every_steps: 384, sequences: 1024}").unwrap();
@@ -55,10 +60,11 @@ fn lines_have_mlperfs_form() {
     for line in text.lines() {
         let json = line.strip_prefix(":::MLLOG ").unwrap_or_else(|| panic!("{line}"));
         // Keys in the order of mllog.py, which readers of text rely on.
-        let places: Vec<usize> = ["\"namespace\"", "\"time_ms\"", "\"event_type\"", "\"key\"", "\"value\"", "\"metadata\"", "\"file\"", "\"lineno\""]
-            .iter()
-            .map(|key| json.find(key).unwrap_or_else(|| panic!("{key} in {line}")))
-            .collect();
+        let places: Vec<usize> =
+            ["\"namespace\"", "\"time_ms\"", "\"event_type\"", "\"key\"", "\"value\"", "\"metadata\"", "\"file\"", "\"lineno\""]
+                .iter()
+                .map(|key| json.find(key).unwrap_or_else(|| panic!("{key} in {line}")))
+                .collect();
         assert!(places.is_sorted(), "{line}");
     }
     let count = |key: &str| text.lines().filter(|line| line.contains(&format!("\"key\":\"{key}\""))).count();
@@ -77,7 +83,11 @@ fn mlcommons_checker_accepts_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("result_0.txt");
     write(&path);
-    let output = Command::new(python).args(["-m", "mlperf_logging.compliance_checker", "--usage", "training", "--ruleset", "6.0.0"]).arg(&path).output().unwrap();
+    let output = Command::new(python)
+        .args(["-m", "mlperf_logging.compliance_checker", "--usage", "training", "--ruleset", "6.0.0"])
+        .arg(&path)
+        .output()
+        .unwrap();
     let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && said.contains("SUCCESS"), "{said}\n{}", fs::read_to_string(&path).unwrap());
 }

@@ -39,7 +39,14 @@ fn every_recipe_trains_and_its_files_are_complete() {
         let losses: Vec<f64> = kinds("eval").iter().map(|line| line["loss"].as_f64().unwrap()).collect();
         assert!((losses[0] - 48f64.ln()).abs() < 0.05, "{id}: {losses:?}");
         assert!(losses[4] < losses[0] - 0.05, "{id}: {losses:?}");
-        for name in ["run.mllog", "timing.jsonl", "checkpoint/state.json", "checkpoint/state.safetensors", "model/model.safetensors", "model/config.json"] {
+        for name in [
+            "run.mllog",
+            "timing.jsonl",
+            "checkpoint/state.json",
+            "checkpoint/state.safetensors",
+            "model/model.safetensors",
+            "model/config.json",
+        ] {
             assert!(folder.path().join("run").join(name).is_file(), "{id}: {name}");
         }
         assert!(!folder.path().join("run/failed.json").exists(), "{id}");

@@ -10,7 +10,14 @@ use std::time::Duration;
 
 /// Everything that must be equal, by name.
 fn outcome(run: &Path) -> Vec<(String, Vec<u8>)> {
-    let names = ["metrics.jsonl", "done.json", "checkpoint/state.json", "checkpoint/state.safetensors", "model/model.safetensors", "model/config.json"];
+    let names = [
+        "metrics.jsonl",
+        "done.json",
+        "checkpoint/state.json",
+        "checkpoint/state.safetensors",
+        "model/model.safetensors",
+        "model/config.json",
+    ];
     names.iter().map(|name| ((*name).to_owned(), fs::read(run.join(name)).unwrap_or_else(|error| panic!("{name}: {error}")))).collect()
 }
 
@@ -70,7 +77,11 @@ fn killed_at_random_moments_it_ends_with_the_same_bytes() {
         }
         finish(folder.path());
         assert_same(&outcome(&folder.path().join("run")), &wanted, recipe);
-        let left: Vec<_> = fs::read_dir(folder.path().join("run")).unwrap().map(|entry| entry.unwrap().file_name()).filter(|name| name.to_string_lossy().contains("tmp")).collect();
+        let left: Vec<_> = fs::read_dir(folder.path().join("run"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .filter(|name| name.to_string_lossy().contains("tmp"))
+            .collect();
         assert!(left.is_empty(), "left behind: {left:?}");
     }
 }
@@ -123,7 +134,11 @@ fn what_is_damaged_is_set_aside_and_done_again() {
             "cut" => bytes.truncate(middle),
             _ => {}
         }
-        if damage == "remove" { fs::remove_file(run.join(name)).unwrap() } else { fs::write(run.join(name), bytes).unwrap() }
+        if damage == "remove" {
+            fs::remove_file(run.join(name)).unwrap()
+        } else {
+            fs::write(run.join(name), bytes).unwrap()
+        }
         let output = finish(folder.path());
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(said.contains("warning: ") && said.contains("starting again from step 0"), "{name} {damage}: {said}");

@@ -78,9 +78,18 @@ pub fn kernel_time(run_file: &Path, repeats: u64, warmup: u64, cpu: &Cpu, out: &
             for pass in [Pass::Fprop, Pass::Dgrad, Pass::Wgrad] {
                 let (x, w, dy) = (&x[..tokens * inputs], &w[..outputs * inputs], &dy[..tokens * outputs]);
                 let (a, b) = match pass {
-                    Pass::Fprop => (Source { values: x, rows: tokens, k: inputs, transposed: false }, Source { values: w, rows: outputs, k: inputs, transposed: false }),
-                    Pass::Dgrad => (Source { values: dy, rows: tokens, k: outputs, transposed: false }, Source { values: w, rows: inputs, k: outputs, transposed: true }),
-                    Pass::Wgrad => (Source { values: dy, rows: outputs, k: tokens, transposed: true }, Source { values: x, rows: inputs, k: tokens, transposed: true }),
+                    Pass::Fprop => (
+                        Source { values: x, rows: tokens, k: inputs, transposed: false },
+                        Source { values: w, rows: outputs, k: inputs, transposed: false },
+                    ),
+                    Pass::Dgrad => (
+                        Source { values: dy, rows: tokens, k: outputs, transposed: false },
+                        Source { values: w, rows: inputs, k: outputs, transposed: true },
+                    ),
+                    Pass::Wgrad => (
+                        Source { values: dy, rows: outputs, k: tokens, transposed: true },
+                        Source { values: x, rows: inputs, k: tokens, transposed: true },
+                    ),
                 };
                 let (m, n, k) = (a.rows, b.rows, a.k);
                 for variant in variants() {
@@ -91,7 +100,21 @@ pub fn kernel_time(run_file: &Path, repeats: u64, warmup: u64, cpu: &Cpu, out: &
                     let seconds = once(cpu, Source { ..a }, Source { ..b }, &first, &variant.forward, &mut product[..m * n])?;
                     if round > warmup {
                         let repeat = round - warmup;
-                        super::print(out, &Line { schema: "mxfp4-kernel-time/1", kind: "kernel_time", variant: variant.name, linear, pass: pass.name(), m, n, k, repeat, seconds })?;
+                        super::print(
+                            out,
+                            &Line {
+                                schema: "mxfp4-kernel-time/1",
+                                kind: "kernel_time",
+                                variant: variant.name,
+                                linear,
+                                pass: pass.name(),
+                                m,
+                                n,
+                                k,
+                                repeat,
+                                seconds,
+                            },
+                        )?;
                     }
                 }
             }

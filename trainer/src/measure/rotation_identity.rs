@@ -38,11 +38,24 @@ pub fn rotation_identity(run_file: &Path, out: &mut impl Write) -> Result<(), Tr
                 if !k.is_multiple_of(size) {
                     continue;
                 }
-                let key = |operand| StreamKey { seed: run.run.seed, step: 0, layer: 0, linear: number as u32, pass: pass as u32, operand }.stream();
+                let key = |operand| {
+                    StreamKey { seed: run.run.seed, step: 0, layer: 0, linear: number as u32, pass: pass as u32, operand }.stream()
+                };
                 let signs = random_signs.then(|| kernels::hadamard::signs(key(2), size));
                 let (a, b) = (random_rows(key(0), k), random_rows(key(1), k));
                 let (max_relative_error, bound) = rotation_error(&a, &b, k, size, signs.as_deref());
-                super::print(out, &Line { schema: "mxfp4-rotation-identity/1", kind: "rotation_identity", linear, pass: pass.name(), rotation, max_relative_error, bound })?;
+                super::print(
+                    out,
+                    &Line {
+                        schema: "mxfp4-rotation-identity/1",
+                        kind: "rotation_identity",
+                        linear,
+                        pass: pass.name(),
+                        rotation,
+                        max_relative_error,
+                        bound,
+                    },
+                )?;
             }
         }
     }

@@ -29,7 +29,14 @@ struct Line<'a> {
 ///
 /// # Errors
 /// Run files or data that are wrong, or a kernel's.
-pub fn step_time(run_files: &[PathBuf], data: &Path, repeats: u64, warmup: u64, cpu: &Cpu, out: &mut impl Write) -> Result<(), TrainerError> {
+pub fn step_time(
+    run_files: &[PathBuf],
+    data: &Path,
+    repeats: u64,
+    warmup: u64,
+    cpu: &Cpu,
+    out: &mut impl Write,
+) -> Result<(), TrainerError> {
     let mut arms = Vec::new();
     for path in run_files {
         let run = RunFile::load(path)?.run;
@@ -48,7 +55,10 @@ pub fn step_time(run_files: &[PathBuf], data: &Path, repeats: u64, warmup: u64, 
             let seconds = started.elapsed().as_secs_f64();
             if step > warmup {
                 let arm = &training.run().run.arm;
-                super::print(out, &Line { schema: "mxfp4-step-time/1", kind: "step_time", arm, repeat: step - warmup, seconds, forward_backward_seconds })?;
+                super::print(
+                    out,
+                    &Line { schema: "mxfp4-step-time/1", kind: "step_time", arm, repeat: step - warmup, seconds, forward_backward_seconds },
+                )?;
             }
         }
     }
