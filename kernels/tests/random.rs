@@ -3,6 +3,8 @@
 //! Every threshold is a tail bound at about 1e-9 for the null hypothesis (ideal random words), named where it is used; with a
 //! few hundred comparisons a sound generator fails somewhere with probability below 1e-6, and a biased one fails for certain.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test's way to fail
+
 use kernels::hadamard;
 use kernels::random::{Stream, StreamKey, permutation};
 

@@ -3,6 +3,8 @@
 //! random.rs looks at single bits and at what is drawn. Keys are fixed, so every test either always passes or always fails; each
 //! threshold is a tail bound at e^-T: an ideal source would have failed with that probability when the keys were chosen.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test's way to fail
+
 use kernels::random::{Stream, StreamKey};
 
 /// Exponent of the tail probability: e^-20 is 2e-9.

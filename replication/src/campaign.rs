@@ -337,7 +337,7 @@ fn measure(
         if !path.exists() {
             interrupted(stop)?;
             say(what);
-            let lines = trainer.output(what, arguments).or_else(|error| if stop.load(Ordering::Relaxed) { Err(CampaignError::Interrupted) } else { Err(error.into()) })?;
+            let lines = trainer.output(what, arguments).map_err(|error| if stop.load(Ordering::Relaxed) { CampaignError::Interrupted } else { error.into() })?;
             files::write(&path, lines.as_bytes())?;
         }
     }

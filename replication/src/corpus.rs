@@ -22,7 +22,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 /// Folders that are left out, at any depth.
-pub const SKIPPED_FOLDERS: [&str; 10] = ["target", "tests", "test", "benches", "benchmarks", "testdata", "test-macros", "fuzz", "unicode_tables", ".github"];
+pub const SKIPPED_FOLDERS: [&str; 10] =
+    ["target", "tests", "test", "benches", "benchmarks", "testdata", "test-macros", "fuzz", "unicode_tables", ".github"];
 /// Names, before the first `.` or `-` and in upper case, of files that hold licences or their like.
 pub const LICENCE_STEMS: [&str; 7] = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "UNLICENSE", "NOTICE", "PATENTS"];
 /// What generated files say of themselves, in lower case.
@@ -144,7 +145,12 @@ pub fn build(vendor_dir: &Path, rule: &CorpusRule, out_dir: &Path) -> Result<Cor
         documents.sort_unstable_by_key(|document| document.order);
     }
     std::fs::create_dir_all(out_dir).map_err(|source| CorpusError::Write { path: out_dir.to_owned(), source })?;
-    Ok(CorpusSummary { train: write(&out_dir.join(TRAIN_FILE), &train)?, validation: write(&out_dir.join(VALIDATION_FILE), &validation)?, skipped, duplicates })
+    Ok(CorpusSummary {
+        train: write(&out_dir.join(TRAIN_FILE), &train)?,
+        validation: write(&out_dir.join(VALIDATION_FILE), &validation)?,
+        skipped,
+        duplicates,
+    })
 }
 
 /// Adds what rules 1 and 2 let through (but for the marker), as paths relative to the vendor folder.
@@ -217,7 +223,11 @@ fn write(path: &Path, documents: &[Document]) -> Result<CorpusPart, CorpusError>
         let _ = write!(digits, "{byte:02x}");
         digits
     });
-    Ok(CorpusPart { documents: documents.len() as u64, text_bytes: documents.iter().map(|document| document.text.len() as u64).sum(), sha256 })
+    Ok(CorpusPart {
+        documents: documents.len() as u64,
+        text_bytes: documents.iter().map(|document| document.text.len() as u64).sum(),
+        sha256,
+    })
 }
 
 #[cfg(test)]
@@ -282,7 +292,8 @@ mod tests {
         ];
         let folder = vendor(&[&keep[..], &drop[..]].concat());
         let summary = build_in(folder.path(), &rule()).unwrap();
-        let mut expected: Vec<(String, String)> = keep.iter().map(|(path, text)| ((*path).to_owned(), String::from_utf8_lossy(text).replace('\r', ""))).collect();
+        let mut expected: Vec<(String, String)> =
+            keep.iter().map(|(path, text)| ((*path).to_owned(), String::from_utf8_lossy(text).replace('\r', ""))).collect();
         expected.sort();
         assert_eq!(documents(folder.path()).0, expected);
         // Licences, long, generated, not UTF-8 and blank; folders and other extensions are not counted.
@@ -312,7 +323,14 @@ mod tests {
 
     #[test]
     fn a_second_build_gives_the_same_files_and_leaves_nothing_else() {
-        let folder = vendor(&[("c-1/a.rs", b"a"), ("c-1/b.rs", b"b"), ("c-1/c.rs", b"c"), ("c-1/d.rs", b"d"), ("c-1/e.rs", b"e"), ("c-1/f.rs", b"f")]);
+        let folder = vendor(&[
+            ("c-1/a.rs", b"a"),
+            ("c-1/b.rs", b"b"),
+            ("c-1/c.rs", b"c"),
+            ("c-1/d.rs", b"d"),
+            ("c-1/e.rs", b"e"),
+            ("c-1/f.rs", b"f"),
+        ]);
         let summary = build_in(folder.path(), &rule()).unwrap();
         assert_eq!(summary, build_in(folder.path(), &rule()).unwrap());
         assert_eq!(std::fs::read_dir(folder.path().join("out")).unwrap().count(), 2);

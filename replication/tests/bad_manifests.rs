@@ -3,6 +3,8 @@
 //! Each case copies the repository's manifests, spoils one of them by one replacement and loads. A replacement that no longer
 //! finds its text fails the test, so a case cannot silently become a test of good manifests.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test's way to fail
+
 use std::path::Path;
 
 use replication::manifest::Manifests;

@@ -1,5 +1,7 @@
 //! The repository's own manifests load, and every bad manifest says what is wrong, where, and what to do.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test's way to fail
+
 use std::path::Path;
 
 use replication::manifest::Manifests;

@@ -45,7 +45,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         error.exit_code()
     } else if error.is::<ManifestError>() {
         USAGE
-    } else if error.is::<data::DataError>() || error.is::<verify::VerifyError>() || error.is::<replication::files::FileError>() {
+    } else if error.is::<data::DataError>() || error.is::<verify::VerifyError>() || error.is::<compare::CompareError>() || error.is::<replication::files::FileError>() {
         DATA
     } else {
         A_CHECK_FAILED
@@ -59,8 +59,7 @@ fn execute(root: &Path, command: Command) -> anyhow::Result<u8> {
             let timings = kernels_bench::run(root, filter.as_deref(), |line| eprintln!("{line}"))?;
             let folder = out.unwrap_or_else(|| root.join("results").join("kernels-bench"));
             kernels_bench::write(&folder, &timings)?;
-            print!("{}", kernels_bench::table(&timings));
-            println!("written to {}", folder.display());
+            print::out(&format!("{}written to {}\n", kernels_bench::table(&timings), folder.display()));
             Ok(0)
         }
         Command::Report { directory } => {
@@ -71,17 +70,17 @@ fn execute(root: &Path, command: Command) -> anyhow::Result<u8> {
         Command::Verify { directory } => {
             let fingerprint = plan::code_fingerprint(root).ok();
             let verification = verify::verify(&directory, fingerprint.as_deref())?;
-            print!("{verification}");
+            print::out(&verification.to_string());
             Ok(if verification.holds() { 0 } else { A_CHECK_FAILED })
         }
         Command::Compare { first, second } => {
             let comparison = compare::compare(&first, &second)?;
-            print!("{comparison}");
+            print::out(&comparison.to_string());
             Ok(if comparison.equal() { 0 } else { A_CHECK_FAILED })
         }
         Command::Data { command } => data_command(root, command),
         Command::Doctor => {
-            print!("{}", doctor::doctor(root, &Manifests::load(root)?));
+            print::out(&doctor::doctor(root, &Manifests::load(root)?).to_string());
             Ok(0)
         }
         Command::List => {
@@ -119,7 +118,7 @@ fn why(root: &Path, prepared: &Prepared, name: &str) -> anyhow::Result<u8> {
         let path = Manifests::path("profiles", &prepared.plan.profile);
         return Err(ManifestError::new(&path, format!("--why: {}", replication::manifest::unknown("run", name, &known))).into());
     };
-    println!("{}", run::why(&prepared.plan.runs[index], &plan::run_cache(root))?);
+    print::out(&(run::why(&prepared.plan.runs[index], &plan::run_cache(root))? + "\n"));
     Ok(0)
 }
 
@@ -142,14 +141,12 @@ fn data_command(root: &Path, command: DataCommand) -> anyhow::Result<u8> {
     match command {
         DataCommand::List | DataCommand::Verify => {
             let states = data::status(&manifests, matches!(command, DataCommand::Verify))?;
-            for state in &states {
-                print!("{state}");
-            }
+            print::out(&states.iter().map(ToString::to_string).collect::<String>());
             Ok(if states.iter().all(|state| state.wrong.is_empty()) { 0 } else { DATA })
         }
         DataCommand::Fetch { dataset, from } => {
             data::fetch(&manifests, &dataset, from.as_deref(), &|line| eprintln!("{line}"))?;
-            println!("{dataset}: here, hashes as pinned");
+            print::out(&format!("{dataset}: here, hashes as pinned\n"));
             Ok(0)
         }
     }

@@ -1,85 +1,105 @@
 //! What commands print. Numbers arrive as text; nothing is computed here.
 
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::Path;
 
 use replication::campaign::{CampaignError, Prepared, Report};
 use replication::doctor;
 use replication::manifest::{Manifests, Profile};
 
+/// To standard output; a reader that stopped reading (`| head`) is no error.
+pub(crate) fn out(text: &str) {
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+}
+
+/// Appends a line to a `String`, which cannot fail.
+macro_rules! line {
+    ($text:expr, $($format:tt)*) => {
+        let _ = writeln!($text, $($format)*);
+    };
+}
+
 /// The table of claims, what failed, and where the report is.
 pub(crate) fn report(report: &Report) {
+    let mut text = String::new();
     let claims: Vec<_> = report.verdicts.claims().collect();
     let width = |cells: Vec<usize>| cells.into_iter().max().unwrap_or(0);
     let ours = |claim: &replication::judge::ClaimVerdict| if claim.interval_text.is_empty() { claim.ours.clone() } else { format!("{} {}", claim.ours, claim.interval_text) };
     let id_width = width(claims.iter().map(|claim| claim.id.chars().count()).collect());
     let paper_width = width(claims.iter().map(|claim| claim.paper.chars().count()).collect()).max(5);
     let ours_width = width(claims.iter().map(|claim| ours(claim).chars().count()).collect()).max(4);
-    println!("{:id_width$}  {:paper_width$}  {:ours_width$}  verdict (evidence)", "claim", "paper", "ours");
+    line!(text, "{:id_width$}  {:paper_width$}  {:ours_width$}  verdict (evidence)", "claim", "paper", "ours");
     for claim in &claims {
         let evidence = claim.evidence.map_or(String::new(), |evidence| format!(" ({})", evidence.word()));
         let reason = claim.reason.as_deref().map_or(String::new(), |reason| format!("({})", reason.lines().next().unwrap_or_default()));
-        println!("{:id_width$}  {:paper_width$}  {:ours_width$}  {}{reason}{evidence}", claim.id, claim.paper, ours(claim), claim.verdict);
+        line!(text, "{:id_width$}  {:paper_width$}  {:ours_width$}  {}{reason}{evidence}", claim.id, claim.paper, ours(claim), claim.verdict);
     }
     for note in &report.notes {
-        println!("note: {note}");
+        line!(text, "note: {note}");
     }
     for (run, error) in &report.failed {
-        println!("FAILED {run}: {error}");
+        line!(text, "FAILED {run}: {error}");
     }
     if report.nothing_to_do {
-        println!("nothing to do: this campaign is finished and its inputs are unchanged (--fresh does it again)");
+        line!(text, "nothing to do: this campaign is finished and its inputs are unchanged (--fresh does it again)");
     }
-    println!("report: {}", report.directory.join("report.html").display());
+    line!(text, "report: {}", report.directory.join("report.html").display());
+    out(&text);
 }
 
 /// What a profile would run and what it lacks.
 pub(crate) fn dry_run(root: &Path, manifests: &Manifests, profile: &Profile, prepared: Result<Prepared, CampaignError>) {
+    let mut text = String::new();
     let model = &manifests.models[&profile.model];
     let tokens = profile.budget.steps * profile.batch.sequences * model.sequence_length;
-    println!("profile {}: {}", profile.id, profile.title);
-    println!("  {}", profile.purpose);
-    println!("  model {} ({} parameters), dataset {}, tokenizer {}, {tokens} tokens a run", model.id, model.parameters(), profile.dataset, profile.tokenizer);
+    line!(text, "profile {}: {}", profile.id, profile.title);
+    line!(text, "  {}", profile.purpose);
+    line!(text, "  model {} ({} parameters), dataset {}, tokenizer {}, {tokens} tokens a run", model.id, model.parameters(), profile.dataset, profile.tokenizer);
     match prepared {
         Ok(prepared) => {
-            println!("  {} runs: {} arms x seeds {:?}", prepared.plan.runs.len(), prepared.plan.arms.len(), prepared.plan.seeds);
+            line!(text, "  {} runs: {} arms x seeds {:?}", prepared.plan.runs.len(), prepared.plan.arms.len(), prepared.plan.seeds);
             let cache = replication::plan::run_cache(root);
             for run in &prepared.plan.runs {
                 let state = if replication::run::finished_steps(&cache.join(run.key()), &run.ingredients.run).is_some() { "finished, will be reused" } else { "to run" };
-                println!("    {} {} {state}", run.key(), run.name());
+                line!(text, "    {} {} {state}", run.key(), run.name());
             }
         }
         Err(error) => {
             let arms: usize = profile.arms.iter().map(|group| group.recipes.len()).sum();
-            println!("  {} runs: {arms} arms x seeds {:?}", arms * profile.seeds.len(), profile.seeds);
+            line!(text, "  {} runs: {arms} arms x seeds {:?}", arms * profile.seeds.len(), profile.seeds);
             for group in &profile.arms {
-                println!("    {}: {}", group.group, group.recipes.join(", "));
+                line!(text, "    {}: {}", group.group, group.recipes.join(", "));
             }
-            println!("  keys are not known yet: {error}");
+            line!(text, "  keys are not known yet: {error}");
         }
     }
     let lacks = doctor::lacks(profile, manifests, root);
     if lacks.is_empty() {
-        println!("  this machine has what it needs");
+        line!(text, "  this machine has what it needs");
     }
     for line in lacks {
-        println!("  lacks: {line}");
+        line!(text, "  lacks: {line}");
     }
+    out(&text);
 }
 
 /// Profiles, recipes and claims.
 pub(crate) fn list(manifests: &Manifests) {
-    println!("profiles");
+    let mut text = String::new();
+    line!(text, "profiles");
     for profile in manifests.profiles.values() {
-        println!("  {:12} {} ({})", profile.id, profile.title, manifests.hardware[&profile.hardware].title);
+        line!(text, "  {:12} {} ({})", profile.id, profile.title, manifests.hardware[&profile.hardware].title);
     }
-    println!("recipes");
+    line!(text, "recipes");
     for recipe in manifests.recipes.values() {
-        println!("  {:24} {}", recipe.id, recipe.title);
+        line!(text, "  {:24} {}", recipe.id, recipe.title);
     }
     for paper in manifests.papers.values() {
-        println!("claims of {} ({})", paper.id, paper.title);
+        line!(text, "claims of {} ({})", paper.id, paper.title);
         for claim in &paper.claims {
-            println!("  {:14} {:12} {}", claim.id, claim.source, claim.statement);
+            line!(text, "  {:14} {:12} {}", claim.id, claim.source, claim.statement);
         }
     }
+    out(&text);
 }

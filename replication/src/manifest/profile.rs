@@ -259,7 +259,7 @@ impl Model {
                 return Err(format!("{key}: must be at least 1"));
             }
         }
-        if self.num_attention_heads % self.num_key_value_heads != 0 {
+        if !self.num_attention_heads.is_multiple_of(self.num_key_value_heads) {
             return Err(format!("num_key_value_heads: {} does not divide num_attention_heads {}", self.num_key_value_heads, self.num_attention_heads));
         }
         for (key, value) in [("rope_theta", self.rope_theta), ("rms_norm_eps", self.rms_norm_eps), ("initializer_range", self.initializer_range)] {
@@ -267,7 +267,7 @@ impl Model {
                 return Err(format!("{key}: must be above zero"));
             }
         }
-        if self.head_dim % 2 != 0 {
+        if !self.head_dim.is_multiple_of(2) {
             return Err("head_dim: must be even (rotary embedding)".into());
         }
         Ok(())

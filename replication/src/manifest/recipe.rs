@@ -324,7 +324,7 @@ impl Operand {
             return Err(format!("a block of 32 is longer than the contraction axis of {k}"));
         }
         match &self.rotation {
-            Some(rotation) if k % rotation.size != 0 => Err(format!("a Hadamard rotation of size {} does not divide the contraction axis of {k}", rotation.size)),
+            Some(rotation) if !k.is_multiple_of(rotation.size) => Err(format!("a Hadamard rotation of size {} does not divide the contraction axis of {k}", rotation.size)),
             _ => Ok(()),
         }
     }
