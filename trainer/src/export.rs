@@ -42,7 +42,8 @@ pub struct ExportConfig {
 
 /// The names and shapes that `LlamaForCausalLM` with this configuration has, in the model's order.
 pub fn expected_tensors(config: &ExportConfig) -> Vec<(String, Vec<usize>)> {
-    let (hidden, queries, keys) = (config.hidden_size, config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim);
+    let (hidden, queries, keys) =
+        (config.hidden_size, config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim);
     let mut tensors = vec![("model.embed_tokens.weight".to_owned(), vec![config.vocab_size, hidden])];
     for layer in 0..config.num_hidden_layers {
         let parts = [
@@ -71,7 +72,12 @@ pub fn expected_tensors(config: &ExportConfig) -> Vec<(String, Vec<usize>)> {
 /// # Errors
 /// [`TensorError::Tensor`] for a missing, surplus or misshapen tensor; [`TensorError::Write`]; [`TensorError::Missing`] and
 /// [`TensorError::Read`] for the tokenizer.
-pub fn write_model(dir: &Path, config: &ExportConfig, tensors: &[NamedTensor<'_>], tokenizer: Option<&Path>) -> Result<String, TensorError> {
+pub fn write_model(
+    dir: &Path,
+    config: &ExportConfig,
+    tensors: &[NamedTensor<'_>],
+    tokenizer: Option<&Path>,
+) -> Result<String, TensorError> {
     let expected = expected_tensors(config);
     for (name, shape) in &expected {
         match tensors.iter().find(|(given, ..)| given == name) {

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use safetensors::tensor::{Dtype, Metadata, SafeTensorError, View};
 use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype, Metadata, SafeTensorError, View};
 
 use crate::data::sha256_of;
 
@@ -78,7 +78,11 @@ pub fn write_tensors(path: &Path, tensors: &[NamedTensor<'_>]) -> Result<String,
     }
     for (name, shape, elements) in tensors {
         if shape.iter().product::<usize>() != elements.len() {
-            return Err(TensorError::Tensor { path: path.to_owned(), name: name.clone(), problem: format!("has {} elements, its shape {shape:?} asks for another number", elements.len()) });
+            return Err(TensorError::Tensor {
+                path: path.to_owned(),
+                name: name.clone(),
+                problem: format!("has {} elements, its shape {shape:?} asks for another number", elements.len()),
+            });
         }
     }
     let aside = aside(path);
@@ -153,7 +157,8 @@ impl Tensors {
     /// # Errors
     /// [`TensorError::Malformed`].
     pub fn parse(path: &Path, bytes: Vec<u8>) -> Result<Self, TensorError> {
-        let (header, metadata) = SafeTensors::read_metadata(&bytes).map_err(|error| TensorError::Malformed { path: path.to_owned(), problem: describe(&error, &bytes) })?;
+        let (header, metadata) = SafeTensors::read_metadata(&bytes)
+            .map_err(|error| TensorError::Malformed { path: path.to_owned(), problem: describe(&error, &bytes) })?;
         Ok(Self { path: path.to_owned(), data_start: size_of::<u64>() + header, bytes, metadata })
     }
 
@@ -183,7 +188,8 @@ impl Tensors {
             return Err(refuse(format!("has shape {:?}, expected {shape:?}", info.shape)));
         }
         let (start, end) = info.data_offsets;
-        let bytes = self.data_start.checked_add(start).zip(self.data_start.checked_add(end)).and_then(|(start, end)| self.bytes.get(start..end));
+        let bytes =
+            self.data_start.checked_add(start).zip(self.data_start.checked_add(end)).and_then(|(start, end)| self.bytes.get(start..end));
         let bytes = bytes.ok_or_else(|| refuse("lies outside the file".into()))?;
         Ok(bytes.as_chunks::<4>().0.iter().map(|&element| f32::from_le_bytes(element)).collect())
     }
@@ -194,8 +200,12 @@ fn describe(error: &SafeTensorError, bytes: &[u8]) -> String {
         SafeTensorError::HeaderTooSmall => format!("{} bytes are too few for a safetensors header", bytes.len()),
         SafeTensorError::InvalidHeaderLength => format!("the header is said to go on beyond the end of the file ({} bytes)", bytes.len()),
         SafeTensorError::HeaderTooLarge => "the header is said to be over 100 MB, so this is no safetensors file".into(),
-        SafeTensorError::MetadataIncompleteBuffer => format!("the tensors named in the header do not fill the file ({} bytes) exactly", bytes.len()),
-        SafeTensorError::InvalidHeader(_) | SafeTensorError::InvalidHeaderDeserialization(_) => "the header is not the JSON of a safetensors file".into(),
+        SafeTensorError::MetadataIncompleteBuffer => {
+            format!("the tensors named in the header do not fill the file ({} bytes) exactly", bytes.len())
+        }
+        SafeTensorError::InvalidHeader(_) | SafeTensorError::InvalidHeaderDeserialization(_) => {
+            "the header is not the JSON of a safetensors file".into()
+        }
         other => format!("the header makes no sense ({other})"),
     }
 }

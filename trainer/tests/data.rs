@@ -61,14 +61,21 @@ fn the_layout_is_megatrons() {
 #[test]
 fn every_integer_type_is_read_and_no_other() {
     let folder = tempfile::tempdir().unwrap();
-    let value = |code: u8, bin: &[u8], width: usize| open(folder.path(), bin, &idx(code, width, &[(bin.len() / width) as i32], &[0, 1])).and_then(|stream| read_all(&stream));
+    let value = |code: u8, bin: &[u8], width: usize| {
+        open(folder.path(), bin, &idx(code, width, &[(bin.len() / width) as i32], &[0, 1])).and_then(|stream| read_all(&stream))
+    };
     assert_eq!(value(1, &[5, 255], 1).unwrap(), [5, 255]);
     assert_eq!(value(2, &[5, 127], 1).unwrap(), [5, 127]);
     assert_eq!(value(3, &[5, 0, 255, 127], 2).unwrap(), [5, 32_767]);
     assert_eq!(value(4, &[5, 0, 0, 0, 255, 255, 255, 127], 4).unwrap(), [5, 2_147_483_647]);
     assert_eq!(value(5, &[255, 255, 255, 255, 0, 0, 0, 0], 8).unwrap(), [u32::MAX]);
     assert_eq!(value(8, &[5, 0, 255, 255], 2).unwrap(), [5, 65_535]);
-    for (code, bin, width, found) in [(2, &[255u8][..], 1, -1), (3, &[0, 128], 2, -32_768), (4, &[254, 255, 255, 255], 4, -2), (5, &[0, 0, 0, 0, 1, 0, 0, 0], 8, 1 << 32)] {
+    for (code, bin, width, found) in [
+        (2, &[255u8][..], 1, -1),
+        (3, &[0, 128], 2, -32_768),
+        (4, &[254, 255, 255, 255], 4, -2),
+        (5, &[0, 0, 0, 0, 1, 0, 0, 0], 8, 1 << 32),
+    ] {
         assert!(matches!(value(code, bin, width), Err(DataError::BadToken { position: 0, value, .. }) if value == found), "code {code}");
     }
     for code in (0..=255).filter(|code| ![1, 2, 3, 4, 5, 8].contains(code)) {
@@ -145,7 +152,12 @@ fn documents_of_both_kinds() {
     assert_eq!(texts("a.jsonl", b"{\"text\":\"one\\n\\u00e9\",\"n\":[1]}\n\n{\"path\":\"p\",\"text\":\"\"}").unwrap(), ["one\n\u{e9}", ""]);
     assert_eq!(texts("a.txt", b"one\ntwo\0three\0\0").unwrap(), ["one\ntwo", "three"]);
     assert_eq!(texts("empty.txt", b"").unwrap(), [""; 0]);
-    for (content, said) in [(&b"{\"text\":\"a\"}\n{\"text\":1}"[..], "line 2"), (b"{\"text\":\"a\"", "line 1"), (b"{}", "missing field `text`"), (b"\xff", "line 1 is not UTF-8")] {
+    for (content, said) in [
+        (&b"{\"text\":\"a\"}\n{\"text\":1}"[..], "line 2"),
+        (b"{\"text\":\"a\"", "line 1"),
+        (b"{}", "missing field `text`"),
+        (b"\xff", "line 1 is not UTF-8"),
+    ] {
         let message = texts("bad.jsonl", content).unwrap_err().to_string();
         assert!(message.contains("bad.jsonl") && message.contains(said), "{message}");
     }

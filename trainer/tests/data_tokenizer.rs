@@ -55,7 +55,15 @@ proptest! {
 
 /// Words with many equally frequent pairs, so that the order of ties would show.
 fn tied_text() -> String {
-    (0..4000u32).map(|number| format!("{}{} ", ["ab", "cd", "ef", "abcd", "cdab", "xyx"][number as usize % 6], ["", "ef", "zz", "ab"][(number / 6) as usize % 4])).collect()
+    (0..4000u32)
+        .map(|number| {
+            format!(
+                "{}{} ",
+                ["ab", "cd", "ef", "abcd", "cdab", "xyx"][number as usize % 6],
+                ["", "ef", "zz", "ab"][(number / 6) as usize % 4]
+            )
+        })
+        .collect()
 }
 
 #[test]
@@ -105,8 +113,15 @@ fn what_cannot_work_is_said_and_leaves_nothing() {
     fs::write(folder.path().join("bad.jsonl"), "{\"text\":\"a\"}\n{").unwrap();
     assert!(matches!(tokenizer::train(&folder.path().join("bad.jsonl"), 300, &output), Err(TokenizerError::Data(_))));
     let tokenizer = committed("rust-crates-512");
-    assert!(matches!(tokenizer::tokenize(&tokenizer, &folder.path().join("bad.jsonl"), &folder.path().join("out")), Err(TokenizerError::Data(_))));
-    for (name, content) in [("alien.json", "[1]"), ("empty.json", ""), ("no-separator.json", r#"{"version":"1.0","model":{"type":"BPE","vocab":{"a":0},"merges":[]}}"#)] {
+    assert!(matches!(
+        tokenizer::tokenize(&tokenizer, &folder.path().join("bad.jsonl"), &folder.path().join("out")),
+        Err(TokenizerError::Data(_))
+    ));
+    for (name, content) in [
+        ("alien.json", "[1]"),
+        ("empty.json", ""),
+        ("no-separator.json", r#"{"version":"1.0","model":{"type":"BPE","vocab":{"a":0},"merges":[]}}"#),
+    ] {
         let path = folder.path().join(name);
         fs::write(&path, content).unwrap();
         let error = tokenizer::tokenize(&path, &input, &folder.path().join("out")).unwrap_err();

@@ -147,7 +147,8 @@ fn transformers_computes_the_same_logits() {
 
     let (length, vocabulary) = (run.model.sequence_length, run.model.vocab_size);
     let inputs: Vec<u32> = (0..length as u32).map(|position| (position * position * 7 + 3) % vocabulary as u32).collect();
-    let output = Command::new(python).args(["-c", SCRIPT]).arg(folder.path()).arg(serde_json::to_string(&inputs).unwrap()).output().unwrap();
+    let output =
+        Command::new(python).args(["-c", SCRIPT]).arg(folder.path()).arg(serde_json::to_string(&inputs).unwrap()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let theirs: Vec<Vec<f64>> = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((theirs.len(), theirs[0].len()), (length, vocabulary));

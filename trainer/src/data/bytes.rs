@@ -35,7 +35,11 @@ impl Bytes {
         let file = File::open(path).map_err(|source| DataError::read(path, source))?;
         let metadata = file.metadata().map_err(|source| DataError::read(path, source))?;
         if !metadata.is_file() {
-            return Err(DataError::Malformed { path: path.to_owned(), problem: "not a regular file".into(), remedy: "name the prefix of a .bin/.idx pair" });
+            return Err(DataError::Malformed {
+                path: path.to_owned(),
+                problem: "not a regular file".into(),
+                remedy: "name the prefix of a .bin/.idx pair",
+            });
         }
         let len = metadata.len();
         // An empty file cannot be mapped on every system; there is nothing in it to read either.

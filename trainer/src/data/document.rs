@@ -28,7 +28,11 @@ impl DocumentFormat {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("jsonl" | "json") => Ok(Self::JsonLines),
             Some("txt" | "md") => Ok(Self::PlainText),
-            _ => Err(DataError::Malformed { path: path.to_owned(), problem: "neither .jsonl nor .txt".into(), remedy: "name a .jsonl file ({\"text\": …} a line) or a .txt file" }),
+            _ => Err(DataError::Malformed {
+                path: path.to_owned(),
+                problem: "neither .jsonl nor .txt".into(),
+                remedy: "name a .jsonl file ({\"text\": …} a line) or a .txt file",
+            }),
         }
     }
 }
@@ -51,7 +55,14 @@ pub struct Documents {
 pub fn documents(path: &Path) -> Result<Documents, DataError> {
     let format = DocumentFormat::of(path)?;
     let file = File::open(path).map_err(|source| DataError::read(path, source))?;
-    Ok(Documents { path: path.to_owned(), format, reader: BufReader::with_capacity(1 << 16, file), number: 0, buffer: Vec::new(), ended: false })
+    Ok(Documents {
+        path: path.to_owned(),
+        format,
+        reader: BufReader::with_capacity(1 << 16, file),
+        number: 0,
+        buffer: Vec::new(),
+        ended: false,
+    })
 }
 
 #[derive(Deserialize)]
@@ -84,13 +95,16 @@ impl Documents {
             if self.buffer.last() == Some(&separator) {
                 self.buffer.pop();
             }
-            let text = std::str::from_utf8(&self.buffer).map_err(|error| self.malformed(format!("{} {} is not UTF-8 at its byte {}", self.unit(), self.number, error.valid_up_to())))?;
+            let text = std::str::from_utf8(&self.buffer).map_err(|error| {
+                self.malformed(format!("{} {} is not UTF-8 at its byte {}", self.unit(), self.number, error.valid_up_to()))
+            })?;
             match self.format {
                 DocumentFormat::PlainText if text.is_empty() => {}
                 DocumentFormat::PlainText => return Ok(Some(text.to_owned())),
                 DocumentFormat::JsonLines if text.trim().is_empty() => {}
                 DocumentFormat::JsonLines => {
-                    let line: Line<'_> = serde_json::from_str(text).map_err(|error| self.malformed(format!("line {}: {error}", self.number)))?;
+                    let line: Line<'_> =
+                        serde_json::from_str(text).map_err(|error| self.malformed(format!("line {}: {error}", self.number)))?;
                     return Ok(Some(line.text.into_owned()));
                 }
             }

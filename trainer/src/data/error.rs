@@ -70,7 +70,11 @@ pub enum DataError {
 
 impl DataError {
     pub(crate) fn read(path: &Path, source: std::io::Error) -> Self {
-        if source.kind() == std::io::ErrorKind::NotFound { Self::Missing(path.to_owned()) } else { Self::Read { path: path.to_owned(), source } }
+        if source.kind() == std::io::ErrorKind::NotFound {
+            Self::Missing(path.to_owned())
+        } else {
+            Self::Read { path: path.to_owned(), source }
+        }
     }
 
     pub(crate) fn write(path: &Path, source: std::io::Error) -> Self {

@@ -77,7 +77,9 @@ impl TokenType {
             5 => Self::I64,
             8 => Self::U16,
             // Older readers swapped the meaning of 6 and 7 between floating-point types and an unsigned one.
-            6 | 7 => return Err(format!("element code {code} means floating-point numbers (and other things to older readers), not tokens")),
+            6 | 7 => {
+                return Err(format!("element code {code} means floating-point numbers (and other things to older readers), not tokens"));
+            }
             other => return Err(format!("element code {other} is unknown")),
         })
     }
@@ -130,14 +132,19 @@ impl Header {
         if bounds == 0 {
             return Err("has no document bounds, not even the leading 0".into());
         }
-        let without_modes = sequences.checked_mul(12).and_then(|bytes| bytes.checked_add(bounds.checked_mul(8)?)).and_then(|bytes| bytes.checked_add(HEADER_BYTES));
+        let without_modes = sequences
+            .checked_mul(12)
+            .and_then(|bytes| bytes.checked_add(bounds.checked_mul(8)?))
+            .and_then(|bytes| bytes.checked_add(HEADER_BYTES));
         let Some(without_modes) = without_modes else {
             return Err(format!("claims {sequences} sequences and {bounds} document bounds, more than a file can hold"));
         };
         let modes = match file_bytes {
             bytes if bytes == without_modes => false,
             bytes if Some(bytes) == without_modes.checked_add(sequences) => true,
-            bytes => return Err(format!("is {bytes} bytes long, but {sequences} sequences and {bounds} document bounds make {without_modes}")),
+            bytes => {
+                return Err(format!("is {bytes} bytes long, but {sequences} sequences and {bounds} document bounds make {without_modes}"));
+            }
         };
         Ok(Self { token_type, sequences, bounds, modes })
     }
@@ -148,7 +155,11 @@ impl Header {
 ///
 /// # Errors
 /// `Ok(Err(what is wrong))` for a wrong file, `Err` for whatever `read` returned.
-pub fn check<E>(file_bytes: u64, bin_bytes: u64, mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>) -> Result<Result<Index, String>, E> {
+pub fn check<E>(
+    file_bytes: u64,
+    bin_bytes: u64,
+    mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
+) -> Result<Result<Index, String>, E> {
     let mut start = vec![0; file_bytes.min(HEADER_BYTES) as usize];
     read(0, &mut start)?;
     let header = match Header::parse(&start, file_bytes) {
@@ -217,12 +228,18 @@ impl Walk {
             return Err(format!("sequence {number} has length {length}"));
         };
         if u64::try_from(offset) != Ok(self.end) {
-            return Err(format!("sequence {number} is said to start at byte {offset} of the .bin, but the one before ends at {}", self.end));
+            return Err(format!(
+                "sequence {number} is said to start at byte {offset} of the .bin, but the one before ends at {}",
+                self.end
+            ));
         }
         self.tokens += length;
         self.end += length * self.token_type.bytes() as u64;
         if self.end > self.bin_bytes {
-            return Err(format!("sequence {number} ends at byte {} of a .bin that has {}: one of the two files is truncated or belongs to another pair", self.end, self.bin_bytes));
+            return Err(format!(
+                "sequence {number} ends at byte {} of a .bin that has {}: one of the two files is truncated or belongs to another pair",
+                self.end, self.bin_bytes
+            ));
         }
         Ok(())
     }

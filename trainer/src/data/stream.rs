@@ -31,9 +31,14 @@ impl TokenStream {
     pub fn open_with(prefix: &Path, access: Access) -> Result<Self, DataError> {
         let (bin_path, idx_path) = pair(prefix);
         let (bin, idx) = (Bytes::open(&bin_path, access)?, Bytes::open(&idx_path, access)?);
-        let malformed = |problem| DataError::Malformed { path: idx_path.clone(), problem, remedy: "write the pair again with `trainer tokenize`, or fetch both files again" };
+        let malformed = |problem| DataError::Malformed {
+            path: idx_path.clone(),
+            problem,
+            remedy: "write the pair again with `trainer tokenize`, or fetch both files again",
+        };
         let index = index::check(idx.len(), bin.len(), |offset, out| idx.read_at(offset, out))?.map_err(malformed)?;
-        let tokens = usize::try_from(index.tokens).map_err(|_| malformed(format!("holds {} tokens, more than this machine can address", index.tokens)))?;
+        let tokens = usize::try_from(index.tokens)
+            .map_err(|_| malformed(format!("holds {} tokens, more than this machine can address", index.tokens)))?;
         Ok(Self { bin, idx, index, tokens })
     }
 
@@ -64,7 +69,12 @@ impl TokenStream {
     pub fn read(&self, start: usize, out: &mut [u32]) -> Result<(), DataError> {
         let end = start.checked_add(out.len()).filter(|&end| end <= self.tokens);
         let Some(end) = end else {
-            return Err(DataError::OutOfRange { path: self.bin.path().to_owned(), start, end: start.saturating_add(out.len()), tokens: self.tokens });
+            return Err(DataError::OutOfRange {
+                path: self.bin.path().to_owned(),
+                start,
+                end: start.saturating_add(out.len()),
+                tokens: self.tokens,
+            });
         };
         let token_type = self.index.token_type;
         let width = token_type.bytes();
@@ -125,6 +135,11 @@ impl TokenStream {
             self.read(start, &mut buffer[..now])?;
             start += now;
         }
-        Ok(TokenSummary { documents: self.index.documents, tokens: self.index.tokens, sha256_bin: self.sha256_bin()?, sha256_idx: self.sha256_idx()? })
+        Ok(TokenSummary {
+            documents: self.index.documents,
+            tokens: self.index.tokens,
+            sha256_bin: self.sha256_bin()?,
+            sha256_idx: self.sha256_idx()?,
+        })
     }
 }

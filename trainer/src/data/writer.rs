@@ -45,7 +45,14 @@ impl TokenWriter {
     /// [`DataError::Write`].
     pub fn create(prefix: &Path, vocabulary: usize) -> Result<Self, DataError> {
         let (bin_path, idx_path) = pair(prefix);
-        Ok(Self { bin: Aside::create(&bin_path)?, idx_path, token_type: TokenType::for_vocabulary(vocabulary), lengths: Vec::new(), tokens: 0, bytes: Vec::new() })
+        Ok(Self {
+            bin: Aside::create(&bin_path)?,
+            idx_path,
+            token_type: TokenType::for_vocabulary(vocabulary),
+            lengths: Vec::new(),
+            tokens: 0,
+            bytes: Vec::new(),
+        })
     }
 
     /// Appends a document. The separator is part of it: the caller adds it.
@@ -54,8 +61,14 @@ impl TokenWriter {
     /// [`DataError::Write`]; [`DataError::Malformed`] for a token that the type of the file cannot hold, or a document of
     /// more than 2^31 - 1 tokens.
     pub fn push(&mut self, document: &[u32]) -> Result<(), DataError> {
-        let refuse = |problem: String, path: &Path| DataError::Malformed { path: path.to_owned(), problem, remedy: "tokenize with the tokenizer whose vocabulary size was given" };
-        let length = i32::try_from(document.len()).map_err(|_| refuse(format!("document {} has {} tokens, more than the format allows", self.lengths.len(), document.len()), &self.bin.path))?;
+        let refuse = |problem: String, path: &Path| DataError::Malformed {
+            path: path.to_owned(),
+            problem,
+            remedy: "tokenize with the tokenizer whose vocabulary size was given",
+        };
+        let length = i32::try_from(document.len()).map_err(|_| {
+            refuse(format!("document {} has {} tokens, more than the format allows", self.lengths.len(), document.len()), &self.bin.path)
+        })?;
         self.bytes.clear();
         for &token in document {
             let bytes = token.to_le_bytes();
@@ -125,7 +138,13 @@ impl Aside {
         name.push(format!(".{}.tmp", std::process::id()));
         let temporary = PathBuf::from(name);
         let file = File::create(&temporary).map_err(|source| DataError::write(&temporary, source))?;
-        Ok(Self { path: path.to_owned(), temporary, file: Some(BufWriter::with_capacity(1 << 16, file)), hasher: Sha256::new(), done: false })
+        Ok(Self {
+            path: path.to_owned(),
+            temporary,
+            file: Some(BufWriter::with_capacity(1 << 16, file)),
+            hasher: Sha256::new(),
+            done: false,
+        })
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), DataError> {
