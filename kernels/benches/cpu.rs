@@ -16,8 +16,7 @@ use kernels::quantise::{Prepared, Randomness, Source};
 use kernels::random::StreamKey;
 
 /// M tokens by N outputs by K inputs: fused qkv, attention output, gate-up, down; then a size where caches matter.
-const SHAPES: [(usize, usize, usize); 5] =
-    [(1024, 256, 128), (1024, 128, 128), (1024, 768, 128), (1024, 128, 384), (2048, 1024, 1024)];
+const SHAPES: [(usize, usize, usize); 5] = [(1024, 256, 128), (1024, 128, 128), (1024, 768, 128), (1024, 128, 384), (2048, 1024, 1024)];
 
 fn values(count: usize, layer: u32) -> Vec<f32> {
     let stream = StreamKey { layer, ..Default::default() }.stream();

@@ -186,7 +186,8 @@ fn contested_blocks_have_the_answers_worked_out_by_hand() {
     assert_eq!(seen, cases.iter().map(|c| &c["case"]).collect::<Vec<_>>(), "run generate.py again");
     for case in cases {
         let (format, rule) = (named(&FORMATS, &case["format"]), named(&RULES, &case["rule"]));
-        let numbers = |v: &Value| -> Vec<u32> { v.as_array().expect("a list").iter().map(|n| n.as_u64().expect("a number") as u32).collect() };
+        let numbers =
+            |v: &Value| -> Vec<u32> { v.as_array().expect("a list").iter().map(|n| n.as_u64().expect("a number") as u32).collect() };
         let elements: Vec<f32> = case["elements"].as_array().expect("a list").iter().map(|e| f32::from_bits(hex(e, 8)[0])).collect();
         let codes = numbers(&case["codes"]);
         let scale = case["scale"].as_u64().expect("a number") as u8;

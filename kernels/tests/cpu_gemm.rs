@@ -87,7 +87,8 @@ fn exact_block(acc: f32, a: &Mxfp4, row: usize, b: &Mxfp4, column: usize, block:
     if byte_a == 255 || byte_b == 255 || acc.is_nan() {
         return f32::NAN;
     }
-    let code = |m: &Mxfp4, row: usize, i: usize| DOUBLED[usize::from((m.codes[(row * m.blocks + block) * 16 + i / 2] >> (4 * (i % 2))) & 15)];
+    let code =
+        |m: &Mxfp4, row: usize, i: usize| DOUBLED[usize::from((m.codes[(row * m.blocks + block) * 16 + i / 2] >> (4 * (i % 2))) & 15)];
     let dot: i32 = (0..32).map(|i| code(a, row, i) * code(b, column, i)).sum();
     if dot == 0 || acc.is_infinite() {
         return acc + 0.0;
@@ -154,8 +155,21 @@ fn check(a: &Prepared, b: &Prepared, cpus: &[Cpu], context: &str) {
 }
 
 const SHAPES: [(usize, usize, usize); 15] = [
-    (0, 3, 32), (3, 0, 32), (4, 4, 0), (1, 1, 1), (1, 33, 32), (2, 31, 64), (5, 16, 97), (7, 65, 33), (12, 32, 128), (13, 17, 31),
-    (23, 47, 160), (25, 64, 96), (61, 67, 71), (96, 100, 256), (29, 129, 384),
+    (0, 3, 32),
+    (3, 0, 32),
+    (4, 4, 0),
+    (1, 1, 1),
+    (1, 33, 32),
+    (2, 31, 64),
+    (5, 16, 97),
+    (7, 65, 33),
+    (12, 32, 128),
+    (13, 17, 31),
+    (23, 47, 160),
+    (25, 64, 96),
+    (61, 67, 71),
+    (96, 100, 256),
+    (29, 129, 384),
 ];
 
 #[test]
@@ -177,7 +191,9 @@ fn every_scale_byte() {
     let cpus = cpus();
     // (a, b): everything; both tiny (subnormal products); both huge (overflow); huge against tiny, both ways.
     for (i, (low_a, high_a, low_b, high_b)) in
-        [(0, 254, 0, 254), (0, 20, 0, 20), (56, 70, 50, 62), (200, 254, 200, 254), (228, 254, 0, 26), (0, 26, 228, 254), (0, 254, 100, 227)].into_iter().enumerate()
+        [(0, 254, 0, 254), (0, 20, 0, 20), (56, 70, 50, 62), (200, 254, 200, 254), (228, 254, 0, 26), (0, 26, 228, 254), (0, 254, 100, 227)]
+            .into_iter()
+            .enumerate()
     {
         let tag = 1000 * i as u64;
         check(&mxfp4(9, 128, low_a..=high_a, 0, 1.0, tag), &mxfp4(37, 128, low_b..=high_b, 0, 1.0, tag + 10), &cpus, "all scales");

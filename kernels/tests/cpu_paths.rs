@@ -34,7 +34,10 @@ fn everywhere(name: &str, kernel: impl Fn(&Cpu) -> Vec<Vec<f32>>) -> Vec<Vec<f32
         for (output, (expected, found)) in first.iter().zip(kernel(cpu)).enumerate() {
             assert_eq!(expected.len(), found.len());
             for (i, (e, f)) in expected.iter().zip(&found).enumerate() {
-                assert!(e.to_bits() == f.to_bits() || (e.is_nan() && f.is_nan()), "{name}, output {output}, element {i}: {f} on {cpu:?}, {e} on scalar");
+                assert!(
+                    e.to_bits() == f.to_bits() || (e.is_nan() && f.is_nan()),
+                    "{name}, output {output}, element {i}: {f} on {cpu:?}, {e} on scalar"
+                );
             }
         }
     }
@@ -197,7 +200,8 @@ fn plain_attention(qkv: &[f64], s: AttentionShape) -> Vec<f64> {
                 let total: f64 = weights.iter().sum();
                 for (u, w) in weights.iter().enumerate() {
                     for i in 0..dim {
-                        out[(batch * s.sequence + t) * s.out_width() + head * dim + i] += w / total * row(u, (s.heads + s.kv_heads + kv) * dim)[i];
+                        out[(batch * s.sequence + t) * s.out_width() + head * dim + i] +=
+                            w / total * row(u, (s.heads + s.kv_heads + kv) * dim)[i];
                     }
                 }
             }
@@ -267,8 +271,14 @@ fn cross_entropy() {
 #[test]
 fn optimizer_and_sums() {
     let n = AdamW {
-        learning_rate: 1e-2, beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1,
-        bias_correction1: 0.271, bias_correction2: 0.142_625, gradient_scale: 0.5,
+        learning_rate: 1e-2,
+        beta1: 0.9,
+        beta2: 0.95,
+        epsilon: 1e-8,
+        weight_decay: 0.1,
+        bias_correction1: 0.271,
+        bias_correction2: 0.142_625,
+        gradient_scale: 0.5,
     };
     for count in [0, 1, 15, 16, 17, 1000, 40_000] {
         let (p, g, m) = (normals(count, 1), normals(count, 2), normals(count, 3));

@@ -49,9 +49,7 @@ fn specs() -> Vec<OperandSpec> {
         .collect();
     for format in [Format::E2m1, Format::E4m3, Format::E5m2, Format::Bf16, Format::F32] {
         for block in [Block::Row32, Block::Tile32, Block::Tensor] {
-            for scale in
-                [ScaleRule::Floor, ScaleRule::Even, ScaleRule::Ceil, ScaleRule::Current, ScaleRule::Delayed, ScaleRule::None]
-            {
+            for scale in [ScaleRule::Floor, ScaleRule::Even, ScaleRule::Ceil, ScaleRule::Current, ScaleRule::Delayed, ScaleRule::None] {
                 for rounding in [Rounding::NearestEven, Rounding::Stochastic, Rounding::StochasticPrescaled] {
                     for &rotation in &rotations {
                         let spec = OperandSpec { format, block, scale, rounding, rotation };
@@ -117,7 +115,13 @@ fn extreme_values() {
             values.extend((0..32u64).map(|j| {
                 let random = s.word(j);
                 match j {
-                    0 => if random.is_multiple_of(2) { largest } else { -largest },
+                    0 => {
+                        if random.is_multiple_of(2) {
+                            largest
+                        } else {
+                            -largest
+                        }
+                    }
                     1 => -0.0,
                     // Ties of E2M1 after a floor scale, and their neighbours.
                     2..16 => {

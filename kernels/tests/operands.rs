@@ -152,7 +152,9 @@ fn rotation_spreads_a_lone_outlier_over_its_block() {
     let mut after = before.clone();
     rotate_rows(&mut after, 32, None);
     let ratios = block_ratios(&before, &after, 96);
-    for (found, expected) in [(ratios.before, 32f64.sqrt()), (ratios.outliers_before, 32f64.sqrt()), (ratios.after, 1.0), (ratios.outliers_after, 1.0)] {
+    for (found, expected) in
+        [(ratios.before, 32f64.sqrt()), (ratios.outliers_before, 32f64.sqrt()), (ratios.after, 1.0), (ratios.outliers_after, 1.0)]
+    {
         assert!((found - expected).abs() < 1e-12, "{ratios:?}");
     }
 }

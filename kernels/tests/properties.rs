@@ -21,7 +21,9 @@ fn stream(seed: u64) -> Stream {
 /// Normal values of many magnitudes, with exact zeros here and there.
 fn matrix(seed: u64, count: usize) -> Vec<f32> {
     let stream = stream(seed);
-    let value = |i: u64| if stream.word(i).is_multiple_of(17) { 0.0 } else { stream.normal(i) * 2f32.powi((stream.word(i / 48 + 99) % 9) as i32 - 4) };
+    let value = |i: u64| {
+        if stream.word(i).is_multiple_of(17) { 0.0 } else { stream.normal(i) * 2f32.powi((stream.word(i / 48 + 99) % 9) as i32 - 4) }
+    };
     (0..count as u64).map(value).collect()
 }
 
@@ -292,7 +294,8 @@ fn stochastic_rounding_is_unbiased_where_nothing_saturates() {
             let s = spec(format, Block::Row32, ScaleRule::Floor, rounding);
             let mut sums = vec![0.0f64; 64];
             for draw in 0..DRAWS {
-                let randomness = Randomness { rounding: Some(StreamKey { seed: 11, step: draw as u64, ..Default::default() }.stream()), signs: None };
+                let randomness =
+                    Randomness { rounding: Some(StreamKey { seed: 11, step: draw as u64, ..Default::default() }.stream()), signs: None };
                 for (sum, value) in sums.iter_mut().zip(dequantise(&prepare(&values, 1, &s, randomness))) {
                     *sum += f64::from(value);
                 }

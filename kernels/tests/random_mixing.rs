@@ -127,7 +127,14 @@ fn key_bits_avalanche() {
         for flipped in 0..width {
             let mut changed = [0u64; 64];
             for i in 0..n {
-                let key = StreamKey { seed: i, step: i * 3, layer: i as u32 % 48, linear: i as u32 % 7, pass: i as u32 % 3, operand: i as u32 % 2 };
+                let key = StreamKey {
+                    seed: i,
+                    step: i * 3,
+                    layer: i as u32 % 48,
+                    linear: i as u32 % 7,
+                    pass: i as u32 % 3,
+                    operand: i as u32 % 2,
+                };
                 let mut other = key;
                 flip(&mut other, flipped);
                 let (a, b) = (key.stream(), other.stream());

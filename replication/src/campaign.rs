@@ -226,7 +226,12 @@ pub fn replicate(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn
     let data = data::prepare(&prepared.manifests, prepared.profile(), &trainer, say)?;
     interrupted(stop)?;
     let count = prepared.plan.runs.len();
-    say(&format!("{count} runs: {} arms x {} seeds, {} at once", prepared.plan.arms.len(), prepared.plan.seeds.len(), request.run.parallel));
+    say(&format!(
+        "{count} runs: {} arms x {} seeds, {} at once",
+        prepared.plan.arms.len(),
+        prepared.plan.seeds.len(),
+        request.run.parallel
+    ));
     let cache = plan::run_cache(root);
     let outcomes = run::carry_out(&prepared.plan.runs, &cache, &trainer, &data, &request.run, stop)?;
     interrupted(stop)?;
@@ -313,8 +318,16 @@ fn measure(
         let index = prepared.plan.runs.iter().position(|run| run.arm == arm && run.seed == prepared.plan.seeds[0])?;
         (!matches!(outcomes[index], Outcome::Failed(_))).then(|| cache.join(prepared.plan.runs[index].key()).join("run.yaml").into())
     };
-    let machine: Vec<OsString> = ["--threads".into(), request.run.threads.to_string().into(), "--instruction-set".into(), request.run.instruction_set.clone().into()].into();
-    let repeats = |repeats: u64, warmup: u64| -> Vec<OsString> { vec!["--repeats".into(), repeats.to_string().into(), "--warmup".into(), warmup.to_string().into()] };
+    let machine: Vec<OsString> = [
+        "--threads".into(),
+        request.run.threads.to_string().into(),
+        "--instruction-set".into(),
+        request.run.instruction_set.clone().into(),
+    ]
+    .into();
+    let repeats = |repeats: u64, warmup: u64| -> Vec<OsString> {
+        vec!["--repeats".into(), repeats.to_string().into(), "--warmup".into(), warmup.to_string().into()]
+    };
     let files_of = |arms: &[String]| -> Vec<OsString> { arms.iter().filter_map(|arm| run_file(arm)).collect() };
     let any = files_of(&prepared.plan.arms).into_iter().take(1);
 
@@ -337,7 +350,9 @@ fn measure(
         if !path.exists() {
             interrupted(stop)?;
             say(what);
-            let lines = trainer.output(what, arguments).map_err(|error| if stop.load(Ordering::Relaxed) { CampaignError::Interrupted } else { error.into() })?;
+            let lines = trainer
+                .output(what, arguments)
+                .map_err(|error| if stop.load(Ordering::Relaxed) { CampaignError::Interrupted } else { error.into() })?;
             files::write(&path, lines.as_bytes())?;
         }
     }
@@ -345,7 +360,14 @@ fn measure(
 }
 
 /// Puts the result directory together aside, renders it, hashes it, and moves it into place.
-fn assemble(root: &Path, prepared: &mut Prepared, outcomes: &[Outcome], measured: &Path, request: &Request, key: &str) -> Result<Report, CampaignError> {
+fn assemble(
+    root: &Path,
+    prepared: &mut Prepared,
+    outcomes: &[Outcome],
+    measured: &Path,
+    request: &Request,
+    key: &str,
+) -> Result<Report, CampaignError> {
     let git = environment::git_state(root);
     let machine = request.machine.clone().unwrap_or_else(environment::machine_slug);
     let date = environment::today();
@@ -403,7 +425,8 @@ fn assemble(root: &Path, prepared: &mut Prepared, outcomes: &[Outcome], measured
 /// `base`, or `base-2`, `base-3`, ... where another campaign has taken the name.
 fn free_name(out: &Path, base: &str, key: &str) -> PathBuf {
     let taken = |path: &Path| {
-        let campaign = std::fs::read_to_string(path.join("campaign.json")).ok().and_then(|text| serde_json::from_str::<Campaign>(&text).ok());
+        let campaign =
+            std::fs::read_to_string(path.join("campaign.json")).ok().and_then(|text| serde_json::from_str::<Campaign>(&text).ok());
         path.exists() && campaign.is_none_or(|campaign| campaign.key != key)
     };
     let mut path = out.join(base);
@@ -445,7 +468,9 @@ fn pdf(directory: &Path) -> Option<String> {
             Ok(()) => None,
             Err(error) => Some(format!("report.pdf was not made: {error}")),
         },
-        Ok(output) => Some(format!("report.pdf was not made, latexmk says:\n{}", toolchain::last_lines(&String::from_utf8_lossy(&output.stdout), 15))),
+        Ok(output) => {
+            Some(format!("report.pdf was not made, latexmk says:\n{}", toolchain::last_lines(&String::from_utf8_lossy(&output.stdout), 15)))
+        }
         Err(error) => Some(format!("report.pdf was not made: {error}")),
     };
     let _ = std::fs::remove_dir_all(scratch);
@@ -459,10 +484,12 @@ fn pdf(directory: &Path) -> Option<String> {
 pub fn report(root: &Path, directory: &Path) -> Result<Report, CampaignError> {
     let path = directory.join("campaign.json");
     let text = files::read_text(&path)?;
-    let campaign: Campaign = serde_json::from_str(&text).map_err(|error| ManifestError::new(&path, format!("is not a campaign record: {error}")))?;
+    let campaign: Campaign =
+        serde_json::from_str(&text).map_err(|error| ManifestError::new(&path, format!("is not a campaign record: {error}")))?;
     let before = raw_hashes(directory)?;
     let now = plan::code_fingerprint(root)?;
-    let stale = (now != campaign.trainer_code).then(|| "the sources of the trainer or the kernels have changed since these runs".to_owned());
+    let stale =
+        (now != campaign.trainer_code).then(|| "the sources of the trainer or the kernels have changed since these runs".to_owned());
     let (verdicts, mut notes) = finish(root, directory, stale.clone())?;
     notes.extend(stale.map(|why| format!("stale: {why}")));
     if raw_hashes(directory)? != before {
@@ -473,6 +500,8 @@ pub fn report(root: &Path, directory: &Path) -> Result<Report, CampaignError> {
 
 /// Hashes of everything that rendering must not touch.
 fn raw_hashes(directory: &Path) -> Result<Vec<(String, String)>, FileError> {
-    let names = files::list(directory)?.into_iter().filter(|name| ["runs/", "measurements/", "manifests/"].iter().any(|start| name.starts_with(start)));
+    let names = files::list(directory)?
+        .into_iter()
+        .filter(|name| ["runs/", "measurements/", "manifests/"].iter().any(|start| name.starts_with(start)));
     names.map(|name| files::sha256_file(&directory.join(&name)).map(|hash| (name, hash))).collect()
 }

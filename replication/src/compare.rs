@@ -116,15 +116,18 @@ struct Side {
 impl Side {
     fn read(directory: &Path) -> Result<Self, CompareError> {
         let refuse = |why: String| CompareError::NotResults { path: directory.to_owned(), why };
-        let text = std::fs::read_to_string(directory.join("campaign.json")).map_err(|error| refuse(format!("campaign.json cannot be read ({error})")))?;
-        let campaign: Campaign = serde_json::from_str(&text).map_err(|error| refuse(format!("campaign.json does not follow its schema ({error})")))?;
+        let text = std::fs::read_to_string(directory.join("campaign.json"))
+            .map_err(|error| refuse(format!("campaign.json cannot be read ({error})")))?;
+        let campaign: Campaign =
+            serde_json::from_str(&text).map_err(|error| refuse(format!("campaign.json does not follow its schema ({error})")))?;
         let list = provenance::deterministic(directory)?;
         let hashes = list.lines().filter_map(|line| line.split_once("  ")).map(|(hash, name)| (name.to_owned(), hash.to_owned())).collect();
         Ok(Self { directory: directory.to_owned(), campaign, hashes, measurements: measure(directory)? })
     }
 
     fn title(&self) -> String {
-        let name = self.directory.canonicalize().ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned())).unwrap_or_default();
+        let name =
+            self.directory.canonicalize().ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned())).unwrap_or_default();
         let Campaign { profile, device, machine, commit, dirty, .. } = &self.campaign;
         let commit: String = commit.chars().take(8).collect();
         format!("{name} (profile {profile} on {device}, machine {machine}, commit {commit}{})", if *dirty { " with changes" } else { "" })
@@ -172,9 +175,17 @@ pub fn compare(first: &Path, second: &Path) -> Result<Comparison, CompareError> 
 }
 
 fn made_differently(a: &Campaign, b: &Campaign) -> Vec<String> {
-    let pairs = [("profile", &a.profile, &b.profile), ("device", &a.device, &b.device), ("sources of trainer and kernels", &a.trainer_code, &b.trainer_code)];
+    let pairs = [
+        ("profile", &a.profile, &b.profile),
+        ("device", &a.device, &b.device),
+        ("sources of trainer and kernels", &a.trainer_code, &b.trainer_code),
+    ];
     let short = |text: &String| text.chars().take(16).collect::<String>();
-    pairs.iter().filter(|(_, first, second)| first != second).map(|(name, first, second)| format!("{name}: {} | {}", short(first), short(second))).collect()
+    pairs
+        .iter()
+        .filter(|(_, first, second)| first != second)
+        .map(|(name, first, second)| format!("{name}: {} | {}", short(first), short(second)))
+        .collect()
 }
 
 /// How a run that both have differs; none when all its deterministic files are equal.
@@ -192,7 +203,9 @@ fn run_difference(a: &Side, b: &Side, run: &str) -> Result<Option<RunDifference>
         match (hash(a, file), hash(b, file)) {
             (Some(_), None) => difference.files.push(format!("{file} is only in the first")),
             (None, Some(_)) => difference.files.push(format!("{file} is only in the second")),
-            (first, second) if first != second && file == "done.json" && difference.settings.is_empty() && difference.metrics.is_empty() => {
+            (first, second)
+                if first != second && file == "done.json" && difference.settings.is_empty() && difference.metrics.is_empty() =>
+            {
                 difference.files.push("done.json differs although settings and metrics are equal: the final weights do".to_owned());
             }
             // Bytes differ, but no value does: another writer.
@@ -218,7 +231,10 @@ fn settings(first: &str, second: &str) -> Vec<String> {
     let (first, second) = (read(first), read(second));
     let keys: BTreeSet<&String> = first.keys().chain(second.keys()).collect();
     let value = |all: &BTreeMap<String, String>, key: &str| all.get(key).cloned().unwrap_or_else(|| "none".to_owned());
-    keys.into_iter().filter(|key| first.get(*key) != second.get(*key)).map(|key| format!("{key}: {} | {}", value(&first, key), value(&second, key))).collect()
+    keys.into_iter()
+        .filter(|key| first.get(*key) != second.get(*key))
+        .map(|key| format!("{key}: {} | {}", value(&first, key), value(&second, key)))
+        .collect()
 }
 
 fn flatten(name: &str, value: &serde_json::Value, all: &mut BTreeMap<String, String>) {
@@ -267,7 +283,8 @@ fn verdict_pairs(a: &Measurements, b: &Measurements) -> Vec<VerdictPair> {
         VerdictPair {
             claim: id.to_owned(),
             words: found.map(|claim| claim.map(|claim| claim.verdict.clone())),
-            numbers: found.map(|claim| claim.map(|claim| format!("{} {}", claim.ours, claim.interval_text).trim().to_owned()).unwrap_or_default()),
+            numbers: found
+                .map(|claim| claim.map(|claim| format!("{} {}", claim.ours, claim.interval_text).trim().to_owned()).unwrap_or_default()),
         }
     };
     names.into_iter().map(pair).collect()

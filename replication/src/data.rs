@@ -98,14 +98,21 @@ pub fn prepare(manifests: &Manifests, profile: &Profile, trainer: &Trainer, say:
 fn tokenizer_file(root: &Path, tokenizer: &Tokenizer) -> Result<PathBuf, DataError> {
     let missing = || DataError::Missing { what: format!("tokenizer {}", tokenizer.id), how_to_get: tokenizer.how_to_get.clone() };
     let path = root.join(tokenizer.file.as_deref().ok_or_else(missing)?);
-    check_hash(&path, tokenizer.sha256.as_deref(), &format!("manifests/tokenizers/{}.yaml", tokenizer.id), "restore the file from the repository")?;
+    check_hash(
+        &path,
+        tokenizer.sha256.as_deref(),
+        &format!("manifests/tokenizers/{}.yaml", tokenizer.id),
+        "restore the file from the repository",
+    )?;
     Ok(path)
 }
 
 fn check_hash(path: &Path, expected: Option<&str>, by: &str, advice: &'static str) -> Result<String, DataError> {
     let found = files::sha256_file(path)?;
     match expected {
-        Some(expected) if expected != found => Err(DataError::Hash { path: path.to_owned(), found, expected: expected.to_owned(), by: by.to_owned(), advice }),
+        Some(expected) if expected != found => {
+            Err(DataError::Hash { path: path.to_owned(), found, expected: expected.to_owned(), by: by.to_owned(), advice })
+        }
         _ => Ok(found),
     }
 }
@@ -151,7 +158,15 @@ fn vendor_folder(root: &Path, crates: &CargoVendor, say: &dyn Fn(&str)) -> Resul
         let aside = aside(&folder);
         files::remove_folder(&aside)?;
         let manifest = root.join(&crates.package).join("Cargo.toml");
-        let arguments: Vec<OsString> = vec!["vendor".into(), "--quiet".into(), "--locked".into(), "--versioned-dirs".into(), "--manifest-path".into(), manifest.into(), aside.clone().into()];
+        let arguments: Vec<OsString> = vec![
+            "vendor".into(),
+            "--quiet".into(),
+            "--locked".into(),
+            "--versioned-dirs".into(),
+            "--manifest-path".into(),
+            manifest.into(),
+            aside.clone().into(),
+        ];
         run_cargo(root, "fetching crates (cargo vendor; it needs the crate registry once, later runs are offline)", &arguments)?;
         rename(&aside, &folder)?;
     }
@@ -182,15 +197,26 @@ fn tokenise(trainer: &Trainer, tokenizer: &Path, corpus: &Path, folder: &Path, p
     files::remove_folder(&aside)?;
     files::make_folder(&aside)?;
     let part = |name: &str, input: &str| -> Result<Shard, DataError> {
-        let arguments: Vec<OsString> =
-            vec!["tokenize".into(), "--tokenizer".into(), tokenizer.into(), "--input".into(), corpus.join(input).into(), "--output".into(), aside.join(name).into()];
+        let arguments: Vec<OsString> = vec![
+            "tokenize".into(),
+            "--tokenizer".into(),
+            tokenizer.into(),
+            "--input".into(),
+            corpus.join(input).into(),
+            "--output".into(),
+            aside.join(name).into(),
+        ];
         let what = format!("tokenising {input}");
         let line = trainer.output(&what, arguments)?;
-        let done: Tokenised = serde_json::from_str(line.trim())
-            .map_err(|error| ToolError::Failed { what, status: "an answer that is not the expected JSON".into(), output: format!("{error}: {line}") })?;
+        let done: Tokenised = serde_json::from_str(line.trim()).map_err(|error| ToolError::Failed {
+            what,
+            status: "an answer that is not the expected JSON".into(),
+            output: format!("{error}: {line}"),
+        })?;
         Ok(Shard { tokens: done.tokens, sha256_bin: done.sha256_bin, sha256_idx: done.sha256_idx })
     };
-    let shards = Shards { train: part("train", corpus::TRAIN_FILE)?, validation: part("validation", corpus::VALIDATION_FILE)?, end_of_document: 0 };
+    let shards =
+        Shards { train: part("train", corpus::TRAIN_FILE)?, validation: part("validation", corpus::VALIDATION_FILE)?, end_of_document: 0 };
     files::copy(tokenizer, &aside.join("tokenizer.json"))?;
     check_shards(&aside, pinned.unwrap_or(&shards))?;
     files::remove_folder(folder)?;
@@ -235,11 +261,15 @@ pub fn status(manifests: &Manifests, hashes: bool) -> Result<Vec<DatasetStatus>,
 
 fn dataset_status(manifests: &Manifests, dataset: &Dataset, hashes: bool) -> Result<DatasetStatus, DataError> {
     let cache = dataset_cache(&manifests.root, dataset.id());
-    let mut status = DatasetStatus { id: dataset.id().to_owned(), title: dataset.title().to_owned(), here: vec![], missing: vec![], wrong: vec![] };
+    let mut status =
+        DatasetStatus { id: dataset.id().to_owned(), title: dataset.title().to_owned(), here: vec![], missing: vec![], wrong: vec![] };
     let (folder, files) = match dataset {
         Dataset::CargoVendor(crates) => {
             let named = |name: &str, sha256: &Option<String>| NamedFile { name: name.to_owned(), sha256: sha256.clone() };
-            let files = vec![named(corpus::TRAIN_FILE, &crates.corpus.train_sha256), named(corpus::VALIDATION_FILE, &crates.corpus.validation_sha256)];
+            let files = vec![
+                named(corpus::TRAIN_FILE, &crates.corpus.train_sha256),
+                named(corpus::VALIDATION_FILE, &crates.corpus.validation_sha256),
+            ];
             (cache.join("corpus"), files)
         }
         Dataset::LocalFiles(local) => (cache.clone(), local.files.clone()),
@@ -254,7 +284,9 @@ fn dataset_status(manifests: &Manifests, dataset: &Dataset, hashes: bool) -> Res
         } else {
             let found = files::sha256_file(&path)?;
             match &file.sha256 {
-                Some(expected) if *expected != found => status.wrong.push(format!("{}: its SHA-256 is {found}, not {expected}; {FETCH_AGAIN}", file.name)),
+                Some(expected) if *expected != found => {
+                    status.wrong.push(format!("{}: its SHA-256 is {found}, not {expected}; {FETCH_AGAIN}", file.name))
+                }
                 Some(_) => status.here.push(format!("{}, hash as pinned", file.name)),
                 None => status.here.push(format!("{}, SHA-256 {found}, not pinned", file.name)),
             }
@@ -268,7 +300,10 @@ fn dataset_status(manifests: &Manifests, dataset: &Dataset, hashes: bool) -> Res
         if let (true, Some(shards)) = (folder.is_dir(), &tokenizer.shards) {
             match hashes.then(|| check_shards(&folder, shards)) {
                 Some(Err(error)) => status.wrong.push(error.to_string()),
-                _ => status.here.push(format!("tokens by {}: {} to train on, {} held out", tokenizer.id, shards.train.tokens, shards.validation.tokens)),
+                _ => status.here.push(format!(
+                    "tokens by {}: {} to train on, {} held out",
+                    tokenizer.id, shards.train.tokens, shards.validation.tokens
+                )),
             }
         }
     }
@@ -278,8 +313,14 @@ fn dataset_status(manifests: &Manifests, dataset: &Dataset, hashes: bool) -> Res
 /// A Megatron dataset's files with the hashes recorded at first use where the manifest has none.
 fn recorded_files(cache: &Path, megatron: &Megatron) -> Vec<NamedFile> {
     let recorded = std::fs::read_to_string(cache.join(RECORDED)).unwrap_or_default();
-    let find = |name: &str| recorded.lines().find_map(|line| line.split_once("  ").filter(|(_, file)| *file == name)).map(|(hash, _)| hash.to_owned());
-    megatron.files.iter().map(|file| NamedFile { name: file.name.clone(), sha256: file.sha256.clone().or_else(|| find(&file.name)) }).collect()
+    let find = |name: &str| {
+        recorded.lines().find_map(|line| line.split_once("  ").filter(|(_, file)| *file == name)).map(|(hash, _)| hash.to_owned())
+    };
+    megatron
+        .files
+        .iter()
+        .map(|file| NamedFile { name: file.name.clone(), sha256: file.sha256.clone().or_else(|| find(&file.name)) })
+        .collect()
 }
 
 const RECORDED: &str = "recorded.sha256";
@@ -291,7 +332,10 @@ const RECORDED: &str = "recorded.sha256";
 pub fn fetch(manifests: &Manifests, id: &str, from: Option<&Path>, say: &dyn Fn(&str)) -> Result<(), DataError> {
     let known: Vec<&str> = manifests.datasets.keys().map(String::as_str).collect();
     let Some(dataset) = manifests.datasets.get(id) else {
-        return Err(DataError::Missing { what: crate::manifest::unknown("dataset", id, &known), how_to_get: "cargo xtask data list names them all".into() });
+        return Err(DataError::Missing {
+            what: crate::manifest::unknown("dataset", id, &known),
+            how_to_get: "cargo xtask data list names them all".into(),
+        });
     };
     let cache = dataset_cache(&manifests.root, id);
     let files = match (dataset, from) {
@@ -308,7 +352,8 @@ pub fn fetch(manifests: &Manifests, id: &str, from: Option<&Path>, say: &dyn Fn(
             return Err(DataError::Missing { what: path.display().to_string(), how_to_get: dataset.how_to_get().to_owned() });
         }
         say(&format!("checking {}", file.name));
-        let found = check_hash(&path, file.sha256.as_deref(), &format!("the manifest (or {RECORDED}, from its first use)"), "get the file again")?;
+        let found =
+            check_hash(&path, file.sha256.as_deref(), &format!("the manifest (or {RECORDED}, from its first use)"), "get the file again")?;
         hashes.push_str(&format!("{found}  {}\n", file.name));
     }
     for file in &files {

@@ -52,12 +52,20 @@ pub fn doctor(root: &Path, manifests: &Manifests) -> Doctor {
         minutes: profile.requires.get("minutes").copied(),
         lacks: lacks(profile, manifests, root),
     });
-    Doctor { machine: machine_lines(), devices: device_lines(manifests), tools: tool_lines(), disk: disk_lines(root), cache: cache_lines(root, manifests), profiles: profiles.collect() }
+    Doctor {
+        machine: machine_lines(),
+        devices: device_lines(manifests),
+        tools: tool_lines(),
+        disk: disk_lines(root),
+        cache: cache_lines(root, manifests),
+        profiles: profiles.collect(),
+    }
 }
 
 impl fmt::Display for Doctor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sections = [("machine", &self.machine), ("devices", &self.devices), ("tools", &self.tools), ("disk", &self.disk), ("cache", &self.cache)];
+        let sections =
+            [("machine", &self.machine), ("devices", &self.devices), ("tools", &self.tools), ("disk", &self.disk), ("cache", &self.cache)];
         for (name, lines) in sections {
             writeln!(f, "{name}")?;
             for line in lines {
@@ -66,7 +74,8 @@ impl fmt::Display for Doctor {
         }
         writeln!(f, "profiles")?;
         for profile in &self.profiles {
-            let minutes = profile.minutes.map(|minutes| format!(", about {minutes} min on the machine it was made for")).unwrap_or_default();
+            let minutes =
+                profile.minutes.map(|minutes| format!(", about {minutes} min on the machine it was made for")).unwrap_or_default();
             let state = if profile.lacks.is_empty() { "ready" } else { "lacks" };
             writeln!(f, "  {} ({}{minutes}): {state}", profile.id, profile.title)?;
             for line in &profile.lacks {
@@ -111,7 +120,10 @@ fn lacks_device(hardware: &Hardware, count: f64, system: &Path) -> Vec<String> {
     if let Some(file) = file.as_ref().filter(|file| !system.join(file.trim_start_matches('/')).exists()) {
         all.push(format!("{}: there is no {file}; a machine with that device and its driver is needed", hardware.title));
     } else if let Some(library) = library.as_ref().filter(|library| find_library(system, library).is_none()) {
-        all.push(format!("{}: {library} is in none of the usual folders; install the driver's libraries or name their folder in LD_LIBRARY_PATH", hardware.title));
+        all.push(format!(
+            "{}: {library} is in none of the usual folders; install the driver's libraries or name their folder in LD_LIBRARY_PATH",
+            hardware.title
+        ));
     }
     let found = count_devices(hardware.device, system);
     if (found as f64) < count {
@@ -174,7 +186,11 @@ fn find_library(system: &Path, library: &str) -> Option<PathBuf> {
     named.into_iter().chain(usual).find_map(|folder| {
         let mut names: Vec<PathBuf> = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).collect();
         names.sort();
-        let version = |path: &PathBuf| path.file_name().and_then(|name| name.to_str()?.strip_prefix(library)).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        let version = |path: &PathBuf| {
+            path.file_name()
+                .and_then(|name| name.to_str()?.strip_prefix(library))
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
         names.into_iter().find(version)
     })
 }
@@ -185,11 +201,14 @@ fn count_devices(device: Device, system: &Path) -> usize {
     match device {
         Device::Cpu => 1,
         Device::Cuda => {
-            let numbered = |name: &str| name.strip_prefix("nvidia").is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()));
+            let numbered = |name: &str| {
+                name.strip_prefix("nvidia").is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))
+            };
             entries("dev").filter(|entry| entry.file_name().to_str().is_some_and(numbered)).count()
         }
         Device::Hip => {
-            let accelerates = |text: String| text.lines().filter_map(|line| line.strip_prefix("simd_count ")).any(|count| count.trim() != "0");
+            let accelerates =
+                |text: String| text.lines().filter_map(|line| line.strip_prefix("simd_count ")).any(|count| count.trim() != "0");
             let nodes = entries("sys/class/kfd/kfd/topology/nodes");
             nodes.filter(|node| fs::read_to_string(node.path().join("properties")).is_ok_and(accelerates)).count()
         }
@@ -206,7 +225,12 @@ fn machine_lines() -> Vec<String> {
         format!("cores: {} may be used", machine::cores()),
         format!("instruction sets: {}", if sets.is_empty() { "none beyond the base".to_owned() } else { sets.join(", ") }),
         format!("memory: {}{limit}", gib(memory.total)),
-        format!("system: {} {}{}", std::env::consts::OS, machine::kernel().unwrap_or_default(), if machine::container() { ", in a container" } else { "" }),
+        format!(
+            "system: {} {}{}",
+            std::env::consts::OS,
+            machine::kernel().unwrap_or_default(),
+            if machine::container() { ", in a container" } else { "" }
+        ),
     ]
 }
 
@@ -216,8 +240,11 @@ fn device_lines(manifests: &Manifests) -> Vec<String> {
             return format!("{}: here", hardware.device.word());
         }
         let system = Path::new("/");
-        let file = hardware.detect.file.as_deref().map(|file| format!("{file} {}", if Path::new(file).exists() { "found" } else { "not found" }));
-        let library = hardware.detect.library.as_deref().map(|library| format!("{library} {}", find_library(system, library).map_or("not found".to_owned(), |path| format!("at {}", path.display()))));
+        let file =
+            hardware.detect.file.as_deref().map(|file| format!("{file} {}", if Path::new(file).exists() { "found" } else { "not found" }));
+        let library = hardware.detect.library.as_deref().map(|library| {
+            format!("{library} {}", find_library(system, library).map_or("not found".to_owned(), |path| format!("at {}", path.display())))
+        });
         let parts: Vec<String> = file.into_iter().chain(library).collect();
         format!("{} ({}): {} devices; {}", hardware.device.word(), hardware.title, count_devices(hardware.device, system), parts.join(", "))
     };

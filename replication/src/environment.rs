@@ -131,14 +131,22 @@ impl Environment {
             },
             memory: Memory { total_bytes: memory.total, control_group_limit_bytes: memory.limit },
             system: System { name: std::env::consts::OS.to_owned(), kernel: machine::kernel(), container: machine::container() },
-            toolchain: Toolchain { rustc: machine::ask(&rustc, &["-vV"]), cargo: machine::ask(&cargo().to_string_lossy(), &["-V"]), rustflags: rustflags() },
+            toolchain: Toolchain {
+                rustc: machine::ask(&rustc, &["-vV"]),
+                cargo: machine::ask(&cargo().to_string_lossy(), &["-V"]),
+                rustflags: rustflags(),
+            },
             source: Source {
                 commit: git.commit,
                 dirty: git.dirty,
                 diff_sha256: git.diff_sha256,
                 lock_sha256: files::sha256_file(&root.join("Cargo.lock")).ok(),
             },
-            flags: Flags { threads_per_run: options.threads, instruction_set: options.instruction_set.clone(), parallel_runs: options.parallel },
+            flags: Flags {
+                threads_per_run: options.threads,
+                instruction_set: options.instruction_set.clone(),
+                parallel_runs: options.parallel,
+            },
             device_libraries: Vec::new(),
         }
     }
@@ -154,7 +162,11 @@ fn rustflags() -> Option<String> {
 /// Every absolute path becomes `<folder>`.
 fn without_folders(flags: &str) -> String {
     let blank = |word: &str| {
-        let start = word.split_inclusive(['=', ':', ',']).scan(0, |at, part| { let here = *at; *at += part.len(); Some((here, part)) });
+        let start = word.split_inclusive(['=', ':', ',']).scan(0, |at, part| {
+            let here = *at;
+            *at += part.len();
+            Some((here, part))
+        });
         let path = start.into_iter().find(|(_, part)| part.starts_with(['/', '~', '\\']));
         path.map_or_else(|| word.to_owned(), |(at, _)| format!("{}<folder>", &word[..at]))
     };
@@ -246,7 +258,10 @@ mod tests {
             // A host named `a` or `linux` would be found in any text.
             assert!(private.len() < 6 || !text.contains(private), "{private} in {text}");
         }
-        assert!(environment.toolchain.rustc.as_ref().is_some_and(|text| text.starts_with("rustc 1.") && text.contains("LLVM version:")), "{text}");
+        assert!(
+            environment.toolchain.rustc.as_ref().is_some_and(|text| text.starts_with("rustc 1.") && text.contains("LLVM version:")),
+            "{text}"
+        );
         assert_eq!(environment.source.lock_sha256.as_deref(), Some("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"));
         assert_eq!(serde_json::from_str::<Environment>(&text).unwrap(), environment);
     }

@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 use crate::expression;
 use crate::manifest::paper::Check;
 use crate::manifest::recipe::Format;
-use crate::measure::study::{Claim, Metric, Paper, Study};
-use crate::measure::target::{Estimator, PairedRatios, time_ratios, token_ratios};
 use crate::measure::load::RunStatus;
 use crate::measure::statistics::{Interval, summarise};
+use crate::measure::study::{Claim, Metric, Paper, Study};
+use crate::measure::target::{Estimator, PairedRatios, time_ratios, token_ratios};
 use crate::measure::{MeasureError, Measurements, measure, quantisation, times};
 use crate::render::format::{self, Unit};
 use rules::{Estimate, Finding, Reported};
@@ -280,7 +280,10 @@ impl Judge<'_> {
             self.find(claim)
         } else {
             let units = unit_names(&missing).join(" and ");
-            let why = format!("The claim is about the speed of {units} units, which this device ({}) does not have; emulated times stand beside it.", study.hardware.title);
+            let why = format!(
+                "The claim is about the speed of {units} units, which this device ({}) does not have; emulated times stand beside it.",
+                study.hardware.title
+            );
             Finding::bare(Verdict::NotRun(no_native(&missing)), unit, why)
         };
         let measured = finding.number.is_some() || matches!(finding.verdict, Verdict::Reproduced | Verdict::Differs);
@@ -359,7 +362,9 @@ impl Judge<'_> {
                 self.timed(times::step_time_ratio(&self.measurements.step_times, numerator, denominator), &reported, unit)
             }
             Metric::TimeSaved { arm, baseline } => self.time_saved(arm, baseline, &reported),
-            Metric::PassDominates { full, without, baseline } => rules::pass_dominates(&self.ratios(full, baseline), &self.ratios(without, baseline)),
+            Metric::PassDominates { full, without, baseline } => {
+                rules::pass_dominates(&self.ratios(full, baseline), &self.ratios(without, baseline))
+            }
             Metric::AllOf { claims } => self.all_of(claims),
             Metric::OutlierReduction { arm } => self.outliers(arm),
             Metric::ThroughputBecomesGain { arms, time_saved } => self.throughput_becomes_gain(arms, time_saved),
@@ -374,7 +379,11 @@ impl Judge<'_> {
 fn needs_target(metric: &Metric) -> bool {
     matches!(
         metric,
-        Metric::TokenOverhead { .. } | Metric::TokenRatio { .. } | Metric::DoesNotConverge { .. } | Metric::TimeSaved { .. } | Metric::PassDominates { .. }
+        Metric::TokenOverhead { .. }
+            | Metric::TokenRatio { .. }
+            | Metric::DoesNotConverge { .. }
+            | Metric::TimeSaved { .. }
+            | Metric::PassDominates { .. }
     )
 }
 

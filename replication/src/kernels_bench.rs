@@ -176,7 +176,12 @@ fn timing(benchmark: &Path, estimates: &Path) -> Result<Timing, BenchError> {
     if nanoseconds.iter().any(|value| !(value.is_finite() && *value > 0.0)) {
         return Err(BenchError::Alien { path: estimates.to_owned(), what: format!("median {nanoseconds:?} is not a time") });
     }
-    Ok(Timing { benchmark: full_id, operations, seconds: point_estimate * 1e-9, interval: [interval.lower_bound * 1e-9, interval.upper_bound * 1e-9] })
+    Ok(Timing {
+        benchmark: full_id,
+        operations,
+        seconds: point_estimate * 1e-9,
+        interval: [interval.lower_bound * 1e-9, interval.upper_bound * 1e-9],
+    })
 }
 
 fn json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, BenchError> {
@@ -191,7 +196,8 @@ fn json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, BenchError> {
 pub fn write(folder: &Path, timings: &[Timing]) -> Result<(), BenchError> {
     let table = |error: &dyn std::fmt::Display| BenchError::Table(error.to_string());
     let mut rows = csv::Writer::from_writer(Vec::new());
-    rows.write_record(["benchmark", "operations", "seconds", "seconds_low", "seconds_high", "giga_operations_per_second"]).map_err(|error| table(&error))?;
+    rows.write_record(["benchmark", "operations", "seconds", "seconds_low", "seconds_high", "giga_operations_per_second"])
+        .map_err(|error| table(&error))?;
     for timing in timings {
         let optional = |value: Option<String>| value.unwrap_or_default();
         let record = [
@@ -252,7 +258,10 @@ mod tests {
         assert!((timings[1].giga_operations_per_second().unwrap() - 2.0).abs() < 1e-12);
         assert!((timings[1].interval[0] - 1.9e-6).abs() < 1e-18 && (timings[1].interval[1] - 2.1e-6).abs() < 1e-18);
         assert_eq!(timings[0].giga_operations_per_second(), None);
-        assert_eq!(table(&timings), "benchmark  microseconds       Gop/s\ngemm/a             2.00           -\ngemm/b             2.00         2.0\n");
+        assert_eq!(
+            table(&timings),
+            "benchmark  microseconds       Gop/s\ngemm/a             2.00           -\ngemm/b             2.00         2.0\n"
+        );
     }
 
     #[test]
@@ -261,10 +270,12 @@ mod tests {
         let timings = read(home.path()).unwrap();
         let out = tempfile::tempdir().unwrap();
         write(out.path(), &timings).unwrap();
-        let rows: Vec<Vec<String>> = csv::Reader::from_path(out.path().join("kernels_bench.csv")).unwrap().deserialize().map(Result::unwrap).collect();
+        let rows: Vec<Vec<String>> =
+            csv::Reader::from_path(out.path().join("kernels_bench.csv")).unwrap().deserialize().map(Result::unwrap).collect();
         assert_eq!(rows.len(), 1);
         assert_eq!(rows[0][2].parse::<f64>().unwrap(), timings[0].seconds);
-        let document: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(out.path().join("kernels_bench.json")).unwrap()).unwrap();
+        let document: serde_json::Value =
+            serde_json::from_str(&std::fs::read_to_string(out.path().join("kernels_bench.json")).unwrap()).unwrap();
         assert_eq!(document["schema"], SCHEMA);
         assert_eq!(document["timings"][0]["operations"], 32);
     }

@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 /// The processor's name as it gives it itself; its architecture when it gives none.
 pub fn cpu_model() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    model_from_cpuinfo(&text).or_else(|| ask("sysctl", &["-n", "machdep.cpu.brand_string"])).unwrap_or_else(|| std::env::consts::ARCH.to_owned())
+    model_from_cpuinfo(&text)
+        .or_else(|| ask("sysctl", &["-n", "machdep.cpu.brand_string"]))
+        .unwrap_or_else(|| std::env::consts::ARCH.to_owned())
 }
 
 /// x86 writes `model name`; Arm writes numbers of implementer and part only.
@@ -86,7 +88,9 @@ pub fn kernel() -> Option<String> {
 pub fn container() -> bool {
     let marked = ["/.dockerenv", "/run/.containerenv"].iter().any(|path| Path::new(path).exists());
     let groups = fs::read_to_string("/proc/1/cgroup").unwrap_or_default();
-    marked || std::env::var_os("container").is_some() || ["docker", "kubepods", "containerd", "lxc", "libpod"].iter().any(|word| groups.contains(word))
+    marked
+        || std::env::var_os("container").is_some()
+        || ["docker", "kubepods", "containerd", "lxc", "libpod"].iter().any(|word| groups.contains(word))
 }
 
 /// Instruction sets beyond the architecture's base that the kernels know of, by their usual names.

@@ -115,7 +115,13 @@ pub struct Build {
 ///
 /// # Errors
 /// An unknown name in the selection, or shards that nobody has hashed yet.
-pub fn plan(manifests: &Manifests, profile: &Profile, selection: &Selection, build: &Build, recorded: Option<&Shards>) -> Result<Plan, ManifestError> {
+pub fn plan(
+    manifests: &Manifests,
+    profile: &Profile,
+    selection: &Selection,
+    build: &Build,
+    recorded: Option<&Shards>,
+) -> Result<Plan, ManifestError> {
     let refuse = |why: String| ManifestError::new(&Manifests::path("profiles", &profile.id), why);
     let arms = select_arms(manifests, profile, &selection.only).map_err(refuse)?;
     let seeds = select_seeds(profile, selection.seeds).map_err(refuse)?;
@@ -123,7 +129,10 @@ pub fn plan(manifests: &Manifests, profile: &Profile, selection: &Selection, bui
     let tokenizer = &manifests.tokenizers[&profile.tokenizer];
     let shards = tokenizer.shards.as_ref().or(recorded);
     let Some(shards) = shards else {
-        return Err(refuse(format!("the token shards of dataset {} with tokenizer {} are not known yet; {}", profile.dataset, tokenizer.id, tokenizer.how_to_get)));
+        return Err(refuse(format!(
+            "the token shards of dataset {} with tokenizer {} are not known yet; {}",
+            profile.dataset, tokenizer.id, tokenizer.how_to_get
+        )));
     };
     let model = &manifests.models[&profile.model];
     let mut runs = Vec::new();
@@ -131,7 +140,12 @@ pub fn plan(manifests: &Manifests, profile: &Profile, selection: &Selection, bui
         for &seed in &seeds {
             let recipe = &manifests.recipes[arm];
             let passes = recipe.resolved().map_err(refuse)?;
-            let resolved = ResolvedRecipe { id: arm, passes, stochastic_seed: recipe.stochastic_seed, delayed_scaling: recipe.delayed_scaling.clone() };
+            let resolved = ResolvedRecipe {
+                id: arm,
+                passes,
+                stochastic_seed: recipe.stochastic_seed,
+                delayed_scaling: recipe.delayed_scaling.clone(),
+            };
             let run = RunFile::new(profile, model, shards, tokenizer, device, resolved, seed);
             let run_yaml = serde_yaml::to_string(&run).map_err(|error| refuse(format!("the run file cannot be written: {error}")))?;
             let ingredients = Ingredients {
@@ -301,12 +315,21 @@ impl<'a> RunFile<'a> {
         recipe: ResolvedRecipe<'a>,
         seed: u64,
     ) -> Self {
-        let shard = |prefix, shard: &'a profile::Shard| Shard { prefix, tokens: shard.tokens, sha256_bin: &shard.sha256_bin, sha256_idx: &shard.sha256_idx };
+        let shard = |prefix, shard: &'a profile::Shard| Shard {
+            prefix,
+            tokens: shard.tokens,
+            sha256_bin: &shard.sha256_bin,
+            sha256_idx: &shard.sha256_idx,
+        };
         Self {
             schema: "mxfp4-run/1",
             run: RunIdentity { profile: &profile.id, arm: recipe.id, seed },
             model,
-            data: Data { train: shard("train", &shards.train), validation: shard("validation", &shards.validation), end_of_document: shards.end_of_document },
+            data: Data {
+                train: shard("train", &shards.train),
+                validation: shard("validation", &shards.validation),
+                end_of_document: shards.end_of_document,
+            },
             tokenizer: TokenizerIdentity { id: &tokenizer.id, sha256: tokenizer.sha256.as_deref().unwrap_or("external") },
             optimizer: &profile.optimizer,
             schedule: &profile.schedule,

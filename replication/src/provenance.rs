@@ -8,8 +8,8 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-pub use crate::environment::{Environment, GitState, git_state, machine_slug, today};
 use crate::campaign::Campaign;
+pub use crate::environment::{Environment, GitState, git_state, machine_slug, today};
 use crate::files::{self, FileError};
 use crate::manifest::Dataset;
 use crate::run::RunOptions;
@@ -191,8 +191,12 @@ fn dependencies(directory: &Path, campaign: &Campaign, environment: &Environment
             add(format!("corpus {}: train", crates.id), crates.corpus.train_sha256.as_ref());
             add(format!("corpus {}: validation", crates.id), crates.corpus.validation_sha256.as_ref());
         }
-        Dataset::LocalFiles(local) => local.files.iter().for_each(|file| add(format!("corpus {}: {}", local.id, file.name), file.sha256.as_ref())),
-        Dataset::Megatron(tokens) => tokens.files.iter().for_each(|file| add(format!("corpus {}: {}", tokens.id, file.name), file.sha256.as_ref())),
+        Dataset::LocalFiles(local) => {
+            local.files.iter().for_each(|file| add(format!("corpus {}: {}", local.id, file.name), file.sha256.as_ref()))
+        }
+        Dataset::Megatron(tokens) => {
+            tokens.files.iter().for_each(|file| add(format!("corpus {}: {}", tokens.id, file.name), file.sha256.as_ref()))
+        }
     }
     // What the runs themselves were given: the same for all of them.
     if let Some(run) = campaign.runs.first() {

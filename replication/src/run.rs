@@ -68,7 +68,10 @@ struct Done {
 pub fn finished_steps(folder: &Path, run_sha256: &str) -> Option<u64> {
     let done: Done = serde_json::from_str(&std::fs::read_to_string(folder.join("done.json")).ok()?).ok()?;
     let unchanged = |name: &str, sha256: &str| files::sha256_file(&folder.join(name)).is_ok_and(|found| found == sha256);
-    let whole = done.schema == "mxfp4-done/1" && done.run_sha256 == run_sha256 && unchanged("run.yaml", run_sha256) && unchanged("metrics.jsonl", &done.metrics_sha256);
+    let whole = done.schema == "mxfp4-done/1"
+        && done.run_sha256 == run_sha256
+        && unchanged("run.yaml", run_sha256)
+        && unchanged("metrics.jsonl", &done.metrics_sha256);
     whole.then_some(done.steps)
 }
 
@@ -280,7 +283,11 @@ impl Progress {
             let elapsed = self.started.elapsed().as_secs_f64();
             let left = elapsed / done as f64 * self.total.saturating_sub(done) as f64;
             let percent = 100 * done / self.total.max(1);
-            eprintln!("{percent}% of steps, run {}/{}, {elapsed:.0} s gone, about {left:.0} s left", self.runs_done.load(Ordering::Relaxed), self.runs);
+            eprintln!(
+                "{percent}% of steps, run {}/{}, {elapsed:.0} s gone, about {left:.0} s left",
+                self.runs_done.load(Ordering::Relaxed),
+                self.runs
+            );
         }
     }
 
@@ -348,7 +355,14 @@ fn changed_lines(old: &str, new: &str) -> Vec<String> {
     let longest = old.len().max(new.len());
     (0..longest)
         .filter(|&line| old.get(line) != new.get(line))
-        .map(|line| format!("    run.yaml:{}: {} -> {}", line + 1, old.get(line).map_or("(nothing)", |l| l.trim()), new.get(line).map_or("(nothing)", |l| l.trim())))
+        .map(|line| {
+            format!(
+                "    run.yaml:{}: {} -> {}",
+                line + 1,
+                old.get(line).map_or("(nothing)", |l| l.trim()),
+                new.get(line).map_or("(nothing)", |l| l.trim())
+            )
+        })
         .take(20)
         .collect()
 }

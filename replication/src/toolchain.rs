@@ -63,7 +63,11 @@ fn finish(what: &str, program: &str, expression: Expression) -> Result<String, T
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    Err(ToolError::Failed { what: what.to_owned(), status: output.status.to_string(), output: last_lines(&String::from_utf8_lossy(&output.stderr), 40) })
+    Err(ToolError::Failed {
+        what: what.to_owned(),
+        status: output.status.to_string(),
+        output: last_lines(&String::from_utf8_lossy(&output.stderr), 40),
+    })
 }
 
 /// The last `count` lines of a text.
@@ -112,7 +116,11 @@ pub fn build_trainer(root: &Path, build: &Build) -> Result<Trainer, ToolError> {
     if program.exists() && std::fs::read_to_string(&stamp_path).ok().as_deref() == stamp(&program).ok().as_deref() {
         return Ok(Trainer { program });
     }
-    let arguments: Vec<OsString> = ["build", "--release", "--locked", "--package", "trainer", "--target-dir"].iter().map(Into::into).chain([target.into_os_string()]).collect();
+    let arguments: Vec<OsString> = ["build", "--release", "--locked", "--package", "trainer", "--target-dir"]
+        .iter()
+        .map(Into::into)
+        .chain([target.into_os_string()])
+        .collect();
     run_cargo(root, "building the trainer", &arguments)?;
     files::write(&stamp_path, stamp(&program)?.as_bytes())?;
     Ok(Trainer { program })

@@ -4,8 +4,8 @@
 //! a [`Finding`] that names the file; nothing in the directory can make it fail otherwise. It does not run anything again: that is
 //! what a second campaign and `compare` are for.
 
-mod records;
 mod recompute;
+mod records;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -225,7 +225,9 @@ fn check_deterministic(directory: &Path, verification: &mut Verification) -> Res
     for (name, hash) in &expected {
         match written.get(name) {
             None => verification.find(DETERMINISTIC, format!("does not list {name}")),
-            Some(other) if other != hash => verification.find(DETERMINISTIC, format!("says that {name} has SHA-256 {other}, but it has {hash}")),
+            Some(other) if other != hash => {
+                verification.find(DETERMINISTIC, format!("says that {name} has SHA-256 {other}, but it has {hash}"))
+            }
             Some(_) => {}
         }
     }

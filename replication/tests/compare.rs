@@ -44,11 +44,15 @@ fn differences_are_measured() {
     fs::write(&metrics, lines.join("\n") + "\n").unwrap();
     sealed::record(&run);
     let step_times = second.path().join("measurements/step_time.jsonl");
-    let doubled: Vec<String> = fs::read_to_string(&step_times).unwrap().lines().map(|line| {
-        let mut value: serde_json::Value = serde_json::from_str(line).unwrap();
-        value["seconds"] = (2.0 * value["seconds"].as_f64().unwrap()).into();
-        value.to_string()
-    }).collect();
+    let doubled: Vec<String> = fs::read_to_string(&step_times)
+        .unwrap()
+        .lines()
+        .map(|line| {
+            let mut value: serde_json::Value = serde_json::from_str(line).unwrap();
+            value["seconds"] = (2.0 * value["seconds"].as_f64().unwrap()).into();
+            value.to_string()
+        })
+        .collect();
     fs::write(&step_times, doubled.join("\n")).unwrap();
     sealed::seal(second.path());
 

@@ -63,7 +63,11 @@ fn every_verdict_of_the_synthetic_campaign() {
         .claims()
         .map(|claim| {
             let evidence = claim.evidence.map_or("-", |evidence| evidence.word());
-            format!("{:<13} {:<10} {:<11} {:<21} {:<12} {:<8} {}", claim.id, claim.paper, claim.ours, claim.interval_text, claim.verdict, evidence, claim.why).replace('\u{a0}', "_")
+            format!(
+                "{:<13} {:<10} {:<11} {:<21} {:<12} {:<8} {}",
+                claim.id, claim.paper, claim.ours, claim.interval_text, claim.verdict, evidence, claim.why
+            )
+            .replace('\u{a0}', "_")
         })
         .collect();
     insta::assert_snapshot!(lines.join("\n"));
@@ -84,7 +88,16 @@ fn a_page_without_scripts_or_strangers_within_its_budget() {
     }
     let without_links = html.replace("http://www.w3.org/2000/svg", "").replace("href=\"https://arxiv.org/abs/", "");
     assert!(!without_links.contains("http:") && !without_links.contains("https:"));
-    for needed in ["<html lang=\"en\">", "name=\"viewport\"", "@media screen and (prefers-color-scheme: dark)", "@media print", "<caption>", "scope=\"col\"", "role=\"img\"", "aria-label"] {
+    for needed in [
+        "<html lang=\"en\">",
+        "name=\"viewport\"",
+        "@media screen and (prefers-color-scheme: dark)",
+        "@media print",
+        "<caption>",
+        "scope=\"col\"",
+        "role=\"img\"",
+        "aria-label",
+    ] {
         assert!(html.contains(needed), "{needed}");
     }
     for claim in judge::recompute(directory.path()).unwrap().claims() {
@@ -116,10 +129,16 @@ fn changing_one_run_changes_its_verdict_and_no_other() {
     synthetic::write(directory.path());
     let before = judge::recompute(directory.path()).unwrap();
     assert_eq!(claim(&before, "T1-F").verdict, "reproduced");
-    edit(&run_directory(directory.path(), "mxfp4-f", 2).join("metrics.jsonl"), |text| text.replace("\"kind\":\"eval\",\"step\":240,\"tokens\":245760,\"loss\":4", "\"kind\":\"eval\",\"step\":240,\"tokens\":245760,\"loss\":3"));
+    edit(&run_directory(directory.path(), "mxfp4-f", 2).join("metrics.jsonl"), |text| {
+        text.replace(
+            "\"kind\":\"eval\",\"step\":240,\"tokens\":245760,\"loss\":4",
+            "\"kind\":\"eval\",\"step\":240,\"tokens\":245760,\"loss\":3",
+        )
+    });
     let after = judge::recompute(directory.path()).unwrap();
     assert_eq!(claim(&after, "T1-F").verdict, "inconclusive");
-    let changed: Vec<&str> = before.claims().zip(after.claims()).filter(|(before, after)| before != after).map(|(claim, _)| claim.id.as_str()).collect();
+    let changed: Vec<&str> =
+        before.claims().zip(after.claims()).filter(|(before, after)| before != after).map(|(claim, _)| claim.id.as_str()).collect();
     assert_eq!(changed, ["T1-F"]);
 }
 
@@ -174,7 +193,10 @@ fn a_diverged_run_does_not_converge_and_has_no_gap() {
     let summary = render_here(directory.path());
     let claim = claim(&summary.verdicts, "T1-SR-FDW");
     assert_eq!((claim.verdict.as_str(), claim.ours.as_str()), ("reproduced", "3 of 3 DNC"));
-    assert_eq!(claim.why, "None of 3 seeds reached the target within the budget, 1.43 times the baseline's tokens, 3 of them by diverging.");
+    assert_eq!(
+        claim.why,
+        "None of 3 seeds reached the target within the budget, 1.43 times the baseline's tokens, 3 of them by diverging."
+    );
     assert!(read(&directory.path().join("data/loss_gap.csv")).contains("mxfp4-fdw-sr,fp8,1,,\n"));
     assert!(read(&summary.html).contains("diverged at step 97"));
 }
@@ -183,7 +205,9 @@ fn a_diverged_run_does_not_converge_and_has_no_gap() {
 fn native_hardware_judges_speed_and_prints_the_decomposition() {
     let directory = tempfile::tempdir().unwrap();
     synthetic::write(directory.path());
-    edit(&directory.path().join("manifests/hardware.yaml"), |text| text.replace("native_formats: [f32]", "native_formats: [f32, bf16, e4m3, e5m2, e2m1]"));
+    edit(&directory.path().join("manifests/hardware.yaml"), |text| {
+        text.replace("native_formats: [f32]", "native_formats: [f32, bf16, e4m3, e5m2, e2m1]")
+    });
     let verdicts = judge::recompute(directory.path()).unwrap();
     let step = claim(&verdicts, "T2-STEP");
     assert_eq!((step.verdict.as_str(), step.evidence.map(|evidence| evidence.word())), ("reproduced", Some("native")));
@@ -292,14 +316,18 @@ fn the_paper_compiles_without_a_warning() {
 
 /// Runs latexmk where it is installed and fails on any warning, over- and underfull boxes included.
 fn compile(directory: &Path) {
-    let output = Command::new("latexmk").args(["-pdf", "-interaction=nonstopmode", "-halt-on-error", "report.tex"]).current_dir(directory).output();
+    let output =
+        Command::new("latexmk").args(["-pdf", "-interaction=nonstopmode", "-halt-on-error", "report.tex"]).current_dir(directory).output();
     let Ok(output) = output else {
         eprintln!("skipped: latexmk is not installed");
         return;
     };
     let log = String::from_utf8_lossy(&std::fs::read(directory.join("report.log")).unwrap()).into_owned();
     assert!(output.status.success(), "{}", &log[log.len().saturating_sub(3000)..]);
-    let complaints: Vec<&str> = log.lines().filter(|line| ["Warning", "Overfull", "Underfull", "Missing character", "undefined"].iter().any(|word| line.contains(word))).collect();
+    let complaints: Vec<&str> = log
+        .lines()
+        .filter(|line| ["Warning", "Overfull", "Underfull", "Missing character", "undefined"].iter().any(|word| line.contains(word)))
+        .collect();
     // The index of packages loaded names one called "infwarerr"; nothing else may match.
     assert!(complaints.iter().all(|line| line.contains("infwarerr")), "{complaints:#?}");
 }

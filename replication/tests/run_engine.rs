@@ -84,7 +84,13 @@ impl World {
         };
         let shards = Shards { train: shard("train"), validation: shard("validation"), end_of_document: 0 };
         let options = RunOptions { parallel: 1, threads: 1, instruction_set: "auto".into(), fresh: false };
-        let world = Self { data: PreparedData { folder: data, shards }, runs: vec![planned("a", "x"), planned("b", "x")], options, folder, trainer: Trainer { program: TRAINER.1.clone() } };
+        let world = Self {
+            data: PreparedData { folder: data, shards },
+            runs: vec![planned("a", "x"), planned("b", "x")],
+            options,
+            folder,
+            trainer: Trainer { program: TRAINER.1.clone() },
+        };
         world.mode("well");
         world
     }
@@ -124,7 +130,8 @@ impl World {
 
 fn planned(arm: &str, code: &str) -> PlannedRun {
     let run_yaml = format!("schema: mxfp4-run/1\nrun:\n  profile: test\n  arm: {arm}\n  seed: 1\nbudget:\n  steps: {STEPS}\n");
-    let ingredients = Ingredients { run: sha256(run_yaml.as_bytes()), trainer_code: code.into(), toolchain: "t".into(), device: "cpu".into() };
+    let ingredients =
+        Ingredients { run: sha256(run_yaml.as_bytes()), trainer_code: code.into(), toolchain: "t".into(), device: "cpu".into() };
     PlannedRun { arm: arm.into(), seed: 1, run_yaml, ingredients }
 }
 
@@ -169,7 +176,10 @@ fn a_failed_run_is_recorded_and_the_others_go_on() {
     world.mode("fail a");
     let outcomes = world.go();
     let why = failure(&outcomes[0]);
-    assert!(why.contains("complaint 59.") && why.contains("complaint 20.") && !why.contains("complaint 19."), "not the last 40 lines: {why}");
+    assert!(
+        why.contains("complaint 59.") && why.contains("complaint 20.") && !why.contains("complaint 19."),
+        "not the last 40 lines: {why}"
+    );
     assert!(why.contains('3'), "the exit code is missing: {why}");
     assert_eq!(outcomes[1], Outcome::Finished);
     let recorded: serde_json::Value = serde_json::from_slice(&std::fs::read(world.run_folder(0).join("failed.json")).unwrap()).unwrap();

@@ -80,15 +80,24 @@ fn a_sound_directory_verifies_wherever_it_is() {
 fn sha256sum_reads_both_lists() {
     let directory = sound();
     for list in [SUMS, DETERMINISTIC] {
-        let Ok(output) = duct::cmd!("sha256sum", "--strict", "--quiet", "-c", list).dir(directory.path()).stdout_capture().stderr_capture().unchecked().run() else {
+        let Ok(output) = duct::cmd!("sha256sum", "--strict", "--quiet", "-c", list)
+            .dir(directory.path())
+            .stdout_capture()
+            .stderr_capture()
+            .unchecked()
+            .run()
+        else {
             eprintln!("sha256sum is not installed: skipped");
             return;
         };
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
-    let lines: Vec<String> = fs::read_to_string(directory.path().join(DETERMINISTIC)).unwrap().lines().map(|line| line[66..].to_owned()).collect();
+    let lines: Vec<String> =
+        fs::read_to_string(directory.path().join(DETERMINISTIC)).unwrap().lines().map(|line| line[66..].to_owned()).collect();
     assert_eq!(lines.len(), 8 * 3 + 4);
-    assert!(lines.is_sorted() && lines.contains(&"runs/fp8/1/metrics.jsonl".to_owned()) && !lines.iter().any(|line| line.contains("timing")));
+    assert!(
+        lines.is_sorted() && lines.contains(&"runs/fp8/1/metrics.jsonl".to_owned()) && !lines.iter().any(|line| line.contains("timing"))
+    );
 }
 
 #[test]
@@ -122,8 +131,18 @@ fn truncated_emptied_and_removed_files_are_named() {
             fs::write(path, &bytes[..bytes.len() - 1 - bytes.len() / 3]).unwrap();
         };
         with_change(directory.path(), file, cut, |verification| assert!(named(&verification, file), "{file}: {verification}"));
-        with_change(directory.path(), file, |path| fs::write(path, "").unwrap(), |verification| assert!(named(&verification, file), "{file}: {verification}"));
-        with_change(directory.path(), file, |path| fs::remove_file(path).unwrap(), |verification| assert!(named(&verification, file), "{file}: {verification}"));
+        with_change(
+            directory.path(),
+            file,
+            |path| fs::write(path, "").unwrap(),
+            |verification| assert!(named(&verification, file), "{file}: {verification}"),
+        );
+        with_change(
+            directory.path(),
+            file,
+            |path| fs::remove_file(path).unwrap(),
+            |verification| assert!(named(&verification, file), "{file}: {verification}"),
+        );
     }
     for cut in [0, 10, 100] {
         let change = |path: &Path| {
@@ -139,12 +158,22 @@ fn truncated_emptied_and_removed_files_are_named() {
 fn added_files_and_strange_entries_are_named() {
     let directory = sound();
     for file in ["extra.txt", "data/extra.csv", ".hidden"] {
-        with_change(directory.path(), file, |path| fs::write(path, "x").unwrap(), |verification| assert!(named(&verification, file), "{verification}"));
+        with_change(
+            directory.path(),
+            file,
+            |path| fs::write(path, "x").unwrap(),
+            |verification| assert!(named(&verification, file), "{verification}"),
+        );
     }
     #[cfg(unix)]
     {
         let file = "runs/fp8/1/link";
-        with_change(directory.path(), file, |path| std::os::unix::fs::symlink("/dev/zero", path).unwrap(), |verification| assert!(named(&verification, file)));
+        with_change(
+            directory.path(),
+            file,
+            |path| std::os::unix::fs::symlink("/dev/zero", path).unwrap(),
+            |verification| assert!(named(&verification, file)),
+        );
     }
 }
 
@@ -220,7 +249,9 @@ fn sealing_again_keeps_the_origin_of_the_runs() {
     assert_eq!(before["_type"], "https://in-toto.io/Statement/v1");
     let dependencies = before["predicate"]["buildDefinition"]["resolvedDependencies"].as_array().unwrap();
     let names: Vec<&str> = dependencies.iter().map(|item| item["name"].as_str().unwrap()).collect();
-    for name in ["source", "Cargo.lock", "tokenizer rust-crates-1024", "tokens rust-crates-1024: train.bin", "manifests/papers/2605.09825.yaml"] {
+    for name in
+        ["source", "Cargo.lock", "tokenizer rust-crates-1024", "tokens rust-crates-1024: train.bin", "manifests/papers/2605.09825.yaml"]
+    {
         assert!(names.contains(&name), "{name} not in {names:?}");
     }
     assert_eq!(dependencies[0]["digest"]["gitCommit"], "0123456789abcdef0123456789abcdef01234567");
@@ -230,14 +261,29 @@ fn sealing_again_keeps_the_origin_of_the_runs() {
     assert!(verify(directory.path(), None).unwrap().holds());
     let after = read();
     assert_ne!(before["subject"], after["subject"]);
-    assert_eq!(before["predicate"]["buildDefinition"]["resolvedDependencies"], after["predicate"]["buildDefinition"]["resolvedDependencies"]);
+    assert_eq!(
+        before["predicate"]["buildDefinition"]["resolvedDependencies"],
+        after["predicate"]["buildDefinition"]["resolvedDependencies"]
+    );
 }
 
 /// Random damage of what is parsed, hashed again so that parsers and judges see it: nothing panics and nothing is left behind.
 #[test]
 fn alien_content_never_panics() {
     let directory = sound();
-    let files = ["campaign.json", "env.json", STATEMENT, "manifests/profile.yaml", "manifests/papers/2605.09825.yaml", "manifests/dataset.yaml", "runs/fp8/1/run.yaml", "runs/fp8/1/metrics.jsonl", "runs/fp8/1/done.json", "measurements/step_time.jsonl", "measurements/rotation_identity.jsonl"];
+    let files = [
+        "campaign.json",
+        "env.json",
+        STATEMENT,
+        "manifests/profile.yaml",
+        "manifests/papers/2605.09825.yaml",
+        "manifests/dataset.yaml",
+        "runs/fp8/1/run.yaml",
+        "runs/fp8/1/metrics.jsonl",
+        "runs/fp8/1/done.json",
+        "measurements/step_time.jsonl",
+        "measurements/rotation_identity.jsonl",
+    ];
     let words: [&[u8]; 10] = [b"", b"0", b"-1", b"1e999", b"null", b"[]", b"\xff\xfe", b"\"", b"99999999999999999999", b"&a [*a]"];
     // Numerical Recipes' generator: the same damage on every machine.
     let mut state = 1u64;

@@ -23,7 +23,9 @@ pub(crate) struct Arguments {
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Run a profile, judge the paper's claims, render the report
-    #[command(after_help = "Examples:\n  cargo xtask replicate\n  cargo xtask replicate --profile smoke\n  cargo xtask replicate --only T1-FDW,H1 --seeds 5\n  cargo xtask replicate --profile llama31-8b --dry-run")]
+    #[command(
+        after_help = "Examples:\n  cargo xtask replicate\n  cargo xtask replicate --profile smoke\n  cargo xtask replicate --only T1-FDW,H1 --seeds 5\n  cargo xtask replicate --profile llama31-8b --dry-run"
+    )]
     Replicate(Replicate),
     /// Time the CPU kernels alone: GEMMs of the profiles and quantisation, with criterion
     #[command(after_help = "Examples:\n  cargo xtask kernels-bench\n  cargo xtask kernels-bench --filter mxfp4")]
@@ -56,7 +58,9 @@ pub(crate) enum Command {
         second: PathBuf,
     },
     /// Datasets: what is here, what is missing and where it comes from
-    #[command(after_help = "Examples:\n  cargo xtask data list\n  cargo xtask data fetch rust-crates\n  cargo xtask data fetch c4-mlperf --from /mnt/c4")]
+    #[command(
+        after_help = "Examples:\n  cargo xtask data list\n  cargo xtask data fetch rust-crates\n  cargo xtask data fetch c4-mlperf --from /mnt/c4"
+    )]
     Data {
         #[command(subcommand)]
         command: DataCommand,
@@ -152,12 +156,20 @@ impl Replicate {
         let lacks = |line: String| CampaignError::Lacks { profile: profile.id.clone(), lacks: vec![line] };
         let device = manifests.hardware[&profile.hardware].device.word();
         match self.device.as_deref() {
-            Some(wanted) if !["cpu", "cuda", "hip"].contains(&wanted) => return Err(lacks(format!("--device {wanted}: there are cpu, cuda and hip"))),
-            Some(wanted) if wanted != device => return Err(lacks(format!("--device {wanted}: this profile is for {device}; `cargo xtask list` names the profiles of each device"))),
+            Some(wanted) if !["cpu", "cuda", "hip"].contains(&wanted) => {
+                return Err(lacks(format!("--device {wanted}: there are cpu, cuda and hip")));
+            }
+            Some(wanted) if wanted != device => {
+                return Err(lacks(format!(
+                    "--device {wanted}: this profile is for {device}; `cargo xtask list` names the profiles of each device"
+                )));
+            }
             _ => {}
         }
         match self.paper.as_deref() {
-            Some(paper) if !profile.papers.iter().any(|id| id == paper) => Err(lacks(format!("--paper {paper}: this profile judges {}", profile.papers.join(" and ")))),
+            Some(paper) if !profile.papers.iter().any(|id| id == paper) => {
+                Err(lacks(format!("--paper {paper}: this profile judges {}", profile.papers.join(" and "))))
+            }
             _ => Ok(()),
         }
     }

@@ -45,7 +45,11 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         error.exit_code()
     } else if error.is::<ManifestError>() {
         USAGE
-    } else if error.is::<data::DataError>() || error.is::<verify::VerifyError>() || error.is::<compare::CompareError>() || error.is::<replication::files::FileError>() {
+    } else if error.is::<data::DataError>()
+        || error.is::<verify::VerifyError>()
+        || error.is::<compare::CompareError>()
+        || error.is::<replication::files::FileError>()
+    {
         DATA
     } else {
         A_CHECK_FAILED

@@ -25,7 +25,9 @@ pub(crate) fn report(report: &Report) {
     let mut text = String::new();
     let claims: Vec<_> = report.verdicts.claims().collect();
     let width = |cells: Vec<usize>| cells.into_iter().max().unwrap_or(0);
-    let ours = |claim: &replication::judge::ClaimVerdict| if claim.interval_text.is_empty() { claim.ours.clone() } else { format!("{} {}", claim.ours, claim.interval_text) };
+    let ours = |claim: &replication::judge::ClaimVerdict| {
+        if claim.interval_text.is_empty() { claim.ours.clone() } else { format!("{} {}", claim.ours, claim.interval_text) }
+    };
     let id_width = width(claims.iter().map(|claim| claim.id.chars().count()).collect());
     let paper_width = width(claims.iter().map(|claim| claim.paper.chars().count()).collect()).max(5);
     let ours_width = width(claims.iter().map(|claim| ours(claim).chars().count()).collect()).max(4);
@@ -33,7 +35,14 @@ pub(crate) fn report(report: &Report) {
     for claim in &claims {
         let evidence = claim.evidence.map_or(String::new(), |evidence| format!(" ({})", evidence.word()));
         let reason = claim.reason.as_deref().map_or(String::new(), |reason| format!("({})", reason.lines().next().unwrap_or_default()));
-        line!(text, "{:id_width$}  {:paper_width$}  {:ours_width$}  {}{reason}{evidence}", claim.id, claim.paper, ours(claim), claim.verdict);
+        line!(
+            text,
+            "{:id_width$}  {:paper_width$}  {:ours_width$}  {}{reason}{evidence}",
+            claim.id,
+            claim.paper,
+            ours(claim),
+            claim.verdict
+        );
     }
     for note in &report.notes {
         line!(text, "note: {note}");
@@ -55,13 +64,24 @@ pub(crate) fn dry_run(root: &Path, manifests: &Manifests, profile: &Profile, pre
     let tokens = profile.budget.steps * profile.batch.sequences * model.sequence_length;
     line!(text, "profile {}: {}", profile.id, profile.title);
     line!(text, "  {}", profile.purpose);
-    line!(text, "  model {} ({} parameters), dataset {}, tokenizer {}, {tokens} tokens a run", model.id, model.parameters(), profile.dataset, profile.tokenizer);
+    line!(
+        text,
+        "  model {} ({} parameters), dataset {}, tokenizer {}, {tokens} tokens a run",
+        model.id,
+        model.parameters(),
+        profile.dataset,
+        profile.tokenizer
+    );
     match prepared {
         Ok(prepared) => {
             line!(text, "  {} runs: {} arms x seeds {:?}", prepared.plan.runs.len(), prepared.plan.arms.len(), prepared.plan.seeds);
             let cache = replication::plan::run_cache(root);
             for run in &prepared.plan.runs {
-                let state = if replication::run::finished_steps(&cache.join(run.key()), &run.ingredients.run).is_some() { "finished, will be reused" } else { "to run" };
+                let state = if replication::run::finished_steps(&cache.join(run.key()), &run.ingredients.run).is_some() {
+                    "finished, will be reused"
+                } else {
+                    "to run"
+                };
                 line!(text, "    {} {} {state}", run.key(), run.name());
             }
         }

@@ -116,10 +116,9 @@ fn rows_a_task(width: usize, rows: usize) -> usize {
 fn check_tokens(kernel: &'static str, tokens: &[u32], vocabulary: usize) -> Result<(), ShapeError> {
     match tokens.iter().position(|&token| token as usize >= vocabulary) {
         None => Ok(()),
-        Some(at) => Err(ShapeError {
-            kernel,
-            problem: format!("token {} at position {at} is outside the vocabulary of {vocabulary}", tokens[at]),
-        }),
+        Some(at) => {
+            Err(ShapeError { kernel, problem: format!("token {} at position {at} is outside the vocabulary of {vocabulary}", tokens[at]) })
+        }
     }
 }
 

@@ -225,17 +225,26 @@ macro_rules! dispatch {
             $crate::cpu::InstructionSet::Avx512 => {
                 // SAFETY: `Cpu::new` refuses an instruction set that the machine lacks.
                 let $lanes = unsafe { $crate::cpu::lanes::avx512::Avx512::new() };
-                $lanes.run(#[inline(always)] || $body)
+                $lanes.run(
+                    #[inline(always)]
+                    || $body,
+                )
             }
             #[cfg(target_arch = "x86_64")]
             $crate::cpu::InstructionSet::Avx2 => {
                 // SAFETY: as above.
                 let $lanes = unsafe { $crate::cpu::lanes::avx2::Avx2::new() };
-                $lanes.run(#[inline(always)] || $body)
+                $lanes.run(
+                    #[inline(always)]
+                    || $body,
+                )
             }
             _ => {
                 let $lanes = $crate::cpu::lanes::portable::Portable;
-                $lanes.run(#[inline(always)] || $body)
+                $lanes.run(
+                    #[inline(always)]
+                    || $body,
+                )
             }
         }
     }};

@@ -5,16 +5,8 @@
 use super::MiniFloat;
 
 /// The format's constants.
-pub const E2M1: MiniFloat = MiniFloat {
-    mantissa_bits: 1,
-    bias: 1,
-    largest_code: 7,
-    largest: 6.0,
-    largest_exponent: 2,
-    sign_bit: 3,
-    infinity: None,
-    nan: None,
-};
+pub const E2M1: MiniFloat =
+    MiniFloat { mantissa_bits: 1, bias: 1, largest_code: 7, largest: 6.0, largest_exponent: 2, sign_bit: 3, infinity: None, nan: None };
 
 /// Twice the value of each code: small integers, so that products and their sums over a block are exact in int32.
 pub const DOUBLED: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];

@@ -152,7 +152,8 @@ fn stochastic_rounding_is_exactly_proportional_over_all_words() {
 fn stochastic_rounding_never_leaves_the_two_neighbours_or_the_range() {
     for format in FORMATS {
         let list = magnitudes(&format);
-        let words = [0, 1, (1 << (format.dropped_bits() - 1)) - 1, 1 << (format.dropped_bits() - 1), (1 << format.dropped_bits()) - 1, u32::MAX];
+        let words =
+            [0, 1, (1 << (format.dropped_bits() - 1)) - 1, 1 << (format.dropped_bits() - 1), (1 << format.dropped_bits()) - 1, u32::MAX];
         for value in edges(&list) {
             let magnitude = f64::from(value).abs();
             let below = list.iter().rposition(|&v| v <= magnitude).unwrap();
@@ -182,7 +183,8 @@ fn e8m0_bytes_are_powers_of_two_with_exact_reciprocals() {
 /// rule changes its mind.
 #[test]
 fn scale_bytes_follow_their_definitions_at_every_exponent() {
-    let mantissas = [0u32, 1, 0x1F_FFFF, 0x20_0000, 0x3F_FFFF, 0x40_0000, 0x40_0001, 0x5F_FFFF, 0x60_0000, 0x60_0001, 0x6F_FFFF, 0x70_0000, 0x77_FFFF];
+    let mantissas =
+        [0u32, 1, 0x1F_FFFF, 0x20_0000, 0x3F_FFFF, 0x40_0000, 0x40_0001, 0x5F_FFFF, 0x60_0000, 0x60_0001, 0x6F_FFFF, 0x70_0000, 0x77_FFFF];
     for format in FORMATS {
         let emax = format.largest_exponent as i32;
         let bits = (0..=254u32).flat_map(|e| mantissas.into_iter().chain([0x78_0000, 0x7F_FFFE, 0x7F_FFFF]).map(move |m| e << 23 | m));

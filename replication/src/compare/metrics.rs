@@ -37,7 +37,14 @@ pub(super) fn differences(first: &str, second: &str) -> Vec<MetricDifference> {
         let keys: std::collections::BTreeSet<&String> = a.keys().chain(b.keys()).collect();
         for key in keys {
             let what = format!("{} {key}", place.0);
-            let entry = all.entry(what.clone()).or_insert(MetricDifference { what, compared: 0, differing: 0, unmatched: 0, first_step: None, largest: None });
+            let entry = all.entry(what.clone()).or_insert(MetricDifference {
+                what,
+                compared: 0,
+                differing: 0,
+                unmatched: 0,
+                first_step: None,
+                largest: None,
+            });
             entry.count(a.get(key), b.get(key), place.1);
         }
     }
@@ -93,7 +100,14 @@ mod tests {
         assert_eq!(
             found,
             [
-                MetricDifference { what: "eval loss".into(), compared: 3, differing: 2, unmatched: 1, first_step: Some(8), largest: Some((0.25, 8)) },
+                MetricDifference {
+                    what: "eval loss".into(),
+                    compared: 3,
+                    differing: 2,
+                    unmatched: 1,
+                    first_step: Some(8),
+                    largest: Some((0.25, 8))
+                },
                 MetricDifference { what: "eval tokens".into(), compared: 3, differing: 0, unmatched: 1, first_step: None, largest: None },
             ]
         );
@@ -104,7 +118,11 @@ mod tests {
 
     #[test]
     fn quantisation_lines_are_matched_by_place_not_by_order() {
-        let line = |pass: &str, error: f64| format!("{{\"kind\":\"quantisation\",\"step\":1,\"layer\":0,\"linear\":\"qkv\",\"pass\":\"{pass}\",\"operand\":\"input\",\"relative_error\":{error}}}\n");
+        let line = |pass: &str, error: f64| {
+            format!(
+                "{{\"kind\":\"quantisation\",\"step\":1,\"layer\":0,\"linear\":\"qkv\",\"pass\":\"{pass}\",\"operand\":\"input\",\"relative_error\":{error}}}\n"
+            )
+        };
         assert!(differences(&(line("fprop", 0.1) + &line("wgrad", 0.2)), &(line("wgrad", 0.2) + &line("fprop", 0.1))).is_empty());
         assert_eq!(differences(&line("fprop", 0.5), &line("fprop", 0.25))[0].largest, Some((0.25, 1)));
     }

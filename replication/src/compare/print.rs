@@ -25,7 +25,13 @@ impl Comparison {
         if self.equal() {
             return writeln!(f, "\ndeterministic files: EQUAL, all {} of them byte for byte", self.equal_files);
         }
-        writeln!(f, "\ndeterministic files: NOT equal; {} are equal, {} runs and {} tables differ", self.equal_files, self.runs.len(), self.tables.len())?;
+        writeln!(
+            f,
+            "\ndeterministic files: NOT equal; {} are equal, {} runs and {} tables differ",
+            self.equal_files,
+            self.runs.len(),
+            self.tables.len()
+        )?;
         for (side, runs) in ["first", "second"].iter().zip(&self.only) {
             if !runs.is_empty() {
                 writeln!(f, "  runs only in the {side}: {}", runs.join(", "))?;
@@ -59,7 +65,8 @@ impl Comparison {
         }
         writeln!(f, "\n{:<16} {:<46} second", "verdicts", "first")?;
         for pair in &self.verdicts {
-            let [first, second] = [0, 1].map(|side: usize| format!("{} {}", pair.words[side].as_deref().unwrap_or("-"), pair.numbers[side]).trim().to_owned());
+            let [first, second] = [0, 1]
+                .map(|side: usize| format!("{} {}", pair.words[side].as_deref().unwrap_or("-"), pair.numbers[side]).trim().to_owned());
             let mark = if pair.words[0] == pair.words[1] { "" } else { "   <- another verdict" };
             writeln!(f, "{:<16} {first:<46} {second}{mark}", pair.claim)?;
         }

@@ -11,7 +11,11 @@ impl Judge<'_> {
     pub(super) fn timed(&self, ratio: Option<times::MedianRatio>, reported: &Reported, unit: Unit) -> Finding {
         match ratio {
             Some(ratio) => rules::against_range(ratio.into(), reported, unit),
-            None => Finding::bare(Verdict::NotRun("no interleaved times were measured".into()), unit, "The times that this claim needs are not in the directory."),
+            None => Finding::bare(
+                Verdict::NotRun("no interleaved times were measured".into()),
+                unit,
+                "The times that this claim needs are not in the directory.",
+            ),
         }
     }
 
@@ -19,12 +23,20 @@ impl Judge<'_> {
     pub(super) fn time_saved(&self, arm: &str, baseline: &str, reported: &Reported) -> Finding {
         let tokens = self.ratios(arm, baseline);
         if !tokens.baseline_missed.is_empty() || tokens.lower_bounds() > 0 {
-            return Finding::bare(Verdict::Inconclusive, Unit::Percent, "Not every seed of both arms reached the target, so time to target is undefined.");
+            return Finding::bare(
+                Verdict::Inconclusive,
+                Unit::Percent,
+                "Not every seed of both arms reached the target, so time to target is undefined.",
+            );
         }
         let saved: Vec<f64> = time_ratios(&self.measurements.tokens, arm, baseline).iter().map(|ratio| 1.0 - ratio).collect();
         match summarise(&saved) {
             Some(summary) => rules::against_range(summary.into(), reported, Unit::Percent),
-            None => Finding::bare(Verdict::NotRun("the runs have no step times".into()), Unit::Percent, "Time to target needs the timing of every step."),
+            None => Finding::bare(
+                Verdict::NotRun("the runs have no step times".into()),
+                Unit::Percent,
+                "Time to target needs the timing of every step.",
+            ),
         }
     }
 
@@ -43,7 +55,11 @@ impl Judge<'_> {
     pub(super) fn outliers(&self, arm: &str) -> Finding {
         let ratios = quantisation::outlier_ratios(&self.measurements.runs, arm);
         let Some(summary) = summarise(&ratios) else {
-            return Finding::bare(Verdict::NotRun("the runs logged no quantisation records".into()), Unit::Ratio, "There is nothing to compare.");
+            return Finding::bare(
+                Verdict::NotRun("the runs logged no quantisation records".into()),
+                Unit::Ratio,
+                "There is nothing to compare.",
+            );
         };
         let below_one = Estimate {
             number: 1.0 - summary.mean,
@@ -73,7 +89,8 @@ impl Judge<'_> {
         let Some(smallest) = smallest else {
             return Finding::bare(Verdict::NotRun("the claim names fewer than two arms".into()), unit, "There is nothing to compare.");
         };
-        let above_one = Estimate { number: smallest.number - 1.0, interval: smallest.interval.map(|interval| interval.shifted(-1.0)), n: smallest.n };
+        let above_one =
+            Estimate { number: smallest.number - 1.0, interval: smallest.interval.map(|interval| interval.shifted(-1.0)), n: smallest.n };
         let mut finding = rules::sign(above_one, unit, "every further pass in MXFP4 makes the step faster");
         (finding.number, finding.interval) = (Some(smallest.number), smallest.interval);
         match gain {
@@ -82,7 +99,8 @@ impl Judge<'_> {
             }
             Some(interval) if interval.low > 0.0 => {}
             _ if finding.verdict == Verdict::Reproduced => {
-                (finding.verdict, finding.why) = (Verdict::Inconclusive, "Steps are faster, but the time saved to the target is not settled.".to_owned());
+                (finding.verdict, finding.why) =
+                    (Verdict::Inconclusive, "Steps are faster, but the time saved to the target is not settled.".to_owned());
             }
             _ => {}
         }
@@ -100,12 +118,22 @@ impl Judge<'_> {
     pub(super) fn rotations(&self) -> Finding {
         let records = &self.measurements.rotations;
         let Some(worst) = records.iter().map(|record| record.max_relative_error).max_by(f64::total_cmp) else {
-            return Finding::bare(Verdict::NotRun("no rotation identities were measured".into()), Unit::Error, "There is nothing to compare.");
+            return Finding::bare(
+                Verdict::NotRun("no rotation identities were measured".into()),
+                Unit::Error,
+                "There is nothing to compare.",
+            );
         };
         // An error that is not a number compares to nothing and counts as outside.
-        let outside = records.iter().filter(|record| record.max_relative_error.partial_cmp(&record.bound).is_none_or(std::cmp::Ordering::is_gt)).count();
+        let outside = records
+            .iter()
+            .filter(|record| record.max_relative_error.partial_cmp(&record.bound).is_none_or(std::cmp::Ordering::is_gt))
+            .count();
         let (verdict, why) = if outside == 0 {
-            (Verdict::Reproduced, format!("All {} products agree within their derived bounds; the number is the largest relative error.", records.len()))
+            (
+                Verdict::Reproduced,
+                format!("All {} products agree within their derived bounds; the number is the largest relative error.", records.len()),
+            )
         } else {
             (Verdict::Differs, format!("{outside} of {} products lie outside their derived bounds.", records.len()))
         };
@@ -116,7 +144,11 @@ impl Judge<'_> {
         match self.complete_gaps(arm, baseline) {
             Ok(gaps) => match summarise(&gaps) {
                 Some(summary) => rules::against_range(summary.into(), reported, Unit::Nats),
-                None => Finding::bare(Verdict::NotRun("no seed has both the arm and its baseline".into()), Unit::Nats, "There is nothing to compare."),
+                None => Finding::bare(
+                    Verdict::NotRun("no seed has both the arm and its baseline".into()),
+                    Unit::Nats,
+                    "There is nothing to compare.",
+                ),
             },
             Err(finding) => finding,
         }
@@ -165,7 +197,8 @@ impl Judge<'_> {
             }
             Metric::AllOf { claims } => {
                 // A claim made of claims made of claims has no evidence of its own; this also ends a circle.
-                let parts = self.paper.claims.iter().filter(|claim| claims.contains(&claim.id) && !matches!(claim.metric, Metric::AllOf { .. }));
+                let parts =
+                    self.paper.claims.iter().filter(|claim| claims.contains(&claim.id) && !matches!(claim.metric, Metric::AllOf { .. }));
                 parts.into_iter().any(|claim| self.evidence(&claim.metric, &self.arms(&claim.metric)) == Evidence::Emulated)
             }
             _ => !study.emulated_formats(arms).is_empty(),
@@ -239,7 +272,12 @@ impl Judge<'_> {
         let tokens = self.ratios(arm, baseline);
         let complete = tokens.baseline_missed.is_empty() && tokens.lower_bounds() == 0;
         if let (Some(step), Some(tokens), true) = (step, summarise(&tokens.values()), complete) {
-            let text = format!("{} ÷ {} = {}", format::fixed(step.ratio, 3), format::fixed(tokens.mean, 3), Unit::Factor.number(step.ratio / tokens.mean));
+            let text = format!(
+                "{} ÷ {} = {}",
+                format::fixed(step.ratio, 3),
+                format::fixed(tokens.mean, 3),
+                Unit::Factor.number(step.ratio / tokens.mean)
+            );
             items.push(self.item("step ratio ÷ token ratio", text, &[arm, baseline]));
         }
         let inverse: Vec<f64> = time_ratios(&self.measurements.tokens, arm, baseline).iter().map(|ratio| 1.0 / ratio).collect();

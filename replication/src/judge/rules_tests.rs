@@ -76,7 +76,10 @@ fn does_not_converge_rule() {
     }
     let diverged = [outcome(1, false, true), outcome(2, false, false)];
     let finding = does_not_converge(&diverged.iter().collect::<Vec<_>>(), &base);
-    assert_eq!(finding.why, "None of 2 seeds reached the target within the budget, 2.22 times the baseline's tokens, 1 of them by diverging.");
+    assert_eq!(
+        finding.why,
+        "None of 2 seeds reached the target within the budget, 2.22 times the baseline's tokens, 1 of them by diverging."
+    );
     assert!(matches!(does_not_converge(&[], &base).verdict, Verdict::NotRun(_)));
     let weak = [outcome(1, false, false), outcome(2, true, false)];
     let finding = does_not_converge(&diverged.iter().collect::<Vec<_>>(), &weak.iter().collect::<Vec<_>>());
@@ -108,7 +111,8 @@ fn gap_closed_rule() {
 #[test]
 fn all_of_rule() {
     let judge = |verdicts: &[Verdict]| {
-        let parts: Vec<(String, Verdict)> = verdicts.iter().zip(1..).map(|(verdict, index)| (format!("C{index}"), verdict.clone())).collect();
+        let parts: Vec<(String, Verdict)> =
+            verdicts.iter().zip(1..).map(|(verdict, index)| (format!("C{index}"), verdict.clone())).collect();
         all_of(&parts)
     };
     use Verdict::{Differs, Failed, Inconclusive, NotRun, Reproduced};

@@ -155,7 +155,10 @@ impl Manifests {
         check_numbers(profile)?;
         let (model, tokenizer) = (&self.models[&profile.model], &self.tokenizers[&profile.tokenizer]);
         if model.vocab_size != tokenizer.vocab_size {
-            return Err(format!("tokenizer: {} has {} entries but model {} has vocab_size {}", tokenizer.id, tokenizer.vocab_size, model.id, model.vocab_size));
+            return Err(format!(
+                "tokenizer: {} has {} entries but model {} has vocab_size {}",
+                tokenizer.id, tokenizer.vocab_size, model.id, model.vocab_size
+            ));
         }
         let mut arms = BTreeSet::new();
         for arm in profile.arms.iter().flat_map(|group| &group.recipes) {
@@ -212,7 +215,9 @@ fn check_numbers(profile: &Profile) -> Result<(), String> {
             return Err(format!("optimizer.{key}: must be above zero"));
         }
     }
-    for (key, value) in [("optimizer.weight_decay", optimizer.weight_decay), ("schedule.end_learning_rate", profile.schedule.end_learning_rate)] {
+    for (key, value) in
+        [("optimizer.weight_decay", optimizer.weight_decay), ("schedule.end_learning_rate", profile.schedule.end_learning_rate)]
+    {
         if !(value.is_finite() && value >= 0.0) {
             return Err(format!("{key}: must be a number, zero or more"));
         }

@@ -160,22 +160,39 @@ impl Claim {
     pub fn check(&self) -> Result<(), String> {
         use MetricName as M;
         let required: &[(&str, bool)] = match self.metric {
-            M::TokenOverhead | M::TokenRatio | M::TimeSaved | M::LossGap => &[("arm", self.arm.is_some()), ("baseline", self.baseline.is_some()), ("reported", self.reported.is_some())],
+            M::TokenOverhead | M::TokenRatio | M::TimeSaved | M::LossGap => {
+                &[("arm", self.arm.is_some()), ("baseline", self.baseline.is_some()), ("reported", self.reported.is_some())]
+            }
             M::DoesNotConverge | M::OutlierReduction => &[("arm", self.arm.is_some())],
-            M::KernelThroughputRatio | M::StepTimeRatio => &[("numerator", self.numerator.is_some()), ("denominator", self.denominator.is_some()), ("reported", self.reported.is_some())],
-            M::PassDominates => &[("full", self.full.is_some()), ("without", self.without.is_some()), ("baseline", self.baseline.is_some())],
+            M::KernelThroughputRatio | M::StepTimeRatio => &[
+                ("numerator", self.numerator.is_some()),
+                ("denominator", self.denominator.is_some()),
+                ("reported", self.reported.is_some()),
+            ],
+            M::PassDominates => {
+                &[("full", self.full.is_some()), ("without", self.without.is_some()), ("baseline", self.baseline.is_some())]
+            }
             M::AllOf => &[("claims", self.claims.is_some())],
             M::ThroughputBecomesGain => &[("arms", self.arms.is_some()), ("time_saved", self.time_saved.is_some())],
             M::RotationIdentity => &[],
-            M::GapClosed => &[("arm", self.arm.is_some()), ("without", self.without.is_some()), ("baseline", self.baseline.is_some()), ("reported", self.reported.is_some())],
+            M::GapClosed => &[
+                ("arm", self.arm.is_some()),
+                ("without", self.without.is_some()),
+                ("baseline", self.baseline.is_some()),
+                ("reported", self.reported.is_some()),
+            ],
         };
         if let Some((key, _)) = required.iter().find(|(_, there)| !there) {
             return Err(format!("claim {}: metric needs the key `{key}`", self.id));
         }
         match (self.reported, self.tolerance) {
-            (Some([low, high]), _) if low.partial_cmp(&high).is_none_or(|order| order.is_gt()) => Err(format!("claim {}: reported: the first number must not exceed the second", self.id)),
+            (Some([low, high]), _) if low.partial_cmp(&high).is_none_or(|order| order.is_gt()) => {
+                Err(format!("claim {}: reported: the first number must not exceed the second", self.id))
+            }
             (Some(_), None) => Err(format!("claim {}: `reported` needs a `tolerance`", self.id)),
-            (_, Some(tolerance)) if !tolerance.is_finite() || tolerance < 0.0 => Err(format!("claim {}: tolerance must be zero or more", self.id)),
+            (_, Some(tolerance)) if !tolerance.is_finite() || tolerance < 0.0 => {
+                Err(format!("claim {}: tolerance must be zero or more", self.id))
+            }
             _ => Ok(()),
         }
     }

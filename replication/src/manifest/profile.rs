@@ -260,9 +260,14 @@ impl Model {
             }
         }
         if !self.num_attention_heads.is_multiple_of(self.num_key_value_heads) {
-            return Err(format!("num_key_value_heads: {} does not divide num_attention_heads {}", self.num_key_value_heads, self.num_attention_heads));
+            return Err(format!(
+                "num_key_value_heads: {} does not divide num_attention_heads {}",
+                self.num_key_value_heads, self.num_attention_heads
+            ));
         }
-        for (key, value) in [("rope_theta", self.rope_theta), ("rms_norm_eps", self.rms_norm_eps), ("initializer_range", self.initializer_range)] {
+        for (key, value) in
+            [("rope_theta", self.rope_theta), ("rms_norm_eps", self.rms_norm_eps), ("initializer_range", self.initializer_range)]
+        {
             if !(value.is_finite() && value > 0.0) {
                 return Err(format!("{key}: must be above zero"));
             }

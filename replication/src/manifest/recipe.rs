@@ -247,9 +247,10 @@ impl Recipe {
     pub fn resolved(&self) -> Result<Passes<Operand>, String> {
         self.passes.try_map(|pass, operand, name| {
             let known: Vec<&str> = self.operands.keys().map(String::as_str).collect();
-            self.operands.get(name).cloned().ok_or_else(|| {
-                format!("passes.{pass}.{operand}: {}", super::error::unknown("operand", name, &known))
-            })
+            self.operands
+                .get(name)
+                .cloned()
+                .ok_or_else(|| format!("passes.{pass}.{operand}: {}", super::error::unknown("operand", name, &known)))
         })
     }
 
@@ -276,7 +277,10 @@ impl Recipe {
         }
         let delayed = self.operands.values().any(|operand| operand.scale == Scale::Delayed);
         match &self.delayed_scaling {
-            None if delayed => Err("delayed_scaling: missing, although an operand has `scale: delayed`; for example {history: 4, choose: most-recent}".into()),
+            None if delayed => {
+                Err("delayed_scaling: missing, although an operand has `scale: delayed`; for example {history: 4, choose: most-recent}"
+                    .into())
+            }
             Some(_) if !delayed => Err("delayed_scaling: no operand has `scale: delayed`; remove it".into()),
             Some(scaling) if scaling.history == 0 => Err("delayed_scaling.history: must be at least 1".into()),
             _ => Ok(()),
@@ -297,7 +301,9 @@ impl Operand {
             (Format::Bf16 | Format::F32, Block::Tensor) if self.scale == Scale::None => {}
             (Format::Bf16 | Format::F32, _) => return refuse("bf16 and f32 take block tensor and scale none"),
             (Format::E2m1, Block::Tensor) => return refuse("e2m1 takes block 1x32 or 32x32"),
-            (_, Block::Tensor) if !matches!(self.scale, Scale::Current | Scale::Delayed) => return refuse("block tensor takes scale current or delayed"),
+            (_, Block::Tensor) if !matches!(self.scale, Scale::Current | Scale::Delayed) => {
+                return refuse("block tensor takes scale current or delayed");
+            }
             (_, Block::Row32 | Block::Tile32) if !shared => return refuse("blocks of 32 take scale floor, even or ceil"),
             _ => {}
         }
@@ -324,7 +330,9 @@ impl Operand {
             return Err(format!("a block of 32 is longer than the contraction axis of {k}"));
         }
         match &self.rotation {
-            Some(rotation) if !k.is_multiple_of(rotation.size) => Err(format!("a Hadamard rotation of size {} does not divide the contraction axis of {k}", rotation.size)),
+            Some(rotation) if !k.is_multiple_of(rotation.size) => {
+                Err(format!("a Hadamard rotation of size {} does not divide the contraction axis of {k}", rotation.size))
+            }
             _ => Ok(()),
         }
     }

@@ -146,7 +146,14 @@ fn nullable<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 #[allow(dead_code, reason = "fields that only the schema check reads")]
 enum MetricsLine {
-    Header { schema: String, profile: String, arm: String, seed: u64, parameters: u64, tokens_per_step: u64 },
+    Header {
+        schema: String,
+        profile: String,
+        arm: String,
+        seed: u64,
+        parameters: u64,
+        tokens_per_step: u64,
+    },
     Train {
         step: u64,
         tokens: u64,
@@ -163,20 +170,17 @@ enum MetricsLine {
         loss: Option<f64>,
     },
     Quantisation(QuantisationRecord),
-    Diverged { step: u64, reason: String },
+    Diverged {
+        step: u64,
+        reason: String,
+    },
 }
 
 #[derive(Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 #[allow(dead_code, reason = "fields that only the schema check reads")]
 enum TimingLine {
-    Session {
-        schema: String,
-        threads: u64,
-        instruction_set: String,
-        cpu: String,
-        resumed_from_step: u64,
-    },
+    Session { schema: String, threads: u64, instruction_set: String, cpu: String, resumed_from_step: u64 },
     Step { step: u64, seconds: f64 },
     Eval { step: u64, seconds: f64 },
 }
@@ -324,7 +328,11 @@ fn read_metrics(path: &Path, run: &mut Run) -> Result<(), MeasureError> {
             MetricsLine::Header { schema: name, arm, seed, parameters, tokens_per_step, .. } => {
                 require_schema(path, line, &name, "mxfp4-metrics/1")?;
                 if arm != run.arm || seed != run.seed {
-                    return Err(schema(path, line, format!("header says arm `{arm}` seed {seed}, the directory says `{}` seed {}", run.arm, run.seed)));
+                    return Err(schema(
+                        path,
+                        line,
+                        format!("header says arm `{arm}` seed {seed}, the directory says `{}` seed {}", run.arm, run.seed),
+                    ));
                 }
                 (run.parameters, run.tokens_per_step, header_seen) = (parameters, tokens_per_step, true);
             }

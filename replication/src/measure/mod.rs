@@ -64,7 +64,8 @@ pub fn measure(directory: &Path) -> Result<Measurements, MeasureError> {
     let study = Study::load(directory)?;
     let runs = load::runs(directory)?;
     let steps = study.profile.budget.steps;
-    let tokens = study.profile.target_loss.map(|target| target::tokens_to_target(&runs, target, steps, study.estimator)).unwrap_or_default();
+    let tokens =
+        study.profile.target_loss.map(|target| target::tokens_to_target(&runs, target, steps, study.estimator)).unwrap_or_default();
     let mut baselines: Vec<&str> = study.papers.iter().map(|paper| paper.baseline.as_str()).collect();
     baselines.dedup();
     let loss_gaps = baselines.iter().flat_map(|baseline| target::loss_gaps(&runs, baseline, steps)).collect();

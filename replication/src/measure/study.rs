@@ -103,8 +103,11 @@ impl Metric {
     /// # Errors
     /// One sentence that names the missing key.
     fn of(claim: &manifest::paper::Claim) -> Result<Self, String> {
-        let need = |key: &str, value: &Option<String>| value.clone().ok_or_else(|| format!("claim {}: metric needs the key `{key}`", claim.id));
-        let list = |key: &str, value: &Option<Vec<String>>| value.clone().ok_or_else(|| format!("claim {}: metric needs the key `{key}`", claim.id));
+        let need =
+            |key: &str, value: &Option<String>| value.clone().ok_or_else(|| format!("claim {}: metric needs the key `{key}`", claim.id));
+        let list = |key: &str, value: &Option<Vec<String>>| {
+            value.clone().ok_or_else(|| format!("claim {}: metric needs the key `{key}`", claim.id))
+        };
         let arm = || need("arm", &claim.arm);
         let baseline = || need("baseline", &claim.baseline);
         let without = || need("without", &claim.without);
@@ -113,10 +116,14 @@ impl Metric {
             MetricName::TokenOverhead => Self::TokenOverhead { arm: arm()?, baseline: baseline()? },
             MetricName::TokenRatio => Self::TokenRatio { arm: arm()?, baseline: baseline()? },
             MetricName::DoesNotConverge => Self::DoesNotConverge { arm: arm()? },
-            MetricName::KernelThroughputRatio => ratio().map(|(numerator, denominator)| Self::KernelThroughputRatio { numerator, denominator })?,
+            MetricName::KernelThroughputRatio => {
+                ratio().map(|(numerator, denominator)| Self::KernelThroughputRatio { numerator, denominator })?
+            }
             MetricName::StepTimeRatio => ratio().map(|(numerator, denominator)| Self::StepTimeRatio { numerator, denominator })?,
             MetricName::TimeSaved => Self::TimeSaved { arm: arm()?, baseline: baseline()? },
-            MetricName::PassDominates => Self::PassDominates { full: need("full", &claim.full)?, without: without()?, baseline: baseline()? },
+            MetricName::PassDominates => {
+                Self::PassDominates { full: need("full", &claim.full)?, without: without()?, baseline: baseline()? }
+            }
             MetricName::AllOf => Self::AllOf { claims: list("claims", &claim.claims)? },
             MetricName::OutlierReduction => Self::OutlierReduction { arm: arm()? },
             MetricName::ThroughputBecomesGain => {

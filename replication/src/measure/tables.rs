@@ -71,7 +71,13 @@ pub fn cell(value: Option<f64>) -> String {
 fn validation(runs: &[Run]) -> Table {
     let rows = runs.iter().filter(|run| run.finished()).flat_map(|run| {
         run.evaluations.iter().map(|evaluation| {
-            vec![run.arm.clone(), run.seed.to_string(), evaluation.step.to_string(), evaluation.tokens.to_string(), evaluation.loss.to_string()]
+            vec![
+                run.arm.clone(),
+                run.seed.to_string(),
+                evaluation.step.to_string(),
+                evaluation.tokens.to_string(),
+                evaluation.loss.to_string(),
+            ]
         })
     });
     Table { name: "validation.csv", columns: columns(&["arm", "seed", "step", "tokens", "loss"]), rows: rows.collect() }
@@ -80,7 +86,19 @@ fn validation(runs: &[Run]) -> Table {
 /// One line a run: `reached` and `diverged` as 0 or 1, tokens by both estimators (empty when not reached), `budget_tokens`, and the
 /// ratio to the same seed of `baseline` by both estimators; `lower_bound` is 1 when the ratio is budget over baseline.
 fn tokens_to_target(measurements: &Measurements) -> Table {
-    let names = ["arm", "seed", "reached", "diverged", "tokens_grid", "tokens_interpolated", "budget_tokens", "baseline", "ratio_grid", "ratio_interpolated", "lower_bound"];
+    let names = [
+        "arm",
+        "seed",
+        "reached",
+        "diverged",
+        "tokens_grid",
+        "tokens_interpolated",
+        "budget_tokens",
+        "baseline",
+        "ratio_grid",
+        "ratio_interpolated",
+        "lower_bound",
+    ];
     let rows = measurements.tokens.iter().map(|run| token_row(measurements, run)).collect();
     Table { name: "tokens_to_target.csv", columns: columns(&names), rows }
 }
@@ -111,19 +129,40 @@ fn token_row(measurements: &Measurements, run: &TokensToTarget) -> Vec<String> {
 /// Validation loss of an arm minus that of a baseline with the same seed, nats: at the last evaluation, and as the mean over the
 /// last quarter of the budget. Empty when a run diverged before.
 fn loss_gap(gaps: &[LossGap]) -> Table {
-    let rows = gaps.iter().map(|gap| vec![gap.arm.clone(), gap.baseline.clone(), gap.seed.to_string(), cell(gap.last), cell(gap.last_quarter)]);
+    let rows =
+        gaps.iter().map(|gap| vec![gap.arm.clone(), gap.baseline.clone(), gap.seed.to_string(), cell(gap.last), cell(gap.last_quarter)]);
     Table { name: "loss_gap.csv", columns: columns(&["arm", "baseline", "seed", "last", "last_quarter"]), rows: rows.collect() }
 }
 
 /// Averages over seeds, layers and logged steps; the columns are those of SCHEMA.md's quantisation line.
 fn quantisation(summaries: &[QuantisationSummary]) -> Table {
     let names = [
-        "arm", "linear", "pass", "operand", "format", "records", "relative_error", "bias", "cosine",
-        "amax_over_rms_before", "amax_over_rms_after", "outlier_amax_over_rms_before", "outlier_amax_over_rms_after",
+        "arm",
+        "linear",
+        "pass",
+        "operand",
+        "format",
+        "records",
+        "relative_error",
+        "bias",
+        "cosine",
+        "amax_over_rms_before",
+        "amax_over_rms_after",
+        "outlier_amax_over_rms_before",
+        "outlier_amax_over_rms_after",
     ];
     let rows = summaries.iter().map(|row| {
-        let mut cells = vec![row.arm.clone(), row.linear.clone(), row.pass.clone(), row.operand.clone(), row.format.clone(), row.records.to_string()];
-        let numbers = [row.relative_error, row.bias, row.cosine, row.amax_over_rms_before, row.amax_over_rms_after, row.outlier_before, row.outlier_after];
+        let mut cells =
+            vec![row.arm.clone(), row.linear.clone(), row.pass.clone(), row.operand.clone(), row.format.clone(), row.records.to_string()];
+        let numbers = [
+            row.relative_error,
+            row.bias,
+            row.cosine,
+            row.amax_over_rms_before,
+            row.amax_over_rms_after,
+            row.outlier_before,
+            row.outlier_after,
+        ];
         cells.extend(numbers.map(cell));
         cells
     });

@@ -242,9 +242,8 @@ mod tests {
     #[test]
     fn interpolation_is_within_its_bound_on_a_power_law() {
         let (a, b, c, h) = (2.0, 40.0, 0.25, 1000.0f64);
-        let evaluations: Vec<Evaluation> = (1..400)
-            .map(|i| Evaluation { step: i, tokens: i * 1000, loss: a + b * (i as f64 * h).powf(-c) })
-            .collect();
+        let evaluations: Vec<Evaluation> =
+            (1..400).map(|i| Evaluation { step: i, tokens: i * 1000, loss: a + b * (i as f64 * h).powf(-c) }).collect();
         let target = 4.0;
         let exact = ((target - a) / b).powf(-1.0 / c);
         let found = crossing(&evaluations, target).unwrap();

@@ -66,7 +66,8 @@ pub fn step_times(records: &[StepTimeRecord]) -> Vec<StepTime> {
             order.push(&record.arm);
         }
     }
-    let of = |arm: &str, pick: fn(&StepTimeRecord) -> f64| -> Vec<f64> { records.iter().filter(|record| record.arm == arm).map(pick).collect() };
+    let of =
+        |arm: &str, pick: fn(&StepTimeRecord) -> f64| -> Vec<f64> { records.iter().filter(|record| record.arm == arm).map(pick).collect() };
     order
         .into_iter()
         .filter_map(|arm| {
@@ -134,7 +135,9 @@ fn selected<'a>(
     variant: &'a str,
     only: Option<(&'a str, &'a str)>,
 ) -> impl Iterator<Item = &'a KernelTimeRecord> {
-    records.iter().filter(move |record| record.variant == variant && only.is_none_or(|(linear, pass)| record.linear == linear && record.pass == pass))
+    records
+        .iter()
+        .filter(move |record| record.variant == variant && only.is_none_or(|(linear, pass)| record.linear == linear && record.pass == pass))
 }
 
 /// Seconds over all linears and passes, by repeat.
@@ -199,7 +202,18 @@ mod tests {
                     let schema = "mxfp4-kernel-time/1".to_owned();
                     let (kind, linear) = ("kernel_time".to_owned(), "down".to_owned());
                     let (variant, pass) = (variant.to_owned(), pass.to_owned());
-                    records.push(KernelTimeRecord { schema, kind, variant, linear, pass, m: 10, n: 10, k: 10, repeat, seconds: seconds * factor });
+                    records.push(KernelTimeRecord {
+                        schema,
+                        kind,
+                        variant,
+                        linear,
+                        pass,
+                        m: 10,
+                        n: 10,
+                        k: 10,
+                        repeat,
+                        seconds: seconds * factor,
+                    });
                 }
             }
         }

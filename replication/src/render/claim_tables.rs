@@ -1,15 +1,16 @@
 //! Tables about claims: the verdicts, the paper's matrix of arms beside ours, the arithmetic checks, and what did not run.
 
 use crate::judge::{ClaimVerdict, PaperVerdicts};
-use crate::measure::Measurements;
 use crate::manifest::recipe::{Recipe, Rounding, Signs};
+use crate::measure::Measurements;
 use crate::measure::study::{Metric, Paper, is_mxfp4, mxfp4_operands};
 
 use super::grid::{Cell, Grid, numbers, words};
 
 /// The claims of a paper: what it says, what we measured, the verdict and what stands behind it.
 pub(super) fn claims(paper: &Paper, verdicts: &PaperVerdicts, stale: bool) -> Grid {
-    let columns = vec![words("Claim", 0.39), numbers("Paper", 0.11), numbers("Measured here", 0.20), words("Verdict", 0.18), words("Evidence", 0.12)];
+    let columns =
+        vec![words("Claim", 0.39), numbers("Paper", 0.11), numbers("Measured here", 0.20), words("Verdict", 0.18), words("Evidence", 0.12)];
     let caption = format!("Claims of {} and what was found, with 95 % intervals", paper.id);
     let mut grid = Grid::new(&format!("claims-{}", paper.id), &caption, columns).stacking();
     for claim in &verdicts.claims {
@@ -46,7 +47,8 @@ pub(super) fn matrix(measurements: &Measurements, paper: &Paper, verdicts: &Pape
         if !columns.contains(&column) {
             columns.push(column.clone());
         }
-        let ours = if verdict.interval_text.is_empty() { verdict.ours.clone() } else { format!("{} {}", verdict.ours, verdict.interval_text) };
+        let ours =
+            if verdict.interval_text.is_empty() { verdict.ours.clone() } else { format!("{} {}", verdict.ours, verdict.interval_text) };
         let cell = Cell::new(format!("paper {}", verdict.paper)).detail(format!("here {ours}")).class(format!("tint {}", verdict.verdict));
         match rows.iter_mut().find(|(name, _)| *name == row) {
             Some((_, cells)) => cells.push((column, cell)),
@@ -73,8 +75,11 @@ pub(super) fn matrix(measurements: &Measurements, paper: &Paper, verdicts: &Pape
 
 /// The GEMMs in MXFP4, in the paper's words.
 fn passes(recipe: &Recipe) -> String {
-    let names: Vec<&str> =
-        [("fprop", "Fprop"), ("dgrad", "Dgrad"), ("wgrad", "Wgrad")].iter().filter(|(pass, _)| is_mxfp4(recipe, pass)).map(|(_, name)| *name).collect();
+    let names: Vec<&str> = [("fprop", "Fprop"), ("dgrad", "Dgrad"), ("wgrad", "Wgrad")]
+        .iter()
+        .filter(|(pass, _)| is_mxfp4(recipe, pass))
+        .map(|(_, name)| *name)
+        .collect();
     names.join(" + ")
 }
 
@@ -120,7 +125,13 @@ pub(super) fn by_source(paper: &Paper, verdicts: &PaperVerdicts, source: &str, s
 
 /// The paper's arithmetic on its own numbers.
 pub(super) fn checks(verdicts: &PaperVerdicts) -> Grid {
-    let columns = vec![words("Check", 0.09), words("Expression", 0.25), numbers("Value written", 0.13), numbers("Value found", 0.15), words("What it shows", 0.38)];
+    let columns = vec![
+        words("Check", 0.09),
+        words("Expression", 0.25),
+        numbers("Value written", 0.13),
+        numbers("Value found", 0.15),
+        words("What it shows", 0.38),
+    ];
     let caption = format!("Arithmetic on the numbers of {}", verdicts.paper);
     let mut grid = Grid::new(&format!("checks-{}", verdicts.paper), &caption, columns).stacking();
     for check in &verdicts.checks {
@@ -144,14 +155,23 @@ pub(super) fn not_run(measurements: &Measurements, papers: &[PaperVerdicts]) -> 
     for (paper, verdicts) in measurements.study.papers.iter().zip(papers) {
         for (claim, verdict) in paper.claims.iter().zip(&verdicts.claims) {
             let Some(reason) = &verdict.reason else { continue };
-            let lacking: Vec<&str> = claim.native_formats.iter().filter(|format| !measurements.study.native(**format)).map(|format| format.word()).collect();
+            let lacking: Vec<&str> =
+                claim.native_formats.iter().filter(|format| !measurements.study.native(**format)).map(|format| format.word()).collect();
             let needs = if lacking.is_empty() {
                 format!("cargo xtask replicate --profile {} --only {}", measurements.study.profile.id, claim.id)
             } else {
-                format!("an accelerator with arithmetic units for {}, such as the one in the paper's own setting ({})", lacking.join(" and "), paper.setting)
+                format!(
+                    "an accelerator with arithmetic units for {}, such as the one in the paper's own setting ({})",
+                    lacking.join(" and "),
+                    paper.setting
+                )
             };
             let class = if verdict.verdict == "failed" { "verdict failed" } else { "verdict not-run" };
-            let cells = vec![Cell::new(&claim.id).detail(&claim.statement).class("claim"), Cell::new(&verdict.verdict).detail(reason).class(class), Cell::new(needs)];
+            let cells = vec![
+                Cell::new(&claim.id).detail(&claim.statement).class("claim"),
+                Cell::new(&verdict.verdict).detail(reason).class(class),
+                Cell::new(needs),
+            ];
             grid.row(&claim.id, cells);
         }
     }

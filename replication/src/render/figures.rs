@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::charts::{Curve, CurveChart, DotChart, Point, Row};
 use super::format;
 use super::pgf;
+use crate::manifest::recipe::Recipe;
 use crate::measure::load::Run;
 use crate::measure::statistics::{Summary, summarise};
-use crate::manifest::recipe::Recipe;
 use crate::measure::study::{Metric, Paper, Study, is_mxfp4, is_plain};
 use crate::measure::target::token_ratios;
 use crate::measure::{Measurements, tables::Table};
@@ -57,7 +57,10 @@ fn convergence(measurements: &Measurements) -> Vec<Figure> {
     let Some(paper) = study.papers.first() else { return Vec::new() };
     let named = claimed_arms(paper);
     let pick = |wanted: &dyn Fn(&Recipe) -> bool| -> Vec<&str> {
-        let chosen = study.arms().into_iter().filter(|arm| *arm == paper.baseline || (named.contains(arm) && study.recipes.get(*arm).is_some_and(wanted)));
+        let chosen = study
+            .arms()
+            .into_iter()
+            .filter(|arm| *arm == paper.baseline || (named.contains(arm) && study.recipes.get(*arm).is_some_and(wanted)));
         chosen.collect()
     };
     let plain = curves(measurements, &pick(&is_plain));
@@ -102,8 +105,10 @@ fn curves(measurements: &Measurements, arms: &[&str]) -> Vec<Curve> {
     let scale = token_scale(measurements).0;
     let curve = |arm: &&str| {
         let runs: Vec<&Run> = measurements.runs.iter().filter(|run| run.arm == **arm && run.finished()).collect();
-        let seeds: Vec<Vec<(f64, f64)>> =
-            runs.iter().map(|run| run.evaluations.iter().map(|evaluation| (evaluation.tokens as f64 / scale, evaluation.loss)).collect()).collect();
+        let seeds: Vec<Vec<(f64, f64)>> = runs
+            .iter()
+            .map(|run| run.evaluations.iter().map(|evaluation| (evaluation.tokens as f64 / scale, evaluation.loss)).collect())
+            .collect();
         let mean = mean_curve(&seeds);
         (!mean.is_empty()).then(|| Curve { label: label(&measurements.study, arm), mean, seeds })
     };
@@ -122,7 +127,8 @@ fn mean_curve(seeds: &[Vec<(f64, f64)>]) -> Vec<(f64, f64)> {
     first
         .iter()
         .filter_map(|(tokens, _)| {
-            let losses: Option<Vec<f64>> = seeds.iter().map(|seed| seed.iter().find(|point| point.0 == *tokens).map(|point| point.1)).collect();
+            let losses: Option<Vec<f64>> =
+                seeds.iter().map(|seed| seed.iter().find(|point| point.0 == *tokens).map(|point| point.1)).collect();
             summarise(&losses?).map(|summary| (*tokens, summary.mean))
         })
         .collect()
@@ -189,7 +195,8 @@ fn overheads(measurements: &Measurements) -> Option<Figure> {
     let rows = arm_rows(measurements, paper, &row);
     let chart = DotChart {
         title: "Extra tokens to the target".to_owned(),
-        description: "Tokens to the target loss relative to the baseline, one row an arm, with 95 % intervals, beside the paper's range.".to_owned(),
+        description: "Tokens to the target loss relative to the baseline, one row an arm, with 95 % intervals, beside the paper's range."
+            .to_owned(),
         x_label: format!("tokens to target relative to {}, %", study.label(&paper.baseline)),
         logarithmic: false,
         reference: Some(0.0),
@@ -197,7 +204,12 @@ fn overheads(measurements: &Measurements) -> Option<Figure> {
         joined: false,
         rows,
     };
-    Some(dot_figure("token-overhead", "Extra tokens to the target loss, with 95 % intervals, beside the ranges that the paper reports", &chart, "token-overhead.csv"))
+    Some(dot_figure(
+        "token-overhead",
+        "Extra tokens to the target loss, with 95 % intervals, beside the ranges that the paper reports",
+        &chart,
+        "token-overhead.csv",
+    ))
 }
 
 fn point(summary: Summary, series: usize) -> Point {
@@ -239,7 +251,8 @@ fn gaps(measurements: &Measurements) -> Vec<Figure> {
         let rows = if index == 0 { arm_rows(measurements, paper, &row) } else { claimed_rows(study, paper, &row) };
         let chart = DotChart {
             title: format!("Loss gap to {} at equal tokens", study.label(&paper.baseline)),
-            description: "Difference of validation loss at the end of the budget, paired by seed, one row an arm, with 95 % intervals.".to_owned(),
+            description: "Difference of validation loss at the end of the budget, paired by seed, one row an arm, with 95 % intervals."
+                .to_owned(),
             x_label: "validation loss minus the baseline's, nats per token".to_owned(),
             logarithmic: false,
             reference: Some(0.0),
@@ -252,7 +265,12 @@ fn gaps(measurements: &Measurements) -> Vec<Figure> {
         }
         let (id, file) = if index == 0 { ("loss-gap", "loss-gap.csv") } else { ("loss-gap-second", "loss-gap-second.csv") };
         if index < 2 {
-            figures.push(dot_figure(id, "Validation loss minus the baseline's at the end of the budget, paired by seed, with 95 % intervals", &chart, file));
+            figures.push(dot_figure(
+                id,
+                "Validation loss minus the baseline's at the end of the budget, paired by seed, with 95 % intervals",
+                &chart,
+                file,
+            ));
         }
     }
     figures
@@ -301,7 +319,12 @@ fn quantisation_errors(measurements: &Measurements) -> Option<Figure> {
         joined: false,
         rows,
     };
-    Some(dot_figure("quantisation-error", "Relative error of MXFP4 operands by arm and pass, averaged over layers, operands, logged steps and seeds", &chart, "quantisation-error.csv"))
+    Some(dot_figure(
+        "quantisation-error",
+        "Relative error of MXFP4 operands by arm and pass, averaged over layers, operands, logged steps and seeds",
+        &chart,
+        "quantisation-error.csv",
+    ))
 }
 
 /// Outlier blocks before and after the rotation: by pass for the arm that a claim is about, over all passes for others that rotate.
@@ -320,8 +343,12 @@ fn outliers(measurements: &Measurements) -> Option<Figure> {
         }
         rows.extend(passes);
     }
-    let others: Vec<Row> =
-        study.arms().into_iter().filter(|arm| Some(*arm) != claimed).filter_map(|arm| before_after(measurements, arm, None, &label(study, arm))).collect();
+    let others: Vec<Row> = study
+        .arms()
+        .into_iter()
+        .filter(|arm| Some(*arm) != claimed)
+        .filter_map(|arm| before_after(measurements, arm, None, &label(study, arm)))
+        .collect();
     if !others.is_empty() {
         rows.push(Row::Group("All passes, other rotations".to_owned()));
     }
@@ -339,12 +366,19 @@ fn outliers(measurements: &Measurements) -> Option<Figure> {
         joined: true,
         rows,
     };
-    Some(dot_figure("outliers", "Block maximum over block root mean square in outlier blocks, before and after rotation", &chart, "outliers.csv"))
+    Some(dot_figure(
+        "outliers",
+        "Block maximum over block root mean square in outlier blocks, before and after rotation",
+        &chart,
+        "outliers.csv",
+    ))
 }
 
 /// A row from before to after; none when the arm does not rotate there.
 fn before_after(measurements: &Measurements, arm: &str, pass: Option<&str>, name: &str) -> Option<Row> {
-    let chosen = || measurements.quantisation.iter().filter(|row| row.arm == arm && row.format == "e2m1" && pass.is_none_or(|pass| row.pass == pass));
+    let chosen = || {
+        measurements.quantisation.iter().filter(|row| row.arm == arm && row.format == "e2m1" && pass.is_none_or(|pass| row.pass == pass))
+    };
     let mean = |numbers: Vec<f64>| summarise(&numbers).map(|summary| summary.mean);
     let before = mean(chosen().filter_map(|row| row.outlier_before).collect())?;
     let after = mean(chosen().filter_map(|row| row.outlier_after).collect())?;

@@ -137,7 +137,13 @@ pub fn operations(value: f64) -> String {
 }
 
 fn three_digits(value: f64) -> String {
-    let decimals = if value >= 100.0 { 0 } else if value >= 10.0 { 1 } else { 2 };
+    let decimals = if value >= 100.0 {
+        0
+    } else if value >= 10.0 {
+        1
+    } else {
+        2
+    };
     fixed(value, decimals)
 }
 
@@ -173,7 +179,10 @@ mod tests {
     #[test]
     fn sizes() {
         assert_eq!([thousands(0.0), thousands(999.4), thousands(1_234_567.0), thousands(-1000.0)], ["0", "999", "1,234,567", "−1,000"]);
-        assert_eq!([seconds(0.0512), seconds(3.0e-6), seconds(2.0), seconds(7200.0)], ["51.2\u{a0}ms", "3.00\u{a0}µs", "2.00\u{a0}s", "120\u{a0}min"]);
+        assert_eq!(
+            [seconds(0.0512), seconds(3.0e-6), seconds(2.0), seconds(7200.0)],
+            ["51.2\u{a0}ms", "3.00\u{a0}µs", "2.00\u{a0}s", "120\u{a0}min"]
+        );
         assert_eq!(operations(1.041e12), "1.04\u{a0}Top/s");
     }
 }

@@ -134,16 +134,25 @@ pub(super) fn booktabs(grid: &Grid, macros: &mut Macros) -> String {
     let mut text = format!("% {} - written by the harness; edits are lost.\n", clean_id(&grid.id));
     let _ = writeln!(text, "\\begin{{longtable}}{{@{{}}{}@{{}}}}", columns.join(""));
     let _ = writeln!(text, "\\caption{{{}}}\\label{{tab:{}}}\\\\", escape(&grid.caption), clean_id(&grid.id));
-    let _ = writeln!(text, "\\toprule\n{head} \\\\\n\\midrule\n\\endfirsthead\n\\toprule\n{head} \\\\\n\\midrule\n\\endhead\n\\bottomrule\n\\endfoot");
+    let _ = writeln!(
+        text,
+        "\\toprule\n{head} \\\\\n\\midrule\n\\endfirsthead\n\\toprule\n{head} \\\\\n\\midrule\n\\endhead\n\\bottomrule\n\\endfoot"
+    );
     for (index, row) in grid.rows.iter().enumerate() {
         if row.cells.is_empty() {
             let space = if index > 0 { "\\addlinespace\n" } else { "" };
             let _ = writeln!(text, "{space}\\multicolumn{{{}}}{{@{{}}l}}{{\\emph{{{}}}}} \\\\*", grid.columns.len(), escape(&row.heading));
         } else {
-            let cells: Vec<String> = row.cells.iter().zip(&grid.columns).enumerate().map(|(at, (cell, column))| {
-                let id = format!("{}.{}.{}", grid.id, row.key, at + 1);
-                if column.numeric { numeric(cell, &id, macros) } else { wordy(cell) }
-            }).collect();
+            let cells: Vec<String> = row
+                .cells
+                .iter()
+                .zip(&grid.columns)
+                .enumerate()
+                .map(|(at, (cell, column))| {
+                    let id = format!("{}.{}.{}", grid.id, row.key, at + 1);
+                    if column.numeric { numeric(cell, &id, macros) } else { wordy(cell) }
+                })
+                .collect();
             let _ = writeln!(text, "{} \\\\", cells.join(" & "));
         }
     }

@@ -116,7 +116,21 @@ pub fn render(directory: &Path, templates: &Path, options: &RenderOptions) -> Re
 
 /// `data/claims.csv`: one line a claim; numbers in the claim's own unit, not as percentages.
 pub(crate) fn claims_table(verdicts: &Verdicts) -> Table {
-    let names = ["paper", "claim", "verdict", "reason", "evidence", "number", "low", "high", "lower_bound", "n", "reported_low", "reported_high", "tolerance"];
+    let names = [
+        "paper",
+        "claim",
+        "verdict",
+        "reason",
+        "evidence",
+        "number",
+        "low",
+        "high",
+        "lower_bound",
+        "n",
+        "reported_low",
+        "reported_high",
+        "tolerance",
+    ];
     let mut rows = Vec::new();
     for paper in &verdicts.papers {
         for claim in &paper.claims {
@@ -184,8 +198,11 @@ fn write_latex(directory: &Path, page: &Page, templates: &Path) -> Result<(), Re
     for grid in grids(page) {
         write_file(&directory.join("tables").join(format!("{}.tex", grid.id)), &latex::booktabs(grid, &mut macros))?;
     }
-    let facts: std::collections::BTreeMap<String, Value> =
-        page.facts.iter().map(|(key, text)| (key.clone(), Value::from_safe_string(macros.define(&format!("fact.{}", key.replace('_', "-")), text)))).collect();
+    let facts: std::collections::BTreeMap<String, Value> = page
+        .facts
+        .iter()
+        .map(|(key, text)| (key.clone(), Value::from_safe_string(macros.define(&format!("fact.{}", key.replace('_', "-")), text))))
+        .collect();
     let counts: Vec<Value> = page
         .counts
         .iter()

@@ -164,7 +164,13 @@ fn paper_page(measurements: &Measurements, paper: &Paper, verdicts: &PaperVerdic
 
 /// Why each verdict is what it is, and the command that measures the claim again.
 fn why(profile: &str, paper: &Paper, verdicts: &PaperVerdicts) -> Grid {
-    let columns = vec![words("Claim", 0.13), words("Verdict", 0.14), words("Why", 0.34), numbers("Seeds or repeats", 0.10), words("Measure it again", 0.29)];
+    let columns = vec![
+        words("Claim", 0.13),
+        words("Verdict", 0.14),
+        words("Why", 0.34),
+        numbers("Seeds or repeats", 0.10),
+        words("Measure it again", 0.29),
+    ];
     let mut grid = Grid::new(&format!("why-{}", paper.id), "Why each verdict is what it is, and how to rerun it", columns).stacking();
     for claim in &verdicts.claims {
         let flag = if profile == "cpu" { String::new() } else { format!(" --profile {profile}") };
@@ -184,7 +190,8 @@ fn why(profile: &str, paper: &Paper, verdicts: &PaperVerdicts) -> Grid {
 fn facts(directory: &Path, measurements: &Measurements) -> BTreeMap<String, String> {
     let profile = &measurements.study.profile;
     let manifests = directory.join("manifests");
-    let (model, dataset, tokenizer) = (yaml(&manifests.join("model.yaml")), yaml(&manifests.join("dataset.yaml")), yaml(&manifests.join("tokenizer.yaml")));
+    let (model, dataset, tokenizer) =
+        (yaml(&manifests.join("model.yaml")), yaml(&manifests.join("dataset.yaml")), yaml(&manifests.join("tokenizer.yaml")));
     let text = |value: &serde_yaml::Value, key: &str| value.get(key).map(plain_yaml).unwrap_or_else(|| "unknown".to_owned());
     let first = measurements.runs.iter().find(|run| run.tokens_per_step > 0);
     let per_step = first.map_or(0, |run| run.tokens_per_step);
@@ -244,7 +251,8 @@ fn data(directory: &Path) -> Grid {
 
 fn first_run_file(runs: &Path) -> Option<std::path::PathBuf> {
     let sorted = |path: &Path| -> Option<Vec<std::path::PathBuf>> {
-        let mut paths: Vec<_> = std::fs::read_dir(path).ok()?.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.is_dir()).collect();
+        let mut paths: Vec<_> =
+            std::fs::read_dir(path).ok()?.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.is_dir()).collect();
         paths.sort();
         Some(paths)
     };
@@ -291,7 +299,10 @@ fn plain_yaml(value: &serde_yaml::Value) -> String {
 /// `adamw, learning rate 0.002, …`
 fn inline(value: &impl Serialize) -> String {
     let Ok(Value::Object(map)) = serde_json::to_value(value) else { return String::new() };
-    let parts: Vec<String> = map.iter().map(|(key, value)| if key == "name" { plain(value) } else { format!("{} {}", key.replace('_', " "), plain(value)) }).collect();
+    let parts: Vec<String> = map
+        .iter()
+        .map(|(key, value)| if key == "name" { plain(value) } else { format!("{} {}", key.replace('_', " "), plain(value)) })
+        .collect();
     parts.join(", ")
 }
 

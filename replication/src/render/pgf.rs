@@ -36,13 +36,22 @@ pub(super) fn curves(chart: &CurveChart, file: &str) -> String {
         text,
         "\\begin{{axis}}[width=\\linewidth, height=0.8\\linewidth, title={{{}}}, xlabel={{{}}}, ylabel={{{}}}, xmin={}, xmax={}, ymin={}, ymax={}, \
          restrict y to domain=-1000:1000, unbounded coords=jump, legend columns=2, legend style={{at={{(0.5,-0.28)}}, anchor=north, draw=none, font=\\scriptsize}}, legend cell align=left]",
-        escape(&chart.title), escape(&chart.x_label), escape(&chart.y_label), x.0, x.1, y.0, y.1
+        escape(&chart.title),
+        escape(&chart.x_label),
+        escape(&chart.y_label),
+        x.0,
+        x.1,
+        y.0,
+        y.1
     );
     for (series, curve) in chart.curves.iter().enumerate() {
         let _ = writeln!(
             text,
             "\\addplot[line width=0.9pt, {}, color={{rgb,255:{}}}] table[col sep=comma, x=tokens, y=curve{}] {{figures/{file}}};\n\\addlegendentry{{{}}}",
-            DASHES[series % SERIES], colour(series), series + 1, escape(&curve.label)
+            DASHES[series % SERIES],
+            colour(series),
+            series + 1,
+            escape(&curve.label)
         );
     }
     if let Some((value, _)) = &chart.goal {
@@ -68,7 +77,14 @@ pub(super) fn dot_table(name: &'static str, chart: &DotChart) -> Table {
             let (minus, plus) = point.interval.map_or((0.0, 0.0), |(low, high)| (point.value - low, high - point.value));
             // PGFPlots splits at every comma, quoted or not.
             let label = label.replace([',', '"', '\n'], " ");
-            rows.push(vec![index.to_string(), label, point.series.to_string(), cell(Some(point.value)), cell(Some(minus)), cell(Some(plus))]);
+            rows.push(vec![
+                index.to_string(),
+                label,
+                point.series.to_string(),
+                cell(Some(point.value)),
+                cell(Some(minus)),
+                cell(Some(plus)),
+            ]);
         }
     }
     Table { name, columns, rows }
@@ -108,14 +124,19 @@ pub(super) fn dots(chart: &DotChart, file: &str) -> String {
             text,
             "\\addplot[only marks, mark={}, mark size=1.6pt, color={{rgb,255:{}}}, error bars/.cd, x dir=both, x explicit] \
              table[col sep=comma, x=value, y=row, x error minus=minus, x error plus=plus, discard if not={{series}}{{{series}}}] {{figures/{file}}};",
-            MARKS[series % 3], colour(series)
+            MARKS[series % 3],
+            colour(series)
         );
         if chart.series.len() > 1 {
             let _ = writeln!(text, "\\addlegendentry{{{}}}", escape(&chart.series[series]));
         }
     }
     if let Some(value) = chart.reference {
-        let _ = writeln!(text, "\\addplot[black, densely dashed, thin, forget plot] coordinates {{({value},-0.8) ({value},{}.8)}};", chart.rows.len().saturating_sub(1));
+        let _ = writeln!(
+            text,
+            "\\addplot[black, densely dashed, thin, forget plot] coordinates {{({value},-0.8) ({value},{}.8)}};",
+            chart.rows.len().saturating_sub(1)
+        );
     }
     text.push_str("\\end{axis}\n\\end{tikzpicture}%\n");
     text

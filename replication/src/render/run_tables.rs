@@ -20,7 +20,8 @@ pub(super) fn arms(measurements: &Measurements) -> Grid {
         numbers("On the grid", 0.14),
         numbers("Loss gap, nat", 0.17),
     ];
-    let caption = format!("Every arm against {}: mean over seeds, with 95 % intervals of the paired ratio and difference", study.label(baseline));
+    let caption =
+        format!("Every arm against {}: mean over seeds, with 95 % intervals of the paired ratio and difference", study.label(baseline));
     let mut grid = Grid::new("arms", &caption, columns);
     for group in &study.profile.arms {
         grid.heading(&group.group);
@@ -48,11 +49,13 @@ fn arm_row(measurements: &Measurements, arm: &str) -> Vec<Cell> {
     let spread = mean.and_then(|summary| summary.sd).map(|sd| format!("sd {}", format::thousands(sd))).unwrap_or_default();
     // MLPerf's own score: the mean on the evaluation grid without the fastest and the slowest run.
     let grid: Vec<f64> = reached.iter().map(|crossing| crossing.grid).collect();
-    let olympic = olympic_mean(&grid).filter(|_| all_reached).map(|score| format!("olympic {}", format::thousands(score))).into_iter().collect();
+    let olympic =
+        olympic_mean(&grid).filter(|_| all_reached).map(|score| format!("olympic {}", format::thousands(score))).into_iter().collect();
     let gaps = measurements.gaps(arm, &measurements.baseline);
     let last: Option<Vec<f64>> = gaps.iter().map(|gap| gap.last).collect();
     let gap = match last.as_deref().and_then(summarise) {
-        Some(summary) => Cell::new(format::signed(summary.mean, 3)).detail(summary.interval.map(|i| format!("[{}, {}]", format::signed(i.low, 3), format::signed(i.high, 3))).unwrap_or_default()),
+        Some(summary) => Cell::new(format::signed(summary.mean, 3))
+            .detail(summary.interval.map(|i| format!("[{}, {}]", format::signed(i.low, 3), format::signed(i.high, 3))).unwrap_or_default()),
         None if gaps.is_empty() => Cell::new("–"),
         None => Cell::new("diverged"),
     };
@@ -81,7 +84,14 @@ fn overhead(measurements: &Measurements, arm: &str, estimator: Estimator) -> Cel
 
 /// Every run: how it ended, tokens to target by both estimators, the last loss and the hash of its metrics.
 pub(super) fn runs(measurements: &Measurements) -> Grid {
-    let columns = vec![words("Run", 0.30), words("Status", 0.14), numbers("Tokens, grid", 0.14), numbers("Tokens, interpolated", 0.15), numbers("Last loss", 0.10), words("Metrics SHA-256", 0.17)];
+    let columns = vec![
+        words("Run", 0.30),
+        words("Status", 0.14),
+        numbers("Tokens, grid", 0.14),
+        numbers("Tokens, interpolated", 0.15),
+        numbers("Last loss", 0.10),
+        words("Metrics SHA-256", 0.17),
+    ];
     let mut grid = Grid::new("runs", "Every run; hashes are those of the metrics file, equal on every CPU", columns);
     for run in &measurements.runs {
         let status = match &run.status {
@@ -90,7 +100,8 @@ pub(super) fn runs(measurements: &Measurements) -> Grid {
             RunStatus::Failed(error) => Cell::new("failed").detail(error).class("verdict failed"),
             RunStatus::Unfinished => Cell::new("unfinished"),
         };
-        let crossing = measurements.tokens.iter().find(|tokens| tokens.arm == run.arm && tokens.seed == run.seed).map(|tokens| tokens.crossing);
+        let crossing =
+            measurements.tokens.iter().find(|tokens| tokens.arm == run.arm && tokens.seed == run.seed).map(|tokens| tokens.crossing);
         let tokens = |pick: fn(&crate::measure::target::Crossing) -> f64| match crossing {
             Some(Some(crossing)) => Cell::new(format::thousands(pick(&crossing))),
             Some(None) => Cell::new("DNC"),
@@ -113,17 +124,32 @@ pub(super) fn runs(measurements: &Measurements) -> Grid {
 pub(super) fn step_times(measurements: &Measurements) -> Option<Grid> {
     let study = &measurements.study;
     let baseline = &measurements.baseline;
-    let columns = vec![words("Arm", 0.24), numbers("Step", 0.14), numbers("Forward and backward", 0.16), numbers("Speed against the baseline", 0.24), words("Evidence", 0.22)];
-    let mut grid = Grid::new("step-times", "Seconds of an optimizer step, medians of interleaved repeats, and step throughput over the baseline's", columns);
+    let columns = vec![
+        words("Arm", 0.24),
+        numbers("Step", 0.14),
+        numbers("Forward and backward", 0.16),
+        numbers("Speed against the baseline", 0.24),
+        words("Evidence", 0.22),
+    ];
+    let mut grid = Grid::new(
+        "step-times",
+        "Seconds of an optimizer step, medians of interleaved repeats, and step throughput over the baseline's",
+        columns,
+    );
     for time in times::step_times(&measurements.step_times) {
         let ratio = times::step_time_ratio(&measurements.step_times, baseline, &time.arm);
         let speed = match ratio {
             _ if time.arm == *baseline => Cell::new("baseline"),
-            Some(ratio) => Cell::new(Unit::Factor.number(ratio.ratio)).detail(ratio.interval.map(|interval| Unit::Factor.interval(&interval)).unwrap_or_default()),
+            Some(ratio) => Cell::new(Unit::Factor.number(ratio.ratio))
+                .detail(ratio.interval.map(|interval| Unit::Factor.interval(&interval)).unwrap_or_default()),
             None => Cell::new("–"),
         };
         let missing = study.emulated_formats(&[&time.arm]);
-        let evidence = if missing.is_empty() { Cell::new("native") } else { Cell::new("emulated").detail(missing.iter().map(|format| format.word()).collect::<Vec<_>>().join(", ")) };
+        let evidence = if missing.is_empty() {
+            Cell::new("native")
+        } else {
+            Cell::new("emulated").detail(missing.iter().map(|format| format.word()).collect::<Vec<_>>().join(", "))
+        };
         let cells = vec![
             Cell::new(study.label(&time.arm)).detail(format!("{} repeats", time.repeats)),
             Cell::new(format::seconds(time.seconds)),
@@ -139,8 +165,19 @@ pub(super) fn step_times(measurements: &Measurements) -> Option<Grid> {
 /// Kernel throughput over all linears: all passes together, then each.
 pub(super) fn kernels(measurements: &Measurements) -> Option<Grid> {
     let records = &measurements.kernel_times;
-    let columns = vec![words("Variant", 0.22), numbers("All passes", 0.20), numbers("Throughput", 0.19), numbers("Fprop", 0.13), numbers("Dgrad", 0.13), numbers("Wgrad", 0.13)];
-    let mut grid = Grid::new("kernels", "GEMMs of the model's linear layers with rotation and quantisation included: seconds over all linears, medians of interleaved repeats", columns);
+    let columns = vec![
+        words("Variant", 0.22),
+        numbers("All passes", 0.20),
+        numbers("Throughput", 0.19),
+        numbers("Fprop", 0.13),
+        numbers("Dgrad", 0.13),
+        numbers("Wgrad", 0.13),
+    ];
+    let mut grid = Grid::new(
+        "kernels",
+        "GEMMs of the model's linear layers with rotation and quantisation included: seconds over all linears, medians of interleaved repeats",
+        columns,
+    );
     for variant in times::kernel_variants(records, None) {
         let mut cells = vec![
             Cell::new(&variant.variant).detail(format!("{} repeats", variant.repeats)),

@@ -64,10 +64,24 @@ impl Svg {
         let ((x, y), r) = (at, radius);
         let shape = match series % 3 {
             0 => format!("<circle class=\"{class}\" cx=\"{}\" cy=\"{}\" r=\"{}\"/>", number(x), number(y), number(r)),
-            1 => format!("<rect class=\"{class}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>", number(x - r), number(y - r), number(2.0 * r), number(2.0 * r)),
+            1 => format!(
+                "<rect class=\"{class}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>",
+                number(x - r),
+                number(y - r),
+                number(2.0 * r),
+                number(2.0 * r)
+            ),
             _ => {
                 let (top, low, wide) = (number(y - 1.3 * r), number(y + 1.3 * r), 1.3 * r);
-                format!("<path class=\"{class}\" d=\"M{} {top}L{} {}L{} {low}L{} {}Z\"/>", number(x), number(x + wide), number(y), number(x), number(x - wide), number(y))
+                format!(
+                    "<path class=\"{class}\" d=\"M{} {top}L{} {}L{} {low}L{} {}Z\"/>",
+                    number(x),
+                    number(x + wide),
+                    number(y),
+                    number(x),
+                    number(x - wide),
+                    number(y)
+                )
             }
         };
         self.push(&shape);

@@ -54,7 +54,9 @@ fn compare(directory: &Path, file: &str, computed: &str, exact: bool, verificati
         return;
     }
     if !exact && same_numbers(&written, computed) {
-        verification.notes.push(format!("{file}: computed again, the last digits of some numbers differ; this machine's mathematics library is another one"));
+        verification.notes.push(format!(
+            "{file}: computed again, the last digits of some numbers differ; this machine's mathematics library is another one"
+        ));
         return;
     }
     let differing = written.lines().zip(computed.lines()).position(|(old, new)| old != new);
@@ -122,7 +124,15 @@ mod tests {
         assert_eq!(pieces("a-1.5e-3,x2.,é"), ["a-", "1.5e-3", ",x", "2", ".,é"]);
         assert!(same_numbers("low 0.30000000000000004 n 15", "low 0.3 n 15"));
         assert!(same_numbers("[1e-13]", "[2.5e-13]"));
-        for (left, right) in [("0.3", "0.30001"), ("-0.3", "0.3"), ("n 15", "n 16"), ("reproduced 1", "differs 1"), ("1 2", "1"), ("1e300", "inf"), ("0.3", "NaN")] {
+        for (left, right) in [
+            ("0.3", "0.30001"),
+            ("-0.3", "0.3"),
+            ("n 15", "n 16"),
+            ("reproduced 1", "differs 1"),
+            ("1 2", "1"),
+            ("1e300", "inf"),
+            ("0.3", "NaN"),
+        ] {
             assert!(!same_numbers(left, right), "{left} {right}");
         }
     }

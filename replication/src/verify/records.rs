@@ -53,7 +53,13 @@ pub(super) fn check_environment(directory: &Path, campaign: Option<&Campaign>, v
     if let (Some(environment), Some(campaign)) = (environment, campaign)
         && (&environment.source.commit, environment.source.dirty) != (&campaign.commit, campaign.dirty)
     {
-        verification.find("env.json", format!("says commit {}, campaign.json says {} (or one says dirty and the other does not)", environment.source.commit, campaign.commit));
+        verification.find(
+            "env.json",
+            format!(
+                "says commit {}, campaign.json says {} (or one says dirty and the other does not)",
+                environment.source.commit, campaign.commit
+            ),
+        );
     }
 }
 
@@ -114,7 +120,16 @@ pub(super) fn check_manifests(directory: &Path, campaign: &Campaign, verificatio
     let Some(text) = text(directory, FILE, verification) else { return };
     match serde_yaml::from_str::<Profile>(&text) {
         Ok(profile) if profile.id == campaign.profile && profile.papers == campaign.papers => {}
-        Ok(profile) => verification.find(FILE, format!("is profile {} on papers {}; campaign.json says {} on {}", profile.id, profile.papers.join(", "), campaign.profile, campaign.papers.join(", "))),
+        Ok(profile) => verification.find(
+            FILE,
+            format!(
+                "is profile {} on papers {}; campaign.json says {} on {}",
+                profile.id,
+                profile.papers.join(", "),
+                campaign.profile,
+                campaign.papers.join(", ")
+            ),
+        ),
         Err(error) => verification.find(FILE, format!("is not a profile: {error}")),
     }
 }
@@ -162,7 +177,14 @@ struct Done {
     run_sha256: String,
 }
 
-fn check_run(directory: &Path, campaign: &Campaign, run: &CampaignRun, folder: &str, present: &BTreeSet<String>, verification: &mut Verification) {
+fn check_run(
+    directory: &Path,
+    campaign: &Campaign,
+    run: &CampaignRun,
+    folder: &str,
+    present: &BTreeSet<String>,
+    verification: &mut Verification,
+) {
     let file = |name: &str| format!("{folder}/{name}");
     let run_file = file("run.yaml");
     let Some(run_text) = text(directory, &run_file, verification) else { return };
@@ -170,7 +192,13 @@ fn check_run(directory: &Path, campaign: &Campaign, run: &CampaignRun, folder: &
         Err(error) => verification.find(&run_file, format!("is not a run file: {error}")),
         Ok(read) if read.schema != "mxfp4-run/1" => verification.find(&run_file, format!("schema `{}` is not `mxfp4-run/1`", read.schema)),
         Ok(read) if (&read.run.profile, &read.run.arm, read.run.seed) != (&campaign.profile, &run.arm, run.seed) => {
-            verification.find(&run_file, format!("is profile {} arm {} seed {}, not what its folder and campaign.json say", read.run.profile, read.run.arm, read.run.seed));
+            verification.find(
+                &run_file,
+                format!(
+                    "is profile {} arm {} seed {}, not what its folder and campaign.json say",
+                    read.run.profile, read.run.arm, read.run.seed
+                ),
+            );
         }
         Ok(_) => {}
     }
@@ -183,13 +211,23 @@ fn check_run(directory: &Path, campaign: &Campaign, run: &CampaignRun, folder: &
         (status, ..) => {
             let here = |name: &str, is: bool| format!("{name} is {}", if is { "there" } else { "missing" });
             let name = if status == "finished" && !done { "done.json" } else { "failed.json" };
-            verification.find(file(name), format!("campaign.json says `{status}`, but {} and {}", here("done.json", done), here("failed.json", failed)));
+            verification.find(
+                file(name),
+                format!("campaign.json says `{status}`, but {} and {}", here("done.json", done), here("failed.json", failed)),
+            );
         }
     }
 }
 
 /// The run's key is the hash of its ingredients, which are the run file, and the sources and the device of the campaign.
-fn check_ingredients(directory: &Path, campaign: &Campaign, run: &CampaignRun, file: &str, run_sha256: &str, verification: &mut Verification) {
+fn check_ingredients(
+    directory: &Path,
+    campaign: &Campaign,
+    run: &CampaignRun,
+    file: &str,
+    run_sha256: &str,
+    verification: &mut Verification,
+) {
     let Some(text) = text(directory, file, verification) else { return };
     let ingredients: Ingredients = match serde_json::from_str(&text) {
         Ok(ingredients) => ingredients,
@@ -202,7 +240,10 @@ fn check_ingredients(directory: &Path, campaign: &Campaign, run: &CampaignRun, f
         verification.find(file, "names other sources or another device than campaign.json");
     }
     if ingredients.key() != run.key || text.trim_end() != ingredients.json() {
-        verification.find(file, format!("its key is {}, campaign.json says {} (or it is not written as keys are hashed)", ingredients.key(), run.key));
+        verification.find(
+            file,
+            format!("its key is {}, campaign.json says {} (or it is not written as keys are hashed)", ingredients.key(), run.key),
+        );
     }
 }
 

@@ -35,7 +35,8 @@ pub fn write_arms(directory: &Path, arms: &[Arm], seeds: &[u64]) {
     }
     let options = RunOptions { parallel: 2, threads: 1, instruction_set: "auto".into(), fresh: false };
     let mut environment = Environment::capture(&synthetic::repository(), &options);
-    (environment.source.commit, environment.source.dirty, environment.source.diff_sha256) = ("0123456789abcdef0123456789abcdef01234567".into(), false, None);
+    (environment.source.commit, environment.source.dirty, environment.source.diff_sha256) =
+        ("0123456789abcdef0123456789abcdef01234567".into(), false, None);
     synthetic::save(&directory.join("env.json"), &serde_json::to_string_pretty(&environment).unwrap());
     let campaign = Campaign {
         schema: "mxfp4-campaign/1".into(),
@@ -58,10 +59,15 @@ pub fn write_arms(directory: &Path, arms: &[Arm], seeds: &[u64]) {
 
 /// Hashes of one run as the trainer and the plan write them; its key.
 pub fn record(run: &Path) -> String {
-    let (text, shard) = (std::fs::read_to_string(run.join("run.yaml")).unwrap(), |part: &str| format!("{part}: {{prefix: {part}, tokens: 3000000, sha256_bin: \"{0}\", sha256_idx: \"{0}\"}}", sha256(part.as_bytes())));
+    let (text, shard) = (std::fs::read_to_string(run.join("run.yaml")).unwrap(), |part: &str| {
+        format!("{part}: {{prefix: {part}, tokens: 3000000, sha256_bin: \"{0}\", sha256_idx: \"{0}\"}}", sha256(part.as_bytes()))
+    });
     let identity = text.lines().take(2).collect::<Vec<_>>().join("\n");
     let tokenizer = format!("{{id: rust-crates-1024, sha256: \"{}\"}}", sha256(b"tokenizer"));
-    synthetic::save(&run.join("run.yaml"), &format!("{identity}\ndata:\n  {}\n  {}\ntokenizer: {tokenizer}\n", shard("train"), shard("validation")));
+    synthetic::save(
+        &run.join("run.yaml"),
+        &format!("{identity}\ndata:\n  {}\n  {}\ntokenizer: {tokenizer}\n", shard("train"), shard("validation")),
+    );
     let run_sha256 = sha256_file(&run.join("run.yaml")).unwrap();
     let mut done: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(run.join("done.json")).unwrap()).unwrap();
     done["metrics_sha256"] = sha256_file(&run.join("metrics.jsonl")).unwrap().into();

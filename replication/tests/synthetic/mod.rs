@@ -117,11 +117,15 @@ fn write_run(directory: &Path, arm: &Arm, seed: u64) {
     for step in 0..=STEPS {
         let tokens = step * TOKENS_PER_STEP;
         if step % EVERY == 0 {
-            let _ = writeln!(metrics, "{{\"kind\":\"eval\",\"step\":{step},\"tokens\":{tokens},\"loss\":{}}}", loss(arm, seed, tokens as f64));
+            let _ =
+                writeln!(metrics, "{{\"kind\":\"eval\",\"step\":{step},\"tokens\":{tokens},\"loss\":{}}}", loss(arm, seed, tokens as f64));
         }
         if step > 0 && step % 8 == 0 {
             let loss = loss(arm, seed, tokens as f64);
-            let _ = writeln!(metrics, "{{\"kind\":\"train\",\"step\":{step},\"tokens\":{tokens},\"loss\":{loss},\"grad_norm\":1.5,\"learning_rate\":0.002}}");
+            let _ = writeln!(
+                metrics,
+                "{{\"kind\":\"train\",\"step\":{step},\"tokens\":{tokens},\"loss\":{loss},\"grad_norm\":1.5,\"learning_rate\":0.002}}"
+            );
         }
         if [1, 160, 320].contains(&step) {
             write_quantisation(&mut metrics, arm.id, seed, step);
@@ -136,11 +140,20 @@ fn write_run(directory: &Path, arm: &Arm, seed: u64) {
     }
     save(&run.join("timing.jsonl"), &timing);
     let hash = format!("{:064x}", (arm.id.len() as u64) * 1_000_003 + seed);
-    save(&run.join("done.json"), &format!(
-        "{{\"schema\":\"mxfp4-done/1\",\"status\":\"completed\",\"steps\":{STEPS},\"tokens\":{},\"final_train_loss\":3.1,\"final_validation_loss\":3.2,\"metrics_sha256\":\"{hash}\",\"model_sha256\":\"{hash}\",\"run_sha256\":\"{hash}\"}}\n",
-        STEPS * TOKENS_PER_STEP
-    ));
-    save(&run.join("run.yaml"), &format!("schema: mxfp4-run/1\nrun: {{profile: cpu, arm: {}, seed: {seed}}}\ndata:\n  train: {{prefix: train, tokens: 3000000, sha256_bin: \"{hash}\", sha256_idx: \"{hash}\"}}\ntokenizer: {{id: rust-crates-1024, sha256: \"{hash}\"}}\n", arm.id));
+    save(
+        &run.join("done.json"),
+        &format!(
+            "{{\"schema\":\"mxfp4-done/1\",\"status\":\"completed\",\"steps\":{STEPS},\"tokens\":{},\"final_train_loss\":3.1,\"final_validation_loss\":3.2,\"metrics_sha256\":\"{hash}\",\"model_sha256\":\"{hash}\",\"run_sha256\":\"{hash}\"}}\n",
+            STEPS * TOKENS_PER_STEP
+        ),
+    );
+    save(
+        &run.join("run.yaml"),
+        &format!(
+            "schema: mxfp4-run/1\nrun: {{profile: cpu, arm: {}, seed: {seed}}}\ndata:\n  train: {{prefix: train, tokens: 3000000, sha256_bin: \"{hash}\", sha256_idx: \"{hash}\"}}\ntokenizer: {{id: rust-crates-1024, sha256: \"{hash}\"}}\n",
+            arm.id
+        ),
+    );
 }
 
 /// Seconds of one step: MXFP4 with H16 is 1.2 times as fast as FP8.
@@ -183,13 +196,20 @@ fn write_measurements(directory: &Path) {
         let noise = 1.0 + 0.002 * ((repeat * 7) % 5) as f64;
         for arm in ["fp8", "bf16", "mxfp4-f", "mxfp4-fd", "mxfp4-fdw", "mxfp4-fdw-h32", "mxfp4-fdw-h16"] {
             let seconds = step_seconds(arm) * noise;
-            let _ = writeln!(steps, "{{\"schema\":\"mxfp4-step-time/1\",\"kind\":\"step_time\",\"arm\":\"{arm}\",\"repeat\":{repeat},\"seconds\":{seconds},\"forward_backward_seconds\":{}}}", seconds * 0.9);
+            let _ = writeln!(
+                steps,
+                "{{\"schema\":\"mxfp4-step-time/1\",\"kind\":\"step_time\",\"arm\":\"{arm}\",\"repeat\":{repeat},\"seconds\":{seconds},\"forward_backward_seconds\":{}}}",
+                seconds * 0.9
+            );
         }
         for (variant, factor) in [("mxfp4-h0", 0.9), ("mxfp4-h16", 1.0), ("mxfp4-h32", 1.08), ("fp8", 2.4), ("bf16", 2.3)] {
             for (linear, n, k) in [("qkv", 256, 128), ("gate_up", 768, 128), ("down", 128, 384)] {
                 for pass in ["fprop", "dgrad", "wgrad"] {
                     let seconds = 1.0e-9 * (n * k) as f64 * factor * noise;
-                    let _ = writeln!(kernels, "{{\"schema\":\"mxfp4-kernel-time/1\",\"kind\":\"kernel_time\",\"variant\":\"{variant}\",\"linear\":\"{linear}\",\"pass\":\"{pass}\",\"m\":1024,\"n\":{n},\"k\":{k},\"repeat\":{repeat},\"seconds\":{seconds}}}");
+                    let _ = writeln!(
+                        kernels,
+                        "{{\"schema\":\"mxfp4-kernel-time/1\",\"kind\":\"kernel_time\",\"variant\":\"{variant}\",\"linear\":\"{linear}\",\"pass\":\"{pass}\",\"m\":1024,\"n\":{n},\"k\":{k},\"repeat\":{repeat},\"seconds\":{seconds}}}"
+                    );
                 }
             }
         }
@@ -198,7 +218,10 @@ fn write_measurements(directory: &Path) {
     save(&directory.join("kernel_time.jsonl"), &kernels);
     let mut rotations = String::new();
     for rotation in ["h16", "h32", "rh16"] {
-        let _ = writeln!(rotations, "{{\"schema\":\"mxfp4-rotation-identity/1\",\"kind\":\"rotation_identity\",\"linear\":\"qkv\",\"pass\":\"fprop\",\"rotation\":\"{rotation}\",\"max_relative_error\":1.2e-15,\"bound\":4e-14}}");
+        let _ = writeln!(
+            rotations,
+            "{{\"schema\":\"mxfp4-rotation-identity/1\",\"kind\":\"rotation_identity\",\"linear\":\"qkv\",\"pass\":\"fprop\",\"rotation\":\"{rotation}\",\"max_relative_error\":1.2e-15,\"bound\":4e-14}}"
+        );
     }
     save(&directory.join("rotation_identity.jsonl"), &rotations);
 }

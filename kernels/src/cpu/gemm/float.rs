@@ -46,10 +46,13 @@ fn canonical_nan<L: Lanes>(l: L, value: L::F) -> L::F {
 /// C = A B^T (shapes already checked). Compiled once for each instruction set, however many callers it has.
 #[inline(never)]
 pub(in super::super) fn multiply<L: Lanes>(l: L, a: Matrix<'_>, b: Matrix<'_>, mut output: Output<'_>, scratch: &mut Scratch) {
-    l.run(#[inline(always)] || match L::REGISTERS {
-        32 => blocked::<L, 12, 2>(l, a, b, &mut output, scratch),
-        _ => blocked::<L, 6, 1>(l, a, b, &mut output, scratch),
-    });
+    l.run(
+        #[inline(always)]
+        || match L::REGISTERS {
+            32 => blocked::<L, 12, 2>(l, a, b, &mut output, scratch),
+            _ => blocked::<L, 6, 1>(l, a, b, &mut output, scratch),
+        },
+    );
 }
 
 #[inline(always)]

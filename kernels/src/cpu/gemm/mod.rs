@@ -47,7 +47,14 @@ impl<'a> Matrix<'a> {
             Some(end) if end < self.values.len() => Ok(()),
             _ => Err(ShapeError {
                 kernel,
-                problem: format!("{name} is {} by {} with strides {} and {}, but has {} elements", self.rows, self.k, self.row_stride, self.k_stride, self.values.len()),
+                problem: format!(
+                    "{name} is {} by {} with strides {} and {}, but has {} elements",
+                    self.rows,
+                    self.k,
+                    self.row_stride,
+                    self.k_stride,
+                    self.values.len()
+                ),
             }),
         }
     }

@@ -97,7 +97,10 @@ fn block_of(m: &Mxfp4, row: usize, end: usize, block: usize) -> &[u8; 16] {
 /// so long as A and B have the same.
 #[inline(always)]
 fn looked_up<L: Lanes>(l: L, m: &Mxfp4, rows: (usize, usize), block: usize, table: &[u8; 16]) -> [L::U; STEPS] {
-    let blocks: [&[u8; 16]; WIDTH] = std::array::from_fn(#[inline(always)] |i| block_of(m, rows.0 + i, rows.1, block));
+    let blocks: [&[u8; 16]; WIDTH] = std::array::from_fn(
+        #[inline(always)]
+        |i| block_of(m, rows.0 + i, rows.1, block),
+    );
     let words = l.words(&blocks);
     let mut result = [l.splat_u(0); STEPS];
     let nibble = l.splat_u(0x0F0F_0F0F);

@@ -167,10 +167,7 @@ impl Lanes for Avx2 {
         // SAFETY: as above.
         unsafe {
             let ones = _mm256_set1_epi16(1);
-            Words(
-                _mm256_add_epi32(offset.0, _mm256_madd_epi16(sum.0, ones)),
-                _mm256_add_epi32(offset.1, _mm256_madd_epi16(sum.1, ones)),
-            )
+            Words(_mm256_add_epi32(offset.0, _mm256_madd_epi16(sum.0, ones)), _mm256_add_epi32(offset.1, _mm256_madd_epi16(sum.1, ones)))
         }
     }
 

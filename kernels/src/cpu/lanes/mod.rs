@@ -86,13 +86,16 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
         for (column, word) in columns.iter_mut().zip(words) {
             self.store_u(word, column);
         }
-        std::array::from_fn(#[inline(always)] |i| {
-            let mut row = [0; 16];
-            for (bytes, column) in row.chunks_exact_mut(4).zip(&columns) {
-                bytes.copy_from_slice(&column[i].to_le_bytes());
-            }
-            row
-        })
+        std::array::from_fn(
+            #[inline(always)]
+            |i| {
+                let mut row = [0; 16];
+                for (bytes, column) in row.chunks_exact_mut(4).zip(&columns) {
+                    bytes.copy_from_slice(&column[i].to_le_bytes());
+                }
+                row
+            },
+        )
     }
 
     /// First `from.len()` lanes (at most 16) from memory, the rest zero.

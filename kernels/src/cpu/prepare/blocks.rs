@@ -102,18 +102,38 @@ fn for_each_block<L: Lanes>(l: L, b: &Blocks<'_>, row: usize, mut block: impl Fn
 pub(super) fn e2m1<L: Lanes>(l: L, b: &Blocks<'_>, row: usize, codes: &mut [u8], scales: &mut [u8]) -> u32 {
     // Monomorphised by hand: the choice stays out of the inner loop.
     match b.rounds {
-        Rounds::Nearest => e2m1_rows(l, b, row, codes, scales, #[inline(always)] |_, _, v| e2m1_nearest(l, v)),
+        Rounds::Nearest => e2m1_rows(
+            l,
+            b,
+            row,
+            codes,
+            scales,
+            #[inline(always)]
+            |_, _, v| e2m1_nearest(l, v),
+        ),
         Rounds::Stochastic(stream) => {
             let counters = counters(l, b, row, stream);
-            e2m1_rows(l, b, row, codes, scales, #[inline(always)] |group: usize, column, v| {
-                e2m1_stochastic(l, v, counters[group].words(l, column))
-            })
+            e2m1_rows(
+                l,
+                b,
+                row,
+                codes,
+                scales,
+                #[inline(always)]
+                |group: usize, column, v| e2m1_stochastic(l, v, counters[group].words(l, column)),
+            )
         }
         Rounds::Prescaled(stream) => {
             let counters = counters(l, b, row, stream);
-            e2m1_rows(l, b, row, codes, scales, #[inline(always)] |group: usize, column, v| {
-                e2m1_stochastic(l, l.mul(v, l.splat(0.75)), counters[group].words(l, column))
-            })
+            e2m1_rows(
+                l,
+                b,
+                row,
+                codes,
+                scales,
+                #[inline(always)]
+                |group: usize, column, v| e2m1_stochastic(l, l.mul(v, l.splat(0.75)), counters[group].words(l, column)),
+            )
         }
     }
 }
@@ -138,30 +158,36 @@ fn e2m1_rows<L: Lanes>(
     let blocks = k.div_ceil(32);
     let (codes, _) = codes.as_chunks_mut::<16>();
     let rows = scales.len() / blocks.max(1);
-    for_each_block(l, b, row, #[inline(always)] |group, column, values, bytes| {
-        let inverse = inverse(l, bytes);
-        let is_number = l.select_less_u(bytes, l.splat_u(255), l.splat_u(u32::MAX), l.splat_u(0));
-        let mut packed = [l.splat_u(0); 4];
-        let (eights, _) = values.as_chunks::<8>();
-        for (w, (word, values)) in packed.iter_mut().zip(eights).enumerate() {
-            // The last code first, so that the first ends up in the low nibble.
-            let mut sum = l.splat_u(0);
-            for i in (0..8).rev() {
-                sum = l.or(l.shl::<4>(sum), code_of(group, column + 8 * w + i, l.mul(values[i], inverse)));
+    for_each_block(
+        l,
+        b,
+        row,
+        #[inline(always)]
+        |group, column, values, bytes| {
+            let inverse = inverse(l, bytes);
+            let is_number = l.select_less_u(bytes, l.splat_u(255), l.splat_u(u32::MAX), l.splat_u(0));
+            let mut packed = [l.splat_u(0); 4];
+            let (eights, _) = values.as_chunks::<8>();
+            for (w, (word, values)) in packed.iter_mut().zip(eights).enumerate() {
+                // The last code first, so that the first ends up in the low nibble.
+                let mut sum = l.splat_u(0);
+                for i in (0..8).rev() {
+                    sum = l.or(l.shl::<4>(sum), code_of(group, column + 8 * w + i, l.mul(values[i], inverse)));
+                }
+                *word = l.and(sum, is_number);
             }
-            *word = l.and(sum, is_number);
-        }
-        let block = column / 32;
-        let mut byte = [0; WIDTH];
-        l.store_u(bytes, &mut byte);
-        let first = group * WIDTH;
-        let rows = rows.saturating_sub(first).min(WIDTH);
-        let to = (first..first + rows).map(|r| r * blocks + block);
-        for ((at, sixteen), byte) in to.zip(l.rows(packed)).zip(byte) {
-            codes[at] = sixteen;
-            scales[at] = byte as u8;
-        }
-    })
+            let block = column / 32;
+            let mut byte = [0; WIDTH];
+            l.store_u(bytes, &mut byte);
+            let first = group * WIDTH;
+            let rows = rows.saturating_sub(first).min(WIDTH);
+            let to = (first..first + rows).map(|r| r * blocks + block);
+            for ((at, sixteen), byte) in to.zip(l.rows(packed)).zip(byte) {
+                codes[at] = sixteen;
+                scales[at] = byte as u8;
+            }
+        },
+    )
 }
 
 /// FP8 with block scales for rows from `row`: fills whole rows of `values: [rows, k]` with decoded values times scale. Returns the
@@ -171,27 +197,33 @@ pub(super) fn float<L: Lanes, const DROPPED: u32>(l: L, b: &Blocks<'_>, target: 
     let k = b.reading.source.k;
     let rows = values.len() / k.max(1);
     let counters = b.rounds.stream().map(|stream| counters(l, b, row, stream));
-    for_each_block(l, b, row, #[inline(always)] |group, column, block, bytes| {
-        let inverse = inverse(l, bytes);
-        // 2^(byte - 127), with the subnormal 2^-127 for 0 and a NaN for 255.
-        let one = l.splat_u(1);
-        let scale = l.select_less_u(bytes, one, l.splat_u(0x0040_0000), l.shl::<23>(bytes));
-        let scale = l.floats(l.select_less_u(bytes, l.splat_u(255), scale, l.splat_u(0x7FC0_0000)));
-        let (squares, _) = block.as_chunks::<WIDTH>();
-        for (half, square) in squares.iter().enumerate() {
-            let column = column + half * WIDTH;
-            let mut square = *square;
-            for (i, x) in square.iter_mut().enumerate() {
-                let mut v = l.mul(*x, inverse);
-                if let Rounds::Prescaled(_) = b.rounds {
-                    v = l.mul(v, l.splat(0.75));
+    for_each_block(
+        l,
+        b,
+        row,
+        #[inline(always)]
+        |group, column, block, bytes| {
+            let inverse = inverse(l, bytes);
+            // 2^(byte - 127), with the subnormal 2^-127 for 0 and a NaN for 255.
+            let one = l.splat_u(1);
+            let scale = l.select_less_u(bytes, one, l.splat_u(0x0040_0000), l.shl::<23>(bytes));
+            let scale = l.floats(l.select_less_u(bytes, l.splat_u(255), scale, l.splat_u(0x7FC0_0000)));
+            let (squares, _) = block.as_chunks::<WIDTH>();
+            for (half, square) in squares.iter().enumerate() {
+                let column = column + half * WIDTH;
+                let mut square = *square;
+                for (i, x) in square.iter_mut().enumerate() {
+                    let mut v = l.mul(*x, inverse);
+                    if let Rounds::Prescaled(_) = b.rounds {
+                        v = l.mul(v, l.splat(0.75));
+                    }
+                    let random = counters.as_ref().map(|counters| counters[group].words(l, column + i));
+                    *x = l.mul(round::<L, DROPPED>(l, v, target, random), scale);
                 }
-                let random = counters.as_ref().map(|counters| counters[group].words(l, column + i));
-                *x = l.mul(round::<L, DROPPED>(l, v, target, random), scale);
+                store_square(l, square, group * WIDTH, column, rows, k, values);
             }
-            store_square(l, square, group * WIDTH, column, rows, k, values);
-        }
-    })
+        },
+    )
 }
 
 /// Writes a square of sixteen columns to rows `first..` of `values: [rows, k]`, as far as they reach.

@@ -16,8 +16,7 @@ use super::{Cpu, dispatch};
 use crate::format::MiniFloat;
 use crate::operand::{Block, Format, OperandSpec, Rounding, ScaleRule, Signs};
 use crate::quantise::{
-    BLOCK, Float, Mxfp4, PRESCALE_CORRECTION, PrepareError, Prepared, PreparedStats, Randomness, Source, check, mini_float,
-    tensor_scale,
+    BLOCK, Float, Mxfp4, PRESCALE_CORRECTION, PrepareError, Prepared, PreparedStats, Randomness, Source, check, mini_float, tensor_scale,
 };
 use blocks::{Blocks, Rounds, ScaleBits};
 use columns::Reading;

@@ -44,14 +44,7 @@ pub(super) fn gather<L: Lanes>(l: L, reading: &Reading<'_>, row: usize, values: 
 
 /// Scales and rounds `values` in place; `first` is the counter of the first one.
 #[inline(always)]
-pub(super) fn round_all<L: Lanes, const DROPPED: u32>(
-    l: L,
-    values: &mut [f32],
-    first: u64,
-    scale: f32,
-    target: Target,
-    rounds: Rounds,
-) {
+pub(super) fn round_all<L: Lanes, const DROPPED: u32>(l: L, values: &mut [f32], first: u64, scale: f32, target: Target, rounds: Rounds) {
     // Counters restart every 2^20 elements, so that a column always fits.
     for (chunk, values) in values.chunks_mut(1 << 20).enumerate() {
         let start = first + ((chunk as u64) << 20);
@@ -61,7 +54,10 @@ pub(super) fn round_all<L: Lanes, const DROPPED: u32>(
             if let Rounds::Prescaled(_) = rounds {
                 v = l.mul(v, l.splat(0.75));
             }
-            let random = counters.as_ref().map(#[inline(always)] |counters| counters.words(l, at));
+            let random = counters.as_ref().map(
+                #[inline(always)]
+                |counters| counters.words(l, at),
+            );
             put(l, round::<L, DROPPED>(l, v, target, random), values, at);
         }
     }
