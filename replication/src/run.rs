@@ -180,6 +180,9 @@ fn carry_out_one(
         "--instruction-set".into(),
         options.instruction_set.clone().into(),
         "--progress".into(),
+        // A trainer may outlive a harness that was killed; its run goes on and is then found finished.
+        "--wait-for-lock".into(),
+        "60".into(),
     ];
     let reader = match trainer.command(arguments).stderr_to_stdout().reader() {
         Ok(reader) => reader,

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use kernels::cpu::{Cpu, InstructionSet};
@@ -42,6 +43,9 @@ enum Command {
         /// One line a step to stderr
         #[arg(long)]
         progress: bool,
+        /// Seconds to wait for another trainer that is at work on this run
+        #[arg(long, default_value_t = 0)]
+        wait_for_lock: u64,
     },
     /// Time real training steps of several arms, interleaved; JSON lines to stdout
     StepTime {
@@ -105,9 +109,13 @@ fn main() -> ExitCode {
 
 fn execute(command: Command) -> Result<(), TrainerError> {
     match command {
-        Command::Run { run_file, data, machine, progress } => {
+        Command::Run { run_file, data, machine, progress, wait_for_lock } => {
             let interrupt = Interrupt::install()?;
-            session::run(&session::Options { run_file, data, progress }, cpu(&machine)?, &interrupt)
+            session::run(
+                &session::Options { run_file, data, progress, patience: Duration::from_secs(wait_for_lock) },
+                cpu(&machine)?,
+                &interrupt,
+            )
         }
         Command::StepTime { run_files, data, repeats, warmup, machine } => {
             measure::step_time(&run_files, &data, repeats, warmup, &cpu(&machine)?, &mut std::io::stdout().lock())

@@ -200,8 +200,11 @@ pub struct BudgetSection {
 pub struct EvaluationSection {
     /// After every so many steps, before the first and after the last.
     pub every_steps: u64,
-    /// First sequences of the validation stream.
+    /// Sequences of the validation stream, never shuffled.
     pub sequences: usize,
+    /// Take them at equal distances over the whole stream instead of its first ones: a short evaluation then sees every document's kind.
+    #[serde(default)]
+    pub spread: bool,
 }
 
 /// What goes into metrics.jsonl.

@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kernels::cpu::Cpu;
 use serde::Serialize;
@@ -30,6 +30,8 @@ pub struct Options {
     pub data: PathBuf,
     /// One line a step to stderr.
     pub progress: bool,
+    /// How long to wait for another trainer that is at work on the same run.
+    pub patience: Duration,
 }
 
 /// Contents of done.json.
@@ -110,16 +112,26 @@ fn directory_of(run_file: &Path) -> PathBuf {
     }
 }
 
+/// A trainer that outlived a killed harness holds the lock until its run is over: wait a while for it, its work is not lost.
+fn wait_for_lock(lock: &File, options: &Options) -> Result<(), TrainerError> {
+    let deadline = Instant::now() + options.patience;
+    while let Err(std::fs::TryLockError::WouldBlock) = lock.try_lock() {
+        if Instant::now() > deadline {
+            return Err(TrainerError::BadInput(format!(
+                "{}: another trainer is running it; wait for that one or stop it",
+                options.run_file.display()
+            )));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
 fn locked_run(options: &Options, directory: &Path, cpu: Cpu, interrupt: &Interrupt) -> Result<(), TrainerError> {
     let loaded = RunFile::load(&options.run_file)?;
     // The lock goes away with the process, however it ends.
     let lock = File::open(&options.run_file).map_err(|source| TrainerError::read(&options.run_file, source))?;
-    if let Err(std::fs::TryLockError::WouldBlock) = lock.try_lock() {
-        return Err(TrainerError::BadInput(format!(
-            "{}: another trainer is running it; wait for that one or stop it",
-            options.run_file.display()
-        )));
-    }
+    wait_for_lock(&lock, options)?;
     remove_if_there(&directory.join("failed.json"))?;
     if is_done(directory, &loaded.sha256) {
         if options.progress {

@@ -140,17 +140,21 @@ impl Training {
         self.model.linears.observed()
     }
 
-    /// Mean loss over the first `evaluation.sequences` samples of the validation stream after `step` steps, nats per token.
+    /// Mean loss over `evaluation.sequences` samples of the validation stream after `step` steps, nats per token: its first ones, or
+    /// (`evaluation.spread`) ones at equal distances.
     ///
     /// # Errors
     /// As [`Batch::fill`], or a kernel's.
     pub fn evaluate(&mut self, validation: &TokenStream, step: u64) -> Result<f64, TrainerError> {
         let (sequences, at_once) = (self.run.evaluation.sequences, self.run.batch.sequences);
+        let available = samples_in(validation.len(), self.run.model.sequence_length);
+        let place = |sample: usize| if self.run.evaluation.spread { sample * available / sequences } else { sample };
         let (length, vocabulary) = (self.run.model.sequence_length, self.run.model.vocab_size);
         let weights: Vec<Prepared> = self.model.evaluation_weights(&self.parameters, step)?;
         let (mut sum, mut batch) = (0.0, Batch::default());
         for (chunk, first) in (0..sequences).step_by(at_once).enumerate() {
-            batch.fill(validation, first..(first + at_once).min(sequences), length, vocabulary)?;
+            let samples = (first..(first + at_once).min(sequences)).map(place);
+            batch.fill(validation, samples, length, vocabulary)?;
             sum += self.model.evaluate(&self.parameters, &weights, &batch, Evaluation { step, chunk })?;
         }
         Ok(sum / (sequences * length) as f64)

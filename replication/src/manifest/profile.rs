@@ -127,8 +127,11 @@ pub struct Budget {
 pub struct Evaluation {
     /// Steps between evaluations.
     pub every_steps: u64,
-    /// First sequences of the validation stream, unshuffled.
+    /// Sequences of the validation stream, never shuffled.
     pub sequences: u64,
+    /// Take them at equal distances over the whole stream instead of its first ones (MLPerf takes the first).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub spread: bool,
 }
 
 /// Which estimate of tokens to target counts.
