@@ -14,7 +14,7 @@ use crate::doctor;
 use crate::environment;
 use crate::files::{self, Context, FileError, sha256};
 use crate::judge::Verdicts;
-use crate::manifest::{Device, ManifestError, Manifests, Profile};
+use crate::manifest::{ManifestError, Manifests, Profile};
 use crate::plan::{self, Plan, Selection};
 use crate::provenance::{self, ProvenanceError};
 use crate::render::{self, RenderError, RenderOptions};
@@ -163,7 +163,10 @@ impl Prepared {
     /// # Errors
     /// A wrong manifest or selection.
     pub fn new(root: &Path, profile: &str, selection: &Selection) -> Result<Self, CampaignError> {
-        let manifests = Manifests::load(root)?;
+        Self::from_manifests(root, Manifests::load(root)?, profile, selection)
+    }
+
+    fn from_manifests(root: &Path, manifests: Manifests, profile: &str, selection: &Selection) -> Result<Self, CampaignError> {
         let build = build_identity(root)?;
         let plan = plan::plan(&manifests, manifests.profile(profile)?, selection, &build, None)?;
         Ok(Self { manifests, plan, build })
@@ -207,11 +210,12 @@ impl Prepared {
 /// # Errors
 /// [`CampaignError`]; everything finished so far is kept.
 pub fn replicate(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)) -> Result<Report, CampaignError> {
-    let mut prepared = Prepared::new(root, &request.profile, &request.selection)?;
-    let lacks = doctor::lacks(prepared.profile(), &prepared.manifests, root);
-    if !lacks.is_empty() || prepared.plan.device != Device::Cpu {
+    let manifests = Manifests::load(root)?;
+    let lacks = doctor::lacks(manifests.profile(&request.profile)?, &manifests, root);
+    if !lacks.is_empty() {
         return Err(CampaignError::Lacks { profile: request.profile.clone(), lacks });
     }
+    let mut prepared = Prepared::from_manifests(root, manifests, &request.profile, &request.selection)?;
     let key = prepared.campaign_key(&request.run)?;
     let memory = CampaignMemory { path: root.join("cache").join("campaigns").join(format!("{key}.json")) };
     if !request.run.fresh

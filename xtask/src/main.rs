@@ -104,6 +104,11 @@ fn replicate(root: &Path, options: &Replicate) -> anyhow::Result<u8> {
             Some(name) => why(root, &prepared?, name),
             None => {
                 let profile = &manifests.profiles[&request.profile];
+                // Only data that nobody has hashed yet leaves a plan without keys; any other fault is one.
+                if prepared.is_err() && manifests.tokenizers[&profile.tokenizer].shards.is_some() {
+                    prepared?;
+                    return Ok(USAGE);
+                }
                 print::dry_run(root, &manifests, profile, prepared);
                 Ok(0)
             }

@@ -1,0 +1,75 @@
+//! The door as a user meets it: help that teaches, one clear message for each mistake, documented exit codes.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test's way to fail
+
+use std::process::{Command, Output};
+
+fn xtask(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_xtask")).args(arguments).output().unwrap()
+}
+
+/// Runs with `arguments`, expects `code`, gives what was printed to either stream.
+fn says(arguments: &[&str], code: i32) -> String {
+    let output = xtask(arguments);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}");
+    text
+}
+
+#[test]
+fn every_command_teaches_by_example() {
+    let overview = says(&["--help"], 0);
+    assert!(overview.contains("Exit codes: 0 done"));
+    for command in ["replicate", "kernels-bench", "report", "verify", "compare", "data", "doctor", "list"] {
+        assert!(overview.contains(&format!("\n  {command} ")), "{command} is missing from the overview");
+        let help = says(&[command, "--help"], 0);
+        assert!(help.contains(&format!("cargo xtask {command}")) && help.contains("Example"), "{command}: {help}");
+    }
+}
+
+#[test]
+fn wrong_usage_ends_with_2_and_a_suggestion() {
+    assert!(says(&["replicate", "--profile", "smok"], 2).contains("did you mean `smoke`?"));
+    assert!(says(&["replicate", "--only", "T1-FDV", "--dry-run"], 2).contains("did you mean `T1-FDW`?"));
+    assert!(says(&["replicate", "--why", "fp8/11"], 2).contains("did you mean `fp8/1`?"));
+    assert!(says(&["replicate", "--instruction-set", "sse"], 2).contains("avx512"));
+    assert!(says(&["replicate", "--resume", "--fresh"], 2).contains("cannot be used with"));
+}
+
+#[test]
+fn absent_hardware_ends_with_4_and_says_what_is_lacking() {
+    for (profile, device) in [("h200-s", "NVIDIA H200"), ("llama31-8b", "MI355X")] {
+        let plan = says(&["replicate", "--profile", profile, "--dry-run"], 0);
+        assert!(plan.contains("lacks: ") && plan.contains(device) && plan.contains("mxfp4-fdw-h16"), "{plan}");
+        assert!(says(&["replicate", "--profile", profile], 4).contains("cannot run here"));
+    }
+    assert!(says(&["replicate", "--device", "cuda"], 4).contains("this profile is for cpu"));
+    assert!(says(&["replicate", "--paper", "2601.00000"], 4).contains("this profile judges 2605.09825"));
+}
+
+#[test]
+fn missing_files_end_with_3() {
+    let empty = tempfile::tempdir().unwrap();
+    let folder = empty.path().to_str().unwrap();
+    for arguments in [
+        vec!["verify", folder],
+        vec!["compare", folder, folder],
+        vec!["report", folder],
+        vec!["data", "fetch", "c4-mlperf", "--from", folder],
+    ] {
+        let text = says(&arguments, 3);
+        assert!(text.starts_with("error: "), "{arguments:?}: {text}");
+    }
+    assert!(says(&["data", "fetch", "webdocs"], 3).contains("--from DIR"));
+    assert!(says(&["data", "fetch", "webdoc"], 3).contains("did you mean `webdocs`?"));
+}
+
+#[test]
+fn lists_name_everything() {
+    let list = says(&["list"], 0);
+    for word in ["smoke", "llama31-8b", "mxfp4-fdw-h16", "T1-SR-FDW", "MX-RHT-HELPS"] {
+        assert!(list.contains(word), "{word}");
+    }
+    assert!(says(&["doctor"], 0).contains("h200-s"));
+    assert!(says(&["data", "list"], 0).contains("rust-crates"));
+}
