@@ -30,7 +30,7 @@ fn every_command_teaches_by_example() {
 #[test]
 fn wrong_usage_ends_with_2_and_a_suggestion() {
     assert!(says(&["replicate", "--profile", "smok"], 2).contains("did you mean `smoke`?"));
-    assert!(says(&["replicate", "--only", "T1-FDV", "--dry-run"], 2).contains("did you mean `T1-FDW`?"));
+    assert!(says(&["replicate", "--only", "T2-STEPP", "--dry-run"], 2).contains("did you mean `T2-STEP`?"));
     assert!(says(&["replicate", "--why", "fp8/11"], 2).contains("did you mean `fp8/1`?"));
     assert!(says(&["replicate", "--instruction-set", "sse"], 2).contains("avx512"));
     assert!(says(&["replicate", "--resume", "--fresh"], 2).contains("cannot be used with"));
