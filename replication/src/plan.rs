@@ -58,7 +58,7 @@ pub struct PlannedRun {
 pub struct Ingredients {
     /// SHA-256 of run.yaml: model, data and tokenizer hashes, recipe, optimizer, budget, seed.
     pub run: String,
-    /// Fingerprint of the trainer's and kernels' sources (`code_fingerprint`).
+    /// Fingerprint of what the trainer is built from (`code_fingerprint`).
     pub trainer_code: String,
     /// `rustc -vV`, first line and LLVM version.
     pub toolchain: String,
@@ -219,7 +219,11 @@ fn need_claim(claim: &Claim, all: &[&Claim], wanted: &mut BTreeSet<String>) {
     }
 }
 
-/// SHA-256 over the sources that decide a run's numbers: every file below trainer/ and kernels/ that is compiled into the trainer, and Cargo.lock.
+/// Variables with which cargo and rustc build something else from the same files.
+const BUILD_VARIABLES: [&str; 3] = ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET"];
+
+/// SHA-256 over what the trainer is built from: every file of its sources and the kernels', their manifests, the workspace's manifest
+/// (features, profiles), Cargo.lock, cargo's configuration, and the environment variables that change a build.
 ///
 /// # Errors
 /// When a source cannot be read.
@@ -232,7 +236,14 @@ pub fn code_fingerprint(root: &Path) -> Result<String, FileError> {
             listing.push_str(&format!("{}  {name}\n", files::sha256_file(&root.join(&name))?));
         }
     }
-    listing.push_str(&format!("{}  Cargo.lock\n", files::sha256_file(&root.join("Cargo.lock"))?));
+    for name in ["Cargo.lock", "Cargo.toml", ".cargo/config.toml"] {
+        listing.push_str(&format!("{}  {name}\n", files::sha256_file(&root.join(name))?));
+    }
+    for name in BUILD_VARIABLES {
+        if let Some(value) = std::env::var_os(name) {
+            listing.push_str(&format!("{}={name}\n", value.to_string_lossy()));
+        }
+    }
     Ok(sha256(listing.as_bytes()))
 }
 

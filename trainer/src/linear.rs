@@ -7,6 +7,7 @@ use kernels::cpu::Cpu;
 use kernels::hadamard;
 use kernels::operand::{OperandSpec, Rounding, ScaleRule, Signs};
 use kernels::quantise::{Prepared, Randomness, Source};
+use kernels::random::Stream;
 
 use crate::error::TrainerError;
 use crate::metrics::QuantisationRecord;
@@ -217,12 +218,16 @@ impl Linears {
         (place.layer * 4 + place.linear) * SLOTS.len() + within
     }
 
+    /// The random words of an operand that is rounded stochastically: `own`, unless the recipe gives all the same.
+    fn words(&self, spec: &OperandSpec, own: impl FnOnce() -> Stream) -> Option<Stream> {
+        (spec.rounding != Rounding::NearestEven).then(|| if self.constant_words { streams::constant_rounding(self.seed) } else { own() })
+    }
+
     /// Prepares an operand in a training step, remembers its largest magnitude and measures it if asked.
     fn operand(&mut self, place: Place, pass: Pass, operand: Operand, source: Source<'_>, step: u64) -> Result<Prepared, TrainerError> {
         let spec = self.spec(pass, operand);
         let signs = self.signs(place, pass, &spec, step);
-        let words = if self.constant_words { 0 } else { step };
-        let rounding = (spec.rounding != Rounding::NearestEven).then(|| streams::rounding(self.seed, words, place, pass, operand));
+        let rounding = self.words(&spec, || streams::rounding(self.seed, step, place, pass, operand));
         let slot = self.slot(place, pass, operand);
         let remembered = self.remembered(slot, &spec);
         let measured = self.observation.as_ref().is_some_and(|observation| observation.layers.contains(&place.layer));
@@ -259,9 +264,7 @@ impl Linears {
     ) -> Result<Prepared, TrainerError> {
         let spec = self.spec(Pass::Fprop, operand);
         let signs = self.signs(place, Pass::Fprop, &spec, evaluation.step);
-        let words = if self.constant_words { 0 } else { evaluation.step };
-        let rounding = (spec.rounding != Rounding::NearestEven)
-            .then(|| streams::evaluation_rounding(self.seed, words, place, operand, evaluation.chunk));
+        let rounding = self.words(&spec, || streams::evaluation_rounding(self.seed, evaluation.step, place, operand, evaluation.chunk));
         let remembered = self.remembered(self.slot(place, Pass::Fprop, operand), &spec);
         let prepared = self.cpu.prepare(source, &spec, Randomness { rounding, signs: signs.as_deref() }, remembered);
         Ok(prepared.map_err(TrainerError::kernel)?.0)

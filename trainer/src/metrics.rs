@@ -96,15 +96,17 @@ pub struct QuantisationRecord {
     pub relative_error: f64,
     /// sum(q − x) / sum(|x|).
     pub bias: f64,
+    /// sum((q − x) sign(x)) / sum(|x|): below zero where clipping or underflow shrinks.
+    pub magnitude_bias: f64,
     /// Cosine between q and x.
     pub cosine: f64,
     /// Mean over blocks of 32 of largest magnitude over root mean square, before rotation.
     pub amax_over_rms_before: f64,
     /// The same after rotation.
     pub amax_over_rms_after: f64,
-    /// The same over the tenth of blocks with the highest ratio before rotation.
+    /// The same over the tenth of blocks with the highest ratio, before rotation.
     pub outlier_amax_over_rms_before: f64,
-    /// The same blocks after rotation.
+    /// The same over the tenth that is highest after rotation.
     pub outlier_amax_over_rms_after: f64,
 }
 

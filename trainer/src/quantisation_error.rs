@@ -43,6 +43,7 @@ impl Survival {
             format,
             relative_error: self.error.relative_error,
             bias: self.error.bias,
+            magnitude_bias: self.error.magnitude_bias,
             cosine: self.error.cosine,
             amax_over_rms_before: self.blocks.before,
             amax_over_rms_after: self.blocks.after,

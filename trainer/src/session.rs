@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use kernels::cpu::Cpu;
 use serde::Serialize;
+use sha2::{Digest, Sha256};
 
 use crate::checkpoint::{self, Found, LogMarks, Progress};
 use crate::data::TokenStream;
@@ -17,7 +18,7 @@ use crate::interrupt::Interrupt;
 use crate::metrics::{Header, Log, Record, write_json};
 use crate::mllog::Mllog;
 use crate::model_export;
-use crate::run_file::{LoadedRun, RunFile, ShardSection};
+use crate::run_file::{LoadedRun, RunFile, ShardSection, hexadecimal};
 use crate::timing::Timing;
 use crate::trainer_state::Training;
 
@@ -94,6 +95,10 @@ fn open_stream(data: &Path, shard: &ShardSection, key: &str) -> Result<TokenStre
 /// As [`TrainerError`] says; `failed.json` then tells it, except when interrupted.
 pub fn run(options: &Options, cpu: Cpu, interrupt: &Interrupt) -> Result<(), TrainerError> {
     let directory = directory_of(&options.run_file);
+    // The lock goes away with the process, however it ends. Being refused is no failure of the run: someone else is at it.
+    let lock = File::open(&options.run_file)
+        .map_err(|source| TrainerError::BadInput(format!("{}: cannot read the run file: {source}", options.run_file.display())))?;
+    wait_for_lock(&lock, options)?;
     let result = locked_run(options, &directory, cpu, interrupt);
     if let Err(error) = &result
         && !matches!(error, TrainerError::Interrupted { .. })
@@ -129,9 +134,6 @@ fn wait_for_lock(lock: &File, options: &Options) -> Result<(), TrainerError> {
 
 fn locked_run(options: &Options, directory: &Path, cpu: Cpu, interrupt: &Interrupt) -> Result<(), TrainerError> {
     let loaded = RunFile::load(&options.run_file)?;
-    // The lock goes away with the process, however it ends.
-    let lock = File::open(&options.run_file).map_err(|source| TrainerError::read(&options.run_file, source))?;
-    wait_for_lock(&lock, options)?;
     remove_if_there(&directory.join("failed.json"))?;
     if is_done(directory, &loaded.sha256) {
         if options.progress {
@@ -155,12 +157,13 @@ fn remove_if_there(path: &Path) -> Result<(), TrainerError> {
     }
 }
 
-/// Whether done.json says that this very run is finished.
+/// Whether done.json says that this very run is finished, and metrics.jsonl is what it vouches for.
 fn is_done(directory: &Path, run_sha256: &str) -> bool {
     let Ok(bytes) = std::fs::read(directory.join("done.json")) else { return false };
     let Ok(done) = serde_json::from_slice::<serde_json::Value>(&bytes) else { return false };
-    done.get("schema").and_then(|v| v.as_str()) == Some("mxfp4-done/1")
-        && done.get("run_sha256").and_then(|v| v.as_str()) == Some(run_sha256)
+    let text = |key: &str| done.get(key).and_then(serde_json::Value::as_str);
+    let metrics = std::fs::read(directory.join("metrics.jsonl")).map(|bytes| hexadecimal(&Sha256::digest(&bytes)));
+    text("schema") == Some("mxfp4-done/1") && text("run_sha256") == Some(run_sha256) && text("metrics_sha256") == metrics.ok().as_deref()
 }
 
 struct Session<'a> {

@@ -53,6 +53,7 @@ impl Operand {
 const EVALUATION: u32 = 3;
 const INITIALISATION: u32 = 16;
 const DATA_ORDER: u32 = 17;
+const CONSTANT: u32 = 18;
 /// Value of `StreamKey::operand` for the sign vector that both operands share.
 const SIGNS: u32 = 3;
 
@@ -69,7 +70,13 @@ fn key(seed: u64, step: u64, place: Place, pass: u32, operand: u32) -> StreamKey
     StreamKey { seed, step, layer: place.layer as u32, linear: place.linear as u32, pass, operand }
 }
 
-/// Words for stochastic rounding in training. `step` is 0 when the recipe's `stochastic_seed` is `constant`.
+/// The one stream of a recipe whose `stochastic_seed` is `constant`: every operand of every linear at every step, in training and
+/// evaluation, reads the same words from the start, as a kernel does that is handed the same seed at each launch.
+pub fn constant_rounding(seed: u64) -> Stream {
+    key(seed, 0, Place { layer: 0, linear: 0 }, CONSTANT, 0).stream()
+}
+
+/// Words for stochastic rounding in training.
 pub fn rounding(seed: u64, step: u64, place: Place, pass: Pass, operand: Operand) -> Stream {
     key(seed, step, place, pass as u32, operand as u32).stream()
 }

@@ -205,7 +205,7 @@ words! {
     StochasticSeed {
         /// New words at every step.
         PerStep = "per-step",
-        /// The same words at every step.
+        /// The same words for every operand of every linear at every step, from the start.
         Constant = "constant",
     }
 }
