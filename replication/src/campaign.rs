@@ -2,24 +2,25 @@
 //!
 //! The order of things is here; each thing is done elsewhere. A result directory is put together aside and renamed when it is whole.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::{self, DataError, PreparedData};
+use crate::data::{self, DataError};
 use crate::doctor;
-use crate::environment;
+use crate::environment::{self, Environment};
 use crate::files::{self, Context, FileError, sha256};
 use crate::judge::Verdicts;
+use crate::machine;
 use crate::manifest::{ManifestError, Manifests, Profile};
 use crate::plan::{self, Plan, Selection};
 use crate::provenance::{self, ProvenanceError};
 use crate::render::{self, RenderError, RenderOptions};
 use crate::run::{self, Outcome, RunError, RunOptions};
-use crate::toolchain::{self, ToolError, Trainer, build_identity, build_trainer};
+use crate::timings::Timings;
+use crate::toolchain::{self, ToolError, build_identity, build_trainer};
 
 /// What `replicate` was asked for.
 #[derive(Debug, Clone)]
@@ -178,7 +179,7 @@ impl Prepared {
 
     /// Hash of run keys, of the manifests that decide how runs are measured, and of how they were carried out.
     fn campaign_key(&self, options: &RunOptions) -> Result<String, FileError> {
-        let mut text = format!("threads {} instruction set {}\n", options.threads, options.instruction_set);
+        let mut text = machine_line(options);
         for run in &self.plan.runs {
             text.push_str(&format!("{} {}\n", run.name(), run.key()));
         }
@@ -224,7 +225,33 @@ pub fn replicate(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn
         let verdicts = crate::judge::recompute(&directory).map_err(RenderError::from)?;
         return Ok(Report { directory, verdicts, failed: vec![], nothing_to_do: true, notes: vec![] });
     }
-    let _lock = lock(&root.join("cache").join("lock"))?;
+    let _cache_lock = lock(&root.join("cache").join("lock"))?;
+    let _out_lock = lock(&request.out.join(".lock"))?;
+    let environment = Environment::capture(root, &request.run);
+    let stages = || -> Result<Report, CampaignError> { carry_out(root, &mut prepared, request, &key, &environment, stop, say) };
+    // Ctrl-C reaches cargo and trainers as well: whatever error they end with then, the answer is that someone asked to stop.
+    let report = stages_or_interrupted(stages, stop)?;
+    // A campaign with failed runs is not finished: the same command tries them again.
+    if report.failed.is_empty() {
+        memory.remember(&report.directory)?;
+    }
+    Ok(report)
+}
+
+fn stages_or_interrupted(stages: impl FnOnce() -> Result<Report, CampaignError>, stop: &AtomicBool) -> Result<Report, CampaignError> {
+    stages().map_err(|error| if stop.load(Ordering::Relaxed) { CampaignError::Interrupted } else { error })
+}
+
+/// Build, data, runs, timings, result directory, report.
+fn carry_out(
+    root: &Path,
+    prepared: &mut Prepared,
+    request: &Request,
+    key: &str,
+    environment: &Environment,
+    stop: &AtomicBool,
+    say: &dyn Fn(&str),
+) -> Result<Report, CampaignError> {
     say("building the trainer");
     let trainer = build_trainer(root, &prepared.build)?;
     let data = data::prepare(&prepared.manifests, prepared.profile(), &trainer, say)?;
@@ -239,11 +266,15 @@ pub fn replicate(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn
     let cache = plan::run_cache(root);
     let outcomes = run::carry_out(&prepared.plan.runs, &cache, &trainer, &data, &request.run, stop)?;
     interrupted(stop)?;
-    let measured = measure(root, &prepared, &trainer, &data, &outcomes, request, &key, stop, say)?;
+    let bench = Timings { root, plan: &prepared.plan, profile: prepared.profile(), trainer: &trainer, data: &data, options: &request.run };
+    let measured = bench.take(&outcomes, stop, say)?;
     say("judging and rendering");
-    let report = assemble(root, &mut prepared, &outcomes, &measured, request, &key)?;
-    memory.remember(&report.directory)?;
-    Ok(report)
+    assemble(root, prepared, &outcomes, &measured, request, key, environment)
+}
+
+/// What timings depend on besides the runs.
+pub(crate) fn machine_line(options: &RunOptions) -> String {
+    format!("threads {} instruction set {} on {} x {}\n", options.threads, options.instruction_set, machine::cores(), machine::cpu_model())
 }
 
 fn interrupted(stop: &AtomicBool) -> Result<(), CampaignError> {
@@ -275,7 +306,8 @@ impl CampaignMemory {
         let campaign: Campaign = serde_json::from_str(&std::fs::read_to_string(directory.join("campaign.json")).ok()?).ok()?;
         let here = directory.parent()?.canonicalize().ok()? == out.canonicalize().ok()?;
         let whole = directory.join("SHA256SUMS").exists() && directory.join("report.html").exists();
-        (here && whole && campaign.key == key && templates == render_fingerprint(root)).then_some(directory)
+        let finished = campaign.runs.iter().all(|run| run.status == "finished");
+        (here && whole && finished && campaign.key == key && templates == render_fingerprint(root)).then_some(directory)
     }
 
     fn remember(&self, directory: &Path) -> Result<(), CampaignError> {
@@ -297,82 +329,16 @@ fn render_fingerprint(root: &Path) -> String {
     sha256(listing.as_bytes())
 }
 
-/// The three measurements that are not runs, each a file of JSON lines; kept in the cache by campaign key.
-#[expect(clippy::too_many_arguments, reason = "one call site; a struct would only rename them")]
-fn measure(
-    root: &Path,
-    prepared: &Prepared,
-    trainer: &Trainer,
-    data: &PreparedData,
-    outcomes: &[Outcome],
-    request: &Request,
-    key: &str,
-    stop: &AtomicBool,
-    say: &dyn Fn(&str),
-) -> Result<PathBuf, CampaignError> {
-    let folder = root.join("cache").join("measurements").join(&key[..16]);
-    if request.run.fresh {
-        files::remove_folder(&folder)?;
-    }
-    files::make_folder(&folder)?;
-    let profile = prepared.profile();
-    let cache = plan::run_cache(root);
-    // One run file for each arm whose step time is wanted and that ran without error: the first seed's.
-    let run_file = |arm: &str| -> Option<OsString> {
-        let index = prepared.plan.runs.iter().position(|run| run.arm == arm && run.seed == prepared.plan.seeds[0])?;
-        (!matches!(outcomes[index], Outcome::Failed(_))).then(|| cache.join(prepared.plan.runs[index].key()).join("run.yaml").into())
-    };
-    let machine: Vec<OsString> = [
-        "--threads".into(),
-        request.run.threads.to_string().into(),
-        "--instruction-set".into(),
-        request.run.instruction_set.clone().into(),
-    ]
-    .into();
-    let repeats = |repeats: u64, warmup: u64| -> Vec<OsString> {
-        vec!["--repeats".into(), repeats.to_string().into(), "--warmup".into(), warmup.to_string().into()]
-    };
-    let files_of = |arms: &[String]| -> Vec<OsString> { arms.iter().filter_map(|arm| run_file(arm)).collect() };
-    let any = files_of(&prepared.plan.arms).into_iter().take(1);
-
-    let mut calls: Vec<(&str, &str, Vec<OsString>)> = Vec::new();
-    let timed = files_of(&profile.step_time.recipes);
-    if !timed.is_empty() {
-        let data_folder: [OsString; 2] = ["--data".into(), data.folder.clone().into()];
-        let times = repeats(profile.step_time.repeats, profile.step_time.warmup);
-        let arguments = ["step-time".into()].into_iter().chain(timed).chain(data_folder).chain(times).chain(machine.clone()).collect();
-        calls.push(("step_time.jsonl", "timing steps, arms interleaved", arguments));
-    }
-    for file in any {
-        let times = repeats(profile.kernel_time.repeats, profile.kernel_time.warmup);
-        let arguments = ["kernel-time".into(), file.clone()].into_iter().chain(times).chain(machine.clone()).collect();
-        calls.push(("kernel_time.jsonl", "timing kernels, variants interleaved", arguments));
-        calls.push(("rotation_identity.jsonl", "checking that rotations cancel", vec!["rotation-identity".into(), file]));
-    }
-    for (name, what, arguments) in calls {
-        let path = folder.join(name);
-        if !path.exists() {
-            interrupted(stop)?;
-            say(what);
-            let lines = trainer
-                .output(what, arguments)
-                .map_err(|error| if stop.load(Ordering::Relaxed) { CampaignError::Interrupted } else { error.into() })?;
-            files::write(&path, lines.as_bytes())?;
-        }
-    }
-    Ok(folder)
-}
-
 /// Puts the result directory together aside, renders it, hashes it, and moves it into place.
 fn assemble(
     root: &Path,
-    prepared: &mut Prepared,
+    prepared: &Prepared,
     outcomes: &[Outcome],
     measured: &Path,
     request: &Request,
     key: &str,
+    environment: &Environment,
 ) -> Result<Report, CampaignError> {
-    let git = environment::git_state(root);
     let machine = request.machine.clone().unwrap_or_else(environment::machine_slug);
     let date = environment::today();
     let mut campaign = Campaign {
@@ -382,8 +348,8 @@ fn assemble(
         device: prepared.plan.device.word().into(),
         machine: machine.clone(),
         date: date.clone(),
-        commit: git.commit.clone(),
-        dirty: git.dirty,
+        commit: environment.source.commit.clone(),
+        dirty: environment.source.dirty,
         key: key.to_owned(),
         trainer_code: prepared.build.trainer_code.clone(),
         partial: prepared.plan.partial,
@@ -400,8 +366,10 @@ fn assemble(
     for (run, outcome) in prepared.plan.runs.iter().zip(outcomes) {
         let from = plan::run_cache(root).join(run.key());
         let to = aside.join("runs").join(&run.arm).join(run.seed.to_string());
+        let finished = from.join("done.json").is_file();
         for name in ["run.yaml", "ingredients.json", "metrics.jsonl", "timing.jsonl", "run.mllog", "done.json", "failed.json"] {
-            if from.join(name).is_file() {
+            // A failure that was overcome since is not part of the record.
+            if from.join(name).is_file() && !(finished && name == "failed.json") {
                 files::copy(&from.join(name), &to.join(name))?;
             }
         }
@@ -419,11 +387,27 @@ fn assemble(
     }
     let text = serde_json::to_string_pretty(&campaign).unwrap_or_default() + "\n";
     files::write(&aside.join("campaign.json"), text.as_bytes())?;
-    provenance::write_environment(root, &aside, &request.run)?;
-    let (verdicts, notes) = finish(root, &aside, None)?;
-    files::remove_folder(&target)?;
-    std::fs::rename(&aside, &target).at(&target, "move the result directory into place")?;
+    provenance::write_environment(environment, &aside)?;
+    let (verdicts, mut notes) = finish(root, &aside, None)?;
+    replace(&target, &aside)?;
+    let now = environment::git_state(root);
+    if now.commit != environment.source.commit || now.dirty != environment.source.dirty {
+        notes.push("the repository changed while the campaign ran; the record names the commit it started from".into());
+    }
     Ok(Report { directory: target, verdicts, failed, nothing_to_do: false, notes })
+}
+
+/// Puts `new` where `target` is; what was there is gone only after.
+fn replace(target: &Path, new: &Path) -> Result<(), FileError> {
+    let mut name = target.file_name().unwrap_or_default().to_os_string();
+    name.push(".old");
+    let old = target.with_file_name(name);
+    files::remove_folder(&old)?;
+    if target.exists() {
+        std::fs::rename(target, &old).at(target, "move aside")?;
+    }
+    std::fs::rename(new, target).at(target, "move the result directory into place")?;
+    files::remove_folder(&old)
 }
 
 /// `base`, or `base-2`, `base-3`, ... where another campaign has taken the name.

@@ -60,7 +60,7 @@ pub struct PreparedData {
     pub shards: Shards,
 }
 
-const FETCH_AGAIN: &str = "remove it and run the same command again";
+const FETCH_AGAIN: &str = "remove the folder it lies in and run the same command again";
 
 fn dataset_cache(root: &Path, id: &str) -> PathBuf {
     root.join("cache").join("datasets").join(id)

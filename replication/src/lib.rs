@@ -19,5 +19,6 @@ pub mod plan;
 pub mod provenance;
 pub mod render;
 pub mod run;
+mod timings;
 pub mod toolchain;
 pub mod verify;

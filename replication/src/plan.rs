@@ -11,11 +11,13 @@ use serde::{Deserialize, Serialize};
 use crate::files::{self, FileError, sha256};
 use crate::manifest::profile::{self, Profile, Shards};
 use crate::manifest::recipe::{DelayedScaling, Operand, Passes, StochasticSeed};
-use crate::manifest::{Claim, Device, ManifestError, Manifests, Model, unknown};
+use crate::manifest::{Device, ManifestError, Manifests, Model, Paper, unknown};
 
 /// Which part of a profile to run.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
+    /// Only what this paper's claims need.
+    pub paper: Option<String>,
     /// Claim ids, recipe ids or group names; empty: everything.
     pub only: Vec<String>,
     /// The first so many seeds; beyond those listed, numbering goes on.
@@ -123,7 +125,7 @@ pub fn plan(
     recorded: Option<&Shards>,
 ) -> Result<Plan, ManifestError> {
     let refuse = |why: String| ManifestError::new(&Manifests::path("profiles", &profile.id), why);
-    let arms = select_arms(manifests, profile, &selection.only).map_err(refuse)?;
+    let arms = select_arms(manifests, profile, selection).map_err(refuse)?;
     let seeds = select_seeds(profile, selection.seeds).map_err(refuse)?;
     let device = manifests.hardware[&profile.hardware].device;
     let tokenizer = &manifests.tokenizers[&profile.tokenizer];
@@ -181,40 +183,71 @@ fn select_seeds(profile: &Profile, count: Option<usize>) -> Result<Vec<u64>, Str
     Ok(seeds)
 }
 
-/// Arms that a list of claims, recipes and groups needs, baselines included.
-fn select_arms(manifests: &Manifests, profile: &Profile, only: &[String]) -> Result<Vec<String>, String> {
+/// Arms that a paper, or a list of claims, recipes and groups, needs, baselines included.
+fn select_arms(manifests: &Manifests, profile: &Profile, selection: &Selection) -> Result<Vec<String>, String> {
     let all = all_arms(profile);
-    if only.is_empty() {
+    let papers: Vec<&Paper> = profile.papers.iter().filter_map(|id| manifests.papers.get(id)).collect();
+    let mut wanted = BTreeSet::new();
+    if let Some(id) = &selection.paper {
+        let Some(paper) = papers.iter().find(|paper| paper.id == *id) else {
+            let known: Vec<&str> = papers.iter().map(|paper| paper.id.as_str()).collect();
+            return Err(format!("--paper: {}", unknown("paper", id, &known)));
+        };
+        for claim in &paper.claims {
+            need_claim(&claim.id, &papers, &mut BTreeSet::new(), &mut wanted);
+        }
+    } else if selection.only.is_empty() {
         return Ok(all);
     }
-    let claims: Vec<&Claim> = manifests.claims().filter(|(paper, _)| profile.papers.contains(&paper.id)).map(|(_, claim)| claim).collect();
-    let mut wanted = BTreeSet::new();
-    for name in only {
-        if let Some(claim) = claims.iter().find(|claim| claim.id == *name) {
-            need_claim(claim, &claims, &mut wanted);
+    for name in &selection.only {
+        if papers.iter().any(|paper| paper.claims.iter().any(|claim| claim.id == *name)) {
+            need_claim(name, &papers, &mut BTreeSet::new(), &mut wanted);
         } else if all.contains(name) {
             wanted.insert(name.clone());
+            wanted.extend(baselines_of(name, &papers));
         } else if let Some(group) = profile.arms.iter().find(|group| group.group == *name) {
             wanted.extend(group.recipes.iter().cloned());
+            wanted.extend(group.recipes.iter().flat_map(|arm| baselines_of(arm, &papers)));
         } else {
-            let mut known: Vec<&str> = claims.iter().map(|claim| claim.id.as_str()).collect();
+            let mut known: Vec<&str> = papers.iter().flat_map(|paper| &paper.claims).map(|claim| claim.id.as_str()).collect();
             known.extend(all.iter().map(String::as_str));
             known.extend(profile.arms.iter().map(|group| group.group.as_str()));
             return Err(format!("--only: {}", unknown("claim, arm or group", name, &known)));
         }
     }
-    // A recipe or group alone is compared with each paper's baseline.
-    for paper in profile.papers.iter().filter_map(|id| manifests.papers.get(id)).take(1) {
-        wanted.insert(paper.baseline.clone());
+    if wanted.is_empty() {
+        // Claims about kernels or arithmetic need no arm; one run still gives the shapes.
+        wanted.extend(papers.first().map(|paper| paper.baseline.clone()));
+    }
+    if let Some(arm) = wanted.iter().find(|arm| !all.contains(arm)) {
+        return Err(format!("--only: it needs arm {arm}, which this profile does not train; choose another profile (cargo xtask list)"));
     }
     Ok(all.into_iter().filter(|arm| wanted.contains(arm)).collect())
 }
 
-fn need_claim(claim: &Claim, all: &[&Claim], wanted: &mut BTreeSet<String>) {
-    wanted.extend(claim.arms_needed().into_iter().map(str::to_owned));
-    for other in claim.claims_needed() {
-        if let Some(other) = all.iter().find(|claim| claim.id == other && !claim.claims_needed().contains(&claim.id.as_str())) {
-            need_claim(other, all, wanted);
+/// What an arm is compared with: the baseline of each paper that has a claim about it, or the main paper's.
+fn baselines_of(arm: &str, papers: &[&Paper]) -> Vec<String> {
+    let about = papers.iter().filter(|paper| paper.claims.iter().any(|claim| claim.arms_needed().contains(&arm)));
+    let found: Vec<String> = about.map(|paper| paper.baseline.clone()).collect();
+    if found.is_empty() { papers.first().map(|paper| paper.baseline.clone()).into_iter().collect() } else { found }
+}
+
+/// Adds the arms of a claim and of the claims it rests on; `seen` keeps circles from going on.
+fn need_claim(id: &str, papers: &[&Paper], seen: &mut BTreeSet<String>, wanted: &mut BTreeSet<String>) {
+    if !seen.insert(id.to_owned()) {
+        return;
+    }
+    for (paper, claim) in
+        papers.iter().flat_map(|paper| paper.claims.iter().map(move |claim| (paper, claim))).filter(|(_, claim)| claim.id == id)
+    {
+        let arms = claim.arms_needed();
+        if !arms.is_empty() {
+            // Whether an arm converges, too, is judged against what the baseline needs.
+            wanted.insert(paper.baseline.clone());
+        }
+        wanted.extend(arms.into_iter().map(str::to_owned));
+        for other in claim.claims_needed() {
+            need_claim(other, papers, seen, wanted);
         }
     }
 }

@@ -12,7 +12,6 @@ use crate::campaign::Campaign;
 pub use crate::environment::{Environment, GitState, git_state, machine_slug, today};
 use crate::files::{self, FileError};
 use crate::manifest::Dataset;
-use crate::run::RunOptions;
 
 /// Hashes that must be equal on every CPU.
 pub const DETERMINISTIC: &str = "DETERMINISTIC.sha256";
@@ -43,8 +42,7 @@ pub enum ProvenanceError {
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn write_environment(root: &Path, directory: &Path, options: &RunOptions) -> Result<(), ProvenanceError> {
-    let environment = Environment::capture(root, options);
+pub fn write_environment(environment: &Environment, directory: &Path) -> Result<(), ProvenanceError> {
     Ok(files::write(&directory.join("env.json"), pretty(&json!(environment)).as_bytes())?)
 }
 

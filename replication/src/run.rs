@@ -91,6 +91,7 @@ pub fn carry_out(
     for run in runs {
         let folder = cache.join(run.key());
         if options.fresh {
+            refuse_if_running(&folder)?;
             files::remove_folder(&folder)?;
         }
         let done = finished_steps(&folder, &run.ingredients.run);
@@ -134,6 +135,18 @@ pub fn carry_out(
         outcomes[index] = Some(outcome);
     }
     Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or(Outcome::Interrupted)).collect())
+}
+
+/// A trainer that outlived a killed harness still writes there: removing its folder would give one run two writers.
+fn refuse_if_running(folder: &Path) -> Result<(), FileError> {
+    let path = folder.join("run.yaml");
+    match std::fs::File::open(&path).map(|file| file.try_lock()) {
+        Ok(Err(std::fs::TryLockError::WouldBlock)) => {
+            let source = std::io::Error::other("a trainer of an earlier, killed campaign is still running it; wait for it or stop it");
+            Err(FileError { path, action: "start afresh", source })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// run.yaml and ingredients.json, written once; a folder with another content under the same key is started over.

@@ -18,7 +18,7 @@ fn build() -> Build {
 
 fn select(only: &[&str], seeds: Option<usize>) -> Plan {
     let manifests = manifests();
-    let selection = Selection { only: only.iter().map(|name| (*name).to_owned()).collect(), seeds };
+    let selection = Selection { paper: None, only: only.iter().map(|name| (*name).to_owned()).collect(), seeds };
     plan(&manifests, &manifests.profiles["cpu"], &selection, &build(), None).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -46,7 +46,9 @@ fn every_arm_that_a_claim_of_the_main_paper_names_is_in_the_default_profile() {
 fn a_claim_brings_its_arms_its_baseline_and_the_claims_it_rests_on() {
     assert_eq!(select(&["T1-FDW"], None).arms, ["fp8", "mxfp4-fdw"]);
     assert_eq!(select(&["H2"], None).arms, ["fp8", "mxfp4-fdw-sr", "mxfp4-fdw-rh16"]);
-    assert_eq!(select(&["MX-RHT-HELPS"], None).arms, ["fp8", "bf16", "bf16-mxfp4-dw", "bf16-mxfp4-dw-rh64"]);
+    assert_eq!(select(&["MX-RHT-HELPS"], None).arms, ["bf16", "bf16-mxfp4-dw", "bf16-mxfp4-dw-rh64"]);
+    assert_eq!(select(&["bf16-mxfp4-dw"], None).arms, ["bf16", "bf16-mxfp4-dw"], "compared with its own paper's baseline");
+    assert_eq!(select(&["T1-KERN"], None).arms, ["fp8"]);
     let controls = select(&["Controls that the paper lacks"], None);
     assert!(controls.partial && controls.arms.contains(&"mxfp4-w".to_owned()) && !controls.arms.contains(&"mxfp4-fdw".to_owned()));
 }
@@ -92,4 +94,20 @@ fn the_example_in_the_schema_is_what_the_plan_writes() {
         let key = key.as_str().unwrap();
         assert!(schema.contains(&format!("\n{key}:")), "SCHEMA.md does not show `{key}`");
     }
+}
+
+#[test]
+fn a_paper_brings_its_claims_arms() {
+    let manifests = manifests();
+    let selection = Selection { paper: Some("2502.20586".into()), ..Selection::default() };
+    let arms = plan(&manifests, &manifests.profiles["cpu"], &selection, &build(), None).unwrap().arms;
+    assert_eq!(arms, ["bf16", "bf16-mxfp4-dw", "bf16-mxfp4-dw-rh64", "bf16-mxfp4-dw-rh64-sr"]);
+}
+
+#[test]
+fn an_arm_that_the_profile_lacks_is_an_error_that_says_so() {
+    let manifests = manifests();
+    let selection = Selection { only: vec!["T1-SR-F".into()], ..Selection::default() };
+    let refused = plan(&manifests, &manifests.profiles["smoke"], &selection, &build(), None).unwrap_err().to_string();
+    assert!(refused.contains("mxfp4-f-sr") && refused.contains("another profile"), "{refused}");
 }

@@ -95,14 +95,14 @@ pub(crate) struct Replicate {
     /// Which profile to run: `cargo xtask list` names them
     #[arg(long, default_value = "cpu")]
     profile: String,
-    /// Stop unless the profile judges this paper (arXiv id)
+    /// Only the arms that this paper's claims need (arXiv id)
     #[arg(long)]
     paper: Option<String>,
     /// Only these claims, arms or groups, with the arms they are compared with; comma-separated
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// So many seeds an arm instead of the profile's
-    #[arg(long)]
+    #[arg(long, value_parser = positive)]
     seeds: Option<usize>,
     /// Go on where an earlier campaign stopped (the default)
     #[arg(long, conflicts_with = "fresh")]
@@ -117,7 +117,7 @@ pub(crate) struct Replicate {
     #[arg(long, value_name = "RUN")]
     pub(crate) why: Option<String>,
     /// cpu, cuda or hip [default: the profile's]
-    #[arg(long)]
+    #[arg(long, value_parser = ["cpu", "cuda", "hip"])]
     device: Option<String>,
     /// Where result directories go [default: results]
     #[arg(long)]
@@ -126,49 +126,40 @@ pub(crate) struct Replicate {
     #[arg(long)]
     machine: Option<String>,
     /// Threads of each trainer; changes no result
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value = "1", value_parser = positive)]
     threads_per_run: usize,
     /// Trainers at once [default: cores / threads per run]; changes no result
-    #[arg(long)]
+    #[arg(long, value_parser = positive)]
     parallel: Option<usize>,
     /// auto, scalar, avx2 or avx512; changes no result
     #[arg(long, default_value = "auto", value_parser = ["auto", "scalar", "avx2", "avx512"])]
     instruction_set: String,
 }
 
+fn positive(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "must be a whole number of at least 1".to_owned())
+}
+
 impl Replicate {
     /// The same, as `replication` takes it.
-    pub(crate) fn request(&self, root: &Path) -> anyhow::Result<Request> {
-        anyhow::ensure!(self.threads_per_run > 0, "--threads-per-run: must be at least 1");
-        anyhow::ensure!(self.parallel != Some(0), "--parallel: must be at least 1");
+    pub(crate) fn request(&self, root: &Path) -> Request {
         let parallel = self.parallel.unwrap_or_else(|| (machine::cores() / self.threads_per_run).max(1));
-        Ok(Request {
+        Request {
             profile: self.profile.clone(),
-            selection: Selection { only: self.only.clone(), seeds: self.seeds },
+            selection: Selection { paper: self.paper.clone(), only: self.only.clone(), seeds: self.seeds },
             run: RunOptions { parallel, threads: self.threads_per_run, instruction_set: self.instruction_set.clone(), fresh: self.fresh },
             out: self.out.clone().unwrap_or_else(|| root.join("results")),
             machine: self.machine.as_deref().map(machine::tidy),
-        })
+        }
     }
 
-    /// `--device` and `--paper` must fit the profile.
+    /// `--device` must be the profile's.
     pub(crate) fn check_device(&self, manifests: &Manifests, profile: &Profile) -> Result<(), CampaignError> {
-        let lacks = |line: String| CampaignError::Lacks { profile: profile.id.clone(), lacks: vec![line] };
         let device = manifests.hardware[&profile.hardware].device.word();
         match self.device.as_deref() {
-            Some(wanted) if !["cpu", "cuda", "hip"].contains(&wanted) => {
-                return Err(lacks(format!("--device {wanted}: there are cpu, cuda and hip")));
-            }
             Some(wanted) if wanted != device => {
-                return Err(lacks(format!(
-                    "--device {wanted}: this profile is for {device}; `cargo xtask list` names the profiles of each device"
-                )));
-            }
-            _ => {}
-        }
-        match self.paper.as_deref() {
-            Some(paper) if !profile.papers.iter().any(|id| id == paper) => {
-                Err(lacks(format!("--paper {paper}: this profile judges {}", profile.papers.join(" and "))))
+                let line = format!("--device {wanted}: this profile is for {device}; `cargo xtask list` names the profiles of each device");
+                Err(CampaignError::Lacks { profile: profile.id.clone(), lacks: vec![line] })
             }
             _ => Ok(()),
         }

@@ -95,7 +95,7 @@ fn execute(root: &Path, command: Command) -> anyhow::Result<u8> {
 }
 
 fn replicate(root: &Path, options: &Replicate) -> anyhow::Result<u8> {
-    let request = options.request(root)?;
+    let request = options.request(root);
     let manifests = Manifests::load(root)?;
     options.check_device(&manifests, manifests.profile(&request.profile)?)?;
     if options.dry_run || options.why.is_some() {
@@ -155,7 +155,7 @@ fn data_command(root: &Path, command: DataCommand) -> anyhow::Result<u8> {
         }
         DataCommand::Fetch { dataset, from } => {
             data::fetch(&manifests, &dataset, from.as_deref(), &|line| eprintln!("{line}"))?;
-            print::out(&format!("{dataset}: here, hashes as pinned\n"));
+            print::out(&format!("{dataset}: here; `cargo xtask data verify` reads it again and compares every hash\n"));
             Ok(0)
         }
     }
