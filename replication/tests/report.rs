@@ -195,7 +195,7 @@ fn a_diverged_run_does_not_converge_and_has_no_gap() {
     assert_eq!((claim.verdict.as_str(), claim.ours.as_str()), ("reproduced", "3 of 3 DNC"));
     assert_eq!(
         claim.why,
-        "None of 3 seeds reached the target within the budget, 1.43 times the baseline's tokens, 3 of them by diverging."
+        "None of 3 seeds reached the target within the budget, 1.43 times the baseline's tokens, 3 of them by diverging, and none is still descending."
     );
     assert!(read(&directory.path().join("data/loss_gap.csv")).contains("mxfp4-fdw-sr,fp8,1,,\n"));
     assert!(read(&summary.html).contains("diverged at step 97"));

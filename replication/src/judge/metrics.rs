@@ -175,6 +175,17 @@ impl Judge<'_> {
     fn complete_gaps(&self, arm: &str, baseline: &str) -> Result<Vec<f64>, Finding> {
         let gaps = self.measurements.gaps(arm, baseline);
         let missing = gaps.iter().filter(|gap| gap.last.is_none()).count();
+        let lost: Vec<String> = self
+            .measurements
+            .runs
+            .iter()
+            .filter(|run| run.arm == baseline && matches!(run.status, RunStatus::Diverged { .. }))
+            .map(|run| run.seed.to_string())
+            .collect();
+        if !lost.is_empty() {
+            let why = format!("The baseline diverged (seed {}), so there is nothing sound to compare with.", lost.join(", "));
+            return Err(Finding::bare(Verdict::Inconclusive, Unit::Nats, why));
+        }
         if missing == 0 {
             return Ok(gaps.iter().filter_map(|gap| gap.last).collect());
         }
@@ -234,7 +245,11 @@ impl Judge<'_> {
             Estimator::Interpolated => "interpolated between evaluations",
         };
         let estimate = summarise(&values).filter(|_| ratios.baseline_missed.is_empty());
-        let first = estimate.map(|summary| self.item(label, format!("{bound}{}", with_interval(unit, summary.into())), &[arm, baseline]));
+        let first = estimate.map(|summary| {
+            let interval = summary.interval.filter(|_| ratios.uncensored());
+            let text = with_interval(unit, Estimate { interval, ..summary.into() });
+            self.item(label, format!("{bound}{text}"), &[arm, baseline])
+        });
         first.into_iter().chain(self.gap_beside(arm, baseline)).collect()
     }
 

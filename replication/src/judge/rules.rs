@@ -118,8 +118,9 @@ fn too_few(n: usize) -> String {
 
 /// Judges arm-over-baseline ratios against a range. `offset` is 1 for claims about the excess over one, 0 for the ratio itself.
 ///
-/// A run that misses the target enters with budget over baseline, which is less than its true ratio: the number is then a lower
-/// bound, which can show that a claim differs by being too large, and nothing else.
+/// A run that misses the target enters with budget over baseline, which is less than its true ratio. The spread of such bounds says
+/// nothing about the spread of the ratios, so no interval is given; the claim differs when every seed's ratio or bound lies above the
+/// accepted range, and is open otherwise: a bound below the range or in it says nothing.
 pub(crate) fn token_ratio(ratios: &PairedRatios, offset: f64, reported: &Reported, unit: Unit) -> Finding {
     if let Some(finding) = baseline_missed(&ratios.baseline_missed, unit) {
         return finding;
@@ -128,19 +129,19 @@ pub(crate) fn token_ratio(ratios: &PairedRatios, offset: f64, reported: &Reporte
     let Some(summary) = summarise(&values) else {
         return Finding::bare(Verdict::NotRun("no seed has both the arm and its baseline".into()), unit, "There is nothing to compare.");
     };
-    let mut finding = against_range(summary.into(), reported, unit);
-    let missed = ratios.lower_bounds();
-    if missed > 0 {
-        finding.lower_bound = true;
-        let above = finding.interval.is_some_and(|interval| interval.low > reported.accepted().high);
-        let of = format!("{missed} of {} seeds did not reach the target within the budget, so the number is a lower bound", values.len());
-        (finding.verdict, finding.why) = if above {
-            (Verdict::Differs, format!("{of}; even so it lies above the accepted range {}.", reported.text(unit)))
-        } else {
-            (Verdict::Inconclusive, format!("{of} and does not decide the claim."))
-        };
+    if ratios.lower_bounds() == 0 {
+        return against_range(summary.into(), reported, unit);
     }
-    finding
+    let (n, missed) = (values.len(), ratios.lower_bounds());
+    let of = format!("{missed} of {n} seeds did not reach the target within the budget, so their ratios are lower bounds");
+    let (verdict, why) = if n > 1 && values.iter().all(|value| *value > reported.accepted().high) {
+        let why =
+            format!("{of} and there is no interval; every seed's ratio or bound lies above the accepted range {}.", reported.text(unit));
+        (Verdict::Differs, why)
+    } else {
+        (Verdict::Inconclusive, format!("{of}; they do not decide the claim."))
+    };
+    Finding { verdict, number: Some(summary.mean), lower_bound: true, interval: None, n, unit, why }
 }
 
 /// The verdict when a baseline run did not reach the target: a token ratio is then undefined, and dropping the seed would flatter.
@@ -149,14 +150,17 @@ fn baseline_missed(seeds: &[u64], unit: Unit) -> Option<Finding> {
         return None;
     }
     let list: Vec<String> = seeds.iter().map(u64::to_string).collect();
-    let why = format!("The baseline did not reach the target within the budget (seed {}).", list.join(", "));
+    let why = format!("The baseline did not reach the target within the budget, or diverged (seed {}).", list.join(", "));
     Some(Finding::bare(Verdict::Inconclusive, unit, why))
 }
 
-/// Does-not-converge: reproduced when no seed reaches the target, differs when all do, inconclusive when they disagree.
-/// `baseline` says that the target was within reach at all.
+/// A run is still descending when, over the last quarter of the budget, its loss falls by more than this share of the baseline's fall.
+pub(crate) const DESCENDING: f64 = 0.2;
+
+/// Does-not-converge: reproduced when no seed reaches the target and each has diverged or stopped descending ([`DESCENDING`]), differs
+/// when all reach it, inconclusive otherwise. `baseline` says that the target was within reach at all.
 pub(crate) fn does_not_converge(arm: &[&TokensToTarget], baseline: &[&TokensToTarget]) -> Finding {
-    let missed_seeds: Vec<u64> = baseline.iter().filter(|run| run.crossing.is_none()).map(|run| run.seed).collect();
+    let missed_seeds: Vec<u64> = baseline.iter().filter(|run| run.crossing.is_none() || run.diverged).map(|run| run.seed).collect();
     if let Some(finding) = baseline_missed(&missed_seeds, Unit::Runs) {
         return finding;
     }
@@ -170,11 +174,29 @@ pub(crate) fn does_not_converge(arm: &[&TokensToTarget], baseline: &[&TokensToTa
     let (verdict, why) = match (n, missed) {
         (0, _) => (Verdict::NotRun("no seed of the arm is finished".to_owned()), "There is nothing to judge.".to_owned()),
         (1, _) => (Verdict::Inconclusive, "One seed cannot tell a rule from an accident.".to_owned()),
-        (n, missed) if missed == n => (Verdict::Reproduced, format!("None of {n} seeds reached the target within {budget}{how}.")),
+        (n, missed) if missed == n => missed_by_all(arm, baseline, &budget, &how),
         (n, 0) => (Verdict::Differs, format!("All {n} seeds reached the target within {budget}.")),
         (n, missed) => (Verdict::Inconclusive, format!("{missed} of {n} seeds did not reach the target within {budget}{how}.")),
     };
     Finding { verdict, number: Some(missed as f64), lower_bound: false, interval: None, n, unit: Unit::Runs, why }
+}
+
+/// No seed reached the target: is that a failure to converge, or only slowness? Slow runs would get there with more tokens.
+fn missed_by_all(arm: &[&TokensToTarget], baseline: &[&TokensToTarget], budget: &str, how: &str) -> (Verdict, String) {
+    let n = arm.len();
+    let falls: Vec<f64> = baseline.iter().filter_map(|run| run.late_fall).collect();
+    let Some(fall) = summarise(&falls) else {
+        let why = format!("None of {n} seeds reached the target within {budget}{how}, but the baseline's last quarter is unknown.");
+        return (Verdict::Inconclusive, why);
+    };
+    // A fall that is unknown although the run did not diverge counts as descending: the careful reading.
+    let descending = arm.iter().filter(|run| !run.diverged && run.late_fall.is_none_or(|late| late > DESCENDING * fall.mean)).count();
+    if descending > 0 {
+        let why = format!("Not reached within {budget}{how}, but still descending in {descending} of {n} seeds.");
+        return (Verdict::Inconclusive, why);
+    }
+    let why = format!("None of {n} seeds reached the target within {budget}{how}, and none is still descending.");
+    (Verdict::Reproduced, why)
 }
 
 /// Whether the step from `without` to `full` costs more than the step from the baseline to `without`, seed by seed.
@@ -197,13 +219,19 @@ pub(crate) fn pass_dominates(full: &PairedRatios, without: &PairedRatios) -> Fin
         return Finding::bare(Verdict::NotRun("no seed has all three arms".into()), unit, "There is nothing to compare.");
     };
     let lower_bound = full.lower_bounds() > 0;
-    let mut finding = sign(summary.into(), unit, "the last pass adds more tokens than the other two together");
-    finding.lower_bound = lower_bound;
-    if lower_bound && finding.verdict == Verdict::Differs {
-        finding.verdict = Verdict::Inconclusive;
-        finding.why = "The full arm did not reach the target in every seed; the lower bound does not decide the claim.".to_owned();
+    if !lower_bound {
+        return sign(summary.into(), unit, "the last pass adds more tokens than the other two together");
     }
-    finding
+    let of = "The full arm did not reach the target in every seed, so there is no interval";
+    let (verdict, why) = if differences.len() > 1 && differences.iter().all(|difference| *difference > 0.0) {
+        (
+            Verdict::Reproduced,
+            format!("{of}; in every seed the last pass adds more tokens than the other two together, as number or bound."),
+        )
+    } else {
+        (Verdict::Inconclusive, format!("{of}; the bounds do not decide the claim."))
+    };
+    Finding { verdict, number: Some(summary.mean), lower_bound, interval: None, n: summary.n, unit, why }
 }
 
 /// Reproduced when the whole interval is above zero, differs when wholly below, inconclusive otherwise. `holds` completes the

@@ -46,19 +46,23 @@ fn token_overhead_rule() {
     let missed_one = judge(&[(1.084, false), (1.40, true), (1.086, false)], &[]);
     assert_eq!((missed_one.verdict, missed_one.lower_bound), (Verdict::Inconclusive, true));
     let missed_all = judge(&[(1.40, true), (1.41, true), (1.42, true)], &[]);
-    assert_eq!((missed_all.verdict, missed_all.lower_bound), (Verdict::Differs, true));
+    assert_eq!((missed_all.verdict, missed_all.lower_bound, missed_all.interval), (Verdict::Differs, true, None));
+    // The t interval of these would reach into the range; no such interval exists for bounds, and each seed is above.
+    assert_eq!(judge(&[(1.12, true), (1.5, true), (1.9, false)], &[]).verdict, Verdict::Differs);
+    assert_eq!(judge(&[(1.4, true)], &[]).verdict, Verdict::Inconclusive, "one seed decides nothing");
     let bound_below = judge(&[(1.01, true), (1.011, true), (1.012, true)], &[]);
     assert_eq!(bound_below.verdict, Verdict::Inconclusive, "a lower bound below the range says nothing");
 
     let baseline = judge(&[(1.084, false), (1.085, false)], &[3]);
     assert_eq!((baseline.verdict, baseline.number), (Verdict::Inconclusive, None));
-    assert_eq!(baseline.why, "The baseline did not reach the target within the budget (seed 3).");
+    assert_eq!(baseline.why, "The baseline did not reach the target within the budget, or diverged (seed 3).");
     assert!(matches!(judge(&[], &[]).verdict, Verdict::NotRun(_)));
 }
 
 fn outcome(seed: u64, reached: bool, diverged: bool) -> TokensToTarget {
     let crossing = reached.then_some(Crossing { grid: 10.0, interpolated: 9.0 });
-    TokensToTarget { arm: "a".into(), seed, crossing, diverged, budget_tokens: 20.0, seconds: None }
+    let late_fall = Some(if reached { 0.5 } else { 0.1 }).filter(|_| !diverged);
+    TokensToTarget { arm: "a".into(), seed, crossing, diverged, budget_tokens: 20.0, late_fall, seconds: None }
 }
 
 #[test]
@@ -78,8 +82,18 @@ fn does_not_converge_rule() {
     let finding = does_not_converge(&diverged.iter().collect::<Vec<_>>(), &base);
     assert_eq!(
         finding.why,
-        "None of 2 seeds reached the target within the budget, 2.22 times the baseline's tokens, 1 of them by diverging."
+        "None of 2 seeds reached the target within the budget, 2.22 times the baseline's tokens, 1 of them by diverging, and none is still descending."
     );
+    let slow = TokensToTarget { late_fall: Some(0.1001), ..outcome(2, false, false) };
+    let finding = does_not_converge(&[&diverged[0], &slow], &base);
+    assert_eq!(finding.verdict, Verdict::Inconclusive, "more than a fifth of the baseline's fall of 0.5: slow is not stuck");
+    assert_eq!(
+        finding.why,
+        "Not reached within the budget, 2.22 times the baseline's tokens, 1 of them by diverging, but still descending in 1 of 2 seeds."
+    );
+    let lost = [outcome(1, true, true), outcome(2, true, false)];
+    let finding = does_not_converge(&diverged.iter().collect::<Vec<_>>(), &lost.iter().collect::<Vec<_>>());
+    assert_eq!(finding.verdict, Verdict::Inconclusive, "a baseline that diverges after the target is no baseline");
     assert!(matches!(does_not_converge(&[], &base).verdict, Verdict::NotRun(_)));
     let weak = [outcome(1, false, false), outcome(2, true, false)];
     let finding = does_not_converge(&diverged.iter().collect::<Vec<_>>(), &weak.iter().collect::<Vec<_>>());

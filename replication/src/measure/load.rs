@@ -67,6 +67,8 @@ pub struct QuantisationRecord {
     #[serde(deserialize_with = "nullable")]
     pub bias: Option<f64>,
     #[serde(deserialize_with = "nullable")]
+    pub magnitude_bias: Option<f64>,
+    #[serde(deserialize_with = "nullable")]
     pub cosine: Option<f64>,
     #[serde(deserialize_with = "nullable")]
     pub amax_over_rms_before: Option<f64>,

@@ -1,7 +1,7 @@
 //! Quantisation errors and outlier ratios, averaged from the records of the runs.
 //!
-//! Only averages: what an outlier is was decided by the trainer (SCHEMA.md: the tenth of blocks with the highest amax over rms
-//! before rotation, the same blocks before and after).
+//! Only averages: what an outlier is was decided by the trainer (SCHEMA.md: the tenth of blocks with the highest amax over rms,
+//! chosen before rotation and again after it, so that the two sides are chosen alike).
 
 use std::collections::BTreeMap;
 
@@ -26,15 +26,17 @@ pub struct QuantisationSummary {
     pub relative_error: Option<f64>,
     /// Mean error over mean magnitude.
     pub bias: Option<f64>,
+    /// Mean error towards larger magnitude over mean magnitude: below zero when quantising shrinks.
+    pub magnitude_bias: Option<f64>,
     /// Cosine of the angle between operand and its quantised form.
     pub cosine: Option<f64>,
     /// Block maximum over block root mean square, before rotation.
     pub amax_over_rms_before: Option<f64>,
     /// The same after rotation.
     pub amax_over_rms_after: Option<f64>,
-    /// The same over outlier blocks, before rotation.
+    /// The same over the outlier blocks before rotation.
     pub outlier_before: Option<f64>,
-    /// The same over the same blocks, after rotation.
+    /// The same over the outlier blocks after rotation, which need not be the same ones.
     pub outlier_after: Option<f64>,
 }
 
@@ -62,6 +64,7 @@ fn summary((arm, linear, pass, operand, format): Key, records: &[&QuantisationRe
         records: records.len(),
         relative_error: average(records, |record| record.relative_error),
         bias: average(records, |record| record.bias),
+        magnitude_bias: average(records, |record| record.magnitude_bias),
         cosine: average(records, |record| record.cosine),
         amax_over_rms_before: average(records, |record| record.amax_over_rms_before),
         amax_over_rms_after: average(records, |record| record.amax_over_rms_after),

@@ -145,6 +145,7 @@ fn quantisation(summaries: &[QuantisationSummary]) -> Table {
         "records",
         "relative_error",
         "bias",
+        "magnitude_bias",
         "cosine",
         "amax_over_rms_before",
         "amax_over_rms_after",
@@ -157,6 +158,7 @@ fn quantisation(summaries: &[QuantisationSummary]) -> Table {
         let numbers = [
             row.relative_error,
             row.bias,
+            row.magnitude_bias,
             row.cosine,
             row.amax_over_rms_before,
             row.amax_over_rms_after,

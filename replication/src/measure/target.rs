@@ -75,6 +75,9 @@ pub struct TokensToTarget {
     pub diverged: bool,
     /// Training tokens of the whole budget.
     pub budget_tokens: f64,
+    /// How far the loss fell over the last quarter of the budget, nats per token: the evaluation at or last before three quarters of
+    /// it minus the last one. None when the run ended early.
+    pub late_fall: Option<f64>,
     /// Seconds of training steps up to the crossing (fractional last step), when timing covers them.
     pub seconds: Option<f64>,
 }
@@ -91,10 +94,18 @@ pub fn tokens_to_target(runs: &[Run], target: f64, budget_steps: u64, estimator:
                 crossing,
                 diverged: matches!(run.status, RunStatus::Diverged { .. }),
                 budget_tokens: (budget_steps * run.tokens_per_step) as f64,
+                late_fall: late_fall(&run.evaluations, budget_steps * run.tokens_per_step),
                 seconds: crossing.and_then(|crossing| seconds_until(run, crossing.tokens(estimator))),
             }
         })
         .collect()
+}
+
+/// Loss at three quarters of the budget minus loss at its end.
+fn late_fall(evaluations: &[Evaluation], budget: u64) -> Option<f64> {
+    let end = evaluations.last().filter(|last| last.tokens >= budget)?;
+    let late = evaluations.iter().rev().find(|evaluation| evaluation.tokens * 4 <= budget * 3)?;
+    Some(late.loss - end.loss)
 }
 
 /// Seconds of training steps until `tokens`, counting part of the last step; none when a step before it has no time.
@@ -129,7 +140,7 @@ pub struct PairedRatio {
 pub struct PairedRatios {
     /// One per seed that both have and in which the baseline reached the target, by seed.
     pub pairs: Vec<PairedRatio>,
-    /// Seeds in which the baseline did not reach the target; a ratio is undefined there.
+    /// Seeds in which the baseline did not reach the target, or diverged; a ratio is undefined there.
     pub baseline_missed: Vec<u64>,
 }
 
@@ -137,6 +148,11 @@ impl PairedRatios {
     /// The ratios alone.
     pub fn values(&self) -> Vec<f64> {
         self.pairs.iter().map(|pair| pair.ratio).collect()
+    }
+
+    /// What has a t interval: all ratios, or none when some are lower bounds, whose spread says nothing.
+    pub fn uncensored(&self) -> bool {
+        self.lower_bounds() == 0 && self.baseline_missed.is_empty()
     }
 
     /// How many of the ratios are lower bounds.
@@ -149,7 +165,7 @@ impl PairedRatios {
 pub fn token_ratios(all: &[TokensToTarget], arm: &str, baseline: &str, estimator: Estimator) -> PairedRatios {
     let mut result = PairedRatios::default();
     for (ours, base) in pairs(all, arm, baseline) {
-        let Some(base_crossing) = base.crossing else {
+        let Some(base_crossing) = base.crossing.filter(|_| !base.diverged) else {
             result.baseline_missed.push(ours.seed);
             continue;
         };
@@ -255,9 +271,16 @@ mod tests {
         assert!(found.grid >= exact && found.grid - exact < h);
     }
 
+    #[test]
+    fn late_fall_is_the_last_quarter_of_a_whole_budget() {
+        let evaluations = curve(&[5.0, 4.0, 3.5, 3.25, 3.125]);
+        assert_eq!(late_fall(&evaluations, 400), Some(0.125));
+        assert_eq!(late_fall(&evaluations, 500), None, "the run ended before its budget");
+    }
+
     fn outcome(arm: &str, seed: u64, tokens: Option<f64>) -> TokensToTarget {
         let crossing = tokens.map(|tokens| Crossing { grid: tokens, interpolated: tokens });
-        TokensToTarget { arm: arm.into(), seed, crossing, diverged: false, budget_tokens: 1000.0, seconds: None }
+        TokensToTarget { arm: arm.into(), seed, crossing, diverged: false, budget_tokens: 1000.0, late_fall: None, seconds: None }
     }
 
     #[test]

@@ -358,7 +358,7 @@ fn outliers(measurements: &Measurements) -> Option<Figure> {
     }
     let chart = DotChart {
         title: "Outlier blocks before and after rotation".to_owned(),
-        description: "Largest magnitude over root mean square, in the tenth of blocks where it is highest before rotation; the same blocks before and after.".to_owned(),
+        description: "Largest magnitude over root mean square, over the tenth of blocks where it is highest, chosen before rotation and again after it.".to_owned(),
         x_label: "block maximum over block root mean square".to_owned(),
         logarithmic: false,
         reference: None,
@@ -368,7 +368,7 @@ fn outliers(measurements: &Measurements) -> Option<Figure> {
     };
     Some(dot_figure(
         "outliers",
-        "Block maximum over block root mean square in outlier blocks, before and after rotation",
+        "Block maximum over block root mean square in outlier blocks (the tenth where it is highest, chosen on each side), before and after rotation",
         &chart,
         "outliers.csv",
     ))

@@ -78,7 +78,8 @@ fn overhead(measurements: &Measurements, arm: &str, estimator: Estimator) -> Cel
     let values: Vec<f64> = ratios.values().iter().map(|ratio| ratio - 1.0).collect();
     let Some(summary) = summarise(&values).filter(|_| ratios.baseline_missed.is_empty()) else { return Cell::new("–") };
     let bound = if ratios.lower_bounds() > 0 { "≥ " } else { "" };
-    let interval = summary.interval.map(|interval| Unit::SignedPercent.interval(&interval)).unwrap_or_default();
+    let interval =
+        summary.interval.filter(|_| ratios.uncensored()).map(|interval| Unit::SignedPercent.interval(&interval)).unwrap_or_default();
     Cell::new(format!("{bound}{}", Unit::SignedPercent.number(summary.mean))).detail(interval)
 }
 
