@@ -409,7 +409,10 @@ fn reported(claim: &Claim) -> Reported {
 /// What the paper says, as a table cell.
 fn paper_text(claim: &Claim, unit: Unit) -> String {
     match (&claim.metric, claim.reported) {
-        (_, Some([low, high])) => unit.reported(low, high),
+        (_, Some([low, high])) => {
+            let tolerance = claim.tolerance.map(|tolerance| unit.tolerance(tolerance)).unwrap_or_default();
+            format!("{}{tolerance}", unit.reported(low, high))
+        }
         (Metric::DoesNotConverge { .. }, None) => "DNC".to_owned(),
         (_, None) => "holds".to_owned(),
     }

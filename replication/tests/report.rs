@@ -216,6 +216,8 @@ fn native_hardware_judges_speed_and_prints_the_decomposition() {
     assert!((saved.number.unwrap() - (1.0 - 1.084 / 1.2)).abs() < 1e-9, "{saved:?}");
     assert_eq!(saved.verdict, "reproduced");
     assert_eq!(saved.beside[0].text, "1.200 ÷ 1.084 = 1.107×");
+    assert_eq!(saved.beside[0].evidence.word(), "modelled");
+    assert_eq!(saved.beside[2].text, "agree within 5.0\u{a0}% (0.0\u{a0}% apart)");
     assert_eq!(claim(&verdicts, "H4").verdict, "reproduced");
 }
 

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// How far apart the modelled and the measured ratio of times to target may be and still be said to agree.
+const AGREEMENT: f64 = 0.05;
+
 impl Judge<'_> {
     pub(super) fn ratios(&self, arm: &str, baseline: &str) -> PairedRatios {
         token_ratios(&self.measurements.tokens, arm, baseline, self.measurements.study.estimator)
@@ -33,9 +36,9 @@ impl Judge<'_> {
         match summarise(&saved) {
             Some(summary) => rules::against_range(summary.into(), reported, Unit::Percent),
             None => Finding::bare(
-                Verdict::NotRun("the runs have no step times".into()),
+                Verdict::NotRun("the runs have no step times that compare".into()),
                 Unit::Percent,
-                "Time to target needs the timing of every step.",
+                "Time to target needs the timing of every step, in sessions of equal processor, threads and instruction set.",
             ),
         }
     }
@@ -280,9 +283,10 @@ impl Judge<'_> {
         found.map(|time| self.item(&format!("step, {}", self.label(&time.arm)), format::seconds(time.seconds), &[&time.arm])).collect()
     }
 
-    /// Step ratio over token ratio beside the measured ratio of times to target.
+    /// The model (step ratio over token ratio) beside the ratio of the times that the runs themselves took, and whether the two agree.
     fn decomposition(&self, arm: &str, baseline: &str) -> Vec<Beside> {
         let mut items = Vec::new();
+        let mut model = None;
         let step = times::step_time_ratio(&self.measurements.step_times, baseline, arm);
         let tokens = self.ratios(arm, baseline);
         let complete = tokens.baseline_missed.is_empty() && tokens.lower_bounds() == 0;
@@ -293,11 +297,20 @@ impl Judge<'_> {
                 format::fixed(tokens.mean, 3),
                 Unit::Factor.number(step.ratio / tokens.mean)
             );
-            items.push(self.item("step ratio ÷ token ratio", text, &[arm, baseline]));
+            model = Some(step.ratio / tokens.mean);
+            let label = "interleaved step ratio ÷ token ratio".to_owned();
+            items.push(Beside { label, text, evidence: Evidence::Modelled });
         }
         let inverse: Vec<f64> = time_ratios(&self.measurements.tokens, arm, baseline).iter().map(|ratio| 1.0 / ratio).collect();
         if let (Some(summary), true) = (summarise(&inverse), complete) {
-            items.push(self.item("measured ratio of times to target", with_interval(Unit::Factor, summary.into()), &[arm, baseline]));
+            let label = "ratio of times to target, from runs, not interleaved";
+            items.push(self.item(label, with_interval(Unit::Factor, summary.into()), &[arm, baseline]));
+            if let Some(model) = model {
+                let apart = (model / summary.mean - 1.0).abs();
+                let word = if apart <= AGREEMENT { "agree within" } else { "do not agree within" };
+                let text = format!("{word} {} ({} apart)", Unit::Percent.number(AGREEMENT), Unit::Percent.number(apart));
+                items.push(self.item("the two", text, &[arm, baseline]));
+            }
         }
         items
     }

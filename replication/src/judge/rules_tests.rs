@@ -62,7 +62,7 @@ fn token_overhead_rule() {
 fn outcome(seed: u64, reached: bool, diverged: bool) -> TokensToTarget {
     let crossing = reached.then_some(Crossing { grid: 10.0, interpolated: 9.0 });
     let late_fall = Some(if reached { 0.5 } else { 0.1 }).filter(|_| !diverged);
-    TokensToTarget { arm: "a".into(), seed, crossing, diverged, budget_tokens: 20.0, late_fall, seconds: None }
+    TokensToTarget { arm: "a".into(), seed, crossing, diverged, budget_tokens: 20.0, late_fall, seconds: None, session: None }
 }
 
 #[test]

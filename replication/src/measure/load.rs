@@ -113,12 +113,13 @@ pub struct Run {
     pub evaluations: Vec<Evaluation>,
     /// Quantisation records in file order.
     pub quantisation: Vec<QuantisationRecord>,
-    /// Seconds of each training step, in order of step: the last record where a resumed run repeated a step.
+    /// Seconds of each training step, in order of step: the last record where a resumed run repeated a step. Without the first step
+    /// of each session, which also pays for cold caches and first touches of memory.
     pub step_seconds: Vec<(u64, f64)>,
     /// Hash of the metrics file, from `done.json`.
     pub metrics_sha256: String,
-    /// Where the run ran: its last timing session.
-    pub session: Option<Session>,
+    /// Where the run ran: one entry a timing session.
+    pub sessions: Vec<Session>,
 }
 
 /// The machine as one run saw it.
@@ -303,7 +304,7 @@ fn run(path: &Path, arm: &str, seed: u64) -> Result<Run, MeasureError> {
         quantisation: Vec::new(),
         step_seconds: Vec::new(),
         metrics_sha256: String::new(),
-        session: None,
+        sessions: Vec::new(),
     };
     if let Some(failed) = single::<Failed>(&path.join("failed.json"), "mxfp4-failed/1")? {
         run.status = RunStatus::Failed(failed.error);
@@ -363,11 +364,17 @@ fn read_timing(path: &Path, run: &mut Run) -> Result<(), MeasureError> {
         return Ok(());
     }
     let mut seconds = std::collections::BTreeMap::new();
+    let mut first = true;
     for (line, record) in lines::<TimingLine>(path)? {
         match record {
             TimingLine::Session { schema: name, threads, instruction_set, cpu, .. } => {
                 require_schema(path, line, &name, "mxfp4-timing/1")?;
-                run.session = Some(Session { threads, instruction_set, cpu });
+                run.sessions.push(Session { threads, instruction_set, cpu });
+                first = true;
+            }
+            TimingLine::Step { step, .. } if first => {
+                seconds.remove(&step);
+                first = false;
             }
             TimingLine::Step { step, seconds: duration } => {
                 seconds.insert(step, duration);

@@ -11,6 +11,7 @@ pub mod tables;
 pub mod target;
 pub mod times;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::files;
@@ -30,7 +31,7 @@ pub struct Measurements {
     pub runs: Vec<Run>,
     /// Tokens to target of finished runs; empty when the profile has no target.
     pub tokens: Vec<TokensToTarget>,
-    /// Loss gaps to every paper's baseline.
+    /// Loss gaps to every baseline that a paper or a claim names.
     pub loss_gaps: Vec<LossGap>,
     /// The baseline of the first paper: the one in `tokens_to_target.csv`.
     pub baseline: String,
@@ -66,10 +67,11 @@ pub fn measure(directory: &Path) -> Result<Measurements, MeasureError> {
     let steps = study.profile.budget.steps;
     let tokens =
         study.profile.target_loss.map(|target| target::tokens_to_target(&runs, target, steps, study.estimator)).unwrap_or_default();
-    let mut baselines: Vec<&str> = study.papers.iter().map(|paper| paper.baseline.as_str()).collect();
-    baselines.dedup();
+    // In order of name, each once: two papers may share a baseline, and a claim may name one that is no paper's.
+    let claimed = study.papers.iter().flat_map(|paper| &paper.claims).filter_map(|claim| claim.metric.baseline());
+    let baselines: BTreeSet<&str> = study.papers.iter().map(|paper| paper.baseline.as_str()).chain(claimed).collect();
     let loss_gaps = baselines.iter().flat_map(|baseline| target::loss_gaps(&runs, baseline, steps)).collect();
-    let baseline = baselines.first().copied().unwrap_or_default().to_owned();
+    let baseline = study.papers.first().map(|paper| paper.baseline.clone()).unwrap_or_default();
     Ok(Measurements {
         tokens,
         loss_gaps,

@@ -98,6 +98,19 @@ pub enum Metric {
 }
 
 impl Metric {
+    /// The arm that a claim compares with, when it names one itself.
+    pub fn baseline(&self) -> Option<&str> {
+        match self {
+            Self::TokenOverhead { baseline, .. }
+            | Self::TokenRatio { baseline, .. }
+            | Self::TimeSaved { baseline, .. }
+            | Self::PassDominates { baseline, .. }
+            | Self::LossGap { baseline, .. }
+            | Self::GapClosed { baseline, .. } => Some(baseline),
+            _ => None,
+        }
+    }
+
     /// The metric of a manifest's claim with the arms it compares.
     ///
     /// # Errors

@@ -6,7 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use super::load::{Evaluation, Run, RunStatus};
+use super::load::{Evaluation, Run, RunStatus, Session};
+use super::statistics::summarise;
 
 /// Which estimate of tokens to target a verdict uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +81,8 @@ pub struct TokensToTarget {
     pub late_fall: Option<f64>,
     /// Seconds of training steps up to the crossing (fractional last step), when timing covers them.
     pub seconds: Option<f64>,
+    /// The machine that every timing session of the run saw; none when they differ or there are none.
+    pub session: Option<Session>,
 }
 
 /// Tokens to target of every finished run.
@@ -96,6 +99,7 @@ pub fn tokens_to_target(runs: &[Run], target: f64, budget_steps: u64, estimator:
                 budget_tokens: (budget_steps * run.tokens_per_step) as f64,
                 late_fall: late_fall(&run.evaluations, budget_steps * run.tokens_per_step),
                 seconds: crossing.and_then(|crossing| seconds_until(run, crossing.tokens(estimator))),
+                session: run.sessions.first().filter(|first| run.sessions.iter().all(|other| other == *first)).cloned(),
             }
         })
         .collect()
@@ -108,20 +112,14 @@ fn late_fall(evaluations: &[Evaluation], budget: u64) -> Option<f64> {
     Some(late.loss - end.loss)
 }
 
-/// Seconds of training steps until `tokens`, counting part of the last step; none when a step before it has no time.
+/// Seconds of training steps until `tokens`: the number of steps times the mean over the steps up to there, of which the first of each
+/// session is left out. None when another step has no time.
 fn seconds_until(run: &Run, tokens: f64) -> Option<f64> {
     let steps = tokens / run.tokens_per_step.max(1) as f64;
-    let times: BTreeMap<u64, f64> = run.step_seconds.iter().copied().collect();
-    let whole = steps.floor() as u64;
-    let mut seconds = 0.0;
-    for step in 1..=whole {
-        seconds += times.get(&step)?;
-    }
-    let rest = steps - whole as f64;
-    if rest > 0.0 {
-        seconds += rest * times.get(&(whole + 1))?;
-    }
-    Some(seconds)
+    let last = steps.ceil() as u64;
+    let timed: Vec<f64> = run.step_seconds.iter().filter(|(step, _)| *step <= last).map(|(_, seconds)| *seconds).collect();
+    let complete = timed.len() + run.sessions.len() >= usize::try_from(last).ok()?;
+    summarise(&timed).filter(|_| complete).map(|summary| steps * summary.mean)
 }
 
 /// One seed's ratio of an arm's tokens (or seconds) to a baseline's.
@@ -176,9 +174,15 @@ pub fn token_ratios(all: &[TokensToTarget], arm: &str, baseline: &str, estimator
     result
 }
 
-/// Measured seconds to target of `arm` over those of `baseline`, for seeds in which both reached it and have times.
+/// Seconds to target of `arm` over those of `baseline`, from the runs themselves, for seeds in which both reached it and have times.
+/// None at all unless every session of both arms saw the same processor, threads and instruction set: their ratio would be the machines'.
 pub fn time_ratios(all: &[TokensToTarget], arm: &str, baseline: &str) -> Vec<f64> {
-    pairs(all, arm, baseline).into_iter().filter_map(|(ours, base)| Some(ours.seconds? / base.seconds?)).collect()
+    let pairs = pairs(all, arm, baseline);
+    let sessions: Vec<Option<&Session>> = pairs.iter().flat_map(|(ours, base)| [ours.session.as_ref(), base.session.as_ref()]).collect();
+    if sessions.windows(2).any(|two| two[0] != two[1]) || sessions.iter().any(Option::is_none) {
+        return Vec::new();
+    }
+    pairs.into_iter().filter_map(|(ours, base)| Some(ours.seconds? / base.seconds?)).collect()
 }
 
 /// Runs of two arms with the same seed, by seed.
@@ -272,6 +276,16 @@ mod tests {
     }
 
     #[test]
+    fn times_of_different_machines_have_no_ratio() {
+        let session = |threads| Some(Session { threads, instruction_set: "avx2".into(), cpu: "c".into() });
+        let run =
+            |arm, seconds, threads| TokensToTarget { seconds: Some(seconds), session: session(threads), ..outcome(arm, 1, Some(1.0)) };
+        assert_eq!(time_ratios(&[run("arm", 3.0, 2), run("base", 2.0, 2)], "arm", "base"), [1.5]);
+        assert!(time_ratios(&[run("arm", 3.0, 2), run("base", 2.0, 1)], "arm", "base").is_empty());
+        assert!(time_ratios(&[TokensToTarget { session: None, ..run("arm", 3.0, 2) }, run("base", 2.0, 2)], "arm", "base").is_empty());
+    }
+
+    #[test]
     fn late_fall_is_the_last_quarter_of_a_whole_budget() {
         let evaluations = curve(&[5.0, 4.0, 3.5, 3.25, 3.125]);
         assert_eq!(late_fall(&evaluations, 400), Some(0.125));
@@ -280,7 +294,16 @@ mod tests {
 
     fn outcome(arm: &str, seed: u64, tokens: Option<f64>) -> TokensToTarget {
         let crossing = tokens.map(|tokens| Crossing { grid: tokens, interpolated: tokens });
-        TokensToTarget { arm: arm.into(), seed, crossing, diverged: false, budget_tokens: 1000.0, late_fall: None, seconds: None }
+        TokensToTarget {
+            arm: arm.into(),
+            seed,
+            crossing,
+            diverged: false,
+            budget_tokens: 1000.0,
+            late_fall: None,
+            seconds: None,
+            session: None,
+        }
     }
 
     #[test]

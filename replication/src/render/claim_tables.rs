@@ -10,7 +10,7 @@ use super::grid::{Cell, Grid, numbers, words};
 /// The claims of a paper: what it says, what we measured, the verdict and what stands behind it.
 pub(super) fn claims(paper: &Paper, verdicts: &PaperVerdicts, stale: bool) -> Grid {
     let columns =
-        vec![words("Claim", 0.39), numbers("Paper", 0.11), numbers("Measured here", 0.20), words("Verdict", 0.18), words("Evidence", 0.12)];
+        vec![words("Claim", 0.37), numbers("Paper", 0.14), numbers("Measured here", 0.19), words("Verdict", 0.18), words("Evidence", 0.12)];
     let caption = format!("Claims of {} and what was found, with 95 % intervals", paper.id);
     let mut grid = Grid::new(&format!("claims-{}", paper.id), &caption, columns).stacking();
     for claim in &verdicts.claims {
@@ -100,7 +100,7 @@ fn stabiliser(recipe: &Recipe) -> String {
 pub(super) fn by_source(paper: &Paper, verdicts: &PaperVerdicts, source: &str, stale: bool) -> Grid {
     let chosen = || verdicts.claims.iter().filter(|claim| claim.source == source);
     let any_beside = chosen().any(|claim| !claim.beside.is_empty());
-    let mut columns = vec![words("Claim", 0.25), numbers("Paper", 0.10), numbers("Measured here", 0.19), words("Verdict", 0.16)];
+    let mut columns = vec![words("Claim", 0.23), numbers("Paper", 0.13), numbers("Measured here", 0.18), words("Verdict", 0.16)];
     if any_beside {
         columns.push(words("Shown beside, not judged", 0.30));
     }

@@ -87,6 +87,14 @@ impl Unit {
         format!("{sign}{text}{}", self.suffix())
     }
 
+    /// How far from the reported range still counts, to follow it: ` ± 2 points`, ` ± 0.05`. Shares differ by percentage points.
+    pub fn tolerance(self, tolerance: f64) -> String {
+        match self {
+            Self::SignedPercent | Self::Percent => format!(" ±{SPACE}{} points", fixed(100.0 * tolerance, 0)),
+            _ => format!(" ±{SPACE}{}", fixed(tolerance, 2)),
+        }
+    }
+
     fn suffix(self) -> &'static str {
         match self {
             Self::SignedPercent | Self::Percent => "\u{a0}%",
@@ -174,6 +182,8 @@ mod tests {
         assert_eq!(Unit::Nats.reported(0.11, 0.11), "+0.11\u{a0}nat");
         assert_eq!(Unit::Percent.reported(0.82, 0.82), "82\u{a0}%");
         assert_eq!(Unit::Ratio.reported(1.08, 1.09), "1.08–1.09");
+        assert_eq!(Unit::SignedPercent.tolerance(0.02), " ±\u{a0}2 points");
+        assert_eq!(Unit::Factor.tolerance(0.05), " ±\u{a0}0.05");
     }
 
     #[test]

@@ -125,7 +125,7 @@ fn machine(measurements: &Measurements, campaign: &Value) -> Vec<Fact> {
     };
     let field = |key: &str| campaign.get(key).map(plain).unwrap_or_default();
     add("Machine", field("machine"));
-    let session = measurements.runs.iter().find_map(|run| run.session.as_ref());
+    let session = measurements.runs.iter().find_map(|run| run.sessions.last());
     add("Processor", session.map(|session| session.cpu.clone()).unwrap_or_default());
     add("Instruction set", session.map(|session| session.instruction_set.clone()).unwrap_or_default());
     add("Device", measurements.study.hardware.title.clone());
