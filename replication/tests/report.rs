@@ -267,6 +267,8 @@ fn stale_results_are_shown_as_stale() {
     let html = read(&summary.html);
     assert!(html.contains("kernels/src changed since this was measured"));
     assert!(html.contains("was reproduced"));
+    assert!(html.contains("</b>stale</li>") && !html.contains("</b>reproduced</li>"), "the counts are stale too");
+    assert!(!html.contains("class=\"verdict reproduced\""), "and so are the reasons");
     assert_eq!(summary.verdicts, judge::recompute(directory.path()).unwrap(), "staleness never enters verdicts.json");
 }
 

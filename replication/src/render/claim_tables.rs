@@ -27,10 +27,16 @@ pub(super) fn claims(paper: &Paper, verdicts: &PaperVerdicts, stale: bool) -> Gr
     grid
 }
 
+/// The word that a reader sees: `stale` for whatever was measured before the code changed.
+pub(super) fn verdict_word(claim: &ClaimVerdict, stale: bool) -> &str {
+    let measured = claim.number.is_some() || claim.verdict != "not-run" && claim.verdict != "failed";
+    if stale && measured { "stale" } else { &claim.verdict }
+}
+
 /// The verdict word, its reason, and `stale` over it when the code has changed since.
 pub(super) fn verdict_cell(claim: &ClaimVerdict, stale: bool) -> Cell {
     let detail = claim.reason.clone().unwrap_or_default();
-    if stale && claim.number.is_some() {
+    if verdict_word(claim, stale) == "stale" {
         return Cell::new("stale").detail(format!("was {}", claim.verdict)).class("verdict stale");
     }
     Cell::new(&claim.verdict).detail(detail).class(format!("verdict {}", claim.verdict))

@@ -190,7 +190,7 @@ fn overheads(measurements: &Measurements) -> Option<Figure> {
         if let Some([low, high]) = reported.get(arm) {
             points.push(Point { value: 50.0 * (low + high), interval: Some((100.0 * low, 100.0 * high)), series: 1 });
         }
-        (points, if values.is_empty() { "not run" } else { "did not reach the target" })
+        (points, if values.is_empty() { "not run" } else { "not reached by every seed" })
     };
     let rows = arm_rows(measurements, paper, &row);
     let chart = DotChart {

@@ -86,7 +86,7 @@ pub(super) fn page(directory: &Path, measurements: &Measurements, verdicts: &Ver
         hardware: study.hardware.title.clone(),
         machine: machine(measurements, &campaign),
         stale: stale.map(str::to_owned),
-        counts: counts(verdicts),
+        counts: counts(verdicts, stale.is_some()),
         scale: verdicts.scale.clone(),
         papers: papers.map(|(paper, judged)| paper_page(measurements, paper, judged, stale.is_some())).collect(),
         arms: run_tables::arms(measurements),
@@ -108,9 +108,9 @@ fn figure_page(figure: &Figure) -> FigurePage {
 }
 
 /// How many claims have each verdict, in a fixed order, words without claims left out.
-fn counts(verdicts: &Verdicts) -> Vec<Fact> {
-    let words = ["reproduced", "differs", "inconclusive", "not-run", "failed"];
-    let count = |word: &str| verdicts.claims().filter(|claim| claim.verdict == word).count();
+fn counts(verdicts: &Verdicts, stale: bool) -> Vec<Fact> {
+    let words = ["reproduced", "differs", "inconclusive", "stale", "not-run", "failed"];
+    let count = |word: &str| verdicts.claims().filter(|claim| claim_tables::verdict_word(claim, stale) == word).count();
     let facts = words.map(|word| (word, count(word))).into_iter().filter(|(_, count)| *count > 0);
     facts.map(|(word, count)| Fact { name: word.to_owned(), text: count.to_string() }).collect()
 }
@@ -157,13 +157,13 @@ fn paper_page(measurements: &Measurements, paper: &Paper, verdicts: &PaperVerdic
         claims: claim_tables::claims(paper, verdicts, stale),
         matrix,
         sources: sources.into_iter().map(|source| claim_tables::by_source(paper, verdicts, source, stale)).collect(),
-        why: why(&measurements.study.profile.id, paper, verdicts),
+        why: why(&measurements.study.profile.id, paper, verdicts, stale),
         checks: claim_tables::checks(verdicts),
     }
 }
 
 /// Why each verdict is what it is, and the command that measures the claim again.
-fn why(profile: &str, paper: &Paper, verdicts: &PaperVerdicts) -> Grid {
+fn why(profile: &str, paper: &Paper, verdicts: &PaperVerdicts, stale: bool) -> Grid {
     let columns = vec![
         words("Claim", 0.13),
         words("Verdict", 0.14),
@@ -176,7 +176,7 @@ fn why(profile: &str, paper: &Paper, verdicts: &PaperVerdicts) -> Grid {
         let flag = if profile == "cpu" { String::new() } else { format!(" --profile {profile}") };
         let cells = vec![
             Cell::new(&claim.id),
-            claim_tables::verdict_cell(claim, false),
+            claim_tables::verdict_cell(claim, stale),
             Cell::new(&claim.why),
             Cell::new(if claim.n > 0 { claim.n.to_string() } else { "–".to_owned() }),
             Cell::new(format!("cargo xtask replicate{flag} --only {}", claim.id)).class("code"),

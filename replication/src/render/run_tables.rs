@@ -2,6 +2,7 @@
 
 use crate::measure::load::RunStatus;
 use crate::measure::statistics::{olympic_mean, summarise};
+use crate::measure::study::Metric;
 use crate::measure::target::{Estimator, token_ratios};
 use crate::measure::{Measurements, times};
 
@@ -20,8 +21,10 @@ pub(super) fn arms(measurements: &Measurements) -> Grid {
         numbers("On the grid", 0.14),
         numbers("Loss gap, nat", 0.17),
     ];
-    let caption =
-        format!("Every arm against {}: mean over seeds, with 95 % intervals of the paired ratio and difference", study.label(baseline));
+    let caption = format!(
+        "Every arm against {}, or for its loss gap against the baseline that is named: mean over seeds, with 95 % intervals of the paired ratio and difference",
+        study.label(baseline)
+    );
     let mut grid = Grid::new("arms", &caption, columns);
     for group in &study.profile.arms {
         grid.heading(&group.group);
@@ -51,22 +54,42 @@ fn arm_row(measurements: &Measurements, arm: &str) -> Vec<Cell> {
     let grid: Vec<f64> = reached.iter().map(|crossing| crossing.grid).collect();
     let olympic =
         olympic_mean(&grid).filter(|_| all_reached).map(|score| format!("olympic {}", format::thousands(score))).into_iter().collect();
-    let gaps = measurements.gaps(arm, &measurements.baseline);
+    let against = gap_baseline(measurements, arm);
+    let gaps = measurements.gaps(arm, against);
     let last: Option<Vec<f64>> = gaps.iter().map(|gap| gap.last).collect();
+    let named = if against == measurements.baseline { Vec::new() } else { vec![format!("to {}", study.label(against))] };
     let gap = match last.as_deref().and_then(summarise) {
-        Some(summary) => Cell::new(format::signed(summary.mean, 3))
-            .detail(summary.interval.map(|i| format!("[{}, {}]", format::signed(i.low, 3), format::signed(i.high, 3))).unwrap_or_default()),
+        Some(summary) => {
+            let interval = summary.interval.map(|i| format!("[{}, {}]", format::signed(i.low, 3), format::signed(i.high, 3)));
+            Cell { lines: named, ..Cell::new(format::signed(summary.mean, 3)).detail(interval.unwrap_or_default()) }
+        }
         None if gaps.is_empty() => Cell::new("–"),
         None => Cell::new("diverged"),
     };
+    let missed = if reached.is_empty() { Cell::new("DNC") } else { Cell::new(format!("{} of {} reached", reached.len(), outcomes.len())) };
     vec![
         name,
         Cell::new(format!("{} of {}", reached.len(), outcomes.len())),
-        mean.map_or(Cell::new("DNC"), |summary| Cell { lines: olympic, ..Cell::new(format::thousands(summary.mean)).detail(spread) }),
+        mean.map_or(missed, |summary| Cell { lines: olympic, ..Cell::new(format::thousands(summary.mean)).detail(spread) }),
         overhead(measurements, arm, study.estimator),
         overhead(measurements, arm, Estimator::Grid),
         gap,
     ]
+}
+
+/// What an arm's loss gap is taken to: the baseline of the first claim about the arm, else the first paper's.
+fn gap_baseline<'a>(measurements: &'a Measurements, arm: &str) -> &'a str {
+    let papers = &measurements.study.papers;
+    let about = |claim: &&crate::measure::study::Claim| match &claim.metric {
+        Metric::TokenOverhead { arm: of, .. }
+        | Metric::TokenRatio { arm: of, .. }
+        | Metric::DoesNotConverge { arm: of }
+        | Metric::LossGap { arm: of, .. }
+        | Metric::GapClosed { arm: of, .. } => of == arm,
+        _ => false,
+    };
+    let claimed = papers.iter().find_map(|paper| Some((paper, paper.claims.iter().find(about)?)));
+    claimed.map_or(&measurements.baseline, |(paper, claim)| claim.metric.baseline().unwrap_or(&paper.baseline))
 }
 
 /// Extra tokens of an arm over the baseline.
@@ -105,7 +128,7 @@ pub(super) fn runs(measurements: &Measurements) -> Grid {
             measurements.tokens.iter().find(|tokens| tokens.arm == run.arm && tokens.seed == run.seed).map(|tokens| tokens.crossing);
         let tokens = |pick: fn(&crate::measure::target::Crossing) -> f64| match crossing {
             Some(Some(crossing)) => Cell::new(format::thousands(pick(&crossing))),
-            Some(None) => Cell::new("DNC"),
+            Some(None) => Cell::new("not reached"),
             None => Cell::new("–"),
         };
         let cells = vec![
