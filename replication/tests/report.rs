@@ -373,3 +373,25 @@ fn one_runaway_loss_does_not_flatten_the_other_curves() {
     let figure = read(&directory.path().join("figures/figure-1b.tex"));
     assert!(figure.contains("ymax=7,"), "{figure}");
 }
+
+#[test]
+fn the_arms_table_names_each_gaps_baseline_and_how_many_arrived() {
+    let directory = tempfile::tempdir().unwrap();
+    synthetic::write_arms(directory.path(), &arms(&["fp8", "bf16", "bf16-mxfp4-dw", "mxfp4-fdw-rh16", "mxfp4-fdw-sr"]), &[1, 2, 3]);
+    let html = read(&render_here(directory.path()).html);
+    let table = html.split("<table id=\"arms\"").nth(1).unwrap().split("</table>").next().unwrap();
+    let row = |arm: &str| table.split("<tr>").find(|row| row.contains(arm)).unwrap().to_owned();
+    assert!(table.contains("1 of 3 reached") && table.contains(">DNC<"), "{table}");
+    assert_eq!(table.matches("to BF16").count(), 1, "only the second paper's arm has its gap to BF16: {}", row("F+D+W"));
+}
+
+#[test]
+fn a_diverged_baseline_decides_no_gap() {
+    let directory = tempfile::tempdir().unwrap();
+    synthetic::write_arms(directory.path(), &arms(&["fp8", "bf16", "bf16-mxfp4-dw"]), &[1, 2, 3]);
+    edit(&run_directory(directory.path(), "bf16", 2).join("done.json"), |text| text.replace("completed", "diverged"));
+    let verdicts = judge::recompute(directory.path()).unwrap();
+    let gap = claim(&verdicts, "MX-BARE");
+    assert_eq!((gap.verdict.as_str(), gap.number), ("inconclusive", None));
+    assert_eq!(gap.why, "The baseline diverged (seed 2), so there is nothing sound to compare with.");
+}
