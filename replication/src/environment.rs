@@ -194,8 +194,10 @@ pub fn git_state(root: &Path) -> GitState {
     };
     let commit = git(&["rev-parse", "HEAD"]).map(|text| String::from_utf8_lossy(&text).trim().to_owned()).filter(|text| !text.is_empty());
     let Some(commit) = commit else { return GitState { commit: "none".to_owned(), dirty: false, diff_sha256: None } };
-    let changed = git(&["status", "--porcelain"]).is_none_or(|text| !text.is_empty());
-    let diff = git(&["diff", "--no-ext-diff", "--no-textconv", "--no-color", "--binary", "HEAD"]).filter(|text| !text.is_empty());
+    // Results are what the tree makes, not what it is.
+    let changed = git(&["status", "--porcelain", "--", ".", ":!results"]).is_none_or(|text| !text.is_empty());
+    let diff = git(&["diff", "--no-ext-diff", "--no-textconv", "--no-color", "--binary", "HEAD", "--", ".", ":!results"])
+        .filter(|text| !text.is_empty());
     GitState { commit, dirty: changed, diff_sha256: diff.map(|text| sha256(&text)) }
 }
 
