@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     match execute(&repository(), arguments.command) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {error}");
             ExitCode::from(exit_code(&error))
         }
     }
