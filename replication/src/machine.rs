@@ -78,10 +78,10 @@ fn group_limit(groups: &str, mount: &Path) -> Option<u64> {
     limits.filter(|limit| *limit < 1 << 60).min()
 }
 
-/// Release of the running kernel.
+/// Release of the running kernel: its version numbers, without the builder's own suffix.
 pub fn kernel() -> Option<String> {
     let proc = fs::read_to_string("/proc/sys/kernel/osrelease").ok().map(|text| text.trim().to_owned());
-    proc.or_else(|| ask("uname", &["-r"]))
+    proc.or_else(|| ask("uname", &["-r"])).map(|release| release.split('-').next().unwrap_or_default().to_owned())
 }
 
 /// Whether this process is in a container, as far as its usual signs tell.

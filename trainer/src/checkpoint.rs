@@ -102,7 +102,7 @@ pub fn save(run: &Path, run_sha256: &str, training: &Training, progress: &Progre
         fs::rename(&name, &previous).map_err(failed)?;
     }
     fs::rename(&aside, &name).map_err(failed)?;
-    sync_directory(&name)?;
+    sync_directory(&name);
     if previous.exists() {
         fs::remove_dir_all(&previous).map_err(failed)?;
     }
@@ -133,7 +133,8 @@ fn write_files(aside: &Path, run_sha256: &str, training: &Training, progress: &P
         file.sync_all()
     });
     written.map_err(|source| TrainerError::write(&path, source))?;
-    sync_directory(&path)
+    sync_directory(&path);
+    Ok(())
 }
 
 /// The three arrays of a layout, by the prefix of their tensors' names.

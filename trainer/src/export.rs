@@ -9,6 +9,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::metrics::sync_directory;
 use crate::tensors::{NamedTensor, TensorError, aside, write_tensors};
 
 /// The shape of a model, in the names of `LlamaConfig`.
@@ -147,6 +148,8 @@ fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), TensorError> {
     if written.is_err() {
         // Nothing can be done about a failure here, and a leftover harms nobody.
         let _ = std::fs::remove_file(&aside);
+    } else {
+        sync_directory(path);
     }
     written
 }

@@ -202,16 +202,16 @@ pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), TrainerErro
         let _ = std::fs::remove_file(&aside);
         failed(source)
     })?;
-    sync_directory(path)
+    sync_directory(path);
+    Ok(())
 }
 
 /// Makes a rename inside the directory of `path` durable, where the system can.
-pub(crate) fn sync_directory(path: &Path) -> Result<(), TrainerError> {
-    let Some(directory) = path.parent() else { return Ok(()) };
+pub(crate) fn sync_directory(path: &Path) {
+    let Some(directory) = path.parent() else { return };
     let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     // Not every file system lets a directory be opened or synced; the rename itself has already succeeded.
     if let Ok(handle) = File::open(directory) {
         let _ = handle.sync_all();
     }
-    Ok(())
 }

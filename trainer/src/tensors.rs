@@ -12,6 +12,7 @@ use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, Metadata, SafeTensorError, View};
 
 use crate::data::sha256_of;
+use crate::metrics::sync_directory;
 
 /// Name, shape and row-major elements of a tensor to write.
 pub type NamedTensor<'a> = (String, Vec<usize>, &'a [f32]);
@@ -96,6 +97,8 @@ pub fn write_tensors(path: &Path, tensors: &[NamedTensor<'_>]) -> Result<String,
     if written.is_err() {
         // Nothing can be done about a failure here, and a leftover harms nobody.
         let _ = std::fs::remove_file(&aside);
+    } else {
+        sync_directory(path);
     }
     written
 }

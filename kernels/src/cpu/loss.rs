@@ -11,7 +11,7 @@ impl Cpu {
     /// `logits: [tokens, vocabulary]` become their gradient times `gradient_scale` (usually 1/tokens); `loss: [tokens]` in nats.
     /// Returns the sum of the losses, in F64, in token order.
     ///
-    /// Per token: m = max; e = exp(x - m); S = sum e (lanes, fixed tree); loss = (m + ln S) - x[target] (logarithm in F64, rounded once);
+    /// Per token: m = max; e = exp(x - m); S = sum e (lanes, fixed tree); loss = (m + ln S) - x at the target (logarithm in F64, rounded once);
     /// gradient = e * (scale/S), less `gradient_scale` at the target.
     ///
     /// # Errors
