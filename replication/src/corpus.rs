@@ -14,12 +14,12 @@
 //! 6. Both files list their documents by the SHA-256 of their paths: a shuffle that everyone can repeat.
 
 use std::collections::HashSet;
-use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+
+use crate::files::{self, FileError};
 
 /// Folders that are left out, at any depth.
 pub const SKIPPED_FOLDERS: [&str; 10] =
@@ -83,13 +83,8 @@ pub enum CorpusError {
         source: std::io::Error,
     },
     /// The operating system refused to write.
-    #[error("{}: cannot write: {source}; check free space and permissions, then run the same command again", path.display())]
-    Write {
-        /// File or folder.
-        path: PathBuf,
-        /// What the operating system said.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Write(#[from] FileError),
     /// A name that cannot be hashed the same way everywhere.
     #[error("{}: the name is not UTF-8; no crate has such files, so fetch the dataset again", .0.display())]
     Name(PathBuf),
@@ -144,7 +139,7 @@ pub fn build(vendor_dir: &Path, rule: &CorpusRule, out_dir: &Path) -> Result<Cor
         }
         documents.sort_unstable_by_key(|document| document.order);
     }
-    std::fs::create_dir_all(out_dir).map_err(|source| CorpusError::Write { path: out_dir.to_owned(), source })?;
+    files::make_folder(out_dir)?;
     Ok(CorpusSummary {
         train: write(&out_dir.join(TRAIN_FILE), &train)?,
         validation: write(&out_dir.join(VALIDATION_FILE), &validation)?,
@@ -208,21 +203,8 @@ fn write(path: &Path, documents: &[Document]) -> Result<CorpusPart, CorpusError>
         content.extend_from_slice(line.as_bytes());
         content.push(b'\n');
     }
-    let mut aside = path.as_os_str().to_owned();
-    aside.push(format!(".{}.tmp", std::process::id()));
-    let aside = PathBuf::from(aside);
-    let written = std::fs::File::create(&aside)
-        .and_then(|mut file| file.write_all(&content).and_then(|()| file.sync_all()))
-        .and_then(|()| std::fs::rename(&aside, path));
-    if let Err(source) = written {
-        // Nothing can be done about a failure here, and a leftover harms nobody.
-        let _ = std::fs::remove_file(&aside);
-        return Err(CorpusError::Write { path: path.to_owned(), source });
-    }
-    let sha256 = Sha256::digest(&content).iter().fold(String::new(), |mut digits, byte| {
-        let _ = write!(digits, "{byte:02x}");
-        digits
-    });
+    files::write(path, &content)?;
+    let sha256 = files::sha256(&content);
     Ok(CorpusPart {
         documents: documents.len() as u64,
         text_bytes: documents.iter().map(|document| document.text.len() as u64).sum(),

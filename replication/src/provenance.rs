@@ -51,6 +51,9 @@ fn pretty(value: &Value) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
 }
 
+/// Tables that hold neither a time nor a quantile: equal on every CPU.
+pub(crate) const DETERMINISTIC_TABLES: [&str; 4] = ["validation.csv", "tokens_to_target.csv", "loss_gap.csv", "quantisation.csv"];
+
 /// Whether a file of a result directory must be equal on every CPU. A failed or interrupted run ends anywhere, so of a run without
 /// `done.json` only `run.yaml` counts: `all` is the directory's listing.
 fn is_deterministic(name: &str, all: &[String]) -> bool {
@@ -58,7 +61,7 @@ fn is_deterministic(name: &str, all: &[String]) -> bool {
     match parts[..] {
         ["runs", _, _, "run.yaml"] => true,
         ["runs", arm, seed, "metrics.jsonl" | "done.json"] => all.iter().any(|other| *other == format!("runs/{arm}/{seed}/done.json")),
-        ["data", "validation.csv" | "tokens_to_target.csv" | "loss_gap.csv" | "quantisation.csv"] => true,
+        ["data", table] => DETERMINISTIC_TABLES.contains(&table),
         _ => false,
     }
 }

@@ -59,20 +59,20 @@ pub enum RunError {
 #[derive(Deserialize)]
 struct Done {
     schema: String,
-    steps: u64,
     metrics_sha256: String,
     run_sha256: String,
 }
 
-/// Whether the folder holds a finished run of exactly this run file; its steps if so.
-pub fn finished_steps(folder: &Path, run_sha256: &str) -> Option<u64> {
-    let done: Done = serde_json::from_str(&std::fs::read_to_string(folder.join("done.json")).ok()?).ok()?;
+/// Whether the folder holds a finished run of exactly this run file.
+pub fn is_finished(folder: &Path, run_sha256: &str) -> bool {
+    let read = || -> Option<Done> { serde_json::from_str(&std::fs::read_to_string(folder.join("done.json")).ok()?).ok() };
     let unchanged = |name: &str, sha256: &str| files::sha256_file(&folder.join(name)).is_ok_and(|found| found == sha256);
-    let whole = done.schema == "mxfp4-done/1"
-        && done.run_sha256 == run_sha256
-        && unchanged("run.yaml", run_sha256)
-        && unchanged("metrics.jsonl", &done.metrics_sha256);
-    whole.then_some(done.steps)
+    read().is_some_and(|done| {
+        done.schema == "mxfp4-done/1"
+            && done.run_sha256 == run_sha256
+            && unchanged("run.yaml", run_sha256)
+            && unchanged("metrics.jsonl", &done.metrics_sha256)
+    })
 }
 
 /// Carries out every run. `stop` is looked at all the time; trainers write a checkpoint before they end.
@@ -94,11 +94,11 @@ pub fn carry_out(
             refuse_if_running(&folder)?;
             files::remove_folder(&folder)?;
         }
-        let done = finished_steps(&folder, &run.ingredients.run);
-        if done.is_none() {
+        let done = is_finished(&folder, &run.ingredients.run);
+        if !done {
             prepare_folder(&folder, run)?;
         }
-        outcomes.push(done.map(|_| Outcome::Reused));
+        outcomes.push(done.then_some(Outcome::Reused));
     }
     let waiting: VecDeque<usize> = (0..runs.len()).filter(|&index| outcomes[index].is_none()).collect();
     if waiting.is_empty() {
@@ -234,7 +234,7 @@ fn carry_out_one(
     });
     let status = reader.try_wait().ok().flatten().map(|output| output.status);
     progress.run_done();
-    if finished_steps(folder, &run.ingredients.run).is_some() && status.is_some_and(|status| status.success()) {
+    if is_finished(folder, &run.ingredients.run) && status.is_some_and(|status| status.success()) {
         return Outcome::Finished;
     }
     if stop.load(Ordering::Relaxed) {
@@ -327,7 +327,7 @@ impl Progress {
 /// When the cache cannot be read.
 pub fn why(run: &PlannedRun, cache: &Path) -> Result<String, FileError> {
     let folder = cache.join(run.key());
-    if finished_steps(&folder, &run.ingredients.run).is_some() {
+    if is_finished(&folder, &run.ingredients.run) {
         return Ok(format!("{} is finished and will be reused (key {})", run.name(), run.key()));
     }
     if folder.join("checkpoint").is_dir() {

@@ -105,10 +105,10 @@ fn replicate(root: &Path, options: &Replicate) -> anyhow::Result<u8> {
             None => {
                 let profile = &manifests.profiles[&request.profile];
                 // Only data that nobody has hashed yet leaves a plan without keys; any other fault is one.
-                if prepared.is_err() && manifests.tokenizers[&profile.tokenizer].shards.is_some() {
-                    prepared?;
-                    return Ok(USAGE);
-                }
+                let prepared = match prepared {
+                    Err(error) if manifests.tokenizers[&profile.tokenizer].shards.is_some() => return Err(error.into()),
+                    prepared => prepared,
+                };
                 print::dry_run(root, &manifests, profile, prepared);
                 Ok(0)
             }

@@ -77,7 +77,7 @@ pub(crate) fn dry_run(root: &Path, manifests: &Manifests, profile: &Profile, pre
             line!(text, "  {} runs: {} arms x seeds {:?}", prepared.plan.runs.len(), prepared.plan.arms.len(), prepared.plan.seeds);
             let cache = replication::plan::run_cache(root);
             for run in &prepared.plan.runs {
-                let state = if replication::run::finished_steps(&cache.join(run.key()), &run.ingredients.run).is_some() {
+                let state = if replication::run::is_finished(&cache.join(run.key()), &run.ingredients.run) {
                     "finished, will be reused"
                 } else {
                     "to run"

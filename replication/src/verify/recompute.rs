@@ -5,6 +5,7 @@ use std::path::Path;
 use super::{Verification, records};
 use crate::judge;
 use crate::measure::{MeasureError, measure, tables};
+use crate::provenance::DETERMINISTIC_TABLES;
 use crate::render::claims_table;
 
 /// Two numbers that differ by less than this share are the same number computed by two mathematics libraries: quantiles of
@@ -26,8 +27,7 @@ pub(super) fn check(directory: &Path, verification: &mut Verification) {
     }
     for table in tables::all(&measurements).iter().chain(std::iter::once(&claims_table(&verdicts))) {
         let file = format!("data/{}", table.name);
-        // Those in DETERMINISTIC.sha256 hold no quantile and no time: their bytes must be equal everywhere.
-        let exact = matches!(table.name, "validation.csv" | "tokens_to_target.csv" | "loss_gap.csv" | "quantisation.csv");
+        let exact = DETERMINISTIC_TABLES.contains(&table.name);
         match table.csv() {
             Ok(text) => compare(directory, &file, &text, exact, verification),
             Err(error) => verification.find(file, format!("cannot be computed again: {error}")),
