@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::campaign::Campaign;
-pub use crate::environment::{Environment, GitState, git_state, machine_slug, today};
+use crate::environment::{Environment, git_state};
 use crate::files::{self, FileError};
 use crate::manifest::Dataset;
 

@@ -144,6 +144,16 @@ pub enum Estimator {
     Interpolated,
 }
 
+impl Estimator {
+    /// The word as manifests and reports write it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Grid => "grid",
+            Self::Interpolated => "interpolated",
+        }
+    }
+}
+
 /// What goes into the log.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

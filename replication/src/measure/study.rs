@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::files::Context as _;
 use crate::manifest;
 use crate::manifest::paper::{Check, Citation, MetricName};
-use crate::manifest::profile::{self, Hardware, Profile};
+use crate::manifest::profile::{Hardware, Profile};
 use crate::manifest::recipe::{Format, Operand, Recipe, Rounding};
 
 use super::load::MeasureError;
@@ -199,10 +199,7 @@ impl Study {
     /// When a manifest is missing, or is not what `manifest/` accepts.
     pub fn load(directory: &Path) -> Result<Self, MeasureError> {
         let profile: Profile = manifest::read(directory, Path::new("manifests/profile.yaml"))?;
-        let estimator = match profile.estimator {
-            profile::Estimator::Grid => Estimator::Grid,
-            profile::Estimator::Interpolated => Estimator::Interpolated,
-        };
+        let estimator = profile.estimator;
         let mut papers = Vec::new();
         for path in yaml_files(directory, "manifests/papers")? {
             let paper = Paper::of(manifest::read(directory, &path)?);

@@ -9,24 +9,7 @@ use std::collections::BTreeMap;
 use super::load::{Evaluation, Run, RunStatus, Session};
 use super::statistics::summarise;
 
-/// Which estimate of tokens to target a verdict uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Estimator {
-    /// Tokens of the first evaluation at or below the target.
-    Grid,
-    /// Linear in loss between the two evaluations around the crossing.
-    Interpolated,
-}
-
-impl Estimator {
-    /// The word used in manifests and reports.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Grid => "grid",
-            Self::Interpolated => "interpolated",
-        }
-    }
-}
+pub use crate::manifest::Estimator;
 
 /// Both estimates of one crossing, in training tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
