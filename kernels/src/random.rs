@@ -41,7 +41,7 @@ fn mix64(value: u64) -> u64 {
 }
 
 /// A stream of random words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stream {
     /// First key word, added to the spread counter.
     pub k0: u32,

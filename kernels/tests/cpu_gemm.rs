@@ -6,8 +6,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
 
-use kernels::cpu::{Cpu, InstructionSet, Matrix};
-use kernels::quantise::{Float, Mxfp4, Prepared, dequantise};
+use kernels::cpu::{Cpu, InstructionSet, Matrix, Panels, Role, ShapeError, Side};
+use kernels::operand::{Block, Format, OperandSpec, Rounding, ScaleRule};
+use kernels::quantise::{Float, Mxfp4, Prepared, Randomness, Source, dequantise, prepare_reference};
 use kernels::random::{Stream, StreamKey};
 
 fn stream(tag: u64) -> Stream {
@@ -142,19 +143,25 @@ fn assert_bits(expected: &[f32], found: &[f32], context: &str) {
     }
 }
 
+/// Lays both operands out in plain code and multiplies them.
+fn multiply(cpu: &Cpu, a: &Prepared, b: &Prepared, c: &mut [f32], accumulate: bool) -> Result<(), ShapeError> {
+    let as_floats = !matches!((a, b), (Prepared::Mxfp4(_), Prepared::Mxfp4(_)));
+    cpu.gemm(&Panels::pack(a, Side::Left, as_floats), &Panels::pack(b, Side::Right, as_floats), c, accumulate)
+}
+
 fn check(a: &Prepared, b: &Prepared, cpus: &[Cpu], context: &str) {
     let before = normals(a.rows() * b.rows(), 99);
     for accumulate in [false, true] {
         let expected = defined(a, b, &before, accumulate);
         for cpu in cpus {
             let mut c = before.clone();
-            cpu.gemm(a, b, &mut c, accumulate).unwrap();
+            multiply(cpu, a, b, &mut c, accumulate).unwrap();
             assert_bits(&expected, &c, &format!("{cpu:?} {}x{}x{} accumulate {accumulate} {context}", a.rows(), b.rows(), a.k()));
         }
     }
 }
 
-const SHAPES: [(usize, usize, usize); 15] = [
+const SHAPES: [(usize, usize, usize); 17] = [
     (0, 3, 32),
     (3, 0, 32),
     (4, 4, 0),
@@ -170,6 +177,9 @@ const SHAPES: [(usize, usize, usize); 15] = [
     (61, 67, 71),
     (96, 100, 256),
     (29, 129, 384),
+    // Several pieces of k, for floats and for blocks; several groups of columns within a piece.
+    (26, 70, 1100),
+    (3, 2100, 300),
 ];
 
 #[test]
@@ -183,6 +193,34 @@ fn every_pair_of_formats() {
         check(&a, &float(n, k, 0.7, 2), &cpus, "mxfp4 x float");
         check(&float(m, k, 1.0, 1), &b, &cpus, "float x mxfp4");
         check(&mxfp4(m, k, 100..=150, 40, 4.0 / 3.0, 3), &mxfp4(n, k, 100..=150, 40, 4.0 / 3.0, 5), &cpus, "mxfp4, prescaled, NaN blocks");
+    }
+}
+
+/// What `prepare_into` lays out multiplies like what `Panels::pack` lays out: start values, scales and rows beyond the end included.
+#[test]
+fn prepared_panels_multiply_like_packed_ones() {
+    let spec = OperandSpec { format: Format::E2m1, block: Block::Row32, scale: ScaleRule::Floor, rounding: Rounding::NearestEven, rotation: None };
+    let (mut left, mut right) = (Panels::default(), Panels::default());
+    for (m, n, k) in SHAPES.into_iter().filter(|shape| shape.2 >= 32) {
+        let (a, b) = (normals(m * k, 21), normals(n * k, 22));
+        for spec in [spec, OperandSpec { block: Block::Tile32, ..spec }] {
+            let prepared = |values: &[f32], rows| {
+                let source = Source { values, rows, k, transposed: false };
+                prepare_reference(source, &spec, Randomness::default(), None).unwrap().0
+            };
+            let expected = defined(&prepared(&a, m), &prepared(&b, n), &vec![0.0; m * n], false);
+            for cpu in cpus() {
+                let prepare = |values: &[f32], rows, side, to: &mut Panels| {
+                    let (source, role) = (Source { values, rows, k, transposed: false }, Role { side, partner: Format::E2m1 });
+                    cpu.prepare_into(source, &spec, role, Randomness::default(), None, to).unwrap();
+                };
+                prepare(&a, m, Side::Left, &mut left);
+                prepare(&b, n, Side::Right, &mut right);
+                let mut c = vec![0.0; m * n];
+                cpu.gemm(&left, &right, &mut c, false).unwrap();
+                assert_bits(&expected, &c, &format!("{cpu:?} {m}x{n}x{k} {:?}", spec.block));
+            }
+        }
     }
 }
 
@@ -220,7 +258,7 @@ fn products_are_near_the_f64_sum() {
         ];
         for (a, b) in &pairs {
             let mut c = vec![0.0; m * n];
-            Cpu::new(InstructionSet::detect(), 1).unwrap().gemm(a, b, &mut c, false).unwrap();
+            multiply(&Cpu::new(InstructionSet::detect(), 1).unwrap(), a, b, &mut c, false).unwrap();
             let (left, right) = (dequantise(a), dequantise(b));
             for row in 0..m {
                 for column in 0..n {
@@ -272,8 +310,12 @@ fn strided_f32() {
 fn shapes_that_do_not_fit_are_refused() {
     let cpu = Cpu::new(InstructionSet::detect(), 1).unwrap();
     let mut c = vec![5.0; 6];
-    assert!(cpu.gemm(&float(2, 4, 1.0, 1), &float(3, 5, 1.0, 2), &mut c, false).is_err());
-    assert!(cpu.gemm(&float(2, 4, 1.0, 1), &float(4, 4, 1.0, 2), &mut c, false).is_err());
+    assert!(multiply(&cpu, &float(2, 4, 1.0, 1), &float(3, 5, 1.0, 2), &mut c, false).is_err());
+    assert!(multiply(&cpu, &float(2, 4, 1.0, 1), &float(4, 4, 1.0, 2), &mut c, false).is_err());
+    let (left, right) = (Panels::pack(&float(2, 4, 1.0, 1), Side::Left, true), Panels::pack(&float(3, 4, 1.0, 2), Side::Right, true));
+    assert!(cpu.gemm(&right, &left, &mut c, false).is_err(), "sides exchanged");
+    let integers = Panels::pack(&mxfp4(3, 4, 120..=130, 0, 1.0, 3), Side::Right, false);
+    assert!(cpu.gemm(&left, &integers, &mut c, false).is_err(), "integers by floats");
     let x = [0.0; 7];
     let short = Matrix { values: &x, rows: 2, k: 4, row_stride: 4, k_stride: 1 };
     let fits = Matrix { values: &x, rows: 3, k: 2, row_stride: 2, k_stride: 1 };

@@ -3,10 +3,10 @@
 //! Each of the three GEMM passes prepares its two operands as the recipe says (`kernels::quantise`) and multiplies them.
 //! This file chooses random words, sign vectors and delayed scales, and observes how operands survive; it computes nothing.
 
-use kernels::cpu::Cpu;
+use kernels::cpu::{Cpu, Panels, Role, Side};
 use kernels::hadamard;
 use kernels::operand::{OperandSpec, Rounding, ScaleRule, Signs};
-use kernels::quantise::{Prepared, Randomness, Source};
+use kernels::quantise::{Randomness, Source};
 use kernels::random::Stream;
 
 use crate::error::TrainerError;
@@ -38,6 +38,9 @@ pub struct Linears {
     /// Largest magnitudes of earlier steps, oldest first; index (layer * 4 + linear) * 6 + slot.
     histories: Vec<Vec<f32>>,
     observation: Option<Observation>,
+    /// The two sides of the product at hand, reused by every product.
+    left: Panels,
+    right: Panels,
 }
 
 /// What is measured during one step.
@@ -78,6 +81,8 @@ impl Linears {
             shapes: run.model.linears(),
             histories: vec![Vec::new(); run.model.num_hidden_layers * 4 * SLOTS.len()],
             observation: None,
+            left: Panels::default(),
+            right: Panels::default(),
         }
     }
 
@@ -90,9 +95,9 @@ impl Linears {
         let tokens = y.len() / out;
         let x = Source { values: tensors.input, rows: tokens, k: inputs, transposed: false };
         let w = Source { values: tensors.weight, rows: out, k: inputs, transposed: false };
-        let x = self.operand(place, Pass::Fprop, Operand::Input, x, step)?;
-        let w = self.operand(place, Pass::Fprop, Operand::Weight, w, step)?;
-        self.cpu.gemm(&x, &w, y, accumulate).map_err(TrainerError::kernel)
+        self.operand(place, Pass::Fprop, Operand::Input, x, step)?;
+        self.operand(place, Pass::Fprop, Operand::Weight, w, step)?;
+        self.cpu.gemm(&self.left, &self.right, y, accumulate).map_err(TrainerError::kernel)
     }
 
     /// `d_input: [tokens, in]` = ∇Y W and `d_weight: [out, in]` = ∇Yᵀ X, both overwritten; `d_output: [tokens, out]`.
@@ -112,24 +117,26 @@ impl Linears {
         let tokens = d_output.len() / out;
         let dy = Source { values: d_output, rows: tokens, k: out, transposed: false };
         let w = Source { values: tensors.weight, rows: inputs, k: out, transposed: true };
-        let dy = self.operand(place, Pass::Dgrad, Operand::OutputGradient, dy, step)?;
-        let w = self.operand(place, Pass::Dgrad, Operand::Weight, w, step)?;
-        self.cpu.gemm(&dy, &w, d_input, false).map_err(TrainerError::kernel)?;
+        self.operand(place, Pass::Dgrad, Operand::OutputGradient, dy, step)?;
+        self.operand(place, Pass::Dgrad, Operand::Weight, w, step)?;
+        self.cpu.gemm(&self.left, &self.right, d_input, false).map_err(TrainerError::kernel)?;
         let dy = Source { values: d_output, rows: out, k: tokens, transposed: true };
         let x = Source { values: tensors.input, rows: inputs, k: tokens, transposed: true };
-        let dy = self.operand(place, Pass::Wgrad, Operand::OutputGradient, dy, step)?;
-        let x = self.operand(place, Pass::Wgrad, Operand::Input, x, step)?;
-        self.cpu.gemm(&dy, &x, d_weight, false).map_err(TrainerError::kernel)
+        self.operand(place, Pass::Wgrad, Operand::OutputGradient, dy, step)?;
+        self.operand(place, Pass::Wgrad, Operand::Input, x, step)?;
+        self.cpu.gemm(&self.left, &self.right, d_weight, false).map_err(TrainerError::kernel)
     }
 
     /// The weight as evaluation's forward pass reads it, prepared once for all its batches. Delayed scales stay as they are.
     ///
     /// # Errors
     /// As [`Linears::forward`].
-    pub fn evaluation_weight(&self, place: Place, step: u64, weight: &[f32]) -> Result<Prepared, TrainerError> {
+    pub fn evaluation_weight(&self, place: Place, step: u64, weight: &[f32]) -> Result<Panels, TrainerError> {
         let (_, out, inputs) = self.shapes[place.linear];
         let source = Source { values: weight, rows: out, k: inputs, transposed: false };
-        self.evaluation_operand(place, Operand::Weight, source, Evaluation { step, chunk: 0 })
+        let mut panels = Panels::default();
+        self.evaluation_operand(place, Operand::Weight, source, Evaluation { step, chunk: 0 }, &mut panels)?;
+        Ok(panels)
     }
 
     /// y (+)= x Wᵀ in an evaluation.
@@ -137,18 +144,21 @@ impl Linears {
     /// # Errors
     /// As [`Linears::forward`].
     pub fn evaluate(
-        &self,
+        &mut self,
         place: Place,
         evaluation: Evaluation,
         x: &[f32],
-        weight: &Prepared,
+        weight: &Panels,
         y: &mut [f32],
         accumulate: bool,
     ) -> Result<(), TrainerError> {
         let (_, out, inputs) = self.shapes[place.linear];
         let source = Source { values: x, rows: y.len() / out, k: inputs, transposed: false };
-        let x = self.evaluation_operand(place, Operand::Input, source, evaluation)?;
-        self.cpu.gemm(&x, weight, y, accumulate).map_err(TrainerError::kernel)
+        let mut left = std::mem::take(&mut self.left);
+        let prepared = self.evaluation_operand(place, Operand::Input, source, evaluation, &mut left);
+        self.left = left;
+        prepared?;
+        self.cpu.gemm(&self.left, weight, y, accumulate).map_err(TrainerError::kernel)
     }
 
     /// Measures the operands of `layers` during the next step.
@@ -223,17 +233,29 @@ impl Linears {
         (spec.rounding != Rounding::NearestEven).then(|| if self.constant_words { streams::constant_rounding(self.seed) } else { own() })
     }
 
-    /// Prepares an operand in a training step, remembers its largest magnitude and measures it if asked.
-    fn operand(&mut self, place: Place, pass: Pass, operand: Operand, source: Source<'_>, step: u64) -> Result<Prepared, TrainerError> {
-        let spec = self.spec(pass, operand);
+    /// Side of an operand in its product, and the format of the other one.
+    fn role(&self, pass: Pass, operand: Operand) -> Role {
+        let (side, partner) = match (pass, operand) {
+            (Pass::Fprop, Operand::Input) => (Side::Left, Operand::Weight),
+            (Pass::Fprop, _) => (Side::Right, Operand::Input),
+            (Pass::Dgrad, Operand::OutputGradient) => (Side::Left, Operand::Weight),
+            (Pass::Dgrad, _) => (Side::Right, Operand::OutputGradient),
+            (Pass::Wgrad, Operand::OutputGradient) => (Side::Left, Operand::Input),
+            (Pass::Wgrad, _) => (Side::Right, Operand::OutputGradient),
+        };
+        Role { side, partner: self.spec(pass, partner).format }
+    }
+
+    /// Prepares an operand of a training step into its side, remembers its largest magnitude and measures it if asked.
+    fn operand(&mut self, place: Place, pass: Pass, operand: Operand, source: Source<'_>, step: u64) -> Result<(), TrainerError> {
+        let (spec, role) = (self.spec(pass, operand), self.role(pass, operand));
         let signs = self.signs(place, pass, &spec, step);
         let rounding = self.words(&spec, || streams::rounding(self.seed, step, place, pass, operand));
         let slot = self.slot(place, pass, operand);
         let remembered = self.remembered(slot, &spec);
-        let measured = self.observation.as_ref().is_some_and(|observation| observation.layers.contains(&place.layer));
-        let copy = measured.then_some(Source { ..source });
-        let (prepared, stats) =
-            self.cpu.prepare(source, &spec, Randomness { rounding, signs: signs.as_deref() }, remembered).map_err(TrainerError::kernel)?;
+        let panels = if role.side == Side::Left { &mut self.left } else { &mut self.right };
+        let randomness = Randomness { rounding, signs: signs.as_deref() };
+        let stats = self.cpu.prepare_into(source, &spec, role, randomness, remembered, panels).map_err(TrainerError::kernel)?;
         if let (ScaleRule::Delayed, Some(delayed)) = (spec.scale, self.delayed) {
             let history = &mut self.histories[slot];
             if history.len() == delayed.history {
@@ -241,18 +263,14 @@ impl Linears {
             }
             history.push(stats.amax);
         }
-        if let (Some(source), Some(observation)) = (copy, &mut self.observation) {
-            let survived = quantisation_error::measure(&source, &spec, signs.as_deref(), &prepared);
-            observation.records.push(survived.record(
-                observation.step,
-                place.layer,
-                self.shapes[place.linear].0,
-                pass,
-                operand,
-                spec.format,
-            ));
+        if let Some(observation) = &mut self.observation
+            && observation.layers.contains(&place.layer)
+        {
+            let survived = quantisation_error::measure(&source, &spec, signs.as_deref(), &panels.unpack());
+            let linear = self.shapes[place.linear].0;
+            observation.records.push(survived.record(observation.step, place.layer, linear, pass, operand, spec.format));
         }
-        Ok(prepared)
+        Ok(())
     }
 
     fn evaluation_operand(
@@ -261,12 +279,14 @@ impl Linears {
         operand: Operand,
         source: Source<'_>,
         evaluation: Evaluation,
-    ) -> Result<Prepared, TrainerError> {
-        let spec = self.spec(Pass::Fprop, operand);
+        panels: &mut Panels,
+    ) -> Result<(), TrainerError> {
+        let (spec, role) = (self.spec(Pass::Fprop, operand), self.role(Pass::Fprop, operand));
         let signs = self.signs(place, Pass::Fprop, &spec, evaluation.step);
         let rounding = self.words(&spec, || streams::evaluation_rounding(self.seed, evaluation.step, place, operand, evaluation.chunk));
         let remembered = self.remembered(self.slot(place, Pass::Fprop, operand), &spec);
-        let prepared = self.cpu.prepare(source, &spec, Randomness { rounding, signs: signs.as_deref() }, remembered);
-        Ok(prepared.map_err(TrainerError::kernel)?.0)
+        let randomness = Randomness { rounding, signs: signs.as_deref() };
+        self.cpu.prepare_into(source, &spec, role, randomness, remembered, panels).map_err(TrainerError::kernel)?;
+        Ok(())
     }
 }

@@ -8,8 +8,7 @@
 
 use std::ops::Range;
 
-use kernels::cpu::{AttentionShape, Cpu, Matrix, RopeTable};
-use kernels::quantise::Prepared;
+use kernels::cpu::{AttentionShape, Cpu, Matrix, Panels, RopeTable};
 
 use crate::batches::Batch;
 use crate::error::TrainerError;
@@ -90,7 +89,7 @@ pub struct Model {
 /// How the linears of a forward pass are done.
 enum Mode<'a> {
     Training { step: u64 },
-    Evaluation { evaluation: Evaluation, weights: &'a [Prepared] },
+    Evaluation { evaluation: Evaluation, weights: &'a [Panels] },
 }
 
 impl Model {
@@ -167,7 +166,7 @@ impl Model {
     ///
     /// # Errors
     /// A kernel's.
-    pub fn evaluation_weights(&self, parameters: &[f32], step: u64) -> Result<Vec<Prepared>, TrainerError> {
+    pub fn evaluation_weights(&self, parameters: &[f32], step: u64) -> Result<Vec<Panels>, TrainerError> {
         let mut weights = Vec::with_capacity(4 * self.layout.layers.len());
         for (layer, ranges) in self.layout.layers.iter().enumerate() {
             for (linear, range) in ranges.linears.iter().enumerate() {
@@ -184,7 +183,7 @@ impl Model {
     pub fn evaluate(
         &mut self,
         parameters: &[f32],
-        weights: &[Prepared],
+        weights: &[Panels],
         batch: &Batch,
         evaluation: Evaluation,
     ) -> Result<f64, TrainerError> {

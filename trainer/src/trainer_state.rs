@@ -2,8 +2,7 @@
 //!
 //! This is the run without its files: `session` adds those, `measure` only times it.
 
-use kernels::cpu::Cpu;
-use kernels::quantise::Prepared;
+use kernels::cpu::{Cpu, Panels};
 
 use crate::batches::{Batch, DataOrder, samples_in};
 use crate::data::TokenStream;
@@ -150,7 +149,7 @@ impl Training {
         let available = samples_in(validation.len(), self.run.model.sequence_length);
         let place = |sample: usize| if self.run.evaluation.spread { sample * available / sequences } else { sample };
         let (length, vocabulary) = (self.run.model.sequence_length, self.run.model.vocab_size);
-        let weights: Vec<Prepared> = self.model.evaluation_weights(&self.parameters, step)?;
+        let weights: Vec<Panels> = self.model.evaluation_weights(&self.parameters, step)?;
         let (mut sum, mut batch) = (0.0, Batch::default());
         for (chunk, first) in (0..sequences).step_by(at_once).enumerate() {
             let samples = (first..(first + at_once).min(sequences)).map(place);

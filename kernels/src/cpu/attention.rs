@@ -3,13 +3,53 @@
 //! Only the logarithm of each row's softmax sum is saved; backward recomputes the probabilities from it (arXiv 2205.14135,
 //! appendix B), block of queries by block.
 
-use super::gemm::{Matrix, Output, Scratch, multiply, room};
+use super::gemm::{Matrix, Output, multiply_panels};
 use super::lanes::{Lanes, WIDTH, get, put};
 use super::math::exp;
-use super::{Cpu, ShapeError, dispatch, expect};
+use super::panels::{Line, Side, elements};
+use super::prepare::pack_group;
+use super::profile::Kernel;
+use super::{Cpu, ShapeError, dispatch, expect, room};
 
 /// Queries worked on together. Part of the definition: gradients of keys and values are summed block of queries by block.
 const QUERIES: usize = 32;
+
+/// Memory of one task.
+#[derive(Debug, Default)]
+pub(super) struct Buffers {
+    scores: Vec<f32>,
+    d_scores: Vec<f32>,
+    left: Vec<Line<f32>>,
+    /// Keys and values of one head as right sides, both ways round, packed once for all its queries.
+    keys: Vec<Line<f32>>,
+    values: Vec<Line<f32>>,
+    keys_turned: Vec<Line<f32>>,
+    right: Vec<Line<f32>>,
+}
+
+/// The panels of a matrix, in `to`.
+#[inline(always)]
+fn pack<'a, L: Lanes>(l: L, m: Matrix<'_>, side: Side, to: &'a mut Vec<Line<f32>>) -> &'a [Line<f32>] {
+    let lines = m.k * side.lines();
+    let to = room(to, m.rows.div_ceil(side.group()) * lines);
+    for (group, to) in to.chunks_exact_mut(lines.max(1)).enumerate() {
+        pack_group(l, m, side, group * side.group(), to);
+    }
+    to
+}
+
+/// C (+)= A Bᵀ, A packed here. The panels of B hold `right_k` of k, of which A's are used.
+#[inline(always)]
+fn product<L: Lanes>(
+    l: L,
+    a: Matrix<'_>,
+    left: &mut Vec<Line<f32>>,
+    (right, columns, right_k): (&[Line<f32>], usize, usize),
+    output: Output<'_>,
+) {
+    let left = pack(l, a, Side::Left, left);
+    multiply_panels(l, (elements(left), right), (0..a.rows, columns), (a.k, right_k), output);
+}
 
 /// Sizes of one attention call. Token t of batch entry b is row `b * sequence + t` of every buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,10 +111,11 @@ impl Cpu {
         if out.is_empty() {
             return Ok(());
         }
+        let _timer = self.timer(Kernel::Attention, 0);
         let (sequence, width) = (shape.sequence, shape.qkv_width());
         let tasks = qkv.chunks(sequence * width).zip(out.chunks_mut(sequence * shape.out_width()));
         self.each(tasks.zip(logsumexp.chunks_mut(shape.heads * sequence)), |((qkv, out), logsumexp)| {
-            self.with_scratch(|scratch| dispatch!(self, |l| forward(l, qkv, shape, out, logsumexp, scratch)));
+            self.with_scratch(|s| dispatch!(self, |l| forward(l, qkv, shape, out, logsumexp, &mut s.attention)));
         });
         Ok(())
     }
@@ -98,11 +139,12 @@ impl Cpu {
         if out.is_empty() {
             return Ok(());
         }
+        let _timer = self.timer(Kernel::AttentionBackward, 0);
         let (sequence, width, out_width) = (shape.sequence, shape.qkv_width(), shape.out_width());
         let tasks = qkv.chunks(sequence * width).zip(out.chunks(sequence * out_width)).zip(d_out.chunks(sequence * out_width));
         let tasks = tasks.zip(logsumexp.chunks(shape.heads * sequence)).zip(d_qkv.chunks_mut(sequence * width));
         self.each(tasks, |((((qkv, out), d_out), logsumexp), d_qkv)| {
-            self.with_scratch(|scratch| dispatch!(self, |l| backward(l, qkv, shape, out, logsumexp, d_out, d_qkv, scratch)));
+            self.with_scratch(|s| dispatch!(self, |l| backward(l, qkv, shape, out, logsumexp, d_out, d_qkv, &mut s.attention)));
         });
         Ok(())
     }
@@ -124,18 +166,19 @@ fn columns(shape: AttentionShape, head: usize) -> (usize, usize, usize) {
 }
 
 #[inline(always)]
-fn forward<L: Lanes>(l: L, qkv: &[f32], shape: AttentionShape, out: &mut [f32], logsumexp: &mut [f32], scratch: &mut Scratch) {
+fn forward<L: Lanes>(l: L, qkv: &[f32], shape: AttentionShape, out: &mut [f32], logsumexp: &mut [f32], buffers: &mut Buffers) {
     let (sequence, width, dim) = (shape.sequence, shape.qkv_width(), shape.head_dim);
     let scale = 1.0 / (dim as f32).sqrt();
-    let mut scores = std::mem::take(&mut scratch.scores);
+    let Buffers { scores, left, keys, values, .. } = buffers;
     for head in 0..shape.heads {
         let (q, k, v) = columns(shape, head);
         let (q, k, v) = (shape.head(qkv, width, q), shape.head(qkv, width, k), shape.head(qkv, width, v));
+        let (k, v) = (pack(l, k, Side::Right, keys), pack(l, turned(v), Side::Right, values));
         for start in (0..sequence).step_by(QUERIES) {
             let count = QUERIES.min(sequence - start);
             let end = start + count;
-            let p = room(&mut scores, count * end);
-            multiply(l, q.slice(start, count), k.slice(0, end), plain(p, end, false), scratch);
+            let p = room(scores, count * end);
+            product(l, q.slice(start, count), left, (k, end, dim), plain(p, end, false));
             let mut inverse = [0.0; QUERIES];
             for (i, row) in p.chunks_exact_mut(end).enumerate() {
                 let (largest, sum) = softmax(l, row, start + i + 1, scale);
@@ -143,7 +186,7 @@ fn forward<L: Lanes>(l: L, qkv: &[f32], shape: AttentionShape, out: &mut [f32], 
                 logsumexp[head * sequence + start + i] = (f64::from(largest * scale) + libm::log(f64::from(sum))) as f32;
             }
             let to = &mut out[start * shape.out_width() + head * dim..];
-            multiply(l, Matrix::new(p, count, end), turned(v.slice(0, end)), plain(to, shape.out_width(), false), scratch);
+            product(l, Matrix::new(p, count, end), left, (v, dim, sequence), plain(to, shape.out_width(), false));
             for (i, inverse) in inverse.iter().enumerate().take(count) {
                 let row = &mut to[i * shape.out_width()..][..dim];
                 for at in (0..dim).step_by(WIDTH) {
@@ -152,7 +195,6 @@ fn forward<L: Lanes>(l: L, qkv: &[f32], shape: AttentionShape, out: &mut [f32], 
             }
         }
     }
-    scratch.scores = scores;
 }
 
 /// Turns the first `valid` scores into exp(s*scale - largest*scale), the rest into 0; returns the largest score and the sum.
@@ -186,23 +228,25 @@ fn backward<L: Lanes>(
     logsumexp: &[f32],
     d_out: &[f32],
     d_qkv: &mut [f32],
-    scratch: &mut Scratch,
+    buffers: &mut Buffers,
 ) {
     let (sequence, width, dim, out_width) = (shape.sequence, shape.qkv_width(), shape.head_dim, shape.out_width());
     let scale = 1.0 / (dim as f32).sqrt();
-    let (mut p_buffer, mut d_buffer) = (std::mem::take(&mut scratch.scores), std::mem::take(&mut scratch.d_scores));
+    let Buffers { scores, d_scores, left, keys, values, keys_turned, right } = buffers;
     d_qkv.fill(0.0);
     for head in 0..shape.heads {
         let (q_column, k_column, v_column) = columns(shape, head);
         let [q, k, v] = [q_column, k_column, v_column].map(|column| shape.head(qkv, width, column));
         let (out, d_out) = (shape.head(out, out_width, head * dim), shape.head(d_out, out_width, head * dim));
+        let (keys, values) = (pack(l, k, Side::Right, keys), pack(l, v, Side::Right, values));
+        let keys_turned = pack(l, turned(k), Side::Right, keys_turned);
         for start in (0..sequence).step_by(QUERIES) {
             let count = QUERIES.min(sequence - start);
             let end = start + count;
-            let (p, d_p) = (room(&mut p_buffer, count * end), room(&mut d_buffer, count * end));
+            let (p, d_p) = (room(scores, count * end), room(d_scores, count * end));
             let (q, out, d_out) = (q.slice(start, count), out.slice(start, count), d_out.slice(start, count));
-            multiply(l, q, k.slice(0, end), plain(p, end, false), scratch);
-            multiply(l, d_out, v.slice(0, end), plain(d_p, end, false), scratch);
+            product(l, q, left, (keys, end, dim), plain(p, end, false));
+            product(l, d_out, left, (values, end, dim), plain(d_p, end, false));
             for (i, (p, d_p)) in p.chunks_exact_mut(end).zip(d_p.chunks_exact_mut(end)).enumerate() {
                 let row = i * out_width..i * out_width + dim;
                 let mut along = l.splat(0.0);
@@ -213,13 +257,14 @@ fn backward<L: Lanes>(
                 recompute(l, p, d_p, start + i + 1, scale, saved, l.sum(along));
             }
             let (p, d_s) = (Matrix::new(p, count, end), Matrix::new(d_p, count, end));
-            multiply(l, turned(p), turned(d_out), plain(&mut d_qkv[v_column..], width, true), scratch);
-            multiply(l, turned(d_s), turned(q), plain(&mut d_qkv[k_column..], width, true), scratch);
+            let turned_d_out = pack(l, turned(d_out), Side::Right, right);
+            product(l, turned(p), left, (turned_d_out, dim, count), plain(&mut d_qkv[v_column..], width, true));
+            let turned_q = pack(l, turned(q), Side::Right, right);
+            product(l, turned(d_s), left, (turned_q, dim, count), plain(&mut d_qkv[k_column..], width, true));
             let to = &mut d_qkv[start * width + q_column..];
-            multiply(l, d_s, turned(k.slice(0, end)), plain(to, width, false), scratch);
+            product(l, d_s, left, (keys_turned, dim, sequence), plain(to, width, false));
         }
     }
-    (scratch.scores, scratch.d_scores) = (p_buffer, d_buffer);
 }
 
 /// One row: scores to probabilities p = exp(s*scale - logsumexp), and their gradients to p * (d_p - along) * scale; zero past `valid`.

@@ -2,6 +2,7 @@
 
 use super::lanes::{Lanes, WIDTH, get, put};
 use super::math::sigmoid;
+use super::profile::Kernel;
 use super::{Cpu, ShapeError, dispatch, expect};
 
 /// Elements a task: large enough to be worth a thread, fixed so that it never depends on the number of threads.
@@ -14,6 +15,7 @@ impl Cpu {
     /// Lengths that do not fit.
     pub fn swiglu(&self, gate_up: &[f32], ffn: usize, y: &mut [f32]) -> Result<(), ShapeError> {
         expect("swiglu", "gate_up", 2 * y.len(), gate_up.len())?;
+        let _timer = self.timer(Kernel::Swiglu, 0);
         let tokens = rows_of("swiglu", "y", y.len(), ffn)?;
         let rows = rows_a_task(ffn, tokens);
         self.each(gate_up.chunks(2 * ffn * rows).zip(y.chunks_mut(ffn * rows)), |(gate_up, y)| {
@@ -31,6 +33,7 @@ impl Cpu {
     pub fn swiglu_backward(&self, gate_up: &[f32], d_y: &[f32], ffn: usize, d_gate_up: &mut [f32]) -> Result<(), ShapeError> {
         expect("swiglu_backward", "gate_up", 2 * d_y.len(), gate_up.len())?;
         expect("swiglu_backward", "d_gate_up", 2 * d_y.len(), d_gate_up.len())?;
+        let _timer = self.timer(Kernel::Swiglu, 0);
         let rows = rows_a_task(ffn, rows_of("swiglu_backward", "d_y", d_y.len(), ffn)?);
         let tasks = gate_up.chunks(2 * ffn * rows).zip(d_y.chunks(ffn * rows)).zip(d_gate_up.chunks_mut(2 * ffn * rows));
         self.each(tasks, |((gate_up, d_y), d_gate_up)| {
@@ -49,6 +52,7 @@ impl Cpu {
         if y.is_empty() {
             return Ok(());
         }
+        let _timer = self.timer(Kernel::Embedding, 0);
         for (&token, y) in tokens.iter().zip(y.chunks_exact_mut(width)) {
             let start = token as usize * width;
             y.copy_from_slice(&table[start..start + width]);
@@ -66,6 +70,7 @@ impl Cpu {
         if d_y.is_empty() {
             return Ok(());
         }
+        let _timer = self.timer(Kernel::Embedding, 0);
         dispatch!(self, |l| for (&token, d_y) in tokens.iter().zip(d_y.chunks_exact(width)) {
             let start = token as usize * width;
             add(l, &mut d_table[start..start + width], d_y);
@@ -79,6 +84,7 @@ impl Cpu {
     /// Lengths that do not fit.
     pub fn add(&self, x: &mut [f32], y: &[f32]) -> Result<(), ShapeError> {
         expect("add", "y", x.len(), y.len())?;
+        let _timer = self.timer(Kernel::Elementwise, 0);
         self.each(x.chunks_mut(CHUNK).zip(y.chunks(CHUNK)), |(x, y)| dispatch!(self, |l| add(l, x, y)));
         Ok(())
     }
@@ -95,6 +101,7 @@ impl Cpu {
     /// Sum of squares in F64 (a square of an F32 is exact there): sixteen lanes and the fixed tree in chunks of 32768 elements,
     /// chunks added in order.
     pub fn squared_norm(&self, x: &[f32]) -> f64 {
+        let _timer = self.timer(Kernel::Elementwise, 0);
         let mut partial = vec![0.0f64; x.len().div_ceil(CHUNK)];
         self.each(x.chunks(CHUNK).zip(partial.iter_mut()), |(x, sum)| *sum = dispatch!(self, |_l| squared_norm(_l, x)));
         partial.iter().sum()

@@ -2,6 +2,7 @@
 
 use super::lanes::{Lanes, WIDTH, get, put};
 use super::math::exp;
+use super::profile::Kernel;
 use super::{Cpu, ShapeError, dispatch, expect};
 
 /// Tokens a task.
@@ -17,6 +18,7 @@ impl Cpu {
     /// # Errors
     /// Lengths that do not fit, or a target outside the vocabulary.
     pub fn cross_entropy(&self, logits: &mut [f32], targets: &[u32], gradient_scale: f32, loss: &mut [f32]) -> Result<f64, ShapeError> {
+        let _timer = self.timer(Kernel::Loss, 0);
         let vocabulary = check("cross_entropy", logits.len(), targets, loss.len())?;
         if !targets.is_empty() {
             let tasks = logits.chunks_mut(CHUNK * vocabulary).zip(targets.chunks(CHUNK)).zip(loss.chunks_mut(CHUNK));
@@ -32,6 +34,7 @@ impl Cpu {
     /// # Errors
     /// As there.
     pub fn cross_entropy_loss(&self, logits: &[f32], targets: &[u32], loss: &mut [f32]) -> Result<f64, ShapeError> {
+        let _timer = self.timer(Kernel::Loss, 0);
         let vocabulary = check("cross_entropy_loss", logits.len(), targets, loss.len())?;
         if !targets.is_empty() {
             let tasks = logits.chunks(CHUNK * vocabulary).zip(targets.chunks(CHUNK)).zip(loss.chunks_mut(CHUNK));

@@ -18,19 +18,22 @@ mod loss;
 mod math;
 mod norm;
 mod optimizer;
+mod panels;
 mod prepare;
+mod profile;
 mod rope;
 
 pub use attention::AttentionShape;
 pub use gemm::Matrix;
 pub use optimizer::AdamW;
+pub use panels::{Panels, Side};
+pub use prepare::Role;
+pub use profile::{Kernel, Profile, Spent};
 pub use rope::RopeTable;
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
-
-use rayon::prelude::*;
 
 /// Which instructions the kernels are compiled to. All of them give the same bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -150,14 +153,32 @@ fn expect(kernel: &'static str, argument: &str, wanted: usize, found: usize) -> 
     Err(ShapeError { kernel, problem: format!("{argument} has {found} elements where the other shapes ask for {wanted}") })
 }
 
+/// Memory that one call or task borrows; what is in it means nothing between calls.
+#[derive(Debug, Default)]
+struct Scratch {
+    left: Panels,
+    right: Panels,
+    attention: attention::Buffers,
+    partial: Vec<f32>,
+}
+
+/// The first `length` elements of `buffer`, grown if need be; contents unspecified.
+fn room<T: Copy + Default>(buffer: &mut Vec<T>, length: usize) -> &mut [T] {
+    if buffer.len() < length {
+        buffer.resize(length, T::default());
+    }
+    &mut buffer[..length]
+}
+
 /// A processor: one instruction set, a number of threads. Cheap to clone; the threads are shared.
 #[derive(Clone)]
 pub struct Cpu {
     instruction_set: InstructionSet,
     threads: usize,
     pool: Option<Arc<rayon::ThreadPool>>,
-    /// Memory that tasks borrow and give back, so that a step allocates next to nothing.
-    shelf: Arc<Mutex<Vec<gemm::Scratch>>>,
+    /// Memory that is borrowed and given back, so that a step allocates nothing once it has been done.
+    shelf: Arc<Mutex<Vec<Scratch>>>,
+    profile: Option<Arc<Profile>>,
 }
 
 impl fmt::Debug for Cpu {
@@ -183,7 +204,12 @@ impl Cpu {
                 Some(Arc::new(pool.map_err(|source| CpuError::ThreadPool { threads, source })?))
             }
         };
-        Ok(Self { instruction_set, threads, pool, shelf: Arc::default() })
+        Ok(Self { instruction_set, threads, pool, shelf: Arc::default(), profile: None })
+    }
+
+    /// The same processor, which from now on adds the time of every kernel to `profile`.
+    pub fn with_profile(&self, profile: Arc<Profile>) -> Self {
+        Self { profile: Some(profile), ..self.clone() }
     }
 
     /// What it was made with.
@@ -196,7 +222,19 @@ impl Cpu {
         self.threads
     }
 
-    fn with_scratch<R>(&self, work: impl FnOnce(&mut gemm::Scratch) -> R) -> R {
+    /// Runs `work` on one of the threads. Kernels called there start sooner than from outside, where each has to wake a thread.
+    pub fn inside<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        match &self.pool {
+            None => work(),
+            Some(pool) => pool.install(work),
+        }
+    }
+
+    fn timer(&self, kernel: Kernel, work: usize) -> profile::Timer {
+        profile::Timer::start(self.profile.as_ref(), kernel, work)
+    }
+
+    fn with_scratch<R>(&self, work: impl FnOnce(&mut Scratch) -> R) -> R {
         let shelf = || self.shelf.lock().unwrap_or_else(PoisonError::into_inner);
         let mut scratch = shelf().pop().unwrap_or_default();
         let result = work(&mut scratch);
@@ -205,15 +243,31 @@ impl Cpu {
     }
 
     /// Does every task once, in any order, on any thread. The tasks must not depend on their number's being `threads`.
-    fn each<T: Send>(&self, tasks: impl Iterator<Item = T>, work: impl Fn(T) + Sync + Send) {
-        match &self.pool {
-            None => tasks.for_each(work),
-            Some(pool) => {
-                let tasks: Vec<T> = tasks.collect();
-                pool.install(|| tasks.into_par_iter().for_each(work));
+    ///
+    /// Threads draw from one iterator; none waits for a thread that sleeps, and nothing is allocated.
+    fn each<T: Send>(&self, mut tasks: impl Iterator<Item = T> + Send, work: impl Fn(T) + Sync) {
+        let Some(pool) = &self.pool else { return tasks.for_each(work) };
+        // One task needs no other thread.
+        let Some(first) = tasks.next() else { return };
+        let Some(second) = tasks.next() else { return work(first) };
+        let tasks = Mutex::new([first, second].into_iter().chain(tasks));
+        let draw = || loop {
+            let task = tasks.lock().unwrap_or_else(PoisonError::into_inner).next();
+            match task {
+                Some(task) => work(task),
+                None => return,
             }
-        }
+        };
+        pool.install(|| on_all(self.threads, &draw));
     }
+}
+
+/// Calls `work` up to `threads` times at once: as often as there are threads awake to take part.
+fn on_all(threads: usize, work: &(impl Fn() + Sync)) {
+    if threads <= 1 {
+        return work();
+    }
+    rayon::join(|| on_all(threads.div_ceil(2), work), || on_all(threads / 2, work));
 }
 
 /// `dispatch!(cpu, |lanes| expression)`: the expression compiled for the instruction set of `cpu`, `lanes` being its [`lanes::Lanes`].

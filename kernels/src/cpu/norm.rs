@@ -3,7 +3,8 @@
 //! y = x * r * gain with r = 1 / sqrt(mean(x^2) + epsilon), per token (arXiv 1910.07467 without the mean subtraction).
 
 use super::lanes::{Lanes, WIDTH, get, put};
-use super::{Cpu, ShapeError, dispatch, expect};
+use super::profile::Kernel;
+use super::{Cpu, ShapeError, dispatch, expect, room};
 
 /// Tokens whose gain gradients are summed together before the chunks are combined in order.
 const CHUNK: usize = 64;
@@ -22,6 +23,7 @@ impl Cpu {
         if x.is_empty() {
             return Ok(());
         }
+        let _timer = self.timer(Kernel::Norm, 0);
         let tasks = x.chunks(CHUNK * width).zip(y.chunks_mut(CHUNK * width)).zip(inverse_rms.chunks_mut(CHUNK));
         self.each(tasks, |((x, y), r)| dispatch!(self, |l| forward(l, x, gain, epsilon, y, r)));
         Ok(())
@@ -52,17 +54,21 @@ impl Cpu {
         if x.is_empty() {
             return Ok(());
         }
-        let mut partial = vec![0.0; inverse_rms.len().div_ceil(CHUNK) * width];
-        let size = CHUNK * width;
-        let tasks = x.chunks(size).zip(d_y.chunks(size)).zip(d_x.chunks_mut(size));
-        let tasks = tasks.zip(inverse_rms.chunks(CHUNK)).zip(partial.chunks_mut(width));
-        self.each(tasks, |((((x, d_y), d_x), r), d_gain)| {
-            dispatch!(self, |l| backward(l, x, gain, r, d_y, d_x, accumulate_d_x, d_gain));
-        });
-        dispatch!(self, |l| for chunk in partial.chunks(width) {
-            for at in (0..width).step_by(WIDTH) {
-                put(l, l.add(get(l, d_gain, at), get(l, chunk, at)), d_gain, at);
-            }
+        let _timer = self.timer(Kernel::Norm, 0);
+        self.with_scratch(|scratch| {
+            let partial = room(&mut scratch.partial, inverse_rms.len().div_ceil(CHUNK) * width);
+            partial.fill(0.0);
+            let size = CHUNK * width;
+            let tasks = x.chunks(size).zip(d_y.chunks(size)).zip(d_x.chunks_mut(size));
+            let tasks = tasks.zip(inverse_rms.chunks(CHUNK)).zip(partial.chunks_mut(width));
+            self.each(tasks, |((((x, d_y), d_x), r), d_gain)| {
+                dispatch!(self, |l| backward(l, x, gain, r, d_y, d_x, accumulate_d_x, d_gain));
+            });
+            dispatch!(self, |l| for chunk in partial.chunks(width) {
+                for at in (0..width).step_by(WIDTH) {
+                    put(l, l.add(get(l, d_gain, at), get(l, chunk, at)), d_gain, at);
+                }
+            });
         });
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! AdamW with decoupled weight decay (arXiv 1711.05101, algorithm 2), one parameter tensor at a time.
 
 use super::lanes::{Lanes, WIDTH, get, put};
+use super::profile::Kernel;
 use super::{Cpu, ShapeError, dispatch, expect};
 
 /// Elements a task.
@@ -46,6 +47,7 @@ impl Cpu {
         expect("adamw", "gradient", parameter.len(), gradient.len())?;
         expect("adamw", "first", parameter.len(), first.len())?;
         expect("adamw", "second", parameter.len(), second.len())?;
+        let _timer = self.timer(Kernel::Optimizer, 0);
         let tasks = parameter.chunks_mut(CHUNK).zip(gradient.chunks(CHUNK));
         let tasks = tasks.zip(first.chunks_mut(CHUNK)).zip(second.chunks_mut(CHUNK));
         self.each(tasks, |(((parameter, gradient), first), second)| {

@@ -1,6 +1,7 @@
 //! Rotary position embedding in the half-split form (element i pairs with i + head_dim/2), forward and backward.
 
 use super::lanes::{Lanes, WIDTH, get, put};
+use super::profile::Kernel;
 use super::{Cpu, ShapeError, dispatch, expect};
 
 /// Cosines and sines for every position: `[positions, head_dim / 2]`, computed in F64 and rounded once.
@@ -65,6 +66,7 @@ impl Cpu {
         if sequence == 0 || table.positions() < sequence {
             return error(format!("the table has {} positions, the sequence {sequence}", table.positions()));
         }
+        let _timer = self.timer(Kernel::Rope, 0);
         let sign = if backward { -1.0 } else { 1.0 };
         self.each(x.chunks_mut(sequence * width), |rows| {
             dispatch!(self, |l| rotate(l, rows, width, heads, head_dim, table, sign));

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 
-use kernels::cpu::Cpu;
+use kernels::cpu::{Cpu, Panels, Role, Side};
 use kernels::operand::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
 use kernels::quantise::{Randomness, Source};
 use kernels::random::StreamKey;
@@ -73,6 +73,7 @@ pub fn kernel_time(run_file: &Path, repeats: u64, warmup: u64, cpu: &Cpu, out: &
     };
     let (x, w, dy) = (random(0, tokens * widest_in), random(1, widest_out * widest_in), random(2, tokens * widest_out));
     let mut product = vec![0.0f32; (tokens * widest_out.max(widest_in)).max(widest_out * widest_in)];
+    let (mut left, mut right) = (Panels::default(), Panels::default());
     for round in 1..=warmup + repeats {
         for (linear, outputs, inputs) in linears {
             for pass in [Pass::Fprop, Pass::Dgrad, Pass::Wgrad] {
@@ -97,7 +98,8 @@ pub fn kernel_time(run_file: &Path, repeats: u64, warmup: u64, cpu: &Cpu, out: &
                     if k < 32 || first.rotation.is_some_and(|rotation| !k.is_multiple_of(rotation.size)) {
                         continue;
                     }
-                    let seconds = once(cpu, Source { ..a }, Source { ..b }, &first, &variant.forward, &mut product[..m * n])?;
+                    let (a, b) = ((a, &first, &mut left), (b, &variant.forward, &mut right));
+                    let seconds = once(cpu, a, b, &mut product[..m * n])?;
                     if round > warmup {
                         let repeat = round - warmup;
                         super::print(
@@ -124,13 +126,19 @@ pub fn kernel_time(run_file: &Path, repeats: u64, warmup: u64, cpu: &Cpu, out: &
 }
 
 /// Prepares both operands and multiplies them.
-fn once(cpu: &Cpu, a: Source<'_>, b: Source<'_>, a_spec: &OperandSpec, b_spec: &OperandSpec, c: &mut [f32]) -> Result<f64, TrainerError> {
+fn once(
+    cpu: &Cpu,
+    a: (Source<'_>, &OperandSpec, &mut Panels),
+    b: (Source<'_>, &OperandSpec, &mut Panels),
+    c: &mut [f32],
+) -> Result<f64, TrainerError> {
     // What a delayed scale would remember of a normal matrix.
     let remembered = |spec: &OperandSpec| (spec.scale == ScaleRule::Delayed).then_some(5.0);
-    let nothing = || Randomness { rounding: None, signs: None };
+    let (a_role, b_role) = (Role { side: Side::Left, partner: b.1.format }, Role { side: Side::Right, partner: a.1.format });
     let started = Instant::now();
-    let (a, _) = cpu.prepare(a, a_spec, nothing(), remembered(a_spec)).map_err(TrainerError::kernel)?;
-    let (b, _) = cpu.prepare(b, b_spec, nothing(), remembered(b_spec)).map_err(TrainerError::kernel)?;
-    cpu.gemm(&a, &b, c, false).map_err(TrainerError::kernel)?;
+    for ((source, spec, panels), role) in [(a.0, a.1, &mut *a.2), (b.0, b.1, &mut *b.2)].into_iter().zip([a_role, b_role]) {
+        cpu.prepare_into(source, spec, role, Randomness::default(), remembered(spec), panels).map_err(TrainerError::kernel)?;
+    }
+    cpu.gemm(a.2, b.2, c, false).map_err(TrainerError::kernel)?;
     Ok(started.elapsed().as_secs_f64())
 }

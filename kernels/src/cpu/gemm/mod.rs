@@ -1,15 +1,25 @@
-//! C = A B^T for prepared operands and for plain F32: shapes, threads, and which kernel.
+//! C = A Bᵀ for prepared operands and for plain F32: shapes, threads, and which kernel.
 //!
-//! The arithmetic is in `float` (fused multiply-add along k) and `mxfp4` (exact integer dot products of blocks of 32).
-//! Every element of C is finished by one thread: rows of C are what threads share out.
+//! The arithmetic is in `float` (fused multiply-add along k) and `mxfp4` (exact integer dot products of blocks of 32), the loops
+//! around it in `blocked`. Every element of C is finished by one thread: rows of C are what threads share out.
 
+mod blocked;
 mod float;
 mod mxfp4;
 
+use super::panels::{Panels, Side, elements};
+use super::profile::Kernel;
 use super::{Cpu, ShapeError, dispatch, expect};
-use crate::quantise::{Prepared, decode_mxfp4};
+use crate::quantise::Source;
 
-pub(super) use float::{Output, multiply};
+pub(super) use blocked::Output;
+pub(super) use float::multiply_panels;
+
+/// Rows of C that are never parted: whole tiles of every kernel.
+const TILE_ROWS: usize = 12;
+
+/// Shares of the rows of C for each thread: more than one, so that a thread that was held up does not hold up the others.
+const SHARES: usize = 3;
 
 /// A strided F32 matrix read along k: element (row, k) is `values[row * row_stride + k * k_stride]`.
 #[derive(Debug, Clone, Copy)]
@@ -65,27 +75,18 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// Reusable memory of one task; what is in it means nothing between calls.
-#[derive(Debug, Default)]
-pub(super) struct Scratch {
-    a: Vec<f32>,
-    b: Vec<f32>,
-    codes_a: Vec<u32>,
-    codes_b: Vec<u32>,
-    pub(super) scores: Vec<f32>,
-    pub(super) d_scores: Vec<f32>,
-}
-
-/// The first `length` elements of `buffer`, grown if need be; contents unspecified.
-pub(super) fn room<T: Copy + Default>(buffer: &mut Vec<T>, length: usize) -> &mut [T] {
-    if buffer.len() < length {
-        buffer.resize(length, T::default());
+impl<'a> From<Source<'a>> for Matrix<'a> {
+    fn from(source: Source<'a>) -> Self {
+        if source.transposed {
+            Self::transposed(source.values, source.rows, source.k)
+        } else {
+            Self::new(source.values, source.rows, source.k)
+        }
     }
-    &mut buffer[..length]
 }
 
 impl Cpu {
-    /// `c: [a.rows, b.rows]` = (or, with `accumulate`, +=) the product of two prepared operands over their common k.
+    /// `c: [left.rows, right.rows]` = (or, with `accumulate`, +=) the product of two prepared operands over their common k.
     ///
     /// MXFP4 by MXFP4: acc = fma(dot * 2^eB, 2^eA / 4, acc) for each block of 32 in order, dot the exact integer sum of the products of
     /// doubled codes; a block whose scale byte is 255 gives NaN. All other pairs: acc = fma(a, b, acc) for each k in order, an MXFP4
@@ -93,23 +94,26 @@ impl Cpu {
     /// skipped when it is 1), and one F32 addition accumulates.
     ///
     /// # Errors
-    /// Different k, or a `c` of another length.
-    pub fn gemm(&self, a: &Prepared, b: &Prepared, c: &mut [f32], accumulate: bool) -> Result<(), ShapeError> {
-        let ((rows, k, a_factor), (columns, b_k, b_factor)) = (shape(a), shape(b));
-        if k != b_k {
-            return Err(ShapeError { kernel: "gemm", problem: format!("a has k = {k}, b has k = {b_k}") });
+    /// Different k, sides exchanged, one side laid out as integers and the other not, or a `c` of another length.
+    pub fn gemm(&self, left: &Panels, right: &Panels, c: &mut [f32], accumulate: bool) -> Result<(), ShapeError> {
+        const KERNEL: &str = "gemm";
+        let problem = if left.k != right.k {
+            format!("left has k = {}, right has k = {}", left.k, right.k)
+        } else if (left.side, right.side) != (Side::Left, Side::Right) {
+            format!("the operands were prepared as {:?} and {:?}", left.side, right.side)
+        } else if left.is_mxfp4 != right.is_mxfp4 {
+            "one operand was prepared for an integer product, the other for one in F32".to_owned()
+        } else {
+            String::new()
+        };
+        if !problem.is_empty() {
+            return Err(ShapeError { kernel: KERNEL, problem });
         }
-        expect("gemm", "c", rows * columns, c.len())?;
-        let factor = (f64::from(a_factor) * f64::from(b_factor)) as f32;
-        if let (Prepared::Mxfp4(a), Prepared::Mxfp4(b)) = (a, b) {
-            self.each_row_range(rows, columns, c, |start, count, c| {
-                let output = Output { c, stride: columns, accumulate, factor };
-                self.with_scratch(|scratch| dispatch!(self, |l| mxfp4::multiply(l, a, b, start..start + count, output, scratch)));
-            });
-            return Ok(());
-        }
-        let (a, b) = (Decoded::of(a), Decoded::of(b));
-        self.float_gemm(a.matrix(rows, k), b.matrix(columns, k), c, columns, accumulate, factor);
+        expect(KERNEL, "c", left.rows * right.rows, c.len())?;
+        let (kernel, work) = (if left.is_mxfp4 { Kernel::GemmMxfp4 } else { Kernel::GemmFloat }, 2 * c.len() * left.k);
+        let _timer = self.timer(kernel, work);
+        let factor = (f64::from(left.factor) * f64::from(right.factor)) as f32;
+        self.multiply(left, right, c, right.rows, accumulate, factor);
         Ok(())
     }
 
@@ -132,56 +136,34 @@ impl Cpu {
             let problem = format!("c has {} elements, too few for {} rows of {} at stride {c_stride}", c.len(), a.rows, b.rows);
             return Err(ShapeError { kernel: KERNEL, problem });
         }
-        self.float_gemm(a, b, c, c_stride, accumulate, 1.0);
+        let _timer = self.timer(Kernel::GemmF32, 2 * a.rows * b.rows * a.k);
+        self.with_scratch(|scratch| {
+            self.pack_f32(a, Side::Left, &mut scratch.left);
+            self.pack_f32(b, Side::Right, &mut scratch.right);
+            self.multiply(&scratch.left, &scratch.right, c, c_stride, accumulate, 1.0);
+        });
         Ok(())
     }
 
-    /// After all checks.
-    fn float_gemm(&self, a: Matrix<'_>, b: Matrix<'_>, c: &mut [f32], c_stride: usize, accumulate: bool, factor: f32) {
-        self.each_row_range(a.rows, c_stride, c, |start, count, c| {
-            let output = Output { c, stride: c_stride, accumulate, factor };
-            self.with_scratch(|scratch| dispatch!(self, |l| multiply(l, a.slice(start, count), b, output, scratch)));
-        });
-    }
-
-    /// Shares the rows of c out: one range a thread, so that panels of b are packed as few times as possible.
-    fn each_row_range(&self, rows: usize, stride: usize, c: &mut [f32], work: impl Fn(usize, usize, &mut [f32]) + Sync + Send) {
+    /// After all checks. One share of rows is the work of one task.
+    fn multiply(&self, left: &Panels, right: &Panels, c: &mut [f32], stride: usize, accumulate: bool, factor: f32) {
+        let rows = left.rows;
         if rows == 0 || stride == 0 || c.is_empty() {
             return;
         }
-        // Whole tiles of the widest kernel.
-        let share = rows.div_ceil(self.threads).next_multiple_of(24);
-        let tasks = c.chunks_mut(share * stride).enumerate().map(|(i, c)| (i * share, c));
-        self.each(tasks.take(rows.div_ceil(share)), |(start, c)| work(start, share.min(rows - start), c));
-    }
-}
-
-/// Rows, k, factor of the finished product.
-fn shape(operand: &Prepared) -> (usize, usize, f32) {
-    match operand {
-        Prepared::Mxfp4(m) => (m.rows, m.k, m.multiplier),
-        Prepared::Float(f) => (f.rows, f.k, f.scale),
-    }
-}
-
-/// Element values of an operand, without its factor.
-enum Decoded<'a> {
-    Borrowed(&'a [f32]),
-    Owned(Vec<f32>),
-}
-
-impl<'a> Decoded<'a> {
-    fn of(operand: &'a Prepared) -> Self {
-        match operand {
-            Prepared::Float(f) => Self::Borrowed(&f.values),
-            Prepared::Mxfp4(m) => Self::Owned(decode_mxfp4(m)),
-        }
-    }
-
-    fn matrix(&self, rows: usize, k: usize) -> Matrix<'_> {
-        match self {
-            Self::Borrowed(values) => Matrix::new(values, rows, k),
-            Self::Owned(values) => Matrix::new(values, rows, k),
-        }
+        let shares = if self.threads == 1 { 1 } else { SHARES * self.threads };
+        let share = rows.div_ceil(shares).next_multiple_of(TILE_ROWS);
+        let tasks = c.chunks_mut(share * stride).enumerate().take(rows.div_ceil(share));
+        let columns = right.rows;
+        self.each(tasks, |(task, c)| {
+            let rows = task * share..rows.min((task + 1) * share);
+            let output = Output { c, stride, accumulate, factor };
+            if left.is_mxfp4 {
+                dispatch!(self, |l| mxfp4::multiply(l, left, right, elements(left.words()), rows, output));
+            } else {
+                let panels = (elements(left.floats()), right.floats());
+                dispatch!(self, |l| multiply_panels(l, panels, (rows, columns), (left.k, left.k), output));
+            }
+        });
     }
 }

@@ -181,31 +181,6 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    fn words(self, rows: &[&[u8; 16]; WIDTH]) -> [Words; 4] {
-        // SAFETY: as above; every row is sixteen bytes.
-        unsafe {
-            let row = |i: usize| _mm_loadu_si128(rows[i].as_ptr().cast());
-            // Half h of part i holds row 8*side + 4h + i; a 4 x 4 transpose inside the halves finishes.
-            let half = |side: usize| {
-                let part = |i: usize| _mm256_set_m128i(row(8 * side + 4 + i), row(8 * side + i));
-                let parts = [part(0), part(1), part(2), part(3)];
-                let low01 = _mm256_unpacklo_epi32(parts[0], parts[1]);
-                let high01 = _mm256_unpackhi_epi32(parts[0], parts[1]);
-                let low23 = _mm256_unpacklo_epi32(parts[2], parts[3]);
-                let high23 = _mm256_unpackhi_epi32(parts[2], parts[3]);
-                [
-                    _mm256_unpacklo_epi64(low01, low23),
-                    _mm256_unpackhi_epi64(low01, low23),
-                    _mm256_unpacklo_epi64(high01, high23),
-                    _mm256_unpackhi_epi64(high01, high23),
-                ]
-            };
-            let (low, high) = (half(0), half(1));
-            [Words(low[0], high[0]), Words(low[1], high[1]), Words(low[2], high[2]), Words(low[3], high[3])]
-        }
-    }
-
-    #[inline(always)]
     fn transpose(self, rows: &mut [Floats; WIDTH]) {
         // SAFETY: as above.
         unsafe {

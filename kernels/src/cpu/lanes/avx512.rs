@@ -62,6 +62,8 @@ impl Lanes for Avx512 {
         fma(a: __m512, b: __m512, c: __m512) -> __m512 = _mm512_fmadd_ps(a, b, c);
         max(a: __m512, b: __m512) -> __m512 = _mm512_max_ps(a, b);
         min(a: __m512, b: __m512) -> __m512 = _mm512_min_ps(a, b);
+        // The smaller magnitude of the two, with the sign of the first.
+        clamp(a: __m512, limit: f32) -> __m512 = _mm512_range_ps::<0b0010>(a, _mm512_set1_ps(limit));
         bits(a: __m512) -> __m512i = _mm512_castps_si512(a);
         floats(a: __m512i) -> __m512 = _mm512_castsi512_ps(a);
         splat_u(value: u32) -> __m512i = _mm512_set1_epi32(value.cast_signed());
@@ -106,58 +108,6 @@ impl Lanes for Avx512 {
     #[inline(always)]
     fn dot_finish(self, sum: __m512i, _offset: __m512i) -> __m512i {
         sum
-    }
-
-    #[inline(always)]
-    fn words(self, rows: &[&[u8; 16]; WIDTH]) -> [__m512i; 4] {
-        // SAFETY: as above; every row is sixteen bytes.
-        unsafe {
-            let row = |i: usize| _mm_loadu_si128(rows[i].as_ptr().cast());
-            // Quarter q of part i holds row 4q + i; a 4 x 4 transpose inside the quarters finishes.
-            let part = |i: usize| {
-                let first = _mm512_castsi128_si512(row(i));
-                let first = _mm512_inserti32x4::<1>(first, row(4 + i));
-                let first = _mm512_inserti32x4::<2>(first, row(8 + i));
-                _mm512_inserti32x4::<3>(first, row(12 + i))
-            };
-            let parts = [part(0), part(1), part(2), part(3)];
-            let low01 = _mm512_unpacklo_epi32(parts[0], parts[1]);
-            let high01 = _mm512_unpackhi_epi32(parts[0], parts[1]);
-            let low23 = _mm512_unpacklo_epi32(parts[2], parts[3]);
-            let high23 = _mm512_unpackhi_epi32(parts[2], parts[3]);
-            [
-                _mm512_unpacklo_epi64(low01, low23),
-                _mm512_unpackhi_epi64(low01, low23),
-                _mm512_unpacklo_epi64(high01, high23),
-                _mm512_unpackhi_epi64(high01, high23),
-            ]
-        }
-    }
-
-    #[inline(always)]
-    fn rows(self, words: [__m512i; 4]) -> [[u8; 16]; WIDTH] {
-        // SAFETY: as above; a quarter is sixteen bytes.
-        unsafe {
-            let low01 = _mm512_unpacklo_epi32(words[0], words[1]);
-            let high01 = _mm512_unpackhi_epi32(words[0], words[1]);
-            let low23 = _mm512_unpacklo_epi32(words[2], words[3]);
-            let high23 = _mm512_unpackhi_epi32(words[2], words[3]);
-            // Quarter q of part i is row 4q + i.
-            let parts = [
-                _mm512_unpacklo_epi64(low01, low23),
-                _mm512_unpackhi_epi64(low01, low23),
-                _mm512_unpacklo_epi64(high01, high23),
-                _mm512_unpackhi_epi64(high01, high23),
-            ];
-            let mut rows = [[0; 16]; WIDTH];
-            for (i, part) in parts.into_iter().enumerate() {
-                _mm_storeu_si128(rows[i].as_mut_ptr().cast(), _mm512_castsi512_si128(part));
-                _mm_storeu_si128(rows[4 + i].as_mut_ptr().cast(), _mm512_extracti32x4_epi32::<1>(part));
-                _mm_storeu_si128(rows[8 + i].as_mut_ptr().cast(), _mm512_extracti32x4_epi32::<2>(part));
-                _mm_storeu_si128(rows[12 + i].as_mut_ptr().cast(), _mm512_extracti32x4_epi32::<3>(part));
-            }
-            rows
-        }
     }
 
     #[inline(always)]

@@ -42,6 +42,12 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
     /// `if a < b { a } else { b }`: with a NaN on either side the result is `b`.
     fn min(self, a: Self::F, b: Self::F) -> Self::F;
 
+    /// `a` with its magnitude at most `limit` (finite, positive); a NaN becomes something else.
+    #[inline(always)]
+    fn clamp(self, a: Self::F, limit: f32) -> Self::F {
+        self.max(self.min(a, self.splat(limit)), self.splat(-limit))
+    }
+
     fn bits(self, a: Self::F) -> Self::U;
     fn floats(self, a: Self::U) -> Self::F;
     fn splat_u(self, value: u32) -> Self::U;
@@ -76,28 +82,6 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
     fn dot_finish(self, sum: Self::Dot, offset: Self::U) -> Self::U;
     /// Byte-wise `table[index]` for indices below 16.
     fn lookup(self, table: &[u8; 16], index: Self::U) -> Self::U;
-    /// Sixteen rows of sixteen bytes, seen as four little-endian words: lane `i` of result `j` is word `j` of row `i`.
-    fn words(self, rows: &[&[u8; 16]; WIDTH]) -> [Self::U; 4];
-
-    /// The opposite of [`Lanes::words`]: row `i` is lane `i` of the four words, in order.
-    #[inline(always)]
-    fn rows(self, words: [Self::U; 4]) -> [[u8; 16]; WIDTH] {
-        let mut columns = [[0u32; WIDTH]; 4];
-        for (column, word) in columns.iter_mut().zip(words) {
-            self.store_u(word, column);
-        }
-        std::array::from_fn(
-            #[inline(always)]
-            |i| {
-                let mut row = [0; 16];
-                for (bytes, column) in row.chunks_exact_mut(4).zip(&columns) {
-                    bytes.copy_from_slice(&column[i].to_le_bytes());
-                }
-                row
-            },
-        )
-    }
-
     /// First `from.len()` lanes (at most 16) from memory, the rest zero.
     #[inline(always)]
     fn load_partial(self, from: &[f32]) -> Self::F {

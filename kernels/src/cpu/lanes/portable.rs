@@ -128,15 +128,6 @@ impl Lanes for Portable {
         index.map(|word| u32::from_le_bytes(word.to_le_bytes().map(|byte| table[usize::from(byte & 15)])))
     }
     #[inline(always)]
-    fn words(self, rows: &[&[u8; 16]; WIDTH]) -> [Self::U; 4] {
-        std::array::from_fn(|j| {
-            std::array::from_fn(|i| {
-                let (words, _) = rows[i].as_chunks::<4>();
-                u32::from_le_bytes(words[j])
-            })
-        })
-    }
-    #[inline(always)]
     fn transpose(self, rows: &mut [Self::F; WIDTH]) {
         let old = *rows;
         for (j, row) in rows.iter_mut().enumerate() {

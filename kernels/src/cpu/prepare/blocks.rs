@@ -1,12 +1,14 @@
-//! Block-scaled operands: E2M1 to packed codes and scale bytes, FP8 to decoded values.
+//! Blocks of 32 that share a scale byte: E2M1 to words of panels, and any format to F32 values.
 
 use super::super::lanes::{Lanes, WIDTH};
-use super::columns::{LARGEST, Reading, read};
-use super::element::{Target, e2m1_nearest, e2m1_stochastic, round};
+use super::super::panels::{ANCHOR, Line, OFFSET, STEPS, Side};
+use super::columns::{LARGEST, Reading, read, read_plain};
+use super::element::{Target, e2m1_codes_to_bytes, e2m1_nearest, e2m1_stochastic, from_any_to_bf16, round};
 use super::random::Counters;
+use super::{Task, lane_line};
 use crate::random::Stream;
 
-/// Rows of a tile that shares one scale, in registers of sixteen rows.
+/// Registers of sixteen rows in a tile that shares one scale.
 pub(super) const TILE_GROUPS: usize = 2;
 
 /// How a block's largest magnitude becomes its scale byte: exponent(bits + bump) - largest exponent of the format, not below 0.
@@ -35,7 +37,7 @@ impl Rounds {
     }
 }
 
-/// Everything but the source and the destination.
+/// Everything but the place and the destination.
 #[derive(Clone, Copy)]
 pub(super) struct Blocks<'a> {
     pub(super) reading: Reading<'a>,
@@ -43,6 +45,15 @@ pub(super) struct Blocks<'a> {
     pub(super) rounds: Rounds,
     /// Whether 32 rows share a scale.
     pub(super) tiles: bool,
+}
+
+/// What a task saw.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// Bits of the largest magnitude before scaling.
+    pub(super) largest: u32,
+    /// Largest scale byte that is a number's.
+    pub(super) largest_scale: u32,
 }
 
 /// Bytes of sixteen rows, one lane each; 255 where the block holds a NaN or an infinity.
@@ -54,10 +65,17 @@ fn scale_bytes<L: Lanes>(l: L, largest: L::U, scale: ScaleBits) -> L::U {
     l.select_less_u(largest, l.splat_u(0x7F80_0000), byte, l.splat_u(255))
 }
 
-/// 2^(127 - byte) for byte up to 253; garbage for 255.
+/// 2^(127 - byte) for byte up to 253; minus infinity for 255.
 #[inline(always)]
 fn inverse<L: Lanes>(l: L, byte: L::U) -> L::F {
     l.floats(l.shl::<23>(l.sub_u(l.splat_u(254), byte)))
+}
+
+/// 2^(byte - 127), with the subnormal 2^-127 for 0 and a NaN for 255.
+#[inline(always)]
+fn power<L: Lanes>(l: L, byte: L::U) -> L::F {
+    let scale = l.select_less_u(byte, l.splat_u(1), l.splat_u(0x0040_0000), l.shl::<23>(byte));
+    l.floats(l.select_less_u(byte, l.splat_u(255), scale, l.splat_u(0x7FC0_0000)))
 }
 
 /// Largest magnitude (as bits) of each lane over a block.
@@ -70,179 +88,192 @@ fn magnitudes<L: Lanes>(l: L, block: &[L::F]) -> L::U {
     largest
 }
 
-/// Calls `block(group, first column, columns, scale bytes)` for every block of `groups` * 16 rows from `row`; returns the largest magnitude's bits.
+/// Calls `block(subgroup, first column, columns, scale bytes)` for every block of the task's rows and columns, `subgroup` counting
+/// sixteen rows from the task's first. With `LATE` (no rotation) the columns are still to be rounded to BF16, which does not
+/// change which is largest.
 #[inline(always)]
-fn for_each_block<L: Lanes>(l: L, b: &Blocks<'_>, row: usize, mut block: impl FnMut(usize, usize, &[L::F], L::U)) -> u32 {
-    let groups = if b.tiles { TILE_GROUPS } else { 1 };
-    let (k, chunk) = (b.reading.source.k, b.reading.chunk());
-    let mut buffers = [[l.splat(0.0); LARGEST]; TILE_GROUPS];
-    let mut overall = l.splat_u(0);
-    for first in (0..k).step_by(chunk) {
-        for (group, buffer) in buffers.iter_mut().enumerate().take(groups) {
-            read(l, &b.reading, row + group * WIDTH, first, &mut buffer[..chunk]);
-        }
-        for start in (0..chunk.min(k - first)).step_by(32) {
-            let [first_group, second_group] = &buffers;
-            let mut largest = magnitudes(l, &first_group[start..start + 32]);
-            if b.tiles {
-                largest = l.splat_u(l.largest_u(l.max_u(largest, magnitudes(l, &second_group[start..start + 32]))));
-            }
-            overall = l.max_u(overall, largest);
-            let bytes = scale_bytes(l, largest, b.scale);
-            for (group, buffer) in buffers.iter().enumerate().take(groups) {
-                block(group, first + start, &buffer[start..start + 32], bytes);
-            }
-        }
-    }
-    l.largest_u(overall)
-}
-
-/// E2M1 for rows from `row`: fills whole rows of `codes: [rows, blocks * 16]` and `scales: [rows, blocks]`. Returns the largest magnitude's bits.
-#[inline(always)]
-pub(super) fn e2m1<L: Lanes>(l: L, b: &Blocks<'_>, row: usize, codes: &mut [u8], scales: &mut [u8]) -> u32 {
-    // Monomorphised by hand: the choice stays out of the inner loop.
-    match b.rounds {
-        Rounds::Nearest => e2m1_rows(
-            l,
-            b,
-            row,
-            codes,
-            scales,
-            #[inline(always)]
-            |_, _, v| e2m1_nearest(l, v),
-        ),
-        Rounds::Stochastic(stream) => {
-            let counters = counters(l, b, row, stream);
-            e2m1_rows(
-                l,
-                b,
-                row,
-                codes,
-                scales,
-                #[inline(always)]
-                |group: usize, column, v| e2m1_stochastic(l, v, counters[group].words(l, column)),
-            )
-        }
-        Rounds::Prescaled(stream) => {
-            let counters = counters(l, b, row, stream);
-            e2m1_rows(
-                l,
-                b,
-                row,
-                codes,
-                scales,
-                #[inline(always)]
-                |group: usize, column, v| e2m1_stochastic(l, l.mul(v, l.splat(0.75)), counters[group].words(l, column)),
-            )
-        }
-    }
-}
-
-/// Counters row * k of the rows of each group.
-#[inline(always)]
-fn counters<L: Lanes>(l: L, b: &Blocks<'_>, row: usize, stream: Stream) -> [Counters<L>; TILE_GROUPS] {
-    let k = b.reading.source.k;
-    [0, WIDTH].map(|group| Counters::new(l, stream, k.next_multiple_of(LARGEST), |i| ((row + group + i) * k) as u64))
-}
-
-#[inline(always)]
-fn e2m1_rows<L: Lanes>(
+fn for_each_block<L: Lanes, const LATE: bool>(
     l: L,
     b: &Blocks<'_>,
-    row: usize,
-    codes: &mut [u8],
-    scales: &mut [u8],
-    code_of: impl Fn(usize, usize, L::F) -> L::U,
-) -> u32 {
-    let k = b.reading.source.k;
-    let blocks = k.div_ceil(32);
-    let (codes, _) = codes.as_chunks_mut::<16>();
-    let rows = scales.len() / blocks.max(1);
-    for_each_block(
-        l,
-        b,
-        row,
-        #[inline(always)]
-        |group, column, values, bytes| {
-            let inverse = inverse(l, bytes);
-            let is_number = l.select_less_u(bytes, l.splat_u(255), l.splat_u(u32::MAX), l.splat_u(0));
-            let mut packed = [l.splat_u(0); 4];
-            let (eights, _) = values.as_chunks::<8>();
-            for (w, (word, values)) in packed.iter_mut().zip(eights).enumerate() {
-                // The last code first, so that the first ends up in the low nibble.
-                let mut sum = l.splat_u(0);
-                for i in (0..8).rev() {
-                    sum = l.or(l.shl::<4>(sum), code_of(group, column + 8 * w + i, l.mul(values[i], inverse)));
+    task: &Task,
+    mut block: impl FnMut(usize, usize, &[L::F; 32], L::U),
+) -> Seen {
+    let groups = if b.tiles { TILE_GROUPS } else { 1 };
+    let chunk = if LATE { 32 } else { b.reading.chunk() };
+    let mut buffers = [[l.splat(0.0); LARGEST]; TILE_GROUPS];
+    let (mut overall, mut scales) = (l.splat_u(0), l.splat_u(0));
+    for first_group in (0..task.subgroups()).step_by(groups) {
+        for first in task.columns.clone().step_by(chunk) {
+            for (group, buffer) in buffers.iter_mut().enumerate().take(groups) {
+                let row = task.row + (first_group + group) * WIDTH;
+                if LATE {
+                    read_plain(l, &b.reading.source, row, first, &mut buffer[..chunk]);
+                } else {
+                    read(l, &b.reading, row, first, &mut buffer[..chunk]);
                 }
-                *word = l.and(sum, is_number);
             }
-            let block = column / 32;
-            let mut byte = [0; WIDTH];
-            l.store_u(bytes, &mut byte);
-            let first = group * WIDTH;
-            let rows = rows.saturating_sub(first).min(WIDTH);
-            let to = (first..first + rows).map(|r| r * blocks + block);
-            for ((at, sixteen), byte) in to.zip(l.rows(packed)).zip(byte) {
-                codes[at] = sixteen;
-                scales[at] = byte as u8;
-            }
-        },
-    )
-}
-
-/// FP8 with block scales for rows from `row`: fills whole rows of `values: [rows, k]` with decoded values times scale. Returns the
-/// largest magnitude's bits.
-#[inline(always)]
-pub(super) fn float<L: Lanes, const DROPPED: u32>(l: L, b: &Blocks<'_>, target: Target, row: usize, values: &mut [f32]) -> u32 {
-    let k = b.reading.source.k;
-    let rows = values.len() / k.max(1);
-    let counters = b.rounds.stream().map(|stream| counters(l, b, row, stream));
-    for_each_block(
-        l,
-        b,
-        row,
-        #[inline(always)]
-        |group, column, block, bytes| {
-            let inverse = inverse(l, bytes);
-            // 2^(byte - 127), with the subnormal 2^-127 for 0 and a NaN for 255.
-            let one = l.splat_u(1);
-            let scale = l.select_less_u(bytes, one, l.splat_u(0x0040_0000), l.shl::<23>(bytes));
-            let scale = l.floats(l.select_less_u(bytes, l.splat_u(255), scale, l.splat_u(0x7FC0_0000)));
-            let (squares, _) = block.as_chunks::<WIDTH>();
-            for (half, square) in squares.iter().enumerate() {
-                let column = column + half * WIDTH;
-                let mut square = *square;
-                for (i, x) in square.iter_mut().enumerate() {
-                    let mut v = l.mul(*x, inverse);
-                    if let Rounds::Prescaled(_) = b.rounds {
-                        v = l.mul(v, l.splat(0.75));
+            for start in (0..chunk.min(task.columns.end - first)).step_by(32) {
+                let mut largest = magnitudes(l, &buffers[0][start..start + 32]);
+                if b.tiles {
+                    largest = l.splat_u(l.largest_u(l.max_u(largest, magnitudes(l, &buffers[1][start..start + 32]))));
+                }
+                if LATE {
+                    let rounded = from_any_to_bf16(l, largest);
+                    largest = l.select_less_u(l.splat_u(0x7F80_0000), largest, largest, rounded);
+                }
+                overall = l.max_u(overall, largest);
+                let bytes = scale_bytes(l, largest, b.scale);
+                scales = l.max_u(scales, l.select_less_u(bytes, l.splat_u(255), bytes, l.splat_u(0)));
+                for (group, buffer) in buffers.iter().enumerate().take(groups.min(task.subgroups() - first_group)) {
+                    if let Some(columns) = buffer[start..].first_chunk() {
+                        block(first_group + group, first + start, columns, bytes);
                     }
-                    let random = counters.as_ref().map(|counters| counters[group].words(l, column + i));
-                    *x = l.mul(round::<L, DROPPED>(l, v, target, random), scale);
                 }
-                store_square(l, square, group * WIDTH, column, rows, k, values);
             }
-        },
-    )
-}
-
-/// Writes a square of sixteen columns to rows `first..` of `values: [rows, k]`, as far as they reach.
-#[inline(always)]
-pub(super) fn store_square<L: Lanes>(
-    l: L,
-    mut square: [L::F; WIDTH],
-    first: usize,
-    column: usize,
-    rows: usize,
-    k: usize,
-    values: &mut [f32],
-) {
-    l.transpose(&mut square);
-    let count = k.saturating_sub(column).min(WIDTH);
-    for (r, &lanes) in square.iter().enumerate().take(rows.saturating_sub(first)) {
-        let start = (first + r) * k + column;
-        if count > 0 {
-            super::super::lanes::put(l, lanes, &mut values[start..start + count], 0);
         }
     }
+    Seen { largest: l.largest_u(overall), largest_scale: l.largest_u(scales) }
+}
+
+/// E2M1: fills a task's lines of panels.
+#[inline(always)]
+pub(super) fn e2m1<L: Lanes>(l: L, b: &Blocks<'_>, side: Side, task: &Task, to: &mut [Line<u32>]) -> Seen {
+    // Monomorphised by hand: the choices stay out of the inner loop.
+    let late = b.reading.as_bf16 && b.reading.rotation == 0;
+    match (b.rounds, late) {
+        (Rounds::Nearest, true) => e2m1_task::<L, true>(l, b, side, task, to, nearest),
+        (Rounds::Nearest, false) => e2m1_task::<L, false>(l, b, side, task, to, nearest),
+        (Rounds::Stochastic(_), true) => e2m1_task::<L, true>(l, b, side, task, to, stochastic),
+        (Rounds::Stochastic(_), false) => e2m1_task::<L, false>(l, b, side, task, to, stochastic),
+        (Rounds::Prescaled(_), _) => e2m1_task::<L, false>(l, b, side, task, to, prescaled),
+    }
+}
+
+#[inline(always)]
+fn nearest<L: Lanes>(l: L, _: &Counters<L>, _: usize, v: [L::F; 4]) -> L::U {
+    e2m1_nearest(l, v)
+}
+
+#[inline(always)]
+fn stochastic<L: Lanes>(l: L, counters: &Counters<L>, column: usize, v: [L::F; 4]) -> L::U {
+    let mut codes = [l.splat_u(0); 4];
+    for i in 0..4 {
+        codes[i] = e2m1_stochastic(l, v[i], counters.words(l, column + i));
+    }
+    e2m1_codes_to_bytes(l, codes)
+}
+
+#[inline(always)]
+fn prescaled<L: Lanes>(l: L, counters: &Counters<L>, column: usize, mut v: [L::F; 4]) -> L::U {
+    for v in &mut v {
+        *v = l.mul(*v, l.splat(0.75));
+    }
+    stochastic(l, counters, column, v)
+}
+
+/// `bytes_of` makes one word of four scaled columns: doubled elements plus 12.
+#[inline(always)]
+fn e2m1_task<L: Lanes, const LATE: bool>(
+    l: L,
+    b: &Blocks<'_>,
+    side: Side,
+    task: &Task,
+    to: &mut [Line<u32>],
+    bytes_of: impl Fn(L, &Counters<L>, usize, [L::F; 4]) -> L::U,
+) -> Seen {
+    let counters = counters(l, b, task);
+    let (blocks, lines, block_lines) = (task.columns.len().div_ceil(32), side.lines(), side.block_lines());
+    for_each_block::<L, LATE>(
+        l,
+        b,
+        task,
+        #[inline(always)]
+        |subgroup, column, values, bytes| {
+            let inverse = inverse(l, bytes);
+            let first = lane_line(subgroup, (column - task.columns.start) / 32, blocks, lines, block_lines);
+            let to = &mut to[first..];
+            let mut sum = l.dot_start(l.splat_u(0));
+            let (fours, _) = values.as_chunks::<4>();
+            for (step, four) in fours.iter().enumerate() {
+                let scaled = four.map(
+                    #[inline(always)]
+                    |x| {
+                        let x = if LATE { l.floats(from_any_to_bf16(l, l.bits(x))) } else { x };
+                        l.mul(x, inverse)
+                    },
+                );
+                let mut word = bytes_of(l, &counters[subgroup % counters.len()], column + 4 * step, scaled);
+                if side == Side::Left {
+                    word = signed(l, word);
+                    sum = l.dot_add(sum, l.splat_u(0x0101_0101), word);
+                }
+                l.store_u(word, &mut to[step * lines].0);
+            }
+            let scale = power(l, bytes);
+            if side == Side::Left {
+                let offset = l.mul_u(l.dot_finish(sum, l.splat_u(0)), l.splat_u(OFFSET as u32));
+                l.store_u(l.sub_u(l.splat_u(ANCHOR.to_bits()), offset), &mut to[STEPS * lines].0);
+                l.store_u(l.bits(l.mul(scale, l.splat(0.25))), &mut to[(STEPS + 1) * lines].0);
+            } else {
+                l.store_u(l.bits(scale), &mut to[STEPS * lines].0);
+            }
+        },
+    )
+}
+
+/// Every byte less 12. Bytes are at most 24: with its top bit set none borrows from its neighbour.
+#[inline(always)]
+fn signed<L: Lanes>(l: L, word: L::U) -> L::U {
+    let top = l.splat_u(0x8080_8080);
+    l.xor(l.sub_u(l.or(word, top), l.splat_u(0x0101_0101 * OFFSET as u32)), top)
+}
+
+/// Counters row * k of sixteen rows, for every subgroup that a task can have.
+#[inline(always)]
+fn counters<L: Lanes>(l: L, b: &Blocks<'_>, task: &Task) -> [Counters<L>; Task::SUBGROUPS] {
+    let k = b.reading.source.k;
+    let stream = b.rounds.stream().unwrap_or_default();
+    std::array::from_fn(
+        #[inline(always)]
+        |group| {
+            let row = task.row + group * WIDTH;
+            Counters::new(l, stream, k.next_multiple_of(LARGEST), |i| ((row + i) * k) as u64)
+        },
+    )
+}
+
+/// Blocks of any format with at most 8 bits as F32 values times their scale: fills a task's lines of panels.
+#[inline(always)]
+pub(super) fn floats<L: Lanes, const DROPPED: u32>(
+    l: L,
+    b: &Blocks<'_>,
+    target: Target,
+    side: Side,
+    task: &Task,
+    to: &mut [Line<f32>],
+) -> Seen {
+    let counters = counters(l, b, task);
+    let lines = side.lines();
+    for_each_block::<L, false>(
+        l,
+        b,
+        task,
+        #[inline(always)]
+        |subgroup, column, values, bytes| {
+            let (inverse, scale) = (inverse(l, bytes), power(l, bytes));
+            for (i, &x) in values.iter().enumerate().take(task.columns.end - column) {
+                let mut v = l.mul(x, inverse);
+                if let Rounds::Prescaled(_) = b.rounds {
+                    v = l.mul(v, l.splat(0.75));
+                }
+                let random = b.rounds.stream().map(
+                    #[inline(always)]
+                    |_| counters[subgroup % counters.len()].words(l, column + i),
+                );
+                let value = l.mul(round::<L, DROPPED>(l, v, target, random), scale);
+                let line = lane_line(subgroup, column + i - task.columns.start, task.columns.len(), lines, lines);
+                l.store(value, &mut to[line].0);
+            }
+        },
+    )
 }

@@ -3,9 +3,9 @@
 //! In this orientation block maxima, Hadamard butterflies and code packing need no operation across lanes, whichever way the
 //! source is stored. A source stored `[rows, k]` is transposed in registers, 16 x 16 at a time.
 
+use super::super::gemm::Matrix;
 use super::super::lanes::{Lanes, WIDTH, get};
 use super::element::round_to_bf16;
-use crate::quantise::Source;
 
 /// Columns that a chunk can have: the largest Hadamard transform.
 pub(super) const LARGEST: usize = 128;
@@ -13,7 +13,7 @@ pub(super) const LARGEST: usize = 128;
 /// What happens to an element before its scale is chosen.
 #[derive(Clone, Copy)]
 pub(super) struct Reading<'a> {
-    pub(super) source: Source<'a>,
+    pub(super) source: Matrix<'a>,
     /// Whether the source is rounded to BF16 first.
     pub(super) as_bf16: bool,
     /// Size of the Hadamard transform; 0 for none.
@@ -29,36 +29,10 @@ impl Reading<'_> {
     }
 }
 
-/// Reads rows `row..row + 16` and columns `first..` into `columns`, rotated; zeros beyond the matrix.
+/// Reads rows `row..row + 16` and columns `first..` into `columns`, as BF16 and rotated if that is asked for; zeros beyond the matrix.
 #[inline(always)]
 pub(super) fn read<L: Lanes>(l: L, reading: &Reading<'_>, row: usize, first: usize, columns: &mut [L::F]) {
-    let source = &reading.source;
-    let valid = source.k.saturating_sub(first).min(columns.len());
-    let rows = source.rows.saturating_sub(row).min(WIDTH);
-    let zero = l.splat(0.0);
-    if source.transposed {
-        for (column, to) in columns.iter_mut().enumerate() {
-            *to = zero;
-            if column < valid && rows > 0 {
-                let start = (first + column) * source.rows + row;
-                *to = get(l, &source.values[start..start + rows], 0);
-            }
-        }
-    } else {
-        let (squares, _) = columns.as_chunks_mut::<WIDTH>();
-        for (i, square) in squares.iter_mut().enumerate() {
-            let column = i * WIDTH;
-            let count = valid.saturating_sub(column).min(WIDTH);
-            for (r, to) in square.iter_mut().enumerate() {
-                *to = zero;
-                if r < rows && count > 0 {
-                    let start = (row + r) * source.k + first + column;
-                    *to = get(l, &source.values[start..start + count], 0);
-                }
-            }
-            l.transpose(square);
-        }
-    }
+    read_plain(l, &reading.source, row, first, columns);
     if reading.as_bf16 {
         for x in columns.iter_mut() {
             *x = round_to_bf16(l, *x);
@@ -72,6 +46,49 @@ pub(super) fn read<L: Lanes>(l: L, reading: &Reading<'_>, row: usize, first: usi
                 }
             }
             hadamard(l, block);
+        }
+    }
+}
+
+/// The elements as they are in memory.
+#[inline(always)]
+pub(super) fn read_plain<L: Lanes>(l: L, source: &Matrix<'_>, row: usize, first: usize, columns: &mut [L::F]) {
+    let valid = source.k.saturating_sub(first).min(columns.len());
+    let rows = source.rows.saturating_sub(row).min(WIDTH);
+    let zero = l.splat(0.0);
+    if rows == 0 || valid == 0 {
+        columns.fill(zero);
+    } else if source.row_stride == 1 {
+        for (column, to) in columns.iter_mut().enumerate() {
+            *to = zero;
+            if column < valid {
+                let start = (first + column) * source.k_stride + row;
+                *to = get(l, &source.values[start..start + rows], 0);
+            }
+        }
+    } else if source.k_stride == 1 {
+        let (squares, _) = columns.as_chunks_mut::<WIDTH>();
+        for (i, square) in squares.iter_mut().enumerate() {
+            let column = i * WIDTH;
+            let count = valid.saturating_sub(column).min(WIDTH);
+            for (r, to) in square.iter_mut().enumerate() {
+                *to = zero;
+                if r < rows && count > 0 {
+                    let start = (row + r) * source.row_stride + first + column;
+                    *to = get(l, &source.values[start..start + count], 0);
+                }
+            }
+            l.transpose(square);
+        }
+    } else {
+        for (column, to) in columns.iter_mut().enumerate() {
+            let mut lanes = [0.0; WIDTH];
+            if column < valid {
+                for (r, lane) in lanes.iter_mut().enumerate().take(rows) {
+                    *lane = source.values[(row + r) * source.row_stride + (first + column) * source.k_stride];
+                }
+            }
+            *to = l.load(&lanes);
         }
     }
 }

@@ -18,6 +18,8 @@ pub(super) struct Target {
     pub(super) has_infinity: bool,
 }
 
+/// E2M1, with DROPPED = 22.
+pub(super) const E2M1: Target = Target { smallest_normal: 1.0, largest: 6.0f32.to_bits(), has_infinity: false };
 /// E4M3, with DROPPED = 20.
 pub(super) const E4M3: Target = Target { smallest_normal: 1.0 / 64.0, largest: 448.0f32.to_bits(), has_infinity: false };
 /// E5M2, with DROPPED = 21.
@@ -35,20 +37,48 @@ pub(super) fn round_to_bf16<L: Lanes>(l: L, x: L::F) -> L::F {
     l.floats(l.select_less_u(l.splat_u(INFINITY), l.and(bits, l.splat_u(MAGNITUDE)), quiet, rounded))
 }
 
-/// E2M1 codes (0..16) of already scaled values, nearest-even and saturating; NaN gives the largest.
-///
-/// Below 1 the grid is uniform (0, 0.5, 1): adding 2^22, where F32's spacing is 0.5, rounds. From 1 up the mantissa bits are rounded.
+/// `round_to_bf16` on bit patterns that are not a NaN's (which may come out as anything): half the work. Monotonic in the magnitude.
 #[inline(always)]
-pub(super) fn e2m1_nearest<L: Lanes>(l: L, value: L::F) -> L::U {
-    const GRID: f32 = 4_194_304.0;
-    let bits = l.bits(value);
-    let magnitude = l.and(bits, l.splat_u(MAGNITUDE));
-    let small = l.sub_u(l.bits(l.add(l.floats(magnitude), l.splat(GRID))), l.splat_u(GRID.to_bits()));
-    let odd = l.and(l.shr::<22>(magnitude), l.splat_u(1));
-    let rounded = l.shr::<22>(l.add_u(magnitude, l.add_u(odd, l.splat_u(0x001F_FFFF))));
-    let large = l.sub_u(rounded, l.splat_u(252));
-    let code = l.min_u(l.select_less_u(magnitude, l.splat_u(1.0f32.to_bits()), small, large), l.splat_u(7));
-    with_sign(l, code, bits)
+pub(super) fn from_any_to_bf16<L: Lanes>(l: L, bits: L::U) -> L::U {
+    let odd = l.and(l.shr::<16>(bits), l.splat_u(1));
+    l.and(l.add_u(bits, l.add_u(odd, l.splat_u(0x7FFF))), l.splat_u(0xFFFF_0000))
+}
+
+/// The exponent bits alone.
+const EXPONENT: u32 = 0x7F80_0000;
+
+/// Four already scaled values as bytes of twice their E2M1 value plus 12, the first in the low byte; nearest-even and saturating.
+/// What a NaN gives means nothing.
+///
+/// With e the exponent of |v|, at least 0, the grid near v is 2^(e-1), which is F32's spacing at 1.5 * 2^(e+22): adding and
+/// subtracting that rounds to it. Elements are then multiples of 1/2 below 8, so two of them, 8 bits apart, and the offset fit
+/// into one mantissa.
+#[inline(always)]
+pub(super) fn e2m1_nearest<L: Lanes>(l: L, values: [L::F; 4]) -> L::U {
+    const LARGEST: f32 = 6.0;
+    let mut rounded = values;
+    for value in &mut rounded {
+        let clamped = l.clamp(*value, LARGEST);
+        let exponent = l.max_u(l.and(l.bits(clamped), l.splat_u(EXPONENT)), l.splat_u(1.0f32.to_bits()));
+        let anchor = l.floats(l.add_u(exponent, l.splat_u((22 << 23) | 0x0040_0000)));
+        *value = l.sub(l.add(clamped, anchor), anchor);
+    }
+    // 2^22, where the spacing is 1/2, plus 6 for each of two bytes.
+    let start = l.splat(4_194_304.0 + 6.0 * 257.0);
+    let [a, b, c, d] = rounded;
+    let low = l.bits(l.fma(b, l.splat(256.0), l.add(a, start)));
+    let high = l.bits(l.fma(d, l.splat(256.0), l.add(c, start)));
+    l.or(l.and(low, l.splat_u(0xFFFF)), l.shl::<16>(high))
+}
+
+/// Twice each E2M1 value plus 12, by code.
+const BYTES: [u8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0];
+
+/// Codes of four columns as bytes of twice their value plus 12, the first in the low byte.
+#[inline(always)]
+pub(super) fn e2m1_codes_to_bytes<L: Lanes>(l: L, codes: [L::U; 4]) -> L::U {
+    let [a, b, c, d] = codes;
+    l.lookup(&BYTES, l.or(l.or(a, l.shl::<8>(b)), l.or(l.shl::<16>(c), l.shl::<24>(d))))
 }
 
 /// E2M1 codes, stochastic: the random word's low 22 bits are added to the bits that are dropped. Below 1, to those of |v| + 1.
@@ -69,6 +99,17 @@ pub(super) fn e2m1_stochastic<L: Lanes>(l: L, value: L::F, random: L::U) -> L::U
 #[inline(always)]
 fn with_sign<L: Lanes>(l: L, code: L::U, bits: L::U) -> L::U {
     l.or(code, l.and(l.shr::<28>(bits), l.splat_u(8)))
+}
+
+/// [`round`] to nearest of a finite value to a format with subnormals, in a third of the work: as in `e2m1_nearest`.
+#[inline(always)]
+pub(super) fn round_finite<L: Lanes, const DROPPED: u32>(l: L, value: L::F, target: Target) -> L::F {
+    let clamped = l.clamp(value, f32::from_bits(target.largest));
+    let exponent = l.max_u(l.and(l.bits(clamped), l.splat_u(EXPONENT)), l.splat_u(target.smallest_normal.to_bits()));
+    let anchor = l.floats(l.add_u(exponent, l.splat_u((DROPPED << 23) | 0x0040_0000)));
+    let rounded = l.sub(l.add(clamped, anchor), anchor);
+    // Zero keeps its sign.
+    l.floats(l.or(l.bits(rounded), l.and(l.bits(value), l.splat_u(!MAGNITUDE))))
 }
 
 /// The nearest (or randomly chosen neighbouring) value of the target, saturating; NaN gives a quiet NaN of the same sign.

@@ -1,7 +1,7 @@
-//! Operand preparation with the bits of `quantise::prepare_reference`, faster.
+//! Operand preparation with the values of `quantise::prepare_reference`, straight into the panels that a product reads.
 //!
 //! `columns` reads and rotates, `blocks` and `tensor` scale and round, `element` rounds, `random` draws. What the result must
-//! be is defined in `crate::quantise`, not here.
+//! be is defined in `crate::quantise`, where it lies in `panels`; neither is decided here.
 
 mod blocks;
 mod columns;
@@ -9,38 +9,103 @@ mod element;
 mod random;
 mod tensor;
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::lanes::WIDTH;
+use super::gemm::Matrix;
+use super::lanes::{Lanes, WIDTH};
+use super::panels::{Line, Panels, Side};
+use super::profile::Kernel;
 use super::{Cpu, dispatch};
 use crate::format::MiniFloat;
 use crate::operand::{Block, Format, OperandSpec, Rounding, ScaleRule, Signs};
-use crate::quantise::{
-    BLOCK, Float, Mxfp4, PRESCALE_CORRECTION, PrepareError, Prepared, PreparedStats, Randomness, Source, check, mini_float, tensor_scale,
-};
-use blocks::{Blocks, Rounds, ScaleBits};
-use columns::Reading;
+use crate::quantise::{PRESCALE_CORRECTION, PrepareError, PreparedStats, Randomness, Source, check, mini_float, tensor_scale};
+use blocks::{Blocks, Rounds, ScaleBits, Seen};
+use columns::{LARGEST, Reading};
+use tensor::Scaled;
 
-/// Rows a task: whole 32x32 tiles.
-const TASK_ROWS: usize = 64;
+/// Elements of a task, roughly: enough to be worth a thread, and it stays in the first two caches.
+const TASK_ELEMENTS: usize = 1 << 14;
+
+/// What an operand is prepared for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Role {
+    /// Its side.
+    pub side: Side,
+    /// Format of the other side: two E2M1 sides are multiplied as integers, otherwise both as F32.
+    pub partner: Format,
+}
+
+/// Rows and columns of an operand whose panels lie together.
+#[derive(Debug, Clone)]
+struct Task {
+    row: usize,
+    rows: usize,
+    columns: Range<usize>,
+}
+
+impl Task {
+    /// Subgroups of sixteen rows that a task can have: two groups of the left side, or three of the right.
+    const SUBGROUPS: usize = 6;
+
+    fn subgroups(&self) -> usize {
+        self.rows.div_ceil(WIDTH)
+    }
+}
+
+/// The line, within a task's, of `subgroup` at `unit` (a block or a column) of `units`: groups of `lines` subgroups lie one after the other.
+#[inline(always)]
+fn lane_line(subgroup: usize, unit: usize, units: usize, lines: usize, unit_lines: usize) -> usize {
+    ((subgroup / lines) * units + unit) * unit_lines + subgroup % lines
+}
+
+/// Cuts an operand into tasks with their lines of panels. `unit` columns take `unit_lines` lines; with `tiles` 32 rows stay together.
+fn tasks<T>(
+    to: &mut [Line<T>],
+    (rows, k): (usize, usize),
+    side: Side,
+    (unit, unit_lines): (usize, usize),
+    tiles: bool,
+) -> impl Iterator<Item = (Task, &mut [Line<T>])> {
+    // 32 divides two groups of the left side, and one of the right.
+    let together = if tiles && side == Side::Left { 2 } else { 1 };
+    let (height, units) = (together * side.group(), k.div_ceil(unit));
+    let columns = if together > 1 { k } else { (TASK_ELEMENTS / height).next_multiple_of(LARGEST).min(k) };
+    let group_lines = (units * unit_lines * together).max(1);
+    to.chunks_mut(group_lines).enumerate().flat_map(move |(number, lines)| {
+        let row = number * height;
+        let chunk_lines = if together > 1 { group_lines } else { (columns.div_ceil(unit) * unit_lines).max(1) };
+        lines.chunks_mut(chunk_lines).enumerate().map(move |(chunk, lines)| {
+            let first = chunk * columns;
+            (Task { row, rows: height.min(rows - row), columns: first..k.min(first + columns) }, lines)
+        })
+    })
+}
 
 impl Cpu {
-    /// Prepares one operand of a GEMM: the same bits as [`crate::quantise::prepare_reference`], on every instruction set and number of
-    /// threads (a NaN's sign and payload excepted).
+    /// Prepares one operand of a GEMM into `panels`: the values of [`crate::quantise::prepare_reference`], the same bits on every instruction
+    /// set and number of threads (a NaN's sign and payload, and the sign of an MXFP4 zero, excepted). Allocates only to make
+    /// `panels` larger than they ever were.
     ///
     /// # Errors
     /// As there.
-    pub fn prepare(
+    pub fn prepare_into(
         &self,
         source: Source<'_>,
         spec: &OperandSpec,
+        role: Role,
         randomness: Randomness<'_>,
         delayed_amax: Option<f32>,
-    ) -> Result<(Prepared, PreparedStats), PrepareError> {
+        panels: &mut Panels,
+    ) -> Result<PreparedStats, PrepareError> {
         check(&source, spec, &randomness)?;
-        let rotation = spec.rotation.filter(|_| source.k > 0);
+        let Source { rows, k, .. } = source;
+        let is_mxfp4 = spec.format == Format::E2m1 && role.partner == Format::E2m1;
+        let _timer = self.timer(if is_mxfp4 { Kernel::QuantiseMxfp4 } else { Kernel::PrepareFloat }, rows * k);
+        panels.reshape(role.side, rows, k, is_mxfp4);
+        let rotation = spec.rotation.filter(|_| k > 0);
         let reading = Reading {
-            source,
+            source: Matrix::from(source),
             as_bf16: spec.format != Format::F32,
             rotation: rotation.map_or(0, |r| r.size),
             signs: rotation.filter(|r| r.signs != Signs::None).and(randomness.signs),
@@ -50,89 +115,95 @@ impl Cpu {
             (Rounding::StochasticPrescaled, Some(stream)) => Rounds::Prescaled(stream),
             _ => Rounds::Nearest,
         };
-        let largest = AtomicU32::new(0);
-        let prepared = match (mini_float(spec.format), spec.block) {
+        let seen = match (mini_float(spec.format), spec.block) {
             (Some(format), Block::Row32 | Block::Tile32) => {
+                panels.factor = correction(rounds);
                 let tiles = spec.block == Block::Tile32;
                 let b = Blocks { reading, scale: scale_bits(spec.scale, &format), rounds, tiles };
-                if spec.format == Format::E2m1 { self.mxfp4(&b, &largest) } else { self.block_float(&b, spec.format, &largest) }
+                if is_mxfp4 { self.blocks_of_words(&b, panels) } else { self.blocks_of_floats(&b, spec.format, panels) }
             }
-            (format, _) => {
-                let mut values = self.gathered(&reading, &largest);
-                let amax = f32::from_bits(largest.load(Ordering::Relaxed));
-                let mut inverse = 1.0;
-                if let Some(format) = format {
-                    let amax = if spec.scale == ScaleRule::Delayed { delayed_amax.unwrap_or(amax) } else { amax };
-                    let (scale, reciprocal) = tensor_scale(amax, &format);
-                    inverse = reciprocal;
-                    self.round_tensor(&mut values, source.k, scale, spec.format, rounds);
-                } else if spec.format == Format::Bf16 && (reading.rotation > 0 || rounds.stream().is_some()) {
-                    self.round_tensor(&mut values, source.k, 1.0, spec.format, rounds);
-                }
-                Prepared::Float(Float { rows: source.rows, k: source.k, values, scale: inverse * correction(rounds) })
+            (Some(format), Block::Tensor) => {
+                let own = || f32::from_bits(self.largest(&reading));
+                let amax = if spec.scale == ScaleRule::Delayed { delayed_amax.unwrap_or_else(own) } else { own() };
+                let (scale, inverse) = tensor_scale(amax, &format);
+                panels.factor = inverse * correction(rounds);
+                let target = if spec.format == Format::E4m3 { element::E4M3 } else { element::E5M2 };
+                self.tensor(&reading, spec.format, Some(Scaled { scale, target, rounds }), panels)
+            }
+            (None, _) => {
+                let rounded = spec.format == Format::Bf16 && (reading.rotation > 0 || rounds.stream().is_some());
+                let scaled = Scaled { scale: 1.0, target: element::BF16, rounds };
+                self.tensor(&reading, spec.format, rounded.then_some(scaled), panels)
             }
         };
-        Ok((prepared, PreparedStats { amax: f32::from_bits(largest.into_inner()) }))
+        panels.largest_scale = seen.largest_scale as u8;
+        Ok(PreparedStats { amax: f32::from_bits(seen.largest) })
     }
 
-    fn mxfp4(&self, b: &Blocks<'_>, largest: &AtomicU32) -> Prepared {
-        let Source { rows, k, .. } = b.reading.source;
-        let blocks = k.div_ceil(BLOCK);
-        let (mut codes, mut scales) = (vec![0; rows * blocks * 16], vec![0; rows * blocks]);
-        if blocks > 0 {
-            let tasks = codes.chunks_mut(TASK_ROWS * blocks * 16).zip(scales.chunks_mut(TASK_ROWS * blocks)).enumerate();
-            self.each(tasks, |(task, (codes, scales))| {
-                let found = dispatch!(self, |l| {
-                    let (step, mut found) = (if b.tiles { blocks::TILE_GROUPS * WIDTH } else { WIDTH }, 0);
-                    let groups = codes.chunks_mut(step * blocks * 16).zip(scales.chunks_mut(step * blocks));
-                    for (group, (codes, scales)) in groups.enumerate() {
-                        found = found.max(blocks::e2m1(l, b, task * TASK_ROWS + group * step, codes, scales));
-                    }
-                    found
-                });
-                largest.fetch_max(found, Ordering::Relaxed);
-            });
-        }
-        Prepared::Mxfp4(Mxfp4 { rows, k, blocks, codes, scales, multiplier: correction(b.rounds) })
+    /// A plain F32 matrix as panels.
+    pub(super) fn pack_f32(&self, source: Matrix<'_>, side: Side, panels: &mut Panels) {
+        panels.reshape(side, source.rows, source.k, false);
+        let reading = Reading { source, as_bf16: false, rotation: 0, signs: None };
+        self.tensor(&reading, Format::F32, None, panels);
     }
 
-    fn block_float(&self, b: &Blocks<'_>, format: Format, largest: &AtomicU32) -> Prepared {
-        let Source { rows, k, .. } = b.reading.source;
-        let mut values = vec![0.0; rows * k];
-        let step = if b.tiles { blocks::TILE_GROUPS * WIDTH } else { WIDTH };
-        self.each(values.chunks_mut((step * k).max(1)).enumerate(), |(task, values)| {
-            let found = dispatch!(self, |l| if format == Format::E4m3 {
-                blocks::float::<_, 20>(l, b, element::E4M3, task * step, values)
-            } else {
-                blocks::float::<_, 21>(l, b, element::E5M2, task * step, values)
-            });
-            largest.fetch_max(found, Ordering::Relaxed);
-        });
-        Prepared::Float(Float { rows, k, values, scale: correction(b.rounds) })
+    fn blocks_of_words(&self, b: &Blocks<'_>, panels: &mut Panels) -> Seen {
+        let (rows, k, side) = (panels.rows, panels.k, panels.side);
+        let tasks = tasks(panels.words_mut(), (rows, k), side, (32, side.block_lines()), b.tiles);
+        self.all_seen(tasks, |(task, to)| dispatch!(self, |l| blocks::e2m1(l, b, side, &task, to)))
     }
 
-    /// The source, BF16 and rotated, as `[rows, k]`.
-    fn gathered(&self, reading: &Reading<'_>, largest: &AtomicU32) -> Vec<f32> {
-        let Source { rows, k, .. } = reading.source;
-        let mut values = vec![0.0; rows * k];
-        self.each(values.chunks_mut((TASK_ROWS * k).max(1)).enumerate(), |(task, values)| {
-            let found = dispatch!(self, |l| tensor::gather(l, reading, task * TASK_ROWS, values));
-            largest.fetch_max(found, Ordering::Relaxed);
-        });
-        values
-    }
-
-    fn round_tensor(&self, values: &mut [f32], k: usize, scale: f32, format: Format, rounds: Rounds) {
-        let size = (TASK_ROWS * k).max(1);
-        self.each(values.chunks_mut(size).enumerate(), |(task, values)| {
-            let first = (task * size) as u64;
+    fn blocks_of_floats(&self, b: &Blocks<'_>, format: Format, panels: &mut Panels) -> Seen {
+        let (rows, k, side) = (panels.rows, panels.k, panels.side);
+        let tasks = tasks(panels.floats_mut(), (rows, k), side, (1, side.lines()), b.tiles);
+        self.all_seen(tasks, |(task, to)| {
             dispatch!(self, |l| match format {
-                Format::E4m3 => tensor::round_all::<_, 20>(l, values, first, scale, element::E4M3, rounds),
-                Format::E5m2 => tensor::round_all::<_, 21>(l, values, first, scale, element::E5M2, rounds),
-                _ => tensor::round_all::<_, 16>(l, values, first, scale, element::BF16, rounds),
-            });
-        });
+                Format::E2m1 => blocks::floats::<_, 22>(l, b, element::E2M1, side, &task, to),
+                Format::E4m3 => blocks::floats::<_, 20>(l, b, element::E4M3, side, &task, to),
+                _ => blocks::floats::<_, 21>(l, b, element::E5M2, side, &task, to),
+            })
+        })
     }
+
+    fn tensor(&self, reading: &Reading<'_>, format: Format, scaled: Option<Scaled>, panels: &mut Panels) -> Seen {
+        let (rows, k, side) = (panels.rows, panels.k, panels.side);
+        let tasks = tasks(panels.floats_mut(), (rows, k), side, (1, side.lines()), false);
+        self.all_seen(tasks, |(task, to)| {
+            dispatch!(self, |l| match (scaled, format) {
+                (None, _) => tensor::copy(l, reading, side, &task, to),
+                (Some(scaled), Format::E4m3) => tensor::rounded::<_, 20>(l, reading, scaled, side, &task, to),
+                (Some(scaled), Format::E5m2) => tensor::rounded::<_, 21>(l, reading, scaled, side, &task, to),
+                (Some(scaled), _) => tensor::rounded::<_, 16>(l, reading, scaled, side, &task, to),
+            })
+        })
+    }
+
+    /// Bits of the largest magnitude, for a scale that is needed before the first element is rounded.
+    fn largest(&self, reading: &Reading<'_>) -> u32 {
+        let (rows, k) = (reading.source.rows, reading.source.k);
+        let tasks = (0..rows).step_by(96).map(|row| Task { row, rows: 96.min(rows - row), columns: 0..k });
+        let seen = |task| Seen { largest: dispatch!(self, |l| tensor::largest(l, reading, &task)), largest_scale: 0 };
+        self.all_seen(tasks, seen).largest
+    }
+
+    /// Does all tasks; the maxima of what they saw.
+    fn all_seen<T: Send>(&self, tasks: impl Iterator<Item = T> + Send, work: impl Fn(T) -> Seen + Sync) -> Seen {
+        let (largest, largest_scale) = (AtomicU32::new(0), AtomicU32::new(0));
+        self.each(tasks, |task| {
+            let seen = work(task);
+            largest.fetch_max(seen.largest, Ordering::Relaxed);
+            largest_scale.fetch_max(seen.largest_scale, Ordering::Relaxed);
+        });
+        Seen { largest: largest.into_inner(), largest_scale: largest_scale.into_inner() }
+    }
+}
+
+/// Part of a plain F32 matrix as panels of one group, on the caller's thread.
+#[inline(always)]
+pub(super) fn pack_group<L: Lanes>(l: L, source: Matrix<'_>, side: Side, row: usize, to: &mut [Line<f32>]) {
+    let rows = side.group().min(source.rows - row);
+    let reading = Reading { source, as_bf16: false, rotation: 0, signs: None };
+    tensor::copy(l, &reading, side, &Task { row, rows, columns: 0..source.k }, to);
 }
 
 /// What the product of a prescaled operand is multiplied by.

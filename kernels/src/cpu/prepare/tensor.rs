@@ -1,64 +1,133 @@
-//! Operands with one scale, or none: FP8 per tensor, BF16, F32. Values are decoded at once.
+//! Operands with one scale, or none: FP8 per tensor, BF16, F32. Values are decoded at once and go straight into panels.
 
-use super::super::lanes::{Lanes, WIDTH, get, put};
-use super::blocks::{Rounds, store_square};
+use super::super::lanes::{Lanes, WIDTH};
+use super::super::panels::{Line, Side};
+use super::blocks::{Rounds, Seen};
 use super::columns::{LARGEST, Reading, read};
-use super::element::{Target, round, round_to_bf16};
+use super::element::{Target, round, round_finite};
 use super::random::Counters;
+use super::{Task, lane_line};
 
-/// Fills `values: [rows, k]` from `row` on with source elements as read (BF16, rotated), before scaling. Returns the largest magnitude's bits.
+/// What happens to an element after it was read.
+#[derive(Clone, Copy)]
+pub(super) struct Scaled {
+    pub(super) scale: f32,
+    pub(super) target: Target,
+    pub(super) rounds: Rounds,
+}
+
+/// Bits of the largest magnitude of a task's elements as they are read.
 #[inline(always)]
-pub(super) fn gather<L: Lanes>(l: L, reading: &Reading<'_>, row: usize, values: &mut [f32]) -> u32 {
-    let k = reading.source.k;
-    let rows = values.len() / k.max(1);
-    let mut largest = l.splat_u(0);
-    let mut look = |x: L::F| largest = l.max_u(largest, l.and(l.bits(x), l.splat_u(0x7FFF_FFFF)));
-    if !reading.source.transposed && reading.rotation == 0 {
-        let from = &reading.source.values[row * k..row * k + values.len()];
-        for at in (0..values.len()).step_by(WIDTH) {
-            let mut x = get(l, from, at);
-            if reading.as_bf16 {
-                x = round_to_bf16(l, x);
-            }
-            look(x);
-            put(l, x, values, at);
-        }
-        return l.largest_u(largest);
-    }
+pub(super) fn largest<L: Lanes>(l: L, reading: &Reading<'_>, task: &Task) -> u32 {
     let mut buffer = [l.splat(0.0); LARGEST];
     let buffer = &mut buffer[..reading.chunk()];
-    for group in (0..rows).step_by(WIDTH) {
-        for first in (0..k).step_by(reading.chunk()) {
-            read(l, reading, row + group, first, buffer);
-            for &x in buffer.iter() {
-                look(x);
-            }
-            let (squares, _) = buffer.as_chunks::<WIDTH>();
-            for (i, square) in squares.iter().enumerate() {
-                store_square(l, *square, group, first + i * WIDTH, rows, k, values);
-            }
+    let mut largest = l.splat_u(0);
+    for group in 0..task.subgroups() {
+        for first in task.columns.clone().step_by(reading.chunk()) {
+            read(l, reading, task.row + group * WIDTH, first, buffer);
+            largest = l.max_u(largest, magnitudes(l, buffer));
         }
     }
     l.largest_u(largest)
 }
 
-/// Scales and rounds `values` in place; `first` is the counter of the first one.
+/// Fills a task's lines with its elements as they are read, without rounding.
 #[inline(always)]
-pub(super) fn round_all<L: Lanes, const DROPPED: u32>(l: L, values: &mut [f32], first: u64, scale: f32, target: Target, rounds: Rounds) {
-    // Counters restart every 2^20 elements, so that a column always fits.
-    for (chunk, values) in values.chunks_mut(1 << 20).enumerate() {
-        let start = first + ((chunk as u64) << 20);
-        let counters = rounds.stream().map(|stream| Counters::new(l, stream, 1 << 20, |i| start + i as u64));
-        for at in (0..values.len()).step_by(WIDTH) {
-            let mut v = l.mul(get(l, values, at), l.splat(scale));
-            if let Rounds::Prescaled(_) = rounds {
-                v = l.mul(v, l.splat(0.75));
+pub(super) fn copy<L: Lanes>(l: L, reading: &Reading<'_>, side: Side, task: &Task, to: &mut [Line<f32>]) -> Seen {
+    each(
+        l,
+        reading,
+        side,
+        task,
+        to,
+        #[inline(always)]
+        |_, _, x, _| x,
+    )
+}
+
+/// Fills a task's lines with scaled and rounded elements.
+#[inline(always)]
+pub(super) fn rounded<L: Lanes, const DROPPED: u32>(
+    l: L,
+    reading: &Reading<'_>,
+    scaled: Scaled,
+    side: Side,
+    task: &Task,
+    to: &mut [Line<f32>],
+) -> Seen {
+    let Scaled { scale, target, rounds } = scaled;
+    let k = reading.source.k;
+    if let Some(stream) = rounds.stream() {
+        let start = |group: usize| {
+            let row = task.row + group * WIDTH;
+            Counters::new(l, stream, k.next_multiple_of(LARGEST), |i| ((row + i) * k) as u64)
+        };
+        let counters: [Counters<L>; Task::SUBGROUPS] = std::array::from_fn(start);
+        return each(
+            l,
+            reading,
+            side,
+            task,
+            to,
+            #[inline(always)]
+            |group, column, x, _| {
+                let random = counters[group % counters.len()].words(l, column);
+                round::<L, DROPPED>(l, l.mul(x, l.splat(scale)), target, Some(random))
+            },
+        );
+    }
+    each(
+        l,
+        reading,
+        side,
+        task,
+        to,
+        #[inline(always)]
+        |_, _, x, largest| {
+            let v = l.mul(x, l.splat(scale));
+            // Nearly always; the other way knows infinities and NaNs.
+            if (f32::from_bits(largest) * scale).is_finite() && DROPPED != 16 {
+                round_finite::<L, DROPPED>(l, v, target)
+            } else {
+                round::<L, DROPPED>(l, v, target, None)
             }
-            let random = counters.as_ref().map(
-                #[inline(always)]
-                |counters| counters.words(l, at),
-            );
-            put(l, round::<L, DROPPED>(l, v, target, random), values, at);
+        },
+    )
+}
+
+#[inline(always)]
+fn magnitudes<L: Lanes>(l: L, columns: &[L::F]) -> L::U {
+    let mut largest = l.splat_u(0);
+    for &x in columns {
+        largest = l.max_u(largest, l.and(l.bits(x), l.splat_u(0x7FFF_FFFF)));
+    }
+    largest
+}
+
+/// Stores `value(subgroup, column, x, bits of the largest magnitude nearby)` for each column.
+#[inline(always)]
+fn each<L: Lanes>(
+    l: L,
+    reading: &Reading<'_>,
+    side: Side,
+    task: &Task,
+    to: &mut [Line<f32>],
+    value: impl Fn(usize, usize, L::F, u32) -> L::F,
+) -> Seen {
+    let (chunk, lines) = (reading.chunk(), side.lines());
+    let mut buffer = [l.splat(0.0); LARGEST];
+    let mut overall = 0;
+    for group in 0..task.subgroups() {
+        for first in task.columns.clone().step_by(chunk) {
+            let buffer = &mut buffer[..chunk];
+            read(l, reading, task.row + group * WIDTH, first, buffer);
+            let largest = l.largest_u(magnitudes(l, buffer));
+            overall = overall.max(largest);
+            let line = lane_line(group, first - task.columns.start, task.columns.len(), lines, lines);
+            for (i, (&x, to)) in buffer.iter().zip(to[line..].iter_mut().step_by(lines)).enumerate().take(task.columns.end - first) {
+                l.store(value(group, first + i, x, largest), &mut to.0);
+            }
         }
     }
+    Seen { largest: overall, largest_scale: 0 }
 }

@@ -1,0 +1,169 @@
+//! The loops around a tile of C, the same for every kind of product.
+//!
+//! A tile (rows by vectors of sixteen columns) stays in registers along k. Around it, from the inside: the panels of the right side that
+//! fit half a second-level cache, the rows of the left side, and a piece of k so short that a strip of the left side stays in the
+//! first-level cache. Between pieces of k a sum waits in C, which keeps its bits: the order of arithmetic does not depend on any of this.
+
+use std::ops::Range;
+
+use super::super::lanes::{Lanes, WIDTH, get, put};
+use super::super::panels::{Line, Side};
+
+/// Bytes of the right side that are worked on together: half of a common second-level cache.
+const RIGHT_BYTES: usize = 1 << 20;
+
+/// Bytes of a strip and of a panel of one piece of k: a third of a common first-level cache.
+const PIECE_BYTES: usize = 1 << 15;
+
+/// The inner loop of a kind of product.
+pub(super) trait Inner: Copy {
+    /// What panels are made of.
+    type Element: Copy;
+    /// Lines of one unit of k (an element, or a block of 32) in a group of the left side.
+    const LEFT_LINES: usize;
+    /// The same for the right side.
+    const RIGHT_LINES: usize;
+
+    /// Adds the products of all units to `acc`. `left` holds whole units of a group, of which ROWS rows from `row` are meant; `right`
+    /// likewise, VECTORS vectors from `vector`.
+    fn tile<L: Lanes, const ROWS: usize, const VECTORS: usize>(
+        self,
+        l: L,
+        left: (&[Self::Element], usize),
+        right: (&[Line<Self::Element>], usize),
+        acc: &mut [[L::F; VECTORS]; ROWS],
+    );
+}
+
+/// Where a product goes.
+pub(in super::super) struct Output<'a> {
+    pub(in super::super) c: &'a mut [f32],
+    pub(in super::super) stride: usize,
+    pub(in super::super) accumulate: bool,
+    pub(in super::super) factor: f32,
+}
+
+impl Output<'_> {
+    /// Finishes sixteen (or fewer, at the right edge) elements of row `row` from column `column`.
+    #[inline(always)]
+    pub(super) fn finish<L: Lanes>(&mut self, l: L, row: usize, column: usize, columns: usize, value: L::F) {
+        let count = (columns - column).min(WIDTH);
+        let start = row * self.stride + column;
+        let c = &mut self.c[start..start + count];
+        let mut value = value;
+        if self.factor != 1.0 {
+            value = l.mul(value, l.splat(self.factor));
+        }
+        if self.accumulate {
+            value = l.add(get(l, c, 0), value);
+        }
+        put(l, canonical_nan(l, value), c, 0);
+    }
+}
+
+/// Every NaN becomes 0x7FC00000: hardware and software differ in the sign and payload they give.
+#[inline(always)]
+fn canonical_nan<L: Lanes>(l: L, value: L::F) -> L::F {
+    let bits = l.bits(value);
+    let magnitude = l.and(bits, l.splat_u(0x7FFF_FFFF));
+    l.floats(l.select_less_u(l.splat_u(0x7F80_0000), magnitude, l.splat_u(0x7FC0_0000), bits))
+}
+
+/// Both sides and what is to be done with them. `rows` begins at a multiple of 12.
+pub(super) struct Product<'a, T> {
+    pub(super) left: &'a [T],
+    pub(super) right: &'a [Line<T>],
+    /// Rows of the left side; the first is row 0 of the output.
+    pub(super) rows: Range<usize>,
+    /// Rows of the right side.
+    pub(super) columns: usize,
+    /// Units of k.
+    pub(super) units: usize,
+    /// Units of k that the right side's panels hold, of which the first are used.
+    pub(super) right_units: usize,
+}
+
+/// One piece of the work: units of k and columns of C.
+struct Piece {
+    units: Range<usize>,
+    columns: Range<usize>,
+    is_first: bool,
+    is_last: bool,
+}
+
+/// C (+)= A Bᵀ in tiles of MAIN rows, fewer at the end, and VECTORS vectors.
+#[inline(always)]
+pub(super) fn multiply<L: Lanes, I: Inner, const MAIN: usize, const VECTORS: usize>(
+    l: L,
+    inner: I,
+    p: &Product<'_, I::Element>,
+    output: &mut Output<'_>,
+) {
+    let unit_bytes = I::RIGHT_LINES * size_of::<Line<I::Element>>();
+    // Where the result is added to what C holds, C cannot hold a sum meanwhile.
+    let together = if output.accumulate { p.units.max(1) } else { (PIECE_BYTES / unit_bytes).max(1) };
+    let panels = (RIGHT_BYTES / (unit_bytes * together.min(p.units).max(1))).max(1);
+    for first_unit in (0..p.units.max(1)).step_by(together) {
+        let units = first_unit..p.units.min(first_unit + together);
+        let (is_first, is_last) = (first_unit == 0, units.end == p.units);
+        for first in (0..p.columns).step_by(panels * Side::Right.group()) {
+            let columns = first..p.columns.min(first + panels * Side::Right.group());
+            let piece = Piece { units: units.clone(), columns, is_first, is_last };
+            let mut row = p.rows.start;
+            while row < p.rows.end {
+                let left = p.rows.end - row;
+                row += if left >= MAIN || (MAIN > 4 && left > MAIN - 4) {
+                    strip::<L, I, MAIN, VECTORS>(l, inner, p, &piece, row, output)
+                } else if MAIN > 8 && left > 4 {
+                    strip::<L, I, 8, VECTORS>(l, inner, p, &piece, row, output)
+                } else if MAIN > 4 && left > 1 {
+                    strip::<L, I, 4, VECTORS>(l, inner, p, &piece, row, output)
+                } else {
+                    strip::<L, I, 1, VECTORS>(l, inner, p, &piece, row, output)
+                };
+            }
+        }
+    }
+}
+
+/// ROWS rows of C (fewer are written at the lower edge) against the panels of a piece. Returns ROWS.
+#[inline(always)]
+fn strip<L: Lanes, I: Inner, const ROWS: usize, const VECTORS: usize>(
+    l: L,
+    inner: I,
+    p: &Product<'_, I::Element>,
+    piece: &Piece,
+    row: usize,
+    output: &mut Output<'_>,
+) -> usize {
+    let (height, width) = (Side::Left.group(), Side::Right.group());
+    let unit = I::LEFT_LINES * WIDTH;
+    let left = &p.left[(row / height * p.units + piece.units.start) * unit..][..piece.units.len() * unit];
+    let (to_row, rows) = (row - p.rows.start, ROWS.min(p.rows.end - row));
+    for column in piece.columns.clone().step_by(VECTORS * WIDTH) {
+        let right = &p.right[(column / width * p.right_units + piece.units.start) * I::RIGHT_LINES..][..piece.units.len() * I::RIGHT_LINES];
+        let mut acc = [[l.splat(0.0); VECTORS]; ROWS];
+        if !piece.is_first {
+            for (i, acc) in acc.iter_mut().enumerate().take(rows) {
+                let start = (to_row + i) * output.stride;
+                let c = &output.c[start..start + p.columns];
+                for (j, acc) in acc.iter_mut().enumerate().filter(|(j, _)| column + j * WIDTH < p.columns) {
+                    *acc = get(l, c, column + j * WIDTH);
+                }
+            }
+        }
+        inner.tile::<L, ROWS, VECTORS>(l, (left, row % height), (right, column % width / WIDTH), &mut acc);
+        for (i, acc) in acc.iter().enumerate().take(rows) {
+            for (j, &value) in acc.iter().enumerate().filter(|(j, _)| column + j * WIDTH < p.columns) {
+                let column = column + j * WIDTH;
+                if piece.is_last {
+                    output.finish(l, to_row + i, column, p.columns, value);
+                } else {
+                    let start = (to_row + i) * output.stride;
+                    put(l, value, &mut output.c[start..start + p.columns], column);
+                }
+            }
+        }
+    }
+    ROWS
+}

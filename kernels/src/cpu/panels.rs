@@ -1,0 +1,261 @@
+//! Panels: one side of a GEMM in the order in which the inner loops read it, so that a product packs nothing.
+//!
+//! An operand of `rows` rows is cut into groups, of 48 rows on the left and 32 on the right: whole tiles of every instruction set.
+//! Within a group everything is contraction-axis first, sixteen rows to a [`Line`]:
+//!
+//! - F32: for each k, one lane a row;
+//! - MXFP4: for each block of 32, eight steps of one word a row (four elements, a byte each), then, on the left only, the number
+//!   that an integer sum starts from, then the scale as an F32. A byte is twice the E2M1 value, plus 12 on the right (`gemm::mxfp4`).
+//!
+//! The zero's sign is not kept (it cannot show in a product). The layout is the same for every instruction set; what goes into
+//! it is `prepare`'s affair, except for [`Panels::pack`], the plain code that lays out an operand prepared elsewhere.
+
+use super::lanes::WIDTH;
+use crate::format::e2m1::DOUBLED;
+use crate::format::e8m0;
+use crate::quantise::{BLOCK, Float, Mxfp4, Prepared, decode_mxfp4};
+
+/// Words of four elements in a block.
+pub(super) const STEPS: usize = BLOCK / 4;
+
+/// 1.5 * 2^23: integers added to its bit pattern are added to its value.
+pub(super) const ANCHOR: f32 = 12_582_912.0;
+
+/// What is added to the doubled elements of the right side.
+pub(super) const OFFSET: i8 = 12;
+
+/// Which side of C = A Bᵀ an operand is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Side {
+    /// A: its rows are rows of C.
+    #[default]
+    Left,
+    /// B: its rows are columns of C.
+    Right,
+}
+
+impl Side {
+    /// Lines that lie together: rows of a group by sixteen.
+    pub(super) const fn lines(self) -> usize {
+        match self {
+            Self::Left => 3,
+            Self::Right => 2,
+        }
+    }
+
+    /// Rows of a group.
+    pub(super) const fn group(self) -> usize {
+        self.lines() * WIDTH
+    }
+
+    /// Lines of one block of 32 of a group: steps, start (left only), scale.
+    pub(super) const fn block_lines(self) -> usize {
+        match self {
+            Self::Left => (STEPS + 2) * self.lines(),
+            Self::Right => (STEPS + 1) * self.lines(),
+        }
+    }
+}
+
+/// Sixteen lanes in memory, on the border that vector loads like.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[repr(C, align(64))]
+pub(super) struct Line<T>(pub(super) [T; WIDTH]);
+
+/// The elements of lines, one after the other.
+pub(super) fn elements<T>(lines: &[Line<T>]) -> &[T] {
+    // SAFETY: a Line is sixteen elements of 4 bytes and nothing else (checked below), so `lines` is that many elements in a row.
+    unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), lines.len() * WIDTH) }
+}
+
+const _: () = assert!(size_of::<Line<f32>>() == WIDTH * 4 && size_of::<Line<u32>>() == WIDTH * 4);
+
+/// One side of a GEMM. Empty when made; filled by `Cpu::prepare_into`, and reused without allocating.
+#[derive(Debug, Default)]
+pub struct Panels {
+    pub(super) side: Side,
+    pub(super) rows: usize,
+    pub(super) k: usize,
+    /// Words and scales of blocks, or F32 values.
+    pub(super) is_mxfp4: bool,
+    /// What the product is multiplied by.
+    pub(super) factor: f32,
+    /// Largest scale byte, NaN's left out.
+    pub(super) largest_scale: u8,
+    pub(super) words: Vec<Line<u32>>,
+    pub(super) floats: Vec<Line<f32>>,
+}
+
+impl Panels {
+    /// Rows of the operand.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Length of its contraction axis.
+    pub fn k(&self) -> usize {
+        self.k
+    }
+
+    /// Bytes that a product reads.
+    pub fn bytes(&self) -> usize {
+        let lines = if self.is_mxfp4 { self.word_lines() } else { self.float_lines() };
+        lines * size_of::<Line<u32>>()
+    }
+
+    pub(super) fn blocks(&self) -> usize {
+        self.k.div_ceil(BLOCK)
+    }
+
+    fn word_lines(&self) -> usize {
+        self.rows.div_ceil(self.side.group()) * self.blocks() * self.side.block_lines()
+    }
+
+    fn float_lines(&self) -> usize {
+        self.rows.div_ceil(self.side.group()) * self.k * self.side.lines()
+    }
+
+    /// Takes a shape; what the buffers hold afterwards means nothing. Grows them if they are too small.
+    pub(super) fn reshape(&mut self, side: Side, rows: usize, k: usize, is_mxfp4: bool) {
+        (self.side, self.rows, self.k, self.is_mxfp4) = (side, rows, k, is_mxfp4);
+        (self.factor, self.largest_scale) = (1.0, 0);
+        let (words, floats) = if is_mxfp4 { (self.word_lines(), 0) } else { (0, self.float_lines()) };
+        if self.words.len() < words {
+            self.words.resize(words, Line::default());
+        }
+        if self.floats.len() < floats {
+            self.floats.resize(floats, Line::default());
+        }
+    }
+
+    pub(super) fn words(&self) -> &[Line<u32>] {
+        &self.words[..self.word_lines()]
+    }
+
+    pub(super) fn words_mut(&mut self) -> &mut [Line<u32>] {
+        let lines = self.word_lines();
+        &mut self.words[..lines]
+    }
+
+    pub(super) fn floats(&self) -> &[Line<f32>] {
+        &self.floats[..self.float_lines()]
+    }
+
+    pub(super) fn floats_mut(&mut self) -> &mut [Line<f32>] {
+        let lines = self.float_lines();
+        &mut self.floats[..lines]
+    }
+
+    /// Line and lane of a row's word, start or scale: `item` counts steps, then start, then scale.
+    fn place(&self, row: usize, block: usize, item: usize) -> (usize, usize) {
+        let (group, within) = (row / self.side.group(), row % self.side.group());
+        let line = (group * self.blocks() + block) * self.side.block_lines() + item * self.side.lines() + within / WIDTH;
+        (line, within % WIDTH)
+    }
+
+    /// Lays out an operand that was prepared elsewhere, in plain code. `as_floats` for a product with a side that is not MXFP4.
+    pub fn pack(prepared: &Prepared, side: Side, as_floats: bool) -> Self {
+        let mut panels = Self::default();
+        match prepared {
+            Prepared::Mxfp4(operand) if !as_floats => panels.pack_mxfp4(operand, side),
+            Prepared::Mxfp4(operand) => panels.pack_floats(&decode_mxfp4(operand), side, operand.rows, operand.k, operand.multiplier),
+            Prepared::Float(operand) => panels.pack_floats(&operand.values, side, operand.rows, operand.k, operand.scale),
+        }
+        panels
+    }
+
+    fn pack_floats(&mut self, values: &[f32], side: Side, rows: usize, k: usize, factor: f32) {
+        self.reshape(side, rows, k, false);
+        self.factor = factor;
+        for row in 0..rows {
+            for column in 0..k {
+                let (line, lane) = self.float_place(row, column);
+                self.floats[line].0[lane] = values[row * k + column];
+            }
+        }
+    }
+
+    fn float_place(&self, row: usize, column: usize) -> (usize, usize) {
+        let (group, within) = (row / self.side.group(), row % self.side.group());
+        ((group * self.k + column) * self.side.lines() + within / WIDTH, within % WIDTH)
+    }
+
+    fn pack_mxfp4(&mut self, operand: &Mxfp4, side: Side) {
+        self.reshape(side, operand.rows, operand.k, true);
+        self.factor = operand.multiplier;
+        self.largest_scale = operand.scales.iter().copied().filter(|&byte| byte != e8m0::NAN).max().unwrap_or(0);
+        let offset = if side == Side::Right { OFFSET } else { 0 };
+        for row in 0..operand.rows {
+            for block in 0..operand.blocks {
+                let mut sum = 0i32;
+                let codes = &operand.codes[(row * operand.blocks + block) * BLOCK / 2..][..BLOCK / 2];
+                for (step, pair) in codes.chunks_exact(2).enumerate() {
+                    let doubled = [pair[0] & 15, pair[0] >> 4, pair[1] & 15, pair[1] >> 4].map(|code| DOUBLED[usize::from(code)]);
+                    sum += doubled.iter().map(|&x| i32::from(x)).sum::<i32>();
+                    let (line, lane) = self.place(row, block, step);
+                    self.words[line].0[lane] = u32::from_le_bytes(doubled.map(|x| (x + offset).cast_unsigned()));
+                }
+                let scale = e8m0::decode(operand.scales[row * operand.blocks + block]);
+                let (line, lane) = self.place(row, block, STEPS);
+                if side == Side::Right {
+                    self.words[line].0[lane] = scale.to_bits();
+                } else {
+                    self.words[line].0[lane] = ANCHOR.to_bits().wrapping_add_signed(-i32::from(OFFSET) * sum);
+                    self.words[line + side.lines()].0[lane] = (scale * 0.25).to_bits();
+                }
+            }
+        }
+    }
+
+    /// The operand as it would have been prepared, zeros without sign: for measurements and tests, in plain code.
+    pub fn unpack(&self) -> Prepared {
+        if !self.is_mxfp4 {
+            let mut values = vec![0.0; self.rows * self.k];
+            for (at, value) in values.iter_mut().enumerate() {
+                let (line, lane) = self.float_place(at / self.k, at % self.k);
+                *value = self.floats[line].0[lane];
+            }
+            return Prepared::Float(Float { rows: self.rows, k: self.k, values, scale: self.factor });
+        }
+        let (rows, blocks) = (self.rows, self.blocks());
+        let (mut codes, mut scales) = (Vec::with_capacity(rows * blocks * BLOCK / 2), Vec::with_capacity(rows * blocks));
+        for row in 0..rows {
+            for block in 0..blocks {
+                let scale = self.scale_byte(row, block);
+                scales.push(scale);
+                // A block that is no number has no elements either.
+                let code = |doubled: i8| if scale == e8m0::NAN { 0 } else { code_of(doubled) };
+                for pair in self.doubled(row, block).chunks_exact(2) {
+                    codes.push(code(pair[0]) | (code(pair[1]) << 4));
+                }
+            }
+        }
+        Prepared::Mxfp4(Mxfp4 { rows, k: self.k, blocks, codes, scales, multiplier: self.factor })
+    }
+
+    /// Twice the elements of a block.
+    pub(super) fn doubled(&self, row: usize, block: usize) -> [i8; BLOCK] {
+        let offset = if self.side == Side::Right { OFFSET } else { 0 };
+        std::array::from_fn(|i| {
+            let (line, lane) = self.place(row, block, i / 4);
+            self.words[line].0[lane].to_le_bytes()[i % 4].cast_signed().wrapping_sub(offset)
+        })
+    }
+
+    /// The E8M0 byte of a block.
+    pub(super) fn scale_byte(&self, row: usize, block: usize) -> u8 {
+        let (item, unit) = if self.side == Side::Right { (STEPS, 1.0) } else { (STEPS + 1, 4.0) };
+        let (line, lane) = self.place(row, block, item);
+        let scale = f32::from_bits(self.words[line].0[lane]) * unit;
+        match (scale.is_nan(), scale.to_bits() >> 23) {
+            (true, _) => e8m0::NAN,
+            // 2^-127 is subnormal, and its exponent bits are 0 as its byte is.
+            (false, exponent) => exponent as u8,
+        }
+    }
+}
+
+/// The code of a doubled element; 0 for what is none.
+fn code_of(doubled: i8) -> u8 {
+    DOUBLED.iter().position(|&x| x == doubled).unwrap_or(0) as u8
+}
