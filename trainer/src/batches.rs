@@ -19,6 +19,11 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// Given inputs and what follows each.
+    pub fn new(inputs: Vec<u32>, targets: Vec<u32>) -> Self {
+        Self { inputs, targets, sample: Vec::new() }
+    }
+
     /// Replaces the batch by samples `samples` of `stream`.
     ///
     /// # Errors

@@ -52,9 +52,12 @@ enum Command {
         /// Run files, one an arm
         #[arg(required = true)]
         run_files: Vec<PathBuf>,
-        /// Folder with the token files
+        /// Folder with the token files; without it the tokens are random
         #[arg(long)]
-        data: PathBuf,
+        data: Option<PathBuf>,
+        /// After each step, a line for every kind of kernel: seconds, calls, operations
+        #[arg(long)]
+        profile_step: bool,
         /// Measured rounds
         #[arg(long, default_value_t = 15)]
         repeats: u64,
@@ -117,8 +120,9 @@ fn execute(command: Command) -> Result<(), TrainerError> {
                 &interrupt,
             )
         }
-        Command::StepTime { run_files, data, repeats, warmup, machine } => {
-            measure::step_time(&run_files, &data, repeats, warmup, &cpu(&machine)?, &mut std::io::stdout().lock())
+        Command::StepTime { run_files, data, profile_step, repeats, warmup, machine } => {
+            let (data, out) = (data.as_deref(), &mut std::io::stdout().lock());
+            measure::step_time(&run_files, data, (warmup, repeats), profile_step, &cpu(&machine)?, out)
         }
         Command::KernelTime { run_file, repeats, warmup, machine } => {
             measure::kernel_time(&run_file, repeats, warmup, &cpu(&machine)?, &mut std::io::stdout().lock())

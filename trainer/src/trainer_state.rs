@@ -87,7 +87,7 @@ impl Training {
         self.batch.fill(train, samples, self.run.model.sequence_length, self.run.model.vocab_size)
     }
 
-    /// Trains on these tokens next instead of the data's; for tests and measurements.
+    /// Trains on these tokens next instead of the data's: for tests, and for measurements without data.
     pub fn set_batch(&mut self, batch: Batch) {
         self.batch = batch;
     }
@@ -97,8 +97,11 @@ impl Training {
     /// # Errors
     /// A kernel's.
     pub fn forward_backward(&mut self, step: u64) -> Result<StepResult, TrainerError> {
-        let loss = self.model.train(&self.parameters, &self.batch, step, &mut self.gradients)?;
-        Ok(StepResult { loss, gradient_norm: libm::sqrt(self.cpu.squared_norm(&self.gradients)) })
+        let Self { cpu, model, parameters, gradients, batch, .. } = self;
+        cpu.inside(|| {
+            let loss = model.train(parameters, batch, step, gradients)?;
+            Ok(StepResult { loss, gradient_norm: libm::sqrt(cpu.squared_norm(gradients)) })
+        })
     }
 
     /// The optimizer's part of `step`.
@@ -107,18 +110,8 @@ impl Training {
     /// A kernel's.
     pub fn update(&mut self, step: u64, gradient_norm: f64) -> Result<(), TrainerError> {
         let rate = self.learning_rate(step);
-        let layout = self.model.layout();
-        optimizer::update(
-            &self.cpu,
-            layout,
-            &self.run.optimizer,
-            step,
-            rate,
-            gradient_norm,
-            &self.gradients,
-            &mut self.parameters,
-            &mut self.moments,
-        )
+        let Self { cpu, run, model, parameters, gradients, moments, .. } = self;
+        cpu.inside(|| optimizer::update(cpu, model.layout(), &run.optimizer, step, rate, gradient_norm, gradients, parameters, moments))
     }
 
     /// Of `step`.
@@ -154,7 +147,8 @@ impl Training {
         for (chunk, first) in (0..sequences).step_by(at_once).enumerate() {
             let samples = (first..(first + at_once).min(sequences)).map(place);
             batch.fill(validation, samples, length, vocabulary)?;
-            sum += self.model.evaluate(&self.parameters, &weights, &batch, Evaluation { step, chunk })?;
+            let Self { cpu, model, parameters, .. } = self;
+            sum += cpu.inside(|| model.evaluate(parameters, &weights, &batch, Evaluation { step, chunk }))?;
         }
         Ok(sum / (sequences * length) as f64)
     }

@@ -1,15 +1,18 @@
-//! Seconds a training step takes, arm beside arm.
+//! Seconds a training step takes, arm beside arm, and where in it they go.
 //!
 //! Arms take turns (A B C A B C ...) in one process on the same data, so that whatever else the machine does falls on all of
 //! them alike. Nothing is written but the lines.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
-use kernels::cpu::Cpu;
+use kernels::cpu::{Cpu, Profile, Spent};
+use kernels::random::StreamKey;
 use serde::Serialize;
 
+use crate::batches::Batch;
 use crate::error::TrainerError;
 use crate::run_file::RunFile;
 use crate::session::Streams;
@@ -21,44 +24,95 @@ struct Line<'a> {
     kind: &'static str,
     arm: &'a str,
     repeat: u64,
+    tokens: usize,
     seconds: f64,
     forward_backward_seconds: f64,
 }
 
-/// `warmup` unmeasured rounds, then `repeats` measured ones of one real training step of each run file.
+#[derive(Serialize)]
+struct KernelLine<'a> {
+    schema: &'static str,
+    kind: &'static str,
+    arm: &'a str,
+    repeat: u64,
+    kernel: &'static str,
+    calls: u64,
+    /// Operations of a GEMM or elements of a preparation; 0 where the kind does not count them.
+    work: u64,
+    seconds: f64,
+}
+
+/// One run file's state.
+struct Arm {
+    training: Training,
+    /// None: the same random tokens at every step.
+    streams: Option<Streams>,
+    profile: Option<Arc<Profile>>,
+}
+
+impl Arm {
+    fn new(path: &Path, data: Option<&Path>, cpu: &Cpu, is_profiled: bool) -> Result<Self, TrainerError> {
+        let run = RunFile::load(path)?.run;
+        crate::memory::check(&run)?;
+        let streams = data.map(|data| Streams::open(&run, data)).transpose()?;
+        let profile = is_profiled.then(Arc::<Profile>::default);
+        let cpu = profile.as_ref().map_or_else(|| cpu.clone(), |profile| cpu.with_profile(profile.clone()));
+        let batch = random_batch(&run);
+        let mut training = Training::new(cpu, run, streams.as_ref().map_or(0, |streams| streams.train.len()));
+        training.set_batch(batch);
+        Ok(Self { training, streams, profile })
+    }
+
+    /// One whole step: seconds in all, and of forward and backward alone.
+    fn step(&mut self, step: u64) -> Result<(f64, f64), TrainerError> {
+        let started = Instant::now();
+        if let Some(streams) = &self.streams {
+            self.training.load(&streams.train, step)?;
+        }
+        let forward_backward = Instant::now();
+        let result = self.training.forward_backward(step)?;
+        let forward_backward = forward_backward.elapsed().as_secs_f64();
+        self.training.update(step, result.gradient_norm)?;
+        Ok((started.elapsed().as_secs_f64(), forward_backward))
+    }
+}
+
+/// Uniform tokens from the run's seed. Their values do not change the time, unless embedding rows were to collide more often.
+fn random_batch(run: &RunFile) -> Batch {
+    let stream = StreamKey { seed: run.run.seed, ..Default::default() }.stream();
+    let tokens = run.tokens_per_step() as u64;
+    let token = |index| (u64::from(stream.word(index)) * run.model.vocab_size as u64 >> 32) as u32;
+    Batch::new((0..tokens).map(token).collect(), (tokens..2 * tokens).map(token).collect())
+}
+
+/// `warmup` unmeasured rounds, then `repeats` measured ones of one real training step of each run file. Without `data` the tokens are
+/// random. With `profile` each step is followed by a line for every kind of kernel.
 ///
 /// # Errors
 /// Run files or data that are wrong, or a kernel's.
 pub fn step_time(
     run_files: &[PathBuf],
-    data: &Path,
-    repeats: u64,
-    warmup: u64,
+    data: Option<&Path>,
+    (warmup, repeats): (u64, u64),
+    profile: bool,
     cpu: &Cpu,
     out: &mut impl Write,
 ) -> Result<(), TrainerError> {
-    let mut arms = Vec::new();
-    for path in run_files {
-        let run = RunFile::load(path)?.run;
-        crate::memory::check(&run)?;
-        let streams = Streams::open(&run, data)?;
-        arms.push((Training::new(cpu.clone(), run, streams.train.len()), streams));
-    }
+    let mut arms = run_files.iter().map(|path| Arm::new(path, data, cpu, profile)).collect::<Result<Vec<_>, _>>()?;
     for step in 1..=warmup + repeats {
-        for (training, streams) in &mut arms {
-            let started = Instant::now();
-            training.load(&streams.train, step)?;
-            let forward_backward = Instant::now();
-            let result = training.forward_backward(step)?;
-            let forward_backward_seconds = forward_backward.elapsed().as_secs_f64();
-            training.update(step, result.gradient_norm)?;
-            let seconds = started.elapsed().as_secs_f64();
-            if step > warmup {
-                let arm = &training.run().run.arm;
-                super::print(
-                    out,
-                    &Line { schema: "mxfp4-step-time/1", kind: "step_time", arm, repeat: step - warmup, seconds, forward_backward_seconds },
-                )?;
+        for arm in &mut arms {
+            let (seconds, forward_backward_seconds) = arm.step(step)?;
+            let spent = arm.profile.as_ref().map(|profile| profile.take()).unwrap_or_default();
+            if step <= warmup {
+                continue;
+            }
+            let (run, repeat) = (arm.training.run(), step - warmup);
+            let (name, tokens) = (&run.run.arm, run.tokens_per_step());
+            let schema = "mxfp4-step-time/1";
+            super::print(out, &Line { schema, kind: "step_time", arm: name, repeat, tokens, seconds, forward_backward_seconds })?;
+            for (kernel, Spent { time, calls, work }) in spent.into_iter().filter(|(_, spent)| spent.calls > 0) {
+                let (kernel, seconds) = (kernel.name(), time.as_secs_f64());
+                super::print(out, &KernelLine { schema, kind: "step_kernel", arm: name, repeat, kernel, calls, work, seconds })?;
             }
         }
     }

@@ -141,46 +141,55 @@ pub(super) fn e2m1<L: Lanes>(l: L, b: &Blocks<'_>, side: Side, task: &Task, to: 
     // Monomorphised by hand: the choices stay out of the inner loop.
     let late = b.reading.as_bf16 && b.reading.rotation == 0;
     match (b.rounds, late) {
-        (Rounds::Nearest, true) => e2m1_task::<L, true>(l, b, side, task, to, nearest),
-        (Rounds::Nearest, false) => e2m1_task::<L, false>(l, b, side, task, to, nearest),
-        (Rounds::Stochastic(_), true) => e2m1_task::<L, true>(l, b, side, task, to, stochastic),
-        (Rounds::Stochastic(_), false) => e2m1_task::<L, false>(l, b, side, task, to, stochastic),
-        (Rounds::Prescaled(_), _) => e2m1_task::<L, false>(l, b, side, task, to, prescaled),
+        (Rounds::Nearest, true) => e2m1_task::<L, Nearest, true>(l, b, side, task, to),
+        (Rounds::Nearest, false) => e2m1_task::<L, Nearest, false>(l, b, side, task, to),
+        (Rounds::Stochastic(_), true) => e2m1_task::<L, Stochastic, true>(l, b, side, task, to),
+        (Rounds::Stochastic(_), false) => e2m1_task::<L, Stochastic, false>(l, b, side, task, to),
+        (Rounds::Prescaled(_), _) => e2m1_task::<L, Prescaled, false>(l, b, side, task, to),
+    }
+}
+
+/// How four scaled columns become one word of doubled elements plus 12. Types rather than functions, so that each is compiled in place.
+trait Bytes {
+    fn of<L: Lanes>(l: L, counters: &Counters<L>, column: usize, v: [L::F; 4]) -> L::U;
+}
+
+struct Nearest;
+
+impl Bytes for Nearest {
+    #[inline(always)]
+    fn of<L: Lanes>(l: L, _: &Counters<L>, _: usize, v: [L::F; 4]) -> L::U {
+        e2m1_nearest(l, v)
+    }
+}
+
+struct Stochastic;
+
+impl Bytes for Stochastic {
+    #[inline(always)]
+    fn of<L: Lanes>(l: L, counters: &Counters<L>, column: usize, v: [L::F; 4]) -> L::U {
+        let mut codes = [l.splat_u(0); 4];
+        for i in 0..4 {
+            codes[i] = e2m1_stochastic(l, v[i], counters.words(l, column + i));
+        }
+        e2m1_codes_to_bytes(l, codes)
+    }
+}
+
+struct Prescaled;
+
+impl Bytes for Prescaled {
+    #[inline(always)]
+    fn of<L: Lanes>(l: L, counters: &Counters<L>, column: usize, mut v: [L::F; 4]) -> L::U {
+        for v in &mut v {
+            *v = l.mul(*v, l.splat(0.75));
+        }
+        Stochastic::of(l, counters, column, v)
     }
 }
 
 #[inline(always)]
-fn nearest<L: Lanes>(l: L, _: &Counters<L>, _: usize, v: [L::F; 4]) -> L::U {
-    e2m1_nearest(l, v)
-}
-
-#[inline(always)]
-fn stochastic<L: Lanes>(l: L, counters: &Counters<L>, column: usize, v: [L::F; 4]) -> L::U {
-    let mut codes = [l.splat_u(0); 4];
-    for i in 0..4 {
-        codes[i] = e2m1_stochastic(l, v[i], counters.words(l, column + i));
-    }
-    e2m1_codes_to_bytes(l, codes)
-}
-
-#[inline(always)]
-fn prescaled<L: Lanes>(l: L, counters: &Counters<L>, column: usize, mut v: [L::F; 4]) -> L::U {
-    for v in &mut v {
-        *v = l.mul(*v, l.splat(0.75));
-    }
-    stochastic(l, counters, column, v)
-}
-
-/// `bytes_of` makes one word of four scaled columns: doubled elements plus 12.
-#[inline(always)]
-fn e2m1_task<L: Lanes, const LATE: bool>(
-    l: L,
-    b: &Blocks<'_>,
-    side: Side,
-    task: &Task,
-    to: &mut [Line<u32>],
-    bytes_of: impl Fn(L, &Counters<L>, usize, [L::F; 4]) -> L::U,
-) -> Seen {
+fn e2m1_task<L: Lanes, B: Bytes, const LATE: bool>(l: L, b: &Blocks<'_>, side: Side, task: &Task, to: &mut [Line<u32>]) -> Seen {
     let counters = counters(l, b, task);
     let (blocks, lines, block_lines) = (task.columns.len().div_ceil(32), side.lines(), side.block_lines());
     for_each_block::<L, LATE>(
@@ -195,14 +204,11 @@ fn e2m1_task<L: Lanes, const LATE: bool>(
             let mut sum = l.dot_start(l.splat_u(0));
             let (fours, _) = values.as_chunks::<4>();
             for (step, four) in fours.iter().enumerate() {
-                let scaled = four.map(
-                    #[inline(always)]
-                    |x| {
-                        let x = if LATE { l.floats(from_any_to_bf16(l, l.bits(x))) } else { x };
-                        l.mul(x, inverse)
-                    },
-                );
-                let mut word = bytes_of(l, &counters[subgroup % counters.len()], column + 4 * step, scaled);
+                let mut scaled = *four;
+                for x in &mut scaled {
+                    *x = l.mul(if LATE { l.floats(from_any_to_bf16(l, l.bits(*x))) } else { *x }, inverse);
+                }
+                let mut word = B::of(l, &counters[subgroup % counters.len()], column + 4 * step, scaled);
                 if side == Side::Left {
                     word = signed(l, word);
                     sum = l.dot_add(sum, l.splat_u(0x0101_0101), word);
