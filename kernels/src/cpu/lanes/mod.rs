@@ -27,6 +27,12 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
     /// Runs `work` compiled with the instruction set: whatever is inlined into it gets the instructions.
     fn run<R>(self, work: impl FnOnce() -> R) -> R;
 
+    /// Asks for the cache line of `x[at]`, if there is one; changes nothing.
+    #[inline(always)]
+    fn prefetch(self, x: &[f32], at: usize) {
+        let _ = (x, at);
+    }
+
     fn splat(self, value: f32) -> Self::F;
     fn load(self, from: &[f32; WIDTH]) -> Self::F;
     fn store(self, value: Self::F, to: &mut [f32; WIDTH]);

@@ -10,6 +10,9 @@ use super::element::round_to_bf16;
 /// Columns that a chunk can have: the largest Hadamard transform.
 pub(super) const LARGEST: usize = 128;
 
+/// Columns between what is read and what is fetched ahead, where the contraction axis is the slow one in memory.
+const AHEAD: usize = 64;
+
 /// What happens to an element before its scale is chosen.
 #[derive(Clone, Copy)]
 pub(super) struct Reading<'a> {
@@ -63,6 +66,7 @@ pub(super) fn read_plain<L: Lanes>(l: L, source: &Matrix<'_>, row: usize, first:
             *to = zero;
             if column < valid {
                 let start = (first + column) * source.k_stride + row;
+                l.prefetch(source.values, start + AHEAD * source.k_stride);
                 *to = get(l, &source.values[start..start + rows], 0);
             }
         }
@@ -75,6 +79,7 @@ pub(super) fn read_plain<L: Lanes>(l: L, source: &Matrix<'_>, row: usize, first:
                 *to = zero;
                 if r < rows && count > 0 {
                     let start = (row + r) * source.row_stride + first + column;
+                    l.prefetch(source.values, start + WIDTH * source.row_stride);
                     *to = get(l, &source.values[start..start + count], 0);
                 }
             }
