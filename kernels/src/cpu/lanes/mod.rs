@@ -54,6 +54,13 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
         self.max(self.min(a, self.splat(limit)), self.splat(-limit))
     }
 
+    /// Per lane: a quiet NaN where `x` is a NaN, otherwise `value`.
+    #[inline(always)]
+    fn keep_nan(self, x: Self::F, value: Self::F) -> Self::F {
+        let magnitude = self.and(self.bits(x), self.splat_u(0x7FFF_FFFF));
+        self.floats(self.select_less_u(self.splat_u(0x7F80_0000), magnitude, self.splat_u(0x7FC0_0000), self.bits(value)))
+    }
+
     fn bits(self, a: Self::F) -> Self::U;
     fn floats(self, a: Self::U) -> Self::F;
     fn splat_u(self, value: u32) -> Self::U;

@@ -51,6 +51,17 @@ impl Task {
     fn subgroups(&self) -> usize {
         self.rows.div_ceil(WIDTH)
     }
+
+    /// Subgroups (`step` at a time) and first columns of chunks, in the order that memory likes: along the rows of the source.
+    #[inline(always)]
+    fn order(&self, step: usize, chunk: usize, is_transposed: bool) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let (groups, chunks) = (self.subgroups().div_ceil(step), self.columns.len().div_ceil(chunk));
+        let start = self.columns.start;
+        (0..groups * chunks).map(move |i| {
+            let (group, number) = if is_transposed { (i % groups, i / groups) } else { (i / chunks, i % chunks) };
+            (group * step, start + number * chunk)
+        })
+    }
 }
 
 /// The line, within a task's, of `subgroup` at `unit` (a block or a column) of `units`: groups of `lines` subgroups lie one after the other.

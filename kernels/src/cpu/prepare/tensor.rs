@@ -22,11 +22,9 @@ pub(super) fn largest<L: Lanes>(l: L, reading: &Reading<'_>, task: &Task) -> u32
     let mut buffer = [l.splat(0.0); LARGEST];
     let buffer = &mut buffer[..reading.chunk()];
     let mut largest = l.splat_u(0);
-    for group in 0..task.subgroups() {
-        for first in task.columns.clone().step_by(reading.chunk()) {
-            read(l, reading, task.row + group * WIDTH, first, buffer);
-            largest = l.max_u(largest, magnitudes(l, buffer));
-        }
+    for (group, first) in task.order(1, reading.chunk(), reading.source.row_stride == 1) {
+        read(l, reading, task.row + group * WIDTH, first, buffer);
+        largest = l.max_u(largest, magnitudes(l, buffer));
     }
     l.largest_u(largest)
 }
@@ -117,16 +115,14 @@ fn each<L: Lanes>(
     let (chunk, lines) = (reading.chunk(), side.lines());
     let mut buffer = [l.splat(0.0); LARGEST];
     let mut overall = 0;
-    for group in 0..task.subgroups() {
-        for first in task.columns.clone().step_by(chunk) {
-            let buffer = &mut buffer[..chunk];
-            read(l, reading, task.row + group * WIDTH, first, buffer);
-            let largest = l.largest_u(magnitudes(l, buffer));
-            overall = overall.max(largest);
-            let line = lane_line(group, first - task.columns.start, task.columns.len(), lines, lines);
-            for (i, (&x, to)) in buffer.iter().zip(to[line..].iter_mut().step_by(lines)).enumerate().take(task.columns.end - first) {
-                l.store(value(group, first + i, x, largest), &mut to.0);
-            }
+    for (group, first) in task.order(1, chunk, reading.source.row_stride == 1) {
+        let buffer = &mut buffer[..chunk];
+        read(l, reading, task.row + group * WIDTH, first, buffer);
+        let largest = l.largest_u(magnitudes(l, buffer));
+        overall = overall.max(largest);
+        let line = lane_line(group, first - task.columns.start, task.columns.len(), lines, lines);
+        for (i, (&x, to)) in buffer.iter().zip(to[line..].iter_mut().step_by(lines)).enumerate().take(task.columns.end - first) {
+            l.store(value(group, first + i, x, largest), &mut to.0);
         }
     }
     Seen { largest: overall, largest_scale: 0 }
