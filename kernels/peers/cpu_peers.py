@@ -77,17 +77,16 @@ def dense_gemm(kind, m, n, k):
     import torch
 
     a, b = gemm_operands(m, n, k)
-    note = ""
     if kind == "bf16":
         a, b = a.bfloat16(), b.bfloat16()
-        note = "BF16 result"
+        return Case(lambda: a @ b.t(), 2 * m * n * k, "operations", lambda: "BF16 result")
     if kind == "int8":
         a, b = (torch.clamp(x * 32, -127, 127).to(torch.int8) for x in (a, b))
         return Case(lambda: torch._int_mm(a, b.t()), 2 * m * n * k, "operations", lambda: "INT32 result, no scales")
     if kind == "fp8-dequantise":
         a, b = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn)
         return Case(lambda: a.float() @ b.float().t(), 2 * m * n * k, "operations", lambda: "E4M3 to F32 in the time, then the F32 product")
-    return Case(lambda: a @ b.t(), 2 * m * n * k, "operations", lambda: note)
+    return Case(lambda: a @ b.t(), 2 * m * n * k, "operations")
 
 
 def scaled_gemm(m, n, k):
@@ -144,7 +143,8 @@ def quantise_case(kind):
     import torch
 
     x = torch.randn(QUANTISE_SHAPE, generator=torch.Generator().manual_seed(32))
-    note = ""
+    if kind.endswith("compiled"):
+        need_compiler()
     if kind.startswith("torchao"):
         from torchao.prototype.mx_formats.mx_tensor import to_mx
 
@@ -187,8 +187,8 @@ def step_case(size_name, precision, compiled):
     """One training step of a Llama: forward, backward, AdamW."""
     import peer_llama
 
-    if compiled and compiler() is None:
-        raise Missing("torch.compile needs a C++ compiler", "install g++ or clang++, or set CXX")
+    if compiled:
+        need_compiler()
     size = peer_llama.SIZES[size_name]
     if precision == "microxcaling-mxfp4":
         import mx  # noqa: F401  (an absent package is found before the model is built)
@@ -272,7 +272,7 @@ def measure(measurement, seconds):
     try:
         import torch
 
-        torch._dynamo.reset()
+        torch._dynamo.reset()  # or PyTorch counts the next model as one more recompilation of this one, and stops at eight
         case = measurement.prepare()
         times, first = samples(case, seconds)
         note = case.describe()
@@ -316,6 +316,12 @@ def compiler():
         if path := shutil.which(name):
             return subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout.split("\n")[0]
     return None
+
+
+def need_compiler():
+    """Raises Missing where torch.compile cannot work."""
+    if compiler() is None:
+        raise Missing("torch.compile needs a C++ compiler", "install g++ or clang++, or set CXX")
 
 
 def environment(threads):
@@ -388,6 +394,9 @@ def warm(measurements):
         if "compiled" in measurement.name:
             progress(f"compiling {measurement.name}")
             try:
+                import torch
+
+                torch._dynamo.reset()
                 case = measurement.prepare()
                 case.run()
             except Exception as error:  # the timed run reports it as a row

@@ -70,7 +70,7 @@ class Ggml:
             self.base = ctypes.CDLL(str(libraries / "libggml-base.so"), mode=ctypes.RTLD_GLOBAL)
             self.cpu = ctypes.CDLL(str(libraries / "libggml-cpu.so"), mode=ctypes.RTLD_GLOBAL)
         except OSError as error:
-            raise NotBuilt(f"ggml is not built in {cache / 'ggml'}") from error
+            raise NotBuilt("ggml is not built in the cache folder (--cache)") from error
         pointers = {
             self.base: "ggml_init ggml_new_tensor_2d ggml_mul_mat ggml_new_graph ggml_backend_alloc_ctx_tensors_from_buft "
             "ggml_backend_get_default_buffer_type ggml_backend_reg_get_proc_address ggml_backend_reg_dev_get ggml_backend_buft_name",
