@@ -108,7 +108,8 @@ def scaled_gemm(m, n, k):
     expected = seconds * (m * n * k) / side**3
     if expected > LONGEST_GEMM:
         rate = 2e-9 * side**3 / seconds
-        raise Missing(f"torch._scaled_mm takes a reference path in this build: {rate:.3f} Gop/s at {side}x{side}x{side}, {expected:.0f} s for this shape")
+        seen = f"{rate:.3f} Gop/s at {side}x{side}x{side}, {expected:.0f} s for this shape"
+        raise Missing(f"torch._scaled_mm takes a reference path in this build: {seen}")
     return Case(product(m, n, k), 2 * m * n * k, "operations", lambda: "torch._scaled_mm, E4M3, one scale a tensor")
 
 
