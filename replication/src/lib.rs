@@ -15,6 +15,7 @@ pub mod kernels_bench;
 pub mod machine;
 pub mod manifest;
 pub mod measure;
+pub mod mllog;
 pub mod plan;
 pub mod provenance;
 pub mod render;
