@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::data::{self, DataError};
 use crate::doctor;
 use crate::environment::{self, Environment};
+use crate::evidence;
 use crate::files::{self, Context, FileError, sha256};
 use crate::judge::Verdicts;
 use crate::machine;
@@ -202,6 +203,10 @@ impl Prepared {
         all.extend(profile.papers.iter().map(|id| (format!("papers/{id}.yaml"), Manifests::path("papers", id))));
         // All arms of the profile: a partial campaign still names what it left out.
         all.extend(plan::all_arms(profile).iter().map(|id| (format!("recipes/{id}.yaml"), Manifests::path("recipes", id))));
+        all.extend(evidence::files_of(&self.manifests.evidence, &profile.papers).into_iter().map(|name| {
+            let path = Path::new("manifests").join(&name);
+            (name, path)
+        }));
         all
     }
 }

@@ -8,6 +8,7 @@ pub mod corpus;
 pub mod data;
 pub mod doctor;
 pub mod environment;
+pub mod evidence;
 pub mod expression;
 pub mod files;
 pub mod judge;
