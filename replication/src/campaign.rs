@@ -470,6 +470,26 @@ fn pdf(directory: &Path) -> Option<String> {
     line
 }
 
+/// Copies the evidence about the campaign's papers into a result directory that was made without any; what is there stays. The next
+/// `report` shows it.
+///
+/// # Errors
+/// When the directory is not a result directory, has evidence already, or cannot be written.
+pub fn add_evidence(root: &Path, directory: &Path) -> Result<(), CampaignError> {
+    let path = directory.join("campaign.json");
+    let campaign: Campaign = serde_json::from_str(&files::read_text(&path)?)
+        .map_err(|error| ManifestError::new(&path, format!("is not a campaign record: {error}")))?;
+    let target = directory.join(evidence::FOLDER);
+    if target.exists() {
+        return Err(ManifestError::new(&target, "is already there; evidence in a result directory is never replaced").into());
+    }
+    let all = evidence::load(root).map_err(ManifestError::from)?;
+    for name in evidence::files_of(&all, &campaign.papers) {
+        files::copy(&root.join("manifests").join(&name), &directory.join("manifests").join(&name))?;
+    }
+    Ok(())
+}
+
 /// Renders a result directory again; runs and measurements are only read. Says when the code has changed since.
 ///
 /// # Errors

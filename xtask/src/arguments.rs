@@ -42,6 +42,9 @@ pub(crate) enum Command {
     Report {
         /// A result directory
         directory: PathBuf,
+        /// First copy the public logs of manifests/evidence into a directory that was made without them
+        #[arg(long)]
+        add_evidence: bool,
     },
     /// Check a result directory: hashes, schemas, verdicts recomputed from the raw data
     #[command(after_help = "Example:\n  cargo xtask verify results/2026-11-20-xeon-2c-cpu-0123abcd")]

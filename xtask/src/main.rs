@@ -68,7 +68,10 @@ fn execute(root: &Path, command: Command) -> anyhow::Result<u8> {
             print::out(&format!("{}written to {}\n", kernels_bench::table(&timings), folder.display()));
             Ok(0)
         }
-        Command::Report { directory } => {
+        Command::Report { directory, add_evidence } => {
+            if add_evidence {
+                campaign::add_evidence(root, &directory)?;
+            }
             let report = campaign::report(root, &directory)?;
             print::report(&report);
             Ok(0)
