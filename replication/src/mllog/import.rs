@@ -7,9 +7,9 @@ use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
 use super::line;
-use super::reader::{LoggedRun, Options, Reader, Status};
+use super::reader::{LoggedRun, Options, Reader};
 use super::table::{Basis, Record};
-use super::{Finding, Level, seed_name};
+use super::{Finding, Level};
 use crate::files;
 use crate::render::format;
 
@@ -177,13 +177,13 @@ impl fmt::Display for Import {
                 _ => "no end".to_owned(),
             };
             let precision = run.precision.as_deref().unwrap_or("precision not stated");
-            let status = if run.status == Status::Success { "success" } else { run.status.word() };
+            let status = run.status.word();
             writeln!(
                 f,
                 "{}:{}: {}, {} evaluations, {reached}, {minutes}, {precision}, {status}",
                 run.path,
                 run.line,
-                seed_name(run.seed),
+                run.seed.map_or("no seed".to_owned(), |seed| format!("seed {seed}")),
                 run.evaluations.len()
             )?;
         }

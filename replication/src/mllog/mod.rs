@@ -49,8 +49,3 @@ impl fmt::Display for Finding {
         write!(f, ": {level}{}", self.what)
     }
 }
-
-/// Seed of a run, as findings name it.
-fn seed_name(seed: Option<u64>) -> String {
-    seed.map_or("without seed".to_owned(), |seed| format!("with seed {seed}"))
-}
