@@ -70,7 +70,8 @@ fn results(runs: &[(&str, u64, String, bool)]) -> TempDir {
         let run = folder.path().join("runs").join(arm).join(seed.to_string());
         std::fs::create_dir_all(&run).unwrap();
         std::fs::write(run.join("run.mllog"), log).unwrap();
-        let yaml = format!("schema: mxfp4-run/1\nrun: {{profile: tiny, arm: {arm}, seed: {seed}}}\ntarget_loss: 3.3\nmodel: {{hidden_size: 1}}\n");
+        let yaml =
+            format!("schema: mxfp4-run/1\nrun: {{profile: tiny, arm: {arm}, seed: {seed}}}\ntarget_loss: 3.3\nmodel: {{hidden_size: 1}}\n");
         std::fs::write(run.join("run.yaml"), yaml).unwrap();
         if *done {
             std::fs::write(run.join("done.json"), "{}").unwrap();
@@ -133,7 +134,8 @@ fn rules_that_a_scaled_run_cannot_meet_are_listed() {
          rules for llama31_8b that these runs do not meet (every log: unmet-rules.csv):\n  \
          max_sequence_length: 128, the rule is 8192 (2 of 2 logs)\n  eval_samples: 32, the rule is 1024 (2 of 2 logs)\n"
     );
-    let seed = |log: &str| read(&export.folder.join(log)).iter().find(|event| event["key"] == "submission_platform").unwrap()["value"].clone();
+    let seed =
+        |log: &str| read(&export.folder.join(log)).iter().find(|event| event["key"] == "submission_platform").unwrap()["value"].clone();
     assert_eq!(seed("tiny-fp8/llama31_8b/result_0.txt"), "cpu: profile tiny, arm fp8, seed 9", "seeds in order of number");
     let csv = std::fs::read_to_string(export.folder.join("unmet-rules.csv")).unwrap();
     assert_eq!(csv.lines().nth(1), Some("tiny-fp8/llama31_8b/result_0.txt,max_sequence_length,128,8192"));

@@ -255,10 +255,7 @@ fn a_run_that_misses_the_target_is_reported_as_such() {
     assert_eq!((import.runs[0].status, import.runs[0].reached(3.3)), (Status::Aborted, None));
     assert!(import.to_string().contains("3 evaluations, target 3.3 not reached, 0.45 min, mxfp4, aborted"), "{import}");
     let claimed = header(7) + &losses(&["5.0", "4.0"]) + &stop(128, "success");
-    assert_eq!(
-        findings(&claimed),
-        ["log.txt:26: run_stop says success, but no evaluation is at or below the target 3.3 (lowest 4.0000)"]
-    );
+    assert_eq!(findings(&claimed), ["log.txt:26: run_stop says success, but no evaluation is at or below the target 3.3 (lowest 4.0000)"]);
 }
 
 #[test]
@@ -280,27 +277,41 @@ fn jumps_of_the_clock_are_found_both_ways() {
         + &line(129_010, "INTERVAL_END", "run_stop", "null", "\"samples_count\": 256, \"status\": \"success\"");
     assert_eq!(
         findings(&forward),
-        ["log.txt:1: the block before 256 samples took 100.0 s, the median block 8.0 s: a pause or a jump of the clock; times of this run are not to be trusted"]
+        [
+            "log.txt:1: the block before 256 samples took 100.0 s, the median block 8.0 s: a pause or a jump of the clock; times of this run are not to be trusted"
+        ]
     );
 }
 
 #[test]
 fn impossible_orders_are_found() {
     let early = header(7).replace("init_stop", "init_start");
-    assert_eq!(findings(&(early + &losses(&["3.2"]) + &stop(64, "success"))), ["log.txt:14: run_start before init_stop: initialisation would count as training"]);
+    assert_eq!(
+        findings(&(early + &losses(&["3.2"]) + &stop(64, "success"))),
+        ["log.txt:14: run_start before init_stop: initialisation would count as training"]
+    );
     let lonely = header(7) + &end(2000, "block_stop", 64) + &end(2000, "eval_stop", 64) + &losses(&["3.2"]) + &stop(64, "success");
     assert_eq!(findings(&lonely), ["log.txt:15: block_stop without block_start", "log.txt:16: eval_stop without eval_start"]);
-    let nested = header(7) + &start(1000, "block_start", 0) + &losses(&["3.2"]) + &start(9000, "eval_start", 64) + &start(9000, "eval_start", 64);
+    let nested =
+        header(7) + &start(1000, "block_start", 0) + &losses(&["3.2"]) + &start(9000, "eval_start", 64) + &start(9000, "eval_start", 64);
     assert_eq!(
         findings(&(nested + &stop(64, "success"))),
-        ["log.txt:16: block_start inside the block that line 15 opened", "log.txt:22: eval_start inside the evaluation that line 21 opened"]
+        [
+            "log.txt:16: block_start inside the block that line 15 opened",
+            "log.txt:22: eval_start inside the evaluation that line 21 opened"
+        ]
     );
     let after = sound(7) + &line(40_000, "POINT_IN_TIME", "eval_accuracy", "3.1", "\"samples_count\": 320");
     assert_eq!(findings(&after), ["log.txt:37: eval_accuracy after run_stop (line 35); ignored"]);
-    let before = point(0, "seed", "7") + &point(0, "submission_benchmark", "\"llama31_8b\"") + &start(1, "block_start", 0) + &stop(64, "success");
+    let before =
+        point(0, "seed", "7") + &point(0, "submission_benchmark", "\"llama31_8b\"") + &start(1, "block_start", 0) + &stop(64, "success");
     assert_eq!(
         findings(&before),
-        ["log.txt:3: block_start before run_start; ignored", "log.txt:4: run_stop without run_start", "log.txt:5: ends without an evaluation"]
+        [
+            "log.txt:3: block_start before run_start; ignored",
+            "log.txt:4: run_stop without run_start",
+            "log.txt:5: ends without an evaluation"
+        ]
     );
     let mute = header(7) + &start(2000, "eval_start", 64) + &end(2000, "eval_stop", 64) + &losses(&["3.2"]) + &stop(64, "success");
     assert_eq!(findings(&mute), ["log.txt:16: the evaluation that line 15 opened logged no eval_accuracy"]);
@@ -308,9 +319,8 @@ fn impossible_orders_are_found() {
 
 #[test]
 fn samples_must_rise_and_losses_be_numbers() {
-    let at = |time: i64, loss: &str, samples: u64| {
-        line(time, "POINT_IN_TIME", "eval_accuracy", loss, &format!("\"samples_count\": {samples}"))
-    };
+    let at =
+        |time: i64, loss: &str, samples: u64| line(time, "POINT_IN_TIME", "eval_accuracy", loss, &format!("\"samples_count\": {samples}"));
     let text = header(7)
         + &at(2000, "5.0", 128)
         + &at(2001, "5.0", 128)
@@ -391,7 +401,12 @@ fn tables_read_back_as_they_were_written() {
 #[test]
 fn bad_tables_are_named_with_file_line_and_column() {
     let cases = [
-        (table::RUNS, "mxfp4-logged-runs/1", "mxfp4-logged-runs/2", "runs.csv:2: schema `mxfp4-logged-runs/2` is not `mxfp4-logged-runs/1`"),
+        (
+            table::RUNS,
+            "mxfp4-logged-runs/1",
+            "mxfp4-logged-runs/2",
+            "runs.csv:2: schema `mxfp4-logged-runs/2` is not `mxfp4-logged-runs/1`",
+        ),
         (table::RUNS, "basis", "base", "runs.csv:1: column 3 is `base`, expected `basis`"),
         (table::RUNS, ",log,", ",guess,", "runs.csv:2: column basis: `guess` is neither log nor table"),
         (table::RUNS, ",success,", ",fine,", "runs.csv:2: column status: `fine` is not success, aborted or unfinished"),

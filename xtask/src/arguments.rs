@@ -81,7 +81,10 @@ pub(crate) enum Command {
     )]
     ImportMllog(ImportMllog),
     /// Write the runs of a result directory as MLPerf logs, for MLCommons' compliance checker
-    #[command(name = "export-mllog", after_help = "Example:\n  cargo xtask export-mllog results/2026-11-20-xeon-2c-cpu-0123abcd --out target/mllog")]
+    #[command(
+        name = "export-mllog",
+        after_help = "Example:\n  cargo xtask export-mllog results/2026-11-20-xeon-2c-cpu-0123abcd --out target/mllog"
+    )]
     ExportMllog {
         /// A result directory
         directory: PathBuf,

@@ -327,8 +327,11 @@ pub fn check_claims(all: &[Evidence], papers: &BTreeMap<String, Paper>) -> Resul
     for evidence in all {
         let path = Path::new(FOLDER).join(format!("{}.yaml", evidence.manifest.id));
         for comparison in &evidence.manifest.comparisons {
-            check_comparison(comparison, papers)
-                .map_err(|what| ManifestError { path: path.clone(), line: 0, message: format!("comparison {}: {what}", comparison.id) })?;
+            check_comparison(comparison, papers).map_err(|what| ManifestError {
+                path: path.clone(),
+                line: 0,
+                message: format!("comparison {}: {what}", comparison.id),
+            })?;
         }
     }
     Ok(())

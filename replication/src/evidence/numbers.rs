@@ -96,8 +96,12 @@ pub(super) fn with_score(values: &[f64]) -> (Option<Summary>, Option<f64>) {
 
 /// Measures every run of a group.
 pub(super) fn group(manifest: &Manifest, group: &Group, records: &[Record]) -> GroupNumbers {
-    let known: Vec<f64> =
-        records.iter().flat_map(|record| &record.run.evaluations).filter_map(|evaluation| evaluation.evaluation_ms).map(|ms| ms as f64).collect();
+    let known: Vec<f64> = records
+        .iter()
+        .flat_map(|record| &record.run.evaluations)
+        .filter_map(|evaluation| evaluation.evaluation_ms)
+        .map(|ms| ms as f64)
+        .collect();
     let evaluation_ms = median(&known).or_else(|| group.evaluation_seconds.as_ref().map(|seconds| 1000.0 * seconds.median));
     GroupNumbers { runs: records.iter().map(|record| run(manifest, record, evaluation_ms)).collect() }
 }

@@ -275,6 +275,24 @@ mod tests {
         }
     }
 
+    /// Against scipy 1.17.1 (`stats.t.ppf(.975, df)` with Welch's df 8.19672 of the relative variances), computed by hand from
+    /// means 10 and 5 with sample variances 2.5 and 0.5, five and six values.
+    #[test]
+    fn welch_ratio_matches_scipy() {
+        let (a, b) = ([8.0, 9.0, 10.0, 11.0, 12.0], [4.0, 4.5, 5.0, 5.0, 5.5, 6.0]);
+        let found = independent_ratio(&a, &b).unwrap();
+        let interval = found.interval.unwrap();
+        assert_eq!((found.ratio, found.n), (2.0, [5, 6]));
+        assert!(
+            (interval.low - 1.621_764_795_959_954_4).abs() < 1e-9 && (interval.high - 2.466_448_901_816_445).abs() < 1e-9,
+            "{interval:?}"
+        );
+        assert_eq!(independent_ratio(&[], &b), None);
+        assert_eq!(independent_ratio(&a, &[1.0]).unwrap().interval, None);
+        assert_eq!(independent_ratio(&[2.0, 2.0], &[1.0, 1.0]).unwrap().interval, Some(Interval::new(2.0, 2.0)));
+        assert_eq!(independent_ratio(&a, &[-1.0, 1.0]), None);
+    }
+
     #[test]
     fn fieller_is_unbounded_when_the_denominator_may_be_zero() {
         let ratio = ratio_of_means(&[1.0, 1.1, 0.9], &[0.1, -0.1, 0.05]).unwrap();

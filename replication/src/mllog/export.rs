@@ -173,7 +173,8 @@ fn scored(events: &[Event], run: &RunFile) -> Option<Vec<Event>> {
     let end = scored.last()?.clone();
     let status = if reached.is_some() { "success" } else { "aborted" };
     let mark = |kind, key: &str, value, metadata| Event { kind, key: key.to_owned(), value, metadata, ..end.clone() };
-    let mut place: Map<String, Value> = end.metadata.iter().filter(|(key, _)| ["file", "lineno"].contains(&key.as_str())).map(|(k, v)| (k.clone(), v.clone())).collect();
+    let mut place: Map<String, Value> =
+        end.metadata.iter().filter(|(key, _)| ["file", "lineno"].contains(&key.as_str())).map(|(k, v)| (k.clone(), v.clone())).collect();
     let count = mark(Kind::PointInTime, "train_samples", json!(samples), place.clone());
     place.extend([("samples_count".to_owned(), json!(samples)), ("status".to_owned(), json!(status))]);
     // A run that was not cut keeps the moment of its own end.

@@ -108,9 +108,9 @@ fn first_object(text: &str) -> Result<Raw, serde_json::Error> {
 
 /// Python's NaN, Infinity and -Infinity after a colon become null.
 fn without_bare_numbers(text: &str) -> String {
-    ["-Infinity", "Infinity", "NaN"].iter().fold(text.to_owned(), |text, word| {
-        text.replace(&format!(": {word}"), ": null").replace(&format!(":{word}"), ":null")
-    })
+    ["-Infinity", "Infinity", "NaN"]
+        .iter()
+        .fold(text.to_owned(), |text, word| text.replace(&format!(": {word}"), ": null").replace(&format!(":{word}"), ":null"))
 }
 
 /// An error message without its place in the line, which means nothing after a prefix was cut off.

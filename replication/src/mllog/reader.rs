@@ -491,7 +491,12 @@ impl<'a> Reader<'a> {
         match run.status {
             Status::Unfinished => self.problem(
                 last_line,
-                format!("no run_stop: the log ends after {count} evaluation{}, at {} samples and loss {:.4}", plural(count), last.samples, last.loss),
+                format!(
+                    "no run_stop: the log ends after {count} evaluation{}, at {} samples and loss {:.4}",
+                    plural(count),
+                    last.samples,
+                    last.loss
+                ),
             ),
             Status::Success if !reached => self.problem(
                 last_line,
@@ -500,7 +505,11 @@ impl<'a> Reader<'a> {
             Status::Aborted if !reached => self.find(
                 Level::Note,
                 last_line,
-                format!("did not reach the target {target} in {} samples (lowest {:.4}); it has no place in a mean", last.samples, lowest(run)),
+                format!(
+                    "did not reach the target {target} in {} samples (lowest {:.4}); it has no place in a mean",
+                    last.samples,
+                    lowest(run)
+                ),
             ),
             _ => {}
         }

@@ -134,8 +134,11 @@ fn run_cells(record: &Record) -> Vec<String> {
 /// # Errors
 /// When a file cannot be written.
 pub fn write(folder: &Path, records: &[Record]) -> Result<(), TableError> {
-    let (runs, evaluations) = texts(records)
-        .map_err(|error| TableError::Content { path: folder.to_owned(), line: 0, what: format!("cannot be written as CSV: {error}") })?;
+    let (runs, evaluations) = texts(records).map_err(|error| TableError::Content {
+        path: folder.to_owned(),
+        line: 0,
+        what: format!("cannot be written as CSV: {error}"),
+    })?;
     files::write(&folder.join(EVALUATIONS), evaluations.as_bytes())?;
     Ok(files::write(&folder.join(RUNS), runs.as_bytes())?)
 }
@@ -236,7 +239,8 @@ impl Sheet {
         let columns: Vec<String> = reader.headers().map_err(|error| content(1, error.to_string()))?.iter().map(str::to_owned).collect();
         let expected: Vec<&str> = expected.collect();
         if columns != expected {
-            let at = columns.iter().zip(&expected).position(|(found, expected)| found != expected).unwrap_or(columns.len().min(expected.len()));
+            let at =
+                columns.iter().zip(&expected).position(|(found, expected)| found != expected).unwrap_or(columns.len().min(expected.len()));
             let name = |list: &[&str]| list.get(at).map_or("nothing".to_owned(), |name| format!("`{name}`"));
             let found: Vec<&str> = columns.iter().map(String::as_str).collect();
             return Err(content(1, format!("column {} is {}, expected {}", at + 1, name(&found), name(&expected))));
