@@ -352,6 +352,65 @@ fn a_run_that_misses_the_target_is_in_no_mean_and_decides_nothing() {
     assert!(html.contains("9 of 10") && verify(directory.path(), None).unwrap().holds());
 }
 
+/// A run as another submitter might have it: batch 32, evaluations every 12,288 samples, a steady fall to the target.
+fn logged(seed: u64, crossing: u64) -> String {
+    let line = |time: u64, key: &str, value: &str, metadata: &str| {
+        format!(
+            ":::MLLOG {{\"namespace\": \"\", \"time_ms\": {time}, \"event_type\": \"POINT_IN_TIME\", \"key\": \"{key}\", \"value\": {value}, \"metadata\": {{{metadata}}}}}\n"
+        )
+    };
+    let mut text = line(1, "submission_benchmark", "\"llama31_8b\"", "")
+        + &line(1, "global_batch_size", "32", "")
+        + &line(1, "seed", &seed.to_string(), "")
+        + &line(2, "init_stop", "null", "")
+        + &line(3, "run_start", "null", "");
+    for index in 1..=crossing {
+        let loss = 3.25 + 0.1 * (crossing - index) as f64;
+        let samples = format!("\"samples_count\": {}", 12_288 * index);
+        text += &line(3 + 400_000 * index, "eval_accuracy", &loss.to_string(), &samples);
+    }
+    text + &line(4 + 400_000 * crossing, "run_stop", "null", "\"status\": \"success\"")
+}
+
+/// What the README says: import the logs into a folder, name the folder in the manifest.
+#[test]
+fn another_submitter_is_one_import_and_one_entry() {
+    let root = copy();
+    let logs = root.path().join("logs");
+    std::fs::create_dir(&logs).unwrap();
+    for (index, crossing) in [14u64, 15, 16].into_iter().enumerate() {
+        std::fs::write(logs.join(format!("result_{index}.txt")), logged(100 + index as u64, crossing)).unwrap();
+    }
+    let import = replication::mllog::import(&[logs], &replication::mllog::Options::default());
+    assert_eq!((import.problems(), import.runs.len()), (0, 3));
+    let folder = root.path().join(evidence::FOLDER).join("mlperf-llama31-8b/somebody-v6.0-fp8");
+    table::write(&folder, &import.records("Somebody/results/box/llama31_8b")).unwrap();
+    let path = root.path().join(evidence::FOLDER).join(MANIFEST);
+    let entry = "groups:\n  - {id: somebody-v6.0-fp8, label: \"FP8, somebody\", round: v6.0, submitter: Somebody, accelerator: \"8 x MI355X\", precision: fp8, runs: 3, \
+        source: {repository: o/r, commit: abc, path: Somebody/results/box/llama31_8b}, read: \"Read here.\"}\n";
+    let text = std::fs::read_to_string(&path).unwrap();
+    let text = text.replacen("groups:\n", entry, 1).replacen(
+        "      - {reference: supermicro-v5.1}\n",
+        "      - {label: \"FP8, somebody\", groups: [somebody-v6.0-fp8]}\n",
+        1,
+    );
+    std::fs::write(&path, text).unwrap();
+    let manifests = Manifests::load(root.path()).unwrap();
+    let numbers = manifests.evidence[0].numbers("somebody-v6.0-fp8").unwrap();
+    // The loss falls from 3.35 to 3.25 in the last interval, so the target lies half way through it.
+    assert_eq!(numbers.samples(Estimator::Grid), [14.0, 15.0, 16.0].map(|index| 12_288.0 * index));
+    assert_eq!(
+        numbers.samples(Estimator::Interpolated).iter().map(|samples| (samples / 12_288.0 * 1e6).round() / 1e6).collect::<Vec<_>>(),
+        [13.5, 14.5, 15.5]
+    );
+    // No block marks and no length of an evaluation: no step time is made up.
+    assert_eq!((numbers.steps().len(), numbers.minutes().len()), (0, 3));
+    let other = manifests.evidence[0].manifest.comparisons[0].other_baselines.len();
+    assert_eq!(other, 5);
+    assert_eq!(evidence::files_of(&manifests.evidence, &["2605.09825".to_owned()]).len(), 1 + 2 * 5);
+    assert!(evidence::files_of(&manifests.evidence, &["2502.20586".to_owned()]).is_empty());
+}
+
 /// The same rows as our own runs would be judged by, at the edges of the rule: an interval inside, outside and across.
 #[test]
 fn words_follow_the_rule() {

@@ -108,8 +108,7 @@ fn a_sound_log_is_read_whole() {
     assert_eq!((run.precision.as_deref(), run.setting("global_batch_size")), (Some("mxfp4"), Some(4.0)));
     assert_eq!((run.run_start_ms, run.run_stop_ms), (Some(START + 1000), Some(START + 37_010)));
     assert_eq!(run.samples_at_stop, Some(256));
-    let seen: Vec<(u64, f64, i64, Option<i64>, Option<i64>)> =
-        run.evaluations.iter().map(|e| (e.samples, e.loss, e.time_ms, e.train_ms, e.evaluation_ms)).collect();
+    let seen: Vec<_> = run.evaluations.iter().map(|e| (e.samples, e.loss, e.time_ms, e.train_ms, e.evaluation_ms)).collect();
     assert_eq!(
         seen,
         [

@@ -88,7 +88,7 @@ pub(crate) enum Command {
     ExportMllog {
         /// A result directory
         directory: PathBuf,
-        /// A new folder for the logs [default: target/mllog/<name of the directory>]
+        /// A new folder for the logs [default: the directory's name below target/mllog]
         #[arg(long)]
         out: Option<PathBuf>,
     },

@@ -124,7 +124,7 @@ fn run(manifest: &Manifest, record: &Record, evaluation_ms: Option<f64>) -> RunN
         status: run.status,
         grid: crossing.map(|crossing| samples(crossing.grid)),
         interpolated: crossing.map(|crossing| samples(crossing.interpolated)),
-        minutes: minutes.filter(|_| crossing.is_some() && run.status == Status::Success),
+        minutes: minutes.filter(|minutes| *minutes > 0.0 && crossing.is_some() && run.status == Status::Success),
         step: step(run, batch, evaluation_ms),
     }
 }

@@ -544,7 +544,7 @@ impl<'a> Reader<'a> {
             };
             self.find(Level::Note, line, what);
         }
-        self.findings.sort_by(|a, b| (a.line, a.level).cmp(&(b.line, b.level)));
+        self.findings.sort_by_key(|finding| (finding.line, finding.level));
         (self.runs, self.findings)
     }
 }
