@@ -180,6 +180,37 @@ fn the_baseline_moves_the_number() {
     near(grid.low, 186_777.6 / ((1_794_048.0 - 172_032.0) / 9.0));
 }
 
+/// The README's table is typed by hand: every number in it must be one that the tables give.
+#[test]
+fn the_readme_says_what_the_tables_say() {
+    let readme = std::fs::read_to_string(repository().join("README.md")).unwrap();
+    let directory = results_with_evidence();
+    let all = comparisons(directory.path());
+    let text = |row: &Row, scale: f64, decimals: usize| {
+        let [number, low, high] = [row.number.unwrap(), row.interval.unwrap().low, row.interval.unwrap().high]
+            .map(|value| format!("{:.decimals$}", scale * value));
+        if scale > 1.0 { format!("{number} % [{low}, {high}]") } else { format!("{number} [{low}, {high}]") }
+    };
+    for comparison in &all {
+        for (claim, estimator, scale, decimals) in [
+            ("T2-STEP", None, 1.0, 3),
+            ("T2-TOK", Some(Estimator::Interpolated), 1.0, 3),
+            ("T2-TOK", Some(Estimator::Grid), 1.0, 3),
+            ("T2-E2E", None, 100.0, 1),
+        ] {
+            let row = row(comparison, claim, estimator);
+            let expected = text(row, scale, decimals);
+            let said = readme.lines().find(|line| line.contains(&expected));
+            assert!(said.is_some_and(|line| estimator == Some(Estimator::Grid) || line.contains(row.word)), "{claim}: {expected}");
+        }
+        let parts = comparison.decomposition.unwrap();
+        assert!(readme.contains(&format!("{:.3}", parts.product())) && readme.contains(&format!("{:.3}", parts.time)));
+    }
+    let ratios = || all[0].baselines.iter().filter_map(|other| other.interpolated).map(|ratio| ratio.ratio);
+    let (low, high) = (ratios().fold(f64::INFINITY, f64::min), ratios().fold(0.0, f64::max));
+    assert!(readme.contains(&format!("from {low:.3} to {high:.3}")), "{low} {high}");
+}
+
 #[test]
 fn public_logs_decide_nothing_of_ours() {
     let plain = tempfile::tempdir().unwrap();
