@@ -149,8 +149,8 @@ fn mean_cell(values: &[f64], write: impl Fn(f64) -> String) -> Cell {
 /// What each group measured.
 fn groups(one: &Evidence) -> Grid {
     let columns = vec![
-        words("Group", 0.14),
-        numbers("Reached", 0.08),
+        words("Group", 0.13),
+        numbers("Reached", 0.09),
         numbers("Samples, grid", 0.165),
         numbers("Interpolated", 0.165),
         numbers("Step, s", 0.155),
