@@ -350,6 +350,13 @@ fn settings_must_agree_and_seeds_be_there() {
     assert_eq!(findings(&text), ["log.txt:15: global_batch_size is 8, but 4 in line 7"]);
     let none = sound(7).lines().filter(|line| !line.contains("\"seed\"")).map(|line| format!("{line}\n")).collect::<String>();
     assert_eq!(findings(&none), ["log.txt:1: logs no seed"]);
+    let odd = sound(7).replace("\"mxfp4\"", "\"mxfp6\"");
+    assert_eq!(
+        findings(&odd),
+        [
+            "log.txt:11: the precision `mxfp6` is none of the rules' words (fp64, fp32, tf32, fp16, fp8, nvfp4, mxfp4, bfloat16, Graphcore FLOAT 16.16, int8, uint8, int4, uint4)"
+        ]
+    );
     let half = sound(7).replace("\"key\": \"seed\", \"value\": 7", "\"key\": \"seed\", \"value\": 7.5");
     assert_eq!(findings(&half), ["log.txt:1: logs no seed", "log.txt:12: seed is 7.5, not a whole number"]);
 }

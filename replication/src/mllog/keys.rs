@@ -84,6 +84,10 @@ const OTHERS: &[&str] = &[
 /// The key under which the rules want the precision of the linear layers.
 pub(crate) const PRECISION: &str = "lowest_numerical_precision_in_linear";
 
+/// The words that the rules take for a precision.
+pub(crate) const PRECISIONS: &[&str] =
+    &["fp64", "fp32", "tf32", "fp16", "fp8", "nvfp4", "mxfp4", "bfloat16", "Graphcore FLOAT 16.16", "int8", "uint8", "int4", "uint4"];
+
 fn known() -> impl Iterator<Item = &'static str> {
     [COURSE, SUBMISSION, SETTINGS, OTHERS].into_iter().flatten().copied()
 }

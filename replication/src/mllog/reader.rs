@@ -429,6 +429,9 @@ impl<'a> Reader<'a> {
         match before {
             Some(before) if before != text => self.problem(event.line, format!("{key} is {text}, but {before} in line {first}")),
             Some(_) => {}
+            None if precision && !keys::PRECISIONS.contains(&text.as_str()) => {
+                self.problem(event.line, format!("the precision `{text}` is none of the rules' words ({})", keys::PRECISIONS.join(", ")));
+            }
             None => self.setting(event, text, precision),
         }
     }
