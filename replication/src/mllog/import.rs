@@ -7,7 +7,8 @@ use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
 use super::line;
-use super::reader::{LoggedRun, Options, Reader};
+use super::reader::Reader;
+use super::run::{LoggedRun, Options};
 use super::table::{Basis, Record};
 use super::{Finding, Level};
 use crate::files;

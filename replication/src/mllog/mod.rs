@@ -1,19 +1,20 @@
 //! MLPerf logs in and out: other people's `:::MLLOG` lines as facts (CSV), and our runs as logs that MLCommons' checker reads.
 //!
-//! `line` reads one line, `keys` names what the rules name, `reader` follows one file's events and says what is wrong with them,
-//! `import` walks files and folders and compares runs with each other, `table` is the CSV in which facts are kept, `export` writes
-//! our runs. Nothing here judges a claim: that is `evidence`'s business.
+//! `line` reads one line, `keys` names what the rules name, `run` is what a log says of a run, `reader` follows one file's events and
+//! says what is wrong with them, `import` walks files and folders and compares runs with each other, `table` is the CSV in which facts
+//! are kept, `export` writes our runs. Nothing here judges a claim: that is `evidence`'s business.
 
 mod export;
 mod import;
 mod keys;
 mod line;
 mod reader;
+mod run;
 pub mod table;
 
 pub use export::{Export, ExportError, export};
 pub use import::{Import, import};
-pub use reader::{LoggedEvaluation, LoggedRun, Options, Status};
+pub use run::{LoggedEvaluation, LoggedRun, Options, Status};
 
 use std::fmt;
 

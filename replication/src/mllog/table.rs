@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::keys::SETTINGS;
-use super::reader::{LoggedEvaluation, LoggedRun, Status};
+use super::run::{LoggedEvaluation, LoggedRun, Status};
 use crate::files::{self, FileError};
 
 /// Schema of `runs.csv` and of the `evaluations.csv` beside it.
