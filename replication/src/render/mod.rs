@@ -11,6 +11,7 @@ mod grid;
 mod latex;
 mod page;
 mod pgf;
+mod public_logs;
 mod run_tables;
 mod svg;
 
@@ -244,5 +245,8 @@ fn grids(page: &Page) -> Vec<&Grid> {
     }
     grids.extend([&page.arms, &page.runs, &page.not_run, &page.environment, &page.campaign, &page.data]);
     grids.extend([&page.steps, &page.kernels].into_iter().flatten());
+    for logs in &page.public_logs {
+        grids.extend([&logs.claims, &logs.groups, &logs.decomposition, &logs.baselines]);
+    }
     grids
 }
