@@ -14,7 +14,7 @@ pub fn needed_bytes(run: &RunFile) -> u128 {
     let (d, tokens) = (model.hidden_size as u128, run.tokens_per_step() as u128);
     // The columns of one block's buffers in `model`, and of the gradients that blocks share.
     let block = 4 * d + (qkv.1 + output.2 + gate_up.1 + down.2 + model.num_attention_heads + 2) as u128;
-    let shared = 4 * d + (qkv.1 + output.2 + gate_up.1 + down.2 + model.vocab_size + 2) as u128;
+    let shared = 4 * d + (qkv.1 + output.2 + gate_up.1 + down.2 + 2) as u128;
     4 * (4 * parameters::Layout::new(model).total as u128 + tokens * (block * model.num_hidden_layers as u128 + shared))
 }
 

@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use kernels::cpu::{AttentionShape, Cpu, Matrix, Panels, RopeTable};
+use kernels::cpu::{AttentionShape, Cpu, Panels, RopeTable};
 
 use crate::batches::Batch;
 use crate::error::TrainerError;
@@ -79,8 +79,6 @@ pub struct Model {
     inverse_rms: Vec<f32>,
     /// `[T, d]`.
     normed: Vec<f32>,
-    /// Logits, then their gradient `[T, V]`.
-    logits: Vec<f32>,
     losses: Vec<f32>,
     gradients: Gradients,
     norm_epsilon: f32,
@@ -121,7 +119,6 @@ impl Model {
             leaving: buffer(d),
             inverse_rms: buffer(1),
             normed: buffer(d),
-            logits: buffer(section.vocab_size),
             losses: buffer(1),
             gradients: Gradients {
                 stream: buffer(d),
@@ -149,12 +146,14 @@ impl Model {
     pub fn train(&mut self, parameters: &[f32], batch: &Batch, step: u64, gradients: &mut [f32]) -> Result<f64, TrainerError> {
         let tokens = batch.inputs.len();
         self.forward(parameters, &batch.inputs, &Mode::Training { step })?;
-        let logits = &mut self.logits[..tokens * self.section.vocab_size];
-        let sum = self
-            .cpu
-            .cross_entropy(logits, &batch.targets, 1.0 / tokens as f32, &mut self.losses[..tokens])
+        let Self { cpu, section, layout, normed, losses, gradients: g, .. } = self;
+        let stream = tokens * section.hidden_size;
+        let (head, d_head) = (&parameters[layout.head.clone()], &mut gradients[layout.head.clone()]);
+        let (losses, scale) = (&mut losses[..tokens], 1.0 / tokens as f32);
+        let sum = cpu
+            .head(&normed[..stream], head, &batch.targets, scale, losses, &mut g.normed[..stream], d_head)
             .map_err(TrainerError::kernel)?;
-        // Matrices of linears and the head are overwritten; the embedding and the gains are added to.
+        // Matrices of linears are overwritten, the head's was; the embedding and the gains are added to.
         for tensor in self.layout.tensors.iter().filter(|tensor| !tensor.decays || tensor.range == self.layout.embedding) {
             gradients[tensor.range.clone()].fill(0.0);
         }
@@ -189,8 +188,9 @@ impl Model {
     ) -> Result<f64, TrainerError> {
         let tokens = batch.inputs.len();
         self.forward(parameters, &batch.inputs, &Mode::Evaluation { evaluation, weights })?;
-        let logits = &self.logits[..tokens * self.section.vocab_size];
-        self.cpu.cross_entropy_loss(logits, &batch.targets, &mut self.losses[..tokens]).map_err(TrainerError::kernel)
+        let normed = &self.normed[..tokens * self.section.hidden_size];
+        let head = &parameters[self.layout.head.clone()];
+        self.cpu.head_loss(normed, head, &batch.targets, &mut self.losses[..tokens]).map_err(TrainerError::kernel)
     }
 
     fn shape(&self, tokens: usize) -> AttentionShape {
@@ -209,7 +209,7 @@ impl Model {
         self.cpu.rope(qkv, shape.qkv_width(), heads, shape.head_dim, shape.sequence, &self.rope, backward).map_err(TrainerError::kernel)
     }
 
-    /// Logits of `inputs` into the first rows of `self.logits`.
+    /// What the head reads for `inputs`, into the first rows of `self.normed`.
     fn forward(&mut self, parameters: &[f32], inputs: &[u32], mode: &Mode<'_>) -> Result<(), TrainerError> {
         let (tokens, width) = (inputs.len(), self.section.hidden_size);
         let mut blocks = std::mem::take(&mut self.blocks);
@@ -221,11 +221,7 @@ impl Model {
         let gain = &parameters[self.layout.final_norm.clone()];
         self.cpu
             .rms_norm(&self.leaving[..tokens * width], gain, self.norm_epsilon, normed, &mut self.inverse_rms[..tokens])
-            .map_err(TrainerError::kernel)?;
-        let vocabulary = self.section.vocab_size;
-        let head = Matrix::new(&parameters[self.layout.head.clone()], vocabulary, width);
-        let logits = &mut self.logits[..tokens * vocabulary];
-        self.cpu.gemm_f32(Matrix::new(normed, tokens, width), head, logits, vocabulary, false).map_err(TrainerError::kernel)
+            .map_err(TrainerError::kernel)
     }
 
     fn forward_blocks(
@@ -308,17 +304,11 @@ impl Model {
         }
     }
 
-    /// From the gradient of the logits (in `self.logits`) to that of every parameter.
+    /// From the gradient of what the head read (in `self.gradients.normed`) to that of every other parameter.
     fn backward(&mut self, parameters: &[f32], inputs: &[u32], step: u64, gradients: &mut [f32]) -> Result<(), TrainerError> {
-        let (tokens, width, vocabulary) = (inputs.len(), self.section.hidden_size, self.section.vocab_size);
+        let (tokens, width) = (inputs.len(), self.section.hidden_size);
         let stream = tokens * width;
-        let Self { cpu, layout, logits, normed, gradients: g, .. } = self;
-        let d_logits = &logits[..tokens * vocabulary];
-        let (by_token, by_entry) = (Matrix::new(d_logits, tokens, vocabulary), Matrix::transposed(d_logits, vocabulary, tokens));
-        let normed = Matrix::transposed(&normed[..stream], width, tokens);
-        cpu.gemm_f32(by_entry, normed, &mut gradients[layout.head.clone()], width, false).map_err(TrainerError::kernel)?;
-        let head = Matrix::transposed(&parameters[layout.head.clone()], width, vocabulary);
-        cpu.gemm_f32(by_token, head, &mut g.normed[..stream], width, false).map_err(TrainerError::kernel)?;
+        let Self { cpu, layout, gradients: g, .. } = self;
         let (gain, d_gain) = (&parameters[layout.final_norm.clone()], &mut gradients[layout.final_norm.clone()]);
         cpu.rms_norm_backward(
             &self.leaving[..stream],

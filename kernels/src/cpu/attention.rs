@@ -156,7 +156,7 @@ fn turned(m: Matrix<'_>) -> Matrix<'_> {
 }
 
 fn plain(c: &mut [f32], stride: usize, accumulate: bool) -> Output<'_> {
-    Output { c, stride, accumulate, factor: 1.0 }
+    Output { c, stride, accumulate, factor: 1.0, goes_on: false }
 }
 
 /// Columns of the three parts that query head `head` uses.

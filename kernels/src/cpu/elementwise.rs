@@ -3,7 +3,7 @@
 use super::lanes::{Lanes, WIDTH, get, put};
 use super::math::sigmoid;
 use super::profile::Kernel;
-use super::{Cpu, ShapeError, dispatch, expect};
+use super::{Cpu, ShapeError, dispatch, expect, room};
 
 /// Elements a task: large enough to be worth a thread, fixed so that it never depends on the number of threads.
 const CHUNK: usize = 1 << 15;
@@ -102,9 +102,11 @@ impl Cpu {
     /// chunks added in order.
     pub fn squared_norm(&self, x: &[f32]) -> f64 {
         let _timer = self.timer(Kernel::Elementwise, 0);
-        let mut partial = vec![0.0f64; x.len().div_ceil(CHUNK)];
-        self.each(x.chunks(CHUNK).zip(partial.iter_mut()), |(x, sum)| *sum = dispatch!(self, |_l| squared_norm(_l, x)));
-        partial.iter().sum()
+        self.with_scratch(|scratch| {
+            let partial = room(&mut scratch.sums, x.len().div_ceil(CHUNK));
+            self.each(x.chunks(CHUNK).zip(partial.iter_mut()), |(x, sum)| *sum = dispatch!(self, |_l| squared_norm(_l, x)));
+            partial.iter().sum()
+        })
     }
 }
 

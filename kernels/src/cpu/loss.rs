@@ -51,8 +51,14 @@ fn check(kernel: &'static str, logits: usize, targets: &[u32], loss: usize) -> R
     expect(kernel, "loss", targets.len(), loss)?;
     let vocabulary = logits.checked_div(targets.len()).unwrap_or(0);
     expect(kernel, "logits", vocabulary * targets.len(), logits)?;
+    check_targets(kernel, targets, vocabulary)?;
+    Ok(vocabulary)
+}
+
+/// Err if a target is outside the vocabulary.
+pub(super) fn check_targets(kernel: &'static str, targets: &[u32], vocabulary: usize) -> Result<(), ShapeError> {
     match targets.iter().position(|&target| target as usize >= vocabulary) {
-        None => Ok(vocabulary),
+        None => Ok(()),
         Some(at) => Err(ShapeError {
             kernel,
             problem: format!("target {} at position {at} is outside the vocabulary of {vocabulary}", targets[at]),

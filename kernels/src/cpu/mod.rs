@@ -13,6 +13,7 @@
 mod attention;
 mod elementwise;
 mod gemm;
+mod head;
 mod lanes;
 mod loss;
 mod math;
@@ -165,6 +166,10 @@ struct Scratch {
     right: Panels,
     attention: attention::Buffers,
     partial: Vec<f32>,
+    sums: Vec<f64>,
+    head: Panels,
+    head_turned: Panels,
+    logits: Vec<f32>,
 }
 
 /// The first `length` elements of `buffer`, grown if need be; contents unspecified.

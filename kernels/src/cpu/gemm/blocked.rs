@@ -12,8 +12,8 @@ use super::super::panels::{Line, Side};
 /// Bytes of the right side that are worked on together: half of a common second-level cache.
 const RIGHT_BYTES: usize = 1 << 20;
 
-/// Bytes of a strip and of a panel of one piece of k: a third of a common first-level cache.
-const PIECE_BYTES: usize = 1 << 15;
+/// Bytes of a strip and of a panel of one piece of k: with the strip a common first-level cache holds both.
+const PIECE_BYTES: usize = 1 << 14;
 
 /// The inner loop of a kind of product.
 pub(super) trait Inner: Copy {
@@ -41,6 +41,8 @@ pub(in super::super) struct Output<'a> {
     pub(in super::super) stride: usize,
     pub(in super::super) accumulate: bool,
     pub(in super::super) factor: f32,
+    /// Whether C holds the sum over earlier k, with which this one goes on.
+    pub(in super::super) goes_on: bool,
 }
 
 impl Output<'_> {
@@ -105,7 +107,7 @@ pub(super) fn multiply<L: Lanes, I: Inner, const MAIN: usize, const VECTORS: usi
     let panels = (RIGHT_BYTES / (unit_bytes * together.min(p.units).max(1))).max(1);
     for first_unit in (0..p.units.max(1)).step_by(together) {
         let units = first_unit..p.units.min(first_unit + together);
-        let (is_first, is_last) = (first_unit == 0, units.end == p.units);
+        let (is_first, is_last) = (first_unit == 0 && !output.goes_on, units.end == p.units);
         for first in (0..p.columns).step_by(panels * Side::Right.group()) {
             let columns = first..p.columns.min(first + panels * Side::Right.group());
             let piece = Piece { units: units.clone(), columns, is_first, is_last };

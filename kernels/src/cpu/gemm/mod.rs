@@ -75,6 +75,24 @@ impl<'a> Matrix<'a> {
     }
 }
 
+/// Where a product goes, before it is shared out.
+pub(super) struct Target<'a> {
+    pub(super) c: &'a mut [f32],
+    /// Distance between rows.
+    pub(super) stride: usize,
+    pub(super) accumulate: bool,
+    pub(super) factor: f32,
+    /// Whether `c` holds the sum over earlier k, with which this one goes on.
+    pub(super) goes_on: bool,
+}
+
+impl<'a> Target<'a> {
+    /// Overwrites `c`.
+    pub(super) fn over(c: &'a mut [f32], stride: usize) -> Self {
+        Self { c, stride, accumulate: false, factor: 1.0, goes_on: false }
+    }
+}
+
 impl<'a> From<Source<'a>> for Matrix<'a> {
     fn from(source: Source<'a>) -> Self {
         if source.transposed {
@@ -113,7 +131,7 @@ impl Cpu {
         let (kernel, work) = (if left.is_mxfp4 { Kernel::GemmMxfp4 } else { Kernel::GemmFloat }, 2 * c.len() * left.k);
         let _timer = self.timer(kernel, work);
         let factor = (f64::from(left.factor) * f64::from(right.factor)) as f32;
-        self.multiply(left, right, c, right.rows, accumulate, factor);
+        self.multiply(left, right, Target { accumulate, factor, ..Target::over(c, right.rows) });
         Ok(())
     }
 
@@ -140,13 +158,14 @@ impl Cpu {
         self.with_scratch(|scratch| {
             self.pack_f32(a, Side::Left, &mut scratch.left);
             self.pack_f32(b, Side::Right, &mut scratch.right);
-            self.multiply(&scratch.left, &scratch.right, c, c_stride, accumulate, 1.0);
+            self.multiply(&scratch.left, &scratch.right, Target { accumulate, ..Target::over(c, c_stride) });
         });
         Ok(())
     }
 
     /// After all checks. One share of rows is the work of one task.
-    fn multiply(&self, left: &Panels, right: &Panels, c: &mut [f32], stride: usize, accumulate: bool, factor: f32) {
+    pub(super) fn multiply(&self, left: &Panels, right: &Panels, target: Target<'_>) {
+        let Target { c, stride, accumulate, factor, goes_on } = target;
         let rows = left.rows;
         if rows == 0 || stride == 0 || c.is_empty() {
             return;
@@ -157,7 +176,7 @@ impl Cpu {
         let columns = right.rows;
         self.each(tasks, |(task, c)| {
             let rows = task * share..rows.min((task + 1) * share);
-            let output = Output { c, stride, accumulate, factor };
+            let output = Output { c, stride, accumulate, factor, goes_on };
             if left.is_mxfp4 {
                 dispatch!(self, |l| mxfp4::multiply(l, left, right, elements(left.words()), rows, output));
             } else {
