@@ -277,12 +277,12 @@ pub(crate) fn machine_line(options: &RunOptions) -> String {
     format!("threads {} instruction set {} on {} x {}\n", options.threads, options.instruction_set, machine::cores(), machine::cpu_model())
 }
 
-fn interrupted(stop: &AtomicBool) -> Result<(), CampaignError> {
+pub(crate) fn interrupted(stop: &AtomicBool) -> Result<(), CampaignError> {
     if stop.load(Ordering::Relaxed) { Err(CampaignError::Interrupted) } else { Ok(()) }
 }
 
 /// Held until dropped; a killed process drops it too.
-fn lock(path: &Path) -> Result<File, CampaignError> {
+pub(crate) fn lock(path: &Path) -> Result<File, CampaignError> {
     files::make_folder(path.parent().unwrap_or(Path::new(".")))?;
     let file = File::options().create(true).truncate(false).write(true).open(path).at(path, "open the lock")?;
     match file.try_lock() {
@@ -398,7 +398,7 @@ fn assemble(
 }
 
 /// Puts `new` where `target` is; what was there is gone only after.
-fn replace(target: &Path, new: &Path) -> Result<(), FileError> {
+pub(crate) fn replace(target: &Path, new: &Path) -> Result<(), FileError> {
     let mut name = target.file_name().unwrap_or_default().to_os_string();
     name.push(".old");
     let old = target.with_file_name(name);

@@ -220,6 +220,9 @@ pub struct StepTimeRecord {
     pub kind: String,
     pub arm: String,
     pub repeat: u64,
+    /// Tokens of a step; earlier trainers did not write it.
+    #[serde(default)]
+    pub tokens: Option<u64>,
     pub seconds: f64,
     pub forward_backward_seconds: f64,
 }
