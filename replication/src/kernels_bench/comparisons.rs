@@ -146,14 +146,14 @@ fn products() -> Vec<Comparison> {
             3.2,
             ceiling.clone(),
         ),
-        bar(plain(PRODUCTS, "the same, over ggml's MXFP4 x Q8_0", gemm("mxfp4+prepare"), vec![theirs("mxfp4")]), 4.8, ceiling),
+        bar(plain(PRODUCTS, "MXFP4 with preparing both operands, over ggml's MXFP4 x Q8_0", gemm("mxfp4+prepare"), vec![theirs("mxfp4")]), 4.8, ceiling),
         bar(
             plain(PRODUCTS, "F32 multiply-adds of prepared operands (FP8, BF16 arms), over MKL's F32", gemm("fp8"), vec![theirs("f32")]),
             1.0,
             Bound::Text("both are near the multiply-add peak; what is left is loads beside the multiply-adds"),
         ),
         bar(
-            share("the same, of the F32 multiply-add peak", "fp8", "peak/f32-fma"),
+            share("F32 multiply-adds of prepared operands, of their peak", "fp8", "peak/f32-fma"),
             0.85,
             Bound::Text("loads of both operands share the core's ports with the multiply-adds"),
         ),
