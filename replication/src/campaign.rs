@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::data::{self, DataError};
 use crate::doctor;
 use crate::environment::{self, Environment};
+use crate::evidence;
 use crate::files::{self, Context, FileError, sha256};
 use crate::judge::Verdicts;
 use crate::machine;
@@ -202,6 +203,10 @@ impl Prepared {
         all.extend(profile.papers.iter().map(|id| (format!("papers/{id}.yaml"), Manifests::path("papers", id))));
         // All arms of the profile: a partial campaign still names what it left out.
         all.extend(plan::all_arms(profile).iter().map(|id| (format!("recipes/{id}.yaml"), Manifests::path("recipes", id))));
+        all.extend(evidence::files_of(&self.manifests.evidence, &profile.papers).into_iter().map(|name| {
+            let path = Path::new("manifests").join(&name);
+            (name, path)
+        }));
         all
     }
 }
@@ -463,6 +468,26 @@ fn pdf(directory: &Path) -> Option<String> {
     };
     let _ = std::fs::remove_dir_all(scratch);
     line
+}
+
+/// Copies the evidence about the campaign's papers into a result directory that was made without any; what is there stays. The next
+/// `report` shows it.
+///
+/// # Errors
+/// When the directory is not a result directory, has evidence already, or cannot be written.
+pub fn add_evidence(root: &Path, directory: &Path) -> Result<(), CampaignError> {
+    let path = directory.join("campaign.json");
+    let campaign: Campaign = serde_json::from_str(&files::read_text(&path)?)
+        .map_err(|error| ManifestError::new(&path, format!("is not a campaign record: {error}")))?;
+    let target = directory.join(evidence::FOLDER);
+    if target.exists() {
+        return Err(ManifestError::new(&target, "is already there; evidence in a result directory is never replaced").into());
+    }
+    let all = evidence::load(root).map_err(ManifestError::from)?;
+    for name in evidence::files_of(&all, &campaign.papers) {
+        files::copy(&root.join("manifests").join(&name), &directory.join("manifests").join(&name))?;
+    }
+    Ok(())
 }
 
 /// Renders a result directory again; runs and measurements are only read. Says when the code has changed since.

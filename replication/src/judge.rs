@@ -4,12 +4,13 @@
 //! behind them, and to the reason when it cannot be judged. Nothing here formats a page or reads a raw file.
 
 mod metrics;
-mod rules;
+pub(crate) mod rules;
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::evidence;
 use crate::expression;
 use crate::manifest::paper::Check;
 use crate::manifest::recipe::Format;
@@ -220,6 +221,7 @@ pub fn recompute(directory: &Path) -> Result<Verdicts, MeasureError> {
 /// Judges every claim and check of every paper of the campaign.
 pub fn judge(measurements: &Measurements) -> Verdicts {
     let study = &measurements.study;
+    let public_logs = evidence::judge(study, &measurements.evidence);
     Verdicts {
         schema: SCHEMA.to_owned(),
         profile: study.profile.id.clone(),
@@ -227,15 +229,15 @@ pub fn judge(measurements: &Measurements) -> Verdicts {
         estimator: study.estimator.word().to_owned(),
         target_loss: study.profile.target_loss,
         scale: scale_caveat(study),
-        papers: study.papers.iter().map(|paper| judge_paper(measurements, paper)).collect(),
+        papers: study.papers.iter().map(|paper| judge_paper(measurements, paper, &public_logs)).collect(),
     }
 }
 
-fn judge_paper(measurements: &Measurements, paper: &Paper) -> PaperVerdicts {
+fn judge_paper(measurements: &Measurements, paper: &Paper, public_logs: &[evidence::Comparison]) -> PaperVerdicts {
     let mut claims: Vec<ClaimVerdict> = Vec::new();
     let mut verdicts: Vec<(String, Verdict)> = Vec::new();
     for claim in &paper.claims {
-        let judged = Judge { measurements, paper, earlier: &verdicts }.claim(claim);
+        let judged = Judge { measurements, paper, public_logs, earlier: &verdicts }.claim(claim);
         verdicts.push((claim.id.clone(), judged.1));
         claims.push(judged.0);
     }
@@ -262,6 +264,8 @@ fn scale_caveat(study: &Study) -> String {
 struct Judge<'a> {
     measurements: &'a Measurements,
     paper: &'a Paper,
+    /// What public logs say, to stand beside.
+    public_logs: &'a [evidence::Comparison],
     /// Verdicts on the claims before this one.
     earlier: &'a [(String, Verdict)],
 }
@@ -287,7 +291,8 @@ impl Judge<'_> {
             Finding::bare(Verdict::NotRun(no_native(&missing)), unit, why)
         };
         let measured = finding.number.is_some() || matches!(finding.verdict, Verdict::Reproduced | Verdict::Differs);
-        let beside = self.beside(claim);
+        let mut beside = self.beside(claim);
+        beside.extend(evidence::beside(self.public_logs, &self.paper.id, &claim.id));
         let verdict = finding.verdict.clone();
         let judged = ClaimVerdict {
             id: claim.id.clone(),
@@ -388,7 +393,7 @@ fn needs_target(metric: &Metric) -> bool {
 }
 
 /// The unit in which a metric is written.
-fn unit(metric: &Metric) -> Unit {
+pub(crate) fn unit(metric: &Metric) -> Unit {
     match metric {
         Metric::TokenOverhead { .. } | Metric::PassDominates { .. } => Unit::SignedPercent,
         Metric::TimeSaved { .. } | Metric::GapClosed { .. } => Unit::Percent,

@@ -10,6 +10,9 @@ use trainer::error::TrainerError;
 use trainer::interrupt::Interrupt;
 use trainer::{measure, session};
 
+#[global_allocator]
+static ALLOCATOR: trainer::memory::HugePages = trainer::memory::HugePages;
+
 #[derive(Parser)]
 #[command(name = "trainer", about = "One training run from one resolved run file", disable_version_flag = true)]
 struct Arguments {
@@ -100,7 +103,6 @@ mod data_commands;
 fn main() -> ExitCode {
     // clap itself exits with 2 for wrong usage.
     let arguments = Arguments::parse();
-    trainer::memory::keep_freed_blocks();
     match execute(arguments.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -38,6 +38,9 @@ pub(crate) enum Command {
     Report {
         /// A result directory
         directory: PathBuf,
+        /// First copy the public logs of manifests/evidence into a directory that was made without them
+        #[arg(long)]
+        add_evidence: bool,
     },
     /// Check a result directory: hashes, schemas, verdicts recomputed from the raw data
     #[command(after_help = "Example:\n  cargo xtask verify results/2026-11-20-xeon-2c-cpu-0123abcd")]
@@ -67,6 +70,43 @@ pub(crate) enum Command {
     /// Profiles, recipes and claims
     #[command(after_help = "Example:\n  cargo xtask list")]
     List,
+    /// Read MLPerf logs: what each run did, and what is wrong with the log
+    #[command(
+        name = "import-mllog",
+        after_help = "Examples:\n  cargo xtask import-mllog result_0.txt\n  cargo xtask import-mllog results/SYSTEM/llama31_8b --out manifests/evidence/mlperf-llama31-8b/GROUP --source-path SUBMITTER/results/SYSTEM/llama31_8b"
+    )]
+    ImportMllog(ImportMllog),
+    /// Write the runs of a result directory as MLPerf logs, for MLCommons' compliance checker
+    #[command(
+        name = "export-mllog",
+        after_help = "Example:\n  cargo xtask export-mllog results/2026-11-20-xeon-2c-cpu-0123abcd --out target/mllog"
+    )]
+    ExportMllog {
+        /// A result directory
+        directory: PathBuf,
+        /// A new folder for the logs [default: the directory's name below target/mllog]
+        #[arg(long)]
+        out: Option<PathBuf>,
+    },
+}
+
+#[derive(Args)]
+pub(crate) struct ImportMllog {
+    /// Logs, or folders of logs
+    #[arg(required = true)]
+    pub(crate) paths: Vec<PathBuf>,
+    /// Folder for runs.csv and evaluations.csv; without it, nothing is written
+    #[arg(long)]
+    pub(crate) out: Option<PathBuf>,
+    /// Where the logs lie in their repository: written into the table in place of the folder here
+    #[arg(long, requires = "out", default_value = "")]
+    pub(crate) source_path: String,
+    /// Benchmark whose logs are wanted
+    #[arg(long, default_value = "llama31_8b")]
+    pub(crate) benchmark: String,
+    /// Target loss, nats per token
+    #[arg(long, default_value = "3.3")]
+    pub(crate) target: f64,
 }
 
 #[derive(Subcommand)]

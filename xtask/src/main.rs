@@ -12,9 +12,9 @@ use anyhow::Context as _;
 use clap::Parser;
 use replication::campaign::{self, CampaignError, Prepared};
 use replication::manifest::{ManifestError, Manifests};
-use replication::{compare, data, doctor, kernels_bench, plan, run, verify};
+use replication::{compare, data, doctor, kernels_bench, mllog, plan, run, verify};
 
-use arguments::{Arguments, Command, DataCommand, Replicate};
+use arguments::{Arguments, Command, DataCommand, ImportMllog, Replicate};
 
 /// Exit codes, as `--help` documents them.
 const A_CHECK_FAILED: u8 = 1;
@@ -51,6 +51,8 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         || error.is::<verify::VerifyError>()
         || error.is::<compare::CompareError>()
         || error.is::<replication::files::FileError>()
+        || error.is::<mllog::table::TableError>()
+        || error.is::<mllog::ExportError>()
     {
         DATA
     } else {
@@ -67,7 +69,10 @@ fn execute(root: &Path, command: Command) -> anyhow::Result<u8> {
             print::out(&format!("{}written to {}\n", kernels_bench::table(&outcome.document), outcome.directory.display()));
             Ok(0)
         }
-        Command::Report { directory } => {
+        Command::Report { directory, add_evidence } => {
+            if add_evidence {
+                campaign::add_evidence(root, &directory)?;
+            }
             let report = campaign::report(root, &directory)?;
             print::report(&report);
             Ok(0)
@@ -92,7 +97,26 @@ fn execute(root: &Path, command: Command) -> anyhow::Result<u8> {
             print::list(&Manifests::load(root)?);
             Ok(0)
         }
+        Command::ImportMllog(options) => import_mllog(&options),
+        Command::ExportMllog { directory, out } => {
+            let name = directory.canonicalize().ok().and_then(|path| path.file_name().map(|name| name.to_owned())).unwrap_or_default();
+            let out = out.unwrap_or_else(|| root.join("target").join("mllog").join(name));
+            print::out(&mllog::export(&directory, &out)?.to_string());
+            Ok(0)
+        }
     }
+}
+
+/// Findings do not stop the table from being written: it holds what could be read.
+fn import_mllog(options: &ImportMllog) -> anyhow::Result<u8> {
+    let reading = mllog::Options { benchmark: options.benchmark.clone(), target: options.target };
+    let import = mllog::import(&options.paths, &reading);
+    print::out(&import.to_string());
+    if let Some(out) = &options.out {
+        mllog::table::write(out, &import.records(&options.source_path))?;
+        print::out(&format!("written to {}\n", out.display()));
+    }
+    Ok(if import.problems() == 0 { 0 } else { A_CHECK_FAILED })
 }
 
 fn replicate(root: &Path, options: &Replicate) -> anyhow::Result<u8> {

@@ -121,5 +121,11 @@ pub(crate) fn list(manifests: &Manifests) {
             line!(text, "  {:14} {:12} {}", claim.id, claim.source, claim.statement);
         }
     }
+    for evidence in &manifests.evidence {
+        line!(text, "evidence {} ({})", evidence.manifest.id, evidence.manifest.title);
+        for group in &evidence.manifest.groups {
+            line!(text, "  {:26} {} runs, {} {}", group.id, group.runs, group.submitter, group.round);
+        }
+    }
     out(&text);
 }

@@ -20,7 +20,7 @@ fn says(arguments: &[&str], code: i32) -> String {
 fn every_command_teaches_by_example() {
     let overview = says(&["--help"], 0);
     assert!(overview.contains("Exit codes: 0 done"));
-    for command in ["replicate", "kernels-bench", "report", "verify", "compare", "data", "doctor", "list"] {
+    for command in ["replicate", "kernels-bench", "report", "verify", "compare", "data", "doctor", "list", "import-mllog", "export-mllog"] {
         assert!(overview.contains(&format!("\n  {command} ")), "{command} is missing from the overview");
         let help = says(&[command, "--help"], 0);
         assert!(help.contains(&format!("cargo xtask {command}")) && help.contains("Example"), "{command}: {help}");
@@ -57,6 +57,8 @@ fn missing_files_end_with_3() {
         vec!["verify", folder],
         vec!["compare", folder, folder],
         vec!["report", folder],
+        vec!["report", "--add-evidence", folder],
+        vec!["export-mllog", folder, "--out", folder],
         vec!["data", "fetch", "c4-mlperf", "--from", folder],
     ] {
         let text = says(&arguments, 3);
@@ -74,4 +76,28 @@ fn lists_name_everything() {
     }
     assert!(says(&["doctor"], 0).contains("h200-s"));
     assert!(says(&["data", "list"], 0).contains("rust-crates"));
+}
+
+#[test]
+fn a_log_with_a_problem_ends_with_1_and_still_gives_its_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let (log, out) = (folder.path().join("result_0.txt"), folder.path().join("table"));
+    let line = |key: &str, value: &str, metadata: &str| {
+        format!(
+            ":::MLLOG {{\"time_ms\": 1, \"event_type\": \"POINT_IN_TIME\", \"key\": \"{key}\", \"value\": {value}, \"metadata\": {{{metadata}}}}}\n"
+        )
+    };
+    let sound = line("submission_benchmark", "\"llama31_8b\"", "")
+        + &line("seed", "5", "")
+        + &line("init_stop", "null", "")
+        + &line("run_start", "null", "")
+        + &line("eval_accuracy", "3.2", "\"samples_count\": 64");
+    std::fs::write(&log, &sound).unwrap();
+    let arguments = ["import-mllog", log.to_str().unwrap(), "--out", out.to_str().unwrap(), "--source-path", "a/b"];
+    assert!(says(&arguments, 1).contains("result_0.txt:5: no run_stop: the log ends after 1 evaluation"));
+    assert!(std::fs::read_to_string(out.join("runs.csv")).unwrap().contains(",a/b/result_0.txt,"));
+    std::fs::write(&log, sound + &line("run_stop", "null", "\"status\": \"success\"")).unwrap();
+    assert!(says(&arguments, 0).contains("1 runs, 1 of them reached the target 3.3; 0 problems, 0 notes"));
+    says(&["import-mllog"], 2);
+    says(&["import-mllog", "x", "--source-path", "a"], 2);
 }

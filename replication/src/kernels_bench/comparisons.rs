@@ -146,7 +146,11 @@ fn products() -> Vec<Comparison> {
             3.2,
             ceiling.clone(),
         ),
-        bar(plain(PRODUCTS, "MXFP4 with preparing both operands, over ggml's MXFP4 x Q8_0", gemm("mxfp4+prepare"), vec![theirs("mxfp4")]), 4.8, ceiling),
+        bar(
+            plain(PRODUCTS, "MXFP4 with preparing both operands, over ggml's MXFP4 x Q8_0", gemm("mxfp4+prepare"), vec![theirs("mxfp4")]),
+            4.8,
+            ceiling,
+        ),
         bar(
             plain(PRODUCTS, "F32 multiply-adds of prepared operands (FP8, BF16 arms), over MKL's F32", gemm("fp8"), vec![theirs("f32")]),
             1.0,

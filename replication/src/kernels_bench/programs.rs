@@ -115,7 +115,10 @@ pub(super) fn peers(root: &Path, python: &Path, threads: usize, only: &str, say:
     let output = match output {
         Ok(output) => output,
         Err(error) => {
-            return absent(format!("cannot start {}: {error}", python.display()), "install Python 3, or name one: --peers /path/to/python3");
+            return absent(
+                format!("cannot start {}: {error}", python.display()),
+                "install Python 3, or name one: --peers /path/to/python3",
+            );
         }
     };
     let mut peers = samples::parse_peers(&String::from_utf8_lossy(&output.stdout));

@@ -77,7 +77,12 @@ fn compared(title: &str, rows: &[&Compared], text: &mut String) {
     }
     line!(text, "\n{title}");
     let width = rows.iter().map(|row| named(row).chars().count()).max().unwrap_or(0);
+    let mut section = "";
     for row in rows {
+        if row.section != section {
+            section = &row.section;
+            line!(text, "  {section}");
+        }
         let number = |value: f64| if row.is_share { format!("{:.0} %", 100.0 * value) } else { format!("{value:.2}x") };
         let ratio = row.ratio.map_or("-".to_owned(), number);
         let interval = row.interval.map(|[low, high]| format!("[{}, {}]", number(low), number(high))).unwrap_or_default();

@@ -14,6 +14,8 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
+use crate::evidence::{self, Evidence};
+
 pub use error::{ManifestError, closest, unknown};
 pub use paper::{Check, Claim, MetricName, Paper};
 pub use profile::{Dataset, Device, Estimator, Hardware, Model, Profile, Tokenizer};
@@ -38,6 +40,8 @@ pub struct Manifests {
     pub tokenizers: BTreeMap<String, Tokenizer>,
     /// Devices.
     pub hardware: BTreeMap<String, Hardware>,
+    /// Runs of others, from public logs; none where there is no such folder.
+    pub evidence: Vec<Evidence>,
 }
 
 impl Manifests {
@@ -55,6 +59,7 @@ impl Manifests {
             datasets: folder(root, "datasets", Dataset::id)?,
             tokenizers: folder(root, "tokenizers", |tokenizer: &Tokenizer| &tokenizer.id)?,
             hardware: folder(root, "hardware", |hardware: &Hardware| &hardware.id)?,
+            evidence: evidence::load(root)?,
         };
         manifests.check()?;
         Ok(manifests)
@@ -108,7 +113,7 @@ impl Manifests {
         for (id, profile) in &self.profiles {
             self.check_profile(profile).map_err(|why| at(&self.root, "profiles", id, &why))?;
         }
-        Ok(())
+        evidence::check_claims(&self.evidence, &self.papers)
     }
 
     fn known_recipe(&self, key: &str, id: &str) -> Result<(), String> {

@@ -14,6 +14,7 @@ pub mod times;
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use crate::evidence::{self, Evidence};
 use crate::files;
 
 pub use load::MeasureError;
@@ -43,6 +44,8 @@ pub struct Measurements {
     pub kernel_times: Vec<KernelTimeRecord>,
     /// Rotation identities.
     pub rotations: Vec<RotationRecord>,
+    /// Runs of others, from public logs; never mixed with `runs`.
+    pub evidence: Vec<Evidence>,
 }
 
 impl Measurements {
@@ -80,6 +83,7 @@ pub fn measure(directory: &Path) -> Result<Measurements, MeasureError> {
         step_times: load::step_times(directory)?,
         kernel_times: load::kernel_times(directory)?,
         rotations: load::rotations(directory)?,
+        evidence: evidence::load(directory)?,
         runs,
         study,
     })

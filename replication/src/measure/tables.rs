@@ -48,14 +48,16 @@ impl Table {
 
 /// Every table of `data/` except `claims.csv`, which belongs to the judge.
 pub fn all(measurements: &Measurements) -> Vec<Table> {
-    vec![
+    let mut tables = vec![
         validation(&measurements.runs),
         tokens_to_target(measurements),
         loss_gap(&measurements.loss_gaps),
         quantisation(&measurements.quantisation),
         step_time(&measurements.step_times),
         kernels(&measurements.kernel_times),
-    ]
+    ];
+    tables.extend(crate::evidence::tables(measurements));
+    tables
 }
 
 fn columns(names: &[&str]) -> Vec<String> {

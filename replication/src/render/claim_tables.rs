@@ -1,6 +1,6 @@
 //! Tables about claims: the verdicts, the paper's matrix of arms beside ours, the arithmetic checks, and what did not run.
 
-use crate::judge::{ClaimVerdict, PaperVerdicts};
+use crate::judge::{ClaimVerdict, Evidence, PaperVerdicts};
 use crate::manifest::recipe::{Recipe, Rounding, Signs};
 use crate::measure::Measurements;
 use crate::measure::study::{Metric, Paper, is_mxfp4, mxfp4_operands};
@@ -55,7 +55,12 @@ pub(super) fn matrix(measurements: &Measurements, paper: &Paper, verdicts: &Pape
         }
         let ours =
             if verdict.interval_text.is_empty() { verdict.ours.clone() } else { format!("{} {}", verdict.ours, verdict.interval_text) };
-        let cell = Cell::new(format!("paper {}", verdict.paper)).detail(format!("here {ours}")).class(format!("tint {}", verdict.verdict));
+        let mut cell =
+            Cell::new(format!("paper {}", verdict.paper)).detail(format!("here {ours}")).class(format!("tint {}", verdict.verdict));
+        // Of public logs, the estimate that our own verdicts use.
+        let logs = verdict.beside.iter().filter(|item| item.evidence == Evidence::PublicLog);
+        let logs = logs.filter(|item| item.label.ends_with(measurements.study.estimator.word()));
+        cell.lines.extend(logs.map(|item| format!("{}: {} ({})", item.label, item.text, item.evidence.word())));
         match rows.iter_mut().find(|(name, _)| *name == row) {
             Some((_, cells)) => cells.push((column, cell)),
             None => rows.push((row, vec![(column, cell)])),

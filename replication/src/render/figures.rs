@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::charts::{Curve, CurveChart, DotChart, Point, Row};
 use super::format;
-use super::pgf;
+use super::pgf::{self, CurveColumns};
+use super::public_logs;
 use crate::manifest::recipe::Recipe;
 use crate::measure::load::Run;
 use crate::measure::statistics::{Summary, summarise};
@@ -37,12 +38,15 @@ pub(super) fn all(measurements: &Measurements) -> Vec<Figure> {
     figures.extend(gaps(measurements));
     figures.extend(quantisation_errors(measurements));
     figures.extend(outliers(measurements));
+    figures.extend(public_logs::figures(measurements));
     figures
 }
 
 fn curve_figure(id: &'static str, caption: &str, chart: &CurveChart, file: &'static str) -> Figure {
-    let (svg, data) = (chart.draw(), pgf::curve_table(file, chart));
-    Figure { id, caption: caption.to_owned(), inline: svg.inline(), standalone: svg.standalone(), pgf: pgf::curves(chart, file), data }
+    let columns = CurveColumns { x: "tokens", runs: false };
+    let (svg, data) = (chart.draw(), pgf::curve_table(file, chart, columns));
+    let pgf = pgf::curves(chart, file, columns);
+    Figure { id, caption: caption.to_owned(), inline: svg.inline(), standalone: svg.standalone(), pgf, data }
 }
 
 fn dot_figure(id: &'static str, caption: &str, chart: &DotChart, file: &'static str) -> Figure {
@@ -122,7 +126,7 @@ fn token_scale(measurements: &Measurements) -> (f64, &'static str) {
 }
 
 /// Mean over seeds at the tokens that every seed has.
-fn mean_curve(seeds: &[Vec<(f64, f64)>]) -> Vec<(f64, f64)> {
+pub(super) fn mean_curve(seeds: &[Vec<(f64, f64)>]) -> Vec<(f64, f64)> {
     let Some(first) = seeds.first() else { return Vec::new() };
     first
         .iter()

@@ -12,6 +12,7 @@ mod kernel_tables;
 mod latex;
 mod page;
 mod pgf;
+mod public_logs;
 mod run_tables;
 mod svg;
 
@@ -255,5 +256,8 @@ fn grids(page: &Page) -> Vec<&Grid> {
     }
     grids.extend([&page.arms, &page.runs, &page.not_run, &page.environment, &page.campaign, &page.data]);
     grids.extend([&page.steps, &page.kernels].into_iter().flatten());
+    for logs in &page.public_logs {
+        grids.extend([&logs.claims, &logs.groups, &logs.decomposition, &logs.baselines]);
+    }
     grids
 }

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::figures::Figure;
 use super::format;
 use super::grid::{Cell, Grid, numbers, words};
+use super::public_logs::{self, PublicLogsPage};
 use super::{claim_tables, run_tables};
 use crate::judge::{PaperVerdicts, Verdicts};
 use crate::measure::Measurements;
@@ -27,6 +28,7 @@ pub(super) struct Page {
     pub counts: Vec<Fact>,
     pub scale: String,
     pub papers: Vec<PaperPage>,
+    pub public_logs: Vec<PublicLogsPage>,
     pub arms: Grid,
     pub steps: Option<Grid>,
     pub kernels: Option<Grid>,
@@ -89,6 +91,7 @@ pub(super) fn page(directory: &Path, measurements: &Measurements, verdicts: &Ver
         counts: counts(verdicts, stale.is_some()),
         scale: verdicts.scale.clone(),
         papers: papers.map(|(paper, judged)| paper_page(measurements, paper, judged, stale.is_some())).collect(),
+        public_logs: public_logs::pages(measurements, verdicts),
         arms: run_tables::arms(measurements),
         steps: run_tables::step_times(measurements),
         kernels: run_tables::kernels(measurements),

@@ -12,24 +12,44 @@ const COLOURS: [&str; SERIES] = ["1D2126", "0072B2", "C14F00", "00805C", "A8528A
 const DASHES: [&str; SERIES] = ["solid", "dashed", "dotted", "dashdotted", "solid", "densely dashed", "loosely dashed", "densely dotted"];
 const MARKS: [&str; 3] = ["*", "square*", "diamond*"];
 
-/// One column of tokens, then one for each curve's mean; `nan` where a curve has no point.
-pub(super) fn curve_table(name: &'static str, chart: &CurveChart) -> Table {
-    let mut tokens: Vec<f64> = chart.curves.iter().flat_map(|curve| curve.mean.iter().map(|point| point.0)).collect();
+/// What the CSV of a curve chart holds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CurveColumns {
+    /// Name of the column of the horizontal axis.
+    pub x: &'static str,
+    /// Whether each run behind a mean has a column and a thin line.
+    pub runs: bool,
+}
+
+/// One column of `x`, then one for each curve's mean and, where wanted, for each of its runs; `nan` where there is no point.
+pub(super) fn curve_table(name: &'static str, chart: &CurveChart, columns: CurveColumns) -> Table {
+    let mut series: Vec<(String, &[(f64, f64)])> = Vec::new();
+    for (index, curve) in chart.curves.iter().enumerate() {
+        series.push((format!("curve{}", index + 1), &curve.mean));
+    }
+    for (index, curve) in chart.curves.iter().enumerate().filter(|_| columns.runs) {
+        series.extend(curve.seeds.iter().enumerate().map(|(run, points)| (run_column(index, run), points.as_slice())));
+    }
+    let mut tokens: Vec<f64> = series.iter().flat_map(|(_, points)| points.iter().map(|point| point.0)).collect();
     tokens.sort_by(f64::total_cmp);
     tokens.dedup();
-    let columns = std::iter::once("tokens".to_owned()).chain((1..=chart.curves.len()).map(|index| format!("curve{index}")));
     let rows = tokens.iter().map(|at| {
-        let losses = chart.curves.iter().map(|curve| {
-            let loss = curve.mean.iter().find(|point| point.0 == *at).map(|point| point.1);
+        let losses = series.iter().map(|(_, points)| {
+            let loss = points.iter().find(|point| point.0 == *at).map(|point| point.1);
             loss.map_or("nan".to_owned(), |loss| cell(Some(loss)))
         });
         std::iter::once(cell(Some(*at))).chain(losses).collect()
     });
-    Table { name, columns: columns.collect(), rows: rows.collect() }
+    let rows = rows.collect();
+    Table { name, columns: std::iter::once(columns.x.to_owned()).chain(series.into_iter().map(|(name, _)| name)).collect(), rows }
+}
+
+fn run_column(curve: usize, run: usize) -> String {
+    format!("curve{}run{}", curve + 1, run + 1)
 }
 
 /// The picture of a curve chart.
-pub(super) fn curves(chart: &CurveChart, file: &str) -> String {
+pub(super) fn curves(chart: &CurveChart, file: &str, columns: CurveColumns) -> String {
     let mut text = String::from("% Written by the harness; edits are lost.\n\\begin{tikzpicture}\n");
     let (x, y) = ((number(chart.x.0), number(chart.x.1)), (number(chart.y.0), number(chart.y.1)));
     let _ = writeln!(
@@ -44,10 +64,20 @@ pub(super) fn curves(chart: &CurveChart, file: &str) -> String {
         y.0,
         y.1
     );
+    let x_name = columns.x;
+    for (series, curve) in chart.curves.iter().enumerate().filter(|_| columns.runs) {
+        for run in 0..curve.seeds.len() {
+            let (colour, column) = (colour(series), run_column(series, run));
+            let _ = writeln!(
+                text,
+                "\\addplot[line width=0.3pt, opacity=0.45, color={{rgb,255:{colour}}}, forget plot] table[col sep=comma, x={x_name}, y={column}] {{figures/{file}}};"
+            );
+        }
+    }
     for (series, curve) in chart.curves.iter().enumerate() {
         let _ = writeln!(
             text,
-            "\\addplot[line width=0.9pt, {}, color={{rgb,255:{}}}] table[col sep=comma, x=tokens, y=curve{}] {{figures/{file}}};\n\\addlegendentry{{{}}}",
+            "\\addplot[line width=0.9pt, {}, color={{rgb,255:{}}}] table[col sep=comma, x={x_name}, y=curve{}] {{figures/{file}}};\n\\addlegendentry{{{}}}",
             DASHES[series % SERIES],
             colour(series),
             series + 1,

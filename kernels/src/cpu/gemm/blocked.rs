@@ -49,24 +49,24 @@ impl Output<'_> {
     pub(super) fn finish<L: Lanes>(&mut self, l: L, row: usize, column: usize, columns: usize, value: L::F) {
         let count = (columns - column).min(WIDTH);
         let start = row * self.stride + column;
-        let c = &mut self.c[start..start + count];
+        let before = if self.accumulate { get(l, &self.c[start..start + count], 0) } else { value };
+        let value = self.finished(l, before, value);
+        put(l, value, &mut self.c[start..start + count], 0);
+    }
+
+    /// The element for a sum of products, `before` being what C holds.
+    #[inline(always)]
+    fn finished<L: Lanes>(&self, l: L, before: L::F, value: L::F) -> L::F {
         let mut value = value;
         if self.factor != 1.0 {
             value = l.mul(value, l.splat(self.factor));
         }
         if self.accumulate {
-            value = l.add(get(l, c, 0), value);
+            value = l.add(before, value);
         }
-        put(l, canonical_nan(l, value), c, 0);
+        // Hardware and software differ in the sign and payload that they give a NaN.
+        l.canonical(value)
     }
-}
-
-/// Every NaN becomes 0x7FC00000: hardware and software differ in the sign and payload they give.
-#[inline(always)]
-fn canonical_nan<L: Lanes>(l: L, value: L::F) -> L::F {
-    let bits = l.bits(value);
-    let magnitude = l.and(bits, l.splat_u(0x7FFF_FFFF));
-    l.floats(l.select_less_u(l.splat_u(0x7F80_0000), magnitude, l.splat_u(0x7FC0_0000), bits))
 }
 
 /// Both sides and what is to be done with them. `rows` begins at a multiple of 12.
@@ -142,6 +142,11 @@ fn strip<L: Lanes, I: Inner, const ROWS: usize, const VECTORS: usize>(
     let (to_row, rows) = (row - p.rows.start, ROWS.min(p.rows.end - row));
     for column in piece.columns.clone().step_by(VECTORS * WIDTH) {
         let right = &p.right[(column / width * p.right_units + piece.units.start) * I::RIGHT_LINES..][..piece.units.len() * I::RIGHT_LINES];
+        let right = (right, column % width / WIDTH);
+        if rows == ROWS && column + VECTORS * WIDTH <= p.columns {
+            whole_tile::<L, I, ROWS, VECTORS>(l, inner, (left, row % height), right, piece, to_row * output.stride + column, output);
+            continue;
+        }
         let mut acc = [[l.splat(0.0); VECTORS]; ROWS];
         if !piece.is_first {
             for (i, acc) in acc.iter_mut().enumerate().take(rows) {
@@ -152,7 +157,7 @@ fn strip<L: Lanes, I: Inner, const ROWS: usize, const VECTORS: usize>(
                 }
             }
         }
-        inner.tile::<L, ROWS, VECTORS>(l, (left, row % height), (right, column % width / WIDTH), &mut acc);
+        inner.tile::<L, ROWS, VECTORS>(l, (left, row % height), right, &mut acc);
         for (i, acc) in acc.iter().enumerate().take(rows) {
             for (j, &value) in acc.iter().enumerate().filter(|(j, _)| column + j * WIDTH < p.columns) {
                 let column = column + j * WIDTH;
@@ -166,4 +171,37 @@ fn strip<L: Lanes, I: Inner, const ROWS: usize, const VECTORS: usize>(
         }
     }
     ROWS
+}
+
+/// A tile that lies inside C, from element `start`: nearly all of them.
+#[inline(always)]
+fn whole_tile<L: Lanes, I: Inner, const ROWS: usize, const VECTORS: usize>(
+    l: L,
+    inner: I,
+    left: (&[I::Element], usize),
+    right: (&[Line<I::Element>], usize),
+    piece: &Piece,
+    start: usize,
+    output: &mut Output<'_>,
+) {
+    let stride = output.stride;
+    let mut acc = [[l.splat(0.0); VECTORS]; ROWS];
+    if !piece.is_first {
+        for (i, acc) in acc.iter_mut().enumerate() {
+            let (c, _) = output.c[start + i * stride..][..VECTORS * WIDTH].as_chunks();
+            for (acc, c) in acc.iter_mut().zip(c) {
+                *acc = l.load(c);
+            }
+        }
+    }
+    inner.tile::<L, ROWS, VECTORS>(l, left, right, &mut acc);
+    for (i, acc) in acc.iter().enumerate() {
+        for (j, &sum) in acc.iter().enumerate() {
+            let Some(c) = output.c[start + i * stride + j * WIDTH..].first_chunk::<WIDTH>() else { return };
+            let value = if piece.is_last { output.finished(l, l.load(c), sum) } else { sum };
+            if let Some(c) = output.c[start + i * stride + j * WIDTH..].first_chunk_mut() {
+                l.store(value, c);
+            }
+        }
+    }
 }

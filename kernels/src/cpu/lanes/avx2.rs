@@ -129,6 +129,12 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    fn prefetch(self, x: &[f32], at: usize) {
+        // SAFETY: a prefetch of any address is allowed; it reads nothing that the program can see.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(x.as_ptr().wrapping_add(at).cast()) }
+    }
+
+    #[inline(always)]
     fn shl<const N: u32>(self, a: Words) -> Words {
         // SAFETY: as above. A variable shift by a constant vector compiles to the immediate form.
         unsafe {

@@ -64,6 +64,10 @@ impl Lanes for Avx512 {
         min(a: __m512, b: __m512) -> __m512 = _mm512_min_ps(a, b);
         // The smaller magnitude of the two, with the sign of the first.
         clamp(a: __m512, limit: f32) -> __m512 = _mm512_range_ps::<0b0010>(a, _mm512_set1_ps(limit));
+        // Response 2 (the quiet NaN) for the two classes of NaN, none for the other six.
+        keep_nan(x: __m512, value: __m512) -> __m512 = _mm512_fixupimm_ps::<0>(value, x, _mm512_set1_epi32(0x22));
+        canonical(a: __m512) -> __m512 =
+            _mm512_mask_mov_ps(a, _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(a, a), _mm512_set1_ps(f32::from_bits(0x7FC0_0000)));
         bits(a: __m512) -> __m512i = _mm512_castps_si512(a);
         floats(a: __m512i) -> __m512 = _mm512_castsi512_ps(a);
         splat_u(value: u32) -> __m512i = _mm512_set1_epi32(value.cast_signed());
@@ -86,6 +90,12 @@ impl Lanes for Avx512 {
         lookup(table: &[u8; 16], index: __m512i) -> __m512i =
             _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())), index);
         largest_u(value: __m512i) -> u32 = _mm512_reduce_max_epu32(value);
+    }
+
+    #[inline(always)]
+    fn prefetch(self, x: &[f32], at: usize) {
+        // SAFETY: a prefetch of any address is allowed; it reads nothing that the program can see.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(x.as_ptr().wrapping_add(at).cast()) }
     }
 
     #[inline(always)]

@@ -27,6 +27,12 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
     /// Runs `work` compiled with the instruction set: whatever is inlined into it gets the instructions.
     fn run<R>(self, work: impl FnOnce() -> R) -> R;
 
+    /// Asks for the cache line of `x[at]`, if there is one; changes nothing.
+    #[inline(always)]
+    fn prefetch(self, x: &[f32], at: usize) {
+        let _ = (x, at);
+    }
+
     fn splat(self, value: f32) -> Self::F;
     fn load(self, from: &[f32; WIDTH]) -> Self::F;
     fn store(self, value: Self::F, to: &mut [f32; WIDTH]);
@@ -46,6 +52,19 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
     #[inline(always)]
     fn clamp(self, a: Self::F, limit: f32) -> Self::F {
         self.max(self.min(a, self.splat(limit)), self.splat(-limit))
+    }
+
+    /// Per lane: a quiet NaN where `x` is a NaN, otherwise `value`. By default that is 0x7FC00000.
+    #[inline(always)]
+    fn keep_nan(self, x: Self::F, value: Self::F) -> Self::F {
+        let magnitude = self.and(self.bits(x), self.splat_u(0x7FFF_FFFF));
+        self.floats(self.select_less_u(self.splat_u(0x7F80_0000), magnitude, self.splat_u(0x7FC0_0000), self.bits(value)))
+    }
+
+    /// Per lane: the NaN 0x7FC00000 where `a` is any NaN.
+    #[inline(always)]
+    fn canonical(self, a: Self::F) -> Self::F {
+        self.keep_nan(a, a)
     }
 
     fn bits(self, a: Self::F) -> Self::U;

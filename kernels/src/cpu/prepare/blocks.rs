@@ -102,32 +102,30 @@ fn for_each_block<L: Lanes, const LATE: bool>(
     let chunk = if LATE { 32 } else { b.reading.chunk() };
     let mut buffers = [[l.splat(0.0); LARGEST]; TILE_GROUPS];
     let (mut overall, mut scales) = (l.splat_u(0), l.splat_u(0));
-    for first_group in (0..task.subgroups()).step_by(groups) {
-        for first in task.columns.clone().step_by(chunk) {
-            for (group, buffer) in buffers.iter_mut().enumerate().take(groups) {
-                let row = task.row + (first_group + group) * WIDTH;
-                if LATE {
-                    read_plain(l, &b.reading.source, row, first, &mut buffer[..chunk]);
-                } else {
-                    read(l, &b.reading, row, first, &mut buffer[..chunk]);
-                }
+    for (first_group, first) in task.order(groups, chunk, b.reading.source.row_stride == 1) {
+        for (group, buffer) in buffers.iter_mut().enumerate().take(groups) {
+            let row = task.row + (first_group + group) * WIDTH;
+            if LATE {
+                read_plain(l, &b.reading.source, row, first, &mut buffer[..chunk]);
+            } else {
+                read(l, &b.reading, row, first, &mut buffer[..chunk]);
             }
-            for start in (0..chunk.min(task.columns.end - first)).step_by(32) {
-                let mut largest = magnitudes(l, &buffers[0][start..start + 32]);
-                if b.tiles {
-                    largest = l.splat_u(l.largest_u(l.max_u(largest, magnitudes(l, &buffers[1][start..start + 32]))));
-                }
-                if LATE {
-                    let rounded = from_any_to_bf16(l, largest);
-                    largest = l.select_less_u(l.splat_u(0x7F80_0000), largest, largest, rounded);
-                }
-                overall = l.max_u(overall, largest);
-                let bytes = scale_bytes(l, largest, b.scale);
-                scales = l.max_u(scales, l.select_less_u(bytes, l.splat_u(255), bytes, l.splat_u(0)));
-                for (group, buffer) in buffers.iter().enumerate().take(groups.min(task.subgroups() - first_group)) {
-                    if let Some(columns) = buffer[start..].first_chunk() {
-                        block(first_group + group, first + start, columns, bytes);
-                    }
+        }
+        for start in (0..chunk.min(task.columns.end - first)).step_by(32) {
+            let mut largest = magnitudes(l, &buffers[0][start..start + 32]);
+            if b.tiles {
+                largest = l.splat_u(l.largest_u(l.max_u(largest, magnitudes(l, &buffers[1][start..start + 32]))));
+            }
+            if LATE {
+                let rounded = from_any_to_bf16(l, largest);
+                largest = l.select_less_u(l.splat_u(0x7F80_0000), largest, largest, rounded);
+            }
+            overall = l.max_u(overall, largest);
+            let bytes = scale_bytes(l, largest, b.scale);
+            scales = l.max_u(scales, l.select_less_u(bytes, l.splat_u(255), bytes, l.splat_u(0)));
+            for (group, buffer) in buffers.iter().enumerate().take(groups.min(task.subgroups() - first_group)) {
+                if let Some(columns) = buffer[start..].first_chunk() {
+                    block(first_group + group, first + start, columns, bytes);
                 }
             }
         }
@@ -140,12 +138,20 @@ fn for_each_block<L: Lanes, const LATE: bool>(
 pub(super) fn e2m1<L: Lanes>(l: L, b: &Blocks<'_>, side: Side, task: &Task, to: &mut [Line<u32>]) -> Seen {
     // Monomorphised by hand: the choices stay out of the inner loop.
     let late = b.reading.as_bf16 && b.reading.rotation == 0;
-    match (b.rounds, late) {
-        (Rounds::Nearest, true) => e2m1_task::<L, Nearest, true>(l, b, side, task, to),
-        (Rounds::Nearest, false) => e2m1_task::<L, Nearest, false>(l, b, side, task, to),
-        (Rounds::Stochastic(_), true) => e2m1_task::<L, Stochastic, true>(l, b, side, task, to),
-        (Rounds::Stochastic(_), false) => e2m1_task::<L, Stochastic, false>(l, b, side, task, to),
-        (Rounds::Prescaled(_), _) => e2m1_task::<L, Prescaled, false>(l, b, side, task, to),
+    match (side, late) {
+        (Side::Left, true) => e2m1_rounded::<L, true, true>(l, b, task, to),
+        (Side::Left, false) => e2m1_rounded::<L, false, true>(l, b, task, to),
+        (Side::Right, true) => e2m1_rounded::<L, true, false>(l, b, task, to),
+        (Side::Right, false) => e2m1_rounded::<L, false, false>(l, b, task, to),
+    }
+}
+
+#[inline(always)]
+fn e2m1_rounded<L: Lanes, const LATE: bool, const LEFT: bool>(l: L, b: &Blocks<'_>, task: &Task, to: &mut [Line<u32>]) -> Seen {
+    match b.rounds {
+        Rounds::Nearest => e2m1_task::<L, Nearest, LATE, LEFT>(l, b, task, to),
+        Rounds::Stochastic(_) => e2m1_task::<L, Stochastic, LATE, LEFT>(l, b, task, to),
+        Rounds::Prescaled(_) => e2m1_task::<L, Prescaled, LATE, LEFT>(l, b, task, to),
     }
 }
 
@@ -189,7 +195,8 @@ impl Bytes for Prescaled {
 }
 
 #[inline(always)]
-fn e2m1_task<L: Lanes, B: Bytes, const LATE: bool>(l: L, b: &Blocks<'_>, side: Side, task: &Task, to: &mut [Line<u32>]) -> Seen {
+fn e2m1_task<L: Lanes, B: Bytes, const LATE: bool, const LEFT: bool>(l: L, b: &Blocks<'_>, task: &Task, to: &mut [Line<u32>]) -> Seen {
+    let side = if LEFT { Side::Left } else { Side::Right };
     let counters = counters(l, b, task);
     let (blocks, lines, block_lines) = (task.columns.len().div_ceil(32), side.lines(), side.block_lines());
     for_each_block::<L, LATE>(
@@ -200,7 +207,9 @@ fn e2m1_task<L: Lanes, B: Bytes, const LATE: bool>(l: L, b: &Blocks<'_>, side: S
         |subgroup, column, values, bytes| {
             let inverse = inverse(l, bytes);
             let first = lane_line(subgroup, (column - task.columns.start) / 32, blocks, lines, block_lines);
-            let to = &mut to[first..];
+            // From this subgroup's first line to its last one.
+            let to = &mut to[first..first + block_lines - lines + 1];
+            let counters = &counters[subgroup % counters.len()];
             let mut sum = l.dot_start(l.splat_u(0));
             let (fours, _) = values.as_chunks::<4>();
             for (step, four) in fours.iter().enumerate() {
@@ -208,15 +217,15 @@ fn e2m1_task<L: Lanes, B: Bytes, const LATE: bool>(l: L, b: &Blocks<'_>, side: S
                 for x in &mut scaled {
                     *x = l.mul(if LATE { l.floats(from_any_to_bf16(l, l.bits(*x))) } else { *x }, inverse);
                 }
-                let mut word = B::of(l, &counters[subgroup % counters.len()], column + 4 * step, scaled);
-                if side == Side::Left {
+                let mut word = B::of(l, counters, column + 4 * step, scaled);
+                if LEFT {
                     word = signed(l, word);
                     sum = l.dot_add(sum, l.splat_u(0x0101_0101), word);
                 }
                 l.store_u(word, &mut to[step * lines].0);
             }
             let scale = power(l, bytes);
-            if side == Side::Left {
+            if LEFT {
                 let offset = l.mul_u(l.dot_finish(sum, l.splat_u(0)), l.splat_u(OFFSET as u32));
                 l.store_u(l.sub_u(l.splat_u(ANCHOR.to_bits()), offset), &mut to[STEPS * lines].0);
                 l.store_u(l.bits(l.mul(scale, l.splat(0.25))), &mut to[(STEPS + 1) * lines].0);

@@ -10,6 +10,9 @@ use super::element::round_to_bf16;
 /// Columns that a chunk can have: the largest Hadamard transform.
 pub(super) const LARGEST: usize = 128;
 
+/// Columns between what is read and what is fetched ahead, where the contraction axis is the slow one in memory.
+const AHEAD: usize = 64;
+
 /// What happens to an element before its scale is chosen.
 #[derive(Clone, Copy)]
 pub(super) struct Reading<'a> {
@@ -59,24 +62,28 @@ pub(super) fn read_plain<L: Lanes>(l: L, source: &Matrix<'_>, row: usize, first:
     if rows == 0 || valid == 0 {
         columns.fill(zero);
     } else if source.row_stride == 1 {
+        let whole = rows == WIDTH && valid == columns.len();
         for (column, to) in columns.iter_mut().enumerate() {
-            *to = zero;
-            if column < valid {
-                let start = (first + column) * source.k_stride + row;
-                *to = get(l, &source.values[start..start + rows], 0);
-            }
+            let start = (first + column) * source.k_stride + row;
+            l.prefetch(source.values, start + AHEAD * source.k_stride);
+            *to = match source.values.get(start..).and_then(|x| x.first_chunk()) {
+                Some(lanes) if whole => l.load(lanes),
+                _ if column < valid => get(l, &source.values[start..start + rows], 0),
+                _ => zero,
+            };
         }
     } else if source.k_stride == 1 {
         let (squares, _) = columns.as_chunks_mut::<WIDTH>();
         for (i, square) in squares.iter_mut().enumerate() {
             let column = i * WIDTH;
             let count = valid.saturating_sub(column).min(WIDTH);
+            let corner = &source.values[row * source.row_stride + first + column.min(valid)..];
+            if count == WIDTH && rows == WIDTH {
+                *square = whole_square(l, corner, source.row_stride);
+                continue;
+            }
             for (r, to) in square.iter_mut().enumerate() {
-                *to = zero;
-                if r < rows && count > 0 {
-                    let start = (row + r) * source.row_stride + first + column;
-                    *to = get(l, &source.values[start..start + count], 0);
-                }
+                *to = if r < rows && count > 0 { get(l, &corner[r * source.row_stride..][..count], 0) } else { zero };
             }
             l.transpose(square);
         }
@@ -91,6 +98,22 @@ pub(super) fn read_plain<L: Lanes>(l: L, source: &Matrix<'_>, row: usize, first:
             *to = l.load(&lanes);
         }
     }
+}
+
+/// Sixteen columns of sixteen rows `stride` apart, all inside `corner`; those sixteen rows further on are fetched ahead.
+#[inline(always)]
+fn whole_square<L: Lanes>(l: L, corner: &[f32], stride: usize) -> [L::F; WIDTH] {
+    let mut square = [l.splat(0.0); WIDTH];
+    for r in 0..WIDTH {
+        if let Some(lanes) = corner.get(r * stride..).and_then(|x| x.first_chunk()) {
+            square[r] = l.load(lanes);
+        }
+    }
+    for r in WIDTH..2 * WIDTH {
+        l.prefetch(corner, r * stride);
+    }
+    l.transpose(&mut square);
+    square
 }
 
 /// Natural-order Sylvester transform along the slice, then times 1/sqrt(n) rounded to F32.

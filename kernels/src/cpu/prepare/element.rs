@@ -27,14 +27,10 @@ pub(super) const E5M2: Target = Target { smallest_normal: 1.0 / 16384.0, largest
 /// BF16, with DROPPED = 16.
 pub(super) const BF16: Target = Target { smallest_normal: 0.0, largest: INFINITY, has_infinity: true };
 
-/// To BF16, nearest-even; a NaN keeps its sign and upper bits and is made quiet.
+/// To BF16, nearest-even; a NaN stays one.
 #[inline(always)]
 pub(super) fn round_to_bf16<L: Lanes>(l: L, x: L::F) -> L::F {
-    let bits = l.bits(x);
-    let odd = l.and(l.shr::<16>(bits), l.splat_u(1));
-    let rounded = l.and(l.add_u(bits, l.add_u(odd, l.splat_u(0x7FFF))), l.splat_u(0xFFFF_0000));
-    let quiet = l.and(l.or(bits, l.splat_u(0x0040_0000)), l.splat_u(0xFFFF_0000));
-    l.floats(l.select_less_u(l.splat_u(INFINITY), l.and(bits, l.splat_u(MAGNITUDE)), quiet, rounded))
+    l.keep_nan(x, l.floats(from_any_to_bf16(l, l.bits(x))))
 }
 
 /// `round_to_bf16` on bit patterns that are not a NaN's (which may come out as anything): half the work. Monotonic in the magnitude.

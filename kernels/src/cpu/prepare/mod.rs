@@ -51,6 +51,17 @@ impl Task {
     fn subgroups(&self) -> usize {
         self.rows.div_ceil(WIDTH)
     }
+
+    /// Subgroups (`step` at a time) and first columns of chunks, in the order that memory likes: along the rows of the source.
+    #[inline(always)]
+    fn order(&self, step: usize, chunk: usize, is_transposed: bool) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let (groups, chunks) = (self.subgroups().div_ceil(step), self.columns.len().div_ceil(chunk));
+        let start = self.columns.start;
+        (0..groups * chunks).map(move |i| {
+            let (group, number) = if is_transposed { (i % groups, i / groups) } else { (i / chunks, i % chunks) };
+            (group * step, start + number * chunk)
+        })
+    }
 }
 
 /// The line, within a task's, of `subgroup` at `unit` (a block or a column) of `units`: groups of `lines` subgroups lie one after the other.
@@ -142,9 +153,10 @@ impl Cpu {
 
     /// A plain F32 matrix as panels.
     pub(super) fn pack_f32(&self, source: Matrix<'_>, side: Side, panels: &mut Panels) {
-        panels.reshape(side, source.rows, source.k, false);
-        let reading = Reading { source, as_bf16: false, rotation: 0, signs: None };
-        self.tensor(&reading, Format::F32, None, panels);
+        let (rows, k) = (source.rows, source.k);
+        panels.reshape(side, rows, k, false);
+        let tasks = tasks(panels.floats_mut(), (rows, k), side, (1, side.lines()), false);
+        self.each(tasks, |(task, to)| dispatch!(self, |l| tensor::plain(l, &source, side, &task, to)));
     }
 
     fn blocks_of_words(&self, b: &Blocks<'_>, panels: &mut Panels) -> Seen {
@@ -202,8 +214,7 @@ impl Cpu {
 #[inline(always)]
 pub(super) fn pack_group<L: Lanes>(l: L, source: Matrix<'_>, side: Side, row: usize, to: &mut [Line<f32>]) {
     let rows = side.group().min(source.rows - row);
-    let reading = Reading { source, as_bf16: false, rotation: 0, signs: None };
-    tensor::copy(l, &reading, side, &Task { row, rows, columns: 0..source.k }, to);
+    tensor::plain(l, &source, side, &Task { row, rows, columns: 0..source.k }, to);
 }
 
 /// What the product of a prescaled operand is multiplied by.

@@ -1,9 +1,10 @@
 //! Operands with one scale, or none: FP8 per tensor, BF16, F32. Values are decoded at once and go straight into panels.
 
+use super::super::gemm::Matrix;
 use super::super::lanes::{Lanes, WIDTH};
 use super::super::panels::{Line, Side};
 use super::blocks::{Rounds, Seen};
-use super::columns::{LARGEST, Reading, read};
+use super::columns::{LARGEST, Reading, read, read_plain};
 use super::element::{Target, round, round_finite};
 use super::random::Counters;
 use super::{Task, lane_line};
@@ -22,11 +23,9 @@ pub(super) fn largest<L: Lanes>(l: L, reading: &Reading<'_>, task: &Task) -> u32
     let mut buffer = [l.splat(0.0); LARGEST];
     let buffer = &mut buffer[..reading.chunk()];
     let mut largest = l.splat_u(0);
-    for group in 0..task.subgroups() {
-        for first in task.columns.clone().step_by(reading.chunk()) {
-            read(l, reading, task.row + group * WIDTH, first, buffer);
-            largest = l.max_u(largest, magnitudes(l, buffer));
-        }
+    for (group, first) in task.order(1, reading.chunk(), reading.source.row_stride == 1) {
+        read(l, reading, task.row + group * WIDTH, first, buffer);
+        largest = l.max_u(largest, magnitudes(l, buffer));
     }
     l.largest_u(largest)
 }
@@ -43,6 +42,28 @@ pub(super) fn copy<L: Lanes>(l: L, reading: &Reading<'_>, side: Side, task: &Tas
         #[inline(always)]
         |_, _, x, _| x,
     )
+}
+
+/// [`copy`] of a matrix as it is, without looking at its elements.
+#[inline(always)]
+pub(super) fn plain<L: Lanes>(l: L, source: &Matrix<'_>, side: Side, task: &Task, to: &mut [Line<f32>]) {
+    let lines = side.lines();
+    for (group, first) in task.order(1, WIDTH, source.row_stride == 1) {
+        let mut square = [l.splat(0.0); WIDTH];
+        read_plain(l, source, task.row + group * WIDTH, first, &mut square);
+        let line = lane_line(group, first - task.columns.start, task.columns.len(), lines, lines);
+        let count = (task.columns.end - first).min(WIDTH);
+        let to = &mut to[line..line + (count - 1) * lines + 1];
+        if count == WIDTH {
+            for i in 0..WIDTH {
+                l.store(square[i], &mut to[i * lines].0);
+            }
+        } else {
+            for (&x, to) in square.iter().zip(to.iter_mut().step_by(lines)) {
+                l.store(x, &mut to.0);
+            }
+        }
+    }
 }
 
 /// Fills a task's lines with scaled and rounded elements.
@@ -117,16 +138,14 @@ fn each<L: Lanes>(
     let (chunk, lines) = (reading.chunk(), side.lines());
     let mut buffer = [l.splat(0.0); LARGEST];
     let mut overall = 0;
-    for group in 0..task.subgroups() {
-        for first in task.columns.clone().step_by(chunk) {
-            let buffer = &mut buffer[..chunk];
-            read(l, reading, task.row + group * WIDTH, first, buffer);
-            let largest = l.largest_u(magnitudes(l, buffer));
-            overall = overall.max(largest);
-            let line = lane_line(group, first - task.columns.start, task.columns.len(), lines, lines);
-            for (i, (&x, to)) in buffer.iter().zip(to[line..].iter_mut().step_by(lines)).enumerate().take(task.columns.end - first) {
-                l.store(value(group, first + i, x, largest), &mut to.0);
-            }
+    for (group, first) in task.order(1, chunk, reading.source.row_stride == 1) {
+        let buffer = &mut buffer[..chunk];
+        read(l, reading, task.row + group * WIDTH, first, buffer);
+        let largest = l.largest_u(magnitudes(l, buffer));
+        overall = overall.max(largest);
+        let line = lane_line(group, first - task.columns.start, task.columns.len(), lines, lines);
+        for (i, (&x, to)) in buffer.iter().zip(to[line..].iter_mut().step_by(lines)).enumerate().take(task.columns.end - first) {
+            l.store(value(group, first + i, x, largest), &mut to.0);
         }
     }
     Seen { largest: overall, largest_scale: 0 }
