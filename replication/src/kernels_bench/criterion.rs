@@ -127,3 +127,69 @@ fn json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, BenchError> {
     let text = files::read_text(path)?;
     serde_json::from_str(&text).map_err(|error| BenchError::Alien { path: path.to_owned(), what: error.to_string() })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ESTIMATES: &str = r#"{"mean":{"point_estimate":9.0},"median":{"confidence_interval":{"confidence_level":0.95,"lower_bound":1900.0,"upper_bound":2100.0},"point_estimate":2000.0,"standard_error":1.0}}"#;
+
+    fn counts(elements: u64, bytes: u64) -> String {
+        format!(r#"{{"ElementsAndBytes":{{"elements":{elements},"bytes":{bytes}}}}}"#)
+    }
+
+    fn home(benchmarks: &[(&str, &str, &str)]) -> tempfile::TempDir {
+        let home = tempfile::tempdir().unwrap();
+        for (name, throughput, estimates) in benchmarks {
+            let folder = home.path().join(name.replace('/', "_")).join("new");
+            let benchmark = format!(r#"{{"group_id":"g","full_id":"{name}","throughput":{throughput},"title":"t"}}"#);
+            files::write(&folder.join("benchmark.json"), benchmark.as_bytes()).unwrap();
+            files::write(&folder.join("estimates.json"), estimates.as_bytes()).unwrap();
+            // What the previous run left; must not be counted.
+            files::write(&folder.join("../base/benchmark.json"), b"old").unwrap();
+        }
+        home
+    }
+
+    /// All calls take 2 microseconds: 4,000 operations are 2 G/s, half of a peak of 8,000 operations; 6,000 bytes are 3 GB/s, three
+    /// quarters of 8,000 bytes.
+    #[test]
+    fn speeds_are_counts_over_the_median_and_shares_of_the_peak_of_the_same_threads() {
+        let timings = [
+            ("gemm/mxfp4/1x1x1/1t", counts(4000, 100)),
+            ("quantise/x/1x1/1t", counts(1000, 6000)),
+            ("gemm/f32/1x1x1/2t", counts(4000, 100)),
+            ("peak/integer-dot/1t", counts(8000, 0)),
+            ("peak/f32-fma/1t", counts(1, 0)),
+            ("peak/read-memory/1t", counts(8000, 8000)),
+        ];
+        let timings: Vec<(&str, &str, &str)> = timings.iter().map(|(name, counts)| (*name, counts.as_str(), ESTIMATES)).collect();
+        let home = home(&timings);
+        let all = read(home.path()).unwrap();
+        let of = |name: &str| all.iter().find(|timing| timing.name == name).unwrap();
+        let product = of("gemm/mxfp4/1x1x1");
+        assert!((product.giga_per_second() - 2.0).abs() < 1e-12 && (product.peak_share.unwrap() - 0.5).abs() < 1e-12);
+        assert!((product.interval[0] - 1.9e-6).abs() < 1e-18 && (product.interval[1] - 2.1e-6).abs() < 1e-18);
+        assert!((of("quantise/x/1x1").peak_share.unwrap() - 0.75).abs() < 1e-12);
+        // Two threads are not set against the peak of one.
+        assert_eq!((of("gemm/f32/1x1x1").threads, of("gemm/f32/1x1x1").peak_share), (2, None));
+        assert_eq!(of("peak/integer-dot").gigabytes_per_second(), None);
+    }
+
+    #[test]
+    fn alien_files_are_named() {
+        let fine = counts(3, 3);
+        for (name, throughput, estimates, expected) in [
+            ("x/1t", r#"{"Bytes":3}"#, ESTIMATES, "not a number of elements"),
+            ("x/1t", "null", ESTIMATES, "not a number of elements"),
+            ("x", &fine, ESTIMATES, "number of threads"),
+            ("x/1t", &fine, "{}", "missing field `median`"),
+            ("x/1t", &fine, "{\"median\"", "EOF"),
+            ("x/1t", &fine, &ESTIMATES.replace("2000.0", "-1.0"), "is not a time"),
+        ] {
+            let home = home(&[(name, throughput, estimates)]);
+            let message = read(home.path()).unwrap_err().to_string();
+            assert!(message.contains(expected) && message.contains(".json"), "{message}");
+        }
+    }
+}

@@ -13,6 +13,9 @@ mod programs;
 mod samples;
 mod steps;
 mod table;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;

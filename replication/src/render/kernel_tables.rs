@@ -10,7 +10,9 @@ use super::format;
 use super::grid::{Cell, Grid, numbers, words};
 use super::page::Fact;
 use super::{RenderError, html};
-use crate::kernels_bench::{Compared, Document, ProfileRow};
+use crate::kernels_bench::{Compared, Document, ProfileRow, profile_rows};
+use crate::measure::Measurements;
+use crate::measure::study::Metric;
 
 /// The tables of one kernels.json.
 #[derive(Debug, Clone, Serialize)]
@@ -20,6 +22,14 @@ pub(super) struct Section {
     pub profile: Option<Grid>,
     pub single: Grid,
     pub missing: Option<Grid>,
+}
+
+impl Section {
+    /// All of them.
+    pub(super) fn grids(&self) -> Vec<&Grid> {
+        let Self { bars, ratios, profile, single, missing } = self;
+        [Some(bars), Some(ratios), profile.as_ref(), Some(single), missing.as_ref()].into_iter().flatten().collect()
+    }
 }
 
 /// A count with its style.
@@ -141,6 +151,32 @@ pub(super) fn profile(id: &str, rows: &[ProfileRow], label: impl Fn(&str) -> Str
         );
     }
     grid
+}
+
+/// Where a step's time goes in the baseline and in the full MXFP4 arm: the two that the paper's step-time claim compares.
+pub(super) fn step_profile(measurements: &Measurements) -> Option<Grid> {
+    let study = &measurements.study;
+    let compared = study.papers.iter().flat_map(|paper| &paper.claims).find_map(|claim| match &claim.metric {
+        Metric::StepTimeRatio { numerator, denominator } => Some([numerator.as_str(), denominator.as_str()]),
+        _ => None,
+    });
+    let mut rows = profile_rows("", &measurements.step_profile);
+    if let Some(arms) = compared.filter(|arms| arms.iter().all(|arm| rows.iter().any(|row| row.arm == *arm))) {
+        rows.retain(|row| arms.contains(&row.arm.as_str()));
+    }
+    (!rows.is_empty()).then(|| profile("step-profile", &rows, |arm| study.label(arm).to_owned()))
+}
+
+/// Where and when the kernels were benched, as one sentence; what to do when they were not.
+pub(super) fn origin(measurements: &Measurements, campaign: &serde_json::Value) -> String {
+    let Some(document) = &measurements.kernels_bench else {
+        return "The kernels alone were not measured on this machine: run cargo xtask kernels-bench --peers, then the campaign again (finished runs are reused).".to_owned();
+    };
+    let commit: String = document.commit.chars().take(12).collect();
+    let dirty = if document.dirty { " with uncommitted changes" } else { "" };
+    let same = campaign.get("trainer_code").and_then(serde_json::Value::as_str) == Some(&document.trainer_code);
+    let other = if same { "" } else { "; their sources are not those of this campaign's runs" };
+    format!("Measured on {} on {}, {} depth, commit {commit}{dirty}{other}.", document.machine, document.date, document.depth.word())
 }
 
 fn single(document: &Document) -> Grid {

@@ -255,7 +255,8 @@ fn grids(page: &Page) -> Vec<&Grid> {
         grids.extend(&paper.sources);
     }
     grids.extend([&page.arms, &page.runs, &page.not_run, &page.environment, &page.campaign, &page.data]);
-    grids.extend([&page.steps, &page.kernels].into_iter().flatten());
+    grids.extend([&page.steps, &page.kernels, &page.step_profile].into_iter().flatten());
+    grids.extend(page.bench.iter().flat_map(kernel_tables::Section::grids));
     for logs in &page.public_logs {
         grids.extend([&logs.claims, &logs.groups, &logs.decomposition, &logs.baselines]);
     }
