@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::criterion::Benchmark;
 use super::profile::ProfileRow;
 use super::samples::{Missing, Peer, Samples};
 use crate::measure::statistics::{bootstrap_ratio_of_medians, median};
@@ -25,6 +26,8 @@ pub(super) enum Other {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Bound {
     Text(&'static str),
+    /// What share of its peak criterion found, then this.
+    Peak(&'static str),
     /// The rest of a step, from the profile of this size.
     Step(&'static str),
 }
@@ -87,6 +90,7 @@ pub(super) struct Evidence<'a> {
     pub(super) missing: &'a [Missing],
     pub(super) peers_asked: bool,
     pub(super) profile: &'a [ProfileRow],
+    pub(super) benchmarks: &'a [Benchmark],
 }
 
 const REFERENCE: &str = "2048x1024x1024";
@@ -154,12 +158,12 @@ fn products() -> Vec<Comparison> {
         bar(
             plain(PRODUCTS, "F32 multiply-adds of prepared operands (FP8, BF16 arms), over MKL's F32", gemm("fp8"), vec![theirs("f32")]),
             1.0,
-            Bound::Text("both are near the multiply-add peak; what is left is loads beside the multiply-adds"),
+            Bound::Peak("operands are prepared beforehand, so what is left is the inner loop and its loads"),
         ),
         bar(
             share("F32 multiply-adds of prepared operands, of their peak", "fp8", "peak/f32-fma"),
             0.85,
-            Bound::Text("loads of both operands share the core's ports with the multiply-adds"),
+            Bound::Text("operands are prepared beforehand, so what is left is the inner loop and its loads"),
         ),
         plain(PRODUCTS, "MXFP4 over our FP8, preparing included", gemm("mxfp4+prepare"), vec![gemm("fp8+prepare")]),
         plain(PRODUCTS, "MXFP4 over our F32, preparing and packing included", gemm("mxfp4+prepare"), vec![gemm("f32")]),
@@ -187,7 +191,7 @@ fn quantisation() -> Vec<Comparison> {
     let quantise = |kind: &str| ours(format!("quantise/{kind}/4096x1024"));
     let theirs = |kind: &str| peer(format!("quantise/mxfp4-nearest-even/{kind}/4096x1024"));
     let nearest = || quantise("mxfp4-nearest-even-none");
-    let memory = Bound::Text("the F32 source is read from memory and the panels are written there; the kernel waits for both");
+    let memory = Bound::Peak("source and panels together do not fit the second-level cache");
     vec![
         bar(plain(QUANTISING, "MXFP4 nearest-even over torchao, eager", nearest(), vec![theirs("torchao-eager")]), 80.0, memory.clone()),
         bar(
@@ -258,7 +262,7 @@ fn steps() -> Vec<Comparison> {
     let one = Other::OursAt("step/A/mxfp4-fdw-h16".to_owned(), 1);
     let two = Other::OursAt("step/A/mxfp4-fdw-h16".to_owned(), 2);
     let threads = plain(STEPS, "two threads over one, full MXFP4 with H16, size A", two, vec![one]);
-    all.push(bar(threads, 1.8, Bound::Text("parts of a step that one thread does, or memory that both share")));
+    all.push(bar(threads, 1.8, Bound::Text("parts of a step that one thread does, and what both share: memory, and the processor's power; a busy neighbour shows here first")));
     all
 }
 
@@ -290,7 +294,7 @@ fn one(comparison: &Comparison, evidence: &Evidence<'_>, threads: usize, bars: b
         _ => "open",
     };
     let note = match verdict {
-        "missed" => bound(&comparison.bound, &left.name, evidence.profile),
+        "missed" => bound(&comparison.bound, &left, evidence),
         "open" => absent.iter().map(|other| why_absent(other, evidence)).collect::<Vec<_>>().join("; "),
         _ => String::new(),
     };
@@ -372,13 +376,18 @@ fn ratio(left: &Samples, right: &Samples) -> Option<Taken> {
 }
 
 /// What bounds a missed bar.
-fn bound(bound: &Bound, ours: &str, profile: &[ProfileRow]) -> String {
+fn bound(bound: &Bound, ours: &Samples, evidence: &Evidence<'_>) -> String {
     let size = match bound {
         Bound::Text(text) => return (*text).to_owned(),
+        Bound::Peak(text) => {
+            let found = evidence.benchmarks.iter().find(|found| found.name == ours.name && found.threads == ours.threads);
+            let of = found.and_then(|found| Some((found.peak_share?, found.peak.as_deref()?)));
+            return of.map_or_else(|| (*text).to_owned(), |(share, peak)| format!("it reaches {:.0} % of {peak}; {text}", 100.0 * share));
+        }
         Bound::Step(size) => size,
     };
-    let arm = ours.rsplit('/').next().unwrap_or_default();
-    let mut rows: Vec<&ProfileRow> = profile.iter().filter(|row| row.size == *size && row.arm == arm).collect();
+    let arm = ours.name.rsplit('/').next().unwrap_or_default();
+    let mut rows: Vec<&ProfileRow> = evidence.profile.iter().filter(|row| row.size == *size && row.arm == arm).collect();
     rows.sort_by(|a, b| b.share.total_cmp(&a.share));
     if rows.is_empty() {
         return "no profile of this step was taken".to_owned();

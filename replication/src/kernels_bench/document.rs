@@ -69,8 +69,8 @@ pub struct Document {
 impl Document {
     /// The ratios that the measurements give: what `comparisons` must hold.
     pub fn compare(&self) -> Vec<Compared> {
-        let Self { samples, peers, missing, profile, peers_asked, .. } = self;
-        let evidence = Evidence { ours: samples, peers, missing, profile, peers_asked: *peers_asked };
+        let Self { samples, peers, missing, profile, peers_asked, benchmarks, .. } = self;
+        let evidence = Evidence { ours: samples, peers, missing, profile, peers_asked: *peers_asked, benchmarks };
         // Bars are judged once, at the first number of threads.
         let each = self.threads.iter().enumerate();
         each.flat_map(|(index, threads)| comparisons::compare(&evidence, *threads, index == 0)).collect()

@@ -212,7 +212,7 @@ pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)
     if let Some(python) = &request.peers {
         for threads in &request.threads {
             say(&format!("peers, with {threads} thread{} (some minutes)", if *threads == 1 { "" } else { "s" }));
-            let one = programs::peers(root, python, *threads, &only, say);
+            let one = programs::peers(root, python, (*threads, request.depth), &only, say);
             peers.timings.extend(one.timings);
             peers.environment = peers.environment.or(one.environment);
             peers.missing.extend(one.missing);

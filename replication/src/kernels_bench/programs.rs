@@ -96,7 +96,7 @@ fn literally(text: &str) -> String {
 }
 
 /// Runs the peer script. Whatever is wrong with it is a row.
-pub(super) fn peers(root: &Path, python: &Path, threads: usize, only: &str, say: &dyn Fn(&str)) -> Peers {
+pub(super) fn peers(root: &Path, python: &Path, (threads, depth): (usize, Depth), only: &str, say: &dyn Fn(&str)) -> Peers {
     let script = root.join("kernels").join("peers").join("cpu_peers.py");
     let absent = |reason: String, install: &str| Peers {
         missing: vec![Missing { peer: "all peers".to_owned(), name: "peer script".to_owned(), reason, install: install.to_owned() }],
@@ -106,6 +106,9 @@ pub(super) fn peers(root: &Path, python: &Path, threads: usize, only: &str, say:
         return absent("kernels/peers/cpu_peers.py is not in this tree".to_owned(), "take the whole repository");
     }
     let mut arguments: Vec<OsString> = vec![script.into_os_string(), "--threads".into(), threads.to_string().into()];
+    if depth == Depth::Deep {
+        arguments.extend(["--seconds".into(), "1200".into()]);
+    }
     // The script takes a prefix: a filter that is one spares it the rest.
     if ["gemm/", "quantise/", "step/"].iter().any(|kind| only.starts_with(kind)) {
         let kind = only.split_inclusive('/').next().unwrap_or_default();

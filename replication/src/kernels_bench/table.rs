@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::comparisons::Compared;
 use super::document::Document;
+use super::samples::Missing;
 use super::{DEEPER, Depth};
 
 /// Appends a line to a `String`, which cannot fail.
@@ -21,10 +22,7 @@ pub fn table(document: &Document) -> String {
     let ratios: Vec<&Compared> = document.comparisons.iter().filter(|compared| compared.bar.is_none()).collect();
     compared("ratios of speeds, [95 % interval]", &ratios, &mut text);
     compared("bars", &document.bars().collect::<Vec<_>>(), &mut text);
-    for missing in &document.missing {
-        let install = if missing.install.is_empty() { String::new() } else { format!("; {}", missing.install) };
-        line!(text, "missing: {} ({}): {}{install}", missing.name, missing.peer, missing.reason);
-    }
+    missing(&document.missing, &mut text);
     let count = |verdict: &str| document.bars().filter(|bar| bar.verdict == verdict).count();
     line!(
         text,
@@ -38,6 +36,23 @@ pub fn table(document: &Document) -> String {
         line!(text, "{DEEPER}");
     }
     text
+}
+
+/// One line for all that one peer lacks for one reason.
+fn missing(all: &[Missing], text: &mut String) {
+    let reason = |missing: &Missing| missing.reason.split(':').next().unwrap_or_default().to_owned();
+    let mut told: Vec<(String, String)> = Vec::new();
+    for first in all {
+        let key = (first.peer.clone(), reason(first));
+        if told.contains(&key) {
+            continue;
+        }
+        let more = all.iter().filter(|other| (&other.peer, reason(other)) == (&key.0, key.1.clone())).count() - 1;
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        let install = if first.install.is_empty() { String::new() } else { format!("; {}", first.install) };
+        line!(text, "missing: {}{more} ({}): {}{install}", first.name, first.peer, first.reason);
+        told.push(key);
+    }
 }
 
 fn single(document: &Document, text: &mut String) {
