@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::criterion::Benchmark;
 use super::profile::ProfileRow;
 use super::samples::{Missing, Peer, Samples};
+use super::steps::Memory;
 use crate::measure::statistics::{bootstrap_ratio_of_medians, median};
 use crate::measure::times::median_ratio;
 
@@ -91,6 +92,7 @@ pub(super) struct Evidence<'a> {
     pub(super) peers_asked: bool,
     pub(super) profile: &'a [ProfileRow],
     pub(super) benchmarks: &'a [Benchmark],
+    pub(super) memory: &'a [Memory],
 }
 
 const REFERENCE: &str = "2048x1024x1024";
@@ -266,13 +268,61 @@ fn steps() -> Vec<Comparison> {
     all
 }
 
+/// What a step needs in memory, over what PyTorch's F32 step does: its whole process less what was resident before its model was
+/// made, against our whole process.
+fn memory(evidence: &Evidence<'_>, threads: usize) -> Vec<Compared> {
+    let of = |size: &str| {
+        let (name, theirs) = (format!("step/{size}/mxfp4-fdw-h16"), format!("step/{size}/f32-eager"));
+        let ours = evidence.memory.iter().find(|memory| memory.name == name)?;
+        let peer = evidence.peers.iter().find(|peer| peer.name == theirs).and_then(|peer| Some((peer, memory_of_note(&peer.note)?)));
+        let ratio = peer.map(|(_, bytes)| bytes as f64 / ours.peak_bytes as f64);
+        let mebibytes = |bytes: u64| format!("{} MiB", bytes >> 20);
+        let (verdict, note) = match (ratio, peer) {
+            (Some(ratio), Some((_, bytes))) => {
+                (if ratio < 1.0 { "missed" } else { "met" }, format!("{} against {}", mebibytes(ours.peak_bytes), mebibytes(bytes)))
+            }
+            _ => ("open", format!("{}; ours is {}", why_absent(&peer_side(&theirs), evidence), mebibytes(ours.peak_bytes))),
+        };
+        Some(Compared {
+            section: "Memory".to_owned(),
+            what: format!("PyTorch F32 eager's memory, libraries left out, over our whole process, size {size}"),
+            ours: name,
+            over: label(&peer_side(&theirs), evidence),
+            threads,
+            ratio,
+            interval: None,
+            n: usize::from(ratio.is_some()),
+            in_turns: false,
+            is_share: false,
+            bar: Some(1.0),
+            paper: None,
+            verdict: verdict.to_owned(),
+            note,
+        })
+    };
+    ["A", "B"].into_iter().filter_map(of).collect()
+}
+
+fn peer_side(name: &str) -> Other {
+    Other::Peer(name.to_owned())
+}
+
+/// `peak resident memory of the process 812 MiB, 400 MiB before the model was made`: the difference, in bytes.
+pub(super) fn memory_of_note(note: &str) -> Option<u64> {
+    let (_, rest) = note.split_once("peak resident memory of the process ")?;
+    let (peak, rest) = rest.split_once(" MiB, ")?;
+    let (before, _) = rest.split_once(" MiB before the model was made")?;
+    peak.parse::<u64>().ok()?.checked_sub(before.parse().ok()?).map(|mebibytes| mebibytes << 20)
+}
+
 /// Takes every comparison whose own side was measured, at `threads`.
 pub(super) fn compare(evidence: &Evidence<'_>, threads: usize, bars: bool) -> Vec<Compared> {
-    all()
-        .into_iter()
-        .filter(|comparison| bars || !matches!(comparison.ours, Other::OursAt(..)))
-        .filter_map(|comparison| one(&comparison, evidence, threads, bars))
-        .collect()
+    let wanted = all().into_iter().filter(|comparison| bars || !matches!(comparison.ours, Other::OursAt(..)));
+    let mut compared: Vec<Compared> = wanted.filter_map(|comparison| one(&comparison, evidence, threads, bars)).collect();
+    if bars {
+        compared.extend(memory(evidence, threads));
+    }
+    compared
 }
 
 fn one(comparison: &Comparison, evidence: &Evidence<'_>, threads: usize, bars: bool) -> Option<Compared> {

@@ -9,6 +9,7 @@ use super::comparisons::{self, Compared, Evidence};
 use super::criterion::Benchmark;
 use super::profile::ProfileRow;
 use super::samples::{Missing, Peer, Samples};
+use super::steps::Memory;
 use super::{BenchError, Depth};
 use crate::files;
 use crate::measure::statistics::median;
@@ -62,6 +63,8 @@ pub struct Document {
     pub peer_environment: Option<Value>,
     /// Where a step's time goes.
     pub profile: Vec<ProfileRow>,
+    /// What a step of each arm needs in memory.
+    pub memory: Vec<Memory>,
     /// Every ratio, computed from the above.
     pub comparisons: Vec<Compared>,
 }
@@ -69,8 +72,8 @@ pub struct Document {
 impl Document {
     /// The ratios that the measurements give: what `comparisons` must hold.
     pub fn compare(&self) -> Vec<Compared> {
-        let Self { samples, peers, missing, profile, peers_asked, benchmarks, .. } = self;
-        let evidence = Evidence { ours: samples, peers, missing, profile, peers_asked: *peers_asked, benchmarks };
+        let Self { samples, peers, missing, profile, peers_asked, benchmarks, memory, .. } = self;
+        let evidence = Evidence { ours: samples, peers, missing, profile, peers_asked: *peers_asked, benchmarks, memory };
         // Bars are judged once, at the first number of threads.
         let each = self.threads.iter().enumerate();
         each.flat_map(|(index, threads)| comparisons::compare(&evidence, *threads, index == 0)).collect()

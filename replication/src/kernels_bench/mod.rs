@@ -29,6 +29,7 @@ pub use criterion::Benchmark;
 pub use document::{Document, SCHEMA, newest};
 pub use profile::{ProfileRow, StepLine, rows as profile_rows};
 pub use samples::{Missing, Peer, Peers, Samples, parse_peers};
+pub use steps::Memory;
 pub use table::table;
 
 use crate::campaign;
@@ -203,10 +204,7 @@ pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)
     let steps = steps.measure(say)?;
     campaign::interrupted(stop)?;
     samples.extend(steps.samples);
-    let of_filter = benchmarks.iter().any(|benchmark| benchmark.name.contains(&only)) || !samples.is_empty();
-    if !of_filter {
-        return Err(BenchError::Nothing(only));
-    }
+    something(&only, &benchmarks, &samples)?;
     let measuring_seconds = started.elapsed().as_secs_f64();
     let mut peers = Peers::default();
     if let Some(python) = &request.peers {
@@ -242,11 +240,18 @@ pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)
         missing: peers.missing,
         peer_environment: peers.environment,
         profile: steps.profile,
+        memory: steps.memory,
         comparisons: Vec::new(),
     };
     document.comparisons = document.compare();
     let directory = write(root, &request.out, &document, &environment)?;
     Ok(Outcome { directory, document })
+}
+
+/// Peaks are always taken, so a filter has found something only when a name has it.
+fn something(only: &str, benchmarks: &[Benchmark], samples: &[Samples]) -> Result<(), BenchError> {
+    let names = benchmarks.iter().map(|benchmark| &benchmark.name).chain(samples.iter().map(|samples| &samples.name));
+    if names.clone().any(|name| name.contains(only)) { Ok(()) } else { Err(BenchError::Nothing(only.to_owned())) }
 }
 
 /// Steps are taken with one thread and with two wherever there are two, for the ratio of both; the first asked for leads.

@@ -6,6 +6,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use super::profile::{self, ProfileRow, StepLine};
 use super::samples::Samples;
 use super::{BenchError, Depth};
@@ -34,6 +36,17 @@ const ROUNDS_IN_A_PROCESS: usize = 5;
 pub(super) struct Steps {
     pub(super) samples: Vec<Samples>,
     pub(super) profile: Vec<ProfileRow>,
+    pub(super) memory: Vec<Memory>,
+}
+
+/// The most memory that a process had resident.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Memory {
+    /// As of the step's times: `step/A/mxfp4-fdw-h16`.
+    pub name: String,
+    /// Of the whole process, in bytes.
+    pub peak_bytes: u64,
 }
 
 /// How steps are measured.
@@ -63,6 +76,7 @@ impl Request<'_> {
             let steps = self.size(size)?;
             all.samples.extend(steps.samples);
             all.profile.extend(steps.profile);
+            all.memory.extend(steps.memory);
         }
         Ok(all)
     }
@@ -93,11 +107,24 @@ impl Request<'_> {
             }
             done += rounds;
         }
-        let mut steps = Steps { samples: Vec::new(), profile: profile::rows(size.name, &lines[0]) };
+        let memory = ARMS.iter().zip(&files).filter_map(|(arm, file)| Some(Memory { name: name(size, arm), peak_bytes: self.peak(file)? }));
+        let mut steps = Steps { samples: Vec::new(), profile: profile::rows(size.name, &lines[0]), memory: memory.collect() };
         for (lines, threads) in lines.iter().zip(threads) {
             steps.samples.extend(ARMS.iter().filter_map(|arm| samples(size, arm, *threads, lines)));
         }
         Ok(steps)
+    }
+
+    /// Peak resident memory of a process that does two steps of one arm. None where the system does not tell.
+    fn peak(&self, file: &Path) -> Option<u64> {
+        let arguments = ["step-time".into(), file.as_os_str().to_owned(), "--warmup".into(), "1".into(), "--repeats".into(), "1".into()];
+        let process = self.trainer.command(arguments).stdout_null().stderr_null().start().ok()?;
+        let mut peak = None;
+        while process.try_wait().ok()?.is_none() {
+            peak = process.pids().into_iter().filter_map(peak_resident).max().max(peak);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        peak
     }
 
     fn call(&self, files: &[std::path::PathBuf], threads: usize, rounds: usize) -> Result<Vec<StepLine>, BenchError> {
@@ -109,6 +136,13 @@ impl Request<'_> {
         let text = self.trainer.output("timing steps", arguments)?;
         parse(&text).map_err(|what| BenchError::Lines { program: "trainer step-time".to_owned(), what })
     }
+}
+
+/// Linux keeps the most that a process has had resident.
+fn peak_resident(process: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kibibytes| kibibytes << 10)
 }
 
 /// Lines of the trainer.

@@ -120,6 +120,7 @@ fn synthetic() -> Document {
             row("mxfp4-fdw-h16", "gemm-mxfp4", 24_000_000_000, 0.06, 0.25),
             row("mxfp4-fdw-h16", "everything else", 0, 0.06, 0.25),
         ],
+        memory: vec![Memory { name: "step/A/mxfp4-fdw-h16".to_owned(), peak_bytes: 200 << 20 }],
         comparisons: Vec::new(),
     };
     document.comparisons = document.compare();
@@ -173,6 +174,32 @@ fn a_bar_without_its_peer_is_open_and_says_what_it_needs() {
     assert_eq!((half.verdict.as_str(), half.ratio.map(|ratio| (ratio * 100.0).round())), ("open", Some(333.0)));
 }
 
+#[test]
+fn memory_is_compared_without_the_peers_libraries() {
+    let mut document = synthetic();
+    let what = "PyTorch F32 eager's memory";
+    assert_eq!(compared(&document, what).note, "the peer script gave no step/A/f32-eager; ours is 200 MiB");
+    let mut step = peer_of("step/A/f32-eager", 4096, 0.5);
+    step.note = "peak resident memory of the process 812 MiB, 312 MiB before the model was made".to_owned();
+    document.peers.push(step);
+    document.comparisons = document.compare();
+    let found = compared(&document, what);
+    assert_eq!((found.ratio, found.verdict.as_str(), found.note.as_str()), (Some(2.5), "met", "200 MiB against 500 MiB"));
+    assert_eq!(comparisons::memory_of_note("nothing of it"), None);
+    // The words that are read are the words that the script writes.
+    let script = fs::read_to_string(repository().join("kernels/peers/cpu_peers.py")).unwrap();
+    assert!(script.contains("peak resident memory of the process {peak:.0f} MiB, {before:.0f} MiB before the model was made"));
+}
+
+#[test]
+fn a_filter_that_matches_nothing_is_told_apart_from_the_peaks() {
+    let document = synthetic();
+    assert!(something("gemm/mxfp4/", &document.benchmarks, &[]).is_ok() && something("step/A", &[], &document.samples).is_ok());
+    let error = something("gem/", &document.benchmarks, &document.samples).unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    assert!(error.to_string().contains("`gem/`") && error.to_string().contains("step/"), "{error}");
+}
+
 /// Bars are what CPU targets are written down as: changing one is a decision, not an accident.
 #[test]
 fn the_bars_are_these() {
@@ -211,8 +238,8 @@ fn the_page_is_one_file_without_scripts_and_escapes_what_it_shows() {
         "verdict reproduced",
         "verdict differs",
         "verdict not-run",
-        "3.12x",
-        "1.08x",
+        "3.12×",
+        "1.08×",
         "python3 cpu_peers.py --prepare",
     ] {
         assert!(page.contains(present), "{present}");

@@ -172,7 +172,7 @@ pub fn bootstrap_ratio_of_medians(numerator: &[f64], denominator: &[f64]) -> Opt
         state ^= state >> 12;
         state ^= state << 25;
         state ^= state >> 27;
-        ((state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32) * below as u64 >> 32) as usize
+        (((state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32) * below as u64) >> 32) as usize
     };
     let mut resampled = |values: &[f64]| median(&(0..values.len()).map(|_| values[next(values.len())]).collect::<Vec<_>>());
     let mut ratios = Vec::with_capacity(RESAMPLES);

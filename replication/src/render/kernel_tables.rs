@@ -68,7 +68,7 @@ fn style(verdict: &str) -> &'static str {
 }
 
 fn number(compared: &Compared, value: f64) -> String {
-    if compared.is_share { format!("{} %", format::fixed(100.0 * value, 0)) } else { format!("{}x", format::fixed(value, 2)) }
+    if compared.is_share { format!("{} %", format::fixed(100.0 * value, 0)) } else { format!("{}×", format::fixed(value, 2)) }
 }
 
 fn ratio(compared: &Compared) -> Cell {
