@@ -1,7 +1,7 @@
 //! Statistics of single kernels with criterion: products, preparation and the machine's own peaks.
 //!
 //! Every name ends in the number of threads, `/1t`. `support` says what the names mean and how bytes are counted. The environment
-//! chooses: `KERNELS_BENCH_DEPTH` quick, default or deep; `KERNELS_BENCH_THREADS` such as `1,2`. Other programs on the machine
+//! chooses: `KERNELS_BENCH_DEPTH` quick, default or deep; `KERNELS_BENCH_THREADS` such as `1,2`; `KERNELS_BENCH_INSTRUCTION_SET`. Other programs on the machine
 //! slow all of it down: compare within one run, and take ratios from the `ratios` benchmark, whose sides take turns.
 
 #[path = "support/memory.rs"]

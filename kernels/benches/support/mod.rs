@@ -10,7 +10,7 @@
 
 pub(crate) mod peaks;
 
-use kernels::cpu::{Cpu, Matrix, Panels, Role, Side};
+use kernels::cpu::{Cpu, InstructionSet, Matrix, Panels, Role, Side};
 use kernels::hadamard;
 use kernels::operand::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
 use kernels::quantise::{Randomness, Source};
@@ -49,12 +49,15 @@ impl Depth {
     }
 }
 
-/// One processor for each number in `KERNELS_BENCH_THREADS` (such as `1,2`; 1 when it is not set).
+/// One processor for each number in `KERNELS_BENCH_THREADS` (such as `1,2`; 1 when it is not set), of the instruction set in
+/// `KERNELS_BENCH_INSTRUCTION_SET` (auto when it is not set).
 pub(crate) fn processors() -> Result<Vec<Cpu>, String> {
     let text = std::env::var("KERNELS_BENCH_THREADS").unwrap_or_else(|_| "1".to_owned());
+    let set = std::env::var("KERNELS_BENCH_INSTRUCTION_SET").unwrap_or_else(|_| "auto".to_owned());
+    let set = InstructionSet::parse(&set).map_err(|error| format!("KERNELS_BENCH_INSTRUCTION_SET: {error}"))?;
     let cpu = |count: &str| {
         let threads = count.trim().parse().map_err(|_| format!("KERNELS_BENCH_THREADS is `{text}`: use numbers such as 1,2"))?;
-        Cpu::new(kernels::cpu::InstructionSet::detect(), threads).map_err(|error| error.to_string())
+        Cpu::new(set, threads).map_err(|error| error.to_string())
     };
     text.split(',').map(cpu).collect()
 }

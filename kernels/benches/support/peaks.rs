@@ -9,15 +9,19 @@ use kernels::cpu::{Cpu, InstructionSet};
 
 use super::Task;
 
-/// Rounds of one call: about half a millisecond.
+/// Rounds of one call: about a sixth of a millisecond.
 const ROUNDS: usize = 1 << 16;
 /// Independent sums, enough to hide the latency of two pipes.
+#[cfg(target_arch = "x86_64")]
 const SUMS: usize = 16;
+/// The same where there are sixteen registers, two of them taken.
+#[cfg(target_arch = "x86_64")]
+const FEW: usize = 14;
 
-/// The arithmetic peaks of `cpu`: all its threads at once.
+/// The arithmetic peaks of `cpu`, all its threads at once; none for plain code.
 pub(crate) fn tasks(cpu: &Cpu) -> Vec<Task> {
-    let set = cpu.instruction_set();
-    vec![arithmetic(cpu, "peak/f32-fma", fma(set)), arithmetic(cpu, "peak/integer-dot", dot(set))]
+    let loops = loops(cpu.instruction_set()).into_iter();
+    loops.flat_map(|(fma, dot)| [arithmetic(cpu, "peak/f32-fma", fma), arithmetic(cpu, "peak/integer-dot", dot)]).collect()
 }
 
 /// A loop over registers and the operations of one of its rounds.
@@ -44,60 +48,30 @@ pub(crate) fn on_every_thread(cpu: &Cpu, work: impl Fn(usize) + Sync) {
     });
 }
 
-fn fma(set: InstructionSet) -> Loop {
+/// Multiply-add and dot product of an instruction set. Plain code has none: its peak would be the compiler's, not the machine's.
+fn loops(set: InstructionSet) -> Option<(Loop, Loop)> {
     match set {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a `Cpu` of this instruction set exists, so the machine has it.
-        InstructionSet::Avx512 => (|rounds| unsafe { x86::fma_512(rounds) }, (2 * 16 * SUMS) as u64),
+        InstructionSet::Avx512 => Some((
+            // SAFETY: a `Cpu` of this instruction set exists, so the machine has it.
+            (|rounds| unsafe { x86::fma_512(rounds) }, (2 * 16 * SUMS) as u64),
+            // SAFETY: as above.
+            (|rounds| unsafe { x86::dot_512(rounds) }, (2 * 64 * SUMS) as u64),
+        )),
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
-        InstructionSet::Avx2 => (|rounds| unsafe { x86::fma_256(rounds) }, (2 * 8 * SUMS) as u64),
-        _ => (plain_multiply_add, (2 * 4 * SUMS) as u64),
+        InstructionSet::Avx2 => Some((
+            // SAFETY: as above.
+            (|rounds| unsafe { x86::fma_256(rounds) }, (2 * 8 * FEW) as u64),
+            // SAFETY: as above.
+            (|rounds| unsafe { x86::dot_256(rounds) }, (2 * 32 * FEW) as u64),
+        )),
+        _ => None,
     }
-}
-
-fn dot(set: InstructionSet) -> Loop {
-    match set {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a `Cpu` of this instruction set exists, so the machine has it.
-        InstructionSet::Avx512 => (|rounds| unsafe { x86::dot_512(rounds) }, (2 * 64 * SUMS) as u64),
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
-        InstructionSet::Avx2 => (|rounds| unsafe { x86::dot_256(rounds) }, (2 * 32 * (SUMS / 2)) as u64),
-        _ => (plain_integer_dot, (2 * 8 * SUMS) as u64),
-    }
-}
-
-/// Multiply, then add, in whatever the compiler makes of it for the baseline target.
-fn plain_multiply_add(rounds: usize) -> f32 {
-    let (factor, term) = (black_box(0.999_f32), black_box(0.001_f32));
-    let mut sums = [[1.0_f32; 4]; SUMS];
-    for _ in 0..rounds {
-        for sum in sums.iter_mut().flatten() {
-            *sum = *sum * factor + term;
-        }
-    }
-    sums.iter().flatten().sum()
-}
-
-/// 16-bit products summed as integers, in whatever the compiler makes of it.
-fn plain_integer_dot(rounds: usize) -> f32 {
-    let mut left = [[3_i16; 8]; SUMS];
-    let mut sums = [[0_i32; 4]; SUMS];
-    for _ in 0..rounds {
-        left = black_box(left);
-        for (sum, left) in sums.iter_mut().zip(&left) {
-            for (lane, sum) in sum.iter_mut().enumerate() {
-                *sum = sum.wrapping_add(i32::from(left[2 * lane]) * 5 + i32::from(left[2 * lane + 1]) * 7);
-            }
-        }
-    }
-    sums.iter().flatten().map(|&sum| sum as f32).sum()
 }
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::SUMS;
+    use super::{FEW, SUMS};
     use std::arch::x86_64::*;
     use std::hint::black_box;
 
@@ -116,14 +90,13 @@ mod x86 {
     #[target_feature(enable = "avx2,fma")]
     pub(super) fn fma_256(rounds: usize) -> f32 {
         let (factor, term) = (_mm256_set1_ps(black_box(0.999)), _mm256_set1_ps(black_box(0.001)));
-        // Sixteen registers in all, two of them the constants.
-        let mut first = [_mm256_set1_ps(1.0); 10];
-        for _ in 0..rounds * SUMS / 10 {
-            for sum in &mut first {
+        let mut sums = [_mm256_set1_ps(1.0); FEW];
+        for _ in 0..rounds {
+            for sum in &mut sums {
                 *sum = _mm256_fmadd_ps(*sum, factor, term);
             }
         }
-        first.iter().map(|&sum| _mm256_cvtss_f32(sum)).sum()
+        sums.iter().map(|&sum| _mm256_cvtss_f32(sum)).sum()
     }
 
     #[target_feature(enable = "avx512f,avx512vnni")]
@@ -138,17 +111,15 @@ mod x86 {
         sums.iter().map(|&sum| _mm512_reduce_add_epi32(sum) as f32).sum()
     }
 
-    /// The AVX2 kernels' way: 8-bit products in pairs, summed in 16 bits.
+    /// The AVX2 kernels' way: 8-bit products in pairs, summed in 16 bits. Each product reads its own sum, or it would be hoisted out
+    /// of the loop.
     #[target_feature(enable = "avx2")]
     pub(super) fn dot_256(rounds: usize) -> f32 {
         let right = _mm256_set1_epi8(black_box(-5));
-        let mut left = _mm256_set1_epi8(black_box(3));
-        let mut sums = [_mm256_setzero_si256(); SUMS / 2];
+        let mut sums = [_mm256_set1_epi8(black_box(3)); FEW];
         for _ in 0..rounds {
-            // Products of constants would be hoisted out of the loop.
-            left = _mm256_add_epi8(left, right);
             for sum in &mut sums {
-                *sum = _mm256_add_epi16(*sum, _mm256_maddubs_epi16(_mm256_xor_si256(left, *sum), right));
+                *sum = _mm256_add_epi16(*sum, _mm256_maddubs_epi16(*sum, right));
             }
         }
         sums.iter().map(|&sum| _mm256_extract_epi32::<0>(sum) as f32).sum()
