@@ -43,13 +43,15 @@ pub enum InstructionSet {
     Scalar,
     /// AVX2 and FMA (x86-64-v3).
     Avx2,
+    /// As AVX2, with the 256-bit integer dot product (AVX-VNNI).
+    AvxVnni,
     /// AVX-512 F, BW, DQ, VL and VNNI.
     Avx512,
 }
 
 impl InstructionSet {
     /// All of them, slowest first.
-    pub const ALL: [Self; 3] = [Self::Scalar, Self::Avx2, Self::Avx512];
+    pub const ALL: [Self; 4] = [Self::Scalar, Self::Avx2, Self::AvxVnni, Self::Avx512];
 
     /// The fastest that this machine has.
     pub fn detect() -> Self {
@@ -63,6 +65,8 @@ impl InstructionSet {
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma"),
             #[cfg(target_arch = "x86_64")]
+            Self::AvxVnni => std::arch::is_x86_feature_detected!("avxvnni") && Self::Avx2.is_supported(),
+            #[cfg(target_arch = "x86_64")]
             Self::Avx512 => {
                 std::arch::is_x86_feature_detected!("avx512f")
                     && std::arch::is_x86_feature_detected!("avx512bw")
@@ -72,11 +76,11 @@ impl InstructionSet {
                     && Self::Avx2.is_supported()
             }
             #[cfg(not(target_arch = "x86_64"))]
-            Self::Avx2 | Self::Avx512 => false,
+            Self::Avx2 | Self::AvxVnni | Self::Avx512 => false,
         }
     }
 
-    /// `auto`, `scalar`, `avx2` or `avx512`; an error names what this machine has.
+    /// `auto`, `scalar`, `avx2`, `avx-vnni` or `avx512`; an error names what this machine has.
     pub fn parse(name: &str) -> Result<Self, CpuError> {
         if name == "auto" {
             return Ok(Self::detect());
@@ -93,6 +97,7 @@ impl fmt::Display for InstructionSet {
         f.write_str(match self {
             Self::Scalar => "scalar",
             Self::Avx2 => "avx2",
+            Self::AvxVnni => "avx-vnni",
             Self::Avx512 => "avx512",
         })
     }
@@ -108,8 +113,8 @@ impl FromStr for InstructionSet {
 /// Why a [`Cpu`] could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum CpuError {
-    /// Not one of the four words.
-    #[error("unknown instruction set '{name}': use auto, scalar, avx2 or avx512")]
+    /// Not one of the words.
+    #[error("unknown instruction set '{name}': use auto, scalar, avx2, avx-vnni or avx512")]
     UnknownInstructionSet {
         /// As written by the user.
         name: String,
@@ -287,7 +292,16 @@ macro_rules! dispatch {
             #[cfg(target_arch = "x86_64")]
             $crate::cpu::InstructionSet::Avx2 => {
                 // SAFETY: as above.
-                let $lanes = unsafe { $crate::cpu::lanes::avx2::Avx2::new() };
+                let $lanes = unsafe { $crate::cpu::lanes::avx2::Avx2::<false>::new() };
+                $lanes.run(
+                    #[inline(always)]
+                    || $body,
+                )
+            }
+            #[cfg(target_arch = "x86_64")]
+            $crate::cpu::InstructionSet::AvxVnni => {
+                // SAFETY: as above.
+                let $lanes = unsafe { $crate::cpu::lanes::avx2::Avx2::<true>::new() };
                 $lanes.run(
                     #[inline(always)]
                     || $body,

@@ -1,4 +1,4 @@
-//! The lanes as two AVX2 registers.
+//! The lanes as two AVX2 registers, with or without AVX-VNNI's dot product.
 
 #![cfg(target_arch = "x86_64")]
 
@@ -6,13 +6,13 @@ use std::arch::x86_64::*;
 
 use super::{Lanes, WIDTH};
 
-/// Proof that the processor has the features in `InstructionSet::Avx2`.
+/// Proof that the processor has the features in `InstructionSet::Avx2`, or with VNNI those in `InstructionSet::AvxVnni`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Avx2(());
+pub(crate) struct Avx2<const VNNI: bool>(());
 
-impl Avx2 {
+impl<const VNNI: bool> Avx2<VNNI> {
     /// # Safety
-    /// The processor must have AVX2 and FMA.
+    /// The processor must have AVX2 and FMA, and AVX-VNNI with VNNI.
     #[inline(always)]
     pub(crate) unsafe fn new() -> Self {
         Self(())
@@ -62,11 +62,11 @@ macro_rules! intrinsics {
     };
 }
 
-impl Lanes for Avx2 {
+impl<const VNNI: bool> Lanes for Avx2<VNNI> {
     type F = Floats;
     type U = Words;
 
-    /// Sums of 16-bit pairs: eight additions of at most 2 * 24 * 12 stay below 2^15.
+    /// 32-bit sums with VNNI; otherwise of 16-bit pairs: eight additions of at most 2 * 24 * 12 stay below 2^15.
     type Dot = Words;
 
     const REGISTERS: usize = 8;
@@ -104,8 +104,12 @@ impl Lanes for Avx2 {
         fn inside<R>(work: impl FnOnce() -> R) -> R {
             work()
         }
+        #[target_feature(enable = "avx2,fma,avxvnni")]
+        fn inside_vnni<R>(work: impl FnOnce() -> R) -> R {
+            work()
+        }
         // SAFETY: `self` exists only where the processor has the features.
-        unsafe { inside(work) }
+        unsafe { if VNNI { inside_vnni(work) } else { inside(work) } }
     }
 
     intrinsics! {
@@ -153,12 +157,18 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    fn dot_start(self, _offset: Words) -> Words {
-        self.splat_u(0)
+    fn dot_start(self, offset: Words) -> Words {
+        if VNNI { offset } else { self.splat_u(0) }
     }
 
     #[inline(always)]
     fn dot_add(self, sum: Words, unsigned: Words, signed: Words) -> Words {
+        if VNNI {
+            // SAFETY: as above.
+            return unsafe {
+                Words(_mm256_dpbusd_avx_epi32(sum.0, unsigned.0, signed.0), _mm256_dpbusd_avx_epi32(sum.1, unsigned.1, signed.1))
+            };
+        }
         // SAFETY: as above.
         unsafe {
             Words(
@@ -170,6 +180,9 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     fn dot_finish(self, sum: Words, offset: Words) -> Words {
+        if VNNI {
+            return sum;
+        }
         // SAFETY: as above.
         unsafe {
             let ones = _mm256_set1_epi16(1);

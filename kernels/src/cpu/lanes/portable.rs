@@ -113,11 +113,16 @@ impl Lanes for Portable {
     }
     #[inline(always)]
     fn dot_add(self, sum: Self::Dot, unsigned: Self::U, signed: Self::U) -> Self::Dot {
-        std::array::from_fn(|i| {
-            let pairs = unsigned[i].to_le_bytes().into_iter().zip(signed[i].to_le_bytes());
-            let products = pairs.map(|(u, s)| i32::from(u) * i32::from(s.cast_signed()));
-            sum[i].wrapping_add_signed(products.sum())
-        })
+        let mut sum = sum;
+        // Byte by byte over all lanes, in a form that compilers turn into vector instructions.
+        for shift in [0, 8, 16, 24] {
+            for i in 0..WIDTH {
+                let u = ((unsigned[i] >> shift) & 0xFF) as i16;
+                let s = (signed[i] << (24 - shift)).cast_signed() >> 24;
+                sum[i] = sum[i].wrapping_add_signed(i32::from(u) * i32::from(s as i16));
+            }
+        }
+        sum
     }
     #[inline(always)]
     fn dot_finish(self, sum: Self::Dot, _offset: Self::U) -> Self::U {
