@@ -42,12 +42,13 @@ impl Programs<'_> {
         let filter = format!("^peak/|{}", literally(self.only));
         let end: &[&str] = if self.only.is_empty() { &["--bench", "cpu"] } else { &["--bench", "cpu", "--", &filter] };
         let home_text = home.to_string_lossy().into_owned();
-        let output = self.call("criterion benchmarks", end, &[("CRITERION_HOME", &home_text)], &mut |line| {
-            if line.contains("time:") {
-                say(line.trim());
-            }
+        // A long name has a line of its own before its time.
+        let mut name = String::new();
+        self.call("criterion benchmarks", end, &[("CRITERION_HOME", &home_text)], &mut |line| match line.trim() {
+            line if line.starts_with("time:") => say(&format!("{name} {line}")),
+            line if line.contains("time:") => say(line),
+            line => name = line.to_owned(),
         })?;
-        drop(output);
         criterion::read(&home)
     }
 
