@@ -199,7 +199,8 @@ fn every_pair_of_formats() {
 /// What `prepare_into` lays out multiplies like what `Panels::pack` lays out: start values, scales and rows beyond the end included.
 #[test]
 fn prepared_panels_multiply_like_packed_ones() {
-    let spec = OperandSpec { format: Format::E2m1, block: Block::Row32, scale: ScaleRule::Floor, rounding: Rounding::NearestEven, rotation: None };
+    let spec =
+        OperandSpec { format: Format::E2m1, block: Block::Row32, scale: ScaleRule::Floor, rounding: Rounding::NearestEven, rotation: None };
     let (mut left, mut right) = (Panels::default(), Panels::default());
     for (m, n, k) in SHAPES.into_iter().filter(|shape| shape.2 >= 32) {
         let (a, b) = (normals(m * k, 21), normals(n * k, 22));

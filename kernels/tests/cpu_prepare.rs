@@ -29,7 +29,11 @@ fn assert_same(expected: &Prepared, found: &Prepared, context: &str) {
             assert_eq!((e.rows, e.k, e.blocks, e.multiplier.to_bits()), (f.rows, f.k, f.blocks, f.multiplier.to_bits()), "{context}");
             assert_eq!(e.scales, f.scales, "scales, {context}");
             let unsigned_zeros = |codes: &[u8]| -> Vec<u8> {
-                codes.iter().map(|byte| [byte & 15, byte >> 4].map(|code| if code == 8 { 0 } else { code })).map(|[a, b]| a | b << 4).collect()
+                codes
+                    .iter()
+                    .map(|byte| [byte & 15, byte >> 4].map(|code| if code == 8 { 0 } else { code }))
+                    .map(|[a, b]| a | b << 4)
+                    .collect()
             };
             assert_eq!(unsigned_zeros(&e.codes), f.codes, "codes, {context}");
         }
@@ -82,7 +86,8 @@ fn compare(values: &[f32], rows: usize, k: usize, spec: &OperandSpec, delayed: O
                     if partner == Format::Bf16 && spec.format != Format::E2m1 {
                         continue;
                     }
-                    let context = format!("{cpu:?} {side:?} by {partner:?} {rows}x{k} transposed {transposed} delayed {delayed:?} {spec:?}");
+                    let context =
+                        format!("{cpu:?} {side:?} by {partner:?} {rows}x{k} transposed {transposed} delayed {delayed:?} {spec:?}");
                     let role = Role { side, partner };
                     let found_stats = cpu.prepare_into(source, spec, role, randomness, delayed, &mut panels).unwrap();
                     match &expected {

@@ -14,6 +14,7 @@ use crate::environment::{self, Environment};
 use crate::evidence;
 use crate::files::{self, Context, FileError, sha256};
 use crate::judge::Verdicts;
+use crate::kernels_bench;
 use crate::machine;
 use crate::manifest::{ManifestError, Manifests, Profile};
 use crate::plan::{self, Plan, Selection};
@@ -36,6 +37,13 @@ pub struct Request {
     pub out: PathBuf,
     /// Name of the machine in the directory's name; None: from its processor.
     pub machine: Option<String>,
+}
+
+impl Request {
+    /// Name of the machine in directories' names.
+    fn machine(&self) -> String {
+        self.machine.clone().unwrap_or_else(environment::machine_slug)
+    }
 }
 
 /// How a campaign ended.
@@ -222,7 +230,8 @@ pub fn replicate(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn
         return Err(CampaignError::Lacks { profile: request.profile.clone(), lacks });
     }
     let mut prepared = Prepared::from_manifests(root, manifests, &request.profile, &request.selection)?;
-    let key = prepared.campaign_key(&request.run)?;
+    let bench = kernels_bench::newest(&request.out, &request.machine()).map(|directory| directory.join("kernels.json"));
+    let key = with_bench(prepared.campaign_key(&request.run)?, bench.as_deref())?;
     let memory = CampaignMemory { path: root.join("cache").join("campaigns").join(format!("{key}.json")) };
     if !request.run.fresh
         && let Some(directory) = memory.recall(&request.out, &key, root)
@@ -233,7 +242,8 @@ pub fn replicate(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn
     let _cache_lock = lock(&root.join("cache").join("lock"))?;
     let _out_lock = lock(&request.out.join(".lock"))?;
     let environment = Environment::capture(root, &request.run);
-    let stages = || -> Result<Report, CampaignError> { carry_out(root, &mut prepared, request, &key, &environment, stop, say) };
+    let stages =
+        || -> Result<Report, CampaignError> { carry_out(root, &mut prepared, request, (&key, bench.as_deref()), &environment, stop, say) };
     // Ctrl-C reaches cargo and trainers as well: whatever error they end with then, the answer is that someone asked to stop.
     let report = stages_or_interrupted(stages, stop)?;
     // A campaign with failed runs is not finished: the same command tries them again.
@@ -241,6 +251,12 @@ pub fn replicate(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn
         memory.remember(&report.directory)?;
     }
     Ok(report)
+}
+
+/// The key of a campaign that also shows what `kernels-bench` measured on this machine: newer measurements, another report.
+fn with_bench(key: String, bench: Option<&Path>) -> Result<String, FileError> {
+    let Some(bench) = bench else { return Ok(key) };
+    Ok(sha256(format!("{key} kernels {}\n", files::sha256_file(bench)?).as_bytes()))
 }
 
 fn stages_or_interrupted(stages: impl FnOnce() -> Result<Report, CampaignError>, stop: &AtomicBool) -> Result<Report, CampaignError> {
@@ -252,7 +268,7 @@ fn carry_out(
     root: &Path,
     prepared: &mut Prepared,
     request: &Request,
-    key: &str,
+    (key, bench): (&str, Option<&Path>),
     environment: &Environment,
     stop: &AtomicBool,
     say: &dyn Fn(&str),
@@ -271,10 +287,11 @@ fn carry_out(
     let cache = plan::run_cache(root);
     let outcomes = run::carry_out(&prepared.plan.runs, &cache, &trainer, &data, &request.run, stop)?;
     interrupted(stop)?;
-    let bench = Timings { root, plan: &prepared.plan, profile: prepared.profile(), trainer: &trainer, data: &data, options: &request.run };
-    let measured = bench.take(&outcomes, stop, say)?;
+    let timings =
+        Timings { root, plan: &prepared.plan, profile: prepared.profile(), trainer: &trainer, data: &data, options: &request.run };
+    let measured = timings.take(&outcomes, stop, say)?;
     say("judging and rendering");
-    assemble(root, prepared, &outcomes, &measured, request, key, environment)
+    assemble(root, prepared, &outcomes, (&measured, bench), request, key, environment)
 }
 
 /// What timings depend on besides the runs.
@@ -282,12 +299,12 @@ pub(crate) fn machine_line(options: &RunOptions) -> String {
     format!("threads {} instruction set {} on {} x {}\n", options.threads, options.instruction_set, machine::cores(), machine::cpu_model())
 }
 
-fn interrupted(stop: &AtomicBool) -> Result<(), CampaignError> {
+pub(crate) fn interrupted(stop: &AtomicBool) -> Result<(), CampaignError> {
     if stop.load(Ordering::Relaxed) { Err(CampaignError::Interrupted) } else { Ok(()) }
 }
 
 /// Held until dropped; a killed process drops it too.
-fn lock(path: &Path) -> Result<File, CampaignError> {
+pub(crate) fn lock(path: &Path) -> Result<File, CampaignError> {
     files::make_folder(path.parent().unwrap_or(Path::new(".")))?;
     let file = File::options().create(true).truncate(false).write(true).open(path).at(path, "open the lock")?;
     match file.try_lock() {
@@ -339,12 +356,12 @@ fn assemble(
     root: &Path,
     prepared: &Prepared,
     outcomes: &[Outcome],
-    measured: &Path,
+    (measured, bench): (&Path, Option<&Path>),
     request: &Request,
     key: &str,
     environment: &Environment,
 ) -> Result<Report, CampaignError> {
-    let machine = request.machine.clone().unwrap_or_else(environment::machine_slug);
+    let machine = request.machine();
     let date = environment::today();
     let mut campaign = Campaign {
         schema: "mxfp4-campaign/1".into(),
@@ -390,6 +407,9 @@ fn assemble(
     for name in files::list(measured)? {
         files::copy(&measured.join(&name), &aside.join("measurements").join(&name))?;
     }
+    if let Some(bench) = bench {
+        files::copy(bench, &aside.join("measurements").join("kernels.json"))?;
+    }
     let text = serde_json::to_string_pretty(&campaign).unwrap_or_default() + "\n";
     files::write(&aside.join("campaign.json"), text.as_bytes())?;
     provenance::write_environment(environment, &aside)?;
@@ -403,7 +423,7 @@ fn assemble(
 }
 
 /// Puts `new` where `target` is; what was there is gone only after.
-fn replace(target: &Path, new: &Path) -> Result<(), FileError> {
+pub(crate) fn replace(target: &Path, new: &Path) -> Result<(), FileError> {
     let mut name = target.file_name().unwrap_or_default().to_os_string();
     name.push(".old");
     let old = target.with_file_name(name);

@@ -163,6 +163,26 @@ pub fn plan(
     Ok(Plan { profile: profile.id.clone(), device, runs, arms, seeds, partial })
 }
 
+/// A run file for timing steps alone: `model` with `sequences` a step under one recipe, everything else as in `profile`. It names no
+/// data (the trainer takes random tokens), so it has no key and is no run of a campaign.
+///
+/// # Errors
+/// A recipe that cannot be resolved.
+pub fn step_run_file(manifests: &Manifests, profile: &Profile, model: &Model, sequences: u64, arm: &str) -> Result<String, ManifestError> {
+    let refuse = |why: String| ManifestError::new(&Manifests::path("recipes", arm), why);
+    let recipe = manifests.recipes.get(arm).ok_or_else(|| refuse("there is no such recipe".to_owned()))?;
+    let passes = recipe.resolved().map_err(refuse)?;
+    let resolved =
+        ResolvedRecipe { id: arm, passes, stochastic_seed: recipe.stochastic_seed, delayed_scaling: recipe.delayed_scaling.clone() };
+    let mut profile = profile.clone();
+    profile.batch.sequences = sequences;
+    let nothing = || profile::Shard { tokens: u64::from(u32::MAX), sha256_bin: "0".repeat(64), sha256_idx: "0".repeat(64) };
+    let shards = Shards { train: nothing(), validation: nothing(), end_of_document: 0 };
+    let (tokenizer, device) = (&manifests.tokenizers[&profile.tokenizer], manifests.hardware[&profile.hardware].device);
+    let run = RunFile::new(&profile, model, &shards, tokenizer, device, resolved, 1);
+    serde_yaml::to_string(&run).map_err(|error| refuse(format!("the run file cannot be written: {error}")))
+}
+
 /// Every arm of the profile, in its order.
 pub fn all_arms(profile: &Profile) -> Vec<String> {
     profile.arms.iter().flat_map(|group| group.recipes.iter().cloned()).collect()

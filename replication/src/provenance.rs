@@ -85,6 +85,14 @@ fn sums_of<'a>(directory: &Path, names: impl Iterator<Item = &'a String>) -> Res
 /// When a file cannot be read or written, or has a name that a line of text cannot hold.
 pub fn write_sums(directory: &Path) -> Result<(), ProvenanceError> {
     files::write(&directory.join(DETERMINISTIC), deterministic(directory)?.as_bytes())?;
+    write_list(directory)
+}
+
+/// Writes SHA256SUMS alone: for a directory that holds nothing but measurements.
+///
+/// # Errors
+/// As [`write_sums`].
+pub(crate) fn write_list(directory: &Path) -> Result<(), ProvenanceError> {
     let names: Vec<String> = files::list(directory)?.into_iter().filter(|name| name != SUMS).collect();
     if let Some(name) = names.iter().find(|name| name.contains(['\n', '\r', '\\', '\u{fffd}'])) {
         return Err(ProvenanceError::Content { file: name.clone(), what: "the name cannot stand in a list of hashes".to_owned() });

@@ -15,6 +15,9 @@ use crate::plan::{self, Plan};
 use crate::run::{Outcome, RunOptions};
 use crate::toolchain::Trainer;
 
+/// Steps whose kernels are timed: enough for a median, a few seconds in all.
+const PROFILED_STEPS: u64 = 5;
+
 /// What is timed, with what.
 pub(crate) struct Timings<'a> {
     /// The repository.
@@ -88,10 +91,16 @@ impl Timings<'_> {
         if !timed.is_empty() {
             let mut arguments: Vec<OsString> = vec!["step-time".into()];
             arguments.extend(timed);
+            // The same arms again, with a clock around every kernel, which the times above do without.
+            let mut profiled = arguments.clone();
+            profiled.extend(["--profile-step".into(), "--data".into(), self.data.folder.clone().into()]);
+            profiled.extend(repeats(PROFILED_STEPS, 1));
+            profiled.extend(machine.clone());
             arguments.extend(["--data".into(), self.data.folder.clone().into()]);
             arguments.extend(repeats(self.profile.step_time.repeats, self.profile.step_time.warmup));
             arguments.extend(machine.clone());
             calls.push(Call { name: "step_time.jsonl", what: "timing steps, arms interleaved", arguments });
+            calls.push(Call { name: "step_profile.jsonl", what: "timing the kernels of a step", arguments: profiled });
         }
         // Any run file has the model's shapes.
         if let Some(file) = self.run_files(&self.plan.arms, outcomes).into_iter().next() {

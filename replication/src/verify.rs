@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use crate::campaign::Campaign;
 use crate::files::{self, Context, FileError};
+use crate::kernels_bench;
 use crate::provenance::{self, DETERMINISTIC, SUMS};
 
 /// One thing that is wrong.
@@ -96,7 +97,8 @@ impl fmt::Display for Verification {
 /// # Errors
 /// When `directory` is not a result directory or cannot be listed.
 pub fn verify(directory: &Path, code_fingerprint: Option<&str>) -> Result<Verification, VerifyError> {
-    if !directory.join(SUMS).exists() && !directory.join("campaign.json").exists() {
+    let of_kernels = directory.join("kernels.json").exists() && !directory.join("campaign.json").exists();
+    if !directory.join(SUMS).exists() && !directory.join("campaign.json").exists() && !of_kernels {
         return Err(VerifyError::NotResults { path: directory.to_owned() });
     }
     let mut verification = Verification::default();
@@ -106,6 +108,10 @@ pub fn verify(directory: &Path, code_fingerprint: Option<&str>) -> Result<Verifi
         verification.find(name, "is neither a plain file nor a folder; results hold nothing else");
     }
     check_sums(directory, &present, &mut verification)?;
+    if of_kernels {
+        kernels(directory, code_fingerprint, strange.is_empty(), &mut verification);
+        return Ok(verification);
+    }
     // Readers further on open files by fixed names: a pipe or a link among them could hang or lead elsewhere.
     if strange.is_empty() {
         check_deterministic(directory, &mut verification)?;
@@ -122,6 +128,29 @@ pub fn verify(directory: &Path, code_fingerprint: Option<&str>) -> Result<Verifi
     verification.findings.sort();
     verification.findings.dedup();
     Ok(verification)
+}
+
+/// A directory of `kernels-bench`: its ratios computed again. It holds no runs and no verdicts on claims.
+fn kernels(directory: &Path, code_fingerprint: Option<&str>, plain: bool, verification: &mut Verification) {
+    if plain {
+        verification.counts.recomputed += 1;
+        for (path, what) in kernels_bench::check(directory) {
+            verification.find(path, what);
+        }
+        if let Ok(document) = kernels_bench::Document::read(&directory.join("kernels.json")) {
+            verification
+                .notes
+                .push("measurements of kernels: hashes and ratios are checked; there are no runs and no claims here".to_owned());
+            if code_fingerprint.is_some_and(|now| now != document.trainer_code) {
+                verification.notes.push("stale: the sources of the trainer or the kernels in this tree are not those measured".to_owned());
+            }
+            if document.dirty {
+                verification.notes.push(format!("made from a tree with changes that are not in commit {}", document.commit));
+            }
+        }
+    }
+    verification.findings.sort();
+    verification.findings.dedup();
 }
 
 /// What is true of the results and not an error in them.

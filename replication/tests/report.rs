@@ -248,7 +248,7 @@ fn a_template_that_names_nothing_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     synthetic::write_arms(directory.path(), &arms(&["fp8"]), &[1, 2]);
     let templates = directory.path().join("templates");
-    for name in ["report.html.j2", "report.tex.j2", "references.bib"] {
+    for name in ["report.html.j2", "style.css", "table.html.j2", "report.tex.j2", "references.bib"] {
         save(&templates.join(name), &read(&repository().join("paper").join(name)));
     }
     edit(&templates.join("report.html.j2"), |text| text.replacen("{{ page.scale }}", "{{ page.scales }}", 1));
@@ -256,6 +256,51 @@ fn a_template_that_names_nothing_is_an_error() {
     assert!(matches!(error, RenderError::Render { name: "report.html.j2", .. }), "{error}");
     std::fs::remove_file(templates.join("report.tex.j2")).unwrap();
     assert!(render(directory.path(), &templates, &RenderOptions::default()).is_err());
+}
+
+/// A bench without samples, but with one ratio: 0.9 of a bar of 1.
+const KERNELS: &str = r#"{"schema":"mxfp4-kernels/1","date":"2026-05-09","machine":"synthetic","processor":"p","device":"cpu","instruction_set":"avx2",
+"commit":"0123","dirty":false,"trainer_code":"other","depth":"quick","only":null,"threads":[1],"rounds":15,"peers_asked":false,"measuring_seconds":1.0,
+"benchmarks":[],"samples":[],"peers":[],"missing":[],"peer_environment":null,"profile":[],"memory":[],
+"comparisons":[{"section":"s","what":"a <fast> kernel_50 %","ours":"a","over":"b","threads":1,"ratio":0.9,"interval":[0.8,1.1],"n":15,"in_turns":true,"is_share":false,
+"bar":1.0,"paper":null,"verdict":"missed","note":"bounded by _this_ & that"}]}"#;
+
+#[test]
+fn kernels_of_the_machine_are_shown_and_without_them_the_report_says_how_to_get_them() {
+    let directory = tempfile::tempdir().unwrap();
+    synthetic::write(directory.path());
+    render_here(directory.path());
+    let without = read(&directory.path().join("report.html"));
+    assert!(without.contains("No step profile was measured") && without.contains("cargo xtask kernels-bench"));
+    let measurements = directory.path().join("measurements");
+    save(&measurements.join("kernels.json"), KERNELS);
+    let mut lines = String::new();
+    for arm in ["fp8", "mxfp4-fdw-h16", "bf16"] {
+        let start = format!(r#"{{"schema":"mxfp4-step-time/1","arm":"{arm}","repeat":1,"#);
+        lines += &format!("{start}\"kind\":\"step_time\",\"tokens\":8,\"seconds\":0.2,\"forward_backward_seconds\":0.1}}\n");
+        lines += &format!("{start}\"kind\":\"step_kernel\",\"kernel\":\"gemm-f32\",\"calls\":3,\"work\":4000000000,\"seconds\":0.05}}\n");
+    }
+    save(&measurements.join("step_profile.jsonl"), &lines);
+    render_here(directory.path());
+    let page = read(&directory.path().join("report.html"));
+    for shown in
+        ["a &lt;fast&gt; kernel_50 %", "0.90×", "bounded by _this_ &amp; that", "their sources are not those", "25.0 %", "80 Gop/s"]
+    {
+        assert!(page.contains(shown), "{shown}");
+    }
+    // The two arms of the step-time claim, and no other.
+    let profile = page.split("<table id=\"step-profile\">").nth(1).unwrap().split("</table>").next().unwrap();
+    assert_eq!((profile.matches("rowgroup").count(), profile.matches("gemm-f32").count()), (2, 2), "{profile}");
+    assert!(read(&directory.path().join("tables/kernel-bars.tex")).contains("kernel\\_"));
+    for (broken, expected) in [
+        (&KERNELS[..200], "EOF"),
+        (&KERNELS.replace("kernels/1", "kernels/9"), "schema"),
+        (&KERNELS.replace("\"rounds\"", "\"round\""), "unknown field"),
+    ] {
+        save(&measurements.join("kernels.json"), broken);
+        let error = judge::recompute(directory.path()).unwrap_err().to_string();
+        assert!(error.contains("kernels.json") && error.contains(expected), "{error}");
+    }
 }
 
 #[test]

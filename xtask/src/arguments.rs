@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 use replication::campaign::{CampaignError, Request};
+use replication::kernels_bench::{self, Depth};
 use replication::machine;
 use replication::manifest::{Manifests, Profile};
 use replication::plan::Selection;
@@ -27,16 +28,11 @@ pub(crate) enum Command {
         after_help = "Examples:\n  cargo xtask replicate\n  cargo xtask replicate --profile smoke\n  cargo xtask replicate --only T1-FDW,H1 --seeds 5\n  cargo xtask replicate --profile llama31-8b --dry-run"
     )]
     Replicate(Replicate),
-    /// Time the CPU kernels alone: GEMMs of the profiles and quantisation, with criterion
-    #[command(after_help = "Examples:\n  cargo xtask kernels-bench\n  cargo xtask kernels-bench --filter mxfp4")]
-    KernelsBench {
-        /// Only benchmarks whose name contains this
-        #[arg(long)]
-        filter: Option<String>,
-        /// Folder for the CSV and JSON tables [default: results/kernels-bench]
-        #[arg(long)]
-        out: Option<PathBuf>,
-    },
+    /// What the kernels reach: against the machine's peaks, each other and peers; under 3 minutes, peers not counted
+    #[command(
+        after_help = "Examples:\n  cargo xtask kernels-bench\n  cargo xtask kernels-bench --quick\n  cargo xtask kernels-bench --only gemm/mxfp4 --threads 1,2\n  cargo xtask kernels-bench --deep --peers"
+    )]
+    KernelsBench(KernelsBench),
     /// Render a result directory again; measurements are only read
     #[command(after_help = "Example:\n  cargo xtask report results/2026-11-20-xeon-2c-cpu-0123abcd")]
     Report {
@@ -128,6 +124,54 @@ pub(crate) enum DataCommand {
     },
     /// Read every file and compare its hash with the pinned one
     Verify,
+}
+
+#[derive(Args)]
+pub(crate) struct KernelsBench {
+    /// cpu, cuda or hip
+    #[arg(long, default_value = "cpu", value_parser = ["cpu", "cuda", "hip"])]
+    device: String,
+    /// Less than a minute: the reference product and the small step
+    #[arg(long)]
+    quick: bool,
+    /// Every shape, rotation and rounding, with long samples: about half an hour
+    #[arg(long, conflicts_with = "quick")]
+    deep: bool,
+    /// Only what has this in its name, such as gemm/mxfp4 or step/A
+    #[arg(long, value_name = "FILTER")]
+    only: Option<String>,
+    /// Threads; with several, each in turn, and bars are judged at the first
+    #[arg(long, value_name = "N,M", default_value = "1", value_delimiter = ',', value_parser = positive)]
+    threads: Vec<usize>,
+    /// Also time the peers that this Python has (PyTorch, torchao, ggml, ...), and set them beside ours
+    #[arg(long, value_name = "PYTHON", num_args = 0..=1, default_missing_value = "python3")]
+    peers: Option<PathBuf>,
+    /// Where result directories go [default: results]
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Name of this machine in the directory's name [default: from its processor]
+    #[arg(long)]
+    machine: Option<String>,
+}
+
+impl KernelsBench {
+    /// The same, as `replication` takes it.
+    pub(crate) fn request(&self, root: &Path) -> kernels_bench::Request {
+        let depth = match (self.quick, self.deep) {
+            (true, _) => Depth::Quick,
+            (_, true) => Depth::Deep,
+            _ => Depth::Default,
+        };
+        kernels_bench::Request {
+            device: self.device.clone(),
+            depth,
+            only: self.only.clone(),
+            threads: self.threads.clone(),
+            peers: self.peers.clone(),
+            out: self.out.clone().unwrap_or_else(|| root.join("results")),
+            machine: self.machine.as_deref().map(machine::tidy),
+        }
+    }
 }
 
 #[derive(Args)]

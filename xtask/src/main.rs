@@ -43,6 +43,8 @@ fn repository() -> PathBuf {
 fn exit_code(error: &anyhow::Error) -> u8 {
     if let Some(error) = error.downcast_ref::<CampaignError>() {
         error.exit_code()
+    } else if let Some(error) = error.downcast_ref::<kernels_bench::BenchError>() {
+        error.exit_code()
     } else if error.is::<ManifestError>() {
         USAGE
     } else if error.is::<data::DataError>()
@@ -61,11 +63,10 @@ fn exit_code(error: &anyhow::Error) -> u8 {
 fn execute(root: &Path, command: Command) -> anyhow::Result<u8> {
     match command {
         Command::Replicate(options) => replicate(root, &options),
-        Command::KernelsBench { filter, out } => {
-            let timings = kernels_bench::run(root, filter.as_deref(), |line| eprintln!("{line}"))?;
-            let folder = out.unwrap_or_else(|| root.join("results").join("kernels-bench"));
-            kernels_bench::write(&folder, &timings)?;
-            print::out(&format!("{}written to {}\n", kernels_bench::table(&timings), folder.display()));
+        Command::KernelsBench(options) => {
+            let stop = stop_flag()?;
+            let outcome = kernels_bench::run(root, &options.request(root), &stop, &|line| eprintln!("{line}"))?;
+            print::out(&format!("{}written to {}\n", kernels_bench::table(&outcome.document), outcome.directory.display()));
             Ok(0)
         }
         Command::Report { directory, add_evidence } => {

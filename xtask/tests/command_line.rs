@@ -40,6 +40,17 @@ fn wrong_usage_ends_with_2_and_a_suggestion() {
 }
 
 #[test]
+fn kernels_bench_refuses_before_it_builds() {
+    for device in ["cuda", "hip"] {
+        let said = says(&["kernels-bench", "--device", device], 4);
+        assert!(said.contains("not-run") && said.contains("it needs"), "{said}");
+    }
+    assert!(says(&["kernels-bench", "--threads", "0"], 2).contains("at least 1"));
+    assert!(says(&["kernels-bench", "--quick", "--deep"], 2).contains("cannot be used with"));
+    assert!(says(&["kernels-bench", "--device", "tpu"], 2).contains("cuda"));
+}
+
+#[test]
 fn absent_hardware_ends_with_4_and_says_what_is_lacking() {
     for (profile, device) in [("h200-s", "NVIDIA H200"), ("llama31-8b", "MI355X")] {
         let plan = says(&["replicate", "--profile", profile, "--dry-run"], 0);

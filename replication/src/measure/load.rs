@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use crate::files::{self, Context as _, FileError};
+use crate::kernels_bench::{self, Document, StepLine};
 
 /// Why a result directory could not be measured.
 #[derive(Debug, Error)]
@@ -220,6 +221,9 @@ pub struct StepTimeRecord {
     pub kind: String,
     pub arm: String,
     pub repeat: u64,
+    /// Tokens of a step; earlier trainers did not write it.
+    #[serde(default)]
+    pub tokens: Option<u64>,
     pub seconds: f64,
     pub forward_backward_seconds: f64,
 }
@@ -408,6 +412,22 @@ pub fn kernel_times(directory: &Path) -> Result<Vec<KernelTimeRecord>, MeasureEr
 /// When a line does not follow the schema.
 pub fn rotations(directory: &Path) -> Result<Vec<RotationRecord>, MeasureError> {
     measurements(directory, "rotation_identity.jsonl", "mxfp4-rotation-identity/1", |record: &RotationRecord| &record.schema)
+}
+
+/// Steps with the time of each kind of kernel; empty when the file is not there.
+///
+/// # Errors
+/// When a line does not follow the schema.
+pub fn step_profile(directory: &Path) -> Result<Vec<StepLine>, MeasureError> {
+    measurements(directory, "step_profile.jsonl", "mxfp4-step-time/1", StepLine::schema)
+}
+
+/// What `kernels-bench` measured; none when the file is not there.
+///
+/// # Errors
+/// When the file does not follow its schema.
+pub fn kernels_bench(directory: &Path) -> Result<Option<Document>, MeasureError> {
+    single(&directory.join("measurements").join("kernels.json"), kernels_bench::SCHEMA)
 }
 
 fn measurements<T: DeserializeOwned>(

@@ -16,6 +16,7 @@ use std::path::Path;
 
 use crate::evidence::{self, Evidence};
 use crate::files;
+use crate::kernels_bench::{Document, StepLine};
 
 pub use load::MeasureError;
 use load::{KernelTimeRecord, RotationRecord, Run, StepTimeRecord};
@@ -44,6 +45,10 @@ pub struct Measurements {
     pub kernel_times: Vec<KernelTimeRecord>,
     /// Rotation identities.
     pub rotations: Vec<RotationRecord>,
+    /// Steps with the time of each kind of kernel.
+    pub step_profile: Vec<StepLine>,
+    /// What `kernels-bench` measured on this machine, if it had when the campaign was put together.
+    pub kernels_bench: Option<Document>,
     /// Runs of others, from public logs; never mixed with `runs`.
     pub evidence: Vec<Evidence>,
 }
@@ -83,6 +88,8 @@ pub fn measure(directory: &Path) -> Result<Measurements, MeasureError> {
         step_times: load::step_times(directory)?,
         kernel_times: load::kernel_times(directory)?,
         rotations: load::rotations(directory)?,
+        step_profile: load::step_profile(directory)?,
+        kernels_bench: load::kernels_bench(directory)?,
         evidence: evidence::load(directory)?,
         runs,
         study,

@@ -175,7 +175,7 @@ mod tests {
 
     fn step(arm: &str, repeat: u64, seconds: f64) -> StepTimeRecord {
         let (schema, kind) = ("mxfp4-step-time/1".into(), "step_time".into());
-        StepTimeRecord { schema, kind, arm: arm.into(), repeat, seconds, forward_backward_seconds: seconds / 2.0 }
+        StepTimeRecord { schema, kind, arm: arm.into(), repeat, tokens: None, seconds, forward_backward_seconds: seconds / 2.0 }
     }
 
     #[test]

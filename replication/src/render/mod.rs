@@ -8,12 +8,15 @@ mod claim_tables;
 mod figures;
 pub mod format;
 mod grid;
+mod kernel_tables;
 mod latex;
 mod page;
 mod pgf;
 mod public_logs;
 mod run_tables;
 mod svg;
+
+pub use kernel_tables::kernels_page;
 
 use std::path::{Path, PathBuf};
 
@@ -172,9 +175,14 @@ fn template(templates: &Path, name: &str) -> Result<String, RenderError> {
 }
 
 fn render_html(page: &Page, templates: &Path) -> Result<String, RenderError> {
-    const NAME: &str = "report.html.j2";
-    let source = template(templates, NAME)?;
-    let failed = |source: minijinja::Error| RenderError::Render { name: NAME, source: Box::new(source) };
+    html("report.html.j2", templates, context! { page => Value::from(Serde(page)) })
+}
+
+/// A page from its template, with the style and the table that all pages share.
+fn html(name: &'static str, templates: &Path, context: Value) -> Result<String, RenderError> {
+    let shared = ["style.css", "table.html.j2"].map(|name| template(templates, name).map(|source| (name, source)));
+    let source = template(templates, name)?;
+    let failed = |source: minijinja::Error| RenderError::Render { name, source: Box::new(source) };
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.set_auto_escape_callback(|_| AutoEscape::Html);
@@ -184,9 +192,12 @@ fn render_html(page: &Page, templates: &Path) -> Result<String, RenderError> {
     });
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(failed)?;
     environment.set_syntax(syntax);
-    environment.add_template(NAME, &source).map_err(failed)?;
-    let context = context! { page => Value::from(Serde(page)) };
-    environment.get_template(NAME).and_then(|template| template.render(context)).map_err(failed)
+    for shared in shared {
+        let (name, source) = shared?;
+        environment.add_template_owned(name, source).map_err(failed)?;
+    }
+    environment.add_template(name, &source).map_err(failed)?;
+    environment.get_template(name).and_then(|template| template.render(context)).map_err(failed)
 }
 
 /// Writes tables/*.tex, macros.tex, references.bib and report.tex.
@@ -244,7 +255,8 @@ fn grids(page: &Page) -> Vec<&Grid> {
         grids.extend(&paper.sources);
     }
     grids.extend([&page.arms, &page.runs, &page.not_run, &page.environment, &page.campaign, &page.data]);
-    grids.extend([&page.steps, &page.kernels].into_iter().flatten());
+    grids.extend([&page.steps, &page.kernels, &page.step_profile].into_iter().flatten());
+    grids.extend(page.bench.iter().flat_map(kernel_tables::Section::grids));
     for logs in &page.public_logs {
         grids.extend([&logs.claims, &logs.groups, &logs.decomposition, &logs.baselines]);
     }

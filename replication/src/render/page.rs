@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::figures::Figure;
 use super::format;
 use super::grid::{Cell, Grid, numbers, words};
+use super::kernel_tables::{self, Section};
 use super::public_logs::{self, PublicLogsPage};
 use super::{claim_tables, run_tables};
 use crate::judge::{PaperVerdicts, Verdicts};
@@ -32,6 +33,9 @@ pub(super) struct Page {
     pub arms: Grid,
     pub steps: Option<Grid>,
     pub kernels: Option<Grid>,
+    pub step_profile: Option<Grid>,
+    pub bench: Option<Section>,
+    pub bench_origin: String,
     pub runs: Grid,
     pub not_run: Grid,
     pub figures: BTreeMap<String, FigurePage>,
@@ -95,6 +99,9 @@ pub(super) fn page(directory: &Path, measurements: &Measurements, verdicts: &Ver
         arms: run_tables::arms(measurements),
         steps: run_tables::step_times(measurements),
         kernels: run_tables::kernels(measurements),
+        step_profile: kernel_tables::step_profile(measurements),
+        bench: measurements.kernels_bench.as_ref().map(kernel_tables::section),
+        bench_origin: kernel_tables::origin(measurements, &campaign),
         runs: run_tables::runs(measurements),
         not_run: claim_tables::not_run(measurements, &verdicts.papers),
         figures: figures.iter().map(|figure| (figure.id.replace('-', "_"), figure_page(figure))).collect(),

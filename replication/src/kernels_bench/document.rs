@@ -1,0 +1,228 @@
+//! kernels.json and kernels.csv: everything that one `kernels-bench` measured, and the directory that holds them.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::comparisons::{self, Compared, Evidence};
+use super::criterion::Benchmark;
+use super::profile::ProfileRow;
+use super::samples::{Missing, Peer, Samples};
+use super::steps::Memory;
+use super::{BenchError, Depth};
+use crate::files;
+use crate::measure::statistics::median;
+
+/// Schema of `kernels.json`.
+pub const SCHEMA: &str = "mxfp4-kernels/1";
+
+/// kernels.json.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Document {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// UTC day.
+    pub date: String,
+    /// Machine's name, as in the directory's.
+    pub machine: String,
+    /// Processor.
+    pub processor: String,
+    /// `cpu`.
+    pub device: String,
+    /// Instruction set of our kernels.
+    pub instruction_set: String,
+    /// Git commit, or `none`.
+    pub commit: String,
+    /// Whether the tree had changes that are not in the commit.
+    pub dirty: bool,
+    /// Fingerprint of the trainer's and kernels' sources.
+    pub trainer_code: String,
+    /// How much was measured.
+    pub depth: Depth,
+    /// Only what has this in its name; null: everything.
+    pub only: Option<String>,
+    /// Thread counts; the first is the one that bars are judged at.
+    pub threads: Vec<usize>,
+    /// Rounds of members that take turns.
+    pub rounds: usize,
+    /// Whether the peer script was run.
+    pub peers_asked: bool,
+    /// Seconds that measuring took, building left out.
+    pub measuring_seconds: f64,
+    /// Criterion's statistics.
+    pub benchmarks: Vec<Benchmark>,
+    /// Members of groups that took turns, and steps.
+    pub samples: Vec<Samples>,
+    /// Peers.
+    pub peers: Vec<Peer>,
+    /// Peers that could not run.
+    pub missing: Vec<Missing>,
+    /// The peer script's own environment line.
+    pub peer_environment: Option<Value>,
+    /// Where a step's time goes.
+    pub profile: Vec<ProfileRow>,
+    /// What a step of each arm needs in memory.
+    pub memory: Vec<Memory>,
+    /// Every ratio, computed from the above.
+    pub comparisons: Vec<Compared>,
+}
+
+impl Document {
+    /// The ratios that the measurements give: what `comparisons` must hold.
+    pub fn compare(&self) -> Vec<Compared> {
+        let Self { samples, peers, missing, profile, peers_asked, benchmarks, memory, .. } = self;
+        let evidence = Evidence { ours: samples, peers, missing, profile, peers_asked: *peers_asked, benchmarks, memory };
+        // Bars are judged once, at the first number of threads.
+        let each = self.threads.iter().enumerate();
+        each.flat_map(|(index, threads)| comparisons::compare(&evidence, *threads, index == 0)).collect()
+    }
+
+    /// The bars among the ratios.
+    pub fn bars(&self) -> impl Iterator<Item = &Compared> {
+        self.comparisons.iter().filter(|compared| compared.bar.is_some())
+    }
+
+    /// Reads kernels.json.
+    ///
+    /// # Errors
+    /// When it cannot be read, is cut off, or does not follow its schema.
+    pub fn read(path: &Path) -> Result<Self, BenchError> {
+        let refuse = |what: String| BenchError::Document { path: path.to_owned(), what };
+        let value: Value = serde_json::from_str(&files::read_text(path)?).map_err(|error| refuse(format!("is not JSON: {error}")))?;
+        match value.get("schema").and_then(Value::as_str) {
+            Some(SCHEMA) => serde_json::from_value(value).map_err(|error| refuse(error.to_string())),
+            found => Err(refuse(format!("schema {found:?} is not `{SCHEMA}`"))),
+        }
+    }
+
+    /// Writes kernels.json, kernels.csv and comparisons.csv into `folder`.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn write(&self, folder: &Path) -> Result<(), BenchError> {
+        let text = serde_json::to_string_pretty(self).map_err(|error| BenchError::Table(error.to_string()))?;
+        files::write(&folder.join("kernels.json"), (text + "\n").as_bytes())?;
+        files::write(
+            &folder.join("kernels.csv"),
+            self.measurements_csv().map_err(|error| BenchError::Table(error.to_string()))?.as_bytes(),
+        )?;
+        let rows = self.comparisons_csv().map_err(|error| BenchError::Table(error.to_string()))?;
+        Ok(files::write(&folder.join("comparisons.csv"), rows.as_bytes())?)
+    }
+
+    /// One row a measurement: `source` is criterion, turns or the peer's name.
+    fn measurements_csv(&self) -> Result<String, Box<dyn std::error::Error>> {
+        let mut rows = csv::Writer::from_writer(Vec::new());
+        rows.write_record([
+            "source",
+            "name",
+            "threads",
+            "unit",
+            "operations",
+            "bytes",
+            "seconds",
+            "seconds_low",
+            "seconds_high",
+            "samples",
+            "operations_per_second",
+            "peak",
+            "peak_share",
+        ])?;
+        for benchmark in &self.benchmarks {
+            let Benchmark { name, threads, operations, bytes, seconds, interval, peak, peak_share } = benchmark;
+            let unit = if name.starts_with("quantise/") {
+                "elements"
+            } else if name.starts_with("peak/read") {
+                "bytes"
+            } else {
+                "operations"
+            };
+            let share = peak_share.map(|share| share.to_string()).unwrap_or_default();
+            let [low, high] = interval.map(|end| end.to_string());
+            let speed = (*operations as f64 / seconds).to_string();
+            let record = [
+                "criterion".to_owned(),
+                name.clone(),
+                threads.to_string(),
+                unit.to_owned(),
+                operations.to_string(),
+                bytes.to_string(),
+                seconds.to_string(),
+                low,
+                high,
+                String::new(),
+                speed,
+                peak.clone().unwrap_or_default(),
+                share,
+            ];
+            rows.write_record(record)?;
+        }
+        let turns = self.samples.iter().map(|samples| ("turns".to_owned(), samples.clone()));
+        for (source, samples) in turns.chain(self.peers.iter().map(|peer| (peer.peer.clone(), peer.as_samples()))) {
+            let Samples { name, threads, operations, unit, samples, .. } = samples;
+            let seconds = median(&samples).unwrap_or(f64::NAN);
+            let (low, high) = samples.iter().fold((f64::INFINITY, 0.0_f64), |(low, high), s| (low.min(*s), high.max(*s)));
+            let record = [
+                source,
+                name,
+                threads.to_string(),
+                unit,
+                operations.to_string(),
+                String::new(),
+                seconds.to_string(),
+                low.to_string(),
+                high.to_string(),
+                samples.len().to_string(),
+                (operations as f64 / seconds).to_string(),
+                String::new(),
+                String::new(),
+            ];
+            rows.write_record(record)?;
+        }
+        Ok(String::from_utf8(rows.into_inner()?)?)
+    }
+
+    fn comparisons_csv(&self) -> Result<String, Box<dyn std::error::Error>> {
+        let mut rows = csv::Writer::from_writer(Vec::new());
+        rows.write_record([
+            "section", "what", "ours", "over", "threads", "ratio", "low", "high", "n", "in_turns", "bar", "verdict", "paper", "note",
+        ])?;
+        for compared in &self.comparisons {
+            let optional = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
+            let Compared { section, what, ours, over, threads, ratio, interval, n, in_turns, bar, paper, verdict, note, .. } =
+                compared.clone();
+            let (low, high) = (optional(interval.map(|i| i[0])), optional(interval.map(|i| i[1])));
+            let turns = u8::from(in_turns).to_string();
+            rows.write_record([
+                section,
+                what,
+                ours,
+                over,
+                threads.to_string(),
+                optional(ratio),
+                low,
+                high,
+                n.to_string(),
+                turns,
+                optional(bar),
+                verdict,
+                optional(paper),
+                note,
+            ])?;
+        }
+        Ok(String::from_utf8(rows.into_inner()?)?)
+    }
+}
+
+/// The newest whole result of `machine` below `results`, as a directory; none when there is none. What cannot be read is passed over.
+pub fn newest(results: &Path, machine: &str) -> Option<PathBuf> {
+    let entries = std::fs::read_dir(results).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    let of_kernels = entries.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("kernels-")));
+    let read = of_kernels.filter_map(|path| Some((Document::read(&path.join("kernels.json")).ok()?, path)));
+    let ours = read.filter(|(document, _)| document.machine == machine && document.only.is_none());
+    // Of one day, the later has the longer name: -2, -3, ..., -10.
+    let age = |document: &Document, path: &Path| (document.date.clone(), path.as_os_str().len(), path.to_owned());
+    ours.max_by_key(|(document, path)| age(document, path)).map(|(_, path)| path)
+}

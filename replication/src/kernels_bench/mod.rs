@@ -1,0 +1,303 @@
+//! `kernels-bench`: what the kernels reach on this machine, against its peaks, against each other, and against peers.
+//!
+//! Not part of a campaign, and no claim's verdict rests on it: those are `trainer kernel-time` and `step-time`. Three programs measure
+//! (criterion benchmarks, members of a group in turns, training steps), a fourth is the peer script; this module starts them, and
+//! sets their numbers side by side. `comparisons` is the one table of what is compared and of the bars.
+
+mod check;
+mod comparisons;
+mod criterion;
+mod document;
+mod profile;
+mod programs;
+mod samples;
+mod steps;
+mod table;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+pub use check::check;
+pub use comparisons::Compared;
+pub use criterion::Benchmark;
+pub use document::{Document, SCHEMA, newest};
+pub use profile::{ProfileRow, StepLine, rows as profile_rows};
+pub use samples::{Missing, Peer, Peers, Samples, parse_peers};
+pub use steps::Memory;
+pub use table::table;
+
+use crate::campaign;
+use crate::environment::{self, Environment};
+use crate::files::{self, FileError};
+use crate::machine;
+use crate::manifest::{ManifestError, Manifests};
+use crate::provenance::{self, ProvenanceError};
+use crate::render::{self, RenderError};
+use crate::run::RunOptions;
+use crate::toolchain::{self, ToolError, build_identity, build_trainer};
+
+/// How much to measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Depth {
+    /// Under a minute: the reference product, size A.
+    Quick,
+    /// Under three minutes on two cores.
+    Default,
+    /// Every shape, rotation and rounding, long samples.
+    Deep,
+}
+
+impl Depth {
+    /// As the benchmark programs read it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Quick => "quick",
+            Self::Default => "default",
+            Self::Deep => "deep",
+        }
+    }
+
+    fn rounds(self) -> usize {
+        match self {
+            Self::Quick | Self::Default => 15,
+            Self::Deep => 40,
+        }
+    }
+}
+
+/// What `kernels-bench` was asked for.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// `cpu`; other devices are refused with what they need.
+    pub device: String,
+    /// How much.
+    pub depth: Depth,
+    /// Only what has this in its name.
+    pub only: Option<String>,
+    /// Thread counts, the first being the one that bars are judged at.
+    pub threads: Vec<usize>,
+    /// The Python that runs the peer script; None: no peers.
+    pub peers: Option<PathBuf>,
+    /// Where result directories go.
+    pub out: PathBuf,
+    /// Name of the machine in the directory's name; None: from its processor.
+    pub machine: Option<String>,
+}
+
+/// Why there is no result.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each of the wrapping ones is the error of the stage it names")]
+pub enum BenchError {
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    #[error(transparent)]
+    Tool(#[from] ToolError),
+    #[error(transparent)]
+    Render(#[from] RenderError),
+    #[error(transparent)]
+    Provenance(#[from] ProvenanceError),
+    #[error(transparent)]
+    Campaign(#[from] campaign::CampaignError),
+    /// A table could not be written as CSV or JSON.
+    #[error("cannot write the benchmark table: {0}")]
+    Table(String),
+    /// This machine, or this tree, cannot do it.
+    #[error("{0}")]
+    Lacks(String),
+    /// A program of ours printed something else than its schema says.
+    #[error("{program}: {what}; this is not what this version prints, so build the tree again")]
+    Lines {
+        /// Which program.
+        program: String,
+        /// Line and fault.
+        what: String,
+    },
+    /// Not the file that this criterion version writes.
+    #[error("{}: {what}; this is not what criterion 0.8 writes, so check its version in Cargo.lock", path.display())]
+    Alien {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// Not a kernels.json.
+    #[error("{}: {what}; it was cut off or is not the work of this version: measure again with `cargo xtask kernels-bench`", path.display())]
+    Document {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// The filter matched nothing.
+    #[error(
+        "nothing has `{0}` in its name; names begin with peak/, gemm/, quantise/, linear/ or step/, and `cargo xtask kernels-bench --quick` shows some"
+    )]
+    Nothing(String),
+}
+
+impl BenchError {
+    /// The exit code that `cargo xtask --help` documents.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Manifest(_) | Self::Nothing(_) => 2,
+            Self::File(_) | Self::Document { .. } | Self::Provenance(_) => 3,
+            Self::Lacks(_) => 4,
+            Self::Campaign(error) => error.exit_code(),
+            _ => 1,
+        }
+    }
+}
+
+/// What was measured and where it lies.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The result directory.
+    pub directory: PathBuf,
+    /// Its kernels.json.
+    pub document: Document,
+}
+
+/// Builds, measures, compares and writes a result directory. `say` gets a line for each stage; `stop` ends it between stages.
+///
+/// # Errors
+/// [`BenchError`]; a broken or absent peer is a row, not an error.
+pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)) -> Result<Outcome, BenchError> {
+    device(&request.device)?;
+    let manifests = Manifests::load(root)?;
+    let identity = build_identity(root)?;
+    // A campaign beside it would disturb both.
+    let _lock = campaign::lock(&root.join("cache").join("lock"))?;
+    let first = request.threads.first().copied().unwrap_or(1);
+    let environment =
+        Environment::capture(root, &RunOptions { parallel: 1, threads: first, instruction_set: "auto".to_owned(), fresh: false });
+    say("building the benchmarks and the trainer (not counted)");
+    programs::build(root)?;
+    let trainer = build_trainer(root, &identity)?;
+    let started = Instant::now();
+    let only = request.only.clone().unwrap_or_default();
+    let programs = programs::Programs { root, depth: request.depth, only: &only, threads: &request.threads };
+    say(&format!("timing single kernels ({} depth)", request.depth.word()));
+    let benchmarks = programs.criterion(say)?;
+    campaign::interrupted(stop)?;
+    say("kernels against each other, in turns");
+    let (mut samples, instruction_set) = programs.ratios(request.depth.rounds())?;
+    campaign::interrupted(stop)?;
+    let folder = root.join("cache").join("kernels-bench");
+    let steps = steps::Request {
+        trainer: &trainer,
+        manifests: &manifests,
+        folder: &folder,
+        threads: step_threads(&request.threads),
+        rounds: request.depth.rounds(),
+        depth: request.depth,
+        only: &only,
+    };
+    let steps = steps.measure(say)?;
+    campaign::interrupted(stop)?;
+    samples.extend(steps.samples);
+    something(&only, &benchmarks, &samples)?;
+    let measuring_seconds = started.elapsed().as_secs_f64();
+    let mut peers = Peers::default();
+    if let Some(python) = &request.peers {
+        for threads in &request.threads {
+            say(&format!("peers, with {threads} thread{} (some minutes)", if *threads == 1 { "" } else { "s" }));
+            let one = programs::peers(root, python, (*threads, request.depth), &only, say);
+            peers.timings.extend(one.timings);
+            peers.environment = peers.environment.or(one.environment);
+            peers.missing.extend(one.missing);
+            peers.missing.dedup();
+            campaign::interrupted(stop)?;
+        }
+    }
+    let mut document = Document {
+        schema: SCHEMA.to_owned(),
+        date: environment::today(),
+        machine: request.machine.clone().unwrap_or_else(environment::machine_slug),
+        processor: machine::cpu_model(),
+        device: request.device.clone(),
+        instruction_set: instruction_set.unwrap_or_default(),
+        commit: environment.source.commit.clone(),
+        dirty: environment.source.dirty,
+        trainer_code: identity.trainer_code.clone(),
+        depth: request.depth,
+        only: request.only.clone(),
+        threads: request.threads.clone(),
+        rounds: request.depth.rounds(),
+        peers_asked: request.peers.is_some(),
+        measuring_seconds,
+        benchmarks,
+        samples,
+        peers: peers.timings,
+        missing: peers.missing,
+        peer_environment: peers.environment,
+        profile: steps.profile,
+        memory: steps.memory,
+        comparisons: Vec::new(),
+    };
+    document.comparisons = document.compare();
+    let directory = write(root, &request.out, &document, &environment)?;
+    Ok(Outcome { directory, document })
+}
+
+/// Peaks are always taken, so a filter has found something only when a name has it.
+fn something(only: &str, benchmarks: &[Benchmark], samples: &[Samples]) -> Result<(), BenchError> {
+    let names = benchmarks.iter().map(|benchmark| &benchmark.name).chain(samples.iter().map(|samples| &samples.name));
+    if names.clone().any(|name| name.contains(only)) { Ok(()) } else { Err(BenchError::Nothing(only.to_owned())) }
+}
+
+/// Steps are taken with one thread and with two wherever there are two, for the ratio of both; the first asked for leads.
+fn step_threads(asked: &[usize]) -> Vec<usize> {
+    let mut threads = asked.to_vec();
+    for extra in [1, 2] {
+        if !threads.contains(&extra) && extra <= machine::cores() {
+            threads.push(extra);
+        }
+    }
+    threads
+}
+
+/// Devices that are not a CPU have no kernels here yet.
+fn device(name: &str) -> Result<(), BenchError> {
+    let needs = match name {
+        "cpu" => return Ok(()),
+        "cuda" => "an NVIDIA GPU with its driver, and this project's CUDA kernels, which are not part of this version",
+        "hip" => "an AMD GPU with ROCm, and this project's HIP kernels, which are not part of this version",
+        other => return Err(BenchError::Lacks(format!("--device {other}: use cpu, cuda or hip"))),
+    };
+    Err(BenchError::Lacks(format!("{name}: not-run; it needs {needs}. `--device cpu` runs here")))
+}
+
+/// Puts the result directory together aside and moves it into place.
+fn write(root: &Path, out: &Path, document: &Document, environment: &Environment) -> Result<PathBuf, BenchError> {
+    let base = format!("kernels-{}-{}", document.date, document.machine);
+    let names = std::iter::once(base.clone()).chain((2..).map(|number| format!("{base}-{number}")));
+    let target = names.map(|name| out.join(name)).find(|path| !path.exists()).unwrap_or_else(|| out.join(&base));
+    let aside = out.join(format!(".{}.partial", target.file_name().unwrap_or_default().to_string_lossy()));
+    files::remove_folder(&aside)?;
+    files::make_folder(&aside)?;
+    document.write(&aside)?;
+    provenance::write_environment(environment, &aside)?;
+    let page = render::kernels_page(document, &root.join("paper"))?;
+    files::write(&aside.join("kernels.html"), page.as_bytes())?;
+    provenance::write_list(&aside)?;
+    campaign::replace(&target, &aside)?;
+    Ok(target)
+}
+
+/// `reference` in lines for a terminal: how to measure more.
+pub const DEEPER: &str =
+    "deeper: --deep (every shape, rotation and rounding), --threads 1,2, --peers (PyTorch, torchao, ggml, microxcaling)";
+
+/// Builds nothing and measures nothing: the last lines of a failed program.
+pub(crate) fn failed(what: &str, status: &str, output: &str) -> BenchError {
+    BenchError::Tool(ToolError::Failed { what: what.to_owned(), status: status.to_owned(), output: toolchain::last_lines(output, 40) })
+}

@@ -1,0 +1,116 @@
+//! The terminal's table: bars first, then ratios, then where a step's time goes, then single kernels.
+
+use std::fmt::Write as _;
+
+use super::comparisons::Compared;
+use super::document::Document;
+use super::samples::Missing;
+use super::{DEEPER, Depth};
+
+/// Appends a line to a `String`, which cannot fail.
+macro_rules! line {
+    ($text:expr, $($format:tt)*) => {
+        let _ = writeln!($text, $($format)*);
+    };
+}
+
+/// Everything a reader of the terminal needs.
+pub fn table(document: &Document) -> String {
+    let mut text = String::new();
+    single(document, &mut text);
+    profile(document, &mut text);
+    let ratios: Vec<&Compared> = document.comparisons.iter().filter(|compared| compared.bar.is_none()).collect();
+    compared("ratios of speeds, [95 % interval]", &ratios, &mut text);
+    compared("bars", &document.bars().collect::<Vec<_>>(), &mut text);
+    missing(&document.missing, &mut text);
+    let count = |verdict: &str| document.bars().filter(|bar| bar.verdict == verdict).count();
+    line!(
+        text,
+        "bars: {} met, {} missed, {} open; measured in {:.0} s",
+        count("met"),
+        count("missed"),
+        count("open"),
+        document.measuring_seconds
+    );
+    if document.depth != Depth::Deep {
+        line!(text, "{DEEPER}");
+    }
+    text
+}
+
+/// One line for all that one peer lacks for one reason.
+fn missing(all: &[Missing], text: &mut String) {
+    let reason = |missing: &Missing| missing.reason.split(':').next().unwrap_or_default().to_owned();
+    let mut told: Vec<(String, String)> = Vec::new();
+    for first in all {
+        let key = (first.peer.clone(), reason(first));
+        if told.contains(&key) {
+            continue;
+        }
+        let more = all.iter().filter(|other| (&other.peer, reason(other)) == (&key.0, key.1.clone())).count() - 1;
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        let install = if first.install.is_empty() { String::new() } else { format!("; {}", first.install) };
+        line!(text, "missing: {}{more} ({}): {}{install}", first.name, first.peer, first.reason);
+        told.push(key);
+    }
+}
+
+fn single(document: &Document, text: &mut String) {
+    let width = document.benchmarks.iter().map(|benchmark| benchmark.name.len()).max().unwrap_or(0).max("kernel".len());
+    line!(text, "{:<width$}  threads  microseconds      G/s    GB/s  of peak", "kernel");
+    for benchmark in &document.benchmarks {
+        let bytes = benchmark.gigabytes_per_second().map_or("-".to_owned(), |speed| format!("{speed:.1}"));
+        let share = benchmark.peak_share.map_or("-".to_owned(), |share| format!("{:.0} %", 100.0 * share));
+        line!(
+            text,
+            "{:<width$}  {:>7}  {:>12.1}  {:>7.1}  {bytes:>6}  {share:>7}",
+            benchmark.name,
+            benchmark.threads,
+            1e6 * benchmark.seconds,
+            benchmark.giga_per_second()
+        );
+    }
+    line!(text, "G/s: thousand million operations, elements (quantise) or bytes (peak/read); peaks are of this run");
+}
+
+fn profile(document: &Document, text: &mut String) {
+    if document.profile.is_empty() {
+        return;
+    }
+    line!(text, "\nwhere a step's time goes, {} thread(s)", document.threads.first().unwrap_or(&1));
+    line!(text, "size  {:<15}  {:<18}  {:>9}  {:>6}  {:>7}", "arm", "kernel", "ms", "share", "G/s");
+    for row in &document.profile {
+        let speed = row.giga_per_second().map_or("-".to_owned(), |speed| format!("{speed:.1}"));
+        let share = format!("{:.1} %", 100.0 * row.share);
+        line!(text, "{:<4}  {:<15}  {:<18}  {:>9.2}  {share:>6}  {speed:>7}", row.size, row.arm, row.kernel, 1e3 * row.seconds);
+    }
+}
+
+fn compared(title: &str, rows: &[&Compared], text: &mut String) {
+    if rows.is_empty() {
+        return;
+    }
+    line!(text, "\n{title}");
+    let width = rows.iter().map(|row| named(row).chars().count()).max().unwrap_or(0);
+    let mut section = "";
+    for row in rows {
+        if row.section != section {
+            section = &row.section;
+            line!(text, "  {section}");
+        }
+        let number = |value: f64| if row.is_share { format!("{:.0} %", 100.0 * value) } else { format!("{value:.2}x") };
+        let ratio = row.ratio.map_or("-".to_owned(), number);
+        let interval = row.interval.map(|[low, high]| format!("[{}, {}]", number(low), number(high))).unwrap_or_default();
+        let bar = row.bar.map(|bar| format!("bar {:<6} {:<6}", number(bar), row.verdict)).unwrap_or_default();
+        let paper = row.paper.map(|paper| format!("paper {}", number(paper))).unwrap_or_default();
+        line!(text, "{}", format!("{:<width$}  {ratio:>7} {interval:<18} {bar}{paper}", named(row)).trim_end());
+        if !row.note.is_empty() {
+            line!(text, "    {}", row.note);
+        }
+    }
+}
+
+fn named(row: &Compared) -> String {
+    let threads = if row.threads == 1 { String::new() } else { format!(", {} threads", row.threads) };
+    format!("{}{threads}", row.what)
+}

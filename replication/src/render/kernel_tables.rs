@@ -1,0 +1,253 @@
+//! What `kernels-bench` measured as tables: for its own page and for a campaign's report.
+
+use std::path::Path;
+
+use minijinja::context;
+use minijinja::value::{Serde, Value};
+use serde::Serialize;
+
+use super::format;
+use super::grid::{Cell, Grid, numbers, words};
+use super::page::Fact;
+use super::{RenderError, html};
+use crate::kernels_bench::{Compared, Document, ProfileRow, profile_rows};
+use crate::measure::Measurements;
+use crate::measure::study::Metric;
+
+/// The tables of one kernels.json.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Section {
+    pub bars: Grid,
+    pub ratios: Grid,
+    pub profile: Option<Grid>,
+    pub single: Grid,
+    pub missing: Option<Grid>,
+}
+
+impl Section {
+    /// All of them.
+    pub(super) fn grids(&self) -> Vec<&Grid> {
+        let Self { bars, ratios, profile, single, missing } = self;
+        [Some(bars), Some(ratios), profile.as_ref(), Some(single), missing.as_ref()].into_iter().flatten().collect()
+    }
+}
+
+/// A count with its style.
+#[derive(Debug, Clone, Serialize)]
+struct Count {
+    name: &'static str,
+    text: String,
+    class: &'static str,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct KernelsPage {
+    machine: String,
+    facts: Vec<Fact>,
+    counts: Vec<Count>,
+    section: Section,
+    figure_style: &'static str,
+}
+
+/// The tables of a document.
+pub(super) fn section(document: &Document) -> Section {
+    Section {
+        bars: bars(document),
+        ratios: ratios(document),
+        profile: (!document.profile.is_empty()).then(|| profile("bench-profile", &document.profile, str::to_owned)),
+        single: single(document),
+        missing: (!document.missing.is_empty()).then(|| missing(document)),
+    }
+}
+
+/// The verdict's word and the style of the word that it is like: a bar that is met looks like a claim that is reproduced.
+const VERDICTS: [(&str, &str); 3] = [("met", "reproduced"), ("missed", "differs"), ("open", "not-run")];
+
+fn style(verdict: &str) -> &'static str {
+    VERDICTS.iter().find(|(word, _)| *word == verdict).map_or("", |(_, style)| style)
+}
+
+fn number(compared: &Compared, value: f64) -> String {
+    if compared.is_share { format!("{} %", format::fixed(100.0 * value, 0)) } else { format!("{}×", format::fixed(value, 2)) }
+}
+
+fn ratio(compared: &Compared) -> Cell {
+    let Some(value) = compared.ratio else { return Cell::new("–") };
+    let interval = compared.interval.map(|[low, high]| format!("[{}, {}]", number(compared, low), number(compared, high)));
+    Cell::new(number(compared, value)).detail(interval.unwrap_or_default())
+}
+
+fn what(compared: &Compared) -> Cell {
+    let over = if compared.over.is_empty() { String::new() } else { format!("{} : {}", compared.ours, compared.over) };
+    Cell::new(&compared.what).detail(over).class("claim")
+}
+
+/// Rows under their sections' headings.
+fn grouped<'a>(grid: &mut Grid, rows: impl Iterator<Item = &'a Compared>, cells: impl Fn(&Compared) -> Vec<Cell>) {
+    let mut section = "";
+    for (index, compared) in rows.enumerate() {
+        if compared.section != section {
+            section = &compared.section;
+            grid.heading(section);
+        }
+        grid.row(&format!("r{index}"), cells(compared));
+    }
+}
+
+fn bars(document: &Document) -> Grid {
+    let columns = vec![words("What", 0.42), numbers("Bar", 0.09), numbers("Ours", 0.17), words("Verdict", 0.32)];
+    let threads = document.threads.first().copied().unwrap_or(1);
+    let caption =
+        format!("Bars, each a ratio taken in one run, {threads} thread{} where nothing else is said", if threads == 1 { "" } else { "s" });
+    let mut grid = Grid::new("kernel-bars", &caption, columns).stacking();
+    grouped(&mut grid, document.bars(), |compared| {
+        let verdict = Cell::new(&compared.verdict).detail(&compared.note).class(format!("verdict {}", style(&compared.verdict)));
+        let asked = compared.bar.map_or_else(String::new, |bar| number(compared, bar));
+        vec![what(compared), Cell::new(asked), ratio(compared), verdict]
+    });
+    grid
+}
+
+fn ratios(document: &Document) -> Grid {
+    let columns =
+        vec![words("What", 0.48), numbers("Threads", 0.1), numbers("Ratio", 0.2), numbers("The paper’s", 0.1), words("Taken", 0.12)];
+    let mut grid = Grid::new("kernel-ratios", "Ratios of speeds, with 95 % intervals", columns).stacking();
+    grouped(&mut grid, document.comparisons.iter().filter(|compared| compared.bar.is_none()), |compared| {
+        let taken =
+            if compared.in_turns { format!("in turns, {} rounds", compared.n) } else { format!("of medians, {} samples", compared.n) };
+        let paper = compared.paper.map_or_else(String::new, |paper| number(compared, paper));
+        vec![what(compared), Cell::new(compared.threads.to_string()), ratio(compared), Cell::new(paper), Cell::new(taken)]
+    });
+    grid
+}
+
+/// Where a step's time goes; `label` names a recipe for the reader.
+pub(super) fn profile(id: &str, rows: &[ProfileRow], label: impl Fn(&str) -> String) -> Grid {
+    let columns = vec![
+        words("Kernel", 0.36),
+        numbers("Time in a step", 0.18),
+        numbers("Share", 0.12),
+        numbers("Calls", 0.12),
+        numbers("Speed", 0.22),
+    ];
+    let mut grid = Grid::new(id, "Where a step’s time goes: medians over repeats, by kind of kernel", columns);
+    let mut heading = String::new();
+    for (index, row) in rows.iter().enumerate() {
+        let size = if row.size.is_empty() { String::new() } else { format!("size {}, ", row.size) };
+        let group = format!("{size}{}", label(&row.arm));
+        if group != heading {
+            grid.heading(&group);
+            heading = group;
+        }
+        let unit = if row.kernel.starts_with("gemm") { "Gop/s" } else { "G elements/s" };
+        let speed = row
+            .giga_per_second()
+            .map_or("–".to_owned(), |speed| format!("{} {unit}", format::fixed(speed, if speed < 10.0 { 2 } else { 0 })));
+        let calls = if row.calls == 0 { "–".to_owned() } else { row.calls.to_string() };
+        let share = format!("{} %", format::fixed(100.0 * row.share, 1));
+        grid.row(
+            &format!("p{index}"),
+            vec![Cell::new(&row.kernel), Cell::new(format::seconds(row.seconds)), Cell::new(share), Cell::new(calls), Cell::new(speed)],
+        );
+    }
+    grid
+}
+
+/// Where a step's time goes in the baseline and in the full MXFP4 arm: the two that the paper's step-time claim compares.
+pub(super) fn step_profile(measurements: &Measurements) -> Option<Grid> {
+    let study = &measurements.study;
+    let compared = study.papers.iter().flat_map(|paper| &paper.claims).find_map(|claim| match &claim.metric {
+        Metric::StepTimeRatio { numerator, denominator } => Some([numerator.as_str(), denominator.as_str()]),
+        _ => None,
+    });
+    let mut rows = profile_rows("", &measurements.step_profile);
+    if let Some(arms) = compared.filter(|arms| arms.iter().all(|arm| rows.iter().any(|row| row.arm == *arm))) {
+        rows.retain(|row| arms.contains(&row.arm.as_str()));
+    }
+    (!rows.is_empty()).then(|| profile("step-profile", &rows, |arm| study.label(arm).to_owned()))
+}
+
+/// Where and when the kernels were benched, as one sentence; what to do when they were not.
+pub(super) fn origin(measurements: &Measurements, campaign: &serde_json::Value) -> String {
+    let Some(document) = &measurements.kernels_bench else {
+        return "The kernels alone were not measured on this machine: run cargo xtask kernels-bench --peers, then the campaign again (finished runs are reused).".to_owned();
+    };
+    let commit: String = document.commit.chars().take(12).collect();
+    let dirty = if document.dirty { " with uncommitted changes" } else { "" };
+    let same = campaign.get("trainer_code").and_then(serde_json::Value::as_str) == Some(&document.trainer_code);
+    let other = if same { "" } else { "; their sources are not those of this campaign's runs" };
+    format!("Measured on {} on {}, {} depth, commit {commit}{dirty}{other}.", document.machine, document.date, document.depth.word())
+}
+
+fn single(document: &Document) -> Grid {
+    let columns = vec![
+        words("Kernel", 0.36),
+        numbers("Threads", 0.09),
+        numbers("Time", 0.2),
+        numbers("G/s", 0.1),
+        numbers("GB/s", 0.1),
+        numbers("Of peak", 0.15),
+    ];
+    let caption = "Single kernels: thousand million operations (products), elements (preparation) or bytes (reading peaks) a second";
+    let mut grid = Grid::new("kernel-single", caption, columns);
+    let mut kind = "";
+    for (index, benchmark) in document.benchmarks.iter().enumerate() {
+        let (this, rest) = benchmark.name.split_once('/').unwrap_or(("", &benchmark.name));
+        if this != kind {
+            kind = this;
+            grid.heading(kind);
+        }
+        let [low, high] = benchmark.interval.map(format::seconds);
+        let share = benchmark.peak_share.map_or("–".to_owned(), |share| format!("{} %", format::fixed(100.0 * share, 0)));
+        let bytes = benchmark.gigabytes_per_second().map_or("–".to_owned(), |speed| format::fixed(speed, 1));
+        let cells = vec![
+            Cell::new(rest),
+            Cell::new(benchmark.threads.to_string()),
+            Cell::new(format::seconds(benchmark.seconds)).detail(format!("[{low}, {high}]")),
+            Cell::new(format::fixed(benchmark.giga_per_second(), 1)),
+            Cell::new(bytes),
+            Cell::new(share).detail(benchmark.peak.as_deref().unwrap_or_default().trim_start_matches("peak/")),
+        ];
+        grid.row(&format!("s{index}"), cells);
+    }
+    grid
+}
+
+fn missing(document: &Document) -> Grid {
+    let columns = vec![words("What", 0.3), words("Peer", 0.16), words("Why", 0.28), words("What it needs", 0.26)];
+    let mut grid = Grid::new("kernel-missing", "Peers that did not run", columns).stacking();
+    for (index, missing) in document.missing.iter().enumerate() {
+        let cells = [&missing.name, &missing.peer, &missing.reason, &missing.install].map(Cell::new).to_vec();
+        grid.row(&format!("m{index}"), cells);
+    }
+    grid
+}
+
+/// kernels.html.
+///
+/// # Errors
+/// When a template is missing or wrong.
+pub fn kernels_page(document: &Document, templates: &Path) -> Result<String, RenderError> {
+    const NAME: &str = "kernels.html.j2";
+    let fact = |name: &str, text: String| Fact { name: name.to_owned(), text };
+    let commit: String = document.commit.chars().take(12).collect();
+    let facts = vec![
+        fact("Machine", document.machine.clone()),
+        fact("Processor", document.processor.clone()),
+        fact("Instruction set", document.instruction_set.clone()),
+        fact("Threads", document.threads.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+        fact("Depth", document.depth.word().to_owned()),
+        fact("Measured", format!("{} in {}", document.date, format::seconds(document.measuring_seconds))),
+        fact("Commit", if document.dirty { format!("{commit} with uncommitted changes") } else { commit }),
+    ];
+    let count = |word: &str| document.bars().filter(|bar| bar.verdict == word).count();
+    let counts = VERDICTS.map(|(name, class)| Count { name, text: count(name).to_string(), class });
+    let page = KernelsPage {
+        machine: document.machine.clone(),
+        facts,
+        counts: counts.into_iter().filter(|count| count.text != "0").collect(),
+        section: section(document),
+        figure_style: super::svg::STYLE,
+    };
+    html(NAME, templates, context! { page => Value::from(Serde(&page)) })
+}
