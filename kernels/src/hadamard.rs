@@ -15,7 +15,16 @@ pub fn factor(size: usize) -> f32 {
 
 /// `size` signs, +1.0 or -1.0, from the top bit of the stream's words.
 pub fn signs(stream: Stream, size: usize) -> Vec<f32> {
-    (0..size as u64).map(|index| if stream.word(index) >> 31 == 0 { 1.0 } else { -1.0 }).collect()
+    let mut signs = vec![0.0; size];
+    fill_signs(stream, &mut signs);
+    signs
+}
+
+/// [`signs`] into memory that is there.
+pub fn fill_signs(stream: Stream, signs: &mut [f32]) {
+    for (index, sign) in signs.iter_mut().enumerate() {
+        *sign = if stream.word(index as u64) >> 31 == 0 { 1.0 } else { -1.0 };
+    }
 }
 
 /// Rotates every consecutive `size` elements of `x` in place: y = H (signs * x) / sqrt(size). `x.len()` is a multiple of `size`

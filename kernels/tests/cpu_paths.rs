@@ -7,7 +7,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
 
-use kernels::cpu::{AdamW, AttentionShape, Cpu, InstructionSet, RopeTable};
+use kernels::cpu::{AdamW, AttentionShape, Cpu, InstructionSet, Matrix, RopeTable};
 use kernels::random::StreamKey;
 
 const TOLERANCE: f64 = 5e-5;
@@ -317,9 +317,46 @@ fn a_cpu_that_cannot_be() {
     assert!(Cpu::new(InstructionSet::Scalar, 0).is_err());
     assert_eq!(InstructionSet::parse("auto").unwrap(), InstructionSet::detect());
     assert_eq!(InstructionSet::parse("scalar").unwrap(), InstructionSet::Scalar);
-    assert!(InstructionSet::parse("sse").unwrap_err().to_string().contains("auto, scalar, avx2 or avx512"));
+    assert!(InstructionSet::parse("sse").unwrap_err().to_string().contains("auto, scalar, avx2, avx-vnni or avx512"));
     for set in InstructionSet::ALL {
         assert_eq!(InstructionSet::parse(&set.to_string()).is_ok(), set.is_supported());
         assert_eq!(Cpu::new(set, 2).is_ok(), set.is_supported());
     }
+}
+
+/// In groups of tokens, yet the bits of one product and one loss over all of them: groups of several sizes, a last one that is not whole.
+#[test]
+fn head_is_its_parts() {
+    for (tokens, width, vocabulary) in [(1, 16, 5), (130, 24, 40), (700, 33, 600), (300, 16, 2100)] {
+        let (x, weight) = (normals(tokens * width, 1), normals(vocabulary * width, 2));
+        let targets: Vec<u32> = (0..tokens).map(|t| (7 * t % vocabulary) as u32).collect();
+        let scale = 1.0 / tokens as f32;
+        let whole = everywhere("head", |cpu| {
+            let (mut loss, mut alone) = (vec![7.0; tokens], vec![7.0; tokens]);
+            let (mut d_x, mut d_weight) = (vec![7.0; x.len()], vec![7.0; weight.len()]);
+            let sum = cpu.head(&x, &weight, &targets, scale, &mut loss, &mut d_x, &mut d_weight).unwrap();
+            let again = cpu.head_loss(&x, &weight, &targets, &mut alone).unwrap();
+            assert_eq!((sum.to_bits(), &loss), (again.to_bits(), &alone));
+            vec![loss, d_x, d_weight, vec![sum as f32]]
+        });
+        let cpu = Cpu::new(InstructionSet::detect(), 2).unwrap();
+        let (mut logits, mut loss) = (vec![0.0; tokens * vocabulary], vec![0.0; tokens]);
+        let (mut d_x, mut d_weight) = (vec![0.0; x.len()], vec![0.0; weight.len()]);
+        let head = Matrix::new(&weight, vocabulary, width);
+        cpu.gemm_f32(Matrix::new(&x, tokens, width), head, &mut logits, vocabulary, false).unwrap();
+        let sum = cpu.cross_entropy(&mut logits, &targets, scale, &mut loss).unwrap();
+        let turned = Matrix::transposed(&weight, width, vocabulary);
+        cpu.gemm_f32(Matrix::new(&logits, tokens, vocabulary), turned, &mut d_x, width, false).unwrap();
+        let (by_entry, x_turned) = (Matrix::transposed(&logits, vocabulary, tokens), Matrix::transposed(&x, width, tokens));
+        cpu.gemm_f32(by_entry, x_turned, &mut d_weight, width, false).unwrap();
+        assert_eq!(whole, vec![loss, d_x, d_weight, vec![sum as f32]], "{tokens} tokens, width {width}, vocabulary {vocabulary}");
+    }
+    let cpu = Cpu::new(InstructionSet::Scalar, 1).unwrap();
+    let (x, weight) = ([1.0; 6], [1.0; 9]);
+    let mut loss = [5.0; 2];
+    assert!(cpu.head_loss(&x, &weight, &[0, 3], &mut loss).is_err(), "a target outside the vocabulary");
+    assert!(cpu.head_loss(&x, &weight[..8], &[0, 1], &mut loss).is_err(), "half a row");
+    assert!(cpu.head_loss(&x[..5], &weight, &[0, 1], &mut loss).is_err(), "half a token");
+    assert_eq!(loss, [5.0; 2], "nothing was written");
+    assert_eq!(cpu.head_loss(&[], &weight, &[], &mut []).unwrap(), 0.0, "an empty batch");
 }

@@ -43,6 +43,21 @@ pub struct Linears {
     right: Panels,
 }
 
+/// The largest of `hadamard::SIZES`.
+const LARGEST_ROTATION: usize = 128;
+
+/// Signs of one rotation, without an allocation.
+struct SignVector {
+    room: [f32; LARGEST_ROTATION],
+    size: usize,
+}
+
+impl SignVector {
+    fn as_slice(&self) -> &[f32] {
+        &self.room[..self.size]
+    }
+}
+
 /// What is measured during one step.
 #[derive(Debug)]
 struct Observation {
@@ -202,14 +217,16 @@ impl Linears {
     }
 
     /// Sign vector of a rotation that has one. Fixed signs do not depend on the step, nor on training or evaluation.
-    fn signs(&self, place: Place, pass: Pass, spec: &OperandSpec, step: u64) -> Option<Vec<f32>> {
+    fn signs(&self, place: Place, pass: Pass, spec: &OperandSpec, step: u64) -> Option<SignVector> {
         let rotation = spec.rotation?;
         let step = match rotation.signs {
             Signs::None => return None,
             Signs::Fixed => 0,
             Signs::PerStep => step,
         };
-        Some(hadamard::signs(streams::signs(self.seed, step, place, pass), rotation.size))
+        let mut signs = SignVector { room: [0.0; LARGEST_ROTATION], size: rotation.size.min(LARGEST_ROTATION) };
+        hadamard::fill_signs(streams::signs(self.seed, step, place, pass), &mut signs.room[..signs.size]);
+        Some(signs)
     }
 
     fn remembered(&self, slot: usize, spec: &OperandSpec) -> Option<f32> {
@@ -254,7 +271,7 @@ impl Linears {
         let slot = self.slot(place, pass, operand);
         let remembered = self.remembered(slot, &spec);
         let panels = if role.side == Side::Left { &mut self.left } else { &mut self.right };
-        let randomness = Randomness { rounding, signs: signs.as_deref() };
+        let randomness = Randomness { rounding, signs: signs.as_ref().map(SignVector::as_slice) };
         let stats = self.cpu.prepare_into(source, &spec, role, randomness, remembered, panels).map_err(TrainerError::kernel)?;
         if let (ScaleRule::Delayed, Some(delayed)) = (spec.scale, self.delayed) {
             let history = &mut self.histories[slot];
@@ -266,7 +283,7 @@ impl Linears {
         if let Some(observation) = &mut self.observation
             && observation.layers.contains(&place.layer)
         {
-            let survived = quantisation_error::measure(&source, &spec, signs.as_deref(), &panels.unpack());
+            let survived = quantisation_error::measure(&source, &spec, signs.as_ref().map(SignVector::as_slice), &panels.unpack());
             let linear = self.shapes[place.linear].0;
             observation.records.push(survived.record(observation.step, place.layer, linear, pass, operand, spec.format));
         }
@@ -285,7 +302,7 @@ impl Linears {
         let signs = self.signs(place, Pass::Fprop, &spec, evaluation.step);
         let rounding = self.words(&spec, || streams::evaluation_rounding(self.seed, evaluation.step, place, operand, evaluation.chunk));
         let remembered = self.remembered(self.slot(place, Pass::Fprop, operand), &spec);
-        let randomness = Randomness { rounding, signs: signs.as_deref() };
+        let randomness = Randomness { rounding, signs: signs.as_ref().map(SignVector::as_slice) };
         self.cpu.prepare_into(source, &spec, role, randomness, remembered, panels).map_err(TrainerError::kernel)?;
         Ok(())
     }

@@ -179,13 +179,7 @@ impl Model {
     ///
     /// # Errors
     /// A kernel's.
-    pub fn evaluate(
-        &mut self,
-        parameters: &[f32],
-        weights: &[Panels],
-        batch: &Batch,
-        evaluation: Evaluation,
-    ) -> Result<f64, TrainerError> {
+    pub fn evaluate(&mut self, parameters: &[f32], weights: &[Panels], batch: &Batch, evaluation: Evaluation) -> Result<f64, TrainerError> {
         let tokens = batch.inputs.len();
         self.forward(parameters, &batch.inputs, &Mode::Evaluation { evaluation, weights })?;
         let normed = &self.normed[..tokens * self.section.hidden_size];

@@ -40,7 +40,8 @@ impl Cpu {
             let Scratch { left, right, head, head_turned, logits, .. } = scratch;
             self.timed_pack(Matrix::new(weight, vocabulary, width), Side::Right, head);
             self.timed_pack(Matrix::transposed(weight, width, vocabulary), Side::Right, head_turned);
-            let groups = x.chunks(tokens * width).zip(d_x.chunks_mut(tokens * width)).zip(targets.chunks(tokens)).zip(loss.chunks_mut(tokens));
+            let groups =
+                x.chunks(tokens * width).zip(d_x.chunks_mut(tokens * width)).zip(targets.chunks(tokens)).zip(loss.chunks_mut(tokens));
             for (number, (((x, d_x), targets), loss)) in groups.enumerate() {
                 let count = targets.len();
                 let logits = room(logits, count * vocabulary);

@@ -81,7 +81,7 @@ impl Arm {
 fn random_batch(run: &RunFile) -> Batch {
     let stream = StreamKey { seed: run.run.seed, ..Default::default() }.stream();
     let tokens = run.tokens_per_step() as u64;
-    let token = |index| (u64::from(stream.word(index)) * run.model.vocab_size as u64 >> 32) as u32;
+    let token = |index| ((u64::from(stream.word(index)) * run.model.vocab_size as u64) >> 32) as u32;
     Batch::new((0..tokens).map(token).collect(), (tokens..2 * tokens).map(token).collect())
 }
 

@@ -104,9 +104,9 @@ pub(super) fn read_plain<L: Lanes>(l: L, source: &Matrix<'_>, row: usize, first:
 #[inline(always)]
 fn whole_square<L: Lanes>(l: L, corner: &[f32], stride: usize) -> [L::F; WIDTH] {
     let mut square = [l.splat(0.0); WIDTH];
-    for r in 0..WIDTH {
+    for (r, row) in square.iter_mut().enumerate() {
         if let Some(lanes) = corner.get(r * stride..).and_then(|x| x.first_chunk()) {
-            square[r] = l.load(lanes);
+            *row = l.load(lanes);
         }
     }
     for r in WIDTH..2 * WIDTH {

@@ -1,0 +1,65 @@
+//! Once two steps have been done, a step allocates nothing: every buffer is made once and reused.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use kernels::cpu::{Cpu, InstructionSet};
+use trainer::batches::Batch;
+use trainer::run_file::RunFile;
+use trainer::trainer_state::Training;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+struct Counting;
+
+// SAFETY: everything is the system allocator's doing; only a number is kept beside it.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `alloc`, which is the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn a_step_in_the_steady_state_allocates_nothing() {
+    for id in ["f32", "bf16", "fp8", "fp8-current", "mxfp4-fdw", "mxfp4-fdw-rh16", "mxfp4-fdw-sr", "bf16-mxfp4-dw-rh64-sr"] {
+        let folder = tempfile::tempdir().unwrap();
+        common::write_data(&folder.path().join("data"));
+        let path = common::write_run(&folder.path().join("run"), &common::tiny_yaml(common::recipe(id), |_| ()));
+        let run: RunFile = RunFile::load(&path).unwrap().run;
+        let tokens = run.tokens_per_step();
+        let history = run.recipe.delayed_scaling.map_or(0, |delayed| delayed.history as u64);
+        // Two threads draw tasks from one another; none of them may need memory for it.
+        for threads in [1, 2] {
+            let mut training = Training::new(Cpu::new(InstructionSet::detect(), threads).unwrap(), run.clone(), 0);
+            let token = |i: usize| (i * 7 % run.model.vocab_size) as u32;
+            training.set_batch(Batch::new((0..tokens).map(token).collect(), (1..=tokens).map(token).collect()));
+            // Delayed scales remember their first steps.
+            let warm = 3 + history;
+            let mut before = 0;
+            for step in 1..=warm + 5 {
+                if step == warm + 1 {
+                    before = ALLOCATIONS.load(Ordering::Relaxed);
+                }
+                let result = training.forward_backward(step).unwrap();
+                training.update(step, result.gradient_norm).unwrap();
+            }
+            let made = ALLOCATIONS.load(Ordering::Relaxed) - before;
+            // Two threads may meet in a task for the first time: that thread then makes its own buffers, once.
+            let allowed = if threads == 1 { 0 } else { 8 };
+            assert!(made <= allowed, "{id}, {threads} threads: {made} allocations in five steps");
+        }
+    }
+}
