@@ -215,7 +215,7 @@ pub(crate) struct Replicate {
     /// Trainers at once [default: cores / threads per run]; changes no result
     #[arg(long, value_parser = positive)]
     parallel: Option<usize>,
-    /// auto, scalar, avx2 or avx512; changes no result
+    /// auto, scalar, avx2, avx-vnni or avx512; changes no result
     #[arg(long, default_value = "auto", value_parser = ["auto", "scalar", "avx2", "avx512"])]
     instruction_set: String,
 }
