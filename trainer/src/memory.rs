@@ -74,6 +74,24 @@ unsafe impl GlobalAlloc for HugePages {
         // SAFETY: the block came from `alloc` above with this layout, and so from the system with the aligned one.
         unsafe { System.dealloc(block, aligned(layout)) }
     }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        if layout.size().max(new_size) < HUGE_PAGE {
+            // SAFETY: the caller keeps the contract of `realloc`; both layouts are what the system knows.
+            return unsafe { System.realloc(block, layout, new_size) };
+        }
+        // SAFETY: the caller promises that `new_size`, rounded up to the alignment, does not overflow.
+        let new_layout = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };
+        // SAFETY: `new_size` is not zero; both blocks hold the bytes that are copied, and do not overlap; `block` is not used again.
+        unsafe {
+            let new_block = self.alloc(new_layout);
+            if !new_block.is_null() {
+                std::ptr::copy_nonoverlapping(block, new_block, layout.size().min(new_size));
+                self.dealloc(block, layout);
+            }
+            new_block
+        }
+    }
 }
 
 /// The layout with which the system is asked.

@@ -216,7 +216,7 @@ pub(crate) struct Replicate {
     #[arg(long, value_parser = positive)]
     parallel: Option<usize>,
     /// auto, scalar, avx2, avx-vnni or avx512; changes no result
-    #[arg(long, default_value = "auto", value_parser = ["auto", "scalar", "avx2", "avx512"])]
+    #[arg(long, default_value = "auto", value_parser = ["auto", "scalar", "avx2", "avx-vnni", "avx512"])]
     instruction_set: String,
 }
 
