@@ -187,6 +187,11 @@ fn whole_tile<L: Lanes, I: Inner, const ROWS: usize, const VECTORS: usize>(
     output: &mut Output<'_>,
 ) {
     let stride = output.stride;
+    for i in 0..ROWS {
+        for j in 0..VECTORS {
+            l.prefetch(output.c, start + i * stride + j * WIDTH);
+        }
+    }
     let mut acc = [[l.splat(0.0); VECTORS]; ROWS];
     if !piece.is_first {
         for (i, acc) in acc.iter_mut().enumerate() {
@@ -200,7 +205,9 @@ fn whole_tile<L: Lanes, I: Inner, const ROWS: usize, const VECTORS: usize>(
     for (i, acc) in acc.iter().enumerate() {
         for (j, &sum) in acc.iter().enumerate() {
             let Some(c) = output.c[start + i * stride + j * WIDTH..].first_chunk::<WIDTH>() else { return };
-            let value = if piece.is_last { output.finished(l, l.load(c), sum) } else { sum };
+            // C is read only where it must be: a load that misses the caches would hold up the next tile.
+            let before = if output.accumulate { l.load(c) } else { sum };
+            let value = if piece.is_last { output.finished(l, before, sum) } else { sum };
             if let Some(c) = output.c[start + i * stride + j * WIDTH..].first_chunk_mut() {
                 l.store(value, c);
             }
