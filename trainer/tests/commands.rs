@@ -35,10 +35,34 @@ fn step_times_come_arm_by_arm_in_turns() {
     let arms: Vec<&str> = found.iter().map(|line| line["arm"].as_str().unwrap()).collect();
     assert_eq!(arms, ["fp8", "mxfp4-fdw-h16"].repeat(3));
     for (number, line) in found.iter().enumerate() {
-        assert_eq!(keys(line), ["schema", "kind", "arm", "repeat", "seconds", "forward_backward_seconds"]);
+        assert_eq!(keys(line), ["schema", "kind", "arm", "repeat", "tokens", "seconds", "forward_backward_seconds"]);
         assert_eq!((line["schema"].as_str(), line["repeat"].as_u64()), (Some("mxfp4-step-time/1"), Some(number as u64 / 2 + 1)));
         let (whole, part) = (line["seconds"].as_f64().unwrap(), line["forward_backward_seconds"].as_f64().unwrap());
         assert!(0.0 < part && part < whole);
+    }
+}
+
+/// Without data the tokens are random; the kernels' seconds are parts of the step's.
+#[test]
+fn a_step_profile_names_where_its_time_went() {
+    let folder = prepared();
+    let found = lines(&["step-time", "mxfp4-fdw-h16/run.yaml", "--profile-step", "--repeats", "2", "--warmup", "1"], folder.path());
+    let of = |kind: &str, repeat: u64| -> Vec<&serde_json::Value> {
+        found.iter().filter(|line| line["kind"] == kind && line["repeat"] == repeat).collect()
+    };
+    for repeat in [1, 2] {
+        let (step, kernels) = (of("step_time", repeat), of("step_kernel", repeat));
+        assert_eq!(step.len(), 1);
+        assert_eq!(keys(kernels[0]), ["schema", "kind", "arm", "repeat", "kernel", "calls", "work", "seconds"]);
+        let sum: f64 = kernels.iter().map(|line| line["seconds"].as_f64().unwrap()).sum();
+        let whole = step[0]["seconds"].as_f64().unwrap();
+        assert!(0.5 * whole < sum && sum <= whole, "kernels took {sum} of {whole} seconds");
+        let named = |name: &str| kernels.iter().find(|line| line["kernel"] == name).copied();
+        // Two layers, four linears, three passes, two operands each.
+        assert_eq!(named("quantise-mxfp4").unwrap()["calls"], 2 * 4 * 3 * 2);
+        assert_eq!(named("gemm-mxfp4").unwrap()["calls"], 2 * 4 * 3);
+        assert!(named("gemm-mxfp4").unwrap()["work"].as_u64().unwrap() > 0);
+        assert!(named("gemm-float").is_none(), "no product of this recipe is in F32");
     }
 }
 
