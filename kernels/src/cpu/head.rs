@@ -35,7 +35,10 @@ impl Cpu {
         expect("head", "d_x", x.len(), d_x.len())?;
         expect("head", "d_weight", weight.len(), d_weight.len())?;
         let tokens = tokens_together(vocabulary);
-        d_weight.fill(0.0);
+        if targets.is_empty() {
+            // No group of tokens comes to overwrite it.
+            d_weight.fill(0.0);
+        }
         self.with_scratch(|scratch| {
             let Scratch { left, right, head, head_turned, logits, .. } = scratch;
             self.timed_pack(Matrix::new(weight, vocabulary, width), Side::Right, head);

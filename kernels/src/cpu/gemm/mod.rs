@@ -178,7 +178,7 @@ impl Cpu {
             let rows = task * share..rows.min((task + 1) * share);
             let output = Output { c, stride, accumulate, factor, goes_on };
             if left.is_mxfp4 {
-                dispatch!(self, |l| mxfp4::multiply(l, left, right, elements(left.words()), rows, output));
+                dispatch!(self, |l| mxfp4::multiply(l, left, right, rows, output));
             } else {
                 let panels = (elements(left.floats()), right.floats());
                 dispatch!(self, |l| multiply_panels(l, panels, (rows, columns), (left.k, left.k), output));

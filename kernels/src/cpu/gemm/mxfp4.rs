@@ -19,7 +19,7 @@ use std::ops::Range;
 
 use super::super::lanes::portable::Portable;
 use super::super::lanes::{Lanes, WIDTH};
-use super::super::panels::{ANCHOR, Line, Panels, STEPS, Side};
+use super::super::panels::{ANCHOR, Line, Panels, STEPS, Side, elements};
 use super::blocked::{self, Inner, Output, Product};
 use crate::format::e8m0;
 use crate::quantise::BLOCK;
@@ -84,11 +84,18 @@ impl Inner for Integer {
 
 /// Rows `rows` (from a multiple of 12) of C = A Bᵀ.
 #[inline(always)]
-pub(super) fn multiply<L: Lanes>(l: L, left: &Panels, right: &Panels, a: &[u32], rows: Range<usize>, mut output: Output<'_>) {
+pub(super) fn multiply<L: Lanes>(l: L, left: &Panels, right: &Panels, rows: Range<usize>, mut output: Output<'_>) {
     if right.largest_scale > LARGEST_FAST_SCALE {
         return slow(left, right, rows, &mut output);
     }
-    let product = Product { left: a, right: right.words(), rows, columns: right.rows, units: right.blocks(), right_units: right.blocks() };
+    let product = Product {
+        left: elements(left.words()),
+        right: right.words(),
+        rows,
+        columns: right.rows,
+        units: right.blocks(),
+        right_units: right.blocks(),
+    };
     match L::REGISTERS {
         32 => blocked::multiply::<L, Integer, 6, 2>(l, Integer, &product, &mut output),
         _ => blocked::multiply::<L, Integer, 3, 1>(l, Integer, &product, &mut output),

@@ -78,9 +78,9 @@ fn power<L: Lanes>(l: L, byte: L::U) -> L::F {
     l.floats(l.select_less_u(byte, l.splat_u(255), scale, l.splat_u(0x7FC0_0000)))
 }
 
-/// Largest magnitude (as bits) of each lane over a block.
+/// Largest magnitude (as bits) of each lane over some columns.
 #[inline(always)]
-fn magnitudes<L: Lanes>(l: L, block: &[L::F]) -> L::U {
+pub(super) fn magnitudes<L: Lanes>(l: L, block: &[L::F]) -> L::U {
     let mut largest = l.splat_u(0);
     for &x in block {
         largest = l.max_u(largest, l.and(l.bits(x), l.splat_u(0x7FFF_FFFF)));
@@ -197,7 +197,7 @@ impl Bytes for Prescaled {
 #[inline(always)]
 fn e2m1_task<L: Lanes, B: Bytes, const LATE: bool, const LEFT: bool>(l: L, b: &Blocks<'_>, task: &Task, to: &mut [Line<u32>]) -> Seen {
     let side = if LEFT { Side::Left } else { Side::Right };
-    let counters = counters(l, b, task);
+    let counters = counters(l, b.rounds.stream().unwrap_or_default(), b.reading.source.k, task);
     let (blocks, lines, block_lines) = (task.columns.len().div_ceil(32), side.lines(), side.block_lines());
     for_each_block::<L, LATE>(
         l,
@@ -245,9 +245,7 @@ fn signed<L: Lanes>(l: L, word: L::U) -> L::U {
 
 /// Counters row * k of sixteen rows, for every subgroup that a task can have.
 #[inline(always)]
-fn counters<L: Lanes>(l: L, b: &Blocks<'_>, task: &Task) -> [Counters<L>; Task::SUBGROUPS] {
-    let k = b.reading.source.k;
-    let stream = b.rounds.stream().unwrap_or_default();
+pub(super) fn counters<L: Lanes>(l: L, stream: Stream, k: usize, task: &Task) -> [Counters<L>; Task::SUBGROUPS] {
     std::array::from_fn(
         #[inline(always)]
         |group| {
@@ -267,7 +265,7 @@ pub(super) fn floats<L: Lanes, const DROPPED: u32>(
     task: &Task,
     to: &mut [Line<f32>],
 ) -> Seen {
-    let counters = counters(l, b, task);
+    let counters = counters(l, b.rounds.stream().unwrap_or_default(), b.reading.source.k, task);
     let lines = side.lines();
     for_each_block::<L, false>(
         l,

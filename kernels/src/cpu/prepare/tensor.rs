@@ -3,10 +3,9 @@
 use super::super::gemm::Matrix;
 use super::super::lanes::{Lanes, WIDTH};
 use super::super::panels::{Line, Side};
-use super::blocks::{Rounds, Seen};
+use super::blocks::{Rounds, Seen, counters, magnitudes};
 use super::columns::{LARGEST, Reading, read, read_plain};
 use super::element::{Target, round, round_finite};
-use super::random::Counters;
 use super::{Task, lane_line};
 
 /// What happens to an element after it was read.
@@ -77,13 +76,8 @@ pub(super) fn rounded<L: Lanes, const DROPPED: u32>(
     to: &mut [Line<f32>],
 ) -> Seen {
     let Scaled { scale, target, rounds } = scaled;
-    let k = reading.source.k;
     if let Some(stream) = rounds.stream() {
-        let start = |group: usize| {
-            let row = task.row + group * WIDTH;
-            Counters::new(l, stream, k.next_multiple_of(LARGEST), |i| ((row + i) * k) as u64)
-        };
-        let counters: [Counters<L>; Task::SUBGROUPS] = std::array::from_fn(start);
+        let counters = counters(l, stream, reading.source.k, task);
         return each(
             l,
             reading,
@@ -114,15 +108,6 @@ pub(super) fn rounded<L: Lanes, const DROPPED: u32>(
             }
         },
     )
-}
-
-#[inline(always)]
-fn magnitudes<L: Lanes>(l: L, columns: &[L::F]) -> L::U {
-    let mut largest = l.splat_u(0);
-    for &x in columns {
-        largest = l.max_u(largest, l.and(l.bits(x), l.splat_u(0x7FFF_FFFF)));
-    }
-    largest
 }
 
 /// Stores `value(subgroup, column, x, bits of the largest magnitude nearby)` for each column.
