@@ -12,9 +12,9 @@ use crate::error::TrainerError;
 
 pub use kernel_time::kernel_time;
 pub use rotation_identity::{rotation_error, rotation_identity};
-pub use step_time::step_time;
+pub use step_time::{step_time, step_time_on_cpu};
 
-fn print(out: &mut impl Write, line: &impl Serialize) -> Result<(), TrainerError> {
+pub(crate) fn print(out: &mut impl Write, line: &impl Serialize) -> Result<(), TrainerError> {
     let failed = |source: &dyn std::fmt::Display| TrainerError::Machine(format!("cannot write to standard output: {source}"));
     let text = serde_json::to_string(line).map_err(|source| failed(&source))?;
     writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|source| failed(&source))

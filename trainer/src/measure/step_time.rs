@@ -13,6 +13,7 @@ use kernels::random::StreamKey;
 use serde::Serialize;
 
 use crate::batches::Batch;
+use crate::device::Device;
 use crate::error::TrainerError;
 use crate::run_file::RunFile;
 use crate::session::Streams;
@@ -43,22 +44,26 @@ struct KernelLine<'a> {
 }
 
 /// One run file's state.
-struct Arm {
-    training: Training,
+struct Arm<D: Device> {
+    training: Training<D>,
     /// None: the same random tokens at every step.
     streams: Option<Streams>,
     profile: Option<Arc<Profile>>,
 }
 
-impl Arm {
-    fn new(path: &Path, data: Option<&Path>, cpu: &Cpu, is_profiled: bool) -> Result<Self, TrainerError> {
+impl<D: Device> Arm<D> {
+    fn new(
+        path: &Path,
+        data: Option<&Path>,
+        device: impl FnOnce(&RunFile) -> Result<D, TrainerError>,
+        profile: Option<Arc<Profile>>,
+    ) -> Result<Self, TrainerError> {
         let run = RunFile::load(path)?.run;
-        crate::memory::check(&run)?;
+        let device = device(&run)?;
+        device.check_memory(&run)?;
         let streams = data.map(|data| Streams::open(&run, data)).transpose()?;
-        let profile = is_profiled.then(Arc::<Profile>::default);
-        let cpu = profile.as_ref().map_or_else(|| cpu.clone(), |profile| cpu.with_profile(profile.clone()));
         let batch = random_batch(&run);
-        let mut training = Training::new(cpu, run, streams.as_ref().map_or(0, |streams| streams.train.len()));
+        let mut training = Training::new(device, run, streams.as_ref().map_or(0, |streams| streams.train.len()))?;
         training.set_batch(batch);
         Ok(Self { training, streams, profile })
     }
@@ -73,6 +78,7 @@ impl Arm {
         let result = self.training.forward_backward(step)?;
         let forward_backward = forward_backward.elapsed().as_secs_f64();
         self.training.update(step, result.gradient_norm)?;
+        self.training.device().wait()?;
         Ok((started.elapsed().as_secs_f64(), forward_backward))
     }
 }
@@ -90,15 +96,38 @@ fn random_batch(run: &RunFile) -> Batch {
 ///
 /// # Errors
 /// Run files or data that are wrong, or a kernel's.
-pub fn step_time(
+pub fn step_time_on_cpu(
     run_files: &[PathBuf],
     data: Option<&Path>,
-    (warmup, repeats): (u64, u64),
+    rounds: (u64, u64),
     profile: bool,
     cpu: &Cpu,
     out: &mut impl Write,
 ) -> Result<(), TrainerError> {
-    let mut arms = run_files.iter().map(|path| Arm::new(path, data, cpu, profile)).collect::<Result<Vec<_>, _>>()?;
+    let arm = |path: &PathBuf| {
+        let profile = profile.then(Arc::<Profile>::default);
+        let cpu = profile.as_ref().map_or_else(|| cpu.clone(), |profile| cpu.with_profile(profile.clone()));
+        Arm::new(path, data, |_| Ok(cpu), profile)
+    };
+    rounds_of(run_files.iter().map(arm).collect::<Result<Vec<_>, _>>()?, rounds, out)
+}
+
+/// As [`step_time_on_cpu`] on any device, without a profile.
+///
+/// # Errors
+/// As there.
+pub fn step_time<D: Device>(
+    run_files: &[PathBuf],
+    data: Option<&Path>,
+    rounds: (u64, u64),
+    device: &impl Fn(&RunFile) -> Result<D, TrainerError>,
+    out: &mut impl Write,
+) -> Result<(), TrainerError> {
+    let arms = run_files.iter().map(|path| Arm::new(path, data, device, None)).collect::<Result<Vec<_>, _>>()?;
+    rounds_of(arms, rounds, out)
+}
+
+fn rounds_of<D: Device>(mut arms: Vec<Arm<D>>, (warmup, repeats): (u64, u64), out: &mut impl Write) -> Result<(), TrainerError> {
     for step in 1..=warmup + repeats {
         for arm in &mut arms {
             let (seconds, forward_backward_seconds) = arm.step(step)?;
