@@ -103,7 +103,8 @@ impl CampaignError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Manifest(_) => 2,
-            Self::File(_) | Self::Data(_) | Self::Run(_) | Self::Provenance(_) | Self::Tool(ToolError::File(_)) => 3,
+            Self::Data(error) => error.exit_code(),
+            Self::File(_) | Self::Run(_) | Self::Provenance(_) | Self::Tool(ToolError::File(_)) => 3,
             Self::Lacks { .. } => 4,
             Self::Interrupted => 130,
             Self::Tool(_) | Self::Render(_) | Self::Locked { .. } => 1,

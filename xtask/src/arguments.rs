@@ -58,7 +58,7 @@ pub(crate) enum Command {
     },
     /// Datasets: what is here, what is missing and where it comes from
     #[command(
-        after_help = "Examples:\n  cargo xtask data list\n  cargo xtask data fetch rust-crates\n  cargo xtask data fetch c4-mlperf --from /mnt/c4"
+        after_help = "Examples:\n  cargo xtask data list\n  cargo xtask data fetch rust-crates\n  cargo xtask data fetch webdocs --from ../corpora/webdocs"
     )]
     Data {
         #[command(subcommand)]
@@ -114,13 +114,18 @@ pub(crate) enum DataCommand {
     /// What is here of every dataset
     List,
     /// Fetch a dataset with cargo, or take it from a local folder after checking every hash
-    #[command(after_help = "Example:\n  cargo xtask data fetch webdocs --from ../corpora/webdocs")]
+    #[command(
+        after_help = "Examples:\n  cargo xtask data fetch webdocs\n  cargo xtask data fetch webdocs --from ../corpora/webdocs\n  cargo xtask data fetch webdocs --tokens webdocs-8192 --from ../shards"
+    )]
     Fetch {
         /// Dataset id
         dataset: String,
         /// Folder that holds its files
         #[arg(long)]
         from: Option<PathBuf>,
+        /// Take what this tokenizer makes of the dataset (train and validation, .bin and .idx), not the documents
+        #[arg(long, value_name = "TOKENIZER", requires = "from")]
+        tokens: Option<String>,
     },
     /// Read every file and compare its hash with the pinned one
     Verify,
