@@ -35,16 +35,16 @@ pub enum ArchiveError {
         first: String,
     },
     /// Some files are not in the folder.
-    #[error("{}: {} of {total} files are not there: {}; {how_to_get}", .folder.display(), .missing.len(), .missing.join("; "))]
+    #[error("{}: {} of {total} files are not there: {}; `cargo xtask data fetch {id}` tells the size, hash and origin of each", .folder.display(), .missing.len(), .missing.join(", "))]
     Absent {
         /// Where they were looked for.
         folder: PathBuf,
-        /// Each file, with size and hash.
+        /// Their names.
         missing: Vec<String>,
         /// Files that make the dataset.
         total: usize,
-        /// From the manifest.
-        how_to_get: String,
+        /// The dataset.
+        id: String,
     },
     /// A file is not the one that the manifest names.
     #[error("{}: {problem}; get the file again, nothing was taken", .path.display())]
@@ -100,13 +100,13 @@ fn find<'a>(dataset: &'a DocumentFiles, from: &Path) -> Result<Vec<Found<'a>>, A
         } else if text.is_file() {
             found.push(Found { path: text, is_archive: false, file });
         } else {
-            missing.push(file.describe());
+            missing.push(file.name.clone());
         }
     }
     if missing.is_empty() {
         return Ok(found);
     }
-    Err(ArchiveError::Absent { folder: from.to_owned(), missing, total: dataset.files.len(), how_to_get: dataset.how_to_get.clone() })
+    Err(ArchiveError::Absent { folder: from.to_owned(), missing, total: dataset.files.len(), id: dataset.id.clone() })
 }
 
 impl Found<'_> {

@@ -57,15 +57,14 @@ pub enum DataError {
 }
 
 impl DataError {
-    /// As `--help` documents them: 4 where the machine refuses (a full disk), 3 where data is missing or wrong.
+    /// The exit code that `cargo xtask --help` documents: 4 where the machine refuses (a full disk), 3 where data is missing or wrong.
     pub fn exit_code(&self) -> u8 {
-        let full = match self {
-            Self::File(error) | Self::Archive(ArchiveError::File(error)) | Self::Corpus(CorpusError::Write(error)) => error.is_full(),
+        match self {
+            Self::File(error) | Self::Archive(ArchiveError::File(error)) | Self::Corpus(CorpusError::Write(error)) => error.exit_code(),
             // The trainer's own codes mean the same.
-            Self::Tool(ToolError::Failed { code, .. }) => *code == Some(4),
-            _ => false,
-        };
-        if full { 4 } else { 3 }
+            Self::Tool(ToolError::Failed { code: Some(4), .. }) => 4,
+            _ => 3,
+        }
     }
 }
 

@@ -19,9 +19,9 @@ pub struct FileError {
 }
 
 impl FileError {
-    /// Whether the disk was full.
-    pub fn is_full(&self) -> bool {
-        matches!(self.source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    /// The exit code that `cargo xtask --help` documents: 4 where the disk is full, which is the machine's fault, else 3.
+    pub fn exit_code(&self) -> u8 {
+        if matches!(self.source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) { 4 } else { 3 }
     }
 }
 

@@ -11,7 +11,7 @@ use replication::plan::Selection;
 use replication::run::RunOptions;
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 a run failed or a check found a difference; 2 usage or manifest error; \
-3 data or a file is missing or wrong; 4 this machine cannot do it; 130 interrupted (the same command goes on where it stopped).";
+3 data or a file is missing or wrong; 4 this machine cannot do it (a full disk, too); 130 interrupted (the same command goes on where it stopped).";
 
 /// Which claims of a paper hold on this machine, and how sure are we?
 #[derive(Parser)]

@@ -77,7 +77,7 @@ fn missing_files_end_with_3() {
         assert!(text.starts_with("error: "), "{arguments:?}: {text}");
     }
     assert!(says(&["data", "fetch", "webdoc"], 3).contains("did you mean `webdocs`?"));
-    assert!(says(&["data", "fetch", "webdocs", "--from", folder], 3).contains("6 of 6 files are not there: train.000.xz ("));
+    assert!(says(&["data", "fetch", "webdocs", "--from", folder], 3).contains("6 of 6 files are not there: train.000.xz, "));
     let nowhere = empty.path().join("nowhere");
     assert!(says(&["data", "fetch", "webdocs", "--from", nowhere.to_str().unwrap()], 3).contains("nowhere: no such folder"));
     let tokens = says(&["data", "fetch", "webdocs", "--tokens", "webdocs-8192", "--from", folder], 3);

@@ -170,6 +170,16 @@ impl Manifests {
                 tokenizer.id, tokenizer.vocab_size, model.id, model.vocab_size
             ));
         }
+        if let Some(shards) = &tokenizer.shards {
+            // The last token of a sequence is predicted, too.
+            let needed = profile.evaluation.sequences.saturating_mul(model.sequence_length).saturating_add(1);
+            if needed > shards.validation.tokens {
+                return Err(format!(
+                    "evaluation.sequences: {} of {} tokens need {needed} held-out tokens, but {} makes {}",
+                    profile.evaluation.sequences, model.sequence_length, tokenizer.id, shards.validation.tokens
+                ));
+            }
+        }
         let mut arms = BTreeSet::new();
         for arm in profile.arms.iter().flat_map(|group| &group.recipes) {
             self.known_recipe("arms", arm)?;
