@@ -185,13 +185,13 @@ fn shard_files() -> [String; 4] {
 /// # Errors
 /// The first file that is missing or differs.
 pub fn check_shards(folder: &Path, shards: &Shards) -> Result<(), DataError> {
-    check_shards_with(folder, shards, FETCH_AGAIN)
+    check_shards_of(folder, shards, "the plan", FETCH_AGAIN)
 }
 
-fn check_shards_with(folder: &Path, shards: &Shards, advice: &'static str) -> Result<(), DataError> {
+fn check_shards_of(folder: &Path, shards: &Shards, by: &str, advice: &'static str) -> Result<(), DataError> {
     let hashes = [&shards.train.sha256_bin, &shards.train.sha256_idx, &shards.validation.sha256_bin, &shards.validation.sha256_idx];
     for (name, expected) in shard_files().iter().zip(hashes) {
-        check_hash(&folder.join(name), Some(expected), "the plan", advice)?;
+        check_hash(&folder.join(name), Some(expected), by, advice)?;
     }
     Ok(())
 }
@@ -313,7 +313,8 @@ fn tokenise(
         let [train, validation] = PARTS.map(|name| aside.join(name));
         let shards = Shards { train: part(&documents[0], &train)?, validation: part(&documents[1], &validation)?, end_of_document: 0 };
         files::copy(tokenizer, &aside.join("tokenizer.json"))?;
-        check_shards_with(aside, pinned.unwrap_or(&shards), "these documents and this tokenizer give other tokens here: please report it")?;
+        let advice = "these documents and this tokenizer give other tokens here: please report it";
+        check_shards_of(aside, pinned.unwrap_or(&shards), "the tokenizer's manifest", advice)?;
         Ok(shards)
     })
 }
@@ -528,7 +529,8 @@ pub fn fetch_tokens(manifests: &Manifests, id: &str, tokenizer: &str, from: &Pat
         return Err(DataError::Missing { what, how_to_get });
     }
     say(&format!("checking the tokens of {id} by {}", tokenizer.id));
-    check_shards_with(from, shards, "get the file again, nothing was taken")?;
+    let by = format!("manifests/tokenizers/{}.yaml", tokenizer.id);
+    check_shards_of(from, shards, &by, "get the file again, nothing was taken")?;
     let tokenizer_file = tokenizer_file(&manifests.root, tokenizer)?;
     replace_folder(&token_folder(&manifests.root, dataset, tokenizer), |aside| {
         shard_files().iter().try_for_each(|name| files::copy(&from.join(name), &aside.join(name)))?;

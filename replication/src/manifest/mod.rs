@@ -171,6 +171,9 @@ impl Manifests {
             ));
         }
         if let Some(shards) = &tokenizer.shards {
+            if tokenizer.trained_on.as_ref() != Some(&profile.dataset) {
+                return Err(format!("tokenizer: {} pins the tokens of another dataset than {}", tokenizer.id, profile.dataset));
+            }
             // The last token of a sequence is predicted, too.
             let needed = profile.evaluation.sequences.saturating_mul(model.sequence_length).saturating_add(1);
             if needed > shards.validation.tokens {
