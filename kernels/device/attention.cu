@@ -20,7 +20,7 @@
 //   kernel                  grid (x, y, z)                                     block      dynamic shared bytes
 //   attention_forward       (ceil(sequence / (64 * WF)), heads, batch)         128 * WF   1024 + 64 * T * (WF + 4)
 //   attention_backward_q    (ceil(sequence / (64 * WQ)), heads, batch)         128 * WQ   1024 + 64 * T * (2 * WQ + 2 * SQ)
-//   attention_backward_kv   (ceil(sequence / (64 * WK)), kv_heads, batch)      128 * WK   1024 + 64 * T * (2 * WK + 4) + 1024
+//   attention_backward_kv   (ceil(sequence / (64 * WK)), kv_heads, batch)      128 * WK   1024 + 64 * T * (2 * WK + 2 * SK) + 512 * SK
 // Run backward_q before backward_kv: it also writes delta, which backward_kv reads. Together they write every element of d_qkv.
 // The same numbers stand in the constant array `attention_launch` (see there), which a launcher may read instead.
 //
@@ -47,6 +47,9 @@ static_assert(HEAD_DIM % 16 == 0 && HEAD_DIM >= 16 && HEAD_DIM <= 128, "HEAD_DIM
 #ifndef FORWARD_BLOCKS
 #define FORWARD_BLOCKS (HEAD_DIM <= 64 ? 2 : 1)
 #endif
+#ifndef FORWARD_QUERY_REGISTERS
+#define FORWARD_QUERY_REGISTERS (HEAD_DIM <= 64)
+#endif
 #ifndef Q_WARPGROUPS
 #define Q_WARPGROUPS (HEAD_DIM <= 64 ? 1 : 2)
 #endif
@@ -63,6 +66,10 @@ static_assert(HEAD_DIM % 16 == 0 && HEAD_DIM >= 16 && HEAD_DIM <= 128, "HEAD_DIM
 #define KV_BLOCKS (HEAD_DIM <= 64 ? 3 : 1)
 #endif
 
+#ifndef KV_STAGES
+#define KV_STAGES 2
+#endif
+
 #define ROWS 64
 #define PANELS ((HEAD_DIM + 63) / 64)
 #define PANEL_BYTES (ROWS * 128)
@@ -70,7 +77,7 @@ static_assert(HEAD_DIM % 16 == 0 && HEAD_DIM >= 16 && HEAD_DIM <= 128, "HEAD_DIM
 
 #define FORWARD_SHARED (1024 + TILE_BYTES * (FORWARD_WARPGROUPS + 4))
 #define Q_SHARED (1024 + TILE_BYTES * (2 * Q_WARPGROUPS + 2 * Q_STAGES))
-#define KV_SHARED (1024 + TILE_BYTES * (2 * KV_WARPGROUPS + 4) + 1024)
+#define KV_SHARED (1024 + TILE_BYTES * (2 * KV_WARPGROUPS + 2 * KV_STAGES) + 512 * KV_STAGES)
 
 // Rows of a block, threads of a block, dynamic shared bytes: of attention_forward, attention_backward_q, attention_backward_kv.
 extern "C" __constant__ int attention_launch[9] = {
@@ -126,7 +133,7 @@ DEVICE float high_half(u32 x) { return __uint_as_float(x & 0xffff0000u); }
 
 DEVICE u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 
-// 16 bytes from global to shared memory, or 16 zero bytes. `from` must be readable memory either way.
+// 16 bytes from global to shared memory, or 16 zero bytes, and then nothing is read.
 DEVICE void copy_16(u32 to, const void* from, bool valid) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0) : "memory");
 }
@@ -150,19 +157,43 @@ DEVICE void copies_arrive() {
 
 DEVICE u32 tile_offset(int row, int chunk) { return (chunk >> 3) * PANEL_BYTES + row * 128 + (((chunk ^ row) & 7) << 4); }
 
-// Rows first .. first + 63 of a matrix with `stride` elements a row; rows from `sequence` on become zero.
+// How the block's threads share out a tile: each copies one 16-byte chunk of every PASS-th row. Made once for each row stride.
 template <int THREADS>
-DEVICE void load_tile(u32 tile, const bf16* source, long long stride, int first, int sequence, int thread) {
-    constexpr int CHUNKS = HEAD_DIM / 8;
-#pragma unroll
-    for (int i = 0; i < (ROWS * CHUNKS + THREADS - 1) / THREADS; i++) {
-        int index = thread + i * THREADS;
-        int row = index / CHUNKS, chunk = index % CHUNKS;
-        if (ROWS * CHUNKS % THREADS != 0 && index >= ROWS * CHUNKS) break;
-        bool valid = first + row < sequence;
-        copy_16(tile + tile_offset(row, chunk), source + (valid ? (first + row) * stride : 0) + chunk * 8, valid);
+struct Copies {
+    static constexpr int CHUNKS = HEAD_DIM / 8;
+    static constexpr int COPIERS = THREADS % 128 == 0 && THREADS / 128 == 3 ? 256 : THREADS;
+    static constexpr int PASS = COPIERS / CHUNKS;
+    // Whether every thread copies equally many chunks, all at one place of the swizzle's period of eight rows.
+    static constexpr bool EVEN = COPIERS % CHUNKS == 0 && PASS % 8 == 0 && ROWS % PASS == 0;
+
+    long long stride, from;
+    u32 to;
+    int row;
+
+    __device__ __forceinline__ explicit Copies(long long row_stride) {
+        row = threadIdx.x / CHUNKS;
+        stride = row_stride;
+        from = row * stride + threadIdx.x % CHUNKS * 8;
+        to = tile_offset(row, threadIdx.x % CHUNKS);
     }
-}
+
+    // Rows first .. first + 63 of a matrix into a tile; rows from `sequence` on become zero.
+    __device__ __forceinline__ void load(u32 tile, const bf16* source, int first, int sequence) const {
+        source += first * stride;
+        if (EVEN) {
+            if (COPIERS < THREADS && threadIdx.x >= COPIERS) return;
+            const bf16* thread_source = source + from;
+#pragma unroll
+            for (int i = 0; i < ROWS / PASS; i++)
+                copy_16(tile + to + i * PASS * 128, thread_source + i * PASS * stride, row + i * PASS < sequence - first);
+        } else {
+            for (int index = threadIdx.x; index < ROWS * CHUNKS; index += THREADS) {
+                int r = index / CHUNKS, chunk = index % CHUNKS;
+                copy_16(tile + tile_offset(r, chunk), source + r * stride + chunk * 8, r < sequence - first);
+            }
+        }
+    }
+};
 
 // ---- Products ----
 // Accumulators of a warpgroup's 64 x N result: thread holds N / 2 floats. Element i of them is row
@@ -377,30 +408,48 @@ DEVICE void mask_scores(float (&s)[32]) {
         if (column + 8 * (i / 4) + i % 2 > row + 8 * (i / 2 % 2)) s[i] = MINUS_INFINITY;
 }
 
-// Online softmax of one tile for the thread's two rows: s becomes exp(s - maximum), `alpha` is what earlier sums are multiplied by.
-DEVICE void softmax_tile(float (&s)[32], float (&maximum)[2], float (&sum)[2], float (&alpha)[2]) {
+// How far scores, in powers of two, may rise above a row's reference before the sums are scaled down to a new one. Any reference
+// gives the same quotient; 2^8 keeps every sum far from overflow and spares most tiles the multiplication.
+__device__ constexpr float SLACK = 8.0f / SCALE_LOG2;
+
+// Online softmax of one tile for the thread's two rows: s becomes exp(s - reference). Returns whether a reference of the warp's rows
+// moved; `alpha` is what the earlier sums of a row are to be multiplied by.
+DEVICE bool softmax_tile(float (&s)[32], float (&reference)[2], float (&sum)[2], float (&alpha)[2]) {
+    float m[2];
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        float m = maximum[half];
+        m[half] = fmaxf(s[2 * half], s[2 * half + 1]);
 #pragma unroll
-        for (int n = 0; n < 8; n++) m = fmaxf(m, fmaxf(s[4 * n + 2 * half], s[4 * n + 2 * half + 1]));
-        m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 1));
-        m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 2));
-        // A row of nothing but -inf keeps zero as its reference: -inf - -inf would be NaN.
-        float reference = m == MINUS_INFINITY ? 0.0f : m * SCALE_LOG2;
-        alpha[half] = exp2_approx(fmaf(maximum[half], SCALE_LOG2, -reference));
-        maximum[half] = m;
-        float total = 0;
+        for (int n = 1; n < 8; n++) m[half] = fmaxf(m[half], fmaxf(s[4 * n + 2 * half], s[4 * n + 2 * half + 1]));
+        m[half] = fmaxf(m[half], __shfl_xor_sync(0xffffffffu, m[half], 1));
+        m[half] = fmaxf(m[half], __shfl_xor_sync(0xffffffffu, m[half], 2));
+    }
+    const bool moved = __any_sync(0xffffffffu, m[0] > reference[0] + SLACK || m[1] > reference[1] + SLACK);
+    if (moved) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float to = fmaxf(m[half], reference[half]);
+            // A row of nothing but -inf: -inf - -inf would be NaN.
+            alpha[half] = exp2_approx((reference[half] - (to == MINUS_INFINITY ? 0.0f : to)) * SCALE_LOG2);
+            reference[half] = to;
+            sum[half] *= alpha[half];
+        }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const float offset = reference[half] == MINUS_INFINITY ? 0.0f : -reference[half] * SCALE_LOG2;
+        float total[2] = {0, 0};
 #pragma unroll
         for (int n = 0; n < 8; n++)
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 float& x = s[4 * n + 2 * half + i];
-                x = exp2_approx(fmaf(x, SCALE_LOG2, -reference));
-                total += x;
+                x = exp2_approx(fmaf(x, SCALE_LOG2, offset));
+                total[i] += x;
             }
-        sum[half] = fmaf(sum[half], alpha[half], total);
+        sum[half] += total[0] + total[1];
     }
+    return moved;
 }
 
 DEVICE void scale_rows(float (&d)[HEAD_DIM / 2], const float (&alpha)[2]) {
@@ -420,6 +469,7 @@ attention_forward(const bf16* __restrict__ qkv, bf16* __restrict__ out, float* _
     // The longest blocks start first.
     const int block = gridDim.x - 1 - blockIdx.x, head = blockIdx.y;
     const Place p = place(head, head / (heads / kv_heads), blockIdx.z, sequence, heads, kv_heads);
+    const Copies<THREADS> copies(p.qkv_stride);
     const bf16* rows = qkv + p.qkv_row;
     const int tiles_all = (sequence + ROWS - 1) / ROWS;
     const int own = block * W + warpgroup;  // the warpgroup's queries, and the last tile of keys that they see
@@ -427,21 +477,21 @@ attention_forward(const bf16* __restrict__ qkv, bf16* __restrict__ out, float* _
 
 #pragma unroll
     for (int w = 0; w < W; w++)
-        load_tile<THREADS>(queries + w * TILE_BYTES, rows + p.query_column, p.qkv_stride, (block * W + w) * ROWS, sequence, threadIdx.x);
-    load_tile<THREADS>(keys, rows + p.key_column, p.qkv_stride, 0, sequence, threadIdx.x);
+        copies.load(queries + w * TILE_BYTES, rows + p.query_column, (block * W + w) * ROWS, sequence);
+    copies.load(keys, rows + p.key_column, 0, sequence);
     copies_commit();
 
-    float o[HEAD_DIM / 2], s[32], maximum[2] = {MINUS_INFINITY, MINUS_INFINITY}, sum[2] = {0, 0}, alpha[2];
+    float o[HEAD_DIM / 2], s[32], reference[2] = {MINUS_INFINITY, MINUS_INFINITY}, sum[2] = {0, 0}, alpha[2] = {1, 1};
     u32 probabilities[4][4];
 #pragma unroll
     for (int i = 0; i < HEAD_DIM / 2; i++) o[i] = 0;
 
     // First tile. Tile t's keys are needed with tile t - 1's values, so each is loaded one step ahead of its own use.
     copies_arrive();
-    if (last > 0) load_tile<THREADS>(keys + TILE_BYTES, rows + p.key_column, p.qkv_stride, ROWS, sequence, threadIdx.x);
-    load_tile<THREADS>(values, rows + p.value_column, p.qkv_stride, 0, sequence, threadIdx.x);
+    if (last > 0) copies.load(keys + TILE_BYTES, rows + p.key_column, ROWS, sequence);
+    copies.load(values, rows + p.value_column, 0, sequence);
     copies_commit();
-#if HEAD_DIM <= 64
+#if FORWARD_QUERY_REGISTERS
     u32 query[HEAD_DIM / 16][4];
 #pragma unroll
     for (int k = 0; k < HEAD_DIM / 16; k++) load_a(query[k], queries + warpgroup * TILE_BYTES, k);
@@ -453,15 +503,15 @@ attention_forward(const bf16* __restrict__ qkv, bf16* __restrict__ out, float* _
         product_wait<0>();
         pin(s);
         if (mine == 0) mask_scores(s);
-        softmax_tile(s, maximum, sum, alpha);
+        softmax_tile(s, reference, sum, alpha);
         pack_operand(probabilities, s);
     }
     for (int t = 1; t <= last; t++) {
         copies_arrive();
         const u32 key = keys + (t & 1) * TILE_BYTES, value = values + (~t & 1) * TILE_BYTES;
         if (t < last)
-            load_tile<THREADS>(keys + (~t & 1) * TILE_BYTES, rows + p.key_column, p.qkv_stride, (t + 1) * ROWS, sequence, threadIdx.x);
-        load_tile<THREADS>(values + (t & 1) * TILE_BYTES, rows + p.value_column, p.qkv_stride, t * ROWS, sequence, threadIdx.x);
+            copies.load(keys + (~t & 1) * TILE_BYTES, rows + p.key_column, (t + 1) * ROWS, sequence);
+        copies.load(values + (t & 1) * TILE_BYTES, rows + p.value_column, t * ROWS, sequence);
         copies_commit();
         if (t <= mine) {
             // The softmax of this tile runs while the tensor cores still multiply the previous tile's probabilities.
@@ -470,11 +520,12 @@ attention_forward(const bf16* __restrict__ qkv, bf16* __restrict__ out, float* _
             product_wait<1>();
             pin(s);
             if (t == mine) mask_scores(s);
-            softmax_tile(s, maximum, sum, alpha);
+            const bool moved = softmax_tile(s, reference, sum, alpha);
+            pin(s);
             product_wait<0>();
             pin(o);
             pack_operand(probabilities, s);
-            scale_rows(o, alpha);
+            if (moved) scale_rows(o, alpha);
         } else if (t == mine + 1 && mine >= 0) {
             rows_product(o, probabilities, value);
             product_wait<0>();
@@ -498,7 +549,7 @@ attention_forward(const bf16* __restrict__ qkv, bf16* __restrict__ out, float* _
         total += __shfl_xor_sync(0xffffffffu, total, 2);
         inverse[half] = 1.0f / total;
         if ((lane & 3) == 0 && row + 8 * half < sequence)
-            logsumexp[p.statistics + row + 8 * half] = fmaf(maximum[half], SCALE_LOG2, log2_approx(total)) * LN_2;
+            logsumexp[p.statistics + row + 8 * half] = fmaf(reference[half], SCALE_LOG2, log2_approx(total)) * LN_2;
     }
     store_tile(o, inverse[0], inverse[1], tiles + warpgroup * TILE_BYTES, out + p.out_row + head * HEAD_DIM, p.out_stride, first,
                sequence);
@@ -531,6 +582,7 @@ attention_backward_q(const bf16* __restrict__ qkv, const bf16* __restrict__ out,
 
     const int block = gridDim.x - 1 - blockIdx.x, head = blockIdx.y;
     const Place p = place(head, head / (heads / kv_heads), blockIdx.z, sequence, heads, kv_heads);
+    const Copies<THREADS> copies(p.qkv_stride), d_copies(p.out_stride);
     const bf16 *rows = qkv + p.qkv_row, *d_rows = d_out + p.out_row + p.query_column;
     const int tiles_all = (sequence + ROWS - 1) / ROWS;
     const int own = block * W + warpgroup;
@@ -540,11 +592,11 @@ attention_backward_q(const bf16* __restrict__ qkv, const bf16* __restrict__ out,
     const int lane = threadIdx.x & 31, thread = threadIdx.x & 127, first = own * ROWS;
 #pragma unroll
     for (int w = 0; w < W; w++) {
-        load_tile<THREADS>(queries + w * TILE_BYTES, rows + p.query_column, p.qkv_stride, (block * W + w) * ROWS, sequence, threadIdx.x);
-        load_tile<THREADS>(gradients + w * TILE_BYTES, d_rows, p.out_stride, (block * W + w) * ROWS, sequence, threadIdx.x);
+        copies.load(queries + w * TILE_BYTES, rows + p.query_column, (block * W + w) * ROWS, sequence);
+        d_copies.load(gradients + w * TILE_BYTES, d_rows, (block * W + w) * ROWS, sequence);
     }
-    load_tile<THREADS>(ring, rows + p.key_column, p.qkv_stride, 0, sequence, threadIdx.x);
-    load_tile<THREADS>(ring + TILE_BYTES, rows + p.value_column, p.qkv_stride, 0, sequence, threadIdx.x);
+    copies.load(ring, rows + p.key_column, 0, sequence);
+    copies.load(ring + TILE_BYTES, rows + p.value_column, 0, sequence);
     copies_commit();
 
     const int delta_row = min(first + thread / 2, sequence - 1);
@@ -571,8 +623,8 @@ attention_backward_q(const bf16* __restrict__ qkv, const bf16* __restrict__ out,
         stage = stage + 1 == STAGES ? 0 : stage + 1;
         if (t < last) {
             const u32 to = ring + stage * 2 * TILE_BYTES;
-            load_tile<THREADS>(to, rows + p.key_column, p.qkv_stride, (t + 1) * ROWS, sequence, threadIdx.x);
-            load_tile<THREADS>(to + TILE_BYTES, rows + p.value_column, p.qkv_stride, (t + 1) * ROWS, sequence, threadIdx.x);
+            copies.load(to, rows + p.key_column, (t + 1) * ROWS, sequence);
+            copies.load(to + TILE_BYTES, rows + p.value_column, (t + 1) * ROWS, sequence);
         }
         copies_commit();
         if (t <= mine) {
@@ -581,10 +633,11 @@ attention_backward_q(const bf16* __restrict__ qkv, const bf16* __restrict__ out,
             scores_product(dp, gradient, value);
             product_wait<1>();
             pin(s);
-            pin(dq);
+            if (STAGES >= 3) pin(dq);
             if (t == mine) mask_scores(s);
 #pragma unroll
             for (int i = 0; i < 32; i++) s[i] = exp2_approx(fmaf(s[i], SCALE_LOG2, -row_log[i / 2 % 2]));
+            pin(s);
             product_wait<0>();
             pin(dp);
 #pragma unroll
@@ -613,16 +666,17 @@ attention_backward_q(const bf16* __restrict__ qkv, const bf16* __restrict__ out,
 extern "C" __global__ void __launch_bounds__(128 * KV_WARPGROUPS, KV_BLOCKS)
 attention_backward_kv(const bf16* __restrict__ qkv, const bf16* __restrict__ d_out, const float* __restrict__ logsumexp,
                       const float* __restrict__ delta, bf16* __restrict__ d_qkv, int sequence, int heads, int kv_heads) {
-    constexpr int W = KV_WARPGROUPS, THREADS = 128 * W;
+    constexpr int W = KV_WARPGROUPS, THREADS = 128 * W, STAGES = KV_STAGES;
     extern __shared__ unsigned char memory[];
     unsigned char* tiles = aligned_shared(memory);
     const u32 keys = shared_address(tiles), values = keys + W * TILE_BYTES, ring = values + W * TILE_BYTES;
-    unsigned char* statistics = tiles + (2 * W + 4) * TILE_BYTES;  // [stage][logsumexp, delta][64 queries]
+    unsigned char* statistics = tiles + (2 * W + 2 * STAGES) * TILE_BYTES;  // [stage][logsumexp, delta][64 queries]
     const u32 statistics_address = shared_address(statistics);
     const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
 
     const int block = blockIdx.x, kv_head = blockIdx.y, group = heads / kv_heads, head_first = kv_head * group;
     const Place p = place(head_first, kv_head, blockIdx.z, sequence, heads, kv_heads);
+    const Copies<THREADS> copies(p.qkv_stride), d_copies(p.out_stride);
     const bf16 *rows = qkv + p.qkv_row, *d_rows = d_out + p.out_row;
     const int tiles_all = (sequence + ROWS - 1) / ROWS, tile_first = block * W;
     const int mine = tile_first + warpgroup;  // at or past tiles_all: this warpgroup has no keys
@@ -631,8 +685,8 @@ attention_backward_kv(const bf16* __restrict__ qkv, const bf16* __restrict__ d_o
     const int steps_head = tiles_all - tile_first, steps = steps_head * group;
     auto load_step = [&](int head, int t, int stage) {
         const u32 to = ring + stage * 2 * TILE_BYTES;
-        load_tile<THREADS>(to, rows + p.query_column + head * HEAD_DIM, p.qkv_stride, t * ROWS, sequence, threadIdx.x);
-        load_tile<THREADS>(to + TILE_BYTES, d_rows + p.query_column + head * HEAD_DIM, p.out_stride, t * ROWS, sequence, threadIdx.x);
+        copies.load(to, rows + p.query_column + head * HEAD_DIM, t * ROWS, sequence);
+        d_copies.load(to + TILE_BYTES, d_rows + p.query_column + head * HEAD_DIM, t * ROWS, sequence);
         if (threadIdx.x < 128) {
             int query = t * ROWS + (threadIdx.x & 63);
             bool valid = query < sequence;
@@ -644,8 +698,8 @@ attention_backward_kv(const bf16* __restrict__ qkv, const bf16* __restrict__ d_o
 
 #pragma unroll
     for (int w = 0; w < W; w++) {
-        load_tile<THREADS>(keys + w * TILE_BYTES, rows + p.key_column, p.qkv_stride, (tile_first + w) * ROWS, sequence, threadIdx.x);
-        load_tile<THREADS>(values + w * TILE_BYTES, rows + p.value_column, p.qkv_stride, (tile_first + w) * ROWS, sequence, threadIdx.x);
+        copies.load(keys + w * TILE_BYTES, rows + p.key_column, (tile_first + w) * ROWS, sequence);
+        copies.load(values + w * TILE_BYTES, rows + p.value_column, (tile_first + w) * ROWS, sequence);
     }
     load_step(0, tile_first, 0);
     copies_commit();
@@ -656,15 +710,16 @@ attention_backward_kv(const bf16* __restrict__ qkv, const bf16* __restrict__ d_o
     const u32 key = keys + warpgroup * TILE_BYTES, value = values + warpgroup * TILE_BYTES;
     const int lane = threadIdx.x & 31, row = ((threadIdx.x >> 5) & 3) * 16 + (lane >> 2), column = 2 * (lane & 3);
 
-    int head = 0, t = tile_first;
+    int head = 0, t = tile_first, next = 0;
     for (int step = 0; step < steps; step++) {
         copies_arrive();
-        const int stage = step & 1, now = t;
+        const int stage = next, now = t;
+        next = next + 1 == STAGES ? 0 : next + 1;
         if (++t == tiles_all) {
             t = tile_first;
             head++;
         }
-        if (step + 1 < steps) load_step(head, t, stage ^ 1);
+        if (step + 1 < steps) load_step(head, t, next);
         copies_commit();
         if (now < mine || mine >= tiles_all) continue;
         const u32 query = ring + stage * 2 * TILE_BYTES, gradient = query + TILE_BYTES;
@@ -675,6 +730,10 @@ attention_backward_kv(const bf16* __restrict__ qkv, const bf16* __restrict__ d_o
         scores_product(dp, value, gradient);
         product_wait<1>();
         pin(s);
+        if (STAGES >= 3) {
+            pin(dv);
+            pin(dk);
+        }
 #pragma unroll
         for (int n = 0; n < 8; n++) {
             const float2 log = *(const float2*)(log_row + 8 * n);
@@ -688,9 +747,9 @@ attention_backward_kv(const bf16* __restrict__ qkv, const bf16* __restrict__ d_o
         }
         u32 a[4][4], b[4][4];
         pack_operand(a, s);
-        product_wait<0>();
-        pin(dp);
         rows_product(dv, a, gradient);
+        product_wait<1>();
+        pin(dp);
 #pragma unroll
         for (int n = 0; n < 8; n++) {
             const float2 d = *(const float2*)(log_row + 64 + 8 * n);
@@ -699,10 +758,16 @@ attention_backward_kv(const bf16* __restrict__ qkv, const bf16* __restrict__ d_o
         }
         pack_operand(b, s);
         rows_product(dk, b, query);
-        product_wait<0>();
-        pin(dv);
-        pin(dk);
+        // With a third stage the products may run on into the next step: what they read is not overwritten before they end.
+        if (STAGES < 3) {
+            product_wait<0>();
+            pin(dv);
+            pin(dk);
+        }
     }
+    product_wait<0>();
+    pin(dv);
+    pin(dk);
     __syncthreads();
     if (mine < tiles_all) {
         bf16* target = d_qkv + p.qkv_row;

@@ -254,6 +254,7 @@ def main():
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--time", action="store_true")
     parser.add_argument("--variants")
+    parser.add_argument("--profile", help="run each kernel once at this size, for a profiler")
     parser.add_argument("--arch", default="sm_90a")
     parser.add_argument("--dims", default="64,128,16,80")
     parser.add_argument("--save")
@@ -273,16 +274,22 @@ def main():
     print(torch.cuda.get_device_name(), torch.__version__)
     good = True
     if options.check:
-        for dim, flags, arch in ((64, [], "sm_90a"), (128, [], "sm_90a"), (64, [], "sm_80"), (128, [], "sm_80"), (16, [], "sm_90a"), (80, [], "sm_90a")):
-            kernels = Kernels(dim, flags, arch)
-            print(f"D={dim} {arch} [registers, local bytes]: {kernels.registers} {kernels.shapes}")
+        for dim, flags in ((64, []), (128, []), (16, []), (80, []), (64, ["ATTENTION_NO_WGMMA"]), (128, ["ATTENTION_NO_WGMMA"])):
+            kernels, label = Kernels(dim, flags), " ".join(flags)
+            print(f"D={dim} {flags} [registers, local bytes]: {kernels.registers} {kernels.shapes}")
             for sequence in (1, 17, 63, 65, 100, 129, 191, 300):
-                good &= check(kernels, 3, sequence, 4, 2, arch)
-            good &= check(kernels, 2, 512, 3, 3, arch)
-            good &= check(kernels, 1, 1000, 8, 1, arch)
+                good &= check(kernels, 3, sequence, 4, 2, label)
+            good &= check(kernels, 2, 512, 3, 3, label)
+            good &= check(kernels, 1, 1000, 8, 1, label)
             good &= check_nan(kernels)
-            if arch == "sm_90a" and dim in (64, 128):
-                good &= check(kernels, 2, 2048, 8, 2, arch)
+            if not flags and dim in (64, 128):
+                good &= check(kernels, 2, 2048, 8, 2, label)
+    if options.profile:
+        *shape, dim = SIZES[options.profile]
+        kernels, b = Kernels(dim), buffers(*shape, dim)[1]
+        run_all(kernels, b, shape)
+        torch.cuda.synchronize()
+        return
     if options.variants:
         for variant in json.load(open(options.variants)):
             kernels = Kernels(variant["dim"], variant["flags"])
