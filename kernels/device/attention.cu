@@ -14,13 +14,14 @@
 //   out, d_out          BF16 [batch * sequence, heads * D]
 //   logsumexp, delta    F32 [batch, heads, sequence]; logsumexp is a natural logarithm, delta = rowsum(d_out * out)
 // Query head h reads key and value head h / (heads / kv_heads); heads must be a multiple of kv_heads. Softmax scale: 1 / sqrt(D).
-// qkv, out, d_out and d_qkv must be 16-byte aligned. sequence >= 1; batch, heads and kv_heads at most 65535.
+// qkv, out, d_out and d_qkv must be 16-byte aligned. sequence >= 1; batch, heads and kv_heads at most 65535;
+// (heads + 2 * kv_heads) * D < 2^24.
 //
 // Launch, W = warpgroups of a block (see "Shapes of the blocks" below), T = 128 * ceil(D / 64) bytes, a row's room in shared memory:
 //   kernel                  grid (x, y, z)                                     block      dynamic shared bytes
 //   attention_forward       (ceil(sequence / (64 * WF)), heads, batch)         128 * WF   1024 + 64 * T * (WF + 4)
 //   attention_backward_q    (ceil(sequence / (64 * WQ)), heads, batch)         128 * WQ   1024 + 64 * T * (2 * WQ + 2 * SQ)
-//   attention_backward_kv   (ceil(sequence / (64 * WK)), kv_heads, batch)      128 * WK   1024 + 64 * T * (2 * WK + 2 * SK) + 512 * SK
+//   attention_backward_kv   (ceil(sequence / (64 * WK)), kv_heads, batch)      128 * WK   1024 + 64 * T * (2 * WK + 2 * SK) + 640 * SK
 // Run backward_q before backward_kv: it also writes delta, which backward_kv reads. Together they write every element of d_qkv.
 // The same numbers stand in the constant array `attention_launch` (see there), which a launcher may read instead.
 //
@@ -51,10 +52,10 @@ static_assert(HEAD_DIM % 16 == 0 && HEAD_DIM >= 16 && HEAD_DIM <= 128, "HEAD_DIM
 #define FORWARD_QUERY_REGISTERS (HEAD_DIM <= 64)
 #endif
 #ifndef Q_WARPGROUPS
-#define Q_WARPGROUPS (HEAD_DIM <= 64 ? 1 : 2)
+#define Q_WARPGROUPS (HEAD_DIM <= 64 ? 1 : 3)
 #endif
 #ifndef Q_BLOCKS
-#define Q_BLOCKS (HEAD_DIM <= 64 ? 3 : 1)
+#define Q_BLOCKS (HEAD_DIM <= 64 ? 4 : 1)
 #endif
 #ifndef Q_STAGES
 #define Q_STAGES 2
@@ -77,7 +78,7 @@ static_assert(HEAD_DIM % 16 == 0 && HEAD_DIM >= 16 && HEAD_DIM <= 128, "HEAD_DIM
 
 #define FORWARD_SHARED (1024 + TILE_BYTES * (FORWARD_WARPGROUPS + 4))
 #define Q_SHARED (1024 + TILE_BYTES * (2 * Q_WARPGROUPS + 2 * Q_STAGES))
-#define KV_SHARED (1024 + TILE_BYTES * (2 * KV_WARPGROUPS + 2 * KV_STAGES) + 512 * KV_STAGES)
+#define KV_SHARED (1024 + TILE_BYTES * (2 * KV_WARPGROUPS + 2 * KV_STAGES) + 640 * KV_STAGES)
 
 // Rows of a block, threads of a block, dynamic shared bytes: of attention_forward, attention_backward_q, attention_backward_kv.
 extern "C" __constant__ int attention_launch[9] = {
@@ -166,14 +167,14 @@ struct Copies {
     // Whether every thread copies equally many chunks, all at one place of the swizzle's period of eight rows.
     static constexpr bool EVEN = COPIERS % CHUNKS == 0 && PASS % 8 == 0 && ROWS % PASS == 0;
 
-    long long stride, from;
-    u32 to;
+    long long stride;
+    u32 from, to;  // the thread's first chunk: bytes from the source's first row, and from the tile's start
     int row;
 
     __device__ __forceinline__ explicit Copies(long long row_stride) {
         row = threadIdx.x / CHUNKS;
         stride = row_stride;
-        from = row * stride + threadIdx.x % CHUNKS * 8;
+        from = 2 * (row * (u32)row_stride + threadIdx.x % CHUNKS * 8);
         to = tile_offset(row, threadIdx.x % CHUNKS);
     }
 
@@ -182,10 +183,10 @@ struct Copies {
         source += first * stride;
         if (EVEN) {
             if (COPIERS < THREADS && threadIdx.x >= COPIERS) return;
-            const bf16* thread_source = source + from;
+            const char* bytes = (const char*)source + from;
 #pragma unroll
             for (int i = 0; i < ROWS / PASS; i++)
-                copy_16(tile + to + i * PASS * 128, thread_source + i * PASS * stride, row + i * PASS < sequence - first);
+                copy_16(tile + to + i * PASS * 128, bytes + 2 * i * PASS * stride, row + i * PASS < sequence - first);
         } else {
             for (int index = threadIdx.x; index < ROWS * CHUNKS; index += THREADS) {
                 int r = index / CHUNKS, chunk = index % CHUNKS;
@@ -224,10 +225,19 @@ DEVICE void pin(float (&d)[N]) {
     for (int i = 0; i < N; i++) asm volatile("" : "+f"(d[i])::"memory");
 }
 
+// The wait that follows stays behind the work that gave x. Without this the assembler moves waits up and loses the overlap: to it
+// pin() is nothing, but a branch is. x is never this NaN: arithmetic gives other payloads.
+DEVICE void hold(float x) {
+    asm volatile("{\n.reg .pred p;\nsetp.eq.b32 p, %0, 0x7fa0dead;\n@p trap;\n}" ::"r"(__float_as_uint(x)) : "memory");
+}
+
 // Descriptor of an operand in shared memory: 128-byte swizzle, 1024 bytes from one group of eight rows to the next. The same
-// words serve K along the row and, transposed, K across the rows.
-DEVICE u64 descriptor(u32 address) {
-    return (u64)((address & 0x3ffff) >> 4) | ((u64)1 << 16) | ((u64)(1024 >> 4) << 32) | ((u64)1 << 62);
+// words serve K along the row and, transposed, K across the rows. A byte offset adds its sixteenth to the low word, which holds
+// the address over 16 (shared addresses stay under 2^18).
+DEVICE u64 descriptor(u32 tile, u32 offset) {
+    u64 d;
+    asm("mov.b64 %0, {%1, %2};" : "=l"(d) : "r"((tile >> 4) + (offset >> 4)), "r"(0x40000040u));
+    return d;
 }
 
 #define ACCUMULATORS(d) \
@@ -261,7 +271,7 @@ DEVICE void scores_product(float (&d)[32], u32 a, u32 b) {
 #pragma unroll
     for (int k = 0; k < HEAD_DIM / 16; k++) {
         u32 offset = (k >> 2) * PANEL_BYTES + (k & 3) * 32;
-        wgmma_shared(d, descriptor(a + offset), descriptor(b + offset), k != 0);
+        wgmma_shared(d, descriptor(a, offset), descriptor(b, offset), k != 0);
     }
     product_commit();
 }
@@ -271,7 +281,7 @@ DEVICE void scores_product(float (&d)[32], const u32 (&a)[HEAD_DIM / 16][4], u32
     product_fence();
 #pragma unroll
     for (int k = 0; k < HEAD_DIM / 16; k++)
-        wgmma_registers(d, a[k], descriptor(b + (k >> 2) * PANEL_BYTES + (k & 3) * 32), k != 0);
+        wgmma_registers(d, a[k], descriptor(b, (k >> 2) * PANEL_BYTES + (k & 3) * 32), k != 0);
     product_commit();
 }
 // d += A B, A: 64 x 64 in registers, B: a tile.
@@ -281,7 +291,7 @@ DEVICE void rows_product(float (&d)[HEAD_DIM / 2], const u32 (&a)[4][4], u32 b) 
 #pragma unroll
     for (int k = 0; k < 4; k++)
 #pragma unroll
-        for (int p = 0; p < PANELS; p++) wgmma_registers_transposed(d + 32 * p, a[k], descriptor(b + p * PANEL_BYTES + k * 2048));
+        for (int p = 0; p < PANELS; p++) wgmma_registers_transposed(d + 32 * p, a[k], descriptor(b, p * PANEL_BYTES + k * 2048));
     product_commit();
 }
 
@@ -296,6 +306,7 @@ template <int PENDING>
 DEVICE void product_wait() {}
 template <int N>
 DEVICE void pin(float (&)[N]) {}
+DEVICE void hold(float) {}
 
 DEVICE void mma(float* d, const u32 (&a)[4], u32 b0, u32 b1) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -521,7 +532,7 @@ attention_forward(const bf16* __restrict__ qkv, bf16* __restrict__ out, float* _
             pin(s);
             if (t == mine) mask_scores(s);
             const bool moved = softmax_tile(s, reference, sum, alpha);
-            pin(s);
+            hold(sum[0] + sum[1]);
             product_wait<0>();
             pin(o);
             pack_operand(probabilities, s);
@@ -637,7 +648,6 @@ attention_backward_q(const bf16* __restrict__ qkv, const bf16* __restrict__ out,
             if (t == mine) mask_scores(s);
 #pragma unroll
             for (int i = 0; i < 32; i++) s[i] = exp2_approx(fmaf(s[i], SCALE_LOG2, -row_log[i / 2 % 2]));
-            pin(s);
             product_wait<0>();
             pin(dp);
 #pragma unroll
@@ -663,6 +673,15 @@ attention_backward_q(const bf16* __restrict__ qkv, const bf16* __restrict__ out,
 // Everything is transposed: rows are keys, columns are queries, so that P^T and dS^T come out of one product in the registers
 // that the next one takes them from.
 
+// What the thread's 16 columns of a score tile need.
+DEVICE void load_statistics(float (&to)[16], const float4* from) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float4 x = from[i];
+        to[4 * i] = x.x, to[4 * i + 1] = x.y, to[4 * i + 2] = x.z, to[4 * i + 3] = x.w;
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(128 * KV_WARPGROUPS, KV_BLOCKS)
 attention_backward_kv(const bf16* __restrict__ qkv, const bf16* __restrict__ d_out, const float* __restrict__ logsumexp,
                       const float* __restrict__ delta, bf16* __restrict__ d_qkv, int sequence, int heads, int kv_heads) {
@@ -670,7 +689,7 @@ attention_backward_kv(const bf16* __restrict__ qkv, const bf16* __restrict__ d_o
     extern __shared__ unsigned char memory[];
     unsigned char* tiles = aligned_shared(memory);
     const u32 keys = shared_address(tiles), values = keys + W * TILE_BYTES, ring = values + W * TILE_BYTES;
-    unsigned char* statistics = tiles + (2 * W + 2 * STAGES) * TILE_BYTES;  // [stage][logsumexp, delta][64 queries]
+    unsigned char* statistics = tiles + (2 * W + 2 * STAGES) * TILE_BYTES;  // [stage][logsumexp, delta][lane % 4][16 of its columns, 4 unused]
     const u32 statistics_address = shared_address(statistics);
     const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
 
@@ -683,17 +702,16 @@ attention_backward_kv(const bf16* __restrict__ qkv, const bf16* __restrict__ d_o
 
     // One step is one tile of queries of one head: head after head, each from the diagonal to the end.
     const int steps_head = tiles_all - tile_first, steps = steps_head * group;
+    const int statistics_column = threadIdx.x & 63;
+    const u32 statistics_to = statistics_address + threadIdx.x / 64 * 320 +
+                              (statistics_column / 2 % 4 * 20 + statistics_column / 8 * 2 + statistics_column % 2) * 4;
+    const float* statistics_from = (threadIdx.x < 64 ? logsumexp : delta) + p.statistics + statistics_column;
     auto load_step = [&](int head, int t, int stage) {
         const u32 to = ring + stage * 2 * TILE_BYTES;
         copies.load(to, rows + p.query_column + head * HEAD_DIM, t * ROWS, sequence);
         d_copies.load(to + TILE_BYTES, d_rows + p.query_column + head * HEAD_DIM, t * ROWS, sequence);
-        if (threadIdx.x < 128) {
-            int query = t * ROWS + (threadIdx.x & 63);
-            bool valid = query < sequence;
-            const float* from = threadIdx.x < 64 ? logsumexp : delta;
-            copy_4(statistics_address + stage * 512 + threadIdx.x * 4,
-                   from + p.statistics + (long long)head * sequence + (valid ? query : 0), valid);
-        }
+        if (W == 1 || threadIdx.x < 128)
+            copy_4(statistics_to + stage * 640, statistics_from + (long long)head * sequence + t * ROWS, statistics_column < sequence - t * ROWS);
     };
 
 #pragma unroll
@@ -723,11 +741,13 @@ attention_backward_kv(const bf16* __restrict__ qkv, const bf16* __restrict__ d_o
         copies_commit();
         if (now < mine || mine >= tiles_all) continue;
         const u32 query = ring + stage * 2 * TILE_BYTES, gradient = query + TILE_BYTES;
-        const float* log_row = (const float*)(statistics + stage * 512) + column;
+        const float4* of_columns = (const float4*)(statistics + stage * 640 + (lane & 3) * 80);
 
         float s[32], dp[32];
         scores_product(s, key, query);
         scores_product(dp, value, gradient);
+        float of[16];
+        load_statistics(of, of_columns);
         product_wait<1>();
         pin(s);
         if (STAGES >= 3) {
@@ -735,11 +755,7 @@ attention_backward_kv(const bf16* __restrict__ qkv, const bf16* __restrict__ d_o
             pin(dk);
         }
 #pragma unroll
-        for (int n = 0; n < 8; n++) {
-            const float2 log = *(const float2*)(log_row + 8 * n);
-#pragma unroll
-            for (int i = 0; i < 4; i++) s[4 * n + i] = exp2_approx(fmaf(s[4 * n + i], SCALE_LOG2, (i % 2 ? log.y : log.x) * -LOG2_E));
-        }
+        for (int i = 0; i < 32; i++) s[i] = exp2_approx(fmaf(s[i], SCALE_LOG2, of[i / 4 * 2 + i % 2] * -LOG2_E));
         if (now == mine) {
 #pragma unroll
             for (int i = 0; i < 32; i++)
@@ -748,14 +764,11 @@ attention_backward_kv(const bf16* __restrict__ qkv, const bf16* __restrict__ d_o
         u32 a[4][4], b[4][4];
         pack_operand(a, s);
         rows_product(dv, a, gradient);
+        load_statistics(of, of_columns + 20);
         product_wait<1>();
         pin(dp);
 #pragma unroll
-        for (int n = 0; n < 8; n++) {
-            const float2 d = *(const float2*)(log_row + 64 + 8 * n);
-#pragma unroll
-            for (int i = 0; i < 4; i++) s[4 * n + i] *= dp[4 * n + i] - (i % 2 ? d.y : d.x);
-        }
+        for (int i = 0; i < 32; i++) s[i] *= dp[i] - of[i / 4 * 2 + i % 2];
         pack_operand(b, s);
         rows_product(dk, b, query);
         // With a third stage the products may run on into the next step: what they read is not overwritten before they end.
