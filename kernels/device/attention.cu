@@ -39,26 +39,41 @@ typedef unsigned long long u64;
 
 static_assert(HEAD_DIM % 16 == 0 && HEAD_DIM >= 16 && HEAD_DIM <= 128, "HEAD_DIM must be a multiple of 16 up to 128");
 
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL) && (HEAD_DIM == 64 || HEAD_DIM == 128) && !defined(ATTENTION_NO_WGMMA)
+#define WGMMA 1
+#else
+#define WGMMA 0
+#endif
+
 // ---- Shapes of the blocks ----
 // A warpgroup (128 threads) owns 64 rows: queries in the forward pass and in backward_q, keys in backward_kv. It walks over the
 // other side in tiles of 64. *_BLOCKS is how many blocks a multiprocessor should hold; it bounds registers a thread.
+// *_STAGES is the depth of the ring of tiles (see Ring).
+#if WGMMA && HEAD_DIM > 64
+#define LONG_STAGES 4
+#else
+#define LONG_STAGES 2
+#endif
+#ifndef FORWARD_STAGES
+#define FORWARD_STAGES LONG_STAGES
+#endif
 #ifndef FORWARD_WARPGROUPS
-#define FORWARD_WARPGROUPS (HEAD_DIM <= 64 ? 2 : 3)
+#define FORWARD_WARPGROUPS (HEAD_DIM <= 64 ? 1 : 3)
 #endif
 #ifndef FORWARD_BLOCKS
-#define FORWARD_BLOCKS (HEAD_DIM <= 64 ? 2 : 1)
+#define FORWARD_BLOCKS (HEAD_DIM <= 64 ? 4 : 1)
 #endif
 #ifndef FORWARD_QUERY_REGISTERS
 #define FORWARD_QUERY_REGISTERS (HEAD_DIM <= 64)
 #endif
 #ifndef Q_WARPGROUPS
-#define Q_WARPGROUPS (HEAD_DIM <= 64 ? 1 : 3)
+#define Q_WARPGROUPS (HEAD_DIM <= 64 ? 1 : WGMMA ? 3 : 2)
 #endif
 #ifndef Q_BLOCKS
-#define Q_BLOCKS (HEAD_DIM <= 64 ? 4 : 1)
+#define Q_BLOCKS (HEAD_DIM > 64 ? 1 : WGMMA ? 4 : 3)
 #endif
 #ifndef Q_STAGES
-#define Q_STAGES 2
+#define Q_STAGES LONG_STAGES
 #endif
 #ifndef KV_WARPGROUPS
 #define KV_WARPGROUPS (HEAD_DIM <= 64 ? 1 : 2)
@@ -68,7 +83,7 @@ static_assert(HEAD_DIM % 16 == 0 && HEAD_DIM >= 16 && HEAD_DIM <= 128, "HEAD_DIM
 #endif
 
 #ifndef KV_STAGES
-#define KV_STAGES 2
+#define KV_STAGES LONG_STAGES
 #endif
 
 #define ROWS 64
@@ -76,7 +91,7 @@ static_assert(HEAD_DIM % 16 == 0 && HEAD_DIM >= 16 && HEAD_DIM <= 128, "HEAD_DIM
 #define PANEL_BYTES (ROWS * 128)
 #define TILE_BYTES (PANELS * PANEL_BYTES)
 
-#define FORWARD_SHARED (1024 + TILE_BYTES * (FORWARD_WARPGROUPS + 4))
+#define FORWARD_SHARED (1024 + TILE_BYTES * (FORWARD_WARPGROUPS + 2 * FORWARD_STAGES))
 #define Q_SHARED (1024 + TILE_BYTES * (2 * Q_WARPGROUPS + 2 * Q_STAGES))
 #define KV_SHARED (1024 + TILE_BYTES * (2 * KV_WARPGROUPS + 2 * KV_STAGES) + 640 * KV_STAGES)
 
@@ -86,12 +101,6 @@ extern "C" __constant__ int attention_launch[9] = {
     ROWS * Q_WARPGROUPS, 128 * Q_WARPGROUPS, Q_SHARED,
     ROWS * KV_WARPGROUPS, 128 * KV_WARPGROUPS, KV_SHARED,
 };
-
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL) && (HEAD_DIM == 64 || HEAD_DIM == 128) && !defined(ATTENTION_NO_WGMMA)
-#define WGMMA 1
-#else
-#define WGMMA 0
-#endif
 
 #define DEVICE [[maybe_unused]] static __device__ __forceinline__
 
@@ -143,14 +152,62 @@ DEVICE void copy_4(u32 to, const void* from, bool valid) {
 }
 DEVICE void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-// All copies of the block have landed, wgmma may read them, and every warp is past what it did before.
-DEVICE void copies_arrive() {
-    asm volatile("cp.async.wait_group 0;" ::: "memory");
+// The thread's own copies have landed, but for the last PENDING groups, and wgmma may read them.
+template <int PENDING>
+DEVICE void copies_landed() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 #if WGMMA
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
-    __syncthreads();
 }
+
+// The stages through which a block's threads bring in tiles together, step after step. Everyone copies a part of every step's tiles
+// and uses all of them.
+//   2 stages: each step starts with a barrier, after which the next step's copies begin.
+//   4 stages: copies run two steps ahead. On entering step t a thread says that its part of step t + 1 has landed, and waits only
+//   for what the others said on entering t - 1, so warpgroups may drift one step apart and share the tensor cores better. That
+//   word also means that they are done with step t - 2, whose stage step t + 2 takes. (sm_90)
+template <int STAGES, int THREADS>
+struct Ring {
+    static_assert(STAGES == 2 || STAGES == 4, "a ring has two stages or four");
+    static constexpr int AHEAD = STAGES / 2;
+    u32 barriers;  // two, for even and odd steps
+
+    // Before the first copies.
+    __device__ __forceinline__ explicit Ring(u64* shared) {
+        barriers = shared_address(shared);
+        if (STAGES == 2) return;
+        if (threadIdx.x < 2) asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barriers + 8 * threadIdx.x), "r"(THREADS / 32) : "memory");
+        __syncthreads();
+    }
+    __device__ __forceinline__ void arrive(int step) const {
+        __syncwarp();
+        if ((threadIdx.x & 31) == 0)
+            asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared::cta.b64 state, [%0];\n}" ::"r"(barriers + 8 * (step & 1)) : "memory");
+    }
+    // After AHEAD steps' copies, each committed as a group.
+    __device__ __forceinline__ void start() const {
+        if (STAGES == 2) return;
+        copies_landed<1>();
+        arrive(0);
+    }
+    // Before a step's work; then the copies of step + AHEAD may begin.
+    __device__ __forceinline__ void enter(int step) const {
+        copies_landed<0>();
+        if (STAGES == 2) {
+            __syncthreads();
+            return;
+        }
+#if WGMMA
+        arrive(step + 1);
+        u32 done;
+        do {
+            asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                         : "=r"(done) : "r"(barriers + 8 * (step & 1)), "r"(step >> 1 & 1) : "memory");
+        } while (!done);
+#endif
+    }
+};
 
 // ---- Tiles in shared memory ----
 // A tile is 64 rows of HEAD_DIM, in panels of 64 columns: 128 bytes a row, whose 16-byte chunks are permuted by the row's low three
@@ -471,10 +528,12 @@ DEVICE void scale_rows(float (&d)[HEAD_DIM / 2], const float (&alpha)[2]) {
 extern "C" __global__ void __launch_bounds__(128 * FORWARD_WARPGROUPS, FORWARD_BLOCKS)
 attention_forward(const bf16* __restrict__ qkv, bf16* __restrict__ out, float* __restrict__ logsumexp, int sequence, int heads,
                   int kv_heads) {
-    constexpr int W = FORWARD_WARPGROUPS, THREADS = 128 * W;
+    constexpr int W = FORWARD_WARPGROUPS, THREADS = 128 * W, STAGES = FORWARD_STAGES;
     extern __shared__ unsigned char memory[];
     unsigned char* tiles = aligned_shared(memory);
-    const u32 queries = shared_address(tiles), keys = queries + W * TILE_BYTES, values = keys + 2 * TILE_BYTES;
+    __shared__ u64 ring_barriers[2];
+    const Ring<STAGES, THREADS> ring(ring_barriers);
+    const u32 queries = shared_address(tiles), ring_tiles = queries + W * TILE_BYTES;
     const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
 
     // The longest blocks start first.
@@ -486,22 +545,27 @@ attention_forward(const bf16* __restrict__ qkv, bf16* __restrict__ out, float* _
     const int own = block * W + warpgroup;  // the warpgroup's queries, and the last tile of keys that they see
     const int mine = own < tiles_all ? own : -1, last = min(block * W + W - 1, tiles_all - 1);
 
+    // Step t multiplies tile t's keys and tile t - 1's values, which share a stage; the last step has values only.
+    auto load_step = [&](int t) {
+        const u32 to = ring_tiles + t % STAGES * 2 * TILE_BYTES;
+        if (t <= last) copies.load(to, rows + p.key_column, t * ROWS, sequence);
+        if (t > 0 && t <= last + 1) copies.load(to + TILE_BYTES, rows + p.value_column, (t - 1) * ROWS, sequence);
+        copies_commit();
+    };
 #pragma unroll
     for (int w = 0; w < W; w++)
         copies.load(queries + w * TILE_BYTES, rows + p.query_column, (block * W + w) * ROWS, sequence);
-    copies.load(keys, rows + p.key_column, 0, sequence);
-    copies_commit();
+#pragma unroll
+    for (int t = 0; t < ring.AHEAD; t++) load_step(t);
+    ring.start();
 
     float o[HEAD_DIM / 2], s[32], reference[2] = {MINUS_INFINITY, MINUS_INFINITY}, sum[2] = {0, 0}, alpha[2] = {1, 1};
     u32 probabilities[4][4];
 #pragma unroll
     for (int i = 0; i < HEAD_DIM / 2; i++) o[i] = 0;
 
-    // First tile. Tile t's keys are needed with tile t - 1's values, so each is loaded one step ahead of its own use.
-    copies_arrive();
-    if (last > 0) copies.load(keys + TILE_BYTES, rows + p.key_column, ROWS, sequence);
-    copies.load(values, rows + p.value_column, 0, sequence);
-    copies_commit();
+    ring.enter(0);
+    load_step(ring.AHEAD);
 #if FORWARD_QUERY_REGISTERS
     u32 query[HEAD_DIM / 16][4];
 #pragma unroll
@@ -510,7 +574,7 @@ attention_forward(const bf16* __restrict__ qkv, bf16* __restrict__ out, float* _
     const u32 query = queries + warpgroup * TILE_BYTES;
 #endif
     if (mine >= 0) {
-        scores_product(s, query, keys);
+        scores_product(s, query, ring_tiles);
         product_wait<0>();
         pin(s);
         if (mine == 0) mask_scores(s);
@@ -518,12 +582,9 @@ attention_forward(const bf16* __restrict__ qkv, bf16* __restrict__ out, float* _
         pack_operand(probabilities, s);
     }
     for (int t = 1; t <= last; t++) {
-        copies_arrive();
-        const u32 key = keys + (t & 1) * TILE_BYTES, value = values + (~t & 1) * TILE_BYTES;
-        if (t < last)
-            copies.load(keys + (~t & 1) * TILE_BYTES, rows + p.key_column, (t + 1) * ROWS, sequence);
-        copies.load(values + (t & 1) * TILE_BYTES, rows + p.value_column, t * ROWS, sequence);
-        copies_commit();
+        ring.enter(t);
+        load_step(t + ring.AHEAD);
+        const u32 key = ring_tiles + t % STAGES * 2 * TILE_BYTES, value = key + TILE_BYTES;
         if (t <= mine) {
             // The softmax of this tile runs while the tensor cores still multiply the previous tile's probabilities.
             scores_product(s, query, key);
@@ -543,10 +604,10 @@ attention_forward(const bf16* __restrict__ qkv, bf16* __restrict__ out, float* _
             pin(o);
         }
     }
-    copies_arrive();
+    ring.enter(last + 1);
     if (mine < 0) return;
     if (mine == last) {
-        rows_product(o, probabilities, values + (last & 1) * TILE_BYTES);
+        rows_product(o, probabilities, ring_tiles + (last + 1) % STAGES * 2 * TILE_BYTES + TILE_BYTES);
         product_wait<0>();
         pin(o);
     }
@@ -588,7 +649,9 @@ attention_backward_q(const bf16* __restrict__ qkv, const bf16* __restrict__ out,
     constexpr int W = Q_WARPGROUPS, THREADS = 128 * W, STAGES = Q_STAGES;
     extern __shared__ unsigned char memory[];
     unsigned char* tiles = aligned_shared(memory);
-    const u32 queries = shared_address(tiles), gradients = queries + W * TILE_BYTES, ring = gradients + W * TILE_BYTES;
+    __shared__ u64 ring_barriers[2];
+    const Ring<STAGES, THREADS> ring(ring_barriers);
+    const u32 queries = shared_address(tiles), gradients = queries + W * TILE_BYTES, ring_tiles = gradients + W * TILE_BYTES;
     const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
 
     const int block = gridDim.x - 1 - blockIdx.x, head = blockIdx.y;
@@ -606,9 +669,16 @@ attention_backward_q(const bf16* __restrict__ qkv, const bf16* __restrict__ out,
         copies.load(queries + w * TILE_BYTES, rows + p.query_column, (block * W + w) * ROWS, sequence);
         d_copies.load(gradients + w * TILE_BYTES, d_rows, (block * W + w) * ROWS, sequence);
     }
-    copies.load(ring, rows + p.key_column, 0, sequence);
-    copies.load(ring + TILE_BYTES, rows + p.value_column, 0, sequence);
-    copies_commit();
+    auto load_step = [&](int t) {
+        const u32 to = ring_tiles + t % STAGES * 2 * TILE_BYTES;
+        if (t <= last) {
+            copies.load(to, rows + p.key_column, t * ROWS, sequence);
+            copies.load(to + TILE_BYTES, rows + p.value_column, t * ROWS, sequence);
+        }
+        copies_commit();
+    };
+#pragma unroll
+    for (int t = 0; t < ring.AHEAD; t++) load_step(t);
 
     const int delta_row = min(first + thread / 2, sequence - 1);
     const float shared_delta =
@@ -627,24 +697,17 @@ attention_backward_q(const bf16* __restrict__ qkv, const bf16* __restrict__ out,
 #pragma unroll
     for (int i = 0; i < HEAD_DIM / 2; i++) dq[i] = 0;
     const u32 query = queries + warpgroup * TILE_BYTES, gradient = gradients + warpgroup * TILE_BYTES;
-    int stage = 0;
+    ring.start();
     for (int t = 0; t <= last; t++) {
-        copies_arrive();
-        const u32 key = ring + stage * 2 * TILE_BYTES, value = key + TILE_BYTES;
-        stage = stage + 1 == STAGES ? 0 : stage + 1;
-        if (t < last) {
-            const u32 to = ring + stage * 2 * TILE_BYTES;
-            copies.load(to, rows + p.key_column, (t + 1) * ROWS, sequence);
-            copies.load(to + TILE_BYTES, rows + p.value_column, (t + 1) * ROWS, sequence);
-        }
-        copies_commit();
+        ring.enter(t);
+        load_step(t + ring.AHEAD);
+        const u32 key = ring_tiles + t % STAGES * 2 * TILE_BYTES, value = key + TILE_BYTES;
         if (t <= mine) {
             float s[32], dp[32];
             scores_product(s, query, key);
             scores_product(dp, gradient, value);
             product_wait<1>();
             pin(s);
-            if (STAGES >= 3) pin(dq);
             if (t == mine) mask_scores(s);
 #pragma unroll
             for (int i = 0; i < 32; i++) s[i] = exp2_approx(fmaf(s[i], SCALE_LOG2, -row_log[i / 2 % 2]));
@@ -655,15 +718,10 @@ attention_backward_q(const bf16* __restrict__ qkv, const bf16* __restrict__ out,
             u32 ds[4][4];
             pack_operand(ds, s);
             rows_product(dq, ds, key);
-            // With a third stage the product may run on into the next step: its keys are not overwritten before that ends.
-            if (STAGES < 3) {
-                product_wait<0>();
-                pin(dq);
-            }
+            product_wait<0>();
+            pin(dq);
         }
     }
-    product_wait<0>();
-    pin(dq);
     __syncthreads();
     if (mine >= 0)
         store_tile(dq, SCALE, SCALE, tiles + warpgroup * TILE_BYTES, d_qkv + p.qkv_row + p.query_column, p.qkv_stride, first, sequence);
@@ -688,7 +746,9 @@ attention_backward_kv(const bf16* __restrict__ qkv, const bf16* __restrict__ d_o
     constexpr int W = KV_WARPGROUPS, THREADS = 128 * W, STAGES = KV_STAGES;
     extern __shared__ unsigned char memory[];
     unsigned char* tiles = aligned_shared(memory);
-    const u32 keys = shared_address(tiles), values = keys + W * TILE_BYTES, ring = values + W * TILE_BYTES;
+    __shared__ u64 ring_barriers[2];
+    const Ring<STAGES, THREADS> ring(ring_barriers);
+    const u32 keys = shared_address(tiles), values = keys + W * TILE_BYTES, ring_tiles = values + W * TILE_BYTES;
     unsigned char* statistics = tiles + (2 * W + 2 * STAGES) * TILE_BYTES;  // [stage][logsumexp, delta][lane % 4][16 of its columns, 4 unused]
     const u32 statistics_address = shared_address(statistics);
     const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
@@ -706,12 +766,21 @@ attention_backward_kv(const bf16* __restrict__ qkv, const bf16* __restrict__ d_o
     const u32 statistics_to = statistics_address + threadIdx.x / 64 * 320 +
                               (statistics_column / 2 % 4 * 20 + statistics_column / 8 * 2 + statistics_column % 2) * 4;
     const float* statistics_from = (threadIdx.x < 64 ? logsumexp : delta) + p.statistics + statistics_column;
-    auto load_step = [&](int head, int t, int stage) {
-        const u32 to = ring + stage * 2 * TILE_BYTES;
-        copies.load(to, rows + p.query_column + head * HEAD_DIM, t * ROWS, sequence);
-        d_copies.load(to + TILE_BYTES, d_rows + p.query_column + head * HEAD_DIM, t * ROWS, sequence);
-        if (W == 1 || threadIdx.x < 128)
-            copy_4(statistics_to + stage * 640, statistics_from + (long long)head * sequence + t * ROWS, statistics_column < sequence - t * ROWS);
+    int ahead_head = 0, ahead_t = tile_first;  // the next step to load
+    auto load_step = [&](int step) {
+        if (step < steps) {
+            const int stage = step % STAGES, first = ahead_t * ROWS;
+            const u32 to = ring_tiles + stage * 2 * TILE_BYTES;
+            copies.load(to, rows + p.query_column + ahead_head * HEAD_DIM, first, sequence);
+            d_copies.load(to + TILE_BYTES, d_rows + p.query_column + ahead_head * HEAD_DIM, first, sequence);
+            if (threadIdx.x < 128)
+                copy_4(statistics_to + stage * 640, statistics_from + (long long)ahead_head * sequence + first, statistics_column < sequence - first);
+        }
+        copies_commit();
+        if (++ahead_t == tiles_all) {
+            ahead_t = tile_first;
+            ahead_head++;
+        }
     };
 
 #pragma unroll
@@ -719,8 +788,9 @@ attention_backward_kv(const bf16* __restrict__ qkv, const bf16* __restrict__ d_o
         copies.load(keys + w * TILE_BYTES, rows + p.key_column, (tile_first + w) * ROWS, sequence);
         copies.load(values + w * TILE_BYTES, rows + p.value_column, (tile_first + w) * ROWS, sequence);
     }
-    load_step(0, tile_first, 0);
-    copies_commit();
+#pragma unroll
+    for (int step = 0; step < ring.AHEAD; step++) load_step(step);
+    ring.start();
 
     float dk[HEAD_DIM / 2], dv[HEAD_DIM / 2];
 #pragma unroll
@@ -728,19 +798,14 @@ attention_backward_kv(const bf16* __restrict__ qkv, const bf16* __restrict__ d_o
     const u32 key = keys + warpgroup * TILE_BYTES, value = values + warpgroup * TILE_BYTES;
     const int lane = threadIdx.x & 31, row = ((threadIdx.x >> 5) & 3) * 16 + (lane >> 2), column = 2 * (lane & 3);
 
-    int head = 0, t = tile_first, next = 0;
+    int t = tile_first;
     for (int step = 0; step < steps; step++) {
-        copies_arrive();
-        const int stage = next, now = t;
-        next = next + 1 == STAGES ? 0 : next + 1;
-        if (++t == tiles_all) {
-            t = tile_first;
-            head++;
-        }
-        if (step + 1 < steps) load_step(head, t, next);
-        copies_commit();
+        ring.enter(step);
+        load_step(step + ring.AHEAD);
+        const int stage = step % STAGES, now = t;
+        if (++t == tiles_all) t = tile_first;
         if (now < mine || mine >= tiles_all) continue;
-        const u32 query = ring + stage * 2 * TILE_BYTES, gradient = query + TILE_BYTES;
+        const u32 query = ring_tiles + stage * 2 * TILE_BYTES, gradient = query + TILE_BYTES;
         const float4* of_columns = (const float4*)(statistics + stage * 640 + (lane & 3) * 80);
 
         float s[32], dp[32];
@@ -750,10 +815,6 @@ attention_backward_kv(const bf16* __restrict__ qkv, const bf16* __restrict__ d_o
         load_statistics(of, of_columns);
         product_wait<1>();
         pin(s);
-        if (STAGES >= 3) {
-            pin(dv);
-            pin(dk);
-        }
 #pragma unroll
         for (int i = 0; i < 32; i++) s[i] = exp2_approx(fmaf(s[i], SCALE_LOG2, of[i / 4 * 2 + i % 2] * -LOG2_E));
         if (now == mine) {
@@ -771,16 +832,10 @@ attention_backward_kv(const bf16* __restrict__ qkv, const bf16* __restrict__ d_o
         for (int i = 0; i < 32; i++) s[i] *= dp[i] - of[i / 4 * 2 + i % 2];
         pack_operand(b, s);
         rows_product(dk, b, query);
-        // With a third stage the products may run on into the next step: what they read is not overwritten before they end.
-        if (STAGES < 3) {
-            product_wait<0>();
-            pin(dv);
-            pin(dk);
-        }
+        product_wait<0>();
+        pin(dv);
+        pin(dk);
     }
-    product_wait<0>();
-    pin(dv);
-    pin(dk);
     __syncthreads();
     if (mine < tiles_all) {
         bf16* target = d_qkv + p.qkv_row;
