@@ -79,7 +79,7 @@ static_assert(HEAD_DIM % 16 == 0 && HEAD_DIM >= 16 && HEAD_DIM <= 128, "HEAD_DIM
 #define KV_WARPGROUPS (HEAD_DIM <= 64 ? 1 : 2)
 #endif
 #ifndef KV_BLOCKS
-#define KV_BLOCKS (HEAD_DIM <= 64 ? 3 : 1)
+#define KV_BLOCKS (HEAD_DIM > 64 ? 1 : WGMMA ? 3 : 2)
 #endif
 
 #ifndef KV_STAGES
@@ -461,6 +461,9 @@ DEVICE Place place(int head, int kv_head, int batch, int sequence, int heads, in
     return p;
 }
 
+// Without a division, which is slow, where every query head has its own keys.
+DEVICE int kv_head_of(int head, int heads, int kv_heads) { return heads == kv_heads ? head : head / (heads / kv_heads); }
+
 DEVICE unsigned char* aligned_shared(unsigned char* memory) {
     u32 address = shared_address(memory);
     return memory + (((address + 1023) & ~1023u) - address);
@@ -538,7 +541,7 @@ attention_forward(const bf16* __restrict__ qkv, bf16* __restrict__ out, float* _
 
     // The longest blocks start first.
     const int block = gridDim.x - 1 - blockIdx.x, head = blockIdx.y;
-    const Place p = place(head, head / (heads / kv_heads), blockIdx.z, sequence, heads, kv_heads);
+    const Place p = place(head, kv_head_of(head, heads, kv_heads), blockIdx.z, sequence, heads, kv_heads);
     const Copies<THREADS> copies(p.qkv_stride);
     const bf16* rows = qkv + p.qkv_row;
     const int tiles_all = (sequence + ROWS - 1) / ROWS;
@@ -629,18 +632,29 @@ attention_forward(const bf16* __restrict__ qkv, bf16* __restrict__ out, float* _
 
 // ---- Backward, queries ----
 
-// delta of the row that two neighbouring threads share; both return it.
-DEVICE float row_delta(const bf16* out, const bf16* d_out, int part) {
-    float total = 0;
+// Half of a row of out and of d_out, which two neighbouring threads share.
+struct RowHalves {
+    uint4 out[HEAD_DIM / 16], d_out[HEAD_DIM / 16];
+
+    __device__ __forceinline__ RowHalves(const bf16* out_row, const bf16* d_out_row, int part) {
 #pragma unroll
-    for (int i = 0; i < HEAD_DIM / 16; i++) {
-        uint4 x = *(const uint4*)(out + (2 * i + part) * 8), y = *(const uint4*)(d_out + (2 * i + part) * 8);
-        const u32 a[4] = {x.x, x.y, x.z, x.w}, b[4] = {y.x, y.y, y.z, y.w};
-#pragma unroll
-        for (int j = 0; j < 4; j++) total = fmaf(high_half(a[j]), high_half(b[j]), fmaf(low_half(a[j]), low_half(b[j]), total));
+        for (int i = 0; i < HEAD_DIM / 16; i++) {
+            out[i] = *(const uint4*)(out_row + (2 * i + part) * 8);
+            d_out[i] = *(const uint4*)(d_out_row + (2 * i + part) * 8);
+        }
     }
-    return total + __shfl_xor_sync(0xffffffffu, total, 1);
-}
+    // Their product summed over the row, in both threads.
+    __device__ __forceinline__ float delta() const {
+        float total = 0;
+#pragma unroll
+        for (int i = 0; i < HEAD_DIM / 16; i++) {
+            const u32 a[4] = {out[i].x, out[i].y, out[i].z, out[i].w}, b[4] = {d_out[i].x, d_out[i].y, d_out[i].z, d_out[i].w};
+#pragma unroll
+            for (int j = 0; j < 4; j++) total = fmaf(high_half(a[j]), high_half(b[j]), fmaf(low_half(a[j]), low_half(b[j]), total));
+        }
+        return total + __shfl_xor_sync(0xffffffffu, total, 1);
+    }
+};
 
 extern "C" __global__ void __launch_bounds__(128 * Q_WARPGROUPS, Q_BLOCKS)
 attention_backward_q(const bf16* __restrict__ qkv, const bf16* __restrict__ out, const bf16* __restrict__ d_out,
@@ -655,7 +669,7 @@ attention_backward_q(const bf16* __restrict__ qkv, const bf16* __restrict__ out,
     const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
 
     const int block = gridDim.x - 1 - blockIdx.x, head = blockIdx.y;
-    const Place p = place(head, head / (heads / kv_heads), blockIdx.z, sequence, heads, kv_heads);
+    const Place p = place(head, kv_head_of(head, heads, kv_heads), blockIdx.z, sequence, heads, kv_heads);
     const Copies<THREADS> copies(p.qkv_stride), d_copies(p.out_stride);
     const bf16 *rows = qkv + p.qkv_row, *d_rows = d_out + p.out_row + p.query_column;
     const int tiles_all = (sequence + ROWS - 1) / ROWS;
@@ -664,6 +678,15 @@ attention_backward_q(const bf16* __restrict__ qkv, const bf16* __restrict__ out,
 
     // Rows past the end repeat the last row's delta and logarithm; what they give is not stored.
     const int lane = threadIdx.x & 31, thread = threadIdx.x & 127, first = own * ROWS;
+    float row_d[2], row_log[2];
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        int row = min(first + ((threadIdx.x >> 5) & 3) * 16 + (lane >> 2) + 8 * half, sequence - 1);
+        row_log[half] = logsumexp[p.statistics + row];
+    }
+    const int delta_row = min(first + thread / 2, sequence - 1);
+    const RowHalves halves(out + p.out_row + p.query_column + delta_row * p.out_stride, d_rows + delta_row * p.out_stride, thread & 1);
+
 #pragma unroll
     for (int w = 0; w < W; w++) {
         copies.load(queries + w * TILE_BYTES, rows + p.query_column, (block * W + w) * ROWS, sequence);
@@ -680,17 +703,13 @@ attention_backward_q(const bf16* __restrict__ qkv, const bf16* __restrict__ out,
 #pragma unroll
     for (int t = 0; t < ring.AHEAD; t++) load_step(t);
 
-    const int delta_row = min(first + thread / 2, sequence - 1);
-    const float shared_delta =
-        row_delta(out + p.out_row + p.query_column + delta_row * p.out_stride, d_rows + delta_row * p.out_stride, thread & 1);
+    const float shared_delta = halves.delta();
     if (first + thread / 2 < sequence && (thread & 1) == 0) delta[p.statistics + first + thread / 2] = shared_delta;
     // The warp's rows are its own threads' rows: lane 2 r holds row r of 16.
-    float row_d[2], row_log[2];
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         row_d[half] = __shfl_sync(0xffffffffu, shared_delta, 2 * ((lane >> 2) + 8 * half));
-        int row = min(first + ((threadIdx.x >> 5) & 3) * 16 + (lane >> 2) + 8 * half, sequence - 1);
-        row_log[half] = logsumexp[p.statistics + row] * LOG2_E;
+        row_log[half] *= LOG2_E;
     }
 
     float dq[HEAD_DIM / 2];
@@ -753,7 +772,7 @@ attention_backward_kv(const bf16* __restrict__ qkv, const bf16* __restrict__ d_o
     const u32 statistics_address = shared_address(statistics);
     const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
 
-    const int block = blockIdx.x, kv_head = blockIdx.y, group = heads / kv_heads, head_first = kv_head * group;
+    const int block = blockIdx.x, kv_head = blockIdx.y, group = heads == kv_heads ? 1 : heads / kv_heads, head_first = kv_head * group;
     const Place p = place(head_first, kv_head, blockIdx.z, sequence, heads, kv_heads);
     const Copies<THREADS> copies(p.qkv_stride), d_copies(p.out_stride);
     const bf16 *rows = qkv + p.qkv_row, *d_rows = d_out + p.out_row;
@@ -762,10 +781,7 @@ attention_backward_kv(const bf16* __restrict__ qkv, const bf16* __restrict__ d_o
 
     // One step is one tile of queries of one head: head after head, each from the diagonal to the end.
     const int steps_head = tiles_all - tile_first, steps = steps_head * group;
-    const int statistics_column = threadIdx.x & 63;
-    const u32 statistics_to = statistics_address + threadIdx.x / 64 * 320 +
-                              (statistics_column / 2 % 4 * 20 + statistics_column / 8 * 2 + statistics_column % 2) * 4;
-    const float* statistics_from = (threadIdx.x < 64 ? logsumexp : delta) + p.statistics + statistics_column;
+    const u32 statistics_to = statistics_address + (threadIdx.x / 2 % 4 * 20 + threadIdx.x / 8 * 2 + threadIdx.x % 2) * 4;
     int ahead_head = 0, ahead_t = tile_first;  // the next step to load
     auto load_step = [&](int step) {
         if (step < steps) {
@@ -773,8 +789,12 @@ attention_backward_kv(const bf16* __restrict__ qkv, const bf16* __restrict__ d_o
             const u32 to = ring_tiles + stage * 2 * TILE_BYTES;
             copies.load(to, rows + p.query_column + ahead_head * HEAD_DIM, first, sequence);
             d_copies.load(to + TILE_BYTES, d_rows + p.query_column + ahead_head * HEAD_DIM, first, sequence);
-            if (threadIdx.x < 128)
-                copy_4(statistics_to + stage * 640, statistics_from + (long long)ahead_head * sequence + first, statistics_column < sequence - first);
+            if (threadIdx.x < 64) {
+                const long long from = p.statistics + (long long)ahead_head * sequence + first;
+                const bool valid = threadIdx.x < sequence - first;
+                copy_4(statistics_to + stage * 640, logsumexp + from + threadIdx.x, valid);
+                copy_4(statistics_to + stage * 640 + 320, delta + from + threadIdx.x, valid);
+            }
         }
         copies_commit();
         if (++ahead_t == tiles_all) {
@@ -808,15 +828,15 @@ attention_backward_kv(const bf16* __restrict__ qkv, const bf16* __restrict__ d_o
         const u32 query = ring_tiles + stage * 2 * TILE_BYTES, gradient = query + TILE_BYTES;
         const float4* of_columns = (const float4*)(statistics + stage * 640 + (lane & 3) * 80);
 
-        float s[32], dp[32];
+        float s[32], dp[32], of[16];
+        load_statistics(of, of_columns);
         scores_product(s, key, query);
         scores_product(dp, value, gradient);
-        float of[16];
-        load_statistics(of, of_columns);
         product_wait<1>();
         pin(s);
 #pragma unroll
         for (int i = 0; i < 32; i++) s[i] = exp2_approx(fmaf(s[i], SCALE_LOG2, of[i / 4 * 2 + i % 2] * -LOG2_E));
+        load_statistics(of, of_columns + 20);
         if (now == mine) {
 #pragma unroll
             for (int i = 0; i < 32; i++)
@@ -825,7 +845,6 @@ attention_backward_kv(const bf16* __restrict__ qkv, const bf16* __restrict__ d_o
         u32 a[4][4], b[4][4];
         pack_operand(a, s);
         rows_product(dv, a, gradient);
-        load_statistics(of, of_columns + 20);
         product_wait<1>();
         pin(dp);
 #pragma unroll

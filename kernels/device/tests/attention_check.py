@@ -15,7 +15,7 @@ import os
 import statistics
 import sys
 
-SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "attention.cu")
+SOURCE = os.environ.get("ATTENTION_SOURCE") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "attention.cu")
 
 
 def load_nvrtc():
@@ -99,12 +99,12 @@ class Kernels:
         self.launch("attention_backward_kv", kv_heads, batch, sequence, qkv, d_out, logsumexp, delta, d_qkv, sequence, heads, kv_heads)
 
 
-def buffers(batch, sequence, heads, kv_heads, dim, seed=1):
+def buffers(batch, sequence, heads, kv_heads, dim, seed=1, guard=4096):
     """Random inputs, and outputs full of NaN, between guards that must survive."""
     import torch
 
     torch.manual_seed(seed)
-    guard, rows = 4096, batch * sequence
+    rows = batch * sequence
     sizes = {"qkv": (rows * (heads + 2 * kv_heads) * dim, torch.bfloat16), "d_out": (rows * heads * dim, torch.bfloat16),
              "out": (rows * heads * dim, torch.bfloat16), "d_qkv": (rows * (heads + 2 * kv_heads) * dim, torch.bfloat16),
              "logsumexp": (batch * heads * sequence, torch.float32), "delta": (batch * heads * sequence, torch.float32)}
@@ -254,6 +254,7 @@ def main():
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--time", action="store_true")
     parser.add_argument("--variants")
+    parser.add_argument("--bare", action="store_true", help="small odd shapes without guards, for compute-sanitizer")
     parser.add_argument("--profile", help="run each kernel once at this size, for a profiler")
     parser.add_argument("--arch", default="sm_90a")
     parser.add_argument("--dims", default="64,128,16,80")
@@ -284,6 +285,15 @@ def main():
             good &= check_nan(kernels)
             if not flags and dim in (64, 128):
                 good &= check(kernels, 2, 2048, 8, 2, label)
+    if options.bare:
+        for dim, flags in ((64, []), (128, []), (48, []), (128, ["ATTENTION_NO_WGMMA"])):
+            kernels = Kernels(dim, flags)
+            for shape in ((1, 1, 2, 1), (2, 65, 2, 1), (2, 100, 2, 2), (1, 321, 4, 2)):
+                b = buffers(*shape, dim, guard=0)[1]
+                run_all(kernels, b, shape)
+                torch.cuda.synchronize()
+        print("bare runs done")
+        return
     if options.profile:
         *shape, dim = SIZES[options.profile]
         kernels, b = Kernels(dim), buffers(*shape, dim)[1]
