@@ -7,7 +7,7 @@
 // What this is not: rotary embedding (the queries and keys come in rotated), dropout, or any mask but the causal one.
 //
 // Compile with -DHEAD_DIM=D, D a multiple of 16, 16 <= D <= 128. Built for sm_90a with D = 64 or 128 the products are wgmma, else
-// mma.sync (sm_80 and later); grids, blocks and shared sizes are the same for both. No headers are used.
+// mma.sync (sm_80 and later). No headers are used.
 //
 // Layouts (row-major; token t of batch entry b is row b * sequence + t):
 //   qkv, d_qkv          BF16 [batch * sequence, (heads + 2 * kv_heads) * D]: query heads | key heads | value heads
@@ -15,13 +15,18 @@
 //   logsumexp, delta    F32 [batch, heads, sequence]; logsumexp is a natural logarithm, delta = rowsum(d_out * out)
 // Query head h reads key and value head h / (heads / kv_heads); heads must be a multiple of kv_heads. Softmax scale: 1 / sqrt(D).
 // qkv, out, d_out and d_qkv must be 16-byte aligned. sequence >= 1; batch, heads and kv_heads at most 65535;
-// (heads + 2 * kv_heads) * D < 2^24.
+// (heads + 2 * kv_heads) * D < 2^24; sequence < 2^31 - 256.
 //
-// Launch, W = warpgroups of a block (see "Shapes of the blocks" below), T = 128 * ceil(D / 64) bytes, a row's room in shared memory:
+// Launch. T = 8192 * ceil(D / 64) bytes is a tile of 64 rows; W warpgroups a block and S stages are in the table below.
 //   kernel                  grid (x, y, z)                                     block      dynamic shared bytes
-//   attention_forward       (ceil(sequence / (64 * WF)), heads, batch)         128 * WF   1024 + 64 * T * (WF + 4)
-//   attention_backward_q    (ceil(sequence / (64 * WQ)), heads, batch)         128 * WQ   1024 + 64 * T * (2 * WQ + 2 * SQ)
-//   attention_backward_kv   (ceil(sequence / (64 * WK)), kv_heads, batch)      128 * WK   1024 + 64 * T * (2 * WK + 2 * SK) + 640 * SK
+//   attention_forward       (ceil(sequence / (64 * WF)), heads, batch)         128 * WF   1024 + T * (WF + 2 * S)
+//   attention_backward_q    (ceil(sequence / (64 * WQ)), heads, batch)         128 * WQ   1024 + T * (2 * WQ + 2 * S)
+//   attention_backward_kv   (ceil(sequence / (64 * WK)), kv_heads, batch)      128 * WK   1024 + T * (2 * WK + 2 * S) + 640 * S
+//
+//   built for                     WF  WQ  WK  S    shared bytes of forward, backward_q, backward_kv
+//   D <= 64, any                   1   1   1  2    41984, 50176, 51456
+//   D = 128, sm_90a (wgmma)        3   3   2  4    181248, 230400, 200192
+//   other D > 64, or not sm_90a    3   2   2  2    115712, 132096, 133376
 // Run backward_q before backward_kv: it also writes delta, which backward_kv reads. Together they write every element of d_qkv.
 // The same numbers stand in the constant array `attention_launch` (see there), which a launcher may read instead.
 //
@@ -169,7 +174,7 @@ DEVICE void copies_landed() {
 //   word also means that they are done with step t - 2, whose stage step t + 2 takes. (sm_90)
 template <int STAGES, int THREADS>
 struct Ring {
-    static_assert(STAGES == 2 || STAGES == 4, "a ring has two stages or four");
+    static_assert(STAGES == 2 || (STAGES == 4 && WGMMA), "a ring has two stages, or four on sm_90a");
     static constexpr int AHEAD = STAGES / 2;
     u32 barriers;  // two, for even and odd steps
 
@@ -177,13 +182,15 @@ struct Ring {
     __device__ __forceinline__ explicit Ring(u64* shared) {
         barriers = shared_address(shared);
         if (STAGES == 2) return;
-        if (threadIdx.x < 2) asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barriers + 8 * threadIdx.x), "r"(THREADS / 32) : "memory");
+        if (threadIdx.x < 2)
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barriers + 8 * threadIdx.x), "r"(THREADS / 32) : "memory");
         __syncthreads();
     }
     __device__ __forceinline__ void arrive(int step) const {
         __syncwarp();
         if ((threadIdx.x & 31) == 0)
-            asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared::cta.b64 state, [%0];\n}" ::"r"(barriers + 8 * (step & 1)) : "memory");
+            asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared::cta.b64 state, [%0];\n}" ::"r"(barriers + 8 * (step & 1))
+                         : "memory");
     }
     // After AHEAD steps' copies, each committed as a group.
     __device__ __forceinline__ void start() const {
@@ -685,7 +692,8 @@ attention_backward_q(const bf16* __restrict__ qkv, const bf16* __restrict__ out,
         row_log[half] = logsumexp[p.statistics + row];
     }
     const int delta_row = min(first + thread / 2, sequence - 1);
-    const RowHalves halves(out + p.out_row + p.query_column + delta_row * p.out_stride, d_rows + delta_row * p.out_stride, thread & 1);
+    const long long delta_offset = delta_row * p.out_stride;
+    const RowHalves halves(out + p.out_row + p.query_column + delta_offset, d_rows + delta_offset, thread & 1);
 
 #pragma unroll
     for (int w = 0; w < W; w++) {
