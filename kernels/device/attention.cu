@@ -776,7 +776,8 @@ attention_backward_kv(const bf16* __restrict__ qkv, const bf16* __restrict__ d_o
     __shared__ u64 ring_barriers[2];
     const Ring<STAGES, THREADS> ring(ring_barriers);
     const u32 keys = shared_address(tiles), values = keys + W * TILE_BYTES, ring_tiles = values + W * TILE_BYTES;
-    unsigned char* statistics = tiles + (2 * W + 2 * STAGES) * TILE_BYTES;  // [stage][logsumexp, delta][lane % 4][16 of its columns, 4 unused]
+    // [stage][logsumexp, delta][lane % 4][16 of its columns, 4 unused]
+    unsigned char* statistics = tiles + (2 * W + 2 * STAGES) * TILE_BYTES;
     const u32 statistics_address = shared_address(statistics);
     const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
 
