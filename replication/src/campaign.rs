@@ -47,6 +47,8 @@ pub struct Request {
     pub minutes: Option<Duration>,
     /// After so long runs write a checkpoint and end.
     pub stop_after: Option<Duration>,
+    /// Keep checkpoint and weights of runs that finish on a GPU.
+    pub keep_weights: bool,
 }
 
 /// With what a campaign is carried out, and on what.
@@ -83,7 +85,7 @@ impl Site {
             true => Pool::cpu(&request.run).places,
             false => self.gpus.iter().map(|gpu| gpu.device.clone()).collect(),
         };
-        Pool { places, minutes: request.minutes, stop_after: request.stop_after }
+        Pool { places, minutes: request.minutes, stop_after: request.stop_after, keep_weights: request.keep_weights }
     }
 }
 

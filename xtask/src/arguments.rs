@@ -290,6 +290,9 @@ pub(crate) struct Replicate {
     /// Numbers of the GPUs to use, one run at a time on each [default: all that can be used]
     #[arg(long, value_name = "N,M", value_delimiter = ',')]
     gpus: Option<Vec<usize>>,
+    /// Keep checkpoint and weights of runs that finish on a GPU (on the CPU they are always kept)
+    #[arg(long)]
+    keep_weights: bool,
     /// A trainer that was built elsewhere (`cargo xtask pack`) [default: the packed one, else it is built]
     #[arg(long)]
     trainer: Option<PathBuf>,
@@ -354,6 +357,7 @@ impl Replicate {
             gpus: self.gpus.clone(),
             minutes: self.minutes,
             stop_after: self.stop_after,
+            keep_weights: self.keep_weights,
         }
     }
 
