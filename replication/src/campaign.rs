@@ -364,12 +364,7 @@ fn carry_out(
     let data = data::prepare(&prepared.manifests, prepared.profile(), &trainer, say)?;
     interrupted(stop)?;
     let (count, pool) = (prepared.plan.runs.len(), site.pool(request));
-    say(&format!(
-        "{count} runs: {} arms x {} seeds, {} at once",
-        prepared.plan.arms.len(),
-        prepared.plan.seeds.len(),
-        pool.places.len()
-    ));
+    say(&format!("{count} runs: {} arms x {} seeds, {} at once", prepared.plan.arms.len(), prepared.plan.seeds.len(), pool.places.len()));
     let cache = plan::run_cache(root);
     let outcomes = run::carry_out(&prepared.plan.runs, &cache, &trainer, &data, (&request.run, &pool), stop)?;
     interrupted(stop)?;

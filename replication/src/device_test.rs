@@ -282,7 +282,12 @@ impl fmt::Display for Tested {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Header { name, architecture, libraries, seed, .. } = &self.header;
         writeln!(f, "{name} ({architecture}; {}) against the CPU, seed {seed}", libraries.join(", "))?;
-        let titles = [("operand", "operands, bit for bit"), ("kernel", "kernels"), ("step", "two steps, by recipe"), ("determinism", "run against run")];
+        let titles = [
+            ("operand", "operands, bit for bit"),
+            ("kernel", "kernels"),
+            ("step", "two steps, by recipe"),
+            ("determinism", "run against run"),
+        ];
         let rows = self.rows();
         let width = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
         for (group, title) in titles {
@@ -368,9 +373,13 @@ mod tests {
 
     fn lines(extra: &str) -> String {
         let check = |group: &str, name: &str, difference: &str, bound: f64, passed: bool| {
-            format!("{{\"schema\":\"{LINES}\",\"kind\":\"check\",\"group\":\"{group}\",\"name\":\"{name}\",\"detail\":\"d, e\",\"elements\":8,\"difference\":{difference},\"bound\":{bound},\"passed\":{passed}}}\n")
+            format!(
+                "{{\"schema\":\"{LINES}\",\"kind\":\"check\",\"group\":\"{group}\",\"name\":\"{name}\",\"detail\":\"d, e\",\"elements\":8,\"difference\":{difference},\"bound\":{bound},\"passed\":{passed}}}\n"
+            )
         };
-        let header = format!("{{\"schema\":\"{LINES}\",\"kind\":\"device\",\"device\":\"cuda\",\"name\":\"NVIDIA H200\",\"architecture\":\"sm_90a\",\"libraries\":[\"NVRTC 12.8\"],\"seed\":1}}\n");
+        let header = format!(
+            "{{\"schema\":\"{LINES}\",\"kind\":\"device\",\"device\":\"cuda\",\"name\":\"NVIDIA H200\",\"architecture\":\"sm_90a\",\"libraries\":[\"NVRTC 12.8\"],\"seed\":1}}\n"
+        );
         header
             + &check("operand", "e2m1 1x32", "0", 0.0, true)
             + &check("step", "fp8", "0.01", 0.1, true)

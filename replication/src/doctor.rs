@@ -409,7 +409,10 @@ mod tests {
         let found: Devices = serde_json::from_str(found).unwrap();
         assert!(lacks_device(nvidia, 1.0, nowhere, Some(&found)).is_empty());
         let two = lacks_device(nvidia, 2.0, nowhere, Some(&found)).join("\n");
-        assert!(two.contains("2 needed, 1 can be used") && two.contains("cuda:1 a GPU cannot be used: libnvrtc.so.13 was not found"), "{two}");
+        assert!(
+            two.contains("2 needed, 1 can be used") && two.contains("cuda:1 a GPU cannot be used: libnvrtc.so.13 was not found"),
+            "{two}"
+        );
     }
 
     #[test]

@@ -346,8 +346,13 @@ mod tests {
     #[test]
     fn a_copy_says_what_its_version_file_says() {
         let root = tempfile::tempdir().unwrap();
-        let version =
-            Version { schema: VERSION_SCHEMA.into(), commit: "c".repeat(40), dirty: false, diff_sha256: None, trainer_code: Some("x".into()) };
+        let version = Version {
+            schema: VERSION_SCHEMA.into(),
+            commit: "c".repeat(40),
+            dirty: false,
+            diff_sha256: None,
+            trainer_code: Some("x".into()),
+        };
         std::fs::write(root.path().join("VERSION"), version.json()).unwrap();
         assert_eq!(git_state(root.path()), GitState { commit: "c".repeat(40), dirty: false, diff_sha256: None });
         assert_eq!(Version::of(root.path()).commit, "c".repeat(40));

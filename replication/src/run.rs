@@ -143,7 +143,8 @@ pub fn carry_out(
     let steps: Vec<u64> = runs.iter().map(steps_of).collect();
     let progress = Progress::new(waiting.iter().map(|&index| steps[index]).sum(), waiting.len());
     let keep = pool.keep_weights;
-    let engine = Engine { trainer, data, options, keep, stop, ends: pool.stop_after.map(|after| Instant::now() + after), progress: &progress };
+    let engine =
+        Engine { trainer, data, options, keep, stop, ends: pool.stop_after.map(|after| Instant::now() + after), progress: &progress };
     let started = Instant::now();
     let go_on = || !engine.stopped() && pool.minutes.is_none_or(|minutes| started.elapsed() < minutes);
     let attempt = |index: usize, place: &str| engine.attempt(&runs[index], &cache.join(runs[index].key()), steps[index], place);
@@ -390,7 +391,16 @@ impl Progress {
             bar
         });
         let now = Instant::now();
-        Self { bar, started: now, total, done: AtomicU64::new(0), runs, runs_done: AtomicU64::new(0), last_line: Mutex::new(now), places: Mutex::default() }
+        Self {
+            bar,
+            started: now,
+            total,
+            done: AtomicU64::new(0),
+            runs,
+            runs_done: AtomicU64::new(0),
+            last_line: Mutex::new(now),
+            places: Mutex::default(),
+        }
     }
 
     fn advance(&self, steps: u64) {

@@ -159,7 +159,8 @@ pub fn prebuilt_identity(trainer: &Trainer) -> Result<Build, ToolError> {
     }
     let unidentified = |what: String| ToolError::Unidentified { program: trainer.program.clone(), what };
     let text = trainer.output("asking the trainer for its version", ["version", "--json"])?;
-    let version: Version = serde_json::from_str(text.trim()).map_err(|error| unidentified(format!("is no trainer of this project ({error})")))?;
+    let version: Version =
+        serde_json::from_str(text.trim()).map_err(|error| unidentified(format!("is no trainer of this project ({error})")))?;
     version.build.ok_or_else(|| unidentified("does not say what it was built from".to_owned()))
 }
 

@@ -403,7 +403,10 @@ fn a_lost_gpu_costs_no_run() {
         world.mode(mode);
         assert_eq!(world.go(), vec![Outcome::Finished; 4], "{mode}");
         assert!(places(&world).iter().filter(|place| place.ends_with("cuda:1")).count() <= 2, "{mode}: {:?}", places(&world));
-        assert!((0..4).all(|run| !world.run_folder(run).join("failed.json").exists()), "{mode}: an overcome failure is not part of the record");
+        assert!(
+            (0..4).all(|run| !world.run_folder(run).join("failed.json").exists()),
+            "{mode}: an overcome failure is not part of the record"
+        );
     }
 }
 

@@ -116,7 +116,9 @@ impl Site {
                 .output()
                 .unwrap();
             let said = String::from_utf8(output.stdout).unwrap();
-            let field = |key: &str| said.split(&format!("\"{key}\":")).nth(1).unwrap().split([',', '}']).next().unwrap().trim_matches('"').to_owned();
+            let field = |key: &str| {
+                said.split(&format!("\"{key}\":")).nth(1).unwrap().split([',', '}']).next().unwrap().trim_matches('"').to_owned()
+            };
             let (tokens, bin, idx) = (field("tokens"), field("sha256_bin"), field("sha256_idx"));
             writeln!(pinned, "  {part}: {{tokens: {tokens}, sha256_bin: \"{bin}\", sha256_idx: \"{idx}\"}}").unwrap();
         }
@@ -127,7 +129,12 @@ impl Site {
     fn xtask(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
         // No cargo: neither its variables nor a compiler.
-        command.args(arguments).current_dir(self.0.path()).env_remove("CARGO_MANIFEST_DIR").env("RUSTC", "no-rustc").env("CARGO", "no-cargo");
+        command
+            .args(arguments)
+            .current_dir(self.0.path())
+            .env_remove("CARGO_MANIFEST_DIR")
+            .env("RUSTC", "no-rustc")
+            .env("CARGO", "no-cargo");
         command.output().unwrap()
     }
 
@@ -257,7 +264,9 @@ fn a_lost_gpu_and_a_machine_without_any() {
     assert!(site.says(&["device-test"], 4).contains("not-run: no GPU can be used: libcuda.so.1 was not found (stand-in)"));
     assert!(site.says(&["doctor"], 0).contains("trainer: no GPU can be used: libcuda.so.1"));
     site.mode("well");
-    assert!(site.says(&["doctor"], 0).contains("trainer: cuda:1 Stand-in GPU (sm_90a, 1.0 GiB; CUDA driver 12.8, NVRTC 12.8, cuBLASLt 12.8.4)"));
+    assert!(
+        site.says(&["doctor"], 0).contains("trainer: cuda:1 Stand-in GPU (sm_90a, 1.0 GiB; CUDA driver 12.8, NVRTC 12.8, cuBLASLt 12.8.4)")
+    );
     assert!(site.says(&["replicate", "--profile", "smoke", "--gpus", "5"], 4).contains("there is no cuda:5"));
     assert!(site.says(&["replicate", "--gpus", "0"], 4).contains("this profile is for cpu"));
     assert!(site.says(&["replicate", "--profile", "smoke", "--only-arms", "fp9"], 2).contains("did you mean `fp8`?"));

@@ -218,8 +218,14 @@ enum TimingLine {
         libraries: Vec<String>,
         resumed_from_step: u64,
     },
-    Step { step: u64, seconds: f64 },
-    Eval { step: u64, seconds: f64 },
+    Step {
+        step: u64,
+        seconds: f64,
+    },
+    Eval {
+        step: u64,
+        seconds: f64,
+    },
 }
 
 #[derive(Deserialize)]

@@ -10,8 +10,8 @@ use super::format;
 use super::grid::{Cell, Grid, numbers, words};
 use super::page::Fact;
 use super::{RenderError, html};
-use crate::manifest::Device;
 use crate::kernels_bench::{Compared, Document, ProfileRow, profile_rows};
+use crate::manifest::Device;
 use crate::measure::Measurements;
 use crate::measure::study::Metric;
 
