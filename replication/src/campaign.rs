@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -137,7 +137,7 @@ pub enum CampaignError {
         path: PathBuf,
     },
     /// The time was up, or no device was left.
-    #[error("{done} of {all} runs are finished, {left} are left: {why}; what is finished and every checkpoint is kept, and the same command goes on (also elsewhere: `cargo xtask runs export`, `import`){}", .failed.iter().map(|(run, error)| format!("\nFAILED {run}: {error}")).collect::<String>())]
+    #[error("{done} of {all} runs are finished, {left} are left: {}; what is finished and every checkpoint is kept, and the same command goes on (also elsewhere: `cargo xtask runs export`, `import`){}", if *.time_up { "the time was up" } else { "no device was left" }, .failed.iter().map(|(run, error)| format!("\nFAILED {run}: {error}")).collect::<String>())]
     Unfinished {
         /// Finished runs.
         done: usize,
@@ -145,8 +145,8 @@ pub enum CampaignError {
         all: usize,
         /// Runs neither finished nor failed.
         left: usize,
-        /// Why it ended.
-        why: &'static str,
+        /// The time was up; otherwise no device was left.
+        time_up: bool,
         /// Runs that ended with an error, with their last lines.
         failed: Vec<(String, String)>,
     },
@@ -167,7 +167,7 @@ impl CampaignError {
             | Self::Tool(ToolError::File(error)) => error.exit_code(),
             Self::Provenance(_) => 3,
             Self::Tool(ToolError::Unidentified { .. } | ToolError::NoSources { .. }) => 2,
-            Self::Lacks { .. } => 4,
+            Self::Lacks { .. } | Self::Unfinished { time_up: false, .. } => 4,
             Self::Unfinished { .. } => 5,
             Self::Interrupted => 130,
             Self::Tool(_) | Self::Render(_) | Self::Locked { .. } => 1,
@@ -365,10 +365,11 @@ fn carry_out(
     interrupted(stop)?;
     let (count, pool) = (prepared.plan.runs.len(), site.pool(request));
     say(&format!("{count} runs: {} arms x {} seeds, {} at once", prepared.plan.arms.len(), prepared.plan.seeds.len(), pool.places.len()));
-    let cache = plan::run_cache(root);
+    let (cache, started) = (plan::run_cache(root), Instant::now());
     let outcomes = run::carry_out(&prepared.plan.runs, &cache, &trainer, &data, (&request.run, &pool), stop)?;
     interrupted(stop)?;
-    whole(&prepared.plan, &outcomes, &pool)?;
+    let time_up = [pool.minutes, pool.stop_after].into_iter().flatten().any(|limit| started.elapsed() >= limit);
+    whole(&prepared.plan, &outcomes, time_up)?;
     let timings = Timings {
         root,
         plan: &prepared.plan,
@@ -385,15 +386,13 @@ fn carry_out(
 }
 
 /// Every run has ended; otherwise how far it came.
-fn whole(plan: &Plan, outcomes: &[Outcome], pool: &Pool) -> Result<(), CampaignError> {
+fn whole(plan: &Plan, outcomes: &[Outcome], time_up: bool) -> Result<(), CampaignError> {
     let left = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Waiting | Outcome::Interrupted)).count();
     if left == 0 {
         return Ok(());
     }
     let done = outcomes.iter().filter(|outcome| outcome.finished()).count();
-    let timed = pool.minutes.is_some() || pool.stop_after.is_some();
-    let why = if timed { "the time was up, or no device was left" } else { "no device was left" };
-    Err(CampaignError::Unfinished { done, all: outcomes.len(), left, why, failed: failures(plan, outcomes) })
+    Err(CampaignError::Unfinished { done, all: outcomes.len(), left, time_up, failed: failures(plan, outcomes) })
 }
 
 /// Runs that ended with an error, with their last lines.

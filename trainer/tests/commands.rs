@@ -96,7 +96,16 @@ fn rotations_cancel_in_every_gemm() {
 fn the_version_names_what_this_machine_can_do() {
     let folder = tempfile::tempdir().unwrap();
     let found = lines(&["version", "--json"], folder.path());
-    assert_eq!(keys(&found[0]), ["version", "instruction_sets", "devices"]);
+    assert_eq!(keys(&found[0]), ["version", "instruction_sets", "devices", "build"]);
+    assert!(found[0]["build"].is_null(), "only the harness knows what it builds from");
+    let devices = &lines(&["devices"], folder.path())[0];
+    assert_eq!(keys(devices), ["schema", "gpus", "problem"]);
+    let gpus = devices["gpus"].as_array().unwrap();
+    // A machine without GPUs says why; each GPU says whether it can be used.
+    assert!(gpus.is_empty() || devices["problem"].is_null());
+    for gpu in gpus {
+        assert_eq!(keys(gpu), ["device", "name", "architecture", "memory_bytes", "fp8", "libraries", "problem"]);
+    }
     assert!(found[0]["instruction_sets"].as_array().unwrap().iter().any(|set| set == "scalar"));
 }
 

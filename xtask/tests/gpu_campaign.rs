@@ -42,7 +42,7 @@ while [ $n -gt 0 ]; do
 done
 echo "$command $place" >> "$here/calls"
 case "$place" in cuda:*|"") ;; *) echo "error: this stand-in is a GPU's, not for --device $place" >&2; exit 2 ;; esac
-if [ "$mode" = "lose $place" ] && [ "$command" = run ]; then echo "error: CUDA_ERROR_ECC_UNCORRECTABLE" >&2; exit 4; fi
+if { [ "$mode" = "lose $place" ] || [ "$mode" = "lose all" ]; } && [ "$command" = run ]; then echo "error: CUDA_ERROR_ECC_UNCORRECTABLE" >&2; exit 4; fi
 if [ "$command" != run ]; then exec "$real" "$@"; fi
 folder=$(dirname "$file")
 # done.json is held back until the timings say what they should.
@@ -199,7 +199,7 @@ fn a_campaign_on_two_gpus_from_slices_to_report() {
 
     // No time: nothing runs, and the exit code says that runs are left.
     let text = site.says(&[&replicate[..], &["--minutes", "0"]].concat(), 5);
-    assert!(text.contains("0 of 11 runs are finished, 11 are left"), "{text}");
+    assert!(text.contains("0 of 11 runs are finished, 11 are left: the time was up"), "{text}");
 
     // A slice on the first GPU, whose loss is nobody's: one GPU has no other.
     let slice = [&replicate[..], &["--only-arms", "fp8,bf16", "--gpus", "0"]].concat();
@@ -268,6 +268,13 @@ fn a_lost_gpu_and_a_machine_without_any() {
     site.mode("lose cuda:0");
     let text = site.says(&["replicate", "--profile", "smoke", "--only-arms", "mxfp4-fd,mxfp4-fdw", "--gpus", "0"], 1);
     assert!(text.contains("CUDA_ERROR_ECC_UNCORRECTABLE") && text.contains("FAILED mxfp4-fd/1"), "{text}");
+
+    site.mode("lose all");
+    let text = site.says(&["replicate", "--profile", "smoke"], 4);
+    assert!(
+        text.contains("no device was left") && text.contains("lost two runs in a row") && text.contains("3 of 11 runs are finished"),
+        "{text}"
+    );
 
     site.mode("none");
     for arguments in [&slice[..], &["replicate", "--profile", "smoke", "--gpus", "0"]] {
