@@ -1,0 +1,3 @@
+//! wip
+pub mod decode;
+pub mod object;
