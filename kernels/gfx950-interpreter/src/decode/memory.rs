@@ -1,6 +1,6 @@
 //! DS (LDS), MUBUF (buffers) and FLAT (global only: flat and scratch addressing are refused).
 
-use super::op::{self, Op};
+use super::op;
 use super::{DecodeError, Encoding, Instruction, Operand, Words, accumulator, scalar_source, vgpr};
 
 pub(super) fn ds(words: Words<'_>) -> Result<Instruction, DecodeError> {
@@ -19,14 +19,14 @@ pub(super) fn ds(words: Words<'_>) -> Result<Instruction, DecodeError> {
     access.offset = words.bits(0, 0, if two { 8 } else { 16 }) as i32;
     access.offset1 = if two { words.bits(0, 8, 8) as u8 } else { 0 };
     access.address = vgpr(words.bits(1, 0, 8));
-    let reads_data = name.contains("write") || name.contains("permute") || entry.op == Op::ds_add_u32;
+    let reads_data = name.contains("write") || name.contains("permute");
     if reads_data {
         access.data[0] = accumulator(vgpr(words.bits(1, 8, 8)), accumulation);
     }
     if name.contains("write2") {
         access.data[1] = accumulator(vgpr(words.bits(1, 16, 8)), accumulation);
     }
-    if name.contains("read") || name.contains("permute") || name.contains("swizzle") {
+    if name.contains("read") || name.contains("permute") {
         instruction.dst = accumulator(vgpr(words.bits(1, 24, 8)), accumulation);
     }
     Ok(instruction)
@@ -87,10 +87,6 @@ pub(super) fn flat(words: Words<'_>) -> Result<Instruction, DecodeError> {
         instruction.dst = accumulator(vgpr(words.bits(1, 24, 8)), accumulation);
     } else {
         access.data[0] = accumulator(vgpr(words.bits(1, 8, 8)), accumulation);
-    }
-    // An atomic that returns the old value (sc0) writes its destination.
-    if name.contains("atomic") && access.policy & 1 == 1 {
-        instruction.dst = accumulator(vgpr(words.bits(1, 24, 8)), accumulation);
     }
     Ok(instruction)
 }

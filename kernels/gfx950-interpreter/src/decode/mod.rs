@@ -13,6 +13,7 @@ mod vector;
 mod vop3;
 
 pub use op::Op;
+pub(crate) use text::wait_counts;
 
 /// The encoding that an instruction was read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

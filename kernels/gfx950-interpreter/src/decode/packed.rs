@@ -58,7 +58,7 @@ fn matrix(words: Words<'_>, entry: op::Entry, expected_abid: u32) -> Result<Inst
     instruction.dst = accumulator(vgpr(words.bits(0, 0, 8)), accumulation[2]);
     let (cbsz, abid, blgp) = (words.bits(0, 8, 3) as u16, words.bits(0, 11, 4), words.bits(1, 29, 3) as u16);
     instruction.constant = cbsz | blgp << 3;
-    let formats = matches!(entry.op, Op::v_mfma_f32_16x16x128_f8f6f4 | Op::v_mfma_f32_32x32x64_f8f6f4);
+    let formats = matches!(entry.op, Op::v_mfma_f32_16x16x128_f8f6f4);
     if formats && (cbsz, blgp) != (FP4, FP4) {
         return words.refuse(entry, "an element format other than FP4");
     }
@@ -74,7 +74,7 @@ fn scaled(words: Words<'_>) -> Result<Instruction, DecodeError> {
     inner.word(1)?;
     let opcode = inner.bits(0, 16, 7);
     let entry = inner.entry("VOP3P after v_mfma_ld_scale_b32", opcode, op::vop3p(opcode))?;
-    if !matches!(entry.op, Op::v_mfma_f32_16x16x128_f8f6f4 | Op::v_mfma_f32_32x32x64_f8f6f4) {
+    if !matches!(entry.op, Op::v_mfma_f32_16x16x128_f8f6f4) {
         return inner.refuse(entry, "scales");
     }
     let mut instruction = matrix(inner, entry, 1)?;

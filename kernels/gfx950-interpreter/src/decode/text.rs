@@ -66,7 +66,7 @@ impl Instruction {
         let modifiers = &self.modifiers;
         let suffix = match self.encoding {
             // Operations that have one encoding only carry no suffix.
-            Encoding::Vop1 if matches!(self.op, Op::v_nop | Op::v_readfirstlane_b32 | Op::v_accvgpr_mov_b32 | Op::v_swap_b32) => "",
+            Encoding::Vop1 if matches!(self.op, Op::v_nop | Op::v_readfirstlane_b32 | Op::v_accvgpr_mov_b32) => "",
             Encoding::Vop2 if matches!(self.op, Op::v_fmaak_f32 | Op::v_fmamk_f32) => "",
             Encoding::Vop1 | Encoding::Vop2 | Encoding::Vopc if modifiers.sdwa.is_some() => "_sdwa",
             Encoding::Vop1 | Encoding::Vop2 | Encoding::Vopc if modifiers.dpp.is_some() => "_dpp",
@@ -124,10 +124,6 @@ impl Instruction {
     fn scalar_text(&self) -> String {
         let constant = self.constant;
         match self.encoding {
-            Encoding::Sopk if self.op == Op::s_getreg_b32 || self.op == Op::s_setreg_b32 => {
-                let register = format!("hwreg({},{},{})", constant & 63, (constant >> 6) & 31, (constant >> 11) + 1);
-                if self.op == Op::s_getreg_b32 { format!("{}, {register}", operand(self.dst, 1)) } else { format!("{register}, {}", operand(self.dst, 1)) }
-            }
             Encoding::Sopk => format!("{}, {constant:#x}", operand(self.dst, 1)),
             Encoding::Sopp if self.op == Op::s_waitcnt => {
                 let (vm, exp, lgkm) = wait_counts(constant);

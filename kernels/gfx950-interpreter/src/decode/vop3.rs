@@ -67,6 +67,5 @@ fn has_carry(op: Op) -> bool {
             | v_subb_co_u32
             | v_mad_u64_u32
             | v_mad_i64_i32
-            | v_div_scale_f32
     )
 }

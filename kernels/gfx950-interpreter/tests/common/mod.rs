@@ -1,0 +1,140 @@
+//! What the tests share: compiling the kernels, packing arguments, running in every order of waves.
+
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+
+use gfx950_interpreter::fault::LaunchError;
+use gfx950_interpreter::memory::{Address, Memory};
+use gfx950_interpreter::object::CodeObject;
+use gfx950_interpreter::{Launch, Order, Statistics, launch};
+
+/// Where the kernels and their manifest are.
+pub fn device_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../device/gfx950")
+}
+
+#[derive(serde::Deserialize)]
+pub struct Build {
+    pub flags: Vec<String>,
+    pub sources: Vec<Source>,
+}
+
+#[derive(serde::Deserialize)]
+pub struct Source {
+    pub file: String,
+}
+
+/// The build manifest, of which the tests need the flags and the files.
+pub fn build() -> Build {
+    let text = std::fs::read_to_string(device_folder().join("kernels.yaml")).unwrap();
+    serde_yaml::from_str(&text).unwrap()
+}
+
+/// A program of LLVM 22: `<NAME>_22` in the environment (CLANG_22, LLVM_OBJDUMP_22, LLVM_MC_22), or on the path.
+fn tool(variable: &str, name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os(variable).map_or_else(|| PathBuf::from(name), PathBuf::from);
+    let works = Command::new(&path).arg("--version").output().is_ok_and(|output| output.status.success());
+    if !works {
+        // CI installs the tools and sets this, so that a skipped test cannot pass for a run one there.
+        assert!(std::env::var_os("REQUIRE_CLANG_22").is_none(), "{} is required here and does not run", path.display());
+        eprintln!("skipped: {} does not run; apt-get install clang-22 lld-22 llvm-22, or set {variable}", path.display());
+    }
+    works.then_some(path)
+}
+
+/// The compiler.
+pub fn clang() -> Option<PathBuf> {
+    tool("CLANG_22", "clang++-22")
+}
+
+/// The disassembler.
+pub fn objdump() -> Option<PathBuf> {
+    tool("LLVM_OBJDUMP_22", "llvm-objdump-22")
+}
+
+/// Compiles a source with the manifest's flags and `extra` ones; None where there is no compiler.
+pub fn compile_path(source: &Path, extra: &[&str]) -> Option<Vec<u8>> {
+    static CACHE: Mutex<BTreeMap<String, Vec<u8>>> = Mutex::new(BTreeMap::new());
+    let clang = clang()?;
+    let key = format!("{} {extra:?}", source.display());
+    if let Some(bytes) = CACHE.lock().unwrap().get(&key) {
+        return Some(bytes.clone());
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("kernel.co");
+    let output = Command::new(clang)
+        .args(&build().flags)
+        .arg(format!("-I{}", device_folder().display()))
+        .args(extra)
+        .arg(source)
+        .arg("-o")
+        .arg(&out)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let bytes = std::fs::read(&out).unwrap();
+    CACHE.lock().unwrap().insert(key, bytes.clone());
+    Some(bytes)
+}
+
+/// Compiles one of the kernels' files.
+pub fn compile(file: &str, extra: &[&str]) -> Option<Vec<u8>> {
+    compile_path(&device_folder().join(file), extra)
+}
+
+/// Arguments in the order of the kernel's parameters, each aligned to its size.
+#[derive(Default)]
+pub struct Arguments(pub Vec<u8>);
+
+impl Arguments {
+    pub fn u32(mut self, value: u32) -> Self {
+        self.0.resize(self.0.len().next_multiple_of(4), 0);
+        self.0.extend(value.to_le_bytes());
+        self
+    }
+
+    pub fn u64(mut self, value: u64) -> Self {
+        self.0.resize(self.0.len().next_multiple_of(8), 0);
+        self.0.extend(value.to_le_bytes());
+        self
+    }
+
+    pub fn address(self, address: Option<Address>) -> Self {
+        self.u64(address.map_or(0, |address| address.0))
+    }
+
+    pub fn f32(self, value: f32) -> Self {
+        self.u32(value.to_bits())
+    }
+}
+
+/// One launch.
+pub fn run(
+    object: &CodeObject,
+    kernel: &str,
+    memory: &mut Memory,
+    grid: [u32; 3],
+    arguments: &Arguments,
+    order: Order,
+) -> Result<Statistics, LaunchError> {
+    let kernel = object.kernel(kernel)?;
+    launch(memory, &Launch { kernel, grid, threads: 256, arguments: &arguments.0, order })
+}
+
+/// A cheap generator for test data.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u32 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 32) as u32
+    }
+
+    pub fn below(&mut self, limit: u32) -> u32 {
+        self.next() % limit
+    }
+}
