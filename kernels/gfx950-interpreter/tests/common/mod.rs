@@ -13,23 +13,23 @@ use gfx950_interpreter::object::CodeObject;
 use gfx950_interpreter::{Launch, Order, Statistics, launch};
 
 /// Where the kernels and their manifest are.
-pub fn device_folder() -> PathBuf {
+pub(crate) fn device_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../device/gfx950")
 }
 
 #[derive(serde::Deserialize)]
-pub struct Build {
-    pub flags: Vec<String>,
-    pub sources: Vec<Source>,
+pub(crate) struct Build {
+    pub(crate) flags: Vec<String>,
+    pub(crate) sources: Vec<Source>,
 }
 
 #[derive(serde::Deserialize)]
-pub struct Source {
-    pub file: String,
+pub(crate) struct Source {
+    pub(crate) file: String,
 }
 
 /// The build manifest, of which the tests need the flags and the files.
-pub fn build() -> Build {
+pub(crate) fn build() -> Build {
     let text = std::fs::read_to_string(device_folder().join("kernels.yaml")).unwrap();
     serde_yaml::from_str(&text).unwrap()
 }
@@ -47,17 +47,17 @@ fn tool(variable: &str, name: &str) -> Option<PathBuf> {
 }
 
 /// The compiler.
-pub fn clang() -> Option<PathBuf> {
+pub(crate) fn clang() -> Option<PathBuf> {
     tool("CLANG_22", "clang++-22")
 }
 
 /// The disassembler.
-pub fn objdump() -> Option<PathBuf> {
+pub(crate) fn objdump() -> Option<PathBuf> {
     tool("LLVM_OBJDUMP_22", "llvm-objdump-22")
 }
 
 /// Compiles a source with the manifest's flags and `extra` ones; None where there is no compiler.
-pub fn compile_path(source: &Path, extra: &[&str]) -> Option<Vec<u8>> {
+pub(crate) fn compile_path(source: &Path, extra: &[&str]) -> Option<Vec<u8>> {
     static CACHE: Mutex<BTreeMap<String, Vec<u8>>> = Mutex::new(BTreeMap::new());
     let clang = clang()?;
     let key = format!("{} {extra:?}", source.display());
@@ -82,38 +82,38 @@ pub fn compile_path(source: &Path, extra: &[&str]) -> Option<Vec<u8>> {
 }
 
 /// Compiles one of the kernels' files.
-pub fn compile(file: &str, extra: &[&str]) -> Option<Vec<u8>> {
+pub(crate) fn compile(file: &str, extra: &[&str]) -> Option<Vec<u8>> {
     compile_path(&device_folder().join(file), extra)
 }
 
 /// Arguments in the order of the kernel's parameters, each aligned to its size.
 #[derive(Default)]
-pub struct Arguments(pub Vec<u8>);
+pub(crate) struct Arguments(pub(crate) Vec<u8>);
 
 impl Arguments {
-    pub fn u32(mut self, value: u32) -> Self {
+    pub(crate) fn u32(mut self, value: u32) -> Self {
         self.0.resize(self.0.len().next_multiple_of(4), 0);
         self.0.extend(value.to_le_bytes());
         self
     }
 
-    pub fn u64(mut self, value: u64) -> Self {
+    pub(crate) fn u64(mut self, value: u64) -> Self {
         self.0.resize(self.0.len().next_multiple_of(8), 0);
         self.0.extend(value.to_le_bytes());
         self
     }
 
-    pub fn address(self, address: Option<Address>) -> Self {
+    pub(crate) fn address(self, address: Option<Address>) -> Self {
         self.u64(address.map_or(0, |address| address.0))
     }
 
-    pub fn f32(self, value: f32) -> Self {
+    pub(crate) fn f32(self, value: f32) -> Self {
         self.u32(value.to_bits())
     }
 }
 
 /// One launch.
-pub fn run(
+pub(crate) fn run(
     object: &CodeObject,
     kernel: &str,
     memory: &mut Memory,
@@ -126,15 +126,15 @@ pub fn run(
 }
 
 /// A cheap generator for test data.
-pub struct Random(pub u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    pub fn next(&mut self) -> u32 {
+    pub(crate) fn next(&mut self) -> u32 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 32) as u32
     }
 
-    pub fn below(&mut self, limit: u32) -> u32 {
+    pub(crate) fn below(&mut self, limit: u32) -> u32 {
         self.next() % limit
     }
 }
