@@ -65,9 +65,9 @@ const LIMIT: u64 = 200_000_000;
 /// A request that does not fit the kernel, or the first fault.
 pub fn launch(memory: &mut Memory, launch: &Launch<'_>) -> Result<Statistics, LaunchError> {
     check(launch)?;
-    // Padding of the arguments is undefined to nobody: the runtime copies the caller's struct.
+    // The argument segment is aligned to 16 bytes, and the compiler widens loads up to its next multiple.
     let mut bytes = launch.arguments.to_vec();
-    bytes.resize(launch.kernel.descriptor.arguments as usize, 0);
+    bytes.resize((launch.kernel.descriptor.arguments as usize).next_multiple_of(16), 0);
     let arguments = memory.input("kernel arguments", &bytes).0;
     let positions = launch.kernel.instructions.iter().enumerate().map(|(position, i)| (i.address, position)).collect();
     let mut statistics = Statistics::default();

@@ -12,8 +12,10 @@ use common::{Arguments, Random, compile, run};
 use gfx950_interpreter::Order;
 use gfx950_interpreter::memory::{Address, Memory};
 use gfx950_interpreter::object::CodeObject;
+
+use kernels::cpu::{Cpu, InstructionSet, Panels, Side};
 use kernels::format::bf16;
-use kernels::quantise::Mxfp4;
+use kernels::quantise::{Mxfp4, Prepared};
 
 /// What D is and what becomes of its old contents.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -146,5 +148,121 @@ fn one_tile_equals_the_exact_product_in_every_order_of_waves() {
     let Some(object) = object(&[]) else { return };
     for order in Order::ALL {
         check(&object, CASE, order, 1).unwrap();
+    }
+}
+
+/// Every tile size; shapes of one tile, of several, and with edges along M, N and k, k an odd number of blocks included.
+#[test]
+fn shapes_with_edges_and_across_tiles_equal_the_exact_product() {
+    let Some(object) = object(&[]) else { return };
+    let shapes = [
+        (64, 16, 16, 32),
+        (64, 80, 144, 96),
+        (64, 192, 64, 544),
+        (128, 128, 128, 512),
+        (128, 144, 272, 288),
+        (128, 16, 400, 800),
+        (256, 256, 256, 256),
+        (256, 272, 48, 320),
+    ];
+    for (turn, (tile, m, n, k)) in shapes.into_iter().enumerate() {
+        let output = [Output::F32, Output::Bf16, Output::AddF32][turn % 3];
+        let case = Case { m, n, k, tile, output, factor: [1.0, 16.0 / 9.0][turn % 2], ..CASE };
+        check(&object, case, Order::ALL[turn % 3], 10 + turn as u64).unwrap();
+    }
+}
+
+/// Shares of k summed apart and added in order; one share may be shorter, or empty.
+#[test]
+fn split_k_adds_its_shares_in_order() {
+    let Some(object) = object(&[]) else { return };
+    for (turn, (shares, k)) in [(2, 512), (3, 1824), (4, 1280)].into_iter().enumerate() {
+        let output = [Output::F32, Output::Bf16, Output::AddF32][turn];
+        let case = Case { m: 80, n: 48, k, shares, output, factor: 4.0 / 3.0, ..CASE };
+        check(&object, case, Order::ALL[turn], 50 + turn as u64).unwrap();
+    }
+}
+
+/// A block whose scale is NaN makes its row (or column) NaN and nothing else; padding beyond k does not touch what follows.
+#[test]
+fn a_nan_block_shows_in_its_row_alone() {
+    let Some(object) = object(&[]) else { return };
+    let case = Case { m: 32, n: 48, k: 96, ..CASE };
+    let mut random = Random(3);
+    let (mut a, b) = (operand(case.m, case.k, &mut random), operand(case.n, case.k, &mut random));
+    // The first block of row 5: it follows the last block of row 4 in memory, where the loads of row 4 reach beyond k.
+    a.scales[5 * a.blocks] = 255;
+    let found = multiply(&object, &a, &b, &case, &[], Order::Serial).unwrap();
+    for (index, bytes) in found.chunks_exact(4).enumerate() {
+        let value = f32::from_le_bytes(bytes.try_into().unwrap());
+        assert_eq!(value.is_nan(), index / case.n == 5, "row {}", index / case.n);
+    }
+}
+
+/// The CPU's own product (crate `kernels`), not this file's: operands whose blocks were put in the kernel's order.
+#[test]
+fn the_product_equals_the_cpu_crates_own_to_the_last_bit() {
+    let Some(object) = object(&[]) else { return };
+    let case = Case { m: 48, n: 96, k: 512, ..CASE };
+    let mut random = Random(9);
+    let (a, b) = (operand(case.m, case.k, &mut random), operand(case.n, case.k, &mut random));
+    let found = multiply(&object, &a, &b, &case, &[], Order::RoundRobin).unwrap();
+    let reordered = |operand: &Mxfp4| {
+        let mut moved = operand.clone();
+        for row in 0..operand.rows {
+            for (to, from) in order_of(0..operand.blocks).into_iter().enumerate() {
+                let (to, from) = (row * operand.blocks + to, row * operand.blocks + from);
+                moved.scales[to] = operand.scales[from];
+                moved.codes[16 * to..16 * to + 16].copy_from_slice(&operand.codes[16 * from..16 * from + 16]);
+            }
+        }
+        Prepared::Mxfp4(moved)
+    };
+    let left = Panels::pack(&reordered(&a), Side::Left, false);
+    let right = Panels::pack(&reordered(&b), Side::Right, false);
+    let mut d = vec![0.0; case.m * case.n];
+    Cpu::new(InstructionSet::Scalar, 1).unwrap().gemm(&left, &right, &mut d, false).unwrap();
+    assert_eq!(found, bytes_of(&d, Output::F32));
+}
+
+/// Patches of the source and of the machine code that must be noticed, by a fault or by a wrong result.
+#[test]
+fn defects_are_caught() {
+    let Some(good) = compile("gemm.hip", &[]) else { return };
+    let long = Case { k: 1024, ..CASE };
+    let edge = Case { m: 48, ..CASE };
+    let from_source = [
+        ("-DBREAK_NO_BARRIER", long, "LDS race|is missing|never written"),
+        ("-DBREAK_NO_WAIT", long, "LDS race|is missing|never written"),
+        ("-DBREAK_WRONG_SCALE_BLOCK", CASE, "D differs"),
+        ("-DBREAK_EDGE", edge, "outside every allocation"),
+    ];
+    for (flag, case, expected) in from_source {
+        let object = object(&[flag]).unwrap();
+        for order in Order::ALL {
+            let said = check(&object, case, order, 1).expect_err(flag);
+            assert!(expected.split('|').any(|part| said.contains(part)), "{flag}: {said}");
+        }
+    }
+    // The same in the machine code of the good kernel: each s_barrier, each s_waitcnt of the loop, becomes s_nop.
+    const NOP: u32 = 0xBF80_0000;
+    let parsed = CodeObject::parse(&good).unwrap();
+    let kernel = parsed.kernel("mxfp4_gemm_64x64").unwrap();
+    let loop_wait = |i: &gfx950_interpreter::decode::Instruction| i.to_string() == "s_waitcnt vmcnt(0) lgkmcnt(0)";
+    let barrier = |i: &gfx950_interpreter::decode::Instruction| i.mnemonic() == "s_barrier";
+    let before_mfma = kernel.instructions.windows(2).find(|pair| pair[1].scales.is_some() && pair[0].mnemonic() == "s_waitcnt").map(|pair| pair[0]);
+    let patches = [
+        kernel.instructions.iter().find(|i| loop_wait(i)).copied(),
+        kernel.instructions.iter().find(|i| barrier(i)).copied(),
+        before_mfma,
+    ];
+    for instruction in patches {
+        let instruction = instruction.expect("the kernel has it");
+        let at = kernel.file_offset + (instruction.address - kernel.instructions[0].address) as usize;
+        let mut bytes = good.clone();
+        bytes[at..at + 4].copy_from_slice(&NOP.to_le_bytes());
+        let said = check(&CodeObject::parse(&bytes).unwrap(), long, Order::Serial, 1).expect_err("a patched kernel");
+        let expected = ["LDS race", "is missing", "never written"];
+        assert!(expected.iter().any(|part| said.contains(part)), "{instruction}: {said}");
     }
 }
