@@ -69,7 +69,8 @@ pub(super) fn smem(words: Words<'_>) -> Result<Instruction, DecodeError> {
     if words.bits(0, 17, 1) == 1 {
         instruction.access.offset = ((words.bits(1, 0, 21) << 11) as i32) >> 11;
     } else if words.bits(0, 14, 1) == 0 {
-        return words.refuse(entry, "an offset register in the constant's place");
+        // Neither: the constant's place names the register.
+        instruction.access.scalar_offset = Operand::Scalar(words.bits(1, 0, 7) as u8);
     }
     if words.bits(0, 14, 1) == 1 {
         instruction.access.scalar_offset = Operand::Scalar(words.bits(1, 25, 7) as u8);

@@ -149,7 +149,8 @@ impl Instruction {
         let data = |index: usize| operand(access.data[index], self.width(0));
         match self.encoding {
             Encoding::Smem => {
-                let mut offset = format!("{:#x}", access.offset);
+                let sign = if access.offset < 0 { "-" } else { "" };
+                let mut offset = format!("{sign}{:#x}", access.offset.unsigned_abs());
                 if access.scalar_offset != Operand::None {
                     offset = operand(access.scalar_offset, 1);
                 }
