@@ -102,7 +102,7 @@ fn check(launch: &Launch<'_>) -> Result<(), LaunchError> {
     if launch.threads == 0 || u64::from(launch.threads) > kernel.resources.max_flat_workgroup_size {
         return refuse(format!("{} threads given, at most {} expected", launch.threads, kernel.resources.max_flat_workgroup_size));
     }
-    if launch.threads as usize % LANES != 0 {
+    if !(launch.threads as usize).is_multiple_of(LANES) {
         return refuse(format!("{} threads are no whole number of waves of 64", launch.threads));
     }
     if launch.grid.contains(&0) {

@@ -100,5 +100,8 @@ fn a_changed_bit_reads_otherwise() {
         assert!(other.map_or(true, |other| other.to_string() != good), "bit {bit}");
     }
     let unknown = decode(0x40, &[0xD3FF_0000, 0]).unwrap_err().to_string();
-    assert_eq!(unknown, "at 0x40: unknown VOP3P opcode 0x7f (words [d3ff0000, 00000000]): add it to decode/op.rs, and its meaning to execute");
+    assert_eq!(
+        unknown,
+        "at 0x40: unknown VOP3P opcode 0x7f (words [d3ff0000, 00000000]): add it to decode/op.rs, and its meaning to execute"
+    );
 }

@@ -120,7 +120,8 @@ fn multiply(object: &CodeObject, a: &Mxfp4, b: &Mxfp4, case: &Case, old: &[f32],
         let count = case.m * case.n;
         let arguments = address(address(Arguments::default(), workspace), d).u64(count as u64);
         let arguments = arguments.u32(case.shares as u32).u32(mode).f32(case.factor);
-        run(object, "mxfp4_gemm_sum", &mut memory, [count.div_ceil(1024) as u32, 1, 1], &arguments, order).map_err(|error| error.to_string())?;
+        run(object, "mxfp4_gemm_sum", &mut memory, [count.div_ceil(1024) as u32, 1, 1], &arguments, order)
+            .map_err(|error| error.to_string())?;
     }
     memory.bytes(d).map(<[u8]>::to_vec)
 }
@@ -250,12 +251,10 @@ fn defects_are_caught() {
     let kernel = parsed.kernel("mxfp4_gemm_64x64").unwrap();
     let loop_wait = |i: &gfx950_interpreter::decode::Instruction| i.to_string() == "s_waitcnt vmcnt(0) lgkmcnt(0)";
     let barrier = |i: &gfx950_interpreter::decode::Instruction| i.mnemonic() == "s_barrier";
-    let before_mfma = kernel.instructions.windows(2).find(|pair| pair[1].scales.is_some() && pair[0].mnemonic() == "s_waitcnt").map(|pair| pair[0]);
-    let patches = [
-        kernel.instructions.iter().find(|i| loop_wait(i)).copied(),
-        kernel.instructions.iter().find(|i| barrier(i)).copied(),
-        before_mfma,
-    ];
+    let before_mfma =
+        kernel.instructions.windows(2).find(|pair| pair[1].scales.is_some() && pair[0].mnemonic() == "s_waitcnt").map(|pair| pair[0]);
+    let patches =
+        [kernel.instructions.iter().find(|i| loop_wait(i)).copied(), kernel.instructions.iter().find(|i| barrier(i)).copied(), before_mfma];
     for instruction in patches {
         let instruction = instruction.expect("the kernel has it");
         let at = kernel.file_offset + (instruction.address - kernel.instructions[0].address) as usize;

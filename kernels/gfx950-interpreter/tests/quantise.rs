@@ -36,7 +36,11 @@ impl Side {
         (0..32).map(|i| u32::from(signs[i % signs.len()] < 0.0) << i).sum()
     }
 
-    fn arguments(&self, arguments: Arguments, places: Option<(gfx950_interpreter::memory::Address, gfx950_interpreter::memory::Address)>) -> Arguments {
+    fn arguments(
+        &self,
+        arguments: Arguments,
+        places: Option<(gfx950_interpreter::memory::Address, gfx950_interpreter::memory::Address)>,
+    ) -> Arguments {
         let rule = match self.rule {
             ScaleRule::Floor => 0,
             ScaleRule::Even => 1,
@@ -65,10 +69,8 @@ impl Side {
             block: Block::Row32,
             scale: self.rule,
             rounding: self.rounding,
-            rotation: (self.rotation > 0).then_some(Rotation {
-                size: self.rotation as usize,
-                signs: if self.signed { Signs::Fixed } else { Signs::None },
-            }),
+            rotation: (self.rotation > 0)
+                .then_some(Rotation { size: self.rotation as usize, signs: if self.signed { Signs::Fixed } else { Signs::None } }),
         };
         let (rows, k) = if transposed { (k, rows) } else { (rows, k) };
         let randomness = Randomness { rounding: Some(self.stream), signs: Some(&signs) };
@@ -100,7 +102,11 @@ fn compare(object: &CodeObject, source: &[u16], shape: (usize, usize), sides: [O
             let found = found?;
             match found.iter().zip(expected).position(|(a, b)| a != b) {
                 None if found.len() == expected.len() => Ok(()),
-                at => Err(format!("{what} differ at {at:?} (side {index}, {side:?}): {:?} for {:?}", at.map(|at| found[at]), at.map(|at| expected[at]))),
+                at => Err(format!(
+                    "{what} differ at {at:?} (side {index}, {side:?}): {:?} for {:?}",
+                    at.map(|at| found[at]),
+                    at.map(|at| expected[at])
+                )),
             }
         };
         same("scales", memory.bytes(scales), &expected.scales)?;

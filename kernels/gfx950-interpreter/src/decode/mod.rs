@@ -197,7 +197,9 @@ impl Instruction {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// No such operation in the tables.
-    #[error("at {address:#x}: unknown {encoding} opcode {opcode:#x} (words {words:08x?}): add it to decode/op.rs, and its meaning to execute")]
+    #[error(
+        "at {address:#x}: unknown {encoding} opcode {opcode:#x} (words {words:08x?}): add it to decode/op.rs, and its meaning to execute"
+    )]
     Opcode {
         /// Where.
         address: u64,

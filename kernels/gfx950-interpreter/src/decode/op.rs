@@ -144,12 +144,12 @@ operations! {
     }
     /// Packed and matrix operations.
     vop3p {
-       
+
         0x2c v_mfma_ld_scale_b32 [1],
         0x2d v_mfma_f32_16x16x128_f8f6f4 [4 4 4 4], 0x30 v_pk_fma_f32 [2 2 2 2],
         0x31 v_pk_mul_f32 [2 2 2], 0x32 v_pk_add_f32 [2 2 2], 0x33 v_pk_mov_b32 [2 2 2],
         0x58 v_accvgpr_read_b32 [1 1], 0x59 v_accvgpr_write_b32 [1 1],
-       
+
     }
     /// LDS.
     ds {
@@ -176,6 +176,6 @@ operations! {
         0x18 global_store_byte [1], 0x19 global_store_byte_d16_hi [1], 0x1a global_store_short [1], 0x1b global_store_short_d16_hi [1],
         0x1c global_store_dword [1], 0x1d global_store_dwordx2 [2], 0x1e global_store_dwordx3 [3], 0x1f global_store_dwordx4 [4],
         0x24 global_load_short_d16 [1], 0x25 global_load_short_d16_hi [1],
-       
+
     }
 }

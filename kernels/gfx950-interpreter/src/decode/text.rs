@@ -245,11 +245,17 @@ impl Instruction {
             }
             Encoding::Vop3 => {
                 if self.op == Op::v_bitop3_b32 && self.constant != 0 {
-                    text += &format!(" bitop3:{}", if self.constant < 10 { self.constant.to_string() } else { format!("{:#x}", self.constant) });
+                    text += &format!(
+                        " bitop3:{}",
+                        if self.constant < 10 { self.constant.to_string() } else { format!("{:#x}", self.constant) }
+                    );
                 }
                 // Conversions with a packed destination write one of its bytes, which two bits name.
                 if modifiers.op_sel != 0 {
-                    text += &format!(" op_sel:{}", list(modifiers.op_sel, if self.op == Op::v_cvt_scalef32_pk_fp4_f32 { 4 } else { sources + 1 }));
+                    text += &format!(
+                        " op_sel:{}",
+                        list(modifiers.op_sel, if self.op == Op::v_cvt_scalef32_pk_fp4_f32 { 4 } else { sources + 1 })
+                    );
                 }
             }
             _ => {}

@@ -117,10 +117,6 @@ fn dpp(words: Words<'_>, instruction: &mut Instruction) {
     instruction.src[0] = vgpr(at(0, 8));
     instruction.modifiers.neg = (at(20, 1) | at(22, 1) << 1) as u8;
     instruction.modifiers.abs = (at(21, 1) | at(23, 1) << 1) as u8;
-    instruction.modifiers.dpp = Some(Dpp {
-        control: at(8, 9) as u16,
-        bound_control: at(19, 1) == 1,
-        bank_mask: at(24, 4) as u8,
-        row_mask: at(28, 4) as u8,
-    });
+    instruction.modifiers.dpp =
+        Some(Dpp { control: at(8, 9) as u16, bound_control: at(19, 1) == 1, bank_mask: at(24, 4) as u8, row_mask: at(28, 4) as u8 });
 }

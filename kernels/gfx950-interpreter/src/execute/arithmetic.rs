@@ -18,6 +18,9 @@ pub(super) enum Kind {
 /// One lane: three sources, of which the operation uses as many as it has.
 pub(super) type Function = fn(u32, u32, u32) -> u32;
 
+/// One lane of a comparison; 32-bit sources come zero-extended.
+pub(super) type Predicate = fn(u64, u64) -> bool;
+
 fn f(bits: u32) -> f32 {
     f32::from_bits(bits)
 }
@@ -105,10 +108,34 @@ fn class(value: f32, mask: u32) -> bool {
     let negative = bits >> 31 == 1;
     let bit = match value.classify() {
         std::num::FpCategory::Nan => u32::from(bits & 0x0040_0000 != 0),
-        std::num::FpCategory::Infinite => if negative { 2 } else { 9 },
-        std::num::FpCategory::Normal => if negative { 3 } else { 8 },
-        std::num::FpCategory::Subnormal => if negative { 4 } else { 7 },
-        std::num::FpCategory::Zero => if negative { 5 } else { 6 },
+        std::num::FpCategory::Infinite => {
+            if negative {
+                2
+            } else {
+                9
+            }
+        }
+        std::num::FpCategory::Normal => {
+            if negative {
+                3
+            } else {
+                8
+            }
+        }
+        std::num::FpCategory::Subnormal => {
+            if negative {
+                4
+            } else {
+                7
+            }
+        }
+        std::num::FpCategory::Zero => {
+            if negative {
+                5
+            } else {
+                6
+            }
+        }
     };
     mask >> bit & 1 == 1
 }
@@ -235,10 +262,10 @@ fn float(op: Op) -> Option<Function> {
     })
 }
 
-/// The predicate of a comparison, and how its sources are changed by modifiers. 32-bit sources come zero-extended.
-pub(super) fn predicate(op: Op) -> Option<(Kind, fn(u64, u64) -> bool)> {
+/// The predicate of a comparison, and how its sources are changed by modifiers.
+pub(super) fn predicate(op: Op) -> Option<(Kind, Predicate)> {
     use Op::*;
-    let integer: Option<fn(u64, u64) -> bool> = match op {
+    let integer: Option<Predicate> = match op {
         v_cmp_lt_u32 | v_cmp_lt_u64 => Some(|a, b| a < b),
         v_cmp_eq_u32 | v_cmp_eq_u64 | v_cmp_eq_i32 | v_cmp_eq_i64 => Some(|a, b| a == b),
         v_cmp_le_u32 | v_cmp_le_u64 => Some(|a, b| a <= b),
@@ -268,7 +295,7 @@ pub(super) fn predicate(op: Op) -> Option<(Kind, fn(u64, u64) -> bool)> {
     integer.map(|function| (Kind::Integer, function)).or_else(|| float_predicate(op).map(|function| (Kind::Float, function)))
 }
 
-fn float_predicate(op: Op) -> Option<fn(u64, u64) -> bool> {
+fn float_predicate(op: Op) -> Option<Predicate> {
     use Op::*;
     const fn g(x: u64) -> f32 {
         f32::from_bits(x as u32)

@@ -13,8 +13,8 @@ mod vector_memory;
 mod wave;
 mod wide;
 
-pub(crate) use wave::{Scalar, Wave};
 pub(crate) use wave::Lanes;
+pub(crate) use wave::{Scalar, Wave};
 
 use crate::decode::{Encoding, Instruction};
 use crate::fault::Stop;

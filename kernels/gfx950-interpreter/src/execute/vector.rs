@@ -178,7 +178,7 @@ fn lanewise(wave: &mut Wave, i: &Instruction, kind: Kind, function: arithmetic::
 }
 
 /// A comparison writes one bit a lane; inactive lanes get 0.
-fn compare(wave: &mut Wave, i: &Instruction, kind: Kind, predicate: fn(u64, u64) -> bool) -> Result<(), Stop> {
+fn compare(wave: &mut Wave, i: &Instruction, kind: Kind, predicate: arithmetic::Predicate) -> Result<(), Stop> {
     let exec = wave.exec();
     let mut low = [Lanes::splat(0); 2];
     let mut high = [Lanes::splat(0); 2];

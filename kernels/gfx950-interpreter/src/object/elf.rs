@@ -108,9 +108,7 @@ impl<'a> Elf<'a> {
 
     /// Where the byte at `address` lies in the file.
     pub(super) fn file_offset(&self, address: u64) -> Result<usize, ObjectError> {
-        let inside = |segment: &&Segment| {
-            segment.kind == LOAD && address >= segment.address && address - segment.address < segment.size
-        };
+        let inside = |segment: &&Segment| segment.kind == LOAD && address >= segment.address && address - segment.address < segment.size;
         match self.segments.iter().find(inside) {
             Some(segment) => Ok((segment.offset + (address - segment.address)) as usize),
             None => fault(format!("address {address:#x} is not in a load segment")),
