@@ -40,41 +40,24 @@ s_and_b64 s[2:3], s[4:5], s[6:7]
 s_or_b64 s[2:3], s[4:5], s[6:7]
 s_xor_b64 s[2:3], s[4:5], s[6:7]
 s_andn2_b64 s[2:3], s[4:5], s[6:7]
-s_orn2_b64 s[2:3], s[4:5], s[6:7]
-s_nand_b64 s[2:3], s[4:5], s[6:7]
-s_nor_b64 s[2:3], s[4:5], s[6:7]
-s_xnor_b64 s[2:3], s[4:5], s[6:7]
 s_lshl_b64 s[2:3], s[4:5], s6
 s_lshr_b64 s[2:3], s[4:5], s6
 s_ashr_i64 s[2:3], s[4:5], s6
 s_mov_b32 s2, s4
-s_cmov_b32 s2, s4
 s_not_b32 s2, s4
 s_brev_b32 s2, s4
-s_bcnt0_i32_b32 s2, s4
 s_bcnt1_i32_b32 s2, s4
-s_ff0_i32_b32 s2, s4
 s_ff1_i32_b32 s2, s4
 s_flbit_i32_b32 s2, s4
 s_sext_i32_i8 s2, s4
 s_sext_i32_i16 s2, s4
-s_bitset0_b32 s2, s4
-s_bitset1_b32 s2, s4
 s_abs_i32 s2, s4
 s_mov_b64 s[2:3], s[4:5]
-s_cmov_b64 s[2:3], s[4:5]
 s_not_b64 s[2:3], s[4:5]
-s_brev_b64 s[2:3], s[4:5]
 s_and_saveexec_b64 s[2:3], s[4:5]
-s_or_saveexec_b64 s[2:3], s[4:5]
-s_xor_saveexec_b64 s[2:3], s[4:5]
 s_andn2_saveexec_b64 s[2:3], s[4:5]
-s_orn2_saveexec_b64 s[2:3], s[4:5]
-s_andn1_saveexec_b64 s[2:3], s[4:5]
 s_bcnt1_i32_b64 s2, s[4:5]
-s_ff1_i32_b64 s2, s[4:5]
 s_flbit_i32_b64 s2, s[4:5]
-s_getpc_b64 s[2:3]
 s_cmp_eq_i32 s2, s4
 s_cmp_lg_i32 s2, s4
 s_cmp_gt_i32 s2, s4
@@ -92,7 +75,6 @@ s_bitcmp1_b32 s2, s4
 s_cmp_eq_u64 s[2:3], s[4:5]
 s_cmp_lg_u64 s[2:3], s[4:5]
 s_movk_i32 s2, 0x1234
-s_cmovk_i32 s2, 0x1234
 s_cmpk_eq_i32 s2, 0x1234
 s_cmpk_lg_i32 s2, 0x1234
 s_cmpk_gt_i32 s2, 0x1234
@@ -106,7 +88,6 @@ s_cmpk_ge_u32 s2, 0x1234
 s_cmpk_lt_u32 s2, 0x1234
 s_cmpk_le_u32 s2, 0x1234
 s_addk_i32 s2, 0x1234
-s_mulk_i32 s2, 0x1234
 s_endpgm
 s_barrier
 s_nop 4
@@ -117,14 +98,11 @@ s_cbranch_vccz 4
 s_cbranch_vccnz 4
 s_cbranch_execz 4
 s_cbranch_execnz 4
-s_setprio 4
-s_sleep 4
 s_waitcnt 4
 s_load_dword s4, s[6:7], 0x10
 s_load_dwordx2 s[4:5], s[6:7], 0x10
 s_load_dwordx4 s[4:7], s[8:9], 0x10
 s_load_dwordx8 s[8:15], s[4:5], 0x10
-s_load_dwordx16 s[8:23], s[4:5], 0x10
 v_add_f32 v1, v2, v3
 v_sub_f32 v1, v2, v3
 v_subrev_f32 v1, v2, v3
@@ -150,7 +128,6 @@ v_subrev_u32 v1, v2, v3
 v_fmac_f32 v1, v2, v3
 v_add_co_u32 v1, vcc, v2, v3
 v_sub_co_u32 v1, vcc, v2, v3
-v_subrev_co_u32 v1, vcc, v2, v3
 v_addc_co_u32 v1, vcc, v2, v3, vcc
 v_subb_co_u32 v1, vcc, v2, v3, vcc
 v_cndmask_b32 v1, v2, v3, vcc
@@ -185,7 +162,6 @@ v_frexp_exp_i32_f32 v1, v2
 v_frexp_mant_f32 v1, v2
 v_accvgpr_mov_b32 a1, a2
 v_mov_b64 v[2:3], v[4:5]
-v_nop
 v_readfirstlane_b32 s1, v2
 v_cmp_lt_f32 vcc, v2, v3
 v_cmp_eq_f32 vcc, v2, v3
@@ -292,69 +268,37 @@ v_accvgpr_read_b32 v1, a2
 ds_write_b32 v1, v2
 ds_write_b8 v1, v2
 ds_write_b16 v1, v2
-ds_write_b16_d16_hi v1, v2
-ds_write_b8_d16_hi v1, v2
 ds_write_b64 v1, v[2:3]
-ds_write_b96 v1, v[2:4]
 ds_write_b128 v1, v[2:5]
 ds_write2_b32 v1, v2, v3
-ds_write2st64_b32 v1, v2, v3
 ds_write2_b64 v1, v[2:3], v[4:5]
-ds_write2st64_b64 v1, v[2:3], v[4:5]
 ds_read_b32 v1, v2
 ds_read_i8 v1, v2
 ds_read_u8 v1, v2
 ds_read_i16 v1, v2
 ds_read_u16 v1, v2
-ds_read_u16_d16 v1, v2
-ds_read_u16_d16_hi v1, v2
-ds_read_u8_d16 v1, v2
-ds_read_u8_d16_hi v1, v2
 ds_read_b64 v[2:3], v2
 ds_read2_b32 v[2:3], v2
-ds_read2st64_b32 v[2:3], v2
-ds_read_b96 v[2:4], v2
 ds_read_b128 v[2:5], v2
 ds_read2_b64 v[2:5], v2
-ds_read2st64_b64 v[2:5], v2
 ds_bpermute_b32 v1, v2, v3
-buffer_load_dword v2, v8, s[4:7], 0 offen
 global_load_dword v2, v[8:9], off
-buffer_load_dwordx2 v[2:3], v8, s[4:7], 0 offen
 global_load_dwordx2 v[2:3], v[8:9], off
-buffer_load_dwordx3 v[2:4], v8, s[4:7], 0 offen
-global_load_dwordx3 v[2:4], v[8:9], off
 buffer_load_dwordx4 v[2:5], v8, s[4:7], 0 offen
 global_load_dwordx4 v[2:5], v[8:9], off
 buffer_load_ubyte v2, v8, s[4:7], 0 offen
 global_load_ubyte v2, v[8:9], off
-buffer_load_sbyte v2, v8, s[4:7], 0 offen
 global_load_sbyte v2, v[8:9], off
 buffer_load_ushort v2, v8, s[4:7], 0 offen
 global_load_ushort v2, v[8:9], off
-buffer_load_sshort v2, v8, s[4:7], 0 offen
 global_load_sshort v2, v[8:9], off
-buffer_load_short_d16 v2, v8, s[4:7], 0 offen
-global_load_short_d16 v2, v[8:9], off
-buffer_load_short_d16_hi v2, v8, s[4:7], 0 offen
-global_load_short_d16_hi v2, v[8:9], off
-buffer_store_dword v2, v8, s[4:7], 0 offen
 global_store_dword v[8:9], v2, off
-buffer_store_dwordx2 v[2:3], v8, s[4:7], 0 offen
 global_store_dwordx2 v[8:9], v[2:3], off
-buffer_store_dwordx3 v[2:4], v8, s[4:7], 0 offen
 global_store_dwordx3 v[8:9], v[2:4], off
-buffer_store_dwordx4 v[2:5], v8, s[4:7], 0 offen
 global_store_dwordx4 v[8:9], v[2:5], off
-buffer_store_byte v2, v8, s[4:7], 0 offen
 global_store_byte v[8:9], v2, off
-buffer_store_short v2, v8, s[4:7], 0 offen
 global_store_short v[8:9], v2, off
-buffer_store_byte_d16_hi v2, v8, s[4:7], 0 offen
-global_store_byte_d16_hi v[8:9], v2, off
-buffer_store_short_d16_hi v2, v8, s[4:7], 0 offen
 global_store_short_d16_hi v[8:9], v2, off
-v_writelane_b32 v1, s2, 3
 v_mfma_f32_16x16x128_f8f6f4 v[0:3], v[4:7], v[8:11], v[0:3] cbsz:4 blgp:4
 v_mfma_f32_16x16x128_f8f6f4 a[0:3], v[4:7], a[8:11], a[0:3] cbsz:4 blgp:4
 v_mfma_scale_f32_16x16x128_f8f6f4 v[0:3], v[4:7], v[8:11], v[0:3], v12, v13 op_sel_hi:[0,0,0] cbsz:4 blgp:4
@@ -404,15 +348,14 @@ v_pk_fma_f32 v[2:3], v[4:5], s[6:7], v[8:9] op_sel:[1,0,0] op_sel_hi:[0,0,1]
 v_pk_mov_b32 v[2:3], v[4:5], v[6:7] op_sel:[1,0]
 v_accvgpr_write_b32 a5, 1.0
 ds_read2_b32 v[2:3], v4 offset0:3 offset1:255
-ds_write2st64_b64 v1, v[2:3], v[4:5] offset0:1
 ds_read_b128 a[4:7], v1 offset:65520
-ds_write_b16_d16_hi v1, v2 offset:7
-buffer_load_dword v1, off, s[4:7], s3
 buffer_load_dwordx4 v1, s[4:7], 0 offen offset:4095 lds
-buffer_load_dword v1, s[4:7], s9 offen lds
-buffer_store_dwordx2 a[2:3], v8, s[4:7], 16 offen nt
 buffer_load_ushort v1, v2, s[4:7], 0 offen sc0 sc1
 global_load_dwordx4 v[2:5], v8, s[4:5] offset:-4096
 global_load_dword a2, v[8:9], off offset:4095 sc1
 global_store_short_d16_hi v[8:9], v2, off nt
 global_store_byte v8, v2, s[4:5]
+v_subbrev_co_u32_e32 v1, vcc, v2, v3, vcc
+s_setprio 4
+s_sleep 4
+v_nop

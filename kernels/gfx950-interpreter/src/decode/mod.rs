@@ -12,7 +12,7 @@ mod text;
 mod vector;
 mod vop3;
 
-pub use op::Op;
+pub use op::{ALL, Op};
 pub(crate) use text::wait_counts;
 
 /// The encoding that an instruction was read from.

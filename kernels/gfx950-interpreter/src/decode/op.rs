@@ -15,6 +15,9 @@ pub(super) struct Entry {
 
 macro_rules! operations {
     ($($(#[$doc:meta])* $family:ident { $($code:literal $name:ident [$($width:literal)*],)* })*) => {
+        /// All operations.
+        pub const ALL: &[Op] = &[$($(Op::$name,)*)*];
+
         /// An operation, named as the assembler names it, without the suffix of its encoding.
         #[allow(non_camel_case_types, missing_docs)]
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,8 +46,8 @@ operations! {
         0x05 s_subb_u32 [1 1 1], 0x06 s_min_i32 [1 1 1], 0x07 s_min_u32 [1 1 1], 0x08 s_max_i32 [1 1 1], 0x09 s_max_u32 [1 1 1],
         0x0a s_cselect_b32 [1 1 1], 0x0b s_cselect_b64 [2 2 2], 0x0c s_and_b32 [1 1 1], 0x0d s_and_b64 [2 2 2], 0x0e s_or_b32 [1 1 1],
         0x0f s_or_b64 [2 2 2], 0x10 s_xor_b32 [1 1 1], 0x11 s_xor_b64 [2 2 2], 0x12 s_andn2_b32 [1 1 1], 0x13 s_andn2_b64 [2 2 2],
-        0x14 s_orn2_b32 [1 1 1], 0x15 s_orn2_b64 [2 2 2], 0x16 s_nand_b32 [1 1 1], 0x17 s_nand_b64 [2 2 2], 0x18 s_nor_b32 [1 1 1],
-        0x19 s_nor_b64 [2 2 2], 0x1a s_xnor_b32 [1 1 1], 0x1b s_xnor_b64 [2 2 2], 0x1c s_lshl_b32 [1 1 1], 0x1d s_lshl_b64 [2 2 1],
+        0x14 s_orn2_b32 [1 1 1], 0x16 s_nand_b32 [1 1 1], 0x18 s_nor_b32 [1 1 1],
+        0x1a s_xnor_b32 [1 1 1], 0x1c s_lshl_b32 [1 1 1], 0x1d s_lshl_b64 [2 2 1],
         0x1e s_lshr_b32 [1 1 1], 0x1f s_lshr_b64 [2 2 1], 0x20 s_ashr_i32 [1 1 1], 0x21 s_ashr_i64 [2 2 1], 0x22 s_bfm_b32 [1 1 1],
         0x24 s_mul_i32 [1 1 1], 0x25 s_bfe_u32 [1 1 1], 0x26 s_bfe_i32 [1 1 1],
         0x2c s_mul_hi_u32 [1 1 1], 0x2d s_mul_hi_i32 [1 1 1], 0x2e s_lshl1_add_u32 [1 1 1], 0x2f s_lshl2_add_u32 [1 1 1],
@@ -53,13 +56,13 @@ operations! {
     }
     /// One scalar source.
     sop1 {
-        0x00 s_mov_b32 [1 1], 0x01 s_mov_b64 [2 2], 0x02 s_cmov_b32 [1 1], 0x03 s_cmov_b64 [2 2], 0x04 s_not_b32 [1 1],
-        0x05 s_not_b64 [2 2], 0x08 s_brev_b32 [1 1], 0x09 s_brev_b64 [2 2], 0x0a s_bcnt0_i32_b32 [1 1], 0x0c s_bcnt1_i32_b32 [1 1],
-        0x0d s_bcnt1_i32_b64 [1 2], 0x0e s_ff0_i32_b32 [1 1], 0x10 s_ff1_i32_b32 [1 1], 0x11 s_ff1_i32_b64 [1 2],
+        0x00 s_mov_b32 [1 1], 0x01 s_mov_b64 [2 2], 0x04 s_not_b32 [1 1],
+        0x05 s_not_b64 [2 2], 0x08 s_brev_b32 [1 1], 0x0c s_bcnt1_i32_b32 [1 1],
+        0x0d s_bcnt1_i32_b64 [1 2], 0x10 s_ff1_i32_b32 [1 1],
         0x12 s_flbit_i32_b32 [1 1], 0x13 s_flbit_i32_b64 [1 2], 0x16 s_sext_i32_i8 [1 1], 0x17 s_sext_i32_i16 [1 1],
-        0x18 s_bitset0_b32 [1 1], 0x1a s_bitset1_b32 [1 1], 0x1c s_getpc_b64 [2], 0x20 s_and_saveexec_b64 [2 2],
-        0x21 s_or_saveexec_b64 [2 2], 0x22 s_xor_saveexec_b64 [2 2], 0x23 s_andn2_saveexec_b64 [2 2], 0x24 s_orn2_saveexec_b64 [2 2],
-        0x30 s_abs_i32 [1 1], 0x33 s_andn1_saveexec_b64 [2 2],
+        0x20 s_and_saveexec_b64 [2 2],
+        0x23 s_andn2_saveexec_b64 [2 2],
+        0x30 s_abs_i32 [1 1],
     }
     /// Scalar comparisons.
     sopc {
@@ -70,20 +73,18 @@ operations! {
     }
     /// A 16-bit constant.
     sopk {
-        0x00 s_movk_i32 [1], 0x01 s_cmovk_i32 [1], 0x02 s_cmpk_eq_i32 [1], 0x03 s_cmpk_lg_i32 [1], 0x04 s_cmpk_gt_i32 [1],
+        0x00 s_movk_i32 [1], 0x02 s_cmpk_eq_i32 [1], 0x03 s_cmpk_lg_i32 [1], 0x04 s_cmpk_gt_i32 [1],
         0x05 s_cmpk_ge_i32 [1], 0x06 s_cmpk_lt_i32 [1], 0x07 s_cmpk_le_i32 [1], 0x08 s_cmpk_eq_u32 [1], 0x09 s_cmpk_lg_u32 [1],
         0x0a s_cmpk_gt_u32 [1], 0x0b s_cmpk_ge_u32 [1], 0x0c s_cmpk_lt_u32 [1], 0x0d s_cmpk_le_u32 [1], 0x0e s_addk_i32 [1],
-        0x0f s_mulk_i32 [1],
     }
     /// Program control.
     sopp {
         0x00 s_nop [], 0x01 s_endpgm [], 0x02 s_branch [], 0x04 s_cbranch_scc0 [], 0x05 s_cbranch_scc1 [], 0x06 s_cbranch_vccz [],
-        0x07 s_cbranch_vccnz [], 0x08 s_cbranch_execz [], 0x09 s_cbranch_execnz [], 0x0a s_barrier [], 0x0c s_waitcnt [], 0x0e s_sleep [],
-        0x0f s_setprio [],
+        0x07 s_cbranch_vccnz [], 0x08 s_cbranch_execz [], 0x09 s_cbranch_execnz [], 0x0a s_barrier [], 0x0c s_waitcnt [], 0x0e s_sleep [], 0x0f s_setprio [],
     }
     /// Scalar loads.
     smem {
-        0x00 s_load_dword [1], 0x01 s_load_dwordx2 [2], 0x02 s_load_dwordx4 [4], 0x03 s_load_dwordx8 [8], 0x04 s_load_dwordx16 [16],
+        0x00 s_load_dword [1], 0x01 s_load_dwordx2 [2], 0x02 s_load_dwordx4 [4], 0x03 s_load_dwordx8 [8],
     }
     /// Two vector sources.
     vop2 {
@@ -92,8 +93,8 @@ operations! {
         0x0a v_min_f32 [1 1 1], 0x0b v_max_f32 [1 1 1], 0x0c v_min_i32 [1 1 1], 0x0d v_max_i32 [1 1 1], 0x0e v_min_u32 [1 1 1],
         0x0f v_max_u32 [1 1 1], 0x10 v_lshrrev_b32 [1 1 1], 0x11 v_ashrrev_i32 [1 1 1], 0x12 v_lshlrev_b32 [1 1 1],
         0x13 v_and_b32 [1 1 1], 0x14 v_or_b32 [1 1 1], 0x15 v_xor_b32 [1 1 1], 0x17 v_fmamk_f32 [1 1 1], 0x18 v_fmaak_f32 [1 1 1],
-        0x19 v_add_co_u32 [1 1 1], 0x1a v_sub_co_u32 [1 1 1], 0x1b v_subrev_co_u32 [1 1 1], 0x1c v_addc_co_u32 [1 1 1],
-        0x1d v_subb_co_u32 [1 1 1],
+        0x19 v_add_co_u32 [1 1 1], 0x1a v_sub_co_u32 [1 1 1], 0x1c v_addc_co_u32 [1 1 1],
+        0x1d v_subb_co_u32 [1 1 1], 0x1e v_subbrev_co_u32 [1 1 1],
         0x34 v_add_u32 [1 1 1], 0x35 v_sub_u32 [1 1 1],
         0x36 v_subrev_u32 [1 1 1], 0x3b v_fmac_f32 [1 1 1], 0x3d v_xnor_b32 [1 1 1],
     }
@@ -137,45 +138,37 @@ operations! {
         0x201 v_and_or_b32 [1 1 1 1], 0x202 v_or3_b32 [1 1 1 1], 0x208 v_lshl_add_u64 [2 2 1 2], 0x234 v_bitop3_b32 [1 1 1 1],
         0x23d v_cvt_scalef32_pk_fp4_f32 [1 1 1 1],
         0x268 v_cvt_pk_bf16_f32 [1 1 1], 0x285 v_mul_lo_u32 [1 1 1], 0x286 v_mul_hi_u32 [1 1 1], 0x287 v_mul_hi_i32 [1 1 1],
-        0x288 v_ldexp_f32 [1 1 1], 0x289 v_readlane_b32 [1 1 1], 0x28a v_writelane_b32 [1 1 1], 0x28b v_bcnt_u32_b32 [1 1 1],
+        0x288 v_ldexp_f32 [1 1 1], 0x289 v_readlane_b32 [1 1 1], 0x28b v_bcnt_u32_b32 [1 1 1],
         0x28c v_mbcnt_lo_u32_b32 [1 1 1], 0x28d v_mbcnt_hi_u32_b32 [1 1 1], 0x28f v_lshlrev_b64 [2 1 2], 0x290 v_lshrrev_b64 [2 1 2],
         0x291 v_ashrrev_i64 [2 1 2], 0x293 v_bfm_b32 [1 1 1],
         0x29c v_add_i32 [1 1 1], 0x29d v_sub_i32 [1 1 1],
     }
     /// Packed and matrix operations.
     vop3p {
-
         0x2c v_mfma_ld_scale_b32 [1],
         0x2d v_mfma_f32_16x16x128_f8f6f4 [4 4 4 4], 0x30 v_pk_fma_f32 [2 2 2 2],
         0x31 v_pk_mul_f32 [2 2 2], 0x32 v_pk_add_f32 [2 2 2], 0x33 v_pk_mov_b32 [2 2 2],
         0x58 v_accvgpr_read_b32 [1 1], 0x59 v_accvgpr_write_b32 [1 1],
-
     }
     /// LDS.
     ds {
-        0x0d ds_write_b32 [1], 0x0e ds_write2_b32 [1], 0x0f ds_write2st64_b32 [1], 0x1e ds_write_b8 [1],
-        0x1f ds_write_b16 [1], 0x36 ds_read_b32 [1], 0x37 ds_read2_b32 [2], 0x38 ds_read2st64_b32 [2], 0x39 ds_read_i8 [1],
+        0x0d ds_write_b32 [1], 0x0e ds_write2_b32 [1], 0x1e ds_write_b8 [1],
+        0x1f ds_write_b16 [1], 0x36 ds_read_b32 [1], 0x37 ds_read2_b32 [2], 0x39 ds_read_i8 [1],
         0x3a ds_read_u8 [1], 0x3b ds_read_i16 [1], 0x3c ds_read_u16 [1],
-        0x3f ds_bpermute_b32 [1], 0x4d ds_write_b64 [2], 0x4e ds_write2_b64 [2], 0x4f ds_write2st64_b64 [2], 0x54 ds_write_b8_d16_hi [1],
-        0x55 ds_write_b16_d16_hi [1], 0x56 ds_read_u8_d16 [1], 0x57 ds_read_u8_d16_hi [1], 0x5a ds_read_u16_d16 [1],
-        0x5b ds_read_u16_d16_hi [1], 0x76 ds_read_b64 [2], 0x77 ds_read2_b64 [4], 0x78 ds_read2st64_b64 [4], 0xde ds_write_b96 [3],
-        0xdf ds_write_b128 [4], 0xfe ds_read_b96 [3], 0xff ds_read_b128 [4],
+        0x3f ds_bpermute_b32 [1], 0x4d ds_write_b64 [2], 0x4e ds_write2_b64 [2],
+        0x76 ds_read_b64 [2], 0x77 ds_read2_b64 [4],
+        0xdf ds_write_b128 [4], 0xff ds_read_b128 [4],
     }
     /// Buffer accesses.
     mubuf {
-        0x10 buffer_load_ubyte [1], 0x11 buffer_load_sbyte [1], 0x12 buffer_load_ushort [1], 0x13 buffer_load_sshort [1],
-        0x14 buffer_load_dword [1], 0x15 buffer_load_dwordx2 [2], 0x16 buffer_load_dwordx3 [3], 0x17 buffer_load_dwordx4 [4],
-        0x18 buffer_store_byte [1], 0x19 buffer_store_byte_d16_hi [1], 0x1a buffer_store_short [1], 0x1b buffer_store_short_d16_hi [1],
-        0x1c buffer_store_dword [1], 0x1d buffer_store_dwordx2 [2], 0x1e buffer_store_dwordx3 [3], 0x1f buffer_store_dwordx4 [4],
-        0x24 buffer_load_short_d16 [1], 0x25 buffer_load_short_d16_hi [1],
+        0x10 buffer_load_ubyte [1], 0x12 buffer_load_ushort [1],
+        0x17 buffer_load_dwordx4 [4],
     }
     /// Global accesses.
     flat {
         0x10 global_load_ubyte [1], 0x11 global_load_sbyte [1], 0x12 global_load_ushort [1], 0x13 global_load_sshort [1],
-        0x14 global_load_dword [1], 0x15 global_load_dwordx2 [2], 0x16 global_load_dwordx3 [3], 0x17 global_load_dwordx4 [4],
-        0x18 global_store_byte [1], 0x19 global_store_byte_d16_hi [1], 0x1a global_store_short [1], 0x1b global_store_short_d16_hi [1],
+        0x14 global_load_dword [1], 0x15 global_load_dwordx2 [2], 0x17 global_load_dwordx4 [4],
+        0x18 global_store_byte [1], 0x1a global_store_short [1], 0x1b global_store_short_d16_hi [1],
         0x1c global_store_dword [1], 0x1d global_store_dwordx2 [2], 0x1e global_store_dwordx3 [3], 0x1f global_store_dwordx4 [4],
-        0x24 global_load_short_d16 [1], 0x25 global_load_short_d16_hi [1],
-
     }
 }

@@ -27,9 +27,6 @@ pub(super) fn sop1(words: Words<'_>) -> Result<Instruction, DecodeError> {
     let entry = words.entry("SOP1", opcode, op::sop1(opcode))?;
     let mut instruction = Instruction::new(words.address, Encoding::Sop1, entry);
     instruction.dst = Operand::Scalar(words.bits(0, 16, 7) as u8);
-    if entry.op == op::Op::s_getpc_b64 {
-        return Ok(instruction);
-    }
     with_sources(words, instruction, &[words.bits(0, 0, 8)])
 }
 

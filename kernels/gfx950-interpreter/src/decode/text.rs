@@ -100,7 +100,7 @@ impl Instruction {
     /// The mask of operations that read one is 64 bits wide, whatever the table says of their sources.
     fn source_width(&self, index: usize) -> usize {
         match self.op {
-            Op::v_cndmask_b32 | Op::v_addc_co_u32 | Op::v_subb_co_u32 if index == 2 => 2,
+            Op::v_cndmask_b32 | Op::v_addc_co_u32 | Op::v_subb_co_u32 | Op::v_subbrev_co_u32 if index == 2 => 2,
             _ => self.width(index + 1),
         }
     }

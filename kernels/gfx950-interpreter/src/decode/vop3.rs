@@ -50,7 +50,7 @@ pub(super) fn vop3(words: Words<'_>) -> Result<Instruction, DecodeError> {
 /// Sources that the operation reads: as the table says, and the mask of those that have one.
 fn sources(op: Op, widths: usize) -> usize {
     match op {
-        Op::v_cndmask_b32 | Op::v_addc_co_u32 | Op::v_subb_co_u32 => 3,
+        Op::v_cndmask_b32 | Op::v_addc_co_u32 | Op::v_subb_co_u32 | Op::v_subbrev_co_u32 => 3,
         _ => widths.saturating_sub(1),
     }
 }
@@ -58,5 +58,5 @@ fn sources(op: Op, widths: usize) -> usize {
 /// VOP3B: a scalar destination takes the bits of the magnitude and operand selection.
 fn has_carry(op: Op) -> bool {
     use Op::*;
-    matches!(op, v_add_co_u32 | v_sub_co_u32 | v_subrev_co_u32 | v_addc_co_u32 | v_subb_co_u32 | v_mad_u64_u32 | v_mad_i64_i32)
+    matches!(op, v_add_co_u32 | v_sub_co_u32 | v_subbrev_co_u32 | v_addc_co_u32 | v_subb_co_u32 | v_mad_u64_u32 | v_mad_i64_i32)
 }

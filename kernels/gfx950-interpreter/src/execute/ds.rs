@@ -10,13 +10,12 @@ use crate::fault::Stop;
 fn element(op: Op) -> Result<(usize, bool), Stop> {
     use Op::*;
     Ok(match op {
-        ds_write_b8 | ds_write_b8_d16_hi | ds_read_u8 | ds_read_u8_d16 | ds_read_u8_d16_hi => (1, false),
+        ds_write_b8 | ds_read_u8 => (1, false),
         ds_read_i8 => (1, true),
-        ds_write_b16 | ds_write_b16_d16_hi | ds_read_u16 | ds_read_u16_d16 | ds_read_u16_d16_hi => (2, false),
+        ds_write_b16 | ds_read_u16 => (2, false),
         ds_read_i16 => (2, true),
-        ds_write_b32 | ds_write2_b32 | ds_write2st64_b32 | ds_read_b32 | ds_read2_b32 | ds_read2st64_b32 => (4, false),
-        ds_write_b64 | ds_write2_b64 | ds_write2st64_b64 | ds_read_b64 | ds_read2_b64 | ds_read2st64_b64 => (8, false),
-        ds_write_b96 | ds_read_b96 => (12, false),
+        ds_write_b32 | ds_write2_b32 | ds_read_b32 | ds_read2_b32 => (4, false),
+        ds_write_b64 | ds_write2_b64 | ds_read_b64 | ds_read2_b64 => (8, false),
         ds_write_b128 | ds_read_b128 => (16, false),
         _ => return Err(Stop::unsupported(op.name())),
     })

@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(add_once(f64::from(f32::MAX), f64::from(f32::MAX)), f32::INFINITY);
         // Against a fused multiply-add, which rounds once by definition.
         for (n, exponent) in (-4608..4608).step_by(13).zip((-60i32..60).cycle()) {
-            let c = f32::from_bits(0x3F80_0000 + (n * 1_234_567) as u32 % 0x0080_0000);
+            let c = f32::from_bits(0x3F80_0000 + (n as u32).wrapping_mul(1_234_567) % 0x0080_0000);
             let expected = (n as f32).mul_add(2f32.powi(exponent), c);
             assert_eq!(add_once(f64::from(c), f64::from(n) * 2f64.powi(exponent)), expected, "{n} {exponent} {c}");
         }

@@ -37,14 +37,13 @@ fn bitwise(op: Op, a: Scalar, b: Scalar) -> Option<Scalar> {
     let xor = |a: Scalar, b: Scalar| Scalar { value: a.value ^ b.value, defined: a.defined & b.defined };
     Some(match op {
         s_and_b32 | s_and_b64 | s_and_saveexec_b64 => and(a, b),
-        s_or_b32 | s_or_b64 | s_or_saveexec_b64 => or(a, b),
-        s_xor_b32 | s_xor_b64 | s_xor_saveexec_b64 => xor(a, b),
+        s_or_b32 | s_or_b64 => or(a, b),
+        s_xor_b32 | s_xor_b64 => xor(a, b),
         s_andn2_b32 | s_andn2_b64 | s_andn2_saveexec_b64 => and(a, not(b)),
-        s_andn1_saveexec_b64 => and(not(a), b),
-        s_orn2_b32 | s_orn2_b64 | s_orn2_saveexec_b64 => or(a, not(b)),
-        s_nand_b32 | s_nand_b64 => not(and(a, b)),
-        s_nor_b32 | s_nor_b64 => not(or(a, b)),
-        s_xnor_b32 | s_xnor_b64 => not(xor(a, b)),
+        s_orn2_b32 => or(a, not(b)),
+        s_nand_b32 => not(and(a, b)),
+        s_nor_b32 => not(or(a, b)),
+        s_xnor_b32 => not(xor(a, b)),
         _ => return None,
     })
 }
@@ -148,9 +147,6 @@ fn bit_field(sign: bool, x: u32, control: u32) -> u32 {
 
 fn one_source(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
     use Op::*;
-    if i.op == s_getpc_b64 {
-        return wave.write_scalar(i.dst, 2, Scalar::known(i.address + u64::from(i.size)));
-    }
     let a = wave.scalar(i.src[0], i.width(1))?;
     if i.op.name().contains("saveexec") {
         let exec = Scalar::known(wave.exec());
@@ -161,9 +157,6 @@ fn one_source(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
     }
     match i.op {
         s_mov_b32 | s_mov_b64 => return wave.write_scalar(i.dst, i.width(0), a),
-        s_cmov_b32 | s_cmov_b64 => {
-            return if wave.scc.expect(1, "SCC")? == 1 { wave.write_scalar(i.dst, i.width(0), a) } else { Ok(()) };
-        }
         s_not_b32 | s_not_b64 => {
             let result = Scalar { value: !a.value, defined: a.defined };
             wave.scc = nonzero(result, i.width(0));
@@ -173,23 +166,16 @@ fn one_source(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
     }
     let defined = all_or_nothing(&[(a, i.width(1))]);
     let x = a.value as u32;
-    let old = || wave.scalar(i.dst, 1).map(|old| old.value as u32);
     let (value, scc): (u64, Option<bool>) = match i.op {
         s_brev_b32 => (u64::from(x.reverse_bits()), None),
-        s_brev_b64 => (a.value.reverse_bits(), None),
-        s_bcnt0_i32_b32 => tested(u64::from(x.count_zeros())),
         s_bcnt1_i32_b32 => tested(u64::from(x.count_ones())),
         s_bcnt1_i32_b64 => tested(u64::from(a.value.count_ones())),
         // The position of a first bit, or -1 where there is none.
-        s_ff0_i32_b32 => (position(x.trailing_ones(), 32), None),
         s_ff1_i32_b32 => (position(x.trailing_zeros(), 32), None),
-        s_ff1_i32_b64 => (position(a.value.trailing_zeros(), 64), None),
         s_flbit_i32_b32 => (position(x.leading_zeros(), 32), None),
         s_flbit_i32_b64 => (position(a.value.leading_zeros(), 64), None),
         s_sext_i32_i8 => (u64::from(x as i8 as i32 as u32), None),
         s_sext_i32_i16 => (u64::from(x as i16 as i32 as u32), None),
-        s_bitset0_b32 => (u64::from(old()? & !(1 << (x & 31))), None),
-        s_bitset1_b32 => (u64::from(old()? | 1 << (x & 31)), None),
         s_abs_i32 => tested(u64::from((x as i32).unsigned_abs())),
         _ => return Err(Stop::unsupported(i.op.name())),
     };
@@ -242,10 +228,6 @@ fn constant(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
     let extended = i.constant as i16 as i32 as u32;
     match i.op {
         s_movk_i32 => return wave.write_scalar(i.dst, 1, Scalar::known(u64::from(extended))),
-        s_cmovk_i32 => {
-            let taken = wave.scc.expect(1, "SCC")? == 1;
-            return if taken { wave.write_scalar(i.dst, 1, Scalar::known(u64::from(extended))) } else { Ok(()) };
-        }
         _ => {}
     }
     let old = wave.scalar(i.dst, 1)?;
@@ -257,7 +239,6 @@ fn constant(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
             wave.scc = flag(overflow == Some(true), known != 0);
             wave.write_scalar(i.dst, 1, Scalar { value, defined: known })
         }
-        s_mulk_i32 => wave.write_scalar(i.dst, 1, Scalar { value: u64::from(x.wrapping_mul(extended)), defined: known }),
         _ => {
             let unsigned = i.op.name().ends_with("u32");
             let y = if unsigned { u32::from(i.constant) } else { extended };

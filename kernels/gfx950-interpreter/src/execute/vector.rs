@@ -14,12 +14,11 @@ pub(super) fn execute(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
     match i.op {
         v_nop => return Ok(()),
         v_readfirstlane_b32 | v_readlane_b32 => return read_lane(wave, i),
-        v_writelane_b32 => return write_lane(wave, i),
         v_cndmask_b32 => return select(wave, i),
         v_mbcnt_lo_u32_b32 | v_mbcnt_hi_u32_b32 => return count_below(wave, i),
         v_bitop3_b32 => return truth_table(wave, i),
         v_cvt_scalef32_pk_fp4_f32 => return super::convert::pack_fp4(wave, i),
-        v_add_co_u32 | v_sub_co_u32 | v_subrev_co_u32 | v_addc_co_u32 | v_subb_co_u32 => return wide::carry(wave, i),
+        v_add_co_u32 | v_sub_co_u32 | v_subbrev_co_u32 | v_addc_co_u32 | v_subb_co_u32 => return wide::carry(wave, i),
         _ => {}
     }
     if let Some((kind, predicate)) = arithmetic::predicate(i.op) {
@@ -232,13 +231,6 @@ fn read_lane(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
     };
     let defined = if source.defined >> lane & 1 == 1 { !0 } else { 0 };
     wave.write_scalar(i.dst, 1, Scalar { value: u64::from(source.values[lane]), defined })
-}
-
-fn write_lane(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
-    let value = wave.scalar(i.src[0], 1)?;
-    let lane = wave.scalar(i.src[1], 1)?.expect(6, "the lane that is written")?;
-    let defined = if value.expect(32, "").is_ok() { !0 } else { 0 };
-    wave.write_lanes(i.dst, 0, 1 << lane, &Lanes { values: [value.value as u32; LANES], defined })
 }
 
 /// Set bits of the mask in lower lanes, plus source 1. The low half counts lanes 0..32, the high half the others.
