@@ -226,9 +226,8 @@ fn ordered(op: Op, x: u32, y: u32) -> Option<bool> {
 fn constant(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
     use Op::*;
     let extended = i.constant as i16 as i32 as u32;
-    match i.op {
-        s_movk_i32 => return wave.write_scalar(i.dst, 1, Scalar::known(u64::from(extended))),
-        _ => {}
+    if i.op == s_movk_i32 {
+        return wave.write_scalar(i.dst, 1, Scalar::known(u64::from(extended)));
     }
     let old = wave.scalar(i.dst, 1)?;
     let known = all_or_nothing(&[(old, 1)]);
