@@ -8,14 +8,14 @@
 
 mod common;
 
-use common::{Arguments, Random, compile, run};
+use common::{Arguments, Random, compile, order_of, reordered, run};
 use gfx950_interpreter::Order;
 use gfx950_interpreter::memory::{Address, Memory};
 use gfx950_interpreter::object::CodeObject;
 
 use kernels::cpu::{Cpu, InstructionSet, Panels, Side};
 use kernels::format::bf16;
-use kernels::quantise::{Mxfp4, Prepared};
+use kernels::quantise::Mxfp4;
 
 /// What D is and what becomes of its old contents.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,12 +41,6 @@ fn operand(rows: usize, k: usize, random: &mut Random) -> Mxfp4 {
     let codes = (0..rows * k / 2).map(|_| random.next() as u8).collect();
     let scales = (0..rows * k / 32).map(|_| (119 + random.below(16)) as u8).collect();
     Mxfp4 { rows, k, blocks: k / 32, codes, scales, multiplier: 1.0 }
-}
-
-/// The order in which one share of k (in steps of 8 blocks) is summed.
-fn order_of(blocks: std::ops::Range<usize>) -> Vec<usize> {
-    let steps = blocks.clone().step_by(8);
-    steps.flat_map(|first| [0, 2, 4, 6, 1, 3, 5, 7].map(|i| first + i)).filter(|&block| block < blocks.end).collect()
 }
 
 const DOUBLED: [i32; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
@@ -208,17 +202,6 @@ fn the_product_equals_the_cpu_crates_own_to_the_last_bit() {
     let mut random = Random(9);
     let (a, b) = (operand(case.m, case.k, &mut random), operand(case.n, case.k, &mut random));
     let found = multiply(&object, &a, &b, &case, &[], Order::RoundRobin).unwrap();
-    let reordered = |operand: &Mxfp4| {
-        let mut moved = operand.clone();
-        for row in 0..operand.rows {
-            for (to, from) in order_of(0..operand.blocks).into_iter().enumerate() {
-                let (to, from) = (row * operand.blocks + to, row * operand.blocks + from);
-                moved.scales[to] = operand.scales[from];
-                moved.codes[16 * to..16 * to + 16].copy_from_slice(&operand.codes[16 * from..16 * from + 16]);
-            }
-        }
-        Prepared::Mxfp4(moved)
-    };
     let left = Panels::pack(&reordered(&a), Side::Left, false);
     let right = Panels::pack(&reordered(&b), Side::Right, false);
     let mut d = vec![0.0; case.m * case.n];

@@ -11,6 +11,7 @@ use gfx950_interpreter::fault::LaunchError;
 use gfx950_interpreter::memory::{Address, Memory};
 use gfx950_interpreter::object::CodeObject;
 use gfx950_interpreter::{Launch, Order, Statistics, launch};
+use kernels::quantise::{Mxfp4, Prepared};
 
 /// Where the kernels and their manifest are.
 pub(crate) fn device_folder() -> PathBuf {
@@ -137,4 +138,23 @@ impl Random {
     pub(crate) fn below(&mut self, limit: u32) -> u32 {
         self.next() % limit
     }
+}
+
+/// The order in which one share of k (in steps of 8 blocks) is summed.
+pub(crate) fn order_of(blocks: std::ops::Range<usize>) -> Vec<usize> {
+    let steps = blocks.clone().step_by(8);
+    steps.flat_map(|first| [0, 2, 4, 6, 1, 3, 5, 7].map(|i| first + i)).filter(|&block| block < blocks.end).collect()
+}
+
+/// The operand with its blocks in the order in which the kernels sum them: the CPU's product of two such is the kernel's, bit for bit.
+pub(crate) fn reordered(operand: &Mxfp4) -> Prepared {
+    let mut moved = operand.clone();
+    for row in 0..operand.rows {
+        for (to, from) in order_of(0..operand.blocks).into_iter().enumerate() {
+            let (to, from) = (row * operand.blocks + to, row * operand.blocks + from);
+            moved.scales[to] = operand.scales[from];
+            moved.codes[16 * to..16 * to + 16].copy_from_slice(&operand.codes[16 * from..16 * from + 16]);
+        }
+    }
+    Prepared::Mxfp4(moved)
 }
