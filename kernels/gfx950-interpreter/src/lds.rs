@@ -143,3 +143,79 @@ impl Lds {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::Lds;
+    use crate::fault::FaultKind;
+
+    fn read(lds: &mut Lds, wave: usize, offset: u64) -> Result<bool, FaultKind> {
+        lds.read(wave, offset, &mut [0; 4]).map_err(|stop| stop.kind)
+    }
+
+    fn write(lds: &mut Lds, wave: usize, offset: u64) -> Result<(), FaultKind> {
+        lds.write(wave, offset, &[1, 2, 3, 4], true).map_err(|stop| stop.kind)
+    }
+
+    #[test]
+    fn what_was_never_written_is_undefined_and_what_lies_beyond_is_a_fault() {
+        let mut lds = Lds::new(16);
+        assert_eq!(read(&mut lds, 0, 12), Ok(false));
+        assert!(matches!(read(&mut lds, 0, 13), Err(FaultKind::LdsBounds { bytes: 4, offset: 13, size: 16 })));
+        write(&mut lds, 0, 4).unwrap();
+        assert_eq!(read(&mut lds, 0, 4), Ok(true));
+        assert_eq!(read(&mut lds, 0, 6), Ok(false), "half of it");
+    }
+
+    #[test]
+    fn two_waves_race_unless_a_barrier_lies_between() {
+        let pairs: [(bool, bool); 4] = [(true, true), (true, false), (false, true), (false, false)];
+        for (first_writes, second_writes) in pairs {
+            for barrier in [false, true] {
+                let mut lds = Lds::new(16);
+                let touch = |lds: &mut Lds, wave, writes| if writes { write(lds, wave, 0) } else { read(lds, wave, 0).map(|_| ()) };
+                touch(&mut lds, 0, first_writes).unwrap();
+                lds.finish_write(0, 0, 4);
+                if barrier {
+                    lds.barrier();
+                }
+                let second = touch(&mut lds, 1, second_writes);
+                let races = !barrier && (first_writes || second_writes);
+                assert_eq!(matches!(second, Err(FaultKind::Race { wave: 0, .. })), races, "{first_writes} {second_writes} {barrier}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_write_under_way_is_seen_by_its_own_wave_alone() {
+        let mut lds = Lds::new(16);
+        write(&mut lds, 2, 0).unwrap();
+        lds.barrier();
+        assert_eq!(read(&mut lds, 2, 0), Ok(true));
+        assert!(matches!(read(&mut lds, 1, 0), Err(FaultKind::InFlight { offset: 0, wave: 2, what: "write" })));
+        // Retired after the barrier, it counts as made after it.
+        lds.finish_write(2, 0, 4);
+        assert!(matches!(read(&mut lds, 1, 0), Err(FaultKind::Race { wave: 2, .. })));
+        lds.barrier();
+        assert_eq!(read(&mut lds, 1, 0), Ok(true));
+    }
+
+    #[test]
+    fn a_load_under_way_may_be_touched_by_nobody_and_arrives_when_it_is_waited_for() {
+        let mut lds = Lds::new(16);
+        lds.begin_load(1, 0, 4).unwrap();
+        for wave in 0..2 {
+            assert!(matches!(read(&mut lds, wave, 3), Err(FaultKind::InFlight { offset: 3, wave: 1, what: "load to LDS" })));
+            assert!(matches!(write(&mut lds, wave, 0), Err(FaultKind::InFlight { .. })));
+            assert!(lds.begin_load(wave, 0, 4).is_err());
+        }
+        lds.finish_load(1, 0, &[9; 4], true);
+        assert_eq!(read(&mut lds, 1, 0), Ok(true));
+        assert!(matches!(read(&mut lds, 0, 0), Err(FaultKind::Race { wave: 1, .. })));
+        // Nor may a load begin where another wave has read since the last barrier.
+        assert!(lds.begin_load(0, 0, 4).is_err());
+        lds.barrier();
+        lds.begin_load(0, 0, 4).unwrap();
+    }
+}
