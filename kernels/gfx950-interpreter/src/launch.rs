@@ -45,6 +45,8 @@ pub struct Launch<'a> {
 pub struct Statistics {
     /// How often each operation was executed, over all waves.
     pub executed: BTreeMap<Op, u64>,
+    /// Clocks lost to LDS bank conflicts, on the assumption that consecutive lanes are served together.
+    pub bank_conflicts: u64,
 }
 
 impl Statistics {
@@ -53,6 +55,7 @@ impl Statistics {
         for (op, count) in &other.executed {
             *self.executed.entry(*op).or_insert(0) += count;
         }
+        self.bank_conflicts += other.bank_conflicts;
     }
 }
 
@@ -88,6 +91,7 @@ pub fn launch(memory: &mut Memory, launch: &Launch<'_>) -> Result<Statistics, La
             executed: 0,
         };
         run.all(memory, &mut statistics)?;
+        statistics.bank_conflicts += run.lds.conflicts();
     }
     Ok(statistics)
 }

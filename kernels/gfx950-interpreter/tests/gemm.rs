@@ -109,7 +109,11 @@ fn multiply(object: &CodeObject, a: &Mxfp4, b: &Mxfp4, case: &Case, old: &[f32],
     arguments = arguments.u32(if workspace.is_some() { PARTIAL } else { mode }).u32(share as u32).f32(case.factor);
     let grid = [case.n.div_ceil(case.tile) as u32, case.m.div_ceil(case.tile) as u32, case.shares as u32];
     let name = format!("mxfp4_gemm_{0}x{0}", case.tile);
-    run(object, &name, &mut memory, grid, &arguments, order).map_err(|error| error.to_string())?;
+    let statistics = run(object, &name, &mut memory, grid, &arguments, order).map_err(|error| error.to_string())?;
+    // What the swizzle in gemm.hip is for.
+    if statistics.bank_conflicts != 0 {
+        return Err(format!("{} clocks lost to bank conflicts ({case:?})", statistics.bank_conflicts));
+    }
     if let Some(workspace) = workspace {
         let count = case.m * case.n;
         let arguments = address(address(Arguments::default(), workspace), d).u64(count as u64);
@@ -220,6 +224,7 @@ fn defects_are_caught() {
         ("-DBREAK_NO_WAIT", long, "LDS race|is missing|never written"),
         ("-DBREAK_WRONG_SCALE_BLOCK", CASE, "D differs"),
         ("-DBREAK_EDGE", edge, "outside every allocation"),
+        ("-DBREAK_NO_SWIZZLE", CASE, "bank conflicts"),
     ];
     for (flag, case, expected) in from_source {
         let object = object(&[flag]).unwrap();

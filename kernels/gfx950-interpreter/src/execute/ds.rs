@@ -45,6 +45,11 @@ fn addresses(wave: &Wave, i: &Instruction) -> Result<Lanes, Stop> {
     Ok(lanes)
 }
 
+/// Where the lanes access LDS; None for an inactive one.
+fn touched(addresses: &Lanes, exec: u64, offset: u64) -> Vec<Option<u64>> {
+    (0..LANES).map(|lane| (exec >> lane & 1 == 1).then(|| u64::from(addresses.values[lane]) + offset)).collect()
+}
+
 fn write(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> Result<(), Stop> {
     let (size, _) = element(i.op)?;
     let (addresses, exec) = (addresses(wave, i)?, wave.exec());
@@ -52,6 +57,7 @@ fn write(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> Result<
     let mut written = Vec::new();
     for (data, offset) in i.access.data.into_iter().zip(offsets(i, size)) {
         let registers: Vec<Lanes> = (0..size.div_ceil(4)).map(|register| wave.lanes(data, register)).collect::<Result<_, _>>()?;
+        machine.lds.count(&touched(&addresses, exec, offset), size);
         for lane in (0..LANES).filter(|lane| exec >> lane & 1 == 1) {
             let bytes: Vec<u8> = registers.iter().flat_map(|lanes| (lanes.values[lane] >> shift).to_le_bytes()).take(size).collect();
             let defined = registers.iter().all(|lanes| lanes.defined >> lane & 1 == 1);
@@ -71,6 +77,7 @@ fn read(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> Result<(
     let words = size.div_ceil(4);
     for (element, offset) in offsets(i, size).into_iter().enumerate() {
         let mut results = vec![Lanes { values: [0; LANES], defined: 0 }; words];
+        machine.lds.count(&touched(&addresses, exec, offset), size);
         if d16 {
             results[0] = wave.lanes(i.dst, 0)?;
         }
