@@ -136,6 +136,7 @@ fn floats(a: u32, b: u32, c: u32) -> Vec<(u32, bool)> {
         bits(if !(x < y) { b } else { c }), bits(if !(x <= y) { b } else { c }), bits(if !(x > y) { b } else { c }), bits(if !(x >= y) { b } else { c }),
         t(x.is_nan() || y.is_nan()), t(!x.is_nan() && !y.is_nan()), t(x < y || x > y), t(signalling_or_quiet_or_infinite), t(middle),
         value(rounded(a, |v| 1.0 / v)), value(rounded(a & 0x7FFF_FFFF, |v| 1.0 / v.sqrt())), value(rounded(a & 0x7FFF_FFFF, f64::sqrt)),
+        value(x / y), value(1.0 / z), value(magnitude.sqrt()),
         value(rounded((a & 0x80FF_FFFF) | 0x4000_0000, f64::exp2)), value(rounded(a & 0x7FFF_FFFF, f64::log2)),
     ]
 }
@@ -197,7 +198,7 @@ fn expected(a: u32, b: u32, c: u32) -> Vec<(u32, bool)> {
 #[test]
 fn vector_and_scalar_operations_compute_what_rust_computes() {
     let Some(object) = object() else { return };
-    for seed in 1..4 {
+    for seed in 1..9 {
         let inputs = inputs(seed);
         let count = expected(1, 2, 3).len();
         let mut memory = Memory::new();

@@ -56,6 +56,7 @@ DEVICE i32 imaximum(i32 x, i32 y) { return x > y ? x : y; }
     X(!(f(a) >= f(b)) ? b : c) X(__builtin_isunordered(f(a), f(b))) X(!__builtin_isunordered(f(a), f(b)))                     \
     X(f(a) < f(b) || f(a) > f(b)) X(__builtin_amdgcn_classf(f(a), 0x207)) X(__builtin_amdgcn_classf(f(a), 0x0F8))             \
     X(bits_of(__builtin_amdgcn_rcpf(f(a)))) X(bits_of(__builtin_amdgcn_rsqf(f(a & 0x7FFFFFFF)))) X(bits_of(__builtin_amdgcn_sqrtf(f(a & 0x7FFFFFFF)))) \
+    X(bits_of(f(a) / f(b))) X(bits_of(1.0f / f(c))) X(bits_of(__builtin_sqrtf(f(a & 0x7FFFFFFF))))                            \
     X(bits_of(__builtin_amdgcn_exp2f(f((a & 0x80FFFFFF) | 0x40000000)))) X(bits_of(__builtin_amdgcn_logf(f(a & 0x7FFFFFFF))))
 
 // One thread an element: vector operations.
