@@ -87,6 +87,38 @@ impl Memory {
         Ok(&allocation.bytes)
     }
 
+    /// Copies into an allocation, wherever in it `address` lies: what a host does. Read-only allocations take it, too.
+    ///
+    /// # Errors
+    /// When the bytes are not inside one allocation.
+    pub fn write(&mut self, address: Address, from: &[u8]) -> Result<(), FaultKind> {
+        let (base, start) = self.locate("a copy", address.0, from.len())?;
+        if let Some(allocation) = self.allocations.get_mut(&base) {
+            allocation.bytes[start..start + from.len()].copy_from_slice(from);
+            if let Some(defined) = &mut allocation.defined {
+                defined[start..start + from.len()].fill(true);
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies out of an allocation, wherever in it `address` lies; undefined bytes come as poison.
+    ///
+    /// # Errors
+    /// When the bytes are not inside one allocation.
+    pub fn read(&self, address: Address, into: &mut [u8]) -> Result<(), FaultKind> {
+        let (base, start) = self.locate("a copy", address.0, into.len())?;
+        if let Some(allocation) = self.allocations.get(&base) {
+            into.copy_from_slice(&allocation.bytes[start..start + into.len()]);
+        }
+        Ok(())
+    }
+
+    /// Frees an allocation; its address is not given out again. Says whether there was one.
+    pub fn release(&mut self, address: Address) -> bool {
+        self.allocations.remove(&address.0).is_some()
+    }
+
     fn locate(&self, access: &'static str, address: u64, bytes: usize) -> Result<(u64, usize), FaultKind> {
         let below = self.allocations.range(..=address).next_back();
         if let Some((&base, allocation)) = below {
@@ -122,5 +154,37 @@ impl Memory {
             defined[range].fill(true);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::{Address, Memory};
+    use crate::fault::FaultKind;
+
+    #[test]
+    fn copies_define_bytes_and_stay_inside() {
+        let mut memory = Memory::new();
+        let base = memory.output("weights", 8);
+        assert_eq!(memory.bytes(base).unwrap_err(), "8 bytes of weights were never written, the first at 0");
+        memory.write(Address(base.0 + 4), &[1, 2, 3, 4]).unwrap();
+        assert!(memory.bytes(base).unwrap_err().starts_with("4 bytes"));
+        let (mut found, mut low) = ([0; 4], [0; 4]);
+        memory.read(Address(base.0 + 4), &mut found).unwrap();
+        assert_eq!(found, [1, 2, 3, 4]);
+        assert_eq!(memory.load(base.0, &mut low), Ok(false));
+        let said = memory.write(Address(base.0 + 5), &[0; 4]).unwrap_err().to_string();
+        assert!(said.contains("outside every allocation") && said.contains("weights of 8 bytes"), "{said}");
+        assert!(memory.release(base) && !memory.release(base));
+        assert!(matches!(memory.read(base, &mut found), Err(FaultKind::Bounds { .. })));
+    }
+
+    #[test]
+    fn inputs_are_read_only_to_kernels() {
+        let mut memory = Memory::new();
+        let base = memory.input("tokens", &[1, 2]);
+        assert_eq!(memory.store(base.0, &[0]), Err(FaultKind::ReadOnly { name: "tokens".to_owned() }));
+        assert_eq!(memory.load(base.0, &mut [0; 2]), Ok(true));
     }
 }

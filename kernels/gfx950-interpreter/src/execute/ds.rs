@@ -45,9 +45,14 @@ fn addresses(wave: &Wave, i: &Instruction) -> Result<Lanes, Stop> {
     Ok(lanes)
 }
 
+/// Register plus constant, in 32 bits: the compiler counts on a negative register's wrapping around.
+fn address(addresses: &Lanes, lane: usize, offset: u64) -> u64 {
+    u64::from(addresses.values[lane].wrapping_add(offset as u32))
+}
+
 /// Where the lanes access LDS; None for an inactive one.
 fn touched(addresses: &Lanes, exec: u64, offset: u64) -> Vec<Option<u64>> {
-    (0..LANES).map(|lane| (exec >> lane & 1 == 1).then(|| u64::from(addresses.values[lane]) + offset)).collect()
+    (0..LANES).map(|lane| (exec >> lane & 1 == 1).then(|| address(addresses, lane, offset))).collect()
 }
 
 fn write(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> Result<(), Stop> {
@@ -61,7 +66,7 @@ fn write(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> Result<
         for lane in (0..LANES).filter(|lane| exec >> lane & 1 == 1) {
             let bytes: Vec<u8> = registers.iter().flat_map(|lanes| (lanes.values[lane] >> shift).to_le_bytes()).take(size).collect();
             let defined = registers.iter().all(|lanes| lanes.defined >> lane & 1 == 1);
-            let at = u64::from(addresses.values[lane]) + offset;
+            let at = address(&addresses, lane, offset);
             machine.lds.write(wave.index, at, &bytes, defined).map_err(|stop| stop.at(lane))?;
             written.push((at, size));
         }
@@ -83,7 +88,7 @@ fn read(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> Result<(
         }
         for lane in (0..LANES).filter(|lane| exec >> lane & 1 == 1) {
             let mut bytes = [0; 16];
-            let at = u64::from(addresses.values[lane]) + offset;
+            let at = address(&addresses, lane, offset);
             let defined = machine.lds.read(wave.index, at, &mut bytes[..size]).map_err(|stop| stop.at(lane))?;
             for (word, lanes) in results.iter_mut().enumerate() {
                 let raw = u32::from_le_bytes([bytes[4 * word], bytes[4 * word + 1], bytes[4 * word + 2], bytes[4 * word + 3]]);

@@ -160,3 +160,12 @@ KERNEL BLOCK_OF(64, 4) void assembled_operations(const u32 *in, u32 p, u32 q, u3
     SK(s_cmpk_eq_u32) SK(s_cmpk_lg_u32) SK(s_cmpk_gt_u32) SK(s_cmpk_ge_u32) SK(s_cmpk_lt_u32) SK(s_cmpk_le_u32)
 #undef X
 }
+
+// What the runtime, not the caller, puts among the arguments; and LDS whose size the launch decides.
+KERNEL BLOCK_OF(64, 4) void hidden_arguments(u32 first, u32 *out) {
+    extern SHARED u32 dynamic[];
+    u32 lane = thread_x(), blocks = __builtin_amdgcn_grid_size_x() / __builtin_amdgcn_workgroup_size_x();
+    dynamic[lane] = first + __builtin_amdgcn_workgroup_size_x() * block_x() + lane;
+    wait_and_meet();
+    out[(block_y() * blocks + block_x()) * 64 + lane] = dynamic[63 - lane] + 1000 * block_y();
+}
