@@ -136,7 +136,9 @@ fn all_groups(memory: &mut Memory, launch: &Launch<'_>, pointers: (u64, u64)) ->
     if launch.order == Order::Reversed {
         groups.reverse();
     }
+    memory.begin_launch();
     for group in groups {
+        memory.begin_group();
         let waves = (launch.threads as usize).div_ceil(LANES);
         let mut run = Group {
             launch,

@@ -15,7 +15,7 @@
 //!   of them writing, race, in whatever order they happen to run here; so does who touches a byte that is still being written.
 //! - Registers, LDS and outputs begin undefined. Undefined values may be moved and computed with, but decide no branch, no address, no
 //!   EXEC and nothing that is stored to memory.
-//! - Every global access lies inside one allocation; inputs are read-only.
+//! - Every global access lies inside one allocation; inputs are read-only; no workgroup touches what another one of its launch wrote.
 //! - Waves run one after another, in reverse, or an instruction each in turn ([`Order`]).
 //!
 //! # What was decided where the documentation is silent
@@ -35,8 +35,7 @@
 //! # What it does not model
 //!
 //! Wait states between dependent instructions (the compiler inserts them), timing (bank conflicts are counted, on the assumption that
-//! consecutive lanes are served together), cache policy bits, races between
-//! workgroups in global memory, scratch memory, flat addresses, traps, other float modes than nearest-even with denormals.
+//! consecutive lanes are served together), cache policy bits, scratch memory, flat addresses, traps, other float modes than nearest-even with denormals.
 
 pub mod decode;
 mod execute;

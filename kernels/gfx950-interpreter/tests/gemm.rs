@@ -235,6 +235,23 @@ fn defects_are_caught() {
     }
 }
 
+/// Shares of k that write to D itself instead of the workspace: the host's mistake, which only a race could show.
+#[test]
+fn shares_without_a_workspace_are_caught() {
+    let Some(object) = object(&[]) else { return };
+    let mut random = Random(4);
+    let (a, b) = (operand(64, 512, &mut random), operand(64, 512, &mut random));
+    let mut memory = Memory::new();
+    let mut arguments = Arguments::default();
+    for operand in [&a, &b] {
+        arguments = arguments.address(Some(memory.input("codes", &operand.codes))).address(Some(memory.input("scales", &operand.scales)));
+    }
+    let d = memory.output("D", 4 * 64 * 64);
+    let arguments = arguments.address(Some(d)).u32(64).u32(64).u32(512).u32(1).u32(1).f32(1.0);
+    let said = run(&object, "mxfp4_gemm_64x64", &mut memory, [1, 1, 2], &arguments, Order::Serial).unwrap_err().to_string();
+    assert!(said.contains("stores to byte 0 of D, which another workgroup of the same launch wrote"), "{said}");
+}
+
 /// In the machine code of the good kernel, each s_waitcnt and s_barrier alone becomes s_nop. Most are missed; one that is not waits for
 /// nothing that is still under way (the compiler repeats some), so the product stays right.
 #[test]
