@@ -1,7 +1,7 @@
 //! One workgroup's LDS: bytes, which of them were written, and who touched them since the last barrier.
 //!
 //! Two waves that touch a byte between two barriers, at least one of them writing, race: the fault does not depend on the order in which
-//! the waves happen to run here. A write is under way until the wave's s_waitcnt retires it; so is a load that goes straight to LDS, and
+//! the waves happen to run here. A read or write is under way until the wave's s_waitcnt retires it; so is a load that goes straight to LDS, and
 //! until then its old bytes stay.
 
 use crate::fault::{FaultKind, Stop};
@@ -15,6 +15,8 @@ struct Shadow {
     /// Epoch of the last read, and the waves that read in it.
     read_epoch: u32,
     readers: u32,
+    /// Waves whose reads are under way.
+    reading: u32,
     /// Wave + 1 whose write is under way, 0 if none.
     writing: u16,
     /// Wave + 1 whose load to LDS is under way, 0 if none.
@@ -107,10 +109,14 @@ impl Lds {
         if shadow.read_epoch == self.epoch && others != 0 {
             return Err(FaultKind::Race { offset, this: "written", that: "read", wave: others.trailing_zeros() as usize }.into());
         }
+        let others = shadow.reading & !(1 << wave);
+        if others != 0 {
+            return Err(FaultKind::InFlight { offset, wave: others.trailing_zeros() as usize, what: "read" }.into());
+        }
         Ok(())
     }
 
-    /// Reads; says whether every byte was written before.
+    /// Reads; says whether every byte was written before. The read is under way until [`Lds::finish_read`]: nobody else may write there.
     pub(crate) fn read(&mut self, wave: usize, offset: u64, into: &mut [u8]) -> Result<bool, Stop> {
         let range = self.range(offset, into.len())?;
         let mut defined = true;
@@ -123,6 +129,7 @@ impl Lds {
                 (shadow.read_epoch, shadow.readers) = (epoch, 0);
             }
             shadow.readers |= 1 << wave;
+            shadow.reading |= 1 << wave;
             defined &= shadow.defined;
         }
         into.copy_from_slice(&self.bytes[range]);
@@ -141,6 +148,11 @@ impl Lds {
         }
         self.bytes[range].copy_from_slice(from);
         Ok(())
+    }
+
+    pub(crate) fn finish_read(&mut self, wave: usize, offset: u64, bytes: usize) {
+        let start = offset as usize;
+        self.shadow[start..start + bytes].iter_mut().for_each(|shadow| shadow.reading &= !(1 << wave));
     }
 
     pub(crate) fn finish_write(&mut self, wave: usize, offset: u64, bytes: usize) {
@@ -220,6 +232,7 @@ mod tests {
                 let touch = |lds: &mut Lds, wave, writes| if writes { write(lds, wave, 0) } else { read(lds, wave, 0).map(|_| ()) };
                 touch(&mut lds, 0, first_writes).unwrap();
                 lds.finish_write(0, 0, 4);
+                lds.finish_read(0, 0, 4);
                 if barrier {
                     lds.barrier();
                 }
@@ -228,6 +241,20 @@ mod tests {
                 assert_eq!(matches!(second, Err(FaultKind::Race { wave: 0, .. })), races, "{first_writes} {second_writes} {barrier}");
             }
         }
+    }
+
+    #[test]
+    fn a_read_under_way_keeps_others_from_writing_even_after_a_barrier() {
+        let mut lds = Lds::new(16);
+        read(&mut lds, 3, 0).unwrap();
+        lds.barrier();
+        assert_eq!(write(&mut lds, 0, 0), Err(FaultKind::InFlight { offset: 0, wave: 3, what: "read" }));
+        assert!(lds.begin_load(0, 0, 4).is_err());
+        write(&mut lds, 3, 0).unwrap();
+        lds.finish_write(3, 0, 4);
+        lds.finish_read(3, 0, 4);
+        lds.barrier();
+        write(&mut lds, 0, 0).unwrap();
     }
 
     #[test]
@@ -258,6 +285,7 @@ mod tests {
         assert!(matches!(read(&mut lds, 0, 0), Err(FaultKind::Race { wave: 1, .. })));
         // Nor may a load begin where another wave has read since the last barrier.
         assert!(lds.begin_load(0, 0, 4).is_err());
+        lds.finish_read(1, 0, 4);
         lds.barrier();
         lds.begin_load(0, 0, 4).unwrap();
     }

@@ -71,7 +71,7 @@ fn write(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> Result<
             written.push((at, size));
         }
     }
-    wave.issue_local(Local::Lds { registers: (0, 0), written });
+    wave.issue_local(Local::Lds { registers: (0, 0), read: Vec::new(), written });
     Ok(())
 }
 
@@ -80,6 +80,7 @@ fn read(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> Result<(
     let (addresses, exec) = (addresses(wave, i)?, wave.exec());
     let d16 = i.op.name().contains("d16");
     let words = size.div_ceil(4);
+    let mut touched_bytes = Vec::new();
     for (element, offset) in offsets(i, size).into_iter().enumerate() {
         let mut results = vec![Lanes { values: [0; LANES], defined: 0 }; words];
         machine.lds.count(&touched(&addresses, exec, offset), size);
@@ -89,6 +90,7 @@ fn read(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> Result<(
         for lane in (0..LANES).filter(|lane| exec >> lane & 1 == 1) {
             let mut bytes = [0; 16];
             let at = address(&addresses, lane, offset);
+            touched_bytes.push((at, size));
             let defined = machine.lds.read(wave.index, at, &mut bytes[..size]).map_err(|stop| stop.at(lane))?;
             for (word, lanes) in results.iter_mut().enumerate() {
                 let raw = u32::from_le_bytes([bytes[4 * word], bytes[4 * word + 1], bytes[4 * word + 2], bytes[4 * word + 3]]);
@@ -103,7 +105,7 @@ fn read(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> Result<(
         }
     }
     let registers = wave.hold(i.dst, i.width(0));
-    wave.issue_local(Local::Lds { registers, written: Vec::new() });
+    wave.issue_local(Local::Lds { registers, read: touched_bytes, written: Vec::new() });
     Ok(())
 }
 
@@ -120,6 +122,6 @@ fn backward_permute(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
     }
     wave.write_lanes(i.dst, 0, exec, &result)?;
     let registers = wave.hold(if exec == 0 { Operand::None } else { i.dst }, 1);
-    wave.issue_local(Local::Lds { registers, written: Vec::new() });
+    wave.issue_local(Local::Lds { registers, read: Vec::new(), written: Vec::new() });
     Ok(())
 }
