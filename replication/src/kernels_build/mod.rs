@@ -190,7 +190,7 @@ struct Copy(PathBuf);
 
 impl Copy {
     fn of(folder: &Path) -> Result<Self, FileError> {
-        let copy = Self(std::env::temp_dir().join(format!("kernels-build-copy-{}", std::process::id())));
+        let copy = Self(compiler::temporary("copy"));
         for name in files::list(folder)? {
             files::copy(&folder.join(&name), &copy.0.join(&name))?;
         }
