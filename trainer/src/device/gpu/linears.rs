@@ -153,7 +153,7 @@ impl GpuLinears {
             for (_, _, _, slot) in sides.iter().flatten().filter(|side| own(&side.0)) {
                 self.scales.clear(*slot).map_err(machine)?;
             }
-            quantiser.run(source, (rows, columns), measured[0], measured[1]).map_err(machine)?;
+            self.device.timed("quantise", || quantiser.run(source, (rows, columns), measured[0], measured[1]))?;
             for (spec, _, _, slot) in sides.iter().flatten().filter(|side| own(&side.0)) {
                 self.scales.scale_now(*slot, largest_of(spec.format)).map_err(machine)?;
             }
@@ -172,7 +172,7 @@ impl GpuLinears {
                 scale: is_tensor.then_some((&self.scales, *slot)),
             };
         }
-        quantiser.run(source, (rows, columns), written[0], written[1]).map_err(machine)
+        self.device.timed("quantise", || quantiser.run(source, (rows, columns), written[0], written[1]))
     }
 
     /// A prepared operand, or its source where that is the same.
@@ -351,7 +351,7 @@ impl Linears<GpuDevice> for GpuLinears {
         let slot = self.slot(place, WEIGHT, moment);
         let right = self.matrix(WEIGHT, &self.weight.row_operand, w_source, (out, inputs), false, slot)?;
         let factor = self.factor(Pass::Fprop, Operand::Input, Operand::Weight);
-        self.device.gpu().multiply(left, right, factor, residual, y, 0).map_err(machine)
+        self.device.timed("gemm", || self.device.gpu().multiply(left, right, factor, residual, y, 0))
     }
 
     fn backward(
@@ -381,14 +381,14 @@ impl Linears<GpuDevice> for GpuLinears {
         let turned = &self.weight_turned.column_operand;
         let right = self.matrix(WEIGHT_TURNED, turned, w_source, (inputs, out), true, slot(WEIGHT_TURNED))?;
         let factor = self.factor(Pass::Dgrad, Operand::OutputGradient, Operand::Weight);
-        self.device.gpu().multiply(left, right, factor, None, d_x, 0).map_err(machine)?;
+        self.device.timed("gemm", || self.device.gpu().multiply(left, right, factor, None, d_x, 0))?;
 
         let turned = &self.gradient.column_operand;
         let left = self.matrix(GRADIENT_TURNED, turned, d_source, (out, tokens), true, slot(GRADIENT_TURNED))?;
         let turned = &self.input_turned.column_operand;
         let right = self.matrix(INPUT_TURNED, turned, x_source, (inputs, tokens), true, slot(INPUT_TURNED))?;
         let factor = self.factor(Pass::Wgrad, Operand::OutputGradient, Operand::Input);
-        self.device.gpu().multiply(left, right, factor, None, gradients, weight.start).map_err(machine)
+        self.device.timed("gemm", || self.device.gpu().multiply(left, right, factor, None, gradients, weight.start))
     }
 
     fn evaluation_weights(&self, _: &Parameters, _: &[(Place, Range<usize>)], _: u64) -> Result<(), TrainerError> {
