@@ -140,6 +140,26 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
         two[0] + two[1]
     }
 
+    /// [`Lanes::sum`] of sixteen values at once: lane i is the sum of `values[i]`, by the same tree.
+    #[inline(always)]
+    fn sums(self, mut values: [Self::F; WIDTH]) -> Self::F {
+        self.transpose(&mut values);
+        self.tree(values)
+    }
+
+    /// The tree of [`Lanes::sum`] over sixteen registers, lane by lane.
+    #[inline(always)]
+    fn tree(self, mut values: [Self::F; WIDTH]) -> Self::F {
+        let mut half = WIDTH / 2;
+        while half > 0 {
+            for i in 0..half {
+                values[i] = self.add(values[i], values[i + half]);
+            }
+            half /= 2;
+        }
+        values[0]
+    }
+
     /// Largest lane; if any lane is NaN the result may be any of the lanes, so callers that must see a NaN look at the sum.
     #[inline(always)]
     fn largest(self, value: Self::F) -> f32 {
