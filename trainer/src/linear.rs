@@ -3,10 +3,10 @@
 //! Each of the three GEMM passes prepares its two operands as the recipe says (`kernels::quantise`) and multiplies them.
 //! This file chooses random words, sign vectors and delayed scales, and observes how operands survive; it computes nothing.
 
-use kernels::cpu::{Cpu, Panels, Role, Side};
+use kernels::cpu::{Cpu, Panels, Role, Side, Unprepared};
 use kernels::hadamard;
 use kernels::operand::{OperandSpec, Rounding, ScaleRule, Signs};
-use kernels::quantise::{Randomness, Source};
+use kernels::quantise::{PreparedStats, Randomness, Source};
 use kernels::random::Stream;
 
 use crate::error::TrainerError;
@@ -41,6 +41,34 @@ pub struct Linears {
     /// The two sides of the product at hand, reused by every product.
     left: Panels,
     right: Panels,
+}
+
+/// Where a product goes, and what follows it row by row: done chunk by chunk, while the rows are in the caches.
+#[derive(Debug)]
+pub enum Goal<'a> {
+    /// `[tokens, columns]`, overwritten.
+    Over(&'a mut [f32]),
+    /// `sum` = `residual` + product.
+    Onto {
+        /// `[tokens, columns]`.
+        residual: &'a [f32],
+        /// `[tokens, columns]`, overwritten.
+        sum: &'a mut [f32],
+    },
+    /// The product is `[tokens, 2f]`, gate and up.
+    Swiglu {
+        /// The product.
+        gate_up: &'a mut [f32],
+        /// `[tokens, f]`, SwiGLU of it.
+        hidden: &'a mut [f32],
+    },
+    /// The product is the gradient of SwiGLU's result `[tokens, f]`, and is not kept.
+    SwigluBackward {
+        /// What forward made, `[tokens, 2f]`.
+        gate_up: &'a [f32],
+        /// Its gradient, overwritten.
+        d_gate_up: &'a mut [f32],
+    },
 }
 
 /// The largest of `hadamard::SIZES`.
@@ -101,21 +129,18 @@ impl Linears {
         }
     }
 
-    /// y (+)= x Wᵀ in a training step; `y: [tokens, out]`.
+    /// x Wᵀ in a training step, to `goal`.
     ///
     /// # Errors
     /// A kernel's, for shapes that the run file's checks should have refused.
-    pub fn forward(&mut self, place: Place, step: u64, tensors: Tensors<'_>, y: &mut [f32], accumulate: bool) -> Result<(), TrainerError> {
+    pub fn forward(&mut self, place: Place, step: u64, tensors: Tensors<'_>, goal: Goal<'_>) -> Result<(), TrainerError> {
         let (_, out, inputs) = self.shapes[place.linear];
-        let tokens = y.len() / out;
-        let x = Source { values: tensors.input, rows: tokens, k: inputs, transposed: false };
+        let x = Source { values: tensors.input, rows: tensors.input.len() / inputs, k: inputs, transposed: false };
         let w = Source { values: tensors.weight, rows: out, k: inputs, transposed: false };
-        self.operand(place, Pass::Fprop, Operand::Input, x, step)?;
-        self.operand(place, Pass::Fprop, Operand::Weight, w, step)?;
-        self.cpu.gemm(&self.left, &self.right, y, accumulate).map_err(TrainerError::kernel)
+        self.product(place, Pass::Fprop, (Operand::Input, x), w, step, goal)
     }
 
-    /// `d_input: [tokens, in]` = ∇Y W and `d_weight: [out, in]` = ∇Yᵀ X, both overwritten; `d_output: [tokens, out]`.
+    /// d_input = ∇Y W, to `goal` (`[tokens, in]`), and `d_weight: [out, in]` = ∇Yᵀ X, overwritten; `d_output: [tokens, out]`.
     ///
     /// # Errors
     /// As [`Linears::forward`].
@@ -125,16 +150,14 @@ impl Linears {
         step: u64,
         tensors: Tensors<'_>,
         d_output: &[f32],
-        d_input: &mut [f32],
+        goal: Goal<'_>,
         d_weight: &mut [f32],
     ) -> Result<(), TrainerError> {
         let (_, out, inputs) = self.shapes[place.linear];
         let tokens = d_output.len() / out;
         let dy = Source { values: d_output, rows: tokens, k: out, transposed: false };
         let w = Source { values: tensors.weight, rows: inputs, k: out, transposed: true };
-        self.operand(place, Pass::Dgrad, Operand::OutputGradient, dy, step)?;
-        self.operand(place, Pass::Dgrad, Operand::Weight, w, step)?;
-        self.cpu.gemm(&self.left, &self.right, d_input, false).map_err(TrainerError::kernel)?;
+        self.product(place, Pass::Dgrad, (Operand::OutputGradient, dy), w, step, goal)?;
         let dy = Source { values: d_output, rows: out, k: tokens, transposed: true };
         let x = Source { values: tensors.input, rows: inputs, k: tokens, transposed: true };
         self.operand(place, Pass::Wgrad, Operand::OutputGradient, dy, step)?;
@@ -154,26 +177,26 @@ impl Linears {
         Ok(panels)
     }
 
-    /// y (+)= x Wᵀ in an evaluation.
+    /// x Wᵀ in an evaluation, to `goal`.
     ///
     /// # Errors
     /// As [`Linears::forward`].
-    pub fn evaluate(
-        &mut self,
-        place: Place,
-        evaluation: Evaluation,
-        x: &[f32],
-        weight: &Panels,
-        y: &mut [f32],
-        accumulate: bool,
-    ) -> Result<(), TrainerError> {
-        let (_, out, inputs) = self.shapes[place.linear];
-        let source = Source { values: x, rows: y.len() / out, k: inputs, transposed: false };
-        let mut left = std::mem::take(&mut self.left);
-        let prepared = self.evaluation_operand(place, Operand::Input, source, evaluation, &mut left);
-        self.left = left;
-        prepared?;
-        self.cpu.gemm(&self.left, weight, y, accumulate).map_err(TrainerError::kernel)
+    pub fn evaluate(&self, place: Place, evaluation: Evaluation, x: &[f32], weight: &Panels, goal: Goal<'_>) -> Result<(), TrainerError> {
+        let (_, _, inputs) = self.shapes[place.linear];
+        let source = Source { values: x, rows: x.len() / inputs, k: inputs, transposed: false };
+        let spec = self.spec(Pass::Fprop, Operand::Input);
+        let signs = self.signs(place, Pass::Fprop, &spec, evaluation.step);
+        let rounding =
+            self.words(&spec, || streams::evaluation_rounding(self.seed, evaluation.step, place, Operand::Input, evaluation.chunk));
+        let left = Unprepared {
+            source,
+            spec: &spec,
+            partner: self.role(Pass::Fprop, Operand::Input).partner,
+            randomness: Randomness { rounding, signs: signs.as_ref().map(SignVector::as_slice) },
+            delayed_amax: self.remembered(self.slot(place, Pass::Fprop, Operand::Input), &spec),
+        };
+        multiply(&self.cpu, left, weight, goal)?;
+        Ok(())
     }
 
     /// Measures the operands of `layers` during the next step.
@@ -263,16 +286,52 @@ impl Linears {
         Role { side, partner: self.spec(pass, partner).format }
     }
 
+    /// One of the two products of a training step whose left side has a row a token: it is prepared on the way.
+    fn product(
+        &mut self,
+        place: Place,
+        pass: Pass,
+        (operand, source): (Operand, Source<'_>),
+        weight: Source<'_>,
+        step: u64,
+        goal: Goal<'_>,
+    ) -> Result<(), TrainerError> {
+        if self.observes(place) {
+            // Measured as a whole, which the product never sees.
+            self.prepare(place, pass, operand, source, step)?;
+        }
+        self.operand(place, pass, Operand::Weight, weight, step)?;
+        let spec = self.spec(pass, operand);
+        let signs = self.signs(place, pass, &spec, step);
+        let slot = self.slot(place, pass, operand);
+        let left = Unprepared {
+            source,
+            spec: &spec,
+            partner: self.role(pass, operand).partner,
+            randomness: Randomness {
+                rounding: self.words(&spec, || streams::rounding(self.seed, step, place, pass, operand)),
+                signs: signs.as_ref().map(SignVector::as_slice),
+            },
+            delayed_amax: self.remembered(slot, &spec),
+        };
+        let stats = multiply(&self.cpu, left, &self.right, goal)?;
+        self.remember(slot, &spec, stats);
+        Ok(())
+    }
+
     /// Prepares an operand of a training step into its side, remembers its largest magnitude and measures it if asked.
     fn operand(&mut self, place: Place, pass: Pass, operand: Operand, source: Source<'_>, step: u64) -> Result<(), TrainerError> {
-        let (spec, role) = (self.spec(pass, operand), self.role(pass, operand));
-        let signs = self.signs(place, pass, &spec, step);
-        let rounding = self.words(&spec, || streams::rounding(self.seed, step, place, pass, operand));
-        let slot = self.slot(place, pass, operand);
-        let remembered = self.remembered(slot, &spec);
-        let panels = if role.side == Side::Left { &mut self.left } else { &mut self.right };
-        let randomness = Randomness { rounding, signs: signs.as_ref().map(SignVector::as_slice) };
-        let stats = self.cpu.prepare_into(source, &spec, role, randomness, remembered, panels).map_err(TrainerError::kernel)?;
+        let stats = self.prepare(place, pass, operand, source, step)?;
+        self.remember(self.slot(place, pass, operand), &self.spec(pass, operand), stats);
+        Ok(())
+    }
+
+    /// Whether the operands of a place are measured in this step.
+    fn observes(&self, place: Place) -> bool {
+        self.observation.as_ref().is_some_and(|observation| observation.layers.contains(&place.layer))
+    }
+
+    fn remember(&mut self, slot: usize, spec: &OperandSpec, stats: PreparedStats) {
         if let (ScaleRule::Delayed, Some(delayed)) = (spec.scale, self.delayed) {
             let history = &mut self.histories[slot];
             if history.len() == delayed.history {
@@ -280,14 +339,31 @@ impl Linears {
             }
             history.push(stats.amax);
         }
-        if let Some(observation) = &mut self.observation
-            && observation.layers.contains(&place.layer)
-        {
+    }
+
+    /// An operand of a training step into its side, measured if asked.
+    fn prepare(
+        &mut self,
+        place: Place,
+        pass: Pass,
+        operand: Operand,
+        source: Source<'_>,
+        step: u64,
+    ) -> Result<PreparedStats, TrainerError> {
+        let (spec, role) = (self.spec(pass, operand), self.role(pass, operand));
+        let signs = self.signs(place, pass, &spec, step);
+        let rounding = self.words(&spec, || streams::rounding(self.seed, step, place, pass, operand));
+        let remembered = self.remembered(self.slot(place, pass, operand), &spec);
+        let observes = self.observes(place);
+        let panels = if role.side == Side::Left { &mut self.left } else { &mut self.right };
+        let randomness = Randomness { rounding, signs: signs.as_ref().map(SignVector::as_slice) };
+        let stats = self.cpu.prepare_into(source, &spec, role, randomness, remembered, panels).map_err(TrainerError::kernel)?;
+        if let Some(observation) = self.observation.as_mut().filter(|_| observes) {
             let survived = quantisation_error::measure(&source, &spec, signs.as_ref().map(SignVector::as_slice), &panels.unpack());
             let linear = self.shapes[place.linear].0;
             observation.records.push(survived.record(observation.step, place.layer, linear, pass, operand, spec.format));
         }
-        Ok(())
+        Ok(stats)
     }
 
     fn evaluation_operand(
@@ -306,4 +382,15 @@ impl Linears {
         self.cpu.prepare_into(source, &spec, role, randomness, remembered, panels).map_err(TrainerError::kernel)?;
         Ok(())
     }
+}
+
+/// A product, and what follows it.
+fn multiply(cpu: &Cpu, left: Unprepared<'_>, right: &Panels, goal: Goal<'_>) -> Result<PreparedStats, TrainerError> {
+    match goal {
+        Goal::Over(y) => cpu.gemm_from(left, right, y, false),
+        Goal::Onto { residual, sum } => cpu.gemm_from_onto(left, right, residual, sum),
+        Goal::Swiglu { gate_up, hidden } => cpu.gemm_from_swiglu(left, right, gate_up, hidden),
+        Goal::SwigluBackward { gate_up, d_gate_up } => cpu.gemm_from_swiglu_backward(left, right, gate_up, d_gate_up),
+    }
+    .map_err(TrainerError::kernel)
 }

@@ -12,7 +12,7 @@ use kernels::cpu::{AttentionShape, Cpu, Panels, RopeTable};
 
 use crate::batches::Batch;
 use crate::error::TrainerError;
-use crate::linear::{Evaluation, Linears, Tensors};
+use crate::linear::{Evaluation, Goal, Linears, Tensors};
 use crate::parameters::Layout;
 use crate::run_file::{ModelSection, RunFile};
 use crate::streams::Place;
@@ -60,8 +60,6 @@ struct Gradients {
     attended: Vec<f32>,
     /// `[T, 2f]`.
     gate_up: Vec<f32>,
-    /// `[T, f]`.
-    hidden: Vec<f32>,
 }
 
 /// The model's buffers and the linears' state; parameters are passed in.
@@ -120,14 +118,7 @@ impl Model {
             inverse_rms: buffer(1),
             normed: buffer(d),
             losses: buffer(1),
-            gradients: Gradients {
-                stream: buffer(d),
-                normed: buffer(d),
-                qkv: buffer(w),
-                attended: buffer(q),
-                gate_up: buffer(f2),
-                hidden: buffer(f),
-            },
+            gradients: Gradients { stream: buffer(d), normed: buffer(d), qkv: buffer(w), attended: buffer(q), gate_up: buffer(f2) },
             norm_epsilon: section.rms_norm_eps as f32,
             cpu,
             section,
@@ -256,27 +247,24 @@ impl Model {
         self.cpu.rms_norm(entering, gain, self.norm_epsilon, normed, &mut block.inverse_rms1[..tokens]).map_err(TrainerError::kernel)?;
         let qkv = &mut block.qkv[..tokens * shape.qkv_width()];
         let place = |linear| Place { layer, linear };
-        self.linear(parameters, &ranges.linears, place(QKV), mode, normed, qkv, false)?;
+        self.linear(parameters, &ranges.linears, place(QKV), mode, normed, Goal::Over(qkv))?;
         self.rotate(qkv, shape, false)?;
         let attended = &mut block.attended[..tokens * shape.out_width()];
         let logsumexp = &mut block.logsumexp[..tokens * shape.heads];
         self.cpu.attention(qkv, shape, attended, logsumexp).map_err(TrainerError::kernel)?;
         let middle = &mut block.middle[..d];
-        middle.copy_from_slice(entering);
-        self.linear(parameters, &ranges.linears, place(ATTENTION_OUTPUT), mode, attended, middle, true)?;
+        let goal = Goal::Onto { residual: entering, sum: middle };
+        self.linear(parameters, &ranges.linears, place(ATTENTION_OUTPUT), mode, attended, goal)?;
 
         let normed = &mut block.normed2[..d];
         let gain = &parameters[ranges.post_attention_norm];
         self.cpu.rms_norm(middle, gain, self.norm_epsilon, normed, &mut block.inverse_rms2[..tokens]).map_err(TrainerError::kernel)?;
         let gate_up = &mut block.gate_up[..tokens * 2 * f];
-        self.linear(parameters, &ranges.linears, place(GATE_UP), mode, normed, gate_up, false)?;
         let hidden = &mut block.hidden[..tokens * f];
-        self.cpu.swiglu(gate_up, f, hidden).map_err(TrainerError::kernel)?;
-        next.copy_from_slice(middle);
-        self.linear(parameters, &ranges.linears, place(DOWN), mode, hidden, next, true)
+        self.linear(parameters, &ranges.linears, place(GATE_UP), mode, normed, Goal::Swiglu { gate_up, hidden })?;
+        self.linear(parameters, &ranges.linears, place(DOWN), mode, hidden, Goal::Onto { residual: middle, sum: next })
     }
 
-    #[allow(clippy::too_many_arguments)] // one linear layer in either mode
     fn linear(
         &mut self,
         parameters: &[f32],
@@ -284,16 +272,15 @@ impl Model {
         place: Place,
         mode: &Mode<'_>,
         x: &[f32],
-        y: &mut [f32],
-        accumulate: bool,
+        goal: Goal<'_>,
     ) -> Result<(), TrainerError> {
         match mode {
             Mode::Training { step } => {
                 let tensors = Tensors { input: x, weight: &parameters[linears[place.linear].clone()] };
-                self.linears.forward(place, *step, tensors, y, accumulate)
+                self.linears.forward(place, *step, tensors, goal)
             }
             Mode::Evaluation { evaluation, weights } => {
-                self.linears.evaluate(place, *evaluation, x, &weights[4 * place.layer + place.linear], y, accumulate)
+                self.linears.evaluate(place, *evaluation, x, &weights[4 * place.layer + place.linear], goal)
             }
         }
     }
@@ -336,16 +323,16 @@ impl Model {
         let d_stream = &mut g.stream[..tokens * width];
         let d_normed = &mut g.normed[..tokens * width];
         let (qkv, attended) = (&block.qkv[..tokens * shape.qkv_width()], &block.attended[..tokens * shape.out_width()]);
-        let mut backward = |linear: usize, input: &[f32], d_output: &[f32], d_input: &mut [f32], gradients: &mut [f32]| {
+        let mut backward = |linear: usize, input: &[f32], d_output: &[f32], d_input: Goal<'_>, gradients: &mut [f32]| {
             let range = ranges.linears[linear].clone();
             let tensors = Tensors { input, weight: &parameters[range.clone()] };
             linears.backward(Place { layer, linear }, step, tensors, d_output, d_input, &mut gradients[range])
         };
 
-        let (d_hidden, d_gate_up) = (&mut g.hidden[..tokens * f], &mut g.gate_up[..tokens * 2 * f]);
-        backward(DOWN, &block.hidden[..tokens * f], d_stream, d_hidden, gradients)?;
-        cpu.swiglu_backward(&block.gate_up[..tokens * 2 * f], d_hidden, f, d_gate_up).map_err(TrainerError::kernel)?;
-        backward(GATE_UP, &block.normed2[..tokens * width], d_gate_up, d_normed, gradients)?;
+        let d_gate_up = &mut g.gate_up[..tokens * 2 * f];
+        let goal = Goal::SwigluBackward { gate_up: &block.gate_up[..tokens * 2 * f], d_gate_up };
+        backward(DOWN, &block.hidden[..tokens * f], d_stream, goal, gradients)?;
+        backward(GATE_UP, &block.normed2[..tokens * width], d_gate_up, Goal::Over(d_normed), gradients)?;
         let norm = ranges.post_attention_norm.clone();
         cpu.rms_norm_backward(
             &block.middle[..tokens * width],
@@ -359,11 +346,11 @@ impl Model {
         .map_err(TrainerError::kernel)?;
 
         let (d_attended, d_qkv) = (&mut g.attended[..tokens * shape.out_width()], &mut g.qkv[..tokens * shape.qkv_width()]);
-        backward(ATTENTION_OUTPUT, attended, d_stream, d_attended, gradients)?;
+        backward(ATTENTION_OUTPUT, attended, d_stream, Goal::Over(d_attended), gradients)?;
         cpu.attention_backward(qkv, shape, attended, &block.logsumexp[..tokens * shape.heads], d_attended, d_qkv)
             .map_err(TrainerError::kernel)?;
         cpu.rope(d_qkv, shape.qkv_width(), heads, shape.head_dim, shape.sequence, rope, true).map_err(TrainerError::kernel)?;
-        backward(QKV, &block.normed1[..tokens * width], d_qkv, d_normed, gradients)?;
+        backward(QKV, &block.normed1[..tokens * width], d_qkv, Goal::Over(d_normed), gradients)?;
         let norm = ranges.input_norm.clone();
         cpu.rms_norm_backward(
             &block.entering[..tokens * width],
