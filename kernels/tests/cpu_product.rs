@@ -145,7 +145,7 @@ fn shapes_that_do_not_fit_are_refused_before_anything_is_written() {
     let case = Case { rows: 4, k: 64, ffn: 8, x: normals(4 * 64, 1), spec, partner };
     let right = case.right(&cpu, 16);
     let mut c = vec![9.0; 4 * 16];
-    let mut refused = |result: Result<_, ProductError>, words: &str| {
+    let refused = |result: Result<_, ProductError>, words: &str| {
         let message = result.map(|_: kernels::quantise::PreparedStats| ()).unwrap_err().to_string();
         assert!(message.contains(words), "{message}");
     };
