@@ -197,23 +197,6 @@ pub trait Device: Clone + Debug + Send + Sync {
         d_out: &Self::Activation,
         d_qkv: &mut Self::Activation,
     ) -> Result<(), TrainerError>;
-    /// `hidden: [rows, width]` from `gate_up: [rows, 2 width]`.
-    ///
-    /// # Errors
-    /// A kernel's.
-    fn swiglu(&self, gate_up: &Self::Activation, width: usize, hidden: &mut Self::Activation, rows: usize) -> Result<(), TrainerError>;
-    /// `d_gate_up`, overwritten.
-    ///
-    /// # Errors
-    /// A kernel's.
-    fn swiglu_backward(
-        &self,
-        gate_up: &Self::Activation,
-        d_hidden: &Self::Activation,
-        width: usize,
-        d_gate_up: &mut Self::Activation,
-        rows: usize,
-    ) -> Result<(), TrainerError>;
     /// Sum of the losses of the batch's targets; with `gradients`, of their mean, `d_x` and the head's are overwritten.
     ///
     /// # Errors

@@ -160,22 +160,6 @@ impl Device for Cpu {
             .map_err(TrainerError::kernel)
     }
 
-    fn swiglu(&self, gate_up: &Vec<f32>, width: usize, hidden: &mut Vec<f32>, rows: usize) -> Result<(), TrainerError> {
-        Self::swiglu(self, &gate_up[..2 * rows * width], width, &mut hidden[..rows * width]).map_err(TrainerError::kernel)
-    }
-
-    fn swiglu_backward(
-        &self,
-        gate_up: &Vec<f32>,
-        d_hidden: &Vec<f32>,
-        width: usize,
-        d_gate_up: &mut Vec<f32>,
-        rows: usize,
-    ) -> Result<(), TrainerError> {
-        let (one, two) = (rows * width, 2 * rows * width);
-        Self::swiglu_backward(self, &gate_up[..two], &d_hidden[..one], width, &mut d_gate_up[..two]).map_err(TrainerError::kernel)
-    }
-
     fn head(
         &self,
         x: &Vec<f32>,

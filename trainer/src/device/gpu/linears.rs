@@ -12,7 +12,7 @@ use kernels::quantise::{self, Randomness, Source};
 
 use super::{GpuDevice, Parameters, machine};
 use crate::error::TrainerError;
-use crate::linear::{Choices, Evaluation, Linears, Mode, Observation, SignVector};
+use crate::linear::{Choices, Evaluation, Goal, Linears, Mode, Observation, SignVector};
 use crate::metrics::QuantisationRecord;
 use crate::quantisation_error;
 use crate::run_file::{DelayedChoice, RunFile};
@@ -57,6 +57,8 @@ pub struct GpuLinears {
     input_turned: Preparation,
     /// One slot an operand of the model, then one each for an evaluation's input and weight.
     scales: TensorScales,
+    /// Gradient of SwiGLU's result, `[tokens, f]`.
+    d_hidden: Buffer<Bf16>,
     /// Entries in each history.
     filled: usize,
     observation: Option<Observation>,
@@ -88,6 +90,7 @@ impl GpuLinears {
             weight_turned: make(None, Some(WEIGHT_TURNED), largest_weight)?,
             input_turned: make(None, Some(INPUT_TURNED), largest_input)?,
             scales: TensorScales::new(device.gpu(), &largest, choices.delayed.map_or(0, |delayed| delayed.history)).map_err(machine)?,
+            d_hidden: device.gpu().buffer(tokens * run.model.intermediate_size).map_err(machine)?,
             filled: 0,
             observation: None,
             device,
@@ -196,6 +199,25 @@ impl GpuLinears {
     /// 1, or 4/3 for each operand that was scaled by 3/4 before it was rounded.
     fn factor(&self, pass: Pass, first: Operand, second: Operand) -> f32 {
         multiplier(&self.choices.spec(pass, first)) * multiplier(&self.choices.spec(pass, second))
+    }
+
+    /// A product of `tokens` rows, and what follows it.
+    fn multiply(&self, left: Matrix, right: Matrix, factor: f32, goal: Goal<'_, Buffer<Bf16>>, tokens: usize) -> Result<(), TrainerError> {
+        let gpu = self.device.gpu();
+        let product = |added, out: &Buffer<Bf16>| self.device.timed("gemm", || gpu.multiply(left, right, factor, added, out, 0));
+        match goal {
+            Goal::Over(y) => product(None, y),
+            Goal::Onto { residual, sum } => product(Some(residual), sum),
+            Goal::Swiglu { gate_up, hidden } => {
+                product(None, gate_up)?;
+                self.device.timed("swiglu", || self.device.elementwise().swiglu(gate_up, hidden, tokens, right.rows / 2))
+            }
+            Goal::SwigluBackward { gate_up, d_gate_up } => {
+                product(None, &self.d_hidden)?;
+                let kernels = self.device.elementwise();
+                self.device.timed("swiglu", || kernels.swiglu_backward(gate_up, &self.d_hidden, d_gate_up, tokens, right.rows))
+            }
+        }
     }
 
     /// Measures an operand on the host if this step and block are observed. `transposed`: its contraction axis is the source's rows.
@@ -328,8 +350,7 @@ impl Linears<GpuDevice> for GpuLinears {
         mode: &Mode<'_, ()>,
         x: &Buffer<Bf16>,
         (parameters, weight): (&Parameters, &Range<usize>),
-        residual: Option<&Buffer<Bf16>>,
-        y: &mut Buffer<Bf16>,
+        goal: Goal<'_, Buffer<Bf16>>,
         tokens: usize,
     ) -> Result<(), TrainerError> {
         let (_, out, inputs) = self.choices.shapes[place.linear];
@@ -351,7 +372,7 @@ impl Linears<GpuDevice> for GpuLinears {
         let slot = self.slot(place, WEIGHT, moment);
         let right = self.matrix(WEIGHT, &self.weight.row_operand, w_source, (out, inputs), false, slot)?;
         let factor = self.factor(Pass::Fprop, Operand::Input, Operand::Weight);
-        self.device.timed("gemm", || self.device.gpu().multiply(left, right, factor, residual, y, 0))
+        self.multiply(left, right, factor, goal, tokens)
     }
 
     fn backward(
@@ -361,7 +382,7 @@ impl Linears<GpuDevice> for GpuLinears {
         x: &Buffer<Bf16>,
         (parameters, weight): (&Parameters, &Range<usize>),
         d_y: &Buffer<Bf16>,
-        d_x: &mut Buffer<Bf16>,
+        goal: Goal<'_, Buffer<Bf16>>,
         gradients: &mut Buffer<f32>,
         tokens: usize,
     ) -> Result<(), TrainerError> {
@@ -381,7 +402,7 @@ impl Linears<GpuDevice> for GpuLinears {
         let turned = &self.weight_turned.column_operand;
         let right = self.matrix(WEIGHT_TURNED, turned, w_source, (inputs, out), true, slot(WEIGHT_TURNED))?;
         let factor = self.factor(Pass::Dgrad, Operand::OutputGradient, Operand::Weight);
-        self.device.timed("gemm", || self.device.gpu().multiply(left, right, factor, None, d_x, 0))?;
+        self.multiply(left, right, factor, goal, tokens)?;
 
         let turned = &self.gradient.column_operand;
         let left = self.matrix(GRADIENT_TURNED, turned, d_source, (out, tokens), true, slot(GRADIENT_TURNED))?;

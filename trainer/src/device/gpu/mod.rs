@@ -129,6 +129,10 @@ impl GpuDevice {
         Ok(result)
     }
 
+    fn elementwise(&self) -> &Elementwise {
+        &self.parts.elementwise
+    }
+
     /// The GPU itself.
     pub fn gpu(&self) -> &Gpu {
         &self.parts.gpu
@@ -308,21 +312,6 @@ impl Device for GpuDevice {
         d_qkv: &mut Buffer<Bf16>,
     ) -> Result<(), TrainerError> {
         self.timed("attention", || self.parts.attention.backward(qkv, shape, out, logsumexp, d_out, d_qkv))
-    }
-
-    fn swiglu(&self, gate_up: &Buffer<Bf16>, width: usize, hidden: &mut Buffer<Bf16>, rows: usize) -> Result<(), TrainerError> {
-        self.timed("swiglu", || self.parts.elementwise.swiglu(gate_up, hidden, rows, width))
-    }
-
-    fn swiglu_backward(
-        &self,
-        gate_up: &Buffer<Bf16>,
-        d_hidden: &Buffer<Bf16>,
-        width: usize,
-        d_gate_up: &mut Buffer<Bf16>,
-        rows: usize,
-    ) -> Result<(), TrainerError> {
-        self.timed("swiglu", || self.parts.elementwise.swiglu_backward(gate_up, d_hidden, d_gate_up, rows, width))
     }
 
     fn head(
