@@ -8,6 +8,10 @@
 // One workgroup takes a square tile. A fragment is eight consecutive elements along the contraction axis in one thread; the fragments
 // of a block or of a rotation lie in neighbouring lanes, so butterflies and maxima beyond eight elements are shuffles. The column
 // operand reads the tile from shared memory, two columns a thread, with a pitch that meets every bank once.
+//
+// Budgets that CI holds them to (.ci/check-cuda), on sm_90a:
+// registers: quantise 80
+// registers: quantise_square 48
 #include "formats.h"
 
 template <int FORMAT_, int ROUNDING_, int RULE_, int ROTATION_, bool TENSOR_> struct Spec {

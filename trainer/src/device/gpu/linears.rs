@@ -2,7 +2,7 @@
 //!
 //! An operand in blocks of 32 is written as BF16 values, which hold every MX value exactly, and is multiplied by the BF16 units: exact
 //! in value, emulated in execution. Tensor-scaled FP8 is multiplied natively. An operand that is plain BF16 is its source. The two
-//! operands that come from ∇Y are prepared in one read.
+//! operands that come from ∇Y are prepared in one read, and so are the two of X: the one that wgrad takes waits for backward.
 
 use std::ops::Range;
 
@@ -42,6 +42,7 @@ struct Preparation {
     columns: Option<Role>,
     quantiser: Option<Quantiser>,
     row_operand: Buffer<u8>,
+    /// Empty where the column operand is kept elsewhere.
     column_operand: Buffer<u8>,
 }
 
@@ -50,11 +51,15 @@ struct Preparation {
 pub struct GpuLinears {
     device: GpuDevice,
     choices: Choices,
+    /// X of an evaluation, along its rows only.
+    evaluated: Preparation,
+    /// X of a training step, both ways.
     input: Preparation,
     weight: Preparation,
     gradient: Preparation,
     weight_turned: Preparation,
-    input_turned: Preparation,
+    /// X along its columns, of every linear: from forward until backward. Index 4 * layer + linear.
+    inputs_turned: Vec<Buffer<u8>>,
     /// One slot an operand of the model, then one each for an evaluation's input and weight.
     scales: TensorScales,
     /// Gradient of SwiGLU's result, `[tokens, f]`.
@@ -80,15 +85,18 @@ impl GpuLinears {
         let widest = |pick: fn(&(&str, usize, usize)) -> usize| choices.shapes.iter().map(pick).max().unwrap_or_default();
         let (largest_input, largest_output) = (tokens * widest(|shape| shape.2), tokens * widest(|shape| shape.1));
         let largest_weight = widest(|shape| shape.1 * shape.2);
-        let make = |rows, columns, elements| Preparation::new(&device, &choices, rows, columns, elements);
+        let make = |rows, columns, elements| Preparation::new(&device, &choices, rows, columns, elements, elements);
+        let turned = choices.spec(INPUT_TURNED.pass, INPUT_TURNED.operand);
+        let kept = |linear: usize| device.gpu().buffer(bytes_of(&turned) * tokens * choices.shapes[linear % 4].2).map_err(machine);
         let format_largest = |slot: usize| largest_of_slot(&choices, slot);
         let largest: Vec<f32> = (0..choices.slots()).map(format_largest).chain([0.0, 0.0]).collect();
         Ok(Self {
-            input: make(Some(INPUT), None, largest_input)?,
+            evaluated: make(Some(INPUT), None, largest_input)?,
+            input: Preparation::new(&device, &choices, Some(INPUT), Some(INPUT_TURNED), largest_input, 0)?,
+            inputs_turned: (0..4 * choices.layers).map(kept).collect::<Result<_, TrainerError>>()?,
             weight: make(Some(WEIGHT), None, largest_weight)?,
             gradient: make(Some(GRADIENT), Some(GRADIENT_TURNED), largest_output)?,
             weight_turned: make(None, Some(WEIGHT_TURNED), largest_weight)?,
-            input_turned: make(None, Some(INPUT_TURNED), largest_input)?,
             scales: TensorScales::new(device.gpu(), &largest, choices.delayed.map_or(0, |delayed| delayed.history)).map_err(machine)?,
             d_hidden: device.gpu().buffer(tokens * run.model.intermediate_size).map_err(machine)?,
             filled: 0,
@@ -126,6 +134,7 @@ impl GpuLinears {
         moment: Moment,
         source: (&Buffer<Bf16>, usize),
         (rows, columns): (usize, usize),
+        column_operand: &Buffer<u8>,
     ) -> Result<(), TrainerError> {
         let Some(quantiser) = &preparation.quantiser else { return Ok(()) };
         let step = match moment {
@@ -162,7 +171,7 @@ impl GpuLinears {
             }
         }
         let collects = matches!(moment, Moment::Training(_));
-        let outs = [&preparation.row_operand, &preparation.column_operand];
+        let outs = [&preparation.row_operand, column_operand];
         let mut written = [OperandSide::default(); 2];
         for ((written, side), out) in written.iter_mut().zip(&sides).zip(outs) {
             let Some((spec, words, signs, slot)) = side else { continue };
@@ -264,28 +273,34 @@ impl GpuLinears {
 }
 
 impl Preparation {
+    /// Room for `row_elements` of the row operand and `column_elements` of the column operand.
     fn new(
         device: &GpuDevice,
         choices: &Choices,
         rows: Option<Role>,
         columns: Option<Role>,
-        elements: usize,
+        row_elements: usize,
+        column_elements: usize,
     ) -> Result<Self, TrainerError> {
         let spec = |role: Option<Role>| role.map(|role| choices.spec(role.pass, role.operand)).filter(|spec| !is_source(spec));
         let (row_spec, column_spec) = (spec(rows), spec(columns));
         let gpu = device.gpu();
-        let bytes = |spec: Option<OperandSpec>| match spec {
-            None => 0,
-            Some(spec) if element(&spec) == kernels::gpu::Element::Bf16 => 2 * elements,
-            Some(_) => elements,
-        };
         let quantiser = match (row_spec, column_spec) {
             (None, None) => None,
             _ => Some(Quantiser::new(gpu, row_spec, column_spec).map_err(machine)?),
         };
-        let (row_operand, column_operand) =
-            (gpu.buffer(bytes(row_spec)).map_err(machine)?, gpu.buffer(bytes(column_spec)).map_err(machine)?);
+        let room = |spec: Option<OperandSpec>, elements| gpu.buffer(spec.map_or(0, |spec| bytes_of(&spec) * elements)).map_err(machine);
+        let (row_operand, column_operand) = (room(row_spec, row_elements)?, room(column_spec, column_elements)?);
         Ok(Self { rows, columns, quantiser, row_operand, column_operand })
+    }
+}
+
+/// Bytes an element of a prepared operand takes; none where it is its source.
+fn bytes_of(spec: &OperandSpec) -> usize {
+    match element(spec) {
+        _ if is_source(spec) => 0,
+        kernels::gpu::Element::Bf16 => 2,
+        _ => 1,
     }
 }
 
@@ -362,13 +377,16 @@ impl Linears<GpuDevice> for GpuLinears {
                 (Moment::Evaluation(*evaluation), Moment::Evaluation(Evaluation { chunk: 0, ..*evaluation }))
             }
         };
-        self.prepare(&self.input, place, moment, x_source, (tokens, inputs))?;
-        self.prepare(&self.weight, place, weight_moment, w_source, (out, inputs))?;
+        let kept = &self.inputs_turned[4 * place.layer + place.linear];
+        let preparation = if matches!(mode, Mode::Training { .. }) { &self.input } else { &self.evaluated };
+        self.prepare(preparation, place, moment, x_source, (tokens, inputs), kept)?;
+        self.prepare(&self.weight, place, weight_moment, w_source, (out, inputs), &self.weight.column_operand)?;
         if let Moment::Training(step) = moment {
             self.measure(place, INPUT, step, x_source, (tokens, inputs), false)?;
             self.measure(place, WEIGHT, step, w_source, (out, inputs), false)?;
         }
-        let left = self.matrix(INPUT, &self.input.row_operand, x_source, (tokens, inputs), false, self.slot(place, INPUT, moment))?;
+        let operand = if matches!(mode, Mode::Training { .. }) { &self.input.row_operand } else { &self.evaluated.row_operand };
+        let left = self.matrix(INPUT, operand, x_source, (tokens, inputs), false, self.slot(place, INPUT, moment))?;
         let slot = self.slot(place, WEIGHT, moment);
         let right = self.matrix(WEIGHT, &self.weight.row_operand, w_source, (out, inputs), false, slot)?;
         let factor = self.factor(Pass::Fprop, Operand::Input, Operand::Weight);
@@ -389,9 +407,8 @@ impl Linears<GpuDevice> for GpuLinears {
         let (_, out, inputs) = self.choices.shapes[place.linear];
         let moment = Moment::Training(step);
         let (d_source, x_source, w_source) = ((d_y, 0), (x, 0), (&parameters.copies, weight.start));
-        self.prepare(&self.gradient, place, moment, d_source, (tokens, out))?;
-        self.prepare(&self.weight_turned, place, moment, w_source, (out, inputs))?;
-        self.prepare(&self.input_turned, place, moment, x_source, (tokens, inputs))?;
+        self.prepare(&self.gradient, place, moment, d_source, (tokens, out), &self.gradient.column_operand)?;
+        self.prepare(&self.weight_turned, place, moment, w_source, (out, inputs), &self.weight_turned.column_operand)?;
         self.measure(place, GRADIENT, step, d_source, (tokens, out), false)?;
         self.measure(place, WEIGHT_TURNED, step, w_source, (out, inputs), true)?;
         self.measure(place, GRADIENT_TURNED, step, d_source, (tokens, out), true)?;
@@ -406,7 +423,7 @@ impl Linears<GpuDevice> for GpuLinears {
 
         let turned = &self.gradient.column_operand;
         let left = self.matrix(GRADIENT_TURNED, turned, d_source, (out, tokens), true, slot(GRADIENT_TURNED))?;
-        let turned = &self.input_turned.column_operand;
+        let turned = &self.inputs_turned[4 * place.layer + place.linear];
         let right = self.matrix(INPUT_TURNED, turned, x_source, (inputs, tokens), true, slot(INPUT_TURNED))?;
         let factor = self.factor(Pass::Wgrad, Operand::OutputGradient, Operand::Input);
         self.device.timed("gemm", || self.device.gpu().multiply(left, right, factor, None, gradients, weight.start))
