@@ -1,10 +1,11 @@
 //! What is computed, and how fast: number formats, block quantisation, rotations, counter-based randomness and GEMMs.
 //!
 //! This crate knows nothing of models, files or manifests. `format` holds the scalar truth that every faster
-//! path is tested against; `cpu` holds the same arithmetic compiled for each instruction set.
+//! path is tested against; `cpu` holds the same arithmetic compiled for each instruction set, `gpu` drives kernels/device.
 
 pub mod cpu;
 pub mod format;
+pub mod gpu;
 pub mod hadamard;
 pub mod operand;
 pub mod quantise;

@@ -103,7 +103,12 @@ impl CampaignError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Manifest(_) => 2,
-            Self::File(_) | Self::Data(_) | Self::Run(_) | Self::Provenance(_) | Self::Tool(ToolError::File(_)) => 3,
+            Self::Data(error) | Self::Run(RunError::Data(error)) => error.exit_code(),
+            Self::File(error)
+            | Self::Run(RunError::File(error))
+            | Self::Provenance(ProvenanceError::File(error))
+            | Self::Tool(ToolError::File(error)) => error.exit_code(),
+            Self::Provenance(_) => 3,
             Self::Lacks { .. } => 4,
             Self::Interrupted => 130,
             Self::Tool(_) | Self::Render(_) | Self::Locked { .. } => 1,

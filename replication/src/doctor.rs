@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use crate::data;
 use crate::files;
 use crate::machine::{self, Memory, ask};
-use crate::manifest::profile::{Detect, NamedFile};
-use crate::manifest::{Dataset, Device, Hardware, Manifests, Profile};
+use crate::manifest::profile::Detect;
+use crate::manifest::{Device, Hardware, Manifests, Profile};
 use crate::plan::run_cache;
 use crate::toolchain::cargo;
 
@@ -96,9 +96,7 @@ pub fn lacks(profile: &Profile, manifests: &Manifests, root: &Path) -> Vec<Strin
     let need = |key: &str| profile.requires.get(key).copied();
     all.extend(need("cores").and_then(|cores| lacks_cores(cores, machine::cores())));
     all.extend(need("memory_gib").and_then(|gib| lacks_memory(gib, machine::memory())));
-    if let Some(dataset) = manifests.datasets.get(&profile.dataset) {
-        all.extend(lacks_dataset(dataset, root));
-    }
+    all.extend(data::lacks(manifests, profile, root));
     if let Some(tokenizer) = manifests.tokenizers.get(&profile.tokenizer) {
         let here = tokenizer.file.as_ref().is_some_and(|file| root.join(file).is_file());
         if !here {
@@ -149,19 +147,6 @@ fn lacks_disk(needed: f64, root: &Path) -> Option<String> {
     }
     let used = size_of(&root.join("cache")) as f64 / GIB;
     (free + used < needed).then(|| format!("disk: {needed} GiB needed below cache/, {free:.1} GiB free there and {used:.1} GiB in it; make room, or make cache/ a link to a larger disk"))
-}
-
-/// Files of a dataset that the user must bring.
-fn lacks_dataset(dataset: &Dataset, root: &Path) -> Option<String> {
-    let files: &[NamedFile] = match dataset {
-        // cargo fetches it at first use.
-        Dataset::CargoVendor(_) => return None,
-        Dataset::LocalFiles(local) => &local.files,
-        Dataset::Megatron(tokens) => &tokens.files,
-    };
-    let folder = root.join("cache").join("datasets").join(dataset.id());
-    let missing = files.iter().filter(|file| !folder.join(&file.name).is_file()).count();
-    (missing > 0).then(|| format!("dataset {}: {missing} of {} files are not here; {}", dataset.id(), files.len(), dataset.how_to_get()))
 }
 
 /// Where drivers put their libraries, below the root of the file system.
@@ -315,6 +300,7 @@ fn size_of(folder: &Path) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::manifest::Dataset;
 
     fn save(root: &Path, path: &str, text: &str) {
         let path = root.join(path);
@@ -379,13 +365,30 @@ mod tests {
         for part in ["device `hip`", "dataset c4-mlperf: ", "tokenizer llama31-128k: ", "disk: 400 GiB"] {
             assert!(part.starts_with("disk") || text.contains(part), "{part} not in:\n{text}");
         }
-        let dataset = &manifests.datasets["c4-mlperf"];
-        let Dataset::Megatron(tokens) = dataset else { panic!("c4-mlperf is not a Megatron dataset") };
+        let Dataset::Megatron(tokens) = &manifests.datasets["c4-mlperf"] else { panic!("c4-mlperf is not a Megatron dataset") };
         for file in &tokens.files {
             save(root.path(), &format!("cache/datasets/c4-mlperf/{}", file.name), "");
         }
-        assert_eq!(lacks_dataset(dataset, root.path()), None);
-        assert_eq!(lacks_dataset(&manifests.datasets["rust-crates"], root.path()), None);
+        assert_eq!(data::lacks(&manifests, large, root.path()), None);
+        assert_eq!(data::lacks(&manifests, &manifests.profiles["cpu"], root.path()), None);
+    }
+
+    #[test]
+    fn pinned_shards_stand_in_for_their_documents() {
+        let (mut manifests, root) = (manifests(), tempfile::tempdir().unwrap());
+        let profile = manifests.profiles["h200-s"].clone();
+        assert!(data::lacks(&manifests, &profile, root.path()).unwrap().contains("dataset webdocs: 2 of 2 files"));
+        let tokenizer = &manifests.tokenizers[&profile.tokenizer];
+        let folder = data::token_folder(root.path(), &manifests.datasets[&profile.dataset], tokenizer);
+        for name in ["train.bin", "train.idx", "validation.bin", "validation.idx"] {
+            std::fs::create_dir_all(&folder).unwrap();
+            assert!(data::lacks(&manifests, &profile, root.path()).is_some());
+            std::fs::write(folder.join(name), "").unwrap();
+        }
+        assert_eq!(data::lacks(&manifests, &profile, root.path()), None);
+        // Shards that nothing pins are not known to be the right ones.
+        manifests.tokenizers.get_mut(&profile.tokenizer).unwrap().shards = None;
+        assert!(data::lacks(&manifests, &profile, root.path()).is_some());
     }
 
     #[test]

@@ -18,6 +18,17 @@ pub struct FileError {
     pub source: io::Error,
 }
 
+impl FileError {
+    /// The exit code that `cargo xtask --help` documents: 4 where the disk is full, which is the machine's fault, else 3.
+    pub fn exit_code(&self) -> u8 {
+        if is_full(&self.source) { 4 } else { 3 }
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 fn advice(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -126,7 +137,11 @@ pub fn remove_folder(path: &Path) -> Result<(), FileError> {
 /// When it cannot be read or written.
 pub fn copy(from: &Path, to: &Path) -> Result<(), FileError> {
     make_folder(to.parent().unwrap_or(Path::new(".")))?;
-    fs::copy(from, to).at(from, "copy").map(|_| ())
+    // A full disk is the one that is written to.
+    fs::copy(from, to).map(|_| ()).map_err(|source| {
+        let (path, action) = if is_full(&source) { (to, "write") } else { (from, "copy") };
+        FileError { path: path.to_owned(), action, source }
+    })
 }
 
 /// Every regular file below `folder`, relative to it with `/` between parts, sorted as bytes. Links are not followed.

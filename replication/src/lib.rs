@@ -2,6 +2,7 @@
 //!
 //! The trainer is a program that this crate starts; SCHEMA.md describes the files in which the two meet.
 
+pub mod archives;
 pub mod campaign;
 pub mod compare;
 pub mod corpus;

@@ -12,6 +12,7 @@ use crate::campaign::Campaign;
 use crate::environment::{Environment, git_state};
 use crate::files::{self, FileError};
 use crate::manifest::Dataset;
+use crate::manifest::dataset::{LocalFiles, Megatron};
 
 /// Hashes that must be equal on every CPU.
 pub const DETERMINISTIC: &str = "DETERMINISTIC.sha256";
@@ -195,17 +196,12 @@ fn dependencies(directory: &Path, campaign: &Campaign, environment: &Environment
     };
     add("Cargo.lock".to_owned(), environment.source.lock_sha256.as_ref());
     let dataset: Dataset = read_yaml(directory, "manifests/dataset.yaml")?;
-    match &dataset {
-        Dataset::CargoVendor(crates) => {
-            add(format!("corpus {}: train", crates.id), crates.corpus.train_sha256.as_ref());
-            add(format!("corpus {}: validation", crates.id), crates.corpus.validation_sha256.as_ref());
-        }
-        Dataset::LocalFiles(local) => {
-            local.files.iter().for_each(|file| add(format!("corpus {}: {}", local.id, file.name), file.sha256.as_ref()))
-        }
-        Dataset::Megatron(tokens) => {
-            tokens.files.iter().for_each(|file| add(format!("corpus {}: {}", tokens.id, file.name), file.sha256.as_ref()))
-        }
+    if let Some(corpus) = dataset.corpus() {
+        add(format!("corpus {}: train", dataset.id()), corpus.train_sha256.as_ref());
+        add(format!("corpus {}: validation", dataset.id()), corpus.validation_sha256.as_ref());
+    }
+    if let Dataset::LocalFiles(LocalFiles { files, .. }) | Dataset::Megatron(Megatron { files, .. }) = &dataset {
+        files.iter().for_each(|file| add(format!("corpus {}: {}", dataset.id(), file.name), file.sha256.as_ref()));
     }
     // What the runs themselves were given: the same for all of them.
     if let Some(run) = campaign.runs.first() {

@@ -23,15 +23,25 @@ pub enum ToolError {
         source: std::io::Error,
     },
     /// A program ended with an error.
-    #[error("{what} ended with {status}:\n{output}")]
+    #[error("{what}{}", ending(.status, .output))]
     Failed {
         /// What it was doing.
         what: String,
         /// Exit code or signal.
         status: String,
+        /// Exit code, where it has one.
+        code: Option<i32>,
         /// The last lines it printed.
         output: String,
     },
+}
+
+/// A program that said what is wrong in one line is quoted in one line.
+fn ending(status: &str, output: &str) -> String {
+    match output.trim().strip_prefix("error: ") {
+        Some(line) if !line.contains('\n') => format!(": {line}"),
+        _ => format!(" ended with {status}:\n{output}"),
+    }
 }
 
 /// A built trainer.
@@ -66,6 +76,7 @@ fn finish(what: &str, program: &str, expression: Expression) -> Result<String, T
     Err(ToolError::Failed {
         what: what.to_owned(),
         status: output.status.to_string(),
+        code: output.status.code(),
         output: last_lines(&String::from_utf8_lossy(&output.stderr), 40),
     })
 }

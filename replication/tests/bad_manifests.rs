@@ -107,7 +107,14 @@ cases! {
     delayed_without_history: "recipes/fp8.yaml", "delayed_scaling: {history: 4, choose: most-recent}" => "", @"manifests/recipes/fp8.yaml: delayed_scaling: missing, although an operand has `scale: delayed`; for example {history: 4, choose: most-recent}";
     path_leaves_the_repository: "tokenizers/rust-crates-512.yaml", "file: manifests/tokenizers/rust-crates-512/tokenizer.json" => "file: ../../secret.json", @"manifests/tokenizers/rust-crates-512.yaml:4: file: `../../secret.json` leaves the repository; write a path relative to its root";
     absolute_path: "datasets/rust-crates.yaml", "package: manifests/datasets/rust-crates " => "package: /etc ", @"manifests/datasets/rust-crates.yaml:7: package: `/etc` leaves the repository; write a path relative to its root";
-    data_file_in_another_folder: "datasets/webdocs.yaml", "{name: validation.xz" => "{name: ../validation.xz", @"manifests/datasets/webdocs.yaml:9: files: `../validation.xz` must be a plain file name";
+    data_file_in_another_folder: "datasets/webdocs.yaml", "{name: validation.xz" => "{name: ../validation.xz", @"manifests/datasets/webdocs.yaml:12: files: `../validation.xz` must be a plain file name";
+    half_a_hash: "datasets/webdocs.yaml", "sha256: f151" => "sha256: f15", @"manifests/datasets/webdocs.yaml:12: files: train.000.xz: sha256: `f15e8f5b047f01320122f1c0fb46b0523a341b4c6a5db69086e747a9b2c458d` must be 64 hexadecimal digits in lower case";
+    documents_that_do_not_sum: "datasets/webdocs.yaml", "documents: 23590" => "documents: 23591", @"manifests/datasets/webdocs.yaml:150: sources: their parts sum to 115406, but the files have 115407 documents";
+    archive_without_held_out_part: "datasets/webdocs.yaml", "part: validation" => "part: train", @"manifests/datasets/webdocs.yaml:12: files: none with part validation";
+    short_commit: "datasets/webdocs.yaml", "commit: 5c90" => "commit: 5c9", @"manifests/datasets/webdocs.yaml:150: sources: openstax/osbooks-american-government: commit: `5c9dd7907dbf25f42266417e63ca3bb0012f031` must be 40 hexadecimal digits in lower case";
+    tokens_of_another_dataset: "profiles/smoke.yaml", "dataset: rust-crates" => "dataset: webdocs", @"manifests/profiles/smoke.yaml:9: tokenizer: rust-crates-512 pins the tokens of another dataset than webdocs";
+    more_evaluation_than_held_out_text: "profiles/h200-s.yaml", "sequences: 512}" => "sequences: 3949}", @"manifests/profiles/h200-s.yaml:14: evaluation.sequences: 3949 of 512 tokens need 2021889 held-out tokens, but webdocs-8192 makes 2021682";
+    described_is_not_trained_on: "profiles/smoke.yaml", "dataset: rust-crates" => "dataset: enwik8", @"manifests/profiles/smoke.yaml:8: dataset: enwik8 is only described; a profile needs documents or tokens";
     zero_steps: "profiles/smoke.yaml", "budget: {steps: 24}" => "budget: {steps: 0}", @"manifests/profiles/smoke.yaml:13: budget.steps: must be at least 1";
     odd_heads: "models/smoke.yaml", "num_attention_heads: 2\nnum_key_value_heads: 1" => "num_attention_heads: 3\nnum_key_value_heads: 2", @"manifests/models/smoke.yaml:8: num_key_value_heads: 2 does not divide num_attention_heads 3";
 }

@@ -12,7 +12,7 @@ import tokenizers
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-TOKENIZERS = ["rust-crates-512", "rust-crates-1024"]
+TOKENIZERS = ["rust-crates-512", "rust-crates-1024", "webdocs-8192", "webdocs-32768"]
 
 
 def texts():

@@ -43,7 +43,8 @@ impl Batch {
             stream.read(start, &mut self.sample).map_err(|error| TrainerError::BadFile(error.to_string()))?;
             if let Some(position) = self.sample.iter().position(|&token| token as usize >= vocabulary) {
                 return Err(TrainerError::BadFile(format!(
-                    "token {} at position {} of the token stream is outside model.vocab_size ({vocabulary}); tokenize the data again with this run's tokenizer",
+                    "{}: token {} at position {} is outside model.vocab_size ({vocabulary}); tokenize the data again with this run's tokenizer",
+                    stream.path().display(),
                     self.sample[position],
                     start + position
                 )));

@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::device::Device;
 use crate::error::TrainerError;
+use crate::linear::Linears;
 use crate::metrics::sync_directory;
 use crate::parameters::Layout;
 use crate::run_file::hexadecimal;
@@ -86,7 +88,13 @@ fn previous(run: &Path) -> PathBuf {
 ///
 /// # Errors
 /// Files that cannot be written; the old checkpoint is then still there.
-pub fn save(run: &Path, run_sha256: &str, training: &Training, progress: &Progress, marks: LogMarks) -> Result<(), TrainerError> {
+pub fn save<D: Device>(
+    run: &Path,
+    run_sha256: &str,
+    training: &Training<D>,
+    progress: &Progress,
+    marks: LogMarks,
+) -> Result<(), TrainerError> {
     let aside = run.join(format!("checkpoint.tmp-{}", std::process::id()));
     let written = write_files(&aside, run_sha256, training, progress, marks);
     if written.is_err() {
@@ -109,9 +117,18 @@ pub fn save(run: &Path, run_sha256: &str, training: &Training, progress: &Progre
     Ok(())
 }
 
-fn write_files(aside: &Path, run_sha256: &str, training: &Training, progress: &Progress, marks: LogMarks) -> Result<(), TrainerError> {
+fn write_files<D: Device>(
+    aside: &Path,
+    run_sha256: &str,
+    training: &Training<D>,
+    progress: &Progress,
+    marks: LogMarks,
+) -> Result<(), TrainerError> {
     fs::create_dir_all(aside).map_err(|source| TrainerError::write(aside, source))?;
-    let tensors = tensors_of(training);
+    let device = training.device();
+    let arrays =
+        [device.parameter_values(&training.parameters)?, device.values(&training.moments.first)?, device.values(&training.moments.second)?];
+    let tensors = tensors_of(training.model.layout(), arrays.each_ref().map(|array| &**array));
     let tensors_sha256 = write_tensors(&aside.join(TENSORS), &tensors).map_err(|source| TrainerError::write(aside, source))?;
     let state = State {
         schema: SCHEMA.into(),
@@ -124,7 +141,7 @@ fn write_files(aside: &Path, run_sha256: &str, training: &Training, progress: &P
         train_loss_bits: progress.train_loss.map(f64::to_bits),
         validation_loss_bits: progress.validation_loss.map(f64::to_bits),
         target_reached_at: progress.target_reached_at,
-        delayed: training.model.linears.histories().iter().map(|history| history.iter().map(|x| x.to_bits()).collect()).collect(),
+        delayed: training.model.linears.histories()?.iter().map(|history| history.iter().map(|x| x.to_bits()).collect()).collect(),
     };
     let state = serde_json::to_vec(&state).map_err(|source| TrainerError::write(aside, source))?;
     let path = aside.join(STATE);
@@ -140,11 +157,10 @@ fn write_files(aside: &Path, run_sha256: &str, training: &Training, progress: &P
 /// The three arrays of a layout, by the prefix of their tensors' names.
 const ARRAYS: [&str; 3] = ["parameters", "adam_first", "adam_second"];
 
-fn tensors_of(training: &Training) -> Vec<NamedTensor<'_>> {
-    let arrays = [&training.parameters, &training.moments.first, &training.moments.second];
+fn tensors_of<'a>(layout: &Layout, arrays: [&'a [f32]; 3]) -> Vec<NamedTensor<'a>> {
     let mut all = Vec::new();
     for (prefix, array) in ARRAYS.iter().zip(arrays) {
-        for tensor in &training.model.layout().tensors {
+        for tensor in &layout.tensors {
             all.push((format!("{prefix}.{}", tensor.name), vec![tensor.rows, tensor.columns], &array[tensor.range.clone()]));
         }
     }
@@ -166,7 +182,7 @@ pub enum Found {
 ///
 /// # Errors
 /// An unusable checkpoint that cannot be moved aside.
-pub fn load(run: &Path, run_sha256: &str, training: &mut Training) -> Result<Found, TrainerError> {
+pub fn load<D: Device>(run: &Path, run_sha256: &str, training: &mut Training<D>) -> Result<Found, TrainerError> {
     remove_leftovers(run);
     let (name, previous) = (folder(run), previous(run));
     if !name.exists() {
@@ -204,7 +220,7 @@ fn remove_leftovers(run: &Path) {
     }
 }
 
-fn read(folder: &Path, run_sha256: &str, training: &mut Training) -> Result<(Progress, LogMarks), String> {
+fn read<D: Device>(folder: &Path, run_sha256: &str, training: &mut Training<D>) -> Result<(Progress, LogMarks), String> {
     let contents = |name: &str| fs::read(folder.join(name)).map_err(|source| format!("{name}: {source}"));
     let state: State = serde_json::from_slice(&contents(STATE)?).map_err(|source| format!("state.json: {source}"))?;
     if state.schema != SCHEMA {
@@ -227,12 +243,15 @@ fn read(folder: &Path, run_sha256: &str, training: &mut Training) -> Result<(Pro
     let [parameters, first, second] = arrays;
     let (parameters, first, second) = (parameters?, first?, second?);
     let delayed = state.delayed.iter().map(|history| history.iter().map(|&bits| f32::from_bits(bits)).collect()).collect();
-    if !training.model.linears.restore_histories(delayed) {
+    let restored = training.model.linears.restore_histories(delayed).map_err(|error| error.to_string())?;
+    if !restored {
         return Err("state.json: the delayed-scaling histories are not those of this model".into());
     }
-    training.parameters = parameters;
-    training.moments.first = first;
-    training.moments.second = second;
+    let device = training.device().clone();
+    let failed = |error: TrainerError| error.to_string();
+    training.parameters = device.parameters(parameters).map_err(failed)?;
+    training.moments.first = device.numbers(first).map_err(failed)?;
+    training.moments.second = device.numbers(second).map_err(failed)?;
     let progress = Progress {
         step: state.step,
         train_loss: state.train_loss_bits.map(f64::from_bits),

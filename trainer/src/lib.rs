@@ -7,6 +7,8 @@
 pub mod batches;
 pub mod checkpoint;
 pub mod data;
+pub mod device;
+pub mod device_test;
 pub mod error;
 pub mod export;
 pub mod interrupt;

@@ -1,22 +1,24 @@
 //! The four linear layers of a block: the only part of the model that follows the recipe.
 //!
-//! Each of the three GEMM passes prepares its two operands as the recipe says (`kernels::quantise`) and multiplies them.
-//! This file chooses random words, sign vectors and delayed scales, and observes how operands survive; it computes nothing.
+//! Each of the three GEMM passes prepares its two operands as the recipe says and multiplies them. This file says which
+//! specification, random words, sign vector and history belong to which operand, the same for every device; a device's
+//! `Linears` prepares and multiplies.
 
-use kernels::cpu::{Cpu, Panels, Role, Side};
+use std::fmt::Debug;
+use std::ops::Range;
+
 use kernels::hadamard;
-use kernels::operand::{OperandSpec, Rounding, ScaleRule, Signs};
-use kernels::quantise::{Randomness, Source};
+use kernels::operand::{OperandSpec, Rounding, Signs};
 use kernels::random::Stream;
 
+use crate::device::Device;
 use crate::error::TrainerError;
 use crate::metrics::QuantisationRecord;
-use crate::quantisation_error;
-use crate::run_file::{DelayedChoice, DelayedScaling, PassesSection, RunFile, StochasticSeed};
+use crate::run_file::{DelayedScaling, PassesSection, RunFile, StochasticSeed};
 use crate::streams::{self, Operand, Pass, Place};
 
 /// The operands of the three passes, in the order of delayed-scaling histories.
-const SLOTS: [(Pass, Operand); 6] = [
+pub const SLOTS: [(Pass, Operand); 6] = [
     (Pass::Fprop, Operand::Input),
     (Pass::Fprop, Operand::Weight),
     (Pass::Dgrad, Operand::OutputGradient),
@@ -24,56 +26,6 @@ const SLOTS: [(Pass, Operand); 6] = [
     (Pass::Wgrad, Operand::OutputGradient),
     (Pass::Wgrad, Operand::Input),
 ];
-
-/// Recipe, random words and delayed-scaling state of all linears of a model.
-#[derive(Debug)]
-pub struct Linears {
-    cpu: Cpu,
-    passes: PassesSection,
-    seed: u64,
-    constant_words: bool,
-    delayed: Option<DelayedScaling>,
-    /// Name, out features, in features.
-    shapes: [(&'static str, usize, usize); 4],
-    /// Largest magnitudes of earlier steps, oldest first; index (layer * 4 + linear) * 6 + slot.
-    histories: Vec<Vec<f32>>,
-    observation: Option<Observation>,
-    /// The two sides of the product at hand, reused by every product.
-    left: Panels,
-    right: Panels,
-}
-
-/// The largest of `hadamard::SIZES`.
-const LARGEST_ROTATION: usize = 128;
-
-/// Signs of one rotation, without an allocation.
-struct SignVector {
-    room: [f32; LARGEST_ROTATION],
-    size: usize,
-}
-
-impl SignVector {
-    fn as_slice(&self) -> &[f32] {
-        &self.room[..self.size]
-    }
-}
-
-/// What is measured during one step.
-#[derive(Debug)]
-struct Observation {
-    step: u64,
-    layers: Vec<usize>,
-    records: Vec<QuantisationRecord>,
-}
-
-/// One linear's tensors in a pass. `tokens` rows each in `input` and `output`.
-#[derive(Debug, Clone, Copy)]
-pub struct Tensors<'a> {
-    /// X: `[tokens, in]`.
-    pub input: &'a [f32],
-    /// W: `[out, in]`.
-    pub weight: &'a [f32],
-}
 
 /// Which evaluation, and which batch of it: its random words are not those of training.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,128 +36,169 @@ pub struct Evaluation {
     pub chunk: usize,
 }
 
-impl Linears {
+/// How the linears of a forward pass are done.
+#[derive(Debug)]
+pub enum Mode<'a, W> {
+    /// A training step, counted from 1.
+    Training {
+        /// Which.
+        step: u64,
+    },
+    /// A batch of an evaluation.
+    Evaluation {
+        /// Which.
+        evaluation: Evaluation,
+        /// What [`Linears::evaluation_weights`] made.
+        weights: &'a W,
+    },
+}
+
+/// Where a product goes, and what follows it: a device may do both at once, while the rows are near.
+#[derive(Debug)]
+pub enum Goal<'a, A> {
+    /// `[tokens, columns]`, overwritten.
+    Over(&'a mut A),
+    /// `sum` = `residual` + product.
+    Onto {
+        /// `[tokens, columns]`.
+        residual: &'a A,
+        /// `[tokens, columns]`, overwritten.
+        sum: &'a mut A,
+    },
+    /// The product is `[tokens, 2f]`, gate and up.
+    Swiglu {
+        /// The product.
+        gate_up: &'a mut A,
+        /// `[tokens, f]`, SwiGLU of it.
+        hidden: &'a mut A,
+    },
+    /// The product is the gradient of SwiGLU's result `[tokens, f]`, and is not kept.
+    SwigluBackward {
+        /// What forward made, `[tokens, 2f]`.
+        gate_up: &'a A,
+        /// Its gradient, overwritten.
+        d_gate_up: &'a mut A,
+    },
+}
+
+/// All linears of a model on a device.
+pub trait Linears<D: Device + ?Sized>: Debug + Send + Sync {
+    /// Weights prepared once for all batches of an evaluation.
+    type Weights: Debug + Send + Sync;
+
+    /// x Wᵀ of `tokens` rows, to `goal`; the weight is at `weight.1` of the parameters.
+    ///
+    /// # Errors
+    /// A kernel's.
+    fn forward(
+        &mut self,
+        place: Place,
+        mode: &Mode<'_, Self::Weights>,
+        x: &D::Activation,
+        weight: (&D::Parameters, &Range<usize>),
+        goal: Goal<'_, D::Activation>,
+        tokens: usize,
+    ) -> Result<(), TrainerError>;
+
+    /// ∇Y W, `[tokens, in]`, to `goal`; and, at `weight.1` of the gradients, `[out, in]` = ∇Yᵀ X, overwritten.
+    ///
+    /// # Errors
+    /// A kernel's.
+    #[allow(clippy::too_many_arguments)] // what the formulas read and write
+    fn backward(
+        &mut self,
+        place: Place,
+        step: u64,
+        x: &D::Activation,
+        weight: (&D::Parameters, &Range<usize>),
+        d_y: &D::Activation,
+        goal: Goal<'_, D::Activation>,
+        gradients: &mut D::Numbers,
+        tokens: usize,
+    ) -> Result<(), TrainerError>;
+
+    /// Every weight as evaluation after `step` steps reads it. Delayed scales stay as they are.
+    ///
+    /// # Errors
+    /// A kernel's.
+    fn evaluation_weights(
+        &self,
+        parameters: &D::Parameters,
+        places: &[(Place, Range<usize>)],
+        step: u64,
+    ) -> Result<Self::Weights, TrainerError>;
+
+    /// The end of training step `step`.
+    ///
+    /// # Errors
+    /// A kernel's.
+    fn finish_step(&mut self, step: u64) -> Result<(), TrainerError>;
+
+    /// Measures the operands of `layers` during the next step.
+    fn observe(&mut self, step: u64, layers: Vec<usize>);
+
+    /// What was measured, in the order fprop, dgrad, wgrad by layer and linear; nothing is measured from here on.
+    fn observed(&mut self) -> Vec<QuantisationRecord>;
+
+    /// Largest magnitudes of earlier steps, oldest first, for a checkpoint; index (layer * 4 + linear) * 6 + slot.
+    ///
+    /// # Errors
+    /// A device's.
+    fn histories(&self) -> Result<Vec<Vec<f32>>, TrainerError>;
+
+    /// Puts back what a checkpoint held; `false`, and nothing done, if it does not belong to such a model.
+    ///
+    /// # Errors
+    /// A device's.
+    fn restore_histories(&mut self, histories: Vec<Vec<f32>>) -> Result<bool, TrainerError>;
+}
+
+/// Signs of one rotation, without an allocation.
+#[derive(Debug, Clone, Copy)]
+pub struct SignVector {
+    room: [f32; LARGEST_ROTATION],
+    size: usize,
+}
+
+/// The largest of `hadamard::SIZES`.
+const LARGEST_ROTATION: usize = 128;
+
+impl SignVector {
+    /// As many as the rotation's size.
+    pub fn as_slice(&self) -> &[f32] {
+        &self.room[..self.size]
+    }
+}
+
+/// What a run's recipe says of every operand.
+#[derive(Debug, Clone)]
+pub struct Choices {
+    passes: PassesSection,
+    seed: u64,
+    constant_words: bool,
+    /// History of delayed scales, if there are any.
+    pub delayed: Option<DelayedScaling>,
+    /// Name, out features, in features.
+    pub shapes: [(&'static str, usize, usize); 4],
+    /// Blocks.
+    pub layers: usize,
+}
+
+impl Choices {
     /// For a run file that passed its checks.
-    pub fn new(cpu: Cpu, run: &RunFile) -> Self {
+    pub fn new(run: &RunFile) -> Self {
         Self {
-            cpu,
             passes: run.recipe.passes.clone(),
             seed: run.run.seed,
             constant_words: run.recipe.stochastic_seed == StochasticSeed::Constant,
             delayed: run.recipe.delayed_scaling,
             shapes: run.model.linears(),
-            histories: vec![Vec::new(); run.model.num_hidden_layers * 4 * SLOTS.len()],
-            observation: None,
-            left: Panels::default(),
-            right: Panels::default(),
+            layers: run.model.num_hidden_layers,
         }
     }
 
-    /// y (+)= x Wᵀ in a training step; `y: [tokens, out]`.
-    ///
-    /// # Errors
-    /// A kernel's, for shapes that the run file's checks should have refused.
-    pub fn forward(&mut self, place: Place, step: u64, tensors: Tensors<'_>, y: &mut [f32], accumulate: bool) -> Result<(), TrainerError> {
-        let (_, out, inputs) = self.shapes[place.linear];
-        let tokens = y.len() / out;
-        let x = Source { values: tensors.input, rows: tokens, k: inputs, transposed: false };
-        let w = Source { values: tensors.weight, rows: out, k: inputs, transposed: false };
-        self.operand(place, Pass::Fprop, Operand::Input, x, step)?;
-        self.operand(place, Pass::Fprop, Operand::Weight, w, step)?;
-        self.cpu.gemm(&self.left, &self.right, y, accumulate).map_err(TrainerError::kernel)
-    }
-
-    /// `d_input: [tokens, in]` = ∇Y W and `d_weight: [out, in]` = ∇Yᵀ X, both overwritten; `d_output: [tokens, out]`.
-    ///
-    /// # Errors
-    /// As [`Linears::forward`].
-    pub fn backward(
-        &mut self,
-        place: Place,
-        step: u64,
-        tensors: Tensors<'_>,
-        d_output: &[f32],
-        d_input: &mut [f32],
-        d_weight: &mut [f32],
-    ) -> Result<(), TrainerError> {
-        let (_, out, inputs) = self.shapes[place.linear];
-        let tokens = d_output.len() / out;
-        let dy = Source { values: d_output, rows: tokens, k: out, transposed: false };
-        let w = Source { values: tensors.weight, rows: inputs, k: out, transposed: true };
-        self.operand(place, Pass::Dgrad, Operand::OutputGradient, dy, step)?;
-        self.operand(place, Pass::Dgrad, Operand::Weight, w, step)?;
-        self.cpu.gemm(&self.left, &self.right, d_input, false).map_err(TrainerError::kernel)?;
-        let dy = Source { values: d_output, rows: out, k: tokens, transposed: true };
-        let x = Source { values: tensors.input, rows: inputs, k: tokens, transposed: true };
-        self.operand(place, Pass::Wgrad, Operand::OutputGradient, dy, step)?;
-        self.operand(place, Pass::Wgrad, Operand::Input, x, step)?;
-        self.cpu.gemm(&self.left, &self.right, d_weight, false).map_err(TrainerError::kernel)
-    }
-
-    /// The weight as evaluation's forward pass reads it, prepared once for all its batches. Delayed scales stay as they are.
-    ///
-    /// # Errors
-    /// As [`Linears::forward`].
-    pub fn evaluation_weight(&self, place: Place, step: u64, weight: &[f32]) -> Result<Panels, TrainerError> {
-        let (_, out, inputs) = self.shapes[place.linear];
-        let source = Source { values: weight, rows: out, k: inputs, transposed: false };
-        let mut panels = Panels::default();
-        self.evaluation_operand(place, Operand::Weight, source, Evaluation { step, chunk: 0 }, &mut panels)?;
-        Ok(panels)
-    }
-
-    /// y (+)= x Wᵀ in an evaluation.
-    ///
-    /// # Errors
-    /// As [`Linears::forward`].
-    pub fn evaluate(
-        &mut self,
-        place: Place,
-        evaluation: Evaluation,
-        x: &[f32],
-        weight: &Panels,
-        y: &mut [f32],
-        accumulate: bool,
-    ) -> Result<(), TrainerError> {
-        let (_, out, inputs) = self.shapes[place.linear];
-        let source = Source { values: x, rows: y.len() / out, k: inputs, transposed: false };
-        let mut left = std::mem::take(&mut self.left);
-        let prepared = self.evaluation_operand(place, Operand::Input, source, evaluation, &mut left);
-        self.left = left;
-        prepared?;
-        self.cpu.gemm(&self.left, weight, y, accumulate).map_err(TrainerError::kernel)
-    }
-
-    /// Measures the operands of `layers` during the next step.
-    pub fn observe(&mut self, step: u64, layers: Vec<usize>) {
-        self.observation = Some(Observation { step, layers, records: Vec::new() });
-    }
-
-    /// What was measured, in the order fprop, dgrad, wgrad by layer and linear; nothing is measured from here on.
-    pub fn observed(&mut self) -> Vec<QuantisationRecord> {
-        let Some(mut observation) = self.observation.take() else { return Vec::new() };
-        let linear = |name: &str| self.shapes.iter().position(|shape| shape.0 == name);
-        let pass = |name: &str| SLOTS.iter().position(|slot| slot.0.name() == name);
-        observation.records.sort_by_key(|record| (record.layer, linear(record.linear), pass(record.pass)));
-        observation.records
-    }
-
-    /// Largest magnitudes of earlier steps, for a checkpoint.
-    pub fn histories(&self) -> &[Vec<f32>] {
-        &self.histories
-    }
-
-    /// Puts back what a checkpoint held; `false`, and nothing done, if it does not belong to such a model.
-    pub fn restore_histories(&mut self, histories: Vec<Vec<f32>>) -> bool {
-        let longest = self.delayed.map_or(0, |delayed| delayed.history);
-        let fits = histories.len() == self.histories.len() && histories.iter().all(|history| history.len() <= longest);
-        if fits {
-            self.histories = histories;
-        }
-        fits
-    }
-
-    fn spec(&self, pass: Pass, operand: Operand) -> OperandSpec {
+    /// How an operand is prepared.
+    pub fn spec(&self, pass: Pass, operand: Operand) -> OperandSpec {
         match (pass, operand) {
             (Pass::Fprop, Operand::Weight) => self.passes.fprop.weight,
             (Pass::Fprop, _) => self.passes.fprop.input,
@@ -217,7 +210,7 @@ impl Linears {
     }
 
     /// Sign vector of a rotation that has one. Fixed signs do not depend on the step, nor on training or evaluation.
-    fn signs(&self, place: Place, pass: Pass, spec: &OperandSpec, step: u64) -> Option<SignVector> {
+    pub fn signs(&self, place: Place, pass: Pass, spec: &OperandSpec, step: u64) -> Option<SignVector> {
         let rotation = spec.rotation?;
         let step = match rotation.signs {
             Signs::None => return None,
@@ -229,81 +222,54 @@ impl Linears {
         Some(signs)
     }
 
-    fn remembered(&self, slot: usize, spec: &OperandSpec) -> Option<f32> {
-        if spec.scale != ScaleRule::Delayed {
-            return None;
-        }
-        let history = &self.histories[slot];
-        match self.delayed?.choose {
-            DelayedChoice::MostRecent => history.last().copied(),
-            DelayedChoice::Max => history.iter().copied().reduce(f32::max),
-        }
+    /// The random words of an operand of a training step, if it is rounded stochastically.
+    pub fn training_words(&self, place: Place, pass: Pass, operand: Operand, step: u64) -> Option<Stream> {
+        self.words(&self.spec(pass, operand), || streams::rounding(self.seed, step, place, pass, operand))
     }
 
-    fn slot(&self, place: Place, pass: Pass, operand: Operand) -> usize {
-        let within = SLOTS.iter().position(|&slot| slot == (pass, operand)).unwrap_or_default();
-        (place.layer * 4 + place.linear) * SLOTS.len() + within
+    /// The random words of an operand of an evaluation's forward pass.
+    pub fn evaluation_words(&self, place: Place, operand: Operand, evaluation: Evaluation) -> Option<Stream> {
+        let own = || streams::evaluation_rounding(self.seed, evaluation.step, place, operand, evaluation.chunk);
+        self.words(&self.spec(Pass::Fprop, operand), own)
     }
 
-    /// The random words of an operand that is rounded stochastically: `own`, unless the recipe gives all the same.
+    /// `own`, unless the recipe gives all operands the same.
     fn words(&self, spec: &OperandSpec, own: impl FnOnce() -> Stream) -> Option<Stream> {
         (spec.rounding != Rounding::NearestEven).then(|| if self.constant_words { streams::constant_rounding(self.seed) } else { own() })
     }
 
-    /// Side of an operand in its product, and the format of the other one.
-    fn role(&self, pass: Pass, operand: Operand) -> Role {
-        let (side, partner) = match (pass, operand) {
-            (Pass::Fprop, Operand::Input) => (Side::Left, Operand::Weight),
-            (Pass::Fprop, _) => (Side::Right, Operand::Input),
-            (Pass::Dgrad, Operand::OutputGradient) => (Side::Left, Operand::Weight),
-            (Pass::Dgrad, _) => (Side::Right, Operand::OutputGradient),
-            (Pass::Wgrad, Operand::OutputGradient) => (Side::Left, Operand::Input),
-            (Pass::Wgrad, _) => (Side::Right, Operand::OutputGradient),
-        };
-        Role { side, partner: self.spec(pass, partner).format }
+    /// Number of an operand among all histories.
+    pub fn slot(&self, place: Place, pass: Pass, operand: Operand) -> usize {
+        let within = SLOTS.iter().position(|&slot| slot == (pass, operand)).unwrap_or_default();
+        (place.layer * 4 + place.linear) * SLOTS.len() + within
     }
 
-    /// Prepares an operand of a training step into its side, remembers its largest magnitude and measures it if asked.
-    fn operand(&mut self, place: Place, pass: Pass, operand: Operand, source: Source<'_>, step: u64) -> Result<(), TrainerError> {
-        let (spec, role) = (self.spec(pass, operand), self.role(pass, operand));
-        let signs = self.signs(place, pass, &spec, step);
-        let rounding = self.words(&spec, || streams::rounding(self.seed, step, place, pass, operand));
-        let slot = self.slot(place, pass, operand);
-        let remembered = self.remembered(slot, &spec);
-        let panels = if role.side == Side::Left { &mut self.left } else { &mut self.right };
-        let randomness = Randomness { rounding, signs: signs.as_ref().map(SignVector::as_slice) };
-        let stats = self.cpu.prepare_into(source, &spec, role, randomness, remembered, panels).map_err(TrainerError::kernel)?;
-        if let (ScaleRule::Delayed, Some(delayed)) = (spec.scale, self.delayed) {
-            let history = &mut self.histories[slot];
-            if history.len() == delayed.history {
-                history.remove(0);
-            }
-            history.push(stats.amax);
-        }
-        if let Some(observation) = &mut self.observation
-            && observation.layers.contains(&place.layer)
-        {
-            let survived = quantisation_error::measure(&source, &spec, signs.as_ref().map(SignVector::as_slice), &panels.unpack());
-            let linear = self.shapes[place.linear].0;
-            observation.records.push(survived.record(observation.step, place.layer, linear, pass, operand, spec.format));
-        }
-        Ok(())
+    /// All slots of the model.
+    pub fn slots(&self) -> usize {
+        self.layers * 4 * SLOTS.len()
     }
 
-    fn evaluation_operand(
-        &self,
-        place: Place,
-        operand: Operand,
-        source: Source<'_>,
-        evaluation: Evaluation,
-        panels: &mut Panels,
-    ) -> Result<(), TrainerError> {
-        let (spec, role) = (self.spec(Pass::Fprop, operand), self.role(Pass::Fprop, operand));
-        let signs = self.signs(place, Pass::Fprop, &spec, evaluation.step);
-        let rounding = self.words(&spec, || streams::evaluation_rounding(self.seed, evaluation.step, place, operand, evaluation.chunk));
-        let remembered = self.remembered(self.slot(place, Pass::Fprop, operand), &spec);
-        let randomness = Randomness { rounding, signs: signs.as_ref().map(SignVector::as_slice) };
-        self.cpu.prepare_into(source, &spec, role, randomness, remembered, panels).map_err(TrainerError::kernel)?;
-        Ok(())
+    /// Whether histories are as many, and as long at most, as this model's.
+    pub fn fits(&self, histories: &[Vec<f32>]) -> bool {
+        let longest = self.delayed.map_or(0, |delayed| delayed.history);
+        histories.len() == self.slots() && histories.iter().all(|history| history.len() <= longest)
     }
+
+    /// Records in the order fprop, dgrad, wgrad by layer and linear.
+    pub fn sort(&self, records: &mut [QuantisationRecord]) {
+        let linear = |name: &str| self.shapes.iter().position(|shape| shape.0 == name);
+        let pass = |name: &str| SLOTS.iter().position(|slot| slot.0.name() == name);
+        records.sort_by_key(|record| (record.layer, linear(record.linear), pass(record.pass)));
+    }
+}
+
+/// What is measured during one step.
+#[derive(Debug)]
+pub struct Observation {
+    /// Which step.
+    pub step: u64,
+    /// Blocks.
+    pub layers: Vec<usize>,
+    /// What was seen so far.
+    pub records: Vec<QuantisationRecord>,
 }

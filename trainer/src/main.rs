@@ -6,9 +6,13 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use kernels::cpu::{Cpu, InstructionSet};
+use kernels::gpu::Gpu;
+use trainer::device::Choice;
+use trainer::device::gpu::GpuDevice;
 use trainer::error::TrainerError;
 use trainer::interrupt::Interrupt;
-use trainer::{measure, session};
+use trainer::run_file::RunFile;
+use trainer::{device_test, measure, session};
 
 #[global_allocator]
 static ALLOCATOR: trainer::memory::HugePages = trainer::memory::HugePages;
@@ -22,7 +26,10 @@ struct Arguments {
 
 #[derive(Args, Clone)]
 struct Machine {
-    /// Threads; results are the same bits for any number
+    /// cpu, cuda, cuda:N or auto. Results on the CPU are the same bits everywhere; on a GPU they are the same from run to run
+    #[arg(long, default_value = "cpu")]
+    device: String,
+    /// Threads of the CPU; results are the same bits for any number
     #[arg(long, default_value_t = 1)]
     threads: usize,
     /// auto, scalar, avx2, avx-vnni or avx512; results are the same bits for all
@@ -88,6 +95,19 @@ enum Command {
         /// Gives the shapes
         run_file: PathBuf,
     },
+    /// Compare a GPU with the CPU, kernel by kernel and step by step; JSON lines to stdout, exit code 4 if a check does not pass
+    ///
+    /// Example: trainer device-test --device cuda runs/*/run.yaml
+    DeviceTest {
+        /// Small runs, one a recipe; kernels are tested without any
+        run_files: Vec<PathBuf>,
+        /// cuda, cuda:N
+        #[arg(long, default_value = "cuda")]
+        device: String,
+        /// Decides the random inputs
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
     /// What this trainer is and can use
     Version {
         /// As one JSON object
@@ -116,26 +136,55 @@ fn execute(command: Command) -> Result<(), TrainerError> {
     match command {
         Command::Run { run_file, data, machine, progress, wait_for_lock } => {
             let interrupt = Interrupt::install()?;
-            session::run(
-                &session::Options { run_file, data, progress, patience: Duration::from_secs(wait_for_lock) },
-                cpu(&machine)?,
-                &interrupt,
-            )
+            let options = session::Options { run_file, data, progress, patience: Duration::from_secs(wait_for_lock) };
+            match Choice::parse(&machine.device)? {
+                Choice::Cpu => {
+                    let cpu = cpu(&machine)?;
+                    session::run(&options, &|_: &RunFile| Ok(cpu.clone()), &interrupt)
+                }
+                Choice::Cuda(ordinal) => {
+                    let gpu = cuda(ordinal)?;
+                    session::run(&options, &|run: &RunFile| GpuDevice::new(gpu.clone(), run), &interrupt)
+                }
+            }
         }
         Command::StepTime { run_files, data, profile_step, repeats, warmup, machine } => {
             let (data, out) = (data.as_deref(), &mut std::io::stdout().lock());
-            measure::step_time(&run_files, data, (warmup, repeats), profile_step, &cpu(&machine)?, out)
+            let rounds = (warmup, repeats);
+            match Choice::parse(&machine.device)? {
+                Choice::Cpu => {
+                    let cpu = cpu(&machine)?;
+                    measure::step_time(&run_files, data, rounds, profile_step, &|_: &RunFile| Ok(cpu.clone()), out)
+                }
+                Choice::Cuda(ordinal) => {
+                    let gpu = cuda(ordinal)?;
+                    let device = |run: &RunFile| GpuDevice::new(gpu.clone(), run);
+                    measure::step_time(&run_files, data, rounds, profile_step, &device, out)
+                }
+            }
         }
         Command::KernelTime { run_file, repeats, warmup, machine } => {
-            measure::kernel_time(&run_file, repeats, warmup, &cpu(&machine)?, &mut std::io::stdout().lock())
+            let out = &mut std::io::stdout().lock();
+            match Choice::parse(&machine.device)? {
+                Choice::Cpu => measure::kernel_time(&run_file, repeats, warmup, &cpu(&machine)?, out),
+                Choice::Cuda(ordinal) => measure::kernel_time_on_gpu(&run_file, repeats, warmup, &cuda(ordinal)?, out),
+            }
         }
         Command::RotationIdentity { run_file } => measure::rotation_identity(&run_file, &mut std::io::stdout().lock()),
+        Command::DeviceTest { run_files, device, seed } => match Choice::parse(&device)? {
+            Choice::Cpu => Err(TrainerError::BadInput("--device: the CPU is what others are compared with; use cuda or cuda:N".into())),
+            Choice::Cuda(ordinal) => device_test::run(&cuda(ordinal)?, &run_files, seed, &mut std::io::stdout().lock()),
+        },
         Command::Version { json } => {
             println!("{}", if json { version_json() } else { format!("trainer {}", env!("CARGO_PKG_VERSION")) });
             Ok(())
         }
         Command::Data(command) => data_commands::execute(command),
     }
+}
+
+fn cuda(ordinal: usize) -> Result<Gpu, TrainerError> {
+    Gpu::cuda(ordinal).map_err(|error| TrainerError::Machine(format!("--device cuda:{ordinal}: {error}")))
 }
 
 fn cpu(machine: &Machine) -> Result<Cpu, TrainerError> {

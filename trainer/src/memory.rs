@@ -14,7 +14,7 @@ pub fn needed_bytes(run: &RunFile) -> u128 {
     let (d, tokens) = (model.hidden_size as u128, run.tokens_per_step() as u128);
     // The columns of one block's buffers in `model`, and of the gradients that blocks share.
     let block = 4 * d + (qkv.1 + output.2 + gate_up.1 + down.2 + model.num_attention_heads + 2) as u128;
-    let shared = 4 * d + (qkv.1 + output.2 + gate_up.1 + down.2 + 2) as u128;
+    let shared = 4 * d + (qkv.1 + output.2 + gate_up.1 + 2) as u128;
     4 * (4 * parameters::Layout::new(model).total as u128 + tokens * (block * model.num_hidden_layers as u128 + shared))
 }
 
@@ -32,6 +32,40 @@ pub fn check(run: &RunFile) -> Result<(), TrainerError> {
         "this run needs {:.1} GiB of memory, this machine has {:.1}; use a smaller model or batch, or another machine",
         gib(needed),
         gib(there)
+    )))
+}
+
+/// Bytes that a run needs on a GPU at least: parameters in F32 and BF16, gradients, two moments, every activation that is kept in BF16,
+/// prepared operands (those of X wait for backward), logits and the library's workspace.
+pub fn needed_bytes_on_gpu(run: &RunFile) -> u128 {
+    let model = &run.model;
+    let [qkv, output, gate_up, down] = model.linears();
+    let (d, tokens) = (model.hidden_size as u128, run.tokens_per_step() as u128);
+    let widths = (qkv.1 + output.2 + gate_up.1 + down.2) as u128;
+    let inputs = [qkv, output, gate_up, down].iter().map(|linear| linear.2 as u128).sum::<u128>();
+    let block = 2 * (4 * d + widths + inputs) + 4 * (model.num_attention_heads as u128 + 2);
+    let shared = 2 * (4 * d + widths) + 2 * (2 * gate_up.1.max(qkv.1) + 2 * down.2.max(model.hidden_size)) as u128;
+    18 * parameters::Layout::new(model).total as u128 + tokens * (block * model.num_hidden_layers as u128 + shared) + (256 << 20)
+}
+
+/// Refuses a run that needs more than what is free on the GPU.
+///
+/// # Errors
+/// [`TrainerError::Machine`] with how much is needed, how much is there, and which keys lower it.
+pub fn check_gpu(run: &RunFile, gpu: &kernels::gpu::Gpu) -> Result<(), TrainerError> {
+    let (free, total) = gpu.driver().memory().map_err(|error| TrainerError::Machine(error.to_string()))?;
+    let needed = needed_bytes_on_gpu(run);
+    if needed <= u128::from(free) {
+        return Ok(());
+    }
+    let gib = |bytes: u128| bytes as f64 / f64::from(1 << 30);
+    Err(TrainerError::Machine(format!(
+        "this run needs {:.1} GiB on the GPU, {} has {:.1} free of {:.1}; lower batch.sequences ({} now) or model.sequence_length, use a smaller model, or another GPU",
+        gib(needed),
+        gpu.description().name,
+        gib(u128::from(free)),
+        gib(u128::from(total)),
+        run.batch.sequences
     )))
 }
 
@@ -64,10 +98,20 @@ unsafe impl GlobalAlloc for HugePages {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as above.
-        let block = unsafe { System.alloc_zeroed(aligned(layout)) };
-        advise(block, layout);
-        block
+        if layout.size() < HUGE_PAGE {
+            // SAFETY: as above.
+            return unsafe { System.alloc_zeroed(layout) };
+        }
+        // The system would write the zeros of so strictly aligned a block before it returned, and pages that were written stay small:
+        // the advice has to come first.
+        // SAFETY: as above; the block, if there is one, holds `layout.size()` bytes.
+        unsafe {
+            let block = self.alloc(layout);
+            if !block.is_null() {
+                block.write_bytes(0, layout.size());
+            }
+            block
+        }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {

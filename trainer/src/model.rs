@@ -1,18 +1,19 @@
-//! A Llama: its forward and backward passes, explicitly.
+//! A Llama: its forward and backward passes, explicitly, on any device.
 //!
 //! Pre-norm blocks (RMSNorm, grouped-query causal attention with rotary positions, RMSNorm, SwiGLU), a final norm and an
-//! untied head. Embedding, norms, attention core, head and loss are F32; the four linears of a block follow the recipe
-//! (`linear`). Every activation that backward needs is kept; buffers are made once and reused at each step.
+//! untied head. The four linears of a block follow the recipe (`linear`); everything else is in the device's own precision
+//! (`device`). Every activation that backward needs is kept; buffers are made once and reused at each step.
 //!
 //! Shapes: T tokens = sequences * sequence_length, d hidden, q = heads * head_dim, w = q + 2 * kv_heads * head_dim, f ffn, V vocabulary.
 
 use std::ops::Range;
 
-use kernels::cpu::{AttentionShape, Cpu, Panels, RopeTable};
+use kernels::cpu::AttentionShape;
 
 use crate::batches::Batch;
+use crate::device::Device;
 use crate::error::TrainerError;
-use crate::linear::{Evaluation, Linears, Tensors};
+use crate::linear::{Evaluation, Goal, Linears, Mode};
 use crate::parameters::Layout;
 use crate::run_file::{ModelSection, RunFile};
 use crate::streams::Place;
@@ -23,115 +24,112 @@ const ATTENTION_OUTPUT: usize = 1;
 const GATE_UP: usize = 2;
 const DOWN: usize = 3;
 
+/// Weights of the linears as evaluation reads them.
+pub type EvaluationWeights<D> = <<D as Device>::Linears as Linears<D>>::Weights;
+
 /// What one block keeps for its backward pass.
 #[derive(Debug)]
-struct Block {
+struct Block<D: Device> {
     /// Residual stream that enters the block `[T, d]`.
-    entering: Vec<f32>,
-    inverse_rms1: Vec<f32>,
+    entering: D::Activation,
+    inverse_rms1: D::Statistic,
     /// `[T, d]`.
-    normed1: Vec<f32>,
+    normed1: D::Activation,
     /// Rotated queries and keys, and values `[T, w]`.
-    qkv: Vec<f32>,
+    qkv: D::Activation,
     /// `[T, q]`.
-    attended: Vec<f32>,
-    logsumexp: Vec<f32>,
+    attended: D::Activation,
+    logsumexp: D::Statistic,
     /// Residual stream between attention and feed-forward `[T, d]`.
-    middle: Vec<f32>,
-    inverse_rms2: Vec<f32>,
+    middle: D::Activation,
+    inverse_rms2: D::Statistic,
     /// `[T, d]`.
-    normed2: Vec<f32>,
+    normed2: D::Activation,
     /// `[T, 2f]`.
-    gate_up: Vec<f32>,
+    gate_up: D::Activation,
     /// `[T, f]`.
-    hidden: Vec<f32>,
+    hidden: D::Activation,
 }
 
 /// Gradients of activations, shared by all blocks.
 #[derive(Debug)]
-struct Gradients {
+struct Gradients<D: Device> {
     /// Of the residual stream `[T, d]`.
-    stream: Vec<f32>,
+    stream: D::Activation,
     /// Of a norm's output `[T, d]`.
-    normed: Vec<f32>,
+    normed: D::Activation,
     /// `[T, w]`.
-    qkv: Vec<f32>,
+    qkv: D::Activation,
     /// `[T, q]`.
-    attended: Vec<f32>,
+    attended: D::Activation,
     /// `[T, 2f]`.
-    gate_up: Vec<f32>,
-    /// `[T, f]`.
-    hidden: Vec<f32>,
+    gate_up: D::Activation,
 }
 
 /// The model's buffers and the linears' state; parameters are passed in.
 #[derive(Debug)]
-pub struct Model {
-    cpu: Cpu,
+pub struct Model<D: Device> {
+    device: D,
     section: ModelSection,
     layout: Layout,
-    rope: RopeTable,
+    rope: D::Rope,
     /// Recipe and state of the linears.
-    pub linears: Linears,
-    blocks: Vec<Block>,
+    pub linears: D::Linears,
+    blocks: Vec<Block<D>>,
     /// Residual stream after the last block `[T, d]`.
-    leaving: Vec<f32>,
-    inverse_rms: Vec<f32>,
+    leaving: D::Activation,
+    inverse_rms: D::Statistic,
     /// `[T, d]`.
-    normed: Vec<f32>,
-    losses: Vec<f32>,
-    gradients: Gradients,
+    normed: D::Activation,
+    losses: D::Statistic,
+    gradients: Gradients<D>,
     norm_epsilon: f32,
 }
 
-/// How the linears of a forward pass are done.
-enum Mode<'a> {
-    Training { step: u64 },
-    Evaluation { evaluation: Evaluation, weights: &'a [Panels] },
-}
+/// A batch on the host and on the device.
+type Tokens<'a, D> = (&'a Batch, &'a <D as Device>::Tokens);
 
-impl Model {
+impl<D: Device> Model<D> {
     /// Buffers for a run's batch size.
-    pub fn new(cpu: Cpu, run: &RunFile) -> Self {
+    ///
+    /// # Errors
+    /// Not enough memory on the device, or a recipe that it cannot do.
+    pub fn new(device: D, run: &RunFile) -> Result<Self, TrainerError> {
         let section = run.model.clone();
         let tokens = run.tokens_per_step();
         let [qkv, output, gate_up, down] = section.linears();
         let (d, w, q, f2, f) = (section.hidden_size, qkv.1, output.2, gate_up.1, down.2);
-        let buffer = |width: usize| vec![0.0f32; tokens * width];
-        let block = |_| Block {
-            entering: buffer(d),
-            inverse_rms1: buffer(1),
-            normed1: buffer(d),
-            qkv: buffer(w),
-            attended: buffer(q),
-            logsumexp: buffer(section.num_attention_heads),
-            middle: buffer(d),
-            inverse_rms2: buffer(1),
-            normed2: buffer(d),
-            gate_up: buffer(f2),
-            hidden: buffer(f),
+        let buffer = |width: usize| device.activation(tokens, width);
+        let statistic = |columns: usize| device.statistic(tokens * columns);
+        let block = |_| {
+            Ok(Block {
+                entering: buffer(d)?,
+                inverse_rms1: statistic(1)?,
+                normed1: buffer(d)?,
+                qkv: buffer(w)?,
+                attended: buffer(q)?,
+                logsumexp: statistic(section.num_attention_heads)?,
+                middle: buffer(d)?,
+                inverse_rms2: statistic(1)?,
+                normed2: buffer(d)?,
+                gate_up: buffer(f2)?,
+                hidden: buffer(f)?,
+            })
         };
-        Self {
+        Ok(Self {
             layout: Layout::new(&section),
-            rope: RopeTable::new(section.head_dim, section.sequence_length, section.rope_theta),
-            linears: Linears::new(cpu.clone(), run),
-            blocks: (0..section.num_hidden_layers).map(block).collect(),
-            leaving: buffer(d),
-            inverse_rms: buffer(1),
-            normed: buffer(d),
-            losses: buffer(1),
-            gradients: Gradients {
-                stream: buffer(d),
-                normed: buffer(d),
-                qkv: buffer(w),
-                attended: buffer(q),
-                gate_up: buffer(f2),
-                hidden: buffer(f),
-            },
+            rope: device.rope_table(&section)?,
+            linears: device.linears(run)?,
+            blocks: (0..section.num_hidden_layers).map(block).collect::<Result<_, TrainerError>>()?,
+            leaving: buffer(d)?,
+            inverse_rms: statistic(1)?,
+            normed: buffer(d)?,
+            losses: statistic(1)?,
+            gradients: Gradients { stream: buffer(d)?, normed: buffer(d)?, qkv: buffer(w)?, attended: buffer(q)?, gate_up: buffer(f2)? },
             norm_epsilon: section.rms_norm_eps as f32,
-            cpu,
+            device,
             section,
-        }
+        })
     }
 
     /// Where parameters are in the flat arrays.
@@ -139,52 +137,52 @@ impl Model {
         &self.layout
     }
 
-    /// Forward and backward of training step `step`: mean loss of the batch, and its gradient in `gradients` (overwritten).
+    /// Forward and backward of training step `step`: sum of the batch's losses, and the gradient of their mean in `gradients`
+    /// (overwritten).
     ///
     /// # Errors
     /// A kernel's.
-    pub fn train(&mut self, parameters: &[f32], batch: &Batch, step: u64, gradients: &mut [f32]) -> Result<f64, TrainerError> {
-        let tokens = batch.inputs.len();
-        self.forward(parameters, &batch.inputs, &Mode::Training { step })?;
-        let Self { cpu, section, layout, normed, losses, gradients: g, .. } = self;
-        let stream = tokens * section.hidden_size;
-        let (head, d_head) = (&parameters[layout.head.clone()], &mut gradients[layout.head.clone()]);
-        let (losses, scale) = (&mut losses[..tokens], 1.0 / tokens as f32);
-        let sum = cpu
-            .head(&normed[..stream], head, &batch.targets, scale, losses, &mut g.normed[..stream], d_head)
-            .map_err(TrainerError::kernel)?;
-        // Matrices of linears are overwritten, the head's was; the embedding and the gains are added to.
-        for tensor in self.layout.tensors.iter().filter(|tensor| !tensor.decays || tensor.range == self.layout.embedding) {
-            gradients[tensor.range.clone()].fill(0.0);
-        }
-        self.backward(parameters, &batch.inputs, step, gradients)?;
-        Ok(sum / tokens as f64)
+    pub fn train(
+        &mut self,
+        parameters: &D::Parameters,
+        batch: Tokens<'_, D>,
+        step: u64,
+        gradients: &mut D::Numbers,
+    ) -> Result<D::Sum, TrainerError> {
+        self.forward(parameters, batch, &Mode::Training { step })?;
+        let Self { device, section, layout, normed, losses, gradients: g, .. } = self;
+        let head = (parameters, &layout.head);
+        let sum = device.head(normed, head, batch, section.hidden_size, losses, Some((&mut g.normed, gradients)))?;
+        self.backward(parameters, batch, step, gradients)?;
+        self.linears.finish_step(step)?;
+        Ok(sum)
     }
 
     /// Every weight of the linears as evaluation after `step` steps reads it.
     ///
     /// # Errors
     /// A kernel's.
-    pub fn evaluation_weights(&self, parameters: &[f32], step: u64) -> Result<Vec<Panels>, TrainerError> {
-        let mut weights = Vec::with_capacity(4 * self.layout.layers.len());
-        for (layer, ranges) in self.layout.layers.iter().enumerate() {
-            for (linear, range) in ranges.linears.iter().enumerate() {
-                weights.push(self.linears.evaluation_weight(Place { layer, linear }, step, &parameters[range.clone()])?);
-            }
-        }
-        Ok(weights)
+    pub fn evaluation_weights(&self, parameters: &D::Parameters, step: u64) -> Result<EvaluationWeights<D>, TrainerError> {
+        let places = self.layout.layers.iter().enumerate().flat_map(|(layer, ranges)| {
+            ranges.linears.iter().enumerate().map(move |(linear, range)| (Place { layer, linear }, range.clone()))
+        });
+        self.linears.evaluation_weights(parameters, &places.collect::<Vec<_>>(), step)
     }
 
     /// Sum of the losses of a batch (at most as large as a training batch) in the recipe's forward pass.
     ///
     /// # Errors
     /// A kernel's.
-    pub fn evaluate(&mut self, parameters: &[f32], weights: &[Panels], batch: &Batch, evaluation: Evaluation) -> Result<f64, TrainerError> {
-        let tokens = batch.inputs.len();
-        self.forward(parameters, &batch.inputs, &Mode::Evaluation { evaluation, weights })?;
-        let normed = &self.normed[..tokens * self.section.hidden_size];
-        let head = &parameters[self.layout.head.clone()];
-        self.cpu.head_loss(normed, head, &batch.targets, &mut self.losses[..tokens]).map_err(TrainerError::kernel)
+    pub fn evaluate(
+        &mut self,
+        parameters: &D::Parameters,
+        weights: &EvaluationWeights<D>,
+        batch: Tokens<'_, D>,
+        evaluation: Evaluation,
+    ) -> Result<D::Sum, TrainerError> {
+        self.forward(parameters, batch, &Mode::Evaluation { evaluation, weights })?;
+        let head = (parameters, &self.layout.head);
+        self.device.head(&self.normed, head, batch, self.section.hidden_size, &mut self.losses, None)
     }
 
     fn shape(&self, tokens: usize) -> AttentionShape {
@@ -197,183 +195,100 @@ impl Model {
         }
     }
 
-    /// Queries and keys turned by their positions, or back.
-    fn rotate(&self, qkv: &mut [f32], shape: AttentionShape, backward: bool) -> Result<(), TrainerError> {
-        let heads = shape.heads + shape.kv_heads;
-        self.cpu.rope(qkv, shape.qkv_width(), heads, shape.head_dim, shape.sequence, &self.rope, backward).map_err(TrainerError::kernel)
-    }
-
-    /// What the head reads for `inputs`, into the first rows of `self.normed`.
-    fn forward(&mut self, parameters: &[f32], inputs: &[u32], mode: &Mode<'_>) -> Result<(), TrainerError> {
-        let (tokens, width) = (inputs.len(), self.section.hidden_size);
-        let mut blocks = std::mem::take(&mut self.blocks);
-        let mut leaving = std::mem::take(&mut self.leaving);
-        let done = self.forward_blocks(parameters, inputs, mode, &mut blocks, &mut leaving[..tokens * width]);
-        (self.blocks, self.leaving) = (blocks, leaving);
-        done?;
-        let normed = &mut self.normed[..tokens * width];
-        let gain = &parameters[self.layout.final_norm.clone()];
-        self.cpu
-            .rms_norm(&self.leaving[..tokens * width], gain, self.norm_epsilon, normed, &mut self.inverse_rms[..tokens])
-            .map_err(TrainerError::kernel)
-    }
-
-    fn forward_blocks(
+    /// What the head reads for a batch, into the first rows of `self.normed`.
+    fn forward(
         &mut self,
-        parameters: &[f32],
-        inputs: &[u32],
-        mode: &Mode<'_>,
-        blocks: &mut [Block],
-        leaving: &mut [f32],
+        parameters: &D::Parameters,
+        batch: Tokens<'_, D>,
+        mode: &Mode<'_, EvaluationWeights<D>>,
     ) -> Result<(), TrainerError> {
-        let (tokens, width) = (inputs.len(), self.section.hidden_size);
-        let stream = tokens * width;
-        let embedding = &parameters[self.layout.embedding.clone()];
-        let first = blocks.first_mut().map_or(&mut *leaving, |block| &mut block.entering[..stream]);
-        self.cpu.embedding(embedding, inputs, width, first).map_err(TrainerError::kernel)?;
-        for layer in 0..blocks.len() {
-            let (block, rest) = blocks[layer..].split_at_mut(1);
-            let next = rest.first_mut().map_or(&mut *leaving, |block| &mut block.entering[..stream]);
-            self.forward_block(parameters, layer, tokens, mode, &mut block[0], next)?;
+        let (tokens, width) = (batch.0.inputs.len(), self.section.hidden_size);
+        let table = (parameters, &self.layout.embedding);
+        let first = self.blocks.first_mut().map_or(&mut self.leaving, |block| &mut block.entering);
+        self.device.embedding(table, batch, width, first)?;
+        for layer in 0..self.blocks.len() {
+            self.forward_block(parameters, layer, tokens, mode)?;
         }
-        Ok(())
+        let gain = (parameters, &self.layout.final_norm);
+        self.device.rms_norm(&self.leaving, gain, self.norm_epsilon, &mut self.normed, &mut self.inverse_rms, tokens)
     }
 
     fn forward_block(
         &mut self,
-        parameters: &[f32],
+        parameters: &D::Parameters,
         layer: usize,
         tokens: usize,
-        mode: &Mode<'_>,
-        block: &mut Block,
-        next: &mut [f32],
+        mode: &Mode<'_, EvaluationWeights<D>>,
     ) -> Result<(), TrainerError> {
-        let (shape, d, f) = (self.shape(tokens), tokens * self.section.hidden_size, self.section.intermediate_size);
-        let ranges = self.layout.layers[layer].clone();
-        let entering = &block.entering[..d];
-        let normed = &mut block.normed1[..d];
-        let gain = &parameters[ranges.input_norm];
-        self.cpu.rms_norm(entering, gain, self.norm_epsilon, normed, &mut block.inverse_rms1[..tokens]).map_err(TrainerError::kernel)?;
-        let qkv = &mut block.qkv[..tokens * shape.qkv_width()];
-        let place = |linear| Place { layer, linear };
-        self.linear(parameters, &ranges.linears, place(QKV), mode, normed, qkv, false)?;
-        self.rotate(qkv, shape, false)?;
-        let attended = &mut block.attended[..tokens * shape.out_width()];
-        let logsumexp = &mut block.logsumexp[..tokens * shape.heads];
-        self.cpu.attention(qkv, shape, attended, logsumexp).map_err(TrainerError::kernel)?;
-        let middle = &mut block.middle[..d];
-        middle.copy_from_slice(entering);
-        self.linear(parameters, &ranges.linears, place(ATTENTION_OUTPUT), mode, attended, middle, true)?;
+        let (shape, epsilon) = (self.shape(tokens), self.norm_epsilon);
+        let Self { device, layout, rope, linears, blocks, leaving, .. } = self;
+        let (block, rest) = blocks[layer..].split_at_mut(1);
+        let block = &mut block[0];
+        let next = rest.first_mut().map_or(leaving, |block| &mut block.entering);
+        let ranges = &layout.layers[layer];
+        let mut linear = |linear: usize, x: &D::Activation, goal: Goal<'_, D::Activation>| {
+            linears.forward(Place { layer, linear }, mode, x, (parameters, &ranges.linears[linear]), goal, tokens)
+        };
 
-        let normed = &mut block.normed2[..d];
-        let gain = &parameters[ranges.post_attention_norm];
-        self.cpu.rms_norm(middle, gain, self.norm_epsilon, normed, &mut block.inverse_rms2[..tokens]).map_err(TrainerError::kernel)?;
-        let gate_up = &mut block.gate_up[..tokens * 2 * f];
-        self.linear(parameters, &ranges.linears, place(GATE_UP), mode, normed, gate_up, false)?;
-        let hidden = &mut block.hidden[..tokens * f];
-        self.cpu.swiglu(gate_up, f, hidden).map_err(TrainerError::kernel)?;
-        next.copy_from_slice(middle);
-        self.linear(parameters, &ranges.linears, place(DOWN), mode, hidden, next, true)
-    }
+        let gain = (parameters, &ranges.input_norm);
+        device.rms_norm(&block.entering, gain, epsilon, &mut block.normed1, &mut block.inverse_rms1, tokens)?;
+        linear(QKV, &block.normed1, Goal::Over(&mut block.qkv))?;
+        device.rope(&mut block.qkv, shape, rope, false)?;
+        device.attention(&block.qkv, shape, &mut block.attended, &mut block.logsumexp)?;
+        linear(ATTENTION_OUTPUT, &block.attended, Goal::Onto { residual: &block.entering, sum: &mut block.middle })?;
 
-    #[allow(clippy::too_many_arguments)] // one linear layer in either mode
-    fn linear(
-        &mut self,
-        parameters: &[f32],
-        linears: &[Range<usize>; 4],
-        place: Place,
-        mode: &Mode<'_>,
-        x: &[f32],
-        y: &mut [f32],
-        accumulate: bool,
-    ) -> Result<(), TrainerError> {
-        match mode {
-            Mode::Training { step } => {
-                let tensors = Tensors { input: x, weight: &parameters[linears[place.linear].clone()] };
-                self.linears.forward(place, *step, tensors, y, accumulate)
-            }
-            Mode::Evaluation { evaluation, weights } => {
-                self.linears.evaluate(place, *evaluation, x, &weights[4 * place.layer + place.linear], y, accumulate)
-            }
-        }
+        let gain = (parameters, &ranges.post_attention_norm);
+        device.rms_norm(&block.middle, gain, epsilon, &mut block.normed2, &mut block.inverse_rms2, tokens)?;
+        linear(GATE_UP, &block.normed2, Goal::Swiglu { gate_up: &mut block.gate_up, hidden: &mut block.hidden })?;
+        linear(DOWN, &block.hidden, Goal::Onto { residual: &block.middle, sum: next })
     }
 
     /// From the gradient of what the head read (in `self.gradients.normed`) to that of every other parameter.
-    fn backward(&mut self, parameters: &[f32], inputs: &[u32], step: u64, gradients: &mut [f32]) -> Result<(), TrainerError> {
-        let (tokens, width) = (inputs.len(), self.section.hidden_size);
-        let stream = tokens * width;
-        let Self { cpu, layout, gradients: g, .. } = self;
-        let (gain, d_gain) = (&parameters[layout.final_norm.clone()], &mut gradients[layout.final_norm.clone()]);
-        cpu.rms_norm_backward(
-            &self.leaving[..stream],
-            gain,
-            &self.inverse_rms[..tokens],
-            &g.normed[..stream],
-            &mut g.stream[..stream],
-            false,
-            d_gain,
-        )
-        .map_err(TrainerError::kernel)?;
+    fn backward(
+        &mut self,
+        parameters: &D::Parameters,
+        batch: Tokens<'_, D>,
+        step: u64,
+        gradients: &mut D::Numbers,
+    ) -> Result<(), TrainerError> {
+        let (tokens, width) = (batch.0.inputs.len(), self.section.hidden_size);
+        let Self { device, layout, gradients: g, leaving, inverse_rms, .. } = self;
+        let gain = (parameters, &layout.final_norm);
+        device.rms_norm_backward(leaving, gain, inverse_rms, &g.normed, &mut g.stream, false, gradients, tokens)?;
         for layer in (0..self.blocks.len()).rev() {
             self.backward_block(parameters, layer, tokens, step, gradients)?;
         }
-        let d_embedding = &mut gradients[self.layout.embedding.clone()];
-        self.cpu.embedding_backward(&self.gradients.stream[..stream], inputs, width, d_embedding).map_err(TrainerError::kernel)
+        self.device.embedding_backward(&self.gradients.stream, batch, width, (gradients, &self.layout.embedding))
     }
 
     fn backward_block(
         &mut self,
-        parameters: &[f32],
+        parameters: &D::Parameters,
         layer: usize,
         tokens: usize,
         step: u64,
-        gradients: &mut [f32],
+        gradients: &mut D::Numbers,
     ) -> Result<(), TrainerError> {
-        let (shape, width, f) = (self.shape(tokens), self.section.hidden_size, self.section.intermediate_size);
-        let heads = shape.heads + shape.kv_heads;
-        let Self { cpu, layout, rope, linears, blocks, gradients: g, .. } = self;
+        let shape = self.shape(tokens);
+        let Self { device, layout, rope, linears, blocks, gradients: g, .. } = self;
         let (block, ranges) = (&blocks[layer], &layout.layers[layer]);
-        let d_stream = &mut g.stream[..tokens * width];
-        let d_normed = &mut g.normed[..tokens * width];
-        let (qkv, attended) = (&block.qkv[..tokens * shape.qkv_width()], &block.attended[..tokens * shape.out_width()]);
-        let mut backward = |linear: usize, input: &[f32], d_output: &[f32], d_input: &mut [f32], gradients: &mut [f32]| {
-            let range = ranges.linears[linear].clone();
-            let tensors = Tensors { input, weight: &parameters[range.clone()] };
-            linears.backward(Place { layer, linear }, step, tensors, d_output, d_input, &mut gradients[range])
-        };
+        let mut linear =
+            |linear: usize, x: &D::Activation, d_y: &D::Activation, goal: Goal<'_, D::Activation>, gradients: &mut D::Numbers| {
+                let weight: &Range<usize> = &ranges.linears[linear];
+                linears.backward(Place { layer, linear }, step, x, (parameters, weight), d_y, goal, gradients, tokens)
+            };
 
-        let (d_hidden, d_gate_up) = (&mut g.hidden[..tokens * f], &mut g.gate_up[..tokens * 2 * f]);
-        backward(DOWN, &block.hidden[..tokens * f], d_stream, d_hidden, gradients)?;
-        cpu.swiglu_backward(&block.gate_up[..tokens * 2 * f], d_hidden, f, d_gate_up).map_err(TrainerError::kernel)?;
-        backward(GATE_UP, &block.normed2[..tokens * width], d_gate_up, d_normed, gradients)?;
-        let norm = ranges.post_attention_norm.clone();
-        cpu.rms_norm_backward(
-            &block.middle[..tokens * width],
-            &parameters[norm.clone()],
-            &block.inverse_rms2[..tokens],
-            d_normed,
-            d_stream,
-            true,
-            &mut gradients[norm],
-        )
-        .map_err(TrainerError::kernel)?;
+        let goal = Goal::SwigluBackward { gate_up: &block.gate_up, d_gate_up: &mut g.gate_up };
+        linear(DOWN, &block.hidden, &g.stream, goal, gradients)?;
+        linear(GATE_UP, &block.normed2, &g.gate_up, Goal::Over(&mut g.normed), gradients)?;
+        let gain = (parameters, &ranges.post_attention_norm);
+        device.rms_norm_backward(&block.middle, gain, &block.inverse_rms2, &g.normed, &mut g.stream, true, gradients, tokens)?;
 
-        let (d_attended, d_qkv) = (&mut g.attended[..tokens * shape.out_width()], &mut g.qkv[..tokens * shape.qkv_width()]);
-        backward(ATTENTION_OUTPUT, attended, d_stream, d_attended, gradients)?;
-        cpu.attention_backward(qkv, shape, attended, &block.logsumexp[..tokens * shape.heads], d_attended, d_qkv)
-            .map_err(TrainerError::kernel)?;
-        cpu.rope(d_qkv, shape.qkv_width(), heads, shape.head_dim, shape.sequence, rope, true).map_err(TrainerError::kernel)?;
-        backward(QKV, &block.normed1[..tokens * width], d_qkv, d_normed, gradients)?;
-        let norm = ranges.input_norm.clone();
-        cpu.rms_norm_backward(
-            &block.entering[..tokens * width],
-            &parameters[norm.clone()],
-            &block.inverse_rms1[..tokens],
-            d_normed,
-            d_stream,
-            true,
-            &mut gradients[norm],
-        )
-        .map_err(TrainerError::kernel)
+        linear(ATTENTION_OUTPUT, &block.attended, &g.stream, Goal::Over(&mut g.attended), gradients)?;
+        device.attention_backward(&block.qkv, shape, &block.attended, &block.logsumexp, &g.attended, &mut g.qkv)?;
+        device.rope(&mut g.qkv, shape, rope, true)?;
+        linear(QKV, &block.normed1, &g.qkv, Goal::Over(&mut g.normed), gradients)?;
+        let gain = (parameters, &ranges.input_norm);
+        device.rms_norm_backward(&block.entering, gain, &block.inverse_rms1, &g.normed, &mut g.stream, true, gradients, tokens)
     }
 }

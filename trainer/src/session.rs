@@ -7,12 +7,12 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use kernels::cpu::Cpu;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::checkpoint::{self, Found, LogMarks, Progress};
 use crate::data::TokenStream;
+use crate::device::Device;
 use crate::error::TrainerError;
 use crate::interrupt::Interrupt;
 use crate::metrics::{Header, Log, Record, write_json};
@@ -93,13 +93,17 @@ fn open_stream(data: &Path, shard: &ShardSection, key: &str) -> Result<TokenStre
 ///
 /// # Errors
 /// As [`TrainerError`] says; `failed.json` then tells it, except when interrupted.
-pub fn run(options: &Options, cpu: Cpu, interrupt: &Interrupt) -> Result<(), TrainerError> {
+pub fn run<D: Device>(
+    options: &Options,
+    device: &impl Fn(&RunFile) -> Result<D, TrainerError>,
+    interrupt: &Interrupt,
+) -> Result<(), TrainerError> {
     let directory = directory_of(&options.run_file);
     // The lock goes away with the process, however it ends. Being refused is no failure of the run: someone else is at it.
     let lock = File::open(&options.run_file)
         .map_err(|source| TrainerError::BadInput(format!("{}: cannot read the run file: {source}", options.run_file.display())))?;
     wait_for_lock(&lock, options)?;
-    let result = locked_run(options, &directory, cpu, interrupt);
+    let result = locked_run(options, &directory, device, interrupt);
     if let Err(error) = &result
         && !matches!(error, TrainerError::Interrupted { .. })
         && options.run_file.exists()
@@ -132,7 +136,12 @@ fn wait_for_lock(lock: &File, options: &Options) -> Result<(), TrainerError> {
     Ok(())
 }
 
-fn locked_run(options: &Options, directory: &Path, cpu: Cpu, interrupt: &Interrupt) -> Result<(), TrainerError> {
+fn locked_run<D: Device>(
+    options: &Options,
+    directory: &Path,
+    device: &impl Fn(&RunFile) -> Result<D, TrainerError>,
+    interrupt: &Interrupt,
+) -> Result<(), TrainerError> {
     let loaded = RunFile::load(&options.run_file)?;
     remove_if_there(&directory.join("failed.json"))?;
     if is_done(directory, &loaded.sha256) {
@@ -142,10 +151,11 @@ fn locked_run(options: &Options, directory: &Path, cpu: Cpu, interrupt: &Interru
         return Ok(());
     }
     remove_if_there(&directory.join("done.json"))?;
-    crate::memory::check(&loaded.run)?;
+    let device = device(&loaded.run)?;
+    device.check_memory(&loaded.run)?;
     let streams = Streams::open(&loaded.run, &options.data)?;
     let tokenizer = model_export::find_tokenizer(&options.data, &loaded.run)?;
-    let mut session = Session::start(options, directory, loaded, cpu, &streams)?;
+    let mut session = Session::start(options, directory, loaded, &device, &streams)?;
     session.train(&streams, interrupt)?;
     session.finish(tokenizer.as_deref())
 }
@@ -166,12 +176,12 @@ fn is_done(directory: &Path, run_sha256: &str) -> bool {
     text("schema") == Some("mxfp4-done/1") && text("run_sha256") == Some(run_sha256) && text("metrics_sha256") == metrics.ok().as_deref()
 }
 
-struct Session<'a> {
+struct Session<'a, D: Device> {
     options: &'a Options,
     directory: &'a Path,
     run: RunFile,
     run_sha256: String,
-    training: Training,
+    training: Training<D>,
     progress: Progress,
     diverged: bool,
     metrics: Log,
@@ -179,11 +189,11 @@ struct Session<'a> {
     timing: Timing,
 }
 
-impl<'a> Session<'a> {
+impl<'a, D: Device> Session<'a, D> {
     /// Resumes from the checkpoint if there is a good one, else starts.
-    fn start(options: &'a Options, directory: &'a Path, loaded: LoadedRun, cpu: Cpu, streams: &Streams) -> Result<Self, TrainerError> {
+    fn start(options: &'a Options, directory: &'a Path, loaded: LoadedRun, device: &D, streams: &Streams) -> Result<Self, TrainerError> {
         let LoadedRun { run, sha256: run_sha256 } = loaded;
-        let mut training = Training::new(cpu.clone(), run.clone(), streams.train.len());
+        let mut training = Training::new(device.clone(), run.clone(), streams.train.len())?;
         let resumed = match checkpoint::load(directory, &run_sha256, &mut training)? {
             Found::Nothing => None,
             Found::Unusable(problem, moved) => {
@@ -198,7 +208,7 @@ impl<'a> Session<'a> {
                         "warning: metrics.jsonl or run.mllog is not what the checkpoint wrote; checkpoint moved to {}, starting again from step 0",
                         moved.display()
                     );
-                    training = Training::new(cpu.clone(), run.clone(), streams.train.len());
+                    training = Training::new(device.clone(), run.clone(), streams.train.len())?;
                     None
                 }
             },
@@ -208,7 +218,7 @@ impl<'a> Session<'a> {
             None => (Progress::default(), Logs::create(directory, &run, training.model.layout().total)?),
         };
         let fresh = logs.fresh;
-        let timing = Timing::start(&directory.join("timing.jsonl"), &cpu, progress.step)?;
+        let timing = Timing::start(&directory.join("timing.jsonl"), &device.machine(), progress.step)?;
         let mut session = Self {
             options,
             directory,
@@ -320,7 +330,7 @@ impl<'a> Session<'a> {
                 &self.directory.join("model"),
                 &self.run,
                 self.training.model.layout(),
-                &self.training.parameters,
+                &self.training.device().parameter_values(&self.training.parameters)?,
                 tokenizer,
             )?)
         };

@@ -5,9 +5,9 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use kernels::cpu::Cpu;
 use serde::Serialize;
 
+use crate::device::Machine;
 use crate::error::TrainerError;
 
 /// The open file.
@@ -21,9 +21,14 @@ pub struct Timing {
 struct Session<'a> {
     schema: &'static str,
     kind: &'static str,
+    device: &'static str,
     threads: usize,
-    instruction_set: String,
+    instruction_set: &'a str,
     cpu: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gpu: Option<&'a String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    libraries: Vec<String>,
     resumed_from_step: u64,
 }
 
@@ -39,7 +44,7 @@ impl Timing {
     ///
     /// # Errors
     /// A file that cannot be written.
-    pub fn start(path: &Path, cpu: &Cpu, resumed_from_step: u64) -> Result<Self, TrainerError> {
+    pub fn start(path: &Path, machine: &Machine, resumed_from_step: u64) -> Result<Self, TrainerError> {
         let failed = |source| TrainerError::write(path, source);
         let file = if resumed_from_step == 0 {
             File::create(path).map_err(failed)?
@@ -54,9 +59,12 @@ impl Timing {
         timing.write(&Session {
             schema: "mxfp4-timing/1",
             kind: "session",
-            threads: cpu.threads(),
-            instruction_set: cpu.instruction_set().to_string(),
+            device: machine.device,
+            threads: machine.threads,
+            instruction_set: &machine.instruction_set,
             cpu: &processor_name(),
+            gpu: (machine.device != "cpu").then_some(&machine.name),
+            libraries: machine.libraries.iter().map(|(name, version)| format!("{name} {version}")).collect(),
             resumed_from_step,
         })?;
         Ok(timing)

@@ -2,33 +2,33 @@
 //!
 //! This is the run without its files: `session` adds those, `measure` only times it.
 
-use kernels::cpu::{Cpu, Panels};
-
 use crate::batches::{Batch, DataOrder, samples_in};
 use crate::data::TokenStream;
+use crate::device::{Device, Update};
 use crate::error::TrainerError;
-use crate::linear::Evaluation;
+use crate::linear::{Evaluation, Linears};
 use crate::metrics::QuantisationRecord;
 use crate::model::Model;
-use crate::optimizer::{self, Moments};
+use crate::optimizer::Moments;
 use crate::run_file::RunFile;
 use crate::schedule;
 
 /// A model in training.
 #[derive(Debug)]
-pub struct Training {
-    cpu: Cpu,
+pub struct Training<D: Device> {
+    device: D,
     run: RunFile,
     /// Buffers and the linears' state.
-    pub model: Model,
-    /// F32 masters.
-    pub parameters: Vec<f32>,
+    pub model: Model<D>,
+    /// F32 masters, and whatever the device keeps beside them.
+    pub parameters: D::Parameters,
     /// Of the last step.
-    pub gradients: Vec<f32>,
+    pub gradients: D::Numbers,
     /// The optimizer's.
-    pub moments: Moments,
+    pub moments: Moments<D>,
     order: DataOrder,
     batch: Batch,
+    tokens: D::Tokens,
 }
 
 /// What a step computed.
@@ -53,21 +53,30 @@ impl StepResult {
     }
 }
 
-impl Training {
+impl<D: Device> Training<D> {
     /// A fresh model. `train_tokens` is the length of the training stream.
-    pub fn new(cpu: Cpu, run: RunFile, train_tokens: usize) -> Self {
-        let model = Model::new(cpu.clone(), &run);
+    ///
+    /// # Errors
+    /// Not enough memory on the device, or a recipe that it cannot do.
+    pub fn new(device: D, run: RunFile, train_tokens: usize) -> Result<Self, TrainerError> {
+        let model = Model::new(device.clone(), &run)?;
         let total = model.layout().total;
-        Self {
-            parameters: model.layout().initialise(&run.model, run.run.seed),
-            gradients: vec![0.0; total],
-            moments: Moments::new(total),
+        Ok(Self {
+            parameters: device.parameters(model.layout().initialise(&run.model, run.run.seed))?,
+            gradients: device.numbers(vec![0.0; total])?,
+            moments: Moments::new(&device, total)?,
             order: DataOrder::new(run.run.seed, samples_in(train_tokens, run.model.sequence_length).max(1)),
             batch: Batch::default(),
+            tokens: device.tokens(&run)?,
             model,
-            cpu,
+            device,
             run,
-        }
+        })
+    }
+
+    /// What it trains on.
+    pub fn device(&self) -> &D {
+        &self.device
     }
 
     /// The run it was made for.
@@ -97,10 +106,12 @@ impl Training {
     /// # Errors
     /// A kernel's.
     pub fn forward_backward(&mut self, step: u64) -> Result<StepResult, TrainerError> {
-        let Self { cpu, model, parameters, gradients, batch, .. } = self;
-        cpu.inside(|| {
-            let loss = model.train(parameters, batch, step, gradients)?;
-            Ok(StepResult { loss, gradient_norm: libm::sqrt(cpu.squared_norm(gradients)) })
+        let Self { device, model, parameters, gradients, batch, tokens, .. } = self;
+        device.load(batch, tokens)?;
+        device.inside(|| {
+            let sum = model.train(parameters, (batch, tokens), step, gradients)?;
+            let gradient_norm = device.gradient_norm(gradients)?;
+            Ok(StepResult { loss: device.sum(sum)? / batch.inputs.len() as f64, gradient_norm })
         })
     }
 
@@ -109,9 +120,10 @@ impl Training {
     /// # Errors
     /// A kernel's.
     pub fn update(&mut self, step: u64, gradient_norm: f64) -> Result<(), TrainerError> {
-        let rate = self.learning_rate(step);
-        let Self { cpu, run, model, parameters, gradients, moments, .. } = self;
-        cpu.inside(|| optimizer::update(cpu, model.layout(), &run.optimizer, step, rate, gradient_norm, gradients, parameters, moments))
+        let learning_rate = self.learning_rate(step);
+        let Self { device, run, model, parameters, gradients, moments, .. } = self;
+        let update = Update { section: &run.optimizer, step, learning_rate, norm: gradient_norm };
+        device.inside(|| device.update(model.layout(), update, gradients, parameters, (&mut moments.first, &mut moments.second)))
     }
 
     /// Of `step`.
@@ -142,13 +154,15 @@ impl Training {
         let available = samples_in(validation.len(), self.run.model.sequence_length);
         let place = |sample: usize| if self.run.evaluation.spread { sample * available / sequences } else { sample };
         let (length, vocabulary) = (self.run.model.sequence_length, self.run.model.vocab_size);
-        let weights: Vec<Panels> = self.model.evaluation_weights(&self.parameters, step)?;
+        let weights = self.model.evaluation_weights(&self.parameters, step)?;
         let (mut sum, mut batch) = (0.0, Batch::default());
         for (chunk, first) in (0..sequences).step_by(at_once).enumerate() {
             let samples = (first..(first + at_once).min(sequences)).map(place);
             batch.fill(validation, samples, length, vocabulary)?;
-            let Self { cpu, model, parameters, .. } = self;
-            sum += cpu.inside(|| model.evaluate(parameters, &weights, &batch, Evaluation { step, chunk }))?;
+            let Self { device, model, parameters, tokens, .. } = self;
+            device.load(&batch, tokens)?;
+            let losses = device.inside(|| model.evaluate(parameters, &weights, (&batch, tokens), Evaluation { step, chunk }))?;
+            sum += device.sum(losses)?;
         }
         Ok(sum / (sequences * length) as f64)
     }

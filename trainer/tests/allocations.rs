@@ -43,7 +43,7 @@ fn a_step_in_the_steady_state_allocates_nothing() {
         let history = run.recipe.delayed_scaling.map_or(0, |delayed| delayed.history as u64);
         // Two threads draw tasks from one another; none of them may need memory for it.
         for threads in [1, 2] {
-            let mut training = Training::new(Cpu::new(InstructionSet::detect(), threads).unwrap(), run.clone(), 0);
+            let mut training = Training::new(Cpu::new(InstructionSet::detect(), threads).unwrap(), run.clone(), 0).unwrap();
             let token = |i: usize| (i * 7 % run.model.vocab_size) as u32;
             training.set_batch(Batch::new((0..tokens).map(token).collect(), (1..=tokens).map(token).collect()));
             // Delayed scales remember their first steps.

@@ -139,6 +139,7 @@ fn a_token_outside_the_vocabulary_is_told_with_its_place() {
     common::write_run(&folder.path().join("run"), &common::tiny_yaml(common::recipe("bf16"), |run| run["model"]["vocab_size"] = 40.into()));
     let (code, said) = execute(folder.path(), &[]);
     assert!(code == Some(3) && said.contains("outside model.vocab_size (40)"), "{code:?} {said}");
+    assert!(said.contains(".bin: token ") && said.trim_end().lines().count() == 1, "{said}");
 }
 
 #[cfg(target_os = "linux")]

@@ -31,7 +31,7 @@ fn ids_are_pythons() {
 
 #[test]
 fn committed_tokenizers_have_their_size_and_separator() {
-    for (id, size) in [("rust-crates-512", 512), ("rust-crates-1024", 1024)] {
+    for (id, size) in [("rust-crates-512", 512), ("rust-crates-1024", 1024), ("webdocs-8192", 8192), ("webdocs-32768", 32768)] {
         let tokenizer = TextTokenizer::open(&committed(id)).unwrap();
         assert_eq!((tokenizer.vocabulary(), tokenizer.end_of_document()), (size, 0), "{id}");
         assert_eq!(tokenizer.decode(&[0]).unwrap(), END_OF_DOCUMENT);
@@ -130,4 +130,26 @@ fn what_cannot_work_is_said_and_leaves_nothing() {
     let mut left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     left.sort();
     assert_eq!(left, ["alien.json", "bad.jsonl", "empty.json", "no-separator.json", "text.txt"]);
+}
+
+/// The disk fills up while tokens are written: the temporary file is a door to a full device, because the shell that makes the link becomes the trainer.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_leaves_no_tokens() {
+    let folder = tempfile::tempdir().unwrap();
+    // More than the writer holds back before it writes.
+    fs::write(folder.path().join("text.txt"), "word ".repeat(100_000)).unwrap();
+    for (part, place) in [("bin", "while the tokens are written"), ("idx", "while the index is written")] {
+        let script = format!("ln -s /dev/full out.{part}.$$.tmp; exec \"$0\" tokenize --tokenizer \"$1\" --input text.txt --output out");
+        let output = std::process::Command::new("sh")
+            .args(["-c", &script, env!("CARGO_BIN_EXE_trainer")])
+            .arg(fs::canonicalize(committed("rust-crates-512")).unwrap())
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(4) && said.contains("No space left"), "{place}: {said}");
+        assert_eq!(said.trim_end().lines().count(), 1, "{place}: {said}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "{place}: only the text stays");
+    }
 }

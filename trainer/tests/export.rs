@@ -133,7 +133,7 @@ fn transformers_computes_the_same_logits() {
     };
     let folder = tempfile::tempdir().unwrap();
     let run = common::tiny(common::recipe("f32"));
-    let mut model = Model::new(Cpu::new(InstructionSet::detect(), 1).unwrap(), &run);
+    let mut model = Model::new(Cpu::new(InstructionSet::detect(), 1).unwrap(), &run).unwrap();
     let mut parameters = model.layout().initialise(&run.model, 5);
     // Weights large enough that attention is not flat, and gains that are not all 1.
     let ranges: Vec<_> = model.layout().tensors.iter().map(|tensor| (tensor.range.clone(), tensor.rows == 1)).collect();
@@ -157,7 +157,7 @@ fn transformers_computes_the_same_logits() {
     let mut sum_of_losses = |targets: &[u32]| {
         let mut batch = Batch::default();
         (batch.inputs, batch.targets) = (inputs.clone(), targets.to_vec());
-        model.evaluate(&parameters, &weights, &batch, Evaluation { step: 0, chunk: 0 }).unwrap()
+        model.evaluate(&parameters, &weights, (&batch, &()), Evaluation { step: 0, chunk: 0 }).unwrap()
     };
     let targets: Vec<u32> = (0..length as u32).map(|position| position % vocabulary as u32).collect();
     let ours = sum_of_losses(&targets);

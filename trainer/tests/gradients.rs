@@ -22,8 +22,8 @@ fn parse(run: &Value) -> RunFile {
     RunFile::parse("test", &serde_yaml::to_string(run).unwrap()).unwrap()
 }
 
-fn training(run: RunFile) -> Training {
-    Training::new(Cpu::new(InstructionSet::detect(), 1).unwrap(), run, 3000)
+fn training(run: RunFile) -> Training<Cpu> {
+    Training::new(Cpu::new(InstructionSet::detect(), 1).unwrap(), run, 3000).unwrap()
 }
 
 fn batch(inputs: Vec<u32>, targets: Vec<u32>) -> Batch {

@@ -12,7 +12,7 @@ use replication::plan::Selection;
 use replication::run::RunOptions;
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 a run failed or a check found a difference; 2 usage or manifest error; \
-3 data or a file is missing or wrong; 4 this machine cannot do it; 130 interrupted (the same command goes on where it stopped).";
+3 data or a file is missing or wrong; 4 this machine cannot do it (a full disk, too); 130 interrupted (the same command goes on where it stopped).";
 
 /// Which claims of a paper hold on this machine, and how sure are we?
 #[derive(Parser)]
@@ -64,7 +64,7 @@ pub(crate) enum Command {
     },
     /// Datasets: what is here, what is missing and where it comes from
     #[command(
-        after_help = "Examples:\n  cargo xtask data list\n  cargo xtask data fetch rust-crates\n  cargo xtask data fetch c4-mlperf --from /mnt/c4"
+        after_help = "Examples:\n  cargo xtask data list\n  cargo xtask data fetch rust-crates\n  cargo xtask data fetch webdocs --from ../corpora/webdocs"
     )]
     Data {
         #[command(subcommand)]
@@ -137,13 +137,18 @@ pub(crate) enum DataCommand {
     /// What is here of every dataset
     List,
     /// Fetch a dataset with cargo, or take it from a local folder after checking every hash
-    #[command(after_help = "Example:\n  cargo xtask data fetch webdocs --from ../corpora/webdocs")]
+    #[command(
+        after_help = "Examples:\n  cargo xtask data fetch webdocs\n  cargo xtask data fetch webdocs --from ../corpora/webdocs\n  cargo xtask data fetch webdocs --tokens webdocs-8192 --from ../shards"
+    )]
     Fetch {
         /// Dataset id
         dataset: String,
         /// Folder that holds its files
         #[arg(long)]
         from: Option<PathBuf>,
+        /// Take what this tokenizer makes of the dataset (train and validation, .bin and .idx), not the documents
+        #[arg(long, value_name = "TOKENIZER", requires = "from")]
+        tokens: Option<String>,
     },
     /// Read every file and compare its hash with the pinned one
     Verify,

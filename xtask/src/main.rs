@@ -45,14 +45,16 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         error.exit_code()
     } else if let Some(error) = error.downcast_ref::<kernels_bench::BenchError>() {
         error.exit_code()
+    } else if let Some(error) = error.downcast_ref::<data::DataError>() {
+        error.exit_code()
+    } else if let Some(error) = error.downcast_ref::<replication::files::FileError>() {
+        error.exit_code()
     } else if let Some(error) = error.downcast_ref::<kernels_build::BuildError>() {
         error.exit_code()
     } else if error.is::<ManifestError>() {
         USAGE
-    } else if error.is::<data::DataError>()
-        || error.is::<verify::VerifyError>()
+    } else if error.is::<verify::VerifyError>()
         || error.is::<compare::CompareError>()
-        || error.is::<replication::files::FileError>()
         || error.is::<mllog::table::TableError>()
         || error.is::<mllog::ExportError>()
     {
@@ -186,9 +188,19 @@ fn data_command(root: &Path, command: DataCommand) -> anyhow::Result<u8> {
             print::out(&states.iter().map(ToString::to_string).collect::<String>());
             Ok(if states.iter().all(|state| state.wrong.is_empty()) { 0 } else { DATA })
         }
-        DataCommand::Fetch { dataset, from } => {
-            data::fetch(&manifests, &dataset, from.as_deref(), &|line| eprintln!("{line}"))?;
-            print::out(&format!("{dataset}: here; `cargo xtask data verify` reads it again and compares every hash\n"));
+        DataCommand::Fetch { dataset, from, tokens } => {
+            let say = |line: &str| eprintln!("{line}");
+            let what = match (&tokens, &from) {
+                (Some(tokenizer), Some(from)) => {
+                    data::fetch_tokens(&manifests, &dataset, tokenizer, from, &say)?;
+                    format!("{dataset} as tokens of {tokenizer}")
+                }
+                _ => {
+                    data::fetch(&manifests, &dataset, from.as_deref(), &say)?;
+                    dataset
+                }
+            };
+            print::out(&format!("{what}: here; `cargo xtask data verify` reads it again and compares every hash\n"));
             Ok(0)
         }
     }

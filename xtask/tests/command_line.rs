@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test's way to fail
 
+use std::path::Path;
 use std::process::{Command, Output};
 
 fn xtask(arguments: &[&str]) -> Output {
@@ -97,8 +98,50 @@ fn missing_files_end_with_3() {
         let text = says(&arguments, 3);
         assert!(text.starts_with("error: "), "{arguments:?}: {text}");
     }
-    assert!(says(&["data", "fetch", "webdocs"], 3).contains("--from DIR"));
     assert!(says(&["data", "fetch", "webdoc"], 3).contains("did you mean `webdocs`?"));
+    assert!(says(&["data", "fetch", "webdocs", "--from", folder], 3).contains("6 of 6 files are not there: train.000.xz, "));
+    let nowhere = empty.path().join("nowhere");
+    assert!(says(&["data", "fetch", "webdocs", "--from", nowhere.to_str().unwrap()], 3).contains("nowhere: no such folder"));
+    let tokens = says(&["data", "fetch", "webdocs", "--tokens", "webdocs-8192", "--from", folder], 3);
+    assert!(tokens.contains("train.bin is not here"), "{tokens}");
+    assert!(says(&["data", "fetch", "webdocs", "--tokens", "webdocs-8192"], 2).contains("--from"));
+}
+
+/// In a repository whose cache is empty, whatever this one has fetched.
+#[test]
+fn what_is_missing_is_said_with_where_it_comes_from() {
+    let root = tempfile::tempdir().unwrap();
+    copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests"), &root.path().join("manifests"));
+    let fetch = |id: &str| {
+        let output = Command::new(env!("CARGO_BIN_EXE_xtask"))
+            .args(["data", "fetch", id])
+            .env("CARGO_MANIFEST_DIR", root.path().join("xtask"))
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(3));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = fetch("webdocs");
+    assert!(said.lines().last().unwrap().starts_with("error: dataset webdocs is not here: "), "{said}");
+    assert!(said.contains("\n  train.000.xz (39514564 bytes, SHA-256 f151e8f5") && said.contains("--from DIR"), "{said}");
+    assert!(
+        said.contains("\n  mdn/content at 8bbe2454b8e3b70fcdf8e4db0e4d43a18ff6dee2, found in avivasa/content: CC-BY-SA-2.5\n"),
+        "{said}"
+    );
+    assert!(fetch("enwik8").contains("http://mattmahoney.net/dc/enwik8.zip"));
+    assert!(fetch("c4-mlperf").contains("--from DIR"));
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let (path, to) = (entry.as_ref().unwrap().path(), to.join(entry.unwrap().file_name()));
+        if path.is_dir() {
+            copy(&path, &to);
+        } else {
+            std::fs::copy(path, to).unwrap();
+        }
+    }
 }
 
 #[test]

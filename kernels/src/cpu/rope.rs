@@ -30,6 +30,16 @@ impl RopeTable {
         }
     }
 
+    /// Cosines, `[positions, head_dim / 2]`.
+    pub fn cosine(&self) -> &[f32] {
+        &self.cosine
+    }
+
+    /// Sines, as [`RopeTable::cosine`].
+    pub fn sine(&self) -> &[f32] {
+        &self.sine
+    }
+
     /// Number of positions in the table.
     pub fn positions(&self) -> usize {
         self.cosine.len().checked_div(self.half).unwrap_or(0)

@@ -299,5 +299,10 @@ pub const DEEPER: &str =
 
 /// Builds nothing and measures nothing: the last lines of a failed program.
 pub(crate) fn failed(what: &str, status: &str, output: &str) -> BenchError {
-    BenchError::Tool(ToolError::Failed { what: what.to_owned(), status: status.to_owned(), output: toolchain::last_lines(output, 40) })
+    BenchError::Tool(ToolError::Failed {
+        what: what.to_owned(),
+        status: status.to_owned(),
+        code: None,
+        output: toolchain::last_lines(output, 40),
+    })
 }

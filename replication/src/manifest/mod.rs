@@ -4,6 +4,7 @@
 //! names nothing or a path that leaves the repository is an error with file and line. What a manifest means for a run is
 //! `crate::plan`'s business.
 
+pub mod dataset;
 mod error;
 pub mod paper;
 pub mod profile;
@@ -16,9 +17,10 @@ use serde::de::DeserializeOwned;
 
 use crate::evidence::{self, Evidence};
 
+pub use dataset::Dataset;
 pub use error::{ManifestError, closest, unknown};
 pub use paper::{Check, Claim, MetricName, Paper};
-pub use profile::{Dataset, Device, Estimator, Hardware, Model, Profile, Tokenizer};
+pub use profile::{Device, Estimator, Hardware, Model, Profile, Tokenizer};
 pub use recipe::{Operand, Passes, Recipe};
 
 /// Everything under `manifests/`, by id.
@@ -96,7 +98,7 @@ impl Manifests {
             path.map_err(|why| at(&self.root, "tokenizers", id, &format!("file: {why}")))?;
         }
         for (id, dataset) in &self.datasets {
-            check_dataset(dataset).map_err(|why| at(&self.root, "datasets", id, &why))?;
+            dataset.check().map_err(|why| at(&self.root, "datasets", id, &why))?;
         }
         let mut claims = BTreeMap::new();
         for (id, paper) in &self.papers {
@@ -157,6 +159,9 @@ impl Manifests {
         known("model", "model", &profile.model, &self.models)?;
         known("dataset", "dataset", &profile.dataset, &self.datasets)?;
         known("tokenizer", "tokenizer", &profile.tokenizer, &self.tokenizers)?;
+        if matches!(self.datasets[&profile.dataset], Dataset::LocalFiles(_)) {
+            return Err(format!("dataset: {} is only described; a profile needs documents or tokens", profile.dataset));
+        }
         check_numbers(profile)?;
         let (model, tokenizer) = (&self.models[&profile.model], &self.tokenizers[&profile.tokenizer]);
         if model.vocab_size != tokenizer.vocab_size {
@@ -164,6 +169,19 @@ impl Manifests {
                 "tokenizer: {} has {} entries but model {} has vocab_size {}",
                 tokenizer.id, tokenizer.vocab_size, model.id, model.vocab_size
             ));
+        }
+        if let Some(shards) = &tokenizer.shards {
+            if tokenizer.trained_on.as_ref() != Some(&profile.dataset) {
+                return Err(format!("tokenizer: {} pins the tokens of another dataset than {}", tokenizer.id, profile.dataset));
+            }
+            // The last token of a sequence is predicted, too.
+            let needed = profile.evaluation.sequences.saturating_mul(model.sequence_length).saturating_add(1);
+            if needed > shards.validation.tokens {
+                return Err(format!(
+                    "evaluation.sequences: {} of {} tokens need {needed} held-out tokens, but {} makes {}",
+                    profile.evaluation.sequences, model.sequence_length, tokenizer.id, shards.validation.tokens
+                ));
+            }
         }
         let mut arms = BTreeSet::new();
         for arm in profile.arms.iter().flat_map(|group| &group.recipes) {
@@ -244,25 +262,6 @@ fn check_numbers(profile: &Profile) -> Result<(), String> {
     }
     if profile.arms.iter().all(|group| group.recipes.is_empty()) {
         return Err("arms: at least one recipe is needed".into());
-    }
-    Ok(())
-}
-
-fn check_dataset(dataset: &Dataset) -> Result<(), String> {
-    match dataset {
-        Dataset::CargoVendor(d) => {
-            inside(&d.package).map_err(|why| format!("package: {why}"))?;
-            if d.rule.validation_per_mille == 0 || d.rule.validation_per_mille >= 1000 {
-                return Err("rule.validation_per_mille: must be between 1 and 999".into());
-            }
-        }
-        Dataset::LocalFiles(profile::LocalFiles { files, .. }) | Dataset::Megatron(profile::Megatron { files, .. }) => {
-            for file in files {
-                if file.name.is_empty() || Path::new(&file.name).components().count() != 1 || inside(&file.name).is_err() {
-                    return Err(format!("files: `{}` must be a plain file name", file.name));
-                }
-            }
-        }
     }
     Ok(())
 }

@@ -42,6 +42,11 @@ impl TokenStream {
         Ok(Self { bin, idx, index, tokens })
     }
 
+    /// The `.bin` file, for messages.
+    pub fn path(&self) -> &Path {
+        self.bin.path()
+    }
+
     /// Tokens in the stream.
     pub fn len(&self) -> usize {
         self.tokens

@@ -5,14 +5,13 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Instant;
 
-use kernels::cpu::{Cpu, Profile, Spent};
 use kernels::random::StreamKey;
 use serde::Serialize;
 
 use crate::batches::Batch;
+use crate::device::{Device, ProfileReader, Spending};
 use crate::error::TrainerError;
 use crate::run_file::RunFile;
 use crate::session::Streams;
@@ -43,22 +42,31 @@ struct KernelLine<'a> {
 }
 
 /// One run file's state.
-struct Arm {
-    training: Training,
+struct Arm<D: Device> {
+    training: Training<D>,
     /// None: the same random tokens at every step.
     streams: Option<Streams>,
-    profile: Option<Arc<Profile>>,
+    profile: Option<ProfileReader>,
 }
 
-impl Arm {
-    fn new(path: &Path, data: Option<&Path>, cpu: &Cpu, is_profiled: bool) -> Result<Self, TrainerError> {
+impl<D: Device> Arm<D> {
+    fn new(
+        path: &Path,
+        data: Option<&Path>,
+        device: &impl Fn(&RunFile) -> Result<D, TrainerError>,
+        is_profiled: bool,
+    ) -> Result<Self, TrainerError> {
         let run = RunFile::load(path)?.run;
-        crate::memory::check(&run)?;
+        let mut device = device(&run)?;
+        device.check_memory(&run)?;
+        let mut profile = None;
+        if is_profiled {
+            let (profiled, reader) = device.with_profile();
+            (device, profile) = (profiled, Some(reader));
+        }
         let streams = data.map(|data| Streams::open(&run, data)).transpose()?;
-        let profile = is_profiled.then(Arc::<Profile>::default);
-        let cpu = profile.as_ref().map_or_else(|| cpu.clone(), |profile| cpu.with_profile(profile.clone()));
         let batch = random_batch(&run);
-        let mut training = Training::new(cpu, run, streams.as_ref().map_or(0, |streams| streams.train.len()));
+        let mut training = Training::new(device, run, streams.as_ref().map_or(0, |streams| streams.train.len()))?;
         training.set_batch(batch);
         Ok(Self { training, streams, profile })
     }
@@ -73,6 +81,7 @@ impl Arm {
         let result = self.training.forward_backward(step)?;
         let forward_backward = forward_backward.elapsed().as_secs_f64();
         self.training.update(step, result.gradient_norm)?;
+        self.training.device().wait()?;
         Ok((started.elapsed().as_secs_f64(), forward_backward))
     }
 }
@@ -90,19 +99,19 @@ fn random_batch(run: &RunFile) -> Batch {
 ///
 /// # Errors
 /// Run files or data that are wrong, or a kernel's.
-pub fn step_time(
+pub fn step_time<D: Device>(
     run_files: &[PathBuf],
     data: Option<&Path>,
     (warmup, repeats): (u64, u64),
     profile: bool,
-    cpu: &Cpu,
+    device: &impl Fn(&RunFile) -> Result<D, TrainerError>,
     out: &mut impl Write,
 ) -> Result<(), TrainerError> {
-    let mut arms = run_files.iter().map(|path| Arm::new(path, data, cpu, profile)).collect::<Result<Vec<_>, _>>()?;
+    let mut arms = run_files.iter().map(|path| Arm::new(path, data, device, profile)).collect::<Result<Vec<_>, _>>()?;
     for step in 1..=warmup + repeats {
         for arm in &mut arms {
             let (seconds, forward_backward_seconds) = arm.step(step)?;
-            let spent = arm.profile.as_ref().map(|profile| profile.take()).unwrap_or_default();
+            let spent = arm.profile.as_ref().map_or_else(|| Ok(Vec::new()), |read| read())?;
             if step <= warmup {
                 continue;
             }
@@ -110,8 +119,7 @@ pub fn step_time(
             let (name, tokens) = (&run.run.arm, run.tokens_per_step());
             let schema = "mxfp4-step-time/1";
             super::print(out, &Line { schema, kind: "step_time", arm: name, repeat, tokens, seconds, forward_backward_seconds })?;
-            for (kernel, Spent { time, calls, work }) in spent.into_iter().filter(|(_, spent)| spent.calls > 0) {
-                let (kernel, seconds) = (kernel.name(), time.as_secs_f64());
+            for Spending { kernel, calls, work, seconds } in spent {
                 super::print(out, &KernelLine { schema, kind: "step_kernel", arm: name, repeat, kernel, calls, work, seconds })?;
             }
         }

@@ -1,0 +1,305 @@
+// From BF16 to GEMM operands: rotation, shared scale, rounding, in one read. Bit for bit kernels/src/quantise.
+//
+// source: [rows, columns] BF16, row-major. The row operand contracts along the columns and is written [rows, columns]; the column
+// operand contracts along the rows and is written transposed, [columns, rows]. Either or both, each with its own specification:
+// -DROWS=Spec<...> or -DROWS=None, -DCOLUMNS likewise. Blocks of 32 are written as BF16 values, which hold a decoded MX value exactly
+// (few significant bits, a power of two); tensor-scaled FP8 is written as codes. Nothing here multiplies matrices.
+//
+// One workgroup takes a square tile. A fragment is eight consecutive elements along the contraction axis in one thread; the fragments
+// of a block or of a rotation lie in neighbouring lanes, so butterflies and maxima beyond eight elements are shuffles. The column
+// operand reads the tile from shared memory, two columns a thread, with a pitch that meets every bank once.
+//
+// Budgets that CI holds them to (.ci/check-cuda), on sm_90a:
+// registers: quantise 80
+// registers: quantise_square 48
+#include "formats.h"
+
+template <int FORMAT_, int ROUNDING_, int RULE_, int ROTATION_, bool TENSOR_> struct Spec {
+    static constexpr int format = FORMAT_, rounding = ROUNDING_, rule = RULE_, rotation = ROTATION_;
+    static constexpr bool tensor = TENSOR_, present = true;
+};
+struct None {
+    static constexpr int format = BF16, rounding = 0, rule = 0, rotation = 0;
+    static constexpr bool tensor = false, present = false;
+};
+
+// What the host says of one operand.
+struct Side {
+    void* out;          // BF16 or FP8; null: only the largest magnitude is wanted
+    u32* amax;          // where the largest magnitude's pattern is collected, or null
+    const float* scale; // F32 scale of a tensor-scaled format
+    u32 k0, k1;         // stream of random words
+    u32 signs[4];       // bit i set: element i of a rotation is negated
+};
+
+constexpr int LARGEST = ROWS::rotation > COLUMNS::rotation ? ROWS::rotation : COLUMNS::rotation;
+constexpr int TILE = LARGEST > 64 ? 128 : 64;
+constexpr int PITCH = TILE / 2 + 1;
+constexpr int THREADS = 256;
+constexpr int FRAGMENTS = TILE * TILE / 8 / THREADS;
+
+// Lanes that hold one block and one rotation together.
+template <typename S> struct Span {
+    static constexpr int lanes = (S::rotation > 32 ? S::rotation : 32) / 8;
+};
+
+template <int size> struct Root {
+    static constexpr float inverse = size == 16 ? 0.25f : size == 32 ? 0.17677669529663687f : size == 64 ? 0.125f : 0.08838834764831843f;
+};
+
+// Signs, butterflies of distance 1, 2, 4, ..., then the factor. `place`: number of the fragment in its span.
+template <typename S> DEVICE void rotate(float (&x)[8], int place, const Side& side) {
+    if (S::rotation == 0) return;
+    constexpr int lanes = S::rotation == 0 ? 1 : S::rotation / 8;
+    int within = place % lanes;
+    // Selected, not indexed: an indexed parameter would be copied to local memory.
+    u32 word = within < 4 ? side.signs[0] : within < 8 ? side.signs[1] : within < 12 ? side.signs[2] : side.signs[3];
+    u32 flips = word >> (8 * (within % 4));
+#pragma unroll
+    for (int j = 0; j < 8; ++j) x[j] = from_bits(to_bits(x[j]) ^ ((flips >> j) << 31));
+#pragma unroll
+    for (int distance = 1; distance < 8; distance *= 2) {
+#pragma unroll
+        for (int j = 0; j < 8; ++j) {
+            if (j & distance) continue;
+            float a = x[j], b = x[j + distance];
+            x[j] = a + b;
+            x[j + distance] = a - b;
+        }
+    }
+#pragma unroll
+    for (int mask = 1; mask < lanes; mask *= 2) {
+#pragma unroll
+        for (int j = 0; j < 8; ++j) {
+            float other = shuffle_xor(x[j], mask);
+            // other - x or other + x, rounded once.
+            x[j] = fmaf(x[j], (within & mask) ? -1.0f : 1.0f, other);
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < 8; ++j) x[j] *= Root<S::rotation>::inverse;
+}
+
+DEVICE u32 largest_pattern(const float (&x)[8]) {
+    u32 largest = 0;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) largest = max(largest, to_bits(x[j]) & 0x7FFFFFFFu);
+    return largest;
+}
+
+// Eight random words from number `index` on. Eight neighbours share the upper half of the index, unless the lower half runs over.
+DEVICE void random8(u32 (&words)[8], const Side& side, u64 index) {
+    u32 low = (u32)index, high = (u32)(index >> 32);
+    u32 first = low * SPREAD_LOW + high * SPREAD_HIGH + side.k0;
+    if (low <= 0xFFFFFFF8u) {
+#pragma unroll
+        for (int j = 0; j < 8; ++j) words[j] = random_word(first + j * SPREAD_LOW, side.k1);
+    } else {
+        for (int j = 0; j < 8; ++j) words[j] = random_word(first + j * SPREAD_LOW + (low + j < low ? SPREAD_HIGH : 0u), side.k1);
+    }
+}
+
+// Rounds eight values on the grid of their blocks' format; `byte` is the block's scale.
+template <typename S> DEVICE void round_block(float (&x)[8], u32 byte, const u32 (&words)[8]) {
+    constexpr int format = S::format == BF16 ? E2M1 : S::format;
+    float reciprocal = e8m0_reciprocal(byte), scale = e8m0_decode(byte);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+        float y = x[j] * reciprocal;
+        if (S::rounding == STOCHASTIC_PRESCALED) y *= 0.75f;
+        if (format == E2M1) {
+            float magnitude = fabsf(y);
+            float rounded = S::rounding == NEAREST_EVEN ? round_e2m1_nearest(magnitude) : round_e2m1_stochastic(magnitude, words[j]);
+            x[j] = copysignf(rounded, y) * scale;
+        } else {
+            x[j] = round_to_format<format, S::rounding>(y, words[j]) * scale;
+        }
+    }
+}
+
+// Stores the first `count` of eight BF16 values.
+DEVICE void write_bf16(const float (&x)[8], void* out, u64 at, int count, bool aligned) {
+    u16* to = (u16*)out + at;
+    if (count == 8 && aligned) {
+        Vector16 packed;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) packed.word[i] = bf16_pair_exact(x[2 * i], x[2 * i + 1]);
+        *(Vector16*)to = packed;
+    } else {
+        for (int j = 0; j < 8; ++j)
+            if (j < count) to[j] = (u16)(to_bits(x[j]) >> 16);
+    }
+}
+
+// Rounds eight values to tensor-scaled FP8 and stores the first `count` codes. `largest`: the largest magnitude's pattern.
+template <typename S> DEVICE void write_fp8(const float (&x)[8], u32 largest, float scale, const u32 (&words)[8], void* out, u64 at, int count, bool aligned) {
+    constexpr int format = S::format == E5M2 ? E5M2 : E4M3;
+    u32 pairs[4];
+    bool finite = from_bits(largest) * scale < from_bits(0x7F800000u);
+    if (HAS_FP8_CONVERSION && S::rounding == NEAREST_EVEN && finite) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) pairs[i] = fp8_pair<format>(x[2 * i] * scale, x[2 * i + 1] * scale);
+    } else {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            u32 low = code_of<format>(round_to_format<format, S::rounding>(x[2 * i] * scale, words[2 * i]));
+            u32 high = code_of<format>(round_to_format<format, S::rounding>(x[2 * i + 1] * scale, words[2 * i + 1]));
+            pairs[i] = low | high << 8;
+        }
+    }
+    u8* to = (u8*)out + at;
+    if (count == 8 && aligned) {
+        Vector8 packed = {{pairs[0] | pairs[1] << 16, pairs[2] | pairs[3] << 16}};
+        *(Vector8*)to = packed;
+    } else {
+        for (int j = 0; j < 8; ++j)
+            if (j < count) to[j] = (u8)(pairs[j / 2] >> (8 * (j % 2)));
+    }
+}
+
+// Rounds a fragment and stores it at element `at`, of which `count` elements exist.
+template <typename S>
+DEVICE void finish(float (&x)[8], u32 largest, u32 byte, float tensor_scale, const Side& side, u64 at, int count, bool aligned) {
+    u32 words[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    if (S::rounding != NEAREST_EVEN) random8(words, side, at);
+    if (S::tensor) {
+        write_fp8<S>(x, largest, tensor_scale, words, side.out, at, count, aligned);
+        return;
+    }
+    if (S::format == BF16) {
+#pragma unroll
+        for (int j = 0; j < 8; ++j) {
+            bool finite = (to_bits(x[j]) & 0x7F800000u) != 0x7F800000u;
+            u32 bits = S::rounding == NEAREST_EVEN || !finite ? bf16_encode(x[j]) << 16 : (to_bits(x[j]) + (words[j] & 0xFFFFu)) & 0xFFFF0000u;
+            x[j] = from_bits(bits);
+        }
+    } else {
+        round_block<S>(x, byte, words);
+    }
+    write_bf16(x, side.out, at, count, aligned);
+}
+
+// One fragment from BF16 values to its place. `row` and `k`: its logical place in an operand of `length` elements a row.
+template <typename S> DEVICE u32 fragment(float (&x)[8], int place, const Side& side, float tensor_scale, u64 row, int k, int length, bool exists) {
+    rotate<S>(x, place, side);
+    u32 largest = largest_pattern(x);
+    u32 byte = 0;
+    if (!S::tensor && S::format != BF16) {
+        u32 block = max(largest, shuffle_xor(largest, 1));
+        block = max(block, shuffle_xor(block, 2));
+        byte = scale_byte<S::format == BF16 ? E2M1 : S::format, S::rule>(block);
+    }
+    if (exists && side.out != nullptr) {
+        u64 at = row * (u64)length + (u64)k;
+        finish<S>(x, largest, byte, tensor_scale, side, at, min(8, length - k), length % 8 == 0);
+    }
+    return exists ? largest : 0u;
+}
+
+// The workgroup's largest magnitude joins the tensor's. `room` is shared by the workgroup. A maximum does not depend on the order in
+// which it is taken; looking first keeps thousands of workgroups from queueing at one address.
+DEVICE void collect(u32 largest, u32* amax, u32* room) {
+    if (amax == nullptr) return;
+    for (int mask = 1; mask < WAVE; mask *= 2) largest = max(largest, shuffle_xor(largest, mask));
+    if (threadIdx.x == 0) *room = 0;
+    BARRIER();
+    if (threadIdx.x % WAVE == 0) atomicMax(room, largest);
+    BARRIER();
+    if (threadIdx.x == 0 && *room > *(volatile u32*)amax) atomicMax(amax, *room);
+    BARRIER();
+}
+
+DEVICE Vector16 load8(const u16* source, int rows, int columns, int row, int column) {
+    Vector16 loaded = {{0, 0, 0, 0}};
+    if (row >= rows || column >= columns) return loaded;
+    const u16* at = source + (u64)row * columns + column;
+    if (columns % 8 == 0) return *(const Vector16*)at;
+#pragma unroll
+    for (int j = 0; j < 8; ++j)
+        if (column + j < columns) loaded.word[j / 2] |= (u32)at[j] << (16 * (j % 2));
+    return loaded;
+}
+
+KERNEL(256) quantise(const u16* source, int rows, int columns, Side row_side, Side column_side) {
+    SHARED u32 tile[COLUMNS::present ? TILE * PITCH : 1];
+    SHARED u32 room;
+    int top = blockIdx.y * TILE, left = blockIdx.x * TILE, thread = threadIdx.x;
+    float row_scale = ROWS::tensor && row_side.scale ? *row_side.scale : 1.0f;
+    float column_scale = COLUMNS::tensor && column_side.scale ? *column_side.scale : 1.0f;
+    u32 row_largest = 0, column_largest = 0;
+    Vector16 loaded[FRAGMENTS];
+#pragma unroll
+    for (int i = 0; i < FRAGMENTS; ++i) {
+        int number = i * THREADS + thread, row = number / (TILE / 8), place = number % (TILE / 8);
+        loaded[i] = load8(source, rows, columns, top + row, left + 8 * place);
+    }
+#pragma unroll
+    for (int i = 0; i < FRAGMENTS; ++i) {
+        int number = i * THREADS + thread, row = number / (TILE / 8), place = number % (TILE / 8);
+        if (COLUMNS::present) {
+#pragma unroll
+            for (int w = 0; w < 4; ++w) tile[row * PITCH + 4 * place + w] = loaded[i].word[w];
+        }
+        if (ROWS::present) {
+            float x[8];
+            unpack8(loaded[i], x);
+            bool exists = top + row < rows && left + 8 * place < columns;
+            u32 largest = fragment<ROWS>(x, place, row_side, row_scale, top + row, left + 8 * place, columns, exists);
+            row_largest = max(row_largest, largest);
+        }
+    }
+    if (COLUMNS::present) {
+        BARRIER();
+        constexpr int lanes = Span<COLUMNS>::lanes, pairs = WAVE / lanes;
+        int lane = thread % WAVE, place = lane % lanes;
+        // A wave takes one span of rows and `pairs` pairs of columns at a time.
+#pragma unroll
+        for (int i = 0; i < FRAGMENTS / 2; ++i) {
+            int number = (i * THREADS + thread) / WAVE;
+            int span = number % (TILE / (8 * lanes)), pair = number / (TILE / (8 * lanes)) * pairs + lane / lanes;
+            int row = 8 * (span * lanes + place);
+            float x[8], y[8];
+#pragma unroll
+            for (int j = 0; j < 8; ++j) {
+                u32 both = tile[(row + j) * PITCH + pair];
+                x[j] = bf16_low(both);
+                y[j] = bf16_high(both);
+            }
+            int column = left + 2 * pair;
+            bool inside = top + row < rows;
+            u32 largest = fragment<COLUMNS>(x, place, column_side, column_scale, column, top + row, rows, inside && column < columns);
+            column_largest = max(column_largest, largest);
+            largest = fragment<COLUMNS>(y, place, column_side, column_scale, column + 1, top + row, rows, inside && column + 1 < columns);
+            column_largest = max(column_largest, largest);
+        }
+    }
+    if (ROWS::present) collect(row_largest, row_side.amax, &room);
+    if (COLUMNS::present) collect(column_largest, column_side.amax, &room);
+}
+
+// Squares of 32 rows by 32 elements share a scale. One workgroup takes 32 rows of one span; `transposed`: the operand's rows are the
+// source's columns. Weights only: small, so element-wise reads will do.
+constexpr int SQUARE_LANES = Span<ROWS>::lanes;
+KERNEL(32 * SQUARE_LANES) quantise_square(const u16* source, int rows, int length, int transposed, Side side) {
+    SHARED u32 square[SQUARE_LANES / 4];
+    int thread = threadIdx.x, place = thread % SQUARE_LANES;
+    int row = blockIdx.y * 32 + thread / SQUARE_LANES, k = blockIdx.x * 8 * SQUARE_LANES + 8 * place;
+    float x[8];
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+        bool inside = row < rows && k + j < length;
+        u64 at = transposed ? (u64)(k + j) * rows + row : (u64)row * length + k + j;
+        x[j] = inside ? bf16_decode(source[at]) : 0.0f;
+    }
+    if (thread < SQUARE_LANES / 4) square[thread] = 0;
+    BARRIER();
+    rotate<ROWS>(x, place, side);
+    u32 largest = largest_pattern(x);
+    atomicMax(&square[place / 4], largest);
+    BARRIER();
+    if (row < rows && k < length) {
+        u32 byte = scale_byte<ROWS::format == BF16 ? E2M1 : ROWS::format, ROWS::rule>(square[place / 4]);
+        u64 at = (u64)row * length + k;
+        finish<ROWS>(x, largest, byte, 1.0f, side, at, min(8, length - k), length % 8 == 0);
+    }
+}

@@ -1,0 +1,199 @@
+//! What the kernels need of a GPU's driver: memory, one stream, modules, launches, events and matrix products.
+//!
+//! [`Driver`] is all that tells CUDA from HIP. Nothing outside a driver knows which one runs; nothing in a driver knows a kernel.
+//! All work goes to one stream in the order of the calls; only `download`, `synchronize` and `elapsed` wait for it.
+
+use std::ffi::c_void;
+use std::fmt;
+
+use super::GpuError;
+
+/// A place in the device's memory.
+pub type Address = u64;
+
+/// A kernel in a loaded module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Function(pub u64);
+
+/// A moment in the stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event(pub u64);
+
+/// What a device is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Description {
+    /// `cuda` or `hip`.
+    pub kind: &'static str,
+    /// Number among the devices of its kind.
+    pub ordinal: usize,
+    /// As its maker calls it.
+    pub name: String,
+    /// As the compiler names it: `sm_90a`.
+    pub architecture: String,
+    /// Memory in all, bytes.
+    pub memory: u64,
+    /// Multiprocessors or compute units.
+    pub units: u32,
+    /// Name and version of every library in use, the driver first.
+    pub libraries: Vec<(String, String)>,
+    /// Whether matrix products of FP8 codes run natively.
+    pub has_fp8: bool,
+}
+
+/// How a kernel is launched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grid {
+    /// Workgroups.
+    pub groups: [u32; 3],
+    /// Threads in each.
+    pub threads: u32,
+    /// Dynamic shared memory, bytes.
+    pub shared: u32,
+}
+
+impl Grid {
+    /// A row of workgroups without dynamic shared memory.
+    pub fn row(groups: usize, threads: u32) -> Self {
+        Self { groups: [groups as u32, 1, 1], threads, shared: 0 }
+    }
+}
+
+/// Element types of matrices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Element {
+    /// 2 bytes.
+    Bf16,
+    /// 1 byte.
+    E4m3,
+    /// 1 byte.
+    E5m2,
+    /// 4 bytes.
+    F32,
+}
+
+/// One side of a product, logically `[rows, k]`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Matrix {
+    /// First element.
+    pub address: Address,
+    /// Of each element.
+    pub element: Element,
+    /// Rows.
+    pub rows: usize,
+    /// Length of the contraction axis.
+    pub k: usize,
+    /// Whether memory holds it `[k, rows]`.
+    pub transposed: bool,
+    /// F32 on the device by which FP8 values are multiplied.
+    pub scale: Option<Address>,
+}
+
+/// `out = alpha * left rightᵀ (+ added)`, `[left.rows, right.rows]` row-major. `out` and `added` may be the same.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Product {
+    /// `[m, k]`.
+    pub left: Matrix,
+    /// `[n, k]`.
+    pub right: Matrix,
+    /// First element of the result.
+    pub out: Address,
+    /// BF16 or F32.
+    pub out_element: Element,
+    /// What is added, of the same type and shape.
+    pub added: Option<Address>,
+    /// Factor of the product.
+    pub alpha: f32,
+}
+
+/// A GPU and its libraries.
+pub trait Driver: fmt::Debug + Send + Sync {
+    /// What it is.
+    fn description(&self) -> &Description;
+
+    /// Bytes free and in all.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn memory(&self) -> Result<(u64, u64), GpuError>;
+
+    /// `bytes` of device memory, uninitialised.
+    ///
+    /// # Errors
+    /// [`GpuError::Memory`] when there is not enough.
+    fn allocate(&self, bytes: usize) -> Result<Address, GpuError>;
+
+    /// Gives memory back. Errors are of no use to anyone here.
+    fn free(&self, address: Address);
+
+    /// Sets every byte.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn fill(&self, address: Address, byte: u8, bytes: usize) -> Result<(), GpuError>;
+
+    /// Copies to the device; `from` may be reused at once.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn upload(&self, from: &[u8], to: Address) -> Result<(), GpuError>;
+
+    /// Waits for the stream, then copies from the device.
+    ///
+    /// # Errors
+    /// The driver's, also of earlier kernels.
+    fn download(&self, from: Address, to: &mut [u8]) -> Result<(), GpuError>;
+
+    /// Copies on the device.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<(), GpuError>;
+
+    /// Waits for the stream.
+    ///
+    /// # Errors
+    /// Those of earlier kernels.
+    fn synchronize(&self) -> Result<(), GpuError>;
+
+    /// A kernel of a source file of kernels/device, compiled with these definitions (or found compiled) and loaded once.
+    ///
+    /// # Errors
+    /// [`GpuError::Compile`], or the driver's.
+    fn function(&self, file: &'static str, defines: &[String], name: &'static str) -> Result<Function, GpuError>;
+
+    /// Where a constant of a source file, compiled like its kernels, is in the device's memory.
+    ///
+    /// # Errors
+    /// As [`Driver::function`].
+    fn constant(&self, file: &'static str, defines: &[String], name: &'static str) -> Result<Address, GpuError>;
+
+    /// Queues a kernel. `arguments` point to values of the types that the kernel declares.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// # Safety
+    /// Number, order and types of the arguments are the kernel's, and what they point to on the device is large enough for it.
+    unsafe fn launch(&self, function: Function, grid: Grid, arguments: &mut [*mut c_void]) -> Result<(), GpuError>;
+
+    /// Queues a matrix product. The same product gives the same bits each time.
+    ///
+    /// # Errors
+    /// The library's, or [`GpuError::Unsupported`] for element types that the device cannot multiply.
+    ///
+    /// # Safety
+    /// All addresses belong to memory that is large enough.
+    unsafe fn multiply(&self, product: &Product) -> Result<(), GpuError>;
+
+    /// Marks the end of what was queued so far.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn record(&self) -> Result<Event, GpuError>;
+
+    /// Waits for both, and gives the seconds between them; both events are gone afterwards.
+    ///
+    /// # Errors
+    /// The driver's, also of earlier kernels.
+    fn elapsed(&self, from: Event, to: Event) -> Result<f64, GpuError>;
+}

@@ -1,0 +1,66 @@
+//! Shared libraries that are looked for when a device is asked for, never linked.
+
+use libloading::{Library, Symbol};
+
+use super::GpuError;
+
+/// An open library.
+#[derive(Debug)]
+pub(super) struct Shared {
+    library: Library,
+    /// As it was found.
+    pub(super) name: String,
+    package: &'static str,
+}
+
+/// Folders beside those that the system's loader knows.
+const FOLDERS: [&str; 3] = ["/usr/local/cuda/lib64", "/usr/local/cuda/targets/x86_64-linux/lib", "/opt/rocm/lib"];
+
+impl Shared {
+    /// The first of `names` that opens, by the loader's own search and then in the usual folders.
+    pub(super) fn open(names: &[&str], package: &'static str) -> Result<Self, GpuError> {
+        let mut detail = String::new();
+        let places = names.iter().map(|name| (*name).to_owned());
+        let places = places.chain(FOLDERS.iter().flat_map(|folder| names.iter().map(move |name| format!("{folder}/{name}"))));
+        for name in places {
+            // SAFETY: these libraries' initialisers only set up themselves; that is what every program that links them relies on.
+            match unsafe { Library::new(&name) } {
+                Ok(library) => return Ok(Self { library, name, package }),
+                Err(error) if detail.is_empty() => detail = error.to_string(),
+                Err(_) => {}
+            }
+        }
+        Err(GpuError::MissingLibrary { library: names.first().copied().unwrap_or_default().to_owned(), detail, package })
+    }
+
+    /// A function of the library, as a plain pointer that is valid as long as the library is open.
+    ///
+    /// # Safety
+    /// `F` is the function's true type.
+    pub(super) unsafe fn function<F: Copy>(&self, function: &'static str) -> Result<F, GpuError> {
+        // SAFETY: the caller vouches for the type.
+        let symbol: Result<Symbol<'_, F>, _> = unsafe { self.library.get(function.as_bytes()) };
+        match symbol {
+            Ok(symbol) => Ok(*symbol),
+            Err(_) => Err(GpuError::MissingFunction { library: self.name.clone(), function, package: self.package }),
+        }
+    }
+}
+
+/// A table of functions of one library: `table!(Name { field: "symbol" = fn(types...) -> i32; ... })`.
+macro_rules! table {
+    ($(#[$doc:meta])* $table:ident { $($field:ident: $symbol:literal = fn($($argument:ty),* $(,)?) -> $result:ty;)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy)]
+        pub(super) struct $table { $(pub(super) $field: unsafe extern "C" fn($($argument),*) -> $result,)* }
+
+        impl $table {
+            /// Looks up every function.
+            pub(super) fn load(library: &crate::gpu::library::Shared) -> Result<Self, crate::gpu::GpuError> {
+                // SAFETY: the types are those of the vendor's headers.
+                unsafe { Ok(Self { $($field: library.function($symbol)?,)* }) }
+            }
+        }
+    };
+}
+pub(super) use table;

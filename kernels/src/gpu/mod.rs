@@ -1,0 +1,187 @@
+//! A training step's kernels on a GPU. [`Gpu`] is the door; [`driver::Driver`] is what CUDA and HIP have in common.
+//!
+//! Kernel sources are in kernels/device, one text for both. Activations are BF16, parameters, gradients and moments F32. Quantisation,
+//! rotation and random words are bit for bit those of `crate::quantise`; everything else is as close as its formats allow. All work of
+//! a device runs in one stream, in the order of the calls, and the same calls give the same bits.
+//!
+//! Each family of kernels is a small struct made once for its sizes (`Norm`, `Attention`, ...): making it compiles its kernels or finds
+//! them compiled, using it queues launches. Methods check lengths and return [`GpuError::Shape`]. `&mut` marks what a call writes for the
+//! reader's sake; scratch memory and products go without it, because order in the stream is what keeps the device's memory consistent.
+
+mod attention;
+mod buffer;
+mod cuda;
+pub mod driver;
+mod elementwise;
+mod error;
+mod head;
+mod library;
+mod norm;
+mod optimizer;
+mod quantise;
+mod sources;
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+pub use attention::Attention;
+pub use buffer::{Bf16, Buffer, Plain};
+pub use cuda::CudaDriver;
+pub use driver::{Description, Element, Matrix};
+pub use elementwise::{Elementwise, Occurrences};
+pub use error::GpuError;
+pub use head::Head;
+pub use norm::Norm;
+pub use optimizer::{Optimizer, Stretch, UpdateNumbers};
+pub use quantise::{OperandSide, Quantiser, TensorScales, element, is_source, multiplier, prepared};
+
+use driver::{Driver, Function, Grid, Product};
+
+/// A GPU that is open.
+#[derive(Debug, Clone)]
+pub struct Gpu {
+    driver: Arc<dyn Driver>,
+}
+
+impl Gpu {
+    /// NVIDIA GPU number `ordinal`.
+    ///
+    /// # Errors
+    /// What is missing, and where it comes from.
+    pub fn cuda(ordinal: usize) -> Result<Self, GpuError> {
+        Ok(Self { driver: Arc::new(CudaDriver::open(ordinal)?) })
+    }
+
+    /// What it is.
+    pub fn description(&self) -> &Description {
+        self.driver.description()
+    }
+
+    /// The driver, for what has no kernel here: events, memory.
+    pub fn driver(&self) -> &dyn Driver {
+        &*self.driver
+    }
+
+    /// Uninitialised memory for `length` elements.
+    ///
+    /// # Errors
+    /// Not enough memory.
+    pub fn buffer<T: Plain>(&self, length: usize) -> Result<Buffer<T>, GpuError> {
+        Buffer::new(self.driver.clone(), length)
+    }
+
+    /// Memory with these elements.
+    ///
+    /// # Errors
+    /// Not enough memory, or the driver's.
+    pub fn upload<T: Plain>(&self, values: &[T]) -> Result<Buffer<T>, GpuError> {
+        let mut buffer = self.buffer(values.len())?;
+        buffer.write(0, values)?;
+        Ok(buffer)
+    }
+
+    /// Memory whose bytes are all zero.
+    ///
+    /// # Errors
+    /// Not enough memory, or the driver's.
+    pub fn zeros<T: Plain>(&self, length: usize) -> Result<Buffer<T>, GpuError> {
+        let mut buffer = self.buffer(length)?;
+        buffer.fill(0)?;
+        Ok(buffer)
+    }
+
+    /// `out = alpha * left rightᵀ (+ added)`; `out: [left.rows, right.rows]` F32 or BF16.
+    ///
+    /// # Errors
+    /// Lengths that do not fit, element types that the device cannot multiply, the library's.
+    pub fn multiply<T: Plain>(
+        &self,
+        left: Matrix,
+        right: Matrix,
+        alpha: f32,
+        added: Option<&Buffer<T>>,
+        out: &Buffer<T>,
+        offset: usize,
+    ) -> Result<(), GpuError> {
+        let size = left.rows * right.rows;
+        if offset + size > out.length() || added.is_some_and(|added| added.length() < size) {
+            return Err(GpuError::Shape { kernel: "multiply", problem: format!("{size} results at {offset} of {}", out.length()) });
+        }
+        let out_element = if size_of::<T>() == 4 { Element::F32 } else { Element::Bf16 };
+        let product = Product { left, right, out: out.address(offset), out_element, added: added.map(|added| added.address(0)), alpha };
+        // SAFETY: `left` and `right` come from buffers of at least their size (`Buffer::matrix`); `out` was checked.
+        unsafe { self.driver.multiply(&product) }
+    }
+
+    /// As [`Gpu::multiply`], adding to what is in `out`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn multiply_into<T: Plain>(&self, left: Matrix, right: Matrix, alpha: f32, out: &Buffer<T>, offset: usize) -> Result<(), GpuError> {
+        let size = left.rows * right.rows;
+        if offset + size > out.length() {
+            return Err(GpuError::Shape { kernel: "multiply", problem: format!("{size} results at {offset} of {}", out.length()) });
+        }
+        let out_element = if size_of::<T>() == 4 { Element::F32 } else { Element::Bf16 };
+        let place = out.address(offset);
+        // SAFETY: as above.
+        unsafe { self.driver.multiply(&Product { left, right, out: place, out_element, added: Some(place), alpha }) }
+    }
+
+    /// Reads a constant of a source file.
+    fn read_constant(&self, file: &'static str, defines: &[String], name: &'static str, values: &mut [i32]) -> Result<(), GpuError> {
+        let address = self.driver.constant(file, defines, name)?;
+        self.driver.download(address, buffer::bytes_of_mut(values))
+    }
+
+    fn kernel(&self, file: &'static str, defines: &[String], name: &'static str) -> Result<Kernel, GpuError> {
+        Ok(Kernel { function: self.driver.function(file, defines, name)?, driver: self.driver.clone() })
+    }
+}
+
+/// A kernel that can be launched.
+#[derive(Debug, Clone)]
+struct Kernel {
+    function: Function,
+    driver: Arc<dyn Driver>,
+}
+
+/// One argument of a kernel, by value.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(8))]
+struct Argument([u8; 64]);
+
+impl Argument {
+    /// The bytes of a value that a kernel takes.
+    fn new<T: Plain>(value: T) -> Self {
+        const { assert!(size_of::<T>() <= 64 && align_of::<T>() <= 8) };
+        let mut bytes = [0; 64];
+        let from = std::slice::from_ref(&value);
+        bytes[..size_of::<T>()].copy_from_slice(buffer::bytes_of(from));
+        Self(bytes)
+    }
+}
+
+impl Kernel {
+    /// Queues the kernel.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// # Safety
+    /// As [`Driver::launch`].
+    unsafe fn launch<const N: usize>(&self, grid: Grid, mut arguments: [Argument; N]) -> Result<(), GpuError> {
+        let mut pointers = arguments.each_mut().map(|argument| std::ptr::from_mut(argument).cast::<c_void>());
+        // SAFETY: the caller vouches for the arguments.
+        unsafe { self.driver.launch(self.function, grid, &mut pointers) }
+    }
+}
+
+/// Refuses lengths that are too small.
+fn expect(kernel: &'static str, what: &str, wanted: usize, found: usize) -> Result<(), GpuError> {
+    if found >= wanted {
+        Ok(())
+    } else {
+        Err(GpuError::Shape { kernel, problem: format!("{what} has {found} elements, {wanted} are needed") })
+    }
+}

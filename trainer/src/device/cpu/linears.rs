@@ -1,0 +1,278 @@
+//! The linears on the CPU: operands into panels, panels multiplied, histories of delayed scales, and what observing asks for.
+
+use std::ops::Range;
+
+use kernels::cpu::{Cpu, Panels, Role, Side, Unprepared};
+use kernels::operand::{OperandSpec, ScaleRule};
+use kernels::quantise::{PreparedStats, Randomness, Source};
+
+use crate::error::TrainerError;
+use crate::linear::{Choices, Evaluation, Goal, Linears, Mode, Observation, SignVector};
+use crate::metrics::QuantisationRecord;
+use crate::quantisation_error;
+use crate::run_file::{DelayedChoice, RunFile};
+use crate::streams::{Operand, Pass, Place};
+
+/// Recipe, delayed-scaling state and panels of all linears of a model.
+#[derive(Debug)]
+pub struct CpuLinears {
+    cpu: Cpu,
+    choices: Choices,
+    /// Largest magnitudes of earlier steps, oldest first; index as `Choices::slot`.
+    histories: Vec<Vec<f32>>,
+    observation: Option<Observation>,
+    /// The two sides of the product at hand, reused by every product.
+    left: Panels,
+    right: Panels,
+}
+
+impl CpuLinears {
+    /// For a run file that passed its checks.
+    pub(super) fn new(cpu: Cpu, run: &RunFile) -> Self {
+        let choices = Choices::new(run);
+        Self {
+            cpu,
+            histories: vec![Vec::new(); choices.slots()],
+            choices,
+            observation: None,
+            left: Panels::default(),
+            right: Panels::default(),
+        }
+    }
+
+    fn remembered(&self, slot: usize, spec: &OperandSpec) -> Option<f32> {
+        if spec.scale != ScaleRule::Delayed {
+            return None;
+        }
+        let history = &self.histories[slot];
+        match self.choices.delayed?.choose {
+            DelayedChoice::MostRecent => history.last().copied(),
+            DelayedChoice::Max => history.iter().copied().reduce(f32::max),
+        }
+    }
+
+    /// Side of an operand in its product, and the format of the other one.
+    fn role(&self, pass: Pass, operand: Operand) -> Role {
+        let (side, partner) = match (pass, operand) {
+            (Pass::Fprop, Operand::Input) => (Side::Left, Operand::Weight),
+            (Pass::Fprop, _) => (Side::Right, Operand::Input),
+            (Pass::Dgrad, Operand::OutputGradient) => (Side::Left, Operand::Weight),
+            (Pass::Dgrad, _) => (Side::Right, Operand::OutputGradient),
+            (Pass::Wgrad, Operand::OutputGradient) => (Side::Left, Operand::Input),
+            (Pass::Wgrad, _) => (Side::Right, Operand::OutputGradient),
+        };
+        Role { side, partner: self.choices.spec(pass, partner).format }
+    }
+
+    /// One of the two products of a training step whose left side has a row a token: it is prepared on the way.
+    #[allow(clippy::too_many_arguments)] // an operand's place and source, its weight, and where the product goes
+    fn product(
+        &mut self,
+        place: Place,
+        pass: Pass,
+        (operand, source): (Operand, Source<'_>),
+        weight: Source<'_>,
+        step: u64,
+        goal: Goal<'_, Vec<f32>>,
+    ) -> Result<(), TrainerError> {
+        if self.observes(place) {
+            // Measured as a whole, which the product never sees.
+            self.prepare(place, pass, operand, source, step)?;
+        }
+        self.operand(place, pass, Operand::Weight, weight, step)?;
+        let spec = self.choices.spec(pass, operand);
+        let signs = self.choices.signs(place, pass, &spec, step);
+        let slot = self.choices.slot(place, pass, operand);
+        let left = Unprepared {
+            source,
+            spec: &spec,
+            partner: self.role(pass, operand).partner,
+            randomness: Randomness {
+                rounding: self.choices.training_words(place, pass, operand, step),
+                signs: signs.as_ref().map(SignVector::as_slice),
+            },
+            delayed_amax: self.remembered(slot, &spec),
+        };
+        let stats = multiply(&self.cpu, left, &self.right, goal)?;
+        self.remember(slot, &spec, stats);
+        Ok(())
+    }
+
+    /// Prepares an operand of a training step into its side, remembers its largest magnitude and measures it if asked.
+    fn operand(&mut self, place: Place, pass: Pass, operand: Operand, source: Source<'_>, step: u64) -> Result<(), TrainerError> {
+        let stats = self.prepare(place, pass, operand, source, step)?;
+        self.remember(self.choices.slot(place, pass, operand), &self.choices.spec(pass, operand), stats);
+        Ok(())
+    }
+
+    /// Whether the operands of a place are measured in this step.
+    fn observes(&self, place: Place) -> bool {
+        self.observation.as_ref().is_some_and(|observation| observation.layers.contains(&place.layer))
+    }
+
+    fn remember(&mut self, slot: usize, spec: &OperandSpec, stats: PreparedStats) {
+        if let (ScaleRule::Delayed, Some(delayed)) = (spec.scale, self.choices.delayed) {
+            let history = &mut self.histories[slot];
+            if history.len() == delayed.history {
+                history.remove(0);
+            }
+            history.push(stats.amax);
+        }
+    }
+
+    /// An operand of a training step into its side, measured if asked.
+    fn prepare(
+        &mut self,
+        place: Place,
+        pass: Pass,
+        operand: Operand,
+        source: Source<'_>,
+        step: u64,
+    ) -> Result<PreparedStats, TrainerError> {
+        let (spec, role) = (self.choices.spec(pass, operand), self.role(pass, operand));
+        let signs = self.choices.signs(place, pass, &spec, step);
+        let rounding = self.choices.training_words(place, pass, operand, step);
+        let remembered = self.remembered(self.choices.slot(place, pass, operand), &spec);
+        let observes = self.observes(place);
+        let panels = if role.side == Side::Left { &mut self.left } else { &mut self.right };
+        let randomness = Randomness { rounding, signs: signs.as_ref().map(SignVector::as_slice) };
+        let stats = self.cpu.prepare_into(source, &spec, role, randomness, remembered, panels).map_err(TrainerError::kernel)?;
+        if let Some(observation) = self.observation.as_mut().filter(|_| observes) {
+            let survived = quantisation_error::measure(&source, &spec, signs.as_ref().map(SignVector::as_slice), &panels.unpack());
+            let linear = self.choices.shapes[place.linear].0;
+            observation.records.push(survived.record(observation.step, place.layer, linear, pass, operand, spec.format));
+        }
+        Ok(stats)
+    }
+
+    fn evaluation_operand(
+        &self,
+        place: Place,
+        operand: Operand,
+        source: Source<'_>,
+        evaluation: Evaluation,
+        panels: &mut Panels,
+    ) -> Result<(), TrainerError> {
+        let (spec, role) = (self.choices.spec(Pass::Fprop, operand), self.role(Pass::Fprop, operand));
+        let signs = self.choices.signs(place, Pass::Fprop, &spec, evaluation.step);
+        let rounding = self.choices.evaluation_words(place, operand, evaluation);
+        let remembered = self.remembered(self.choices.slot(place, Pass::Fprop, operand), &spec);
+        let randomness = Randomness { rounding, signs: signs.as_ref().map(SignVector::as_slice) };
+        self.cpu.prepare_into(source, &spec, role, randomness, remembered, panels).map_err(TrainerError::kernel)?;
+        Ok(())
+    }
+}
+
+impl Linears<Cpu> for CpuLinears {
+    type Weights = Vec<Panels>;
+
+    fn forward(
+        &mut self,
+        place: Place,
+        mode: &Mode<'_, Vec<Panels>>,
+        x: &Vec<f32>,
+        (parameters, weight): (&Vec<f32>, &Range<usize>),
+        goal: Goal<'_, Vec<f32>>,
+        tokens: usize,
+    ) -> Result<(), TrainerError> {
+        let (_, out, inputs) = self.choices.shapes[place.linear];
+        let x = Source { values: &x[..tokens * inputs], rows: tokens, k: inputs, transposed: false };
+        match mode {
+            Mode::Training { step } => {
+                let w = Source { values: &parameters[weight.clone()], rows: out, k: inputs, transposed: false };
+                self.product(place, Pass::Fprop, (Operand::Input, x), w, *step, goal)
+            }
+            Mode::Evaluation { evaluation, weights } => {
+                let spec = self.choices.spec(Pass::Fprop, Operand::Input);
+                let signs = self.choices.signs(place, Pass::Fprop, &spec, evaluation.step);
+                let left = Unprepared {
+                    source: x,
+                    spec: &spec,
+                    partner: self.role(Pass::Fprop, Operand::Input).partner,
+                    randomness: Randomness {
+                        rounding: self.choices.evaluation_words(place, Operand::Input, *evaluation),
+                        signs: signs.as_ref().map(SignVector::as_slice),
+                    },
+                    delayed_amax: self.remembered(self.choices.slot(place, Pass::Fprop, Operand::Input), &spec),
+                };
+                multiply(&self.cpu, left, &weights[4 * place.layer + place.linear], goal)?;
+                Ok(())
+            }
+        }
+    }
+
+    fn backward(
+        &mut self,
+        place: Place,
+        step: u64,
+        x: &Vec<f32>,
+        (parameters, weight): (&Vec<f32>, &Range<usize>),
+        d_y: &Vec<f32>,
+        goal: Goal<'_, Vec<f32>>,
+        gradients: &mut Vec<f32>,
+        tokens: usize,
+    ) -> Result<(), TrainerError> {
+        let (_, out, inputs) = self.choices.shapes[place.linear];
+        let (d_output, x) = (&d_y[..tokens * out], &x[..tokens * inputs]);
+        let dy = Source { values: d_output, rows: tokens, k: out, transposed: false };
+        let w = Source { values: &parameters[weight.clone()], rows: inputs, k: out, transposed: true };
+        self.product(place, Pass::Dgrad, (Operand::OutputGradient, dy), w, step, goal)?;
+        let dy = Source { values: d_output, rows: out, k: tokens, transposed: true };
+        let x = Source { values: x, rows: inputs, k: tokens, transposed: true };
+        self.operand(place, Pass::Wgrad, Operand::OutputGradient, dy, step)?;
+        self.operand(place, Pass::Wgrad, Operand::Input, x, step)?;
+        self.cpu.gemm(&self.left, &self.right, &mut gradients[weight.clone()], false).map_err(TrainerError::kernel)
+    }
+
+    fn evaluation_weights(&self, parameters: &Vec<f32>, places: &[(Place, Range<usize>)], step: u64) -> Result<Vec<Panels>, TrainerError> {
+        let weight = |(place, range): &(Place, Range<usize>)| {
+            let (_, out, inputs) = self.choices.shapes[place.linear];
+            let source = Source { values: &parameters[range.clone()], rows: out, k: inputs, transposed: false };
+            let mut panels = Panels::default();
+            self.evaluation_operand(*place, Operand::Weight, source, Evaluation { step, chunk: 0 }, &mut panels)?;
+            Ok(panels)
+        };
+        places.iter().map(weight).collect()
+    }
+
+    fn finish_step(&mut self, _: u64) -> Result<(), TrainerError> {
+        Ok(())
+    }
+
+    fn observe(&mut self, step: u64, layers: Vec<usize>) {
+        self.observation = Some(Observation { step, layers, records: Vec::new() });
+    }
+
+    fn observed(&mut self) -> Vec<QuantisationRecord> {
+        let Some(mut observation) = self.observation.take() else { return Vec::new() };
+        self.choices.sort(&mut observation.records);
+        observation.records
+    }
+
+    fn histories(&self) -> Result<Vec<Vec<f32>>, TrainerError> {
+        Ok(self.histories.clone())
+    }
+
+    fn restore_histories(&mut self, histories: Vec<Vec<f32>>) -> Result<bool, TrainerError> {
+        let fits = self.choices.fits(&histories);
+        if fits {
+            self.histories = histories;
+        }
+        Ok(fits)
+    }
+}
+
+/// A product of as many rows as its left side, and what follows it. Buffers may be longer.
+fn multiply(cpu: &Cpu, left: Unprepared<'_>, right: &Panels, goal: Goal<'_, Vec<f32>>) -> Result<PreparedStats, TrainerError> {
+    let (rows, columns) = (left.source.rows, right.rows());
+    let size = rows * columns;
+    match goal {
+        Goal::Over(y) => cpu.gemm_from(left, right, &mut y[..size], false),
+        Goal::Onto { residual, sum } => cpu.gemm_from_onto(left, right, &residual[..size], &mut sum[..size]),
+        Goal::Swiglu { gate_up, hidden } => cpu.gemm_from_swiglu(left, right, &mut gate_up[..size], &mut hidden[..size / 2]),
+        Goal::SwigluBackward { gate_up, d_gate_up } => {
+            cpu.gemm_from_swiglu_backward(left, right, &gate_up[..2 * size], &mut d_gate_up[..2 * size])
+        }
+    }
+    .map_err(TrainerError::kernel)
+}

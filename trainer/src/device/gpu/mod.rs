@@ -1,0 +1,393 @@
+//! A GPU as a device: BF16 activations in its memory, kernels of `kernels::gpu`, one stream.
+
+mod linears;
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kernels::cpu::AttentionShape;
+use kernels::gpu::driver::Event;
+use kernels::gpu::{Attention, Bf16, Buffer, Elementwise, Gpu, GpuError, Head, Norm, Occurrences, Optimizer, UpdateNumbers};
+
+use super::{Device, Machine, ProfileReader, Spending, Update};
+use crate::batches::Batch;
+use crate::error::TrainerError;
+use crate::parameters::Layout;
+use crate::run_file::{ModelSection, RunFile};
+use crate::{memory, optimizer};
+
+pub use linears::GpuLinears;
+
+/// Places in the results that a step leaves on the device.
+const LOSS: usize = 0;
+const NORM: usize = 1;
+
+/// A GPU with the kernels of one run.
+#[derive(Debug, Clone)]
+pub struct GpuDevice {
+    parts: Arc<Parts>,
+    profile: Option<Arc<GpuProfile>>,
+}
+
+/// The kernels of a step between pairs of events, in the order in which they were queued.
+#[derive(Debug, Default)]
+struct GpuProfile {
+    spans: Mutex<Vec<(&'static str, Event, Event)>>,
+}
+
+impl GpuProfile {
+    /// What was spent since the last time; waits for all of it.
+    fn take(&self, gpu: &Gpu) -> Result<Vec<Spending>, TrainerError> {
+        let spans = std::mem::take(&mut *self.spans.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut all: Vec<Spending> = Vec::new();
+        for (kernel, from, to) in spans {
+            let seconds = gpu.driver().elapsed(from, to).map_err(machine)?;
+            match all.iter_mut().find(|spending| spending.kernel == kernel) {
+                Some(spending) => (spending.seconds, spending.calls) = (spending.seconds + seconds, spending.calls + 1),
+                None => all.push(Spending { kernel, calls: 1, work: 0, seconds }),
+            }
+        }
+        Ok(all)
+    }
+}
+
+#[derive(Debug)]
+struct Parts {
+    gpu: Gpu,
+    norm: Norm,
+    attention: Attention,
+    elementwise: Elementwise,
+    head: Head,
+    optimizer: Optimizer,
+    /// Sum of the batch's losses, and norm of the gradients.
+    results: Buffer<f64>,
+}
+
+/// Parameters on the device.
+#[derive(Debug)]
+pub struct Parameters {
+    masters: Buffer<f32>,
+    /// The same in BF16: what operands are prepared from.
+    copies: Buffer<Bf16>,
+}
+
+/// A batch on the device.
+#[derive(Debug)]
+pub struct Tokens {
+    inputs: Buffer<u32>,
+    targets: Buffer<u32>,
+    occurrences: Occurrences,
+}
+
+/// Cosines and sines.
+#[derive(Debug)]
+pub struct Angles {
+    cosine: Buffer<f32>,
+    sine: Buffer<f32>,
+}
+
+/// What a GPU's error means for the run: the machine cannot do it (exit code 4), or sizes that should have been refused earlier.
+fn machine(error: GpuError) -> TrainerError {
+    match error {
+        GpuError::Shape { .. } => TrainerError::kernel(error),
+        other => TrainerError::Machine(other.to_string()),
+    }
+}
+
+impl GpuDevice {
+    /// The kernels of a run on an open GPU.
+    ///
+    /// # Errors
+    /// Sizes or a recipe that the GPU's kernels do not take, or not enough memory.
+    pub fn new(gpu: Gpu, run: &RunFile) -> Result<Self, TrainerError> {
+        let (model, tokens) = (&run.model, run.tokens_per_step());
+        check_sizes(model)?;
+        memory::check_gpu(run, &gpu)?;
+        let layout = Layout::new(model);
+        let tensors = layout.tensors.iter().map(|tensor| (tensor.range.start, tensor.range.len(), tensor.decays));
+        let parts = Parts {
+            norm: Norm::new(&gpu, model.hidden_size).map_err(machine)?,
+            attention: Attention::new(&gpu, model.head_dim, model.num_attention_heads, tokens).map_err(machine)?,
+            elementwise: Elementwise::new(&gpu).map_err(machine)?,
+            head: Head::new(&gpu, tokens, model.hidden_size, model.vocab_size).map_err(machine)?,
+            optimizer: Optimizer::new(&gpu, tensors).map_err(machine)?,
+            results: gpu.zeros(2).map_err(machine)?,
+            gpu,
+        };
+        Ok(Self { parts: Arc::new(parts), profile: None })
+    }
+
+    /// Queues a kind of kernel, between two events if there is a profile.
+    fn timed<R>(&self, kind: &'static str, work: impl FnOnce() -> Result<R, GpuError>) -> Result<R, TrainerError> {
+        let Some(profile) = &self.profile else { return work().map_err(machine) };
+        let driver = self.parts.gpu.driver();
+        let from = driver.record().map_err(machine)?;
+        let result = work().map_err(machine)?;
+        let to = driver.record().map_err(machine)?;
+        profile.spans.lock().unwrap_or_else(PoisonError::into_inner).push((kind, from, to));
+        Ok(result)
+    }
+
+    fn elementwise(&self) -> &Elementwise {
+        &self.parts.elementwise
+    }
+
+    /// The GPU itself.
+    pub fn gpu(&self) -> &Gpu {
+        &self.parts.gpu
+    }
+}
+
+/// The kernels read eight elements at a time.
+fn check_sizes(model: &ModelSection) -> Result<(), TrainerError> {
+    let [qkv, output, gate_up, down] = model.linears();
+    let widths = [("model.hidden_size", model.hidden_size), (qkv.0, qkv.1), (output.0, output.2), (gate_up.0, gate_up.1), (down.0, down.2)];
+    for (what, width) in widths.into_iter().chain([("model.vocab_size", model.vocab_size)]) {
+        if !width.is_multiple_of(8) {
+            return Err(TrainerError::BadInput(format!(
+                "{what} is {width}: on a GPU widths are multiples of 8; train this model on the CPU"
+            )));
+        }
+    }
+    if !model.head_dim.is_multiple_of(16) || model.head_dim > 128 {
+        return Err(TrainerError::BadInput(format!(
+            "model.head_dim is {}: on a GPU it is a multiple of 16 up to 128; train this model on the CPU",
+            model.head_dim
+        )));
+    }
+    Ok(())
+}
+
+impl Device for GpuDevice {
+    type Activation = Buffer<Bf16>;
+    type Statistic = Buffer<f32>;
+    type Parameters = Parameters;
+    type Numbers = Buffer<f32>;
+    type Tokens = Tokens;
+    type Rope = Angles;
+    type Linears = GpuLinears;
+    /// The sum is in the results until the next step.
+    type Sum = ();
+
+    fn kind(&self) -> &'static str {
+        self.parts.gpu.description().kind
+    }
+
+    fn check_memory(&self, _: &RunFile) -> Result<(), TrainerError> {
+        // Done in `new`, before anything was allocated.
+        Ok(())
+    }
+
+    fn inside<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        work()
+    }
+
+    fn activation(&self, rows: usize, width: usize) -> Result<Buffer<Bf16>, TrainerError> {
+        self.parts.gpu.buffer(rows * width).map_err(machine)
+    }
+
+    fn statistic(&self, rows: usize) -> Result<Buffer<f32>, TrainerError> {
+        self.parts.gpu.buffer(rows).map_err(machine)
+    }
+
+    fn tokens(&self, run: &RunFile) -> Result<Tokens, TrainerError> {
+        let (gpu, count) = (&self.parts.gpu, run.tokens_per_step());
+        Ok(Tokens {
+            inputs: gpu.buffer(count).map_err(machine)?,
+            targets: gpu.buffer(count).map_err(machine)?,
+            occurrences: Occurrences::new(gpu, count, run.model.vocab_size).map_err(machine)?,
+        })
+    }
+
+    fn rope_table(&self, model: &ModelSection) -> Result<Angles, TrainerError> {
+        let table = kernels::cpu::RopeTable::new(model.head_dim, model.sequence_length, model.rope_theta);
+        let upload = |values: &[f32]| self.parts.gpu.upload(values).map_err(machine);
+        Ok(Angles { cosine: upload(table.cosine())?, sine: upload(table.sine())? })
+    }
+
+    fn linears(&self, run: &RunFile) -> Result<GpuLinears, TrainerError> {
+        GpuLinears::new(self.clone(), run)
+    }
+
+    fn parameters(&self, values: Vec<f32>) -> Result<Parameters, TrainerError> {
+        let Parts { gpu, optimizer, .. } = &*self.parts;
+        let masters = gpu.upload(&values).map_err(machine)?;
+        let mut copies = gpu.buffer(values.len()).map_err(machine)?;
+        optimizer.copy_bf16(&masters, &mut copies).map_err(machine)?;
+        Ok(Parameters { masters, copies })
+    }
+
+    fn parameter_values<'a>(&self, parameters: &'a Parameters) -> Result<Cow<'a, [f32]>, TrainerError> {
+        parameters.masters.to_vec().map(Cow::Owned).map_err(machine)
+    }
+
+    fn numbers(&self, values: Vec<f32>) -> Result<Buffer<f32>, TrainerError> {
+        self.parts.gpu.upload(&values).map_err(machine)
+    }
+
+    fn values<'a>(&self, numbers: &'a Buffer<f32>) -> Result<Cow<'a, [f32]>, TrainerError> {
+        numbers.to_vec().map(Cow::Owned).map_err(machine)
+    }
+
+    fn load(&self, batch: &Batch, tokens: &mut Tokens) -> Result<(), TrainerError> {
+        tokens.inputs.write(0, &batch.inputs).map_err(machine)?;
+        tokens.targets.write(0, &batch.targets).map_err(machine)?;
+        tokens.occurrences.fill(&batch.inputs).map_err(machine)
+    }
+
+    fn embedding(
+        &self,
+        (parameters, table): (&Parameters, &Range<usize>),
+        (batch, tokens): (&Batch, &Tokens),
+        width: usize,
+        out: &mut Buffer<Bf16>,
+    ) -> Result<(), TrainerError> {
+        let table = (&parameters.masters, table.start);
+        self.timed("embedding", || self.parts.elementwise.embedding(table, &tokens.inputs, out, batch.inputs.len(), width))
+    }
+
+    fn embedding_backward(
+        &self,
+        gradient: &Buffer<Bf16>,
+        (_, tokens): (&Batch, &Tokens),
+        width: usize,
+        (gradients, table): (&mut Buffer<f32>, &Range<usize>),
+    ) -> Result<(), TrainerError> {
+        self.timed("embedding", || {
+            self.parts.elementwise.embedding_backward(gradient, &tokens.occurrences, (gradients, table.start), width)
+        })
+    }
+
+    fn rms_norm(
+        &self,
+        x: &Buffer<Bf16>,
+        (parameters, gain): (&Parameters, &Range<usize>),
+        epsilon: f32,
+        y: &mut Buffer<Bf16>,
+        inverse_rms: &mut Buffer<f32>,
+        rows: usize,
+    ) -> Result<(), TrainerError> {
+        self.timed("norm", || self.parts.norm.forward(x, (&parameters.masters, gain.start), epsilon, y, inverse_rms, rows))
+    }
+
+    fn rms_norm_backward(
+        &self,
+        x: &Buffer<Bf16>,
+        (parameters, gain): (&Parameters, &Range<usize>),
+        inverse_rms: &Buffer<f32>,
+        d_y: &Buffer<Bf16>,
+        d_x: &mut Buffer<Bf16>,
+        accumulate: bool,
+        gradients: &mut Buffer<f32>,
+        rows: usize,
+    ) -> Result<(), TrainerError> {
+        let place = (&parameters.masters, gain.start);
+        self.timed("norm", || self.parts.norm.backward(x, place, inverse_rms, d_y, d_x, accumulate, (gradients, gain.start), rows))
+    }
+
+    fn rope(&self, qkv: &mut Buffer<Bf16>, shape: AttentionShape, table: &Angles, backward: bool) -> Result<(), TrainerError> {
+        let sizes = (shape.qkv_width(), shape.heads + shape.kv_heads, shape.head_dim, shape.sequence);
+        let tokens = shape.batch * shape.sequence;
+        self.timed("rope", || self.parts.elementwise.rope(qkv, tokens, sizes, &table.cosine, &table.sine, backward))
+    }
+
+    fn attention(
+        &self,
+        qkv: &Buffer<Bf16>,
+        shape: AttentionShape,
+        out: &mut Buffer<Bf16>,
+        logsumexp: &mut Buffer<f32>,
+    ) -> Result<(), TrainerError> {
+        self.timed("attention", || self.parts.attention.forward(qkv, shape, out, logsumexp))
+    }
+
+    fn attention_backward(
+        &self,
+        qkv: &Buffer<Bf16>,
+        shape: AttentionShape,
+        out: &Buffer<Bf16>,
+        logsumexp: &Buffer<f32>,
+        d_out: &Buffer<Bf16>,
+        d_qkv: &mut Buffer<Bf16>,
+    ) -> Result<(), TrainerError> {
+        self.timed("attention", || self.parts.attention.backward(qkv, shape, out, logsumexp, d_out, d_qkv))
+    }
+
+    fn head(
+        &self,
+        x: &Buffer<Bf16>,
+        (parameters, weight): (&Parameters, &Range<usize>),
+        (batch, tokens): (&Batch, &Tokens),
+        _: usize,
+        losses: &mut Buffer<f32>,
+        gradients: Option<(&mut Buffer<Bf16>, &mut Buffer<f32>)>,
+    ) -> Result<(), TrainerError> {
+        let Parts { gpu, head, results, .. } = &*self.parts;
+        let gradients = gradients.map(|(d_x, numbers)| (d_x, numbers, weight.start));
+        let place = (&parameters.copies, weight.start);
+        self.timed("head", || head.run(gpu, x, place, &tokens.targets, losses, (results, LOSS), batch.targets.len(), gradients))
+    }
+
+    fn sum(&self, (): ()) -> Result<f64, TrainerError> {
+        self.result(LOSS)
+    }
+
+    fn gradient_norm(&self, gradients: &Buffer<f32>) -> Result<f64, TrainerError> {
+        self.timed("optimizer", || self.parts.optimizer.norm(gradients, &self.parts.results, NORM))?;
+        self.result(NORM)
+    }
+
+    fn update(
+        &self,
+        _: &Layout,
+        update: Update<'_>,
+        gradients: &Buffer<f32>,
+        parameters: &mut Parameters,
+        (first, second): (&mut Buffer<f32>, &mut Buffer<f32>),
+    ) -> Result<(), TrainerError> {
+        let numbers = optimizer::numbers(&update);
+        let numbers = UpdateNumbers {
+            learning_rate: numbers.learning_rate,
+            beta1: numbers.beta1,
+            beta2: numbers.beta2,
+            epsilon: numbers.epsilon,
+            weight_decay: numbers.weight_decay,
+            bias_correction1: numbers.bias_correction1,
+            bias_correction2: numbers.bias_correction2,
+        };
+        let Parameters { masters, copies } = parameters;
+        let Parts { optimizer, results, .. } = &*self.parts;
+        let results = (results, NORM, LOSS);
+        self.timed("optimizer", || optimizer.update(masters, gradients, first, second, copies, numbers, update.section.clip_norm, results))
+    }
+
+    fn wait(&self) -> Result<(), TrainerError> {
+        self.parts.gpu.driver().synchronize().map_err(machine)
+    }
+
+    fn with_profile(&self) -> (Self, ProfileReader) {
+        let profile = Arc::new(GpuProfile::default());
+        let (read, gpu) = (profile.clone(), self.parts.gpu.clone());
+        (Self { parts: self.parts.clone(), profile: Some(profile) }, Box::new(move || read.take(&gpu)))
+    }
+
+    fn machine(&self) -> Machine {
+        let description = self.parts.gpu.description();
+        Machine {
+            device: description.kind,
+            name: description.name.clone(),
+            threads: 1,
+            instruction_set: description.architecture.clone(),
+            libraries: description.libraries.clone(),
+        }
+    }
+}
+
+impl GpuDevice {
+    fn result(&self, slot: usize) -> Result<f64, TrainerError> {
+        let mut value = [0.0];
+        self.parts.results.read(slot, &mut value).map_err(machine)?;
+        Ok(value[0])
+    }
+}

@@ -1,0 +1,298 @@
+//! What a device computes for the model: everything between two tokens and the next update, but not in which order.
+//!
+//! [`Device`] is implemented for the CPU (F32 activations in memory, bits that are the same everywhere) and for GPUs (BF16
+//! activations in device memory). `model`, `trainer_state`, `session` and `checkpoint` are written once, for any of them. Shapes are
+//! given in elements; a buffer may be larger than what a call uses, which is its first rows.
+
+pub mod cpu;
+pub mod gpu;
+
+use std::borrow::Cow;
+use std::fmt::Debug;
+use std::ops::Range;
+
+use kernels::cpu::AttentionShape;
+
+use crate::batches::Batch;
+use crate::error::TrainerError;
+use crate::linear::Linears;
+use crate::parameters::Layout;
+use crate::run_file::{ModelSection, OptimizerSection, RunFile};
+
+/// What one kind of kernel took of a step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Spending {
+    /// Its name.
+    pub kernel: &'static str,
+    /// How often it ran.
+    pub calls: u64,
+    /// Operations of a GEMM or elements of a preparation; 0 where the kind does not count them.
+    pub work: u64,
+    /// In all.
+    pub seconds: f64,
+}
+
+/// Reads what was spent since the last time.
+pub type ProfileReader = Box<dyn Fn() -> Result<Vec<Spending>, TrainerError>>;
+
+/// A device with everything it needs for one run.
+pub trait Device: Clone + Debug + Send + Sync {
+    /// `[rows, width]` of what flows between layers.
+    type Activation: Debug + Send + Sync;
+    /// `[rows]` in F32.
+    type Statistic: Debug + Send + Sync;
+    /// The parameters, in the order of a [`Layout`].
+    type Parameters: Debug + Send + Sync;
+    /// F32 numbers in the order of a [`Layout`]: gradients, moments.
+    type Numbers: Debug + Send + Sync;
+    /// A batch, as the device wants it beside the host's.
+    type Tokens: Debug + Send + Sync;
+    /// Angles of the rotary positions.
+    type Rope: Debug + Send + Sync;
+    /// The linears of a model.
+    type Linears: Linears<Self>;
+    /// A sum of losses that may not have been waited for yet.
+    type Sum: Debug + Send;
+
+    /// `cpu`, `cuda` or `hip`.
+    fn kind(&self) -> &'static str;
+
+    /// Refuses a run that does not fit into the device's memory, before anything is allocated.
+    ///
+    /// # Errors
+    /// How much is needed, how much is there, and which keys lower it.
+    fn check_memory(&self, run: &RunFile) -> Result<(), TrainerError>;
+
+    /// Does `work` where the device's threads are.
+    fn inside<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R;
+
+    /// Room for `[rows, width]`.
+    ///
+    /// # Errors
+    /// Not enough memory.
+    fn activation(&self, rows: usize, width: usize) -> Result<Self::Activation, TrainerError>;
+    /// Room for `[rows]`.
+    ///
+    /// # Errors
+    /// Not enough memory.
+    fn statistic(&self, rows: usize) -> Result<Self::Statistic, TrainerError>;
+    /// Room for a batch of the run.
+    ///
+    /// # Errors
+    /// Not enough memory.
+    fn tokens(&self, run: &RunFile) -> Result<Self::Tokens, TrainerError>;
+    /// The angles of a model.
+    ///
+    /// # Errors
+    /// Not enough memory.
+    fn rope_table(&self, model: &ModelSection) -> Result<Self::Rope, TrainerError>;
+    /// The linears of a run.
+    ///
+    /// # Errors
+    /// Not enough memory, or a recipe that the device cannot do.
+    fn linears(&self, run: &RunFile) -> Result<Self::Linears, TrainerError>;
+    /// Parameters with these values.
+    ///
+    /// # Errors
+    /// Not enough memory.
+    fn parameters(&self, values: Vec<f32>) -> Result<Self::Parameters, TrainerError>;
+    /// Their values in F32.
+    ///
+    /// # Errors
+    /// A device's.
+    fn parameter_values<'a>(&self, parameters: &'a Self::Parameters) -> Result<Cow<'a, [f32]>, TrainerError>;
+    /// Numbers with these values.
+    ///
+    /// # Errors
+    /// Not enough memory.
+    fn numbers(&self, values: Vec<f32>) -> Result<Self::Numbers, TrainerError>;
+    /// Their values.
+    ///
+    /// # Errors
+    /// A device's.
+    fn values<'a>(&self, numbers: &'a Self::Numbers) -> Result<Cow<'a, [f32]>, TrainerError>;
+
+    /// Takes a batch to the device.
+    ///
+    /// # Errors
+    /// A device's.
+    fn load(&self, batch: &Batch, tokens: &mut Self::Tokens) -> Result<(), TrainerError>;
+    /// `out` = rows of the table for the batch's inputs.
+    ///
+    /// # Errors
+    /// A kernel's.
+    fn embedding(
+        &self,
+        table: (&Self::Parameters, &Range<usize>),
+        batch: (&Batch, &Self::Tokens),
+        width: usize,
+        out: &mut Self::Activation,
+    ) -> Result<(), TrainerError>;
+    /// The table's gradient, overwritten.
+    ///
+    /// # Errors
+    /// A kernel's.
+    fn embedding_backward(
+        &self,
+        gradient: &Self::Activation,
+        batch: (&Batch, &Self::Tokens),
+        width: usize,
+        table: (&mut Self::Numbers, &Range<usize>),
+    ) -> Result<(), TrainerError>;
+    /// y = x gain / rms(x), as wide as the gain.
+    ///
+    /// # Errors
+    /// A kernel's.
+    fn rms_norm(
+        &self,
+        x: &Self::Activation,
+        gain: (&Self::Parameters, &Range<usize>),
+        epsilon: f32,
+        y: &mut Self::Activation,
+        inverse_rms: &mut Self::Statistic,
+        rows: usize,
+    ) -> Result<(), TrainerError>;
+    /// `d_x` is overwritten, or added to when `accumulate`; the gain's gradient, in the same range, is overwritten.
+    ///
+    /// # Errors
+    /// A kernel's.
+    #[allow(clippy::too_many_arguments)] // what the formula reads and writes
+    fn rms_norm_backward(
+        &self,
+        x: &Self::Activation,
+        gain: (&Self::Parameters, &Range<usize>),
+        inverse_rms: &Self::Statistic,
+        d_y: &Self::Activation,
+        d_x: &mut Self::Activation,
+        accumulate: bool,
+        gradients: &mut Self::Numbers,
+        rows: usize,
+    ) -> Result<(), TrainerError>;
+    /// Turns queries and keys by their positions, or back.
+    ///
+    /// # Errors
+    /// A kernel's.
+    fn rope(&self, qkv: &mut Self::Activation, shape: AttentionShape, table: &Self::Rope, backward: bool) -> Result<(), TrainerError>;
+    /// Causal attention.
+    ///
+    /// # Errors
+    /// A kernel's.
+    fn attention(
+        &self,
+        qkv: &Self::Activation,
+        shape: AttentionShape,
+        out: &mut Self::Activation,
+        logsumexp: &mut Self::Statistic,
+    ) -> Result<(), TrainerError>;
+    /// `d_qkv`, overwritten.
+    ///
+    /// # Errors
+    /// A kernel's.
+    fn attention_backward(
+        &self,
+        qkv: &Self::Activation,
+        shape: AttentionShape,
+        out: &Self::Activation,
+        logsumexp: &Self::Statistic,
+        d_out: &Self::Activation,
+        d_qkv: &mut Self::Activation,
+    ) -> Result<(), TrainerError>;
+    /// Sum of the losses of the batch's targets; with `gradients`, of their mean, `d_x` and the head's are overwritten.
+    ///
+    /// # Errors
+    /// A kernel's.
+    fn head(
+        &self,
+        x: &Self::Activation,
+        weight: (&Self::Parameters, &Range<usize>),
+        batch: (&Batch, &Self::Tokens),
+        width: usize,
+        losses: &mut Self::Statistic,
+        gradients: Option<(&mut Self::Activation, &mut Self::Numbers)>,
+    ) -> Result<Self::Sum, TrainerError>;
+    /// Waits for a sum.
+    ///
+    /// # Errors
+    /// A device's, also of what was queued before.
+    fn sum(&self, sum: Self::Sum) -> Result<f64, TrainerError>;
+    /// Norm of all gradients.
+    ///
+    /// # Errors
+    /// A device's.
+    fn gradient_norm(&self, gradients: &Self::Numbers) -> Result<f64, TrainerError>;
+    /// AdamW of step `step` (from 1), gradients clipped by their norm.
+    ///
+    /// # Errors
+    /// A kernel's.
+    fn update(
+        &self,
+        layout: &Layout,
+        update: Update<'_>,
+        gradients: &Self::Numbers,
+        parameters: &mut Self::Parameters,
+        moments: (&mut Self::Numbers, &mut Self::Numbers),
+    ) -> Result<(), TrainerError>;
+    /// Waits for everything that was queued.
+    ///
+    /// # Errors
+    /// A device's.
+    fn wait(&self) -> Result<(), TrainerError>;
+    /// The same device, its kernels timed, and what reads the times.
+    fn with_profile(&self) -> (Self, ProfileReader);
+    /// For timing.jsonl: what computed, and how many of it.
+    fn machine(&self) -> Machine;
+}
+
+/// Which device a command works on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// The processor.
+    Cpu,
+    /// An NVIDIA GPU by number.
+    Cuda(usize),
+}
+
+impl Choice {
+    /// `cpu`, `cuda`, `cuda:N`, or `auto`: the first GPU that opens, else the CPU.
+    ///
+    /// # Errors
+    /// Another word.
+    pub fn parse(text: &str) -> Result<Self, TrainerError> {
+        let (kind, number) = text.split_once(':').map_or((text, None), |(kind, number)| (kind, Some(number)));
+        let ordinal = number.map_or(Some(0), |number| number.parse().ok());
+        match (kind, number, ordinal) {
+            ("cpu", None, _) => Ok(Self::Cpu),
+            ("cuda", _, Some(ordinal)) => Ok(Self::Cuda(ordinal)),
+            ("auto", None, _) => Ok(if kernels::gpu::CudaDriver::count().is_ok_and(|count| count > 0) { Self::Cuda(0) } else { Self::Cpu }),
+            _ => Err(TrainerError::BadInput(format!("--device: '{text}' is no device; use cpu, cuda, cuda:1 (the second GPU) or auto"))),
+        }
+    }
+}
+
+/// What one update is told.
+#[derive(Debug, Clone, Copy)]
+pub struct Update<'a> {
+    /// The optimizer's numbers.
+    pub section: &'a OptimizerSection,
+    /// From 1.
+    pub step: u64,
+    /// Of this step.
+    pub learning_rate: f64,
+    /// Of the gradients, before clipping.
+    pub norm: f64,
+}
+
+/// What a run was computed on, for its timings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Machine {
+    /// `cpu`, `cuda` or `hip`.
+    pub device: &'static str,
+    /// The processor's or the GPU's own name.
+    pub name: String,
+    /// Threads at work.
+    pub threads: usize,
+    /// Instruction set, or the GPU's architecture.
+    pub instruction_set: String,
+    /// Libraries in use with their versions; none on a CPU.
+    pub libraries: Vec<(String, String)>,
+}

@@ -1,0 +1,158 @@
+//! Prepared operands, bit for bit against `kernels::quantise::prepare_reference`.
+
+use kernels::gpu::{Element, Gpu, OperandSide, Quantiser, TensorScales, element};
+use kernels::hadamard;
+use kernels::operand::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
+use kernels::quantise::{self, Prepared, Randomness, Source};
+use kernels::random::Stream;
+
+use super::{Check, Report, gpu_error, poisoned, stream, to_bf16};
+use crate::error::TrainerError;
+
+/// Rows and columns of sources: less than a tile, whole tiles, ragged ones, and rows that are no multiple of eight.
+const SHAPES: [(usize, usize); 5] = [(32, 32), (128, 256), (96, 160), (65, 136), (33, 50)];
+
+fn spec(format: Format, scale: ScaleRule, rounding: Rounding, rotation: Option<(usize, Signs)>) -> OperandSpec {
+    let block = if matches!(scale, ScaleRule::Current | ScaleRule::Delayed | ScaleRule::None) { Block::Tensor } else { Block::Row32 };
+    OperandSpec { format, block, scale, rounding, rotation: rotation.map(|(size, signs)| Rotation { size, signs }) }
+}
+
+/// Every format, scale rule and rounding once at least, every rotation with and without signs.
+fn specs() -> Vec<OperandSpec> {
+    use Format::{Bf16, E2m1, E4m3, E5m2};
+    use Rounding::{NearestEven, Stochastic, StochasticPrescaled};
+    let mut all = Vec::new();
+    for rule in [ScaleRule::Floor, ScaleRule::Even, ScaleRule::Ceil] {
+        for rounding in [NearestEven, Stochastic, StochasticPrescaled] {
+            all.push(spec(E2m1, rule, rounding, None));
+        }
+    }
+    for size in hadamard::SIZES {
+        all.push(spec(E2m1, ScaleRule::Floor, NearestEven, Some((size, Signs::None))));
+        all.push(spec(E2m1, ScaleRule::Floor, Stochastic, Some((size, Signs::PerStep))));
+    }
+    for format in [E4m3, E5m2] {
+        all.push(spec(format, ScaleRule::Floor, NearestEven, None));
+        all.push(spec(format, ScaleRule::Even, Stochastic, Some((16, Signs::Fixed))));
+        all.push(spec(format, ScaleRule::Current, NearestEven, None));
+        all.push(spec(format, ScaleRule::Current, Stochastic, Some((32, Signs::None))));
+    }
+    all.push(spec(Bf16, ScaleRule::None, Stochastic, None));
+    all.push(spec(Bf16, ScaleRule::None, NearestEven, Some((64, Signs::PerStep))));
+    let squares: Vec<_> = [all[0], all[1], all[9], all[12]].map(|spec| OperandSpec { block: Block::Tile32, ..spec }).into();
+    all.extend(squares);
+    all
+}
+
+/// BF16 values over many magnitudes, with zeros, subnormals and the largest; `broken` puts NaN and infinity into a few blocks too.
+fn source(stream: Stream, count: usize, broken: bool) -> Vec<f32> {
+    let special = [0.0, -0.0, f32::from_bits(1 << 16), f32::from_bits(0x007F_0000), f32::from_bits(0x7F7F_0000), -1.0, 6.0, 0.25];
+    (0..count as u64)
+        .map(|index| {
+            let word = stream.word(3 * index + 1);
+            let scale = f32::from_bits((107 + (stream.word(index / 40) % 40)) << 23);
+            match word % 101 {
+                0 => special[word as usize / 101 % special.len()],
+                1 if broken && index % 7 == 0 => f32::NAN,
+                2 if broken && index % 11 == 0 => f32::NEG_INFINITY,
+                _ => kernels::format::bf16::round(stream.normal(index) * scale),
+            }
+        })
+        .collect()
+}
+
+/// All specifications on all shapes, rows and columns from one read and each alone.
+pub(super) fn check(gpu: &Gpu, seed: u64, report: &mut Report<'_>) -> Result<(), TrainerError> {
+    for (number, spec) in specs().into_iter().enumerate() {
+        for (rows, columns) in SHAPES {
+            let fits = |k: usize| spec.validate(k).is_ok();
+            for broken in [false, true] {
+                // A broken element makes a tensor's scale NaN: everything is, and there is nothing left to compare.
+                if broken && spec.block == Block::Tensor && spec.format != Format::Bf16 {
+                    continue;
+                }
+                let words = stream(seed, number as u32, (rows * 1000 + columns) as u32);
+                let values = source(words, rows * columns, broken);
+                for (along_rows, along_columns) in [(fits(columns), fits(rows)), (fits(columns), false), (false, fits(rows))] {
+                    if along_rows || along_columns {
+                        compare(gpu, &spec, &values, (rows, columns), (along_rows, along_columns), seed, report)?;
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One source, prepared on both devices.
+fn compare(
+    gpu: &Gpu,
+    spec: &OperandSpec,
+    values: &[f32],
+    (rows, columns): (usize, usize),
+    (along_rows, along_columns): (bool, bool),
+    seed: u64,
+    report: &mut Report<'_>,
+) -> Result<(), TrainerError> {
+    let on_device = to_bf16(gpu, values)?;
+    let quantiser = Quantiser::new(gpu, along_rows.then_some(*spec), along_columns.then_some(*spec)).map_err(gpu_error)?;
+    let is_tensor = element(spec) != Element::Bf16;
+    let scales = TensorScales::new(gpu, &[0.0, 0.0], 0).map_err(gpu_error)?;
+    let outs = [poisoned::<u8>(gpu, 2 * values.len())?, poisoned::<u8>(gpu, 2 * values.len())?];
+    let words = [stream(seed, 1, 1), stream(seed, 1, 2)];
+    let rotation = spec.rotation.filter(|rotation| rotation.signs != Signs::None);
+    let signs = [3, 4].map(|which| rotation.map(|rotation| hadamard::signs(stream(seed, 1, which), rotation.size)));
+    let side = |which: usize| OperandSide {
+        out: Some(&outs[which]),
+        rounding: Some(words[which]),
+        signs: signs[which].as_deref(),
+        amax: None,
+        scale: is_tensor.then_some((&scales, which)),
+    };
+    let wanted = [along_rows, along_columns];
+    if is_tensor {
+        let measured = |which: usize| OperandSide { out: None, scale: None, amax: Some((&scales, which)), ..side(which) };
+        let sides = [0, 1].map(|which| if wanted[which] { measured(which) } else { OperandSide::default() });
+        quantiser.run((&on_device, 0), (rows, columns), sides[0], sides[1]).map_err(gpu_error)?;
+        for which in [0, 1] {
+            let largest = quantise::mini_float(spec.format).map_or(0.0, |format| format.largest);
+            scales.scale_now(which, largest).map_err(gpu_error)?;
+        }
+    }
+    let sides = [0, 1].map(|which| if wanted[which] { side(which) } else { OperandSide::default() });
+    quantiser.run((&on_device, 0), (rows, columns), sides[0], sides[1]).map_err(gpu_error)?;
+    for which in [0, 1] {
+        if !wanted[which] {
+            continue;
+        }
+        let (operand_rows, k) = if which == 0 { (rows, columns) } else { (columns, rows) };
+        let source = Source { values, rows: operand_rows, k, transposed: which == 1 };
+        let randomness = Randomness { rounding: Some(words[which]), signs: signs[which].as_deref() };
+        let (prepared, _) = quantise::prepare_reference(source, spec, randomness, None).map_err(TrainerError::kernel)?;
+        let bytes = outs[which].to_vec().map_err(gpu_error)?;
+        let differ = differing(&prepared, spec, &bytes);
+        let name = format!("{:?} {:?} {:?} {:?} {}", spec.format, spec.block, spec.scale, spec.rounding, rotation_text(spec));
+        let axis = if which == 0 { "rows" } else { "columns" };
+        let together = if along_rows && along_columns { ", both in one read" } else { "" };
+        report(Check::new("operand", name, format!("[{rows}, {columns}] along its {axis}{together}"), values.len(), differ as f64, 0.0))?;
+    }
+    Ok(())
+}
+
+fn rotation_text(spec: &OperandSpec) -> String {
+    spec.rotation.map_or_else(|| "unrotated".into(), |rotation| format!("H{} signs {:?}", rotation.size, rotation.signs).to_lowercase())
+}
+
+/// Elements whose bits differ; any NaN is as good as any other.
+fn differing(prepared: &Prepared, spec: &OperandSpec, bytes: &[u8]) -> usize {
+    let wanted = match prepared {
+        Prepared::Mxfp4(operand) => quantise::decode_mxfp4(operand),
+        Prepared::Float(float) => float.values.clone(),
+    };
+    let found = |index: usize| match (element(spec), quantise::mini_float(spec.format)) {
+        (Element::Bf16, _) | (_, None) => f32::from_bits(u32::from(u16::from_le_bytes([bytes[2 * index], bytes[2 * index + 1]])) << 16),
+        (_, Some(format)) => format.decode(bytes[index]),
+    };
+    let same = |a: f32, b: f32| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
+    wanted.iter().enumerate().filter(|&(index, &wanted)| !same(found(index), wanted)).count()
+}
