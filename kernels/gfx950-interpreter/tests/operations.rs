@@ -246,7 +246,7 @@ fn dpp(control: u32, lane: usize) -> Option<usize> {
 fn lanes_reach_each_other_as_the_instruction_set_says() {
     let Some(object) = object() else { return };
     let inputs = inputs(7);
-    let (mut memory, outputs) = (Memory::new(), 27);
+    let (mut memory, outputs) = (Memory::new(), 29);
     let (input, output) = (memory.input("in", &columns(&inputs)), memory.output("out", 256 * outputs));
     run(&object, "lane_operations", &mut memory, &Arguments::default().address(Some(input)).address(Some(output)));
     let found = words(&memory, output);
@@ -274,6 +274,7 @@ fn lanes_reach_each_other_as_the_instruction_set_says() {
             (fold(ballot), false), moved(0x1B, 15, 15, false), moved(0x101, 15, 15, false), moved(0x113, 15, 15, true), moved(0x124, 10, 5, false),
             moved(0x140, 15, 15, false), moved(0x141, 15, 15, false), moved(0x142, 10, 15, false), moved(0x143, 12, 15, false),
             (x & !(y | z) | !x & (y | z), false), (x & y | x & z | y & z, false), (half(x) | half(y) << 16, false),
+            (a[(5 * lane + 1) % 64], false), (inputs[(5 * lane + 1) % 64][1], false),
         ];
         for (n, expected) in expected.into_iter().enumerate() {
             assert!(same(expected, found[64 * n + lane]), "expression {n} in lane {lane}: {expected:x?}, found {:x}", found[64 * n + lane]);
@@ -356,7 +357,8 @@ fn assembled([a, b, c]: [u32; 3], [p, q]: [u32; 2], second: u32) -> Vec<(u32, bo
     let k = 0xFFFF_9234u32 as i32;
     let (ip, u) = (p as i32, 0x9234);
     vec![
-        value((a >> 8 & 0xFF) as f32), bits(a << 16), value(x.mul_add(y, 3.25)), bits(!(a ^ b)), bits(((1u32 << (a & 31)) - 1) << (b & 31)),
+        value((a >> 8 & 0xFF) as f32), bits(a << 16), value(x.mul_add(y, 3.25)), bits((b << (a & 15)) & 0xFFFF), bits(b.wrapping_sub(a).wrapping_add(u32::from(b < a))), bits(15 | 5 << 8),
+        bits(!(a ^ b)), bits(((1u32 << (a & 31)) - 1) << (b & 31)),
         bits(a.wrapping_add(b)), bits(a.wrapping_sub(b)), value(y - x), bits((i64::from(ia) * i64::from(ib) >> 32) as u32),
         bits(a | b | c), bits(a.min(b).min(c)), bits(ia.min(ib).min(ic) as u32), value(minimum(minimum(x, y), z)), bits(ia.max(ib).max(ic) as u32),
         value(maximum(maximum(x, y), z)), t(ia == ib), t(ia != ib), t(ia >= ib),

@@ -363,3 +363,9 @@ v_div_scale_f32 v1, vcc, v2, v3, v2
 v_div_scale_f32 v1, s[4:5], v2, 1.0, -v2
 v_div_fmas_f32 v1, v2, v3, v4
 v_div_fixup_f32 v1, -v2, |v3|, s4
+s_or_saveexec_b64 s[2:3], s[4:5]
+v_subrev_co_u32_e32 v1, vcc, v2, v3
+v_subrev_co_u32_e64 v1, s[2:3], v2, v3
+v_lshlrev_b16_e32 v1, v2, v3
+ds_write2st64_b32 v1, v2, v3 offset1:1
+ds_read2st64_b32 v[2:3], v4 offset0:1 offset1:9

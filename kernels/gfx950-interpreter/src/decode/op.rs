@@ -61,7 +61,7 @@ operations! {
         0x0d s_bcnt1_i32_b64 [1 2], 0x10 s_ff1_i32_b32 [1 1],
         0x12 s_flbit_i32_b32 [1 1], 0x13 s_flbit_i32_b64 [1 2], 0x16 s_sext_i32_i8 [1 1], 0x17 s_sext_i32_i16 [1 1],
         0x20 s_and_saveexec_b64 [2 2],
-        0x23 s_andn2_saveexec_b64 [2 2],
+        0x21 s_or_saveexec_b64 [2 2], 0x23 s_andn2_saveexec_b64 [2 2],
         0x30 s_abs_i32 [1 1],
     }
     /// Scalar comparisons.
@@ -93,9 +93,9 @@ operations! {
         0x0a v_min_f32 [1 1 1], 0x0b v_max_f32 [1 1 1], 0x0c v_min_i32 [1 1 1], 0x0d v_max_i32 [1 1 1], 0x0e v_min_u32 [1 1 1],
         0x0f v_max_u32 [1 1 1], 0x10 v_lshrrev_b32 [1 1 1], 0x11 v_ashrrev_i32 [1 1 1], 0x12 v_lshlrev_b32 [1 1 1],
         0x13 v_and_b32 [1 1 1], 0x14 v_or_b32 [1 1 1], 0x15 v_xor_b32 [1 1 1], 0x17 v_fmamk_f32 [1 1 1], 0x18 v_fmaak_f32 [1 1 1],
-        0x19 v_add_co_u32 [1 1 1], 0x1a v_sub_co_u32 [1 1 1], 0x1c v_addc_co_u32 [1 1 1],
+        0x19 v_add_co_u32 [1 1 1], 0x1a v_sub_co_u32 [1 1 1], 0x1b v_subrev_co_u32 [1 1 1], 0x1c v_addc_co_u32 [1 1 1],
         0x1d v_subb_co_u32 [1 1 1], 0x1e v_subbrev_co_u32 [1 1 1],
-        0x34 v_add_u32 [1 1 1], 0x35 v_sub_u32 [1 1 1],
+        0x2a v_lshlrev_b16 [1 1 1], 0x34 v_add_u32 [1 1 1], 0x35 v_sub_u32 [1 1 1],
         0x36 v_subrev_u32 [1 1 1], 0x3b v_fmac_f32 [1 1 1], 0x3d v_xnor_b32 [1 1 1],
     }
     /// One vector source.
@@ -153,8 +153,8 @@ operations! {
     }
     /// LDS.
     ds {
-        0x0d ds_write_b32 [1], 0x0e ds_write2_b32 [1], 0x1e ds_write_b8 [1],
-        0x1f ds_write_b16 [1], 0x36 ds_read_b32 [1], 0x37 ds_read2_b32 [2], 0x39 ds_read_i8 [1],
+        0x0d ds_write_b32 [1], 0x0e ds_write2_b32 [1], 0x0f ds_write2st64_b32 [1], 0x1e ds_write_b8 [1],
+        0x1f ds_write_b16 [1], 0x36 ds_read_b32 [1], 0x37 ds_read2_b32 [2], 0x38 ds_read2st64_b32 [2], 0x39 ds_read_i8 [1],
         0x3a ds_read_u8 [1], 0x3b ds_read_i16 [1], 0x3c ds_read_u16 [1],
         0x3f ds_bpermute_b32 [1], 0x4d ds_write_b64 [2], 0x4e ds_write2_b64 [2],
         0x76 ds_read_b64 [2], 0x77 ds_read2_b64 [4],

@@ -38,7 +38,7 @@ pub(super) fn vop2(words: Words<'_>) -> Result<Instruction, DecodeError> {
             instruction.src[2] = Operand::Scalar(VCC);
             instruction.carry = Operand::Scalar(VCC);
         }
-        Op::v_add_co_u32 | Op::v_sub_co_u32 => instruction.carry = Operand::Scalar(VCC),
+        Op::v_add_co_u32 | Op::v_sub_co_u32 | Op::v_subrev_co_u32 => instruction.carry = Operand::Scalar(VCC),
         // A literal always follows: d = a * b + literal, or a * literal + b.
         Op::v_fmaak_f32 => {
             instruction.src[2] = Operand::Literal(words.word(1)?);

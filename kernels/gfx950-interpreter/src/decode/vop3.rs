@@ -60,6 +60,14 @@ fn has_carry(op: Op) -> bool {
     use Op::*;
     matches!(
         op,
-        v_add_co_u32 | v_sub_co_u32 | v_subbrev_co_u32 | v_addc_co_u32 | v_subb_co_u32 | v_mad_u64_u32 | v_mad_i64_i32 | v_div_scale_f32
+        v_add_co_u32
+            | v_sub_co_u32
+            | v_subrev_co_u32
+            | v_subbrev_co_u32
+            | v_addc_co_u32
+            | v_subb_co_u32
+            | v_mad_u64_u32
+            | v_mad_i64_i32
+            | v_div_scale_f32
     )
 }

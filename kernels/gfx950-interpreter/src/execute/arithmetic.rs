@@ -175,6 +175,8 @@ fn integer(op: Op) -> Option<Function> {
         v_lshrrev_b32 => |a, b, _| b >> (a & 31),
         v_ashrrev_i32 => |a, b, _| ((b as i32) >> (a & 31)) as u32,
         v_lshlrev_b32 => |a, b, _| b << (a & 31),
+        // 16-bit results clear the upper half.
+        v_lshlrev_b16 => |a, b, _| (b << (a & 15)) & 0xFFFF,
         v_and_b32 => |a, b, _| a & b,
         v_or_b32 => |a, b, _| a | b,
         v_xor_b32 => |a, b, _| a ^ b,

@@ -37,7 +37,7 @@ fn bitwise(op: Op, a: Scalar, b: Scalar) -> Option<Scalar> {
     let xor = |a: Scalar, b: Scalar| Scalar { value: a.value ^ b.value, defined: a.defined & b.defined };
     Some(match op {
         s_and_b32 | s_and_b64 | s_and_saveexec_b64 => and(a, b),
-        s_or_b32 | s_or_b64 => or(a, b),
+        s_or_b32 | s_or_b64 | s_or_saveexec_b64 => or(a, b),
         s_xor_b32 | s_xor_b64 => xor(a, b),
         s_andn2_b32 | s_andn2_b64 | s_andn2_saveexec_b64 => and(a, not(b)),
         s_orn2_b32 => or(a, not(b)),

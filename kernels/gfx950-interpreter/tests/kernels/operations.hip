@@ -96,6 +96,12 @@ KERNEL BLOCK_OF(64, 4) void lane_operations(const u32 *in, u32 *out) {
     X(__builtin_amdgcn_bitop3_b32(a, b, c, 0x1E)) X(__builtin_amdgcn_bitop3_b32(a, b, c, 0xE8))
     u32 pairs = __builtin_bit_cast(u32, __builtin_convertvector(x, __bf16 __attribute__((ext_vector_type(2)))));
     X(pairs)
+    SHARED static u32 swapped[128];
+    swapped[lane] = a;
+    swapped[64 + lane] = b;
+    wait_and_meet();
+    u32 other = (5 * lane + 1) & 63;
+    X(swapped[other]) X(swapped[64 + other])
 #undef X
 }
 
@@ -140,6 +146,10 @@ KERNEL BLOCK_OF(64, 4) void assembled_operations(const u32 *in, u32 p, u32 q, u3
 #define X(e) out[64 * n++ + lane] = (u32)(e);
     V1(v_cvt_f32_ubyte1) V1(v_cvt_f32_bf16)
     { u32 r; asm volatile("v_fmaak_f32 %0, %1, %2, 0x40500000" : "=v"(r) : "v"(a), "v"(b)); X(r) }
+    V2(v_lshlrev_b16)
+    { u32 r; asm volatile("v_subrev_co_u32 %0, vcc, %1, %2\n v_addc_co_u32 %0, vcc, 0, %0, vcc" : "=&v"(r) : "v"(a), "v"(b) : "vcc"); X(r) }
+    { u64 saved; u32 r; asm volatile("s_mov_b64 s[40:41], exec\n s_mov_b64 exec, 5\n s_or_saveexec_b64 %0, 10\n s_mov_b32 %1, exec_lo\n s_mov_b64 exec, s[40:41]"
+                                     : "=&s"(saved), "=&s"(r) : : "s40", "s41", "scc"); X(r | (u32)saved << 8) }
     V2(v_xnor_b32) V2(v_bfm_b32) V2(v_add_i32) V2(v_sub_i32) V2(v_subrev_f32) V2(v_mul_hi_i32)
     V3(v_or3_b32) V3(v_min3_u32) V3(v_min3_i32) V3(v_min3_f32) V3(v_max3_i32) V3(v_max3_f32)
     COMPARE(v_cmp_eq_i32) COMPARE(v_cmp_ne_i32) COMPARE(v_cmp_ge_i32)
