@@ -48,7 +48,11 @@ typedef __amdgpu_buffer_rsrc_t Buffer;
 
 DEVICE Buffer buffer_of(const u8 *base, u32 bytes) { return __builtin_amdgcn_make_buffer_rsrc((void *)base, 0, (int)bytes, 0x00027000); }
 
+#if defined(BREAK_NO_SWIZZLE)
+DEVICE u32 slot_of(u32, u32 chunk) { return chunk; }
+#else
 DEVICE u32 slot_of(u32 row, u32 chunk) { return chunk ^ ((row >> 1) & 7); }
+#endif
 
 // Loads ROWS rows of step `step` to LDS. Each instruction of a wave brings 8 rows; lane l writes the l-th 16 bytes of them.
 template <int ROWS> DEVICE void load_codes(Buffer buffer, u32 first_row, u32 k, u32 step, u8 *lds, u32 wave, u32 lane) {

@@ -3,6 +3,8 @@
 // No ROCm header is needed: everything is a clang builtin. Not for CUDA, and not for other AMD targets: the kernels that include
 // this use instructions that only gfx950 has. Compiles for gfx950; functionally verified on a CPU model of the ISA; not run on an
 // MI355X; no performance claim.
+//
+// BREAK_* macros are defined by tests alone, each to put one defect into a kernel and see it caught.
 #pragma once
 
 #ifndef __gfx950__

@@ -54,8 +54,10 @@ template <int DISTANCE> DEVICE void butterflies(float (&x)[BLOCK]) {
 // y = H (signs * x) / sqrt(size) on each `size` elements, in the reference's order of additions.
 DEVICE void rotate(float (&x)[BLOCK], u32 size, u32 signs) {
     if (size == 0) return;
+    if (signs != 0) {
 #pragma unroll
-    for (u32 i = 0; i < BLOCK; i++) x[i] = float_of(bits_of(x[i]) ^ ((signs << (31 - i)) & 0x80000000u));
+        for (u32 i = 0; i < BLOCK; i++) x[i] = float_of(bits_of(x[i]) ^ ((signs << (31 - i)) & 0x80000000u));
+    }
     butterflies<1>(x);
     butterflies<2>(x);
     butterflies<4>(x);

@@ -35,6 +35,16 @@ pub enum FaultKind {
         /// Which allocation.
         name: String,
     },
+    /// Two workgroups of a launch touch a byte, one of them having written it: they run in no order.
+    #[error("{access} byte {offset} of {name}, which another workgroup of the same launch wrote")]
+    SharedGlobal {
+        /// What this workgroup does.
+        access: &'static str,
+        /// Which allocation.
+        name: String,
+        /// Which byte.
+        offset: usize,
+    },
     /// A buffer access begins inside the resource and ends outside.
     #[error("a buffer access of {bytes} bytes at offset {offset} straddles the end of the resource ({records} bytes)")]
     Straddle {

@@ -34,7 +34,9 @@ pub struct Launch<'a> {
     pub grid: [u32; 3],
     /// Work items of a workgroup along x (y and z are 1).
     pub threads: u32,
-    /// The bytes of the kernel's arguments, laid out as the compiler expects them.
+    /// Bytes of LDS beyond what the kernel declares (`extern __shared__`).
+    pub dynamic_lds: u32,
+    /// The bytes of the kernel's explicit arguments, laid out as the compiler expects them.
     pub arguments: &'a [u8],
     /// Order of the waves.
     pub order: Order,
@@ -45,6 +47,8 @@ pub struct Launch<'a> {
 pub struct Statistics {
     /// How often each operation was executed, over all waves.
     pub executed: BTreeMap<Op, u64>,
+    /// Clocks lost to LDS bank conflicts, on the assumption that consecutive lanes are served together.
+    pub bank_conflicts: u64,
 }
 
 impl Statistics {
@@ -53,6 +57,7 @@ impl Statistics {
         for (op, count) in &other.executed {
             *self.executed.entry(*op).or_insert(0) += count;
         }
+        self.bank_conflicts += other.bank_conflicts;
     }
 }
 
@@ -65,10 +70,65 @@ const LIMIT: u64 = 200_000_000;
 /// A request that does not fit the kernel, or the first fault.
 pub fn launch(memory: &mut Memory, launch: &Launch<'_>) -> Result<Statistics, LaunchError> {
     check(launch)?;
-    // The argument segment is aligned to 16 bytes, and the compiler widens loads up to its next multiple.
+    let arguments = memory.input("kernel arguments", &arguments(launch)?);
+    let packet = memory.input("dispatch packet", &packet(launch, arguments.0));
+    let result = all_groups(memory, launch, (arguments.0, packet.0));
+    memory.release(arguments);
+    memory.release(packet);
+    result
+}
+
+/// The 64-byte packet that a queue would be given (HSA kernel dispatch packet): sizes and the arguments' address.
+fn packet(launch: &Launch<'_>, arguments: u64) -> [u8; 64] {
+    let mut bytes = [0; 64];
+    let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+    put(2, &3u16.to_le_bytes());
+    put(4, &(launch.threads as u16).to_le_bytes());
+    put(6, &1u16.to_le_bytes());
+    put(8, &1u16.to_le_bytes());
+    // In work items, of which y and z have one a workgroup.
+    for (at, items) in [(12, launch.grid[0].saturating_mul(launch.threads)), (16, launch.grid[1]), (20, launch.grid[2])] {
+        put(at, &items.to_le_bytes());
+    }
+    put(28, &launch.kernel.descriptor.lds.saturating_add(launch.dynamic_lds).to_le_bytes());
+    put(40, &arguments.to_le_bytes());
+    bytes
+}
+
+/// The argument segment: the caller's bytes, then what the runtime fills in.
+fn arguments(launch: &Launch<'_>) -> Result<Vec<u8>, LaunchError> {
+    let kernel = launch.kernel;
     let mut bytes = launch.arguments.to_vec();
-    bytes.resize((launch.kernel.descriptor.arguments as usize).next_multiple_of(16), 0);
-    let arguments = memory.input("kernel arguments", &bytes).0;
+    // The segment is aligned to 16 bytes, and the compiler widens loads up to its next multiple.
+    bytes.resize((kernel.descriptor.arguments as usize).next_multiple_of(16), 0);
+    for hidden in kernel.resources.arguments.iter().filter(|argument| argument.kind.starts_with("hidden_")) {
+        let value = match hidden.kind.as_str() {
+            "hidden_block_count_x" => launch.grid[0],
+            "hidden_block_count_y" => launch.grid[1],
+            "hidden_block_count_z" => launch.grid[2],
+            "hidden_group_size_x" => launch.threads,
+            "hidden_group_size_y" | "hidden_group_size_z" => 1,
+            "hidden_grid_dims" => 3,
+            "hidden_dynamic_lds_size" => launch.dynamic_lds,
+            // Every workgroup is whole, and there are no offsets.
+            kind if kind.starts_with("hidden_remainder") || kind.starts_with("hidden_global_offset") || kind == "hidden_none" => 0,
+            // Queues, hostcalls, heaps: left zero, which a kernel that uses them shows as an access outside every allocation.
+            _ => 0,
+        };
+        let at = hidden.offset as usize;
+        let value = u64::from(value).to_le_bytes();
+        match bytes.get_mut(at..at + (hidden.size as usize).min(8)) {
+            Some(place) => place.copy_from_slice(&value[..place.len()]),
+            None => {
+                let problem = format!("its argument {} lies outside the argument segment", hidden.kind);
+                return Err(LaunchError::Request { kernel: kernel.name.clone(), problem });
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+fn all_groups(memory: &mut Memory, launch: &Launch<'_>, pointers: (u64, u64)) -> Result<Statistics, LaunchError> {
     let positions = launch.kernel.instructions.iter().enumerate().map(|(position, i)| (i.address, position)).collect();
     let mut statistics = Statistics::default();
     let [x, y, z] = launch.grid;
@@ -76,18 +136,21 @@ pub fn launch(memory: &mut Memory, launch: &Launch<'_>) -> Result<Statistics, La
     if launch.order == Order::Reversed {
         groups.reverse();
     }
+    memory.begin_launch();
     for group in groups {
+        memory.begin_group();
         let waves = (launch.threads as usize).div_ceil(LANES);
         let mut run = Group {
             launch,
             positions: &positions,
             group,
-            waves: (0..waves).map(|index| start(launch, index, group, arguments)).collect::<Result<_, _>>()?,
+            waves: (0..waves).map(|index| start(launch, index, group, pointers)).collect::<Result<_, _>>()?,
             states: vec![State::Running; waves],
-            lds: Lds::new(launch.kernel.descriptor.lds as usize),
+            lds: Lds::new(launch.kernel.descriptor.lds as usize + launch.dynamic_lds as usize),
             executed: 0,
         };
         run.all(memory, &mut statistics)?;
+        statistics.bank_conflicts += run.lds.conflicts();
     }
     Ok(statistics)
 }
@@ -95,8 +158,9 @@ pub fn launch(memory: &mut Memory, launch: &Launch<'_>) -> Result<Statistics, La
 fn check(launch: &Launch<'_>) -> Result<(), LaunchError> {
     let kernel = launch.kernel;
     let refuse = |problem: String| Err(LaunchError::Request { kernel: kernel.name.clone(), problem });
-    let (given, wanted) = (launch.arguments.len(), kernel.descriptor.arguments as usize);
-    if given > wanted || given + 8 <= wanted {
+    let explicit = kernel.resources.arguments.iter().filter(|argument| !argument.kind.starts_with("hidden_"));
+    let (given, wanted) = (launch.arguments.len(), explicit.map(|argument| (argument.offset + argument.size) as usize).max().unwrap_or(0));
+    if given != wanted {
         return refuse(format!("{given} bytes of arguments given, {wanted} expected"));
     }
     if launch.threads == 0 || u64::from(launch.threads) > kernel.resources.max_flat_workgroup_size {
@@ -105,14 +169,19 @@ fn check(launch: &Launch<'_>) -> Result<(), LaunchError> {
     if !(launch.threads as usize).is_multiple_of(LANES) {
         return refuse(format!("{} threads are no whole number of waves of 64", launch.threads));
     }
+    const LARGEST_LDS: u64 = 163_840;
+    let lds = u64::from(kernel.descriptor.lds) + u64::from(launch.dynamic_lds);
+    if lds > LARGEST_LDS {
+        return refuse(format!("{lds} bytes of LDS, at most {LARGEST_LDS} are there"));
+    }
     if launch.grid.contains(&0) {
         return refuse("an empty grid".to_owned());
     }
     Ok(())
 }
 
-/// A wave's registers before its first instruction.
-fn start(launch: &Launch<'_>, index: usize, group: [u32; 3], arguments: u64) -> Result<Wave, LaunchError> {
+/// A wave's registers before its first instruction, with the addresses of the arguments and of the dispatch packet.
+fn start(launch: &Launch<'_>, index: usize, group: [u32; 3], (arguments, packet): (u64, u64)) -> Result<Wave, LaunchError> {
     use crate::decode::Operand;
     let descriptor = &launch.kernel.descriptor;
     let mut wave = Wave::new(index);
@@ -124,6 +193,9 @@ fn start(launch: &Launch<'_>, index: usize, group: [u32; 3], arguments: u64) -> 
     };
     if let Some(at) = descriptor.argument_pointer {
         set(&mut wave, at, 2, arguments);
+    }
+    if let Some(at) = descriptor.dispatch_pointer {
+        set(&mut wave, at, 2, packet);
     }
     let mut at = descriptor.user_sgprs;
     for (wanted, id) in descriptor.group_ids.into_iter().zip(group) {

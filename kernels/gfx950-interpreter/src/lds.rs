@@ -1,7 +1,7 @@
 //! One workgroup's LDS: bytes, which of them were written, and who touched them since the last barrier.
 //!
 //! Two waves that touch a byte between two barriers, at least one of them writing, race: the fault does not depend on the order in which
-//! the waves happen to run here. A write is under way until the wave's s_waitcnt retires it; so is a load that goes straight to LDS, and
+//! the waves happen to run here. A read or write is under way until the wave's s_waitcnt retires it; so is a load that goes straight to LDS, and
 //! until then its old bytes stay.
 
 use crate::fault::{FaultKind, Stop};
@@ -15,6 +15,8 @@ struct Shadow {
     /// Epoch of the last read, and the waves that read in it.
     read_epoch: u32,
     readers: u32,
+    /// Waves whose reads are under way.
+    reading: u32,
     /// Wave + 1 whose write is under way, 0 if none.
     writing: u16,
     /// Wave + 1 whose load to LDS is under way, 0 if none.
@@ -27,12 +29,43 @@ pub(crate) struct Lds {
     bytes: Vec<u8>,
     shadow: Vec<Shadow>,
     epoch: u32,
+    conflicts: u64,
+}
+
+/// Banks, each of which gives one dword a clock.
+const BANKS: usize = 64;
+
+/// Clocks that an access of `size` bytes a lane takes beyond one for each group of lanes that can be served in a clock. Groups are taken to
+/// be consecutive lanes, which no document says; lanes that want the same dword share it.
+fn bank_conflicts(offsets: &[Option<u64>], size: usize) -> u64 {
+    let lanes = (BANKS * 4 / size.max(4)).max(1);
+    let clocks = |group: &[Option<u64>]| {
+        let mut banks: [Vec<u64>; BANKS] = std::array::from_fn(|_| Vec::new());
+        for dword in group.iter().flatten().flat_map(|offset| offset / 4..(offset + size as u64).div_ceil(4)) {
+            let bank = &mut banks[dword as usize % BANKS];
+            if !bank.contains(&dword) {
+                bank.push(dword);
+            }
+        }
+        banks.iter().map(Vec::len).max().unwrap_or(0).saturating_sub(1) as u64
+    };
+    offsets.chunks(lanes).map(clocks).sum()
 }
 
 impl Lds {
     pub(crate) fn new(size: usize) -> Self {
         let poison = crate::memory::POISON.to_le_bytes();
-        Self { bytes: poison.into_iter().cycle().take(size).collect(), shadow: vec![Shadow::default(); size], epoch: 1 }
+        Self { bytes: poison.into_iter().cycle().take(size).collect(), shadow: vec![Shadow::default(); size], epoch: 1, conflicts: 0 }
+    }
+
+    /// Counts the bank conflicts of one access, the offsets being those of all lanes, None of an inactive one.
+    pub(crate) fn count(&mut self, offsets: &[Option<u64>], size: usize) {
+        self.conflicts += bank_conflicts(offsets, size);
+    }
+
+    /// Clocks lost to bank conflicts so far.
+    pub(crate) fn conflicts(&self) -> u64 {
+        self.conflicts
     }
 
     /// All waves have met.
@@ -76,10 +109,14 @@ impl Lds {
         if shadow.read_epoch == self.epoch && others != 0 {
             return Err(FaultKind::Race { offset, this: "written", that: "read", wave: others.trailing_zeros() as usize }.into());
         }
+        let others = shadow.reading & !(1 << wave);
+        if others != 0 {
+            return Err(FaultKind::InFlight { offset, wave: others.trailing_zeros() as usize, what: "read" }.into());
+        }
         Ok(())
     }
 
-    /// Reads; says whether every byte was written before.
+    /// Reads; says whether every byte was written before. The read is under way until [`Lds::finish_read`]: nobody else may write there.
     pub(crate) fn read(&mut self, wave: usize, offset: u64, into: &mut [u8]) -> Result<bool, Stop> {
         let range = self.range(offset, into.len())?;
         let mut defined = true;
@@ -92,6 +129,7 @@ impl Lds {
                 (shadow.read_epoch, shadow.readers) = (epoch, 0);
             }
             shadow.readers |= 1 << wave;
+            shadow.reading |= 1 << wave;
             defined &= shadow.defined;
         }
         into.copy_from_slice(&self.bytes[range]);
@@ -110,6 +148,11 @@ impl Lds {
         }
         self.bytes[range].copy_from_slice(from);
         Ok(())
+    }
+
+    pub(crate) fn finish_read(&mut self, wave: usize, offset: u64, bytes: usize) {
+        let start = offset as usize;
+        self.shadow[start..start + bytes].iter_mut().for_each(|shadow| shadow.reading &= !(1 << wave));
     }
 
     pub(crate) fn finish_write(&mut self, wave: usize, offset: u64, bytes: usize) {
@@ -147,7 +190,7 @@ impl Lds {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::Lds;
+    use super::{Lds, bank_conflicts};
     use crate::fault::FaultKind;
 
     fn read(lds: &mut Lds, wave: usize, offset: u64) -> Result<bool, FaultKind> {
@@ -169,6 +212,18 @@ mod tests {
     }
 
     #[test]
+    fn lanes_in_different_rows_of_one_bank_conflict_and_those_that_share_a_dword_do_not() {
+        let strided = |stride: u64| (0..64).map(|lane| Some(lane * stride)).collect::<Vec<Option<u64>>>();
+        assert_eq!(bank_conflicts(&strided(4), 4), 0);
+        assert_eq!(bank_conflicts(&strided(0), 4), 0);
+        assert_eq!(bank_conflicts(&strided(8), 4), 1);
+        assert_eq!(bank_conflicts(&strided(256), 4), 63);
+        assert_eq!(bank_conflicts(&strided(16), 16), 0);
+        // Four groups of 16 lanes, each with rows of 128 bytes: 8 lanes on each half of the banks.
+        assert_eq!(bank_conflicts(&strided(128), 16), 4 * 7);
+    }
+
+    #[test]
     fn two_waves_race_unless_a_barrier_lies_between() {
         let pairs: [(bool, bool); 4] = [(true, true), (true, false), (false, true), (false, false)];
         for (first_writes, second_writes) in pairs {
@@ -177,6 +232,7 @@ mod tests {
                 let touch = |lds: &mut Lds, wave, writes| if writes { write(lds, wave, 0) } else { read(lds, wave, 0).map(|_| ()) };
                 touch(&mut lds, 0, first_writes).unwrap();
                 lds.finish_write(0, 0, 4);
+                lds.finish_read(0, 0, 4);
                 if barrier {
                     lds.barrier();
                 }
@@ -185,6 +241,20 @@ mod tests {
                 assert_eq!(matches!(second, Err(FaultKind::Race { wave: 0, .. })), races, "{first_writes} {second_writes} {barrier}");
             }
         }
+    }
+
+    #[test]
+    fn a_read_under_way_keeps_others_from_writing_even_after_a_barrier() {
+        let mut lds = Lds::new(16);
+        read(&mut lds, 3, 0).unwrap();
+        lds.barrier();
+        assert_eq!(write(&mut lds, 0, 0), Err(FaultKind::InFlight { offset: 0, wave: 3, what: "read" }));
+        assert!(lds.begin_load(0, 0, 4).is_err());
+        write(&mut lds, 3, 0).unwrap();
+        lds.finish_write(3, 0, 4);
+        lds.finish_read(3, 0, 4);
+        lds.barrier();
+        write(&mut lds, 0, 0).unwrap();
     }
 
     #[test]
@@ -215,6 +285,7 @@ mod tests {
         assert!(matches!(read(&mut lds, 0, 0), Err(FaultKind::Race { wave: 1, .. })));
         // Nor may a load begin where another wave has read since the last barrier.
         assert!(lds.begin_load(0, 0, 4).is_err());
+        lds.finish_read(1, 0, 4);
         lds.barrier();
         lds.begin_load(0, 0, 4).unwrap();
     }

@@ -15,7 +15,7 @@
 //!   of them writing, race, in whatever order they happen to run here; so does who touches a byte that is still being written.
 //! - Registers, LDS and outputs begin undefined. Undefined values may be moved and computed with, but decide no branch, no address, no
 //!   EXEC and nothing that is stored to memory.
-//! - Every global access lies inside one allocation; inputs are read-only.
+//! - Every global access lies inside one allocation; inputs are read-only; no workgroup touches what another one of its launch wrote.
 //! - Waves run one after another, in reverse, or an instruction each in turn ([`Order`]).
 //!
 //! # What was decided where the documentation is silent
@@ -27,14 +27,15 @@
 //! - **Conversion to FP4:** the scale is the exponent field of its F32 alone, 0 standing for 2^-127; x / scale is not rounded before it is
 //!   converted; NaN gives the largest magnitude (our kernels store no such code).
 //! - **Approximate operations** (reciprocal, square roots, 2^x, log2): the correctly rounded value, denormal inputs and results flushed.
+//! - **`v_div_fmas_f32`** undoes the scaling of `v_div_scale_f32` by 2^64 or 2^-64 (the documents' 2^32 cannot give the quotient).
 //! - **Buffers:** a lane outside the resource loads zero, also into LDS, and stores nothing. An access that straddles the end is a fault.
 //! - **Loads to LDS:** lane l writes at M0 + offset + l times the bytes of one lane.
 //! - **`v_lshl_add_u64`** shifts by the low three bits; **`ds_bpermute_b32`** gives zero from an inactive lane.
 //!
 //! # What it does not model
 //!
-//! Wait states between dependent instructions (the compiler inserts them), timing, bank conflicts, cache policy bits, races between
-//! workgroups in global memory, scratch memory, flat addresses, traps, other float modes than nearest-even with denormals.
+//! Wait states between dependent instructions (the compiler inserts them), timing (bank conflicts are counted, on the assumption that
+//! consecutive lanes are served together), cache policy bits, scratch memory, flat addresses, traps, other float modes than nearest-even with denormals.
 
 pub mod decode;
 mod execute;

@@ -109,7 +109,11 @@ fn multiply(object: &CodeObject, a: &Mxfp4, b: &Mxfp4, case: &Case, old: &[f32],
     arguments = arguments.u32(if workspace.is_some() { PARTIAL } else { mode }).u32(share as u32).f32(case.factor);
     let grid = [case.n.div_ceil(case.tile) as u32, case.m.div_ceil(case.tile) as u32, case.shares as u32];
     let name = format!("mxfp4_gemm_{0}x{0}", case.tile);
-    run(object, &name, &mut memory, grid, &arguments, order).map_err(|error| error.to_string())?;
+    let statistics = run(object, &name, &mut memory, grid, &arguments, order).map_err(|error| error.to_string())?;
+    // What the swizzle in gemm.hip is for.
+    if statistics.bank_conflicts != 0 {
+        return Err(format!("{} clocks lost to bank conflicts ({case:?})", statistics.bank_conflicts));
+    }
     if let Some(workspace) = workspace {
         let count = case.m * case.n;
         let arguments = address(address(Arguments::default(), workspace), d).u64(count as u64);
@@ -220,6 +224,7 @@ fn defects_are_caught() {
         ("-DBREAK_NO_WAIT", long, "LDS race|is missing|never written"),
         ("-DBREAK_WRONG_SCALE_BLOCK", CASE, "D differs"),
         ("-DBREAK_EDGE", edge, "outside every allocation"),
+        ("-DBREAK_NO_SWIZZLE", CASE, "bank conflicts"),
     ];
     for (flag, case, expected) in from_source {
         let object = object(&[flag]).unwrap();
@@ -228,6 +233,23 @@ fn defects_are_caught() {
             assert!(expected.split('|').any(|part| said.contains(part)), "{flag}: {said}");
         }
     }
+}
+
+/// Shares of k that write to D itself instead of the workspace: the host's mistake, which only a race could show.
+#[test]
+fn shares_without_a_workspace_are_caught() {
+    let Some(object) = object(&[]) else { return };
+    let mut random = Random(4);
+    let (a, b) = (operand(64, 512, &mut random), operand(64, 512, &mut random));
+    let mut memory = Memory::new();
+    let mut arguments = Arguments::default();
+    for operand in [&a, &b] {
+        arguments = arguments.address(Some(memory.input("codes", &operand.codes))).address(Some(memory.input("scales", &operand.scales)));
+    }
+    let d = memory.output("D", 4 * 64 * 64);
+    let arguments = arguments.address(Some(d)).u32(64).u32(64).u32(512).u32(1).u32(1).f32(1.0);
+    let said = run(&object, "mxfp4_gemm_64x64", &mut memory, [1, 1, 2], &arguments, Order::Serial).unwrap_err().to_string();
+    assert!(said.contains("stores to byte 0 of D, which another workgroup of the same launch wrote"), "{said}");
 }
 
 /// In the machine code of the good kernel, each s_waitcnt and s_barrier alone becomes s_nop. Most are missed; one that is not waits for

@@ -136,6 +136,7 @@ fn floats(a: u32, b: u32, c: u32) -> Vec<(u32, bool)> {
         bits(if !(x < y) { b } else { c }), bits(if !(x <= y) { b } else { c }), bits(if !(x > y) { b } else { c }), bits(if !(x >= y) { b } else { c }),
         t(x.is_nan() || y.is_nan()), t(!x.is_nan() && !y.is_nan()), t(x < y || x > y), t(signalling_or_quiet_or_infinite), t(middle),
         value(rounded(a, |v| 1.0 / v)), value(rounded(a & 0x7FFF_FFFF, |v| 1.0 / v.sqrt())), value(rounded(a & 0x7FFF_FFFF, f64::sqrt)),
+        value(x / y), value(1.0 / z), value(magnitude.sqrt()),
         value(rounded((a & 0x80FF_FFFF) | 0x4000_0000, f64::exp2)), value(rounded(a & 0x7FFF_FFFF, f64::log2)),
     ]
 }
@@ -178,7 +179,7 @@ fn bytes(values: impl IntoIterator<Item = u32>) -> Vec<u8> {
 
 fn run(object: &CodeObject, kernel: &str, memory: &mut Memory, arguments: &Arguments) -> Statistics {
     let kernel = object.kernel(kernel).unwrap();
-    launch(memory, &Launch { kernel, grid: [1, 1, 1], threads: 64, arguments: &arguments.0, order: Order::Serial }).unwrap()
+    launch(memory, &Launch { kernel, grid: [1, 1, 1], threads: 64, dynamic_lds: 0, arguments: &arguments.0, order: Order::Serial }).unwrap()
 }
 
 /// a[0..64], b[0..64], c[0..64].
@@ -197,7 +198,7 @@ fn expected(a: u32, b: u32, c: u32) -> Vec<(u32, bool)> {
 #[test]
 fn vector_and_scalar_operations_compute_what_rust_computes() {
     let Some(object) = object() else { return };
-    for seed in 1..4 {
+    for seed in 1..9 {
         let inputs = inputs(seed);
         let count = expected(1, 2, 3).len();
         let mut memory = Memory::new();
@@ -369,6 +370,31 @@ fn assembled([a, b, c]: [u32; 3], [p, q]: [u32; 2], second: u32) -> Vec<(u32, bo
         t(p == q), t(p != q), t(p as i32 >= q as i32), t(p >> (q & 31) & 1 == 0),
         t(ip == k), t(ip != k), t(ip > k), t(ip >= k), t(ip < k), t(ip <= k), t(p == u), t(p != u), t(p > u), t(p >= u), t(p < u), t(p <= u),
     ]
+}
+
+/// Grid and block sizes come from the runtime, and the size of some LDS from the launch.
+#[test]
+fn the_launch_fills_in_what_the_runtime_would() {
+    let Some(object) = object() else { return };
+    let mut memory = Memory::new();
+    let output = memory.output("out", 4 * 64 * 6);
+    let kernel = object.kernel("hidden_arguments").unwrap();
+    let arguments = Arguments::default().u32(7).address(Some(output));
+    let mut request = Launch { kernel, grid: [3, 2, 1], threads: 64, dynamic_lds: 256, arguments: &arguments.0, order: Order::Reversed };
+    launch(&mut memory, &request).unwrap();
+    for (at, found) in words(&memory, output).into_iter().enumerate() {
+        let (block, lane) = (at as u32 / 64, at as u32 % 64);
+        assert_eq!(found, 7 + 64 * (block % 3) + 63 - lane + 1000 * (block / 3), "{at}");
+    }
+    // Too little of it is a fault, and a request that cannot be is refused.
+    request.dynamic_lds = 252;
+    assert!(launch(&mut memory, &request).unwrap_err().to_string().contains("beyond the kernel's 252 bytes"));
+    request.dynamic_lds = 163_844;
+    assert!(launch(&mut memory, &request).unwrap_err().to_string().contains("at most 163840 are there"));
+    request = Launch { dynamic_lds: 256, threads: 128, ..request };
+    assert!(launch(&mut memory, &request).unwrap_err().to_string().contains("at most 64 expected"));
+    request = Launch { threads: 64, arguments: &arguments.0[..8], ..request };
+    assert!(launch(&mut memory, &request).unwrap_err().to_string().contains("8 bytes of arguments given, 16 expected"));
 }
 
 /// Whatever the decoder knows is in the code of a kernel that some test executes: an operation whose meaning nobody checked cannot hide.

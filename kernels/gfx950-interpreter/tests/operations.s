@@ -359,3 +359,7 @@ v_subbrev_co_u32_e32 v1, vcc, v2, v3, vcc
 s_setprio 4
 s_sleep 4
 v_nop
+v_div_scale_f32 v1, vcc, v2, v3, v2
+v_div_scale_f32 v1, s[4:5], v2, 1.0, -v2
+v_div_fmas_f32 v1, v2, v3, v4
+v_div_fixup_f32 v1, -v2, |v3|, s4

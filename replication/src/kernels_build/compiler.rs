@@ -1,6 +1,7 @@
 //! clang 22: finding it, and compiling one source to one code object.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::BuildError;
 use crate::files::Context as _;
@@ -45,7 +46,7 @@ impl Compiler {
     /// # Errors
     /// What the compiler printed, or a file that cannot be made or read.
     pub fn compile(&self, source: &Path, flags: &[String]) -> Result<Vec<u8>, BuildError> {
-        let object = std::env::temp_dir().join(format!("kernels-build-{}.co", std::process::id()));
+        let object = temporary("object.co");
         let mut arguments: Vec<std::ffi::OsString> = flags.iter().map(Into::into).collect();
         // The source by its name alone: its folder would be written into the code object.
         arguments.extend([source.file_name().unwrap_or_default().to_owned(), "-o".into(), object.clone().into()]);
@@ -71,4 +72,11 @@ pub(super) fn is_supported(version: &str) -> bool {
 fn on_path(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|path| path.is_file()).unwrap_or_else(|| PathBuf::from(name))
+}
+
+/// A path in the system's folder for temporary files that nothing else in this or another process has.
+pub(super) fn temporary(name: &str) -> PathBuf {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("kernels-build-{}-{number}-{name}", std::process::id()))
 }

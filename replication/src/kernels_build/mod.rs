@@ -159,7 +159,7 @@ pub fn run(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<Report,
     let compiler = Compiler::find()?;
     let mut problems = lint_all(&root.join(&folder))?;
     let mut objects = Vec::new();
-    let copy = Copy::of(&root.join(&folder))?;
+    let copy = CopiedSources::of(&root.join(&folder))?;
     for source in &manifest.sources {
         say(&format!("compiling {} twice", source.file));
         let path = root.join(&folder).join(&source.file);
@@ -186,11 +186,11 @@ pub fn run(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<Report,
 }
 
 /// The sources once more, in a folder of another name: a path that gets into a code object shows. Removed when dropped.
-struct Copy(PathBuf);
+struct CopiedSources(PathBuf);
 
-impl Copy {
+impl CopiedSources {
     fn of(folder: &Path) -> Result<Self, FileError> {
-        let copy = Self(std::env::temp_dir().join(format!("kernels-build-copy-{}", std::process::id())));
+        let copy = Self(compiler::temporary("copy"));
         for name in files::list(folder)? {
             files::copy(&folder.join(&name), &copy.0.join(&name))?;
         }
@@ -198,7 +198,7 @@ impl Copy {
     }
 }
 
-impl Drop for Copy {
+impl Drop for CopiedSources {
     fn drop(&mut self) {
         let _ = files::remove_folder(&self.0);
     }

@@ -1,9 +1,11 @@
 //! The lint, the gates and the compiler's version, each with what must be refused.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use super::compiler::is_supported;
-use super::{Budget, Built, Source, chained_conversions, check};
+use super::{Budget, BuildError, Built, Compiler, Report, Request, Source, chained_conversions, check, run, table};
+use crate::files;
 
 #[test]
 fn a_chained_stochastic_conversion_is_found_and_an_unchained_one_is_not() {
@@ -62,4 +64,69 @@ fn every_gate_can_close() {
 fn only_clang_22_is_taken() {
     assert!(is_supported("Debian clang version 22.1.8 (++20260101)") && is_supported("clang version 22.0.0"));
     assert!(!is_supported("clang version 19.1.7") && !is_supported("g++ 22.1") && !is_supported(""));
+}
+
+/// The repository's kernels in a folder of their own, where a test may change them; None where there is no compiler.
+fn copied() -> Option<tempfile::TempDir> {
+    if let Err(error) = Compiler::find() {
+        assert!(std::env::var_os("REQUIRE_CLANG_22").is_none(), "{error}");
+        eprintln!("skipped: {error}");
+        return None;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kernels/device/gfx950");
+    for name in files::list(&here).unwrap() {
+        files::copy(&here.join(&name), &root.path().join("kernels/device/gfx950").join(&name)).unwrap();
+    }
+    Some(root)
+}
+
+fn build(root: &Path) -> Result<Report, BuildError> {
+    run(root, &Request { arch: "gfx950".to_owned(), out: root.join("out") }, &|_| {})
+}
+
+fn change(root: &Path, file: &str, from: &str, to: &str) {
+    let path = root.join("kernels/device/gfx950").join(file);
+    let text = files::read_text(&path).unwrap();
+    assert!(text.contains(from), "{from}");
+    files::write(&path, text.replacen(from, to, 1).as_bytes()).unwrap();
+}
+
+#[test]
+fn the_kernels_build_the_same_bytes_twice_and_inside_their_budgets() {
+    let Some(root) = copied() else { return };
+    let first = build(root.path()).unwrap();
+    assert_eq!(first.problems, Vec::<String>::new());
+    let json = files::read_text(&root.path().join("out/kernels.json")).unwrap();
+    assert!(json.contains("\"schema\": \"kernels-build/1\"") && json.contains("mxfp4_gemm_256x256"));
+    for object in &first.objects {
+        assert_eq!(files::sha256_file(&root.path().join("out").join(&object.object)).unwrap(), object.object_sha256);
+    }
+    let text = table(&first);
+    assert!(text.contains("not run on an MI355X") && text.contains("the same bytes"), "{text}");
+    assert_eq!(build(root.path()).unwrap(), first);
+}
+
+#[test]
+fn a_kernel_over_its_budget_a_chained_builtin_and_a_misspelt_key_are_refused() {
+    let Some(root) = copied() else { return };
+    change(root.path(), "kernels.yaml", "mxfp4_gemm_64x64: {vgprs: 128", "mxfp4_gemm_64x64: {vgprs: 32");
+    change(
+        root.path(),
+        "prelude.h",
+        "struct Stream",
+        "#define CHAIN(w) __builtin_amdgcn_cvt_scalef32_sr_pk_fp4_f32(w, 0, 0, 1.0f, 0)\nstruct Stream",
+    );
+    let problems = build(root.path()).unwrap().problems;
+    assert_eq!(problems.len(), 2, "{problems:?}");
+    assert!(problems[0].starts_with("prelude.h:") && problems[0].contains("chained"), "{problems:?}");
+    assert!(problems[1].contains("mxfp4_gemm_64x64: ") && problems[1].contains("at most 32"), "{problems:?}");
+
+    change(root.path(), "quantise.hip", "u32 top = block_y()", "u32 top = block_q()");
+    let error = build(root.path()).unwrap_err();
+    assert!(error.exit_code() == 1 && error.to_string().contains("block_q"), "{error}");
+
+    change(root.path(), "kernels.yaml", "sgprs: 102", "sgpr: 102");
+    let error = build(root.path()).unwrap_err();
+    assert!(error.exit_code() == 2 && error.to_string().contains("kernels.yaml") && error.to_string().contains("sgpr"), "{error}");
 }

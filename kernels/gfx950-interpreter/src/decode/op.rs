@@ -133,6 +133,7 @@ operations! {
         0x1d0 v_min3_f32 [1 1 1 1], 0x1d1 v_min3_i32 [1 1 1 1], 0x1d2 v_min3_u32 [1 1 1 1], 0x1d3 v_max3_f32 [1 1 1 1],
         0x1d4 v_max3_i32 [1 1 1 1], 0x1d5 v_max3_u32 [1 1 1 1], 0x1d6 v_med3_f32 [1 1 1 1], 0x1d7 v_med3_i32 [1 1 1 1],
         0x1d8 v_med3_u32 [1 1 1 1],
+        0x1de v_div_fixup_f32 [1 1 1 1], 0x1e0 v_div_scale_f32 [1 1 1 1], 0x1e2 v_div_fmas_f32 [1 1 1 1],
         0x1e8 v_mad_u64_u32 [2 1 1 2], 0x1e9 v_mad_i64_i32 [2 1 1 2], 0x1ed v_perm_b32 [1 1 1 1], 0x1f3 v_xad_u32 [1 1 1 1],
         0x1fd v_lshl_add_u32 [1 1 1 1], 0x1fe v_add_lshl_u32 [1 1 1 1], 0x1ff v_add3_u32 [1 1 1 1], 0x200 v_lshl_or_b32 [1 1 1 1],
         0x201 v_and_or_b32 [1 1 1 1], 0x202 v_or3_b32 [1 1 1 1], 0x208 v_lshl_add_u64 [2 2 1 2], 0x234 v_bitop3_b32 [1 1 1 1],

@@ -58,5 +58,8 @@ fn sources(op: Op, widths: usize) -> usize {
 /// VOP3B: a scalar destination takes the bits of the magnitude and operand selection.
 fn has_carry(op: Op) -> bool {
     use Op::*;
-    matches!(op, v_add_co_u32 | v_sub_co_u32 | v_subbrev_co_u32 | v_addc_co_u32 | v_subb_co_u32 | v_mad_u64_u32 | v_mad_i64_i32)
+    matches!(
+        op,
+        v_add_co_u32 | v_sub_co_u32 | v_subbrev_co_u32 | v_addc_co_u32 | v_subb_co_u32 | v_mad_u64_u32 | v_mad_i64_i32 | v_div_scale_f32
+    )
 }

@@ -45,6 +45,16 @@ fn addresses(wave: &Wave, i: &Instruction) -> Result<Lanes, Stop> {
     Ok(lanes)
 }
 
+/// Register plus constant, in 32 bits: the compiler counts on a negative register's wrapping around.
+fn address(addresses: &Lanes, lane: usize, offset: u64) -> u64 {
+    u64::from(addresses.values[lane].wrapping_add(offset as u32))
+}
+
+/// Where the lanes access LDS; None for an inactive one.
+fn touched(addresses: &Lanes, exec: u64, offset: u64) -> Vec<Option<u64>> {
+    (0..LANES).map(|lane| (exec >> lane & 1 == 1).then(|| address(addresses, lane, offset))).collect()
+}
+
 fn write(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> Result<(), Stop> {
     let (size, _) = element(i.op)?;
     let (addresses, exec) = (addresses(wave, i)?, wave.exec());
@@ -52,15 +62,16 @@ fn write(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> Result<
     let mut written = Vec::new();
     for (data, offset) in i.access.data.into_iter().zip(offsets(i, size)) {
         let registers: Vec<Lanes> = (0..size.div_ceil(4)).map(|register| wave.lanes(data, register)).collect::<Result<_, _>>()?;
+        machine.lds.count(&touched(&addresses, exec, offset), size);
         for lane in (0..LANES).filter(|lane| exec >> lane & 1 == 1) {
             let bytes: Vec<u8> = registers.iter().flat_map(|lanes| (lanes.values[lane] >> shift).to_le_bytes()).take(size).collect();
             let defined = registers.iter().all(|lanes| lanes.defined >> lane & 1 == 1);
-            let at = u64::from(addresses.values[lane]) + offset;
+            let at = address(&addresses, lane, offset);
             machine.lds.write(wave.index, at, &bytes, defined).map_err(|stop| stop.at(lane))?;
             written.push((at, size));
         }
     }
-    wave.issue_local(Local::Lds { registers: (0, 0), written });
+    wave.issue_local(Local::Lds { registers: (0, 0), read: Vec::new(), written });
     Ok(())
 }
 
@@ -69,14 +80,17 @@ fn read(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> Result<(
     let (addresses, exec) = (addresses(wave, i)?, wave.exec());
     let d16 = i.op.name().contains("d16");
     let words = size.div_ceil(4);
+    let mut touched_bytes = Vec::new();
     for (element, offset) in offsets(i, size).into_iter().enumerate() {
         let mut results = vec![Lanes { values: [0; LANES], defined: 0 }; words];
+        machine.lds.count(&touched(&addresses, exec, offset), size);
         if d16 {
             results[0] = wave.lanes(i.dst, 0)?;
         }
         for lane in (0..LANES).filter(|lane| exec >> lane & 1 == 1) {
             let mut bytes = [0; 16];
-            let at = u64::from(addresses.values[lane]) + offset;
+            let at = address(&addresses, lane, offset);
+            touched_bytes.push((at, size));
             let defined = machine.lds.read(wave.index, at, &mut bytes[..size]).map_err(|stop| stop.at(lane))?;
             for (word, lanes) in results.iter_mut().enumerate() {
                 let raw = u32::from_le_bytes([bytes[4 * word], bytes[4 * word + 1], bytes[4 * word + 2], bytes[4 * word + 3]]);
@@ -91,7 +105,7 @@ fn read(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> Result<(
         }
     }
     let registers = wave.hold(i.dst, i.width(0));
-    wave.issue_local(Local::Lds { registers, written: Vec::new() });
+    wave.issue_local(Local::Lds { registers, read: touched_bytes, written: Vec::new() });
     Ok(())
 }
 
@@ -108,6 +122,6 @@ fn backward_permute(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
     }
     wave.write_lanes(i.dst, 0, exec, &result)?;
     let registers = wave.hold(if exec == 0 { Operand::None } else { i.dst }, 1);
-    wave.issue_local(Local::Lds { registers, written: Vec::new() });
+    wave.issue_local(Local::Lds { registers, read: Vec::new(), written: Vec::new() });
     Ok(())
 }

@@ -51,18 +51,22 @@ fn operand(wave: &Wave, i: &Instruction, index: usize) -> Result<Matrix, Stop> {
     Ok(matrix)
 }
 
-/// a + b to F32 with one rounding: an inexact F64 sum is made odd first, so that the second rounding cannot tie falsely.
-fn add_once(a: f64, b: f64) -> f32 {
+/// a + b in F64, made odd where it is inexact: rounding it to F32 then gives what rounding the exact sum would.
+pub(super) fn odd_sum(a: f64, b: f64) -> f64 {
     let sum = a + b;
     let (above, below) = (sum - a, sum - (sum - a));
     let error = (a - below) + (b - above);
     let inexact = error != 0.0 && sum.is_finite();
-    if inexact && sum.to_bits() & 1 == 0 {
-        let away = (error > 0.0) == (sum > 0.0);
-        let odd = if away { sum.to_bits() + 1 } else { sum.to_bits() - 1 };
-        return f64::from_bits(odd) as f32;
+    if !inexact || sum.to_bits() & 1 == 1 {
+        return sum;
     }
-    sum as f32
+    let away = (error > 0.0) == (sum > 0.0);
+    f64::from_bits(if away { sum.to_bits() + 1 } else { sum.to_bits() - 1 })
+}
+
+/// a + b to F32 with one rounding.
+fn add_once(a: f64, b: f64) -> f32 {
+    odd_sum(a, b) as f32
 }
 
 fn scaled(dot: i32, a: u32, b: u32) -> f64 {

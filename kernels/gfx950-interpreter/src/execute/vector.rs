@@ -17,6 +17,7 @@ pub(super) fn execute(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
         v_cndmask_b32 => return select(wave, i),
         v_mbcnt_lo_u32_b32 | v_mbcnt_hi_u32_b32 => return count_below(wave, i),
         v_bitop3_b32 => return truth_table(wave, i),
+        v_div_scale_f32 | v_div_fmas_f32 | v_div_fixup_f32 => return super::division::execute(wave, i),
         v_cvt_scalef32_pk_fp4_f32 => return super::convert::pack_fp4(wave, i),
         v_add_co_u32 | v_sub_co_u32 | v_subbrev_co_u32 | v_addc_co_u32 | v_subb_co_u32 => return wide::carry(wave, i),
         _ => {}

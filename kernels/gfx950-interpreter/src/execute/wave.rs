@@ -55,8 +55,8 @@ pub(crate) struct Vector {
 /// An LDS or scalar memory operation under way.
 #[derive(Debug, Clone)]
 pub(crate) enum Local {
-    /// First register, number of registers, and the LDS bytes written.
-    Lds { registers: (u16, u16), written: Vec<(u64, usize)> },
+    /// First register, number of registers, and the LDS bytes read and written: offsets and sizes.
+    Lds { registers: (u16, u16), read: Vec<(u64, usize)>, written: Vec<(u64, usize)> },
     /// First scalar register and number.
     Scalar { registers: (u8, u8) },
 }
@@ -270,8 +270,11 @@ impl Wave {
         }
         while self.local_memory.len() > count {
             match self.local_memory.pop_front() {
-                Some(Local::Lds { registers, written }) => {
+                Some(Local::Lds { registers, read, written }) => {
                     self.release(registers);
+                    for (offset, bytes) in read {
+                        lds.finish_read(self.index, offset, bytes);
+                    }
                     for (offset, bytes) in written {
                         lds.finish_write(self.index, offset, bytes);
                     }

@@ -26,6 +26,19 @@ pub struct Resources {
     pub kernarg_segment_size: u64,
     /// The largest workgroup.
     pub max_flat_workgroup_size: u64,
+    /// Its arguments, in order; those that the runtime fills in have a kind that begins with `hidden_`.
+    pub arguments: Vec<Argument>,
+}
+
+/// One argument of a kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Argument {
+    /// Where it lies in the argument segment, in bytes.
+    pub offset: u64,
+    /// How many bytes it takes.
+    pub size: u64,
+    /// `by_value`, `global_buffer`, or what the runtime puts there.
+    pub kind: String,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -41,6 +54,13 @@ impl Value {
     fn get(&self, key: &str) -> Option<&Value> {
         let Value::Map(entries) = self else { return None };
         entries.iter().find(|(name, _)| matches!(name, Value::Text(text) if text == key)).map(|(_, value)| value)
+    }
+
+    fn text(&self, key: &str) -> String {
+        match self.get(key) {
+            Some(Value::Text(text)) => text.clone(),
+            _ => String::new(),
+        }
     }
 
     fn number(&self, key: &str) -> u64 {
@@ -130,10 +150,7 @@ pub(super) fn resources(elf: &Elf<'_>) -> Result<Vec<Resources>, ObjectError> {
 
 fn of_kernel(kernel: &Value) -> Resources {
     Resources {
-        name: match kernel.get(".name") {
-            Some(Value::Text(name)) => name.clone(),
-            _ => String::new(),
-        },
+        name: kernel.text(".name"),
         vgprs: kernel.number(".vgpr_count"),
         agprs: kernel.number(".agpr_count"),
         sgprs: kernel.number(".sgpr_count"),
@@ -143,5 +160,13 @@ fn of_kernel(kernel: &Value) -> Resources {
         private_segment_fixed_size: kernel.number(".private_segment_fixed_size"),
         kernarg_segment_size: kernel.number(".kernarg_segment_size"),
         max_flat_workgroup_size: kernel.number(".max_flat_workgroup_size"),
+        arguments: match kernel.get(".args") {
+            Some(Value::List(arguments)) => arguments.iter().map(argument).collect(),
+            _ => Vec::new(),
+        },
     }
+}
+
+fn argument(value: &Value) -> Argument {
+    Argument { offset: value.number(".offset"), size: value.number(".size"), kind: value.text(".value_kind") }
 }

@@ -8,7 +8,7 @@ mod metadata;
 use crate::decode::{self, DecodeError, Instruction};
 
 use elf::Elf;
-pub use metadata::Resources;
+pub use metadata::{Argument, Resources};
 
 /// Why a code object cannot be read or launched.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -55,6 +55,8 @@ pub struct Descriptor {
     pub user_sgprs: u32,
     /// Position of the argument pointer among them, if it is there.
     pub argument_pointer: Option<u32>,
+    /// Position of the dispatch packet's address among them, if it is there.
+    pub dispatch_pointer: Option<u32>,
     /// Which workgroup numbers follow: x, y, z.
     pub group_ids: [bool; 3],
     /// Vector registers with work-item numbers: 0 x, 1 x and y, 2 all three (packed into v0, 10 bits each).
@@ -157,15 +159,16 @@ fn descriptor(elf: &Elf<'_>, name: &str, address: u64, resources: &Resources) ->
     }
     // User registers in this order, each if its bit is set.
     const SIZES: [(u32, u32); 7] = [(0, 4), (1, 2), (2, 2), (3, 2), (4, 2), (5, 2), (6, 1)];
+    const DISPATCH_POINTER: u32 = 1;
     const ARGUMENT_POINTER: u32 = 3;
     let mut position = 0;
-    let mut argument_pointer = None;
+    let (mut argument_pointer, mut dispatch_pointer) = (None, None);
     for (bit, size) in SIZES {
         if properties >> bit & 1 == 1 {
-            if bit == ARGUMENT_POINTER {
-                argument_pointer = Some(position);
-            } else {
-                return refuse(format!("it wants user registers (property bit {bit}) other than the argument pointer"));
+            match bit {
+                ARGUMENT_POINTER => argument_pointer = Some(position),
+                DISPATCH_POINTER => dispatch_pointer = Some(position),
+                _ => return refuse(format!("it wants user registers that are not modelled (property bit {bit})")),
             }
             position += size;
         }
@@ -177,6 +180,7 @@ fn descriptor(elf: &Elf<'_>, name: &str, address: u64, resources: &Resources) ->
         entry: address.wrapping_add_signed(entry),
         user_sgprs: (rsrc2 >> 1) & 31,
         argument_pointer,
+        dispatch_pointer,
         group_ids: [rsrc2 >> 7 & 1 == 1, rsrc2 >> 8 & 1 == 1, rsrc2 >> 9 & 1 == 1],
         item_ids: (rsrc2 >> 11) & 3,
     })

@@ -123,7 +123,7 @@ pub(crate) fn run(
     order: Order,
 ) -> Result<Statistics, LaunchError> {
     let kernel = object.kernel(kernel)?;
-    launch(memory, &Launch { kernel, grid, threads: 256, arguments: &arguments.0, order })
+    launch(memory, &Launch { kernel, grid, threads: 256, dynamic_lds: 0, arguments: &arguments.0, order })
 }
 
 /// A cheap generator for test data.

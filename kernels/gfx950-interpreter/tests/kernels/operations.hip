@@ -56,6 +56,7 @@ DEVICE i32 imaximum(i32 x, i32 y) { return x > y ? x : y; }
     X(!(f(a) >= f(b)) ? b : c) X(__builtin_isunordered(f(a), f(b))) X(!__builtin_isunordered(f(a), f(b)))                     \
     X(f(a) < f(b) || f(a) > f(b)) X(__builtin_amdgcn_classf(f(a), 0x207)) X(__builtin_amdgcn_classf(f(a), 0x0F8))             \
     X(bits_of(__builtin_amdgcn_rcpf(f(a)))) X(bits_of(__builtin_amdgcn_rsqf(f(a & 0x7FFFFFFF)))) X(bits_of(__builtin_amdgcn_sqrtf(f(a & 0x7FFFFFFF)))) \
+    X(bits_of(f(a) / f(b))) X(bits_of(1.0f / f(c))) X(bits_of(__builtin_sqrtf(f(a & 0x7FFFFFFF))))                            \
     X(bits_of(__builtin_amdgcn_exp2f(f((a & 0x80FFFFFF) | 0x40000000)))) X(bits_of(__builtin_amdgcn_logf(f(a & 0x7FFFFFFF))))
 
 // One thread an element: vector operations.
@@ -158,4 +159,13 @@ KERNEL BLOCK_OF(64, 4) void assembled_operations(const u32 *in, u32 p, u32 q, u3
     SK(s_cmpk_eq_i32) SK(s_cmpk_lg_i32) SK(s_cmpk_gt_i32) SK(s_cmpk_ge_i32) SK(s_cmpk_lt_i32) SK(s_cmpk_le_i32)
     SK(s_cmpk_eq_u32) SK(s_cmpk_lg_u32) SK(s_cmpk_gt_u32) SK(s_cmpk_ge_u32) SK(s_cmpk_lt_u32) SK(s_cmpk_le_u32)
 #undef X
+}
+
+// What the runtime, not the caller, puts among the arguments; and LDS whose size the launch decides.
+KERNEL BLOCK_OF(64, 4) void hidden_arguments(u32 first, u32 *out) {
+    extern SHARED u32 dynamic[];
+    u32 lane = thread_x(), blocks = __builtin_amdgcn_grid_size_x() / __builtin_amdgcn_workgroup_size_x();
+    dynamic[lane] = first + __builtin_amdgcn_workgroup_size_x() * block_x() + lane;
+    wait_and_meet();
+    out[(block_y() * blocks + block_x()) * 64 + lane] = dynamic[63 - lane] + 1000 * block_y();
 }
