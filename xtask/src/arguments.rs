@@ -30,7 +30,7 @@ pub(crate) enum Command {
     #[command(
         after_help = "Examples:\n  cargo xtask replicate\n  cargo xtask replicate --profile smoke\n  cargo xtask replicate --only T1-FDW,H1 --seeds 5\n  cargo xtask replicate --profile llama31-8b --dry-run"
     )]
-    Replicate(Replicate),
+    Replicate(Box<Replicate>),
     /// What the kernels reach: against the machine's peaks, each other and peers; under 3 minutes, peers not counted
     #[command(
         after_help = "Examples:\n  cargo xtask kernels-bench\n  cargo xtask kernels-bench --quick\n  cargo xtask kernels-bench --only gemm/mxfp4 --threads 1,2\n  cargo xtask kernels-bench --deep --peers"
