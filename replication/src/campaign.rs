@@ -5,24 +5,26 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::data::{self, DataError};
+use crate::devices::{self, Devices, Gpu};
 use crate::doctor;
-use crate::environment::{self, Environment};
+use crate::environment::{self, Environment, PrebuiltTrainer};
 use crate::evidence;
 use crate::files::{self, Context, FileError, sha256};
 use crate::judge::Verdicts;
 use crate::kernels_bench;
 use crate::machine;
-use crate::manifest::{ManifestError, Manifests, Profile};
+use crate::manifest::{Device, ManifestError, Manifests, Profile};
 use crate::plan::{self, Plan, Selection};
 use crate::provenance::{self, ProvenanceError};
 use crate::render::{self, RenderError, RenderOptions};
-use crate::run::{self, Outcome, RunError, RunOptions};
+use crate::run::{self, Outcome, Pool, RunError, RunOptions};
 use crate::timings::Timings;
-use crate::toolchain::{self, ToolError, build_identity, build_trainer};
+use crate::toolchain::{self, ToolError, Trainer, build_identity, build_trainer};
 
 /// What `replicate` was asked for.
 #[derive(Debug, Clone)]
@@ -35,14 +37,55 @@ pub struct Request {
     pub run: RunOptions,
     /// Where result directories go.
     pub out: PathBuf,
-    /// Name of the machine in the directory's name; None: from its processor.
+    /// Name of the machine in the directory's name; None: from its processor or GPU.
     pub machine: Option<String>,
+    /// A trainer that was built elsewhere; None: one that was packed beside the manifests, else it is built.
+    pub trainer: Option<PathBuf>,
+    /// Numbers of the GPUs to use; None: all that can be used.
+    pub gpus: Option<Vec<usize>>,
+    /// After so long no run is started.
+    pub minutes: Option<Duration>,
+    /// After so long runs write a checkpoint and end.
+    pub stop_after: Option<Duration>,
+    /// Keep checkpoint and weights of runs that finish on a GPU.
+    pub keep_weights: bool,
 }
 
-impl Request {
+/// With what a campaign is carried out, and on what.
+struct Site {
+    /// Known before the rest on a machine with GPUs, because it finds them.
+    trainer: Option<Trainer>,
+    /// None on a CPU.
+    gpus: Vec<Gpu>,
     /// Name of the machine in directories' names.
-    fn machine(&self) -> String {
-        self.machine.clone().unwrap_or_else(environment::machine_slug)
+    machine: String,
+    /// What timings depend on besides the runs.
+    line: String,
+}
+
+impl Site {
+    /// The processor, or the GPUs that the trainer finds and `request` allows.
+    fn new(root: &Path, prepared: &Prepared, request: &Request, say: &dyn Fn(&str)) -> Result<Self, CampaignError> {
+        let device = prepared.plan.device;
+        let machine = |name: Option<String>| request.machine.clone().or(name).unwrap_or_else(environment::machine_slug);
+        if device == Device::Cpu {
+            return Ok(Self { trainer: None, gpus: vec![], machine: machine(None), line: machine_line(&request.run) });
+        }
+        let trainer = prepared.trainer(root, say)?;
+        let chosen = Devices::ask(&trainer)?.choose(device.word(), request.gpus.as_deref());
+        let gpus = chosen.map_err(|line| CampaignError::Lacks { profile: request.profile.clone(), lacks: vec![line] })?;
+        gpus.iter().for_each(|gpu| say(&gpu.line()));
+        let line = format!("device {} {}\n", device.word(), devices::identity(&gpus));
+        Ok(Self { trainer: Some(trainer), machine: machine(devices::slug(&gpus)), gpus, line })
+    }
+
+    /// One place for each GPU, or for each trainer at once.
+    fn pool(&self, request: &Request) -> Pool {
+        let places = match self.gpus.is_empty() {
+            true => Pool::cpu(&request.run).places,
+            false => self.gpus.iter().map(|gpu| gpu.device.clone()).collect(),
+        };
+        Pool { places, minutes: request.minutes, stop_after: request.stop_after, keep_weights: request.keep_weights }
     }
 }
 
@@ -93,6 +136,20 @@ pub enum CampaignError {
         /// The lock.
         path: PathBuf,
     },
+    /// The time was up, or no device was left.
+    #[error("{done} of {all} runs are finished, {left} are left: {why}; what is finished and every checkpoint is kept, and the same command goes on (also elsewhere: `cargo xtask runs export`, `import`){}", .failed.iter().map(|(run, error)| format!("\nFAILED {run}: {error}")).collect::<String>())]
+    Unfinished {
+        /// Finished runs.
+        done: usize,
+        /// Runs of the plan.
+        all: usize,
+        /// Runs neither finished nor failed.
+        left: usize,
+        /// Why it ended.
+        why: &'static str,
+        /// Runs that ended with an error, with their last lines.
+        failed: Vec<(String, String)>,
+    },
     /// Someone asked to stop.
     #[error("interrupted; finished runs and checkpoints are kept: run the same command again to go on")]
     Interrupted,
@@ -109,7 +166,9 @@ impl CampaignError {
             | Self::Provenance(ProvenanceError::File(error))
             | Self::Tool(ToolError::File(error)) => error.exit_code(),
             Self::Provenance(_) => 3,
+            Self::Tool(ToolError::Unidentified { .. } | ToolError::NoSources { .. }) => 2,
             Self::Lacks { .. } => 4,
+            Self::Unfinished { .. } => 5,
             Self::Interrupted => 130,
             Self::Tool(_) | Self::Render(_) | Self::Locked { .. } => 1,
         }
@@ -170,21 +229,39 @@ pub struct Prepared {
     pub plan: Plan,
     /// Fingerprints.
     pub build: plan::Build,
+    /// The trainer, if it was built elsewhere.
+    pub prebuilt: Option<Trainer>,
 }
 
 impl Prepared {
-    /// Loads manifests and makes the plan; touches nothing.
+    /// Loads manifests and makes the plan; touches nothing. `trainer` is one that was built elsewhere.
     ///
     /// # Errors
-    /// A wrong manifest or selection.
-    pub fn new(root: &Path, profile: &str, selection: &Selection) -> Result<Self, CampaignError> {
-        Self::from_manifests(root, Manifests::load(root)?, profile, selection)
+    /// A wrong manifest or selection, or a trainer that does not say what it is.
+    pub fn new(root: &Path, profile: &str, selection: &Selection, trainer: Option<&Path>) -> Result<Self, CampaignError> {
+        Self::from_manifests(root, Manifests::load(root)?, profile, selection, trainer)
     }
 
-    fn from_manifests(root: &Path, manifests: Manifests, profile: &str, selection: &Selection) -> Result<Self, CampaignError> {
-        let build = build_identity(root)?;
+    fn from_manifests(
+        root: &Path,
+        manifests: Manifests,
+        profile: &str,
+        selection: &Selection,
+        trainer: Option<&Path>,
+    ) -> Result<Self, CampaignError> {
+        let prebuilt = toolchain::prebuilt(root, trainer).map(|program| Trainer { program });
+        let build = prebuilt.as_ref().map_or_else(|| build_identity(root), toolchain::prebuilt_identity)?;
         let plan = plan::plan(&manifests, manifests.profile(profile)?, selection, &build, None)?;
-        Ok(Self { manifests, plan, build })
+        Ok(Self { manifests, plan, build, prebuilt })
+    }
+
+    /// The trainer, built if it is not there.
+    fn trainer(&self, root: &Path, say: &dyn Fn(&str)) -> Result<Trainer, ToolError> {
+        if let Some(trainer) = &self.prebuilt {
+            return Ok(trainer.clone());
+        }
+        say("building the trainer");
+        build_trainer(root, &self.build)
     }
 
     fn profile(&self) -> &Profile {
@@ -192,8 +269,8 @@ impl Prepared {
     }
 
     /// Hash of run keys, of the manifests that decide how runs are measured, and of how they were carried out.
-    fn campaign_key(&self, options: &RunOptions) -> Result<String, FileError> {
-        let mut text = machine_line(options);
+    fn campaign_key(&self, site: &Site) -> Result<String, FileError> {
+        let mut text = site.line.clone();
         for run in &self.plan.runs {
             text.push_str(&format!("{} {}\n", run.name(), run.key()));
         }
@@ -230,13 +307,14 @@ impl Prepared {
 /// [`CampaignError`]; everything finished so far is kept.
 pub fn replicate(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)) -> Result<Report, CampaignError> {
     let manifests = Manifests::load(root)?;
-    let lacks = doctor::lacks(manifests.profile(&request.profile)?, &manifests, root);
+    let lacks = doctor::lacks(manifests.profile(&request.profile)?, &manifests, root, request.trainer.as_deref());
     if !lacks.is_empty() {
         return Err(CampaignError::Lacks { profile: request.profile.clone(), lacks });
     }
-    let mut prepared = Prepared::from_manifests(root, manifests, &request.profile, &request.selection)?;
-    let bench = kernels_bench::newest(&request.out, &request.machine()).map(|directory| directory.join("kernels.json"));
-    let key = with_bench(prepared.campaign_key(&request.run)?, bench.as_deref())?;
+    let mut prepared = Prepared::from_manifests(root, manifests, &request.profile, &request.selection, request.trainer.as_deref())?;
+    let site = Site::new(root, &prepared, request, say)?;
+    let bench = kernels_bench::newest(&request.out, &site.machine).map(|directory| directory.join("kernels.json"));
+    let key = with_bench(prepared.campaign_key(&site)?, bench.as_deref())?;
     let memory = CampaignMemory { path: root.join("cache").join("campaigns").join(format!("{key}.json")) };
     if !request.run.fresh
         && let Some(directory) = memory.recall(&request.out, &key, root)
@@ -246,9 +324,13 @@ pub fn replicate(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn
     }
     let _cache_lock = lock(&root.join("cache").join("lock"))?;
     let _out_lock = lock(&request.out.join(".lock"))?;
-    let environment = Environment::capture(root, &request.run);
-    let stages =
-        || -> Result<Report, CampaignError> { carry_out(root, &mut prepared, request, (&key, bench.as_deref()), &environment, stop, say) };
+    let mut environment = Environment::capture(root, &request.run).on(&site.gpus);
+    if let Some(trainer) = &prepared.prebuilt {
+        environment.prebuilt_trainer = Some(PrebuiltTrainer::new(trainer, &prepared.build));
+        // Not what was asked here: this machine's compiler, if it has one, built nothing.
+        (environment.toolchain.rustc, environment.toolchain.cargo) = (None, None);
+    }
+    let stages = || carry_out(root, &mut prepared, (request, &site), (&key, bench.as_deref()), &environment, stop, say);
     // Ctrl-C reaches cargo and trainers as well: whatever error they end with then, the answer is that someone asked to stop.
     let report = stages_or_interrupted(stages, stop)?;
     // A campaign with failed runs is not finished: the same command tries them again.
@@ -272,35 +354,59 @@ fn stages_or_interrupted(stages: impl FnOnce() -> Result<Report, CampaignError>,
 fn carry_out(
     root: &Path,
     prepared: &mut Prepared,
-    request: &Request,
+    (request, site): (&Request, &Site),
     (key, bench): (&str, Option<&Path>),
     environment: &Environment,
     stop: &AtomicBool,
     say: &dyn Fn(&str),
 ) -> Result<Report, CampaignError> {
-    say("building the trainer");
-    let trainer = build_trainer(root, &prepared.build)?;
+    let trainer = site.trainer.clone().map_or_else(|| prepared.trainer(root, say), Ok)?;
     let data = data::prepare(&prepared.manifests, prepared.profile(), &trainer, say)?;
     interrupted(stop)?;
-    let count = prepared.plan.runs.len();
-    say(&format!(
-        "{count} runs: {} arms x {} seeds, {} at once",
-        prepared.plan.arms.len(),
-        prepared.plan.seeds.len(),
-        request.run.parallel
-    ));
+    let (count, pool) = (prepared.plan.runs.len(), site.pool(request));
+    say(&format!("{count} runs: {} arms x {} seeds, {} at once", prepared.plan.arms.len(), prepared.plan.seeds.len(), pool.places.len()));
     let cache = plan::run_cache(root);
-    let outcomes = run::carry_out(&prepared.plan.runs, &cache, &trainer, &data, &request.run, stop)?;
+    let outcomes = run::carry_out(&prepared.plan.runs, &cache, &trainer, &data, (&request.run, &pool), stop)?;
     interrupted(stop)?;
-    let timings =
-        Timings { root, plan: &prepared.plan, profile: prepared.profile(), trainer: &trainer, data: &data, options: &request.run };
+    whole(&prepared.plan, &outcomes, &pool)?;
+    let timings = Timings {
+        root,
+        plan: &prepared.plan,
+        profile: prepared.profile(),
+        trainer: &trainer,
+        data: &data,
+        options: &request.run,
+        place: pool.places.first().map_or("cpu", String::as_str),
+        machine: &site.line,
+    };
     let measured = timings.take(&outcomes, stop, say)?;
     say("judging and rendering");
-    assemble(root, prepared, &outcomes, (&measured, bench), request, key, environment)
+    assemble(root, prepared, &outcomes, (&measured, bench), (request, site), key, environment)
+}
+
+/// Every run has ended; otherwise how far it came.
+fn whole(plan: &Plan, outcomes: &[Outcome], pool: &Pool) -> Result<(), CampaignError> {
+    let left = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Waiting | Outcome::Interrupted)).count();
+    if left == 0 {
+        return Ok(());
+    }
+    let done = outcomes.iter().filter(|outcome| outcome.finished()).count();
+    let timed = pool.minutes.is_some() || pool.stop_after.is_some();
+    let why = if timed { "the time was up, or no device was left" } else { "no device was left" };
+    Err(CampaignError::Unfinished { done, all: outcomes.len(), left, why, failed: failures(plan, outcomes) })
+}
+
+/// Runs that ended with an error, with their last lines.
+fn failures(plan: &Plan, outcomes: &[Outcome]) -> Vec<(String, String)> {
+    let failed = |(run, outcome): (&plan::PlannedRun, &Outcome)| match outcome {
+        Outcome::Failed(error) => Some((run.name(), error.clone())),
+        _ => None,
+    };
+    plan.runs.iter().zip(outcomes).filter_map(failed).collect()
 }
 
 /// What timings depend on besides the runs.
-pub(crate) fn machine_line(options: &RunOptions) -> String {
+fn machine_line(options: &RunOptions) -> String {
     format!("threads {} instruction set {} on {} x {}\n", options.threads, options.instruction_set, machine::cores(), machine::cpu_model())
 }
 
@@ -362,11 +468,11 @@ fn assemble(
     prepared: &Prepared,
     outcomes: &[Outcome],
     (measured, bench): (&Path, Option<&Path>),
-    request: &Request,
+    (request, site): (&Request, &Site),
     key: &str,
     environment: &Environment,
 ) -> Result<Report, CampaignError> {
-    let machine = request.machine();
+    let machine = site.machine.clone();
     let date = environment::today();
     let mut campaign = Campaign {
         schema: "mxfp4-campaign/1".into(),
@@ -389,19 +495,15 @@ fn assemble(
     let aside = request.out.join(format!(".{}.partial", target.file_name().unwrap_or_default().to_string_lossy()));
     files::remove_folder(&aside)?;
     files::make_folder(&aside)?;
-    let mut failed = Vec::new();
     for (run, outcome) in prepared.plan.runs.iter().zip(outcomes) {
         let from = plan::run_cache(root).join(run.key());
         let to = aside.join("runs").join(&run.arm).join(run.seed.to_string());
         let finished = from.join("done.json").is_file();
-        for name in ["run.yaml", "ingredients.json", "metrics.jsonl", "timing.jsonl", "run.mllog", "done.json", "failed.json"] {
+        for name in run::FILES {
             // A failure that was overcome since is not part of the record.
             if from.join(name).is_file() && !(finished && name == "failed.json") {
                 files::copy(&from.join(name), &to.join(name))?;
             }
-        }
-        if let Outcome::Failed(error) = outcome {
-            failed.push((run.name(), error.clone()));
         }
         let status = if matches!(outcome, Outcome::Failed(_)) { "failed" } else { "finished" };
         campaign.runs.push(CampaignRun { arm: run.arm.clone(), seed: run.seed, key: run.key(), status: status.into() });
@@ -424,6 +526,10 @@ fn assemble(
     if now.commit != environment.source.commit || now.dirty != environment.source.dirty {
         notes.push("the repository changed while the campaign ran; the record names the commit it started from".into());
     }
+    if environment.source.commit == "none" {
+        notes.push(environment::NO_COMMIT.into());
+    }
+    let failed = failures(&prepared.plan, outcomes);
     Ok(Report { directory: target, verdicts, failed, nothing_to_do: false, notes })
 }
 
@@ -525,11 +631,15 @@ pub fn report(root: &Path, directory: &Path) -> Result<Report, CampaignError> {
     let campaign: Campaign =
         serde_json::from_str(&text).map_err(|error| ManifestError::new(&path, format!("is not a campaign record: {error}")))?;
     let before = raw_hashes(directory)?;
-    let now = plan::code_fingerprint(root)?;
-    let stale =
-        (now != campaign.trainer_code).then(|| "the sources of the trainer or the kernels have changed since these runs".to_owned());
+    // A copy without the sources cannot know.
+    let now = plan::code_fingerprint(root).ok();
+    let changed = now.as_ref().is_some_and(|now| *now != campaign.trainer_code);
+    let stale = changed.then(|| "the sources of the trainer or the kernels have changed since these runs".to_owned());
     let (verdicts, mut notes) = finish(root, directory, stale.clone())?;
     notes.extend(stale.map(|why| format!("stale: {why}")));
+    if now.is_none() {
+        notes.push("the trainer's sources are not here, so nobody looked whether they have changed since these runs".into());
+    }
     if raw_hashes(directory)? != before {
         return Err(ManifestError::new(directory, "a run or measurement changed while rendering; restore the directory").into());
     }

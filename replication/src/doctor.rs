@@ -1,16 +1,18 @@
-//! What this machine has and what each profile lacks on it. Looks only: nothing is built, fetched or written.
+//! What this machine has and what each profile lacks on it. Looks only: nothing is built, fetched or written. A trainer that is there
+//! already is asked for GPUs; without one, device files and libraries are looked for.
 
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::data;
+use crate::devices::Devices;
 use crate::files;
 use crate::machine::{self, Memory, ask};
 use crate::manifest::profile::Detect;
 use crate::manifest::{Device, Hardware, Manifests, Profile};
 use crate::plan::run_cache;
-use crate::toolchain::cargo;
+use crate::toolchain::{at_hand, cargo};
 
 const GIB: f64 = (1u64 << 30) as f64;
 
@@ -44,17 +46,18 @@ pub struct ProfileState {
     pub lacks: Vec<String>,
 }
 
-/// Looks at everything.
-pub fn doctor(root: &Path, manifests: &Manifests) -> Doctor {
-    let profiles = manifests.profiles.values().map(|profile| ProfileState {
+/// Looks at everything. `trainer` is one to ask for GPUs, instead of the one that was built or packed.
+pub fn doctor(root: &Path, manifests: &Manifests, trainer: Option<&Path>) -> Doctor {
+    let found = ask_devices(root, trainer);
+    let profiles = manifests.profiles.values().filter(|profile| !profile.hidden).map(|profile| ProfileState {
         id: profile.id.clone(),
         title: profile.title.clone(),
         minutes: profile.requires.get("minutes").copied(),
-        lacks: lacks(profile, manifests, root),
+        lacks: lacks_with(profile, manifests, root, found.as_ref()),
     });
     Doctor {
         machine: machine_lines(),
-        devices: device_lines(manifests),
+        devices: device_lines(manifests, found.as_ref()),
         tools: tool_lines(),
         disk: disk_lines(root),
         cache: cache_lines(root, manifests),
@@ -86,12 +89,23 @@ impl fmt::Display for Doctor {
     }
 }
 
+/// What a trainer that is there already finds; None without one, or when it cannot say.
+fn ask_devices(root: &Path, trainer: Option<&Path>) -> Option<Devices> {
+    at_hand(root, trainer).and_then(|trainer| Devices::ask(&trainer).ok())
+}
+
 /// What `profile` needs and this machine or repository does not have, one line each with what to do; empty: ready to run. Crates of
-/// the default dataset are not counted, because the first run fetches them by itself.
-pub fn lacks(profile: &Profile, manifests: &Manifests, root: &Path) -> Vec<String> {
+/// the default dataset are not counted, because the first run fetches them by itself. `trainer` as for [`doctor`].
+pub fn lacks(profile: &Profile, manifests: &Manifests, root: &Path, trainer: Option<&Path>) -> Vec<String> {
+    let on_cpu = manifests.hardware.get(&profile.hardware).is_none_or(|hardware| hardware.device == Device::Cpu);
+    let found = if on_cpu { None } else { ask_devices(root, trainer) };
+    lacks_with(profile, manifests, root, found.as_ref())
+}
+
+fn lacks_with(profile: &Profile, manifests: &Manifests, root: &Path, found: Option<&Devices>) -> Vec<String> {
     let mut all = Vec::new();
     if let Some(hardware) = manifests.hardware.get(&profile.hardware) {
-        all.extend(lacks_device(hardware, profile.requires.get("gpus").copied().unwrap_or(1.0), Path::new("/")));
+        all.extend(lacks_device(hardware, profile.requires.get("gpus").copied().unwrap_or(1.0), Path::new("/"), found));
     }
     let need = |key: &str| profile.requires.get(key).copied();
     all.extend(need("cores").and_then(|cores| lacks_cores(cores, machine::cores())));
@@ -107,13 +121,30 @@ pub fn lacks(profile: &Profile, manifests: &Manifests, root: &Path) -> Vec<Strin
     all
 }
 
-/// Device file, driver library and count of devices; and whether this trainer can use them at all.
-fn lacks_device(hardware: &Hardware, count: f64, system: &Path) -> Vec<String> {
-    if hardware.device == Device::Cpu {
-        return Vec::new();
-    }
+/// What the trainer found, where it was asked; otherwise device file, driver library and count of devices.
+fn lacks_device(hardware: &Hardware, count: f64, system: &Path, found: Option<&Devices>) -> Vec<String> {
     let word = hardware.device.word();
-    let mut all = vec![format!("a trainer for device `{word}`: this version trains on the CPU only")];
+    match (hardware.device, found) {
+        (Device::Cpu, _) => Vec::new(),
+        (Device::Cuda, Some(devices)) if devices.usable().count() as f64 >= count => Vec::new(),
+        (Device::Cuda, Some(devices)) => {
+            let usable = devices.usable().count();
+            let mut all = vec![format!("{}: {count} needed, {usable} can be used", hardware.title)];
+            all.extend(devices.lines());
+            all
+        }
+        (Device::Cuda, None) => lacks_files(hardware, count, system),
+        (Device::Hip, _) => {
+            let mut all = vec![format!("a trainer for device `{word}`: this version trains on CPUs and NVIDIA GPUs only")];
+            all.extend(lacks_files(hardware, count, system));
+            all
+        }
+    }
+}
+
+/// Device file, driver library and count of devices.
+fn lacks_files(hardware: &Hardware, count: f64, system: &Path) -> Vec<String> {
+    let mut all = Vec::new();
     let Detect { file, library } = &hardware.detect;
     if let Some(file) = file.as_ref().filter(|file| !system.join(file.trim_start_matches('/')).exists()) {
         all.push(format!("{}: there is no {file}; a machine with that device and its driver is needed", hardware.title));
@@ -150,13 +181,15 @@ fn lacks_disk(needed: f64, root: &Path) -> Option<String> {
 }
 
 /// Where drivers put their libraries, below the root of the file system.
-const LIBRARY_FOLDERS: [&str; 11] = [
+const LIBRARY_FOLDERS: [&str; 13] = [
     "usr/lib",
     "usr/lib64",
     "lib64",
     "usr/lib/x86_64-linux-gnu",
     "usr/lib/aarch64-linux-gnu",
     "usr/local/cuda/compat",
+    "usr/local/cuda/lib64",
+    "usr/local/cuda/targets/x86_64-linux/lib",
     "usr/local/nvidia/lib64",
     "usr/lib/wsl/lib",
     "run/opengl-driver/lib",
@@ -219,7 +252,7 @@ fn machine_lines() -> Vec<String> {
     ]
 }
 
-fn device_lines(manifests: &Manifests) -> Vec<String> {
+fn device_lines(manifests: &Manifests, found: Option<&Devices>) -> Vec<String> {
     let line = |hardware: &Hardware| {
         if hardware.device == Device::Cpu {
             return format!("{}: here", hardware.device.word());
@@ -233,7 +266,32 @@ fn device_lines(manifests: &Manifests) -> Vec<String> {
         let parts: Vec<String> = file.into_iter().chain(library).collect();
         format!("{} ({}): {} devices; {}", hardware.device.word(), hardware.title, count_devices(hardware.device, system), parts.join(", "))
     };
-    manifests.hardware.values().map(line).collect()
+    let mut lines: Vec<String> = manifests.hardware.values().map(line).collect();
+    match found {
+        Some(devices) => lines.extend(devices.lines().into_iter().map(|line| format!("trainer: {line}"))),
+        None => lines.push(format!("trainer: not built yet (`cargo xtask replicate` does), so nobody opened a GPU; {}", gpu_files())),
+    }
+    lines
+}
+
+/// What the trainer would load for an NVIDIA GPU, by the files in the usual folders, and what `nvidia-smi` says.
+fn gpu_files() -> String {
+    let libraries = [
+        ("libcuda.so.1", "NVIDIA's driver"),
+        ("libnvrtc.so", "the CUDA toolkit 12 or 13, or the Python package nvidia-cuda-nvrtc"),
+        ("libcublasLt.so", "the CUDA toolkit 12 or 13, or the Python package nvidia-cublas"),
+    ];
+    let mut parts: Vec<String> = libraries
+        .iter()
+        .map(|(library, package)| match find_library(Path::new("/"), library) {
+            Some(path) => format!("{library} at {}", path.display()),
+            None => format!("{library} not found ({package})"),
+        })
+        .collect();
+    if let Some(gpus) = ask("nvidia-smi", &["--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]) {
+        parts.extend(gpus.lines().map(|line| format!("nvidia-smi: {line}")));
+    }
+    parts.join("; ")
 }
 
 fn tool_lines() -> Vec<String> {
@@ -318,25 +376,43 @@ mod tests {
         let nvidia = &manifests.hardware["nvidia-h200"];
         let amd = &manifests.hardware["amd-mi355x"];
         let system = tempfile::tempdir().unwrap();
-        let none = lacks_device(nvidia, 1.0, system.path());
-        assert!(none.len() == 3 && none[1].contains("/dev/nvidiactl") && none[2].contains("1 needed, 0 found"), "{none:?}");
+        let lacks_device = |hardware, count| lacks_device(hardware, count, system.path(), None);
+        let none = lacks_device(nvidia, 1.0);
+        assert!(none.len() == 2 && none[0].contains("/dev/nvidiactl") && none[1].contains("1 needed, 0 found"), "{none:?}");
         for path in ["dev/nvidiactl", "dev/nvidia-uvm", "dev/nvidia0", "dev/nvidia1", "dev/kfd"] {
             save(system.path(), path, "");
         }
-        assert!(lacks_device(nvidia, 2.0, system.path())[1].contains("libcuda.so.1 is in none"));
+        assert!(lacks_device(nvidia, 2.0)[0].contains("libcuda.so.1 is in none"));
         save(system.path(), "usr/lib64/libcuda.so.12", "");
         assert!(find_library(system.path(), "libcuda.so.1").is_none());
         save(system.path(), "usr/lib64/libcuda.so.1", "");
-        // Only the trainer itself is missing then.
-        assert_eq!(lacks_device(nvidia, 2.0, system.path()).len(), 1);
-        assert!(lacks_device(nvidia, 3.0, system.path())[1].contains("3 needed, 2 found"));
+        assert!(lacks_device(nvidia, 2.0).is_empty());
+        assert!(lacks_device(nvidia, 3.0)[0].contains("3 needed, 2 found"));
 
         save(system.path(), "opt/rocm/lib/libamdhip64.so.7", "");
         save(system.path(), "sys/class/kfd/kfd/topology/nodes/0/properties", "cpu_cores_count 64\nsimd_count 0\n");
         save(system.path(), "sys/class/kfd/kfd/topology/nodes/1/properties", "cpu_cores_count 0\nsimd_count 1024\n");
-        assert_eq!(lacks_device(amd, 1.0, system.path()).len(), 1);
-        assert!(lacks_device(amd, 8.0, system.path())[1].contains("8 needed, 1 found"));
-        assert!(lacks_device(&manifests.hardware["cpu"], 1.0, system.path()).is_empty());
+        // Only the trainer itself is missing then.
+        assert_eq!(lacks_device(amd, 1.0).len(), 1);
+        assert!(lacks_device(amd, 8.0)[1].contains("8 needed, 1 found"));
+        assert!(lacks_device(&manifests.hardware["cpu"], 1.0).is_empty());
+    }
+
+    #[test]
+    fn what_the_trainer_finds_counts_more_than_files() {
+        let manifests = manifests();
+        let nvidia = &manifests.hardware["nvidia-h200"];
+        let nowhere = Path::new("/nowhere");
+        let found = r#"{"schema":"mxfp4-devices/1","problem":null,"gpus":[
+            {"device":"cuda:0","name":"NVIDIA H200","architecture":"sm_90a","memory_bytes":150000000000,"fp8":true,"libraries":["NVRTC 12.8"],"problem":null},
+            {"device":"cuda:1","name":null,"architecture":null,"memory_bytes":null,"fp8":null,"libraries":[],"problem":"libnvrtc.so.13 was not found"}]}"#;
+        let found: Devices = serde_json::from_str(found).unwrap();
+        assert!(lacks_device(nvidia, 1.0, nowhere, Some(&found)).is_empty());
+        let two = lacks_device(nvidia, 2.0, nowhere, Some(&found)).join("\n");
+        assert!(
+            two.contains("2 needed, 1 can be used") && two.contains("cuda:1 a GPU cannot be used: libnvrtc.so.13 was not found"),
+            "{two}"
+        );
     }
 
     #[test]
@@ -361,7 +437,7 @@ mod tests {
     fn what_the_user_must_bring_is_named() {
         let (manifests, root) = (manifests(), tempfile::tempdir().unwrap());
         let large = &manifests.profiles["llama31-8b"];
-        let text = lacks(large, &manifests, root.path()).join("\n");
+        let text = lacks(large, &manifests, root.path(), None).join("\n");
         for part in ["device `hip`", "dataset c4-mlperf: ", "tokenizer llama31-128k: ", "disk: 400 GiB"] {
             assert!(part.starts_with("disk") || text.contains(part), "{part} not in:\n{text}");
         }
@@ -394,9 +470,9 @@ mod tests {
     #[test]
     fn every_profile_gets_a_line() {
         let manifests = manifests();
-        let text = doctor(&manifests.root.clone(), &manifests).to_string();
-        for id in manifests.profiles.keys() {
-            assert!(text.contains(&format!("  {id} (")), "{text}");
+        let text = doctor(&manifests.root.clone(), &manifests, None).to_string();
+        for (id, profile) in &manifests.profiles {
+            assert_eq!(text.contains(&format!("  {id} (")), !profile.hidden, "{text}");
         }
         assert!(text.contains("processor: ") && text.contains("cache/: "), "{text}");
     }

@@ -8,10 +8,12 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use crate::devices::Gpu;
 use crate::files::{self, sha256};
 use crate::machine;
+use crate::plan::{Build, code_fingerprint};
 use crate::run::RunOptions;
-use crate::toolchain::cargo;
+use crate::toolchain::{Trainer, cargo};
 
 /// Schema of `env.json`.
 pub const SCHEMA: &str = "mxfp4-env/1";
@@ -36,8 +38,35 @@ pub struct Environment {
     pub source: Source,
     /// How runs were carried out.
     pub flags: Flags,
-    /// Libraries of accelerators that were loaded; none on a CPU.
+    /// Libraries of accelerators that were loaded, with versions; none on a CPU.
     pub device_libraries: Vec<String>,
+    /// The accelerators that runs were spread over when this directory was put together; none on a CPU. What a run itself saw is in its
+    /// timing.jsonl.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub accelerators: Vec<Gpu>,
+    /// The trainer, where it was not built by this campaign.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prebuilt_trainer: Option<PrebuiltTrainer>,
+}
+
+/// A trainer that was built elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PrebuiltTrainer {
+    /// SHA-256 of the program.
+    pub sha256: Option<String>,
+    /// The sources that it says it was built from.
+    pub trainer_code: String,
+    /// The compiler that it says it was built with.
+    pub toolchain: String,
+}
+
+impl PrebuiltTrainer {
+    /// The record of `trainer`, which says that it is `build`.
+    pub fn new(trainer: &Trainer, build: &Build) -> Self {
+        let Build { trainer_code, toolchain } = build.clone();
+        Self { sha256: files::sha256_file(&trainer.program).ok(), trainer_code, toolchain }
+    }
 }
 
 /// The processor.
@@ -148,7 +177,23 @@ impl Environment {
                 parallel_runs: options.parallel,
             },
             device_libraries: Vec::new(),
+            accelerators: Vec::new(),
+            prebuilt_trainer: None,
         }
+    }
+
+    /// With the accelerators that runs are spread over, one trainer on each.
+    pub fn on(mut self, gpus: &[Gpu]) -> Self {
+        if !gpus.is_empty() {
+            self.flags.parallel_runs = gpus.len();
+        }
+        for library in gpus.iter().flat_map(|gpu| &gpu.libraries) {
+            if !self.device_libraries.contains(library) {
+                self.device_libraries.push(library.clone());
+            }
+        }
+        self.accelerators = gpus.to_vec();
+        self
     }
 }
 
@@ -184,8 +229,58 @@ pub struct GitState {
     pub diff_sha256: Option<String>,
 }
 
-/// Asks git about the work tree at `root`.
+/// VERSION: what a copy without `.git` was copied from. Written by `cargo xtask pack`, or by hand: `cargo xtask version > VERSION`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Version {
+    /// `mxfp4-version/1`.
+    pub schema: String,
+    /// Git commit, or `none`.
+    pub commit: String,
+    /// Whether files differed from it.
+    pub dirty: bool,
+    /// SHA-256 of the difference.
+    pub diff_sha256: Option<String>,
+    /// Fingerprint of the trainer's and kernels' sources; null where they were not at hand.
+    pub trainer_code: Option<String>,
+}
+
+/// Schema of VERSION.
+const VERSION_SCHEMA: &str = "mxfp4-version/1";
+
+impl Version {
+    /// Of the tree at `root`.
+    pub fn of(root: &Path) -> Self {
+        let GitState { commit, dirty, diff_sha256 } = git_state(root);
+        Self { schema: VERSION_SCHEMA.to_owned(), commit, dirty, diff_sha256, trainer_code: code_fingerprint(root).ok() }
+    }
+
+    /// The text of VERSION.
+    pub fn json(&self) -> String {
+        // Strings and a truth value: cannot fail.
+        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
+    }
+
+    /// The VERSION of a copy. Sources that are not those it speaks of make it dirty.
+    fn read(root: &Path) -> Option<Self> {
+        let mut version: Self = serde_json::from_str(&std::fs::read_to_string(root.join("VERSION")).ok()?).ok()?;
+        let here = code_fingerprint(root).ok();
+        version.dirty |= here.is_some() && version.trainer_code.is_some() && here != version.trainer_code;
+        (version.schema == VERSION_SCHEMA).then_some(version)
+    }
+}
+
+/// Said where neither git nor VERSION names a commit.
+pub const NO_COMMIT: &str = "no commit is known: this is a copy without .git and without a VERSION file, so the record says `none`; \
+`cargo xtask pack` makes copies that know theirs, and `cargo xtask version > VERSION` in the repository writes the file for another copy";
+
+/// Asks git about the work tree at `root`; a copy that is none says what its VERSION says.
 pub fn git_state(root: &Path) -> GitState {
+    if !root.join(".git").exists()
+        && let Some(Version { commit, dirty, diff_sha256, .. }) = Version::read(root)
+    {
+        return GitState { commit, dirty, diff_sha256 };
+    }
     let git = |arguments: &[&str]| -> Option<Vec<u8>> {
         let command = duct::cmd("git", arguments).dir(root).stdin_null().stderr_null().stdout_capture().unchecked();
         // A look must not take the index lock from someone who works in the tree.
@@ -246,6 +341,29 @@ mod tests {
         std::fs::write(root.path().join("a"), "two\n").unwrap();
         let diff = duct::cmd!("git", "diff", "HEAD", "--binary").dir(root.path()).stdout_capture().run().unwrap().stdout;
         assert_eq!(git_state(root.path()).diff_sha256, Some(sha256(&diff)));
+    }
+
+    #[test]
+    fn a_copy_says_what_its_version_file_says() {
+        let root = tempfile::tempdir().unwrap();
+        let version = Version {
+            schema: VERSION_SCHEMA.into(),
+            commit: "c".repeat(40),
+            dirty: false,
+            diff_sha256: None,
+            trainer_code: Some("x".into()),
+        };
+        std::fs::write(root.path().join("VERSION"), version.json()).unwrap();
+        assert_eq!(git_state(root.path()), GitState { commit: "c".repeat(40), dirty: false, diff_sha256: None });
+        assert_eq!(Version::of(root.path()).commit, "c".repeat(40));
+        // Other sources than those that VERSION speaks of.
+        for file in ["kernels/Cargo.toml", "kernels/src/lib.rs", "trainer/Cargo.toml", "trainer/src/lib.rs", "Cargo.lock", "Cargo.toml"] {
+            files::write(&root.path().join(file), b"").unwrap();
+        }
+        files::write(&root.path().join(".cargo/config.toml"), b"").unwrap();
+        assert!(git_state(root.path()).dirty);
+        std::fs::write(root.path().join("VERSION"), "{}").unwrap();
+        assert_eq!(git_state(root.path()).commit, "none");
     }
 
     #[test]

@@ -4,9 +4,12 @@
 
 pub mod archives;
 pub mod campaign;
+pub mod carry;
 pub mod compare;
 pub mod corpus;
 pub mod data;
+pub mod device_test;
+pub mod devices;
 pub mod doctor;
 pub mod environment;
 pub mod evidence;
@@ -20,6 +23,7 @@ pub mod manifest;
 pub mod measure;
 pub mod mllog;
 pub mod plan;
+pub mod pool;
 pub mod provenance;
 pub mod render;
 pub mod run;

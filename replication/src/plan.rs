@@ -22,6 +22,10 @@ pub struct Selection {
     pub only: Vec<String>,
     /// The first so many seeds; beyond those listed, numbering goes on.
     pub seeds: Option<usize>,
+    /// Of what the above select only these arms, without what they are compared with; empty: all.
+    pub only_arms: Vec<String>,
+    /// Of what the above select only these seeds; empty: all.
+    pub only_seeds: Vec<u64>,
 }
 
 /// A campaign before it runs.
@@ -105,7 +109,7 @@ impl PlannedRun {
 }
 
 /// What is the same for all runs of a plan and not in a manifest.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Build {
     /// See [`code_fingerprint`].
     pub trainer_code: String,
@@ -126,7 +130,9 @@ pub fn plan(
 ) -> Result<Plan, ManifestError> {
     let refuse = |why: String| ManifestError::new(&Manifests::path("profiles", &profile.id), why);
     let arms = select_arms(manifests, profile, selection).map_err(refuse)?;
+    let arms = slice("--only-arms", "arm", arms, &selection.only_arms).map_err(refuse)?;
     let seeds = select_seeds(profile, selection.seeds).map_err(refuse)?;
+    let seeds = slice("--only-seeds", "seed", seeds, &selection.only_seeds).map_err(refuse)?;
     let device = manifests.hardware[&profile.hardware].device;
     let tokenizer = &manifests.tokenizers[&profile.tokenizer];
     let shards = tokenizer.shards.as_ref().or(recorded);
@@ -186,6 +192,16 @@ pub fn step_run_file(manifests: &Manifests, profile: &Profile, model: &Model, se
 /// Every arm of the profile, in its order.
 pub fn all_arms(profile: &Profile) -> Vec<String> {
     profile.arms.iter().flat_map(|group| group.recipes.iter().cloned()).collect()
+}
+
+/// Those of `all` that are `wanted`, in their order; all when nothing is.
+fn slice<T: PartialEq + ToString>(option: &str, kind: &str, all: Vec<T>, wanted: &[T]) -> Result<Vec<T>, String> {
+    if let Some(stranger) = wanted.iter().find(|wanted| !all.contains(wanted)) {
+        let known: Vec<String> = all.iter().map(ToString::to_string).collect();
+        let known: Vec<&str> = known.iter().map(String::as_str).collect();
+        return Err(format!("{option}: {}", unknown(kind, &stranger.to_string(), &known)));
+    }
+    Ok(all.into_iter().filter(|one| wanted.is_empty() || wanted.contains(one)).collect())
 }
 
 fn select_seeds(profile: &Profile, count: Option<usize>) -> Result<Vec<u64>, String> {
@@ -275,8 +291,9 @@ fn need_claim(id: &str, papers: &[&Paper], seen: &mut BTreeSet<String>, wanted: 
 /// Variables with which cargo and rustc build something else from the same files.
 const BUILD_VARIABLES: [&str; 3] = ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET"];
 
-/// SHA-256 over what the trainer is built from: every file of its sources and the kernels', their manifests, the workspace's manifest
-/// (features, profiles), Cargo.lock, cargo's configuration, and the environment variables that change a build.
+/// SHA-256 over what the trainer is built from: every file of its sources and the kernels' (those for GPUs, whose text is in the binary,
+/// too), their manifests, the workspace's manifest (features, profiles), Cargo.lock, cargo's configuration, and the environment variables
+/// that change a build.
 ///
 /// # Errors
 /// When a source cannot be read.
@@ -284,7 +301,14 @@ pub fn code_fingerprint(root: &Path) -> Result<String, FileError> {
     let mut listing = String::new();
     for folder in ["kernels", "trainer"] {
         let mut names = vec![format!("{folder}/Cargo.toml")];
+        names.extend(Some(format!("{folder}/build.rs")).filter(|name| root.join(name).is_file()));
         names.extend(files::list(&root.join(folder).join("src"))?.into_iter().map(|name| format!("{folder}/src/{name}")));
+        let device = root.join(folder).join("device");
+        if device.is_dir() {
+            // What is for gfx950 alone is no part of the trainer: its code objects are built apart.
+            let sources = files::list(&device)?.into_iter().filter(|name| !name.starts_with("tests/") && !name.starts_with("gfx950/"));
+            names.extend(sources.map(|name| format!("{folder}/device/{name}")));
+        }
         for name in names {
             listing.push_str(&format!("{}  {name}\n", files::sha256_file(&root.join(&name))?));
         }

@@ -14,7 +14,7 @@ use crate::files::{self, FileError};
 use crate::manifest::Dataset;
 use crate::manifest::dataset::{LocalFiles, Megatron};
 
-/// Hashes that must be equal on every CPU.
+/// Hashes that must be equal on every CPU, or from run to run on one kind of GPU with the same libraries.
 pub const DETERMINISTIC: &str = "DETERMINISTIC.sha256";
 /// Hashes of every file but itself.
 pub const SUMS: &str = "SHA256SUMS";

@@ -1,8 +1,8 @@
-//! Runs: trainer subprocesses, as many at once as asked for, reused when finished, resumed when killed.
+//! Runs: trainer subprocesses, one in each place of the pool, reused when finished, resumed when killed.
 //!
 //! A run's folder in the cache is named by its key; `done.json` says that it is finished. Nothing here looks at losses.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -16,12 +16,13 @@ use serde::Deserialize;
 use crate::data::{DataError, PreparedData, check_shards};
 use crate::files::{self, FileError};
 use crate::plan::{Ingredients, PlannedRun};
+use crate::pool::{self, Attempt};
 use crate::toolchain::Trainer;
 
 /// How runs are carried out; none of it changes a result.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
-    /// Trainer processes at once.
+    /// Trainer processes at once on the CPU; on GPUs there is one on each.
     pub parallel: usize,
     /// Threads of each.
     pub threads: usize,
@@ -29,6 +30,26 @@ pub struct RunOptions {
     pub instruction_set: String,
     /// Forget finished and half-finished runs first.
     pub fresh: bool,
+}
+
+/// Where runs are carried out, and how long; none of it changes a result.
+#[derive(Debug, Clone, Default)]
+pub struct Pool {
+    /// What the trainer's `--device` is given: `cpu` once for each trainer at once, or `cuda:0`, `cuda:1`, ...
+    pub places: Vec<String>,
+    /// After so long no run is started; those at work go on to their end.
+    pub minutes: Option<Duration>,
+    /// After so long those at work write a checkpoint and end.
+    pub stop_after: Option<Duration>,
+    /// Keep checkpoint and weights of what finishes on a GPU: half a gigabyte a run at 34M parameters. On the CPU they are always kept.
+    pub keep_weights: bool,
+}
+
+impl Pool {
+    /// Places on the processor, without an end.
+    pub fn cpu(options: &RunOptions) -> Self {
+        Self { places: vec!["cpu".to_owned(); options.parallel.max(1)], ..Self::default() }
+    }
 }
 
 /// How a run came out.
@@ -40,8 +61,17 @@ pub enum Outcome {
     Finished,
     /// Ended with an error: its last lines.
     Failed(String),
-    /// Not finished because someone asked to stop.
+    /// Not finished because someone asked to stop, or the time was up.
     Interrupted,
+    /// Not begun: the time was up, or no device was left.
+    Waiting,
+}
+
+impl Outcome {
+    /// Whether the run is finished.
+    pub fn finished(&self) -> bool {
+        matches!(self, Self::Reused | Self::Finished)
+    }
 }
 
 /// Why no run could be carried out at all.
@@ -62,6 +92,9 @@ struct Done {
     metrics_sha256: String,
     run_sha256: String,
 }
+
+/// The files of a run that are kept; its checkpoints and weights are not among them.
+pub const FILES: [&str; 7] = ["run.yaml", "ingredients.json", "metrics.jsonl", "timing.jsonl", "run.mllog", "done.json", "failed.json"];
 
 /// Whether the folder holds a finished run of exactly this run file.
 pub fn is_finished(folder: &Path, run_sha256: &str) -> bool {
@@ -84,7 +117,7 @@ pub fn carry_out(
     cache: &Path,
     trainer: &Trainer,
     data: &PreparedData,
-    options: &RunOptions,
+    (options, pool): (&RunOptions, &Pool),
     stop: &AtomicBool,
 ) -> Result<Vec<Outcome>, RunError> {
     let mut outcomes: Vec<Option<Outcome>> = Vec::new();
@@ -100,29 +133,23 @@ pub fn carry_out(
         }
         outcomes.push(done.then_some(Outcome::Reused));
     }
-    let waiting: VecDeque<usize> = (0..runs.len()).filter(|&index| outcomes[index].is_none()).collect();
+    let mut waiting: Vec<usize> = (0..runs.len()).filter(|&index| outcomes[index].is_none()).collect();
+    // All arms of a seed before the next seed: what is done when the time is up can be compared.
+    waiting.sort_by_key(|&index| runs[index].seed);
     if waiting.is_empty() {
         return Ok(outcomes.into_iter().flatten().collect());
     }
     check_shards(&data.folder, &data.shards)?;
-    let steps_each: Vec<u64> = runs.iter().map(steps_of).collect();
-    let progress = Progress::new(waiting.iter().map(|&index| steps_each[index]).sum(), waiting.len());
-    let queue = Mutex::new(waiting);
-    let results = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..options.parallel.max(1) {
-            scope.spawn(|| {
-                while !stop.load(Ordering::Relaxed) {
-                    let Some(index) = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front() else { return };
-                    let run = &runs[index];
-                    let outcome = carry_out_one(run, &cache.join(run.key()), steps_each[index], trainer, data, options, stop, &progress);
-                    results.lock().unwrap_or_else(PoisonError::into_inner).push((index, outcome));
-                }
-            });
-        }
-    });
+    let steps: Vec<u64> = runs.iter().map(steps_of).collect();
+    let progress = Progress::new(waiting.iter().map(|&index| steps[index]).sum(), waiting.len());
+    let keep = pool.keep_weights;
+    let engine =
+        Engine { trainer, data, options, keep, stop, ends: pool.stop_after.map(|after| Instant::now() + after), progress: &progress };
+    let started = Instant::now();
+    let go_on = || !engine.stopped() && pool.minutes.is_none_or(|minutes| started.elapsed() < minutes);
+    let attempt = |index: usize, place: &str| engine.attempt(&runs[index], &cache.join(runs[index].key()), steps[index], place);
+    let results = pool::spread(waiting, &pool.places, &go_on, &attempt, &|line| progress.say(line));
     progress.end();
-    let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
     // What a run read must be what the plan says it read, also after the run; otherwise nobody knows what these runs and their
     // checkpoints were made from, and none of them may be reused.
     if let Err(error) = check_shards(&data.folder, &data.shards) {
@@ -134,7 +161,8 @@ pub fn carry_out(
     for (index, outcome) in results {
         outcomes[index] = Some(outcome);
     }
-    Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or(Outcome::Interrupted)).collect())
+    let not_begun = if stop.load(Ordering::Relaxed) { Outcome::Interrupted } else { Outcome::Waiting };
+    Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| not_begun.clone())).collect())
 }
 
 /// A trainer that outlived a killed harness still writes there: removing its folder would give one run two writers.
@@ -172,79 +200,156 @@ fn steps_of(run: &PlannedRun) -> u64 {
     serde_yaml::from_str::<Head>(&run.run_yaml).map_or(0, |head| head.budget.steps)
 }
 
-#[expect(clippy::too_many_arguments, reason = "one call site; a struct would only rename them")]
-fn carry_out_one(
-    run: &PlannedRun,
-    folder: &Path,
-    steps: u64,
-    trainer: &Trainer,
-    data: &PreparedData,
-    options: &RunOptions,
-    stop: &AtomicBool,
-    progress: &Progress,
-) -> Outcome {
-    let arguments: Vec<OsString> = vec![
-        "run".into(),
-        folder.join("run.yaml").into(),
-        "--data".into(),
-        data.folder.clone().into(),
-        "--threads".into(),
-        options.threads.to_string().into(),
-        "--instruction-set".into(),
-        options.instruction_set.clone().into(),
-        "--progress".into(),
-        // A trainer may outlive a harness that was killed; its run goes on and is then found finished.
-        "--wait-for-lock".into(),
-        "60".into(),
-    ];
-    let reader = match trainer.command(arguments).stderr_to_stdout().reader() {
-        Ok(reader) => reader,
-        Err(error) => return Outcome::Failed(format!("the trainer could not be started: {error}")),
-    };
-    let last = Mutex::new(VecDeque::new());
-    let ended = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut seen = 0;
-            // Bytes, not text: a line that is not UTF-8 must not end the reading, or the trainer blocks on a full pipe.
-            for line in BufReader::new(&reader).split(b'\n').map_while(Result::ok) {
-                let line = String::from_utf8_lossy(&line).into_owned();
-                if let Some(step) = progress_step(&line) {
-                    progress.advance(step.saturating_sub(seen));
-                    seen = seen.max(step);
-                } else {
-                    let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
-                    last.push_back(line);
-                    if last.len() > 40 {
-                        last.pop_front();
-                    }
+/// What every run is carried out with.
+struct Engine<'a> {
+    trainer: &'a Trainer,
+    data: &'a PreparedData,
+    options: &'a RunOptions,
+    keep: bool,
+    stop: &'a AtomicBool,
+    /// When runs at work must end.
+    ends: Option<Instant>,
+    progress: &'a Progress,
+}
+
+impl Engine<'_> {
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.ends.is_some_and(|ends| Instant::now() > ends)
+    }
+
+    fn arguments(&self, folder: &Path, place: &str) -> Vec<OsString> {
+        vec![
+            "run".into(),
+            folder.join("run.yaml").into(),
+            "--data".into(),
+            self.data.folder.clone().into(),
+            "--device".into(),
+            place.into(),
+            "--threads".into(),
+            self.options.threads.to_string().into(),
+            "--instruction-set".into(),
+            self.options.instruction_set.clone().into(),
+            "--progress".into(),
+            // A trainer may outlive a harness that was killed; its run goes on and is then found finished.
+            "--wait-for-lock".into(),
+            "60".into(),
+        ]
+    }
+
+    /// One trainer process, from its start to its end.
+    fn attempt(&self, run: &PlannedRun, folder: &Path, steps: u64, place: &str) -> Attempt<Outcome> {
+        let reader = match self.trainer.command(self.arguments(folder, place)).stderr_to_stdout().reader() {
+            Ok(reader) => reader,
+            Err(error) => return Attempt::Done(Outcome::Failed(format!("the trainer could not be started: {error}"))),
+        };
+        let last = self.watch(&reader, &run.name(), steps, place);
+        let status = reader.try_wait().ok().flatten().map(|output| output.status);
+        if is_finished(folder, &run.ingredients.run) && status.is_some_and(|status| status.success()) {
+            return match ran_elsewhere(folder, place) {
+                None => {
+                    self.tidy(folder, place);
+                    Attempt::Done(Outcome::Finished)
                 }
-            }
-            progress.advance(steps.saturating_sub(seen));
-            ended.store(true, Ordering::Relaxed);
-        });
-        // A trainer that was told to stop ends by itself after its step; one that does not is killed: it resumes from its checkpoint.
-        let mut deadline = None;
-        while !ended.load(Ordering::Relaxed) {
-            std::thread::sleep(Duration::from_millis(20));
-            if stop.load(Ordering::Relaxed) && Instant::now() > *deadline.get_or_insert(Instant::now() + Duration::from_secs(3)) {
-                let _ = reader.kill();
+                Some(error) => {
+                    // Nobody may take it for a finished run of this device.
+                    let _ = std::fs::remove_file(folder.join("done.json"));
+                    record_failure(folder, &error);
+                    Attempt::Done(Outcome::Failed(error))
+                }
+            };
+        }
+        if self.stopped() {
+            return Attempt::Done(Outcome::Interrupted);
+        }
+        let code = status.and_then(|status| status.code());
+        let status = status.map_or("no exit status".to_owned(), |status| status.to_string());
+        let error = format!("{status}: {}", if last.is_empty() { "the trainer said nothing".to_owned() } else { last.join("\n") });
+        record_failure(folder, &error);
+        // Killed, or the machine could not: a device may be gone. Wrong input is wrong everywhere.
+        let lost = matches!(code, None | Some(4 | 101));
+        if lost { Attempt::Lost(Outcome::Failed(error)) } else { Attempt::Done(Outcome::Failed(error)) }
+    }
+
+    /// What a finished run does not need: all runs of a large campaign would fill the disk.
+    fn tidy(&self, folder: &Path, place: &str) {
+        if place != "cpu" && !self.keep {
+            for name in ["checkpoint", "model"] {
+                // Left over at worst.
+                let _ = files::remove_folder(&folder.join(name));
             }
         }
-    });
-    let status = reader.try_wait().ok().flatten().map(|output| output.status);
-    progress.run_done();
-    if is_finished(folder, &run.ingredients.run) && status.is_some_and(|status| status.success()) {
-        return Outcome::Finished;
     }
-    if stop.load(Ordering::Relaxed) {
-        return Outcome::Interrupted;
+
+    /// Follows a trainer to its end, or ends it; its last lines.
+    fn watch(&self, reader: &duct::ReaderHandle, name: &str, steps: u64, place: &str) -> Vec<String> {
+        let last = Mutex::new(VecDeque::new());
+        let ended = AtomicBool::new(false);
+        self.progress.at_work(place, Some(format!("{name} begins")));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut seen = 0;
+                // Bytes, not text: a line that is not UTF-8 must not end the reading, or the trainer blocks on a full pipe.
+                for line in BufReader::new(reader).split(b'\n').map_while(Result::ok) {
+                    let line = String::from_utf8_lossy(&line).into_owned();
+                    if let Some(step) = progress_step(&line) {
+                        self.progress.at_work(place, Some(format!("{name} step {step}/{steps}")));
+                        self.progress.advance(step.saturating_sub(seen));
+                        seen = seen.max(step);
+                    } else {
+                        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+                        last.push_back(line);
+                        if last.len() > 40 {
+                            last.pop_front();
+                        }
+                    }
+                }
+                self.progress.advance(steps.saturating_sub(seen));
+                ended.store(true, Ordering::Relaxed);
+            });
+            // A trainer that is told to stop ends by itself after its step and a checkpoint; one that does not is killed, and later goes on
+            // from its last checkpoint. A GPU's model takes longer to write.
+            let patience = Duration::from_secs(if place == "cpu" { 3 } else { 30 });
+            let mut deadline = None;
+            while !ended.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(20));
+                if !self.stopped() {
+                    continue;
+                }
+                let deadline = *deadline.get_or_insert_with(|| {
+                    tell_to_end(&reader.pids());
+                    Instant::now() + patience
+                });
+                if Instant::now() > deadline {
+                    let _ = reader.kill();
+                }
+            }
+        });
+        self.progress.at_work(place, None);
+        self.progress.run_done();
+        last.into_inner().unwrap_or_else(PoisonError::into_inner).into()
     }
-    let lines: Vec<String> = last.into_inner().unwrap_or_else(PoisonError::into_inner).into();
-    let status = status.map_or("no exit status".to_owned(), |status| status.to_string());
-    let error = format!("{status}: {}", if lines.is_empty() { "the trainer said nothing".to_owned() } else { lines.join("\n") });
-    record_failure(folder, &error);
-    Outcome::Failed(error)
+}
+
+/// SIGTERM: Ctrl-C reaches trainers by itself, a deadline or a kill of the harness alone does not.
+fn tell_to_end(processes: &[u32]) {
+    for process in processes {
+        let _ = duct::cmd!("sh", "-c", "kill -TERM \"$0\"", process.to_string()).stderr_null().unchecked().run();
+    }
+}
+
+/// What is wrong when the sessions in timing.jsonl are not of the device that was asked for.
+pub(crate) fn ran_elsewhere(folder: &Path, place: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Session {
+        kind: String,
+        // Trainers before there were GPUs did not say.
+        device: Option<String>,
+    }
+    let wanted = place.split(':').next().unwrap_or_default();
+    let text = std::fs::read_to_string(folder.join("timing.jsonl")).ok()?;
+    let sessions = text.lines().filter_map(|line| serde_json::from_str::<Session>(line).ok()).filter(|line| line.kind == "session");
+    let found = sessions.map(|session| session.device.unwrap_or_else(|| "cpu".to_owned())).find(|device| device != wanted)?;
+    Some(format!("the trainer was told to use {place}, but timing.jsonl says that it ran on {found}"))
 }
 
 /// failed.json, unless the trainer left its own.
@@ -271,6 +376,8 @@ struct Progress {
     runs: usize,
     runs_done: AtomicU64,
     last_line: Mutex<Instant>,
+    /// What each place does.
+    places: Mutex<BTreeMap<String, String>>,
 }
 
 impl Progress {
@@ -284,7 +391,16 @@ impl Progress {
             bar
         });
         let now = Instant::now();
-        Self { bar, started: now, total, done: AtomicU64::new(0), runs, runs_done: AtomicU64::new(0), last_line: Mutex::new(now) }
+        Self {
+            bar,
+            started: now,
+            total,
+            done: AtomicU64::new(0),
+            runs,
+            runs_done: AtomicU64::new(0),
+            last_line: Mutex::new(now),
+            places: Mutex::default(),
+        }
     }
 
     fn advance(&self, steps: u64) {
@@ -299,18 +415,46 @@ impl Progress {
             let elapsed = self.started.elapsed().as_secs_f64();
             let left = elapsed / done as f64 * self.total.saturating_sub(done) as f64;
             let percent = 100 * done / self.total.max(1);
-            eprintln!(
-                "{percent}% of steps, run {}/{}, {elapsed:.0} s gone, about {left:.0} s left",
-                self.runs_done.load(Ordering::Relaxed),
-                self.runs
-            );
+            eprintln!("{percent}% of steps, {}, {elapsed:.0} s gone, about {left:.0} s left", self.message());
         }
     }
 
+    /// `run 3/22; cuda:0 fp8/1 step 120/360; cuda:1 ...`: places that are not the processor are named.
+    fn message(&self) -> String {
+        let mut text = format!("run {}/{}", self.runs_done.load(Ordering::Relaxed), self.runs);
+        for (place, doing) in self.places.lock().unwrap_or_else(PoisonError::into_inner).iter().filter(|(place, _)| *place != "cpu") {
+            text.push_str(&format!("; {place} {doing}"));
+        }
+        text
+    }
+
+    /// What a place does now; None: nothing.
+    fn at_work(&self, place: &str, doing: Option<String>) {
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        match doing {
+            Some(doing) => places.insert(place.to_owned(), doing),
+            None => places.remove(place),
+        };
+        drop(places);
+        self.show();
+    }
+
     fn run_done(&self) {
-        let done = self.runs_done.fetch_add(1, Ordering::Relaxed) + 1;
+        self.runs_done.fetch_add(1, Ordering::Relaxed);
+        self.show();
+    }
+
+    fn show(&self) {
         if let Some(bar) = &self.bar {
-            bar.set_message(format!("run {done}/{}", self.runs));
+            bar.set_message(self.message());
+        }
+    }
+
+    /// A line that stays.
+    fn say(&self, line: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(line),
+            None => eprintln!("{line}"),
         }
     }
 

@@ -1,13 +1,14 @@
 //! The measurements that are not runs: step times, kernel times, and that rotations cancel; each a file of JSON lines.
 //!
 //! They are taken after the runs, alone on the machine, arms and variants interleaved, and kept in the cache under what they depend on:
-//! the run files, repeats, threads, instruction set and processor. A changed claim or template takes nothing again.
+//! the run files, repeats, and either threads, instruction set and processor or GPU and libraries. A changed claim or template takes
+//! nothing again.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::campaign::{CampaignError, machine_line};
+use crate::campaign::CampaignError;
 use crate::data::PreparedData;
 use crate::files::{self, sha256};
 use crate::manifest::Profile;
@@ -32,6 +33,10 @@ pub(crate) struct Timings<'a> {
     pub(crate) data: &'a PreparedData,
     /// Threads and instruction set.
     pub(crate) options: &'a RunOptions,
+    /// The trainer's `--device`: all times are taken on one.
+    pub(crate) place: &'a str,
+    /// What the times depend on besides the runs.
+    pub(crate) machine: &'a str,
 }
 
 /// One call of the trainer and the file its output becomes.
@@ -69,7 +74,7 @@ impl Timings<'_> {
 
     /// Run files carry their keys in their paths, so the arguments name everything but the machine.
     fn key(&self, calls: &[Call]) -> String {
-        let mut text = machine_line(self.options);
+        let mut text = self.machine.to_owned();
         for argument in calls.iter().flat_map(|call| &call.arguments) {
             text.push_str(&format!("{}\n", argument.to_string_lossy()));
         }
@@ -77,7 +82,10 @@ impl Timings<'_> {
     }
 
     fn calls(&self, outcomes: &[Outcome]) -> Vec<Call> {
-        let machine: [OsString; 4] = [
+        let on_cpu = self.place == "cpu";
+        let machine: [OsString; 6] = [
+            "--device".into(),
+            self.place.into(),
             "--threads".into(),
             self.options.threads.to_string().into(),
             "--instruction-set".into(),
@@ -100,14 +108,19 @@ impl Timings<'_> {
             arguments.extend(repeats(self.profile.step_time.repeats, self.profile.step_time.warmup));
             arguments.extend(machine.clone());
             calls.push(Call { name: "step_time.jsonl", what: "timing steps, arms interleaved", arguments });
-            calls.push(Call { name: "step_profile.jsonl", what: "timing the kernels of a step", arguments: profiled });
+            // The trainer has no clock around a GPU's kernels.
+            if on_cpu {
+                calls.push(Call { name: "step_profile.jsonl", what: "timing the kernels of a step", arguments: profiled });
+            }
         }
         // Any run file has the model's shapes.
         if let Some(file) = self.run_files(&self.plan.arms, outcomes).into_iter().next() {
-            let mut arguments: Vec<OsString> = vec!["kernel-time".into(), file.clone()];
-            arguments.extend(repeats(self.profile.kernel_time.repeats, self.profile.kernel_time.warmup));
-            arguments.extend(machine);
-            calls.push(Call { name: "kernel_time.jsonl", what: "timing kernels, variants interleaved", arguments });
+            if on_cpu {
+                let mut arguments: Vec<OsString> = vec!["kernel-time".into(), file.clone()];
+                arguments.extend(repeats(self.profile.kernel_time.repeats, self.profile.kernel_time.warmup));
+                arguments.extend(machine);
+                calls.push(Call { name: "kernel_time.jsonl", what: "timing kernels, variants interleaved", arguments });
+            }
             let arguments = vec!["rotation-identity".into(), file];
             calls.push(Call { name: "rotation_identity.jsonl", what: "checking that rotations cancel", arguments });
         }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use duct::Expression;
+use serde::Deserialize;
 
 use crate::files::{self, FileError};
 use crate::plan::{Build, code_fingerprint};
@@ -33,6 +34,23 @@ pub enum ToolError {
         code: Option<i32>,
         /// The last lines it printed.
         output: String,
+    },
+    /// A prebuilt trainer that does not say what it was built from.
+    #[error(
+        "{}: {what}; build it with `cargo xtask pack`, or with `cargo xtask replicate` (target/replicate/release/trainer), which write the hash of its sources into it",
+        .program.display()
+    )]
+    Unidentified {
+        /// The program.
+        program: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// Nothing to build from, and nothing prebuilt.
+    #[error("{} holds no sources of the trainer; name a prebuilt one with --trainer PATH", .root.display())]
+    NoSources {
+        /// Where they were looked for.
+        root: PathBuf,
     },
 }
 
@@ -100,16 +118,50 @@ pub fn run_cargo(root: &Path, what: &str, arguments: &[OsString]) -> Result<Stri
     finish(what, "cargo", duct::cmd(cargo(), arguments).dir(root))
 }
 
+/// A trainer that is here already, if one was named or lies beside the manifests as `cargo xtask pack` puts it.
+pub fn prebuilt(root: &Path, named: Option<&Path>) -> Option<PathBuf> {
+    let packed = root.join(TRAINER);
+    named.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned())).or_else(|| packed.is_file().then_some(packed))
+}
+
+/// A trainer that may be asked what it finds, without building one: prebuilt, or from the last campaign.
+pub fn at_hand(root: &Path, named: Option<&Path>) -> Option<Trainer> {
+    let built = root.join("target").join("replicate").join("release").join(TRAINER);
+    prebuilt(root, named).or_else(|| built.is_file().then_some(built)).map(|program| Trainer { program })
+}
+
+/// File name of the trainer.
+pub const TRAINER: &str = if cfg!(windows) { "trainer.exe" } else { "trainer" };
+
 /// Fingerprints of what the trainer would be built from now.
 ///
 /// # Errors
 /// When a source cannot be read or rustc cannot be asked.
 pub fn build_identity(root: &Path) -> Result<Build, ToolError> {
+    if !root.join("trainer").join("Cargo.toml").is_file() {
+        return Err(ToolError::NoSources { root: root.to_owned() });
+    }
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let version = finish("rustc -vV", "rustc", duct::cmd(rustc, ["-vV"]).dir(root))?;
     let kept = ["rustc ", "host:", "LLVM version:"];
     let lines: Vec<&str> = version.lines().filter(|line| kept.iter().any(|start| line.starts_with(start))).collect();
     Ok(Build { trainer_code: code_fingerprint(root)?, toolchain: lines.join("; ") })
+}
+
+/// What a prebuilt trainer says that it was built from.
+///
+/// # Errors
+/// When it cannot be started, or was not built by this harness.
+pub fn prebuilt_identity(trainer: &Trainer) -> Result<Build, ToolError> {
+    #[derive(Deserialize)]
+    struct Version {
+        build: Option<Build>,
+    }
+    let unidentified = |what: String| ToolError::Unidentified { program: trainer.program.clone(), what };
+    let text = trainer.output("asking the trainer for its version", ["version", "--json"])?;
+    let version: Version =
+        serde_json::from_str(text.trim()).map_err(|error| unidentified(format!("is no trainer of this project ({error})")))?;
+    version.build.ok_or_else(|| unidentified("does not say what it was built from".to_owned()))
 }
 
 /// Builds the trainer in a target folder of its own, so that the cargo that started us never holds its lock; skipped when the
@@ -119,7 +171,7 @@ pub fn build_identity(root: &Path) -> Result<Build, ToolError> {
 /// When the build fails; the compiler's last lines are in the message.
 pub fn build_trainer(root: &Path, build: &Build) -> Result<Trainer, ToolError> {
     let target = root.join("target").join("replicate");
-    let program = target.join("release").join(format!("trainer{}", std::env::consts::EXE_SUFFIX));
+    let program = target.join("release").join(TRAINER);
     let stamp_path = target.join("trainer.stamp");
     let stamp = |program: &Path| -> Result<String, FileError> {
         Ok(format!("sources {}\ncompiler {}\nprogram {}\n", build.trainer_code, build.toolchain, files::sha256_file(program)?))
@@ -132,7 +184,10 @@ pub fn build_trainer(root: &Path, build: &Build) -> Result<Trainer, ToolError> {
         .map(Into::into)
         .chain([target.into_os_string()])
         .collect();
-    run_cargo(root, "building the trainer", &arguments)?;
+    let cargo = duct::cmd(cargo(), arguments).dir(root);
+    // What it is built from goes into the program, so that it can be carried to a machine without the sources.
+    let cargo = cargo.env("MXFP4_TRAINER_CODE", &build.trainer_code).env("MXFP4_TOOLCHAIN", &build.toolchain);
+    finish("building the trainer", "cargo", cargo)?;
     files::write(&stamp_path, stamp(&program)?.as_bytes())?;
     Ok(Trainer { program })
 }

@@ -18,7 +18,7 @@ fn build() -> Build {
 
 fn select(only: &[&str], seeds: Option<usize>) -> Plan {
     let manifests = manifests();
-    let selection = Selection { paper: None, only: only.iter().map(|name| (*name).to_owned()).collect(), seeds };
+    let selection = Selection { paper: None, only: only.iter().map(|name| (*name).to_owned()).collect(), seeds, ..Selection::default() };
     plan(&manifests, &manifests.profiles["cpu"], &selection, &build(), None).unwrap_or_else(|error| panic!("{error}"))
 }
 

@@ -16,7 +16,7 @@ use replication::data::PreparedData;
 use replication::files::sha256;
 use replication::manifest::profile::{Shard, Shards};
 use replication::plan::{Ingredients, PlannedRun};
-use replication::run::{Outcome, RunError, RunOptions, carry_out, why};
+use replication::run::{Outcome, Pool, RunError, RunOptions, carry_out, why};
 use replication::toolchain::Trainer;
 use tempfile::TempDir;
 
@@ -26,9 +26,12 @@ const STEPS: u64 = 6;
 const SCRIPT: &str = r#"#!/bin/sh
 here=$(dirname "$4"); folder=$(dirname "$2"); mode=$(cat "$here/mode"); arm=$(sed -n 's/^  arm: //p' "$2")
 from=$(cat "$folder/checkpoint/step" 2>/dev/null || echo 0)
-echo "$arm $from" >> "$here/starts"
+echo "$arm $from" >> "$here/starts"; echo "$arm $6" >> "$here/places"
+[ -n "$(cat "$here/device" 2>/dev/null)" ] && echo "{\"kind\":\"session\",\"device\":\"$(cat "$here/device")\"}" > "$folder/timing.jsonl"
 rm -f "$folder/failed.json"
 case "$mode" in
+  "kill $6") kill -9 $$ ;;
+  "refuse $6") echo "error: CUDA_ERROR_DEVICE_UNAVAILABLE" >&2; exit 4 ;;
   "fail $arm") i=0; while [ $i -lt 60 ]; do echo "complaint $i." >&2; i=$((i+1)); done; exit 3 ;;
   silent) exit 4 ;;
   lie) exit 0 ;;
@@ -66,6 +69,7 @@ struct World {
     data: PreparedData,
     runs: Vec<PlannedRun>,
     options: RunOptions,
+    pool: Option<Pool>,
 }
 
 impl World {
@@ -88,6 +92,7 @@ impl World {
             data: PreparedData { folder: data, shards },
             runs: vec![planned("a", "x"), planned("b", "x")],
             options,
+            pool: None,
             folder,
             trainer: Trainer { program: TRAINER.1.clone() },
         };
@@ -107,8 +112,13 @@ impl World {
         self.cache().join(self.runs[run].key())
     }
 
+    /// The world's own places, or the processor.
+    fn pool(&self) -> Pool {
+        self.pool.clone().unwrap_or_else(|| Pool::cpu(&self.options))
+    }
+
     fn try_go(&self, stop: &AtomicBool) -> Result<Vec<Outcome>, RunError> {
-        carry_out(&self.runs, &self.cache(), &self.trainer, &self.data, &self.options, stop)
+        carry_out(&self.runs, &self.cache(), &self.trainer, &self.data, (&self.options, &self.pool()), stop)
     }
 
     fn go(&self) -> Vec<Outcome> {
@@ -358,4 +368,84 @@ fn why_names_the_ingredient_that_changed() {
     world.runs[0].ingredients.run = sha256(world.runs[0].run_yaml.as_bytes());
     let text = why(&world);
     assert!(text.contains("steps: 6 -> steps: 7") && !text.contains("sources"), "{text}");
+}
+
+fn gpus(world: &mut World, numbers: &[usize]) {
+    let places = numbers.iter().map(|number| format!("cuda:{number}")).collect();
+    world.pool = Some(Pool { places, ..Pool::default() });
+    world.runs = ["a", "b", "c", "d"].map(|arm| planned(arm, "x")).to_vec();
+}
+
+/// `arm device` for every call of the trainer so far.
+fn places(world: &World) -> Vec<String> {
+    let text = std::fs::read_to_string(world.folder.path().join("places")).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn runs_are_spread_over_gpus_and_pinned() {
+    let mut world = World::new();
+    gpus(&mut world, &[0, 2]);
+    world.mode("slow");
+    assert_eq!(world.go(), vec![Outcome::Finished; 4]);
+    let places = places(&world);
+    assert_eq!(places.len(), 4);
+    for device in ["cuda:0", "cuda:2"] {
+        assert_eq!(places.iter().filter(|place| place.ends_with(device)).count(), 2, "{places:?}");
+    }
+}
+
+#[test]
+fn a_lost_gpu_costs_no_run() {
+    for mode in ["kill cuda:1", "refuse cuda:1"] {
+        let mut world = World::new();
+        gpus(&mut world, &[0, 1]);
+        world.mode(mode);
+        assert_eq!(world.go(), vec![Outcome::Finished; 4], "{mode}");
+        assert!(places(&world).iter().filter(|place| place.ends_with("cuda:1")).count() <= 2, "{mode}: {:?}", places(&world));
+        assert!(
+            (0..4).all(|run| !world.run_folder(run).join("failed.json").exists()),
+            "{mode}: an overcome failure is not part of the record"
+        );
+    }
+}
+
+#[test]
+fn a_run_that_fails_by_itself_is_not_tried_elsewhere() {
+    let mut world = World::new();
+    gpus(&mut world, &[0, 1]);
+    world.mode("fail b");
+    let outcomes = world.go();
+    failure(&outcomes[1]);
+    assert_eq!(outcomes.iter().filter(|outcome| outcome.finished()).count(), 3);
+    assert_eq!(places(&world).len(), 4);
+}
+
+#[test]
+fn a_trainer_that_ran_on_another_device_has_not_finished() {
+    let mut world = World::new();
+    gpus(&mut world, &[0]);
+    std::fs::write(world.folder.path().join("device"), "cpu").unwrap();
+    assert!(failure(&world.go()[0]).contains("told to use cuda:0, but timing.jsonl says that it ran on cpu"));
+    std::fs::write(world.folder.path().join("device"), "cuda").unwrap();
+    assert_eq!(world.go(), vec![Outcome::Finished; 4]);
+}
+
+#[test]
+fn when_the_time_is_up_the_rest_waits_and_goes_on_later() {
+    let mut world = World::new();
+    gpus(&mut world, &[0]);
+    world.mode("slow");
+    let pool = world.pool();
+    // Each run takes 1.2 s: the first begins in time and may end, the second begins or not, the last does not.
+    world.pool = Some(Pool { minutes: Some(Duration::from_millis(600)), ..pool.clone() });
+    let outcomes = world.go();
+    assert_eq!((&outcomes[0], &outcomes[3]), (&Outcome::Finished, &Outcome::Waiting));
+    world.pool = Some(Pool { stop_after: Some(Duration::from_millis(500)), ..pool.clone() });
+    let outcomes = world.go();
+    assert_eq!((&outcomes[0], &outcomes[1], &outcomes[3]), (&Outcome::Reused, &Outcome::Interrupted, &Outcome::Waiting));
+    assert!(world.run_folder(1).join("checkpoint/step").exists() && !world.run_folder(1).join("failed.json").exists());
+    world.mode("well");
+    world.pool = Some(pool);
+    assert_eq!(world.go().iter().filter(|outcome| outcome.finished()).count(), 4);
 }

@@ -82,7 +82,7 @@ pub enum Goal<'a, A> {
 }
 
 /// All linears of a model on a device.
-pub trait Linears<D: Device + ?Sized>: Debug + Send + Sync {
+pub trait Linears<D: Device>: Debug + Send + Sync {
     /// Weights prepared once for all batches of an evaluation.
     type Weights: Debug + Send + Sync;
 

@@ -108,6 +108,8 @@ enum Command {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
+    /// The GPUs of this machine, each opened once, and what keeps one from being used; one JSON object
+    Devices,
     /// What this trainer is and can use
     Version {
         /// As one JSON object
@@ -175,6 +177,10 @@ fn execute(command: Command) -> Result<(), TrainerError> {
             Choice::Cpu => Err(TrainerError::BadInput("--device: the CPU is what others are compared with; use cuda or cuda:N".into())),
             Choice::Cuda(ordinal) => device_test::run(&cuda(ordinal)?, &run_files, seed, &mut std::io::stdout().lock()),
         },
+        Command::Devices => {
+            println!("{}", devices_json());
+            Ok(())
+        }
         Command::Version { json } => {
             println!("{}", if json { version_json() } else { format!("trainer {}", env!("CARGO_PKG_VERSION")) });
             Ok(())
@@ -201,7 +207,38 @@ fn cpu(machine: &Machine) -> Result<Cpu, TrainerError> {
     Cpu::new(set, machine.threads).map_err(|error| TrainerError::Machine(error.to_string()))
 }
 
+/// What the harness that built this said it was built from; null after a plain `cargo build`.
+fn build_json() -> serde_json::Value {
+    match (option_env!("MXFP4_TRAINER_CODE"), option_env!("MXFP4_TOOLCHAIN")) {
+        (Some(code), Some(toolchain)) => serde_json::json!({"trainer_code": code, "toolchain": toolchain}),
+        _ => serde_json::Value::Null,
+    }
+}
+
 fn version_json() -> String {
     let sets: Vec<String> = InstructionSet::ALL.into_iter().filter(|set| set.is_supported()).map(|set| set.to_string()).collect();
-    serde_json::json!({"version": env!("CARGO_PKG_VERSION"), "instruction_sets": sets, "devices": ["cpu"]}).to_string()
+    let (version, devices) = (env!("CARGO_PKG_VERSION"), ["cpu", "cuda"]);
+    serde_json::json!({"version": version, "instruction_sets": sets, "devices": devices, "build": build_json()}).to_string()
+}
+
+fn devices_json() -> String {
+    let (count, problem) = match kernels::gpu::CudaDriver::count() {
+        Ok(count) => (count, None),
+        Err(error) => (0, Some(error.to_string())),
+    };
+    let gpu = |ordinal| {
+        let device = format!("cuda:{ordinal}");
+        match Gpu::cuda(ordinal) {
+            Ok(gpu) => {
+                let gpu = gpu.description();
+                let libraries: Vec<String> = gpu.libraries.iter().map(|(name, version)| format!("{name} {version}")).collect();
+                serde_json::json!({"device": device, "name": gpu.name, "architecture": gpu.architecture, "memory_bytes": gpu.memory,
+                    "fp8": gpu.has_fp8, "libraries": libraries, "problem": null})
+            }
+            Err(error) => serde_json::json!({"device": device, "name": null, "architecture": null, "memory_bytes": null,
+                "fp8": null, "libraries": [], "problem": error.to_string()}),
+        }
+    };
+    let gpus: Vec<_> = (0..count).map(gpu).collect();
+    serde_json::json!({"schema": "mxfp4-devices/1", "gpus": gpus, "problem": problem}).to_string()
 }

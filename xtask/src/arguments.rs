@@ -1,9 +1,11 @@
 //! Every command and option, with its help and an example.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use replication::campaign::{CampaignError, Request};
+use replication::device_test;
 use replication::kernels_bench::{self, Depth};
 use replication::kernels_build;
 use replication::machine;
@@ -12,7 +14,7 @@ use replication::plan::Selection;
 use replication::run::RunOptions;
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 a run failed or a check found a difference; 2 usage or manifest error; \
-3 data or a file is missing or wrong; 4 this machine cannot do it (a full disk, too); 130 interrupted (the same command goes on where it stopped).";
+3 data or a file is missing or wrong; 4 this machine cannot do it (a full disk, too); 5 the time given was up with runs left; 130 interrupted (the same command goes on where it stopped).";
 
 /// Which claims of a paper hold on this machine, and how sure are we?
 #[derive(Parser)]
@@ -28,7 +30,7 @@ pub(crate) enum Command {
     #[command(
         after_help = "Examples:\n  cargo xtask replicate\n  cargo xtask replicate --profile smoke\n  cargo xtask replicate --only T1-FDW,H1 --seeds 5\n  cargo xtask replicate --profile llama31-8b --dry-run"
     )]
-    Replicate(Replicate),
+    Replicate(Box<Replicate>),
     /// What the kernels reach: against the machine's peaks, each other and peers; under 3 minutes, peers not counted
     #[command(
         after_help = "Examples:\n  cargo xtask kernels-bench\n  cargo xtask kernels-bench --quick\n  cargo xtask kernels-bench --only gemm/mxfp4 --threads 1,2\n  cargo xtask kernels-bench --deep --peers"
@@ -72,7 +74,34 @@ pub(crate) enum Command {
     },
     /// What this machine has, and what each profile lacks on it
     #[command(after_help = "Example:\n  cargo xtask doctor")]
-    Doctor,
+    Doctor {
+        /// A trainer to ask for GPUs [default: the one that was built or packed]
+        #[arg(long)]
+        trainer: Option<PathBuf>,
+    },
+    /// Every recipe on a GPU against the CPU: operands, kernels, steps, run against run
+    #[command(
+        name = "device-test",
+        after_help = "Examples:\n  cargo xtask device-test\n  cargo xtask device-test --device cuda:1 --out results\nWithout such a GPU it says `not-run` and ends with 4; a check that does not pass ends with 1."
+    )]
+    DeviceTest(DeviceTest),
+    /// Finished runs, carried from one machine's cache to another's
+    #[command(
+        after_help = "Examples:\n  cargo xtask runs export carried\n  cargo xtask runs import carried\n  cargo xtask runs import results/2026-11-20-nvidia-h200-h200-s-0123abcd"
+    )]
+    Runs {
+        #[command(subcommand)]
+        command: RunsCommand,
+    },
+    /// A folder that runs on a machine without cargo: this program, the trainer, manifests and templates
+    #[command(after_help = "Example:\n  cargo xtask pack target/pack\n  cd target/pack && ./xtask replicate --profile h200-s")]
+    Pack {
+        /// The folder; what is in it already, such as a cache, stays
+        folder: PathBuf,
+    },
+    /// The commit and the sources' hash, as a copy without .git wants them in its file VERSION
+    #[command(after_help = "Example:\n  cargo xtask version > VERSION")]
+    Version,
     /// Profiles, recipes and claims
     #[command(after_help = "Example:\n  cargo xtask list")]
     List,
@@ -154,6 +183,59 @@ pub(crate) enum DataCommand {
     Verify,
 }
 
+#[derive(Subcommand)]
+pub(crate) enum RunsCommand {
+    /// Copy the cache's finished runs to a folder; those that are there already stay
+    #[command(after_help = "Example:\n  cargo xtask runs export carried --checkpoints")]
+    Export {
+        /// The folder
+        folder: PathBuf,
+        /// Also the checkpoints of runs that are not finished
+        #[arg(long)]
+        checkpoints: bool,
+    },
+    /// Take finished runs (and checkpoints) into the cache, after checking that each is what its key says
+    #[command(after_help = "Example:\n  cargo xtask runs import carried results/DIR")]
+    Import {
+        /// What `export` wrote, a cache's runs folder, or a result directory
+        #[arg(required = true)]
+        folders: Vec<PathBuf>,
+    },
+}
+
+#[derive(Args)]
+pub(crate) struct DeviceTest {
+    /// cuda, or cuda:N
+    #[arg(long, default_value = "cuda", value_parser = gpu)]
+    device: String,
+    /// Decides the random inputs
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Also write a result directory below this folder
+    #[arg(long, value_name = "FOLDER", num_args = 0..=1, default_missing_value = "results")]
+    out: Option<PathBuf>,
+    /// A trainer that was built elsewhere [default: the packed one, else it is built]
+    #[arg(long)]
+    trainer: Option<PathBuf>,
+}
+
+impl DeviceTest {
+    /// The same, as `replication` takes it.
+    pub(crate) fn request(&self) -> device_test::Request {
+        let Self { device, seed, out, trainer } = self;
+        device_test::Request { device: device.clone(), seed: *seed, out: out.clone(), trainer: trainer.clone() }
+    }
+}
+
+fn gpu(text: &str) -> Result<String, String> {
+    let number = text.strip_prefix("cuda").map(|rest| rest.strip_prefix(':').map(str::parse::<usize>));
+    match number {
+        Some(None) if text == "cuda" => Ok(text.to_owned()),
+        Some(Some(Ok(_))) => Ok(text.to_owned()),
+        _ => Err("must be cuda or cuda:N; the CPU is what others are compared with".to_owned()),
+    }
+}
+
 #[derive(Args)]
 pub(crate) struct KernelsBench {
     /// cpu, cuda or hip
@@ -216,6 +298,27 @@ pub(crate) struct Replicate {
     /// So many seeds an arm instead of the profile's
     #[arg(long, value_parser = positive)]
     seeds: Option<usize>,
+    /// Only these arms, without those they are compared with: a slice of a campaign
+    #[arg(long, value_name = "ARM,ARM", value_delimiter = ',')]
+    only_arms: Vec<String>,
+    /// Only these seeds: a slice of a campaign
+    #[arg(long, value_name = "N,M", value_delimiter = ',')]
+    only_seeds: Vec<u64>,
+    /// Start no run after so many minutes; those at work go on to their end. Exit code 5 when runs are left
+    #[arg(long, value_name = "N", value_parser = minutes)]
+    minutes: Option<Duration>,
+    /// After so many minutes runs at work write a checkpoint and end. Exit code 5 when runs are left
+    #[arg(long, value_name = "N", value_parser = minutes)]
+    stop_after: Option<Duration>,
+    /// Numbers of the GPUs to use, one run at a time on each [default: all that can be used]
+    #[arg(long, value_name = "N,M", value_delimiter = ',')]
+    gpus: Option<Vec<usize>>,
+    /// Keep checkpoint and weights of runs that finish on a GPU (on the CPU they are always kept)
+    #[arg(long)]
+    keep_weights: bool,
+    /// A trainer that was built elsewhere (`cargo xtask pack`) [default: the packed one, else it is built]
+    #[arg(long)]
+    trainer: Option<PathBuf>,
     /// Go on where an earlier campaign stopped (the default)
     #[arg(long, conflicts_with = "fresh")]
     resume: bool,
@@ -240,12 +343,17 @@ pub(crate) struct Replicate {
     /// Threads of each trainer; changes no result
     #[arg(long, default_value = "1", value_parser = positive)]
     threads_per_run: usize,
-    /// Trainers at once [default: cores / threads per run]; changes no result
+    /// Trainers at once on the CPU [default: cores / threads per run]; changes no result
     #[arg(long, value_parser = positive)]
     parallel: Option<usize>,
     /// auto, scalar, avx2, avx-vnni or avx512; changes no result
     #[arg(long, default_value = "auto", value_parser = ["auto", "scalar", "avx2", "avx-vnni", "avx512"])]
     instruction_set: String,
+}
+
+fn minutes(text: &str) -> Result<Duration, String> {
+    let minutes = text.parse().ok().filter(|minutes: &f64| *minutes >= 0.0 && *minutes < 1e6);
+    minutes.map(|minutes| Duration::from_secs_f64(60.0 * minutes)).ok_or_else(|| "must be a number of minutes".to_owned())
 }
 
 fn positive(text: &str) -> Result<usize, String> {
@@ -258,16 +366,31 @@ impl Replicate {
         let parallel = self.parallel.unwrap_or_else(|| (machine::cores() / self.threads_per_run).max(1));
         Request {
             profile: self.profile.clone(),
-            selection: Selection { paper: self.paper.clone(), only: self.only.clone(), seeds: self.seeds },
+            selection: Selection {
+                paper: self.paper.clone(),
+                only: self.only.clone(),
+                seeds: self.seeds,
+                only_arms: self.only_arms.clone(),
+                only_seeds: self.only_seeds.clone(),
+            },
             run: RunOptions { parallel, threads: self.threads_per_run, instruction_set: self.instruction_set.clone(), fresh: self.fresh },
             out: self.out.clone().unwrap_or_else(|| root.join("results")),
             machine: self.machine.as_deref().map(machine::tidy),
+            trainer: self.trainer.clone(),
+            gpus: self.gpus.clone(),
+            minutes: self.minutes,
+            stop_after: self.stop_after,
+            keep_weights: self.keep_weights,
         }
     }
 
     /// `--device` must be the profile's.
     pub(crate) fn check_device(&self, manifests: &Manifests, profile: &Profile) -> Result<(), CampaignError> {
         let device = manifests.hardware[&profile.hardware].device.word();
+        if self.gpus.is_some() && device == "cpu" {
+            let line = "--gpus: this profile is for cpu; `cargo xtask list` names the profiles of each device".to_owned();
+            return Err(CampaignError::Lacks { profile: profile.id.clone(), lacks: vec![line] });
+        }
         match self.device.as_deref() {
             Some(wanted) if wanted != device => {
                 let line = format!("--device {wanted}: this profile is for {device}; `cargo xtask list` names the profiles of each device");

@@ -12,14 +12,15 @@ use anyhow::Context as _;
 use clap::Parser;
 use replication::campaign::{self, CampaignError, Prepared};
 use replication::manifest::{ManifestError, Manifests};
-use replication::{compare, data, doctor, kernels_bench, kernels_build, mllog, plan, run, verify};
+use replication::{carry, compare, data, device_test, doctor, environment, kernels_bench, kernels_build, mllog, plan, run, verify};
 
-use arguments::{Arguments, Command, DataCommand, ImportMllog, Replicate};
+use arguments::{Arguments, Command, DataCommand, DeviceTest, ImportMllog, Replicate, RunsCommand};
 
 /// Exit codes, as `--help` documents them.
 const A_CHECK_FAILED: u8 = 1;
 const USAGE: u8 = 2;
 const DATA: u8 = 3;
+const MACHINE: u8 = 4;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -99,8 +100,19 @@ fn execute(root: &Path, command: Command) -> anyhow::Result<u8> {
             Ok(if comparison.equal() { 0 } else { A_CHECK_FAILED })
         }
         Command::Data { command } => data_command(root, command),
-        Command::Doctor => {
-            print::out(&doctor::doctor(root, &Manifests::load(root)?).to_string());
+        Command::Doctor { trainer } => {
+            print::out(&doctor::doctor(root, &Manifests::load(root)?, trainer.as_deref()).to_string());
+            Ok(0)
+        }
+        Command::DeviceTest(options) => test_device(root, &options),
+        Command::Runs { command } => carry_runs(root, command),
+        Command::Pack { folder } => {
+            carry::pack(root, &folder, &|line| eprintln!("{line}")).map_err(CampaignError::from)?;
+            print::out(&format!("packed in {}; data comes with `xtask data fetch` there, or as a folder cache/\n", folder.display()));
+            Ok(0)
+        }
+        Command::Version => {
+            print::out(&environment::Version::of(root).json());
             Ok(0)
         }
         Command::List => {
@@ -115,6 +127,31 @@ fn execute(root: &Path, command: Command) -> anyhow::Result<u8> {
             Ok(0)
         }
     }
+}
+
+fn test_device(root: &Path, options: &DeviceTest) -> anyhow::Result<u8> {
+    match device_test::run(root, &options.request(), &|line| eprintln!("{line}"))? {
+        device_test::Outcome::NotRun(missing) => {
+            print::out(&format!("not-run: {missing}\n"));
+            Ok(MACHINE)
+        }
+        device_test::Outcome::Tested(tested, directory) => {
+            print::out(&tested.to_string());
+            if let Some(directory) = directory {
+                print::out(&format!("written to {}\n", directory.display()));
+            }
+            Ok(if tested.holds() { 0 } else { A_CHECK_FAILED })
+        }
+    }
+}
+
+fn carry_runs(root: &Path, command: RunsCommand) -> anyhow::Result<u8> {
+    let all = match command {
+        RunsCommand::Export { folder, checkpoints } => vec![carry::export(root, &folder, checkpoints)?],
+        RunsCommand::Import { folders } => folders.iter().map(|folder| carry::import(root, folder)).collect::<Result<_, _>>()?,
+    };
+    all.iter().for_each(|carried| print::out(&carried.to_string()));
+    Ok(if all.iter().all(|carried| carried.refused.is_empty()) { 0 } else { A_CHECK_FAILED })
 }
 
 /// Findings do not stop the table from being written: it holds what could be read.
@@ -134,7 +171,7 @@ fn replicate(root: &Path, options: &Replicate) -> anyhow::Result<u8> {
     let manifests = Manifests::load(root)?;
     options.check_device(&manifests, manifests.profile(&request.profile)?)?;
     if options.dry_run || options.why.is_some() {
-        let prepared = Prepared::new(root, &request.profile, &request.selection);
+        let prepared = Prepared::new(root, &request.profile, &request.selection, request.trainer.as_deref());
         return match &options.why {
             Some(name) => why(root, &prepared?, name),
             None => {
@@ -144,7 +181,7 @@ fn replicate(root: &Path, options: &Replicate) -> anyhow::Result<u8> {
                     Err(error) if manifests.tokenizers[&profile.tokenizer].shards.is_some() => return Err(error.into()),
                     prepared => prepared,
                 };
-                print::dry_run(root, &manifests, profile, prepared);
+                print::dry_run(root, &manifests, (profile, request.trainer.as_deref()), prepared);
                 Ok(0)
             }
         };

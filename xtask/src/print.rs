@@ -58,7 +58,12 @@ pub(crate) fn report(report: &Report) {
 }
 
 /// What a profile would run and what it lacks.
-pub(crate) fn dry_run(root: &Path, manifests: &Manifests, profile: &Profile, prepared: Result<Prepared, CampaignError>) {
+pub(crate) fn dry_run(
+    root: &Path,
+    manifests: &Manifests,
+    (profile, trainer): (&Profile, Option<&Path>),
+    prepared: Result<Prepared, CampaignError>,
+) {
     let mut text = String::new();
     let model = &manifests.models[&profile.model];
     let tokens = profile.budget.steps * profile.batch.sequences * model.sequence_length;
@@ -94,7 +99,7 @@ pub(crate) fn dry_run(root: &Path, manifests: &Manifests, profile: &Profile, pre
             line!(text, "  keys are not known yet: {error}");
         }
     }
-    let lacks = doctor::lacks(profile, manifests, root);
+    let lacks = doctor::lacks(profile, manifests, root, trainer);
     if lacks.is_empty() {
         line!(text, "  this machine has what it needs");
     }
@@ -108,7 +113,7 @@ pub(crate) fn dry_run(root: &Path, manifests: &Manifests, profile: &Profile, pre
 pub(crate) fn list(manifests: &Manifests) {
     let mut text = String::new();
     line!(text, "profiles");
-    for profile in manifests.profiles.values() {
+    for profile in manifests.profiles.values().filter(|profile| !profile.hidden) {
         line!(text, "  {:12} {} ({})", profile.id, profile.title, manifests.hardware[&profile.hardware].title);
     }
     line!(text, "recipes");

@@ -14,6 +14,9 @@ pub struct Profile {
     pub title: String,
     /// What it is for.
     pub purpose: String,
+    /// Not shown in lists: another command uses it.
+    #[serde(default)]
+    pub hidden: bool,
     /// Papers whose claims are judged, the first being the main one.
     pub papers: Vec<String>,
     /// Hardware manifest.

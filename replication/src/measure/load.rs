@@ -126,12 +126,28 @@ pub struct Run {
 /// The machine as one run saw it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Session {
+    /// Kind of device: `cpu`, `cuda`.
+    pub device: String,
     /// Worker threads.
     pub threads: u64,
-    /// Instruction set of the kernels.
+    /// Instruction set of the kernels, or a GPU's architecture.
     pub instruction_set: String,
     /// Name of the processor.
     pub cpu: String,
+    /// Name of the GPU; none on a CPU.
+    pub gpu: Option<String>,
+    /// Driver, compiler and library of matrix products, with versions; none on a CPU.
+    pub libraries: Vec<String>,
+}
+
+impl Session {
+    /// Whether times of both may be compared. The processor beside a GPU only feeds it.
+    pub fn comparable(&self, other: &Self) -> bool {
+        match (&self.gpu, &other.gpu) {
+            (None, None) => self == other,
+            (ours, theirs) => ours == theirs && self.libraries == other.libraries && self.device == other.device,
+        }
+    }
 }
 
 impl Run {
@@ -180,13 +196,36 @@ enum MetricsLine {
     },
 }
 
+/// Before there were GPUs, trainers did not say.
+fn on_cpu() -> String {
+    "cpu".to_owned()
+}
+
 #[derive(Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 #[allow(dead_code, reason = "fields that only the schema check reads")]
 enum TimingLine {
-    Session { schema: String, threads: u64, instruction_set: String, cpu: String, resumed_from_step: u64 },
-    Step { step: u64, seconds: f64 },
-    Eval { step: u64, seconds: f64 },
+    Session {
+        schema: String,
+        #[serde(default = "on_cpu")]
+        device: String,
+        threads: u64,
+        instruction_set: String,
+        cpu: String,
+        #[serde(default)]
+        gpu: Option<String>,
+        #[serde(default)]
+        libraries: Vec<String>,
+        resumed_from_step: u64,
+    },
+    Step {
+        step: u64,
+        seconds: f64,
+    },
+    Eval {
+        step: u64,
+        seconds: f64,
+    },
 }
 
 #[derive(Deserialize)]
@@ -371,9 +410,9 @@ fn read_timing(path: &Path, run: &mut Run) -> Result<(), MeasureError> {
     let mut first = true;
     for (line, record) in lines::<TimingLine>(path)? {
         match record {
-            TimingLine::Session { schema: name, threads, instruction_set, cpu, .. } => {
+            TimingLine::Session { schema: name, device, threads, instruction_set, cpu, gpu, libraries, .. } => {
                 require_schema(path, line, &name, "mxfp4-timing/1")?;
-                run.sessions.push(Session { threads, instruction_set, cpu });
+                run.sessions.push(Session { device, threads, instruction_set, cpu, gpu, libraries });
                 first = true;
             }
             TimingLine::Step { step, .. } if first => {

@@ -82,7 +82,7 @@ pub fn tokens_to_target(runs: &[Run], target: f64, budget_steps: u64, estimator:
                 budget_tokens: (budget_steps * run.tokens_per_step) as f64,
                 late_fall: late_fall(&run.evaluations, budget_steps * run.tokens_per_step),
                 seconds: crossing.and_then(|crossing| seconds_until(run, crossing.tokens(estimator))),
-                session: run.sessions.first().filter(|first| run.sessions.iter().all(|other| other == *first)).cloned(),
+                session: run.sessions.first().filter(|first| run.sessions.iter().all(|other| other.comparable(first))).cloned(),
             }
         })
         .collect()
@@ -158,11 +158,13 @@ pub fn token_ratios(all: &[TokensToTarget], arm: &str, baseline: &str, estimator
 }
 
 /// Seconds to target of `arm` over those of `baseline`, from the runs themselves, for seeds in which both reached it and have times.
-/// None at all unless every session of both arms saw the same processor, threads and instruction set: their ratio would be the machines'.
+/// None at all unless every session of both arms saw the same processor, threads and instruction set, or the same kind of GPU and
+/// libraries: their ratio would be the machines'.
 pub fn time_ratios(all: &[TokensToTarget], arm: &str, baseline: &str) -> Vec<f64> {
     let pairs = pairs(all, arm, baseline);
     let sessions: Vec<Option<&Session>> = pairs.iter().flat_map(|(ours, base)| [ours.session.as_ref(), base.session.as_ref()]).collect();
-    if sessions.windows(2).any(|two| two[0] != two[1]) || sessions.iter().any(Option::is_none) {
+    let alike = |two: &[Option<&Session>]| two[0].is_some_and(|first| two[1].is_some_and(|second| first.comparable(second)));
+    if sessions.iter().any(Option::is_none) || !sessions.windows(2).all(alike) {
         return Vec::new();
     }
     pairs.into_iter().filter_map(|(ours, base)| Some(ours.seconds? / base.seconds?)).collect()
@@ -260,7 +262,10 @@ mod tests {
 
     #[test]
     fn times_of_different_machines_have_no_ratio() {
-        let session = |threads| Some(Session { threads, instruction_set: "avx2".into(), cpu: "c".into() });
+        let session = |threads| {
+            let (device, instruction_set, cpu) = ("cpu".into(), "avx2".into(), "c".into());
+            Some(Session { device, threads, instruction_set, cpu, gpu: None, libraries: vec![] })
+        };
         let run =
             |arm, seconds, threads| TokensToTarget { seconds: Some(seconds), session: session(threads), ..outcome(arm, 1, Some(1.0)) };
         assert_eq!(time_ratios(&[run("arm", 3.0, 2), run("base", 2.0, 2)], "arm", "base"), [1.5]);

@@ -11,6 +11,7 @@ use super::grid::{Cell, Grid, numbers, words};
 use super::page::Fact;
 use super::{RenderError, html};
 use crate::kernels_bench::{Compared, Document, ProfileRow, profile_rows};
+use crate::manifest::Device;
 use crate::measure::Measurements;
 use crate::measure::study::Metric;
 
@@ -170,6 +171,9 @@ pub(super) fn step_profile(measurements: &Measurements) -> Option<Grid> {
 /// Where and when the kernels were benched, as one sentence; what to do when they were not.
 pub(super) fn origin(measurements: &Measurements, campaign: &serde_json::Value) -> String {
     let Some(document) = &measurements.kernels_bench else {
+        if measurements.study.hardware.device != Device::Cpu {
+            return "Single kernels were not measured: kernel-time and kernels-bench know the CPU only so far. Times of whole steps stand above.".to_owned();
+        }
         return "The kernels alone were not measured on this machine: run cargo xtask kernels-bench --peers, then the campaign again (finished runs are reused).".to_owned();
     };
     let commit: String = document.commit.chars().take(12).collect();

@@ -137,12 +137,34 @@ fn machine(measurements: &Measurements, campaign: &Value) -> Vec<Fact> {
     add("Machine", field("machine"));
     let session = measurements.runs.iter().find_map(|run| run.sessions.last());
     add("Processor", session.map(|session| session.cpu.clone()).unwrap_or_default());
-    add("Instruction set", session.map(|session| session.instruction_set.clone()).unwrap_or_default());
+    let sets = if session.is_some_and(|session| session.gpu.is_some()) { "Architecture" } else { "Instruction set" };
+    add(sets, session.map(|session| session.instruction_set.clone()).unwrap_or_default());
     add("Device", measurements.study.hardware.title.clone());
+    accelerators(measurements).into_iter().for_each(|(gpu, libraries)| {
+        add("GPU", gpu);
+        add("Libraries", libraries);
+    });
     let commit: String = field("commit").chars().take(12).collect();
     let dirty = if field("dirty") == "true" { " with uncommitted changes" } else { "" };
     add("Commit", if commit.is_empty() { commit } else { format!("{commit}{dirty}") });
     facts
+}
+
+/// Each kind of GPU with its libraries, from the runs' own timing files; with the number of runs where there are several.
+fn accelerators(measurements: &Measurements) -> Vec<(String, String)> {
+    let mut found: BTreeMap<(String, String), BTreeSet<(&str, u64)>> = BTreeMap::new();
+    for run in &measurements.runs {
+        for session in &run.sessions {
+            if let Some(gpu) = &session.gpu {
+                found.entry((gpu.clone(), session.libraries.join(", "))).or_default().insert((&run.arm, run.seed));
+            }
+        }
+    }
+    let several = found.len() > 1;
+    let named = |((gpu, libraries), runs): ((String, String), BTreeSet<_>)| {
+        (if several { format!("{gpu} ({} runs)", runs.len()) } else { gpu }, libraries)
+    };
+    found.into_iter().map(named).collect()
 }
 
 fn paper_page(measurements: &Measurements, paper: &Paper, verdicts: &PaperVerdicts, stale: bool) -> PaperPage {

@@ -1,5 +1,6 @@
 //! Tables about runs and times: every arm, every run, step times, kernels.
 
+use crate::manifest::Device;
 use crate::measure::load::RunStatus;
 use crate::measure::statistics::{olympic_mean, summarise};
 use crate::measure::study::Metric;
@@ -116,7 +117,11 @@ pub(super) fn runs(measurements: &Measurements) -> Grid {
         numbers("Last loss", 0.10),
         words("Metrics SHA-256", 0.17),
     ];
-    let mut grid = Grid::new("runs", "Every run; hashes are those of the metrics file, equal on every CPU", columns);
+    let equal = match measurements.study.hardware.device {
+        Device::Cpu => "equal on every CPU",
+        Device::Cuda | Device::Hip => "equal from run to run on one kind of GPU with the same libraries",
+    };
+    let mut grid = Grid::new("runs", &format!("Every run; hashes are those of the metrics file, {equal}"), columns);
     for run in &measurements.runs {
         let status = match &run.status {
             RunStatus::Completed => Cell::new("completed"),

@@ -13,6 +13,7 @@ use crate::environment::{self, Environment};
 use crate::files::{self, sha256};
 use crate::plan::Ingredients;
 use crate::provenance::{STATEMENT, SUBJECTS};
+use crate::run;
 
 /// The text of a file; a finding when it is missing or not text.
 pub(super) fn text(directory: &Path, file: &str, verification: &mut Verification) -> Option<String> {
@@ -203,6 +204,9 @@ fn check_run(
         Ok(_) => {}
     }
     check_ingredients(directory, campaign, run, &file("ingredients.json"), &sha256(run_text.as_bytes()), verification);
+    if let Some(error) = run::ran_elsewhere(&directory.join(folder), &campaign.device) {
+        verification.find(file("timing.jsonl"), error);
+    }
     let (done, failed) = (present.contains(&file("done.json")), present.contains(&file("failed.json")));
     match (run.status.as_str(), done, failed) {
         ("finished", true, false) => check_done(directory, folder, &sha256(run_text.as_bytes()), verification),

@@ -1,0 +1,278 @@
+//! A whole campaign on two GPUs that are not there: a stand-in trainer says that it has them, forwards to the real trainer on the CPU, and
+//! writes into the timings what a GPU would have written. No number of the stand-in means anything; the way of a campaign does.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test's way to fail
+#![cfg(target_os = "linux")]
+
+use std::fmt::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use replication::data::token_folder;
+use replication::manifest::Manifests;
+use tempfile::TempDir;
+
+/// `device` gets the places that were asked for; `mode` beside the script says what goes wrong.
+const STAND_IN: &str = r#"#!/bin/sh
+here=$(dirname "$0"); real=$(cat "$here/real"); mode=$(cat "$here/mode")
+if [ "$1" = devices ]; then
+  if [ "$mode" = none ]; then echo '{"schema":"mxfp4-devices/1","gpus":[],"problem":"libcuda.so.1 was not found (stand-in); it comes with the driver"}'; exit 0; fi
+  gpu() { printf '{"device":"cuda:%s","name":"Stand-in GPU","architecture":"sm_90a","memory_bytes":1073741824,"fp8":true,"libraries":["CUDA driver 12.8","NVRTC 12.8","cuBLASLt 12.8.4"],"problem":null}' "$1"; }
+  printf '{"schema":"mxfp4-devices/1","gpus":[%s,%s],"problem":null}\n' "$(gpu 0)" "$(gpu 1)"; exit 0
+fi
+if [ "$1" = version ]; then echo '{"version":"0","build":{"trainer_code":"feedfacefeedfacefeedfacefeedface","toolchain":"rustc stand-in"}}'; exit 0; fi
+command=$1; file=$2; place=; n=$#
+while [ $n -gt 0 ]; do
+  argument=$1; shift; n=$((n-1))
+  if [ "$argument" = --device ]; then place=$1; shift; n=$((n-1)); set -- "$@" --device cpu; else set -- "$@" "$argument"; fi
+done
+echo "$command $place" >> "$here/calls"
+case "$place" in cuda:*|"") ;; *) echo "error: this stand-in is a GPU's, not for --device $place" >&2; exit 2 ;; esac
+if [ "$mode" = "lose $place" ] && [ "$command" = run ]; then echo "error: CUDA_ERROR_ECC_UNCORRECTABLE" >&2; exit 4; fi
+if [ "$command" != run ]; then exec "$real" "$@"; fi
+folder=$(dirname "$file")
+# done.json is held back until the timings say what they should.
+"$real" "$@" || exit $?
+mv "$folder/done.json" "$folder/done.held"
+sed -i 's/"device":"cpu"/"device":"cuda"/; s/"instruction_set":"[^"]*"/"instruction_set":"sm_90a"/; s/"cpu":\("[^"]*"\)/"cpu":\1,"gpu":"Stand-in GPU","libraries":["CUDA driver 12.8","NVRTC 12.8","cuBLASLt 12.8.4"]/' "$folder/timing.jsonl"
+mv "$folder/done.held" "$folder/done.json"
+"#;
+
+/// The real trainer beside this program, built if nobody has.
+fn trainer() -> &'static Path {
+    static TRAINER: OnceLock<PathBuf> = OnceLock::new();
+    TRAINER.get_or_init(|| {
+        let path = Path::new(env!("CARGO_BIN_EXE_xtask")).with_file_name("trainer");
+        let target = path.parent().unwrap().parent().unwrap();
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let arguments = ["build", "--package", "trainer", "--bin", "trainer", "--target-dir"];
+        let built = Command::new(cargo).args(arguments).arg(target).current_dir(repository()).status().unwrap();
+        assert!(built.success() && path.is_file());
+        path
+    })
+}
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// A copy without sources and without .git, as `pack` makes it, whose profile `smoke` wants an NVIDIA GPU and whose data is small.
+struct Site(TempDir);
+
+impl Site {
+    fn new() -> Self {
+        let site = Self(tempfile::tempdir().unwrap());
+        for folder in ["manifests", "paper"] {
+            copy(&repository().join(folder), &site.path(folder));
+        }
+        std::fs::copy(repository().join("Cargo.lock"), site.path("Cargo.lock")).unwrap();
+        let profile = site.path("manifests/profiles/smoke.yaml");
+        edit(&profile, "hardware: cpu", "hardware: nvidia-h200");
+        edit(&profile, "seeds: [1, 2]", "seeds: [1]");
+        edit(&profile, "requires: {cores: 1,", "requires: {gpus: 2,");
+        std::fs::write(site.path("trainer"), STAND_IN).unwrap();
+        std::fs::set_permissions(site.path("trainer"), std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::write(site.path("real"), trainer().to_str().unwrap()).unwrap();
+        site.mode("well");
+        site.data();
+        site
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn mode(&self, mode: &str) {
+        std::fs::write(self.path("mode"), mode).unwrap();
+    }
+
+    /// Shards of a made-up text, pinned in the tokenizer's manifest.
+    fn data(&self) {
+        let manifest = self.path("manifests/tokenizers/rust-crates-512.yaml");
+        let text = std::fs::read_to_string(&manifest).unwrap();
+        std::fs::write(&manifest, text.split("shards:").next().unwrap()).unwrap();
+        let manifests = Manifests::load(self.0.path()).unwrap();
+        let tokenizer = &manifests.tokenizers["rust-crates-512"];
+        let folder = token_folder(self.0.path(), &manifests.datasets["rust-crates"], tokenizer);
+        std::fs::create_dir_all(&folder).unwrap();
+        let mut pinned = String::from("shards:\n");
+        for (part, documents) in [("train", 400u32), ("validation", 60)] {
+            let mut lines = String::new();
+            for document in 0..documents {
+                let words: Vec<String> = (0..60u32).map(|word| format!("fn w{} ", (document * 7 + word * word) % 97)).collect();
+                writeln!(lines, "{{\"text\":\"{}\"}}", words.concat()).unwrap();
+            }
+            let input = self.path(&format!("{part}.jsonl"));
+            std::fs::write(&input, lines).unwrap();
+            let output = Command::new(trainer())
+                .args(["tokenize", "--tokenizer"])
+                .arg(self.path(tokenizer.file.as_ref().unwrap()))
+                .arg("--input")
+                .arg(&input)
+                .arg("--output")
+                .arg(folder.join(part))
+                .output()
+                .unwrap();
+            let said = String::from_utf8(output.stdout).unwrap();
+            let field = |key: &str| {
+                said.split(&format!("\"{key}\":")).nth(1).unwrap().split([',', '}']).next().unwrap().trim_matches('"').to_owned()
+            };
+            let (tokens, bin, idx) = (field("tokens"), field("sha256_bin"), field("sha256_idx"));
+            writeln!(pinned, "  {part}: {{tokens: {tokens}, sha256_bin: \"{bin}\", sha256_idx: \"{idx}\"}}").unwrap();
+        }
+        let text = std::fs::read_to_string(&manifest).unwrap();
+        std::fs::write(&manifest, text + &pinned + "  end_of_document: 0\n").unwrap();
+    }
+
+    fn xtask(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+        // No cargo: neither its variables nor a compiler.
+        command
+            .args(arguments)
+            .current_dir(self.0.path())
+            .env_remove("CARGO_MANIFEST_DIR")
+            .env("RUSTC", "no-rustc")
+            .env("CARGO", "no-cargo");
+        command.output().unwrap()
+    }
+
+    /// Runs with `arguments`, expects `code`, gives what was printed to either stream.
+    fn says(&self, arguments: &[&str], code: i32) -> String {
+        let output = self.xtask(arguments);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}");
+        text
+    }
+
+    /// `command place` of each call of the stand-in since the last look.
+    fn calls(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(self.path("calls")).unwrap_or_default();
+        let _ = std::fs::remove_file(self.path("calls"));
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// The only result directory.
+    fn result(&self) -> PathBuf {
+        let entries = std::fs::read_dir(self.path("results")).unwrap().map(|entry| entry.unwrap().path());
+        let mut found: Vec<PathBuf> = entries.filter(|path| !path.file_name().unwrap().to_string_lossy().starts_with('.')).collect();
+        assert_eq!(found.len(), 1, "{found:?}");
+        found.remove(0)
+    }
+}
+
+fn edit(path: &Path, old: &str, new: &str) {
+    let text = std::fs::read_to_string(path).unwrap();
+    assert!(text.contains(old), "{} has no `{old}`", path.display());
+    std::fs::write(path, text.replace(old, new)).unwrap();
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let (path, to) = (entry.as_ref().unwrap().path(), to.join(entry.unwrap().file_name()));
+        if path.is_dir() {
+            copy(&path, &to);
+        } else {
+            std::fs::copy(path, to).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_campaign_on_two_gpus_from_slices_to_report() {
+    let site = Site::new();
+    let replicate = ["replicate", "--profile", "smoke"];
+
+    // No time: nothing runs, and the exit code says that runs are left.
+    let text = site.says(&[&replicate[..], &["--minutes", "0"]].concat(), 5);
+    assert!(text.contains("0 of 11 runs are finished, 11 are left"), "{text}");
+
+    // A slice on the first GPU, whose loss is nobody's: one GPU has no other.
+    let slice = [&replicate[..], &["--only-arms", "fp8,bf16", "--gpus", "0"]].concat();
+    site.says(&slice, 0);
+    assert_eq!(site.calls().iter().filter(|call| *call == "run cuda:0").count(), 2);
+    std::fs::remove_dir_all(site.path("results")).unwrap();
+
+    // Carried to another machine, where it counts as finished.
+    let carried = site.path("carried");
+    assert!(site.says(&["runs", "export", carried.to_str().unwrap()], 0).contains("2 finished runs"));
+    let elsewhere = Site::new();
+    let taken = elsewhere.says(&["runs", "import", carried.to_str().unwrap()], 0);
+    assert!(taken.contains("2 finished runs and 0 checkpoints copied"), "{taken}");
+    let text = elsewhere.says(&replicate, 0);
+    let calls = elsewhere.calls();
+    assert_eq!(calls.iter().filter(|call| call.starts_with("run cuda:")).count(), 9, "two of eleven were carried: {calls:?}");
+    assert!(["run cuda:0", "run cuda:1", "step-time cuda:0"].iter().all(|call| calls.iter().any(|found| found == call)), "{calls:?}");
+    assert!(!calls.iter().any(|call| call.starts_with("kernel-time")), "{calls:?}");
+    assert!(text.contains("no commit is known"), "{text}");
+    assert!(text.contains("T1-KERN") && text.contains("single kernels are timed on the CPU only so far"), "{text}");
+
+    // The record: directory, campaign, environment, evidence.
+    let result = elsewhere.result();
+    let name = result.file_name().unwrap().to_str().unwrap();
+    assert!(name.contains("-stand-in-gpu-smoke-none"), "{name}");
+    let read = |file: &str| std::fs::read_to_string(result.join(file)).unwrap();
+    let environment: serde_json::Value = serde_json::from_str(&read("env.json")).unwrap();
+    assert_eq!(environment["accelerators"].as_array().unwrap().len(), 2);
+    assert_eq!(environment["device_libraries"], serde_json::json!(["CUDA driver 12.8", "NVRTC 12.8", "cuBLASLt 12.8.4"]));
+    assert_eq!(environment["flags"]["parallel_runs"], 2);
+    assert_eq!(environment["prebuilt_trainer"]["toolchain"], "rustc stand-in");
+    assert_eq!(environment["toolchain"]["rustc"], serde_json::Value::Null);
+    let campaign: serde_json::Value = serde_json::from_str(&read("campaign.json")).unwrap();
+    assert_eq!((campaign["device"].as_str(), campaign["partial"].as_bool()), (Some("cuda"), Some(false)));
+    assert!(read("runs/fp8/1/ingredients.json").contains("\"device\":\"cuda\""));
+    let report = read("report.html");
+    for words in ["Stand-in GPU", "NVRTC 12.8", "emulated", "native", "equal from run to run on one kind of GPU", "rustc stand-in"] {
+        assert!(report.contains(words), "the report lacks `{words}`");
+    }
+    let steps = read("data/step_time.csv");
+    assert!(steps.contains("fp8") && steps.contains("mxfp4-fdw-h16"), "{steps}");
+    assert!(!result.join("measurements/kernel_time.jsonl").exists() && !result.join("measurements/step_profile.jsonl").exists());
+
+    // It verifies, rendering again changes nothing that was measured, and asking again does nothing.
+    elsewhere.says(&["verify", result.to_str().unwrap()], 0);
+    let again = elsewhere.says(&["report", result.to_str().unwrap()], 0);
+    assert!(again.contains("sources are not here"), "{again}");
+    assert!(elsewhere.says(&replicate, 0).contains("nothing to do"));
+
+    // A result directory carries runs, too; a directory whose timings say another device is found out.
+    let third = Site::new();
+    assert!(third.says(&["runs", "import", result.to_str().unwrap()], 0).contains("11 finished runs"));
+    edit(&result.join("runs/fp8/1/timing.jsonl"), "\"device\":\"cuda\"", "\"device\":\"cpu\"");
+    assert!(elsewhere.says(&["verify", result.to_str().unwrap()], 1).contains("ran on cpu"));
+    assert!(site.says(&["runs", "import", result.to_str().unwrap()], 1).contains("refused: "));
+}
+
+#[test]
+fn a_lost_gpu_and_a_machine_without_any() {
+    let site = Site::new();
+    site.mode("lose cuda:1");
+    let slice = ["replicate", "--profile", "smoke", "--only-arms", "fp8,bf16,mxfp4-f"];
+    let text = site.says(&slice, 0);
+    assert!(text.contains("a run was lost on cuda:1; it is tried once more on another device"), "{text}");
+
+    site.mode("lose cuda:0");
+    let text = site.says(&["replicate", "--profile", "smoke", "--only-arms", "mxfp4-fd,mxfp4-fdw", "--gpus", "0"], 1);
+    assert!(text.contains("CUDA_ERROR_ECC_UNCORRECTABLE") && text.contains("FAILED mxfp4-fd/1"), "{text}");
+
+    site.mode("none");
+    for arguments in [&slice[..], &["replicate", "--profile", "smoke", "--gpus", "0"]] {
+        assert!(site.says(arguments, 4).contains("libcuda.so.1 was not found (stand-in); it comes with the driver"));
+    }
+    assert!(site.says(&["device-test"], 4).contains("not-run: no GPU can be used: libcuda.so.1 was not found (stand-in)"));
+    assert!(site.says(&["doctor"], 0).contains("trainer: no GPU can be used: libcuda.so.1"));
+    site.mode("well");
+    assert!(
+        site.says(&["doctor"], 0).contains("trainer: cuda:1 Stand-in GPU (sm_90a, 1.0 GiB; CUDA driver 12.8, NVRTC 12.8, cuBLASLt 12.8.4)")
+    );
+    assert!(site.says(&["replicate", "--profile", "smoke", "--gpus", "5"], 4).contains("there is no cuda:5"));
+    assert!(site.says(&["replicate", "--gpus", "0"], 4).contains("this profile is for cpu"));
+    assert!(site.says(&["replicate", "--profile", "smoke", "--only-arms", "fp9"], 2).contains("did you mean `fp8`?"));
+    // Without a packed trainer there is nothing to build one from.
+    std::fs::remove_file(site.path("trainer")).unwrap();
+    assert!(site.says(&["replicate"], 2).contains("--trainer PATH"));
+    // The real trainer of this build does not say what it was built from.
+    assert!(site.says(&["replicate", "--trainer", trainer().to_str().unwrap()], 2).contains("cargo xtask pack"));
+}
