@@ -269,7 +269,10 @@ fn device_lines(manifests: &Manifests, found: Option<&Devices>) -> Vec<String> {
     let mut lines: Vec<String> = manifests.hardware.values().map(line).collect();
     match found {
         Some(devices) => lines.extend(devices.lines().into_iter().map(|line| format!("trainer: {line}"))),
-        None => lines.push(format!("trainer: not built yet (`cargo xtask replicate` does), so nobody opened a GPU; {}", gpu_files())),
+        None => lines.push(format!(
+            "trainer: not built yet, or too old to say (`cargo xtask replicate` builds it), so nobody opened a GPU; {}",
+            gpu_files()
+        )),
     }
     lines
 }

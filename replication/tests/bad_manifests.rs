@@ -65,7 +65,7 @@ fn a_good_copy_loads() {
 
 cases! {
     unknown_key: "profiles/smoke.yaml", "budget: {steps: 24}" => "budget: {stepz: 24}", @"manifests/profiles/smoke.yaml:13: budget: unknown field `stepz`, expected `steps` (did you mean `steps`?)";
-    unknown_top_level_key: "profiles/smoke.yaml", "seeds: [1, 2]" => "seads: [1, 2]", @"manifests/profiles/smoke.yaml:19: unknown field `seads`, expected one of `id`, `title`, `purpose`, `papers`, `hardware`, `model`, `dataset`, `tokenizer`, `optimizer`, `schedule`, `batch`, `budget`, `evaluation`, `target_loss`, `estimator`, `logging`, `checkpoint`, `seeds`, `arms`, `step_time`, `kernel_time`, `requires`, `mllog` (did you mean `seeds`?)";
+    unknown_top_level_key: "profiles/smoke.yaml", "seeds: [1, 2]" => "seads: [1, 2]", @"manifests/profiles/smoke.yaml:19: unknown field `seads`, expected one of `id`, `title`, `purpose`, `hidden`, `papers`, `hardware`, `model`, `dataset`, `tokenizer`, `optimizer`, `schedule`, `batch`, `budget`, `evaluation`, `target_loss`, `estimator`, `logging`, `checkpoint`, `seeds`, `arms`, `step_time`, `kernel_time`, `requires`, `mllog` (did you mean `seeds`?)";
     missing_key: "profiles/smoke.yaml", "target_loss: 6.0\n" => "", @"manifests/profiles/smoke.yaml:2: missing field `target_loss`";
     infinite_weight_decay: "profiles/smoke.yaml", "weight_decay: 0.1" => "weight_decay: .inf", @"manifests/profiles/smoke.yaml:10: optimizer.weight_decay: must be a number, zero or more";
     infinite_end_rate: "profiles/smoke.yaml", "end_learning_rate: 2.0e-4" => "end_learning_rate: .inf", @"manifests/profiles/smoke.yaml:11: schedule.end_learning_rate: must be a number, zero or more";
@@ -113,7 +113,7 @@ cases! {
     archive_without_held_out_part: "datasets/webdocs.yaml", "part: validation" => "part: train", @"manifests/datasets/webdocs.yaml:12: files: none with part validation";
     short_commit: "datasets/webdocs.yaml", "commit: 5c90" => "commit: 5c9", @"manifests/datasets/webdocs.yaml:150: sources: openstax/osbooks-american-government: commit: `5c9dd7907dbf25f42266417e63ca3bb0012f031` must be 40 hexadecimal digits in lower case";
     tokens_of_another_dataset: "profiles/smoke.yaml", "dataset: rust-crates" => "dataset: webdocs", @"manifests/profiles/smoke.yaml:9: tokenizer: rust-crates-512 pins the tokens of another dataset than webdocs";
-    more_evaluation_than_held_out_text: "profiles/h200-s.yaml", "sequences: 512}" => "sequences: 3949}", @"manifests/profiles/h200-s.yaml:14: evaluation.sequences: 3949 of 512 tokens need 2021889 held-out tokens, but webdocs-8192 makes 2021682";
+    more_evaluation_than_held_out_text: "profiles/h200-s.yaml", "sequences: 512," => "sequences: 3949,", @"manifests/profiles/h200-s.yaml:21: evaluation.sequences: 3949 of 512 tokens need 2021889 held-out tokens, but webdocs-8192 makes 2021682";
     described_is_not_trained_on: "profiles/smoke.yaml", "dataset: rust-crates" => "dataset: enwik8", @"manifests/profiles/smoke.yaml:8: dataset: enwik8 is only described; a profile needs documents or tokens";
     zero_steps: "profiles/smoke.yaml", "budget: {steps: 24}" => "budget: {steps: 0}", @"manifests/profiles/smoke.yaml:13: budget.steps: must be at least 1";
     odd_heads: "models/smoke.yaml", "num_attention_heads: 2\nnum_key_value_heads: 1" => "num_attention_heads: 3\nnum_key_value_heads: 2", @"manifests/models/smoke.yaml:8: num_key_value_heads: 2 does not divide num_attention_heads 3";

@@ -441,7 +441,7 @@ fn when_the_time_is_up_the_rest_waits_and_goes_on_later() {
     world.pool = Some(Pool { minutes: Some(Duration::from_millis(600)), ..pool.clone() });
     let outcomes = world.go();
     assert_eq!((&outcomes[0], &outcomes[3]), (&Outcome::Finished, &Outcome::Waiting));
-    world.pool = Some(Pool { stop_after: Some(Duration::from_millis(500)), ..pool.clone() });
+    world.pool = Some(Pool { stop_after: Some(Duration::from_millis(1000)), ..pool.clone() });
     let outcomes = world.go();
     assert_eq!((&outcomes[0], &outcomes[1], &outcomes[3]), (&Outcome::Reused, &Outcome::Interrupted, &Outcome::Waiting));
     assert!(world.run_folder(1).join("checkpoint/step").exists() && !world.run_folder(1).join("failed.json").exists());

@@ -21,19 +21,8 @@ fn says(arguments: &[&str], code: i32) -> String {
 fn every_command_teaches_by_example() {
     let overview = says(&["--help"], 0);
     assert!(overview.contains("Exit codes: 0 done"));
-    for command in [
-        "replicate",
-        "kernels-bench",
-        "kernels-build",
-        "report",
-        "verify",
-        "compare",
-        "data",
-        "doctor",
-        "list",
-        "import-mllog",
-        "export-mllog",
-    ] {
+    let commands = ["replicate", "kernels-bench", "kernels-build", "report", "verify", "compare", "data", "doctor", "list"];
+    for command in commands.into_iter().chain(["import-mllog", "export-mllog", "device-test", "runs", "pack", "version"]) {
         assert!(overview.contains(&format!("\n  {command} ")), "{command} is missing from the overview");
         let help = says(&[command, "--help"], 0);
         assert!(help.contains(&format!("cargo xtask {command}")) && help.contains("Example"), "{command}: {help}");
@@ -81,6 +70,11 @@ fn absent_hardware_ends_with_4_and_says_what_is_lacking() {
         assert!(says(&["replicate", "--profile", profile], 4).contains("cannot run here"));
     }
     assert!(says(&["replicate", "--device", "cuda"], 4).contains("this profile is for cpu"));
+    if !Path::new("/dev/nvidiactl").exists() {
+        assert!(says(&["device-test"], 4).starts_with("not-run: "));
+    }
+    assert!(says(&["device-test", "--device", "cpu"], 2).contains("must be cuda or cuda:N"));
+    assert!(says(&["replicate", "--minutes=-1"], 2).contains("--minutes"));
 }
 
 #[test]
@@ -94,6 +88,7 @@ fn missing_files_end_with_3() {
         vec!["report", "--add-evidence", folder],
         vec!["export-mllog", folder, "--out", folder],
         vec!["data", "fetch", "c4-mlperf", "--from", folder],
+        vec!["runs", "import", "/nowhere"],
     ] {
         let text = says(&arguments, 3);
         assert!(text.starts_with("error: "), "{arguments:?}: {text}");
@@ -150,7 +145,9 @@ fn lists_name_everything() {
     for word in ["smoke", "llama31-8b", "mxfp4-fdw-h16", "T1-SR-FDW", "MX-RHT-HELPS"] {
         assert!(list.contains(word), "{word}");
     }
+    assert!(!list.contains("device-test"), "no campaign, so no profile to list");
     assert!(says(&["doctor"], 0).contains("h200-s"));
+    assert!(says(&["version"], 0).contains("\"schema\": \"mxfp4-version/1\""));
     assert!(says(&["data", "list"], 0).contains("rust-crates"));
 }
 

@@ -23,6 +23,18 @@ if [ "$1" = devices ]; then
   printf '{"schema":"mxfp4-devices/1","gpus":[%s,%s],"problem":null}\n' "$(gpu 0)" "$(gpu 1)"; exit 0
 fi
 if [ "$1" = version ]; then echo '{"version":"0","build":{"trainer_code":"feedfacefeedfacefeedfacefeedface","toolchain":"rustc stand-in"}}'; exit 0; fi
+if [ "$1" = device-test ]; then
+  line() { printf '{"schema":"mxfp4-device-test/1","kind":%s}\n' "$1"; }
+  line '"device","device":"cuda","name":"Stand-in GPU","architecture":"sm_90a","libraries":["NVRTC 12.8"],"seed":7'
+  shift 5; checks=0
+  for run in "$@"; do
+    # Each run file must be one that the real trainer takes.
+    "$real" step-time "$run" --repeats 1 --warmup 0 --device cpu > "$here/step" || { echo "error: $run" >&2; exit 4; }
+    line "\"check\",\"group\":\"step\",\"name\":\"$(sed 's/.*"arm":"\([^"]*\)".*/\1/' "$here/step")\",\"detail\":\"loss\",\"elements\":1,\"difference\":0.5,\"bound\":1.0,\"passed\":true"
+    checks=$((checks+1)); [ "$mode" = "die after" ] && kill -9 $$
+  done
+  line "\"summary\",\"checks\":$checks,\"failed\":0"; exit 0
+fi
 command=$1; file=$2; place=; n=$#
 while [ $n -gt 0 ]; do
   argument=$1; shift; n=$((n-1))
@@ -275,4 +287,26 @@ fn a_lost_gpu_and_a_machine_without_any() {
     assert!(site.says(&["replicate"], 2).contains("--trainer PATH"));
     // The real trainer of this build does not say what it was built from.
     assert!(site.says(&["replicate", "--trainer", trainer().to_str().unwrap()], 2).contains("cargo xtask pack"));
+}
+
+#[test]
+fn every_recipe_is_tested_on_a_model_that_the_trainer_takes() {
+    let site = Site::new();
+    let out = site.path("out");
+    let text = site.says(&["device-test", "--device", "cuda:1", "--seed", "7", "--out", out.to_str().unwrap()], 0);
+    let recipes = Manifests::load(site.0.path()).unwrap().recipes;
+    assert!(text.contains(&format!("two steps, by recipe: {} checks, 0 failed", recipes.len())), "{text}");
+    for id in recipes.keys() {
+        assert!(text.contains(&format!("  {id} ")), "{id}: {text}");
+    }
+    let entries: Vec<PathBuf> = std::fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let name = entries[0].file_name().unwrap().to_str().unwrap();
+    assert!(entries.len() == 1 && name.starts_with("device-test-20") && name.ends_with("-stand-in-gpu"), "{entries:?}");
+    let checks = std::fs::read_to_string(entries[0].join("checks.csv")).unwrap();
+    assert_eq!(checks.lines().count(), 1 + recipes.len());
+    let summary: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(entries[0].join("summary.json")).unwrap()).unwrap();
+    assert_eq!((summary["failed"].as_u64(), summary["trainer_code"].as_str()), (Some(0), Some("feedfacefeedfacefeedfacefeedface")));
+    assert!(entries[0].join("SHA256SUMS").is_file());
+    site.mode("die after");
+    assert!(site.says(&["device-test"], 1).contains("CUT SHORT"));
 }

@@ -269,7 +269,7 @@ fn step_threads(asked: &[usize]) -> Vec<usize> {
 fn device(name: &str) -> Result<(), BenchError> {
     let needs = match name {
         "cpu" => return Ok(()),
-        "cuda" => "an NVIDIA GPU with its driver, and this project's CUDA kernels, which are not part of this version",
+        "cuda" => "an NVIDIA GPU with its driver, and benchmarks of this project's CUDA kernels, which are not part of this version",
         "hip" => "an AMD GPU with ROCm, and this project's HIP kernels, which are not part of this version",
         other => return Err(BenchError::Lacks(format!("--device {other}: use cpu, cuda or hip"))),
     };
