@@ -1,4 +1,11 @@
 // What a block does between its products: rotary positions, SwiGLU, embedding rows. BF16 activations, F32 arithmetic.
+//
+// Budgets that CI holds them to (.ci/check-cuda), on sm_90a:
+// registers: rope 40
+// registers: swiglu 40
+// registers: swiglu_backward 48
+// registers: embedding 32
+// registers: embedding_backward 40
 #include "portable.h"
 
 // In place on the first `heads` heads of each row of x: [tokens, width]; token t has position t mod sequence; cosine, sine:

@@ -29,10 +29,10 @@ template <> struct MiniFloat<E5M2> {
     static constexpr u32 mantissa_bits = 2, bias = 15, largest_exponent = 15, largest_bits = 0x47600000u; // 57344
 };
 
-// The word at `index` of a stream.
-DEVICE u32 random_word(u32 k0, u32 k1, u64 index) {
-    u32 x = (u32)index * 0x9E3779B1u + (u32)(index >> 32) * 0x85EBCA6Bu + k0;
-    x ^= x >> 16;
+// The word at an index of a stream whose two halves were mixed with the first key word: low * 0x9E3779B1 + high * 0x85EBCA6B + k0.
+constexpr u32 SPREAD_LOW = 0x9E3779B1u, SPREAD_HIGH = 0x85EBCA6Bu;
+DEVICE u32 random_word(u32 mixed, u32 k1) {
+    u32 x = mixed ^ (mixed >> 16);
     x *= 0x7FEB352Du;
     x ^= x >> 15;
     x = (x + k1) * 0x846CA68Bu;
@@ -63,6 +63,37 @@ template <int F> DEVICE float round_magnitude_stochastic(float magnitude, u32 wo
     const float largest = from_bits(M::largest_bits);
     return magnitude >= 2.0f * largest ? largest : fminf(value, largest);
 }
+
+// A scaled magnitude on the grid of E2M1. The shared scale keeps magnitudes below 8 (a largest magnitude's exponent minus 2), so the
+// grid's step follows from the exponent, held between those of 1 and 4, and adding 2^22 of that power of two leaves exactly that step.
+DEVICE float round_e2m1_nearest(float magnitude) {
+    float power = fminf(fmaxf(from_bits(to_bits(magnitude) & 0x7F800000u), 1.0f), 4.0f);
+    float magic = power * 4194304.0f;
+    return fminf((magnitude + magic) - magic, 6.0f);
+}
+// As round_magnitude_stochastic: below 1, where the grid is uniform, 1 is added first and taken away last.
+DEVICE float round_e2m1_stochastic(float magnitude, u32 word) {
+    float one = magnitude < 1.0f ? 1.0f : 0.0f;
+    u32 bits = to_bits(magnitude + one) + (word & 0x3FFFFFu);
+    return fminf(from_bits(bits & 0xFFC00000u) - one, 6.0f);
+}
+
+// Two finite F32 as FP8 codes, to nearest, saturated, the first in the low byte: one instruction from sm_89 on.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+template <int F> DEVICE u32 fp8_pair(float low, float high) {
+    u16 pair;
+    if (F == E4M3) {
+        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+    } else {
+        asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+    }
+    return pair;
+}
+#define HAS_FP8_CONVERSION 1
+#else
+#define HAS_FP8_CONVERSION 0
+template <int F> DEVICE u32 fp8_pair(float, float) { return 0; }
+#endif
 
 // `value` on the grid of format F, with its sign. NaN stays NaN; an infinity stays one (its block's scale is NaN anyway).
 template <int F, int ROUNDING_> DEVICE float round_to_format(float value, u32 word) {

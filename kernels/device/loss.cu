@@ -1,6 +1,10 @@
 // Softmax cross-entropy over the vocabulary, and the sums that a step reports.
 //
 // logits: [tokens, vocabulary] BF16, overwritten by their gradient times `scale` when `gradient` is not 0; loss: [tokens] F32, nats.
+//
+// Budgets that CI holds them to (.ci/check-cuda), on sm_90a:
+// registers: cross_entropy 40
+// registers: sum_losses 40
 #include "portable.h"
 
 constexpr int THREADS = 512;

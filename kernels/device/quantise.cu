@@ -8,6 +8,10 @@
 // One workgroup takes a square tile. A fragment is eight consecutive elements along the contraction axis in one thread; the fragments
 // of a block or of a rotation lie in neighbouring lanes, so butterflies and maxima beyond eight elements are shuffles. The column
 // operand reads the tile from shared memory, two columns a thread, with a pitch that meets every bank once.
+//
+// Budgets that CI holds them to (.ci/check-cuda), on sm_90a:
+// registers: quantise 80
+// registers: quantise_square 48
 #include "formats.h"
 
 template <int FORMAT_, int ROUNDING_, int RULE_, int ROTATION_, bool TENSOR_> struct Spec {
@@ -48,7 +52,9 @@ template <typename S> DEVICE void rotate(float (&x)[8], int place, const Side& s
     if (S::rotation == 0) return;
     constexpr int lanes = S::rotation == 0 ? 1 : S::rotation / 8;
     int within = place % lanes;
-    u32 flips = side.signs[within / 4] >> (8 * (within % 4));
+    // Selected, not indexed: an indexed parameter would be copied to local memory.
+    u32 word = within < 4 ? side.signs[0] : within < 8 ? side.signs[1] : within < 12 ? side.signs[2] : side.signs[3];
+    u32 flips = word >> (8 * (within % 4));
 #pragma unroll
     for (int j = 0; j < 8; ++j) x[j] = from_bits(to_bits(x[j]) ^ ((flips >> j) << 31));
 #pragma unroll
@@ -66,7 +72,8 @@ template <typename S> DEVICE void rotate(float (&x)[8], int place, const Side& s
 #pragma unroll
         for (int j = 0; j < 8; ++j) {
             float other = shuffle_xor(x[j], mask);
-            x[j] = (within & mask) ? other - x[j] : x[j] + other;
+            // other - x or other + x, rounded once.
+            x[j] = fmaf(x[j], (within & mask) ? -1.0f : 1.0f, other);
         }
     }
 #pragma unroll
@@ -80,54 +87,96 @@ DEVICE u32 largest_pattern(const float (&x)[8]) {
     return largest;
 }
 
-// Rounds eight values whose first random word is number `index`; `byte` is their block's scale.
-template <typename S> DEVICE void round8(float (&x)[8], u32 byte, float tensor_scale, const Side& side, u64 index) {
-    constexpr bool is_bf16 = S::format == BF16;
-    constexpr int format = is_bf16 ? E2M1 : S::format;
-    float multiplier = S::tensor ? tensor_scale : e8m0_reciprocal(byte), scale = e8m0_decode(byte);
+// Eight random words from number `index` on. Eight neighbours share the upper half of the index, unless the lower half runs over.
+DEVICE void random8(u32 (&words)[8], const Side& side, u64 index) {
+    u32 low = (u32)index, high = (u32)(index >> 32);
+    u32 first = low * SPREAD_LOW + high * SPREAD_HIGH + side.k0;
+    if (low <= 0xFFFFFFF8u) {
+#pragma unroll
+        for (int j = 0; j < 8; ++j) words[j] = random_word(first + j * SPREAD_LOW, side.k1);
+    } else {
+        for (int j = 0; j < 8; ++j) words[j] = random_word(first + j * SPREAD_LOW + (low + j < low ? SPREAD_HIGH : 0u), side.k1);
+    }
+}
+
+// Rounds eight values on the grid of their blocks' format; `byte` is the block's scale.
+template <typename S> DEVICE void round_block(float (&x)[8], u32 byte, const u32 (&words)[8]) {
+    constexpr int format = S::format == BF16 ? E2M1 : S::format;
+    float reciprocal = e8m0_reciprocal(byte), scale = e8m0_decode(byte);
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
-        u32 word = S::rounding == NEAREST_EVEN ? 0u : random_word(side.k0, side.k1, index + j);
-        if (is_bf16) {
-            bool finite = (to_bits(x[j]) & 0x7F800000u) != 0x7F800000u;
-            u32 bits = S::rounding == NEAREST_EVEN || !finite ? bf16_encode(x[j]) << 16 : (to_bits(x[j]) + (word & 0xFFFFu)) & 0xFFFF0000u;
-            x[j] = from_bits(bits);
+        float y = x[j] * reciprocal;
+        if (S::rounding == STOCHASTIC_PRESCALED) y *= 0.75f;
+        if (format == E2M1) {
+            float magnitude = fabsf(y);
+            float rounded = S::rounding == NEAREST_EVEN ? round_e2m1_nearest(magnitude) : round_e2m1_stochastic(magnitude, words[j]);
+            x[j] = copysignf(rounded, y) * scale;
         } else {
-            float y = x[j] * multiplier;
-            if (S::rounding == STOCHASTIC_PRESCALED) y *= 0.75f;
-            y = round_to_format<format, S::rounding>(y, word);
-            x[j] = S::tensor ? y : y * scale;
+            x[j] = round_to_format<format, S::rounding>(y, words[j]) * scale;
         }
     }
 }
 
-// Writes a fragment at element `at` of the output, of which the first `count` elements exist.
-template <typename S> DEVICE void write8(const float (&x)[8], const Side& side, u64 at, int count, bool aligned) {
-    if (S::tensor) {
-        constexpr int format = S::format == E5M2 ? E5M2 : E4M3;
-        u8* out = (u8*)side.out + at;
-        u32 code[8];
+// Stores the first `count` of eight BF16 values.
+DEVICE void write_bf16(const float (&x)[8], void* out, u64 at, int count, bool aligned) {
+    u16* to = (u16*)out + at;
+    if (count == 8 && aligned) {
+        Vector16 packed;
 #pragma unroll
-        for (int j = 0; j < 8; ++j) code[j] = code_of<format>(x[j]);
-        if (count == 8 && aligned) {
-            Vector8 packed = {{code[0] | code[1] << 8 | code[2] << 16 | code[3] << 24, code[4] | code[5] << 8 | code[6] << 16 | code[7] << 24}};
-            *(Vector8*)out = packed;
-        } else {
-            for (int j = 0; j < 8; ++j)
-                if (j < count) out[j] = (u8)code[j];
-        }
+        for (int i = 0; i < 4; ++i) packed.word[i] = bf16_pair_exact(x[2 * i], x[2 * i + 1]);
+        *(Vector16*)to = packed;
     } else {
-        u16* out = (u16*)side.out + at;
-        if (count == 8 && aligned) {
-            Vector16 packed;
+        for (int j = 0; j < 8; ++j)
+            if (j < count) to[j] = (u16)(to_bits(x[j]) >> 16);
+    }
+}
+
+// Rounds eight values to tensor-scaled FP8 and stores the first `count` codes. `largest`: the largest magnitude's pattern.
+template <typename S> DEVICE void write_fp8(const float (&x)[8], u32 largest, float scale, const u32 (&words)[8], void* out, u64 at, int count, bool aligned) {
+    constexpr int format = S::format == E5M2 ? E5M2 : E4M3;
+    u32 pairs[4];
+    bool finite = from_bits(largest) * scale < from_bits(0x7F800000u);
+    if (HAS_FP8_CONVERSION && S::rounding == NEAREST_EVEN && finite) {
 #pragma unroll
-            for (int i = 0; i < 4; ++i) packed.word[i] = bf16_pair_exact(x[2 * i], x[2 * i + 1]);
-            *(Vector16*)out = packed;
-        } else {
-            for (int j = 0; j < 8; ++j)
-                if (j < count) out[j] = (u16)(to_bits(x[j]) >> 16);
+        for (int i = 0; i < 4; ++i) pairs[i] = fp8_pair<format>(x[2 * i] * scale, x[2 * i + 1] * scale);
+    } else {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            u32 low = code_of<format>(round_to_format<format, S::rounding>(x[2 * i] * scale, words[2 * i]));
+            u32 high = code_of<format>(round_to_format<format, S::rounding>(x[2 * i + 1] * scale, words[2 * i + 1]));
+            pairs[i] = low | high << 8;
         }
     }
+    u8* to = (u8*)out + at;
+    if (count == 8 && aligned) {
+        Vector8 packed = {{pairs[0] | pairs[1] << 16, pairs[2] | pairs[3] << 16}};
+        *(Vector8*)to = packed;
+    } else {
+        for (int j = 0; j < 8; ++j)
+            if (j < count) to[j] = (u8)(pairs[j / 2] >> (8 * (j % 2)));
+    }
+}
+
+// Rounds a fragment and stores it at element `at`, of which `count` elements exist.
+template <typename S>
+DEVICE void finish(float (&x)[8], u32 largest, u32 byte, float tensor_scale, const Side& side, u64 at, int count, bool aligned) {
+    u32 words[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    if (S::rounding != NEAREST_EVEN) random8(words, side, at);
+    if (S::tensor) {
+        write_fp8<S>(x, largest, tensor_scale, words, side.out, at, count, aligned);
+        return;
+    }
+    if (S::format == BF16) {
+#pragma unroll
+        for (int j = 0; j < 8; ++j) {
+            bool finite = (to_bits(x[j]) & 0x7F800000u) != 0x7F800000u;
+            u32 bits = S::rounding == NEAREST_EVEN || !finite ? bf16_encode(x[j]) << 16 : (to_bits(x[j]) + (words[j] & 0xFFFFu)) & 0xFFFF0000u;
+            x[j] = from_bits(bits);
+        }
+    } else {
+        round_block<S>(x, byte, words);
+    }
+    write_bf16(x, side.out, at, count, aligned);
 }
 
 // One fragment from BF16 values to its place. `row` and `k`: its logical place in an operand of `length` elements a row.
@@ -142,17 +191,22 @@ template <typename S> DEVICE u32 fragment(float (&x)[8], int place, const Side& 
     }
     if (exists && side.out != nullptr) {
         u64 at = row * (u64)length + (u64)k;
-        round8<S>(x, byte, tensor_scale, side, at);
-        write8<S>(x, side, at, min(8, length - k), length % 8 == 0);
+        finish<S>(x, largest, byte, tensor_scale, side, at, min(8, length - k), length % 8 == 0);
     }
     return exists ? largest : 0u;
 }
 
-DEVICE void collect(u32 largest, u32* amax) {
+// The workgroup's largest magnitude joins the tensor's. `room` is shared by the workgroup. A maximum does not depend on the order in
+// which it is taken; looking first keeps thousands of workgroups from queueing at one address.
+DEVICE void collect(u32 largest, u32* amax, u32* room) {
     if (amax == nullptr) return;
     for (int mask = 1; mask < WAVE; mask *= 2) largest = max(largest, shuffle_xor(largest, mask));
-    // A maximum does not depend on the order in which it is taken.
-    if (threadIdx.x % WAVE == 0 && largest != 0) atomicMax(amax, largest);
+    if (threadIdx.x == 0) *room = 0;
+    BARRIER();
+    if (threadIdx.x % WAVE == 0) atomicMax(room, largest);
+    BARRIER();
+    if (threadIdx.x == 0 && *room > *(volatile u32*)amax) atomicMax(amax, *room);
+    BARRIER();
 }
 
 DEVICE Vector16 load8(const u16* source, int rows, int columns, int row, int column) {
@@ -168,6 +222,7 @@ DEVICE Vector16 load8(const u16* source, int rows, int columns, int row, int col
 
 KERNEL(256) quantise(const u16* source, int rows, int columns, Side row_side, Side column_side) {
     SHARED u32 tile[COLUMNS::present ? TILE * PITCH : 1];
+    SHARED u32 room;
     int top = blockIdx.y * TILE, left = blockIdx.x * TILE, thread = threadIdx.x;
     float row_scale = ROWS::tensor && row_side.scale ? *row_side.scale : 1.0f;
     float column_scale = COLUMNS::tensor && column_side.scale ? *column_side.scale : 1.0f;
@@ -218,8 +273,8 @@ KERNEL(256) quantise(const u16* source, int rows, int columns, Side row_side, Si
             column_largest = max(column_largest, largest);
         }
     }
-    if (ROWS::present) collect(row_largest, row_side.amax);
-    if (COLUMNS::present) collect(column_largest, column_side.amax);
+    if (ROWS::present) collect(row_largest, row_side.amax, &room);
+    if (COLUMNS::present) collect(column_largest, column_side.amax, &room);
 }
 
 // Squares of 32 rows by 32 elements share a scale. One workgroup takes 32 rows of one span; `transposed`: the operand's rows are the
@@ -245,7 +300,6 @@ KERNEL(32 * SQUARE_LANES) quantise_square(const u16* source, int rows, int lengt
     if (row < rows && k < length) {
         u32 byte = scale_byte<ROWS::format == BF16 ? E2M1 : ROWS::format, ROWS::rule>(square[place / 4]);
         u64 at = (u64)row * length + k;
-        round8<ROWS>(x, byte, 1.0f, side, at);
-        write8<ROWS>(x, side, at, min(8, length - k), length % 8 == 0);
+        finish<ROWS>(x, largest, byte, 1.0f, side, at, min(8, length - k), length % 8 == 0);
     }
 }

@@ -360,3 +360,31 @@ fn head_is_its_parts() {
     assert_eq!(loss, [5.0; 2], "nothing was written");
     assert_eq!(cpu.head_loss(&[], &weight, &[], &mut []).unwrap(), 0.0, "an empty batch");
 }
+
+/// The exponential is compiled differently for each instruction set. The loss's gradient shows it for arguments up to 0 (its largest logit
+/// is 0), SwiGLU for all of them.
+#[test]
+fn the_exponential_is_the_same_on_every_instruction_set() {
+    // Every 1021st pattern of a negative number up to infinity, and all around the end of the range.
+    let around = (-87.33f32).to_bits();
+    let negative = (0x8000_0000..=0xFF80_0000u32).step_by(1021).chain(around - 5000..around + 5000);
+    let mut logits: Vec<f32> = std::iter::once(0.0).chain(negative.map(f32::from_bits)).collect();
+    logits.resize(logits.len().next_multiple_of(16), 0.0);
+    // NaNs of both signs too.
+    let gate_up: Vec<f32> =
+        (0..=u32::MAX).step_by(2039 * 16).flat_map(|at| (at..at.saturating_add(16)).map(f32::from_bits).chain([1.0; 16])).collect();
+    let of = |set| {
+        let cpu = Cpu::new(set, 1).unwrap();
+        let (mut gradient, mut y) = (logits.clone(), vec![0.0; gate_up.len() / 2]);
+        cpu.cross_entropy(&mut gradient, &[0], 1.0, &mut [0.0]).unwrap();
+        cpu.swiglu(&gate_up, 16, &mut y).unwrap();
+        gradient.extend(y);
+        gradient.into_iter().map(|x| if x.is_nan() { f32::NAN.to_bits() } else { x.to_bits() }).collect::<Vec<u32>>()
+    };
+    let plain = of(InstructionSet::Scalar);
+    for set in InstructionSet::ALL.into_iter().filter(|set| set.is_supported()) {
+        let found = of(set);
+        let first = plain.iter().zip(&found).position(|(a, b)| a != b);
+        assert_eq!(first, None, "{set} parts from the scalar code there");
+    }
+}

@@ -17,6 +17,7 @@ pub mod expression;
 pub mod files;
 pub mod judge;
 pub mod kernels_bench;
+pub mod kernels_build;
 pub mod machine;
 pub mod manifest;
 pub mod measure;

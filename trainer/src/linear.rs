@@ -53,28 +53,54 @@ pub enum Mode<'a, W> {
     },
 }
 
+/// Where a product goes, and what follows it: a device may do both at once, while the rows are near.
+#[derive(Debug)]
+pub enum Goal<'a, A> {
+    /// `[tokens, columns]`, overwritten.
+    Over(&'a mut A),
+    /// `sum` = `residual` + product.
+    Onto {
+        /// `[tokens, columns]`.
+        residual: &'a A,
+        /// `[tokens, columns]`, overwritten.
+        sum: &'a mut A,
+    },
+    /// The product is `[tokens, 2f]`, gate and up.
+    Swiglu {
+        /// The product.
+        gate_up: &'a mut A,
+        /// `[tokens, f]`, SwiGLU of it.
+        hidden: &'a mut A,
+    },
+    /// The product is the gradient of SwiGLU's result `[tokens, f]`, and is not kept.
+    SwigluBackward {
+        /// What forward made, `[tokens, 2f]`.
+        gate_up: &'a A,
+        /// Its gradient, overwritten.
+        d_gate_up: &'a mut A,
+    },
+}
+
 /// All linears of a model on a device.
-pub trait Linears<D: Device + ?Sized>: Debug + Send + Sync {
+pub trait Linears<D: Device>: Debug + Send + Sync {
     /// Weights prepared once for all batches of an evaluation.
     type Weights: Debug + Send + Sync;
 
-    /// y = x Wᵀ (+ residual) of `tokens` rows; the weight is at `weight` of the parameters.
+    /// x Wᵀ of `tokens` rows, to `goal`; the weight is at `weight.1` of the parameters.
     ///
     /// # Errors
     /// A kernel's.
-    #[allow(clippy::too_many_arguments)] // one linear layer in either mode
     fn forward(
         &mut self,
         place: Place,
         mode: &Mode<'_, Self::Weights>,
         x: &D::Activation,
         weight: (&D::Parameters, &Range<usize>),
-        residual: Option<&D::Activation>,
-        y: &mut D::Activation,
+        goal: Goal<'_, D::Activation>,
         tokens: usize,
     ) -> Result<(), TrainerError>;
 
-    /// `d_x: [tokens, in]` = ∇Y W and, at `weight` of the gradients, `[out, in]` = ∇Yᵀ X; both overwritten.
+    /// ∇Y W, `[tokens, in]`, to `goal`; and, at `weight.1` of the gradients, `[out, in]` = ∇Yᵀ X, overwritten.
     ///
     /// # Errors
     /// A kernel's.
@@ -86,7 +112,7 @@ pub trait Linears<D: Device + ?Sized>: Debug + Send + Sync {
         x: &D::Activation,
         weight: (&D::Parameters, &Range<usize>),
         d_y: &D::Activation,
-        d_x: &mut D::Activation,
+        goal: Goal<'_, D::Activation>,
         gradients: &mut D::Numbers,
         tokens: usize,
     ) -> Result<(), TrainerError>;

@@ -152,19 +152,25 @@ fn execute(command: Command) -> Result<(), TrainerError> {
         }
         Command::StepTime { run_files, data, profile_step, repeats, warmup, machine } => {
             let (data, out) = (data.as_deref(), &mut std::io::stdout().lock());
+            let rounds = (warmup, repeats);
             match Choice::parse(&machine.device)? {
-                Choice::Cpu => measure::step_time_on_cpu(&run_files, data, (warmup, repeats), profile_step, &cpu(&machine)?, out),
-                Choice::Cuda(_) if profile_step => Err(TrainerError::BadInput(
-                    "--profile-step: kernels are timed on the CPU only so far; leave it out with --device cuda".into(),
-                )),
+                Choice::Cpu => {
+                    let cpu = cpu(&machine)?;
+                    measure::step_time(&run_files, data, rounds, profile_step, &|_: &RunFile| Ok(cpu.clone()), out)
+                }
                 Choice::Cuda(ordinal) => {
                     let gpu = cuda(ordinal)?;
-                    measure::step_time(&run_files, data, (warmup, repeats), &|run: &RunFile| GpuDevice::new(gpu.clone(), run), out)
+                    let device = |run: &RunFile| GpuDevice::new(gpu.clone(), run);
+                    measure::step_time(&run_files, data, rounds, profile_step, &device, out)
                 }
             }
         }
         Command::KernelTime { run_file, repeats, warmup, machine } => {
-            measure::kernel_time(&run_file, repeats, warmup, &cpu(&machine)?, &mut std::io::stdout().lock())
+            let out = &mut std::io::stdout().lock();
+            match Choice::parse(&machine.device)? {
+                Choice::Cpu => measure::kernel_time(&run_file, repeats, warmup, &cpu(&machine)?, out),
+                Choice::Cuda(ordinal) => measure::kernel_time_on_gpu(&run_file, repeats, warmup, &cuda(ordinal)?, out),
+            }
         }
         Command::RotationIdentity { run_file } => measure::rotation_identity(&run_file, &mut std::io::stdout().lock()),
         Command::DeviceTest { run_files, device, seed } => match Choice::parse(&device)? {

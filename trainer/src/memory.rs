@@ -14,7 +14,7 @@ pub fn needed_bytes(run: &RunFile) -> u128 {
     let (d, tokens) = (model.hidden_size as u128, run.tokens_per_step() as u128);
     // The columns of one block's buffers in `model`, and of the gradients that blocks share.
     let block = 4 * d + (qkv.1 + output.2 + gate_up.1 + down.2 + model.num_attention_heads + 2) as u128;
-    let shared = 4 * d + (qkv.1 + output.2 + gate_up.1 + down.2 + 2) as u128;
+    let shared = 4 * d + (qkv.1 + output.2 + gate_up.1 + 2) as u128;
     4 * (4 * parameters::Layout::new(model).total as u128 + tokens * (block * model.num_hidden_layers as u128 + shared))
 }
 
@@ -36,13 +36,14 @@ pub fn check(run: &RunFile) -> Result<(), TrainerError> {
 }
 
 /// Bytes that a run needs on a GPU at least: parameters in F32 and BF16, gradients, two moments, every activation that is kept in BF16,
-/// both operands of the largest products, logits and the library's workspace.
+/// prepared operands (those of X wait for backward), logits and the library's workspace.
 pub fn needed_bytes_on_gpu(run: &RunFile) -> u128 {
     let model = &run.model;
     let [qkv, output, gate_up, down] = model.linears();
     let (d, tokens) = (model.hidden_size as u128, run.tokens_per_step() as u128);
     let widths = (qkv.1 + output.2 + gate_up.1 + down.2) as u128;
-    let block = 2 * (4 * d + widths) + 4 * (model.num_attention_heads as u128 + 2);
+    let inputs = [qkv, output, gate_up, down].iter().map(|linear| linear.2 as u128).sum::<u128>();
+    let block = 2 * (4 * d + widths + inputs) + 4 * (model.num_attention_heads as u128 + 2);
     let shared = 2 * (4 * d + widths) + 2 * (2 * gate_up.1.max(qkv.1) + 2 * down.2.max(model.hidden_size)) as u128;
     18 * parameters::Layout::new(model).total as u128 + tokens * (block * model.num_hidden_layers as u128 + shared) + (256 << 20)
 }
@@ -97,10 +98,20 @@ unsafe impl GlobalAlloc for HugePages {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as above.
-        let block = unsafe { System.alloc_zeroed(aligned(layout)) };
-        advise(block, layout);
-        block
+        if layout.size() < HUGE_PAGE {
+            // SAFETY: as above.
+            return unsafe { System.alloc_zeroed(layout) };
+        }
+        // The system would write the zeros of so strictly aligned a block before it returned, and pages that were written stay small:
+        // the advice has to come first.
+        // SAFETY: as above; the block, if there is one, holds `layout.size()` bytes.
+        unsafe {
+            let block = self.alloc(layout);
+            if !block.is_null() {
+                block.write_bytes(0, layout.size());
+            }
+            block
+        }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {

@@ -13,7 +13,7 @@ use kernels::cpu::AttentionShape;
 use crate::batches::Batch;
 use crate::device::Device;
 use crate::error::TrainerError;
-use crate::linear::{Evaluation, Linears, Mode};
+use crate::linear::{Evaluation, Goal, Linears, Mode};
 use crate::parameters::Layout;
 use crate::run_file::{ModelSection, RunFile};
 use crate::streams::Place;
@@ -64,8 +64,6 @@ struct Gradients<D: Device> {
     attended: D::Activation,
     /// `[T, 2f]`.
     gate_up: D::Activation,
-    /// `[T, f]`.
-    hidden: D::Activation,
 }
 
 /// The model's buffers and the linears' state; parameters are passed in.
@@ -127,14 +125,7 @@ impl<D: Device> Model<D> {
             inverse_rms: statistic(1)?,
             normed: buffer(d)?,
             losses: statistic(1)?,
-            gradients: Gradients {
-                stream: buffer(d)?,
-                normed: buffer(d)?,
-                qkv: buffer(w)?,
-                attended: buffer(q)?,
-                gate_up: buffer(f2)?,
-                hidden: buffer(f)?,
-            },
+            gradients: Gradients { stream: buffer(d)?, normed: buffer(d)?, qkv: buffer(w)?, attended: buffer(q)?, gate_up: buffer(f2)? },
             norm_epsilon: section.rms_norm_eps as f32,
             device,
             section,
@@ -229,28 +220,27 @@ impl<D: Device> Model<D> {
         tokens: usize,
         mode: &Mode<'_, EvaluationWeights<D>>,
     ) -> Result<(), TrainerError> {
-        let (shape, f, epsilon) = (self.shape(tokens), self.section.intermediate_size, self.norm_epsilon);
+        let (shape, epsilon) = (self.shape(tokens), self.norm_epsilon);
         let Self { device, layout, rope, linears, blocks, leaving, .. } = self;
         let (block, rest) = blocks[layer..].split_at_mut(1);
         let block = &mut block[0];
         let next = rest.first_mut().map_or(leaving, |block| &mut block.entering);
         let ranges = &layout.layers[layer];
-        let place = |linear| Place { layer, linear };
-        let weight = |linear: usize| (parameters, &ranges.linears[linear]);
+        let mut linear = |linear: usize, x: &D::Activation, goal: Goal<'_, D::Activation>| {
+            linears.forward(Place { layer, linear }, mode, x, (parameters, &ranges.linears[linear]), goal, tokens)
+        };
 
         let gain = (parameters, &ranges.input_norm);
         device.rms_norm(&block.entering, gain, epsilon, &mut block.normed1, &mut block.inverse_rms1, tokens)?;
-        linears.forward(place(QKV), mode, &block.normed1, weight(QKV), None, &mut block.qkv, tokens)?;
+        linear(QKV, &block.normed1, Goal::Over(&mut block.qkv))?;
         device.rope(&mut block.qkv, shape, rope, false)?;
         device.attention(&block.qkv, shape, &mut block.attended, &mut block.logsumexp)?;
-        let (residual, output) = (Some(&block.entering), weight(ATTENTION_OUTPUT));
-        linears.forward(place(ATTENTION_OUTPUT), mode, &block.attended, output, residual, &mut block.middle, tokens)?;
+        linear(ATTENTION_OUTPUT, &block.attended, Goal::Onto { residual: &block.entering, sum: &mut block.middle })?;
 
         let gain = (parameters, &ranges.post_attention_norm);
         device.rms_norm(&block.middle, gain, epsilon, &mut block.normed2, &mut block.inverse_rms2, tokens)?;
-        linears.forward(place(GATE_UP), mode, &block.normed2, weight(GATE_UP), None, &mut block.gate_up, tokens)?;
-        device.swiglu(&block.gate_up, f, &mut block.hidden, tokens)?;
-        linears.forward(place(DOWN), mode, &block.hidden, weight(DOWN), Some(&block.middle), next, tokens)
+        linear(GATE_UP, &block.normed2, Goal::Swiglu { gate_up: &mut block.gate_up, hidden: &mut block.hidden })?;
+        linear(DOWN, &block.hidden, Goal::Onto { residual: &block.middle, sum: next })
     }
 
     /// From the gradient of what the head read (in `self.gradients.normed`) to that of every other parameter.
@@ -279,24 +269,25 @@ impl<D: Device> Model<D> {
         step: u64,
         gradients: &mut D::Numbers,
     ) -> Result<(), TrainerError> {
-        let (shape, f) = (self.shape(tokens), self.section.intermediate_size);
+        let shape = self.shape(tokens);
         let Self { device, layout, rope, linears, blocks, gradients: g, .. } = self;
         let (block, ranges) = (&blocks[layer], &layout.layers[layer]);
-        let mut linear = |linear: usize, x: &D::Activation, d_y: &D::Activation, d_x: &mut D::Activation, gradients: &mut D::Numbers| {
-            let weight: &Range<usize> = &ranges.linears[linear];
-            linears.backward(Place { layer, linear }, step, x, (parameters, weight), d_y, d_x, gradients, tokens)
-        };
+        let mut linear =
+            |linear: usize, x: &D::Activation, d_y: &D::Activation, goal: Goal<'_, D::Activation>, gradients: &mut D::Numbers| {
+                let weight: &Range<usize> = &ranges.linears[linear];
+                linears.backward(Place { layer, linear }, step, x, (parameters, weight), d_y, goal, gradients, tokens)
+            };
 
-        linear(DOWN, &block.hidden, &g.stream, &mut g.hidden, gradients)?;
-        device.swiglu_backward(&block.gate_up, &g.hidden, f, &mut g.gate_up, tokens)?;
-        linear(GATE_UP, &block.normed2, &g.gate_up, &mut g.normed, gradients)?;
+        let goal = Goal::SwigluBackward { gate_up: &block.gate_up, d_gate_up: &mut g.gate_up };
+        linear(DOWN, &block.hidden, &g.stream, goal, gradients)?;
+        linear(GATE_UP, &block.normed2, &g.gate_up, Goal::Over(&mut g.normed), gradients)?;
         let gain = (parameters, &ranges.post_attention_norm);
         device.rms_norm_backward(&block.middle, gain, &block.inverse_rms2, &g.normed, &mut g.stream, true, gradients, tokens)?;
 
-        linear(ATTENTION_OUTPUT, &block.attended, &g.stream, &mut g.attended, gradients)?;
+        linear(ATTENTION_OUTPUT, &block.attended, &g.stream, Goal::Over(&mut g.attended), gradients)?;
         device.attention_backward(&block.qkv, shape, &block.attended, &block.logsumexp, &g.attended, &mut g.qkv)?;
         device.rope(&mut g.qkv, shape, rope, true)?;
-        linear(QKV, &block.normed1, &g.qkv, &mut g.normed, gradients)?;
+        linear(QKV, &block.normed1, &g.qkv, Goal::Over(&mut g.normed), gradients)?;
         let gain = (parameters, &ranges.input_norm);
         device.rms_norm_backward(&block.entering, gain, &block.inverse_rms1, &g.normed, &mut g.stream, true, gradients, tokens)
     }

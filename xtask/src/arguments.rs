@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use replication::campaign::{CampaignError, Request};
 use replication::device_test;
 use replication::kernels_bench::{self, Depth};
+use replication::kernels_build;
 use replication::machine;
 use replication::manifest::{Manifests, Profile};
 use replication::plan::Selection;
@@ -35,6 +36,11 @@ pub(crate) enum Command {
         after_help = "Examples:\n  cargo xtask kernels-bench\n  cargo xtask kernels-bench --quick\n  cargo xtask kernels-bench --only gemm/mxfp4 --threads 1,2\n  cargo xtask kernels-bench --deep --peers"
     )]
     KernelsBench(KernelsBench),
+    /// Compile the device kernels, twice, and check registers, LDS, spills and instruction counts against their budgets
+    #[command(
+        after_help = "Examples:\n  cargo xtask kernels-build --arch gfx950\n  CLANG_22=/opt/llvm/bin/clang++ cargo xtask kernels-build --out target/kernels"
+    )]
+    KernelsBuild(KernelsBuild),
     /// Render a result directory again; measurements are only read
     #[command(after_help = "Example:\n  cargo xtask report results/2026-11-20-xeon-2c-cpu-0123abcd")]
     Report {
@@ -117,6 +123,23 @@ pub(crate) enum Command {
         #[arg(long)]
         out: Option<PathBuf>,
     },
+}
+
+#[derive(Args)]
+pub(crate) struct KernelsBuild {
+    /// Device architecture
+    #[arg(long, default_value = "gfx950")]
+    arch: String,
+    /// Folder for code objects and kernels.json [default: target/kernels/ARCH]
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+impl KernelsBuild {
+    pub(crate) fn request(&self, root: &Path) -> kernels_build::Request {
+        let out = self.out.clone().unwrap_or_else(|| root.join("target").join("kernels").join(&self.arch));
+        kernels_build::Request { arch: self.arch.clone(), out }
+    }
 }
 
 #[derive(Args)]

@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use clap::Parser;
 use replication::campaign::{self, CampaignError, Prepared};
 use replication::manifest::{ManifestError, Manifests};
-use replication::{carry, compare, data, device_test, doctor, environment, kernels_bench, mllog, plan, run, verify};
+use replication::{carry, compare, data, device_test, doctor, environment, kernels_bench, kernels_build, mllog, plan, run, verify};
 
 use arguments::{Arguments, Command, DataCommand, DeviceTest, ImportMllog, Replicate, RunsCommand};
 
@@ -50,6 +50,8 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         error.exit_code()
     } else if let Some(error) = error.downcast_ref::<replication::files::FileError>() {
         error.exit_code()
+    } else if let Some(error) = error.downcast_ref::<kernels_build::BuildError>() {
+        error.exit_code()
     } else if error.is::<ManifestError>() {
         USAGE
     } else if error.is::<verify::VerifyError>()
@@ -71,6 +73,12 @@ fn execute(root: &Path, command: Command) -> anyhow::Result<u8> {
             let outcome = kernels_bench::run(root, &options.request(root), &stop, &|line| eprintln!("{line}"))?;
             print::out(&format!("{}written to {}\n", kernels_bench::table(&outcome.document), outcome.directory.display()));
             Ok(0)
+        }
+        Command::KernelsBuild(options) => {
+            let request = options.request(root);
+            let report = kernels_build::run(root, &request, &|line| eprintln!("{line}"))?;
+            print::out(&format!("{}written to {}\n", kernels_build::table(&report), request.out.display()));
+            Ok(if report.problems.is_empty() { 0 } else { A_CHECK_FAILED })
         }
         Command::Report { directory, add_evidence } => {
             if add_evidence {

@@ -21,8 +21,8 @@ fn says(arguments: &[&str], code: i32) -> String {
 fn every_command_teaches_by_example() {
     let overview = says(&["--help"], 0);
     assert!(overview.contains("Exit codes: 0 done"));
-    let commands = ["replicate", "kernels-bench", "report", "verify", "compare", "data", "doctor", "list", "import-mllog", "export-mllog"];
-    for command in commands.into_iter().chain(["device-test", "runs", "pack", "version"]) {
+    let commands = ["replicate", "kernels-bench", "kernels-build", "report", "verify", "compare", "data", "doctor", "list"];
+    for command in commands.into_iter().chain(["import-mllog", "export-mllog", "device-test", "runs", "pack", "version"]) {
         assert!(overview.contains(&format!("\n  {command} ")), "{command} is missing from the overview");
         let help = says(&[command, "--help"], 0);
         assert!(help.contains(&format!("cargo xtask {command}")) && help.contains("Example"), "{command}: {help}");
@@ -50,6 +50,16 @@ fn kernels_bench_refuses_before_it_builds() {
     assert!(says(&["kernels-bench", "--threads", "0"], 2).contains("at least 1"));
     assert!(says(&["kernels-bench", "--quick", "--deep"], 2).contains("cannot be used with"));
     assert!(says(&["kernels-bench", "--device", "tpu"], 2).contains("cuda"));
+}
+
+/// Without the compiler nothing is compiled, and the message says how to get it; the rest is tested where it is (replication).
+#[test]
+fn kernels_build_says_what_it_needs() {
+    assert!(says(&["kernels-build", "--arch", "gfx95"], 2).contains("did you mean `gfx950`?"));
+    let output = Command::new(env!("CARGO_BIN_EXE_xtask")).arg("kernels-build").env("CLANG_22", "no-such-compiler").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert!(said.contains("apt-get install") && said.contains("clang-22"), "{said}");
 }
 
 #[test]

@@ -19,9 +19,19 @@ impl Cpu {
         let tokens = rows_of("swiglu", "y", y.len(), ffn)?;
         let rows = rows_a_task(ffn, tokens);
         self.each(gate_up.chunks(2 * ffn * rows).zip(y.chunks_mut(ffn * rows)), |(gate_up, y)| {
-            dispatch!(self, |l| swiglu(l, gate_up, ffn, y));
+            self.swiglu_rows(gate_up, ffn, y);
         });
         Ok(())
+    }
+
+    /// [`Cpu::swiglu`] on the caller's thread, shapes already checked.
+    pub(super) fn swiglu_rows(&self, gate_up: &[f32], ffn: usize, y: &mut [f32]) {
+        dispatch!(self, |l| swiglu(l, gate_up, ffn, y));
+    }
+
+    /// [`Cpu::swiglu_backward`] on the caller's thread, shapes already checked.
+    pub(super) fn swiglu_backward_rows(&self, gate_up: &[f32], d_y: &[f32], ffn: usize, d_gate_up: &mut [f32]) {
+        dispatch!(self, |l| swiglu_backward(l, gate_up, d_y, ffn, d_gate_up));
     }
 
     /// Gradient of [`Cpu::swiglu`], `d_gate_up: [tokens, 2*ffn]` overwritten.
@@ -37,7 +47,7 @@ impl Cpu {
         let rows = rows_a_task(ffn, rows_of("swiglu_backward", "d_y", d_y.len(), ffn)?);
         let tasks = gate_up.chunks(2 * ffn * rows).zip(d_y.chunks(ffn * rows)).zip(d_gate_up.chunks_mut(2 * ffn * rows));
         self.each(tasks, |((gate_up, d_y), d_gate_up)| {
-            dispatch!(self, |l| swiglu_backward(l, gate_up, d_y, ffn, d_gate_up));
+            self.swiglu_backward_rows(gate_up, d_y, ffn, d_gate_up);
         });
         Ok(())
     }

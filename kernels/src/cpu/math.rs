@@ -2,7 +2,7 @@
 //!
 //! Not here: functions needed once per token (natural logarithm) or once per run (cosines): those use `libm` in F64.
 
-use super::lanes::Lanes;
+use super::lanes::{Lanes, ROUND};
 
 /// e^x. Relative error below 2 ulp for x in [-87.33, 88.72]; 0 below (no subnormal results); +infinity never: the argument is
 /// capped at 88.72 (result 3.4e38). NaN gives NaN.
@@ -15,9 +15,6 @@ pub(super) fn exp<L: Lanes>(l: L, x: L::F) -> L::F {
     const LN2_HIGH: f32 = 0.693_359_4;
     const LN2_LOW: f32 = -2.121_944_4e-4;
     const SMALLEST: f32 = -87.33;
-    /// Adding it leaves the nearest integer in the low mantissa bits.
-    const ROUND: f32 = 12_582_912.0;
-
     // The constant comes first: with a NaN in x, min and max give x back.
     let capped = l.min(l.splat(88.72), x);
     let capped = l.max(l.splat(SMALLEST), capped);
@@ -29,20 +26,8 @@ pub(super) fn exp<L: Lanes>(l: L, x: L::F) -> L::F {
     for coefficient in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
         p = l.fma(p, r, l.splat(coefficient));
     }
-    // 2^n in two halves, because n may be 128 (p < 1 then) or -126.
-    let n_bits = l.sub_u(l.bits(shifted), l.splat_u(ROUND.to_bits()));
-    let half = l.add_u(n_bits, l.splat_u(256)); // n + 256 is positive
-    let first = l.shr::<1>(half); // floor(n/2) + 128
-    let second = l.sub_u(half, first);
-    let power = |e: L::U| l.floats(l.shl::<23>(l.sub_u(e, l.splat_u(1))));
-    let result = l.mul(l.mul(p, power(first)), power(second));
-    // Below the range: zero. A NaN is not below (its pattern, seen as sign and magnitude, is compared as unsigned).
-    let below = l.splat_u(SMALLEST.to_bits());
-    let infinity = l.splat_u(f32::NEG_INFINITY.to_bits() + 1);
-    let x_bits = l.bits(x);
-    let clipped = l.select_less_u(below, x_bits, l.splat_u(0), l.bits(result));
-    // Negative NaNs are above -infinity's pattern: keep the result for them.
-    l.floats(l.select_less_u(x_bits, infinity, clipped, l.bits(result)))
+    // Below the range: zero.
+    l.zero_below(x, SMALLEST, l.times_power(p, shifted, n))
 }
 
 /// 1 / (1 + e^-x).

@@ -21,6 +21,7 @@ mod norm;
 mod optimizer;
 mod panels;
 mod prepare;
+mod product;
 mod profile;
 mod rope;
 
@@ -29,6 +30,7 @@ pub use gemm::Matrix;
 pub use optimizer::AdamW;
 pub use panels::{Panels, Side};
 pub use prepare::Role;
+pub use product::{ProductError, Unprepared};
 pub use profile::{Kernel, Profile, Spent};
 pub use rope::RopeTable;
 
@@ -170,6 +172,7 @@ struct Scratch {
     head: Panels,
     head_turned: Panels,
     logits: Vec<f32>,
+    chunk: Vec<f32>,
 }
 
 /// The first `length` elements of `buffer`, grown if need be; contents unspecified.

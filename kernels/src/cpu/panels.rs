@@ -68,6 +68,12 @@ pub(super) fn elements<T>(lines: &[Line<T>]) -> &[T] {
     unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), lines.len() * WIDTH) }
 }
 
+/// [`elements`], to be written.
+pub(super) fn elements_mut<T>(lines: &mut [Line<T>]) -> &mut [T] {
+    // SAFETY: as there, and the lines are borrowed for as long.
+    unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), lines.len() * WIDTH) }
+}
+
 const _: () = assert!(size_of::<Line<f32>>() == WIDTH * 4 && size_of::<Line<u32>>() == WIDTH * 4);
 
 /// One side of a GEMM. Empty when made; filled by `Cpu::prepare_into`, and reused without allocating.

@@ -2,6 +2,7 @@
 //!
 //! Off, it costs one comparison a call. It says nothing about results.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -99,6 +100,15 @@ impl Profile {
         let spent = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         Kernel::ALL.into_iter().zip(spent).collect()
     }
+
+    fn add(&self, kernel: Kernel, time: Duration, work: usize) {
+        let mut spent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(spent) = spent.get_mut(kernel as usize) {
+            spent.time += time;
+            spent.calls += 1;
+            spent.work += work as u64;
+        }
+    }
 }
 
 /// Adds to a profile when it goes out of scope.
@@ -118,12 +128,46 @@ impl Timer {
 impl Drop for Timer {
     fn drop(&mut self) {
         let Some((profile, started)) = &self.to else { return };
+        profile.add(self.kernel, started.elapsed(), self.work);
+    }
+}
+
+/// Shares out the time of one call that does several kinds of work chunk by chunk, by what each took on all threads together.
+#[derive(Debug)]
+pub(super) struct Shares<const KINDS: usize> {
+    to: Option<(Arc<Profile>, Instant)>,
+    kinds: [(Kernel, usize); KINDS],
+    nanoseconds: [AtomicU64; KINDS],
+}
+
+impl<const KINDS: usize> Shares<KINDS> {
+    /// `kinds`: what is done, and how much work that is.
+    pub(super) fn start(profile: Option<&Arc<Profile>>, kinds: [(Kernel, usize); KINDS]) -> Self {
+        let nanoseconds = std::array::from_fn(|_| AtomicU64::new(0));
+        Self { to: profile.map(|profile| (profile.clone(), Instant::now())), kinds, nanoseconds }
+    }
+
+    /// Does `work`, which is of kind `kind`.
+    #[inline(always)]
+    pub(super) fn time<R>(&self, kind: usize, work: impl FnOnce() -> R) -> R {
+        if self.to.is_none() {
+            return work();
+        }
+        let started = Instant::now();
+        let result = work();
+        self.nanoseconds[kind].fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        result
+    }
+}
+
+impl<const KINDS: usize> Drop for Shares<KINDS> {
+    fn drop(&mut self) {
+        let Some((profile, started)) = &self.to else { return };
         let elapsed = started.elapsed();
-        let mut spent = profile.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(spent) = spent.get_mut(self.kernel as usize) {
-            spent.time += elapsed;
-            spent.calls += 1;
-            spent.work += self.work as u64;
+        let spent: [f64; KINDS] = std::array::from_fn(|kind| self.nanoseconds[kind].load(Ordering::Relaxed) as f64);
+        let total: f64 = spent.iter().sum::<f64>().max(1.0);
+        for (&(kernel, work), spent) in self.kinds.iter().zip(spent) {
+            profile.add(kernel, elapsed.mul_f64(spent / total), work);
         }
     }
 }

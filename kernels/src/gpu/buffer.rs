@@ -114,12 +114,12 @@ impl<T: Plain> Buffer<T> {
         self.driver.fill(at, byte, count * size_of::<T>())
     }
 
-    /// Copies `count` elements from the start of `from`.
+    /// Copies the first `count` elements to the start of another buffer.
     ///
     /// # Errors
     /// A range outside the buffers, or the driver's.
-    pub fn copy_from(&mut self, from: &Self, count: usize) -> Result<(), GpuError> {
-        let (from, to) = (from.range(0, count)?, self.range(0, count)?);
+    pub fn copy_to(&self, to: &Self, count: usize) -> Result<(), GpuError> {
+        let (from, to) = (self.range(0, count)?, to.range(0, count)?);
         self.driver.copy(from, to, count * size_of::<T>())
     }
 

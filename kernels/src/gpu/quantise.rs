@@ -270,6 +270,16 @@ impl TensorScales {
         unsafe { self.now.launch(Grid::row(1, 32), arguments) }
     }
 
+    /// The slot's scale for a largest magnitude that is known, and a format whose largest value is `largest`.
+    ///
+    /// # Errors
+    /// A slot that is not there, or the driver's.
+    pub fn set(&mut self, slot: usize, amax: f32, largest: f32) -> Result<(), GpuError> {
+        let scale = scale_for(amax, largest);
+        self.scale.write(slot, &[scale])?;
+        self.inverse.write(INVERSE_STRIDE * slot, &[1.0 / scale])
+    }
+
     /// Forgets what was collected in a slot.
     ///
     /// # Errors
@@ -318,9 +328,7 @@ impl TensorScales {
             let Some(newest) = history.last().copied() else { continue };
             self.history.write(slot * self.length, history)?;
             let chosen = if choose_largest { history.iter().copied().fold(history[0], f32::max) } else { newest };
-            let scale = scale_for(chosen, format_largest(slot));
-            self.scale.write(slot, &[scale])?;
-            self.inverse.write(INVERSE_STRIDE * slot, &[1.0 / scale])?;
+            self.set(slot, chosen, format_largest(slot))?;
         }
         self.amax.fill(0)
     }

@@ -19,6 +19,22 @@ use crate::linear::Linears;
 use crate::parameters::Layout;
 use crate::run_file::{ModelSection, OptimizerSection, RunFile};
 
+/// What one kind of kernel took of a step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Spending {
+    /// Its name.
+    pub kernel: &'static str,
+    /// How often it ran.
+    pub calls: u64,
+    /// Operations of a GEMM or elements of a preparation; 0 where the kind does not count them.
+    pub work: u64,
+    /// In all.
+    pub seconds: f64,
+}
+
+/// Reads what was spent since the last time.
+pub type ProfileReader = Box<dyn Fn() -> Result<Vec<Spending>, TrainerError>>;
+
 /// A device with everything it needs for one run.
 pub trait Device: Clone + Debug + Send + Sync {
     /// `[rows, width]` of what flows between layers.
@@ -181,23 +197,6 @@ pub trait Device: Clone + Debug + Send + Sync {
         d_out: &Self::Activation,
         d_qkv: &mut Self::Activation,
     ) -> Result<(), TrainerError>;
-    /// `hidden: [rows, width]` from `gate_up: [rows, 2 width]`.
-    ///
-    /// # Errors
-    /// A kernel's.
-    fn swiglu(&self, gate_up: &Self::Activation, width: usize, hidden: &mut Self::Activation, rows: usize) -> Result<(), TrainerError>;
-    /// `d_gate_up`, overwritten.
-    ///
-    /// # Errors
-    /// A kernel's.
-    fn swiglu_backward(
-        &self,
-        gate_up: &Self::Activation,
-        d_hidden: &Self::Activation,
-        width: usize,
-        d_gate_up: &mut Self::Activation,
-        rows: usize,
-    ) -> Result<(), TrainerError>;
     /// Sum of the losses of the batch's targets; with `gradients`, of their mean, `d_x` and the head's are overwritten.
     ///
     /// # Errors
@@ -238,6 +237,8 @@ pub trait Device: Clone + Debug + Send + Sync {
     /// # Errors
     /// A device's.
     fn wait(&self) -> Result<(), TrainerError>;
+    /// The same device, its kernels timed, and what reads the times.
+    fn with_profile(&self) -> (Self, ProfileReader);
     /// For timing.jsonl: what computed, and how many of it.
     fn machine(&self) -> Machine;
 }

@@ -18,27 +18,27 @@ use crate::run_file::RunFile;
 use crate::streams::Pass;
 
 #[derive(Serialize)]
-struct Line {
-    schema: &'static str,
-    kind: &'static str,
-    variant: &'static str,
-    linear: &'static str,
-    pass: &'static str,
-    m: usize,
-    n: usize,
-    k: usize,
-    repeat: u64,
-    seconds: f64,
+pub(super) struct Line {
+    pub(super) schema: &'static str,
+    pub(super) kind: &'static str,
+    pub(super) variant: &'static str,
+    pub(super) linear: &'static str,
+    pub(super) pass: &'static str,
+    pub(super) m: usize,
+    pub(super) n: usize,
+    pub(super) k: usize,
+    pub(super) repeat: u64,
+    pub(super) seconds: f64,
 }
 
 /// Specs of the two operands of a GEMM; the gradient is the first one of dgrad and wgrad.
-struct Variant {
-    name: &'static str,
-    forward: OperandSpec,
-    gradient: OperandSpec,
+pub(super) struct Variant {
+    pub(super) name: &'static str,
+    pub(super) forward: OperandSpec,
+    pub(super) gradient: OperandSpec,
 }
 
-fn variants() -> [Variant; 5] {
+pub(super) fn variants() -> [Variant; 5] {
     let plain = |format, scale| OperandSpec { format, block: Block::Tensor, scale, rounding: Rounding::NearestEven, rotation: None };
     let mxfp4 = |size: Option<usize>| OperandSpec {
         format: Format::E2m1,

@@ -1,6 +1,7 @@
 //! Measurements outside a run: step time, kernel time, and the rotation identity. Each prints JSON lines and keeps nothing.
 
 mod kernel_time;
+mod kernel_time_gpu;
 mod rotation_identity;
 mod step_time;
 
@@ -11,8 +12,9 @@ use serde::Serialize;
 use crate::error::TrainerError;
 
 pub use kernel_time::kernel_time;
+pub use kernel_time_gpu::kernel_time_on_gpu;
 pub use rotation_identity::{rotation_error, rotation_identity};
-pub use step_time::{step_time, step_time_on_cpu};
+pub use step_time::step_time;
 
 pub(crate) fn print(out: &mut impl Write, line: &impl Serialize) -> Result<(), TrainerError> {
     let failed = |source: &dyn std::fmt::Display| TrainerError::Machine(format!("cannot write to standard output: {source}"));

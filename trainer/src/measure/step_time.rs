@@ -5,15 +5,13 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Instant;
 
-use kernels::cpu::{Cpu, Profile, Spent};
 use kernels::random::StreamKey;
 use serde::Serialize;
 
 use crate::batches::Batch;
-use crate::device::Device;
+use crate::device::{Device, ProfileReader, Spending};
 use crate::error::TrainerError;
 use crate::run_file::RunFile;
 use crate::session::Streams;
@@ -48,19 +46,24 @@ struct Arm<D: Device> {
     training: Training<D>,
     /// None: the same random tokens at every step.
     streams: Option<Streams>,
-    profile: Option<Arc<Profile>>,
+    profile: Option<ProfileReader>,
 }
 
 impl<D: Device> Arm<D> {
     fn new(
         path: &Path,
         data: Option<&Path>,
-        device: impl FnOnce(&RunFile) -> Result<D, TrainerError>,
-        profile: Option<Arc<Profile>>,
+        device: &impl Fn(&RunFile) -> Result<D, TrainerError>,
+        is_profiled: bool,
     ) -> Result<Self, TrainerError> {
         let run = RunFile::load(path)?.run;
-        let device = device(&run)?;
+        let mut device = device(&run)?;
         device.check_memory(&run)?;
+        let mut profile = None;
+        if is_profiled {
+            let (profiled, reader) = device.with_profile();
+            (device, profile) = (profiled, Some(reader));
+        }
         let streams = data.map(|data| Streams::open(&run, data)).transpose()?;
         let batch = random_batch(&run);
         let mut training = Training::new(device, run, streams.as_ref().map_or(0, |streams| streams.train.len()))?;
@@ -96,42 +99,19 @@ fn random_batch(run: &RunFile) -> Batch {
 ///
 /// # Errors
 /// Run files or data that are wrong, or a kernel's.
-pub fn step_time_on_cpu(
-    run_files: &[PathBuf],
-    data: Option<&Path>,
-    rounds: (u64, u64),
-    profile: bool,
-    cpu: &Cpu,
-    out: &mut impl Write,
-) -> Result<(), TrainerError> {
-    let arm = |path: &PathBuf| {
-        let profile = profile.then(Arc::<Profile>::default);
-        let cpu = profile.as_ref().map_or_else(|| cpu.clone(), |profile| cpu.with_profile(profile.clone()));
-        Arm::new(path, data, |_| Ok(cpu), profile)
-    };
-    rounds_of(run_files.iter().map(arm).collect::<Result<Vec<_>, _>>()?, rounds, out)
-}
-
-/// As [`step_time_on_cpu`] on any device, without a profile.
-///
-/// # Errors
-/// As there.
 pub fn step_time<D: Device>(
     run_files: &[PathBuf],
     data: Option<&Path>,
-    rounds: (u64, u64),
+    (warmup, repeats): (u64, u64),
+    profile: bool,
     device: &impl Fn(&RunFile) -> Result<D, TrainerError>,
     out: &mut impl Write,
 ) -> Result<(), TrainerError> {
-    let arms = run_files.iter().map(|path| Arm::new(path, data, device, None)).collect::<Result<Vec<_>, _>>()?;
-    rounds_of(arms, rounds, out)
-}
-
-fn rounds_of<D: Device>(mut arms: Vec<Arm<D>>, (warmup, repeats): (u64, u64), out: &mut impl Write) -> Result<(), TrainerError> {
+    let mut arms = run_files.iter().map(|path| Arm::new(path, data, device, profile)).collect::<Result<Vec<_>, _>>()?;
     for step in 1..=warmup + repeats {
         for arm in &mut arms {
             let (seconds, forward_backward_seconds) = arm.step(step)?;
-            let spent = arm.profile.as_ref().map(|profile| profile.take()).unwrap_or_default();
+            let spent = arm.profile.as_ref().map_or_else(|| Ok(Vec::new()), |read| read())?;
             if step <= warmup {
                 continue;
             }
@@ -139,8 +119,7 @@ fn rounds_of<D: Device>(mut arms: Vec<Arm<D>>, (warmup, repeats): (u64, u64), ou
             let (name, tokens) = (&run.run.arm, run.tokens_per_step());
             let schema = "mxfp4-step-time/1";
             super::print(out, &Line { schema, kind: "step_time", arm: name, repeat, tokens, seconds, forward_backward_seconds })?;
-            for (kernel, Spent { time, calls, work }) in spent.into_iter().filter(|(_, spent)| spent.calls > 0) {
-                let (kernel, seconds) = (kernel.name(), time.as_secs_f64());
+            for Spending { kernel, calls, work, seconds } in spent {
                 super::print(out, &KernelLine { schema, kind: "step_kernel", arm: name, repeat, kernel, calls, work, seconds })?;
             }
         }

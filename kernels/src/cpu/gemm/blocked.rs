@@ -19,6 +19,8 @@ const PIECE_BYTES: usize = 1 << 14;
 pub(super) trait Inner: Copy {
     /// What panels are made of.
     type Element: Copy;
+    /// Rows of a group of the left side; tiles do not cross its border.
+    const LEFT_GROUP: usize;
     /// Lines of one unit of k (an element, or a block of 32) in a group of the left side.
     const LEFT_LINES: usize;
     /// The same for the right side.
@@ -71,7 +73,7 @@ impl Output<'_> {
     }
 }
 
-/// Both sides and what is to be done with them. `rows` begins at a multiple of 12.
+/// Both sides and what is to be done with them. `rows` begins at a multiple of 12 (of the tile's rows, where the left side's groups are others).
 pub(super) struct Product<'a, T> {
     pub(super) left: &'a [T],
     pub(super) right: &'a [Line<T>],
@@ -138,7 +140,7 @@ fn strip<L: Lanes, I: Inner, const ROWS: usize, const VECTORS: usize>(
     row: usize,
     output: &mut Output<'_>,
 ) -> usize {
-    let (height, width) = (Side::Left.group(), Side::Right.group());
+    let (height, width) = (I::LEFT_GROUP, Side::Right.group());
     let unit = I::LEFT_LINES * WIDTH;
     let left = &p.left[(row / height * p.units + piece.units.start) * unit..][..piece.units.len() * unit];
     let (to_row, rows) = (row - p.rows.start, ROWS.min(p.rows.end - row));

@@ -7,13 +7,15 @@ mod blocked;
 mod float;
 mod mxfp4;
 
+use std::ops::Range;
+
 use super::panels::{Panels, Side, elements};
 use super::profile::Kernel;
 use super::{Cpu, ShapeError, dispatch, expect};
 use crate::quantise::Source;
 
 pub(super) use blocked::Output;
-pub(super) use float::multiply_panels;
+pub(super) use float::{NARROW, multiply_narrow, multiply_panels};
 
 /// Rows of C that are never parted: whole tiles of every kernel.
 const TILE_ROWS: usize = 12;
@@ -173,16 +175,20 @@ impl Cpu {
         let shares = if self.threads == 1 { 1 } else { SHARES * self.threads };
         let share = rows.div_ceil(shares).next_multiple_of(TILE_ROWS);
         let tasks = c.chunks_mut(share * stride).enumerate().take(rows.div_ceil(share));
-        let columns = right.rows;
         self.each(tasks, |(task, c)| {
             let rows = task * share..rows.min((task + 1) * share);
-            let output = Output { c, stride, accumulate, factor, goes_on };
-            if left.is_mxfp4 {
-                dispatch!(self, |l| mxfp4::multiply(l, left, right, rows, output));
-            } else {
-                let panels = (elements(left.floats()), right.floats());
-                dispatch!(self, |l| multiply_panels(l, panels, (rows, columns), (left.k, left.k), output));
-            }
+            self.multiply_rows(left, right, rows, Output { c, stride, accumulate, factor, goes_on });
         });
+    }
+
+    /// Some rows of the left side, on the caller's thread. Compiled once, however many callers it has.
+    #[inline(never)]
+    pub(super) fn multiply_rows(&self, left: &Panels, right: &Panels, rows: Range<usize>, output: Output<'_>) {
+        if left.is_mxfp4 {
+            dispatch!(self, |l| mxfp4::multiply(l, left, right, rows, output));
+        } else {
+            let panels = (elements(left.floats()), right.floats());
+            dispatch!(self, |l| multiply_panels(l, panels, (rows, right.rows), (left.k, left.k), output));
+        }
     }
 }

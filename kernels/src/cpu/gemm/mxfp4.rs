@@ -32,6 +32,7 @@ struct Integer;
 
 impl Inner for Integer {
     type Element = u32;
+    const LEFT_GROUP: usize = Side::Left.group();
     const LEFT_LINES: usize = Side::Left.block_lines();
     const RIGHT_LINES: usize = Side::Right.block_lines();
 

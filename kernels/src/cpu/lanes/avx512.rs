@@ -64,6 +64,11 @@ impl Lanes for Avx512 {
         min(a: __m512, b: __m512) -> __m512 = _mm512_min_ps(a, b);
         // The smaller magnitude of the two, with the sign of the first.
         clamp(a: __m512, limit: f32) -> __m512 = _mm512_range_ps::<0b0010>(a, _mm512_set1_ps(limit));
+        // One rounding, of a result that is exact.
+        times_power(p: __m512, _shifted: __m512, n: __m512) -> __m512 = _mm512_scalef_ps(p, n);
+        // "Not less than" holds for a NaN.
+        zero_below(x: __m512, limit: f32, value: __m512) -> __m512 =
+            _mm512_maskz_mov_ps(_mm512_cmp_ps_mask::<_CMP_NLT_UQ>(x, _mm512_set1_ps(limit)), value);
         // Response 2 (the quiet NaN) for the two classes of NaN, none for the other six.
         keep_nan(x: __m512, value: __m512) -> __m512 = _mm512_fixupimm_ps::<0>(value, x, _mm512_set1_epi32(0x22));
         canonical(a: __m512) -> __m512 =

@@ -14,6 +14,9 @@ pub(crate) mod portable;
 /// Number of lanes.
 pub(crate) const WIDTH: usize = 16;
 
+/// Adding it leaves the nearest integer in the low mantissa bits.
+pub(crate) const ROUND: f32 = 12_582_912.0;
+
 /// Operations on sixteen lanes. `F` holds F32 and `U` holds their 32-bit patterns or unsigned integers.
 pub(crate) trait Lanes: Copy + Send + Sync + 'static {
     /// Sixteen F32.
@@ -52,6 +55,28 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
     #[inline(always)]
     fn clamp(self, a: Self::F, limit: f32) -> Self::F {
         self.max(self.min(a, self.splat(limit)), self.splat(-limit))
+    }
+
+    /// p * 2^n for n in -126..=128 and results that are normal numbers; `shifted` is n + [`ROUND`]. A NaN in both gives a NaN.
+    #[inline(always)]
+    fn times_power(self, p: Self::F, shifted: Self::F, n: Self::F) -> Self::F {
+        let _ = n;
+        // In two halves, because n may be 128 (p < 1 then) or -126.
+        let n_bits = self.sub_u(self.bits(shifted), self.splat_u(ROUND.to_bits()));
+        let half = self.add_u(n_bits, self.splat_u(256)); // n + 256 is positive
+        let first = self.shr::<1>(half); // floor(n/2) + 128
+        let second = self.sub_u(half, first);
+        let power = |e: Self::U| self.floats(self.shl::<23>(self.sub_u(e, self.splat_u(1))));
+        self.mul(self.mul(p, power(first)), power(second))
+    }
+
+    /// Per lane: 0 where `x` < `limit` (negative), otherwise `value`, also where `x` is a NaN.
+    #[inline(always)]
+    fn zero_below(self, x: Self::F, limit: f32, value: Self::F) -> Self::F {
+        // Patterns seen as sign and magnitude, compared as unsigned; negative NaNs are above minus infinity's.
+        let (x, value) = (self.bits(x), self.bits(value));
+        let clipped = self.select_less_u(self.splat_u(limit.to_bits()), x, self.splat_u(0), value);
+        self.floats(self.select_less_u(x, self.splat_u(f32::NEG_INFINITY.to_bits() + 1), clipped, value))
     }
 
     /// Per lane: a quiet NaN where `x` is a NaN, otherwise `value`. By default that is 0x7FC00000.
@@ -138,6 +163,26 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
         let four = [eight[0] + eight[4], eight[1] + eight[5], eight[2] + eight[6], eight[3] + eight[7]];
         let two = [four[0] + four[2], four[1] + four[3]];
         two[0] + two[1]
+    }
+
+    /// [`Lanes::sum`] of sixteen values at once: lane i is the sum of `values[i]`, by the same tree.
+    #[inline(always)]
+    fn sums(self, mut values: [Self::F; WIDTH]) -> Self::F {
+        self.transpose(&mut values);
+        self.tree(values)
+    }
+
+    /// The tree of [`Lanes::sum`] over sixteen registers, lane by lane.
+    #[inline(always)]
+    fn tree(self, mut values: [Self::F; WIDTH]) -> Self::F {
+        let mut half = WIDTH / 2;
+        while half > 0 {
+            for i in 0..half {
+                values[i] = self.add(values[i], values[i + half]);
+            }
+            half /= 2;
+        }
+        values[0]
     }
 
     /// Largest lane; if any lane is NaN the result may be any of the lanes, so callers that must see a NaN look at the sum.

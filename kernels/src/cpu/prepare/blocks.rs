@@ -49,11 +49,18 @@ pub(super) struct Blocks<'a> {
 
 /// What a task saw.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(in super::super) struct Seen {
     /// Bits of the largest magnitude before scaling.
-    pub(super) largest: u32,
+    pub(in super::super) largest: u32,
     /// Largest scale byte that is a number's.
-    pub(super) largest_scale: u32,
+    pub(in super::super) largest_scale: u32,
+}
+
+impl Seen {
+    /// What two tasks saw.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self { largest: self.largest.max(other.largest), largest_scale: self.largest_scale.max(other.largest_scale) }
+    }
 }
 
 /// Bytes of sixteen rows, one lane each; 255 where the block holds a NaN or an infinity.
@@ -102,13 +109,14 @@ fn for_each_block<L: Lanes, const LATE: bool>(
     let chunk = if LATE { 32 } else { b.reading.chunk() };
     let mut buffers = [[l.splat(0.0); LARGEST]; TILE_GROUPS];
     let (mut overall, mut scales) = (l.splat_u(0), l.splat_u(0));
-    for (first_group, first) in task.order(groups, chunk, b.reading.source.row_stride == 1) {
+    for (number, (first_group, first)) in task.order(groups, chunk, b.reading.source.row_stride == 1).enumerate() {
         for (group, buffer) in buffers.iter_mut().enumerate().take(groups) {
             let row = task.row + (first_group + group) * WIDTH;
+            let fetch = task.fetch(number * groups + group, chunk);
             if LATE {
-                read_plain(l, &b.reading.source, row, first, &mut buffer[..chunk]);
+                read_plain(l, &b.reading.source, row, first, fetch, &mut buffer[..chunk]);
             } else {
-                read(l, &b.reading, row, first, &mut buffer[..chunk]);
+                read(l, &b.reading, row, first, fetch, &mut buffer[..chunk]);
             }
         }
         for start in (0..chunk.min(task.columns.end - first)).step_by(32) {

@@ -34,8 +34,8 @@ impl Reading<'_> {
 
 /// Reads rows `row..row + 16` and columns `first..` into `columns`, as BF16 and rotated if that is asked for; zeros beyond the matrix.
 #[inline(always)]
-pub(super) fn read<L: Lanes>(l: L, reading: &Reading<'_>, row: usize, first: usize, columns: &mut [L::F]) {
-    read_plain(l, &reading.source, row, first, columns);
+pub(super) fn read<L: Lanes>(l: L, reading: &Reading<'_>, row: usize, first: usize, fetch: Option<usize>, columns: &mut [L::F]) {
+    read_plain(l, &reading.source, row, first, fetch, columns);
     if reading.as_bf16 {
         for x in columns.iter_mut() {
             *x = round_to_bf16(l, *x);
@@ -53,9 +53,10 @@ pub(super) fn read<L: Lanes>(l: L, reading: &Reading<'_>, row: usize, first: usi
     }
 }
 
-/// The elements as they are in memory.
+/// The elements as they are in memory. Where the contraction axis is the slow one, as many lines of memory are fetched ahead as are read:
+/// in a row from element `fetch`, or, without it, some columns further on.
 #[inline(always)]
-pub(super) fn read_plain<L: Lanes>(l: L, source: &Matrix<'_>, row: usize, first: usize, columns: &mut [L::F]) {
+pub(super) fn read_plain<L: Lanes>(l: L, source: &Matrix<'_>, row: usize, first: usize, fetch: Option<usize>, columns: &mut [L::F]) {
     let valid = source.k.saturating_sub(first).min(columns.len());
     let rows = source.rows.saturating_sub(row).min(WIDTH);
     let zero = l.splat(0.0);
@@ -63,9 +64,10 @@ pub(super) fn read_plain<L: Lanes>(l: L, source: &Matrix<'_>, row: usize, first:
         columns.fill(zero);
     } else if source.row_stride == 1 {
         let whole = rows == WIDTH && valid == columns.len();
+        let (ahead, step) = fetch.map_or(((first + AHEAD) * source.k_stride + row, source.k_stride), |fetch| (fetch, WIDTH));
         for (column, to) in columns.iter_mut().enumerate() {
             let start = (first + column) * source.k_stride + row;
-            l.prefetch(source.values, start + AHEAD * source.k_stride);
+            l.prefetch(source.values, ahead + column * step);
             *to = match source.values.get(start..).and_then(|x| x.first_chunk()) {
                 Some(lanes) if whole => l.load(lanes),
                 _ if column < valid => get(l, &source.values[start..start + rows], 0),

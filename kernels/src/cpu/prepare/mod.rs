@@ -20,7 +20,8 @@ use super::{Cpu, dispatch};
 use crate::format::MiniFloat;
 use crate::operand::{Block, Format, OperandSpec, Rounding, ScaleRule, Signs};
 use crate::quantise::{PRESCALE_CORRECTION, PrepareError, PreparedStats, Randomness, Source, check, mini_float, tensor_scale};
-use blocks::{Blocks, Rounds, ScaleBits, Seen};
+pub(super) use blocks::Seen;
+use blocks::{Blocks, Rounds, ScaleBits};
 use columns::{LARGEST, Reading};
 use tensor::Scaled;
 
@@ -36,17 +37,57 @@ pub struct Role {
     pub partner: Format,
 }
 
+/// An operand's specification made ready: what happens to its elements, and what a product is multiplied by.
+pub(super) struct Plan<'a> {
+    format: Format,
+    pub(super) factor: f32,
+    work: Work<'a>,
+}
+
+enum Work<'a> {
+    /// E2M1 for an integer product.
+    Words(Blocks<'a>),
+    /// Blocks of any format as F32 values.
+    Floats(Blocks<'a>),
+    /// One scale, or none.
+    Tensor(Reading<'a>, Option<Scaled>),
+}
+
+impl Plan<'_> {
+    pub(super) fn is_mxfp4(&self) -> bool {
+        matches!(self.work, Work::Words(_))
+    }
+
+    pub(super) fn kernel(&self) -> Kernel {
+        if self.is_mxfp4() { Kernel::QuantiseMxfp4 } else { Kernel::PrepareFloat }
+    }
+
+    /// Whether 32 rows share a scale.
+    fn tiles(&self) -> bool {
+        matches!(&self.work, Work::Words(b) | Work::Floats(b) if b.tiles)
+    }
+}
+
 /// Rows and columns of an operand whose panels lie together.
 #[derive(Debug, Clone)]
-struct Task {
-    row: usize,
-    rows: usize,
-    columns: Range<usize>,
+pub(super) struct Task {
+    pub(super) row: usize,
+    pub(super) rows: usize,
+    pub(super) columns: Range<usize>,
+    /// Element from which memory is fetched ahead, a line for each that is read.
+    pub(super) fetch: Option<usize>,
 }
 
 impl Task {
     /// Subgroups of sixteen rows that a task can have: two groups of the left side, or three of the right.
     const SUBGROUPS: usize = 6;
+    /// Rows that a task of the left side can have.
+    pub(super) const LEFT_ROWS: usize = Self::SUBGROUPS * WIDTH;
+
+    /// Where fetching ahead stands after `number` chunks of `chunk` columns of sixteen rows.
+    fn fetch(&self, number: usize, chunk: usize) -> Option<usize> {
+        self.fetch.map(|fetch| fetch + number * chunk * WIDTH)
+    }
 
     fn subgroups(&self) -> usize {
         self.rows.div_ceil(WIDTH)
@@ -88,9 +129,51 @@ fn tasks<T>(
         let chunk_lines = if together > 1 { group_lines } else { (columns.div_ceil(unit) * unit_lines).max(1) };
         lines.chunks_mut(chunk_lines).enumerate().map(move |(chunk, lines)| {
             let first = chunk * columns;
-            (Task { row, rows: height.min(rows - row), columns: first..k.min(first + columns) }, lines)
+            (Task { row, rows: height.min(rows - row), columns: first..k.min(first + columns), fetch: None }, lines)
         })
     })
+}
+
+/// Groups that a strip can have.
+const GROUPS: usize = 32;
+
+/// Strips for each thread: more than one, so that a thread that was held up does not hold up the others.
+const SHARES: usize = 4;
+
+/// Some columns of all groups of an operand.
+struct Strip<'a, T> {
+    columns: Range<usize>,
+    /// Their lines of panels, by group; empty where there is no such group.
+    lines: [&'a mut [Line<T>]; GROUPS],
+}
+
+/// Cuts columns into strips of `width`, a multiple of `unit`; a unit takes `unit_lines` lines of every group.
+struct Strips<'a, T> {
+    rest: [&'a mut [Line<T>]; GROUPS],
+    columns: Range<usize>,
+    width: usize,
+    unit: usize,
+    unit_lines: usize,
+}
+
+impl<'a, T> Iterator for Strips<'a, T> {
+    type Item = Strip<'a, T>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.columns.is_empty() {
+            return None;
+        }
+        let end = self.columns.end.min(self.columns.start + self.width);
+        let columns = std::mem::replace(&mut self.columns.start, end)..end;
+        let count = columns.len().div_ceil(self.unit) * self.unit_lines;
+        let lines = self.rest.each_mut().map(|rest| {
+            let all = std::mem::take(rest);
+            let (now, later) = all.split_at_mut(count.min(all.len()));
+            *rest = later;
+            now
+        });
+        Some(Strip { columns, lines })
+    }
 }
 
 impl Cpu {
@@ -109,12 +192,41 @@ impl Cpu {
         delayed_amax: Option<f32>,
         panels: &mut Panels,
     ) -> Result<PreparedStats, PrepareError> {
-        check(&source, spec, &randomness)?;
-        let Source { rows, k, .. } = source;
-        let is_mxfp4 = spec.format == Format::E2m1 && role.partner == Format::E2m1;
-        let _timer = self.timer(if is_mxfp4 { Kernel::QuantiseMxfp4 } else { Kernel::PrepareFloat }, rows * k);
+        let (plan, rows, k) = (self.plan(source, spec, role, randomness, delayed_amax)?, source.rows, source.k);
+        let is_mxfp4 = plan.is_mxfp4();
+        let _timer = self.timer(plan.kernel(), rows * k);
         panels.reshape(role.side, rows, k, is_mxfp4);
-        let rotation = spec.rotation.filter(|_| k > 0);
+        panels.factor = plan.factor;
+        let by_columns = source.transposed && !plan.tiles() && rows <= GROUPS * role.side.group();
+        let seen = if is_mxfp4 && by_columns {
+            let cut = (32, role.side.block_lines());
+            self.by_columns(panels.words_mut(), (rows, k), role.side, cut, |task, to| self.fill_words(&plan, role.side, task, to))
+        } else if by_columns {
+            let cut = (1, role.side.lines());
+            self.by_columns(panels.floats_mut(), (rows, k), role.side, cut, |task, to| self.fill_floats(&plan, role.side, task, to))
+        } else if is_mxfp4 {
+            let tasks = tasks(panels.words_mut(), (rows, k), role.side, (32, role.side.block_lines()), plan.tiles());
+            self.all_seen(tasks, |(task, to)| self.fill_words(&plan, role.side, &task, to))
+        } else {
+            let tasks = tasks(panels.floats_mut(), (rows, k), role.side, (1, role.side.lines()), plan.tiles());
+            self.all_seen(tasks, |(task, to)| self.fill_floats(&plan, role.side, &task, to))
+        };
+        panels.largest_scale = seen.largest_scale as u8;
+        Ok(PreparedStats { amax: f32::from_bits(seen.largest) })
+    }
+
+    /// What is to be done with an operand; reads the source only where its scale needs its largest magnitude.
+    pub(super) fn plan<'a>(
+        &self,
+        source: Source<'a>,
+        spec: &OperandSpec,
+        role: Role,
+        randomness: Randomness<'a>,
+        delayed_amax: Option<f32>,
+    ) -> Result<Plan<'a>, PrepareError> {
+        check(&source, spec, &randomness)?;
+        let is_mxfp4 = spec.format == Format::E2m1 && role.partner == Format::E2m1;
+        let rotation = spec.rotation.filter(|_| source.k > 0);
         let reading = Reading {
             source: Matrix::from(source),
             as_bf16: spec.format != Format::F32,
@@ -126,29 +238,26 @@ impl Cpu {
             (Rounding::StochasticPrescaled, Some(stream)) => Rounds::Prescaled(stream),
             _ => Rounds::Nearest,
         };
-        let seen = match (mini_float(spec.format), spec.block) {
+        let (factor, work) = match (mini_float(spec.format), spec.block) {
             (Some(format), Block::Row32 | Block::Tile32) => {
-                panels.factor = correction(rounds);
                 let tiles = spec.block == Block::Tile32;
-                let b = Blocks { reading, scale: scale_bits(spec.scale, &format), rounds, tiles };
-                if is_mxfp4 { self.blocks_of_words(&b, panels) } else { self.blocks_of_floats(&b, spec.format, panels) }
+                let blocks = Blocks { reading, scale: scale_bits(spec.scale, &format), rounds, tiles };
+                (correction(rounds), if is_mxfp4 { Work::Words(blocks) } else { Work::Floats(blocks) })
             }
             (Some(format), Block::Tensor) => {
-                let own = || f32::from_bits(self.largest(&reading));
+                let own = || f32::from_bits(self.timed_largest(&reading));
                 let amax = if spec.scale == ScaleRule::Delayed { delayed_amax.unwrap_or_else(own) } else { own() };
                 let (scale, inverse) = tensor_scale(amax, &format);
-                panels.factor = inverse * correction(rounds);
                 let target = if spec.format == Format::E4m3 { element::E4M3 } else { element::E5M2 };
-                self.tensor(&reading, spec.format, Some(Scaled { scale, target, rounds }), panels)
+                (inverse * correction(rounds), Work::Tensor(reading, Some(Scaled { scale, target, rounds })))
             }
             (None, _) => {
                 let rounded = spec.format == Format::Bf16 && (reading.rotation > 0 || rounds.stream().is_some());
                 let scaled = Scaled { scale: 1.0, target: element::BF16, rounds };
-                self.tensor(&reading, spec.format, rounded.then_some(scaled), panels)
+                (1.0, Work::Tensor(reading, rounded.then_some(scaled)))
             }
         };
-        panels.largest_scale = seen.largest_scale as u8;
-        Ok(PreparedStats { amax: f32::from_bits(seen.largest) })
+        Ok(Plan { format: spec.format, factor, work })
     }
 
     /// A plain F32 matrix as panels.
@@ -159,47 +268,77 @@ impl Cpu {
         self.each(tasks, |(task, to)| dispatch!(self, |l| tensor::plain(l, &source, side, &task, to)));
     }
 
-    fn blocks_of_words(&self, b: &Blocks<'_>, panels: &mut Panels) -> Seen {
-        let (rows, k, side) = (panels.rows, panels.k, panels.side);
-        let tasks = tasks(panels.words_mut(), (rows, k), side, (32, side.block_lines()), b.tiles);
-        self.all_seen(tasks, |(task, to)| dispatch!(self, |l| blocks::e2m1(l, b, side, &task, to)))
-    }
-
-    fn blocks_of_floats(&self, b: &Blocks<'_>, format: Format, panels: &mut Panels) -> Seen {
-        let (rows, k, side) = (panels.rows, panels.k, panels.side);
-        let tasks = tasks(panels.floats_mut(), (rows, k), side, (1, side.lines()), b.tiles);
-        self.all_seen(tasks, |(task, to)| {
-            dispatch!(self, |l| match format {
-                Format::E2m1 => blocks::floats::<_, 22>(l, b, element::E2M1, side, &task, to),
-                Format::E4m3 => blocks::floats::<_, 20>(l, b, element::E4M3, side, &task, to),
-                _ => blocks::floats::<_, 21>(l, b, element::E5M2, side, &task, to),
-            })
+    /// Does all tasks of an operand whose contraction axis is the slow one in memory: strips of columns over all rows, so that memory is
+    /// read from end to end. Apart, each group of rows would ask for a few lines of every column, and wait for most of them.
+    fn by_columns<T: Send>(
+        &self,
+        lines: &mut [Line<T>],
+        (rows, k): (usize, usize),
+        side: Side,
+        (unit, unit_lines): (usize, usize),
+        fill: impl Fn(&Task, &mut [Line<T>]) -> Seen + Sync,
+    ) -> Seen {
+        let mut groups = lines.chunks_mut((k.div_ceil(unit) * unit_lines).max(1));
+        let rest = std::array::from_fn(|_| groups.next().unwrap_or_default());
+        let shares = if self.threads == 1 { 1 } else { SHARES * self.threads };
+        let width = k.div_ceil(shares).next_multiple_of(LARGEST);
+        self.all_seen(Strips { rest, columns: 0..k, width, unit, unit_lines }, |strip| {
+            let mut seen = Seen::default();
+            for Strip { columns, lines } in (Strips { rest: strip.lines, columns: strip.columns, width: LARGEST, unit, unit_lines }) {
+                for (row, lines) in (0..rows).step_by(side.group()).zip(lines) {
+                    // While a strip is prepared, the next one is fetched.
+                    let fetch = Some(columns.end * rows + row * columns.len());
+                    let task = Task { row, rows: side.group().min(rows - row), columns: columns.clone(), fetch };
+                    seen = seen.and(fill(&task, lines));
+                }
+            }
+            seen
         })
     }
 
-    fn tensor(&self, reading: &Reading<'_>, format: Format, scaled: Option<Scaled>, panels: &mut Panels) -> Seen {
-        let (rows, k, side) = (panels.rows, panels.k, panels.side);
-        let tasks = tasks(panels.floats_mut(), (rows, k), side, (1, side.lines()), false);
-        self.all_seen(tasks, |(task, to)| {
-            dispatch!(self, |l| match (scaled, format) {
-                (None, _) => tensor::copy(l, reading, side, &task, to),
-                (Some(scaled), Format::E4m3) => tensor::rounded::<_, 20>(l, reading, scaled, side, &task, to),
-                (Some(scaled), Format::E5m2) => tensor::rounded::<_, 21>(l, reading, scaled, side, &task, to),
-                (Some(scaled), _) => tensor::rounded::<_, 16>(l, reading, scaled, side, &task, to),
-            })
-        })
+    /// Fills a task's lines of panels, for a plan that [`Plan::is_mxfp4`]. Compiled once, however many callers it has.
+    #[inline(never)]
+    pub(super) fn fill_words(&self, plan: &Plan<'_>, side: Side, task: &Task, to: &mut [Line<u32>]) -> Seen {
+        match &plan.work {
+            Work::Words(b) => dispatch!(self, |l| blocks::e2m1(l, b, side, task, to)),
+            Work::Floats(_) | Work::Tensor(..) => Seen::default(),
+        }
+    }
+
+    /// The same for any other plan.
+    #[inline(never)]
+    pub(super) fn fill_floats(&self, plan: &Plan<'_>, side: Side, task: &Task, to: &mut [Line<f32>]) -> Seen {
+        match &plan.work {
+            Work::Words(_) => Seen::default(),
+            Work::Floats(b) => dispatch!(self, |l| match plan.format {
+                Format::E2m1 => blocks::floats::<_, 22>(l, b, element::E2M1, side, task, to),
+                Format::E4m3 => blocks::floats::<_, 20>(l, b, element::E4M3, side, task, to),
+                _ => blocks::floats::<_, 21>(l, b, element::E5M2, side, task, to),
+            }),
+            Work::Tensor(reading, scaled) => dispatch!(self, |l| match (*scaled, plan.format) {
+                (None, _) => tensor::copy(l, reading, side, task, to),
+                (Some(scaled), Format::E4m3) => tensor::rounded::<_, 20>(l, reading, scaled, side, task, to),
+                (Some(scaled), Format::E5m2) => tensor::rounded::<_, 21>(l, reading, scaled, side, task, to),
+                (Some(scaled), _) => tensor::rounded::<_, 16>(l, reading, scaled, side, task, to),
+            }),
+        }
+    }
+
+    fn timed_largest(&self, reading: &Reading<'_>) -> u32 {
+        let _timer = self.timer(Kernel::PrepareFloat, 0);
+        self.largest(reading)
     }
 
     /// Bits of the largest magnitude, for a scale that is needed before the first element is rounded.
     fn largest(&self, reading: &Reading<'_>) -> u32 {
         let (rows, k) = (reading.source.rows, reading.source.k);
-        let tasks = (0..rows).step_by(96).map(|row| Task { row, rows: 96.min(rows - row), columns: 0..k });
+        let tasks = (0..rows).step_by(96).map(|row| Task { row, rows: 96.min(rows - row), columns: 0..k, fetch: None });
         let seen = |task| Seen { largest: dispatch!(self, |l| tensor::largest(l, reading, &task)), largest_scale: 0 };
         self.all_seen(tasks, seen).largest
     }
 
     /// Does all tasks; the maxima of what they saw.
-    fn all_seen<T: Send>(&self, tasks: impl Iterator<Item = T> + Send, work: impl Fn(T) -> Seen + Sync) -> Seen {
+    pub(super) fn all_seen<T: Send>(&self, tasks: impl Iterator<Item = T> + Send, work: impl Fn(T) -> Seen + Sync) -> Seen {
         let (largest, largest_scale) = (AtomicU32::new(0), AtomicU32::new(0));
         self.each(tasks, |task| {
             let seen = work(task);
@@ -214,7 +353,7 @@ impl Cpu {
 #[inline(always)]
 pub(super) fn pack_group<L: Lanes>(l: L, source: Matrix<'_>, side: Side, row: usize, to: &mut [Line<f32>]) {
     let rows = side.group().min(source.rows - row);
-    tensor::plain(l, &source, side, &Task { row, rows, columns: 0..source.k }, to);
+    tensor::plain(l, &source, side, &Task { row, rows, columns: 0..source.k, fetch: None }, to);
 }
 
 /// What the product of a prescaled operand is multiplied by.

@@ -23,7 +23,7 @@ pub(super) fn largest<L: Lanes>(l: L, reading: &Reading<'_>, task: &Task) -> u32
     let buffer = &mut buffer[..reading.chunk()];
     let mut largest = l.splat_u(0);
     for (group, first) in task.order(1, reading.chunk(), reading.source.row_stride == 1) {
-        read(l, reading, task.row + group * WIDTH, first, buffer);
+        read(l, reading, task.row + group * WIDTH, first, None, buffer);
         largest = l.max_u(largest, magnitudes(l, buffer));
     }
     l.largest_u(largest)
@@ -49,7 +49,7 @@ pub(super) fn plain<L: Lanes>(l: L, source: &Matrix<'_>, side: Side, task: &Task
     let lines = side.lines();
     for (group, first) in task.order(1, WIDTH, source.row_stride == 1) {
         let mut square = [l.splat(0.0); WIDTH];
-        read_plain(l, source, task.row + group * WIDTH, first, &mut square);
+        read_plain(l, source, task.row + group * WIDTH, first, None, &mut square);
         let line = lane_line(group, first - task.columns.start, task.columns.len(), lines, lines);
         let count = (task.columns.end - first).min(WIDTH);
         let to = &mut to[line..line + (count - 1) * lines + 1];
@@ -123,9 +123,9 @@ fn each<L: Lanes>(
     let (chunk, lines) = (reading.chunk(), side.lines());
     let mut buffer = [l.splat(0.0); LARGEST];
     let mut overall = 0;
-    for (group, first) in task.order(1, chunk, reading.source.row_stride == 1) {
+    for (number, (group, first)) in task.order(1, chunk, reading.source.row_stride == 1).enumerate() {
         let buffer = &mut buffer[..chunk];
-        read(l, reading, task.row + group * WIDTH, first, buffer);
+        read(l, reading, task.row + group * WIDTH, first, task.fetch(number, chunk), buffer);
         let largest = l.largest_u(magnitudes(l, buffer));
         overall = overall.max(largest);
         let line = lane_line(group, first - task.columns.start, task.columns.len(), lines, lines);

@@ -158,10 +158,8 @@ impl Products {
     fn layout(&self, element: Element, rows: usize, columns: usize) -> Result<*mut c_void, GpuError> {
         let mut layout = std::ptr::null_mut();
         // SAFETY: `layout` is written by the call. Column-major `rows x columns`.
-        check(
-            unsafe { (self.api.create_layout)(&raw mut layout, data_type(element), rows as u64, columns as u64, rows as i64) },
-            "layout",
-        )?;
+        let status = unsafe { (self.api.create_layout)(&raw mut layout, data_type(element), rows as u64, columns as u64, rows as i64) };
+        check(status, "layout")?;
         Ok(layout)
     }
 

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use kernels::cpu::{Cpu, Panels, Role, Side};
+use kernels::cpu::{Cpu, Panels, Role, Side, Unprepared};
 use kernels::operand::{OperandSpec, ScaleRule};
-use kernels::quantise::{Randomness, Source};
+use kernels::quantise::{PreparedStats, Randomness, Source};
 
 use crate::error::TrainerError;
-use crate::linear::{Choices, Evaluation, Linears, Mode, Observation, SignVector};
+use crate::linear::{Choices, Evaluation, Goal, Linears, Mode, Observation, SignVector};
 use crate::metrics::QuantisationRecord;
 use crate::quantisation_error;
 use crate::run_file::{DelayedChoice, RunFile};
@@ -64,16 +64,53 @@ impl CpuLinears {
         Role { side, partner: self.choices.spec(pass, partner).format }
     }
 
+    /// One of the two products of a training step whose left side has a row a token: it is prepared on the way.
+    #[allow(clippy::too_many_arguments)] // an operand's place and source, its weight, and where the product goes
+    fn product(
+        &mut self,
+        place: Place,
+        pass: Pass,
+        (operand, source): (Operand, Source<'_>),
+        weight: Source<'_>,
+        step: u64,
+        goal: Goal<'_, Vec<f32>>,
+    ) -> Result<(), TrainerError> {
+        if self.observes(place) {
+            // Measured as a whole, which the product never sees.
+            self.prepare(place, pass, operand, source, step)?;
+        }
+        self.operand(place, pass, Operand::Weight, weight, step)?;
+        let spec = self.choices.spec(pass, operand);
+        let signs = self.choices.signs(place, pass, &spec, step);
+        let slot = self.choices.slot(place, pass, operand);
+        let left = Unprepared {
+            source,
+            spec: &spec,
+            partner: self.role(pass, operand).partner,
+            randomness: Randomness {
+                rounding: self.choices.training_words(place, pass, operand, step),
+                signs: signs.as_ref().map(SignVector::as_slice),
+            },
+            delayed_amax: self.remembered(slot, &spec),
+        };
+        let stats = multiply(&self.cpu, left, &self.right, goal)?;
+        self.remember(slot, &spec, stats);
+        Ok(())
+    }
+
     /// Prepares an operand of a training step into its side, remembers its largest magnitude and measures it if asked.
     fn operand(&mut self, place: Place, pass: Pass, operand: Operand, source: Source<'_>, step: u64) -> Result<(), TrainerError> {
-        let (spec, role) = (self.choices.spec(pass, operand), self.role(pass, operand));
-        let signs = self.choices.signs(place, pass, &spec, step);
-        let rounding = self.choices.training_words(place, pass, operand, step);
-        let slot = self.choices.slot(place, pass, operand);
-        let remembered = self.remembered(slot, &spec);
-        let panels = if role.side == Side::Left { &mut self.left } else { &mut self.right };
-        let randomness = Randomness { rounding, signs: signs.as_ref().map(SignVector::as_slice) };
-        let stats = self.cpu.prepare_into(source, &spec, role, randomness, remembered, panels).map_err(TrainerError::kernel)?;
+        let stats = self.prepare(place, pass, operand, source, step)?;
+        self.remember(self.choices.slot(place, pass, operand), &self.choices.spec(pass, operand), stats);
+        Ok(())
+    }
+
+    /// Whether the operands of a place are measured in this step.
+    fn observes(&self, place: Place) -> bool {
+        self.observation.as_ref().is_some_and(|observation| observation.layers.contains(&place.layer))
+    }
+
+    fn remember(&mut self, slot: usize, spec: &OperandSpec, stats: PreparedStats) {
         if let (ScaleRule::Delayed, Some(delayed)) = (spec.scale, self.choices.delayed) {
             let history = &mut self.histories[slot];
             if history.len() == delayed.history {
@@ -81,14 +118,31 @@ impl CpuLinears {
             }
             history.push(stats.amax);
         }
-        if let Some(observation) = &mut self.observation
-            && observation.layers.contains(&place.layer)
-        {
+    }
+
+    /// An operand of a training step into its side, measured if asked.
+    fn prepare(
+        &mut self,
+        place: Place,
+        pass: Pass,
+        operand: Operand,
+        source: Source<'_>,
+        step: u64,
+    ) -> Result<PreparedStats, TrainerError> {
+        let (spec, role) = (self.choices.spec(pass, operand), self.role(pass, operand));
+        let signs = self.choices.signs(place, pass, &spec, step);
+        let rounding = self.choices.training_words(place, pass, operand, step);
+        let remembered = self.remembered(self.choices.slot(place, pass, operand), &spec);
+        let observes = self.observes(place);
+        let panels = if role.side == Side::Left { &mut self.left } else { &mut self.right };
+        let randomness = Randomness { rounding, signs: signs.as_ref().map(SignVector::as_slice) };
+        let stats = self.cpu.prepare_into(source, &spec, role, randomness, remembered, panels).map_err(TrainerError::kernel)?;
+        if let Some(observation) = self.observation.as_mut().filter(|_| observes) {
             let survived = quantisation_error::measure(&source, &spec, signs.as_ref().map(SignVector::as_slice), &panels.unpack());
             let linear = self.choices.shapes[place.linear].0;
             observation.records.push(survived.record(observation.step, place.layer, linear, pass, operand, spec.format));
         }
-        Ok(())
+        Ok(stats)
     }
 
     fn evaluation_operand(
@@ -118,30 +172,31 @@ impl Linears<Cpu> for CpuLinears {
         mode: &Mode<'_, Vec<Panels>>,
         x: &Vec<f32>,
         (parameters, weight): (&Vec<f32>, &Range<usize>),
-        residual: Option<&Vec<f32>>,
-        y: &mut Vec<f32>,
+        goal: Goal<'_, Vec<f32>>,
         tokens: usize,
     ) -> Result<(), TrainerError> {
         let (_, out, inputs) = self.choices.shapes[place.linear];
-        let y = &mut y[..tokens * out];
-        if let Some(residual) = residual {
-            y.copy_from_slice(&residual[..tokens * out]);
-        }
         let x = Source { values: &x[..tokens * inputs], rows: tokens, k: inputs, transposed: false };
         match mode {
             Mode::Training { step } => {
                 let w = Source { values: &parameters[weight.clone()], rows: out, k: inputs, transposed: false };
-                self.operand(place, Pass::Fprop, Operand::Input, x, *step)?;
-                self.operand(place, Pass::Fprop, Operand::Weight, w, *step)?;
-                self.cpu.gemm(&self.left, &self.right, y, residual.is_some()).map_err(TrainerError::kernel)
+                self.product(place, Pass::Fprop, (Operand::Input, x), w, *step, goal)
             }
             Mode::Evaluation { evaluation, weights } => {
-                let mut left = std::mem::take(&mut self.left);
-                let prepared = self.evaluation_operand(place, Operand::Input, x, *evaluation, &mut left);
-                self.left = left;
-                prepared?;
-                let weight = &weights[4 * place.layer + place.linear];
-                self.cpu.gemm(&self.left, weight, y, residual.is_some()).map_err(TrainerError::kernel)
+                let spec = self.choices.spec(Pass::Fprop, Operand::Input);
+                let signs = self.choices.signs(place, Pass::Fprop, &spec, evaluation.step);
+                let left = Unprepared {
+                    source: x,
+                    spec: &spec,
+                    partner: self.role(Pass::Fprop, Operand::Input).partner,
+                    randomness: Randomness {
+                        rounding: self.choices.evaluation_words(place, Operand::Input, *evaluation),
+                        signs: signs.as_ref().map(SignVector::as_slice),
+                    },
+                    delayed_amax: self.remembered(self.choices.slot(place, Pass::Fprop, Operand::Input), &spec),
+                };
+                multiply(&self.cpu, left, &weights[4 * place.layer + place.linear], goal)?;
+                Ok(())
             }
         }
     }
@@ -153,7 +208,7 @@ impl Linears<Cpu> for CpuLinears {
         x: &Vec<f32>,
         (parameters, weight): (&Vec<f32>, &Range<usize>),
         d_y: &Vec<f32>,
-        d_x: &mut Vec<f32>,
+        goal: Goal<'_, Vec<f32>>,
         gradients: &mut Vec<f32>,
         tokens: usize,
     ) -> Result<(), TrainerError> {
@@ -161,9 +216,7 @@ impl Linears<Cpu> for CpuLinears {
         let (d_output, x) = (&d_y[..tokens * out], &x[..tokens * inputs]);
         let dy = Source { values: d_output, rows: tokens, k: out, transposed: false };
         let w = Source { values: &parameters[weight.clone()], rows: inputs, k: out, transposed: true };
-        self.operand(place, Pass::Dgrad, Operand::OutputGradient, dy, step)?;
-        self.operand(place, Pass::Dgrad, Operand::Weight, w, step)?;
-        self.cpu.gemm(&self.left, &self.right, &mut d_x[..tokens * inputs], false).map_err(TrainerError::kernel)?;
+        self.product(place, Pass::Dgrad, (Operand::OutputGradient, dy), w, step, goal)?;
         let dy = Source { values: d_output, rows: out, k: tokens, transposed: true };
         let x = Source { values: x, rows: inputs, k: tokens, transposed: true };
         self.operand(place, Pass::Wgrad, Operand::OutputGradient, dy, step)?;
@@ -207,4 +260,19 @@ impl Linears<Cpu> for CpuLinears {
         }
         Ok(fits)
     }
+}
+
+/// A product of as many rows as its left side, and what follows it. Buffers may be longer.
+fn multiply(cpu: &Cpu, left: Unprepared<'_>, right: &Panels, goal: Goal<'_, Vec<f32>>) -> Result<PreparedStats, TrainerError> {
+    let (rows, columns) = (left.source.rows, right.rows());
+    let size = rows * columns;
+    match goal {
+        Goal::Over(y) => cpu.gemm_from(left, right, &mut y[..size], false),
+        Goal::Onto { residual, sum } => cpu.gemm_from_onto(left, right, &residual[..size], &mut sum[..size]),
+        Goal::Swiglu { gate_up, hidden } => cpu.gemm_from_swiglu(left, right, &mut gate_up[..size], &mut hidden[..size / 2]),
+        Goal::SwigluBackward { gate_up, d_gate_up } => {
+            cpu.gemm_from_swiglu_backward(left, right, &gate_up[..2 * size], &mut d_gate_up[..2 * size])
+        }
+    }
+    .map_err(TrainerError::kernel)
 }

@@ -4,10 +4,11 @@ mod linears;
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
 
-use kernels::cpu::{AdamW, AttentionShape, Cpu, RopeTable};
+use kernels::cpu::{AdamW, AttentionShape, Cpu, Kernel, Profile, RopeTable, Spent};
 
-use super::{Device, Machine, Update};
+use super::{Device, Machine, ProfileReader, Spending, Update};
 use crate::batches::Batch;
 use crate::error::TrainerError;
 use crate::parameters::Layout;
@@ -159,22 +160,6 @@ impl Device for Cpu {
             .map_err(TrainerError::kernel)
     }
 
-    fn swiglu(&self, gate_up: &Vec<f32>, width: usize, hidden: &mut Vec<f32>, rows: usize) -> Result<(), TrainerError> {
-        Self::swiglu(self, &gate_up[..2 * rows * width], width, &mut hidden[..rows * width]).map_err(TrainerError::kernel)
-    }
-
-    fn swiglu_backward(
-        &self,
-        gate_up: &Vec<f32>,
-        d_hidden: &Vec<f32>,
-        width: usize,
-        d_gate_up: &mut Vec<f32>,
-        rows: usize,
-    ) -> Result<(), TrainerError> {
-        let (one, two) = (rows * width, 2 * rows * width);
-        Self::swiglu_backward(self, &gate_up[..two], &d_hidden[..one], width, &mut d_gate_up[..two]).map_err(TrainerError::kernel)
-    }
-
     fn head(
         &self,
         x: &Vec<f32>,
@@ -225,6 +210,16 @@ impl Device for Cpu {
 
     fn wait(&self) -> Result<(), TrainerError> {
         Ok(())
+    }
+
+    fn with_profile(&self) -> (Self, ProfileReader) {
+        let profile = Arc::new(Profile::default());
+        let cpu = Self::with_profile(self, profile.clone());
+        let spending = |(kernel, spent): (Kernel, Spent)| {
+            let (kernel, seconds) = (kernel.name(), spent.time.as_secs_f64());
+            (spent.calls > 0).then_some(Spending { kernel, calls: spent.calls, work: spent.work, seconds })
+        };
+        (cpu, Box::new(move || Ok(profile.take().into_iter().filter_map(spending).collect())))
     }
 
     fn machine(&self) -> Machine {

@@ -2,7 +2,7 @@
 //!
 //! An operand in blocks of 32 is written as BF16 values, which hold every MX value exactly, and is multiplied by the BF16 units: exact
 //! in value, emulated in execution. Tensor-scaled FP8 is multiplied natively. An operand that is plain BF16 is its source. The two
-//! operands that come from ∇Y are prepared in one read.
+//! operands that come from ∇Y are prepared in one read, and so are the two of X: the one that wgrad takes waits for backward.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use kernels::quantise::{self, Randomness, Source};
 
 use super::{GpuDevice, Parameters, machine};
 use crate::error::TrainerError;
-use crate::linear::{Choices, Evaluation, Linears, Mode, Observation, SignVector};
+use crate::linear::{Choices, Evaluation, Goal, Linears, Mode, Observation, SignVector};
 use crate::metrics::QuantisationRecord;
 use crate::quantisation_error;
 use crate::run_file::{DelayedChoice, RunFile};
@@ -42,6 +42,7 @@ struct Preparation {
     columns: Option<Role>,
     quantiser: Option<Quantiser>,
     row_operand: Buffer<u8>,
+    /// Empty where the column operand is kept elsewhere.
     column_operand: Buffer<u8>,
 }
 
@@ -50,13 +51,19 @@ struct Preparation {
 pub struct GpuLinears {
     device: GpuDevice,
     choices: Choices,
+    /// X of an evaluation, along its rows only.
+    evaluated: Preparation,
+    /// X of a training step, both ways.
     input: Preparation,
     weight: Preparation,
     gradient: Preparation,
     weight_turned: Preparation,
-    input_turned: Preparation,
+    /// X along its columns, of every linear: from forward until backward. Index 4 * layer + linear.
+    inputs_turned: Vec<Buffer<u8>>,
     /// One slot an operand of the model, then one each for an evaluation's input and weight.
     scales: TensorScales,
+    /// Gradient of SwiGLU's result, `[tokens, f]`.
+    d_hidden: Buffer<Bf16>,
     /// Entries in each history.
     filled: usize,
     observation: Option<Observation>,
@@ -78,16 +85,20 @@ impl GpuLinears {
         let widest = |pick: fn(&(&str, usize, usize)) -> usize| choices.shapes.iter().map(pick).max().unwrap_or_default();
         let (largest_input, largest_output) = (tokens * widest(|shape| shape.2), tokens * widest(|shape| shape.1));
         let largest_weight = widest(|shape| shape.1 * shape.2);
-        let make = |rows, columns, elements| Preparation::new(&device, &choices, rows, columns, elements);
+        let make = |rows, columns, elements| Preparation::new(&device, &choices, rows, columns, elements, elements);
+        let turned = choices.spec(INPUT_TURNED.pass, INPUT_TURNED.operand);
+        let kept = |linear: usize| device.gpu().buffer(bytes_of(&turned) * tokens * choices.shapes[linear % 4].2).map_err(machine);
         let format_largest = |slot: usize| largest_of_slot(&choices, slot);
         let largest: Vec<f32> = (0..choices.slots()).map(format_largest).chain([0.0, 0.0]).collect();
         Ok(Self {
-            input: make(Some(INPUT), None, largest_input)?,
+            evaluated: make(Some(INPUT), None, largest_input)?,
+            input: Preparation::new(&device, &choices, Some(INPUT), Some(INPUT_TURNED), largest_input, 0)?,
+            inputs_turned: (0..4 * choices.layers).map(kept).collect::<Result<_, TrainerError>>()?,
             weight: make(Some(WEIGHT), None, largest_weight)?,
             gradient: make(Some(GRADIENT), Some(GRADIENT_TURNED), largest_output)?,
             weight_turned: make(None, Some(WEIGHT_TURNED), largest_weight)?,
-            input_turned: make(None, Some(INPUT_TURNED), largest_input)?,
             scales: TensorScales::new(device.gpu(), &largest, choices.delayed.map_or(0, |delayed| delayed.history)).map_err(machine)?,
+            d_hidden: device.gpu().buffer(tokens * run.model.intermediate_size).map_err(machine)?,
             filled: 0,
             observation: None,
             device,
@@ -123,6 +134,7 @@ impl GpuLinears {
         moment: Moment,
         source: (&Buffer<Bf16>, usize),
         (rows, columns): (usize, usize),
+        column_operand: &Buffer<u8>,
     ) -> Result<(), TrainerError> {
         let Some(quantiser) = &preparation.quantiser else { return Ok(()) };
         let step = match moment {
@@ -153,13 +165,13 @@ impl GpuLinears {
             for (_, _, _, slot) in sides.iter().flatten().filter(|side| own(&side.0)) {
                 self.scales.clear(*slot).map_err(machine)?;
             }
-            quantiser.run(source, (rows, columns), measured[0], measured[1]).map_err(machine)?;
+            self.device.timed("quantise", || quantiser.run(source, (rows, columns), measured[0], measured[1]))?;
             for (spec, _, _, slot) in sides.iter().flatten().filter(|side| own(&side.0)) {
                 self.scales.scale_now(*slot, largest_of(spec.format)).map_err(machine)?;
             }
         }
         let collects = matches!(moment, Moment::Training(_));
-        let outs = [&preparation.row_operand, &preparation.column_operand];
+        let outs = [&preparation.row_operand, column_operand];
         let mut written = [OperandSide::default(); 2];
         for ((written, side), out) in written.iter_mut().zip(&sides).zip(outs) {
             let Some((spec, words, signs, slot)) = side else { continue };
@@ -172,7 +184,7 @@ impl GpuLinears {
                 scale: is_tensor.then_some((&self.scales, *slot)),
             };
         }
-        quantiser.run(source, (rows, columns), written[0], written[1]).map_err(machine)
+        self.device.timed("quantise", || quantiser.run(source, (rows, columns), written[0], written[1]))
     }
 
     /// A prepared operand, or its source where that is the same.
@@ -196,6 +208,25 @@ impl GpuLinears {
     /// 1, or 4/3 for each operand that was scaled by 3/4 before it was rounded.
     fn factor(&self, pass: Pass, first: Operand, second: Operand) -> f32 {
         multiplier(&self.choices.spec(pass, first)) * multiplier(&self.choices.spec(pass, second))
+    }
+
+    /// A product of `tokens` rows, and what follows it.
+    fn multiply(&self, left: Matrix, right: Matrix, factor: f32, goal: Goal<'_, Buffer<Bf16>>, tokens: usize) -> Result<(), TrainerError> {
+        let gpu = self.device.gpu();
+        let product = |added, out: &Buffer<Bf16>| self.device.timed("gemm", || gpu.multiply(left, right, factor, added, out, 0));
+        match goal {
+            Goal::Over(y) => product(None, y),
+            Goal::Onto { residual, sum } => product(Some(residual), sum),
+            Goal::Swiglu { gate_up, hidden } => {
+                product(None, gate_up)?;
+                self.device.timed("swiglu", || self.device.elementwise().swiglu(gate_up, hidden, tokens, right.rows / 2))
+            }
+            Goal::SwigluBackward { gate_up, d_gate_up } => {
+                product(None, &self.d_hidden)?;
+                let kernels = self.device.elementwise();
+                self.device.timed("swiglu", || kernels.swiglu_backward(gate_up, &self.d_hidden, d_gate_up, tokens, right.rows))
+            }
+        }
     }
 
     /// Measures an operand on the host if this step and block are observed. `transposed`: its contraction axis is the source's rows.
@@ -242,28 +273,34 @@ impl GpuLinears {
 }
 
 impl Preparation {
+    /// Room for `row_elements` of the row operand and `column_elements` of the column operand.
     fn new(
         device: &GpuDevice,
         choices: &Choices,
         rows: Option<Role>,
         columns: Option<Role>,
-        elements: usize,
+        row_elements: usize,
+        column_elements: usize,
     ) -> Result<Self, TrainerError> {
         let spec = |role: Option<Role>| role.map(|role| choices.spec(role.pass, role.operand)).filter(|spec| !is_source(spec));
         let (row_spec, column_spec) = (spec(rows), spec(columns));
         let gpu = device.gpu();
-        let bytes = |spec: Option<OperandSpec>| match spec {
-            None => 0,
-            Some(spec) if element(&spec) == kernels::gpu::Element::Bf16 => 2 * elements,
-            Some(_) => elements,
-        };
         let quantiser = match (row_spec, column_spec) {
             (None, None) => None,
             _ => Some(Quantiser::new(gpu, row_spec, column_spec).map_err(machine)?),
         };
-        let (row_operand, column_operand) =
-            (gpu.buffer(bytes(row_spec)).map_err(machine)?, gpu.buffer(bytes(column_spec)).map_err(machine)?);
+        let room = |spec: Option<OperandSpec>, elements| gpu.buffer(spec.map_or(0, |spec| bytes_of(&spec) * elements)).map_err(machine);
+        let (row_operand, column_operand) = (room(row_spec, row_elements)?, room(column_spec, column_elements)?);
         Ok(Self { rows, columns, quantiser, row_operand, column_operand })
+    }
+}
+
+/// Bytes an element of a prepared operand takes; none where it is its source.
+fn bytes_of(spec: &OperandSpec) -> usize {
+    match element(spec) {
+        _ if is_source(spec) => 0,
+        kernels::gpu::Element::Bf16 => 2,
+        _ => 1,
     }
 }
 
@@ -328,8 +365,7 @@ impl Linears<GpuDevice> for GpuLinears {
         mode: &Mode<'_, ()>,
         x: &Buffer<Bf16>,
         (parameters, weight): (&Parameters, &Range<usize>),
-        residual: Option<&Buffer<Bf16>>,
-        y: &mut Buffer<Bf16>,
+        goal: Goal<'_, Buffer<Bf16>>,
         tokens: usize,
     ) -> Result<(), TrainerError> {
         let (_, out, inputs) = self.choices.shapes[place.linear];
@@ -341,17 +377,20 @@ impl Linears<GpuDevice> for GpuLinears {
                 (Moment::Evaluation(*evaluation), Moment::Evaluation(Evaluation { chunk: 0, ..*evaluation }))
             }
         };
-        self.prepare(&self.input, place, moment, x_source, (tokens, inputs))?;
-        self.prepare(&self.weight, place, weight_moment, w_source, (out, inputs))?;
+        let kept = &self.inputs_turned[4 * place.layer + place.linear];
+        let preparation = if matches!(mode, Mode::Training { .. }) { &self.input } else { &self.evaluated };
+        self.prepare(preparation, place, moment, x_source, (tokens, inputs), kept)?;
+        self.prepare(&self.weight, place, weight_moment, w_source, (out, inputs), &self.weight.column_operand)?;
         if let Moment::Training(step) = moment {
             self.measure(place, INPUT, step, x_source, (tokens, inputs), false)?;
             self.measure(place, WEIGHT, step, w_source, (out, inputs), false)?;
         }
-        let left = self.matrix(INPUT, &self.input.row_operand, x_source, (tokens, inputs), false, self.slot(place, INPUT, moment))?;
+        let operand = if matches!(mode, Mode::Training { .. }) { &self.input.row_operand } else { &self.evaluated.row_operand };
+        let left = self.matrix(INPUT, operand, x_source, (tokens, inputs), false, self.slot(place, INPUT, moment))?;
         let slot = self.slot(place, WEIGHT, moment);
         let right = self.matrix(WEIGHT, &self.weight.row_operand, w_source, (out, inputs), false, slot)?;
         let factor = self.factor(Pass::Fprop, Operand::Input, Operand::Weight);
-        self.device.gpu().multiply(left, right, factor, residual, y, 0).map_err(machine)
+        self.multiply(left, right, factor, goal, tokens)
     }
 
     fn backward(
@@ -361,16 +400,15 @@ impl Linears<GpuDevice> for GpuLinears {
         x: &Buffer<Bf16>,
         (parameters, weight): (&Parameters, &Range<usize>),
         d_y: &Buffer<Bf16>,
-        d_x: &mut Buffer<Bf16>,
+        goal: Goal<'_, Buffer<Bf16>>,
         gradients: &mut Buffer<f32>,
         tokens: usize,
     ) -> Result<(), TrainerError> {
         let (_, out, inputs) = self.choices.shapes[place.linear];
         let moment = Moment::Training(step);
         let (d_source, x_source, w_source) = ((d_y, 0), (x, 0), (&parameters.copies, weight.start));
-        self.prepare(&self.gradient, place, moment, d_source, (tokens, out))?;
-        self.prepare(&self.weight_turned, place, moment, w_source, (out, inputs))?;
-        self.prepare(&self.input_turned, place, moment, x_source, (tokens, inputs))?;
+        self.prepare(&self.gradient, place, moment, d_source, (tokens, out), &self.gradient.column_operand)?;
+        self.prepare(&self.weight_turned, place, moment, w_source, (out, inputs), &self.weight_turned.column_operand)?;
         self.measure(place, GRADIENT, step, d_source, (tokens, out), false)?;
         self.measure(place, WEIGHT_TURNED, step, w_source, (out, inputs), true)?;
         self.measure(place, GRADIENT_TURNED, step, d_source, (tokens, out), true)?;
@@ -381,14 +419,14 @@ impl Linears<GpuDevice> for GpuLinears {
         let turned = &self.weight_turned.column_operand;
         let right = self.matrix(WEIGHT_TURNED, turned, w_source, (inputs, out), true, slot(WEIGHT_TURNED))?;
         let factor = self.factor(Pass::Dgrad, Operand::OutputGradient, Operand::Weight);
-        self.device.gpu().multiply(left, right, factor, None, d_x, 0).map_err(machine)?;
+        self.multiply(left, right, factor, goal, tokens)?;
 
         let turned = &self.gradient.column_operand;
         let left = self.matrix(GRADIENT_TURNED, turned, d_source, (out, tokens), true, slot(GRADIENT_TURNED))?;
-        let turned = &self.input_turned.column_operand;
+        let turned = &self.inputs_turned[4 * place.layer + place.linear];
         let right = self.matrix(INPUT_TURNED, turned, x_source, (inputs, tokens), true, slot(INPUT_TURNED))?;
         let factor = self.factor(Pass::Wgrad, Operand::OutputGradient, Operand::Input);
-        self.device.gpu().multiply(left, right, factor, None, gradients, weight.start).map_err(machine)
+        self.device.timed("gemm", || self.device.gpu().multiply(left, right, factor, None, gradients, weight.start))
     }
 
     fn evaluation_weights(&self, _: &Parameters, _: &[(Place, Range<usize>)], _: u64) -> Result<(), TrainerError> {

@@ -4,12 +4,13 @@ mod linears;
 
 use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use kernels::cpu::AttentionShape;
+use kernels::gpu::driver::Event;
 use kernels::gpu::{Attention, Bf16, Buffer, Elementwise, Gpu, GpuError, Head, Norm, Occurrences, Optimizer, UpdateNumbers};
 
-use super::{Device, Machine, Update};
+use super::{Device, Machine, ProfileReader, Spending, Update};
 use crate::batches::Batch;
 use crate::error::TrainerError;
 use crate::parameters::Layout;
@@ -26,6 +27,29 @@ const NORM: usize = 1;
 #[derive(Debug, Clone)]
 pub struct GpuDevice {
     parts: Arc<Parts>,
+    profile: Option<Arc<GpuProfile>>,
+}
+
+/// The kernels of a step between pairs of events, in the order in which they were queued.
+#[derive(Debug, Default)]
+struct GpuProfile {
+    spans: Mutex<Vec<(&'static str, Event, Event)>>,
+}
+
+impl GpuProfile {
+    /// What was spent since the last time; waits for all of it.
+    fn take(&self, gpu: &Gpu) -> Result<Vec<Spending>, TrainerError> {
+        let spans = std::mem::take(&mut *self.spans.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut all: Vec<Spending> = Vec::new();
+        for (kernel, from, to) in spans {
+            let seconds = gpu.driver().elapsed(from, to).map_err(machine)?;
+            match all.iter_mut().find(|spending| spending.kernel == kernel) {
+                Some(spending) => (spending.seconds, spending.calls) = (spending.seconds + seconds, spending.calls + 1),
+                None => all.push(Spending { kernel, calls: 1, work: 0, seconds }),
+            }
+        }
+        Ok(all)
+    }
 }
 
 #[derive(Debug)]
@@ -91,7 +115,22 @@ impl GpuDevice {
             results: gpu.zeros(2).map_err(machine)?,
             gpu,
         };
-        Ok(Self { parts: Arc::new(parts) })
+        Ok(Self { parts: Arc::new(parts), profile: None })
+    }
+
+    /// Queues a kind of kernel, between two events if there is a profile.
+    fn timed<R>(&self, kind: &'static str, work: impl FnOnce() -> Result<R, GpuError>) -> Result<R, TrainerError> {
+        let Some(profile) = &self.profile else { return work().map_err(machine) };
+        let driver = self.parts.gpu.driver();
+        let from = driver.record().map_err(machine)?;
+        let result = work().map_err(machine)?;
+        let to = driver.record().map_err(machine)?;
+        profile.spans.lock().unwrap_or_else(PoisonError::into_inner).push((kind, from, to));
+        Ok(result)
+    }
+
+    fn elementwise(&self) -> &Elementwise {
+        &self.parts.elementwise
     }
 
     /// The GPU itself.
@@ -205,7 +244,7 @@ impl Device for GpuDevice {
         out: &mut Buffer<Bf16>,
     ) -> Result<(), TrainerError> {
         let table = (&parameters.masters, table.start);
-        self.parts.elementwise.embedding(table, &tokens.inputs, out, batch.inputs.len(), width).map_err(machine)
+        self.timed("embedding", || self.parts.elementwise.embedding(table, &tokens.inputs, out, batch.inputs.len(), width))
     }
 
     fn embedding_backward(
@@ -215,7 +254,9 @@ impl Device for GpuDevice {
         width: usize,
         (gradients, table): (&mut Buffer<f32>, &Range<usize>),
     ) -> Result<(), TrainerError> {
-        self.parts.elementwise.embedding_backward(gradient, &tokens.occurrences, (gradients, table.start), width).map_err(machine)
+        self.timed("embedding", || {
+            self.parts.elementwise.embedding_backward(gradient, &tokens.occurrences, (gradients, table.start), width)
+        })
     }
 
     fn rms_norm(
@@ -227,7 +268,7 @@ impl Device for GpuDevice {
         inverse_rms: &mut Buffer<f32>,
         rows: usize,
     ) -> Result<(), TrainerError> {
-        self.parts.norm.forward(x, (&parameters.masters, gain.start), epsilon, y, inverse_rms, rows).map_err(machine)
+        self.timed("norm", || self.parts.norm.forward(x, (&parameters.masters, gain.start), epsilon, y, inverse_rms, rows))
     }
 
     fn rms_norm_backward(
@@ -242,13 +283,13 @@ impl Device for GpuDevice {
         rows: usize,
     ) -> Result<(), TrainerError> {
         let place = (&parameters.masters, gain.start);
-        self.parts.norm.backward(x, place, inverse_rms, d_y, d_x, accumulate, (gradients, gain.start), rows).map_err(machine)
+        self.timed("norm", || self.parts.norm.backward(x, place, inverse_rms, d_y, d_x, accumulate, (gradients, gain.start), rows))
     }
 
     fn rope(&self, qkv: &mut Buffer<Bf16>, shape: AttentionShape, table: &Angles, backward: bool) -> Result<(), TrainerError> {
         let sizes = (shape.qkv_width(), shape.heads + shape.kv_heads, shape.head_dim, shape.sequence);
         let tokens = shape.batch * shape.sequence;
-        self.parts.elementwise.rope(qkv, tokens, sizes, &table.cosine, &table.sine, backward).map_err(machine)
+        self.timed("rope", || self.parts.elementwise.rope(qkv, tokens, sizes, &table.cosine, &table.sine, backward))
     }
 
     fn attention(
@@ -258,7 +299,7 @@ impl Device for GpuDevice {
         out: &mut Buffer<Bf16>,
         logsumexp: &mut Buffer<f32>,
     ) -> Result<(), TrainerError> {
-        self.parts.attention.forward(qkv, shape, out, logsumexp).map_err(machine)
+        self.timed("attention", || self.parts.attention.forward(qkv, shape, out, logsumexp))
     }
 
     fn attention_backward(
@@ -270,22 +311,7 @@ impl Device for GpuDevice {
         d_out: &Buffer<Bf16>,
         d_qkv: &mut Buffer<Bf16>,
     ) -> Result<(), TrainerError> {
-        self.parts.attention.backward(qkv, shape, out, logsumexp, d_out, d_qkv).map_err(machine)
-    }
-
-    fn swiglu(&self, gate_up: &Buffer<Bf16>, width: usize, hidden: &mut Buffer<Bf16>, rows: usize) -> Result<(), TrainerError> {
-        self.parts.elementwise.swiglu(gate_up, hidden, rows, width).map_err(machine)
-    }
-
-    fn swiglu_backward(
-        &self,
-        gate_up: &Buffer<Bf16>,
-        d_hidden: &Buffer<Bf16>,
-        width: usize,
-        d_gate_up: &mut Buffer<Bf16>,
-        rows: usize,
-    ) -> Result<(), TrainerError> {
-        self.parts.elementwise.swiglu_backward(gate_up, d_hidden, d_gate_up, rows, width).map_err(machine)
+        self.timed("attention", || self.parts.attention.backward(qkv, shape, out, logsumexp, d_out, d_qkv))
     }
 
     fn head(
@@ -300,7 +326,7 @@ impl Device for GpuDevice {
         let Parts { gpu, head, results, .. } = &*self.parts;
         let gradients = gradients.map(|(d_x, numbers)| (d_x, numbers, weight.start));
         let place = (&parameters.copies, weight.start);
-        head.run(gpu, x, place, &tokens.targets, losses, (results, LOSS), batch.targets.len(), gradients).map_err(machine)
+        self.timed("head", || head.run(gpu, x, place, &tokens.targets, losses, (results, LOSS), batch.targets.len(), gradients))
     }
 
     fn sum(&self, (): ()) -> Result<f64, TrainerError> {
@@ -308,7 +334,7 @@ impl Device for GpuDevice {
     }
 
     fn gradient_norm(&self, gradients: &Buffer<f32>) -> Result<f64, TrainerError> {
-        self.parts.optimizer.norm(gradients, &self.parts.results, NORM).map_err(machine)?;
+        self.timed("optimizer", || self.parts.optimizer.norm(gradients, &self.parts.results, NORM))?;
         self.result(NORM)
     }
 
@@ -333,11 +359,17 @@ impl Device for GpuDevice {
         let Parameters { masters, copies } = parameters;
         let Parts { optimizer, results, .. } = &*self.parts;
         let results = (results, NORM, LOSS);
-        optimizer.update(masters, gradients, first, second, copies, numbers, update.section.clip_norm, results).map_err(machine)
+        self.timed("optimizer", || optimizer.update(masters, gradients, first, second, copies, numbers, update.section.clip_norm, results))
     }
 
     fn wait(&self) -> Result<(), TrainerError> {
         self.parts.gpu.driver().synchronize().map_err(machine)
+    }
+
+    fn with_profile(&self) -> (Self, ProfileReader) {
+        let profile = Arc::new(GpuProfile::default());
+        let (read, gpu) = (profile.clone(), self.parts.gpu.clone());
+        (Self { parts: self.parts.clone(), profile: Some(profile) }, Box::new(move || read.take(&gpu)))
     }
 
     fn machine(&self) -> Machine {

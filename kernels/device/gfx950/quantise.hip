@@ -1,0 +1,218 @@
+// Rotate and quantise: a BF16 matrix [rows, k] is read once and written as MXFP4 along its rows, along its columns, or both.
+//
+// The arithmetic is that of kernels/src/quantise (the scalar reference), bit for bit: sign flips, Hadamard butterflies of distance
+// 1, 2, 4, ... in F32 and one multiplication, one E8M0 byte per block of 32, then nearest-even or stochastic rounding. Nearest-even is
+// v_cvt_scalef32_pk_fp4_f32. Stochastic rounding is integer arithmetic on our own random words: the hardware's
+// v_cvt_scalef32_sr_pk_fp4_f32 defines neither the same threshold nor one word per element, and its results could not equal the CPU's.
+//
+// Along rows the operand is [rows, k], its codes [rows, k / 2] and scales [rows, k / 32]. Along columns it is the transposed operand
+// [k, rows]: codes [k, rows / 2], scales [k, rows / 32]. A code's random word has the index of its element in that operand.
+// k must be a multiple of 32 for the first, rows of 32 for the second, and k of 8 always (16-byte loads); the host checks it.
+//
+// One block of 256 threads takes a tile of 128 by 128: loads it into LDS, meets, and each thread then makes two blocks of 32 in
+// each direction without speaking to any other thread. Compiles for gfx950; functionally verified on a CPU model of the ISA; not run
+// on an MI355X; no performance claim.
+#include "prelude.h"
+
+namespace {
+
+constexpr u32 TILE = 128;
+constexpr u32 BLOCK = 32;
+constexpr u32 THREADS = 256;
+// 16 bytes more than a row, so that a column's elements lie in different banks; each group of 32 rows is moved by another 64, so
+// that the four groups which a wave reads at once do too.
+constexpr u32 PITCH = TILE * 2 + 16;
+constexpr u32 GROUP_SHIFT = 64;
+constexpr u32 LDS_BYTES = TILE * PITCH + 3 * GROUP_SHIFT;
+
+enum Rule : u32 { FLOOR = 0, EVEN = 1, CEIL = 2 };
+enum Rounding : u32 { NEAREST_EVEN = 0, STOCHASTIC = 1, STOCHASTIC_PRESCALED = 2 };
+
+// How one orientation is prepared, and where it goes. The host's struct of the same layout is packed into the kernel's arguments.
+struct Side {
+    u8 *codes;     // null: this orientation is not wanted
+    u8 *scales;    // E8M0
+    u32 rotation;  // 0, 16 or 32
+    u32 signs;     // bit i set: element i of each 32 along the contraction axis is negated first (a rotation of 16 repeats its 16 bits)
+    u32 rule;      // Rule
+    u32 rounding;  // Rounding
+    u32 k0, k1;    // the stream of random words
+};
+
+DEVICE u32 lds_offset(u32 row, u32 column) { return row * PITCH + (row / BLOCK) * GROUP_SHIFT + column * 2; }
+
+template <int DISTANCE> DEVICE void butterflies(float (&x)[BLOCK]) {
+#pragma unroll
+    for (int pair = 0; pair < (int)BLOCK / 2; pair++) {
+        int low = (pair / DISTANCE) * 2 * DISTANCE + pair % DISTANCE;
+        float a = x[low], b = x[low + DISTANCE];
+        x[low] = a + b;
+        x[low + DISTANCE] = a - b;
+    }
+}
+
+// y = H (signs * x) / sqrt(size) on each `size` elements, in the reference's order of additions.
+DEVICE void rotate(float (&x)[BLOCK], u32 size, u32 signs) {
+    if (size == 0) return;
+    if (signs != 0) {
+#pragma unroll
+        for (u32 i = 0; i < BLOCK; i++) x[i] = float_of(bits_of(x[i]) ^ ((signs << (31 - i)) & 0x80000000u));
+    }
+    butterflies<1>(x);
+    butterflies<2>(x);
+    butterflies<4>(x);
+    butterflies<8>(x);
+    float factor = 0.25f;
+    if (size == 32) {
+        butterflies<16>(x);
+        factor = 0.17677669f;  // 1 / sqrt(32) rounded to F32
+    }
+#pragma unroll
+    for (u32 i = 0; i < BLOCK; i++) x[i] *= factor;
+}
+
+// The block's E8M0 byte, from the bits of its largest magnitude (kernels/src/format/e8m0.rs).
+DEVICE u32 scale_byte(u32 amax, u32 rule) {
+    u32 exponent = (amax + (rule == EVEN ? 0x200000u : 0u)) >> 23;
+    if (rule == CEIL) exponent += (amax & 0x7FFFFFu) > 0x400000u ? 1 : 0;
+    u32 byte = exponent > 2 ? exponent - 2 : 0;
+    return amax >= 0x7F800000u ? 255 : byte;
+}
+
+// 2^(byte - 127); 2^-127 is a subnormal.
+DEVICE float scale_of(u32 byte) { return float_of(byte == 0 ? 0x00400000u : byte << 23); }
+
+// 2^(127 - byte), for bytes up to 254 (which rotated BF16 cannot reach, but the definition does).
+DEVICE float reciprocal_of(u32 byte) { return float_of(byte == 254 ? 0x00400000u : (254 - byte) << 23); }
+
+// Stochastic rounding of a scaled value: up when the word's low 22 bits added to the dropped bits carry; below 1 the same after adding
+// 1, where the grid is uniform (kernels/src/format/minifloat.rs).
+DEVICE u32 encode_stochastic(float value, u32 word) {
+    u32 bits = bits_of(value);
+    u32 magnitude = bits & 0x7FFFFFFFu;
+    u32 random = word & 0x3FFFFFu;
+    bool small = magnitude < 0x3F800000u;
+    u32 grid = small ? bits_of(float_of(magnitude) + 1.0f) : magnitude;
+    u32 code = ((grid + random) >> 22) - (small ? 0x3F800000u >> 22 : 126u << 1);
+    code = magnitude >= 0x41400000u || code > 7 ? 7 : code;  // 12 and above, and what rounded past 6
+    return code | (bits >> 31) << 3;
+}
+
+DEVICE void round_stochastic(const float (&x)[BLOCK], u32 byte, const Side &side, u64 index, u32 (&words)[4]) {
+    float scale = reciprocal_of(byte);
+    float prescale = side.rounding == STOCHASTIC_PRESCALED ? 0.75f : 1.0f;
+    Stream stream = {side.k0, side.k1};
+    u32 base = stream_base(stream, index);
+#pragma unroll
+    for (u32 w = 0; w < 4; w++) {
+        u32 word = 0;
+#pragma unroll
+        for (u32 i = 0; i < 8; i++) {
+            u32 code = encode_stochastic(x[8 * w + i] * scale * prescale, random_word(stream, base, (u32)index + 8 * w + i));
+            word |= code << (4 * i);
+            if (i % 4 == 3) __builtin_amdgcn_sched_barrier(0);  // more random words at once would not fit in the registers
+        }
+        words[w] = word;
+    }
+}
+
+DEVICE void round_nearest(const float (&x)[BLOCK], u32 byte, u32 (&words)[4]) {
+    float scale = scale_of(byte);
+#pragma unroll
+    for (u32 w = 0; w < 4; w++) {
+        const float *v = &x[8 * w];
+        u32 word = 0;
+#if defined(BREAK_SWAPPED_NIBBLE)
+        word = __builtin_amdgcn_cvt_scalef32_pk_fp4_f32(word, v[1], v[0], scale, 0);
+#else
+        word = __builtin_amdgcn_cvt_scalef32_pk_fp4_f32(word, v[0], v[1], scale, 0);
+#endif
+        word = __builtin_amdgcn_cvt_scalef32_pk_fp4_f32(word, v[2], v[3], scale, 1);
+        word = __builtin_amdgcn_cvt_scalef32_pk_fp4_f32(word, v[4], v[5], scale, 2);
+        word = __builtin_amdgcn_cvt_scalef32_pk_fp4_f32(word, v[6], v[7], scale, 3);
+        words[w] = word;
+    }
+}
+
+// One block of 32 along the contraction axis. `block` counts blocks of the operand; its first element has index 32 * block, because
+// the contraction axis is a multiple of 32.
+DEVICE void quantise_block(float (&x)[BLOCK], const Side &side, u64 block) {
+    rotate(x, side.rotation, side.signs);
+    u32 amax = 0;
+#pragma unroll
+    for (u32 i = 0; i < BLOCK; i++) {
+        u32 magnitude = bits_of(x[i]) & 0x7FFFFFFFu;
+        amax = magnitude > amax ? magnitude : amax;
+    }
+    u32 byte = scale_byte(amax, side.rule);
+    u32 words[4];
+    if (side.rounding == NEAREST_EVEN) {
+        round_nearest(x, byte, words);
+    } else {
+        round_stochastic(x, byte, side, block * BLOCK, words);
+    }
+    u32 keep = byte == 255 ? 0 : ~0u;  // a block that holds a NaN or an infinity has zero codes
+    u32x4 codes = {words[0] & keep, words[1] & keep, words[2] & keep, words[3] & keep};
+    *(u32x4 *)(side.codes + block * (BLOCK / 2)) = codes;
+    side.scales[block] = (u8)byte;
+}
+
+// The tile's elements go to LDS, 16 bytes a thread and turn; what lies outside the matrix is zero.
+DEVICE void load_tile(const u16 *source, u32 rows, u32 k, u32 top, u32 left, u8 *lds) {
+#pragma unroll
+    for (u32 turn = 0; turn < TILE * TILE / 8 / THREADS; turn++) {
+        u32 chunk = turn * THREADS + thread_x();
+        u32 row = chunk / (TILE / 8), column = chunk % (TILE / 8) * 8;
+        u32x4 values = {0, 0, 0, 0};
+        if (top + row < rows && left + column < k) values = *(const u32x4 *)(source + (u64)(top + row) * k + left + column);
+        *(u32x4 *)(lds + lds_offset(row, column)) = values;
+    }
+}
+
+// Rows: four threads share a row's four blocks, so that a row's codes are 64 bytes in a piece.
+DEVICE void along_rows(const u8 *lds, u32 rows, u32 k, u32 top, u32 left, const Side &side) {
+#pragma unroll 1
+    for (u32 turn = 0; turn < 2; turn++) {
+        u32 row = turn * (TILE / 2) + thread_x() / 4, column = thread_x() % 4 * BLOCK;
+        if (top + row >= rows || left + column >= k) continue;
+        float x[BLOCK];
+#pragma unroll
+        for (u32 i = 0; i < BLOCK / 8; i++) {
+            u32x4 packed = *(const u32x4 *)(lds + lds_offset(row, column + 8 * i));
+#pragma unroll
+            for (u32 j = 0; j < 4; j++) {
+                x[8 * i + 2 * j] = float_of(packed[j] << 16);
+                x[8 * i + 2 * j + 1] = float_of(packed[j] & 0xFFFF0000u);
+            }
+        }
+        quantise_block(x, side, (u64)(top + row) * (k / BLOCK) + (left + column) / BLOCK);
+    }
+}
+
+// Columns: a thread takes two neighbouring columns, which one 32-bit read brings; four threads share a column's four blocks.
+DEVICE void along_columns(const u8 *lds, u32 rows, u32 k, u32 top, u32 left, const Side &side) {
+    u32 column = thread_x() / 4 * 2, row = thread_x() % 4 * BLOCK;
+    if (top + row >= rows || left + column >= k) return;
+#pragma unroll 1
+    for (u32 odd = 0; odd < 2; odd++) {
+        float x[BLOCK];
+#pragma unroll
+        for (u32 i = 0; i < BLOCK; i++) {
+            u32 packed = *(const u32 *)(lds + lds_offset(row + i, column));
+            x[i] = float_of(odd ? packed & 0xFFFF0000u : packed << 16);
+        }
+        quantise_block(x, side, (u64)(left + column + odd) * (rows / BLOCK) + (top + row) / BLOCK);
+    }
+}
+
+}  // namespace
+
+// Grid: x over tiles of columns, y over tiles of rows; 256 threads.
+KERNEL BLOCK_OF(256, 4) void mxfp4_quantise(const u16 *source, u32 rows, u32 k, Side row_side, Side column_side) {
+    SHARED static u8 lds[LDS_BYTES] __attribute__((aligned(16)));
+    u32 top = block_y() * TILE, left = block_x() * TILE;
+    load_tile(source, rows, k, top, left, lds);
+    wait_and_meet();
+    if (row_side.codes) along_rows(lds, rows, k, top, left, row_side);
+    if (column_side.codes) along_columns(lds, rows, k, top, left, column_side);
+}

@@ -1,0 +1,264 @@
+//! Vector operations: sources with their modifiers, one function for each lane, the destination.
+//!
+//! Operations on 64 bits and packed pairs are in `wide`, matrix operations in `matrix`.
+
+use super::arithmetic::{self, Kind};
+use super::wave::{Lanes, Scalar, Wave};
+use super::{LANES, wide};
+use crate::decode::{Dpp, Instruction, Op, Operand, Sdwa};
+use crate::fault::Stop;
+
+/// VOP1, VOP2, VOPC, VOP3 and what is left of VOP3P.
+pub(super) fn execute(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
+    use Op::*;
+    match i.op {
+        v_nop => return Ok(()),
+        v_readfirstlane_b32 | v_readlane_b32 => return read_lane(wave, i),
+        v_cndmask_b32 => return select(wave, i),
+        v_mbcnt_lo_u32_b32 | v_mbcnt_hi_u32_b32 => return count_below(wave, i),
+        v_bitop3_b32 => return truth_table(wave, i),
+        v_div_scale_f32 | v_div_fmas_f32 | v_div_fixup_f32 => return super::division::execute(wave, i),
+        v_cvt_scalef32_pk_fp4_f32 => return super::convert::pack_fp4(wave, i),
+        v_add_co_u32 | v_sub_co_u32 | v_subrev_co_u32 | v_subbrev_co_u32 | v_addc_co_u32 | v_subb_co_u32 => return wide::carry(wave, i),
+        _ => {}
+    }
+    if let Some((kind, predicate)) = arithmetic::predicate(i.op) {
+        return compare(wave, i, kind, predicate);
+    }
+    if let Some((kind, function)) = arithmetic::function(i.op) {
+        return lanewise(wave, i, kind, function);
+    }
+    wide::execute(wave, i)
+}
+
+/// The part of a register that sub-dword addressing selects.
+fn part(value: u32, select: u8, sign: bool) -> u32 {
+    let (shift, bits) = match select {
+        0..=3 => (8 * u32::from(select), 8),
+        4 | 5 => (16 * u32::from(select - 4), 16),
+        _ => (0, 32),
+    };
+    let up = 32 - bits;
+    let value = (value >> shift) << up;
+    if sign { ((value as i32) >> up) as u32 } else { value >> up }
+}
+
+/// The destination with its selected part replaced.
+fn inserted(old: u32, result: u32, sdwa: &Sdwa) -> Result<u32, Stop> {
+    const KEEP: u8 = 2;
+    let (shift, mask) = match sdwa.dst_sel {
+        0..=3 => (8 * u32::from(sdwa.dst_sel), 0xFF),
+        4 | 5 => (16 * u32::from(sdwa.dst_sel - 4), 0xFFFF),
+        _ => return Ok(result),
+    };
+    match sdwa.dst_unused {
+        0 => Ok((result & mask) << shift),
+        KEEP => Ok((old & !(mask << shift)) | (result & mask) << shift),
+        _ => Err(Stop::unsupported("a sign-extended SDWA destination")),
+    }
+}
+
+/// The lane from which DPP reads, if there is one.
+fn dpp_source(control: u16, lane: usize) -> Result<Option<usize>, Stop> {
+    let (row, at) = (lane & !15, lane & 15);
+    let amount = usize::from(control & 15);
+    Ok(match control {
+        0..=0xFF => Some((lane & !3) | usize::from(control >> (2 * (lane & 3)) & 3)),
+        0x101..=0x10F => (at + amount < 16).then(|| row + at + amount),
+        0x111..=0x11F => at.checked_sub(amount).map(|at| row + at),
+        0x121..=0x12F => Some(row + (at + 16 - amount) % 16),
+        0x140 => Some(row + 15 - at),
+        0x141 => Some(row + (at & 8) + 7 - (at & 7)),
+        0x142 => (lane >= 16).then(|| row - 1),
+        0x143 => (lane >= 32).then_some(31),
+        0x150..=0x15F => Some(row + amount),
+        _ => return Err(Stop::unsupported(format!("DPP control {control:#x}"))),
+    })
+}
+
+/// Source 0 as each lane sees it through DPP, and the lanes that may write.
+fn permuted(source: &Lanes, dpp: &Dpp, exec: u64) -> Result<(Lanes, u64), Stop> {
+    let mut result = Lanes::splat(0);
+    let mut enabled = 0;
+    for lane in 0..LANES {
+        let takes_part = dpp.row_mask >> (lane / 16) & 1 == 1 && dpp.bank_mask >> (lane % 16 / 4) & 1 == 1;
+        let from = dpp_source(dpp.control, lane)?.filter(|&from| exec >> from & 1 == 1);
+        if let Some(from) = from {
+            result.values[lane] = source.values[from];
+            result.defined = (result.defined & !(1 << lane)) | (source.defined >> from & 1) << lane;
+        }
+        // A lane without a source reads zero, or does not write.
+        if takes_part && (from.is_some() || dpp.bound_control) {
+            enabled |= 1 << lane;
+        }
+    }
+    Ok((result, enabled))
+}
+
+/// Source `index` after lane permutation, part selection, magnitude and sign; and the lanes that may write.
+pub(super) fn source(wave: &Wave, i: &Instruction, index: usize, kind: Kind) -> Result<(Lanes, u64), Stop> {
+    let mut lanes = wave.lanes(i.src[index], 0)?;
+    let mut enabled = !0;
+    let modifiers = &i.modifiers;
+    if let Some(dpp) = &modifiers.dpp
+        && index == 0
+    {
+        (lanes, enabled) = permuted(&lanes, dpp, wave.exec())?;
+    }
+    let (abs, neg) = (modifiers.abs >> index & 1 == 1, modifiers.neg >> index & 1 == 1);
+    if let Some(sdwa) = &modifiers.sdwa
+        && index < 2
+    {
+        if (abs || neg) && sdwa.src_sel[index] != 6 {
+            return Err(Stop::unsupported("a sign modifier on a part of a register"));
+        }
+        for value in &mut lanes.values {
+            *value = part(*value, sdwa.src_sel[index], sdwa.sext[index]);
+        }
+    }
+    if (abs || neg) && kind == Kind::Integer {
+        return Err(Stop::unsupported("a sign modifier on an integer"));
+    }
+    for value in &mut lanes.values {
+        if abs {
+            *value &= 0x7FFF_FFFF;
+        }
+        if neg {
+            *value ^= 0x8000_0000;
+        }
+    }
+    Ok((lanes, enabled))
+}
+
+/// Multiplication and clamping of a float result.
+fn finished(value: u32, i: &Instruction) -> u32 {
+    let factor = [1.0, 2.0, 4.0, 0.5][usize::from(i.modifiers.omod & 3)];
+    let scaled = if i.modifiers.omod == 0 { value } else { (f32::from_bits(value) * factor).to_bits() };
+    if i.modifiers.clamp {
+        let value = f32::from_bits(scaled);
+        return if value > 0.0 { value.min(1.0).to_bits() } else { 0 };
+    }
+    scaled
+}
+
+fn lanewise(wave: &mut Wave, i: &Instruction, kind: Kind, function: arithmetic::Function) -> Result<(), Stop> {
+    if i.modifiers.op_sel != 0 {
+        return Err(Stop::unsupported("operand selection here"));
+    }
+    let function = match kind {
+        Kind::Integer if i.modifiers.omod != 0 => return Err(Stop::unsupported("an output multiplier of an integer")),
+        Kind::Integer if i.modifiers.clamp => arithmetic::saturating(i.op).ok_or_else(|| Stop::unsupported("clamping here"))?,
+        _ => function,
+    };
+    let mut sources = [Lanes::splat(0); 3];
+    let mut enabled = wave.exec();
+    for (index, lanes) in sources.iter_mut().enumerate() {
+        if i.src[index] != Operand::None {
+            let (value, may_write) = source(wave, i, index, kind)?;
+            *lanes = value;
+            enabled &= may_write;
+        }
+    }
+    if i.op == Op::v_fmac_f32 {
+        sources[2] = wave.lanes(i.dst, 0)?;
+    }
+    let mut result = Lanes { values: [0; LANES], defined: sources[0].defined & sources[1].defined & sources[2].defined };
+    for lane in 0..LANES {
+        let value = function(sources[0].values[lane], sources[1].values[lane], sources[2].values[lane]);
+        result.values[lane] = if kind == Kind::Float { finished(value, i) } else { value };
+    }
+    if let Some(sdwa) = i.modifiers.sdwa.filter(|sdwa| sdwa.dst_sel != 6) {
+        let old = if sdwa.dst_unused == 2 { wave.lanes(i.dst, 0)? } else { Lanes::splat(0) };
+        result.defined &= old.defined;
+        for lane in 0..LANES {
+            result.values[lane] = inserted(old.values[lane], result.values[lane], &sdwa)?;
+        }
+    }
+    wave.write_lanes(i.dst, 0, enabled, &result)
+}
+
+/// A comparison writes one bit a lane; inactive lanes get 0.
+fn compare(wave: &mut Wave, i: &Instruction, kind: Kind, predicate: arithmetic::Predicate) -> Result<(), Stop> {
+    let exec = wave.exec();
+    let mut low = [Lanes::splat(0); 2];
+    let mut high = [Lanes::splat(0); 2];
+    let mut enabled = !0;
+    for index in 0..2 {
+        let (value, may_write) = source(wave, i, index, if i.op == Op::v_cmp_class_f32 && index == 1 { Kind::Integer } else { kind })?;
+        low[index] = value;
+        enabled &= may_write;
+        if i.width(index + 1) == 2 {
+            high[index] = wave.lanes(i.src[index], 1)?;
+        }
+    }
+    if enabled != !0 {
+        return Err(Stop::unsupported("a comparison with masked DPP"));
+    }
+    let mut mask = Scalar { value: 0, defined: low[0].defined & low[1].defined & high[0].defined & high[1].defined | !exec };
+    for lane in 0..LANES {
+        let wide = |index: usize| u64::from(low[index].values[lane]) | u64::from(high[index].values[lane]) << 32;
+        if exec >> lane & 1 == 1 && predicate(wide(0), wide(1)) {
+            mask.value |= 1 << lane;
+        }
+    }
+    wave.write_scalar(i.dst, 2, mask)
+}
+
+fn select(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
+    let mask = wave.scalar(i.src[2], 2)?;
+    let ((no, e0), (yes, e1)) = (source(wave, i, 0, Kind::Float)?, source(wave, i, 1, Kind::Float)?);
+    let mut result = Lanes { values: [0; LANES], defined: 0 };
+    for lane in 0..LANES {
+        result.values[lane] = if mask.value >> lane & 1 == 1 { yes.values[lane] } else { no.values[lane] };
+    }
+    result.defined = mask.defined & ((mask.value & yes.defined) | (!mask.value & no.defined));
+    if let Some(sdwa) = i.modifiers.sdwa.filter(|sdwa| sdwa.dst_sel != 6) {
+        let old = wave.lanes(i.dst, 0)?;
+        for lane in 0..LANES {
+            result.values[lane] = inserted(old.values[lane], result.values[lane], &sdwa)?;
+        }
+        result.defined &= if sdwa.dst_unused == 2 { old.defined } else { !0 };
+    }
+    wave.write_lanes(i.dst, 0, wave.exec() & e0 & e1, &result)
+}
+
+fn read_lane(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
+    let source = wave.lanes(i.src[0], 0)?;
+    let lane = if i.op == Op::v_readfirstlane_b32 {
+        // Lane 0 where none is active.
+        wave.exec().trailing_zeros() as usize % LANES
+    } else {
+        wave.scalar(i.src[1], 1)?.expect(6, "the lane that is read")? as usize
+    };
+    let defined = if source.defined >> lane & 1 == 1 { !0 } else { 0 };
+    wave.write_scalar(i.dst, 1, Scalar { value: u64::from(source.values[lane]), defined })
+}
+
+/// Set bits of the mask in lower lanes, plus source 1. The low half counts lanes 0..32, the high half the others.
+fn count_below(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
+    let (mask, base) = (wave.lanes(i.src[0], 0)?, wave.lanes(i.src[1], 0)?);
+    let first = if i.op == Op::v_mbcnt_lo_u32_b32 { 0 } else { 32 };
+    let mut result = Lanes { values: [0; LANES], defined: mask.defined & base.defined };
+    for lane in 0..LANES {
+        let below = lane.saturating_sub(first).min(32);
+        let bits = mask.values[lane] & ((1u64 << below) - 1) as u32;
+        result.values[lane] = bits.count_ones().wrapping_add(base.values[lane]);
+    }
+    wave.write_lanes(i.dst, 0, wave.exec(), &result)
+}
+
+/// Bit n of the result is bit (4 a + 2 b + c) of the table, a, b and c being bit n of the sources.
+fn truth_table(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
+    let [a, b, c] = [wave.lanes(i.src[0], 0)?, wave.lanes(i.src[1], 0)?, wave.lanes(i.src[2], 0)?];
+    let mut result = Lanes { values: [0; LANES], defined: a.defined & b.defined & c.defined };
+    for lane in 0..LANES {
+        let (a, b, c) = (a.values[lane], b.values[lane], c.values[lane]);
+        for (row, bit) in (0..8).map(|row| (row, i.constant >> row & 1)) {
+            if bit == 1 {
+                let pick = |value: u32, bit: u32| if row >> bit & 1 == 1 { value } else { !value };
+                result.values[lane] |= pick(a, 2) & pick(b, 1) & pick(c, 0);
+            }
+        }
+    }
+    wave.write_lanes(i.dst, 0, wave.exec(), &result)
+}

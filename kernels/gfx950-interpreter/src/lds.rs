@@ -1,0 +1,292 @@
+//! One workgroup's LDS: bytes, which of them were written, and who touched them since the last barrier.
+//!
+//! Two waves that touch a byte between two barriers, at least one of them writing, race: the fault does not depend on the order in which
+//! the waves happen to run here. A read or write is under way until the wave's s_waitcnt retires it; so is a load that goes straight to LDS, and
+//! until then its old bytes stay.
+
+use crate::fault::{FaultKind, Stop};
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Shadow {
+    defined: bool,
+    /// Epoch and wave of the last write that has been retired or made; epochs count barriers and begin at 1.
+    write_epoch: u32,
+    writer: u16,
+    /// Epoch of the last read, and the waves that read in it.
+    read_epoch: u32,
+    readers: u32,
+    /// Waves whose reads are under way.
+    reading: u32,
+    /// Wave + 1 whose write is under way, 0 if none.
+    writing: u16,
+    /// Wave + 1 whose load to LDS is under way, 0 if none.
+    loading: u16,
+}
+
+/// LDS of one workgroup.
+#[derive(Debug, Clone)]
+pub(crate) struct Lds {
+    bytes: Vec<u8>,
+    shadow: Vec<Shadow>,
+    epoch: u32,
+    conflicts: u64,
+}
+
+/// Banks, each of which gives one dword a clock.
+const BANKS: usize = 64;
+
+/// Clocks that an access of `size` bytes a lane takes beyond one for each group of lanes that can be served in a clock. Groups are taken to
+/// be consecutive lanes, which no document says; lanes that want the same dword share it.
+fn bank_conflicts(offsets: &[Option<u64>], size: usize) -> u64 {
+    let lanes = (BANKS * 4 / size.max(4)).max(1);
+    let clocks = |group: &[Option<u64>]| {
+        let mut banks: [Vec<u64>; BANKS] = std::array::from_fn(|_| Vec::new());
+        for dword in group.iter().flatten().flat_map(|offset| offset / 4..(offset + size as u64).div_ceil(4)) {
+            let bank = &mut banks[dword as usize % BANKS];
+            if !bank.contains(&dword) {
+                bank.push(dword);
+            }
+        }
+        banks.iter().map(Vec::len).max().unwrap_or(0).saturating_sub(1) as u64
+    };
+    offsets.chunks(lanes).map(clocks).sum()
+}
+
+impl Lds {
+    pub(crate) fn new(size: usize) -> Self {
+        let poison = crate::memory::POISON.to_le_bytes();
+        Self { bytes: poison.into_iter().cycle().take(size).collect(), shadow: vec![Shadow::default(); size], epoch: 1, conflicts: 0 }
+    }
+
+    /// Counts the bank conflicts of one access, the offsets being those of all lanes, None of an inactive one.
+    pub(crate) fn count(&mut self, offsets: &[Option<u64>], size: usize) {
+        self.conflicts += bank_conflicts(offsets, size);
+    }
+
+    /// Clocks lost to bank conflicts so far.
+    pub(crate) fn conflicts(&self) -> u64 {
+        self.conflicts
+    }
+
+    /// All waves have met.
+    pub(crate) fn barrier(&mut self) {
+        self.epoch += 1;
+    }
+
+    fn range(&self, offset: u64, bytes: usize) -> Result<std::ops::Range<usize>, Stop> {
+        let end = offset.saturating_add(bytes as u64);
+        if end > self.bytes.len() as u64 {
+            return Err(FaultKind::LdsBounds { bytes, offset, size: self.bytes.len() }.into());
+        }
+        Ok(offset as usize..end as usize)
+    }
+
+    /// No other wave's write, and no load at all, may be under way.
+    fn settled(&self, wave: usize, offset: usize) -> Result<(), Stop> {
+        let shadow = &self.shadow[offset];
+        if shadow.loading != 0 {
+            return Err(FaultKind::InFlight { offset, wave: usize::from(shadow.loading) - 1, what: "load to LDS" }.into());
+        }
+        if shadow.writing != 0 && usize::from(shadow.writing) - 1 != wave {
+            return Err(FaultKind::InFlight { offset, wave: usize::from(shadow.writing) - 1, what: "write" }.into());
+        }
+        Ok(())
+    }
+
+    /// No other wave may have written since the last barrier.
+    fn unwritten(&self, wave: usize, offset: usize, this: &'static str) -> Result<(), Stop> {
+        let shadow = &self.shadow[offset];
+        if shadow.write_epoch == self.epoch && usize::from(shadow.writer) != wave {
+            return Err(FaultKind::Race { offset, this, that: "written", wave: usize::from(shadow.writer) }.into());
+        }
+        Ok(())
+    }
+
+    /// Nor read.
+    fn unread(&self, wave: usize, offset: usize) -> Result<(), Stop> {
+        let shadow = &self.shadow[offset];
+        let others = shadow.readers & !(1 << wave);
+        if shadow.read_epoch == self.epoch && others != 0 {
+            return Err(FaultKind::Race { offset, this: "written", that: "read", wave: others.trailing_zeros() as usize }.into());
+        }
+        let others = shadow.reading & !(1 << wave);
+        if others != 0 {
+            return Err(FaultKind::InFlight { offset, wave: others.trailing_zeros() as usize, what: "read" }.into());
+        }
+        Ok(())
+    }
+
+    /// Reads; says whether every byte was written before. The read is under way until [`Lds::finish_read`]: nobody else may write there.
+    pub(crate) fn read(&mut self, wave: usize, offset: u64, into: &mut [u8]) -> Result<bool, Stop> {
+        let range = self.range(offset, into.len())?;
+        let mut defined = true;
+        for at in range.clone() {
+            self.settled(wave, at)?;
+            self.unwritten(wave, at, "read")?;
+            let epoch = self.epoch;
+            let shadow = &mut self.shadow[at];
+            if shadow.read_epoch != epoch {
+                (shadow.read_epoch, shadow.readers) = (epoch, 0);
+            }
+            shadow.readers |= 1 << wave;
+            shadow.reading |= 1 << wave;
+            defined &= shadow.defined;
+        }
+        into.copy_from_slice(&self.bytes[range]);
+        Ok(defined)
+    }
+
+    /// Writes; the write is under way until [`Lds::finish_write`].
+    pub(crate) fn write(&mut self, wave: usize, offset: u64, from: &[u8], defined: bool) -> Result<(), Stop> {
+        let range = self.range(offset, from.len())?;
+        for at in range.clone() {
+            self.settled(wave, at)?;
+            self.unwritten(wave, at, "written")?;
+            self.unread(wave, at)?;
+            let shadow = &mut self.shadow[at];
+            (shadow.write_epoch, shadow.writer, shadow.writing, shadow.defined) = (self.epoch, wave as u16, wave as u16 + 1, defined);
+        }
+        self.bytes[range].copy_from_slice(from);
+        Ok(())
+    }
+
+    pub(crate) fn finish_read(&mut self, wave: usize, offset: u64, bytes: usize) {
+        let start = offset as usize;
+        self.shadow[start..start + bytes].iter_mut().for_each(|shadow| shadow.reading &= !(1 << wave));
+    }
+
+    pub(crate) fn finish_write(&mut self, wave: usize, offset: u64, bytes: usize) {
+        let start = offset as usize;
+        for shadow in &mut self.shadow[start..start + bytes] {
+            if usize::from(shadow.writing) == wave + 1 {
+                shadow.writing = 0;
+                shadow.write_epoch = self.epoch;
+            }
+        }
+    }
+
+    /// A load to these bytes begins.
+    pub(crate) fn begin_load(&mut self, wave: usize, offset: u64, bytes: usize) -> Result<(), Stop> {
+        for at in self.range(offset, bytes)? {
+            self.settled(wave, at)?;
+            self.unwritten(wave, at, "written")?;
+            self.unread(wave, at)?;
+            self.shadow[at].loading = wave as u16 + 1;
+        }
+        Ok(())
+    }
+
+    /// It has arrived.
+    pub(crate) fn finish_load(&mut self, wave: usize, offset: u64, from: &[u8], defined: bool) {
+        let start = offset as usize;
+        self.bytes[start..start + from.len()].copy_from_slice(from);
+        for shadow in &mut self.shadow[start..start + from.len()] {
+            shadow.loading = 0;
+            (shadow.write_epoch, shadow.writer, shadow.defined) = (self.epoch, wave as u16, defined);
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::{Lds, bank_conflicts};
+    use crate::fault::FaultKind;
+
+    fn read(lds: &mut Lds, wave: usize, offset: u64) -> Result<bool, FaultKind> {
+        lds.read(wave, offset, &mut [0; 4]).map_err(|stop| stop.kind)
+    }
+
+    fn write(lds: &mut Lds, wave: usize, offset: u64) -> Result<(), FaultKind> {
+        lds.write(wave, offset, &[1, 2, 3, 4], true).map_err(|stop| stop.kind)
+    }
+
+    #[test]
+    fn what_was_never_written_is_undefined_and_what_lies_beyond_is_a_fault() {
+        let mut lds = Lds::new(16);
+        assert_eq!(read(&mut lds, 0, 12), Ok(false));
+        assert!(matches!(read(&mut lds, 0, 13), Err(FaultKind::LdsBounds { bytes: 4, offset: 13, size: 16 })));
+        write(&mut lds, 0, 4).unwrap();
+        assert_eq!(read(&mut lds, 0, 4), Ok(true));
+        assert_eq!(read(&mut lds, 0, 6), Ok(false), "half of it");
+    }
+
+    #[test]
+    fn lanes_in_different_rows_of_one_bank_conflict_and_those_that_share_a_dword_do_not() {
+        let strided = |stride: u64| (0..64).map(|lane| Some(lane * stride)).collect::<Vec<Option<u64>>>();
+        assert_eq!(bank_conflicts(&strided(4), 4), 0);
+        assert_eq!(bank_conflicts(&strided(0), 4), 0);
+        assert_eq!(bank_conflicts(&strided(8), 4), 1);
+        assert_eq!(bank_conflicts(&strided(256), 4), 63);
+        assert_eq!(bank_conflicts(&strided(16), 16), 0);
+        // Four groups of 16 lanes, each with rows of 128 bytes: 8 lanes on each half of the banks.
+        assert_eq!(bank_conflicts(&strided(128), 16), 4 * 7);
+    }
+
+    #[test]
+    fn two_waves_race_unless_a_barrier_lies_between() {
+        let pairs: [(bool, bool); 4] = [(true, true), (true, false), (false, true), (false, false)];
+        for (first_writes, second_writes) in pairs {
+            for barrier in [false, true] {
+                let mut lds = Lds::new(16);
+                let touch = |lds: &mut Lds, wave, writes| if writes { write(lds, wave, 0) } else { read(lds, wave, 0).map(|_| ()) };
+                touch(&mut lds, 0, first_writes).unwrap();
+                lds.finish_write(0, 0, 4);
+                lds.finish_read(0, 0, 4);
+                if barrier {
+                    lds.barrier();
+                }
+                let second = touch(&mut lds, 1, second_writes);
+                let races = !barrier && (first_writes || second_writes);
+                assert_eq!(matches!(second, Err(FaultKind::Race { wave: 0, .. })), races, "{first_writes} {second_writes} {barrier}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_read_under_way_keeps_others_from_writing_even_after_a_barrier() {
+        let mut lds = Lds::new(16);
+        read(&mut lds, 3, 0).unwrap();
+        lds.barrier();
+        assert_eq!(write(&mut lds, 0, 0), Err(FaultKind::InFlight { offset: 0, wave: 3, what: "read" }));
+        assert!(lds.begin_load(0, 0, 4).is_err());
+        write(&mut lds, 3, 0).unwrap();
+        lds.finish_write(3, 0, 4);
+        lds.finish_read(3, 0, 4);
+        lds.barrier();
+        write(&mut lds, 0, 0).unwrap();
+    }
+
+    #[test]
+    fn a_write_under_way_is_seen_by_its_own_wave_alone() {
+        let mut lds = Lds::new(16);
+        write(&mut lds, 2, 0).unwrap();
+        lds.barrier();
+        assert_eq!(read(&mut lds, 2, 0), Ok(true));
+        assert!(matches!(read(&mut lds, 1, 0), Err(FaultKind::InFlight { offset: 0, wave: 2, what: "write" })));
+        // Retired after the barrier, it counts as made after it.
+        lds.finish_write(2, 0, 4);
+        assert!(matches!(read(&mut lds, 1, 0), Err(FaultKind::Race { wave: 2, .. })));
+        lds.barrier();
+        assert_eq!(read(&mut lds, 1, 0), Ok(true));
+    }
+
+    #[test]
+    fn a_load_under_way_may_be_touched_by_nobody_and_arrives_when_it_is_waited_for() {
+        let mut lds = Lds::new(16);
+        lds.begin_load(1, 0, 4).unwrap();
+        for wave in 0..2 {
+            assert!(matches!(read(&mut lds, wave, 3), Err(FaultKind::InFlight { offset: 3, wave: 1, what: "load to LDS" })));
+            assert!(matches!(write(&mut lds, wave, 0), Err(FaultKind::InFlight { .. })));
+            assert!(lds.begin_load(wave, 0, 4).is_err());
+        }
+        lds.finish_load(1, 0, &[9; 4], true);
+        assert_eq!(read(&mut lds, 1, 0), Ok(true));
+        assert!(matches!(read(&mut lds, 0, 0), Err(FaultKind::Race { wave: 1, .. })));
+        // Nor may a load begin where another wave has read since the last barrier.
+        assert!(lds.begin_load(0, 0, 4).is_err());
+        lds.finish_read(1, 0, 4);
+        lds.barrier();
+        lds.begin_load(0, 0, 4).unwrap();
+    }
+}

@@ -1,0 +1,239 @@
+//! Global memory: a table of named allocations, far apart, each byte either defined or not.
+//!
+//! Every access of a kernel must lie inside one allocation, and touch no byte that another workgroup of the same launch wrote. What a kernel is to fill begins undefined, so that an element which it
+//! leaves out or reads too early shows.
+
+use std::collections::BTreeMap;
+
+use crate::fault::FaultKind;
+
+/// What undefined bytes hold: as an F32, a NaN that no arithmetic here makes.
+pub(crate) const POISON: u32 = 0x7FA5_A5A5;
+
+/// Where the first allocation lies; the upper half of an address is never zero, so that a truncated one is caught.
+const FIRST: u64 = 0x7A_1000_0000;
+/// Distance between the end of one allocation and the next: more than a 32-bit offset reaches, in both directions.
+const GAP: u64 = 0x2_0000_0000;
+/// Allocations begin at multiples of this.
+const ALIGNMENT: u64 = 256;
+
+/// An address that a kernel can be given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Address(pub u64);
+
+#[derive(Debug, Clone)]
+struct Allocation {
+    name: String,
+    bytes: Vec<u8>,
+    /// Which bytes were written; None: all.
+    defined: Option<Vec<bool>>,
+    writable: bool,
+    /// The workgroup that wrote each byte last, by its number over all launches; empty until one writes.
+    writers: Vec<u32>,
+}
+
+/// All allocations.
+#[derive(Debug, Clone)]
+pub struct Memory {
+    allocations: BTreeMap<u64, Allocation>,
+    next: u64,
+    /// The workgroup that runs, and the first one of its launch.
+    group: u32,
+    first_of_launch: u32,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self { allocations: BTreeMap::new(), next: FIRST, group: 0, first_of_launch: 1 }
+    }
+}
+
+impl Memory {
+    /// No allocations.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn add(&mut self, allocation: Allocation) -> Address {
+        let base = self.next;
+        self.next = (base + allocation.bytes.len() as u64 + GAP).next_multiple_of(ALIGNMENT);
+        self.allocations.insert(base, allocation);
+        Address(base)
+    }
+
+    /// Read-only bytes.
+    pub fn input(&mut self, name: &str, bytes: &[u8]) -> Address {
+        self.add(Allocation { name: name.to_owned(), bytes: bytes.to_vec(), defined: None, writable: false, writers: Vec::new() })
+    }
+
+    /// Bytes that the kernel may read and write.
+    pub fn updated(&mut self, name: &str, bytes: &[u8]) -> Address {
+        self.add(Allocation { name: name.to_owned(), bytes: bytes.to_vec(), defined: None, writable: true, writers: Vec::new() })
+    }
+
+    /// `size` bytes that the kernel is to write, undefined until it does.
+    pub fn output(&mut self, name: &str, size: usize) -> Address {
+        let bytes = POISON.to_le_bytes().into_iter().cycle().take(size).collect();
+        self.add(Allocation { name: name.to_owned(), bytes, defined: Some(vec![false; size]), writable: true, writers: Vec::new() })
+    }
+
+    /// What an allocation holds, if every byte of it is defined.
+    ///
+    /// # Errors
+    /// The number of undefined bytes and the position of the first; or an address that begins no allocation.
+    pub fn bytes(&self, address: Address) -> Result<&[u8], String> {
+        let allocation = self.allocations.get(&address.0).ok_or_else(|| format!("{:#x} begins no allocation", address.0))?;
+        if let Some(defined) = &allocation.defined
+            && let Some(first) = defined.iter().position(|defined| !defined)
+        {
+            let count = defined.iter().filter(|defined| !**defined).count();
+            return Err(format!("{count} bytes of {} were never written, the first at {first}", allocation.name));
+        }
+        Ok(&allocation.bytes)
+    }
+
+    /// Copies into an allocation, wherever in it `address` lies: what a host does. Read-only allocations take it, too.
+    ///
+    /// # Errors
+    /// When the bytes are not inside one allocation.
+    pub fn write(&mut self, address: Address, from: &[u8]) -> Result<(), FaultKind> {
+        let (base, start) = self.locate("a copy", address.0, from.len())?;
+        if let Some(allocation) = self.allocations.get_mut(&base) {
+            allocation.bytes[start..start + from.len()].copy_from_slice(from);
+            if let Some(defined) = &mut allocation.defined {
+                defined[start..start + from.len()].fill(true);
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies out of an allocation, wherever in it `address` lies; undefined bytes come as poison.
+    ///
+    /// # Errors
+    /// When the bytes are not inside one allocation.
+    pub fn read(&self, address: Address, into: &mut [u8]) -> Result<(), FaultKind> {
+        let (base, start) = self.locate("a copy", address.0, into.len())?;
+        if let Some(allocation) = self.allocations.get(&base) {
+            into.copy_from_slice(&allocation.bytes[start..start + into.len()]);
+        }
+        Ok(())
+    }
+
+    /// Frees an allocation; its address is not given out again. Says whether there was one.
+    pub fn release(&mut self, address: Address) -> bool {
+        self.allocations.remove(&address.0).is_some()
+    }
+
+    fn locate(&self, access: &'static str, address: u64, bytes: usize) -> Result<(u64, usize), FaultKind> {
+        let below = self.allocations.range(..=address).next_back();
+        if let Some((&base, allocation)) = below {
+            let start = address - base;
+            if start.saturating_add(bytes as u64) <= allocation.bytes.len() as u64 {
+                return Ok((base, start as usize));
+            }
+        }
+        let near = below.map(|(base, allocation)| {
+            format!(" (nearest below: {} of {} bytes, {} bytes from its start)", allocation.name, allocation.bytes.len(), address - base)
+        });
+        Err(FaultKind::Bounds { access, bytes, address, near: near.unwrap_or_default() })
+    }
+
+    /// A launch begins: what earlier ones wrote may be read and overwritten by any workgroup.
+    pub(crate) fn begin_launch(&mut self) {
+        self.first_of_launch = self.group + 1;
+    }
+
+    /// The next workgroup of the launch runs from here on.
+    pub(crate) fn begin_group(&mut self) {
+        self.group += 1;
+    }
+
+    /// Workgroups of a launch run in no order: none may touch what another one of the same launch wrote.
+    fn alone(&self, allocation: &Allocation, range: std::ops::Range<usize>, access: &'static str) -> Result<(), FaultKind> {
+        let Some(writers) = allocation.writers.get(range.clone()) else { return Ok(()) };
+        match writers.iter().position(|&writer| writer >= self.first_of_launch && writer != self.group) {
+            Some(at) => Err(FaultKind::SharedGlobal { access, name: allocation.name.clone(), offset: range.start + at }),
+            None => Ok(()),
+        }
+    }
+
+    /// `N` bytes, and whether all of them are defined.
+    pub(crate) fn load(&self, address: u64, into: &mut [u8]) -> Result<bool, FaultKind> {
+        let (base, start) = self.locate("a load", address, into.len())?;
+        let Some(allocation) = self.allocations.get(&base) else { return Ok(false) };
+        let range = start..start + into.len();
+        self.alone(allocation, range.clone(), "loads")?;
+        into.copy_from_slice(&allocation.bytes[range.clone()]);
+        Ok(allocation.defined.as_ref().is_none_or(|defined| defined[range].iter().all(|&defined| defined)))
+    }
+
+    pub(crate) fn store(&mut self, address: u64, from: &[u8]) -> Result<(), FaultKind> {
+        let (base, start) = self.locate("a store", address, from.len())?;
+        if let Some(allocation) = self.allocations.get(&base) {
+            self.alone(allocation, start..start + from.len(), "stores to")?;
+        }
+        let group = self.group;
+        let Some(allocation) = self.allocations.get_mut(&base) else { return Ok(()) };
+        if !allocation.writable {
+            return Err(FaultKind::ReadOnly { name: allocation.name.clone() });
+        }
+        let range = start..start + from.len();
+        allocation.bytes[range.clone()].copy_from_slice(from);
+        allocation.writers.resize(allocation.bytes.len(), 0);
+        allocation.writers[range.clone()].fill(group);
+        if let Some(defined) = &mut allocation.defined {
+            defined[range].fill(true);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::{Address, Memory};
+    use crate::fault::FaultKind;
+
+    #[test]
+    fn copies_define_bytes_and_stay_inside() {
+        let mut memory = Memory::new();
+        let base = memory.output("weights", 8);
+        assert_eq!(memory.bytes(base).unwrap_err(), "8 bytes of weights were never written, the first at 0");
+        memory.write(Address(base.0 + 4), &[1, 2, 3, 4]).unwrap();
+        assert!(memory.bytes(base).unwrap_err().starts_with("4 bytes"));
+        let (mut found, mut low) = ([0; 4], [0; 4]);
+        memory.read(Address(base.0 + 4), &mut found).unwrap();
+        assert_eq!(found, [1, 2, 3, 4]);
+        assert_eq!(memory.load(base.0, &mut low), Ok(false));
+        let said = memory.write(Address(base.0 + 5), &[0; 4]).unwrap_err().to_string();
+        assert!(said.contains("outside every allocation") && said.contains("weights of 8 bytes"), "{said}");
+        assert!(memory.release(base) && !memory.release(base));
+        assert!(matches!(memory.read(base, &mut found), Err(FaultKind::Bounds { .. })));
+    }
+
+    #[test]
+    fn workgroups_of_one_launch_share_nothing_that_one_of_them_writes() {
+        let mut memory = Memory::new();
+        let base = memory.output("sums", 8);
+        let shared = |access| Err(FaultKind::SharedGlobal { access, name: "sums".to_owned(), offset: 4 });
+        memory.begin_launch();
+        memory.begin_group();
+        memory.store(base.0 + 4, &[1; 4]).unwrap();
+        assert_eq!(memory.load(base.0 + 4, &mut [0; 4]), Ok(true));
+        memory.begin_group();
+        memory.store(base.0, &[2; 4]).unwrap();
+        assert_eq!(memory.store(base.0 + 2, &[2; 4]).map(|()| true), shared("stores to"));
+        assert_eq!(memory.load(base.0, &mut [0; 8]), shared("loads"));
+        memory.begin_launch();
+        memory.begin_group();
+        assert_eq!(memory.load(base.0, &mut [0; 8]), Ok(true));
+    }
+
+    #[test]
+    fn inputs_are_read_only_to_kernels() {
+        let mut memory = Memory::new();
+        let base = memory.input("tokens", &[1, 2]);
+        assert_eq!(memory.store(base.0, &[0]), Err(FaultKind::ReadOnly { name: "tokens".to_owned() }));
+        assert_eq!(memory.load(base.0, &mut [0; 2]), Ok(true));
+    }
+}

@@ -1,0 +1,160 @@
+//! What the tests share: compiling the kernels, packing arguments, running in every order of waves.
+
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+
+use gfx950_interpreter::fault::LaunchError;
+use gfx950_interpreter::memory::{Address, Memory};
+use gfx950_interpreter::object::CodeObject;
+use gfx950_interpreter::{Launch, Order, Statistics, launch};
+use kernels::quantise::{Mxfp4, Prepared};
+
+/// Where the kernels and their manifest are.
+pub(crate) fn device_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../device/gfx950")
+}
+
+#[derive(serde::Deserialize)]
+pub(crate) struct Build {
+    pub(crate) flags: Vec<String>,
+    pub(crate) sources: Vec<Source>,
+}
+
+#[derive(serde::Deserialize)]
+pub(crate) struct Source {
+    pub(crate) file: String,
+}
+
+/// The build manifest, of which the tests need the flags and the files.
+pub(crate) fn build() -> Build {
+    let text = std::fs::read_to_string(device_folder().join("kernels.yaml")).unwrap();
+    serde_yaml::from_str(&text).unwrap()
+}
+
+/// A program of LLVM 22: `<NAME>_22` in the environment (CLANG_22, LLVM_OBJDUMP_22, LLVM_MC_22), or on the path.
+fn tool(variable: &str, name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os(variable).map_or_else(|| PathBuf::from(name), PathBuf::from);
+    let works = Command::new(&path).arg("--version").output().is_ok_and(|output| output.status.success());
+    if !works {
+        // CI installs the tools and sets this, so that a skipped test cannot pass for a run one there.
+        assert!(std::env::var_os("REQUIRE_CLANG_22").is_none(), "{} is required here and does not run", path.display());
+        eprintln!("skipped: {} does not run; apt-get install clang-22 lld-22 llvm-22, or set {variable}", path.display());
+    }
+    works.then_some(path)
+}
+
+/// The compiler.
+pub(crate) fn clang() -> Option<PathBuf> {
+    tool("CLANG_22", "clang++-22")
+}
+
+/// The disassembler.
+pub(crate) fn objdump() -> Option<PathBuf> {
+    tool("LLVM_OBJDUMP_22", "llvm-objdump-22")
+}
+
+/// Compiles a source with the manifest's flags and `extra` ones; None where there is no compiler.
+pub(crate) fn compile_path(source: &Path, extra: &[&str]) -> Option<Vec<u8>> {
+    static CACHE: Mutex<BTreeMap<String, Vec<u8>>> = Mutex::new(BTreeMap::new());
+    let clang = clang()?;
+    let key = format!("{} {extra:?}", source.display());
+    if let Some(bytes) = CACHE.lock().unwrap().get(&key) {
+        return Some(bytes.clone());
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("kernel.co");
+    let output = Command::new(clang)
+        .args(&build().flags)
+        .arg(format!("-I{}", device_folder().display()))
+        .args(extra)
+        .arg(source)
+        .arg("-o")
+        .arg(&out)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let bytes = std::fs::read(&out).unwrap();
+    CACHE.lock().unwrap().insert(key, bytes.clone());
+    Some(bytes)
+}
+
+/// Compiles one of the kernels' files.
+pub(crate) fn compile(file: &str, extra: &[&str]) -> Option<Vec<u8>> {
+    compile_path(&device_folder().join(file), extra)
+}
+
+/// Arguments in the order of the kernel's parameters, each aligned to its size.
+#[derive(Default)]
+pub(crate) struct Arguments(pub(crate) Vec<u8>);
+
+impl Arguments {
+    pub(crate) fn u32(mut self, value: u32) -> Self {
+        self.0.resize(self.0.len().next_multiple_of(4), 0);
+        self.0.extend(value.to_le_bytes());
+        self
+    }
+
+    pub(crate) fn u64(mut self, value: u64) -> Self {
+        self.0.resize(self.0.len().next_multiple_of(8), 0);
+        self.0.extend(value.to_le_bytes());
+        self
+    }
+
+    pub(crate) fn address(self, address: Option<Address>) -> Self {
+        self.u64(address.map_or(0, |address| address.0))
+    }
+
+    pub(crate) fn f32(self, value: f32) -> Self {
+        self.u32(value.to_bits())
+    }
+}
+
+/// One launch.
+pub(crate) fn run(
+    object: &CodeObject,
+    kernel: &str,
+    memory: &mut Memory,
+    grid: [u32; 3],
+    arguments: &Arguments,
+    order: Order,
+) -> Result<Statistics, LaunchError> {
+    let kernel = object.kernel(kernel)?;
+    launch(memory, &Launch { kernel, grid, threads: 256, dynamic_lds: 0, arguments: &arguments.0, order })
+}
+
+/// A cheap generator for test data.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u32 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 32) as u32
+    }
+
+    pub(crate) fn below(&mut self, limit: u32) -> u32 {
+        self.next() % limit
+    }
+}
+
+/// The order in which one share of k (in steps of 8 blocks) is summed.
+pub(crate) fn order_of(blocks: std::ops::Range<usize>) -> Vec<usize> {
+    let steps = blocks.clone().step_by(8);
+    steps.flat_map(|first| [0, 2, 4, 6, 1, 3, 5, 7].map(|i| first + i)).filter(|&block| block < blocks.end).collect()
+}
+
+/// The operand with its blocks in the order in which the kernels sum them: the CPU's product of two such is the kernel's, bit for bit.
+pub(crate) fn reordered(operand: &Mxfp4) -> Prepared {
+    let mut moved = operand.clone();
+    for row in 0..operand.rows {
+        for (to, from) in order_of(0..operand.blocks).into_iter().enumerate() {
+            let (to, from) = (row * operand.blocks + to, row * operand.blocks + from);
+            moved.scales[to] = operand.scales[from];
+            moved.codes[16 * to..16 * to + 16].copy_from_slice(&operand.codes[16 * from..16 * from + 16]);
+        }
+    }
+    Prepared::Mxfp4(moved)
+}

@@ -1,0 +1,263 @@
+//! The rotate-and-quantise kernel, executed, against the scalar reference: every bit of codes and scales.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use common::{Arguments, Random, compile, run};
+use gfx950_interpreter::Order;
+use gfx950_interpreter::memory::Memory;
+use gfx950_interpreter::object::CodeObject;
+use kernels::format::bf16;
+use kernels::hadamard;
+use kernels::operand::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
+use kernels::quantise::{Mxfp4, Prepared, Randomness, Source, prepare_reference};
+use kernels::random::Stream;
+
+/// How one orientation is asked for.
+#[derive(Clone, Copy, Debug)]
+struct Side {
+    rotation: u32,
+    signed: bool,
+    rule: ScaleRule,
+    rounding: Rounding,
+    stream: Stream,
+}
+
+impl Side {
+    const PLAIN: Self =
+        Self { rotation: 0, signed: false, rule: ScaleRule::Even, rounding: Rounding::NearestEven, stream: Stream { k0: 1, k1: 2 } };
+
+    fn sign_bits(&self) -> u32 {
+        if !self.signed {
+            return 0;
+        }
+        let signs = hadamard::signs(self.stream, self.rotation as usize);
+        (0..32).map(|i| u32::from(signs[i % signs.len()] < 0.0) << i).sum()
+    }
+
+    fn arguments(
+        &self,
+        arguments: Arguments,
+        places: Option<(gfx950_interpreter::memory::Address, gfx950_interpreter::memory::Address)>,
+    ) -> Arguments {
+        let rule = match self.rule {
+            ScaleRule::Floor => 0,
+            ScaleRule::Even => 1,
+            _ => 2,
+        };
+        let rounding = match self.rounding {
+            Rounding::NearestEven => 0,
+            Rounding::Stochastic => 1,
+            Rounding::StochasticPrescaled => 2,
+        };
+        arguments
+            .address(places.map(|places| places.0))
+            .address(places.map(|places| places.1))
+            .u32(self.rotation)
+            .u32(self.sign_bits())
+            .u32(rule)
+            .u32(rounding)
+            .u32(self.stream.k0)
+            .u32(self.stream.k1)
+    }
+
+    fn reference(&self, source: &[f32], rows: usize, k: usize, transposed: bool) -> Mxfp4 {
+        let signs = hadamard::signs(self.stream, self.rotation as usize);
+        let spec = OperandSpec {
+            format: Format::E2m1,
+            block: Block::Row32,
+            scale: self.rule,
+            rounding: self.rounding,
+            rotation: (self.rotation > 0)
+                .then_some(Rotation { size: self.rotation as usize, signs: if self.signed { Signs::Fixed } else { Signs::None } }),
+        };
+        let (rows, k) = if transposed { (k, rows) } else { (rows, k) };
+        let randomness = Randomness { rounding: Some(self.stream), signs: Some(&signs) };
+        match prepare_reference(Source { values: source, rows, k, transposed }, &spec, randomness, None).unwrap().0 {
+            Prepared::Mxfp4(operand) => operand,
+            Prepared::Float(_) => panic!("E2M1 gives codes"),
+        }
+    }
+}
+
+/// Runs the kernel and compares whatever was asked for; says what differs.
+fn compare(object: &CodeObject, source: &[u16], shape: (usize, usize), sides: [Option<Side>; 2], order: Order) -> Result<(), String> {
+    let (rows, k) = shape;
+    let mut memory = Memory::new();
+    let bytes: Vec<u8> = source.iter().flat_map(|code| code.to_le_bytes()).collect();
+    let mut arguments = Arguments::default().address(Some(memory.input("source", &bytes))).u32(rows as u32).u32(k as u32);
+    let mut places = [None; 2];
+    for (place, side) in places.iter_mut().zip(&sides) {
+        *place = side.map(|_| (memory.output("codes", rows * k / 2), memory.output("scales", rows * k / 32)));
+        arguments = side.unwrap_or(Side::PLAIN).arguments(arguments, *place);
+    }
+    let grid = [k.div_ceil(128) as u32, rows.div_ceil(128) as u32, 1];
+    let statistics = run(object, "mxfp4_quantise", &mut memory, grid, &arguments, order).map_err(|error| error.to_string())?;
+    // What the pitch and the shift in quantise.hip are for.
+    if statistics.bank_conflicts != 0 {
+        return Err(format!("{} clocks lost to bank conflicts", statistics.bank_conflicts));
+    }
+    let values: Vec<f32> = source.iter().map(|&code| bf16::decode(code)).collect();
+    for (index, (side, place)) in sides.iter().zip(places).enumerate() {
+        let (Some(side), Some((codes, scales))) = (side, place) else { continue };
+        let expected = side.reference(&values, rows, k, index == 1);
+        let same = |what: &str, found: Result<&[u8], String>, expected: &[u8]| {
+            let found = found?;
+            match found.iter().zip(expected).position(|(a, b)| a != b) {
+                None if found.len() == expected.len() => Ok(()),
+                at => Err(format!(
+                    "{what} differ at {at:?} (side {index}, {side:?}): {:?} for {:?}",
+                    at.map(|at| found[at]),
+                    at.map(|at| expected[at])
+                )),
+            }
+        };
+        same("scales", memory.bytes(scales), &expected.scales)?;
+        same("codes", memory.bytes(codes), &expected.codes)?;
+    }
+    Ok(())
+}
+
+/// BF16 codes of very different magnitude, with zeros and denormals among them.
+fn source(count: usize, seed: u64) -> Vec<u16> {
+    let mut random = Random(seed);
+    (0..count)
+        .map(|index| match random.below(16) {
+            0 => (random.below(2) << 15) as u16,
+            1 => (random.below(2) << 15 | random.below(128)) as u16,
+            _ => {
+                let exponent = 120 + (index as u32 / 64 % 9) + random.below(6);
+                (random.below(2) << 15 | exponent << 7 | random.below(128)) as u16
+            }
+        })
+        .collect()
+}
+
+const RULES: [ScaleRule; 3] = [ScaleRule::Floor, ScaleRule::Even, ScaleRule::Ceil];
+const ROUNDINGS: [Rounding; 3] = [Rounding::NearestEven, Rounding::Stochastic, Rounding::StochasticPrescaled];
+const ROTATIONS: [(u32, bool); 5] = [(0, false), (16, false), (16, true), (32, false), (32, true)];
+
+fn object(extra: &[&str]) -> Option<CodeObject> {
+    compile("quantise.hip", extra).map(|bytes| CodeObject::parse(&bytes).unwrap())
+}
+
+/// All 45 ways to prepare an operand, along rows and along columns in one launch, each side another way.
+#[test]
+fn every_rule_rotation_and_rounding_equals_the_scalar_reference_in_both_directions() {
+    let Some(object) = object(&[]) else { return };
+    let ways: Vec<Side> = RULES
+        .into_iter()
+        .flat_map(|rule| ROUNDINGS.map(|rounding| (rule, rounding)))
+        .flat_map(|(rule, rounding)| ROTATIONS.map(|(rotation, signed)| (rule, rounding, rotation, signed)))
+        .enumerate()
+        .map(|(index, (rule, rounding, rotation, signed))| {
+            let stream = Stream { k0: 0x1234_5678 ^ (index as u32 * 77), k1: 0x9ABC_DEF0 ^ index as u32 };
+            Side { rotation, signed, rule, rounding, stream }
+        })
+        .collect();
+    for (index, &way) in ways.iter().enumerate() {
+        let other = ways[(index + 17) % ways.len()];
+        let order = Order::ALL[index % 3];
+        compare(&object, &source(64 * 96, index as u64), (64, 96), [Some(way), Some(other)], order).unwrap();
+    }
+}
+
+/// Shapes of several tiles, tiles that are cut off on either side, and matrices smaller than a tile.
+#[test]
+fn shapes_that_are_no_whole_tiles_are_covered_and_nothing_else_is_written() {
+    let Some(object) = object(&[]) else { return };
+    let h16 = Side { rotation: 16, ..Side::PLAIN };
+    let h32 = Side { rotation: 32, rounding: Rounding::Stochastic, signed: true, rule: ScaleRule::Ceil, ..Side::PLAIN };
+    for (turn, shape) in [(32, 32), (160, 288), (128, 416), (288, 32), (32, 256)].into_iter().enumerate() {
+        let data = source(shape.0 * shape.1, 100 + turn as u64);
+        compare(&object, &data, shape, [Some(h16), Some(h32)], Order::ALL[turn % 3]).unwrap();
+    }
+    // One direction alone asks nothing of the other axis.
+    compare(&object, &source(5 * 64, 7), (5, 64), [Some(h16), None], Order::Serial).unwrap();
+    compare(&object, &source(64 * 40, 8), (64, 40), [None, Some(h32)], Order::Serial).unwrap();
+}
+
+/// Blocks at the edges of the format: zeros, the smallest and the largest BF16, ties, NaN and infinity, each in its own block.
+fn edge_source() -> (Vec<u16>, (usize, usize)) {
+    let blocks: Vec<Vec<u16>> = vec![
+        vec![0x0000; 32],
+        vec![0x8000; 32],
+        vec![0x0001, 0x8001, 0x007F, 0x807F, 0x0080],
+        vec![0x7F7F, 0xFF7F, 0x7F00, 0x0001],
+        vec![0x7F80, 0x3F80],
+        vec![0xFF80, 0x3F80],
+        vec![0x7FC0, 0x3F80],
+        vec![0xFF81, 0x3F80],
+        // 6 with ties 0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5 and their neighbours; then around the rules' thresholds 1.5 and 1.75.
+        vec![0x40C0, 0x3E80, 0x3F40, 0x3FA0, 0x3FE0, 0x4020, 0x4060, 0x40A0, 0x3E81, 0x3E7F, 0x40A1, 0x409F, 0xC0A0, 0xBE80],
+        vec![0x3FBF, 0x3F80],
+        vec![0x3FC0, 0x3F80],
+        vec![0x3FC1, 0x3F80],
+        vec![0x3FDF, 0x3F80],
+        vec![0x3FE0, 0x3F80],
+        vec![0x3FFF, 0x3F80],
+        vec![0x0100, 0x0101, 0x8180],
+    ];
+    let columns = 32 * blocks.len();
+    let mut row: Vec<u16> = Vec::new();
+    for block in blocks {
+        let mut filled = block;
+        filled.resize(32, 0);
+        row.extend(filled);
+    }
+    // 32 rows, each moved by one element within its blocks, so that the edges reach every position and columns mix them, too.
+    let rows = (0..32).flat_map(|shift| (0..columns).map(move |c| (shift, c))).map(|(shift, c)| row[c / 32 * 32 + (c + shift) % 32]);
+    (rows.collect(), (32, columns))
+}
+
+#[test]
+fn edge_values_have_the_answers_of_the_reference() {
+    let Some(object) = object(&[]) else { return };
+    let (data, shape) = edge_source();
+    for rule in RULES {
+        for rounding in ROUNDINGS {
+            for (rotation, signed) in ROTATIONS {
+                let side = Side { rule, rounding, rotation, signed, ..Side::PLAIN };
+                compare(&object, &data, shape, [Some(side), Some(side)], Order::Serial).unwrap();
+            }
+        }
+    }
+}
+
+/// Stochastic rounding follows its stream. (The upper half of an element's index is added, too; matrices of 2^32 elements are not run.)
+#[test]
+fn another_stream_gives_other_codes() {
+    let Some(object) = object(&[]) else { return };
+    let stochastic = Side { rounding: Rounding::Stochastic, ..Side::PLAIN };
+    let data = source(32 * 64, 3);
+    let values: Vec<f32> = data.iter().map(|&code| bf16::decode(code)).collect();
+    let other = Side { stream: Stream { k0: 1, k1: 3 }, ..stochastic };
+    assert_ne!(stochastic.reference(&values, 32, 64, false).codes, other.reference(&values, 32, 64, false).codes);
+    compare(&object, &data, (32, 64), [Some(stochastic), Some(other)], Order::RoundRobin).unwrap();
+}
+
+/// What the comparisons above would say if the kernel were wrong.
+#[test]
+fn defects_are_caught() {
+    let Some(_) = object(&[]) else { return };
+    let data = source(128 * 128, 1);
+    let verdict = |flag: &str, order| {
+        let object = object(&[flag]).unwrap();
+        compare(&object, &data, (128, 128), [Some(Side::PLAIN), Some(Side::PLAIN)], order).unwrap_err()
+    };
+    for order in Order::ALL {
+        let said = verdict("-DBREAK_NO_BARRIER", order);
+        assert!(said.contains("LDS race") || said.contains("under way") || said.contains("never written"), "{said}");
+        let said = verdict("-DBREAK_NO_WAIT", order);
+        // A write that is retired after the barrier counts as made after it.
+        assert!(said.contains("s_waitcnt is missing") || said.contains("LDS race"), "{said}");
+        let said = verdict("-DBREAK_SWAPPED_NIBBLE", order);
+        assert!(said.contains("codes differ"), "{said}");
+    }
+    // A matrix that is announced one row too high: the load of that row leaves the allocation.
+    let object = object(&[]).unwrap();
+    let short = &data[..127 * 128];
+    let said = compare(&object, &[short, &[0; 0]].concat(), (128, 128), [Some(Side::PLAIN), None], Order::Serial).unwrap_err();
+    assert!(said.contains("outside every allocation") && said.contains("source"), "{said}");
+}

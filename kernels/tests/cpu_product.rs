@@ -1,0 +1,163 @@
+//! Products whose left side is prepared on the way: the same bits as preparing, multiplying and what follows done one after the other, on
+//! every instruction set and number of threads, for chunks that are whole and chunks that are not.
+
+#![allow(clippy::unwrap_used)] // a test's way to fail
+
+use kernels::cpu::{Cpu, InstructionSet, Panels, ProductError, Role, Side, Unprepared};
+use kernels::operand::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
+use kernels::quantise::{Randomness, Source};
+use kernels::random::{Stream, StreamKey};
+
+fn stream(tag: u64) -> Stream {
+    StreamKey { seed: 5, step: tag, ..Default::default() }.stream()
+}
+
+fn normals(count: usize, tag: u64) -> Vec<f32> {
+    (0..count as u64).map(|i| stream(tag).normal(i)).collect()
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|x| x.to_bits()).collect()
+}
+
+/// Formats and roundings that take different ways, and the format of the right side.
+fn specs() -> Vec<(OperandSpec, Format)> {
+    let spec = |format, block, scale, rounding, rotation| OperandSpec { format, block, scale, rounding, rotation };
+    let turned = Some(Rotation { size: 16, signs: Signs::None });
+    let (nearest, stochastic) = (Rounding::NearestEven, Rounding::Stochastic);
+    vec![
+        (spec(Format::E2m1, Block::Row32, ScaleRule::Floor, nearest, turned), Format::E2m1),
+        (spec(Format::E2m1, Block::Tile32, ScaleRule::Floor, stochastic, None), Format::E2m1),
+        (spec(Format::E2m1, Block::Row32, ScaleRule::Floor, Rounding::StochasticPrescaled, None), Format::Bf16),
+        (spec(Format::E4m3, Block::Tensor, ScaleRule::Delayed, nearest, None), Format::E4m3),
+        (spec(Format::E5m2, Block::Tensor, ScaleRule::Current, stochastic, None), Format::E4m3),
+        (spec(Format::Bf16, Block::Tensor, ScaleRule::None, nearest, None), Format::Bf16),
+        (spec(Format::F32, Block::Tensor, ScaleRule::None, nearest, None), Format::F32),
+    ]
+}
+
+struct Case {
+    rows: usize,
+    k: usize,
+    ffn: usize,
+    x: Vec<f32>,
+    spec: OperandSpec,
+    partner: Format,
+}
+
+impl Case {
+    fn source(&self) -> Source<'_> {
+        Source { values: &self.x, rows: self.rows, k: self.k, transposed: false }
+    }
+
+    fn randomness(&self) -> Randomness<'_> {
+        Randomness { rounding: (self.spec.rounding != Rounding::NearestEven).then(|| stream(77)), signs: None }
+    }
+
+    fn unprepared(&self) -> Unprepared<'_> {
+        let Self { spec, partner, .. } = self;
+        Unprepared { source: self.source(), spec, partner: *partner, randomness: self.randomness(), delayed_amax: Some(3.0) }
+    }
+
+    fn right(&self, cpu: &Cpu, rows: usize) -> Panels {
+        let (block, scale) = match self.partner {
+            Format::E2m1 => (Block::Row32, ScaleRule::Floor),
+            Format::E4m3 => (Block::Tensor, ScaleRule::Current),
+            _ => (Block::Tensor, ScaleRule::None),
+        };
+        let spec = OperandSpec { format: self.partner, block, scale, rounding: Rounding::NearestEven, rotation: None };
+        let values = normals(rows * self.k, 3);
+        let source = Source { values: &values, rows, k: self.k, transposed: false };
+        let mut panels = Panels::default();
+        let role = Role { side: Side::Right, partner: self.spec.format };
+        cpu.prepare_into(source, &spec, role, Randomness::default(), None, &mut panels).unwrap();
+        panels
+    }
+
+    /// The product one step after the other, onto `c` if there is something to add to; and the largest magnitude.
+    fn apart(&self, cpu: &Cpu, right: &Panels, c: &mut [f32], accumulate: bool) -> f32 {
+        let mut left = Panels::default();
+        let role = Role { side: Side::Left, partner: self.partner };
+        let stats = cpu.prepare_into(self.source(), &self.spec, role, self.randomness(), Some(3.0), &mut left).unwrap();
+        cpu.gemm(&left, right, c, accumulate).unwrap();
+        stats.amax
+    }
+}
+
+#[test]
+fn preparing_on_the_way_changes_no_bit() {
+    let plain = Cpu::new(InstructionSet::Scalar, 1).unwrap();
+    for (spec, partner) in specs() {
+        // Less than a chunk of 96 rows, some chunks, and a chunk of one row; k not a multiple of 32 where there are no blocks.
+        for (rows, k, ffn) in [(7, 64, 40), (200, 96, 33), (97, 160, 16)] {
+            let case = Case { rows, k, ffn, x: normals(rows * k, 1), spec, partner };
+            let right = case.right(&plain, 2 * ffn);
+            let residual = normals(rows * 2 * ffn, 2);
+            let (mut over, mut onto) = (vec![0.0; rows * 2 * ffn], residual.clone());
+            let amax = case.apart(&plain, &right, &mut over, false);
+            case.apart(&plain, &right, &mut onto, true);
+            let mut hidden = vec![0.0; rows * ffn];
+            plain.swiglu(&over, ffn, &mut hidden).unwrap();
+            let narrow = case.right(&plain, ffn);
+            let (mut d_hidden, mut d_gate_up) = (vec![0.0; rows * ffn], vec![0.0; rows * 2 * ffn]);
+            case.apart(&plain, &narrow, &mut d_hidden, false);
+            plain.swiglu_backward(&residual, &d_hidden, ffn, &mut d_gate_up).unwrap();
+            for set in InstructionSet::ALL.into_iter().filter(|set| set.is_supported()) {
+                for threads in [1, 3] {
+                    let cpu = Cpu::new(set, threads).unwrap();
+                    let told = format!("{:?} by {partner:?}, {rows} rows, {set}, {threads} threads", case.spec);
+                    together(&cpu, &case, (&right, &narrow), &residual, &told, amax, [&over, &onto, &hidden, &d_gate_up]);
+                }
+            }
+        }
+    }
+}
+
+fn together(
+    cpu: &Cpu,
+    case: &Case,
+    (right, narrow): (&Panels, &Panels),
+    residual: &[f32],
+    told: &str,
+    amax: f32,
+    [over, onto, hidden, d_gate_up]: [&[f32]; 4],
+) {
+    let mut c = vec![f32::NAN; over.len()];
+    let stats = cpu.gemm_from(case.unprepared(), right, &mut c, false).unwrap();
+    assert_eq!((bits(&c), stats.amax.to_bits()), (bits(over), amax.to_bits()), "{told}");
+    c.copy_from_slice(residual);
+    cpu.gemm_from(case.unprepared(), right, &mut c, true).unwrap();
+    assert_eq!(bits(&c), bits(onto), "accumulated, {told}");
+    c.fill(f32::NAN);
+    cpu.gemm_from_onto(case.unprepared(), right, residual, &mut c).unwrap();
+    assert_eq!(bits(&c), bits(onto), "onto a residual, {told}");
+    let mut y = vec![f32::NAN; case.rows * case.ffn];
+    cpu.gemm_from_swiglu(case.unprepared(), right, &mut c, &mut y).unwrap();
+    assert_eq!((bits(&c), bits(&y)), (bits(over), bits(hidden)), "SwiGLU, {told}");
+    cpu.gemm_from_swiglu_backward(case.unprepared(), narrow, residual, &mut c).unwrap();
+    assert_eq!(bits(&c), bits(d_gate_up), "SwiGLU's gradient, {told}");
+}
+
+#[test]
+fn shapes_that_do_not_fit_are_refused_before_anything_is_written() {
+    let cpu = Cpu::new(InstructionSet::Scalar, 1).unwrap();
+    let (spec, partner) = specs()[0];
+    let case = Case { rows: 4, k: 64, ffn: 8, x: normals(4 * 64, 1), spec, partner };
+    let right = case.right(&cpu, 16);
+    let mut c = vec![9.0; 4 * 16];
+    let refused = |result: Result<_, ProductError>, words: &str| {
+        let message = result.map(|_: kernels::quantise::PreparedStats| ()).unwrap_err().to_string();
+        assert!(message.contains(words), "{message}");
+    };
+    refused(cpu.gemm_from(case.unprepared(), &right, &mut c[1..], false), "gemm_from: c has 63 elements");
+    refused(cpu.gemm_from_onto(case.unprepared(), &right, &[0.0; 3], &mut c), "residual has 3 elements");
+    refused(cpu.gemm_from_swiglu(case.unprepared(), &right, &mut c, &mut [0.0; 5]), "y has 5 elements");
+    refused(cpu.gemm_from_swiglu_backward(case.unprepared(), &right, &[0.0; 5], &mut c), "gate_up has 5 elements");
+    let shorter = Case { k: 32, x: normals(4 * 32, 1), ..case };
+    refused(cpu.gemm_from(shorter.unprepared(), &right, &mut c, false), "left has k = 32, right has k = 64");
+    let float = Case { partner: Format::Bf16, k: 64, x: normals(4 * 64, 1), ..shorter };
+    refused(cpu.gemm_from(float.unprepared(), &right, &mut c, false), "integer product");
+    let short = Case { x: vec![0.0; 3], partner: Format::E2m1, ..float };
+    refused(cpu.gemm_from(short.unprepared(), &right, &mut c, false), "the source has 3 elements");
+    assert!(c.iter().all(|&x| x == 9.0));
+}
