@@ -518,7 +518,7 @@ fn assemble(
     }
     let text = serde_json::to_string_pretty(&campaign).unwrap_or_default() + "\n";
     files::write(&aside.join("campaign.json"), text.as_bytes())?;
-    provenance::write_environment(environment, &aside)?;
+    provenance::write_environment(&environment.finished(), &aside)?;
     let (verdicts, mut notes) = finish(root, &aside, None)?;
     replace(&target, &aside)?;
     let now = environment::git_state(root);

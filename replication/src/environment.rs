@@ -144,6 +144,11 @@ pub struct Flags {
 }
 
 impl Environment {
+    /// The same record, at the end of what it describes.
+    pub fn finished(&self) -> Self {
+        Self { captured: now().format(&Rfc3339).unwrap_or_default(), ..self.clone() }
+    }
+
     /// Asks the system, the compiler and git. What they do not say is null.
     pub fn capture(root: &Path, options: &RunOptions) -> Self {
         let memory = machine::memory();
