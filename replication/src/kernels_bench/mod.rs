@@ -35,8 +35,9 @@ pub use table::table;
 use crate::campaign;
 use crate::environment::{self, Environment};
 use crate::files::{self, FileError};
+use crate::fingerprint;
 use crate::machine;
-use crate::manifest::{ManifestError, Manifests};
+use crate::manifest::{Device, ManifestError, Manifests};
 use crate::provenance::{self, ProvenanceError};
 use crate::render::{self, RenderError};
 use crate::run::RunOptions;
@@ -227,7 +228,7 @@ pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)
         instruction_set: instruction_set.unwrap_or_default(),
         commit: environment.source.commit.clone(),
         dirty: environment.source.dirty,
-        trainer_code: identity.trainer_code.clone(),
+        trainer_code: fingerprint::on(Device::Cpu, &identity.trainer_code).to_owned(),
         depth: request.depth,
         only: request.only.clone(),
         threads: request.threads.clone(),
