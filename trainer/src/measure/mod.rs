@@ -3,6 +3,7 @@
 mod kernel_time;
 mod kernel_time_gpu;
 mod rotation_identity;
+mod shapes;
 mod step_time;
 
 use std::io::Write;
