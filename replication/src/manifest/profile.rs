@@ -307,6 +307,27 @@ pub struct Hardware {
     pub native_formats: Vec<super::recipe::Format>,
     /// How its presence shows.
     pub detect: Detect,
+    /// What its maker states, dense.
+    #[serde(default)]
+    pub peaks: Option<Peaks>,
+}
+
+/// Rates that a device's maker states: multiply-adds count two operations, nothing is sparse.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Peaks {
+    /// Operations a second in BF16.
+    pub bf16: f64,
+    /// Operations a second in FP8, where there is a unit for it.
+    #[serde(default)]
+    pub fp8: Option<f64>,
+    /// Operations a second in MXFP4, where there is a unit for it.
+    #[serde(default)]
+    pub mxfp4: Option<f64>,
+    /// Bytes a second to and from memory.
+    pub bytes_per_second: f64,
+    /// Memory of one device, bytes.
+    pub memory_bytes: u64,
 }
 
 /// Kinds of device.

@@ -239,6 +239,13 @@ pub trait Device: Clone + Debug + Send + Sync {
     fn wait(&self) -> Result<(), TrainerError>;
     /// The same device, its kernels timed, and what reads the times.
     fn with_profile(&self) -> (Self, ProfileReader);
+    /// Bytes of the device's memory that were taken since the device was opened, by whomever; none where it does not tell.
+    ///
+    /// # Errors
+    /// A device's.
+    fn memory_in_use(&self) -> Result<Option<u64>, TrainerError> {
+        Ok(None)
+    }
     /// For timing.jsonl: what computed, and how many of it.
     fn machine(&self) -> Machine;
 }

@@ -166,8 +166,7 @@ impl Bench<'_> {
                 let Preparation { name, orientation, .. } = preparation;
                 let bytes = rows * columns * (2 + preparation.written_bytes());
                 let (kind, linear) = ("prepare_time", product.linear);
-                let line =
-                    PrepareLine { schema: SCHEMA, kind, variant: name, linear, orientation, rows, columns, bytes, repeat, seconds };
+                let line = PrepareLine { schema: SCHEMA, kind, variant: name, linear, orientation, rows, columns, bytes, repeat, seconds };
                 super::print(out, &line)?;
             }
         }
@@ -407,9 +406,7 @@ fn preparations(gpu: &Gpu) -> Result<Vec<Preparation>, TrainerError> {
     }
     let mut all = Vec::new();
     for (name, spec) in specs {
-        for (orientation, rows, columns) in
-            [("row", Some(spec), None), ("column", None, Some(spec)), ("both", Some(spec), Some(spec))]
-        {
+        for (orientation, rows, columns) in [("row", Some(spec), None), ("column", None, Some(spec)), ("both", Some(spec), Some(spec))] {
             let quantiser = Quantiser::new(gpu, rows, columns).map_err(machine)?;
             all.push(Preparation { name: name.clone(), orientation, spec, quantiser });
         }

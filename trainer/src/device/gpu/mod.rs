@@ -62,6 +62,8 @@ struct Parts {
     optimizer: Optimizer,
     /// Sum of the batch's losses, and norm of the gradients.
     results: Buffer<f64>,
+    /// Bytes that were free before any of this was made.
+    free: u64,
 }
 
 /// Parameters on the device.
@@ -104,6 +106,7 @@ impl GpuDevice {
         let (model, tokens) = (&run.model, run.tokens_per_step());
         check_sizes(model)?;
         memory::check_gpu(run, &gpu)?;
+        let (free, _) = gpu.driver().memory().map_err(machine)?;
         let layout = Layout::new(model);
         let tensors = layout.tensors.iter().map(|tensor| (tensor.range.start, tensor.range.len(), tensor.decays));
         let parts = Parts {
@@ -113,6 +116,7 @@ impl GpuDevice {
             head: Head::new(&gpu, tokens, model.hidden_size, model.vocab_size).map_err(machine)?,
             optimizer: Optimizer::new(&gpu, tensors).map_err(machine)?,
             results: gpu.zeros(2).map_err(machine)?,
+            free,
             gpu,
         };
         Ok(Self { parts: Arc::new(parts), profile: None })
@@ -364,6 +368,11 @@ impl Device for GpuDevice {
 
     fn wait(&self) -> Result<(), TrainerError> {
         self.parts.gpu.driver().synchronize().map_err(machine)
+    }
+
+    fn memory_in_use(&self) -> Result<Option<u64>, TrainerError> {
+        let (free, _) = self.parts.gpu.driver().memory().map_err(machine)?;
+        Ok(Some(self.parts.free.saturating_sub(free)))
     }
 
     fn with_profile(&self) -> (Self, ProfileReader) {
