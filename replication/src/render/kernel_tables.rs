@@ -257,7 +257,7 @@ pub(super) fn step_profile(measurements: &Measurements) -> Option<Grid> {
 pub(super) fn origin(measurements: &Measurements, campaign: &serde_json::Value) -> String {
     let Some(document) = &measurements.kernels_bench else {
         if measurements.study.hardware.device != Device::Cpu {
-            return "Single kernels were not measured: kernel-time and kernels-bench know the CPU only so far. Times of whole steps stand above.".to_owned();
+            return "Single kernels were not measured: a campaign on a GPU times whole steps, which stand above; cargo xtask kernels-bench --device cuda measures its kernels.".to_owned();
         }
         return "The kernels alone were not measured on this machine: run cargo xtask kernels-bench --peers, then the campaign again (finished runs are reused).".to_owned();
     };
