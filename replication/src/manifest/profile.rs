@@ -112,6 +112,18 @@ pub enum ScheduleName {
 #[allow(missing_docs, reason = "see the struct")]
 pub struct Batch {
     pub sequences: u64,
+    /// Micro-batches that a step is made of; divides the sequences.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub accumulation: u64,
+}
+
+fn one() -> u64 {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_one(value: &u64) -> bool {
+    *value == 1
 }
 
 /// Length of a run.

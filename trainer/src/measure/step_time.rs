@@ -77,8 +77,8 @@ impl<D: Device> Arm<D> {
         is_profiled: bool,
     ) -> Result<Self, TrainerError> {
         let run = RunFile::load(path)?.run;
-        let mut device = device(&run)?;
-        device.check_memory(&run)?;
+        let mut device = device(&run.micro_batch())?;
+        device.check_memory(&run.micro_batch())?;
         let mut profile = None;
         if is_profiled {
             let (profiled, reader) = device.with_profile();
