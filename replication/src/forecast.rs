@@ -217,7 +217,7 @@ fn memory(profile: &Profile, model: &Model, hardware: &Hardware, gpus: u64) -> M
     let sharding = if gpus > 1 {
         format!("data parallel over G = {gpus}: masters and moments spread over all, everything else whole on each; {micro}")
     } else {
-        format!("one GPU alone, nothing spread: what the trainer does; {micro}")
+        format!("one GPU alone, nothing spread, as this trainer does; {micro}")
     };
     Memory { gpus, sharding, terms, there: hardware.peaks.as_ref().map(|peaks| peaks.memory_bytes as f64) }
 }
@@ -314,28 +314,28 @@ fn roofline(profile: &Profile, model: &Model, units: [Format; 3], peaks: &Peaks)
 }
 
 fn notes(profile: &Profile, logs: Option<(String, [f64; 2])>, ratio: Option<(&str, f64)>, hardware: &Hardware) -> Vec<String> {
-    let mut all = Vec::new();
+    let (mut all, has_logs) = (Vec::new(), logs.is_some());
     match logs {
         Some((groups, [fp8, mxfp4])) => all.push(format!(
             "logs: {fp8:.4} s a step in FP8 and {mxfp4:.4} s in full MXFP4 with H16, means of the public logs {groups}; a pass in MXFP4 is taken to save a third of the difference, whatever its rotation or rounding"
         )),
         None => all.push(format!("logs: no public logs of {} are in manifests/evidence", hardware.title)),
     }
-    if let Some((arm, ratio)) = ratio {
+    if let Some((arm, ratio)) = ratio.filter(|_| has_logs) {
         all.push(format!("paper: the logs' FP8 step divided by the paper's {ratio:.2} for {arm}; it reports no step time of other arms"));
     }
     if let Some(Peaks { bf16, fp8, mxfp4, bytes_per_second, .. }) = &hardware.peaks {
         let peta = |rate: f64| format!("{:.2} PFLOP/s", rate / 1e15);
         let other = |name: &str, rate: Option<f64>| rate.map_or(format!("{name} in BF16"), |rate| format!("{name} {}", peta(rate)));
         all.push(format!(
-            "roofline: every product and attention at the stated peak of its format (BF16 {}, {}, {}) and the optimizer's bytes at {:.1} TB/s, nothing else and no communication; the best public kernels reach about half of the peaks, so twice these hours are the more likely bound",
+            "roofline: every product and attention at the stated peak of its format (BF16 {}, {}, {}) and the optimizer's bytes at {:.1} TB/s, nothing else and no communication; the best public kernels reach about half of the peaks, so twice this is the more likely bound",
             peta(*bf16),
             other("FP8", *fp8),
             other("MXFP4", *mxfp4),
             bytes_per_second / 1e12
         ));
     }
-    all.push(format!("hours are of the whole budget of {} steps, evaluations left out", thousands(profile.budget.steps)));
+    all.push(format!("of the whole budget of {} steps, evaluations left out", thousands(profile.budget.steps)));
     all
 }
 
@@ -350,10 +350,13 @@ impl fmt::Display for Forecast {
         if self.hours.is_empty() {
             return Ok(());
         }
-        writeln!(f, "  hours of a run on {} (modelled)", self.machine)?;
+        writeln!(f, "    P parameters, T tokens, L blocks, d width; widths and inputs are summed over a block's four linears")?;
+        let longest = self.hours.iter().flat_map(|hours| [hours.logs, hours.roofline]).flatten().fold(0.0, f64::max);
+        let (unit, factor) = if longest < 1.0 { ("minutes", 60.0) } else { ("hours", 1.0) };
+        writeln!(f, "  {unit} of a run on {} (modelled)", self.machine)?;
         let width = self.hours.iter().map(|hours| hours.arm.len()).max().unwrap_or(0).max(3);
         writeln!(f, "    {:<width$}  {:>8}  {:>8}  {:>8}", "arm", "logs", "paper", "roofline")?;
-        let text = |hours: Option<f64>| hours.map_or("-".to_owned(), |hours| format!("{hours:.2}"));
+        let text = |hours: Option<f64>| hours.map_or("-".to_owned(), |hours| format!("{:.2}", factor * hours));
         for Hours { arm, logs, paper, roofline } in &self.hours {
             writeln!(f, "    {arm:<width$}  {:>8}  {:>8}  {:>8}", text(*logs), text(*paper), text(*roofline))?;
         }
