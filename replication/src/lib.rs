@@ -23,6 +23,7 @@ pub mod machine;
 pub mod manifest;
 pub mod measure;
 pub mod mllog;
+pub mod packed;
 pub mod plan;
 pub mod pool;
 pub mod provenance;
