@@ -192,8 +192,11 @@ fn memory(profile: &Profile, model: &Model, hardware: &Hardware, gpus: u64) -> M
     let inputs: f64 = linears.iter().map(|(_, _, input)| *input as f64).sum();
     let is_native = hardware.native_formats.contains(&Format::E2m1);
     // A native operand is half a byte and a 32nd of a scale byte an element; an emulated one lies in BF16.
-    let (operand_bytes, operands) =
-        if is_native { (17.0 / 32.0, "T L inputs 17/32: X of each linear in MXFP4, kept for wgrad") } else { (2.0, "T L inputs 2: X of each linear in BF16, kept for wgrad") };
+    let (operand_bytes, operands) = if is_native {
+        (17.0 / 32.0, "T L inputs 17/32: X of each linear in MXFP4, kept for wgrad")
+    } else {
+        (2.0, "T L inputs 2: X of each linear in BF16, kept for wgrad")
+    };
     let sums = if micro_batches > 1 { ("4P + 4P: of a micro-batch, and their sum", 8.0) } else { ("4P", 4.0) };
     let terms = vec![
         Term { what: "masters, F32", formula: if gpus > 1 { "4P / G" } else { "4P" }, bytes: 4.0 * p / g },
@@ -434,7 +437,9 @@ mod tests {
         let forecast = forecast(&manifests, manifests.profile("llama31-8b").unwrap());
         let of = |arm: &str| forecast.hours.iter().find(|hours| hours.arm == arm).unwrap();
         let hours = |seconds: f64| seconds * 9600.0 / 3600.0;
-        let near = |found: Option<f64>, expected: f64, within: f64| assert!((found.unwrap() / expected - 1.0).abs() < within, "{found:?} {expected}");
+        let near = |found: Option<f64>, expected: f64, within: f64| {
+            assert!((found.unwrap() / expected - 1.0).abs() < within, "{found:?} {expected}")
+        };
         near(of("fp8").logs, hours(1.043), 2e-3);
         near(of("mxfp4-fdw-h16").logs, hours(0.872), 2e-3);
         near(of("mxfp4-f").logs, hours(1.043 - (1.043 - 0.872) / 3.0), 2e-3);

@@ -119,21 +119,36 @@ fn packed_logs_verify_compare_and_export_as_they_did() {
     let out = tempfile::tempdir().unwrap();
     let exported = [&plain, &large].map(|directory| {
         let to = out.path().join(directory.path().file_name().unwrap());
-        replication::mllog::export(directory.path(), &to).map(|export| {
-            export.logs.iter().map(|log| fs::read_to_string(to.join(log)).unwrap()).collect::<Vec<_>>()
-        })
+        replication::mllog::export(directory.path(), &to)
+            .map(|export| export.logs.iter().map(|log| fs::read_to_string(to.join(log)).unwrap()).collect::<Vec<_>>())
     });
     match exported {
         [Ok(one), Ok(other)] => assert!(!one.is_empty() && one == other),
         // The synthetic logs may lack what a scored run has: then both are refused for the same reason.
-        [one, other] => assert_eq!(one.unwrap_err().to_string().split(':').next_back().map(str::to_owned), other.unwrap_err().to_string().split(':').next_back().map(str::to_owned)),
+        [one, other] => assert_eq!(
+            one.unwrap_err().to_string().split(':').next_back().map(str::to_owned),
+            other.unwrap_err().to_string().split(':').next_back().map(str::to_owned)
+        ),
     }
-    with_change(large.path(), "runs/fp8/1/metrics.jsonl", |path| fs::write(path, "{}").unwrap(), |verification| {
-        assert!(verification.to_string().contains("is there packed, too"), "{verification}");
-    });
-    with_change(large.path(), "runs/fp8/1/metrics.jsonl.xz", |path| fs::write(path, "no archive").unwrap(), |verification| {
-        assert!(named(&verification, "runs/fp8/1/metrics.jsonl.xz") && verification.to_string().contains("cannot unpack"), "{verification}");
-    });
+    with_change(
+        large.path(),
+        "runs/fp8/1/metrics.jsonl",
+        |path| fs::write(path, "{}").unwrap(),
+        |verification| {
+            assert!(verification.to_string().contains("is there packed, too"), "{verification}");
+        },
+    );
+    with_change(
+        large.path(),
+        "runs/fp8/1/metrics.jsonl.xz",
+        |path| fs::write(path, "no archive").unwrap(),
+        |verification| {
+            assert!(
+                named(&verification, "runs/fp8/1/metrics.jsonl.xz") && verification.to_string().contains("cannot unpack"),
+                "{verification}"
+            );
+        },
+    );
 }
 
 #[test]

@@ -48,7 +48,9 @@ pub fn needed_bytes_on_gpu(run: &RunFile) -> u128 {
     let block = 2 * (4 * d + widths + inputs) + 4 * (model.num_attention_heads as u128 + 2);
     let shared = 2 * (4 * d + widths) + 2 * (2 * gate_up.1.max(qkv.1) + 2 * down.2.max(model.hidden_size)) as u128;
     let of_a_parameter = 18 + 4 * u128::from(run.batch.accumulation > 1);
-    of_a_parameter * parameters::Layout::new(model).total as u128 + tokens * (block * model.num_hidden_layers as u128 + shared) + (256 << 20)
+    of_a_parameter * parameters::Layout::new(model).total as u128
+        + tokens * (block * model.num_hidden_layers as u128 + shared)
+        + (256 << 20)
 }
 
 /// Refuses a run that needs more than what is free on the GPU.

@@ -40,7 +40,10 @@ fn a_step_in_the_steady_state_allocates_nothing() {
     for (id, parts) in plain.into_iter().map(|id| (id, 1)).chain(accumulated) {
         let folder = tempfile::tempdir().unwrap();
         common::write_data(&folder.path().join("data"));
-        let path = common::write_run(&folder.path().join("run"), &common::tiny_yaml(common::recipe(id), |run| run["batch"]["accumulation"] = parts.into()));
+        let path = common::write_run(
+            &folder.path().join("run"),
+            &common::tiny_yaml(common::recipe(id), |run| run["batch"]["accumulation"] = parts.into()),
+        );
         let run: RunFile = RunFile::load(&path).unwrap().run;
         let tokens = run.tokens_per_step();
         let history = run.recipe.delayed_scaling.map_or(0, |delayed| delayed.history as u64);

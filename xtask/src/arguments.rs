@@ -31,9 +31,9 @@ pub(crate) enum Command {
         after_help = "Examples:\n  cargo xtask replicate\n  cargo xtask replicate --profile smoke\n  cargo xtask replicate --only T1-FDW,H1 --seeds 5\n  cargo xtask replicate --profile llama31-8b --dry-run"
     )]
     Replicate(Box<Replicate>),
-    /// What the kernels reach: against the machine's peaks, each other and peers; under 3 minutes, peers not counted
+    /// What the kernels reach on every device found: against its peaks, each other and peers; under 3 minutes on a CPU, peers not counted
     #[command(
-        after_help = "Examples:\n  cargo xtask kernels-bench\n  cargo xtask kernels-bench --quick\n  cargo xtask kernels-bench --only gemm/mxfp4 --threads 1,2\n  cargo xtask kernels-bench --deep --peers"
+        after_help = "Examples:\n  cargo xtask kernels-bench\n  cargo xtask kernels-bench --quick\n  cargo xtask kernels-bench --only gemm/mxfp4 --threads 1,2\n  cargo xtask kernels-bench --deep --peers\n  cargo xtask kernels-bench --device cuda:1 --peers /path/to/python3"
     )]
     KernelsBench(KernelsBench),
     /// Compile the device kernels, twice, and check registers, LDS, spills and instruction counts against their budgets

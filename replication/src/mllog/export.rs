@@ -94,7 +94,8 @@ pub fn export(directory: &Path, out: &Path) -> Result<Export, ExportError> {
     }
     let names = if directory.is_dir() { files::list(directory)? } else { Vec::new() };
     let unpacked = |name: &String| name.strip_suffix(packed::ENDING).unwrap_or(name).to_owned();
-    let mut logs: Vec<String> = names.iter().map(unpacked).filter(|name| name.starts_with("runs/") && name.ends_with("/run.mllog")).collect();
+    let mut logs: Vec<String> =
+        names.iter().map(unpacked).filter(|name| name.starts_with("runs/") && name.ends_with("/run.mllog")).collect();
     if logs.is_empty() {
         return Err(ExportError::NoRuns { path: directory.to_owned() });
     }

@@ -205,7 +205,9 @@ fn check_run(
         Ok(_) => {}
     }
     check_ingredients(directory, campaign, run, &file("ingredients.json"), &sha256(run_text.as_bytes()), verification);
-    for log in packed::LOGS.map(file).into_iter().filter(|log| present.contains(log) && present.contains(&format!("{log}{}", packed::ENDING))) {
+    for log in
+        packed::LOGS.map(file).into_iter().filter(|log| present.contains(log) && present.contains(&format!("{log}{}", packed::ENDING)))
+    {
         verification.find(&log, "is there packed, too: which of the two counts?");
     }
     if let Some(error) = run::ran_elsewhere(&directory.join(folder), &campaign.device) {
