@@ -20,6 +20,7 @@ use crate::judge::Verdicts;
 use crate::kernels_bench;
 use crate::machine;
 use crate::manifest::{Device, ManifestError, Manifests, Profile};
+use crate::packed;
 use crate::plan::{self, Plan, Selection};
 use crate::provenance::{self, ProvenanceError};
 use crate::render::{self, RenderError, RenderOptions};
@@ -508,6 +509,7 @@ fn assemble(
         let status = if matches!(outcome, Outcome::Failed(_)) { "failed" } else { "finished" };
         campaign.runs.push(CampaignRun { arm: run.arm.clone(), seed: run.seed, key: run.key(), status: status.into() });
     }
+    packed::pack(&aside, packed::THRESHOLD)?;
     for (name, path) in prepared.manifest_files() {
         files::copy(&root.join(path), &aside.join("manifests").join(name))?;
     }

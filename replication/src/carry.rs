@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::campaign::{self, CampaignError};
 use crate::environment::Version;
 use crate::files::{self, FileError, sha256};
+use crate::packed;
 use crate::plan::{Ingredients, run_cache};
 use crate::run::{self, is_finished};
 use crate::toolchain::{TRAINER, ToolError, build_identity, build_trainer};
@@ -88,7 +89,7 @@ fn take(folder: &Path, cache: &Path, checkpoints: bool, carried: &mut Carried) -
         return Ok(());
     }
     if is_finished(&to, &run_sha256) {
-        let metrics = |folder: &Path| files::sha256_file(&folder.join("metrics.jsonl"));
+        let metrics = |folder: &Path| packed::sha256(&folder.join("metrics.jsonl"));
         if finished && metrics(folder)? != metrics(&to)? {
             refuse("the same run is there already with other metrics: the same ingredients gave other numbers");
         } else if finished {
@@ -114,8 +115,8 @@ fn copy_files(folder: &Path, to: &Path) -> Result<(), FileError> {
     let (done, others): (Vec<&str>, Vec<&str>) = run::FILES.into_iter().partition(|name| *name == "done.json");
     for name in others.into_iter().chain(done) {
         let from = folder.join(name);
-        if from.is_file() && name != "failed.json" {
-            files::copy(&from, &to.join(name))?;
+        if packed::is_there(&from) && name != "failed.json" {
+            packed::copy_unpacked(&from, &to.join(name))?;
         }
     }
     Ok(())

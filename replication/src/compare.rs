@@ -10,9 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::campaign::Campaign;
-use crate::files::{self, FileError};
+use crate::files::FileError;
 use crate::judge::{ClaimVerdict, judge};
 use crate::measure::{MeasureError, Measurements, measure, times};
+use crate::packed;
 use crate::provenance;
 
 pub use metrics::MetricDifference;
@@ -142,7 +143,7 @@ impl Side {
     /// Text of a file of a run; empty when it is not there.
     fn run_text(&self, run: &str, file: &str) -> Result<String, FileError> {
         let name = format!("runs/{run}/{file}");
-        if self.hashes.contains_key(&name) { files::read_text(&self.directory.join(name)) } else { Ok(String::new()) }
+        if self.hashes.contains_key(&name) { packed::text(&self.directory.join(name)) } else { Ok(String::new()) }
     }
 }
 

@@ -6,9 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::data;
-use crate::devices::Devices;
+use crate::devices::{Devices, Gpu};
 use crate::files;
-use crate::machine::{self, Memory, ask};
+use crate::forecast::{self, Memory};
+use crate::machine::{self, ask};
 use crate::manifest::profile::Detect;
 use crate::manifest::{Device, Hardware, Manifests, Profile};
 use crate::plan::run_cache;
@@ -105,7 +106,12 @@ pub fn lacks(profile: &Profile, manifests: &Manifests, root: &Path, trainer: Opt
 fn lacks_with(profile: &Profile, manifests: &Manifests, root: &Path, found: Option<&Devices>) -> Vec<String> {
     let mut all = Vec::new();
     if let Some(hardware) = manifests.hardware.get(&profile.hardware) {
-        all.extend(lacks_device(hardware, profile.requires.get("gpus").copied().unwrap_or(1.0), Path::new("/"), found));
+        let count = profile.requires.get("gpus").copied().unwrap_or(1.0);
+        match found.filter(|_| hardware.device != Device::Cpu).and_then(|devices| largest(devices, hardware.device)) {
+            // A run is on one GPU whatever their number: fewer of them take longer, and that is all.
+            Some(gpu) => all.extend(lacks_gpu_memory(&forecast::alone(manifests, profile), gpu)),
+            None => all.extend(lacks_device(hardware, count, Path::new("/"), found)),
+        }
     }
     let need = |key: &str| profile.requires.get(key).copied();
     all.extend(need("cores").and_then(|cores| lacks_cores(cores, machine::cores())));
@@ -119,6 +125,24 @@ fn lacks_with(profile: &Profile, manifests: &Manifests, root: &Path, found: Opti
     }
     all.extend(need("disk_gib").and_then(|gib| lacks_disk(gib, root)));
     all
+}
+
+/// The usable GPU of this kind that has most memory.
+fn largest(devices: &Devices, device: Device) -> Option<&Gpu> {
+    devices.usable().filter(|gpu| gpu.device.starts_with(device.word())).max_by_key(|gpu| gpu.memory_bytes)
+}
+
+/// One line when a run does not fit the largest GPU.
+fn lacks_gpu_memory(needed: &Memory, gpu: &Gpu) -> Option<String> {
+    let there = gpu.memory_bytes? as f64;
+    (!needed.fits(there)).then(|| {
+        format!(
+            "memory of a GPU: a run needs {:.1} GiB on one (modelled; --dry-run shows the sum), {} has {:.1}; more micro-batches (batch.accumulation) need less, and spreading a run over several GPUs is not part of this version",
+            needed.bytes() / GIB,
+            gpu.name.as_deref().unwrap_or(&gpu.device),
+            there / GIB
+        )
+    })
 }
 
 /// What the trainer found, where it was asked; otherwise device file, driver library and count of devices.
@@ -165,7 +189,7 @@ fn lacks_cores(needed: f64, here: usize) -> Option<String> {
     ((here as f64) < needed).then(|| format!("cores: {needed} needed, {here} may be used here"))
 }
 
-fn lacks_memory(needed: f64, memory: Memory) -> Option<String> {
+fn lacks_memory(needed: f64, memory: machine::Memory) -> Option<String> {
     let usable = memory.usable()? as f64 / GIB;
     (usable < needed).then(|| format!("memory: {needed} GiB needed, {usable:.1} GiB may be used here (control-group limit counted)"))
 }
@@ -420,12 +444,36 @@ mod tests {
 
     #[test]
     fn a_control_group_limit_counts_as_the_memory() {
-        let memory = Memory { total: Some(64 << 30), limit: Some(1 << 30) };
+        let memory = machine::Memory { total: Some(64 << 30), limit: Some(1 << 30) };
         assert_eq!(lacks_memory(1.0, memory), None);
         assert!(lacks_memory(2.0, memory).unwrap().contains("2 GiB needed, 1.0 GiB may be used"));
-        assert_eq!(lacks_memory(2.0, Memory { total: None, limit: None }), None);
+        assert_eq!(lacks_memory(2.0, machine::Memory { total: None, limit: None }), None);
         assert_eq!(lacks_cores(2.0, 2), None);
         assert!(lacks_cores(3.0, 2).is_some());
+    }
+
+    /// One GPU of eight is enough to start a run that fits it; one that is too small is told so in a line.
+    #[test]
+    fn one_gpu_starts_what_fits_it() {
+        let (manifests, root) = (manifests(), tempfile::tempdir().unwrap());
+        let gpu = |device: &str, gib: u64| Gpu {
+            device: device.to_owned(),
+            name: Some("A GPU".to_owned()),
+            architecture: None,
+            memory_bytes: Some(gib << 30),
+            fp8: None,
+            libraries: Vec::new(),
+            problem: None,
+        };
+        let found = |gpus: Vec<Gpu>| Devices { gpus, ..Devices::default() };
+        let lacks = |profile: &str, devices: &Devices| -> Vec<String> {
+            let all = lacks_with(&manifests.profiles[profile], &manifests, root.path(), Some(devices));
+            all.into_iter().filter(|line| line.contains("GPU") || line.contains("trainer for device")).collect()
+        };
+        assert_eq!(lacks("llama31-8b", &found(vec![gpu("hip:0", 268)])), [""; 0]);
+        assert_eq!(lacks("h200-s", &found(vec![gpu("cuda:0", 16), gpu("cuda:1", 80)])), [""; 0]);
+        insta::assert_snapshot!(lacks("llama31-8b", &found(vec![gpu("hip:0", 80)])).join("\n"));
+        assert!(lacks("llama31-8b", &found(vec![gpu("cuda:0", 268)])).iter().any(|line| line.contains("device `hip`")));
     }
 
     #[test]

@@ -182,7 +182,10 @@ pub fn step_run_file(manifests: &Manifests, profile: &Profile, model: &Model, se
     let resolved =
         ResolvedRecipe { id: arm, passes, stochastic_seed: recipe.stochastic_seed, delayed_scaling: recipe.delayed_scaling.clone() };
     let mut profile = profile.clone();
-    profile.batch.sequences = sequences;
+    // Another number of sequences is computed at once.
+    if profile.batch.sequences != sequences {
+        profile.batch = profile::Batch { sequences, accumulation: 1 };
+    }
     let nothing = || profile::Shard { tokens: u64::from(u32::MAX), sha256_bin: "0".repeat(64), sha256_idx: "0".repeat(64) };
     let shards = Shards { train: nothing(), validation: nothing(), end_of_document: 0 };
     let (tokenizer, device) = (&manifests.tokenizers[&profile.tokenizer], manifests.hardware[&profile.hardware].device);

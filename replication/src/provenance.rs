@@ -13,6 +13,7 @@ use crate::environment::{Environment, git_state};
 use crate::files::{self, FileError};
 use crate::manifest::Dataset;
 use crate::manifest::dataset::{LocalFiles, Megatron};
+use crate::packed;
 
 /// Hashes that must be equal on every CPU, or from run to run on one kind of GPU with the same libraries.
 pub const DETERMINISTIC: &str = "DETERMINISTIC.sha256";
@@ -73,7 +74,10 @@ fn is_deterministic(name: &str, all: &[String]) -> bool {
 /// When a file cannot be read.
 pub fn deterministic(directory: &Path) -> Result<String, FileError> {
     let all = files::list(directory)?;
-    sums_of(directory, all.iter().filter(|name| is_deterministic(name, &all)))
+    // A packed log counts under its own name, with the hash of what it unpacks to.
+    let unpacked = |name: &String| name.strip_suffix(packed::ENDING).unwrap_or(name).to_owned();
+    let names: std::collections::BTreeSet<String> = all.iter().map(unpacked).filter(|name| is_deterministic(name, &all)).collect();
+    names.iter().map(|name| Ok(format!("{}  {name}\n", packed::sha256(&directory.join(name))?))).collect()
 }
 
 fn sums_of<'a>(directory: &Path, names: impl Iterator<Item = &'a String>) -> Result<String, FileError> {

@@ -15,6 +15,7 @@ use serde::Deserialize;
 
 use crate::data::{DataError, PreparedData, check_shards};
 use crate::files::{self, FileError};
+use crate::packed;
 use crate::plan::{Ingredients, PlannedRun};
 use crate::pool::{self, Attempt};
 use crate::toolchain::Trainer;
@@ -99,7 +100,7 @@ pub const FILES: [&str; 7] = ["run.yaml", "ingredients.json", "metrics.jsonl", "
 /// Whether the folder holds a finished run of exactly this run file.
 pub fn is_finished(folder: &Path, run_sha256: &str) -> bool {
     let read = || -> Option<Done> { serde_json::from_str(&std::fs::read_to_string(folder.join("done.json")).ok()?).ok() };
-    let unchanged = |name: &str, sha256: &str| files::sha256_file(&folder.join(name)).is_ok_and(|found| found == sha256);
+    let unchanged = |name: &str, sha256: &str| packed::sha256(&folder.join(name)).is_ok_and(|found| found == sha256);
     read().is_some_and(|done| {
         done.schema == "mxfp4-done/1"
             && done.run_sha256 == run_sha256
@@ -346,7 +347,7 @@ pub(crate) fn ran_elsewhere(folder: &Path, place: &str) -> Option<String> {
         device: Option<String>,
     }
     let wanted = place.split(':').next().unwrap_or_default();
-    let text = std::fs::read_to_string(folder.join("timing.jsonl")).ok()?;
+    let text = packed::text(&folder.join("timing.jsonl")).ok()?;
     let sessions = text.lines().filter_map(|line| serde_json::from_str::<Session>(line).ok()).filter(|line| line.kind == "session");
     let found = sessions.map(|session| session.device.unwrap_or_else(|| "cpu".to_owned())).find(|device| device != wanted)?;
     Some(format!("the trainer was told to use {place}, but timing.jsonl says that it ran on {found}"))

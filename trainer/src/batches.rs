@@ -56,6 +56,18 @@ impl Batch {
     }
 }
 
+impl Batch {
+    /// Replaces the batch by part `part` of `parts` equal ones of another.
+    pub fn copy_part(&mut self, whole: &Self, part: usize, parts: usize) {
+        let size = whole.inputs.len() / parts;
+        let range = part * size..(part + 1) * size;
+        self.inputs.clear();
+        self.targets.clear();
+        self.inputs.extend_from_slice(&whole.inputs[range.clone()]);
+        self.targets.extend_from_slice(&whole.targets[range]);
+    }
+}
+
 /// Samples of `length` tokens (and one more to predict) in a stream of `tokens`.
 pub fn samples_in(tokens: usize, length: usize) -> usize {
     tokens.saturating_sub(1) / length

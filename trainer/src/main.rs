@@ -68,6 +68,9 @@ enum Command {
         /// After each step, a line for every kind of kernel: seconds, calls, operations
         #[arg(long)]
         profile_step: bool,
+        /// At the end, a line with the memory that the steps took on the device, where it tells (for one run file alone)
+        #[arg(long)]
+        memory: bool,
         /// Measured rounds
         #[arg(long, default_value_t = 15)]
         repeats: u64,
@@ -150,18 +153,18 @@ fn execute(command: Command) -> Result<(), TrainerError> {
                 }
             }
         }
-        Command::StepTime { run_files, data, profile_step, repeats, warmup, machine } => {
+        Command::StepTime { run_files, data, profile_step, memory, repeats, warmup, machine } => {
             let (data, out) = (data.as_deref(), &mut std::io::stdout().lock());
-            let rounds = (warmup, repeats);
+            let options = measure::StepTime { warmup, repeats, profile: profile_step, memory };
             match Choice::parse(&machine.device)? {
                 Choice::Cpu => {
                     let cpu = cpu(&machine)?;
-                    measure::step_time(&run_files, data, rounds, profile_step, &|_: &RunFile| Ok(cpu.clone()), out)
+                    measure::step_time(&run_files, data, options, &|_: &RunFile| Ok(cpu.clone()), out)
                 }
                 Choice::Cuda(ordinal) => {
                     let gpu = cuda(ordinal)?;
                     let device = |run: &RunFile| GpuDevice::new(gpu.clone(), run);
-                    measure::step_time(&run_files, data, rounds, profile_step, &device, out)
+                    measure::step_time(&run_files, data, options, &device, out)
                 }
             }
         }

@@ -7,15 +7,17 @@ use crate::error::TrainerError;
 use crate::parameters;
 use crate::run_file::RunFile;
 
-/// Bytes a run needs at least: parameters, gradients, two moments and every activation that is kept, all F32.
+/// Bytes a run needs at least: parameters, gradients (twice where they are accumulated), two moments and every activation that is kept,
+/// all F32. As everywhere here `run` is a micro-batch of the run ([`RunFile::micro_batch`]).
 pub fn needed_bytes(run: &RunFile) -> u128 {
     let model = &run.model;
+    let arrays = 4 + u128::from(run.batch.accumulation > 1);
     let [qkv, output, gate_up, down] = model.linears();
     let (d, tokens) = (model.hidden_size as u128, run.tokens_per_step() as u128);
     // The columns of one block's buffers in `model`, and of the gradients that blocks share.
     let block = 4 * d + (qkv.1 + output.2 + gate_up.1 + down.2 + model.num_attention_heads + 2) as u128;
     let shared = 4 * d + (qkv.1 + output.2 + gate_up.1 + 2) as u128;
-    4 * (4 * parameters::Layout::new(model).total as u128 + tokens * (block * model.num_hidden_layers as u128 + shared))
+    4 * (arrays * parameters::Layout::new(model).total as u128 + tokens * (block * model.num_hidden_layers as u128 + shared))
 }
 
 /// Refuses a run that needs more than all the memory of the machine. Where the system does not tell how much that is, any run passes.
@@ -29,7 +31,7 @@ pub fn check(run: &RunFile) -> Result<(), TrainerError> {
     }
     let gib = |bytes: u128| bytes as f64 / f64::from(1 << 30);
     Err(TrainerError::Machine(format!(
-        "this run needs {:.1} GiB of memory, this machine has {:.1}; use a smaller model or batch, or another machine",
+        "this run needs {:.1} GiB of memory, this machine has {:.1}; use a smaller model, a smaller batch or more micro-batches (batch.accumulation), or another machine",
         gib(needed),
         gib(there)
     )))
@@ -45,7 +47,10 @@ pub fn needed_bytes_on_gpu(run: &RunFile) -> u128 {
     let inputs = [qkv, output, gate_up, down].iter().map(|linear| linear.2 as u128).sum::<u128>();
     let block = 2 * (4 * d + widths + inputs) + 4 * (model.num_attention_heads as u128 + 2);
     let shared = 2 * (4 * d + widths) + 2 * (2 * gate_up.1.max(qkv.1) + 2 * down.2.max(model.hidden_size)) as u128;
-    18 * parameters::Layout::new(model).total as u128 + tokens * (block * model.num_hidden_layers as u128 + shared) + (256 << 20)
+    let of_a_parameter = 18 + 4 * u128::from(run.batch.accumulation > 1);
+    of_a_parameter * parameters::Layout::new(model).total as u128
+        + tokens * (block * model.num_hidden_layers as u128 + shared)
+        + (256 << 20)
 }
 
 /// Refuses a run that needs more than what is free on the GPU.
@@ -60,7 +65,7 @@ pub fn check_gpu(run: &RunFile, gpu: &kernels::gpu::Gpu) -> Result<(), TrainerEr
     }
     let gib = |bytes: u128| bytes as f64 / f64::from(1 << 30);
     Err(TrainerError::Machine(format!(
-        "this run needs {:.1} GiB on the GPU, {} has {:.1} free of {:.1}; lower batch.sequences ({} now) or model.sequence_length, use a smaller model, or another GPU",
+        "this run needs {:.1} GiB on the GPU, {} has {:.1} free of {:.1}; raise batch.accumulation ({} sequences are computed at once now), lower model.sequence_length, use a smaller model, or another GPU",
         gib(needed),
         gpu.description().name,
         gib(u128::from(free)),

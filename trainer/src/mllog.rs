@@ -158,7 +158,7 @@ fn hyper_parameters(run: &RunFile) -> Vec<(&'static str, Value)> {
         ("opt_adamw_epsilon", json!(optimizer.epsilon)),
         ("opt_adamw_weight_decay", json!(optimizer.weight_decay)),
         ("opt_gradient_clip_norm", json!(optimizer.clip_norm)),
-        ("gradient_accumulation_steps", json!(1)),
+        ("gradient_accumulation_steps", json!(run.batch.accumulation)),
         ("eval_samples", json!(run.evaluation.sequences)),
         // The rules count the schedule's whole length, not how far a run gets.
         ("max_steps", json!(schedule.warmup_steps + schedule.decay_steps)),

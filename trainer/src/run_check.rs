@@ -21,6 +21,13 @@ impl RunFile {
         check_sha256("tokenizer.sha256", &self.tokenizer.sha256)?;
         self.check_optimizer()?;
         positive("batch.sequences", self.batch.sequences)?;
+        positive("batch.accumulation", self.batch.accumulation)?;
+        if !self.batch.sequences.is_multiple_of(self.batch.accumulation) {
+            return Err(format!(
+                "batch.accumulation: {} micro-batches do not divide batch.sequences ({}) into equal parts",
+                self.batch.accumulation, self.batch.sequences
+            ));
+        }
         if self
             .model
             .sequence_length
@@ -72,7 +79,8 @@ impl RunFile {
 
     fn check_recipe(&self) -> Check {
         let passes = &self.recipe.passes;
-        let tokens = self.tokens_per_step();
+        // The contraction axis of wgrad is a micro-batch.
+        let tokens = self.tokens_per_step() / self.batch.accumulation;
         for (linear, outputs, inputs) in self.model.linears() {
             let operands = [
                 ("fprop.input", &passes.fprop.input, inputs),

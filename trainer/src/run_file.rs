@@ -184,6 +184,18 @@ pub enum ScheduleName {
 pub struct BatchSection {
     /// Sequences in a step.
     pub sequences: usize,
+    /// Micro-batches that a step is made of, each of `sequences / accumulation` sequences: their gradients are summed in F32, in order.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub accumulation: usize,
+}
+
+fn one() -> usize {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_one(value: &usize) -> bool {
+    *value == 1
 }
 
 /// How long to train.
@@ -371,6 +383,15 @@ impl RunFile {
         let text = std::str::from_utf8(&bytes)
             .map_err(|source| TrainerError::BadInput(format!("{}: not UTF-8 text: {source}", path.display())))?;
         Ok(LoadedRun { run: Self::parse(&path.display().to_string(), text)?, sha256: hexadecimal(&Sha256::digest(&bytes)) })
+    }
+
+    /// The same with a batch of one micro-batch, which is what buffers and kernels are made for. It keeps `accumulation`, so it is no run
+    /// file of its own.
+    #[must_use]
+    pub fn micro_batch(&self) -> Self {
+        let mut run = self.clone();
+        run.batch.sequences /= run.batch.accumulation.max(1);
+        run
     }
 
     /// Tokens in one optimizer step.

@@ -151,8 +151,8 @@ fn locked_run<D: Device>(
         return Ok(());
     }
     remove_if_there(&directory.join("done.json"))?;
-    let device = device(&loaded.run)?;
-    device.check_memory(&loaded.run)?;
+    let device = device(&loaded.run.micro_batch())?;
+    device.check_memory(&loaded.run.micro_batch())?;
     let streams = Streams::open(&loaded.run, &options.data)?;
     let tokenizer = model_export::find_tokenizer(&options.data, &loaded.run)?;
     let mut session = Session::start(options, directory, loaded, &device, &streams)?;

@@ -76,7 +76,13 @@ pub fn constant_rounding(seed: u64) -> Stream {
     key(seed, 0, Place { layer: 0, linear: 0 }, CONSTANT, 0).stream()
 }
 
-/// Words for stochastic rounding in training.
+/// The number by which micro-batch `part` (from 0) of `parts` of a step (from 1) draws its words: micro-batches are counted through the
+/// whole run, so that no two share words for rounding or signs drawn per step. With one micro-batch it is the step itself.
+pub fn micro_step(step: u64, part: usize, parts: usize) -> u64 {
+    (step - 1) * parts as u64 + part as u64 + 1
+}
+
+/// Words for stochastic rounding in training; `step` is that of [`micro_step`].
 pub fn rounding(seed: u64, step: u64, place: Place, pass: Pass, operand: Operand) -> Stream {
     key(seed, step, place, pass as u32, operand as u32).stream()
 }

@@ -12,6 +12,7 @@ use crate::model::Model;
 use crate::optimizer::Moments;
 use crate::run_file::RunFile;
 use crate::schedule;
+use crate::streams::micro_step;
 
 /// A model in training.
 #[derive(Debug)]
@@ -29,6 +30,19 @@ pub struct Training<D: Device> {
     order: DataOrder,
     batch: Batch,
     tokens: D::Tokens,
+    /// What a step of several micro-batches needs beside.
+    micro: Option<MicroBatches<D>>,
+}
+
+/// State of a step that is made of several micro-batches.
+#[derive(Debug)]
+struct MicroBatches<D: Device> {
+    /// The one at hand.
+    batch: Batch,
+    /// Its gradients, before they are added to the step's.
+    gradients: D::Numbers,
+    /// What was measured in the step's first one.
+    records: Vec<QuantisationRecord>,
 }
 
 /// What a step computed.
@@ -59,15 +73,18 @@ impl<D: Device> Training<D> {
     /// # Errors
     /// Not enough memory on the device, or a recipe that it cannot do.
     pub fn new(device: D, run: RunFile, train_tokens: usize) -> Result<Self, TrainerError> {
-        let model = Model::new(device.clone(), &run)?;
+        let at_once = run.micro_batch();
+        let model = Model::new(device.clone(), &at_once)?;
         let total = model.layout().total;
+        let micro = || Ok(MicroBatches { batch: Batch::default(), gradients: device.numbers(vec![0.0; total])?, records: Vec::new() });
         Ok(Self {
             parameters: device.parameters(model.layout().initialise(&run.model, run.run.seed))?,
             gradients: device.numbers(vec![0.0; total])?,
             moments: Moments::new(&device, total)?,
             order: DataOrder::new(run.run.seed, samples_in(train_tokens, run.model.sequence_length).max(1)),
             batch: Batch::default(),
-            tokens: device.tokens(&run)?,
+            tokens: device.tokens(&at_once)?,
+            micro: (run.batch.accumulation > 1).then(micro).transpose()?,
             model,
             device,
             run,
@@ -101,11 +118,14 @@ impl<D: Device> Training<D> {
         self.batch = batch;
     }
 
-    /// Loss and gradients of the loaded batch.
+    /// Loss and gradients of the loaded batch: means over all its tokens, whatever the number of micro-batches.
     ///
     /// # Errors
     /// A kernel's.
     pub fn forward_backward(&mut self, step: u64) -> Result<StepResult, TrainerError> {
+        if self.micro.is_some() {
+            return self.accumulate(step);
+        }
         let Self { device, model, parameters, gradients, batch, tokens, .. } = self;
         device.load(batch, tokens)?;
         device.inside(|| {
@@ -113,6 +133,36 @@ impl<D: Device> Training<D> {
             let gradient_norm = device.gradient_norm(gradients)?;
             Ok(StepResult { loss: device.sum(sum)? / batch.inputs.len() as f64, gradient_norm })
         })
+    }
+
+    /// Micro-batches one after the other: the first one's gradients, plus each later one's in turn (F32), divided by their number. Each
+    /// draws its own random words and sign vectors ([`micro_step`]) and moves delayed scales on, as a step of its own would; operands are
+    /// measured in the first.
+    fn accumulate(&mut self, step: u64) -> Result<StepResult, TrainerError> {
+        let parts = self.run.batch.accumulation;
+        let mut loss = 0.0;
+        for part in 0..parts {
+            let Self { device, model, parameters, gradients, batch, tokens, micro, .. } = self;
+            let Some(micro) = micro else { break };
+            micro.batch.copy_part(batch, part, parts);
+            device.load(&micro.batch, tokens)?;
+            let goal = if part == 0 { &mut *gradients } else { &mut micro.gradients };
+            let words = micro_step(step, part, parts);
+            loss += device.inside(|| {
+                let sum = model.train(parameters, (&micro.batch, tokens), words, goal)?;
+                // Its place on the device is the next micro-batch's, too.
+                device.sum(sum)
+            })?;
+            if part == 0 {
+                micro.records = model.linears.observed();
+            } else {
+                device.add(gradients, &micro.gradients)?;
+            }
+        }
+        let Self { device, gradients, batch, .. } = self;
+        device.divide(gradients, parts as f32)?;
+        let gradient_norm = device.inside(|| device.gradient_norm(gradients))?;
+        Ok(StepResult { loss: loss / batch.inputs.len() as f64, gradient_norm })
     }
 
     /// The optimizer's part of `step`.
@@ -141,7 +191,10 @@ impl<D: Device> Training<D> {
 
     /// What was measured.
     pub fn observed(&mut self) -> Vec<QuantisationRecord> {
-        self.model.linears.observed()
+        match &mut self.micro {
+            Some(micro) => std::mem::take(&mut micro.records),
+            None => self.model.linears.observed(),
+        }
     }
 
     /// Mean loss over `evaluation.sequences` samples of the validation stream after `step` steps, nats per token: its first ones, or
@@ -150,7 +203,7 @@ impl<D: Device> Training<D> {
     /// # Errors
     /// As [`Batch::fill`], or a kernel's.
     pub fn evaluate(&mut self, validation: &TokenStream, step: u64) -> Result<f64, TrainerError> {
-        let (sequences, at_once) = (self.run.evaluation.sequences, self.run.batch.sequences);
+        let (sequences, at_once) = (self.run.evaluation.sequences, self.run.batch.sequences / self.run.batch.accumulation);
         let available = samples_in(validation.len(), self.run.model.sequence_length);
         let place = |sample: usize| if self.run.evaluation.spread { sample * available / sequences } else { sample };
         let (length, vocabulary) = (self.run.model.sequence_length, self.run.model.vocab_size);

@@ -34,10 +34,16 @@ static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn a_step_in_the_steady_state_allocates_nothing() {
-    for id in ["f32", "bf16", "fp8", "fp8-current", "mxfp4-fdw", "mxfp4-fdw-rh16", "mxfp4-fdw-sr", "bf16-mxfp4-dw-rh64-sr"] {
+    // The last two are made of two micro-batches.
+    let accumulated = [("fp8", 2), ("mxfp4-fdw-sr", 2)];
+    let plain = ["f32", "bf16", "fp8", "fp8-current", "mxfp4-fdw", "mxfp4-fdw-rh16", "mxfp4-fdw-sr", "bf16-mxfp4-dw-rh64-sr"];
+    for (id, parts) in plain.into_iter().map(|id| (id, 1)).chain(accumulated) {
         let folder = tempfile::tempdir().unwrap();
         common::write_data(&folder.path().join("data"));
-        let path = common::write_run(&folder.path().join("run"), &common::tiny_yaml(common::recipe(id), |_| ()));
+        let path = common::write_run(
+            &folder.path().join("run"),
+            &common::tiny_yaml(common::recipe(id), |run| run["batch"]["accumulation"] = parts.into()),
+        );
         let run: RunFile = RunFile::load(&path).unwrap().run;
         let tokens = run.tokens_per_step();
         let history = run.recipe.delayed_scaling.map_or(0, |delayed| delayed.history as u64);

@@ -31,9 +31,9 @@ pub(crate) enum Command {
         after_help = "Examples:\n  cargo xtask replicate\n  cargo xtask replicate --profile smoke\n  cargo xtask replicate --only T1-FDW,H1 --seeds 5\n  cargo xtask replicate --profile llama31-8b --dry-run"
     )]
     Replicate(Box<Replicate>),
-    /// What the kernels reach: against the machine's peaks, each other and peers; under 3 minutes, peers not counted
+    /// What the kernels reach on every device found: against its peaks, each other and peers; under 3 minutes on a CPU, peers not counted
     #[command(
-        after_help = "Examples:\n  cargo xtask kernels-bench\n  cargo xtask kernels-bench --quick\n  cargo xtask kernels-bench --only gemm/mxfp4 --threads 1,2\n  cargo xtask kernels-bench --deep --peers"
+        after_help = "Examples:\n  cargo xtask kernels-bench\n  cargo xtask kernels-bench --quick\n  cargo xtask kernels-bench --only gemm/mxfp4 --threads 1,2\n  cargo xtask kernels-bench --deep --peers\n  cargo xtask kernels-bench --device cuda:1 --peers /path/to/python3"
     )]
     KernelsBench(KernelsBench),
     /// Compile the device kernels, twice, and check registers, LDS, spills and instruction counts against their budgets
@@ -236,10 +236,18 @@ fn gpu(text: &str) -> Result<String, String> {
     }
 }
 
+fn bench_device(text: &str) -> Result<String, String> {
+    let (kind, number) = text.split_once(':').map_or((text, None), |(kind, number)| (kind, Some(number.parse::<usize>())));
+    match (kind, number) {
+        ("all" | "cpu", None) | ("cuda" | "hip", None | Some(Ok(_))) => Ok(text.to_owned()),
+        _ => Err("must be all, cpu, cuda, cuda:N, hip or hip:N".to_owned()),
+    }
+}
+
 #[derive(Args)]
 pub(crate) struct KernelsBench {
-    /// cpu, cuda or hip
-    #[arg(long, default_value = "cpu", value_parser = ["cpu", "cuda", "hip"])]
+    /// all that are found, cpu, cuda, cuda:N, hip or hip:N; what is not here is a row that says what it needs
+    #[arg(long, default_value = "all", value_parser = bench_device)]
     device: String,
     /// Less than a minute: the reference product and the small step
     #[arg(long)]
@@ -253,9 +261,15 @@ pub(crate) struct KernelsBench {
     /// Threads; with several, each in turn, and bars are judged at the first
     #[arg(long, value_name = "N,M", default_value = "1", value_delimiter = ',', value_parser = positive)]
     threads: Vec<usize>,
-    /// Also time the peers that this Python has (PyTorch, torchao, ggml, ...), and set them beside ours
+    /// Also time the peers that this Python has (PyTorch, torchao, ggml, ...; on a GPU PyTorch's training step), and set them beside ours
     #[arg(long, value_name = "PYTHON", num_args = 0..=1, default_missing_value = "python3")]
     peers: Option<PathBuf>,
+    /// On a GPU do not compile the peers' steps: minutes shorter, and unfair to them
+    #[arg(long, requires = "peers")]
+    peers_eager: bool,
+    /// A trainer that was built elsewhere (`cargo xtask pack`) [default: the packed one, else it is built]
+    #[arg(long)]
+    trainer: Option<PathBuf>,
     /// Where result directories go [default: results]
     #[arg(long)]
     out: Option<PathBuf>,
@@ -278,6 +292,8 @@ impl KernelsBench {
             only: self.only.clone(),
             threads: self.threads.clone(),
             peers: self.peers.clone(),
+            peers_eager: self.peers_eager,
+            trainer: self.trainer.clone(),
             out: self.out.clone().unwrap_or_else(|| root.join("results")),
             machine: self.machine.as_deref().map(machine::tidy),
         }

@@ -65,18 +65,9 @@ pub(crate) fn dry_run(
     prepared: Result<Prepared, CampaignError>,
 ) {
     let mut text = String::new();
-    let model = &manifests.models[&profile.model];
-    let tokens = profile.budget.steps * profile.batch.sequences * model.sequence_length;
     line!(text, "profile {}: {}", profile.id, profile.title);
     line!(text, "  {}", profile.purpose);
-    line!(
-        text,
-        "  model {} ({} parameters), dataset {}, tokenizer {}, {tokens} tokens a run",
-        model.id,
-        model.parameters(),
-        profile.dataset,
-        profile.tokenizer
-    );
+    let _ = write!(text, "{}", replication::forecast::forecast(manifests, profile));
     match prepared {
         Ok(prepared) => {
             line!(text, "  {} runs: {} arms x seeds {:?}", prepared.plan.runs.len(), prepared.plan.arms.len(), prepared.plan.seeds);

@@ -8,6 +8,7 @@
 //! them compiled, using it queues launches. Methods check lengths and return [`GpuError::Shape`]. `&mut` marks what a call writes for the
 //! reader's sake; scratch memory and products go without it, because order in the stream is what keeps the device's memory consistent.
 
+mod accumulate;
 mod attention;
 mod buffer;
 mod cuda;
@@ -24,6 +25,7 @@ mod sources;
 use std::ffi::c_void;
 use std::sync::Arc;
 
+pub use accumulate::Accumulator;
 pub use attention::Attention;
 pub use buffer::{Bf16, Buffer, Plain};
 pub use cuda::CudaDriver;

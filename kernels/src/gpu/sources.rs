@@ -7,7 +7,7 @@ macro_rules! files {
 }
 
 files!(HEADERS: "portable.h", "formats.h");
-files!(SOURCES: "quantise.cu", "tensor_scale.cu", "norm.cu", "elementwise.cu", "attention.cu", "loss.cu", "optimizer.cu");
+files!(SOURCES: "accumulate.cu", "quantise.cu", "tensor_scale.cu", "norm.cu", "elementwise.cu", "attention.cu", "loss.cu", "optimizer.cu");
 
 /// Name and text of what the sources include.
 pub(super) fn headers() -> impl Iterator<Item = (&'static str, &'static str)> {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::comparisons::Compared;
 use super::document::Document;
 
 /// What is wrong with `directory`/kernels.json, as (file, fault); empty when nothing is.
@@ -11,13 +12,20 @@ pub fn check(directory: &Path) -> Vec<(String, String)> {
         Ok(document) => document,
         Err(error) => return vec![("kernels.json".to_owned(), error.to_string())],
     };
-    let computed = document.compare();
+    let mut findings = compared(&document.comparisons, &document.compare());
+    for (gpu, computed) in document.gpus.iter().zip(document.compare_gpus()) {
+        findings.extend(compared(&gpu.comparisons, &computed));
+    }
+    findings
+}
+
+fn compared(written: &[Compared], computed: &[Compared]) -> Vec<(String, String)> {
     let mut findings = Vec::new();
-    if computed.len() != document.comparisons.len() {
-        let what = format!("holds {} comparisons, but its measurements give {}", document.comparisons.len(), computed.len());
+    if computed.len() != written.len() {
+        let what = format!("holds {} comparisons, but its measurements give {}", written.len(), computed.len());
         findings.push(("kernels.json".to_owned(), what));
     }
-    for (written, computed) in document.comparisons.iter().zip(&computed) {
+    for (written, computed) in written.iter().zip(computed) {
         let close = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(b.abs());
         let ratio = match (written.ratio, computed.ratio) {
             (Some(a), Some(b)) => close(a, b),

@@ -101,20 +101,20 @@ const QUANTISING: &str = "Quantisation";
 const LINEARS: &str = "Linears of a block, forward and backward, 4096 tokens";
 const STEPS: &str = "Training steps";
 
-fn ours(name: impl Into<String>) -> Other {
+pub(super) fn ours(name: impl Into<String>) -> Other {
     Other::Ours(name.into())
 }
 
-fn peer(name: impl Into<String>) -> Other {
+pub(super) fn peer(name: impl Into<String>) -> Other {
     Other::Peer(name.into())
 }
 
 /// A comparison without a bar.
-fn plain(section: &'static str, what: impl Into<String>, left: Other, over: Vec<Other>) -> Comparison {
+pub(super) fn plain(section: &'static str, what: impl Into<String>, left: Other, over: Vec<Other>) -> Comparison {
     Comparison { section, what: what.into(), ours: left, over, bar: None, paper: None, is_share: false, bound: Bound::Text("") }
 }
 
-fn bar(mut comparison: Comparison, bar: f64, bound: Bound) -> Comparison {
+pub(super) fn bar(mut comparison: Comparison, bar: f64, bound: Bound) -> Comparison {
     comparison.bar = Some(bar);
     comparison.bound = bound;
     comparison
@@ -325,7 +325,7 @@ pub(super) fn compare(evidence: &Evidence<'_>, threads: usize, bars: bool) -> Ve
     compared
 }
 
-fn one(comparison: &Comparison, evidence: &Evidence<'_>, threads: usize, bars: bool) -> Option<Compared> {
+pub(super) fn one(comparison: &Comparison, evidence: &Evidence<'_>, threads: usize, bars: bool) -> Option<Compared> {
     let left = find(&comparison.ours, evidence, threads, "")?;
     let found = |other: &Other| find(other, evidence, threads, &left.group);
     let taken: Vec<(String, Taken)> =
@@ -373,7 +373,9 @@ fn find(other: &Other, evidence: &Evidence<'_>, threads: usize, group: &str) -> 
         Other::Ours(name) => (name, threads),
         Other::OursAt(name, threads) => (name, *threads),
         Other::Peer(name) => {
-            return evidence.peers.iter().find(|peer| peer.name == *name && peer.threads == threads).map(Peer::as_samples);
+            let peer = evidence.peers.iter().find(|peer| peer.name == *name && peer.threads == threads)?;
+            let group = if peer.in_turns { group.to_owned() } else { String::new() };
+            return Some(Samples { group, ..peer.as_samples() });
         }
     };
     let mut named = evidence.ours.iter().filter(|samples| samples.name == *name && samples.threads == threads);

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::comparisons::{self, Compared, Evidence};
 use super::criterion::Benchmark;
+use super::gpu::{GpuBench, GpuRow, NotRun};
 use super::profile::ProfileRow;
 use super::samples::{Missing, Peer, Samples};
 use super::steps::Memory;
@@ -29,7 +30,7 @@ pub struct Document {
     pub machine: String,
     /// Processor.
     pub processor: String,
-    /// `cpu`.
+    /// What was asked for: `cpu`, `cuda`, `cuda:1`, `hip`, `all`.
     pub device: String,
     /// Instruction set of our kernels.
     pub instruction_set: String,
@@ -65,8 +66,14 @@ pub struct Document {
     pub profile: Vec<ProfileRow>,
     /// What a step of each arm needs in memory.
     pub memory: Vec<Memory>,
-    /// Every ratio, computed from the above.
+    /// Every ratio of the CPU, computed from the above.
     pub comparisons: Vec<Compared>,
+    /// Every GPU that was measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<GpuBench>,
+    /// Kinds of device that were asked for and are not here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_run: Vec<NotRun>,
 }
 
 impl Document {
@@ -79,9 +86,15 @@ impl Document {
         each.flat_map(|(index, threads)| comparisons::compare(&evidence, *threads, index == 0)).collect()
     }
 
-    /// The bars among the ratios.
+    /// The ratios of every GPU, computed again.
+    pub fn compare_gpus(&self) -> impl Iterator<Item = Vec<Compared>> {
+        self.gpus.iter().map(|gpu| gpu.compare(self.peers_asked))
+    }
+
+    /// The bars among the ratios, the CPU's first.
     pub fn bars(&self) -> impl Iterator<Item = &Compared> {
-        self.comparisons.iter().filter(|compared| compared.bar.is_some())
+        let gpus = self.gpus.iter().flat_map(|gpu| &gpu.comparisons);
+        self.comparisons.iter().chain(gpus).filter(|compared| compared.bar.is_some())
     }
 
     /// Reads kernels.json.
@@ -109,7 +122,70 @@ impl Document {
             self.measurements_csv().map_err(|error| BenchError::Table(error.to_string()))?.as_bytes(),
         )?;
         let rows = self.comparisons_csv().map_err(|error| BenchError::Table(error.to_string()))?;
-        Ok(files::write(&folder.join("comparisons.csv"), rows.as_bytes())?)
+        files::write(&folder.join("comparisons.csv"), rows.as_bytes())?;
+        if self.gpus.is_empty() && self.not_run.is_empty() {
+            return Ok(());
+        }
+        let rows = self.devices_csv().map_err(|error| BenchError::Table(error.to_string()))?;
+        Ok(files::write(&folder.join("devices.csv"), rows.as_bytes())?)
+    }
+
+    /// One row a measurement on a GPU, and one for each kind of device that is not here.
+    fn devices_csv(&self) -> Result<String, Box<dyn std::error::Error>> {
+        let mut rows = csv::Writer::from_writer(Vec::new());
+        rows.write_record([
+            "device",
+            "gpu",
+            "status",
+            "mxfp4",
+            "name",
+            "unit",
+            "operations",
+            "seconds",
+            "seconds_low",
+            "seconds_high",
+            "samples",
+            "per_second",
+            "of_stated_peak",
+            "of_measured_peak",
+            "needs",
+        ])?;
+        let optional = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
+        for gpu in &self.gpus {
+            for GpuRow { samples, seconds, interval, per_second, of_stated, of_measured } in gpu.rows() {
+                let end = |index: usize| optional(interval.map(|interval| interval[index]));
+                let record = [
+                    gpu.device.clone(),
+                    gpu.name.clone(),
+                    "measured".to_owned(),
+                    gpu.mxfp4.clone(),
+                    samples.name.clone(),
+                    samples.unit.clone(),
+                    samples.operations.to_string(),
+                    seconds.to_string(),
+                    end(0),
+                    end(1),
+                    samples.samples.len().to_string(),
+                    per_second.to_string(),
+                    optional(of_stated),
+                    optional(of_measured),
+                    String::new(),
+                ];
+                rows.write_record(record)?;
+            }
+            for missing in &gpu.missing {
+                let mut record = vec![String::new(); 15];
+                (record[0], record[1], record[2]) = (gpu.device.clone(), gpu.name.clone(), "not-run".to_owned());
+                (record[4], record[14]) = (missing.name.clone(), format!("{} {}", missing.reason, missing.install).trim().to_owned());
+                rows.write_record(record)?;
+            }
+        }
+        for NotRun { device, rows: what, needs } in &self.not_run {
+            let mut record = vec![String::new(); 15];
+            (record[0], record[2], record[4], record[14]) = (device.clone(), "not-run".to_owned(), what.clone(), needs.clone());
+            rows.write_record(record)?;
+        }
+        Ok(String::from_utf8(rows.into_inner()?)?)
     }
 
     /// One row a measurement: `source` is criterion, turns or the peer's name.
@@ -189,10 +265,12 @@ impl Document {
         rows.write_record([
             "section", "what", "ours", "over", "threads", "ratio", "low", "high", "n", "in_turns", "bar", "verdict", "paper", "note",
         ])?;
-        for compared in &self.comparisons {
+        let gpus = self.gpus.iter().flat_map(|gpu| {
+            gpu.comparisons.iter().map(|compared| Compared { section: format!("{} {}", gpu.device, compared.section), ..compared.clone() })
+        });
+        for compared in self.comparisons.iter().cloned().chain(gpus) {
             let optional = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
-            let Compared { section, what, ours, over, threads, ratio, interval, n, in_turns, bar, paper, verdict, note, .. } =
-                compared.clone();
+            let Compared { section, what, ours, over, threads, ratio, interval, n, in_turns, bar, paper, verdict, note, .. } = compared;
             let (low, high) = (optional(interval.map(|i| i[0])), optional(interval.map(|i| i[1])));
             let turns = u8::from(in_turns).to_string();
             rows.write_record([

@@ -1,6 +1,6 @@
 //! `kernels-bench`: what the kernels reach on this machine, against its peaks, against each other, and against peers.
 //!
-//! Not part of a campaign, and no claim's verdict rests on it: those are `trainer kernel-time` and `step-time`. Three programs measure
+//! The CPU's part needs cargo; a GPU's part (`gpu`) is calls of the trainer, built or packed. Not part of a campaign, and no claim's verdict rests on it: those are `trainer kernel-time` and `step-time`. Three programs measure
 //! (criterion benchmarks, members of a group in turns, training steps), a fourth is the peer script; this module starts them, and
 //! sets their numbers side by side. `comparisons` is the one table of what is compared and of the bars.
 
@@ -8,6 +8,7 @@ mod check;
 mod comparisons;
 mod criterion;
 mod document;
+mod gpu;
 mod profile;
 mod programs;
 mod samples;
@@ -27,12 +28,15 @@ pub use check::check;
 pub use comparisons::Compared;
 pub use criterion::Benchmark;
 pub use document::{Document, SCHEMA, newest};
+pub use gpu::{GpuBench, GpuRow, NotRun};
 pub use profile::{ProfileRow, StepLine, rows as profile_rows};
 pub use samples::{Missing, Peer, Peers, Samples, parse_peers};
 pub use steps::Memory;
+pub(crate) use table::rate;
 pub use table::table;
 
 use crate::campaign;
+use crate::devices::{self, Devices};
 use crate::environment::{self, Environment};
 use crate::files::{self, FileError};
 use crate::fingerprint;
@@ -41,7 +45,7 @@ use crate::manifest::{Device, ManifestError, Manifests};
 use crate::provenance::{self, ProvenanceError};
 use crate::render::{self, RenderError};
 use crate::run::RunOptions;
-use crate::toolchain::{self, ToolError, build_identity, build_trainer};
+use crate::toolchain::{self, ToolError, Trainer, build_identity, build_trainer};
 
 /// How much to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,7 +80,7 @@ impl Depth {
 /// What `kernels-bench` was asked for.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// `cpu`; other devices are refused with what they need.
+    /// `all` that are found, `cpu`, `cuda[:N]` or `hip[:N]`.
     pub device: String,
     /// How much.
     pub depth: Depth,
@@ -84,8 +88,12 @@ pub struct Request {
     pub only: Option<String>,
     /// Thread counts, the first being the one that bars are judged at.
     pub threads: Vec<usize>,
-    /// The Python that runs the peer script; None: no peers.
+    /// The Python that runs the peer scripts; None: no peers.
     pub peers: Option<PathBuf>,
+    /// Peers on a GPU are not compiled.
+    pub peers_eager: bool,
+    /// A trainer that was built elsewhere; None: the packed one, else it is built.
+    pub trainer: Option<PathBuf>,
     /// Where result directories go.
     pub out: PathBuf,
     /// Name of the machine in the directory's name; None: from its processor.
@@ -170,33 +178,109 @@ pub struct Outcome {
 /// Builds, measures, compares and writes a result directory. `say` gets a line for each stage; `stop` ends it between stages.
 ///
 /// # Errors
-/// [`BenchError`]; a broken or absent peer is a row, not an error.
+/// [`BenchError`]; a broken or absent peer is a row, not an error, and so is a device that is not here unless it was asked for by name.
 pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)) -> Result<Outcome, BenchError> {
-    device(&request.device)?;
+    let wanted = Wanted::parse(&request.device)?;
     let manifests = Manifests::load(root)?;
-    let identity = build_identity(root)?;
+    wanted.refuse_early(root, &manifests, request)?;
     // A campaign beside it would disturb both.
     let _lock = campaign::lock(&root.join("cache").join("lock"))?;
     let first = request.threads.first().copied().unwrap_or(1);
-    let environment =
-        Environment::capture(root, &RunOptions { parallel: 1, threads: first, instruction_set: "auto".to_owned(), fresh: false });
-    say("building the benchmarks and the trainer (not counted)");
-    programs::build(root)?;
-    let trainer = build_trainer(root, &identity)?;
+    let options = RunOptions { parallel: 1, threads: first, instruction_set: "auto".to_owned(), fresh: false };
+    let mut environment = Environment::capture(root, &options);
+    let prebuilt = toolchain::prebuilt(root, request.trainer.as_deref()).map(|program| Trainer { program });
+    let identity = prebuilt.as_ref().map_or_else(|| build_identity(root), toolchain::prebuilt_identity)?;
+    let is_source = root.join("kernels").join("Cargo.toml").is_file();
+    if wanted.cpu && is_source {
+        say("building the benchmarks and the trainer (not counted)");
+        programs::build(root)?;
+    }
+    let trainer = prebuilt.map_or_else(|| build_trainer(root, &identity), Ok)?;
+    let (gpus, mut not_run) = wanted.gpus(&trainer)?;
+    let only = request.only.clone().unwrap_or_default();
+    let folder = root.join("cache").join("kernels-bench");
+    let mut document = Document {
+        schema: SCHEMA.to_owned(),
+        date: environment::today(),
+        machine: request.machine.clone().or_else(|| gpu_slug(&wanted, &gpus)).unwrap_or_else(environment::machine_slug),
+        processor: machine::cpu_model(),
+        device: request.device.clone(),
+        instruction_set: String::new(),
+        commit: environment.source.commit.clone(),
+        dirty: environment.source.dirty,
+        trainer_code: fingerprint::on(if gpus.is_empty() { Device::Cpu } else { Device::Cuda }, &identity.trainer_code).to_owned(),
+        depth: request.depth,
+        only: request.only.clone(),
+        threads: request.threads.clone(),
+        rounds: request.depth.rounds(),
+        peers_asked: request.peers.is_some(),
+        measuring_seconds: 0.0,
+        benchmarks: Vec::new(),
+        samples: Vec::new(),
+        peers: Vec::new(),
+        missing: Vec::new(),
+        peer_environment: None,
+        profile: Vec::new(),
+        memory: Vec::new(),
+        comparisons: Vec::new(),
+        gpus: Vec::new(),
+        not_run: Vec::new(),
+    };
+    if wanted.cpu && is_source {
+        measure_cpu(root, request, (&trainer, &manifests, &folder), &mut document, stop, say)?;
+    } else if wanted.cpu {
+        not_run.insert(0, gpu::not_run("cpu", None));
+    }
+    let interrupted = || Ok(campaign::interrupted(stop)?);
+    let measure = gpu::Request {
+        root,
+        trainer: &trainer,
+        manifests: &manifests,
+        folder: &folder,
+        depth: request.depth,
+        only: &only,
+        peers: request.peers.as_deref(),
+        peers_eager: request.peers_eager,
+    };
+    let started = Instant::now();
+    for gpu in &gpus {
+        document.gpus.push(measure.measure(gpu, &interrupted, say)?);
+    }
+    if !gpus.is_empty() {
+        environment = environment.on(&gpus);
+    }
+    something(&only, &document)?;
+    document.measuring_seconds += started.elapsed().as_secs_f64();
+    document.not_run = not_run;
+    document.comparisons = document.compare();
+    let directory = write(root, &request.out, &document, &environment)?;
+    Ok(Outcome { directory, document })
+}
+
+/// Criterion's benchmarks, kernels and steps in turns, and the CPU's peers.
+fn measure_cpu(
+    root: &Path,
+    request: &Request,
+    (trainer, manifests, folder): (&Trainer, &Manifests, &Path),
+    document: &mut Document,
+    stop: &AtomicBool,
+    say: &dyn Fn(&str),
+) -> Result<(), BenchError> {
     let started = Instant::now();
     let only = request.only.clone().unwrap_or_default();
     let programs = programs::Programs { root, depth: request.depth, only: &only, threads: &request.threads };
     say(&format!("timing single kernels ({} depth)", request.depth.word()));
-    let benchmarks = programs.criterion(say)?;
+    document.benchmarks = programs.criterion(say)?;
     campaign::interrupted(stop)?;
     say("kernels against each other, in turns");
-    let (mut samples, instruction_set) = programs.ratios(request.depth.rounds())?;
+    let (samples, instruction_set) = programs.ratios(request.depth.rounds())?;
+    document.samples = samples;
+    document.instruction_set = instruction_set.unwrap_or_default();
     campaign::interrupted(stop)?;
-    let folder = root.join("cache").join("kernels-bench");
     let steps = steps::Request {
-        trainer: &trainer,
-        manifests: &manifests,
-        folder: &folder,
+        trainer,
+        manifests,
+        folder,
         threads: step_threads(&request.threads),
         rounds: request.depth.rounds(),
         depth: request.depth,
@@ -204,9 +288,10 @@ pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)
     };
     let steps = steps.measure(say)?;
     campaign::interrupted(stop)?;
-    samples.extend(steps.samples);
-    something(&only, &benchmarks, &samples)?;
-    let measuring_seconds = started.elapsed().as_secs_f64();
+    document.samples.extend(steps.samples);
+    (document.profile, document.memory) = (steps.profile, steps.memory);
+    something(&only, document)?;
+    document.measuring_seconds = started.elapsed().as_secs_f64();
     let mut peers = Peers::default();
     if let Some(python) = &request.peers {
         for threads in &request.threads {
@@ -219,40 +304,15 @@ pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)
             campaign::interrupted(stop)?;
         }
     }
-    let mut document = Document {
-        schema: SCHEMA.to_owned(),
-        date: environment::today(),
-        machine: request.machine.clone().unwrap_or_else(environment::machine_slug),
-        processor: machine::cpu_model(),
-        device: request.device.clone(),
-        instruction_set: instruction_set.unwrap_or_default(),
-        commit: environment.source.commit.clone(),
-        dirty: environment.source.dirty,
-        trainer_code: fingerprint::on(Device::Cpu, &identity.trainer_code).to_owned(),
-        depth: request.depth,
-        only: request.only.clone(),
-        threads: request.threads.clone(),
-        rounds: request.depth.rounds(),
-        peers_asked: request.peers.is_some(),
-        measuring_seconds,
-        benchmarks,
-        samples,
-        peers: peers.timings,
-        missing: peers.missing,
-        peer_environment: peers.environment,
-        profile: steps.profile,
-        memory: steps.memory,
-        comparisons: Vec::new(),
-    };
-    document.comparisons = document.compare();
-    let directory = write(root, &request.out, &document, &environment)?;
-    Ok(Outcome { directory, document })
+    (document.peers, document.missing, document.peer_environment) = (peers.timings, peers.missing, peers.environment);
+    Ok(())
 }
 
 /// Peaks are always taken, so a filter has found something only when a name has it.
-fn something(only: &str, benchmarks: &[Benchmark], samples: &[Samples]) -> Result<(), BenchError> {
-    let names = benchmarks.iter().map(|benchmark| &benchmark.name).chain(samples.iter().map(|samples| &samples.name));
-    if names.clone().any(|name| name.contains(only)) { Ok(()) } else { Err(BenchError::Nothing(only.to_owned())) }
+fn something(only: &str, document: &Document) -> Result<(), BenchError> {
+    let samples = document.samples.iter().chain(document.gpus.iter().flat_map(|gpu| &gpu.samples));
+    let mut names = document.benchmarks.iter().map(|benchmark| &benchmark.name).chain(samples.map(|samples| &samples.name));
+    if only.is_empty() || names.any(|name| name.contains(only)) { Ok(()) } else { Err(BenchError::Nothing(only.to_owned())) }
 }
 
 /// Steps are taken with one thread and with two wherever there are two, for the ratio of both; the first asked for leads.
@@ -266,15 +326,64 @@ fn step_threads(asked: &[usize]) -> Vec<usize> {
     threads
 }
 
-/// Devices that are not a CPU have no kernels here yet.
-fn device(name: &str) -> Result<(), BenchError> {
-    let needs = match name {
-        "cpu" => return Ok(()),
-        "cuda" => "an NVIDIA GPU with its driver, and benchmarks of this project's CUDA kernels, which are not part of this version",
-        "hip" => "an AMD GPU with ROCm, and this project's HIP kernels, which are not part of this version",
-        other => return Err(BenchError::Lacks(format!("--device {other}: use cpu, cuda or hip"))),
-    };
-    Err(BenchError::Lacks(format!("{name}: not-run; it needs {needs}. `--device cpu` runs here")))
+/// What `--device` asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Wanted {
+    cpu: bool,
+    gpus: gpu::Kinds,
+    /// A device was named, so that it is an error when it is not here.
+    is_named: bool,
+}
+
+impl Wanted {
+    fn parse(text: &str) -> Result<Self, BenchError> {
+        let (kind, number) = text.split_once(':').map_or((text, None), |(kind, number)| (kind, Some(number)));
+        let ordinal = number.map(str::parse::<usize>);
+        let (cpu, kinds) = match (kind, &ordinal) {
+            ("all", None) => (true, vec!["cuda", "hip"]),
+            ("cpu", None) => (true, vec![]),
+            ("cuda", None | Some(Ok(_))) => (false, vec!["cuda"]),
+            ("hip", None | Some(Ok(_))) => (false, vec!["hip"]),
+            _ => return Err(BenchError::Lacks(format!("--device {text}: use all, cpu, cuda, cuda:N, hip or hip:N"))),
+        };
+        let gpus = gpu::Kinds { kinds, ordinal: ordinal.and_then(Result::ok) };
+        Ok(Self { cpu, gpus, is_named: kind != "all" && kind != "cpu" })
+    }
+
+    /// A named kind of GPU that plainly is not here is refused before anything is built.
+    fn refuse_early(&self, root: &Path, manifests: &Manifests, request: &Request) -> Result<(), BenchError> {
+        if !self.is_named || toolchain::at_hand(root, request.trainer.as_deref()).is_some() {
+            return Ok(());
+        }
+        let mut files = manifests.hardware.values().filter(|hardware| self.gpus.kinds.contains(&hardware.device.word()));
+        let absent = files.find_map(|hardware| hardware.detect.file.as_deref().filter(|file| !Path::new(file).exists()));
+        absent.map_or(Ok(()), |file| Err(self.lacks(Some(&format!("there is no {file}")))))
+    }
+
+    fn lacks(&self, said: Option<&str>) -> BenchError {
+        let kind = self.gpus.kinds.first().copied().unwrap_or_default();
+        let gpu::NotRun { device, needs, .. } = gpu::not_run(kind, said);
+        BenchError::Lacks(format!("{device}: not-run; it needs {needs}. `--device cpu` runs here"))
+    }
+
+    /// The GPUs to measure, and a row for each kind that is not here.
+    fn gpus(&self, trainer: &Trainer) -> Result<(Vec<devices::Gpu>, Vec<NotRun>), BenchError> {
+        if self.gpus.kinds.is_empty() {
+            return Ok((Vec::new(), Vec::new()));
+        }
+        let (gpus, not_run) = gpu::found(Devices::ask(trainer).map_err(|error| error.to_string()), &self.gpus);
+        match not_run.first() {
+            Some(NotRun { device, needs, .. }) if self.is_named => {
+                Err(BenchError::Lacks(format!("{device}: not-run; it needs {needs}. `--device cpu` runs here")))
+            }
+            _ => Ok((gpus, not_run)),
+        }
+    }
+}
+
+/// A directory that holds a GPU's measurements alone is named after the GPU.
+fn gpu_slug(wanted: &Wanted, gpus: &[devices::Gpu]) -> Option<String> {
+    if wanted.cpu { None } else { devices::slug(gpus) }
 }
 
 /// Puts the result directory together aside and moves it into place.

@@ -48,6 +48,12 @@ pub struct Peer {
     /// What a reader should know of it.
     #[serde(default)]
     pub note: String,
+    /// Whether its samples were taken in turns with ours, as on GPUs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_turns: bool,
+    /// Most device memory that it held, in bytes, where it tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_bytes: Option<u64>,
 }
 
 impl Peer {
@@ -84,7 +90,7 @@ pub struct Peers {
 }
 
 /// What is wrong with numbers that should be seconds; none when nothing is.
-fn wrong(operations: u64, samples: &[f64]) -> Option<String> {
+pub(super) fn wrong(operations: u64, samples: &[f64]) -> Option<String> {
     if samples.is_empty() {
         return Some("it has no samples".to_owned());
     }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::comparisons::Compared;
 use super::document::Document;
+use super::gpu::{GpuBench, GpuRow, NotRun};
 use super::samples::Missing;
 use super::{DEEPER, Depth};
 
@@ -17,12 +18,21 @@ macro_rules! line {
 /// Everything a reader of the terminal needs.
 pub fn table(document: &Document) -> String {
     let mut text = String::new();
-    single(document, &mut text);
+    if !document.benchmarks.is_empty() {
+        single(document, &mut text);
+    }
     profile(document, &mut text);
     let ratios: Vec<&Compared> = document.comparisons.iter().filter(|compared| compared.bar.is_none()).collect();
     compared("ratios of speeds, [95 % interval]", &ratios, &mut text);
-    compared("bars", &document.bars().collect::<Vec<_>>(), &mut text);
+    let bars: Vec<&Compared> = document.comparisons.iter().filter(|compared| compared.bar.is_some()).collect();
+    compared("bars", &bars, &mut text);
     missing(&document.missing, &mut text);
+    for gpu in &document.gpus {
+        of_gpu(gpu, &mut text);
+    }
+    for NotRun { device, rows, needs } in &document.not_run {
+        line!(text, "\n{device}: not-run ({rows})\n    it needs {needs}");
+    }
     let count = |verdict: &str| document.bars().filter(|bar| bar.verdict == verdict).count();
     line!(
         text,
@@ -36,6 +46,45 @@ pub fn table(document: &Document) -> String {
         line!(text, "{DEEPER}");
     }
     text
+}
+
+/// Sums of blocks, peaks and steps of one GPU (single products are in devices.csv and on the page), then its ratios and bars.
+fn of_gpu(gpu: &GpuBench, text: &mut String) {
+    line!(text, "\n{} {} ({}; MXFP4 {}; {})", gpu.device, gpu.name, gpu.architecture, gpu.mxfp4, gpu.libraries.join(", "));
+    let rows: Vec<GpuRow<'_>> = gpu.rows().into_iter().filter(|row| is_summary(&row.samples.name)).collect();
+    let width = rows.iter().map(|row| row.samples.name.len()).max().unwrap_or(0).max("kernel".len());
+    line!(text, "{:<width$}  microseconds  {:>22}  {:>15}  of stated  of measured", "kernel", "[95 % interval]", "rate");
+    for row in &rows {
+        let micro = |seconds: f64| format!("{:.1}", 1e6 * seconds);
+        let interval = row.interval.map_or("-".to_owned(), |[low, high]| format!("[{}, {}]", micro(low), micro(high)));
+        let share = |share: Option<f64>| share.map_or("-".to_owned(), |share| format!("{:.0} %", 100.0 * share));
+        line!(
+            text,
+            "{:<width$}  {:>12}  {interval:>22}  {:>15}  {:>9}  {:>11}",
+            row.samples.name,
+            micro(row.seconds),
+            rate(row),
+            share(row.of_stated),
+            share(row.of_measured)
+        );
+    }
+    let (bars, ratios): (Vec<&Compared>, Vec<&Compared>) = gpu.comparisons.iter().partition(|compared| compared.bar.is_some());
+    compared(&format!("ratios on {}, [95 % interval]", gpu.device), &ratios, text);
+    compared(&format!("bars on {}", gpu.device), &bars, text);
+    missing(&gpu.missing, text);
+}
+
+fn is_summary(name: &str) -> bool {
+    ["block", "peak/", "copy/", "step/"].iter().any(|start| name.starts_with(start)) || name.ends_with("/all")
+}
+
+/// In the unit of its kind.
+pub(crate) fn rate(row: &GpuRow<'_>) -> String {
+    match row.samples.unit.as_str() {
+        "bytes" => format!("{:.2} TB/s", row.per_second / 1e12),
+        "tokens" => format!("{:.0} tokens/s", row.per_second),
+        _ => format!("{:.1} TFLOP/s", row.per_second / 1e12),
+    }
 }
 
 /// One line for all that one peer lacks for one reason.

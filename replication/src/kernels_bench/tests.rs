@@ -9,7 +9,7 @@ use super::samples::{parse, parse_peers};
 use super::*;
 use crate::verify::verify;
 
-fn repository() -> PathBuf {
+pub(super) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
@@ -41,6 +41,8 @@ fn peer_of(name: &str, operations: u64, seconds: f64) -> Peer {
         unit: "operations".to_owned(),
         samples,
         note: String::new(),
+        in_turns: false,
+        peak_bytes: None,
     }
 }
 
@@ -60,7 +62,7 @@ fn benchmark(name: &str, operations: u64, bytes: u64, seconds: f64, peak: Option
 }
 
 /// MXFP4 at 600 Gop/s of a peak of 800 when packed, 500 with preparing; F32 at 150; a peer at 160; FP8 steps of 300 ms, MXFP4 of 200.
-fn synthetic() -> Document {
+pub(super) fn synthetic() -> Document {
     let shape = "2048x1024x1024";
     let operations = 2 * 2048 * 1024 * 1024;
     let at = |name: &str, giga: f64| turns("gemm 1t", name, 1, operations, operations as f64 / giga / 1e9);
@@ -122,6 +124,8 @@ fn synthetic() -> Document {
         ],
         memory: vec![Memory { name: "step/A/mxfp4-fdw-h16".to_owned(), peak_bytes: 200 << 20 }],
         comparisons: Vec::new(),
+        gpus: Vec::new(),
+        not_run: Vec::new(),
     };
     document.comparisons = document.compare();
     document
@@ -131,7 +135,7 @@ fn compared<'a>(document: &'a Document, what: &str) -> &'a Compared {
     document.comparisons.iter().find(|compared| compared.what.starts_with(what)).unwrap()
 }
 
-fn environment() -> Environment {
+pub(super) fn environment() -> Environment {
     Environment::capture(&repository(), &RunOptions { parallel: 1, threads: 1, instruction_set: "auto".to_owned(), fresh: false })
 }
 
@@ -194,8 +198,8 @@ fn memory_is_compared_without_the_peers_libraries() {
 #[test]
 fn a_filter_that_matches_nothing_is_told_apart_from_the_peaks() {
     let document = synthetic();
-    assert!(something("gemm/mxfp4/", &document.benchmarks, &[]).is_ok() && something("step/A", &[], &document.samples).is_ok());
-    let error = something("gem/", &document.benchmarks, &document.samples).unwrap_err();
+    assert!(something("gemm/mxfp4/", &document).is_ok() && something("step/A", &document).is_ok());
+    let error = something("gem/", &document).unwrap_err();
     assert_eq!(error.exit_code(), 2);
     assert!(error.to_string().contains("`gem/`") && error.to_string().contains("step/"), "{error}");
 }
@@ -393,6 +397,8 @@ fn other_devices_say_what_they_need() {
             only: None,
             threads: vec![1],
             peers: None,
+            peers_eager: false,
+            trainer: None,
             out: PathBuf::from("nowhere"),
             machine: None,
         };

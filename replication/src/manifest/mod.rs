@@ -189,7 +189,7 @@ impl Manifests {
             if !arms.insert(arm.as_str()) {
                 return Err(format!("arms: recipe {arm} stands there twice"));
             }
-            self.check_fit(arm, model, profile.batch.sequences)?;
+            self.check_fit(arm, model, profile.batch.sequences / profile.batch.accumulation)?;
         }
         for arm in &profile.step_time.recipes {
             if !arms.contains(arm.as_str()) {
@@ -220,6 +220,7 @@ impl Manifests {
 fn check_numbers(profile: &Profile) -> Result<(), String> {
     let positive = [
         ("batch.sequences", profile.batch.sequences),
+        ("batch.accumulation", profile.batch.accumulation),
         ("budget.steps", profile.budget.steps),
         ("evaluation.every_steps", profile.evaluation.every_steps),
         ("evaluation.sequences", profile.evaluation.sequences),
@@ -231,6 +232,10 @@ fn check_numbers(profile: &Profile) -> Result<(), String> {
     ];
     if let Some((key, _)) = positive.iter().find(|(_, value)| *value == 0) {
         return Err(format!("{key}: must be at least 1"));
+    }
+    let (sequences, parts) = (profile.batch.sequences, profile.batch.accumulation);
+    if !sequences.is_multiple_of(parts) {
+        return Err(format!("batch.accumulation: {parts} micro-batches do not divide batch.sequences, {sequences}, into equal parts"));
     }
     let optimizer = &profile.optimizer;
     for (key, value) in [("learning_rate", optimizer.learning_rate), ("epsilon", optimizer.epsilon), ("clip_norm", optimizer.clip_norm)] {

@@ -112,6 +112,18 @@ pub enum ScheduleName {
 #[allow(missing_docs, reason = "see the struct")]
 pub struct Batch {
     pub sequences: u64,
+    /// Micro-batches that a step is made of; divides the sequences.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub accumulation: u64,
+}
+
+fn one() -> u64 {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_one(value: &u64) -> bool {
+    *value == 1
 }
 
 /// Length of a run.
@@ -307,6 +319,27 @@ pub struct Hardware {
     pub native_formats: Vec<super::recipe::Format>,
     /// How its presence shows.
     pub detect: Detect,
+    /// What its maker states, dense.
+    #[serde(default)]
+    pub peaks: Option<Peaks>,
+}
+
+/// Rates that a device's maker states: multiply-adds count two operations, nothing is sparse.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Peaks {
+    /// Operations a second in BF16.
+    pub bf16: f64,
+    /// Operations a second in FP8, where there is a unit for it.
+    #[serde(default)]
+    pub fp8: Option<f64>,
+    /// Operations a second in MXFP4, where there is a unit for it.
+    #[serde(default)]
+    pub mxfp4: Option<f64>,
+    /// Bytes a second to and from memory.
+    pub bytes_per_second: f64,
+    /// Memory of one device, bytes.
+    pub memory_bytes: u64,
 }
 
 /// Kinds of device.

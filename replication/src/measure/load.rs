@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use crate::files::{self, Context as _, FileError};
 use crate::kernels_bench::{self, Document, StepLine};
+use crate::packed;
 
 /// Why a result directory could not be measured.
 #[derive(Debug, Error)]
@@ -403,7 +404,7 @@ fn read_metrics(path: &Path, run: &mut Run) -> Result<(), MeasureError> {
 }
 
 fn read_timing(path: &Path, run: &mut Run) -> Result<(), MeasureError> {
-    if !path.exists() {
+    if !packed::is_there(path) {
         return Ok(());
     }
     let mut seconds = std::collections::BTreeMap::new();
@@ -489,7 +490,7 @@ fn measurements<T: DeserializeOwned>(
 
 /// Every non-empty line of a JSONL file with its one-based number.
 fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<(usize, T)>, MeasureError> {
-    let text = files::read_text(path)?;
+    let text = packed::text(path)?;
     text.lines()
         .enumerate()
         .filter(|(_, line)| !line.trim().is_empty())

@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::line::{self, Event, Kind, TOKEN};
 use crate::files::{self, FileError};
+use crate::packed;
 
 /// The published name of the benchmark whose rules apply.
 const BENCHMARK: &str = "llama31_8b";
@@ -92,7 +93,9 @@ pub fn export(directory: &Path, out: &Path) -> Result<Export, ExportError> {
         return Err(ExportError::Content { path: out.to_owned(), what });
     }
     let names = if directory.is_dir() { files::list(directory)? } else { Vec::new() };
-    let mut logs: Vec<&String> = names.iter().filter(|name| name.starts_with("runs/") && name.ends_with("/run.mllog")).collect();
+    let unpacked = |name: &String| name.strip_suffix(packed::ENDING).unwrap_or(name).to_owned();
+    let mut logs: Vec<String> =
+        names.iter().map(unpacked).filter(|name| name.starts_with("runs/") && name.ends_with("/run.mllog")).collect();
     if logs.is_empty() {
         return Err(ExportError::NoRuns { path: directory.to_owned() });
     }
@@ -110,8 +113,8 @@ pub fn export(directory: &Path, out: &Path) -> Result<Export, ExportError> {
         number = if run.run.arm == arm { number + 1 } else { 0 };
         arm.clone_from(&run.run.arm);
         let log = format!("{}-{arm}/{BENCHMARK}/result_{number}.txt", run.run.profile);
-        let path = directory.join(name);
-        let events = events(&path, &files::read_text(&path)?)?;
+        let path = directory.join(&name);
+        let events = events(&path, &packed::text(&path)?)?;
         let scored = scored(&events, &run).ok_or_else(|| ExportError::Content {
             path: path.clone(),
             what: "no evaluation and no run_stop to end the log with".to_owned(),

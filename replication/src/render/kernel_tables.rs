@@ -10,7 +10,8 @@ use super::format;
 use super::grid::{Cell, Grid, numbers, words};
 use super::page::Fact;
 use super::{RenderError, html};
-use crate::kernels_bench::{Compared, Document, ProfileRow, profile_rows};
+use crate::fingerprint;
+use crate::kernels_bench::{Compared, Document, GpuBench, Missing, NotRun, ProfileRow, profile_rows, rate};
 use crate::manifest::Device;
 use crate::measure::Measurements;
 use crate::measure::study::Metric;
@@ -23,13 +24,30 @@ pub(super) struct Section {
     pub profile: Option<Grid>,
     pub single: Grid,
     pub missing: Option<Grid>,
+    /// Of each GPU: its bars, its ratios, its kernels.
+    pub gpus: Vec<GpuSection>,
+    /// Kinds of device that are not here.
+    pub not_run: Option<Grid>,
+}
+
+/// The tables of one GPU.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct GpuSection {
+    pub title: String,
+    pub note: String,
+    pub bars: Grid,
+    pub ratios: Grid,
+    pub kernels: Grid,
+    pub missing: Option<Grid>,
 }
 
 impl Section {
     /// All of them.
     pub(super) fn grids(&self) -> Vec<&Grid> {
-        let Self { bars, ratios, profile, single, missing } = self;
-        [Some(bars), Some(ratios), profile.as_ref(), Some(single), missing.as_ref()].into_iter().flatten().collect()
+        let Self { bars, ratios, profile, single, missing, gpus, not_run } = self;
+        let of_cpu = [Some(bars), Some(ratios), profile.as_ref(), Some(single), missing.as_ref()];
+        let of_gpus = gpus.iter().flat_map(|gpu| [Some(&gpu.bars), Some(&gpu.ratios), Some(&gpu.kernels), gpu.missing.as_ref()]);
+        of_cpu.into_iter().chain(of_gpus).chain([not_run.as_ref()]).flatten().collect()
     }
 }
 
@@ -57,8 +75,67 @@ pub(super) fn section(document: &Document) -> Section {
         ratios: ratios(document),
         profile: (!document.profile.is_empty()).then(|| profile("bench-profile", &document.profile, str::to_owned)),
         single: single(document),
-        missing: (!document.missing.is_empty()).then(|| missing(document)),
+        missing: (!document.missing.is_empty()).then(|| missing("kernel-missing", &document.missing)),
+        gpus: document.gpus.iter().map(gpu_section).collect(),
+        not_run: (!document.not_run.is_empty()).then(|| not_run(&document.not_run)),
     }
+}
+
+fn gpu_section(gpu: &GpuBench) -> GpuSection {
+    let id = |what: &str| format!("{}-{what}", gpu.device.replace(':', ""));
+    let rows = |has_bar: bool| gpu.comparisons.iter().filter(move |compared| compared.bar.is_some() == has_bar);
+    let note = format!(
+        "{}; {}. MXFP4 is {} here: {}.",
+        gpu.architecture,
+        gpu.libraries.join(", "),
+        gpu.mxfp4,
+        if gpu.mxfp4 == "native" { "an FP4 unit multiplies" } else { "exact values, carried by another arithmetic unit" }
+    );
+    GpuSection {
+        title: format!("{} ({})", gpu.name, gpu.device),
+        note,
+        bars: bar_grid(&id("bars"), &format!("Bars on {}, each a ratio taken in one run", gpu.name), rows(true)),
+        ratios: ratio_grid(&id("ratios"), &format!("Ratios of speeds on {}, with 95 % intervals", gpu.name), rows(false)),
+        kernels: gpu_kernels(&id("kernels"), gpu),
+        missing: (!gpu.missing.is_empty()).then(|| missing(&id("missing"), &gpu.missing)),
+    }
+}
+
+fn gpu_kernels(id: &str, gpu: &GpuBench) -> Grid {
+    let columns =
+        vec![words("Kernel", 0.4), numbers("Time", 0.2), numbers("Rate", 0.16), numbers("Of stated", 0.12), numbers("Of measured", 0.12)];
+    let caption =
+        format!("Kernels and steps on {}: medians with 95 % intervals, against the maker’s peak and against this run’s", gpu.name);
+    let mut grid = Grid::new(id, &caption, columns);
+    let mut kind = "";
+    for (index, row) in gpu.rows().iter().enumerate() {
+        let (this, rest) = row.samples.name.split_once('/').unwrap_or(("", &row.samples.name));
+        if this != kind {
+            kind = this;
+            grid.heading(kind);
+        }
+        let interval = row.interval.map(|[low, high]| format!("[{}, {}]", format::seconds(low), format::seconds(high)));
+        let share = |share: Option<f64>| share.map_or("–".to_owned(), |share| format!("{} %", format::fixed(100.0 * share, 0)));
+        let cells = vec![
+            Cell::new(rest),
+            Cell::new(format::seconds(row.seconds)).detail(interval.unwrap_or_default()),
+            Cell::new(rate(row)),
+            Cell::new(share(row.of_stated)),
+            Cell::new(share(row.of_measured)),
+        ];
+        grid.row(&format!("g{index}"), cells);
+    }
+    grid
+}
+
+fn not_run(all: &[NotRun]) -> Grid {
+    let columns = vec![words("Device", 0.14), words("Verdict", 0.12), words("What it would measure", 0.34), words("What it needs", 0.4)];
+    let mut grid = Grid::new("kernel-not-run", "Devices that are not here", columns).stacking();
+    for (index, row) in all.iter().enumerate() {
+        let verdict = Cell::new("not-run").class(format!("verdict {}", style("open")));
+        grid.row(&format!("n{index}"), vec![Cell::new(&row.device), verdict, Cell::new(&row.rows), Cell::new(&row.needs)]);
+    }
+    grid
 }
 
 /// The verdict's word and the style of the word that it is like: a bar that is met looks like a claim that is reproduced.
@@ -96,12 +173,16 @@ fn grouped<'a>(grid: &mut Grid, rows: impl Iterator<Item = &'a Compared>, cells:
 }
 
 fn bars(document: &Document) -> Grid {
-    let columns = vec![words("What", 0.42), numbers("Bar", 0.09), numbers("Ours", 0.17), words("Verdict", 0.32)];
     let threads = document.threads.first().copied().unwrap_or(1);
     let caption =
         format!("Bars, each a ratio taken in one run, {threads} thread{} where nothing else is said", if threads == 1 { "" } else { "s" });
-    let mut grid = Grid::new("kernel-bars", &caption, columns).stacking();
-    grouped(&mut grid, document.bars(), |compared| {
+    bar_grid("kernel-bars", &caption, document.comparisons.iter().filter(|compared| compared.bar.is_some()))
+}
+
+fn bar_grid<'a>(id: &str, caption: &str, rows: impl Iterator<Item = &'a Compared>) -> Grid {
+    let columns = vec![words("What", 0.42), numbers("Bar", 0.09), numbers("Ours", 0.17), words("Verdict", 0.32)];
+    let mut grid = Grid::new(id, caption, columns).stacking();
+    grouped(&mut grid, rows, |compared| {
         let verdict = Cell::new(&compared.verdict).detail(&compared.note).class(format!("verdict {}", style(&compared.verdict)));
         let asked = compared.bar.map_or_else(String::new, |bar| number(compared, bar));
         vec![what(compared), Cell::new(asked), ratio(compared), verdict]
@@ -110,10 +191,15 @@ fn bars(document: &Document) -> Grid {
 }
 
 fn ratios(document: &Document) -> Grid {
+    let rows = document.comparisons.iter().filter(|compared| compared.bar.is_none());
+    ratio_grid("kernel-ratios", "Ratios of speeds, with 95 % intervals", rows)
+}
+
+fn ratio_grid<'a>(id: &str, caption: &str, rows: impl Iterator<Item = &'a Compared>) -> Grid {
     let columns =
         vec![words("What", 0.48), numbers("Threads", 0.1), numbers("Ratio", 0.2), numbers("The paper’s", 0.1), words("Taken", 0.12)];
-    let mut grid = Grid::new("kernel-ratios", "Ratios of speeds, with 95 % intervals", columns).stacking();
-    grouped(&mut grid, document.comparisons.iter().filter(|compared| compared.bar.is_none()), |compared| {
+    let mut grid = Grid::new(id, caption, columns).stacking();
+    grouped(&mut grid, rows, |compared| {
         let taken =
             if compared.in_turns { format!("in turns, {} rounds", compared.n) } else { format!("of medians, {} samples", compared.n) };
         let paper = compared.paper.map_or_else(String::new, |paper| number(compared, paper));
@@ -172,13 +258,14 @@ pub(super) fn step_profile(measurements: &Measurements) -> Option<Grid> {
 pub(super) fn origin(measurements: &Measurements, campaign: &serde_json::Value) -> String {
     let Some(document) = &measurements.kernels_bench else {
         if measurements.study.hardware.device != Device::Cpu {
-            return "Single kernels were not measured: kernel-time and kernels-bench know the CPU only so far. Times of whole steps stand above.".to_owned();
+            return "Single kernels were not measured: a campaign on a GPU times whole steps, which stand above; cargo xtask kernels-bench --device cuda measures its kernels.".to_owned();
         }
         return "The kernels alone were not measured on this machine: run cargo xtask kernels-bench --peers, then the campaign again (finished runs are reused).".to_owned();
     };
     let commit: String = document.commit.chars().take(12).collect();
     let dirty = if document.dirty { " with uncommitted changes" } else { "" };
-    let same = campaign.get("trainer_code").and_then(serde_json::Value::as_str) == Some(&document.trainer_code);
+    let runs = campaign.get("trainer_code").and_then(serde_json::Value::as_str).unwrap_or_default();
+    let same = fingerprint::is_current(runs, &document.trainer_code) || fingerprint::is_current(&document.trainer_code, runs);
     let other = if same { "" } else { "; their sources are not those of this campaign's runs" };
     format!("Measured on {} on {}, {} depth, commit {commit}{dirty}{other}.", document.machine, document.date, document.depth.word())
 }
@@ -217,10 +304,10 @@ fn single(document: &Document) -> Grid {
     grid
 }
 
-fn missing(document: &Document) -> Grid {
+fn missing(id: &str, all: &[Missing]) -> Grid {
     let columns = vec![words("What", 0.3), words("Peer", 0.16), words("Why", 0.28), words("What it needs", 0.26)];
-    let mut grid = Grid::new("kernel-missing", "Peers that did not run", columns).stacking();
-    for (index, missing) in document.missing.iter().enumerate() {
+    let mut grid = Grid::new(id, "What did not run", columns).stacking();
+    for (index, missing) in all.iter().enumerate() {
         let cells = [&missing.name, &missing.peer, &missing.reason, &missing.install].map(Cell::new).to_vec();
         grid.row(&format!("m{index}"), cells);
     }

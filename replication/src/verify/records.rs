@@ -11,6 +11,7 @@ use super::Verification;
 use crate::campaign::{Campaign, CampaignRun};
 use crate::environment::{self, Environment};
 use crate::files::{self, sha256};
+use crate::packed;
 use crate::plan::Ingredients;
 use crate::provenance::{STATEMENT, SUBJECTS};
 use crate::run;
@@ -204,6 +205,11 @@ fn check_run(
         Ok(_) => {}
     }
     check_ingredients(directory, campaign, run, &file("ingredients.json"), &sha256(run_text.as_bytes()), verification);
+    for log in
+        packed::LOGS.map(file).into_iter().filter(|log| present.contains(log) && present.contains(&format!("{log}{}", packed::ENDING)))
+    {
+        verification.find(&log, "is there packed, too: which of the two counts?");
+    }
     if let Some(error) = run::ran_elsewhere(&directory.join(folder), &campaign.device) {
         verification.find(file("timing.jsonl"), error);
     }
@@ -258,7 +264,7 @@ fn check_done(directory: &Path, folder: &str, run_sha256: &str, verification: &m
     if done.run_sha256 != run_sha256 {
         verification.find(&file, format!("says that run.yaml has SHA-256 {}, but it has {run_sha256}", done.run_sha256));
     }
-    match files::sha256_file(&directory.join(&metrics)) {
+    match packed::sha256(&directory.join(&metrics)) {
         Ok(found) if found == done.metrics_sha256 => {}
         Ok(found) => verification.find(&metrics, format!("its SHA-256 is {found}, done.json says {}", done.metrics_sha256)),
         Err(error) => verification.find(&metrics, format!("cannot be read: {}", error.source)),

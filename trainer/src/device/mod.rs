@@ -35,6 +35,24 @@ pub struct Spending {
 /// Reads what was spent since the last time.
 pub type ProfileReader = Box<dyn Fn() -> Result<Vec<Spending>, TrainerError>>;
 
+/// Numbers that may be worked on where they are.
+pub trait InHostMemory {
+    /// None where they are in a device's memory.
+    fn host(&self) -> Option<&[f32]>;
+    /// As [`InHostMemory::host`].
+    fn host_mut(&mut self) -> Option<&mut [f32]>;
+}
+
+impl InHostMemory for Vec<f32> {
+    fn host(&self) -> Option<&[f32]> {
+        Some(self)
+    }
+
+    fn host_mut(&mut self) -> Option<&mut [f32]> {
+        Some(self)
+    }
+}
+
 /// A device with everything it needs for one run.
 pub trait Device: Clone + Debug + Send + Sync {
     /// `[rows, width]` of what flows between layers.
@@ -44,7 +62,7 @@ pub trait Device: Clone + Debug + Send + Sync {
     /// The parameters, in the order of a [`Layout`].
     type Parameters: Debug + Send + Sync;
     /// F32 numbers in the order of a [`Layout`]: gradients, moments.
-    type Numbers: Debug + Send + Sync;
+    type Numbers: Debug + Send + Sync + InHostMemory;
     /// A batch, as the device wants it beside the host's.
     type Tokens: Debug + Send + Sync;
     /// Angles of the rotary positions.
@@ -215,6 +233,32 @@ pub trait Device: Clone + Debug + Send + Sync {
     /// # Errors
     /// A device's, also of what was queued before.
     fn sum(&self, sum: Self::Sum) -> Result<f64, TrainerError>;
+    /// `sum` += `more`, element by element in F32.
+    ///
+    /// # Errors
+    /// A device's.
+    fn add(&self, sum: &mut Self::Numbers, more: &Self::Numbers) -> Result<(), TrainerError> {
+        if let (Some(sum), Some(more)) = (sum.host_mut(), more.host()) {
+            sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
+            return Ok(());
+        }
+        let total = self.values(sum)?.iter().zip(self.values(more)?.iter()).map(|(sum, more)| sum + more).collect();
+        *sum = self.numbers(total)?;
+        Ok(())
+    }
+    /// `numbers` /= `by`, element by element in F32, correctly rounded.
+    ///
+    /// # Errors
+    /// A device's.
+    fn divide(&self, numbers: &mut Self::Numbers, by: f32) -> Result<(), TrainerError> {
+        if let Some(numbers) = numbers.host_mut() {
+            numbers.iter_mut().for_each(|number| *number /= by);
+            return Ok(());
+        }
+        let quotients = self.values(numbers)?.iter().map(|number| number / by).collect();
+        *numbers = self.numbers(quotients)?;
+        Ok(())
+    }
     /// Norm of all gradients.
     ///
     /// # Errors
@@ -239,6 +283,13 @@ pub trait Device: Clone + Debug + Send + Sync {
     fn wait(&self) -> Result<(), TrainerError>;
     /// The same device, its kernels timed, and what reads the times.
     fn with_profile(&self) -> (Self, ProfileReader);
+    /// Bytes of the device's memory that were taken since the device was opened, by whomever; none where it does not tell.
+    ///
+    /// # Errors
+    /// A device's.
+    fn memory_in_use(&self) -> Result<Option<u64>, TrainerError> {
+        Ok(None)
+    }
     /// For timing.jsonl: what computed, and how many of it.
     fn machine(&self) -> Machine;
 }

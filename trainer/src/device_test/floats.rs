@@ -6,7 +6,7 @@
 //! units, so a probability is off by a few u: 4u for losses and gradients. AdamW is F32 on both sides, in the same order: no bit differs.
 
 use kernels::cpu::{AdamW, AttentionShape, Cpu, InstructionSet, RopeTable};
-use kernels::gpu::{Attention, Bf16, Elementwise, Gpu, Head, Norm, Occurrences, Optimizer, UpdateNumbers};
+use kernels::gpu::{Accumulator, Attention, Bf16, Elementwise, Gpu, Head, Norm, Occurrences, Optimizer, UpdateNumbers};
 
 use super::{Check, Report, from_bf16, gpu_error, normals, poisoned, relative, stream, to_bf16};
 use crate::error::TrainerError;
@@ -30,7 +30,28 @@ pub(super) fn check(gpu: &Gpu, seed: u64, report: &mut Report<'_>) -> Result<(),
     for (tokens, width, vocabulary) in [(40, 64, 96), (300, 128, 1000), (16, 64, 8192)] {
         head(gpu, &cpu, seed, (tokens, width, vocabulary), report)?;
     }
-    optimizer(gpu, &cpu, seed, report)
+    optimizer(gpu, &cpu, seed, report)?;
+    accumulation(gpu, seed, report)
+}
+
+/// Sums and means of micro-batches' gradients: each one operation, so the same bits; tiny, huge and odd numbers of elements among them.
+fn accumulation(gpu: &Gpu, seed: u64, report: &mut Report<'_>) -> Result<(), TrainerError> {
+    for (total, by) in [(1usize, 2.0f32), (257, 3.0), (20_001, 16.0)] {
+        let numbers = |tensor: u32| -> Vec<f32> {
+            let words = stream(seed, 105, tensor);
+            (0..total as u64).map(|index| words.normal(index) * 10f32.powi((index % 61) as i32 - 30)).collect()
+        };
+        let (first, second) = (numbers(0), numbers(1));
+        let kernels = Accumulator::new(gpu).map_err(gpu_error)?;
+        let (mut sum, more) = (gpu.upload(&first).map_err(gpu_error)?, gpu.upload(&second).map_err(gpu_error)?);
+        kernels.add(&mut sum, &more).map_err(gpu_error)?;
+        kernels.divide(&mut sum, by).map_err(gpu_error)?;
+        let found = sum.to_vec().map_err(gpu_error)?;
+        let wanted = first.iter().zip(&second).map(|(a, b)| (a + b) / by);
+        let differ = found.iter().zip(wanted).filter(|(a, b)| a.to_bits() != b.to_bits()).count() as f64;
+        report(Check::new("kernel", "accumulation", format!("{total}, / {by}"), total, differ, 0.0))?;
+    }
+    Ok(())
 }
 
 /// Lengths around the tiles of 64, grouped heads, and both head sizes of the profiles.

@@ -1,21 +1,41 @@
-//! Seconds of each linear's GEMM passes on a GPU, operands prepared within, and of preparing alone beside a plain copy.
+//! Seconds on a GPU of each linear's GEMM passes, with and without preparing their operands, of preparing alone, and of the device's peaks.
 //!
-//! The variants and lines are those of `kernel_time` on the CPU. Variants take turns; each time is between two events in the stream.
-//! Lines of kind `prepare_time` are one read of a gradient that writes both its operands, as a step does; `copy_time` is the device's
-//! own copy of a gibibyte in the same turn, whose bytes (read and written) are what a perfect kernel could move.
+//! Products and variants are those of the CPU (`shapes`). Everything takes turns within a round; each time is between two events in the
+//! stream, behind a copy that is not timed and pushes what the caches hold out of them. Kinds of lines: `device` (first), `kernel_time`
+//! (preparation included), `product_time` (operands prepared beforehand), `prepare_time` (one read of a gradient that writes its row
+//! operand, its column operand, or both, as a step does), `copy_time` (the device's own copy), `peak_time` (a large square product).
 
 use std::io::Write;
 use std::path::Path;
 
-use kernels::gpu::{Bf16, Buffer, Element, Gpu, GpuError, OperandSide, Quantiser, TensorScales, element, is_source, prepared};
-use kernels::operand::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
-use kernels::random::StreamKey;
+use kernels::gpu::{Bf16, Buffer, Element, Gpu, GpuError, Matrix, OperandSide, Quantiser, TensorScales, element, is_source, prepared};
+use kernels::operand::{Format, OperandSpec, Rounding, ScaleRule};
+use kernels::random::{Stream, StreamKey};
 use serde::Serialize;
 
-use super::kernel_time::{Line, Variant, variants};
+use super::shapes::{Largest, Product, SCHEMA, Variant, mxfp4, plain, products, variants};
 use crate::error::TrainerError;
 use crate::run_file::RunFile;
 use crate::streams::Pass;
+
+/// Side of the square products that a peak is measured with.
+const PEAK: usize = 8192;
+
+/// Bytes of each of the two buffers whose copy empties the caches: together more than the last level of any GPU that is here or planned.
+const SCRUB: usize = 256 << 20;
+
+#[derive(Serialize)]
+struct DeviceLine<'a> {
+    schema: &'static str,
+    kind: &'static str,
+    device: String,
+    name: &'a str,
+    architecture: &'a str,
+    libraries: Vec<String>,
+    /// `native` where an FP4 unit multiplies, `emulated` where another unit carries the exact values.
+    mxfp4: &'static str,
+    fp8: bool,
+}
 
 #[derive(Serialize)]
 struct PrepareLine<'a> {
@@ -23,6 +43,8 @@ struct PrepareLine<'a> {
     kind: &'static str,
     variant: &'a str,
     linear: &'a str,
+    /// `row`, `column` or `both`.
+    orientation: &'a str,
     rows: usize,
     columns: usize,
     /// Each input byte once and each output byte once.
@@ -31,8 +53,243 @@ struct PrepareLine<'a> {
     seconds: f64,
 }
 
+#[derive(Serialize)]
+struct PeakLine {
+    schema: &'static str,
+    kind: &'static str,
+    variant: &'static str,
+    m: usize,
+    n: usize,
+    k: usize,
+    repeat: u64,
+    seconds: f64,
+}
+
 fn machine(error: GpuError) -> TrainerError {
     TrainerError::Machine(error.to_string())
+}
+
+/// `warmup` unmeasured rounds, then `repeats` measured ones.
+///
+/// # Errors
+/// A run file that is wrong, not enough memory, or a kernel's.
+pub fn kernel_time_on_gpu(run_file: &Path, repeats: u64, warmup: u64, gpu: &Gpu, out: &mut impl Write) -> Result<(), TrainerError> {
+    let run = RunFile::load(run_file)?.run;
+    super::print(out, &device_line(gpu))?;
+    let bench = Bench {
+        gpu,
+        tokens: run.tokens_per_step(),
+        room: Room::new(gpu, &run)?,
+        scrub: Scrub::new(gpu)?,
+        peaks: Peaks::new(gpu)?,
+        products: products(&run.model, run.tokens_per_step()),
+        variants: variants()
+            .into_iter()
+            .map(|variant| Quantisers::new(gpu, &variant).map(|quantisers| (variant, quantisers)))
+            .collect::<Result<_, _>>()?,
+        preparations: preparations(gpu)?,
+    };
+    for round in 1..=warmup + repeats {
+        bench.round(round.checked_sub(warmup).filter(|repeat| *repeat > 0), out)?;
+    }
+    Ok(())
+}
+
+fn device_line(gpu: &Gpu) -> DeviceLine<'_> {
+    let description = gpu.description();
+    let is_emulated = element(&mxfp4(None, Rounding::NearestEven)) == Element::Bf16;
+    DeviceLine {
+        schema: SCHEMA,
+        kind: "device",
+        device: format!("{}:{}", description.kind, description.ordinal),
+        name: &description.name,
+        architecture: &description.architecture,
+        libraries: description.libraries.iter().map(|(name, version)| format!("{name} {version}")).collect(),
+        mxfp4: if is_emulated { "emulated" } else { "native" },
+        fp8: description.has_fp8,
+    }
+}
+
+/// Everything that takes turns.
+struct Bench<'a> {
+    gpu: &'a Gpu,
+    tokens: usize,
+    room: Room,
+    scrub: Scrub,
+    peaks: Peaks,
+    products: Vec<Product>,
+    variants: Vec<(Variant, Quantisers)>,
+    preparations: Vec<Preparation>,
+}
+
+impl Bench<'_> {
+    /// One turn of everything; lines only when `repeat` counts it.
+    fn round(&self, repeat: Option<u64>, out: &mut impl Write) -> Result<(), TrainerError> {
+        for product in &self.products {
+            self.product(product, repeat, out)?;
+            if product.pass == Pass::Wgrad {
+                self.prepare(product, repeat, out)?;
+            }
+        }
+        self.copy(repeat, out)?;
+        self.peak(repeat, out)
+    }
+
+    fn product(&self, product: &Product, repeat: Option<u64>, out: &mut impl Write) -> Result<(), TrainerError> {
+        for (variant, quantisers) in &self.variants {
+            let first = variant.first(product.pass);
+            if first.validate(product.k).is_err() || (needs_fp8(first) && !self.gpu.description().has_fp8) {
+                continue;
+            }
+            let [left, right] = self.room.sides(variant, quantisers, product);
+            let whole = self.timed(|| {
+                let (left, right) = (left.matrix(&self.room)?, right.matrix(&self.room)?);
+                self.room.multiply(self.gpu, product.pass, left, right)
+            })?;
+            // What was just prepared is multiplied once more, alone.
+            let (left, right) = (left.prepared(&self.room)?, right.prepared(&self.room)?);
+            let alone = self.timed(|| self.room.multiply(self.gpu, product.pass, left, right))?;
+            if let Some(repeat) = repeat {
+                super::print(out, &product.line("kernel_time", variant.name, repeat, whole))?;
+                super::print(out, &product.line("product_time", variant.name, repeat, alone))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Preparing the gradient of this product's linear.
+    fn prepare(&self, product: &Product, repeat: Option<u64>, out: &mut impl Write) -> Result<(), TrainerError> {
+        let (rows, columns) = (self.tokens, product.outputs);
+        for preparation in &self.preparations {
+            let seconds = self.timed(|| preparation.run(&self.room, (rows, columns)))?;
+            if let Some(repeat) = repeat {
+                let Preparation { name, orientation, .. } = preparation;
+                let bytes = rows * columns * (2 + preparation.written_bytes());
+                let (kind, linear) = ("prepare_time", product.linear);
+                let line = PrepareLine { schema: SCHEMA, kind, variant: name, linear, orientation, rows, columns, bytes, repeat, seconds };
+                super::print(out, &line)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn copy(&self, repeat: Option<u64>, out: &mut impl Write) -> Result<(), TrainerError> {
+        let half = self.room.left.length().min(self.room.right.length()).min(1 << 29);
+        let seconds = self.timed(|| self.room.left.copy_to(&self.room.right, half).map_err(machine))?;
+        let Some(repeat) = repeat else { return Ok(()) };
+        let (linear, variant, orientation) = ("all", "copy", "both");
+        let line = PrepareLine {
+            schema: SCHEMA,
+            kind: "copy_time",
+            variant,
+            linear,
+            orientation,
+            rows: 1,
+            columns: half,
+            bytes: 2 * half,
+            repeat,
+            seconds,
+        };
+        super::print(out, &line)
+    }
+
+    fn peak(&self, repeat: Option<u64>, out: &mut impl Write) -> Result<(), TrainerError> {
+        let square = |matrix: Matrix| self.gpu.multiply(matrix, matrix, 1.0, None, &self.peaks.out, 0).map_err(machine);
+        let bf16 = self.peaks.source.matrix(0, PEAK, PEAK, false).map_err(machine)?;
+        let mut all = vec![("bf16", bf16)];
+        if let Some(fp8) = self.peaks.fp8()? {
+            all.push(("fp8", fp8));
+        }
+        for (variant, matrix) in all {
+            let seconds = self.timed(|| square(matrix))?;
+            if let Some(repeat) = repeat {
+                let line = PeakLine { schema: SCHEMA, kind: "peak_time", variant, m: PEAK, n: PEAK, k: PEAK, repeat, seconds };
+                super::print(out, &line)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Seconds on the device of what `work` queues, behind a copy that empties the caches.
+    fn timed(&self, work: impl FnOnce() -> Result<(), TrainerError>) -> Result<f64, TrainerError> {
+        self.scrub.queue()?;
+        let driver = self.gpu.driver();
+        let started = driver.record().map_err(machine)?;
+        work()?;
+        let ended = driver.record().map_err(machine)?;
+        driver.elapsed(started, ended).map_err(machine)
+    }
+}
+
+fn needs_fp8(spec: &OperandSpec) -> bool {
+    matches!(element(spec), Element::E4m3 | Element::E5m2)
+}
+
+/// Memory that is copied before each time is taken.
+struct Scrub {
+    from: Buffer<u8>,
+    to: Buffer<u8>,
+}
+
+impl Scrub {
+    fn new(gpu: &Gpu) -> Result<Self, TrainerError> {
+        Ok(Self { from: gpu.zeros(SCRUB).map_err(machine)?, to: gpu.buffer(SCRUB).map_err(machine)? })
+    }
+
+    fn queue(&self) -> Result<(), TrainerError> {
+        self.from.copy_to(&self.to, SCRUB).map_err(machine)
+    }
+}
+
+/// A large square matrix in BF16, and quantised to E4M3 where the device multiplies that.
+struct Peaks {
+    source: Buffer<Bf16>,
+    codes: Option<Buffer<u8>>,
+    scales: TensorScales,
+    out: Buffer<Bf16>,
+}
+
+impl Peaks {
+    fn new(gpu: &Gpu) -> Result<Self, TrainerError> {
+        let mut peaks = Self {
+            source: random(gpu, 9, PEAK * PEAK, 3)?,
+            codes: None,
+            scales: scales(gpu, 1)?,
+            out: gpu.buffer(PEAK * PEAK).map_err(machine)?,
+        };
+        if gpu.description().has_fp8 {
+            let codes: Buffer<u8> = gpu.buffer(PEAK * PEAK).map_err(machine)?;
+            let quantiser = Quantiser::new(gpu, Some(E4M3), None).map_err(machine)?;
+            let side = OperandSide { out: Some(&codes), scale: Some((&peaks.scales, 0)), ..OperandSide::default() };
+            quantiser.run((&peaks.source, 0), (PEAK, PEAK), side, OperandSide::default()).map_err(machine)?;
+            peaks.codes = Some(codes);
+        }
+        Ok(peaks)
+    }
+
+    fn fp8(&self) -> Result<Option<Matrix>, TrainerError> {
+        let matrix = |codes| prepared(&E4M3, codes, PEAK, PEAK, Some((&self.scales, 0))).map_err(machine);
+        self.codes.as_ref().map(matrix).transpose()
+    }
+}
+
+const E4M3: OperandSpec = plain(Format::E4m3, ScaleRule::Delayed);
+
+/// Normal numbers: a million of them, over and over. Zeros would be faster than real data, the same million is not.
+fn random(gpu: &Gpu, tensor: u64, count: usize, seed: u64) -> Result<Buffer<Bf16>, TrainerError> {
+    let stream = StreamKey { seed, step: tensor, pass: 65, ..Default::default() }.stream();
+    let period: Vec<Bf16> = (0..1 << 20).map(|index| Bf16(kernels::format::bf16::encode(stream.normal(index)))).collect();
+    let values: Vec<Bf16> = period.iter().copied().cycle().take(count).collect();
+    gpu.upload(&values).map_err(machine)
+}
+
+/// What delayed scales would remember of normal matrices: any fixed scale costs the same.
+fn scales(gpu: &Gpu, slots: usize) -> Result<TensorScales, TrainerError> {
+    let mut scales = TensorScales::new(gpu, &vec![0.0; slots], 0).map_err(machine)?;
+    for slot in 0..slots {
+        scales.set(slot, 5.0, 448.0).map_err(machine)?;
+    }
+    Ok(scales)
 }
 
 /// Memory of all products.
@@ -47,157 +304,64 @@ struct Room {
     scales: TensorScales,
 }
 
-/// One operand of a pass: its source, how it is prepared, and which side it is.
-struct Side<'a> {
-    source: &'a Buffer<Bf16>,
-    spec: &'a OperandSpec,
-    out: &'a Buffer<u8>,
-    slot: usize,
-    rows: usize,
-    k: usize,
-    transposed: bool,
-    quantiser: &'a Option<Quantiser>,
-}
-
-/// `warmup` unmeasured rounds, then `repeats` measured ones.
-///
-/// # Errors
-/// A run file that is wrong, not enough memory, or a kernel's.
-pub fn kernel_time_on_gpu(run_file: &Path, repeats: u64, warmup: u64, gpu: &Gpu, out: &mut impl Write) -> Result<(), TrainerError> {
-    let run = RunFile::load(run_file)?.run;
-    let tokens = run.tokens_per_step();
-    let linears = run.model.linears();
-    let room = Room::new(gpu, &run)?;
-    let made = variants().into_iter().map(|variant| Quantisers::new(gpu, &variant).map(|quantisers| (variant, quantisers)));
-    let made = made.collect::<Result<Vec<_>, _>>()?;
-    let preparations = preparations(gpu)?;
-    for round in 1..=warmup + repeats {
-        let repeat = round.saturating_sub(warmup);
-        for (linear, outputs, inputs) in linears {
-            for pass in [Pass::Fprop, Pass::Dgrad, Pass::Wgrad] {
-                let (m, n, k) = match pass {
-                    Pass::Fprop => (tokens, outputs, inputs),
-                    Pass::Dgrad => (tokens, inputs, outputs),
-                    Pass::Wgrad => (outputs, inputs, tokens),
-                };
-                for (variant, quantisers) in &made {
-                    let first = if pass == Pass::Fprop { &variant.forward } else { &variant.gradient };
-                    if first.validate(k).is_err() || (element(first) != Element::Bf16 && !gpu.description().has_fp8) {
-                        continue;
-                    }
-                    let seconds = timed(gpu, || product(gpu, &room, variant, quantisers, pass, (m, n, k)))?;
-                    if repeat > 0 {
-                        let name = variant.name;
-                        let line = Line {
-                            schema: "mxfp4-kernel-time/1",
-                            kind: "kernel_time",
-                            variant: name,
-                            linear,
-                            pass: pass.name(),
-                            m,
-                            n,
-                            k,
-                            repeat,
-                            seconds,
-                        };
-                        super::print(out, &line)?;
-                    }
-                }
-            }
-            for (name, quantiser, spec) in &preparations {
-                let elements = tokens * outputs;
-                let words = |tensor| Some(StreamKey { seed: 1, step: tensor, ..Default::default() }.stream());
-                let side = |buffer, tensor| OperandSide {
-                    out: Some(buffer),
-                    rounding: (spec.rounding != Rounding::NearestEven).then(|| words(tensor)).flatten(),
-                    scale: (element(spec) != Element::Bf16).then_some((&room.scales, 0)),
-                    ..OperandSide::default()
-                };
-                let sides = (side(&room.left, 0), side(&room.right, 1));
-                let seconds = timed(gpu, || quantiser.run((&room.dy, 0), (tokens, outputs), sides.0, sides.1).map_err(machine))?;
-                let written = if element(spec) == Element::Bf16 { 4 } else { 2 };
-                if repeat > 0 {
-                    let line = PrepareLine {
-                        schema: "mxfp4-kernel-time/1",
-                        kind: "prepare_time",
-                        variant: name,
-                        linear,
-                        rows: tokens,
-                        columns: outputs,
-                        bytes: elements * (2 + written),
-                        repeat,
-                        seconds,
-                    };
-                    super::print(out, &line)?;
-                }
-            }
-        }
-        let half = room.left.length().min(room.right.length()).min(1 << 29);
-        let driver = gpu.driver();
-        let started = driver.record().map_err(machine)?;
-        room.copy(half).map_err(machine)?;
-        let ended = driver.record().map_err(machine)?;
-        let seconds = driver.elapsed(started, ended).map_err(machine)?;
-        if repeat > 0 {
-            let (linear, variant) = ("all", "copy");
-            let line = PrepareLine {
-                schema: "mxfp4-kernel-time/1",
-                kind: "copy_time",
-                variant,
-                linear,
-                rows: 1,
-                columns: half,
-                bytes: 2 * half,
-                repeat,
-                seconds,
-            };
-            super::print(out, &line)?;
-        }
-    }
-    Ok(())
-}
-
-/// Seconds on the device of what `work` queues.
-fn timed(gpu: &Gpu, work: impl FnOnce() -> Result<(), TrainerError>) -> Result<f64, TrainerError> {
-    let started = gpu.driver().record().map_err(machine)?;
-    work()?;
-    let ended = gpu.driver().record().map_err(machine)?;
-    gpu.driver().elapsed(started, ended).map_err(machine)
-}
-
 impl Room {
     fn new(gpu: &Gpu, run: &RunFile) -> Result<Self, TrainerError> {
-        let tokens = run.tokens_per_step();
-        let linears = run.model.linears();
-        let widest = |pick: fn(&(&str, usize, usize)) -> usize| linears.iter().map(pick).max().unwrap_or_default();
-        let (outs, ins, weight) = (widest(|l| l.1), widest(|l| l.2), widest(|l| l.1 * l.2));
-        let random = |tensor: u64, count: usize| {
-            let stream = StreamKey { seed: run.run.seed, step: tensor, pass: 65, ..Default::default() }.stream();
-            // A million normal numbers, over and over: zeros would be faster than real data, the same million is not.
-            let period: Vec<Bf16> = (0..1 << 20).map(|index| Bf16(kernels::format::bf16::encode(stream.normal(index)))).collect();
-            let values: Vec<Bf16> = period.iter().copied().cycle().take(count).collect();
-            gpu.upload(&values).map_err(machine)
-        };
-        let largest = (tokens * outs.max(ins)).max(weight);
-        let scales = TensorScales::new(gpu, &[0.0, 0.0], 0).map_err(machine)?;
-        let mut room = Self {
-            x: random(0, tokens * ins)?,
-            w: random(1, weight)?,
-            dy: random(2, tokens * outs)?,
-            left: gpu.buffer(2 * largest).map_err(machine)?,
-            right: gpu.buffer(2 * largest).map_err(machine)?,
-            out_bf16: gpu.buffer(largest).map_err(machine)?,
-            out_f32: gpu.buffer(weight).map_err(machine)?,
-            scales,
-        };
-        // What a delayed scale would remember of a normal matrix: any fixed scale costs the same.
-        room.scales.set(0, 5.0, 448.0).map_err(machine)?;
-        room.scales.set(1, 5.0, 448.0).map_err(machine)?;
-        Ok(room)
+        let largest = Largest::of(run);
+        let seed = run.run.seed;
+        Ok(Self {
+            x: random(gpu, 0, largest.x, seed)?,
+            w: random(gpu, 1, largest.w, seed)?,
+            dy: random(gpu, 2, largest.dy, seed)?,
+            left: gpu.buffer(2 * largest.result).map_err(machine)?,
+            right: gpu.buffer(2 * largest.result).map_err(machine)?,
+            out_bf16: gpu.buffer(largest.result).map_err(machine)?,
+            out_f32: gpu.buffer(largest.w).map_err(machine)?,
+            scales: scales(gpu, 2)?,
+        })
     }
 
-    fn copy(&self, bytes: usize) -> Result<(), GpuError> {
-        self.left.copy_to(&self.right, bytes)
+    /// Both operands of a product as this variant has them.
+    fn sides<'a>(&'a self, variant: &'a Variant, quantisers: &'a Quantisers, product: &Product) -> [Side<'a>; 2] {
+        let Product { pass, m, n, k, .. } = *product;
+        let transposed = [pass == Pass::Wgrad, pass != Pass::Fprop];
+        let (first, second) = match pass {
+            Pass::Fprop => (&self.x, &self.w),
+            Pass::Dgrad => (&self.dy, &self.w),
+            Pass::Wgrad => (&self.dy, &self.x),
+        };
+        let made = if pass == Pass::Fprop { &quantisers.forward } else { &quantisers.gradient };
+        let axis = |transposed: bool| usize::from(transposed);
+        let left = Side {
+            source: first,
+            spec: variant.first(pass),
+            out: &self.left,
+            slot: 0,
+            rows: m,
+            k,
+            transposed: transposed[0],
+            quantiser: made[axis(transposed[0])].as_ref(),
+        };
+        let right = Side {
+            source: second,
+            spec: &variant.forward,
+            out: &self.right,
+            slot: 1,
+            rows: n,
+            k,
+            transposed: transposed[1],
+            quantiser: quantisers.forward[axis(transposed[1])].as_ref(),
+        };
+        [left, right]
+    }
+
+    /// Weight gradients are F32, everything else BF16.
+    fn multiply(&self, gpu: &Gpu, pass: Pass, left: Matrix, right: Matrix) -> Result<(), TrainerError> {
+        let done = if pass == Pass::Wgrad {
+            gpu.multiply(left, right, 1.0, None, &self.out_f32, 0)
+        } else {
+            gpu.multiply(left, right, 1.0, None, &self.out_bf16, 0)
+        };
+        done.map_err(machine)
     }
 }
 
@@ -221,68 +385,93 @@ impl Quantisers {
     }
 }
 
-/// Both operands of a gradient in one read: none, H16 and H32, to nearest and stochastically, and FP8.
-fn preparations(gpu: &Gpu) -> Result<Vec<(String, Quantiser, OperandSpec)>, TrainerError> {
-    let mut all = Vec::new();
+/// A way of preparing a gradient.
+struct Preparation {
+    name: String,
+    orientation: &'static str,
+    spec: OperandSpec,
+    quantiser: Quantiser,
+}
+
+/// None, H16 and H32, to nearest and stochastically, and FP8; along the rows, the columns, and both in one read.
+fn preparations(gpu: &Gpu) -> Result<Vec<Preparation>, TrainerError> {
+    let mut specs = Vec::new();
     for (rounding, suffix) in [(Rounding::NearestEven, ""), (Rounding::Stochastic, "-sr")] {
         for size in [0, 16, 32] {
-            let rotation = (size > 0).then_some(Rotation { size, signs: Signs::None });
-            let spec = OperandSpec { format: Format::E2m1, block: Block::Row32, scale: ScaleRule::Floor, rounding, rotation };
-            all.push((format!("mxfp4-h{size}{suffix}"), spec));
+            specs.push((format!("mxfp4-h{size}{suffix}"), mxfp4((size > 0).then_some(size), rounding)));
         }
     }
     if gpu.description().has_fp8 {
-        let scale = ScaleRule::Delayed;
-        all.push((
-            "fp8".into(),
-            OperandSpec { format: Format::E5m2, block: Block::Tensor, scale, rounding: Rounding::NearestEven, rotation: None },
-        ));
+        specs.push(("fp8".to_owned(), plain(Format::E5m2, ScaleRule::Delayed)));
     }
-    let made = all.into_iter().map(|(name, spec)| Ok((name, Quantiser::new(gpu, Some(spec), Some(spec)).map_err(machine)?, spec)));
-    made.collect()
+    let mut all = Vec::new();
+    for (name, spec) in specs {
+        for (orientation, rows, columns) in [("row", Some(spec), None), ("column", None, Some(spec)), ("both", Some(spec), Some(spec))] {
+            let quantiser = Quantiser::new(gpu, rows, columns).map_err(machine)?;
+            all.push(Preparation { name: name.clone(), orientation, spec, quantiser });
+        }
+    }
+    Ok(all)
 }
 
-/// Prepares both operands of a pass and multiplies them.
-fn product(
-    gpu: &Gpu,
-    room: &Room,
-    variant: &Variant,
-    quantisers: &Quantisers,
-    pass: Pass,
-    (m, n, k): (usize, usize, usize),
-) -> Result<(), TrainerError> {
-    let transposed = [pass == Pass::Wgrad, pass != Pass::Fprop];
-    let (first, second) = match pass {
-        Pass::Fprop => (&room.x, &room.w),
-        Pass::Dgrad => (&room.dy, &room.w),
-        Pass::Wgrad => (&room.dy, &room.x),
-    };
-    let (spec, made) =
-        if pass == Pass::Fprop { (&variant.forward, &quantisers.forward) } else { (&variant.gradient, &quantisers.gradient) };
-    let axis = |transposed: bool| usize::from(transposed);
-    let quantiser = &made[axis(transposed[0])];
-    let left = Side { source: first, spec, out: &room.left, slot: 0, rows: m, k, transposed: transposed[0], quantiser };
-    let quantiser = &quantisers.forward[axis(transposed[1])];
-    let right =
-        Side { source: second, spec: &variant.forward, out: &room.right, slot: 1, rows: n, k, transposed: transposed[1], quantiser };
-    let (left, right) = (left.matrix(room)?, right.matrix(room)?);
-    if pass == Pass::Wgrad {
-        gpu.multiply(left, right, 1.0, None, &room.out_f32, 0).map_err(machine)
-    } else {
-        gpu.multiply(left, right, 1.0, None, &room.out_bf16, 0).map_err(machine)
+impl Preparation {
+    /// What is written for one element of the source.
+    fn written_bytes(&self) -> usize {
+        let one = if element(&self.spec) == Element::Bf16 { 2 } else { 1 };
+        if self.orientation == "both" { 2 * one } else { one }
     }
+
+    fn run(&self, room: &Room, size: (usize, usize)) -> Result<(), TrainerError> {
+        let words = |tensor| -> Option<Stream> {
+            (self.spec.rounding != Rounding::NearestEven).then(|| StreamKey { seed: 1, step: tensor, ..Default::default() }.stream())
+        };
+        let side = |name: &str, buffer, tensor| {
+            if self.orientation != name && self.orientation != "both" {
+                return OperandSide::default();
+            }
+            OperandSide {
+                out: Some(buffer),
+                rounding: words(tensor),
+                scale: needs_fp8(&self.spec).then_some((&room.scales, 0)),
+                ..OperandSide::default()
+            }
+        };
+        let (rows, columns) = (side("row", &room.left, 0), side("column", &room.right, 1));
+        self.quantiser.run((&room.dy, 0), size, rows, columns).map_err(machine)
+    }
+}
+
+/// One operand of a pass: its source, how it is prepared, and where to.
+struct Side<'a> {
+    source: &'a Buffer<Bf16>,
+    spec: &'a OperandSpec,
+    out: &'a Buffer<u8>,
+    slot: usize,
+    rows: usize,
+    k: usize,
+    transposed: bool,
+    quantiser: Option<&'a Quantiser>,
 }
 
 impl Side<'_> {
-    fn matrix(&self, room: &Room) -> Result<kernels::gpu::Matrix, TrainerError> {
-        let Some(quantiser) = self.quantiser else {
+    /// Queues its preparation, if it has one.
+    fn matrix(&self, room: &Room) -> Result<Matrix, TrainerError> {
+        if let Some(quantiser) = self.quantiser {
+            let scale = needs_fp8(self.spec).then_some((&room.scales, self.slot));
+            let side = OperandSide { out: Some(self.out), scale, amax: scale, ..OperandSide::default() };
+            let none = OperandSide::default();
+            let (size, rows, columns) = if self.transposed { ((self.k, self.rows), none, side) } else { ((self.rows, self.k), side, none) };
+            quantiser.run((self.source, 0), size, rows, columns).map_err(machine)?;
+        }
+        self.prepared(room)
+    }
+
+    /// As it was prepared last.
+    fn prepared(&self, room: &Room) -> Result<Matrix, TrainerError> {
+        if self.quantiser.is_none() {
             return self.source.matrix(0, self.rows, self.k, self.transposed).map_err(machine);
-        };
-        let scale = (element(self.spec) != Element::Bf16).then_some((&room.scales, self.slot));
-        let side = OperandSide { out: Some(self.out), scale, amax: scale, ..OperandSide::default() };
-        let none = OperandSide::default();
-        let (size, rows, columns) = if self.transposed { ((self.k, self.rows), none, side) } else { ((self.rows, self.k), side, none) };
-        quantiser.run((self.source, 0), size, rows, columns).map_err(machine)?;
+        }
+        let scale = needs_fp8(self.spec).then_some((&room.scales, self.slot));
         prepared(self.spec, self.out, self.rows, self.k, scale).map_err(machine)
     }
 }

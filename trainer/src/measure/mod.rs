@@ -3,6 +3,7 @@
 mod kernel_time;
 mod kernel_time_gpu;
 mod rotation_identity;
+mod shapes;
 mod step_time;
 
 use std::io::Write;
@@ -14,7 +15,7 @@ use crate::error::TrainerError;
 pub use kernel_time::kernel_time;
 pub use kernel_time_gpu::kernel_time_on_gpu;
 pub use rotation_identity::{rotation_error, rotation_identity};
-pub use step_time::step_time;
+pub use step_time::{StepTime, step_time};
 
 pub(crate) fn print(out: &mut impl Write, line: &impl Serialize) -> Result<(), TrainerError> {
     let failed = |source: &dyn std::fmt::Display| TrainerError::Machine(format!("cannot write to standard output: {source}"));

@@ -41,6 +41,26 @@ struct KernelLine<'a> {
     seconds: f64,
 }
 
+#[derive(Serialize)]
+struct MemoryLine {
+    schema: &'static str,
+    kind: &'static str,
+    bytes: u64,
+}
+
+/// How steps are timed.
+#[derive(Debug, Clone, Copy)]
+pub struct StepTime {
+    /// Rounds that are not measured.
+    pub warmup: u64,
+    /// Rounds that are.
+    pub repeats: u64,
+    /// A line for every kind of kernel after each step.
+    pub profile: bool,
+    /// A line with the memory that was taken on the device, at the end.
+    pub memory: bool,
+}
+
 /// One run file's state.
 struct Arm<D: Device> {
     training: Training<D>,
@@ -57,8 +77,8 @@ impl<D: Device> Arm<D> {
         is_profiled: bool,
     ) -> Result<Self, TrainerError> {
         let run = RunFile::load(path)?.run;
-        let mut device = device(&run)?;
-        device.check_memory(&run)?;
+        let mut device = device(&run.micro_batch())?;
+        device.check_memory(&run.micro_batch())?;
         let mut profile = None;
         if is_profiled {
             let (profiled, reader) = device.with_profile();
@@ -94,16 +114,14 @@ fn random_batch(run: &RunFile) -> Batch {
     Batch::new((0..tokens).map(token).collect(), (tokens..2 * tokens).map(token).collect())
 }
 
-/// `warmup` unmeasured rounds, then `repeats` measured ones of one real training step of each run file. Without `data` the tokens are
-/// random. With `profile` each step is followed by a line for every kind of kernel.
+/// Unmeasured rounds, then measured ones of one real training step of each run file. Without `data` the tokens are random.
 ///
 /// # Errors
 /// Run files or data that are wrong, or a kernel's.
 pub fn step_time<D: Device>(
     run_files: &[PathBuf],
     data: Option<&Path>,
-    (warmup, repeats): (u64, u64),
-    profile: bool,
+    StepTime { warmup, repeats, profile, memory }: StepTime,
     device: &impl Fn(&RunFile) -> Result<D, TrainerError>,
     out: &mut impl Write,
 ) -> Result<(), TrainerError> {
@@ -124,5 +142,9 @@ pub fn step_time<D: Device>(
             }
         }
     }
-    Ok(())
+    let taken = arms.first().map(|arm| arm.training.device().memory_in_use()).transpose()?.flatten();
+    match taken.filter(|_| memory) {
+        Some(bytes) => super::print(out, &MemoryLine { schema: "mxfp4-step-time/1", kind: "step_memory", bytes }),
+        None => Ok(()),
+    }
 }

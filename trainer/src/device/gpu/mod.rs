@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use kernels::cpu::AttentionShape;
 use kernels::gpu::driver::Event;
-use kernels::gpu::{Attention, Bf16, Buffer, Elementwise, Gpu, GpuError, Head, Norm, Occurrences, Optimizer, UpdateNumbers};
+use kernels::gpu::{Accumulator, Attention, Bf16, Buffer, Elementwise, Gpu, GpuError, Head, Norm, Occurrences, Optimizer, UpdateNumbers};
 
-use super::{Device, Machine, ProfileReader, Spending, Update};
+use super::{Device, InHostMemory, Machine, ProfileReader, Spending, Update};
 use crate::batches::Batch;
 use crate::error::TrainerError;
 use crate::parameters::Layout;
@@ -61,8 +61,11 @@ struct Parts {
     elementwise: Elementwise,
     head: Head,
     optimizer: Optimizer,
+    accumulator: Accumulator,
     /// Sum of the batch's losses, and norm of the gradients.
     results: Buffer<f64>,
+    /// Bytes that were free before any of this was made.
+    free: u64,
 }
 
 /// Parameters on the device.
@@ -71,6 +74,16 @@ pub struct Parameters {
     masters: Buffer<f32>,
     /// The same in BF16: what operands are prepared from.
     copies: Buffer<Bf16>,
+}
+
+impl InHostMemory for Buffer<f32> {
+    fn host(&self) -> Option<&[f32]> {
+        None
+    }
+
+    fn host_mut(&mut self) -> Option<&mut [f32]> {
+        None
+    }
 }
 
 /// A batch on the device.
@@ -105,6 +118,7 @@ impl GpuDevice {
         let (model, tokens) = (&run.model, run.tokens_per_step());
         check_sizes(model)?;
         memory::check_gpu(run, &gpu)?;
+        let (free, _) = gpu.driver().memory().map_err(machine)?;
         let layout = Layout::new(model);
         let tensors = layout.tensors.iter().map(|tensor| (tensor.range.start, tensor.range.len(), tensor.decays));
         let parts = Parts {
@@ -113,7 +127,9 @@ impl GpuDevice {
             elementwise: Elementwise::new(&gpu).map_err(machine)?,
             head: Head::new(&gpu, tokens, model.hidden_size, model.vocab_size).map_err(machine)?,
             optimizer: Optimizer::new(&gpu, tensors).map_err(machine)?,
+            accumulator: Accumulator::new(&gpu).map_err(machine)?,
             results: gpu.zeros(2).map_err(machine)?,
+            free,
             gpu,
         };
         Ok(Self { parts: Arc::new(parts), profile: None })
@@ -365,6 +381,19 @@ impl Device for GpuDevice {
 
     fn wait(&self) -> Result<(), TrainerError> {
         self.parts.gpu.driver().synchronize().map_err(machine)
+    }
+
+    fn add(&self, sum: &mut Buffer<f32>, more: &Buffer<f32>) -> Result<(), TrainerError> {
+        self.timed("accumulate", || self.parts.accumulator.add(sum, more))
+    }
+
+    fn divide(&self, numbers: &mut Buffer<f32>, by: f32) -> Result<(), TrainerError> {
+        self.timed("accumulate", || self.parts.accumulator.divide(numbers, by))
+    }
+
+    fn memory_in_use(&self) -> Result<Option<u64>, TrainerError> {
+        let (free, _) = self.parts.gpu.driver().memory().map_err(machine)?;
+        Ok(Some(self.parts.free.saturating_sub(free)))
     }
 
     fn with_profile(&self) -> (Self, ProfileReader) {

@@ -1,0 +1,435 @@
+//! The GPU part of `kernels-bench`: kernels and training steps of every GPU that the trainer finds, and a `not-run` for every kind that it
+//! does not.
+//!
+//! All of it is calls of the trainer (`kernel-time`, `step-time`), whose JSON lines are read here, so that a packed folder measures the same
+//! on a machine without cargo. Nothing of this was calibrated on an MI355X: what it says there is what it will measure there.
+
+mod lines;
+mod peers;
+mod ratios;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::comparisons::Compared;
+use super::profile::StepLine;
+use super::samples::{Missing, Peer, Samples};
+use super::steps::{self, Memory};
+use super::{BenchError, Depth};
+use crate::devices::{Devices, Gpu};
+use crate::files;
+use crate::manifest::profile::Peaks;
+use crate::manifest::{Device, Manifests, Profile};
+use crate::measure::times::median_ratio;
+use crate::plan;
+use crate::toolchain::Trainer;
+
+pub(super) use lines::parse;
+
+/// What one GPU did.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GpuBench {
+    /// As the trainer's `--device` takes it: `cuda:0`.
+    pub device: String,
+    /// Its maker's name for it.
+    pub name: String,
+    /// As the compiler calls it.
+    pub architecture: String,
+    /// Driver and libraries with versions.
+    pub libraries: Vec<String>,
+    /// `native`: an FP4 unit multiplied; `emulated`: another unit carried the exact values.
+    pub mxfp4: String,
+    /// Whether FP8 ran natively; where it does not, there are no FP8 rows.
+    pub fp8: bool,
+    /// What its maker states, where manifests/hardware knows it.
+    pub stated: Option<Peaks>,
+    /// Kernels and steps, all in turns within their group.
+    pub samples: Vec<Samples>,
+    /// The peer script's measurements, in turns with ours.
+    pub peers: Vec<Peer>,
+    /// What could not be measured.
+    pub missing: Vec<Missing>,
+    /// Device memory of one training step of each arm that a peer has, too.
+    pub memory: Vec<Memory>,
+    /// Every ratio, computed from the above.
+    pub comparisons: Vec<Compared>,
+}
+
+/// A kind of device that was looked for and not found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NotRun {
+    /// `cpu`, `cuda` or `hip`.
+    pub device: String,
+    /// What it would have measured.
+    pub rows: String,
+    /// What is missing, and where it comes from.
+    pub needs: String,
+}
+
+/// One measurement against the peaks.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GpuRow<'a> {
+    /// What was measured.
+    pub samples: &'a Samples,
+    /// Median seconds.
+    pub seconds: f64,
+    /// The sign test's interval of the median; none below six samples.
+    pub interval: Option<[f64; 2]>,
+    /// Operations or bytes a second.
+    pub per_second: f64,
+    /// Its share of what the maker states.
+    pub of_stated: Option<f64>,
+    /// Its share of the peak that was measured in the same call.
+    pub of_measured: Option<f64>,
+}
+
+impl GpuBench {
+    /// The ratios that the measurements give.
+    pub(super) fn compare(&self, peers_asked: bool) -> Vec<Compared> {
+        ratios::compare(self, peers_asked)
+    }
+
+    /// Every measurement with its shares.
+    pub fn rows(&self) -> Vec<GpuRow<'_>> {
+        self.samples.iter().filter_map(|samples| self.row(samples)).collect()
+    }
+
+    fn row<'a>(&'a self, samples: &'a Samples) -> Option<GpuRow<'a>> {
+        let taken = median_ratio(&samples.samples)?;
+        let per_second = samples.operations as f64 / taken.ratio;
+        let measured = self.measured_peak(samples).filter(|peak| peak.name != samples.name);
+        let measured = measured.and_then(|peak| Some(peak.operations as f64 / median_ratio(&peak.samples)?.ratio));
+        Some(GpuRow {
+            samples,
+            seconds: taken.ratio,
+            interval: taken.interval.map(|interval| [interval.low, interval.high]),
+            per_second,
+            of_stated: self.stated_peak(samples).map(|peak| per_second / peak),
+            of_measured: measured.map(|peak| per_second / peak),
+        })
+    }
+
+    /// Which arithmetic unit ran, for products; none for what moves bytes.
+    fn unit(&self, name: &str) -> Option<&'static str> {
+        let (kind, rest) = name.split_once('/')?;
+        if !["gemm", "gemm+prepare", "block", "block+prepare", "peak"].contains(&kind) {
+            return None;
+        }
+        let variant = rest.split('/').next().unwrap_or_default();
+        match variant {
+            "fp8" => Some("fp8"),
+            _ if variant.starts_with("mxfp4") && self.mxfp4 == "native" => Some("mxfp4"),
+            _ => Some("bf16"),
+        }
+    }
+
+    fn stated_peak(&self, samples: &Samples) -> Option<f64> {
+        let stated = self.stated.as_ref()?;
+        match self.unit(&samples.name) {
+            Some("fp8") => stated.fp8,
+            Some("mxfp4") => stated.mxfp4,
+            Some(_) => Some(stated.bf16),
+            None => (samples.unit == "bytes").then_some(stated.bytes_per_second),
+        }
+    }
+
+    /// The peak of the same group.
+    fn measured_peak(&self, samples: &Samples) -> Option<&Samples> {
+        let shapes = samples.group.strip_prefix("kernels ")?;
+        let name = match self.unit(&samples.name) {
+            Some(unit) => format!("peak/{unit}/{shapes}"),
+            None => format!("copy/{shapes}"),
+        };
+        self.samples.iter().find(|other| other.name == name)
+    }
+}
+
+/// Which GPUs were asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Kinds {
+    /// `cuda`, `hip`.
+    pub(super) kinds: Vec<&'static str>,
+    /// Only the one with this number.
+    pub(super) ordinal: Option<usize>,
+}
+
+impl Kinds {
+    fn has(&self, device: &str) -> bool {
+        let (kind, number) = device.split_once(':').unwrap_or((device, "0"));
+        self.kinds.contains(&kind) && self.ordinal.is_none_or(|ordinal| number == ordinal.to_string())
+    }
+}
+
+/// The GPUs that can be measured, and a `not-run` for each kind that has none.
+pub(super) fn found(devices: Result<Devices, String>, kinds: &Kinds) -> (Vec<Gpu>, Vec<NotRun>) {
+    let (devices, problem) = match devices {
+        Ok(devices) => (devices, None),
+        Err(problem) => (Devices::default(), Some(problem)),
+    };
+    let gpus: Vec<Gpu> = devices.usable().filter(|gpu| kinds.has(&gpu.device)).cloned().collect();
+    let absent = kinds.kinds.iter().filter(|kind| !gpus.iter().any(|gpu| gpu.device.starts_with(**kind)));
+    let not_run = absent.map(|kind| {
+        let broken = devices.gpus.iter().find(|gpu| gpu.device.starts_with(kind)).map(Gpu::line);
+        let said = broken.or_else(|| problem.clone()).or_else(|| (*kind == "cuda").then(|| devices.lines().join("; ")));
+        not_run(kind, said.as_deref())
+    });
+    let not_run = not_run.collect();
+    (gpus, not_run)
+}
+
+/// What a kind of device needs, in the words of its packages.
+pub(super) fn not_run(kind: &str, said: Option<&str>) -> NotRun {
+    let needs = match kind {
+        "cuda" => {
+            "an NVIDIA GPU (sm_80 or later; FP8 from sm_89) with its driver (libcuda.so.1), NVRTC and cuBLASLt: Debian and Ubuntu packages \
+             nvidia-driver and nvidia-cuda-toolkit, or the PyPI packages nvidia-cuda-nvrtc and nvidia-cublas"
+        }
+        "hip" => {
+            "an AMD Instinct MI355X (gfx950) with ROCm's driver (/dev/kfd), HIP runtime (libamdhip64.so, package hip-runtime-amd) and hipBLASLt \
+             (package hipblaslt), and a trainer that opens it. The kernels compile for gfx950 and are functionally verified on a CPU model of \
+             the ISA; they were not run on an MI355X, so no performance claim is made"
+        }
+        _ => "the repository with cargo, for criterion's benchmarks",
+    };
+    let needs = said.map_or_else(|| needs.to_owned(), |said| format!("{needs} (here: {said})"));
+    let rows = match kind {
+        "cpu" => "products, preparation, steps of sizes A and B",
+        _ => "the twelve products of Llama 3.1-8B, h200-s, h200-m and cpu shapes; preparation; training steps of h200-s and h200-m",
+    };
+    NotRun { device: kind.to_owned(), rows: rows.to_owned(), needs }
+}
+
+/// Profiles whose models give the shapes, and how many sequences are multiplied at once: the profile's batch on one GPU. The paper's
+/// profile is spread over eight GPUs in micro-batches of two sequences, which are the 16,384 tokens of its products.
+const SHAPES: [(&str, Option<u64>); 4] = [("llama31-8b", Some(2)), ("h200-s", None), ("h200-m", None), ("cpu", None)];
+
+/// Profiles whose steps are timed.
+const STEPS: [&str; 2] = ["h200-s", "h200-m"];
+
+/// Arms that stand in one process beside BF16, so that their states fit into one GPU's memory together.
+const TOGETHER: usize = 3;
+
+/// How a GPU is measured.
+pub(super) struct Request<'a> {
+    pub(super) root: &'a Path,
+    pub(super) trainer: &'a Trainer,
+    pub(super) manifests: &'a Manifests,
+    /// Run files are written here.
+    pub(super) folder: &'a Path,
+    pub(super) depth: Depth,
+    pub(super) only: &'a str,
+    /// The Python that runs the peer script.
+    pub(super) peers: Option<&'a Path>,
+    pub(super) peers_eager: bool,
+}
+
+impl Request<'_> {
+    /// Kernels, steps and peers of one GPU.
+    pub(super) fn measure(&self, gpu: &Gpu, stop: &dyn Fn() -> Result<(), BenchError>, say: &dyn Fn(&str)) -> Result<GpuBench, BenchError> {
+        let name = gpu.name.clone().unwrap_or_default();
+        let mut bench = GpuBench {
+            device: gpu.device.clone(),
+            architecture: gpu.architecture.clone().unwrap_or_default(),
+            libraries: gpu.libraries.clone(),
+            mxfp4: "emulated".to_owned(),
+            fp8: gpu.fp8.unwrap_or_default(),
+            stated: self.stated(&name),
+            name,
+            ..GpuBench::default()
+        };
+        for (shapes, sequences) in SHAPES {
+            say(&format!("{}: kernels at the shapes of {shapes}", gpu.device));
+            self.kernels(&mut bench, shapes, sequences)?;
+            stop()?;
+        }
+        for size in STEPS {
+            if self.depth == Depth::Quick && size == "h200-m" {
+                continue;
+            }
+            say(&format!("{}: steps of {size}, arms in turns", gpu.device));
+            self.steps(&mut bench, size, stop)?;
+        }
+        bench
+            .samples
+            .retain(|samples| samples.name.contains(self.only) || samples.name.starts_with("peak/") || samples.name.starts_with("copy/"));
+        bench.comparisons = bench.compare(self.peers.is_some());
+        Ok(bench)
+    }
+
+    /// Peaks of the hardware manifest whose title is in the GPU's name.
+    fn stated(&self, name: &str) -> Option<Peaks> {
+        let of_gpus = self.manifests.hardware.values().filter(|hardware| hardware.device != Device::Cpu);
+        of_gpus.filter(|hardware| name.contains(&hardware.title)).find_map(|hardware| hardware.peaks.clone())
+    }
+
+    fn kernels(&self, bench: &mut GpuBench, shapes: &str, sequences: Option<u64>) -> Result<(), BenchError> {
+        let profile = self.manifests.profile(shapes)?;
+        let file = self.run_file(profile, sequences.unwrap_or(profile.batch.sequences), "fp8")?;
+        let repeats = self.repeats().to_string();
+        let mut arguments: Vec<OsString> = vec!["kernel-time".into(), file.into()];
+        arguments.extend(["--warmup", "3", "--repeats", &repeats, "--device", &bench.device].map(Into::into));
+        match self.trainer.output("timing kernels", arguments) {
+            Ok(text) => {
+                let parsed = parse(&text, shapes);
+                let (header, samples) = parsed.map_err(|what| BenchError::Lines { program: "trainer kernel-time".to_owned(), what })?;
+                bench.mxfp4 = header.mxfp4;
+                bench.samples.extend(samples);
+            }
+            // A GPU with too little memory for one set of shapes still has the others.
+            Err(error) => bench.missing.push(absent(&format!("kernels at the shapes of {shapes}"), &error.to_string())),
+        }
+        Ok(())
+    }
+
+    fn repeats(&self) -> usize {
+        match self.depth {
+            Depth::Quick => 7,
+            Depth::Default => 20,
+            Depth::Deep => 50,
+        }
+    }
+
+    fn run_file(&self, profile: &Profile, sequences: u64, arm: &str) -> Result<PathBuf, BenchError> {
+        let model = &self.manifests.models[&profile.model];
+        let path = self.folder.join(format!("{}-{arm}.yaml", profile.id));
+        files::write(&path, plan::step_run_file(self.manifests, profile, model, sequences, arm)?.as_bytes())?;
+        Ok(path)
+    }
+
+    /// BF16, FP8 and the arms of Table 1, a few in a process, BF16 always among them; a peer that does the same takes turns.
+    fn steps(&self, bench: &mut GpuBench, size: &str, stop: &dyn Fn() -> Result<(), BenchError>) -> Result<(), BenchError> {
+        let profile = self.manifests.profile(size)?;
+        let arms = step_arms(profile);
+        for arm in arms.iter().filter(|arm| ratios::peer_recipe(arm).is_some()) {
+            self.memory(bench, profile, arm)?;
+        }
+        // Those that have a peer come first, so that few processes of it are needed.
+        let (with_peer, others): (Vec<&String>, Vec<&String>) =
+            arms.iter().filter(|arm| *arm != "bf16").partition(|arm| ratios::peer_recipe(arm).is_some());
+        for (chunks, peers) in [(with_peer, self.peers), (others, None)] {
+            for chunk in chunks.chunks(TOGETHER - 1) {
+                let arms: Vec<&str> = std::iter::once("bf16").chain(chunk.iter().map(|arm| arm.as_str())).collect();
+                self.turns(bench, profile, &arms, peers)?;
+                stop()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Device memory of a step, from a process that does nothing else.
+    fn memory(&self, bench: &mut GpuBench, profile: &Profile, arm: &str) -> Result<(), BenchError> {
+        let file = self.run_file(profile, profile.batch.sequences, arm)?;
+        let mut arguments: Vec<OsString> = vec!["step-time".into(), file.into()];
+        arguments.extend(["--memory", "--warmup", "1", "--repeats", "1", "--device", &bench.device].map(Into::into));
+        let name = format!("step/{}/{arm}", profile.id);
+        match self.trainer.output("reading memory", arguments) {
+            Ok(text) => bench.memory.extend(memory_of(&text).map(|peak_bytes| Memory { name, peak_bytes })),
+            Err(error) => bench.missing.push(absent(&name, &error.to_string())),
+        }
+        Ok(())
+    }
+
+    /// Our arms in one process a round, the peer's recipes in its own process between our rounds.
+    fn turns(&self, bench: &mut GpuBench, profile: &Profile, arms: &[&str], python: Option<&Path>) -> Result<(), BenchError> {
+        const REPEATS: usize = 5;
+        let files = arms.iter().map(|arm| self.run_file(profile, profile.batch.sequences, arm)).collect::<Result<Vec<_>, _>>()?;
+        let mut script = python.and_then(|python| self.script(bench, profile, arms, (python, REPEATS)));
+        let mut lines = Vec::new();
+        for _ in 0..self.repeats().div_ceil(REPEATS) {
+            let mut arguments: Vec<OsString> = vec!["step-time".into()];
+            arguments.extend(files.iter().map(Into::into));
+            arguments.extend(["--warmup", "3", "--repeats", &REPEATS.to_string(), "--device", &bench.device].map(Into::into));
+            let text = match self.trainer.output("timing steps", arguments) {
+                Ok(text) => text,
+                Err(error) => {
+                    bench.missing.push(absent(&format!("step/{}/{}", profile.id, arms.join("+")), &error.to_string()));
+                    break;
+                }
+            };
+            lines.extend(steps::parse(&text).map_err(|what| BenchError::Lines { program: "trainer step-time".to_owned(), what })?);
+            if let Some(Err(missing)) = script.as_mut().map(peers::Script::round) {
+                bench.missing.push(missing);
+                script = None;
+            }
+        }
+        if let Some(script) = script {
+            let found = script.finish();
+            // BF16 stands in every process; its first measurement is the one that counts.
+            let new = found.timings.into_iter().filter(|peer| !bench.peers.iter().any(|other| other.name == peer.name));
+            let new: Vec<Peer> = new.collect();
+            bench.peers.extend(new);
+            bench.missing.extend(found.missing);
+        }
+        bench.samples.extend(arms.iter().filter_map(|arm| step_samples(&profile.id, arms, arm, &lines)));
+        Ok(())
+    }
+
+    fn script(&self, bench: &mut GpuBench, profile: &Profile, arms: &[&str], (python, repeats): (&Path, usize)) -> Option<peers::Script> {
+        let model = &self.manifests.models[&profile.model];
+        let known = |recipe: &&&str| !bench.peers.iter().any(|peer| peer.name == format!("step/{}/{recipe}", profile.id));
+        let recipes: Vec<&str> = arms.iter().filter_map(|arm| ratios::peer_recipe(arm)).collect();
+        let recipes: Vec<&&str> = recipes.iter().filter(|recipe| known(recipe)).collect();
+        let size = serde_json::json!({
+            "name": profile.id, "sequences": profile.batch.sequences, "recipes": recipes, "vocabulary": model.vocab_size,
+            "width": model.hidden_size, "layers": model.num_hidden_layers, "heads": model.num_attention_heads,
+            "kv_heads": model.num_key_value_heads, "head": model.head_dim, "ffn": model.intermediate_size,
+            "sequence": model.sequence_length, "rope_theta": model.rope_theta, "epsilon": model.rms_norm_eps,
+        });
+        let wanted = peers::Wanted {
+            python,
+            device: bench.device.split_once(':').map_or("0", |(_, number)| number),
+            size: &size.to_string(),
+            compile_seconds: if self.depth == Depth::Deep { 300 } else { 120 },
+            eager_only: self.peers_eager,
+            repeats,
+        };
+        match peers::Script::start(self.root, &wanted) {
+            Ok(script) => Some(script),
+            Err(missing) => {
+                bench.missing.push(missing);
+                None
+            }
+        }
+    }
+}
+
+fn absent(name: &str, reason: &str) -> Missing {
+    let reason = reason.lines().next().unwrap_or_default().to_owned();
+    Missing { peer: "ours".to_owned(), name: name.to_owned(), reason, install: String::new() }
+}
+
+/// BF16, FP8, and the profile's arms of the paper's table.
+fn step_arms(profile: &Profile) -> Vec<String> {
+    let table = profile.arms.iter().filter(|group| group.group.starts_with("Table 1"));
+    ["bf16", "fp8"].map(str::to_owned).into_iter().chain(table.flat_map(|group| group.recipes.iter().cloned())).collect()
+}
+
+/// The line that `step-time --memory` ends with.
+fn memory_of(text: &str) -> Option<u64> {
+    let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    lines
+        .filter(|line| line.get("kind").and_then(serde_json::Value::as_str) == Some("step_memory"))
+        .find_map(|line| line.get("bytes")?.as_u64())
+}
+
+/// All of one process's arms took turns with each other and with the peer's rounds.
+fn step_samples(size: &str, arms: &[&str], wanted: &str, lines: &[StepLine]) -> Option<Samples> {
+    let (mut samples, mut operations) = (Vec::new(), 0);
+    for line in lines {
+        if let StepLine::StepTime { arm, tokens, seconds, .. } = line
+            && arm == wanted
+        {
+            samples.push(*seconds);
+            operations = *tokens;
+        }
+    }
+    let (group, name) = (format!("steps {size} {}", arms.join(" ")), format!("step/{size}/{wanted}"));
+    (!samples.is_empty()).then(|| Samples { group, name, threads: 1, operations, unit: "tokens".to_owned(), samples })
+}

@@ -1,0 +1,171 @@
+//! Logs of runs in large result directories: packed with xz, byte for byte what the trainer wrote, and read as if they were not.
+//!
+//! A campaign of many runs would fill a repository with logs that few people open. Nothing is thinned out, because `verify` and `report`
+//! compute every table from these logs: they are only packed, as `metrics.jsonl.xz` and so on, and every hash in done.json and
+//! DETERMINISTIC.sha256 is of the unpacked bytes. The rule depends on sizes alone ([`THRESHOLD`]), the same for every machine.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use lzma_rust2::{XzOptions, XzReader, XzWriter};
+
+use crate::files::{self, Context as _, FileError};
+
+/// What is packed of a run.
+pub const LOGS: [&str; 3] = ["metrics.jsonl", "timing.jsonl", "run.mllog"];
+
+/// Logs of a campaign are packed when all its runs' files together are larger than this many bytes: 16 MiB.
+pub const THRESHOLD: u64 = 16 << 20;
+
+/// The ending of a packed log's name.
+pub const ENDING: &str = ".xz";
+
+/// Eight MiB of dictionary, as `xz -6`: more than most logs are long.
+const PRESET: u32 = 6;
+
+/// No log is longer; a file that unpacks to more is not one of ours.
+const LONGEST: u64 = 1 << 30;
+
+/// Dictionary that reading allows, KiB.
+const LARGEST_DICTIONARY_KIB: u32 = 64 << 10;
+
+/// Where a packed log lies.
+pub fn name(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ENDING);
+    PathBuf::from(name)
+}
+
+/// Whether a log is there, packed or not.
+pub fn is_there(path: &Path) -> bool {
+    path.is_file() || name(path).is_file()
+}
+
+/// The bytes of a log, packed or not.
+///
+/// # Errors
+/// When it cannot be read, or is packed and damaged.
+pub fn bytes(path: &Path) -> Result<Vec<u8>, FileError> {
+    let packed = name(path);
+    if path.is_file() || !packed.is_file() {
+        return std::fs::read(path).at(path, "read");
+    }
+    let file = File::open(&packed).at(&packed, "open")?;
+    let mut bytes = Vec::new();
+    let mut reader = XzReader::new_mem_limit(file, true, LARGEST_DICTIONARY_KIB).take(LONGEST + 1);
+    reader.read_to_end(&mut bytes).at(&packed, "unpack")?;
+    if bytes.len() as u64 > LONGEST {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is longer than any log of a run")).at(&packed, "unpack");
+    }
+    Ok(bytes)
+}
+
+/// As [`bytes`], as text.
+///
+/// # Errors
+/// As there; also what is not UTF-8.
+pub fn text(path: &Path) -> Result<String, FileError> {
+    let bytes = bytes(path)?;
+    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error)).at(path, "read")
+}
+
+/// SHA-256 of a log's unpacked bytes.
+///
+/// # Errors
+/// As [`bytes`].
+pub fn sha256(path: &Path) -> Result<String, FileError> {
+    if path.is_file() { files::sha256_file(path) } else { Ok(files::sha256(&bytes(path)?)) }
+}
+
+/// Copies a log, unpacked.
+///
+/// # Errors
+/// When it cannot be read or written.
+pub fn copy_unpacked(from: &Path, to: &Path) -> Result<(), FileError> {
+    if from.is_file() { files::copy(from, to) } else { files::write(to, &bytes(from)?) }
+}
+
+/// Packs the logs of every run below `directory`/runs when their files are larger than `threshold` together; whether it did.
+///
+/// # Errors
+/// When a file cannot be read or written.
+pub fn pack(directory: &Path, threshold: u64) -> Result<bool, FileError> {
+    let runs = directory.join("runs");
+    if !runs.is_dir() {
+        return Ok(false);
+    }
+    let names = files::list(&runs)?;
+    let mut size = 0;
+    for name in &names {
+        let path = runs.join(name);
+        size += path.metadata().at(&path, "read")?.len();
+    }
+    if size <= threshold {
+        return Ok(false);
+    }
+    for log in names.iter().filter(|name| LOGS.iter().any(|log| name.rsplit('/').next() == Some(log))) {
+        let path = runs.join(log);
+        files::write(&name(&path), &packed(&bytes(&path)?).at(&path, "pack")?)?;
+        std::fs::remove_file(&path).at(&path, "remove")?;
+    }
+    Ok(true)
+}
+
+fn packed(bytes: &[u8]) -> io::Result<Vec<u8>> {
+    let mut writer = XzWriter::new(Vec::new(), XzOptions::with_preset(PRESET))?;
+    writer.write_all(bytes)?;
+    writer.finish()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn directory(lines: usize) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for log in LOGS.into_iter().chain(["run.yaml", "done.json"]) {
+            let text: String = (0..lines).map(|line| format!("{{\"line\":{line},\"of\":\"{log}\"}}\n")).collect();
+            files::write(&folder.path().join("runs/arm/1").join(log), text.as_bytes()).unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn what_is_packed_reads_as_it_was_and_is_packed_alike_each_time() {
+        let (folder, again) = (directory(2000), directory(2000));
+        let path = |log: &str| folder.path().join("runs/arm/1").join(log);
+        let before: Vec<Vec<u8>> = LOGS.iter().map(|log| fs::read(path(log)).unwrap()).collect();
+        assert!(!pack(folder.path(), 1 << 20).unwrap(), "below the threshold nothing happens");
+        assert!(path("metrics.jsonl").is_file());
+        assert!(pack(folder.path(), 1 << 10).unwrap() && pack(again.path(), 1 << 10).unwrap());
+        for (log, before) in LOGS.into_iter().zip(before) {
+            assert!(!path(log).exists() && is_there(&path(log)));
+            let packed = fs::read(name(&path(log))).unwrap();
+            assert!(packed.len() * 10 < before.len() && packed == fs::read(name(&again.path().join("runs/arm/1").join(log))).unwrap());
+            assert_eq!(bytes(&path(log)).unwrap(), before);
+            assert_eq!(sha256(&path(log)).unwrap(), files::sha256(&before));
+            let copy = folder.path().join("copy").join(log);
+            copy_unpacked(&path(log), &copy).unwrap();
+            assert_eq!(fs::read(copy).unwrap(), before);
+        }
+        assert!(path("run.yaml").is_file() && path("done.json").is_file());
+        assert!(!is_there(&path("nothing")) && bytes(&path("nothing")).is_err());
+    }
+
+    #[test]
+    fn a_damaged_log_is_named() {
+        let folder = directory(2000);
+        pack(folder.path(), 0).unwrap();
+        let path = folder.path().join("runs/arm/1/metrics.jsonl");
+        let whole = fs::read(name(&path)).unwrap();
+        for damaged in [whole[..whole.len() / 2].to_vec(), b"no archive".to_vec(), Vec::new()] {
+            fs::write(name(&path), damaged).unwrap();
+            let error = text(&path).unwrap_err();
+            assert!(error.to_string().contains("metrics.jsonl.xz: cannot unpack"), "{error}");
+        }
+    }
+}
