@@ -38,6 +38,8 @@ pub struct Description {
     pub libraries: Vec<(String, String)>,
     /// Whether matrix products of FP8 codes run natively.
     pub has_fp8: bool,
+    /// Whether the device runs the kernels of kernels/device/gfx950, which multiply packed MXFP4 codes.
+    pub has_mxfp4: bool,
 }
 
 /// How a kernel is launched.

@@ -182,6 +182,8 @@ fn describe(api: &Cuda, device: c_int, ordinal: usize) -> Result<Description, Gp
         units: attribute(api::MULTIPROCESSORS)? as u32,
         libraries: vec![("CUDA driver".into(), format!("{}.{}", version / 1000, version % 1000 / 10))],
         has_fp8: (major, minor) >= (8, 9),
+        // Blackwell multiplies MXFP4, but there are no kernels for it here.
+        has_mxfp4: false,
     })
 }
 
