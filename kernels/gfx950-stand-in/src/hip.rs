@@ -174,9 +174,9 @@ pub extern "C" fn hipMemcpyDtoDAsync(to: u64, from: u64, count: usize, _stream: 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipStreamCreateWithFlags(stream: *mut *mut c_void, _flags: c_uint) -> c_int {
-    // There is one order of everything, so that one stream is like another.
+    // There is one order of everything, so that one stream is like another; only null is the default one.
     // SAFETY: the caller's pointer.
-    with(|_| unsafe { put(stream, 1 as *mut c_void) })
+    with(|_| unsafe { put(stream, std::ptr::dangling_mut()) })
 }
 
 #[unsafe(no_mangle)]
@@ -302,8 +302,8 @@ unsafe fn whole_image<'a>(image: *const c_void) -> Result<&'a [u8], Failure> {
     /// ELF's number for AMD GPUs, and the number of gfx950 in the low byte of its flags.
     const MACHINE: u64 = 224;
     const GFX950: u64 = 0x4F;
-    // SAFETY: every read below lies inside the file, as its own headers say.
     let read = |at: usize, count: usize| -> u64 {
+        // SAFETY: every read below lies inside the file, as its own headers say.
         let bytes = unsafe { bytes_at(image.byte_add(at), count) };
         bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
     };
