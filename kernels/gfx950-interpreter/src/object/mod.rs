@@ -107,8 +107,11 @@ impl CodeObject {
         let (mut kernels, mut constants) = (Vec::new(), Vec::new());
         for symbol in elf.symbols()? {
             let Some(name) = symbol.name.strip_suffix(".kd") else {
-                if symbol.is_data && symbol.size > 0 {
-                    constants.push(Constant { name: symbol.name, bytes: elf.image(symbol.address, symbol.size)?.to_vec() });
+                // LDS and what begins as zeros are not in the file.
+                if symbol.is_data
+                    && let Ok(bytes) = elf.image(symbol.address, symbol.size)
+                {
+                    constants.push(Constant { name: symbol.name, bytes: bytes.to_vec() });
                 }
                 continue;
             };
