@@ -51,8 +51,10 @@ fn way_arguments(arguments: Arguments, place: (Address, Address), way: Way) -> A
     let signs = hadamard::signs(way.signs, 16);
     let bits = (0..32).map(|i| u32::from(signs[i % 16] < 0.0) << i).sum();
     const EVEN: u32 = 1;
-    let arguments = arguments.address(Some(place.0)).address(Some(place.1)).u32(16).u32(bits).u32(EVEN);
-    arguments.u32(if way.rounding == Rounding::NearestEven { 0 } else { 2 }).u32(way.words.k0).u32(way.words.k1)
+    let arguments = arguments.address(Some(place.0)).address(Some(place.1)).u32(16).u32(bits).u32(bits).u32(bits).u32(bits).u32(EVEN);
+    let arguments = arguments.u32(if way.rounding == Rounding::NearestEven { 0 } else { 2 }).u32(way.words.k0).u32(way.words.k1);
+    // Scales by rows, blocks of 1 by 32, padding.
+    arguments.u32(0).u32(0).u32(0)
 }
 
 /// One launch for both directions.
