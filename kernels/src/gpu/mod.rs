@@ -10,14 +10,17 @@
 
 mod attention;
 mod buffer;
+mod cache;
 mod cuda;
 pub mod driver;
 mod elementwise;
 mod error;
 mod head;
+mod hip;
 mod library;
 mod norm;
 mod optimizer;
+mod products;
 mod quantise;
 mod sources;
 
@@ -31,6 +34,7 @@ pub use driver::{Description, Element, Matrix};
 pub use elementwise::{Elementwise, Occurrences};
 pub use error::GpuError;
 pub use head::Head;
+pub use hip::HipDriver;
 pub use norm::Norm;
 pub use optimizer::{Optimizer, Stretch, UpdateNumbers};
 pub use quantise::{OperandSide, Quantiser, TensorScales, element, is_source, multiplier, prepared};
@@ -50,6 +54,14 @@ impl Gpu {
     /// What is missing, and where it comes from.
     pub fn cuda(ordinal: usize) -> Result<Self, GpuError> {
         Ok(Self { driver: Arc::new(CudaDriver::open(ordinal)?) })
+    }
+
+    /// AMD GPU number `ordinal`.
+    ///
+    /// # Errors
+    /// What is missing, and where it comes from.
+    pub fn hip(ordinal: usize) -> Result<Self, GpuError> {
+        Ok(Self { driver: Arc::new(HipDriver::open(ordinal)?) })
     }
 
     /// What it is.
