@@ -234,10 +234,10 @@ fn block(acc: f32, (a, b): (&Matrix, &Matrix), (row, column): (usize, usize), bl
     if scales.0 == NAN_SCALE || scales.1 == NAN_SCALE {
         return f32::NAN;
     }
-    if a.special || b.special {
-        if let Some(sum) = special_dot(left, right) {
-            return acc + sum;
-        }
+    if (a.special || b.special)
+        && let Some(sum) = special_dot(left, right)
+    {
+        return acc + sum;
     }
     // Between -286 and 252.
     let exponent = i64::from(scales.0) + i64::from(scales.1) - 254 - a.format.fraction_bits() - b.format.fraction_bits();
