@@ -107,10 +107,8 @@ impl CodeObject {
         let (mut kernels, mut constants) = (Vec::new(), Vec::new());
         for symbol in elf.symbols()? {
             let Some(name) = symbol.name.strip_suffix(".kd") else {
-                // LDS and what begins as zeros are not in the file.
-                if symbol.is_data
-                    && let Ok(bytes) = elf.image(symbol.address, symbol.size)
-                {
+                // What has no bytes in the file is not initialised (the compiler's __hip_cuid_ is such).
+                if let (true, Ok(bytes)) = (symbol.is_data && symbol.size > 0, elf.image(symbol.address, symbol.size)) {
                     constants.push(Constant { name: symbol.name, bytes: bytes.to_vec() });
                 }
                 continue;
