@@ -9,7 +9,7 @@
 
 use super::LANES;
 use super::wave::{Lanes, Wave};
-use crate::decode::{Instruction, Operand};
+use crate::decode::{Instruction, Op, Operand};
 use crate::fault::Stop;
 
 /// Twice the value of each E2M1 code.
@@ -65,7 +65,7 @@ pub(super) fn odd_sum(a: f64, b: f64) -> f64 {
 }
 
 /// a + b to F32 with one rounding.
-fn add_once(a: f64, b: f64) -> f32 {
+pub(super) fn add_once(a: f64, b: f64) -> f32 {
     odd_sum(a, b) as f32
 }
 
@@ -80,6 +80,9 @@ fn scaled(dot: i32, a: u32, b: u32) -> f64 {
 }
 
 pub(super) fn execute(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
+    if i.op == Op::v_mfma_f32_16x16x32_bf16 {
+        return super::matrix_bf16::execute(wave, i);
+    }
     let (a, b) = (operand(wave, i, 0)?, operand(wave, i, 1)?);
     for register in 0..4 {
         let mut result = wave.lanes(i.src[2], register)?;
