@@ -407,3 +407,9 @@ global_atomic_umax v1, v2, s[4:5]
 global_atomic_umax v[2:3], v4, off offset:8
 global_load_dword v1, v[2:3], off sc1
 s_waitcnt vmcnt(63) expcnt(7) lgkmcnt(15)
+ds_write_b16_d16_hi v1, v2 offset:144
+v_mul_hi_u32_u24 v1, v2, v3
+v_mul_hi_u32_u24_e64 v1, s2, v3
+v_mfma_f32_16x16x32_bf16 v[2:5], v[6:9], v[10:13], v[2:5]
+v_mfma_f32_16x16x32_bf16 v[2:5], v[6:9], v[10:13], 0
+v_mfma_f32_16x16x32_bf16 a[2:5], a[6:9], v[10:13], a[2:5]

@@ -12,7 +12,7 @@ macro_rules! files {
 files!(HEADERS: "portable.h", "formats.h");
 files!(SOURCES: "quantise.cu", "tensor_scale.cu", "norm.cu", "elementwise.cu", "attention.cu", "loss.cu", "optimizer.cu");
 files!(GFX950_HEADERS: "gfx950/prelude.h");
-files!(GFX950_SOURCES: "gfx950/quantise.hip", "gfx950/gemm.hip");
+files!(GFX950_SOURCES: "gfx950/quantise.hip", "gfx950/gemm.hip", "gfx950/attention.hip");
 
 /// Name and text of what the shared sources include.
 pub(super) fn headers() -> impl Iterator<Item = (&'static str, &'static str)> {

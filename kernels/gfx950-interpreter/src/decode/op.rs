@@ -89,7 +89,7 @@ operations! {
     /// Two vector sources.
     vop2 {
         0x00 v_cndmask_b32 [1 1 1], 0x01 v_add_f32 [1 1 1], 0x02 v_sub_f32 [1 1 1], 0x03 v_subrev_f32 [1 1 1], 0x04 v_fmac_f64 [2 2 2], 0x05 v_mul_f32 [1 1 1],
-        0x06 v_mul_i32_i24 [1 1 1], 0x08 v_mul_u32_u24 [1 1 1],
+        0x06 v_mul_i32_i24 [1 1 1], 0x08 v_mul_u32_u24 [1 1 1], 0x09 v_mul_hi_u32_u24 [1 1 1],
         0x0a v_min_f32 [1 1 1], 0x0b v_max_f32 [1 1 1], 0x0c v_min_i32 [1 1 1], 0x0d v_max_i32 [1 1 1], 0x0e v_min_u32 [1 1 1],
         0x0f v_max_u32 [1 1 1], 0x10 v_lshrrev_b32 [1 1 1], 0x11 v_ashrrev_i32 [1 1 1], 0x12 v_lshlrev_b32 [1 1 1],
         0x13 v_and_b32 [1 1 1], 0x14 v_or_b32 [1 1 1], 0x15 v_xor_b32 [1 1 1], 0x17 v_fmamk_f32 [1 1 1], 0x18 v_fmaak_f32 [1 1 1],
@@ -154,6 +154,7 @@ operations! {
         0x2c v_mfma_ld_scale_b32 [1],
         0x2d v_mfma_f32_16x16x128_f8f6f4 [4 4 4 4], 0x2e v_mfma_f32_32x32x64_f8f6f4 [16 4 4 16], 0x30 v_pk_fma_f32 [2 2 2 2],
         0x31 v_pk_mul_f32 [2 2 2], 0x32 v_pk_add_f32 [2 2 2], 0x33 v_pk_mov_b32 [2 2 2],
+        0x35 v_mfma_f32_16x16x32_bf16 [4 4 4 4],
         0x58 v_accvgpr_read_b32 [1 1], 0x59 v_accvgpr_write_b32 [1 1],
     }
     /// LDS.
@@ -161,7 +162,7 @@ operations! {
         0x08 ds_max_u32 [1], 0x0d ds_write_b32 [1], 0x0e ds_write2_b32 [1], 0x0f ds_write2st64_b32 [1], 0x1e ds_write_b8 [1],
         0x1f ds_write_b16 [1], 0x36 ds_read_b32 [1], 0x37 ds_read2_b32 [2], 0x38 ds_read2st64_b32 [2], 0x39 ds_read_i8 [1],
         0x3a ds_read_u8 [1], 0x3b ds_read_i16 [1], 0x3c ds_read_u16 [1],
-        0x3f ds_bpermute_b32 [1], 0x4d ds_write_b64 [2], 0x4e ds_write2_b64 [2],
+        0x3f ds_bpermute_b32 [1], 0x4d ds_write_b64 [2], 0x4e ds_write2_b64 [2], 0x55 ds_write_b16_d16_hi [1],
         0x76 ds_read_b64 [2], 0x77 ds_read2_b64 [4],
         0xdf ds_write_b128 [4], 0xff ds_read_b128 [4],
     }

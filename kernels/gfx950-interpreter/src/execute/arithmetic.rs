@@ -147,6 +147,7 @@ fn integer(op: Op) -> Option<Function> {
         v_subrev_u32 => |a, b, _| b.wrapping_sub(a),
         v_mul_i32_i24 => |a, b, _| i24(a).wrapping_mul(i24(b)) as u32,
         v_mul_u32_u24 => |a, b, _| (a & 0xFF_FFFF).wrapping_mul(b & 0xFF_FFFF),
+        v_mul_hi_u32_u24 => |a, b, _| ((u64::from(a & 0xFF_FFFF) * u64::from(b & 0xFF_FFFF)) >> 32) as u32,
         v_mul_lo_u32 => |a, b, _| a.wrapping_mul(b),
         v_mul_hi_u32 => |a, b, _| ((u64::from(a) * u64::from(b)) >> 32) as u32,
         v_mul_hi_i32 => |a, b, _| ((i64::from(a as i32) * i64::from(b as i32)) >> 32) as u32,

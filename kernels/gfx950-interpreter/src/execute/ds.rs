@@ -12,7 +12,7 @@ fn element(op: Op) -> Result<(usize, bool), Stop> {
     Ok(match op {
         ds_write_b8 | ds_read_u8 => (1, false),
         ds_read_i8 => (1, true),
-        ds_write_b16 | ds_read_u16 => (2, false),
+        ds_write_b16 | ds_write_b16_d16_hi | ds_read_u16 => (2, false),
         ds_read_i16 => (2, true),
         ds_write_b32 | ds_write2_b32 | ds_write2st64_b32 | ds_read2st64_b32 | ds_read_b32 | ds_read2_b32 => (4, false),
         ds_write_b64 | ds_write2_b64 | ds_read_b64 | ds_read2_b64 => (8, false),

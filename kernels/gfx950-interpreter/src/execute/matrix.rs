@@ -165,7 +165,7 @@ pub(super) fn odd_sum(a: f64, b: f64) -> f64 {
 }
 
 /// a + b to F32 with one rounding.
-fn add_once(a: f64, b: f64) -> f32 {
+pub(super) fn add_once(a: f64, b: f64) -> f32 {
     odd_sum(a, b) as f32
 }
 
@@ -253,6 +253,9 @@ fn block(acc: f32, (a, b): (&Matrix, &Matrix), (row, column): (usize, usize), bl
 }
 
 pub(super) fn execute(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
+    if i.op == Op::v_mfma_f32_16x16x32_bf16 {
+        return super::matrix_bf16::execute(wave, i);
+    }
     let shape = Shape::new(i.op);
     let (a, b) = (operand(wave, i, 0, shape)?, operand(wave, i, 1, shape)?);
     for register in 0..shape.results {
