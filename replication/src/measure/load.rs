@@ -215,6 +215,8 @@ enum TimingLine {
         #[serde(default)]
         gpu: Option<String>,
         #[serde(default)]
+        interpreted: bool,
+        #[serde(default)]
         libraries: Vec<String>,
         resumed_from_step: u64,
     },

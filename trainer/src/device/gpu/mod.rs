@@ -379,6 +379,7 @@ impl Device for GpuDevice {
             name: description.name.clone(),
             threads: 1,
             instruction_set: description.architecture.clone(),
+            interpreted: description.interpreted,
             libraries: description.libraries.clone(),
         }
     }
