@@ -78,7 +78,8 @@ fn multiply(object: &CodeObject, memory: &mut Memory, operands: [(Address, Addre
     for (codes, scales) in operands {
         arguments = arguments.address(Some(codes)).address(Some(scales));
     }
-    arguments = arguments.address(Some(d)).address(None).u32(m as u32).u32(n as u32).u32(k as u32).u32(F32).u32(k.div_ceil(256) as u32).f32(factor);
+    arguments =
+        arguments.address(Some(d)).address(None).u32(m as u32).u32(n as u32).u32(k as u32).u32(F32).u32(k.div_ceil(256) as u32).f32(factor);
     run(object, "mxfp4_gemm_64x64", memory, [n.div_ceil(64) as u32, m.div_ceil(64) as u32, 1], &arguments, Order::RoundRobin).unwrap();
     memory.bytes(d).unwrap().chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
 }

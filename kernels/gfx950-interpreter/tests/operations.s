@@ -376,3 +376,34 @@ v_subrev_co_u32_e64 v1, s[2:3], v2, v3
 v_lshlrev_b16_e32 v1, v2, v3
 ds_write2st64_b32 v1, v2, v3 offset1:1
 ds_read2st64_b32 v[2:3], v4 offset0:1 offset1:9
+s_nor_b64 s[2:3], s[4:5], s[6:7]
+s_ff1_i32_b64 s2, s[4:5]
+s_mulk_i32 s2, 0xc00
+v_fmac_f64 v[2:3], v[4:5], v[6:7]
+v_cvt_f32_f64 v1, v[2:3]
+v_cvt_f64_f32 v[2:3], v1
+v_cvt_f64_f32_e64 v[2:3], -|v1|
+v_rcp_f64 v[2:3], v[4:5]
+v_rsq_f64 v[2:3], s[4:5]
+v_cmp_class_f64 vcc, v[2:3], v4
+v_cmp_class_f64 s[2:3], v[2:3], s4
+v_cmp_gt_f64 vcc, 0.5, v[2:3]
+v_cmp_gt_f64 s[4:5], -v[2:3], |v[6:7]|
+v_cmp_neq_f64 vcc, 0, v[2:3]
+v_cmp_nlt_f64 vcc, s[4:5], v[2:3]
+v_add_f64 v[2:3], v[4:5], -v[6:7]
+v_mul_f64 v[2:3], v[4:5], 0.5
+v_min_f64 v[2:3], v[4:5], 1.0
+v_fma_f64 v[2:3], -v[4:5], v[6:7], 0.5
+v_ldexp_f64 v[2:3], v[4:5], s2
+v_ldexp_f64 v[2:3], v[4:5], v6
+v_div_scale_f64 v[2:3], vcc, v[4:5], v[6:7], v[4:5]
+v_div_scale_f64 v[2:3], s[4:5], s[6:7], v[6:7], s[6:7]
+v_div_fmas_f64 v[2:3], v[4:5], v[6:7], v[8:9]
+v_div_fixup_f64 v[2:3], v[4:5], v[6:7], s[8:9]
+v_bitop3_b16 v1, v2, 3, v4 bitop3:0xc8
+ds_max_u32 v1, v2 offset:8448
+global_atomic_umax v1, v2, s[4:5]
+global_atomic_umax v[2:3], v4, off offset:8
+global_load_dword v1, v[2:3], off sc1
+s_waitcnt vmcnt(63) expcnt(7) lgkmcnt(15)

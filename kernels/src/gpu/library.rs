@@ -1,5 +1,6 @@
 //! Shared libraries that are looked for when a device is asked for, never linked.
 
+use std::error::Error;
 use std::path::PathBuf;
 
 use libloading::{Library, Symbol};
@@ -35,7 +36,8 @@ impl Shared {
             // SAFETY: these libraries' initialisers only set up themselves; that is what every program that links them relies on.
             match unsafe { Library::new(&name) } {
                 Ok(library) => return Ok(Self { library, name, package }),
-                Err(error) if detail.is_empty() => detail = error.to_string(),
+                // What the loader said is the cause of libloading's own words.
+                Err(error) if detail.is_empty() => detail = error.source().map_or_else(|| error.to_string(), ToString::to_string),
                 Err(_) => {}
             }
         }

@@ -43,6 +43,39 @@ pub use quantise::{OperandSide, Quantiser, TensorScales, element, is_source, mul
 
 use driver::{Driver, Function, Grid, Product};
 
+/// Who made a GPU, or rather its driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// NVIDIA's.
+    Cuda,
+    /// AMD's.
+    Hip,
+}
+
+impl Kind {
+    /// In the order in which they are looked for.
+    pub const ALL: [Self; 2] = [Self::Cuda, Self::Hip];
+
+    /// As `--device` has it: `cuda`, `hip`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Cuda => "cuda",
+            Self::Hip => "hip",
+        }
+    }
+
+    /// Number of GPUs.
+    ///
+    /// # Errors
+    /// No driver.
+    pub fn count(self) -> Result<usize, GpuError> {
+        match self {
+            Self::Cuda => CudaDriver::count(),
+            Self::Hip => HipDriver::count(),
+        }
+    }
+}
+
 /// A GPU that is open.
 #[derive(Debug, Clone)]
 pub struct Gpu {
@@ -50,20 +83,31 @@ pub struct Gpu {
 }
 
 impl Gpu {
-    /// NVIDIA GPU number `ordinal`.
+    /// GPU number `ordinal` of a kind.
     ///
     /// # Errors
     /// What is missing, and where it comes from.
+    pub fn open(kind: Kind, ordinal: usize) -> Result<Self, GpuError> {
+        Ok(match kind {
+            Kind::Cuda => Self { driver: Arc::new(CudaDriver::open(ordinal)?) },
+            Kind::Hip => Self { driver: Arc::new(HipDriver::open(ordinal)?) },
+        })
+    }
+
+    /// NVIDIA GPU number `ordinal`.
+    ///
+    /// # Errors
+    /// As [`Gpu::open`].
     pub fn cuda(ordinal: usize) -> Result<Self, GpuError> {
-        Ok(Self { driver: Arc::new(CudaDriver::open(ordinal)?) })
+        Self::open(Kind::Cuda, ordinal)
     }
 
     /// AMD GPU number `ordinal`.
     ///
     /// # Errors
-    /// What is missing, and where it comes from.
+    /// As [`Gpu::open`].
     pub fn hip(ordinal: usize) -> Result<Self, GpuError> {
-        Ok(Self { driver: Arc::new(HipDriver::open(ordinal)?) })
+        Self::open(Kind::Hip, ordinal)
     }
 
     /// What it is.

@@ -33,6 +33,9 @@ pub(super) fn execute(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_
     if i.op == Op::ds_bpermute_b32 {
         return backward_permute(wave, i);
     }
+    if i.op == Op::ds_max_u32 {
+        return atomic(wave, i, machine);
+    }
     if i.op.name().contains("write") { write(wave, i, machine) } else { read(wave, i, machine) }
 }
 
@@ -70,6 +73,19 @@ fn write(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> Result<
             machine.lds.write(wave.index, at, &bytes, defined).map_err(|stop| stop.at(lane))?;
             written.push((at, size));
         }
+    }
+    wave.issue_local(Local::Lds { registers: (0, 0), read: Vec::new(), written });
+    Ok(())
+}
+
+/// ds_max_u32: the larger of what is there and the lane's value, lane after lane.
+fn atomic(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> Result<(), Stop> {
+    let (addresses, exec, data) = (addresses(wave, i)?, wave.exec(), wave.lanes(i.access.data[0], 0)?);
+    let mut written = Vec::new();
+    for lane in (0..LANES).filter(|lane| exec >> lane & 1 == 1) {
+        let (at, value, defined) = (address(&addresses, lane, i.access.offset as u64), data.values[lane], data.defined >> lane & 1 == 1);
+        machine.lds.atomic(wave.index, at, |old| old.max(value), defined).map_err(|stop| stop.at(lane))?;
+        written.push((at, 4));
     }
     wave.issue_local(Local::Lds { registers: (0, 0), read: Vec::new(), written });
     Ok(())

@@ -1,11 +1,12 @@
 //! What instructions do: one wave, one instruction at a time.
 //!
-//! `scalar` (SOP*, SMEM), `vector` with `arithmetic`, `wide`, `convert` and `division` (VOP*), `matrix` (MFMA), `ds`, `vector_memory` (MUBUF, GLOBAL).
+//! `scalar` (SOP*, SMEM), `vector` with `arithmetic`, `wide`, `double`, `convert` and `division` (VOP*), `matrix` (MFMA), `ds`, `vector_memory` (MUBUF, GLOBAL).
 //! `wave` is the state. Nothing here knows of files or of other waves, except through LDS.
 
 mod arithmetic;
 mod convert;
 mod division;
+mod double;
 mod ds;
 mod matrix;
 mod scalar;

@@ -27,6 +27,21 @@ pub(crate) struct Build {
 #[derive(serde::Deserialize)]
 pub(crate) struct Source {
     pub(crate) file: String,
+    #[serde(default)]
+    pub(crate) defines: Vec<String>,
+}
+
+impl Source {
+    /// Compiles it; None where there is no compiler.
+    pub(crate) fn compile(&self) -> Option<Vec<u8>> {
+        let defines: Vec<String> = self.defines.iter().map(|define| format!("-D{define}")).collect();
+        compile(&self.file, &defines.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// What tells it from the others.
+    pub(crate) fn label(&self) -> String {
+        format!("{} {}", self.file, self.defines.join(" "))
+    }
 }
 
 /// The build manifest, of which the tests need the flags and the files.
