@@ -73,8 +73,7 @@ pub fn launch(memory: &mut Memory, launch: &Launch<'_>) -> Result<Statistics, La
     let arguments = memory.input("kernel arguments", &arguments(launch)?);
     let packet = memory.input("dispatch packet", &packet(launch, arguments.0));
     let result = all_groups(memory, launch, (arguments.0, packet.0));
-    memory.release(arguments);
-    memory.release(packet);
+    memory.rewind(arguments);
     result
 }
 

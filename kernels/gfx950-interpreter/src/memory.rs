@@ -123,6 +123,29 @@ impl Memory {
         Ok(())
     }
 
+    /// As [`Memory::read`], for what is computed with.
+    ///
+    /// # Errors
+    /// When the bytes are not inside one allocation, or some of them were never written.
+    pub fn read_defined(&self, address: Address, into: &mut [u8]) -> Result<(), FaultKind> {
+        self.read(address, into)?;
+        let (base, start) = self.locate("a copy", address.0, into.len())?;
+        let allocation = self.allocations.get(&base);
+        let defined =
+            allocation.and_then(|allocation| allocation.defined.as_ref()).and_then(|defined| defined.get(start..start + into.len()));
+        match (allocation, defined.and_then(|defined| defined.iter().position(|defined| !defined))) {
+            (Some(allocation), Some(at)) => Err(FaultKind::Undefined { used: format!("byte {} of {}", start + at, allocation.name) }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Frees what a launch brought with it, the newest allocation last; their addresses are given out again, because a process may
+    /// launch more often than there are places in the 48 bits that a buffer resource has for an address.
+    pub(crate) fn rewind(&mut self, address: Address) {
+        drop(self.allocations.split_off(&address.0));
+        self.next = address.0;
+    }
+
     /// Frees an allocation; its address is not given out again. Says whether there was one.
     pub fn release(&mut self, address: Address) -> bool {
         self.allocations.remove(&address.0).is_some()

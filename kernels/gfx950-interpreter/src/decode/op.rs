@@ -152,7 +152,7 @@ operations! {
     /// Packed and matrix operations.
     vop3p {
         0x2c v_mfma_ld_scale_b32 [1],
-        0x2d v_mfma_f32_16x16x128_f8f6f4 [4 4 4 4], 0x30 v_pk_fma_f32 [2 2 2 2],
+        0x2d v_mfma_f32_16x16x128_f8f6f4 [4 4 4 4], 0x2e v_mfma_f32_32x32x64_f8f6f4 [16 4 4 16], 0x30 v_pk_fma_f32 [2 2 2 2],
         0x31 v_pk_mul_f32 [2 2 2], 0x32 v_pk_add_f32 [2 2 2], 0x33 v_pk_mov_b32 [2 2 2],
         0x35 v_mfma_f32_16x16x32_bf16 [4 4 4 4],
         0x58 v_accvgpr_read_b32 [1 1], 0x59 v_accvgpr_write_b32 [1 1],
