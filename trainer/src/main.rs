@@ -107,6 +107,9 @@ enum Command {
         /// Decides the random inputs
         #[arg(long, default_value_t = 1)]
         seed: u64,
+        /// A few small shapes of each kernel: for a device that is interpreted
+        #[arg(long)]
+        quick: bool,
     },
     /// The GPUs of this machine, each opened once, and what keeps one from being used; one JSON object
     Devices,
@@ -173,11 +176,13 @@ fn execute(command: Command) -> Result<(), TrainerError> {
             }
         }
         Command::RotationIdentity { run_file } => measure::rotation_identity(&run_file, &mut std::io::stdout().lock()),
-        Command::DeviceTest { run_files, device, seed } => match Choice::parse(&device)? {
+        Command::DeviceTest { run_files, device, seed, quick } => match Choice::parse(&device)? {
             Choice::Cpu => {
                 Err(TrainerError::BadInput("--device: the CPU is what others are compared with; use cuda, cuda:N, hip or hip:N".into()))
             }
-            Choice::Gpu(kind, ordinal) => device_test::run(&gpu(kind, ordinal)?, &run_files, seed, &mut std::io::stdout().lock()),
+            Choice::Gpu(kind, ordinal) => {
+                device_test::run(&gpu(kind, ordinal)?, &run_files, seed, extent(quick), &mut std::io::stdout().lock())
+            }
         },
         Command::Devices => {
             println!("{}", devices_json());
@@ -189,6 +194,10 @@ fn execute(command: Command) -> Result<(), TrainerError> {
         }
         Command::Data(command) => data_commands::execute(command),
     }
+}
+
+fn extent(quick: bool) -> device_test::Extent {
+    if quick { device_test::Extent::Quick } else { device_test::Extent::All }
 }
 
 fn gpu(kind: Kind, ordinal: usize) -> Result<Gpu, TrainerError> {

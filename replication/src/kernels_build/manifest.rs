@@ -85,7 +85,10 @@ impl Manifest {
             let shared = source.file.strip_prefix("../");
             let name = shared.unwrap_or(&source.file);
             if name.contains(['/', '\\']) || !name.ends_with(if shared.is_some() { ".cu" } else { ".hip" }) {
-                return refuse(format!("`{}` must be the name of a .hip file in this folder, or `../` and that of a .cu file", source.file));
+                return refuse(format!(
+                    "`{}` must be the name of a .hip file in this folder, or `../` and that of a .cu file",
+                    source.file
+                ));
             }
             if !objects.insert(source.object_name()) {
                 return refuse(format!("two sources give {}: name one with `object`", source.object_name()));

@@ -25,7 +25,8 @@ fn budget() -> (Source, BTreeMap<String, Built>) {
     let budget = Budget { vgprs: 128, sgprs: 102, lds: 200_000, instructions };
     let counted = BTreeMap::from([("v_mfma".to_owned(), 8)]);
     let kernel = Built { vgprs: 128, agprs: 0, sgprs: 80, lds: 163_840, spills: 0, scratch: 0, instructions: 100, counted };
-    let source = Source { file: "k.hip".to_owned(), defines: Vec::new(), object: None, kernels: BTreeMap::from([("k".to_owned(), budget)]) };
+    let source =
+        Source { file: "k.hip".to_owned(), defines: Vec::new(), object: None, kernels: BTreeMap::from([("k".to_owned(), budget)]) };
     (source, BTreeMap::from([("k".to_owned(), kernel)]))
 }
 

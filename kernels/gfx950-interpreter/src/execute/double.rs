@@ -105,7 +105,9 @@ pub(super) fn execute(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
         }
         v_cmp_class_f64 => {
             let (value, mask) = (source(wave, i, 0)?, wave.lanes(i.src[1], 0)?);
-            let bit = |lane: usize| class_of(value.values[lane].classify(), value.values[lane].to_bits() >> 63 == 1, is_quiet(value.values[lane]));
+            let bit = |lane: usize| {
+                class_of(value.values[lane].classify(), value.values[lane].to_bits() >> 63 == 1, is_quiet(value.values[lane]))
+            };
             write_mask(wave, i, value.defined & mask.defined, |lane| mask.values[lane] >> bit(lane) & 1 == 1)
         }
         _ => match predicate(i.op) {
