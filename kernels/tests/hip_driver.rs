@@ -192,11 +192,14 @@ struct Side {
     codes: u64,
     scales: u64,
     rotation: u32,
-    signs: u32,
+    signs: [u32; 4],
     rule: u32,
     rounding: u32,
     k0: u32,
     k1: u32,
+    layout: u32,
+    square: u32,
+    unused: u32,
 }
 
 #[test]
@@ -209,7 +212,8 @@ fn structs_as_arguments_and_grids_of_two_axes_inside() {
     let source = driver.allocate(2 * rows * k).unwrap();
     let bytes: Vec<u8> = to_bf16(&values).iter().flat_map(|value| value.0.to_le_bytes()).collect();
     driver.upload(&bytes, source).unwrap();
-    let nothing = Side { codes: 0, scales: 0, rotation: 0, signs: 0, rule: 0, rounding: 0, k0: 0, k1: 0 };
+    let nothing =
+        Side { codes: 0, scales: 0, rotation: 0, signs: [0; 4], rule: 0, rounding: 0, k0: 0, k1: 0, layout: 0, square: 0, unused: 0 };
     let side = || {
         let [codes, scales] = [rows * k / 2, rows * k / 32].map(|bytes| driver.allocate(bytes).unwrap());
         Side { codes, scales, rotation: 16, rule: 1, ..nothing }

@@ -32,6 +32,10 @@ struct Session<'a> {
     interpreted: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     libraries: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mxfp4: Option<&'a String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    interpreted: bool,
     resumed_from_step: u64,
 }
 
@@ -69,6 +73,8 @@ impl Timing {
             gpu: (machine.device != "cpu").then_some(&machine.name),
             interpreted: machine.interpreted,
             libraries: machine.libraries.iter().map(|(name, version)| format!("{name} {version}")).collect(),
+            mxfp4: machine.mxfp4.as_ref(),
+            interpreted: machine.interpreted,
             resumed_from_step,
         })?;
         Ok(timing)

@@ -18,6 +18,7 @@ mod error;
 mod head;
 mod hip;
 mod library;
+mod mxfp4;
 mod norm;
 mod optimizer;
 mod products;
@@ -35,6 +36,7 @@ pub use elementwise::{Elementwise, Occurrences};
 pub use error::GpuError;
 pub use head::Head;
 pub use hip::HipDriver;
+pub use mxfp4::{PackedMatrix, PackedProducts, PackedQuantiser, Plan, fits, is_packed, packed_bytes};
 pub use norm::Norm;
 pub use optimizer::{Optimizer, Stretch, UpdateNumbers};
 pub use quantise::{OperandSide, Quantiser, TensorScales, element, is_source, multiplier, prepared};
@@ -205,13 +207,13 @@ struct Kernel {
 /// One argument of a kernel, by value.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(8))]
-struct Argument([u8; 64]);
+struct Argument([u8; 72]);
 
 impl Argument {
     /// The bytes of a value that a kernel takes.
     fn new<T: Plain>(value: T) -> Self {
-        const { assert!(size_of::<T>() <= 64 && align_of::<T>() <= 8) };
-        let mut bytes = [0; 64];
+        const { assert!(size_of::<T>() <= 72 && align_of::<T>() <= 8) };
+        let mut bytes = [0; 72];
         let from = std::slice::from_ref(&value);
         bytes[..size_of::<T>()].copy_from_slice(buffer::bytes_of(from));
         Self(bytes)

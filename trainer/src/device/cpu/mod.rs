@@ -230,6 +230,8 @@ impl Device for Cpu {
             instruction_set: self.instruction_set().to_string(),
             interpreted: false,
             libraries: Vec::new(),
+            mxfp4: None,
+            interpreted: false,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A GPU as a device: BF16 activations in its memory, kernels of `kernels::gpu`, one stream.
 
 mod linears;
+mod native;
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -13,11 +14,13 @@ use kernels::gpu::{Attention, Bf16, Buffer, Elementwise, Gpu, GpuError, Head, No
 use super::{Device, Machine, ProfileReader, Spending, Update};
 use crate::batches::Batch;
 use crate::error::TrainerError;
+use crate::linear::Choices;
 use crate::parameters::Layout;
 use crate::run_file::{ModelSection, RunFile};
 use crate::{memory, optimizer};
 
 pub use linears::GpuLinears;
+use native::Native;
 
 /// Places in the results that a step leaves on the device.
 const LOSS: usize = 0;
@@ -55,6 +58,8 @@ impl GpuProfile {
 #[derive(Debug)]
 struct Parts {
     gpu: Gpu,
+    /// How the run's MXFP4 products are executed, where that can be more than one way.
+    mxfp4: Option<String>,
     norm: Norm,
     attention: Attention,
     elementwise: Elementwise,
@@ -106,7 +111,9 @@ impl GpuDevice {
         memory::check_gpu(run, &gpu)?;
         let layout = Layout::new(model);
         let tensors = layout.tensors.iter().map(|tensor| (tensor.range.start, tensor.range.len(), tensor.decays));
+        let ways = Native::new(gpu.description(), run, &Choices::new(run)).to_string();
         let parts = Parts {
+            mxfp4: (gpu.description().has_mxfp4 && !ways.is_empty()).then_some(ways),
             norm: Norm::new(&gpu, model.hidden_size).map_err(machine)?,
             attention: Attention::new(&gpu, model.head_dim, model.num_attention_heads, tokens).map_err(machine)?,
             elementwise: Elementwise::new(&gpu).map_err(machine)?,
@@ -381,6 +388,8 @@ impl Device for GpuDevice {
             instruction_set: description.architecture.clone(),
             interpreted: description.interpreted,
             libraries: description.libraries.clone(),
+            mxfp4: self.parts.mxfp4.clone(),
+            interpreted: description.interpreted,
         }
     }
 }
