@@ -34,8 +34,6 @@ struct Session<'a> {
     libraries: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     mxfp4: Option<&'a String>,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    interpreted: bool,
     resumed_from_step: u64,
 }
 
@@ -74,7 +72,6 @@ impl Timing {
             interpreted: machine.interpreted,
             libraries: machine.libraries.iter().map(|(name, version)| format!("{name} {version}")).collect(),
             mxfp4: machine.mxfp4.as_ref(),
-            interpreted: machine.interpreted,
             resumed_from_step,
         })?;
         Ok(timing)

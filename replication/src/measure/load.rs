@@ -219,8 +219,6 @@ enum TimingLine {
         #[serde(default)]
         gpu: Option<String>,
         #[serde(default)]
-        interpreted: bool,
-        #[serde(default)]
         libraries: Vec<String>,
         #[serde(default)]
         mxfp4: Option<String>,

@@ -231,7 +231,6 @@ impl Device for Cpu {
             interpreted: false,
             libraries: Vec::new(),
             mxfp4: None,
-            interpreted: false,
         }
     }
 }

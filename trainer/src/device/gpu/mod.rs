@@ -389,7 +389,6 @@ impl Device for GpuDevice {
             interpreted: description.interpreted,
             libraries: description.libraries.clone(),
             mxfp4: self.parts.mxfp4.clone(),
-            interpreted: description.interpreted,
         }
     }
 }
