@@ -111,7 +111,8 @@ fn compare(shape: AttentionShape, deviation: f32, orders: &[Order]) {
             if shape.sequence == 1 && name != "d_v" {
                 continue;
             }
-            let part = |all: &[f32]| -> Vec<f32> { all.chunks_exact(shape.qkv_width()).flat_map(|row| row[columns.clone()].to_vec()).collect() };
+            let part =
+                |all: &[f32]| -> Vec<f32> { all.chunks_exact(shape.qkv_width()).flat_map(|row| row[columns.clone()].to_vec()).collect() };
             assert_close(&part(&found), &part(&d_qkv), 4.0 * U + F32_SLACK, &what(name));
         }
         // The order of the waves changes no bit.

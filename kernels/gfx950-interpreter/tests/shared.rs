@@ -246,7 +246,8 @@ fn updated(object: &CodeObject, start: &Optimized, n: &AdamW, norm: f64, loss: f
     // Two stretches of the long tensor, as the host cuts what is longer than 8192.
     let stretches = [(0, 64, 0), (64, 2000, 1), (2064, 900, 1), (2964, 36, 0)];
     let bytes: Vec<u8> = stretches.iter().flat_map(|&(start, count, decays)| u32_bytes(&[start, 0, count, decays])).collect();
-    let (stretches, results) = (memory.input("stretches", &bytes), memory.input("results", &[norm.to_le_bytes(), loss.to_le_bytes()].concat()));
+    let (stretches, results) =
+        (memory.input("stretches", &bytes), memory.input("results", &[norm.to_le_bytes(), loss.to_le_bytes()].concat()));
     let mut arguments = Arguments::default().at(p).at(gradient).at(m).at(v).at(copies).at(stretches);
     let rest = [n.beta1, n.beta2, n.epsilon, n.weight_decay, n.bias_correction1, n.bias_correction2];
     for number in [n.learning_rate].into_iter().chain(rest) {
@@ -322,8 +323,7 @@ fn tensor_scales_and_their_histories_are_the_cpus_bit_for_bit() {
     let cases = [0.0, 1.0, 3.7, 448.0, 1e-38, f32::from_bits(3), f32::MAX, f32::INFINITY, f32::NAN];
     for amax in cases {
         let mut memory = Memory::new();
-        let (place, scale, inverse) =
-            (memory.input("amax", &f32_bytes(&[amax])), memory.output("scale", 4), memory.output("inverse", 4));
+        let (place, scale, inverse) = (memory.input("amax", &f32_bytes(&[amax])), memory.output("scale", 4), memory.output("inverse", 4));
         let arguments = Arguments::default().at(place).f32(format.largest).at(scale).at(inverse);
         run_of(&object, "scale_now", &mut memory, [1, 1, 1], (32, 0), &arguments, Order::Serial).unwrap();
         let found = (f32_of(&memory, scale)[0], f32_of(&memory, inverse)[0]);

@@ -118,12 +118,19 @@ fn object(rows: Option<&OperandSpec>, columns: Option<&OperandSpec>, extra: &[&s
 }
 
 /// A shape through `quantise`, and for tensor scales first the measurement of the largest magnitude.
-fn both_ways(rows_spec: Option<&OperandSpec>, columns_spec: Option<&OperandSpec>, (rows, columns): (usize, usize), broken: bool, order: Order) {
+fn both_ways(
+    rows_spec: Option<&OperandSpec>,
+    columns_spec: Option<&OperandSpec>,
+    (rows, columns): (usize, usize),
+    broken: bool,
+    order: Order,
+) {
     let Some(object) = object(rows_spec, columns_spec, &[]) else { return };
     let values = source(rows * columns, broken);
     let mut memory = Memory::new();
     let place = memory.input("source", &bf16_bytes(&values));
-    let mut operands = [rows_spec, columns_spec].map(|spec| spec.map(|spec| Operand::new(&mut memory, spec, rows * columns, spec.rounding as u32)));
+    let mut operands =
+        [rows_spec, columns_spec].map(|spec| spec.map(|spec| Operand::new(&mut memory, spec, rows * columns, spec.rounding as u32)));
     let rotation = |spec: Option<&OperandSpec>| spec.and_then(|spec| spec.rotation).map_or(0, |rotation| rotation.size);
     let tile = if rotation(rows_spec).max(rotation(columns_spec)) > 64 { 128 } else { 64 };
     let grid = [columns.div_ceil(tile) as u32, rows.div_ceil(tile) as u32, 1];
@@ -186,16 +193,32 @@ fn every_scale_rule_and_rows_that_eight_does_not_divide() {
 
 #[test]
 fn fp8_with_block_and_tensor_scales_and_stochastic_bf16() {
-    shapes(Some(spec(E4m3, ScaleRule::Current, NearestEven, None)), Some(spec(E5m2, ScaleRule::Current, Stochastic, None)), &[(40, 72), (33, 50)]);
-    shapes(Some(spec(E4m3, ScaleRule::Floor, NearestEven, None)), Some(spec(Bf16, ScaleRule::None, Stochastic, None)), &[(32, 64), (65, 136)]);
+    shapes(
+        Some(spec(E4m3, ScaleRule::Current, NearestEven, None)),
+        Some(spec(E5m2, ScaleRule::Current, Stochastic, None)),
+        &[(40, 72), (33, 50)],
+    );
+    shapes(
+        Some(spec(E4m3, ScaleRule::Floor, NearestEven, None)),
+        Some(spec(Bf16, ScaleRule::None, Stochastic, None)),
+        &[(32, 64), (65, 136)],
+    );
 }
 
 /// Squares of 32 by 32, of both orientations.
 #[test]
 fn squares_share_a_scale() {
-    for spec in [spec(E2m1, ScaleRule::Floor, NearestEven, Some((16, Signs::None))), spec(E2m1, ScaleRule::Floor, StochasticPrescaled, Some((64, Signs::Fixed)))] {
+    for spec in [
+        spec(E2m1, ScaleRule::Floor, NearestEven, Some((16, Signs::None))),
+        spec(E2m1, ScaleRule::Floor, StochasticPrescaled, Some((64, Signs::Fixed))),
+    ] {
         let spec = OperandSpec { block: Block::Tile32, ..spec };
-        let columns = spec.rotation.filter(|rotation| rotation.size == 16).map(|_| OperandSpec { rounding: Stochastic, rotation: Some(Rotation { size: 16, signs: Signs::PerStep }), block: Block::Row32, ..spec });
+        let columns = spec.rotation.filter(|rotation| rotation.size == 16).map(|_| OperandSpec {
+            rounding: Stochastic,
+            rotation: Some(Rotation { size: 16, signs: Signs::PerStep }),
+            block: Block::Row32,
+            ..spec
+        });
         let Some(object) = object(Some(&spec), columns.as_ref(), &[]) else { return };
         let (rows, k) = (64, 64);
         let values = source(rows * k, false);

@@ -5,7 +5,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::state::{Failure, INVALID_VALUE, State, with};
+use crate::state::{Failure, INVALID_VALUE, State, trace, with};
 
 /// Statuses (`hipblasStatus_t`).
 const SUCCESS: c_int = 0;
@@ -308,6 +308,7 @@ pub unsafe extern "C" fn hipblasLtMatmul(
             }
             state.write(d + (column * d_layout.stride * element.bytes()) as u64, &bytes)?;
         }
+        trace(&format!("product [{n}, {k}] x [{m}, {k}] of {:?} and {:?}", b_layout.element, a_layout.element));
         Ok(())
     });
     if status == SUCCESS { SUCCESS } else { FAILED }

@@ -13,7 +13,8 @@
 //! Both libraries are one file: [`install`] links it under both names, and the loader opens one file once, whatever it is called.
 //!
 //! Settings, from the environment: `GFX950_STAND_IN_MEMORY_MIB` (2048), `GFX950_STAND_IN_DEVICES` (1),
-//! `GFX950_STAND_IN_CAPABILITY` (9.5), `GFX950_STAND_IN_ORDER` (`serial`, `reversed` or `round-robin`: the order of waves).
+//! `GFX950_STAND_IN_CAPABILITY` (9.5), `GFX950_STAND_IN_ORDER` (`serial`, `reversed` or `round-robin`: the order of waves),
+//! `GFX950_STAND_IN_TRACE` (a file to which a line is added for every kernel launched and every product).
 
 mod blas;
 mod hip;

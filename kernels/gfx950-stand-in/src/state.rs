@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
+use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -81,6 +82,15 @@ pub(crate) fn memory_size() -> usize {
 /// A variable of the environment.
 pub(crate) fn setting(name: &str) -> Option<String> {
     std::env::var(name).ok()
+}
+
+/// Adds a line to the trace, if one is wanted.
+pub(crate) fn trace(line: &str) {
+    let Some(path) = setting("GFX950_STAND_IN_TRACE") else { return };
+    if let Ok(mut file) = std::fs::OpenOptions::new().create(true).append(true).open(path) {
+        // A trace that cannot be written is one that a test will miss.
+        let _ = writeln!(file, "{line}");
+    }
 }
 
 fn order() -> Order {
@@ -208,7 +218,10 @@ impl State {
         }
         let request = Launch { kernel, grid, threads, dynamic_lds: shared, arguments: &arguments, order: order() };
         match launch(&mut self.memory, &request) {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                trace(&format!("kernel {} {grid:?} {threads}", kernel.name));
+                Ok(())
+            }
             Err(error) => failed(LAUNCH_FAILURE, error.to_string()),
         }
     }

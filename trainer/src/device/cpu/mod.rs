@@ -228,9 +228,9 @@ impl Device for Cpu {
             name: timing::processor_name(),
             threads: self.threads(),
             instruction_set: self.instruction_set().to_string(),
+            interpreted: false,
             libraries: Vec::new(),
             mxfp4: None,
-            interpreted: false,
         }
     }
 }
