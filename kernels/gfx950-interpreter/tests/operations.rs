@@ -403,8 +403,11 @@ fn the_launch_fills_in_what_the_runtime_would() {
 #[test]
 fn every_known_operation_is_in_code_that_is_executed() {
     let Some(own) = object() else { return };
-    let matrices = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernels/matrix.hip");
-    let mut objects = vec![own, CodeObject::parse(&compile_path(&matrices, &[]).unwrap()).unwrap()];
+    let other = |name: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernels").join(name);
+        CodeObject::parse(&compile_path(&path, &[]).unwrap()).unwrap()
+    };
+    let mut objects = vec![own, other("matrix.hip"), other("doubles.hip")];
     objects.extend(common::build().sources.iter().filter_map(common::Source::compile).map(|bytes| CodeObject::parse(&bytes).unwrap()));
     let seen: BTreeSet<Op> = objects.iter().flat_map(|o| &o.kernels).flat_map(|kernel| kernel.instructions.iter().map(|i| i.op)).collect();
     let unseen: Vec<&str> = ALL.iter().filter(|op| !seen.contains(op)).map(|op| op.name()).collect();

@@ -76,8 +76,11 @@ fn minimum(a: f64, b: f64) -> f64 {
 fn predicate(op: Op) -> Option<fn(f64, f64) -> bool> {
     use std::cmp::Ordering::Less;
     Some(match op {
+        Op::v_cmp_lt_f64 => |a, b| a < b,
         Op::v_cmp_gt_f64 => |a, b| a > b,
         Op::v_cmp_neq_f64 => |a, b| a != b,
+        // Neither less nor greater.
+        Op::v_cmp_nlg_f64 => |a, b| a == b || a.is_nan() || b.is_nan(),
         // Not less: true for NaNs.
         Op::v_cmp_nlt_f64 => |a, b| a.partial_cmp(&b) != Some(Less),
         _ => return None,
@@ -154,6 +157,7 @@ fn arithmetic(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
             v_mul_f64 => a * b,
             v_fma_f64 | v_fmac_f64 => a.mul_add(b, c),
             v_min_f64 => minimum(a, b),
+            v_max_f64 => -minimum(-a, -b),
             v_ldexp_f64 => libm::scalbn(a, power.values[lane] as i32),
             v_rcp_f64 => coarse(1.0 / a),
             v_rsq_f64 => coarse(1.0 / a.sqrt()),
