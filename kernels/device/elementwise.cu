@@ -99,7 +99,7 @@ KERNEL(256) embedding_backward(const u16* gradient, const u32* order, const u32*
     for (int j = 0; j < 8; ++j) sums[slice][8 * lane + j] = sum[j];
     BARRIER();
     int own = threadIdx.x;
-    if (own < 128 && blockIdx.y * 128 + own < width) {
+    if (own < 128 && (int)(blockIdx.y * 128) + own < width) {
         float total = sums[0][own];
         for (int i = 1; i < 16; ++i) total += sums[i][own];
         d_table[(u64)blockIdx.x * width + blockIdx.y * 128 + own] = total;

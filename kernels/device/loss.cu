@@ -54,7 +54,7 @@ KERNEL(512) cross_entropy(u16* logits, const u32* targets, float* loss, int voca
             for (int j = 0; j < 8; ++j) x[j] = at + j < vocabulary ? bf16_decode(row[at + j]) : 0.0f;
         }
 #pragma unroll
-        for (int j = 0; j < 8; ++j) x[j] = (__expf(x[j] - top) * inverse - (at + j == target ? 1.0f : 0.0f)) * scale;
+        for (int j = 0; j < 8; ++j) x[j] = (__expf(x[j] - top) * inverse - ((u32)(at + j) == target ? 1.0f : 0.0f)) * scale;
         if (vocabulary % 8 == 0) {
             *(Vector16*)(row + at) = pack8(x);
         } else {

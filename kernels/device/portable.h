@@ -1,16 +1,18 @@
 // What the kernels of this folder share and what differs between CUDA and HIP: names, wave width, shuffles, BF16, wide loads.
 //
 // No vendor header is included, so that NVRTC and a bare clang compile the same text. Multiplications and additions are never
-// contracted (-fmad=false, -ffp-contract=off): where a fused multiply-add is meant, it is written.
+// contracted (-fmad=false, -ffp-contract=off): where a fused multiply-add is meant, it is written. What CUDA's compiler knows by
+// itself (threadIdx, fmaf, atomicMax, ...) has the same name here for HIP.
 #pragma once
 
 #if defined(__HIP__) || defined(__HIP_PLATFORM_AMD__)
-#define DEVICE static __attribute__((device)) inline __attribute__((always_inline))
+#define ON_AMD 1
+#define DEVICE [[maybe_unused]] static __attribute__((device)) inline __attribute__((always_inline))
 #define KERNEL(threads) extern "C" __attribute__((global)) __attribute__((amdgpu_flat_work_group_size(1, threads))) void
 #define SHARED static __attribute__((shared))
-#define BARRIER() __builtin_amdgcn_s_barrier()
 #define WAVE 64
 #else
+#define ON_AMD 0
 #define DEVICE static __device__ __forceinline__
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
 #define SHARED __shared__
@@ -22,6 +24,61 @@ typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
+
+#if ON_AMD
+// ---- CUDA's names for AMD ----
+struct Place { u32 x, y, z; };
+// The launch geometry of the code object's hidden arguments, which whoever launches fills in: workgroups along x, y, z.
+DEVICE Place grid_size() {
+    auto hidden = (const __attribute__((address_space(4))) u32*)__builtin_amdgcn_implicitarg_ptr();
+    return {hidden[0], hidden[1], hidden[2]};
+}
+DEVICE Place block_place() { return {__builtin_amdgcn_workgroup_id_x(), __builtin_amdgcn_workgroup_id_y(), __builtin_amdgcn_workgroup_id_z()}; }
+DEVICE Place thread_place() { return {__builtin_amdgcn_workitem_id_x(), __builtin_amdgcn_workitem_id_y(), __builtin_amdgcn_workitem_id_z()}; }
+#define gridDim grid_size()
+#define blockIdx block_place()
+#define threadIdx thread_place()
+
+// The barrier alone orders nothing in memory: the fences make the compiler wait for this wave's accesses before it, and keep later ones
+// behind it. BREAK_* are defined by tests alone, each to see a defect caught.
+DEVICE void barrier() {
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+#if !defined(BREAK_NO_BARRIER)
+    __builtin_amdgcn_s_barrier();
+#endif
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+}
+#define BARRIER() barrier()
+
+DEVICE float __uint_as_float(u32 bits) { return __builtin_bit_cast(float, bits); }
+DEVICE u32 __float_as_uint(float value) { return __builtin_bit_cast(u32, value); }
+
+DEVICE u32 max(u32 a, u32 b) { return a > b ? a : b; }
+DEVICE int min(int a, int b) { return a < b ? a : b; }
+DEVICE float fminf(float a, float b) { return __builtin_fminf(a, b); }
+DEVICE float fmaxf(float a, float b) { return __builtin_fmaxf(a, b); }
+DEVICE float fabsf(float x) { return __builtin_fabsf(x); }
+DEVICE float copysignf(float magnitude, float sign) { return __builtin_copysignf(magnitude, sign); }
+// Correctly rounded, as their F64 namesakes and every division (clang's default for HIP).
+DEVICE float fmaf(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+DEVICE float sqrtf(float x) { return __builtin_sqrtf(x); }
+DEVICE double fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
+DEVICE double sqrt(double x) { return __builtin_sqrt(x); }
+// Expanded by the compiler around v_exp_f32 and v_log_f32 with a product by log2(e) or ln(2) in two parts: about 1 ulp.
+DEVICE float logf(float x) { return __builtin_logf(x); }
+DEVICE float __expf(float x) { return __builtin_expf(x); }
+
+DEVICE u32 atomicMax(u32* at, u32 value) { return __hip_atomic_fetch_max(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT); }
+
+// What other workgroups may be changing: read from memory each time.
+DEVICE u32 fresh(const u32* at) { return __hip_atomic_load(at, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT); }
+
+DEVICE u32 lane_number() { return __builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0u)); }
+// The value of another lane of the wave, which must be executing too.
+DEVICE u32 lane_value(u32 value, u32 lane) { return (u32)__builtin_amdgcn_ds_bpermute((int)(4 * lane), (int)value); }
+#else
+DEVICE u32 fresh(const u32* at) { return *(const volatile u32*)at; }
+#endif
 
 // Sixteen bytes, the widest load: eight BF16 or four F32.
 struct alignas(16) Vector16 { u32 word[4]; };
@@ -48,6 +105,10 @@ DEVICE u32 bf16_pair(float low, float high) {
     u32 pair;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
     return pair;
+#elif defined(__gfx950__)
+    typedef __bf16 Pair __attribute__((ext_vector_type(2)));
+    Pair pair = {(__bf16)low, (__bf16)high}; // v_cvt_pk_bf16_f32
+    return __builtin_bit_cast(u32, pair);
 #else
     return bf16_encode(low) | bf16_encode(high) << 16;
 #endif
@@ -69,9 +130,20 @@ DEVICE Vector16 pack8(const float (&values)[8]) {
     return packed;
 }
 
+// The value of the lane whose number differs in the bits of `mask`; every lane of the wave takes part.
+#if ON_AMD
+DEVICE u32 shuffle_xor(u32 value, int mask) { return lane_value(value, lane_number() ^ (u32)mask); }
+DEVICE float shuffle_xor(float value, int mask) { return from_bits(shuffle_xor(to_bits(value), mask)); }
+DEVICE double shuffle_xor(double value, int mask) {
+    u64 bits = __builtin_bit_cast(u64, value);
+    u32 low = shuffle_xor((u32)bits, mask), high = shuffle_xor((u32)(bits >> 32), mask);
+    return __builtin_bit_cast(double, (u64)high << 32 | low);
+}
+#else
 DEVICE float shuffle_xor(float value, int mask) { return __shfl_xor_sync(0xFFFFFFFFu, value, mask); }
 DEVICE u32 shuffle_xor(u32 value, int mask) { return __shfl_xor_sync(0xFFFFFFFFu, value, mask); }
 DEVICE double shuffle_xor(double value, int mask) { return __shfl_xor_sync(0xFFFFFFFFu, value, mask); }
+#endif
 
 // Sum over `lanes` neighbouring lanes (a power of two), the same tree in each of them.
 template <typename T> DEVICE T lane_sum(T value, int lanes) {

@@ -52,8 +52,9 @@ template <typename S> DEVICE void rotate(float (&x)[8], int place, const Side& s
     if (S::rotation == 0) return;
     constexpr int lanes = S::rotation == 0 ? 1 : S::rotation / 8;
     int within = place % lanes;
-    // Selected, not indexed: an indexed parameter would be copied to local memory.
-    u32 word = within < 4 ? side.signs[0] : within < 8 ? side.signs[1] : within < 12 ? side.signs[2] : side.signs[3];
+    // Values are selected: an indexed parameter would be copied to local memory, and one of four addresses would be read.
+    u32 first = side.signs[0], second = side.signs[1], third = side.signs[2], fourth = side.signs[3];
+    u32 word = within < 4 ? first : within < 8 ? second : within < 12 ? third : fourth;
     u32 flips = word >> (8 * (within % 4));
 #pragma unroll
     for (int j = 0; j < 8; ++j) x[j] = from_bits(to_bits(x[j]) ^ ((flips >> j) << 31));
@@ -205,7 +206,7 @@ DEVICE void collect(u32 largest, u32* amax, u32* room) {
     BARRIER();
     if (threadIdx.x % WAVE == 0) atomicMax(room, largest);
     BARRIER();
-    if (threadIdx.x == 0 && *room > *(volatile u32*)amax) atomicMax(amax, *room);
+    if (threadIdx.x == 0 && *room > fresh(amax)) atomicMax(amax, *room);
     BARRIER();
 }
 
@@ -213,7 +214,10 @@ DEVICE Vector16 load8(const u16* source, int rows, int columns, int row, int col
     Vector16 loaded = {{0, 0, 0, 0}};
     if (row >= rows || column >= columns) return loaded;
     const u16* at = source + (u64)row * columns + column;
-    if (columns % 8 == 0) return *(const Vector16*)at;
+    if (columns % 8 == 0) {
+        loaded = *(const Vector16*)at;
+        return loaded;
+    }
 #pragma unroll
     for (int j = 0; j < 8; ++j)
         if (column + j < columns) loaded.word[j / 2] |= (u32)at[j] << (16 * (j % 2));

@@ -30,7 +30,7 @@ const LINES: &str = "mxfp4-device-test/1";
 /// What `device-test` was asked for.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// `cuda`, `cuda:N`.
+    /// `cuda`, `cuda:N`, `hip`, `hip:N`.
     pub device: String,
     /// Decides the random inputs.
     pub seed: u64,
@@ -58,6 +58,9 @@ pub struct Header {
     pub name: String,
     /// As the compiler calls it.
     pub architecture: String,
+    /// No device: an interpreter on the processor executed the machine code.
+    #[serde(default)]
+    pub interpreted: bool,
     /// With versions.
     pub libraries: Vec<String>,
     /// Decided the random inputs.
@@ -142,14 +145,19 @@ pub fn run(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<Outcome
 
 /// What is missing, if that can be told without building a trainer.
 fn nothing_here(root: &Path, manifests: &Manifests, request: &Request) -> Option<String> {
+    let kind = request.device.split(':').next().unwrap_or_default();
     if let Some(trainer) = toolchain::at_hand(root, request.trainer.as_deref()) {
         let devices = Devices::ask(&trainer).ok()?;
-        return devices.usable().next().is_none().then(|| devices.lines().join("; "));
+        return devices.that_open(kind).next().is_none().then(|| devices.lines_of(kind).join("; "));
     }
-    let hardware = manifests.hardware.values().find(|hardware| hardware.device == Device::Cuda)?;
+    let hardware = manifests.hardware.values().find(|hardware| hardware.device.word() == kind)?;
     let Detect { file, .. } = &hardware.detect;
     let file = file.as_ref().filter(|file| !Path::new(file).exists())?;
-    Some(format!("there is no {file}; a machine with an NVIDIA GPU, its driver, NVRTC and cuBLASLt is needed"))
+    let needs = match hardware.device {
+        Device::Hip => "an AMD GPU of gfx950, ROCm 7 with hipBLASLt, and a clang for AMD GPUs is needed",
+        _ => "an NVIDIA GPU, its driver, NVRTC and cuBLASLt is needed",
+    };
+    Some(format!("there is no {file}; a machine with {needs}"))
 }
 
 fn trainer(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<(Trainer, Build), ToolError> {
@@ -280,8 +288,11 @@ impl Row {
 
 impl fmt::Display for Tested {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Header { name, architecture, libraries, seed, .. } = &self.header;
+        let Header { name, architecture, interpreted, libraries, seed, .. } = &self.header;
         writeln!(f, "{name} ({architecture}; {}) against the CPU, seed {seed}", libraries.join(", "))?;
+        if *interpreted {
+            writeln!(f, "interpreted: the processor executed the machine code; this was not run on a device")?;
+        }
         let titles = [
             ("operand", "operands, bit for bit"),
             ("kernel", "kernels"),

@@ -35,6 +35,12 @@ pub struct Gpu {
     pub memory_bytes: Option<u64>,
     /// Whether it multiplies FP8 natively.
     pub fp8: Option<bool>,
+    /// Whether it multiplies packed MXFP4 with kernels of this project.
+    #[serde(default)]
+    pub mxfp4: Option<bool>,
+    /// No device: an interpreter of its machine code on the processor (kernels/gfx950-stand-in).
+    #[serde(default)]
+    pub interpreted: bool,
     /// Driver, compiler and library of matrix products, with versions.
     pub libraries: Vec<String>,
     /// Why it cannot be used; null: it can.
@@ -50,9 +56,16 @@ impl Gpu {
             None => {
                 let memory = self.memory_bytes.map(|bytes| format!(", {:.1} GiB", bytes as f64 / (1u64 << 30) as f64)).unwrap_or_default();
                 let architecture = self.architecture.as_deref().unwrap_or("unknown architecture");
-                format!("{} {name} ({architecture}{memory}; {})", self.device, self.libraries.join(", "))
+                let no_device =
+                    if self.interpreted { "; no device: the processor interprets the machine code, for tests only" } else { "" };
+                format!("{} {name} ({architecture}{memory}; {}{no_device})", self.device, self.libraries.join(", "))
             }
         }
+    }
+
+    /// `cuda` of `cuda:0`.
+    pub fn kind(&self) -> &str {
+        self.device.split(':').next().unwrap_or_default()
     }
 }
 
@@ -72,33 +85,51 @@ impl Devices {
         })
     }
 
-    /// Those that can be used.
-    pub fn usable(&self) -> impl Iterator<Item = &Gpu> {
-        self.gpus.iter().filter(|gpu| gpu.problem.is_none())
+    /// Those of a kind that can be used, an interpreter among them.
+    pub fn that_open(&self, kind: &str) -> impl Iterator<Item = &Gpu> {
+        self.gpus.iter().filter(move |gpu| gpu.kind() == kind && gpu.problem.is_none())
     }
 
-    /// The GPUs with these numbers, or all that can be used.
+    /// Those of a kind that a run may be measured on.
+    pub fn usable(&self, kind: &str) -> impl Iterator<Item = &Gpu> {
+        self.that_open(kind).filter(|gpu| !gpu.interpreted)
+    }
+
+    /// The GPUs of a kind with these numbers, or all that can be used.
     ///
     /// # Errors
     /// One line: a number that is not there or cannot be used, or no GPU at all.
     pub fn choose(&self, kind: &str, numbers: Option<&[usize]>) -> Result<Vec<Gpu>, String> {
         let Some(numbers) = numbers else {
-            let usable: Vec<Gpu> = self.usable().cloned().collect();
-            return if usable.is_empty() { Err(self.lines().join("; ")) } else { Ok(usable) };
+            let usable: Vec<Gpu> = self.usable(kind).cloned().collect();
+            return if usable.is_empty() { Err(self.lines_of(kind).join("; ")) } else { Ok(usable) };
         };
         let mut chosen: Vec<Gpu> = Vec::new();
         for number in numbers {
             let device = format!("{kind}:{number}");
             let gpu = self.gpus.iter().find(|gpu| gpu.device == device);
-            let gpu = gpu.ok_or_else(|| format!("--gpus {number}: there is no {device}; {}", self.lines().join("; ")))?;
+            let gpu = gpu.ok_or_else(|| format!("--gpus {number}: there is no {device}; {}", self.lines_of(kind).join("; ")))?;
             if let Some(problem) = &gpu.problem {
                 return Err(format!("--gpus {number}: {device} cannot be used: {problem}"));
+            }
+            if gpu.interpreted {
+                return Err(format!("--gpus {number}: {}", gpu.line()));
             }
             if !chosen.contains(gpu) {
                 chosen.push(gpu.clone());
             }
         }
         Ok(chosen)
+    }
+
+    /// One line for each GPU of a kind, or why there is none.
+    pub fn lines_of(&self, kind: &str) -> Vec<String> {
+        let lines: Vec<String> = self.gpus.iter().filter(|gpu| gpu.kind() == kind).map(Gpu::line).collect();
+        match (lines.is_empty(), self.gpus.is_empty()) {
+            (false, _) => lines,
+            (true, true) => self.lines(),
+            (true, false) => vec![format!("no GPU of kind {kind}; there is {}", self.lines().join("; "))],
+        }
     }
 
     /// One line a GPU, or why there is none.
@@ -134,6 +165,8 @@ mod tests {
             architecture: Some("sm_90a".to_owned()),
             memory_bytes: Some(150_000_000_000),
             fp8: Some(true),
+            mxfp4: None,
+            interpreted: false,
             libraries: vec!["CUDA driver 12.8".to_owned(), "NVRTC 12.8".to_owned()],
             problem: problem.map(str::to_owned),
         };
@@ -152,6 +185,31 @@ mod tests {
         assert!(names(Some(&[7])).unwrap_err().contains("there is no cuda:7; cuda:0 NVIDIA H200 (sm_90a, 139.7 GiB; CUDA driver 12.8"));
         let none = Devices { problem: Some("libcuda.so.1 was not found".to_owned()), ..Devices::default() };
         assert_eq!(none.choose("cuda", None), Err("no GPU can be used: libcuda.so.1 was not found".to_owned()));
+    }
+
+    #[test]
+    fn an_interpreter_is_shown_and_never_chosen() {
+        let interpreter = Gpu {
+            device: "hip:0".to_owned(),
+            name: Some("gfx950 interpreter".to_owned()),
+            architecture: Some("gfx950".to_owned()),
+            memory_bytes: Some(2 << 30),
+            fp8: Some(true),
+            mxfp4: Some(true),
+            interpreted: true,
+            libraries: vec!["gfx950 interpreter in place of HIP 0.1.0".to_owned()],
+            problem: None,
+        };
+        let line = "hip:0 gfx950 interpreter (gfx950, 2.0 GiB; gfx950 interpreter in place of HIP 0.1.0; no device: the processor \
+                    interprets the machine code, for tests only)";
+        assert_eq!(interpreter.line(), line);
+        let mut devices = two();
+        assert!(devices.choose("hip", None).unwrap_err().starts_with("no GPU of kind hip; there is cuda:0 NVIDIA H200"));
+        devices.gpus.push(interpreter);
+        assert_eq!(devices.choose("hip", None).unwrap_err(), line);
+        assert_eq!(devices.choose("hip", Some(&[0])).unwrap_err(), format!("--gpus 0: {line}"));
+        assert_eq!((devices.that_open("hip").count(), devices.usable("hip").count(), devices.usable("cuda").count()), (1, 0, 1));
+        assert_eq!(devices.choose("cuda", None).unwrap().len(), 1);
     }
 
     #[test]

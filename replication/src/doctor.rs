@@ -129,7 +129,7 @@ fn lacks_with(profile: &Profile, manifests: &Manifests, root: &Path, found: Opti
 
 /// The usable GPU of this kind that has most memory.
 fn largest(devices: &Devices, device: Device) -> Option<&Gpu> {
-    devices.usable().filter(|gpu| gpu.device.starts_with(device.word())).max_by_key(|gpu| gpu.memory_bytes)
+    devices.usable(device.word()).max_by_key(|gpu| gpu.memory_bytes)
 }
 
 /// One line when a run does not fit the largest GPU.
@@ -147,22 +147,18 @@ fn lacks_gpu_memory(needed: &Memory, gpu: &Gpu) -> Option<String> {
 
 /// What the trainer found, where it was asked; otherwise device file, driver library and count of devices.
 fn lacks_device(hardware: &Hardware, count: f64, system: &Path, found: Option<&Devices>) -> Vec<String> {
-    let word = hardware.device.word();
     match (hardware.device, found) {
         (Device::Cpu, _) => Vec::new(),
-        (Device::Cuda, Some(devices)) if devices.usable().count() as f64 >= count => Vec::new(),
-        (Device::Cuda, Some(devices)) => {
-            let usable = devices.usable().count();
+        (_, Some(devices)) => {
+            let usable = devices.usable(hardware.device.word()).count();
+            if usable as f64 >= count {
+                return Vec::new();
+            }
             let mut all = vec![format!("{}: {count} needed, {usable} can be used", hardware.title)];
-            all.extend(devices.lines());
+            all.extend(devices.lines_of(hardware.device.word()));
             all
         }
-        (Device::Cuda, None) => lacks_files(hardware, count, system),
-        (Device::Hip, _) => {
-            let mut all = vec![format!("a trainer for device `{word}`: this version trains on CPUs and NVIDIA GPUs only")];
-            all.extend(lacks_files(hardware, count, system));
-            all
-        }
+        (_, None) => lacks_files(hardware, count, system),
     }
 }
 
@@ -301,12 +297,14 @@ fn device_lines(manifests: &Manifests, found: Option<&Devices>) -> Vec<String> {
     lines
 }
 
-/// What the trainer would load for an NVIDIA GPU, by the files in the usual folders, and what `nvidia-smi` says.
+/// What the trainer would load for a GPU, by the files in the usual folders, and what `nvidia-smi` says.
 fn gpu_files() -> String {
     let libraries = [
         ("libcuda.so.1", "NVIDIA's driver"),
         ("libnvrtc.so", "the CUDA toolkit 12 or 13, or the Python package nvidia-cuda-nvrtc"),
         ("libcublasLt.so", "the CUDA toolkit 12 or 13, or the Python package nvidia-cublas"),
+        ("libamdhip64.so", "ROCm 7: hip-runtime-amd"),
+        ("libhipblaslt.so", "ROCm 7: hipblaslt"),
     ];
     let mut parts: Vec<String> = libraries
         .iter()
@@ -419,9 +417,8 @@ mod tests {
         save(system.path(), "opt/rocm/lib/libamdhip64.so.7", "");
         save(system.path(), "sys/class/kfd/kfd/topology/nodes/0/properties", "cpu_cores_count 64\nsimd_count 0\n");
         save(system.path(), "sys/class/kfd/kfd/topology/nodes/1/properties", "cpu_cores_count 0\nsimd_count 1024\n");
-        // Only the trainer itself is missing then.
-        assert_eq!(lacks_device(amd, 1.0).len(), 1);
-        assert!(lacks_device(amd, 8.0)[1].contains("8 needed, 1 found"));
+        assert!(lacks_device(amd, 1.0).is_empty());
+        assert!(lacks_device(amd, 8.0)[0].contains("8 needed, 1 found"));
         assert!(lacks_device(&manifests.hardware["cpu"], 1.0).is_empty());
     }
 
@@ -462,6 +459,8 @@ mod tests {
             architecture: None,
             memory_bytes: Some(gib << 30),
             fp8: None,
+            mxfp4: None,
+            interpreted: false,
             libraries: Vec::new(),
             problem: None,
         };
@@ -489,7 +488,7 @@ mod tests {
         let (manifests, root) = (manifests(), tempfile::tempdir().unwrap());
         let large = &manifests.profiles["llama31-8b"];
         let text = lacks(large, &manifests, root.path(), None).join("\n");
-        for part in ["device `hip`", "dataset c4-mlperf: ", "tokenizer llama31-128k: ", "disk: 400 GiB"] {
+        for part in ["/dev/kfd", "dataset c4-mlperf: ", "tokenizer llama31-128k: ", "disk: 400 GiB"] {
             assert!(part.starts_with("disk") || text.contains(part), "{part} not in:\n{text}");
         }
         let Dataset::Megatron(tokens) = &manifests.datasets["c4-mlperf"] else { panic!("c4-mlperf is not a Megatron dataset") };

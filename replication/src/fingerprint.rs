@@ -29,7 +29,7 @@ pub fn of_sources(root: &Path) -> Result<String, FileError> {
         for inside in ["src", "device"].into_iter().filter(|inside| root.join(folder).join(inside).is_dir()) {
             names.extend(files::list(&root.join(folder).join(inside))?.into_iter().map(|name| format!("{folder}/{inside}/{name}")));
         }
-        for name in names.iter().filter(|name| !name.starts_with("kernels/device/tests/")) {
+        for name in names.iter().filter(|name| !name.starts_with("kernels/device/tests/") && !name.ends_with(".md")) {
             let listing = if GPU_ONLY.iter().any(|start| name.starts_with(start)) { &mut gpu } else { &mut cpu };
             listing.push_str(&format!("{}  {name}\n", files::sha256_file(&root.join(name))?));
         }

@@ -76,6 +76,8 @@ pub enum Evidence {
     Native,
     /// Exact values, other arithmetic unit.
     Emulated,
+    /// The device's own instructions, executed by a program.
+    Interpreted,
     /// Computed by us from someone's published logs.
     PublicLog,
     /// A formula.
@@ -88,6 +90,7 @@ impl Evidence {
         match self {
             Self::Native => "native",
             Self::Emulated => "emulated",
+            Self::Interpreted => "interpreted",
             Self::PublicLog => "public-log",
             Self::Modelled => "modelled",
         }

@@ -338,18 +338,26 @@ fn tell_to_end(processes: &[u32]) {
     }
 }
 
-/// What is wrong when the sessions in timing.jsonl are not of the device that was asked for.
+/// What is wrong when the sessions in timing.jsonl are not of the device that was asked for, or of none at all.
 pub(crate) fn ran_elsewhere(folder: &Path, place: &str) -> Option<String> {
     #[derive(Deserialize)]
     struct Session {
         kind: String,
         // Trainers before there were GPUs did not say.
         device: Option<String>,
+        #[serde(default)]
+        interpreted: bool,
     }
     let wanted = place.split(':').next().unwrap_or_default();
     let text = packed::text(&folder.join("timing.jsonl")).ok()?;
     let sessions = text.lines().filter_map(|line| serde_json::from_str::<Session>(line).ok()).filter(|line| line.kind == "session");
-    let found = sessions.map(|session| session.device.unwrap_or_else(|| "cpu".to_owned())).find(|device| device != wanted)?;
+    let sessions: Vec<Session> = sessions.collect();
+    if sessions.iter().any(|session| session.interpreted) {
+        return Some(
+            "timing.jsonl says that an interpreter executed the kernels: that is a test of the machine code, not a run".to_owned(),
+        );
+    }
+    let found = sessions.into_iter().map(|session| session.device.unwrap_or_else(|| "cpu".to_owned())).find(|device| device != wanted)?;
     Some(format!("the trainer was told to use {place}, but timing.jsonl says that it ran on {found}"))
 }
 

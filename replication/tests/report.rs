@@ -122,6 +122,36 @@ fn rendering_twice_gives_equal_bytes() {
     assert_eq!(written, judge::recompute(directory.path()).unwrap(), "verify reads back what render wrote");
 }
 
+/// Runs on the device itself have native evidence for MXFP4; one run that emulated it, or an interpreter in the device's place, and nothing does.
+#[test]
+fn what_ran_decides_what_the_evidence_is() {
+    let evidence_of = |more: &str| {
+        let directory = tempfile::tempdir().unwrap();
+        synthetic::write_arms(directory.path(), &arms(&["fp8", "mxfp4-f"]), &[1, 2]);
+        let hardware = repository().join("manifests/hardware/amd-mi355x.yaml");
+        save(&directory.path().join("manifests/hardware.yaml"), &read(&hardware));
+        for seed in [1, 2] {
+            edit(&run_directory(directory.path(), "mxfp4-f", seed).join("timing.jsonl"), |text| {
+                let gpu = format!("\"device\":\"hip\",\"gpu\":\"a GPU\",\"libraries\":[\"HIP 7.0\"],{more}\"threads\":1");
+                text.replace("\"threads\":1", &gpu)
+            });
+        }
+        let verdicts = judge::recompute(directory.path()).unwrap();
+        let evidence = claim(&verdicts, "T1-F").evidence.unwrap();
+        (evidence.word(), claim(&verdicts, "T2-STEP").why.clone(), read(&render_here(directory.path()).html))
+    };
+    let (native, _, page) = evidence_of("\"mxfp4\":\"native\",");
+    assert_eq!(native, "native");
+    assert!(page.contains("AMD Instinct MI355X") && !page.contains("interpreter in place of"));
+    let (emulated, why, _) = evidence_of("\"mxfp4\":\"fprop native, wgrad emulated\",");
+    assert_eq!(emulated, "emulated");
+    assert!(why.contains("the speed of FP4 units, which this device (AMD Instinct MI355X) does not have"), "{why}");
+    let (interpreted, why, page) = evidence_of("\"mxfp4\":\"native\",\"interpreted\":true,");
+    assert_eq!(interpreted, "interpreted");
+    let title = "instruction set interpreter in place of AMD Instinct MI355X: not run on that device";
+    assert!(why.contains(title) && page.contains(title), "{why}");
+}
+
 /// Negative control: a report whose verdicts did not depend on the metrics would pass every other test.
 #[test]
 fn changing_one_run_changes_its_verdict_and_no_other() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use kernels::cpu::{Cpu, InstructionSet};
-use kernels::gpu::Gpu;
+use kernels::gpu::{Gpu, Kind};
 use trainer::device::Choice;
 use trainer::device::gpu::GpuDevice;
 use trainer::error::TrainerError;
@@ -26,7 +26,7 @@ struct Arguments {
 
 #[derive(Args, Clone)]
 struct Machine {
-    /// cpu, cuda, cuda:N or auto. Results on the CPU are the same bits everywhere; on a GPU they are the same from run to run
+    /// cpu, cuda, cuda:N, hip, hip:N or auto. Results on the CPU are the same bits everywhere; on a GPU they are the same from run to run
     #[arg(long, default_value = "cpu")]
     device: String,
     /// Threads of the CPU; results are the same bits for any number
@@ -104,12 +104,15 @@ enum Command {
     DeviceTest {
         /// Small runs, one a recipe; kernels are tested without any
         run_files: Vec<PathBuf>,
-        /// cuda, cuda:N
+        /// cuda, cuda:N, hip, hip:N
         #[arg(long, default_value = "cuda")]
         device: String,
         /// Decides the random inputs
         #[arg(long, default_value_t = 1)]
         seed: u64,
+        /// A few small shapes of each kernel: for a device that is interpreted
+        #[arg(long)]
+        quick: bool,
     },
     /// The GPUs of this machine, each opened once, and what keeps one from being used; one JSON object
     Devices,
@@ -147,8 +150,8 @@ fn execute(command: Command) -> Result<(), TrainerError> {
                     let cpu = cpu(&machine)?;
                     session::run(&options, &|_: &RunFile| Ok(cpu.clone()), &interrupt)
                 }
-                Choice::Cuda(ordinal) => {
-                    let gpu = cuda(ordinal)?;
+                Choice::Gpu(kind, ordinal) => {
+                    let gpu = gpu(kind, ordinal)?;
                     session::run(&options, &|run: &RunFile| GpuDevice::new(gpu.clone(), run), &interrupt)
                 }
             }
@@ -161,8 +164,8 @@ fn execute(command: Command) -> Result<(), TrainerError> {
                     let cpu = cpu(&machine)?;
                     measure::step_time(&run_files, data, options, &|_: &RunFile| Ok(cpu.clone()), out)
                 }
-                Choice::Cuda(ordinal) => {
-                    let gpu = cuda(ordinal)?;
+                Choice::Gpu(kind, ordinal) => {
+                    let gpu = gpu(kind, ordinal)?;
                     let device = |run: &RunFile| GpuDevice::new(gpu.clone(), run);
                     measure::step_time(&run_files, data, options, &device, out)
                 }
@@ -172,13 +175,17 @@ fn execute(command: Command) -> Result<(), TrainerError> {
             let out = &mut std::io::stdout().lock();
             match Choice::parse(&machine.device)? {
                 Choice::Cpu => measure::kernel_time(&run_file, repeats, warmup, &cpu(&machine)?, out),
-                Choice::Cuda(ordinal) => measure::kernel_time_on_gpu(&run_file, repeats, warmup, &cuda(ordinal)?, out),
+                Choice::Gpu(kind, ordinal) => measure::kernel_time_on_gpu(&run_file, repeats, warmup, &gpu(kind, ordinal)?, out),
             }
         }
         Command::RotationIdentity { run_file } => measure::rotation_identity(&run_file, &mut std::io::stdout().lock()),
-        Command::DeviceTest { run_files, device, seed } => match Choice::parse(&device)? {
-            Choice::Cpu => Err(TrainerError::BadInput("--device: the CPU is what others are compared with; use cuda or cuda:N".into())),
-            Choice::Cuda(ordinal) => device_test::run(&cuda(ordinal)?, &run_files, seed, &mut std::io::stdout().lock()),
+        Command::DeviceTest { run_files, device, seed, quick } => match Choice::parse(&device)? {
+            Choice::Cpu => {
+                Err(TrainerError::BadInput("--device: the CPU is what others are compared with; use cuda, cuda:N, hip or hip:N".into()))
+            }
+            Choice::Gpu(kind, ordinal) => {
+                device_test::run(&gpu(kind, ordinal)?, &run_files, seed, extent(quick), &mut std::io::stdout().lock())
+            }
         },
         Command::Devices => {
             println!("{}", devices_json());
@@ -192,8 +199,12 @@ fn execute(command: Command) -> Result<(), TrainerError> {
     }
 }
 
-fn cuda(ordinal: usize) -> Result<Gpu, TrainerError> {
-    Gpu::cuda(ordinal).map_err(|error| TrainerError::Machine(format!("--device cuda:{ordinal}: {error}")))
+fn extent(quick: bool) -> device_test::Extent {
+    if quick { device_test::Extent::Quick } else { device_test::Extent::All }
+}
+
+fn gpu(kind: Kind, ordinal: usize) -> Result<Gpu, TrainerError> {
+    Gpu::open(kind, ordinal).map_err(|error| TrainerError::Machine(format!("--device {}:{ordinal}: {error}", kind.word())))
 }
 
 fn cpu(machine: &Machine) -> Result<Cpu, TrainerError> {
@@ -220,28 +231,34 @@ fn build_json() -> serde_json::Value {
 
 fn version_json() -> String {
     let sets: Vec<String> = InstructionSet::ALL.into_iter().filter(|set| set.is_supported()).map(|set| set.to_string()).collect();
-    let (version, devices) = (env!("CARGO_PKG_VERSION"), ["cpu", "cuda"]);
+    let (version, devices) = (env!("CARGO_PKG_VERSION"), ["cpu", "cuda", "hip"]);
     serde_json::json!({"version": version, "instruction_sets": sets, "devices": devices, "build": build_json()}).to_string()
 }
 
-fn devices_json() -> String {
-    let (count, problem) = match kernels::gpu::CudaDriver::count() {
-        Ok(count) => (count, None),
-        Err(error) => (0, Some(error.to_string())),
-    };
-    let gpu = |ordinal| {
-        let device = format!("cuda:{ordinal}");
-        match Gpu::cuda(ordinal) {
-            Ok(gpu) => {
-                let gpu = gpu.description();
-                let libraries: Vec<String> = gpu.libraries.iter().map(|(name, version)| format!("{name} {version}")).collect();
-                serde_json::json!({"device": device, "name": gpu.name, "architecture": gpu.architecture, "memory_bytes": gpu.memory,
-                    "fp8": gpu.has_fp8, "libraries": libraries, "problem": null})
-            }
-            Err(error) => serde_json::json!({"device": device, "name": null, "architecture": null, "memory_bytes": null,
-                "fp8": null, "libraries": [], "problem": error.to_string()}),
+/// One GPU, opened; its name and libraries are left out where it cannot be.
+fn device_json(kind: Kind, ordinal: usize) -> serde_json::Value {
+    let device = format!("{}:{ordinal}", kind.word());
+    match Gpu::open(kind, ordinal) {
+        Ok(gpu) => {
+            let gpu = gpu.description();
+            let libraries: Vec<String> = gpu.libraries.iter().map(|(name, version)| format!("{name} {version}")).collect();
+            serde_json::json!({"device": device, "name": gpu.name, "architecture": gpu.architecture, "memory_bytes": gpu.memory,
+                "fp8": gpu.has_fp8, "mxfp4": gpu.has_mxfp4, "interpreted": gpu.interpreted, "libraries": libraries, "problem": null})
         }
-    };
-    let gpus: Vec<_> = (0..count).map(gpu).collect();
+        Err(error) => serde_json::json!({"device": device, "name": null, "architecture": null, "memory_bytes": null,
+            "fp8": null, "mxfp4": null, "interpreted": false, "libraries": [], "problem": error.to_string()}),
+    }
+}
+
+/// All GPUs; where there is none, why each kind has none.
+fn devices_json() -> String {
+    let (mut gpus, mut problems) = (Vec::new(), Vec::new());
+    for kind in Kind::ALL {
+        match kind.count() {
+            Ok(count) => gpus.extend((0..count).map(|ordinal| device_json(kind, ordinal))),
+            Err(error) => problems.push(format!("{}: {error}", kind.word())),
+        }
+    }
+    let problem = Some(problems.join("; ")).filter(|text| gpus.is_empty() && !text.is_empty());
     serde_json::json!({"schema": "mxfp4-devices/1", "gpus": gpus, "problem": problem}).to_string()
 }

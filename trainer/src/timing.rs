@@ -29,6 +29,8 @@ struct Session<'a> {
     gpu: Option<&'a String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     libraries: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mxfp4: Option<&'a String>,
     resumed_from_step: u64,
 }
 
@@ -65,6 +67,7 @@ impl Timing {
             cpu: &processor_name(),
             gpu: (machine.device != "cpu").then_some(&machine.name),
             libraries: machine.libraries.iter().map(|(name, version)| format!("{name} {version}")).collect(),
+            mxfp4: machine.mxfp4.as_ref(),
             resumed_from_step,
         })?;
         Ok(timing)

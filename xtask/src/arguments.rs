@@ -205,7 +205,7 @@ pub(crate) enum RunsCommand {
 
 #[derive(Args)]
 pub(crate) struct DeviceTest {
-    /// cuda, or cuda:N
+    /// cuda, cuda:N, hip or hip:N
     #[arg(long, default_value = "cuda", value_parser = gpu)]
     device: String,
     /// Decides the random inputs
@@ -228,11 +228,11 @@ impl DeviceTest {
 }
 
 fn gpu(text: &str) -> Result<String, String> {
-    let number = text.strip_prefix("cuda").map(|rest| rest.strip_prefix(':').map(str::parse::<usize>));
-    match number {
-        Some(None) if text == "cuda" => Ok(text.to_owned()),
-        Some(Some(Ok(_))) => Ok(text.to_owned()),
-        _ => Err("must be cuda or cuda:N; the CPU is what others are compared with".to_owned()),
+    let (kind, number) = text.split_once(':').map_or((text, None), |(kind, number)| (kind, Some(number)));
+    let is_number = number.is_none_or(|number| number.parse::<usize>().is_ok());
+    match kind {
+        "cuda" | "hip" if is_number => Ok(text.to_owned()),
+        _ => Err("must be cuda, cuda:N, hip or hip:N; the CPU is what others are compared with".to_owned()),
     }
 }
 

@@ -73,7 +73,7 @@ fn absent_hardware_ends_with_4_and_says_what_is_lacking() {
     if !Path::new("/dev/nvidiactl").exists() {
         assert!(says(&["device-test"], 4).starts_with("not-run: "));
     }
-    assert!(says(&["device-test", "--device", "cpu"], 2).contains("must be cuda or cuda:N"));
+    assert!(says(&["device-test", "--device", "cpu"], 2).contains("must be cuda, cuda:N, hip or hip:N"));
     assert!(says(&["replicate", "--minutes=-1"], 2).contains("--minutes"));
 }
 

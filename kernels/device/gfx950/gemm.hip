@@ -27,7 +27,7 @@ constexpr u32 OUTSIDE = 0x80000000u;  // an offset beyond every buffer: loads gi
 constexpr int FP4 = 4;              // the instruction's code for E2M1
 
 // PARTIAL: unscaled F32 into share z of a workspace [shares, m, n].
-enum Output : u32 { OUT_BF16 = 0, OUT_F32 = 1, ADD_F32 = 2, PARTIAL = 3 };
+enum Output : u32 { OUT_BF16 = 0, OUT_F32 = 1, PARTIAL = 2 };
 
 struct Operand {
     const u8 *codes;
@@ -37,7 +37,8 @@ struct Operand {
 // The host's struct of the same layout is packed into the kernel's arguments.
 struct Product {
     Operand a, b;
-    void *d;       // BF16 or F32 [m, n], or the workspace
+    void *d;            // BF16 or F32 [m, n], or the workspace
+    const void *added;  // what is added to the product in F32, of the type and shape of d (it may be d); null: nothing
     u32 m, n, k;
     u32 output;    // Output
     u32 share;     // steps of 256 along k that one block takes: ceil(k / 256) where grid z is 1
@@ -104,21 +105,22 @@ DEVICE i32x8 read_codes(const u8 *lds, u32 row, u32 chunk) {
     return i32x8{codes[0], codes[1], codes[2], codes[3], 0, 0, 0, 0};
 }
 
-// Four neighbouring elements of D.
-template <Output OUTPUT> DEVICE void store(void *d, u64 index, f32x4 sum, float factor) {
+// Four neighbouring elements of D: rounded once after the factor, after what is added, and to BF16.
+template <Output OUTPUT, bool ADDED> DEVICE void store(void *d, const void *added, u64 index, f32x4 sum, float factor) {
     sum *= factor;
     if (OUTPUT == OUT_BF16) {
+        if (ADDED) sum += __builtin_convertvector(*(const bf16x4 *)((const u16 *)added + index), f32x4);
         *(bf16x4 *)((u16 *)d + index) = __builtin_convertvector(sum, bf16x4);
     } else {
-        f32x4 *to = (f32x4 *)((float *)d + index);
-        *to = OUTPUT == ADD_F32 ? *to + sum : sum;
+        if (ADDED) sum += *(const f32x4 *)((const float *)added + index);
+        *(f32x4 *)((float *)d + index) = sum;
     }
 }
 
 // A wave's fragments, its first row and column of D being (i, j) for this lane. M and N are multiples of 16 and 4, so that a lane's four
 // elements are inside together.
-template <Output OUTPUT, int FM, int FN>
-DEVICE void store_all(void *d, u32 i, u32 j, u32 m, u32 n, const f32x4 (&sum)[FM][FN], float factor) {
+template <Output OUTPUT, bool ADDED, int FM, int FN>
+DEVICE void store_all(void *d, const void *added, u32 i, u32 j, u32 m, u32 n, const f32x4 (&sum)[FM][FN], float factor) {
 #if defined(BREAK_EDGE)
     m += 1;
 #endif
@@ -127,7 +129,7 @@ DEVICE void store_all(void *d, u32 i, u32 j, u32 m, u32 n, const f32x4 (&sum)[FM
         u64 start = (u64)(i + fm * 16) * n + j;
 #pragma unroll
         for (int fn = 0; fn < FN; fn++) {
-            if (i + fm * 16 < m && j + fn * 16 < n) store<OUTPUT>(d, start + fn * 16, sum[fm][fn], factor);
+            if (i + fm * 16 < m && j + fn * 16 < n) store<OUTPUT, ADDED>(d, added, start + fn * 16, sum[fm][fn], factor);
         }
     }
 }
@@ -192,14 +194,18 @@ template <int FM, int FN> DEVICE void multiply(const Product &p, u8 *lds) {
     }
 
     u32 i = top + wave_m + row, j = left + wave_n + 4 * group;
-    if (p.output == OUT_BF16) {
-        store_all<OUT_BF16>(p.d, i, j, p.m, p.n, sum, p.factor);
-    } else if (p.output == OUT_F32) {
-        store_all<OUT_F32>(p.d, i, j, p.m, p.n, sum, p.factor);
-    } else if (p.output == ADD_F32) {
-        store_all<ADD_F32>(p.d, i, j, p.m, p.n, sum, p.factor);
+    if (p.output == PARTIAL) {
+        store_all<OUT_F32, false>((float *)p.d + (u64)block_z() * p.m * p.n, nullptr, i, j, p.m, p.n, sum, 1.0f);
+    } else if (p.output == OUT_BF16) {
+        if (p.added) {
+            store_all<OUT_BF16, true>(p.d, p.added, i, j, p.m, p.n, sum, p.factor);
+        } else {
+            store_all<OUT_BF16, false>(p.d, nullptr, i, j, p.m, p.n, sum, p.factor);
+        }
+    } else if (p.added) {
+        store_all<OUT_F32, true>(p.d, p.added, i, j, p.m, p.n, sum, p.factor);
     } else {
-        store_all<OUT_F32>((float *)p.d + (u64)block_z() * p.m * p.n, i, j, p.m, p.n, sum, 1.0f);
+        store_all<OUT_F32, false>(p.d, nullptr, i, j, p.m, p.n, sum, p.factor);
     }
 }
 
@@ -217,16 +223,20 @@ GEMM(256, 8, 1)
 
 // The second half of split-K: partial sums added in the order of their shares. `count` is m * n, a multiple of 4; 256 threads, 4
 // elements each.
-KERNEL BLOCK_OF(256, 4) void mxfp4_gemm_sum(const float *partial, void *d, u64 count, u32 shares, u32 output, float factor) {
+KERNEL BLOCK_OF(256, 4) void mxfp4_gemm_sum(const float *partial, void *d, const void *added, u64 count, u32 shares, u32 output, float factor) {
     u64 index = ((u64)block_x() * 256 + thread_x()) * 4;
     if (index >= count) return;
     f32x4 sum = *(const f32x4 *)(partial + index);
     for (u32 z = 1; z < shares; z++) sum += *(const f32x4 *)(partial + z * count + index);
     if (output == OUT_BF16) {
-        store<OUT_BF16>(d, index, sum, factor);
-    } else if (output == OUT_F32) {
-        store<OUT_F32>(d, index, sum, factor);
+        if (added) {
+            store<OUT_BF16, true>(d, added, index, sum, factor);
+        } else {
+            store<OUT_BF16, false>(d, nullptr, index, sum, factor);
+        }
+    } else if (added) {
+        store<OUT_F32, true>(d, added, index, sum, factor);
     } else {
-        store<ADD_F32>(d, index, sum, factor);
+        store<OUT_F32, false>(d, nullptr, index, sum, factor);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::decode::Op;
+use crate::decode::{EXEC, Op};
 use crate::execute::{self, Flow, LANES, Lanes, Machine, Scalar, Wave};
 use crate::fault::{Fault, FaultKind, LaunchError, Stop};
 use crate::lds::Lds;
@@ -73,8 +73,7 @@ pub fn launch(memory: &mut Memory, launch: &Launch<'_>) -> Result<Statistics, La
     let arguments = memory.input("kernel arguments", &arguments(launch)?);
     let packet = memory.input("dispatch packet", &packet(launch, arguments.0));
     let result = all_groups(memory, launch, (arguments.0, packet.0));
-    memory.release(arguments);
-    memory.release(packet);
+    memory.rewind(arguments);
     result
 }
 
@@ -166,9 +165,6 @@ fn check(launch: &Launch<'_>) -> Result<(), LaunchError> {
     if launch.threads == 0 || u64::from(launch.threads) > kernel.resources.max_flat_workgroup_size {
         return refuse(format!("{} threads given, at most {} expected", launch.threads, kernel.resources.max_flat_workgroup_size));
     }
-    if !(launch.threads as usize).is_multiple_of(LANES) {
-        return refuse(format!("{} threads are no whole number of waves of 64", launch.threads));
-    }
     const LARGEST_LDS: u64 = 163_840;
     let lds = u64::from(kernel.descriptor.lds) + u64::from(launch.dynamic_lds);
     if lds > LARGEST_LDS {
@@ -210,6 +206,11 @@ fn start(launch: &Launch<'_>, index: usize, group: [u32; 3], (arguments, packet)
     }
     if let Err(stop) = wave.write_lanes(Operand::Vector(0), 0, !0, &items) {
         return Err(LaunchError::Request { kernel: launch.kernel.name.clone(), problem: stop.kind.to_string() });
+    }
+    // The last wave of a workgroup may have fewer lanes.
+    let lanes = (launch.threads as usize).saturating_sub(index * LANES);
+    if lanes < LANES {
+        set(&mut wave, u32::from(EXEC), 2, (1 << lanes) - 1);
     }
     failed.map(|()| wave)
 }

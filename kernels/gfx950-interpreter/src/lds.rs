@@ -1,7 +1,7 @@
 //! One workgroup's LDS: bytes, which of them were written, and who touched them since the last barrier.
 //!
 //! Two waves that touch a byte between two barriers, at least one of them writing, race: the fault does not depend on the order in which
-//! the waves happen to run here. A read or write is under way until the wave's s_waitcnt retires it; so is a load that goes straight to LDS, and
+//! the waves happen to run here. Atomic operations race with reads and writes, not with one another. A read or write is under way until the wave's s_waitcnt retires it; so is a load that goes straight to LDS, and
 //! until then its old bytes stay.
 
 use crate::fault::{FaultKind, Stop};
@@ -21,6 +21,19 @@ struct Shadow {
     writing: u16,
     /// Wave + 1 whose load to LDS is under way, 0 if none.
     loading: u16,
+    /// Epoch of the last atomic operation, the waves that made one in it, and those whose is under way.
+    atomic_epoch: u32,
+    atomics: u32,
+    atomics_pending: u32,
+}
+
+impl Shadow {
+    fn note_atomic(&mut self, wave: usize, epoch: u32) {
+        if self.atomic_epoch != epoch {
+            (self.atomic_epoch, self.atomics) = (epoch, 0);
+        }
+        self.atomics |= 1 << wave;
+    }
 }
 
 /// LDS of one workgroup.
@@ -93,6 +106,20 @@ impl Lds {
         Ok(())
     }
 
+    /// No other wave's atomic operation may be under way, or have been made since the last barrier.
+    fn without_atomics(&self, wave: usize, offset: usize, this: &'static str) -> Result<(), Stop> {
+        let shadow = &self.shadow[offset];
+        let others = shadow.atomics_pending & !(1 << wave);
+        if others != 0 {
+            return Err(FaultKind::InFlight { offset, wave: others.trailing_zeros() as usize, what: "atomic operation" }.into());
+        }
+        let others = shadow.atomics & !(1 << wave);
+        if shadow.atomic_epoch == self.epoch && others != 0 {
+            return Err(FaultKind::Race { offset, this, that: "changed atomically", wave: others.trailing_zeros() as usize }.into());
+        }
+        Ok(())
+    }
+
     /// No other wave may have written since the last barrier.
     fn unwritten(&self, wave: usize, offset: usize, this: &'static str) -> Result<(), Stop> {
         let shadow = &self.shadow[offset];
@@ -123,6 +150,7 @@ impl Lds {
         for at in range.clone() {
             self.settled(wave, at)?;
             self.unwritten(wave, at, "read")?;
+            self.without_atomics(wave, at, "read")?;
             let epoch = self.epoch;
             let shadow = &mut self.shadow[at];
             if shadow.read_epoch != epoch {
@@ -143,10 +171,30 @@ impl Lds {
             self.settled(wave, at)?;
             self.unwritten(wave, at, "written")?;
             self.unread(wave, at)?;
+            self.without_atomics(wave, at, "written")?;
             let shadow = &mut self.shadow[at];
             (shadow.write_epoch, shadow.writer, shadow.writing, shadow.defined) = (self.epoch, wave as u16, wave as u16 + 1, defined);
         }
         self.bytes[range].copy_from_slice(from);
+        Ok(())
+    }
+
+    /// Replaces a 32-bit word by a function of it; under way until [`Lds::finish_write`].
+    pub(crate) fn atomic(&mut self, wave: usize, offset: u64, function: impl Fn(u32) -> u32, defined: bool) -> Result<(), Stop> {
+        let range = self.range(offset, 4)?;
+        for at in range.clone() {
+            self.settled(wave, at)?;
+            self.unwritten(wave, at, "changed atomically")?;
+            self.unread(wave, at)?;
+            let epoch = self.epoch;
+            let shadow = &mut self.shadow[at];
+            shadow.note_atomic(wave, epoch);
+            shadow.atomics_pending |= 1 << wave;
+            shadow.defined &= defined;
+        }
+        let mut word = [0; 4];
+        word.copy_from_slice(&self.bytes[range.clone()]);
+        self.bytes[range].copy_from_slice(&function(u32::from_le_bytes(word)).to_le_bytes());
         Ok(())
     }
 
@@ -162,6 +210,10 @@ impl Lds {
                 shadow.writing = 0;
                 shadow.write_epoch = self.epoch;
             }
+            if shadow.atomics_pending >> wave & 1 == 1 {
+                shadow.atomics_pending &= !(1 << wave);
+                shadow.note_atomic(wave, self.epoch);
+            }
         }
     }
 
@@ -171,6 +223,7 @@ impl Lds {
             self.settled(wave, at)?;
             self.unwritten(wave, at, "written")?;
             self.unread(wave, at)?;
+            self.without_atomics(wave, at, "written")?;
             self.shadow[at].loading = wave as u16 + 1;
         }
         Ok(())
@@ -269,6 +322,33 @@ mod tests {
         assert!(matches!(read(&mut lds, 1, 0), Err(FaultKind::Race { wave: 2, .. })));
         lds.barrier();
         assert_eq!(read(&mut lds, 1, 0), Ok(true));
+    }
+
+    #[test]
+    fn atomic_operations_race_with_reads_and_writes_but_not_with_one_another() {
+        let atomic = |lds: &mut Lds, wave| lds.atomic(wave, 0, |old| old.max(7), true).map_err(|stop| stop.kind);
+        let mut lds = Lds::new(16);
+        lds.write(0, 0, &[5, 0, 0, 0], true).unwrap();
+        assert!(matches!(atomic(&mut lds, 1), Err(FaultKind::InFlight { wave: 0, .. })));
+        lds.finish_write(0, 0, 4);
+        assert!(matches!(atomic(&mut lds, 1), Err(FaultKind::Race { wave: 0, that: "written", .. })));
+        lds.barrier();
+        atomic(&mut lds, 1).unwrap();
+        atomic(&mut lds, 0).unwrap();
+        lds.finish_write(1, 0, 4);
+        // Both waves changed it: even the last one may not read it yet.
+        for wave in 0..2 {
+            assert!(matches!(read(&mut lds, wave, 0), Err(FaultKind::InFlight { .. } | FaultKind::Race { .. })), "{wave}");
+        }
+        lds.barrier();
+        assert!(matches!(read(&mut lds, 1, 0), Err(FaultKind::InFlight { wave: 0, what: "atomic operation", .. })));
+        lds.finish_write(0, 0, 4);
+        assert!(matches!(write(&mut lds, 1, 0), Err(FaultKind::Race { that: "changed atomically", wave: 0, .. })));
+        lds.barrier();
+        let mut word = [0; 4];
+        assert_eq!(lds.read(1, 0, &mut word).map_err(|stop| stop.kind), Ok(true));
+        assert_eq!(word, [7, 0, 0, 0]);
+        assert!(matches!(atomic(&mut lds, 0), Err(FaultKind::Race { that: "read", wave: 1, .. })));
     }
 
     #[test]

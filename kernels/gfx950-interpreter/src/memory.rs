@@ -17,6 +17,9 @@ const GAP: u64 = 0x2_0000_0000;
 /// Allocations begin at multiples of this.
 const ALIGNMENT: u64 = 256;
 
+/// Marks a workgroup that wrote by an atomic operation.
+const ATOMIC: u32 = 1 << 31;
+
 /// An address that a kernel can be given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Address(pub u64);
@@ -28,7 +31,8 @@ struct Allocation {
     /// Which bytes were written; None: all.
     defined: Option<Vec<bool>>,
     writable: bool,
-    /// The workgroup that wrote each byte last, by its number over all launches; empty until one writes.
+    /// The workgroup that wrote each byte last, by its number over all launches (plus `ATOMIC` if by an atomic operation); empty until
+    /// one writes.
     writers: Vec<u32>,
 }
 
@@ -119,6 +123,29 @@ impl Memory {
         Ok(())
     }
 
+    /// As [`Memory::read`], for what is computed with.
+    ///
+    /// # Errors
+    /// When the bytes are not inside one allocation, or some of them were never written.
+    pub fn read_defined(&self, address: Address, into: &mut [u8]) -> Result<(), FaultKind> {
+        self.read(address, into)?;
+        let (base, start) = self.locate("a copy", address.0, into.len())?;
+        let allocation = self.allocations.get(&base);
+        let defined =
+            allocation.and_then(|allocation| allocation.defined.as_ref()).and_then(|defined| defined.get(start..start + into.len()));
+        match (allocation, defined.and_then(|defined| defined.iter().position(|defined| !defined))) {
+            (Some(allocation), Some(at)) => Err(FaultKind::Undefined { used: format!("byte {} of {}", start + at, allocation.name) }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Frees what a launch brought with it, the newest allocation last; their addresses are given out again, because a process may
+    /// launch more often than there are places in the 48 bits that a buffer resource has for an address.
+    pub(crate) fn rewind(&mut self, address: Address) {
+        drop(self.allocations.split_off(&address.0));
+        self.next = address.0;
+    }
+
     /// Frees an allocation; its address is not given out again. Says whether there was one.
     pub fn release(&mut self, address: Address) -> bool {
         self.allocations.remove(&address.0).is_some()
@@ -148,10 +175,12 @@ impl Memory {
         self.group += 1;
     }
 
-    /// Workgroups of a launch run in no order: none may touch what another one of the same launch wrote.
-    fn alone(&self, allocation: &Allocation, range: std::ops::Range<usize>, access: &'static str) -> Result<(), FaultKind> {
+    /// Workgroups of a launch run in no order: none may touch what another one of the same launch wrote, except both in accesses that
+    /// the device makes visible to all (`shared`).
+    fn alone(&self, allocation: &Allocation, range: std::ops::Range<usize>, access: &'static str, shared: bool) -> Result<(), FaultKind> {
         let Some(writers) = allocation.writers.get(range.clone()) else { return Ok(()) };
-        match writers.iter().position(|&writer| writer >= self.first_of_launch && writer != self.group) {
+        let foreign = |writer: u32| writer & !ATOMIC >= self.first_of_launch && writer & !ATOMIC != self.group;
+        match writers.iter().position(|&writer| foreign(writer) && !(shared && writer & ATOMIC != 0)) {
             Some(at) => Err(FaultKind::SharedGlobal { access, name: allocation.name.clone(), offset: range.start + at }),
             None => Ok(()),
         }
@@ -159,20 +188,44 @@ impl Memory {
 
     /// `N` bytes, and whether all of them are defined.
     pub(crate) fn load(&self, address: u64, into: &mut [u8]) -> Result<bool, FaultKind> {
+        self.load_as(address, into, false)
+    }
+
+    /// The same where atomic operations of other workgroups may have written.
+    pub(crate) fn load_shared(&self, address: u64, into: &mut [u8]) -> Result<bool, FaultKind> {
+        self.load_as(address, into, true)
+    }
+
+    /// Replaces a 32-bit word by a function of it; says whether it was defined.
+    pub(crate) fn atomic(&mut self, address: u64, function: impl Fn(u32) -> u32) -> Result<bool, FaultKind> {
+        let mut word = [0; 4];
+        if !address.is_multiple_of(4) {
+            return Err(FaultKind::Unsupported("an atomic operation that is not aligned to its size".to_owned()));
+        }
+        let defined = self.load_shared(address, &mut word)?;
+        self.store_as(address, &function(u32::from_le_bytes(word)).to_le_bytes(), true)?;
+        Ok(defined)
+    }
+
+    fn load_as(&self, address: u64, into: &mut [u8], shared: bool) -> Result<bool, FaultKind> {
         let (base, start) = self.locate("a load", address, into.len())?;
         let Some(allocation) = self.allocations.get(&base) else { return Ok(false) };
         let range = start..start + into.len();
-        self.alone(allocation, range.clone(), "loads")?;
+        self.alone(allocation, range.clone(), "loads", shared)?;
         into.copy_from_slice(&allocation.bytes[range.clone()]);
         Ok(allocation.defined.as_ref().is_none_or(|defined| defined[range].iter().all(|&defined| defined)))
     }
 
     pub(crate) fn store(&mut self, address: u64, from: &[u8]) -> Result<(), FaultKind> {
+        self.store_as(address, from, false)
+    }
+
+    fn store_as(&mut self, address: u64, from: &[u8], atomic: bool) -> Result<(), FaultKind> {
         let (base, start) = self.locate("a store", address, from.len())?;
         if let Some(allocation) = self.allocations.get(&base) {
-            self.alone(allocation, start..start + from.len(), "stores to")?;
+            self.alone(allocation, start..start + from.len(), "stores to", atomic)?;
         }
-        let group = self.group;
+        let group = self.group | if atomic { ATOMIC } else { 0 };
         let Some(allocation) = self.allocations.get_mut(&base) else { return Ok(()) };
         if !allocation.writable {
             return Err(FaultKind::ReadOnly { name: allocation.name.clone() });
@@ -227,6 +280,28 @@ mod tests {
         memory.begin_launch();
         memory.begin_group();
         assert_eq!(memory.load(base.0, &mut [0; 8]), Ok(true));
+    }
+
+    #[test]
+    fn workgroups_share_a_word_that_they_change_atomically() {
+        let mut memory = Memory::new();
+        let base = memory.updated("largest", &[0; 8]);
+        memory.begin_launch();
+        memory.begin_group();
+        assert_eq!(memory.atomic(base.0, |old| old.max(3)), Ok(true));
+        memory.begin_group();
+        assert_eq!(memory.atomic(base.0, |old| old.max(2)), Ok(true));
+        memory.begin_group();
+        let mut word = [0; 4];
+        assert_eq!(memory.load_shared(base.0, &mut word), Ok(true));
+        assert_eq!(word, [3, 0, 0, 0]);
+        assert!(matches!(memory.load(base.0, &mut word), Err(FaultKind::SharedGlobal { .. })));
+        assert!(matches!(memory.store(base.0, &word), Err(FaultKind::SharedGlobal { .. })));
+        // What another workgroup stored plainly is not to be changed atomically either.
+        memory.store(base.0 + 4, &word).unwrap();
+        memory.begin_group();
+        assert!(matches!(memory.atomic(base.0 + 4, |old| old), Err(FaultKind::SharedGlobal { .. })));
+        assert!(matches!(memory.atomic(base.0 + 2, |old| old), Err(FaultKind::Unsupported(_))));
     }
 
     #[test]

@@ -56,19 +56,19 @@ fn differences(lines: &[Line]) -> Vec<String> {
 #[test]
 fn every_instruction_of_every_kernel_reads_as_llvm_reads_it() {
     for source in common::build().sources {
-        let Some(bytes) = common::compile(&source.file, &[]) else { return };
+        let Some(bytes) = source.compile() else { return };
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), &bytes).unwrap();
         let Some(lines) = disassembly(file.path()) else { return };
         let found = differences(&lines);
-        assert!(found.is_empty(), "{} of {} differ in {}:\n{}", found.len(), lines.len(), source.file, found.join("\n"));
+        assert!(found.is_empty(), "{} of {} differ in {}:\n{}", found.len(), lines.len(), source.label(), found.join("\n"));
         // What the interpreter executes is all there is: no instruction of a kernel is left out.
         let object = CodeObject::parse(&bytes).unwrap();
         let ours: BTreeSet<u64> = object.kernels.iter().flat_map(|kernel| kernel.instructions.iter().map(|i| i.address)).collect();
         let theirs: BTreeSet<u64> = lines.iter().map(|line| line.address).collect();
         assert!(ours.is_subset(&theirs), "addresses differ");
         let operations: BTreeSet<Op> = object.kernels.iter().flat_map(|kernel| kernel.instructions.iter().map(|i| i.op)).collect();
-        println!("{}: {} instructions, {} operations", source.file, ours.len(), operations.len());
+        println!("{}: {} instructions, {} operations", source.label(), ours.len(), operations.len());
     }
 }
 

@@ -51,8 +51,10 @@ fn way_arguments(arguments: Arguments, place: (Address, Address), way: Way) -> A
     let signs = hadamard::signs(way.signs, 16);
     let bits = (0..32).map(|i| u32::from(signs[i % 16] < 0.0) << i).sum();
     const EVEN: u32 = 1;
-    let arguments = arguments.address(Some(place.0)).address(Some(place.1)).u32(16).u32(bits).u32(EVEN);
-    arguments.u32(if way.rounding == Rounding::NearestEven { 0 } else { 2 }).u32(way.words.k0).u32(way.words.k1)
+    let arguments = arguments.address(Some(place.0)).address(Some(place.1)).u32(16).u32(bits).u32(bits).u32(bits).u32(bits).u32(EVEN);
+    let arguments = arguments.u32(if way.rounding == Rounding::NearestEven { 0 } else { 2 }).u32(way.words.k0).u32(way.words.k1);
+    // Scales by rows, blocks of 1 by 32, padding.
+    arguments.u32(0).u32(0).u32(0)
 }
 
 /// One launch for both directions.
@@ -76,7 +78,8 @@ fn multiply(object: &CodeObject, memory: &mut Memory, operands: [(Address, Addre
     for (codes, scales) in operands {
         arguments = arguments.address(Some(codes)).address(Some(scales));
     }
-    arguments = arguments.address(Some(d)).u32(m as u32).u32(n as u32).u32(k as u32).u32(F32).u32(k.div_ceil(256) as u32).f32(factor);
+    arguments =
+        arguments.address(Some(d)).address(None).u32(m as u32).u32(n as u32).u32(k as u32).u32(F32).u32(k.div_ceil(256) as u32).f32(factor);
     run(object, "mxfp4_gemm_64x64", memory, [n.div_ceil(64) as u32, m.div_ceil(64) as u32, 1], &arguments, Order::RoundRobin).unwrap();
     memory.bytes(d).unwrap().chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
 }

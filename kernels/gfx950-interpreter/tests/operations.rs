@@ -403,10 +403,12 @@ fn the_launch_fills_in_what_the_runtime_would() {
 #[test]
 fn every_known_operation_is_in_code_that_is_executed() {
     let Some(own) = object() else { return };
-    let mut objects = vec![own];
-    objects.extend(
-        common::build().sources.iter().filter_map(|source| common::compile(&source.file, &[])).map(|b| CodeObject::parse(&b).unwrap()),
-    );
+    let other = |name: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernels").join(name);
+        CodeObject::parse(&compile_path(&path, &[]).unwrap()).unwrap()
+    };
+    let mut objects = vec![own, other("matrix.hip"), other("doubles.hip")];
+    objects.extend(common::build().sources.iter().filter_map(common::Source::compile).map(|bytes| CodeObject::parse(&bytes).unwrap()));
     let seen: BTreeSet<Op> = objects.iter().flat_map(|o| &o.kernels).flat_map(|kernel| kernel.instructions.iter().map(|i| i.op)).collect();
     let unseen: Vec<&str> = ALL.iter().filter(|op| !seen.contains(op)).map(|op| op.name()).collect();
     // The prefix of scaled matrix operations is decoded with them; the others only make the wave wait.

@@ -303,6 +303,13 @@ v_mfma_f32_16x16x128_f8f6f4 v[0:3], v[4:7], v[8:11], v[0:3] cbsz:4 blgp:4
 v_mfma_f32_16x16x128_f8f6f4 a[0:3], v[4:7], a[8:11], a[0:3] cbsz:4 blgp:4
 v_mfma_scale_f32_16x16x128_f8f6f4 v[0:3], v[4:7], v[8:11], v[0:3], v12, v13 op_sel_hi:[0,0,0] cbsz:4 blgp:4
 v_mfma_scale_f32_16x16x128_f8f6f4 a[0:3], a[4:7], v[8:11], a[0:3], v12, v13 op_sel:[1,0,0] op_sel_hi:[0,1,0] cbsz:4 blgp:4
+v_mfma_f32_16x16x128_f8f6f4 v[0:3], v[4:11], v[12:19], v[0:3]
+v_mfma_f32_16x16x128_f8f6f4 v[0:3], v[4:11], v[12:15], v[0:3] cbsz:1 blgp:4
+v_mfma_scale_f32_16x16x128_f8f6f4 v[0:3], v[4:7], v[12:19], v[0:3], v20, v21 op_sel_hi:[0,0,0] cbsz:4 blgp:1
+v_mfma_f32_32x32x64_f8f6f4 a[0:15], v[16:23], v[24:31], a[0:15] blgp:1
+v_mfma_f32_32x32x64_f8f6f4 v[0:15], v[16:19], v[24:27], v[0:15] cbsz:4 blgp:4
+v_mfma_scale_f32_32x32x64_f8f6f4 v[0:15], v[16:23], v[24:31], v[0:15], v32, v33 op_sel_hi:[0,0,0]
+v_mfma_scale_f32_32x32x64_f8f6f4 v[0:15], v[16:19], v[24:31], v[0:15], v32, v33 op_sel:[0,1,0] op_sel_hi:[1,0,0] cbsz:4
 s_mov_b32 s5, 0x12345678
 s_add_u32 vcc_lo, exec_hi, -16
 s_mov_b64 exec, 0
@@ -369,3 +376,43 @@ v_subrev_co_u32_e64 v1, s[2:3], v2, v3
 v_lshlrev_b16_e32 v1, v2, v3
 ds_write2st64_b32 v1, v2, v3 offset1:1
 ds_read2st64_b32 v[2:3], v4 offset0:1 offset1:9
+s_nor_b64 s[2:3], s[4:5], s[6:7]
+s_ff1_i32_b64 s2, s[4:5]
+s_mulk_i32 s2, 0xc00
+v_fmac_f64 v[2:3], v[4:5], v[6:7]
+v_cvt_f32_f64 v1, v[2:3]
+v_cvt_f64_f32 v[2:3], v1
+v_cvt_f64_f32_e64 v[2:3], -|v1|
+v_rcp_f64 v[2:3], v[4:5]
+v_rsq_f64 v[2:3], s[4:5]
+v_cmp_class_f64 vcc, v[2:3], v4
+v_cmp_class_f64 s[2:3], v[2:3], s4
+v_cmp_gt_f64 vcc, 0.5, v[2:3]
+v_cmp_gt_f64 s[4:5], -v[2:3], |v[6:7]|
+v_cmp_neq_f64 vcc, 0, v[2:3]
+v_cmp_nlt_f64 vcc, s[4:5], v[2:3]
+v_add_f64 v[2:3], v[4:5], -v[6:7]
+v_mul_f64 v[2:3], v[4:5], 0.5
+v_min_f64 v[2:3], v[4:5], 1.0
+v_fma_f64 v[2:3], -v[4:5], v[6:7], 0.5
+v_ldexp_f64 v[2:3], v[4:5], s2
+v_ldexp_f64 v[2:3], v[4:5], v6
+v_div_scale_f64 v[2:3], vcc, v[4:5], v[6:7], v[4:5]
+v_div_scale_f64 v[2:3], s[4:5], s[6:7], v[6:7], s[6:7]
+v_div_fmas_f64 v[2:3], v[4:5], v[6:7], v[8:9]
+v_div_fixup_f64 v[2:3], v[4:5], v[6:7], s[8:9]
+v_bitop3_b16 v1, v2, 3, v4 bitop3:0xc8
+ds_max_u32 v1, v2 offset:8448
+global_atomic_umax v1, v2, s[4:5]
+global_atomic_umax v[2:3], v4, off offset:8
+global_load_dword v1, v[2:3], off sc1
+s_waitcnt vmcnt(63) expcnt(7) lgkmcnt(15)
+ds_write_b16_d16_hi v1, v2 offset:144
+v_mul_hi_u32_u24 v1, v2, v3
+v_mul_hi_u32_u24_e64 v1, s2, v3
+v_mfma_f32_16x16x32_bf16 v[2:5], v[6:9], v[10:13], v[2:5]
+v_mfma_f32_16x16x32_bf16 v[2:5], v[6:9], v[10:13], 0
+v_mfma_f32_16x16x32_bf16 a[2:5], a[6:9], v[10:13], a[2:5]
+v_cmp_lt_f64 s[2:3], s[2:3], v[2:3]
+v_max_f64 v[2:3], v[4:5], v[4:5]
+v_cmp_nlg_f64 s[0:1], |v[2:3]|, s[0:1]

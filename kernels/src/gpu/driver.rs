@@ -38,6 +38,10 @@ pub struct Description {
     pub libraries: Vec<(String, String)>,
     /// Whether matrix products of FP8 codes run natively.
     pub has_fp8: bool,
+    /// Whether the device runs the kernels of kernels/device/gfx950, which multiply packed MXFP4 codes.
+    pub has_mxfp4: bool,
+    /// No device at all: the processor executes the kernels' machine code (kernels/gfx950-stand-in). A test; its times mean nothing.
+    pub interpreted: bool,
 }
 
 /// How a kernel is launched.

@@ -23,6 +23,14 @@ pub enum GpuError {
         /// Where a newer one comes from.
         package: &'static str,
     },
+    /// No compiler for this kind of GPU.
+    #[error("no compiler for AMD GPUs was found (tried, in this order: {tried}); it comes with {package}")]
+    MissingCompiler {
+        /// In order.
+        tried: String,
+        /// Where one comes from.
+        package: &'static str,
+    },
     /// There is no such device.
     #[error("there is no {wanted}: this machine has {found}")]
     NoDevice {

@@ -11,14 +11,18 @@
 mod accumulate;
 mod attention;
 mod buffer;
+mod cache;
 mod cuda;
 pub mod driver;
 mod elementwise;
 mod error;
 mod head;
+mod hip;
 mod library;
+mod mxfp4;
 mod norm;
 mod optimizer;
+mod products;
 mod quantise;
 mod sources;
 
@@ -33,11 +37,46 @@ pub use driver::{Description, Element, Matrix};
 pub use elementwise::{Elementwise, Occurrences};
 pub use error::GpuError;
 pub use head::Head;
+pub use hip::HipDriver;
+pub use mxfp4::{PackedMatrix, PackedProducts, PackedQuantiser, Plan, fits, is_packed, packed_bytes};
 pub use norm::Norm;
 pub use optimizer::{Optimizer, Stretch, UpdateNumbers};
 pub use quantise::{OperandSide, Quantiser, TensorScales, element, is_source, multiplier, prepared};
 
 use driver::{Driver, Function, Grid, Product};
+
+/// Who made a GPU, or rather its driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// NVIDIA's.
+    Cuda,
+    /// AMD's.
+    Hip,
+}
+
+impl Kind {
+    /// In the order in which they are looked for.
+    pub const ALL: [Self; 2] = [Self::Cuda, Self::Hip];
+
+    /// As `--device` has it: `cuda`, `hip`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Cuda => "cuda",
+            Self::Hip => "hip",
+        }
+    }
+
+    /// Number of GPUs.
+    ///
+    /// # Errors
+    /// No driver.
+    pub fn count(self) -> Result<usize, GpuError> {
+        match self {
+            Self::Cuda => CudaDriver::count(),
+            Self::Hip => HipDriver::count(),
+        }
+    }
+}
 
 /// A GPU that is open.
 #[derive(Debug, Clone)]
@@ -46,12 +85,31 @@ pub struct Gpu {
 }
 
 impl Gpu {
-    /// NVIDIA GPU number `ordinal`.
+    /// GPU number `ordinal` of a kind.
     ///
     /// # Errors
     /// What is missing, and where it comes from.
+    pub fn open(kind: Kind, ordinal: usize) -> Result<Self, GpuError> {
+        Ok(match kind {
+            Kind::Cuda => Self { driver: Arc::new(CudaDriver::open(ordinal)?) },
+            Kind::Hip => Self { driver: Arc::new(HipDriver::open(ordinal)?) },
+        })
+    }
+
+    /// NVIDIA GPU number `ordinal`.
+    ///
+    /// # Errors
+    /// As [`Gpu::open`].
     pub fn cuda(ordinal: usize) -> Result<Self, GpuError> {
-        Ok(Self { driver: Arc::new(CudaDriver::open(ordinal)?) })
+        Self::open(Kind::Cuda, ordinal)
+    }
+
+    /// AMD GPU number `ordinal`.
+    ///
+    /// # Errors
+    /// As [`Gpu::open`].
+    pub fn hip(ordinal: usize) -> Result<Self, GpuError> {
+        Self::open(Kind::Hip, ordinal)
     }
 
     /// What it is.
@@ -151,13 +209,13 @@ struct Kernel {
 /// One argument of a kernel, by value.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(8))]
-struct Argument([u8; 64]);
+struct Argument([u8; 72]);
 
 impl Argument {
     /// The bytes of a value that a kernel takes.
     fn new<T: Plain>(value: T) -> Self {
-        const { assert!(size_of::<T>() <= 64 && align_of::<T>() <= 8) };
-        let mut bytes = [0; 64];
+        const { assert!(size_of::<T>() <= 72 && align_of::<T>() <= 8) };
+        let mut bytes = [0; 72];
         let from = std::slice::from_ref(&value);
         bytes[..size_of::<T>()].copy_from_slice(buffer::bytes_of(from));
         Self(bytes)

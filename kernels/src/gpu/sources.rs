@@ -1,20 +1,30 @@
 //! The text of kernels/device, inside the binary.
+//!
+//! The files of kernels/device itself are one text for CUDA and HIP; those of kernels/device/gfx950 are for that chip alone.
 
 macro_rules! files {
-    ($list:ident: $($name:literal),* $(,)?) => {
+    ($(#[$doc:meta])* $list:ident: $($name:literal),* $(,)?) => {
+        $(#[$doc])*
         const $list: &[(&str, &str)] = &[$(($name, include_str!(concat!("../../device/", $name)))),*];
     };
 }
 
 files!(HEADERS: "portable.h", "formats.h");
 files!(SOURCES: "accumulate.cu", "quantise.cu", "tensor_scale.cu", "norm.cu", "elementwise.cu", "attention.cu", "loss.cu", "optimizer.cu");
+files!(GFX950_HEADERS: "gfx950/prelude.h");
+files!(GFX950_SOURCES: "gfx950/quantise.hip", "gfx950/gemm.hip", "gfx950/attention.hip");
 
-/// Name and text of what the sources include.
+/// Name and text of what the shared sources include.
 pub(super) fn headers() -> impl Iterator<Item = (&'static str, &'static str)> {
     HEADERS.iter().copied()
 }
 
+/// Name and text of what sources for gfx950 may include, the shared headers among them.
+pub(super) fn gfx950_headers() -> impl Iterator<Item = (&'static str, &'static str)> {
+    HEADERS.iter().chain(GFX950_HEADERS).copied()
+}
+
 /// Text of a source; empty for a name that is not there (which then does not compile).
 pub(super) fn text(file: &str) -> &'static str {
-    SOURCES.iter().find(|source| source.0 == file).map_or("", |source| source.1)
+    SOURCES.iter().chain(GFX950_SOURCES).find(|source| source.0 == file).map_or("", |source| source.1)
 }

@@ -210,6 +210,9 @@ impl Judge<'_> {
     /// `emulated` as soon as one format in the comparison has no unit here.
     pub(super) fn evidence(&self, metric: &Metric, arms: &[&str]) -> Evidence {
         let study = &self.measurements.study;
+        if study.interpreted {
+            return Evidence::Interpreted;
+        }
         let emulated = match metric {
             // Computed in F64 throughout: no quantised format takes part.
             Metric::RotationIdentity => false,
@@ -330,8 +333,13 @@ impl Judge<'_> {
     }
 
     fn item(&self, label: &str, text: String, arms: &[&str]) -> Beside {
-        let emulated = !self.measurements.study.emulated_formats(arms).is_empty();
-        Beside { label: label.to_owned(), text, evidence: if emulated { Evidence::Emulated } else { Evidence::Native } }
+        let study = &self.measurements.study;
+        let evidence = match study.emulated_formats(arms).is_empty() {
+            _ if study.interpreted => Evidence::Interpreted,
+            true => Evidence::Native,
+            false => Evidence::Emulated,
+        };
+        Beside { label: label.to_owned(), text, evidence }
     }
 }
 

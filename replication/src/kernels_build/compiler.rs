@@ -41,23 +41,21 @@ impl Compiler {
         Ok(Self { path, version })
     }
 
-    /// Compiles `source` with `flags`.
+    /// Compiles `file`, a path relative to `folder`, with `flags`.
     ///
     /// # Errors
     /// What the compiler printed, or a file that cannot be made or read.
-    pub fn compile(&self, source: &Path, flags: &[String]) -> Result<Vec<u8>, BuildError> {
+    pub fn compile(&self, folder: &Path, file: &str, flags: &[String]) -> Result<Vec<u8>, BuildError> {
         let object = temporary("object.co");
         let mut arguments: Vec<std::ffi::OsString> = flags.iter().map(Into::into).collect();
-        // The source by its name alone: its folder would be written into the code object.
-        arguments.extend([source.file_name().unwrap_or_default().to_owned(), "-o".into(), object.clone().into()]);
-        let folder = source.parent().unwrap_or(Path::new("."));
+        // Relative: the folder's own path would be written into the code object.
+        arguments.extend([file.into(), "-o".into(), object.clone().into()]);
         let command = duct::cmd(&self.path, arguments).dir(folder).stderr_to_stdout().stdout_capture().unchecked();
         let output = command.run().map_err(|error| BuildError::Compiler(format!("{}: {error}", self.path.display())))?;
         let bytes = std::fs::read(&object);
         let _ = std::fs::remove_file(&object);
         if !output.status.success() {
-            let file = source.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            return Err(BuildError::Source { file, output: last_lines(&String::from_utf8_lossy(&output.stdout), 40) });
+            return Err(BuildError::Source { file: file.to_owned(), output: last_lines(&String::from_utf8_lossy(&output.stdout), 40) });
         }
         Ok(bytes.at(&object, "read")?)
     }

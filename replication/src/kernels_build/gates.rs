@@ -12,12 +12,12 @@ const LARGEST_LDS: u64 = 163_840;
 pub fn check(source: &Source, built: &BTreeMap<String, Built>) -> Vec<String> {
     let mut problems = Vec::new();
     for name in source.kernels.keys().filter(|name| !built.contains_key(*name)) {
-        problems.push(format!("{}: kernel {name} is in kernels.yaml but not in the code object", source.file));
+        problems.push(format!("{}: kernel {name} is in kernels.yaml but not in the code object", source.label()));
     }
     for (name, kernel) in built {
         match source.kernels.get(name) {
             Some(budget) => problems.extend(against(name, kernel, budget)),
-            None => problems.push(format!("{}: kernel {name} has no budget: add it to kernels.yaml", source.file)),
+            None => problems.push(format!("{}: kernel {name} has no budget: add it to kernels.yaml", source.label())),
         }
     }
     problems

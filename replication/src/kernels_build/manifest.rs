@@ -1,6 +1,6 @@
 //! kernels.yaml: how code objects are built, and what each kernel may use.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde::Deserialize;
@@ -23,8 +23,14 @@ pub struct Manifest {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
-    /// Its name in the manifest's folder.
+    /// Its name in the manifest's folder, or `../NAME` for one that CUDA shares.
     pub file: String,
+    /// What is defined for it: `NAME=VALUE`.
+    #[serde(default)]
+    pub defines: Vec<String>,
+    /// Name of the code object, without ending, where one source gives several; else the source's.
+    #[serde(default)]
+    pub object: Option<String>,
     /// Its kernels, all of them.
     pub kernels: BTreeMap<String, Budget>,
 }
@@ -43,6 +49,24 @@ pub struct Budget {
     pub instructions: BTreeMap<String, u64>,
 }
 
+impl Source {
+    /// The code object's file name.
+    pub fn object_name(&self) -> String {
+        let stem = Path::new(&self.file).file_stem().unwrap_or_default().to_string_lossy();
+        format!("{}.co", self.object.as_deref().unwrap_or(&stem))
+    }
+
+    /// The source as messages name it: with what tells it from its siblings.
+    pub fn label(&self) -> String {
+        [std::slice::from_ref(&self.file), &self.defines].concat().join(" ")
+    }
+
+    /// Arguments of the compiler besides the manifest's flags.
+    pub fn arguments(&self) -> Vec<String> {
+        self.defines.iter().map(|define| format!("-D{define}")).collect()
+    }
+}
+
 impl Manifest {
     /// Reads kernels.yaml of `folder`, which is relative to `root`.
     ///
@@ -55,9 +79,19 @@ impl Manifest {
         if manifest.arch != name {
             return Err(ManifestError::new(&path, format!("arch `{}` must be the folder's name, `{name}`", manifest.arch)));
         }
+        let refuse = |problem: String| Err(ManifestError::new(&path, problem));
+        let mut objects = BTreeSet::new();
         for source in &manifest.sources {
-            if source.file.contains(['/', '\\']) || !source.file.ends_with(".hip") {
-                return Err(ManifestError::new(&path, format!("`{}` must be the name of a .hip file in this folder", source.file)));
+            let shared = source.file.strip_prefix("../");
+            let name = shared.unwrap_or(&source.file);
+            if name.contains(['/', '\\']) || !name.ends_with(if shared.is_some() { ".cu" } else { ".hip" }) {
+                return refuse(format!(
+                    "`{}` must be the name of a .hip file in this folder, or `../` and that of a .cu file",
+                    source.file
+                ));
+            }
+            if !objects.insert(source.object_name()) {
+                return refuse(format!("two sources give {}: name one with `object`", source.object_name()));
             }
         }
         Ok(manifest)

@@ -115,8 +115,10 @@ pub struct Built {
 /// One source's code object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Object {
-    /// Name of the source.
+    /// Name of the source, relative to the manifest's folder.
     pub source: String,
+    /// What was defined for it.
+    pub defines: Vec<String>,
     /// Its SHA-256.
     pub source_sha256: String,
     /// Name of the code object, in the same folder as kernels.json.
@@ -157,17 +159,19 @@ pub fn run(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<Report,
     let folder = Path::new("kernels").join("device").join(&request.arch);
     let manifest = Manifest::load(root, &folder)?;
     let compiler = Compiler::find()?;
-    let mut problems = lint_all(&root.join(&folder))?;
+    let here = root.join(&folder);
+    let shared = root.join("kernels").join("device");
+    let mut problems = lint_all(&shared)?;
     let mut objects = Vec::new();
-    let copy = CopiedSources::of(&root.join(&folder))?;
+    let copy = CopiedSources::of(&shared)?;
     for source in &manifest.sources {
-        say(&format!("compiling {} twice", source.file));
-        let path = root.join(&folder).join(&source.file);
-        let bytes = compiler.compile(&path, &manifest.flags)?;
-        if bytes != compiler.compile(&copy.0.join(&source.file), &manifest.flags)? {
-            problems.push(format!("{}: two compilations in different folders gave different bytes", source.file));
+        say(&format!("compiling {} twice", source.label()));
+        let flags = [manifest.flags.clone(), source.arguments()].concat();
+        let bytes = compiler.compile(&here, &source.file, &flags)?;
+        if bytes != compiler.compile(&copy.0.join(&request.arch), &source.file, &flags)? {
+            problems.push(format!("{}: two compilations in different folders gave different bytes", source.label()));
         }
-        let object = describe(source, &path, &bytes)?;
+        let object = describe(source, &here.join(&source.file), &bytes)?;
         problems.extend(check(source, &object.kernels));
         files::write(&request.out.join(&object.object), &bytes)?;
         objects.push(object);
@@ -185,17 +189,21 @@ pub fn run(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<Report,
     Ok(report)
 }
 
-/// The sources once more, in a folder of another name: a path that gets into a code object shows. Removed when dropped.
+/// All sources once more, in a folder of another name: a path that gets into a code object shows. Removed when dropped.
 struct CopiedSources(PathBuf);
 
 impl CopiedSources {
     fn of(folder: &Path) -> Result<Self, FileError> {
         let copy = Self(compiler::temporary("copy"));
-        for name in files::list(folder)? {
+        for name in files::list(folder)?.into_iter().filter(|name| is_source(name)) {
             files::copy(&folder.join(&name), &copy.0.join(&name))?;
         }
         Ok(copy)
     }
+}
+
+fn is_source(name: &str) -> bool {
+    [".hip", ".h", ".cu"].iter().any(|ending| name.ends_with(ending))
 }
 
 impl Drop for CopiedSources {
@@ -204,11 +212,11 @@ impl Drop for CopiedSources {
     }
 }
 
-/// Every source and header of the folder.
+/// Every source and header below the folder.
 fn lint_all(folder: &Path) -> Result<Vec<String>, FileError> {
     let mut problems = Vec::new();
     for name in files::list(folder)? {
-        if [".hip", ".h"].iter().any(|ending| name.ends_with(ending)) {
+        if is_source(&name) {
             let text = files::read_text(&folder.join(&name))?;
             problems.extend(chained_conversions(&text).into_iter().map(|finding| format!("{name}:{finding}")));
         }
@@ -217,14 +225,15 @@ fn lint_all(folder: &Path) -> Result<Vec<String>, FileError> {
 }
 
 fn describe(source: &Source, path: &Path, bytes: &[u8]) -> Result<Object, BuildError> {
-    let parsed = CodeObject::parse(bytes).map_err(|error| BuildError::Object { file: source.file.clone(), source: error })?;
+    let parsed = CodeObject::parse(bytes).map_err(|error| BuildError::Object { file: source.label(), source: error })?;
     let counted = |name: &str| source.kernels.get(name).map(|budget| budget.instructions.keys().cloned().collect()).unwrap_or_default();
     let kernels = parsed.kernels.iter().map(|kernel| (kernel.name.clone(), built(kernel, counted(&kernel.name)))).collect();
     let text = std::fs::read(path).at(path, "read")?;
     Ok(Object {
         source: source.file.clone(),
+        defines: source.defines.clone(),
         source_sha256: files::sha256(&text),
-        object: Path::new(&source.file).with_extension("co").display().to_string(),
+        object: source.object_name(),
         object_sha256: files::sha256(bytes),
         kernels,
     })

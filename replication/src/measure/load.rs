@@ -139,6 +139,10 @@ pub struct Session {
     pub gpu: Option<String>,
     /// Driver, compiler and library of matrix products, with versions; none on a CPU.
     pub libraries: Vec<String>,
+    /// How MXFP4 products were executed (`native`, `emulated`, or by pass), where the device could have done either.
+    pub mxfp4: Option<String>,
+    /// Whether a program executed the device's instructions: its times say nothing of the device.
+    pub interpreted: bool,
 }
 
 impl Session {
@@ -217,6 +221,10 @@ enum TimingLine {
         gpu: Option<String>,
         #[serde(default)]
         libraries: Vec<String>,
+        #[serde(default)]
+        mxfp4: Option<String>,
+        #[serde(default)]
+        interpreted: bool,
         resumed_from_step: u64,
     },
     Step {
@@ -411,9 +419,9 @@ fn read_timing(path: &Path, run: &mut Run) -> Result<(), MeasureError> {
     let mut first = true;
     for (line, record) in lines::<TimingLine>(path)? {
         match record {
-            TimingLine::Session { schema: name, device, threads, instruction_set, cpu, gpu, libraries, .. } => {
+            TimingLine::Session { schema: name, device, threads, instruction_set, cpu, gpu, libraries, mxfp4, interpreted, .. } => {
                 require_schema(path, line, &name, "mxfp4-timing/1")?;
-                run.sessions.push(Session { device, threads, instruction_set, cpu, gpu, libraries });
+                run.sessions.push(Session { device, threads, instruction_set, cpu, gpu, libraries, mxfp4, interpreted });
                 first = true;
             }
             TimingLine::Step { step, .. } if first => {

@@ -70,8 +70,9 @@ impl Measurements {
 /// # Errors
 /// When a manifest or raw file is missing or does not follow its schema.
 pub fn measure(directory: &Path) -> Result<Measurements, MeasureError> {
-    let study = Study::load(directory)?;
+    let mut study = Study::load(directory)?;
     let runs = load::runs(directory)?;
+    study.executed(&runs);
     let steps = study.profile.budget.steps;
     let tokens =
         study.profile.target_loss.map(|target| target::tokens_to_target(&runs, target, steps, study.estimator)).unwrap_or_default();

@@ -12,7 +12,7 @@ use crate::manifest::paper::{Check, Citation, MetricName};
 use crate::manifest::profile::{Hardware, Profile};
 use crate::manifest::recipe::{Format, Operand, Recipe, Rounding};
 
-use super::load::MeasureError;
+use super::load::{MeasureError, Run};
 use super::target::Estimator;
 
 /// Formats of the operands of `pass` in a recipe.
@@ -190,9 +190,25 @@ pub struct Study {
     pub hardware: Hardware,
     /// Which estimate of tokens to target verdicts use.
     pub estimator: Estimator,
+    /// A program executed the device's instructions: nothing here was measured on the hardware.
+    pub interpreted: bool,
 }
 
 impl Study {
+    /// What the runs say of the hardware beyond its manifest: units that they did not use are none, and an interpreter is no device.
+    pub fn executed(&mut self, runs: &[Run]) {
+        let mut sessions = runs.iter().flat_map(|run| &run.sessions);
+        if sessions.clone().any(|session| session.mxfp4.as_ref().is_some_and(|ways| ways.contains("emulated"))) {
+            self.hardware.native_formats.retain(|format| *format != Format::E2m1);
+        }
+        self.interpreted = sessions.any(|session| session.interpreted);
+        if self.interpreted {
+            self.hardware.native_formats.clear();
+            self.hardware.id = format!("{}-interpreted", self.hardware.id);
+            self.hardware.title = format!("instruction set interpreter in place of {}: not run on that device", self.hardware.title);
+        }
+    }
+
     /// Reads `directory/manifests`.
     ///
     /// # Errors
@@ -212,7 +228,7 @@ impl Study {
             recipes.insert(recipe.id.clone(), recipe);
         }
         let hardware = manifest::read(directory, Path::new("manifests/hardware.yaml"))?;
-        Ok(Self { hardware, profile, papers, recipes, estimator })
+        Ok(Self { hardware, profile, papers, recipes, estimator, interpreted: false })
     }
 
     /// What to call an arm in tables and figures.

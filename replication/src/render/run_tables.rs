@@ -174,7 +174,9 @@ pub(super) fn step_times(measurements: &Measurements) -> Option<Grid> {
             None => Cell::new("–"),
         };
         let missing = study.emulated_formats(&[&time.arm]);
-        let evidence = if missing.is_empty() {
+        let evidence = if study.interpreted {
+            Cell::new("interpreted")
+        } else if missing.is_empty() {
             Cell::new("native")
         } else {
             Cell::new("emulated").detail(missing.iter().map(|format| format.word()).collect::<Vec<_>>().join(", "))

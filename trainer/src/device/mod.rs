@@ -12,6 +12,7 @@ use std::fmt::Debug;
 use std::ops::Range;
 
 use kernels::cpu::AttentionShape;
+use kernels::gpu::Kind;
 
 use crate::batches::Batch;
 use crate::error::TrainerError;
@@ -299,24 +300,32 @@ pub trait Device: Clone + Debug + Send + Sync {
 pub enum Choice {
     /// The processor.
     Cpu,
-    /// An NVIDIA GPU by number.
-    Cuda(usize),
+    /// A GPU by number.
+    Gpu(Kind, usize),
 }
 
 impl Choice {
-    /// `cpu`, `cuda`, `cuda:N`, or `auto`: the first GPU that opens, else the CPU.
+    /// `cpu`, `cuda`, `cuda:N`, `hip`, `hip:N`, or `auto`: the first kind of GPU that is there, CUDA before HIP, else the CPU.
     ///
     /// # Errors
     /// Another word.
     pub fn parse(text: &str) -> Result<Self, TrainerError> {
-        let (kind, number) = text.split_once(':').map_or((text, None), |(kind, number)| (kind, Some(number)));
+        let (word, number) = text.split_once(':').map_or((text, None), |(word, number)| (word, Some(number)));
         let ordinal = number.map_or(Some(0), |number| number.parse().ok());
-        match (kind, number, ordinal) {
-            ("cpu", None, _) => Ok(Self::Cpu),
-            ("cuda", _, Some(ordinal)) => Ok(Self::Cuda(ordinal)),
-            ("auto", None, _) => Ok(if kernels::gpu::CudaDriver::count().is_ok_and(|count| count > 0) { Self::Cuda(0) } else { Self::Cpu }),
-            _ => Err(TrainerError::BadInput(format!("--device: '{text}' is no device; use cpu, cuda, cuda:1 (the second GPU) or auto"))),
+        let kind = Kind::ALL.into_iter().find(|kind| kind.word() == word);
+        match (word, kind, number, ordinal) {
+            (_, Some(kind), _, Some(ordinal)) => Ok(Self::Gpu(kind, ordinal)),
+            ("cpu", _, None, _) => Ok(Self::Cpu),
+            ("auto", _, None, _) => Ok(Self::first()),
+            _ => Err(TrainerError::BadInput(format!(
+                "--device: '{text}' is no device; use cpu, cuda, cuda:1 (the second GPU), hip, hip:1 or auto"
+            ))),
         }
+    }
+
+    fn first() -> Self {
+        let found = Kind::ALL.into_iter().find(|kind| kind.count().is_ok_and(|count| count > 0));
+        found.map_or(Self::Cpu, |kind| Self::Gpu(kind, 0))
     }
 }
 
@@ -346,4 +355,6 @@ pub struct Machine {
     pub instruction_set: String,
     /// Libraries in use with their versions; none on a CPU.
     pub libraries: Vec<(String, String)>,
+    /// How MXFP4 products of the run are executed, on a device that multiplies packed MXFP4: `native`, `emulated`, or by pass.
+    pub mxfp4: Option<String>,
 }

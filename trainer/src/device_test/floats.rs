@@ -8,7 +8,7 @@
 use kernels::cpu::{AdamW, AttentionShape, Cpu, InstructionSet, RopeTable};
 use kernels::gpu::{Accumulator, Attention, Bf16, Elementwise, Gpu, Head, Norm, Occurrences, Optimizer, UpdateNumbers};
 
-use super::{Check, Report, from_bf16, gpu_error, normals, poisoned, relative, stream, to_bf16};
+use super::{Check, Extent, Report, from_bf16, gpu_error, normals, poisoned, relative, stream, to_bf16};
 use crate::error::TrainerError;
 
 /// Unit roundoff of BF16.
@@ -17,17 +17,18 @@ const U: f64 = 1.0 / 512.0;
 const F32_SLACK: f64 = 1e-5;
 
 /// All kernels.
-pub(super) fn check(gpu: &Gpu, seed: u64, report: &mut Report<'_>) -> Result<(), TrainerError> {
+pub(super) fn check(gpu: &Gpu, seed: u64, extent: Extent, report: &mut Report<'_>) -> Result<(), TrainerError> {
+    let quick = extent == Extent::Quick;
     let cpu = Cpu::new(InstructionSet::detect(), std::thread::available_parallelism().map_or(1, usize::from))
         .map_err(|error| TrainerError::Machine(error.to_string()))?;
-    for (rows, width) in [(5, 64), (300, 512), (129, 768), (70, 4096)] {
+    for (rows, width) in [(5, 64), (300, 512), (129, 768), (70, 4096)].into_iter().take(if quick { 1 } else { 4 }) {
         norm(gpu, &cpu, seed, (rows, width), report)?;
     }
     elementwise(gpu, &cpu, seed, report)?;
-    for shape in shapes() {
+    for shape in shapes().into_iter().filter(|shape| !quick || shape.batch * shape.sequence * shape.heads * shape.head_dim <= 4096) {
         attention(gpu, &cpu, seed, shape, report)?;
     }
-    for (tokens, width, vocabulary) in [(40, 64, 96), (300, 128, 1000), (16, 64, 8192)] {
+    for (tokens, width, vocabulary) in [(40, 64, 96), (300, 128, 1000), (16, 64, 8192)].into_iter().take(if quick { 1 } else { 3 }) {
         head(gpu, &cpu, seed, (tokens, width, vocabulary), report)?;
     }
     optimizer(gpu, &cpu, seed, report)?;

@@ -55,6 +55,15 @@ impl Check {
     }
 }
 
+/// How much is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// Every specification and shape.
+    All,
+    /// A few of them, the smallest: for a device that is interpreted.
+    Quick,
+}
+
 /// First line of the output.
 #[derive(Debug, Serialize)]
 struct Header<'a> {
@@ -63,6 +72,8 @@ struct Header<'a> {
     device: &'a str,
     name: &'a str,
     architecture: &'a str,
+    /// No device: its kernels are executed by an interpreter on the processor.
+    interpreted: bool,
     libraries: Vec<String>,
     seed: u64,
 }
@@ -81,7 +92,7 @@ struct Summary {
 ///
 /// # Errors
 /// A GPU that cannot be used, run files that are wrong, or checks that did not pass.
-pub fn run(gpu: &Gpu, run_files: &[PathBuf], seed: u64, out: &mut impl Write) -> Result<(), TrainerError> {
+pub fn run(gpu: &Gpu, run_files: &[PathBuf], seed: u64, extent: Extent, out: &mut impl Write) -> Result<(), TrainerError> {
     let description = gpu.description();
     let header = Header {
         schema: "mxfp4-device-test/1",
@@ -89,6 +100,7 @@ pub fn run(gpu: &Gpu, run_files: &[PathBuf], seed: u64, out: &mut impl Write) ->
         device: description.kind,
         name: &description.name,
         architecture: &description.architecture,
+        interpreted: description.interpreted,
         libraries: description.libraries.iter().map(|(name, version)| format!("{name} {version}")).collect(),
         seed,
     };
@@ -99,10 +111,10 @@ pub fn run(gpu: &Gpu, run_files: &[PathBuf], seed: u64, out: &mut impl Write) ->
         failed += usize::from(!check.passed);
         crate::measure::print(out, &check)
     };
-    operands::check(gpu, seed, &mut report)?;
-    floats::check(gpu, seed, &mut report)?;
+    operands::check(gpu, seed, extent, &mut report)?;
+    floats::check(gpu, seed, extent, &mut report)?;
     for path in run_files {
-        steps::check(gpu, path, &mut report)?;
+        steps::check(gpu, path, extent, &mut report)?;
     }
     crate::measure::print(out, &Summary { schema: "mxfp4-device-test/1", kind: "summary", checks, failed })?;
     if failed > 0 {

@@ -6,7 +6,7 @@ use kernels::operand::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule
 use kernels::quantise::{self, Prepared, Randomness, Source};
 use kernels::random::Stream;
 
-use super::{Check, Report, gpu_error, poisoned, stream, to_bf16};
+use super::{Check, Extent, Report, gpu_error, poisoned, stream, to_bf16};
 use crate::error::TrainerError;
 
 /// Rows and columns of sources: less than a tile, whole tiles, ragged ones, and rows that are no multiple of eight.
@@ -44,6 +44,20 @@ fn specs() -> Vec<OperandSpec> {
     all
 }
 
+/// One of each kind: nearest, stochastic, rotated, FP8 in blocks and with one scale, a square.
+fn few_specs() -> Vec<OperandSpec> {
+    use Format::{E2m1, E4m3};
+    use Rounding::{NearestEven, Stochastic};
+    let plain = spec(E2m1, ScaleRule::Even, NearestEven, None);
+    vec![
+        plain,
+        spec(E2m1, ScaleRule::Floor, Stochastic, Some((16, Signs::PerStep))),
+        spec(E4m3, ScaleRule::Floor, NearestEven, Some((32, Signs::None))),
+        spec(E4m3, ScaleRule::Current, NearestEven, None),
+        OperandSpec { block: Block::Tile32, ..plain },
+    ]
+}
+
 /// BF16 values over many magnitudes, with zeros, subnormals and the largest; `broken` puts NaN and infinity into a few blocks too.
 fn source(stream: Stream, count: usize, broken: bool) -> Vec<f32> {
     let special = [0.0, -0.0, f32::from_bits(1 << 16), f32::from_bits(0x007F_0000), f32::from_bits(0x7F7F_0000), -1.0, 6.0, 0.25];
@@ -62,9 +76,13 @@ fn source(stream: Stream, count: usize, broken: bool) -> Vec<f32> {
 }
 
 /// All specifications on all shapes, rows and columns from one read and each alone.
-pub(super) fn check(gpu: &Gpu, seed: u64, report: &mut Report<'_>) -> Result<(), TrainerError> {
-    for (number, spec) in specs().into_iter().enumerate() {
-        for (rows, columns) in SHAPES {
+pub(super) fn check(gpu: &Gpu, seed: u64, extent: Extent, report: &mut Report<'_>) -> Result<(), TrainerError> {
+    let (specs, shapes) = match extent {
+        Extent::All => (specs(), &SHAPES[..]),
+        Extent::Quick => (few_specs(), &[(32, 32), (65, 136)][..]),
+    };
+    for (number, spec) in specs.into_iter().enumerate() {
+        for &(rows, columns) in shapes {
             let fits = |k: usize| spec.validate(k).is_ok();
             for broken in [false, true] {
                 // A broken element makes a tensor's scale NaN: everything is, and there is nothing left to compare.

@@ -8,11 +8,12 @@
 use std::io::Write;
 use std::path::Path;
 
-use kernels::gpu::{Bf16, Buffer, Element, Gpu, GpuError, Matrix, OperandSide, Quantiser, TensorScales, element, is_source, prepared};
+use kernels::gpu::{Bf16, Buffer, Element, Gpu, GpuError, Matrix, OperandSide, Quantiser, TensorScales, element, prepared};
 use kernels::operand::{Format, OperandSpec, Rounding, ScaleRule};
 use kernels::random::{Stream, StreamKey};
 use serde::Serialize;
 
+use super::gpu_operands::{Factor, Multiplier, Preparer};
 use super::shapes::{Largest, Product, SCHEMA, Variant, mxfp4, plain, products, variants};
 use crate::error::TrainerError;
 use crate::run_file::RunFile;
@@ -76,13 +77,15 @@ fn machine(error: GpuError) -> TrainerError {
 pub fn kernel_time_on_gpu(run_file: &Path, repeats: u64, warmup: u64, gpu: &Gpu, out: &mut impl Write) -> Result<(), TrainerError> {
     let run = RunFile::load(run_file)?.run;
     super::print(out, &device_line(gpu))?;
+    let products = products(&run.model, run.tokens_per_step());
     let bench = Bench {
         gpu,
+        multiplier: Multiplier::new(gpu, products.iter().map(|product| (product.m, product.n, product.k)).chain([(PEAK, PEAK, PEAK)]))?,
         tokens: run.tokens_per_step(),
         room: Room::new(gpu, &run)?,
         scrub: Scrub::new(gpu)?,
         peaks: Peaks::new(gpu)?,
-        products: products(&run.model, run.tokens_per_step()),
+        products,
         variants: variants()
             .into_iter()
             .map(|variant| Quantisers::new(gpu, &variant).map(|quantisers| (variant, quantisers)))
@@ -97,7 +100,6 @@ pub fn kernel_time_on_gpu(run_file: &Path, repeats: u64, warmup: u64, gpu: &Gpu,
 
 fn device_line(gpu: &Gpu) -> DeviceLine<'_> {
     let description = gpu.description();
-    let is_emulated = element(&mxfp4(None, Rounding::NearestEven)) == Element::Bf16;
     DeviceLine {
         schema: SCHEMA,
         kind: "device",
@@ -105,7 +107,7 @@ fn device_line(gpu: &Gpu) -> DeviceLine<'_> {
         name: &description.name,
         architecture: &description.architecture,
         libraries: description.libraries.iter().map(|(name, version)| format!("{name} {version}")).collect(),
-        mxfp4: if is_emulated { "emulated" } else { "native" },
+        mxfp4: if description.has_mxfp4 { "native" } else { "emulated" },
         fp8: description.has_fp8,
     }
 }
@@ -113,6 +115,7 @@ fn device_line(gpu: &Gpu) -> DeviceLine<'_> {
 /// Everything that takes turns.
 struct Bench<'a> {
     gpu: &'a Gpu,
+    multiplier: Multiplier<'a>,
     tokens: usize,
     room: Room,
     scrub: Scrub,
@@ -143,18 +146,27 @@ impl Bench<'_> {
             }
             let [left, right] = self.room.sides(variant, quantisers, product);
             let whole = self.timed(|| {
-                let (left, right) = (left.matrix(&self.room)?, right.matrix(&self.room)?);
-                self.room.multiply(self.gpu, product.pass, left, right)
+                let (left, right) = (left.prepare(&self.room)?, right.prepare(&self.room)?);
+                self.multiply(product.pass, left, right)
             })?;
             // What was just prepared is multiplied once more, alone.
             let (left, right) = (left.prepared(&self.room)?, right.prepared(&self.room)?);
-            let alone = self.timed(|| self.room.multiply(self.gpu, product.pass, left, right))?;
+            let alone = self.timed(|| self.multiply(product.pass, left, right))?;
             if let Some(repeat) = repeat {
                 super::print(out, &product.line("kernel_time", variant.name, repeat, whole))?;
                 super::print(out, &product.line("product_time", variant.name, repeat, alone))?;
             }
         }
         Ok(())
+    }
+
+    /// Weight gradients are F32, everything else BF16.
+    fn multiply(&self, pass: Pass, left: Factor, right: Factor) -> Result<(), TrainerError> {
+        if pass == Pass::Wgrad {
+            self.multiplier.run(left, right, &self.room.out_f32)
+        } else {
+            self.multiplier.run(left, right, &self.room.out_bf16)
+        }
     }
 
     /// Preparing the gradient of this product's linear.
@@ -164,7 +176,7 @@ impl Bench<'_> {
             let seconds = self.timed(|| preparation.run(&self.room, (rows, columns)))?;
             if let Some(repeat) = repeat {
                 let Preparation { name, orientation, .. } = preparation;
-                let bytes = rows * columns * (2 + preparation.written_bytes());
+                let bytes = 2 * rows * columns + preparation.written_bytes(rows * columns);
                 let (kind, linear) = ("prepare_time", product.linear);
                 let line = PrepareLine { schema: SCHEMA, kind, variant: name, linear, orientation, rows, columns, bytes, repeat, seconds };
                 super::print(out, &line)?;
@@ -194,14 +206,12 @@ impl Bench<'_> {
     }
 
     fn peak(&self, repeat: Option<u64>, out: &mut impl Write) -> Result<(), TrainerError> {
-        let square = |matrix: Matrix| self.gpu.multiply(matrix, matrix, 1.0, None, &self.peaks.out, 0).map_err(machine);
         let bf16 = self.peaks.source.matrix(0, PEAK, PEAK, false).map_err(machine)?;
-        let mut all = vec![("bf16", bf16)];
-        if let Some(fp8) = self.peaks.fp8()? {
-            all.push(("fp8", fp8));
-        }
+        let mut all = vec![("bf16", Factor::Library(bf16))];
+        all.extend(self.peaks.fp8()?.map(|fp8| ("fp8", Factor::Library(fp8))));
+        all.extend(self.peaks.mxfp4()?.map(|mxfp4| ("mxfp4", mxfp4)));
         for (variant, matrix) in all {
-            let seconds = self.timed(|| square(matrix))?;
+            let seconds = self.timed(|| self.multiplier.run(matrix, matrix, &self.peaks.out))?;
             if let Some(repeat) = repeat {
                 let line = PeakLine { schema: SCHEMA, kind: "peak_time", variant, m: PEAK, n: PEAK, k: PEAK, repeat, seconds };
                 super::print(out, &line)?;
@@ -241,10 +251,11 @@ impl Scrub {
     }
 }
 
-/// A large square matrix in BF16, and quantised to E4M3 where the device multiplies that.
+/// A large square matrix in BF16, and quantised to E4M3 and packed as MXFP4 where the device multiplies those.
 struct Peaks {
     source: Buffer<Bf16>,
     codes: Option<Buffer<u8>>,
+    packed: Option<(Preparer, Buffer<u8>)>,
     scales: TensorScales,
     out: Buffer<Bf16>,
 }
@@ -254,6 +265,7 @@ impl Peaks {
         let mut peaks = Self {
             source: random(gpu, 9, PEAK * PEAK, 3)?,
             codes: None,
+            packed: None,
             scales: scales(gpu, 1)?,
             out: gpu.buffer(PEAK * PEAK).map_err(machine)?,
         };
@@ -264,12 +276,25 @@ impl Peaks {
             quantiser.run((&peaks.source, 0), (PEAK, PEAK), side, OperandSide::default()).map_err(machine)?;
             peaks.codes = Some(codes);
         }
+        if gpu.description().has_mxfp4 {
+            let spec = mxfp4(None, Rounding::NearestEven);
+            let preparer = Preparer::new(gpu, Some(spec), None)?;
+            let packed: Buffer<u8> = gpu.buffer(preparer.bytes(&spec, PEAK * PEAK)).map_err(machine)?;
+            let side = OperandSide { out: Some(&packed), ..OperandSide::default() };
+            preparer.run((&peaks.source, 0), (PEAK, PEAK), side, OperandSide::default())?;
+            peaks.packed = Some((preparer, packed));
+        }
         Ok(peaks)
     }
 
     fn fp8(&self) -> Result<Option<Matrix>, TrainerError> {
         let matrix = |codes| prepared(&E4M3, codes, PEAK, PEAK, Some((&self.scales, 0))).map_err(machine);
         self.codes.as_ref().map(matrix).transpose()
+    }
+
+    fn mxfp4(&self) -> Result<Option<Factor>, TrainerError> {
+        let spec = mxfp4(None, Rounding::NearestEven);
+        self.packed.as_ref().map(|(preparer, packed)| preparer.factor(&spec, packed, (PEAK, PEAK), None)).transpose()
     }
 }
 
@@ -339,7 +364,7 @@ impl Room {
             rows: m,
             k,
             transposed: transposed[0],
-            quantiser: made[axis(transposed[0])].as_ref(),
+            preparer: &made[axis(transposed[0])],
         };
         let right = Side {
             source: second,
@@ -349,37 +374,22 @@ impl Room {
             rows: n,
             k,
             transposed: transposed[1],
-            quantiser: quantisers.forward[axis(transposed[1])].as_ref(),
+            preparer: &quantisers.forward[axis(transposed[1])],
         };
         [left, right]
-    }
-
-    /// Weight gradients are F32, everything else BF16.
-    fn multiply(&self, gpu: &Gpu, pass: Pass, left: Matrix, right: Matrix) -> Result<(), TrainerError> {
-        let done = if pass == Pass::Wgrad {
-            gpu.multiply(left, right, 1.0, None, &self.out_f32, 0)
-        } else {
-            gpu.multiply(left, right, 1.0, None, &self.out_bf16, 0)
-        };
-        done.map_err(machine)
     }
 }
 
 /// Kernels of a variant: by row and by column, for the forward's specification and the gradient's.
 struct Quantisers {
-    forward: [Option<Quantiser>; 2],
-    gradient: [Option<Quantiser>; 2],
+    forward: [Preparer; 2],
+    gradient: [Preparer; 2],
 }
 
 impl Quantisers {
     fn new(gpu: &Gpu, variant: &Variant) -> Result<Self, TrainerError> {
-        let make = |spec: &OperandSpec| -> Result<[Option<Quantiser>; 2], TrainerError> {
-            if is_source(spec) {
-                return Ok([None, None]);
-            }
-            let rows = Quantiser::new(gpu, Some(*spec), None).map_err(machine)?;
-            let columns = Quantiser::new(gpu, None, Some(*spec)).map_err(machine)?;
-            Ok([Some(rows), Some(columns)])
+        let make = |spec: &OperandSpec| -> Result<[Preparer; 2], TrainerError> {
+            Ok([Preparer::new(gpu, Some(*spec), None)?, Preparer::new(gpu, None, Some(*spec))?])
         };
         Ok(Self { forward: make(&variant.forward)?, gradient: make(&variant.gradient)? })
     }
@@ -390,7 +400,7 @@ struct Preparation {
     name: String,
     orientation: &'static str,
     spec: OperandSpec,
-    quantiser: Quantiser,
+    preparer: Preparer,
 }
 
 /// None, H16 and H32, to nearest and stochastically, and FP8; along the rows, the columns, and both in one read.
@@ -407,17 +417,16 @@ fn preparations(gpu: &Gpu) -> Result<Vec<Preparation>, TrainerError> {
     let mut all = Vec::new();
     for (name, spec) in specs {
         for (orientation, rows, columns) in [("row", Some(spec), None), ("column", None, Some(spec)), ("both", Some(spec), Some(spec))] {
-            let quantiser = Quantiser::new(gpu, rows, columns).map_err(machine)?;
-            all.push(Preparation { name: name.clone(), orientation, spec, quantiser });
+            all.push(Preparation { name: name.clone(), orientation, spec, preparer: Preparer::new(gpu, rows, columns)? });
         }
     }
     Ok(all)
 }
 
 impl Preparation {
-    /// What is written for one element of the source.
-    fn written_bytes(&self) -> usize {
-        let one = if element(&self.spec) == Element::Bf16 { 2 } else { 1 };
+    /// What is written for so many elements of the source.
+    fn written_bytes(&self, elements: usize) -> usize {
+        let one = self.preparer.bytes(&self.spec, elements);
         if self.orientation == "both" { 2 * one } else { one }
     }
 
@@ -437,7 +446,7 @@ impl Preparation {
             }
         };
         let (rows, columns) = (side("row", &room.left, 0), side("column", &room.right, 1));
-        self.quantiser.run((&room.dy, 0), size, rows, columns).map_err(machine)
+        self.preparer.run((&room.dy, 0), size, rows, columns)
     }
 }
 
@@ -450,28 +459,26 @@ struct Side<'a> {
     rows: usize,
     k: usize,
     transposed: bool,
-    quantiser: Option<&'a Quantiser>,
+    preparer: &'a Preparer,
 }
 
 impl Side<'_> {
     /// Queues its preparation, if it has one.
-    fn matrix(&self, room: &Room) -> Result<Matrix, TrainerError> {
-        if let Some(quantiser) = self.quantiser {
-            let scale = needs_fp8(self.spec).then_some((&room.scales, self.slot));
-            let side = OperandSide { out: Some(self.out), scale, amax: scale, ..OperandSide::default() };
-            let none = OperandSide::default();
-            let (size, rows, columns) = if self.transposed { ((self.k, self.rows), none, side) } else { ((self.rows, self.k), side, none) };
-            quantiser.run((self.source, 0), size, rows, columns).map_err(machine)?;
-        }
+    fn prepare(&self, room: &Room) -> Result<Factor, TrainerError> {
+        let scale = needs_fp8(self.spec).then_some((&room.scales, self.slot));
+        let side = OperandSide { out: Some(self.out), scale, amax: scale, ..OperandSide::default() };
+        let none = OperandSide::default();
+        let (size, rows, columns) = if self.transposed { ((self.k, self.rows), none, side) } else { ((self.rows, self.k), side, none) };
+        self.preparer.run((self.source, 0), size, rows, columns)?;
         self.prepared(room)
     }
 
     /// As it was prepared last.
-    fn prepared(&self, room: &Room) -> Result<Matrix, TrainerError> {
-        if self.quantiser.is_none() {
-            return self.source.matrix(0, self.rows, self.k, self.transposed).map_err(machine);
+    fn prepared(&self, room: &Room) -> Result<Factor, TrainerError> {
+        if self.preparer.is_source() {
+            return self.source.matrix(0, self.rows, self.k, self.transposed).map(Factor::Library).map_err(machine);
         }
         let scale = needs_fp8(self.spec).then_some((&room.scales, self.slot));
-        prepared(self.spec, self.out, self.rows, self.k, scale).map_err(machine)
+        self.preparer.factor(self.spec, self.out, (self.rows, self.k), scale)
     }
 }

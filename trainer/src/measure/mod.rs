@@ -1,5 +1,6 @@
 //! Measurements outside a run: step time, kernel time, and the rotation identity. Each prints JSON lines and keeps nothing.
 
+mod gpu_operands;
 mod kernel_time;
 mod kernel_time_gpu;
 mod rotation_identity;

@@ -19,7 +19,7 @@ pub(super) fn ds(words: Words<'_>) -> Result<Instruction, DecodeError> {
     access.offset = words.bits(0, 0, if two { 8 } else { 16 }) as i32;
     access.offset1 = if two { words.bits(0, 8, 8) as u8 } else { 0 };
     access.address = vgpr(words.bits(1, 0, 8));
-    let reads_data = name.contains("write") || name.contains("permute");
+    let reads_data = name.contains("write") || name.contains("permute") || entry.op == op::Op::ds_max_u32;
     if reads_data {
         access.data[0] = accumulator(vgpr(words.bits(1, 8, 8)), accumulation);
     }
@@ -83,6 +83,9 @@ pub(super) fn flat(words: Words<'_>) -> Result<Instruction, DecodeError> {
     }
     let accumulation = words.bits(1, 23, 1) == 1;
     let name = entry.op.name();
+    if entry.op == op::Op::global_atomic_umax && access.policy & 1 == 1 {
+        return words.refuse(entry, "the old value as its result (sc0)");
+    }
     if name.contains("load") {
         instruction.dst = accumulator(vgpr(words.bits(1, 24, 8)), accumulation);
     } else {

@@ -46,7 +46,7 @@ operations! {
         0x05 s_subb_u32 [1 1 1], 0x06 s_min_i32 [1 1 1], 0x07 s_min_u32 [1 1 1], 0x08 s_max_i32 [1 1 1], 0x09 s_max_u32 [1 1 1],
         0x0a s_cselect_b32 [1 1 1], 0x0b s_cselect_b64 [2 2 2], 0x0c s_and_b32 [1 1 1], 0x0d s_and_b64 [2 2 2], 0x0e s_or_b32 [1 1 1],
         0x0f s_or_b64 [2 2 2], 0x10 s_xor_b32 [1 1 1], 0x11 s_xor_b64 [2 2 2], 0x12 s_andn2_b32 [1 1 1], 0x13 s_andn2_b64 [2 2 2],
-        0x14 s_orn2_b32 [1 1 1], 0x16 s_nand_b32 [1 1 1], 0x18 s_nor_b32 [1 1 1],
+        0x14 s_orn2_b32 [1 1 1], 0x16 s_nand_b32 [1 1 1], 0x18 s_nor_b32 [1 1 1], 0x19 s_nor_b64 [2 2 2],
         0x1a s_xnor_b32 [1 1 1], 0x1c s_lshl_b32 [1 1 1], 0x1d s_lshl_b64 [2 2 1],
         0x1e s_lshr_b32 [1 1 1], 0x1f s_lshr_b64 [2 2 1], 0x20 s_ashr_i32 [1 1 1], 0x21 s_ashr_i64 [2 2 1], 0x22 s_bfm_b32 [1 1 1],
         0x24 s_mul_i32 [1 1 1], 0x25 s_bfe_u32 [1 1 1], 0x26 s_bfe_i32 [1 1 1],
@@ -58,7 +58,7 @@ operations! {
     sop1 {
         0x00 s_mov_b32 [1 1], 0x01 s_mov_b64 [2 2], 0x04 s_not_b32 [1 1],
         0x05 s_not_b64 [2 2], 0x08 s_brev_b32 [1 1], 0x0c s_bcnt1_i32_b32 [1 1],
-        0x0d s_bcnt1_i32_b64 [1 2], 0x10 s_ff1_i32_b32 [1 1],
+        0x0d s_bcnt1_i32_b64 [1 2], 0x10 s_ff1_i32_b32 [1 1], 0x11 s_ff1_i32_b64 [1 2],
         0x12 s_flbit_i32_b32 [1 1], 0x13 s_flbit_i32_b64 [1 2], 0x16 s_sext_i32_i8 [1 1], 0x17 s_sext_i32_i16 [1 1],
         0x20 s_and_saveexec_b64 [2 2],
         0x21 s_or_saveexec_b64 [2 2], 0x23 s_andn2_saveexec_b64 [2 2],
@@ -75,7 +75,7 @@ operations! {
     sopk {
         0x00 s_movk_i32 [1], 0x02 s_cmpk_eq_i32 [1], 0x03 s_cmpk_lg_i32 [1], 0x04 s_cmpk_gt_i32 [1],
         0x05 s_cmpk_ge_i32 [1], 0x06 s_cmpk_lt_i32 [1], 0x07 s_cmpk_le_i32 [1], 0x08 s_cmpk_eq_u32 [1], 0x09 s_cmpk_lg_u32 [1],
-        0x0a s_cmpk_gt_u32 [1], 0x0b s_cmpk_ge_u32 [1], 0x0c s_cmpk_lt_u32 [1], 0x0d s_cmpk_le_u32 [1], 0x0e s_addk_i32 [1],
+        0x0a s_cmpk_gt_u32 [1], 0x0b s_cmpk_ge_u32 [1], 0x0c s_cmpk_lt_u32 [1], 0x0d s_cmpk_le_u32 [1], 0x0e s_addk_i32 [1], 0x0f s_mulk_i32 [1],
     }
     /// Program control.
     sopp {
@@ -88,8 +88,8 @@ operations! {
     }
     /// Two vector sources.
     vop2 {
-        0x00 v_cndmask_b32 [1 1 1], 0x01 v_add_f32 [1 1 1], 0x02 v_sub_f32 [1 1 1], 0x03 v_subrev_f32 [1 1 1], 0x05 v_mul_f32 [1 1 1],
-        0x06 v_mul_i32_i24 [1 1 1], 0x08 v_mul_u32_u24 [1 1 1],
+        0x00 v_cndmask_b32 [1 1 1], 0x01 v_add_f32 [1 1 1], 0x02 v_sub_f32 [1 1 1], 0x03 v_subrev_f32 [1 1 1], 0x04 v_fmac_f64 [2 2 2], 0x05 v_mul_f32 [1 1 1],
+        0x06 v_mul_i32_i24 [1 1 1], 0x08 v_mul_u32_u24 [1 1 1], 0x09 v_mul_hi_u32_u24 [1 1 1],
         0x0a v_min_f32 [1 1 1], 0x0b v_max_f32 [1 1 1], 0x0c v_min_i32 [1 1 1], 0x0d v_max_i32 [1 1 1], 0x0e v_min_u32 [1 1 1],
         0x0f v_max_u32 [1 1 1], 0x10 v_lshrrev_b32 [1 1 1], 0x11 v_ashrrev_i32 [1 1 1], 0x12 v_lshlrev_b32 [1 1 1],
         0x13 v_and_b32 [1 1 1], 0x14 v_or_b32 [1 1 1], 0x15 v_xor_b32 [1 1 1], 0x17 v_fmamk_f32 [1 1 1], 0x18 v_fmaak_f32 [1 1 1],
@@ -102,9 +102,11 @@ operations! {
     vop1 {
         0x00 v_nop [], 0x01 v_mov_b32 [1 1], 0x02 v_readfirstlane_b32 [1 1], 0x05 v_cvt_f32_i32 [1 1], 0x06 v_cvt_f32_u32 [1 1],
         0x07 v_cvt_u32_f32 [1 1], 0x08 v_cvt_i32_f32 [1 1],
+        0x0f v_cvt_f32_f64 [1 2], 0x10 v_cvt_f64_f32 [2 1],
         0x11 v_cvt_f32_ubyte0 [1 1], 0x12 v_cvt_f32_ubyte1 [1 1], 0x13 v_cvt_f32_ubyte2 [1 1], 0x14 v_cvt_f32_ubyte3 [1 1],
         0x1b v_fract_f32 [1 1], 0x1c v_trunc_f32 [1 1], 0x1d v_ceil_f32 [1 1], 0x1e v_rndne_f32 [1 1], 0x1f v_floor_f32 [1 1],
         0x20 v_exp_f32 [1 1], 0x21 v_log_f32 [1 1], 0x22 v_rcp_f32 [1 1], 0x23 v_rcp_iflag_f32 [1 1], 0x24 v_rsq_f32 [1 1],
+        0x25 v_rcp_f64 [2 2], 0x26 v_rsq_f64 [2 2],
         0x27 v_sqrt_f32 [1 1], 0x2b v_not_b32 [1 1], 0x2c v_bfrev_b32 [1 1],
         0x2d v_ffbh_u32 [1 1], 0x2e v_ffbl_b32 [1 1], 0x33 v_frexp_exp_i32_f32 [1 1], 0x34 v_frexp_mant_f32 [1 1], 0x38 v_mov_b64 [2 2],
         0x52 v_accvgpr_mov_b32 [1 1],
@@ -112,10 +114,11 @@ operations! {
     }
     /// Vector comparisons.
     vopc {
-        0x10 v_cmp_class_f32 [2 1 1], 0x41 v_cmp_lt_f32 [2 1 1], 0x42 v_cmp_eq_f32 [2 1 1], 0x43 v_cmp_le_f32 [2 1 1],
+        0x10 v_cmp_class_f32 [2 1 1], 0x12 v_cmp_class_f64 [2 2 1], 0x41 v_cmp_lt_f32 [2 1 1], 0x42 v_cmp_eq_f32 [2 1 1], 0x43 v_cmp_le_f32 [2 1 1],
         0x44 v_cmp_gt_f32 [2 1 1], 0x45 v_cmp_lg_f32 [2 1 1], 0x46 v_cmp_ge_f32 [2 1 1], 0x47 v_cmp_o_f32 [2 1 1],
         0x48 v_cmp_u_f32 [2 1 1], 0x49 v_cmp_nge_f32 [2 1 1], 0x4a v_cmp_nlg_f32 [2 1 1], 0x4b v_cmp_ngt_f32 [2 1 1],
-        0x4c v_cmp_nle_f32 [2 1 1], 0x4d v_cmp_neq_f32 [2 1 1], 0x4e v_cmp_nlt_f32 [2 1 1], 0xa1 v_cmp_lt_i16 [2 1 1],
+        0x4c v_cmp_nle_f32 [2 1 1], 0x4d v_cmp_neq_f32 [2 1 1], 0x4e v_cmp_nlt_f32 [2 1 1],
+        0x61 v_cmp_lt_f64 [2 2 2], 0x64 v_cmp_gt_f64 [2 2 2], 0x6a v_cmp_nlg_f64 [2 2 2], 0x6d v_cmp_neq_f64 [2 2 2], 0x6e v_cmp_nlt_f64 [2 2 2], 0xa1 v_cmp_lt_i16 [2 1 1],
         0xa2 v_cmp_eq_i16 [2 1 1], 0xa3 v_cmp_le_i16 [2 1 1], 0xa4 v_cmp_gt_i16 [2 1 1], 0xa5 v_cmp_ne_i16 [2 1 1],
         0xa6 v_cmp_ge_i16 [2 1 1], 0xa9 v_cmp_lt_u16 [2 1 1], 0xaa v_cmp_eq_u16 [2 1 1], 0xab v_cmp_le_u16 [2 1 1],
         0xac v_cmp_gt_u16 [2 1 1], 0xad v_cmp_ne_u16 [2 1 1], 0xae v_cmp_ge_u16 [2 1 1], 0xc1 v_cmp_lt_i32 [2 1 1],
@@ -129,16 +132,18 @@ operations! {
     /// Three vector sources; the other vector operations also have a form in this encoding.
     vop3 {
         0x1c2 v_mad_i32_i24 [1 1 1 1], 0x1c3 v_mad_u32_u24 [1 1 1 1], 0x1c8 v_bfe_u32 [1 1 1 1], 0x1c9 v_bfe_i32 [1 1 1 1],
-        0x1ca v_bfi_b32 [1 1 1 1], 0x1cb v_fma_f32 [1 1 1 1], 0x1ce v_alignbit_b32 [1 1 1 1], 0x1cf v_alignbyte_b32 [1 1 1 1],
+        0x1ca v_bfi_b32 [1 1 1 1], 0x1cb v_fma_f32 [1 1 1 1], 0x1cc v_fma_f64 [2 2 2 2], 0x1ce v_alignbit_b32 [1 1 1 1], 0x1cf v_alignbyte_b32 [1 1 1 1],
         0x1d0 v_min3_f32 [1 1 1 1], 0x1d1 v_min3_i32 [1 1 1 1], 0x1d2 v_min3_u32 [1 1 1 1], 0x1d3 v_max3_f32 [1 1 1 1],
         0x1d4 v_max3_i32 [1 1 1 1], 0x1d5 v_max3_u32 [1 1 1 1], 0x1d6 v_med3_f32 [1 1 1 1], 0x1d7 v_med3_i32 [1 1 1 1],
         0x1d8 v_med3_u32 [1 1 1 1],
-        0x1de v_div_fixup_f32 [1 1 1 1], 0x1e0 v_div_scale_f32 [1 1 1 1], 0x1e2 v_div_fmas_f32 [1 1 1 1],
+        0x1de v_div_fixup_f32 [1 1 1 1], 0x1df v_div_fixup_f64 [2 2 2 2], 0x1e0 v_div_scale_f32 [1 1 1 1],
+        0x1e1 v_div_scale_f64 [2 2 2 2], 0x1e2 v_div_fmas_f32 [1 1 1 1], 0x1e3 v_div_fmas_f64 [2 2 2 2],
         0x1e8 v_mad_u64_u32 [2 1 1 2], 0x1e9 v_mad_i64_i32 [2 1 1 2], 0x1ed v_perm_b32 [1 1 1 1], 0x1f3 v_xad_u32 [1 1 1 1],
         0x1fd v_lshl_add_u32 [1 1 1 1], 0x1fe v_add_lshl_u32 [1 1 1 1], 0x1ff v_add3_u32 [1 1 1 1], 0x200 v_lshl_or_b32 [1 1 1 1],
-        0x201 v_and_or_b32 [1 1 1 1], 0x202 v_or3_b32 [1 1 1 1], 0x208 v_lshl_add_u64 [2 2 1 2], 0x234 v_bitop3_b32 [1 1 1 1],
+        0x201 v_and_or_b32 [1 1 1 1], 0x202 v_or3_b32 [1 1 1 1], 0x208 v_lshl_add_u64 [2 2 1 2], 0x233 v_bitop3_b16 [1 1 1 1], 0x234 v_bitop3_b32 [1 1 1 1],
         0x23d v_cvt_scalef32_pk_fp4_f32 [1 1 1 1],
-        0x268 v_cvt_pk_bf16_f32 [1 1 1], 0x285 v_mul_lo_u32 [1 1 1], 0x286 v_mul_hi_u32 [1 1 1], 0x287 v_mul_hi_i32 [1 1 1],
+        0x268 v_cvt_pk_bf16_f32 [1 1 1], 0x280 v_add_f64 [2 2 2], 0x281 v_mul_f64 [2 2 2], 0x282 v_min_f64 [2 2 2],
+        0x283 v_max_f64 [2 2 2], 0x284 v_ldexp_f64 [2 2 1], 0x285 v_mul_lo_u32 [1 1 1], 0x286 v_mul_hi_u32 [1 1 1], 0x287 v_mul_hi_i32 [1 1 1],
         0x288 v_ldexp_f32 [1 1 1], 0x289 v_readlane_b32 [1 1 1], 0x28b v_bcnt_u32_b32 [1 1 1],
         0x28c v_mbcnt_lo_u32_b32 [1 1 1], 0x28d v_mbcnt_hi_u32_b32 [1 1 1], 0x28f v_lshlrev_b64 [2 1 2], 0x290 v_lshrrev_b64 [2 1 2],
         0x291 v_ashrrev_i64 [2 1 2], 0x293 v_bfm_b32 [1 1 1],
@@ -147,16 +152,17 @@ operations! {
     /// Packed and matrix operations.
     vop3p {
         0x2c v_mfma_ld_scale_b32 [1],
-        0x2d v_mfma_f32_16x16x128_f8f6f4 [4 4 4 4], 0x30 v_pk_fma_f32 [2 2 2 2],
+        0x2d v_mfma_f32_16x16x128_f8f6f4 [4 4 4 4], 0x2e v_mfma_f32_32x32x64_f8f6f4 [16 4 4 16], 0x30 v_pk_fma_f32 [2 2 2 2],
         0x31 v_pk_mul_f32 [2 2 2], 0x32 v_pk_add_f32 [2 2 2], 0x33 v_pk_mov_b32 [2 2 2],
+        0x35 v_mfma_f32_16x16x32_bf16 [4 4 4 4],
         0x58 v_accvgpr_read_b32 [1 1], 0x59 v_accvgpr_write_b32 [1 1],
     }
     /// LDS.
     ds {
-        0x0d ds_write_b32 [1], 0x0e ds_write2_b32 [1], 0x0f ds_write2st64_b32 [1], 0x1e ds_write_b8 [1],
+        0x08 ds_max_u32 [1], 0x0d ds_write_b32 [1], 0x0e ds_write2_b32 [1], 0x0f ds_write2st64_b32 [1], 0x1e ds_write_b8 [1],
         0x1f ds_write_b16 [1], 0x36 ds_read_b32 [1], 0x37 ds_read2_b32 [2], 0x38 ds_read2st64_b32 [2], 0x39 ds_read_i8 [1],
         0x3a ds_read_u8 [1], 0x3b ds_read_i16 [1], 0x3c ds_read_u16 [1],
-        0x3f ds_bpermute_b32 [1], 0x4d ds_write_b64 [2], 0x4e ds_write2_b64 [2],
+        0x3f ds_bpermute_b32 [1], 0x4d ds_write_b64 [2], 0x4e ds_write2_b64 [2], 0x55 ds_write_b16_d16_hi [1],
         0x76 ds_read_b64 [2], 0x77 ds_read2_b64 [4],
         0xdf ds_write_b128 [4], 0xff ds_read_b128 [4],
     }
@@ -171,5 +177,6 @@ operations! {
         0x14 global_load_dword [1], 0x15 global_load_dwordx2 [2], 0x17 global_load_dwordx4 [4],
         0x18 global_store_byte [1], 0x1a global_store_short [1], 0x1b global_store_short_d16_hi [1],
         0x1c global_store_dword [1], 0x1d global_store_dwordx2 [2], 0x1e global_store_dwordx3 [3], 0x1f global_store_dwordx4 [4],
+        0x47 global_atomic_umax [1],
     }
 }

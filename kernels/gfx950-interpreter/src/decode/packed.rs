@@ -3,8 +3,29 @@
 use super::op::{self, Op};
 use super::{DecodeError, Encoding, Instruction, Operand, Scales, Words, accumulator, source, vgpr};
 
-/// cbsz and blgp of E2M1, the only element format of the scaled operations that is executed here.
-const FP4: u16 = 4;
+/// Registers of D, A, B and C of the f8f6f4 operations: those of A follow from cbsz, those of B from blgp. E4M3 (0) and E5M2 (1) take eight, E2M1
+/// (4) four; the 6-bit formats (2, 3) are not executed here.
+fn f8f6f4_widths(op: Op, cbsz: u16, blgp: u16) -> Option<&'static [u8]> {
+    let is_byte = |format: u16| match format {
+        0 | 1 => Some(true),
+        4 => Some(false),
+        _ => None,
+    };
+    Some(match (op == Op::v_mfma_f32_32x32x64_f8f6f4, is_byte(cbsz)?, is_byte(blgp)?) {
+        (false, false, false) => &[4, 4, 4, 4],
+        (false, false, true) => &[4, 4, 8, 4],
+        (false, true, false) => &[4, 8, 4, 4],
+        (false, true, true) => &[4, 8, 8, 4],
+        (true, false, false) => &[16, 4, 4, 16],
+        (true, false, true) => &[16, 4, 8, 16],
+        (true, true, false) => &[16, 8, 4, 16],
+        (true, true, true) => &[16, 8, 8, 16],
+    })
+}
+
+fn is_f8f6f4(op: Op) -> bool {
+    matches!(op, Op::v_mfma_f32_16x16x128_f8f6f4 | Op::v_mfma_f32_32x32x64_f8f6f4)
+}
 
 pub(super) fn vop3p(words: Words<'_>) -> Result<Instruction, DecodeError> {
     let opcode = words.bits(0, 16, 7);
@@ -58,9 +79,12 @@ fn matrix(words: Words<'_>, entry: op::Entry, expected_abid: u32) -> Result<Inst
     instruction.dst = accumulator(vgpr(words.bits(0, 0, 8)), accumulation[2]);
     let (cbsz, abid, blgp) = (words.bits(0, 8, 3) as u16, words.bits(0, 11, 4), words.bits(1, 29, 3) as u16);
     instruction.constant = cbsz | blgp << 3;
-    let formats = matches!(entry.op, Op::v_mfma_f32_16x16x128_f8f6f4);
-    if formats && (cbsz, blgp) != (FP4, FP4) {
-        return words.refuse(entry, "an element format other than FP4");
+    let formats = is_f8f6f4(entry.op);
+    if formats {
+        match f8f6f4_widths(entry.op, cbsz, blgp) {
+            Some(widths) => instruction.widths = widths,
+            None => return words.refuse(entry, "an element format of 6 bits"),
+        }
     }
     if abid != expected_abid || (!formats && (cbsz, blgp) != (0, 0)) {
         return words.refuse(entry, "broadcast or permuted operands");
@@ -74,7 +98,7 @@ fn scaled(words: Words<'_>) -> Result<Instruction, DecodeError> {
     inner.word(1)?;
     let opcode = inner.bits(0, 16, 7);
     let entry = inner.entry("VOP3P after v_mfma_ld_scale_b32", opcode, op::vop3p(opcode))?;
-    if !matches!(entry.op, Op::v_mfma_f32_16x16x128_f8f6f4) {
+    if !is_f8f6f4(entry.op) {
         return inner.refuse(entry, "scales");
     }
     let mut instruction = matrix(inner, entry, 1)?;

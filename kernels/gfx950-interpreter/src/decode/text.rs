@@ -128,13 +128,15 @@ impl Instruction {
             Encoding::Sopp if self.op == Op::s_waitcnt => {
                 let (vm, exp, lgkm) = wait_counts(constant);
                 let mut parts = Vec::new();
-                if vm < 63 {
+                // One that waits for nothing is written in full.
+                let nothing = (vm, exp, lgkm) == (63, 7, 15);
+                if vm < 63 || nothing {
                     parts.push(format!("vmcnt({vm})"));
                 }
-                if exp < 7 {
+                if exp < 7 || nothing {
                     parts.push(format!("expcnt({exp})"));
                 }
-                if lgkm < 15 {
+                if lgkm < 15 || nothing {
                     parts.push(format!("lgkmcnt({lgkm})"));
                 }
                 parts.join(" ")
@@ -244,7 +246,7 @@ impl Instruction {
                 }
             }
             Encoding::Vop3 => {
-                if self.op == Op::v_bitop3_b32 && self.constant != 0 {
+                if matches!(self.op, Op::v_bitop3_b32 | Op::v_bitop3_b16) && self.constant != 0 {
                     text += &format!(
                         " bitop3:{}",
                         if self.constant < 10 { self.constant.to_string() } else { format!("{:#x}", self.constant) }

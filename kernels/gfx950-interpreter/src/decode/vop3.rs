@@ -39,7 +39,7 @@ pub(super) fn vop3(words: Words<'_>) -> Result<Instruction, DecodeError> {
     }
     modifiers.abs = words.bits(0, 8, 3) as u8;
     modifiers.op_sel = words.bits(0, 11, 4) as u8;
-    if entry.op == Op::v_bitop3_b32 {
+    if matches!(entry.op, Op::v_bitop3_b32 | Op::v_bitop3_b16) {
         // The truth table lies where other operations have their modifiers.
         instruction.constant = u16::from(modifiers.omod) << 6 | u16::from(modifiers.abs) << 3 | u16::from(modifiers.neg);
         (modifiers.omod, modifiers.abs, modifiers.neg) = (0, 0, 0);
@@ -69,5 +69,6 @@ fn has_carry(op: Op) -> bool {
             | v_mad_u64_u32
             | v_mad_i64_i32
             | v_div_scale_f32
+            | v_div_scale_f64
     )
 }

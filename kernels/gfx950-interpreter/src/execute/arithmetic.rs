@@ -105,39 +105,21 @@ fn permute(high: u32, low: u32, selectors: u32) -> u32 {
 
 fn class(value: f32, mask: u32) -> bool {
     let bits = value.to_bits();
-    let negative = bits >> 31 == 1;
-    let bit = match value.classify() {
-        std::num::FpCategory::Nan => u32::from(bits & 0x0040_0000 != 0),
-        std::num::FpCategory::Infinite => {
-            if negative {
-                2
-            } else {
-                9
-            }
-        }
-        std::num::FpCategory::Normal => {
-            if negative {
-                3
-            } else {
-                8
-            }
-        }
-        std::num::FpCategory::Subnormal => {
-            if negative {
-                4
-            } else {
-                7
-            }
-        }
-        std::num::FpCategory::Zero => {
-            if negative {
-                5
-            } else {
-                6
-            }
-        }
-    };
-    mask >> bit & 1 == 1
+    mask >> class_of(value.classify(), bits >> 31 == 1, bits & 0x0040_0000 != 0) & 1 == 1
+}
+
+/// The bit of a number's class in the mask of `v_cmp_class`.
+pub(super) fn class_of(category: std::num::FpCategory, negative: bool, quiet: bool) -> u32 {
+    use std::num::FpCategory::{Infinite, Nan, Normal, Subnormal, Zero};
+    // From negative infinity (2) up to positive infinity (9).
+    let signed = |magnitude: u32| if negative { 5 - magnitude } else { 6 + magnitude };
+    match category {
+        Nan => u32::from(quiet),
+        Zero => signed(0),
+        Subnormal => signed(1),
+        Normal => signed(2),
+        Infinite => signed(3),
+    }
 }
 
 /// The function of an operation on 32-bit lanes, if it is one.
@@ -165,6 +147,7 @@ fn integer(op: Op) -> Option<Function> {
         v_subrev_u32 => |a, b, _| b.wrapping_sub(a),
         v_mul_i32_i24 => |a, b, _| i24(a).wrapping_mul(i24(b)) as u32,
         v_mul_u32_u24 => |a, b, _| (a & 0xFF_FFFF).wrapping_mul(b & 0xFF_FFFF),
+        v_mul_hi_u32_u24 => |a, b, _| ((u64::from(a & 0xFF_FFFF) * u64::from(b & 0xFF_FFFF)) >> 32) as u32,
         v_mul_lo_u32 => |a, b, _| a.wrapping_mul(b),
         v_mul_hi_u32 => |a, b, _| ((u64::from(a) * u64::from(b)) >> 32) as u32,
         v_mul_hi_i32 => |a, b, _| ((i64::from(a as i32) * i64::from(b as i32)) >> 32) as u32,

@@ -1,8 +1,8 @@
-//! The three operations of an F32 division: scaling away from the ends of the range, the last fused multiply-add, special values.
+//! The three operations of a division, of F32 and of F64: scaling away from the ends of the range, the last fused multiply-add, special values.
 //!
 //! The compiler puts Newton's iteration between them; together they divide with one rounding, which tests/operations.rs checks against
 //! Rust's division. Sources, in the documents' order: v_div_scale value, denominator, numerator; v_div_fmas as a fused multiply-add;
-//! v_div_fixup quotient, denominator, numerator.
+//! v_div_fixup quotient, denominator, numerator. What follows says 2^64 for F32; F64 scales by 2^128.
 //!
 //! Decided here: AMD's documents let v_div_fmas multiply by 2^32 where v_div_scale used 2^64, which cannot give the quotient. It
 //! multiplies by the power that undoes the scaling: 2^64 where the quotient is large (the denominator was scaled), 2^-64 where it is small. A denominator
@@ -11,15 +11,74 @@
 
 use super::LANES;
 use super::arithmetic::Kind;
+use super::double::{self, Doubles};
 use super::matrix::odd_sum;
 use super::vector::source;
 use super::wave::{Lanes, Scalar, Wave};
 use crate::decode::{Instruction, Op, Operand, VCC};
 use crate::fault::Stop;
 
-fn exponent(value: f32) -> i32 {
-    (value.to_bits() >> 23 & 0xFF) as i32
+/// What the two formats differ in.
+trait Real: Copy + PartialEq + std::ops::Div<Output = Self> + std::ops::Neg<Output = Self> {
+    /// The power of two by which values are scaled.
+    const POWER: i32;
+    /// Difference of exponents from which the quotient is scaled, and below whose negative it is zero.
+    const FAR: i32;
+    const GONE: i32;
+    /// Largest biased exponent of a numerator that is scaled: the mantissa's bits.
+    const MANTISSA: i32;
+    const ZERO: Self;
+    const ONE: Self;
+    const NAN: Self;
+    const INFINITY: Self;
+    /// The biased exponent.
+    fn exponent(self) -> i32;
+    fn subnormal(self) -> bool;
+    fn nan(self) -> bool;
+    fn infinite(self) -> bool;
+    fn negative(self) -> bool;
+    fn magnitude(self) -> Self;
+    fn times_power(self, power: i32) -> Self;
 }
+
+macro_rules! real {
+    ($type:ty, $power:literal, $far:literal, $gone:literal, $mantissa:literal, $exponent:literal, $scale:expr) => {
+        impl Real for $type {
+            const POWER: i32 = $power;
+            const FAR: i32 = $far;
+            const GONE: i32 = $gone;
+            const MANTISSA: i32 = $mantissa;
+            const ZERO: Self = 0.0;
+            const ONE: Self = 1.0;
+            const NAN: Self = <$type>::NAN;
+            const INFINITY: Self = <$type>::INFINITY;
+            fn exponent(self) -> i32 {
+                (self.to_bits() >> $mantissa) as i32 & $exponent
+            }
+            fn subnormal(self) -> bool {
+                self.is_subnormal()
+            }
+            fn nan(self) -> bool {
+                self.is_nan()
+            }
+            fn infinite(self) -> bool {
+                self.is_infinite()
+            }
+            fn negative(self) -> bool {
+                self.is_sign_negative()
+            }
+            fn magnitude(self) -> Self {
+                self.abs()
+            }
+            fn times_power(self, power: i32) -> Self {
+                $scale(self, power)
+            }
+        }
+    };
+}
+
+real!(f32, 64, 96, 150, 23, 0xFF, libm::scalbnf);
+real!(f64, 128, 768, 1075, 52, 0x7FF, libm::scalbn);
 
 /// Times a power of two, rounded once.
 fn scaled(value: f64, power: i32) -> f32 {
@@ -27,35 +86,34 @@ fn scaled(value: f64, power: i32) -> f32 {
 }
 
 /// The scaled value, and whether the quotient has to be scaled back.
-fn scale(value: f32, denominator: f32, numerator: f32) -> (f32, bool) {
-    let up = || scaled(f64::from(value), 64);
-    let down = || scaled(f64::from(value), -64);
-    let inverse_is_subnormal = (1.0 / denominator).is_subnormal();
-    let quotient_is_subnormal = (numerator / denominator).is_subnormal();
+fn scale<T: Real>(value: T, denominator: T, numerator: T) -> (T, bool) {
+    let (up, down) = (|| value.times_power(T::POWER), || value.times_power(-T::POWER));
+    let inverse_is_subnormal = (T::ONE / denominator).subnormal();
+    let quotient_is_subnormal = (numerator / denominator).subnormal();
     match () {
-        _ if numerator == 0.0 || denominator == 0.0 => (f32::NAN, false),
-        _ if exponent(numerator) - exponent(denominator) >= 96 => (if value == denominator { up() } else { value }, true),
-        _ if denominator.is_subnormal() => (up(), false),
+        _ if numerator == T::ZERO || denominator == T::ZERO => (T::NAN, false),
+        _ if numerator.exponent() - denominator.exponent() >= T::FAR => (if value == denominator { up() } else { value }, true),
+        _ if denominator.subnormal() => (up(), false),
         _ if inverse_is_subnormal && quotient_is_subnormal => (if value == denominator { down() } else { value }, true),
         _ if inverse_is_subnormal => (down(), false),
         _ if quotient_is_subnormal => (if value == numerator { up() } else { value }, true),
-        _ if exponent(numerator) <= 23 => (up(), false),
+        _ if numerator.exponent() <= T::MANTISSA => (up(), false),
         _ => (value, false),
     }
 }
 
-fn fixed(quotient: f32, denominator: f32, numerator: f32) -> f32 {
-    let negative = denominator.is_sign_negative() != numerator.is_sign_negative();
-    let signed = |magnitude: f32| if negative { -magnitude } else { magnitude };
+fn fixed<T: Real>(quotient: T, denominator: T, numerator: T) -> T {
+    let negative = denominator.negative() != numerator.negative();
+    let signed = |magnitude: T| if negative { -magnitude } else { magnitude };
     match () {
-        _ if numerator.is_nan() || denominator.is_nan() => f32::NAN,
-        _ if denominator == 0.0 && numerator == 0.0 => f32::NAN,
-        _ if denominator.is_infinite() && numerator.is_infinite() => f32::NAN,
-        _ if denominator == 0.0 || numerator.is_infinite() => signed(f32::INFINITY),
-        _ if denominator.is_infinite() || numerator == 0.0 => signed(0.0),
-        _ if exponent(numerator) - exponent(denominator) < -150 => signed(0.0),
-        _ if quotient.is_nan() => signed(f32::INFINITY),
-        _ => signed(quotient.abs()),
+        _ if numerator.nan() || denominator.nan() => T::NAN,
+        _ if denominator == T::ZERO && numerator == T::ZERO => T::NAN,
+        _ if denominator.infinite() && numerator.infinite() => T::NAN,
+        _ if denominator == T::ZERO || numerator.infinite() => signed(T::INFINITY),
+        _ if denominator.infinite() || numerator == T::ZERO => signed(T::ZERO),
+        _ if numerator.exponent() - denominator.exponent() < -T::GONE => signed(T::ZERO),
+        _ if quotient.nan() => signed(T::INFINITY),
+        _ => signed(quotient.magnitude()),
     }
 }
 
@@ -82,7 +140,7 @@ pub(super) fn execute(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
                 value
             }
             Op::v_div_fmas_f32 if vcc.value >> lane & 1 == 1 => {
-                let power = if exponent(c) > 127 { 64 } else { -64 };
+                let power = if c.exponent() > 127 { 64 } else { -64 };
                 scaled(odd_sum(f64::from(a) * f64::from(b), f64::from(c)), power)
             }
             Op::v_div_fmas_f32 => a.mul_add(b, c),
@@ -92,6 +150,41 @@ pub(super) fn execute(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
     }
     wave.write_lanes(i.dst, 0, exec, &result)?;
     if i.op == Op::v_div_scale_f32 {
+        wave.write_scalar(i.carry, 2, Scalar { value: flags & exec, defined: defined | !exec })?;
+    }
+    Ok(())
+}
+
+/// The same of F64. A quotient that is scaled back into the subnormal range would be rounded twice here, and is refused.
+pub(super) fn execute_f64(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
+    const MIDDLE: i32 = 1023;
+    let sources = [double::source(wave, i, 0)?, double::source(wave, i, 1)?, double::source(wave, i, 2)?];
+    let vcc = if i.op == Op::v_div_fmas_f64 { wave.scalar(Operand::Scalar(VCC), 2)? } else { Scalar::known(0) };
+    let exec = wave.exec();
+    let defined = sources.iter().fold(vcc.defined, |defined, doubles| defined & doubles.defined);
+    let mut result = Doubles { values: [0.0; LANES], defined };
+    let mut flags = 0;
+    for lane in 0..LANES {
+        let [a, b, c] = sources.map(|doubles| doubles.values[lane]);
+        result.values[lane] = match i.op {
+            Op::v_div_scale_f64 => {
+                let (value, flag) = scale(a, b, c);
+                flags |= u64::from(flag) << lane;
+                value
+            }
+            Op::v_div_fmas_f64 if (vcc.value & exec) >> lane & 1 == 1 => {
+                let value = a.mul_add(b, c).times_power(if c.exponent() > MIDDLE { f64::POWER } else { -f64::POWER });
+                if value.is_subnormal() {
+                    return Err(Stop::unsupported("a subnormal quotient of F64").at(lane));
+                }
+                value
+            }
+            Op::v_div_fmas_f64 => a.mul_add(b, c),
+            _ => fixed(a, b, c),
+        };
+    }
+    double::write(wave, i.dst, &result)?;
+    if i.op == Op::v_div_scale_f64 {
         wave.write_scalar(i.carry, 2, Scalar { value: flags & exec, defined: defined | !exec })?;
     }
     Ok(())

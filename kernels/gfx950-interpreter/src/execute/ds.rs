@@ -12,7 +12,7 @@ fn element(op: Op) -> Result<(usize, bool), Stop> {
     Ok(match op {
         ds_write_b8 | ds_read_u8 => (1, false),
         ds_read_i8 => (1, true),
-        ds_write_b16 | ds_read_u16 => (2, false),
+        ds_write_b16 | ds_write_b16_d16_hi | ds_read_u16 => (2, false),
         ds_read_i16 => (2, true),
         ds_write_b32 | ds_write2_b32 | ds_write2st64_b32 | ds_read2st64_b32 | ds_read_b32 | ds_read2_b32 => (4, false),
         ds_write_b64 | ds_write2_b64 | ds_read_b64 | ds_read2_b64 => (8, false),
@@ -32,6 +32,9 @@ fn offsets(i: &Instruction, size: usize) -> Vec<u64> {
 pub(super) fn execute(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> Result<(), Stop> {
     if i.op == Op::ds_bpermute_b32 {
         return backward_permute(wave, i);
+    }
+    if i.op == Op::ds_max_u32 {
+        return atomic(wave, i, machine);
     }
     if i.op.name().contains("write") { write(wave, i, machine) } else { read(wave, i, machine) }
 }
@@ -70,6 +73,19 @@ fn write(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> Result<
             machine.lds.write(wave.index, at, &bytes, defined).map_err(|stop| stop.at(lane))?;
             written.push((at, size));
         }
+    }
+    wave.issue_local(Local::Lds { registers: (0, 0), read: Vec::new(), written });
+    Ok(())
+}
+
+/// ds_max_u32: the larger of what is there and the lane's value, lane after lane.
+fn atomic(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> Result<(), Stop> {
+    let (addresses, exec, data) = (addresses(wave, i)?, wave.exec(), wave.lanes(i.access.data[0], 0)?);
+    let mut written = Vec::new();
+    for lane in (0..LANES).filter(|lane| exec >> lane & 1 == 1) {
+        let (at, value, defined) = (address(&addresses, lane, i.access.offset as u64), data.values[lane], data.defined >> lane & 1 == 1);
+        machine.lds.atomic(wave.index, at, |old| old.max(value), defined).map_err(|stop| stop.at(lane))?;
+        written.push((at, 4));
     }
     wave.issue_local(Local::Lds { registers: (0, 0), read: Vec::new(), written });
     Ok(())

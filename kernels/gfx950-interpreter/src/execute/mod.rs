@@ -1,13 +1,15 @@
 //! What instructions do: one wave, one instruction at a time.
 //!
-//! `scalar` (SOP*, SMEM), `vector` with `arithmetic`, `wide`, `convert` and `division` (VOP*), `matrix` (MFMA), `ds`, `vector_memory` (MUBUF, GLOBAL).
+//! `scalar` (SOP*, SMEM), `vector` with `arithmetic`, `wide`, `double`, `convert` and `division` (VOP*), `matrix` and `matrix_bf16` (MFMA), `ds`, `vector_memory` (MUBUF, GLOBAL).
 //! `wave` is the state. Nothing here knows of files or of other waves, except through LDS.
 
 mod arithmetic;
 mod convert;
 mod division;
+mod double;
 mod ds;
 mod matrix;
+mod matrix_bf16;
 mod scalar;
 mod vector;
 mod vector_memory;

@@ -42,7 +42,7 @@ fn bitwise(op: Op, a: Scalar, b: Scalar) -> Option<Scalar> {
         s_andn2_b32 | s_andn2_b64 | s_andn2_saveexec_b64 => and(a, not(b)),
         s_orn2_b32 => or(a, not(b)),
         s_nand_b32 => not(and(a, b)),
-        s_nor_b32 => not(or(a, b)),
+        s_nor_b32 | s_nor_b64 => not(or(a, b)),
         s_xnor_b32 => not(xor(a, b)),
         _ => return None,
     })
@@ -172,6 +172,7 @@ fn one_source(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
         s_bcnt1_i32_b64 => tested(u64::from(a.value.count_ones())),
         // The position of a first bit, or -1 where there is none.
         s_ff1_i32_b32 => (position(x.trailing_zeros(), 32), None),
+        s_ff1_i32_b64 => (position(a.value.trailing_zeros(), 64), None),
         s_flbit_i32_b32 => (position(x.leading_zeros(), 32), None),
         s_flbit_i32_b64 => (position(a.value.leading_zeros(), 64), None),
         s_sext_i32_i8 => (u64::from(x as i8 as i32 as u32), None),
@@ -238,6 +239,7 @@ fn constant(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
             wave.scc = flag(overflow == Some(true), known != 0);
             wave.write_scalar(i.dst, 1, Scalar { value, defined: known })
         }
+        s_mulk_i32 => wave.write_scalar(i.dst, 1, Scalar { value: u64::from(x.wrapping_mul(extended)), defined: known }),
         _ => {
             let unsigned = i.op.name().ends_with("u32");
             let y = if unsigned { u32::from(i.constant) } else { extended };

@@ -4,7 +4,7 @@
 
 use super::arithmetic::{self, Kind};
 use super::wave::{Lanes, Scalar, Wave};
-use super::{LANES, wide};
+use super::{LANES, double, wide};
 use crate::decode::{Dpp, Instruction, Op, Operand, Sdwa};
 use crate::fault::Stop;
 
@@ -16,10 +16,11 @@ pub(super) fn execute(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
         v_readfirstlane_b32 | v_readlane_b32 => return read_lane(wave, i),
         v_cndmask_b32 => return select(wave, i),
         v_mbcnt_lo_u32_b32 | v_mbcnt_hi_u32_b32 => return count_below(wave, i),
-        v_bitop3_b32 => return truth_table(wave, i),
+        v_bitop3_b32 | v_bitop3_b16 => return truth_table(wave, i),
         v_div_scale_f32 | v_div_fmas_f32 | v_div_fixup_f32 => return super::division::execute(wave, i),
         v_cvt_scalef32_pk_fp4_f32 => return super::convert::pack_fp4(wave, i),
         v_add_co_u32 | v_sub_co_u32 | v_subrev_co_u32 | v_subbrev_co_u32 | v_addc_co_u32 | v_subb_co_u32 => return wide::carry(wave, i),
+        op if double::handles(op) => return double::execute(wave, i),
         _ => {}
     }
     if let Some((kind, predicate)) = arithmetic::predicate(i.op) {
@@ -247,8 +248,13 @@ fn count_below(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
     wave.write_lanes(i.dst, 0, wave.exec(), &result)
 }
 
-/// Bit n of the result is bit (4 a + 2 b + c) of the table, a, b and c being bit n of the sources.
+/// Bit n of the result is bit (4 a + 2 b + c) of the table, a, b and c being bit n of the sources. What the 16-bit form does to the upper
+/// half of its destination is not documented: here it becomes a pattern on which nothing can rest.
 fn truth_table(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
+    const UPPER: u32 = 0xA5A5_0000;
+    if i.modifiers.op_sel != 0 || i.modifiers.clamp {
+        return Err(Stop::unsupported("operand selection here"));
+    }
     let [a, b, c] = [wave.lanes(i.src[0], 0)?, wave.lanes(i.src[1], 0)?, wave.lanes(i.src[2], 0)?];
     let mut result = Lanes { values: [0; LANES], defined: a.defined & b.defined & c.defined };
     for lane in 0..LANES {
@@ -258,6 +264,9 @@ fn truth_table(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
                 let pick = |value: u32, bit: u32| if row >> bit & 1 == 1 { value } else { !value };
                 result.values[lane] |= pick(a, 2) & pick(b, 1) & pick(c, 0);
             }
+        }
+        if i.op == Op::v_bitop3_b16 {
+            result.values[lane] = UPPER | (result.values[lane] & 0xFFFF);
         }
     }
     wave.write_lanes(i.dst, 0, wave.exec(), &result)

@@ -6,7 +6,7 @@
 
 use super::wave::{Lanes, Vector, Wave};
 use super::{LANES, Machine};
-use crate::decode::{Encoding, Instruction, Operand};
+use crate::decode::{Encoding, Instruction, Op, Operand};
 use crate::fault::{FaultKind, Stop};
 
 /// Size of what one lane accesses, and whether a narrow element is sign-extended.
@@ -84,6 +84,7 @@ pub(super) fn execute(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_
     match () {
         _ if i.access.lds => load_to_lds(wave, i, machine),
         _ if i.op.name().contains("store") => store(wave, i, machine),
+        _ if i.op == Op::global_atomic_umax => atomic(wave, i, machine),
         _ => load(wave, i, machine),
     }
 }
@@ -105,6 +106,30 @@ fn store(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> Result<
     Ok(())
 }
 
+/// global_atomic_umax without a result: the larger of what is there and the lane's value, lane after lane.
+fn atomic(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> Result<(), Stop> {
+    let (addresses, data) = (addresses(wave, i, 4)?, wave.lanes(i.access.data[0], 0)?);
+    for (lane, address) in addresses.into_iter().enumerate() {
+        let Some(address) = address else { continue };
+        if data.defined >> lane & 1 == 0 {
+            return Err(Stop::undefined("what is stored").at(lane));
+        }
+        let value = data.values[lane];
+        let changed = machine.memory.atomic(address, |old| old.max(value)).map_err(|kind| Stop::from(kind).at(lane))?;
+        if !changed {
+            return Err(Stop::undefined("an atomic operation's result").at(lane));
+        }
+    }
+    wave.issue(Vector { registers: (0, 0), to_lds: Vec::new() });
+    Ok(())
+}
+
+/// A load of this scope or a wider one sees what atomic operations of other workgroups wrote.
+fn device_scope(i: &Instruction) -> bool {
+    const SC1: u8 = 2;
+    i.encoding == Encoding::Global && i.access.policy & SC1 != 0
+}
+
 fn load(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> Result<(), Stop> {
     let (size, sign) = element(i);
     let d16 = i.op.name().contains("d16");
@@ -116,6 +141,9 @@ fn load(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> Result<(
     for (lane, address) in addresses.into_iter().enumerate() {
         let mut bytes = [0; 16];
         let defined = match address {
+            Some(address) if device_scope(i) => {
+                machine.memory.load_shared(address, &mut bytes[..size]).map_err(|kind| Stop::from(kind).at(lane))?
+            }
             Some(address) => machine.memory.load(address, &mut bytes[..size]).map_err(|kind| Stop::from(kind).at(lane))?,
             None => true,
         };

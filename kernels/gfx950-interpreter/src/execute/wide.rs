@@ -24,9 +24,14 @@ fn read(wave: &Wave, operand: Operand, width: usize) -> Result<Wide, Stop> {
 }
 
 fn write(wave: &mut Wave, operand: Operand, wide: &Wide) -> Result<(), Stop> {
+    write_halves(wave, operand, wide, [wide.defined; 2])
+}
+
+/// The same with a low half that may be defined where the high one is not.
+fn write_halves(wave: &mut Wave, operand: Operand, wide: &Wide, defined: [u64; 2]) -> Result<(), Stop> {
     let exec = wave.exec();
-    for half in 0..2 {
-        let mut lanes = Lanes { values: [0; LANES], defined: wide.defined };
+    for (half, defined) in defined.into_iter().enumerate() {
+        let mut lanes = Lanes { values: [0; LANES], defined };
         for lane in 0..LANES {
             lanes.values[lane] = (wide.values[lane] >> (32 * half)) as u32;
         }
@@ -112,7 +117,9 @@ fn multiply_add(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
         result.values[lane] = value;
         out |= u64::from(overflow) << lane;
     }
-    write(wave, i.dst, &result)?;
+    // The high half of the addend, which the compiler leaves undefined where it wants 32 bits, does not reach the low half of the sum.
+    let low = a.defined & b.defined & wave.lanes(i.src[2], 0)?.defined;
+    write_halves(wave, i.dst, &result, [low, result.defined])?;
     write_mask(wave, i.carry, out, result.defined)
 }
 

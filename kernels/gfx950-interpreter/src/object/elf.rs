@@ -39,6 +39,8 @@ pub(super) struct Symbol {
     pub(super) name: String,
     pub(super) address: u64,
     pub(super) size: u64,
+    /// Data, not code.
+    pub(super) is_data: bool,
 }
 
 fn fault<T>(what: impl Into<String>) -> Result<T, ObjectError> {
@@ -132,7 +134,9 @@ impl<'a> Elf<'a> {
                 let start = u32_at(table, at)? as usize;
                 let text = names.get(start..).unwrap_or(&[]).split(|&byte| byte == 0).next().unwrap_or(&[]);
                 let (address, size) = (u64_at(table, at + 8)?, u64_at(table, at + 16)?);
-                symbols.push(Symbol { name: String::from_utf8_lossy(text).into_owned(), address, size });
+                // The low four bits of the type byte: 1 is an object.
+                let is_data = table.get(at as usize + 4).is_some_and(|kind| kind & 15 == 1);
+                symbols.push(Symbol { name: String::from_utf8_lossy(text).into_owned(), address, size, is_data });
             }
         }
         Ok(symbols)

@@ -78,11 +78,22 @@ pub struct Kernel {
     pub file_offset: usize,
 }
 
+/// Data of a code object that a host can ask for by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Constant {
+    /// Its name.
+    pub name: String,
+    /// What it holds when the code object is loaded.
+    pub bytes: Vec<u8>,
+}
+
 /// A code object.
 #[derive(Debug, Clone)]
 pub struct CodeObject {
     /// Its kernels, in order of name.
     pub kernels: Vec<Kernel>,
+    /// Its initialised data, which no kernel reads by its address here (that instruction is not known).
+    pub constants: Vec<Constant>,
 }
 
 impl CodeObject {
@@ -93,9 +104,15 @@ impl CodeObject {
     pub fn parse(bytes: &[u8]) -> Result<Self, ObjectError> {
         let elf = Elf::parse(bytes)?;
         let all_resources = metadata::resources(&elf)?;
-        let mut kernels = Vec::new();
+        let (mut kernels, mut constants) = (Vec::new(), Vec::new());
         for symbol in elf.symbols()? {
-            let Some(name) = symbol.name.strip_suffix(".kd") else { continue };
+            let Some(name) = symbol.name.strip_suffix(".kd") else {
+                // What has no bytes in the file is not initialised (the compiler's __hip_cuid_ is such).
+                if let (true, Ok(bytes)) = (symbol.is_data && symbol.size > 0, elf.image(symbol.address, symbol.size)) {
+                    constants.push(Constant { name: symbol.name, bytes: bytes.to_vec() });
+                }
+                continue;
+            };
             let resources = all_resources
                 .iter()
                 .find(|resources| resources.name == name)
@@ -104,7 +121,7 @@ impl CodeObject {
             kernels.push(kernel(&elf, name, symbol.address, resources)?);
         }
         kernels.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(Self { kernels })
+        Ok(Self { kernels, constants })
     }
 
     /// The kernel called `name`.

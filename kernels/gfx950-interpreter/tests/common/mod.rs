@@ -27,6 +27,21 @@ pub(crate) struct Build {
 #[derive(serde::Deserialize)]
 pub(crate) struct Source {
     pub(crate) file: String,
+    #[serde(default)]
+    pub(crate) defines: Vec<String>,
+}
+
+impl Source {
+    /// Compiles it; None where there is no compiler.
+    pub(crate) fn compile(&self) -> Option<Vec<u8>> {
+        let defines: Vec<String> = self.defines.iter().map(|define| format!("-D{define}")).collect();
+        compile(&self.file, &defines.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// What tells it from the others.
+    pub(crate) fn label(&self) -> String {
+        format!("{} {}", self.file, self.defines.join(" "))
+    }
 }
 
 /// The build manifest, of which the tests need the flags and the files.
@@ -111,6 +126,15 @@ impl Arguments {
     pub(crate) fn f32(self, value: f32) -> Self {
         self.u32(value.to_bits())
     }
+
+    pub(crate) fn f64(self, value: f64) -> Self {
+        self.u64(value.to_bits())
+    }
+
+    /// An address that is given.
+    pub(crate) fn at(self, address: Address) -> Self {
+        self.u64(address.0)
+    }
 }
 
 /// One launch.
@@ -122,8 +146,66 @@ pub(crate) fn run(
     arguments: &Arguments,
     order: Order,
 ) -> Result<Statistics, LaunchError> {
+    run_of(object, kernel, memory, grid, (256, 0), arguments, order)
+}
+
+/// One launch of workgroups of so many threads, with so many bytes of LDS besides what the kernel declares.
+pub(crate) fn run_of(
+    object: &CodeObject,
+    kernel: &str,
+    memory: &mut Memory,
+    grid: [u32; 3],
+    (threads, dynamic_lds): (u32, u32),
+    arguments: &Arguments,
+    order: Order,
+) -> Result<Statistics, LaunchError> {
     let kernel = object.kernel(kernel)?;
-    launch(memory, &Launch { kernel, grid, threads: 256, dynamic_lds: 0, arguments: &arguments.0, order })
+    launch(memory, &Launch { kernel, grid, threads, dynamic_lds, arguments: &arguments.0, order })
+}
+
+/// Little-endian bytes of F32.
+pub(crate) fn f32_bytes(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+/// Little-endian bytes of words.
+pub(crate) fn u32_bytes(values: &[u32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+/// BF16 codes of values, rounded to nearest.
+pub(crate) fn bf16_bytes(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|&value| kernels::format::bf16::encode(value).to_le_bytes()).collect()
+}
+
+/// What a kernel left in an allocation of F32; every byte must have been written.
+pub(crate) fn f32_of(memory: &Memory, address: Address) -> Vec<f32> {
+    memory.bytes(address).unwrap().chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect()
+}
+
+/// The same of F64.
+pub(crate) fn f64_of(memory: &Memory, address: Address) -> Vec<f64> {
+    memory.bytes(address).unwrap().chunks_exact(8).map(|bytes| f64::from_le_bytes(bytes.try_into().unwrap())).collect()
+}
+
+/// The same of BF16, as F32.
+pub(crate) fn bf16_of(memory: &Memory, address: Address) -> Vec<f32> {
+    let bytes = memory.bytes(address).unwrap();
+    bytes.chunks_exact(2).map(|pair| f32::from_bits(u32::from(u16::from_le_bytes([pair[0], pair[1]])) << 16)).collect()
+}
+
+/// Normally distributed BF16 values.
+pub(crate) fn normals(tensor: u32, count: usize, deviation: f32) -> Vec<f32> {
+    let stream = kernels::random::Stream { k0: 0x5EED ^ tensor.wrapping_mul(0x9E37_79B9), k1: tensor };
+    (0..count as u64).map(|index| kernels::format::bf16::round(stream.normal(index) * deviation)).collect()
+}
+
+/// ||found - wanted|| / ||wanted||.
+pub(crate) fn relative(found: &[f32], wanted: &[f32]) -> f64 {
+    assert_eq!(found.len(), wanted.len());
+    let square = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>();
+    let difference = square(&mut found.iter().zip(wanted).map(|(&found, &wanted)| f64::from(found) - f64::from(wanted)));
+    (difference / square(&mut wanted.iter().map(|&wanted| f64::from(wanted)))).sqrt()
 }
 
 /// A cheap generator for test data.

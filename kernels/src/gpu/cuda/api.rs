@@ -3,6 +3,7 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use crate::gpu::library::table;
+use crate::gpu::products::Dialect;
 
 pub(super) type Context = *mut c_void;
 pub(super) type Stream = *mut c_void;
@@ -72,48 +73,23 @@ table! {
     }
 }
 
-/// What cublasLtMatmulAlgoGetHeuristic fills in.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Heuristic {
-    pub(super) algorithm: [u64; 8],
-    pub(super) workspace: usize,
-    pub(super) status: c_int,
-    pub(super) waves: f32,
-    pub(super) reserved: [c_int; 4],
-}
+/// Asks for the version of matrix products.
+pub(super) type BlasVersion = unsafe extern "C" fn() -> usize;
+pub(super) const BLAS_VERSION: &str = "cublasLtGetVersion";
 
-table! {
-    /// Matrix products.
-    Blas {
-        version: "cublasLtGetVersion" = fn() -> usize;
-        create: "cublasLtCreate" = fn(*mut *mut c_void) -> c_int;
-        destroy: "cublasLtDestroy" = fn(*mut c_void) -> c_int;
-        create_description: "cublasLtMatmulDescCreate" = fn(*mut *mut c_void, c_int, c_int) -> c_int;
-        destroy_description: "cublasLtMatmulDescDestroy" = fn(*mut c_void) -> c_int;
-        set_description: "cublasLtMatmulDescSetAttribute" = fn(*mut c_void, c_int, *const c_void, usize) -> c_int;
-        create_layout: "cublasLtMatrixLayoutCreate" = fn(*mut *mut c_void, c_int, u64, u64, i64) -> c_int;
-        destroy_layout: "cublasLtMatrixLayoutDestroy" = fn(*mut c_void) -> c_int;
-        create_preference: "cublasLtMatmulPreferenceCreate" = fn(*mut *mut c_void) -> c_int;
-        destroy_preference: "cublasLtMatmulPreferenceDestroy" = fn(*mut c_void) -> c_int;
-        set_preference: "cublasLtMatmulPreferenceSetAttribute" = fn(*mut c_void, c_int, *const c_void, usize) -> c_int;
-        heuristic: "cublasLtMatmulAlgoGetHeuristic" = fn(
-            *mut c_void, *mut c_void, *mut c_void, *mut c_void, *mut c_void, *mut c_void, *mut c_void, c_int, *mut Heuristic, *mut c_int,
-        ) -> c_int;
-        multiply: "cublasLtMatmul" = fn(
-            *mut c_void, *mut c_void, *const c_void, *const c_void, *mut c_void, *const c_void, *mut c_void, *const c_void,
-            *const c_void, *mut c_void, *mut c_void, *mut c_void, *const [u64; 8], *mut c_void, usize, Stream,
-        ) -> c_int;
-    }
-}
-
-pub(super) const COMPUTE_F32: c_int = 68;
-pub(super) const TYPE_F32: c_int = 0;
-pub(super) const TYPE_BF16: c_int = 14;
-pub(super) const TYPE_E4M3: c_int = 28;
-pub(super) const TYPE_E5M2: c_int = 29;
-pub(super) const TRANSPOSE_A: c_int = 3;
-pub(super) const TRANSPOSE_B: c_int = 4;
-pub(super) const SCALE_A: c_int = 17;
-pub(super) const SCALE_B: c_int = 18;
-pub(super) const MAX_WORKSPACE: c_int = 1;
+pub(super) static BLAS: Dialect = Dialect {
+    name: "cuBLASLt",
+    compute_f32: 68,
+    operations: [0, 1],
+    operation_attributes: [3, 4],
+    scale_attributes: [17, 18],
+    workspace_attribute: 1,
+    statuses: &[
+        (1, "not initialised"),
+        (3, "out of memory"),
+        (7, "a wrong argument"),
+        (8, "this GPU's architecture lacks it"),
+        (13, "the kernel failed"),
+        (15, "not supported for these types and shapes"),
+    ],
+};

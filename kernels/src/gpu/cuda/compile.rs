@@ -1,15 +1,10 @@
-//! Compiling kernels at first use, and keeping what was compiled, by content, for the next process.
-//!
-//! A recipe uses a handful of variants, each of which compiles in a fraction of a second; compiling all variants ahead of time for all
-//! architectures would be hundreds of megabytes. The cache's key is the hash of sources, definitions, architecture and compiler version.
+//! Compiling kernels with NVRTC at first use; `cache` keeps them.
 
 use std::ffi::{CString, c_char, c_int};
-use std::path::PathBuf;
-
-use sha2::{Digest, Sha256};
 
 use super::api::Nvrtc;
 use crate::gpu::GpuError;
+use crate::gpu::cache::{self, Cache};
 use crate::gpu::library::Shared;
 use crate::gpu::sources;
 
@@ -19,7 +14,7 @@ pub(super) struct Compiler {
     api: Nvrtc,
     pub(super) version: String,
     architecture: String,
-    cache: Option<PathBuf>,
+    cache: Cache,
     _libraries: Vec<Shared>,
 }
 
@@ -30,48 +25,20 @@ impl Compiler {
         // SAFETY: both numbers are written by the call.
         unsafe { (api.version)(&raw mut major, &raw mut minor) };
         let libraries = std::iter::once(library).chain(builtins).collect();
-        Ok(Self {
-            api,
-            version: format!("{major}.{minor}"),
-            architecture: architecture.into(),
-            cache: cache_folder(),
-            _libraries: libraries,
-        })
+        Ok(Self { api, version: format!("{major}.{minor}"), architecture: architecture.into(), cache: Cache::new(), _libraries: libraries })
     }
 
     /// Machine code of a file of kernels/device with these definitions.
     pub(super) fn cubin(&self, file: &'static str, defines: &[String]) -> Result<Vec<u8>, GpuError> {
         let options = self.options(defines);
-        let path = self.cache.as_ref().map(|folder| folder.join(format!("{}.cubin", self.key(file, &options))));
-        if let Some(found) = path.as_ref().and_then(|path| std::fs::read(path).ok()) {
-            return Ok(found);
-        }
-        let cubin = self.compile(file, &options)?;
-        if let Some(path) = path {
-            // A cache that cannot be written costs time, nothing else.
-            let aside = path.with_extension(format!("tmp-{}", std::process::id()));
-            let _ = path.parent().map(std::fs::create_dir_all);
-            let _ = std::fs::write(&aside, &cubin).and_then(|()| std::fs::rename(&aside, &path));
-        }
-        Ok(cubin)
+        let texts = sources::headers().map(|(_, text)| text).chain(std::iter::once(sources::text(file)));
+        let parts = [self.version.as_str(), file].into_iter().chain(options.iter().map(String::as_str)).chain(texts);
+        self.cache.find_or(&format!("{}.cubin", cache::key(parts)), || self.compile(file, &options))
     }
 
     fn options(&self, defines: &[String]) -> Vec<String> {
         let fixed = [format!("--gpu-architecture={}", self.architecture), "--std=c++17".into(), "--fmad=false".into()];
         fixed.into_iter().chain(defines.iter().cloned()).collect()
-    }
-
-    fn key(&self, file: &'static str, options: &[String]) -> String {
-        let mut hash = Sha256::new();
-        for part in [self.version.as_str(), file].into_iter().chain(options.iter().map(String::as_str)) {
-            hash.update((part.len() as u64).to_le_bytes());
-            hash.update(part);
-        }
-        for (_, text) in sources::headers().chain(std::iter::once((file, sources::text(file)))) {
-            hash.update((text.len() as u64).to_le_bytes());
-            hash.update(text);
-        }
-        hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
     }
 
     fn compile(&self, file: &'static str, options: &[String]) -> Result<Vec<u8>, GpuError> {
@@ -132,11 +99,4 @@ impl Compiler {
         let reason = unsafe { std::ffi::CStr::from_ptr((self.api.error_text)(status)) };
         Err(GpuError::Call { call: format!("NVRTC: {call}"), reason: reason.to_string_lossy().into_owned() })
     }
-}
-
-/// `$XDG_CACHE_HOME/mxfp4-replication/kernels`, else below `~/.cache`; none where there is no home.
-fn cache_folder() -> Option<PathBuf> {
-    let base =
-        std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
-    Some(base.join("mxfp4-replication").join("kernels"))
 }

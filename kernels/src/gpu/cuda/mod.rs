@@ -1,7 +1,6 @@
 //! The CUDA driver: libcuda, NVRTC and cuBLASLt, found at run time.
 
 mod api;
-mod blas;
 mod compile;
 
 use std::collections::HashMap;
@@ -11,6 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use super::GpuError;
 use super::driver::{Address, Description, Driver, Event, Function, Grid, Product};
 use super::library::Shared;
+use super::products::{Blas, Products, WORKSPACE};
 use api::Cuda;
 
 /// Kernels in a module are loaded for one file and one list of definitions.
@@ -24,7 +24,7 @@ pub struct CudaDriver {
     context: api::Context,
     stream: api::Stream,
     compiler: compile::Compiler,
-    products: Option<blas::Products>,
+    products: Option<Products>,
     workspace: Address,
     modules: Mutex<HashMap<ModuleKey, usize>>,
     description: Description,
@@ -108,7 +108,7 @@ impl CudaDriver {
         let compiler = compile::Compiler::new(nvrtc, builtins, &description.architecture)?;
         description.libraries.push(("NVRTC".into(), compiler.version.clone()));
         let blas = Shared::open(&["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"], BLAS_PACKAGE)?;
-        let products = blas::Products::new(blas)?;
+        let products = open_products(blas)?;
         description.libraries.push(("cuBLASLt".into(), products.version.clone()));
         let mut driver = Self {
             api,
@@ -122,7 +122,7 @@ impl CudaDriver {
             description,
             _library: library,
         };
-        driver.workspace = driver.allocate(blas::WORKSPACE)?;
+        driver.workspace = driver.allocate(WORKSPACE)?;
         Ok(driver)
     }
 
@@ -151,6 +151,16 @@ impl CudaDriver {
         // SAFETY: the context is retained as long as `self` lives.
         self.check(unsafe { (self.api.set_context)(self.context) }, "cuCtxSetCurrent")
     }
+}
+
+fn open_products(library: Shared) -> Result<Products, GpuError> {
+    let table = Blas::cuda(&library)?;
+    // SAFETY: the type is that of NVIDIA's header.
+    let version: api::BlasVersion = unsafe { library.function(api::BLAS_VERSION)? };
+    // SAFETY: no arguments.
+    let number = unsafe { version() };
+    let version = format!("{}.{}.{}", number / 10_000, number / 100 % 100, number % 100);
+    Products::new(table, &api::BLAS, library, |_| version)
 }
 
 fn describe(api: &Cuda, device: c_int, ordinal: usize) -> Result<Description, GpuError> {
@@ -182,6 +192,9 @@ fn describe(api: &Cuda, device: c_int, ordinal: usize) -> Result<Description, Gp
         units: attribute(api::MULTIPROCESSORS)? as u32,
         libraries: vec![("CUDA driver".into(), format!("{}.{}", version / 1000, version % 1000 / 10))],
         has_fp8: (major, minor) >= (8, 9),
+        // Blackwell multiplies MXFP4, but there are no kernels for it here.
+        has_mxfp4: false,
+        interpreted: false,
     })
 }
 

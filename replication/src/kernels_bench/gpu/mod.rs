@@ -173,13 +173,10 @@ pub(super) fn found(devices: Result<Devices, String>, kinds: &Kinds) -> (Vec<Gpu
         Ok(devices) => (devices, None),
         Err(problem) => (Devices::default(), Some(problem)),
     };
-    let gpus: Vec<Gpu> = devices.usable().filter(|gpu| kinds.has(&gpu.device)).cloned().collect();
-    let absent = kinds.kinds.iter().filter(|kind| !gpus.iter().any(|gpu| gpu.device.starts_with(**kind)));
-    let not_run = absent.map(|kind| {
-        let broken = devices.gpus.iter().find(|gpu| gpu.device.starts_with(kind)).map(Gpu::line);
-        let said = broken.or_else(|| problem.clone()).or_else(|| (*kind == "cuda").then(|| devices.lines().join("; ")));
-        not_run(kind, said.as_deref())
-    });
+    let usable = kinds.kinds.iter().flat_map(|kind| devices.usable(kind));
+    let gpus: Vec<Gpu> = usable.filter(|gpu| kinds.has(&gpu.device)).cloned().collect();
+    let absent = kinds.kinds.iter().filter(|kind| !gpus.iter().any(|gpu| gpu.kind() == **kind));
+    let not_run = absent.map(|kind| not_run(kind, Some(&problem.clone().unwrap_or_else(|| devices.lines_of(kind).join("; ")))));
     let not_run = not_run.collect();
     (gpus, not_run)
 }

@@ -188,6 +188,8 @@ fn a_named_gpu_is_chosen_by_its_number() {
         architecture: None,
         memory_bytes: None,
         fp8: None,
+        mxfp4: None,
+        interpreted: false,
         libraries: Vec::new(),
         problem: None,
     };

@@ -229,6 +229,7 @@ impl Device for Cpu {
             threads: self.threads(),
             instruction_set: self.instruction_set().to_string(),
             libraries: Vec::new(),
+            mxfp4: None,
         }
     }
 }

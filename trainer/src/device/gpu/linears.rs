@@ -1,15 +1,21 @@
-//! The linears on a GPU: operands prepared from BF16 by one kernel, products by the vendor's library.
+//! The linears on a GPU: operands prepared from BF16 by one kernel, products by the vendor's library or by our own.
 //!
-//! An operand in blocks of 32 is written as BF16 values, which hold every MX value exactly, and is multiplied by the BF16 units: exact
-//! in value, emulated in execution. Tensor-scaled FP8 is multiplied natively. An operand that is plain BF16 is its source. The two
-//! operands that come from ∇Y are prepared in one read, and so are the two of X: the one that wgrad takes waits for backward.
+//! A pass whose two operands are MXFP4 is native where the device multiplies packed MXFP4 and takes the shapes (`native`): operands are codes and
+//! scales, multiplied by our kernel. Elsewhere an operand in blocks of 32 is written as BF16 values, which hold every MX value exactly, and
+//! is multiplied by the BF16 units: exact in value, emulated in execution. Operands have the same values bit for bit either way. Tensor-scaled FP8
+//! is multiplied natively. An operand that is plain BF16 is its source. The two operands that come from ∇Y are prepared in one read, and so
+//! are the two of X: the one that wgrad takes waits for backward. (Where one of the two is native and the other is not, each has its own read.)
 
 use std::ops::Range;
 
-use kernels::gpu::{Bf16, Buffer, Matrix, OperandSide, Quantiser, TensorScales, element, is_source, multiplier, prepared};
+use kernels::gpu::{
+    Bf16, Buffer, GpuError, Matrix, OperandSide, PackedMatrix, PackedProducts, PackedQuantiser, Plain, Quantiser, TensorScales, element,
+    is_source, multiplier, packed_bytes, prepared,
+};
 use kernels::operand::{Block, Format, OperandSpec, ScaleRule};
 use kernels::quantise;
 
+use super::native::Native;
 use super::observation::{self, Observed};
 use super::{GpuDevice, Parameters, machine};
 use crate::error::TrainerError;
@@ -40,10 +46,29 @@ const INPUT_TURNED: Role = Role { pass: Pass::Wgrad, operand: Operand::Input };
 struct Preparation {
     rows: Option<Role>,
     columns: Option<Role>,
+    /// Of the operands that are not native.
     quantiser: Option<Quantiser>,
+    /// Of those that are.
+    packed: Option<PackedQuantiser>,
     row_operand: Buffer<u8>,
     /// Empty where the column operand is kept elsewhere.
     column_operand: Buffer<u8>,
+}
+
+/// One side of a product.
+#[derive(Debug, Clone, Copy)]
+enum Side {
+    Library(Matrix),
+    Packed(PackedMatrix),
+}
+
+impl Side {
+    fn rows(&self) -> usize {
+        match self {
+            Self::Library(matrix) => matrix.rows,
+            Self::Packed(matrix) => matrix.rows,
+        }
+    }
 }
 
 /// Recipe, scales and operands of all linears of a model.
@@ -51,6 +76,10 @@ struct Preparation {
 pub struct GpuLinears {
     device: GpuDevice,
     choices: Choices,
+    /// Which passes are native.
+    native: Native,
+    /// Their products.
+    products: Option<PackedProducts>,
     /// X of an evaluation, along its rows only.
     evaluated: Preparation,
     /// X of a training step, both ways.
@@ -87,14 +116,18 @@ impl GpuLinears {
         let widest = |pick: fn(&(&str, usize, usize)) -> usize| choices.shapes.iter().map(pick).max().unwrap_or_default();
         let (largest_input, largest_output) = (tokens * widest(|shape| shape.2), tokens * widest(|shape| shape.1));
         let largest_weight = widest(|shape| shape.1 * shape.2);
-        let make = |rows, columns, elements| Preparation::new(&device, &choices, rows, columns, elements, elements);
+        let native = Native::new(device.gpu().description(), run, &choices);
+        let make = |rows, columns, elements| Preparation::new(&device, &choices, native, rows, columns, elements, elements);
         let turned = choices.spec(INPUT_TURNED.pass, INPUT_TURNED.operand);
-        let kept = |linear: usize| device.gpu().buffer(bytes_of(&turned) * tokens * choices.shapes[linear % 4].2).map_err(machine);
+        let kept = |linear: usize| {
+            let elements = tokens * choices.shapes[linear % 4].2;
+            device.gpu().buffer(room(&turned, native.has(Pass::Wgrad), elements)).map_err(machine)
+        };
         let format_largest = |slot: usize| largest_of_slot(&choices, slot);
         let largest: Vec<f32> = (0..choices.slots()).map(format_largest).chain([0.0, 0.0]).collect();
         Ok(Self {
             evaluated: make(Some(INPUT), None, largest_input)?,
-            input: Preparation::new(&device, &choices, Some(INPUT), Some(INPUT_TURNED), largest_input, 0)?,
+            input: Preparation::new(&device, &choices, native, Some(INPUT), Some(INPUT_TURNED), largest_input, 0)?,
             inputs_turned: (0..4 * choices.layers).map(kept).collect::<Result<_, TrainerError>>()?,
             weight: make(Some(WEIGHT), None, largest_weight)?,
             gradient: make(Some(GRADIENT), Some(GRADIENT_TURNED), largest_output)?,
@@ -104,6 +137,8 @@ impl GpuLinears {
             filled: 0,
             observation: None,
             observed: Vec::new(),
+            products: native.products(device.gpu(), &choices, tokens).map_err(machine)?,
+            native,
             device,
             choices,
         })
@@ -139,7 +174,6 @@ impl GpuLinears {
         (rows, columns): (usize, usize),
         column_operand: &Buffer<u8>,
     ) -> Result<(), TrainerError> {
-        let Some(quantiser) = &preparation.quantiser else { return Ok(()) };
         let step = match moment {
             Moment::Training(step) => step,
             Moment::Evaluation(evaluation) => evaluation.step,
@@ -153,7 +187,24 @@ impl GpuLinears {
             };
             Some((spec, words, self.choices.signs(place, role.pass, &spec, step), self.slot(place, role, moment)))
         };
-        let sides = [side(preparation.rows), side(preparation.columns)];
+        let outs = [&preparation.row_operand, column_operand];
+        if let Some(packed) = &preparation.packed {
+            let native = |role: Option<Role>| side(role.filter(|role| self.native.has(role.pass)));
+            let sides = [native(preparation.rows), native(preparation.columns)];
+            let written = std::array::from_fn::<_, 2, _>(|index| match &sides[index] {
+                Some((_, words, signs, _)) => OperandSide {
+                    out: Some(outs[index]),
+                    rounding: *words,
+                    signs: signs.as_ref().map(SignVector::as_slice),
+                    ..OperandSide::default()
+                },
+                None => OperandSide::default(),
+            });
+            self.device.timed("quantise", || packed.run(source, (rows, columns), written[0], written[1]))?;
+        }
+        let Some(quantiser) = &preparation.quantiser else { return Ok(()) };
+        let emulated = |role: Option<Role>| side(role.filter(|role| !self.native.has(role.pass)));
+        let sides = [emulated(preparation.rows), emulated(preparation.columns)];
         let own = |spec: &OperandSpec| spec.block == Block::Tensor && self.is_scaled_by_itself(spec);
         if sides.iter().flatten().any(|side| own(&side.0)) {
             let measured = sides.each_ref().map(|side| match side {
@@ -174,7 +225,6 @@ impl GpuLinears {
             }
         }
         let collects = matches!(moment, Moment::Training(_));
-        let outs = [&preparation.row_operand, column_operand];
         let mut written = [OperandSide::default(); 2];
         for ((written, side), out) in written.iter_mut().zip(&sides).zip(outs) {
             let Some((spec, words, signs, slot)) = side else { continue };
@@ -199,13 +249,16 @@ impl GpuLinears {
         (rows, k): (usize, usize),
         transposed: bool,
         slot: usize,
-    ) -> Result<Matrix, TrainerError> {
+    ) -> Result<Side, TrainerError> {
         let spec = self.choices.spec(role.pass, role.operand);
-        if is_source(&spec) {
-            source.matrix(first, rows, k, transposed).map_err(machine)
+        let side = if self.native.has(role.pass) {
+            PackedMatrix::new(operand, rows, k).map(Side::Packed)
+        } else if is_source(&spec) {
+            source.matrix(first, rows, k, transposed).map(Side::Library)
         } else {
-            prepared(&spec, operand, rows, k, Some((&self.scales, slot))).map_err(machine)
-        }
+            prepared(&spec, operand, rows, k, Some((&self.scales, slot))).map(Side::Library)
+        };
+        side.map_err(machine)
     }
 
     /// 1, or 4/3 for each operand that was scaled by 3/4 before it was rounded.
@@ -214,22 +267,38 @@ impl GpuLinears {
     }
 
     /// A product of `tokens` rows, and what follows it.
-    fn multiply(&self, left: Matrix, right: Matrix, factor: f32, goal: Goal<'_, Buffer<Bf16>>, tokens: usize) -> Result<(), TrainerError> {
-        let gpu = self.device.gpu();
-        let product = |added, out: &Buffer<Bf16>| self.device.timed("gemm", || gpu.multiply(left, right, factor, added, out, 0));
+    fn multiply(&self, left: Side, right: Side, factor: f32, goal: Goal<'_, Buffer<Bf16>>, tokens: usize) -> Result<(), TrainerError> {
+        let product = |added, out: &Buffer<Bf16>| self.product(left, right, factor, added, out, 0);
         match goal {
             Goal::Over(y) => product(None, y),
             Goal::Onto { residual, sum } => product(Some(residual), sum),
             Goal::Swiglu { gate_up, hidden } => {
                 product(None, gate_up)?;
-                self.device.timed("swiglu", || self.device.elementwise().swiglu(gate_up, hidden, tokens, right.rows / 2))
+                self.device.timed("swiglu", || self.device.elementwise().swiglu(gate_up, hidden, tokens, right.rows() / 2))
             }
             Goal::SwigluBackward { gate_up, d_gate_up } => {
                 product(None, &self.d_hidden)?;
                 let kernels = self.device.elementwise();
-                self.device.timed("swiglu", || kernels.swiglu_backward(gate_up, &self.d_hidden, d_gate_up, tokens, right.rows))
+                self.device.timed("swiglu", || kernels.swiglu_backward(gate_up, &self.d_hidden, d_gate_up, tokens, right.rows()))
             }
         }
+    }
+
+    /// `out[offset..] = factor * left rightᵀ (+ added)`.
+    fn product<T: Plain>(
+        &self,
+        left: Side,
+        right: Side,
+        factor: f32,
+        added: Option<&Buffer<T>>,
+        out: &Buffer<T>,
+        offset: usize,
+    ) -> Result<(), TrainerError> {
+        self.device.timed("gemm", || match (left, right, &self.products) {
+            (Side::Library(left), Side::Library(right), _) => self.device.gpu().multiply(left, right, factor, added, out, offset),
+            (Side::Packed(left), Side::Packed(right), Some(products)) => products.multiply(left, right, factor, added, out, offset),
+            _ => Err(GpuError::Unsupported("a product of a packed operand with another kind".into())),
+        })
     }
 
     /// Keeps an operand's source for the end of the step if this step and block are observed. `transposed`: its contraction axis is the source's rows.
@@ -280,22 +349,37 @@ impl Preparation {
     fn new(
         device: &GpuDevice,
         choices: &Choices,
+        native: Native,
         rows: Option<Role>,
         columns: Option<Role>,
         row_elements: usize,
         column_elements: usize,
     ) -> Result<Self, TrainerError> {
-        let spec = |role: Option<Role>| role.map(|role| choices.spec(role.pass, role.operand)).filter(|spec| !is_source(spec));
-        let (row_spec, column_spec) = (spec(rows), spec(columns));
-        let gpu = device.gpu();
-        let quantiser = match (row_spec, column_spec) {
-            (None, None) => None,
-            _ => Some(Quantiser::new(gpu, row_spec, column_spec).map_err(machine)?),
+        let spec = |role: Option<Role>, wanted: bool| {
+            let role = role.filter(|role| native.has(role.pass) == wanted)?;
+            Some(choices.spec(role.pass, role.operand)).filter(|spec| !is_source(spec))
         };
-        let room = |spec: Option<OperandSpec>, elements| gpu.buffer(spec.map_or(0, |spec| bytes_of(&spec) * elements)).map_err(machine);
-        let (row_operand, column_operand) = (room(row_spec, row_elements)?, room(column_spec, column_elements)?);
-        Ok(Self { rows, columns, quantiser, row_operand, column_operand })
+        let gpu = device.gpu();
+        let quantiser = match (spec(rows, false), spec(columns, false)) {
+            (None, None) => None,
+            (rows, columns) => Some(Quantiser::new(gpu, rows, columns).map_err(machine)?),
+        };
+        let packed = match (spec(rows, true), spec(columns, true)) {
+            (None, None) => None,
+            (rows, columns) => Some(PackedQuantiser::new(gpu, rows, columns).map_err(machine)?),
+        };
+        let make = |role: Option<Role>, elements| {
+            let bytes = role.map_or(0, |role| room(&choices.spec(role.pass, role.operand), native.has(role.pass), elements));
+            gpu.buffer(bytes).map_err(machine)
+        };
+        let (row_operand, column_operand) = (make(rows, row_elements)?, make(columns, column_elements)?);
+        Ok(Self { rows, columns, quantiser, packed, row_operand, column_operand })
     }
+}
+
+/// Bytes of a prepared operand of so many elements.
+fn room(spec: &OperandSpec, native: bool, elements: usize) -> usize {
+    if native { packed_bytes(elements) } else { bytes_of(spec) * elements }
 }
 
 /// Bytes an element of a prepared operand takes; none where it is its source.
@@ -429,7 +513,7 @@ impl Linears<GpuDevice> for GpuLinears {
         let turned = &self.inputs_turned[4 * place.layer + place.linear];
         let right = self.matrix(INPUT_TURNED, turned, x_source, (inputs, tokens), true, slot(INPUT_TURNED))?;
         let factor = self.factor(Pass::Wgrad, Operand::OutputGradient, Operand::Input);
-        self.device.timed("gemm", || self.device.gpu().multiply(left, right, factor, None, gradients, weight.start))
+        self.product(left, right, factor, None, gradients, weight.start)
     }
 
     fn evaluation_weights(&self, _: &Parameters, _: &[(Place, Range<usize>)], _: u64) -> Result<(), TrainerError> {

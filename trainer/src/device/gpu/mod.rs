@@ -1,6 +1,7 @@
 //! A GPU as a device: BF16 activations in its memory, kernels of `kernels::gpu`, one stream.
 
 mod linears;
+mod native;
 mod observation;
 
 use std::borrow::Cow;
@@ -14,11 +15,13 @@ use kernels::gpu::{Accumulator, Attention, Bf16, Buffer, Elementwise, Gpu, GpuEr
 use super::{Device, InHostMemory, Machine, ProfileReader, Spending, Update};
 use crate::batches::Batch;
 use crate::error::TrainerError;
+use crate::linear::Choices;
 use crate::parameters::Layout;
 use crate::run_file::{ModelSection, RunFile};
 use crate::{memory, optimizer};
 
 pub use linears::GpuLinears;
+use native::Native;
 
 /// Places in the results that a step leaves on the device.
 const LOSS: usize = 0;
@@ -56,6 +59,8 @@ impl GpuProfile {
 #[derive(Debug)]
 struct Parts {
     gpu: Gpu,
+    /// How the run's MXFP4 products are executed, where that can be more than one way.
+    mxfp4: Option<String>,
     norm: Norm,
     attention: Attention,
     elementwise: Elementwise,
@@ -121,7 +126,9 @@ impl GpuDevice {
         let (free, _) = gpu.driver().memory().map_err(machine)?;
         let layout = Layout::new(model);
         let tensors = layout.tensors.iter().map(|tensor| (tensor.range.start, tensor.range.len(), tensor.decays));
+        let ways = Native::new(gpu.description(), run, &Choices::new(run)).to_string();
         let parts = Parts {
+            mxfp4: (gpu.description().has_mxfp4 && !ways.is_empty()).then_some(ways),
             norm: Norm::new(&gpu, model.hidden_size).map_err(machine)?,
             attention: Attention::new(&gpu, model.head_dim, model.num_attention_heads, tokens).map_err(machine)?,
             elementwise: Elementwise::new(&gpu).map_err(machine)?,
@@ -410,6 +417,7 @@ impl Device for GpuDevice {
             threads: 1,
             instruction_set: description.architecture.clone(),
             libraries: description.libraries.clone(),
+            mxfp4: self.parts.mxfp4.clone(),
         }
     }
 }

@@ -1,0 +1,196 @@
+//! Attention on gfx950's BF16 matrix operations, executed, against `kernels::cpu`: forward and backward, on lengths around the tiles of 64.
+//!
+//! Bounds are those of trainer/src/device_test, with u = 2^-9 the unit roundoff of BF16: the forward pass rounds its probabilities and its
+//! output: 2u; the backward pass rounds probabilities, their gradients and the output, and reads the rounded output of the forward
+//! pass: 4u.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use common::{Arguments, bf16_bytes, bf16_of, compile, f32_of, normals, relative, run_of};
+use gfx950_interpreter::decode::Op;
+use gfx950_interpreter::fault::LaunchError;
+use gfx950_interpreter::memory::{Address, Memory};
+use gfx950_interpreter::object::CodeObject;
+use gfx950_interpreter::{Launch, Order, Statistics, launch};
+use kernels::cpu::{AttentionShape, Cpu, InstructionSet};
+
+const U: f64 = 1.0 / 512.0;
+const F32_SLACK: f64 = 1e-5;
+const ROWS: usize = 64;
+const THREADS: u32 = 256;
+
+fn object(head_dim: usize, extra: &[&str]) -> Option<CodeObject> {
+    let define = format!("-DHEAD_DIM={head_dim}");
+    let all: Vec<&str> = [define.as_str()].into_iter().chain(extra.iter().copied()).collect();
+    compile("attention.hip", &all).map(|bytes| CodeObject::parse(&bytes).unwrap())
+}
+
+/// What a step of attention reads and writes, in the interpreter's memory.
+struct Call {
+    shape: AttentionShape,
+    memory: Memory,
+    qkv: Address,
+    out: Address,
+    logsumexp: Address,
+    d_out: Address,
+    delta: Address,
+    d_qkv: Address,
+}
+
+impl Call {
+    fn new(shape: AttentionShape, qkv: &[f32], d_out: &[f32]) -> Self {
+        let mut memory = Memory::new();
+        let statistics = 4 * shape.tokens() * shape.heads;
+        Self {
+            qkv: memory.input("qkv", &bf16_bytes(qkv)),
+            d_out: memory.input("d_out", &bf16_bytes(d_out)),
+            out: memory.output("out", 2 * d_out.len()),
+            logsumexp: memory.output("logsumexp", statistics),
+            delta: memory.output("delta", statistics),
+            d_qkv: memory.output("d_qkv", 2 * qkv.len()),
+            memory,
+            shape,
+        }
+    }
+
+    fn grid(&self, heads: usize) -> [u32; 3] {
+        [self.shape.sequence.div_ceil(ROWS) as u32, heads as u32, self.shape.batch as u32]
+    }
+
+    fn sizes(&self, arguments: Arguments) -> Arguments {
+        [self.shape.sequence, self.shape.heads, self.shape.kv_heads].iter().fold(arguments, |arguments, &size| arguments.u32(size as u32))
+    }
+
+    fn forward_arguments(&self) -> Arguments {
+        self.sizes(Arguments::default().at(self.qkv).at(self.out).at(self.logsumexp))
+    }
+
+    fn forward(&mut self, object: &CodeObject, order: Order) -> Result<Statistics, LaunchError> {
+        let (arguments, grid) = (self.forward_arguments(), self.grid(self.shape.heads));
+        run_of(object, "attention_forward", &mut self.memory, grid, (THREADS, 0), &arguments, order)
+    }
+
+    fn backward(&mut self, object: &CodeObject, order: Order) -> Result<(), LaunchError> {
+        let arguments = Arguments::default().at(self.qkv).at(self.out).at(self.d_out).at(self.logsumexp).at(self.delta).at(self.d_qkv);
+        let (arguments, grid) = (self.sizes(arguments), self.grid(self.shape.heads));
+        run_of(object, "attention_backward_q", &mut self.memory, grid, (THREADS, 0), &arguments, order)?;
+        let arguments = Arguments::default().at(self.qkv).at(self.d_out).at(self.logsumexp).at(self.delta).at(self.d_qkv);
+        let (arguments, grid) = (self.sizes(arguments), self.grid(self.shape.kv_heads));
+        run_of(object, "attention_backward_kv", &mut self.memory, grid, (THREADS, 0), &arguments, order)?;
+        Ok(())
+    }
+}
+
+fn assert_close(found: &[f32], wanted: &[f32], bound: f64, what: &str) {
+    let difference = relative(found, wanted);
+    assert!(difference <= bound, "{what}: {difference:e}, at most {bound:e} is allowed");
+}
+
+fn compare(shape: AttentionShape, deviation: f32, orders: &[Order]) {
+    let Some(object) = object(shape.head_dim, &[]) else { return };
+    let (fused, single) = (shape.tokens() * shape.qkv_width(), shape.tokens() * shape.out_width());
+    let (qkv, d_out) = (normals(31, fused, deviation), normals(32, single, 1.0));
+    let cpu = Cpu::new(InstructionSet::detect(), 1).unwrap();
+    let (mut out, mut logsumexp, mut d_qkv) = (vec![0.0; single], vec![0.0; shape.tokens() * shape.heads], vec![0.0; fused]);
+    cpu.attention(&qkv, shape, &mut out, &mut logsumexp).unwrap();
+    cpu.attention_backward(&qkv, shape, &out, &logsumexp, &d_out, &mut d_qkv).unwrap();
+    let mut first: Option<Vec<u8>> = None;
+    for &order in orders {
+        let mut call = Call::new(shape, &qkv, &d_out);
+        call.forward(&object, order).unwrap();
+        call.backward(&object, order).unwrap();
+        let what = |part: &str| format!("{part} of {shape:?}");
+        assert_close(&bf16_of(&call.memory, call.out), &out, 2.0 * U + F32_SLACK, &what("out"));
+        assert_close(&f32_of(&call.memory, call.logsumexp), &logsumexp, F32_SLACK, &what("logsumexp"));
+        let found = bf16_of(&call.memory, call.d_qkv);
+        let (queries, keys) = (shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim);
+        for (name, columns) in [("d_q", 0..queries), ("d_k", queries..queries + keys), ("d_v", queries + keys..queries + 2 * keys)] {
+            // With one key the softmax is constant: the true gradients of queries and keys are zero, and there is no relative error.
+            if shape.sequence == 1 && name != "d_v" {
+                continue;
+            }
+            let part =
+                |all: &[f32]| -> Vec<f32> { all.chunks_exact(shape.qkv_width()).flat_map(|row| row[columns.clone()].to_vec()).collect() };
+            assert_close(&part(&found), &part(&d_qkv), 4.0 * U + F32_SLACK, &what(name));
+        }
+        // The order of the waves changes no bit.
+        let bytes = [call.memory.bytes(call.out).unwrap(), call.memory.bytes(call.d_qkv).unwrap()].concat();
+        assert!(*first.get_or_insert_with(|| bytes.clone()) == bytes, "{order:?} gave other bits");
+    }
+}
+
+fn shape(batch: usize, sequence: usize, heads: usize, kv_heads: usize, head_dim: usize) -> AttentionShape {
+    AttentionShape { batch, sequence, heads, kv_heads, head_dim }
+}
+
+#[test]
+fn lengths_around_a_tile_in_every_order_of_waves() {
+    compare(shape(2, 1, 2, 2, 64), 1.0, &[Order::Serial]);
+    compare(shape(1, 63, 4, 2, 64), 1.0, &[Order::Serial]);
+    compare(shape(2, 65, 2, 1, 32), 1.0, &Order::ALL);
+}
+
+#[test]
+fn several_tiles_and_head_sizes_that_are_no_multiple_of_32() {
+    compare(shape(1, 129, 2, 1, 16), 1.0, &[Order::RoundRobin]);
+    compare(shape(2, 70, 2, 2, 48), 1.0, &[Order::Reversed]);
+    compare(shape(1, 140, 2, 1, 128), 1.0, &[Order::Serial]);
+}
+
+/// Scores of up to a few hundred: the running maximum moves, and most probabilities vanish.
+#[test]
+fn large_scores_do_not_overflow() {
+    compare(shape(1, 150, 1, 1, 64), 5.0, &[Order::Serial]);
+}
+
+/// NaN reaches the rows that see it, and an earlier row stays finite (unless it shares a tile with the NaN's key).
+#[test]
+fn a_nan_reaches_what_depends_on_it() {
+    let Some(object) = object(64, &[]) else { return };
+    let shape = shape(1, 130, 1, 1, 64);
+    let mut qkv = normals(33, shape.tokens() * shape.qkv_width(), 1.0);
+    qkv[70 * shape.qkv_width() + 64 + 5] = f32::NAN; // key 70
+    let mut call = Call::new(shape, &qkv, &normals(34, shape.tokens() * 64, 1.0));
+    call.forward(&object, Order::Serial).unwrap();
+    let out = bf16_of(&call.memory, call.out);
+    let broken = |row: usize| out[64 * row..64 * row + 64].iter().all(|x| x.is_nan());
+    assert!((70..130).all(broken) && (0..64).all(|row| out[64 * row..64 * row + 64].iter().all(|x| x.is_finite())));
+}
+
+/// The first control: without its barriers, waves read tiles that others are still writing.
+#[test]
+fn missing_barriers_are_a_race() {
+    let Some(object) = object(64, &["-DBREAK_NO_BARRIER"]) else { return };
+    let shape = shape(1, 70, 1, 1, 64);
+    for order in Order::ALL {
+        let mut call = Call::new(shape, &normals(35, 70 * 192, 1.0), &normals(36, 70 * 64, 1.0));
+        let fault = call.forward(&object, order).unwrap_err().to_string();
+        assert!(fault.contains("LDS") || fault.contains("never written"), "{fault}");
+    }
+}
+
+/// The second: each wait of the forward pass's machine code, taken out alone, is missed; but for the one before the barrier that ends a
+/// tile, where the last product has waited for the wave's last read already.
+#[test]
+fn every_removed_wait_is_missed() {
+    let Some(object) = object(64, &[]) else { return };
+    let whole = object.kernel("attention_forward").unwrap();
+    let shape = shape(1, 130, 1, 1, 64);
+    let waits: Vec<usize> = whole.instructions.iter().enumerate().filter(|(_, i)| i.op == Op::s_waitcnt).map(|(at, _)| at).collect();
+    let mut unnoticed = Vec::new();
+    for &at in &waits {
+        let mut broken = whole.clone();
+        (broken.instructions[at].op, broken.instructions[at].constant) = (Op::s_nop, 0);
+        let mut call = Call::new(shape, &normals(37, 130 * 192, 1.0), &normals(38, 130 * 64, 1.0));
+        let arguments = call.forward_arguments();
+        let (grid, threads) = (call.grid(1), THREADS);
+        let request = Launch { kernel: &broken, grid, threads, dynamic_lds: 0, arguments: &arguments.0, order: Order::RoundRobin };
+        if launch(&mut call.memory, &request).is_ok() {
+            unnoticed.push(whole.instructions[at + 1].op);
+        }
+    }
+    println!("{} waits, {} unnoticed: {unnoticed:?}", waits.len(), unnoticed.len());
+    assert!(waits.len() > 5 && unnoticed.len() <= 1 && unnoticed.iter().all(|next| *next == Op::s_barrier), "{unnoticed:?}");
+}

@@ -1,0 +1,115 @@
+//! Operands of products that are timed on a GPU: prepared and multiplied as a training step does it there, natively or emulated.
+
+use kernels::gpu::{
+    Bf16, Buffer, Element, Gpu, GpuError, Matrix, OperandSide, PackedMatrix, PackedProducts, PackedQuantiser, Plain, Quantiser,
+    TensorScales, element, is_packed, is_source, packed_bytes, prepared,
+};
+use kernels::operand::OperandSpec;
+
+use crate::error::TrainerError;
+
+fn machine(error: GpuError) -> TrainerError {
+    TrainerError::Machine(error.to_string())
+}
+
+/// One side of a product.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Factor {
+    /// For the vendor's library.
+    Library(Matrix),
+    /// For our own kernels.
+    Packed(PackedMatrix),
+}
+
+/// How the operands of one specification are prepared.
+#[derive(Debug)]
+pub(super) enum Preparer {
+    /// Not at all.
+    Source,
+    /// Values that the vendor's library multiplies.
+    Library(Quantiser),
+    /// Codes and scales of MXFP4.
+    Packed(PackedQuantiser),
+}
+
+impl Preparer {
+    /// Along the rows, the columns, or both in one read; both of the same kind.
+    pub(super) fn new(gpu: &Gpu, rows: Option<OperandSpec>, columns: Option<OperandSpec>) -> Result<Self, TrainerError> {
+        let all = |is: fn(&OperandSpec) -> bool| rows.iter().chain(&columns).all(is);
+        if all(is_source) {
+            Ok(Self::Source)
+        } else if gpu.description().has_mxfp4 && all(is_packed) {
+            PackedQuantiser::new(gpu, rows, columns).map(Self::Packed).map_err(machine)
+        } else {
+            Quantiser::new(gpu, rows, columns).map(Self::Library).map_err(machine)
+        }
+    }
+
+    pub(super) fn is_source(&self) -> bool {
+        matches!(self, Self::Source)
+    }
+
+    /// Bytes of a prepared operand of so many elements.
+    pub(super) fn bytes(&self, spec: &OperandSpec, elements: usize) -> usize {
+        match self {
+            Self::Source => 0,
+            Self::Library(_) => elements * if element(spec) == Element::Bf16 { 2 } else { 1 },
+            Self::Packed(_) => packed_bytes(elements),
+        }
+    }
+
+    /// Queues the preparation of `source: size`.
+    pub(super) fn run(
+        &self,
+        source: (&Buffer<Bf16>, usize),
+        size: (usize, usize),
+        rows: OperandSide<'_>,
+        columns: OperandSide<'_>,
+    ) -> Result<(), TrainerError> {
+        match self {
+            Self::Source => Ok(()),
+            Self::Library(quantiser) => quantiser.run(source, size, rows, columns).map_err(machine),
+            Self::Packed(quantiser) => quantiser.run(source, size, rows, columns).map_err(machine),
+        }
+    }
+
+    /// What was prepared to `out: [rows, k]`, as a side of a product.
+    pub(super) fn factor(
+        &self,
+        spec: &OperandSpec,
+        out: &Buffer<u8>,
+        (rows, k): (usize, usize),
+        scale: Option<(&TensorScales, usize)>,
+    ) -> Result<Factor, TrainerError> {
+        let factor = match self {
+            Self::Packed(_) => PackedMatrix::new(out, rows, k).map(Factor::Packed),
+            _ => prepared(spec, out, rows, k, scale).map(Factor::Library),
+        };
+        factor.map_err(machine)
+    }
+}
+
+/// Products of either kind.
+#[derive(Debug)]
+pub(super) struct Multiplier<'a> {
+    gpu: &'a Gpu,
+    packed: Option<PackedProducts>,
+}
+
+impl<'a> Multiplier<'a> {
+    /// For products of these shapes (m, n, k).
+    pub(super) fn new(gpu: &'a Gpu, shapes: impl Iterator<Item = (usize, usize, usize)>) -> Result<Self, TrainerError> {
+        let packed = gpu.description().has_mxfp4.then(|| PackedProducts::new(gpu, &shapes.collect::<Vec<_>>()));
+        Ok(Self { gpu, packed: packed.transpose().map_err(machine)? })
+    }
+
+    /// Queues `out = left rightᵀ`.
+    pub(super) fn run<T: Plain>(&self, left: Factor, right: Factor, out: &Buffer<T>) -> Result<(), TrainerError> {
+        let done = match (left, right, &self.packed) {
+            (Factor::Library(left), Factor::Library(right), _) => self.gpu.multiply(left, right, 1.0, None, out, 0),
+            (Factor::Packed(left), Factor::Packed(right), Some(packed)) => packed.multiply(left, right, 1.0, None, out, 0),
+            _ => Err(GpuError::Unsupported("a product of a packed operand with another kind".into())),
+        };
+        done.map_err(machine)
+    }
+}

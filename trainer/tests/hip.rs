@@ -1,0 +1,247 @@
+//! `--device hip` from end to end, on the stand-in for ROCm's libraries (kernels/gfx950-stand-in): the trainer's real host code loads
+//! real gfx950 code objects, and the interpreter executes them. And what the trainer says where there is no ROCm.
+//!
+//! Tests that compile kernels need clang 22; without it they say so and do nothing, unless REQUIRE_CLANG_22 is set, as in CI.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use serde_json::Value;
+
+fn has_clang() -> bool {
+    let works = Command::new("clang++-22").arg("--version").output().is_ok_and(|output| output.status.success());
+    if !works {
+        assert!(std::env::var_os("REQUIRE_CLANG_22").is_none(), "clang++-22 is required here and does not run");
+        eprintln!("skipped: clang++-22 does not run; apt-get install --no-install-recommends clang-22 lld-22");
+    }
+    works
+}
+
+/// A folder with libraries (or none) and a run.
+struct Site {
+    folder: tempfile::TempDir,
+    libraries: PathBuf,
+}
+
+impl Site {
+    fn new(with_stand_in: bool) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let libraries = folder.path().join("libraries");
+        fs::create_dir(&libraries).unwrap();
+        if with_stand_in {
+            gfx950_stand_in::install(&libraries).unwrap();
+        }
+        common::write_data(&folder.path().join("data"));
+        Self { folder, libraries }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_trainer"));
+        command.current_dir(self.folder.path()).args(arguments).env("LD_LIBRARY_PATH", &self.libraries);
+        // Compiled kernels are kept from test to test, by content.
+        command.env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR")).env_remove("ROCM_PATH");
+        command.env("GFX950_STAND_IN_TRACE", self.path("trace.txt"));
+        command
+    }
+
+    fn trainer(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    fn lines(&self, arguments: &[&str]) -> Vec<Value> {
+        let output = self.trainer(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// Writes a run of one block, 64 tokens a step, to `name`.
+    fn write(&self, name: &str, recipe: &str, steps: u64) {
+        let run = common::tiny_yaml(common::recipe(recipe), |run| {
+            run["model"]["num_hidden_layers"] = 1.into();
+            run["batch"]["sequences"] = 2.into();
+            run["budget"]["steps"] = steps.into();
+            run["evaluation"]["every_steps"] = 2.into();
+            run["evaluation"]["sequences"] = 2.into();
+            run["checkpoint"]["every_steps"] = 1.into();
+            run["logging"]["quantisation_steps"] = serde_yaml::Value::Sequence(vec![2.into()]);
+        });
+        common::write_run(&self.path(name), &run);
+    }
+
+    fn train(&self, name: &str, device: &str) {
+        let output = self.trainer(&["run", &format!("{name}/run.yaml"), "--data", "data", "--device", device]);
+        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    fn records(&self, name: &str, file: &str) -> Vec<Value> {
+        let text = fs::read_to_string(self.path(name).join(file)).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+#[test]
+fn without_rocm_it_says_what_is_missing() {
+    let site = Site::new(false);
+    let devices = site.lines(&["devices"]);
+    if Path::new("/opt/rocm").exists() || devices[0]["gpus"].as_array().unwrap().iter().any(|gpu| gpu["device"] == "hip:0") {
+        return;
+    }
+    site.write("run", "mxfp4-fdw-h16", 2);
+    let missing = "libamdhip64.so.7 was not found (libamdhip64.so.7: cannot open shared object file: No such file or directory); it comes with \
+                   ROCm 7 (apt-get install hip-runtime-amd, from AMD's repository). If it is installed, name its folder in LD_LIBRARY_PATH";
+    let run = ["run", "run/run.yaml", "--data", "data"];
+    let commands: [&[&str]; 4] = [&run, &["step-time", "run/run.yaml"], &["kernel-time", "run/run.yaml"], &["device-test"]];
+    for command in commands {
+        let output = site.trainer(&[command, &["--device", "hip:0"]].concat());
+        assert_eq!(output.status.code(), Some(4), "{command:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), format!("error: --device hip:0: {missing}\n"), "{command:?}");
+    }
+    if devices[0]["gpus"].as_array().unwrap().is_empty() {
+        let problem = devices[0]["problem"].as_str().unwrap();
+        assert!(problem.starts_with("cuda: libcuda.so.1 was not found") && problem.ends_with(&format!("; hip: {missing}")), "{problem}");
+    }
+    let output = site.trainer(&[&run[..], &["--device", "rocm"]].concat());
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(
+        String::from_utf8_lossy(&output.stderr),
+        "error: --device: 'rocm' is no device; use cpu, cuda, cuda:1 (the second GPU), hip, hip:1 or auto\n"
+    );
+}
+
+#[test]
+fn the_stand_in_is_listed_as_what_it_is() {
+    if has_clang() {
+        let site = Site::new(true);
+        let devices = site.lines(&["devices"]);
+        let gpu = devices[0]["gpus"].as_array().unwrap().iter().find(|gpu| gpu["device"] == "hip:0").unwrap();
+        assert_eq!((gpu["name"].as_str(), gpu["architecture"].as_str()), (Some("gfx950 interpreter"), Some("gfx950")));
+        assert_eq!((gpu["interpreted"].as_bool(), gpu["mxfp4"].as_bool(), gpu["fp8"].as_bool()), (Some(true), Some(true), Some(true)));
+        assert_eq!(gpu["libraries"][0], "gfx950 interpreter in place of HIP 0.1.0");
+        let output = site.trainer(&["device-test", "--device", "hip:1"]);
+        assert_eq!(
+            String::from_utf8_lossy(&output.stderr),
+            "error: --device hip:1: there is no device hip:1: this machine has 1 AMD GPUs, numbered from 0\n"
+        );
+    }
+}
+
+/// Kernels and steps against the CPU, with the bounds that are derived in src/device_test.
+#[test]
+fn device_test_passes() {
+    if has_clang() {
+        let site = Site::new(true);
+        site.write("mxfp4", "mxfp4-fdw-h16", 2);
+        site.write("fp8", "fp8", 2);
+        let lines = site.lines(&["device-test", "--device", "hip", "--quick", "mxfp4/run.yaml", "fp8/run.yaml"]);
+        let (first, last) = (&lines[0], lines.last().unwrap());
+        assert_eq!((first["name"].as_str(), first["interpreted"].as_bool()), (Some("gfx950 interpreter"), Some(true)));
+        assert_eq!((last["kind"].as_str(), last["failed"].as_u64()), (Some("summary"), Some(0)));
+        for group in ["operand", "kernel", "step", "determinism"] {
+            assert!(lines.iter().any(|line| line["group"] == group), "no check of group {group}");
+        }
+    }
+}
+
+/// How far a loss may be from the CPU's after some updates; each term is of the loss, absolute.
+///
+/// The relative difference b of whatever flows through the model is what src/device_test/steps.rs derives for gradients: activations in
+/// BF16, and elements that fall to the other side of a rounding border of E2M1. (1) A logit, which is at most r in the root mean square
+/// (weights of 0.02 and a normalised vector of 64, then what the updates add to it, all aligned), is off by b r, independently from token
+/// to token, so the mean over the tokens is off by b r / sqrt(tokens); three times that. (2) Adam's first updates are the learning rate
+/// times the gradients' signs: a direction that is off by b loses b^2 / 2 of the descent, which is at most sqrt(parameters) times the
+/// gradients' norm times the learning rate.
+fn loss_bound(rates: &[f64], norm: f64) -> f64 {
+    let (parameters, hidden, tokens, u) = (30_912f64, 64f64, 64f64, 1.0 / 512.0);
+    // One block: 16 tensors deep, 4 linears, 6 operands each with steps of 0.4.
+    let depth = 16f64.sqrt();
+    let b = 2.0 * depth * u + 2.0 * (4.0 * (6.0 * u * depth * 0.4) / 6.0 * 2.0).sqrt();
+    let moved: f64 = rates.iter().sum();
+    let logit = 0.02 * hidden.sqrt() + moved * hidden;
+    3.0 * b * logit / tokens.sqrt() + moved * parameters.sqrt() * norm * b * b / 2.0
+}
+
+/// Of what was launched in three steps and three evaluations of a batch each: every product of a linear is our MXFP4 kernel's, and the
+/// library's products are the head's alone, of which one side or the contraction is the vocabulary of 48.
+fn linears_are_native(trace: &str) {
+    let count = |start: &str| trace.lines().filter(|line| line.starts_with(start)).count();
+    let (linears, passes, steps, evaluations) = (4, 3, 3, 3);
+    let products = ["mxfp4_gemm_64x64", "mxfp4_gemm_128x128", "mxfp4_gemm_256x256"].map(|name| count(&format!("kernel {name} ")));
+    assert_eq!(products.iter().sum::<usize>(), linears * (passes * steps + evaluations), "{trace}");
+    assert!(count("kernel mxfp4_quantise ") > 0 && count("kernel quantise ") == 0, "{trace}");
+    let library: Vec<&str> = trace.lines().filter(|line| line.starts_with("product ")).collect();
+    assert!(library.len() == 3 * steps + evaluations && library.iter().all(|line| line.contains("48")), "{library:?}");
+    for kernel in
+        ["attention_forward", "attention_backward_q", "attention_backward_kv", "rms_norm", "rope", "swiglu", "cross_entropy", "adamw"]
+    {
+        assert!(count(&format!("kernel {kernel} ")) > 0, "{kernel} was not launched: {trace}");
+    }
+}
+
+#[test]
+fn a_run_trains_as_on_the_cpu_and_resumes_with_the_same_bits() {
+    if !has_clang() {
+        return;
+    }
+    let site = Site::new(true);
+    for name in ["cpu", "whole", "halves"] {
+        site.write(name, "mxfp4-fdw-h16", 3);
+    }
+    site.train("cpu", "cpu");
+    site.train("whole", "hip");
+    linears_are_native(&fs::read_to_string(site.path("trace.txt")).unwrap());
+
+    let (cpu, hip) = (site.records("cpu", "metrics.jsonl"), site.records("whole", "metrics.jsonl"));
+    assert_eq!(cpu.len(), hip.len());
+    let (mut rates, mut losses) = (Vec::new(), Vec::new());
+    for (cpu, hip) in cpu.iter().zip(&hip).filter(|(cpu, _)| cpu.get("loss").is_some()) {
+        assert_eq!((&cpu["kind"], &cpu["step"]), (&hip["kind"], &hip["step"]));
+        let (wanted, found) = (cpu["loss"].as_f64().unwrap(), hip["loss"].as_f64().unwrap());
+        let bound = loss_bound(&rates, 1.8);
+        assert!((wanted - found).abs() <= bound, "{}: {found} for {wanted}, bound {bound}", cpu["step"]);
+        if cpu["kind"] == "train" {
+            let (wanted, found) = (cpu["grad_norm"].as_f64().unwrap(), hip["grad_norm"].as_f64().unwrap());
+            assert!(wanted < 1.8 && (found - wanted).abs() / wanted < 0.05, "gradient norm {found} for {wanted}");
+            rates.push(cpu["learning_rate"].as_f64().unwrap());
+        }
+        losses.push(found);
+    }
+    // It learned by more than the bound, so that the bound means something.
+    let (first, last) = (losses[0], *losses.last().unwrap());
+    assert!(first - last > loss_bound(&rates, 1.8), "{first} to {last}, bound {}", loss_bound(&rates, 1.8));
+
+    // What it ran on is in its timings, by name, and how it multiplied.
+    let session = &site.records("whole", "timing.jsonl")[0];
+    assert_eq!(session["mxfp4"], "native");
+    assert_eq!((session["device"].as_str(), session["gpu"].as_str()), (Some("hip"), Some("gfx950 interpreter")));
+    assert_eq!(
+        (session["libraries"][0].as_str(), session["interpreted"].as_bool()),
+        (Some("gfx950 interpreter in place of HIP 0.1.0"), Some(true))
+    );
+
+    // Killed as soon as there is a checkpoint, and started again: the same bytes.
+    let mut command = site.command(&["run", "halves/run.yaml", "--data", "data", "--device", "hip"]);
+    let mut child = command.spawn().unwrap();
+    while !site.path("halves/checkpoint/state.json").exists() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended without a checkpoint");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!site.path("halves/done.json").exists(), "it was too quick to be killed");
+    site.train("halves", "hip");
+    let sessions: Vec<_> = site.records("halves", "timing.jsonl").into_iter().filter(|line| line["kind"] == "session").collect();
+    assert!(sessions.len() == 2 && sessions[1]["resumed_from_step"].as_u64() > Some(0), "{sessions:?}");
+    for file in ["metrics.jsonl", "checkpoint/state.safetensors", "model/model.safetensors"] {
+        let read = |name: &str| fs::read(site.path(name).join(file)).unwrap();
+        assert!(read("whole") == read("halves"), "{file} differs after a resume");
+    }
+}
