@@ -118,6 +118,24 @@ fn without_rocm_it_says_what_is_missing() {
 }
 
 #[test]
+fn auto_takes_hip_where_there_is_no_cuda() {
+    let site = Site::new(true);
+    let devices = site.lines(&["devices"]);
+    if devices[0]["gpus"].as_array().unwrap().iter().all(|gpu| gpu["device"] != "cuda:0") {
+        // An architecture that is refused, so that the choice shows and nothing is computed.
+        let mut command = site.command(&["device-test", "--device", "auto"]);
+        let output = command.env("GFX950_STAND_IN_CAPABILITY", "9.4").output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(text.starts_with("error: --device hip:0: hip:0 gfx950 interpreter has architecture 9.4 (gfx94x)"), "{text}");
+        // No device at all: the CPU, with which nothing is compared.
+        let mut command = site.command(&["device-test", "--device", "auto"]);
+        let output = command.env("GFX950_STAND_IN_DEVICES", "0").output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(text.starts_with("error: --device: the CPU is what others are compared with; use cuda, cuda:N, hip or hip:N"), "{text}");
+    }
+}
+
+#[test]
 fn the_stand_in_is_listed_as_what_it_is() {
     if has_clang() {
         let site = Site::new(true);

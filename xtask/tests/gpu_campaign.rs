@@ -18,6 +18,7 @@ use tempfile::TempDir;
 const STAND_IN: &str = r#"#!/bin/sh
 here=$(dirname "$0"); real=$(cat "$here/real"); mode=$(cat "$here/mode")
 if [ "$1" = devices ]; then
+  if [ "$mode" = interpreter ]; then echo '{"schema":"mxfp4-devices/1","gpus":[{"device":"hip:0","name":"gfx950 interpreter","architecture":"gfx950","memory_bytes":1073741824,"fp8":true,"mxfp4":true,"interpreted":true,"libraries":[],"problem":null}],"problem":null}'; exit 0; fi
   if [ "$mode" = none ]; then echo '{"schema":"mxfp4-devices/1","gpus":[],"problem":"libcuda.so.1 was not found (stand-in); it comes with the driver"}'; exit 0; fi
   gpu() { printf '{"device":"cuda:%s","name":"Stand-in GPU","architecture":"sm_90a","memory_bytes":1073741824,"fp8":true,"libraries":["CUDA driver 12.8","NVRTC 12.8","cuBLASLt 12.8.4"],"problem":null}' "$1"; }
   printf '{"schema":"mxfp4-devices/1","gpus":[%s,%s],"problem":null}\n' "$(gpu 0)" "$(gpu 1)"; exit 0
@@ -75,16 +76,25 @@ struct Site(TempDir);
 
 impl Site {
     fn new() -> Self {
+        Self::of("nvidia-h200", STAND_IN)
+    }
+
+    /// With AMD's GPUs in the place of NVIDIA's.
+    fn of_amd() -> Self {
+        Self::of("amd-mi355x", &STAND_IN.replace("cuda", "hip").replace("sm_90a", "gfx950").replace("CUDA driver 12.8", "HIP 7.0.0"))
+    }
+
+    fn of(hardware: &str, stand_in: &str) -> Self {
         let site = Self(tempfile::tempdir().unwrap());
         for folder in ["manifests", "paper"] {
             copy(&repository().join(folder), &site.path(folder));
         }
         std::fs::copy(repository().join("Cargo.lock"), site.path("Cargo.lock")).unwrap();
         let profile = site.path("manifests/profiles/smoke.yaml");
-        edit(&profile, "hardware: cpu", "hardware: nvidia-h200");
+        edit(&profile, "hardware: cpu", &format!("hardware: {hardware}"));
         edit(&profile, "seeds: [1, 2]", "seeds: [1]");
         edit(&profile, "requires: {cores: 1,", "requires: {gpus: 2,");
-        std::fs::write(site.path("trainer"), STAND_IN).unwrap();
+        std::fs::write(site.path("trainer"), stand_in).unwrap();
         std::fs::set_permissions(site.path("trainer"), std::fs::Permissions::from_mode(0o755)).unwrap();
         std::fs::write(site.path("real"), trainer().to_str().unwrap()).unwrap();
         site.mode("well");
@@ -255,6 +265,34 @@ fn a_campaign_on_two_gpus_from_slices_to_report() {
     edit(&result.join("runs/fp8/1/timing.jsonl"), "\"device\":\"cuda\"", "\"device\":\"cpu\"");
     assert!(elsewhere.says(&["verify", result.to_str().unwrap()], 1).contains("ran on cpu"));
     assert!(site.says(&["runs", "import", result.to_str().unwrap()], 1).contains("refused: "));
+}
+
+#[test]
+fn amd_gpus_are_used_as_nvidias_and_an_interpreter_is_not() {
+    let site = Site::of_amd();
+    let slice = ["replicate", "--profile", "smoke", "--only-arms", "fp8"];
+    site.mode("interpreter");
+    let refused = "hip:0 gfx950 interpreter (gfx950, 1.0 GiB; no device: the processor interprets the machine code, for tests only)";
+    for arguments in [&slice[..], &[&slice[..], &["--gpus", "0"]].concat()] {
+        let text = site.says(arguments, 4);
+        assert!(text.contains(refused), "{text}");
+    }
+    assert!(site.says(&["doctor"], 0).contains(&format!("trainer: {refused}")));
+    assert!(site.calls().is_empty(), "nothing runs on an interpreter");
+
+    site.mode("well");
+    site.says(&slice, 0);
+    assert!(site.calls().iter().any(|call| call == "run hip:0" || call == "run hip:1"));
+    let result = site.result();
+    let read = |file: &str| std::fs::read_to_string(result.join(file)).unwrap();
+    let campaign: serde_json::Value = serde_json::from_str(&read("campaign.json")).unwrap();
+    assert_eq!(campaign["device"], "hip");
+    assert!(read("runs/fp8/1/ingredients.json").contains("\"device\":\"hip\""));
+    assert!(read("report.html").contains("HIP 7.0.0"));
+    site.says(&["verify", result.to_str().unwrap()], 0);
+    // What an interpreter computed is no result, wherever it comes from.
+    edit(&result.join("runs/fp8/1/timing.jsonl"), "\"device\":\"hip\"", "\"device\":\"hip\",\"interpreted\":true");
+    assert!(site.says(&["verify", result.to_str().unwrap()], 1).contains("an interpreter executed the kernels"));
 }
 
 #[test]

@@ -260,6 +260,11 @@ mod tests {
         assert_eq!(memory.load(base.0, &mut low), Ok(false));
         let said = memory.write(Address(base.0 + 5), &[0; 4]).unwrap_err().to_string();
         assert!(said.contains("outside every allocation") && said.contains("weights of 8 bytes"), "{said}");
+        // Half of it is defined: the other half is poison to a reader who does not mind, and nothing to compute with.
+        assert_eq!(memory.read_defined(Address(base.0 + 4), &mut found), Ok(()));
+        assert_eq!(memory.read(base, &mut found), Ok(()));
+        let said = memory.read_defined(Address(base.0 + 1), &mut found).unwrap_err().to_string();
+        assert_eq!(said, "byte 1 of weights depends on a value that was never written");
         assert!(memory.release(base) && !memory.release(base));
         assert!(matches!(memory.read(base, &mut found), Err(FaultKind::Bounds { .. })));
     }
@@ -302,6 +307,17 @@ mod tests {
         memory.begin_group();
         assert!(matches!(memory.atomic(base.0 + 4, |old| old), Err(FaultKind::SharedGlobal { .. })));
         assert!(matches!(memory.atomic(base.0 + 2, |old| old), Err(FaultKind::Unsupported(_))));
+    }
+
+    #[test]
+    fn a_launch_leaves_no_address_behind() {
+        let mut memory = Memory::new();
+        let kept = memory.updated("kept", &[1]);
+        let [arguments, packet] = ["kernel arguments", "dispatch packet"].map(|name| memory.input(name, &[2]));
+        memory.rewind(arguments);
+        assert_eq!(memory.load(kept.0, &mut [0]), Ok(true));
+        assert!(memory.load(packet.0, &mut [0]).is_err());
+        assert_eq!(memory.input("kernel arguments", &[3]), arguments);
     }
 
     #[test]

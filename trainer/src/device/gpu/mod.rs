@@ -418,6 +418,7 @@ impl Device for GpuDevice {
             instruction_set: description.architecture.clone(),
             libraries: description.libraries.clone(),
             mxfp4: self.parts.mxfp4.clone(),
+            interpreted: description.interpreted,
         }
     }
 }
