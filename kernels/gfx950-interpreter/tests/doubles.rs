@@ -55,8 +55,7 @@ fn expected(lane: usize, [a, b, c]: [f64; 3]) -> Vec<(u64, bool)> {
 
 /// Numbers of moderate and of extreme size, and the edges; no quotient of two is subnormal, which the interpreter refuses.
 fn inputs(seed: u64) -> Vec<[f64; 3]> {
-    const EDGES: [f64; 10] =
-        [0.0, -0.0, 1.0, -1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 3.0, 1e200, 1e-100];
+    const EDGES: [f64; 10] = [0.0, -0.0, 1.0, -1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 3.0, 1e200, 1e-100];
     let mut random = Random(seed);
     let mut number = |kind: u32| {
         let mantissa = u64::from(random.next()) << 20 | u64::from(random.next() & 0xF_FFFF);
@@ -67,7 +66,9 @@ fn inputs(seed: u64) -> Vec<[f64; 3]> {
             _ => f64::from_bits(u64::from(random.below(2)) << 63 | exponent << 52 | mantissa),
         }
     };
-    (0..64).map(|i| if i % 4 == 3 { [number(3), number(2), number(3)] } else { [number(i % 4), number(i / 4 % 3), number(i / 16 % 3)] }).collect()
+    (0..64)
+        .map(|i| if i % 4 == 3 { [number(3), number(2), number(3)] } else { [number(i % 4), number(i / 4 % 3), number(i / 16 % 3)] })
+        .collect()
 }
 
 #[test]
@@ -103,7 +104,9 @@ fn atomic_maxima_are_common_to_waves_and_workgroups() {
         let output = memory.output("out", 4 * 128 * 5 * groups);
         let arguments = Arguments::default().at(input).at(common).at(output);
         run_of(&object, "maxima", &mut memory, [groups as u32, 1, 1], (128, 0), &arguments, order).unwrap();
-        let words = |address| -> Vec<u32> { memory.bytes(address).unwrap().chunks_exact(4).map(|b| u32::from_le_bytes(b.try_into().unwrap())).collect() };
+        let words = |address| -> Vec<u32> {
+            memory.bytes(address).unwrap().chunks_exact(4).map(|b| u32::from_le_bytes(b.try_into().unwrap())).collect()
+        };
         let largest = |of: usize, which: usize| (which..128).step_by(of).map(|at| inputs[at]).max().unwrap();
         assert_eq!(words(common), (0..4).map(|which| largest(4, which)).collect::<Vec<u32>>());
         let found = words(output);
