@@ -305,8 +305,7 @@ pub fn code_fingerprint(root: &Path) -> Result<String, FileError> {
         names.extend(files::list(&root.join(folder).join("src"))?.into_iter().map(|name| format!("{folder}/src/{name}")));
         let device = root.join(folder).join("device");
         if device.is_dir() {
-            // What is for gfx950 alone is no part of the trainer: its code objects are built apart.
-            let sources = files::list(&device)?.into_iter().filter(|name| !name.starts_with("tests/") && !name.starts_with("gfx950/"));
+            let sources = files::list(&device)?.into_iter().filter(|name| !name.starts_with("tests/") && !name.ends_with(".md"));
             names.extend(sources.map(|name| format!("{folder}/device/{name}")));
         }
         for name in names {

@@ -27,9 +27,6 @@ struct Session<'a> {
     cpu: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     gpu: Option<&'a String>,
-    /// No device: an interpreter on the processor executed the kernels. Left out where that is not so.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    interpreted: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     libraries: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,7 +66,6 @@ impl Timing {
             instruction_set: &machine.instruction_set,
             cpu: &processor_name(),
             gpu: (machine.device != "cpu").then_some(&machine.name),
-            interpreted: machine.interpreted,
             libraries: machine.libraries.iter().map(|(name, version)| format!("{name} {version}")).collect(),
             mxfp4: machine.mxfp4.as_ref(),
             resumed_from_step,

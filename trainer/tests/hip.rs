@@ -169,6 +169,23 @@ fn loss_bound(rates: &[f64], norm: f64) -> f64 {
     3.0 * b * logit / tokens.sqrt() + moved * parameters.sqrt() * norm * b * b / 2.0
 }
 
+/// Of what was launched in three steps and three evaluations of a batch each: every product of a linear is our MXFP4 kernel's, and the
+/// library's products are the head's alone, of which one side or the contraction is the vocabulary of 48.
+fn linears_are_native(trace: &str) {
+    let count = |start: &str| trace.lines().filter(|line| line.starts_with(start)).count();
+    let (linears, passes, steps, evaluations) = (4, 3, 3, 3);
+    let products = ["mxfp4_gemm_64x64", "mxfp4_gemm_128x128", "mxfp4_gemm_256x256"].map(|name| count(&format!("kernel {name} ")));
+    assert_eq!(products.iter().sum::<usize>(), linears * (passes * steps + evaluations), "{trace}");
+    assert!(count("kernel mxfp4_quantise ") > 0 && count("kernel quantise ") == 0, "{trace}");
+    let library: Vec<&str> = trace.lines().filter(|line| line.starts_with("product ")).collect();
+    assert!(library.len() == 3 * steps + evaluations && library.iter().all(|line| line.contains("48")), "{library:?}");
+    for kernel in
+        ["attention_forward", "attention_backward_q", "attention_backward_kv", "rms_norm", "rope", "swiglu", "cross_entropy", "adamw"]
+    {
+        assert!(count(&format!("kernel {kernel} ")) > 0, "{kernel} was not launched: {trace}");
+    }
+}
+
 #[test]
 fn a_run_trains_as_on_the_cpu_and_resumes_with_the_same_bits() {
     if !has_clang() {
@@ -180,6 +197,7 @@ fn a_run_trains_as_on_the_cpu_and_resumes_with_the_same_bits() {
     }
     site.train("cpu", "cpu");
     site.train("whole", "hip");
+    linears_are_native(&fs::read_to_string(site.path("trace.txt")).unwrap());
 
     let (cpu, hip) = (site.records("cpu", "metrics.jsonl"), site.records("whole", "metrics.jsonl"));
     assert_eq!(cpu.len(), hip.len());
@@ -200,8 +218,9 @@ fn a_run_trains_as_on_the_cpu_and_resumes_with_the_same_bits() {
     let (first, last) = (losses[0], *losses.last().unwrap());
     assert!(first - last > loss_bound(&rates, 1.8), "{first} to {last}, bound {}", loss_bound(&rates, 1.8));
 
-    // What it ran on is in its timings, by name.
+    // What it ran on is in its timings, by name, and how it multiplied.
     let session = &site.records("whole", "timing.jsonl")[0];
+    assert_eq!(session["mxfp4"], "native");
     assert_eq!((session["device"].as_str(), session["gpu"].as_str()), (Some("hip"), Some("gfx950 interpreter")));
     assert_eq!(
         (session["libraries"][0].as_str(), session["interpreted"].as_bool()),

@@ -199,7 +199,7 @@ impl Memory {
     /// Replaces a 32-bit word by a function of it; says whether it was defined.
     pub(crate) fn atomic(&mut self, address: u64, function: impl Fn(u32) -> u32) -> Result<bool, FaultKind> {
         let mut word = [0; 4];
-        if address % 4 != 0 {
+        if !address.is_multiple_of(4) {
             return Err(FaultKind::Unsupported("an atomic operation that is not aligned to its size".to_owned()));
         }
         let defined = self.load_shared(address, &mut word)?;

@@ -249,7 +249,18 @@ const SECOND_KERNEL: u64 = 12_000;
 impl Plan {
     /// The cheapest one by the model, for a device of `units` compute units and room for `workspace` partial sums. A function of its arguments alone,
     /// so that the same product is summed in the same order every time.
-    pub fn choose(units: usize, (m, n, k): (usize, usize, usize), workspace: usize) -> Self {
+    pub fn choose(units: usize, shape: (usize, usize, usize), workspace: usize) -> Self {
+        Self::cheapest(units, shape, workspace).1
+    }
+
+    /// Clocks of the busiest compute unit that the model expects of the plan for a product, second kernel included, or what memory needs to move both
+    /// operands and a result in BF16 once, if that is more. A lower bound from counts (modelled): launch, first loads and stores are not in it.
+    pub fn modelled_clocks(units: usize, (m, n, k): (usize, usize, usize), workspace: usize) -> u64 {
+        let bytes = packed_bytes((m + n) * k) + 2 * m * n;
+        Self::cheapest(units, (m, n, k), workspace).0.max(bytes as u64 / BYTES_PER_CLOCK)
+    }
+
+    fn cheapest(units: usize, (m, n, k): (usize, usize, usize), workspace: usize) -> (u64, Self) {
         let steps = k.div_ceil(STEP).max(1);
         let mut best = (u64::MAX, Self { tile: 64, share: steps, shares: 1 });
         // At the same cost the smallest tile and the fewest shares.
@@ -274,7 +285,7 @@ impl Plan {
                 }
             }
         }
-        best.1
+        best
     }
 
     /// Workgroups.
@@ -470,6 +481,30 @@ mod tests {
             let tile = if n == 6144 { 128 } else { 256 };
             assert_eq!(plan(n, k, TOKENS), whole(tile, TOKENS), "wgrad");
         }
+    }
+
+    /// The README's table of Llama 3.1-8B's GEMMs, from the model: an MI355X has 256 units at 2.4 GHz and a peak of 10.07 PFLOP/s.
+    #[test]
+    fn the_readme_has_the_models_table() {
+        let readme = include_str!("../../device/gfx950/README.md");
+        let mut missing = Vec::new();
+        for (name, n, k) in [("qkv", 6144, 4096), ("attention output", 4096, 4096), ("gate and up", 28_672, 4096), ("down", 4096, 14_336)] {
+            for (pass, shape) in [("fprop", (TOKENS, n, k)), ("dgrad", (TOKENS, k, n)), ("wgrad", (n, k, TOKENS))] {
+                let (m, n, k) = shape;
+                let Plan { tile, shares, .. } = plan(m, n, k);
+                let turns = (m.div_ceil(tile) * n.div_ceil(tile) * shares) as f64 / UNITS as f64;
+                let seconds = Plan::modelled_clocks(UNITS, shape, LARGEST_WORKSPACE) as f64 / 2.4e9;
+                let petaflops = 2.0 * (m * n * k) as f64 / seconds / 1e15;
+                let (time, share) = (seconds * 1e6, 100.0 * petaflops / 10.07);
+                let line = format!(
+                    "| {name}, {pass} | {m} | {n} | {k} | {tile} | {shares} | {turns} | {time:.0} | {petaflops:.1} | {share:.0} % |"
+                );
+                if !readme.contains(&line) {
+                    missing.push(line);
+                }
+            }
+        }
+        assert!(missing.is_empty(), "not in the README:\n{}", missing.join("\n"));
     }
 
     #[test]

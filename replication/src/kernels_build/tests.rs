@@ -114,7 +114,7 @@ fn a_kernel_over_its_budget_a_chained_builtin_and_a_misspelt_key_are_refused() {
     // Two sources are enough here.
     let manifest = root.path().join("kernels/device/gfx950/kernels.yaml");
     let text = files::read_text(&manifest).unwrap();
-    files::write(&manifest, text[..text.find("  # What CUDA shares").unwrap()].as_bytes()).unwrap();
+    files::write(&manifest, &text.as_bytes()[..text.find("  # What CUDA shares").unwrap()]).unwrap();
     change(root.path(), "kernels.yaml", "mxfp4_gemm_64x64: {vgprs: 128", "mxfp4_gemm_64x64: {vgprs: 32");
     change(
         root.path(),

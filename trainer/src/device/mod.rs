@@ -302,8 +302,6 @@ pub struct Machine {
     pub threads: usize,
     /// Instruction set, or the GPU's architecture.
     pub instruction_set: String,
-    /// Whether this is no device but an interpreter of its machine code.
-    pub interpreted: bool,
     /// Libraries in use with their versions; none on a CPU.
     pub libraries: Vec<(String, String)>,
     /// How MXFP4 products of the run are executed, on a device that multiplies packed MXFP4: `native`, `emulated`, or by pass.

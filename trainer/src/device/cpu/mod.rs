@@ -228,7 +228,6 @@ impl Device for Cpu {
             name: timing::processor_name(),
             threads: self.threads(),
             instruction_set: self.instruction_set().to_string(),
-            interpreted: false,
             libraries: Vec::new(),
             mxfp4: None,
         }

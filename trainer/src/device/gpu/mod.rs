@@ -386,7 +386,6 @@ impl Device for GpuDevice {
             name: description.name.clone(),
             threads: 1,
             instruction_set: description.architecture.clone(),
-            interpreted: description.interpreted,
             libraries: description.libraries.clone(),
             mxfp4: self.parts.mxfp4.clone(),
         }
