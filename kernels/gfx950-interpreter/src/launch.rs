@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::decode::{EXEC, Op};
+use crate::decode::{EXEC, Encoding, Op};
 use crate::execute::{self, Flow, LANES, Lanes, Machine, Scalar, Wave};
 use crate::fault::{Fault, FaultKind, LaunchError, Stop};
 use crate::lds::Lds;
@@ -61,8 +61,9 @@ impl Statistics {
     }
 }
 
-/// Instructions of one workgroup after which it is taken for endless.
-const LIMIT: u64 = 200_000_000;
+/// Work of one workgroup after which it is taken for endless, in instructions, of which a matrix operation counts for many.
+const LIMIT: u64 = 20_000_000;
+const MATRIX: u64 = 100;
 
 /// Runs all workgroups.
 ///
@@ -147,6 +148,7 @@ fn all_groups(memory: &mut Memory, launch: &Launch<'_>, pointers: (u64, u64)) ->
             states: vec![State::Running; waves],
             lds: Lds::new(launch.kernel.descriptor.lds as usize + launch.dynamic_lds as usize),
             executed: 0,
+            work: 0,
         };
         run.all(memory, &mut statistics)?;
         statistics.bank_conflicts += run.lds.conflicts();
@@ -230,6 +232,7 @@ struct Group<'a> {
     states: Vec<State>,
     lds: Lds,
     executed: u64,
+    work: u64,
 }
 
 impl Group<'_> {
@@ -269,8 +272,9 @@ impl Group<'_> {
             return Err(self.fault(index, position, FaultKind::Jump(0).into()));
         };
         self.executed += 1;
-        if self.executed > LIMIT {
-            return Err(self.fault(index, position, FaultKind::Endless(LIMIT).into()));
+        self.work += if instruction.encoding == Encoding::Matrix { MATRIX } else { 1 };
+        if self.work > LIMIT {
+            return Err(self.fault(index, position, FaultKind::Endless(self.executed).into()));
         }
         *statistics.executed.entry(instruction.op).or_insert(0) += 1;
         let wave = &mut self.waves[index];

@@ -15,7 +15,9 @@
 //!   of them writing, race, in whatever order they happen to run here; so does who touches a byte that is still being written.
 //! - Registers, LDS and outputs begin undefined. Undefined values may be moved and computed with, but decide no branch, no address, no
 //!   EXEC and nothing that is stored to memory.
-//! - Every global access lies inside one allocation; inputs are read-only; no workgroup touches what another one of its launch wrote.
+//! - Every global access lies inside one allocation; inputs are read-only; no workgroup touches what another one of its launch wrote,
+//!   unless both do it atomically (a load counts as that where its scope is the device's: sc1). Atomic operations in LDS do not race with
+//!   one another, only with reads and writes.
 //! - Waves run one after another, in reverse, or an instruction each in turn ([`Order`]).
 //!
 //! # What was decided where the documentation is silent
@@ -26,8 +28,13 @@
 //!   rounding; blocks in order of k; denormals kept; a scale byte of 255 gives NaN; EXEC is ignored.
 //! - **Conversion to FP4:** the scale is the exponent field of its F32 alone, 0 standing for 2^-127; x / scale is not rounded before it is
 //!   converted; NaN gives the largest magnitude (our kernels store no such code).
-//! - **Approximate operations** (reciprocal, square roots, 2^x, log2): the correctly rounded value, denormal inputs and results flushed.
-//! - **`v_div_fmas_f32`** undoes the scaling of `v_div_scale_f32` by 2^64 or 2^-64 (the documents' 2^32 cannot give the quotient).
+//! - **BF16 matrix operations** (16x16x32): products are exact, the 32 of an element are summed in F64 in the order of k, and the sum is added to
+//!   the accumulator with one rounding.
+//! - **Approximate operations of F32** (reciprocal, square roots, 2^x, log2), documented to 1 ulp: the correctly rounded value (2^x and log2 from
+//!   libm's F64), denormal inputs and results flushed. **Of F64** (reciprocal, inverse square root): 26 bits.
+//! - **`v_div_fmas_f32`** undoes the scaling of `v_div_scale_f32` by 2^64 or 2^-64 (the documents' 2^32 cannot give the quotient); F64 the same by
+//!   2^128 or 2^-128, and a subnormal F64 quotient is refused.
+//! - **`v_bitop3_b16`** leaves a pattern in the upper half of its destination, on which nothing can rest.
 //! - **Buffers:** a lane outside the resource loads zero, also into LDS, and stores nothing. An access that straddles the end is a fault.
 //! - **Loads to LDS:** lane l writes at M0 + offset + l times the bytes of one lane.
 //! - **`v_lshl_add_u64`** shifts by the low three bits; **`ds_bpermute_b32`** gives zero from an inactive lane.

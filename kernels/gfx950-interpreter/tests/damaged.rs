@@ -67,7 +67,8 @@ fn most_single_changed_bits_of_a_kernel_show() {
     let (turns, mut refused, mut faulted, mut wrong) = (250, 0, 0, 0);
     for _ in 0..turns {
         let mut changed = good.clone();
-        changed[kernel.file_offset + random.below(bytes) as usize] ^= 1 << random.below(8);
+        let (at, bit) = (random.below(bytes) as usize, random.below(8));
+        changed[kernel.file_offset + at] ^= 1 << bit;
         match CodeObject::parse(&changed) {
             Err(_) => refused += 1,
             Ok(object) => match product(&object) {
