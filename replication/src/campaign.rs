@@ -15,6 +15,7 @@ use crate::doctor;
 use crate::environment::{self, Environment, PrebuiltTrainer};
 use crate::evidence;
 use crate::files::{self, Context, FileError, sha256};
+use crate::fingerprint;
 use crate::judge::Verdicts;
 use crate::kernels_bench;
 use crate::machine;
@@ -484,7 +485,7 @@ fn assemble(
         commit: environment.source.commit.clone(),
         dirty: environment.source.dirty,
         key: key.to_owned(),
-        trainer_code: prepared.build.trainer_code.clone(),
+        trainer_code: fingerprint::on(prepared.plan.device, &prepared.build.trainer_code).to_owned(),
         partial: prepared.plan.partial,
         seeds: prepared.plan.seeds.clone(),
         runs: vec![],
@@ -633,8 +634,8 @@ pub fn report(root: &Path, directory: &Path) -> Result<Report, CampaignError> {
         serde_json::from_str(&text).map_err(|error| ManifestError::new(&path, format!("is not a campaign record: {error}")))?;
     let before = raw_hashes(directory)?;
     // A copy without the sources cannot know.
-    let now = plan::code_fingerprint(root).ok();
-    let changed = now.as_ref().is_some_and(|now| *now != campaign.trainer_code);
+    let now = fingerprint::of_sources(root).ok();
+    let changed = now.as_ref().is_some_and(|now| !fingerprint::is_current(&campaign.trainer_code, now));
     let stale = changed.then(|| "the sources of the trainer or the kernels have changed since these runs".to_owned());
     let (verdicts, mut notes) = finish(root, directory, stale.clone())?;
     notes.extend(stale.map(|why| format!("stale: {why}")));

@@ -10,8 +10,9 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::devices::Gpu;
 use crate::files::{self, sha256};
+use crate::fingerprint;
 use crate::machine;
-use crate::plan::{Build, code_fingerprint};
+use crate::plan::Build;
 use crate::run::RunOptions;
 use crate::toolchain::{Trainer, cargo};
 
@@ -257,7 +258,7 @@ impl Version {
     /// Of the tree at `root`.
     pub fn of(root: &Path) -> Self {
         let GitState { commit, dirty, diff_sha256 } = git_state(root);
-        Self { schema: VERSION_SCHEMA.to_owned(), commit, dirty, diff_sha256, trainer_code: code_fingerprint(root).ok() }
+        Self { schema: VERSION_SCHEMA.to_owned(), commit, dirty, diff_sha256, trainer_code: fingerprint::of_sources(root).ok() }
     }
 
     /// The text of VERSION.
@@ -269,7 +270,7 @@ impl Version {
     /// The VERSION of a copy. Sources that are not those it speaks of make it dirty.
     fn read(root: &Path) -> Option<Self> {
         let mut version: Self = serde_json::from_str(&std::fs::read_to_string(root.join("VERSION")).ok()?).ok()?;
-        let here = code_fingerprint(root).ok();
+        let here = fingerprint::of_sources(root).ok();
         version.dirty |= here.is_some() && version.trainer_code.is_some() && here != version.trainer_code;
         (version.schema == VERSION_SCHEMA).then_some(version)
     }

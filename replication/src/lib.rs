@@ -15,6 +15,7 @@ pub mod environment;
 pub mod evidence;
 pub mod expression;
 pub mod files;
+pub mod fingerprint;
 pub mod forecast;
 pub mod judge;
 pub mod kernels_bench;

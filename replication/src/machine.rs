@@ -101,6 +101,7 @@ pub fn instruction_sets() -> Vec<&'static str> {
         let known = [
             ("avx2", std::arch::is_x86_feature_detected!("avx2")),
             ("fma", std::arch::is_x86_feature_detected!("fma")),
+            ("avxvnni", std::arch::is_x86_feature_detected!("avxvnni")),
             ("avx512f", std::arch::is_x86_feature_detected!("avx512f")),
             ("avx512bw", std::arch::is_x86_feature_detected!("avx512bw")),
             ("avx512vl", std::arch::is_x86_feature_detected!("avx512vl")),

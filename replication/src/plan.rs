@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::files::{self, FileError, sha256};
+use crate::files::sha256;
+use crate::fingerprint;
 use crate::manifest::profile::{self, Profile, Shards};
 use crate::manifest::recipe::{DelayedScaling, Operand, Passes, StochasticSeed};
 use crate::manifest::{Device, ManifestError, Manifests, Model, Paper, unknown};
@@ -64,7 +65,7 @@ pub struct PlannedRun {
 pub struct Ingredients {
     /// SHA-256 of run.yaml: model, data and tokenizer hashes, recipe, optimizer, budget, seed.
     pub run: String,
-    /// Fingerprint of what the trainer is built from (`code_fingerprint`).
+    /// Fingerprint of what the trainer is built from, as far as the device uses it ([`fingerprint::on`]).
     pub trainer_code: String,
     /// `rustc -vV`, first line and LLVM version.
     pub toolchain: String,
@@ -111,7 +112,7 @@ impl PlannedRun {
 /// What is the same for all runs of a plan and not in a manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Build {
-    /// See [`code_fingerprint`].
+    /// See [`fingerprint::of_sources`].
     pub trainer_code: String,
     /// See [`Ingredients::toolchain`].
     pub toolchain: String,
@@ -158,7 +159,7 @@ pub fn plan(
             let run_yaml = serde_yaml::to_string(&run).map_err(|error| refuse(format!("the run file cannot be written: {error}")))?;
             let ingredients = Ingredients {
                 run: sha256(run_yaml.as_bytes()),
-                trainer_code: build.trainer_code.clone(),
+                trainer_code: fingerprint::on(device, &build.trainer_code).to_owned(),
                 toolchain: build.toolchain.clone(),
                 device: device.word().to_owned(),
             };
@@ -289,42 +290,6 @@ fn need_claim(id: &str, papers: &[&Paper], seen: &mut BTreeSet<String>, wanted: 
             need_claim(other, papers, seen, wanted);
         }
     }
-}
-
-/// Variables with which cargo and rustc build something else from the same files.
-const BUILD_VARIABLES: [&str; 3] = ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET"];
-
-/// SHA-256 over what the trainer is built from: every file of its sources and the kernels' (those for GPUs, whose text is in the binary,
-/// too), their manifests, the workspace's manifest (features, profiles), Cargo.lock, cargo's configuration, and the environment variables
-/// that change a build.
-///
-/// # Errors
-/// When a source cannot be read.
-pub fn code_fingerprint(root: &Path) -> Result<String, FileError> {
-    let mut listing = String::new();
-    for folder in ["kernels", "trainer"] {
-        let mut names = vec![format!("{folder}/Cargo.toml")];
-        names.extend(Some(format!("{folder}/build.rs")).filter(|name| root.join(name).is_file()));
-        names.extend(files::list(&root.join(folder).join("src"))?.into_iter().map(|name| format!("{folder}/src/{name}")));
-        let device = root.join(folder).join("device");
-        if device.is_dir() {
-            // What is for gfx950 alone is no part of the trainer: its code objects are built apart.
-            let sources = files::list(&device)?.into_iter().filter(|name| !name.starts_with("tests/") && !name.starts_with("gfx950/"));
-            names.extend(sources.map(|name| format!("{folder}/device/{name}")));
-        }
-        for name in names {
-            listing.push_str(&format!("{}  {name}\n", files::sha256_file(&root.join(&name))?));
-        }
-    }
-    for name in ["Cargo.lock", "Cargo.toml", ".cargo/config.toml"] {
-        listing.push_str(&format!("{}  {name}\n", files::sha256_file(&root.join(name))?));
-    }
-    for name in BUILD_VARIABLES {
-        if let Some(value) = std::env::var_os(name) {
-            listing.push_str(&format!("{}={name}\n", value.to_string_lossy()));
-        }
-    }
-    Ok(sha256(listing.as_bytes()))
 }
 
 /// The folder of the run cache.

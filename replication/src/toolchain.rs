@@ -7,7 +7,8 @@ use duct::Expression;
 use serde::Deserialize;
 
 use crate::files::{self, FileError};
-use crate::plan::{Build, code_fingerprint};
+use crate::fingerprint;
+use crate::plan::Build;
 
 /// Why the trainer could not be built or called.
 #[derive(Debug, thiserror::Error)]
@@ -145,7 +146,7 @@ pub fn build_identity(root: &Path) -> Result<Build, ToolError> {
     let version = finish("rustc -vV", "rustc", duct::cmd(rustc, ["-vV"]).dir(root))?;
     let kept = ["rustc ", "host:", "LLVM version:"];
     let lines: Vec<&str> = version.lines().filter(|line| kept.iter().any(|start| line.starts_with(start))).collect();
-    Ok(Build { trainer_code: code_fingerprint(root)?, toolchain: lines.join("; ") })
+    Ok(Build { trainer_code: fingerprint::of_sources(root)?, toolchain: lines.join("; ") })
 }
 
 /// What a prebuilt trainer says that it was built from.

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use crate::campaign::Campaign;
 use crate::files::{self, Context, FileError};
+use crate::fingerprint;
 use crate::kernels_bench;
 use crate::provenance::{self, DETERMINISTIC, SUMS};
 
@@ -141,7 +142,7 @@ fn kernels(directory: &Path, code_fingerprint: Option<&str>, plain: bool, verifi
             verification
                 .notes
                 .push("measurements of kernels: hashes and ratios are checked; there are no runs and no claims here".to_owned());
-            if code_fingerprint.is_some_and(|now| now != document.trainer_code) {
+            if code_fingerprint.is_some_and(|now| !fingerprint::is_current(&document.trainer_code, now)) {
                 verification.notes.push("stale: the sources of the trainer or the kernels in this tree are not those measured".to_owned());
             }
             if document.dirty {
@@ -155,7 +156,7 @@ fn kernels(directory: &Path, code_fingerprint: Option<&str>, plain: bool, verifi
 
 /// What is true of the results and not an error in them.
 fn note(campaign: &Campaign, code_fingerprint: Option<&str>, verification: &mut Verification) {
-    if code_fingerprint.is_some_and(|now| now != campaign.trainer_code) {
+    if code_fingerprint.is_some_and(|now| !fingerprint::is_current(&campaign.trainer_code, now)) {
         verification.notes.push("stale: the sources of the trainer or the kernels in this tree are not those of these runs".to_owned());
     }
     if campaign.dirty {

@@ -113,7 +113,7 @@ cases! {
     archive_without_held_out_part: "datasets/webdocs.yaml", "part: validation" => "part: train", @"manifests/datasets/webdocs.yaml:12: files: none with part validation";
     short_commit: "datasets/webdocs.yaml", "commit: 5c90" => "commit: 5c9", @"manifests/datasets/webdocs.yaml:150: sources: openstax/osbooks-american-government: commit: `5c9dd7907dbf25f42266417e63ca3bb0012f031` must be 40 hexadecimal digits in lower case";
     tokens_of_another_dataset: "profiles/smoke.yaml", "dataset: rust-crates" => "dataset: webdocs", @"manifests/profiles/smoke.yaml:9: tokenizer: rust-crates-512 pins the tokens of another dataset than webdocs";
-    more_evaluation_than_held_out_text: "profiles/h200-s.yaml", "sequences: 512," => "sequences: 3949,", @"manifests/profiles/h200-s.yaml:21: evaluation.sequences: 3949 of 512 tokens need 2021889 held-out tokens, but webdocs-8192 makes 2021682";
+    more_evaluation_than_held_out_text: "profiles/h200-s.yaml", "sequences: 256," => "sequences: 3949,", @"manifests/profiles/h200-s.yaml:22: evaluation.sequences: 3949 of 512 tokens need 2021889 held-out tokens, but webdocs-8192 makes 2021682";
     described_is_not_trained_on: "profiles/smoke.yaml", "dataset: rust-crates" => "dataset: enwik8", @"manifests/profiles/smoke.yaml:8: dataset: enwik8 is only described; a profile needs documents or tokens";
     zero_steps: "profiles/smoke.yaml", "budget: {steps: 24}" => "budget: {steps: 0}", @"manifests/profiles/smoke.yaml:13: budget.steps: must be at least 1";
     odd_heads: "models/smoke.yaml", "num_attention_heads: 2\nnum_key_value_heads: 1" => "num_attention_heads: 3\nnum_key_value_heads: 2", @"manifests/models/smoke.yaml:8: num_key_value_heads: 2 does not divide num_attention_heads 3";

@@ -362,8 +362,8 @@ pub(crate) struct Replicate {
     /// Trainers at once on the CPU [default: cores / threads per run]; changes no result
     #[arg(long, value_parser = positive)]
     parallel: Option<usize>,
-    /// auto, scalar, avx2, avx-vnni or avx512; changes no result
-    #[arg(long, default_value = "auto", value_parser = ["auto", "scalar", "avx2", "avx-vnni", "avx512"])]
+    /// auto, scalar, avx2, avx-vnni, avx512, neon or neon-dot; changes no result
+    #[arg(long, default_value = "auto", value_parser = ["auto", "scalar", "avx2", "avx-vnni", "avx512", "neon", "neon-dot"])]
     instruction_set: String,
 }
 

@@ -12,7 +12,9 @@ use anyhow::Context as _;
 use clap::Parser;
 use replication::campaign::{self, CampaignError, Prepared};
 use replication::manifest::{ManifestError, Manifests};
-use replication::{carry, compare, data, device_test, doctor, environment, kernels_bench, kernels_build, mllog, plan, run, verify};
+use replication::{
+    carry, compare, data, device_test, doctor, environment, fingerprint, kernels_bench, kernels_build, mllog, plan, run, verify,
+};
 
 use arguments::{Arguments, Command, DataCommand, DeviceTest, ImportMllog, Replicate, RunsCommand};
 
@@ -89,7 +91,7 @@ fn execute(root: &Path, command: Command) -> anyhow::Result<u8> {
             Ok(0)
         }
         Command::Verify { directory } => {
-            let fingerprint = plan::code_fingerprint(root).ok();
+            let fingerprint = fingerprint::of_sources(root).ok();
             let verification = verify::verify(&directory, fingerprint.as_deref())?;
             print::out(&verification.to_string());
             Ok(if verification.holds() { 0 } else { A_CHECK_FAILED })

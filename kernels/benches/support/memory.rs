@@ -72,7 +72,7 @@ fn reader(set: InstructionSet) -> fn(&[Line]) -> u64 {
         InstructionSet::Avx512 => |lines| unsafe { x86::read_512(lines) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
-        InstructionSet::Avx2 => |lines| unsafe { x86::read_256(lines) },
+        InstructionSet::Avx2 | InstructionSet::AvxVnni => |lines| unsafe { x86::read_256(lines) },
         _ => plain_read,
     }
 }

@@ -11,8 +11,8 @@ use super::Task;
 
 /// Rounds of one call: about a sixth of a millisecond.
 const ROUNDS: usize = 1 << 16;
-/// Independent sums, enough to hide the latency of two pipes.
-#[cfg(target_arch = "x86_64")]
+/// Independent sums, enough to hide the latency of two pipes (of four on Arm).
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 const SUMS: usize = 16;
 /// The same where there are sixteen registers, two of them taken.
 #[cfg(target_arch = "x86_64")]
@@ -65,6 +65,27 @@ fn loops(set: InstructionSet) -> Option<(Loop, Loop)> {
             // SAFETY: as above.
             (|rounds| unsafe { x86::dot_256(rounds) }, (2 * 32 * FEW) as u64),
         )),
+        #[cfg(target_arch = "x86_64")]
+        InstructionSet::AvxVnni => Some((
+            // SAFETY: as above.
+            (|rounds| unsafe { x86::fma_256(rounds) }, (2 * 8 * FEW) as u64),
+            // SAFETY: as above.
+            (|rounds| unsafe { x86::dot_256_vnni(rounds) }, (2 * 32 * FEW) as u64),
+        )),
+        #[cfg(target_arch = "aarch64")]
+        InstructionSet::Neon => Some((
+            // SAFETY: as above.
+            (|rounds| unsafe { arm::fma(rounds) }, (2 * 4 * SUMS) as u64),
+            // SAFETY: as above.
+            (|rounds| unsafe { arm::dot_pairs(rounds) }, (2 * 16 * SUMS) as u64),
+        )),
+        #[cfg(target_arch = "aarch64")]
+        InstructionSet::NeonDot => Some((
+            // SAFETY: as above.
+            (|rounds| unsafe { arm::fma(rounds) }, (2 * 4 * SUMS) as u64),
+            // SAFETY: as above.
+            (|rounds| unsafe { arm::dot(rounds) }, (2 * 16 * SUMS) as u64),
+        )),
         _ => None,
     }
 }
@@ -111,6 +132,18 @@ mod x86 {
         sums.iter().map(|&sum| _mm512_reduce_add_epi32(sum) as f32).sum()
     }
 
+    #[target_feature(enable = "avx2,avxvnni")]
+    pub(super) fn dot_256_vnni(rounds: usize) -> f32 {
+        let (left, right) = (_mm256_set1_epi8(black_box(3)), _mm256_set1_epi8(black_box(-5)));
+        let mut sums = [_mm256_setzero_si256(); FEW];
+        for _ in 0..rounds {
+            for sum in &mut sums {
+                *sum = _mm256_dpbusd_avx_epi32(*sum, left, right);
+            }
+        }
+        sums.iter().map(|&sum| _mm256_extract_epi32::<0>(sum) as f32).sum()
+    }
+
     /// The AVX2 kernels' way: 8-bit products in pairs, summed in 16 bits. Each product reads its own sum, or it would be hoisted out
     /// of the loop.
     #[target_feature(enable = "avx2")]
@@ -123,5 +156,55 @@ mod x86 {
             }
         }
         sums.iter().map(|&sum| _mm256_extract_epi32::<0>(sum) as f32).sum()
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod arm {
+    use super::SUMS;
+    use std::arch::aarch64::*;
+    use std::hint::black_box;
+
+    #[target_feature(enable = "neon")]
+    pub(super) fn fma(rounds: usize) -> f32 {
+        let (factor, term) = (vdupq_n_f32(black_box(0.999)), vdupq_n_f32(black_box(0.001)));
+        let mut sums = [vdupq_n_f32(1.0); SUMS];
+        for _ in 0..rounds {
+            for sum in &mut sums {
+                *sum = vfmaq_f32(term, *sum, factor);
+            }
+        }
+        sums.iter().map(|&sum| vaddvq_f32(sum)).sum()
+    }
+
+    #[target_feature(enable = "neon,dotprod")]
+    pub(super) fn dot(rounds: usize) -> f32 {
+        let (left, right) = (vdupq_n_s8(black_box(3)), vdupq_n_s8(black_box(-5)));
+        let mut sums = [vdupq_n_s32(0); SUMS];
+        for _ in 0..rounds {
+            for sum in &mut sums {
+                // SAFETY: the instruction is there, and touches registers only.
+                unsafe {
+                    std::arch::asm!(".arch_extension dotprod", "sdot {sum:v}.4s, {left:v}.16b, {right:v}.16b",
+                        sum = inout(vreg) *sum, left = in(vreg) left, right = in(vreg) right, options(pure, nomem, nostack, preserves_flags));
+                }
+            }
+        }
+        sums.iter().map(|&sum| vaddvq_s32(sum) as f32).sum()
+    }
+
+    /// Without the dot product: products of both halves, summed in pairs of 16 bits, as the kernels do it.
+    #[target_feature(enable = "neon")]
+    pub(super) fn dot_pairs(rounds: usize) -> f32 {
+        let right = vdupq_n_s8(black_box(-5));
+        let mut sums = [vdupq_n_s16(3); SUMS];
+        for _ in 0..rounds {
+            for sum in &mut sums {
+                let left = vreinterpretq_s8_s16(*sum);
+                let products = vpaddq_s16(vmull_s8(vget_low_s8(left), vget_low_s8(right)), vmull_high_s8(left, right));
+                *sum = vaddq_s16(*sum, products);
+            }
+        }
+        sums.iter().map(|&sum| f32::from(vaddvq_s16(sum))).sum()
     }
 }

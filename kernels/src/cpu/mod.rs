@@ -1,8 +1,8 @@
 //! Everything a training step computes on a CPU: operand preparation, GEMMs, attention, norms, loss, optimizer.
 //!
 //! [`Cpu`] is the only door. It holds an instruction set and a number of threads, and **neither changes a bit of any
-//! result**: every output element has one defined sequence of operations (written at each method), compiled three times
-//! from one source (`lanes`), and work is split over threads only between output elements or at fixed chunk borders.
+//! result**: every output element has one defined sequence of operations (written at each method), compiled for each
+//! instruction set from one source (`lanes`), and work is split over threads only between output elements or at fixed chunk borders.
 //! The two exceptions to "same bits" are the payload and sign of a NaN; GEMMs write the canonical NaN.
 //!
 //! Conventions. Matrices are dense and row-major, `x: [tokens, width]`; a method checks every length against the shape and
@@ -50,11 +50,15 @@ pub enum InstructionSet {
     AvxVnni,
     /// AVX-512 F, BW, DQ, VL and VNNI.
     Avx512,
+    /// NEON, which every 64-bit Arm processor has.
+    Neon,
+    /// As NEON, with the integer dot product (DotProd).
+    NeonDot,
 }
 
 impl InstructionSet {
     /// All of them, slowest first.
-    pub const ALL: [Self; 4] = [Self::Scalar, Self::Avx2, Self::AvxVnni, Self::Avx512];
+    pub const ALL: [Self; 6] = [Self::Scalar, Self::Avx2, Self::AvxVnni, Self::Avx512, Self::Neon, Self::NeonDot];
 
     /// The fastest that this machine has.
     pub fn detect() -> Self {
@@ -80,10 +84,16 @@ impl InstructionSet {
             }
             #[cfg(not(target_arch = "x86_64"))]
             Self::Avx2 | Self::AvxVnni | Self::Avx512 => false,
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => std::arch::is_aarch64_feature_detected!("neon"),
+            #[cfg(target_arch = "aarch64")]
+            Self::NeonDot => std::arch::is_aarch64_feature_detected!("dotprod") && Self::Neon.is_supported(),
+            #[cfg(not(target_arch = "aarch64"))]
+            Self::Neon | Self::NeonDot => false,
         }
     }
 
-    /// `auto`, `scalar`, `avx2`, `avx-vnni` or `avx512`; an error names what this machine has.
+    /// `auto` or one of [`InstructionSet::ALL`] as it is displayed; an error names what this machine has.
     pub fn parse(name: &str) -> Result<Self, CpuError> {
         if name == "auto" {
             return Ok(Self::detect());
@@ -102,6 +112,8 @@ impl fmt::Display for InstructionSet {
             Self::Avx2 => "avx2",
             Self::AvxVnni => "avx-vnni",
             Self::Avx512 => "avx512",
+            Self::Neon => "neon",
+            Self::NeonDot => "neon-dot",
         })
     }
 }
@@ -117,7 +129,7 @@ impl FromStr for InstructionSet {
 #[derive(Debug, thiserror::Error)]
 pub enum CpuError {
     /// Not one of the words.
-    #[error("unknown instruction set '{name}': use auto, scalar, avx2, avx-vnni or avx512")]
+    #[error("unknown instruction set '{name}': use auto, scalar, avx2, avx-vnni, avx512, neon or neon-dot")]
     UnknownInstructionSet {
         /// As written by the user.
         name: String,
@@ -310,6 +322,24 @@ macro_rules! dispatch {
             $crate::cpu::InstructionSet::AvxVnni => {
                 // SAFETY: as above.
                 let $lanes = unsafe { $crate::cpu::lanes::avx2::Avx2::<true>::new() };
+                $lanes.run(
+                    #[inline(always)]
+                    || $body,
+                )
+            }
+            #[cfg(target_arch = "aarch64")]
+            $crate::cpu::InstructionSet::Neon => {
+                // SAFETY: as above.
+                let $lanes = unsafe { $crate::cpu::lanes::neon::Neon::<false>::new() };
+                $lanes.run(
+                    #[inline(always)]
+                    || $body,
+                )
+            }
+            #[cfg(target_arch = "aarch64")]
+            $crate::cpu::InstructionSet::NeonDot => {
+                // SAFETY: as above.
+                let $lanes = unsafe { $crate::cpu::lanes::neon::Neon::<true>::new() };
                 $lanes.run(
                     #[inline(always)]
                     || $body,

@@ -39,8 +39,9 @@ use crate::campaign;
 use crate::devices::{self, Devices};
 use crate::environment::{self, Environment};
 use crate::files::{self, FileError};
+use crate::fingerprint;
 use crate::machine;
-use crate::manifest::{ManifestError, Manifests};
+use crate::manifest::{Device, ManifestError, Manifests};
 use crate::provenance::{self, ProvenanceError};
 use crate::render::{self, RenderError};
 use crate::run::RunOptions;
@@ -207,7 +208,7 @@ pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)
         instruction_set: String::new(),
         commit: environment.source.commit.clone(),
         dirty: environment.source.dirty,
-        trainer_code: identity.trainer_code.clone(),
+        trainer_code: fingerprint::on(measured_on(&wanted, &gpus), &identity.trainer_code).to_owned(),
         depth: request.depth,
         only: request.only.clone(),
         threads: request.threads.clone(),
@@ -377,6 +378,15 @@ impl Wanted {
             }
             _ => Ok((gpus, not_run)),
         }
+    }
+}
+
+/// The device whose sources decide whether a document is of today's: the CPU's, unless GPUs were measured alone.
+fn measured_on(wanted: &Wanted, gpus: &[devices::Gpu]) -> Device {
+    match gpus.first() {
+        Some(gpu) if !wanted.cpu && gpu.device.starts_with("hip") => Device::Hip,
+        Some(_) if !wanted.cpu => Device::Cuda,
+        _ => Device::Cpu,
     }
 }
 

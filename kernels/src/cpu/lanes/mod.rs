@@ -1,14 +1,15 @@
 //! Sixteen F32 lanes: the one vector width every CPU kernel is written for.
 //!
 //! A kernel is written once, generic over [`Lanes`], and compiled for each instruction set. Sixteen lanes are one
-//! AVX-512 register, two AVX2 registers or a plain array; every operation is IEEE and lane-wise, so the three give the
+//! AVX-512 register, two of AVX2, four of NEON or a plain array; every operation is IEEE and lane-wise, so all give the
 //! same bits. No kernel lives here, and no choice of instruction set: that is `cpu::InstructionSet`.
 //!
-//! A value of a type implementing `Lanes` is a proof that the processor has the instructions: `Avx2` and `Avx512` can be
+//! A value of a type implementing `Lanes` is a proof that the processor has the instructions: `Avx2`, `Avx512` and `Neon` can be
 //! made only by an `unsafe` function, which the dispatch calls after detection. That is why the operations are safe.
 
 pub(crate) mod avx2;
 pub(crate) mod avx512;
+pub(crate) mod neon;
 pub(crate) mod portable;
 
 /// Number of lanes.

@@ -8,13 +8,13 @@ use std::ops::Range;
 
 use kernels::gpu::{Bf16, Buffer, Matrix, OperandSide, Quantiser, TensorScales, element, is_source, multiplier, prepared};
 use kernels::operand::{Block, Format, OperandSpec, ScaleRule};
-use kernels::quantise::{self, Randomness, Source};
+use kernels::quantise;
 
+use super::observation::{self, Observed};
 use super::{GpuDevice, Parameters, machine};
 use crate::error::TrainerError;
 use crate::linear::{Choices, Evaluation, Goal, Linears, Mode, Observation, SignVector};
 use crate::metrics::QuantisationRecord;
-use crate::quantisation_error;
 use crate::run_file::{DelayedChoice, RunFile};
 use crate::streams::{Operand, Pass, Place};
 
@@ -67,6 +67,8 @@ pub struct GpuLinears {
     /// Entries in each history.
     filled: usize,
     observation: Option<Observation>,
+    /// Operands of this step that wait to be measured.
+    observed: Vec<Observed>,
 }
 
 /// When an operand is prepared: whose random words it takes, and whether its magnitude is remembered.
@@ -101,6 +103,7 @@ impl GpuLinears {
             d_hidden: device.gpu().buffer(tokens * run.model.intermediate_size).map_err(machine)?,
             filled: 0,
             observation: None,
+            observed: Vec::new(),
             device,
             choices,
         })
@@ -229,7 +232,7 @@ impl GpuLinears {
         }
     }
 
-    /// Measures an operand on the host if this step and block are observed. `transposed`: its contraction axis is the source's rows.
+    /// Keeps an operand's source for the end of the step if this step and block are observed. `transposed`: its contraction axis is the source's rows.
     fn measure(
         &mut self,
         place: Place,
@@ -246,15 +249,8 @@ impl GpuLinears {
         let rows = if role.operand == Operand::Weight { rows } else { rows.min(OBSERVED_TOKENS) };
         let mut bits = vec![Bf16::default(); rows * columns];
         source.read(first, &mut bits).map_err(machine)?;
-        let values: Vec<f32> = bits.iter().map(|bits| f32::from_bits(u32::from(bits.0) << 16)).collect();
         let (operand_rows, k) = if transposed { (columns, rows) } else { (rows, columns) };
-        let source = Source { values: &values, rows: operand_rows, k, transposed };
         let spec = self.choices.spec(role.pass, role.operand);
-        let signs = self.choices.signs(place, role.pass, &spec, step);
-        let randomness = Randomness {
-            rounding: self.choices.training_words(place, role.pass, role.operand, step),
-            signs: signs.as_ref().map(SignVector::as_slice),
-        };
         let remembered = if spec.scale == ScaleRule::Delayed {
             let history =
                 self.scales.histories(self.filled).map_err(machine)?.swap_remove(self.choices.slot(place, role.pass, role.operand));
@@ -262,12 +258,19 @@ impl GpuLinears {
         } else {
             None
         };
-        let (prepared, _) = quantise::prepare_reference(source, &spec, randomness, remembered).map_err(TrainerError::kernel)?;
-        let survived = quantisation_error::measure(&source, &spec, randomness.signs, &prepared);
-        let linear = self.choices.shapes[place.linear].0;
-        if let Some(observation) = &mut self.observation {
-            observation.records.push(survived.record(observation.step, place.layer, linear, role.pass, role.operand, spec.format));
-        }
+        self.observed.push(Observed {
+            place,
+            pass: role.pass,
+            operand: role.operand,
+            spec,
+            bits,
+            rows: operand_rows,
+            k,
+            transposed,
+            words: self.choices.training_words(place, role.pass, role.operand, step),
+            signs: self.choices.signs(place, role.pass, &spec, step),
+            remembered,
+        });
         Ok(())
     }
 }
@@ -434,6 +437,10 @@ impl Linears<GpuDevice> for GpuLinears {
     }
 
     fn finish_step(&mut self, _: u64) -> Result<(), TrainerError> {
+        if let Some(observation) = &mut self.observation {
+            observation.records.extend(observation::measure(&self.observed, &self.choices, observation.step)?);
+            self.observed.clear();
+        }
         let Some(delayed) = self.choices.delayed else { return Ok(()) };
         self.scales.remember(self.filled, self.chooses_largest()).map_err(machine)?;
         self.filled = (self.filled + 1).min(delayed.history);

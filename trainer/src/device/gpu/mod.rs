@@ -1,6 +1,7 @@
 //! A GPU as a device: BF16 activations in its memory, kernels of `kernels::gpu`, one stream.
 
 mod linears;
+mod observation;
 
 use std::borrow::Cow;
 use std::ops::Range;

@@ -1,0 +1,51 @@
+//! What observed operands went through, measured on the host by the reference. The device only gives the numbers that go in.
+//!
+//! Operands wait until their step is queued and are then measured side by side on the host's cores: one alone takes a good part of a
+//! second. In which order they are finished does not show.
+
+use kernels::gpu::Bf16;
+use kernels::operand::OperandSpec;
+use kernels::quantise::{self, Randomness, Source};
+use kernels::random::Stream;
+use rayon::prelude::*;
+
+use crate::error::TrainerError;
+use crate::linear::{Choices, SignVector};
+use crate::metrics::QuantisationRecord;
+use crate::quantisation_error;
+use crate::streams::{Operand, Pass, Place};
+
+/// An operand that is to be measured.
+#[derive(Debug)]
+pub(super) struct Observed {
+    pub(super) place: Place,
+    pub(super) pass: Pass,
+    pub(super) operand: Operand,
+    pub(super) spec: OperandSpec,
+    /// The source as the device holds it: `[rows, k]`, or `[k, rows]` if `transposed`.
+    pub(super) bits: Vec<Bf16>,
+    pub(super) rows: usize,
+    pub(super) k: usize,
+    pub(super) transposed: bool,
+    pub(super) words: Option<Stream>,
+    pub(super) signs: Option<SignVector>,
+    /// The magnitude that a delayed scale rests on.
+    pub(super) remembered: Option<f32>,
+}
+
+impl Observed {
+    fn record(&self, choices: &Choices, step: u64) -> Result<QuantisationRecord, TrainerError> {
+        let values: Vec<f32> = self.bits.iter().map(|bits| f32::from_bits(u32::from(bits.0) << 16)).collect();
+        let source = Source { values: &values, rows: self.rows, k: self.k, transposed: self.transposed };
+        let randomness = Randomness { rounding: self.words, signs: self.signs.as_ref().map(SignVector::as_slice) };
+        let (prepared, _) = quantise::prepare_reference(source, &self.spec, randomness, self.remembered).map_err(TrainerError::kernel)?;
+        let survived = quantisation_error::measure(&source, &self.spec, randomness.signs, &prepared);
+        let linear = choices.shapes[self.place.linear].0;
+        Ok(survived.record(step, self.place.layer, linear, self.pass, self.operand, self.spec.format))
+    }
+}
+
+/// Measures all, in the order given.
+pub(super) fn measure(observed: &[Observed], choices: &Choices, step: u64) -> Result<Vec<QuantisationRecord>, TrainerError> {
+    observed.par_iter().map(|one| one.record(choices, step)).collect()
+}
