@@ -208,7 +208,7 @@ pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)
         instruction_set: String::new(),
         commit: environment.source.commit.clone(),
         dirty: environment.source.dirty,
-        trainer_code: fingerprint::on(if gpus.is_empty() { Device::Cpu } else { Device::Cuda }, &identity.trainer_code).to_owned(),
+        trainer_code: fingerprint::on(measured_on(&gpus), &identity.trainer_code).to_owned(),
         depth: request.depth,
         only: request.only.clone(),
         threads: request.threads.clone(),
@@ -378,6 +378,15 @@ impl Wanted {
             }
             _ => Ok((gpus, not_run)),
         }
+    }
+}
+
+/// The device whose sources decide whether a document is of today's: the CPU's, unless GPUs were measured alone.
+fn measured_on(gpus: &[devices::Gpu]) -> Device {
+    match gpus.first() {
+        Some(gpu) if gpu.kind() == "hip" => Device::Hip,
+        Some(_) => Device::Cuda,
+        None => Device::Cpu,
     }
 }
 
