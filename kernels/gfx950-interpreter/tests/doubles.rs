@@ -118,7 +118,7 @@ fn atomic_maxima_are_common_to_waves_and_workgroups() {
                 let wanted = [
                     largest(2, 0),
                     largest(2, 1),
-                    (a * a >> 32) as u32,
+                    ((a * a) >> 32) as u32,
                     mask.trailing_zeros().wrapping_mul(0xFFFF_9234),
                     nor as u32 ^ (nor >> 32) as u32,
                 ];
