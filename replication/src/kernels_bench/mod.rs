@@ -381,7 +381,7 @@ impl Wanted {
     }
 }
 
-/// The device whose sources decide whether a document is of today's: the CPU's, unless GPUs were measured alone.
+/// The device whose sources decide whether a document is of today's: the CPU's, unless GPUs were measured, too.
 fn measured_on(gpus: &[devices::Gpu]) -> Device {
     match gpus.first() {
         Some(gpu) if gpu.kind() == "hip" => Device::Hip,
