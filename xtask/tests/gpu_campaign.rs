@@ -272,7 +272,8 @@ fn amd_gpus_are_used_as_nvidias_and_an_interpreter_is_not() {
     let site = Site::of_amd();
     let slice = ["replicate", "--profile", "smoke", "--only-arms", "fp8"];
     site.mode("interpreter");
-    let refused = "hip:0 gfx950 interpreter (gfx950, 1.0 GiB; stand-in; no device: the processor interprets the machine code, for tests only)";
+    let refused =
+        "hip:0 gfx950 interpreter (gfx950, 1.0 GiB; stand-in; no device: the processor interprets the machine code, for tests only)";
     for arguments in [&slice[..], &[&slice[..], &["--gpus", "0"]].concat()] {
         let text = site.says(arguments, 4);
         assert!(text.contains(refused), "{text}");
