@@ -18,7 +18,7 @@ use tempfile::TempDir;
 const STAND_IN: &str = r#"#!/bin/sh
 here=$(dirname "$0"); real=$(cat "$here/real"); mode=$(cat "$here/mode")
 if [ "$1" = devices ]; then
-  if [ "$mode" = interpreter ]; then echo '{"schema":"mxfp4-devices/1","gpus":[{"device":"hip:0","name":"gfx950 interpreter","architecture":"gfx950","memory_bytes":1073741824,"fp8":true,"mxfp4":true,"interpreted":true,"libraries":[],"problem":null}],"problem":null}'; exit 0; fi
+  if [ "$mode" = interpreter ]; then echo '{"schema":"mxfp4-devices/1","gpus":[{"device":"hip:0","name":"gfx950 interpreter","architecture":"gfx950","memory_bytes":1073741824,"fp8":true,"mxfp4":true,"interpreted":true,"libraries":["stand-in"],"problem":null}],"problem":null}'; exit 0; fi
   if [ "$mode" = none ]; then echo '{"schema":"mxfp4-devices/1","gpus":[],"problem":"libcuda.so.1 was not found (stand-in); it comes with the driver"}'; exit 0; fi
   gpu() { printf '{"device":"cuda:%s","name":"Stand-in GPU","architecture":"sm_90a","memory_bytes":1073741824,"fp8":true,"libraries":["CUDA driver 12.8","NVRTC 12.8","cuBLASLt 12.8.4"],"problem":null}' "$1"; }
   printf '{"schema":"mxfp4-devices/1","gpus":[%s,%s],"problem":null}\n' "$(gpu 0)" "$(gpu 1)"; exit 0
@@ -272,7 +272,8 @@ fn amd_gpus_are_used_as_nvidias_and_an_interpreter_is_not() {
     let site = Site::of_amd();
     let slice = ["replicate", "--profile", "smoke", "--only-arms", "fp8"];
     site.mode("interpreter");
-    let refused = "hip:0 gfx950 interpreter (gfx950, 1.0 GiB; no device: the processor interprets the machine code, for tests only)";
+    let refused =
+        "hip:0 gfx950 interpreter (gfx950, 1.0 GiB; stand-in; no device: the processor interprets the machine code, for tests only)";
     for arguments in [&slice[..], &[&slice[..], &["--gpus", "0"]].concat()] {
         let text = site.says(arguments, 4);
         assert!(text.contains(refused), "{text}");
