@@ -371,6 +371,8 @@ done
         architecture: Some("sm_90a".to_owned()),
         memory_bytes: None,
         fp8: Some(true),
+        mxfp4: None,
+        interpreted: false,
         libraries: Vec::new(),
         problem: None,
     };
