@@ -190,7 +190,7 @@ pub(super) fn not_run(kind: &str, said: Option<&str>) -> NotRun {
         }
         "hip" => {
             "an AMD Instinct MI355X (gfx950) with ROCm's driver (/dev/kfd), HIP runtime (libamdhip64.so, package hip-runtime-amd) and hipBLASLt \
-             (package hipblaslt), and a trainer that opens it. The kernels compile for gfx950 and are functionally verified on a CPU model of \
+             (package hipblaslt). The kernels compile for gfx950 and are functionally verified on a CPU model of \
              the ISA; they were not run on an MI355X, so no performance claim is made"
         }
         _ => "the repository with cargo, for criterion's benchmarks",

@@ -168,7 +168,7 @@ fn lines_that_do_not_follow_the_schema_are_named() {
 #[test]
 fn what_is_not_here_says_what_it_needs() {
     let kinds = Wanted::parse("all").unwrap().gpus;
-    let none = Devices { problem: Some("libcuda.so.1 was not found".to_owned()), ..Devices::default() };
+    let none = Devices { problem: Some("libcuda.so.1 was not found; libamdhip64.so.7 was not found".to_owned()), ..Devices::default() };
     let (gpus, not_run) = found(Ok(none), &kinds);
     assert!(gpus.is_empty());
     insta::assert_snapshot!(
