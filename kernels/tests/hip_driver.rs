@@ -17,15 +17,6 @@ use kernels::gpu::{Bf16, Elementwise, Gpu, GpuError, HipDriver};
 use kernels::operand::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
 use kernels::quantise::{Prepared, Randomness, Source, prepare_reference};
 
-fn has_clang() -> bool {
-    let works = Command::new("clang++-22").arg("--version").output().is_ok_and(|output| output.status.success());
-    if !works {
-        assert!(std::env::var_os("REQUIRE_CLANG_22").is_none(), "clang++-22 is required here and does not run");
-        eprintln!("skipped: clang++-22 does not run; apt-get install --no-install-recommends clang-22 lld-22");
-    }
-    works
-}
-
 /// Runs one of the ignored tests below with these libraries, and says what it printed.
 fn inside(test: &str, libraries: &Path, settings: &[(&str, &str)]) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -60,7 +51,7 @@ fn marked(text: &str) -> String {
 
 #[test]
 fn the_device_says_that_it_is_none() {
-    if has_clang() {
+    if gfx950_stand_in::has_clang() {
         let text = marked(&on_the_stand_in("opening", &[]));
         assert!(text.contains("kind: \"hip\", ordinal: 0, name: \"gfx950 interpreter\", architecture: \"gfx950\""), "{text}");
         assert!(text.contains("has_fp8: true, has_mxfp4: true, interpreted: true"), "{text}");
@@ -104,7 +95,7 @@ fn what_is_missing_is_named() {
 
 #[test]
 fn a_library_that_is_too_old_is_named_with_the_function_it_lacks() {
-    if has_clang() {
+    if gfx950_stand_in::has_clang() {
         let folder = tempfile::tempdir().unwrap();
         let library = folder.path().join("libamdhip64.so.7");
         std::fs::write(folder.path().join("old.c"), "int hipInit(unsigned flags) { return 0; }").unwrap();
@@ -138,7 +129,7 @@ fn from_bf16(values: &[Bf16]) -> Vec<f32> {
 
 #[test]
 fn copies_and_kernels() {
-    if has_clang() {
+    if gfx950_stand_in::has_clang() {
         for order in ["serial", "reversed", "round-robin"] {
             on_the_stand_in("copies_and_kernels_inside", &[("GFX950_STAND_IN_ORDER", order)]);
         }
@@ -180,7 +171,7 @@ fn copies_and_kernels_inside() {
 
 #[test]
 fn structs_as_arguments_and_grids_of_two_axes() {
-    if has_clang() {
+    if gfx950_stand_in::has_clang() {
         on_the_stand_in("structs_as_arguments_and_grids_of_two_axes_inside", &[]);
     }
 }
@@ -246,7 +237,7 @@ fn structs_as_arguments_and_grids_of_two_axes_inside() {
 
 #[test]
 fn faults_come_back_with_the_kernel_that_made_them() {
-    if has_clang() {
+    if gfx950_stand_in::has_clang() {
         on_the_stand_in("faults_come_back_with_the_kernel_that_made_them_inside", &[]);
     }
 }
@@ -293,7 +284,7 @@ fn faults_come_back_with_the_kernel_that_made_them_inside() {
 
 #[test]
 fn too_little_memory_is_said_in_numbers() {
-    if has_clang() {
+    if gfx950_stand_in::has_clang() {
         on_the_stand_in("too_little_memory_is_said_in_numbers_inside", &[("GFX950_STAND_IN_MEMORY_MIB", "16")]);
     }
 }
@@ -315,7 +306,7 @@ fn too_little_memory_is_said_in_numbers_inside() {
 
 #[test]
 fn error_209_says_what_was_compiled_and_what_there_is() {
-    if has_clang() {
+    if gfx950_stand_in::has_clang() {
         // A ROCm whose clang compiles for something else: $ROCM_PATH comes first.
         let rocm = tempfile::tempdir().unwrap();
         let program = rocm.path().join("llvm/bin/clang++");
@@ -343,7 +334,7 @@ fn error_209_inside() {
 
 #[test]
 fn products() {
-    if has_clang() {
+    if gfx950_stand_in::has_clang() {
         on_the_stand_in("products_inside", &[]);
         // Without hipBLASLt everything but a product goes.
         let folder = tempfile::tempdir().unwrap();

@@ -15,18 +15,9 @@ use kernels::operand::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule
 use kernels::quantise::{Mxfp4, Prepared, Randomness, Source, decode_mxfp4, prepare_reference};
 use kernels::random::Stream;
 
-fn has_clang() -> bool {
-    let works = Command::new("clang++-22").arg("--version").output().is_ok_and(|output| output.status.success());
-    if !works {
-        assert!(std::env::var_os("REQUIRE_CLANG_22").is_none(), "clang++-22 is required here and does not run");
-        eprintln!("skipped: clang++-22 does not run; apt-get install --no-install-recommends clang-22 lld-22");
-    }
-    works
-}
-
 /// Runs one of the ignored tests below with the stand-in.
 fn on_the_stand_in(test: &str) {
-    if !has_clang() {
+    if !gfx950_stand_in::has_clang() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -13,15 +13,6 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-fn has_clang() -> bool {
-    let works = Command::new("clang++-22").arg("--version").output().is_ok_and(|output| output.status.success());
-    if !works {
-        assert!(std::env::var_os("REQUIRE_CLANG_22").is_none(), "clang++-22 is required here and does not run");
-        eprintln!("skipped: clang++-22 does not run; apt-get install --no-install-recommends clang-22 lld-22");
-    }
-    works
-}
-
 /// A folder with libraries (or none) and a run.
 struct Site {
     folder: tempfile::TempDir,
@@ -137,7 +128,7 @@ fn auto_takes_hip_where_there_is_no_cuda() {
 
 #[test]
 fn the_stand_in_is_listed_as_what_it_is() {
-    if has_clang() {
+    if gfx950_stand_in::has_clang() {
         let site = Site::new(true);
         let devices = site.lines(&["devices"]);
         let gpu = devices[0]["gpus"].as_array().unwrap().iter().find(|gpu| gpu["device"] == "hip:0").unwrap();
@@ -155,7 +146,7 @@ fn the_stand_in_is_listed_as_what_it_is() {
 /// Kernels and steps against the CPU, with the bounds that are derived in src/device_test.
 #[test]
 fn device_test_passes() {
-    if has_clang() {
+    if gfx950_stand_in::has_clang() {
         let site = Site::new(true);
         site.write("mxfp4", "mxfp4-fdw-h16", 2);
         site.write("fp8", "fp8", 2);
@@ -206,7 +197,7 @@ fn linears_are_native(trace: &str) {
 
 #[test]
 fn a_run_trains_as_on_the_cpu_and_resumes_with_the_same_bits() {
-    if !has_clang() {
+    if !gfx950_stand_in::has_clang() {
         return;
     }
     let site = Site::new(true);

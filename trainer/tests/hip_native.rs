@@ -11,15 +11,6 @@ use std::process::Command;
 
 use serde_json::Value;
 
-fn has_clang() -> bool {
-    let works = Command::new("clang++-22").arg("--version").output().is_ok_and(|output| output.status.success());
-    if !works {
-        assert!(std::env::var_os("REQUIRE_CLANG_22").is_none(), "clang++-22 is required here and does not run");
-        eprintln!("skipped: clang++-22 does not run; apt-get install --no-install-recommends clang-22 lld-22");
-    }
-    works
-}
-
 fn records(path: &Path) -> Vec<Value> {
     std::fs::read_to_string(path).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -68,7 +59,7 @@ fn said(recipe: &str, sequences: u64) -> Option<String> {
 
 #[test]
 fn every_pass_is_native_where_shapes_and_recipe_allow_it() {
-    if has_clang() {
+    if gfx950_stand_in::has_clang() {
         assert_eq!(said("mxfp4-fdw-h16", 4).as_deref(), Some("native"));
     }
 }
@@ -76,7 +67,7 @@ fn every_pass_is_native_where_shapes_and_recipe_allow_it() {
 /// 48 tokens are rows that the native product takes, and no contraction axis: wgrad falls back.
 #[test]
 fn a_pass_whose_shapes_do_not_fit_is_emulated_alone() {
-    if has_clang() {
+    if gfx950_stand_in::has_clang() {
         assert_eq!(said("mxfp4-fdw-h16", 3).as_deref(), Some("fprop native, dgrad native, wgrad emulated"));
     }
 }
@@ -84,7 +75,7 @@ fn a_pass_whose_shapes_do_not_fit_is_emulated_alone() {
 /// Forward in MXFP4, backward in FP8: the second operand of X is prepared by the other kernel.
 #[test]
 fn other_formats_say_nothing() {
-    if has_clang() {
+    if gfx950_stand_in::has_clang() {
         assert_eq!(said("mxfp4-f-h16", 4).as_deref(), Some("native"));
         assert_eq!(said("bf16", 4), None);
     }

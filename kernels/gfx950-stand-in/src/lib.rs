@@ -22,6 +22,7 @@ mod state;
 
 use std::io;
 use std::path::Path;
+use std::process::Command;
 
 /// File names of the libraries that this stands in for.
 pub const NAMES: [&str; 2] = ["libamdhip64.so.7", "libhipblaslt.so.1"];
@@ -43,4 +44,17 @@ pub fn install(folder: &Path) -> io::Result<()> {
         std::os::unix::fs::symlink(&library, folder.join(name))?;
     }
     Ok(())
+}
+
+/// Whether kernels can be compiled here; without clang 22 a test says so and does nothing, unless REQUIRE_CLANG_22 is set, as in CI.
+///
+/// # Panics
+/// Where it is required and does not run.
+pub fn has_clang() -> bool {
+    let works = Command::new("clang++-22").arg("--version").output().is_ok_and(|output| output.status.success());
+    if !works {
+        assert!(std::env::var_os("REQUIRE_CLANG_22").is_none(), "clang++-22 is required here and does not run");
+        eprintln!("skipped: clang++-22 does not run; apt-get install --no-install-recommends clang-22 lld-22");
+    }
+    works
 }

@@ -9,9 +9,9 @@
 //! of the ISA; not run on an MI355X; no performance claim.
 
 use super::driver::{Address, Element, Grid};
-use super::quantise::OperandSide;
+use super::quantise::{OperandSide, check_signs, check_words};
 use super::{Argument, Bf16, Buffer, Gpu, GpuError, Kernel, Plain, expect};
-use crate::operand::{Block, Format, OperandSpec, Rounding, ScaleRule, Signs};
+use crate::operand::{Block, Format, OperandSpec, Rounding, ScaleRule};
 
 /// Elements that share a scale.
 const BLOCK: usize = 32;
@@ -193,14 +193,8 @@ fn check(spec: &OperandSpec, side: &OperandSide<'_>, k: usize, elements: usize) 
     }
     let Some(out) = side.out else { return Ok(()) };
     expect(KERNEL, "an operand's buffer", packed_bytes(elements), out.length())?;
-    if spec.rounding != Rounding::NearestEven && side.rounding.is_none() {
-        return refuse(KERNEL, "stochastic rounding needs a stream of random words".to_owned());
-    }
-    let wanted = spec.rotation.filter(|rotation| rotation.signs != Signs::None).map_or(0, |rotation| rotation.size);
-    if side.signs.map_or(0, <[f32]>::len) != wanted {
-        return refuse(KERNEL, "a randomized rotation needs as many signs as its size, any other none".to_owned());
-    }
-    Ok(())
+    check_words(KERNEL, spec, side)?;
+    check_signs(KERNEL, spec, side)
 }
 
 /// One side of a product, `[rows, k]`, packed.

@@ -179,21 +179,33 @@ impl Quantiser {
 }
 
 fn check(spec: &OperandSpec, side: &OperandSide<'_>, k: usize, elements: usize) -> Result<(), GpuError> {
-    let refuse = |problem: &str| Err(GpuError::Shape { kernel: "quantise", problem: problem.to_owned() });
-    spec.validate(k).map_err(|error| GpuError::Shape { kernel: "quantise", problem: error.to_string() })?;
+    const KERNEL: &str = "quantise";
+    spec.validate(k).map_err(|error| GpuError::Shape { kernel: KERNEL, problem: error.to_string() })?;
     let bytes = if element(spec) == Element::Bf16 { 2 } else { 1 };
     if let Some(out) = side.out {
-        expect("quantise", "an operand's buffer", bytes * elements, out.length())?;
-        if spec.rounding != Rounding::NearestEven && side.rounding.is_none() {
-            return refuse("stochastic rounding needs a stream of random words");
-        }
+        expect(KERNEL, "an operand's buffer", bytes * elements, out.length())?;
+        check_words(KERNEL, spec, side)?;
         if bytes == 1 && side.scale.is_none() {
-            return refuse("a tensor-scaled operand needs a scale");
+            return Err(GpuError::Shape { kernel: KERNEL, problem: "a tensor-scaled operand needs a scale".to_owned() });
         }
     }
+    check_signs(KERNEL, spec, side)
+}
+
+/// Refuses stochastic rounding without random words.
+pub(super) fn check_words(kernel: &'static str, spec: &OperandSpec, side: &OperandSide<'_>) -> Result<(), GpuError> {
+    if spec.rounding != Rounding::NearestEven && side.rounding.is_none() {
+        return Err(GpuError::Shape { kernel, problem: "stochastic rounding needs a stream of random words".to_owned() });
+    }
+    Ok(())
+}
+
+/// Refuses signs of another number than the rotation takes.
+pub(super) fn check_signs(kernel: &'static str, spec: &OperandSpec, side: &OperandSide<'_>) -> Result<(), GpuError> {
     let wanted = spec.rotation.filter(|rotation| rotation.signs != Signs::None).map_or(0, |rotation| rotation.size);
     if side.signs.map_or(0, <[f32]>::len) != wanted {
-        return refuse("a randomized rotation needs as many signs as its size, any other none");
+        let problem = "a randomized rotation needs as many signs as its size, any other none".to_owned();
+        return Err(GpuError::Shape { kernel, problem });
     }
     Ok(())
 }

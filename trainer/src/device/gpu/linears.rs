@@ -15,7 +15,7 @@ use kernels::gpu::{
 use kernels::operand::{Block, Format, OperandSpec, ScaleRule};
 use kernels::quantise;
 
-use super::native::Native;
+use super::native::{Native, PASSES};
 use super::observation::{self, Observed};
 use super::{GpuDevice, Parameters, machine};
 use crate::error::TrainerError;
@@ -407,11 +407,7 @@ fn check_recipe(device: &GpuDevice, run: &RunFile, choices: &Choices) -> Result<
     use kernels::gpu::Element;
     let description = device.gpu().description();
     let id = &run.recipe.id;
-    for (pass, first, second) in [
-        (Pass::Fprop, Operand::Input, Operand::Weight),
-        (Pass::Dgrad, Operand::OutputGradient, Operand::Weight),
-        (Pass::Wgrad, Operand::OutputGradient, Operand::Input),
-    ] {
+    for (pass, first, second) in PASSES {
         let specs = [choices.spec(pass, first), choices.spec(pass, second)];
         if specs.iter().any(|spec| spec.format == Format::F32) {
             return Err(TrainerError::Machine(format!("recipe {id}: {} has f32 operands, which run on the CPU only", pass.name())));

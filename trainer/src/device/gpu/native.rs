@@ -9,7 +9,7 @@ use crate::run_file::RunFile;
 use crate::streams::{Operand, Pass};
 
 /// The passes with their two operands.
-const PASSES: [(Pass, Operand, Operand); 3] = [
+pub(super) const PASSES: [(Pass, Operand, Operand); 3] = [
     (Pass::Fprop, Operand::Input, Operand::Weight),
     (Pass::Dgrad, Operand::OutputGradient, Operand::Weight),
     (Pass::Wgrad, Operand::OutputGradient, Operand::Input),
