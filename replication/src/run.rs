@@ -2,15 +2,16 @@
 //!
 //! A run's folder in the cache is named by its key; `done.json` says that it is finished. Nothing here looks at losses.
 
-use std::collections::{BTreeMap, VecDeque};
+mod progress;
+
+use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, IsTerminal};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Deserialize;
 
 use crate::data::{DataError, PreparedData, check_shards};
@@ -20,6 +21,8 @@ use crate::packed;
 use crate::plan::{Ingredients, PlannedRun};
 use crate::pool::{self, Attempt};
 use crate::toolchain::Trainer;
+
+use progress::Progress;
 
 /// How runs are carried out; none of it changes a result.
 #[derive(Debug, Clone)]
@@ -395,104 +398,6 @@ fn record_failure(folder: &Path, error: &str) {
 /// `step 120/360 ...` -> 120.
 fn progress_step(line: &str) -> Option<u64> {
     line.strip_prefix("step ")?.split('/').next()?.parse().ok()
-}
-
-/// A bar on a terminal; one plain line every half minute elsewhere.
-struct Progress {
-    bar: Option<ProgressBar>,
-    started: Instant,
-    total: u64,
-    done: AtomicU64,
-    runs: usize,
-    runs_done: AtomicU64,
-    last_line: Mutex<Instant>,
-    /// What each place does.
-    places: Mutex<BTreeMap<String, String>>,
-}
-
-impl Progress {
-    fn new(total: u64, runs: usize) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
-            if let Ok(style) = ProgressStyle::with_template("{bar:32} {percent}% of steps, {msg}, {elapsed} gone, about {eta} left") {
-                bar.set_style(style);
-            }
-            bar.set_message(format!("run 0/{runs}"));
-            bar
-        });
-        let now = Instant::now();
-        Self {
-            bar,
-            started: now,
-            total,
-            done: AtomicU64::new(0),
-            runs,
-            runs_done: AtomicU64::new(0),
-            last_line: Mutex::new(now),
-            places: Mutex::default(),
-        }
-    }
-
-    fn advance(&self, steps: u64) {
-        let done = self.done.fetch_add(steps, Ordering::Relaxed) + steps;
-        if let Some(bar) = &self.bar {
-            bar.set_position(done);
-            return;
-        }
-        let mut last = self.last_line.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.elapsed() >= Duration::from_secs(30) && done > 0 {
-            *last = Instant::now();
-            let elapsed = self.started.elapsed().as_secs_f64();
-            let left = elapsed / done as f64 * self.total.saturating_sub(done) as f64;
-            let percent = 100 * done / self.total.max(1);
-            eprintln!("{percent}% of steps, {}, {elapsed:.0} s gone, about {left:.0} s left", self.message());
-        }
-    }
-
-    /// `run 3/22; cuda:0 fp8/1 step 120/360; cuda:1 ...`: places that are not the processor are named.
-    fn message(&self) -> String {
-        let mut text = format!("run {}/{}", self.runs_done.load(Ordering::Relaxed), self.runs);
-        for (place, doing) in self.places.lock().unwrap_or_else(PoisonError::into_inner).iter().filter(|(place, _)| *place != "cpu") {
-            text.push_str(&format!("; {place} {doing}"));
-        }
-        text
-    }
-
-    /// What a place does now; None: nothing.
-    fn at_work(&self, place: &str, doing: Option<String>) {
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        match doing {
-            Some(doing) => places.insert(place.to_owned(), doing),
-            None => places.remove(place),
-        };
-        drop(places);
-        self.show();
-    }
-
-    fn run_done(&self) {
-        self.runs_done.fetch_add(1, Ordering::Relaxed);
-        self.show();
-    }
-
-    fn show(&self) {
-        if let Some(bar) = &self.bar {
-            bar.set_message(self.message());
-        }
-    }
-
-    /// A line that stays.
-    fn say(&self, line: &str) {
-        match &self.bar {
-            Some(bar) => bar.println(line),
-            None => eprintln!("{line}"),
-        }
-    }
-
-    fn end(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
 }
 
 /// Why a run would be run, or not: the answer to `--why`.
