@@ -145,7 +145,7 @@ pub enum CampaignError {
         path: PathBuf,
     },
     /// The time was up, or no device was left.
-    #[error("{done} of {all} runs are finished, {left} are left: {}; what is finished and every checkpoint is kept, and the same command goes on (also elsewhere: `cargo xtask runs export`, `import`){}", if *.time_up { "the time was up" } else { "no device was left" }, .failed.iter().map(|(run, error)| format!("\nFAILED {run}: {error}")).collect::<String>())]
+    #[error("{done} of {all} runs are finished, {left} are left: {}; what is finished and every checkpoint is kept, and the same command goes on (also elsewhere: `cargo xtask runs export`, `import`); with --finished it reports what is there{}", if *.time_up { "the time was up" } else { "no device was left" }, .failed.iter().map(|(run, error)| format!("\nFAILED {run}: {error}")).collect::<String>())]
     Unfinished {
         /// Finished runs.
         done: usize,
