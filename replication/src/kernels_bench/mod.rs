@@ -196,7 +196,7 @@ pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)
         programs::build(root)?;
     }
     let trainer = prebuilt.map_or_else(|| build_trainer(root, &identity), Ok)?;
-    let (gpus, mut not_run) = wanted.gpus(&trainer)?;
+    let (gpus, interpreters, mut not_run) = wanted.gpus(&trainer)?;
     let only = request.only.clone().unwrap_or_default();
     let folder = root.join("cache").join("kernels-bench");
     let mut document = Document {
@@ -245,6 +245,12 @@ pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)
     let started = Instant::now();
     for gpu in &gpus {
         document.gpus.push(measure.measure(gpu, &interrupted, say)?);
+    }
+    for gpu in &interpreters {
+        say(&format!("{}: an interpreter; every kernel is called once, no time is told", gpu.device));
+        if let Some(row) = not_run.iter_mut().find(|row| row.device == gpu.kind()) {
+            measure.interpret(gpu, row)?;
+        }
     }
     if !gpus.is_empty() {
         environment = environment.on(&gpus);
@@ -366,17 +372,19 @@ impl Wanted {
         BenchError::Lacks(format!("{device}: not-run; it needs {needs}. `--device cpu` runs here"))
     }
 
-    /// The GPUs to measure, and a row for each kind that is not here.
-    fn gpus(&self, trainer: &Trainer) -> Result<(Vec<devices::Gpu>, Vec<NotRun>), BenchError> {
+    /// The GPUs to measure, interpreters, and a row for each kind that is not here.
+    fn gpus(&self, trainer: &Trainer) -> Result<(Vec<devices::Gpu>, Vec<devices::Gpu>, Vec<NotRun>), BenchError> {
         if self.gpus.kinds.is_empty() {
-            return Ok((Vec::new(), Vec::new()));
+            return Ok((Vec::new(), Vec::new(), Vec::new()));
         }
-        let (gpus, not_run) = gpu::found(Devices::ask(trainer).map_err(|error| error.to_string()), &self.gpus);
+        let devices = Devices::ask(trainer).map_err(|error| error.to_string());
+        let interpreters = devices.as_ref().map(|devices| gpu::interpreters(devices, &self.gpus)).unwrap_or_default();
+        let (gpus, not_run) = gpu::found(devices, &self.gpus);
         match not_run.first() {
-            Some(NotRun { device, needs, .. }) if self.is_named => {
+            Some(NotRun { device, needs, .. }) if self.is_named && interpreters.is_empty() => {
                 Err(BenchError::Lacks(format!("{device}: not-run; it needs {needs}. `--device cpu` runs here")))
             }
-            _ => Ok((gpus, not_run)),
+            _ => Ok((gpus, interpreters, not_run)),
         }
     }
 }
