@@ -321,7 +321,7 @@ impl Request<'_> {
         let library = parsed.executed.iter().filter(|name| name.contains("hipblaslt")).count();
         row.needs += &format!(
             ". Interpreted on {}: {} products ({library} by the library's stand-in), {} preparations, small shapes; functional only, no time is told",
-            gpu.line(),
+            gpu.device,
             count("gemm/"),
             count("quantise/"),
         );
