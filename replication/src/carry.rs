@@ -125,7 +125,7 @@ fn copy_files(folder: &Path, to: &Path) -> Result<(), FileError> {
 /// What a packed folder holds besides programs: read by `xtask` where it stands, the peers by Python.
 const TEXTS: [&str; 3] = ["manifests", "paper", "kernels/peers"];
 
-/// Copies [`TEXTS`] and the lock file, without what Python left beside its scripts.
+/// Copies manifests, templates, peer scripts and the lock file, without what Python left beside its scripts.
 ///
 /// # Errors
 /// When a file cannot be read or written.

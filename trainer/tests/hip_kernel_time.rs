@@ -83,6 +83,14 @@ fn the_librarys_products_stand_beside_ours_or_say_why_not() {
     let (with, without) = (counts(&all), counts(&lines("none")));
     assert!(with[0] > with[1] && with[1] > 0, "{with:?}");
     assert_eq!(without, [0, 0]);
+    // A library that reads swizzled scales as if they lay by rows is found out by what it computes.
+    let mistaken = lines("mistaken");
+    assert_eq!(counts(&mistaken), [with[0], 0]);
+    let said: Vec<&str> = of(&mistaken, "not_run", "mxfp4-hipblaslt-swizzled").map(|line| line["reason"].as_str().unwrap()).collect();
+    assert_eq!(
+        said.iter().filter(|reason| reason.starts_with("the library's results are not ours (relative difference ")).count(),
+        with[1]
+    );
     let reason = |variant: &str| of(&all, "not_run", variant).map(|line| line["reason"].as_str().unwrap().to_owned()).next().unwrap();
     assert!(
         reason("mxfp4-hipblaslt").starts_with("hipBLASLt multiplies MXFP4 with sides in multiples of 16 and contraction axes of 128, not ")

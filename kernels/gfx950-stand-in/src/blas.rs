@@ -305,6 +305,7 @@ impl Packed {
         let codes = state.operand(what, address, rows * k / 2)?;
         let doubled = codes.iter().flat_map(|byte| [value(byte & 15), value(byte >> 4)]).collect();
         let (address, mode) = scales;
+        let mode = if setting("GFX950_STAND_IN_MXFP4").as_deref() == Some("mistaken") { BLOCKS_BY_ROWS } else { mode };
         let count = if mode == BLOCKS_BY_ROWS { rows * blocks } else { rows.next_multiple_of(32) * blocks.next_multiple_of(8) };
         let bytes = state.operand(&format!("{what}'s scales"), address, count)?;
         let scale = |byte: u8| if byte == 255 { f64::NAN } else { 2f64.powi(i32::from(byte) - 127) };

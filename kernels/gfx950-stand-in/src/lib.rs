@@ -14,7 +14,8 @@
 //!
 //! Settings, from the environment: `GFX950_STAND_IN_MEMORY_MIB` (2048), `GFX950_STAND_IN_DEVICES` (1),
 //! `GFX950_STAND_IN_CAPABILITY` (9.5), `GFX950_STAND_IN_ORDER` (`serial`, `reversed` or `round-robin`: the order of waves),
-//! `GFX950_STAND_IN_MXFP4` (`none`: products as before ROCm 7, `rows`: without swizzled scales, as before 7.2),
+//! `GFX950_STAND_IN_MXFP4` (`none`: products as before ROCm 7, `rows`: without swizzled scales, as before 7.2, `mistaken`: with
+//! swizzled scales read as if they lay by rows),
 //! `GFX950_STAND_IN_TRACE` (a file to which a line is added for every kernel launched and every product).
 
 mod blas;

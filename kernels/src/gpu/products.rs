@@ -236,8 +236,8 @@ impl Products {
             out: out_element,
             scaled: left.scale.is_some() || right.scale.is_some(),
         };
-        let (first, second) = (right.address, left.address);
-        let call = Call { left: second, right: first, scales: [right.scale, left.scale], out, added, alpha };
+        let scales = [right.scale, left.scale];
+        let call = Call { left: left.address, right: right.address, scales, out, added, alpha };
         // SAFETY: the caller vouches for the addresses.
         unsafe { self.queue(&key, &call, None, workspace, stream) }
     }

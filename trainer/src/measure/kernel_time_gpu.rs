@@ -32,6 +32,9 @@ const PEAK: [usize; 2] = [8192, 128];
 /// interpreter has no caches.
 const SCRUB: [usize; 2] = [256 << 20, 4096];
 
+/// Results at either end of a product by which the library's is told from something else.
+const SAMPLE: usize = 2048;
+
 /// The variant whose products the vendor's library repeats: a rotation changes no product.
 const PACKED_VARIANT: &str = "mxfp4-h0";
 /// The library's, with scales by rows, as ours has them, and in the order in which its kernels read them fastest.
@@ -187,19 +190,20 @@ impl Bench<'_> {
                 self.print(out, &product.line("product_time", variant.name, repeat, alone))?;
             }
             if let (Factor::Packed(_), PACKED_VARIANT) = (factors.0, variant.name) {
+                let ours = self.sample(product).map_err(machine)?;
                 for (name, layout) in LIBRARY_VARIANTS {
-                    self.library_product(product, name, [&left, &right].map(|side| side.packed(layout)), repeat, out)?;
+                    self.library_product(product, (name, &ours), [&left, &right].map(|side| side.packed(layout)), repeat, out)?;
                 }
             }
         }
         Ok(())
     }
 
-    /// The product that was just timed, by the vendor's library; what it does not have is said once.
+    /// The product that was just timed, by the vendor's library. What it does not have, or what does not give `ours`, is said once.
     fn library_product(
         &self,
         product: &Product,
-        name: &'static str,
+        (name, ours): (&'static str, &[f32]),
         [left, right]: [Result<PackedMatrix, GpuError>; 2],
         repeat: Option<u64>,
         out: &mut impl Write,
@@ -209,20 +213,42 @@ impl Bench<'_> {
             _ => self.gpu.multiply_packed(left, right, &self.room.out_bf16, 0),
         };
         let sides = left.and_then(|left| Ok((left, right?)));
-        // Whether there is such a product is asked before the clock runs.
-        match sides.and_then(|sides| multiply(sides).map(|()| sides)) {
-            Ok(sides) => {
-                let seconds = self.timed(|| multiply(sides).map_err(machine))?;
-                repeat.map_or(Ok(()), |repeat| self.print(out, &product.line("product_time", name, repeat, seconds)))
-            }
-            Err(GpuError::Unsupported(reason)) if repeat == Some(1) => {
-                let Product { linear, pass, m, n, k, .. } = *product;
-                let (kind, pass) = ("not_run", pass.name());
-                super::print(out, &NotRunLine { schema: SCHEMA, kind, variant: name, linear, pass, m, n, k, reason: &reason })
-            }
-            Err(GpuError::Unsupported(_)) => Ok(()),
-            Err(error) => Err(machine(error)),
+        // Whether there is such a product, and whether it is one, is asked before the clock runs.
+        let tried = sides.and_then(|sides| multiply(sides).and_then(|()| self.sample(product)).map(|theirs| (sides, theirs)));
+        let reason = match tried {
+            Ok((sides, theirs)) => match disagreement(ours, &theirs) {
+                None => {
+                    let seconds = self.timed(|| multiply(sides).map_err(machine))?;
+                    return repeat.map_or(Ok(()), |repeat| self.print(out, &product.line("product_time", name, repeat, seconds)));
+                }
+                Some(reason) => reason,
+            },
+            Err(error) => error.to_string(),
+        };
+        if repeat != Some(1) {
+            return Ok(());
         }
+        let Product { linear, pass, m, n, k, .. } = *product;
+        let (kind, pass) = ("not_run", pass.name());
+        super::print(out, &NotRunLine { schema: SCHEMA, kind, variant: name, linear, pass, m, n, k, reason: &reason })
+    }
+
+    /// The first and the last results of the product that was queued last.
+    fn sample(&self, product: &Product) -> Result<Vec<f32>, GpuError> {
+        let results = product.m * product.n;
+        let count = SAMPLE.min(results);
+        let (mut single, mut half) = (vec![0.0f32; count], vec![Bf16(0); count]);
+        let mut all = Vec::with_capacity(2 * count);
+        for first in [0, results - count] {
+            if product.pass == Pass::Wgrad {
+                self.room.out_f32.read(first, &mut single)?;
+                all.extend_from_slice(&single);
+            } else {
+                self.room.out_bf16.read(first, &mut half)?;
+                all.extend(half.iter().map(|value| kernels::format::bf16::decode(value.0)));
+            }
+        }
+        Ok(all)
     }
 
     /// A line of a time; of an interpreter's time nothing is told but that it was taken.
@@ -306,6 +332,19 @@ impl Bench<'_> {
         let ended = driver.record().map_err(machine)?;
         driver.elapsed(started, ended).map_err(machine)
     }
+}
+
+/// How two results of one product differ, if by more than their roundings to BF16 and the order of their sums can: 2^-7 of the norm, four
+/// times the former's unit. Scales that are read in another order differ by as much as there is.
+fn disagreement(ours: &[f32], theirs: &[f32]) -> Option<String> {
+    let square = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>();
+    let difference = square(&mut ours.iter().zip(theirs).map(|(ours, theirs)| f64::from(ours - theirs)));
+    let relative = (difference / square(&mut ours.iter().map(|&value| f64::from(value)))).sqrt();
+    // NaN is no agreement.
+    let agrees = relative <= 2f64.powi(-7);
+    (!agrees).then(|| {
+        format!("the library's results are not ours (relative difference {relative:.1e}): it does not read the operands as they are meant")
+    })
 }
 
 fn needs_fp8(spec: &OperandSpec) -> bool {
