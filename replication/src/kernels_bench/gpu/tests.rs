@@ -301,7 +301,7 @@ fn an_interpreter_is_called_and_stays_not_run() {
     };
     let devices = Devices { gpus: vec![gpu.clone()], ..Devices::default() };
     let kinds = Wanted::parse("hip").unwrap().gpus;
-    assert_eq!(interpreters(&devices, &kinds), [gpu.clone()]);
+    assert_eq!(interpreters(&devices, &kinds), std::slice::from_ref(&gpu));
     assert!(interpreters(&devices, &Wanted::parse("cuda").unwrap().gpus).is_empty());
     let (gpus, mut not_run) = found(Ok(devices), &kinds);
     assert!(gpus.is_empty());
