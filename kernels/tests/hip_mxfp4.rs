@@ -266,14 +266,21 @@ fn operand(gpu: &Gpu, (rows, k): (usize, usize), transposed: bool, seed: u32) ->
     Operand { values, by_rows, swizzled: swizzled.ok() }
 }
 
-/// Ours, the library's with either layout of scales, and sums in F64 of what the reference says the operands are. Shapes are the table's
-/// kinds made small: forward and the two backward passes of linears, the last with both operands along columns; edges that fill no tile.
+/// Ours, the library's with either layout of scales, and sums in F64 of what the reference says the operands are. Shapes of the table: the
+/// three passes of the `cpu` profile's first linear (1024 tokens; forward, and backward with one and with both operands along columns), and the
+/// weight gradient of another; then one whose edges fill no tile.
 #[test]
 #[ignore = "runs in a process that `on_the_stand_in` starts"]
 fn library_products() {
     let gpu = Gpu::hip(0).unwrap();
     let ours = PackedProducts::new(&gpu, &[]).unwrap();
-    let shapes = [(64, 96, 256, [false, false]), (96, 64, 512, [false, true]), (160, 32, 256, [true, true]), (48, 80, 128, [false, false])];
+    let shapes = [
+        (1024, 256, 128, [false, false]),
+        (1024, 128, 256, [false, true]),
+        (256, 128, 1024, [true, true]),
+        (128, 128, 1024, [true, true]),
+        (48, 80, 128, [false, false]),
+    ];
     for (m, n, k, transposed) in shapes {
         let (left, right) = (operand(&gpu, (m, k), transposed[0], 11), operand(&gpu, (n, k), transposed[1], 12));
         let packed = |operand: &Operand, rows| PackedMatrix::new(&operand.by_rows, rows, k).unwrap();
