@@ -2,6 +2,8 @@
 //!
 //! The order of things is here; each thing is done elsewhere. A result directory is put together aside and renamed when it is whole.
 
+mod finished;
+
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,6 +53,8 @@ pub struct Request {
     pub stop_after: Option<Duration>,
     /// Keep checkpoint and weights of runs that finish on a GPU.
     pub keep_weights: bool,
+    /// Run and measure nothing: put together what is finished.
+    pub finished: bool,
 }
 
 /// With what a campaign is carried out, and on what.
@@ -152,6 +156,16 @@ pub enum CampaignError {
         /// Runs that ended with an error, with their last lines.
         failed: Vec<(String, String)>,
     },
+    /// There is nothing to put together.
+    #[error(
+        "none of the {all} runs of profile {profile} that this would show is finished here; runs of other machines come with `cargo xtask runs import`, and `--why ARM/SEED` says what changed since an earlier run"
+    )]
+    NothingFinished {
+        /// Profile id.
+        profile: String,
+        /// Runs of the plan.
+        all: usize,
+    },
     /// Someone asked to stop.
     #[error("interrupted; finished runs and checkpoints are kept: run the same command again to go on")]
     Interrupted,
@@ -167,7 +181,7 @@ impl CampaignError {
             | Self::Run(RunError::File(error))
             | Self::Provenance(ProvenanceError::File(error))
             | Self::Tool(ToolError::File(error)) => error.exit_code(),
-            Self::Provenance(_) => 3,
+            Self::Provenance(_) | Self::NothingFinished { .. } => 3,
             Self::Tool(ToolError::Unidentified { .. } | ToolError::NoSources { .. }) => 2,
             Self::Lacks { .. } | Self::Unfinished { time_up: false, .. } => 4,
             Self::Unfinished { .. } => 5,
@@ -308,6 +322,9 @@ impl Prepared {
 /// # Errors
 /// [`CampaignError`]; everything finished so far is kept.
 pub fn replicate(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)) -> Result<Report, CampaignError> {
+    if request.finished {
+        return finished::put_together(root, request, say);
+    }
     let manifests = Manifests::load(root)?;
     let lacks = doctor::lacks(manifests.profile(&request.profile)?, &manifests, root, request.trainer.as_deref());
     if !lacks.is_empty() {
@@ -384,7 +401,7 @@ fn carry_out(
     };
     let measured = timings.take(&outcomes, stop, say)?;
     say("judging and rendering");
-    assemble(root, prepared, &outcomes, (&measured, bench), (request, site), key, environment)
+    assemble(root, prepared, &outcomes, (Some(&measured), bench), (request, site), key, environment)
 }
 
 /// Every run has ended; otherwise how far it came.
@@ -468,7 +485,7 @@ fn assemble(
     root: &Path,
     prepared: &Prepared,
     outcomes: &[Outcome],
-    (measured, bench): (&Path, Option<&Path>),
+    (measured, bench): (Option<&Path>, Option<&Path>),
     (request, site): (&Request, &Site),
     key: &str,
     environment: &Environment,
@@ -513,8 +530,10 @@ fn assemble(
     for (name, path) in prepared.manifest_files() {
         files::copy(&root.join(path), &aside.join("manifests").join(name))?;
     }
-    for name in files::list(measured)? {
-        files::copy(&measured.join(&name), &aside.join("measurements").join(&name))?;
+    if let Some(measured) = measured {
+        for name in files::list(measured)? {
+            files::copy(&measured.join(&name), &aside.join("measurements").join(&name))?;
+        }
     }
     if let Some(bench) = bench {
         files::copy(bench, &aside.join("measurements").join("kernels.json"))?;

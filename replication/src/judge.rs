@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::evidence;
 use crate::expression;
-use crate::manifest::Device;
 use crate::manifest::paper::Check;
 use crate::manifest::recipe::Format;
 use crate::measure::load::RunStatus;
@@ -365,7 +364,7 @@ impl Judge<'_> {
                 rules::does_not_converge(&self.measurements.outcomes(arm), &self.measurements.outcomes(&self.paper.baseline))
             }
             Metric::KernelThroughputRatio { numerator, denominator } => {
-                self.kernels_timed(times::kernel_throughput_ratio(&self.measurements.kernel_times, numerator, denominator), &reported, unit)
+                self.timed(times::kernel_throughput_ratio(&self.measurements.kernel_times, numerator, denominator), &reported, unit)
             }
             Metric::StepTimeRatio { numerator, denominator } => {
                 self.timed(times::step_time_ratio(&self.measurements.step_times, numerator, denominator), &reported, unit)

@@ -14,6 +14,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Deserialize;
 
 use crate::data::{DataError, PreparedData, check_shards};
+use crate::devices::Gpu;
 use crate::files::{self, FileError};
 use crate::packed;
 use crate::plan::{Ingredients, PlannedRun};
@@ -338,20 +339,40 @@ fn tell_to_end(processes: &[u32]) {
     }
 }
 
+/// One timing session of a run: where it ran.
+#[derive(Deserialize)]
+pub(crate) struct Session {
+    kind: String,
+    // Trainers before there were GPUs did not say.
+    device: Option<String>,
+    instruction_set: Option<String>,
+    gpu: Option<String>,
+    #[serde(default)]
+    libraries: Vec<String>,
+    #[serde(default)]
+    interpreted: bool,
+}
+
+impl Session {
+    /// The GPU it says it ran on, as far as it says; None on a processor.
+    pub(crate) fn gpu(self) -> Option<Gpu> {
+        let name = Some(self.gpu?);
+        let (device, architecture, libraries) = (self.device.unwrap_or_default(), self.instruction_set, self.libraries);
+        let (memory_bytes, fp8, mxfp4, interpreted) = (None, None, None, self.interpreted);
+        Some(Gpu { device, name, architecture, memory_bytes, fp8, mxfp4, interpreted, libraries, problem: None })
+    }
+}
+
+/// The timing sessions of the run in `folder`; none when it has no timings.
+pub(crate) fn sessions(folder: &Path) -> Vec<Session> {
+    let text = packed::text(&folder.join("timing.jsonl")).unwrap_or_default();
+    text.lines().filter_map(|line| serde_json::from_str::<Session>(line).ok()).filter(|line| line.kind == "session").collect()
+}
+
 /// What is wrong when the sessions in timing.jsonl are not of the device that was asked for, or of none at all.
 pub(crate) fn ran_elsewhere(folder: &Path, place: &str) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Session {
-        kind: String,
-        // Trainers before there were GPUs did not say.
-        device: Option<String>,
-        #[serde(default)]
-        interpreted: bool,
-    }
     let wanted = place.split(':').next().unwrap_or_default();
-    let text = packed::text(&folder.join("timing.jsonl")).ok()?;
-    let sessions = text.lines().filter_map(|line| serde_json::from_str::<Session>(line).ok()).filter(|line| line.kind == "session");
-    let sessions: Vec<Session> = sessions.collect();
+    let sessions = sessions(folder);
     if sessions.iter().any(|session| session.interpreted) {
         return Some(
             "timing.jsonl says that an interpreter executed the kernels: that is a test of the machine code, not a run".to_owned(),

@@ -82,7 +82,6 @@ impl Timings<'_> {
     }
 
     fn calls(&self, outcomes: &[Outcome]) -> Vec<Call> {
-        let on_cpu = self.place == "cpu";
         let machine: [OsString; 6] = [
             "--device".into(),
             self.place.into(),
@@ -108,19 +107,14 @@ impl Timings<'_> {
             arguments.extend(repeats(self.profile.step_time.repeats, self.profile.step_time.warmup));
             arguments.extend(machine.clone());
             calls.push(Call { name: "step_time.jsonl", what: "timing steps, arms interleaved", arguments });
-            // The trainer has no clock around a GPU's kernels.
-            if on_cpu {
-                calls.push(Call { name: "step_profile.jsonl", what: "timing the kernels of a step", arguments: profiled });
-            }
+            calls.push(Call { name: "step_profile.jsonl", what: "timing the kernels of a step", arguments: profiled });
         }
         // Any run file has the model's shapes.
         if let Some(file) = self.run_files(&self.plan.arms, outcomes).into_iter().next() {
-            if on_cpu {
-                let mut arguments: Vec<OsString> = vec!["kernel-time".into(), file.clone()];
-                arguments.extend(repeats(self.profile.kernel_time.repeats, self.profile.kernel_time.warmup));
-                arguments.extend(machine);
-                calls.push(Call { name: "kernel_time.jsonl", what: "timing kernels, variants interleaved", arguments });
-            }
+            let mut arguments: Vec<OsString> = vec!["kernel-time".into(), file.clone()];
+            arguments.extend(repeats(self.profile.kernel_time.repeats, self.profile.kernel_time.warmup));
+            arguments.extend(machine);
+            calls.push(Call { name: "kernel_time.jsonl", what: "timing kernels, variants interleaved", arguments });
             let arguments = vec!["rotation-identity".into(), file];
             calls.push(Call { name: "rotation_identity.jsonl", what: "checking that rotations cancel", arguments });
         }

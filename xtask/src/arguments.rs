@@ -341,6 +341,9 @@ pub(crate) struct Replicate {
     /// Forget finished runs and measurements of this campaign and do them again
     #[arg(long)]
     fresh: bool,
+    /// Run and measure nothing: judge and render the runs that are finished, on any machine
+    #[arg(long, conflicts_with_all = ["fresh", "minutes", "stop_after"])]
+    finished: bool,
     /// Say what would be run and what is lacking; run nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -397,6 +400,7 @@ impl Replicate {
             minutes: self.minutes,
             stop_after: self.stop_after,
             keep_weights: self.keep_weights,
+            finished: self.finished,
         }
     }
 

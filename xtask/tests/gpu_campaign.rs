@@ -227,9 +227,10 @@ fn a_campaign_on_two_gpus_from_slices_to_report() {
     let calls = elsewhere.calls();
     assert_eq!(calls.iter().filter(|call| call.starts_with("run cuda:")).count(), 9, "two of eleven were carried: {calls:?}");
     assert!(["run cuda:0", "run cuda:1", "step-time cuda:0"].iter().all(|call| calls.iter().any(|found| found == call)), "{calls:?}");
-    assert!(!calls.iter().any(|call| call.starts_with("kernel-time")), "{calls:?}");
+    assert!(calls.iter().any(|call| call == "kernel-time cuda:0"), "{calls:?}");
     assert!(text.contains("no commit is known"), "{text}");
-    assert!(text.contains("T1-KERN") && text.contains("single kernels are timed on the CPU only so far"), "{text}");
+    let kernels = text.lines().find(|line| line.starts_with("T1-KERN")).unwrap();
+    assert!(kernels.contains("×") && !kernels.contains("not-run"), "{kernels}");
 
     // The record: directory, campaign, environment, evidence.
     let result = elsewhere.result();
@@ -251,7 +252,7 @@ fn a_campaign_on_two_gpus_from_slices_to_report() {
     }
     let steps = read("data/step_time.csv");
     assert!(steps.contains("fp8") && steps.contains("mxfp4-fdw-h16"), "{steps}");
-    assert!(!result.join("measurements/kernel_time.jsonl").exists() && !result.join("measurements/step_profile.jsonl").exists());
+    assert!(result.join("measurements/kernel_time.jsonl").exists() && result.join("measurements/step_profile.jsonl").exists());
 
     // It verifies, rendering again changes nothing that was measured, and asking again does nothing.
     elsewhere.says(&["verify", result.to_str().unwrap()], 0);
@@ -265,6 +266,37 @@ fn a_campaign_on_two_gpus_from_slices_to_report() {
     edit(&result.join("runs/fp8/1/timing.jsonl"), "\"device\":\"cuda\"", "\"device\":\"cpu\"");
     assert!(elsewhere.says(&["verify", result.to_str().unwrap()], 1).contains("ran on cpu"));
     assert!(site.says(&["runs", "import", result.to_str().unwrap()], 1).contains("refused: "));
+}
+
+#[test]
+fn what_is_finished_becomes_a_report_where_no_gpu_is() {
+    let site = Site::new();
+    site.says(&["replicate", "--profile", "smoke", "--only-arms", "fp8,bf16,mxfp4-f"], 0);
+    let carried = site.path("carried");
+    site.says(&["runs", "export", carried.to_str().unwrap()], 0);
+
+    let elsewhere = Site::new();
+    elsewhere.mode("none");
+    let finished = ["replicate", "--profile", "smoke", "--finished"];
+    assert!(elsewhere.says(&finished, 3).contains("none of the 11 runs of profile smoke that this would show is finished here"));
+    elsewhere.says(&["runs", "import", carried.to_str().unwrap()], 0);
+    let text = elsewhere.says(&finished, 0);
+    assert!(text.contains("3 of 11 runs are finished; judging and rendering these"), "{text}");
+    assert!(text.contains("no interleaved times were measured"), "{text}");
+    assert!(elsewhere.calls().is_empty(), "nothing runs");
+    let result = elsewhere.result();
+    assert!(result.file_name().unwrap().to_str().unwrap().contains("-stand-in-gpu-smoke-none"), "{}", result.display());
+    let read = |file: &str| std::fs::read_to_string(result.join(file)).unwrap();
+    let campaign: serde_json::Value = serde_json::from_str(&read("campaign.json")).unwrap();
+    assert_eq!((campaign["partial"].as_bool(), campaign["runs"].as_array().unwrap().len()), (Some(true), 3));
+    assert!(read("report.html").contains("3 of the profile’s 11"));
+    elsewhere.says(&["verify", result.to_str().unwrap()], 0);
+
+    // Later runs make it whole, in a directory of its own.
+    elsewhere.mode("well");
+    elsewhere.says(&["replicate", "--profile", "smoke", "--only-arms", "fp8,bf16,mxfp4-f,mxfp4-fd", "--out", "more"], 0);
+    assert_eq!(elsewhere.calls().iter().filter(|call| call.starts_with("run cuda:")).count(), 1);
+    assert!(elsewhere.says(&["replicate", "--profile", "smoke", "--finished", "--fresh"], 2).contains("cannot be used with"));
 }
 
 #[test]

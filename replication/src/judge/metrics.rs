@@ -22,16 +22,6 @@ impl Judge<'_> {
         }
     }
 
-    /// Kernels are timed beside each other by a command that knows the CPU only.
-    pub(super) fn kernels_timed(&self, ratio: Option<times::MedianRatio>, reported: &Reported, unit: Unit) -> Finding {
-        let device = self.measurements.study.hardware.device;
-        if ratio.is_none() && device != Device::Cpu {
-            let why = format!("`trainer kernel-time` times kernels on the CPU only so far; this campaign ran on {}.", device.word());
-            return Finding::bare(Verdict::NotRun("single kernels are timed on the CPU only so far".into()), unit, why);
-        }
-        self.timed(ratio, reported, unit)
-    }
-
     /// Time saved to the target, from the measured seconds of the runs themselves, paired by seed.
     pub(super) fn time_saved(&self, arm: &str, baseline: &str, reported: &Reported) -> Finding {
         let tokens = self.ratios(arm, baseline);

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use thiserror::Error;
 
 use crate::files::{self, Context as _, FileError};
@@ -282,7 +282,6 @@ pub struct StepTimeRecord {
 #[allow(missing_docs, reason = "the fields carry the names and meanings of SCHEMA.md")]
 pub struct KernelTimeRecord {
     pub schema: String,
-    pub kind: String,
     pub variant: String,
     pub linear: String,
     pub pass: String,
@@ -291,6 +290,19 @@ pub struct KernelTimeRecord {
     pub k: u64,
     pub repeat: u64,
     pub seconds: f64,
+}
+
+/// One line of kernel_time.jsonl. On a GPU the same call also times products and preparing alone, the device's copy and its peaks, which
+/// `kernels-bench` shows; no claim is about them.
+#[derive(Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+enum KernelTimeLine {
+    KernelTime(KernelTimeRecord),
+    Device(IgnoredAny),
+    ProductTime(IgnoredAny),
+    PrepareTime(IgnoredAny),
+    CopyTime(IgnoredAny),
+    PeakTime(IgnoredAny),
 }
 
 /// One check that a rotation cancels in a GEMM.
@@ -451,7 +463,18 @@ pub fn step_times(directory: &Path) -> Result<Vec<StepTimeRecord>, MeasureError>
 /// # Errors
 /// When a line does not follow the schema.
 pub fn kernel_times(directory: &Path) -> Result<Vec<KernelTimeRecord>, MeasureError> {
-    measurements(directory, "kernel_time.jsonl", "mxfp4-kernel-time/1", |record: &KernelTimeRecord| &record.schema)
+    let path = directory.join("measurements").join("kernel_time.jsonl");
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let mut records = Vec::new();
+    for (line, record) in lines(&path)? {
+        if let KernelTimeLine::KernelTime(record) = record {
+            require_schema(&path, line, &record.schema, "mxfp4-kernel-time/1")?;
+            records.push(record);
+        }
+    }
+    Ok(records)
 }
 
 /// Rotation identities; empty when the file is not there.
@@ -530,4 +553,27 @@ fn require_schema(path: &Path, line: usize, found: &str, expected: &str) -> Resu
 
 fn schema(path: &Path, line: usize, what: String) -> MeasureError {
     MeasureError::Schema { path: path.to_owned(), line, what }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpus_kernel_times_are_those_of_claims_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("measurements/kernel_time.jsonl");
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let head = r#""schema":"mxfp4-kernel-time/1","kind":"#;
+        let lines = [
+            format!(r#"{{{head}"device","device":"cuda:0","name":"a GPU"}}"#),
+            format!(r#"{{{head}"kernel_time","variant":"bf16","linear":"qkv","pass":"fprop","m":1,"n":2,"k":3,"repeat":1,"seconds":0.5}}"#),
+            format!(r#"{{{head}"copy_time","variant":"copy","bytes":1,"repeat":1,"seconds":0.5}}"#),
+        ];
+        std::fs::write(&path, lines.join("\n")).unwrap();
+        let records = kernel_times(folder.path()).unwrap();
+        assert_eq!(records.iter().map(|record| (record.variant.as_str(), record.n)).collect::<Vec<_>>(), [("bf16", 2)]);
+        std::fs::write(&path, format!(r#"{{{head}"kernel_times"}}"#)).unwrap();
+        assert!(kernel_times(folder.path()).unwrap_err().to_string().contains("kernel_times"));
+    }
 }

@@ -1,9 +1,10 @@
 //! Raw files in, measurements out: tokens to target, loss gaps, step and kernel times, quantisation errors, with intervals.
 //!
-//! Nothing here knows what a paper claims. `load` reads runs, `study` the archived manifests, `target` pairs arms by seed, `times`
-//! handles interleaved repeats, `statistics` holds the intervals, `tables` writes the CSV files.
+//! Nothing here knows what a paper claims. `load` reads runs, `study` the archived manifests, `target` pairs arms by seed, `noise`
+//! tells how far single runs scatter, `times` handles interleaved repeats, `statistics` holds the intervals, `tables` writes the CSV files.
 
 pub mod load;
+pub mod noise;
 pub mod quantisation;
 pub mod statistics;
 pub mod study;
@@ -20,6 +21,7 @@ use crate::kernels_bench::{Document, StepLine};
 
 pub use load::MeasureError;
 use load::{KernelTimeRecord, RotationRecord, Run, StepTimeRecord};
+use noise::Noise;
 use quantisation::QuantisationSummary;
 use study::Study;
 use target::{LossGap, TokensToTarget};
@@ -57,6 +59,11 @@ impl Measurements {
     /// Runs of `arm` that used their budget or diverged, by seed.
     pub fn outcomes(&self, arm: &str) -> Vec<&TokensToTarget> {
         self.tokens.iter().filter(|run| run.arm == arm).collect()
+    }
+
+    /// How far single runs scatter; none with too few runs.
+    pub fn noise(&self) -> Option<Noise> {
+        Noise::of(&self.tokens, &self.baseline, self.study.estimator)
     }
 
     /// Loss gaps at the last evaluation of `arm` to `baseline`, by seed; none where a run diverged.

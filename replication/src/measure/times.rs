@@ -200,11 +200,9 @@ mod tests {
             for (pass, seconds) in [("fprop", 1.0), ("wgrad", 3.0)] {
                 for repeat in 1..=6 {
                     let schema = "mxfp4-kernel-time/1".to_owned();
-                    let (kind, linear) = ("kernel_time".to_owned(), "down".to_owned());
-                    let (variant, pass) = (variant.to_owned(), pass.to_owned());
+                    let (variant, linear, pass) = (variant.to_owned(), "down".to_owned(), pass.to_owned());
                     records.push(KernelTimeRecord {
                         schema,
-                        kind,
                         variant,
                         linear,
                         pass,

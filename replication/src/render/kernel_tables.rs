@@ -257,10 +257,14 @@ pub(super) fn step_profile(measurements: &Measurements) -> Option<Grid> {
 /// Where and when the kernels were benched, as one sentence; what to do when they were not.
 pub(super) fn origin(measurements: &Measurements, campaign: &serde_json::Value) -> String {
     let Some(document) = &measurements.kernels_bench else {
-        if measurements.study.hardware.device != Device::Cpu {
-            return "Single kernels were not measured: a campaign on a GPU times whole steps, which stand above; cargo xtask kernels-bench --device cuda measures its kernels.".to_owned();
-        }
-        return "The kernels alone were not measured on this machine: run cargo xtask kernels-bench --peers, then the campaign again (finished runs are reused).".to_owned();
+        let device = match measurements.study.hardware.device {
+            Device::Cpu => "",
+            Device::Cuda => " --device cuda",
+            Device::Hip => " --device hip",
+        };
+        return format!(
+            "The kernels alone were not measured on this machine: run cargo xtask kernels-bench{device} --peers, then the campaign again (finished runs are reused)."
+        );
     };
     let commit: String = document.commit.chars().take(12).collect();
     let dirty = if document.dirty { " with uncommitted changes" } else { "" };

@@ -31,6 +31,8 @@ pub(super) struct Page {
     pub papers: Vec<PaperPage>,
     pub public_logs: Vec<PublicLogsPage>,
     pub arms: Grid,
+    /// What single runs can tell apart.
+    pub noise: Option<String>,
     pub steps: Option<Grid>,
     pub kernels: Option<Grid>,
     pub step_profile: Option<Grid>,
@@ -97,6 +99,7 @@ pub(super) fn page(directory: &Path, measurements: &Measurements, verdicts: &Ver
         papers: papers.map(|(paper, judged)| paper_page(measurements, paper, judged, stale.is_some())).collect(),
         public_logs: public_logs::pages(measurements, verdicts),
         arms: run_tables::arms(measurements),
+        noise: run_tables::noise(measurements),
         steps: run_tables::step_times(measurements),
         kernels: run_tables::kernels(measurements),
         step_profile: kernel_tables::step_profile(measurements),
@@ -144,10 +147,19 @@ fn machine(measurements: &Measurements, campaign: &Value) -> Vec<Fact> {
         add("GPU", gpu);
         add("Libraries", libraries);
     });
+    add("Runs", partial(measurements, campaign).unwrap_or_default());
     let commit: String = field("commit").chars().take(12).collect();
     let dirty = if field("dirty") == "true" { " with uncommitted changes" } else { "" };
     add("Commit", if commit.is_empty() { commit } else { format!("{commit}{dirty}") });
     facts
+}
+
+/// How many of the profile's runs are here, where a selection or an unfinished campaign left some out.
+fn partial(measurements: &Measurements, campaign: &Value) -> Option<String> {
+    let is_partial = campaign.get("partial").and_then(Value::as_bool).unwrap_or(false);
+    let profile = &measurements.study.profile;
+    let all = profile.arms.iter().map(|group| group.recipes.len()).sum::<usize>() * profile.seeds.len();
+    is_partial.then(|| format!("{} of the profile’s {all}", measurements.runs.len()))
 }
 
 /// Each kind of GPU with its libraries, from the runs' own timing files; with the number of runs where there are several.

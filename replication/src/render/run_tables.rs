@@ -2,6 +2,7 @@
 
 use crate::manifest::Device;
 use crate::measure::load::RunStatus;
+use crate::measure::noise::Noise;
 use crate::measure::statistics::{olympic_mean, summarise};
 use crate::measure::study::Metric;
 use crate::measure::target::{Estimator, token_ratios};
@@ -15,35 +16,37 @@ pub(super) fn arms(measurements: &Measurements) -> Grid {
     let study = &measurements.study;
     let baseline = &measurements.baseline;
     let columns = vec![
-        words("Arm", 0.27),
+        words("Arm", 0.21),
         numbers("Reached", 0.10),
-        numbers("Tokens to target", 0.15),
-        numbers("Against the baseline", 0.17),
-        numbers("On the grid", 0.14),
-        numbers("Loss gap, nat", 0.17),
+        numbers("Tokens to target", 0.13),
+        numbers("Against the baseline", 0.15),
+        numbers("With all arms’ noise", 0.15),
+        numbers("On the grid", 0.13),
+        numbers("Loss gap, nat", 0.13),
     ];
     let caption = format!(
         "Every arm against {}, or for its loss gap against the baseline that is named: mean over seeds, with 95 % intervals of the paired ratio and difference",
         study.label(baseline)
     );
     let mut grid = Grid::new("arms", &caption, columns);
+    let noise = measurements.noise();
     for group in &study.profile.arms {
         grid.heading(&group.group);
         for arm in &group.recipes {
-            grid.row(arm, arm_row(measurements, arm));
+            grid.row(arm, arm_row(measurements, noise.as_ref(), arm));
         }
     }
     grid
 }
 
-fn arm_row(measurements: &Measurements, arm: &str) -> Vec<Cell> {
+fn arm_row(measurements: &Measurements, noise: Option<&Noise>, arm: &str) -> Vec<Cell> {
     let study = &measurements.study;
     let title = study.recipes.get(arm).map_or("", |recipe| recipe.title.as_str());
     let name = Cell::new(study.label(arm)).detail(title).class("claim");
     let outcomes = measurements.outcomes(arm);
     if outcomes.is_empty() {
         let mut cells = vec![name, Cell::new("not run")];
-        cells.resize(6, Cell::new("–"));
+        cells.resize(7, Cell::new("–"));
         return cells;
     }
     let reached: Vec<_> = outcomes.iter().filter_map(|run| run.crossing).collect();
@@ -73,9 +76,35 @@ fn arm_row(measurements: &Measurements, arm: &str) -> Vec<Cell> {
         Cell::new(format!("{} of {}", reached.len(), outcomes.len())),
         mean.map_or(missed, |summary| Cell { lines: olympic, ..Cell::new(format::thousands(summary.mean)).detail(spread) }),
         overhead(measurements, arm, study.estimator),
+        pooled(noise, arm, &measurements.baseline),
         overhead(measurements, arm, Estimator::Grid),
         gap,
     ]
+}
+
+/// Extra tokens of an arm with the interval that the scatter of all arms gives.
+fn pooled(noise: Option<&Noise>, arm: &str, baseline: &str) -> Cell {
+    match noise.and_then(|noise| noise.overhead(arm, baseline)).filter(|_| arm != baseline) {
+        Some((share, interval)) => Cell::new(Unit::SignedPercent.number(share)).detail(Unit::SignedPercent.interval(&interval)),
+        None => Cell::new("–"),
+    }
+}
+
+/// What single runs can tell apart, in two sentences; none with too few runs.
+pub(super) fn noise(measurements: &Measurements) -> Option<String> {
+    let noise = measurements.noise()?;
+    let percent = |share: f64| Unit::Percent.number(share);
+    Some(format!(
+        "Two runs with the same seed differ in tokens to the target by {} (one standard deviation, from {} arms with {} seeds each, {} degrees of freedom) beyond what arm and seed explain, so one run an arm, as in the paper’s tables, would have a 95{}% interval of ±{} here; ±2{}% needs about {} seeds.",
+        percent(noise.of_one_pair()),
+        noise.arms,
+        noise.seeds,
+        noise.freedom,
+        format::SPACE,
+        percent(noise.half_width_of_one_pair()),
+        format::SPACE,
+        format::fixed(noise.seeds_for(0.02), 0),
+    ))
 }
 
 /// What an arm's loss gap is taken to: the baseline of the first claim about the arm, else the first paper's.

@@ -1,0 +1,60 @@
+//! `replicate --finished`: a result directory of the runs that are finished so far, on any machine. Nothing is run or measured, so it
+//! needs neither the device nor the data; what the report has from measurements after the runs says `not-run`.
+
+use std::path::Path;
+
+use super::{CampaignError, Prepared, Report, Request, Site, assemble, lock, with_bench};
+use crate::devices::{self, Gpu};
+use crate::environment::Environment;
+use crate::kernels_bench;
+use crate::plan::{self, Plan};
+use crate::run::{self, Outcome};
+
+/// Puts together what is in the cache of the plan that `request` names.
+///
+/// # Errors
+/// A wrong manifest or selection, no finished run at all, or a file that cannot be read or written.
+pub(super) fn put_together(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<Report, CampaignError> {
+    let mut prepared = Prepared::new(root, &request.profile, &request.selection, request.trainer.as_deref())?;
+    let _cache_lock = lock(&root.join("cache").join("lock"))?;
+    let _out_lock = lock(&request.out.join(".lock"))?;
+    let (cache, all) = (plan::run_cache(root), prepared.plan.runs.len());
+    keep_finished(&mut prepared.plan, &cache);
+    let done = prepared.plan.runs.len();
+    if done == 0 {
+        return Err(CampaignError::NothingFinished { profile: request.profile.clone(), all });
+    }
+    say(&format!("{done} of {all} runs are finished; judging and rendering these"));
+    let site = Site::of_finished(&prepared.plan, &cache, request);
+    let environment = Environment::capture(root, &request.run).on(&site.gpus);
+    let bench = kernels_bench::newest(&request.out, &site.machine).map(|directory| directory.join("kernels.json"));
+    let key = with_bench(prepared.campaign_key(&site)?, bench.as_deref())?;
+    let outcomes = vec![Outcome::Reused; done];
+    assemble(root, &prepared, &outcomes, (None, bench.as_deref()), (request, &site), &key, &environment)
+}
+
+/// Leaves out of the plan what is not finished, or ran on something else than the plan says.
+fn keep_finished(plan: &mut Plan, cache: &Path) {
+    let (all, device) = (plan.runs.len(), plan.device.word());
+    plan.runs.retain(|run| {
+        let folder = cache.join(run.key());
+        run::is_finished(&folder, &run.ingredients.run) && run::ran_elsewhere(&folder, device).is_none()
+    });
+    plan.partial |= plan.runs.len() < all;
+    plan.arms.retain(|arm| plan.runs.iter().any(|run| run.arm == *arm));
+    plan.seeds.retain(|seed| plan.runs.iter().any(|run| run.seed == *seed));
+}
+
+impl Site {
+    /// The GPUs that the runs say they ran on; on the processor nothing but the machine's name.
+    fn of_finished(plan: &Plan, cache: &Path, request: &Request) -> Self {
+        let mut gpus: Vec<Gpu> = Vec::new();
+        for session in plan.runs.iter().flat_map(|run| run::sessions(&cache.join(run.key()))) {
+            let gpu = session.gpu();
+            gpus.extend(gpu.filter(|gpu| !gpus.contains(gpu)));
+        }
+        let machine = request.machine.clone().or_else(|| devices::slug(&gpus)).unwrap_or_else(crate::environment::machine_slug);
+        let line = format!("finished runs of {}\n", devices::identity(&gpus));
+        Self { trainer: None, gpus, machine, line }
+    }
+}
