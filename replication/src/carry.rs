@@ -122,7 +122,25 @@ fn copy_files(folder: &Path, to: &Path) -> Result<(), FileError> {
     Ok(())
 }
 
-/// Fills `to` with all that a machine without cargo needs, but data: this program, the trainer, manifests, templates and VERSION.
+/// What a packed folder holds besides programs: read by `xtask` where it stands, the peers by Python.
+const TEXTS: [&str; 3] = ["manifests", "paper", "kernels/peers"];
+
+/// Copies manifests, templates, peer scripts and the lock file, without what Python left beside its scripts.
+///
+/// # Errors
+/// When a file cannot be read or written.
+pub fn pack_texts(root: &Path, to: &Path) -> Result<(), FileError> {
+    for folder in TEXTS {
+        // A manifest that is gone must not live on in a copy.
+        files::remove_folder(&to.join(folder))?;
+        for name in files::list(&root.join(folder))?.iter().filter(|name| !name.contains("__pycache__/")) {
+            files::copy(&root.join(folder).join(name), &to.join(folder).join(name))?;
+        }
+    }
+    files::copy(&root.join("Cargo.lock"), &to.join("Cargo.lock"))
+}
+
+/// Fills `to` with all that a machine without cargo needs, but data: this program, the trainer, manifests, templates, peer scripts and VERSION.
 ///
 /// # Errors
 /// When the trainer cannot be built or a file cannot be written.
@@ -130,14 +148,7 @@ pub fn pack(root: &Path, to: &Path, say: &dyn Fn(&str)) -> Result<(), ToolError>
     say("building the trainer");
     let trainer = build_trainer(root, &build_identity(root)?)?;
     files::make_folder(to)?;
-    for folder in ["manifests", "paper"] {
-        // A manifest that is gone must not live on in a copy.
-        files::remove_folder(&to.join(folder))?;
-        for name in files::list(&root.join(folder))? {
-            files::copy(&root.join(folder).join(&name), &to.join(folder).join(&name))?;
-        }
-    }
-    files::copy(&root.join("Cargo.lock"), &to.join("Cargo.lock"))?;
+    pack_texts(root, to)?;
     files::write(&to.join("VERSION"), Version::of(root).json().as_bytes())?;
     let here = std::env::current_exe().map_err(|source| FileError { path: PathBuf::from("xtask"), action: "find", source })?;
     program(&here, &to.join(format!("xtask{}", std::env::consts::EXE_SUFFIX)))?;

@@ -13,7 +13,14 @@ use crate::manifest::Device;
 const BUILD_VARIABLES: [&str; 3] = ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET"];
 
 /// Sources that no run on a CPU executes.
-const GPU_ONLY: [&str; 4] = ["kernels/device/", "kernels/src/gpu/", "trainer/src/device/gpu/", "trainer/src/device_test/"];
+const GPU_ONLY: [&str; 6] = [
+    "kernels/device/",
+    "kernels/src/gpu/",
+    "trainer/src/device/gpu/",
+    "trainer/src/device_test/",
+    "trainer/src/measure/gpu_operands.rs",
+    "trainer/src/measure/kernel_time_gpu.rs",
+];
 
 /// Fingerprint of the trainer's and the kernels' sources at `root`: of every file, of their manifests, the workspace's manifest (features,
 /// profiles), what Cargo.lock says of the crates that the trainer needs, cargo's configuration, and the environment variables that
@@ -119,18 +126,23 @@ mod tests {
         for name in ["kernels/Cargo.toml", "trainer/Cargo.toml", "Cargo.toml", ".cargo/config.toml", "trainer/src/main.rs"] {
             put(name, name);
         }
-        for name in ["kernels/src/lib.rs", "kernels/src/gpu/mod.rs", "kernels/device/norm.cu", "trainer/src/device/gpu/mod.rs"] {
+        let of_gpus =
+            ["kernels/src/gpu/mod.rs", "kernels/device/norm.cu", "trainer/src/device/gpu/mod.rs", "trainer/src/measure/kernel_time_gpu.rs"];
+        for name in of_gpus.into_iter().chain(["kernels/src/lib.rs", "trainer/src/measure/kernel_time.rs"]) {
             put(name, name);
         }
         put("Cargo.lock", "[[package]]\nname = \"trainer\"\n");
         let before = of_sources(folder.path()).unwrap();
-        for name in ["kernels/src/gpu/mod.rs", "kernels/device/norm.cu", "trainer/src/device/gpu/mod.rs"] {
+        for name in of_gpus {
             put(name, "changed");
             let now = of_sources(folder.path()).unwrap();
             assert!(is_current(on(Device::Cpu, &before), &now) && !is_current(on(Device::Cuda, &before), &now), "{name}");
             put(name, name);
         }
-        put("kernels/src/lib.rs", "changed");
-        assert!(!is_current(on(Device::Cpu, &before), &of_sources(folder.path()).unwrap()));
+        for name in ["kernels/src/lib.rs", "trainer/src/measure/kernel_time.rs"] {
+            put(name, "changed");
+            assert!(!is_current(on(Device::Cpu, &before), &of_sources(folder.path()).unwrap()), "{name}");
+            put(name, name);
+        }
     }
 }

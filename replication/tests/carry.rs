@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use replication::carry::{Carried, export, import};
+use replication::carry::{Carried, export, import, pack_texts};
 use replication::files::{self, sha256};
 use replication::plan::{Ingredients, run_cache};
 use tempfile::TempDir;
@@ -100,4 +100,29 @@ fn equal_ingredients_with_other_numbers_are_named() {
     let carried = import(ours.root(), &run_cache(theirs.root())).unwrap();
     assert!(carried.refused[0].contains("the same ingredients gave other numbers"), "{carried}");
     assert_eq!(std::fs::read(ours.folder("a", "cuda").0.join("metrics.jsonl")).unwrap(), b"{\"loss\":1}\n", "ours stays");
+}
+
+/// The repository's own texts: a packed folder has every peer script, byte for byte, and nothing that was removed since, or that Python made.
+#[test]
+fn a_packed_folder_has_the_peer_scripts() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let (source, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for folder in ["manifests", "paper", "kernels/peers"] {
+        for name in files::list(&root.join(folder)).unwrap() {
+            files::copy(&root.join(folder).join(&name), &source.path().join(folder).join(&name)).unwrap();
+        }
+    }
+    files::copy(&root.join("Cargo.lock"), &source.path().join("Cargo.lock")).unwrap();
+    files::write(&source.path().join("kernels/peers/__pycache__/peer_llama.cpython-311.pyc"), b"bytes").unwrap();
+    files::write(&to.path().join("kernels/peers/gone.py"), b"old").unwrap();
+    pack_texts(source.path(), to.path()).unwrap();
+    let peers = files::list(&to.path().join("kernels/peers")).unwrap();
+    for script in ["cpu_peers.py", "gpu_peers.py", "peer_llama.py", "peer_mxfp4.py", "requirements.txt"] {
+        assert!(peers.iter().any(|name| name == script), "{script}: {peers:?}");
+        let read = |root: &Path| std::fs::read(root.join("kernels/peers").join(script)).unwrap();
+        assert!(read(&root) == read(to.path()), "{script}");
+    }
+    assert!(peers.iter().all(|name| !name.contains("__pycache__") && name != "gone.py"), "{peers:?}");
+    // It is no source tree: benchmarks that need cargo are not looked for there.
+    assert!(!to.path().join("kernels/Cargo.toml").exists() && to.path().join("paper/kernels.html.j2").is_file());
 }

@@ -143,6 +143,29 @@ fn the_stand_in_is_listed_as_what_it_is() {
     }
 }
 
+#[test]
+fn a_head_size_without_a_kernel_is_refused_before_anything_is_written() {
+    if gfx950_stand_in::has_clang() {
+        let site = Site::new(true);
+        for head_dim in [24, 144] {
+            let run = common::tiny_yaml(common::recipe("mxfp4-fdw-h16"), |run| run["model"]["head_dim"] = head_dim.into());
+            common::write_run(&site.path("run"), &run);
+            let output = site.trainer(&["run", "run/run.yaml", "--data", "data", "--device", "hip"]);
+            assert_eq!(output.status.code(), Some(2));
+            assert_eq!(
+                String::from_utf8_lossy(&output.stderr),
+                format!(
+                    "error: model.head_dim is {head_dim}: on a GPU it is 16, 32, 48, 64, 80, 96, 112 or 128; train this model on the CPU\n"
+                )
+            );
+            // Nothing but why: no line of metrics, no timing, no checkpoint.
+            let mut left: Vec<_> = fs::read_dir(site.path("run")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            left.sort();
+            assert_eq!(left, ["failed.json", "run.yaml"]);
+        }
+    }
+}
+
 /// Kernels and steps against the CPU, with the bounds that are derived in src/device_test.
 #[test]
 fn device_test_passes() {

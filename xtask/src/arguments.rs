@@ -93,7 +93,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: RunsCommand,
     },
-    /// A folder that runs on a machine without cargo: this program, the trainer, manifests and templates
+    /// A folder that runs on a machine without cargo: this program, the trainer, manifests, templates and peer scripts
     #[command(after_help = "Example:\n  cargo xtask pack target/pack\n  cd target/pack && ./xtask replicate --profile h200-s")]
     Pack {
         /// The folder; what is in it already, such as a cache, stays

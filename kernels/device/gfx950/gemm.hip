@@ -137,8 +137,8 @@ DEVICE void store_all(void *d, const void *added, u32 i, u32 j, u32 m, u32 n, co
 // One tile of D. A wave holds FM by FN fragments of 16 by 16; the block is 2 by 2 waves.
 template <int FM, int FN> DEVICE void multiply(const Product &p, u8 *lds) {
     constexpr u32 TILE_M = 2 * FM * 16, TILE_N = 2 * FN * 16, STAGE = (TILE_M + TILE_N) * STEP_BYTES;
-    u32 lane = thread_x() % 64, wave = __builtin_amdgcn_readfirstlane(thread_x() / 64);
-    u32 top = block_y() * TILE_M, left = block_x() * TILE_N;
+    u32 lane = threadIdx.x % 64, wave = __builtin_amdgcn_readfirstlane(threadIdx.x / 64);
+    u32 top = blockIdx.y * TILE_M, left = blockIdx.x * TILE_N;
     u32 wave_m = wave / 2 * FM * 16, wave_n = wave % 2 * FN * 16;
     u32 row = lane % 16, group = lane / 16, blocks = p.k / 32;
     Buffer codes_a = buffer_of(p.a.codes, p.m * (p.k / 2)), codes_b = buffer_of(p.b.codes, p.n * (p.k / 2));
@@ -146,7 +146,7 @@ template <int FM, int FN> DEVICE void multiply(const Product &p, u8 *lds) {
 
     // This block's share of k, in steps.
     u32 steps = (p.k / 2 + STEP_BYTES - 1) / STEP_BYTES;
-    u32 first = block_z() * p.share, last = first + p.share < steps ? first + p.share : steps;
+    u32 first = blockIdx.z * p.share, last = first + p.share < steps ? first + p.share : steps;
 
     f32x4 sum[FM][FN] = {};
     u32 next_a[FM], next_b[FN];
@@ -195,7 +195,7 @@ template <int FM, int FN> DEVICE void multiply(const Product &p, u8 *lds) {
 
     u32 i = top + wave_m + row, j = left + wave_n + 4 * group;
     if (p.output == PARTIAL) {
-        store_all<OUT_F32, false>((float *)p.d + (u64)block_z() * p.m * p.n, nullptr, i, j, p.m, p.n, sum, 1.0f);
+        store_all<OUT_F32, false>((float *)p.d + (u64)blockIdx.z * p.m * p.n, nullptr, i, j, p.m, p.n, sum, 1.0f);
     } else if (p.output == OUT_BF16) {
         if (p.added) {
             store_all<OUT_BF16, true>(p.d, p.added, i, j, p.m, p.n, sum, p.factor);
@@ -213,8 +213,8 @@ template <int FM, int FN> DEVICE void multiply(const Product &p, u8 *lds) {
 
 // Grid: x over tiles of N, y over tiles of M, z shares of k.
 #define GEMM(TILE, FRAGMENTS, WAVES_PER_SIMD)                                                         \
-    KERNEL BLOCK_OF(256, WAVES_PER_SIMD) void mxfp4_gemm_##TILE##x##TILE(Product product) {           \
-        SHARED static u8 lds[2 * (2 * TILE) * STEP_BYTES] __attribute__((aligned(1024)));             \
+    KERNEL_OF(256, WAVES_PER_SIMD) mxfp4_gemm_##TILE##x##TILE(Product product) {           \
+        SHARED u8 lds[2 * (2 * TILE) * STEP_BYTES] __attribute__((aligned(1024)));             \
         multiply<FRAGMENTS, FRAGMENTS>(product, lds);                                                 \
     }
 GEMM(64, 2, 4)
@@ -223,8 +223,8 @@ GEMM(256, 8, 1)
 
 // The second half of split-K: partial sums added in the order of their shares. `count` is m * n, a multiple of 4; 256 threads, 4
 // elements each.
-KERNEL BLOCK_OF(256, 4) void mxfp4_gemm_sum(const float *partial, void *d, const void *added, u64 count, u32 shares, u32 output, float factor) {
-    u64 index = ((u64)block_x() * 256 + thread_x()) * 4;
+KERNEL_OF(256, 4) mxfp4_gemm_sum(const float *partial, void *d, const void *added, u64 count, u32 shares, u32 output, float factor) {
+    u64 index = ((u64)blockIdx.x * 256 + threadIdx.x) * 4;
     if (index >= count) return;
     f32x4 sum = *(const f32x4 *)(partial + index);
     for (u32 z = 1; z < shares; z++) sum += *(const f32x4 *)(partial + z * count + index);

@@ -17,6 +17,7 @@
 // each direction. The four blocks of a row (or column) of the tile are those of four neighbouring lanes, which speak to each other only
 // for rotations of 64 and 128, by DPP; the lanes of a square meet in LDS once more. Compiles for gfx950; functionally verified on a CPU model of the ISA; not run
 // on an MI355X; no performance claim.
+#include "../formats.h"
 #include "prelude.h"
 
 namespace {
@@ -30,9 +31,6 @@ constexpr u32 PITCH = TILE * 2 + 16;
 constexpr u32 GROUP_SHIFT = 64;
 constexpr u32 LDS_BYTES = TILE * PITCH + 3 * GROUP_SHIFT;
 
-enum Rule : u32 { FLOOR = 0, EVEN = 1, CEIL = 2 };
-enum Rounding : u32 { NEAREST_EVEN = 0, STOCHASTIC = 1, STOCHASTIC_PRESCALED = 2 };
-
 enum Layout : u32 { BY_ROWS = 0, SWIZZLED = 1 };
 
 // How one orientation is prepared, and where it goes. The host's struct of the same layout is packed into the kernel's arguments.
@@ -41,8 +39,8 @@ struct Side {
     u8 *scales;    // E8M0
     u32 rotation;  // 0, 16, 32, 64 or 128
     u32 signs[4];  // bit i set: element i of each 128 along the contraction axis is negated first (a shorter rotation repeats its bits)
-    u32 rule;      // Rule
-    u32 rounding;  // Rounding
+    u32 rule;      // FLOOR, EVEN, CEIL
+    u32 rounding;  // NEAREST_EVEN, STOCHASTIC, STOCHASTIC_PRESCALED
     u32 k0, k1;    // the stream of random words
     u32 layout;    // Layout of the scales
     u32 square;    // not 0: 32 rows of the operand share a scale; for mxfp4_quantise_square alone
@@ -68,7 +66,7 @@ template <int LANES> DEVICE void butterflies_across(float (&x)[BLOCK], u32 lane)
     float sign = (lane & LANES) ? -1.0f : 1.0f;
 #pragma unroll
     for (u32 i = 0; i < BLOCK; i++) {
-        float other = float_of((u32)__builtin_amdgcn_mov_dpp((int)bits_of(x[i]), EXCHANGED, 0xF, 0xF, true));
+        float other = from_bits((u32)__builtin_amdgcn_mov_dpp((int)to_bits(x[i]), EXCHANGED, 0xF, 0xF, true));
         x[i] = __builtin_fmaf(x[i], sign, other);
         asm volatile("" : "+v"(x[i]));  // one after the other: packed in pairs, they would not fit in the registers
     }
@@ -84,7 +82,7 @@ DEVICE void rotate(float (&x)[BLOCK], const Side &side, u32 lane) {
         u32 signs = lane & 2 ? high : low;
         asm volatile("" : "+v"(signs));  // or the 32 masks below are made once, before the loop, and held in as many registers
 #pragma unroll
-        for (u32 i = 0; i < BLOCK; i++) x[i] = float_of(bits_of(x[i]) ^ ((signs << (31 - i)) & 0x80000000u));
+        for (u32 i = 0; i < BLOCK; i++) x[i] = from_bits(to_bits(x[i]) ^ ((signs << (31 - i)) & 0x80000000u));
     }
     butterflies<1>(x);
     butterflies<2>(x);
@@ -118,19 +116,19 @@ DEVICE u32 scale_byte(u32 amax, u32 rule) {
 }
 
 // 2^(byte - 127); 2^-127 is a subnormal.
-DEVICE float scale_of(u32 byte) { return float_of(byte == 0 ? 0x00400000u : byte << 23); }
+DEVICE float scale_of(u32 byte) { return from_bits(byte == 0 ? 0x00400000u : byte << 23); }
 
 // 2^(127 - byte), for bytes up to 254 (which rotated BF16 cannot reach, but the definition does).
-DEVICE float reciprocal_of(u32 byte) { return float_of(byte == 254 ? 0x00400000u : (254 - byte) << 23); }
+DEVICE float reciprocal_of(u32 byte) { return from_bits(byte == 254 ? 0x00400000u : (254 - byte) << 23); }
 
 // Stochastic rounding of a scaled value: up when the word's low 22 bits added to the dropped bits carry; below 1 the same after adding
 // 1, where the grid is uniform (kernels/src/format/minifloat.rs).
 DEVICE u32 encode_stochastic(float value, u32 word) {
-    u32 bits = bits_of(value);
+    u32 bits = to_bits(value);
     u32 magnitude = bits & 0x7FFFFFFFu;
     u32 random = word & 0x3FFFFFu;
     bool small = magnitude < 0x3F800000u;
-    u32 grid = small ? bits_of(float_of(magnitude) + 1.0f) : magnitude;
+    u32 grid = small ? to_bits(from_bits(magnitude) + 1.0f) : magnitude;
     u32 code = ((grid + random) >> 22) - (small ? 0x3F800000u >> 22 : 126u << 1);
     code = magnitude >= 0x41400000u || code > 7 ? 7 : code;  // 12 and above, and what rounded past 6
     return code | (bits >> 31) << 3;
@@ -139,14 +137,14 @@ DEVICE u32 encode_stochastic(float value, u32 word) {
 DEVICE void round_stochastic(const float (&x)[BLOCK], u32 byte, const Side &side, u64 index, u32 (&words)[4]) {
     float scale = reciprocal_of(byte);
     float prescale = side.rounding == STOCHASTIC_PRESCALED ? 0.75f : 1.0f;
-    Stream stream = {side.k0, side.k1};
-    u32 base = stream_base(stream, index);
+    // What the upper half of the index adds is the same for all elements of a block.
+    u32 base = (u32)(index >> 32) * SPREAD_HIGH + side.k0;
 #pragma unroll
     for (u32 w = 0; w < 4; w++) {
         u32 word = 0;
 #pragma unroll
         for (u32 i = 0; i < 8; i++) {
-            u32 code = encode_stochastic(x[8 * w + i] * scale * prescale, random_word(stream, base, (u32)index + 8 * w + i));
+            u32 code = encode_stochastic(x[8 * w + i] * scale * prescale, random_word(((u32)index + 8 * w + i) * SPREAD_LOW + base, side.k1));
             word |= code << (4 * i);
             if (i % 4 == 3) __builtin_amdgcn_sched_barrier(0);  // more random words at once would not fit in the registers
         }
@@ -177,7 +175,7 @@ DEVICE u32 largest_of(const float (&x)[BLOCK]) {
     u32 amax = 0;
 #pragma unroll
     for (u32 i = 0; i < BLOCK; i++) {
-        u32 magnitude = bits_of(x[i]) & 0x7FFFFFFFu;
+        u32 magnitude = to_bits(x[i]) & 0x7FFFFFFFu;
         amax = magnitude > amax ? magnitude : amax;
     }
     return amax;
@@ -214,7 +212,7 @@ DEVICE void round_block(const float (&x)[BLOCK], u32 amax, const Side &side, u64
 DEVICE void load_tile(const u16 *source, u32 rows, u32 k, u32 top, u32 left, u8 *lds) {
 #pragma unroll
     for (u32 turn = 0; turn < TILE * TILE / 8 / THREADS; turn++) {
-        u32 chunk = turn * THREADS + thread_x();
+        u32 chunk = turn * THREADS + threadIdx.x;
         u32 row = chunk / (TILE / 8), column = chunk % (TILE / 8) * 8;
         u32x4 values = {0, 0, 0, 0};
         if (top + row < rows && left + column < k) values = *(const u32x4 *)(source + (u64)(top + row) * k + left + column);
@@ -229,8 +227,8 @@ DEVICE void read_row(const u8 *lds, u32 row, u32 column, float (&x)[BLOCK]) {
         u32x4 packed = *(const u32x4 *)(lds + lds_offset(row, column + 8 * i));
 #pragma unroll
         for (u32 j = 0; j < 4; j++) {
-            x[8 * i + 2 * j] = float_of(packed[j] << 16);
-            x[8 * i + 2 * j + 1] = float_of(packed[j] & 0xFFFF0000u);
+            x[8 * i + 2 * j] = from_bits(packed[j] << 16);
+            x[8 * i + 2 * j + 1] = from_bits(packed[j] & 0xFFFF0000u);
         }
     }
 }
@@ -240,7 +238,7 @@ DEVICE void read_column(const u8 *lds, u32 row, u32 column, float (&x)[BLOCK]) {
 #pragma unroll
     for (u32 i = 0; i < BLOCK; i++) {
         u32 packed = *(const u32 *)(lds + lds_offset(row + i, column & ~1u));
-        x[i] = float_of(column & 1 ? packed & 0xFFFF0000u : packed << 16);
+        x[i] = from_bits(column & 1 ? packed & 0xFFFF0000u : packed << 16);
     }
 }
 
@@ -248,24 +246,24 @@ DEVICE void read_column(const u8 *lds, u32 row, u32 column, float (&x)[BLOCK]) {
 DEVICE void along_rows(const u8 *lds, u32 rows, u32 k, u32 top, u32 left, const Side &side) {
 #pragma unroll 1
     for (u32 turn = 0; turn < 2; turn++) {
-        u32 row = turn * (TILE / 2) + thread_x() / 4, column = thread_x() % 4 * BLOCK;
+        u32 row = turn * (TILE / 2) + threadIdx.x / 4, column = threadIdx.x % 4 * BLOCK;
         if (top + row >= rows || left + column >= k) continue;
         float x[BLOCK];
         read_row(lds, row, column, x);
-        rotate(x, side, thread_x() % 4);
+        rotate(x, side, threadIdx.x % 4);
         round_block(x, largest_of(x), side, top + row, (left + column) / BLOCK, k / BLOCK);
     }
 }
 
 // Columns: a thread takes two neighbouring columns, which one 32-bit read brings; four threads share a column's four blocks.
 DEVICE void along_columns(const u8 *lds, u32 rows, u32 k, u32 top, u32 left, const Side &side) {
-    u32 column = thread_x() / 4 * 2, row = thread_x() % 4 * BLOCK;
+    u32 column = threadIdx.x / 4 * 2, row = threadIdx.x % 4 * BLOCK;
     if (top + row >= rows || left + column >= k) return;
 #pragma unroll 1
     for (u32 odd = 0; odd < 2; odd++) {
         float x[BLOCK];
         read_column(lds, row, column + odd, x);
-        rotate(x, side, thread_x() % 4);
+        rotate(x, side, threadIdx.x % 4);
         round_block(x, largest_of(x), side, left + column + odd, (top + row) / BLOCK, rows / BLOCK);
     }
 }
@@ -278,8 +276,8 @@ DEVICE u32 largest_of_square(u32 amax, u32 *room) {
     amax = other > amax ? other : amax;
     other = (u32)__builtin_amdgcn_mov_dpp((int)amax, 0x128, 0xF, 0xF, true);  // row_ror:8
     amax = other > amax ? other : amax;
-    u32 block = thread_x() % 4, group = thread_x() / 16;
-    if (thread_x() % 16 < 4) room[block * 16 + group] = amax;
+    u32 block = threadIdx.x % 4, group = threadIdx.x / 16;
+    if (threadIdx.x % 16 < 4) room[block * 16 + group] = amax;
     wait_and_meet();
     u32 half = group & 8;
 #if defined(BREAK_WRONG_SQUARE)
@@ -298,14 +296,14 @@ template <bool COLUMNS> DEVICE void squares(const u8 *lds, u32 *room, u32 rows, 
     u32 lines = COLUMNS ? k : rows, length = COLUMNS ? rows : k, first = COLUMNS ? left : top, start = COLUMNS ? top : left;
 #pragma unroll 1
     for (u32 turn = 0; turn < 2; turn++) {
-        u32 line = turn * (TILE / 2) + thread_x() / 4, at = thread_x() % 4 * BLOCK;
+        u32 line = turn * (TILE / 2) + threadIdx.x / 4, at = threadIdx.x % 4 * BLOCK;
         float x[BLOCK];
         if (COLUMNS) {
             read_column(lds, at, line, x);
         } else {
             read_row(lds, line, at, x);
         }
-        rotate(x, side, thread_x() % 4);
+        rotate(x, side, threadIdx.x % 4);
         u32 amax = largest_of(x);
         if (side.square) amax = largest_of_square(amax, room + 64 * turn);
         if (first + line < lines && start + at < length) round_block(x, amax, side, first + line, (start + at) / BLOCK, length / BLOCK);
@@ -315,9 +313,9 @@ template <bool COLUMNS> DEVICE void squares(const u8 *lds, u32 *room, u32 rows, 
 }  // namespace
 
 // Grid: x over tiles of columns, y over tiles of rows; 256 threads.
-KERNEL BLOCK_OF(256, 4) void mxfp4_quantise(const u16 *source, u32 rows, u32 k, Side row_side, Side column_side) {
-    SHARED static u8 lds[LDS_BYTES] __attribute__((aligned(16)));
-    u32 top = block_y() * TILE, left = block_x() * TILE;
+KERNEL_OF(256, 4) mxfp4_quantise(const u16 *source, u32 rows, u32 k, Side row_side, Side column_side) {
+    SHARED u8 lds[LDS_BYTES] __attribute__((aligned(16)));
+    u32 top = blockIdx.y * TILE, left = blockIdx.x * TILE;
     load_tile(source, rows, k, top, left, lds);
     wait_and_meet();
     if (row_side.codes) along_rows(lds, rows, k, top, left, row_side);
@@ -325,10 +323,10 @@ KERNEL BLOCK_OF(256, 4) void mxfp4_quantise(const u16 *source, u32 rows, u32 k, 
 }
 
 // As mxfp4_quantise, where a side (or both) has squares of 32 by 32: the same codes then serve both orientations, if neither is rotated.
-KERNEL BLOCK_OF(256, 4) void mxfp4_quantise_square(const u16 *source, u32 rows, u32 k, Side row_side, Side column_side) {
-    SHARED static u8 lds[LDS_BYTES] __attribute__((aligned(16)));
-    SHARED static u32 room[4 * 64] __attribute__((aligned(16)));
-    u32 top = block_y() * TILE, left = block_x() * TILE;
+KERNEL_OF(256, 4) mxfp4_quantise_square(const u16 *source, u32 rows, u32 k, Side row_side, Side column_side) {
+    SHARED u8 lds[LDS_BYTES] __attribute__((aligned(16)));
+    SHARED u32 room[4 * 64] __attribute__((aligned(16)));
+    u32 top = blockIdx.y * TILE, left = blockIdx.x * TILE;
     load_tile(source, rows, k, top, left, lds);
     wait_and_meet();
     if (row_side.codes) squares<false>(lds, room, rows, k, top, left, row_side);

@@ -139,6 +139,14 @@ fn several_tiles_and_head_sizes_that_are_no_multiple_of_32() {
     compare(shape(1, 140, 2, 1, 128), 1.0, &[Order::Serial]);
 }
 
+/// The head sizes between 64 and 128: 80 and 112 leave half of the last step of 32 empty, 96 does not.
+#[test]
+fn head_sizes_between_64_and_128() {
+    compare(shape(1, 70, 2, 1, 80), 1.0, &[Order::Serial, Order::RoundRobin]);
+    compare(shape(1, 66, 2, 2, 96), 1.0, &[Order::Reversed]);
+    compare(shape(2, 65, 1, 1, 112), 1.0, &[Order::Serial]);
+}
+
 /// Scores of up to a few hundred: the running maximum moves, and most probabilities vanish.
 #[test]
 fn large_scores_do_not_overflow() {

@@ -1,11 +1,12 @@
-//! The functions of libhipblaslt that the HIP driver looks up: matrices of BF16, FP8 and F32, products summed in F32, in order of k.
+//! The functions of libhipblaslt that the HIP driver looks up: matrices of BF16, FP8 and F32, products summed in F32, in order of k; and
+//! packed MXFP4 with scales of blocks, by rows or swizzled, each block exactly and the blocks in F64.
 
 // C functions: their names and their contracts are AMD's.
 #![allow(non_snake_case, missing_docs, unreachable_pub, clippy::missing_safety_doc, clippy::too_many_arguments)]
 
 use std::ffi::{c_int, c_void};
 
-use crate::state::{Failure, INVALID_VALUE, State, trace, with};
+use crate::state::{Failure, INVALID_VALUE, State, setting, trace, with};
 
 /// Statuses (`hipblasStatus_t`).
 const SUCCESS: c_int = 0;
@@ -17,6 +18,13 @@ const COMPUTE_F32: c_int = 2;
 const AS_IT_LIES: c_int = 111;
 const TRANSPOSED: c_int = 112;
 
+/// Of `hipblasLtMatmulMatrixScale_t`: one scale a matrix, one E8M0 scale for 32 elements by rows, the same swizzled.
+const SCALAR: c_int = 0;
+const BLOCKS_BY_ROWS: c_int = 2;
+const BLOCKS_SWIZZLED: c_int = 1001;
+/// Elements that share a scale.
+const BLOCK: usize = 32;
+
 /// What the heuristic writes as an algorithm, and a product wants to see again.
 const ALGORITHM: [u8; 24] = *b"gfx950 interpreter, F32\0";
 
@@ -27,6 +35,8 @@ enum Element {
     Bf16,
     E4m3,
     E5m2,
+    /// Two codes a byte.
+    E2m1,
 }
 
 impl Element {
@@ -36,6 +46,7 @@ impl Element {
             14 => Self::Bf16,
             28 => Self::E4m3,
             29 => Self::E5m2,
+            33 => Self::E2m1,
             _ => return None,
         })
     }
@@ -44,12 +55,12 @@ impl Element {
         match self {
             Self::F32 => 4,
             Self::Bf16 => 2,
-            Self::E4m3 | Self::E5m2 => 1,
+            Self::E4m3 | Self::E5m2 | Self::E2m1 => 1,
         }
     }
 
     fn is_fp8(self) -> bool {
-        self.bytes() == 1
+        matches!(self, Self::E4m3 | Self::E5m2)
     }
 
     fn decode(self, bytes: &[u8]) -> f32 {
@@ -58,6 +69,8 @@ impl Element {
             Self::Bf16 => f32::from_bits(u32::from(bytes[0]) << 16 | u32::from(bytes[1]) << 24),
             Self::E4m3 => fp8(bytes[0], 3, 7),
             Self::E5m2 => fp8(bytes[0], 2, 15),
+            // A whole byte is no element: `packed` reads these.
+            Self::E2m1 => f32::NAN,
         }
     }
 
@@ -91,6 +104,7 @@ fn fp8(code: u8, mantissa_bits: i32, bias: i32) -> f32 {
 pub struct Description {
     transposed: [bool; 2],
     scales: [u64; 2],
+    modes: [c_int; 2],
 }
 
 /// A matrix, column-major.
@@ -145,7 +159,7 @@ pub extern "C" fn hipblasLtMatmulDescCreate(description: *mut *mut Description, 
     if compute != COMPUTE_F32 || Element::of(scale) != Some(Element::F32) {
         return UNSUPPORTED;
     }
-    create(description, Description { transposed: [false; 2], scales: [0; 2] })
+    create(description, Description { transposed: [false; 2], scales: [0; 2], modes: [SCALAR; 2] })
 }
 
 #[unsafe(no_mangle)]
@@ -166,6 +180,11 @@ pub unsafe extern "C" fn hipblasLtMatmulDescSetAttribute(
         match (attribute, size) {
             (0 | 1, 4) => match value.cast::<c_int>().read_unaligned() {
                 operation @ (AS_IT_LIES | TRANSPOSED) => (*description).transposed[attribute as usize] = operation == TRANSPOSED,
+                _ => return WRONG_ARGUMENT,
+            },
+            // A library from before ROCm 7 does not know of scales of blocks.
+            (31 | 32, 4) if setting("GFX950_STAND_IN_MXFP4").as_deref() != Some("none") => match value.cast::<c_int>().read_unaligned() {
+                mode @ (SCALAR | BLOCKS_BY_ROWS | BLOCKS_SWIZZLED) => (*description).modes[attribute as usize - 31] = mode,
                 _ => return WRONG_ARGUMENT,
             },
             (5 | 6, 8) => (*description).scales[attribute as usize - 5] = value.cast::<u64>().read_unaligned(),
@@ -205,13 +224,22 @@ pub extern "C" fn hipblasLtMatmulPreferenceSetAttribute(_: *mut u64, attribute: 
     if attribute == 1 && size == 8 { SUCCESS } else { WRONG_ARGUMENT }
 }
 
-/// Whether there is such a product: sides that fit, FP8 with FP8 in multiples of 16, F32 or BF16 out.
+/// Whether there is such a product: sides that fit, FP8 with FP8 in multiples of 16, packed MXFP4 as the reference of hipBLASLt has it (k
+/// contiguous on both sides, which are multiples of 16, k of 128; scales of blocks on both), F32 or BF16 out.
 fn is_supported(description: &Description, a: &Layout, b: &Layout, d: &Layout) -> bool {
     let (Some(left), Some(right), Some(out)) = (a.element, b.element, d.element) else { return false };
     let ([m, k], [also_k, n]) = (sides(a, description.transposed[0]), sides(b, description.transposed[1]));
     let fits = k == also_k && [d.rows, d.columns] == [m, n];
-    let types = left.is_fp8() == right.is_fp8() && (left.is_fp8() || left == right) && !out.is_fp8();
-    fits && types && (!left.is_fp8() || [m, n, k].iter().all(|size| size.is_multiple_of(16)))
+    let types = left.is_fp8() == right.is_fp8() && (left.is_fp8() || left == right) && matches!(out, Element::F32 | Element::Bf16);
+    if left != Element::E2m1 {
+        let shape = !left.is_fp8() || [m, n, k].iter().all(|size| size.is_multiple_of(16));
+        return fits && types && shape && description.modes == [SCALAR; 2];
+    }
+    // Swizzled scales came with ROCm 7.2.
+    let has_swizzled = setting("GFX950_STAND_IN_MXFP4").as_deref() != Some("rows");
+    let modes = description.modes == [BLOCKS_BY_ROWS; 2] || (has_swizzled && description.modes == [BLOCKS_SWIZZLED; 2]);
+    let shape = [m, n].iter().all(|size| size.is_multiple_of(16)) && k.is_multiple_of(128);
+    fits && types && modes && shape && description.transposed == [true, false]
 }
 
 /// Rows and columns as the product sees them.
@@ -258,6 +286,57 @@ fn matrix(state: &State, what: &str, address: u64, layout: &Layout, transposed: 
     Ok((0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))).map(|(row, column)| at(row, column)).collect())
 }
 
+/// Codes of packed MXFP4, whose columns lie one after the other, doubled (so that they are whole numbers), with the scale of each block.
+struct Packed {
+    doubled: Vec<i32>,
+    scales: Vec<f64>,
+    k: usize,
+}
+
+impl Packed {
+    fn read(state: &State, what: &str, address: u64, layout: &Layout, scales: (u64, c_int)) -> Result<Self, Failure> {
+        /// Twice the magnitudes of E2M1.
+        const DOUBLED: [i32; 8] = [0, 1, 2, 3, 4, 6, 8, 12];
+        let (k, rows, blocks) = (layout.rows, layout.columns, layout.rows / BLOCK);
+        if layout.stride != k {
+            return Err(Failure(INVALID_VALUE, format!("{what}: packed columns of {k} elements lie {} apart", layout.stride)));
+        }
+        let value = |code: u8| if code & 8 == 0 { DOUBLED[usize::from(code & 7)] } else { -DOUBLED[usize::from(code & 7)] };
+        let codes = state.operand(what, address, rows * k / 2)?;
+        let doubled = codes.iter().flat_map(|byte| [value(byte & 15), value(byte >> 4)]).collect();
+        let (address, mode) = scales;
+        let mode = if setting("GFX950_STAND_IN_MXFP4").as_deref() == Some("mistaken") { BLOCKS_BY_ROWS } else { mode };
+        let count = if mode == BLOCKS_BY_ROWS { rows * blocks } else { rows.next_multiple_of(32) * blocks.next_multiple_of(8) };
+        let bytes = state.operand(&format!("{what}'s scales"), address, count)?;
+        let scale = |byte: u8| if byte == 255 { f64::NAN } else { 2f64.powi(i32::from(byte) - 127) };
+        let places = (0..rows).flat_map(|row| (0..blocks).map(move |block| (row, block)));
+        let scales = places.map(|(row, block)| scale(bytes[scale_place(mode, row, block, blocks)])).collect();
+        Ok(Self { doubled, scales, k })
+    }
+
+    fn dot(&self, row: usize, other: &Self, column: usize) -> f64 {
+        let blocks = self.k / BLOCK;
+        let of = |block: usize| {
+            let (left, right) =
+                (&self.doubled[row * self.k + block * BLOCK..][..BLOCK], &other.doubled[column * self.k + block * BLOCK..][..BLOCK]);
+            let sum: i32 = left.iter().zip(right).map(|(x, y)| x * y).sum();
+            f64::from(sum) / 4.0 * self.scales[row * blocks + block] * other.scales[column * blocks + block]
+        };
+        (0..blocks).map(of).sum()
+    }
+}
+
+/// Where the scale of a block is. Swizzled, from the outside in: tiles of 32 rows by 8 blocks; in a tile a block's number mod 4, a row's mod 16, the
+/// half of the blocks, the half of the rows.
+fn scale_place(mode: c_int, row: usize, block: usize, blocks: usize) -> usize {
+    if mode == BLOCKS_BY_ROWS {
+        return row * blocks + block;
+    }
+    let tile = row / 32 * blocks.div_ceil(8) + block / 8;
+    let [outer, middle, half, innermost] = [block % 4, row % 16, block / 4 % 2, row / 16 % 2];
+    ((tile * 4 + outer) * 16 + middle) * 4 + half * 2 + innermost
+}
+
 fn scale(state: &State, address: u64) -> Result<f32, Failure> {
     if address == 0 {
         return Ok(1.0);
@@ -290,6 +369,9 @@ pub unsafe extern "C" fn hipblasLtMatmul(
     if algorithm != ALGORITHM || !is_supported(&description, &a_layout, &b_layout, &d_layout) {
         return WRONG_ARGUMENT;
     }
+    if a_layout.element == Some(Element::E2m1) {
+        return multiply_packed(&description, (a, &a_layout), (b, &b_layout), (d, &d_layout), (alpha, beta));
+    }
     let status = with(|state| {
         let left = matrix(state, "the first factor", a, &a_layout, description.transposed[0])?;
         // As [n, k], so that both are read along k.
@@ -314,9 +396,53 @@ pub unsafe extern "C" fn hipblasLtMatmul(
     if status == SUCCESS { SUCCESS } else { FAILED }
 }
 
+/// The product of two packed factors; nothing is added, for nobody asks for it.
+fn multiply_packed(
+    description: &Description,
+    (a, a_layout): (u64, &Layout),
+    (b, b_layout): (u64, &Layout),
+    (d, d_layout): (u64, &Layout),
+    (alpha, beta): (f32, f32),
+) -> c_int {
+    if beta != 0.0 {
+        return UNSUPPORTED;
+    }
+    let status = with(|state| {
+        let [a_scales, b_scales] = [0, 1].map(|index| (description.scales[index], description.modes[index]));
+        let left = Packed::read(state, "the first factor", a, a_layout, a_scales)?;
+        let right = Packed::read(state, "the second factor", b, b_layout, b_scales)?;
+        let element = d_layout.element.ok_or_else(|| Failure(INVALID_VALUE, "unknown element type of the result".to_owned()))?;
+        let (m, n, k) = (d_layout.rows, d_layout.columns, left.k);
+        for column in 0..n {
+            let mut bytes = Vec::with_capacity(m * element.bytes());
+            for row in 0..m {
+                element.encode(alpha * left.dot(row, &right, column) as f32, &mut bytes);
+            }
+            state.write(d + (column * d_layout.stride * element.bytes()) as u64, &bytes)?;
+        }
+        trace(&format!("product [{n}, {k}] x [{m}, {k}] of packed MXFP4, scales in mode {}", description.modes[0]));
+        Ok(())
+    });
+    if status == SUCCESS { SUCCESS } else { FAILED }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Element, fp8};
+    use super::{BLOCKS_BY_ROWS, BLOCKS_SWIZZLED, Element, fp8, scale_place};
+
+    /// The worked example of the layout in kernels/device/gfx950/README.md, and that every place is used once.
+    #[test]
+    fn scales_lie_where_the_layout_says() {
+        assert_eq!(scale_place(BLOCKS_BY_ROWS, 3, 5, 16), 53);
+        assert_eq!(
+            [(0, 0), (1, 0), (16, 0), (0, 1), (0, 4), (0, 8), (32, 0)].map(|(row, block)| scale_place(BLOCKS_SWIZZLED, row, block, 16)),
+            [0, 4, 1, 64, 2, 256, 512]
+        );
+        let mut places: Vec<usize> =
+            (0..64).flat_map(|row| (0..16).map(move |block| scale_place(BLOCKS_SWIZZLED, row, block, 16))).collect();
+        places.sort_unstable();
+        assert_eq!(places, (0..1024).collect::<Vec<_>>());
+    }
 
     #[test]
     fn small_floats_are_those_of_their_definition() {

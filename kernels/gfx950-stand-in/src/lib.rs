@@ -2,7 +2,7 @@
 //! device.
 //!
 //! It exports the C symbols that kernels/src/gpu/hip looks up. Device memory is the interpreter's, where every access is checked; modules
-//! are gfx950 code objects, whose kernels the interpreter executes; matrix products are plain F32 loops on the processor. Every call is
+//! are gfx950 code objects, whose kernels the interpreter executes; matrix products are plain loops on the processor. Every call is
 //! finished when it returns. What a caller does wrong (bytes outside an allocation, a kernel that faults, a matrix that was never
 //! written) is an error whose text, from `hipGetErrorString`, says what happened.
 //!
@@ -14,6 +14,8 @@
 //!
 //! Settings, from the environment: `GFX950_STAND_IN_MEMORY_MIB` (2048), `GFX950_STAND_IN_DEVICES` (1),
 //! `GFX950_STAND_IN_CAPABILITY` (9.5), `GFX950_STAND_IN_ORDER` (`serial`, `reversed` or `round-robin`: the order of waves),
+//! `GFX950_STAND_IN_MXFP4` (`none`: products as before ROCm 7, `rows`: without swizzled scales, as before 7.2, `mistaken`: with
+//! swizzled scales read as if they lay by rows),
 //! `GFX950_STAND_IN_TRACE` (a file to which a line is added for every kernel launched and every product).
 
 mod blas;

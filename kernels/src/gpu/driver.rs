@@ -109,6 +109,44 @@ pub struct Product {
     pub alpha: f32,
 }
 
+/// Where the E8M0 scales of a packed operand lie, one a block of 32 along k.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ScaleLayout {
+    /// `[rows, k / 32]`.
+    Rows,
+    /// In tiles of 32 rows by 8 blocks, as hipBLASLt's kernels read them fastest (kernels/device/gfx950/README.md). Rows are multiples of 32
+    /// and k of 256, so that no tile has a part that nobody writes.
+    Swizzled,
+}
+
+/// One side of a product of MXFP4 codes, `[rows, k]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PackedMatrix {
+    /// First byte of the codes, `[rows, k / 2]`, the low nibble being the even element.
+    pub codes: Address,
+    /// First byte of the scales.
+    pub scales: Address,
+    /// Where the others follow.
+    pub layout: ScaleLayout,
+    /// Rows.
+    pub rows: usize,
+    /// Length of the contraction axis.
+    pub k: usize,
+}
+
+/// `out = left rightᵀ` of packed operands, `[left.rows, right.rows]` row-major.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PackedProduct {
+    /// `[m, k]`.
+    pub left: PackedMatrix,
+    /// `[n, k]`, with scales in the same layout.
+    pub right: PackedMatrix,
+    /// First element of the result.
+    pub out: Address,
+    /// BF16 or F32.
+    pub out_element: Element,
+}
+
 /// A GPU and its libraries.
 pub trait Driver: fmt::Debug + Send + Sync {
     /// What it is.
@@ -188,6 +226,19 @@ pub trait Driver: fmt::Debug + Send + Sync {
     /// # Safety
     /// All addresses belong to memory that is large enough.
     unsafe fn multiply(&self, product: &Product) -> Result<(), GpuError>;
+
+    /// Queues a product of packed MXFP4 operands by the vendor's library: what our own kernels are measured beside. Drivers whose library
+    /// is not asked for it have none.
+    ///
+    /// # Errors
+    /// [`GpuError::Unsupported`] where the library has no such product, in words; the library's.
+    ///
+    /// # Safety
+    /// All addresses belong to memory that is large enough.
+    unsafe fn multiply_packed(&self, _product: &PackedProduct) -> Result<(), GpuError> {
+        let Description { kind, name, .. } = self.description();
+        Err(GpuError::Unsupported(format!("{kind}: no library for {name} is asked for products of packed MXFP4")))
+    }
 
     /// Marks the end of what was queued so far.
     ///

@@ -33,17 +33,17 @@ pub use accumulate::Accumulator;
 pub use attention::Attention;
 pub use buffer::{Bf16, Buffer, Plain};
 pub use cuda::CudaDriver;
-pub use driver::{Description, Element, Matrix};
+pub use driver::{Description, Element, Matrix, PackedMatrix, ScaleLayout};
 pub use elementwise::{Elementwise, Occurrences};
 pub use error::GpuError;
 pub use head::Head;
 pub use hip::HipDriver;
-pub use mxfp4::{PackedMatrix, PackedProducts, PackedQuantiser, Plan, fits, is_packed, packed_bytes};
+pub use mxfp4::{PackedProducts, PackedQuantiser, Plan, fits, is_packed, packed_bytes};
 pub use norm::Norm;
 pub use optimizer::{Optimizer, Stretch, UpdateNumbers};
 pub use quantise::{OperandSide, Quantiser, TensorScales, element, is_source, multiplier, prepared};
 
-use driver::{Driver, Function, Grid, Product};
+use driver::{Driver, Function, Grid, PackedProduct, Product};
 
 /// Who made a GPU, or rather its driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,6 +186,26 @@ impl Gpu {
         let place = out.address(offset);
         // SAFETY: as above.
         unsafe { self.driver.multiply(&Product { left, right, out: place, out_element, added: Some(place), alpha }) }
+    }
+
+    /// `out[offset..] = left rightᵀ` by the vendor's library, BF16 or F32: what [`PackedProducts`] is measured beside. No training step
+    /// multiplies so.
+    ///
+    /// # Errors
+    /// [`GpuError::Unsupported`] where the library has no such product, in words; lengths that do not fit, the library's.
+    pub fn multiply_packed<T: Plain>(
+        &self,
+        left: PackedMatrix,
+        right: PackedMatrix,
+        out: &Buffer<T>,
+        offset: usize,
+    ) -> Result<(), GpuError> {
+        expect("multiply_packed", "the result", offset + left.rows * right.rows, out.length())?;
+        let Some(out_element @ (Element::Bf16 | Element::F32)) = T::ELEMENT else {
+            return Err(GpuError::Shape { kernel: "multiply_packed", problem: "results are BF16 or F32".to_owned() });
+        };
+        // SAFETY: `left` and `right` come from buffers of at least their size (`PackedMatrix::new`); `out` was checked.
+        unsafe { self.driver.multiply_packed(&PackedProduct { left, right, out: out.address(offset), out_element }) }
     }
 
     /// Reads a constant of a source file.

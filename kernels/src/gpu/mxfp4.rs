@@ -8,7 +8,7 @@
 //! [`fits`] says which product is refused, and a caller then takes the emulated path. Compiles for gfx950; functionally verified on a CPU model
 //! of the ISA; not run on an MI355X; no performance claim.
 
-use super::driver::{Address, Element, Grid};
+use super::driver::{Address, Element, Grid, PackedMatrix, ScaleLayout};
 use super::quantise::{OperandSide, check_signs, check_words};
 use super::{Argument, Bf16, Buffer, Gpu, GpuError, Kernel, Plain, expect};
 use crate::operand::{Block, Format, OperandSpec, Rounding, ScaleRule};
@@ -35,6 +35,11 @@ pub fn is_packed(spec: &OperandSpec) -> bool {
 /// Bytes of a packed operand of so many elements.
 pub fn packed_bytes(elements: usize) -> usize {
     elements / 2 + elements.div_ceil(BLOCK)
+}
+
+/// Whether the swizzled scales of `[rows, k]` fill their tiles of 32 rows by 8 blocks.
+fn is_swizzled_whole(rows: usize, k: usize) -> bool {
+    rows.is_multiple_of(32) && k.is_multiple_of(8 * BLOCK)
 }
 
 /// Why `[m, k]` by `[n, k]` is not multiplied natively, if it is not.
@@ -76,7 +81,7 @@ struct Side {
 unsafe impl Plain for Side {}
 
 impl Side {
-    fn new(spec: &OperandSpec, side: &OperandSide<'_>, elements: usize) -> Self {
+    fn new(spec: &OperandSpec, side: &OperandSide<'_>, elements: usize, layout: ScaleLayout) -> Self {
         let Some(out) = side.out else { return Self::default() };
         let mut signs = [0u32; 4];
         let given = side.signs.unwrap_or_default();
@@ -101,7 +106,7 @@ impl Side {
             },
             k0: stream.k0,
             k1: stream.k1,
-            layout: 0,
+            layout: u32::from(layout == ScaleLayout::Swizzled),
             square: u32::from(spec.block == Block::Tile32),
             unused: 0,
         }
@@ -113,6 +118,7 @@ impl Side {
 pub struct PackedQuantiser {
     rows: Option<OperandSpec>,
     columns: Option<OperandSpec>,
+    layout: ScaleLayout,
     kernel: Kernel,
 }
 
@@ -134,7 +140,13 @@ impl PackedQuantiser {
         }
         let square = rows.iter().chain(&columns).any(|spec| spec.block == Block::Tile32);
         let kernel = gpu.kernel(QUANTISE, &[], if square { "mxfp4_quantise_square" } else { "mxfp4_quantise" })?;
-        Ok(Self { rows, columns, kernel })
+        Ok(Self { rows, columns, layout: ScaleLayout::Rows, kernel })
+    }
+
+    /// Scales of both operands swizzled, for the vendor's library: our own products take them by rows.
+    #[must_use]
+    pub fn swizzled(self) -> Self {
+        Self { layout: ScaleLayout::Swizzled, ..self }
     }
 
     /// Prepares `source[first..]: [rows, columns]`; `first` is a multiple of 8. Of a side, `amax` and `scale` are not used.
@@ -158,7 +170,11 @@ impl PackedQuantiser {
         for (place, (spec, side, k)) in sides.iter_mut().zip(given) {
             let Some(spec) = spec else { continue };
             check(spec, side, k, elements)?;
-            *place = Side::new(spec, side, elements);
+            let others = elements.checked_div(k).unwrap_or(0);
+            if self.layout == ScaleLayout::Swizzled && !is_swizzled_whole(others, k) {
+                return refuse("mxfp4_quantise", format!("swizzled scales of [{others}, {k}], which have padding"));
+            }
+            *place = Side::new(spec, side, elements, self.layout);
         }
         let arguments = [
             Argument::new(source.address(first)),
@@ -197,25 +213,27 @@ fn check(spec: &OperandSpec, side: &OperandSide<'_>, k: usize, elements: usize) 
     check_signs(KERNEL, spec, side)
 }
 
-/// One side of a product, `[rows, k]`, packed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PackedMatrix {
-    codes: Address,
-    scales: Address,
-    /// Rows.
-    pub rows: usize,
-    /// Length of the contraction axis.
-    pub k: usize,
-}
-
 impl PackedMatrix {
-    /// What [`PackedQuantiser::run`] left in a buffer.
+    /// What [`PackedQuantiser::run`] left in a buffer, with scales by rows.
     ///
     /// # Errors
     /// Too few bytes.
     pub fn new(bytes: &Buffer<u8>, rows: usize, k: usize) -> Result<Self, GpuError> {
         expect("mxfp4_gemm", "a packed operand", packed_bytes(rows * k), bytes.length())?;
-        Ok(Self { codes: bytes.address(0), scales: bytes.address(rows * k / 2), rows, k })
+        Ok(Self { codes: bytes.address(0), scales: bytes.address(rows * k / 2), layout: ScaleLayout::Rows, rows, k })
+    }
+
+    /// The same with its scales swizzled.
+    ///
+    /// # Errors
+    /// Too few bytes, or a shape whose swizzled scales would have padding.
+    pub fn swizzled(bytes: &Buffer<u8>, rows: usize, k: usize) -> Result<Self, GpuError> {
+        if !is_swizzled_whole(rows, k) {
+            return Err(GpuError::Unsupported(format!(
+                "swizzled scales of [{rows}, {k}] have padding, which is not made here: rows must be multiples of 32, the contraction axis of 256"
+            )));
+        }
+        Ok(Self { layout: ScaleLayout::Swizzled, ..Self::new(bytes, rows, k)? })
     }
 }
 
@@ -402,6 +420,9 @@ impl PackedProducts {
         fits(m, n, k).or_else(|problem| refuse("mxfp4_gemm", problem))?;
         if right.k != k {
             return refuse("mxfp4_gemm", format!("contraction axes of {k} and {} elements", right.k));
+        }
+        if [left, right].iter().any(|side| side.layout != ScaleLayout::Rows) {
+            return refuse("mxfp4_gemm", "scales that are swizzled, which these kernels do not read".to_owned());
         }
         // Four results are stored at once.
         if !offset.is_multiple_of(4) {

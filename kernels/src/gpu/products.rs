@@ -3,10 +3,11 @@
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
+use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 use super::GpuError;
-use super::driver::{Address, Element, Matrix, Product};
+use super::driver::{Address, Element, PackedMatrix, PackedProduct, Product, ScaleLayout};
 use super::library::{Shared, table};
 
 /// Memory that an algorithm may use, bytes.
@@ -57,10 +58,50 @@ pub(super) struct Dialect {
     pub(super) statuses: &'static [(c_int, &'static str)],
 }
 
+/// How a library that multiplies packed MXFP4 is told so.
+#[derive(Debug)]
+pub(super) struct BlockScales {
+    /// The type of the codes.
+    pub(super) element: c_int,
+    /// Attributes of a description: how the scales of the first and second factor are meant.
+    pub(super) attributes: [c_int; 2],
+    /// One scale a block of 32 along k: by rows, swizzled.
+    pub(super) by_rows: c_int,
+    pub(super) swizzled: c_int,
+    /// Sides, and the contraction axis, are multiples of these.
+    pub(super) multiples: [usize; 2],
+}
+
 const TYPE_F32: c_int = 0;
 const TYPE_BF16: c_int = 14;
 const TYPE_E4M3: c_int = 28;
 const TYPE_E5M2: c_int = 29;
+
+/// What the elements of a factor are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Values {
+    Plain(Element),
+    /// MXFP4: the type of the codes, and how their scales are meant.
+    Packed(c_int, c_int),
+}
+
+impl Values {
+    fn number(self) -> c_int {
+        match self {
+            Self::Plain(element) => data_type(element),
+            Self::Packed(element, _) => element,
+        }
+    }
+}
+
+impl fmt::Display for Values {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plain(element) => write!(to, "{element:?}"),
+            Self::Packed(..) => to.write_str("MXFP4"),
+        }
+    }
+}
 
 /// Everything that a plan depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -68,10 +109,22 @@ struct Key {
     m: usize,
     n: usize,
     k: usize,
-    left: (Element, bool),
-    right: (Element, bool),
+    left: (Values, bool),
+    right: (Values, bool),
     out: Element,
     scaled: bool,
+}
+
+/// What one call is about besides its plan.
+#[derive(Debug, Clone, Copy)]
+struct Call {
+    left: Address,
+    right: Address,
+    /// Scales of the library's first factor, which is our right side, and of its second.
+    scales: [Option<Address>; 2],
+    out: Address,
+    added: Option<Address>,
+    alpha: f32,
 }
 
 /// Descriptions and algorithm of one shape; they live as long as the driver.
@@ -112,6 +165,35 @@ fn data_type(element: Element) -> c_int {
     }
 }
 
+/// Which versions have such products (AMD's release notes and header).
+const MXFP4_SINCE: &str = "products of MXFP4 come with hipBLASLt of ROCm 7.0 for gfx950, swizzled scales (mode 1001) with 7.2";
+
+impl BlockScales {
+    /// Whether the library's documentation allows such a product; a layout of scales that would have padding is not asked for.
+    fn fits(&self, name: &str, left: PackedMatrix, right: PackedMatrix) -> Result<(), GpuError> {
+        let ([m, n], k) = ([left.rows, right.rows], left.k);
+        let shape = format!("{m} x {n} over {k}");
+        if k != right.k || left.layout != right.layout {
+            return Err(GpuError::Shape {
+                kernel: "multiply_packed",
+                problem: format!("contraction axes of {k} and {} elements, scales {:?} and {:?}", right.k, left.layout, right.layout),
+            });
+        }
+        let [sides, axis] = self.multiples;
+        if [m, n].iter().any(|side| *side == 0 || !side.is_multiple_of(sides)) || k == 0 || !k.is_multiple_of(axis) {
+            return Err(GpuError::Unsupported(format!(
+                "{name} multiplies MXFP4 with sides in multiples of {sides} and contraction axes of {axis}, not {shape}"
+            )));
+        }
+        if left.layout == ScaleLayout::Swizzled && !([m, n].iter().all(|side| side.is_multiple_of(32)) && k.is_multiple_of(256)) {
+            return Err(GpuError::Unsupported(format!(
+                "swizzled scales of {shape} have padding, which is not made here: sides must be multiples of 32, the contraction axis of 256"
+            )));
+        }
+        Ok(())
+    }
+}
+
 impl Products {
     /// An open library, whose functions were looked up.
     pub(super) fn new(
@@ -149,41 +231,77 @@ impl Products {
             m: left.rows,
             n: right.rows,
             k: left.k,
-            left: (left.element, left.transposed),
-            right: (right.element, right.transposed),
+            left: (Values::Plain(left.element), left.transposed),
+            right: (Values::Plain(right.element), right.transposed),
             out: out_element,
             scaled: left.scale.is_some() || right.scale.is_some(),
         };
+        let scales = [right.scale, left.scale];
+        let call = Call { left: left.address, right: right.address, scales, out, added, alpha };
+        // SAFETY: the caller vouches for the addresses.
+        unsafe { self.queue(&key, &call, None, workspace, stream) }
+    }
+
+    /// # Safety
+    /// As `Driver::multiply_packed`; `workspace` holds [`WORKSPACE`] bytes.
+    pub(super) unsafe fn multiply_packed(
+        &self,
+        product: &PackedProduct,
+        blocks: &BlockScales,
+        workspace: Address,
+        stream: *mut c_void,
+    ) -> Result<(), GpuError> {
+        let PackedProduct { left, right, out, out_element } = *product;
+        blocks.fits(self.dialect.name, left, right)?;
+        let mode = if left.layout == ScaleLayout::Rows { blocks.by_rows } else { blocks.swizzled };
+        let values = (Values::Packed(blocks.element, mode), false);
+        let key = Key { m: left.rows, n: right.rows, k: left.k, left: values, right: values, out: out_element, scaled: true };
+        let scales = [Some(right.scales), Some(left.scales)];
+        let call = Call { left: left.codes, right: right.codes, scales, out, added: None, alpha: 1.0 };
+        // SAFETY: the caller vouches for the addresses.
+        unsafe { self.queue(&key, &call, Some(blocks), workspace, stream) }
+    }
+
+    /// # Safety
+    /// Addresses belong to memory that is large enough for what `key` says.
+    unsafe fn queue(
+        &self,
+        key: &Key,
+        call: &Call,
+        blocks: Option<&BlockScales>,
+        workspace: Address,
+        stream: *mut c_void,
+    ) -> Result<(), GpuError> {
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        let plan = match plans.get(&key) {
+        let plan = match plans.get(key) {
             Some(plan) => *plan,
             None => {
-                let plan = self.plan(&key, product)?;
-                plans.insert(key, plan);
+                let plan = self.plan(key, call, blocks)?;
+                plans.insert(*key, plan);
                 plan
             }
         };
         drop(plans);
         if key.scaled {
-            self.scales(plan.description, &right, &left)?;
+            self.scales(plan.description, call)?;
         }
-        let beta = if added.is_some() { 1.0f32 } else { 0.0 };
-        let c = added.unwrap_or(out);
+        let beta = if call.added.is_some() { 1.0f32 } else { 0.0 };
+        let c = call.added.unwrap_or(call.out);
         // SAFETY: descriptions and algorithm belong together (`plan`); the caller vouches for the addresses. In the library's
         // column-major view our right side comes first.
         let status = unsafe {
             (self.api.multiply)(
                 self.handle,
                 plan.description,
-                (&raw const alpha).cast(),
-                right.address as *const c_void,
+                (&raw const call.alpha).cast(),
+                call.right as *const c_void,
                 plan.right,
-                left.address as *const c_void,
+                call.left as *const c_void,
                 plan.left,
                 (&raw const beta).cast(),
                 c as *const c_void,
                 plan.out,
-                out as *mut c_void,
+                call.out as *mut c_void,
                 plan.out,
                 &raw const plan.algorithm,
                 workspace as *mut c_void,
@@ -194,8 +312,8 @@ impl Products {
         self.check(status, &format!("[{}, {}] x [{}, {}]", key.m, key.k, key.n, key.k))
     }
 
-    fn scales(&self, description: *mut c_void, first: &Matrix, second: &Matrix) -> Result<(), GpuError> {
-        for (attribute, scale) in self.dialect.scale_attributes.into_iter().zip([first.scale, second.scale]) {
+    fn scales(&self, description: *mut c_void, call: &Call) -> Result<(), GpuError> {
+        for (attribute, scale) in self.dialect.scale_attributes.into_iter().zip(call.scales) {
             let pointer = scale.unwrap_or(0);
             // SAFETY: the attribute is a device pointer of eight bytes, copied by the call.
             self.check(unsafe { (self.api.set_description)(description, attribute, (&raw const pointer).cast(), 8) }, "scale")?;
@@ -203,15 +321,31 @@ impl Products {
         Ok(())
     }
 
-    fn layout(&self, element: Element, rows: usize, columns: usize) -> Result<*mut c_void, GpuError> {
+    /// Says that scales are one a block, to a library that knows of it.
+    fn block_scales(&self, description: *mut c_void, key: &Key, blocks: &BlockScales) -> Result<(), GpuError> {
+        for (attribute, side) in blocks.attributes.into_iter().zip([key.right.0, key.left.0]) {
+            let Values::Packed(_, mode) = side else { continue };
+            // SAFETY: the attribute is an i32, copied by the call.
+            let status = unsafe { (self.api.set_description)(description, attribute, (&raw const mode).cast(), 4) };
+            if status != 0 {
+                return Err(GpuError::Unsupported(format!(
+                    "{} {} does not take scales of blocks (mode {mode}); {MXFP4_SINCE}",
+                    self.dialect.name, self.version
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn layout(&self, element: c_int, rows: usize, columns: usize) -> Result<*mut c_void, GpuError> {
         let mut layout = std::ptr::null_mut();
         // SAFETY: `layout` is written by the call. Column-major `rows x columns`.
-        let status = unsafe { (self.api.create_layout)(&raw mut layout, data_type(element), rows as u64, columns as u64, rows as i64) };
+        let status = unsafe { (self.api.create_layout)(&raw mut layout, element, rows as u64, columns as u64, rows as i64) };
         self.check(status, "layout")?;
         Ok(layout)
     }
 
-    fn plan(&self, key: &Key, product: &Product) -> Result<Plan, GpuError> {
+    fn plan(&self, key: &Key, call: &Call, blocks: Option<&BlockScales>) -> Result<Plan, GpuError> {
         let mut description = std::ptr::null_mut();
         // SAFETY: `description` is written by the call.
         self.check(unsafe { (self.api.create_description)(&raw mut description, self.dialect.compute_f32, TYPE_F32) }, "description")?;
@@ -222,13 +356,16 @@ impl Products {
             self.check(unsafe { (self.api.set_description)(description, attribute, (&raw const value).cast(), 4) }, "orientation")?;
         }
         if key.scaled {
-            self.scales(description, &product.right, &product.left)?;
+            self.scales(description, call)?;
         }
-        let side = |(element, transposed), rows: usize| {
+        if let Some(blocks) = blocks {
+            self.block_scales(description, key, blocks)?;
+        }
+        let side = |(values, transposed): (Values, bool), rows: usize| {
             let (fast, slow) = if transposed { (rows, key.k) } else { (key.k, rows) };
-            self.layout(element, fast, slow)
+            self.layout(values.number(), fast, slow)
         };
-        let (right, left, out) = (side(key.right, key.n)?, side(key.left, key.m)?, self.layout(key.out, key.n, key.m)?);
+        let (right, left, out) = (side(key.right, key.n)?, side(key.left, key.m)?, self.layout(data_type(key.out), key.n, key.m)?);
         let algorithm = self.choose(description, right, left, out, key)?;
         Ok(Plan { description, left, right, out, algorithm })
     }
@@ -256,8 +393,12 @@ impl Products {
             status
         };
         if status != 0 || count == 0 {
+            let advice = match key.left.0 {
+                Values::Plain(_) => "rows and contraction axes must be multiples of 16 for FP8 and of 8 for BF16".to_owned(),
+                Values::Packed(_, mode) => format!("scales of blocks in mode {mode}; {MXFP4_SINCE}"),
+            };
             return Err(GpuError::Unsupported(format!(
-                "{} {} has no algorithm for {:?} [{}, {}] x {:?} [{}, {}] with {:?} out; rows and contraction axes must be multiples of 16 for FP8 and of 8 for BF16",
+                "{} {} has no algorithm for {} [{}, {}] x {} [{}, {}] with {:?} out; {advice}",
                 self.dialect.name, self.version, key.left.0, key.m, key.k, key.right.0, key.n, key.k, key.out
             )));
         }

@@ -196,7 +196,7 @@ pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)
         programs::build(root)?;
     }
     let trainer = prebuilt.map_or_else(|| build_trainer(root, &identity), Ok)?;
-    let (gpus, mut not_run) = wanted.gpus(&trainer)?;
+    let Found { gpus, interpreters, mut not_run } = wanted.gpus(&trainer)?;
     let only = request.only.clone().unwrap_or_default();
     let folder = root.join("cache").join("kernels-bench");
     let mut document = Document {
@@ -245,6 +245,12 @@ pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)
     let started = Instant::now();
     for gpu in &gpus {
         document.gpus.push(measure.measure(gpu, &interrupted, say)?);
+    }
+    for gpu in &interpreters {
+        say(&format!("{}: an interpreter; every kernel is called once, no time is told", gpu.device));
+        if let Some(row) = not_run.iter_mut().find(|row| row.device == gpu.kind()) {
+            measure.interpret(gpu, row)?;
+        }
     }
     if !gpus.is_empty() {
         environment = environment.on(&gpus);
@@ -335,6 +341,17 @@ struct Wanted {
     is_named: bool,
 }
 
+/// Which GPUs there are.
+#[derive(Debug, Default)]
+struct Found {
+    /// To be measured.
+    gpus: Vec<devices::Gpu>,
+    /// No devices: to be called, not measured.
+    interpreters: Vec<devices::Gpu>,
+    /// A row for each kind that is not here.
+    not_run: Vec<NotRun>,
+}
+
 impl Wanted {
     fn parse(text: &str) -> Result<Self, BenchError> {
         let (kind, number) = text.split_once(':').map_or((text, None), |(kind, number)| (kind, Some(number)));
@@ -366,17 +383,22 @@ impl Wanted {
         BenchError::Lacks(format!("{device}: not-run; it needs {needs}. `--device cpu` runs here"))
     }
 
-    /// The GPUs to measure, and a row for each kind that is not here.
-    fn gpus(&self, trainer: &Trainer) -> Result<(Vec<devices::Gpu>, Vec<NotRun>), BenchError> {
+    /// What is here of what was asked for.
+    ///
+    /// # Errors
+    /// A kind that was named and is not here, not even as an interpreter.
+    fn gpus(&self, trainer: &Trainer) -> Result<Found, BenchError> {
         if self.gpus.kinds.is_empty() {
-            return Ok((Vec::new(), Vec::new()));
+            return Ok(Found::default());
         }
-        let (gpus, not_run) = gpu::found(Devices::ask(trainer).map_err(|error| error.to_string()), &self.gpus);
+        let devices = Devices::ask(trainer).map_err(|error| error.to_string());
+        let interpreters = devices.as_ref().map(|devices| gpu::interpreters(devices, &self.gpus)).unwrap_or_default();
+        let (gpus, not_run) = gpu::found(devices, &self.gpus);
         match not_run.first() {
-            Some(NotRun { device, needs, .. }) if self.is_named => {
+            Some(NotRun { device, needs, .. }) if self.is_named && interpreters.is_empty() => {
                 Err(BenchError::Lacks(format!("{device}: not-run; it needs {needs}. `--device cpu` runs here")))
             }
-            _ => Ok((gpus, not_run)),
+            _ => Ok(Found { gpus, interpreters, not_run }),
         }
     }
 }

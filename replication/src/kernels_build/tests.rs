@@ -120,15 +120,15 @@ fn a_kernel_over_its_budget_a_chained_builtin_and_a_misspelt_key_are_refused() {
     change(
         root.path(),
         "prelude.h",
-        "struct Stream",
-        "#define CHAIN(w) __builtin_amdgcn_cvt_scalef32_sr_pk_fp4_f32(w, 0, 0, 1.0f, 0)\nstruct Stream",
+        "// Waits for this wave",
+        "#define CHAIN(w) __builtin_amdgcn_cvt_scalef32_sr_pk_fp4_f32(w, 0, 0, 1.0f, 0)\n// Waits for this wave",
     );
     let problems = build(root.path()).unwrap().problems;
     assert_eq!(problems.len(), 2, "{problems:?}");
     assert!(problems[0].starts_with("gfx950/prelude.h:") && problems[0].contains("chained"), "{problems:?}");
     assert!(problems[1].contains("mxfp4_gemm_64x64: ") && problems[1].contains("at most 32"), "{problems:?}");
 
-    change(root.path(), "quantise.hip", "u32 top = block_y()", "u32 top = block_q()");
+    change(root.path(), "quantise.hip", "u32 top = blockIdx.y", "u32 top = block_q");
     let error = build(root.path()).unwrap_err();
     assert!(error.exit_code() == 1 && error.to_string().contains("block_q"), "{error}");
 

@@ -292,8 +292,8 @@ pub struct KernelTimeRecord {
     pub seconds: f64,
 }
 
-/// One line of kernel_time.jsonl. On a GPU the same call also times products and preparing alone, the device's copy and its peaks, which
-/// `kernels-bench` shows; no claim is about them.
+/// One line of kernel_time.jsonl. On a GPU the same call also times products and preparing alone, the device's copy and its peaks, and says
+/// which products the vendor's library lacks, which `kernels-bench` shows; no claim is about them.
 #[derive(Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 enum KernelTimeLine {
@@ -303,6 +303,7 @@ enum KernelTimeLine {
     PrepareTime(IgnoredAny),
     CopyTime(IgnoredAny),
     PeakTime(IgnoredAny),
+    NotRun(IgnoredAny),
 }
 
 /// One check that a rotation cancels in a GEMM.
@@ -569,11 +570,17 @@ mod tests {
             format!(r#"{{{head}"device","device":"cuda:0","name":"a GPU"}}"#),
             format!(r#"{{{head}"kernel_time","variant":"bf16","linear":"qkv","pass":"fprop","m":1,"n":2,"k":3,"repeat":1,"seconds":0.5}}"#),
             format!(r#"{{{head}"copy_time","variant":"copy","bytes":1,"repeat":1,"seconds":0.5}}"#),
+            format!(
+                r#"{{{head}"not_run","variant":"mxfp4-hipblaslt","linear":"qkv","pass":"fprop","m":1,"n":2,"k":3,"reason":"too old"}}"#
+            ),
         ];
         std::fs::write(&path, lines.join("\n")).unwrap();
         let records = kernel_times(folder.path()).unwrap();
         assert_eq!(records.iter().map(|record| (record.variant.as_str(), record.n)).collect::<Vec<_>>(), [("bf16", 2)]);
         std::fs::write(&path, format!(r#"{{{head}"kernel_times"}}"#)).unwrap();
         assert!(kernel_times(folder.path()).unwrap_err().to_string().contains("kernel_times"));
+        // An interpreter tells no time, so its lines are no measurement.
+        std::fs::write(&path, lines[1].replace("0.5", "null")).unwrap();
+        assert!(kernel_times(folder.path()).unwrap_err().to_string().contains("f64"));
     }
 }

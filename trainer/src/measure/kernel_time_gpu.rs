@@ -3,12 +3,18 @@
 //! Products and variants are those of the CPU (`shapes`). Everything takes turns within a round; each time is between two events in the
 //! stream, behind a copy that is not timed and pushes what the caches hold out of them. Kinds of lines: `device` (first), `kernel_time`
 //! (preparation included), `product_time` (operands prepared beforehand), `prepare_time` (one read of a gradient that writes its row
-//! operand, its column operand, or both, as a step does), `copy_time` (the device's own copy), `peak_time` (a large square product).
+//! operand, its column operand, or both, as a step does), `copy_time` (the device's own copy), `peak_time` (a large square product), and
+//! `not_run` (a product of packed MXFP4 that the vendor's library, which takes turns with ours, does not have).
+//!
+//! On the interpreter of gfx950's machine code, which is no device, sizes that no run file sets are small, and every line says
+//! `interpreted` and has no seconds: that calls work is what is seen there.
 
 use std::io::Write;
 use std::path::Path;
 
-use kernels::gpu::{Bf16, Buffer, Element, Gpu, GpuError, Matrix, OperandSide, Quantiser, TensorScales, element, prepared};
+use kernels::gpu::{
+    Bf16, Buffer, Element, Gpu, GpuError, Matrix, OperandSide, PackedMatrix, Quantiser, ScaleLayout, TensorScales, element, prepared,
+};
 use kernels::operand::{Format, OperandSpec, Rounding, ScaleRule};
 use kernels::random::{Stream, StreamKey};
 use serde::Serialize;
@@ -19,11 +25,21 @@ use crate::error::TrainerError;
 use crate::run_file::RunFile;
 use crate::streams::Pass;
 
-/// Side of the square products that a peak is measured with.
-const PEAK: usize = 8192;
+/// Side of the square products that a peak is measured with: on a GPU, on the interpreter.
+const PEAK: [usize; 2] = [8192, 128];
 
-/// Bytes of each of the two buffers whose copy empties the caches: together more than the last level of any GPU that is here or planned.
-const SCRUB: usize = 256 << 20;
+/// Bytes of each of the two buffers whose copy empties the caches: together more than the last level of any GPU that is here or planned. The
+/// interpreter has no caches.
+const SCRUB: [usize; 2] = [256 << 20, 4096];
+
+/// Results at either end of a product by which the library's is told from something else.
+const SAMPLE: usize = 2048;
+
+/// The variant whose products the vendor's library repeats: a rotation changes no product.
+const PACKED_VARIANT: &str = "mxfp4-h0";
+/// The library's, with scales by rows, as ours has them, and in the order in which its kernels read them fastest.
+const LIBRARY_VARIANTS: [(&str, ScaleLayout); 2] =
+    [("mxfp4-hipblaslt", ScaleLayout::Rows), ("mxfp4-hipblaslt-swizzled", ScaleLayout::Swizzled)];
 
 #[derive(Serialize)]
 struct DeviceLine<'a> {
@@ -36,6 +52,21 @@ struct DeviceLine<'a> {
     /// `native` where an FP4 unit multiplies, `emulated` where another unit carries the exact values.
     mxfp4: &'static str,
     fp8: bool,
+    /// No device: the processor interprets the machine code.
+    interpreted: bool,
+}
+
+#[derive(Serialize)]
+struct NotRunLine<'a> {
+    schema: &'static str,
+    kind: &'static str,
+    variant: &'a str,
+    linear: &'a str,
+    pass: &'a str,
+    m: usize,
+    n: usize,
+    k: usize,
+    reason: &'a str,
 }
 
 #[derive(Serialize)]
@@ -78,13 +109,14 @@ pub fn kernel_time_on_gpu(run_file: &Path, repeats: u64, warmup: u64, gpu: &Gpu,
     let run = RunFile::load(run_file)?.run;
     super::print(out, &device_line(gpu))?;
     let products = products(&run.model, run.tokens_per_step());
+    let peak = PEAK[usize::from(gpu.description().interpreted)];
     let bench = Bench {
         gpu,
-        multiplier: Multiplier::new(gpu, products.iter().map(|product| (product.m, product.n, product.k)).chain([(PEAK, PEAK, PEAK)]))?,
+        multiplier: Multiplier::new(gpu, products.iter().map(|product| (product.m, product.n, product.k)).chain([(peak, peak, peak)]))?,
         tokens: run.tokens_per_step(),
         room: Room::new(gpu, &run)?,
         scrub: Scrub::new(gpu)?,
-        peaks: Peaks::new(gpu)?,
+        peaks: Peaks::new(gpu, peak)?,
         products,
         variants: variants()
             .into_iter()
@@ -109,6 +141,7 @@ fn device_line(gpu: &Gpu) -> DeviceLine<'_> {
         libraries: description.libraries.iter().map(|(name, version)| format!("{name} {version}")).collect(),
         mxfp4: if description.has_mxfp4 { "native" } else { "emulated" },
         fp8: description.has_fp8,
+        interpreted: description.interpreted,
     }
 }
 
@@ -150,14 +183,83 @@ impl Bench<'_> {
                 self.multiply(product.pass, left, right)
             })?;
             // What was just prepared is multiplied once more, alone.
-            let (left, right) = (left.prepared(&self.room)?, right.prepared(&self.room)?);
-            let alone = self.timed(|| self.multiply(product.pass, left, right))?;
+            let factors = (left.prepared(&self.room)?, right.prepared(&self.room)?);
+            let alone = self.timed(|| self.multiply(product.pass, factors.0, factors.1))?;
             if let Some(repeat) = repeat {
-                super::print(out, &product.line("kernel_time", variant.name, repeat, whole))?;
-                super::print(out, &product.line("product_time", variant.name, repeat, alone))?;
+                self.print(out, &product.line("kernel_time", variant.name, repeat, whole))?;
+                self.print(out, &product.line("product_time", variant.name, repeat, alone))?;
+            }
+            if let (Factor::Packed(_), PACKED_VARIANT) = (factors.0, variant.name) {
+                let ours = self.sample(product).map_err(machine)?;
+                for (name, layout) in LIBRARY_VARIANTS {
+                    self.library_product(product, (name, &ours), [&left, &right].map(|side| side.packed(layout)), repeat, out)?;
+                }
             }
         }
         Ok(())
+    }
+
+    /// The product that was just timed, by the vendor's library. What it does not have, or what does not give `ours`, is said once.
+    fn library_product(
+        &self,
+        product: &Product,
+        (name, ours): (&'static str, &[f32]),
+        [left, right]: [Result<PackedMatrix, GpuError>; 2],
+        repeat: Option<u64>,
+        out: &mut impl Write,
+    ) -> Result<(), TrainerError> {
+        let multiply = |(left, right)| match product.pass {
+            Pass::Wgrad => self.gpu.multiply_packed(left, right, &self.room.out_f32, 0),
+            _ => self.gpu.multiply_packed(left, right, &self.room.out_bf16, 0),
+        };
+        let sides = left.and_then(|left| Ok((left, right?)));
+        // Whether there is such a product, and whether it is one, is asked before the clock runs.
+        let tried = sides.and_then(|sides| multiply(sides).and_then(|()| self.sample(product)).map(|theirs| (sides, theirs)));
+        let reason = match tried {
+            Ok((sides, theirs)) => match disagreement(ours, &theirs) {
+                None => {
+                    let seconds = self.timed(|| multiply(sides).map_err(machine))?;
+                    return repeat.map_or(Ok(()), |repeat| self.print(out, &product.line("product_time", name, repeat, seconds)));
+                }
+                Some(reason) => reason,
+            },
+            Err(error) => error.to_string(),
+        };
+        if repeat != Some(1) {
+            return Ok(());
+        }
+        let Product { linear, pass, m, n, k, .. } = *product;
+        let (kind, pass) = ("not_run", pass.name());
+        super::print(out, &NotRunLine { schema: SCHEMA, kind, variant: name, linear, pass, m, n, k, reason: &reason })
+    }
+
+    /// The first and the last results of the product that was queued last.
+    fn sample(&self, product: &Product) -> Result<Vec<f32>, GpuError> {
+        let results = product.m * product.n;
+        let count = SAMPLE.min(results);
+        let (mut single, mut half) = (vec![0.0f32; count], vec![Bf16(0); count]);
+        let mut all = Vec::with_capacity(2 * count);
+        for first in [0, results - count] {
+            if product.pass == Pass::Wgrad {
+                self.room.out_f32.read(first, &mut single)?;
+                all.extend_from_slice(&single);
+            } else {
+                self.room.out_bf16.read(first, &mut half)?;
+                all.extend(half.iter().map(|value| kernels::format::bf16::decode(value.0)));
+            }
+        }
+        Ok(all)
+    }
+
+    /// A line of a time; of an interpreter's time nothing is told but that it was taken.
+    fn print(&self, out: &mut impl Write, line: &impl Serialize) -> Result<(), TrainerError> {
+        if !self.gpu.description().interpreted {
+            return super::print(out, line);
+        }
+        let mut line = serde_json::to_value(line).map_err(|error| TrainerError::Machine(format!("cannot write a line: {error}")))?;
+        line["seconds"] = serde_json::Value::Null;
+        line["interpreted"] = true.into();
+        super::print(out, &line)
     }
 
     /// Weight gradients are F32, everything else BF16.
@@ -179,7 +281,7 @@ impl Bench<'_> {
                 let bytes = 2 * rows * columns + preparation.written_bytes(rows * columns);
                 let (kind, linear) = ("prepare_time", product.linear);
                 let line = PrepareLine { schema: SCHEMA, kind, variant: name, linear, orientation, rows, columns, bytes, repeat, seconds };
-                super::print(out, &line)?;
+                self.print(out, &line)?;
             }
         }
         Ok(())
@@ -202,19 +304,20 @@ impl Bench<'_> {
             repeat,
             seconds,
         };
-        super::print(out, &line)
+        self.print(out, &line)
     }
 
     fn peak(&self, repeat: Option<u64>, out: &mut impl Write) -> Result<(), TrainerError> {
-        let bf16 = self.peaks.source.matrix(0, PEAK, PEAK, false).map_err(machine)?;
+        let side = self.peaks.side;
+        let bf16 = self.peaks.source.matrix(0, side, side, false).map_err(machine)?;
         let mut all = vec![("bf16", Factor::Library(bf16))];
         all.extend(self.peaks.fp8()?.map(|fp8| ("fp8", Factor::Library(fp8))));
         all.extend(self.peaks.mxfp4()?.map(|mxfp4| ("mxfp4", mxfp4)));
         for (variant, matrix) in all {
             let seconds = self.timed(|| self.multiplier.run(matrix, matrix, &self.peaks.out))?;
             if let Some(repeat) = repeat {
-                let line = PeakLine { schema: SCHEMA, kind: "peak_time", variant, m: PEAK, n: PEAK, k: PEAK, repeat, seconds };
-                super::print(out, &line)?;
+                let line = PeakLine { schema: SCHEMA, kind: "peak_time", variant, m: side, n: side, k: side, repeat, seconds };
+                self.print(out, &line)?;
             }
         }
         Ok(())
@@ -231,6 +334,19 @@ impl Bench<'_> {
     }
 }
 
+/// How two results of one product differ, if by more than their roundings to BF16 and the order of their sums can: 2^-7 of the norm, four
+/// times the former's unit. Scales that are read in another order differ by as much as there is.
+fn disagreement(ours: &[f32], theirs: &[f32]) -> Option<String> {
+    let square = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>();
+    let difference = square(&mut ours.iter().zip(theirs).map(|(ours, theirs)| f64::from(ours - theirs)));
+    let relative = (difference / square(&mut ours.iter().map(|&value| f64::from(value)))).sqrt();
+    // NaN is no agreement.
+    let agrees = relative <= 2f64.powi(-7);
+    (!agrees).then(|| {
+        format!("the library's results are not ours (relative difference {relative:.1e}): it does not read the operands as they are meant")
+    })
+}
+
 fn needs_fp8(spec: &OperandSpec) -> bool {
     matches!(element(spec), Element::E4m3 | Element::E5m2)
 }
@@ -243,16 +359,18 @@ struct Scrub {
 
 impl Scrub {
     fn new(gpu: &Gpu) -> Result<Self, TrainerError> {
-        Ok(Self { from: gpu.zeros(SCRUB).map_err(machine)?, to: gpu.buffer(SCRUB).map_err(machine)? })
+        let bytes = SCRUB[usize::from(gpu.description().interpreted)];
+        Ok(Self { from: gpu.zeros(bytes).map_err(machine)?, to: gpu.buffer(bytes).map_err(machine)? })
     }
 
     fn queue(&self) -> Result<(), TrainerError> {
-        self.from.copy_to(&self.to, SCRUB).map_err(machine)
+        self.from.copy_to(&self.to, self.from.length()).map_err(machine)
     }
 }
 
 /// A large square matrix in BF16, and quantised to E4M3 and packed as MXFP4 where the device multiplies those.
 struct Peaks {
+    side: usize,
     source: Buffer<Bf16>,
     codes: Option<Buffer<u8>>,
     packed: Option<(Preparer, Buffer<u8>)>,
@@ -261,40 +379,42 @@ struct Peaks {
 }
 
 impl Peaks {
-    fn new(gpu: &Gpu) -> Result<Self, TrainerError> {
+    fn new(gpu: &Gpu, side: usize) -> Result<Self, TrainerError> {
+        let elements = side * side;
         let mut peaks = Self {
-            source: random(gpu, 9, PEAK * PEAK, 3)?,
+            side,
+            source: random(gpu, 9, elements, 3)?,
             codes: None,
             packed: None,
             scales: scales(gpu, 1)?,
-            out: gpu.buffer(PEAK * PEAK).map_err(machine)?,
+            out: gpu.buffer(elements).map_err(machine)?,
         };
         if gpu.description().has_fp8 {
-            let codes: Buffer<u8> = gpu.buffer(PEAK * PEAK).map_err(machine)?;
+            let codes: Buffer<u8> = gpu.buffer(elements).map_err(machine)?;
             let quantiser = Quantiser::new(gpu, Some(E4M3), None).map_err(machine)?;
-            let side = OperandSide { out: Some(&codes), scale: Some((&peaks.scales, 0)), ..OperandSide::default() };
-            quantiser.run((&peaks.source, 0), (PEAK, PEAK), side, OperandSide::default()).map_err(machine)?;
+            let operand = OperandSide { out: Some(&codes), scale: Some((&peaks.scales, 0)), ..OperandSide::default() };
+            quantiser.run((&peaks.source, 0), (side, side), operand, OperandSide::default()).map_err(machine)?;
             peaks.codes = Some(codes);
         }
         if gpu.description().has_mxfp4 {
             let spec = mxfp4(None, Rounding::NearestEven);
             let preparer = Preparer::new(gpu, Some(spec), None)?;
-            let packed: Buffer<u8> = gpu.buffer(preparer.bytes(&spec, PEAK * PEAK)).map_err(machine)?;
-            let side = OperandSide { out: Some(&packed), ..OperandSide::default() };
-            preparer.run((&peaks.source, 0), (PEAK, PEAK), side, OperandSide::default())?;
+            let packed: Buffer<u8> = gpu.buffer(preparer.bytes(&spec, elements)).map_err(machine)?;
+            let operand = OperandSide { out: Some(&packed), ..OperandSide::default() };
+            preparer.run((&peaks.source, 0), (side, side), operand, OperandSide::default())?;
             peaks.packed = Some((preparer, packed));
         }
         Ok(peaks)
     }
 
     fn fp8(&self) -> Result<Option<Matrix>, TrainerError> {
-        let matrix = |codes| prepared(&E4M3, codes, PEAK, PEAK, Some((&self.scales, 0))).map_err(machine);
+        let matrix = |codes| prepared(&E4M3, codes, self.side, self.side, Some((&self.scales, 0))).map_err(machine);
         self.codes.as_ref().map(matrix).transpose()
     }
 
     fn mxfp4(&self) -> Result<Option<Factor>, TrainerError> {
         let spec = mxfp4(None, Rounding::NearestEven);
-        self.packed.as_ref().map(|(preparer, packed)| preparer.factor(&spec, packed, (PEAK, PEAK), None)).transpose()
+        self.packed.as_ref().map(|(preparer, packed)| preparer.factor(&spec, packed, (self.side, self.side), None)).transpose()
     }
 }
 
@@ -303,7 +423,7 @@ const E4M3: OperandSpec = plain(Format::E4m3, ScaleRule::Delayed);
 /// Normal numbers: a million of them, over and over. Zeros would be faster than real data, the same million is not.
 fn random(gpu: &Gpu, tensor: u64, count: usize, seed: u64) -> Result<Buffer<Bf16>, TrainerError> {
     let stream = StreamKey { seed, step: tensor, pass: 65, ..Default::default() }.stream();
-    let period: Vec<Bf16> = (0..1 << 20).map(|index| Bf16(kernels::format::bf16::encode(stream.normal(index)))).collect();
+    let period: Vec<Bf16> = (0..count.min(1 << 20) as u64).map(|index| Bf16(kernels::format::bf16::encode(stream.normal(index)))).collect();
     let values: Vec<Bf16> = period.iter().copied().cycle().take(count).collect();
     gpu.upload(&values).map_err(machine)
 }
@@ -337,7 +457,8 @@ impl Room {
             x: random(gpu, 0, largest.x, seed)?,
             w: random(gpu, 1, largest.w, seed)?,
             dy: random(gpu, 2, largest.dy, seed)?,
-            left: gpu.buffer(2 * largest.result).map_err(machine)?,
+            // The device's copy reads all of it, also what no operand filled.
+            left: gpu.zeros(2 * largest.result).map_err(machine)?,
             right: gpu.buffer(2 * largest.result).map_err(machine)?,
             out_bf16: gpu.buffer(largest.result).map_err(machine)?,
             out_f32: gpu.buffer(largest.w).map_err(machine)?,
@@ -471,6 +592,18 @@ impl Side<'_> {
         let (size, rows, columns) = if self.transposed { ((self.k, self.rows), none, side) } else { ((self.rows, self.k), side, none) };
         self.preparer.run((self.source, 0), size, rows, columns)?;
         self.prepared(room)
+    }
+
+    /// For the vendor's product of packed codes. Scales by rows are as they were prepared last, swizzled ones are prepared here.
+    fn packed(&self, layout: ScaleLayout) -> Result<PackedMatrix, GpuError> {
+        let (Preparer::Packed(quantiser), ScaleLayout::Swizzled) = (self.preparer, layout) else {
+            return PackedMatrix::new(self.out, self.rows, self.k);
+        };
+        let matrix = PackedMatrix::swizzled(self.out, self.rows, self.k)?;
+        let (side, none) = (OperandSide { out: Some(self.out), ..OperandSide::default() }, OperandSide::default());
+        let (size, rows, columns) = if self.transposed { ((self.k, self.rows), none, side) } else { ((self.rows, self.k), side, none) };
+        quantiser.clone().swizzled().run((self.source, 0), size, rows, columns)?;
+        Ok(matrix)
     }
 
     /// As it was prepared last.

@@ -43,7 +43,7 @@ template <int M> DEVICE u32 place(u32 lane, u32 i) {
 
 // The scales of A are in byte 1 of their register and those of B in byte 2; the other bytes hold something else.
 template <int FORMAT_A, int FORMAT_B> DEVICE void small(const Operation &o) {
-    u32 lane = thread_x(), at = lane % 16 * 4 + lane / 16;
+    u32 lane = threadIdx.x, at = lane % 16 * 4 + lane / 16;
     u32 scale_a = 0x03000005u | (u32)o.scales_a[at] << 8, scale_b = 0x05000307u | (u32)o.scales_b[at] << 16;
     f32x4 sum;
     for (u32 i = 0; i < 4; i++) sum[i] = o.c[place<16>(lane, i)];
@@ -56,7 +56,7 @@ template <int FORMAT_A, int FORMAT_B> DEVICE void small(const Operation &o) {
 }
 
 template <int FORMAT_A, int FORMAT_B> DEVICE void large(const Operation &o) {
-    u32 lane = thread_x(), at = lane % 32 * 2 + lane / 32;
+    u32 lane = threadIdx.x, at = lane % 32 * 2 + lane / 32;
     u32 scale_a = 0x03000005u | (u32)o.scales_a[at] << 8, scale_b = 0x05000307u | (u32)o.scales_b[at] << 16;
     f32x16 sum;
     for (u32 i = 0; i < 16; i++) sum[i] = o.c[place<32>(lane, i)];
@@ -73,8 +73,8 @@ template <int FORMAT_A, int FORMAT_B> DEVICE void large(const Operation &o) {
 #endif
 #define E4M3 0
 #define E2M1 4
-#define SMALL(name, a, b) KERNEL BLOCK_OF(64, 1) void name(Operation o) { small<a, b>(o); }
-#define LARGE(name, a, b) KERNEL BLOCK_OF(64, 1) void name(Operation o) { large<a, b>(o); }
+#define SMALL(name, a, b) KERNEL_OF(64, 1) name(Operation o) { small<a, b>(o); }
+#define LARGE(name, a, b) KERNEL_OF(64, 1) name(Operation o) { large<a, b>(o); }
 SMALL(small_e2m1_e2m1, E2M1, E2M1)
 SMALL(small_e4m3_e4m3, E4M3, E4M3)
 SMALL(small_e5m2_e4m3, E5M2, E4M3)
@@ -85,8 +85,8 @@ LARGE(large_e4m3_e4m3, E4M3, E4M3)
 LARGE(large_e4m3_e5m2, E4M3, E5M2)
 
 // Without scales the compiler takes the operation that has none.
-KERNEL BLOCK_OF(64, 1) void unscaled_e4m3_e4m3(Operation o) {
-    u32 lane = thread_x();
+KERNEL_OF(64, 1) unscaled_e4m3_e4m3(Operation o) {
+    u32 lane = threadIdx.x;
     f32x4 sum;
     for (u32 i = 0; i < 4; i++) sum[i] = o.c[place<16>(lane, i)];
     sum = __builtin_amdgcn_mfma_scale_f32_16x16x128_f8f6f4(fragment<16, E4M3>(o.a, lane), fragment<16, E4M3>(o.b, lane), sum, E4M3, E4M3, 0, 0, 0, 0);

@@ -6,7 +6,7 @@ typedef int i32;
 typedef long i64;
 typedef float f32x2 __attribute__((ext_vector_type(2)));
 
-DEVICE float f(u32 bits) { return float_of(bits); }
+DEVICE float f(u32 bits) { return from_bits(bits); }
 DEVICE u64 wide(u32 high, u32 low) { return (u64)high << 32 | low; }
 DEVICE u32 fold(u64 value) { return (u32)(value ^ value >> 32); }
 DEVICE u32 low24(u32 x) { return x & 0xFFFFFF; }
@@ -41,27 +41,27 @@ DEVICE i32 imaximum(i32 x, i32 y) { return x > y ? x : y; }
     X((u16)a < (u16)b) X((u16)a == (u16)b) X((short)a > (short)b) X(__builtin_popcountl(wide(a, b))) X(a ? __builtin_clzl(wide(a, b)) : 9)
 
 #define FLOATS(X)                                                                                                            \
-    X(bits_of(f(a) + f(b))) X(bits_of(f(a) - f(b))) X(bits_of(f(a) * f(b))) X(bits_of(__builtin_fmaf(f(a), f(b), f(c))))     \
-    X(bits_of(-f(a) * __builtin_fabsf(f(b)))) X(bits_of(__builtin_fmaf(f(a), -f(b), f(c)))) X(bits_of(f(a) * 3.25f + 1.0f))  \
-    X(bits_of(__builtin_fmaf(f(a), f(b), 3.25f))) X(bits_of(__builtin_fmaf(f(a), 3.25f, f(c))))                              \
-    X(bits_of(__builtin_fmaxf(f(a), f(b)))) X(bits_of(__builtin_fminf(f(a), f(b))))                                          \
-    X(bits_of(__builtin_fmaxf(__builtin_fmaxf(f(a), f(b)), f(c)))) X(bits_of(__builtin_fminf(__builtin_fminf(f(a), f(b)), f(c)))) \
-    X(bits_of(__builtin_amdgcn_fmed3f(f(a), f(b), f(c)))) X(bits_of(__builtin_floorf(f(a)))) X(bits_of(__builtin_ceilf(f(a)))) \
-    X(bits_of(__builtin_truncf(f(a)))) X(bits_of(__builtin_rintf(f(a)))) X(bits_of(__builtin_amdgcn_fractf(f(a))))           \
-    X(bits_of(__builtin_ldexpf(f(a), (i32)(b & 127) - 64))) X(__builtin_amdgcn_frexp_expf(f(a))) X(bits_of(__builtin_amdgcn_frexp_mantf(f(a)))) \
-    X(bits_of((float)a)) X(bits_of((float)(i32)a)) X(bits_of((float)(a & 0xFF))) X(bits_of((float)(a >> 8 & 0xFF)))          \
-    X(bits_of((float)(a >> 16 & 0xFF))) X(bits_of((float)(a >> 24))) X((u32)(__builtin_fabsf(f(a)) < 4e9f ? f(a & 0x7FFFFFFF) : 1.5f)) \
+    X(to_bits(f(a) + f(b))) X(to_bits(f(a) - f(b))) X(to_bits(f(a) * f(b))) X(to_bits(__builtin_fmaf(f(a), f(b), f(c))))     \
+    X(to_bits(-f(a) * __builtin_fabsf(f(b)))) X(to_bits(__builtin_fmaf(f(a), -f(b), f(c)))) X(to_bits(f(a) * 3.25f + 1.0f))  \
+    X(to_bits(__builtin_fmaf(f(a), f(b), 3.25f))) X(to_bits(__builtin_fmaf(f(a), 3.25f, f(c))))                              \
+    X(to_bits(__builtin_fmaxf(f(a), f(b)))) X(to_bits(__builtin_fminf(f(a), f(b))))                                          \
+    X(to_bits(__builtin_fmaxf(__builtin_fmaxf(f(a), f(b)), f(c)))) X(to_bits(__builtin_fminf(__builtin_fminf(f(a), f(b)), f(c)))) \
+    X(to_bits(__builtin_amdgcn_fmed3f(f(a), f(b), f(c)))) X(to_bits(__builtin_floorf(f(a)))) X(to_bits(__builtin_ceilf(f(a)))) \
+    X(to_bits(__builtin_truncf(f(a)))) X(to_bits(__builtin_rintf(f(a)))) X(to_bits(__builtin_amdgcn_fractf(f(a))))           \
+    X(to_bits(__builtin_ldexpf(f(a), (i32)(b & 127) - 64))) X(__builtin_amdgcn_frexp_expf(f(a))) X(to_bits(__builtin_amdgcn_frexp_mantf(f(a)))) \
+    X(to_bits((float)a)) X(to_bits((float)(i32)a)) X(to_bits((float)(a & 0xFF))) X(to_bits((float)(a >> 8 & 0xFF)))          \
+    X(to_bits((float)(a >> 16 & 0xFF))) X(to_bits((float)(a >> 24))) X((u32)(__builtin_fabsf(f(a)) < 4e9f ? f(a & 0x7FFFFFFF) : 1.5f)) \
     X((u32)(i32)(__builtin_fabsf(f(a)) < 2e9f ? f(a) : -1.5f)) X(f(a) < f(b)) X(f(a) <= f(b)) X(f(a) == f(b)) X(f(a) != f(b)) \
     X(f(a) > f(b)) X(f(a) >= f(b)) X(!(f(a) < f(b)) ? b : c) X(!(f(a) <= f(b)) ? b : c) X(!(f(a) > f(b)) ? b : c)             \
     X(!(f(a) >= f(b)) ? b : c) X(__builtin_isunordered(f(a), f(b))) X(!__builtin_isunordered(f(a), f(b)))                     \
     X(f(a) < f(b) || f(a) > f(b)) X(__builtin_amdgcn_classf(f(a), 0x207)) X(__builtin_amdgcn_classf(f(a), 0x0F8))             \
-    X(bits_of(__builtin_amdgcn_rcpf(f(a)))) X(bits_of(__builtin_amdgcn_rsqf(f(a & 0x7FFFFFFF)))) X(bits_of(__builtin_amdgcn_sqrtf(f(a & 0x7FFFFFFF)))) \
-    X(bits_of(f(a) / f(b))) X(bits_of(1.0f / f(c))) X(bits_of(__builtin_sqrtf(f(a & 0x7FFFFFFF))))                            \
-    X(bits_of(__builtin_amdgcn_exp2f(f((a & 0x80FFFFFF) | 0x40000000)))) X(bits_of(__builtin_amdgcn_logf(f(a & 0x7FFFFFFF))))
+    X(to_bits(__builtin_amdgcn_rcpf(f(a)))) X(to_bits(__builtin_amdgcn_rsqf(f(a & 0x7FFFFFFF)))) X(to_bits(__builtin_amdgcn_sqrtf(f(a & 0x7FFFFFFF)))) \
+    X(to_bits(f(a) / f(b))) X(to_bits(1.0f / f(c))) X(to_bits(__builtin_sqrtf(f(a & 0x7FFFFFFF))))                            \
+    X(to_bits(__builtin_amdgcn_exp2f(f((a & 0x80FFFFFF) | 0x40000000)))) X(to_bits(__builtin_amdgcn_logf(f(a & 0x7FFFFFFF))))
 
 // One thread an element: vector operations.
-KERNEL BLOCK_OF(64, 4) void vector_operations(const u32 *in, u32 *out) {
-    u32 lane = thread_x(), n = 0;
+KERNEL_OF(64, 4) vector_operations(const u32 *in, u32 *out) {
+    u32 lane = threadIdx.x, n = 0;
     u32 a = in[lane], b = in[64 + lane], c = in[128 + lane];
 #define X(e) out[64 * n++ + lane] = (u32)(e);
     INTEGERS(X) FLOATS(X)
@@ -69,22 +69,22 @@ KERNEL BLOCK_OF(64, 4) void vector_operations(const u32 *in, u32 *out) {
 }
 
 // Arguments in scalar registers: scalar operations. Every thread computes the same, the first one writes.
-KERNEL BLOCK_OF(64, 4) void scalar_operations(u32 a, u32 b, u32 c, u32 *out) {
+KERNEL_OF(64, 4) scalar_operations(u32 a, u32 b, u32 c, u32 *out) {
     u32 n = 0;
 #define X(e) out[n++] = (u32)(e);
-    if (thread_x() == 0) { INTEGERS(X) FLOATS(X) }
+    if (threadIdx.x == 0) { INTEGERS(X) FLOATS(X) }
 #undef X
 }
 
 // Pairs of F32, lanes of other threads, and the builtins that have no expression.
-KERNEL BLOCK_OF(64, 4) void lane_operations(const u32 *in, u32 *out) {
-    u32 lane = thread_x(), n = 0;
+KERNEL_OF(64, 4) lane_operations(const u32 *in, u32 *out) {
+    u32 lane = threadIdx.x, n = 0;
     u32 a = in[lane], b = in[64 + lane], c = in[128 + lane];
     f32x2 x = {f(a), f(b)}, y = {f(b), f(c)}, z = {f(c), f(a)};
 #define X(e) out[64 * n++ + lane] = (u32)(e);
     f32x2 sum = x + y, difference = x - y, product = x * y, fused = __builtin_elementwise_fma(x, y, z), negated = __builtin_elementwise_fma(-x, y.yx, z);
-    X(bits_of(sum.x)) X(bits_of(sum.y)) X(bits_of(difference.x)) X(bits_of(difference.y)) X(bits_of(product.x)) X(bits_of(product.y))
-    X(bits_of(fused.x)) X(bits_of(fused.y)) X(bits_of(negated.x)) X(bits_of(negated.y))
+    X(to_bits(sum.x)) X(to_bits(sum.y)) X(to_bits(difference.x)) X(to_bits(difference.y)) X(to_bits(product.x)) X(to_bits(product.y))
+    X(to_bits(fused.x)) X(to_bits(fused.y)) X(to_bits(negated.x)) X(to_bits(negated.y))
     X(__builtin_amdgcn_ds_bpermute((i32)(4 * ((lane * 7 + 3) & 63)), (i32)a))
     X(__builtin_amdgcn_readlane((i32)a, 17)) X(__builtin_amdgcn_readfirstlane((i32)b))
     X(__builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0))) X(__builtin_amdgcn_mbcnt_hi(0x0F0F1234u, __builtin_amdgcn_mbcnt_lo(0x12345678u, 3)))
@@ -96,7 +96,7 @@ KERNEL BLOCK_OF(64, 4) void lane_operations(const u32 *in, u32 *out) {
     X(__builtin_amdgcn_bitop3_b32(a, b, c, 0x1E)) X(__builtin_amdgcn_bitop3_b32(a, b, c, 0xE8))
     u32 pairs = __builtin_bit_cast(u32, __builtin_convertvector(x, __bf16 __attribute__((ext_vector_type(2)))));
     X(pairs)
-    SHARED static u32 swapped[128];
+    SHARED u32 swapped[128];
     swapped[lane] = a;
     swapped[64 + lane] = b;
     wait_and_meet();
@@ -106,9 +106,9 @@ KERNEL BLOCK_OF(64, 4) void lane_operations(const u32 *in, u32 *out) {
 }
 
 // Memory elements of every width, through LDS and back.
-KERNEL BLOCK_OF(64, 4) void memory_operations(const u8 *in, u8 *out) {
-    SHARED static u8 lds[64 * 48] __attribute__((aligned(16)));
-    u32 lane = thread_x();
+KERNEL_OF(64, 4) memory_operations(const u8 *in, u8 *out) {
+    SHARED u8 lds[64 * 48] __attribute__((aligned(16)));
+    u32 lane = threadIdx.x;
     *(u8 *)(lds + lane) = in[lane];
     *(u16 *)(lds + 64 + 2 * lane) = *(const u16 *)(in + 64 + 2 * lane);
     *(u32 *)(lds + 192 + 4 * lane) = *(const u32 *)(in + 192 + 4 * lane);
@@ -140,8 +140,8 @@ KERNEL BLOCK_OF(64, 4) void memory_operations(const u8 *in, u8 *out) {
 #define SC(name) { u32 r; asm volatile(#name " %1, %2\n s_cselect_b32 %0, 1, 0" : "=s"(r) : "s"(p), "s"(q) : "scc"); X(r) }
 #define SK(name) { u32 r; asm volatile(#name " %1, 0x9234\n s_cselect_b32 %0, 1, 0" : "=s"(r) : "s"(p) : "scc"); X(r) }
 
-KERNEL BLOCK_OF(64, 4) void assembled_operations(const u32 *in, u32 p, u32 q, u32 *out) {
-    u32 lane = thread_x(), n = 0;
+KERNEL_OF(64, 4) assembled_operations(const u32 *in, u32 p, u32 q, u32 *out) {
+    u32 lane = threadIdx.x, n = 0;
     u32 a = in[lane], b = in[64 + lane], c = in[128 + lane];
 #define X(e) out[64 * n++ + lane] = (u32)(e);
     V1(v_cvt_f32_ubyte1) V1(v_cvt_f32_bf16)
@@ -157,7 +157,7 @@ KERNEL BLOCK_OF(64, 4) void assembled_operations(const u32 *in, u32 p, u32 q, u3
     COMPARE(v_cmp_lt_i16) COMPARE(v_cmp_le_i16) COMPARE(v_cmp_eq_i16) COMPARE(v_cmp_ne_i16) COMPARE(v_cmp_gt_i16) COMPARE(v_cmp_ge_i16)
     COMPARE64(v_cmp_eq_i64) COMPARE64(v_cmp_ne_i64) COMPARE64(v_cmp_le_i64) COMPARE64(v_cmp_ge_i64) COMPARE64(v_cmp_le_u64) COMPARE64(v_cmp_ge_u64)
     COMPARE(v_cmp_lg_f32) COMPARE(v_cmp_nge_f32) COMPARE(v_cmp_ngt_f32) COMPARE(v_cmp_nle_f32) COMPARE(v_cmp_nlt_f32)
-    SHARED static u64 lds[128];
+    SHARED u64 lds[128];
     u32 at = (u32)(u64)(__attribute__((address_space(3))) u64 *)(lds + 2 * lane);
     u64 read;
     asm volatile("ds_write2_b32 %1, %2, %3 offset1:1\n ds_write_b64 %1, %4 offset:8\n s_nop 0\n s_waitcnt lgkmcnt(0)\n ds_read_b64 %0, %1 offset:4\n s_waitcnt lgkmcnt(0)"
@@ -172,10 +172,10 @@ KERNEL BLOCK_OF(64, 4) void assembled_operations(const u32 *in, u32 p, u32 q, u3
 }
 
 // What the runtime, not the caller, puts among the arguments; and LDS whose size the launch decides.
-KERNEL BLOCK_OF(64, 4) void hidden_arguments(u32 first, u32 *out) {
-    extern SHARED u32 dynamic[];
-    u32 lane = thread_x(), blocks = __builtin_amdgcn_grid_size_x() / __builtin_amdgcn_workgroup_size_x();
-    dynamic[lane] = first + __builtin_amdgcn_workgroup_size_x() * block_x() + lane;
+KERNEL_OF(64, 4) hidden_arguments(u32 first, u32 *out) {
+    extern __attribute__((shared)) u32 dynamic[];
+    u32 lane = threadIdx.x, blocks = __builtin_amdgcn_grid_size_x() / __builtin_amdgcn_workgroup_size_x();
+    dynamic[lane] = first + __builtin_amdgcn_workgroup_size_x() * blockIdx.x + lane;
     wait_and_meet();
-    out[(block_y() * blocks + block_x()) * 64 + lane] = dynamic[63 - lane] + 1000 * block_y();
+    out[(blockIdx.y * blocks + blockIdx.x) * 64 + lane] = dynamic[63 - lane] + 1000 * blockIdx.y;
 }

@@ -5,7 +5,7 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use crate::gpu::library::table;
-use crate::gpu::products::Dialect;
+use crate::gpu::products::{BlockScales, Dialect};
 
 pub(super) type Stream = *mut c_void;
 pub(super) type Module = *mut c_void;
@@ -83,3 +83,8 @@ pub(super) static BLAS: Dialect = Dialect {
         (8, "this GPU's architecture lacks it"),
     ],
 };
+
+/// Packed MXFP4 (`HIP_R_4F_E2M1`), `HIPBLASLT_MATMUL_DESC_A_SCALE_MODE` and `..._B_SCALE_MODE`, `HIPBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0`
+/// and `..._BLK32_UE8M0_32_8_EXT`, from the header of hipBLASLt 1.3; multiples from its reference, which also wants k contiguous on both
+/// sides and BF16 or F32 out. Newer versions take contraction axes in smaller multiples; none is asked for them.
+pub(super) static MXFP4: BlockScales = BlockScales { element: 33, attributes: [31, 32], by_rows: 2, swizzled: 1001, multiples: [16, 128] };

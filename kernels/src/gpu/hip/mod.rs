@@ -12,7 +12,7 @@ use std::ffi::{CStr, CString, c_int, c_void};
 use std::sync::{Mutex, PoisonError};
 
 use super::GpuError;
-use super::driver::{Address, Description, Driver, Event, Function, Grid, Product};
+use super::driver::{Address, Description, Driver, Event, Function, Grid, PackedProduct, Product};
 use super::library::Shared;
 use super::products::{Products, WORKSPACE};
 use api::Hip;
@@ -330,6 +330,14 @@ impl Driver for HipDriver {
         let workspace = self.workspace()?;
         // SAFETY: the caller vouches for the addresses.
         unsafe { products.multiply(product, workspace, self.stream) }
+    }
+
+    unsafe fn multiply_packed(&self, product: &PackedProduct) -> Result<(), GpuError> {
+        self.enter()?;
+        let products = self.products.as_ref().map_err(GpuError::clone)?;
+        let workspace = self.workspace()?;
+        // SAFETY: the caller vouches for the addresses.
+        unsafe { products.multiply_packed(product, &api::MXFP4, workspace, self.stream) }
     }
 
     fn record(&self) -> Result<Event, GpuError> {

@@ -3,12 +3,14 @@
 //! Names: `gemm/VARIANT/SHAPES/LINEAR/PASS/MxNxK` (operands prepared beforehand), `gemm+prepare/...` (with preparing both),
 //! `block/VARIANT/SHAPES` and `block+prepare/VARIANT/SHAPES` (a block's twelve products, summed within each round),
 //! `quantise/VARIANT/ORIENTATION/SHAPES/LINEAR/RxC` and `.../all` (a block's four gradients), `copy/SHAPES`, `peak/VARIANT/SHAPES`.
+//!
+//! An interpreter's lines have no seconds, and give no samples: only their names are kept, which say what was called.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
-use super::super::samples::{Samples, wrong};
+use super::super::samples::{Missing, Samples, wrong};
 
 /// Schema of the lines.
 const SCHEMA: &str = "mxfp4-kernel-time/1";
@@ -28,6 +30,22 @@ pub(in super::super) struct Header {
     pub(in super::super) mxfp4: String,
     /// Whether FP8 is native.
     pub(in super::super) fp8: bool,
+    /// No device: the processor interpreted the machine code.
+    #[serde(default)]
+    pub(in super::super) interpreted: bool,
+}
+
+/// What one call printed.
+#[derive(Debug, Clone, PartialEq)]
+pub(in super::super) struct Parsed {
+    /// Which device.
+    pub(in super::super) header: Header,
+    /// Sums first, then every measurement in the order of its first line; none of an interpreter.
+    pub(in super::super) samples: Vec<Samples>,
+    /// Products that the vendor's library does not have.
+    pub(in super::super) missing: Vec<Missing>,
+    /// Names of what an interpreter executed.
+    pub(in super::super) executed: BTreeSet<String>,
 }
 
 /// Every other line; which fields it has depends on its kind.
@@ -53,7 +71,12 @@ struct Line {
     columns: u64,
     #[serde(default)]
     bytes: u64,
-    seconds: f64,
+    /// None where no time is told, which `interpreted` or `reason` explains.
+    seconds: Option<f64>,
+    #[serde(default)]
+    interpreted: bool,
+    #[serde(default)]
+    reason: String,
 }
 
 impl Line {
@@ -63,7 +86,7 @@ impl Line {
         let operations = 2 * m * n * k;
         Some(match self.kind.as_str() {
             "kernel_time" => (format!("gemm+prepare/{variant}/{shapes}/{linear}/{pass}/{m}x{n}x{k}"), operations, "operations"),
-            "product_time" => (format!("gemm/{variant}/{shapes}/{linear}/{pass}/{m}x{n}x{k}"), operations, "operations"),
+            "product_time" | "not_run" => (format!("gemm/{variant}/{shapes}/{linear}/{pass}/{m}x{n}x{k}"), operations, "operations"),
             "prepare_time" => (format!("quantise/{variant}/{orientation}/{shapes}/{linear}/{rows}x{columns}"), *bytes, "bytes"),
             "copy_time" => (format!("copy/{shapes}"), *bytes, "bytes"),
             "peak_time" => (format!("peak/{variant}/{shapes}"), operations, "operations"),
@@ -87,8 +110,9 @@ impl Line {
 ///
 /// # Errors
 /// The number of the first line that does not follow the schema, and what is wrong with it.
-pub(in super::super) fn parse(text: &str, shapes: &str) -> Result<(Header, Vec<Samples>), String> {
-    let mut header = None;
+pub(in super::super) fn parse(text: &str, shapes: &str) -> Result<Parsed, String> {
+    let mut header: Option<Header> = None;
+    let (mut missing, mut executed) = (Vec::new(), BTreeSet::new());
     let mut order: Vec<String> = Vec::new();
     let mut all: BTreeMap<String, Samples> = BTreeMap::new();
     let mut sums: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -105,7 +129,21 @@ pub(in super::super) fn parse(text: &str, shapes: &str) -> Result<(Header, Vec<S
         }
         let line: Line = serde_json::from_value(value).map_err(|error| refuse(error.to_string()))?;
         let (name, operations, unit) = line.named(shapes).ok_or_else(|| refuse(format!("kind `{}` is not known", line.kind)))?;
-        if let Some(what) = wrong(operations, &[line.seconds]) {
+        if line.kind == "not_run" {
+            missing.push(Missing { peer: "hipBLASLt".to_owned(), name, reason: line.reason, install: String::new() });
+            continue;
+        }
+        let is_device = header.as_ref().is_none_or(|header| !header.interpreted);
+        let seconds = match (line.seconds, is_device && !line.interpreted) {
+            (Some(seconds), true) => seconds,
+            (None, false) => {
+                executed.insert(name);
+                continue;
+            }
+            (Some(_), false) => return Err(refuse("tells the time of an interpreter".to_owned())),
+            (None, true) => return Err(refuse("has no seconds".to_owned())),
+        };
+        if let Some(what) = wrong(operations, &[seconds]) {
             return Err(refuse(what));
         }
         if let Some(sum) = line.sum(shapes) {
@@ -119,12 +157,12 @@ pub(in super::super) fn parse(text: &str, shapes: &str) -> Result<(Header, Vec<S
             let group = format!("kernels {shapes}");
             Samples { group, name, threads: 1, operations, unit: unit.to_owned(), samples: Vec::new() }
         });
-        samples.samples.push(line.seconds);
+        samples.samples.push(seconds);
     }
     let header = header.ok_or_else(|| "no line says which device it was".to_owned())?;
     let mut samples: Vec<Samples> = sums.into_iter().filter_map(|(name, parts)| sum(&name, &parts, &all)).collect();
     samples.extend(order.iter().filter_map(|name| all.remove(name)));
-    Ok((header, samples))
+    Ok(Parsed { header, samples, missing, executed })
 }
 
 /// Adds parts up within each round. A variant that some products cannot have is no whole block, but is summed over those that it has:

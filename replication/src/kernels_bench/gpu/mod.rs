@@ -23,7 +23,7 @@ use super::steps::{self, Memory};
 use super::{BenchError, Depth};
 use crate::devices::{Devices, Gpu};
 use crate::files;
-use crate::manifest::profile::Peaks;
+use crate::manifest::profile::{Model, Peaks};
 use crate::manifest::{Device, Manifests, Profile};
 use crate::measure::times::median_ratio;
 use crate::plan;
@@ -167,6 +167,12 @@ impl Kinds {
     }
 }
 
+/// Interpreters among what was asked for: no devices, but every call can be made there.
+pub(super) fn interpreters(devices: &Devices, kinds: &Kinds) -> Vec<Gpu> {
+    let open = kinds.kinds.iter().flat_map(|kind| devices.that_open(kind));
+    open.filter(|gpu| gpu.interpreted && kinds.has(&gpu.device)).cloned().collect()
+}
+
 /// The GPUs that can be measured, and a `not-run` for each kind that has none.
 pub(super) fn found(devices: Result<Devices, String>, kinds: &Kinds) -> (Vec<Gpu>, Vec<NotRun>) {
     let (devices, problem) = match devices {
@@ -275,13 +281,50 @@ impl Request<'_> {
         match self.trainer.output("timing kernels", arguments) {
             Ok(text) => {
                 let parsed = parse(&text, shapes);
-                let (header, samples) = parsed.map_err(|what| BenchError::Lines { program: "trainer kernel-time".to_owned(), what })?;
-                bench.mxfp4 = header.mxfp4;
-                bench.samples.extend(samples);
+                let parsed = parsed.map_err(alien)?;
+                bench.mxfp4 = parsed.header.mxfp4;
+                bench.samples.extend(parsed.samples);
+                bench.missing.extend(parsed.missing.into_iter().filter(|missing| missing.name.contains(self.only)));
             }
             // A GPU with too little memory for one set of shapes still has the others.
             Err(error) => bench.missing.push(absent(&format!("kernels at the shapes of {shapes}"), &error.to_string())),
         }
+        Ok(())
+    }
+
+    /// Makes every call of `kernels` once on an interpreter, at shapes that take seconds, and says so in the row of what is not here: that
+    /// the calls work is seen, their times mean nothing and are not told.
+    ///
+    /// # Errors
+    /// A call that failed, or lines that tell a time.
+    pub(super) fn interpret(&self, gpu: &Gpu, row: &mut NotRun) -> Result<(), BenchError> {
+        let profile = self.manifests.profile("cpu")?;
+        let model = Model {
+            hidden_size: 128,
+            num_hidden_layers: 1,
+            num_attention_heads: 4,
+            num_key_value_heads: 2,
+            head_dim: 16,
+            intermediate_size: 64,
+            sequence_length: 32,
+            ..self.manifests.models[&profile.model].clone()
+        };
+        let path = self.folder.join("interpreted.yaml");
+        files::write(&path, plan::step_run_file(self.manifests, profile, &model, 8, "fp8")?.as_bytes())?;
+        let mut arguments: Vec<OsString> = vec!["kernel-time".into(), path.into()];
+        arguments.extend(["--warmup", "0", "--repeats", "1", "--device", &gpu.device].map(Into::into));
+        let parsed = parse(&self.trainer.output("calling kernels on an interpreter", arguments)?, "interpreted").map_err(alien)?;
+        if !parsed.header.interpreted {
+            return Err(alien(format!("{} is no interpreter any more", gpu.device)));
+        }
+        let count = |kind: &str| parsed.executed.iter().filter(|name| name.starts_with(kind)).count();
+        let library = parsed.executed.iter().filter(|name| name.contains("hipblaslt")).count();
+        row.needs += &format!(
+            ". Interpreted on {}: {} products ({library} by the library's stand-in), {} preparations, small shapes; functional only, no time is told",
+            gpu.device,
+            count("gemm/"),
+            count("quantise/"),
+        );
         Ok(())
     }
 
@@ -395,6 +438,10 @@ impl Request<'_> {
             }
         }
     }
+}
+
+fn alien(what: String) -> BenchError {
+    BenchError::Lines { program: "trainer kernel-time".to_owned(), what }
 }
 
 fn absent(name: &str, reason: &str) -> Missing {

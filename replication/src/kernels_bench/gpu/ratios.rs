@@ -10,6 +10,7 @@ const PRODUCTS: &str = "A block's twelve products";
 const QUANTISING: &str = "Preparing a block's gradients, both orientations in one read";
 const STEPS: &str = "Training steps";
 const MEMORY: &str = "Memory";
+const LIBRARY: &str = "MXFP4 products, ours over hipBLASLt's";
 
 /// A share of a peak, in percent.
 fn share(comparison: Comparison) -> Comparison {
@@ -50,6 +51,19 @@ fn kernels(shapes: &str) -> Vec<Comparison> {
         all.push(if is_trained { bar(of, 0.70, bound) } else { of });
     }
     all
+}
+
+/// Our product of packed operands over the library's, whichever layout of scales is faster there: of each shape, and of a block's twelve where
+/// the library has them all.
+fn library(samples: &[Samples]) -> Vec<Comparison> {
+    let of = |samples_of: &Samples| {
+        let (kind, rest) = samples_of.name.split_once("/mxfp4-h0/").filter(|(kind, _)| ["gemm", "block"].contains(kind))?;
+        let theirs = ["mxfp4-hipblaslt", "mxfp4-hipblaslt-swizzled"].map(|variant| format!("{kind}/{variant}/{rest}"));
+        let has = |name: &String| samples.iter().any(|other| other.name == *name && other.operations == samples_of.operations);
+        let theirs: Vec<Other> = theirs.into_iter().filter(has).map(ours).collect();
+        (!theirs.is_empty()).then(|| plain(LIBRARY, rest.to_owned(), ours(samples_of.name.clone()), theirs))
+    };
+    samples.iter().filter_map(of).collect()
 }
 
 /// The peer's recipe that does what one of ours does.
@@ -98,6 +112,7 @@ pub(super) fn compare(gpu: &GpuBench, peers_asked: bool) -> Vec<Compared> {
         memory: &gpu.memory,
     };
     let mut all: Vec<Comparison> = third_parts(&gpu.samples, "copy/").into_iter().flat_map(kernels).collect();
+    all.extend(library(&gpu.samples));
     for size in sizes(&gpu.samples) {
         all.extend(steps(size, &arms(&gpu.samples, size)));
     }

@@ -92,7 +92,8 @@ fn peer(name: &str, seconds: f64) -> Peer {
 }
 
 fn bench() -> GpuBench {
-    let (header, mut samples) = parse(&lines(), "h200-s").unwrap();
+    let lines::Parsed { header, mut samples, missing, executed } = parse(&lines(), "h200-s").unwrap();
+    assert!(missing.is_empty() && executed.is_empty());
     assert_eq!((header.name.as_str(), header.architecture.as_str(), header.fp8), ("NVIDIA H200", "sm_90a", true));
     assert_eq!((header.device.as_str(), header.libraries.len()), ("cuda:0", 1));
     samples.extend(steps_of("h200-s", &[("bf16", 0.016), ("fp8", 0.0155), ("mxfp4-fdw-h16", 0.021)]));
@@ -158,6 +159,9 @@ fn lines_that_do_not_follow_the_schema_are_named() {
         ("\"kind\":\"peak_time\"", "\"kind\":\"peek_time\"", "kind `peek_time` is not known"),
         ("\"kind\":\"device\"", "\"kind\":\"copy_time\",\"variant\":\"copy\",\"seconds\":1.0", "counts no operations"),
         ("\"m\":32768", "\"m\":0", "counts no operations"),
+        ("\"fp8\":true", "\"fp8\":true,\"interpreted\":true", "line 2: tells the time of an interpreter"),
+        ("\"repeat\":1", "\"repeat\":1,\"interpreted\":true", "line 2: tells the time of an interpreter"),
+        ("\"seconds\":", "\"seconds\":null,\"was\":", "line 2: has no seconds"),
     ] {
         let error = parse(&good.replacen(from, to, 1), "h200-s").unwrap_err();
         assert!(error.contains(expected), "{expected}: {error}");
@@ -202,6 +206,117 @@ fn a_named_gpu_is_chosen_by_its_number() {
     // HIP is asked for as well, and is not here.
     assert_eq!(names("all"), (vec!["cuda:0".to_owned(), "cuda:1".to_owned()], 1));
     assert_eq!(names("cuda:7"), (vec![], 1));
+}
+
+/// A product of ours, and the library's with either layout of scales, as `kernel-time` prints them on gfx950: (m, TFLOP/s of each).
+fn packed_lines(products: &[(u64, f64, Option<f64>, Option<f64>)]) -> String {
+    let schema = r#""schema":"mxfp4-kernel-time/1""#;
+    let mut text = format!(
+        "{{{schema},\"kind\":\"device\",\"device\":\"hip:0\",\"name\":\"AMD Instinct MI355X\",\"architecture\":\"gfx950\",\"libraries\":[],\"mxfp4\":\"native\",\"fp8\":true,\"interpreted\":false}}\n"
+    );
+    for repeat in 1..=9 {
+        for &(m, ours, by_rows, swizzled) in products {
+            let all = [("mxfp4-h0", Some(ours)), ("mxfp4-hipblaslt", by_rows), ("mxfp4-hipblaslt-swizzled", swizzled)];
+            for (variant, tera) in all {
+                let what = format!("\"variant\":\"{variant}\",\"linear\":\"qkv\",\"pass\":\"fprop\",\"m\":{m},\"n\":64,\"k\":32");
+                let (kind, rest) = match tera {
+                    Some(tera) => {
+                        let seconds = disturbed((2 * m * 64 * 32) as f64 / tera / 1e12, repeat);
+                        ("product_time", format!("\"repeat\":{repeat},\"seconds\":{seconds:e}"))
+                    }
+                    None if repeat == 1 => ("not_run", "\"reason\":\"too old\"".to_owned()),
+                    None => continue,
+                };
+                writeln!(text, "{{{schema},\"kind\":\"{kind}\",{what},{rest}}}").unwrap();
+            }
+        }
+    }
+    text
+}
+
+/// Ours over whichever of the library's is faster; a block only where the library has all of it (here 1/3 + 2/3 against 1/2 + 4/3 units of time); what it
+/// lacks is a row with the reason.
+#[test]
+fn our_packed_products_stand_beside_the_librarys() {
+    let of = |products: &[_]| {
+        let parsed = parse(&packed_lines(products), "cpu").unwrap();
+        let bench = GpuBench { mxfp4: parsed.header.mxfp4, samples: parsed.samples, missing: parsed.missing, ..GpuBench::default() };
+        let ratios = bench.compare(false).into_iter().map(|compared| {
+            assert!(compared.in_turns && compared.bar.is_none(), "{compared:?}");
+            format!("{} {:.2} {}", compared.what, compared.ratio.unwrap(), compared.over)
+        });
+        let missing = bench.missing.iter().map(|missing| format!("{} {} {}", missing.peer, missing.name, missing.reason));
+        (ratios.collect::<Vec<_>>(), missing.collect::<Vec<_>>())
+    };
+    let (ratios, missing) = of(&[(16, 3.0, Some(2.0), Some(4.0)), (32, 3.0, Some(1.5), None)]);
+    assert_eq!(
+        ratios,
+        [
+            "cpu 1.83 block/mxfp4-hipblaslt/cpu",
+            "cpu/qkv/fprop/16x64x32 0.75 gemm/mxfp4-hipblaslt-swizzled/cpu/qkv/fprop/16x64x32",
+            "cpu/qkv/fprop/32x64x32 2.00 gemm/mxfp4-hipblaslt/cpu/qkv/fprop/32x64x32",
+        ]
+    );
+    assert_eq!(missing, ["hipBLASLt gemm/mxfp4-hipblaslt-swizzled/cpu/qkv/fprop/32x64x32 too old"]);
+    let (ratios, missing) = of(&[(16, 3.0, None, None)]);
+    assert!(ratios.is_empty() && missing.len() == 2, "{ratios:?} {missing:?}");
+}
+
+/// An interpreter is called and told nothing of: the row of what is not here says so, and a time is refused.
+#[cfg(unix)]
+#[test]
+fn an_interpreter_is_called_and_stays_not_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("trainer");
+    let say = |seconds: &str| {
+        let schema = r#""schema":"mxfp4-kernel-time/1""#;
+        let device = r#""kind":"device","device":"hip:0","name":"gfx950 interpreter","architecture":"gfx950","libraries":[],"mxfp4":"native","fp8":true,"interpreted":true"#;
+        let product = r#""kind":"product_time","linear":"qkv","pass":"fprop","m":16,"n":16,"k":128,"repeat":1"#;
+        let lines = ["mxfp4-h0", "mxfp4-hipblaslt"]
+            .map(|variant| format!("echo '{{{schema},{product},\"variant\":\"{variant}\",\"interpreted\":true,\"seconds\":{seconds}}}'"));
+        std::fs::write(&program, format!("#!/bin/sh\necho '{{{schema},{device}}}'\n{}\n", lines.join("\n"))).unwrap();
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    };
+    let (trainer, manifests) = (Trainer { program: program.clone() }, Manifests::load(&repository()).unwrap());
+    let request = Request {
+        root: folder.path(),
+        trainer: &trainer,
+        manifests: &manifests,
+        folder: &folder.path().join("cache"),
+        depth: Depth::Quick,
+        only: "",
+        peers: None,
+        peers_eager: false,
+    };
+    let gpu = Gpu {
+        device: "hip:0".to_owned(),
+        name: Some("gfx950 interpreter".to_owned()),
+        architecture: Some("gfx950".to_owned()),
+        memory_bytes: None,
+        fp8: Some(true),
+        mxfp4: Some(true),
+        interpreted: true,
+        libraries: vec!["gfx950 interpreter in place of HIP 0.1.0".to_owned()],
+        problem: None,
+    };
+    let devices = Devices { gpus: vec![gpu.clone()], ..Devices::default() };
+    let kinds = Wanted::parse("hip").unwrap().gpus;
+    assert_eq!(interpreters(&devices, &kinds), std::slice::from_ref(&gpu));
+    assert!(interpreters(&devices, &Wanted::parse("cuda").unwrap().gpus).is_empty());
+    let (gpus, mut not_run) = found(Ok(devices), &kinds);
+    assert!(gpus.is_empty());
+    say("null");
+    request.interpret(&gpu, &mut not_run[0]).unwrap();
+    assert!(
+        not_run[0].needs.ends_with(
+            ". Interpreted on hip:0: 2 products (1 by the library's stand-in), 0 preparations, small shapes; functional only, no time is told"
+        ),
+        "{}",
+        not_run[0].needs
+    );
+    say("0.5");
+    let error = request.interpret(&gpu, &mut not_run[0]).unwrap_err().to_string();
+    assert!(error.contains("line 2: tells the time of an interpreter"), "{error}");
 }
 
 /// The bars of GPUs are a decision, not an accident.

@@ -176,7 +176,7 @@ fn check_sizes(model: &ModelSection) -> Result<(), TrainerError> {
     }
     if !model.head_dim.is_multiple_of(16) || model.head_dim > 128 {
         return Err(TrainerError::BadInput(format!(
-            "model.head_dim is {}: on a GPU it is a multiple of 16 up to 128; train this model on the CPU",
+            "model.head_dim is {}: on a GPU it is 16, 32, 48, 64, 80, 96, 112 or 128; train this model on the CPU",
             model.head_dim
         )));
     }
