@@ -13,14 +13,8 @@ use crate::manifest::Device;
 const BUILD_VARIABLES: [&str; 3] = ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET"];
 
 /// Sources that no run on a CPU executes.
-const GPU_ONLY: [&str; 6] = [
-    "kernels/device/",
-    "kernels/src/gpu/",
-    "trainer/src/device/gpu/",
-    "trainer/src/device_test/",
-    "trainer/src/measure/gpu_operands.rs",
-    "trainer/src/measure/kernel_time_gpu.rs",
-];
+const GPU_ONLY: [&str; 5] =
+    ["kernels/device/", "kernels/src/gpu/", "trainer/src/device/gpu/", "trainer/src/device_test/", "trainer/src/measure/gpu/"];
 
 /// Fingerprint of the trainer's and the kernels' sources at `root`: of every file, of their manifests, the workspace's manifest (features,
 /// profiles), what Cargo.lock says of the crates that the trainer needs, cargo's configuration, and the environment variables that
@@ -127,7 +121,7 @@ mod tests {
             put(name, name);
         }
         let of_gpus =
-            ["kernels/src/gpu/mod.rs", "kernels/device/norm.cu", "trainer/src/device/gpu/mod.rs", "trainer/src/measure/kernel_time_gpu.rs"];
+            ["kernels/src/gpu/mod.rs", "kernels/device/norm.cu", "trainer/src/device/gpu/mod.rs", "trainer/src/measure/gpu/mod.rs"];
         for name in of_gpus.into_iter().chain(["kernels/src/lib.rs", "trainer/src/measure/kernel_time.rs"]) {
             put(name, name);
         }

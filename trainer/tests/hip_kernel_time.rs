@@ -7,12 +7,12 @@
 mod common;
 
 use std::collections::BTreeSet;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// The lines of one call on a block of 128 by 64 and 256 tokens: contraction axes of 64, 128 and 256, with and without padded scales.
-fn lines(mxfp4: &str) -> Vec<Value> {
+/// One command on a block of 128 by 64 and 256 tokens: contraction axes of 64, 128 and 256, with and without padded scales.
+fn trainer(command: &str, mxfp4: &str) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let libraries = folder.path().join("libraries");
     std::fs::create_dir(&libraries).unwrap();
@@ -22,10 +22,16 @@ fn lines(mxfp4: &str) -> Vec<Value> {
         run["batch"]["sequences"] = 8.into();
     });
     common::write_run(&folder.path().join("run"), &run);
+    let arguments = [command, "run/run.yaml"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_trainer"));
-    command.current_dir(folder.path()).args(["kernel-time", "run/run.yaml", "--device", "hip", "--warmup", "0", "--repeats", "1"]);
+    command.current_dir(folder.path()).args(arguments).args(["--device", "hip", "--warmup", "0", "--repeats", "1"]);
     command.env("LD_LIBRARY_PATH", &libraries).env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR")).env_remove("ROCM_PATH");
-    let output = command.env("GFX950_STAND_IN_MXFP4", mxfp4).output().unwrap();
+    command.env("GFX950_STAND_IN_MXFP4", mxfp4).output().unwrap()
+}
+
+/// The lines of `kernel-time`.
+fn lines(mxfp4: &str) -> Vec<Value> {
+    let output = trainer("kernel-time", mxfp4);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -96,4 +102,15 @@ fn the_librarys_products_stand_beside_ours_or_say_why_not() {
         reason("mxfp4-hipblaslt").starts_with("hipBLASLt multiplies MXFP4 with sides in multiples of 16 and contraction axes of 128, not ")
     );
     assert!(reason("mxfp4-hipblaslt-swizzled").starts_with("swizzled scales of [256, "));
+}
+
+#[test]
+fn a_step_that_is_interpreted_has_no_time() {
+    if !gfx950_stand_in::has_clang() {
+        return;
+    }
+    let output = trainer("step-time", "");
+    assert_eq!(output.status.code(), Some(4));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("gfx950 interpreter is no device: how long the processor takes") && output.stdout.is_empty(), "{said}");
 }

@@ -1,8 +1,7 @@
 //! Measurements outside a run: step time, kernel time, and the rotation identity. Each prints JSON lines and keeps nothing.
 
-mod gpu_operands;
+mod gpu;
 mod kernel_time;
-mod kernel_time_gpu;
 mod rotation_identity;
 mod shapes;
 mod step_time;
@@ -13,8 +12,8 @@ use serde::Serialize;
 
 use crate::error::TrainerError;
 
+pub use gpu::kernel_time_on_gpu;
 pub use kernel_time::kernel_time;
-pub use kernel_time_gpu::kernel_time_on_gpu;
 pub use rotation_identity::{rotation_error, rotation_identity};
 pub use step_time::{StepTime, step_time};
 

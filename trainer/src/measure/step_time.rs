@@ -126,6 +126,10 @@ pub fn step_time<D: Device>(
     out: &mut impl Write,
 ) -> Result<(), TrainerError> {
     let mut arms = run_files.iter().map(|path| Arm::new(path, data, device, profile)).collect::<Result<Vec<_>, _>>()?;
+    if let Some(machine) = arms.iter().map(|arm| arm.training.device().machine()).find(|machine| machine.interpreted) {
+        let what = format!("{} is no device: how long the processor takes to interpret a step says nothing", machine.name);
+        return Err(TrainerError::Machine(what));
+    }
     for step in 1..=warmup + repeats {
         for arm in &mut arms {
             let (seconds, forward_backward_seconds) = arm.step(step)?;

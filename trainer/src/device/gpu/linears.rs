@@ -9,8 +9,8 @@
 use std::ops::Range;
 
 use kernels::gpu::{
-    Bf16, Buffer, GpuError, Matrix, OperandSide, PackedMatrix, PackedProducts, PackedQuantiser, Plain, Quantiser, TensorScales, element,
-    is_source, multiplier, packed_bytes, prepared,
+    Bf16, Buffer, Factor, Multiplier, OperandSide, PackedMatrix, PackedQuantiser, Plain, Quantiser, TensorScales, element, is_source,
+    multiplier, packed_bytes, prepared,
 };
 use kernels::operand::{Block, Format, OperandSpec, ScaleRule};
 use kernels::quantise;
@@ -55,22 +55,6 @@ struct Preparation {
     column_operand: Buffer<u8>,
 }
 
-/// One side of a product.
-#[derive(Debug, Clone, Copy)]
-enum Side {
-    Library(Matrix),
-    Packed(PackedMatrix),
-}
-
-impl Side {
-    fn rows(&self) -> usize {
-        match self {
-            Self::Library(matrix) => matrix.rows,
-            Self::Packed(matrix) => matrix.rows,
-        }
-    }
-}
-
 /// Recipe, scales and operands of all linears of a model.
 #[derive(Debug)]
 pub struct GpuLinears {
@@ -78,8 +62,7 @@ pub struct GpuLinears {
     choices: Choices,
     /// Which passes are native.
     native: Native,
-    /// Their products.
-    products: Option<PackedProducts>,
+    products: Multiplier,
     /// X of an evaluation, along its rows only.
     evaluated: Preparation,
     /// X of a training step, both ways.
@@ -249,14 +232,14 @@ impl GpuLinears {
         (rows, k): (usize, usize),
         transposed: bool,
         slot: usize,
-    ) -> Result<Side, TrainerError> {
+    ) -> Result<Factor, TrainerError> {
         let spec = self.choices.spec(role.pass, role.operand);
         let side = if self.native.has(role.pass) {
-            PackedMatrix::new(operand, rows, k).map(Side::Packed)
+            PackedMatrix::new(operand, rows, k).map(Factor::Packed)
         } else if is_source(&spec) {
-            source.matrix(first, rows, k, transposed).map(Side::Library)
+            source.matrix(first, rows, k, transposed).map(Factor::Library)
         } else {
-            prepared(&spec, operand, rows, k, Some((&self.scales, slot))).map(Side::Library)
+            prepared(&spec, operand, rows, k, Some((&self.scales, slot))).map(Factor::Library)
         };
         side.map_err(machine)
     }
@@ -267,7 +250,7 @@ impl GpuLinears {
     }
 
     /// A product of `tokens` rows, and what follows it.
-    fn multiply(&self, left: Side, right: Side, factor: f32, goal: Goal<'_, Buffer<Bf16>>, tokens: usize) -> Result<(), TrainerError> {
+    fn multiply(&self, left: Factor, right: Factor, factor: f32, goal: Goal<'_, Buffer<Bf16>>, tokens: usize) -> Result<(), TrainerError> {
         let product = |added, out: &Buffer<Bf16>| self.product(left, right, factor, added, out, 0);
         match goal {
             Goal::Over(y) => product(None, y),
@@ -287,18 +270,14 @@ impl GpuLinears {
     /// `out[offset..] = factor * left rightᵀ (+ added)`.
     fn product<T: Plain>(
         &self,
-        left: Side,
-        right: Side,
+        left: Factor,
+        right: Factor,
         factor: f32,
         added: Option<&Buffer<T>>,
         out: &Buffer<T>,
         offset: usize,
     ) -> Result<(), TrainerError> {
-        self.device.timed("gemm", || match (left, right, &self.products) {
-            (Side::Library(left), Side::Library(right), _) => self.device.gpu().multiply(left, right, factor, added, out, offset),
-            (Side::Packed(left), Side::Packed(right), Some(products)) => products.multiply(left, right, factor, added, out, offset),
-            _ => Err(GpuError::Unsupported("a product of a packed operand with another kind".into())),
-        })
+        self.device.timed("gemm", || self.products.multiply(left, right, factor, added, out, offset))
     }
 
     /// Keeps an operand's source for the end of the step if this step and block are observed. `transposed`: its contraction axis is the source's rows.

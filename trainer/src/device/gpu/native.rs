@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use kernels::gpu::{Description, Gpu, GpuError, PackedProducts, fits, is_packed};
+use kernels::gpu::{Description, Gpu, GpuError, Multiplier, fits, is_packed};
 
 use crate::linear::Choices;
 use crate::run_file::RunFile;
@@ -53,11 +53,11 @@ impl Native {
         PASSES.iter().zip(self.0).any(|(&(of, ..), way)| of == pass && way == Way::Native)
     }
 
-    /// The kernels of native products, if there are any.
-    pub(super) fn products(self, gpu: &Gpu, choices: &Choices, tokens: usize) -> Result<Option<PackedProducts>, GpuError> {
+    /// The products of all passes.
+    pub(super) fn products(self, gpu: &Gpu, choices: &Choices, tokens: usize) -> Result<Multiplier, GpuError> {
         let native = PASSES.iter().filter(|(pass, ..)| self.has(*pass));
         let shapes: Vec<_> = native.flat_map(|&(pass, ..)| shapes(choices, pass, tokens)).collect();
-        if shapes.is_empty() { Ok(None) } else { PackedProducts::new(gpu, &shapes).map(Some) }
+        Multiplier::new(gpu, &shapes)
     }
 }
 

@@ -1,8 +1,8 @@
-//! Operands of products that are timed on a GPU: prepared and multiplied as a training step does it there, natively or emulated.
+//! Operands of products that are timed on a GPU: prepared as a training step does it there, packed or as values.
 
 use kernels::gpu::{
-    Bf16, Buffer, Element, Gpu, GpuError, Matrix, OperandSide, PackedMatrix, PackedProducts, PackedQuantiser, Plain, Quantiser,
-    TensorScales, element, is_packed, is_source, packed_bytes, prepared,
+    Bf16, Buffer, Element, Factor, Gpu, GpuError, OperandSide, PackedMatrix, PackedQuantiser, Quantiser, TensorScales, element, is_packed,
+    is_source, packed_bytes, prepared,
 };
 use kernels::operand::OperandSpec;
 
@@ -10,15 +10,6 @@ use crate::error::TrainerError;
 
 fn machine(error: GpuError) -> TrainerError {
     TrainerError::Machine(error.to_string())
-}
-
-/// One side of a product.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Factor {
-    /// For the vendor's library.
-    Library(Matrix),
-    /// For our own kernels.
-    Packed(PackedMatrix),
 }
 
 /// How the operands of one specification are prepared.
@@ -86,30 +77,5 @@ impl Preparer {
             _ => prepared(spec, out, rows, k, scale).map(Factor::Library),
         };
         factor.map_err(machine)
-    }
-}
-
-/// Products of either kind.
-#[derive(Debug)]
-pub(super) struct Multiplier<'a> {
-    gpu: &'a Gpu,
-    packed: Option<PackedProducts>,
-}
-
-impl<'a> Multiplier<'a> {
-    /// For products of these shapes (m, n, k).
-    pub(super) fn new(gpu: &'a Gpu, shapes: impl Iterator<Item = (usize, usize, usize)>) -> Result<Self, TrainerError> {
-        let packed = gpu.description().has_mxfp4.then(|| PackedProducts::new(gpu, &shapes.collect::<Vec<_>>()));
-        Ok(Self { gpu, packed: packed.transpose().map_err(machine)? })
-    }
-
-    /// Queues `out = left rightᵀ`.
-    pub(super) fn run<T: Plain>(&self, left: Factor, right: Factor, out: &Buffer<T>) -> Result<(), TrainerError> {
-        let done = match (left, right, &self.packed) {
-            (Factor::Library(left), Factor::Library(right), _) => self.gpu.multiply(left, right, 1.0, None, out, 0),
-            (Factor::Packed(left), Factor::Packed(right), Some(packed)) => packed.multiply(left, right, 1.0, None, out, 0),
-            _ => Err(GpuError::Unsupported("a product of a packed operand with another kind".into())),
-        };
-        done.map_err(machine)
     }
 }

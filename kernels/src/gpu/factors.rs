@@ -1,0 +1,60 @@
+//! Multiplier of operands of either kind: values for the vendor's library, or packed MXFP4 for our own kernels.
+
+use super::{Buffer, Gpu, GpuError, Matrix, PackedMatrix, PackedProducts, Plain};
+
+/// One side of a product.
+#[derive(Debug, Clone, Copy)]
+pub enum Factor {
+    /// Values, for the vendor's library.
+    Library(Matrix),
+    /// Codes and scales, for our own kernels.
+    Packed(PackedMatrix),
+}
+
+impl Factor {
+    /// Rows of the operand.
+    pub fn rows(&self) -> usize {
+        match self {
+            Self::Library(matrix) => matrix.rows,
+            Self::Packed(matrix) => matrix.rows,
+        }
+    }
+}
+
+/// Multiplies factors of both kinds on one GPU.
+#[derive(Debug)]
+pub struct Multiplier {
+    gpu: Gpu,
+    packed: Option<PackedProducts>,
+}
+
+impl Multiplier {
+    /// With packed products of these shapes (m, n, k); without any, operands are the library's.
+    ///
+    /// # Errors
+    /// A shape that no kernel takes, or one that does not compile.
+    pub fn new(gpu: &Gpu, packed: &[(usize, usize, usize)]) -> Result<Self, GpuError> {
+        let packed = (!packed.is_empty()).then(|| PackedProducts::new(gpu, packed)).transpose()?;
+        Ok(Self { gpu: gpu.clone(), packed })
+    }
+
+    /// Queues `out[offset..] = scale * left rightᵀ (+ added)`.
+    ///
+    /// # Errors
+    /// Shapes that do not fit, sides of different kinds, or the library's.
+    pub fn multiply<T: Plain>(
+        &self,
+        left: Factor,
+        right: Factor,
+        scale: f32,
+        added: Option<&Buffer<T>>,
+        out: &Buffer<T>,
+        offset: usize,
+    ) -> Result<(), GpuError> {
+        match (left, right, &self.packed) {
+            (Factor::Library(left), Factor::Library(right), _) => self.gpu.multiply(left, right, scale, added, out, offset),
+            (Factor::Packed(left), Factor::Packed(right), Some(packed)) => packed.multiply(left, right, scale, added, out, offset),
+            _ => Err(GpuError::Unsupported("a product of a packed operand with another kind".into())),
+        }
+    }
+}
