@@ -191,14 +191,69 @@ fn device_test_passes() {
 /// to token, so the mean over the tokens is off by b r / sqrt(tokens); three times that. (2) Adam's first updates are the learning rate
 /// times the gradients' signs: a direction that is off by b loses b^2 / 2 of the descent, which is at most sqrt(parameters) times the
 /// gradients' norm times the learning rate.
-fn loss_bound(rates: &[f64], norm: f64) -> f64 {
-    let (parameters, hidden, tokens, u) = (30_912f64, 64f64, 64f64, 1.0 / 512.0);
-    // One block: 16 tensors deep, 4 linears, 6 operands each with steps of 0.4.
-    let depth = 16f64.sqrt();
-    let b = 2.0 * depth * u + 2.0 * (4.0 * (6.0 * u * depth * 0.4) / 6.0 * 2.0).sqrt();
+fn loss_bound([parameters, hidden, tokens, blocks]: [f64; 4], rates: &[f64], norm: f64) -> f64 {
+    let u = 1.0 / 512.0;
+    // A block: 16 tensors deep, 4 linears, 6 operands each with steps of 0.4.
+    let depth = (16.0 * blocks).sqrt();
+    let b = 2.0 * depth * u + 2.0 * (4.0 * blocks * (6.0 * u * depth * 0.4) / 6.0 * 2.0).sqrt();
     let moved: f64 = rates.iter().sum();
     let logit = 0.02 * hidden.sqrt() + moved * hidden;
     3.0 * b * logit / tokens.sqrt() + moved * parameters.sqrt() * norm * b * b / 2.0
+}
+
+/// Losses and gradient norms of two runs, and that they learned by more than the bound, so that the bound means something. `norm`: more than any
+/// gradient's.
+fn learns_as_on_the_cpu(site: &Site, (cpu, hip): (&str, &str), sizes: [f64; 4], norm: f64) {
+    let (cpu, hip) = (site.records(cpu, "metrics.jsonl"), site.records(hip, "metrics.jsonl"));
+    assert_eq!(cpu.len(), hip.len());
+    let (mut rates, mut losses) = (Vec::new(), Vec::new());
+    for (cpu, hip) in cpu.iter().zip(&hip).filter(|(cpu, _)| cpu.get("loss").is_some()) {
+        assert_eq!((&cpu["kind"], &cpu["step"]), (&hip["kind"], &hip["step"]));
+        let (wanted, found) = (cpu["loss"].as_f64().unwrap(), hip["loss"].as_f64().unwrap());
+        let bound = loss_bound(sizes, &rates, norm);
+        assert!((wanted - found).abs() <= bound, "{}: {found} for {wanted}, bound {bound}", cpu["step"]);
+        if cpu["kind"] == "train" {
+            let (wanted, found) = (cpu["grad_norm"].as_f64().unwrap(), hip["grad_norm"].as_f64().unwrap());
+            assert!(wanted < norm && (found - wanted).abs() / wanted < 0.05, "gradient norm {found} for {wanted}");
+            rates.push(cpu["learning_rate"].as_f64().unwrap());
+        }
+        losses.push(found);
+    }
+    let (first, last) = (losses[0], *losses.last().unwrap());
+    assert!(first - last > loss_bound(sizes, &rates, norm), "{first} to {last}, bound {}", loss_bound(sizes, &rates, norm));
+}
+
+/// Model, optimizer and batch of the profile `smoke` as its manifests have them, for a few steps.
+#[test]
+fn the_smoke_profile_trains_as_on_the_cpu() {
+    if !gfx950_stand_in::has_clang() {
+        return;
+    }
+    let manifest = |name: &str| -> serde_yaml::Value {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests").join(name);
+        serde_yaml::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+    };
+    let (profile, mut model) = (manifest("profiles/smoke.yaml"), manifest("models/smoke.yaml"));
+    for key in ["id", "title"] {
+        model.as_mapping_mut().unwrap().remove(key);
+    }
+    let site = Site::new(true);
+    for name in ["cpu", "hip"] {
+        let run = common::tiny_yaml(common::recipe("mxfp4-fdw-h16"), |run| {
+            run["model"] = model.clone();
+            for key in ["optimizer", "schedule", "batch"] {
+                run[key] = profile[key].clone();
+            }
+            run["budget"]["steps"] = 4.into();
+            run["evaluation"]["every_steps"] = 4.into();
+            run["evaluation"]["sequences"] = 4.into();
+            run["logging"]["quantisation_steps"] = serde_yaml::Value::Sequence(vec![4.into()]);
+        });
+        common::write_run(&site.path(name), &run);
+        site.train(name, name);
+    }
+    assert_eq!(site.records("hip", "timing.jsonl")[0]["mxfp4"], "native");
+    learns_as_on_the_cpu(&site, ("cpu", "hip"), [139_584.0, 64.0, 256.0, 2.0], 1.6);
 }
 
 /// Of what was launched in three steps and three evaluations of a batch each: every product of a linear is our MXFP4 kernel's, and the
@@ -231,24 +286,7 @@ fn a_run_trains_as_on_the_cpu_and_resumes_with_the_same_bits() {
     site.train("whole", "hip");
     linears_are_native(&fs::read_to_string(site.path("trace.txt")).unwrap());
 
-    let (cpu, hip) = (site.records("cpu", "metrics.jsonl"), site.records("whole", "metrics.jsonl"));
-    assert_eq!(cpu.len(), hip.len());
-    let (mut rates, mut losses) = (Vec::new(), Vec::new());
-    for (cpu, hip) in cpu.iter().zip(&hip).filter(|(cpu, _)| cpu.get("loss").is_some()) {
-        assert_eq!((&cpu["kind"], &cpu["step"]), (&hip["kind"], &hip["step"]));
-        let (wanted, found) = (cpu["loss"].as_f64().unwrap(), hip["loss"].as_f64().unwrap());
-        let bound = loss_bound(&rates, 1.8);
-        assert!((wanted - found).abs() <= bound, "{}: {found} for {wanted}, bound {bound}", cpu["step"]);
-        if cpu["kind"] == "train" {
-            let (wanted, found) = (cpu["grad_norm"].as_f64().unwrap(), hip["grad_norm"].as_f64().unwrap());
-            assert!(wanted < 1.8 && (found - wanted).abs() / wanted < 0.05, "gradient norm {found} for {wanted}");
-            rates.push(cpu["learning_rate"].as_f64().unwrap());
-        }
-        losses.push(found);
-    }
-    // It learned by more than the bound, so that the bound means something.
-    let (first, last) = (losses[0], *losses.last().unwrap());
-    assert!(first - last > loss_bound(&rates, 1.8), "{first} to {last}, bound {}", loss_bound(&rates, 1.8));
+    learns_as_on_the_cpu(&site, ("cpu", "whole"), [30_912.0, 64.0, 64.0, 1.0], 1.8);
 
     // What it ran on is in its timings, by name, and how it multiplied.
     let session = &site.records("whole", "timing.jsonl")[0];
