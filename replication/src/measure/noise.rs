@@ -1,4 +1,4 @@
-//! How far single runs scatter, from all arms together: what one run an arm, as papers have, could have told apart.
+//! How far single runs scatter, from all arms together, and so what a table of one run an arm can tell apart.
 //!
 //! The model is a two-way layout without interaction: the logarithm of a run's tokens to target is its arm's level plus its seed's plus
 //! noise of one variance for all arms; least squares, `(arms - 1)(seeds - 1)` degrees of freedom. Three to five seeds of one arm say

@@ -95,7 +95,7 @@ pub(super) fn noise(measurements: &Measurements) -> Option<String> {
     let noise = measurements.noise()?;
     let percent = |share: f64| Unit::Percent.number(share);
     Some(format!(
-        "Two runs with the same seed differ in tokens to the target by {} (one standard deviation, from {} arms with {} seeds each, {} degrees of freedom) beyond what arm and seed explain, so one run an arm, as in the paper’s tables, would have a 95{}% interval of ±{} here; ±2{}% needs about {} seeds.",
+        "Two runs with the same seed differ in tokens to the target by {} (one standard deviation, from {} arms with {} seeds each, {} degrees of freedom) beyond what arm and seed explain, so a table of one run an arm would have a 95{}% interval of ±{} here (how many runs stand behind an arm of the paper’s tables, we do not know); ±2{}% needs about {} seeds.",
         percent(noise.of_one_pair()),
         noise.arms,
         noise.seeds,
