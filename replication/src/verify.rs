@@ -163,7 +163,7 @@ fn note(campaign: &Campaign, code_fingerprint: Option<&str>, verification: &mut 
         verification.notes.push(format!("made from a tree with changes that are not in commit {}", campaign.commit));
     }
     if campaign.partial {
-        verification.notes.push("partial: a selection left arms or seeds of the profile out".to_owned());
+        verification.notes.push("partial: not every run of the profile is in it".to_owned());
     }
     let failed = campaign.runs.iter().filter(|run| run.status == "failed").count();
     if failed > 0 {

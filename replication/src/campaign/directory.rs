@@ -43,7 +43,7 @@ pub struct Campaign {
     pub key: String,
     /// Fingerprint of the trainer's and kernels' sources.
     pub trainer_code: String,
-    /// Whether a selection left arms or seeds of the profile out.
+    /// Whether runs of the profile are not in it: a selection left them out, or they were not finished.
     pub partial: bool,
     /// Seeds.
     pub seeds: Vec<u64>,
