@@ -288,8 +288,7 @@ pub fn replicate(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn
     }
     let mut prepared = Prepared::from_manifests(root, manifests, &request.profile, &request.selection, request.trainer.as_deref())?;
     let site = Site::new(root, &prepared, request, say)?;
-    let bench = kernels_bench::newest(&request.out, &site.machine).map(|directory| directory.join("kernels.json"));
-    let key = with_bench(prepared.campaign_key(&site)?, bench.as_deref())?;
+    let (key, bench) = keyed(&prepared, &site, request)?;
     let memory = CampaignMemory { path: root.join("cache").join("campaigns").join(format!("{key}.json")) };
     if !request.run.fresh
         && let Some(directory) = memory.recall(&request.out, &key, root)
@@ -315,10 +314,12 @@ pub fn replicate(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn
     Ok(report)
 }
 
-/// The key of a campaign that also shows what `kernels-bench` measured on this machine: newer measurements, another report.
-fn with_bench(key: String, bench: Option<&Path>) -> Result<String, FileError> {
-    let Some(bench) = bench else { return Ok(key) };
-    Ok(sha256(format!("{key} kernels {}\n", files::sha256_file(bench)?).as_bytes()))
+/// The campaign's key, and what `kernels-bench` measured on this machine, which its report shows too: newer measurements, another report.
+fn keyed(prepared: &Prepared, site: &Site, request: &Request) -> Result<(String, Option<PathBuf>), FileError> {
+    let key = prepared.campaign_key(site)?;
+    let Some(directory) = kernels_bench::newest(&request.out, &site.machine) else { return Ok((key, None)) };
+    let bench = directory.join("kernels.json");
+    Ok((sha256(format!("{key} kernels {}\n", files::sha256_file(&bench)?).as_bytes()), Some(bench)))
 }
 
 fn stages_or_interrupted(stages: impl FnOnce() -> Result<Report, CampaignError>, stop: &AtomicBool) -> Result<Report, CampaignError> {

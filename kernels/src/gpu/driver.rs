@@ -119,6 +119,13 @@ pub enum ScaleLayout {
     Swizzled,
 }
 
+impl ScaleLayout {
+    /// Whether the scales of `[rows, k]` have no padding in this layout.
+    pub fn is_whole(self, rows: usize, k: usize) -> bool {
+        self == Self::Rows || (rows.is_multiple_of(32) && k.is_multiple_of(256))
+    }
+}
+
 /// One side of a product of MXFP4 codes, `[rows, k]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PackedMatrix {

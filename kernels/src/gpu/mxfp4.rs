@@ -37,11 +37,6 @@ pub fn packed_bytes(elements: usize) -> usize {
     elements / 2 + elements.div_ceil(BLOCK)
 }
 
-/// Whether the swizzled scales of `[rows, k]` fill their tiles of 32 rows by 8 blocks.
-fn is_swizzled_whole(rows: usize, k: usize) -> bool {
-    rows.is_multiple_of(32) && k.is_multiple_of(8 * BLOCK)
-}
-
 /// Why `[m, k]` by `[n, k]` is not multiplied natively, if it is not.
 ///
 /// # Errors
@@ -171,7 +166,7 @@ impl PackedQuantiser {
             let Some(spec) = spec else { continue };
             check(spec, side, k, elements)?;
             let others = elements.checked_div(k).unwrap_or(0);
-            if self.layout == ScaleLayout::Swizzled && !is_swizzled_whole(others, k) {
+            if !self.layout.is_whole(others, k) {
                 return refuse("mxfp4_quantise", format!("swizzled scales of [{others}, {k}], which have padding"));
             }
             *place = Side::new(spec, side, elements, self.layout);
@@ -228,7 +223,7 @@ impl PackedMatrix {
     /// # Errors
     /// Too few bytes, or a shape whose swizzled scales would have padding.
     pub fn swizzled(bytes: &Buffer<u8>, rows: usize, k: usize) -> Result<Self, GpuError> {
-        if !is_swizzled_whole(rows, k) {
+        if !ScaleLayout::Swizzled.is_whole(rows, k) {
             return Err(GpuError::Unsupported(format!(
                 "swizzled scales of [{rows}, {k}] have padding, which is not made here: rows must be multiples of 32, the contraction axis of 256"
             )));

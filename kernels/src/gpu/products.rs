@@ -185,7 +185,7 @@ impl BlockScales {
                 "{name} multiplies MXFP4 with sides in multiples of {sides} and contraction axes of {axis}, not {shape}"
             )));
         }
-        if left.layout == ScaleLayout::Swizzled && !([m, n].iter().all(|side| side.is_multiple_of(32)) && k.is_multiple_of(256)) {
+        if ![m, n].iter().all(|side| left.layout.is_whole(*side, k)) {
             return Err(GpuError::Unsupported(format!(
                 "swizzled scales of {shape} have padding, which is not made here: sides must be multiples of 32, the contraction axis of 256"
             )));

@@ -3,10 +3,9 @@
 
 use std::path::Path;
 
-use super::{CampaignError, Prepared, Report, Request, Site, assemble, lock, with_bench};
+use super::{CampaignError, Prepared, Report, Request, Site, assemble, keyed, lock};
 use crate::devices::{self, Gpu};
 use crate::environment::Environment;
-use crate::kernels_bench;
 use crate::plan::{self, Plan};
 use crate::run::{self, Outcome};
 
@@ -27,8 +26,7 @@ pub(super) fn put_together(root: &Path, request: &Request, say: &dyn Fn(&str)) -
     say(&format!("{done} of {all} runs are finished; judging and rendering these"));
     let site = Site::of_finished(&prepared.plan, &cache, request);
     let environment = Environment::capture(root, &request.run).on(&site.gpus);
-    let bench = kernels_bench::newest(&request.out, &site.machine).map(|directory| directory.join("kernels.json"));
-    let key = with_bench(prepared.campaign_key(&site)?, bench.as_deref())?;
+    let (key, bench) = keyed(&prepared, &site, request)?;
     let outcomes = vec![Outcome::Reused; done];
     assemble(root, &prepared, &outcomes, (None, bench.as_deref()), (request, &site), &key, &environment)
 }

@@ -48,12 +48,10 @@ impl Noise {
         let by_seed: BTreeMap<u64, f64> =
             seeds.iter().map(|seed| (*seed, mean(&mut cells.values().map(|values| values[seed]), arms))).collect();
         let all = mean(&mut levels.values().copied(), arms);
-        let residual = |arm: &str, seed: u64, value: f64| value - levels[arm] - by_seed[&seed] + all;
-        let squares: f64 = cells
-            .iter()
-            .flat_map(|(arm, values)| values.iter().map(move |(seed, value)| (arm, *seed, *value)))
-            .map(|(arm, seed, value)| residual(arm, seed, value).powi(2))
-            .sum();
+        let mut squares = 0.0;
+        for (arm, values) in &cells {
+            squares += values.iter().map(|(seed, value)| (value - levels[*arm] - by_seed[seed] + all).powi(2)).sum::<f64>();
+        }
         Some(Self { sd: (squares / freedom as f64).sqrt(), freedom, arms, seeds: count, quantile, levels })
     }
 

@@ -16,6 +16,7 @@ use crate::judge::{PaperVerdicts, Verdicts};
 use crate::measure::Measurements;
 use crate::measure::load::Run;
 use crate::measure::study::Paper;
+use crate::plan;
 
 /// The whole report.
 #[derive(Debug, Clone, Serialize)]
@@ -158,7 +159,7 @@ fn machine(measurements: &Measurements, campaign: &Value) -> Vec<Fact> {
 fn partial(measurements: &Measurements, campaign: &Value) -> Option<String> {
     let is_partial = campaign.get("partial").and_then(Value::as_bool).unwrap_or(false);
     let profile = &measurements.study.profile;
-    let all = profile.arms.iter().map(|group| group.recipes.len()).sum::<usize>() * profile.seeds.len();
+    let all = plan::all_arms(profile).len() * profile.seeds.len();
     is_partial.then(|| format!("{} of the profile’s {all}", measurements.runs.len()))
 }
 

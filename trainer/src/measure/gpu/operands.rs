@@ -177,10 +177,8 @@ pub(super) struct Side<'a> {
 impl Side<'_> {
     /// Queues its preparation, if it has one.
     pub(super) fn prepare(&self, room: &Room) -> Result<Factor, TrainerError> {
-        let scale = needs_fp8(self.spec).then_some((&room.scales, self.slot));
-        let side = OperandSide { out: Some(self.out), scale, amax: scale, ..OperandSide::default() };
-        let none = OperandSide::default();
-        let (size, rows, columns) = if self.transposed { ((self.k, self.rows), none, side) } else { ((self.rows, self.k), side, none) };
+        let scale = self.scale(room);
+        let (size, [rows, columns]) = self.oriented(OperandSide { out: Some(self.out), scale, amax: scale, ..OperandSide::default() });
         self.preparer.run((self.source, 0), size, rows, columns)?;
         self.prepared(room)
     }
@@ -191,8 +189,7 @@ impl Side<'_> {
             return PackedMatrix::new(self.out, self.rows, self.k);
         };
         let matrix = PackedMatrix::swizzled(self.out, self.rows, self.k)?;
-        let (side, none) = (OperandSide { out: Some(self.out), ..OperandSide::default() }, OperandSide::default());
-        let (size, rows, columns) = if self.transposed { ((self.k, self.rows), none, side) } else { ((self.rows, self.k), side, none) };
+        let (size, [rows, columns]) = self.oriented(OperandSide { out: Some(self.out), ..OperandSide::default() });
         quantiser.clone().swizzled().run((self.source, 0), size, rows, columns)?;
         Ok(matrix)
     }
@@ -202,8 +199,18 @@ impl Side<'_> {
         if self.preparer.is_source() {
             return self.source.matrix(0, self.rows, self.k, self.transposed).map(Factor::Library).map_err(machine);
         }
-        let scale = needs_fp8(self.spec).then_some((&room.scales, self.slot));
-        self.preparer.factor(self.spec, self.out, (self.rows, self.k), scale)
+        self.preparer.factor(self.spec, self.out, (self.rows, self.k), self.scale(room))
+    }
+
+    /// Its tensor's scale, where it has one.
+    fn scale<'a>(&self, room: &'a Room) -> Option<(&'a TensorScales, usize)> {
+        needs_fp8(self.spec).then_some((&room.scales, self.slot))
+    }
+
+    /// Sizes of the source, and `side` along its rows or its columns.
+    fn oriented<'a>(&self, side: OperandSide<'a>) -> ((usize, usize), [OperandSide<'a>; 2]) {
+        let none = OperandSide::default();
+        if self.transposed { ((self.k, self.rows), [none, side]) } else { ((self.rows, self.k), [side, none]) }
     }
 }
 

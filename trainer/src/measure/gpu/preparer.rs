@@ -1,16 +1,13 @@
 //! Operands of products that are timed on a GPU: prepared as a training step does it there, packed or as values.
 
 use kernels::gpu::{
-    Bf16, Buffer, Element, Factor, Gpu, GpuError, OperandSide, PackedMatrix, PackedQuantiser, Quantiser, TensorScales, element, is_packed,
-    is_source, packed_bytes, prepared,
+    Bf16, Buffer, Element, Factor, Gpu, OperandSide, PackedMatrix, PackedQuantiser, Quantiser, TensorScales, element, is_packed, is_source,
+    packed_bytes, prepared,
 };
 use kernels::operand::OperandSpec;
 
+use super::machine;
 use crate::error::TrainerError;
-
-fn machine(error: GpuError) -> TrainerError {
-    TrainerError::Machine(error.to_string())
-}
 
 /// How the operands of one specification are prepared.
 #[derive(Debug)]
