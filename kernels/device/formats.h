@@ -78,6 +78,34 @@ DEVICE float round_e2m1_stochastic(float magnitude, u32 word) {
     return fminf(from_bits(bits & 0xFFC00000u) - one, 6.0f);
 }
 
+// The same on values that were not divided by their block's scale: a power of two moves the grid, and rounding with it. `exponent`: the
+// scale's exponent field, where an F32 has it; `six`: 6 of the scale. Adding 2^22 of the larger power of two must not overflow, and what
+// lies far below the scale must not meet the subnormals, where sums are exact: MOVABLE says for which scales that holds.
+#define MOVABLE(byte) ((byte) - 32u <= 198u)
+DEVICE float round_e2m1_nearest_on(float x, u32 exponent, float six) {
+    u32 magnitude = to_bits(x) & 0x7FFFFFFFu;
+    float magic = from_bits((max(magnitude, exponent) & 0x7F800000u) + (22u << 23));
+    float rounded = fminf((from_bits(magnitude) + magic) - magic, six);
+    return from_bits(to_bits(rounded) | (to_bits(x) & 0x80000000u));
+}
+DEVICE float round_e2m1_stochastic_on(float x, u32 exponent, float six, u32 word) {
+    float magnitude = fabsf(x), scale = from_bits(exponent);
+    float one = magnitude < scale ? scale : 0.0f;
+    u32 bits = to_bits(magnitude + one) + (word & 0x3FFFFFu);
+    return copysignf(fminf(from_bits(bits & 0xFFC00000u) - one, six), x);
+}
+
+// Two BF16 values on the grids of their blocks' scales, in BF16 arithmetic: 2^6 of the larger power of two leaves the grid's step in the
+// last of eight bits. `exponents`: the scales' exponent fields where a BF16 has them; `sixes`: 6 of each scale. For blocks whose largest
+// magnitude has an exponent field of at most 248, or the sum would overflow; subnormals are as exact as the rest.
+constexpr u32 LARGEST_OF_PAIRS = 248u << 23 | 0x7FFFFFu;
+DEVICE u32 round_e2m1_pair(u32 pair, u32 exponents, u32 sixes) {
+    u32 magnitudes = pair & 0x7FFF7FFFu;
+    u32 magic = (max_halves(magnitudes, exponents) & 0x7F807F80u) + 0x03000300u;
+    u32 rounded = min_bf16_pairs(subtract_bf16_pairs(add_bf16_pairs(magnitudes, magic), magic), sixes);
+    return rounded | (pair & 0x80008000u);
+}
+
 // Two finite F32 as FP8 codes, to nearest, saturated, the first in the low byte: one instruction from sm_89 on.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
 template <int F> DEVICE u32 fp8_pair(float low, float high) {

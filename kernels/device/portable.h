@@ -116,6 +116,40 @@ DEVICE u32 bf16_pair(float low, float high) {
 // The pair of values that are BF16 already.
 DEVICE u32 bf16_pair_exact(float low, float high) { return to_bits(low) >> 16 | (to_bits(high) & 0xFFFF0000u); }
 
+// Arithmetic on both halves of a word at once, as unsigned numbers (max) or BF16 values (add, subtract, min: rounded once, subnormals
+// kept, no NaN). -DPAIRS=1 takes the paths that are built on them where the machine lacks them: that is for tests.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define PAIRS 1
+DEVICE u32 max_halves(u32 a, u32 b) {
+    u32 result;
+    asm("max.u16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+    return result;
+}
+DEVICE u32 add_bf16_pairs(u32 a, u32 b) {
+    u32 result;
+    asm("add.rn.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+    return result;
+}
+DEVICE u32 subtract_bf16_pairs(u32 a, u32 b) {
+    u32 result;
+    asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+    return result;
+}
+DEVICE u32 min_bf16_pairs(u32 a, u32 b) {
+    u32 result;
+    asm("min.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+    return result;
+}
+#else
+#ifndef PAIRS
+#define PAIRS 0
+#endif
+DEVICE u32 max_halves(u32 a, u32 b) { return max(a & 0xFFFFu, b & 0xFFFFu) | max(a & 0xFFFF0000u, b & 0xFFFF0000u); }
+DEVICE u32 add_bf16_pairs(u32 a, u32 b) { return bf16_pair(bf16_low(a) + bf16_low(b), bf16_high(a) + bf16_high(b)); }
+DEVICE u32 subtract_bf16_pairs(u32 a, u32 b) { return bf16_pair(bf16_low(a) - bf16_low(b), bf16_high(a) - bf16_high(b)); }
+DEVICE u32 min_bf16_pairs(u32 a, u32 b) { return bf16_pair_exact(fminf(bf16_low(a), bf16_low(b)), fminf(bf16_high(a), bf16_high(b))); }
+#endif
+
 DEVICE void unpack8(const Vector16& packed, float (&values)[8]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {

@@ -55,9 +55,11 @@ template <typename S> DEVICE void rotate(float (&x)[8], int place, const Side& s
     // Values are selected: an indexed parameter would be copied to local memory, and one of four addresses would be read.
     u32 first = side.signs[0], second = side.signs[1], third = side.signs[2], fourth = side.signs[3];
     u32 word = within < 4 ? first : within < 8 ? second : within < 12 ? third : fourth;
-    u32 flips = word >> (8 * (within % 4));
+    if (word != 0) {
+        u32 flips = word >> (8 * (within % 4));
 #pragma unroll
-    for (int j = 0; j < 8; ++j) x[j] = from_bits(to_bits(x[j]) ^ ((flips >> j) << 31));
+        for (int j = 0; j < 8; ++j) x[j] = from_bits(to_bits(x[j]) ^ ((flips >> j) << 31));
+    }
 #pragma unroll
     for (int distance = 1; distance < 8; distance *= 2) {
 #pragma unroll
@@ -100,8 +102,8 @@ DEVICE void random8(u32 (&words)[8], const Side& side, u64 index) {
     }
 }
 
-// Rounds eight values on the grid of their blocks' format; `byte` is the block's scale.
-template <typename S> DEVICE void round_block(float (&x)[8], u32 byte, const u32 (&words)[8]) {
+// Rounds eight values on the grid of their blocks' format; `byte` is the block's scale. For any scale.
+template <typename S> DEVICE void round_block_of_any_scale(float (&x)[8], u32 byte, const u32 (&words)[8]) {
     constexpr int format = S::format == BF16 ? E2M1 : S::format;
     float reciprocal = e8m0_reciprocal(byte), scale = e8m0_decode(byte);
 #pragma unroll
@@ -118,17 +120,37 @@ template <typename S> DEVICE void round_block(float (&x)[8], u32 byte, const u32
     }
 }
 
+// The same in fewer instructions for the scales that tensors have.
+template <typename S> DEVICE void round_block(float (&x)[8], u32 byte, const u32 (&words)[8]) {
+    if (S::format != E2M1 || !MOVABLE(byte)) {
+        round_block_of_any_scale<S>(x, byte, words);
+        return;
+    }
+    u32 exponent = byte << 23;
+    float six = from_bits(exponent + 0x01400000u);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+        float y = S::rounding == STOCHASTIC_PRESCALED ? x[j] * 0.75f : x[j];
+        x[j] = S::rounding == NEAREST_EVEN ? round_e2m1_nearest_on(y, exponent, six) : round_e2m1_stochastic_on(y, exponent, six, words[j]);
+    }
+}
+
+// Eight values that are BF16 already.
+DEVICE Vector16 packed_exactly(const float (&x)[8]) {
+    Vector16 values;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) values.word[i] = bf16_pair_exact(x[2 * i], x[2 * i + 1]);
+    return values;
+}
+
 // Stores the first `count` of eight BF16 values.
-DEVICE void write_bf16(const float (&x)[8], void* out, u64 at, int count, bool aligned) {
+DEVICE void write_values(const Vector16& values, void* out, u64 at, int count, bool aligned) {
     u16* to = (u16*)out + at;
     if (count == 8 && aligned) {
-        Vector16 packed;
-#pragma unroll
-        for (int i = 0; i < 4; ++i) packed.word[i] = bf16_pair_exact(x[2 * i], x[2 * i + 1]);
-        *(Vector16*)to = packed;
+        *(Vector16*)to = values;
     } else {
         for (int j = 0; j < 8; ++j)
-            if (j < count) to[j] = (u16)(to_bits(x[j]) >> 16);
+            if (j < count) to[j] = (u16)(values.word[j / 2] >> (16 * (j % 2)));
     }
 }
 
@@ -177,13 +199,88 @@ DEVICE void finish(float (&x)[8], u32 largest, u32 byte, float tensor_scale, con
     } else {
         round_block<S>(x, byte, words);
     }
-    write_bf16(x, side.out, at, count, aligned);
+    write_values(packed_exactly(x), side.out, at, count, aligned);
 }
 
-// One fragment from BF16 values to its place. `row` and `k`: its logical place in an operand of `length` elements a row.
-template <typename S> DEVICE u32 fragment(float (&x)[8], int place, const Side& side, float tensor_scale, u64 row, int k, int length, bool exists) {
+// Whether fragments stay BF16 from end to end, two values a word: blocks of E2M1 to nearest, not rotated.
+template <typename S> struct Paired {
+    static constexpr bool yes = PAIRS && S::present && !S::tensor && S::format == E2M1 && S::rounding == NEAREST_EVEN && S::rotation == 0;
+};
+
+// The patterns of the largest magnitudes in the lower and the upper halves of some words, as halves of a word.
+template <int count> DEVICE u32 largest_halves(const u32 (&words)[count]) {
+    u32 largest = 0;
+#pragma unroll
+    for (int i = 0; i < count; ++i) largest = max_halves(largest, words[i] & 0x7FFF7FFFu);
+    return largest;
+}
+
+// The same over the four lanes of a block.
+DEVICE u32 block_halves(u32 largest) {
+    largest = max_halves(largest, shuffle_xor(largest, 1));
+    return max_halves(largest, shuffle_xor(largest, 2));
+}
+
+// Eight BF16 values of one block, in order, rounded one at a time: the few blocks that pairs cannot take.
+template <typename S> DEVICE void round_singly(Vector16& values, u32 byte) {
+    float x[8];
+    u32 words[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    unpack8(values, x);
+    round_block_of_any_scale<S>(x, byte, words);
+    values = packed_exactly(x);
+}
+
+// A fragment along the source's columns, paired: `values` in order. Its place, and what is returned, as in `fragment`.
+template <typename S> DEVICE u32 row_pairs(Vector16 values, const Side& side, u64 row, int k, int length, bool exists) {
+    u32 halves = block_halves(largest_halves(values.word));
+    u32 largest = max(halves << 16, halves & 0xFFFF0000u);
+    u32 byte = scale_byte<E2M1, S::rule>(largest);
+    if (!exists || side.out == nullptr) return exists ? largest : 0u;
+    if (largest <= LARGEST_OF_PAIRS) {
+        u32 exponents = byte * 0x00800080u, sixes = exponents + 0x01400140u;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) values.word[i] = round_e2m1_pair(values.word[i], exponents, sixes);
+    } else {
+        round_singly<S>(values, byte);
+    }
+    write_values(values, side.out, row * (u64)length + (u64)k, min(8, length - k), length % 8 == 0);
+    return largest;
+}
+
+// Two fragments along the source's rows, paired: each of eight words holds one row of two neighbouring columns, the operand's rows `row`
+// and, if `second`, `row` + 1.
+template <typename S> DEVICE u32 column_pairs(u32 (&words)[8], const Side& side, u64 row, int k, int length, bool exists, bool second) {
+    u32 halves = block_halves(largest_halves(words));
+    u32 bytes[2] = {scale_byte<E2M1, S::rule>(halves << 16), scale_byte<E2M1, S::rule>(halves & 0xFFFF0000u)};
+    u32 largest = max(halves << 16, halves & 0xFFFF0000u);
+    if (!exists || side.out == nullptr) return exists ? largest : 0u;
+    bool paired = largest <= LARGEST_OF_PAIRS;
+    if (paired) {
+        u32 exponents = bytes[0] << 7 | bytes[1] << 23, sixes = exponents + 0x01400140u;
+#pragma unroll
+        for (int j = 0; j < 8; ++j) words[j] = round_e2m1_pair(words[j], exponents, sixes);
+    }
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+        if (c == 1 && !second) break;
+        Vector16 values;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            u32 one = words[2 * i], next = words[2 * i + 1];
+            values.word[i] = c == 0 ? (one & 0xFFFFu) | next << 16 : one >> 16 | (next & 0xFFFF0000u);
+        }
+        if (!paired) round_singly<S>(values, bytes[c]);
+        write_values(values, side.out, (row + c) * (u64)length + (u64)k, min(8, length - k), length % 8 == 0);
+    }
+    return largest;
+}
+
+// One fragment from BF16 values to its place. `row` and `k`: its logical place in an operand of `length` elements a row. `halves`: the
+// largest magnitude of the values where pairs give it, in the upper half.
+template <typename S>
+DEVICE u32 fragment(float (&x)[8], u32 halves, int place, const Side& side, float tensor_scale, u64 row, int k, int length, bool exists) {
     rotate<S>(x, place, side);
-    u32 largest = largest_pattern(x);
+    u32 largest = PAIRS && S::rotation == 0 ? halves & 0xFFFF0000u : largest_pattern(x);
     u32 byte = 0;
     if (!S::tensor && S::format != BF16) {
         u32 block = max(largest, shuffle_xor(largest, 1));
@@ -244,11 +341,14 @@ KERNEL(256) quantise(const u16* source, int rows, int columns, Side row_side, Si
 #pragma unroll
             for (int w = 0; w < 4; ++w) tile[row * PITCH + 4 * place + w] = loaded[i].word[w];
         }
-        if (ROWS::present) {
+        bool exists = top + row < rows && left + 8 * place < columns;
+        if (Paired<ROWS>::yes) {
+            row_largest = max(row_largest, row_pairs<ROWS>(loaded[i], row_side, top + row, left + 8 * place, columns, exists));
+        } else if (ROWS::present) {
             float x[8];
             unpack8(loaded[i], x);
-            bool exists = top + row < rows && left + 8 * place < columns;
-            u32 largest = fragment<ROWS>(x, place, row_side, row_scale, top + row, left + 8 * place, columns, exists);
+            u32 halves = largest_halves(loaded[i].word);
+            u32 largest = fragment<ROWS>(x, max(halves, halves << 16), place, row_side, row_scale, top + row, left + 8 * place, columns, exists);
             row_largest = max(row_largest, largest);
         }
     }
@@ -262,18 +362,26 @@ KERNEL(256) quantise(const u16* source, int rows, int columns, Side row_side, Si
             int number = (i * THREADS + thread) / WAVE;
             int span = number % (TILE / (8 * lanes)), pair = number / (TILE / (8 * lanes)) * pairs + lane / lanes;
             int row = 8 * (span * lanes + place);
+            u32 both[8];
+#pragma unroll
+            for (int j = 0; j < 8; ++j) both[j] = tile[(row + j) * PITCH + pair];
+            int column = left + 2 * pair;
+            bool inside = top + row < rows;
+            if (Paired<COLUMNS>::yes) {
+                u32 largest = column_pairs<COLUMNS>(both, column_side, column, top + row, rows, inside && column < columns, column + 1 < columns);
+                column_largest = max(column_largest, largest);
+                continue;
+            }
             float x[8], y[8];
 #pragma unroll
             for (int j = 0; j < 8; ++j) {
-                u32 both = tile[(row + j) * PITCH + pair];
-                x[j] = bf16_low(both);
-                y[j] = bf16_high(both);
+                x[j] = bf16_low(both[j]);
+                y[j] = bf16_high(both[j]);
             }
-            int column = left + 2 * pair;
-            bool inside = top + row < rows;
-            u32 largest = fragment<COLUMNS>(x, place, column_side, column_scale, column, top + row, rows, inside && column < columns);
+            u32 halves = largest_halves(both);
+            u32 largest = fragment<COLUMNS>(x, halves << 16, place, column_side, column_scale, column, top + row, rows, inside && column < columns);
             column_largest = max(column_largest, largest);
-            largest = fragment<COLUMNS>(y, place, column_side, column_scale, column + 1, top + row, rows, inside && column + 1 < columns);
+            largest = fragment<COLUMNS>(y, halves, place, column_side, column_scale, column + 1, top + row, rows, inside && column + 1 < columns);
             column_largest = max(column_largest, largest);
         }
     }

@@ -124,8 +124,9 @@ fn both_ways(
     (rows, columns): (usize, usize),
     broken: bool,
     order: Order,
+    extra: &[&str],
 ) {
-    let Some(object) = object(rows_spec, columns_spec, &[]) else { return };
+    let Some(object) = object(rows_spec, columns_spec, extra) else { return };
     let values = source(rows * columns, broken);
     let mut memory = Memory::new();
     let place = memory.input("source", &bf16_bytes(&values));
@@ -164,12 +165,16 @@ fn both_ways(
 
 /// Every order of waves on a small shape, then ragged shapes: those that rows of eight do not divide have element-wise edges.
 fn shapes(rows_spec: Option<OperandSpec>, columns_spec: Option<OperandSpec>, shapes: &[(usize, usize)]) {
+    shapes_with(rows_spec, columns_spec, shapes, &[]);
+}
+
+fn shapes_with(rows_spec: Option<OperandSpec>, columns_spec: Option<OperandSpec>, shapes: &[(usize, usize)], extra: &[&str]) {
     let specs = (rows_spec.as_ref(), columns_spec.as_ref());
     for (number, &shape) in shapes.iter().enumerate() {
         let breakable = !specs.0.into_iter().chain(specs.1).any(is_tensor);
         for broken in [false, true] {
             if !broken || (breakable && number == 0) {
-                both_ways(specs.0, specs.1, shape, broken, Order::ALL[number % 3]);
+                both_ways(specs.0, specs.1, shape, broken, Order::ALL[number % 3], extra);
             }
         }
     }
@@ -189,6 +194,19 @@ fn every_scale_rule_and_rows_that_eight_does_not_divide() {
     let (even, ceil) = (spec(E2m1, ScaleRule::Even, NearestEven, Some((32, Signs::None))), spec(E2m1, ScaleRule::Ceil, NearestEven, None));
     shapes(Some(even), Some(ceil), &[(64, 96), (33, 160), (70, 32)]);
     shapes(None, Some(spec(E2m1, ScaleRule::Floor, Stochastic, None)), &[(33, 50), (50, 33)]);
+}
+
+/// What NVIDIA's BF16 pairs do (gfx950 has none, they are two F32 operations here): values that stay BF16 from end to end.
+#[test]
+fn pairs_of_bf16_round_as_single_values_do() {
+    let plain = |rule| Some(spec(E2m1, rule, NearestEven, None));
+    let rotated = Some(spec(E2m1, ScaleRule::Floor, NearestEven, Some((16, Signs::PerStep))));
+    let fp8 = Some(spec(E4m3, ScaleRule::Current, NearestEven, None));
+    let pairs = ["-DPAIRS=1"];
+    shapes_with(plain(ScaleRule::Floor), plain(ScaleRule::Even), &[(64, 96), (33, 160), (70, 32)], &pairs);
+    shapes_with(plain(ScaleRule::Ceil), plain(ScaleRule::Ceil), &[(96, 64), (50, 33)], &pairs);
+    shapes_with(rotated, plain(ScaleRule::Floor), &[(64, 64)], &pairs);
+    shapes_with(fp8, fp8, &[(40, 72), (33, 50)], &pairs);
 }
 
 #[test]
