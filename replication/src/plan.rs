@@ -170,6 +170,9 @@ pub fn plan(
     Ok(Plan { profile: profile.id.clone(), device, runs, arms, seeds, partial })
 }
 
+/// Stands for the hash of what nobody here has: a tokenizer that comes already applied, the data of a step with random tokens.
+const UNKNOWN_SHA256: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+
 /// A run file for timing steps alone: `model` with `sequences` a step under one recipe, everything else as in `profile`. It names no
 /// data (the trainer takes random tokens), so it has no key and is no run of a campaign.
 ///
@@ -186,7 +189,7 @@ pub fn step_run_file(manifests: &Manifests, profile: &Profile, model: &Model, se
     if profile.batch.sequences != sequences {
         profile.batch = profile::Batch { sequences, accumulation: 1 };
     }
-    let nothing = || profile::Shard { tokens: u64::from(u32::MAX), sha256_bin: "0".repeat(64), sha256_idx: "0".repeat(64) };
+    let nothing = || profile::Shard { tokens: u64::from(u32::MAX), sha256_bin: UNKNOWN_SHA256.into(), sha256_idx: UNKNOWN_SHA256.into() };
     let shards = Shards { train: nothing(), validation: nothing(), end_of_document: 0 };
     let (tokenizer, device) = (&manifests.tokenizers[&profile.tokenizer], manifests.hardware[&profile.hardware].device);
     let run = RunFile::new(&profile, model, &shards, tokenizer, device, resolved, 1);
@@ -386,7 +389,7 @@ impl<'a> RunFile<'a> {
                 validation: shard("validation", &shards.validation),
                 end_of_document: shards.end_of_document,
             },
-            tokenizer: TokenizerIdentity { id: &tokenizer.id, sha256: tokenizer.sha256.as_deref().unwrap_or("external") },
+            tokenizer: TokenizerIdentity { id: &tokenizer.id, sha256: tokenizer.sha256.as_deref().unwrap_or(UNKNOWN_SHA256) },
             optimizer: &profile.optimizer,
             schedule: &profile.schedule,
             batch: &profile.batch,

@@ -367,6 +367,24 @@ fn a_lost_gpu_and_a_machine_without_any() {
     assert!(site.says(&["replicate", "--trainer", trainer().to_str().unwrap()], 2).contains("cargo xtask pack"));
 }
 
+/// A profile whose tokenizer comes from elsewhere has no hash to write down: the trainer must take its run files all the same.
+#[test]
+fn every_profile_gives_run_files_that_the_trainer_reads() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let manifests = replication::manifest::Manifests::load(root).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for profile in manifests.profiles.values() {
+        let model = &manifests.models[&profile.model];
+        let path = folder.path().join(format!("{}.yaml", profile.id));
+        let text = replication::plan::step_run_file(&manifests, profile, model, 1, &replication::plan::all_arms(profile)[0]).unwrap();
+        std::fs::write(&path, text).unwrap();
+        // A GPU that is nowhere: the file is read first.
+        let output = Command::new(trainer()).args(["kernel-time", path.to_str().unwrap(), "--device", "cuda:99"]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && !said.contains(".yaml"), "{}: {said}", profile.id);
+    }
+}
+
 #[test]
 fn every_recipe_is_tested_on_a_model_that_the_trainer_takes() {
     let site = Site::new();
