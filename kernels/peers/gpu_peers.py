@@ -50,7 +50,7 @@ def hadamard(size, like):
 
 def mxfp4(x, stochastic):
     """E2M1 values times powers of two in BF16, blocks of 32 along the last axis: exponent floor(log2(largest)) - 2, saturating at 6."""
-    blocks = x.float().unflatten(-1, (-1, BLOCK))
+    blocks = x.float().reshape(-1, BLOCK)
     largest = blocks.abs().amax(-1, keepdim=True)
     exponent = torch.frexp(largest).exponent - 3
     scale = torch.where(largest > 0, torch.exp2(exponent.float()), torch.ones_like(largest))
@@ -60,7 +60,7 @@ def mxfp4(x, stochastic):
     count = magnitude / step
     count = torch.floor(count + torch.rand_like(count)) if stochastic else torch.round(count)
     value = torch.copysign((count * step).clamp(max=6.0), scaled)
-    return (value * scale).flatten(-2).to(torch.bfloat16)
+    return (value * scale).to(torch.bfloat16).reshape(x.shape)
 
 
 def fp8(x, kind):
@@ -69,42 +69,35 @@ def fp8(x, kind):
     return (x.float() * scale).to(kind), scale.reciprocal()
 
 
-def product(recipe, turn):
-    """The function (a [m, k], b [n, k], whether a is a gradient) -> a bᵀ [m, n] of a recipe."""
+def multiply(a, b, turn, recipe, is_gradient):
+    """a [m, k] times b [n, k] transposed, as a recipe has it, each operand prepared along k; `is_gradient`: a is one."""
     if recipe == "bf16":
-        return lambda a, b, _: a @ b.t()
+        return a @ b.t()
     if recipe == "fp8":
-        def multiply(a, b, is_gradient):
-            (a, undo_a), (b, undo_b) = fp8(a, torch.float8_e5m2 if is_gradient else torch.float8_e4m3fn), fp8(b, torch.float8_e4m3fn)
-            return torch._scaled_mm(a.contiguous(), b.contiguous().t(), scale_a=undo_a, scale_b=undo_b, out_dtype=torch.bfloat16)
-        return multiply
-    stochastic, rotated = recipe.endswith("-sr"), recipe.endswith("-h16")
-
-    def prepared(x):
-        if rotated:
-            x = (x.unflatten(-1, (-1, turn.shape[0])) @ turn).flatten(-2)
-        return mxfp4(x, stochastic)
-
-    return lambda a, b, _: prepared(a) @ prepared(b).t()
+        (a, undo_a), (b, undo_b) = fp8(a, torch.float8_e5m2 if is_gradient else torch.float8_e4m3fn), fp8(b, torch.float8_e4m3fn)
+        return torch._scaled_mm(a.contiguous(), b.contiguous().t(), scale_a=undo_a, scale_b=undo_b, out_dtype=torch.bfloat16)
+    if recipe.endswith("-h16"):
+        a, b = ((x.reshape(-1, turn.shape[0]) @ turn).reshape(x.shape) for x in (a, b))
+    stochastic = recipe.endswith("-sr")
+    return mxfp4(a, stochastic) @ mxfp4(b, stochastic).t()
 
 
-def linear_layer(recipe, turn):
-    """A linear layer y = x wᵀ whose three products follow the recipe, each operand prepared along its own contraction axis."""
-    multiply = product(recipe, turn)
+class Linear(torch.autograd.Function):
+    """y = x wᵀ whose three products follow a recipe. A class of the module, and the recipe an argument: torch.compile then takes the whole
+    model as one graph (a closure would break it at every layer)."""
 
-    class Linear(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, weight):
-            ctx.save_for_backward(x, weight)
-            return multiply(x, weight, False)
+    @staticmethod
+    def forward(ctx, x, weight, turn, recipe):
+        ctx.save_for_backward(x, weight, turn)
+        ctx.recipe = recipe
+        return multiply(x, weight, turn, recipe, False)
 
-        @staticmethod
-        def backward(ctx, gradient):
-            x, weight = ctx.saved_tensors
-            gradient = gradient.contiguous()
-            return multiply(gradient, weight.t(), True), multiply(gradient.t(), x.t(), True)
-
-    return Linear.apply
+    @staticmethod
+    def backward(ctx, gradient):
+        x, weight, turn = ctx.saved_tensors
+        gradient = gradient.contiguous()
+        d_x = multiply(gradient, weight.t(), turn, ctx.recipe, True)
+        return d_x, multiply(gradient.t(), x.t(), turn, ctx.recipe, True), None, None
 
 
 def turned(x, cosine, sine):
@@ -116,9 +109,9 @@ def turned(x, cosine, sine):
 class Block(nn.Module):
     """Pre-norm grouped-query attention and SwiGLU on [batch, sequence, width] in BF16; masters in F32."""
 
-    def __init__(self, size, linear):
+    def __init__(self, size, recipe):
         super().__init__()
-        self.size, self.linear = size, linear
+        self.size, self.recipe = size, recipe
         width, head, ffn = size["width"], size["head"], size["ffn"]
         queries, keys = size["heads"] * head, size["kv_heads"] * head
         small = 0.02 / math.sqrt(2 * size["layers"])
@@ -128,43 +121,44 @@ class Block(nn.Module):
         self.gate_up, self.down = matrix(2 * ffn, width, 0.02), matrix(width, ffn, small)
         self.split = [queries, keys, keys]
 
-    def project(self, x, weight):
+    def project(self, x, weight, turn):
         """x [batch, sequence, in] times the BF16 copy of a master [out, in]."""
-        return self.linear(x.flatten(0, 1), weight.to(torch.bfloat16)).unflatten(0, x.shape[:2])
+        return Linear.apply(x.flatten(0, 1), weight.to(torch.bfloat16), turn, self.recipe).unflatten(0, x.shape[:2])
 
     def normed(self, x, gain):
         return F.rms_norm(x, (x.shape[-1],), gain.to(x.dtype), self.size["epsilon"])
 
-    def forward(self, x, cosine, sine):
-        parts = self.project(self.normed(x, self.norm1), self.qkv).split(self.split, -1)
+    def forward(self, x, cosine, sine, turn):
+        parts = self.project(self.normed(x, self.norm1), self.qkv, turn).split(self.split, -1)
         query, key, value = (part.unflatten(-1, (-1, self.size["head"])).transpose(1, 2) for part in parts)
         query, key = turned(query, cosine, sine), turned(key, cosine, sine)
         groups = self.size["heads"] // self.size["kv_heads"]
         mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=groups > 1)
-        x = x + self.project(mixed.transpose(1, 2).flatten(2), self.output)
-        gate, up = self.project(self.normed(x, self.norm2), self.gate_up).chunk(2, -1)
-        return x + self.project(F.silu(gate) * up, self.down)
+        x = x + self.project(mixed.transpose(1, 2).flatten(2), self.output, turn)
+        gate, up = self.project(self.normed(x, self.norm2), self.gate_up, turn).chunk(2, -1)
+        return x + self.project(F.silu(gate) * up, self.down, turn)
 
 
 class Llama(nn.Module):
     """tokens, targets [batch, sequence] -> mean cross-entropy in nats; embedding and head are never quantised."""
 
-    def __init__(self, size, linear):
+    def __init__(self, size, recipe):
         super().__init__()
         self.epsilon = size["epsilon"]
         self.embedding = nn.Parameter(torch.randn(size["vocabulary"], size["width"]) * 0.02)
         self.head = nn.Parameter(torch.randn(size["vocabulary"], size["width"]) * 0.02)
-        self.blocks = nn.ModuleList(Block(size, linear) for _ in range(size["layers"]))
+        self.blocks = nn.ModuleList(Block(size, recipe) for _ in range(size["layers"]))
         self.norm = nn.Parameter(torch.ones(size["width"]))
         frequencies = size["rope_theta"] ** (-torch.arange(0, size["head"], 2) / size["head"])
         angles = torch.outer(torch.arange(size["sequence"]).float(), frequencies)
         self.register_buffer("cosine", angles.cos().to(torch.bfloat16))
         self.register_buffer("sine", angles.sin().to(torch.bfloat16))
+        self.register_buffer("turn", hadamard(16, torch.empty(0, dtype=torch.bfloat16)))
 
     def forward(self, tokens, targets):
         x = F.embedding(tokens, self.embedding).to(torch.bfloat16)
         for block in self.blocks:
-            x = block(x, self.cosine, self.sine)
+            x = block(x, self.cosine, self.sine, self.turn)
         x = F.rms_norm(x, (x.shape[-1],), self.norm.to(x.dtype), self.epsilon)
         logits = x @ self.head.to(torch.bfloat16).t()
         return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
@@ -183,9 +177,9 @@ class Step:
 
     def __init__(self, size, recipe, device, compiled):
         torch.manual_seed(SEED)
-        turn = hadamard(16, torch.empty(0, dtype=torch.bfloat16)).to(device)
-        self.model = Llama(size, linear_layer(recipe, turn)).to(device)
-        self.forward = torch.compile(self.model, dynamic=False) if compiled else self.model
+        self.model = Llama(size, recipe).to(device)
+        # One graph or none: a break would leave most of a step to the eager kernels and still call itself compiled.
+        self.forward = torch.compile(self.model, dynamic=False, fullgraph=True) if compiled else self.model
         fused = {"fused": True} if device.type == "cuda" else {}
         self.optimiser = torch.optim.AdamW(self.model.parameters(), lr=1e-3, betas=(0.9, 0.95), eps=1e-5, weight_decay=0.1, **fused)
         text = torch.randint(size["vocabulary"], (size["sequences"], size["sequence"] + 1), device=device)
