@@ -38,7 +38,7 @@ pub fn check(run: &RunFile) -> Result<(), TrainerError> {
 }
 
 /// Bytes that a run needs on a GPU at least: parameters in F32 and BF16, gradients, two moments, every activation that is kept in BF16,
-/// prepared operands (those of X wait for backward), logits and the library's workspace.
+/// prepared operands (those of X and of W wait for backward), logits and the library's workspace.
 pub fn needed_bytes_on_gpu(run: &RunFile) -> u128 {
     let model = &run.model;
     let [qkv, output, gate_up, down] = model.linears();
@@ -47,7 +47,7 @@ pub fn needed_bytes_on_gpu(run: &RunFile) -> u128 {
     let inputs = [qkv, output, gate_up, down].iter().map(|linear| linear.2 as u128).sum::<u128>();
     let block = 2 * (4 * d + widths + inputs) + 4 * (model.num_attention_heads as u128 + 2);
     let shared = 2 * (4 * d + widths) + 2 * (2 * gate_up.1.max(qkv.1) + 2 * down.2.max(model.hidden_size)) as u128;
-    let of_a_parameter = 18 + 4 * u128::from(run.batch.accumulation > 1);
+    let of_a_parameter = 20 + 4 * u128::from(run.batch.accumulation > 1);
     of_a_parameter * parameters::Layout::new(model).total as u128
         + tokens * (block * model.num_hidden_layers as u128 + shared)
         + (256 << 20)

@@ -3,8 +3,9 @@
 //! A pass whose two operands are MXFP4 is native where the device multiplies packed MXFP4 and takes the shapes (`native`): operands are codes and
 //! scales, multiplied by our kernel. Elsewhere an operand in blocks of 32 is written as BF16 values, which hold every MX value exactly, and
 //! is multiplied by the BF16 units: exact in value, emulated in execution. Operands have the same values bit for bit either way. Tensor-scaled FP8
-//! is multiplied natively. An operand that is plain BF16 is its source. The two operands that come from ∇Y are prepared in one read, and so
-//! are the two of X: the one that wgrad takes waits for backward. (Where one of the two is native and the other is not, each has its own read.)
+//! is multiplied natively. An operand that is plain BF16 is its source. The two operands of a source are prepared in one read: those of ∇Y
+//! when backward takes both, those of X and of W in forward, where the one that backward takes waits for it. (Where one of the two is native
+//! and the other is not, each has its own read.)
 
 use std::ops::Range;
 
@@ -63,15 +64,13 @@ pub struct GpuLinears {
     /// Which passes are native.
     native: Native,
     products: Multiplier,
-    /// X of an evaluation, along its rows only.
-    evaluated: Preparation,
-    /// X of a training step, both ways.
-    input: Preparation,
-    weight: Preparation,
+    /// X and W of an evaluation, along their rows only.
+    evaluated: [Preparation; 2],
+    /// X and W of a training step, both ways.
+    trained: [Preparation; 2],
     gradient: Preparation,
-    weight_turned: Preparation,
-    /// X along its columns, of every linear: from forward until backward. Index 4 * layer + linear.
-    inputs_turned: Vec<Buffer<u8>>,
+    /// X and W along their columns, of every linear: from forward until backward. Index 4 * layer + linear.
+    turned: [Vec<Buffer<u8>>; 2],
     /// One slot an operand of the model, then one each for an evaluation's input and weight.
     scales: TensorScales,
     /// Gradient of SwiGLU's result, `[tokens, f]`.
@@ -101,20 +100,20 @@ impl GpuLinears {
         let largest_weight = widest(|shape| shape.1 * shape.2);
         let native = Native::new(device.gpu().description(), run, &choices);
         let make = |rows, columns, elements| Preparation::new(&device, &choices, native, rows, columns, elements, elements);
-        let turned = choices.spec(INPUT_TURNED.pass, INPUT_TURNED.operand);
-        let kept = |linear: usize| {
-            let elements = tokens * choices.shapes[linear % 4].2;
-            device.gpu().buffer(room(&turned, native.has(Pass::Wgrad), elements)).map_err(machine)
+        let both_ways = |rows, columns, elements| Preparation::new(&device, &choices, native, Some(rows), Some(columns), elements, 0);
+        let kept = |role: Role, elements: fn((&str, usize, usize), usize) -> usize| {
+            let (spec, is_native) = (choices.spec(role.pass, role.operand), native.has(role.pass));
+            let of =
+                |linear: usize| device.gpu().buffer(room(&spec, is_native, elements(choices.shapes[linear % 4], tokens))).map_err(machine);
+            (0..4 * choices.layers).map(of).collect::<Result<Vec<_>, TrainerError>>()
         };
         let format_largest = |slot: usize| largest_of_slot(&choices, slot);
         let largest: Vec<f32> = (0..choices.slots()).map(format_largest).chain([0.0, 0.0]).collect();
         Ok(Self {
-            evaluated: make(Some(INPUT), None, largest_input)?,
-            input: Preparation::new(&device, &choices, native, Some(INPUT), Some(INPUT_TURNED), largest_input, 0)?,
-            inputs_turned: (0..4 * choices.layers).map(kept).collect::<Result<_, TrainerError>>()?,
-            weight: make(Some(WEIGHT), None, largest_weight)?,
+            evaluated: [make(Some(INPUT), None, largest_input)?, make(Some(WEIGHT), None, largest_weight)?],
+            trained: [both_ways(INPUT, INPUT_TURNED, largest_input)?, both_ways(WEIGHT, WEIGHT_TURNED, largest_weight)?],
+            turned: [kept(INPUT_TURNED, |shape, tokens| tokens * shape.2)?, kept(WEIGHT_TURNED, |shape, _| shape.1 * shape.2)?],
             gradient: make(Some(GRADIENT), Some(GRADIENT_TURNED), largest_output)?,
-            weight_turned: make(None, Some(WEIGHT_TURNED), largest_weight)?,
             scales: TensorScales::new(device.gpu(), &largest, choices.delayed.map_or(0, |delayed| delayed.history)).map_err(machine)?,
             d_hidden: device.gpu().buffer(tokens * run.model.intermediate_size).map_err(machine)?,
             filled: 0,
@@ -125,6 +124,16 @@ impl GpuLinears {
             device,
             choices,
         })
+    }
+
+    /// What prepares X and W in forward.
+    fn forward_preparations<W>(&self, mode: &Mode<'_, W>) -> &[Preparation; 2] {
+        if matches!(mode, Mode::Training { .. }) { &self.trained } else { &self.evaluated }
+    }
+
+    /// X and W of a linear along their columns: what forward keeps for backward.
+    fn kept(&self, place: Place) -> [&Buffer<u8>; 2] {
+        self.turned.each_ref().map(|operands| &operands[4 * place.layer + place.linear])
     }
 
     fn chooses_largest(&self) -> bool {
@@ -439,18 +448,18 @@ impl Linears<GpuDevice> for GpuLinears {
                 (Moment::Evaluation(*evaluation), Moment::Evaluation(Evaluation { chunk: 0, ..*evaluation }))
             }
         };
-        let kept = &self.inputs_turned[4 * place.layer + place.linear];
-        let preparation = if matches!(mode, Mode::Training { .. }) { &self.input } else { &self.evaluated };
-        self.prepare(preparation, place, moment, x_source, (tokens, inputs), kept)?;
-        self.prepare(&self.weight, place, weight_moment, w_source, (out, inputs), &self.weight.column_operand)?;
+        let [of_input, of_weight] = self.forward_preparations(mode);
+        let [input_turned, weight_turned] = self.kept(place);
+        self.prepare(of_input, place, moment, x_source, (tokens, inputs), input_turned)?;
+        self.prepare(of_weight, place, weight_moment, w_source, (out, inputs), weight_turned)?;
         if let Moment::Training(step) = moment {
             self.measure(place, INPUT, step, x_source, (tokens, inputs), false)?;
             self.measure(place, WEIGHT, step, w_source, (out, inputs), false)?;
         }
-        let operand = if matches!(mode, Mode::Training { .. }) { &self.input.row_operand } else { &self.evaluated.row_operand };
-        let left = self.matrix(INPUT, operand, x_source, (tokens, inputs), false, self.slot(place, INPUT, moment))?;
+        let [of_input, of_weight] = self.forward_preparations(mode);
+        let left = self.matrix(INPUT, &of_input.row_operand, x_source, (tokens, inputs), false, self.slot(place, INPUT, moment))?;
         let slot = self.slot(place, WEIGHT, moment);
-        let right = self.matrix(WEIGHT, &self.weight.row_operand, w_source, (out, inputs), false, slot)?;
+        let right = self.matrix(WEIGHT, &of_weight.row_operand, w_source, (out, inputs), false, slot)?;
         let factor = self.factor(Pass::Fprop, Operand::Input, Operand::Weight);
         self.multiply(left, right, factor, goal, tokens)
     }
@@ -470,7 +479,6 @@ impl Linears<GpuDevice> for GpuLinears {
         let moment = Moment::Training(step);
         let (d_source, x_source, w_source) = ((d_y, 0), (x, 0), (&parameters.copies, weight.start));
         self.prepare(&self.gradient, place, moment, d_source, (tokens, out), &self.gradient.column_operand)?;
-        self.prepare(&self.weight_turned, place, moment, w_source, (out, inputs), &self.weight_turned.column_operand)?;
         self.measure(place, GRADIENT, step, d_source, (tokens, out), false)?;
         self.measure(place, WEIGHT_TURNED, step, w_source, (out, inputs), true)?;
         self.measure(place, GRADIENT_TURNED, step, d_source, (tokens, out), true)?;
@@ -478,15 +486,14 @@ impl Linears<GpuDevice> for GpuLinears {
 
         let slot = |role| self.slot(place, role, moment);
         let left = self.matrix(GRADIENT, &self.gradient.row_operand, d_source, (tokens, out), false, slot(GRADIENT))?;
-        let turned = &self.weight_turned.column_operand;
-        let right = self.matrix(WEIGHT_TURNED, turned, w_source, (inputs, out), true, slot(WEIGHT_TURNED))?;
+        let [input_turned, weight_turned] = self.kept(place);
+        let right = self.matrix(WEIGHT_TURNED, weight_turned, w_source, (inputs, out), true, slot(WEIGHT_TURNED))?;
         let factor = self.factor(Pass::Dgrad, Operand::OutputGradient, Operand::Weight);
         self.multiply(left, right, factor, goal, tokens)?;
 
         let turned = &self.gradient.column_operand;
         let left = self.matrix(GRADIENT_TURNED, turned, d_source, (out, tokens), true, slot(GRADIENT_TURNED))?;
-        let turned = &self.inputs_turned[4 * place.layer + place.linear];
-        let right = self.matrix(INPUT_TURNED, turned, x_source, (inputs, tokens), true, slot(INPUT_TURNED))?;
+        let right = self.matrix(INPUT_TURNED, input_turned, x_source, (inputs, tokens), true, slot(INPUT_TURNED))?;
         let factor = self.factor(Pass::Wgrad, Operand::OutputGradient, Operand::Input);
         self.product(left, right, factor, None, gradients, weight.start)
     }
