@@ -35,7 +35,12 @@ DEVICE u32 random_word(u32 mixed, u32 k1) {
     u32 x = mixed ^ (mixed >> 16);
     x *= 0x7FEB352Du;
     x ^= x >> 15;
-    x = (x + k1) * 0x846CA68Bu;
+    // (x + k1) * 0x846CA68B, as one product and sum beside a product that all words share.
+    u32 shared = k1 * 0x846CA68Bu;
+#if !ON_AMD
+    asm("" : "+r"(shared)); // or the compiler takes the factor out again
+#endif
+    x = x * 0x846CA68Bu + shared;
     return x ^ (x >> 16);
 }
 
@@ -79,26 +84,33 @@ DEVICE float round_e2m1_stochastic(float magnitude, u32 word) {
 }
 
 // The same on values that were not divided by their block's scale: a power of two moves the grid, and rounding with it. `exponent`: the
-// scale's exponent field, where an F32 has it; `six`: 6 of the scale. Adding 2^22 of the larger power of two must not overflow, and what
-// lies far below the scale must not meet the subnormals, where sums are exact: MOVABLE says for which scales that holds.
-#define MOVABLE(byte) ((byte) - 32u <= 198u)
-DEVICE float round_e2m1_nearest_on(float x, u32 exponent, float six) {
-    u32 magnitude = to_bits(x) & 0x7FFFFFFFu;
-    float magic = from_bits((max(magnitude, exponent) & 0x7F800000u) + (22u << 23));
-    float rounded = fminf((from_bits(magnitude) + magic) - magic, six);
+// scale's exponent field, where an F32 has it. Adding 2^22 of the larger power of two must not overflow, and what lies far below the
+// scale must not meet the subnormals, where sums are exact: MOVABLE says for which scales that holds.
+#define MOVABLE(exponent) ((exponent) - (32u << 23) <= (198u << 23))
+// The exponent field that scale_byte chooses for E2M1, of a block whose scale is movable; not movable where the block's is not.
+template <int RULE> DEVICE u32 scale_exponent(u32 amax) {
+    constexpr u32 carry = RULE == EVEN ? 0x200000u : RULE == CEIL ? 0x3FFFFFu : 0u;
+    return ((amax + carry) & 0x7F800000u) - (2u << 23);
+}
+// What the floor rule alone can round to 8 is held at 6: the others keep magnitudes below 7.
+template <int RULE> DEVICE float round_e2m1_nearest_on(float x, u32 exponent) {
+    float scale = from_bits(exponent), magnitude = fabsf(x);
+    float magic = from_bits(to_bits(fmaxf(magnitude, scale)) & 0x7F800000u) * 4194304.0f;
+    float rounded = (magnitude + magic) - magic;
+    if (RULE == FLOOR) rounded = fminf(rounded, 6.0f * scale);
     return from_bits(to_bits(rounded) | (to_bits(x) & 0x80000000u));
 }
-DEVICE float round_e2m1_stochastic_on(float x, u32 exponent, float six, u32 word) {
-    float magnitude = fabsf(x), scale = from_bits(exponent);
-    float one = magnitude < scale ? scale : 0.0f;
-    u32 bits = to_bits(magnitude + one) + (word & 0x3FFFFFu);
-    return copysignf(fminf(from_bits(bits & 0xFFC00000u) - one, six), x);
+// `one`: 1 below the scale, else 0, without a comparison: 2^25 (1 - magnitude / scale) is at least 2, or not above 0.
+DEVICE float round_e2m1_stochastic_on(float x, u32 exponent, u32 word) {
+    float scale = from_bits(exponent), magnitude = fabsf(x);
+    float one = saturate(fmaf(magnitude, -from_bits((279u << 23) - exponent), 33554432.0f));
+    u32 bits = to_bits(fmaf(one, scale, magnitude)) + (word & 0x3FFFFFu);
+    float rounded = fminf(fmaf(-one, scale, from_bits(bits & 0xFFC00000u)), 6.0f * scale);
+    return from_bits(to_bits(rounded) | (to_bits(x) & 0x80000000u));
 }
 
 // Two BF16 values on the grids of their blocks' scales, in BF16 arithmetic: 2^6 of the larger power of two leaves the grid's step in the
-// last of eight bits. `exponents`: the scales' exponent fields where a BF16 has them; `sixes`: 6 of each scale. For blocks whose largest
-// magnitude has an exponent field of at most 248, or the sum would overflow; subnormals are as exact as the rest.
-constexpr u32 LARGEST_OF_PAIRS = 248u << 23 | 0x7FFFFFu;
+// last of eight bits. `exponents`: the scales' exponent fields where a BF16 has them, both movable; `sixes`: 6 of each scale.
 DEVICE u32 round_e2m1_pair(u32 pair, u32 exponents, u32 sixes) {
     u32 magnitudes = pair & 0x7FFF7FFFu;
     u32 magic = (max_halves(magnitudes, exponents) & 0x7F807F80u) + 0x03000300u;

@@ -114,7 +114,11 @@ DEVICE u32 bf16_pair(float low, float high) {
 #endif
 }
 // The pair of values that are BF16 already.
+#if ON_AMD
 DEVICE u32 bf16_pair_exact(float low, float high) { return to_bits(low) >> 16 | (to_bits(high) & 0xFFFF0000u); }
+#else
+DEVICE u32 bf16_pair_exact(float low, float high) { return __byte_perm(to_bits(low), to_bits(high), 0x7632); }
+#endif
 
 // Arithmetic on both halves of a word at once, as unsigned numbers (max) or BF16 values (add, subtract, min: rounded once, subnormals
 // kept, no NaN). -DPAIRS=1 takes the paths that are built on them where the machine lacks them: that is for tests.
@@ -178,6 +182,34 @@ DEVICE float shuffle_xor(float value, int mask) { return __shfl_xor_sync(0xFFFFF
 DEVICE u32 shuffle_xor(u32 value, int mask) { return __shfl_xor_sync(0xFFFFFFFFu, value, mask); }
 DEVICE double shuffle_xor(double value, int mask) { return __shfl_xor_sync(0xFFFFFFFFu, value, mask); }
 #endif
+
+// Held between 0 and 1.
+#if ON_AMD
+DEVICE float saturate(float x) { return __builtin_amdgcn_fmed3f(x, 0.0f, 1.0f); }
+#else
+DEVICE float saturate(float x) { return __saturatef(x); }
+#endif
+
+// The larger magnitude; NaN if either is.
+DEVICE float larger_magnitude(float a, float b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    float larger;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(fabsf(a)), "f"(fabsf(b)));
+    return larger;
+#else
+    return from_bits(max(to_bits(a) & 0x7FFFFFFFu, to_bits(b) & 0x7FFFFFFFu));
+#endif
+}
+
+// The largest over a wave; every lane gets it.
+DEVICE u32 wave_max(u32 value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(0xFFFFFFFFu, value);
+#else
+    for (int mask = 1; mask < WAVE; mask *= 2) value = max(value, shuffle_xor(value, mask));
+    return value;
+#endif
+}
 
 // Sum over `lanes` neighbouring lanes (a power of two), the same tree in each of them.
 template <typename T> DEVICE T lane_sum(T value, int lanes) {

@@ -84,10 +84,10 @@ template <typename S> DEVICE void rotate(float (&x)[8], int place, const Side& s
 }
 
 DEVICE u32 largest_pattern(const float (&x)[8]) {
-    u32 largest = 0;
+    float largest = x[0];
 #pragma unroll
-    for (int j = 0; j < 8; ++j) largest = max(largest, to_bits(x[j]) & 0x7FFFFFFFu);
-    return largest;
+    for (int j = 1; j < 8; ++j) largest = larger_magnitude(largest, x[j]);
+    return to_bits(largest);
 }
 
 // Eight random words from number `index` on. Eight neighbours share the upper half of the index, unless the lower half runs over.
@@ -102,9 +102,10 @@ DEVICE void random8(u32 (&words)[8], const Side& side, u64 index) {
     }
 }
 
-// Rounds eight values on the grid of their blocks' format; `byte` is the block's scale. For any scale.
-template <typename S> DEVICE void round_block_of_any_scale(float (&x)[8], u32 byte, const u32 (&words)[8]) {
+// Rounds eight values on the grid of their block's format; `block`: the pattern of the block's largest magnitude. For any scale.
+template <typename S> DEVICE void round_block_of_any_scale(float (&x)[8], u32 block, const u32 (&words)[8]) {
     constexpr int format = S::format == BF16 ? E2M1 : S::format;
+    u32 byte = scale_byte<format, S::rule>(block);
     float reciprocal = e8m0_reciprocal(byte), scale = e8m0_decode(byte);
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
@@ -121,17 +122,16 @@ template <typename S> DEVICE void round_block_of_any_scale(float (&x)[8], u32 by
 }
 
 // The same in fewer instructions for the scales that tensors have.
-template <typename S> DEVICE void round_block(float (&x)[8], u32 byte, const u32 (&words)[8]) {
-    if (S::format != E2M1 || !MOVABLE(byte)) {
-        round_block_of_any_scale<S>(x, byte, words);
+template <typename S> DEVICE void round_block(float (&x)[8], u32 block, const u32 (&words)[8]) {
+    u32 exponent = scale_exponent<S::rule>(block);
+    if (S::format != E2M1 || !MOVABLE(exponent)) {
+        round_block_of_any_scale<S>(x, block, words);
         return;
     }
-    u32 exponent = byte << 23;
-    float six = from_bits(exponent + 0x01400000u);
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
         float y = S::rounding == STOCHASTIC_PRESCALED ? x[j] * 0.75f : x[j];
-        x[j] = S::rounding == NEAREST_EVEN ? round_e2m1_nearest_on(y, exponent, six) : round_e2m1_stochastic_on(y, exponent, six, words[j]);
+        x[j] = S::rounding == NEAREST_EVEN ? round_e2m1_nearest_on<S::rule>(y, exponent) : round_e2m1_stochastic_on(y, exponent, words[j]);
     }
 }
 
@@ -180,9 +180,10 @@ template <typename S> DEVICE void write_fp8(const float (&x)[8], u32 largest, fl
     }
 }
 
-// Rounds a fragment and stores it at element `at`, of which `count` elements exist.
+// Rounds a fragment and stores it at element `at`, of which `count` elements exist. `largest`: pattern of its largest magnitude, `block`:
+// of its block's.
 template <typename S>
-DEVICE void finish(float (&x)[8], u32 largest, u32 byte, float tensor_scale, const Side& side, u64 at, int count, bool aligned) {
+DEVICE void finish(float (&x)[8], u32 largest, u32 block, float tensor_scale, const Side& side, u64 at, int count, bool aligned) {
     u32 words[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     if (S::rounding != NEAREST_EVEN) random8(words, side, at);
     if (S::tensor) {
@@ -197,7 +198,7 @@ DEVICE void finish(float (&x)[8], u32 largest, u32 byte, float tensor_scale, con
             x[j] = from_bits(bits);
         }
     } else {
-        round_block<S>(x, byte, words);
+        round_block<S>(x, block, words);
     }
     write_values(packed_exactly(x), side.out, at, count, aligned);
 }
@@ -215,48 +216,51 @@ template <int count> DEVICE u32 largest_halves(const u32 (&words)[count]) {
     return largest;
 }
 
-// The same over the four lanes of a block.
-DEVICE u32 block_halves(u32 largest) {
-    largest = max_halves(largest, shuffle_xor(largest, 1));
-    return max_halves(largest, shuffle_xor(largest, 2));
-}
-
 // Eight BF16 values of one block, in order, rounded one at a time: the few blocks that pairs cannot take.
-template <typename S> DEVICE void round_singly(Vector16& values, u32 byte) {
+template <typename S> DEVICE void round_singly(Vector16& values, u32 block) {
     float x[8];
     u32 words[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     unpack8(values, x);
-    round_block_of_any_scale<S>(x, byte, words);
+    round_block_of_any_scale<S>(x, block, words);
     values = packed_exactly(x);
+}
+
+// Where a BF16 has the exponent fields of the scales of two blocks, from the halves with their largest magnitudes; both are movable.
+template <int RULE> DEVICE u32 scale_exponents(u32 halves) {
+    constexpr u32 carry = RULE == EVEN ? 0x00200020u : RULE == CEIL ? 0x003F003Fu : 0u;
+    return ((halves + carry) & 0x7F807F80u) - 0x01000100u;
 }
 
 // A fragment along the source's columns, paired: `values` in order. Its place, and what is returned, as in `fragment`.
 template <typename S> DEVICE u32 row_pairs(Vector16 values, const Side& side, u64 row, int k, int length, bool exists) {
-    u32 halves = block_halves(largest_halves(values.word));
-    u32 largest = max(halves << 16, halves & 0xFFFF0000u);
-    u32 byte = scale_byte<E2M1, S::rule>(largest);
-    if (!exists || side.out == nullptr) return exists ? largest : 0u;
-    if (largest <= LARGEST_OF_PAIRS) {
-        u32 exponents = byte * 0x00800080u, sixes = exponents + 0x01400140u;
+    u32 halves = largest_halves(values.word);
+    u32 own = max(halves << 16, halves & 0xFFFF0000u);
+    u32 block = max(own, shuffle_xor(own, 1));
+    block = max(block, shuffle_xor(block, 2));
+    if (!exists || side.out == nullptr) return exists ? block : 0u;
+    u32 exponent = scale_exponent<S::rule>(block);
+    if (MOVABLE(exponent)) {
+        u32 exponents = exponent | exponent >> 16, sixes = exponents + 0x01400140u;
 #pragma unroll
         for (int i = 0; i < 4; ++i) values.word[i] = round_e2m1_pair(values.word[i], exponents, sixes);
     } else {
-        round_singly<S>(values, byte);
+        round_singly<S>(values, block);
     }
     write_values(values, side.out, row * (u64)length + (u64)k, min(8, length - k), length % 8 == 0);
-    return largest;
+    return block;
 }
 
 // Two fragments along the source's rows, paired: each of eight words holds one row of two neighbouring columns, the operand's rows `row`
 // and, if `second`, `row` + 1.
 template <typename S> DEVICE u32 column_pairs(u32 (&words)[8], const Side& side, u64 row, int k, int length, bool exists, bool second) {
-    u32 halves = block_halves(largest_halves(words));
-    u32 bytes[2] = {scale_byte<E2M1, S::rule>(halves << 16), scale_byte<E2M1, S::rule>(halves & 0xFFFF0000u)};
-    u32 largest = max(halves << 16, halves & 0xFFFF0000u);
-    if (!exists || side.out == nullptr) return exists ? largest : 0u;
-    bool paired = largest <= LARGEST_OF_PAIRS;
-    if (paired) {
-        u32 exponents = bytes[0] << 7 | bytes[1] << 23, sixes = exponents + 0x01400140u;
+    u32 halves = largest_halves(words);
+    halves = max_halves(halves, shuffle_xor(halves, 1));
+    halves = max_halves(halves, shuffle_xor(halves, 2));
+    u32 blocks[2] = {halves << 16, halves & 0xFFFF0000u};
+    if (!exists || side.out == nullptr) return exists ? max(blocks[0], blocks[1]) : 0u;
+    bool movable = MOVABLE(scale_exponent<S::rule>(blocks[0])) && MOVABLE(scale_exponent<S::rule>(blocks[1]));
+    if (movable) {
+        u32 exponents = scale_exponents<S::rule>(halves), sixes = exponents + 0x01400140u;
 #pragma unroll
         for (int j = 0; j < 8; ++j) words[j] = round_e2m1_pair(words[j], exponents, sixes);
     }
@@ -267,12 +271,12 @@ template <typename S> DEVICE u32 column_pairs(u32 (&words)[8], const Side& side,
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             u32 one = words[2 * i], next = words[2 * i + 1];
-            values.word[i] = c == 0 ? (one & 0xFFFFu) | next << 16 : one >> 16 | (next & 0xFFFF0000u);
+            values.word[i] = c == 0 ? bf16_pair_exact(from_bits(one << 16), from_bits(next << 16)) : bf16_pair_exact(from_bits(one), from_bits(next));
         }
-        if (!paired) round_singly<S>(values, bytes[c]);
+        if (!movable) round_singly<S>(values, blocks[c]);
         write_values(values, side.out, (row + c) * (u64)length + (u64)k, min(8, length - k), length % 8 == 0);
     }
-    return largest;
+    return max(blocks[0], blocks[1]);
 }
 
 // One fragment from BF16 values to its place. `row` and `k`: its logical place in an operand of `length` elements a row. `halves`: the
@@ -281,30 +285,34 @@ template <typename S>
 DEVICE u32 fragment(float (&x)[8], u32 halves, int place, const Side& side, float tensor_scale, u64 row, int k, int length, bool exists) {
     rotate<S>(x, place, side);
     u32 largest = PAIRS && S::rotation == 0 ? halves & 0xFFFF0000u : largest_pattern(x);
-    u32 byte = 0;
+    u32 block = 0;
     if (!S::tensor && S::format != BF16) {
-        u32 block = max(largest, shuffle_xor(largest, 1));
+        block = max(largest, shuffle_xor(largest, 1));
         block = max(block, shuffle_xor(block, 2));
-        byte = scale_byte<S::format == BF16 ? E2M1 : S::format, S::rule>(block);
     }
     if (exists && side.out != nullptr) {
         u64 at = row * (u64)length + (u64)k;
-        finish<S>(x, largest, byte, tensor_scale, side, at, min(8, length - k), length % 8 == 0);
+        finish<S>(x, largest, block, tensor_scale, side, at, min(8, length - k), length % 8 == 0);
     }
     return exists ? largest : 0u;
 }
 
-// The workgroup's largest magnitude joins the tensor's. `room` is shared by the workgroup. A maximum does not depend on the order in
-// which it is taken; looking first keeps thousands of workgroups from queueing at one address.
-DEVICE void collect(u32 largest, u32* amax, u32* room) {
-    if (amax == nullptr) return;
-    for (int mask = 1; mask < WAVE; mask *= 2) largest = max(largest, shuffle_xor(largest, mask));
-    if (threadIdx.x == 0) *room = 0;
+// The workgroup's largest magnitudes join the tensors'. `room` is shared by the workgroup: an entry a wave for either operand. A maximum
+// does not depend on the order in which it is taken; looking first keeps thousands of workgroups from queueing at one address.
+DEVICE void collect(const u32 (&largest)[2], u32* const (&amax)[2], u32 (&room)[2][THREADS / WAVE]) {
+    if (amax[0] == nullptr && amax[1] == nullptr) return;
+    int wave = threadIdx.x / WAVE, lane = threadIdx.x % WAVE;
+#pragma unroll
+    for (int which = 0; which < 2; ++which) {
+        u32 of_wave = wave_max(largest[which]);
+        if (lane == 0) room[which][wave] = of_wave;
+    }
     BARRIER();
-    if (threadIdx.x % WAVE == 0) atomicMax(room, largest);
-    BARRIER();
-    if (threadIdx.x == 0 && *room > fresh(amax)) atomicMax(amax, *room);
-    BARRIER();
+    // Either operand has a wave of its own.
+    if (wave > 1) return;
+    u32 all = wave_max(lane < THREADS / WAVE ? room[wave][lane] : 0u);
+    u32* to = wave == 0 ? amax[0] : amax[1];
+    if (lane == 0 && to != nullptr && all > fresh(to)) atomicMax(to, all);
 }
 
 DEVICE Vector16 load8(const u16* source, int rows, int columns, int row, int column) {
@@ -323,11 +331,11 @@ DEVICE Vector16 load8(const u16* source, int rows, int columns, int row, int col
 
 KERNEL(256) quantise(const u16* source, int rows, int columns, Side row_side, Side column_side) {
     SHARED u32 tile[COLUMNS::present ? TILE * PITCH : 1];
-    SHARED u32 room;
+    SHARED u32 room[2][THREADS / WAVE];
     int top = blockIdx.y * TILE, left = blockIdx.x * TILE, thread = threadIdx.x;
     float row_scale = ROWS::tensor && row_side.scale ? *row_side.scale : 1.0f;
     float column_scale = COLUMNS::tensor && column_side.scale ? *column_side.scale : 1.0f;
-    u32 row_largest = 0, column_largest = 0;
+    u32 largest[2] = {0, 0};
     Vector16 loaded[FRAGMENTS];
 #pragma unroll
     for (int i = 0; i < FRAGMENTS; ++i) {
@@ -343,13 +351,13 @@ KERNEL(256) quantise(const u16* source, int rows, int columns, Side row_side, Si
         }
         bool exists = top + row < rows && left + 8 * place < columns;
         if (Paired<ROWS>::yes) {
-            row_largest = max(row_largest, row_pairs<ROWS>(loaded[i], row_side, top + row, left + 8 * place, columns, exists));
+            largest[0] = max(largest[0], row_pairs<ROWS>(loaded[i], row_side, top + row, left + 8 * place, columns, exists));
         } else if (ROWS::present) {
             float x[8];
             unpack8(loaded[i], x);
             u32 halves = largest_halves(loaded[i].word);
-            u32 largest = fragment<ROWS>(x, max(halves, halves << 16), place, row_side, row_scale, top + row, left + 8 * place, columns, exists);
-            row_largest = max(row_largest, largest);
+            u32 own = fragment<ROWS>(x, max(halves, halves << 16), place, row_side, row_scale, top + row, left + 8 * place, columns, exists);
+            largest[0] = max(largest[0], own);
         }
     }
     if (COLUMNS::present) {
@@ -368,8 +376,8 @@ KERNEL(256) quantise(const u16* source, int rows, int columns, Side row_side, Si
             int column = left + 2 * pair;
             bool inside = top + row < rows;
             if (Paired<COLUMNS>::yes) {
-                u32 largest = column_pairs<COLUMNS>(both, column_side, column, top + row, rows, inside && column < columns, column + 1 < columns);
-                column_largest = max(column_largest, largest);
+                u32 own = column_pairs<COLUMNS>(both, column_side, column, top + row, rows, inside && column < columns, column + 1 < columns);
+                largest[1] = max(largest[1], own);
                 continue;
             }
             float x[8], y[8];
@@ -379,14 +387,13 @@ KERNEL(256) quantise(const u16* source, int rows, int columns, Side row_side, Si
                 y[j] = bf16_high(both[j]);
             }
             u32 halves = largest_halves(both);
-            u32 largest = fragment<COLUMNS>(x, halves << 16, place, column_side, column_scale, column, top + row, rows, inside && column < columns);
-            column_largest = max(column_largest, largest);
-            largest = fragment<COLUMNS>(y, halves, place, column_side, column_scale, column + 1, top + row, rows, inside && column + 1 < columns);
-            column_largest = max(column_largest, largest);
+            u32 own = fragment<COLUMNS>(x, halves << 16, place, column_side, column_scale, column, top + row, rows, inside && column < columns);
+            largest[1] = max(largest[1], own);
+            own = fragment<COLUMNS>(y, halves, place, column_side, column_scale, column + 1, top + row, rows, inside && column + 1 < columns);
+            largest[1] = max(largest[1], own);
         }
     }
-    if (ROWS::present) collect(row_largest, row_side.amax, &room);
-    if (COLUMNS::present) collect(column_largest, column_side.amax, &room);
+    collect(largest, {ROWS::present ? row_side.amax : nullptr, COLUMNS::present ? column_side.amax : nullptr}, room);
 }
 
 // Squares of 32 rows by 32 elements share a scale. One workgroup takes 32 rows of one span; `transposed`: the operand's rows are the
@@ -410,8 +417,7 @@ KERNEL(32 * SQUARE_LANES) quantise_square(const u16* source, int rows, int lengt
     atomicMax(&square[place / 4], largest);
     BARRIER();
     if (row < rows && k < length) {
-        u32 byte = scale_byte<ROWS::format == BF16 ? E2M1 : ROWS::format, ROWS::rule>(square[place / 4]);
         u64 at = (u64)row * length + k;
-        finish<ROWS>(x, largest, byte, 1.0f, side, at, min(8, length - k), length % 8 == 0);
+        finish<ROWS>(x, largest, square[place / 4], 1.0f, side, at, min(8, length - k), length % 8 == 0);
     }
 }
