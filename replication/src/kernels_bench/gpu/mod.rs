@@ -376,16 +376,17 @@ impl Request<'_> {
         Ok(())
     }
 
-    /// Our arms in one process a round, the peer's recipes in its own process between our rounds.
+    /// Our arms in one process a round, the peer's recipes in its own process between our rounds. Without a peer one round has all repeats.
     fn turns(&self, bench: &mut GpuBench, profile: &Profile, arms: &[&str], python: Option<&Path>) -> Result<(), BenchError> {
         const REPEATS: usize = 5;
         let files = arms.iter().map(|arm| self.run_file(profile, profile.batch.sequences, arm)).collect::<Result<Vec<_>, _>>()?;
         let mut script = python.and_then(|python| self.script(bench, profile, arms, (python, REPEATS)));
         let mut lines = Vec::new();
-        for _ in 0..self.repeats().div_ceil(REPEATS) {
+        let (rounds, repeats) = if script.is_some() { (self.repeats().div_ceil(REPEATS), REPEATS) } else { (1, self.repeats()) };
+        for _ in 0..rounds {
             let mut arguments: Vec<OsString> = vec!["step-time".into()];
             arguments.extend(files.iter().map(Into::into));
-            arguments.extend(["--warmup", "3", "--repeats", &REPEATS.to_string(), "--device", &bench.device].map(Into::into));
+            arguments.extend(["--warmup", "3", "--repeats", &repeats.to_string(), "--device", &bench.device].map(Into::into));
             let text = match self.trainer.output("timing steps", arguments) {
                 Ok(text) => text,
                 Err(error) => {
