@@ -124,26 +124,16 @@ DEVICE u32 bf16_pair_exact(float low, float high) { return __byte_perm(to_bits(l
 // kept, no NaN). -DPAIRS=1 takes the paths that are built on them where the machine lacks them: that is for tests.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define PAIRS 1
-DEVICE u32 max_halves(u32 a, u32 b) {
-    u32 result;
-    asm("max.u16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
-    return result;
-}
-DEVICE u32 add_bf16_pairs(u32 a, u32 b) {
-    u32 result;
-    asm("add.rn.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
-    return result;
-}
-DEVICE u32 subtract_bf16_pairs(u32 a, u32 b) {
-    u32 result;
-    asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
-    return result;
-}
-DEVICE u32 min_bf16_pairs(u32 a, u32 b) {
-    u32 result;
-    asm("min.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
-    return result;
-}
+#define ON_HALVES(name, instruction)                                             \
+    DEVICE u32 name(u32 a, u32 b) {                                              \
+        u32 result;                                                              \
+        asm(instruction " %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));         \
+        return result;                                                           \
+    }
+ON_HALVES(max_halves, "max.u16x2")
+ON_HALVES(add_bf16_pairs, "add.rn.bf16x2")
+ON_HALVES(subtract_bf16_pairs, "sub.rn.bf16x2")
+ON_HALVES(min_bf16_pairs, "min.bf16x2")
 #else
 #ifndef PAIRS
 #define PAIRS 0

@@ -90,6 +90,12 @@ DEVICE u32 largest_pattern(const float (&x)[8]) {
     return to_bits(largest);
 }
 
+// The largest pattern of the four lanes that hold a block.
+DEVICE u32 block_largest(u32 largest) {
+    largest = max(largest, shuffle_xor(largest, 1));
+    return max(largest, shuffle_xor(largest, 2));
+}
+
 // Eight random words from number `index` on. Eight neighbours share the upper half of the index, unless the lower half runs over.
 DEVICE void random8(u32 (&words)[8], const Side& side, u64 index) {
     u32 low = (u32)index, high = (u32)(index >> 32);
@@ -234,9 +240,7 @@ template <int RULE> DEVICE u32 scale_exponents(u32 halves) {
 // A fragment along the source's columns, paired: `values` in order. Its place, and what is returned, as in `fragment`.
 template <typename S> DEVICE u32 row_pairs(Vector16 values, const Side& side, u64 row, int k, int length, bool exists) {
     u32 halves = largest_halves(values.word);
-    u32 own = max(halves << 16, halves & 0xFFFF0000u);
-    u32 block = max(own, shuffle_xor(own, 1));
-    block = max(block, shuffle_xor(block, 2));
+    u32 block = block_largest(max(halves << 16, halves & 0xFFFF0000u));
     if (!exists || side.out == nullptr) return exists ? block : 0u;
     u32 exponent = scale_exponent<S::rule>(block);
     if (MOVABLE(exponent)) {
@@ -285,11 +289,7 @@ template <typename S>
 DEVICE u32 fragment(float (&x)[8], u32 halves, int place, const Side& side, float tensor_scale, u64 row, int k, int length, bool exists) {
     rotate<S>(x, place, side);
     u32 largest = PAIRS && S::rotation == 0 ? halves & 0xFFFF0000u : largest_pattern(x);
-    u32 block = 0;
-    if (!S::tensor && S::format != BF16) {
-        block = max(largest, shuffle_xor(largest, 1));
-        block = max(block, shuffle_xor(block, 2));
-    }
+    u32 block = S::tensor || S::format == BF16 ? 0u : block_largest(largest);
     if (exists && side.out != nullptr) {
         u64 at = row * (u64)length + (u64)k;
         finish<S>(x, largest, block, tensor_scale, side, at, min(8, length - k), length % 8 == 0);
