@@ -6,7 +6,7 @@
 // registers: swiglu_backward 48
 // registers: embedding 32
 // registers: embedding_backward 40
-#include "portable.h"
+#include "activations.h"
 
 // In place on the first `heads` heads of each row of x: [tokens, width]; token t has position t mod sequence; cosine, sine:
 // [positions, half] F32; sign 1 forward, -1 backward. a' = fma(a, cos, -(b sin)), b' = fma(b, cos, a sin). half is a multiple of 8.
@@ -33,8 +33,6 @@ KERNEL(256) rope(u16* x, int tokens, int width, int heads, int half, int sequenc
     *(Vector16*)second = pack8(b);
 }
 
-DEVICE float logistic(float x) { return 1.0f / (1.0f + __expf(-x)); }
-
 // gate_up: [tokens, 2 width], gate first; hidden: [tokens, width] = gate logistic(gate) up. width is a multiple of 8.
 KERNEL(256) swiglu(const u16* gate_up, u16* hidden, int tokens, int width) {
     u64 number = (u64)blockIdx.x * 256 + threadIdx.x, fragments = width / 8;
@@ -43,12 +41,11 @@ KERNEL(256) swiglu(const u16* gate_up, u16* hidden, int tokens, int width) {
     float gate[8], up[8];
     unpack8(*(const Vector16*)(gate_up + token * 2 * width + at), gate);
     unpack8(*(const Vector16*)(gate_up + token * 2 * width + width + at), up);
-#pragma unroll
-    for (int j = 0; j < 8; ++j) up[j] = gate[j] * logistic(gate[j]) * up[j];
+    swiglu8(gate, up);
     *(Vector16*)(hidden + token * width + at) = pack8(up);
 }
 
-// d_gate_up from d_hidden: [tokens, width].
+// d_gate_up from d_hidden: [tokens, width]. d_gate_up may be gate_up: a thread reads its elements before it writes them.
 KERNEL(256) swiglu_backward(const u16* gate_up, const u16* d_hidden, u16* d_gate_up, int tokens, int width) {
     u64 number = (u64)blockIdx.x * 256 + threadIdx.x, fragments = width / 8;
     if (number >= tokens * fragments) return;

@@ -1,12 +1,12 @@
 // RMSNorm forward and backward. -DWIDTH: elements a row.
 //
-// y = x r gain with r = 1 / sqrt(mean(x^2) + epsilon). x, y, d_y, d_x: [rows, WIDTH] BF16; gain and its gradient F32; r: [rows] F32.
+// y = x r gain with r = 1 / sqrt(mean(x^2) + epsilon); without y only r is wanted. x, y, d_y, d_x: [rows, WIDTH] BF16; gain and its gradient F32; r: [rows] F32.
 //
 // Budgets that CI holds them to (.ci/check-cuda), on sm_90a:
 // registers: rms_norm 64
 // registers: rms_norm_backward 128
 // registers: sum_partial 32
-#include "portable.h"
+#include "activations.h"
 
 constexpr int LANES = WIDTH <= 1024 ? WAVE : 256;       // threads that share a row
 constexpr int THREADS = 256;
@@ -64,12 +64,11 @@ KERNEL(256) rms_norm(const u16* x, const float* gain, float epsilon, u16* y, flo
 #pragma unroll
             for (int j = 0; j < 8; ++j) squares = fmaf(v[i][j], v[i][j], squares);
         float r = 1.0f / sqrtf(row_sum(squares, room) / (float)WIDTH + epsilon);
-#pragma unroll
-        for (int i = 0; i < PIECES; ++i)
-#pragma unroll
-            for (int j = 0; j < 8; ++j) v[i][j] = v[i][j] * r * g[i][j];
-        store_row(y + (u64)row * WIDTH, thread, v);
         if (thread == 0) inverse_rms[row] = r;
+        if (y == nullptr) continue;
+#pragma unroll
+        for (int i = 0; i < PIECES; ++i) normalise8(v[i], r, g[i]);
+        store_row(y + (u64)row * WIDTH, thread, v);
     }
 }
 

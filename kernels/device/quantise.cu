@@ -9,10 +9,22 @@
 // of a block or of a rotation lie in neighbouring lanes, so butterflies and maxima beyond eight elements are shuffles. The column
 // operand reads the tile from shared memory, two columns a thread, with a pitch that meets every bank once.
 //
+// -DSOURCE=STORED, NORMED or GATED: the source itself, or what it is made from, in registers and to the bits that norm.cu and
+// elementwise.cu store. NORMED: `source` is RMSNorm's input, with `inverse_rms` [rows] and `gain` [columns]. GATED: gate and up, [rows, 2
+// columns]. Columns are multiples of 8 there.
+//
 // Budgets that CI holds them to (.ci/check-cuda), on sm_90a:
 // registers: quantise 80
 // registers: quantise_square 48
+#include "activations.h"
 #include "formats.h"
+
+#define STORED 0
+#define NORMED 1
+#define GATED 2
+#ifndef SOURCE
+#define SOURCE STORED
+#endif
 
 template <int FORMAT_, int ROUNDING_, int RULE_, int ROTATION_, bool TENSOR_> struct Spec {
     static constexpr int format = FORMAT_, rounding = ROUNDING_, rule = RULE_, rotation = ROTATION_;
@@ -315,9 +327,26 @@ DEVICE void collect(const u32 (&largest)[2], u32* const (&amax)[2], u32 (&room)[
     if (lane == 0 && to != nullptr && all > fresh(to)) atomicMax(to, all);
 }
 
-DEVICE Vector16 load8(const u16* source, int rows, int columns, int row, int column) {
+// Eight neighbours of a row of the source, with zeros where it ends.
+DEVICE Vector16 load8(const u16* source, const float* inverse_rms, const float* gain, int rows, int columns, int row, int column) {
     Vector16 loaded = {{0, 0, 0, 0}};
     if (row >= rows || column >= columns) return loaded;
+    if (SOURCE == NORMED) {
+        float x[8], g[8], r = inverse_rms[row];
+        unpack8(*(const Vector16*)(source + (u64)row * columns + column), x);
+#pragma unroll
+        for (int j = 0; j < 8; ++j) g[j] = gain[column + j];
+        normalise8(x, r, g);
+        return pack8(x);
+    }
+    if (SOURCE == GATED) {
+        const u16* at = source + (u64)row * 2 * columns + column;
+        float gate[8], up[8];
+        unpack8(*(const Vector16*)at, gate);
+        unpack8(*(const Vector16*)(at + columns), up);
+        swiglu8(gate, up);
+        return pack8(up);
+    }
     const u16* at = source + (u64)row * columns + column;
     if (columns % 8 == 0) {
         loaded = *(const Vector16*)at;
@@ -329,7 +358,7 @@ DEVICE Vector16 load8(const u16* source, int rows, int columns, int row, int col
     return loaded;
 }
 
-KERNEL(256) quantise(const u16* source, int rows, int columns, Side row_side, Side column_side) {
+KERNEL(256) quantise(const u16* source, int rows, int columns, Side row_side, Side column_side, const float* inverse_rms, const float* gain) {
     SHARED u32 tile[COLUMNS::present ? TILE * PITCH : 1];
     SHARED u32 room[2][THREADS / WAVE];
     int top = blockIdx.y * TILE, left = blockIdx.x * TILE, thread = threadIdx.x;
@@ -340,7 +369,7 @@ KERNEL(256) quantise(const u16* source, int rows, int columns, Side row_side, Si
 #pragma unroll
     for (int i = 0; i < FRAGMENTS; ++i) {
         int number = i * THREADS + thread, row = number / (TILE / 8), place = number % (TILE / 8);
-        loaded[i] = load8(source, rows, columns, top + row, left + 8 * place);
+        loaded[i] = load8(source, inverse_rms, gain, rows, columns, top + row, left + 8 * place);
     }
 #pragma unroll
     for (int i = 0; i < FRAGMENTS; ++i) {

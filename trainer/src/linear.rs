@@ -53,6 +53,42 @@ pub enum Mode<'a, W> {
     },
 }
 
+/// X of a linear. What is not [`Input::Kept`] a device may make again whenever it reads it, instead of keeping it ([`Device::remade`]).
+#[derive(Debug)]
+pub enum Input<'a, D: Device> {
+    /// Kept by every device.
+    Kept(&'a D::Activation),
+    /// RMSNorm's result.
+    Normed {
+        /// Itself, where it is kept.
+        normed: &'a D::Activation,
+        /// What was normed.
+        stream: &'a D::Activation,
+        /// Of each row.
+        inverse_rms: &'a D::Statistic,
+        /// Where the gain is in the parameters.
+        gain: &'a Range<usize>,
+    },
+    /// SwiGLU's result.
+    Gated {
+        /// Itself, where it is kept.
+        hidden: &'a D::Activation,
+        /// Gate and up.
+        gate_up: &'a D::Activation,
+    },
+}
+
+impl<'a, D: Device> Input<'a, D> {
+    /// What is kept of it.
+    pub fn kept(&self) -> &'a D::Activation {
+        match self {
+            Self::Kept(x) => x,
+            Self::Normed { normed, .. } => normed,
+            Self::Gated { hidden, .. } => hidden,
+        }
+    }
+}
+
 /// Where a product goes, and what follows it: a device may do both at once, while the rows are near.
 #[derive(Debug)]
 pub enum Goal<'a, A> {
@@ -72,7 +108,8 @@ pub enum Goal<'a, A> {
         /// `[tokens, f]`, SwiGLU of it.
         hidden: &'a mut A,
     },
-    /// The product is the gradient of SwiGLU's result `[tokens, f]`, and is not kept.
+    /// The product is the gradient of SwiGLU's result `[tokens, f]`, and is not kept. Gate and up are not needed afterwards: their gradient
+    /// may take their place ([`Device::in_place`]).
     SwigluBackward {
         /// What forward made, `[tokens, 2f]`.
         gate_up: &'a A,
@@ -94,7 +131,7 @@ pub trait Linears<D: Device>: Debug + Send + Sync {
         &mut self,
         place: Place,
         mode: &Mode<'_, Self::Weights>,
-        x: &D::Activation,
+        x: &Input<'_, D>,
         weight: (&D::Parameters, &Range<usize>),
         goal: Goal<'_, D::Activation>,
         tokens: usize,
@@ -109,7 +146,7 @@ pub trait Linears<D: Device>: Debug + Send + Sync {
         &mut self,
         place: Place,
         step: u64,
-        x: &D::Activation,
+        x: &Input<'_, D>,
         weight: (&D::Parameters, &Range<usize>),
         d_y: &D::Activation,
         goal: Goal<'_, D::Activation>,

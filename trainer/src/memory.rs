@@ -37,43 +37,6 @@ pub fn check(run: &RunFile) -> Result<(), TrainerError> {
     )))
 }
 
-/// Bytes that a run needs on a GPU at least: parameters in F32 and BF16, gradients, two moments, every activation that is kept in BF16,
-/// prepared operands (those of X and of W wait for backward), logits and the library's workspace.
-pub fn needed_bytes_on_gpu(run: &RunFile) -> u128 {
-    let model = &run.model;
-    let [qkv, output, gate_up, down] = model.linears();
-    let (d, tokens) = (model.hidden_size as u128, run.tokens_per_step() as u128);
-    let widths = (qkv.1 + output.2 + gate_up.1 + down.2) as u128;
-    let inputs = [qkv, output, gate_up, down].iter().map(|linear| linear.2 as u128).sum::<u128>();
-    let block = 2 * (4 * d + widths + inputs) + 4 * (model.num_attention_heads as u128 + 2);
-    let shared = 2 * (4 * d + widths) + 2 * (2 * gate_up.1.max(qkv.1) + 2 * down.2.max(model.hidden_size)) as u128;
-    let of_a_parameter = 20 + 4 * u128::from(run.batch.accumulation > 1);
-    of_a_parameter * parameters::Layout::new(model).total as u128
-        + tokens * (block * model.num_hidden_layers as u128 + shared)
-        + (256 << 20)
-}
-
-/// Refuses a run that needs more than what is free on the GPU.
-///
-/// # Errors
-/// [`TrainerError::Machine`] with how much is needed, how much is there, and which keys lower it.
-pub fn check_gpu(run: &RunFile, gpu: &kernels::gpu::Gpu) -> Result<(), TrainerError> {
-    let (free, total) = gpu.driver().memory().map_err(|error| TrainerError::Machine(error.to_string()))?;
-    let needed = needed_bytes_on_gpu(run);
-    if needed <= u128::from(free) {
-        return Ok(());
-    }
-    let gib = |bytes: u128| bytes as f64 / f64::from(1 << 30);
-    Err(TrainerError::Machine(format!(
-        "this run needs {:.1} GiB on the GPU, {} has {:.1} free of {:.1}; raise batch.accumulation ({} sequences are computed at once now), lower model.sequence_length, use a smaller model, or another GPU",
-        gib(needed),
-        gpu.description().name,
-        gib(u128::from(free)),
-        gib(u128::from(total)),
-        run.batch.sequences
-    )))
-}
-
 /// Linux tells in /proc/meminfo, in KiB.
 fn total_bytes() -> Option<u128> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;

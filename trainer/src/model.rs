@@ -2,7 +2,8 @@
 //!
 //! Pre-norm blocks (RMSNorm, grouped-query causal attention with rotary positions, RMSNorm, SwiGLU), a final norm and an
 //! untied head. The four linears of a block follow the recipe (`linear`); everything else is in the device's own precision
-//! (`device`). Every activation that backward needs is kept; buffers are made once and reused at each step.
+//! (`device`). Every activation that backward needs is kept, or made again from what is ([`Input`]);
+//! buffers are made once and reused at each step.
 //!
 //! Shapes: T tokens = sequences * sequence_length, d hidden, q = heads * head_dim, w = q + 2 * kv_heads * head_dim, f ffn, V vocabulary.
 
@@ -13,7 +14,7 @@ use kernels::cpu::AttentionShape;
 use crate::batches::Batch;
 use crate::device::Device;
 use crate::error::TrainerError;
-use crate::linear::{Evaluation, Goal, Linears, Mode};
+use crate::linear::{Evaluation, Goal, Input, Linears, Mode};
 use crate::parameters::Layout;
 use crate::run_file::{ModelSection, RunFile};
 use crate::streams::Place;
@@ -22,19 +23,32 @@ use crate::streams::Place;
 const QKV: usize = 0;
 const ATTENTION_OUTPUT: usize = 1;
 const GATE_UP: usize = 2;
-const DOWN: usize = 3;
+/// Whose X is SwiGLU's result.
+pub const DOWN: usize = 3;
 
 /// Weights of the linears as evaluation reads them.
 pub type EvaluationWeights<D> = <<D as Device>::Linears as Linears<D>>::Weights;
+
+/// A norm's result, `[T, d]` if the device keeps it, and what its backward pass needs.
+#[derive(Debug)]
+struct Normed<D: Device> {
+    result: D::Activation,
+    inverse_rms: D::Statistic,
+}
+
+impl<D: Device> Normed<D> {
+    /// The norm of `stream` as X of a linear.
+    fn input<'a>(&'a self, stream: &'a D::Activation, gain: &'a Range<usize>) -> Input<'a, D> {
+        Input::Normed { normed: &self.result, stream, inverse_rms: &self.inverse_rms, gain }
+    }
+}
 
 /// What one block keeps for its backward pass.
 #[derive(Debug)]
 struct Block<D: Device> {
     /// Residual stream that enters the block `[T, d]`.
     entering: D::Activation,
-    inverse_rms1: D::Statistic,
-    /// `[T, d]`.
-    normed1: D::Activation,
+    normed1: Normed<D>,
     /// Rotated queries and keys, and values `[T, w]`.
     qkv: D::Activation,
     /// `[T, q]`.
@@ -42,12 +56,10 @@ struct Block<D: Device> {
     logsumexp: D::Statistic,
     /// Residual stream between attention and feed-forward `[T, d]`.
     middle: D::Activation,
-    inverse_rms2: D::Statistic,
-    /// `[T, d]`.
-    normed2: D::Activation,
+    normed2: Normed<D>,
     /// `[T, 2f]`.
     gate_up: D::Activation,
-    /// `[T, f]`.
+    /// `[T, f]`, if the device keeps it.
     hidden: D::Activation,
 }
 
@@ -62,7 +74,7 @@ struct Gradients<D: Device> {
     qkv: D::Activation,
     /// `[T, q]`.
     attended: D::Activation,
-    /// `[T, 2f]`.
+    /// `[T, 2f]`, if the device does not put it in the activation's place.
     gate_up: D::Activation,
 }
 
@@ -101,19 +113,18 @@ impl<D: Device> Model<D> {
         let (d, w, q, f2, f) = (section.hidden_size, qkv.1, output.2, gate_up.1, down.2);
         let buffer = |width: usize| device.activation(tokens, width);
         let statistic = |columns: usize| device.statistic(tokens * columns);
+        let normed = || Ok::<_, TrainerError>(Normed { result: device.remade(tokens, d)?, inverse_rms: statistic(1)? });
         let block = |_| {
             Ok(Block {
                 entering: buffer(d)?,
-                inverse_rms1: statistic(1)?,
-                normed1: buffer(d)?,
+                normed1: normed()?,
                 qkv: buffer(w)?,
                 attended: buffer(q)?,
                 logsumexp: statistic(section.num_attention_heads)?,
                 middle: buffer(d)?,
-                inverse_rms2: statistic(1)?,
-                normed2: buffer(d)?,
+                normed2: normed()?,
                 gate_up: buffer(f2)?,
-                hidden: buffer(f)?,
+                hidden: device.remade(tokens, f)?,
             })
         };
         Ok(Self {
@@ -125,7 +136,13 @@ impl<D: Device> Model<D> {
             inverse_rms: statistic(1)?,
             normed: buffer(d)?,
             losses: statistic(1)?,
-            gradients: Gradients { stream: buffer(d)?, normed: buffer(d)?, qkv: buffer(w)?, attended: buffer(q)?, gate_up: buffer(f2)? },
+            gradients: Gradients {
+                stream: buffer(d)?,
+                normed: buffer(d)?,
+                qkv: buffer(w)?,
+                attended: buffer(q)?,
+                gate_up: device.in_place(tokens, f2)?,
+            },
             norm_epsilon: section.rms_norm_eps as f32,
             device,
             section,
@@ -226,21 +243,25 @@ impl<D: Device> Model<D> {
         let block = &mut block[0];
         let next = rest.first_mut().map_or(leaving, |block| &mut block.entering);
         let ranges = &layout.layers[layer];
-        let mut linear = |linear: usize, x: &D::Activation, goal: Goal<'_, D::Activation>| {
-            linears.forward(Place { layer, linear }, mode, x, (parameters, &ranges.linears[linear]), goal, tokens)
+        let mut linear = |linear: usize, x: Input<'_, D>, goal: Goal<'_, D::Activation>| {
+            linears.forward(Place { layer, linear }, mode, &x, (parameters, &ranges.linears[linear]), goal, tokens)
         };
 
-        let gain = (parameters, &ranges.input_norm);
-        device.rms_norm(&block.entering, gain, epsilon, &mut block.normed1, &mut block.inverse_rms1, tokens)?;
-        linear(QKV, &block.normed1, Goal::Over(&mut block.qkv))?;
+        let gain = &ranges.input_norm;
+        let Normed { result, inverse_rms } = &mut block.normed1;
+        device.rms_norm(&block.entering, (parameters, gain), epsilon, result, inverse_rms, tokens)?;
+        linear(QKV, block.normed1.input(&block.entering, gain), Goal::Over(&mut block.qkv))?;
         device.rope(&mut block.qkv, shape, rope, false)?;
         device.attention(&block.qkv, shape, &mut block.attended, &mut block.logsumexp)?;
-        linear(ATTENTION_OUTPUT, &block.attended, Goal::Onto { residual: &block.entering, sum: &mut block.middle })?;
+        linear(ATTENTION_OUTPUT, Input::Kept(&block.attended), Goal::Onto { residual: &block.entering, sum: &mut block.middle })?;
 
-        let gain = (parameters, &ranges.post_attention_norm);
-        device.rms_norm(&block.middle, gain, epsilon, &mut block.normed2, &mut block.inverse_rms2, tokens)?;
-        linear(GATE_UP, &block.normed2, Goal::Swiglu { gate_up: &mut block.gate_up, hidden: &mut block.hidden })?;
-        linear(DOWN, &block.hidden, Goal::Onto { residual: &block.middle, sum: next })
+        let gain = &ranges.post_attention_norm;
+        let Normed { result, inverse_rms } = &mut block.normed2;
+        device.rms_norm(&block.middle, (parameters, gain), epsilon, result, inverse_rms, tokens)?;
+        let (gate_up, hidden) = (&mut block.gate_up, &mut block.hidden);
+        linear(GATE_UP, block.normed2.input(&block.middle, gain), Goal::Swiglu { gate_up, hidden })?;
+        let x = Input::Gated { hidden: &block.hidden, gate_up: &block.gate_up };
+        linear(DOWN, x, Goal::Onto { residual: &block.middle, sum: next })
     }
 
     /// From the gradient of what the head read (in `self.gradients.normed`) to that of every other parameter.
@@ -273,22 +294,25 @@ impl<D: Device> Model<D> {
         let Self { device, layout, rope, linears, blocks, gradients: g, .. } = self;
         let (block, ranges) = (&blocks[layer], &layout.layers[layer]);
         let mut linear =
-            |linear: usize, x: &D::Activation, d_y: &D::Activation, goal: Goal<'_, D::Activation>, gradients: &mut D::Numbers| {
+            |linear: usize, x: Input<'_, D>, d_y: &D::Activation, goal: Goal<'_, D::Activation>, gradients: &mut D::Numbers| {
                 let weight: &Range<usize> = &ranges.linears[linear];
-                linears.backward(Place { layer, linear }, step, x, (parameters, weight), d_y, goal, gradients, tokens)
+                linears.backward(Place { layer, linear }, step, &x, (parameters, weight), d_y, goal, gradients, tokens)
             };
 
         let goal = Goal::SwigluBackward { gate_up: &block.gate_up, d_gate_up: &mut g.gate_up };
-        linear(DOWN, &block.hidden, &g.stream, goal, gradients)?;
-        linear(GATE_UP, &block.normed2, &g.gate_up, Goal::Over(&mut g.normed), gradients)?;
-        let gain = (parameters, &ranges.post_attention_norm);
-        device.rms_norm_backward(&block.middle, gain, &block.inverse_rms2, &g.normed, &mut g.stream, true, gradients, tokens)?;
+        let x = Input::Gated { hidden: &block.hidden, gate_up: &block.gate_up };
+        linear(DOWN, x, &g.stream, goal, gradients)?;
+        let gain = &ranges.post_attention_norm;
+        linear(GATE_UP, block.normed2.input(&block.middle, gain), &g.gate_up, Goal::Over(&mut g.normed), gradients)?;
+        let (gain, inverse_rms) = ((parameters, gain), &block.normed2.inverse_rms);
+        device.rms_norm_backward(&block.middle, gain, inverse_rms, &g.normed, &mut g.stream, true, gradients, tokens)?;
 
-        linear(ATTENTION_OUTPUT, &block.attended, &g.stream, Goal::Over(&mut g.attended), gradients)?;
+        linear(ATTENTION_OUTPUT, Input::Kept(&block.attended), &g.stream, Goal::Over(&mut g.attended), gradients)?;
         device.attention_backward(&block.qkv, shape, &block.attended, &block.logsumexp, &g.attended, &mut g.qkv)?;
         device.rope(&mut g.qkv, shape, rope, true)?;
-        linear(QKV, &block.normed1, &g.qkv, Goal::Over(&mut g.normed), gradients)?;
-        let gain = (parameters, &ranges.input_norm);
-        device.rms_norm_backward(&block.entering, gain, &block.inverse_rms1, &g.normed, &mut g.stream, true, gradients, tokens)
+        let gain = &ranges.input_norm;
+        linear(QKV, block.normed1.input(&block.entering, gain), &g.qkv, Goal::Over(&mut g.normed), gradients)?;
+        let (gain, inverse_rms) = ((parameters, gain), &block.normed1.inverse_rms);
+        device.rms_norm_backward(&block.entering, gain, inverse_rms, &g.normed, &mut g.stream, true, gradients, tokens)
     }
 }

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Arguments, bf16_bytes, compile, f32_bytes, run_of, u32_bytes};
+use common::{Arguments, bf16_bytes, bf16_of, compile, f32_bytes, run_of, u32_bytes};
 use gfx950_interpreter::Order;
 use gfx950_interpreter::memory::{Address, Memory};
 use gfx950_interpreter::object::CodeObject;
@@ -143,6 +143,7 @@ fn both_ways(
                 None => (0..6).fold(arguments, |arguments, _| arguments.u64(0)),
             };
         }
+        let arguments = arguments.u64(0).u64(0);
         run_of(&object, "quantise", memory, grid, (256, 0), &arguments, order).unwrap();
     };
     if operands.iter().flatten().any(|operand| is_tensor(operand.spec)) {
@@ -223,6 +224,60 @@ fn fp8_with_block_and_tensor_scales_and_stochastic_bf16() {
     );
 }
 
+/// A source that is made while it is read gives what the stored one gives: RMSNorm's result, and SwiGLU's. Rows beyond a tile, columns that
+/// end within one.
+#[test]
+fn what_is_made_while_it_is_read_is_what_is_stored() {
+    let specs = [
+        spec(E2m1, ScaleRule::Floor, Stochastic, Some((16, Signs::PerStep))),
+        spec(E2m1, ScaleRule::Even, NearestEven, None),
+        spec(E4m3, ScaleRule::Floor, NearestEven, None),
+    ];
+    for (made, (rows, columns)) in [("NORMED", (96, 96)), ("GATED", (32, 160))] {
+        for (number, spec) in specs.iter().enumerate() {
+            for transposed in [false, true] {
+                made_as_stored(made, (rows, columns), spec, transposed, Order::ALL[number]);
+            }
+        }
+    }
+}
+
+fn made_as_stored(made: &str, (rows, columns): (usize, usize), spec: &OperandSpec, transposed: bool, order: Order) {
+    let is_normed = made == "NORMED";
+    let sides = if transposed { (None, Some(spec)) } else { (Some(spec), None) };
+    let (source_define, width) = (format!("-DSOURCE={made}"), format!("-DWIDTH={columns}"));
+    let Some(quantise) = object(sides.0, sides.1, &[&source_define]) else { return };
+    let (file, defines) = if is_normed { ("../norm.cu", vec![width.as_str()]) } else { ("../elementwise.cu", vec![]) };
+    let maker = CodeObject::parse(&compile(file, &defines).unwrap()).unwrap();
+    let normals = |k0: u32, count: usize, deviation: f32| -> Vec<f32> {
+        (0..count as u64).map(|index| kernels::format::bf16::round(Stream { k0, k1: 7 }.normal(index) * deviation)).collect()
+    };
+    let mut memory = Memory::new();
+    let read = memory.input("what is read", &bf16_bytes(&normals(1, rows * columns * if is_normed { 1 } else { 2 }, 3.0)));
+    let gain = memory.input("gain", &f32_bytes(&normals(2, columns, 1.0)));
+    let (stored, inverse_rms) = (memory.output("stored", 2 * rows * columns), memory.output("inverse_rms", 4 * rows));
+    let (grid, kernel, arguments) = if is_normed {
+        let arguments = Arguments::default().at(read).at(gain).f32(1e-5).at(stored).at(inverse_rms).u32(rows as u32);
+        (rows.div_ceil(4), "rms_norm", arguments)
+    } else {
+        let arguments = Arguments::default().at(read).at(stored).u32(rows as u32).u32(columns as u32);
+        ((rows * columns / 8).div_ceil(256), "swiglu", arguments)
+    };
+    run_of(&maker, kernel, &mut memory, [grid as u32, 1, 1], (256, 0), &arguments, order).unwrap();
+
+    let operand = Operand::new(&mut memory, spec, rows * columns, 9);
+    let nothing = |arguments| (0..6).fold(arguments, |arguments: Arguments, _| arguments.u64(0));
+    let arguments = Arguments::default().at(read).u32(rows as u32).u32(columns as u32);
+    let arguments = if transposed { operand.arguments(nothing(arguments), false) } else { nothing(operand.arguments(arguments, false)) };
+    let arguments = if is_normed { arguments.at(inverse_rms).at(gain) } else { arguments.u64(0).u64(0) };
+    let grid = [columns.div_ceil(64) as u32, rows.div_ceil(64) as u32, 1];
+    run_of(&quantise, "quantise", &mut memory, grid, (256, 0), &arguments, order).unwrap();
+    let values: Vec<f32> = bf16_of(&memory, stored);
+    let (operand_rows, k) = if transposed { (columns, rows) } else { (rows, columns) };
+    let what = format!("{made} {} of [{rows}, {columns}], transposed {transposed}", definition(Some(spec)));
+    operand.check(&memory, Source { values: &values, rows: operand_rows, k, transposed }, &what);
+}
+
 /// Squares of 32 by 32, of both orientations.
 #[test]
 fn squares_share_a_scale() {
@@ -270,7 +325,7 @@ fn a_missing_barrier_is_a_race() {
     let place = memory.input("source", &bf16_bytes(&source(64 * 64, false)));
     let operand = Operand::new(&mut memory, &spec, 64 * 64, 1);
     let arguments = (0..6).fold(Arguments::default().at(place).u32(64).u32(64), |arguments, _| arguments.u64(0));
-    let arguments = operand.arguments(arguments, false);
+    let arguments = operand.arguments(arguments, false).u64(0).u64(0);
     for order in Order::ALL {
         let fault = run_of(&object, "quantise", &mut memory, [1, 1, 1], (256, 0), &arguments, order).unwrap_err().to_string();
         assert!(fault.contains("LDS") || fault.contains("never written"), "{fault}");

@@ -50,10 +50,26 @@ pub(super) fn bytes_of_mut<T: Plain>(values: &mut [T]) -> &mut [u8] {
     unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), size_of_val(values)) }
 }
 
-/// Owned memory for `length` elements.
+/// Parts of a buffer start at multiples of so many bytes, as what drivers allocate does.
+pub const PART: usize = 256;
+
+/// Memory that is freed with the last buffer over it.
+#[derive(Debug)]
+struct Memory {
+    driver: Arc<dyn Driver>,
+    start: Address,
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.driver.free(self.start);
+    }
+}
+
+/// Memory for `length` elements: of its own, or a part of another buffer's.
 #[derive(Debug)]
 pub struct Buffer<T: Plain> {
-    driver: Arc<dyn Driver>,
+    memory: Arc<Memory>,
     start: Address,
     length: usize,
     element: PhantomData<T>,
@@ -62,7 +78,26 @@ pub struct Buffer<T: Plain> {
 impl<T: Plain> Buffer<T> {
     pub(super) fn new(driver: Arc<dyn Driver>, length: usize) -> Result<Self, GpuError> {
         let start = driver.allocate(length * size_of::<T>())?;
-        Ok(Self { driver, start, length, element: PhantomData })
+        Ok(Self { memory: Arc::new(Memory { driver, start }), start, length, element: PhantomData })
+    }
+
+    /// `length` elements from byte `first` on, as a buffer over the same memory: what is written to the one is read from the other. `first`
+    /// is a multiple of [`PART`].
+    ///
+    /// # Errors
+    /// A range outside the buffer, or a start that matrix libraries do not take.
+    pub fn part<U: Plain>(&self, first: usize, length: usize) -> Result<Buffer<U>, GpuError> {
+        let there = self.length * size_of::<T>();
+        let end = length.checked_mul(size_of::<U>()).and_then(|bytes| bytes.checked_add(first));
+        if !first.is_multiple_of(PART) || end.is_none_or(|end| end > there) {
+            let problem = format!("{length} elements of {} bytes from byte {first} on, of {there} bytes", size_of::<U>());
+            return Err(GpuError::Shape { kernel: "part of a buffer", problem });
+        }
+        Ok(Buffer { memory: self.memory.clone(), start: self.start + first as u64, length, element: PhantomData })
+    }
+
+    fn driver(&self) -> &dyn Driver {
+        &*self.memory.driver
     }
 
     /// Elements.
@@ -88,7 +123,7 @@ impl<T: Plain> Buffer<T> {
     /// A range outside the buffer, or the driver's.
     pub fn write(&mut self, first: usize, values: &[T]) -> Result<(), GpuError> {
         let to = self.range(first, values.len())?;
-        if values.is_empty() { Ok(()) } else { self.driver.upload(bytes_of(values), to) }
+        if values.is_empty() { Ok(()) } else { self.driver().upload(bytes_of(values), to) }
     }
 
     /// Reads from element `first` on, after everything that was queued.
@@ -97,7 +132,7 @@ impl<T: Plain> Buffer<T> {
     /// A range outside the buffer, or the driver's.
     pub fn read(&self, first: usize, values: &mut [T]) -> Result<(), GpuError> {
         let from = self.range(first, values.len())?;
-        if values.is_empty() { Ok(()) } else { self.driver.download(from, bytes_of_mut(values)) }
+        if values.is_empty() { Ok(()) } else { self.driver().download(from, bytes_of_mut(values)) }
     }
 
     /// Sets every byte.
@@ -105,13 +140,13 @@ impl<T: Plain> Buffer<T> {
     /// # Errors
     /// The driver's.
     pub fn fill(&mut self, byte: u8) -> Result<(), GpuError> {
-        self.driver.fill(self.start, byte, self.length * size_of::<T>())
+        self.driver().fill(self.start, byte, self.length * size_of::<T>())
     }
 
     /// Sets every byte of some elements.
     pub(super) fn fill_range(&self, first: usize, count: usize, byte: u8) -> Result<(), GpuError> {
         let at = self.range(first, count)?;
-        self.driver.fill(at, byte, count * size_of::<T>())
+        self.driver().fill(at, byte, count * size_of::<T>())
     }
 
     /// Copies the first `count` elements to the start of another buffer.
@@ -120,7 +155,7 @@ impl<T: Plain> Buffer<T> {
     /// A range outside the buffers, or the driver's.
     pub fn copy_to(&self, to: &Self, count: usize) -> Result<(), GpuError> {
         let (from, to) = (self.range(0, count)?, to.range(0, count)?);
-        self.driver.copy(from, to, count * size_of::<T>())
+        self.driver().copy(from, to, count * size_of::<T>())
     }
 
     /// A side of a product: `[rows, k]` from element `first` on, or `[k, rows]` in memory when `transposed`.
@@ -145,11 +180,5 @@ impl<T: Plain + Default> Buffer<T> {
         let mut values = vec![T::default(); self.length];
         self.read(0, &mut values)?;
         Ok(values)
-    }
-}
-
-impl<T: Plain> Drop for Buffer<T> {
-    fn drop(&mut self) {
-        self.driver.free(self.start);
     }
 }

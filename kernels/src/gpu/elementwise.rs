@@ -133,7 +133,7 @@ impl Elementwise {
         unsafe { self.swiglu.launch(grid(tokens * width), arguments) }
     }
 
-    /// The gradient of `gate_up` from that of `hidden`.
+    /// The gradient of `gate_up` from that of `hidden`; `d_gate_up` may lie over `gate_up`.
     ///
     /// # Errors
     /// Lengths that do not fit, or the driver's.

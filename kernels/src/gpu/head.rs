@@ -8,12 +8,16 @@ use super::{Argument, Bf16, Buffer, Gpu, GpuError, Kernel, expect};
 /// Logits in memory at once: 128 MiB of BF16.
 const LOGITS: usize = 1 << 26;
 
-/// Kernels and the logits' memory for one model.
+/// Tokens whose logits are in memory at once.
+fn together(tokens: usize, vocabulary: usize) -> usize {
+    (LOGITS / vocabulary.max(1)).clamp(1, tokens.max(1))
+}
+
+/// Kernels for one model.
 #[derive(Debug)]
 pub struct Head {
     cross_entropy: Kernel,
     sum: Kernel,
-    logits: Buffer<Bf16>,
     together: usize,
     width: usize,
     vocabulary: usize,
@@ -25,19 +29,23 @@ impl Head {
     /// # Errors
     /// Kernels that do not compile, or not enough memory.
     pub fn new(gpu: &Gpu, tokens: usize, width: usize, vocabulary: usize) -> Result<Self, GpuError> {
-        let together = (LOGITS / vocabulary.max(1)).clamp(1, tokens.max(1));
         Ok(Self {
             cross_entropy: gpu.kernel("loss.cu", &[], "cross_entropy")?,
             sum: gpu.kernel("loss.cu", &[], "sum_losses")?,
-            logits: gpu.buffer(together * vocabulary)?,
-            together,
+            together: together(tokens, vocabulary),
             width,
             vocabulary,
         })
     }
 
+    /// Elements of the logits that are in memory at once, for batches of at most `tokens`.
+    pub fn logits(tokens: usize, vocabulary: usize) -> usize {
+        together(tokens, vocabulary) * vocabulary
+    }
+
     /// Losses of `x: [tokens, width]` under the head at `weight.1` of the BF16 parameters; their sum, in F64, into `sum.1` of
-    /// `sum.0`. With `gradients` also d_x and the head's gradient, both overwritten: of the sum of losses over `tokens`.
+    /// `sum.0`. With `gradients` also d_x and the head's gradient, both overwritten: of the sum of losses over `tokens`. `logits`: room for
+    /// [`Head::logits`] that nobody else needs meanwhile.
     ///
     /// # Errors
     /// Lengths that do not fit, or the driver's.
@@ -51,8 +59,10 @@ impl Head {
         losses: &mut Buffer<f32>,
         sum: (&Buffer<f64>, usize),
         tokens: usize,
+        logits: &Buffer<Bf16>,
         gradients: Option<(&mut Buffer<Bf16>, &mut Buffer<f32>, usize)>,
     ) -> Result<(), GpuError> {
+        expect("head", "the logits", self.together.min(tokens) * self.vocabulary, logits.length())?;
         expect("head", "targets", tokens, targets.length())?;
         expect("head", "losses", tokens, losses.length())?;
         expect("head", "the results", sum.1 + 1, sum.0.length())?;
@@ -62,14 +72,14 @@ impl Head {
             let count = range.len();
             let rows = x.matrix(first * width, count, width, false)?;
             let weight_rows = weight.0.matrix(weight.1, vocabulary, width, false)?;
-            gpu.multiply(rows, weight_rows, 1.0, None, &self.logits, 0)?;
-            self.losses(targets, losses, &range, 1.0 / tokens as f32, gradients.is_some())?;
+            gpu.multiply(rows, weight_rows, 1.0, None, logits, 0)?;
+            self.losses(logits, targets, losses, &range, 1.0 / tokens as f32, gradients.is_some())?;
             if let Some((d_x, d_weight, at)) = &gradients {
                 // d_x = d_logits W, d_W += d_logitsᵀ x.
-                let d_logits = self.logits.matrix(0, count, vocabulary, false)?;
+                let d_logits = logits.matrix(0, count, vocabulary, false)?;
                 let weight_columns = weight.0.matrix(weight.1, width, vocabulary, true)?;
                 gpu.multiply(d_logits, weight_columns, 1.0, None, d_x, first * width)?;
-                let d_logits = self.logits.matrix(0, vocabulary, count, true)?;
+                let d_logits = logits.matrix(0, vocabulary, count, true)?;
                 let columns = x.matrix(first * width, width, count, true)?;
                 if first == 0 {
                     gpu.multiply(d_logits, columns, 1.0, None, d_weight, *at)?;
@@ -85,6 +95,7 @@ impl Head {
 
     fn losses(
         &self,
+        logits: &Buffer<Bf16>,
         targets: &Buffer<u32>,
         losses: &Buffer<f32>,
         range: &Range<usize>,
@@ -92,7 +103,7 @@ impl Head {
         gradient: bool,
     ) -> Result<(), GpuError> {
         let arguments = [
-            Argument::new(self.logits.address(0)),
+            Argument::new(logits.address(0)),
             Argument::new(targets.address(range.start)),
             Argument::new(losses.address(range.start)),
             Argument::new(self.vocabulary as i32),

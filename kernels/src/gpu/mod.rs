@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 pub use accumulate::Accumulator;
 pub use attention::Attention;
-pub use buffer::{Bf16, Buffer, Plain};
+pub use buffer::{Bf16, Buffer, PART, Plain};
 pub use cuda::CudaDriver;
 pub use driver::{Description, Element, Matrix, PackedMatrix, ScaleLayout};
 pub use elementwise::{Elementwise, Occurrences};
@@ -43,7 +43,7 @@ pub use hip::HipDriver;
 pub use mxfp4::{PackedProducts, PackedQuantiser, Plan, fits, is_packed, packed_bytes};
 pub use norm::Norm;
 pub use optimizer::{Optimizer, Stretch, UpdateNumbers};
-pub use quantise::{OperandSide, Quantiser, TensorScales, element, is_source, multiplier, prepared};
+pub use quantise::{Made, OperandSide, Quantiser, TensorScales, element, is_source, multiplier, prepared};
 
 use driver::{Driver, Function, Grid, PackedProduct, Product};
 

@@ -36,7 +36,7 @@ impl Norm {
         if self.width <= 1024 { 8 } else { 1 }
     }
 
-    /// `x, y: [rows, width]`, gain at `gain.1` of the parameters, `inverse_rms: [rows]`.
+    /// `x, y: [rows, width]`, gain at `gain.1` of the parameters, `inverse_rms: [rows]`. With an empty `y`, `inverse_rms` alone.
     ///
     /// # Errors
     /// Lengths that do not fit, or the driver's.
@@ -49,12 +49,13 @@ impl Norm {
         inverse_rms: &mut Buffer<f32>,
         rows: usize,
     ) -> Result<(), GpuError> {
-        self.check(rows, &[x, y], gain, inverse_rms)?;
+        let (is_wanted, matrices) = (y.length() > 0, [x, &*y]);
+        self.check(rows, &matrices[..1 + usize::from(is_wanted)], gain, inverse_rms)?;
         let arguments = [
             Argument::new(x.address(0)),
             Argument::new(gain.0.address(gain.1)),
             Argument::new(epsilon),
-            Argument::new(y.address(0)),
+            Argument::new(if is_wanted { y.address(0) } else { 0 }),
             Argument::new(inverse_rms.address(0)),
             Argument::new(rows as i32),
         ];

@@ -54,12 +54,72 @@ impl OperandSide<'_> {
     }
 }
 
+/// What a source is: kept, or made again from these while it is read, to the bits that [`super::Norm`] and [`super::Elementwise`] store.
+#[derive(Debug, Clone, Copy)]
+pub enum Made<'a> {
+    /// The source from an element on.
+    Stored(&'a Buffer<Bf16>, usize),
+    /// RMSNorm's result.
+    Normed {
+        /// What is normed, `[rows, columns]`.
+        stream: &'a Buffer<Bf16>,
+        /// `[rows]`.
+        inverse_rms: &'a Buffer<f32>,
+        /// The parameters, and where in them the gain is.
+        gain: (&'a Buffer<f32>, usize),
+    },
+    /// SwiGLU's result.
+    Gated {
+        /// Gate and up, `[rows, 2 columns]`.
+        gate_up: &'a Buffer<Bf16>,
+    },
+}
+
+/// [`Made`] as quantise.cu's SOURCE has it.
+const SOURCES: [&str; 3] = ["STORED", "NORMED", "GATED"];
+
+impl Made<'_> {
+    /// Index into [`SOURCES`].
+    fn source(&self) -> usize {
+        match self {
+            Self::Stored(..) => 0,
+            Self::Normed { .. } => 1,
+            Self::Gated { .. } => 2,
+        }
+    }
+
+    /// Addresses of the source, of the factors of its rows and of those of its columns; lengths are checked.
+    fn addresses(&self, rows: usize, columns: usize) -> Result<[u64; 3], GpuError> {
+        const KERNEL: &str = "quantise";
+        match self {
+            Self::Stored(source, first) => {
+                expect(KERNEL, "the source", first + rows * columns, source.length())?;
+                Ok([source.address(*first), 0, 0])
+            }
+            _ if !columns.is_multiple_of(8) => {
+                Err(GpuError::Shape { kernel: KERNEL, problem: format!("{columns} columns made while they are read, not a multiple of 8") })
+            }
+            Self::Normed { stream, inverse_rms, gain } => {
+                expect(KERNEL, "what is normed", rows * columns, stream.length())?;
+                expect(KERNEL, "inverse_rms", rows, inverse_rms.length())?;
+                expect(KERNEL, "the parameters", gain.1 + columns, gain.0.length())?;
+                Ok([stream.address(0), inverse_rms.address(0), gain.0.address(gain.1)])
+            }
+            Self::Gated { gate_up } => {
+                expect(KERNEL, "gate and up", 2 * rows * columns, gate_up.length())?;
+                Ok([gate_up.address(0), 0, 0])
+            }
+        }
+    }
+}
+
 /// Kernels for one pair of specifications: the row operand's and the column operand's of one source.
 #[derive(Debug, Clone)]
 pub struct Quantiser {
     rows: Option<OperandSpec>,
     columns: Option<OperandSpec>,
-    both: Option<Kernel>,
+    /// By what the source is; those that were asked for.
+    both: [Option<Kernel>; 3],
     square: [Option<Kernel>; 2],
     tile: usize,
 }
@@ -106,11 +166,23 @@ fn spec_text(spec: Option<&OperandSpec>) -> String {
 }
 
 impl Quantiser {
-    /// For sources that are prepared along their rows, their columns, or both. Squares of 32 x 32 go one orientation at a time.
+    /// For stored sources that are prepared along their rows, their columns, or both. Squares of 32 x 32 go one orientation at a time.
     ///
     /// # Errors
     /// F32 operands, which no GPU path has, or kernels that do not compile.
     pub fn new(gpu: &Gpu, rows: Option<OperandSpec>, columns: Option<OperandSpec>) -> Result<Self, GpuError> {
+        Self::of(gpu, &SOURCES[..1], rows, columns)
+    }
+
+    /// As [`Quantiser::new`] for sources of every kind; squares are of stored ones alone.
+    ///
+    /// # Errors
+    /// As [`Quantiser::new`].
+    pub fn of_made(gpu: &Gpu, rows: Option<OperandSpec>, columns: Option<OperandSpec>) -> Result<Self, GpuError> {
+        Self::of(gpu, &SOURCES, rows, columns)
+    }
+
+    fn of(gpu: &Gpu, sources: &[&str], rows: Option<OperandSpec>, columns: Option<OperandSpec>) -> Result<Self, GpuError> {
         for spec in rows.iter().chain(&columns) {
             if spec.format == Format::F32 {
                 return Err(GpuError::Unsupported("operands in f32 run on the CPU only; on a GPU use the bf16 recipe as baseline".into()));
@@ -120,18 +192,21 @@ impl Quantiser {
         let is_square = |spec: &Option<OperandSpec>| spec.is_some_and(|spec| spec.block == Block::Tile32);
         let plain = |spec: Option<OperandSpec>| spec.filter(|spec| spec.block != Block::Tile32);
         let (plain_rows, plain_columns) = (plain(rows), plain(columns));
-        let kernel = |rows: Option<&OperandSpec>, columns: Option<&OperandSpec>, name| {
+        let kernel = |source: &str, rows: Option<&OperandSpec>, columns: Option<&OperandSpec>, name| {
             let defines = [format!("-DROWS={}", spec_text(rows)), format!("-DCOLUMNS={}", spec_text(columns))];
-            gpu.kernel("quantise.cu", &defines, name)
+            let made = (source != SOURCES[0]).then(|| format!("-DSOURCE={source}"));
+            gpu.kernel("quantise.cu", &defines.into_iter().chain(made).collect::<Vec<_>>(), name)
         };
-        let both = match (plain_rows, plain_columns) {
-            (None, None) => None,
-            (rows, columns) => Some(kernel(rows.as_ref(), columns.as_ref(), "quantise")?),
-        };
+        let mut both = [None, None, None];
+        if plain_rows.is_some() || plain_columns.is_some() {
+            for (slot, source) in both.iter_mut().zip(sources) {
+                *slot = Some(kernel(source, plain_rows.as_ref(), plain_columns.as_ref(), "quantise")?);
+            }
+        }
         let mut square = [None, None];
         for (slot, spec) in square.iter_mut().zip([&rows, &columns]) {
             if is_square(spec) {
-                *slot = Some(kernel(spec.as_ref(), None, "quantise_square")?);
+                *slot = Some(kernel(SOURCES[0], spec.as_ref(), None, "quantise_square")?);
             }
         }
         let rotation = |spec: Option<OperandSpec>| spec.and_then(|spec| spec.rotation).map_or(0, |rotation| rotation.size);
@@ -139,30 +214,37 @@ impl Quantiser {
         Ok(Self { rows, columns, both, square, tile })
     }
 
-    /// Prepares `source[first..]: [rows, columns]`.
+    /// Prepares a source of `[rows, columns]`.
     ///
     /// # Errors
-    /// Buffers that are too small, a shape that a specification refuses, missing random inputs, the driver's.
+    /// Buffers that are too small, a shape that a specification refuses, missing random inputs, a kind of source that was not asked for, the
+    /// driver's.
     pub fn run(
         &self,
-        (source, first): (&Buffer<Bf16>, usize),
+        source: Made<'_>,
         (rows, columns): (usize, usize),
         row_side: OperandSide<'_>,
         column_side: OperandSide<'_>,
     ) -> Result<(), GpuError> {
-        expect("quantise", "the source", first + rows * columns, source.length())?;
+        let [source_address, inverse_rms, gain] = source.addresses(rows, columns)?;
         for (spec, side, k) in [(&self.rows, &row_side, columns), (&self.columns, &column_side, rows)] {
             let Some(spec) = spec else { continue };
             check(spec, side, k, rows * columns)?;
         }
-        let address = Argument::new(source.address(first));
+        let kernel = &self.both[source.source()];
+        if kernel.is_none() && source.source() > 0 {
+            let problem = format!("no kernel was made for {} sources", SOURCES[source.source()].to_lowercase());
+            return Err(GpuError::Shape { kernel: "quantise", problem });
+        }
+        let address = Argument::new(source_address);
         let size = [Argument::new(rows as i32), Argument::new(columns as i32)];
-        if let Some(kernel) = &self.both {
+        if let Some(kernel) = kernel {
             let groups = [columns.div_ceil(self.tile) as u32, rows.div_ceil(self.tile) as u32, 1];
             let grid = Grid { groups, threads: 256, shared: 0 };
             let sides = [Argument::new(row_side.raw()), Argument::new(column_side.raw())];
-            // SAFETY: quantise(source, rows, columns, row side, column side); lengths were checked above.
-            unsafe { kernel.launch(grid, [address, size[0], size[1], sides[0], sides[1]])? };
+            let factors = [Argument::new(inverse_rms), Argument::new(gain)];
+            // SAFETY: quantise(source, rows, columns, row side, column side, inverse_rms, gain); lengths were checked above.
+            unsafe { kernel.launch(grid, [address, size[0], size[1], sides[0], sides[1], factors[0], factors[1]])? };
         }
         let squares =
             [(&self.square[0], &self.rows, row_side, (rows, columns)), (&self.square[1], &self.columns, column_side, (columns, rows))];

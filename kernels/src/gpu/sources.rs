@@ -9,7 +9,7 @@ macro_rules! files {
     };
 }
 
-files!(HEADERS: "portable.h", "formats.h");
+files!(HEADERS: "portable.h", "formats.h", "activations.h");
 files!(SOURCES: "accumulate.cu", "quantise.cu", "tensor_scale.cu", "norm.cu", "elementwise.cu", "attention.cu", "loss.cu", "optimizer.cu");
 files!(GFX950_HEADERS: "gfx950/prelude.h");
 files!(GFX950_SOURCES: "gfx950/quantise.hip", "gfx950/gemm.hip", "gfx950/attention.hip");

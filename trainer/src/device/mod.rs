@@ -90,6 +90,20 @@ pub trait Device: Clone + Debug + Send + Sync {
     /// # Errors
     /// Not enough memory.
     fn activation(&self, rows: usize, width: usize) -> Result<Self::Activation, TrainerError>;
+    /// Room for the X of a linear that can be made again from what else is kept ([`crate::linear::Input`]): none on a device that does so.
+    ///
+    /// # Errors
+    /// Not enough memory.
+    fn remade(&self, rows: usize, width: usize) -> Result<Self::Activation, TrainerError> {
+        self.activation(rows, width)
+    }
+    /// Room for a gradient that may take the place of what it is the gradient of: none on a device that puts it there.
+    ///
+    /// # Errors
+    /// Not enough memory.
+    fn in_place(&self, rows: usize, width: usize) -> Result<Self::Activation, TrainerError> {
+        self.activation(rows, width)
+    }
     /// Room for `[rows]`.
     ///
     /// # Errors

@@ -126,7 +126,12 @@ fn elementwise(gpu: &Gpu, cpu: &Cpu, seed: u64, report: &mut Report<'_>) -> Resu
     let detail = format!("[{tokens}, {width}]");
     report(Check::new("kernel", "swiglu", detail.clone(), hidden.len(), relative(&from_bf16(&gpu_hidden)?, &hidden), U + F32_SLACK))?;
     let difference = relative(&from_bf16(&gpu_d_gate_up)?, &d_gate_up);
-    report(Check::new("kernel", "swiglu backward", detail, d_gate_up.len(), difference, U + F32_SLACK))?;
+    report(Check::new("kernel", "swiglu backward", detail.clone(), d_gate_up.len(), difference, U + F32_SLACK))?;
+    let mut over = gpu_gate_up.part(0, gpu_gate_up.length()).map_err(gpu_error)?;
+    kernels.swiglu_backward(&gpu_gate_up, &gpu_d_hidden, &mut over, tokens, width).map_err(gpu_error)?;
+    let (found, wanted) = (over.to_vec().map_err(gpu_error)?, gpu_d_gate_up.to_vec().map_err(gpu_error)?);
+    let differ = found.iter().zip(&wanted).filter(|(a, b)| a != b).count() as f64;
+    report(Check::new("kernel", "swiglu backward over its source", detail, wanted.len(), differ, 0.0))?;
 
     let (tokens, width, vocabulary) = (500, 136, 50);
     let table: Vec<f32> = (0..(vocabulary * width) as u64).map(|index| words(3).normal(index)).collect();
@@ -201,8 +206,11 @@ fn head(
     let gpu_targets = gpu.upload(&targets).map_err(gpu_error)?;
     let (mut gpu_losses, results) = (poisoned::<f32>(gpu, tokens)?, poisoned::<f64>(gpu, 1)?);
     let (mut gpu_d_x, mut gpu_d_weight) = (poisoned::<Bf16>(gpu, tokens * width)?, poisoned::<f32>(gpu, vocabulary * width)?);
+    let logits = poisoned::<Bf16>(gpu, Head::logits(tokens, vocabulary))?;
     let gradients = Some((&mut gpu_d_x, &mut gpu_d_weight, 0));
-    kernels.run(gpu, &gpu_x, (&gpu_weight, 0), &gpu_targets, &mut gpu_losses, (&results, 0), tokens, gradients).map_err(gpu_error)?;
+    kernels
+        .run(gpu, &gpu_x, (&gpu_weight, 0), &gpu_targets, &mut gpu_losses, (&results, 0), tokens, &logits, gradients)
+        .map_err(gpu_error)?;
     let detail = format!("{tokens} tokens of width {width}, {vocabulary} entries");
     let mut compare = |name: &str, found: &[f32], wanted: &[f32], bound| {
         report(Check::new("kernel", name, detail.clone(), wanted.len(), relative(found, wanted), bound))

@@ -1,6 +1,6 @@
 //! Prepared operands, bit for bit against `kernels::quantise::prepare_reference`.
 
-use kernels::gpu::{Element, Gpu, OperandSide, Quantiser, TensorScales, element};
+use kernels::gpu::{Bf16, Element, Elementwise, Gpu, Made, Norm, OperandSide, Quantiser, TensorScales, element};
 use kernels::hadamard;
 use kernels::operand::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
 use kernels::quantise::{self, Prepared, Randomness, Source};
@@ -99,6 +99,59 @@ pub(super) fn check(gpu: &Gpu, seed: u64, extent: Extent, report: &mut Report<'_
             }
         }
     }
+    for (number, spec) in few_specs().into_iter().filter(|spec| spec.block != Block::Tile32).enumerate() {
+        for along_columns in [false, true] {
+            made_as_stored(gpu, &spec, along_columns, stream(seed, 900, number as u32), report)?;
+        }
+    }
+    Ok(())
+}
+
+/// What is made from gate and up, or from a norm's input, while it is read, against the same from what SwiGLU and RMSNorm store.
+fn made_as_stored(gpu: &Gpu, spec: &OperandSpec, along_columns: bool, words: Stream, report: &mut Report<'_>) -> Result<(), TrainerError> {
+    let (rows, columns) = (160, 224);
+    let count = rows * columns;
+    let normals = |k1: u32, count: usize, deviation: f32| super::normals(Stream { k1, ..words }, count, deviation);
+    let (gate_up, stream) = (to_bf16(gpu, &normals(1, 2 * count, 3.0))?, to_bf16(gpu, &normals(2, count, 2.0))?);
+    let parameters = gpu.upload(&normals(3, 8 + columns, 1.0)).map_err(gpu_error)?;
+    let (mut normed, mut hidden) = (poisoned::<Bf16>(gpu, count)?, poisoned::<Bf16>(gpu, count)?);
+    let mut inverse_rms = poisoned::<f32>(gpu, rows)?;
+    let gain = (&parameters, 8);
+    Norm::new(gpu, columns).and_then(|norm| norm.forward(&stream, gain, 1e-5, &mut normed, &mut inverse_rms, rows)).map_err(gpu_error)?;
+    Elementwise::new(gpu).and_then(|kernels| kernels.swiglu(&gate_up, &mut hidden, rows, columns)).map_err(gpu_error)?;
+    // RMSNorm without its result leaves the same factors.
+    let mut alone = poisoned::<f32>(gpu, rows)?;
+    let mut nothing = gpu.buffer::<Bf16>(0).map_err(gpu_error)?;
+    Norm::new(gpu, columns).and_then(|norm| norm.forward(&stream, gain, 1e-5, &mut nothing, &mut alone, rows)).map_err(gpu_error)?;
+
+    let (along_rows, along_columns) = ((!along_columns).then_some(*spec), along_columns.then_some(*spec));
+    let quantiser = Quantiser::of_made(gpu, along_rows, along_columns).map_err(gpu_error)?;
+    let mut scales = TensorScales::new(gpu, &[0.0], 0).map_err(gpu_error)?;
+    scales.set(0, 3.0, 448.0).map_err(gpu_error)?;
+    let rotation = spec.rotation.filter(|rotation| rotation.signs != Signs::None);
+    let signs = rotation.map(|rotation| hadamard::signs(words, rotation.size));
+    let prepared = |source: Made<'_>| {
+        let out = poisoned::<u8>(gpu, 2 * count)?;
+        let side = OperandSide {
+            out: Some(&out),
+            rounding: Some(words),
+            signs: signs.as_deref(),
+            amax: None,
+            scale: (element(spec) != Element::Bf16).then_some((&scales, 0)),
+        };
+        let sides = if along_columns.is_some() { (OperandSide::default(), side) } else { (side, OperandSide::default()) };
+        quantiser.run(source, (rows, columns), sides.0, sides.1).map_err(gpu_error)?;
+        out.to_vec().map_err(gpu_error)
+    };
+    let axis = if along_columns.is_some() { "columns" } else { "rows" };
+    for (what, made, stored) in [
+        ("RMSNorm", Made::Normed { stream: &stream, inverse_rms: &alone, gain }, Made::Stored(&normed, 0)),
+        ("SwiGLU", Made::Gated { gate_up: &gate_up }, Made::Stored(&hidden, 0)),
+    ] {
+        let differ = prepared(made)?.iter().zip(prepared(stored)?).filter(|&(&a, b)| a != b).count() as f64;
+        let name = format!("{:?} {:?} {:?} {}", spec.format, spec.scale, spec.rounding, rotation_text(spec));
+        report(Check::new("operand", name, format!("{what} made while it is read, along its {axis}"), count, differ, 0.0))?;
+    }
     Ok(())
 }
 
@@ -131,14 +184,14 @@ fn compare(
     if is_tensor {
         let measured = |which: usize| OperandSide { out: None, scale: None, amax: Some((&scales, which)), ..side(which) };
         let sides = [0, 1].map(|which| if wanted[which] { measured(which) } else { OperandSide::default() });
-        quantiser.run((&on_device, 0), (rows, columns), sides[0], sides[1]).map_err(gpu_error)?;
+        quantiser.run(Made::Stored(&on_device, 0), (rows, columns), sides[0], sides[1]).map_err(gpu_error)?;
         for which in [0, 1] {
             let largest = quantise::mini_float(spec.format).map_or(0.0, |format| format.largest);
             scales.scale_now(which, largest).map_err(gpu_error)?;
         }
     }
     let sides = [0, 1].map(|which| if wanted[which] { side(which) } else { OperandSide::default() });
-    quantiser.run((&on_device, 0), (rows, columns), sides[0], sides[1]).map_err(gpu_error)?;
+    quantiser.run(Made::Stored(&on_device, 0), (rows, columns), sides[0], sides[1]).map_err(gpu_error)?;
     for which in [0, 1] {
         if !wanted[which] {
             continue;

@@ -7,7 +7,7 @@ use kernels::operand::{OperandSpec, ScaleRule};
 use kernels::quantise::{PreparedStats, Randomness, Source};
 
 use crate::error::TrainerError;
-use crate::linear::{Choices, Evaluation, Goal, Linears, Mode, Observation, SignVector};
+use crate::linear::{Choices, Evaluation, Goal, Input, Linears, Mode, Observation, SignVector};
 use crate::metrics::QuantisationRecord;
 use crate::quantisation_error;
 use crate::run_file::{DelayedChoice, RunFile};
@@ -170,13 +170,13 @@ impl Linears<Cpu> for CpuLinears {
         &mut self,
         place: Place,
         mode: &Mode<'_, Vec<Panels>>,
-        x: &Vec<f32>,
+        x: &Input<'_, Cpu>,
         (parameters, weight): (&Vec<f32>, &Range<usize>),
         goal: Goal<'_, Vec<f32>>,
         tokens: usize,
     ) -> Result<(), TrainerError> {
         let (_, out, inputs) = self.choices.shapes[place.linear];
-        let x = Source { values: &x[..tokens * inputs], rows: tokens, k: inputs, transposed: false };
+        let x = Source { values: &x.kept()[..tokens * inputs], rows: tokens, k: inputs, transposed: false };
         match mode {
             Mode::Training { step } => {
                 let w = Source { values: &parameters[weight.clone()], rows: out, k: inputs, transposed: false };
@@ -205,7 +205,7 @@ impl Linears<Cpu> for CpuLinears {
         &mut self,
         place: Place,
         step: u64,
-        x: &Vec<f32>,
+        x: &Input<'_, Cpu>,
         (parameters, weight): (&Vec<f32>, &Range<usize>),
         d_y: &Vec<f32>,
         goal: Goal<'_, Vec<f32>>,
@@ -213,7 +213,7 @@ impl Linears<Cpu> for CpuLinears {
         tokens: usize,
     ) -> Result<(), TrainerError> {
         let (_, out, inputs) = self.choices.shapes[place.linear];
-        let (d_output, x) = (&d_y[..tokens * out], &x[..tokens * inputs]);
+        let (d_output, x) = (&d_y[..tokens * out], &x.kept()[..tokens * inputs]);
         let dy = Source { values: d_output, rows: tokens, k: out, transposed: false };
         let w = Source { values: &parameters[weight.clone()], rows: inputs, k: out, transposed: true };
         self.product(place, Pass::Dgrad, (Operand::OutputGradient, dy), w, step, goal)?;

@@ -3,25 +3,30 @@
 //! A pass whose two operands are MXFP4 is native where the device multiplies packed MXFP4 and takes the shapes (`native`): operands are codes and
 //! scales, multiplied by our kernel. Elsewhere an operand in blocks of 32 is written as BF16 values, which hold every MX value exactly, and
 //! is multiplied by the BF16 units: exact in value, emulated in execution. Operands have the same values bit for bit either way. Tensor-scaled FP8
-//! is multiplied natively. An operand that is plain BF16 is its source. The two operands of a source are prepared in one read: those of ∇Y
-//! when backward takes both, those of X and of W in forward, where the one that backward takes waits for it. (Where one of the two is native
-//! and the other is not, each has its own read.)
+//! is multiplied natively. An operand that is plain BF16 is its source. The two operands of ∇Y are prepared in one read, and so are those of W in
+//! forward, where the one that backward takes waits for it. (Where one of the two is native and the other is not, each has its own read.)
+//!
+//! X is prepared along its rows in forward and along its columns in backward. Where every operand of X is prepared, and no pass with it is
+//! native, X itself is not kept: the quantiser makes it from what is (`Made`), to the same bits. A native Wgrad keeps its packed X
+//! instead, a quarter of the bytes, prepared in the same read as Fprop's.
 
 use std::ops::Range;
 
 use kernels::gpu::{
-    Bf16, Buffer, Factor, Multiplier, OperandSide, PackedMatrix, PackedQuantiser, Plain, Quantiser, TensorScales, element, is_source,
+    Bf16, Buffer, Factor, Made, Multiplier, OperandSide, PackedMatrix, PackedQuantiser, Plain, Quantiser, TensorScales, element, is_source,
     multiplier, packed_bytes, prepared,
 };
-use kernels::operand::{Block, Format, OperandSpec, ScaleRule};
+use kernels::operand::{Block, Format, OperandSpec, Rounding, ScaleRule};
 use kernels::quantise;
 
 use super::native::{Native, PASSES};
 use super::observation::{self, Observed};
+use super::scratch::{Turn, bytes_of_turn};
 use super::{GpuDevice, Parameters, machine};
 use crate::error::TrainerError;
-use crate::linear::{Choices, Evaluation, Goal, Linears, Mode, Observation, SignVector};
+use crate::linear::{Choices, Evaluation, Goal, Input, Linears, Mode, Observation, SignVector};
 use crate::metrics::QuantisationRecord;
+use crate::model::DOWN;
 use crate::run_file::{DelayedChoice, RunFile};
 use crate::streams::{Operand, Pass, Place};
 
@@ -51,9 +56,6 @@ struct Preparation {
     quantiser: Option<Quantiser>,
     /// Of those that are.
     packed: Option<PackedQuantiser>,
-    row_operand: Buffer<u8>,
-    /// Empty where the column operand is kept elsewhere.
-    column_operand: Buffer<u8>,
 }
 
 /// Recipe, scales and operands of all linears of a model.
@@ -64,17 +66,20 @@ pub struct GpuLinears {
     /// Which passes are native.
     native: Native,
     products: Multiplier,
-    /// X and W of an evaluation, along their rows only.
-    evaluated: [Preparation; 2],
-    /// X and W of a training step, both ways.
-    trained: [Preparation; 2],
+    input_rows: Preparation,
+    input_columns: Preparation,
+    /// X of a training step, where Wgrad is native.
+    input_both: Option<Preparation>,
+    /// Of an evaluation.
+    weight_rows: Preparation,
+    weight_both: Preparation,
     gradient: Preparation,
-    /// X and W along their columns, of every linear: from forward until backward. Index 4 * layer + linear.
-    turned: [Vec<Buffer<u8>>; 2],
+    /// W along its columns, of every linear: from forward until backward. Index 4 * layer + linear.
+    weights_turned: Vec<Buffer<u8>>,
+    /// X likewise, where Wgrad is native.
+    inputs_turned: Vec<Buffer<u8>>,
     /// One slot an operand of the model, then one each for an evaluation's input and weight.
     scales: TensorScales,
-    /// Gradient of SwiGLU's result, `[tokens, f]`.
-    d_hidden: Buffer<Bf16>,
     /// Entries in each history.
     filled: usize,
     observation: Option<Observation>,
@@ -95,27 +100,25 @@ impl GpuLinears {
         let choices = Choices::new(run);
         check_recipe(&device, run, &choices)?;
         let tokens = run.tokens_per_step();
-        let widest = |pick: fn(&(&str, usize, usize)) -> usize| choices.shapes.iter().map(pick).max().unwrap_or_default();
-        let (largest_input, largest_output) = (tokens * widest(|shape| shape.2), tokens * widest(|shape| shape.1));
-        let largest_weight = widest(|shape| shape.1 * shape.2);
         let native = Native::new(device.gpu().description(), run, &choices);
-        let make = |rows, columns, elements| Preparation::new(&device, &choices, native, rows, columns, elements, elements);
-        let both_ways = |rows, columns, elements| Preparation::new(&device, &choices, native, Some(rows), Some(columns), elements, 0);
-        let kept = |role: Role, elements: fn((&str, usize, usize), usize) -> usize| {
-            let (spec, is_native) = (choices.spec(role.pass, role.operand), native.has(role.pass));
-            let of =
-                |linear: usize| device.gpu().buffer(room(&spec, is_native, elements(choices.shapes[linear % 4], tokens))).map_err(machine);
-            (0..4 * choices.layers).map(of).collect::<Result<Vec<_>, TrainerError>>()
+        let make = |rows, columns| Preparation::new(&device, &choices, native, rows, columns);
+        let waiting = |role| {
+            let of = |linear| device.gpu().buffer(room(&choices, native, role, elements(&choices, role, linear, tokens))).map_err(machine);
+            (0..choices.layers).flat_map(|_| 0..4).map(of).collect::<Result<Vec<_>, TrainerError>>()
         };
+        let is_kept_turned = native.has(Pass::Wgrad);
         let format_largest = |slot: usize| largest_of_slot(&choices, slot);
         let largest: Vec<f32> = (0..choices.slots()).map(format_largest).chain([0.0, 0.0]).collect();
         Ok(Self {
-            evaluated: [make(Some(INPUT), None, largest_input)?, make(Some(WEIGHT), None, largest_weight)?],
-            trained: [both_ways(INPUT, INPUT_TURNED, largest_input)?, both_ways(WEIGHT, WEIGHT_TURNED, largest_weight)?],
-            turned: [kept(INPUT_TURNED, |shape, tokens| tokens * shape.2)?, kept(WEIGHT_TURNED, |shape, _| shape.1 * shape.2)?],
-            gradient: make(Some(GRADIENT), Some(GRADIENT_TURNED), largest_output)?,
+            input_rows: make(Some(INPUT), None)?,
+            input_columns: make(None, Some(INPUT_TURNED))?,
+            input_both: is_kept_turned.then(|| make(Some(INPUT), Some(INPUT_TURNED))).transpose()?,
+            weight_rows: make(Some(WEIGHT), None)?,
+            weight_both: make(Some(WEIGHT), Some(WEIGHT_TURNED))?,
+            gradient: make(Some(GRADIENT), Some(GRADIENT_TURNED))?,
+            weights_turned: waiting(WEIGHT_TURNED)?,
+            inputs_turned: if is_kept_turned { waiting(INPUT_TURNED)? } else { Vec::new() },
             scales: TensorScales::new(device.gpu(), &largest, choices.delayed.map_or(0, |delayed| delayed.history)).map_err(machine)?,
-            d_hidden: device.gpu().buffer(tokens * run.model.intermediate_size).map_err(machine)?,
             filled: 0,
             observation: None,
             observed: Vec::new(),
@@ -126,14 +129,9 @@ impl GpuLinears {
         })
     }
 
-    /// What prepares X and W in forward.
-    fn forward_preparations<W>(&self, mode: &Mode<'_, W>) -> &[Preparation; 2] {
-        if matches!(mode, Mode::Training { .. }) { &self.trained } else { &self.evaluated }
-    }
-
-    /// X and W of a linear along their columns: what forward keeps for backward.
-    fn kept(&self, place: Place) -> [&Buffer<u8>; 2] {
-        self.turned.each_ref().map(|operands| &operands[4 * place.layer + place.linear])
+    /// The next part of a turn, for an operand of a linear.
+    fn take(&self, turn: &mut Turn, place: Place, role: Role, tokens: usize) -> Result<Buffer<u8>, TrainerError> {
+        turn.take(room(&self.choices, self.native, role, elements(&self.choices, role, place.linear, tokens)))
     }
 
     fn chooses_largest(&self) -> bool {
@@ -156,15 +154,15 @@ impl GpuLinears {
         }
     }
 
-    /// Prepares a source, `[rows, columns]` from element `source.1` on.
+    /// Prepares a source, `[rows, columns]`, to `outs`: along its rows, along its columns.
     fn prepare(
         &self,
         preparation: &Preparation,
         place: Place,
         moment: Moment,
-        source: (&Buffer<Bf16>, usize),
+        source: Made<'_>,
         (rows, columns): (usize, usize),
-        column_operand: &Buffer<u8>,
+        outs: [Option<&Buffer<u8>>; 2],
     ) -> Result<(), TrainerError> {
         let step = match moment {
             Moment::Training(step) => step,
@@ -179,20 +177,20 @@ impl GpuLinears {
             };
             Some((spec, words, self.choices.signs(place, role.pass, &spec, step), self.slot(place, role, moment)))
         };
-        let outs = [&preparation.row_operand, column_operand];
         if let Some(packed) = &preparation.packed {
             let native = |role: Option<Role>| side(role.filter(|role| self.native.has(role.pass)));
             let sides = [native(preparation.rows), native(preparation.columns)];
             let written = std::array::from_fn::<_, 2, _>(|index| match &sides[index] {
                 Some((_, words, signs, _)) => OperandSide {
-                    out: Some(outs[index]),
+                    out: outs[index],
                     rounding: *words,
                     signs: signs.as_ref().map(SignVector::as_slice),
                     ..OperandSide::default()
                 },
                 None => OperandSide::default(),
             });
-            self.device.timed("quantise", || packed.run(source, (rows, columns), written[0], written[1]))?;
+            let stored = stored(source)?;
+            self.device.timed("quantise", || packed.run(stored, (rows, columns), written[0], written[1]))?;
         }
         let Some(quantiser) = &preparation.quantiser else { return Ok(()) };
         let emulated = |role: Option<Role>| side(role.filter(|role| !self.native.has(role.pass)));
@@ -222,7 +220,7 @@ impl GpuLinears {
             let Some((spec, words, signs, slot)) = side else { continue };
             let is_tensor = spec.block == Block::Tensor && spec.format != Format::Bf16;
             *written = OperandSide {
-                out: Some(out),
+                out,
                 rounding: *words,
                 signs: signs.as_ref().map(SignVector::as_slice),
                 amax: (is_tensor && collects && !own(spec)).then_some((&self.scales, *slot)),
@@ -237,7 +235,7 @@ impl GpuLinears {
         &self,
         role: Role,
         operand: &Buffer<u8>,
-        (source, first): (&Buffer<Bf16>, usize),
+        source: Made<'_>,
         (rows, k): (usize, usize),
         transposed: bool,
         slot: usize,
@@ -246,6 +244,7 @@ impl GpuLinears {
         let side = if self.native.has(role.pass) {
             PackedMatrix::new(operand, rows, k).map(Factor::Packed)
         } else if is_source(&spec) {
+            let (source, first) = stored(source)?;
             source.matrix(first, rows, k, transposed).map(Factor::Library)
         } else {
             prepared(&spec, operand, rows, k, Some((&self.scales, slot))).map(Factor::Library)
@@ -259,19 +258,32 @@ impl GpuLinears {
     }
 
     /// A product of `tokens` rows, and what follows it.
-    fn multiply(&self, left: Factor, right: Factor, factor: f32, goal: Goal<'_, Buffer<Bf16>>, tokens: usize) -> Result<(), TrainerError> {
+    fn multiply(
+        &self,
+        (left, right): (Factor, Factor),
+        factor: f32,
+        goal: Goal<'_, Buffer<Bf16>>,
+        tokens: usize,
+        turn: &mut Turn,
+    ) -> Result<(), TrainerError> {
         let product = |added, out: &Buffer<Bf16>| self.product(left, right, factor, added, out, 0);
         match goal {
             Goal::Over(y) => product(None, y),
             Goal::Onto { residual, sum } => product(Some(residual), sum),
             Goal::Swiglu { gate_up, hidden } => {
                 product(None, gate_up)?;
+                if hidden.length() == 0 {
+                    return Ok(());
+                }
                 self.device.timed("swiglu", || self.device.elementwise().swiglu(gate_up, hidden, tokens, right.rows() / 2))
             }
             Goal::SwigluBackward { gate_up, d_gate_up } => {
-                product(None, &self.d_hidden)?;
+                let d_hidden = turn.take(tokens * right.rows())?;
+                product(None, &d_hidden)?;
+                // The gradient takes the place of what it is the gradient of.
+                *d_gate_up = gate_up.part(0, gate_up.length()).map_err(machine)?;
                 let kernels = self.device.elementwise();
-                self.device.timed("swiglu", || kernels.swiglu_backward(gate_up, &self.d_hidden, d_gate_up, tokens, right.rows()))
+                self.device.timed("swiglu", || kernels.swiglu_backward(gate_up, &d_hidden, d_gate_up, tokens, right.rows()))
             }
         }
     }
@@ -289,13 +301,36 @@ impl GpuLinears {
         self.device.timed("gemm", || self.products.multiply(left, right, factor, added, out, offset))
     }
 
+    /// The first rows of a source as BF16: what is not kept is made once more.
+    fn read(&self, source: Made<'_>, (rows, columns): (usize, usize)) -> Result<Vec<Bf16>, TrainerError> {
+        let mut bits = vec![Bf16::default(); rows * columns];
+        if let Made::Stored(buffer, first) = source {
+            buffer.read(first, &mut bits).map_err(machine)?;
+            return Ok(bits);
+        }
+        const AS_IT_IS: OperandSpec = OperandSpec {
+            format: Format::Bf16,
+            block: Block::Tensor,
+            scale: ScaleRule::None,
+            rounding: Rounding::NearestEven,
+            rotation: None,
+        };
+        let gpu = self.device.gpu();
+        let made = gpu.buffer::<u8>(2 * bits.len()).map_err(machine)?;
+        let side = OperandSide { out: Some(&made), ..OperandSide::default() };
+        let quantiser = Quantiser::of_made(gpu, Some(AS_IT_IS), None).map_err(machine)?;
+        quantiser.run(source, (rows, columns), side, OperandSide::default()).map_err(machine)?;
+        made.part(0, bits.len()).and_then(|made: Buffer<Bf16>| made.read(0, &mut bits)).map_err(machine)?;
+        Ok(bits)
+    }
+
     /// Keeps an operand's source for the end of the step if this step and block are observed. `transposed`: its contraction axis is the source's rows.
     fn measure(
         &mut self,
         place: Place,
         role: Role,
         step: u64,
-        (source, first): (&Buffer<Bf16>, usize),
+        source: Made<'_>,
         (rows, columns): (usize, usize),
         transposed: bool,
     ) -> Result<(), TrainerError> {
@@ -304,8 +339,7 @@ impl GpuLinears {
             return Ok(());
         }
         let rows = if role.operand == Operand::Weight { rows } else { rows.min(OBSERVED_TOKENS) };
-        let mut bits = vec![Bf16::default(); rows * columns];
-        source.read(first, &mut bits).map_err(machine)?;
+        let bits = self.read(source, (rows, columns))?;
         let (operand_rows, k) = if transposed { (columns, rows) } else { (rows, columns) };
         let spec = self.choices.spec(role.pass, role.operand);
         let remembered = if spec.scale == ScaleRule::Delayed {
@@ -333,49 +367,91 @@ impl GpuLinears {
 }
 
 impl Preparation {
-    /// Room for `row_elements` of the row operand and `column_elements` of the column operand.
-    fn new(
-        device: &GpuDevice,
-        choices: &Choices,
-        native: Native,
-        rows: Option<Role>,
-        columns: Option<Role>,
-        row_elements: usize,
-        column_elements: usize,
-    ) -> Result<Self, TrainerError> {
+    fn new(device: &GpuDevice, choices: &Choices, native: Native, rows: Option<Role>, columns: Option<Role>) -> Result<Self, TrainerError> {
         let spec = |role: Option<Role>, wanted: bool| {
             let role = role.filter(|role| native.has(role.pass) == wanted)?;
             Some(choices.spec(role.pass, role.operand)).filter(|spec| !is_source(spec))
         };
         let gpu = device.gpu();
+        let is_input = rows.or(columns).is_some_and(|role| role.operand == Operand::Input);
         let quantiser = match (spec(rows, false), spec(columns, false)) {
             (None, None) => None,
-            (rows, columns) => Some(Quantiser::new(gpu, rows, columns).map_err(machine)?),
+            (rows, columns) if is_input && makes_inputs_again(choices, native) => Some(Quantiser::of_made(gpu, rows, columns)),
+            (rows, columns) => Some(Quantiser::new(gpu, rows, columns)),
         };
         let packed = match (spec(rows, true), spec(columns, true)) {
             (None, None) => None,
-            (rows, columns) => Some(PackedQuantiser::new(gpu, rows, columns).map_err(machine)?),
+            (rows, columns) => Some(PackedQuantiser::new(gpu, rows, columns)),
         };
-        let make = |role: Option<Role>, elements| {
-            let bytes = role.map_or(0, |role| room(&choices.spec(role.pass, role.operand), native.has(role.pass), elements));
-            gpu.buffer(bytes).map_err(machine)
-        };
-        let (row_operand, column_operand) = (make(rows, row_elements)?, make(columns, column_elements)?);
-        Ok(Self { rows, columns, quantiser, packed, row_operand, column_operand })
+        Ok(Self { rows, columns, quantiser: quantiser.transpose().map_err(machine)?, packed: packed.transpose().map_err(machine)? })
     }
 }
 
-/// Bytes of a prepared operand of so many elements.
-fn room(spec: &OperandSpec, native: bool, elements: usize) -> usize {
-    if native { packed_bytes(elements) } else { bytes_of(spec) * elements }
+/// Whether X is made again from what is kept whenever it is read: where nothing multiplies X itself, and no kernel that cannot make it
+/// reads it.
+pub(super) fn makes_inputs_again(choices: &Choices, native: Native) -> bool {
+    [INPUT, INPUT_TURNED].into_iter().all(|role| {
+        let spec = choices.spec(role.pass, role.operand);
+        !is_source(&spec) && spec.block != Block::Tile32 && !native.has(role.pass)
+    })
 }
 
-/// Bytes an element of a prepared operand takes; none where it is its source.
-fn bytes_of(spec: &OperandSpec) -> usize {
-    match element(spec) {
-        _ if is_source(spec) => 0,
-        kernels::gpu::Element::Bf16 => 2,
-        _ => 1,
+/// Bytes of the operands that wait in all linears for backward.
+pub(super) fn waiting_bytes(choices: &Choices, native: Native, tokens: usize) -> u128 {
+    let roles = [Some(WEIGHT_TURNED), native.has(Pass::Wgrad).then_some(INPUT_TURNED)];
+    let bytes = |role| (0..4).map(|linear| room(choices, native, role, elements(choices, role, linear, tokens)) as u128).sum::<u128>();
+    choices.layers as u128 * roles.into_iter().flatten().map(bytes).sum::<u128>()
+}
+
+/// Bytes that the largest turn of a linear takes.
+pub(super) fn scratch_bytes(choices: &Choices, native: Native, tokens: usize) -> usize {
+    let bytes = |linear: usize, role: Role| room(choices, native, role, elements(choices, role, linear, tokens));
+    let turns = |linear: usize| {
+        let forward = bytes_of_turn([INPUT, WEIGHT].map(|role| bytes(linear, role)));
+        let d_hidden = if linear == DOWN { 2 * tokens * choices.shapes[linear].2 } else { 0 };
+        let operands = [INPUT_TURNED, GRADIENT, GRADIENT_TURNED].map(|role| bytes(linear, role));
+        forward.max(bytes_of_turn(operands.into_iter().chain([d_hidden])))
+    };
+    (0..4).map(turns).max().unwrap_or_default()
+}
+
+/// Elements of an operand of a linear.
+fn elements(choices: &Choices, role: Role, linear: usize, tokens: usize) -> usize {
+    let (_, out, inputs) = choices.shapes[linear];
+    match role.operand {
+        Operand::Input => tokens * inputs,
+        Operand::Weight => out * inputs,
+        Operand::OutputGradient => tokens * out,
+    }
+}
+
+/// Bytes of a prepared operand of so many elements; none where it is its source.
+fn room(choices: &Choices, native: Native, role: Role, elements: usize) -> usize {
+    let spec = choices.spec(role.pass, role.operand);
+    match element(&spec) {
+        _ if native.has(role.pass) => packed_bytes(elements),
+        _ if is_source(&spec) => 0,
+        kernels::gpu::Element::Bf16 => 2 * elements,
+        _ => elements,
+    }
+}
+
+/// A source that is kept, and where it starts.
+fn stored(source: Made<'_>) -> Result<(&Buffer<Bf16>, usize), TrainerError> {
+    match source {
+        Made::Stored(buffer, first) => Ok((buffer, first)),
+        _ => Err(TrainerError::Machine("an operand that is multiplied as it is was not kept: this is a defect of the trainer".to_owned())),
+    }
+}
+
+/// X as it is read.
+fn made<'a>(x: &Input<'a, GpuDevice>, parameters: &'a Parameters) -> Made<'a> {
+    match x {
+        Input::Normed { normed, stream, inverse_rms, gain } if normed.length() == 0 => {
+            Made::Normed { stream, inverse_rms, gain: (&parameters.masters, gain.start) }
+        }
+        Input::Gated { hidden, gate_up } if hidden.length() == 0 => Made::Gated { gate_up },
+        kept => Made::Stored(kept.kept(), 0),
     }
 }
 
@@ -434,13 +510,13 @@ impl Linears<GpuDevice> for GpuLinears {
         &mut self,
         place: Place,
         mode: &Mode<'_, ()>,
-        x: &Buffer<Bf16>,
+        x: &Input<'_, GpuDevice>,
         (parameters, weight): (&Parameters, &Range<usize>),
         goal: Goal<'_, Buffer<Bf16>>,
         tokens: usize,
     ) -> Result<(), TrainerError> {
         let (_, out, inputs) = self.choices.shapes[place.linear];
-        let (x_source, w_source) = ((x, 0), (&parameters.copies, weight.start));
+        let (x_source, w_source) = (made(x, parameters), Made::Stored(&parameters.copies, weight.start));
         let (moment, weight_moment) = match mode {
             Mode::Training { step } => (Moment::Training(*step), Moment::Training(*step)),
             // The weights' words are those of the evaluation as a whole.
@@ -448,27 +524,31 @@ impl Linears<GpuDevice> for GpuLinears {
                 (Moment::Evaluation(*evaluation), Moment::Evaluation(Evaluation { chunk: 0, ..*evaluation }))
             }
         };
-        let [of_input, of_weight] = self.forward_preparations(mode);
-        let [input_turned, weight_turned] = self.kept(place);
-        self.prepare(of_input, place, moment, x_source, (tokens, inputs), input_turned)?;
-        self.prepare(of_weight, place, weight_moment, w_source, (out, inputs), weight_turned)?;
+        let mut turn = self.device.turn()?;
+        let x_rows = self.take(&mut turn, place, INPUT, tokens)?;
+        let w_rows = self.take(&mut turn, place, WEIGHT, tokens)?;
+        let (of_input, of_weight) = match moment {
+            Moment::Training(_) => (self.input_both.as_ref().unwrap_or(&self.input_rows), &self.weight_both),
+            Moment::Evaluation(_) => (&self.input_rows, &self.weight_rows),
+        };
+        let index = 4 * place.layer + place.linear;
+        self.prepare(of_input, place, moment, x_source, (tokens, inputs), [Some(&x_rows), self.inputs_turned.get(index)])?;
+        self.prepare(of_weight, place, weight_moment, w_source, (out, inputs), [Some(&w_rows), self.weights_turned.get(index)])?;
         if let Moment::Training(step) = moment {
             self.measure(place, INPUT, step, x_source, (tokens, inputs), false)?;
             self.measure(place, WEIGHT, step, w_source, (out, inputs), false)?;
         }
-        let [of_input, of_weight] = self.forward_preparations(mode);
-        let left = self.matrix(INPUT, &of_input.row_operand, x_source, (tokens, inputs), false, self.slot(place, INPUT, moment))?;
-        let slot = self.slot(place, WEIGHT, moment);
-        let right = self.matrix(WEIGHT, &of_weight.row_operand, w_source, (out, inputs), false, slot)?;
+        let left = self.matrix(INPUT, &x_rows, x_source, (tokens, inputs), false, self.slot(place, INPUT, moment))?;
+        let right = self.matrix(WEIGHT, &w_rows, w_source, (out, inputs), false, self.slot(place, WEIGHT, moment))?;
         let factor = self.factor(Pass::Fprop, Operand::Input, Operand::Weight);
-        self.multiply(left, right, factor, goal, tokens)
+        self.multiply((left, right), factor, goal, tokens, &mut turn)
     }
 
     fn backward(
         &mut self,
         place: Place,
         step: u64,
-        x: &Buffer<Bf16>,
+        x: &Input<'_, GpuDevice>,
         (parameters, weight): (&Parameters, &Range<usize>),
         d_y: &Buffer<Bf16>,
         goal: Goal<'_, Buffer<Bf16>>,
@@ -477,23 +557,35 @@ impl Linears<GpuDevice> for GpuLinears {
     ) -> Result<(), TrainerError> {
         let (_, out, inputs) = self.choices.shapes[place.linear];
         let moment = Moment::Training(step);
-        let (d_source, x_source, w_source) = ((d_y, 0), (x, 0), (&parameters.copies, weight.start));
-        self.prepare(&self.gradient, place, moment, d_source, (tokens, out), &self.gradient.column_operand)?;
+        let (d_source, x_source) = (Made::Stored(d_y, 0), made(x, parameters));
+        let w_source = Made::Stored(&parameters.copies, weight.start);
+        let index = 4 * place.layer + place.linear;
+        let mut turn = self.device.turn()?;
+        // X first: what it is made from may be overwritten by what follows the product.
+        let x_columns = match self.inputs_turned.get(index) {
+            Some(waiting) => waiting.part(0, waiting.length()).map_err(machine)?,
+            None => {
+                let x_columns = self.take(&mut turn, place, INPUT_TURNED, tokens)?;
+                self.prepare(&self.input_columns, place, moment, x_source, (tokens, inputs), [None, Some(&x_columns)])?;
+                x_columns
+            }
+        };
+        let d_rows = self.take(&mut turn, place, GRADIENT, tokens)?;
+        let d_columns = self.take(&mut turn, place, GRADIENT_TURNED, tokens)?;
+        self.prepare(&self.gradient, place, moment, d_source, (tokens, out), [Some(&d_rows), Some(&d_columns)])?;
         self.measure(place, GRADIENT, step, d_source, (tokens, out), false)?;
         self.measure(place, WEIGHT_TURNED, step, w_source, (out, inputs), true)?;
         self.measure(place, GRADIENT_TURNED, step, d_source, (tokens, out), true)?;
         self.measure(place, INPUT_TURNED, step, x_source, (tokens, inputs), true)?;
 
         let slot = |role| self.slot(place, role, moment);
-        let left = self.matrix(GRADIENT, &self.gradient.row_operand, d_source, (tokens, out), false, slot(GRADIENT))?;
-        let [input_turned, weight_turned] = self.kept(place);
-        let right = self.matrix(WEIGHT_TURNED, weight_turned, w_source, (inputs, out), true, slot(WEIGHT_TURNED))?;
+        let left = self.matrix(GRADIENT, &d_rows, d_source, (tokens, out), false, slot(GRADIENT))?;
+        let right = self.matrix(WEIGHT_TURNED, &self.weights_turned[index], w_source, (inputs, out), true, slot(WEIGHT_TURNED))?;
         let factor = self.factor(Pass::Dgrad, Operand::OutputGradient, Operand::Weight);
-        self.multiply(left, right, factor, goal, tokens)?;
+        self.multiply((left, right), factor, goal, tokens, &mut turn)?;
 
-        let turned = &self.gradient.column_operand;
-        let left = self.matrix(GRADIENT_TURNED, turned, d_source, (out, tokens), true, slot(GRADIENT_TURNED))?;
-        let right = self.matrix(INPUT_TURNED, input_turned, x_source, (inputs, tokens), true, slot(INPUT_TURNED))?;
+        let left = self.matrix(GRADIENT_TURNED, &d_columns, d_source, (out, tokens), true, slot(GRADIENT_TURNED))?;
+        let right = self.matrix(INPUT_TURNED, &x_columns, x_source, (inputs, tokens), true, slot(INPUT_TURNED))?;
         let factor = self.factor(Pass::Wgrad, Operand::OutputGradient, Operand::Input);
         self.product(left, right, factor, None, gradients, weight.start)
     }

@@ -1,8 +1,10 @@
 //! A GPU as a device: BF16 activations in its memory, kernels of `kernels::gpu`, one stream.
 
 mod linears;
+mod memory;
 mod native;
 mod observation;
+mod scratch;
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -16,12 +18,13 @@ use super::{Device, InHostMemory, Machine, ProfileReader, Spending, Update};
 use crate::batches::Batch;
 use crate::error::TrainerError;
 use crate::linear::Choices;
+use crate::optimizer;
 use crate::parameters::Layout;
 use crate::run_file::{ModelSection, RunFile};
-use crate::{memory, optimizer};
 
 pub use linears::GpuLinears;
 use native::Native;
+use scratch::{Scratch, Turn};
 
 /// Places in the results that a step leaves on the device.
 const LOSS: usize = 0;
@@ -67,6 +70,9 @@ struct Parts {
     head: Head,
     optimizer: Optimizer,
     accumulator: Accumulator,
+    scratch: Scratch,
+    /// Whether X of a linear is made again from what is kept whenever it is read, instead of being kept.
+    makes_inputs_again: bool,
     /// Sum of the batch's losses, and norm of the gradients.
     results: Buffer<f64>,
     /// Bytes that were free before any of this was made.
@@ -122,11 +128,13 @@ impl GpuDevice {
     pub fn new(gpu: Gpu, run: &RunFile) -> Result<Self, TrainerError> {
         let (model, tokens) = (&run.model, run.tokens_per_step());
         check_sizes(model)?;
-        memory::check_gpu(run, &gpu)?;
+        let choices = Choices::new(run);
+        let native = Native::new(gpu.description(), run, &choices);
+        memory::check(run, &choices, native, &gpu)?;
         let (free, _) = gpu.driver().memory().map_err(machine)?;
         let layout = Layout::new(model);
         let tensors = layout.tensors.iter().map(|tensor| (tensor.range.start, tensor.range.len(), tensor.decays));
-        let ways = Native::new(gpu.description(), run, &Choices::new(run)).to_string();
+        let ways = native.to_string();
         let parts = Parts {
             mxfp4: (gpu.description().has_mxfp4 && !ways.is_empty()).then_some(ways),
             norm: Norm::new(&gpu, model.hidden_size).map_err(machine)?,
@@ -135,6 +143,8 @@ impl GpuDevice {
             head: Head::new(&gpu, tokens, model.hidden_size, model.vocab_size).map_err(machine)?,
             optimizer: Optimizer::new(&gpu, tensors).map_err(machine)?,
             accumulator: Accumulator::new(&gpu).map_err(machine)?,
+            scratch: Scratch::new(&gpu, memory::scratch_bytes(run, &choices, native))?,
+            makes_inputs_again: linears::makes_inputs_again(&choices, native),
             results: gpu.zeros(2).map_err(machine)?,
             free,
             gpu,
@@ -155,6 +165,10 @@ impl GpuDevice {
 
     fn elementwise(&self) -> &Elementwise {
         &self.parts.elementwise
+    }
+
+    fn turn(&self) -> Result<Turn, TrainerError> {
+        self.parts.scratch.turn()
     }
 
     /// The GPU itself.
@@ -209,6 +223,14 @@ impl Device for GpuDevice {
 
     fn activation(&self, rows: usize, width: usize) -> Result<Buffer<Bf16>, TrainerError> {
         self.parts.gpu.buffer(rows * width).map_err(machine)
+    }
+
+    fn remade(&self, rows: usize, width: usize) -> Result<Buffer<Bf16>, TrainerError> {
+        self.activation(if self.parts.makes_inputs_again { 0 } else { rows }, width)
+    }
+
+    fn in_place(&self, _: usize, width: usize) -> Result<Buffer<Bf16>, TrainerError> {
+        self.activation(0, width)
     }
 
     fn statistic(&self, rows: usize) -> Result<Buffer<f32>, TrainerError> {
@@ -343,14 +365,16 @@ impl Device for GpuDevice {
         x: &Buffer<Bf16>,
         (parameters, weight): (&Parameters, &Range<usize>),
         (batch, tokens): (&Batch, &Tokens),
-        _: usize,
+        width: usize,
         losses: &mut Buffer<f32>,
         gradients: Option<(&mut Buffer<Bf16>, &mut Buffer<f32>)>,
     ) -> Result<(), TrainerError> {
         let Parts { gpu, head, results, .. } = &*self.parts;
         let gradients = gradients.map(|(d_x, numbers)| (d_x, numbers, weight.start));
         let place = (&parameters.copies, weight.start);
-        self.timed("head", || head.run(gpu, x, place, &tokens.targets, losses, (results, LOSS), batch.targets.len(), gradients))
+        let count = batch.targets.len();
+        let logits = self.turn()?.take(Head::logits(count, weight.len() / width.max(1)))?;
+        self.timed("head", || head.run(gpu, x, place, &tokens.targets, losses, (results, LOSS), count, &logits, gradients))
     }
 
     fn sum(&self, (): ()) -> Result<f64, TrainerError> {

@@ -1,6 +1,6 @@
 //! What a GPU is held against in the same run: large square products, and the memory whose copy empties its caches.
 
-use kernels::gpu::{Bf16, Buffer, Factor, Gpu, Matrix, OperandSide, Quantiser, TensorScales, prepared};
+use kernels::gpu::{Bf16, Buffer, Factor, Gpu, Made, Matrix, OperandSide, Quantiser, TensorScales, prepared};
 use kernels::operand::{Format, OperandSpec, Rounding, ScaleRule};
 
 use super::super::shapes::{mxfp4, plain};
@@ -57,7 +57,7 @@ impl Peaks {
             let codes: Buffer<u8> = gpu.buffer(elements).map_err(machine)?;
             let quantiser = Quantiser::new(gpu, Some(E4M3), None).map_err(machine)?;
             let operand = OperandSide { out: Some(&codes), scale: Some((&peaks.scales, 0)), ..OperandSide::default() };
-            quantiser.run((&peaks.source, 0), (side, side), operand, OperandSide::default()).map_err(machine)?;
+            quantiser.run(Made::Stored(&peaks.source, 0), (side, side), operand, OperandSide::default()).map_err(machine)?;
             peaks.codes = Some(codes);
         }
         if gpu.description().has_mxfp4 {

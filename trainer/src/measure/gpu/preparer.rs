@@ -1,8 +1,8 @@
 //! Operands of products that are timed on a GPU: prepared as a training step does it there, packed or as values.
 
 use kernels::gpu::{
-    Bf16, Buffer, Element, Factor, Gpu, OperandSide, PackedMatrix, PackedQuantiser, Quantiser, TensorScales, element, is_packed, is_source,
-    packed_bytes, prepared,
+    Bf16, Buffer, Element, Factor, Gpu, Made, OperandSide, PackedMatrix, PackedQuantiser, Quantiser, TensorScales, element, is_packed,
+    is_source, packed_bytes, prepared,
 };
 use kernels::operand::OperandSpec;
 
@@ -56,7 +56,7 @@ impl Preparer {
     ) -> Result<(), TrainerError> {
         match self {
             Self::Source => Ok(()),
-            Self::Library(quantiser) => quantiser.run(source, size, rows, columns).map_err(machine),
+            Self::Library(quantiser) => quantiser.run(Made::Stored(source.0, source.1), size, rows, columns).map_err(machine),
             Self::Packed(quantiser) => quantiser.run(source, size, rows, columns).map_err(machine),
         }
     }

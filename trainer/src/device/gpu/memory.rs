@@ -1,0 +1,58 @@
+//! What a run needs of a GPU's memory, so that one that does not fit is told so before it starts.
+
+use kernels::gpu::{Gpu, Head};
+
+use super::linears;
+use super::native::Native;
+use crate::error::TrainerError;
+use crate::linear::Choices;
+use crate::parameters::Layout;
+use crate::run_file::RunFile;
+
+/// Workspace and code of the matrix library and of the kernels, about.
+const LIBRARIES: u128 = 128 << 20;
+
+/// Bytes that a run needs on a GPU at least, of which `scratch` are taken in turns: parameters in F32 and BF16, gradients, two moments, every
+/// activation that is kept in BF16, the weights' operands that wait for backward.
+fn needed_bytes(run: &RunFile, choices: &Choices, native: Native, scratch: usize) -> u128 {
+    let model = &run.model;
+    let [qkv, output, gate_up, down] = model.linears();
+    let (d, tokens) = (model.hidden_size as u128, run.tokens_per_step() as u128);
+    let remade = if linears::makes_inputs_again(choices, native) { 0 } else { 2 * d + down.2 as u128 };
+    let block = 2 * (2 * d + remade + (qkv.1 + output.2 + gate_up.1) as u128) + 4 * (model.num_attention_heads as u128 + 2);
+    let shared = 2 * (4 * d + (qkv.1 + output.2) as u128) + 4 * 2;
+    // F32 and BF16 parameters, gradients, two moments; the sum of micro-batches' gradients.
+    let of_a_parameter = 4 + 2 + 4 + 8 + 4 * u128::from(run.batch.accumulation > 1);
+    of_a_parameter * Layout::new(model).total as u128
+        + tokens * (block * model.num_hidden_layers as u128 + shared)
+        + linears::waiting_bytes(choices, native, run.tokens_per_step())
+        + scratch as u128
+        + LIBRARIES
+}
+
+/// Bytes of the memory that is taken in turns.
+pub(super) fn scratch_bytes(run: &RunFile, choices: &Choices, native: Native) -> usize {
+    let tokens = run.tokens_per_step();
+    linears::scratch_bytes(choices, native, tokens).max(2 * Head::logits(tokens, run.model.vocab_size))
+}
+
+/// Refuses a run that needs more than what is free on the GPU.
+///
+/// # Errors
+/// [`TrainerError::Machine`] with how much is needed, how much is there, and which keys lower it.
+pub(super) fn check(run: &RunFile, choices: &Choices, native: Native, gpu: &Gpu) -> Result<(), TrainerError> {
+    let (free, total) = gpu.driver().memory().map_err(super::machine)?;
+    let needed = needed_bytes(run, choices, native, scratch_bytes(run, choices, native));
+    if needed <= u128::from(free) {
+        return Ok(());
+    }
+    let gib = |bytes: u128| bytes as f64 / f64::from(1 << 30);
+    Err(TrainerError::Machine(format!(
+        "this run needs {:.1} GiB on the GPU, {} has {:.1} free of {:.1}; raise batch.accumulation ({} sequences are computed at once now), lower model.sequence_length, use a smaller model, or another GPU",
+        gib(needed),
+        gpu.description().name,
+        gib(u128::from(free)),
+        gib(u128::from(total)),
+        run.batch.sequences
+    )))
+}
