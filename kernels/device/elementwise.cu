@@ -45,8 +45,9 @@ KERNEL(256) swiglu(const u16* gate_up, u16* hidden, int tokens, int width) {
     *(Vector16*)(hidden + token * width + at) = pack8(up);
 }
 
-// d_gate_up from d_hidden: [tokens, width]. d_gate_up may be gate_up: a thread reads its elements before it writes them.
-KERNEL(256) swiglu_backward(const u16* gate_up, const u16* d_hidden, u16* d_gate_up, int tokens, int width) {
+// d_gate_up from d_hidden: [tokens, width]; with `hidden`, what swiglu made, too. A thread reads its elements before it writes them: d_gate_up
+// may be gate_up, and hidden d_hidden.
+KERNEL(256) swiglu_backward(const u16* gate_up, const u16* d_hidden, u16* d_gate_up, u16* hidden, int tokens, int width) {
     u64 number = (u64)blockIdx.x * 256 + threadIdx.x, fragments = width / 8;
     if (number >= tokens * fragments) return;
     u64 token = number / fragments, at = 8 * (number % fragments);
@@ -56,11 +57,13 @@ KERNEL(256) swiglu_backward(const u16* gate_up, const u16* d_hidden, u16* d_gate
     unpack8(*(const Vector16*)(d_hidden + token * width + at), d);
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
-        float s = logistic(gate[j]), silu = gate[j] * s;
-        float d_gate = d[j] * up[j] * (s * (1.0f + gate[j] * (1.0f - s)));
-        up[j] = d[j] * silu;
+        float s = logistic(gate[j]), silu = gate[j] * s, d_j = d[j];
+        float d_gate = d_j * up[j] * (s * (1.0f + gate[j] * (1.0f - s)));
+        d[j] = silu * up[j];
+        up[j] = d_j * silu;
         gate[j] = d_gate;
     }
+    if (hidden != nullptr) *(Vector16*)(hidden + token * width + at) = pack8(d);
     *(Vector16*)(d_gate_up + token * 2 * width + at) = pack8(gate);
     *(Vector16*)(d_gate_up + token * 2 * width + width + at) = pack8(up);
 }

@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use kernels::cpu::{Cpu, InstructionSet};
 use kernels::gpu::{Gpu, Kind};
 use trainer::device::Choice;
-use trainer::device::gpu::GpuDevice;
+use trainer::device::gpu::{GpuDevice, Keep};
 use trainer::error::TrainerError;
 use trainer::interrupt::Interrupt;
 use trainer::run_file::RunFile;
@@ -53,6 +53,9 @@ enum Command {
         /// One line a step to stderr
         #[arg(long)]
         progress: bool,
+        /// On a GPU keep nothing that backward can make again, even where there is room: the same bits, some per cent slower
+        #[arg(long)]
+        least_memory: bool,
         /// Seconds to wait for another trainer that is at work on this run
         #[arg(long, default_value_t = 0)]
         wait_for_lock: u64,
@@ -71,6 +74,9 @@ enum Command {
         /// At the end, a line with the memory that the steps took on the device, where it tells (for one run file alone)
         #[arg(long)]
         memory: bool,
+        /// On a GPU keep nothing that backward can make again, even where there is room
+        #[arg(long)]
+        least_memory: bool,
         /// Measured rounds
         #[arg(long, default_value_t = 15)]
         repeats: u64,
@@ -140,9 +146,13 @@ fn main() -> ExitCode {
     }
 }
 
+fn keep(least_memory: bool) -> Keep {
+    if least_memory { Keep::Least } else { Keep::WhatFits }
+}
+
 fn execute(command: Command) -> Result<(), TrainerError> {
     match command {
-        Command::Run { run_file, data, machine, progress, wait_for_lock } => {
+        Command::Run { run_file, data, machine, progress, least_memory, wait_for_lock } => {
             let interrupt = Interrupt::install()?;
             let options = session::Options { run_file, data, progress, patience: Duration::from_secs(wait_for_lock) };
             match Choice::parse(&machine.device)? {
@@ -152,11 +162,11 @@ fn execute(command: Command) -> Result<(), TrainerError> {
                 }
                 Choice::Gpu(kind, ordinal) => {
                     let gpu = gpu(kind, ordinal)?;
-                    session::run(&options, &|run: &RunFile| GpuDevice::new(gpu.clone(), run), &interrupt)
+                    session::run(&options, &|run: &RunFile| GpuDevice::new(gpu.clone(), run, keep(least_memory)), &interrupt)
                 }
             }
         }
-        Command::StepTime { run_files, data, profile_step, memory, repeats, warmup, machine } => {
+        Command::StepTime { run_files, data, profile_step, memory, least_memory, repeats, warmup, machine } => {
             let (data, out) = (data.as_deref(), &mut std::io::stdout().lock());
             let options = measure::StepTime { warmup, repeats, profile: profile_step, memory };
             match Choice::parse(&machine.device)? {
@@ -166,7 +176,7 @@ fn execute(command: Command) -> Result<(), TrainerError> {
                 }
                 Choice::Gpu(kind, ordinal) => {
                     let gpu = gpu(kind, ordinal)?;
-                    let device = |run: &RunFile| GpuDevice::new(gpu.clone(), run);
+                    let device = |run: &RunFile| GpuDevice::new(gpu.clone(), run, keep(least_memory));
                     measure::step_time(&run_files, data, options, &device, out)
                 }
             }

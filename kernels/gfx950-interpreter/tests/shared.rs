@@ -10,7 +10,7 @@ mod common;
 
 use common::{Arguments, bf16_bytes, bf16_of, compile, f32_bytes, f32_of, f64_of, normals, relative, run_of, u32_bytes};
 use gfx950_interpreter::Order;
-use gfx950_interpreter::memory::Memory;
+use gfx950_interpreter::memory::{Address, Memory};
 use gfx950_interpreter::object::CodeObject;
 use kernels::cpu::{AdamW, Cpu, InstructionSet, RopeTable};
 use kernels::random::Stream;
@@ -115,15 +115,24 @@ fn swiglu_is_the_cpus_forward_and_backward() {
     cpu().swiglu(&gate_up, width, &mut hidden).unwrap();
     cpu().swiglu_backward(&gate_up, &d_hidden, width, &mut d_gate_up).unwrap();
     let mut memory = Memory::new();
-    let (gpu_gate_up, gpu_d_hidden) = (memory.input("gate_up", &bf16_bytes(&gate_up)), memory.input("d_hidden", &bf16_bytes(&d_hidden)));
+    let gate_up_bytes = bf16_bytes(&gate_up);
+    let (gpu_gate_up, gpu_d_hidden) = (memory.updated("gate_up", &gate_up_bytes), memory.updated("d_hidden", &bf16_bytes(&d_hidden)));
     let (gpu_hidden, gpu_d) = (memory.output("hidden", 2 * tokens * width), memory.output("d_gate_up", 4 * tokens * width));
     let grid = [(tokens * width / 8).div_ceil(256) as u32, 1, 1];
     let arguments = Arguments::default().at(gpu_gate_up).at(gpu_hidden).u32(tokens as u32).u32(width as u32);
     run_of(&object, "swiglu", &mut memory, grid, (256, 0), &arguments, Order::Serial).unwrap();
-    let arguments = Arguments::default().at(gpu_gate_up).at(gpu_d_hidden).at(gpu_d).u32(tokens as u32).u32(width as u32);
-    run_of(&object, "swiglu_backward", &mut memory, grid, (256, 0), &arguments, Order::Serial).unwrap();
+    let backward = |memory: &mut Memory, d_gate_up, hidden: Option<Address>| {
+        let arguments = Arguments::default().at(gpu_gate_up).at(gpu_d_hidden).at(d_gate_up).address(hidden);
+        let arguments = arguments.u32(tokens as u32).u32(width as u32);
+        run_of(&object, "swiglu_backward", memory, grid, (256, 0), &arguments, Order::Serial).unwrap();
+    };
+    backward(&mut memory, gpu_d, None);
     assert_close(&bf16_of(&memory, gpu_hidden), &hidden, U + F32_SLACK, "hidden");
     assert_close(&bf16_of(&memory, gpu_d), &d_gate_up, U + F32_SLACK, "d_gate_up");
+    // In the place of what it reads, and with the forward's result: the same bits.
+    backward(&mut memory, gpu_gate_up, Some(gpu_d_hidden));
+    let bytes = |place| memory.bytes(place).unwrap().to_vec();
+    assert!(bytes(gpu_gate_up) == bytes(gpu_d) && bytes(gpu_d_hidden) == bytes(gpu_hidden));
 }
 
 /// Rows are rounded once, and up to sixteen gradients of an entry are added in their order: no bit differs. More are summed in sixteen

@@ -133,7 +133,8 @@ impl Elementwise {
         unsafe { self.swiglu.launch(grid(tokens * width), arguments) }
     }
 
-    /// The gradient of `gate_up` from that of `hidden`; `d_gate_up` may lie over `gate_up`.
+    /// The gradient of `gate_up` from that of `hidden`; `d_gate_up` may lie over `gate_up`. With `hidden`, what [`Elementwise::swiglu`] makes
+    /// as well; it may lie over `d_hidden`.
     ///
     /// # Errors
     /// Lengths that do not fit, or the driver's.
@@ -142,20 +143,23 @@ impl Elementwise {
         gate_up: &Buffer<Bf16>,
         d_hidden: &Buffer<Bf16>,
         d_gate_up: &mut Buffer<Bf16>,
+        hidden: Option<&Buffer<Bf16>>,
         tokens: usize,
         width: usize,
     ) -> Result<(), GpuError> {
         multiple_of_eight("swiglu_backward", "the width", width)?;
         expect("swiglu_backward", "gate_up", 2 * tokens * width, gate_up.length().min(d_gate_up.length()))?;
         expect("swiglu_backward", "d_hidden", tokens * width, d_hidden.length())?;
+        expect("swiglu_backward", "hidden", tokens * width, hidden.map_or(tokens * width, Buffer::length))?;
         let arguments = [
             Argument::new(gate_up.address(0)),
             Argument::new(d_hidden.address(0)),
             Argument::new(d_gate_up.address(0)),
+            Argument::new(hidden.map_or(0, |hidden| hidden.address(0))),
             Argument::new(tokens as i32),
             Argument::new(width as i32),
         ];
-        // SAFETY: swiglu_backward(gate_up, d_hidden, d_gate_up, tokens, width); lengths were checked.
+        // SAFETY: swiglu_backward(gate_up, d_hidden, d_gate_up, hidden, tokens, width); lengths were checked.
         unsafe { self.swiglu_backward.launch(grid(tokens * width), arguments) }
     }
 

@@ -122,16 +122,18 @@ fn elementwise(gpu: &Gpu, cpu: &Cpu, seed: u64, report: &mut Report<'_>) -> Resu
     let (gpu_gate_up, gpu_d_hidden) = (to_bf16(gpu, &gate_up)?, to_bf16(gpu, &d_hidden)?);
     let (mut gpu_hidden, mut gpu_d_gate_up) = (poisoned(gpu, tokens * width)?, poisoned(gpu, 2 * tokens * width)?);
     kernels.swiglu(&gpu_gate_up, &mut gpu_hidden, tokens, width).map_err(gpu_error)?;
-    kernels.swiglu_backward(&gpu_gate_up, &gpu_d_hidden, &mut gpu_d_gate_up, tokens, width).map_err(gpu_error)?;
+    kernels.swiglu_backward(&gpu_gate_up, &gpu_d_hidden, &mut gpu_d_gate_up, None, tokens, width).map_err(gpu_error)?;
     let detail = format!("[{tokens}, {width}]");
     report(Check::new("kernel", "swiglu", detail.clone(), hidden.len(), relative(&from_bf16(&gpu_hidden)?, &hidden), U + F32_SLACK))?;
     let difference = relative(&from_bf16(&gpu_d_gate_up)?, &d_gate_up);
     report(Check::new("kernel", "swiglu backward", detail.clone(), d_gate_up.len(), difference, U + F32_SLACK))?;
     let mut over = gpu_gate_up.part(0, gpu_gate_up.length()).map_err(gpu_error)?;
-    kernels.swiglu_backward(&gpu_gate_up, &gpu_d_hidden, &mut over, tokens, width).map_err(gpu_error)?;
-    let (found, wanted) = (over.to_vec().map_err(gpu_error)?, gpu_d_gate_up.to_vec().map_err(gpu_error)?);
-    let differ = found.iter().zip(&wanted).filter(|(a, b)| a != b).count() as f64;
-    report(Check::new("kernel", "swiglu backward over its source", detail, wanted.len(), differ, 0.0))?;
+    kernels.swiglu_backward(&gpu_gate_up, &gpu_d_hidden, &mut over, Some(&gpu_d_hidden), tokens, width).map_err(gpu_error)?;
+    for (what, found, wanted) in [("gradient", &over, &gpu_d_gate_up), ("result", &gpu_d_hidden, &gpu_hidden)] {
+        let (found, wanted) = (found.to_vec().map_err(gpu_error)?, wanted.to_vec().map_err(gpu_error)?);
+        let differ = found.iter().zip(&wanted).filter(|(a, b)| a != b).count() as f64;
+        report(Check::new("kernel", format!("swiglu backward in place, {what}"), detail.clone(), wanted.len(), differ, 0.0))?;
+    }
 
     let (tokens, width, vocabulary) = (500, 136, 50);
     let table: Vec<f32> = (0..(vocabulary * width) as u64).map(|index| words(3).normal(index)).collect();

@@ -10,7 +10,7 @@ use kernels::random::StreamKey;
 use super::{Check, Extent, Report, relative};
 use crate::batches::Batch;
 use crate::device::Device;
-use crate::device::gpu::GpuDevice;
+use crate::device::gpu::{GpuDevice, Keep};
 use crate::error::TrainerError;
 use crate::run_file::RunFile;
 use crate::trainer_state::Training;
@@ -65,7 +65,7 @@ pub(super) fn check(gpu: &Gpu, path: &Path, extent: Extent, report: &mut Report<
     let name = run.recipe.id.clone();
     let cpu = Cpu::new(InstructionSet::detect(), std::thread::available_parallelism().map_or(1, usize::from))
         .map_err(|error| TrainerError::Machine(error.to_string()))?;
-    let device = match GpuDevice::new(gpu.clone(), &run).and_then(|device| Training::new(device, run.clone(), 0)) {
+    let device = match GpuDevice::new(gpu.clone(), &run, Keep::WhatFits).and_then(|device| Training::new(device, run.clone(), 0)) {
         Ok(training) => training,
         Err(TrainerError::Machine(_)) if name == "f32" => return Ok(()),
         Err(error) => return Err(error),
@@ -102,21 +102,19 @@ pub(super) fn check(gpu: &Gpu, path: &Path, extent: Extent, report: &mut Report<
         on_gpu.update(step, found.gradient_norm)?;
         on_gpu.parameters = on_gpu.device().parameters(values)?;
     }
-    let (first, second) = (bits_after(gpu, &run, steps(extent))?, bits_after(gpu, &run, steps(extent))?);
-    let differ = first.iter().zip(&second).filter(|(a, b)| a != b).count();
-    report(Check::new(
-        "determinism",
-        &name,
-        format!("parameters after {} steps, run against run", steps(extent)),
-        first.len(),
-        differ as f64,
-        0.0,
-    ))
+    let first = bits_after(gpu, &run, steps(extent), Keep::WhatFits)?;
+    for (keep, what) in [(Keep::WhatFits, "run against run"), (Keep::Least, "with the least memory")] {
+        let second = bits_after(gpu, &run, steps(extent), keep)?;
+        let differ = first.iter().zip(&second).filter(|(a, b)| a != b).count() as f64;
+        let detail = format!("parameters after {} steps, {what}", steps(extent));
+        report(Check::new("determinism", &name, detail, first.len(), differ, 0.0))?;
+    }
+    Ok(())
 }
 
 /// The parameters after some steps from the start.
-fn bits_after(gpu: &Gpu, run: &RunFile, steps: u64) -> Result<Vec<u32>, TrainerError> {
-    let mut training = Training::new(GpuDevice::new(gpu.clone(), run)?, run.clone(), 0)?;
+fn bits_after(gpu: &Gpu, run: &RunFile, steps: u64, keep: Keep) -> Result<Vec<u32>, TrainerError> {
+    let mut training = Training::new(GpuDevice::new(gpu.clone(), run, keep)?, run.clone(), 0)?;
     for step in 1..=steps {
         training.set_batch(batch(run, step));
         let result = training.forward_backward(step)?;

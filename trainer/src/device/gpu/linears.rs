@@ -6,9 +6,9 @@
 //! is multiplied natively. An operand that is plain BF16 is its source. The two operands of ∇Y are prepared in one read, and so are those of W in
 //! forward, where the one that backward takes waits for it. (Where one of the two is native and the other is not, each has its own read.)
 //!
-//! X is prepared along its rows in forward and along its columns in backward. Where every operand of X is prepared, and no pass with it is
-//! native, X itself is not kept: the quantiser makes it from what is (`Made`), to the same bits. A native Wgrad keeps its packed X
-//! instead, a quarter of the bytes, prepared in the same read as Fprop's.
+//! X in forward is prepared both ways in one read, too, where there is memory for what waits. Where there is less (`memory`), nothing waits and X
+//! itself is not kept either: forward prepares its rows, backward its columns, and the quantiser makes it from what is kept (`Made`), to
+//! the same bits.
 
 use std::ops::Range;
 
@@ -19,6 +19,7 @@ use kernels::gpu::{
 use kernels::operand::{Block, Format, OperandSpec, Rounding, ScaleRule};
 use kernels::quantise;
 
+use super::memory::Ways;
 use super::native::{Native, PASSES};
 use super::observation::{self, Observed};
 use super::scratch::{Turn, bytes_of_turn};
@@ -63,12 +64,12 @@ struct Preparation {
 pub struct GpuLinears {
     device: GpuDevice,
     choices: Choices,
-    /// Which passes are native.
-    native: Native,
+    /// Which passes are native, and whether X is made again.
+    ways: Ways,
     products: Multiplier,
     input_rows: Preparation,
     input_columns: Preparation,
-    /// X of a training step, where Wgrad is native.
+    /// X of a training step, where what is prepared along its columns waits.
     input_both: Option<Preparation>,
     /// Of an evaluation.
     weight_rows: Preparation,
@@ -76,7 +77,7 @@ pub struct GpuLinears {
     gradient: Preparation,
     /// W along its columns, of every linear: from forward until backward. Index 4 * layer + linear.
     weights_turned: Vec<Buffer<u8>>,
-    /// X likewise, where Wgrad is native.
+    /// X likewise, if it does.
     inputs_turned: Vec<Buffer<u8>>,
     /// One slot an operand of the model, then one each for an evaluation's input and weight.
     scales: TensorScales,
@@ -100,30 +101,30 @@ impl GpuLinears {
         let choices = Choices::new(run);
         check_recipe(&device, run, &choices)?;
         let tokens = run.tokens_per_step();
-        let native = Native::new(device.gpu().description(), run, &choices);
-        let make = |rows, columns| Preparation::new(&device, &choices, native, rows, columns);
+        let ways = device.ways();
+        let make = |rows, columns| Preparation::new(&device, &choices, ways, rows, columns);
         let waiting = |role| {
-            let of = |linear| device.gpu().buffer(room(&choices, native, role, elements(&choices, role, linear, tokens))).map_err(machine);
+            let of = |linear| device.gpu().buffer(room(&choices, ways, role, elements(&choices, role, linear, tokens))).map_err(machine);
             (0..choices.layers).flat_map(|_| 0..4).map(of).collect::<Result<Vec<_>, TrainerError>>()
         };
-        let is_kept_turned = native.has(Pass::Wgrad);
+        let waits = input_waits(&choices, ways);
         let format_largest = |slot: usize| largest_of_slot(&choices, slot);
         let largest: Vec<f32> = (0..choices.slots()).map(format_largest).chain([0.0, 0.0]).collect();
         Ok(Self {
             input_rows: make(Some(INPUT), None)?,
             input_columns: make(None, Some(INPUT_TURNED))?,
-            input_both: is_kept_turned.then(|| make(Some(INPUT), Some(INPUT_TURNED))).transpose()?,
+            input_both: waits.then(|| make(Some(INPUT), Some(INPUT_TURNED))).transpose()?,
             weight_rows: make(Some(WEIGHT), None)?,
             weight_both: make(Some(WEIGHT), Some(WEIGHT_TURNED))?,
             gradient: make(Some(GRADIENT), Some(GRADIENT_TURNED))?,
             weights_turned: waiting(WEIGHT_TURNED)?,
-            inputs_turned: if is_kept_turned { waiting(INPUT_TURNED)? } else { Vec::new() },
+            inputs_turned: if waits { waiting(INPUT_TURNED)? } else { Vec::new() },
             scales: TensorScales::new(device.gpu(), &largest, choices.delayed.map_or(0, |delayed| delayed.history)).map_err(machine)?,
             filled: 0,
             observation: None,
             observed: Vec::new(),
-            products: native.products(device.gpu(), &choices, tokens).map_err(machine)?,
-            native,
+            products: ways.native.products(device.gpu(), &choices, tokens).map_err(machine)?,
+            ways,
             device,
             choices,
         })
@@ -131,7 +132,7 @@ impl GpuLinears {
 
     /// The next part of a turn, for an operand of a linear.
     fn take(&self, turn: &mut Turn, place: Place, role: Role, tokens: usize) -> Result<Buffer<u8>, TrainerError> {
-        turn.take(room(&self.choices, self.native, role, elements(&self.choices, role, place.linear, tokens)))
+        turn.take(room(&self.choices, self.ways, role, elements(&self.choices, role, place.linear, tokens)))
     }
 
     fn chooses_largest(&self) -> bool {
@@ -178,7 +179,7 @@ impl GpuLinears {
             Some((spec, words, self.choices.signs(place, role.pass, &spec, step), self.slot(place, role, moment)))
         };
         if let Some(packed) = &preparation.packed {
-            let native = |role: Option<Role>| side(role.filter(|role| self.native.has(role.pass)));
+            let native = |role: Option<Role>| side(role.filter(|role| self.ways.native.has(role.pass)));
             let sides = [native(preparation.rows), native(preparation.columns)];
             let written = std::array::from_fn::<_, 2, _>(|index| match &sides[index] {
                 Some((_, words, signs, _)) => OperandSide {
@@ -193,7 +194,7 @@ impl GpuLinears {
             self.device.timed("quantise", || packed.run(stored, (rows, columns), written[0], written[1]))?;
         }
         let Some(quantiser) = &preparation.quantiser else { return Ok(()) };
-        let emulated = |role: Option<Role>| side(role.filter(|role| !self.native.has(role.pass)));
+        let emulated = |role: Option<Role>| side(role.filter(|role| !self.ways.native.has(role.pass)));
         let sides = [emulated(preparation.rows), emulated(preparation.columns)];
         let own = |spec: &OperandSpec| spec.block == Block::Tensor && self.is_scaled_by_itself(spec);
         if sides.iter().flatten().any(|side| own(&side.0)) {
@@ -241,7 +242,7 @@ impl GpuLinears {
         slot: usize,
     ) -> Result<Factor, TrainerError> {
         let spec = self.choices.spec(role.pass, role.operand);
-        let side = if self.native.has(role.pass) {
+        let side = if self.ways.native.has(role.pass) {
             PackedMatrix::new(operand, rows, k).map(Factor::Packed)
         } else if is_source(&spec) {
             let (source, first) = stored(source)?;
@@ -257,7 +258,7 @@ impl GpuLinears {
         multiplier(&self.choices.spec(pass, first)) * multiplier(&self.choices.spec(pass, second))
     }
 
-    /// A product of `tokens` rows, and what follows it.
+    /// A product of `tokens` rows, and what follows it: in backward SwiGLU's result once more where it is not kept.
     fn multiply(
         &self,
         (left, right): (Factor, Factor),
@@ -265,27 +266,29 @@ impl GpuLinears {
         goal: Goal<'_, Buffer<Bf16>>,
         tokens: usize,
         turn: &mut Turn,
-    ) -> Result<(), TrainerError> {
+    ) -> Result<Option<Buffer<Bf16>>, TrainerError> {
         let product = |added, out: &Buffer<Bf16>| self.product(left, right, factor, added, out, 0);
         match goal {
-            Goal::Over(y) => product(None, y),
-            Goal::Onto { residual, sum } => product(Some(residual), sum),
+            Goal::Over(y) => product(None, y)?,
+            Goal::Onto { residual, sum } => product(Some(residual), sum)?,
             Goal::Swiglu { gate_up, hidden } => {
                 product(None, gate_up)?;
-                if hidden.length() == 0 {
-                    return Ok(());
+                if hidden.length() > 0 {
+                    self.device.timed("swiglu", || self.device.elementwise().swiglu(gate_up, hidden, tokens, right.rows() / 2))?;
                 }
-                self.device.timed("swiglu", || self.device.elementwise().swiglu(gate_up, hidden, tokens, right.rows() / 2))
             }
             Goal::SwigluBackward { gate_up, d_gate_up } => {
                 let d_hidden = turn.take(tokens * right.rows())?;
                 product(None, &d_hidden)?;
-                // The gradient takes the place of what it is the gradient of.
+                // Gradients and results take the places of each other.
                 *d_gate_up = gate_up.part(0, gate_up.length()).map_err(machine)?;
-                let kernels = self.device.elementwise();
-                self.device.timed("swiglu", || kernels.swiglu_backward(gate_up, &d_hidden, d_gate_up, tokens, right.rows()))
+                let (kernels, width) = (self.device.elementwise(), right.rows());
+                let hidden = self.ways.makes_inputs_again.then_some(&d_hidden);
+                self.device.timed("swiglu", || kernels.swiglu_backward(gate_up, &d_hidden, d_gate_up, hidden, tokens, width))?;
+                return Ok(hidden.is_some().then_some(d_hidden));
             }
         }
+        Ok(None)
     }
 
     /// `out[offset..] = factor * left rightᵀ (+ added)`.
@@ -367,7 +370,8 @@ impl GpuLinears {
 }
 
 impl Preparation {
-    fn new(device: &GpuDevice, choices: &Choices, native: Native, rows: Option<Role>, columns: Option<Role>) -> Result<Self, TrainerError> {
+    fn new(device: &GpuDevice, choices: &Choices, ways: Ways, rows: Option<Role>, columns: Option<Role>) -> Result<Self, TrainerError> {
+        let Ways { native, makes_inputs_again } = ways;
         let spec = |role: Option<Role>, wanted: bool| {
             let role = role.filter(|role| native.has(role.pass) == wanted)?;
             Some(choices.spec(role.pass, role.operand)).filter(|spec| !is_source(spec))
@@ -376,7 +380,7 @@ impl Preparation {
         let is_input = rows.or(columns).is_some_and(|role| role.operand == Operand::Input);
         let quantiser = match (spec(rows, false), spec(columns, false)) {
             (None, None) => None,
-            (rows, columns) if is_input && makes_inputs_again(choices, native) => Some(Quantiser::of_made(gpu, rows, columns)),
+            (rows, columns) if is_input && makes_inputs_again => Some(Quantiser::of_made(gpu, rows, columns)),
             (rows, columns) => Some(Quantiser::new(gpu, rows, columns)),
         };
         let packed = match (spec(rows, true), spec(columns, true)) {
@@ -387,25 +391,31 @@ impl Preparation {
     }
 }
 
-/// Whether X is made again from what is kept whenever it is read: where nothing multiplies X itself, and no kernel that cannot make it
+/// Whether X can be made again from what is kept whenever it is read: where nothing multiplies X itself, and no kernel that cannot make it
 /// reads it.
-pub(super) fn makes_inputs_again(choices: &Choices, native: Native) -> bool {
+pub(super) fn can_make_inputs_again(choices: &Choices, native: Native) -> bool {
     [INPUT, INPUT_TURNED].into_iter().all(|role| {
         let spec = choices.spec(role.pass, role.operand);
         !is_source(&spec) && spec.block != Block::Tile32 && !native.has(role.pass)
     })
 }
 
+/// Whether what Wgrad takes of X is prepared in forward, in the read of what Fprop takes, and waits for backward.
+fn input_waits(choices: &Choices, ways: Ways) -> bool {
+    let is_prepared = |role: Role| !is_source(&choices.spec(role.pass, role.operand));
+    !ways.makes_inputs_again && is_prepared(INPUT) && is_prepared(INPUT_TURNED)
+}
+
 /// Bytes of the operands that wait in all linears for backward.
-pub(super) fn waiting_bytes(choices: &Choices, native: Native, tokens: usize) -> u128 {
-    let roles = [Some(WEIGHT_TURNED), native.has(Pass::Wgrad).then_some(INPUT_TURNED)];
-    let bytes = |role| (0..4).map(|linear| room(choices, native, role, elements(choices, role, linear, tokens)) as u128).sum::<u128>();
+pub(super) fn waiting_bytes(choices: &Choices, ways: Ways, tokens: usize) -> u128 {
+    let roles = [Some(WEIGHT_TURNED), input_waits(choices, ways).then_some(INPUT_TURNED)];
+    let bytes = |role| (0..4).map(|linear| room(choices, ways, role, elements(choices, role, linear, tokens)) as u128).sum::<u128>();
     choices.layers as u128 * roles.into_iter().flatten().map(bytes).sum::<u128>()
 }
 
 /// Bytes that the largest turn of a linear takes.
-pub(super) fn scratch_bytes(choices: &Choices, native: Native, tokens: usize) -> usize {
-    let bytes = |linear: usize, role: Role| room(choices, native, role, elements(choices, role, linear, tokens));
+pub(super) fn scratch_bytes(choices: &Choices, ways: Ways, tokens: usize) -> usize {
+    let bytes = |linear: usize, role: Role| room(choices, ways, role, elements(choices, role, linear, tokens));
     let turns = |linear: usize| {
         let forward = bytes_of_turn([INPUT, WEIGHT].map(|role| bytes(linear, role)));
         let d_hidden = if linear == DOWN { 2 * tokens * choices.shapes[linear].2 } else { 0 };
@@ -426,10 +436,10 @@ fn elements(choices: &Choices, role: Role, linear: usize, tokens: usize) -> usiz
 }
 
 /// Bytes of a prepared operand of so many elements; none where it is its source.
-fn room(choices: &Choices, native: Native, role: Role, elements: usize) -> usize {
+fn room(choices: &Choices, ways: Ways, role: Role, elements: usize) -> usize {
     let spec = choices.spec(role.pass, role.operand);
     match element(&spec) {
-        _ if native.has(role.pass) => packed_bytes(elements),
+        _ if ways.native.has(role.pass) => packed_bytes(elements),
         _ if is_source(&spec) => 0,
         kernels::gpu::Element::Bf16 => 2 * elements,
         _ => elements,
@@ -541,7 +551,8 @@ impl Linears<GpuDevice> for GpuLinears {
         let left = self.matrix(INPUT, &x_rows, x_source, (tokens, inputs), false, self.slot(place, INPUT, moment))?;
         let right = self.matrix(WEIGHT, &w_rows, w_source, (out, inputs), false, self.slot(place, WEIGHT, moment))?;
         let factor = self.factor(Pass::Fprop, Operand::Input, Operand::Weight);
-        self.multiply((left, right), factor, goal, tokens, &mut turn)
+        self.multiply((left, right), factor, goal, tokens, &mut turn)?;
+        Ok(())
     }
 
     fn backward(
@@ -561,15 +572,6 @@ impl Linears<GpuDevice> for GpuLinears {
         let w_source = Made::Stored(&parameters.copies, weight.start);
         let index = 4 * place.layer + place.linear;
         let mut turn = self.device.turn()?;
-        // X first: what it is made from may be overwritten by what follows the product.
-        let x_columns = match self.inputs_turned.get(index) {
-            Some(waiting) => waiting.part(0, waiting.length()).map_err(machine)?,
-            None => {
-                let x_columns = self.take(&mut turn, place, INPUT_TURNED, tokens)?;
-                self.prepare(&self.input_columns, place, moment, x_source, (tokens, inputs), [None, Some(&x_columns)])?;
-                x_columns
-            }
-        };
         let d_rows = self.take(&mut turn, place, GRADIENT, tokens)?;
         let d_columns = self.take(&mut turn, place, GRADIENT_TURNED, tokens)?;
         self.prepare(&self.gradient, place, moment, d_source, (tokens, out), [Some(&d_rows), Some(&d_columns)])?;
@@ -582,10 +584,16 @@ impl Linears<GpuDevice> for GpuLinears {
         let left = self.matrix(GRADIENT, &d_rows, d_source, (tokens, out), false, slot(GRADIENT))?;
         let right = self.matrix(WEIGHT_TURNED, &self.weights_turned[index], w_source, (inputs, out), true, slot(WEIGHT_TURNED))?;
         let factor = self.factor(Pass::Dgrad, Operand::OutputGradient, Operand::Weight);
-        self.multiply((left, right), factor, goal, tokens, &mut turn)?;
+        let hidden = self.multiply((left, right), factor, goal, tokens, &mut turn)?;
+        let x_source = hidden.as_ref().map_or(x_source, |hidden| Made::Stored(hidden, 0));
+        let own = self.take(&mut turn, place, INPUT_TURNED, tokens)?;
+        let waiting = self.inputs_turned.get(index);
+        if waiting.is_none() {
+            self.prepare(&self.input_columns, place, moment, x_source, (tokens, inputs), [None, Some(&own)])?;
+        }
 
         let left = self.matrix(GRADIENT_TURNED, &d_columns, d_source, (out, tokens), true, slot(GRADIENT_TURNED))?;
-        let right = self.matrix(INPUT_TURNED, &x_columns, x_source, (inputs, tokens), true, slot(INPUT_TURNED))?;
+        let right = self.matrix(INPUT_TURNED, waiting.unwrap_or(&own), x_source, (inputs, tokens), true, slot(INPUT_TURNED))?;
         let factor = self.factor(Pass::Wgrad, Operand::OutputGradient, Operand::Input);
         self.product(left, right, factor, None, gradients, weight.start)
     }

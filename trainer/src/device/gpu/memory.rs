@@ -1,4 +1,4 @@
-//! What a run needs of a GPU's memory, so that one that does not fit is told so before it starts.
+//! What a run needs of a GPU's memory: what is kept follows from it, and one that does not fit is told so before it starts.
 
 use kernels::gpu::{Gpu, Head};
 
@@ -9,42 +9,68 @@ use crate::linear::Choices;
 use crate::parameters::Layout;
 use crate::run_file::RunFile;
 
+/// What of that which could be made again is kept. Results are the same bits either way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// All of it, if it fits.
+    WhatFits,
+    /// Nothing.
+    Least,
+}
+
+/// How the linears of a run are done where there is a choice.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ways {
+    /// Which passes are native.
+    pub(super) native: Native,
+    /// Whether X is made again from what is kept whenever it is read, and no operand of it waits.
+    pub(super) makes_inputs_again: bool,
+}
+
 /// Workspace and code of the matrix library and of the kernels, about.
 const LIBRARIES: u128 = 128 << 20;
 
-/// Bytes that a run needs on a GPU at least, of which `scratch` are taken in turns: parameters in F32 and BF16, gradients, two moments, every
-/// activation that is kept in BF16, the weights' operands that wait for backward.
-fn needed_bytes(run: &RunFile, choices: &Choices, native: Native, scratch: usize) -> u128 {
+/// Bytes that a run needs on a GPU at least: parameters in F32 and BF16, gradients, two moments, every activation that is kept in BF16, operands
+/// that wait for backward, and what is taken in turns.
+fn needed_bytes(run: &RunFile, choices: &Choices, ways: Ways) -> u128 {
     let model = &run.model;
     let [qkv, output, gate_up, down] = model.linears();
     let (d, tokens) = (model.hidden_size as u128, run.tokens_per_step() as u128);
-    let remade = if linears::makes_inputs_again(choices, native) { 0 } else { 2 * d + down.2 as u128 };
+    let remade = if ways.makes_inputs_again { 0 } else { 2 * d + down.2 as u128 };
     let block = 2 * (2 * d + remade + (qkv.1 + output.2 + gate_up.1) as u128) + 4 * (model.num_attention_heads as u128 + 2);
     let shared = 2 * (4 * d + (qkv.1 + output.2) as u128) + 4 * 2;
     // F32 and BF16 parameters, gradients, two moments; the sum of micro-batches' gradients.
     let of_a_parameter = 4 + 2 + 4 + 8 + 4 * u128::from(run.batch.accumulation > 1);
     of_a_parameter * Layout::new(model).total as u128
         + tokens * (block * model.num_hidden_layers as u128 + shared)
-        + linears::waiting_bytes(choices, native, run.tokens_per_step())
-        + scratch as u128
+        + linears::waiting_bytes(choices, ways, run.tokens_per_step())
+        + scratch_bytes(run, choices, ways) as u128
         + LIBRARIES
 }
 
 /// Bytes of the memory that is taken in turns.
-pub(super) fn scratch_bytes(run: &RunFile, choices: &Choices, native: Native) -> usize {
+pub(super) fn scratch_bytes(run: &RunFile, choices: &Choices, ways: Ways) -> usize {
     let tokens = run.tokens_per_step();
-    linears::scratch_bytes(choices, native, tokens).max(2 * Head::logits(tokens, run.model.vocab_size))
+    linears::scratch_bytes(choices, ways, tokens).max(2 * Head::logits(tokens, run.model.vocab_size))
 }
 
-/// Refuses a run that needs more than what is free on the GPU.
+/// How a run is done in what is free on the GPU: with everything kept that makes a step faster, or else with the least memory.
 ///
 /// # Errors
-/// [`TrainerError::Machine`] with how much is needed, how much is there, and which keys lower it.
-pub(super) fn check(run: &RunFile, choices: &Choices, native: Native, gpu: &Gpu) -> Result<(), TrainerError> {
+/// [`TrainerError::Machine`] if that does not fit either, with how much is needed, how much is there, and which keys lower it.
+pub(super) fn choose(run: &RunFile, choices: &Choices, native: Native, keep: Keep, gpu: &Gpu) -> Result<Ways, TrainerError> {
     let (free, total) = gpu.driver().memory().map_err(super::machine)?;
-    let needed = needed_bytes(run, choices, native, scratch_bytes(run, choices, native));
+    let (fast, least) = (
+        Ways { native, makes_inputs_again: false },
+        Ways { native, makes_inputs_again: linears::can_make_inputs_again(choices, native) },
+    );
+    let needed = [fast, least].map(|ways| needed_bytes(run, choices, ways));
+    if keep == Keep::WhatFits && needed[0] <= u128::from(free) {
+        return Ok(fast);
+    }
+    let needed = needed[1];
     if needed <= u128::from(free) {
-        return Ok(());
+        return Ok(least);
     }
     let gib = |bytes: u128| bytes as f64 / f64::from(1 << 30);
     Err(TrainerError::Machine(format!(

@@ -23,6 +23,8 @@ use crate::parameters::Layout;
 use crate::run_file::{ModelSection, RunFile};
 
 pub use linears::GpuLinears;
+pub use memory::Keep;
+use memory::Ways;
 use native::Native;
 use scratch::{Scratch, Turn};
 
@@ -71,8 +73,7 @@ struct Parts {
     optimizer: Optimizer,
     accumulator: Accumulator,
     scratch: Scratch,
-    /// Whether X of a linear is made again from what is kept whenever it is read, instead of being kept.
-    makes_inputs_again: bool,
+    ways: Ways,
     /// Sum of the batch's losses, and norm of the gradients.
     results: Buffer<f64>,
     /// Bytes that were free before any of this was made.
@@ -125,26 +126,26 @@ impl GpuDevice {
     ///
     /// # Errors
     /// Sizes or a recipe that the GPU's kernels do not take, or not enough memory.
-    pub fn new(gpu: Gpu, run: &RunFile) -> Result<Self, TrainerError> {
+    pub fn new(gpu: Gpu, run: &RunFile, keep: Keep) -> Result<Self, TrainerError> {
         let (model, tokens) = (&run.model, run.tokens_per_step());
         check_sizes(model)?;
         let choices = Choices::new(run);
         let native = Native::new(gpu.description(), run, &choices);
-        memory::check(run, &choices, native, &gpu)?;
+        let ways = memory::choose(run, &choices, native, keep, &gpu)?;
         let (free, _) = gpu.driver().memory().map_err(machine)?;
         let layout = Layout::new(model);
         let tensors = layout.tensors.iter().map(|tensor| (tensor.range.start, tensor.range.len(), tensor.decays));
-        let ways = native.to_string();
+        let mxfp4 = native.to_string();
         let parts = Parts {
-            mxfp4: (gpu.description().has_mxfp4 && !ways.is_empty()).then_some(ways),
+            mxfp4: (gpu.description().has_mxfp4 && !mxfp4.is_empty()).then_some(mxfp4),
             norm: Norm::new(&gpu, model.hidden_size).map_err(machine)?,
             attention: Attention::new(&gpu, model.head_dim, model.num_attention_heads, tokens).map_err(machine)?,
             elementwise: Elementwise::new(&gpu).map_err(machine)?,
             head: Head::new(&gpu, tokens, model.hidden_size, model.vocab_size).map_err(machine)?,
             optimizer: Optimizer::new(&gpu, tensors).map_err(machine)?,
             accumulator: Accumulator::new(&gpu).map_err(machine)?,
-            scratch: Scratch::new(&gpu, memory::scratch_bytes(run, &choices, native))?,
-            makes_inputs_again: linears::makes_inputs_again(&choices, native),
+            scratch: Scratch::new(&gpu, memory::scratch_bytes(run, &choices, ways))?,
+            ways: ways,
             results: gpu.zeros(2).map_err(machine)?,
             free,
             gpu,
@@ -165,6 +166,10 @@ impl GpuDevice {
 
     fn elementwise(&self) -> &Elementwise {
         &self.parts.elementwise
+    }
+
+    fn ways(&self) -> Ways {
+        self.parts.ways
     }
 
     fn turn(&self) -> Result<Turn, TrainerError> {
@@ -226,7 +231,7 @@ impl Device for GpuDevice {
     }
 
     fn remade(&self, rows: usize, width: usize) -> Result<Buffer<Bf16>, TrainerError> {
-        self.activation(if self.parts.makes_inputs_again { 0 } else { rows }, width)
+        self.activation(if self.parts.ways.makes_inputs_again { 0 } else { rows }, width)
     }
 
     fn in_place(&self, _: usize, width: usize) -> Result<Buffer<Bf16>, TrainerError> {
