@@ -216,6 +216,9 @@ const SHAPES: [(&str, Option<u64>); 4] = [("llama31-8b", Some(2)), ("h200-s", No
 /// Profiles whose steps are timed.
 const STEPS: [&str; 2] = ["h200-s", "h200-m"];
 
+/// The trainer's option to keep nothing that backward can make again, as it follows an arm's name.
+pub(super) const LEAST: &str = " --least-memory";
+
 /// Arms that stand in one process beside BF16, so that their states fit into one GPU's memory together.
 const TOGETHER: usize = 3;
 
@@ -348,27 +351,31 @@ impl Request<'_> {
         let profile = self.manifests.profile(size)?;
         let arms = step_arms(profile);
         for arm in arms.iter().filter(|arm| ratios::peer_recipe(arm).is_some()) {
-            self.memory(bench, profile, arm)?;
+            self.memory(bench, profile, arm, "")?;
+            if *arm != "bf16" {
+                self.memory(bench, profile, arm, LEAST)?;
+            }
         }
         // Those that have a peer come first, so that few processes of it are needed.
         let (with_peer, others): (Vec<&String>, Vec<&String>) =
             arms.iter().filter(|arm| *arm != "bf16").partition(|arm| ratios::peer_recipe(arm).is_some());
-        for (chunks, peers) in [(with_peer, self.peers), (others, None)] {
+        for (chunks, peers, option) in [(with_peer.clone(), self.peers, ""), (others, None, ""), (with_peer, None, LEAST)] {
             for chunk in chunks.chunks(TOGETHER - 1) {
                 let arms: Vec<&str> = std::iter::once("bf16").chain(chunk.iter().map(|arm| arm.as_str())).collect();
-                self.turns(bench, profile, &arms, peers)?;
+                self.turns(bench, profile, &arms, peers, option)?;
                 stop()?;
             }
         }
         Ok(())
     }
 
-    /// Device memory of a step, from a process that does nothing else.
-    fn memory(&self, bench: &mut GpuBench, profile: &Profile, arm: &str) -> Result<(), BenchError> {
+    /// Device memory of a step, from a process that does nothing else. `option`: nothing, or [`LEAST`].
+    fn memory(&self, bench: &mut GpuBench, profile: &Profile, arm: &str, option: &str) -> Result<(), BenchError> {
         let file = self.run_file(profile, profile.batch.sequences, arm)?;
         let mut arguments: Vec<OsString> = vec!["step-time".into(), file.into()];
         arguments.extend(["--memory", "--warmup", "1", "--repeats", "1", "--device", &bench.device].map(Into::into));
-        let name = format!("step/{}/{arm}", profile.id);
+        arguments.extend(option.split_whitespace().map(Into::into));
+        let name = format!("step/{}/{arm}{option}", profile.id);
         match self.trainer.output("reading memory", arguments) {
             Ok(text) => bench.memory.extend(memory_of(&text).map(|peak_bytes| Memory { name, peak_bytes })),
             Err(error) => bench.missing.push(absent(&name, &error.to_string())),
@@ -377,7 +384,8 @@ impl Request<'_> {
     }
 
     /// Our arms in one process a round, the peer's recipes in its own process between our rounds. Without a peer one round has all repeats.
-    fn turns(&self, bench: &mut GpuBench, profile: &Profile, arms: &[&str], python: Option<&Path>) -> Result<(), BenchError> {
+    /// `option`: nothing, or [`LEAST`], which joins the arms' names.
+    fn turns(&self, bench: &mut GpuBench, profile: &Profile, arms: &[&str], python: Option<&Path>, option: &str) -> Result<(), BenchError> {
         const REPEATS: usize = 5;
         let files = arms.iter().map(|arm| self.run_file(profile, profile.batch.sequences, arm)).collect::<Result<Vec<_>, _>>()?;
         let mut script = python.and_then(|python| self.script(bench, profile, arms, (python, REPEATS)));
@@ -387,6 +395,7 @@ impl Request<'_> {
             let mut arguments: Vec<OsString> = vec!["step-time".into()];
             arguments.extend(files.iter().map(Into::into));
             arguments.extend(["--warmup", "3", "--repeats", &repeats.to_string(), "--device", &bench.device].map(Into::into));
+            arguments.extend(option.split_whitespace().map(Into::into));
             let text = match self.trainer.output("timing steps", arguments) {
                 Ok(text) => text,
                 Err(error) => {
@@ -408,7 +417,7 @@ impl Request<'_> {
             bench.peers.extend(new);
             bench.missing.extend(found.missing);
         }
-        bench.samples.extend(arms.iter().filter_map(|arm| step_samples(&profile.id, arms, arm, &lines)));
+        bench.samples.extend(arms.iter().filter_map(|arm| step_samples(&profile.id, arms, arm, option, &lines)));
         Ok(())
     }
 
@@ -464,8 +473,8 @@ fn memory_of(text: &str) -> Option<u64> {
         .find_map(|line| line.get("bytes")?.as_u64())
 }
 
-/// All of one process's arms took turns with each other and with the peer's rounds.
-fn step_samples(size: &str, arms: &[&str], wanted: &str, lines: &[StepLine]) -> Option<Samples> {
+/// All of one process's arms took turns with each other and with the peer's rounds. BF16 keeps the same with the option as without.
+fn step_samples(size: &str, arms: &[&str], wanted: &str, option: &str, lines: &[StepLine]) -> Option<Samples> {
     let (mut samples, mut operations) = (Vec::new(), 0);
     for line in lines {
         if let StepLine::StepTime { arm, tokens, seconds, .. } = line
@@ -475,6 +484,7 @@ fn step_samples(size: &str, arms: &[&str], wanted: &str, lines: &[StepLine]) -> 
             operations = *tokens;
         }
     }
-    let (group, name) = (format!("steps {size} {}", arms.join(" ")), format!("step/{size}/{wanted}"));
+    let group = format!("steps {size} {}{option}", arms.join(" "));
+    let name = format!("step/{size}/{wanted}{}", if wanted == "bf16" { "" } else { option });
     (!samples.is_empty()).then(|| Samples { group, name, threads: 1, operations, unit: "tokens".to_owned(), samples })
 }

@@ -4,7 +4,7 @@
 
 use super::super::comparisons::{Bound, Compared, Comparison, Evidence, Other, bar, one, ours, peer, plain};
 use super::super::samples::Samples;
-use super::GpuBench;
+use super::{GpuBench, LEAST};
 
 const PRODUCTS: &str = "A block's twelve products";
 const QUANTISING: &str = "Preparing a block's gradients, both orientations in one read";
@@ -144,7 +144,7 @@ fn arms<'a>(samples: &'a [Samples], size: &str) -> Vec<&'a str> {
 
 /// The peer's memory at the same batch over ours; none for an arm that no peer has.
 fn memory(name: &str, ours: u64, evidence: &Evidence<'_>) -> Option<Compared> {
-    let (start, arm) = name.rsplit_once('/')?;
+    let (start, arm) = name.trim_end_matches(LEAST).rsplit_once('/')?;
     let theirs = format!("{start}/{}", peer_recipe(arm)?);
     let peer = evidence.peers.iter().find(|peer| peer.name == theirs);
     let ratio = peer.and_then(|peer| Some(peer.peak_bytes? as f64 / ours as f64));

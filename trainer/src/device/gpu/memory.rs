@@ -60,10 +60,8 @@ pub(super) fn scratch_bytes(run: &RunFile, choices: &Choices, ways: Ways) -> usi
 /// [`TrainerError::Machine`] if that does not fit either, with how much is needed, how much is there, and which keys lower it.
 pub(super) fn choose(run: &RunFile, choices: &Choices, native: Native, keep: Keep, gpu: &Gpu) -> Result<Ways, TrainerError> {
     let (free, total) = gpu.driver().memory().map_err(super::machine)?;
-    let (fast, least) = (
-        Ways { native, makes_inputs_again: false },
-        Ways { native, makes_inputs_again: linears::can_make_inputs_again(choices, native) },
-    );
+    let (fast, least) =
+        (Ways { native, makes_inputs_again: false }, Ways { native, makes_inputs_again: linears::can_make_inputs_again(choices, native) });
     let needed = [fast, least].map(|ways| needed_bytes(run, choices, ways));
     if keep == Keep::WhatFits && needed[0] <= u128::from(free) {
         return Ok(fast);
