@@ -507,7 +507,7 @@ done
     // All arms of Table 1 stand beside BF16 in their own process.
     assert_eq!(bench.comparisons.iter().filter(|compared| compared.what.contains("over our BF16, h200-s")).count(), 15);
     assert!(found("mxfp4-fdw-sr --least-memory over our BF16, h200-s").in_turns);
-    assert_eq!(found("PyTorch's memory over ours, h200-m/mxfp4-fdw --least-memory").ratio, Some(1.2));
+    assert_eq!(found("PyTorch's memory over ours, h200-s/mxfp4-fdw --least-memory").ratio, Some(1.2));
     let calls = std::fs::read_to_string(at("calls")).unwrap();
     assert!(calls.lines().all(|call| call.contains("--device cuda:0")));
     assert!(calls.lines().filter(|call| call.starts_with("kernel-time")).count() == 4 && !calls.contains("h200-m-bf16"), "{calls}");

@@ -145,7 +145,7 @@ impl GpuDevice {
             optimizer: Optimizer::new(&gpu, tensors).map_err(machine)?,
             accumulator: Accumulator::new(&gpu).map_err(machine)?,
             scratch: Scratch::new(&gpu, memory::scratch_bytes(run, &choices, ways))?,
-            ways: ways,
+            ways,
             results: gpu.zeros(2).map_err(machine)?,
             free,
             gpu,
