@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use rayon::iter::{IndexedParallelIterator, IntoParallelRefMutIterator, ParallelIterator};
+
 use crate::run_file::ModelSection;
 use crate::streams;
 
@@ -104,9 +106,9 @@ impl Layout {
                 Initial::Residual => residual as f32,
             };
             let stream = streams::initialisation(seed, number);
-            for (index, value) in values[tensor.range.clone()].iter_mut().enumerate() {
-                *value = stream.normal(index as u64) * deviation;
-            }
+            // Each value has its own place in the stream, so that threads change nothing but the time.
+            let values = values[tensor.range.clone()].par_iter_mut().with_min_len(1 << 12).enumerate();
+            values.for_each(|(index, value)| *value = stream.normal(index as u64) * deviation);
         }
         values
     }

@@ -78,7 +78,7 @@ impl<D: Device> Training<D> {
         let total = model.layout().total;
         let micro = || Ok(MicroBatches { batch: Batch::default(), gradients: device.numbers(vec![0.0; total])?, records: Vec::new() });
         Ok(Self {
-            parameters: device.parameters(model.layout().initialise(&run.model, run.run.seed))?,
+            parameters: device.parameters(device.inside(|| model.layout().initialise(&run.model, run.run.seed)))?,
             gradients: device.numbers(vec![0.0; total])?,
             moments: Moments::new(&device, total)?,
             order: DataOrder::new(run.run.seed, samples_in(train_tokens, run.model.sequence_length).max(1)),

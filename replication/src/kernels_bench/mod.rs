@@ -146,6 +146,9 @@ pub enum BenchError {
         /// What is wrong.
         what: String,
     },
+    /// Some rows are missing, and say so.
+    #[error("interrupted; what was measured until then is in {}", .0.display())]
+    Interrupted(PathBuf),
     /// The filter matched nothing.
     #[error(
         "nothing has `{0}` in its name; names begin with peak/, gemm/, quantise/, linear/ or step/, and `cargo xtask kernels-bench --quick` shows some"
@@ -160,6 +163,7 @@ impl BenchError {
             Self::Manifest(_) | Self::Nothing(_) => 2,
             Self::File(_) | Self::Document { .. } | Self::Provenance(_) => 3,
             Self::Lacks(_) => 4,
+            Self::Interrupted(_) => 130,
             Self::Campaign(error) => error.exit_code(),
             _ => 1,
         }
@@ -245,8 +249,11 @@ pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)
     let started = Instant::now();
     for gpu in &gpus {
         document.gpus.push(measure.measure(gpu, &interrupted, say)?);
+        if interrupted().is_err() {
+            break;
+        }
     }
-    for gpu in &interpreters {
+    for gpu in interpreters.iter().filter(|_| interrupted().is_ok()) {
         say(&format!("{}: an interpreter; every kernel is called once, no time is told", gpu.device));
         if let Some(row) = not_run.iter_mut().find(|row| row.device == gpu.kind()) {
             measure.interpret(gpu, row)?;
@@ -260,6 +267,9 @@ pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)
     document.not_run = not_run;
     document.comparisons = document.compare();
     let directory = write(root, &request.out, &document, &environment)?;
+    if interrupted().is_err() {
+        return Err(BenchError::Interrupted(directory));
+    }
     Ok(Outcome { directory, document })
 }
 

@@ -237,7 +237,7 @@ pub(super) struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// Kernels, steps and peers of one GPU.
+    /// Kernels, steps and peers of one GPU; what was measured until then if it is interrupted.
     pub(super) fn measure(&self, gpu: &Gpu, stop: &dyn Fn() -> Result<(), BenchError>, say: &dyn Fn(&str)) -> Result<GpuBench, BenchError> {
         let name = gpu.name.clone().unwrap_or_default();
         let mut bench = GpuBench {
@@ -250,23 +250,34 @@ impl Request<'_> {
             name,
             ..GpuBench::default()
         };
-        for (shapes, sequences) in SHAPES {
-            say(&format!("{}: kernels at the shapes of {shapes}", gpu.device));
-            self.kernels(&mut bench, shapes, sequences)?;
-            stop()?;
-        }
-        for size in STEPS {
-            if self.depth == Depth::Quick && size == "h200-m" {
-                continue;
-            }
-            say(&format!("{}: steps of {size}, arms in turns", gpu.device));
-            self.steps(&mut bench, size, stop)?;
+        match self.parts(&mut bench, stop, say) {
+            Err(_) if stop().is_err() => bench.missing.push(absent("what was to follow", "interrupted")),
+            other => other?,
         }
         bench
             .samples
             .retain(|samples| samples.name.contains(self.only) || samples.name.starts_with("peak/") || samples.name.starts_with("copy/"));
         bench.comparisons = bench.compare(self.peers.is_some());
         Ok(bench)
+    }
+
+    fn parts(&self, bench: &mut GpuBench, stop: &dyn Fn() -> Result<(), BenchError>, say: &dyn Fn(&str)) -> Result<(), BenchError> {
+        // A filter that names shapes leaves the others out, one for steps the kernels, and one for kernels the steps.
+        let named = |id: &str| !SHAPES.iter().any(|(other, _)| self.only.contains(other)) || self.only.contains(id);
+        for (shapes, sequences) in SHAPES.into_iter().filter(|(shapes, _)| named(shapes) && !self.only.starts_with("step/")) {
+            say(&format!("{}: kernels at the shapes of {shapes}", bench.device));
+            self.kernels(bench, shapes, sequences)?;
+            stop()?;
+        }
+        let is_of_kernels = self.only.contains('/') && !self.only.starts_with("step/");
+        for size in STEPS.into_iter().filter(|size| named(size) && !is_of_kernels) {
+            if self.depth == Depth::Quick && size == "h200-m" {
+                continue;
+            }
+            say(&format!("{}: steps of {size}, arms in turns", bench.device));
+            self.steps(bench, size, stop)?;
+        }
+        Ok(())
     }
 
     /// Peaks of the hardware manifest whose title is in the GPU's name.

@@ -511,4 +511,27 @@ done
     let calls = std::fs::read_to_string(at("calls")).unwrap();
     assert!(calls.lines().all(|call| call.contains("--device cuda:0")));
     assert!(calls.lines().filter(|call| call.starts_with("kernel-time")).count() == 4 && !calls.contains("h200-m-bf16"), "{calls}");
+
+    // What is interrupted keeps what it has, and says that more was to come.
+    let asked = std::cell::Cell::new(0);
+    let stop = || {
+        asked.set(asked.get() + 1);
+        if asked.get() < 3 { Ok(()) } else { Err(BenchError::Campaign(crate::campaign::CampaignError::Interrupted)) }
+    };
+    let bench = request.measure(&gpu, &stop, &|_| {}).unwrap();
+    assert!(bench.samples.iter().any(|samples| samples.name == "block/bf16/h200-s"));
+    assert_eq!(bench.missing.last().unwrap().reason, "interrupted");
+    assert!(!bench.samples.iter().any(|samples| samples.name.starts_with("step/")));
+
+    // A filter leaves out what it cannot match.
+    let kernel_calls = |only: &str| {
+        std::fs::write(at("calls"), "").unwrap();
+        Request { only, ..request }.measure(&gpu, &|| Ok(()), &|_| {}).unwrap();
+        let calls = std::fs::read_to_string(at("calls")).unwrap();
+        let count = |command: &str| calls.lines().filter(|call| call.starts_with(command)).count();
+        (count("kernel-time"), count("step-time") > 0)
+    };
+    assert_eq!(kernel_calls("step/h200-s"), (0, true));
+    assert_eq!(kernel_calls("h200-s"), (1, true));
+    assert_eq!(kernel_calls("quantise/"), (4, false));
 }
