@@ -193,10 +193,14 @@ fn memory(profile: &Profile, model: &Model, hardware: &Hardware, gpus: u64) -> M
     let is_native = hardware.native_formats.contains(&Format::E2m1);
     // A native operand is half a byte and a 32nd of a scale byte an element; an emulated one lies in BF16.
     let (operand_bytes, operands) = if is_native {
-        (17.0 / 32.0, "T L inputs 17/32: X of each linear in MXFP4, kept for wgrad")
+        (17.0 / 32.0, "(T L inputs + weights) 17/32: X and W of each linear in MXFP4, waiting for backward")
     } else {
-        (2.0, "T L inputs 2: X of each linear in BF16, kept for wgrad")
+        (2.0, "(T L inputs + weights) 2: X and W of each linear in BF16, waiting for backward")
     };
+    let weights: f64 = layers * linears.iter().map(|(_, out, input)| (out * input) as f64).sum::<f64>();
+    // Operands of the linear that has most, or the gradient of SwiGLU's result beside those of the last.
+    let turn = |(_, out, input): &(&str, u64, u64)| operand_bytes * (2.0 * *out as f64 + *input as f64);
+    let turns = linears.iter().map(turn).fold(turn(&linears[3]) + 2.0 * ffn, f64::max);
     let sums = if micro_batches > 1 { ("4P + 4P: of a micro-batch, and their sum", 8.0) } else { ("4P", 4.0) };
     let terms = vec![
         Term { what: "masters, F32", formula: if gpus > 1 { "4P / G" } else { "4P" }, bytes: 4.0 * p / g },
@@ -208,13 +212,18 @@ fn memory(profile: &Profile, model: &Model, hardware: &Hardware, gpus: u64) -> M
             formula: "T L (2 (4d + widths) + 4 (heads + 2)): BF16, statistics F32",
             bytes: tokens * layers * (2.0 * (4.0 * d + widths) + 4.0 * (heads + 2.0)),
         },
-        Term { what: "operands", formula: operands, bytes: tokens * layers * inputs * operand_bytes },
+        Term { what: "operands", formula: operands, bytes: (tokens * layers * inputs + weights) * operand_bytes },
         Term {
             what: "gradients of activations",
-            formula: "T (2 (4d + widths) + 4 (gate_up + ffn)): one block's, with their operands",
-            bytes: tokens * (2.0 * (4.0 * d + widths) + 4.0 * (gate_up + ffn)),
+            formula: "T (2 (4d + qkv + attended) + 8): one block's; that of gate and up takes their place",
+            bytes: tokens * (2.0 * (4.0 * d + qkv + attended) + 8.0),
         },
-        Term { what: "head and library", formula: "a part of the logits at a time, and workspace", bytes: f64::from(256 << 20) },
+        Term {
+            what: "in turns",
+            formula: "the most operands of one linear, or a part of the logits",
+            bytes: (tokens * turns).max(f64::from(128 << 20)),
+        },
+        Term { what: "libraries", formula: "workspace and code, about", bytes: f64::from(128 << 20) },
     ];
     let micro = format!("T = {} tokens at once", thousands(tokens as u64));
     let sharding = if gpus > 1 {
@@ -409,7 +418,8 @@ mod tests {
     }
 
     /// By hand: P = 8,030,261,248; 2 sequences of 8,192 tokens at once; a token of a block keeps 2 (16,384 + 53,248) + 4 x 34 = 139,400
-    /// bytes, and 26,624 inputs of 17/32 bytes.
+    /// bytes, and 26,624 inputs of 17/32 bytes, as the block's 218,103,808 weights are. The last linear takes most at once: 17/32 (2 x 4,096 +
+    /// 14,336) and the gradient's 2 x 14,336.
     #[test]
     fn memory_is_the_sum_that_its_terms_say() {
         let manifests = manifests();
@@ -423,7 +433,8 @@ mod tests {
         assert_eq!(bytes(alone, "moments, F32"), 8.0 * p);
         for memory in [spread, alone] {
             assert_eq!(bytes(memory, "activations"), tokens * 32.0 * 139_400.0);
-            assert_eq!(bytes(memory, "operands"), tokens * 32.0 * 26_624.0 * 17.0 / 32.0);
+            assert_eq!(bytes(memory, "operands"), 32.0 * (tokens * 26_624.0 + 218_103_808.0) * 17.0 / 32.0);
+            assert_eq!(bytes(memory, "in turns"), tokens * 40_640.0);
             assert_eq!(bytes(memory, "gradients, F32"), 8.0 * p);
             assert!(memory.fits(288e9) && !memory.fits(80e9));
         }

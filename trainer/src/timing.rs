@@ -32,6 +32,8 @@ struct Session<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     mxfp4: Option<&'a String>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
+    least_memory: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     interpreted: bool,
     resumed_from_step: u64,
 }
@@ -70,6 +72,7 @@ impl Timing {
             gpu: (machine.device != "cpu").then_some(&machine.name),
             libraries: machine.libraries.iter().map(|(name, version)| format!("{name} {version}")).collect(),
             mxfp4: machine.mxfp4.as_ref(),
+            least_memory: machine.least_memory,
             interpreted: machine.interpreted,
             resumed_from_step,
         })?;

@@ -290,7 +290,7 @@ fn a_run_trains_as_on_the_cpu_and_resumes_with_the_same_bits() {
 
     // What it ran on is in its timings, by name, and how it multiplied.
     let session = &site.records("whole", "timing.jsonl")[0];
-    assert_eq!(session["mxfp4"], "native");
+    assert_eq!((&session["mxfp4"], &session["least_memory"]), (&Value::from("native"), &Value::Null));
     assert_eq!((session["device"].as_str(), session["gpu"].as_str()), (Some("hip"), Some("gfx950 interpreter")));
     assert_eq!(
         (session["libraries"][0].as_str(), session["interpreted"].as_bool()),
@@ -313,5 +313,43 @@ fn a_run_trains_as_on_the_cpu_and_resumes_with_the_same_bits() {
     for file in ["metrics.jsonl", "checkpoint/state.safetensors", "model/model.safetensors"] {
         let read = |name: &str| fs::read(site.path(name).join(file)).unwrap();
         assert!(read("whole") == read("halves"), "{file} differs after a resume");
+    }
+}
+
+/// FP8 is made again there, MXFP4 with a partner in FP8 (which no packed product takes) too; packed MXFP4 stays as it is.
+#[test]
+fn the_least_memory_gives_the_same_bits_and_says_so() {
+    if !gfx950_stand_in::has_clang() {
+        return;
+    }
+    let site = Site::new(true);
+    let mut mixed = common::recipe("mxfp4-fdw-sr");
+    mixed["id"] = "mixed".into();
+    for (pass, partner) in [("fprop", "weight"), ("wgrad", "output_gradient")] {
+        mixed["passes"][pass][partner]["format"] = "e4m3".into();
+    }
+    for (name, recipe, is_less) in
+        [("fp8", common::recipe("fp8"), true), ("mixed", mixed, true), ("packed", common::recipe("mxfp4-fdw"), false)]
+    {
+        let run = common::tiny_yaml(recipe, |run| {
+            run["batch"]["sequences"] = 2.into();
+            run["budget"]["steps"] = 2.into();
+            run["evaluation"]["every_steps"] = 1.into();
+            run["evaluation"]["sequences"] = 2.into();
+            run["logging"]["quantisation_steps"] = serde_yaml::Value::Sequence(vec![1.into()]);
+        });
+        let least = format!("{name}-least");
+        for folder in [name, &least] {
+            common::write_run(&site.path(folder), &run);
+        }
+        site.train(name, "hip");
+        let output = site.trainer(&["run", &format!("{least}/run.yaml"), "--data", "data", "--device", "hip", "--least-memory"]);
+        assert!(output.status.success(), "{least}: {}", String::from_utf8_lossy(&output.stderr));
+        for file in ["metrics.jsonl", "model/model.safetensors"] {
+            let read = |name: &str| fs::read(site.path(name).join(file)).unwrap();
+            assert!(read(name) == read(&least), "{name}: {file} differs");
+        }
+        let said = |name: &str| site.records(name, "timing.jsonl")[0]["least_memory"] == true;
+        assert_eq!((said(name), said(&least)), (false, is_less), "{name}");
     }
 }

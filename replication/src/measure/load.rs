@@ -141,6 +141,8 @@ pub struct Session {
     pub libraries: Vec<String>,
     /// How MXFP4 products were executed (`native`, `emulated`, or by pass), where the device could have done either.
     pub mxfp4: Option<String>,
+    /// Whether nothing was kept that backward can make again, which takes less memory and more time.
+    pub least_memory: bool,
     /// Whether a program executed the device's instructions: its times say nothing of the device.
     pub interpreted: bool,
 }
@@ -150,7 +152,10 @@ impl Session {
     pub fn comparable(&self, other: &Self) -> bool {
         match (&self.gpu, &other.gpu) {
             (None, None) => self == other,
-            (ours, theirs) => ours == theirs && self.libraries == other.libraries && self.device == other.device,
+            (ours, theirs) => {
+                let same = ours == theirs && self.libraries == other.libraries && self.device == other.device;
+                same && self.least_memory == other.least_memory
+            }
         }
     }
 }
@@ -223,6 +228,8 @@ enum TimingLine {
         libraries: Vec<String>,
         #[serde(default)]
         mxfp4: Option<String>,
+        #[serde(default)]
+        least_memory: bool,
         #[serde(default)]
         interpreted: bool,
         resumed_from_step: u64,
@@ -432,9 +439,21 @@ fn read_timing(path: &Path, run: &mut Run) -> Result<(), MeasureError> {
     let mut first = true;
     for (line, record) in lines::<TimingLine>(path)? {
         match record {
-            TimingLine::Session { schema: name, device, threads, instruction_set, cpu, gpu, libraries, mxfp4, interpreted, .. } => {
+            TimingLine::Session {
+                schema: name,
+                device,
+                threads,
+                instruction_set,
+                cpu,
+                gpu,
+                libraries,
+                mxfp4,
+                least_memory,
+                interpreted,
+                ..
+            } => {
                 require_schema(path, line, &name, "mxfp4-timing/1")?;
-                run.sessions.push(Session { device, threads, instruction_set, cpu, gpu, libraries, mxfp4, interpreted });
+                run.sessions.push(Session { device, threads, instruction_set, cpu, gpu, libraries, mxfp4, least_memory, interpreted });
                 first = true;
             }
             TimingLine::Step { step, .. } if first => {

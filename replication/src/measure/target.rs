@@ -264,7 +264,17 @@ mod tests {
     fn times_of_different_machines_have_no_ratio() {
         let session = |threads| {
             let (device, instruction_set, cpu) = ("cpu".into(), "avx2".into(), "c".into());
-            Some(Session { device, threads, instruction_set, cpu, gpu: None, libraries: vec![], mxfp4: None, interpreted: false })
+            Some(Session {
+                device,
+                threads,
+                instruction_set,
+                cpu,
+                gpu: None,
+                libraries: vec![],
+                mxfp4: None,
+                least_memory: false,
+                interpreted: false,
+            })
         };
         let run =
             |arm, seconds, threads| TokensToTarget { seconds: Some(seconds), session: session(threads), ..outcome(arm, 1, Some(1.0)) };

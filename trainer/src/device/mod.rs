@@ -371,6 +371,8 @@ pub struct Machine {
     pub libraries: Vec<(String, String)>,
     /// How MXFP4 products of the run are executed, on a device that multiplies packed MXFP4: `native`, `emulated`, or by pass.
     pub mxfp4: Option<String>,
+    /// Nothing is kept that backward can make again: the same bits in less memory and more time.
+    pub least_memory: bool,
     /// No device at all: its instructions are executed by a program, whose times say nothing of the device.
     pub interpreted: bool,
 }

@@ -230,6 +230,7 @@ impl Device for Cpu {
             instruction_set: self.instruction_set().to_string(),
             libraries: Vec::new(),
             mxfp4: None,
+            least_memory: false,
             interpreted: false,
         }
     }

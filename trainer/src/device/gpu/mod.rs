@@ -447,6 +447,7 @@ impl Device for GpuDevice {
             instruction_set: description.architecture.clone(),
             libraries: description.libraries.clone(),
             mxfp4: self.parts.mxfp4.clone(),
+            least_memory: self.parts.ways.makes_inputs_again,
             interpreted: description.interpreted,
         }
     }
