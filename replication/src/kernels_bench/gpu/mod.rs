@@ -222,6 +222,9 @@ pub(super) const LEAST: &str = " --least-memory";
 /// Arms that stand in one process beside BF16, so that their states fit into one GPU's memory together.
 const TOGETHER: usize = 3;
 
+/// Bytes of a GPU on which every recipe of the peer may stand in memory beside our arms: at most 12 GiB each at these sizes.
+const ROOM_FOR_PEERS: u64 = 100_000_000_000;
+
 /// How a GPU is measured.
 pub(super) struct Request<'a> {
     pub(super) root: &'a Path,
@@ -399,9 +402,9 @@ impl Request<'_> {
     fn turns(&self, bench: &mut GpuBench, profile: &Profile, arms: &[&str], python: Option<&Path>, option: &str) -> Result<(), BenchError> {
         const REPEATS: usize = 5;
         let files = arms.iter().map(|arm| self.run_file(profile, profile.batch.sequences, arm)).collect::<Result<Vec<_>, _>>()?;
-        let mut script = python.and_then(|python| self.script(bench, profile, arms, (python, REPEATS)));
+        let mut scripts = python.map(|python| self.scripts(bench, profile, arms, (python, REPEATS))).unwrap_or_default();
         let mut lines = Vec::new();
-        let (rounds, repeats) = if script.is_some() { (self.repeats().div_ceil(REPEATS), REPEATS) } else { (1, self.repeats()) };
+        let (rounds, repeats) = if !scripts.is_empty() { (self.repeats().div_ceil(REPEATS), REPEATS) } else { (1, self.repeats()) };
         for _ in 0..rounds {
             let mut arguments: Vec<OsString> = vec!["step-time".into()];
             arguments.extend(files.iter().map(Into::into));
@@ -415,49 +418,53 @@ impl Request<'_> {
                 }
             };
             lines.extend(steps::parse(&text).map_err(|what| BenchError::Lines { program: "trainer step-time".to_owned(), what })?);
-            if let Some(Err(missing)) = script.as_mut().map(peers::Script::round) {
-                bench.missing.push(missing);
-                script = None;
-            }
+            scripts.retain_mut(|script| match script.round() {
+                Ok(()) => true,
+                Err(missing) => {
+                    bench.missing.push(missing);
+                    false
+                }
+            });
         }
-        if let Some(script) = script {
+        for script in scripts {
             let found = script.finish();
-            // BF16 stands in every process; its first measurement is the one that counts.
-            let new = found.timings.into_iter().filter(|peer| !bench.peers.iter().any(|other| other.name == peer.name));
-            let new: Vec<Peer> = new.collect();
-            bench.peers.extend(new);
+            bench.peers.extend(found.timings);
             bench.missing.extend(found.missing);
         }
         bench.samples.extend(arms.iter().filter_map(|arm| step_samples(&profile.id, arms, arm, option, &lines)));
         Ok(())
     }
 
-    fn script(&self, bench: &mut GpuBench, profile: &Profile, arms: &[&str], (python, repeats): (&Path, usize)) -> Option<peers::Script> {
+    /// The peer's recipes that do what `arms` do and were not measured yet, ready for rounds. Compiling takes most of a minute each, on one core:
+    /// where the GPU has the memory every recipe is a process of its own, and all compile at once.
+    fn scripts(&self, bench: &mut GpuBench, profile: &Profile, arms: &[&str], (python, repeats): (&Path, usize)) -> Vec<peers::Script> {
         let model = &self.manifests.models[&profile.model];
         let known = |recipe: &&&str| !bench.peers.iter().any(|peer| peer.name == format!("step/{}/{recipe}", profile.id));
         let recipes: Vec<&str> = arms.iter().filter_map(|arm| ratios::peer_recipe(arm)).collect();
         let recipes: Vec<&&str> = recipes.iter().filter(|recipe| known(recipe)).collect();
-        let size = serde_json::json!({
-            "name": profile.id, "sequences": profile.batch.sequences, "recipes": recipes, "vocabulary": model.vocab_size,
-            "width": model.hidden_size, "layers": model.num_hidden_layers, "heads": model.num_attention_heads,
-            "kv_heads": model.num_key_value_heads, "head": model.head_dim, "ffn": model.intermediate_size,
-            "sequence": model.sequence_length, "rope_theta": model.rope_theta, "epsilon": model.rms_norm_eps,
-        });
-        let wanted = peers::Wanted {
-            python,
-            device: bench.device.split_once(':').map_or("0", |(_, number)| number),
-            size: &size.to_string(),
-            compile_seconds: if self.depth == Depth::Deep { 300 } else { 120 },
-            eager_only: self.peers_eager,
-            repeats,
+        let has_room = bench.stated.as_ref().is_some_and(|peaks| peaks.memory_bytes >= ROOM_FOR_PEERS);
+        let start = |recipes: &[&&str]| {
+            let size = serde_json::json!({
+                "name": profile.id, "sequences": profile.batch.sequences, "recipes": recipes, "vocabulary": model.vocab_size,
+                "width": model.hidden_size, "layers": model.num_hidden_layers, "heads": model.num_attention_heads,
+                "kv_heads": model.num_key_value_heads, "head": model.head_dim, "ffn": model.intermediate_size,
+                "sequence": model.sequence_length, "rope_theta": model.rope_theta, "epsilon": model.rms_norm_eps,
+            });
+            let wanted = peers::Wanted {
+                python,
+                device: bench.device.split_once(':').map_or("0", |(_, number)| number),
+                size: &size.to_string(),
+                compile_seconds: if self.depth == Depth::Deep { 300 } else { 120 },
+                eager_only: self.peers_eager,
+                repeats,
+            };
+            peers::Script::start(self.root, &wanted)
         };
-        match peers::Script::start(self.root, &wanted) {
-            Ok(script) => Some(script),
-            Err(missing) => {
-                bench.missing.push(missing);
-                None
-            }
-        }
+        let started: Vec<_> = recipes.chunks(if has_room { 1 } else { recipes.len().max(1) }).map(start).collect();
+        let ready = started.into_iter().map(|script| script.and_then(peers::Script::ready));
+        let (scripts, missing): (Vec<_>, Vec<_>) = ready.partition(Result::is_ok);
+        bench.missing.extend(missing.into_iter().filter_map(Result::err));
+        scripts.into_iter().filter_map(Result::ok).collect()
     }
 }
 

@@ -22,6 +22,7 @@ pub(super) struct Script {
     lines: Receiver<String>,
     found: Peers,
     ready: bool,
+    patience: Duration,
 }
 
 /// What it is asked to time.
@@ -43,10 +44,10 @@ fn missing(reason: String, install: &str) -> Missing {
 const ALONE: &str = "run it alone: python3 kernels/peers/gpu_peers.py --help";
 
 impl Script {
-    /// Starts it and waits until it is ready.
+    /// Starts it.
     ///
     /// # Errors
-    /// A row that says why it did not start or never got ready.
+    /// A row that says why it did not start.
     pub(super) fn start(root: &Path, wanted: &Wanted<'_>) -> Result<Self, Missing> {
         let script = root.join("kernels").join("peers").join("gpu_peers.py");
         if !script.is_file() {
@@ -72,11 +73,18 @@ impl Script {
                 }
             }
         });
-        let mut script = Self { child, input, lines, found: Peers::default(), ready: false };
         // Each recipe may use up its time to compile; importing takes its own.
         let patience = Duration::from_secs(120 + 6 * wanted.compile_seconds);
-        script.ready = script.read_until("ready", patience)?;
-        Ok(script)
+        Ok(Self { child, input, lines, found: Peers::default(), ready: false, patience })
+    }
+
+    /// Waits until it is ready.
+    ///
+    /// # Errors
+    /// A row that says why it never was.
+    pub(super) fn ready(mut self) -> Result<Self, Missing> {
+        self.ready = self.read_until("ready", self.patience)?;
+        Ok(self)
     }
 
     /// Times one round of every recipe that it has.
