@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Arguments, bf16_bytes, bf16_of, compile, f32_bytes, run_of, u32_bytes};
+use common::{Arguments, bf16_bytes, bf16_of, compile, f32_bytes, normals, run_of, u32_bytes};
 use gfx950_interpreter::Order;
 use gfx950_interpreter::memory::{Address, Memory};
 use gfx950_interpreter::object::CodeObject;
@@ -111,6 +111,11 @@ impl<'a> Operand<'a> {
     }
 }
 
+/// The side of an operand that is not wanted.
+fn absent(arguments: Arguments) -> Arguments {
+    (0..6).fold(arguments, |arguments, _| arguments.u64(0))
+}
+
 fn object(rows: Option<&OperandSpec>, columns: Option<&OperandSpec>, extra: &[&str]) -> Option<CodeObject> {
     let defines = [format!("-DROWS={}", definition(rows)), format!("-DCOLUMNS={}", definition(columns))];
     let all: Vec<&str> = defines.iter().map(String::as_str).chain(extra.iter().copied()).collect();
@@ -140,7 +145,7 @@ fn both_ways(
         for operand in operands {
             arguments = match operand {
                 Some(operand) => operand.arguments(arguments, measure_only),
-                None => (0..6).fold(arguments, |arguments, _| arguments.u64(0)),
+                None => absent(arguments),
             };
         }
         let arguments = arguments.u64(0).u64(0);
@@ -249,9 +254,6 @@ fn made_as_stored(made: &str, (rows, columns): (usize, usize), spec: &OperandSpe
     let Some(quantise) = object(sides.0, sides.1, &[&source_define]) else { return };
     let (file, defines) = if is_normed { ("../norm.cu", vec![width.as_str()]) } else { ("../elementwise.cu", vec![]) };
     let maker = CodeObject::parse(&compile(file, &defines).unwrap()).unwrap();
-    let normals = |k0: u32, count: usize, deviation: f32| -> Vec<f32> {
-        (0..count as u64).map(|index| kernels::format::bf16::round(Stream { k0, k1: 7 }.normal(index) * deviation)).collect()
-    };
     let mut memory = Memory::new();
     let read = memory.input("what is read", &bf16_bytes(&normals(1, rows * columns * if is_normed { 1 } else { 2 }, 3.0)));
     let gain = memory.input("gain", &f32_bytes(&normals(2, columns, 1.0)));
@@ -266,9 +268,8 @@ fn made_as_stored(made: &str, (rows, columns): (usize, usize), spec: &OperandSpe
     run_of(&maker, kernel, &mut memory, [grid as u32, 1, 1], (256, 0), &arguments, order).unwrap();
 
     let operand = Operand::new(&mut memory, spec, rows * columns, 9);
-    let nothing = |arguments| (0..6).fold(arguments, |arguments: Arguments, _| arguments.u64(0));
     let arguments = Arguments::default().at(read).u32(rows as u32).u32(columns as u32);
-    let arguments = if transposed { operand.arguments(nothing(arguments), false) } else { nothing(operand.arguments(arguments, false)) };
+    let arguments = if transposed { operand.arguments(absent(arguments), false) } else { absent(operand.arguments(arguments, false)) };
     let arguments = if is_normed { arguments.at(inverse_rms).at(gain) } else { arguments.u64(0).u64(0) };
     let grid = [columns.div_ceil(64) as u32, rows.div_ceil(64) as u32, 1];
     run_of(&quantise, "quantise", &mut memory, grid, (256, 0), &arguments, order).unwrap();
@@ -324,7 +325,7 @@ fn a_missing_barrier_is_a_race() {
     let mut memory = Memory::new();
     let place = memory.input("source", &bf16_bytes(&source(64 * 64, false)));
     let operand = Operand::new(&mut memory, &spec, 64 * 64, 1);
-    let arguments = (0..6).fold(Arguments::default().at(place).u32(64).u32(64), |arguments, _| arguments.u64(0));
+    let arguments = absent(Arguments::default().at(place).u32(64).u32(64));
     let arguments = operand.arguments(arguments, false).u64(0).u64(0);
     for order in Order::ALL {
         let fault = run_of(&object, "quantise", &mut memory, [1, 1, 1], (256, 0), &arguments, order).unwrap_err().to_string();

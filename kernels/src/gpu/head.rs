@@ -38,8 +38,13 @@ impl Head {
         })
     }
 
-    /// Elements of the logits that are in memory at once, for batches of at most `tokens`.
-    pub fn logits(tokens: usize, vocabulary: usize) -> usize {
+    /// Elements of the logits that are in memory at once.
+    pub fn logits(&self) -> usize {
+        self.together * self.vocabulary
+    }
+
+    /// [`Head::logits`] before there is a head, for batches of at most `tokens`.
+    pub fn logits_of(tokens: usize, vocabulary: usize) -> usize {
         together(tokens, vocabulary) * vocabulary
     }
 
@@ -62,7 +67,7 @@ impl Head {
         logits: &Buffer<Bf16>,
         gradients: Option<(&mut Buffer<Bf16>, &mut Buffer<f32>, usize)>,
     ) -> Result<(), GpuError> {
-        expect("head", "the logits", self.together.min(tokens) * self.vocabulary, logits.length())?;
+        expect("head", "the logits", self.logits(), logits.length())?;
         expect("head", "targets", tokens, targets.length())?;
         expect("head", "losses", tokens, losses.length())?;
         expect("head", "the results", sum.1 + 1, sum.0.length())?;

@@ -208,7 +208,7 @@ fn head(
     let gpu_targets = gpu.upload(&targets).map_err(gpu_error)?;
     let (mut gpu_losses, results) = (poisoned::<f32>(gpu, tokens)?, poisoned::<f64>(gpu, 1)?);
     let (mut gpu_d_x, mut gpu_d_weight) = (poisoned::<Bf16>(gpu, tokens * width)?, poisoned::<f32>(gpu, vocabulary * width)?);
-    let logits = poisoned::<Bf16>(gpu, Head::logits(tokens, vocabulary))?;
+    let logits = poisoned::<Bf16>(gpu, kernels.logits())?;
     let gradients = Some((&mut gpu_d_x, &mut gpu_d_weight, 0));
     kernels
         .run(gpu, &gpu_x, (&gpu_weight, 0), &gpu_targets, &mut gpu_losses, (&results, 0), tokens, &logits, gradients)

@@ -117,12 +117,13 @@ fn made_as_stored(gpu: &Gpu, spec: &OperandSpec, along_columns: bool, words: Str
     let (mut normed, mut hidden) = (poisoned::<Bf16>(gpu, count)?, poisoned::<Bf16>(gpu, count)?);
     let mut inverse_rms = poisoned::<f32>(gpu, rows)?;
     let gain = (&parameters, 8);
-    Norm::new(gpu, columns).and_then(|norm| norm.forward(&stream, gain, 1e-5, &mut normed, &mut inverse_rms, rows)).map_err(gpu_error)?;
+    let norm = Norm::new(gpu, columns).map_err(gpu_error)?;
+    norm.forward(&stream, gain, 1e-5, &mut normed, &mut inverse_rms, rows).map_err(gpu_error)?;
     Elementwise::new(gpu).and_then(|kernels| kernels.swiglu(&gate_up, &mut hidden, rows, columns)).map_err(gpu_error)?;
     // RMSNorm without its result leaves the same factors.
     let mut alone = poisoned::<f32>(gpu, rows)?;
     let mut nothing = gpu.buffer::<Bf16>(0).map_err(gpu_error)?;
-    Norm::new(gpu, columns).and_then(|norm| norm.forward(&stream, gain, 1e-5, &mut nothing, &mut alone, rows)).map_err(gpu_error)?;
+    norm.forward(&stream, gain, 1e-5, &mut nothing, &mut alone, rows).map_err(gpu_error)?;
 
     let (along_rows, along_columns) = ((!along_columns).then_some(*spec), along_columns.then_some(*spec));
     let quantiser = Quantiser::of_made(gpu, along_rows, along_columns).map_err(gpu_error)?;

@@ -68,16 +68,15 @@ pub struct GpuLinears {
     ways: Ways,
     products: Multiplier,
     input_rows: Preparation,
-    input_columns: Preparation,
-    /// X of a training step, where what is prepared along its columns waits.
-    input_both: Option<Preparation>,
+    /// X along its columns: with its rows in forward if it waits for backward, else alone.
+    input_turned: Preparation,
     /// Of an evaluation.
     weight_rows: Preparation,
     weight_both: Preparation,
     gradient: Preparation,
     /// W along its columns, of every linear: from forward until backward. Index 4 * layer + linear.
     weights_turned: Vec<Buffer<u8>>,
-    /// X likewise, if it does.
+    /// X likewise, if it waits; else empty.
     inputs_turned: Vec<Buffer<u8>>,
     /// One slot an operand of the model, then one each for an evaluation's input and weight.
     scales: TensorScales,
@@ -112,8 +111,7 @@ impl GpuLinears {
         let largest: Vec<f32> = (0..choices.slots()).map(format_largest).chain([0.0, 0.0]).collect();
         Ok(Self {
             input_rows: make(Some(INPUT), None)?,
-            input_columns: make(None, Some(INPUT_TURNED))?,
-            input_both: waits.then(|| make(Some(INPUT), Some(INPUT_TURNED))).transpose()?,
+            input_turned: make(waits.then_some(INPUT), Some(INPUT_TURNED))?,
             weight_rows: make(Some(WEIGHT), None)?,
             weight_both: make(Some(WEIGHT), Some(WEIGHT_TURNED))?,
             gradient: make(Some(GRADIENT), Some(GRADIENT_TURNED))?,
@@ -128,6 +126,12 @@ impl GpuLinears {
             device,
             choices,
         })
+    }
+
+    /// W and X of a linear along their columns, as they wait for backward; X only if it does.
+    fn waiting(&self, place: Place) -> (&Buffer<u8>, Option<&Buffer<u8>>) {
+        let number = 4 * place.layer + place.linear;
+        (&self.weights_turned[number], self.inputs_turned.get(number))
     }
 
     /// The next part of a turn, for an operand of a linear.
@@ -537,13 +541,12 @@ impl Linears<GpuDevice> for GpuLinears {
         let mut turn = self.device.turn()?;
         let x_rows = self.take(&mut turn, place, INPUT, tokens)?;
         let w_rows = self.take(&mut turn, place, WEIGHT, tokens)?;
-        let (of_input, of_weight) = match moment {
-            Moment::Training(_) => (self.input_both.as_ref().unwrap_or(&self.input_rows), &self.weight_both),
-            Moment::Evaluation(_) => (&self.input_rows, &self.weight_rows),
-        };
-        let index = 4 * place.layer + place.linear;
-        self.prepare(of_input, place, moment, x_source, (tokens, inputs), [Some(&x_rows), self.inputs_turned.get(index)])?;
-        self.prepare(of_weight, place, weight_moment, w_source, (out, inputs), [Some(&w_rows), self.weights_turned.get(index)])?;
+        let (w_turned, x_turned) = self.waiting(place);
+        let is_training = matches!(moment, Moment::Training(_));
+        let of_input = if is_training && x_turned.is_some() { &self.input_turned } else { &self.input_rows };
+        let of_weight = if is_training { &self.weight_both } else { &self.weight_rows };
+        self.prepare(of_input, place, moment, x_source, (tokens, inputs), [Some(&x_rows), x_turned])?;
+        self.prepare(of_weight, place, weight_moment, w_source, (out, inputs), [Some(&w_rows), Some(w_turned)])?;
         if let Moment::Training(step) = moment {
             self.measure(place, INPUT, step, x_source, (tokens, inputs), false)?;
             self.measure(place, WEIGHT, step, w_source, (out, inputs), false)?;
@@ -570,7 +573,6 @@ impl Linears<GpuDevice> for GpuLinears {
         let moment = Moment::Training(step);
         let (d_source, x_source) = (Made::Stored(d_y, 0), made(x, parameters));
         let w_source = Made::Stored(&parameters.copies, weight.start);
-        let index = 4 * place.layer + place.linear;
         let mut turn = self.device.turn()?;
         let d_rows = self.take(&mut turn, place, GRADIENT, tokens)?;
         let d_columns = self.take(&mut turn, place, GRADIENT_TURNED, tokens)?;
@@ -582,18 +584,18 @@ impl Linears<GpuDevice> for GpuLinears {
 
         let slot = |role| self.slot(place, role, moment);
         let left = self.matrix(GRADIENT, &d_rows, d_source, (tokens, out), false, slot(GRADIENT))?;
-        let right = self.matrix(WEIGHT_TURNED, &self.weights_turned[index], w_source, (inputs, out), true, slot(WEIGHT_TURNED))?;
+        let (w_turned, x_turned) = self.waiting(place);
+        let right = self.matrix(WEIGHT_TURNED, w_turned, w_source, (inputs, out), true, slot(WEIGHT_TURNED))?;
         let factor = self.factor(Pass::Dgrad, Operand::OutputGradient, Operand::Weight);
         let hidden = self.multiply((left, right), factor, goal, tokens, &mut turn)?;
         let x_source = hidden.as_ref().map_or(x_source, |hidden| Made::Stored(hidden, 0));
         let own = self.take(&mut turn, place, INPUT_TURNED, tokens)?;
-        let waiting = self.inputs_turned.get(index);
-        if waiting.is_none() {
-            self.prepare(&self.input_columns, place, moment, x_source, (tokens, inputs), [None, Some(&own)])?;
+        if x_turned.is_none() {
+            self.prepare(&self.input_turned, place, moment, x_source, (tokens, inputs), [None, Some(&own)])?;
         }
 
         let left = self.matrix(GRADIENT_TURNED, &d_columns, d_source, (out, tokens), true, slot(GRADIENT_TURNED))?;
-        let right = self.matrix(INPUT_TURNED, waiting.unwrap_or(&own), x_source, (inputs, tokens), true, slot(INPUT_TURNED))?;
+        let right = self.matrix(INPUT_TURNED, x_turned.unwrap_or(&own), x_source, (inputs, tokens), true, slot(INPUT_TURNED))?;
         let factor = self.factor(Pass::Wgrad, Operand::OutputGradient, Operand::Input);
         self.product(left, right, factor, None, gradients, weight.start)
     }

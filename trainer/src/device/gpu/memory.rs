@@ -51,7 +51,7 @@ fn needed_bytes(run: &RunFile, choices: &Choices, ways: Ways) -> u128 {
 /// Bytes of the memory that is taken in turns.
 pub(super) fn scratch_bytes(run: &RunFile, choices: &Choices, ways: Ways) -> usize {
     let tokens = run.tokens_per_step();
-    linears::scratch_bytes(choices, ways, tokens).max(2 * Head::logits(tokens, run.model.vocab_size))
+    linears::scratch_bytes(choices, ways, tokens).max(2 * Head::logits_of(tokens, run.model.vocab_size))
 }
 
 /// How a run is done in what is free on the GPU: with everything kept that makes a step faster, or else with the least memory.

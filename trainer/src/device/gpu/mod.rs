@@ -370,15 +370,14 @@ impl Device for GpuDevice {
         x: &Buffer<Bf16>,
         (parameters, weight): (&Parameters, &Range<usize>),
         (batch, tokens): (&Batch, &Tokens),
-        width: usize,
+        _: usize,
         losses: &mut Buffer<f32>,
         gradients: Option<(&mut Buffer<Bf16>, &mut Buffer<f32>)>,
     ) -> Result<(), TrainerError> {
         let Parts { gpu, head, results, .. } = &*self.parts;
         let gradients = gradients.map(|(d_x, numbers)| (d_x, numbers, weight.start));
         let place = (&parameters.copies, weight.start);
-        let count = batch.targets.len();
-        let logits = self.turn()?.take(Head::logits(count, weight.len() / width.max(1)))?;
+        let (count, logits) = (batch.targets.len(), self.turn()?.take(head.logits())?);
         self.timed("head", || head.run(gpu, x, place, &tokens.targets, losses, (results, LOSS), count, &logits, gradients))
     }
 
