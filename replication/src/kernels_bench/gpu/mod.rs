@@ -454,7 +454,8 @@ impl Request<'_> {
                 python,
                 device: bench.device.split_once(':').map_or("0", |(_, number)| number),
                 size: &size.to_string(),
-                compile_seconds: if self.depth == Depth::Deep { 300 } else { 120 },
+                // The slowest recipe of h200-m takes more than 120 s.
+                compile_seconds: if self.depth == Depth::Quick { 120 } else { 300 },
                 eager_only: self.peers_eager,
                 repeats,
             };

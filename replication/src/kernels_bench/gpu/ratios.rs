@@ -3,7 +3,7 @@
 //! The only such table for GPUs; `comparisons` has the CPU's. A bar is a ratio taken in one run on one GPU.
 
 use super::super::comparisons::{Bound, Compared, Comparison, Evidence, Other, bar, one, ours, peer, plain};
-use super::super::samples::Samples;
+use super::super::samples::{Peer, Samples};
 use super::{GpuBench, LEAST};
 
 const PRODUCTS: &str = "A block's twelve products";
@@ -118,7 +118,17 @@ pub(super) fn compare(gpu: &GpuBench, peers_asked: bool) -> Vec<Compared> {
     }
     let mut compared: Vec<Compared> = all.iter().filter_map(|comparison| one(comparison, &evidence, 1, true)).collect();
     compared.extend(gpu.memory.iter().filter_map(|ours| memory(&ours.name, ours.peak_bytes, &evidence)));
-    compared
+    compared.into_iter().map(|compared| over_compiled(compared, &gpu.peers)).collect()
+}
+
+/// A bar over PyTorch is a bar over its compiled step: one that it missed only because it ran eagerly is not met, but open.
+fn over_compiled(compared: Compared, peers: &[Peer]) -> Compared {
+    let of = |peer: &&Peer| compared.over == format!("{} of {}", peer.name, peer.peer);
+    let Some(peer) = peers.iter().find(of).filter(|peer| compared.verdict == "met" && peer.note.starts_with("eager")) else {
+        return compared;
+    };
+    let note = format!("the bar is over the compiled step, and PyTorch ran it uncompiled ({})", peer.note);
+    Compared { verdict: "open".to_owned(), note, ..compared }
 }
 
 /// What follows `start` in names, each once.

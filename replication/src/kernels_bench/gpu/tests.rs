@@ -319,6 +319,24 @@ fn an_interpreter_is_called_and_stays_not_run() {
     assert!(error.contains("line 2: tells the time of an interpreter"), "{error}");
 }
 
+/// What PyTorch loses by not compiling meets no bar; what it wins all the same still misses it.
+#[test]
+fn a_bar_over_pytorch_is_over_its_compiled_step() {
+    let mut bench = bench();
+    let note = "eager; compiling took more than 300 s";
+    for peer in &mut bench.peers {
+        peer.note = note.to_owned();
+    }
+    bench.peers[1] = Peer { samples: vec![0.016; 10], ..bench.peers[1].clone() };
+    let compared = bench.compare(true);
+    let found = |what: &str| compared.iter().find(|compared| compared.what.starts_with(what)).unwrap();
+    for what in ["BF16 over PyTorch's BF16", "PyTorch's memory over ours, h200-s/bf16"] {
+        assert!(found(what).verdict == "open" && found(what).note.contains(note) && found(what).ratio.is_some(), "{:?}", found(what));
+    }
+    assert_eq!(found("FP8 over PyTorch's FP8").verdict, "missed");
+    assert_eq!(found("H16, of the device's copy").verdict, "met", "no peer, no doubt");
+}
+
 /// The bars of GPUs are a decision, not an accident.
 #[test]
 fn the_bars_on_gpus_are_these() {
