@@ -98,7 +98,7 @@ impl fmt::Display for Verification {
 /// # Errors
 /// When `directory` is not a result directory or cannot be listed.
 pub fn verify(directory: &Path, code_fingerprint: Option<&str>) -> Result<Verification, VerifyError> {
-    let of_kernels = directory.join("kernels.json").exists() && !directory.join("campaign.json").exists();
+    let of_kernels = kernels_bench::is_result(directory);
     if !directory.join(SUMS).exists() && !directory.join("campaign.json").exists() && !of_kernels {
         return Err(VerifyError::NotResults { path: directory.to_owned() });
     }

@@ -42,9 +42,11 @@ pub(crate) enum Command {
     )]
     KernelsBuild(KernelsBuild),
     /// Render a result directory again; measurements are only read
-    #[command(after_help = "Example:\n  cargo xtask report results/2026-11-20-xeon-2c-cpu-0123abcd")]
+    #[command(
+        after_help = "Examples:\n  cargo xtask report results/2026-11-20-xeon-2c-cpu-0123abcd\n  cargo xtask report results/kernels-2026-11-20-xeon-2c"
+    )]
     Report {
-        /// A result directory
+        /// A result directory of `replicate`, or of `kernels-bench`
         directory: PathBuf,
         /// First copy the public logs of manifests/evidence into a directory that was made without them
         #[arg(long)]

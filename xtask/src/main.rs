@@ -82,6 +82,15 @@ fn execute(root: &Path, command: Command) -> anyhow::Result<u8> {
             print::out(&format!("{}written to {}\n", kernels_build::table(&report), request.out.display()));
             Ok(if report.problems.is_empty() { 0 } else { A_CHECK_FAILED })
         }
+        Command::Report { directory, add_evidence: false } if kernels_bench::is_result(&directory) => {
+            let outcome = kernels_bench::report(root, &directory)?;
+            print::out(&format!(
+                "{}report: {}\n",
+                kernels_bench::table(&outcome.document),
+                outcome.directory.join("kernels.html").display()
+            ));
+            Ok(0)
+        }
         Command::Report { directory, add_evidence } => {
             if add_evidence {
                 campaign::add_evidence(root, &directory)?;

@@ -38,7 +38,7 @@ pub use table::table;
 use crate::campaign;
 use crate::devices::{self, Devices};
 use crate::environment::{self, Environment};
-use crate::files::{self, FileError};
+use crate::files::{self, Context as _, FileError};
 use crate::fingerprint;
 use crate::machine;
 use crate::manifest::{Device, ManifestError, Manifests};
@@ -427,21 +427,52 @@ fn gpu_slug(wanted: &Wanted, gpus: &[devices::Gpu]) -> Option<String> {
     if wanted.cpu { None } else { devices::slug(gpus) }
 }
 
-/// Puts the result directory together aside and moves it into place.
+/// Writes a new result directory below `out`.
 fn write(root: &Path, out: &Path, document: &Document, environment: &Environment) -> Result<PathBuf, BenchError> {
     let base = format!("kernels-{}-{}", document.date, document.machine);
     let names = std::iter::once(base.clone()).chain((2..).map(|number| format!("{base}-{number}")));
     let target = names.map(|name| out.join(name)).find(|path| !path.exists()).unwrap_or_else(|| out.join(&base));
-    let aside = out.join(format!(".{}.partial", target.file_name().unwrap_or_default().to_string_lossy()));
+    put(root, &target, document, |aside| Ok(provenance::write_environment(environment, aside)?))?;
+    Ok(target)
+}
+
+/// Whether `directory` is one of `kernels-bench`; a campaign's may hold such a document among its measurements, not at its root.
+pub fn is_result(directory: &Path) -> bool {
+    directory.join("kernels.json").exists() && !directory.join("campaign.json").exists()
+}
+
+/// Computes the ratios and verdicts of a directory again and renders them; measurements are only read.
+///
+/// # Errors
+/// When the directory is none of `kernels-bench`, or cannot be written.
+pub fn report(root: &Path, directory: &Path) -> Result<Outcome, BenchError> {
+    let directory = directory.canonicalize().at(directory, "open")?;
+    let mut document = Document::read(&directory.join("kernels.json"))?;
+    document.comparisons = document.compare();
+    let computed: Vec<_> = document.compare_gpus().collect();
+    for (gpu, computed) in document.gpus.iter_mut().zip(computed) {
+        gpu.comparisons = computed;
+    }
+    put(root, &directory, &document, |aside| Ok(files::copy(&directory.join("env.json"), &aside.join("env.json"))?))?;
+    Ok(Outcome { directory, document })
+}
+
+/// Puts a result directory together aside and moves it to `target`. `environment` writes env.json.
+fn put(
+    root: &Path,
+    target: &Path,
+    document: &Document,
+    environment: impl FnOnce(&Path) -> Result<(), BenchError>,
+) -> Result<(), BenchError> {
+    let aside = target.with_file_name(format!(".{}.partial", target.file_name().unwrap_or_default().to_string_lossy()));
     files::remove_folder(&aside)?;
     files::make_folder(&aside)?;
     document.write(&aside)?;
-    provenance::write_environment(environment, &aside)?;
+    environment(&aside)?;
     let page = render::kernels_page(document, &root.join("paper"))?;
     files::write(&aside.join("kernels.html"), page.as_bytes())?;
     provenance::write_list(&aside)?;
-    campaign::replace(&target, &aside)?;
-    Ok(target)
+    Ok(campaign::replace(target, &aside)?)
 }
 
 /// `reference` in lines for a terminal: how to measure more.

@@ -270,6 +270,22 @@ fn a_written_directory_verifies_and_reads_back() {
     assert!(verify(&first, Some("other")).unwrap().notes.iter().any(|note| note.contains("stale")));
 }
 
+/// Verdicts of an earlier version are computed again from the same measurements, and every file is as if written today.
+#[test]
+fn a_directory_is_rendered_again() {
+    let (out, document, root) = (tempfile::tempdir().unwrap(), synthetic(), repository());
+    let directory = write(&root, out.path(), &document, &environment()).unwrap();
+    let all = || files::list(&directory).unwrap().into_iter().map(|name| (std::fs::read(directory.join(&name)).unwrap(), name));
+    let before: Vec<_> = all().collect();
+    let mut earlier = document.clone();
+    earlier.comparisons[0].verdict = "unheard-of".to_owned();
+    earlier.write(&directory).unwrap();
+    assert!(!verify(&directory, None).unwrap().holds());
+    assert_eq!(report(&root, &directory).unwrap().document, document);
+    assert!(verify(&directory, None).unwrap().holds() && all().eq(before));
+    assert!(is_result(&directory) && !is_result(out.path()) && report(&root, out.path()).is_err());
+}
+
 #[test]
 fn a_damaged_directory_is_found_out() {
     let (out, root) = (tempfile::tempdir().unwrap(), repository());
