@@ -326,20 +326,24 @@ pub fn kernels_page(document: &Document, templates: &Path) -> Result<String, Ren
     const NAME: &str = "kernels.html.j2";
     let fact = |name: &str, text: String| Fact { name: name.to_owned(), text };
     let commit: String = document.commit.chars().take(12).collect();
-    let facts = vec![
-        fact("Machine", document.machine.clone()),
-        fact("Processor", document.processor.clone()),
-        fact("Instruction set", document.instruction_set.clone()),
-        fact("Threads", document.threads.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
-        fact("Depth", document.depth.word().to_owned()),
-        fact("Measured", format!("{} in {}", document.date, format::seconds(document.measuring_seconds))),
-        fact("Commit", if document.dirty { format!("{commit} with uncommitted changes") } else { commit }),
+    // What is only of a CPU's kernels is no fact of a GPU's.
+    let of_cpu = !document.instruction_set.is_empty();
+    let threads = document.threads.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let facts = [
+        Some(fact("Machine", document.machine.clone())),
+        Some(fact("Processor", document.processor.clone())),
+        of_cpu.then(|| fact("Instruction set", document.instruction_set.clone())),
+        of_cpu.then(|| fact("Threads", threads)),
+        Some(fact("Depth", document.depth.word().to_owned())),
+        document.only.as_ref().map(|only| fact("Only", only.clone())),
+        Some(fact("Measured", format!("{} in {}", document.date, format::seconds(document.measuring_seconds)))),
+        Some(fact("Commit", if document.dirty { format!("{commit} with uncommitted changes") } else { commit })),
     ];
     let count = |word: &str| document.bars().filter(|bar| bar.verdict == word).count();
     let counts = VERDICTS.map(|(name, class)| Count { name, text: count(name).to_string(), class });
     let page = KernelsPage {
         machine: document.machine.clone(),
-        facts,
+        facts: facts.into_iter().flatten().collect(),
         counts: counts.into_iter().filter(|count| count.text != "0").collect(),
         section: section(document),
         figure_style: super::svg::STYLE,
