@@ -29,8 +29,8 @@ use crate::timings::Timings;
 use crate::toolchain::{self, ToolError, Trainer, build_identity, build_trainer};
 
 use directory::assemble;
-pub(crate) use directory::replace;
 pub use directory::{Campaign, CampaignRun, add_evidence, report};
+pub(crate) use directory::{record, replace};
 
 /// What `replicate` was asked for.
 #[derive(Debug, Clone)]
@@ -318,7 +318,7 @@ pub fn replicate(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn
 fn keyed(prepared: &Prepared, site: &Site, request: &Request) -> Result<(String, Option<PathBuf>), FileError> {
     let key = prepared.campaign_key(site)?;
     let Some(directory) = kernels_bench::newest(&request.out, &site.machine) else { return Ok((key, None)) };
-    let bench = directory.join("kernels.json");
+    let bench = directory.join(kernels_bench::DOCUMENT);
     Ok((sha256(format!("{key} kernels {}\n", files::sha256_file(&bench)?).as_bytes()), Some(bench)))
 }
 

@@ -138,7 +138,7 @@ fn kernels(directory: &Path, code_fingerprint: Option<&str>, plain: bool, verifi
         for (path, what) in kernels_bench::check(directory) {
             verification.find(path, what);
         }
-        if let Ok(document) = kernels_bench::Document::read(&directory.join("kernels.json")) {
+        if let Ok(document) = kernels_bench::Document::read(&directory.join(kernels_bench::DOCUMENT)) {
             verification
                 .notes
                 .push("measurements of kernels: hashes and ratios are checked; there are no runs and no claims here".to_owned());

@@ -333,6 +333,37 @@ fn kernels_of_the_machine_are_shown_and_without_them_the_report_says_how_to_get_
     }
 }
 
+/// Where only a GPU was measured its tables stand there, and no empty ones of the CPU.
+#[test]
+fn kernels_of_a_gpu_are_shown_in_both_reports() {
+    let directory = tempfile::tempdir().unwrap();
+    synthetic::write(directory.path());
+    let mut document: serde_json::Value = serde_json::from_str(KERNELS).unwrap();
+    let comparisons = std::mem::replace(&mut document["comparisons"], serde_json::json!([]));
+    document["instruction_set"] = "".into();
+    document["gpus"] = serde_json::json!([{
+        "device": "cuda:0", "name": "A GPU", "architecture": "sm_90a", "libraries": ["a library 1.2"], "mxfp4": "emulated", "fp8": true,
+        "stated": null, "peers": [], "missing": [], "memory": [], "comparisons": comparisons,
+        "samples": [{"group": "kernels s", "name": "block/bf16/s", "threads": 1, "operations": 6_000_000_000_000_u64, "unit": "operations",
+            "samples": [0.5, 0.25, 0.5]}],
+    }]);
+    save(&directory.path().join("measurements/kernels.json"), &document.to_string());
+    render_here(directory.path());
+    let (page, article) = (read(&directory.path().join("report.html")), read(&directory.path().join("report.tex")));
+    for shown in ["A GPU (cuda:0)", "a library 1.2", "a &lt;fast&gt; kernel_50 %", "bf16/s", "12.0 TFLOP/s"] {
+        assert!(page.contains(shown), "{shown}");
+    }
+    for table in ["cuda0-bars", "cuda0-ratios", "cuda0-kernels"] {
+        assert!(page.contains(&format!("<table id=\"{table}\"")) && article.contains(&format!("tables/{table}.tex")), "{table}");
+        assert!(directory.path().join(format!("tables/{table}.tex")).is_file());
+    }
+    assert!(
+        !page.contains("id=\"kernel-bars\"")
+            && !article.contains("kernel-bars")
+            && !directory.path().join("tables/kernel-bars.tex").exists()
+    );
+}
+
 #[test]
 fn stale_results_are_shown_as_stale() {
     let directory = tempfile::tempdir().unwrap();

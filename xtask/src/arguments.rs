@@ -51,6 +51,9 @@ pub(crate) enum Command {
         /// First copy the public logs of manifests/evidence into a directory that was made without them
         #[arg(long)]
         add_evidence: bool,
+        /// First copy the measurements of this directory of `kernels-bench`, made on the same machine, into one that was made without them
+        #[arg(long, value_name = "DIR")]
+        add_kernels: Option<PathBuf>,
     },
     /// Check a result directory: hashes, schemas, verdicts recomputed from the raw data
     #[command(after_help = "Example:\n  cargo xtask verify results/2026-11-20-xeon-2c-cpu-0123abcd")]

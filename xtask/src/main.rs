@@ -82,7 +82,7 @@ fn execute(root: &Path, command: Command) -> anyhow::Result<u8> {
             print::out(&format!("{}written to {}\n", kernels_build::table(&report), request.out.display()));
             Ok(if report.problems.is_empty() { 0 } else { A_CHECK_FAILED })
         }
-        Command::Report { directory, add_evidence: false } if kernels_bench::is_result(&directory) => {
+        Command::Report { directory, add_evidence: false, add_kernels: None } if kernels_bench::is_result(&directory) => {
             let outcome = kernels_bench::report(root, &directory)?;
             print::out(&format!(
                 "{}report: {}\n",
@@ -91,7 +91,10 @@ fn execute(root: &Path, command: Command) -> anyhow::Result<u8> {
             ));
             Ok(0)
         }
-        Command::Report { directory, add_evidence } => {
+        Command::Report { directory, add_evidence, add_kernels } => {
+            if let Some(kernels) = add_kernels {
+                kernels_bench::add_to(&directory, &kernels)?;
+            }
             if add_evidence {
                 campaign::add_evidence(root, &directory)?;
             }

@@ -11,6 +11,7 @@ use crate::evidence;
 use crate::files::{self, Context, FileError};
 use crate::fingerprint;
 use crate::judge::Verdicts;
+use crate::kernels_bench;
 use crate::manifest::ManifestError;
 use crate::packed;
 use crate::plan;
@@ -121,7 +122,7 @@ pub(super) fn assemble(
         }
     }
     if let Some(bench) = bench {
-        files::copy(bench, &aside.join("measurements").join("kernels.json"))?;
+        files::copy(bench, &aside.join("measurements").join(kernels_bench::DOCUMENT))?;
     }
     let text = serde_json::to_string_pretty(&campaign).unwrap_or_default() + "\n";
     files::write(&aside.join("campaign.json"), text.as_bytes())?;
@@ -213,9 +214,7 @@ fn pdf(directory: &Path) -> Option<String> {
 /// # Errors
 /// When the directory is not a result directory, has evidence already, or cannot be written.
 pub fn add_evidence(root: &Path, directory: &Path) -> Result<(), CampaignError> {
-    let path = directory.join("campaign.json");
-    let campaign: Campaign = serde_json::from_str(&files::read_text(&path)?)
-        .map_err(|error| ManifestError::new(&path, format!("is not a campaign record: {error}")))?;
+    let campaign = record(directory)?;
     let target = directory.join(evidence::FOLDER);
     if target.exists() {
         return Err(ManifestError::new(&target, "is already there; evidence in a result directory is never replaced").into());
@@ -227,15 +226,22 @@ pub fn add_evidence(root: &Path, directory: &Path) -> Result<(), CampaignError> 
     Ok(())
 }
 
+/// A result directory's campaign.json.
+///
+/// # Errors
+/// When it is missing or is none.
+pub(crate) fn record(directory: &Path) -> Result<Campaign, CampaignError> {
+    let path = directory.join("campaign.json");
+    let text = files::read_text(&path)?;
+    Ok(serde_json::from_str(&text).map_err(|error| ManifestError::new(&path, format!("is not a campaign record: {error}")))?)
+}
+
 /// Renders a result directory again; runs and measurements are only read. Says when the code has changed since.
 ///
 /// # Errors
 /// When the directory is not a result directory or cannot be written.
 pub fn report(root: &Path, directory: &Path) -> Result<Report, CampaignError> {
-    let path = directory.join("campaign.json");
-    let text = files::read_text(&path)?;
-    let campaign: Campaign =
-        serde_json::from_str(&text).map_err(|error| ManifestError::new(&path, format!("is not a campaign record: {error}")))?;
+    let campaign = record(directory)?;
     let before = raw_hashes(directory)?;
     // A copy without the sources cannot know.
     let now = fingerprint::of_sources(root).ok();

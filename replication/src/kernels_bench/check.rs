@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use super::comparisons::Compared;
-use super::document::Document;
+use super::document::{DOCUMENT, Document};
 
 /// What is wrong with `directory`/kernels.json, as (file, fault); empty when nothing is.
 pub fn check(directory: &Path) -> Vec<(String, String)> {
-    let path = directory.join("kernels.json");
+    let path = directory.join(DOCUMENT);
     let document = match Document::read(&path) {
         Ok(document) => document,
-        Err(error) => return vec![("kernels.json".to_owned(), error.to_string())],
+        Err(error) => return vec![(DOCUMENT.to_owned(), error.to_string())],
     };
     let mut findings = compared(&document.comparisons, &document.compare());
     for (gpu, computed) in document.gpus.iter().zip(document.compare_gpus()) {
@@ -23,7 +23,7 @@ fn compared(written: &[Compared], computed: &[Compared]) -> Vec<(String, String)
     let mut findings = Vec::new();
     if computed.len() != written.len() {
         let what = format!("holds {} comparisons, but its measurements give {}", written.len(), computed.len());
-        findings.push(("kernels.json".to_owned(), what));
+        findings.push((DOCUMENT.to_owned(), what));
     }
     for (written, computed) in written.iter().zip(computed) {
         let close = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(b.abs());
@@ -34,7 +34,7 @@ fn compared(written: &[Compared], computed: &[Compared]) -> Vec<(String, String)
         if !ratio || (&written.what, &written.verdict, written.bar) != (&computed.what, &computed.verdict, computed.bar) {
             let number = |ratio: Option<f64>| ratio.map_or("nothing".to_owned(), |ratio| ratio.to_string());
             findings.push((
-                "kernels.json".to_owned(),
+                DOCUMENT.to_owned(),
                 format!(
                     "`{}` says {} {}, but its measurements give `{}` {} {}",
                     written.what,

@@ -1,6 +1,6 @@
 //! kernels.json and kernels.csv: everything that one `kernels-bench` measured, and the directory that holds them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -14,6 +14,9 @@ use super::steps::Memory;
 use super::{BenchError, Depth};
 use crate::files;
 use crate::measure::statistics::median;
+
+/// The file that holds every measurement; all others are made from it.
+pub const DOCUMENT: &str = "kernels.json";
 
 /// Schema of `kernels.json`.
 pub const SCHEMA: &str = "mxfp4-kernels/1";
@@ -86,6 +89,11 @@ impl Document {
         each.flat_map(|(index, threads)| comparisons::compare(&evidence, *threads, index == 0)).collect()
     }
 
+    /// Whether the CPU's kernels were measured, and not a GPU's alone.
+    pub fn of_cpu(&self) -> bool {
+        self.gpus.is_empty() || !(self.samples.is_empty() && self.benchmarks.is_empty())
+    }
+
     /// The ratios of every GPU, computed again.
     pub fn compare_gpus(&self) -> impl Iterator<Item = Vec<Compared>> {
         self.gpus.iter().map(|gpu| gpu.compare(self.peers_asked))
@@ -116,7 +124,7 @@ impl Document {
     /// When a file cannot be written.
     pub fn write(&self, folder: &Path) -> Result<(), BenchError> {
         let text = serde_json::to_string_pretty(self).map_err(|error| BenchError::Table(error.to_string()))?;
-        files::write(&folder.join("kernels.json"), (text + "\n").as_bytes())?;
+        files::write(&folder.join(DOCUMENT), (text + "\n").as_bytes())?;
         files::write(
             &folder.join("kernels.csv"),
             self.measurements_csv().map_err(|error| BenchError::Table(error.to_string()))?.as_bytes(),
@@ -292,15 +300,4 @@ impl Document {
         }
         Ok(String::from_utf8(rows.into_inner()?)?)
     }
-}
-
-/// The newest whole result of `machine` below `results`, as a directory; none when there is none. What cannot be read is passed over.
-pub fn newest(results: &Path, machine: &str) -> Option<PathBuf> {
-    let entries = std::fs::read_dir(results).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
-    let of_kernels = entries.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("kernels-")));
-    let read = of_kernels.filter_map(|path| Some((Document::read(&path.join("kernels.json")).ok()?, path)));
-    let ours = read.filter(|(document, _)| document.machine == machine && document.only.is_none());
-    // Of one day, the later has the longer name: -2, -3, ..., -10.
-    let age = |document: &Document, path: &Path| (document.date.clone(), path.as_os_str().len(), path.to_owned());
-    ours.max_by_key(|(document, path)| age(document, path)).map(|(_, path)| path)
 }

@@ -7,6 +7,7 @@
 mod check;
 mod comparisons;
 mod criterion;
+mod directory;
 mod document;
 mod gpu;
 mod profile;
@@ -27,23 +28,25 @@ use serde::{Deserialize, Serialize};
 pub use check::check;
 pub use comparisons::Compared;
 pub use criterion::Benchmark;
-pub use document::{Document, SCHEMA, newest};
+use directory::write;
+pub use directory::{add_to, is_result, newest, report};
+pub use document::{DOCUMENT, Document, SCHEMA};
 pub use gpu::{GpuBench, GpuRow, NotRun};
 pub use profile::{ProfileRow, StepLine, rows as profile_rows};
 pub use samples::{Missing, Peer, Peers, Samples, parse_peers};
 pub use steps::Memory;
-pub(crate) use table::rate;
 pub use table::table;
+pub(crate) use table::{is_summary, rate};
 
 use crate::campaign;
 use crate::devices::{self, Devices};
 use crate::environment::{self, Environment};
-use crate::files::{self, Context as _, FileError};
+use crate::files::FileError;
 use crate::fingerprint;
 use crate::machine;
 use crate::manifest::{Device, ManifestError, Manifests};
-use crate::provenance::{self, ProvenanceError};
-use crate::render::{self, RenderError};
+use crate::provenance::ProvenanceError;
+use crate::render::RenderError;
 use crate::run::RunOptions;
 use crate::toolchain::{self, ToolError, Trainer, build_identity, build_trainer};
 
@@ -425,54 +428,6 @@ fn measured_on(gpus: &[devices::Gpu]) -> Device {
 /// A directory that holds a GPU's measurements alone is named after the GPU.
 fn gpu_slug(wanted: &Wanted, gpus: &[devices::Gpu]) -> Option<String> {
     if wanted.cpu { None } else { devices::slug(gpus) }
-}
-
-/// Writes a new result directory below `out`.
-fn write(root: &Path, out: &Path, document: &Document, environment: &Environment) -> Result<PathBuf, BenchError> {
-    let base = format!("kernels-{}-{}", document.date, document.machine);
-    let names = std::iter::once(base.clone()).chain((2..).map(|number| format!("{base}-{number}")));
-    let target = names.map(|name| out.join(name)).find(|path| !path.exists()).unwrap_or_else(|| out.join(&base));
-    put(root, &target, document, |aside| Ok(provenance::write_environment(environment, aside)?))?;
-    Ok(target)
-}
-
-/// Whether `directory` is one of `kernels-bench`; a campaign's may hold such a document among its measurements, not at its root.
-pub fn is_result(directory: &Path) -> bool {
-    directory.join("kernels.json").exists() && !directory.join("campaign.json").exists()
-}
-
-/// Computes the ratios and verdicts of a directory again and renders them; measurements are only read.
-///
-/// # Errors
-/// When the directory is none of `kernels-bench`, or cannot be written.
-pub fn report(root: &Path, directory: &Path) -> Result<Outcome, BenchError> {
-    let directory = directory.canonicalize().at(directory, "open")?;
-    let mut document = Document::read(&directory.join("kernels.json"))?;
-    document.comparisons = document.compare();
-    let computed: Vec<_> = document.compare_gpus().collect();
-    for (gpu, computed) in document.gpus.iter_mut().zip(computed) {
-        gpu.comparisons = computed;
-    }
-    put(root, &directory, &document, |aside| Ok(files::copy(&directory.join("env.json"), &aside.join("env.json"))?))?;
-    Ok(Outcome { directory, document })
-}
-
-/// Puts a result directory together aside and moves it to `target`. `environment` writes env.json.
-fn put(
-    root: &Path,
-    target: &Path,
-    document: &Document,
-    environment: impl FnOnce(&Path) -> Result<(), BenchError>,
-) -> Result<(), BenchError> {
-    let aside = target.with_file_name(format!(".{}.partial", target.file_name().unwrap_or_default().to_string_lossy()));
-    files::remove_folder(&aside)?;
-    files::make_folder(&aside)?;
-    document.write(&aside)?;
-    environment(&aside)?;
-    let page = render::kernels_page(document, &root.join("paper"))?;
-    files::write(&aside.join("kernels.html"), page.as_bytes())?;
-    provenance::write_list(&aside)?;
-    Ok(campaign::replace(target, &aside)?)
 }
 
 /// `reference` in lines for a terminal: how to measure more.

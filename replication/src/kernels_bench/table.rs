@@ -74,7 +74,8 @@ fn of_gpu(gpu: &GpuBench, text: &mut String) {
     missing(&gpu.missing, text);
 }
 
-fn is_summary(name: &str) -> bool {
+/// Sums over a block's kernels, peaks and steps: what stands for many measurements.
+pub(crate) fn is_summary(name: &str) -> bool {
     ["block", "peak/", "copy/", "step/"].iter().any(|start| name.starts_with(start)) || name.ends_with("/all")
 }
 

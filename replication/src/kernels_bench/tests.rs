@@ -8,6 +8,7 @@ use super::comparisons;
 use super::samples::{parse, parse_peers};
 use super::*;
 use crate::verify::verify;
+use crate::{files, provenance, render};
 
 pub(super) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
@@ -423,4 +424,27 @@ fn other_devices_say_what_they_need() {
         let text = error.to_string();
         assert!(text.contains("not-run") && text.contains(needs) && text.lines().count() == 1, "{text}");
     }
+}
+
+/// Into a campaign of the same machine, once.
+#[test]
+fn measurements_are_taken_into_a_campaign_made_without() {
+    let (campaign, out, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), repository());
+    let mut document = synthetic();
+    let kernels = write(&root, out.path(), &document, &environment()).unwrap();
+    let add = |kernels: &Path| add_to(campaign.path(), kernels).map_err(|error| error.to_string());
+    assert!(add(&kernels).unwrap_err().contains("campaign.json: cannot read"));
+    let record = serde_json::json!({
+        "schema": "mxfp4-campaign/1", "profile": "p", "papers": [], "device": "cpu", "machine": "synthetic", "date": "2026-05-09", "commit": "0123",
+        "dirty": false, "key": "k", "trainer_code": "c0de", "partial": false, "seeds": [1], "runs": [],
+    });
+    files::write(&campaign.path().join("campaign.json"), record.to_string().as_bytes()).unwrap();
+    assert!(add(campaign.path()).unwrap_err().contains("kernels.json: cannot read"));
+    document.machine = "another".to_owned();
+    let elsewhere = write(&root, out.path(), &document, &environment()).unwrap();
+    assert!(add(&elsewhere).unwrap_err().ends_with("kernels.json: was measured on another, the campaign on synthetic"));
+    add(&kernels).unwrap();
+    let copy = campaign.path().join("measurements").join(DOCUMENT);
+    assert_eq!(fs::read(copy).unwrap(), fs::read(kernels.join(DOCUMENT)).unwrap());
+    assert!(add(&kernels).unwrap_err().contains("is already there"));
 }

@@ -518,7 +518,7 @@ pub fn step_profile(directory: &Path) -> Result<Vec<StepLine>, MeasureError> {
 /// # Errors
 /// When the file does not follow its schema.
 pub fn kernels_bench(directory: &Path) -> Result<Option<Document>, MeasureError> {
-    single(&directory.join("measurements").join("kernels.json"), kernels_bench::SCHEMA)
+    single(&directory.join("measurements").join(kernels_bench::DOCUMENT), kernels_bench::SCHEMA)
 }
 
 fn measurements<T: DeserializeOwned>(

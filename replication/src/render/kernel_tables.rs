@@ -11,7 +11,7 @@ use super::grid::{Cell, Grid, numbers, words};
 use super::page::Fact;
 use super::{RenderError, html};
 use crate::fingerprint;
-use crate::kernels_bench::{Compared, Document, GpuBench, Missing, NotRun, ProfileRow, profile_rows, rate};
+use crate::kernels_bench::{Compared, Document, GpuBench, Missing, NotRun, ProfileRow, Samples, is_summary, profile_rows, rate};
 use crate::manifest::Device;
 use crate::measure::Measurements;
 use crate::measure::study::Metric;
@@ -19,6 +19,8 @@ use crate::measure::study::Metric;
 /// The tables of one kernels.json.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Section {
+    /// Whether the CPU was measured: where only a GPU was, the tables up to `missing` are empty and not shown.
+    pub of_cpu: bool,
     pub bars: Grid,
     pub ratios: Grid,
     pub profile: Option<Grid>,
@@ -44,10 +46,11 @@ pub(super) struct GpuSection {
 impl Section {
     /// All of them.
     pub(super) fn grids(&self) -> Vec<&Grid> {
-        let Self { bars, ratios, profile, single, missing, gpus, not_run } = self;
-        let of_cpu = [Some(bars), Some(ratios), profile.as_ref(), Some(single), missing.as_ref()];
+        let Self { of_cpu, bars, ratios, profile, single, missing, gpus, not_run } = self;
+        let cpu = [Some(bars), Some(ratios), profile.as_ref(), Some(single), missing.as_ref()];
+        let cpu = cpu.into_iter().filter(|_| *of_cpu);
         let of_gpus = gpus.iter().flat_map(|gpu| [Some(&gpu.bars), Some(&gpu.ratios), Some(&gpu.kernels), gpu.missing.as_ref()]);
-        of_cpu.into_iter().chain(of_gpus).chain([not_run.as_ref()]).flatten().collect()
+        cpu.chain(of_gpus).chain([not_run.as_ref()]).flatten().collect()
     }
 }
 
@@ -68,20 +71,21 @@ struct KernelsPage {
     figure_style: &'static str,
 }
 
-/// The tables of a document.
-pub(super) fn section(document: &Document) -> Section {
+/// The tables of a document; of a GPU's many products the sums alone unless `is_whole`.
+pub(super) fn section(document: &Document, is_whole: bool) -> Section {
     Section {
+        of_cpu: document.of_cpu(),
         bars: bars(document),
         ratios: ratios(document),
         profile: (!document.profile.is_empty()).then(|| profile("bench-profile", &document.profile, str::to_owned)),
         single: single(document),
         missing: (!document.missing.is_empty()).then(|| missing("kernel-missing", &document.missing)),
-        gpus: document.gpus.iter().map(gpu_section).collect(),
+        gpus: document.gpus.iter().map(|gpu| gpu_section(gpu, is_whole)).collect(),
         not_run: (!document.not_run.is_empty()).then(|| not_run(&document.not_run)),
     }
 }
 
-fn gpu_section(gpu: &GpuBench) -> GpuSection {
+fn gpu_section(gpu: &GpuBench, is_whole: bool) -> GpuSection {
     let id = |what: &str| format!("{}-{what}", gpu.device.replace(':', ""));
     let rows = |has_bar: bool| gpu.comparisons.iter().filter(move |compared| compared.bar.is_some() == has_bar);
     let note = format!(
@@ -96,36 +100,52 @@ fn gpu_section(gpu: &GpuBench) -> GpuSection {
         note,
         bars: bar_grid(&id("bars"), &format!("Bars on {}, each a ratio taken in one run", gpu.name), rows(true)),
         ratios: ratio_grid(&id("ratios"), &format!("Ratios of speeds on {}, with 95 % intervals", gpu.name), rows(false)),
-        kernels: gpu_kernels(&id("kernels"), gpu),
+        kernels: gpu_kernels(&id("kernels"), gpu, is_whole),
         missing: (!gpu.missing.is_empty()).then(|| missing(&id("missing"), &gpu.missing)),
     }
 }
 
-fn gpu_kernels(id: &str, gpu: &GpuBench) -> Grid {
+/// Every measurement of a GPU, or the sums over a block and the steps alone; each set of shapes by kind of kernel.
+fn gpu_kernels(id: &str, gpu: &GpuBench, is_whole: bool) -> Grid {
     let columns =
-        vec![words("Kernel", 0.4), numbers("Time", 0.2), numbers("Rate", 0.16), numbers("Of stated", 0.12), numbers("Of measured", 0.12)];
-    let caption =
-        format!("Kernels and steps on {}: medians with 95 % intervals, against the maker’s peak and against this run’s", gpu.name);
+        vec![words("Kernel", 0.33), numbers("Time", 0.27), numbers("Rate", 0.16), numbers("Of stated", 0.12), numbers("Of measured", 0.12)];
+    let what = if is_whole { "Kernels and steps" } else { "A block’s kernels, and steps," };
+    let caption = format!("{what} on {}: medians with 95 % intervals, against the maker’s peak and against this run’s", gpu.name);
     let mut grid = Grid::new(id, &caption, columns);
-    let mut kind = "";
-    for (index, row) in gpu.rows().iter().enumerate() {
-        let (this, rest) = row.samples.name.split_once('/').unwrap_or(("", &row.samples.name));
-        if this != kind {
-            kind = this;
-            grid.heading(kind);
+    let rows: Vec<_> = gpu.rows().into_iter().enumerate().filter(|(_, row)| is_whole || is_summary(&row.samples.name)).collect();
+    let mut headings: Vec<String> = Vec::new();
+    for (_, row) in &rows {
+        let heading = heading(row.samples);
+        if !headings.contains(&heading) {
+            headings.push(heading);
         }
-        let interval = row.interval.map(|[low, high]| format!("[{}, {}]", format::seconds(low), format::seconds(high)));
-        let share = |share: Option<f64>| share.map_or("–".to_owned(), |share| format!("{} %", format::fixed(100.0 * share, 0)));
-        let cells = vec![
-            Cell::new(rest),
-            Cell::new(format::seconds(row.seconds)).detail(interval.unwrap_or_default()),
-            Cell::new(rate(row)),
-            Cell::new(share(row.of_stated)),
-            Cell::new(share(row.of_measured)),
-        ];
-        grid.row(&format!("g{index}"), cells);
+    }
+    for text in headings {
+        grid.heading(&text);
+        for (index, row) in rows.iter().filter(|(_, row)| heading(row.samples) == text) {
+            let rest = row.samples.name.split_once('/').map_or(row.samples.name.as_str(), |(_, rest)| rest);
+            let interval = row.interval.map(|[low, high]| format!("[{}, {}]", format::seconds(low), format::seconds(high)));
+            let share = |share: Option<f64>| share.map_or("–".to_owned(), |share| format!("{} %", format::fixed(100.0 * share, 0)));
+            let cells = vec![
+                Cell::new(rest),
+                Cell::new(format::seconds(row.seconds)).detail(interval.unwrap_or_default()),
+                Cell::new(rate(row)),
+                Cell::new(share(row.of_stated)),
+                Cell::new(share(row.of_measured)),
+            ];
+            grid.row(&format!("g{index}"), cells);
+        }
     }
     grid
+}
+
+/// `llama31-8b, gemm`; steps are under the arms that took turns.
+fn heading(samples: &Samples) -> String {
+    let kind = samples.name.split('/').next().unwrap_or_default();
+    match samples.group.strip_prefix("kernels ") {
+        Some(shapes) => format!("{shapes}, {kind}"),
+        None => samples.group.clone(),
+    }
 }
 
 fn not_run(all: &[NotRun]) -> Grid {
@@ -327,7 +347,7 @@ pub fn kernels_page(document: &Document, templates: &Path) -> Result<String, Ren
     let fact = |name: &str, text: String| Fact { name: name.to_owned(), text };
     let commit: String = document.commit.chars().take(12).collect();
     // What is only of a CPU's kernels is no fact of a GPU's.
-    let of_cpu = !document.instruction_set.is_empty();
+    let of_cpu = document.of_cpu();
     let threads = document.threads.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let facts = [
         Some(fact("Machine", document.machine.clone())),
@@ -345,7 +365,7 @@ pub fn kernels_page(document: &Document, templates: &Path) -> Result<String, Ren
         machine: document.machine.clone(),
         facts: facts.into_iter().flatten().collect(),
         counts: counts.into_iter().filter(|count| count.text != "0").collect(),
-        section: section(document),
+        section: section(document, true),
         figure_style: super::svg::STYLE,
     };
     html(NAME, templates, context! { page => Value::from(Serde(&page)) })

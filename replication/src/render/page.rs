@@ -104,7 +104,7 @@ pub(super) fn page(directory: &Path, measurements: &Measurements, verdicts: &Ver
         steps: run_tables::step_times(measurements),
         kernels: run_tables::kernels(measurements),
         step_profile: kernel_tables::step_profile(measurements),
-        bench: measurements.kernels_bench.as_ref().map(kernel_tables::section),
+        bench: measurements.kernels_bench.as_ref().map(|document| kernel_tables::section(document, false)),
         bench_origin: kernel_tables::origin(measurements, &campaign),
         runs: run_tables::runs(measurements),
         not_run: claim_tables::not_run(measurements, &verdicts.papers),
