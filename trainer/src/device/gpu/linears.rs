@@ -6,9 +6,8 @@
 //! is multiplied natively. An operand that is plain BF16 is its source. The two operands of ∇Y are prepared in one read, and so are those of W in
 //! forward, where the one that backward takes waits for it. (Where one of the two is native and the other is not, each has its own read.)
 //!
-//! X in forward is prepared both ways in one read, too, where there is memory for what waits. Where there is less (`memory`), nothing waits and X
-//! itself is not kept either: forward prepares its rows, backward its columns, and the quantiser makes it from what is kept (`Made`), to
-//! the same bits.
+//! X itself is not kept where the quantiser can make it from what is kept (`Made`), to the same bits. In forward it is prepared both ways in one
+//! read, too, where there is memory for what waits (`memory`); where there is less, forward prepares its rows and backward its columns.
 
 use std::ops::Range;
 
@@ -64,7 +63,7 @@ struct Preparation {
 pub struct GpuLinears {
     device: GpuDevice,
     choices: Choices,
-    /// Which passes are native, and whether X is made again.
+    /// Which passes are native, whether X is made, and whether it waits.
     ways: Ways,
     products: Multiplier,
     input_rows: Preparation,
@@ -287,7 +286,7 @@ impl GpuLinears {
                 // Gradients and results take the places of each other.
                 *d_gate_up = gate_up.part(0, gate_up.length()).map_err(machine)?;
                 let (kernels, width) = (self.device.elementwise(), right.rows());
-                let hidden = self.ways.makes_inputs_again.then_some(&d_hidden);
+                let hidden = (self.ways.makes_inputs && self.inputs_turned.is_empty()).then_some(&d_hidden);
                 self.device.timed("swiglu", || kernels.swiglu_backward(gate_up, &d_hidden, d_gate_up, hidden, tokens, width))?;
                 return Ok(hidden.is_some().then_some(d_hidden));
             }
@@ -375,7 +374,7 @@ impl GpuLinears {
 
 impl Preparation {
     fn new(device: &GpuDevice, choices: &Choices, ways: Ways, rows: Option<Role>, columns: Option<Role>) -> Result<Self, TrainerError> {
-        let Ways { native, makes_inputs_again } = ways;
+        let Ways { native, makes_inputs, .. } = ways;
         let spec = |role: Option<Role>, wanted: bool| {
             let role = role.filter(|role| native.has(role.pass) == wanted)?;
             Some(choices.spec(role.pass, role.operand)).filter(|spec| !is_source(spec))
@@ -384,7 +383,7 @@ impl Preparation {
         let is_input = rows.or(columns).is_some_and(|role| role.operand == Operand::Input);
         let quantiser = match (spec(rows, false), spec(columns, false)) {
             (None, None) => None,
-            (rows, columns) if is_input && makes_inputs_again => Some(Quantiser::of_made(gpu, rows, columns)),
+            (rows, columns) if is_input && makes_inputs => Some(Quantiser::of_made(gpu, rows, columns)),
             (rows, columns) => Some(Quantiser::new(gpu, rows, columns)),
         };
         let packed = match (spec(rows, true), spec(columns, true)) {
@@ -395,9 +394,8 @@ impl Preparation {
     }
 }
 
-/// Whether X can be made again from what is kept whenever it is read: where nothing multiplies X itself, and no kernel that cannot make it
-/// reads it.
-pub(super) fn can_make_inputs_again(choices: &Choices, native: Native) -> bool {
+/// Whether X can be made from what is kept whenever it is read: where nothing multiplies X itself, and no kernel that cannot make it reads it.
+pub(super) fn can_make_inputs(choices: &Choices, native: Native) -> bool {
     [INPUT, INPUT_TURNED].into_iter().all(|role| {
         let spec = choices.spec(role.pass, role.operand);
         !is_source(&spec) && spec.block != Block::Tile32 && !native.has(role.pass)
@@ -407,7 +405,7 @@ pub(super) fn can_make_inputs_again(choices: &Choices, native: Native) -> bool {
 /// Whether what Wgrad takes of X is prepared in forward, in the read of what Fprop takes, and waits for backward.
 fn input_waits(choices: &Choices, ways: Ways) -> bool {
     let is_prepared = |role: Role| !is_source(&choices.spec(role.pass, role.operand));
-    !ways.makes_inputs_again && is_prepared(INPUT) && is_prepared(INPUT_TURNED)
+    ways.inputs_wait && is_prepared(INPUT) && is_prepared(INPUT_TURNED)
 }
 
 /// Bytes of the operands that wait in all linears for backward.
@@ -423,8 +421,8 @@ pub(super) fn scratch_bytes(choices: &Choices, ways: Ways, tokens: usize) -> usi
     let turns = |linear: usize| {
         let forward = bytes_of_turn([INPUT, WEIGHT].map(|role| bytes(linear, role)));
         let d_hidden = if linear == DOWN { 2 * tokens * choices.shapes[linear].2 } else { 0 };
-        let operands = [INPUT_TURNED, GRADIENT, GRADIENT_TURNED].map(|role| bytes(linear, role));
-        forward.max(bytes_of_turn(operands.into_iter().chain([d_hidden])))
+        let input = if input_waits(choices, ways) { 0 } else { bytes(linear, INPUT_TURNED) };
+        forward.max(bytes_of_turn([bytes(linear, GRADIENT), bytes(linear, GRADIENT_TURNED), input, d_hidden]))
     };
     (0..4).map(turns).max().unwrap_or_default()
 }
@@ -589,13 +587,18 @@ impl Linears<GpuDevice> for GpuLinears {
         let factor = self.factor(Pass::Dgrad, Operand::OutputGradient, Operand::Weight);
         let hidden = self.multiply((left, right), factor, goal, tokens, &mut turn)?;
         let x_source = hidden.as_ref().map_or(x_source, |hidden| Made::Stored(hidden, 0));
-        let own = self.take(&mut turn, place, INPUT_TURNED, tokens)?;
-        if x_turned.is_none() {
-            self.prepare(&self.input_turned, place, moment, x_source, (tokens, inputs), [None, Some(&own)])?;
-        }
+        let own;
+        let x_columns = match x_turned {
+            Some(waiting) => waiting,
+            None => {
+                own = self.take(&mut turn, place, INPUT_TURNED, tokens)?;
+                self.prepare(&self.input_turned, place, moment, x_source, (tokens, inputs), [None, Some(&own)])?;
+                &own
+            }
+        };
 
         let left = self.matrix(GRADIENT_TURNED, &d_columns, d_source, (out, tokens), true, slot(GRADIENT_TURNED))?;
-        let right = self.matrix(INPUT_TURNED, x_turned.unwrap_or(&own), x_source, (inputs, tokens), true, slot(INPUT_TURNED))?;
+        let right = self.matrix(INPUT_TURNED, x_columns, x_source, (inputs, tokens), true, slot(INPUT_TURNED))?;
         let factor = self.factor(Pass::Wgrad, Operand::OutputGradient, Operand::Input);
         self.product(left, right, factor, None, gradients, weight.start)
     }

@@ -23,8 +23,10 @@ pub enum Keep {
 pub(super) struct Ways {
     /// Which passes are native.
     pub(super) native: Native,
-    /// Whether X is made again from what is kept whenever it is read, and no operand of it waits.
-    pub(super) makes_inputs_again: bool,
+    /// Whether X is not kept, but made while it is read.
+    pub(super) makes_inputs: bool,
+    /// Whether what Wgrad takes of X is prepared in forward, in the read of what Fprop takes, and waits for backward; else backward prepares it.
+    pub(super) inputs_wait: bool,
 }
 
 /// Workspace and code of the matrix library and of the kernels, about.
@@ -36,7 +38,7 @@ fn needed_bytes(run: &RunFile, choices: &Choices, ways: Ways) -> u128 {
     let model = &run.model;
     let [qkv, output, gate_up, down] = model.linears();
     let (d, tokens) = (model.hidden_size as u128, run.tokens_per_step() as u128);
-    let remade = if ways.makes_inputs_again { 0 } else { 2 * d + down.2 as u128 };
+    let remade = if ways.makes_inputs { 0 } else { 2 * d + down.2 as u128 };
     let block = 2 * (2 * d + remade + (qkv.1 + output.2 + gate_up.1) as u128) + 4 * (model.num_attention_heads as u128 + 2);
     let shared = 2 * (4 * d + (qkv.1 + output.2) as u128) + 4 * 2;
     // F32 and BF16 parameters, gradients, two moments; the sum of micro-batches' gradients.
@@ -60,8 +62,8 @@ pub(super) fn scratch_bytes(run: &RunFile, choices: &Choices, ways: Ways) -> usi
 /// [`TrainerError::Machine`] if that does not fit either, with how much is needed, how much is there, and which keys lower it.
 pub(super) fn choose(run: &RunFile, choices: &Choices, native: Native, keep: Keep, gpu: &Gpu) -> Result<Ways, TrainerError> {
     let (free, total) = gpu.driver().memory().map_err(super::machine)?;
-    let (fast, least) =
-        (Ways { native, makes_inputs_again: false }, Ways { native, makes_inputs_again: linears::can_make_inputs_again(choices, native) });
+    let makes_inputs = linears::can_make_inputs(choices, native);
+    let (fast, least) = (Ways { native, makes_inputs, inputs_wait: true }, Ways { native, makes_inputs, inputs_wait: !makes_inputs });
     let needed = [fast, least].map(|ways| needed_bytes(run, choices, ways));
     // The sum says what is needed at least: what is only faster leaves a twentieth of room.
     if keep == Keep::WhatFits && needed[0] + needed[0] / 20 <= u128::from(free) {

@@ -231,7 +231,7 @@ impl Device for GpuDevice {
     }
 
     fn remade(&self, rows: usize, width: usize) -> Result<Buffer<Bf16>, TrainerError> {
-        self.activation(if self.parts.ways.makes_inputs_again { 0 } else { rows }, width)
+        self.activation(if self.parts.ways.makes_inputs { 0 } else { rows }, width)
     }
 
     fn in_place(&self, _: usize, width: usize) -> Result<Buffer<Bf16>, TrainerError> {
@@ -446,7 +446,7 @@ impl Device for GpuDevice {
             instruction_set: description.architecture.clone(),
             libraries: description.libraries.clone(),
             mxfp4: self.parts.mxfp4.clone(),
-            least_memory: self.parts.ways.makes_inputs_again,
+            least_memory: !self.parts.ways.inputs_wait,
             interpreted: description.interpreted,
         }
     }
