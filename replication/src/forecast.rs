@@ -188,30 +188,33 @@ fn memory(profile: &Profile, model: &Model, hardware: &Hardware, gpus: u64) -> M
     let tokens = (profile.batch.sequences / gpus / micro_batches).max(1) as f64 * model.sequence_length as f64;
     let (p, g) = (model.parameters() as f64, gpus as f64);
     let [(_, qkv, _), (_, _, attended), (_, gate_up, _), (_, _, ffn)] = linears.map(|(name, out, input)| (name, out as f64, input as f64));
-    let widths = qkv + attended + gate_up + ffn;
     let inputs: f64 = linears.iter().map(|(_, _, input)| *input as f64).sum();
     let is_native = hardware.native_formats.contains(&Format::E2m1);
-    // A native operand is half a byte and a 32nd of a scale byte an element; an emulated one lies in BF16.
+    // A native operand is half a byte and a 32nd of a scale byte an element; an emulated one lies in BF16, and its X is made while it is read.
     let (operand_bytes, operands) = if is_native {
         (17.0 / 32.0, "(T L inputs + weights) 17/32: X and W of each linear in MXFP4, waiting for backward")
     } else {
         (2.0, "(T L inputs + weights) 2: X and W of each linear in BF16, waiting for backward")
     };
+    let (kept, activations) = if is_native {
+        (
+            4.0 * d + qkv + attended + gate_up + ffn,
+            "T L (2 (4d + qkv + attended + gate and up + SwiGLU) + 4 (heads + 2)): BF16, statistics F32",
+        )
+    } else {
+        (2.0 * d + qkv + attended + gate_up, "T L (2 (2d + qkv + attended + gate and up) + 4 (heads + 2)): BF16, statistics F32")
+    };
     let weights: f64 = layers * linears.iter().map(|(_, out, input)| (out * input) as f64).sum::<f64>();
-    // Operands of the linear that has most, or the gradient of SwiGLU's result beside those of the last.
-    let turn = |(_, out, input): &(&str, u64, u64)| operand_bytes * (2.0 * *out as f64 + *input as f64);
-    let turns = linears.iter().map(turn).fold(turn(&linears[3]) + 2.0 * ffn, f64::max);
+    // Of the linear that has most: X, or ∇Y both ways; for the last beside the gradient of SwiGLU's result.
+    let turn = |(_, out, input): &(&str, u64, u64)| operand_bytes * (2.0 * *out as f64).max(*input as f64);
+    let turns = linears.iter().map(turn).fold(operand_bytes * 2.0 * d + 2.0 * ffn, f64::max);
     let sums = if micro_batches > 1 { ("4P + 4P: of a micro-batch, and their sum", 8.0) } else { ("4P", 4.0) };
     let terms = vec![
         Term { what: "masters, F32", formula: if gpus > 1 { "4P / G" } else { "4P" }, bytes: 4.0 * p / g },
         Term { what: "moments, F32", formula: if gpus > 1 { "8P / G" } else { "8P" }, bytes: 8.0 * p / g },
         Term { what: "weights, BF16", formula: "2P", bytes: 2.0 * p },
         Term { what: "gradients, F32", formula: sums.0, bytes: sums.1 * p },
-        Term {
-            what: "activations",
-            formula: "T L (2 (4d + widths) + 4 (heads + 2)): BF16, statistics F32",
-            bytes: tokens * layers * (2.0 * (4.0 * d + widths) + 4.0 * (heads + 2.0)),
-        },
+        Term { what: "activations", formula: activations, bytes: tokens * layers * (2.0 * kept + 4.0 * (heads + 2.0)) },
         Term { what: "operands", formula: operands, bytes: (tokens * layers * inputs + weights) * operand_bytes },
         Term {
             what: "gradients of activations",
@@ -362,7 +365,7 @@ impl fmt::Display for Forecast {
         if self.hours.is_empty() {
             return Ok(());
         }
-        writeln!(f, "    P parameters, T tokens, L blocks, d width; widths and inputs are summed over a block's four linears")?;
+        writeln!(f, "    P parameters, T tokens, L blocks, d width; inputs and weights are summed over a block's four linears")?;
         let longest = self.hours.iter().flat_map(|hours| [hours.logs, hours.roofline]).flatten().fold(0.0, f64::max);
         let (unit, factor) = if longest < 1.0 { ("minutes", 60.0) } else { ("hours", 1.0) };
         writeln!(f, "  {unit} of a run on {} (modelled)", self.machine)?;
@@ -418,8 +421,8 @@ mod tests {
     }
 
     /// By hand: P = 8,030,261,248; 2 sequences of 8,192 tokens at once; a token of a block keeps 2 (16,384 + 53,248) + 4 x 34 = 139,400
-    /// bytes, and 26,624 inputs of 17/32 bytes, as the block's 218,103,808 weights are. The last linear takes most at once: 17/32 (2 x 4,096 +
-    /// 14,336) and the gradient's 2 x 14,336.
+    /// bytes, and 26,624 inputs of 17/32 bytes, as the block's 218,103,808 weights are. The last linear takes most at once: 17/32 x 2 x 4,096
+    /// and the gradient's 2 x 14,336.
     #[test]
     fn memory_is_the_sum_that_its_terms_say() {
         let manifests = manifests();
@@ -434,7 +437,7 @@ mod tests {
         for memory in [spread, alone] {
             assert_eq!(bytes(memory, "activations"), tokens * 32.0 * 139_400.0);
             assert_eq!(bytes(memory, "operands"), 32.0 * (tokens * 26_624.0 + 218_103_808.0) * 17.0 / 32.0);
-            assert_eq!(bytes(memory, "in turns"), tokens * 40_640.0);
+            assert_eq!(bytes(memory, "in turns"), tokens * 33_024.0);
             assert_eq!(bytes(memory, "gradients, F32"), 8.0 * p);
             assert!(memory.fits(288e9) && !memory.fits(80e9));
         }
