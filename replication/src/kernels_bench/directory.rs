@@ -26,7 +26,7 @@ pub fn is_result(directory: &Path) -> bool {
     directory.join(DOCUMENT).exists() && !directory.join("campaign.json").exists()
 }
 
-/// Computes the ratios and verdicts of a directory again and renders them; measurements are only read.
+/// Computes the ratios and verdicts of a directory again and renders them; measurements are only read, and whatever else lies there stays.
 ///
 /// # Errors
 /// When the directory is none of `kernels-bench`, or cannot be written.
@@ -38,7 +38,10 @@ pub fn report(root: &Path, directory: &Path) -> Result<Outcome, BenchError> {
     for (gpu, computed) in document.gpus.iter_mut().zip(computed) {
         gpu.comparisons = computed;
     }
-    put(root, &directory, &document, |aside| Ok(files::copy(&directory.join("env.json"), &aside.join("env.json"))?))?;
+    put(root, &directory, &document, |aside| {
+        let mut others = files::list(&directory)?.into_iter().filter(|name| !aside.join(name).exists());
+        Ok(others.try_for_each(|name| files::copy(&directory.join(&name), &aside.join(&name)))?)
+    })?;
     Ok(Outcome { directory, document })
 }
 
@@ -62,18 +65,13 @@ pub fn add_to(directory: &Path, kernels: &Path) -> Result<(), BenchError> {
     Ok(files::copy(&from, &target)?)
 }
 
-/// Puts a result directory together aside and moves it to `target`. `environment` writes env.json.
-fn put(
-    root: &Path,
-    target: &Path,
-    document: &Document,
-    environment: impl FnOnce(&Path) -> Result<(), BenchError>,
-) -> Result<(), BenchError> {
+/// Puts a result directory together aside and moves it to `target`. `rest` adds what does not follow from the document: env.json at least.
+fn put(root: &Path, target: &Path, document: &Document, rest: impl FnOnce(&Path) -> Result<(), BenchError>) -> Result<(), BenchError> {
     let aside = target.with_file_name(format!(".{}.partial", target.file_name().unwrap_or_default().to_string_lossy()));
     files::remove_folder(&aside)?;
     files::make_folder(&aside)?;
     document.write(&aside)?;
-    environment(&aside)?;
+    rest(&aside)?;
     let page = render::kernels_page(document, &root.join("paper"))?;
     files::write(&aside.join("kernels.html"), page.as_bytes())?;
     provenance::write_list(&aside)?;

@@ -1,4 +1,4 @@
-//! kernels.json and kernels.csv: everything that one `kernels-bench` measured, and the directory that holds them.
+//! kernels.json, everything that one `kernels-bench` measured, and the same as CSV.
 
 use std::path::Path;
 

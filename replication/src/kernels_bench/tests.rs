@@ -278,12 +278,17 @@ fn a_directory_is_rendered_again() {
     let directory = write(&root, out.path(), &document, &environment()).unwrap();
     let all = || files::list(&directory).unwrap().into_iter().map(|name| (std::fs::read(directory.join(&name)).unwrap(), name));
     let before: Vec<_> = all().collect();
+    files::write(&directory.join("notes/mine.txt"), b"a reader's").unwrap();
     let mut earlier = document.clone();
     earlier.comparisons[0].verdict = "unheard-of".to_owned();
     earlier.write(&directory).unwrap();
     assert!(!verify(&directory, None).unwrap().holds());
     assert_eq!(report(&root, &directory).unwrap().document, document);
-    assert!(verify(&directory, None).unwrap().holds() && all().eq(before));
+    assert!(verify(&directory, None).unwrap().holds());
+    assert_eq!(fs::read(directory.join("notes/mine.txt")).unwrap(), b"a reader's");
+    fs::remove_dir_all(directory.join("notes")).unwrap();
+    provenance::write_list(&directory).unwrap();
+    assert!(all().eq(before));
     assert!(is_result(&directory) && !is_result(out.path()) && report(&root, out.path()).is_err());
 }
 

@@ -121,7 +121,7 @@ pub(super) fn compare(gpu: &GpuBench, peers_asked: bool) -> Vec<Compared> {
     compared.into_iter().map(|compared| over_compiled(compared, &gpu.peers)).collect()
 }
 
-/// A bar over PyTorch is a bar over its compiled step: one that it missed only because it ran eagerly is not met, but open.
+/// A bar over PyTorch is a bar over its compiled step: what is over its eager one does not meet it, but leaves it open.
 fn over_compiled(compared: Compared, peers: &[Peer]) -> Compared {
     let of = |peer: &&Peer| compared.over == format!("{} of {}", peer.name, peer.peer);
     let Some(peer) = peers.iter().find(of).filter(|peer| compared.verdict == "met" && peer.note.starts_with("eager")) else {
