@@ -210,11 +210,10 @@ def prepared(size, recipe, device, options):
             wait(device)
             return step, compiled, reason
         except (TooLong, RuntimeError, AttributeError, NotImplementedError, TypeError) as error:
+            said = f"{type(error).__name__}: {error}"
             # The compiler wraps what the alarm raises in an error of its own.
-            if compiled and "TooLong" in f"{type(error).__name__}: {error}":
-                reason = f"compiling took more than {options.compile_seconds} s"
-            else:
-                reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            is_late = compiled and "TooLong" in said
+            reason = f"compiling took more than {options.compile_seconds} s" if is_late else said.splitlines()[0]
         finally:
             if alarmed:
                 signal.alarm(0)

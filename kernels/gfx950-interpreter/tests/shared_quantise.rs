@@ -116,6 +116,14 @@ fn absent(arguments: Arguments) -> Arguments {
     (0..6).fold(arguments, |arguments, _| arguments.u64(0))
 }
 
+/// Both sides, along the rows first.
+fn sides_of(arguments: Arguments, operands: &[Option<Operand<'_>>; 2], measure_only: bool) -> Arguments {
+    operands.iter().fold(arguments, |arguments, operand| match operand {
+        Some(operand) => operand.arguments(arguments, measure_only),
+        None => absent(arguments),
+    })
+}
+
 fn object(rows: Option<&OperandSpec>, columns: Option<&OperandSpec>, extra: &[&str]) -> Option<CodeObject> {
     let defines = [format!("-DROWS={}", definition(rows)), format!("-DCOLUMNS={}", definition(columns))];
     let all: Vec<&str> = defines.iter().map(String::as_str).chain(extra.iter().copied()).collect();
@@ -141,14 +149,8 @@ fn both_ways(
     let tile = if rotation(rows_spec).max(rotation(columns_spec)) > 64 { 128 } else { 64 };
     let grid = [columns.div_ceil(tile) as u32, rows.div_ceil(tile) as u32, 1];
     let run = |memory: &mut Memory, operands: &[Option<Operand<'_>>; 2], measure_only: bool| {
-        let mut arguments = Arguments::default().at(place).u32(rows as u32).u32(columns as u32);
-        for operand in operands {
-            arguments = match operand {
-                Some(operand) => operand.arguments(arguments, measure_only),
-                None => absent(arguments),
-            };
-        }
-        let arguments = arguments.u64(0).u64(0);
+        let arguments = Arguments::default().at(place).u32(rows as u32).u32(columns as u32);
+        let arguments = sides_of(arguments, operands, measure_only).u64(0).u64(0);
         run_of(&object, "quantise", memory, grid, (256, 0), &arguments, order).unwrap();
     };
     if operands.iter().flatten().any(|operand| is_tensor(operand.spec)) {
@@ -229,8 +231,8 @@ fn fp8_with_block_and_tensor_scales_and_stochastic_bf16() {
     );
 }
 
-/// A source that is made while it is read gives what the stored one gives: RMSNorm's result, and SwiGLU's. Rows beyond a tile, columns that
-/// end within one.
+/// A source that is made while it is read gives what the stored one gives: RMSNorm's result, and SwiGLU's, either way and both ways in one
+/// read. Rows beyond a tile, columns that end within one.
 #[test]
 fn what_is_made_while_it_is_read_is_what_is_stored() {
     let specs = [
@@ -240,18 +242,19 @@ fn what_is_made_while_it_is_read_is_what_is_stored() {
     ];
     for (made, (rows, columns)) in [("NORMED", (96, 96)), ("GATED", (32, 160))] {
         for (number, spec) in specs.iter().enumerate() {
-            for transposed in [false, true] {
-                made_as_stored(made, (rows, columns), spec, transposed, Order::ALL[number]);
+            for sides in [[true, false], [false, true], [true, true]] {
+                made_as_stored(made, (rows, columns), spec, sides, Order::ALL[number]);
             }
         }
     }
 }
 
-fn made_as_stored(made: &str, (rows, columns): (usize, usize), spec: &OperandSpec, transposed: bool, order: Order) {
+/// `sides`: whether it is prepared along its rows, and along its columns.
+fn made_as_stored(made: &str, (rows, columns): (usize, usize), spec: &OperandSpec, sides: [bool; 2], order: Order) {
     let is_normed = made == "NORMED";
-    let sides = if transposed { (None, Some(spec)) } else { (Some(spec), None) };
+    let [along_rows, along_columns] = sides.map(|is_wanted| is_wanted.then_some(spec));
     let (source_define, width) = (format!("-DSOURCE={made}"), format!("-DWIDTH={columns}"));
-    let Some(quantise) = object(sides.0, sides.1, &[&source_define]) else { return };
+    let Some(quantise) = object(along_rows, along_columns, &[&source_define]) else { return };
     let (file, defines) = if is_normed { ("../norm.cu", vec![width.as_str()]) } else { ("../elementwise.cu", vec![]) };
     let maker = CodeObject::parse(&compile(file, &defines).unwrap()).unwrap();
     let mut memory = Memory::new();
@@ -267,16 +270,18 @@ fn made_as_stored(made: &str, (rows, columns): (usize, usize), spec: &OperandSpe
     };
     run_of(&maker, kernel, &mut memory, [grid as u32, 1, 1], (256, 0), &arguments, order).unwrap();
 
-    let operand = Operand::new(&mut memory, spec, rows * columns, 9);
-    let arguments = Arguments::default().at(read).u32(rows as u32).u32(columns as u32);
-    let arguments = if transposed { operand.arguments(absent(arguments), false) } else { absent(operand.arguments(arguments, false)) };
+    let operands = sides.map(|is_wanted| is_wanted.then(|| Operand::new(&mut memory, spec, rows * columns, 9)));
+    let arguments = sides_of(Arguments::default().at(read).u32(rows as u32).u32(columns as u32), &operands, false);
     let arguments = if is_normed { arguments.at(inverse_rms).at(gain) } else { arguments.u64(0).u64(0) };
     let grid = [columns.div_ceil(64) as u32, rows.div_ceil(64) as u32, 1];
     run_of(&quantise, "quantise", &mut memory, grid, (256, 0), &arguments, order).unwrap();
     let values: Vec<f32> = bf16_of(&memory, stored);
-    let (operand_rows, k) = if transposed { (columns, rows) } else { (rows, columns) };
-    let what = format!("{made} {} of [{rows}, {columns}], transposed {transposed}", definition(Some(spec)));
-    operand.check(&memory, Source { values: &values, rows: operand_rows, k, transposed }, &what);
+    for (operand, transposed) in operands.iter().zip([false, true]) {
+        let Some(operand) = operand else { continue };
+        let (operand_rows, k) = if transposed { (columns, rows) } else { (rows, columns) };
+        let what = format!("{made} {} of [{rows}, {columns}], sides {sides:?}, transposed {transposed}", definition(Some(spec)));
+        operand.check(&memory, Source { values: &values, rows: operand_rows, k, transposed }, &what);
+    }
 }
 
 /// Squares of 32 by 32, of both orientations.
