@@ -20,7 +20,6 @@ const QUANTISED: (usize, usize) = (4096, 1024);
 
 /// Where shapes come from.
 struct ShapeGroup {
-    /// For the reader.
     name: &'static str,
     /// One that stands for the group where there is no time for all.
     first: Shape,

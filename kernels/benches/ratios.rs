@@ -80,7 +80,6 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, Strin
 /// Makes the members of a group when its turn comes.
 type Make = Box<dyn FnOnce(&Cpu) -> Vec<Task>>;
 
-/// Members that take turns.
 struct Group {
     name: String,
     /// Of its members, known before they are made.

@@ -91,13 +91,11 @@ pub struct Rotation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OperandSpec {
-    /// Element format.
     pub format: Format,
     /// Which elements share a scale.
     pub block: Block,
     /// How the scale is chosen.
     pub scale: ScaleRule,
-    /// How values are rounded.
     pub rounding: Rounding,
     /// Rotation before quantisation, if any.
     #[serde(default)]
@@ -109,43 +107,20 @@ pub struct OperandSpec {
 pub enum SpecError {
     /// Size is none of 16, 32, 64, 128.
     #[error("a Hadamard rotation of size {size} is not supported: use 16, 32, 64 or 128")]
-    RotationSize {
-        /// As written.
-        size: usize,
-    },
+    RotationSize { size: usize },
     /// The rotation does not divide the contraction axis.
     #[error("a Hadamard rotation of size {size} does not divide the contraction axis of {k} elements: use a smaller size or another model")]
-    RotationAxis {
-        /// As written.
-        size: usize,
-        /// Length of the axis.
-        k: usize,
-    },
+    RotationAxis { size: usize, k: usize },
     /// The block is longer than the axis.
     #[error("a block of 32 is longer than the contraction axis of {k} elements")]
-    BlockAxis {
-        /// Length of the axis.
-        k: usize,
-    },
+    BlockAxis { k: usize },
     /// Format, block and scale do not go together.
     #[error("format {format:?} with block {block:?} and scale {scale:?} is not defined: {why}")]
-    Combination {
-        /// As written.
-        format: Format,
-        /// As written.
-        block: Block,
-        /// As written.
-        scale: ScaleRule,
-        /// What would be.
-        why: &'static str,
-    },
+    Combination { format: Format, block: Block, scale: ScaleRule, why: &'static str },
 }
 
 impl OperandSpec {
     /// Whether the specification is defined for a contraction axis of `k` elements (0: any).
-    ///
-    /// # Errors
-    /// The first rule that it breaks.
     pub fn validate(&self, k: usize) -> Result<(), SpecError> {
         let Self { format, block, scale, .. } = *self;
         let refuse = |why| Err(SpecError::Combination { format, block, scale, why });

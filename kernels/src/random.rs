@@ -6,17 +6,13 @@
 /// What a stream of random words belongs to. Two keys that differ anywhere give unrelated streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct StreamKey {
-    /// The run's seed.
     pub seed: u64,
     /// Training step, or 0 where the stream must not change with it.
     pub step: u64,
-    /// Block of the model.
     pub layer: u32,
     /// Linear projection inside the block.
     pub linear: u32,
-    /// GEMM pass.
     pub pass: u32,
-    /// Operand of the pass.
     pub operand: u32,
 }
 

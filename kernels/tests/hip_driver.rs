@@ -28,7 +28,6 @@ fn inside(test: &str, libraries: &Path, settings: &[(&str, &str)]) -> String {
     text
 }
 
-/// With the stand-in.
 fn on_the_stand_in(test: &str, settings: &[(&str, &str)]) -> String {
     let folder = tempfile::tempdir().unwrap();
     gfx950_stand_in::install(folder.path()).unwrap();

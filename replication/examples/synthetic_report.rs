@@ -3,7 +3,7 @@
 //! `cargo run -p replication --example synthetic_report -- DIRECTORY`
 
 #[path = "../tests/synthetic/mod.rs"]
-#[allow(dead_code, clippy::unwrap_used, missing_docs, unreachable_pub, reason = "shared with the tests")]
+#[allow(dead_code, clippy::unwrap_used, unreachable_pub, reason = "shared with the tests")]
 mod synthetic;
 
 use std::path::PathBuf;

@@ -23,13 +23,11 @@ const CHUNK: usize = 1 << 20;
 /// Why a copy was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
-    /// A file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
     /// The folder is not there.
     #[error("{}: no such folder; name the one that holds {first} and the others", .folder.display())]
     NoFolder {
-        /// As named.
         folder: PathBuf,
         /// A file that should be in it.
         first: String,
@@ -39,17 +37,14 @@ pub enum ArchiveError {
     Absent {
         /// Where they were looked for.
         folder: PathBuf,
-        /// Their names.
         missing: Vec<String>,
         /// Files that make the dataset.
         total: usize,
-        /// The dataset.
         id: String,
     },
     /// A file is not the one that the manifest names.
     #[error("{}: {problem}; get the file again, nothing was taken", .path.display())]
     Wrong {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         problem: String,

@@ -35,9 +35,7 @@ pub(crate) use directory::{record, replace};
 /// What `replicate` was asked for.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// Profile id.
     pub profile: String,
-    /// Which part of it.
     pub selection: Selection,
     /// How runs are carried out.
     pub run: RunOptions,
@@ -97,12 +95,9 @@ impl Site {
     }
 }
 
-/// How a campaign ended.
 #[derive(Debug)]
 pub struct Report {
-    /// The result directory.
     pub directory: PathBuf,
-    /// Its verdicts.
     pub verdicts: Verdicts,
     /// Runs that ended with an error, with their last lines.
     pub failed: Vec<(String, String)>,
@@ -114,7 +109,6 @@ pub struct Report {
 
 /// Why a campaign did not end with a report.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "each wraps the error of the stage it names")]
 pub enum CampaignError {
     #[error(transparent)]
     Manifest(#[from] ManifestError),
@@ -133,23 +127,17 @@ pub enum CampaignError {
     /// The machine lacks what the profile needs.
     #[error("profile {profile} cannot run here:\n{}", .lacks.iter().map(|line| format!("  - {line}")).collect::<Vec<_>>().join("\n"))]
     Lacks {
-        /// Profile id.
         profile: String,
         /// One line each.
         lacks: Vec<String>,
     },
     /// Another process holds the lock.
     #[error("another replicate process is at work in this repository (it holds {}); wait for it, or stop it", .path.display())]
-    Locked {
-        /// The lock.
-        path: PathBuf,
-    },
+    Locked { path: PathBuf },
     /// The time was up, or no device was left.
     #[error("{done} of {all} runs are finished, {left} are left: {}; what is finished and every checkpoint is kept, and the same command goes on (also elsewhere: `cargo xtask runs export`, `import`); with --finished it reports what is there{}", if *.time_up { "the time was up" } else { "no device was left" }, .failed.iter().map(|(run, error)| format!("\nFAILED {run}: {error}")).collect::<String>())]
     Unfinished {
-        /// Finished runs.
         done: usize,
-        /// Runs of the plan.
         all: usize,
         /// Runs neither finished nor failed.
         left: usize,
@@ -162,13 +150,7 @@ pub enum CampaignError {
     #[error(
         "none of the {all} runs of profile {profile} that this would show is finished here; runs of other machines come with `cargo xtask runs import`, and `--why ARM/SEED` says what changed since an earlier run"
     )]
-    NothingFinished {
-        /// Profile id.
-        profile: String,
-        /// Runs of the plan.
-        all: usize,
-    },
-    /// Someone asked to stop.
+    NothingFinished { profile: String, all: usize },
     #[error("interrupted; finished runs and checkpoints are kept: run the same command again to go on")]
     Interrupted,
 }
@@ -195,11 +177,8 @@ impl CampaignError {
 
 /// A plan with what it was made from.
 pub struct Prepared {
-    /// All manifests.
     pub manifests: Manifests,
-    /// The plan.
     pub plan: Plan,
-    /// Fingerprints.
     pub build: plan::Build,
     /// The trainer, if it was built elsewhere.
     pub prebuilt: Option<Trainer>,
@@ -274,9 +253,6 @@ impl Prepared {
 }
 
 /// Runs a campaign. `say` gets one line for each stage; `stop` ends it at the next safe moment.
-///
-/// # Errors
-/// [`CampaignError`]; everything finished so far is kept.
 pub fn replicate(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)) -> Result<Report, CampaignError> {
     if request.finished {
         return finished::put_together(root, request, say);

@@ -14,7 +14,6 @@ use crate::plan::{Ingredients, run_cache};
 use crate::run::{self, is_finished};
 use crate::toolchain::{TRAINER, ToolError, build_identity, build_trainer};
 
-/// What was carried.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Carried {
     /// Finished runs that were copied.
@@ -37,9 +36,6 @@ impl fmt::Display for Carried {
 
 /// Copies the finished runs of the cache to `to`, one folder a key; with `checkpoints` also where the others stand. What is there
 /// already stays.
-///
-/// # Errors
-/// When a file cannot be read or written.
 pub fn export(root: &Path, to: &Path, checkpoints: bool) -> Result<Carried, FileError> {
     let mut carried = Carried::default();
     let cache = run_cache(root);
@@ -126,9 +122,6 @@ fn copy_files(folder: &Path, to: &Path) -> Result<(), FileError> {
 const TEXTS: [&str; 3] = ["manifests", "paper", "kernels/peers"];
 
 /// Copies manifests, templates, peer scripts and the lock file, without what Python left beside its scripts.
-///
-/// # Errors
-/// When a file cannot be read or written.
 pub fn pack_texts(root: &Path, to: &Path) -> Result<(), FileError> {
     for folder in TEXTS {
         // A manifest that is gone must not live on in a copy.
@@ -141,9 +134,6 @@ pub fn pack_texts(root: &Path, to: &Path) -> Result<(), FileError> {
 }
 
 /// Fills `to` with all that a machine without cargo needs, but data: this program, the trainer, manifests, templates, peer scripts and VERSION.
-///
-/// # Errors
-/// When the trainer cannot be built or a file cannot be written.
 pub fn pack(root: &Path, to: &Path, say: &dyn Fn(&str)) -> Result<(), ToolError> {
     say("building the trainer");
     let trainer = build_trainer(root, &build_identity(root)?)?;

@@ -21,7 +21,6 @@ pub use metrics::MetricDifference;
 /// Why two directories could not be compared.
 #[derive(Debug, thiserror::Error)]
 pub enum CompareError {
-    /// A file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
     /// A directory could not be measured.
@@ -30,14 +29,12 @@ pub enum CompareError {
     /// Not a result directory.
     #[error("{} is not a result directory: {why}; name one of the folders below results/", .path.display())]
     NotResults {
-        /// What was named.
         path: PathBuf,
         /// Why not.
         why: String,
     },
 }
 
-/// Two result directories compared.
 #[derive(Debug, Clone)]
 pub struct Comparison {
     /// Name, profile, commit and machine of each.
@@ -48,11 +45,9 @@ pub struct Comparison {
     pub equal_files: usize,
     /// Runs that both have and that differ.
     pub runs: Vec<RunDifference>,
-    /// Deterministic tables that differ.
     pub tables: Vec<String>,
     /// Runs (`arm/seed`) that only one of them has.
     pub only: [Vec<String>; 2],
-    /// Medians of measured times.
     pub times: Vec<TimePair>,
     /// Verdicts on every claim that either has.
     pub verdicts: Vec<VerdictPair>,
@@ -65,7 +60,6 @@ pub struct RunDifference {
     pub run: String,
     /// Keys of run.yaml with different values, `key: first | second`.
     pub settings: Vec<String>,
-    /// Numbers of metrics.jsonl.
     pub metrics: Vec<MetricDifference>,
     /// Deterministic files that only one of them has, or that differ where run.yaml and the metrics are equal.
     pub files: Vec<String>,
@@ -74,7 +68,6 @@ pub struct RunDifference {
 /// A measured time in both.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TimePair {
-    /// What was timed.
     pub what: String,
     /// Median seconds in each; none where it was not measured.
     pub seconds: [Option<f64>; 2],
@@ -90,11 +83,9 @@ impl TimePair {
 /// A claim's verdict in both, as `word, number interval`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VerdictPair {
-    /// Claim id.
     pub claim: String,
     /// Verdict words; none where the claim is not judged.
     pub words: [Option<String>; 2],
-    /// Number with interval.
     pub numbers: [String; 2],
 }
 

@@ -50,7 +50,6 @@ pub struct CorpusRule {
 /// One of the two files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CorpusPart {
-    /// Documents.
     pub documents: u64,
     /// UTF-8 bytes of the texts alone, without their wrapping in JSON.
     pub text_bytes: u64,
@@ -58,7 +57,6 @@ pub struct CorpusPart {
     pub sha256: String,
 }
 
-/// What came out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CorpusSummary {
     /// `train.jsonl`.
@@ -91,7 +89,6 @@ pub enum CorpusError {
     /// Nothing to train on, or nothing to validate on.
     #[error("{}: gives no {part} documents under this rule; is this the folder that `cargo vendor` filled?", path.display())]
     Empty {
-        /// The vendor folder.
         path: PathBuf,
         /// `training` or `validation`.
         part: &'static str,
@@ -107,9 +104,6 @@ struct Document {
 
 /// Builds `train.jsonl` and `validation.jsonl` (`{"path","text"}` a line) in `out_dir` from the crates in `vendor_dir`. Both
 /// are written aside and renamed, so that a corpus is never half there.
-///
-/// # Errors
-/// [`CorpusError`], with the file it is about.
 pub fn build(vendor_dir: &Path, rule: &CorpusRule, out_dir: &Path) -> Result<CorpusSummary, CorpusError> {
     let mut paths = Vec::new();
     let mut skipped = 0;

@@ -20,7 +20,6 @@ use crate::toolchain::{ToolError, Trainer, run_cargo};
 /// Why data is not ready.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
-    /// A file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
     /// cargo or the trainer failed.
@@ -35,25 +34,13 @@ pub enum DataError {
     /// Not here, and nothing can fetch it by itself.
     #[error("{what} is not here: {how_to_get}")]
     Missing {
-        /// What.
         what: String,
         /// From the manifest.
         how_to_get: String,
     },
     /// A hash that is not the pinned one.
     #[error("{}: its SHA-256 is {found}, but {by} says {expected}; {advice}", .path.display())]
-    Hash {
-        /// The file.
-        path: PathBuf,
-        /// As computed.
-        found: String,
-        /// As pinned.
-        expected: String,
-        /// Who pins it.
-        by: String,
-        /// What to do.
-        advice: &'static str,
-    },
+    Hash { path: PathBuf, found: String, expected: String, by: String, advice: &'static str },
 }
 
 impl DataError {
@@ -73,7 +60,6 @@ impl DataError {
 pub struct PreparedData {
     /// Folder with train.bin and the rest.
     pub folder: PathBuf,
-    /// What is in it.
     pub shards: Shards,
 }
 
@@ -181,9 +167,6 @@ fn shard_files() -> [String; 4] {
 }
 
 /// Checks the hashes of both .bin/.idx pairs.
-///
-/// # Errors
-/// The first file that is missing or differs.
 pub fn check_shards(folder: &Path, shards: &Shards) -> Result<(), DataError> {
     check_shards_of(folder, shards, "the plan", FETCH_AGAIN)
 }
@@ -322,9 +305,7 @@ fn tokenise(
 /// One line of `cargo xtask data list` or `verify`.
 #[derive(Debug, Clone)]
 pub struct DatasetStatus {
-    /// Dataset id.
     pub id: String,
-    /// Its name.
     pub title: String,
     /// What is here, in words.
     pub here: Vec<String>,
@@ -347,9 +328,6 @@ impl fmt::Display for DatasetStatus {
 }
 
 /// What is here of every dataset; with `hashes`, every file that is pinned is read and compared.
-///
-/// # Errors
-/// When a folder cannot be read.
 pub fn status(manifests: &Manifests, hashes: bool) -> Result<Vec<DatasetStatus>, DataError> {
     manifests.datasets.values().map(|dataset| dataset_status(manifests, dataset, hashes)).collect()
 }
@@ -507,9 +485,6 @@ fn take(dataset: &Dataset, cache: &Path, from: &Path, say: &dyn Fn(&str)) -> Res
 
 /// Takes the token shards that a tokenizer makes of a dataset from a local folder, by the hashes that the tokenizer's manifest pins: a machine
 /// that has them needs neither documents nor sources.
-///
-/// # Errors
-/// What is missing or which hash is wrong; nothing is taken then.
 pub fn fetch_tokens(manifests: &Manifests, id: &str, tokenizer: &str, from: &Path, say: &dyn Fn(&str)) -> Result<(), DataError> {
     let dataset = known_dataset(manifests, id)?;
     let known: Vec<&str> = manifests.tokenizers.keys().map(String::as_str).collect();

@@ -32,7 +32,6 @@ const LINES: &str = "mxfp4-device-test/1";
 pub struct Request {
     /// `cuda`, `cuda:N`, `hip`, `hip:N`.
     pub device: String,
-    /// Decides the random inputs.
     pub seed: u64,
     /// Where the result directory goes; None: none is written.
     pub out: Option<PathBuf>,
@@ -40,7 +39,6 @@ pub struct Request {
     pub trainer: Option<PathBuf>,
 }
 
-/// How it ended.
 #[derive(Debug)]
 pub enum Outcome {
     /// There is no such device here: what is missing.
@@ -54,16 +52,13 @@ pub enum Outcome {
 pub struct Header {
     /// `cuda`.
     pub device: String,
-    /// The GPU's own name.
     pub name: String,
     /// As the compiler calls it.
     pub architecture: String,
     /// No device: an interpreter on the processor executed the machine code.
     #[serde(default)]
     pub interpreted: bool,
-    /// With versions.
     pub libraries: Vec<String>,
-    /// Decided the random inputs.
     pub seed: u64,
 }
 
@@ -72,24 +67,18 @@ pub struct Header {
 pub struct Check {
     /// `operand`, `kernel`, `step` or `determinism`.
     pub group: String,
-    /// What was compared.
     pub name: String,
     /// Shapes, or step and tensor.
     pub detail: String,
-    /// Numbers compared.
     pub elements: u64,
     /// Relative difference of the whole, or how many elements differ; null: not a number.
     pub difference: Option<f64>,
-    /// The largest that passes.
     pub bound: f64,
-    /// Whether it did.
     pub passed: bool,
 }
 
-/// What the trainer printed.
 #[derive(Debug, Clone)]
 pub struct Tested {
-    /// Which device.
     pub header: Header,
     /// In order.
     pub checks: Vec<Check>,
@@ -112,9 +101,7 @@ pub struct Row {
     pub group: String,
     /// Kernel, operand or recipe.
     pub name: String,
-    /// How many.
     pub checks: usize,
-    /// Of them.
     pub failed: usize,
     /// The largest difference over its bound; null where the bound is zero: there, every bit is compared.
     pub worst: Option<f64>,

@@ -71,9 +71,6 @@ impl Gpu {
 
 impl Devices {
     /// Asks the trainer, which opens every GPU once.
-    ///
-    /// # Errors
-    /// A trainer that cannot be started or says something else.
     pub fn ask(trainer: &Trainer) -> Result<Self, ToolError> {
         let what = "asking the trainer for devices";
         let text = trainer.output(what, ["devices"])?;

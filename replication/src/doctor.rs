@@ -24,9 +24,7 @@ pub struct Doctor {
     pub machine: Vec<String>,
     /// Devices found and not found.
     pub devices: Vec<String>,
-    /// Programs.
     pub tools: Vec<String>,
-    /// Room on disk.
     pub disk: Vec<String>,
     /// What earlier commands left behind.
     pub cache: Vec<String>,
@@ -37,9 +35,7 @@ pub struct Doctor {
 /// One profile on this machine.
 #[derive(Debug, Clone)]
 pub struct ProfileState {
-    /// Profile id.
     pub id: String,
-    /// Its title.
     pub title: String,
     /// How long it takes on the machine it was made for, in minutes.
     pub minutes: Option<f64>,

@@ -27,15 +27,10 @@ pub struct Environment {
     pub schema: String,
     /// When it was captured, after all runs and measurements: RFC 3339, UTC, whole seconds.
     pub captured: String,
-    /// The processor.
     pub cpu: Cpu,
-    /// Memory.
     pub memory: Memory,
-    /// The operating system.
     pub system: System,
-    /// The compiler.
     pub toolchain: Toolchain,
-    /// The source tree.
     pub source: Source,
     /// How runs were carried out.
     pub flags: Flags,
@@ -70,7 +65,6 @@ impl PrebuiltTrainer {
     }
 }
 
-/// The processor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cpu {
@@ -94,19 +88,16 @@ pub struct Memory {
     pub control_group_limit_bytes: Option<u64>,
 }
 
-/// The operating system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct System {
     /// `linux`, `macos`.
     pub name: String,
-    /// Release of the kernel.
     pub kernel: Option<String>,
     /// Whether it was a container, as far as the usual signs tell.
     pub container: bool,
 }
 
-/// The compiler.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Toolchain {
@@ -118,7 +109,6 @@ pub struct Toolchain {
     pub rustflags: Option<String>,
 }
 
-/// The source tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
@@ -136,7 +126,6 @@ pub struct Source {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Flags {
-    /// Threads of each trainer.
     pub threads_per_run: usize,
     /// `auto`, `scalar`, `avx2` or `avx512`.
     pub instruction_set: String,
@@ -251,7 +240,6 @@ pub struct Version {
     pub trainer_code: Option<String>,
 }
 
-/// Schema of VERSION.
 const VERSION_SCHEMA: &str = "mxfp4-version/1";
 
 impl Version {
@@ -261,7 +249,6 @@ impl Version {
         Self { schema: VERSION_SCHEMA.to_owned(), commit, dirty, diff_sha256, trainer_code: fingerprint::of_sources(root).ok() }
     }
 
-    /// The text of VERSION.
     pub fn json(&self) -> String {
         // Strings and a truth value: cannot fail.
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"

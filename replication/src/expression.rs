@@ -11,41 +11,23 @@ pub enum ExpressionError {
     /// Something that is not part of the language.
     #[error("unexpected `{found}` at character {at} of `{expression}`; allowed are numbers, + - * / ( ) and exp(…)")]
     Unexpected {
-        /// The offending text.
         found: String,
         /// One-based character position.
         at: usize,
-        /// The whole expression.
         expression: String,
     },
     /// The text ended where a number or a closing parenthesis had to follow.
     #[error("`{expression}` ends where {wanted} must follow")]
-    Ended {
-        /// What was expected.
-        wanted: &'static str,
-        /// The whole expression.
-        expression: String,
-    },
+    Ended { wanted: &'static str, expression: String },
     /// Parentheses nested deeper than any arithmetic check needs.
     #[error("`{expression}` nests parentheses more than {limit} deep")]
-    TooDeep {
-        /// The limit.
-        limit: usize,
-        /// The whole expression.
-        expression: String,
-    },
+    TooDeep { limit: usize, expression: String },
     /// A division by zero or an overflow.
     #[error("`{expression}` has no finite value")]
-    NotFinite {
-        /// The whole expression.
-        expression: String,
-    },
+    NotFinite { expression: String },
     /// The value that a manifest states is not a plain decimal number.
     #[error("`{value}` is not a decimal number such as 0.0917")]
-    Value {
-        /// The text found.
-        value: String,
-    },
+    Value { value: String },
 }
 
 /// Deepest nesting of parentheses; keeps a hostile manifest from exhausting the stack.
@@ -66,9 +48,6 @@ pub fn evaluate(expression: &str) -> Result<f64, ExpressionError> {
 }
 
 /// Whether `value`, rounded to as many decimals as `written` shows, reads as `written`.
-///
-/// # Errors
-/// When `written` is not a decimal number.
 pub fn rounds_to(value: f64, written: &str) -> Result<bool, ExpressionError> {
     let bad = || ExpressionError::Value { value: written.to_owned() };
     let stated: f64 = written.parse().map_err(|_| bad())?;
@@ -83,7 +62,6 @@ pub fn rounds_to(value: f64, written: &str) -> Result<bool, ExpressionError> {
     Ok((value - stated).abs() <= 0.5 * unit * (1.0 + 1e-9))
 }
 
-/// Recursive descent over characters.
 struct Parser<'text> {
     text: &'text str,
     characters: Vec<char>,

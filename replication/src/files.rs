@@ -12,7 +12,6 @@ use sha2::{Digest, Sha256};
 pub struct FileError {
     /// The file or folder.
     pub path: PathBuf,
-    /// What was tried.
     pub action: &'static str,
     /// What the operating system said.
     pub source: io::Error,
@@ -44,9 +43,6 @@ fn advice(source: &io::Error) -> &'static str {
 /// Turns an `io::Result` into one that names the file.
 pub trait Context<T> {
     /// `action` completes "cannot ...".
-    ///
-    /// # Errors
-    /// The same error, with file and action.
     fn at(self, path: &Path, action: &'static str) -> Result<T, FileError>;
 }
 
@@ -71,9 +67,6 @@ pub fn sha256(bytes: &[u8]) -> String {
 }
 
 /// SHA-256 of a file, read in pieces.
-///
-/// # Errors
-/// When it cannot be read.
 pub fn sha256_file(path: &Path) -> Result<String, FileError> {
     let mut file = File::open(path).at(path, "open")?;
     let mut hasher = Sha256::new();
@@ -88,17 +81,11 @@ pub fn sha256_file(path: &Path) -> Result<String, FileError> {
 }
 
 /// The whole file as text.
-///
-/// # Errors
-/// When it cannot be read or is not UTF-8.
 pub fn read_text(path: &Path) -> Result<String, FileError> {
     fs::read_to_string(path).at(path, "read")
 }
 
 /// Writes aside, syncs, renames: the file appears whole or not at all. Its folder is made if it is missing.
-///
-/// # Errors
-/// When any of that fails; the old file is then still there.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     let folder = path.parent().unwrap_or(Path::new("."));
     make_folder(folder)?;
@@ -113,17 +100,11 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
 }
 
 /// Makes a folder and those above it.
-///
-/// # Errors
-/// When the system refuses.
 pub fn make_folder(path: &Path) -> Result<(), FileError> {
     fs::create_dir_all(path).at(path, "make the folder")
 }
 
 /// Removes a folder and all in it; a missing one is fine.
-///
-/// # Errors
-/// When the system refuses.
 pub fn remove_folder(path: &Path) -> Result<(), FileError> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).at(path, "remove"),
@@ -132,9 +113,6 @@ pub fn remove_folder(path: &Path) -> Result<(), FileError> {
 }
 
 /// Copies one file, making the folder it goes to.
-///
-/// # Errors
-/// When it cannot be read or written.
 pub fn copy(from: &Path, to: &Path) -> Result<(), FileError> {
     make_folder(to.parent().unwrap_or(Path::new(".")))?;
     // A full disk is the one that is written to.
@@ -145,9 +123,6 @@ pub fn copy(from: &Path, to: &Path) -> Result<(), FileError> {
 }
 
 /// Every regular file below `folder`, relative to it with `/` between parts, sorted as bytes. Links are not followed.
-///
-/// # Errors
-/// When a folder cannot be read.
 pub fn list(folder: &Path) -> Result<Vec<String>, FileError> {
     let mut found = Vec::new();
     let mut open = vec![(folder.to_owned(), String::new())];

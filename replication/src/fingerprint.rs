@@ -19,9 +19,6 @@ const GPU_ONLY: [&str; 5] =
 /// Fingerprint of the trainer's and the kernels' sources at `root`: of every file, of their manifests, the workspace's manifest (features,
 /// profiles), what Cargo.lock says of the crates that the trainer needs, cargo's configuration, and the environment variables that
 /// change a build.
-///
-/// # Errors
-/// When a source cannot be read.
 pub fn of_sources(root: &Path) -> Result<String, FileError> {
     let (mut cpu, mut gpu) = (String::new(), String::new());
     for folder in ["kernels", "trainer"] {

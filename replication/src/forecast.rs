@@ -15,7 +15,6 @@ const GIB: f64 = (1u64 << 30) as f64;
 /// One part of the memory on a GPU.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Term {
-    /// What lies there.
     pub what: &'static str,
     /// How it is counted, with letters that [`Memory`] explains.
     pub formula: &'static str,
@@ -30,7 +29,6 @@ pub struct Memory {
     pub gpus: u64,
     /// What is spread, in words.
     pub sharding: String,
-    /// The parts.
     pub terms: Vec<Term>,
     /// Memory of one GPU, where manifests/hardware states it.
     pub there: Option<f64>,
@@ -51,7 +49,6 @@ impl Memory {
 /// Hours of one run of an arm.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hours {
-    /// Recipe id.
     pub arm: String,
     /// From public logs of FP8 and of MXFP4: a pass in MXFP4 saves a third of their difference. None for passes in neither.
     pub logs: Option<f64>,
@@ -61,7 +58,6 @@ pub struct Hours {
     pub roofline: Option<f64>,
 }
 
-/// A profile's cost.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Forecast {
     /// Lines about model, optimizer, schedule, data, batch, evaluation, budget.
@@ -72,7 +68,6 @@ pub struct Forecast {
     pub hours: Vec<Hours>,
     /// `8 x AMD Instinct MI355X`.
     pub machine: String,
-    /// Seeds of each arm.
     pub seeds: usize,
     /// What the hours were computed from.
     pub notes: Vec<String>,

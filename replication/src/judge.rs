@@ -79,12 +79,10 @@ pub enum Evidence {
     Interpreted,
     /// Computed by us from someone's published logs.
     PublicLog,
-    /// A formula.
     Modelled,
 }
 
 impl Evidence {
-    /// The word.
     pub fn word(self) -> &'static str {
         match self {
             Self::Native => "native",
@@ -99,11 +97,9 @@ impl Evidence {
 /// A measured number shown beside a verdict, which does not decide it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Beside {
-    /// What it is.
     pub label: String,
     /// Number with unit and interval.
     pub text: String,
-    /// What stands behind it.
     pub evidence: Evidence,
 }
 
@@ -114,7 +110,6 @@ pub struct ClaimVerdict {
     pub id: String,
     /// Table, hypothesis or appendix of the paper.
     pub source: String,
-    /// The claim in words.
     pub statement: String,
     /// What the paper reports, as text.
     pub paper: String,
@@ -136,9 +131,7 @@ pub struct ClaimVerdict {
     pub interval: Option<[f64; 2]>,
     /// Seeds or repeats.
     pub n: usize,
-    /// The reported range.
     pub reported: Option<[f64; 2]>,
-    /// The tolerance around it.
     pub tolerance: Option<f64>,
     /// One sentence: why this verdict.
     pub why: String,
@@ -151,7 +144,6 @@ pub struct ClaimVerdict {
 pub struct CheckVerdict {
     /// Check id, such as `K1`.
     pub id: String,
-    /// Expressions.
     pub expressions: Vec<String>,
     /// The values that the manifest writes.
     pub values: Vec<String>,
@@ -159,7 +151,6 @@ pub struct CheckVerdict {
     pub computed: Vec<String>,
     /// Whether every expression rounds to its value.
     pub holds: bool,
-    /// What the check shows.
     pub note: String,
 }
 
@@ -181,9 +172,7 @@ pub struct PaperVerdicts {
 pub struct Verdicts {
     /// `mxfp4-verdicts/1`.
     pub schema: String,
-    /// Profile id.
     pub profile: String,
-    /// Hardware id.
     pub hardware: String,
     /// Estimate of tokens to target that verdicts use.
     pub estimator: String,
@@ -191,7 +180,6 @@ pub struct Verdicts {
     pub target_loss: Option<f64>,
     /// What the verdicts do not say.
     pub scale: String,
-    /// By paper.
     pub papers: Vec<PaperVerdicts>,
 }
 
@@ -214,9 +202,6 @@ impl Verdicts {
 }
 
 /// Measures `directory` again and judges; for `verify`, which compares the result with `verdicts.json`.
-///
-/// # Errors
-/// When the directory cannot be measured.
 pub fn recompute(directory: &Path) -> Result<Verdicts, MeasureError> {
     Ok(judge(&measure(directory)?))
 }

@@ -44,9 +44,6 @@ pub fn is_there(path: &Path) -> bool {
 }
 
 /// The bytes of a log, packed or not.
-///
-/// # Errors
-/// When it cannot be read, or is packed and damaged.
 pub fn bytes(path: &Path) -> Result<Vec<u8>, FileError> {
     let packed = name(path);
     if path.is_file() || !packed.is_file() {
@@ -63,34 +60,21 @@ pub fn bytes(path: &Path) -> Result<Vec<u8>, FileError> {
 }
 
 /// As [`bytes`], as text.
-///
-/// # Errors
-/// As there; also what is not UTF-8.
 pub fn text(path: &Path) -> Result<String, FileError> {
     let bytes = bytes(path)?;
     String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error)).at(path, "read")
 }
 
 /// SHA-256 of a log's unpacked bytes.
-///
-/// # Errors
-/// As [`bytes`].
 pub fn sha256(path: &Path) -> Result<String, FileError> {
     if path.is_file() { files::sha256_file(path) } else { Ok(files::sha256(&bytes(path)?)) }
 }
 
-/// Copies a log, unpacked.
-///
-/// # Errors
-/// When it cannot be read or written.
 pub fn copy_unpacked(from: &Path, to: &Path) -> Result<(), FileError> {
     if from.is_file() { files::copy(from, to) } else { files::write(to, &bytes(from)?) }
 }
 
 /// Packs the logs of every run below `directory`/runs when their files are larger than `threshold` together; whether it did.
-///
-/// # Errors
-/// When a file cannot be read or written.
 pub fn pack(directory: &Path, threshold: u64) -> Result<bool, FileError> {
     let runs = directory.join("runs");
     if !runs.is_dir() {

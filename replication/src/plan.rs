@@ -32,15 +32,12 @@ pub struct Selection {
 /// A campaign before it runs.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The profile's id.
     pub profile: String,
-    /// What it runs on.
     pub device: Device,
     /// Runs in the order of arms, then seeds.
     pub runs: Vec<PlannedRun>,
     /// Selected arms in the profile's order.
     pub arms: Vec<String>,
-    /// Selected seeds.
     pub seeds: Vec<u64>,
     /// Whether a selection left something out.
     pub partial: bool,
@@ -49,11 +46,8 @@ pub struct Plan {
 /// One arm with one seed.
 #[derive(Debug, Clone)]
 pub struct PlannedRun {
-    /// Recipe id.
     pub arm: String,
-    /// Seed.
     pub seed: u64,
-    /// The resolved run file.
     pub run_yaml: String,
     /// What the key is made of.
     pub ingredients: Ingredients,
@@ -69,12 +63,10 @@ pub struct Ingredients {
     pub trainer_code: String,
     /// `rustc -vV`, first line and LLVM version.
     pub toolchain: String,
-    /// Kind of device.
     pub device: String,
 }
 
 impl Ingredients {
-    /// The text of ingredients.json.
     pub fn json(&self) -> String {
         // Four strings: cannot fail.
         serde_json::to_string(self).unwrap_or_default()
@@ -175,9 +167,6 @@ const UNKNOWN_SHA256: &str = "00000000000000000000000000000000000000000000000000
 
 /// A run file for timing steps alone: `model` with `sequences` a step under one recipe, everything else as in `profile`. It names no
 /// data (the trainer takes random tokens), so it has no key and is no run of a campaign.
-///
-/// # Errors
-/// A recipe that cannot be resolved.
 pub fn step_run_file(manifests: &Manifests, profile: &Profile, model: &Model, sequences: u64, arm: &str) -> Result<String, ManifestError> {
     let refuse = |why: String| ManifestError::new(&Manifests::path("recipes", arm), why);
     let recipe = manifests.recipes.get(arm).ok_or_else(|| refuse("there is no such recipe".to_owned()))?;

@@ -16,7 +16,6 @@ pub enum Attempt<T> {
     Lost(T),
 }
 
-/// A job that waits.
 struct Job<T> {
     number: usize,
     /// Where it was lost, and what to report when nobody else takes it.

@@ -19,7 +19,6 @@ use crate::packed;
 pub const DETERMINISTIC: &str = "DETERMINISTIC.sha256";
 /// Hashes of every file but itself.
 pub const SUMS: &str = "SHA256SUMS";
-/// The in-toto statement.
 pub const STATEMENT: &str = "provenance.json";
 /// The files whose origin the statement tells.
 pub const SUBJECTS: [&str; 3] = [DETERMINISTIC, "verdicts.json", "report.html"];
@@ -27,7 +26,6 @@ pub const SUBJECTS: [&str; 3] = [DETERMINISTIC, "verdicts.json", "report.html"];
 /// Why provenance could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum ProvenanceError {
-    /// A file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
     /// A file of the directory is not what it should be.
@@ -35,15 +33,11 @@ pub enum ProvenanceError {
     Content {
         /// Relative to the directory.
         file: String,
-        /// What is wrong.
         what: String,
     },
 }
 
 /// Writes `env.json`.
-///
-/// # Errors
-/// When it cannot be written.
 pub fn write_environment(environment: &Environment, directory: &Path) -> Result<(), ProvenanceError> {
     Ok(files::write(&directory.join("env.json"), pretty(&json!(environment)).as_bytes())?)
 }
@@ -69,9 +63,6 @@ fn is_deterministic(name: &str, all: &[String]) -> bool {
 }
 
 /// The text of DETERMINISTIC.sha256, computed from the files: `<64 hex>  <path>` lines, sorted as bytes by path.
-///
-/// # Errors
-/// When a file cannot be read.
 pub fn deterministic(directory: &Path) -> Result<String, FileError> {
     let all = files::list(directory)?;
     // A packed log counts under its own name, with the hash of what it unpacks to.
@@ -94,9 +85,6 @@ pub fn write_sums(directory: &Path) -> Result<(), ProvenanceError> {
 }
 
 /// Writes SHA256SUMS alone: for a directory that holds nothing but measurements.
-///
-/// # Errors
-/// As [`write_sums`].
 pub(crate) fn write_list(directory: &Path) -> Result<(), ProvenanceError> {
     let names: Vec<String> = files::list(directory)?.into_iter().filter(|name| name != SUMS).collect();
     if let Some(name) = names.iter().find(|name| name.contains(['\n', '\r', '\\', '\u{fffd}'])) {
@@ -107,9 +95,6 @@ pub(crate) fn write_list(directory: &Path) -> Result<(), ProvenanceError> {
 
 /// Writes provenance.json: an in-toto Statement v1 with a SLSA provenance v1 predicate about [`SUBJECTS`]. `root` is the tree
 /// that renders the report now, which may be a later one than that of the runs.
-///
-/// # Errors
-/// When campaign.json, env.json, a manifest or a subject is missing or malformed.
 pub fn write_statement(root: &Path, directory: &Path) -> Result<(), ProvenanceError> {
     files::write(&directory.join(DETERMINISTIC), deterministic(directory)?.as_bytes())?;
     let campaign: Campaign = read_json(directory, "campaign.json")?;

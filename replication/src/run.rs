@@ -29,7 +29,6 @@ use progress::Progress;
 pub struct RunOptions {
     /// Trainer processes at once on the CPU; on GPUs there is one on each.
     pub parallel: usize,
-    /// Threads of each.
     pub threads: usize,
     /// `auto`, `scalar`, `avx2` or `avx512`.
     pub instruction_set: String,
@@ -62,7 +61,6 @@ impl Pool {
 pub enum Outcome {
     /// Finished earlier with the same ingredients.
     Reused,
-    /// Finished now.
     Finished,
     /// Ended with an error: its last lines.
     Failed(String),
@@ -82,7 +80,6 @@ impl Outcome {
 /// Why no run could be carried out at all.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// A file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
     /// Input data changed or is missing.
@@ -401,9 +398,6 @@ fn progress_step(line: &str) -> Option<u64> {
 }
 
 /// Why a run would be run, or not: the answer to `--why`.
-///
-/// # Errors
-/// When the cache cannot be read.
 pub fn why(run: &PlannedRun, cache: &Path) -> Result<String, FileError> {
     let folder = cache.join(run.key());
     if is_finished(&folder, &run.ingredients.run) {

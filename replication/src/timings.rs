@@ -21,17 +21,13 @@ const PROFILED_STEPS: u64 = 5;
 
 /// What is timed, with what.
 pub(crate) struct Timings<'a> {
-    /// The repository.
     pub(crate) root: &'a Path,
     /// Its first seed's run files give arms and shapes.
     pub(crate) plan: &'a Plan,
     /// Says which arms and how often.
     pub(crate) profile: &'a Profile,
-    /// The program.
     pub(crate) trainer: &'a Trainer,
-    /// Token shards.
     pub(crate) data: &'a PreparedData,
-    /// Threads and instruction set.
     pub(crate) options: &'a RunOptions,
     /// The trainer's `--device`: all times are taken on one.
     pub(crate) place: &'a str,

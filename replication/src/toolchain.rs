@@ -13,13 +13,11 @@ use crate::plan::Build;
 /// Why the trainer could not be built or called.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
-    /// A file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
     /// A program could not be started.
     #[error("cannot start {program}: {source}; is it installed and on PATH?")]
     Start {
-        /// Its name.
         program: String,
         /// What the operating system said.
         source: std::io::Error,
@@ -27,7 +25,6 @@ pub enum ToolError {
     /// A program ended with an error.
     #[error("{what}{}", ending(.status, .output))]
     Failed {
-        /// What it was doing.
         what: String,
         /// Exit code or signal.
         status: String,
@@ -41,12 +38,7 @@ pub enum ToolError {
         "{}: {what}; build it with `cargo xtask pack`, or with `cargo xtask replicate` (target/replicate/release/trainer), which write the hash of its sources into it",
         .program.display()
     )]
-    Unidentified {
-        /// The program.
-        program: PathBuf,
-        /// What is wrong.
-        what: String,
-    },
+    Unidentified { program: PathBuf, what: String },
     /// Nothing to build from, and nothing prebuilt.
     #[error("{} holds no sources of the trainer; name a prebuilt one with --trainer PATH", .root.display())]
     NoSources {
@@ -63,10 +55,8 @@ fn ending(status: &str, output: &str) -> String {
     }
 }
 
-/// A built trainer.
 #[derive(Debug, Clone)]
 pub struct Trainer {
-    /// The program.
     pub program: PathBuf,
 }
 
@@ -112,9 +102,6 @@ pub fn cargo() -> OsString {
 }
 
 /// Calls cargo with `arguments` in `root`.
-///
-/// # Errors
-/// When it cannot be started or ends with an error.
 pub fn run_cargo(root: &Path, what: &str, arguments: &[OsString]) -> Result<String, ToolError> {
     finish(what, "cargo", duct::cmd(cargo(), arguments).dir(root))
 }
@@ -135,9 +122,6 @@ pub fn at_hand(root: &Path, named: Option<&Path>) -> Option<Trainer> {
 pub const TRAINER: &str = if cfg!(windows) { "trainer.exe" } else { "trainer" };
 
 /// Fingerprints of what the trainer would be built from now.
-///
-/// # Errors
-/// When a source cannot be read or rustc cannot be asked.
 pub fn build_identity(root: &Path) -> Result<Build, ToolError> {
     if !root.join("trainer").join("Cargo.toml").is_file() {
         return Err(ToolError::NoSources { root: root.to_owned() });
@@ -150,9 +134,6 @@ pub fn build_identity(root: &Path) -> Result<Build, ToolError> {
 }
 
 /// What a prebuilt trainer says that it was built from.
-///
-/// # Errors
-/// When it cannot be started, or was not built by this harness.
 pub fn prebuilt_identity(trainer: &Trainer) -> Result<Build, ToolError> {
     #[derive(Deserialize)]
     struct Version {
@@ -167,9 +148,6 @@ pub fn prebuilt_identity(trainer: &Trainer) -> Result<Build, ToolError> {
 
 /// Builds the trainer in a target folder of its own, so that the cargo that started us never holds its lock; skipped when the
 /// last build was made from the same sources by the same compiler.
-///
-/// # Errors
-/// When the build fails; the compiler's last lines are in the message.
 pub fn build_trainer(root: &Path, build: &Build) -> Result<Trainer, ToolError> {
     let target = root.join("target").join("replicate");
     let program = target.join("release").join(TRAINER);

@@ -34,14 +34,11 @@ pub struct Verification {
     pub findings: Vec<Finding>,
     /// What a reader should know although nothing is wrong, such as `stale`.
     pub notes: Vec<String>,
-    /// What was checked.
     pub counts: Counts,
 }
 
-/// What was checked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Files hashed.
     pub files: usize,
     /// Runs whose records agree with their files.
     pub runs: usize,
@@ -52,19 +49,14 @@ pub struct Counts {
 /// Why a directory could not be checked at all.
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyError {
-    /// A file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
     /// Not a result directory.
     #[error("{} is not a result directory: it has neither {SUMS} nor campaign.json; name one of the folders below results/", .path.display())]
-    NotResults {
-        /// What was named.
-        path: PathBuf,
-    },
+    NotResults { path: PathBuf },
 }
 
 impl Verification {
-    /// Whether nothing is wrong.
     pub fn holds(&self) -> bool {
         self.findings.is_empty()
     }
@@ -94,9 +86,6 @@ impl fmt::Display for Verification {
 
 /// Checks the result directory. `code_fingerprint` is that of the source tree at hand, if there is one: results made from other
 /// sources are noted as stale, which is not a finding.
-///
-/// # Errors
-/// When `directory` is not a result directory or cannot be listed.
 pub fn verify(directory: &Path, code_fingerprint: Option<&str>) -> Result<Verification, VerifyError> {
     let of_kernels = kernels_bench::is_result(directory);
     if !directory.join(SUMS).exists() && !directory.join("campaign.json").exists() && !of_kernels {

@@ -1,6 +1,6 @@
 //! `compare` on result directories that are equal, that differ by a known amount, and that have different runs.
 
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub, dead_code, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::panic, unreachable_pub, dead_code, reason = "tests")]
 
 mod sealed;
 mod synthetic;

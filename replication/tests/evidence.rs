@@ -1,7 +1,7 @@
 //! Public logs: the committed tables against numbers computed elsewhere, runs that miss the target, bad manifests, and a result
 //! directory that shows them.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub, dead_code, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub, dead_code, reason = "tests")]
 
 mod sealed;
 mod synthetic;

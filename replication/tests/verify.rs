@@ -1,6 +1,6 @@
 //! `verify` on sound and damaged result directories: whatever is wrong is named, and nothing makes it panic or look elsewhere.
 
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub, dead_code, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::panic, unreachable_pub, dead_code, reason = "tests")]
 
 mod sealed;
 mod synthetic;

@@ -29,15 +29,12 @@ const STATE: &str = "state.json";
 #[serde(deny_unknown_fields)]
 pub struct State {
     schema: String,
-    /// Of run.yaml.
     pub run_sha256: String,
     /// Steps done.
     pub step: u64,
-    /// Of state.safetensors.
     tensors_sha256: String,
     /// Bytes of metrics.jsonl that belong to this state.
     pub metrics_length: u64,
-    /// Their hash.
     pub metrics_sha256: String,
     /// Bytes of run.mllog that belong to this state.
     pub mllog_length: u64,
@@ -69,7 +66,6 @@ pub struct Progress {
 pub struct LogMarks {
     /// Bytes of metrics.jsonl.
     pub metrics_length: u64,
-    /// Hash of those.
     pub metrics_sha256: String,
     /// Bytes of run.mllog.
     pub mllog_length: u64,
@@ -85,9 +81,6 @@ fn previous(run: &Path) -> PathBuf {
 }
 
 /// Replaces the checkpoint in the directory `run`.
-///
-/// # Errors
-/// Files that cannot be written; the old checkpoint is then still there.
 pub fn save<D: Device>(
     run: &Path,
     run_sha256: &str,
@@ -170,7 +163,6 @@ fn tensors_of<'a>(layout: &Layout, arrays: [&'a [f32]; 3]) -> Vec<NamedTensor<'a
 /// What was found in a run's directory.
 #[derive(Debug)]
 pub enum Found {
-    /// No checkpoint.
     Nothing,
     /// `training` now is what the checkpoint held.
     Resumed(Progress, LogMarks),
@@ -179,9 +171,6 @@ pub enum Found {
 }
 
 /// Looks for a checkpoint of the run with this hash and puts it into `training`; on anything but success `training` is unchanged.
-///
-/// # Errors
-/// An unusable checkpoint that cannot be moved aside.
 pub fn load<D: Device>(run: &Path, run_sha256: &str, training: &mut Training<D>) -> Result<Found, TrainerError> {
     remove_leftovers(run);
     let (name, previous) = (folder(run), previous(run));
@@ -198,9 +187,6 @@ pub fn load<D: Device>(run: &Path, run_sha256: &str, training: &mut Training<D>)
 }
 
 /// Moves the checkpoint to the first free `checkpoint.unusable-N`.
-///
-/// # Errors
-/// It cannot be moved.
 pub fn set_aside(run: &Path) -> Result<PathBuf, TrainerError> {
     let name = folder(run);
     let free = (1..).map(|number| run.join(format!("checkpoint.unusable-{number}"))).find(|path| !path.exists());

@@ -19,17 +19,12 @@ pub struct ExportConfig {
     pub vocab_size: usize,
     /// Width of the residual stream.
     pub hidden_size: usize,
-    /// Blocks.
     pub num_hidden_layers: usize,
-    /// Query heads.
     pub num_attention_heads: usize,
-    /// Key and value heads.
     pub num_key_value_heads: usize,
-    /// Width of a head.
     pub head_dim: usize,
     /// Width of the feed-forward layer.
     pub intermediate_size: usize,
-    /// Longest sequence; training's.
     pub max_position_embeddings: usize,
     /// Base of the rotary angles.
     pub rope_theta: f64,

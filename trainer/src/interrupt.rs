@@ -11,9 +11,6 @@ pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
     /// A flag that SIGINT, SIGTERM and SIGHUP raise. To be called once in a process.
-    ///
-    /// # Errors
-    /// The system refuses the handler, or there is one already.
     pub fn install() -> Result<Self, TrainerError> {
         let interrupt = Self::default();
         let raised = interrupt.clone();
@@ -26,7 +23,6 @@ impl Interrupt {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether someone asked.
     pub fn is_raised(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

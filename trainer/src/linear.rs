@@ -32,7 +32,6 @@ pub const SLOTS: [(Pass, Operand); 6] = [
 pub struct Evaluation {
     /// Steps done.
     pub step: u64,
-    /// Batch within the evaluation.
     pub chunk: usize,
 }
 
@@ -40,13 +39,9 @@ pub struct Evaluation {
 #[derive(Debug)]
 pub enum Mode<'a, W> {
     /// A training step, counted from 1.
-    Training {
-        /// Which.
-        step: u64,
-    },
+    Training { step: u64 },
     /// A batch of an evaluation.
     Evaluation {
-        /// Which.
         evaluation: Evaluation,
         /// What [`Linears::evaluation_weights`] made.
         weights: &'a W,
@@ -56,24 +51,19 @@ pub enum Mode<'a, W> {
 /// X of a linear. What is not [`Input::Kept`] a device may make again whenever it reads it, instead of keeping it ([`Device::remade`]).
 #[derive(Debug)]
 pub enum Input<'a, D: Device> {
-    /// Kept by every device.
     Kept(&'a D::Activation),
-    /// RMSNorm's result.
     Normed {
         /// Itself, where it is kept.
         normed: &'a D::Activation,
-        /// What was normed.
         stream: &'a D::Activation,
         /// Of each row.
         inverse_rms: &'a D::Statistic,
         /// Where the gain is in the parameters.
         gain: &'a Range<usize>,
     },
-    /// SwiGLU's result.
     Gated {
         /// Itself, where it is kept.
         hidden: &'a D::Activation,
-        /// Gate and up.
         gate_up: &'a D::Activation,
     },
 }
@@ -103,7 +93,6 @@ pub enum Goal<'a, A> {
     },
     /// The product is `[tokens, 2f]`, gate and up.
     Swiglu {
-        /// The product.
         gate_up: &'a mut A,
         /// `[tokens, f]`, SwiGLU of it.
         hidden: &'a mut A,
@@ -113,7 +102,6 @@ pub enum Goal<'a, A> {
     SwigluBackward {
         /// What forward made, `[tokens, 2f]`.
         gate_up: &'a A,
-        /// Its gradient, overwritten.
         d_gate_up: &'a mut A,
     },
 }
@@ -124,9 +112,6 @@ pub trait Linears<D: Device>: Debug + Send + Sync {
     type Weights: Debug + Send + Sync;
 
     /// x Wᵀ of `tokens` rows, to `goal`; the weight is at `weight.1` of the parameters.
-    ///
-    /// # Errors
-    /// A kernel's.
     fn forward(
         &mut self,
         place: Place,
@@ -138,9 +123,6 @@ pub trait Linears<D: Device>: Debug + Send + Sync {
     ) -> Result<(), TrainerError>;
 
     /// ∇Y W, `[tokens, in]`, to `goal`; and, at `weight.1` of the gradients, `[out, in]` = ∇Yᵀ X, overwritten.
-    ///
-    /// # Errors
-    /// A kernel's.
     #[allow(clippy::too_many_arguments)] // what the formulas read and write
     fn backward(
         &mut self,
@@ -155,9 +137,6 @@ pub trait Linears<D: Device>: Debug + Send + Sync {
     ) -> Result<(), TrainerError>;
 
     /// Every weight as evaluation after `step` steps reads it. Delayed scales stay as they are.
-    ///
-    /// # Errors
-    /// A kernel's.
     fn evaluation_weights(
         &self,
         parameters: &D::Parameters,
@@ -166,9 +145,6 @@ pub trait Linears<D: Device>: Debug + Send + Sync {
     ) -> Result<Self::Weights, TrainerError>;
 
     /// The end of training step `step`.
-    ///
-    /// # Errors
-    /// A kernel's.
     fn finish_step(&mut self, step: u64) -> Result<(), TrainerError>;
 
     /// Measures the operands of `layers` during the next step.
@@ -178,15 +154,9 @@ pub trait Linears<D: Device>: Debug + Send + Sync {
     fn observed(&mut self) -> Vec<QuantisationRecord>;
 
     /// Largest magnitudes of earlier steps, oldest first, for a checkpoint; index (layer * 4 + linear) * 6 + slot.
-    ///
-    /// # Errors
-    /// A device's.
     fn histories(&self) -> Result<Vec<Vec<f32>>, TrainerError>;
 
     /// Puts back what a checkpoint held; `false`, and nothing done, if it does not belong to such a model.
-    ///
-    /// # Errors
-    /// A device's.
     fn restore_histories(&mut self, histories: Vec<Vec<f32>>) -> Result<bool, TrainerError>;
 }
 
@@ -217,7 +187,6 @@ pub struct Choices {
     pub delayed: Option<DelayedScaling>,
     /// Name, out features, in features.
     pub shapes: [(&'static str, usize, usize); 4],
-    /// Blocks.
     pub layers: usize,
 }
 
@@ -305,7 +274,6 @@ impl Choices {
 pub struct Observation {
     /// Which step.
     pub step: u64,
-    /// Blocks.
     pub layers: Vec<usize>,
     /// What was seen so far.
     pub records: Vec<QuantisationRecord>,

@@ -21,9 +21,6 @@ pub fn needed_bytes(run: &RunFile) -> u128 {
 }
 
 /// Refuses a run that needs more than all the memory of the machine. Where the system does not tell how much that is, any run passes.
-///
-/// # Errors
-/// [`TrainerError::Machine`].
 pub fn check(run: &RunFile) -> Result<(), TrainerError> {
     let (needed, Some(there)) = (needed_bytes(run), total_bytes()) else { return Ok(()) };
     if needed <= there {

@@ -72,7 +72,6 @@ pub enum Record {
     Diverged {
         /// The step that could not be done.
         step: u64,
-        /// Which number.
         reason: &'static str,
     },
 }
@@ -90,7 +89,6 @@ pub struct QuantisationRecord {
     pub pass: &'static str,
     /// input, weight or output_gradient.
     pub operand: &'static str,
-    /// Element format.
     pub format: kernels::operand::Format,
     /// ‖q − x‖ / ‖x‖, x being the rotated operand before quantisation and q after.
     pub relative_error: f64,
@@ -121,18 +119,12 @@ pub struct Log {
 
 impl Log {
     /// An empty file in place of whatever was there.
-    ///
-    /// # Errors
-    /// A file that cannot be written.
     pub fn create(path: PathBuf) -> Result<Self, TrainerError> {
         let file = File::create(&path).map_err(|source| TrainerError::write(&path, source))?;
         Ok(Self { path, file, hash: Sha256::new(), length: 0 })
     }
 
     /// Keeps the first `length` bytes and drops the rest, or returns `None` if they do not have the hash.
-    ///
-    /// # Errors
-    /// A file that cannot be written.
     pub fn reopen(path: PathBuf, length: u64, sha256: Option<&str>) -> Result<Option<Self>, TrainerError> {
         let Ok(mut file) = OpenOptions::new().read(true).write(true).open(&path) else { return Ok(None) };
         let mut bytes = Vec::new();
@@ -146,18 +138,12 @@ impl Log {
     }
 
     /// Appends one JSON line.
-    ///
-    /// # Errors
-    /// A file that cannot be written.
     pub fn json(&mut self, line: &impl Serialize) -> Result<(), TrainerError> {
         let text = serde_json::to_string(line).map_err(|source| TrainerError::write(&self.path, source))?;
         self.line(&text)
     }
 
     /// Appends one line.
-    ///
-    /// # Errors
-    /// A file that cannot be written.
     pub fn line(&mut self, text: &str) -> Result<(), TrainerError> {
         let line = format!("{text}\n");
         self.file.write_all(line.as_bytes()).map_err(|source| TrainerError::write(&self.path, source))?;
@@ -167,9 +153,6 @@ impl Log {
     }
 
     /// Waits until everything is on disk.
-    ///
-    /// # Errors
-    /// The disk's.
     pub fn sync(&self) -> Result<(), TrainerError> {
         self.file.sync_data().map_err(|source| TrainerError::write(&self.path, source))
     }
@@ -186,9 +169,6 @@ impl Log {
 }
 
 /// Writes a JSON file beside its name, syncs it and renames it, so that it is there whole or not at all.
-///
-/// # Errors
-/// A file that cannot be written.
 pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), TrainerError> {
     let failed = |source: std::io::Error| TrainerError::write(path, source);
     let mut text = serde_json::to_string_pretty(value).map_err(|source| TrainerError::write(path, source))?;

@@ -14,14 +14,10 @@ use crate::error::TrainerError;
 use crate::metrics::Log;
 use crate::run_file::RunFile;
 
-/// What a line marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// Something begins.
     IntervalStart,
-    /// Something ends.
     IntervalEnd,
-    /// Something is the case.
     PointInTime,
 }
 
@@ -54,17 +50,11 @@ impl Mllog {
     }
 
     /// Waits until the lines are on disk.
-    ///
-    /// # Errors
-    /// The disk's.
     pub fn sync(&self) -> Result<(), TrainerError> {
         self.log.sync()
     }
 
     /// One line. File and line number are the caller's, as the rules ask.
-    ///
-    /// # Errors
-    /// A file that cannot be written.
     #[track_caller]
     pub fn line(&mut self, event: Event, key: &str, value: Value, metadata: Map<String, Value>) -> Result<(), TrainerError> {
         let caller = Location::caller();
@@ -74,9 +64,6 @@ impl Mllog {
 
     /// Everything before the first step: who submits, the hyper-parameters, initialisation, start of the run.
     /// The first block of training opens after the evaluation before the first step.
-    ///
-    /// # Errors
-    /// A file that cannot be written.
     pub fn begin(&mut self, run: &RunFile) -> Result<(), TrainerError> {
         let point = Event::PointInTime;
         let none = Map::new;
@@ -99,9 +86,6 @@ impl Mllog {
     }
 
     /// One evaluation at `samples` trained sequences: closes the block of training before it, and opens the next unless it was the last.
-    ///
-    /// # Errors
-    /// A file that cannot be written.
     pub fn evaluation(&mut self, run: &RunFile, samples: u64, loss: f64, last: bool) -> Result<(), TrainerError> {
         if let Some(start) = self.in_block.take() {
             self.line(Event::IntervalEnd, "block_stop", Value::Null, samples_count(start))?;
@@ -113,9 +97,6 @@ impl Mllog {
     }
 
     /// The end of the run at `samples` trained sequences: `success` when the target was reached.
-    ///
-    /// # Errors
-    /// A file that cannot be written.
     pub fn end(&mut self, samples: u64, reached_at: Option<u64>) -> Result<(), TrainerError> {
         if let Some(start) = self.in_block.take() {
             self.line(Event::IntervalEnd, "block_stop", Value::Null, samples_count(start))?;
@@ -167,7 +148,6 @@ fn hyper_parameters(run: &RunFile) -> Vec<(&'static str, Value)> {
     lines
 }
 
-/// In the checker's words.
 fn lowest_precision(run: &RunFile) -> &'static str {
     let passes = &run.recipe.passes;
     let formats = [

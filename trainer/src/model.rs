@@ -156,9 +156,6 @@ impl<D: Device> Model<D> {
 
     /// Forward and backward of training step `step`: sum of the batch's losses, and the gradient of their mean in `gradients`
     /// (overwritten).
-    ///
-    /// # Errors
-    /// A kernel's.
     pub fn train(
         &mut self,
         parameters: &D::Parameters,
@@ -176,9 +173,6 @@ impl<D: Device> Model<D> {
     }
 
     /// Every weight of the linears as evaluation after `step` steps reads it.
-    ///
-    /// # Errors
-    /// A kernel's.
     pub fn evaluation_weights(&self, parameters: &D::Parameters, step: u64) -> Result<EvaluationWeights<D>, TrainerError> {
         let places = self.layout.layers.iter().enumerate().flat_map(|(layer, ranges)| {
             ranges.linears.iter().enumerate().map(move |(linear, range)| (Place { layer, linear }, range.clone()))
@@ -187,9 +181,6 @@ impl<D: Device> Model<D> {
     }
 
     /// Sum of the losses of a batch (at most as large as a training batch) in the recipe's forward pass.
-    ///
-    /// # Errors
-    /// A kernel's.
     pub fn evaluate(
         &mut self,
         parameters: &D::Parameters,

@@ -11,9 +11,6 @@ use crate::run_file::{ModelSection, RunFile, hexadecimal};
 use crate::tensors::NamedTensor;
 
 /// `tokenizer.json` of the data folder if there is one; its hash must be the run file's.
-///
-/// # Errors
-/// [`TrainerError::BadFile`] for another tokenizer.
 pub fn find_tokenizer(data: &Path, run: &RunFile) -> Result<Option<PathBuf>, TrainerError> {
     let path = data.join("tokenizer.json");
     let bytes = match std::fs::read(&path) {
@@ -33,9 +30,6 @@ pub fn find_tokenizer(data: &Path, run: &RunFile) -> Result<Option<PathBuf>, Tra
 }
 
 /// Writes `model/` and returns the SHA-256 of `model.safetensors`.
-///
-/// # Errors
-/// Files that cannot be written.
 pub fn write(folder: &Path, run: &RunFile, layout: &Layout, parameters: &[f32], tokenizer: Option<&Path>) -> Result<String, TrainerError> {
     let tensors = tensors(&run.model, layout, parameters);
     export::write_model(folder, &config(run), &tensors, tokenizer).map_err(|error| TrainerError::write(folder, error))

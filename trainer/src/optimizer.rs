@@ -11,7 +11,6 @@ use crate::error::TrainerError;
 /// First and second moments, in the layout of the parameters.
 #[derive(Debug)]
 pub struct Moments<D: Device> {
-    /// Running mean of gradients.
     pub first: D::Numbers,
     /// Running mean of squared gradients.
     pub second: D::Numbers,
@@ -19,9 +18,6 @@ pub struct Moments<D: Device> {
 
 impl<D: Device> Moments<D> {
     /// Zeros for so many parameters.
-    ///
-    /// # Errors
-    /// Not enough memory.
     pub fn new(device: &D, total: usize) -> Result<Self, TrainerError> {
         Ok(Self { first: device.numbers(vec![0.0; total])?, second: device.numbers(vec![0.0; total])? })
     }

@@ -17,7 +17,6 @@ pub struct Tensor {
     pub name: String,
     /// Output features, or entries of the vocabulary.
     pub rows: usize,
-    /// Input features.
     pub columns: usize,
     /// Its elements in the flat array.
     pub range: Range<usize>,
@@ -52,7 +51,6 @@ pub struct Layout {
     pub tensors: Vec<Tensor>,
     /// `[vocabulary, hidden]`.
     pub embedding: Range<usize>,
-    /// Blocks.
     pub layers: Vec<Layer>,
     /// `[hidden]`.
     pub final_norm: Range<usize>,

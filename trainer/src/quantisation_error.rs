@@ -6,7 +6,6 @@ use kernels::quantise::{self, Prepared, Source};
 use crate::metrics::QuantisationRecord;
 use crate::streams::{Operand, Pass};
 
-/// The numbers alone.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Survival {
     error: quantise::ErrorMetrics,

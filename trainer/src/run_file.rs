@@ -14,35 +14,28 @@ use crate::error::TrainerError;
 /// The only schema this trainer reads.
 pub const SCHEMA: &str = "mxfp4-run/1";
 
-/// A whole run file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunFile {
     /// Always [`SCHEMA`].
     pub schema: String,
-    /// Which run this is.
     pub run: RunIdentity,
     /// Shape and initialisation of the model.
     pub model: ModelSection,
-    /// Token files.
     pub data: DataSection,
     /// Which tokenizer made the tokens.
     pub tokenizer: TokenizerSection,
-    /// AdamW.
     pub optimizer: OptimizerSection,
     /// Learning rate over steps.
     pub schedule: ScheduleSection,
     /// Sequences in a step.
     pub batch: BatchSection,
-    /// How long to train.
     pub budget: BudgetSection,
     /// When and on how much to evaluate.
     pub evaluation: EvaluationSection,
     /// Validation loss (nats per token) that counts as reached; null if the profile has none.
     pub target_loss: Option<f64>,
-    /// What goes into metrics.jsonl.
     pub logging: LoggingSection,
-    /// How often to checkpoint.
     pub checkpoint: CheckpointSection,
     /// How every operand of every GEMM is prepared.
     pub recipe: RecipeSection,
@@ -50,11 +43,9 @@ pub struct RunFile {
     pub mllog: MllogSection,
 }
 
-/// Profile, arm and seed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunIdentity {
-    /// Profile id.
     pub profile: String,
     /// Arm: the recipe's id within the profile.
     pub arm: String,
@@ -70,15 +61,12 @@ pub struct ModelSection {
     pub vocab_size: usize,
     /// Width of the residual stream.
     pub hidden_size: usize,
-    /// Blocks.
     pub num_hidden_layers: usize,
-    /// Query heads.
     pub num_attention_heads: usize,
     /// Key and value heads; divides the query heads.
     pub num_key_value_heads: usize,
     /// Width of a head; even.
     pub head_dim: usize,
-    /// Width of the SwiGLU.
     pub intermediate_size: usize,
     /// Tokens in a training sequence.
     pub sequence_length: usize,
@@ -96,11 +84,8 @@ pub struct ModelSection {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataSection {
-    /// What is trained on.
     pub train: ShardSection,
-    /// What is evaluated on.
     pub validation: ShardSection,
-    /// Token id between documents.
     pub end_of_document: u32,
 }
 
@@ -148,7 +133,6 @@ pub struct OptimizerSection {
     pub clip_norm: f64,
 }
 
-/// Optimizers there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OptimizerName {
@@ -170,7 +154,6 @@ pub struct ScheduleSection {
     pub end_learning_rate: f64,
 }
 
-/// Schedules there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ScheduleName {
@@ -198,7 +181,6 @@ fn is_one(value: &usize) -> bool {
     *value == 1
 }
 
-/// How long to train.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BudgetSection {
@@ -219,7 +201,6 @@ pub struct EvaluationSection {
     pub spread: bool,
 }
 
-/// What goes into metrics.jsonl.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoggingSection {
@@ -229,7 +210,6 @@ pub struct LoggingSection {
     pub quantisation_steps: Vec<u64>,
 }
 
-/// How often to checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CheckpointSection {
@@ -243,7 +223,6 @@ pub struct CheckpointSection {
 pub struct RecipeSection {
     /// Its id among the manifests.
     pub id: String,
-    /// Operands by GEMM pass.
     pub passes: PassesSection,
     /// Whether random words differ from step to step.
     pub stochastic_seed: StochasticSeed,
@@ -252,7 +231,6 @@ pub struct RecipeSection {
     pub delayed_scaling: Option<DelayedScaling>,
 }
 
-/// Operands by GEMM pass.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PassesSection {
@@ -268,9 +246,7 @@ pub struct PassesSection {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FpropSection {
-    /// X.
     pub input: OperandSpec,
-    /// W.
     pub weight: OperandSpec,
 }
 
@@ -280,7 +256,6 @@ pub struct FpropSection {
 pub struct DgradSection {
     /// ∇Y.
     pub output_gradient: OperandSpec,
-    /// W.
     pub weight: OperandSpec,
 }
 
@@ -290,7 +265,6 @@ pub struct DgradSection {
 pub struct WgradSection {
     /// ∇Y.
     pub output_gradient: OperandSpec,
-    /// X.
     pub input: OperandSpec,
 }
 
@@ -339,7 +313,6 @@ pub struct MllogSection {
 /// A run file that was read, with the hash of its bytes.
 #[derive(Debug, Clone)]
 pub struct LoadedRun {
-    /// What it says.
     pub run: RunFile,
     /// SHA-256 of the file, hexadecimal.
     pub sha256: String,
@@ -347,9 +320,6 @@ pub struct LoadedRun {
 
 impl RunFile {
     /// Reads the text of a run file and checks it. `name` appears in messages.
-    ///
-    /// # Errors
-    /// [`TrainerError::BadInput`] naming the key and, where YAML knows it, the line.
     pub fn parse(name: &str, text: &str) -> Result<Self, TrainerError> {
         /// Only the first key, so that another schema is named before its unknown keys are.
         #[derive(Deserialize)]

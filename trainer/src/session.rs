@@ -35,7 +35,6 @@ pub struct Options {
     pub patience: Duration,
 }
 
-/// Contents of done.json.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Done {
     schema: &'static str,
@@ -54,17 +53,12 @@ pub struct Done {
 /// The two token streams of a run.
 #[derive(Debug)]
 pub struct Streams {
-    /// Trained on.
     pub train: TokenStream,
-    /// Evaluated on.
     pub validation: TokenStream,
 }
 
 impl Streams {
     /// Opens both and compares lengths and hashes with the run file's.
-    ///
-    /// # Errors
-    /// [`TrainerError::BadFile`].
     pub fn open(run: &RunFile, data: &Path) -> Result<Self, TrainerError> {
         Ok(Self {
             train: open_stream(data, &run.data.train, "data.train")?,
@@ -90,9 +84,6 @@ fn open_stream(data: &Path, shard: &ShardSection, key: &str) -> Result<TokenStre
 }
 
 /// Runs to the end, or until interrupted.
-///
-/// # Errors
-/// As [`TrainerError`] says; `failed.json` then tells it, except when interrupted.
 pub fn run<D: Device>(
     options: &Options,
     device: &impl Fn(&RunFile) -> Result<D, TrainerError>,
@@ -351,12 +342,10 @@ impl<'a, D: Device> Session<'a, D> {
         write_json(&self.directory.join("done.json"), &done)
     }
 
-    /// Trained so far.
     fn tokens(&self) -> u64 {
         self.progress.step * self.run.tokens_per_step() as u64
     }
 
-    /// Sequences trained so far.
     fn samples(&self) -> u64 {
         self.progress.step * self.run.batch.sequences as u64
     }

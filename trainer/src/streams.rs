@@ -28,7 +28,6 @@ pub enum Operand {
 }
 
 impl Pass {
-    /// As in metrics.jsonl.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fprop => "fprop",
@@ -39,7 +38,6 @@ impl Pass {
 }
 
 impl Operand {
-    /// As in metrics.jsonl.
     pub fn name(self) -> &'static str {
         match self {
             Self::Input => "input",

@@ -26,23 +26,16 @@ pub enum TensorError {
     /// The operating system refused to read.
     #[error("{}: cannot read: {source}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
         /// What the operating system said.
         source: std::io::Error,
     },
     /// The file could not be written.
     #[error("{}: cannot write: {problem}; check free space and permissions, then run the same command again", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// What went wrong.
-        problem: String,
-    },
+    Write { path: PathBuf, problem: String },
     /// The file is there but is no whole safetensors file.
     #[error("{}: {problem}; the file is truncated or was not written by this program: delete it and run the same command again", path.display())]
     Malformed {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         problem: String,
@@ -50,9 +43,7 @@ pub enum TensorError {
     /// The file is whole but does not hold the tensor that was asked for.
     #[error("{}: tensor {name}: {problem}; the file belongs to another model", path.display())]
     Tensor {
-        /// The file.
         path: PathBuf,
-        /// The tensor.
         name: String,
         /// What is wrong with it.
         problem: String,
@@ -143,9 +134,6 @@ pub struct Tensors {
 }
 
 /// Reads and checks `path`.
-///
-/// # Errors
-/// [`TensorError::Missing`], [`TensorError::Read`], [`TensorError::Malformed`].
 pub fn read_tensors(path: &Path) -> Result<Tensors, TensorError> {
     let bytes = std::fs::read(path).map_err(|source| match source.kind() {
         std::io::ErrorKind::NotFound => TensorError::Missing(path.to_owned()),
@@ -156,9 +144,6 @@ pub fn read_tensors(path: &Path) -> Result<Tensors, TensorError> {
 
 impl Tensors {
     /// Checks `bytes`, the whole content of `path` (which is only named in errors).
-    ///
-    /// # Errors
-    /// [`TensorError::Malformed`].
     pub fn parse(path: &Path, bytes: Vec<u8>) -> Result<Self, TensorError> {
         let (header, metadata) = SafeTensors::read_metadata(&bytes)
             .map_err(|error| TensorError::Malformed { path: path.to_owned(), problem: describe(&error, &bytes) })?;
@@ -178,9 +163,6 @@ impl Tensors {
     }
 
     /// The elements of the F32 tensor `name`, which must have this shape.
-    ///
-    /// # Errors
-    /// [`TensorError::Tensor`] when it is missing, of another type, or of another shape.
     pub fn f32(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, TensorError> {
         let refuse = |problem: String| TensorError::Tensor { path: self.path.clone(), name: name.to_owned(), problem };
         let info = self.metadata.info(name).ok_or_else(|| refuse("is missing".into()))?;

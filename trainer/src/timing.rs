@@ -10,7 +10,6 @@ use serde::Serialize;
 use crate::device::Machine;
 use crate::error::TrainerError;
 
-/// The open file.
 #[derive(Debug)]
 pub struct Timing {
     path: PathBuf,
@@ -47,9 +46,6 @@ struct Line {
 
 impl Timing {
     /// Starts a session: a new file when nothing is resumed, otherwise appends.
-    ///
-    /// # Errors
-    /// A file that cannot be written.
     pub fn start(path: &Path, machine: &Machine, resumed_from_step: u64) -> Result<Self, TrainerError> {
         let failed = |source| TrainerError::write(path, source);
         let file = if resumed_from_step == 0 {
@@ -80,17 +76,11 @@ impl Timing {
     }
 
     /// One training step.
-    ///
-    /// # Errors
-    /// A file that cannot be written.
     pub fn step(&mut self, step: u64, seconds: f64) -> Result<(), TrainerError> {
         self.write(&Line { kind: "step", step, seconds })
     }
 
     /// One evaluation after `step` steps.
-    ///
-    /// # Errors
-    /// A file that cannot be written.
     pub fn evaluation(&mut self, step: u64, seconds: f64) -> Result<(), TrainerError> {
         self.write(&Line { kind: "eval", step, seconds })
     }

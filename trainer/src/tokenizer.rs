@@ -39,18 +39,10 @@ pub enum TokenizerError {
     VocabularyTooSmall(usize),
     /// The text ran out of pairs to merge.
     #[error("{}: has pairs for a vocabulary of {possible} only, {asked} were asked for; use more text or --vocab-size {possible}", path.display())]
-    TextTooSmall {
-        /// The documents.
-        path: PathBuf,
-        /// Entries asked for.
-        asked: usize,
-        /// Entries the text gives.
-        possible: usize,
-    },
+    TextTooSmall { path: PathBuf, asked: usize, possible: usize },
     /// The file is no tokenizer of a kind that can be used here.
     #[error("{}: {problem}; name a tokenizer.json of Hugging Face's tokenizers", path.display())]
     Unusable {
-        /// The tokenizer file.
         path: PathBuf,
         /// What is wrong with it.
         problem: String,
@@ -62,9 +54,6 @@ pub enum TokenizerError {
 
 /// Learns a vocabulary of exactly `vocabulary` entries from the documents of `input` (.jsonl or .txt) and writes it to
 /// `output`, aside first. Returns the SHA-256 of the file in hexadecimal digits.
-///
-/// # Errors
-/// [`TokenizerError::VocabularyTooSmall`], [`TokenizerError::TextTooSmall`], [`TokenizerError::Data`].
 pub fn train(input: &Path, vocabulary: usize, output: &Path) -> Result<String, TokenizerError> {
     if vocabulary < SMALLEST_VOCABULARY {
         return Err(TokenizerError::VocabularyTooSmall(vocabulary));
@@ -153,17 +142,11 @@ impl TextTokenizer {
     }
 
     /// Ids of a text, without separator.
-    ///
-    /// # Errors
-    /// [`TokenizerError::Library`].
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         Ok(self.tokenizer.encode_fast(text, false).map_err(library)?.get_ids().to_vec())
     }
 
     /// Text of ids, the separator spelled out.
-    ///
-    /// # Errors
-    /// [`TokenizerError::Library`].
     pub fn decode(&self, ids: &[u32]) -> Result<String, TokenizerError> {
         self.tokenizer.decode(ids, false).map_err(library)
     }
@@ -171,9 +154,6 @@ impl TextTokenizer {
 
 /// Writes the tokens of the documents of `input` (.jsonl or .txt), each followed by the separator, to `prefix.bin` and
 /// `prefix.idx`. Documents are tokenised in parallel and written in their order.
-///
-/// # Errors
-/// [`TokenizerError::Unusable`], [`TokenizerError::Data`]; nothing is put in place then.
 pub fn tokenize(tokenizer: &Path, input: &Path, prefix: &Path) -> Result<TokenSummary, TokenizerError> {
     let tokenizer = TextTokenizer::open(tokenizer)?;
     let mut documents = data::documents(input)?;
@@ -192,9 +172,6 @@ pub fn tokenize(tokenizer: &Path, input: &Path, prefix: &Path) -> Result<TokenSu
 }
 
 /// Checks a pair and sums it up.
-///
-/// # Errors
-/// [`TokenizerError::Data`].
 pub fn inspect(prefix: &Path) -> Result<TokenSummary, TokenizerError> {
     Ok(TokenStream::open(prefix)?.summary()?)
 }

@@ -14,7 +14,6 @@ use crate::run_file::RunFile;
 use crate::schedule;
 use crate::streams::micro_step;
 
-/// A model in training.
 #[derive(Debug)]
 pub struct Training<D: Device> {
     device: D,
@@ -25,7 +24,6 @@ pub struct Training<D: Device> {
     pub parameters: D::Parameters,
     /// Of the last step.
     pub gradients: D::Numbers,
-    /// The optimizer's.
     pub moments: Moments<D>,
     order: DataOrder,
     batch: Batch,
@@ -91,7 +89,6 @@ impl<D: Device> Training<D> {
         })
     }
 
-    /// What it trains on.
     pub fn device(&self) -> &D {
         &self.device
     }
@@ -102,9 +99,6 @@ impl<D: Device> Training<D> {
     }
 
     /// Reads the tokens of `step` (from 1).
-    ///
-    /// # Errors
-    /// As [`Batch::fill`].
     pub fn load(&mut self, train: &TokenStream, step: u64) -> Result<(), TrainerError> {
         let sequences = self.run.batch.sequences as u64;
         let first = (step - 1) * sequences;
@@ -119,9 +113,6 @@ impl<D: Device> Training<D> {
     }
 
     /// Loss and gradients of the loaded batch: means over all its tokens, whatever the number of micro-batches.
-    ///
-    /// # Errors
-    /// A kernel's.
     pub fn forward_backward(&mut self, step: u64) -> Result<StepResult, TrainerError> {
         if self.micro.is_some() {
             return self.accumulate(step);
@@ -166,9 +157,6 @@ impl<D: Device> Training<D> {
     }
 
     /// The optimizer's part of `step`.
-    ///
-    /// # Errors
-    /// A kernel's.
     pub fn update(&mut self, step: u64, gradient_norm: f64) -> Result<(), TrainerError> {
         let learning_rate = self.learning_rate(step);
         let Self { device, run, model, parameters, gradients, moments, .. } = self;
@@ -189,7 +177,6 @@ impl<D: Device> Training<D> {
         self.model.linears.observe(step, observed);
     }
 
-    /// What was measured.
     pub fn observed(&mut self) -> Vec<QuantisationRecord> {
         match &mut self.micro {
             Some(micro) => std::mem::take(&mut micro.records),
@@ -199,9 +186,6 @@ impl<D: Device> Training<D> {
 
     /// Mean loss over `evaluation.sequences` samples of the validation stream after `step` steps, nats per token: its first ones, or
     /// (`evaluation.spread`) ones at equal distances.
-    ///
-    /// # Errors
-    /// As [`Batch::fill`], or a kernel's.
     pub fn evaluate(&mut self, validation: &TokenStream, step: u64) -> Result<f64, TrainerError> {
         let (sequences, at_once) = (self.run.evaluation.sequences, self.run.batch.sequences / self.run.batch.accumulation);
         let available = samples_in(validation.len(), self.run.model.sequence_length);

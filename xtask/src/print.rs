@@ -100,7 +100,6 @@ pub(crate) fn dry_run(
     out(&text);
 }
 
-/// Profiles, recipes and claims.
 pub(crate) fn list(manifests: &Manifests) {
     let mut text = String::new();
     line!(text, "profiles");

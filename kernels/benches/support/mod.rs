@@ -16,7 +16,6 @@ use kernels::operand::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule
 use kernels::quantise::{Randomness, Source};
 use kernels::random::StreamKey;
 
-/// Something to time.
 pub(crate) struct Task {
     pub(crate) name: String,
     /// In one call: operations of a product or a peak, elements prepared, bytes read by `peak/read-*`.
@@ -29,7 +28,6 @@ pub(crate) struct Task {
 /// M rows of C by N by the contraction axis K.
 pub(crate) type Shape = (usize, usize, usize);
 
-/// How much to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Depth {
     Quick,

@@ -2,27 +2,19 @@
 
 use crate::object::ObjectError;
 
-/// Why execution stopped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FaultKind {
     /// A register is read or overwritten while a load into it is under way.
     #[error("uses {register} while a load into it is under way: an s_waitcnt is missing")]
-    Pending {
-        /// Which.
-        register: String,
-    },
+    Pending { register: String },
     /// A value that was never written decides something that others can see.
     #[error("{used} depends on a value that was never written")]
-    Undefined {
-        /// What it decides.
-        used: String,
-    },
+    Undefined { used: String },
     /// A global access touches no allocation, or leaves one.
     #[error("{access} of {bytes} bytes at {address:#x} is outside every allocation{near}")]
     Bounds {
         /// Load or store.
         access: &'static str,
-        /// How many.
         bytes: usize,
         /// Where.
         address: u64,
@@ -31,16 +23,11 @@ pub enum FaultKind {
     },
     /// A store to an allocation that the kernel may only read.
     #[error("stores to {name}, which is read-only")]
-    ReadOnly {
-        /// Which allocation.
-        name: String,
-    },
+    ReadOnly { name: String },
     /// Two workgroups of a launch touch a byte, one of them having written it: they run in no order.
     #[error("{access} byte {offset} of {name}, which another workgroup of the same launch wrote")]
     SharedGlobal {
-        /// What this workgroup does.
         access: &'static str,
-        /// Which allocation.
         name: String,
         /// Which byte.
         offset: usize,
@@ -48,21 +35,17 @@ pub enum FaultKind {
     /// A buffer access begins inside the resource and ends outside.
     #[error("a buffer access of {bytes} bytes at offset {offset} straddles the end of the resource ({records} bytes)")]
     Straddle {
-        /// How many.
         bytes: usize,
         /// From the resource's base.
         offset: u64,
-        /// Its size.
         records: u64,
     },
     /// An LDS access beyond what the kernel asked for.
     #[error("an LDS access of {bytes} bytes at {offset} is beyond the kernel's {size} bytes")]
     LdsBounds {
-        /// How many.
         bytes: usize,
         /// Where.
         offset: u64,
-        /// All there is.
         size: usize,
     },
     /// Two waves touch a byte between two barriers, at least one of them writing.
@@ -70,11 +53,8 @@ pub enum FaultKind {
     Race {
         /// Which byte.
         offset: usize,
-        /// What this wave does.
         this: &'static str,
-        /// What the other did.
         that: &'static str,
-        /// Which.
         wave: usize,
     },
     /// An LDS byte is touched while a load to it, or another wave's write to it, is under way.
@@ -82,9 +62,7 @@ pub enum FaultKind {
     InFlight {
         /// Which byte.
         offset: usize,
-        /// Whose.
         wave: usize,
-        /// What.
         what: &'static str,
     },
     /// The wave ends while loads to LDS are under way.
@@ -105,11 +83,8 @@ pub enum FaultKind {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("kernel {kernel}, workgroup {workgroup:?}, wave {wave}{}, at {address:#x}: {instruction}: {kind}", .lane.map(|lane| format!(", lane {lane}")).unwrap_or_default())]
 pub struct Fault {
-    /// Name of the kernel.
     pub kernel: String,
-    /// Which workgroup.
     pub workgroup: [u32; 3],
-    /// Which wave of it.
     pub wave: usize,
     /// Which lane, where one alone is to blame.
     pub lane: Option<usize>,
@@ -117,7 +92,6 @@ pub struct Fault {
     pub address: u64,
     /// The instruction as the disassembler writes it.
     pub instruction: String,
-    /// Why.
     pub kind: FaultKind,
 }
 
@@ -152,7 +126,6 @@ impl Stop {
 /// Why a launch did not finish.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LaunchError {
-    /// The kernel faulted.
     #[error(transparent)]
     Fault(#[from] Box<Fault>),
     /// The code object does not have it, or cannot be read.
@@ -161,7 +134,6 @@ pub enum LaunchError {
     /// What the caller asked for does not fit the kernel.
     #[error("kernel {kernel}: {problem}")]
     Request {
-        /// Which.
         kernel: String,
         /// What does not fit.
         problem: String,

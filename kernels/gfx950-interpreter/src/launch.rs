@@ -21,14 +21,11 @@ pub enum Order {
 }
 
 impl Order {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::Serial, Self::Reversed, Self::RoundRobin];
 }
 
-/// What to launch.
 #[derive(Debug, Clone, Copy)]
 pub struct Launch<'a> {
-    /// The kernel.
     pub kernel: &'a Kernel,
     /// Workgroups along x, y and z.
     pub grid: [u32; 3],
@@ -42,7 +39,6 @@ pub struct Launch<'a> {
     pub order: Order,
 }
 
-/// What a launch did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// How often each operation was executed, over all waves.
@@ -52,7 +48,6 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// Adds another launch's counts.
     pub fn add(&mut self, other: &Self) {
         for (op, count) in &other.executed {
             *self.executed.entry(*op).or_insert(0) += count;
@@ -65,10 +60,6 @@ impl Statistics {
 const LIMIT: u64 = 20_000_000;
 const MATRIX: u64 = 100;
 
-/// Runs all workgroups.
-///
-/// # Errors
-/// A request that does not fit the kernel, or the first fault.
 pub fn launch(memory: &mut Memory, launch: &Launch<'_>) -> Result<Statistics, LaunchError> {
     check(launch)?;
     let arguments = memory.input("kernel arguments", &arguments(launch)?);

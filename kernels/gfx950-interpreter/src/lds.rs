@@ -81,7 +81,6 @@ impl Lds {
         self.conflicts
     }
 
-    /// All waves have met.
     pub(crate) fn barrier(&mut self) {
         self.epoch += 1;
     }
@@ -129,7 +128,6 @@ impl Lds {
         Ok(())
     }
 
-    /// Nor read.
     fn unread(&self, wave: usize, offset: usize) -> Result<(), Stop> {
         let shadow = &self.shadow[offset];
         let others = shadow.readers & !(1 << wave);
@@ -229,7 +227,6 @@ impl Lds {
         Ok(())
     }
 
-    /// It has arrived.
     pub(crate) fn finish_load(&mut self, wave: usize, offset: u64, from: &[u8], defined: bool) {
         let start = offset as usize;
         self.bytes[start..start + from.len()].copy_from_slice(from);

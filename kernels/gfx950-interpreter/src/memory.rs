@@ -36,7 +36,6 @@ struct Allocation {
     writers: Vec<u32>,
 }
 
-/// All allocations.
 #[derive(Debug, Clone)]
 pub struct Memory {
     allocations: BTreeMap<u64, Allocation>,
@@ -53,7 +52,6 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// No allocations.
     pub fn new() -> Self {
         Self::default()
     }
@@ -97,9 +95,6 @@ impl Memory {
     }
 
     /// Copies into an allocation, wherever in it `address` lies: what a host does. Read-only allocations take it, too.
-    ///
-    /// # Errors
-    /// When the bytes are not inside one allocation.
     pub fn write(&mut self, address: Address, from: &[u8]) -> Result<(), FaultKind> {
         let (base, start) = self.locate("a copy", address.0, from.len())?;
         if let Some(allocation) = self.allocations.get_mut(&base) {
@@ -112,9 +107,6 @@ impl Memory {
     }
 
     /// Copies out of an allocation, wherever in it `address` lies; undefined bytes come as poison.
-    ///
-    /// # Errors
-    /// When the bytes are not inside one allocation.
     pub fn read(&self, address: Address, into: &mut [u8]) -> Result<(), FaultKind> {
         let (base, start) = self.locate("a copy", address.0, into.len())?;
         if let Some(allocation) = self.allocations.get(&base) {

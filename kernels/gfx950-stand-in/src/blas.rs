@@ -2,7 +2,7 @@
 //! packed MXFP4 with scales of blocks, by rows or swizzled, each block exactly and the blocks in F64.
 
 // C functions: their names and their contracts are AMD's.
-#![allow(non_snake_case, missing_docs, unreachable_pub, clippy::missing_safety_doc, clippy::too_many_arguments)]
+#![allow(non_snake_case, unreachable_pub, clippy::missing_safety_doc, clippy::too_many_arguments)]
 
 use std::ffi::{c_int, c_void};
 

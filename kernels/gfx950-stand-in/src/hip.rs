@@ -1,7 +1,7 @@
 //! The functions of libamdhip64 that the HIP driver looks up. Names, arguments and statuses are those of AMD's headers.
 
 // C functions: their names and their contracts are AMD's.
-#![allow(non_snake_case, missing_docs, unreachable_pub, clippy::missing_safety_doc)]
+#![allow(non_snake_case, unreachable_pub, clippy::missing_safety_doc)]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 

@@ -26,12 +26,10 @@ pub(crate) const LAUNCH_FAILURE: i32 = 719;
 /// A status that is not success, and what happened.
 pub(crate) struct Failure(pub(crate) i32, pub(crate) String);
 
-/// Says what happened.
 pub(crate) fn failed<T>(status: i32, text: impl Into<String>) -> Result<T, Failure> {
     Err(Failure(status, text.into()))
 }
 
-/// A loaded code object.
 struct Module {
     object: Arc<CodeObject>,
     constants: BTreeMap<String, (Address, usize)>,
@@ -43,11 +41,9 @@ struct Function {
     kernel: usize,
 }
 
-/// Everything.
 #[derive(Default)]
 pub(crate) struct State {
     memory: Memory,
-    /// Allocations and their sizes.
     sizes: BTreeMap<u64, usize>,
     allocations: u64,
     modules: Vec<Option<Module>>,
@@ -148,7 +144,6 @@ impl State {
         }
     }
 
-    /// Loads a code object.
     pub(crate) fn load(&mut self, image: &[u8]) -> Result<usize, Failure> {
         let object = CodeObject::parse(image).map_err(|error| Failure(INVALID_KERNEL_FILE, error.to_string()))?;
         let constants = object.constants.iter().map(|constant| {

@@ -54,11 +54,9 @@ fn pack<'a, L: Lanes>(l: L, m: Matrix<'_>, side: Side, to: &'a mut Vec<Line<f32>
 /// Sizes of one attention call. Token t of batch entry b is row `b * sequence + t` of every buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttentionShape {
-    /// Number of sequences.
     pub batch: usize,
     /// Tokens in each.
     pub sequence: usize,
-    /// Query heads.
     pub heads: usize,
     /// Key and value heads; divides `heads`. Query head h reads key head h / (heads / kv_heads).
     pub kv_heads: usize,
@@ -103,9 +101,6 @@ impl Cpu {
     ///
     /// With s = q.k (fused, in order) and scale = 1/sqrt(head_dim): m = max s; p = exp(fma(s, scale, -(m*scale))); S = sum p (lanes, tree);
     /// out = (sum over keys of p*v, fused, in order) * (1/S); logsumexp = m*scale + ln S.
-    ///
-    /// # Errors
-    /// Lengths or head counts that do not fit.
     pub fn attention(&self, qkv: &[f32], shape: AttentionShape, out: &mut [f32], logsumexp: &mut [f32]) -> Result<(), ShapeError> {
         shape.check("attention", qkv.len(), out.len(), logsumexp.len())?;
         if out.is_empty() {
@@ -121,9 +116,6 @@ impl Cpu {
     }
 
     /// Gradient of [`Cpu::attention`]; `out` and `logsumexp` are what forward wrote, `d_qkv: [tokens, qkv_width]` is overwritten.
-    ///
-    /// # Errors
-    /// Lengths or head counts that do not fit.
     pub fn attention_backward(
         &self,
         qkv: &[f32],

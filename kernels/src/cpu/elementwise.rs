@@ -10,9 +10,6 @@ const CHUNK: usize = 1 << 15;
 
 impl Cpu {
     /// SwiGLU (arXiv 2002.05202): `gate_up: [tokens, 2*ffn]` holds gate|up, `y: [tokens, ffn]` = gate * sigmoid(gate) * up.
-    ///
-    /// # Errors
-    /// Lengths that do not fit.
     pub fn swiglu(&self, gate_up: &[f32], ffn: usize, y: &mut [f32]) -> Result<(), ShapeError> {
         expect("swiglu", "gate_up", 2 * y.len(), gate_up.len())?;
         let _timer = self.timer(Kernel::Swiglu, 0);
@@ -37,9 +34,6 @@ impl Cpu {
     /// Gradient of [`Cpu::swiglu`], `d_gate_up: [tokens, 2*ffn]` overwritten.
     ///
     /// With s = sigmoid(gate): d_up = d_y * (gate*s); d_gate = (d_y*up) * (s * fma(gate, 1-s, 1)).
-    ///
-    /// # Errors
-    /// Lengths that do not fit.
     pub fn swiglu_backward(&self, gate_up: &[f32], d_y: &[f32], ffn: usize, d_gate_up: &mut [f32]) -> Result<(), ShapeError> {
         expect("swiglu_backward", "gate_up", 2 * d_y.len(), gate_up.len())?;
         expect("swiglu_backward", "d_gate_up", 2 * d_y.len(), d_gate_up.len())?;
@@ -53,9 +47,6 @@ impl Cpu {
     }
 
     /// `y[t] = table[tokens[t]]` with `table: [vocabulary, width]`, `y: [tokens, width]`.
-    ///
-    /// # Errors
-    /// Lengths that do not fit, or a token outside the vocabulary.
     pub fn embedding(&self, table: &[f32], tokens: &[u32], width: usize, y: &mut [f32]) -> Result<(), ShapeError> {
         expect("embedding", "y", tokens.len() * width, y.len())?;
         check_tokens("embedding", tokens, rows_of("embedding", "table", table.len(), width)?)?;
@@ -71,9 +62,6 @@ impl Cpu {
     }
 
     /// `d_table[tokens[t]] += d_y[t]` for t in order.
-    ///
-    /// # Errors
-    /// Lengths that do not fit, or a token outside the vocabulary.
     pub fn embedding_backward(&self, d_y: &[f32], tokens: &[u32], width: usize, d_table: &mut [f32]) -> Result<(), ShapeError> {
         expect("embedding_backward", "d_y", tokens.len() * width, d_y.len())?;
         check_tokens("embedding_backward", tokens, rows_of("embedding_backward", "d_table", d_table.len(), width)?)?;
@@ -89,9 +77,6 @@ impl Cpu {
     }
 
     /// `x += y`.
-    ///
-    /// # Errors
-    /// Lengths that do not fit.
     pub fn add(&self, x: &mut [f32], y: &[f32]) -> Result<(), ShapeError> {
         expect("add", "y", x.len(), y.len())?;
         let _timer = self.timer(Kernel::Elementwise, 0);

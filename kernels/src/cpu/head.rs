@@ -63,9 +63,6 @@ impl Cpu {
     }
 
     /// The losses of [`Cpu::head`] alone, the same bits.
-    ///
-    /// # Errors
-    /// As there.
     pub fn head_loss(&self, x: &[f32], weight: &[f32], targets: &[u32], loss: &mut [f32]) -> Result<f64, ShapeError> {
         let (width, vocabulary) = check("head_loss", x, weight, targets, loss)?;
         let tokens = tokens_together(vocabulary);

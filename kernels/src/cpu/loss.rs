@@ -14,9 +14,6 @@ impl Cpu {
     ///
     /// Per token: m = max; e = exp(x - m); S = sum e (lanes, fixed tree); loss = (m + ln S) - x at the target (logarithm in F64, rounded once);
     /// gradient = e * (scale/S), less `gradient_scale` at the target.
-    ///
-    /// # Errors
-    /// Lengths that do not fit, or a target outside the vocabulary.
     pub fn cross_entropy(&self, logits: &mut [f32], targets: &[u32], gradient_scale: f32, loss: &mut [f32]) -> Result<f64, ShapeError> {
         let _timer = self.timer(Kernel::Loss, 0);
         let vocabulary = check("cross_entropy", logits.len(), targets, loss.len())?;
@@ -30,9 +27,6 @@ impl Cpu {
     }
 
     /// The losses of [`Cpu::cross_entropy`], the same bits, logits left alone.
-    ///
-    /// # Errors
-    /// As there.
     pub fn cross_entropy_loss(&self, logits: &[f32], targets: &[u32], loss: &mut [f32]) -> Result<f64, ShapeError> {
         let _timer = self.timer(Kernel::Loss, 0);
         let vocabulary = check("cross_entropy_loss", logits.len(), targets, loss.len())?;

@@ -134,10 +134,8 @@ pub enum CpuError {
         /// As written by the user.
         name: String,
     },
-    /// This machine lacks it.
     #[error("this processor does not have {wanted}; the best it has is {best} (results are the same bits): use auto or {best}")]
     NotSupported {
-        /// What was asked for.
         wanted: InstructionSet,
         /// The fastest this machine has.
         best: InstructionSet,
@@ -150,7 +148,6 @@ pub enum CpuError {
     ThreadPool {
         /// How many were asked for.
         threads: usize,
-        /// rayon's reason.
         source: rayon::ThreadPoolBuildError,
     },
 }
@@ -159,7 +156,6 @@ pub enum CpuError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kernel}: {problem}")]
 pub struct ShapeError {
-    /// The method.
     pub kernel: &'static str,
     /// Which argument, what it should have been, what it was.
     pub problem: String,

@@ -13,9 +13,6 @@ impl Cpu {
     /// `x, y: [tokens, width]`, `gain: [width]`, `inverse_rms: [tokens]` (saved for the backward).
     ///
     /// Order: squares by fused multiply-add in sixteen lanes, the fixed tree, then r = 1/sqrt(sum/width + epsilon), y = (x*r)*gain.
-    ///
-    /// # Errors
-    /// Lengths that do not fit.
     pub fn rms_norm(&self, x: &[f32], gain: &[f32], epsilon: f32, y: &mut [f32], inverse_rms: &mut [f32]) -> Result<(), ShapeError> {
         let width = gain.len();
         expect("rms_norm", "x", inverse_rms.len() * width, x.len())?;
@@ -32,9 +29,6 @@ impl Cpu {
     /// Gradients of [`Cpu::rms_norm`]. `d_x` is overwritten, or added to when `accumulate_d_x` (a residual stream); `d_gain` is added to.
     ///
     /// d_x = r*(d_y*gain) - x * (r^3/width * sum(d_y*gain*x)); d_gain = sum over tokens of d_y*(x*r), in chunks of 64 tokens.
-    ///
-    /// # Errors
-    /// Lengths that do not fit.
     #[allow(clippy::too_many_arguments)] // what the formula reads and writes
     pub fn rms_norm_backward(
         &self,

@@ -33,9 +33,6 @@ impl Cpu {
     ///
     /// g = gradient*scale; m = fma(beta1, m, (1-beta1)*g); v = fma(beta2, v, ((1-beta2)*g)*g);
     /// p = fma(-(lr/bias1), m / (sqrt(v)/sqrt(bias2) + epsilon), p * (1 - lr*decay)), the scalar parts in F32.
-    ///
-    /// # Errors
-    /// Lengths that do not fit.
     pub fn adamw(
         &self,
         parameter: &mut [f32],

@@ -37,7 +37,6 @@ pub struct Unprepared<'a> {
     pub spec: &'a OperandSpec,
     /// Format of the right side.
     pub partner: Format,
-    /// Random words and signs.
     pub randomness: Randomness<'a>,
     /// Largest magnitude that a delayed scale remembers.
     pub delayed_amax: Option<f32>,
@@ -50,9 +49,6 @@ const FOLLOW: usize = 2;
 
 impl Cpu {
     /// [`Cpu::prepare_into`] and [`Cpu::gemm`] in one: `c: [left.rows, right.rows]` = (or, with `accumulate`, +=) left rightᵀ.
-    ///
-    /// # Errors
-    /// As there.
     pub fn gemm_from(&self, left: Unprepared<'_>, right: &Panels, c: &mut [f32], accumulate: bool) -> Result<PreparedStats, ProductError> {
         let plan = self.check_product("gemm_from", &left, right, c.len())?;
         let tasks = c.chunks_mut((CHUNK * right.rows).max(1));
@@ -60,9 +56,6 @@ impl Cpu {
     }
 
     /// [`Cpu::gemm_from`] with `c` = `residual` + left rightᵀ.
-    ///
-    /// # Errors
-    /// As there.
     pub fn gemm_from_onto(
         &self,
         left: Unprepared<'_>,
@@ -81,9 +74,6 @@ impl Cpu {
     }
 
     /// [`Cpu::gemm_from`] into `gate_up: [tokens, 2*ffn]`, then [`Cpu::swiglu`] into `y: [tokens, ffn]`.
-    ///
-    /// # Errors
-    /// As there.
     pub fn gemm_from_swiglu(
         &self,
         left: Unprepared<'_>,
@@ -104,9 +94,6 @@ impl Cpu {
     }
 
     /// [`Cpu::gemm_from`] of `d_y: [tokens, ffn]`, which is not kept, then [`Cpu::swiglu_backward`] into `d_gate_up: [tokens, 2*ffn]`.
-    ///
-    /// # Errors
-    /// As there.
     pub fn gemm_from_swiglu_backward(
         &self,
         left: Unprepared<'_>,

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 pub enum Kernel {
     /// Table look-up, and its gradient.
     Embedding,
-    /// RMSNorm forward and backward.
     Norm,
     /// An F32 source to E2M1 panels; work counts elements.
     QuantiseMxfp4,
@@ -23,24 +22,18 @@ pub enum Kernel {
     GemmFloat,
     /// F32 products of plain matrices (the head), packing included; work as above.
     GemmF32,
-    /// Rotary positions.
     Rope,
-    /// Attention forward.
     Attention,
-    /// Attention backward.
     AttentionBackward,
-    /// SwiGLU forward and backward.
     Swiglu,
     /// Softmax cross-entropy and its gradient.
     Loss,
     /// Sums, copies and the gradient's norm.
     Elementwise,
-    /// AdamW.
     Optimizer,
 }
 
 impl Kernel {
-    /// All of them.
     pub const ALL: [Self; 14] = [
         Self::Embedding,
         Self::Norm,
@@ -58,7 +51,6 @@ impl Kernel {
         Self::Optimizer,
     ];
 
-    /// For tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Embedding => "embedding",
@@ -84,7 +76,6 @@ impl Kernel {
 pub struct Spent {
     /// Seconds of the calling thread, which waits for all others.
     pub time: Duration,
-    /// Number of calls.
     pub calls: u64,
     /// Operations or elements, where the kind counts them.
     pub work: u64,

@@ -4,7 +4,6 @@
 
 use super::MiniFloat;
 
-/// The format's constants.
 pub const E2M1: MiniFloat =
     MiniFloat { mantissa_bits: 1, bias: 1, largest_code: 7, largest: 6.0, largest_exponent: 2, sign_bit: 3, infinity: None, nan: None };
 

@@ -2,7 +2,6 @@
 
 use super::MiniFloat;
 
-/// The format's constants.
 pub const E4M3: MiniFloat = MiniFloat {
     mantissa_bits: 3,
     bias: 7,

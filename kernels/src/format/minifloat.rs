@@ -8,11 +8,9 @@
 pub struct MiniFloat {
     /// Stored mantissa bits.
     pub mantissa_bits: u32,
-    /// Exponent bias.
     pub bias: u32,
     /// Code of the largest finite magnitude.
     pub largest_code: u8,
-    /// The largest finite magnitude.
     pub largest: f32,
     /// Exponent of `largest` (emax in OCP MX v1.0).
     pub largest_exponent: u32,

@@ -12,18 +12,12 @@ pub struct Accumulator {
 
 impl Accumulator {
     /// Compiles or finds the kernels.
-    ///
-    /// # Errors
-    /// Kernels that do not compile.
     pub fn new(gpu: &Gpu) -> Result<Self, GpuError> {
         let kernel = |name| gpu.kernel("accumulate.cu", &[], name);
         Ok(Self { add: kernel("add")?, divide: kernel("divide")? })
     }
 
     /// `sum` += `more`, element by element, rounded once.
-    ///
-    /// # Errors
-    /// Fewer elements in `more`, or the driver's.
     pub fn add(&self, sum: &mut Buffer<f32>, more: &Buffer<f32>) -> Result<(), GpuError> {
         let count = sum.length();
         expect("add", "what is added", count, more.length())?;
@@ -33,9 +27,6 @@ impl Accumulator {
     }
 
     /// `numbers` /= `by`, element by element, correctly rounded.
-    ///
-    /// # Errors
-    /// The driver's.
     pub fn divide(&self, numbers: &mut Buffer<f32>, by: f32) -> Result<(), GpuError> {
         let count = numbers.length();
         let arguments = [Argument::new(numbers.address(0)), Argument::new(by), Argument::new(count as u64)];

@@ -58,9 +58,6 @@ impl Attention {
 
     /// `qkv: [tokens, (heads + 2 kv_heads) head_dim]` with rotated queries and keys, `out: [tokens, heads head_dim]`,
     /// `logsumexp: [batch, heads, sequence]`.
-    ///
-    /// # Errors
-    /// Lengths that do not fit, or the driver's.
     pub fn forward(
         &self,
         qkv: &Buffer<Bf16>,
@@ -83,9 +80,6 @@ impl Attention {
     }
 
     /// `d_qkv`, overwritten, from `d_out`.
-    ///
-    /// # Errors
-    /// Lengths that do not fit, or the driver's.
     pub fn backward(
         &self,
         qkv: &Buffer<Bf16>,

@@ -118,27 +118,18 @@ impl<T: Plain> Buffer<T> {
     }
 
     /// Writes `values` from element `first` on.
-    ///
-    /// # Errors
-    /// A range outside the buffer, or the driver's.
     pub fn write(&mut self, first: usize, values: &[T]) -> Result<(), GpuError> {
         let to = self.range(first, values.len())?;
         if values.is_empty() { Ok(()) } else { self.driver().upload(bytes_of(values), to) }
     }
 
     /// Reads from element `first` on, after everything that was queued.
-    ///
-    /// # Errors
-    /// A range outside the buffer, or the driver's.
     pub fn read(&self, first: usize, values: &mut [T]) -> Result<(), GpuError> {
         let from = self.range(first, values.len())?;
         if values.is_empty() { Ok(()) } else { self.driver().download(from, bytes_of_mut(values)) }
     }
 
     /// Sets every byte.
-    ///
-    /// # Errors
-    /// The driver's.
     pub fn fill(&mut self, byte: u8) -> Result<(), GpuError> {
         self.driver().fill(self.start, byte, self.length * size_of::<T>())
     }
@@ -150,18 +141,12 @@ impl<T: Plain> Buffer<T> {
     }
 
     /// Copies the first `count` elements to the start of another buffer.
-    ///
-    /// # Errors
-    /// A range outside the buffers, or the driver's.
     pub fn copy_to(&self, to: &Self, count: usize) -> Result<(), GpuError> {
         let (from, to) = (self.range(0, count)?, to.range(0, count)?);
         self.driver().copy(from, to, count * size_of::<T>())
     }
 
     /// A side of a product: `[rows, k]` from element `first` on, or `[k, rows]` in memory when `transposed`.
-    ///
-    /// # Errors
-    /// Too few elements, or elements that cannot be multiplied.
     pub fn matrix(&self, first: usize, rows: usize, k: usize, transposed: bool) -> Result<Matrix, GpuError> {
         let address = self.range(first, rows * k)?;
         let Some(element) = T::ELEMENT else {
@@ -173,9 +158,6 @@ impl<T: Plain> Buffer<T> {
 
 impl<T: Plain + Default> Buffer<T> {
     /// All elements, after everything that was queued.
-    ///
-    /// # Errors
-    /// The driver's.
     pub fn to_vec(&self) -> Result<Vec<T>, GpuError> {
         let mut values = vec![T::default(); self.length];
         self.read(0, &mut values)?;

@@ -19,7 +19,6 @@ pub struct Function(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event(pub u64);
 
-/// What a device is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
     /// `cuda` or `hip`.
@@ -47,9 +46,7 @@ pub struct Description {
 /// How a kernel is launched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grid {
-    /// Workgroups.
     pub groups: [u32; 3],
-    /// Threads in each.
     pub threads: u32,
     /// Dynamic shared memory, bytes.
     pub shared: u32,
@@ -62,7 +59,6 @@ impl Grid {
     }
 }
 
-/// Element types of matrices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Element {
     /// 2 bytes.
@@ -80,7 +76,6 @@ pub enum Element {
 pub struct Matrix {
     /// First element.
     pub address: Address,
-    /// Of each element.
     pub element: Element,
     /// Rows.
     pub rows: usize,
@@ -105,7 +100,6 @@ pub struct Product {
     pub out_element: Element,
     /// What is added, of the same type and shape.
     pub added: Option<Address>,
-    /// Factor of the product.
     pub alpha: f32,
 }
 
@@ -156,70 +150,37 @@ pub struct PackedProduct {
 
 /// A GPU and its libraries.
 pub trait Driver: fmt::Debug + Send + Sync {
-    /// What it is.
     fn description(&self) -> &Description;
 
     /// Bytes free and in all.
-    ///
-    /// # Errors
-    /// The driver's.
     fn memory(&self) -> Result<(u64, u64), GpuError>;
 
     /// `bytes` of device memory, uninitialised.
-    ///
-    /// # Errors
-    /// [`GpuError::Memory`] when there is not enough.
     fn allocate(&self, bytes: usize) -> Result<Address, GpuError>;
 
     /// Gives memory back. Errors are of no use to anyone here.
     fn free(&self, address: Address);
 
     /// Sets every byte.
-    ///
-    /// # Errors
-    /// The driver's.
     fn fill(&self, address: Address, byte: u8, bytes: usize) -> Result<(), GpuError>;
 
     /// Copies to the device; `from` may be reused at once.
-    ///
-    /// # Errors
-    /// The driver's.
     fn upload(&self, from: &[u8], to: Address) -> Result<(), GpuError>;
 
     /// Waits for the stream, then copies from the device.
-    ///
-    /// # Errors
-    /// The driver's, also of earlier kernels.
     fn download(&self, from: Address, to: &mut [u8]) -> Result<(), GpuError>;
 
-    /// Copies on the device.
-    ///
-    /// # Errors
-    /// The driver's.
     fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<(), GpuError>;
 
-    /// Waits for the stream.
-    ///
-    /// # Errors
-    /// Those of earlier kernels.
     fn synchronize(&self) -> Result<(), GpuError>;
 
     /// A kernel of a source file of kernels/device, compiled with these definitions (or found compiled) and loaded once.
-    ///
-    /// # Errors
-    /// [`GpuError::Compile`], or the driver's.
     fn function(&self, file: &'static str, defines: &[String], name: &'static str) -> Result<Function, GpuError>;
 
     /// Where a constant of a source file, compiled like its kernels, is in the device's memory.
-    ///
-    /// # Errors
-    /// As [`Driver::function`].
     fn constant(&self, file: &'static str, defines: &[String], name: &'static str) -> Result<Address, GpuError>;
 
     /// Queues a kernel. `arguments` point to values of the types that the kernel declares.
-    ///
-    /// # Errors
-    /// The driver's.
     ///
     /// # Safety
     /// Number, order and types of the arguments are the kernel's, and what they point to on the device is large enough for it.
@@ -227,18 +188,12 @@ pub trait Driver: fmt::Debug + Send + Sync {
 
     /// Queues a matrix product. The same product gives the same bits each time.
     ///
-    /// # Errors
-    /// The library's, or [`GpuError::Unsupported`] for element types that the device cannot multiply.
-    ///
     /// # Safety
     /// All addresses belong to memory that is large enough.
     unsafe fn multiply(&self, product: &Product) -> Result<(), GpuError>;
 
     /// Queues a product of packed MXFP4 operands by the vendor's library: what our own kernels are measured beside. Drivers whose library
     /// is not asked for it have none.
-    ///
-    /// # Errors
-    /// [`GpuError::Unsupported`] where the library has no such product, in words; the library's.
     ///
     /// # Safety
     /// All addresses belong to memory that is large enough.
@@ -248,14 +203,8 @@ pub trait Driver: fmt::Debug + Send + Sync {
     }
 
     /// Marks the end of what was queued so far.
-    ///
-    /// # Errors
-    /// The driver's.
     fn record(&self) -> Result<Event, GpuError>;
 
     /// Waits for both, and gives the seconds between them; both events are gone afterwards.
-    ///
-    /// # Errors
-    /// The driver's, also of earlier kernels.
     fn elapsed(&self, from: Event, to: Event) -> Result<f64, GpuError>;
 }

@@ -22,9 +22,6 @@ pub struct Occurrences {
 
 impl Occurrences {
     /// Room for batches of `tokens` out of `vocabulary`.
-    ///
-    /// # Errors
-    /// Not enough memory.
     pub fn new(gpu: &Gpu, tokens: usize, vocabulary: usize) -> Result<Self, GpuError> {
         Ok(Self { order: gpu.buffer(tokens)?, starts: gpu.buffer(vocabulary + 1)? })
     }
@@ -67,9 +64,6 @@ fn grid(elements: usize) -> Grid {
 
 impl Elementwise {
     /// Compiles or finds the kernels.
-    ///
-    /// # Errors
-    /// Kernels that do not compile.
     pub fn new(gpu: &Gpu) -> Result<Self, GpuError> {
         let kernel = |name| gpu.kernel("elementwise.cu", &[], name);
         Ok(Self {
@@ -82,9 +76,6 @@ impl Elementwise {
     }
 
     /// As `Cpu::rope`: in place on the first `heads` heads of `x: [tokens, width]`; `cosine, sine: [positions, head_dim / 2]`.
-    ///
-    /// # Errors
-    /// Lengths that do not fit, or the driver's.
     #[allow(clippy::too_many_arguments)] // the layout of a fused buffer
     pub fn rope(
         &self,
@@ -116,9 +107,6 @@ impl Elementwise {
     }
 
     /// `gate_up: [tokens, 2 width]`, `hidden: [tokens, width]`.
-    ///
-    /// # Errors
-    /// Lengths that do not fit, or the driver's.
     pub fn swiglu(&self, gate_up: &Buffer<Bf16>, hidden: &mut Buffer<Bf16>, tokens: usize, width: usize) -> Result<(), GpuError> {
         multiple_of_eight("swiglu", "the width", width)?;
         expect("swiglu", "gate_up", 2 * tokens * width, gate_up.length())?;
@@ -135,9 +123,6 @@ impl Elementwise {
 
     /// The gradient of `gate_up` from that of `hidden`; `d_gate_up` may lie over `gate_up`. With `hidden`, what [`Elementwise::swiglu`] makes
     /// as well; it may lie over `d_hidden`.
-    ///
-    /// # Errors
-    /// Lengths that do not fit, or the driver's.
     pub fn swiglu_backward(
         &self,
         gate_up: &Buffer<Bf16>,
@@ -164,9 +149,6 @@ impl Elementwise {
     }
 
     /// `out[t]` = row `tokens[t]` of the table at `table.1` of the parameters. The tokens were checked against the vocabulary.
-    ///
-    /// # Errors
-    /// Lengths that do not fit, or the driver's.
     pub fn embedding(
         &self,
         table: (&Buffer<f32>, usize),
@@ -190,9 +172,6 @@ impl Elementwise {
     }
 
     /// The table's gradient, overwritten, from that of its rows in a batch.
-    ///
-    /// # Errors
-    /// Lengths that do not fit, or the driver's.
     pub fn embedding_backward(
         &self,
         gradient: &Buffer<Bf16>,

@@ -6,9 +6,7 @@ pub enum GpuError {
     /// A library is not there, or is not what it should be.
     #[error("{library} was not found ({detail}); it comes with {package}. If it is installed, name its folder in LD_LIBRARY_PATH")]
     MissingLibrary {
-        /// Its file name.
         library: String,
-        /// What the loader said.
         detail: String,
         /// Where it comes from.
         package: &'static str,
@@ -16,9 +14,7 @@ pub enum GpuError {
     /// A library lacks a function: too old.
     #[error("{library} has no function {function}: it is too old; install {package}")]
     MissingFunction {
-        /// Its file name.
         library: String,
-        /// The symbol.
         function: &'static str,
         /// Where a newer one comes from.
         package: &'static str,
@@ -33,32 +29,18 @@ pub enum GpuError {
     },
     /// There is no such device.
     #[error("there is no {wanted}: this machine has {found}")]
-    NoDevice {
-        /// As asked for.
-        wanted: String,
-        /// What there is.
-        found: String,
-    },
-    /// A call failed.
+    NoDevice { wanted: String, found: String },
     #[error("{call} failed: {reason}")]
     Call {
         /// The function, and what it was about.
         call: String,
-        /// The library's own words.
         reason: String,
     },
     /// Not enough memory on the device.
     #[error(
         "the GPU has {free_mib} MiB free of {total_mib}, {wanted_mib} more are needed; use fewer sequences a step, a smaller model, or a GPU that nobody else uses"
     )]
-    Memory {
-        /// Asked for.
-        wanted_mib: u64,
-        /// Free now.
-        free_mib: u64,
-        /// In all.
-        total_mib: u64,
-    },
+    Memory { wanted_mib: u64, free_mib: u64, total_mib: u64 },
     /// A kernel's source does not compile for this device.
     #[error("{file} does not compile for {architecture}: {log}")]
     Compile {
@@ -66,7 +48,6 @@ pub enum GpuError {
         file: String,
         /// As the compiler names it.
         architecture: String,
-        /// What it said.
         log: String,
     },
     /// This device cannot do it.
@@ -74,10 +55,5 @@ pub enum GpuError {
     Unsupported(String),
     /// Sizes that do not fit together.
     #[error("{kernel}: {problem}")]
-    Shape {
-        /// Which kernel.
-        kernel: &'static str,
-        /// What is wrong.
-        problem: String,
-    },
+    Shape { kernel: &'static str, problem: String },
 }

@@ -30,18 +30,12 @@ pub struct Multiplier {
 
 impl Multiplier {
     /// With packed products of these shapes (m, n, k); without any, operands are the library's.
-    ///
-    /// # Errors
-    /// A shape that no kernel takes, or one that does not compile.
     pub fn new(gpu: &Gpu, packed: &[(usize, usize, usize)]) -> Result<Self, GpuError> {
         let packed = (!packed.is_empty()).then(|| PackedProducts::new(gpu, packed)).transpose()?;
         Ok(Self { gpu: gpu.clone(), packed })
     }
 
     /// Queues `out[offset..] = scale * left rightᵀ (+ added)`.
-    ///
-    /// # Errors
-    /// Shapes that do not fit, sides of different kinds, or the library's.
     pub fn multiply<T: Plain>(
         &self,
         left: Factor,

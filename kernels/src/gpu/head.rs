@@ -25,9 +25,6 @@ pub struct Head {
 
 impl Head {
     /// For batches of at most `tokens`.
-    ///
-    /// # Errors
-    /// Kernels that do not compile, or not enough memory.
     pub fn new(gpu: &Gpu, tokens: usize, width: usize, vocabulary: usize) -> Result<Self, GpuError> {
         Ok(Self {
             cross_entropy: gpu.kernel("loss.cu", &[], "cross_entropy")?,
@@ -51,9 +48,6 @@ impl Head {
     /// Losses of `x: [tokens, width]` under the head at `weight.1` of the BF16 parameters; their sum, in F64, into `sum.1` of
     /// `sum.0`. With `gradients` also d_x and the head's gradient, both overwritten: of the sum of losses over `tokens`. `logits`: room for
     /// [`Head::logits`] that nobody else needs meanwhile.
-    ///
-    /// # Errors
-    /// Lengths that do not fit, or the driver's.
     #[allow(clippy::too_many_arguments)] // what the formula reads and writes
     pub fn run(
         &self,

@@ -7,11 +7,9 @@ use libloading::{Library, Symbol};
 
 use super::GpuError;
 
-/// An open library.
 #[derive(Debug)]
 pub(super) struct Shared {
     library: Library,
-    /// As it was found.
     pub(super) name: String,
     package: &'static str,
 }
@@ -77,7 +75,6 @@ macro_rules! table {
     (@loader $table:ident $loader:ident $prefix:literal
         { $($field:ident: $symbol:literal = fn($($argument:ty),* $(,)?) -> $result:ty;)* }) => {
         impl $table {
-            /// Looks up every function.
             pub(super) fn $loader(library: &crate::gpu::library::Shared) -> Result<Self, crate::gpu::GpuError> {
                 // SAFETY: the types are those of the vendor's headers.
                 unsafe { Ok(Self { $($field: library.function(concat!($prefix, $symbol))?,)* }) }

@@ -50,9 +50,7 @@ use driver::{Driver, Function, Grid, PackedProduct, Product};
 /// Who made a GPU, or rather its driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// NVIDIA's.
     Cuda,
-    /// AMD's.
     Hip,
 }
 
@@ -68,10 +66,6 @@ impl Kind {
         }
     }
 
-    /// Number of GPUs.
-    ///
-    /// # Errors
-    /// No driver.
     pub fn count(self) -> Result<usize, GpuError> {
         match self {
             Self::Cuda => CudaDriver::count(),
@@ -88,9 +82,6 @@ pub struct Gpu {
 
 impl Gpu {
     /// GPU number `ordinal` of a kind.
-    ///
-    /// # Errors
-    /// What is missing, and where it comes from.
     pub fn open(kind: Kind, ordinal: usize) -> Result<Self, GpuError> {
         Ok(match kind {
             Kind::Cuda => Self { driver: Arc::new(CudaDriver::open(ordinal)?) },
@@ -99,22 +90,15 @@ impl Gpu {
     }
 
     /// NVIDIA GPU number `ordinal`.
-    ///
-    /// # Errors
-    /// As [`Gpu::open`].
     pub fn cuda(ordinal: usize) -> Result<Self, GpuError> {
         Self::open(Kind::Cuda, ordinal)
     }
 
     /// AMD GPU number `ordinal`.
-    ///
-    /// # Errors
-    /// As [`Gpu::open`].
     pub fn hip(ordinal: usize) -> Result<Self, GpuError> {
         Self::open(Kind::Hip, ordinal)
     }
 
-    /// What it is.
     pub fn description(&self) -> &Description {
         self.driver.description()
     }
@@ -125,17 +109,11 @@ impl Gpu {
     }
 
     /// Uninitialised memory for `length` elements.
-    ///
-    /// # Errors
-    /// Not enough memory.
     pub fn buffer<T: Plain>(&self, length: usize) -> Result<Buffer<T>, GpuError> {
         Buffer::new(self.driver.clone(), length)
     }
 
     /// Memory with these elements.
-    ///
-    /// # Errors
-    /// Not enough memory, or the driver's.
     pub fn upload<T: Plain>(&self, values: &[T]) -> Result<Buffer<T>, GpuError> {
         let mut buffer = self.buffer(values.len())?;
         buffer.write(0, values)?;
@@ -143,9 +121,6 @@ impl Gpu {
     }
 
     /// Memory whose bytes are all zero.
-    ///
-    /// # Errors
-    /// Not enough memory, or the driver's.
     pub fn zeros<T: Plain>(&self, length: usize) -> Result<Buffer<T>, GpuError> {
         let mut buffer = self.buffer(length)?;
         buffer.fill(0)?;
@@ -176,9 +151,6 @@ impl Gpu {
     }
 
     /// As [`Gpu::multiply`], adding to what is in `out`.
-    ///
-    /// # Errors
-    /// As there.
     pub fn multiply_into<T: Plain>(&self, left: Matrix, right: Matrix, alpha: f32, out: &Buffer<T>, offset: usize) -> Result<(), GpuError> {
         let size = left.rows * right.rows;
         if offset + size > out.length() {
@@ -246,9 +218,6 @@ impl Argument {
 
 impl Kernel {
     /// Queues the kernel.
-    ///
-    /// # Errors
-    /// The driver's.
     ///
     /// # Safety
     /// As [`Driver::launch`].

@@ -19,7 +19,6 @@ const BLOCK: usize = 32;
 const ROWS: usize = 16;
 /// Elements along k that the product's kernels take at a time.
 const STEP: usize = 256;
-/// Threads of every workgroup.
 const THREADS: u32 = 256;
 /// Side of the square that a workgroup quantises.
 const SOURCE_TILE: usize = 128;
@@ -38,9 +37,6 @@ pub fn packed_bytes(elements: usize) -> usize {
 }
 
 /// Why `[m, k]` by `[n, k]` is not multiplied natively, if it is not.
-///
-/// # Errors
-/// In words, for a message.
 pub fn fits(m: usize, n: usize, k: usize) -> Result<(), String> {
     let shape = format!("{m} x {n} over {k}");
     if m == 0 || n == 0 || k == 0 || !m.is_multiple_of(ROWS) || !n.is_multiple_of(ROWS) || !k.is_multiple_of(BLOCK) {
@@ -210,18 +206,12 @@ fn check(spec: &OperandSpec, side: &OperandSide<'_>, k: usize, elements: usize) 
 
 impl PackedMatrix {
     /// What [`PackedQuantiser::run`] left in a buffer, with scales by rows.
-    ///
-    /// # Errors
-    /// Too few bytes.
     pub fn new(bytes: &Buffer<u8>, rows: usize, k: usize) -> Result<Self, GpuError> {
         expect("mxfp4_gemm", "a packed operand", packed_bytes(rows * k), bytes.length())?;
         Ok(Self { codes: bytes.address(0), scales: bytes.address(rows * k / 2), layout: ScaleLayout::Rows, rows, k })
     }
 
     /// The same with its scales swizzled.
-    ///
-    /// # Errors
-    /// Too few bytes, or a shape whose swizzled scales would have padding.
     pub fn swizzled(bytes: &Buffer<u8>, rows: usize, k: usize) -> Result<Self, GpuError> {
         if !ScaleLayout::Swizzled.is_whole(rows, k) {
             return Err(GpuError::Unsupported(format!(
@@ -295,7 +285,6 @@ impl Plan {
         best
     }
 
-    /// Workgroups.
     fn groups(&self, m: usize, n: usize) -> [u32; 3] {
         [n.div_ceil(self.tile) as u32, m.div_ceil(self.tile) as u32, self.shares as u32]
     }
@@ -328,7 +317,6 @@ const PARTIAL: u32 = 2;
 /// Partial sums for which there is room at most: 64 MiB.
 const LARGEST_WORKSPACE: usize = 1 << 24;
 
-/// Products of packed operands.
 #[derive(Debug)]
 pub struct PackedProducts {
     /// In the order of [`TILES`].
@@ -388,9 +376,6 @@ impl PackedProducts {
     }
 
     /// As [`PackedProducts::multiply`], adding to what is in `out`.
-    ///
-    /// # Errors
-    /// As there.
     pub fn multiply_into<T: Plain>(
         &self,
         left: PackedMatrix,

@@ -18,9 +18,6 @@ pub struct Norm {
 
 impl Norm {
     /// For rows of `width`.
-    ///
-    /// # Errors
-    /// Kernels that do not compile, or not enough memory.
     pub fn new(gpu: &Gpu, width: usize) -> Result<Self, GpuError> {
         let defines = [format!("-DWIDTH={width}")];
         Ok(Self {
@@ -37,9 +34,6 @@ impl Norm {
     }
 
     /// `x, y: [rows, width]`, gain at `gain.1` of the parameters, `inverse_rms: [rows]`. With an empty `y`, `inverse_rms` alone.
-    ///
-    /// # Errors
-    /// Lengths that do not fit, or the driver's.
     pub fn forward(
         &self,
         x: &Buffer<Bf16>,
@@ -66,9 +60,6 @@ impl Norm {
 
     /// Gradients of [`Norm::forward`]. With `accumulate`, `d_x` is added to, otherwise overwritten; the gain's gradient, at `d_gain.1`
     /// of the gradients, is overwritten.
-    ///
-    /// # Errors
-    /// Lengths that do not fit, or the driver's.
     #[allow(clippy::too_many_arguments)] // what the formula reads and writes
     pub fn backward(
         &self,

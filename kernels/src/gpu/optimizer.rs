@@ -3,7 +3,6 @@
 use super::driver::Grid;
 use super::{Argument, Bf16, Buffer, Gpu, GpuError, Kernel, Plain, expect};
 
-/// Workgroups that sum squares.
 const PARTIALS: usize = 1024;
 /// Elements that one workgroup updates.
 const STRETCH: usize = 8192;
@@ -30,9 +29,7 @@ pub struct UpdateNumbers {
     pub beta1: f32,
     /// Decay of the second moment.
     pub beta2: f32,
-    /// Added to the root.
     pub epsilon: f32,
-    /// Of matrices.
     pub weight_decay: f32,
     /// 1 - beta1^step.
     pub bias_correction1: f32,
@@ -57,9 +54,6 @@ pub struct Optimizer {
 
 impl Optimizer {
     /// `tensors`: start, length and whether weights decay, of every tensor in the flat arrays.
-    ///
-    /// # Errors
-    /// Kernels that do not compile, or not enough memory.
     pub fn new(gpu: &Gpu, tensors: impl Iterator<Item = (usize, usize, bool)>) -> Result<Self, GpuError> {
         let (mut stretches, mut total) = (Vec::new(), 0);
         for (start, length, decays) in tensors {
@@ -82,9 +76,6 @@ impl Optimizer {
     }
 
     /// The gradient's global norm, into element `slot` of `out`.
-    ///
-    /// # Errors
-    /// Lengths that do not fit, or the driver's.
     pub fn norm(&self, gradients: &Buffer<f32>, out: &Buffer<f64>, slot: usize) -> Result<(), GpuError> {
         expect("norm", "the gradients", self.total, gradients.length())?;
         expect("norm", "the results", slot + 1, out.length())?;
@@ -98,9 +89,6 @@ impl Optimizer {
 
     /// AdamW, clipped to `clip_norm` by the norm in `results[norm_slot]`; nothing happens when that or the loss in
     /// `results[loss_slot]` is not finite. `copies` become the new parameters in BF16.
-    ///
-    /// # Errors
-    /// Lengths that do not fit, or the driver's.
     #[allow(clippy::too_many_arguments)] // the state of an optimizer
     pub fn update(
         &self,
@@ -136,9 +124,6 @@ impl Optimizer {
     }
 
     /// `to` = `from` in BF16.
-    ///
-    /// # Errors
-    /// Lengths that do not fit, or the driver's.
     pub fn copy_bf16(&self, from: &Buffer<f32>, to: &mut Buffer<Bf16>) -> Result<(), GpuError> {
         expect("copy_bf16", "the copies", from.length(), to.length())?;
         let arguments = [Argument::new(from.address(0)), Argument::new(to.address(0)), Argument::new(from.length() as u64)];

@@ -20,7 +20,6 @@ type Answer = [u64; 32];
 type Handle = *mut c_void;
 
 table! {
-    /// Matrix products.
     Blas [cuda = "cublasLt", hip = "hipblasLt"] {
         create: "Create" = fn(*mut Handle) -> c_int;
         destroy: "Destroy" = fn(Handle) -> c_int;
@@ -47,12 +46,10 @@ table! {
 pub(super) struct Dialect {
     pub(super) name: &'static str,
     pub(super) compute_f32: c_int,
-    /// As it lies, transposed.
     pub(super) operations: [c_int; 2],
     /// Attributes of a description: operation of the first and second factor, address of their scales.
     pub(super) operation_attributes: [c_int; 2],
     pub(super) scale_attributes: [c_int; 2],
-    /// Attribute of a preference.
     pub(super) workspace_attribute: c_int,
     /// Statuses that say what happened.
     pub(super) statuses: &'static [(c_int, &'static str)],

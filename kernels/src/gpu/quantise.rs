@@ -26,7 +26,6 @@ unsafe impl Plain for Side {}
 pub struct OperandSide<'a> {
     /// At least two bytes an element for blocks and BF16, one for tensor-scaled FP8. None: only the largest magnitude is taken.
     pub out: Option<&'a Buffer<u8>>,
-    /// Words for stochastic rounding.
     pub rounding: Option<Stream>,
     /// Signs of a randomized rotation.
     pub signs: Option<&'a [f32]>,
@@ -59,7 +58,6 @@ impl OperandSide<'_> {
 pub enum Made<'a> {
     /// The source from an element on.
     Stored(&'a Buffer<Bf16>, usize),
-    /// RMSNorm's result.
     Normed {
         /// What is normed, `[rows, columns]`.
         stream: &'a Buffer<Bf16>,
@@ -68,7 +66,6 @@ pub enum Made<'a> {
         /// The parameters, and where in them the gain is.
         gain: (&'a Buffer<f32>, usize),
     },
-    /// SwiGLU's result.
     Gated {
         /// Gate and up, `[rows, 2 columns]`.
         gate_up: &'a Buffer<Bf16>,
@@ -175,9 +172,6 @@ impl Quantiser {
     }
 
     /// As [`Quantiser::new`] for sources of every kind; squares are of stored ones alone.
-    ///
-    /// # Errors
-    /// As [`Quantiser::new`].
     pub fn of_made(gpu: &Gpu, rows: Option<OperandSpec>, columns: Option<OperandSpec>) -> Result<Self, GpuError> {
         Self::of(gpu, &SOURCES, rows, columns)
     }
@@ -293,9 +287,6 @@ pub(super) fn check_signs(kernel: &'static str, spec: &OperandSpec, side: &Opera
 }
 
 /// A prepared operand as a side of a product.
-///
-/// # Errors
-/// Too few bytes.
 pub fn prepared(
     spec: &OperandSpec,
     bytes: &Buffer<u8>,
@@ -329,9 +320,6 @@ pub struct TensorScales {
 
 impl TensorScales {
     /// `delayed_largest[slot]`: largest finite value of the slot's format, 0 if it is not delayed; `length` entries of history.
-    ///
-    /// # Errors
-    /// Not enough memory, or kernels that do not compile.
     pub fn new(gpu: &Gpu, delayed_largest: &[f32], length: usize) -> Result<Self, GpuError> {
         let slots = delayed_largest.len();
         Ok(Self {
@@ -348,9 +336,6 @@ impl TensorScales {
     }
 
     /// The slot's scale from the largest magnitude that was collected, for a format whose largest value is `largest`.
-    ///
-    /// # Errors
-    /// A slot that is not there, or the driver's.
     pub fn scale_now(&self, slot: usize, largest: f32) -> Result<(), GpuError> {
         expect("scale_now", "the list of slots", slot + 1, self.slots)?;
         let place = |address: u64| Argument::new(address);
@@ -365,9 +350,6 @@ impl TensorScales {
     }
 
     /// The slot's scale for a largest magnitude that is known, and a format whose largest value is `largest`.
-    ///
-    /// # Errors
-    /// A slot that is not there, or the driver's.
     pub fn set(&mut self, slot: usize, amax: f32, largest: f32) -> Result<(), GpuError> {
         let scale = scale_for(amax, largest);
         self.scale.write(slot, &[scale])?;
@@ -375,17 +357,11 @@ impl TensorScales {
     }
 
     /// Forgets what was collected in a slot.
-    ///
-    /// # Errors
-    /// The driver's.
     pub fn clear(&self, slot: usize) -> Result<(), GpuError> {
         self.amax.fill_range(slot, 1, 0)
     }
 
     /// The end of a step: what was collected joins the histories (`filled` entries are there), and the next scales are chosen.
-    ///
-    /// # Errors
-    /// The driver's.
     pub fn remember(&self, filled: usize, choose_largest: bool) -> Result<(), GpuError> {
         let arguments = [
             Argument::new(self.amax.address(0)),
@@ -403,9 +379,6 @@ impl TensorScales {
     }
 
     /// Histories by slot, `filled` entries each.
-    ///
-    /// # Errors
-    /// The driver's.
     pub fn histories(&self, filled: usize) -> Result<Vec<Vec<f32>>, GpuError> {
         let (all, largest) = (self.history.to_vec()?, self.largest.to_vec()?);
         let filled = filled.min(self.length);
@@ -414,9 +387,6 @@ impl TensorScales {
     }
 
     /// Puts back histories, and the scales that follow from them.
-    ///
-    /// # Errors
-    /// The driver's.
     pub fn restore(&mut self, histories: &[Vec<f32>], choose_largest: bool, format_largest: impl Fn(usize) -> f32) -> Result<(), GpuError> {
         for (slot, history) in histories.iter().enumerate().take(self.slots) {
             let Some(newest) = history.last().copied() else { continue };

@@ -55,7 +55,6 @@ impl Source<'_> {
 /// The random inputs of one operand.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Randomness<'a> {
-    /// Words for stochastic rounding.
     pub rounding: Option<Stream>,
     /// Signs for a randomized rotation, as many as the rotation's size.
     pub signs: Option<&'a [f32]>,
@@ -75,7 +74,6 @@ pub enum Prepared {
 pub struct Mxfp4 {
     /// Rows.
     pub rows: usize,
-    /// Contraction axis, unpadded.
     pub k: usize,
     /// Blocks per row, ceil(k / 32).
     pub blocks: usize,
@@ -87,12 +85,10 @@ pub struct Mxfp4 {
     pub multiplier: f32,
 }
 
-/// Decoded element values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Float {
     /// Rows.
     pub rows: usize,
-    /// Contraction axis.
     pub k: usize,
     /// `[rows, k]`; block-scaled formats are already multiplied by their scales.
     pub values: Vec<f32>,
@@ -118,7 +114,6 @@ impl Prepared {
     }
 }
 
-/// What preparation saw.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PreparedStats {
     /// Largest magnitude after rotation (NaN if any element is): what delayed scaling remembers.
@@ -136,7 +131,6 @@ pub enum PrepareError {
     Length {
         /// Rows announced.
         rows: usize,
-        /// Contraction axis announced.
         k: usize,
         /// Elements there.
         found: usize,
@@ -147,9 +141,6 @@ pub enum PrepareError {
 }
 
 /// Checks shape, specification and random inputs; shared by the reference and the fast paths.
-///
-/// # Errors
-/// The first thing that does not fit.
 pub fn check(source: &Source<'_>, spec: &OperandSpec, randomness: &Randomness<'_>) -> Result<(), PrepareError> {
     if source.rows.checked_mul(source.k) != Some(source.values.len()) {
         return Err(PrepareError::Length { rows: source.rows, k: source.k, found: source.values.len() });
@@ -169,9 +160,6 @@ pub fn check(source: &Source<'_>, spec: &OperandSpec, randomness: &Randomness<'_
 
 /// The scalar truth. `delayed_amax` is the largest magnitude to scale by when the scale rule is `Delayed` (None on the first
 /// step: the operand's own).
-///
-/// # Errors
-/// See [`check`].
 pub fn prepare_reference(
     source: Source<'_>,
     spec: &OperandSpec,

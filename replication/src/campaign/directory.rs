@@ -20,17 +20,13 @@ use crate::render::{self, RenderOptions};
 use crate::run::{self, Outcome};
 use crate::toolchain;
 
-/// campaign.json.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Campaign {
     /// `mxfp4-campaign/1`.
     pub schema: String,
-    /// Profile id.
     pub profile: String,
-    /// Papers judged.
     pub papers: Vec<String>,
-    /// Kind of device.
     pub device: String,
     /// Machine's name, as in the directory's.
     pub machine: String,
@@ -46,9 +42,7 @@ pub struct Campaign {
     pub trainer_code: String,
     /// Whether runs of the profile are not in it: a selection left them out, or they were not finished.
     pub partial: bool,
-    /// Seeds.
     pub seeds: Vec<u64>,
-    /// Every run.
     pub runs: Vec<CampaignRun>,
 }
 
@@ -56,9 +50,7 @@ pub struct Campaign {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CampaignRun {
-    /// Recipe id.
     pub arm: String,
-    /// Seed.
     pub seed: u64,
     /// Key in the run cache.
     pub key: String,
@@ -226,10 +218,6 @@ pub fn add_evidence(root: &Path, directory: &Path) -> Result<(), CampaignError> 
     Ok(())
 }
 
-/// A result directory's campaign.json.
-///
-/// # Errors
-/// When it is missing or is none.
 pub(crate) fn record(directory: &Path) -> Result<Campaign, CampaignError> {
     let path = directory.join("campaign.json");
     let text = files::read_text(&path)?;
@@ -237,9 +225,6 @@ pub(crate) fn record(directory: &Path) -> Result<Campaign, CampaignError> {
 }
 
 /// Renders a result directory again; runs and measurements are only read. Says when the code has changed since.
-///
-/// # Errors
-/// When the directory is not a result directory or cannot be written.
 pub fn report(root: &Path, directory: &Path) -> Result<Report, CampaignError> {
     let campaign = record(directory)?;
     let before = raw_hashes(directory)?;

@@ -11,7 +11,6 @@ pub struct MetricDifference {
     pub what: String,
     /// Values that both files have.
     pub compared: usize,
-    /// Those that differ.
     pub differing: usize,
     /// Values that only one file has, or that are a number in one and not in the other.
     pub unmatched: usize,

@@ -15,7 +15,6 @@ use crate::render::format::Unit;
 /// One claim against one comparison, by one estimate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
-    /// Claim id.
     pub claim: String,
     /// The estimate of samples to the target; none for claims about time alone.
     pub estimator: Option<Estimator>,
@@ -27,9 +26,7 @@ pub struct Row {
     pub interval: Option<Interval>,
     /// Runs of the arm and of the baseline behind it.
     pub runs: [usize; 2],
-    /// The paper's range.
     pub reported: Option<[f64; 2]>,
-    /// The tolerance around it.
     pub tolerance: Option<f64>,
     /// `consistent`, `differs` or `inconclusive`.
     pub word: &'static str,
@@ -71,9 +68,7 @@ impl Decomposition {
 /// The same arm against another baseline.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OtherBaseline {
-    /// What it is.
     pub label: String,
-    /// Runs behind it.
     pub runs: usize,
     /// Ratio of samples on the grid.
     pub grid: Option<IndependentRatio>,
@@ -86,9 +81,7 @@ pub struct OtherBaseline {
 /// Everything that one comparison says.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
-    /// Evidence id.
     pub evidence: String,
-    /// Comparison id.
     pub id: String,
     /// Head of its column.
     pub label: String,

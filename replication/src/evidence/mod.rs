@@ -39,7 +39,6 @@ pub struct Manifest {
     pub target_loss: f64,
     /// Tokens in a sequence.
     pub tokens_per_sample: u64,
-    /// Runs that belong together.
     pub groups: Vec<Group>,
     /// Means without runs behind them.
     #[serde(default)]
@@ -54,15 +53,10 @@ pub struct Manifest {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Group {
-    /// Name of its folder.
     pub id: String,
-    /// In tables and figures.
     pub label: String,
-    /// MLPerf Training round.
     pub round: String,
-    /// Who submitted.
     pub submitter: String,
-    /// What it ran on.
     pub accelerator: String,
     /// Lowest precision of the linear layers.
     pub precision: String,
@@ -80,7 +74,6 @@ pub struct Group {
 /// A folder in a public repository.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[allow(missing_docs, reason = "the names say it")]
 pub struct Source {
     pub repository: String,
     pub commit: String,
@@ -93,7 +86,6 @@ pub struct Source {
 pub struct EvaluationSeconds {
     /// Median, seconds.
     pub median: f64,
-    /// Which evaluations.
     pub from: String,
 }
 
@@ -101,9 +93,7 @@ pub struct EvaluationSeconds {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reference {
-    /// Name.
     pub id: String,
-    /// In tables.
     pub label: String,
     /// Mean samples to the target on the evaluation grid.
     pub samples: f64,
@@ -119,7 +109,6 @@ pub struct Reference {
     /// Mean (olympic) minutes to the target.
     #[serde(default)]
     pub minutes: Option<f64>,
-    /// Runs behind the mean.
     pub runs: usize,
     /// Where it is from.
     pub source: String,
@@ -129,7 +118,6 @@ pub struct Reference {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ComparisonManifest {
-    /// Name.
     pub id: String,
     /// Head of its column.
     pub label: String,
@@ -139,7 +127,6 @@ pub struct ComparisonManifest {
     pub arm: String,
     /// Group it is compared with.
     pub baseline: String,
-    /// Claims it speaks to.
     pub claims: Vec<String>,
     /// What else could have been the baseline.
     #[serde(default)]
@@ -149,7 +136,6 @@ pub struct ComparisonManifest {
 /// Another baseline: pooled groups under a label, or a reference.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
-#[allow(missing_docs, reason = "the names say it")]
 pub enum OtherBaselineManifest {
     Groups { label: String, groups: Vec<String> },
     Reference { reference: String },
@@ -158,9 +144,7 @@ pub enum OtherBaselineManifest {
 /// A manifest with its runs.
 #[derive(Debug, Clone)]
 pub struct Evidence {
-    /// The manifest.
     pub manifest: Manifest,
-    /// Runs by group id.
     pub runs: BTreeMap<String, Vec<Record>>,
 }
 
@@ -178,7 +162,6 @@ impl Evidence {
 
 /// Why evidence cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "each wraps the error of what it names")]
 pub enum EvidenceError {
     #[error(transparent)]
     Manifest(#[from] ManifestError),
@@ -320,9 +303,6 @@ fn check_runs(manifest: &Manifest, group: &Group, records: &[Record]) -> Result<
 }
 
 /// Whether the claims that comparisons speak to are there, and of a kind that logs can speak to.
-///
-/// # Errors
-/// A message with file and the name that is wrong.
 pub fn check_claims(all: &[Evidence], papers: &BTreeMap<String, Paper>) -> Result<(), ManifestError> {
     for evidence in all {
         let path = Path::new(FOLDER).join(format!("{}.yaml", evidence.manifest.id));

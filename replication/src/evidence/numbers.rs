@@ -17,7 +17,6 @@ pub enum StepBasis {
 }
 
 impl StepBasis {
-    /// The word in tables.
     pub fn word(self) -> &'static str {
         match self {
             Self::Blocks => "blocks",
@@ -29,9 +28,7 @@ impl StepBasis {
 /// One run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunNumbers {
-    /// Number within the group.
     pub number: u64,
-    /// Seed.
     pub seed: Option<u64>,
     /// How the log says that it ended.
     pub status: Status,
@@ -58,7 +55,6 @@ impl RunNumbers {
 /// All runs of a group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupNumbers {
-    /// By number.
     pub runs: Vec<RunNumbers>,
 }
 

@@ -10,7 +10,6 @@ use super::Verdict;
 /// What a rule found: everything about a claim that depends on measurements.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Finding {
-    /// The verdict.
     pub verdict: Verdict,
     /// The measured number, when there is one.
     pub number: Option<f64>,
@@ -36,7 +35,6 @@ impl Finding {
 /// A measured quantity before it is judged.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Estimate {
-    /// Value.
     pub number: f64,
     /// 95 % interval; none when the sample is too small for one.
     pub interval: Option<Interval>,

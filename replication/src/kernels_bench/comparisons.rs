@@ -17,9 +17,7 @@ use crate::measure::times::median_ratio;
 pub(super) enum Other {
     /// Ours, with as many threads.
     Ours(String),
-    /// Ours, with so many.
     OursAt(String, usize),
-    /// A peer's.
     Peer(String),
 }
 
@@ -53,15 +51,11 @@ pub(super) struct Comparison {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Compared {
-    /// Heading.
     pub section: String,
-    /// For the reader.
     pub what: String,
-    /// Our measurement.
     pub ours: String,
     /// What it was compared with: the fastest of those named, where several are.
     pub over: String,
-    /// Threads of ours.
     pub threads: usize,
     /// Our speed over the other's; null when one was not measured.
     pub ratio: Option<f64>,
@@ -73,9 +67,7 @@ pub struct Compared {
     pub in_turns: bool,
     /// A ratio to a peak, shown in percent.
     pub is_share: bool,
-    /// The bar.
     pub bar: Option<f64>,
-    /// What the paper reports.
     pub paper: Option<f64>,
     /// `met`, `missed` or `open`, for a bar; empty otherwise.
     pub verdict: String,

@@ -15,7 +15,6 @@ use crate::files;
 pub struct Benchmark {
     /// `<kind>/<variant>/<shape>`, without the threads.
     pub name: String,
-    /// Threads.
     pub threads: usize,
     /// In one call: two for each multiply-add, one for each element prepared, one for each byte that a reading peak reads.
     pub operations: u64,
@@ -44,9 +43,6 @@ impl Benchmark {
 }
 
 /// Every result below a `CRITERION_HOME`, sorted by name.
-///
-/// # Errors
-/// When a file cannot be read or is not criterion's.
 pub(super) fn read(home: &Path) -> Result<Vec<Benchmark>, BenchError> {
     let mut timings: Vec<Benchmark> = Vec::new();
     for name in files::list(home)? {

@@ -27,9 +27,6 @@ pub fn is_result(directory: &Path) -> bool {
 }
 
 /// Computes the ratios and verdicts of a directory again and renders them; measurements are only read, and whatever else lies there stays.
-///
-/// # Errors
-/// When the directory is none of `kernels-bench`, or cannot be written.
 pub fn report(root: &Path, directory: &Path) -> Result<Outcome, BenchError> {
     let directory = directory.canonicalize().at(directory, "open")?;
     let mut document = Document::read(&directory.join(DOCUMENT))?;

@@ -21,17 +21,14 @@ pub const DOCUMENT: &str = "kernels.json";
 /// Schema of `kernels.json`.
 pub const SCHEMA: &str = "mxfp4-kernels/1";
 
-/// kernels.json.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
     /// [`SCHEMA`].
     pub schema: String,
-    /// UTC day.
     pub date: String,
     /// Machine's name, as in the directory's.
     pub machine: String,
-    /// Processor.
     pub processor: String,
     /// What was asked for: `cpu`, `cuda`, `cuda:1`, `hip`, `all`.
     pub device: String,
@@ -43,7 +40,6 @@ pub struct Document {
     pub dirty: bool,
     /// Fingerprint of the trainer's and kernels' sources.
     pub trainer_code: String,
-    /// How much was measured.
     pub depth: Depth,
     /// Only what has this in its name; null: everything.
     pub only: Option<String>,
@@ -55,11 +51,9 @@ pub struct Document {
     pub peers_asked: bool,
     /// Seconds that measuring took, building left out.
     pub measuring_seconds: f64,
-    /// Criterion's statistics.
     pub benchmarks: Vec<Benchmark>,
     /// Members of groups that took turns, and steps.
     pub samples: Vec<Samples>,
-    /// Peers.
     pub peers: Vec<Peer>,
     /// Peers that could not run.
     pub missing: Vec<Missing>,
@@ -119,9 +113,6 @@ impl Document {
     }
 
     /// Writes kernels.json, kernels.csv and comparisons.csv into `folder`.
-    ///
-    /// # Errors
-    /// When a file cannot be written.
     pub fn write(&self, folder: &Path) -> Result<(), BenchError> {
         let text = serde_json::to_string_pretty(self).map_err(|error| BenchError::Table(error.to_string()))?;
         files::write(&folder.join(DOCUMENT), (text + "\n").as_bytes())?;

@@ -50,7 +50,6 @@ use crate::render::RenderError;
 use crate::run::RunOptions;
 use crate::toolchain::{self, ToolError, Trainer, build_identity, build_trainer};
 
-/// How much to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Depth {
@@ -85,7 +84,6 @@ impl Depth {
 pub struct Request {
     /// `all` that are found, `cpu`, `cuda[:N]` or `hip[:N]`.
     pub device: String,
-    /// How much.
     pub depth: Depth,
     /// Only what has this in its name.
     pub only: Option<String>,
@@ -105,7 +103,6 @@ pub struct Request {
 
 /// Why there is no result.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "each of the wrapping ones is the error of the stage it names")]
 pub enum BenchError {
     #[error(transparent)]
     File(#[from] FileError),
@@ -127,32 +124,16 @@ pub enum BenchError {
     Lacks(String),
     /// A program of ours printed something else than its schema says.
     #[error("{program}: {what}; this is not what this version prints, so build the tree again")]
-    Lines {
-        /// Which program.
-        program: String,
-        /// Line and fault.
-        what: String,
-    },
+    Lines { program: String, what: String },
     /// Not the file that this criterion version writes.
     #[error("{}: {what}; this is not what criterion 0.8 writes, so check its version in Cargo.lock", path.display())]
-    Alien {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        what: String,
-    },
+    Alien { path: PathBuf, what: String },
     /// Not a kernels.json.
     #[error("{}: {what}; it was cut off or is not the work of this version: measure again with `cargo xtask kernels-bench`", path.display())]
-    Document {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        what: String,
-    },
+    Document { path: PathBuf, what: String },
     /// Some rows are missing, and say so.
     #[error("interrupted; what was measured until then is in {}", .0.display())]
     Interrupted(PathBuf),
-    /// The filter matched nothing.
     #[error(
         "nothing has `{0}` in its name; names begin with peak/, gemm/, quantise/, linear/ or step/, and `cargo xtask kernels-bench --quick` shows some"
     )]
@@ -176,9 +157,7 @@ impl BenchError {
 /// What was measured and where it lies.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The result directory.
     pub directory: PathBuf,
-    /// Its kernels.json.
     pub document: Document,
 }
 
@@ -354,10 +333,8 @@ struct Wanted {
     is_named: bool,
 }
 
-/// Which GPUs there are.
 #[derive(Debug, Default)]
 struct Found {
-    /// To be measured.
     gpus: Vec<devices::Gpu>,
     /// No devices: to be called, not measured.
     interpreters: Vec<devices::Gpu>,

@@ -7,7 +7,6 @@ use crate::measure::statistics::median;
 /// One line that `trainer step-time --profile-step` prints: of a whole step, or of one kind of kernel in it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-#[allow(missing_docs, reason = "the fields carry the names and meanings of SCHEMA.md")]
 pub enum StepLine {
     StepTime { schema: String, arm: String, repeat: u64, tokens: u64, seconds: f64, forward_backward_seconds: f64 },
     StepKernel { schema: String, arm: String, repeat: u64, kernel: String, calls: u64, work: u64, seconds: f64 },
@@ -29,7 +28,6 @@ pub struct ProfileRow {
     /// `A` or `B`; empty in a campaign, whose model is the profile's.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub size: String,
-    /// Recipe id.
     pub arm: String,
     /// Kind of kernel; `everything else` is what no kernel accounts for.
     pub kernel: String,

@@ -26,7 +26,6 @@ fn arguments(root: &Path, end: &[&str]) -> Vec<OsString> {
     arguments
 }
 
-/// Builds both benchmark programs.
 pub(super) fn build(root: &Path) -> Result<(), BenchError> {
     run_cargo(root, "building the benchmarks", &arguments(root, &["--bench", "cpu", "--bench", "ratios", "--no-run"]))?;
     Ok(())

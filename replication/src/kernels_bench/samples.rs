@@ -20,7 +20,6 @@ pub struct Samples {
     pub group: String,
     /// `<kind>/<variant>/<shape>`.
     pub name: String,
-    /// Threads.
     pub threads: usize,
     /// Of one sample, in `unit`.
     pub operations: u64,
@@ -37,7 +36,6 @@ pub struct Peer {
     pub peer: String,
     /// `<kind>/<variant>/<shape>`; the names are those of kernels/peers/README.md.
     pub name: String,
-    /// Threads.
     pub threads: usize,
     /// Of one sample, in `unit`.
     pub operations: u64,
@@ -68,20 +66,17 @@ impl Peer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Missing {
-    /// Which program.
     pub peer: String,
     /// What it would have measured.
     pub name: String,
     /// Why it did not.
     pub reason: String,
-    /// What would change that.
     pub install: String,
 }
 
 /// What the peer script said.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Peers {
-    /// Its measurements.
     pub timings: Vec<Peer>,
     /// What could not be measured.
     pub missing: Vec<Missing>,

@@ -31,7 +31,6 @@ const ARMS: [&str; 2] = ["fp8", "mxfp4-fdw-h16"];
 /// Rounds done in one process: what it takes to start is then a small part.
 const ROUNDS_IN_A_PROCESS: usize = 5;
 
-/// What was measured.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
     pub(super) samples: Vec<Samples>,
@@ -145,10 +144,6 @@ fn peak_resident(process: u32) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kibibytes| kibibytes << 10)
 }
 
-/// Lines of the trainer.
-///
-/// # Errors
-/// The number of the first line that does not follow the schema.
 pub(super) fn parse(text: &str) -> Result<Vec<StepLine>, String> {
     let line = |(index, line): (usize, &str)| serde_json::from_str(line).map_err(|error| format!("line {}: {error}", index + 1));
     text.lines().enumerate().map(line).collect()

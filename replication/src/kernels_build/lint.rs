@@ -10,7 +10,6 @@ use std::fmt;
 pub struct Finding {
     /// Line, from 1.
     pub line: usize,
-    /// The builtin.
     pub builtin: String,
     /// Its first argument.
     pub old: String,

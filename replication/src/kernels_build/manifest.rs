@@ -7,13 +7,11 @@ use serde::Deserialize;
 
 use crate::manifest::{ManifestError, read};
 
-/// The whole file.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
     /// The architecture: the folder's name.
     pub arch: String,
-    /// Arguments of the compiler.
     pub flags: Vec<String>,
     /// Sources, each giving one code object.
     pub sources: Vec<Source>,
@@ -69,9 +67,6 @@ impl Source {
 
 impl Manifest {
     /// Reads kernels.yaml of `folder`, which is relative to `root`.
-    ///
-    /// # Errors
-    /// What is wrong, with file and line.
     pub fn load(root: &Path, folder: &Path) -> Result<Self, ManifestError> {
         let path = folder.join("kernels.yaml");
         let manifest: Self = read(root, &path)?;

@@ -31,10 +31,8 @@ use crate::manifest::ManifestError;
 /// Architectures that can be built for.
 pub const ARCHITECTURES: [&str; 1] = ["gfx950"];
 
-/// Schema of kernels.json.
 pub const SCHEMA: &str = "kernels-build/1";
 
-/// What was asked for.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// One of [`ARCHITECTURES`].
@@ -43,7 +41,6 @@ pub struct Request {
     pub out: PathBuf,
 }
 
-/// Why nothing was built.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     /// The manifest of the kernels.
@@ -52,7 +49,6 @@ pub enum BuildError {
     /// A file could not be read or written.
     #[error(transparent)]
     File(#[from] FileError),
-    /// No such architecture.
     #[error("{}", crate::manifest::unknown("architecture", .0, &ARCHITECTURES))]
     Architecture(String),
     /// No compiler, or another version.
@@ -60,12 +56,7 @@ pub enum BuildError {
     Compiler(String),
     /// The compiler refused a source.
     #[error("{file} does not compile:\n{output}")]
-    Source {
-        /// Which.
-        file: String,
-        /// What the compiler said.
-        output: String,
-    },
+    Source { file: String, output: String },
     /// The compiler's output cannot be read.
     #[error("{file}: {source}")]
     Object {
@@ -96,9 +87,7 @@ impl BuildError {
 pub struct Built {
     /// Vector registers, accumulation registers among them.
     pub vgprs: u64,
-    /// Accumulation registers.
     pub agprs: u64,
-    /// Scalar registers.
     pub sgprs: u64,
     /// Bytes of LDS.
     pub lds: u64,
@@ -106,7 +95,6 @@ pub struct Built {
     pub spills: u64,
     /// Bytes of scratch for each work item.
     pub scratch: u64,
-    /// Instructions in its code.
     pub instructions: u64,
     /// How often each one occurs that the manifest counts.
     pub counted: BTreeMap<String, u64>,
@@ -125,7 +113,6 @@ pub struct Object {
     pub object: String,
     /// Its SHA-256.
     pub object_sha256: String,
-    /// Its kernels.
     pub kernels: BTreeMap<String, Built>,
 }
 
@@ -134,13 +121,11 @@ pub struct Object {
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: &'static str,
-    /// The architecture.
     pub arch: String,
     /// The compiler's first line about itself.
     pub compiler: String,
     /// Where it was found.
     pub compiler_path: String,
-    /// Its arguments.
     pub flags: Vec<String>,
     /// In the manifest's order.
     pub objects: Vec<Object>,
@@ -149,9 +134,6 @@ pub struct Report {
 }
 
 /// Lints, compiles everything twice, reads it, checks it and writes it to `request.out`. `say` gets a line for each source.
-///
-/// # Errors
-/// [`BuildError`]. A broken gate is none: it is in [`Report::problems`].
 pub fn run(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<Report, BuildError> {
     if !ARCHITECTURES.contains(&request.arch.as_str()) {
         return Err(BuildError::Architecture(request.arch.clone()));

@@ -29,15 +29,12 @@ pub enum Dataset {
 pub struct CargoVendor {
     /// File name without `.yaml`.
     pub id: String,
-    /// Its name.
     pub title: String,
-    /// Terms.
     pub licence: String,
     /// What to do when it is not here.
     pub how_to_get: String,
     /// Folder with Cargo.toml and Cargo.lock, relative to the repository.
     pub package: String,
-    /// Which files become documents.
     pub rule: CorpusRule,
     /// Hashes of what the rule makes.
     pub corpus: CorpusHashes,
@@ -49,7 +46,6 @@ pub struct CargoVendor {
 pub struct CorpusHashes {
     /// The file to train on.
     pub train_sha256: Option<String>,
-    /// The file held out.
     pub validation_sha256: Option<String>,
 }
 
@@ -59,9 +55,7 @@ pub struct CorpusHashes {
 pub struct DocumentFiles {
     /// File name without `.yaml`.
     pub id: String,
-    /// Its name.
     pub title: String,
-    /// Terms.
     pub licence: String,
     /// Where they come from.
     pub how_to_get: String,
@@ -79,9 +73,7 @@ pub struct DocumentFiles {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Part {
-    /// To train on.
     Train,
-    /// Held out.
     Validation,
 }
 
@@ -145,9 +137,7 @@ pub struct Source {
     pub licence: String,
     /// Which mode of the extraction.
     pub mode: String,
-    /// Folders that count.
     pub prefixes: Vec<String>,
-    /// Extensions that count.
     pub suffixes: Vec<String>,
     /// What a path must not contain.
     pub exclude: Vec<String>,
@@ -163,7 +153,6 @@ pub struct Source {
     pub file_bytes_selected: u64,
     /// Files that a later step dropped, by step.
     pub dropped: BTreeMap<String, u64>,
-    /// Files that became documents.
     pub documents: u64,
     /// Parts that long ones were cut into.
     pub parts: u64,
@@ -185,9 +174,7 @@ impl Source {
 pub struct LocalFiles {
     /// File name without `.yaml`.
     pub id: String,
-    /// Its name.
     pub title: String,
-    /// Terms.
     pub licence: String,
     /// Where they come from.
     pub how_to_get: String,
@@ -203,9 +190,7 @@ pub struct LocalFiles {
 pub struct Megatron {
     /// File name without `.yaml`.
     pub id: String,
-    /// Its name.
     pub title: String,
-    /// Terms.
     pub licence: String,
     /// Where they come from.
     pub how_to_get: String,
@@ -225,7 +210,6 @@ pub struct Megatron {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamedFile {
-    /// File name.
     pub name: String,
     /// SHA-256; null: recorded at first use.
     pub sha256: Option<String>,
@@ -242,7 +226,6 @@ impl Dataset {
         }
     }
 
-    /// Its name.
     pub fn title(&self) -> &str {
         match self {
             Self::CargoVendor(d) => &d.title,
@@ -272,9 +255,6 @@ impl Dataset {
     }
 
     /// What is wrong with it, whatever the other manifests say.
-    ///
-    /// # Errors
-    /// One sentence that names the key.
     pub(super) fn check(&self) -> Result<(), String> {
         match self {
             Self::CargoVendor(d) => {

@@ -19,7 +19,6 @@ fn line_suffix(line: usize) -> String {
 }
 
 impl ManifestError {
-    /// About the whole file.
     pub fn new(path: &Path, message: impl Into<String>) -> Self {
         Self { path: path.to_owned(), line: 0, message: message.into() }
     }

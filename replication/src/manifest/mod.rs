@@ -26,21 +26,14 @@ pub use recipe::{Operand, Passes, Recipe};
 /// Everything under `manifests/`, by id.
 #[derive(Debug, Clone)]
 pub struct Manifests {
-    /// The repository's root.
     pub root: PathBuf,
-    /// Claims.
     pub papers: BTreeMap<String, Paper>,
-    /// Campaigns.
     pub profiles: BTreeMap<String, Profile>,
-    /// Arms.
     pub recipes: BTreeMap<String, Recipe>,
-    /// Shapes.
     pub models: BTreeMap<String, Model>,
     /// Text and tokens.
     pub datasets: BTreeMap<String, Dataset>,
-    /// Tokenizers.
     pub tokenizers: BTreeMap<String, Tokenizer>,
-    /// Devices.
     pub hardware: BTreeMap<String, Hardware>,
     /// Runs of others, from public logs; none where there is no such folder.
     pub evidence: Vec<Evidence>,
@@ -48,9 +41,6 @@ pub struct Manifests {
 
 impl Manifests {
     /// Reads and checks every manifest of the repository at `root`.
-    ///
-    /// # Errors
-    /// The first thing that is wrong, with file and line.
     pub fn load(root: &Path) -> Result<Self, ManifestError> {
         let manifests = Self {
             root: root.to_owned(),
@@ -73,9 +63,6 @@ impl Manifests {
     }
 
     /// The profile with that id.
-    ///
-    /// # Errors
-    /// A message with the nearest id.
     pub fn profile(&self, id: &str) -> Result<&Profile, ManifestError> {
         let known: Vec<&str> = self.profiles.keys().map(String::as_str).collect();
         self.profiles.get(id).ok_or_else(|| ManifestError::new(Path::new("manifests/profiles"), unknown("profile", id, &known)))

@@ -10,29 +10,23 @@ use super::recipe::Format;
 pub struct Paper {
     /// arXiv id; also the file name without `.yaml`. Quoted in YAML, or it would be read as a number.
     pub id: String,
-    /// Full title.
     pub title: String,
-    /// A few words.
     pub short: String,
     /// The arm that others are compared with.
     pub baseline: String,
-    /// For the reference list.
     pub citation: Citation,
     /// The paper's own model, data and hardware.
     pub setting: String,
     /// How a number becomes a verdict; printed beside the verdicts.
     pub decision_rule: String,
-    /// What the paper says.
     pub claims: Vec<Claim>,
     /// Does its text add up?
     #[serde(default)]
     pub checks: Vec<Check>,
 }
 
-/// For the reference list.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[allow(missing_docs, reason = "BibTeX's names")]
 pub struct Citation {
     pub key: String,
     pub authors: String,
@@ -44,13 +38,10 @@ pub struct Citation {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
-    /// Unique in the repository.
     pub id: String,
     /// Table or section.
     pub source: String,
-    /// In a sentence.
     pub statement: String,
-    /// What is measured.
     pub metric: MetricName,
     /// The arm it is about.
     #[serde(default)]
@@ -58,10 +49,8 @@ pub struct Claim {
     /// What that arm is compared with.
     #[serde(default)]
     pub baseline: Option<String>,
-    /// Ratios: above the line.
     #[serde(default)]
     pub numerator: Option<String>,
-    /// Ratios: below the line.
     #[serde(default)]
     pub denominator: Option<String>,
     /// pass-dominates: the arm with the pass.
@@ -126,13 +115,11 @@ pub enum MetricName {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Check {
-    /// Unique in the paper.
     pub id: String,
     /// Numbers, + - * /, parentheses, exp.
     pub expressions: Vec<String>,
     /// What each gives, to the digits written.
     pub values: Vec<String>,
-    /// What it means.
     pub note: String,
 }
 
@@ -154,9 +141,6 @@ impl Claim {
     }
 
     /// Whether the keys fit the metric.
-    ///
-    /// # Errors
-    /// One sentence that names the key.
     pub fn check(&self) -> Result<(), String> {
         use MetricName as M;
         let required: &[(&str, bool)] = match self.metric {

@@ -10,30 +10,22 @@ use serde::{Deserialize, Serialize};
 pub struct Profile {
     /// File name without `.yaml`.
     pub id: String,
-    /// A few words.
     pub title: String,
-    /// What it is for.
     pub purpose: String,
     /// Not shown in lists: another command uses it.
     #[serde(default)]
     pub hidden: bool,
     /// Papers whose claims are judged, the first being the main one.
     pub papers: Vec<String>,
-    /// Hardware manifest.
     pub hardware: String,
-    /// Model manifest.
     pub model: String,
-    /// Dataset manifest.
     pub dataset: String,
-    /// Tokenizer manifest.
     pub tokenizer: String,
-    /// AdamW and its constants.
     pub optimizer: Optimizer,
     /// Learning rate over steps.
     pub schedule: Schedule,
     /// Sequences in a step.
     pub batch: Batch,
-    /// Length of a run.
     pub budget: Budget,
     /// When and on how much validation text.
     pub evaluation: Evaluation,
@@ -47,7 +39,6 @@ pub struct Profile {
     pub logging: Logging,
     /// How often a run can be resumed from.
     pub checkpoint: Checkpoint,
-    /// Seeds of every arm.
     pub seeds: Vec<u64>,
     /// Arms in groups, as tables show them.
     pub arms: Vec<ArmGroup>,
@@ -64,7 +55,6 @@ pub struct Profile {
 /// AdamW with decoupled weight decay.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[allow(missing_docs, reason = "the field's standard names")]
 pub struct Optimizer {
     pub name: OptimizerName,
     pub learning_rate: f64,
@@ -72,14 +62,11 @@ pub struct Optimizer {
     pub beta2: f64,
     pub epsilon: f64,
     pub weight_decay: f64,
-    /// Largest global gradient norm.
     pub clip_norm: f64,
 }
 
-/// The optimizers there are.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-#[allow(missing_docs, reason = "named after what it is")]
 pub enum OptimizerName {
     Adamw,
 }
@@ -98,10 +85,8 @@ pub struct Schedule {
     pub end_learning_rate: f64,
 }
 
-/// The schedules there are.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[allow(missing_docs, reason = "named after what it is")]
 pub enum ScheduleName {
     CosineWithLinearWarmup,
 }
@@ -109,7 +94,6 @@ pub enum ScheduleName {
 /// Sequences in one optimizer step.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[allow(missing_docs, reason = "see the struct")]
 pub struct Batch {
     pub sequences: u64,
     /// Micro-batches that a step is made of; divides the sequences.
@@ -126,15 +110,12 @@ fn is_one(value: &u64) -> bool {
     *value == 1
 }
 
-/// Length of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[allow(missing_docs, reason = "see the struct")]
 pub struct Budget {
     pub steps: u64,
 }
 
-/// Validation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Evaluation {
@@ -177,10 +158,8 @@ pub struct Logging {
     pub quantisation_steps: Vec<u64>,
 }
 
-/// Checkpoints.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[allow(missing_docs, reason = "see the struct")]
 pub struct Checkpoint {
     pub every_steps: u64,
 }
@@ -189,7 +168,6 @@ pub struct Checkpoint {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArmGroup {
-    /// Its heading.
     pub group: String,
     /// Recipe ids; a recipe is an arm.
     pub recipes: Vec<String>,
@@ -199,25 +177,20 @@ pub struct ArmGroup {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepTime {
-    /// Which arms.
     pub recipes: Vec<String>,
-    /// Interleaved repeats of each.
     pub repeats: u64,
     /// Repeats not counted, first.
     pub warmup: u64,
 }
 
-/// Kernel-time measurement.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Repeats {
-    /// Interleaved repeats of each.
     pub repeats: u64,
     /// Repeats not counted, first.
     pub warmup: u64,
 }
 
-/// MLPerf log header.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mllog {
@@ -228,7 +201,6 @@ pub struct Mllog {
 /// One file of manifests/models. Field names are those of Hugging Face's LlamaConfig where it has them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[allow(missing_docs, reason = "LlamaConfig's names")]
 pub struct Model {
     #[serde(skip_serializing)]
     pub id: String,
@@ -267,9 +239,6 @@ impl Model {
     }
 
     /// What is wrong with the shape.
-    ///
-    /// # Errors
-    /// One sentence that names the key.
     pub fn check(&self) -> Result<(), String> {
         for (key, value) in [
             ("vocab_size", self.vocab_size),
@@ -311,13 +280,11 @@ impl Model {
 pub struct Hardware {
     /// File name without `.yaml`.
     pub id: String,
-    /// Its name.
     pub title: String,
     /// Which kind of device the trainer runs on.
     pub device: Device,
     /// Formats that have an arithmetic unit of their own.
     pub native_formats: Vec<super::recipe::Format>,
-    /// How its presence shows.
     pub detect: Detect,
     /// What its maker states, dense.
     #[serde(default)]
@@ -342,10 +309,8 @@ pub struct Peaks {
     pub memory_bytes: u64,
 }
 
-/// Kinds of device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-#[allow(missing_docs, reason = "named after what they are")]
 pub enum Device {
     Cpu,
     Cuda,
@@ -367,7 +332,6 @@ impl Device {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Detect {
-    /// A device file.
     #[serde(default)]
     pub file: Option<String>,
     /// A driver library, by its run-time name.
@@ -381,15 +345,12 @@ pub struct Detect {
 pub struct Tokenizer {
     /// File name without `.yaml`.
     pub id: String,
-    /// What it is.
     pub kind: TokenizerKind,
     /// tokenizer.json, relative to the repository; null when it is not committed.
     pub file: Option<String>,
     /// SHA-256 of that file.
     pub sha256: Option<String>,
-    /// Entries.
     pub vocab_size: u64,
-    /// Dataset.
     pub trained_on: Option<String>,
     /// What to do when it is not here.
     pub how_to_get: String,
@@ -402,9 +363,7 @@ pub struct Tokenizer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shards {
-    /// To train on.
     pub train: Shard,
-    /// Held out.
     pub validation: Shard,
     /// Token id that separates documents.
     pub end_of_document: u64,
@@ -422,7 +381,6 @@ pub struct Shard {
     pub sha256_idx: String,
 }
 
-/// Kinds of tokenizer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TokenizerKind {

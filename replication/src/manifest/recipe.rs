@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 pub struct Recipe {
     /// File name without `.yaml`; also the arm's name.
     pub id: String,
-    /// A sentence.
     pub title: String,
     /// A few characters for tables and figures.
     pub label: String,
@@ -83,9 +82,6 @@ impl<T> Passes<T> {
     }
 
     /// Every operand replaced by what `f` makes of (pass, operand, value).
-    ///
-    /// # Errors
-    /// The first that `f` returns.
     pub fn try_map<U, E>(&self, mut f: impl FnMut(&'static str, &'static str, &T) -> Result<U, E>) -> Result<Passes<U>, E> {
         Ok(Passes {
             fprop: Fprop { input: f("fprop", "input", &self.fprop.input)?, weight: f("fprop", "weight", &self.fprop.weight)? },
@@ -105,13 +101,11 @@ impl<T> Passes<T> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Operand {
-    /// Element format.
     pub format: Format,
     /// Which elements share a scale.
     pub block: Block,
     /// How the scale is chosen.
     pub scale: Scale,
-    /// How values are rounded.
     pub rounding: Rounding,
     /// Rotation along the contraction axis.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -136,7 +130,6 @@ macro_rules! words {
 }
 
 words! {
-    /// Element format.
     Format {
         /// 4-bit element of MXFP4.
         E2m1 = "e2m1",
@@ -157,14 +150,12 @@ words! {
         Row32 = "1x32",
         /// A square of 32.
         Tile32 = "32x32",
-        /// The whole operand.
         Tensor = "tensor",
     }
 }
 words! {
     /// How a scale follows from its elements.
     Scale {
-        /// Shared exponent, rounded down.
         Floor = "floor",
         /// Shared exponent, rounded to nearest at one mantissa bit.
         Even = "even",
@@ -192,9 +183,7 @@ words! {
 words! {
     /// Sign flips before the Hadamard transform.
     Signs {
-        /// Deterministic transform.
         None = "none",
-        /// Drawn once a run.
         Fixed = "fixed",
         /// Drawn at every step.
         PerStep = "per-step",
@@ -214,18 +203,15 @@ words! {
     Choose {
         /// The previous step's.
         MostRecent = "most-recent",
-        /// The largest.
         Max = "max",
     }
 }
 
-/// Blockwise Hadamard rotation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rotation {
     /// 16, 32, 64 or 128.
     pub size: u64,
-    /// Sign flips.
     pub signs: Signs,
 }
 
@@ -235,15 +221,11 @@ pub struct Rotation {
 pub struct DelayedScaling {
     /// Steps remembered.
     pub history: u64,
-    /// Which of them counts.
     pub choose: Choose,
 }
 
 impl Recipe {
     /// Passes with every operand spelled out.
-    ///
-    /// # Errors
-    /// A sentence that names the operand which the file does not define.
     pub fn resolved(&self) -> Result<Passes<Operand>, String> {
         self.passes.try_map(|pass, operand, name| {
             let known: Vec<&str> = self.operands.keys().map(String::as_str).collect();
@@ -255,9 +237,6 @@ impl Recipe {
     }
 
     /// What is wrong with the recipe by itself, whatever the model.
-    ///
-    /// # Errors
-    /// One sentence that names the key.
     pub fn check(&self) -> Result<(), String> {
         let passes = self.resolved()?;
         for (name, operand) in &self.operands {
@@ -290,9 +269,6 @@ impl Recipe {
 
 impl Operand {
     /// What is wrong with the operand by itself.
-    ///
-    /// # Errors
-    /// One sentence.
     pub fn check(&self) -> Result<(), String> {
         let shared = matches!(self.scale, Scale::Floor | Scale::Even | Scale::Ceil);
         let (format, block, scale) = (self.format.word(), self.block.word(), self.scale.word());
@@ -322,9 +298,6 @@ impl Operand {
     }
 
     /// Whether it fits a contraction axis of `k` elements.
-    ///
-    /// # Errors
-    /// One sentence.
     pub fn check_axis(&self, k: u64) -> Result<(), String> {
         if self.block != Block::Tensor && k < 32 {
             return Err(format!("a block of 32 is longer than the contraction axis of {k}"));

@@ -22,11 +22,9 @@ pub enum MeasureError {
     /// A file does not follow its schema.
     #[error("{}, line {line}: {what}\nThe file does not follow SCHEMA.md; run the arm again with `cargo xtask replicate --fresh`, or restore the file.", path.display())]
     Schema {
-        /// The file.
         path: PathBuf,
         /// One-based line.
         line: usize,
-        /// What is wrong.
         what: String,
     },
     /// An archived manifest is missing or not accepted.
@@ -34,12 +32,7 @@ pub enum MeasureError {
     Manifest(#[from] crate::manifest::ManifestError),
     /// A table could not be written as CSV.
     #[error("cannot write {name} as CSV: {source}")]
-    Csv {
-        /// The table's file name.
-        name: &'static str,
-        /// What the writer said.
-        source: csv::Error,
-    },
+    Csv { name: &'static str, source: csv::Error },
 }
 
 /// One evaluation on the validation stream.
@@ -56,7 +49,6 @@ pub struct Evaluation {
 /// One quantisation record: the error of one operand at one step, layer, linear and pass.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[allow(missing_docs, reason = "the fields carry the names and meanings of SCHEMA.md")]
 pub struct QuantisationRecord {
     pub step: u64,
     pub layer: u64,
@@ -82,17 +74,14 @@ pub struct QuantisationRecord {
     pub outlier_amax_over_rms_after: Option<f64>,
 }
 
-/// How a run ended.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RunStatus {
-    /// Used its whole budget.
     Completed,
     /// Loss or gradient norm stopped being finite.
     Diverged {
         /// The step at which it did.
         step: u64,
     },
-    /// Ended with an error.
     Failed(String),
     /// Neither `done.json` nor `failed.json` is there.
     Unfinished,
@@ -101,11 +90,8 @@ pub enum RunStatus {
 /// Everything that one run left behind, apart from its weights.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// Recipe id.
     pub arm: String,
-    /// Seed.
     pub seed: u64,
-    /// How it ended.
     pub status: RunStatus,
     /// Parameters of the model; zero when the run left no metrics.
     pub parameters: u64,
@@ -129,11 +115,9 @@ pub struct Run {
 pub struct Session {
     /// Kind of device: `cpu`, `cuda`.
     pub device: String,
-    /// Worker threads.
     pub threads: u64,
     /// Instruction set of the kernels, or a GPU's architecture.
     pub instruction_set: String,
-    /// Name of the processor.
     pub cpu: String,
     /// Name of the GPU; none on a CPU.
     pub gpu: Option<String>,
@@ -270,7 +254,6 @@ struct Failed {
 /// One interleaved repeat of a training step.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[allow(missing_docs, reason = "the fields carry the names and meanings of SCHEMA.md")]
 pub struct StepTimeRecord {
     pub schema: String,
     pub kind: String,
@@ -286,7 +269,6 @@ pub struct StepTimeRecord {
 /// One interleaved repeat of one linear's GEMM in one pass.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[allow(missing_docs, reason = "the fields carry the names and meanings of SCHEMA.md")]
 pub struct KernelTimeRecord {
     pub schema: String,
     pub variant: String,
@@ -316,7 +298,6 @@ enum KernelTimeLine {
 /// One check that a rotation cancels in a GEMM.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[allow(missing_docs, reason = "the fields carry the names and meanings of SCHEMA.md")]
 pub struct RotationRecord {
     pub schema: String,
     pub kind: String,
@@ -471,17 +452,11 @@ fn read_timing(path: &Path, run: &mut Run) -> Result<(), MeasureError> {
 }
 
 /// Interleaved step times; empty when the file is not there.
-///
-/// # Errors
-/// When a line does not follow the schema.
 pub fn step_times(directory: &Path) -> Result<Vec<StepTimeRecord>, MeasureError> {
     measurements(directory, "step_time.jsonl", "mxfp4-step-time/1", |record: &StepTimeRecord| &record.schema)
 }
 
 /// Interleaved kernel times; empty when the file is not there.
-///
-/// # Errors
-/// When a line does not follow the schema.
 pub fn kernel_times(directory: &Path) -> Result<Vec<KernelTimeRecord>, MeasureError> {
     let path = directory.join("measurements").join("kernel_time.jsonl");
     if !path.exists() {
@@ -498,25 +473,16 @@ pub fn kernel_times(directory: &Path) -> Result<Vec<KernelTimeRecord>, MeasureEr
 }
 
 /// Rotation identities; empty when the file is not there.
-///
-/// # Errors
-/// When a line does not follow the schema.
 pub fn rotations(directory: &Path) -> Result<Vec<RotationRecord>, MeasureError> {
     measurements(directory, "rotation_identity.jsonl", "mxfp4-rotation-identity/1", |record: &RotationRecord| &record.schema)
 }
 
 /// Steps with the time of each kind of kernel; empty when the file is not there.
-///
-/// # Errors
-/// When a line does not follow the schema.
 pub fn step_profile(directory: &Path) -> Result<Vec<StepLine>, MeasureError> {
     measurements(directory, "step_profile.jsonl", "mxfp4-step-time/1", StepLine::schema)
 }
 
 /// What `kernels-bench` measured; none when the file is not there.
-///
-/// # Errors
-/// When the file does not follow its schema.
 pub fn kernels_bench(directory: &Path) -> Result<Option<Document>, MeasureError> {
     single(&directory.join("measurements").join(kernels_bench::DOCUMENT), kernels_bench::SCHEMA)
 }

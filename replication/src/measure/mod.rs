@@ -29,7 +29,6 @@ use target::{LossGap, TokensToTarget};
 /// Everything measured in one result directory.
 #[derive(Debug, Clone)]
 pub struct Measurements {
-    /// The campaign's manifests.
     pub study: Study,
     /// All runs, by arm and seed, whatever their status.
     pub runs: Vec<Run>,
@@ -39,13 +38,10 @@ pub struct Measurements {
     pub loss_gaps: Vec<LossGap>,
     /// The baseline of the first paper: the one in `tokens_to_target.csv`.
     pub baseline: String,
-    /// Averages of quantisation records.
     pub quantisation: Vec<QuantisationSummary>,
     /// Interleaved step times.
     pub step_times: Vec<StepTimeRecord>,
-    /// Interleaved kernel times.
     pub kernel_times: Vec<KernelTimeRecord>,
-    /// Rotation identities.
     pub rotations: Vec<RotationRecord>,
     /// Steps with the time of each kind of kernel.
     pub step_profile: Vec<StepLine>,
@@ -105,9 +101,6 @@ pub fn measure(directory: &Path) -> Result<Measurements, MeasureError> {
 }
 
 /// Writes `text` to `path` and makes its directory; a reader never sees half a file.
-///
-/// # Errors
-/// When the directory cannot be made or the file not written.
 pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), MeasureError> {
     if let Some(parent) = path.parent() {
         files::make_folder(parent)?;

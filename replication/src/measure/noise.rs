@@ -19,7 +19,6 @@ pub struct Noise {
     pub freedom: usize,
     /// Arms that count: those that reached the target with every seed of the baseline.
     pub arms: usize,
-    /// Seeds.
     pub seeds: usize,
     /// 95 % point of Student's t.
     quantile: f64,

@@ -10,7 +10,6 @@ use super::load::{QuantisationRecord, Run};
 /// Averages of one operand of one GEMM in one arm, over seeds, layers and steps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QuantisationSummary {
-    /// Recipe id.
     pub arm: String,
     /// `qkv`, `attention_output`, `gate_up` or `down`.
     pub linear: String,
@@ -18,9 +17,7 @@ pub struct QuantisationSummary {
     pub pass: String,
     /// `input`, `weight` or `output_gradient`.
     pub operand: String,
-    /// Format of the operand.
     pub format: String,
-    /// Number of records averaged.
     pub records: usize,
     /// Norm of the error over norm of the operand.
     pub relative_error: Option<f64>,

@@ -11,9 +11,7 @@ pub const CONFIDENCE: f64 = 0.95;
 /// A closed interval, low end first. An end may be infinite when the data do not bound it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Interval {
-    /// Low end.
     pub low: f64,
-    /// High end.
     pub high: f64,
 }
 
@@ -42,9 +40,7 @@ impl Interval {
 /// Mean, spread and interval of a sample.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
-    /// Number of values.
     pub n: usize,
-    /// Arithmetic mean.
     pub mean: f64,
     /// Sample standard deviation (divisor n - 1); none for one value.
     pub sd: Option<f64>,
@@ -119,7 +115,6 @@ pub struct MeanRatio {
     pub ratio: f64,
     /// Fieller's interval; none for one pair, or when the denominator's mean is not distinguishable from zero (the set is then unbounded).
     pub interval: Option<Interval>,
-    /// Number of pairs.
     pub n: usize,
 }
 
@@ -187,9 +182,7 @@ pub fn bootstrap_ratio_of_medians(numerator: &[f64], denominator: &[f64]) -> Opt
 /// Size, mean and spread of a sample: what is left of one when its values are not at hand.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Moments {
-    /// Number of values.
     pub n: usize,
-    /// Arithmetic mean.
     pub mean: f64,
     /// Sample standard deviation (divisor n - 1); none when it is unknown or n is one.
     pub sd: Option<f64>,

@@ -39,7 +39,6 @@ pub fn is_plain(recipe: &Recipe) -> bool {
 
 /// A paper: what it claims and by which rule it is judged.
 #[derive(Debug, Clone)]
-#[allow(missing_docs, reason = "the fields carry the names of the paper manifest")]
 pub struct Paper {
     pub id: String,
     pub title: String,
@@ -54,7 +53,6 @@ pub struct Paper {
 
 /// One claim of a paper.
 #[derive(Debug, Clone)]
-#[allow(missing_docs, reason = "the fields carry the names of the paper manifest")]
 pub struct Claim {
     pub id: String,
     pub source: String,
@@ -67,7 +65,6 @@ pub struct Claim {
 
 /// What a claim is about, with the arms it compares.
 #[derive(Debug, Clone, PartialEq)]
-#[allow(missing_docs, reason = "the fields carry the names of the paper manifest")]
 pub enum Metric {
     /// Tokens to target of `arm` over `baseline`, minus one.
     TokenOverhead { arm: String, baseline: String },
@@ -112,9 +109,6 @@ impl Metric {
     }
 
     /// The metric of a manifest's claim with the arms it compares.
-    ///
-    /// # Errors
-    /// One sentence that names the missing key.
     fn of(claim: &manifest::paper::Claim) -> Result<Self, String> {
         let need =
             |key: &str, value: &Option<String>| value.clone().ok_or_else(|| format!("claim {}: metric needs the key `{key}`", claim.id));
@@ -180,13 +174,10 @@ impl Paper {
 /// The manifests of one campaign.
 #[derive(Debug, Clone)]
 pub struct Study {
-    /// The profile.
     pub profile: Profile,
     /// Its papers, in the profile's order, as far as the directory has them.
     pub papers: Vec<Paper>,
-    /// Recipes by id.
     pub recipes: BTreeMap<String, Recipe>,
-    /// The hardware.
     pub hardware: Hardware,
     /// Which estimate of tokens to target verdicts use.
     pub estimator: Estimator,
@@ -210,9 +201,6 @@ impl Study {
     }
 
     /// Reads `directory/manifests`.
-    ///
-    /// # Errors
-    /// When a manifest is missing, or is not what `manifest/` accepts.
     pub fn load(directory: &Path) -> Result<Self, MeasureError> {
         let profile: Profile = manifest::read(directory, Path::new("manifests/profile.yaml"))?;
         let estimator = profile.estimator;

@@ -22,10 +22,6 @@ pub struct Table {
 }
 
 impl Table {
-    /// The CSV text.
-    ///
-    /// # Errors
-    /// When a row's length differs from the header's.
     pub fn csv(&self) -> Result<String, csv::Error> {
         let mut writer = csv::Writer::from_writer(Vec::new());
         writer.write_record(&self.columns)?;
@@ -37,9 +33,6 @@ impl Table {
     }
 
     /// Writes the CSV file into `directory`, aside and then renamed.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
     pub fn write(&self, directory: &Path) -> Result<(), MeasureError> {
         let text = self.csv().map_err(|source| MeasureError::Csv { name: self.name, source })?;
         super::write_file(&directory.join(self.name), &text)

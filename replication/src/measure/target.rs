@@ -49,13 +49,10 @@ pub fn crossing(evaluations: &[Evaluation], target: f64) -> Option<Crossing> {
 /// Tokens to target of one run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TokensToTarget {
-    /// Recipe id.
     pub arm: String,
-    /// Seed.
     pub seed: u64,
     /// None when the target was not reached within the budget (DNC), whether or not the run diverged.
     pub crossing: Option<Crossing>,
-    /// Whether the run diverged.
     pub diverged: bool,
     /// Training tokens of the whole budget.
     pub budget_tokens: f64,
@@ -108,9 +105,7 @@ fn seconds_until(run: &Run, tokens: f64) -> Option<f64> {
 /// One seed's ratio of an arm's tokens (or seconds) to a baseline's.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PairedRatio {
-    /// Seed.
     pub seed: u64,
-    /// Arm over baseline.
     pub ratio: f64,
     /// The arm did not reach the target: `ratio` is budget over baseline, a lower bound.
     pub lower_bound: bool,
@@ -126,7 +121,6 @@ pub struct PairedRatios {
 }
 
 impl PairedRatios {
-    /// The ratios alone.
     pub fn values(&self) -> Vec<f64> {
         self.pairs.iter().map(|pair| pair.ratio).collect()
     }
@@ -179,11 +173,8 @@ fn pairs<'a>(all: &'a [TokensToTarget], arm: &str, baseline: &str) -> Vec<(&'a T
 /// One seed's difference of validation loss at equal tokens, arm minus baseline, in nats.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LossGap {
-    /// Recipe id.
     pub arm: String,
-    /// Baseline's recipe id.
     pub baseline: String,
-    /// Seed.
     pub seed: u64,
     /// At the last evaluation of the budget; none when a run diverged before it.
     pub last: Option<f64>,

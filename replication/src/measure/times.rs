@@ -15,7 +15,6 @@ pub struct MedianRatio {
     pub ratio: f64,
     /// Sign-test interval; none below six repeats, where no order statistics reach 95 %.
     pub interval: Option<Interval>,
-    /// Number of repeats.
     pub n: usize,
 }
 
@@ -48,9 +47,7 @@ fn sign_test_rank(n: usize) -> Option<usize> {
 /// Step times of one arm.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepTime {
-    /// Recipe id.
     pub arm: String,
-    /// Number of repeats.
     pub repeats: usize,
     /// Median seconds of a whole optimizer step.
     pub seconds: f64,
@@ -100,7 +97,6 @@ fn paired(numerator: &BTreeMap<u64, f64>, denominator: &BTreeMap<u64, f64>) -> O
 pub struct KernelVariant {
     /// Variant, such as `mxfp4-h16`.
     pub variant: String,
-    /// Number of repeats.
     pub repeats: usize,
     /// Median over repeats of the seconds of all linears and passes together.
     pub seconds: f64,

@@ -28,16 +28,12 @@ pub struct Unmet {
     pub log: String,
     /// The key that the rule is about.
     pub key: &'static str,
-    /// What the log says.
     pub value: String,
-    /// What the rule wants.
     pub rule: String,
 }
 
-/// What was exported.
 #[derive(Debug, Clone, Default)]
 pub struct Export {
-    /// The folder.
     pub folder: PathBuf,
     /// Logs written, relative to it.
     pub logs: Vec<String>,
@@ -55,18 +51,10 @@ pub enum ExportError {
     File(#[from] FileError),
     /// A file of the result directory is not what it should be.
     #[error("{}: {what}; check the directory with `cargo xtask verify`", .path.display())]
-    Content {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        what: String,
-    },
+    Content { path: PathBuf, what: String },
     /// Not a result directory, or one without logs.
     #[error("{} holds no runs/<arm>/<seed>/run.mllog; name one of the folders below results/", .path.display())]
-    NoRuns {
-        /// What was named.
-        path: PathBuf,
-    },
+    NoRuns { path: PathBuf },
 }
 
 /// What is needed of run.yaml.

@@ -17,7 +17,6 @@ use crate::render::format;
 /// Longer lines are not read: no entry comes near it, and a binary file may hold no line end at all.
 const LONGEST_LINE: u64 = 1 << 20;
 
-/// Everything that was read.
 #[derive(Debug, Clone, Default)]
 pub struct Import {
     /// In order of path and place.
@@ -93,7 +92,6 @@ fn file(path: &Path, found: bool, options: &Options, import: &mut Import) {
 
 enum Content {
     Log(Vec<LoggedRun>, Vec<Finding>),
-    /// No log, and why.
     Other(&'static str),
     /// Perhaps a log, but packed.
     Packed(&'static str),

@@ -27,7 +27,6 @@ const COURSE: &[&str] = &[
     "weights_initialization",
 ];
 
-/// Who submits what.
 const SUBMISSION: &[&str] = &[
     "submission_benchmark",
     "submission_division",
@@ -103,7 +102,6 @@ pub(crate) enum Known {
     No,
 }
 
-/// Looks a key up.
 pub(crate) fn look_up(key: &str) -> Known {
     if known().any(|known| known == key) {
         return Known::Yes;

@@ -9,7 +9,6 @@ use serde_json::{Map, Value};
 /// What an MLPerf line begins with, after any prefix.
 pub(crate) const TOKEN: &str = ":::MLLOG";
 
-/// What a line marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(crate) enum Kind {

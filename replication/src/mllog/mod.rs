@@ -34,9 +34,7 @@ pub struct Finding {
     pub path: String,
     /// One-based line; 0 when it is about the whole file.
     pub line: u64,
-    /// How much it matters.
     pub level: Level,
-    /// What it is.
     pub what: String,
 }
 

@@ -19,7 +19,6 @@ struct Open {
     samples: Option<u64>,
 }
 
-/// A run being read.
 struct Draft {
     run: LoggedRun,
     init_stopped: bool,

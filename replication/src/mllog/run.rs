@@ -47,7 +47,6 @@ impl Status {
 /// One evaluation of a logged run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoggedEvaluation {
-    /// Training sequences seen.
     pub samples: u64,
     /// Loss, nats per token.
     pub loss: f64,
@@ -68,17 +67,13 @@ pub struct LoggedRun {
     pub line: u64,
     /// SHA-256 of the whole file.
     pub sha256: String,
-    /// Seed.
     pub seed: Option<u64>,
-    /// How it ended.
     pub status: Status,
     /// `submission_benchmark`, `_org`, `_division`, `_platform`; empty where not logged.
     pub benchmark: String,
-    /// Who submits.
     pub submitter: String,
     /// closed or open.
     pub division: String,
-    /// The system's name.
     pub platform: String,
     /// Lowest precision in the linear layers, where stated.
     pub precision: Option<String>,

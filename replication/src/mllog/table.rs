@@ -43,9 +43,7 @@ impl Basis {
 /// A run with its place in the table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
-    /// Number within the group.
     pub number: u64,
-    /// How it came here.
     pub basis: Basis,
     /// What it logged; `path` is where the log is in its source, `line` is 0.
     pub run: LoggedRun,
@@ -60,19 +58,14 @@ pub enum TableError {
     /// A file is not what its schema says.
     #[error("{}{}: {what}", .path.display(), if *.line > 0 { format!(":{line}") } else { String::new() })]
     Content {
-        /// The file.
         path: PathBuf,
         /// One-based line.
         line: u64,
-        /// What is wrong.
         what: String,
     },
 }
 
 /// The texts of `runs.csv` and `evaluations.csv`.
-///
-/// # Errors
-/// When the CSV writer refuses, which rows of equal length never cause.
 pub fn texts(records: &[Record]) -> Result<(String, String), csv::Error> {
     let mut runs = csv::Writer::from_writer(Vec::new());
     runs.write_record(run_columns())?;
@@ -130,9 +123,6 @@ fn run_cells(record: &Record) -> Vec<String> {
 }
 
 /// Writes both files into `folder`.
-///
-/// # Errors
-/// When a file cannot be written.
 pub fn write(folder: &Path, records: &[Record]) -> Result<(), TableError> {
     let (runs, evaluations) = texts(records).map_err(|error| TableError::Content {
         path: folder.to_owned(),

@@ -11,15 +11,12 @@ const HEIGHT: f64 = 330.0;
 /// One curve: a mean, and the seeds behind it.
 #[derive(Debug, Clone)]
 pub(super) struct Curve {
-    /// Legend text.
     pub label: String,
     /// Points of the mean, in order of x.
     pub mean: Vec<(f64, f64)>,
-    /// Points of each seed.
     pub seeds: Vec<Vec<(f64, f64)>>,
 }
 
-/// A chart of curves.
 #[derive(Debug, Clone)]
 pub(super) struct CurveChart {
     /// Title, for readers of all kinds.
@@ -32,16 +29,13 @@ pub(super) struct CurveChart {
     pub y_label: String,
     /// Range shown; points outside are clipped away.
     pub x: (f64, f64),
-    /// Range shown.
     pub y: (f64, f64),
     /// A horizontal line with its label.
     pub goal: Option<(f64, String)>,
-    /// The curves.
     pub curves: Vec<Curve>,
 }
 
 impl CurveChart {
-    /// Draws the chart.
     pub(super) fn draw(&self) -> Svg {
         let legend_rows = self.curves.len().div_ceil(2) as f64;
         let (left, right, top, bottom) = (46.0, WIDTH - 10.0, 26.0, HEIGHT - 38.0);
@@ -146,7 +140,6 @@ fn labelled(ticks: &[f64]) -> Vec<(f64, String)> {
 /// One point of a row: a value, its interval where there is one, and the series (colour and shape).
 #[derive(Debug, Clone)]
 pub(super) struct Point {
-    /// Value.
     pub value: f64,
     /// 95 % interval.
     pub interval: Option<(f64, f64)>,
@@ -157,13 +150,11 @@ pub(super) struct Point {
 /// A row of a dot chart, or a heading between rows.
 #[derive(Debug, Clone)]
 pub(super) enum Row {
-    /// A heading.
     Group(String),
     /// A label and its points; `note` stands where there is no point.
     Values {
         /// Label at the left.
         label: String,
-        /// Points.
         points: Vec<Point>,
         /// Words in place of points.
         note: String,
@@ -173,7 +164,6 @@ pub(super) enum Row {
 /// Rows of points over a common horizontal axis.
 #[derive(Debug, Clone)]
 pub(super) struct DotChart {
-    /// Title.
     pub title: String,
     /// What the chart shows, in words.
     pub description: String,
@@ -192,7 +182,6 @@ pub(super) struct DotChart {
 }
 
 impl DotChart {
-    /// Draws the chart.
     pub(super) fn draw(&self) -> Svg {
         let (width, row_height, top) = (430.0, 20.0, if self.series.len() > 1 { 52.0 } else { 30.0 });
         let bottom = top + row_height * self.rows.len() as f64 + 4.0;

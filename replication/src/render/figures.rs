@@ -21,11 +21,9 @@ pub(super) struct Figure {
     pub id: &'static str,
     /// Caption, without numbers of its own.
     pub caption: String,
-    /// For the page.
     pub inline: String,
     /// As a file of its own.
     pub standalone: String,
-    /// PGFPlots picture.
     pub pgf: String,
     /// The CSV that the picture reads.
     pub data: Table,

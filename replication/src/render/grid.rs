@@ -5,7 +5,6 @@ use serde::Serialize;
 /// A cell: text, an optional second line, and how it should look.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub(super) struct Cell {
-    /// Main text.
     pub text: String,
     /// Second line, smaller.
     pub detail: String,
@@ -16,7 +15,6 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    /// A plain cell.
     pub(super) fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
     }
@@ -27,7 +25,6 @@ impl Cell {
         self
     }
 
-    /// With a style class.
     pub(super) fn class(mut self, class: impl Into<String>) -> Self {
         self.class = class.into();
         self
@@ -49,7 +46,6 @@ impl From<String> for Cell {
 /// A column: its heading, whether it holds numbers, and its share of the line on paper.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Column {
-    /// Heading.
     pub title: String,
     /// Numbers are aligned right and do not wrap.
     pub numeric: bool,
@@ -78,12 +74,10 @@ pub(super) struct Row {
     pub key: String,
 }
 
-/// A table.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Grid {
     /// Name, unique in the report: file name of the fragment and prefix of its macros.
     pub id: String,
-    /// Caption.
     pub caption: String,
     /// Columns.
     pub columns: Vec<Column>,

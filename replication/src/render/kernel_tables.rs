@@ -44,7 +44,6 @@ pub(super) struct GpuSection {
 }
 
 impl Section {
-    /// All of them.
     pub(super) fn grids(&self) -> Vec<&Grid> {
         let Self { of_cpu, bars, ratios, profile, single, missing, gpus, not_run } = self;
         let cpu = [Some(bars), Some(ratios), profile.as_ref(), Some(single), missing.as_ref()];
@@ -338,10 +337,6 @@ fn missing(id: &str, all: &[Missing]) -> Grid {
     grid
 }
 
-/// kernels.html.
-///
-/// # Errors
-/// When a template is missing or wrong.
 pub fn kernels_page(document: &Document, templates: &Path) -> Result<String, RenderError> {
     const NAME: &str = "kernels.html.j2";
     let fact = |name: &str, text: String| Fact { name: name.to_owned(), text };

@@ -42,12 +42,9 @@ pub struct RenderOptions {
     pub stale: Option<String>,
 }
 
-/// What was rendered.
 #[derive(Debug, Clone)]
 pub struct RenderSummary {
-    /// The HTML report.
     pub html: PathBuf,
-    /// The LaTeX report.
     pub tex: PathBuf,
     /// The verdicts, as written to `verdicts.json`.
     pub verdicts: Verdicts,
@@ -61,10 +58,8 @@ pub enum RenderError {
     /// The directory could not be measured, or a file not written.
     #[error(transparent)]
     Measure(#[from] MeasureError),
-    /// A template is missing.
     #[error("cannot read the template {}: {source}", path.display())]
     Template {
-        /// The template.
         path: PathBuf,
         /// What the operating system said.
         source: std::io::Error,
@@ -72,7 +67,6 @@ pub enum RenderError {
     /// A template names something that does not exist, or is not well formed.
     #[error("template {name}: {source}")]
     Render {
-        /// The template's file name.
         name: &'static str,
         /// What the template engine said, with the line.
         source: Box<minijinja::Error>,
@@ -82,10 +76,7 @@ pub enum RenderError {
     Json(#[from] serde_json::Error),
     /// The page would be larger than its budget.
     #[error("report.html would have {bytes} bytes, more than the budget of {LARGEST_HTML}; log fewer evaluations or fewer seeds")]
-    TooLarge {
-        /// Its size.
-        bytes: usize,
-    },
+    TooLarge { bytes: usize },
 }
 
 /// Measures and judges the result directory at `directory`, and writes data/, verdicts.json, figures/, tables/, macros.tex,

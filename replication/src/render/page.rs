@@ -18,7 +18,6 @@ use crate::measure::load::Run;
 use crate::measure::study::Paper;
 use crate::plan;
 
-/// The whole report.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Page {
     pub profile: String,

@@ -146,7 +146,6 @@ fn mean_cell(values: &[f64], write: impl Fn(f64) -> String) -> Cell {
     Cell::new(format!("{}{spread}", write(summary.mean))).detail(score)
 }
 
-/// What each group measured.
 fn groups(one: &Evidence) -> Grid {
     let columns = vec![
         words("Group", 0.13),

@@ -12,7 +12,6 @@ pub(super) const SERIES: usize = 8;
 /// The style that a figure needs: in the page once, and in every standalone file.
 pub(super) const STYLE: &str = include_str!("figure.css");
 
-/// Dash patterns, by series.
 const DASHES: [&str; SERIES] = ["none", "7 3", "2 3", "9 3 2 3", "none", "5 2 1 2", "12 4", "1 2"];
 
 /// Where text hangs on its point.
@@ -20,7 +19,6 @@ const DASHES: [&str; SERIES] = ["none", "7 3", "2 3", "9 3 2 3", "none", "5 2 1 
 pub(super) enum Anchor {
     /// Point is the left end.
     Start,
-    /// Point is the middle.
     Middle,
     /// Point is the right end.
     End,
@@ -95,7 +93,6 @@ impl Svg {
         self.line(&class, (high, y - 3.0), (high, y + 3.0));
     }
 
-    /// A line of text.
     pub(super) fn text(&mut self, class: &str, anchor: Anchor, at: (f64, f64), text: &str) {
         let anchor = match anchor {
             Anchor::Start => "start",

@@ -17,7 +17,6 @@ pub(super) struct Progress {
     runs: usize,
     runs_done: AtomicU64,
     last_line: Mutex<Instant>,
-    /// What each place does.
     places: Mutex<BTreeMap<String, String>>,
 }
 
@@ -91,7 +90,6 @@ impl Progress {
         }
     }
 
-    /// A line that stays.
     pub(super) fn say(&self, line: &str) {
         match &self.bar {
             Some(bar) => bar.println(line),

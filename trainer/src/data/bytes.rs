@@ -110,9 +110,6 @@ fn read_exact_at(file: &File, mut offset: u64, mut out: &mut [u8]) -> std::io::R
 }
 
 /// SHA-256 of the file at `path`, in lower-case hexadecimal digits.
-///
-/// # Errors
-/// [`DataError::Missing`] or [`DataError::Read`].
 pub fn sha256_of(path: &Path) -> Result<String, DataError> {
     let mut file = File::open(path).map_err(|source| DataError::read(path, source))?;
     let mut hasher = Sha256::new();

@@ -21,9 +21,6 @@ pub enum DocumentFormat {
 
 impl DocumentFormat {
     /// By extension: `.jsonl` (or `.json`) and `.txt` (or `.md`).
-    ///
-    /// # Errors
-    /// [`DataError::Malformed`] for any other.
     pub fn of(path: &Path) -> Result<Self, DataError> {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("jsonl" | "json") => Ok(Self::JsonLines),
@@ -49,9 +46,6 @@ pub struct Documents {
 }
 
 /// Opens `path` by its extension.
-///
-/// # Errors
-/// [`DataError::Missing`], [`DataError::Read`], [`DataError::Malformed`] for an unknown extension.
 pub fn documents(path: &Path) -> Result<Documents, DataError> {
     let format = DocumentFormat::of(path)?;
     let file = File::open(path).map_err(|source| DataError::read(path, source))?;

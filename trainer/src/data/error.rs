@@ -11,7 +11,6 @@ pub enum DataError {
     /// The operating system refused to read.
     #[error("{}: cannot read: {source}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
         /// What the operating system said.
         source: std::io::Error,
@@ -19,7 +18,6 @@ pub enum DataError {
     /// The operating system refused to write.
     #[error("{}: cannot write: {source}; check free space and permissions, then run the same command again", path.display())]
     Write {
-        /// The file.
         path: PathBuf,
         /// What the operating system said.
         source: std::io::Error,
@@ -27,7 +25,6 @@ pub enum DataError {
     /// The file is there but is not what it should be.
     #[error("{}: {problem}; {remedy}", path.display())]
     Malformed {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         problem: String,
@@ -37,7 +34,6 @@ pub enum DataError {
     /// The file is not the one that the run or the manifest names.
     #[error("{}: SHA-256 is {found}, expected {expected}; the file is not the one named: fetch or tokenize it again, or correct the expected hash", path.display())]
     Hash {
-        /// The file.
         path: PathBuf,
         /// Hash of what is there.
         found: String,
@@ -63,7 +59,6 @@ pub enum DataError {
         path: PathBuf,
         /// Its place in the stream.
         position: usize,
-        /// The value found.
         value: i64,
     },
 }

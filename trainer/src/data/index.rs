@@ -85,12 +85,10 @@ impl TokenType {
     }
 }
 
-/// What the header says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// Type of the tokens.
     pub token_type: TokenType,
-    /// Sequences.
     pub sequences: u64,
     /// Entries of the document bounds: documents + 1.
     pub bounds: u64,
@@ -105,7 +103,6 @@ pub struct Index {
     pub token_type: TokenType,
     /// Sequences; Megatron writes one a document for plain text.
     pub sequences: u64,
-    /// Documents.
     pub documents: u64,
     /// Tokens of all sequences.
     pub tokens: u64,
@@ -113,9 +110,6 @@ pub struct Index {
 
 impl Header {
     /// Reads the header, and checks the length of the file against it.
-    ///
-    /// # Errors
-    /// What is wrong, without the name of the file.
     pub fn parse(start: &[u8], file_bytes: u64) -> Result<Self, String> {
         let Some(start) = start.first_chunk::<{ HEADER_BYTES as usize }>() else {
             return Err(format!("{file_bytes} bytes are fewer than the {HEADER_BYTES} of a header"));
@@ -152,9 +146,6 @@ impl Header {
 
 /// Checks a whole index held by `read` (`read(offset, out)` fills `out` from that byte on) against a `.bin` of
 /// `bin_bytes` bytes. Only a fixed amount of memory is used, whatever the file claims.
-///
-/// # Errors
-/// `Ok(Err(what is wrong))` for a wrong file, `Err` for whatever `read` returned.
 pub fn check<E>(
     file_bytes: u64,
     bin_bytes: u64,

@@ -17,17 +17,11 @@ pub struct TokenStream {
 
 impl TokenStream {
     /// Opens and checks `prefix.bin` and `prefix.idx` (every check of the `index` module). Maps them where that is possible.
-    ///
-    /// # Errors
-    /// [`DataError::Missing`], [`DataError::Read`], or [`DataError::Malformed`] with what is wrong.
     pub fn open(prefix: &Path) -> Result<Self, DataError> {
         Self::open_with(prefix, Access::default())
     }
 
     /// As [`Self::open`], with the way of access chosen.
-    ///
-    /// # Errors
-    /// As [`Self::open`].
     pub fn open_with(prefix: &Path, access: Access) -> Result<Self, DataError> {
         let (bin_path, idx_path) = pair(prefix);
         let (bin, idx) = (Bytes::open(&bin_path, access)?, Bytes::open(&idx_path, access)?);
@@ -57,20 +51,15 @@ impl TokenStream {
         self.tokens == 0
     }
 
-    /// Documents in the stream.
     pub fn documents(&self) -> u64 {
         self.index.documents
     }
 
-    /// Totals of the index.
     pub fn index(&self) -> Index {
         self.index
     }
 
     /// Fills `out` with the tokens at `start..start + out.len()`.
-    ///
-    /// # Errors
-    /// [`DataError::OutOfRange`], [`DataError::BadToken`] for a negative value or one beyond `u32`, [`DataError::Read`].
     pub fn read(&self, start: usize, out: &mut [u32]) -> Result<(), DataError> {
         let end = start.checked_add(out.len()).filter(|&end| end <= self.tokens);
         let Some(end) = end else {
@@ -99,25 +88,16 @@ impl TokenStream {
     }
 
     /// SHA-256 of the `.bin`, in hexadecimal digits; reads the whole file.
-    ///
-    /// # Errors
-    /// [`DataError::Read`].
     pub fn sha256_bin(&self) -> Result<String, DataError> {
         self.bin.sha256()
     }
 
     /// SHA-256 of the `.idx`, in hexadecimal digits; reads the whole file.
-    ///
-    /// # Errors
-    /// [`DataError::Read`].
     pub fn sha256_idx(&self) -> Result<String, DataError> {
         self.idx.sha256()
     }
 
     /// Checks both files, as they are open here, against the hashes that a run file or manifest names.
-    ///
-    /// # Errors
-    /// [`DataError::Hash`] naming the file that differs, [`DataError::Read`].
     pub fn verify(&self, sha256_bin: &str, sha256_idx: &str) -> Result<(), DataError> {
         for (bytes, expected) in [(&self.idx, sha256_idx), (&self.bin, sha256_bin)] {
             let found = bytes.sha256()?;
@@ -129,9 +109,6 @@ impl TokenStream {
     }
 
     /// What `trainer inspect-data` prints of this pair; reads both files in full, and every token once.
-    ///
-    /// # Errors
-    /// [`DataError::Read`], [`DataError::BadToken`].
     pub fn summary(&self) -> Result<TokenSummary, DataError> {
         let mut buffer = vec![0; 1 << 16];
         let mut start = 0;

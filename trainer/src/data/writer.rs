@@ -17,7 +17,6 @@ use super::{DataError, pair};
 /// What a pair holds: the one line that `tokenize` and `inspect-data` print.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TokenSummary {
-    /// Documents.
     pub documents: u64,
     /// Tokens, separators included.
     pub tokens: u64,
@@ -40,9 +39,6 @@ pub struct TokenWriter {
 
 impl TokenWriter {
     /// Starts `prefix.bin` and `prefix.idx` for tokens of a vocabulary of `vocabulary` entries.
-    ///
-    /// # Errors
-    /// [`DataError::Write`].
     pub fn create(prefix: &Path, vocabulary: usize) -> Result<Self, DataError> {
         let (bin_path, idx_path) = pair(prefix);
         Ok(Self {
@@ -88,9 +84,6 @@ impl TokenWriter {
     }
 
     /// Writes the index and puts both files in place.
-    ///
-    /// # Errors
-    /// [`DataError::Write`].
     pub fn finish(self) -> Result<TokenSummary, DataError> {
         let mut idx = Aside::create(&self.idx_path)?;
         let documents = self.lengths.len() as u64;

@@ -23,13 +23,10 @@ use crate::run_file::{ModelSection, OptimizerSection, RunFile};
 /// What one kind of kernel took of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spending {
-    /// Its name.
     pub kernel: &'static str,
-    /// How often it ran.
     pub calls: u64,
     /// Operations of a GEMM or elements of a preparation; 0 where the kind does not count them.
     pub work: u64,
-    /// In all.
     pub seconds: f64,
 }
 
@@ -86,74 +83,32 @@ pub trait Device: Clone + Debug + Send + Sync {
     fn inside<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R;
 
     /// Room for `[rows, width]`.
-    ///
-    /// # Errors
-    /// Not enough memory.
     fn activation(&self, rows: usize, width: usize) -> Result<Self::Activation, TrainerError>;
     /// Room for the X of a linear that can be made again from what else is kept ([`crate::linear::Input`]): none on a device that does so.
-    ///
-    /// # Errors
-    /// Not enough memory.
     fn remade(&self, rows: usize, width: usize) -> Result<Self::Activation, TrainerError> {
         self.activation(rows, width)
     }
     /// Room for a gradient that may take the place of what it is the gradient of: none on a device that puts it there.
-    ///
-    /// # Errors
-    /// Not enough memory.
     fn in_place(&self, rows: usize, width: usize) -> Result<Self::Activation, TrainerError> {
         self.activation(rows, width)
     }
     /// Room for `[rows]`.
-    ///
-    /// # Errors
-    /// Not enough memory.
     fn statistic(&self, rows: usize) -> Result<Self::Statistic, TrainerError>;
     /// Room for a batch of the run.
-    ///
-    /// # Errors
-    /// Not enough memory.
     fn tokens(&self, run: &RunFile) -> Result<Self::Tokens, TrainerError>;
     /// The angles of a model.
-    ///
-    /// # Errors
-    /// Not enough memory.
     fn rope_table(&self, model: &ModelSection) -> Result<Self::Rope, TrainerError>;
     /// The linears of a run.
-    ///
-    /// # Errors
-    /// Not enough memory, or a recipe that the device cannot do.
     fn linears(&self, run: &RunFile) -> Result<Self::Linears, TrainerError>;
-    /// Parameters with these values.
-    ///
-    /// # Errors
-    /// Not enough memory.
     fn parameters(&self, values: Vec<f32>) -> Result<Self::Parameters, TrainerError>;
     /// Their values in F32.
-    ///
-    /// # Errors
-    /// A device's.
     fn parameter_values<'a>(&self, parameters: &'a Self::Parameters) -> Result<Cow<'a, [f32]>, TrainerError>;
-    /// Numbers with these values.
-    ///
-    /// # Errors
-    /// Not enough memory.
     fn numbers(&self, values: Vec<f32>) -> Result<Self::Numbers, TrainerError>;
-    /// Their values.
-    ///
-    /// # Errors
-    /// A device's.
     fn values<'a>(&self, numbers: &'a Self::Numbers) -> Result<Cow<'a, [f32]>, TrainerError>;
 
     /// Takes a batch to the device.
-    ///
-    /// # Errors
-    /// A device's.
     fn load(&self, batch: &Batch, tokens: &mut Self::Tokens) -> Result<(), TrainerError>;
     /// `out` = rows of the table for the batch's inputs.
-    ///
-    /// # Errors
-    /// A kernel's.
     fn embedding(
         &self,
         table: (&Self::Parameters, &Range<usize>),
@@ -161,10 +116,6 @@ pub trait Device: Clone + Debug + Send + Sync {
         width: usize,
         out: &mut Self::Activation,
     ) -> Result<(), TrainerError>;
-    /// The table's gradient, overwritten.
-    ///
-    /// # Errors
-    /// A kernel's.
     fn embedding_backward(
         &self,
         gradient: &Self::Activation,
@@ -173,9 +124,6 @@ pub trait Device: Clone + Debug + Send + Sync {
         table: (&mut Self::Numbers, &Range<usize>),
     ) -> Result<(), TrainerError>;
     /// y = x gain / rms(x), as wide as the gain.
-    ///
-    /// # Errors
-    /// A kernel's.
     fn rms_norm(
         &self,
         x: &Self::Activation,
@@ -186,9 +134,6 @@ pub trait Device: Clone + Debug + Send + Sync {
         rows: usize,
     ) -> Result<(), TrainerError>;
     /// `d_x` is overwritten, or added to when `accumulate`; the gain's gradient, in the same range, is overwritten.
-    ///
-    /// # Errors
-    /// A kernel's.
     #[allow(clippy::too_many_arguments)] // what the formula reads and writes
     fn rms_norm_backward(
         &self,
@@ -202,14 +147,7 @@ pub trait Device: Clone + Debug + Send + Sync {
         rows: usize,
     ) -> Result<(), TrainerError>;
     /// Turns queries and keys by their positions, or back.
-    ///
-    /// # Errors
-    /// A kernel's.
     fn rope(&self, qkv: &mut Self::Activation, shape: AttentionShape, table: &Self::Rope, backward: bool) -> Result<(), TrainerError>;
-    /// Causal attention.
-    ///
-    /// # Errors
-    /// A kernel's.
     fn attention(
         &self,
         qkv: &Self::Activation,
@@ -218,9 +156,6 @@ pub trait Device: Clone + Debug + Send + Sync {
         logsumexp: &mut Self::Statistic,
     ) -> Result<(), TrainerError>;
     /// `d_qkv`, overwritten.
-    ///
-    /// # Errors
-    /// A kernel's.
     fn attention_backward(
         &self,
         qkv: &Self::Activation,
@@ -231,9 +166,6 @@ pub trait Device: Clone + Debug + Send + Sync {
         d_qkv: &mut Self::Activation,
     ) -> Result<(), TrainerError>;
     /// Sum of the losses of the batch's targets; with `gradients`, of their mean, `d_x` and the head's are overwritten.
-    ///
-    /// # Errors
-    /// A kernel's.
     fn head(
         &self,
         x: &Self::Activation,
@@ -243,15 +175,8 @@ pub trait Device: Clone + Debug + Send + Sync {
         losses: &mut Self::Statistic,
         gradients: Option<(&mut Self::Activation, &mut Self::Numbers)>,
     ) -> Result<Self::Sum, TrainerError>;
-    /// Waits for a sum.
-    ///
-    /// # Errors
-    /// A device's, also of what was queued before.
     fn sum(&self, sum: Self::Sum) -> Result<f64, TrainerError>;
     /// `sum` += `more`, element by element in F32.
-    ///
-    /// # Errors
-    /// A device's.
     fn add(&self, sum: &mut Self::Numbers, more: &Self::Numbers) -> Result<(), TrainerError> {
         if let (Some(sum), Some(more)) = (sum.host_mut(), more.host()) {
             sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
@@ -262,9 +187,6 @@ pub trait Device: Clone + Debug + Send + Sync {
         Ok(())
     }
     /// `numbers` /= `by`, element by element in F32, correctly rounded.
-    ///
-    /// # Errors
-    /// A device's.
     fn divide(&self, numbers: &mut Self::Numbers, by: f32) -> Result<(), TrainerError> {
         if let Some(numbers) = numbers.host_mut() {
             numbers.iter_mut().for_each(|number| *number /= by);
@@ -274,15 +196,8 @@ pub trait Device: Clone + Debug + Send + Sync {
         *numbers = self.numbers(quotients)?;
         Ok(())
     }
-    /// Norm of all gradients.
-    ///
-    /// # Errors
-    /// A device's.
     fn gradient_norm(&self, gradients: &Self::Numbers) -> Result<f64, TrainerError>;
     /// AdamW of step `step` (from 1), gradients clipped by their norm.
-    ///
-    /// # Errors
-    /// A kernel's.
     fn update(
         &self,
         layout: &Layout,
@@ -292,16 +207,10 @@ pub trait Device: Clone + Debug + Send + Sync {
         moments: (&mut Self::Numbers, &mut Self::Numbers),
     ) -> Result<(), TrainerError>;
     /// Waits for everything that was queued.
-    ///
-    /// # Errors
-    /// A device's.
     fn wait(&self) -> Result<(), TrainerError>;
     /// The same device, its kernels timed, and what reads the times.
     fn with_profile(&self) -> (Self, ProfileReader);
     /// Bytes of the device's memory that were taken since the device was opened, by whomever; none where it does not tell.
-    ///
-    /// # Errors
-    /// A device's.
     fn memory_in_use(&self) -> Result<Option<u64>, TrainerError> {
         Ok(None)
     }
@@ -312,17 +221,12 @@ pub trait Device: Clone + Debug + Send + Sync {
 /// Which device a command works on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
-    /// The processor.
     Cpu,
-    /// A GPU by number.
     Gpu(Kind, usize),
 }
 
 impl Choice {
     /// `cpu`, `cuda`, `cuda:N`, `hip`, `hip:N`, or `auto`: the first kind of GPU that is there, CUDA before HIP, else the CPU.
-    ///
-    /// # Errors
-    /// Another word.
     pub fn parse(text: &str) -> Result<Self, TrainerError> {
         let (word, number) = text.split_once(':').map_or((text, None), |(word, number)| (word, Some(number)));
         let ordinal = number.map_or(Some(0), |number| number.parse().ok());
@@ -346,7 +250,6 @@ impl Choice {
 /// What one update is told.
 #[derive(Debug, Clone, Copy)]
 pub struct Update<'a> {
-    /// The optimizer's numbers.
     pub section: &'a OptimizerSection,
     /// From 1.
     pub step: u64,

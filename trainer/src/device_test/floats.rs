@@ -16,7 +16,6 @@ const U: f64 = 1.0 / 512.0;
 /// What F32 adds.
 const F32_SLACK: f64 = 1e-5;
 
-/// All kernels.
 pub(super) fn check(gpu: &Gpu, seed: u64, extent: Extent, report: &mut Report<'_>) -> Result<(), TrainerError> {
     let quick = extent == Extent::Quick;
     let cpu = Cpu::new(InstructionSet::detect(), std::thread::available_parallelism().map_or(1, usize::from))

@@ -24,15 +24,12 @@ pub struct Check {
     kind: &'static str,
     /// `operand`, `kernel`, `step` or `determinism`.
     group: &'static str,
-    /// What was compared.
     name: String,
     /// Shapes or recipe.
     detail: String,
-    /// Numbers compared.
     elements: usize,
     /// Relative difference of the whole, ||gpu - cpu|| / ||cpu||; for checks bit for bit the number of elements that differ.
     difference: f64,
-    /// The largest that passes.
     bound: f64,
     passed: bool,
 }
@@ -55,7 +52,6 @@ impl Check {
     }
 }
 
-/// How much is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     /// Every specification and shape.

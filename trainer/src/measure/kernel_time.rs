@@ -18,9 +18,6 @@ use crate::run_file::RunFile;
 use crate::streams::Pass;
 
 /// `warmup` unmeasured rounds, then `repeats` measured ones.
-///
-/// # Errors
-/// A run file that is wrong, or a kernel's.
 pub fn kernel_time(run_file: &Path, repeats: u64, warmup: u64, cpu: &Cpu, out: &mut impl Write) -> Result<(), TrainerError> {
     let run = RunFile::load(run_file)?.run;
     let tokens = run.tokens_per_step();

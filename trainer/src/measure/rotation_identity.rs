@@ -26,9 +26,6 @@ struct Line {
 }
 
 /// For each linear, pass and rotation (h16, h32, randomized h16): max |(XH)(WH)ᵀ − XWᵀ| over max |XWᵀ|, and its bound.
-///
-/// # Errors
-/// A run file that is wrong.
 pub fn rotation_identity(run_file: &Path, out: &mut impl Write) -> Result<(), TrainerError> {
     let run = RunFile::load(run_file)?.run;
     let tokens = run.tokens_per_step();

@@ -53,7 +53,6 @@ struct MemoryLine {
 pub struct StepTime {
     /// Rounds that are not measured.
     pub warmup: u64,
-    /// Rounds that are.
     pub repeats: u64,
     /// A line for every kind of kernel after each step.
     pub profile: bool,
@@ -115,9 +114,6 @@ fn random_batch(run: &RunFile) -> Batch {
 }
 
 /// Unmeasured rounds, then measured ones of one real training step of each run file. Without `data` the tokens are random.
-///
-/// # Errors
-/// Run files or data that are wrong, or a kernel's.
 pub fn step_time<D: Device>(
     run_files: &[PathBuf],
     data: Option<&Path>,

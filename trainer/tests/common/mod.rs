@@ -89,7 +89,6 @@ pub fn tiny_yaml(recipe: Value, change: impl FnOnce(&mut Value)) -> Value {
     run
 }
 
-/// The tiny run, parsed.
 pub fn tiny(recipe: Value) -> RunFile {
     RunFile::parse("tiny", &serde_yaml::to_string(&tiny_yaml(recipe, |_| ())).unwrap()).unwrap()
 }

@@ -17,7 +17,6 @@ pub(crate) use text::wait_counts;
 
 /// The encoding that an instruction was read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum Encoding {
     Sop1,
     Sop2,
@@ -39,7 +38,6 @@ pub enum Encoding {
 /// A source or destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Operand {
-    /// Absent.
     #[default]
     None,
     /// A scalar register by its number: 0..=101, 106 and 107 VCC, 124 M0, 126 and 127 EXEC.
@@ -75,7 +73,6 @@ pub struct Sdwa {
 /// Data-parallel primitives: from which lane source 0 is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dpp {
-    /// The pattern.
     pub control: u16,
     /// Lanes without a source read zero instead of keeping their destination.
     pub bound_control: bool,
@@ -98,11 +95,9 @@ pub struct Modifiers {
     pub op_sel: u8,
     /// Operand selection of the high half, as in the encoding.
     pub op_sel_hi: u8,
-    /// The result is clamped.
     pub clamp: bool,
     /// Multiplication of the result: 0 none, 1 by 2, 2 by 4, 3 by 1/2.
     pub omod: u8,
-    /// Sub-dword addressing.
     pub sdwa: Option<Sdwa>,
     /// Lane permutation of source 0.
     pub dpp: Option<Dpp>,
@@ -128,9 +123,7 @@ pub struct Access {
     pub address: Operand,
     /// A scalar address (global), resource (buffer) or base (scalar loads).
     pub base: Operand,
-    /// A scalar offset.
     pub scalar_offset: Operand,
-    /// What is stored.
     pub data: [Operand; 2],
     /// The address is an offset (buffer).
     pub offen: bool,
@@ -140,16 +133,13 @@ pub struct Access {
     pub policy: u8,
 }
 
-/// A decoded instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Instruction {
     /// Where it lies in the code object's memory image.
     pub address: u64,
     /// Bytes that it takes.
     pub size: u8,
-    /// Its encoding.
     pub encoding: Encoding,
-    /// What it does.
     pub op: Op,
     /// Registers of destination and sources, as in the table.
     pub widths: &'static [u8],
@@ -157,9 +147,7 @@ pub struct Instruction {
     pub dst: Operand,
     /// Where a carry or mask goes besides.
     pub carry: Operand,
-    /// Sources.
     pub src: [Operand; 3],
-    /// Changes to them.
     pub modifiers: Modifiers,
     /// Addressing of memory operations.
     pub access: Access,
@@ -203,9 +191,7 @@ pub enum DecodeError {
     Opcode {
         /// Where.
         address: u64,
-        /// Family.
         encoding: &'static str,
-        /// Its number there.
         opcode: u32,
         /// The words from there on.
         words: [u32; 2],
@@ -215,7 +201,6 @@ pub enum DecodeError {
     Form {
         /// Where.
         address: u64,
-        /// Mnemonic.
         name: &'static str,
         /// What is not known.
         what: &'static str,
@@ -295,9 +280,6 @@ fn accumulator(operand: Operand, accumulation: bool) -> Operand {
 }
 
 /// The instruction that begins with `words`, which lie at `address`.
-///
-/// # Errors
-/// Unknown encodings and operations, by their bits.
 pub fn decode(address: u64, words: &[u32]) -> Result<Instruction, DecodeError> {
     let words = Words { address, words };
     let word = words.word(0)?;

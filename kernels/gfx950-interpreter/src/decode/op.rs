@@ -7,7 +7,6 @@
 /// One row of a family's table.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry {
-    /// The operation.
     pub(super) op: Op,
     /// Registers of the destination, then of each source. For memory operations only those of the data.
     pub(super) widths: &'static [u8],
@@ -19,7 +18,7 @@ macro_rules! operations {
         pub const ALL: &[Op] = &[$($(Op::$name,)*)*];
 
         /// An operation, named as the assembler names it, without the suffix of its encoding.
-        #[allow(non_camel_case_types, missing_docs)]
+        #[allow(non_camel_case_types)]
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Op { $($($name,)*)* }
 
@@ -40,7 +39,6 @@ macro_rules! operations {
 }
 
 operations! {
-    /// Two scalar sources.
     sop2 {
         0x00 s_add_u32 [1 1 1], 0x01 s_sub_u32 [1 1 1], 0x02 s_add_i32 [1 1 1], 0x03 s_sub_i32 [1 1 1], 0x04 s_addc_u32 [1 1 1],
         0x05 s_subb_u32 [1 1 1], 0x06 s_min_i32 [1 1 1], 0x07 s_min_u32 [1 1 1], 0x08 s_max_i32 [1 1 1], 0x09 s_max_u32 [1 1 1],
@@ -64,7 +62,6 @@ operations! {
         0x21 s_or_saveexec_b64 [2 2], 0x23 s_andn2_saveexec_b64 [2 2],
         0x30 s_abs_i32 [1 1],
     }
-    /// Scalar comparisons.
     sopc {
         0x00 s_cmp_eq_i32 [1 1], 0x01 s_cmp_lg_i32 [1 1], 0x02 s_cmp_gt_i32 [1 1], 0x03 s_cmp_ge_i32 [1 1], 0x04 s_cmp_lt_i32 [1 1],
         0x05 s_cmp_le_i32 [1 1], 0x06 s_cmp_eq_u32 [1 1], 0x07 s_cmp_lg_u32 [1 1], 0x08 s_cmp_gt_u32 [1 1], 0x09 s_cmp_ge_u32 [1 1],
@@ -77,16 +74,13 @@ operations! {
         0x05 s_cmpk_ge_i32 [1], 0x06 s_cmpk_lt_i32 [1], 0x07 s_cmpk_le_i32 [1], 0x08 s_cmpk_eq_u32 [1], 0x09 s_cmpk_lg_u32 [1],
         0x0a s_cmpk_gt_u32 [1], 0x0b s_cmpk_ge_u32 [1], 0x0c s_cmpk_lt_u32 [1], 0x0d s_cmpk_le_u32 [1], 0x0e s_addk_i32 [1], 0x0f s_mulk_i32 [1],
     }
-    /// Program control.
     sopp {
         0x00 s_nop [], 0x01 s_endpgm [], 0x02 s_branch [], 0x04 s_cbranch_scc0 [], 0x05 s_cbranch_scc1 [], 0x06 s_cbranch_vccz [],
         0x07 s_cbranch_vccnz [], 0x08 s_cbranch_execz [], 0x09 s_cbranch_execnz [], 0x0a s_barrier [], 0x0c s_waitcnt [], 0x0e s_sleep [], 0x0f s_setprio [],
     }
-    /// Scalar loads.
     smem {
         0x00 s_load_dword [1], 0x01 s_load_dwordx2 [2], 0x02 s_load_dwordx4 [4], 0x03 s_load_dwordx8 [8],
     }
-    /// Two vector sources.
     vop2 {
         0x00 v_cndmask_b32 [1 1 1], 0x01 v_add_f32 [1 1 1], 0x02 v_sub_f32 [1 1 1], 0x03 v_subrev_f32 [1 1 1], 0x04 v_fmac_f64 [2 2 2], 0x05 v_mul_f32 [1 1 1],
         0x06 v_mul_i32_i24 [1 1 1], 0x08 v_mul_u32_u24 [1 1 1], 0x09 v_mul_hi_u32_u24 [1 1 1],
@@ -112,7 +106,6 @@ operations! {
         0x52 v_accvgpr_mov_b32 [1 1],
         0x5b v_cvt_f32_bf16 [1 1],
     }
-    /// Vector comparisons.
     vopc {
         0x10 v_cmp_class_f32 [2 1 1], 0x12 v_cmp_class_f64 [2 2 1], 0x41 v_cmp_lt_f32 [2 1 1], 0x42 v_cmp_eq_f32 [2 1 1], 0x43 v_cmp_le_f32 [2 1 1],
         0x44 v_cmp_gt_f32 [2 1 1], 0x45 v_cmp_lg_f32 [2 1 1], 0x46 v_cmp_ge_f32 [2 1 1], 0x47 v_cmp_o_f32 [2 1 1],
@@ -157,7 +150,6 @@ operations! {
         0x35 v_mfma_f32_16x16x32_bf16 [4 4 4 4],
         0x58 v_accvgpr_read_b32 [1 1], 0x59 v_accvgpr_write_b32 [1 1],
     }
-    /// LDS.
     ds {
         0x08 ds_max_u32 [1], 0x0d ds_write_b32 [1], 0x0e ds_write2_b32 [1], 0x0f ds_write2st64_b32 [1], 0x1e ds_write_b8 [1],
         0x1f ds_write_b16 [1], 0x36 ds_read_b32 [1], 0x37 ds_read2_b32 [2], 0x38 ds_read2st64_b32 [2], 0x39 ds_read_i8 [1],
@@ -166,12 +158,10 @@ operations! {
         0x76 ds_read_b64 [2], 0x77 ds_read2_b64 [4],
         0xdf ds_write_b128 [4], 0xff ds_read_b128 [4],
     }
-    /// Buffer accesses.
     mubuf {
         0x10 buffer_load_ubyte [1], 0x12 buffer_load_ushort [1],
         0x17 buffer_load_dwordx4 [4],
     }
-    /// Global accesses.
     flat {
         0x10 global_load_ubyte [1], 0x11 global_load_sbyte [1], 0x12 global_load_ushort [1], 0x13 global_load_sshort [1],
         0x14 global_load_dword [1], 0x15 global_load_dwordx2 [2], 0x17 global_load_dwordx4 [4],

@@ -31,7 +31,6 @@ trait Real: Copy + PartialEq + std::ops::Div<Output = Self> + std::ops::Neg<Outp
     const ONE: Self;
     const NAN: Self;
     const INFINITY: Self;
-    /// The biased exponent.
     fn exponent(self) -> i32;
     fn subnormal(self) -> bool;
     fn nan(self) -> bool;

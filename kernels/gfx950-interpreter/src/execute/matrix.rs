@@ -30,7 +30,6 @@ enum Format {
 
 /// Stands for infinity among elements; its negative for minus infinity.
 const INFINITY: i64 = 1 << 40;
-/// Stands for NaN.
 const NAN: i64 = 1 << 41;
 
 impl Format {

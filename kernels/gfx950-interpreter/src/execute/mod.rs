@@ -24,7 +24,6 @@ use crate::fault::Stop;
 use crate::lds::Lds;
 use crate::memory::Memory;
 
-/// Lanes of a wave.
 pub(crate) const LANES: usize = 64;
 
 /// What lies outside a wave.

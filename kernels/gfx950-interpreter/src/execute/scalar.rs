@@ -250,7 +250,6 @@ fn constant(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
     }
 }
 
-/// SOPP: what comes next.
 pub(super) fn program(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> Result<Flow, Stop> {
     use Op::*;
     let target = i.address.wrapping_add(4).wrapping_add_signed(4 * i64::from(i.constant as i16));

@@ -61,7 +61,6 @@ pub(crate) enum Local {
     Scalar { registers: (u8, u8) },
 }
 
-/// Registers and counters.
 #[derive(Debug, Clone)]
 pub(crate) struct Wave {
     pub(crate) index: usize,

@@ -9,7 +9,6 @@ const LOAD: u32 = 1;
 const NOTE: u32 = 4;
 const SYMBOLS: u32 = 2;
 
-/// A parsed file.
 #[derive(Debug, Clone)]
 pub(super) struct Elf<'a> {
     bytes: &'a [u8],
@@ -33,7 +32,6 @@ struct Section {
     link: u32,
 }
 
-/// A symbol.
 #[derive(Debug, Clone)]
 pub(super) struct Symbol {
     pub(super) name: String,

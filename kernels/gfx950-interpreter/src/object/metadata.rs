@@ -6,17 +6,13 @@ use super::elf::Elf;
 /// What the compiler says that one kernel uses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Resources {
-    /// The kernel's name.
     pub name: String,
     /// Vector registers, accumulation registers included.
     pub vgprs: u64,
-    /// Accumulation registers among them.
     pub agprs: u64,
-    /// Scalar registers.
     pub sgprs: u64,
     /// Vector registers spilled to scratch.
     pub vgpr_spills: u64,
-    /// Scalar registers spilled.
     pub sgpr_spills: u64,
     /// Bytes of LDS.
     pub group_segment_fixed_size: u64,
@@ -24,7 +20,6 @@ pub struct Resources {
     pub private_segment_fixed_size: u64,
     /// Bytes of arguments.
     pub kernarg_segment_size: u64,
-    /// The largest workgroup.
     pub max_flat_workgroup_size: u64,
     /// Its arguments, in order; those that the runtime fills in have a kind that begins with `hidden_`.
     pub arguments: Vec<Argument>,

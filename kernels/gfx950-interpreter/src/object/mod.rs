@@ -18,28 +18,13 @@ pub enum ObjectError {
     Format(String),
     /// No kernel of that name.
     #[error("the code object has no kernel {name}; it has: {}", .known.join(", "))]
-    Kernel {
-        /// As asked for.
-        name: String,
-        /// All names.
-        known: Vec<String>,
-    },
+    Kernel { name: String, known: Vec<String> },
     /// The kernel asks for something that is not modelled.
     #[error("kernel {name}: {what}")]
-    Unsupported {
-        /// Which.
-        name: String,
-        /// What it asks for.
-        what: String,
-    },
+    Unsupported { name: String, what: String },
     /// An instruction is not known.
     #[error("kernel {name}: {source}")]
-    Decode {
-        /// Which.
-        name: String,
-        /// Which instruction.
-        source: DecodeError,
-    },
+    Decode { name: String, source: DecodeError },
 }
 
 /// What a kernel's descriptor says of its start.
@@ -63,12 +48,9 @@ pub struct Descriptor {
     pub item_ids: u32,
 }
 
-/// A kernel, decoded.
 #[derive(Debug, Clone)]
 pub struct Kernel {
-    /// Its name.
     pub name: String,
-    /// Its descriptor.
     pub descriptor: Descriptor,
     /// Its instructions, in order of address.
     pub instructions: Vec<Instruction>,
@@ -81,13 +63,11 @@ pub struct Kernel {
 /// Data of a code object that a host can ask for by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Constant {
-    /// Its name.
     pub name: String,
     /// What it holds when the code object is loaded.
     pub bytes: Vec<u8>,
 }
 
-/// A code object.
 #[derive(Debug, Clone)]
 pub struct CodeObject {
     /// Its kernels, in order of name.
@@ -98,9 +78,6 @@ pub struct CodeObject {
 
 impl CodeObject {
     /// Reads and decodes all kernels.
-    ///
-    /// # Errors
-    /// What is malformed, not modelled or not known, by kernel.
     pub fn parse(bytes: &[u8]) -> Result<Self, ObjectError> {
         let elf = Elf::parse(bytes)?;
         let all_resources = metadata::resources(&elf)?;
@@ -125,9 +102,6 @@ impl CodeObject {
     }
 
     /// The kernel called `name`.
-    ///
-    /// # Errors
-    /// When there is none.
     pub fn kernel(&self, name: &str) -> Result<&Kernel, ObjectError> {
         self.kernels.iter().find(|kernel| kernel.name == name).ok_or_else(|| ObjectError::Kernel {
             name: name.to_owned(),

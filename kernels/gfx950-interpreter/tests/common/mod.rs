@@ -62,12 +62,10 @@ fn tool(variable: &str, name: &str) -> Option<PathBuf> {
     works.then_some(path)
 }
 
-/// The compiler.
 pub(crate) fn clang() -> Option<PathBuf> {
     tool("CLANG_22", "clang++-22")
 }
 
-/// The disassembler.
 pub(crate) fn objdump() -> Option<PathBuf> {
     tool("LLVM_OBJDUMP_22", "llvm-objdump-22")
 }

@@ -81,7 +81,6 @@ pub(super) struct Product<'a, T> {
     pub(super) rows: Range<usize>,
     /// Rows of the right side.
     pub(super) columns: usize,
-    /// Units of k.
     pub(super) units: usize,
     /// Units of k that the right side's panels hold, of which the first are used.
     pub(super) right_units: usize,

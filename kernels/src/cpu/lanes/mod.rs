@@ -12,7 +12,6 @@ pub(crate) mod avx512;
 pub(crate) mod neon;
 pub(crate) mod portable;
 
-/// Number of lanes.
 pub(crate) const WIDTH: usize = 16;
 
 /// Adding it leaves the nearest integer in the low mantissa bits.

@@ -47,7 +47,6 @@ pub(super) struct Blocks<'a> {
     pub(super) tiles: bool,
 }
 
-/// What a task saw.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in super::super) struct Seen {
     /// Bits of the largest magnitude before scaling.
@@ -57,7 +56,6 @@ pub(in super::super) struct Seen {
 }
 
 impl Seen {
-    /// What two tasks saw.
     pub(super) fn and(self, other: Self) -> Self {
         Self { largest: self.largest.max(other.largest), largest_scale: self.largest_scale.max(other.largest_scale) }
     }

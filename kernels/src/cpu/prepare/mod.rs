@@ -31,7 +31,6 @@ const TASK_ELEMENTS: usize = 1 << 14;
 /// What an operand is prepared for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Role {
-    /// Its side.
     pub side: Side,
     /// Format of the other side: two E2M1 sides are multiplied as integers, otherwise both as F32.
     pub partner: Format,
@@ -180,9 +179,6 @@ impl Cpu {
     /// Prepares one operand of a GEMM into `panels`: the values of [`crate::quantise::prepare_reference`], the same bits on every instruction
     /// set and number of threads (a NaN's sign and payload, and the sign of an MXFP4 zero, excepted). Allocates only to make
     /// `panels` larger than they ever were.
-    ///
-    /// # Errors
-    /// As there.
     pub fn prepare_into(
         &self,
         source: Source<'_>,

@@ -10,7 +10,6 @@ pub(super) type Stream = *mut c_void;
 pub(super) type Module = *mut c_void;
 
 table! {
-    /// The CUDA driver.
     Cuda {
         init: "cuInit" = fn(c_uint) -> c_int;
         driver_version: "cuDriverGetVersion" = fn(*mut c_int) -> c_int;
@@ -59,7 +58,6 @@ pub(super) const STREAM_NON_BLOCKING: c_uint = 1;
 pub(super) type Program = *mut c_void;
 
 table! {
-    /// The run-time compiler.
     Nvrtc {
         version: "nvrtcVersion" = fn(*mut c_int, *mut c_int) -> c_int;
         error_text: "nvrtcGetErrorString" = fn(c_int) -> *const c_char;

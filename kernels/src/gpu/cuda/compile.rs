@@ -8,7 +8,6 @@ use crate::gpu::cache::{self, Cache};
 use crate::gpu::library::Shared;
 use crate::gpu::sources;
 
-/// The compiler.
 #[derive(Debug)]
 pub(super) struct Compiler {
     api: Nvrtc,

@@ -62,10 +62,6 @@ fn check(api: &Cuda, status: c_int, call: &str) -> Result<(), GpuError> {
 }
 
 impl CudaDriver {
-    /// Number of NVIDIA GPUs.
-    ///
-    /// # Errors
-    /// No driver.
     pub fn count() -> Result<usize, GpuError> {
         let (_library, api) = open_driver()?;
         let mut count = 0;
@@ -75,9 +71,6 @@ impl CudaDriver {
     }
 
     /// Opens GPU number `ordinal`.
-    ///
-    /// # Errors
-    /// A missing library or device, named with what to do about it.
     pub fn open(ordinal: usize) -> Result<Self, GpuError> {
         let (library, api) = open_driver()?;
         let mut count = 0;

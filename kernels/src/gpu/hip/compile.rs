@@ -21,7 +21,6 @@ pub(super) const ARCHITECTURE: &str = "gfx950";
 
 const PACKAGE: &str = "ROCm 7, or Debian's clang: apt-get install --no-install-recommends clang-22 lld-22";
 
-/// The compiler.
 #[derive(Debug)]
 pub(super) struct Compiler {
     program: PathBuf,

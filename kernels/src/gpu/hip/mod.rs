@@ -79,10 +79,6 @@ fn count_devices(api: &Hip) -> Result<usize, GpuError> {
 }
 
 impl HipDriver {
-    /// Number of AMD GPUs.
-    ///
-    /// # Errors
-    /// No HIP runtime.
     pub fn count() -> Result<usize, GpuError> {
         let (_library, api) = open_driver()?;
         count_devices(&api)

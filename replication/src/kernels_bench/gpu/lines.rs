@@ -12,7 +12,6 @@ use serde::Deserialize;
 
 use super::super::samples::{Missing, Samples, wrong};
 
-/// Schema of the lines.
 const SCHEMA: &str = "mxfp4-kernel-time/1";
 
 /// The first line: which device.
@@ -20,11 +19,9 @@ const SCHEMA: &str = "mxfp4-kernel-time/1";
 pub(in super::super) struct Header {
     /// As `--device` takes it.
     pub(in super::super) device: String,
-    /// The GPU's own name.
     pub(in super::super) name: String,
     /// As the compiler calls it.
     pub(in super::super) architecture: String,
-    /// With versions.
     pub(in super::super) libraries: Vec<String>,
     /// `native` or `emulated`.
     pub(in super::super) mxfp4: String,
@@ -38,7 +35,6 @@ pub(in super::super) struct Header {
 /// What one call printed.
 #[derive(Debug, Clone, PartialEq)]
 pub(in super::super) struct Parsed {
-    /// Which device.
     pub(in super::super) header: Header,
     /// Sums first, then every measurement in the order of its first line; none of an interpreter.
     pub(in super::super) samples: Vec<Samples>,

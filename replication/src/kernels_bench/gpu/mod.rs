@@ -76,7 +76,6 @@ pub struct NotRun {
 /// One measurement against the peaks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GpuRow<'a> {
-    /// What was measured.
     pub samples: &'a Samples,
     /// Median seconds.
     pub seconds: f64,
@@ -311,9 +310,6 @@ impl Request<'_> {
 
     /// Makes every call of `kernels` once on an interpreter, at shapes that take seconds, and says so in the row of what is not here: that
     /// the calls work is seen, their times mean nothing and are not told.
-    ///
-    /// # Errors
-    /// A call that failed, or lines that tell a time.
     pub(super) fn interpret(&self, gpu: &Gpu, row: &mut NotRun) -> Result<(), BenchError> {
         let profile = self.manifests.profile("cpu")?;
         let model = Model {

@@ -15,7 +15,6 @@ use super::super::samples::{Missing, Peer, Peers, parse_peers};
 /// A round of steps may take so long before the script is given up.
 const ROUND: Duration = Duration::from_secs(120);
 
-/// The running script.
 pub(super) struct Script {
     child: Child,
     input: ChildStdin,
@@ -28,7 +27,6 @@ pub(super) struct Script {
 /// What it is asked to time.
 pub(super) struct Wanted<'a> {
     pub(super) python: &'a Path,
-    /// Number of the GPU.
     pub(super) device: &'a str,
     /// `{"name": .., "sequences": .., "model": {..}, "recipes": [..]}`, one line of JSON.
     pub(super) size: &'a str,
@@ -44,10 +42,6 @@ fn missing(reason: String, install: &str) -> Missing {
 const ALONE: &str = "run it alone: python3 kernels/peers/gpu_peers.py --help";
 
 impl Script {
-    /// Starts it.
-    ///
-    /// # Errors
-    /// A row that says why it did not start.
     pub(super) fn start(root: &Path, wanted: &Wanted<'_>) -> Result<Self, Missing> {
         let script = root.join("kernels").join("peers").join("gpu_peers.py");
         if !script.is_file() {
@@ -79,18 +73,12 @@ impl Script {
     }
 
     /// Waits until it is ready.
-    ///
-    /// # Errors
-    /// A row that says why it never was.
     pub(super) fn ready(mut self) -> Result<Self, Missing> {
         self.ready = self.read_until("ready", self.patience)?;
         Ok(self)
     }
 
     /// Times one round of every recipe that it has.
-    ///
-    /// # Errors
-    /// A row: it ended, or it hangs and was ended.
     pub(super) fn round(&mut self) -> Result<(), Missing> {
         if !self.ready {
             return Ok(());

@@ -54,7 +54,6 @@ struct Preparation {
     columns: Option<Role>,
     /// Of the operands that are not native.
     quantiser: Option<Quantiser>,
-    /// Of those that are.
     packed: Option<PackedQuantiser>,
 }
 
@@ -69,7 +68,6 @@ pub struct GpuLinears {
     input_rows: Preparation,
     /// X along its columns: with its rows in forward if it waits for backward, else alone.
     input_turned: Preparation,
-    /// Of an evaluation.
     weight_rows: Preparation,
     weight_both: Preparation,
     gradient: Preparation,
@@ -79,7 +77,6 @@ pub struct GpuLinears {
     inputs_turned: Vec<Buffer<u8>>,
     /// One slot an operand of the model, then one each for an evaluation's input and weight.
     scales: TensorScales,
-    /// Entries in each history.
     filled: usize,
     observation: Option<Observation>,
     /// Operands of this step that wait to be measured.

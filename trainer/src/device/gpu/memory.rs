@@ -14,14 +14,12 @@ use crate::run_file::RunFile;
 pub enum Keep {
     /// All of it, if it fits.
     WhatFits,
-    /// Nothing.
     Least,
 }
 
 /// How the linears of a run are done where there is a choice.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ways {
-    /// Which passes are native.
     pub(super) native: Native,
     /// Whether X is not kept, but made while it is read.
     pub(super) makes_inputs: bool,

@@ -80,7 +80,6 @@ struct Parts {
     free: u64,
 }
 
-/// Parameters on the device.
 #[derive(Debug)]
 pub struct Parameters {
     masters: Buffer<f32>,
@@ -106,7 +105,6 @@ pub struct Tokens {
     occurrences: Occurrences,
 }
 
-/// Cosines and sines.
 #[derive(Debug)]
 pub struct Angles {
     cosine: Buffer<f32>,
@@ -176,7 +174,6 @@ impl GpuDevice {
         self.parts.scratch.turn()
     }
 
-    /// The GPU itself.
     pub fn gpu(&self) -> &Gpu {
         &self.parts.gpu
     }

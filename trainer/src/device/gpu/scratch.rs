@@ -6,7 +6,6 @@ use kernels::gpu::{Buffer, Gpu, PART, Plain};
 use super::machine;
 use crate::error::TrainerError;
 
-/// The memory.
 #[derive(Debug)]
 pub(super) struct Scratch(Buffer<u8>);
 

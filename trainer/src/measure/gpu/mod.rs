@@ -46,9 +46,6 @@ fn machine(error: GpuError) -> TrainerError {
 }
 
 /// `warmup` unmeasured rounds, then `repeats` measured ones.
-///
-/// # Errors
-/// A run file that is wrong, not enough memory, or a kernel's.
 pub fn kernel_time_on_gpu(run_file: &Path, repeats: u64, warmup: u64, gpu: &Gpu, out: &mut impl Write) -> Result<(), TrainerError> {
     let run = RunFile::load(run_file)?.run;
     super::print(out, &device_line(gpu))?;
@@ -80,7 +77,6 @@ fn packed_shapes(gpu: &Gpu, products: &[Product], peak: usize) -> Vec<(usize, us
     all.filter(|_| gpu.description().has_mxfp4).collect()
 }
 
-/// Everything that takes turns.
 struct Bench<'a> {
     gpu: &'a Gpu,
     multiplier: Multiplier,

@@ -28,7 +28,6 @@ pub(super) fn scales(gpu: &Gpu, slots: usize) -> Result<TensorScales, TrainerErr
     Ok(scales)
 }
 
-/// Memory of all products.
 pub(super) struct Room {
     pub(super) x: Buffer<Bf16>,
     pub(super) w: Buffer<Bf16>,
