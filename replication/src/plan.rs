@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::files::sha256;
 use crate::fingerprint;
 use crate::manifest::profile::{self, Profile, Shards};
-use crate::manifest::recipe::{DelayedScaling, Operand, Passes, StochasticSeed};
+use crate::manifest::recipe::{DelayedScaling, Operand, Passes, Scale, StochasticSeed};
 use crate::manifest::{Device, ManifestError, Manifests, Model, Paper, unknown};
 
 /// Which part of a profile to run.
@@ -146,8 +146,10 @@ pub fn plan(
                 passes,
                 stochastic_seed: recipe.stochastic_seed,
                 delayed_scaling: recipe.delayed_scaling.clone(),
+                perturbation: recipe.perturbation,
             };
-            let run = RunFile::new(profile, model, shards, tokenizer, device, resolved, seed);
+            let readings = resolve_readings(manifests, profile, arm).map_err(refuse)?;
+            let run = RunFile::new(profile, model, shards, tokenizer, device, resolved, readings, seed);
             let run_yaml = serde_yaml::to_string(&run).map_err(|error| refuse(format!("the run file cannot be written: {error}")))?;
             let ingredients = Ingredients {
                 run: sha256(run_yaml.as_bytes()),
@@ -171,8 +173,13 @@ pub fn step_run_file(manifests: &Manifests, profile: &Profile, model: &Model, se
     let refuse = |why: String| ManifestError::new(&Manifests::path("recipes", arm), why);
     let recipe = manifests.recipes.get(arm).ok_or_else(|| refuse("there is no such recipe".to_owned()))?;
     let passes = recipe.resolved().map_err(refuse)?;
-    let resolved =
-        ResolvedRecipe { id: arm, passes, stochastic_seed: recipe.stochastic_seed, delayed_scaling: recipe.delayed_scaling.clone() };
+    let resolved = ResolvedRecipe {
+        id: arm,
+        passes,
+        stochastic_seed: recipe.stochastic_seed,
+        delayed_scaling: recipe.delayed_scaling.clone(),
+        perturbation: recipe.perturbation,
+    };
     let mut profile = profile.clone();
     // Another number of sequences is computed at once.
     if profile.batch.sequences != sequences {
@@ -181,7 +188,7 @@ pub fn step_run_file(manifests: &Manifests, profile: &Profile, model: &Model, se
     let nothing = || profile::Shard { tokens: u64::from(u32::MAX), sha256_bin: UNKNOWN_SHA256.into(), sha256_idx: UNKNOWN_SHA256.into() };
     let shards = Shards { train: nothing(), validation: nothing(), end_of_document: 0 };
     let (tokenizer, device) = (&manifests.tokenizers[&profile.tokenizer], manifests.hardware[&profile.hardware].device);
-    let run = RunFile::new(&profile, model, &shards, tokenizer, device, resolved, 1);
+    let run = RunFile::new(&profile, model, &shards, tokenizer, device, resolved, None, 1);
     serde_yaml::to_string(&run).map_err(|error| refuse(format!("the run file cannot be written: {error}")))
 }
 
@@ -301,7 +308,7 @@ struct RunFile<'a> {
     schedule: &'a profile::Schedule,
     batch: &'a profile::Batch,
     budget: &'a profile::Budget,
-    evaluation: &'a profile::Evaluation,
+    evaluation: ResolvedEvaluation<'a>,
     target_loss: Option<f64>,
     logging: &'a profile::Logging,
     checkpoint: &'a profile::Checkpoint,
@@ -344,6 +351,52 @@ struct ResolvedRecipe<'a> {
     stochastic_seed: StochasticSeed,
     #[serde(skip_serializing_if = "Option::is_none")]
     delayed_scaling: Option<DelayedScaling>,
+    #[serde(skip_serializing_if = "is_zero")]
+    perturbation: u32,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_zero(value: &u32) -> bool {
+    *value == 0
+}
+
+#[derive(Serialize)]
+struct ResolvedEvaluation<'a> {
+    #[serde(flatten)]
+    evaluation: &'a profile::Evaluation,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    readings: Option<ResolvedReadings<'a>>,
+}
+
+#[derive(Serialize)]
+struct ResolvedReadings<'a> {
+    every_steps: u64,
+    forwards: Vec<ResolvedForward<'a>>,
+}
+
+#[derive(Serialize)]
+struct ResolvedForward<'a> {
+    recipe: &'a str,
+    input: Operand,
+    weight: Operand,
+}
+
+/// The forward passes through which an arm's weights are read, every operand spelled out. A reading has no history: `delayed` becomes `current`.
+fn resolve_readings<'a>(manifests: &Manifests, profile: &'a Profile, arm: &str) -> Result<Option<ResolvedReadings<'a>>, String> {
+    let Some(readings) = &profile.evaluation.readings else { return Ok(None) };
+    let now = |mut operand: Operand| {
+        if operand.scale == Scale::Delayed {
+            operand.scale = Scale::Current;
+        }
+        operand
+    };
+    let forward = |id: &'a String| {
+        let fprop = manifests.recipes[id].resolved()?.fprop;
+        Ok(ResolvedForward { recipe: id, input: now(fprop.input), weight: now(fprop.weight) })
+    };
+    let ids = readings.all.iter().chain(readings.arms.get(arm).into_iter().flatten());
+    let forwards = ids.map(forward).collect::<Result<_, String>>()?;
+    Ok(Some(ResolvedReadings { every_steps: readings.every_steps, forwards }))
 }
 
 #[derive(Serialize)]
@@ -361,6 +414,7 @@ impl<'a> RunFile<'a> {
         tokenizer: &'a profile::Tokenizer,
         device: Device,
         recipe: ResolvedRecipe<'a>,
+        readings: Option<ResolvedReadings<'a>>,
         seed: u64,
     ) -> Self {
         let shard = |prefix, shard: &'a profile::Shard| Shard {
@@ -383,7 +437,7 @@ impl<'a> RunFile<'a> {
             schedule: &profile.schedule,
             batch: &profile.batch,
             budget: &profile.budget,
-            evaluation: &profile.evaluation,
+            evaluation: ResolvedEvaluation { evaluation: &profile.evaluation, readings },
             target_loss: profile.target_loss,
             logging: &profile.logging,
             checkpoint: &profile.checkpoint,

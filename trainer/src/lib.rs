@@ -22,6 +22,7 @@ pub mod model_export;
 pub mod optimizer;
 pub mod parameters;
 mod quantisation_error;
+pub mod readings;
 mod run_check;
 pub mod run_file;
 pub mod schedule;

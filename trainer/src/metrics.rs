@@ -66,6 +66,17 @@ pub enum Record {
         /// Mean over all evaluation tokens.
         loss: f64,
     },
+    /// The weights of an evaluation, through another forward pass.
+    Reading {
+        /// Steps done.
+        step: u64,
+        /// Tokens seen so far.
+        tokens: u64,
+        /// The recipe whose forward pass it is.
+        recipe: String,
+        /// As an evaluation's; null where it is not finite, which ends no run.
+        loss: f64,
+    },
     /// How one operand survived its preparation.
     Quantisation(Box<QuantisationRecord>),
     /// The run ended because a number is no longer finite.

@@ -93,7 +93,9 @@ impl Layout {
 
     /// Initial values: gains 1, matrices normal with standard deviation `initializer_range` (over sqrt(2 * layers) for
     /// `attention_output` and `down` when `scale_residual_init`). They depend on the seed and the model only.
-    pub fn initialise(&self, model: &ModelSection, seed: u64) -> Vec<f32> {
+    ///
+    /// `perturbation` is [`crate::run_file::RecipeSection::perturbation`]: it moves each value by at most three units in its last place.
+    pub fn initialise(&self, model: &ModelSection, seed: u64, perturbation: u32) -> Vec<f32> {
         let deviation = model.initializer_range;
         let residual = if model.scale_residual_init { deviation / libm::sqrt(2.0 * model.num_hidden_layers as f64) } else { deviation };
         let mut values = vec![1.0; self.total];
@@ -106,7 +108,10 @@ impl Layout {
             let stream = streams::initialisation(seed, number);
             // Each value has its own place in the stream, so that threads change nothing but the time.
             let values = values[tensor.range.clone()].par_iter_mut().with_min_len(1 << 12).enumerate();
-            values.for_each(|(index, value)| *value = stream.normal(index as u64) * deviation);
+            values.for_each(|(index, value)| {
+                let normal = stream.normal(index as u64) * deviation;
+                *value = f32::from_bits(normal.to_bits() ^ perturbation);
+            });
         }
         values
     }

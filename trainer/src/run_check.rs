@@ -51,7 +51,37 @@ impl RunFile {
         positive("checkpoint.every_steps", self.checkpoint.every_steps)?;
         self.check_room("data.train", self.data.train.tokens, 1)?;
         self.check_room("data.validation", self.data.validation.tokens, self.evaluation.sequences)?;
-        self.check_recipe()
+        self.check_recipe()?;
+        self.check_readings()
+    }
+
+    fn check_readings(&self) -> Check {
+        let Some(readings) = &self.evaluation.readings else { return Ok(()) };
+        positive("evaluation.readings.every_steps", readings.every_steps)?;
+        if !readings.every_steps.is_multiple_of(self.evaluation.every_steps) {
+            return Err(format!(
+                "evaluation.readings.every_steps: {} is no multiple of evaluation.every_steps ({})",
+                readings.every_steps, self.evaluation.every_steps
+            ));
+        }
+        for (number, forward) in readings.forwards.iter().enumerate() {
+            let key = format!("evaluation.readings.forwards[{number}]");
+            if readings.forwards[..number].iter().any(|earlier| earlier.recipe == forward.recipe) {
+                return Err(format!("{key}.recipe: '{}' is there twice", forward.recipe.escape_debug()));
+            }
+            for (name, spec) in [("input", &forward.input), ("weight", &forward.weight)] {
+                for (linear, _, inputs) in self.model.linears() {
+                    check_operand(spec, inputs, linear).map_err(|problem| format!("{key}.{name}.{problem}"))?;
+                }
+                if spec.scale == ScaleRule::Delayed {
+                    return Err(format!("{key}.{name}.scale: a reading has no history; use 'current'"));
+                }
+            }
+            if forward.input.rotation != forward.weight.rotation {
+                return Err(format!("{key}: both operands need the same rotation, or the product is no longer the linear layer's"));
+            }
+        }
+        Ok(())
     }
 
     fn check_room(&self, key: &str, tokens: u64, sequences: usize) -> Check {
@@ -112,6 +142,9 @@ impl RunFile {
         }
         if self.recipe.delayed_scaling.is_some_and(|delayed| delayed.history == 0 || delayed.history > 65_536) {
             return Err("recipe.delayed_scaling.history: must be 1 to 65536 steps".into());
+        }
+        if self.recipe.perturbation > 3 {
+            return Err(format!("recipe.perturbation: {} is above 3, the last two bits of a weight", self.recipe.perturbation));
         }
         Ok(())
     }

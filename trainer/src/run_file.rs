@@ -177,6 +177,11 @@ fn one() -> usize {
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_zero(value: &u32) -> bool {
+    *value == 0
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
 fn is_one(value: &usize) -> bool {
     *value == 1
 }
@@ -199,6 +204,31 @@ pub struct EvaluationSection {
     /// Take them at equal distances over the whole stream instead of its first ones: a short evaluation then sees every document's kind.
     #[serde(default)]
     pub spread: bool,
+    /// The same weights through other forward passes as well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub readings: Option<ReadingsSection>,
+}
+
+/// What reading the weights costs, apart from what training did to them: the loss of an evaluation through other forward passes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReadingsSection {
+    /// At evaluations after a multiple of so many steps, and at the last.
+    pub every_steps: u64,
+    /// In the order of their lines in metrics.jsonl.
+    pub forwards: Vec<ForwardSection>,
+}
+
+/// A forward pass with a name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ForwardSection {
+    /// Id of the recipe that it is of.
+    pub recipe: String,
+    /// X of Y = X Wᵀ. A reading has no history, so no scale is delayed.
+    pub input: OperandSpec,
+    /// W, likewise.
+    pub weight: OperandSpec,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -229,6 +259,10 @@ pub struct RecipeSection {
     /// History of operands whose scale is `delayed`; needed only if there is one.
     #[serde(default)]
     pub delayed_scaling: Option<DelayedScaling>,
+    /// Exclusive-or with the last bits of every initial weight (0 to 3). It makes another run of an arm and a seed, so that the scatter of
+    /// runs by themselves can be told from what arm and seed do.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub perturbation: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

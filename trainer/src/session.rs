@@ -18,6 +18,7 @@ use crate::interrupt::Interrupt;
 use crate::metrics::{Header, Log, Record, write_json};
 use crate::mllog::Mllog;
 use crate::model_export;
+use crate::readings::Reading;
 use crate::run_file::{LoadedRun, RunFile, ShardSection, hexadecimal};
 use crate::timing::Timing;
 use crate::trainer_state::Training;
@@ -130,7 +131,7 @@ fn wait_for_lock(lock: &File, options: &Options) -> Result<(), TrainerError> {
 fn locked_run<D: Device>(
     options: &Options,
     directory: &Path,
-    device: &impl Fn(&RunFile) -> Result<D, TrainerError>,
+    make_device: &impl Fn(&RunFile) -> Result<D, TrainerError>,
     interrupt: &Interrupt,
 ) -> Result<(), TrainerError> {
     let loaded = RunFile::load(&options.run_file)?;
@@ -142,11 +143,12 @@ fn locked_run<D: Device>(
         return Ok(());
     }
     remove_if_there(&directory.join("done.json"))?;
-    let device = device(&loaded.run.micro_batch())?;
+    let device = make_device(&loaded.run.micro_batch())?;
     device.check_memory(&loaded.run.micro_batch())?;
     let streams = Streams::open(&loaded.run, &options.data)?;
     let tokenizer = model_export::find_tokenizer(&options.data, &loaded.run)?;
-    let mut session = Session::start(options, directory, loaded, &device, &streams)?;
+    let readings = Reading::all(&loaded.run, make_device)?;
+    let mut session = Session::start(options, directory, loaded, &device, readings, &streams)?;
     session.train(&streams, interrupt)?;
     session.finish(tokenizer.as_deref())
 }
@@ -173,6 +175,7 @@ struct Session<'a, D: Device> {
     run: RunFile,
     run_sha256: String,
     training: Training<D>,
+    readings: Vec<Reading<D>>,
     progress: Progress,
     diverged: bool,
     metrics: Log,
@@ -182,7 +185,14 @@ struct Session<'a, D: Device> {
 
 impl<'a, D: Device> Session<'a, D> {
     /// Resumes from the checkpoint if there is a good one, else starts.
-    fn start(options: &'a Options, directory: &'a Path, loaded: LoadedRun, device: &D, streams: &Streams) -> Result<Self, TrainerError> {
+    fn start(
+        options: &'a Options,
+        directory: &'a Path,
+        loaded: LoadedRun,
+        device: &D,
+        readings: Vec<Reading<D>>,
+        streams: &Streams,
+    ) -> Result<Self, TrainerError> {
         let LoadedRun { run, sha256: run_sha256 } = loaded;
         let mut training = Training::new(device.clone(), run.clone(), streams.train.len())?;
         let resumed = match checkpoint::load(directory, &run_sha256, &mut training)? {
@@ -216,6 +226,7 @@ impl<'a, D: Device> Session<'a, D> {
             run,
             run_sha256,
             training,
+            readings,
             progress,
             diverged: false,
             metrics: logs.metrics,
@@ -290,12 +301,27 @@ impl<'a, D: Device> Session<'a, D> {
             return self.diverge(step, "evaluation loss is not finite");
         }
         self.metrics.json(&Record::Eval { step, tokens: self.tokens(), loss })?;
+        self.read(streams)?;
         self.progress.validation_loss = Some(loss);
         let samples = self.samples();
         if self.run.target_loss.is_some_and(|target| loss <= target) {
             self.progress.target_reached_at.get_or_insert(samples);
         }
         self.mllog.evaluation(&self.run, samples, loss, step == self.run.budget.steps)
+    }
+
+    /// The same weights through the run's other forward passes, where one is due.
+    fn read(&mut self, streams: &Streams) -> Result<(), TrainerError> {
+        let (step, tokens) = (self.progress.step, self.tokens());
+        let Some(section) = &self.run.evaluation.readings else { return Ok(()) };
+        if !step.is_multiple_of(section.every_steps) && step != self.run.budget.steps {
+            return Ok(());
+        }
+        for reading in &mut self.readings {
+            let loss = reading.loss(&self.training.parameters, &streams.validation, step)?;
+            self.metrics.json(&Record::Reading { step, tokens, recipe: reading.recipe().to_owned(), loss })?;
+        }
+        Ok(())
     }
 
     /// A number is no longer finite: the run ends here, and says so.

@@ -76,7 +76,8 @@ impl<D: Device> Training<D> {
         let total = model.layout().total;
         let micro = || Ok(MicroBatches { batch: Batch::default(), gradients: device.numbers(vec![0.0; total])?, records: Vec::new() });
         Ok(Self {
-            parameters: device.parameters(device.inside(|| model.layout().initialise(&run.model, run.run.seed)))?,
+            parameters: device
+                .parameters(device.inside(|| model.layout().initialise(&run.model, run.run.seed, run.recipe.perturbation)))?,
             gradients: device.numbers(vec![0.0; total])?,
             moments: Moments::new(&device, total)?,
             order: DataOrder::new(run.run.seed, samples_in(train_tokens, run.model.sequence_length).max(1)),
@@ -187,20 +188,33 @@ impl<D: Device> Training<D> {
     /// Mean loss over `evaluation.sequences` samples of the validation stream after `step` steps, nats per token: its first ones, or
     /// (`evaluation.spread`) ones at equal distances.
     pub fn evaluate(&mut self, validation: &TokenStream, step: u64) -> Result<f64, TrainerError> {
-        let (sequences, at_once) = (self.run.evaluation.sequences, self.run.batch.sequences / self.run.batch.accumulation);
-        let available = samples_in(validation.len(), self.run.model.sequence_length);
-        let place = |sample: usize| if self.run.evaluation.spread { sample * available / sequences } else { sample };
-        let (length, vocabulary) = (self.run.model.sequence_length, self.run.model.vocab_size);
-        let weights = self.model.evaluation_weights(&self.parameters, step)?;
-        let (mut sum, mut batch) = (0.0, Batch::default());
-        for (chunk, first) in (0..sequences).step_by(at_once).enumerate() {
-            let samples = (first..(first + at_once).min(sequences)).map(place);
-            batch.fill(validation, samples, length, vocabulary)?;
-            let Self { device, model, parameters, tokens, .. } = self;
-            device.load(&batch, tokens)?;
-            let losses = device.inside(|| model.evaluate(parameters, &weights, (&batch, tokens), Evaluation { step, chunk }))?;
-            sum += device.sum(losses)?;
-        }
-        Ok(sum / (sequences * length) as f64)
+        let Self { device, run, model, parameters, tokens, .. } = self;
+        evaluate(device, run, model, parameters, tokens, validation, step)
     }
+}
+
+/// Mean loss of `parameters` over the run's evaluation samples, in the model's forward pass; see [`Training::evaluate`].
+pub(crate) fn evaluate<D: Device>(
+    device: &D,
+    run: &RunFile,
+    model: &mut Model<D>,
+    parameters: &D::Parameters,
+    tokens: &mut D::Tokens,
+    validation: &TokenStream,
+    step: u64,
+) -> Result<f64, TrainerError> {
+    let (sequences, at_once) = (run.evaluation.sequences, run.batch.sequences / run.batch.accumulation);
+    let (length, vocabulary) = (run.model.sequence_length, run.model.vocab_size);
+    let available = samples_in(validation.len(), length);
+    let place = |sample: usize| if run.evaluation.spread { sample * available / sequences } else { sample };
+    let weights = model.evaluation_weights(parameters, step)?;
+    let (mut sum, mut batch) = (0.0, Batch::default());
+    for (chunk, first) in (0..sequences).step_by(at_once).enumerate() {
+        let samples = (first..(first + at_once).min(sequences)).map(place);
+        batch.fill(validation, samples, length, vocabulary)?;
+        device.load(&batch, tokens)?;
+        let losses = device.inside(|| model.evaluate(parameters, &weights, (&batch, tokens), Evaluation { step, chunk }))?;
+        sum += device.sum(losses)?;
+    }
+    Ok(sum / (sequences * length) as f64)
 }

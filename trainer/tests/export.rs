@@ -134,7 +134,7 @@ fn transformers_computes_the_same_logits() {
     let folder = tempfile::tempdir().unwrap();
     let run = common::tiny(common::recipe("f32"));
     let mut model = Model::new(Cpu::new(InstructionSet::detect(), 1).unwrap(), &run).unwrap();
-    let mut parameters = model.layout().initialise(&run.model, 5);
+    let mut parameters = model.layout().initialise(&run.model, 5, 0);
     // Weights large enough that attention is not flat, and gains that are not all 1.
     let ranges: Vec<_> = model.layout().tensors.iter().map(|tensor| (tensor.range.clone(), tensor.rows == 1)).collect();
     for (range, gain) in ranges {

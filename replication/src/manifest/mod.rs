@@ -178,6 +178,28 @@ impl Manifests {
             }
             self.check_fit(arm, model, profile.batch.sequences / profile.batch.accumulation)?;
         }
+        if let Some(readings) = &profile.evaluation.readings {
+            if readings.every_steps == 0 || !readings.every_steps.is_multiple_of(profile.evaluation.every_steps) {
+                return Err(format!(
+                    "evaluation.readings.every_steps: must be a multiple of evaluation.every_steps, {}",
+                    profile.evaluation.every_steps
+                ));
+            }
+            if let Some(arm) = readings.arms.keys().find(|arm| !arms.contains(arm.as_str())) {
+                let known: Vec<&str> = arms.iter().copied().collect();
+                return Err(format!("evaluation.readings.arms: {}", unknown("arm", arm, &known)));
+            }
+            for id in readings.all.iter().chain(readings.arms.values().flatten()) {
+                self.known_recipe("evaluation.readings", id)?;
+                self.check_fit(id, model, profile.batch.sequences / profile.batch.accumulation)?;
+            }
+            for (arm, ids) in &readings.arms {
+                let mut seen: BTreeSet<&String> = readings.all.iter().collect();
+                if let Some(id) = ids.iter().find(|id| !seen.insert(id)) {
+                    return Err(format!("evaluation.readings.arms.{arm}: {id} is read twice"));
+                }
+            }
+        }
         for arm in &profile.step_time.recipes {
             if !arms.contains(arm.as_str()) {
                 let known: Vec<&str> = arms.iter().copied().collect();

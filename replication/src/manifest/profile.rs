@@ -126,6 +126,22 @@ pub struct Evaluation {
     /// Take them at equal distances over the whole stream instead of its first ones (MLPerf takes the first).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub spread: bool,
+    /// Evaluations of the same weights through other arms' forward passes.
+    #[serde(default, skip_serializing)]
+    pub readings: Option<Readings>,
+}
+
+/// Which forward passes the weights are read through beside an arm's own.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Readings {
+    /// Steps between them: a multiple of the evaluation's.
+    pub every_steps: u64,
+    /// Recipes through whose forward pass every arm is read.
+    pub all: Vec<String>,
+    /// More of them, by arm.
+    #[serde(default)]
+    pub arms: BTreeMap<String, Vec<String>>,
 }
 
 /// Which estimate of tokens to target counts.

@@ -24,6 +24,9 @@ pub struct Recipe {
     /// How operands with scale `delayed` remember.
     #[serde(default)]
     pub delayed_scaling: Option<DelayedScaling>,
+    /// Exclusive-or with the last bits of every initial weight (0 to 3): another run of the same arm and seed.
+    #[serde(default)]
+    pub perturbation: u32,
 }
 
 /// The three GEMM passes and their operands.

@@ -46,6 +46,18 @@ pub struct Evaluation {
     pub loss: f64,
 }
 
+/// An evaluation of the same weights through another recipe's forward pass.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reading {
+    /// Optimizer steps done.
+    pub step: u64,
+    /// Training tokens seen.
+    pub tokens: u64,
+    pub recipe: String,
+    /// Mean loss, nats per token; none where it was not finite.
+    pub loss: Option<f64>,
+}
+
 /// One quantisation record: the error of one operand at one step, layer, linear and pass.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -99,6 +111,8 @@ pub struct Run {
     pub tokens_per_step: u64,
     /// Evaluations in order of step.
     pub evaluations: Vec<Evaluation>,
+    /// Readings through other forward passes, in file order.
+    pub readings: Vec<Reading>,
     /// Quantisation records in file order.
     pub quantisation: Vec<QuantisationRecord>,
     /// Seconds of each training step, in order of step: the last record where a resumed run repeated a step. Without the first step
@@ -180,6 +194,13 @@ enum MetricsLine {
     Eval {
         step: u64,
         tokens: u64,
+        #[serde(deserialize_with = "nullable")]
+        loss: Option<f64>,
+    },
+    Reading {
+        step: u64,
+        tokens: u64,
+        recipe: String,
         #[serde(deserialize_with = "nullable")]
         loss: Option<f64>,
     },
@@ -354,6 +375,7 @@ fn run(path: &Path, arm: &str, seed: u64) -> Result<Run, MeasureError> {
         parameters: 0,
         tokens_per_step: 0,
         evaluations: Vec::new(),
+        readings: Vec::new(),
         quantisation: Vec::new(),
         step_seconds: Vec::new(),
         metrics_sha256: String::new(),
@@ -399,6 +421,7 @@ fn read_metrics(path: &Path, run: &mut Run) -> Result<(), MeasureError> {
                     run.evaluations.push(Evaluation { step, tokens, loss });
                 }
             }
+            MetricsLine::Reading { step, tokens, recipe, loss } => run.readings.push(Reading { step, tokens, recipe, loss }),
             MetricsLine::Quantisation(record) => run.quantisation.push(record),
             MetricsLine::Train { .. } | MetricsLine::Diverged { .. } => {}
         }
