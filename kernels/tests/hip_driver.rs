@@ -1,4 +1,4 @@
-//! The HIP driver's host code against the stand-in (kernels/gfx950-stand-in): loading, argument packing, launch geometry, copies,
+//! The HIP driver's host code against the stand-in (kernels/gfx950/stand-in): loading, argument packing, launch geometry, copies,
 //! products, and what it says when something is missing or goes wrong. The kernels' machine code runs in the gfx950 interpreter.
 //!
 //! The loader reads LD_LIBRARY_PATH once, so each test starts this executable again with the path set; what runs there is marked
@@ -175,7 +175,7 @@ fn structs_as_arguments_and_grids_of_two_axes() {
     }
 }
 
-/// One side of `mxfp4_quantise`, as kernels/device/gfx950/README.md has it.
+/// One side of `mxfp4_quantise`, as kernels/gfx950/README.md has it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Side {

@@ -1,6 +1,6 @@
-//! Native MXFP4 through the HIP driver's host code, on the stand-in (kernels/gfx950-stand-in): operands against the scalar reference bit for
+//! Native MXFP4 through the HIP driver's host code, on the stand-in (kernels/gfx950/stand-in): operands against the scalar reference bit for
 //! bit, products of every kind of result against sums made here. What the kernels' arguments are is what is tested; the kernels themselves
-//! are, in every detail, in kernels/gfx950-interpreter/tests.
+//! are, in every detail, in kernels/gfx950/interpreter/tests.
 //!
 //! The loader reads LD_LIBRARY_PATH once, so each test starts this executable again with the path set (see hip_driver.rs).
 

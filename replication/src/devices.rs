@@ -38,7 +38,7 @@ pub struct Gpu {
     /// Whether it multiplies packed MXFP4 with kernels of this project.
     #[serde(default)]
     pub mxfp4: Option<bool>,
-    /// No device: an interpreter of its machine code on the processor (kernels/gfx950-stand-in).
+    /// No device: an interpreter of its machine code on the processor (kernels/gfx950/stand-in).
     #[serde(default)]
     pub interpreted: bool,
     /// Driver, compiler and library of matrix products, with versions.

@@ -13,8 +13,14 @@ use crate::manifest::Device;
 const BUILD_VARIABLES: [&str; 3] = ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET"];
 
 /// Sources that no run on a CPU executes.
-const GPU_ONLY: [&str; 5] =
-    ["kernels/device/", "kernels/src/gpu/", "trainer/src/device/gpu/", "trainer/src/device_test/", "trainer/src/measure/gpu/"];
+const GPU_ONLY: [&str; 6] = [
+    "kernels/device/",
+    "kernels/gfx950/",
+    "kernels/src/gpu/",
+    "trainer/src/device/gpu/",
+    "trainer/src/device_test/",
+    "trainer/src/measure/gpu/",
+];
 
 /// Fingerprint of the trainer's and the kernels' sources at `root`: of every file, of their manifests, the workspace's manifest (features,
 /// profiles), what Cargo.lock says of the crates that the trainer needs, cargo's configuration, and the environment variables that
@@ -26,6 +32,12 @@ pub fn of_sources(root: &Path) -> Result<String, FileError> {
         names.extend(Some(format!("{folder}/build.rs")).filter(|name| root.join(name).is_file()));
         for inside in ["src", "device"].into_iter().filter(|inside| root.join(folder).join(inside).is_dir()) {
             names.extend(files::list(&root.join(folder).join(inside))?.into_iter().map(|name| format!("{folder}/{inside}/{name}")));
+        }
+        let gfx950 = root.join(folder).join("gfx950");
+        if gfx950.is_dir() {
+            // The device's text alone: the interpreter and the stand-in below it are no part of a trainer.
+            let inside = files::list(&gfx950)?.into_iter().filter(|name| !name.contains('/'));
+            names.extend(inside.map(|name| format!("{folder}/gfx950/{name}")));
         }
         for name in names.iter().filter(|name| !name.starts_with("kernels/device/tests/") && !name.ends_with(".md")) {
             let listing = if GPU_ONLY.iter().any(|start| name.starts_with(start)) { &mut gpu } else { &mut cpu };
@@ -117,8 +129,13 @@ mod tests {
         for name in ["kernels/Cargo.toml", "trainer/Cargo.toml", "Cargo.toml", ".cargo/config.toml", "trainer/src/main.rs"] {
             put(name, name);
         }
-        let of_gpus =
-            ["kernels/src/gpu/mod.rs", "kernels/device/norm.cu", "trainer/src/device/gpu/mod.rs", "trainer/src/measure/gpu/mod.rs"];
+        let of_gpus = [
+            "kernels/src/gpu/mod.rs",
+            "kernels/device/norm.cu",
+            "kernels/gfx950/gemm.hip",
+            "trainer/src/device/gpu/mod.rs",
+            "trainer/src/measure/gpu/mod.rs",
+        ];
         for name in of_gpus.into_iter().chain(["kernels/src/lib.rs", "trainer/src/measure/kernel_time.rs"]) {
             put(name, name);
         }

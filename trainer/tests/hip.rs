@@ -1,4 +1,4 @@
-//! `--device hip` from end to end, on the stand-in for ROCm's libraries (kernels/gfx950-stand-in): the trainer's real host code loads
+//! `--device hip` from end to end, on the stand-in for ROCm's libraries (kernels/gfx950/stand-in): the trainer's real host code loads
 //! real gfx950 code objects, and the interpreter executes them. And what the trainer says where there is no ROCm.
 //!
 //! Tests that compile kernels need clang 22; without it they say so and do nothing, unless REQUIRE_CLANG_22 is set, as in CI.

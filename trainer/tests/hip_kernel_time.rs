@@ -1,4 +1,4 @@
-//! `kernel-time --device hip` on the stand-in for ROCm's libraries (kernels/gfx950-stand-in): every call that an MI355X would be timed with
+//! `kernel-time --device hip` on the stand-in for ROCm's libraries (kernels/gfx950/stand-in): every call that an MI355X would be timed with
 //! is made, on shapes that take seconds, and what comes out says that it was interpreted and tells no time.
 //!
 //! Needs clang 22; without it the test says so and does nothing, unless REQUIRE_CLANG_22 is set, as in CI.

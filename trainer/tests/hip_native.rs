@@ -1,5 +1,5 @@
 //! Which passes of a recipe multiply packed MXFP4 on `--device hip`, and that the run says so; on the stand-in for ROCm's libraries
-//! (kernels/gfx950-stand-in). A run of each kind: native, native where the shapes allow it, without MXFP4.
+//! (kernels/gfx950/stand-in). A run of each kind: native, native where the shapes allow it, without MXFP4.
 //!
 //! Tests that compile kernels need clang 22; without it they say so and do nothing, unless REQUIRE_CLANG_22 is set, as in CI.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

@@ -37,9 +37,9 @@ pub struct Description {
     pub libraries: Vec<(String, String)>,
     /// Whether matrix products of FP8 codes run natively.
     pub has_fp8: bool,
-    /// Whether the device runs the kernels of kernels/device/gfx950, which multiply packed MXFP4 codes.
+    /// Whether the device runs the kernels of kernels/gfx950, which multiply packed MXFP4 codes.
     pub has_mxfp4: bool,
-    /// No device at all: the processor executes the kernels' machine code (kernels/gfx950-stand-in). A test; its times mean nothing.
+    /// No device at all: the processor executes the kernels' machine code (kernels/gfx950/stand-in). A test; its times mean nothing.
     pub interpreted: bool,
 }
 
@@ -108,7 +108,7 @@ pub struct Product {
 pub enum ScaleLayout {
     /// `[rows, k / 32]`.
     Rows,
-    /// In tiles of 32 rows by 8 blocks, as hipBLASLt's kernels read them fastest (kernels/device/gfx950/README.md). Rows are multiples of 32
+    /// In tiles of 32 rows by 8 blocks, as hipBLASLt's kernels read them fastest (kernels/gfx950/README.md). Rows are multiples of 32
     /// and k of 256, so that no tile has a part that nobody writes.
     Swizzled,
 }

@@ -1,4 +1,4 @@
-//! MXFP4 as it is: operands packed to codes and scales, multiplied by units that take them. Kernels of kernels/device/gfx950.
+//! MXFP4 as it is: operands packed to codes and scales, multiplied by units that take them. Kernels of kernels/gfx950.
 //!
 //! A packed operand `[rows, k]` is one buffer: codes `[rows, k / 2]`, the low nibble being the even element, then E8M0 scales `[rows, k / 32]`. Codes
 //! and scales are bit for bit those of `crate::quantise`, and so are the values that the emulated path (`super::quantise`, BF16 through the
@@ -234,7 +234,7 @@ pub struct Plan {
 }
 
 /// What the choice of a tile rests on: side, clocks of a step of 256 along k when a compute unit does nothing else, workgroups that fit on
-/// a unit at once. From counts and llvm-mca (kernels/device/gfx950/README.md); modelled, not measured.
+/// a unit at once. From counts and llvm-mca (kernels/gfx950/README.md); modelled, not measured.
 const TILES: [(usize, u64, u64); 3] = [(256, 2342, 1), (128, 768, 2), (64, 384, 4)];
 /// Clocks from a load to its data, below which no step of a workgroup can be (assumed).
 const LATENCY: u64 = 1000;
@@ -481,7 +481,7 @@ mod tests {
     /// The README's table of Llama 3.1-8B's GEMMs, from the model: an MI355X has 256 units at 2.4 GHz and a peak of 10.07 PFLOP/s.
     #[test]
     fn the_readme_has_the_models_table() {
-        let readme = include_str!("../../device/gfx950/README.md");
+        let readme = include_str!("../../gfx950/README.md");
         let mut missing = Vec::new();
         for (name, n, k) in [("qkv", 6144, 4096), ("attention output", 4096, 4096), ("gate and up", 28_672, 4096), ("down", 4096, 14_336)] {
             for (pass, shape) in [("fprop", (TOKENS, n, k)), ("dgrad", (TOKENS, k, n)), ("wgrad", (n, k, TOKENS))] {
@@ -552,7 +552,7 @@ mod tests {
         assert!(fits(1 << 20, 16, 1 << 12).unwrap_err().contains("less than 2 GiB"));
     }
 
-    /// Sizes and order of the kernels' structs (kernels/device/gfx950/README.md).
+    /// Sizes and order of the kernels' structs (kernels/gfx950/README.md).
     #[test]
     fn arguments_have_the_kernels_layout() {
         use std::mem::offset_of;

@@ -1,18 +1,15 @@
-//! The text of kernels/device, inside the binary.
-//!
-//! The files of kernels/device itself are one text for CUDA and HIP; those of kernels/device/gfx950 are for that chip alone.
+//! The text of kernels/device, which CUDA and HIP share, and of kernels/gfx950, inside the binary.
 
 macro_rules! files {
-    ($(#[$doc:meta])* $list:ident: $($name:literal),* $(,)?) => {
-        $(#[$doc])*
-        const $list: &[(&str, &str)] = &[$(($name, include_str!(concat!("../../device/", $name)))),*];
+    ($list:ident, $folder:literal: $($name:literal),*) => {
+        const $list: &[(&str, &str)] = &[$(($name, include_str!(concat!("../../", $folder, $name)))),*];
     };
 }
 
-files!(HEADERS: "portable.h", "formats.h", "activations.h");
-files!(SOURCES: "accumulate.cu", "quantise.cu", "tensor_scale.cu", "norm.cu", "elementwise.cu", "attention.cu", "loss.cu", "optimizer.cu");
-files!(GFX950_HEADERS: "gfx950/prelude.h");
-files!(GFX950_SOURCES: "gfx950/quantise.hip", "gfx950/gemm.hip", "gfx950/attention.hip");
+files!(HEADERS, "device/": "portable.h", "formats.h", "activations.h");
+files!(SOURCES, "device/": "accumulate.cu", "quantise.cu", "tensor_scale.cu", "norm.cu", "elementwise.cu", "attention.cu", "loss.cu", "optimizer.cu");
+files!(GFX950_HEADERS, "": "gfx950/prelude.h");
+files!(GFX950_SOURCES, "": "gfx950/quantise.hip", "gfx950/gemm.hip", "gfx950/attention.hip");
 
 /// Name and text of what the shared sources include.
 pub(super) fn headers() -> impl Iterator<Item = (&'static str, &'static str)> {

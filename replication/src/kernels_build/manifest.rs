@@ -21,7 +21,7 @@ pub struct Manifest {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
-    /// Its name in the manifest's folder, or `../NAME` for one that CUDA shares.
+    /// Its name in the manifest's folder, or `../device/NAME` for one that CUDA shares.
     pub file: String,
     /// What is defined for it: `NAME=VALUE`.
     #[serde(default)]
@@ -77,11 +77,11 @@ impl Manifest {
         let refuse = |problem: String| Err(ManifestError::new(&path, problem));
         let mut objects = BTreeSet::new();
         for source in &manifest.sources {
-            let shared = source.file.strip_prefix("../");
+            let shared = source.file.strip_prefix("../device/");
             let name = shared.unwrap_or(&source.file);
             if name.contains(['/', '\\']) || !name.ends_with(if shared.is_some() { ".cu" } else { ".hip" }) {
                 return refuse(format!(
-                    "`{}` must be the name of a .hip file in this folder, or `../` and that of a .cu file",
+                    "`{}` must be the name of a .hip file in this folder, or `../device/` and that of a .cu file",
                     source.file
                 ));
             }

@@ -1,7 +1,7 @@
 //! `kernels-build`: device code objects from their sources, the same bytes every time, each kernel inside its budget.
 //!
 //! Compiles, reads the code objects with the decoder of `gfx950-interpreter`, and sets what the compiler made beside what
-//! `kernels/device/<arch>/kernels.yaml` allows. It executes nothing: the interpreter's own tests do. What comes out compiles for gfx950;
+//! `kernels/<arch>/kernels.yaml` allows. It executes nothing: the interpreter's own tests do. What comes out compiles for gfx950;
 //! it is functionally verified on a CPU model of the ISA; it was not run on an MI355X, and makes no performance claim.
 
 mod compiler;
@@ -138,14 +138,14 @@ pub fn run(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<Report,
     if !ARCHITECTURES.contains(&request.arch.as_str()) {
         return Err(BuildError::Architecture(request.arch.clone()));
     }
-    let folder = Path::new("kernels").join("device").join(&request.arch);
+    let folder = Path::new("kernels").join(&request.arch);
     let manifest = Manifest::load(root, &folder)?;
     let compiler = Compiler::find()?;
     let here = root.join(&folder);
-    let shared = root.join("kernels").join("device");
-    let mut problems = lint_all(&shared)?;
+    let sources = Sources::list(&root.join("kernels"), &request.arch)?;
+    let mut problems = sources.lint()?;
     let mut objects = Vec::new();
-    let copy = CopiedSources::of(&shared)?;
+    let copy = CopiedSources::of(&sources)?;
     for source in &manifest.sources {
         say(&format!("compiling {} twice", source.label()));
         let flags = [manifest.flags.clone(), source.arguments()].concat();
@@ -171,14 +171,42 @@ pub fn run(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<Report,
     Ok(report)
 }
 
+/// Every source and header: of kernels/device, which CUDA shares, and of the architecture's own folder.
+struct Sources {
+    kernels: PathBuf,
+    /// Relative to `kernels`.
+    names: Vec<String>,
+}
+
+impl Sources {
+    fn list(kernels: &Path, arch: &str) -> Result<Self, FileError> {
+        let mut names = Vec::new();
+        for folder in ["device", arch] {
+            let inside = files::list(&kernels.join(folder))?.into_iter();
+            // Folders below are the tests and what runs them.
+            names.extend(inside.filter(|name| is_source(name) && !name.contains('/')).map(|name| format!("{folder}/{name}")));
+        }
+        Ok(Self { kernels: kernels.to_owned(), names })
+    }
+
+    fn lint(&self) -> Result<Vec<String>, FileError> {
+        let mut problems = Vec::new();
+        for name in &self.names {
+            let text = files::read_text(&self.kernels.join(name))?;
+            problems.extend(chained_conversions(&text).into_iter().map(|finding| format!("{name}:{finding}")));
+        }
+        Ok(problems)
+    }
+}
+
 /// All sources once more, in a folder of another name: a path that gets into a code object shows. Removed when dropped.
 struct CopiedSources(PathBuf);
 
 impl CopiedSources {
-    fn of(folder: &Path) -> Result<Self, FileError> {
+    fn of(sources: &Sources) -> Result<Self, FileError> {
         let copy = Self(compiler::temporary("copy"));
-        for name in files::list(folder)?.into_iter().filter(|name| is_source(name)) {
-            files::copy(&folder.join(&name), &copy.0.join(&name))?;
+        for name in &sources.names {
+            files::copy(&sources.kernels.join(name), &copy.0.join(name))?;
         }
         Ok(copy)
     }
@@ -192,18 +220,6 @@ impl Drop for CopiedSources {
     fn drop(&mut self) {
         let _ = files::remove_folder(&self.0);
     }
-}
-
-/// Every source and header below the folder.
-fn lint_all(folder: &Path) -> Result<Vec<String>, FileError> {
-    let mut problems = Vec::new();
-    for name in files::list(folder)? {
-        if is_source(&name) {
-            let text = files::read_text(&folder.join(&name))?;
-            problems.extend(chained_conversions(&text).into_iter().map(|finding| format!("{name}:{finding}")));
-        }
-    }
-    Ok(problems)
 }
 
 fn describe(source: &Source, path: &Path, bytes: &[u8]) -> Result<Object, BuildError> {

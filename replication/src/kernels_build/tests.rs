@@ -75,9 +75,12 @@ fn copied() -> Option<tempfile::TempDir> {
         return None;
     }
     let root = tempfile::tempdir().unwrap();
-    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kernels/device");
-    for name in files::list(&here).unwrap() {
-        files::copy(&here.join(&name), &root.path().join("kernels/device").join(&name)).unwrap();
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kernels");
+    for folder in ["device", "gfx950"] {
+        for name in files::list(&here.join(folder)).unwrap().into_iter().filter(|name| !name.contains('/')) {
+            let name = format!("{folder}/{name}");
+            files::copy(&here.join(&name), &root.path().join("kernels").join(&name)).unwrap();
+        }
     }
     Some(root)
 }
@@ -87,7 +90,7 @@ fn build(root: &Path) -> Result<Report, BuildError> {
 }
 
 fn change(root: &Path, file: &str, from: &str, to: &str) {
-    let path = root.join("kernels/device/gfx950").join(file);
+    let path = root.join("kernels/gfx950").join(file);
     let text = files::read_text(&path).unwrap();
     assert!(text.contains(from), "{from}");
     files::write(&path, text.replacen(from, to, 1).as_bytes()).unwrap();
@@ -113,7 +116,7 @@ fn the_kernels_build_the_same_bytes_twice_and_inside_their_budgets() {
 fn a_kernel_over_its_budget_a_chained_builtin_and_a_misspelt_key_are_refused() {
     let Some(root) = copied() else { return };
     // Two sources are enough here.
-    let manifest = root.path().join("kernels/device/gfx950/kernels.yaml");
+    let manifest = root.path().join("kernels/gfx950/kernels.yaml");
     let text = files::read_text(&manifest).unwrap();
     files::write(&manifest, &text.as_bytes()[..text.find("  # What CUDA shares").unwrap()]).unwrap();
     change(root.path(), "kernels.yaml", "mxfp4_gemm_64x64: {vgprs: 128", "mxfp4_gemm_64x64: {vgprs: 32");

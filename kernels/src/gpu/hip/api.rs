@@ -59,7 +59,7 @@ pub(super) const NO_BINARY_FOR_GPU: c_int = 209;
 /// Neither waits for, nor is waited for by, the null stream.
 pub(super) const STREAM_NON_BLOCKING: c_uint = 1;
 
-/// A symbol that no ROCm has: the library is this project's stand-in, which executes kernels on the processor (kernels/gfx950-stand-in).
+/// A symbol that no ROCm has: the library is this project's stand-in, which executes kernels on the processor (kernels/gfx950/stand-in).
 pub(super) const INTERPRETER_MARK: &str = "gfx950_interpreter";
 
 /// Asks a handle for the library's version.

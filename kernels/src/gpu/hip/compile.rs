@@ -2,7 +2,7 @@
 //!
 //! hiprtc is not used: it comes with ROCm only, and its clang cannot be named by version. The compilers that are tried, in order:
 //! `$ROCM_PATH/llvm/bin/clang++`, `/opt/rocm/llvm/bin/clang++`, `amdclang++` and `clang++-22` on PATH. The flags are those of
-//! kernels/device/gfx950/kernels.yaml, with which CI builds and checks the same kernels; only warnings are no errors here, because other
+//! kernels/gfx950/kernels.yaml, with which CI builds and checks the same kernels; only warnings are no errors here, because other
 //! versions of clang have others.
 
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::gpu::library;
 use crate::gpu::sources;
 
 /// What `kernels-build` reads, too.
-const MANIFEST: &str = include_str!("../../../device/gfx950/kernels.yaml");
+const MANIFEST: &str = include_str!("../../../gfx950/kernels.yaml");
 
 /// The one architecture for which there are kernels.
 pub(super) const ARCHITECTURE: &str = "gfx950";
@@ -65,15 +65,14 @@ impl Compiler {
         let failed = |call: String, reason: String| GpuError::Call { call, reason };
         let io = |error: std::io::Error| failed(format!("writing {file} to {} for the compiler", folder.display()), error.to_string());
         for (name, text) in sources::gfx950_headers().chain(std::iter::once((file, sources::text(file)))) {
-            let path = folder.join(name);
+            let path = placed(folder, name);
             std::fs::create_dir_all(path.parent().unwrap_or(folder)).map_err(io)?;
             std::fs::write(path, text).map_err(io)?;
         }
         let out = folder.join("kernel.co");
         let output = Command::new(&self.program)
             .args(options)
-            .arg(format!("-I{}", folder.display()))
-            .arg(folder.join(file))
+            .arg(placed(folder, file))
             .arg("-o")
             .arg(&out)
             .output()
@@ -90,6 +89,11 @@ impl Compiler {
 /// CUDA's attention is written for tensor cores; the matrix cores of gfx950 have a text of their own, with the same kernels.
 fn source_of(file: &'static str) -> &'static str {
     if file == "attention.cu" { "gfx950/attention.hip" } else { file }
+}
+
+/// Where a text lies for the compiler: as in kernels/, because texts include each other by relative paths.
+fn placed(folder: &Path, name: &str) -> PathBuf {
+    if name.starts_with("gfx950/") { folder.join(name) } else { folder.join("device").join(name) }
 }
 
 fn candidates() -> Vec<PathBuf> {

@@ -1,6 +1,6 @@
 //! The HIP driver: libamdhip64 and hipBLASLt, found at run time, and kernels compiled by clang for gfx950 (MI350X, MI355X).
 //!
-//! What is here compiles for gfx950 and is functionally verified on a CPU model of the ISA (kernels/gfx950-stand-in takes the
+//! What is here compiles for gfx950 and is functionally verified on a CPU model of the ISA (kernels/gfx950/stand-in takes the
 //! libraries' place); it was not run on an MI355X. A device of another architecture is refused: there are no kernels for it.
 
 mod api;

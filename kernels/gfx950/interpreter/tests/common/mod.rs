@@ -15,7 +15,7 @@ use kernels::quantise::{Mxfp4, Prepared};
 
 /// Where the kernels and their manifest are.
 pub(crate) fn device_folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../device/gfx950")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 #[derive(serde::Deserialize)]

@@ -21,7 +21,7 @@ const U: f64 = 1.0 / 512.0;
 const F32_SLACK: f64 = 1e-5;
 
 fn object(file: &str, defines: &[&str]) -> Option<CodeObject> {
-    compile(&format!("../{file}"), defines).map(|bytes| CodeObject::parse(&bytes).unwrap())
+    compile(&format!("../device/{file}"), defines).map(|bytes| CodeObject::parse(&bytes).unwrap())
 }
 
 fn cpu() -> Cpu {

@@ -430,7 +430,7 @@ fn multiply_packed(
 mod tests {
     use super::{BLOCKS_BY_ROWS, BLOCKS_SWIZZLED, Element, fp8, scale_place};
 
-    /// The worked example of the layout in kernels/device/gfx950/README.md, and that every place is used once.
+    /// The worked example of the layout in kernels/gfx950/README.md, and that every place is used once.
     #[test]
     fn scales_lie_where_the_layout_says() {
         assert_eq!(scale_place(BLOCKS_BY_ROWS, 3, 5, 16), 53);

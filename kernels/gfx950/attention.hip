@@ -17,7 +17,7 @@
 // threads, no dynamic LDS: `attention_launch` says so to the host. backward_q before backward_kv: it writes delta, too.
 //
 // Compiles for gfx950; functionally verified on a CPU model of the ISA; not run on an MI355X; no performance claim.
-#include "../portable.h"
+#include "../device/portable.h"
 
 #ifndef HEAD_DIM
 #define HEAD_DIM 64

@@ -127,7 +127,7 @@ fn sides_of(arguments: Arguments, operands: &[Option<Operand<'_>>; 2], measure_o
 fn object(rows: Option<&OperandSpec>, columns: Option<&OperandSpec>, extra: &[&str]) -> Option<CodeObject> {
     let defines = [format!("-DROWS={}", definition(rows)), format!("-DCOLUMNS={}", definition(columns))];
     let all: Vec<&str> = defines.iter().map(String::as_str).chain(extra.iter().copied()).collect();
-    compile("../quantise.cu", &all).map(|bytes| CodeObject::parse(&bytes).unwrap())
+    compile("../device/quantise.cu", &all).map(|bytes| CodeObject::parse(&bytes).unwrap())
 }
 
 /// A shape through `quantise`, and for tensor scales first the measurement of the largest magnitude.
@@ -255,7 +255,7 @@ fn made_as_stored(made: &str, (rows, columns): (usize, usize), spec: &OperandSpe
     let [along_rows, along_columns] = sides.map(|is_wanted| is_wanted.then_some(spec));
     let (source_define, width) = (format!("-DSOURCE={made}"), format!("-DWIDTH={columns}"));
     let Some(quantise) = object(along_rows, along_columns, &[&source_define]) else { return };
-    let (file, defines) = if is_normed { ("../norm.cu", vec![width.as_str()]) } else { ("../elementwise.cu", vec![]) };
+    let (file, defines) = if is_normed { ("../device/norm.cu", vec![width.as_str()]) } else { ("../device/elementwise.cu", vec![]) };
     let maker = CodeObject::parse(&compile(file, &defines).unwrap()).unwrap();
     let mut memory = Memory::new();
     let read = memory.input("what is read", &bf16_bytes(&normals(1, rows * columns * if is_normed { 1 } else { 2 }, 3.0)));

@@ -1,4 +1,4 @@
-// What the kernels for gfx950 alone share beyond ../portable.h: an exact register budget, vector types, a barrier that waits for loads to LDS.
+// What the kernels for gfx950 alone share beyond ../device/portable.h: an exact register budget, vector types, a barrier that waits for loads to LDS.
 //
 // No ROCm header is needed: everything is a clang builtin. Not for CUDA, and not for other AMD targets: the kernels that include
 // this use instructions that only gfx950 has. Compiles for gfx950; functionally verified on a CPU model of the ISA; not run on an
@@ -13,7 +13,7 @@
 #endif
 #endif
 
-#include "../portable.h"
+#include "../device/portable.h"
 
 // A kernel whose blocks have exactly so many threads, so many waves fitting on a SIMD at once: the compiler's register budget follows from
 // both. `KERNEL` of portable.h only says how many threads there are at most.

@@ -1,6 +1,6 @@
 // MXFP4 GEMM: D[m, n] = factor * sum over k of A[m, k] B[n, k], both operands E2M1 codes with one E8M0 byte per 32 along k.
 //
-// Operands are as kernels/device/gfx950/quantise.hip writes them: codes [rows, k / 2], low nibble first, scales [rows, k / 32]. M and N
+// Operands are as kernels/gfx950/quantise.hip writes them: codes [rows, k / 2], low nibble first, scales [rows, k / 32]. M and N
 // are multiples of 16, k of 32. The arithmetic unit is v_mfma_scale_f32_16x16x128_f8f6f4 with both formats FP4.
 //
 // A block of 256 threads (2 by 2 waves) makes a tile of D; k advances by 256. Codes go from memory to LDS without passing registers

@@ -17,7 +17,7 @@
 // each direction. The four blocks of a row (or column) of the tile are those of four neighbouring lanes, which speak to each other only
 // for rotations of 64 and 128, by DPP; the lanes of a square meet in LDS once more. Compiles for gfx950; functionally verified on a CPU model of the ISA; not run
 // on an MI355X; no performance claim.
-#include "../formats.h"
+#include "../device/formats.h"
 #include "prelude.h"
 
 namespace {
