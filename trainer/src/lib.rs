@@ -22,8 +22,6 @@ pub mod model_export;
 pub mod optimizer;
 pub mod parameters;
 mod quantisation_error;
-mod run_check;
-pub mod run_file;
 pub mod schedule;
 pub mod session;
 pub mod streams;

@@ -5,9 +5,9 @@
 
 use std::ops::Range;
 
+use contract::run_file::ModelSection;
 use rayon::iter::{IndexedParallelIterator, IntoParallelRefMutIterator, ParallelIterator};
 
-use crate::run_file::ModelSection;
 use crate::streams;
 
 /// One parameter tensor, row-major `[rows, columns]`; a norm's gain is `[1, width]`.

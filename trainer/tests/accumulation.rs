@@ -8,11 +8,11 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use contract::run_file::RunFile;
 use kernels::cpu::{Cpu, InstructionSet};
 use kernels::random::Stream;
 use trainer::batches::Batch;
 use trainer::linear::Choices;
-use trainer::run_file::RunFile;
 use trainer::streams::{Operand, Pass, Place, micro_step};
 use trainer::trainer_state::{StepResult, Training};
 
