@@ -37,5 +37,5 @@ pub(crate) fn safetensors(data: &[u8]) -> Result<(), String> {
 /// The text of a `run.yaml`.
 pub(crate) fn run_file(data: &[u8]) -> Result<(), String> {
     let text = std::str::from_utf8(data).map_err(|error| error.to_string())?;
-    trainer::run_file::RunFile::parse("fuzz.yaml", text).map(|_| ()).map_err(|error| error.to_string())
+    contract::run_file::RunFile::parse("fuzz.yaml", text).map(|_| ()).map_err(|error| error.to_string())
 }

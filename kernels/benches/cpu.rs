@@ -10,9 +10,9 @@ mod support;
 
 use std::time::Duration;
 
+use contract::recipe::{Format, Rounding, Signs};
 use criterion::{Criterion, Throughput};
 use kernels::cpu::Cpu;
-use kernels::operand::{Format, Rounding, Signs};
 use support::{Depth, Shape, Task};
 
 /// Elements of an activation of size B's hidden width: large enough to leave the second-level cache.
@@ -111,7 +111,7 @@ fn shapes(depth: Depth) -> Vec<Shape> {
 }
 
 /// Format by rotation by rounding.
-fn specs(depth: Depth) -> Vec<(String, kernels::operand::OperandSpec)> {
+fn specs(depth: Depth) -> Vec<(String, contract::recipe::OperandSpec)> {
     let mut all = Vec::new();
     let roundings: &[(&str, Rounding)] = &[
         ("nearest-even", Rounding::NearestEven),

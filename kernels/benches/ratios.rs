@@ -14,8 +14,8 @@ mod support;
 use std::io::Write as _;
 use std::time::Instant;
 
+use contract::recipe::{Format, Rounding, Signs};
 use kernels::cpu::Cpu;
-use kernels::operand::{Format, Rounding, Signs};
 use support::{Depth, Task};
 
 /// A turn lasts at least this long: short calls are repeated within it.
@@ -121,7 +121,7 @@ fn groups(depth: Depth) -> Vec<Group> {
     all
 }
 
-fn quantisations() -> Vec<(&'static str, kernels::operand::OperandSpec)> {
+fn quantisations() -> Vec<(&'static str, contract::recipe::OperandSpec)> {
     let (nearest, stochastic) = (Rounding::NearestEven, Rounding::Stochastic);
     vec![
         ("mxfp4-nearest-even-none", support::mxfp4(nearest, 0, Signs::None)),

@@ -6,7 +6,7 @@
 use crate::random::Stream;
 
 /// Sizes a recipe may ask for.
-pub const SIZES: [usize; 4] = [16, 32, 64, 128];
+pub use contract::recipe::ROTATION_SIZES as SIZES;
 
 /// 1 / sqrt(size), rounded to F32 (exact for 16 and 64).
 pub fn factor(size: usize) -> f32 {

@@ -7,6 +7,5 @@ pub mod cpu;
 pub mod format;
 pub mod gpu;
 pub mod hadamard;
-pub mod operand;
 pub mod quantise;
 pub mod random;

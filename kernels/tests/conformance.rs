@@ -6,9 +6,9 @@
 
 use std::path::Path;
 
+use contract::recipe::{Block, Format, OperandSpec, Rounding, ScaleRule};
 use kernels::format::e2m1::E2M1;
 use kernels::format::{MiniFloat, bf16, e8m0};
-use kernels::operand::{Block, Format, OperandSpec, Rounding, ScaleRule};
 use kernels::quantise::{Float, Mxfp4, Prepared, Randomness, Source, mini_float, prepare_reference};
 use kernels::random::StreamKey;
 use serde_json::Value;

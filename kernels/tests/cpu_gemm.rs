@@ -6,8 +6,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
 
+use contract::recipe::{Block, Format, OperandSpec, Rounding, ScaleRule};
 use kernels::cpu::{Cpu, InstructionSet, Matrix, Panels, Role, ShapeError, Side};
-use kernels::operand::{Block, Format, OperandSpec, Rounding, ScaleRule};
 use kernels::quantise::{Float, Mxfp4, Prepared, Randomness, Source, dequantise, prepare_reference};
 use kernels::random::{Stream, StreamKey};
 

@@ -4,9 +4,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
 
+use contract::recipe::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
 use kernels::cpu::{Cpu, InstructionSet, Panels, Role, Side};
 use kernels::hadamard;
-use kernels::operand::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
 use kernels::quantise::{Float, Prepared, Randomness, Source, decode_mxfp4, prepare_reference};
 use kernels::random::{Stream, StreamKey};
 

@@ -3,8 +3,8 @@
 
 #![allow(clippy::unwrap_used)] // a test's way to fail
 
+use contract::recipe::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
 use kernels::cpu::{Cpu, InstructionSet, Panels, ProductError, Role, Side, Unprepared};
-use kernels::operand::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
 use kernels::quantise::{Randomness, Source};
 use kernels::random::{Stream, StreamKey};
 

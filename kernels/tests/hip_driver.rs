@@ -11,10 +11,10 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
+use contract::recipe::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
 use kernels::format::bf16;
 use kernels::gpu::driver::Grid;
 use kernels::gpu::{Bf16, Elementwise, Gpu, GpuError, HipDriver};
-use kernels::operand::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
 use kernels::quantise::{Prepared, Randomness, Source, prepare_reference};
 
 /// Runs one of the ignored tests below with these libraries, and says what it printed.

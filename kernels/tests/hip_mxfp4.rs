@@ -8,10 +8,10 @@
 
 use std::process::Command;
 
+use contract::recipe::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
 use kernels::format::bf16;
 use kernels::gpu::{Bf16, Buffer, Gpu, OperandSide, PackedMatrix, PackedProducts, PackedQuantiser, ScaleLayout, packed_bytes};
 use kernels::hadamard;
-use kernels::operand::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
 use kernels::quantise::{Mxfp4, Prepared, Randomness, Source, decode_mxfp4, prepare_reference};
 use kernels::random::Stream;
 

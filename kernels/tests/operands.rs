@@ -5,8 +5,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
 
+use contract::recipe::{Block, Format, OperandSpec, Rounding, ScaleRule};
 use kernels::hadamard::rotate_rows;
-use kernels::operand::{Block, Format, OperandSpec, Rounding, ScaleRule};
 use kernels::quantise::{
     Mxfp4, PrepareError, Prepared, Randomness, Source, block_ratios, dequantise, error_metrics, prepare_reference, rotated,
 };

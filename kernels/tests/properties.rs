@@ -4,10 +4,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test's way to fail
 
+use contract::recipe::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs, SpecError};
 use kernels::format::e2m1::E2M1;
 use kernels::format::{bf16, e8m0};
 use kernels::hadamard;
-use kernels::operand::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs, SpecError};
 use kernels::quantise::{Mxfp4, PrepareError, Prepared, Randomness, Source, dequantise, mini_float, prepare_reference};
 use kernels::random::{Stream, StreamKey};
 use proptest::prelude::*;

@@ -8,15 +8,14 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use contract::digest;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use crate::device::Device;
 use crate::error::TrainerError;
 use crate::linear::Linears;
 use crate::metrics::sync_directory;
 use crate::parameters::Layout;
-use crate::run_file::hexadecimal;
 use crate::tensors::{NamedTensor, Tensors, write_tensors};
 use crate::trainer_state::Training;
 
@@ -220,7 +219,7 @@ fn read<D: Device>(folder: &Path, run_sha256: &str, training: &mut Training<D>) 
     }
     let path = folder.join(TENSORS);
     let tensors = contents(TENSORS)?;
-    if hexadecimal(&Sha256::digest(&tensors)) != state.tensors_sha256 {
+    if digest::sha256(&tensors) != state.tensors_sha256 {
         return Err(format!("{TENSORS}: its SHA-256 is not the one in {STATE}"));
     }
     let tensors = Tensors::parse(&path, tensors).map_err(|source| source.to_string())?;

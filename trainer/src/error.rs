@@ -6,6 +6,8 @@
 use std::fmt::Display;
 use std::path::Path;
 
+use contract::run_file::RunFileError;
+
 /// Why a command of the trainer ended early. The variant is the exit code's meaning (replication/SCHEMA.md).
 #[derive(Debug, thiserror::Error)]
 pub enum TrainerError {
@@ -24,6 +26,12 @@ pub enum TrainerError {
         /// Last finished step.
         step: u64,
     },
+}
+
+impl From<RunFileError> for TrainerError {
+    fn from(error: RunFileError) -> Self {
+        Self::BadInput(error.to_string())
+    }
 }
 
 impl TrainerError {

@@ -23,8 +23,6 @@ pub mod optimizer;
 pub mod parameters;
 mod quantisation_error;
 pub mod readings;
-mod run_check;
-pub mod run_file;
 pub mod schedule;
 pub mod session;
 pub mod streams;

@@ -7,15 +7,15 @@
 use std::fmt::Debug;
 use std::ops::Range;
 
+use contract::recipe::{DelayedScaling, OperandSpec, Passes, Rounding, Signs, StochasticSeed};
 use kernels::hadamard;
-use kernels::operand::{OperandSpec, Rounding, Signs};
 use kernels::random::Stream;
 
 use crate::device::Device;
 use crate::error::TrainerError;
 use crate::metrics::QuantisationRecord;
-use crate::run_file::{DelayedScaling, PassesSection, RunFile, StochasticSeed};
 use crate::streams::{self, Operand, Pass, Place};
+use contract::run_file::RunFile;
 
 /// The operands of the three passes, in the order of delayed-scaling histories.
 pub const SLOTS: [(Pass, Operand); 6] = [
@@ -180,7 +180,7 @@ impl SignVector {
 /// What a run's recipe says of every operand.
 #[derive(Debug, Clone)]
 pub struct Choices {
-    passes: PassesSection,
+    passes: Passes,
     seed: u64,
     constant_words: bool,
     /// History of delayed scales, if there are any.

@@ -5,13 +5,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use contract::run_file::RunFile;
 use kernels::cpu::{Cpu, InstructionSet};
 use kernels::gpu::{Gpu, Kind};
 use trainer::device::Choice;
 use trainer::device::gpu::{GpuDevice, Keep};
 use trainer::error::TrainerError;
 use trainer::interrupt::Interrupt;
-use trainer::run_file::RunFile;
 use trainer::{device_test, measure, session};
 
 #[global_allocator]

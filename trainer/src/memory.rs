@@ -3,9 +3,10 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
+use contract::run_file::RunFile;
+
 use crate::error::TrainerError;
 use crate::parameters;
-use crate::run_file::RunFile;
 
 /// Bytes a run needs at least: parameters, gradients (twice where they are accumulated), two moments and every activation that is kept,
 /// all F32. As everywhere here `run` is a micro-batch of the run ([`RunFile::micro_batch`]).

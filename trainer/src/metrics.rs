@@ -7,11 +7,12 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
+use contract::digest::hexadecimal;
+use contract::run_file::RunFile;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::error::TrainerError;
-use crate::run_file::{RunFile, hexadecimal};
 
 /// First line of the file.
 #[derive(Debug, Clone, Serialize)]
@@ -100,7 +101,7 @@ pub struct QuantisationRecord {
     pub pass: &'static str,
     /// input, weight or output_gradient.
     pub operand: &'static str,
-    pub format: kernels::operand::Format,
+    pub format: contract::recipe::Format,
     /// ‖q − x‖ / ‖x‖, x being the rotated operand before quantisation and q after.
     pub relative_error: f64,
     /// sum(q − x) / sum(|x|).

@@ -7,12 +7,12 @@
 use std::panic::Location;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use kernels::operand::Format;
+use contract::recipe::Format;
 use serde_json::{Map, Value, json};
 
 use crate::error::TrainerError;
 use crate::metrics::Log;
-use crate::run_file::RunFile;
+use contract::run_file::RunFile;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {

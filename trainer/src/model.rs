@@ -9,6 +9,7 @@
 
 use std::ops::Range;
 
+use contract::run_file::{ModelSection, RunFile};
 use kernels::cpu::AttentionShape;
 
 use crate::batches::Batch;
@@ -16,7 +17,6 @@ use crate::device::Device;
 use crate::error::TrainerError;
 use crate::linear::{Evaluation, Goal, Input, Linears, Mode};
 use crate::parameters::Layout;
-use crate::run_file::{ModelSection, RunFile};
 use crate::streams::Place;
 
 /// The linears of a block, as `Place::linear` counts them.

@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest, Sha256};
+use contract::digest;
+use contract::run_file::{ModelSection, RunFile};
 
 use crate::error::TrainerError;
 use crate::export::{self, ExportConfig};
 use crate::parameters::Layout;
-use crate::run_file::{ModelSection, RunFile, hexadecimal};
 use crate::tensors::NamedTensor;
 
 /// `tokenizer.json` of the data folder if there is one; its hash must be the run file's.
@@ -18,7 +18,7 @@ pub fn find_tokenizer(data: &Path, run: &RunFile) -> Result<Option<PathBuf>, Tra
         Err(source) if source.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(TrainerError::read(&path, source)),
     };
-    let found = hexadecimal(&Sha256::digest(&bytes));
+    let found = digest::sha256(&bytes);
     if found == run.tokenizer.sha256 {
         return Ok(Some(path));
     }

@@ -5,9 +5,9 @@
 
 use std::ops::Range;
 
+use contract::run_file::ModelSection;
 use rayon::iter::{IndexedParallelIterator, IntoParallelRefMutIterator, ParallelIterator};
 
-use crate::run_file::ModelSection;
 use crate::streams;
 
 /// One parameter tensor, row-major `[rows, columns]`; a norm's gain is `[1, width]`.
@@ -94,7 +94,7 @@ impl Layout {
     /// Initial values: gains 1, matrices normal with standard deviation `initializer_range` (over sqrt(2 * layers) for
     /// `attention_output` and `down` when `scale_residual_init`). They depend on the seed and the model only.
     ///
-    /// `perturbation` is [`crate::run_file::RecipeSection::perturbation`]: it moves each value by at most three units in its last place.
+    /// `perturbation` is [`contract::run_file::RecipeSection::perturbation`]: it moves each value by at most three units in its last place.
     pub fn initialise(&self, model: &ModelSection, seed: u64, perturbation: u32) -> Vec<f32> {
         let deviation = model.initializer_range;
         let residual = if model.scale_residual_init { deviation / libm::sqrt(2.0 * model.num_hidden_layers as f64) } else { deviation };

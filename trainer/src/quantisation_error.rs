@@ -1,6 +1,6 @@
 //! How an operand survived its preparation: the numbers of a `quantisation` line.
 
-use kernels::operand::{Format, OperandSpec};
+use contract::recipe::{Format, OperandSpec};
 use kernels::quantise::{self, Prepared, Source};
 
 use crate::metrics::QuantisationRecord;

@@ -4,14 +4,15 @@
 //! recipe's forward pass would. It has a model of its own, for few sequences at once, and shares only the parameters. It draws the words of
 //! an evaluation at that step and touches nothing that training goes on from.
 
-use kernels::operand::{Block, Format, OperandSpec, Rounding, ScaleRule};
+use contract::recipe::{Block, Format, OperandSpec, Rounding, ScaleRule};
 
 use crate::data::TokenStream;
 use crate::device::Device;
 use crate::error::TrainerError;
 use crate::model::Model;
-use crate::run_file::{DgradSection, ForwardSection, FpropSection, PassesSection, RunFile, StochasticSeed, WgradSection};
 use crate::trainer_state;
+use contract::recipe::{Dgrad, Fprop, Passes, StochasticSeed, Wgrad};
+use contract::run_file::{ForwardSection, RunFile};
 
 /// Sequences that are read at once: few, because every reading has buffers of its own.
 const SEQUENCES: usize = 8;
@@ -63,10 +64,10 @@ fn read_only(run: &RunFile, forward: &ForwardSection) -> RunFile {
     run.batch.sequences = run.batch.sequences.min(SEQUENCES);
     run.batch.accumulation = 1;
     run.recipe.id.clone_from(&forward.recipe);
-    run.recipe.passes = PassesSection {
-        fprop: FpropSection { input: forward.input, weight: forward.weight },
-        dgrad: DgradSection { output_gradient: UNUSED, weight: UNUSED },
-        wgrad: WgradSection { output_gradient: UNUSED, input: UNUSED },
+    run.recipe.passes = Passes {
+        fprop: Fprop { input: forward.input, weight: forward.weight },
+        dgrad: Dgrad { output_gradient: UNUSED, weight: UNUSED },
+        wgrad: Wgrad { output_gradient: UNUSED, input: UNUSED },
     };
     run.recipe.delayed_scaling = None;
     // Constant words are a control of training.

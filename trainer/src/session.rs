@@ -7,8 +7,9 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use contract::digest;
+use contract::run_file::{LoadedRun, RunFile, ShardSection};
 use serde::Serialize;
-use sha2::{Digest, Sha256};
 
 use crate::checkpoint::{self, Found, LogMarks, Progress};
 use crate::data::TokenStream;
@@ -19,7 +20,6 @@ use crate::metrics::{Header, Log, Record, write_json};
 use crate::mllog::Mllog;
 use crate::model_export;
 use crate::readings::Reading;
-use crate::run_file::{LoadedRun, RunFile, ShardSection, hexadecimal};
 use crate::timing::Timing;
 use crate::trainer_state::Training;
 
@@ -165,7 +165,7 @@ fn is_done(directory: &Path, run_sha256: &str) -> bool {
     let Ok(bytes) = std::fs::read(directory.join("done.json")) else { return false };
     let Ok(done) = serde_json::from_slice::<serde_json::Value>(&bytes) else { return false };
     let text = |key: &str| done.get(key).and_then(serde_json::Value::as_str);
-    let metrics = std::fs::read(directory.join("metrics.jsonl")).map(|bytes| hexadecimal(&Sha256::digest(&bytes)));
+    let metrics = std::fs::read(directory.join("metrics.jsonl")).map(|bytes| digest::sha256(&bytes));
     text("schema") == Some("mxfp4-done/1") && text("run_sha256") == Some(run_sha256) && text("metrics_sha256") == metrics.ok().as_deref()
 }
 

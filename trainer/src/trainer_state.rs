@@ -2,6 +2,8 @@
 //!
 //! This is the run without its files: `session` adds those, `measure` only times it.
 
+use contract::run_file::RunFile;
+
 use crate::batches::{Batch, DataOrder, samples_in};
 use crate::data::TokenStream;
 use crate::device::{Device, Update};
@@ -10,7 +12,6 @@ use crate::linear::{Evaluation, Linears};
 use crate::metrics::QuantisationRecord;
 use crate::model::Model;
 use crate::optimizer::Moments;
-use crate::run_file::RunFile;
 use crate::schedule;
 use crate::streams::micro_step;
 
@@ -74,7 +75,13 @@ impl<D: Device> Training<D> {
         let at_once = run.micro_batch();
         let model = Model::new(device.clone(), &at_once)?;
         let total = model.layout().total;
-        let micro = || Ok(MicroBatches { batch: Batch::default(), gradients: device.numbers(vec![0.0; total])?, records: Vec::new() });
+        let micro = || {
+            Ok::<_, TrainerError>(MicroBatches {
+                batch: Batch::default(),
+                gradients: device.numbers(vec![0.0; total])?,
+                records: Vec::new(),
+            })
+        };
         Ok(Self {
             parameters: device
                 .parameters(device.inside(|| model.layout().initialise(&run.model, run.run.seed, run.recipe.perturbation)))?,

@@ -8,11 +8,11 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use contract::run_file::RunFile;
 use kernels::cpu::{Cpu, InstructionSet};
 use kernels::random::Stream;
 use trainer::batches::Batch;
 use trainer::linear::Choices;
-use trainer::run_file::RunFile;
 use trainer::streams::{Operand, Pass, Place, micro_step};
 use trainer::trainer_state::{StepResult, Training};
 
@@ -194,7 +194,7 @@ fn bad_values_are_refused_and_one_is_what_it_was() {
         (4, (-2).into(), "batch.accumulation: invalid type"),
         (4, "two".into(), "batch.accumulation: invalid type"),
     ] {
-        let error = text(sequences, parts).unwrap_err();
+        let error = trainer::error::TrainerError::from(text(sequences, parts).unwrap_err());
         assert_eq!(error.exit_code(), 2);
         assert!(error.to_string().contains(expected), "{expected}: {error}");
     }

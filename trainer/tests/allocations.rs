@@ -6,9 +6,9 @@ mod common;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use contract::run_file::RunFile;
 use kernels::cpu::{Cpu, InstructionSet};
 use trainer::batches::Batch;
-use trainer::run_file::RunFile;
 use trainer::trainer_state::Training;
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);

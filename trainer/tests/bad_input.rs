@@ -7,8 +7,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use contract::run_file::RunFile;
 use serde_yaml::Value;
-use trainer::run_file::RunFile;
+use trainer::error::TrainerError;
 
 /// The message for the tiny run after a change.
 fn refusal(recipe: &str, change: impl FnOnce(&mut Value)) -> String {
@@ -16,6 +17,7 @@ fn refusal(recipe: &str, change: impl FnOnce(&mut Value)) -> String {
     match RunFile::parse("run.yaml", &text) {
         Ok(_) => "accepted".into(),
         Err(error) => {
+            let error = TrainerError::from(error);
             assert_eq!(error.exit_code(), 2);
             error.to_string()
         }
@@ -27,7 +29,7 @@ fn every_broken_rule_names_its_key() {
     assert_eq!(refusal("mxfp4-fdw-h16", |_| ()), "accepted");
     type Change = fn(&mut Value);
     let h16 = "mxfp4-fdw-h16";
-    let cases: [(&str, Change, &str); 24] = [
+    let cases: [(&str, Change, &str); 28] = [
         (h16, |run| run["schema"] = "mxfp4-run/2".into(), "mxfp4-run/2"),
         (h16, |run| run["model"]["hiden_size"] = 1.into(), "hiden_size"),
         (h16, |run| run["budget"] = Value::Null, "budget"),
@@ -51,6 +53,18 @@ fn every_broken_rule_names_its_key() {
         ("mxfp4-fdw", |run| run["recipe"]["passes"]["fprop"]["input"]["format"] = "bf16".into(), "recipe.passes.fprop.input.block"),
         ("mxfp4-fdw", |run| run["recipe"]["passes"]["fprop"]["input"]["scale"] = "delayed".into(), "recipe.passes.fprop.input.scale"),
         ("fp8", |run| run["recipe"]["delayed_scaling"] = Value::Null, "recipe.delayed_scaling"),
+        ("fp8", |run| run["recipe"]["delayed_scaling"]["history"] = 0.into(), "recipe.delayed_scaling.history"),
+        ("fp8", |run| run["recipe"]["delayed_scaling"]["history"] = 65_537.into(), "recipe.delayed_scaling.history"),
+        (
+            h16,
+            |run| run["recipe"]["delayed_scaling"] = serde_yaml::from_str("{history: 4, choose: max}").unwrap(),
+            "recipe.delayed_scaling",
+        ),
+        (
+            "fp8",
+            |run| run["recipe"]["passes"]["fprop"]["input"]["rounding"] = "stochastic-prescaled".into(),
+            "recipe.passes.fprop.input.rounding",
+        ),
         (h16, |run| run["recipe"]["passes"]["dgrad"]["weight"]["rotation"]["size"] = 32.into(), "recipe.passes.dgrad"),
         (h16, |run| run["recipe"]["passes"]["dgrad"]["weight"]["rotation"]["size"] = 20.into(), "rotation.size"),
         (h16, |run| run["data"]["train"]["prefix"] = "../train".into(), "data.train.prefix"),
@@ -69,7 +83,7 @@ fn every_broken_rule_names_its_key() {
 #[test]
 fn text_that_is_no_run_file_is_refused() {
     for text in ["", "schema: mxfp4-run/1", "[1, 2]", "schema: [", "\u{0}", "a: &a [*a]", "schema: mxfp4-run/1\nschema: mxfp4-run/1\n"] {
-        assert_eq!(RunFile::parse("x", text).unwrap_err().exit_code(), 2, "{text:?}");
+        assert_eq!(TrainerError::from(RunFile::parse("x", text).unwrap_err()).exit_code(), 2, "{text:?}");
     }
 }
 

@@ -7,12 +7,12 @@ mod common;
 use std::fs;
 use std::path::Path;
 
+use contract::run_file::{ModelSection, RunFile};
 use kernels::cpu::{Cpu, InstructionSet};
 use safetensors::SafeTensors;
 use serde_yaml::Value;
 use trainer::batches::Batch;
 use trainer::parameters::Layout;
-use trainer::run_file::{ModelSection, RunFile};
 use trainer::trainer_state::Training;
 
 /// Unit roundoff of F32.

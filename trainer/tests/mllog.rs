@@ -9,9 +9,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use contract::run_file::RunFile;
 use trainer::metrics::Log;
 use trainer::mllog::Mllog;
-use trainer::run_file::RunFile;
 
 /// The benchmark's constants (PAPER section "MLPerf llama31_8b": closed division, global batch 32).
 fn benchmark() -> RunFile {

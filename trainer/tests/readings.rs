@@ -7,11 +7,11 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use contract::run_file::RunFile;
 use kernels::cpu::{Cpu, InstructionSet};
 use serde_json::Value;
 use serde_yaml::Value as Yaml;
 use trainer::readings::Reading;
-use trainer::run_file::RunFile;
 use trainer::trainer_state::Training;
 
 /// Asks for readings through the forward passes of `recipes`, every six steps.

@@ -7,9 +7,9 @@ mod common;
 use std::fs;
 use std::path::Path;
 
+use contract::run_file::RunFile;
 use kernels::cpu::{Cpu, InstructionSet};
 use trainer::interrupt::Interrupt;
-use trainer::run_file::RunFile;
 use trainer::session::{self, Options};
 
 fn run(folder: &Path, recipe: serde_yaml::Value, set: InstructionSet, threads: usize) -> (String, serde_json::Value) {

@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use contract::recipe::{Format, OperandSpec, Rounding, Signs};
 use kernels::cpu::{Cpu, Panels, Side};
-use kernels::operand::{Format, OperandSpec, Rounding, Signs};
 use kernels::quantise::Source;
 
 use crate::support::{Preparation, Task, mxfp4, plain, values};

@@ -10,9 +10,9 @@
 
 pub(crate) mod peaks;
 
+use contract::recipe::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
 use kernels::cpu::{Cpu, InstructionSet, Matrix, Panels, Role, Side};
 use kernels::hadamard;
-use kernels::operand::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
 use kernels::quantise::{Randomness, Source};
 use kernels::random::StreamKey;
 

@@ -4,12 +4,13 @@
 //! and writes main memory, and that is most of its time. The arithmetic is that of [`Cpu::prepare_into`], [`Cpu::gemm`] and the kernel that
 //! follows, element by element; none is defined here.
 
+use contract::recipe::{Format, OperandSpec};
+
 use super::gemm::Output;
 use super::panels::{Panels, Side};
 use super::prepare::{Plan, Role, Seen, Task};
 use super::profile::{Kernel, Shares};
 use super::{Cpu, Scratch, ShapeError, expect, room};
-use crate::operand::{Format, OperandSpec};
 use crate::quantise::{PrepareError, PreparedStats, Randomness, Source};
 
 /// Rows of a chunk: whole groups of the left side, and whole tiles of 32 rows that share a scale.

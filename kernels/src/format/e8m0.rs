@@ -2,8 +2,9 @@
 //!
 //! The exponent is taken from the bits of the largest magnitude, never from a logarithm, which rounds up just below a power of two.
 
+use contract::recipe::ScaleRule;
+
 use super::MiniFloat;
-use crate::operand::ScaleRule;
 
 /// The scale of a block that holds a NaN or an infinity.
 pub const NAN: u8 = 255;

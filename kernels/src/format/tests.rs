@@ -2,11 +2,12 @@
 //!
 //! The search works in F64 on a list of all finite values: it knows nothing of F32 bit patterns, which the codecs are made of.
 
+use contract::recipe::ScaleRule;
+
 use super::e2m1::{DOUBLED, E2M1};
 use super::e4m3::E4M3;
 use super::e5m2::E5M2;
 use super::{MiniFloat, bf16, e8m0};
-use crate::operand::ScaleRule;
 
 const FORMATS: [MiniFloat; 3] = [E2M1, E4M3, E5M2];
 

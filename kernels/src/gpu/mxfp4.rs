@@ -8,10 +8,11 @@
 //! [`fits`] says which product is refused, and a caller then takes the emulated path. Compiles for gfx950; functionally verified on a CPU model
 //! of the ISA; not run on an MI355X; no performance claim.
 
+use contract::recipe::{Block, Format, OperandSpec, Rounding, ScaleRule};
+
 use super::driver::{Address, Element, Grid, PackedMatrix, ScaleLayout};
 use super::quantise::{OperandSide, check_signs, check_words};
 use super::{Argument, Bf16, Buffer, Gpu, GpuError, Kernel, Plain, expect};
-use crate::operand::{Block, Format, OperandSpec, Rounding, ScaleRule};
 
 /// Elements that share a scale.
 const BLOCK: usize = 32;

@@ -1,8 +1,9 @@
 //! Preparing operands on the device: kernels/device/quantise.cu and tensor_scale.cu.
 
+use contract::recipe::{Block, Format, OperandSpec, Rounding, ScaleRule, Signs};
+
 use super::driver::{Element, Grid, Matrix};
 use super::{Argument, Bf16, Buffer, Gpu, GpuError, Kernel, Plain, expect};
-use crate::operand::{Block, Format, OperandSpec, Rounding, ScaleRule, Signs};
 use crate::quantise::PRESCALE_CORRECTION;
 use crate::random::Stream;
 

@@ -14,12 +14,13 @@ mod error_metrics;
 
 pub use error_metrics::{BlockRatios, ErrorMetrics, block_ratios, error_metrics};
 
+use contract::recipe::{Block, Format, OperandSpec, Rounding, ScaleRule, SpecError};
+
 use crate::format::e2m1::{DOUBLED, E2M1};
 use crate::format::e4m3::E4M3;
 use crate::format::e5m2::E5M2;
 use crate::format::{MiniFloat, bf16, e8m0};
 use crate::hadamard::rotate_rows;
-use crate::operand::{Block, Format, OperandSpec, Rounding, ScaleRule, SpecError};
 use crate::random::Stream;
 
 /// Elements that share one scale along the contraction axis.
@@ -151,7 +152,7 @@ pub fn check(source: &Source<'_>, spec: &OperandSpec, randomness: &Randomness<'_
     }
     if let Some(rotation) = spec.rotation {
         let given = randomness.signs.map_or(0, <[f32]>::len);
-        if rotation.signs != crate::operand::Signs::None && given != rotation.size {
+        if rotation.signs != contract::recipe::Signs::None && given != rotation.size {
             return Err(PrepareError::Randomness("a randomized rotation needs as many signs as its size"));
         }
     }
@@ -189,7 +190,7 @@ pub fn rotated(source: &Source<'_>, spec: &OperandSpec, signs: Option<&[f32]>) -
         values.extend((0..source.k).map(|column| round(source.at(row, column))));
     }
     if let Some(rotation) = spec.rotation {
-        let signs = if rotation.signs == crate::operand::Signs::None { None } else { signs };
+        let signs = if rotation.signs == contract::recipe::Signs::None { None } else { signs };
         rotate_rows(&mut values, rotation.size, signs);
     }
     values

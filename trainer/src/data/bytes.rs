@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use contract::digest::hexadecimal;
 use sha2::{Digest, Sha256};
 
 use super::DataError;
@@ -84,7 +85,7 @@ impl Bytes {
             hasher.update(&buffer[..now]);
             offset += now as u64;
         }
-        Ok(hex(&hasher.finalize()))
+        Ok(hexadecimal(&hasher.finalize()))
     }
 }
 
@@ -116,19 +117,10 @@ pub fn sha256_of(path: &Path) -> Result<String, DataError> {
     let mut buffer = vec![0; CHUNK];
     loop {
         match file.read(&mut buffer) {
-            Ok(0) => return Ok(hex(&hasher.finalize())),
+            Ok(0) => return Ok(hexadecimal(&hasher.finalize())),
             Ok(read) => hasher.update(&buffer[..read]),
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(source) => return Err(DataError::read(path, source)),
         }
     }
-}
-
-/// Lower-case hexadecimal digits of `bytes`.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

@@ -7,10 +7,10 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use contract::digest::hexadecimal;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use super::bytes::hex;
 use super::index::{MAGIC, TokenType};
 use super::{DataError, pair};
 
@@ -160,7 +160,7 @@ impl Aside {
     fn rename(mut self) -> Result<String, DataError> {
         std::fs::rename(&self.temporary, &self.path).map_err(|source| DataError::write(&self.path, source))?;
         self.done = true;
-        Ok(hex(&std::mem::take(&mut self.hasher).finalize()))
+        Ok(hexadecimal(&std::mem::take(&mut self.hasher).finalize()))
     }
 }
 

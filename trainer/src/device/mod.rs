@@ -11,6 +11,7 @@ use std::borrow::Cow;
 use std::fmt::Debug;
 use std::ops::Range;
 
+use contract::run_file::{ModelSection, OptimizerSection, RunFile};
 use kernels::cpu::AttentionShape;
 use kernels::gpu::Kind;
 
@@ -18,7 +19,6 @@ use crate::batches::Batch;
 use crate::error::TrainerError;
 use crate::linear::Linears;
 use crate::parameters::Layout;
-use crate::run_file::{ModelSection, OptimizerSection, RunFile};
 
 /// What one kind of kernel took of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,8 +1,8 @@
 //! Prepared operands, bit for bit against `kernels::quantise::prepare_reference`.
 
+use contract::recipe::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
 use kernels::gpu::{Bf16, Element, Elementwise, Gpu, Made, Norm, OperandSide, Quantiser, TensorScales, element};
 use kernels::hadamard;
-use kernels::operand::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
 use kernels::quantise::{self, Prepared, Randomness, Source};
 use kernels::random::Stream;
 

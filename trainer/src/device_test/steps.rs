@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use contract::recipe::Format;
 use kernels::cpu::{Cpu, InstructionSet};
 use kernels::gpu::Gpu;
-use kernels::operand::Format;
 use kernels::random::StreamKey;
 
 use super::{Check, Extent, Report, relative};
@@ -12,8 +12,8 @@ use crate::batches::Batch;
 use crate::device::Device;
 use crate::device::gpu::{GpuDevice, Keep};
 use crate::error::TrainerError;
-use crate::run_file::RunFile;
 use crate::trainer_state::Training;
+use contract::run_file::RunFile;
 
 /// Steps of the comparison between two runs.
 fn steps(extent: Extent) -> u64 {

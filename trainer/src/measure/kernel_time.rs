@@ -7,15 +7,15 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 
+use contract::recipe::{OperandSpec, ScaleRule};
 use kernels::cpu::{Cpu, Panels, Role, Side};
-use kernels::operand::{OperandSpec, ScaleRule};
 use kernels::quantise::{Randomness, Source};
 use kernels::random::StreamKey;
 
 use super::shapes::{Largest, products, variants};
 use crate::error::TrainerError;
-use crate::run_file::RunFile;
 use crate::streams::Pass;
+use contract::run_file::RunFile;
 
 /// `warmup` unmeasured rounds, then `repeats` measured ones.
 pub fn kernel_time(run_file: &Path, repeats: u64, warmup: u64, cpu: &Cpu, out: &mut impl Write) -> Result<(), TrainerError> {

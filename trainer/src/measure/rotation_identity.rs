@@ -4,11 +4,11 @@
 use std::io::Write;
 use std::path::Path;
 
+use contract::run_file::RunFile;
 use kernels::random::{Stream, StreamKey};
 use serde::Serialize;
 
 use crate::error::TrainerError;
-use crate::run_file::RunFile;
 use crate::streams::Pass;
 
 /// Rows of each operand that are multiplied; the identity is about the contraction axis, which is kept whole.

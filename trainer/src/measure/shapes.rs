@@ -2,11 +2,11 @@
 //!
 //! Shapes follow from the model and the tokens of a step; none is typed in.
 
-use kernels::operand::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
+use contract::recipe::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
 use serde::Serialize;
 
-use crate::run_file::{ModelSection, RunFile};
 use crate::streams::Pass;
+use contract::run_file::{ModelSection, RunFile};
 
 /// Schema of every line of `kernel-time`.
 pub(super) const SCHEMA: &str = "mxfp4-kernel-time/1";

@@ -7,13 +7,13 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use contract::run_file::RunFile;
 use kernels::random::StreamKey;
 use serde::Serialize;
 
 use crate::batches::Batch;
 use crate::device::{Device, ProfileReader, Spending};
 use crate::error::TrainerError;
-use crate::run_file::RunFile;
 use crate::session::Streams;
 use crate::trainer_state::Training;
 

@@ -4,9 +4,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use contract::digest;
+use contract::run_file::RunFile;
 use serde_yaml::{Mapping, Value};
-use sha2::{Digest, Sha256};
-use trainer::run_file::{RunFile, hexadecimal};
 
 /// Every recipe of manifests/recipes by id, its operands spelled out as in a run file.
 pub fn recipes() -> Vec<(String, Value)> {
@@ -82,8 +82,8 @@ pub fn tiny_yaml(recipe: Value, change: impl FnOnce(&mut Value)) -> Value {
     run["recipe"] = recipe;
     let (train, validation) = (shard(3000), shard(400));
     for (name, (bin, idx)) in [("train", train), ("validation", validation)] {
-        run["data"][name]["sha256_bin"] = Value::String(hexadecimal(&Sha256::digest(&bin)));
-        run["data"][name]["sha256_idx"] = Value::String(hexadecimal(&Sha256::digest(&idx)));
+        run["data"][name]["sha256_bin"] = Value::String(digest::sha256(&bin));
+        run["data"][name]["sha256_idx"] = Value::String(digest::sha256(&idx));
     }
     change(&mut run);
     run

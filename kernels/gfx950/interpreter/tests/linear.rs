@@ -6,13 +6,13 @@
 mod common;
 
 use common::{Arguments, Random, compile, reordered, run};
+use contract::recipe::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
 use gfx950_interpreter::Order;
 use gfx950_interpreter::memory::{Address, Memory};
 use gfx950_interpreter::object::CodeObject;
 use kernels::cpu::{Cpu, InstructionSet, Panels, Side};
 use kernels::format::bf16;
 use kernels::hadamard;
-use kernels::operand::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
 use kernels::quantise::{Mxfp4, Prepared, Randomness, Source, decode_mxfp4, prepare_reference};
 use kernels::random::Stream;
 

@@ -6,12 +6,12 @@ mod common;
 
 use common::{Arguments, Random, compile, run};
 
+use contract::recipe::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
 use gfx950_interpreter::memory::Memory;
 use gfx950_interpreter::object::CodeObject;
 use gfx950_interpreter::{Order, Statistics};
 use kernels::format::bf16;
 use kernels::hadamard;
-use kernels::operand::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
 use kernels::quantise::{Mxfp4, Prepared, Randomness, Source, prepare_reference};
 use kernels::random::Stream;
 

@@ -327,7 +327,7 @@ fn the_gradient_norm_and_the_copies_are_the_cpus() {
 #[test]
 fn tensor_scales_and_their_histories_are_the_cpus_bit_for_bit() {
     let Some(object) = object("tensor_scale.cu", &[]) else { return };
-    let format = kernels::quantise::mini_float(kernels::operand::Format::E4m3).unwrap();
+    let format = kernels::quantise::mini_float(contract::recipe::Format::E4m3).unwrap();
     let wanted = |amax: f32| kernels::quantise::tensor_scale(amax, &format);
     let cases = [0.0, 1.0, 3.7, 448.0, 1e-38, f32::from_bits(3), f32::MAX, f32::INFINITY, f32::NAN];
     for amax in cases {

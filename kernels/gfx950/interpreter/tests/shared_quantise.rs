@@ -5,11 +5,11 @@
 mod common;
 
 use common::{Arguments, bf16_bytes, bf16_of, compile, f32_bytes, normals, run_of, u32_bytes};
+use contract::recipe::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
 use gfx950_interpreter::Order;
 use gfx950_interpreter::memory::{Address, Memory};
 use gfx950_interpreter::object::CodeObject;
 use kernels::hadamard;
-use kernels::operand::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
 use kernels::quantise::{self, Prepared, Randomness, Source, prepare_reference, rotated};
 use kernels::random::Stream;
 

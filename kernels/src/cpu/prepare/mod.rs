@@ -12,13 +12,14 @@ mod tensor;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use contract::recipe::{Block, Format, OperandSpec, Rounding, ScaleRule, Signs};
+
 use super::gemm::Matrix;
 use super::lanes::{Lanes, WIDTH};
 use super::panels::{Line, Panels, Side};
 use super::profile::Kernel;
 use super::{Cpu, dispatch};
 use crate::format::MiniFloat;
-use crate::operand::{Block, Format, OperandSpec, Rounding, ScaleRule, Signs};
 use crate::quantise::{PRESCALE_CORRECTION, PrepareError, PreparedStats, Randomness, Source, check, mini_float, tensor_scale};
 pub(super) use blocks::Seen;
 use blocks::{Blocks, Rounds, ScaleBits};

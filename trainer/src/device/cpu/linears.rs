@@ -2,16 +2,16 @@
 
 use std::ops::Range;
 
+use contract::recipe::{DelayedChoice, OperandSpec, ScaleRule};
 use kernels::cpu::{Cpu, Panels, Role, Side, Unprepared};
-use kernels::operand::{OperandSpec, ScaleRule};
 use kernels::quantise::{PreparedStats, Randomness, Source};
 
 use crate::error::TrainerError;
 use crate::linear::{Choices, Evaluation, Goal, Input, Linears, Mode, Observation, SignVector};
 use crate::metrics::QuantisationRecord;
 use crate::quantisation_error;
-use crate::run_file::{DelayedChoice, RunFile};
 use crate::streams::{Operand, Pass, Place};
+use contract::run_file::RunFile;
 
 /// Recipe, delayed-scaling state and panels of all linears of a model.
 #[derive(Debug)]

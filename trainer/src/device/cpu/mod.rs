@@ -6,13 +6,13 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
+use contract::run_file::{ModelSection, RunFile};
 use kernels::cpu::{AdamW, AttentionShape, Cpu, Kernel, Profile, RopeTable, Spent};
 
 use super::{Device, Machine, ProfileReader, Spending, Update};
 use crate::batches::Batch;
 use crate::error::TrainerError;
 use crate::parameters::Layout;
-use crate::run_file::{ModelSection, RunFile};
 use crate::{memory, optimizer, timing};
 
 pub use linears::CpuLinears;

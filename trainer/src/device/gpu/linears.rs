@@ -11,11 +11,11 @@
 
 use std::ops::Range;
 
+use contract::recipe::{Block, DelayedChoice, Format, OperandSpec, Rounding, ScaleRule};
 use kernels::gpu::{
     Bf16, Buffer, Factor, Made, Multiplier, OperandSide, PackedMatrix, PackedQuantiser, Plain, Quantiser, TensorScales, element, is_source,
     multiplier, packed_bytes, prepared,
 };
-use kernels::operand::{Block, Format, OperandSpec, Rounding, ScaleRule};
 use kernels::quantise;
 
 use super::memory::Ways;
@@ -27,8 +27,8 @@ use crate::error::TrainerError;
 use crate::linear::{Choices, Evaluation, Goal, Input, Linears, Mode, Observation, SignVector};
 use crate::metrics::QuantisationRecord;
 use crate::model::DOWN;
-use crate::run_file::{DelayedChoice, RunFile};
 use crate::streams::{Operand, Pass, Place};
+use contract::run_file::RunFile;
 
 /// Tokens of a batch that are observed: what the `cpu` profile has in all. They are measured on the host, by the reference.
 const OBSERVED_TOKENS: usize = 1024;

@@ -1,5 +1,6 @@
 //! What a run needs of a GPU's memory: what is kept follows from it, and one that does not fit is told so before it starts.
 
+use contract::run_file::RunFile;
 use kernels::gpu::{Gpu, Head};
 
 use super::linears;
@@ -7,7 +8,6 @@ use super::native::Native;
 use crate::error::TrainerError;
 use crate::linear::Choices;
 use crate::parameters::Layout;
-use crate::run_file::RunFile;
 
 /// What of that which could be made again is kept. Results are the same bits either way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

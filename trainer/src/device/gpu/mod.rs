@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use contract::run_file::{ModelSection, RunFile};
 use kernels::cpu::AttentionShape;
 use kernels::gpu::driver::Event;
 use kernels::gpu::{Accumulator, Attention, Bf16, Buffer, Elementwise, Gpu, GpuError, Head, Norm, Occurrences, Optimizer, UpdateNumbers};
@@ -20,7 +21,6 @@ use crate::error::TrainerError;
 use crate::linear::Choices;
 use crate::optimizer;
 use crate::parameters::Layout;
-use crate::run_file::{ModelSection, RunFile};
 
 pub use linears::GpuLinears;
 pub use memory::Keep;

@@ -3,8 +3,8 @@
 //! Operands wait until their step is queued and are then measured side by side on the host's cores: one alone takes a good part of a
 //! second. In which order they are finished does not show.
 
+use contract::recipe::OperandSpec;
 use kernels::gpu::Bf16;
-use kernels::operand::OperandSpec;
 use kernels::quantise::{self, Randomness, Source};
 use kernels::random::Stream;
 use rayon::prelude::*;

@@ -17,12 +17,12 @@ mod preparer;
 use std::io::Write;
 use std::path::Path;
 
+use contract::run_file::RunFile;
 use kernels::gpu::{Bf16, Factor, Gpu, GpuError, Multiplier, PackedMatrix, ScaleLayout};
 use serde::Serialize;
 
 use super::shapes::{Product, SCHEMA, Variant, products, variants};
 use crate::error::TrainerError;
-use crate::run_file::RunFile;
 use crate::streams::Pass;
 
 use lines::{NotRunLine, PeakLine, PrepareLine, device_line};

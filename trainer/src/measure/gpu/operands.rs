@@ -1,15 +1,15 @@
 //! Operands of the products that are timed: random sources, where they are prepared to, and which side of which product they are.
 
+use contract::recipe::{Format, OperandSpec, Rounding, ScaleRule};
 use kernels::gpu::{Bf16, Buffer, Element, Factor, Gpu, GpuError, OperandSide, PackedMatrix, ScaleLayout, TensorScales, element};
-use kernels::operand::{Format, OperandSpec, Rounding, ScaleRule};
 use kernels::random::{Stream, StreamKey};
 
 use super::super::shapes::{Largest, Product, Variant, mxfp4, plain};
 use super::machine;
 use super::preparer::Preparer;
 use crate::error::TrainerError;
-use crate::run_file::RunFile;
 use crate::streams::Pass;
+use contract::run_file::RunFile;
 
 /// Normal numbers: a million of them, over and over. Zeros would be faster than real data, the same million is not.
 pub(super) fn random(gpu: &Gpu, tensor: u64, count: usize, seed: u64) -> Result<Buffer<Bf16>, TrainerError> {

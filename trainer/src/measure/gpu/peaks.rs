@@ -1,7 +1,7 @@
 //! What a GPU is held against in the same run: large square products, and the memory whose copy empties its caches.
 
+use contract::recipe::{Format, OperandSpec, Rounding, ScaleRule};
 use kernels::gpu::{Bf16, Buffer, Factor, Gpu, Made, Matrix, OperandSide, Quantiser, TensorScales, prepared};
-use kernels::operand::{Format, OperandSpec, Rounding, ScaleRule};
 
 use super::super::shapes::{mxfp4, plain};
 use super::machine;

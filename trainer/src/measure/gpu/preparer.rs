@@ -1,10 +1,10 @@
 //! Operands of products that are timed on a GPU: prepared as a training step does it there, packed or as values.
 
+use contract::recipe::OperandSpec;
 use kernels::gpu::{
     Bf16, Buffer, Element, Factor, Gpu, Made, OperandSide, PackedMatrix, PackedQuantiser, Quantiser, TensorScales, element, is_packed,
     is_source, packed_bytes, prepared,
 };
-use kernels::operand::OperandSpec;
 
 use super::machine;
 use crate::error::TrainerError;

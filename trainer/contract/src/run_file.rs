@@ -5,13 +5,12 @@
 
 use std::path::Path;
 
-use kernels::operand::OperandSpec;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
-use crate::error::TrainerError;
+use crate::digest;
+use crate::recipe::{DelayedScaling, OperandSpec, Passes, StochasticSeed};
 
-/// The only schema this trainer reads.
+/// The only schema there is.
 pub const SCHEMA: &str = "mxfp4-run/1";
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -202,7 +201,7 @@ pub struct EvaluationSection {
     /// Sequences of the validation stream, never shuffled.
     pub sequences: usize,
     /// Take them at equal distances over the whole stream instead of its first ones: a short evaluation then sees every document's kind.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub spread: bool,
     /// The same weights through other forward passes as well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -253,83 +252,15 @@ pub struct CheckpointSection {
 pub struct RecipeSection {
     /// Its id among the manifests.
     pub id: String,
-    pub passes: PassesSection,
-    /// Whether random words differ from step to step.
+    pub passes: Passes,
     pub stochastic_seed: StochasticSeed,
-    /// History of operands whose scale is `delayed`; needed only if there is one.
-    #[serde(default)]
+    /// History of operands whose scale is `delayed`; there if and only if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delayed_scaling: Option<DelayedScaling>,
     /// Exclusive-or with the last bits of every initial weight (0 to 3). It makes another run of an arm and a seed, so that the scatter of
     /// runs by themselves can be told from what arm and seed do.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub perturbation: u32,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PassesSection {
-    /// Y = X Wᵀ.
-    pub fprop: FpropSection,
-    /// ∇X = ∇Y W.
-    pub dgrad: DgradSection,
-    /// ∇W = ∇Yᵀ X.
-    pub wgrad: WgradSection,
-}
-
-/// Operands of Y = X Wᵀ, contracted over the input features.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct FpropSection {
-    pub input: OperandSpec,
-    pub weight: OperandSpec,
-}
-
-/// Operands of ∇X = ∇Y W, contracted over the output features.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DgradSection {
-    /// ∇Y.
-    pub output_gradient: OperandSpec,
-    pub weight: OperandSpec,
-}
-
-/// Operands of ∇W = ∇Yᵀ X, contracted over the tokens.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct WgradSection {
-    /// ∇Y.
-    pub output_gradient: OperandSpec,
-    pub input: OperandSpec,
-}
-
-/// Whether random words differ from step to step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum StochasticSeed {
-    /// New words at every step.
-    PerStep,
-    /// The same words at every step: a control for a seeding bug (PAPER.md, finding 6).
-    Constant,
-}
-
-/// How a delayed scale follows from earlier steps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DelayedScaling {
-    /// Largest magnitudes kept, one a step.
-    pub history: usize,
-    /// Which of them sets the scale.
-    pub choose: DelayedChoice,
-}
-
-/// Which remembered magnitude sets the scale.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum DelayedChoice {
-    /// That of the previous step.
-    MostRecent,
-    /// The largest of the history.
-    Max,
 }
 
 /// Words of the MLPerf log.
@@ -344,6 +275,11 @@ pub struct MllogSection {
     pub platform: String,
 }
 
+/// What is wrong with a run file: its name, the key or line, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct RunFileError(String);
+
 /// A run file that was read, with the hash of its bytes.
 #[derive(Debug, Clone)]
 pub struct LoadedRun {
@@ -354,39 +290,34 @@ pub struct LoadedRun {
 
 impl RunFile {
     /// Reads the text of a run file and checks it. `name` appears in messages.
-    pub fn parse(name: &str, text: &str) -> Result<Self, TrainerError> {
+    pub fn parse(name: &str, text: &str) -> Result<Self, RunFileError> {
         /// Only the first key, so that another schema is named before its unknown keys are.
         #[derive(Deserialize)]
         struct Header {
             schema: Option<String>,
         }
-        let syntax =
-            |error: serde_yaml::Error| TrainerError::BadInput(format!("{name}: {error}; replication/SCHEMA.md describes every key"));
+        let syntax = |error: serde_yaml::Error| RunFileError(format!("{name}: {error}; replication/SCHEMA.md describes every key"));
         let header: Header = serde_yaml::from_str(text).map_err(syntax)?;
         match header.schema.as_deref() {
             Some(SCHEMA) => {}
             Some(other) => {
-                return Err(TrainerError::BadInput(format!(
+                return Err(RunFileError(format!(
                     "{name}: schema: this trainer reads '{SCHEMA}', the file says '{other}'; write it again with the harness of this version"
                 )));
             }
-            None => return Err(TrainerError::BadInput(format!("{name}: schema: missing; a run file starts with 'schema: {SCHEMA}'"))),
+            None => return Err(RunFileError(format!("{name}: schema: missing; a run file starts with 'schema: {SCHEMA}'"))),
         }
         let run: Self = serde_yaml::from_str(text).map_err(syntax)?;
-        run.check().map_err(|problem| TrainerError::BadInput(format!("{name}: {problem}")))?;
+        run.check().map_err(|problem| RunFileError(format!("{name}: {problem}")))?;
         Ok(run)
     }
 
     /// Reads and checks a run file.
-    ///
-    /// # Errors
-    /// As [`RunFile::parse`]; a file that cannot be read or is not UTF-8 is [`TrainerError::BadInput`] too.
-    pub fn load(path: &Path) -> Result<LoadedRun, TrainerError> {
-        let bytes = std::fs::read(path)
-            .map_err(|source| TrainerError::BadInput(format!("{}: cannot read the run file: {source}", path.display())))?;
-        let text = std::str::from_utf8(&bytes)
-            .map_err(|source| TrainerError::BadInput(format!("{}: not UTF-8 text: {source}", path.display())))?;
-        Ok(LoadedRun { run: Self::parse(&path.display().to_string(), text)?, sha256: hexadecimal(&Sha256::digest(&bytes)) })
+    pub fn load(path: &Path) -> Result<LoadedRun, RunFileError> {
+        let bytes =
+            std::fs::read(path).map_err(|source| RunFileError(format!("{}: cannot read the run file: {source}", path.display())))?;
+        let text = std::str::from_utf8(&bytes).map_err(|source| RunFileError(format!("{}: not UTF-8 text: {source}", path.display())))?;
+        Ok(LoadedRun { run: Self::parse(&path.display().to_string(), text)?, sha256: digest::sha256(&bytes) })
     }
 
     /// The same with a batch of one micro-batch, which is what buffers and kernels are made for. It keeps `accumulation`, so it is no run
@@ -402,14 +333,4 @@ impl RunFile {
     pub fn tokens_per_step(&self) -> usize {
         self.batch.sequences * self.model.sequence_length
     }
-}
-
-/// Lower-case hexadecimal.
-pub fn hexadecimal(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

@@ -2,9 +2,8 @@
 //!
 //! A run that passes here is one that every kernel accepts; what depends on the machine or the data files is checked later.
 
-use kernels::operand::{Block, Format, OperandSpec, Rounding, ScaleRule};
-
-use crate::run_file::{ModelSection, RunFile, ShardSection};
+use crate::recipe::ScaleRule;
+use crate::run_file::{ModelSection, RecipeSection, RunFile, ShardSection};
 
 /// Elements in the largest matrix or activation this trainer indexes; beyond it a size is surely a mistake.
 const LARGEST_PRODUCT: usize = 1 << 40;
@@ -71,7 +70,7 @@ impl RunFile {
             }
             for (name, spec) in [("input", &forward.input), ("weight", &forward.weight)] {
                 for (linear, _, inputs) in self.model.linears() {
-                    check_operand(spec, inputs, linear).map_err(|problem| format!("{key}.{name}.{problem}"))?;
+                    spec.validate(inputs).map_err(|problem| format!("{key}.{name}.{problem} (linear {linear})"))?;
                 }
                 if spec.scale == ScaleRule::Delayed {
                     return Err(format!("{key}.{name}.scale: a reading has no history; use 'current'"));
@@ -108,41 +107,11 @@ impl RunFile {
     }
 
     fn check_recipe(&self) -> Check {
-        let passes = &self.recipe.passes;
+        let RecipeSection { passes, delayed_scaling, .. } = &self.recipe;
         // The contraction axis of wgrad is a micro-batch.
         let tokens = self.tokens_per_step() / self.batch.accumulation;
-        for (linear, outputs, inputs) in self.model.linears() {
-            let operands = [
-                ("fprop.input", &passes.fprop.input, inputs),
-                ("fprop.weight", &passes.fprop.weight, inputs),
-                ("dgrad.output_gradient", &passes.dgrad.output_gradient, outputs),
-                ("dgrad.weight", &passes.dgrad.weight, outputs),
-                ("wgrad.output_gradient", &passes.wgrad.output_gradient, tokens),
-                ("wgrad.input", &passes.wgrad.input, tokens),
-            ];
-            for (name, spec, axis) in operands {
-                check_operand(spec, axis, linear).map_err(|problem| format!("recipe.passes.{name}.{problem}"))?;
-                if spec.scale == ScaleRule::Delayed && self.recipe.delayed_scaling.is_none() {
-                    return Err(format!(
-                        "recipe.delayed_scaling: missing, but recipe.passes.{name}.scale is 'delayed'; add {{history: 4, choose: most-recent}}"
-                    ));
-                }
-            }
-        }
-        for (pass, a, b) in [
-            ("fprop", &passes.fprop.input, &passes.fprop.weight),
-            ("dgrad", &passes.dgrad.output_gradient, &passes.dgrad.weight),
-            ("wgrad", &passes.wgrad.output_gradient, &passes.wgrad.input),
-        ] {
-            if a.rotation != b.rotation {
-                return Err(format!(
-                    "recipe.passes.{pass}: both operands need the same rotation, or the product is no longer the linear layer's"
-                ));
-            }
-        }
-        if self.recipe.delayed_scaling.is_some_and(|delayed| delayed.history == 0 || delayed.history > 65_536) {
-            return Err("recipe.delayed_scaling.history: must be 1 to 65536 steps".into());
-        }
+        let fits = || self.model.linears().into_iter().try_for_each(|linear| passes.check_axes(linear, tokens));
+        passes.check(*delayed_scaling).and_then(|()| fits()).map_err(|problem| format!("recipe.{problem}"))?;
         if self.recipe.perturbation > 3 {
             return Err(format!("recipe.perturbation: {} is above 3, the last two bits of a weight", self.recipe.perturbation));
         }
@@ -213,46 +182,6 @@ impl ShardSection {
         check_sha256(&format!("{key}.sha256_bin"), &self.sha256_bin)?;
         check_sha256(&format!("{key}.sha256_idx"), &self.sha256_idx)
     }
-}
-
-/// One operand against the axis it is contracted over. The message starts with the key below the operand.
-fn check_operand(spec: &OperandSpec, axis: usize, linear: &str) -> Check {
-    let wide = matches!(spec.format, Format::Bf16 | Format::F32);
-    match spec.block {
-        Block::Tensor if spec.format == Format::E2m1 => return Err("block: e2m1 needs a scale for each block: use 1x32 or 32x32".into()),
-        Block::Tensor => {}
-        Block::Row32 | Block::Tile32 if wide => return Err("block: bf16 and f32 have no scale: use 'block: tensor, scale: none'".into()),
-        Block::Row32 | Block::Tile32 if axis < 32 => {
-            return Err(format!("block: blocks of 32 are larger than the contraction axis of '{linear}' ({axis})"));
-        }
-        Block::Row32 | Block::Tile32 => {}
-    }
-    let power_of_two = matches!(spec.scale, ScaleRule::Floor | ScaleRule::Even | ScaleRule::Ceil);
-    match spec.block {
-        Block::Tensor if wide && spec.scale != ScaleRule::None => return Err("scale: bf16 and f32 have no scale: use 'none'".into()),
-        Block::Tensor if !wide && !matches!(spec.scale, ScaleRule::Current | ScaleRule::Delayed) => {
-            return Err("scale: a tensor scale is 'current' or 'delayed'".into());
-        }
-        Block::Row32 | Block::Tile32 if !power_of_two => return Err("scale: blocks of 32 take 'floor', 'even' or 'ceil'".into()),
-        _ => {}
-    }
-    if spec.format == Format::F32 && spec.rounding != Rounding::NearestEven {
-        return Err("rounding: f32 is left as it is: use 'nearest-even'".into());
-    }
-    if spec.rounding == Rounding::StochasticPrescaled && spec.format != Format::E2m1 {
-        return Err("rounding: 'stochastic-prescaled' is defined for e2m1 only".into());
-    }
-    let Some(rotation) = spec.rotation else { return Ok(()) };
-    if !matches!(rotation.size, 16 | 32 | 64 | 128) {
-        return Err(format!("rotation.size: {} is not 16, 32, 64 or 128", rotation.size));
-    }
-    if !axis.is_multiple_of(rotation.size) {
-        return Err(format!(
-            "rotation.size: {} does not divide the contraction axis of '{linear}' ({axis}); use a smaller rotation or another model size",
-            rotation.size
-        ));
-    }
-    Ok(())
 }
 
 fn positive<T: Default + PartialEq>(key: &str, value: T) -> Check {
