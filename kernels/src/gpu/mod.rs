@@ -25,6 +25,7 @@ mod norm;
 mod optimizer;
 mod products;
 mod quantise;
+pub mod record;
 mod sources;
 
 use std::ffi::c_void;
@@ -87,6 +88,11 @@ impl Gpu {
             Kind::Cuda => Self { driver: Arc::new(CudaDriver::open(ordinal)?) },
             Kind::Hip => Self { driver: Arc::new(HipDriver::open(ordinal)?) },
         })
+    }
+
+    /// A GPU behind any driver.
+    pub fn behind(driver: Arc<dyn Driver>) -> Self {
+        Self { driver }
     }
 
     /// NVIDIA GPU number `ordinal`.

@@ -25,3 +25,8 @@ pub(super) fn gfx950_headers() -> impl Iterator<Item = (&'static str, &'static s
 pub(super) fn text(file: &str) -> &'static str {
     SOURCES.iter().chain(GFX950_SOURCES).find(|source| source.0 == file).map_or("", |source| source.1)
 }
+
+/// Every file, by name.
+pub(super) fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
+    [HEADERS, SOURCES, GFX950_HEADERS, GFX950_SOURCES].into_iter().flatten().copied()
+}
