@@ -11,6 +11,7 @@ pub mod device;
 pub mod device_test;
 pub mod error;
 pub mod export;
+pub mod identity;
 pub mod interrupt;
 pub mod linear;
 pub mod measure;

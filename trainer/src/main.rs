@@ -11,6 +11,7 @@ use kernels::gpu::{Gpu, Kind};
 use trainer::device::Choice;
 use trainer::device::gpu::{GpuDevice, Keep};
 use trainer::error::TrainerError;
+use trainer::identity::Identity;
 use trainer::interrupt::Interrupt;
 use trainer::{device_test, measure, session};
 
@@ -122,6 +123,8 @@ enum Command {
     },
     /// The GPUs of this machine, each opened once, and what keeps one from being used; one JSON object
     Devices,
+    /// What this trainer computes on each kind of device, as hashes: equal hashes, equal bits; one JSON object
+    Identity,
     /// What this trainer is and can use
     Version {
         /// As one JSON object
@@ -199,6 +202,11 @@ fn execute(command: Command) -> Result<(), TrainerError> {
         },
         Command::Devices => {
             println!("{}", devices_json());
+            Ok(())
+        }
+        Command::Identity => {
+            let identity = serde_json::to_string_pretty(&Identity::compute()?);
+            println!("{}", identity.map_err(|error| TrainerError::Machine(error.to_string()))?);
             Ok(())
         }
         Command::Version { json } => {

@@ -219,6 +219,19 @@ pub fn device_texts() -> impl Iterator<Item = (&'static str, String)> {
     sources::all().map(|(name, text)| (name, cache::key([without_comments(text).as_str()])))
 }
 
+/// Name of every file of Rust that calls a kind's compiler, driver and library, and the hash of its text without lines of comment.
+pub fn driver_texts(kind: &str) -> impl Iterator<Item = (&'static str, String)> {
+    sources::of_driver(kind).map(|(name, text)| (name, cache::key([without_comment_lines(text).as_str()])))
+}
+
+/// Rust without lines that are comments only, and without indentation. (Its literals and lifetimes do not let more be told apart simply.)
+fn without_comment_lines(text: &str) -> String {
+    text.lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with("//"))
+        .fold(String::new(), |out, line| out + line + "\n")
+}
+
 /// C without comments, every run of white space as one: a line's end stays one, since it ends a directive. Literals stay as they are.
 pub fn without_comments(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
