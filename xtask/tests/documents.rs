@@ -299,6 +299,19 @@ fn every_dependency_has_its_reason() {
     }
 }
 
+/// The README's table of profiles has every profile that a campaign can be made of, and no other.
+#[test]
+fn the_readme_has_every_profile() {
+    let readme = documents(&root()).into_iter().find(|document| document.name == "README.md").unwrap();
+    let table = readme.tables().into_iter().find(|table| table.head[0] == "profile").unwrap();
+    let named: BTreeSet<String> =
+        table.rows.iter().flat_map(|row| row[0].split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>()).collect();
+    let list = String::from_utf8(Command::new(env!("CARGO_BIN_EXE_xtask")).arg("list").output().unwrap().stdout).unwrap();
+    let known =
+        list.lines().skip(1).take_while(|line| line.starts_with(' ')).map(|line| line.split_whitespace().next().unwrap().to_owned());
+    assert_eq!(named, known.collect());
+}
+
 /// The recipe in the documents is taken, in a profile whose model it has to fit.
 #[test]
 fn a_first_recipe_is_taken() {
