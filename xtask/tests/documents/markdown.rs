@@ -34,6 +34,8 @@ pub(crate) struct Column {
     pub(crate) directory: String,
     /// Target loss, where it is not the profile's.
     pub(crate) loss: Option<f64>,
+    /// An earlier target: the column has the rise from there.
+    pub(crate) from: Option<f64>,
     /// Of PyTorch, not of ours.
     pub(crate) peer: bool,
 }
@@ -141,8 +143,14 @@ impl Table {
     pub(crate) fn columns_of_results(&self) -> Vec<Column> {
         let column = |(index, head): (usize, &String)| {
             let directory = head.split("results/").nth(1)?.split([')', '/']).next()?.to_owned();
-            let loss = head.rsplit_once(" at ").and_then(|(_, loss)| loss.parse().ok());
-            Some(Column { index, directory, loss, peer: head.starts_with("PyTorch") })
+            let after = |word: &str| head.split_once(word).and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+            Some(Column {
+                index,
+                directory,
+                loss: after(" at ").or_else(|| after(" to ")),
+                from: after(" from "),
+                peer: head.starts_with("PyTorch"),
+            })
         };
         self.head.iter().enumerate().filter_map(column).collect()
     }
