@@ -1,6 +1,6 @@
 //! Manifests -> plan -> run -> measure -> judge -> render. Knows nothing of arithmetic.
 //!
-//! The trainer is a program that this crate starts; SCHEMA.md describes the files in which the two meet.
+//! The trainer is a program that this crate starts; docs/files.md describes the files in which the two meet.
 
 pub mod archives;
 pub mod campaign;

@@ -296,7 +296,7 @@ pub fn run_cache(root: &Path) -> PathBuf {
     root.join("cache").join("runs")
 }
 
-/// run.yaml, in the order SCHEMA.md shows it.
+/// run.yaml, in the order docs/files.md shows it.
 #[derive(Serialize)]
 struct RunFile<'a> {
     schema: &'static str,

@@ -1,4 +1,4 @@
-//! The `trainer` command: arguments in, library calls, exit codes out (replication/SCHEMA.md). No logic of its own.
+//! The `trainer` command: arguments in, library calls, exit codes out (docs/files.md). No logic of its own.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
