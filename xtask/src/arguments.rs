@@ -3,15 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bench::{device_test, kernels_bench, kernels_build};
+use campaign::error::CampaignError;
+use campaign::machine;
+use campaign::request::Request;
+use campaign::run::RunOptions;
+use study::kernels::Depth;
+use study::manifest::{Manifests, Profile};
+use study::plan::Selection;
+
 use clap::{Args, Parser, Subcommand};
-use replication::campaign::{CampaignError, Request};
-use replication::device_test;
-use replication::kernels_bench::{self, Depth};
-use replication::kernels_build;
-use replication::machine;
-use replication::manifest::{Manifests, Profile};
-use replication::plan::Selection;
-use replication::run::RunOptions;
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 a run failed or a check found a difference; 2 usage or manifest error; \
 3 data or a file is missing or wrong; 4 this machine cannot do it (a full disk, too); 5 the time given was up with runs left; 130 interrupted (the same command goes on where it stopped).";
@@ -225,7 +226,7 @@ pub(crate) struct DeviceTest {
 }
 
 impl DeviceTest {
-    /// The same, as `replication` takes it.
+    /// The same, as `bench` takes it.
     pub(crate) fn request(&self) -> device_test::Request {
         let Self { device, seed, out, trainer } = self;
         device_test::Request { device: device.clone(), seed: *seed, out: out.clone(), trainer: trainer.clone() }
@@ -284,7 +285,7 @@ pub(crate) struct KernelsBench {
 }
 
 impl KernelsBench {
-    /// The same, as `replication` takes it.
+    /// The same, as `bench` takes it.
     pub(crate) fn request(&self, root: &Path) -> kernels_bench::Request {
         let depth = match (self.quick, self.deep) {
             (true, _) => Depth::Quick,
@@ -385,7 +386,7 @@ fn positive(text: &str) -> Result<usize, String> {
 }
 
 impl Replicate {
-    /// The same, as `replication` takes it.
+    /// The same, as `campaign` takes it.
     pub(crate) fn request(&self, root: &Path) -> Request {
         let parallel = self.parallel.unwrap_or_else(|| (machine::cores() / self.threads_per_run).max(1));
         Request {

@@ -1,4 +1,4 @@
-//! `cargo xtask`: the door. Parses arguments, calls `replication`, prints. No logic of its own.
+//! `cargo xtask`: the door. Parses arguments, calls the crates below replication/, prints. No logic of its own.
 
 mod arguments;
 mod print;
@@ -8,13 +8,17 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use bench::{device_test, kernels_bench, kernels_build};
+use campaign::error::CampaignError;
+use campaign::prepared::Prepared;
+use campaign::{carry, data, directory, doctor, environment, replicate, run};
+use study::files::FileError;
+use study::manifest::{self, ManifestError, Manifests};
+use study::record::RecordError;
+use study::{compare, evidence, fingerprint, kernels, mllog, plan, verify};
+
 use anyhow::Context as _;
 use clap::Parser;
-use replication::campaign::{self, CampaignError, Prepared};
-use replication::manifest::{ManifestError, Manifests};
-use replication::{
-    carry, compare, data, device_test, doctor, environment, fingerprint, kernels_bench, kernels_build, mllog, plan, run, verify,
-};
 
 use arguments::{Arguments, Command, DataCommand, DeviceTest, ImportMllog, Replicate, RunsCommand};
 
@@ -50,7 +54,9 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         error.exit_code()
     } else if let Some(error) = error.downcast_ref::<data::DataError>() {
         error.exit_code()
-    } else if let Some(error) = error.downcast_ref::<replication::files::FileError>() {
+    } else if let Some(error) = error.downcast_ref::<RecordError>() {
+        error.exit_code()
+    } else if let Some(error) = error.downcast_ref::<FileError>() {
         error.exit_code()
     } else if let Some(error) = error.downcast_ref::<kernels_build::BuildError>() {
         error.exit_code()
@@ -82,7 +88,7 @@ fn execute(root: &Path, command: Command) -> anyhow::Result<u8> {
             print::out(&format!("{}written to {}\n", kernels_build::table(&report), request.out.display()));
             Ok(if report.problems.is_empty() { 0 } else { A_CHECK_FAILED })
         }
-        Command::Report { directory, add_evidence: false, add_kernels: None } if kernels_bench::is_result(&directory) => {
+        Command::Report { directory, add_evidence: false, add_kernels: None } if kernels::is_result(&directory) => {
             let outcome = kernels_bench::report(root, &directory)?;
             print::out(&format!(
                 "{}report: {}\n",
@@ -96,9 +102,9 @@ fn execute(root: &Path, command: Command) -> anyhow::Result<u8> {
                 kernels_bench::add_to(&directory, &kernels)?;
             }
             if add_evidence {
-                campaign::add_evidence(root, &directory)?;
+                evidence::add(root, &directory)?;
             }
-            let report = campaign::report(root, &directory)?;
+            let report = directory::report(root, &directory)?;
             print::report(&report);
             Ok(0)
         }
@@ -201,7 +207,7 @@ fn replicate(root: &Path, options: &Replicate) -> anyhow::Result<u8> {
         };
     }
     let stop = stop_flag()?;
-    let report = campaign::replicate(root, &request, &stop, &|line| eprintln!("{line}"))?;
+    let report = replicate::replicate(root, &request, &stop, &|line| eprintln!("{line}"))?;
     print::report(&report);
     Ok(if report.failed.is_empty() { 0 } else { A_CHECK_FAILED })
 }
@@ -211,7 +217,7 @@ fn why(root: &Path, prepared: &Prepared, name: &str) -> anyhow::Result<u8> {
     let known: Vec<&str> = names.iter().map(String::as_str).collect();
     let Some(index) = known.iter().position(|known| *known == name) else {
         let path = Manifests::path("profiles", &prepared.plan.profile);
-        return Err(ManifestError::new(&path, format!("--why: {}", replication::manifest::unknown("run", name, &known))).into());
+        return Err(ManifestError::new(&path, format!("--why: {}", manifest::unknown("run", name, &known))).into());
     };
     print::out(&(run::why(&prepared.plan.runs[index], &plan::run_cache(root))? + "\n"));
     Ok(0)

@@ -4,9 +4,14 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
 
-use replication::campaign::{CampaignError, Prepared, Report};
-use replication::doctor;
-use replication::manifest::{Manifests, Profile};
+use campaign::error::CampaignError;
+use campaign::prepared::Prepared;
+use campaign::request::Report;
+use campaign::{doctor, forecast};
+use study::judge::ClaimVerdict;
+use study::manifest::{Manifests, Profile};
+use study::plan;
+use study::run_folder;
 
 /// To standard output; a reader that stopped reading (`| head`) is no error.
 pub(crate) fn out(text: &str) {
@@ -25,7 +30,7 @@ pub(crate) fn report(report: &Report) {
     let mut text = String::new();
     let claims: Vec<_> = report.verdicts.claims().collect();
     let width = |cells: Vec<usize>| cells.into_iter().max().unwrap_or(0);
-    let ours = |claim: &replication::judge::ClaimVerdict| {
+    let ours = |claim: &ClaimVerdict| {
         if claim.interval_text.is_empty() { claim.ours.clone() } else { format!("{} {}", claim.ours, claim.interval_text) }
     };
     let id_width = width(claims.iter().map(|claim| claim.id.chars().count()).collect());
@@ -67,13 +72,13 @@ pub(crate) fn dry_run(
     let mut text = String::new();
     line!(text, "profile {}: {}", profile.id, profile.title);
     line!(text, "  {}", profile.purpose);
-    let _ = write!(text, "{}", replication::forecast::forecast(manifests, profile));
+    let _ = write!(text, "{}", forecast::forecast(manifests, profile));
     match prepared {
         Ok(prepared) => {
             line!(text, "  {} runs: {} arms x seeds {:?}", prepared.plan.runs.len(), prepared.plan.arms.len(), prepared.plan.seeds);
-            let cache = replication::plan::run_cache(root);
+            let cache = plan::run_cache(root);
             for run in &prepared.plan.runs {
-                let state = if replication::run::is_finished(&cache.join(run.key()), &run.ingredients.run) {
+                let state = if run_folder::is_finished(&cache.join(run.key()), &run.ingredients.run) {
                     "finished, will be reused"
                 } else {
                     "to run"

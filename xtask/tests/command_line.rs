@@ -52,7 +52,7 @@ fn kernels_bench_refuses_before_it_builds() {
     assert!(says(&["kernels-bench", "--device", "tpu"], 2).contains("cuda"));
 }
 
-/// Without the compiler nothing is compiled, and the message says how to get it; the rest is tested where it is (replication).
+/// Without the compiler nothing is compiled, and the message says how to get it; the rest is tested where it is (bench).
 #[test]
 fn kernels_build_says_what_it_needs() {
     assert!(says(&["kernels-build", "--arch", "gfx95"], 2).contains("did you mean `gfx950`?"));

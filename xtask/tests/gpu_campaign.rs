@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-use replication::data::token_folder;
-use replication::manifest::Manifests;
+use campaign::data::token_folder;
+use study::manifest::Manifests;
 use tempfile::TempDir;
 
 /// `device` gets the places that were asked for; `mode` beside the script says what goes wrong.
@@ -371,12 +371,12 @@ fn a_lost_gpu_and_a_machine_without_any() {
 #[test]
 fn every_profile_gives_run_files_that_the_trainer_reads() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let manifests = replication::manifest::Manifests::load(root).unwrap();
+    let manifests = study::manifest::Manifests::load(root).unwrap();
     let folder = tempfile::tempdir().unwrap();
     for profile in manifests.profiles.values() {
         let model = &manifests.models[&profile.model];
         let path = folder.path().join(format!("{}.yaml", profile.id));
-        let text = replication::plan::step_run_file(&manifests, profile, model, 1, &replication::plan::all_arms(profile)[0]).unwrap();
+        let text = study::plan::step_run_file(&manifests, profile, model, 1, &study::plan::all_arms(profile)[0]).unwrap();
         std::fs::write(&path, text).unwrap();
         // The file is read first; then there is no data, or not enough memory.
         let output = Command::new(trainer()).arg("run").arg(&path).arg("--data").arg(folder.path().join("absent")).output().unwrap();

@@ -1,0 +1,416 @@
+//! `cargo xtask device-test`: every recipe of the repository on a small model, a GPU against the CPU, as a table and as a result directory.
+//!
+//! The trainer compares and bounds; this file gives it run files, groups its lines and writes them down. Without a GPU there is no table
+//! but a `not-run` that names what is missing.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use campaign::devices::Devices;
+use campaign::environment::{self, git_state};
+use campaign::error::CampaignError;
+use campaign::machine;
+use campaign::toolchain::{self, ToolError, Trainer, build_identity, build_trainer, last_lines};
+use serde::{Deserialize, Serialize};
+use study::files;
+use study::folder;
+use study::manifest::profile::Detect;
+use study::manifest::{Device, ManifestError, Manifests};
+use study::plan::{self, Build};
+use study::provenance;
+
+/// The profile whose model and batch the steps are compared on.
+const PROFILE: &str = "device-test";
+
+/// Schema of the trainer's lines.
+const LINES: &str = "mxfp4-device-test/1";
+
+/// What `device-test` was asked for.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// `cuda`, `cuda:N`, `hip`, `hip:N`.
+    pub device: String,
+    pub seed: u64,
+    /// Where the result directory goes; None: none is written.
+    pub out: Option<PathBuf>,
+    /// A trainer that was built elsewhere.
+    pub trainer: Option<PathBuf>,
+}
+
+#[derive(Debug)]
+pub enum Outcome {
+    /// There is no such device here: what is missing.
+    NotRun(String),
+    /// The table, and the result directory if one was asked for.
+    Tested(Box<Tested>, Option<PathBuf>),
+}
+
+/// The trainer's first line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// `cuda`.
+    pub device: String,
+    pub name: String,
+    /// As the compiler calls it.
+    pub architecture: String,
+    /// No device: an interpreter on the processor executed the machine code.
+    #[serde(default)]
+    pub interpreted: bool,
+    pub libraries: Vec<String>,
+    pub seed: u64,
+}
+
+/// One comparison.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Check {
+    /// `operand`, `kernel`, `step` or `determinism`.
+    pub group: String,
+    pub name: String,
+    /// Shapes, or step and tensor.
+    pub detail: String,
+    pub elements: u64,
+    /// Relative difference of the whole, or how many elements differ; null: not a number.
+    pub difference: Option<f64>,
+    pub bound: f64,
+    pub passed: bool,
+}
+
+#[derive(Debug, Clone)]
+pub struct Tested {
+    pub header: Header,
+    /// In order.
+    pub checks: Vec<Check>,
+    /// Why the trainer ended before its last line; None: it did not.
+    pub cut_short: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+enum Line {
+    Device(Header),
+    Check(Check),
+    Summary { checks: usize, failed: usize },
+}
+
+/// Checks that belong together in the table.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// `operand`, `kernel`, `step` or `determinism`.
+    pub group: String,
+    /// Kernel, operand or recipe.
+    pub name: String,
+    pub checks: usize,
+    pub failed: usize,
+    /// The largest difference over its bound; null where the bound is zero: there, every bit is compared.
+    pub worst: Option<f64>,
+    /// Elements that differ where every bit is compared.
+    pub differ: f64,
+}
+
+/// Compares, and writes a result directory if one is asked for.
+///
+/// # Errors
+/// A wrong manifest, a trainer that cannot be built, or files that cannot be written.
+pub fn run(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<Outcome, CampaignError> {
+    let manifests = Manifests::load(root)?;
+    if let Some(missing) = nothing_here(root, &manifests, request) {
+        return Ok(Outcome::NotRun(missing));
+    }
+    let (trainer, build) = trainer(root, request, say)?;
+    let folder = root.join("cache").join("device-test");
+    let files = run_files(&manifests, &folder)?;
+    say(&format!("comparing {} with the CPU: kernels, then two steps of {} recipes", request.device, files.len()));
+    let tested = match call(&trainer, &request.device, request.seed, files)? {
+        Ok(tested) => tested,
+        Err(missing) => return Ok(Outcome::NotRun(missing)),
+    };
+    let directory = request.out.as_ref().map(|out| write(root, out, &tested, &build)).transpose()?;
+    Ok(Outcome::Tested(Box::new(tested), directory))
+}
+
+/// What is missing, if that can be told without building a trainer.
+fn nothing_here(root: &Path, manifests: &Manifests, request: &Request) -> Option<String> {
+    let kind = request.device.split(':').next().unwrap_or_default();
+    if let Some(trainer) = toolchain::at_hand(root, request.trainer.as_deref()) {
+        let devices = Devices::ask(&trainer).ok()?;
+        return devices.that_open(kind).next().is_none().then(|| devices.lines_of(kind).join("; "));
+    }
+    let hardware = manifests.hardware.values().find(|hardware| hardware.device.word() == kind)?;
+    let Detect { file, .. } = &hardware.detect;
+    let file = file.as_ref().filter(|file| !Path::new(file).exists())?;
+    let needs = match hardware.device {
+        Device::Hip => "an AMD GPU of gfx950, ROCm 7 with hipBLASLt, and a clang for AMD GPUs is needed",
+        _ => "an NVIDIA GPU, its driver, NVRTC and cuBLASLt is needed",
+    };
+    Some(format!("there is no {file}; a machine with {needs}"))
+}
+
+fn trainer(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<(Trainer, Build), ToolError> {
+    if let Some(program) = toolchain::prebuilt(root, request.trainer.as_deref()) {
+        let trainer = Trainer { program };
+        let build = toolchain::prebuilt_identity(&trainer)?;
+        return Ok((trainer, build));
+    }
+    say("building the trainer");
+    let build = build_identity(root)?;
+    Ok((build_trainer(root, &build)?, build))
+}
+
+/// A run file for each recipe, below `folder`.
+fn run_files(manifests: &Manifests, folder: &Path) -> Result<Vec<PathBuf>, CampaignError> {
+    let profile = manifests.profile(PROFILE)?;
+    let model = &manifests.models[&profile.model];
+    files::remove_folder(folder)?;
+    let write = |recipe: &String| -> Result<PathBuf, CampaignError> {
+        let path = folder.join(recipe).join("run.yaml");
+        let text = plan::step_run_file(manifests, profile, model, profile.batch.sequences, recipe)?;
+        files::write(&path, text.as_bytes())?;
+        Ok(path)
+    };
+    manifests.recipes.keys().map(write).collect()
+}
+
+/// Calls the trainer and reads its lines; Err: there is no such device.
+fn call(trainer: &Trainer, device: &str, seed: u64, files: Vec<PathBuf>) -> Result<Result<Tested, String>, CampaignError> {
+    let mut arguments: Vec<OsString> = ["device-test", "--device", device, "--seed", &seed.to_string()].map(Into::into).to_vec();
+    arguments.extend(files.into_iter().map(Into::into));
+    let output = trainer.command(arguments).stdout_capture().stderr_capture().run();
+    let output = output.map_err(|source| ToolError::Start { program: "the trainer".to_owned(), source })?;
+    let said = String::from_utf8_lossy(&output.stderr).trim().trim_start_matches("error: ").to_owned();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if text.trim().is_empty() {
+        let missing = if said.is_empty() { format!("the trainer ended with {}", output.status) } else { last_lines(&said, 5) };
+        // Wrong usage is no missing device.
+        return match output.status.code() {
+            Some(2) => Err(ManifestError::new(&Manifests::path("profiles", PROFILE), missing).into()),
+            _ => Ok(Err(missing)),
+        };
+    }
+    let ended = format!("{}: {}", output.status, if said.is_empty() { "it said nothing" } else { &said });
+    let tested = parse(&text, &ended).map_err(|what| ToolError::Failed {
+        what: "reading the trainer's checks".to_owned(),
+        status: "lines that do not follow their schema".to_owned(),
+        code: None,
+        output: what,
+    })?;
+    Ok(Ok(tested))
+}
+
+/// Lines of the trainer; `ended` is what to say when the last one is missing.
+///
+/// # Errors
+/// The first line that does not follow its schema, or counts that do not agree.
+pub fn parse(text: &str, ended: &str) -> Result<Tested, String> {
+    let (mut header, mut checks, mut summary) = (None, Vec::new(), None);
+    for (index, line) in text.lines().enumerate() {
+        let value: serde_json::Value = serde_json::from_str(line).map_err(|error| format!("line {}: {error}", index + 1))?;
+        let schema = value.get("schema").and_then(serde_json::Value::as_str).unwrap_or_default();
+        if schema != LINES {
+            return Err(format!("line {}: schema `{schema}` is not `{LINES}`", index + 1));
+        }
+        match serde_json::from_value(value).map_err(|error| format!("line {}: {error}", index + 1))? {
+            Line::Device(first) => header = Some(first),
+            Line::Check(check) => checks.push(check),
+            Line::Summary { checks, failed } => summary = Some((checks, failed)),
+        }
+    }
+    let header = header.ok_or("there is no line about the device")?;
+    let counted = (checks.len(), checks.iter().filter(|check| !check.passed).count());
+    if let Some(said) = summary.filter(|said| *said != counted) {
+        return Err(format!("the last line counts {said:?} checks and failures, the lines {counted:?}"));
+    }
+    Ok(Tested { header, checks, cut_short: summary.is_none().then(|| ended.to_owned()) })
+}
+
+impl Tested {
+    /// Whether every check was made and passed.
+    pub fn holds(&self) -> bool {
+        self.cut_short.is_none() && !self.checks.is_empty() && self.failed() == 0
+    }
+
+    /// Checks that did not pass.
+    pub fn failed(&self) -> usize {
+        self.checks.iter().filter(|check| !check.passed).count()
+    }
+
+    /// The table: groups in their order, names in theirs.
+    pub fn rows(&self) -> Vec<Row> {
+        let mut rows: Vec<Row> = Vec::new();
+        let mut places: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+        for check in &self.checks {
+            let place = *places.entry((&check.group, &check.name)).or_insert(rows.len());
+            if place == rows.len() {
+                let (group, name) = (check.group.clone(), check.name.clone());
+                rows.push(Row { group, name, checks: 0, failed: 0, worst: None, differ: 0.0 });
+            }
+            let row = &mut rows[place];
+            row.checks += 1;
+            row.failed += usize::from(!check.passed);
+            let difference = check.difference.unwrap_or(f64::INFINITY);
+            if check.bound == 0.0 {
+                row.differ += difference;
+            } else {
+                row.worst = Some(row.worst.unwrap_or(0.0).max(difference / check.bound));
+            }
+        }
+        let order = |row: &Row| ["operand", "kernel", "step", "determinism"].iter().position(|group| *group == row.group);
+        rows.sort_by_key(order);
+        rows
+    }
+}
+
+impl Row {
+    /// `0.31 of the bound`, `every bit equal` or `12 elements differ`.
+    fn result(&self) -> String {
+        let bits = if self.differ == 0.0 { "every bit equal".to_owned() } else { format!("{} elements differ", self.differ) };
+        match self.worst {
+            Some(worst) if self.differ == 0.0 => format!("{worst:.3} of the bound"),
+            Some(worst) => format!("{worst:.3} of the bound, {bits}"),
+            None => bits,
+        }
+    }
+}
+
+impl fmt::Display for Tested {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Header { name, architecture, interpreted, libraries, seed, .. } = &self.header;
+        writeln!(f, "{name} ({architecture}; {}) against the CPU, seed {seed}", libraries.join(", "))?;
+        if *interpreted {
+            writeln!(f, "interpreted: the processor executed the machine code; this was not run on a device")?;
+        }
+        let titles = [
+            ("operand", "operands, bit for bit"),
+            ("kernel", "kernels"),
+            ("step", "two steps, by recipe"),
+            ("determinism", "run against run"),
+        ];
+        let rows = self.rows();
+        let width = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
+        for (group, title) in titles {
+            let rows: Vec<&Row> = rows.iter().filter(|row| row.group == group).collect();
+            let (checks, failed) = rows.iter().fold((0, 0), |sum, row| (sum.0 + row.checks, sum.1 + row.failed));
+            writeln!(f, "{title}: {checks} checks, {failed} failed")?;
+            for row in rows {
+                let word = if row.failed == 0 { "passed".to_owned() } else { format!("{} FAILED", row.failed) };
+                writeln!(f, "  {:width$}  {:>5}  {word:10}  {}", row.name, row.checks, row.result())?;
+            }
+        }
+        for check in self.checks.iter().filter(|check| !check.passed).take(20) {
+            let difference = check.difference.map_or("not a number".to_owned(), |difference| format!("{difference:e}"));
+            writeln!(f, "FAILED {} {}, {}: {difference}, bound {:e}", check.group, check.name, check.detail, check.bound)?;
+        }
+        if let Some(ended) = &self.cut_short {
+            writeln!(f, "CUT SHORT: the trainer ended before its last line: {ended}")?;
+        }
+        writeln!(f, "{} checks, {} failed", self.checks.len(), self.failed())
+    }
+}
+
+#[derive(Serialize)]
+struct Summary<'a> {
+    schema: &'static str,
+    date: &'a str,
+    #[serde(flatten)]
+    header: &'a Header,
+    commit: &'a str,
+    dirty: bool,
+    trainer_code: &'a str,
+    toolchain: &'a str,
+    processor: String,
+    checks: usize,
+    failed: usize,
+    cut_short: Option<&'a str>,
+    rows: Vec<Row>,
+}
+
+/// `device-test-<date>-<gpu>/` with checks.csv, summary.json and SHA256SUMS; an earlier one of the day and GPU is replaced.
+fn write(root: &Path, out: &Path, tested: &Tested, build: &Build) -> Result<PathBuf, CampaignError> {
+    let date = environment::today();
+    let name = format!("device-test-{date}-{}", machine::tidy(&tested.header.name));
+    let (target, aside) = (out.join(&name), out.join(format!(".{name}.partial")));
+    files::remove_folder(&aside)?;
+    files::make_folder(&aside)?;
+    let git = git_state(root);
+    let summary = Summary {
+        schema: "mxfp4-device-test-summary/1",
+        date: &date,
+        header: &tested.header,
+        commit: &git.commit,
+        dirty: git.dirty,
+        trainer_code: &build.trainer_code,
+        toolchain: &build.toolchain,
+        processor: machine::cpu_model(),
+        checks: tested.checks.len(),
+        failed: tested.failed(),
+        cut_short: tested.cut_short.as_deref(),
+        rows: tested.rows(),
+    };
+    // Strings and finite numbers: cannot fail.
+    let text = serde_json::to_string_pretty(&summary).unwrap_or_default() + "\n";
+    files::write(&aside.join("summary.json"), text.as_bytes())?;
+    files::write(&aside.join("checks.csv"), csv(&tested.checks).as_bytes())?;
+    provenance::write_list(&aside)?;
+    folder::replace(&target, &aside)?;
+    Ok(target)
+}
+
+fn csv(checks: &[Check]) -> String {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for check in checks {
+        // Into memory, with as many fields each time: cannot fail.
+        let _ = writer.serialize(check);
+    }
+    writer.into_inner().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(extra: &str) -> String {
+        let check = |group: &str, name: &str, difference: &str, bound: f64, passed: bool| {
+            format!(
+                "{{\"schema\":\"{LINES}\",\"kind\":\"check\",\"group\":\"{group}\",\"name\":\"{name}\",\"detail\":\"d, e\",\"elements\":8,\"difference\":{difference},\"bound\":{bound},\"passed\":{passed}}}\n"
+            )
+        };
+        let header = format!(
+            "{{\"schema\":\"{LINES}\",\"kind\":\"device\",\"device\":\"cuda\",\"name\":\"NVIDIA H200\",\"architecture\":\"sm_90a\",\"libraries\":[\"NVRTC 12.8\"],\"seed\":1}}\n"
+        );
+        header
+            + &check("operand", "e2m1 1x32", "0", 0.0, true)
+            + &check("step", "fp8", "0.01", 0.1, true)
+            + &check("step", "fp8", "0.08", 0.1, true)
+            + &check("kernel", "swiglu", "null", 0.1, false)
+            + &check("determinism", "fp8", "3", 0.0, false)
+            + extra
+    }
+
+    #[test]
+    fn checks_are_grouped_with_their_worst() {
+        let summary = format!("{{\"schema\":\"{LINES}\",\"kind\":\"summary\",\"checks\":5,\"failed\":2}}\n");
+        let tested = parse(&lines(&summary), "").unwrap();
+        assert!(!tested.holds() && tested.cut_short.is_none());
+        let rows = tested.rows();
+        let names: Vec<&str> = rows.iter().map(|row| row.group.as_str()).collect();
+        assert_eq!(names, ["operand", "kernel", "step", "determinism"]);
+        assert_eq!((rows[2].checks, rows[2].failed, rows[2].result().as_str()), (2, 0, "0.800 of the bound"));
+        assert_eq!(rows[0].result(), "every bit equal");
+        assert_eq!(rows[3].result(), "3 elements differ");
+        let text = tested.to_string();
+        assert!(text.contains("FAILED kernel swiglu, d, e: not a number, bound 1e-1") && text.contains("5 checks, 2 failed"), "{text}");
+        assert_eq!(csv(&tested.checks).lines().nth(1), Some("operand,e2m1 1x32,\"d, e\",8,0.0,0.0,true"));
+    }
+
+    #[test]
+    fn a_trainer_that_died_or_miscounts_has_not_passed() {
+        let whole = lines("").lines().take(4).map(|line| format!("{line}\n")).collect::<String>();
+        let cut = parse(&whole, "signal: 9").unwrap();
+        assert!(!cut.holds() && cut.failed() == 0 && cut.to_string().contains("CUT SHORT") && cut.to_string().contains("signal: 9"));
+        let wrong = format!("{{\"schema\":\"{LINES}\",\"kind\":\"summary\",\"checks\":5,\"failed\":1}}\n");
+        assert!(parse(&lines(&wrong), "").unwrap_err().contains("(5, 1)"));
+        assert!(parse("{\"schema\":\"other\"}", "").unwrap_err().contains("schema `other`"));
+        assert!(parse("", "").unwrap_err().contains("no line about the device"));
+    }
+}

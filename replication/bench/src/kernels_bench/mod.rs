@@ -1,0 +1,386 @@
+//! `kernels-bench`: what the kernels reach on this machine, against its peaks, against each other, and against peers.
+//!
+//! The CPU's part needs cargo; a GPU's part (`gpu`) is calls of the trainer, built or packed. Not part of a campaign, and no claim's verdict rests on it: those are `trainer kernel-time` and `step-time`. Three programs measure
+//! (criterion benchmarks, members of a group in turns, training steps), a fourth is the peer script; this module starts them, and
+//! sets their numbers side by side. `comparisons` is the one table of what is compared and of the bars.
+
+mod criterion;
+mod directory;
+mod gpu;
+mod programs;
+mod samples;
+mod steps;
+mod table;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use campaign::devices::{self, Devices};
+use campaign::environment;
+use campaign::error::{CampaignError, interrupted as asked_to_stop};
+use campaign::machine;
+use campaign::run::RunOptions;
+use campaign::toolchain::{self, ToolError, Trainer, build_identity, build_trainer};
+use study::device::Gpu;
+use study::files::FileError;
+use study::fingerprint;
+use study::folder::{self, LockError};
+use study::kernels::{Depth, Document, DocumentError, NotRun, SCHEMA};
+use study::manifest::{Device, ManifestError, Manifests};
+use study::provenance::ProvenanceError;
+use study::record::RecordError;
+use study::render::RenderError;
+
+use directory::write;
+pub use directory::{add_to, report};
+pub use samples::{Peers, parse_peers};
+pub use table::table;
+
+/// What `kernels-bench` was asked for.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// `all` that are found, `cpu`, `cuda[:N]` or `hip[:N]`.
+    pub device: String,
+    pub depth: Depth,
+    /// Only what has this in its name.
+    pub only: Option<String>,
+    /// Thread counts, the first being the one that bars are judged at.
+    pub threads: Vec<usize>,
+    /// The Python that runs the peer scripts; None: no peers.
+    pub peers: Option<PathBuf>,
+    /// Peers on a GPU are not compiled.
+    pub peers_eager: bool,
+    /// A trainer that was built elsewhere; None: the packed one, else it is built.
+    pub trainer: Option<PathBuf>,
+    /// Where result directories go.
+    pub out: PathBuf,
+    /// Name of the machine in the directory's name; None: from its processor.
+    pub machine: Option<String>,
+}
+
+/// Why there is no result.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    #[error(transparent)]
+    Tool(#[from] ToolError),
+    #[error(transparent)]
+    Render(#[from] RenderError),
+    #[error(transparent)]
+    Provenance(#[from] ProvenanceError),
+    #[error(transparent)]
+    Campaign(#[from] CampaignError),
+    #[error(transparent)]
+    Document(#[from] DocumentError),
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// This machine, or this tree, cannot do it.
+    #[error("{0}")]
+    Lacks(String),
+    /// A program of ours printed something else than its schema says.
+    #[error("{program}: {what}; this is not what this version prints, so build the tree again")]
+    Lines { program: String, what: String },
+    /// Not the file that this criterion version writes.
+    #[error("{}: {what}; this is not what criterion 0.8 writes, so check its version in Cargo.lock", path.display())]
+    Alien { path: PathBuf, what: String },
+    /// Some rows are missing, and say so.
+    #[error("interrupted; what was measured until then is in {}", .0.display())]
+    Interrupted(PathBuf),
+    #[error(
+        "nothing has `{0}` in its name; names begin with peak/, gemm/, quantise/, linear/ or step/, and `cargo xtask kernels-bench --quick` shows some"
+    )]
+    Nothing(String),
+}
+
+impl BenchError {
+    /// The exit code that `cargo xtask --help` documents.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Manifest(_) | Self::Nothing(_) => 2,
+            Self::Record(error) => error.exit_code(),
+            Self::File(_) | Self::Provenance(_) => 3,
+            Self::Document(DocumentError::File(_) | DocumentError::Content { .. }) => 3,
+            Self::Lock(LockError::File(error)) => error.exit_code(),
+            Self::Lacks(_) => 4,
+            Self::Interrupted(_) => 130,
+            Self::Campaign(error) => error.exit_code(),
+            _ => 1,
+        }
+    }
+}
+
+/// What was measured and where it lies.
+#[derive(Debug)]
+pub struct Outcome {
+    pub directory: PathBuf,
+    pub document: Document,
+}
+
+/// Builds, measures, compares and writes a result directory. `say` gets a line for each stage; `stop` ends it between stages.
+///
+/// # Errors
+/// [`BenchError`]; a broken or absent peer is a row, not an error, and so is a device that is not here unless it was asked for by name.
+pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)) -> Result<Outcome, BenchError> {
+    let wanted = Wanted::parse(&request.device)?;
+    let manifests = Manifests::load(root)?;
+    wanted.refuse_early(root, &manifests, request)?;
+    // A campaign beside it would disturb both.
+    let _lock = folder::lock(&root.join("cache").join("lock"))?;
+    let first = request.threads.first().copied().unwrap_or(1);
+    let options = RunOptions { parallel: 1, threads: first, instruction_set: "auto".to_owned(), fresh: false };
+    let mut environment = environment::capture(root, &options);
+    let prebuilt = toolchain::prebuilt(root, request.trainer.as_deref()).map(|program| Trainer { program });
+    let identity = prebuilt.as_ref().map_or_else(|| build_identity(root), toolchain::prebuilt_identity)?;
+    let is_source = root.join("kernels").join("Cargo.toml").is_file();
+    if wanted.cpu && is_source {
+        say("building the benchmarks and the trainer (not counted)");
+        programs::build(root)?;
+    }
+    let trainer = prebuilt.map_or_else(|| build_trainer(root, &identity), Ok)?;
+    let Found { gpus, interpreters, mut not_run } = wanted.gpus(&trainer)?;
+    let only = request.only.clone().unwrap_or_default();
+    let folder = root.join("cache").join("kernels-bench");
+    let mut document = Document {
+        schema: SCHEMA.to_owned(),
+        date: environment::today(),
+        machine: request.machine.clone().or_else(|| gpu_slug(&wanted, &gpus)).unwrap_or_else(environment::machine_slug),
+        processor: machine::cpu_model(),
+        device: request.device.clone(),
+        instruction_set: String::new(),
+        commit: environment.source.commit.clone(),
+        dirty: environment.source.dirty,
+        trainer_code: fingerprint::on(measured_on(&gpus), &identity.trainer_code).to_owned(),
+        depth: request.depth,
+        only: request.only.clone(),
+        threads: request.threads.clone(),
+        rounds: request.depth.rounds(),
+        peers_asked: request.peers.is_some(),
+        measuring_seconds: 0.0,
+        benchmarks: Vec::new(),
+        samples: Vec::new(),
+        peers: Vec::new(),
+        missing: Vec::new(),
+        peer_environment: None,
+        profile: Vec::new(),
+        memory: Vec::new(),
+        comparisons: Vec::new(),
+        gpus: Vec::new(),
+        not_run: Vec::new(),
+    };
+    if wanted.cpu && is_source {
+        measure_cpu(root, request, (&trainer, &manifests, &folder), &mut document, stop, say)?;
+    } else if wanted.cpu {
+        not_run.insert(0, gpu::not_run("cpu", None));
+    }
+    let interrupted = || Ok(asked_to_stop(stop)?);
+    let measure = gpu::Request {
+        root,
+        trainer: &trainer,
+        manifests: &manifests,
+        folder: &folder,
+        depth: request.depth,
+        only: &only,
+        peers: request.peers.as_deref(),
+        peers_eager: request.peers_eager,
+    };
+    let started = Instant::now();
+    for gpu in &gpus {
+        document.gpus.push(measure.measure(gpu, &interrupted, say)?);
+        if interrupted().is_err() {
+            break;
+        }
+    }
+    for gpu in interpreters.iter().filter(|_| interrupted().is_ok()) {
+        say(&format!("{}: an interpreter; every kernel is called once, no time is told", gpu.device));
+        if let Some(row) = not_run.iter_mut().find(|row| row.device == gpu.kind()) {
+            measure.interpret(gpu, row)?;
+        }
+    }
+    if !gpus.is_empty() {
+        environment = environment.on(&gpus);
+    }
+    something(&only, &document)?;
+    document.measuring_seconds += started.elapsed().as_secs_f64();
+    document.not_run = not_run;
+    document.comparisons = document.compare();
+    let directory = write(root, &request.out, &document, &environment)?;
+    if interrupted().is_err() {
+        return Err(BenchError::Interrupted(directory));
+    }
+    Ok(Outcome { directory, document })
+}
+
+/// Criterion's benchmarks, kernels and steps in turns, and the CPU's peers.
+fn measure_cpu(
+    root: &Path,
+    request: &Request,
+    (trainer, manifests, folder): (&Trainer, &Manifests, &Path),
+    document: &mut Document,
+    stop: &AtomicBool,
+    say: &dyn Fn(&str),
+) -> Result<(), BenchError> {
+    let started = Instant::now();
+    let only = request.only.clone().unwrap_or_default();
+    let programs = programs::Programs { root, depth: request.depth, only: &only, threads: &request.threads };
+    say(&format!("timing single kernels ({} depth)", request.depth.word()));
+    document.benchmarks = programs.criterion(say)?;
+    asked_to_stop(stop)?;
+    say("kernels against each other, in turns");
+    let (samples, instruction_set) = programs.ratios(request.depth.rounds())?;
+    document.samples = samples;
+    document.instruction_set = instruction_set.unwrap_or_default();
+    asked_to_stop(stop)?;
+    let steps = steps::Request {
+        trainer,
+        manifests,
+        folder,
+        threads: step_threads(&request.threads),
+        rounds: request.depth.rounds(),
+        depth: request.depth,
+        only: &only,
+    };
+    let steps = steps.measure(say)?;
+    asked_to_stop(stop)?;
+    document.samples.extend(steps.samples);
+    (document.profile, document.memory) = (steps.profile, steps.memory);
+    something(&only, document)?;
+    document.measuring_seconds = started.elapsed().as_secs_f64();
+    let mut peers = Peers::default();
+    if let Some(python) = &request.peers {
+        for threads in &request.threads {
+            say(&format!("peers, with {threads} thread{} (some minutes)", if *threads == 1 { "" } else { "s" }));
+            let one = programs::peers(root, python, (*threads, request.depth), &only, say);
+            peers.timings.extend(one.timings);
+            peers.environment = peers.environment.or(one.environment);
+            peers.missing.extend(one.missing);
+            peers.missing.dedup();
+            asked_to_stop(stop)?;
+        }
+    }
+    (document.peers, document.missing, document.peer_environment) = (peers.timings, peers.missing, peers.environment);
+    Ok(())
+}
+
+/// Peaks are always taken, so a filter has found something only when a name has it.
+fn something(only: &str, document: &Document) -> Result<(), BenchError> {
+    let samples = document.samples.iter().chain(document.gpus.iter().flat_map(|gpu| &gpu.samples));
+    let mut names = document.benchmarks.iter().map(|benchmark| &benchmark.name).chain(samples.map(|samples| &samples.name));
+    if only.is_empty() || names.any(|name| name.contains(only)) { Ok(()) } else { Err(BenchError::Nothing(only.to_owned())) }
+}
+
+/// Steps are taken with one thread and with two wherever there are two, for the ratio of both; the first asked for leads.
+fn step_threads(asked: &[usize]) -> Vec<usize> {
+    let mut threads = asked.to_vec();
+    for extra in [1, 2] {
+        if !threads.contains(&extra) && extra <= machine::cores() {
+            threads.push(extra);
+        }
+    }
+    threads
+}
+
+/// What `--device` asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Wanted {
+    cpu: bool,
+    gpus: gpu::Kinds,
+    /// A device was named, so that it is an error when it is not here.
+    is_named: bool,
+}
+
+#[derive(Debug, Default)]
+struct Found {
+    gpus: Vec<Gpu>,
+    /// No devices: to be called, not measured.
+    interpreters: Vec<Gpu>,
+    /// A row for each kind that is not here.
+    not_run: Vec<NotRun>,
+}
+
+impl Wanted {
+    fn parse(text: &str) -> Result<Self, BenchError> {
+        let (kind, number) = text.split_once(':').map_or((text, None), |(kind, number)| (kind, Some(number)));
+        let ordinal = number.map(str::parse::<usize>);
+        let (cpu, kinds) = match (kind, &ordinal) {
+            ("all", None) => (true, vec!["cuda", "hip"]),
+            ("cpu", None) => (true, vec![]),
+            ("cuda", None | Some(Ok(_))) => (false, vec!["cuda"]),
+            ("hip", None | Some(Ok(_))) => (false, vec!["hip"]),
+            _ => return Err(BenchError::Lacks(format!("--device {text}: use all, cpu, cuda, cuda:N, hip or hip:N"))),
+        };
+        let gpus = gpu::Kinds { kinds, ordinal: ordinal.and_then(Result::ok) };
+        Ok(Self { cpu, gpus, is_named: kind != "all" && kind != "cpu" })
+    }
+
+    /// A named kind of GPU that plainly is not here is refused before anything is built.
+    fn refuse_early(&self, root: &Path, manifests: &Manifests, request: &Request) -> Result<(), BenchError> {
+        if !self.is_named || toolchain::at_hand(root, request.trainer.as_deref()).is_some() {
+            return Ok(());
+        }
+        let mut files = manifests.hardware.values().filter(|hardware| self.gpus.kinds.contains(&hardware.device.word()));
+        let absent = files.find_map(|hardware| hardware.detect.file.as_deref().filter(|file| !Path::new(file).exists()));
+        absent.map_or(Ok(()), |file| Err(self.lacks(Some(&format!("there is no {file}")))))
+    }
+
+    fn lacks(&self, said: Option<&str>) -> BenchError {
+        let kind = self.gpus.kinds.first().copied().unwrap_or_default();
+        let NotRun { device, needs, .. } = gpu::not_run(kind, said);
+        BenchError::Lacks(format!("{device}: not-run; it needs {needs}. `--device cpu` runs here"))
+    }
+
+    /// What is here of what was asked for.
+    ///
+    /// # Errors
+    /// A kind that was named and is not here, not even as an interpreter.
+    fn gpus(&self, trainer: &Trainer) -> Result<Found, BenchError> {
+        if self.gpus.kinds.is_empty() {
+            return Ok(Found::default());
+        }
+        let devices = Devices::ask(trainer).map_err(|error| error.to_string());
+        let interpreters = devices.as_ref().map(|devices| gpu::interpreters(devices, &self.gpus)).unwrap_or_default();
+        let (gpus, not_run) = gpu::found(devices, &self.gpus);
+        match not_run.first() {
+            Some(NotRun { device, needs, .. }) if self.is_named && interpreters.is_empty() => {
+                Err(BenchError::Lacks(format!("{device}: not-run; it needs {needs}. `--device cpu` runs here")))
+            }
+            _ => Ok(Found { gpus, interpreters, not_run }),
+        }
+    }
+}
+
+/// The device whose sources decide whether a document is of today's: the CPU's, unless GPUs were measured, too.
+fn measured_on(gpus: &[Gpu]) -> Device {
+    match gpus.first() {
+        Some(gpu) if gpu.kind() == "hip" => Device::Hip,
+        Some(_) => Device::Cuda,
+        None => Device::Cpu,
+    }
+}
+
+/// A directory that holds a GPU's measurements alone is named after the GPU.
+fn gpu_slug(wanted: &Wanted, gpus: &[Gpu]) -> Option<String> {
+    if wanted.cpu { None } else { devices::slug(gpus) }
+}
+
+/// `reference` in lines for a terminal: how to measure more.
+pub const DEEPER: &str =
+    "deeper: --deep (every shape, rotation and rounding), --threads 1,2, --peers (PyTorch, torchao, ggml, microxcaling)";
+
+/// Builds nothing and measures nothing: the last lines of a failed program.
+fn failed(what: &str, status: &str, output: &str) -> BenchError {
+    BenchError::Tool(ToolError::Failed {
+        what: what.to_owned(),
+        status: status.to_owned(),
+        code: None,
+        output: toolchain::last_lines(output, 40),
+    })
+}

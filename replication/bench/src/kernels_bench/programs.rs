@@ -1,0 +1,148 @@
+//! Starting the programs that measure: cargo's benchmarks and the peer script.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use campaign::toolchain::{ToolError, cargo, last_lines, run_cargo};
+use study::files;
+use study::kernels::{Benchmark, Depth, Missing, Samples};
+
+use super::criterion;
+use super::samples::{self, Peers};
+use super::{BenchError, failed};
+
+/// The benchmarks of the kernels crate.
+pub(super) struct Programs<'a> {
+    pub(super) root: &'a Path,
+    pub(super) depth: Depth,
+    /// Part of a name; empty: all.
+    pub(super) only: &'a str,
+    pub(super) threads: &'a [usize],
+}
+
+fn arguments(root: &Path, end: &[&str]) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = ["bench", "--locked", "-p", "kernels", "--target-dir"].map(Into::into).to_vec();
+    arguments.push(root.join("target").join("replicate").into_os_string());
+    arguments.extend(end.iter().map(Into::into));
+    arguments
+}
+
+pub(super) fn build(root: &Path) -> Result<(), BenchError> {
+    run_cargo(root, "building the benchmarks", &arguments(root, &["--bench", "cpu", "--bench", "ratios", "--no-run"]))?;
+    Ok(())
+}
+
+impl Programs<'_> {
+    /// Runs criterion; `say` gets each result line as it comes. Peaks are always taken, for the others are set against them.
+    pub(super) fn criterion(&self, say: &dyn Fn(&str)) -> Result<Vec<Benchmark>, BenchError> {
+        // Emptied first, or a benchmark that was renamed or filtered out would come back with its old numbers.
+        let home = self.root.join("target").join("replicate").join("kernels-bench");
+        files::remove_folder(&home)?;
+        files::make_folder(&home)?;
+        let filter = format!("^peak/|{}", literally(self.only));
+        let end: &[&str] = if self.only.is_empty() { &["--bench", "cpu"] } else { &["--bench", "cpu", "--", &filter] };
+        let home_text = home.to_string_lossy().into_owned();
+        // A long name has a line of its own before its time.
+        let mut name = String::new();
+        self.call("criterion benchmarks", end, &[("CRITERION_HOME", &home_text)], &mut |line| match line.trim() {
+            line if line.starts_with("time:") => say(&format!("{name} {line}")),
+            line if line.contains("time:") => say(line),
+            line => name = line.to_owned(),
+        })?;
+        criterion::read(&home)
+    }
+
+    /// Members of groups in turns, and the instruction set.
+    pub(super) fn ratios(&self, rounds: usize) -> Result<(Vec<Samples>, Option<String>), BenchError> {
+        let rounds = rounds.to_string();
+        let end = ["--bench", "ratios", "--", "--rounds", &rounds, "--only", self.only];
+        let text = self.call("kernels in turns", &end, &[], &mut |_| {})?;
+        samples::parse(&text).map_err(|what| BenchError::Lines { program: "the ratios benchmark".to_owned(), what })
+    }
+
+    /// Runs one benchmark program to its end and returns its standard output.
+    fn call(&self, what: &str, end: &[&str], environment: &[(&str, &str)], each: &mut dyn FnMut(&str)) -> Result<String, BenchError> {
+        let threads: Vec<String> = self.threads.iter().map(ToString::to_string).collect();
+        let errors = self.root.join("cache").join("kernels-bench").join("errors.txt");
+        files::write(&errors, b"")?;
+        let mut expression = duct::cmd(cargo(), arguments(self.root, end))
+            .dir(self.root)
+            .env("KERNELS_BENCH_DEPTH", self.depth.word())
+            .env("KERNELS_BENCH_THREADS", threads.join(","))
+            .stderr_path(&errors)
+            .unchecked();
+        for (name, value) in environment {
+            expression = expression.env(name, value);
+        }
+        let start = |source| ToolError::Start { program: "cargo".to_owned(), source };
+        let reader = expression.reader().map_err(start)?;
+        let (mut text, mut bytes, mut lines) = (String::new(), Vec::new(), BufReader::new(&reader));
+        while lines.read_until(b'\n', &mut bytes).map_err(start)? > 0 {
+            let line = String::from_utf8_lossy(&bytes).into_owned();
+            bytes.clear();
+            each(&line);
+            text.push_str(&line);
+        }
+        let status = reader.try_wait().map_err(start)?.map(|output| output.status);
+        match status.filter(|status| !status.success()) {
+            None => Ok(text),
+            Some(status) => Err(failed(what, &status.to_string(), &std::fs::read_to_string(&errors).unwrap_or_default())),
+        }
+    }
+}
+
+/// A regular expression that matches `text` and nothing else.
+fn literally(text: &str) -> String {
+    text.chars().flat_map(|letter| (!letter.is_alphanumeric() && letter != '/').then_some('\\').into_iter().chain([letter])).collect()
+}
+
+/// Runs the peer script. Whatever is wrong with it is a row.
+pub(super) fn peers(root: &Path, python: &Path, (threads, depth): (usize, Depth), only: &str, say: &dyn Fn(&str)) -> Peers {
+    let script = root.join("kernels").join("peers").join("cpu_peers.py");
+    let absent = |reason: String, install: &str| Peers {
+        missing: vec![Missing { peer: "all peers".to_owned(), name: "peer script".to_owned(), reason, install: install.to_owned() }],
+        ..Peers::default()
+    };
+    if !script.is_file() {
+        return absent("kernels/peers/cpu_peers.py is not in this tree".to_owned(), "take the whole repository");
+    }
+    let mut arguments: Vec<OsString> = vec![script.into_os_string(), "--threads".into(), threads.to_string().into()];
+    if depth == Depth::Deep {
+        arguments.extend(["--seconds".into(), "1200".into()]);
+    }
+    // The script takes a prefix: a filter that is one spares it the rest.
+    if ["gemm/", "quantise/", "step/"].iter().any(|kind| only.starts_with(kind)) {
+        let kind = only.split_inclusive('/').next().unwrap_or_default();
+        arguments.extend(["--only".into(), kind.into()]);
+    }
+    let output = duct::cmd(python, arguments).dir(root).stdin_null().stdout_capture().stderr_capture().unchecked().run();
+    let output = match output {
+        Ok(output) => output,
+        Err(error) => {
+            return absent(
+                format!("cannot start {}: {error}", python.display()),
+                "install Python 3, or name one: --peers /path/to/python3",
+            );
+        }
+    };
+    let mut peers = samples::parse_peers(&String::from_utf8_lossy(&output.stdout));
+    if !output.status.success() {
+        let said = last_lines(&String::from_utf8_lossy(&output.stderr), 3);
+        let reason = format!("it ended with {}: {}", output.status, said.replace('\n', " "));
+        peers.missing.extend(absent(reason, "run it alone: python3 kernels/peers/cpu_peers.py").missing);
+    }
+    say(&format!("{} peer timings, {} missing", peers.timings.len(), peers.missing.len()));
+    peers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_is_taken_literally() {
+        assert_eq!(literally("gemm/fp8+prepare/512x512x512"), r"gemm/fp8\+prepare/512x512x512");
+        assert_eq!(literally("a.b*"), r"a\.b\*");
+    }
+}

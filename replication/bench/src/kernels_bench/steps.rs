@@ -1,0 +1,157 @@
+//! Training steps of two fixed sizes, FP8 and full MXFP4 in turns, on random tokens; with the time of each kind of kernel.
+//!
+//! Not a campaign's step times: those are of the campaign's own model and data. Sizes A and B are what the project's bars and the
+//! peer script speak of; their models are in manifests/models.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use campaign::toolchain::Trainer;
+use study::files;
+use study::kernels::{Depth, Memory, ProfileRow, Samples, StepLine, profile_rows};
+use study::manifest::Manifests;
+use study::plan;
+
+use super::BenchError;
+
+/// A model and how many sequences make a step of it.
+struct Size {
+    name: &'static str,
+    model: &'static str,
+    sequences: u64,
+}
+
+const SIZES: [Size; 2] = [Size { name: "A", model: "size-a", sequences: 32 }, Size { name: "B", model: "size-b", sequences: 16 }];
+
+/// The recipes that take turns.
+const ARMS: [&str; 2] = ["fp8", "mxfp4-fdw-h16"];
+
+/// Rounds done in one process: what it takes to start is then a small part.
+const ROUNDS_IN_A_PROCESS: usize = 5;
+
+#[derive(Debug, Default)]
+pub(super) struct Steps {
+    pub(super) samples: Vec<Samples>,
+    pub(super) profile: Vec<ProfileRow>,
+    pub(super) memory: Vec<Memory>,
+}
+
+/// How steps are measured.
+pub(super) struct Request<'a> {
+    pub(super) trainer: &'a Trainer,
+    pub(super) manifests: &'a Manifests,
+    /// Run files are written here.
+    pub(super) folder: &'a Path,
+    /// The first is that of the profile; at size A they take turns.
+    pub(super) threads: Vec<usize>,
+    pub(super) rounds: usize,
+    pub(super) depth: Depth,
+    pub(super) only: &'a str,
+}
+
+impl Request<'_> {
+    /// Both sizes, those that `only` asks for.
+    pub(super) fn measure(&self, say: &dyn Fn(&str)) -> Result<Steps, BenchError> {
+        let mut all = Steps::default();
+        for size in &SIZES {
+            // Quick leaves the large one out, where a round takes seconds.
+            let asked = ARMS.iter().any(|arm| name(size, arm).contains(self.only));
+            if !asked || (self.depth == Depth::Quick && size.name == "B") {
+                continue;
+            }
+            say(&format!("steps of size {}, FP8 and MXFP4 in turns", size.name));
+            let steps = self.size(size)?;
+            all.samples.extend(steps.samples);
+            all.profile.extend(steps.profile);
+            all.memory.extend(steps.memory);
+        }
+        Ok(all)
+    }
+
+    fn size(&self, size: &Size) -> Result<Steps, BenchError> {
+        let mut files = Vec::new();
+        let profile = self.manifests.profile("cpu")?;
+        let model = self
+            .manifests
+            .models
+            .get(size.model)
+            .ok_or_else(|| BenchError::Lacks(format!("manifests/models/{}.yaml is missing", size.model)))?;
+        for arm in ARMS {
+            let path = self.folder.join(format!("{}-{arm}.yaml", size.name));
+            files::write(&path, plan::step_run_file(self.manifests, profile, model, size.sequences, arm)?.as_bytes())?;
+            files.push(path);
+        }
+        // Two threads are compared with one only where a round is short.
+        let threads = if size.name == "A" { &self.threads[..] } else { &self.threads[..1] };
+        let deadline = Instant::now() + Duration::from_secs(if self.depth == Depth::Deep { 600 } else { 45 });
+        let mut lines: Vec<Vec<StepLine>> = vec![Vec::new(); threads.len()];
+        let mut done = 0;
+        // The sign test needs six rounds for an interval: the deadline ends nothing before two processes of each kind.
+        while done < self.rounds && (done < 2 * ROUNDS_IN_A_PROCESS || Instant::now() < deadline) {
+            let rounds = ROUNDS_IN_A_PROCESS.min(self.rounds - done);
+            for (lines, threads) in lines.iter_mut().zip(threads) {
+                lines.extend(self.call(&files, *threads, rounds)?);
+            }
+            done += rounds;
+        }
+        let memory = ARMS.iter().zip(&files).filter_map(|(arm, file)| Some(Memory { name: name(size, arm), peak_bytes: self.peak(file)? }));
+        let mut steps = Steps { samples: Vec::new(), profile: profile_rows(size.name, &lines[0]), memory: memory.collect() };
+        for (lines, threads) in lines.iter().zip(threads) {
+            steps.samples.extend(ARMS.iter().filter_map(|arm| samples(size, arm, *threads, lines)));
+        }
+        Ok(steps)
+    }
+
+    /// Peak resident memory of a process that does two steps of one arm. None where the system does not tell.
+    fn peak(&self, file: &Path) -> Option<u64> {
+        let arguments = ["step-time".into(), file.as_os_str().to_owned(), "--warmup".into(), "1".into(), "--repeats".into(), "1".into()];
+        let process = self.trainer.command(arguments).stdout_null().stderr_null().start().ok()?;
+        let mut peak = None;
+        while process.try_wait().ok()?.is_none() {
+            peak = process.pids().into_iter().filter_map(peak_resident).max().max(peak);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        peak
+    }
+
+    fn call(&self, files: &[std::path::PathBuf], threads: usize, rounds: usize) -> Result<Vec<StepLine>, BenchError> {
+        let mut arguments: Vec<std::ffi::OsString> = vec!["step-time".into()];
+        arguments.extend(files.iter().map(Into::into));
+        let options =
+            ["--profile-step", "--warmup", "1", "--repeats", &rounds.to_string(), "--threads", &threads.to_string()].map(Into::into);
+        arguments.extend(options);
+        let text = self.trainer.output("timing steps", arguments)?;
+        parse(&text).map_err(|what| BenchError::Lines { program: "trainer step-time".to_owned(), what })
+    }
+}
+
+/// Linux keeps the most that a process has had resident.
+fn peak_resident(process: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kibibytes| kibibytes << 10)
+}
+
+pub(super) fn parse(text: &str) -> Result<Vec<StepLine>, String> {
+    let line = |(index, line): (usize, &str)| serde_json::from_str(line).map_err(|error| format!("line {}: {error}", index + 1));
+    text.lines().enumerate().map(line).collect()
+}
+
+fn name(size: &Size, arm: &str) -> String {
+    format!("step/{}/{arm}", size.name)
+}
+
+fn samples(size: &Size, wanted: &str, threads: usize, lines: &[StepLine]) -> Option<Samples> {
+    let (mut seconds_of_each, mut operations) = (Vec::new(), 0);
+    for line in lines {
+        if let StepLine::StepTime { arm, tokens, seconds, .. } = line
+            && arm == wanted
+        {
+            seconds_of_each.push(*seconds);
+            operations = *tokens;
+        }
+    }
+    let group = format!("step/{}", size.name);
+    let samples = Samples { group, name: name(size, wanted), threads, operations, unit: "tokens".to_owned(), samples: seconds_of_each };
+    (!samples.samples.is_empty()).then_some(samples)
+}

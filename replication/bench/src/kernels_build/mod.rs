@@ -1,0 +1,253 @@
+//! `kernels-build`: device code objects from their sources, the same bytes every time, each kernel inside its budget.
+//!
+//! Compiles, reads the code objects with the decoder of `gfx950-interpreter`, and sets what the compiler made beside what
+//! `kernels/<arch>/kernels.yaml` allows. It executes nothing: the interpreter's own tests do. What comes out compiles for gfx950;
+//! it is functionally verified on a CPU model of the ISA; it was not run on an MI355X, and makes no performance claim.
+
+mod compiler;
+mod gates;
+mod lint;
+mod manifest;
+mod table;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use gfx950_interpreter::object::{CodeObject, Kernel, ObjectError};
+use serde::Serialize;
+use study::files::{self, Context as _, FileError};
+use study::manifest::ManifestError;
+
+pub use compiler::Compiler;
+pub use gates::check;
+pub use lint::{Finding, chained_conversions};
+pub use manifest::{Budget, Manifest, Source};
+pub use table::table;
+
+/// Architectures that can be built for.
+pub const ARCHITECTURES: [&str; 1] = ["gfx950"];
+
+pub const SCHEMA: &str = "kernels-build/1";
+
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// One of [`ARCHITECTURES`].
+    pub arch: String,
+    /// Folder for the code objects and kernels.json.
+    pub out: PathBuf,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// The manifest of the kernels.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// A file could not be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error("{}", study::manifest::unknown("architecture", .0, &ARCHITECTURES))]
+    Architecture(String),
+    /// No compiler, or another version.
+    #[error("{0}")]
+    Compiler(String),
+    /// The compiler refused a source.
+    #[error("{file} does not compile:\n{output}")]
+    Source { file: String, output: String },
+    /// The compiler's output cannot be read.
+    #[error("{file}: {source}")]
+    Object {
+        /// Source of the code object.
+        file: String,
+        /// What is wrong with it.
+        source: ObjectError,
+    },
+    /// The report could not be written as JSON.
+    #[error("cannot write kernels.json: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+impl BuildError {
+    /// The exit code that `cargo xtask --help` documents.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Manifest(_) | Self::Architecture(_) => 2,
+            Self::File(_) => 3,
+            Self::Compiler(_) => 4,
+            Self::Source { .. } | Self::Object { .. } | Self::Json(_) => 1,
+        }
+    }
+}
+
+/// What the compiler made of one kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Built {
+    /// Vector registers, accumulation registers among them.
+    pub vgprs: u64,
+    pub agprs: u64,
+    pub sgprs: u64,
+    /// Bytes of LDS.
+    pub lds: u64,
+    /// Registers spilled, vector and scalar.
+    pub spills: u64,
+    /// Bytes of scratch for each work item.
+    pub scratch: u64,
+    pub instructions: u64,
+    /// How often each one occurs that the manifest counts.
+    pub counted: BTreeMap<String, u64>,
+}
+
+/// One source's code object.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Object {
+    /// Name of the source, relative to the manifest's folder.
+    pub source: String,
+    /// What was defined for it.
+    pub defines: Vec<String>,
+    /// Its SHA-256.
+    pub source_sha256: String,
+    /// Name of the code object, in the same folder as kernels.json.
+    pub object: String,
+    /// Its SHA-256.
+    pub object_sha256: String,
+    pub kernels: BTreeMap<String, Built>,
+}
+
+/// What was built and what is wrong with it: kernels.json.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    pub arch: String,
+    /// The compiler's first line about itself.
+    pub compiler: String,
+    /// Where it was found.
+    pub compiler_path: String,
+    pub flags: Vec<String>,
+    /// In the manifest's order.
+    pub objects: Vec<Object>,
+    /// Every rule that is broken, as a sentence; empty if all hold.
+    pub problems: Vec<String>,
+}
+
+/// Lints, compiles everything twice, reads it, checks it and writes it to `request.out`. `say` gets a line for each source.
+pub fn run(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<Report, BuildError> {
+    if !ARCHITECTURES.contains(&request.arch.as_str()) {
+        return Err(BuildError::Architecture(request.arch.clone()));
+    }
+    let folder = Path::new("kernels").join(&request.arch);
+    let manifest = Manifest::load(root, &folder)?;
+    let compiler = Compiler::find()?;
+    let here = root.join(&folder);
+    let sources = Sources::list(&root.join("kernels"), &request.arch)?;
+    let mut problems = sources.lint()?;
+    let mut objects = Vec::new();
+    let copy = CopiedSources::of(&sources)?;
+    for source in &manifest.sources {
+        say(&format!("compiling {} twice", source.label()));
+        let flags = [manifest.flags.clone(), source.arguments()].concat();
+        let bytes = compiler.compile(&here, &source.file, &flags)?;
+        if bytes != compiler.compile(&copy.0.join(&request.arch), &source.file, &flags)? {
+            problems.push(format!("{}: two compilations in different folders gave different bytes", source.label()));
+        }
+        let object = describe(source, &here.join(&source.file), &bytes)?;
+        problems.extend(check(source, &object.kernels));
+        files::write(&request.out.join(&object.object), &bytes)?;
+        objects.push(object);
+    }
+    let report = Report {
+        schema: SCHEMA,
+        arch: request.arch.clone(),
+        compiler: compiler.version.clone(),
+        compiler_path: compiler.path.display().to_string(),
+        flags: manifest.flags,
+        objects,
+        problems,
+    };
+    files::write(&request.out.join("kernels.json"), (serde_json::to_string_pretty(&report)? + "\n").as_bytes())?;
+    Ok(report)
+}
+
+/// Every source and header: of kernels/device, which CUDA shares, and of the architecture's own folder.
+struct Sources {
+    kernels: PathBuf,
+    /// Relative to `kernels`.
+    names: Vec<String>,
+}
+
+impl Sources {
+    fn list(kernels: &Path, arch: &str) -> Result<Self, FileError> {
+        let mut names = Vec::new();
+        for folder in ["device", arch] {
+            let inside = files::list(&kernels.join(folder))?.into_iter();
+            // Folders below are the tests and what runs them.
+            names.extend(inside.filter(|name| is_source(name) && !name.contains('/')).map(|name| format!("{folder}/{name}")));
+        }
+        Ok(Self { kernels: kernels.to_owned(), names })
+    }
+
+    fn lint(&self) -> Result<Vec<String>, FileError> {
+        let mut problems = Vec::new();
+        for name in &self.names {
+            let text = files::read_text(&self.kernels.join(name))?;
+            problems.extend(chained_conversions(&text).into_iter().map(|finding| format!("{name}:{finding}")));
+        }
+        Ok(problems)
+    }
+}
+
+/// All sources once more, in a folder of another name: a path that gets into a code object shows. Removed when dropped.
+struct CopiedSources(PathBuf);
+
+impl CopiedSources {
+    fn of(sources: &Sources) -> Result<Self, FileError> {
+        let copy = Self(compiler::temporary("copy"));
+        for name in &sources.names {
+            files::copy(&sources.kernels.join(name), &copy.0.join(name))?;
+        }
+        Ok(copy)
+    }
+}
+
+fn is_source(name: &str) -> bool {
+    [".hip", ".h", ".cu"].iter().any(|ending| name.ends_with(ending))
+}
+
+impl Drop for CopiedSources {
+    fn drop(&mut self) {
+        let _ = files::remove_folder(&self.0);
+    }
+}
+
+fn describe(source: &Source, path: &Path, bytes: &[u8]) -> Result<Object, BuildError> {
+    let parsed = CodeObject::parse(bytes).map_err(|error| BuildError::Object { file: source.label(), source: error })?;
+    let counted = |name: &str| source.kernels.get(name).map(|budget| budget.instructions.keys().cloned().collect()).unwrap_or_default();
+    let kernels = parsed.kernels.iter().map(|kernel| (kernel.name.clone(), built(kernel, counted(&kernel.name)))).collect();
+    let text = std::fs::read(path).at(path, "read")?;
+    Ok(Object {
+        source: source.file.clone(),
+        defines: source.defines.clone(),
+        source_sha256: files::sha256(&text),
+        object: source.object_name(),
+        object_sha256: files::sha256(bytes),
+        kernels,
+    })
+}
+
+fn built(kernel: &Kernel, counted: Vec<String>) -> Built {
+    let resources = &kernel.resources;
+    let name = |i: &gfx950_interpreter::decode::Instruction| if i.access.lds { i.mnemonic() + "_lds" } else { i.mnemonic() };
+    let count = |wanted: &str| kernel.instructions.iter().filter(|i| name(i) == wanted).count() as u64;
+    Built {
+        vgprs: resources.vgprs,
+        agprs: resources.agprs,
+        sgprs: resources.sgprs,
+        lds: resources.group_segment_fixed_size,
+        spills: resources.vgpr_spills + resources.sgpr_spills,
+        scratch: resources.private_segment_fixed_size,
+        instructions: kernel.instructions.len() as u64,
+        counted: counted.into_iter().map(|name| (name.clone(), count(&name))).collect(),
+    }
+}

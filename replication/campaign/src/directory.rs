@@ -1,0 +1,191 @@
+//! A result directory: put together aside, rendered, hashed and moved into place; rendered again later. It holds what was run and measured,
+//! the manifests, the machine, and what was made of them; nothing here runs or measures.
+
+use std::path::{Path, PathBuf};
+
+use study::environment::Environment;
+use study::files::{self, FileError};
+use study::fingerprint;
+use study::folder::replace;
+use study::judge::Verdicts;
+use study::kernels;
+use study::manifest::ManifestError;
+use study::packed;
+use study::plan::{self, Plan};
+use study::provenance;
+use study::record::{self, Campaign, CampaignRun};
+use study::render::{self, RenderOptions};
+use study::run_folder;
+
+use crate::environment;
+use crate::error::CampaignError;
+use crate::prepared::Prepared;
+use crate::request::{Report, Request};
+use crate::run::Outcome;
+use crate::site::Site;
+use crate::toolchain;
+
+/// Puts the result directory together aside, renders it, hashes it, and moves it into place.
+pub(crate) fn assemble(
+    root: &Path,
+    prepared: &Prepared,
+    outcomes: &[Outcome],
+    (measured, bench): (Option<&Path>, Option<&Path>),
+    (request, site): (&Request, &Site),
+    key: &str,
+    environment: &Environment,
+) -> Result<Report, CampaignError> {
+    let machine = site.machine.clone();
+    let date = environment::today();
+    let mut campaign = Campaign {
+        schema: record::SCHEMA.into(),
+        profile: prepared.plan.profile.clone(),
+        papers: prepared.profile().papers.clone(),
+        device: prepared.plan.device.word().into(),
+        machine: machine.clone(),
+        date: date.clone(),
+        commit: environment.source.commit.clone(),
+        dirty: environment.source.dirty,
+        key: key.to_owned(),
+        trainer_code: fingerprint::on(prepared.plan.device, &prepared.build.trainer_code).to_owned(),
+        partial: prepared.plan.partial,
+        seeds: prepared.plan.seeds.clone(),
+        runs: vec![],
+    };
+    let commit = &campaign.commit[..campaign.commit.len().min(8)];
+    let base = format!("{date}-{machine}-{}-{commit}", campaign.profile);
+    let target = free_name(&request.out, &base, key);
+    let aside = request.out.join(format!(".{}.partial", target.file_name().unwrap_or_default().to_string_lossy()));
+    files::remove_folder(&aside)?;
+    files::make_folder(&aside)?;
+    for (run, outcome) in prepared.plan.runs.iter().zip(outcomes) {
+        let from = plan::run_cache(root).join(run.key());
+        let to = aside.join("runs").join(&run.arm).join(run.seed.to_string());
+        let finished = from.join("done.json").is_file();
+        for name in run_folder::FILES {
+            // A failure that was overcome since is not part of the record.
+            if from.join(name).is_file() && !(finished && name == "failed.json") {
+                files::copy(&from.join(name), &to.join(name))?;
+            }
+        }
+        let status = if matches!(outcome, Outcome::Failed(_)) { "failed" } else { "finished" };
+        campaign.runs.push(CampaignRun { arm: run.arm.clone(), seed: run.seed, key: run.key(), status: status.into() });
+    }
+    packed::pack(&aside, packed::THRESHOLD)?;
+    for (name, path) in prepared.manifest_files() {
+        files::copy(&root.join(path), &aside.join("manifests").join(name))?;
+    }
+    if let Some(measured) = measured {
+        for name in files::list(measured)? {
+            files::copy(&measured.join(&name), &aside.join("measurements").join(&name))?;
+        }
+    }
+    if let Some(bench) = bench {
+        files::copy(bench, &aside.join("measurements").join(kernels::DOCUMENT))?;
+    }
+    let text = serde_json::to_string_pretty(&campaign).unwrap_or_default() + "\n";
+    files::write(&aside.join("campaign.json"), text.as_bytes())?;
+    provenance::write_environment(&environment::finished(environment), &aside)?;
+    let (verdicts, mut notes) = finish(root, &aside, None)?;
+    replace(&target, &aside)?;
+    let now = environment::git_state(root);
+    if now.commit != environment.source.commit || now.dirty != environment.source.dirty {
+        notes.push("the repository changed while the campaign ran; the record names the commit it started from".into());
+    }
+    if environment.source.commit == "none" {
+        notes.push(environment::NO_COMMIT.into());
+    }
+    let failed = failures(&prepared.plan, outcomes);
+    Ok(Report { directory: target, verdicts, failed, nothing_to_do: false, notes })
+}
+
+/// `base`, or `base-2`, `base-3`, ... where another campaign has taken the name.
+fn free_name(out: &Path, base: &str, key: &str) -> PathBuf {
+    let taken = |path: &Path| {
+        let campaign =
+            std::fs::read_to_string(path.join("campaign.json")).ok().and_then(|text| serde_json::from_str::<Campaign>(&text).ok());
+        path.exists() && campaign.is_none_or(|campaign| campaign.key != key)
+    };
+    let mut path = out.join(base);
+    let mut number = 2;
+    while taken(&path) {
+        path = out.join(format!("{base}-{number}"));
+        number += 1;
+    }
+    path
+}
+
+/// Renders, makes the PDF where LaTeX is, and writes provenance and sums: what `replicate` ends with and `report` repeats.
+fn finish(root: &Path, directory: &Path, stale: Option<String>) -> Result<(Verdicts, Vec<String>), CampaignError> {
+    let summary = render::render(directory, &root.join("paper"), &RenderOptions { stale })?;
+    let mut notes = summary.warnings;
+    notes.extend(pdf(directory));
+    provenance::write_statement(&environment::git_state(root), directory)?;
+    provenance::write_sums(directory)?;
+    Ok((summary.verdicts, notes))
+}
+
+/// Runs latexmk in a scratch copy, so that only report.pdf comes back. A line for the reader if there is no PDF.
+fn pdf(directory: &Path) -> Option<String> {
+    if duct::cmd!("latexmk", "--version").stdout_null().stderr_null().run().is_err() {
+        return Some("report.pdf was not made: latexmk is not installed (report.tex is complete)".into());
+    }
+    let scratch = directory.join(".latex");
+    let output = duct::cmd!("latexmk", "-pdf", "-interaction=nonstopmode", "-halt-on-error", "-outdir=.latex", "report.tex")
+        .dir(directory)
+        // A fixed date, so that rendering again gives the same PDF.
+        .env("SOURCE_DATE_EPOCH", "0")
+        .env("FORCE_SOURCE_DATE", "1")
+        .stderr_to_stdout()
+        .stdout_capture()
+        .unchecked()
+        .run();
+    let line = match output {
+        Ok(output) if output.status.success() => match std::fs::rename(scratch.join("report.pdf"), directory.join("report.pdf")) {
+            Ok(()) => None,
+            Err(error) => Some(format!("report.pdf was not made: {error}")),
+        },
+        Ok(output) => {
+            Some(format!("report.pdf was not made, latexmk says:\n{}", toolchain::last_lines(&String::from_utf8_lossy(&output.stdout), 15)))
+        }
+        Err(error) => Some(format!("report.pdf was not made: {error}")),
+    };
+    let _ = std::fs::remove_dir_all(scratch);
+    line
+}
+
+/// Renders a result directory again; runs and measurements are only read. Says when the code has changed since.
+pub fn report(root: &Path, directory: &Path) -> Result<Report, CampaignError> {
+    let campaign = Campaign::read(directory)?;
+    let before = raw_hashes(directory)?;
+    // A copy without the sources cannot know.
+    let now = fingerprint::of_sources(root).ok();
+    let changed = now.as_ref().is_some_and(|now| !fingerprint::is_current(&campaign.trainer_code, now));
+    let stale = changed.then(|| "the sources of the trainer or the kernels have changed since these runs".to_owned());
+    let (verdicts, mut notes) = finish(root, directory, stale.clone())?;
+    notes.extend(stale.map(|why| format!("stale: {why}")));
+    if now.is_none() {
+        notes.push("the trainer's sources are not here, so nobody looked whether they have changed since these runs".into());
+    }
+    if raw_hashes(directory)? != before {
+        return Err(ManifestError::new(directory, "a run or measurement changed while rendering; restore the directory").into());
+    }
+    Ok(Report { directory: directory.to_owned(), verdicts, failed: vec![], nothing_to_do: false, notes })
+}
+
+/// Hashes of everything that rendering must not touch.
+fn raw_hashes(directory: &Path) -> Result<Vec<(String, String)>, FileError> {
+    let names = files::list(directory)?
+        .into_iter()
+        .filter(|name| ["runs/", "measurements/", "manifests/"].iter().any(|start| name.starts_with(start)));
+    names.map(|name| files::sha256_file(&directory.join(&name)).map(|hash| (name, hash))).collect()
+}
+
+/// Runs that ended with an error, with their last lines.
+pub(crate) fn failures(plan: &Plan, outcomes: &[Outcome]) -> Vec<(String, String)> {
+    let failed = |(run, outcome): (&plan::PlannedRun, &Outcome)| match outcome {
+        Outcome::Failed(error) => Some((run.name(), error.clone())),
+        _ => None,
+    };
+    plan.runs.iter().zip(outcomes).filter_map(failed).collect()
+}

@@ -1,0 +1,528 @@
+//! What this machine has and what each profile lacks on it. Looks only: nothing is built, fetched or written. A trainer that is there
+//! already is asked for GPUs; without one, device files and libraries are looked for.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use study::device::Gpu;
+use study::files;
+use study::manifest::profile::Detect;
+use study::manifest::{Device, Hardware, Manifests, Profile};
+use study::plan::run_cache;
+
+use crate::data;
+use crate::devices::Devices;
+use crate::forecast::{self, Memory};
+use crate::machine::{self, ask};
+use crate::toolchain::{at_hand, cargo};
+
+const GIB: f64 = (1u64 << 30) as f64;
+
+/// What `cargo xtask doctor` prints.
+#[derive(Debug, Clone)]
+pub struct Doctor {
+    /// The machine, one line a fact.
+    pub machine: Vec<String>,
+    /// Devices found and not found.
+    pub devices: Vec<String>,
+    pub tools: Vec<String>,
+    pub disk: Vec<String>,
+    /// What earlier commands left behind.
+    pub cache: Vec<String>,
+    /// Every profile and what it lacks; empty: ready.
+    pub profiles: Vec<ProfileState>,
+}
+
+/// One profile on this machine.
+#[derive(Debug, Clone)]
+pub struct ProfileState {
+    pub id: String,
+    pub title: String,
+    /// How long it takes on the machine it was made for, in minutes.
+    pub minutes: Option<f64>,
+    /// What is missing, one line each; empty: ready.
+    pub lacks: Vec<String>,
+}
+
+/// Looks at everything. `trainer` is one to ask for GPUs, instead of the one that was built or packed.
+pub fn doctor(root: &Path, manifests: &Manifests, trainer: Option<&Path>) -> Doctor {
+    let found = ask_devices(root, trainer);
+    let profiles = manifests.profiles.values().filter(|profile| !profile.hidden).map(|profile| ProfileState {
+        id: profile.id.clone(),
+        title: profile.title.clone(),
+        minutes: profile.requires.get("minutes").copied(),
+        lacks: lacks_with(profile, manifests, root, found.as_ref()),
+    });
+    Doctor {
+        machine: machine_lines(),
+        devices: device_lines(manifests, found.as_ref()),
+        tools: tool_lines(),
+        disk: disk_lines(root),
+        cache: cache_lines(root, manifests),
+        profiles: profiles.collect(),
+    }
+}
+
+impl fmt::Display for Doctor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sections =
+            [("machine", &self.machine), ("devices", &self.devices), ("tools", &self.tools), ("disk", &self.disk), ("cache", &self.cache)];
+        for (name, lines) in sections {
+            writeln!(f, "{name}")?;
+            for line in lines {
+                writeln!(f, "  {}", line.replace('\n', "\n  "))?;
+            }
+        }
+        writeln!(f, "profiles")?;
+        for profile in &self.profiles {
+            let minutes =
+                profile.minutes.map(|minutes| format!(", about {minutes} min on the machine it was made for")).unwrap_or_default();
+            let state = if profile.lacks.is_empty() { "ready" } else { "lacks" };
+            writeln!(f, "  {} ({}{minutes}): {state}", profile.id, profile.title)?;
+            for line in &profile.lacks {
+                writeln!(f, "    - {line}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a trainer that is there already finds; None without one, or when it cannot say.
+fn ask_devices(root: &Path, trainer: Option<&Path>) -> Option<Devices> {
+    at_hand(root, trainer).and_then(|trainer| Devices::ask(&trainer).ok())
+}
+
+/// What `profile` needs and this machine or repository does not have, one line each with what to do; empty: ready to run. Crates of
+/// the default dataset are not counted, because the first run fetches them by itself. `trainer` as for [`doctor`].
+pub fn lacks(profile: &Profile, manifests: &Manifests, root: &Path, trainer: Option<&Path>) -> Vec<String> {
+    let on_cpu = manifests.hardware.get(&profile.hardware).is_none_or(|hardware| hardware.device == Device::Cpu);
+    let found = if on_cpu { None } else { ask_devices(root, trainer) };
+    lacks_with(profile, manifests, root, found.as_ref())
+}
+
+fn lacks_with(profile: &Profile, manifests: &Manifests, root: &Path, found: Option<&Devices>) -> Vec<String> {
+    let mut all = Vec::new();
+    if let Some(hardware) = manifests.hardware.get(&profile.hardware) {
+        let count = profile.requires.get("gpus").copied().unwrap_or(1.0);
+        match found.filter(|_| hardware.device != Device::Cpu).and_then(|devices| largest(devices, hardware.device)) {
+            // A run is on one GPU whatever their number: fewer of them take longer, and that is all.
+            Some(gpu) => all.extend(lacks_gpu_memory(&forecast::alone(manifests, profile), gpu)),
+            None => all.extend(lacks_device(hardware, count, Path::new("/"), found)),
+        }
+    }
+    let need = |key: &str| profile.requires.get(key).copied();
+    all.extend(need("cores").and_then(|cores| lacks_cores(cores, machine::cores())));
+    all.extend(need("memory_gib").and_then(|gib| lacks_memory(gib, machine::memory())));
+    all.extend(data::lacks(manifests, profile, root));
+    if let Some(tokenizer) = manifests.tokenizers.get(&profile.tokenizer) {
+        let here = tokenizer.file.as_ref().is_some_and(|file| root.join(file).is_file());
+        if !here {
+            all.push(format!("tokenizer {}: {}", tokenizer.id, tokenizer.how_to_get));
+        }
+    }
+    all.extend(need("disk_gib").and_then(|gib| lacks_disk(gib, root)));
+    all
+}
+
+/// The usable GPU of this kind that has most memory.
+fn largest(devices: &Devices, device: Device) -> Option<&Gpu> {
+    devices.usable(device.word()).max_by_key(|gpu| gpu.memory_bytes)
+}
+
+/// One line when a run does not fit the largest GPU.
+fn lacks_gpu_memory(needed: &Memory, gpu: &Gpu) -> Option<String> {
+    let there = gpu.memory_bytes? as f64;
+    (!needed.fits(there)).then(|| {
+        format!(
+            "memory of a GPU: a run needs {:.1} GiB on one (modelled; --dry-run shows the sum), {} has {:.1}; more micro-batches (batch.accumulation) need less, and spreading a run over several GPUs is not part of this version",
+            needed.bytes() / GIB,
+            gpu.name.as_deref().unwrap_or(&gpu.device),
+            there / GIB
+        )
+    })
+}
+
+/// What the trainer found, where it was asked; otherwise device file, driver library and count of devices.
+fn lacks_device(hardware: &Hardware, count: f64, system: &Path, found: Option<&Devices>) -> Vec<String> {
+    match (hardware.device, found) {
+        (Device::Cpu, _) => Vec::new(),
+        (_, Some(devices)) => {
+            let usable = devices.usable(hardware.device.word()).count();
+            if usable as f64 >= count {
+                return Vec::new();
+            }
+            let mut all = vec![format!("{}: {count} needed, {usable} can be used", hardware.title)];
+            all.extend(devices.lines_of(hardware.device.word()));
+            all
+        }
+        (_, None) => lacks_files(hardware, count, system),
+    }
+}
+
+/// Device file, driver library and count of devices.
+fn lacks_files(hardware: &Hardware, count: f64, system: &Path) -> Vec<String> {
+    let mut all = Vec::new();
+    let Detect { file, library } = &hardware.detect;
+    if let Some(file) = file.as_ref().filter(|file| !system.join(file.trim_start_matches('/')).exists()) {
+        all.push(format!("{}: there is no {file}; a machine with that device and its driver is needed", hardware.title));
+    } else if let Some(library) = library.as_ref().filter(|library| find_library(system, library).is_none()) {
+        all.push(format!(
+            "{}: {library} is in none of the usual folders; install the driver's libraries or name their folder in LD_LIBRARY_PATH",
+            hardware.title
+        ));
+    }
+    let found = count_devices(hardware.device, system);
+    if (found as f64) < count {
+        all.push(format!("{}: {count} needed, {found} found", hardware.title));
+    }
+    all
+}
+
+fn lacks_cores(needed: f64, here: usize) -> Option<String> {
+    ((here as f64) < needed).then(|| format!("cores: {needed} needed, {here} may be used here"))
+}
+
+fn lacks_memory(needed: f64, memory: machine::Memory) -> Option<String> {
+    let usable = memory.usable()? as f64 / GIB;
+    (usable < needed).then(|| format!("memory: {needed} GiB needed, {usable:.1} GiB may be used here (control-group limit counted)"))
+}
+
+/// What is in the cache already need not find room again.
+fn lacks_disk(needed: f64, root: &Path) -> Option<String> {
+    let free = free_bytes(&root.join("cache"))? as f64 / GIB;
+    if free >= needed {
+        return None;
+    }
+    let used = size_of(&root.join("cache")) as f64 / GIB;
+    (free + used < needed).then(|| format!("disk: {needed} GiB needed below cache/, {free:.1} GiB free there and {used:.1} GiB in it; make room, or make cache/ a link to a larger disk"))
+}
+
+/// Where drivers put their libraries, below the root of the file system.
+const LIBRARY_FOLDERS: [&str; 13] = [
+    "usr/lib",
+    "usr/lib64",
+    "lib64",
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+    "usr/local/cuda/compat",
+    "usr/local/cuda/lib64",
+    "usr/local/cuda/targets/x86_64-linux/lib",
+    "usr/local/nvidia/lib64",
+    "usr/lib/wsl/lib",
+    "run/opengl-driver/lib",
+    "opt/rocm/lib",
+    "opt/rocm/lib64",
+];
+
+/// The first file whose name is `library`, or `library` with a version behind it.
+fn find_library(system: &Path, library: &str) -> Option<PathBuf> {
+    let named: Vec<PathBuf> = std::env::var_os("LD_LIBRARY_PATH").map(|paths| std::env::split_paths(&paths).collect()).unwrap_or_default();
+    let usual = LIBRARY_FOLDERS.iter().map(|folder| system.join(folder));
+    named.into_iter().chain(usual).find_map(|folder| {
+        let mut names: Vec<PathBuf> = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).collect();
+        names.sort();
+        let version = |path: &PathBuf| {
+            path.file_name()
+                .and_then(|name| name.to_str()?.strip_prefix(library))
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        names.into_iter().find(version)
+    })
+}
+
+/// Accelerators of a kind: numbered NVIDIA device files, or nodes of the AMD kernel driver that have vector units.
+fn count_devices(device: Device, system: &Path) -> usize {
+    let entries = |folder: &str| fs::read_dir(system.join(folder)).into_iter().flatten().flatten();
+    match device {
+        Device::Cpu => 1,
+        Device::Cuda => {
+            let numbered = |name: &str| {
+                name.strip_prefix("nvidia").is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))
+            };
+            entries("dev").filter(|entry| entry.file_name().to_str().is_some_and(numbered)).count()
+        }
+        Device::Hip => {
+            let accelerates =
+                |text: String| text.lines().filter_map(|line| line.strip_prefix("simd_count ")).any(|count| count.trim() != "0");
+            let nodes = entries("sys/class/kfd/kfd/topology/nodes");
+            nodes.filter(|node| fs::read_to_string(node.path().join("properties")).is_ok_and(accelerates)).count()
+        }
+    }
+}
+
+fn machine_lines() -> Vec<String> {
+    let memory = machine::memory();
+    let gib = |bytes: Option<u64>| bytes.map_or("unknown".to_owned(), |bytes| format!("{:.1} GiB", bytes as f64 / GIB));
+    let limit = memory.limit.map(|_| format!(", limited to {}", gib(memory.limit))).unwrap_or_default();
+    let sets = machine::instruction_sets();
+    vec![
+        format!("processor: {} ({})", machine::cpu_model(), std::env::consts::ARCH),
+        format!("cores: {} may be used", machine::cores()),
+        format!("instruction sets: {}", if sets.is_empty() { "none beyond the base".to_owned() } else { sets.join(", ") }),
+        format!("memory: {}{limit}", gib(memory.total)),
+        format!(
+            "system: {} {}{}",
+            std::env::consts::OS,
+            machine::kernel().unwrap_or_default(),
+            if machine::container() { ", in a container" } else { "" }
+        ),
+    ]
+}
+
+fn device_lines(manifests: &Manifests, found: Option<&Devices>) -> Vec<String> {
+    let line = |hardware: &Hardware| {
+        if hardware.device == Device::Cpu {
+            return format!("{}: here", hardware.device.word());
+        }
+        let system = Path::new("/");
+        let file =
+            hardware.detect.file.as_deref().map(|file| format!("{file} {}", if Path::new(file).exists() { "found" } else { "not found" }));
+        let library = hardware.detect.library.as_deref().map(|library| {
+            format!("{library} {}", find_library(system, library).map_or("not found".to_owned(), |path| format!("at {}", path.display())))
+        });
+        let parts: Vec<String> = file.into_iter().chain(library).collect();
+        format!("{} ({}): {} devices; {}", hardware.device.word(), hardware.title, count_devices(hardware.device, system), parts.join(", "))
+    };
+    let mut lines: Vec<String> = manifests.hardware.values().map(line).collect();
+    match found {
+        Some(devices) => lines.extend(devices.lines().into_iter().map(|line| format!("trainer: {line}"))),
+        None => lines.push(format!(
+            "trainer: not built yet, or too old to say (`cargo xtask replicate` builds it), so nobody opened a GPU; {}",
+            gpu_files()
+        )),
+    }
+    lines
+}
+
+/// What the trainer would load for a GPU, by the files in the usual folders, and what `nvidia-smi` says.
+fn gpu_files() -> String {
+    let libraries = [
+        ("libcuda.so.1", "NVIDIA's driver"),
+        ("libnvrtc.so", "the CUDA toolkit 12 or 13, or the Python package nvidia-cuda-nvrtc"),
+        ("libcublasLt.so", "the CUDA toolkit 12 or 13, or the Python package nvidia-cublas"),
+        ("libamdhip64.so", "ROCm 7: hip-runtime-amd"),
+        ("libhipblaslt.so", "ROCm 7: hipblaslt"),
+    ];
+    let mut parts: Vec<String> = libraries
+        .iter()
+        .map(|(library, package)| match find_library(Path::new("/"), library) {
+            Some(path) => format!("{library} at {}", path.display()),
+            None => format!("{library} not found ({package})"),
+        })
+        .collect();
+    if let Some(gpus) = ask("nvidia-smi", &["--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]) {
+        parts.extend(gpus.lines().map(|line| format!("nvidia-smi: {line}")));
+    }
+    parts.join("; ")
+}
+
+fn tool_lines() -> Vec<String> {
+    let cargo = cargo().to_string_lossy().into_owned();
+    let tools: [(&str, &str, &[&str], &str); 4] = [
+        ("cargo", &cargo, &["-V"], "nothing can be built without it"),
+        ("cc", "cc", &["--version"], "cargo needs a linker; install a C compiler"),
+        ("git", "git", &["--version"], "results will not name a commit"),
+        ("latexmk", "latexmk", &["--version"], "report.pdf will not be made; report.tex and report.html will"),
+    ];
+    let line = |(name, program, arguments, without): (&str, &str, &[&str], &str)| match ask(program, arguments) {
+        Some(text) => format!("{name}: {}", text.lines().next().unwrap_or_default()),
+        None => format!("{name}: not found; {without}"),
+    };
+    tools.into_iter().map(line).collect()
+}
+
+fn disk_lines(root: &Path) -> Vec<String> {
+    let line = |name: &str| {
+        let free = free_bytes(&root.join(name)).map_or("unknown".to_owned(), |bytes| format!("{:.1} GiB free", bytes as f64 / GIB));
+        format!("{name}/: {free}")
+    };
+    ["cache", "results"].map(line).to_vec()
+}
+
+fn cache_lines(root: &Path, manifests: &Manifests) -> Vec<String> {
+    let runs = run_cache(root);
+    let finished = fs::read_dir(&runs).into_iter().flatten().flatten().filter(|entry| entry.path().join("done.json").is_file()).count();
+    let mut lines = vec![format!("{finished} finished runs; {:.2} GiB in all", size_of(&root.join("cache")) as f64 / GIB)];
+    match data::status(manifests, false) {
+        Ok(all) => lines.extend(all.iter().map(|status| {
+            let state = match (status.here.len(), status.missing.len()) {
+                (0, _) => "not here",
+                (_, 0) => "here",
+                _ => "partly here",
+            };
+            format!("dataset {}: {state}", status.id)
+        })),
+        Err(error) => lines.push(error.to_string()),
+    }
+    lines
+}
+
+/// Bytes free for us where `path` is or will be; none when the system does not say.
+fn free_bytes(path: &Path) -> Option<u64> {
+    let existing = path.ancestors().find(|path| path.exists())?;
+    free_from_df(&ask("df", &["-Pk", existing.to_str()?])?)
+}
+
+/// The fourth column of the last line of `df -Pk`, in kilobytes. The first column may hold spaces, the last may too; the
+/// percentage in between does not.
+fn free_from_df(text: &str) -> Option<u64> {
+    let words: Vec<&str> = text.lines().last()?.split_whitespace().collect();
+    let percent = words.iter().position(|word| word.ends_with('%') && word[..word.len() - 1].parse::<u32>().is_ok())?;
+    words.get(percent.checked_sub(1)?)?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// Bytes of all files below a folder; zero when it is not there.
+fn size_of(folder: &Path) -> u64 {
+    let names = files::list(folder).unwrap_or_default();
+    names.iter().filter_map(|name| fs::metadata(folder.join(name)).ok()).map(|metadata| metadata.len()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use study::manifest::Dataset;
+
+    fn save(root: &Path, path: &str, text: &str) {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn manifests() -> Manifests {
+        Manifests::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).unwrap()
+    }
+
+    #[test]
+    fn devices_are_found_by_file_library_and_number() {
+        let manifests = manifests();
+        let nvidia = &manifests.hardware["nvidia-h200"];
+        let amd = &manifests.hardware["amd-mi355x"];
+        let system = tempfile::tempdir().unwrap();
+        let lacks_device = |hardware, count| lacks_device(hardware, count, system.path(), None);
+        let none = lacks_device(nvidia, 1.0);
+        assert!(none.len() == 2 && none[0].contains("/dev/nvidiactl") && none[1].contains("1 needed, 0 found"), "{none:?}");
+        for path in ["dev/nvidiactl", "dev/nvidia-uvm", "dev/nvidia0", "dev/nvidia1", "dev/kfd"] {
+            save(system.path(), path, "");
+        }
+        assert!(lacks_device(nvidia, 2.0)[0].contains("libcuda.so.1 is in none"));
+        save(system.path(), "usr/lib64/libcuda.so.12", "");
+        assert!(find_library(system.path(), "libcuda.so.1").is_none());
+        save(system.path(), "usr/lib64/libcuda.so.1", "");
+        assert!(lacks_device(nvidia, 2.0).is_empty());
+        assert!(lacks_device(nvidia, 3.0)[0].contains("3 needed, 2 found"));
+
+        save(system.path(), "opt/rocm/lib/libamdhip64.so.7", "");
+        save(system.path(), "sys/class/kfd/kfd/topology/nodes/0/properties", "cpu_cores_count 64\nsimd_count 0\n");
+        save(system.path(), "sys/class/kfd/kfd/topology/nodes/1/properties", "cpu_cores_count 0\nsimd_count 1024\n");
+        assert!(lacks_device(amd, 1.0).is_empty());
+        assert!(lacks_device(amd, 8.0)[0].contains("8 needed, 1 found"));
+        assert!(lacks_device(&manifests.hardware["cpu"], 1.0).is_empty());
+    }
+
+    #[test]
+    fn what_the_trainer_finds_counts_more_than_files() {
+        let manifests = manifests();
+        let nvidia = &manifests.hardware["nvidia-h200"];
+        let nowhere = Path::new("/nowhere");
+        let found = r#"{"schema":"mxfp4-devices/1","problem":null,"gpus":[
+            {"device":"cuda:0","name":"NVIDIA H200","architecture":"sm_90a","memory_bytes":150000000000,"fp8":true,"libraries":["NVRTC 12.8"],"problem":null},
+            {"device":"cuda:1","name":null,"architecture":null,"memory_bytes":null,"fp8":null,"libraries":[],"problem":"libnvrtc.so.13 was not found"}]}"#;
+        let found: Devices = serde_json::from_str(found).unwrap();
+        assert!(lacks_device(nvidia, 1.0, nowhere, Some(&found)).is_empty());
+        let two = lacks_device(nvidia, 2.0, nowhere, Some(&found)).join("\n");
+        assert!(
+            two.contains("2 needed, 1 can be used") && two.contains("cuda:1 a GPU cannot be used: libnvrtc.so.13 was not found"),
+            "{two}"
+        );
+    }
+
+    #[test]
+    fn a_control_group_limit_counts_as_the_memory() {
+        let memory = machine::Memory { total: Some(64 << 30), limit: Some(1 << 30) };
+        assert_eq!(lacks_memory(1.0, memory), None);
+        assert!(lacks_memory(2.0, memory).unwrap().contains("2 GiB needed, 1.0 GiB may be used"));
+        assert_eq!(lacks_memory(2.0, machine::Memory { total: None, limit: None }), None);
+        assert_eq!(lacks_cores(2.0, 2), None);
+        assert!(lacks_cores(3.0, 2).is_some());
+    }
+
+    /// One GPU of eight is enough to start a run that fits it; one that is too small is told so in a line.
+    #[test]
+    fn one_gpu_starts_what_fits_it() {
+        let (manifests, root) = (manifests(), tempfile::tempdir().unwrap());
+        let gpu = |device: &str, gib: u64| Gpu {
+            device: device.to_owned(),
+            name: Some("A GPU".to_owned()),
+            architecture: None,
+            memory_bytes: Some(gib << 30),
+            fp8: None,
+            mxfp4: None,
+            interpreted: false,
+            libraries: Vec::new(),
+            problem: None,
+        };
+        let found = |gpus: Vec<Gpu>| Devices { gpus, ..Devices::default() };
+        let lacks = |profile: &str, devices: &Devices| -> Vec<String> {
+            let all = lacks_with(&manifests.profiles[profile], &manifests, root.path(), Some(devices));
+            all.into_iter().filter(|line| line.contains("GPU")).collect()
+        };
+        assert_eq!(lacks("llama31-8b", &found(vec![gpu("hip:0", 268)])), [""; 0]);
+        assert_eq!(lacks("h200-s", &found(vec![gpu("cuda:0", 16), gpu("cuda:1", 80)])), [""; 0]);
+        insta::assert_snapshot!(lacks("llama31-8b", &found(vec![gpu("hip:0", 80)])).join("\n"));
+        let other = lacks("llama31-8b", &found(vec![gpu("cuda:0", 268)])).join("\n");
+        assert!(other.contains("no GPU of kind hip; there is cuda:0"), "{other}");
+    }
+
+    #[test]
+    fn free_room_is_read_from_df() {
+        let text = "Filesystem     1024-blocks  Used Available Capacity Mounted on\nmap auto home  100 40 60 40% /a folder\n";
+        assert_eq!(free_from_df(text), Some(60 * 1024));
+        assert_eq!(free_from_df("df: no such file"), None);
+        assert!(free_bytes(&std::env::temp_dir().join("not").join("there")).is_some());
+    }
+
+    #[test]
+    fn what_the_user_must_bring_is_named() {
+        let (manifests, root) = (manifests(), tempfile::tempdir().unwrap());
+        let large = &manifests.profiles["llama31-8b"];
+        let text = lacks(large, &manifests, root.path(), None).join("\n");
+        for part in ["/dev/kfd", "dataset c4-mlperf: ", "tokenizer llama31-128k: ", "disk: 400 GiB"] {
+            assert!(part.starts_with("disk") || text.contains(part), "{part} not in:\n{text}");
+        }
+        let Dataset::Megatron(tokens) = &manifests.datasets["c4-mlperf"] else { panic!("c4-mlperf is not a Megatron dataset") };
+        for file in &tokens.files {
+            save(root.path(), &format!("cache/datasets/c4-mlperf/{}", file.name), "");
+        }
+        assert_eq!(data::lacks(&manifests, large, root.path()), None);
+        assert_eq!(data::lacks(&manifests, &manifests.profiles["cpu"], root.path()), None);
+    }
+
+    #[test]
+    fn pinned_shards_stand_in_for_their_documents() {
+        let (mut manifests, root) = (manifests(), tempfile::tempdir().unwrap());
+        let profile = manifests.profiles["h200-s"].clone();
+        assert!(data::lacks(&manifests, &profile, root.path()).unwrap().contains("dataset webdocs: 2 of 2 files"));
+        let tokenizer = &manifests.tokenizers[&profile.tokenizer];
+        let folder = data::token_folder(root.path(), &manifests.datasets[&profile.dataset], tokenizer);
+        for name in ["train.bin", "train.idx", "validation.bin", "validation.idx"] {
+            std::fs::create_dir_all(&folder).unwrap();
+            assert!(data::lacks(&manifests, &profile, root.path()).is_some());
+            std::fs::write(folder.join(name), "").unwrap();
+        }
+        assert_eq!(data::lacks(&manifests, &profile, root.path()), None);
+        // Shards that nothing pins are not known to be the right ones.
+        manifests.tokenizers.get_mut(&profile.tokenizer).unwrap().shards = None;
+        assert!(data::lacks(&manifests, &profile, root.path()).is_some());
+    }
+
+    #[test]
+    fn every_profile_gets_a_line() {
+        let manifests = manifests();
+        let text = doctor(&manifests.root.clone(), &manifests, None).to_string();
+        for (id, profile) in &manifests.profiles {
+            assert_eq!(text.contains(&format!("  {id} (")), !profile.hidden, "{text}");
+        }
+        assert!(text.contains("processor: ") && text.contains("cache/: "), "{text}");
+    }
+}

@@ -1,0 +1,66 @@
+//! `replicate --finished`: a result directory of the runs that are finished so far, on any machine. Nothing is run or measured, so it
+//! needs neither the device nor the data; what the report has from measurements after the runs says `not-run`.
+
+use std::path::Path;
+
+use study::device::Gpu;
+use study::folder::lock;
+use study::plan::{self, Plan};
+use study::run_folder;
+
+use crate::devices;
+use crate::directory::assemble;
+use crate::environment;
+use crate::error::CampaignError;
+use crate::prepared::Prepared;
+use crate::request::{Report, Request};
+use crate::run::Outcome;
+use crate::site::{Site, keyed};
+
+/// Puts together what is in the cache of the plan that `request` names.
+///
+/// # Errors
+/// A wrong manifest or selection, no finished run at all, or a file that cannot be read or written.
+pub(crate) fn put_together(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<Report, CampaignError> {
+    let mut prepared = Prepared::new(root, &request.profile, &request.selection, request.trainer.as_deref())?;
+    let _cache_lock = lock(&root.join("cache").join("lock"))?;
+    let _out_lock = lock(&request.out.join(".lock"))?;
+    let (cache, all) = (plan::run_cache(root), prepared.plan.runs.len());
+    keep_finished(&mut prepared.plan, &cache);
+    let done = prepared.plan.runs.len();
+    if done == 0 {
+        return Err(CampaignError::NothingFinished { profile: request.profile.clone(), all });
+    }
+    say(&format!("{done} of {all} runs are finished; judging and rendering these"));
+    let site = Site::of_finished(&prepared.plan, &cache, request);
+    let environment = environment::capture(root, &request.run).on(&site.gpus);
+    let (key, bench) = keyed(&prepared, &site, request)?;
+    let outcomes = vec![Outcome::Reused; done];
+    assemble(root, &prepared, &outcomes, (None, bench.as_deref()), (request, &site), &key, &environment)
+}
+
+/// Leaves out of the plan what is not finished, or ran on something else than the plan says.
+fn keep_finished(plan: &mut Plan, cache: &Path) {
+    let (all, device) = (plan.runs.len(), plan.device.word());
+    plan.runs.retain(|run| {
+        let folder = cache.join(run.key());
+        run_folder::is_finished(&folder, &run.ingredients.run) && run_folder::ran_elsewhere(&folder, device).is_none()
+    });
+    plan.partial |= plan.runs.len() < all;
+    plan.arms.retain(|arm| plan.runs.iter().any(|run| run.arm == *arm));
+    plan.seeds.retain(|seed| plan.runs.iter().any(|run| run.seed == *seed));
+}
+
+impl Site {
+    /// The GPUs that the runs say they ran on; on the processor nothing but the machine's name.
+    fn of_finished(plan: &Plan, cache: &Path, request: &Request) -> Self {
+        let mut gpus: Vec<Gpu> = Vec::new();
+        for session in plan.runs.iter().flat_map(|run| run_folder::sessions(&cache.join(run.key()))) {
+            let gpu = session.gpu();
+            gpus.extend(gpu.filter(|gpu| !gpus.contains(gpu)));
+        }
+        let machine = request.machine.clone().or_else(|| devices::slug(&gpus)).unwrap_or_else(environment::machine_slug);
+        let line = format!("finished runs of {}\n", devices::identity(&gpus));
+        Self { trainer: None, gpus, machine, line }
+    }
+}

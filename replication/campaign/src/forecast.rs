@@ -1,0 +1,471 @@
+//! What a profile would take before anything runs: its setting in words, memory on each GPU as a sum of terms, and hours for each arm.
+//!
+//! Everything here is `modelled`: formulas over manifests, no measurement of ours. Hours come three times, from the public logs' step times,
+//! from the paper's own step ratio, and from a roofline over the peaks that the maker states; none of them is a claim about this code.
+
+use std::fmt;
+
+use study::evidence::Evidence;
+use study::manifest::profile::Peaks;
+use study::manifest::recipe::Format;
+use study::manifest::{Device, Hardware, Manifests, MetricName, Model, Operand, Passes, Profile};
+
+const GIB: f64 = (1u64 << 30) as f64;
+
+/// One part of the memory on a GPU.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Term {
+    pub what: &'static str,
+    /// How it is counted, with letters that [`Memory`] explains.
+    pub formula: &'static str,
+    /// Bytes.
+    pub bytes: f64,
+}
+
+/// Memory of one GPU under one assumption of what is spread over several.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Memory {
+    /// GPUs that one run is spread over.
+    pub gpus: u64,
+    /// What is spread, in words.
+    pub sharding: String,
+    pub terms: Vec<Term>,
+    /// Memory of one GPU, where manifests/hardware states it.
+    pub there: Option<f64>,
+}
+
+impl Memory {
+    /// All terms, bytes.
+    pub fn bytes(&self) -> f64 {
+        self.terms.iter().map(|term| term.bytes).sum()
+    }
+
+    /// Whether it fits a GPU with so many bytes.
+    pub fn fits(&self, bytes: f64) -> bool {
+        self.bytes() <= bytes
+    }
+}
+
+/// Hours of one run of an arm.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Hours {
+    pub arm: String,
+    /// From public logs of FP8 and of MXFP4: a pass in MXFP4 saves a third of their difference. None for passes in neither.
+    pub logs: Option<f64>,
+    /// From the logs' FP8 step and the paper's ratio for the full pipeline; none for other arms.
+    pub paper: Option<f64>,
+    /// Products and attention at the stated peaks of their formats, the optimizer's bytes at the memory's rate: no run can be faster.
+    pub roofline: Option<f64>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Forecast {
+    /// Lines about model, optimizer, schedule, data, batch, evaluation, budget.
+    pub setting: Vec<String>,
+    /// On the GPUs that the profile names, and on one alone; none for a CPU.
+    pub memory: Vec<Memory>,
+    /// By arm, in the profile's order; empty for a CPU.
+    pub hours: Vec<Hours>,
+    /// `8 x AMD Instinct MI355X`.
+    pub machine: String,
+    pub seeds: usize,
+    /// What the hours were computed from.
+    pub notes: Vec<String>,
+}
+
+/// Looks at manifests only.
+pub fn forecast(manifests: &Manifests, profile: &Profile) -> Forecast {
+    let (model, hardware) = (&manifests.models[&profile.model], &manifests.hardware[&profile.hardware]);
+    let gpus = gpus(profile);
+    let mut forecast = Forecast {
+        setting: setting(manifests, profile, model),
+        memory: Vec::new(),
+        hours: Vec::new(),
+        machine: format!("{gpus} x {}", hardware.title),
+        seeds: profile.seeds.len(),
+        notes: Vec::new(),
+    };
+    if hardware.device == Device::Cpu {
+        return forecast;
+    }
+    let spread = if gpus > 1 { vec![gpus, 1] } else { vec![1] };
+    forecast.memory = spread.into_iter().map(|gpus| memory(profile, model, hardware, gpus)).collect();
+    let logs = log_steps(manifests, hardware);
+    let ratio = paper_ratio(manifests, profile);
+    let hours = |arm: &String| hours(manifests, profile, (model, hardware, gpus), arm, logs.as_ref().map(|logs| logs.1), ratio);
+    forecast.hours = profile.arms.iter().flat_map(|group| &group.recipes).map(hours).collect();
+    forecast.notes = notes(profile, logs, ratio, hardware);
+    forecast
+}
+
+/// GPUs that the profile asks for.
+fn gpus(profile: &Profile) -> u64 {
+    profile.requires.get("gpus").map_or(1, |count| (*count as u64).max(1))
+}
+
+/// Memory of one run on one GPU alone, as the trainer would have it.
+pub fn alone(manifests: &Manifests, profile: &Profile) -> Memory {
+    memory(profile, &manifests.models[&profile.model], &manifests.hardware[&profile.hardware], 1)
+}
+
+/// `128256` as `128,256`.
+fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn setting(manifests: &Manifests, profile: &Profile, model: &Model) -> Vec<String> {
+    let (optimizer, schedule, batch) = (&profile.optimizer, &profile.schedule, &profile.batch);
+    let tokens = batch.sequences * model.sequence_length;
+    let runs = profile.arms.iter().map(|group| group.recipes.len()).sum::<usize>() * profile.seeds.len();
+    let dataset = &manifests.datasets[&profile.dataset];
+    let micro = if batch.accumulation > 1 {
+        format!(", in {} micro-batches of {}", batch.accumulation, batch.sequences / batch.accumulation)
+    } else {
+        String::new()
+    };
+    vec![
+        format!(
+            "model: {}: {} blocks of width {}, {} heads of {} ({} for keys and values), SwiGLU {}, vocabulary {}, sequences of {} tokens; {} parameters",
+            model.title,
+            model.num_hidden_layers,
+            thousands(model.hidden_size),
+            model.num_attention_heads,
+            model.head_dim,
+            model.num_key_value_heads,
+            thousands(model.intermediate_size),
+            thousands(model.vocab_size),
+            thousands(model.sequence_length),
+            thousands(model.parameters())
+        ),
+        format!(
+            "optimizer: AdamW, beta {} and {}, epsilon {:e}, weight decay {}, gradients clipped at norm {}",
+            optimizer.beta1, optimizer.beta2, optimizer.epsilon, optimizer.weight_decay, optimizer.clip_norm
+        ),
+        format!(
+            "schedule: to {:e} in {} steps, then a cosine to {:e} over {} steps",
+            optimizer.learning_rate,
+            thousands(schedule.warmup_steps),
+            schedule.end_learning_rate,
+            thousands(schedule.decay_steps)
+        ),
+        format!("data: {}, tokenizer {} ({} entries)", dataset.id(), profile.tokenizer, thousands(model.vocab_size)),
+        format!("batch: {} sequences a step ({} tokens){micro}", thousands(batch.sequences), thousands(tokens)),
+        format!(
+            "evaluation: every {} steps ({} sequences) on {} sequences ({} tokens); target {}",
+            thousands(profile.evaluation.every_steps),
+            thousands(profile.evaluation.every_steps * batch.sequences),
+            thousands(profile.evaluation.sequences),
+            thousands(profile.evaluation.sequences * model.sequence_length),
+            profile.target_loss.map_or("none".to_owned(), |loss| format!("{loss} nats a token"))
+        ),
+        format!(
+            "budget: {} steps, {} tokens a run; {runs} runs are {} tokens",
+            thousands(profile.budget.steps),
+            thousands(profile.budget.steps * tokens),
+            thousands(runs as u64 * profile.budget.steps * tokens)
+        ),
+    ]
+}
+
+/// Terms of one GPU; on several, the F32 masters and moments are spread and everything else is whole on each.
+fn memory(profile: &Profile, model: &Model, hardware: &Hardware, gpus: u64) -> Memory {
+    let linears = model.linears();
+    let (d, layers, heads) = (model.hidden_size as f64, model.num_hidden_layers as f64, model.num_attention_heads as f64);
+    let micro_batches = (profile.batch.accumulation / gpus).max(1);
+    let tokens = (profile.batch.sequences / gpus / micro_batches).max(1) as f64 * model.sequence_length as f64;
+    let (p, g) = (model.parameters() as f64, gpus as f64);
+    let [(_, qkv, _), (_, _, attended), (_, gate_up, _), (_, _, ffn)] = linears.map(|(name, out, input)| (name, out as f64, input as f64));
+    let inputs: f64 = linears.iter().map(|(_, _, input)| *input as f64).sum();
+    let is_native = hardware.native_formats.contains(&Format::E2m1);
+    // A native operand is half a byte and a 32nd of a scale byte an element; an emulated one lies in BF16, and its X is made while it is read.
+    let (operand_bytes, operands) = if is_native {
+        (17.0 / 32.0, "(T L inputs + weights) 17/32: X and W of each linear in MXFP4, waiting for backward")
+    } else {
+        (2.0, "(T L inputs + weights) 2: X and W of each linear in BF16, waiting for backward")
+    };
+    let (kept, activations) = if is_native {
+        (
+            4.0 * d + qkv + attended + gate_up + ffn,
+            "T L (2 (4d + qkv + attended + gate and up + SwiGLU) + 4 (heads + 2)): BF16, statistics F32",
+        )
+    } else {
+        (2.0 * d + qkv + attended + gate_up, "T L (2 (2d + qkv + attended + gate and up) + 4 (heads + 2)): BF16, statistics F32")
+    };
+    let weights: f64 = layers * linears.iter().map(|(_, out, input)| (out * input) as f64).sum::<f64>();
+    // Of the linear that has most: X, or ∇Y both ways; for the last beside the gradient of SwiGLU's result.
+    let turn = |(_, out, input): &(&str, u64, u64)| operand_bytes * (2.0 * *out as f64).max(*input as f64);
+    let turns = linears.iter().map(turn).fold(operand_bytes * 2.0 * d + 2.0 * ffn, f64::max);
+    let sums = if micro_batches > 1 { ("4P + 4P: of a micro-batch, and their sum", 8.0) } else { ("4P", 4.0) };
+    let terms = vec![
+        Term { what: "masters, F32", formula: if gpus > 1 { "4P / G" } else { "4P" }, bytes: 4.0 * p / g },
+        Term { what: "moments, F32", formula: if gpus > 1 { "8P / G" } else { "8P" }, bytes: 8.0 * p / g },
+        Term { what: "weights, BF16", formula: "2P", bytes: 2.0 * p },
+        Term { what: "gradients, F32", formula: sums.0, bytes: sums.1 * p },
+        Term { what: "activations", formula: activations, bytes: tokens * layers * (2.0 * kept + 4.0 * (heads + 2.0)) },
+        Term { what: "operands", formula: operands, bytes: (tokens * layers * inputs + weights) * operand_bytes },
+        Term {
+            what: "gradients of activations",
+            formula: "T (2 (4d + qkv + attended) + 8): one block's; that of gate and up takes their place",
+            bytes: tokens * (2.0 * (4.0 * d + qkv + attended) + 8.0),
+        },
+        Term {
+            what: "in turns",
+            formula: "the most operands of one linear, or a part of the logits",
+            bytes: (tokens * turns).max(f64::from(128 << 20)),
+        },
+        Term { what: "libraries", formula: "workspace and code, about", bytes: f64::from(128 << 20) },
+    ];
+    let micro = format!("T = {} tokens at once", thousands(tokens as u64));
+    let sharding = if gpus > 1 {
+        format!("data parallel over G = {gpus}: masters and moments spread over all, everything else whole on each; {micro}")
+    } else {
+        format!("one GPU alone, nothing spread, as this trainer does; {micro}")
+    };
+    Memory { gpus, sharding, terms, there: hardware.peaks.as_ref().map(|peaks| peaks.memory_bytes as f64) }
+}
+
+/// Mean step seconds of FP8 and of MXFP4 in public logs of this hardware, and which logs.
+fn log_steps(manifests: &Manifests, hardware: &Hardware) -> Option<(String, [f64; 2])> {
+    let chip = hardware.title.rsplit(' ').next()?;
+    manifests.evidence.iter().find_map(|evidence: &Evidence| {
+        evidence.manifest.comparisons.iter().find_map(|comparison| {
+            let is_of = |id: &str| evidence.group(id).is_some_and(|group| group.accelerator.ends_with(chip));
+            if !is_of(&comparison.arm) || !is_of(&comparison.baseline) {
+                return None;
+            }
+            let mean = |id: &str| {
+                let steps = evidence.numbers(id)?.steps();
+                (!steps.is_empty()).then(|| steps.iter().sum::<f64>() / steps.len() as f64)
+            };
+            Some((format!("{} and {}", comparison.baseline, comparison.arm), [mean(&comparison.baseline)?, mean(&comparison.arm)?]))
+        })
+    })
+}
+
+/// What the profile's first paper reports as FP8's step over that of an arm: (arm, ratio).
+fn paper_ratio<'a>(manifests: &'a Manifests, profile: &Profile) -> Option<(&'a str, f64)> {
+    let paper = &manifests.papers[profile.papers.first()?];
+    let claim = paper.claims.iter().find(|claim| claim.metric == MetricName::StepTimeRatio)?;
+    let [low, high] = claim.reported?;
+    Some((claim.denominator.as_deref()?, f64::midpoint(low, high)))
+}
+
+/// The unit that multiplies a pass: that of its wider operand.
+fn unit(operands: [&Operand; 2]) -> Format {
+    let is = |wanted: &[Format]| operands.iter().any(|operand| wanted.contains(&operand.format));
+    if is(&[Format::F32]) {
+        Format::F32
+    } else if is(&[Format::Bf16]) {
+        Format::Bf16
+    } else if is(&[Format::E4m3, Format::E5m2]) {
+        Format::E4m3
+    } else {
+        Format::E2m1
+    }
+}
+
+fn units(passes: &Passes<Operand>) -> [Format; 3] {
+    [
+        unit([&passes.fprop.input, &passes.fprop.weight]),
+        unit([&passes.dgrad.output_gradient, &passes.dgrad.weight]),
+        unit([&passes.wgrad.output_gradient, &passes.wgrad.input]),
+    ]
+}
+
+/// Operations a second where a format's product runs on this hardware: in BF16 where it has no unit of its own.
+fn peak(format: Format, peaks: &Peaks) -> Option<f64> {
+    match format {
+        Format::F32 => None,
+        Format::Bf16 => Some(peaks.bf16),
+        Format::E4m3 | Format::E5m2 => peaks.fp8.or(Some(peaks.bf16)),
+        Format::E2m1 => peaks.mxfp4.or(Some(peaks.bf16)),
+    }
+}
+
+fn hours(
+    manifests: &Manifests,
+    profile: &Profile,
+    (model, hardware, gpus): (&Model, &Hardware, u64),
+    arm: &str,
+    logs: Option<[f64; 2]>,
+    ratio: Option<(&str, f64)>,
+) -> Hours {
+    let units = manifests.recipes[arm].resolved().ok().map(|passes| units(&passes));
+    let of_steps = |seconds: f64| seconds * profile.budget.steps as f64 / 3600.0;
+    let is_known = |units: &[Format; 3]| units.iter().all(|unit| matches!(unit, Format::E2m1 | Format::E4m3));
+    let quantised = |units: [Format; 3]| units.iter().filter(|unit| **unit == Format::E2m1).count() as f64 / 3.0;
+    let from_logs = logs.zip(units.filter(is_known)).map(|([fp8, mxfp4], units)| of_steps(fp8 - quantised(units) * (fp8 - mxfp4)));
+    let from_paper = logs.zip(ratio).filter(|(_, (of, _))| *of == arm).map(|([fp8, _], (_, ratio))| of_steps(fp8 / ratio));
+    let roofline = units.zip(hardware.peaks.as_ref()).and_then(|(units, peaks)| roofline(profile, model, units, peaks));
+    Hours { arm: arm.to_owned(), logs: from_logs, paper: from_paper, roofline: roofline.map(|seconds| of_steps(seconds / gpus as f64)) }
+}
+
+/// Seconds of a step on one GPU that is always at its peak.
+fn roofline(profile: &Profile, model: &Model, units: [Format; 3], peaks: &Peaks) -> Option<f64> {
+    let tokens = (profile.batch.sequences * model.sequence_length) as f64;
+    let layers = model.num_hidden_layers as f64;
+    let of_pass = 2.0 * tokens * layers * model.linears().iter().map(|(_, out, input)| (out * input) as f64).sum::<f64>();
+    let products = units.iter().map(|unit| Some(of_pass / peak(*unit, peaks)?)).sum::<Option<f64>>()?;
+    // Causal: half of all pairs. Forward two products, backward five, one of them again.
+    let pairs = model.sequence_length as f64 / 2.0 * (model.num_attention_heads * model.head_dim) as f64;
+    let attention = tokens * layers * 2.0 * pairs * 7.0;
+    let head = 3.0 * 2.0 * tokens * (model.vocab_size * model.hidden_size) as f64;
+    // AdamW reads gradient, master and moments and writes master, moments and the BF16 copy.
+    let update = 30.0 * model.parameters() as f64;
+    Some(products + (attention + head) / peaks.bf16 + update / peaks.bytes_per_second)
+}
+
+fn notes(profile: &Profile, logs: Option<(String, [f64; 2])>, ratio: Option<(&str, f64)>, hardware: &Hardware) -> Vec<String> {
+    let (mut all, has_logs) = (Vec::new(), logs.is_some());
+    match logs {
+        Some((groups, [fp8, mxfp4])) => all.push(format!(
+            "logs: {fp8:.4} s a step in FP8 and {mxfp4:.4} s in full MXFP4 with H16, means of the public logs {groups}; a pass in MXFP4 is taken to save a third of the difference, whatever its rotation or rounding"
+        )),
+        None => all.push(format!("logs: no public logs of {} are in manifests/evidence", hardware.title)),
+    }
+    if let Some((arm, ratio)) = ratio.filter(|_| has_logs) {
+        all.push(format!("paper: the logs' FP8 step divided by the paper's {ratio:.2} for {arm}; it reports no step time of other arms"));
+    }
+    if let Some(Peaks { bf16, fp8, mxfp4, bytes_per_second, .. }) = &hardware.peaks {
+        let peta = |rate: f64| format!("{:.2} PFLOP/s", rate / 1e15);
+        let other = |name: &str, rate: Option<f64>| rate.map_or(format!("{name} in BF16"), |rate| format!("{name} {}", peta(rate)));
+        all.push(format!(
+            "roofline: every product and attention at the stated peak of its format (BF16 {}, {}, {}) and the optimizer's bytes at {:.1} TB/s, nothing else and no communication; the best public kernels reach about half of the peaks, so twice this is the more likely bound",
+            peta(*bf16),
+            other("FP8", *fp8),
+            other("MXFP4", *mxfp4),
+            bytes_per_second / 1e12
+        ));
+    }
+    all.push(format!("of the whole budget of {} steps, evaluations left out", thousands(profile.budget.steps)));
+    all
+}
+
+impl fmt::Display for Forecast {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for line in &self.setting {
+            writeln!(f, "  {line}")?;
+        }
+        for memory in &self.memory {
+            write_memory(memory, f)?;
+        }
+        if self.hours.is_empty() {
+            return Ok(());
+        }
+        writeln!(f, "    P parameters, T tokens, L blocks, d width; inputs and weights are summed over a block's four linears")?;
+        let longest = self.hours.iter().flat_map(|hours| [hours.logs, hours.roofline]).flatten().fold(0.0, f64::max);
+        let (unit, factor) = if longest < 1.0 { ("minutes", 60.0) } else { ("hours", 1.0) };
+        writeln!(f, "  {unit} of a run on {} (modelled)", self.machine)?;
+        let width = self.hours.iter().map(|hours| hours.arm.len()).max().unwrap_or(0).max(3);
+        writeln!(f, "    {:<width$}  {:>8}  {:>8}  {:>8}", "arm", "logs", "paper", "roofline")?;
+        let text = |hours: Option<f64>| hours.map_or("-".to_owned(), |hours| format!("{:.2}", factor * hours));
+        for Hours { arm, logs, paper, roofline } in &self.hours {
+            writeln!(f, "    {arm:<width$}  {:>8}  {:>8}  {:>8}", text(*logs), text(*paper), text(*roofline))?;
+        }
+        let all = |pick: fn(&Hours) -> Option<f64>| self.hours.iter().map(pick).sum::<Option<f64>>().map(|sum| sum * self.seeds as f64);
+        let sums = [all(|hours| hours.logs), all(|hours| hours.roofline)].map(text);
+        writeln!(f, "    {:<width$}  {:>8}  {:>8}  {:>8}", format!("all x {} seeds", self.seeds), sums[0], "", sums[1])?;
+        for note in &self.notes {
+            writeln!(f, "    {note}")?;
+        }
+        Ok(())
+    }
+}
+
+fn write_memory(memory: &Memory, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    writeln!(f, "  memory on each of {} GPU{} (modelled): {}", memory.gpus, if memory.gpus == 1 { "" } else { "s" }, memory.sharding)?;
+    for Term { what, formula, bytes } in &memory.terms {
+        writeln!(f, "    {what:<24} {:>7.1} GiB  {formula}", bytes / GIB)?;
+    }
+    let there = memory.there.map_or(String::new(), |there| {
+        let verdict = if memory.fits(there) { "fits" } else { "does not fit" };
+        format!("  of {:.1} that are there: {verdict}", there / GIB)
+    });
+    writeln!(f, "    {:<24} {:>7.1} GiB{there}", "in all", memory.bytes() / GIB)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn manifests() -> Manifests {
+        Manifests::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).unwrap()
+    }
+
+    #[test]
+    fn the_papers_setting() {
+        let manifests = manifests();
+        insta::assert_snapshot!(forecast(&manifests, manifests.profile("llama31-8b").unwrap()).to_string());
+    }
+
+    #[test]
+    fn a_profile_of_one_gpu() {
+        let manifests = manifests();
+        insta::assert_snapshot!(forecast(&manifests, manifests.profile("h200-s").unwrap()).to_string());
+    }
+
+    /// By hand: P = 8,030,261,248; 2 sequences of 8,192 tokens at once; a token of a block keeps 2 (16,384 + 53,248) + 4 x 34 = 139,400
+    /// bytes, and 26,624 inputs of 17/32 bytes, as the block's 218,103,808 weights are. The last linear takes most at once: 17/32 x 2 x 4,096
+    /// and the gradient's 2 x 14,336.
+    #[test]
+    fn memory_is_the_sum_that_its_terms_say() {
+        let manifests = manifests();
+        let profile = manifests.profile("llama31-8b").unwrap();
+        let forecast = forecast(&manifests, profile);
+        let (p, tokens) = (8_030_261_248.0, 16_384.0);
+        let bytes = |memory: &Memory, what: &str| memory.terms.iter().find(|term| term.what == what).unwrap().bytes;
+        let [spread, alone] = &forecast.memory[..] else { unreachable!("two assumptions") };
+        assert_eq!((spread.gpus, alone.gpus), (8, 1));
+        assert_eq!(bytes(spread, "moments, F32"), p);
+        assert_eq!(bytes(alone, "moments, F32"), 8.0 * p);
+        for memory in [spread, alone] {
+            assert_eq!(bytes(memory, "activations"), tokens * 32.0 * 139_400.0);
+            assert_eq!(bytes(memory, "operands"), 32.0 * (tokens * 26_624.0 + 218_103_808.0) * 17.0 / 32.0);
+            assert_eq!(bytes(memory, "in turns"), tokens * 33_024.0);
+            assert_eq!(bytes(memory, "gradients, F32"), 8.0 * p);
+            assert!(memory.fits(288e9) && !memory.fits(80e9));
+        }
+        assert_eq!(alone.bytes(), super::alone(&manifests, profile).bytes());
+    }
+
+    /// By hand: 32 x 8,192 tokens, 32 blocks of 218,103,808 weights: 3.66 EFLOP a pass.
+    #[test]
+    fn hours_follow_from_logs_and_peaks() {
+        let manifests = manifests();
+        let forecast = forecast(&manifests, manifests.profile("llama31-8b").unwrap());
+        let of = |arm: &str| forecast.hours.iter().find(|hours| hours.arm == arm).unwrap();
+        let hours = |seconds: f64| seconds * 9600.0 / 3600.0;
+        let near = |found: Option<f64>, expected: f64, within: f64| {
+            assert!((found.unwrap() / expected - 1.0).abs() < within, "{found:?} {expected}")
+        };
+        near(of("fp8").logs, hours(1.043), 2e-3);
+        near(of("mxfp4-fdw-h16").logs, hours(0.872), 2e-3);
+        near(of("mxfp4-f").logs, hours(1.043 - (1.043 - 0.872) / 3.0), 2e-3);
+        near(of("mxfp4-fdw-h16").paper, hours(1.043 / 1.2), 2e-3);
+        assert_eq!((of("bf16").logs, of("fp8").paper), (None, None));
+        let pass = 2.0 * 262_144.0 * 32.0 * 218_103_808.0;
+        let difference = 3.0 * pass * (1.0 / 5.03e15 - 1.0 / 1.007e16) / 8.0;
+        near(Some(of("fp8").roofline.unwrap() - of("mxfp4-fdw").roofline.unwrap()), hours(difference), 1e-9);
+        // No arm is predicted to be faster than the peaks allow.
+        assert!(forecast.hours.iter().all(|hours| hours.logs.is_none_or(|logs| logs > hours.roofline.unwrap())));
+    }
+
+    #[test]
+    fn a_cpu_has_a_setting_and_nothing_else() {
+        let manifests = manifests();
+        let forecast = forecast(&manifests, manifests.profile("cpu").unwrap());
+        assert!(forecast.memory.is_empty() && forecast.hours.is_empty() && forecast.setting.len() == 7);
+        assert_eq!((thousands(7), thousands(1000), thousands(1_234_567)), ("7".into(), "1,000".into(), "1,234,567".into()));
+    }
+}

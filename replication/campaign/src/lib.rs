@@ -1,0 +1,24 @@
+//! A study carried out on a machine: data, trainer, devices, runs, what is timed after them, and the result directory.
+//!
+//! The trainer is a program that this crate starts. What the files mean is `study`'s business.
+
+pub mod archives;
+pub mod carry;
+pub mod corpus;
+pub mod data;
+pub mod devices;
+pub mod directory;
+pub mod doctor;
+pub mod environment;
+pub mod error;
+mod finished;
+pub mod forecast;
+pub mod machine;
+pub mod pool;
+pub mod prepared;
+pub mod replicate;
+pub mod request;
+pub mod run;
+mod site;
+mod timings;
+pub mod toolchain;

@@ -1,0 +1,88 @@
+//! A plan with everything that it was made from.
+
+use std::path::{Path, PathBuf};
+
+use study::evidence;
+use study::files::{self, FileError, sha256};
+use study::manifest::{Manifests, Profile};
+use study::plan::{self, Plan, Selection};
+
+use crate::error::CampaignError;
+use crate::toolchain::{self, ToolError, Trainer, build_identity, build_trainer};
+
+/// A plan with what it was made from.
+pub struct Prepared {
+    pub manifests: Manifests,
+    pub plan: Plan,
+    pub build: plan::Build,
+    /// The trainer, if it was built elsewhere.
+    pub prebuilt: Option<Trainer>,
+}
+
+impl Prepared {
+    /// Loads manifests and makes the plan; touches nothing. `trainer` is one that was built elsewhere.
+    ///
+    /// # Errors
+    /// A wrong manifest or selection, or a trainer that does not say what it is.
+    pub fn new(root: &Path, profile: &str, selection: &Selection, trainer: Option<&Path>) -> Result<Self, CampaignError> {
+        Self::from_manifests(root, Manifests::load(root)?, profile, selection, trainer)
+    }
+
+    pub(crate) fn from_manifests(
+        root: &Path,
+        manifests: Manifests,
+        profile: &str,
+        selection: &Selection,
+        trainer: Option<&Path>,
+    ) -> Result<Self, CampaignError> {
+        let prebuilt = toolchain::prebuilt(root, trainer).map(|program| Trainer { program });
+        let build = prebuilt.as_ref().map_or_else(|| build_identity(root), toolchain::prebuilt_identity)?;
+        let plan = plan::plan(&manifests, manifests.profile(profile)?, selection, &build, None)?;
+        Ok(Self { manifests, plan, build, prebuilt })
+    }
+
+    /// The trainer, built if it is not there.
+    pub(crate) fn trainer(&self, root: &Path, say: &dyn Fn(&str)) -> Result<Trainer, ToolError> {
+        if let Some(trainer) = &self.prebuilt {
+            return Ok(trainer.clone());
+        }
+        say("building the trainer");
+        build_trainer(root, &self.build)
+    }
+
+    pub(crate) fn profile(&self) -> &Profile {
+        &self.manifests.profiles[&self.plan.profile]
+    }
+
+    /// Hash of run keys, of the manifests that decide how runs are measured, and of `conditions`, how they were carried out.
+    pub(crate) fn campaign_key(&self, conditions: &str) -> Result<String, FileError> {
+        let mut text = conditions.to_owned();
+        for run in &self.plan.runs {
+            text.push_str(&format!("{} {}\n", run.name(), run.key()));
+        }
+        for (name, path) in self.manifest_files() {
+            text.push_str(&format!("{} {name}\n", files::sha256_file(&self.manifests.root.join(path))?));
+        }
+        Ok(sha256(text.as_bytes()))
+    }
+
+    /// The manifests a result directory carries: (name there, path in the repository).
+    pub(crate) fn manifest_files(&self) -> Vec<(String, PathBuf)> {
+        let profile = self.profile();
+        let mut all = vec![
+            ("profile.yaml".to_owned(), Manifests::path("profiles", &profile.id)),
+            ("model.yaml".to_owned(), Manifests::path("models", &profile.model)),
+            ("dataset.yaml".to_owned(), Manifests::path("datasets", &profile.dataset)),
+            ("tokenizer.yaml".to_owned(), Manifests::path("tokenizers", &profile.tokenizer)),
+            ("hardware.yaml".to_owned(), Manifests::path("hardware", &profile.hardware)),
+        ];
+        all.extend(profile.papers.iter().map(|id| (format!("papers/{id}.yaml"), Manifests::path("papers", id))));
+        // All arms of the profile: a partial campaign still names what it left out.
+        all.extend(plan::all_arms(profile).iter().map(|id| (format!("recipes/{id}.yaml"), Manifests::path("recipes", id))));
+        all.extend(evidence::files_of(&self.manifests.evidence, &profile.papers).into_iter().map(|name| {
+            let path = Path::new("manifests").join(&name);
+            (name, path)
+        }));
+        all
+    }
+}

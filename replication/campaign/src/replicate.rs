@@ -1,0 +1,153 @@
+//! A campaign from end to end: plan, build, data, runs, timings, result directory, report.
+//!
+//! The order of things is here; each thing is done elsewhere: `directory` puts the result directory together, `finished` makes one of what is
+//! there.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use study::environment::Environment;
+use study::files::{self, Context, sha256};
+use study::folder::lock;
+use study::judge;
+use study::manifest::Manifests;
+use study::plan::{self, Plan};
+use study::record::Campaign;
+use study::render::RenderError;
+
+use crate::data;
+use crate::directory::{assemble, failures};
+use crate::doctor;
+use crate::environment;
+use crate::error::{CampaignError, interrupted};
+use crate::finished;
+use crate::prepared::Prepared;
+use crate::request::{Report, Request};
+use crate::run::{self, Outcome};
+use crate::site::{Site, keyed};
+use crate::timings::Timings;
+
+/// Runs a campaign. `say` gets one line for each stage; `stop` ends it at the next safe moment.
+pub fn replicate(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)) -> Result<Report, CampaignError> {
+    if request.finished {
+        return finished::put_together(root, request, say);
+    }
+    let manifests = Manifests::load(root)?;
+    let lacks = doctor::lacks(manifests.profile(&request.profile)?, &manifests, root, request.trainer.as_deref());
+    if !lacks.is_empty() {
+        return Err(CampaignError::Lacks { profile: request.profile.clone(), lacks });
+    }
+    let mut prepared = Prepared::from_manifests(root, manifests, &request.profile, &request.selection, request.trainer.as_deref())?;
+    let site = Site::new(root, &prepared, request, say)?;
+    let (key, bench) = keyed(&prepared, &site, request)?;
+    let memory = CampaignMemory { path: root.join("cache").join("campaigns").join(format!("{key}.json")) };
+    if !request.run.fresh
+        && let Some(directory) = memory.recall(&request.out, &key, root)
+    {
+        let verdicts = judge::recompute(&directory).map_err(RenderError::from)?;
+        return Ok(Report { directory, verdicts, failed: vec![], nothing_to_do: true, notes: vec![] });
+    }
+    let _cache_lock = lock(&root.join("cache").join("lock"))?;
+    let _out_lock = lock(&request.out.join(".lock"))?;
+    let mut environment = environment::capture(root, &request.run).on(&site.gpus);
+    if let Some(trainer) = &prepared.prebuilt {
+        environment.prebuilt_trainer = Some(environment::prebuilt(trainer, &prepared.build));
+        // Not what was asked here: this machine's compiler, if it has one, built nothing.
+        (environment.toolchain.rustc, environment.toolchain.cargo) = (None, None);
+    }
+    let stages = || carry_out(root, &mut prepared, (request, &site), (&key, bench.as_deref()), &environment, stop, say);
+    // Ctrl-C reaches cargo and trainers as well: whatever error they end with then, the answer is that someone asked to stop.
+    let report = stages_or_interrupted(stages, stop)?;
+    // A campaign with failed runs is not finished: the same command tries them again.
+    if report.failed.is_empty() {
+        memory.remember(&report.directory)?;
+    }
+    Ok(report)
+}
+
+fn stages_or_interrupted(stages: impl FnOnce() -> Result<Report, CampaignError>, stop: &AtomicBool) -> Result<Report, CampaignError> {
+    stages().map_err(|error| if stop.load(Ordering::Relaxed) { CampaignError::Interrupted } else { error })
+}
+
+/// Build, data, runs, timings, result directory, report.
+fn carry_out(
+    root: &Path,
+    prepared: &mut Prepared,
+    (request, site): (&Request, &Site),
+    (key, bench): (&str, Option<&Path>),
+    environment: &Environment,
+    stop: &AtomicBool,
+    say: &dyn Fn(&str),
+) -> Result<Report, CampaignError> {
+    let trainer = site.trainer.clone().map_or_else(|| prepared.trainer(root, say), Ok)?;
+    let data = data::prepare(&prepared.manifests, prepared.profile(), &trainer, say)?;
+    interrupted(stop)?;
+    let (count, pool) = (prepared.plan.runs.len(), site.pool(request));
+    say(&format!("{count} runs: {} arms x {} seeds, {} at once", prepared.plan.arms.len(), prepared.plan.seeds.len(), pool.places.len()));
+    let (cache, started) = (plan::run_cache(root), Instant::now());
+    let outcomes = run::carry_out(&prepared.plan.runs, &cache, &trainer, &data, (&request.run, &pool), stop)?;
+    interrupted(stop)?;
+    let time_up = [pool.minutes, pool.stop_after].into_iter().flatten().any(|limit| started.elapsed() >= limit);
+    whole(&prepared.plan, &outcomes, time_up)?;
+    let timings = Timings {
+        root,
+        plan: &prepared.plan,
+        profile: prepared.profile(),
+        trainer: &trainer,
+        data: &data,
+        options: &request.run,
+        place: pool.places.first().map_or("cpu", String::as_str),
+        machine: &site.line,
+    };
+    let measured = timings.take(&outcomes, stop, say)?;
+    say("judging and rendering");
+    assemble(root, prepared, &outcomes, (Some(&measured), bench), (request, site), key, environment)
+}
+
+/// Every run has ended; otherwise how far it came.
+fn whole(plan: &Plan, outcomes: &[Outcome], time_up: bool) -> Result<(), CampaignError> {
+    let left = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Waiting | Outcome::Interrupted)).count();
+    if left == 0 {
+        return Ok(());
+    }
+    let done = outcomes.iter().filter(|outcome| outcome.finished()).count();
+    Err(CampaignError::Unfinished { done, all: outcomes.len(), left, time_up, failed: failures(plan, outcomes) })
+}
+
+/// Where the result directory of a campaign with a certain key lies, so that doing it again does nothing.
+struct CampaignMemory {
+    path: PathBuf,
+}
+
+impl CampaignMemory {
+    /// The directory, if it is still there, whole, below `out`, and rendered from today's templates.
+    fn recall(&self, out: &Path, key: &str, root: &Path) -> Option<PathBuf> {
+        let text = std::fs::read_to_string(&self.path).ok()?;
+        let (directory, templates) = text.split_once('\n')?;
+        let directory = PathBuf::from(directory);
+        let campaign: Campaign = serde_json::from_str(&std::fs::read_to_string(directory.join("campaign.json")).ok()?).ok()?;
+        let here = directory.parent()?.canonicalize().ok()? == out.canonicalize().ok()?;
+        let whole = directory.join("SHA256SUMS").exists() && directory.join("report.html").exists();
+        let finished = campaign.runs.iter().all(|run| run.status == "finished");
+        (here && whole && finished && campaign.key == key && templates == render_fingerprint(root)).then_some(directory)
+    }
+
+    fn remember(&self, directory: &Path) -> Result<(), CampaignError> {
+        let directory = directory.canonicalize().at(directory, "find")?;
+        let root = self.path.ancestors().nth(3).unwrap_or(Path::new("."));
+        files::write(&self.path, format!("{}\n{}", directory.display(), render_fingerprint(root)).as_bytes())?;
+        Ok(())
+    }
+}
+
+/// Hash of the templates and of these crates' sources: when it changes, reports are rendered again, and nothing is measured again.
+fn render_fingerprint(root: &Path) -> String {
+    let mut listing = String::new();
+    for folder in ["paper", "replication/study/src", "replication/campaign/src"] {
+        for name in files::list(&root.join(folder)).unwrap_or_default() {
+            listing.push_str(&files::sha256_file(&root.join(folder).join(&name)).unwrap_or_default());
+        }
+    }
+    sha256(listing.as_bytes())
+}

@@ -1,0 +1,46 @@
+//! What `replicate` was asked for, and what came of it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use study::judge::Verdicts;
+use study::plan::Selection;
+
+use crate::run::RunOptions;
+
+/// What `replicate` was asked for.
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub profile: String,
+    pub selection: Selection,
+    /// How runs are carried out.
+    pub run: RunOptions,
+    /// Where result directories go.
+    pub out: PathBuf,
+    /// Name of the machine in the directory's name; None: from its processor or GPU.
+    pub machine: Option<String>,
+    /// A trainer that was built elsewhere; None: one that was packed beside the manifests, else it is built.
+    pub trainer: Option<PathBuf>,
+    /// Numbers of the GPUs to use; None: all that can be used.
+    pub gpus: Option<Vec<usize>>,
+    /// After so long no run is started.
+    pub minutes: Option<Duration>,
+    /// After so long runs write a checkpoint and end.
+    pub stop_after: Option<Duration>,
+    /// Keep checkpoint and weights of runs that finish on a GPU.
+    pub keep_weights: bool,
+    /// Run and measure nothing: put together what is finished.
+    pub finished: bool,
+}
+
+#[derive(Debug)]
+pub struct Report {
+    pub directory: PathBuf,
+    pub verdicts: Verdicts,
+    /// Runs that ended with an error, with their last lines.
+    pub failed: Vec<(String, String)>,
+    /// Nothing had to be run, measured or rendered.
+    pub nothing_to_do: bool,
+    /// Lines the reader should see.
+    pub notes: Vec<String>,
+}

@@ -1,0 +1,390 @@
+//! Runs: trainer subprocesses, one in each place of the pool, reused when finished, resumed when killed.
+//!
+//! A run's folder in the cache is named by its key; `done.json` says that it is finished. Nothing here looks at losses.
+
+mod progress;
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use study::files::{self, FileError};
+use study::plan::{Ingredients, PlannedRun};
+use study::run_folder::{is_finished, ran_elsewhere};
+
+use crate::data::{DataError, PreparedData, check_shards};
+use crate::pool::{self, Attempt};
+use crate::toolchain::Trainer;
+
+use progress::Progress;
+
+/// How runs are carried out; none of it changes a result.
+#[derive(Debug, Clone)]
+pub struct RunOptions {
+    /// Trainer processes at once on the CPU; on GPUs there is one on each.
+    pub parallel: usize,
+    pub threads: usize,
+    /// `auto`, `scalar`, `avx2` or `avx512`.
+    pub instruction_set: String,
+    /// Forget finished and half-finished runs first.
+    pub fresh: bool,
+}
+
+/// Where runs are carried out, and how long; none of it changes a result.
+#[derive(Debug, Clone, Default)]
+pub struct Pool {
+    /// What the trainer's `--device` is given: `cpu` once for each trainer at once, or `cuda:0`, `cuda:1`, ...
+    pub places: Vec<String>,
+    /// After so long no run is started; those at work go on to their end.
+    pub minutes: Option<Duration>,
+    /// After so long those at work write a checkpoint and end.
+    pub stop_after: Option<Duration>,
+    /// Keep checkpoint and weights of what finishes on a GPU: half a gigabyte a run at 34M parameters. On the CPU they are always kept.
+    pub keep_weights: bool,
+}
+
+impl Pool {
+    /// Places on the processor, without an end.
+    pub fn cpu(options: &RunOptions) -> Self {
+        Self { places: vec!["cpu".to_owned(); options.parallel.max(1)], ..Self::default() }
+    }
+}
+
+/// How a run came out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// Finished earlier with the same ingredients.
+    Reused,
+    Finished,
+    /// Ended with an error: its last lines.
+    Failed(String),
+    /// Not finished because someone asked to stop, or the time was up.
+    Interrupted,
+    /// Not begun: the time was up, or no device was left.
+    Waiting,
+}
+
+impl Outcome {
+    /// Whether the run is finished.
+    pub fn finished(&self) -> bool {
+        matches!(self, Self::Reused | Self::Finished)
+    }
+}
+
+/// Why no run could be carried out at all.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Input data changed or is missing.
+    #[error(transparent)]
+    Data(#[from] DataError),
+}
+
+/// Carries out every run. `stop` is looked at all the time; trainers write a checkpoint before they end.
+///
+/// # Errors
+/// When a run's folder cannot be made, or input data is not what the plan says, before or after the runs.
+pub fn carry_out(
+    runs: &[PlannedRun],
+    cache: &Path,
+    trainer: &Trainer,
+    data: &PreparedData,
+    (options, pool): (&RunOptions, &Pool),
+    stop: &AtomicBool,
+) -> Result<Vec<Outcome>, RunError> {
+    let mut outcomes: Vec<Option<Outcome>> = Vec::new();
+    for run in runs {
+        let folder = cache.join(run.key());
+        if options.fresh {
+            refuse_if_running(&folder)?;
+            files::remove_folder(&folder)?;
+        }
+        let done = is_finished(&folder, &run.ingredients.run);
+        if !done {
+            prepare_folder(&folder, run)?;
+        }
+        outcomes.push(done.then_some(Outcome::Reused));
+    }
+    let mut waiting: Vec<usize> = (0..runs.len()).filter(|&index| outcomes[index].is_none()).collect();
+    // All arms of a seed before the next seed: what is done when the time is up can be compared.
+    waiting.sort_by_key(|&index| runs[index].seed);
+    if waiting.is_empty() {
+        return Ok(outcomes.into_iter().flatten().collect());
+    }
+    check_shards(&data.folder, &data.shards)?;
+    let steps: Vec<u64> = runs.iter().map(steps_of).collect();
+    let progress = Progress::new(waiting.iter().map(|&index| steps[index]).sum(), waiting.len());
+    let keep = pool.keep_weights;
+    let engine =
+        Engine { trainer, data, options, keep, stop, ends: pool.stop_after.map(|after| Instant::now() + after), progress: &progress };
+    let started = Instant::now();
+    let go_on = || !engine.stopped() && pool.minutes.is_none_or(|minutes| started.elapsed() < minutes);
+    let attempt = |index: usize, place: &str| engine.attempt(&runs[index], &cache.join(runs[index].key()), steps[index], place);
+    let results = pool::spread(waiting, &pool.places, &go_on, &attempt, &|line| progress.say(line));
+    progress.end();
+    // What a run read must be what the plan says it read, also after the run; otherwise nobody knows what these runs and their
+    // checkpoints were made from, and none of them may be reused.
+    if let Err(error) = check_shards(&data.folder, &data.shards) {
+        for (index, _) in &results {
+            files::remove_folder(&cache.join(runs[*index].key()))?;
+        }
+        return Err(error.into());
+    }
+    for (index, outcome) in results {
+        outcomes[index] = Some(outcome);
+    }
+    let not_begun = if stop.load(Ordering::Relaxed) { Outcome::Interrupted } else { Outcome::Waiting };
+    Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| not_begun.clone())).collect())
+}
+
+/// A trainer that outlived a killed harness still writes there: removing its folder would give one run two writers.
+fn refuse_if_running(folder: &Path) -> Result<(), FileError> {
+    let path = folder.join("run.yaml");
+    match std::fs::File::open(&path).map(|file| file.try_lock()) {
+        Ok(Err(std::fs::TryLockError::WouldBlock)) => {
+            let source = std::io::Error::other("a trainer of an earlier, killed campaign is still running it; wait for it or stop it");
+            Err(FileError { path, action: "start afresh", source })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// run.yaml and ingredients.json, written once; a folder with another content under the same key is started over.
+fn prepare_folder(folder: &Path, run: &PlannedRun) -> Result<(), FileError> {
+    let path = folder.join("run.yaml");
+    if std::fs::read_to_string(&path).ok().as_deref() != Some(run.run_yaml.as_str()) {
+        files::remove_folder(folder)?;
+        files::write(&path, run.run_yaml.as_bytes())?;
+    }
+    files::write(&folder.join("ingredients.json"), run.ingredients.json().as_bytes())
+}
+
+/// `budget.steps` of the run file, for the progress display only.
+fn steps_of(run: &PlannedRun) -> u64 {
+    #[derive(Deserialize)]
+    struct Budget {
+        steps: u64,
+    }
+    #[derive(Deserialize)]
+    struct Head {
+        budget: Budget,
+    }
+    serde_yaml::from_str::<Head>(&run.run_yaml).map_or(0, |head| head.budget.steps)
+}
+
+/// What every run is carried out with.
+struct Engine<'a> {
+    trainer: &'a Trainer,
+    data: &'a PreparedData,
+    options: &'a RunOptions,
+    keep: bool,
+    stop: &'a AtomicBool,
+    /// When runs at work must end.
+    ends: Option<Instant>,
+    progress: &'a Progress,
+}
+
+impl Engine<'_> {
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.ends.is_some_and(|ends| Instant::now() > ends)
+    }
+
+    fn arguments(&self, folder: &Path, place: &str) -> Vec<OsString> {
+        vec![
+            "run".into(),
+            folder.join("run.yaml").into(),
+            "--data".into(),
+            self.data.folder.clone().into(),
+            "--device".into(),
+            place.into(),
+            "--threads".into(),
+            self.options.threads.to_string().into(),
+            "--instruction-set".into(),
+            self.options.instruction_set.clone().into(),
+            "--progress".into(),
+            // A trainer may outlive a harness that was killed; its run goes on and is then found finished.
+            "--wait-for-lock".into(),
+            "60".into(),
+        ]
+    }
+
+    /// One trainer process, from its start to its end.
+    fn attempt(&self, run: &PlannedRun, folder: &Path, steps: u64, place: &str) -> Attempt<Outcome> {
+        let reader = match self.trainer.command(self.arguments(folder, place)).stderr_to_stdout().reader() {
+            Ok(reader) => reader,
+            Err(error) => return Attempt::Done(Outcome::Failed(format!("the trainer could not be started: {error}"))),
+        };
+        let last = self.watch(&reader, &run.name(), steps, place);
+        let status = reader.try_wait().ok().flatten().map(|output| output.status);
+        if is_finished(folder, &run.ingredients.run) && status.is_some_and(|status| status.success()) {
+            return match ran_elsewhere(folder, place) {
+                None => {
+                    self.tidy(folder, place);
+                    Attempt::Done(Outcome::Finished)
+                }
+                Some(error) => {
+                    // Nobody may take it for a finished run of this device.
+                    let _ = std::fs::remove_file(folder.join("done.json"));
+                    record_failure(folder, &error);
+                    Attempt::Done(Outcome::Failed(error))
+                }
+            };
+        }
+        if self.stopped() {
+            return Attempt::Done(Outcome::Interrupted);
+        }
+        let code = status.and_then(|status| status.code());
+        let status = status.map_or("no exit status".to_owned(), |status| status.to_string());
+        let error = format!("{status}: {}", if last.is_empty() { "the trainer said nothing".to_owned() } else { last.join("\n") });
+        record_failure(folder, &error);
+        // Killed, or the machine could not: a device may be gone. Wrong input is wrong everywhere.
+        let lost = matches!(code, None | Some(4 | 101));
+        if lost { Attempt::Lost(Outcome::Failed(error)) } else { Attempt::Done(Outcome::Failed(error)) }
+    }
+
+    /// What a finished run does not need: all runs of a large campaign would fill the disk.
+    fn tidy(&self, folder: &Path, place: &str) {
+        if place != "cpu" && !self.keep {
+            for name in ["checkpoint", "model"] {
+                // Left over at worst.
+                let _ = files::remove_folder(&folder.join(name));
+            }
+        }
+    }
+
+    /// Follows a trainer to its end, or ends it; its last lines.
+    fn watch(&self, reader: &duct::ReaderHandle, name: &str, steps: u64, place: &str) -> Vec<String> {
+        let last = Mutex::new(VecDeque::new());
+        let ended = AtomicBool::new(false);
+        self.progress.at_work(place, Some(format!("{name} begins")));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut seen = 0;
+                // Bytes, not text: a line that is not UTF-8 must not end the reading, or the trainer blocks on a full pipe.
+                for line in BufReader::new(reader).split(b'\n').map_while(Result::ok) {
+                    let line = String::from_utf8_lossy(&line).into_owned();
+                    if let Some(step) = progress_step(&line) {
+                        self.progress.at_work(place, Some(format!("{name} step {step}/{steps}")));
+                        self.progress.advance(step.saturating_sub(seen));
+                        seen = seen.max(step);
+                    } else {
+                        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+                        last.push_back(line);
+                        if last.len() > 40 {
+                            last.pop_front();
+                        }
+                    }
+                }
+                self.progress.advance(steps.saturating_sub(seen));
+                ended.store(true, Ordering::Relaxed);
+            });
+            // A trainer that is told to stop ends by itself after its step and a checkpoint; one that does not is killed, and later goes on
+            // from its last checkpoint. A GPU's model takes longer to write.
+            let patience = Duration::from_secs(if place == "cpu" { 3 } else { 30 });
+            let mut deadline = None;
+            while !ended.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(20));
+                if !self.stopped() {
+                    continue;
+                }
+                let deadline = *deadline.get_or_insert_with(|| {
+                    tell_to_end(&reader.pids());
+                    Instant::now() + patience
+                });
+                if Instant::now() > deadline {
+                    let _ = reader.kill();
+                }
+            }
+        });
+        self.progress.at_work(place, None);
+        self.progress.run_done();
+        last.into_inner().unwrap_or_else(PoisonError::into_inner).into()
+    }
+}
+
+/// SIGTERM: Ctrl-C reaches trainers by itself, a deadline or a kill of the harness alone does not.
+fn tell_to_end(processes: &[u32]) {
+    for process in processes {
+        let _ = duct::cmd!("sh", "-c", "kill -TERM \"$0\"", process.to_string()).stderr_null().unchecked().run();
+    }
+}
+
+/// failed.json, unless the trainer left its own.
+fn record_failure(folder: &Path, error: &str) {
+    let path = folder.join("failed.json");
+    if !path.exists() {
+        let text = serde_json::json!({"schema": "mxfp4-failed/1", "error": error}).to_string();
+        // The failure itself is reported by the caller; a full disk must not hide it.
+        let _ = files::write(&path, text.as_bytes());
+    }
+}
+
+/// `step 120/360 ...` -> 120.
+fn progress_step(line: &str) -> Option<u64> {
+    line.strip_prefix("step ")?.split('/').next()?.parse().ok()
+}
+
+/// Why a run would be run, or not: the answer to `--why`.
+pub fn why(run: &PlannedRun, cache: &Path) -> Result<String, FileError> {
+    let folder = cache.join(run.key());
+    if is_finished(&folder, &run.ingredients.run) {
+        return Ok(format!("{} is finished and will be reused (key {})", run.name(), run.key()));
+    }
+    if folder.join("checkpoint").is_dir() {
+        return Ok(format!("{} was started and not finished; it will go on from its checkpoint (key {})", run.name(), run.key()));
+    }
+    let Some((earlier_key, earlier)) = newest_earlier(run, cache)? else {
+        return Ok(format!("{} has never been run here (key {})", run.name(), run.key()));
+    };
+    let mut lines = vec![format!("{} will be run (key {}); since the last time (key {earlier_key}) this changed:", run.name(), run.key())];
+    lines.extend(run.ingredients.differences(&earlier).into_iter().map(|line| format!("  {line}")));
+    if earlier.run != run.ingredients.run {
+        let old = files::read_text(&cache.join(&earlier_key).join("run.yaml"))?;
+        lines.extend(changed_lines(&old, &run.run_yaml));
+    }
+    Ok(lines.join("\n"))
+}
+
+/// The newest other folder in the cache that holds the same profile, arm and seed.
+fn newest_earlier(run: &PlannedRun, cache: &Path) -> Result<Option<(String, Ingredients)>, FileError> {
+    let Ok(entries) = std::fs::read_dir(cache) else { return Ok(None) };
+    let head = |text: &str| text.lines().skip_while(|line| *line != "run:").take(4).map(str::to_owned).collect::<Vec<_>>();
+    let wanted = head(&run.run_yaml);
+    let mut found: Vec<(std::time::SystemTime, PathBuf)> = Vec::new();
+    for entry in entries.flatten() {
+        let path = entry.path().join("run.yaml");
+        let Ok(text) = std::fs::read_to_string(&path) else { continue };
+        if head(&text) == wanted && entry.file_name().to_string_lossy() != run.key() {
+            found.push((path.metadata().and_then(|meta| meta.modified()).unwrap_or(std::time::UNIX_EPOCH), entry.path()));
+        }
+    }
+    found.sort();
+    let Some((_, folder)) = found.pop() else { return Ok(None) };
+    let text = files::read_text(&folder.join("ingredients.json"))?;
+    let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(serde_json::from_str(&text).ok().map(|ingredients| (name, ingredients)))
+}
+
+/// Lines of the run file that differ, old and new, by position.
+fn changed_lines(old: &str, new: &str) -> Vec<String> {
+    let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
+    let longest = old.len().max(new.len());
+    (0..longest)
+        .filter(|&line| old.get(line) != new.get(line))
+        .map(|line| {
+            format!(
+                "    run.yaml:{}: {} -> {}",
+                line + 1,
+                old.get(line).map_or("(nothing)", |l| l.trim()),
+                new.get(line).map_or("(nothing)", |l| l.trim())
+            )
+        })
+        .take(20)
+        .collect()
+}

@@ -1,0 +1,470 @@
+//! Claims and measurements in, verdicts out.
+//!
+//! `rules` holds the decision rules on bare numbers, `metrics` finds each metric's numbers; here a claim of a manifest is matched to its measurements, to the evidence
+//! behind them, and to the reason when it cannot be judged. Nothing here formats a page or reads a raw file.
+
+mod metrics;
+pub(crate) mod rules;
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::evidence;
+use crate::expression;
+use crate::manifest::paper::Check;
+use crate::manifest::recipe::Format;
+use crate::measure::load::RunStatus;
+use crate::measure::study::{Claim, Metric, Paper, Study};
+use crate::measure::target::{Estimator, PairedRatios, time_ratios, token_ratios};
+use crate::measure::{MeasureError, Measurements, measure, quantisation, times};
+use crate::number::{self, Unit};
+use crate::statistics::{Interval, summarise};
+
+use rules::{Estimate, Finding, Reported};
+
+/// The outcome of a claim. `stale` is not here: it says that the code has changed since, and is laid over by the caller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// The interval lies inside the accepted range.
+    Reproduced,
+    /// The interval lies wholly outside.
+    Differs,
+    /// Too wide to say, or nothing sound to compare with.
+    Inconclusive,
+    /// Not measured; the reason says what it needs.
+    NotRun(String),
+    /// A run that the claim needs ended with an error.
+    Failed(String),
+}
+
+impl Verdict {
+    /// The word, without its reason.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Reproduced => "reproduced",
+            Self::Differs => "differs",
+            Self::Inconclusive => "inconclusive",
+            Self::NotRun(_) => "not-run",
+            Self::Failed(_) => "failed",
+        }
+    }
+
+    /// The reason of `not-run` or the error of `failed`.
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::NotRun(reason) | Self::Failed(reason) => Some(reason),
+            _ => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Verdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.reason() {
+            Some(reason) => write!(f, "{}({reason})", self.word()),
+            None => f.write_str(self.word()),
+        }
+    }
+}
+
+/// What stands behind a number. Never mixed, never unnamed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Evidence {
+    /// The format's own arithmetic unit ran.
+    Native,
+    /// Exact values, other arithmetic unit.
+    Emulated,
+    /// The device's own instructions, executed by a program.
+    Interpreted,
+    /// Computed by us from someone's published logs.
+    PublicLog,
+    Modelled,
+}
+
+impl Evidence {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Emulated => "emulated",
+            Self::Interpreted => "interpreted",
+            Self::PublicLog => "public-log",
+            Self::Modelled => "modelled",
+        }
+    }
+}
+
+/// A measured number shown beside a verdict, which does not decide it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Beside {
+    pub label: String,
+    /// Number with unit and interval.
+    pub text: String,
+    pub evidence: Evidence,
+}
+
+/// One claim, judged.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ClaimVerdict {
+    /// Claim id, such as `T1-FDW`.
+    pub id: String,
+    /// Table, hypothesis or appendix of the paper.
+    pub source: String,
+    pub statement: String,
+    /// What the paper reports, as text.
+    pub paper: String,
+    /// What we measured, as text without interval; a dash when there is no number.
+    pub ours: String,
+    /// The interval as text; empty when there is none.
+    pub interval_text: String,
+    /// Verdict word: `reproduced`, `differs`, `inconclusive`, `not-run` or `failed`.
+    pub verdict: String,
+    /// Reason or error of the last two.
+    pub reason: Option<String>,
+    /// What stands behind the number; none when nothing was measured.
+    pub evidence: Option<Evidence>,
+    /// The number in the claim's own unit (shares, not percentages).
+    pub number: Option<f64>,
+    /// The number is a lower bound.
+    pub lower_bound: bool,
+    /// 95 % interval.
+    pub interval: Option<[f64; 2]>,
+    /// Seeds or repeats.
+    pub n: usize,
+    pub reported: Option<[f64; 2]>,
+    pub tolerance: Option<f64>,
+    /// One sentence: why this verdict.
+    pub why: String,
+    /// Numbers that belong beside it.
+    pub beside: Vec<Beside>,
+}
+
+/// One arithmetic check of a paper's own numbers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CheckVerdict {
+    /// Check id, such as `K1`.
+    pub id: String,
+    pub expressions: Vec<String>,
+    /// The values that the manifest writes.
+    pub values: Vec<String>,
+    /// What each expression gives, to two digits more than written; an error message where it has no value.
+    pub computed: Vec<String>,
+    /// Whether every expression rounds to its value.
+    pub holds: bool,
+    pub note: String,
+}
+
+/// All verdicts on one paper.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PaperVerdicts {
+    /// arXiv id.
+    pub paper: String,
+    /// The rule, printed beside the verdicts.
+    pub decision_rule: String,
+    /// Claims in the manifest's order.
+    pub claims: Vec<ClaimVerdict>,
+    /// Checks in the manifest's order.
+    pub checks: Vec<CheckVerdict>,
+}
+
+/// The content of `verdicts.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Verdicts {
+    /// `mxfp4-verdicts/1`.
+    pub schema: String,
+    pub profile: String,
+    pub hardware: String,
+    /// Estimate of tokens to target that verdicts use.
+    pub estimator: String,
+    /// Target loss, nats per token.
+    pub target_loss: Option<f64>,
+    /// What the verdicts do not say.
+    pub scale: String,
+    pub papers: Vec<PaperVerdicts>,
+}
+
+/// Schema of `verdicts.json`.
+pub const SCHEMA: &str = "mxfp4-verdicts/1";
+
+impl Verdicts {
+    /// Every claim of every paper.
+    pub fn claims(&self) -> impl Iterator<Item = &ClaimVerdict> {
+        self.papers.iter().flat_map(|paper| &paper.claims)
+    }
+
+    /// The text of `verdicts.json`.
+    ///
+    /// # Errors
+    /// When a number cannot be written as JSON, which no finite number causes.
+    pub fn json(&self) -> Result<String, serde_json::Error> {
+        serde_json::to_string_pretty(self).map(|text| text + "\n")
+    }
+}
+
+/// Measures `directory` again and judges; for `verify`, which compares the result with `verdicts.json`.
+pub fn recompute(directory: &Path) -> Result<Verdicts, MeasureError> {
+    Ok(judge(&measure(directory)?))
+}
+
+/// Judges every claim and check of every paper of the campaign.
+pub fn judge(measurements: &Measurements) -> Verdicts {
+    let study = &measurements.study;
+    let public_logs = evidence::judge(study, &measurements.evidence);
+    Verdicts {
+        schema: SCHEMA.to_owned(),
+        profile: study.profile.id.clone(),
+        hardware: study.hardware.id.clone(),
+        estimator: study.estimator.word().to_owned(),
+        target_loss: study.profile.target_loss,
+        scale: scale_caveat(study),
+        papers: study.papers.iter().map(|paper| judge_paper(measurements, paper, &public_logs)).collect(),
+    }
+}
+
+fn judge_paper(measurements: &Measurements, paper: &Paper, public_logs: &[evidence::Comparison]) -> PaperVerdicts {
+    let mut claims: Vec<ClaimVerdict> = Vec::new();
+    let mut verdicts: Vec<(String, Verdict)> = Vec::new();
+    for claim in &paper.claims {
+        let judged = Judge { measurements, paper, public_logs, earlier: &verdicts }.claim(claim);
+        verdicts.push((claim.id.clone(), judged.1));
+        claims.push(judged.0);
+    }
+    PaperVerdicts {
+        paper: paper.id.clone(),
+        decision_rule: paper.decision_rule.clone(),
+        claims,
+        checks: paper.checks.iter().map(check).collect(),
+    }
+}
+
+/// What a verdict does not say, printed beside the verdicts.
+fn scale_caveat(study: &Study) -> String {
+    let settings: Vec<String> = study.papers.iter().map(|paper| format!("{} ({})", paper.id, paper.setting)).collect();
+    format!(
+        "Verdicts hold for the model, the data and the budget of profile {} on {}. They do not say what would happen in the papers' own settings: {}.",
+        study.profile.id,
+        study.hardware.title,
+        settings.join("; ")
+    )
+}
+
+/// The state that judging one claim needs.
+struct Judge<'a> {
+    measurements: &'a Measurements,
+    paper: &'a Paper,
+    /// What public logs say, to stand beside.
+    public_logs: &'a [evidence::Comparison],
+    /// Verdicts on the claims before this one.
+    earlier: &'a [(String, Verdict)],
+}
+
+impl Judge<'_> {
+    fn claim(&self, claim: &Claim) -> (ClaimVerdict, Verdict) {
+        let arms = self.arms(&claim.metric);
+        let unit = unit(&claim.metric);
+        let study = &self.measurements.study;
+        let missing: Vec<Format> = claim.native_formats.iter().copied().filter(|format| !study.native(*format)).collect();
+        let finding = if let Some(verdict) = self.unavailable(&arms) {
+            Finding::bare(verdict, unit, "A run that this claim needs has no result.")
+        } else if study.profile.target_loss.is_none() && needs_target(&claim.metric) {
+            Finding::bare(Verdict::NotRun("the profile has no target loss".into()), unit, "Tokens to a target are undefined without one.")
+        } else if missing.is_empty() {
+            self.find(claim)
+        } else {
+            let units = unit_names(&missing).join(" and ");
+            let why = format!(
+                "The claim is about the speed of {units} units, which this device ({}) does not have; emulated times stand beside it.",
+                study.hardware.title
+            );
+            Finding::bare(Verdict::NotRun(no_native(&missing)), unit, why)
+        };
+        let measured = finding.number.is_some() || matches!(finding.verdict, Verdict::Reproduced | Verdict::Differs);
+        let mut beside = self.beside(claim);
+        beside.extend(evidence::beside(self.public_logs, &self.paper.id, &claim.id));
+        let verdict = finding.verdict.clone();
+        let judged = ClaimVerdict {
+            id: claim.id.clone(),
+            source: claim.source.clone(),
+            statement: claim.statement.clone(),
+            paper: paper_text(claim, unit),
+            ours: ours_text(&finding, &claim.metric),
+            interval_text: finding.interval.map(|interval| unit.interval(&interval)).unwrap_or_default(),
+            verdict: verdict.word().to_owned(),
+            reason: verdict.reason().map(str::to_owned),
+            evidence: measured.then(|| self.evidence(&claim.metric, &arms)),
+            number: finding.number,
+            lower_bound: finding.lower_bound,
+            interval: finding.interval.map(|interval| [interval.low, interval.high]),
+            n: finding.n,
+            reported: claim.reported,
+            tolerance: claim.tolerance,
+            why: finding.why,
+            beside,
+        };
+        (judged, verdict)
+    }
+
+    /// Every arm that a metric compares.
+    fn arms<'m>(&'m self, metric: &'m Metric) -> Vec<&'m str> {
+        match metric {
+            Metric::TokenOverhead { arm, baseline }
+            | Metric::TokenRatio { arm, baseline }
+            | Metric::TimeSaved { arm, baseline }
+            | Metric::LossGap { arm, baseline } => vec![arm, baseline],
+            Metric::DoesNotConverge { arm } => vec![arm, &self.paper.baseline],
+            Metric::PassDominates { full, without, baseline } => vec![full, without, baseline],
+            Metric::GapClosed { arm, without, baseline } => vec![arm, without, baseline],
+            Metric::OutlierReduction { arm } => vec![arm],
+            Metric::StepTimeRatio { .. } | Metric::ThroughputBecomesGain { .. } => Vec::new(),
+            Metric::KernelThroughputRatio { .. } | Metric::AllOf { .. } | Metric::RotationIdentity => Vec::new(),
+        }
+    }
+
+    /// The verdict when a needed arm failed, or has no finished run.
+    fn unavailable(&self, arms: &[&str]) -> Option<Verdict> {
+        for arm in arms {
+            let runs: Vec<_> = self.measurements.runs.iter().filter(|run| run.arm == *arm).collect();
+            for run in &runs {
+                if let RunStatus::Failed(error) = &run.status {
+                    return Some(Verdict::Failed(format!("{arm}, seed {}: {error}", run.seed)));
+                }
+            }
+            if runs.is_empty() {
+                return Some(Verdict::NotRun(format!("arm {arm} is not part of this campaign")));
+            }
+            if !runs.iter().any(|run| run.finished()) {
+                return Some(Verdict::NotRun(format!("no run of {arm} is finished; resume the campaign")));
+            }
+        }
+        None
+    }
+
+    fn find(&self, claim: &Claim) -> Finding {
+        let unit = unit(&claim.metric);
+        let reported = reported(claim);
+        match &claim.metric {
+            Metric::TokenOverhead { arm, baseline } => rules::token_ratio(&self.ratios(arm, baseline), 1.0, &reported, unit),
+            Metric::TokenRatio { arm, baseline } => rules::token_ratio(&self.ratios(arm, baseline), 0.0, &reported, unit),
+            Metric::DoesNotConverge { arm } => {
+                rules::does_not_converge(&self.measurements.outcomes(arm), &self.measurements.outcomes(&self.paper.baseline))
+            }
+            Metric::KernelThroughputRatio { numerator, denominator } => {
+                self.timed(times::kernel_throughput_ratio(&self.measurements.kernel_times, numerator, denominator), &reported, unit)
+            }
+            Metric::StepTimeRatio { numerator, denominator } => {
+                self.timed(times::step_time_ratio(&self.measurements.step_times, numerator, denominator), &reported, unit)
+            }
+            Metric::TimeSaved { arm, baseline } => self.time_saved(arm, baseline, &reported),
+            Metric::PassDominates { full, without, baseline } => {
+                rules::pass_dominates(&self.ratios(full, baseline), &self.ratios(without, baseline))
+            }
+            Metric::AllOf { claims } => self.all_of(claims),
+            Metric::OutlierReduction { arm } => self.outliers(arm),
+            Metric::ThroughputBecomesGain { arms, time_saved } => self.throughput_becomes_gain(arms, time_saved),
+            Metric::RotationIdentity => self.rotations(),
+            Metric::LossGap { arm, baseline } => self.loss_gap(arm, baseline, &reported),
+            Metric::GapClosed { arm, without, baseline } => self.gap_closed(arm, without, baseline, &reported),
+        }
+    }
+}
+
+/// Whether a metric is about reaching the target.
+fn needs_target(metric: &Metric) -> bool {
+    matches!(
+        metric,
+        Metric::TokenOverhead { .. }
+            | Metric::TokenRatio { .. }
+            | Metric::DoesNotConverge { .. }
+            | Metric::TimeSaved { .. }
+            | Metric::PassDominates { .. }
+    )
+}
+
+/// The unit in which a metric is written.
+pub(crate) fn unit(metric: &Metric) -> Unit {
+    match metric {
+        Metric::TokenOverhead { .. } | Metric::PassDominates { .. } => Unit::SignedPercent,
+        Metric::TimeSaved { .. } | Metric::GapClosed { .. } => Unit::Percent,
+        Metric::TokenRatio { .. } | Metric::OutlierReduction { .. } => Unit::Ratio,
+        Metric::KernelThroughputRatio { .. } | Metric::StepTimeRatio { .. } | Metric::ThroughputBecomesGain { .. } => Unit::Factor,
+        Metric::DoesNotConverge { .. } | Metric::AllOf { .. } => Unit::Runs,
+        Metric::LossGap { .. } => Unit::Nats,
+        Metric::RotationIdentity => Unit::Error,
+    }
+}
+
+/// The accepted range; a claim without one is never judged against it.
+fn reported(claim: &Claim) -> Reported {
+    let [low, high] = claim.reported.unwrap_or([f64::NEG_INFINITY, f64::INFINITY]);
+    Reported { low, high, tolerance: claim.tolerance.unwrap_or(0.0) }
+}
+
+/// What the paper says, as a table cell.
+fn paper_text(claim: &Claim, unit: Unit) -> String {
+    match (&claim.metric, claim.reported) {
+        (_, Some([low, high])) => {
+            let tolerance = claim.tolerance.map(|tolerance| unit.tolerance(tolerance)).unwrap_or_default();
+            format!("{}{tolerance}", unit.reported(low, high))
+        }
+        (Metric::DoesNotConverge { .. }, None) => "DNC".to_owned(),
+        (_, None) => "holds".to_owned(),
+    }
+}
+
+/// What we measured, as a table cell.
+fn ours_text(finding: &Finding, metric: &Metric) -> String {
+    let Some(number) = finding.number else { return "–".to_owned() };
+    match metric {
+        Metric::DoesNotConverge { .. } => format!("{} of {} DNC", number::fixed(number, 0), finding.n),
+        Metric::AllOf { .. } => format!("{} of {} hold", number::fixed(number, 0), finding.n),
+        _ if finding.lower_bound => format!("≥ {}", finding.unit.number(number)),
+        _ => finding.unit.number(number),
+    }
+}
+
+/// `no native FP8 unit on this device`: the first unit that is missing is reason enough; the sentence beside it names all.
+fn no_native(missing: &[Format]) -> String {
+    format!("no native {} unit on this device", unit_names(missing).first().copied().unwrap_or_default())
+}
+
+/// What the arithmetic units for some formats are called, FP8 before FP4.
+fn unit_names(formats: &[Format]) -> Vec<&'static str> {
+    let has = |wanted: &[Format]| formats.iter().any(|format| wanted.contains(format));
+    let mut names = Vec::new();
+    if has(&[Format::E4m3, Format::E5m2]) {
+        names.push("FP8");
+    }
+    if has(&[Format::E2m1]) {
+        names.push("FP4");
+    }
+    if has(&[Format::Bf16]) {
+        names.push("BF16");
+    }
+    names
+}
+
+/// Whether every expression of a check rounds to its value.
+fn check(check: &Check) -> CheckVerdict {
+    let results: Vec<(String, bool)> = check
+        .expressions
+        .iter()
+        .zip(&check.values)
+        .map(|(text, written)| match expression::evaluate(text).and_then(|value| Ok((value, expression::rounds_to(value, written)?))) {
+            Ok((value, holds)) => {
+                let decimals = written.split_once('.').map_or(0, |(_, fraction)| fraction.len());
+                (number::fixed(value, decimals + 2), holds)
+            }
+            Err(error) => (error.to_string(), false),
+        })
+        .collect();
+    let holds = check.expressions.len() == check.values.len() && results.iter().all(|(_, holds)| *holds);
+    CheckVerdict {
+        id: check.id.clone(),
+        expressions: check.expressions.clone(),
+        values: check.values.clone(),
+        computed: results.into_iter().map(|(text, _)| text).collect(),
+        holds,
+        note: check.note.clone(),
+    }
+}

@@ -1,0 +1,27 @@
+//! Manifests, plan, measurements, verdicts and reports: functions of files alone.
+//!
+//! Nothing here starts a program, asks the machine or knows the time, so a result directory gives the same verdicts and tables wherever
+//! it was copied to. Knows nothing of arithmetic.
+
+pub mod compare;
+pub mod device;
+pub mod environment;
+pub mod evidence;
+pub mod expression;
+pub mod files;
+pub mod fingerprint;
+pub mod folder;
+pub mod judge;
+pub mod kernels;
+pub mod manifest;
+pub mod measure;
+pub mod mllog;
+pub mod number;
+pub mod packed;
+pub mod plan;
+pub mod provenance;
+pub mod record;
+pub mod render;
+pub mod run_folder;
+pub mod statistics;
+pub mod verify;

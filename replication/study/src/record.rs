@@ -1,0 +1,82 @@
+//! campaign.json: what a result directory is the record of.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::files::{self, FileError};
+use crate::manifest::ManifestError;
+
+/// File name in a result directory.
+pub const FILE: &str = "campaign.json";
+/// Schema of `campaign.json`.
+pub const SCHEMA: &str = "mxfp4-campaign/1";
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Campaign {
+    /// `mxfp4-campaign/1`.
+    pub schema: String,
+    pub profile: String,
+    pub papers: Vec<String>,
+    pub device: String,
+    /// Machine's name, as in the directory's.
+    pub machine: String,
+    /// UTC day it was put together.
+    pub date: String,
+    /// Git commit, or `none`.
+    pub commit: String,
+    /// Whether the tree had changes that are not in the commit.
+    pub dirty: bool,
+    /// Hash of everything that was run and measured: equal keys, equal campaign.
+    pub key: String,
+    /// Fingerprint of the trainer's and kernels' sources.
+    pub trainer_code: String,
+    /// Whether runs of the profile are not in it: a selection left them out, or they were not finished.
+    pub partial: bool,
+    pub seeds: Vec<u64>,
+    pub runs: Vec<CampaignRun>,
+}
+
+/// One run in campaign.json.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CampaignRun {
+    pub arm: String,
+    pub seed: u64,
+    /// Key in the run cache.
+    pub key: String,
+    /// `finished` or `failed`.
+    pub status: String,
+}
+
+/// Why a directory has no record that can be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+}
+
+impl RecordError {
+    /// The exit code that `cargo xtask --help` documents.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::File(error) => error.exit_code(),
+            Self::Manifest(_) => 2,
+        }
+    }
+}
+
+impl Campaign {
+    /// The record of the result directory `directory`.
+    ///
+    /// # Errors
+    /// When there is none, or it does not follow its schema.
+    pub fn read(directory: &Path) -> Result<Self, RecordError> {
+        let path = directory.join(FILE);
+        let text = files::read_text(&path)?;
+        Ok(serde_json::from_str(&text).map_err(|error| ManifestError::new(&path, format!("is not a campaign record: {error}")))?)
+    }
+}

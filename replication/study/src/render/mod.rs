@@ -1,0 +1,255 @@
+//! Measurements and verdicts as files for readers: CSV, SVG, PGFPlots, booktabs, HTML and LaTeX.
+//!
+//! `crate::number` turns numbers into text once; `claim_tables`, `run_tables` and `figures` decide what is shown; `page` collects it;
+//! the templates in `paper/` place it. Nothing here measures or judges.
+
+mod charts;
+mod claim_tables;
+mod figures;
+mod grid;
+mod kernel_tables;
+mod latex;
+mod page;
+mod pgf;
+mod public_logs;
+mod run_tables;
+mod svg;
+
+pub use kernel_tables::kernels_page;
+
+use std::path::{Path, PathBuf};
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Serde, Value};
+use minijinja::{AutoEscape, Environment, UndefinedBehavior, context};
+use thiserror::Error;
+
+use crate::judge::{self, Verdicts};
+use crate::measure::tables::{self, Table, cell};
+use crate::measure::{MeasureError, Measurements, measure, write_file};
+
+use grid::Grid;
+use latex::Macros;
+use page::Page;
+
+/// The largest report that may be written: one that opens at once, also on a phone.
+pub const LARGEST_HTML: usize = 5_000_000;
+
+/// What the caller knows that the directory does not.
+#[derive(Debug, Clone, Default)]
+pub struct RenderOptions {
+    /// Why the results are stale: the code has changed since. Laid over every measured verdict.
+    pub stale: Option<String>,
+}
+
+#[derive(Debug, Clone)]
+pub struct RenderSummary {
+    pub html: PathBuf,
+    pub tex: PathBuf,
+    /// The verdicts, as written to `verdicts.json`.
+    pub verdicts: Verdicts,
+    /// Things the reader should know, one line each.
+    pub warnings: Vec<String>,
+}
+
+/// Why a report could not be rendered.
+#[derive(Debug, Error)]
+pub enum RenderError {
+    /// The directory could not be measured, or a file not written.
+    #[error(transparent)]
+    Measure(#[from] MeasureError),
+    #[error("cannot read the template {}: {source}", path.display())]
+    Template {
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// A template names something that does not exist, or is not well formed.
+    #[error("template {name}: {source}")]
+    Render {
+        name: &'static str,
+        /// What the template engine said, with the line.
+        source: Box<minijinja::Error>,
+    },
+    /// A number could not be written as JSON.
+    #[error("cannot write verdicts as JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    /// The page would be larger than its budget.
+    #[error("report.html would have {bytes} bytes, more than the budget of {LARGEST_HTML}; log fewer evaluations or fewer seeds")]
+    TooLarge { bytes: usize },
+}
+
+/// Measures and judges the result directory at `directory`, and writes data/, verdicts.json, figures/, tables/, macros.tex,
+/// report.html and report.tex into it. Runs and raw measurements are only read.
+///
+/// # Errors
+/// When the directory does not follow its schema, a template is wrong, or a file cannot be written.
+pub fn render(directory: &Path, templates: &Path, options: &RenderOptions) -> Result<RenderSummary, RenderError> {
+    let measurements = measure(directory)?;
+    let verdicts = judge::judge(&measurements);
+    for table in tables::all(&measurements).iter().chain(std::iter::once(&claims_table(&verdicts))) {
+        table.write(&directory.join("data"))?;
+    }
+    write_file(&directory.join("verdicts.json"), &verdicts.json()?)?;
+    let figures = figures::all(&measurements);
+    for figure in &figures {
+        write_file(&directory.join("figures").join(format!("{}.svg", figure.id)), &figure.standalone)?;
+        write_file(&directory.join("figures").join(format!("{}.tex", figure.id)), &figure.pgf)?;
+        figure.data.write(&directory.join("figures"))?;
+    }
+    let page = page::page(directory, &measurements, &verdicts, &figures, options.stale.as_deref());
+    let html = directory.join("report.html");
+    let text = render_html(&page, templates)?;
+    if text.len() > LARGEST_HTML {
+        return Err(RenderError::TooLarge { bytes: text.len() });
+    }
+    write_file(&html, &text)?;
+    let tex = directory.join("report.tex");
+    write_latex(directory, &page, templates)?;
+    Ok(RenderSummary { html, tex, warnings: warnings(&measurements), verdicts })
+}
+
+/// `data/claims.csv`: one line a claim; numbers in the claim's own unit, not as percentages.
+pub(crate) fn claims_table(verdicts: &Verdicts) -> Table {
+    let names = [
+        "paper",
+        "claim",
+        "verdict",
+        "reason",
+        "evidence",
+        "number",
+        "low",
+        "high",
+        "lower_bound",
+        "n",
+        "reported_low",
+        "reported_high",
+        "tolerance",
+    ];
+    let mut rows = Vec::new();
+    for paper in &verdicts.papers {
+        for claim in &paper.claims {
+            let end = |pair: Option<[f64; 2]>, at: usize| cell(pair.map(|pair| pair[at]));
+            rows.push(vec![
+                paper.paper.clone(),
+                claim.id.clone(),
+                claim.verdict.clone(),
+                claim.reason.clone().unwrap_or_default(),
+                claim.evidence.map(|evidence| evidence.word().to_owned()).unwrap_or_default(),
+                cell(claim.number),
+                end(claim.interval, 0),
+                end(claim.interval, 1),
+                u8::from(claim.lower_bound).to_string(),
+                claim.n.to_string(),
+                end(claim.reported, 0),
+                end(claim.reported, 1),
+                cell(claim.tolerance),
+            ]);
+        }
+    }
+    Table { name: "claims.csv", columns: names.map(str::to_owned).to_vec(), rows }
+}
+
+/// What a reader of the terminal should hear about the data.
+fn warnings(measurements: &Measurements) -> Vec<String> {
+    let unfinished = measurements.runs.iter().filter(|run| !run.finished()).count();
+    let mut warnings = Vec::new();
+    if unfinished > 0 {
+        warnings.push(format!("{unfinished} of {} runs failed or are unfinished; their claims say so", measurements.runs.len()));
+    }
+    warnings
+}
+
+fn template(templates: &Path, name: &str) -> Result<String, RenderError> {
+    let path = templates.join(name);
+    std::fs::read_to_string(&path).map_err(|source| RenderError::Template { path, source })
+}
+
+fn render_html(page: &Page, templates: &Path) -> Result<String, RenderError> {
+    html("report.html.j2", templates, context! { page => Value::from(Serde(page)) })
+}
+
+/// A page from its template, with the style and the table that all pages share.
+fn html(name: &'static str, templates: &Path, context: Value) -> Result<String, RenderError> {
+    let shared = ["style.css", "table.html.j2"].map(|name| template(templates, name).map(|source| (name, source)));
+    let source = template(templates, name)?;
+    let failed = |source: minijinja::Error| RenderError::Render { name, source: Box::new(source) };
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.set_auto_escape_callback(|_| AutoEscape::Html);
+    environment.set_formatter(|output, _state, value| {
+        let text = value.to_string();
+        output.write_str(&if value.is_safe() { text } else { svg::escape(&text) }).map_err(minijinja::Error::from)
+    });
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(failed)?;
+    environment.set_syntax(syntax);
+    for shared in shared {
+        let (name, source) = shared?;
+        environment.add_template_owned(name, source).map_err(failed)?;
+    }
+    environment.add_template(name, &source).map_err(failed)?;
+    environment.get_template(name).and_then(|template| template.render(context)).map_err(failed)
+}
+
+/// Writes tables/*.tex, macros.tex, references.bib and report.tex.
+fn write_latex(directory: &Path, page: &Page, templates: &Path) -> Result<(), RenderError> {
+    const NAME: &str = "report.tex.j2";
+    let source = template(templates, NAME)?;
+    let references = template(templates, "references.bib")?;
+    let failed = |source: minijinja::Error| RenderError::Render { name: NAME, source: Box::new(source) };
+    let mut macros = Macros::default();
+    for grid in grids(page) {
+        write_file(&directory.join("tables").join(format!("{}.tex", grid.id)), &latex::booktabs(grid, &mut macros))?;
+    }
+    let facts: std::collections::BTreeMap<String, Value> = page
+        .facts
+        .iter()
+        .map(|(key, text)| (key.clone(), Value::from_safe_string(macros.define(&format!("fact.{}", key.replace('_', "-")), text))))
+        .collect();
+    let counts: Vec<Value> = page
+        .counts
+        .iter()
+        .map(|count| context! { name => &count.name, text => Value::from_safe_string(macros.define(&format!("count.{}", count.name), &count.text)) })
+        .collect();
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.set_auto_escape_callback(|_| AutoEscape::None);
+    environment.set_formatter(|output, _state, value| {
+        let text = value.to_string();
+        let safe = value.is_safe() || value.is_number();
+        output.write_str(&if safe { text } else { latex::escape(&text) }).map_err(minijinja::Error::from)
+    });
+    let syntax = SyntaxConfig::builder()
+        .block_delimiters("\\BLOCK{", "}")
+        .variable_delimiters("\\VAR{", "}")
+        .comment_delimiters("\\#{", "}")
+        .trim_blocks(true)
+        .lstrip_blocks(true)
+        .build()
+        .map_err(failed)?;
+    environment.set_syntax(syntax);
+    environment.add_template(NAME, &source).map_err(failed)?;
+    let context = context! { page => Value::from(Serde(page)), facts => facts, counts => counts };
+    let text = environment.get_template(NAME).and_then(|template| template.render(context)).map_err(failed)?;
+    write_file(&directory.join("macros.tex"), &macros.file())?;
+    write_file(&directory.join("references.bib"), &references)?;
+    write_file(&directory.join("report.tex"), &text)?;
+    Ok(())
+}
+
+/// Every table of the report, each once.
+fn grids(page: &Page) -> Vec<&Grid> {
+    let mut grids: Vec<&Grid> = Vec::new();
+    for paper in &page.papers {
+        grids.extend([&paper.claims, &paper.why, &paper.checks]);
+        grids.extend(paper.matrix.as_ref());
+        grids.extend(&paper.sources);
+    }
+    grids.extend([&page.arms, &page.runs, &page.not_run, &page.environment, &page.campaign, &page.data]);
+    grids.extend([&page.steps, &page.kernels, &page.step_profile].into_iter().flatten());
+    grids.extend(page.bench.iter().flat_map(kernel_tables::Section::grids));
+    for logs in &page.public_logs {
+        grids.extend([&logs.claims, &logs.groups, &logs.decomposition, &logs.baselines]);
+    }
+    grids
+}

@@ -1,0 +1,74 @@
+//! The folder of one run, in the cache and in a result directory: which files are kept, whether it is finished, and where it ran.
+
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::device::Gpu;
+use crate::packed;
+
+/// The beginning of done.json; a file that is not one counts as unfinished.
+#[derive(Deserialize)]
+struct Done {
+    schema: String,
+    metrics_sha256: String,
+    run_sha256: String,
+}
+
+/// The files of a run that are kept; its checkpoints and weights are not among them.
+pub const FILES: [&str; 7] = ["run.yaml", "ingredients.json", "metrics.jsonl", "timing.jsonl", "run.mllog", "done.json", "failed.json"];
+
+/// Whether the folder holds a finished run of exactly this run file.
+pub fn is_finished(folder: &Path, run_sha256: &str) -> bool {
+    let read = || -> Option<Done> { serde_json::from_str(&std::fs::read_to_string(folder.join("done.json")).ok()?).ok() };
+    let unchanged = |name: &str, sha256: &str| packed::sha256(&folder.join(name)).is_ok_and(|found| found == sha256);
+    read().is_some_and(|done| {
+        done.schema == "mxfp4-done/1"
+            && done.run_sha256 == run_sha256
+            && unchanged("run.yaml", run_sha256)
+            && unchanged("metrics.jsonl", &done.metrics_sha256)
+    })
+}
+
+/// One timing session of a run: where it ran.
+#[derive(Deserialize)]
+pub struct Session {
+    kind: String,
+    // Trainers before there were GPUs did not say.
+    device: Option<String>,
+    instruction_set: Option<String>,
+    gpu: Option<String>,
+    #[serde(default)]
+    libraries: Vec<String>,
+    #[serde(default)]
+    interpreted: bool,
+}
+
+impl Session {
+    /// The GPU it says it ran on, as far as it says; None on a processor.
+    pub fn gpu(self) -> Option<Gpu> {
+        let name = Some(self.gpu?);
+        let (device, architecture, libraries) = (self.device.unwrap_or_default(), self.instruction_set, self.libraries);
+        let (memory_bytes, fp8, mxfp4, interpreted) = (None, None, None, self.interpreted);
+        Some(Gpu { device, name, architecture, memory_bytes, fp8, mxfp4, interpreted, libraries, problem: None })
+    }
+}
+
+/// The timing sessions of the run in `folder`; none when it has no timings.
+pub fn sessions(folder: &Path) -> Vec<Session> {
+    let text = packed::text(&folder.join("timing.jsonl")).unwrap_or_default();
+    text.lines().filter_map(|line| serde_json::from_str::<Session>(line).ok()).filter(|line| line.kind == "session").collect()
+}
+
+/// What is wrong when the sessions in timing.jsonl are not of the device that was asked for, or of none at all.
+pub fn ran_elsewhere(folder: &Path, place: &str) -> Option<String> {
+    let wanted = place.split(':').next().unwrap_or_default();
+    let sessions = sessions(folder);
+    if sessions.iter().any(|session| session.interpreted) {
+        return Some(
+            "timing.jsonl says that an interpreter executed the kernels: that is a test of the machine code, not a run".to_owned(),
+        );
+    }
+    let found = sessions.into_iter().map(|session| session.device.unwrap_or_else(|| "cpu".to_owned())).find(|device| device != wanted)?;
+    Some(format!("the trainer was told to use {place}, but timing.jsonl says that it ran on {found}"))
+}

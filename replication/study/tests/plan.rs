@@ -1,0 +1,113 @@
+//! Plans: which runs a selection asks for, and what a run's key depends on.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test's way to fail
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use study::manifest::Manifests;
+use study::plan::{Build, Plan, Selection, plan};
+
+fn manifests() -> Manifests {
+    Manifests::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).unwrap()
+}
+
+fn build() -> Build {
+    Build { trainer_code: "code".into(), toolchain: "rustc".into() }
+}
+
+fn select(only: &[&str], seeds: Option<usize>) -> Plan {
+    let manifests = manifests();
+    let selection = Selection { paper: None, only: only.iter().map(|name| (*name).to_owned()).collect(), seeds, ..Selection::default() };
+    plan(&manifests, &manifests.profiles["cpu"], &selection, &build(), None).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn the_whole_profile_is_every_arm_with_every_seed() {
+    let whole = select(&[], None);
+    assert_eq!(whole.runs.len(), whole.arms.len() * whole.seeds.len());
+    assert!(!whole.partial);
+    let keys: BTreeSet<String> = whole.runs.iter().map(study::plan::PlannedRun::key).collect();
+    assert_eq!(keys.len(), whole.runs.len(), "two runs share a key");
+}
+
+#[test]
+fn every_arm_that_a_claim_of_the_main_paper_names_is_in_the_default_profile() {
+    let manifests = manifests();
+    let arms = select(&[], None).arms;
+    for (paper, claim) in manifests.claims() {
+        for arm in claim.arms_needed() {
+            assert!(arms.iter().any(|known| known == arm), "{} {}: {arm}", paper.id, claim.id);
+        }
+    }
+}
+
+#[test]
+fn a_claim_brings_its_arms_its_baseline_and_the_claims_it_rests_on() {
+    assert_eq!(select(&["T1-FDW"], None).arms, ["fp8", "mxfp4-fdw"]);
+    assert_eq!(select(&["H2"], None).arms, ["fp8", "mxfp4-fdw-sr", "mxfp4-fdw-rh16"]);
+    assert_eq!(select(&["MX-RHT-HELPS"], None).arms, ["bf16", "bf16-mxfp4-dw", "bf16-mxfp4-dw-rh64"]);
+    assert_eq!(select(&["bf16-mxfp4-dw"], None).arms, ["bf16", "bf16-mxfp4-dw"], "compared with its own paper's baseline");
+    assert_eq!(select(&["T1-KERN"], None).arms, ["fp8"]);
+    let controls = select(&["Controls that the paper lacks"], None);
+    assert!(controls.partial && controls.arms.contains(&"mxfp4-w".to_owned()) && !controls.arms.contains(&"mxfp4-fdw".to_owned()));
+}
+
+#[test]
+fn seeds_are_cut_or_numbered_on() {
+    assert_eq!(select(&["T1-F"], Some(1)).seeds, [1]);
+    assert_eq!(select(&["T1-F"], Some(5)).seeds, [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn a_key_follows_its_ingredients_and_nothing_else() {
+    let manifests = manifests();
+    let profile = &manifests.profiles["cpu"];
+    let key = |manifests: &Manifests, build: &Build| {
+        plan(manifests, &manifests.profiles["cpu"], &Selection::default(), build, None).unwrap().runs[0].key()
+    };
+    let before = key(&manifests, &build());
+    assert_eq!(before, key(&manifests, &build()));
+    assert_ne!(before, key(&manifests, &Build { trainer_code: "other".into(), ..build() }));
+    assert_ne!(before, key(&manifests, &Build { toolchain: "other".into(), ..build() }));
+
+    let mut changed = manifests.clone();
+    changed.profiles.get_mut("cpu").unwrap().optimizer.learning_rate *= 2.0;
+    assert_ne!(before, key(&changed, &build()), "the learning rate is an ingredient");
+
+    let mut cosmetic = manifests.clone();
+    let cpu = cosmetic.profiles.get_mut("cpu").unwrap();
+    cpu.title = "another title".into();
+    cpu.step_time.repeats += 1;
+    cpu.seeds.push(99);
+    cosmetic.recipes.get_mut(&profile.arms[0].recipes[0]).unwrap().label = "another label".into();
+    assert_eq!(before, key(&cosmetic, &build()), "titles, labels, timing repeats and other seeds are not");
+}
+
+#[test]
+fn the_example_in_the_schema_is_what_the_plan_writes() {
+    // Same keys in the same order at every level as SCHEMA.md shows: the trainer reads them strictly.
+    let whole = select(&[], None);
+    let run: serde_yaml::Value = serde_yaml::from_str(&whole.runs.last().unwrap().run_yaml).unwrap();
+    let schema = include_str!("../../SCHEMA.md");
+    for key in run.as_mapping().unwrap().keys() {
+        let key = key.as_str().unwrap();
+        assert!(schema.contains(&format!("\n{key}:")), "SCHEMA.md does not show `{key}`");
+    }
+}
+
+#[test]
+fn a_paper_brings_its_claims_arms() {
+    let manifests = manifests();
+    let selection = Selection { paper: Some("2502.20586".into()), ..Selection::default() };
+    let arms = plan(&manifests, &manifests.profiles["cpu"], &selection, &build(), None).unwrap().arms;
+    assert_eq!(arms, ["bf16", "bf16-mxfp4-dw", "bf16-mxfp4-dw-rh64", "bf16-mxfp4-dw-rh64-sr"]);
+}
+
+#[test]
+fn an_arm_that_the_profile_lacks_is_an_error_that_says_so() {
+    let manifests = manifests();
+    let selection = Selection { only: vec!["T1-SR-F".into()], ..Selection::default() };
+    let refused = plan(&manifests, &manifests.profiles["smoke"], &selection, &build(), None).unwrap_err().to_string();
+    assert!(refused.contains("mxfp4-f-sr") && refused.contains("another profile"), "{refused}");
+}
