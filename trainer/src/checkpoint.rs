@@ -9,17 +9,17 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use contract::digest;
+use contract::schema;
 use serde::{Deserialize, Serialize};
 
 use crate::device::Device;
+use crate::device::Linears;
 use crate::error::TrainerError;
-use crate::linear::Linears;
 use crate::metrics::sync_directory;
 use crate::parameters::Layout;
 use crate::tensors::{NamedTensor, Tensors, write_tensors};
 use crate::trainer_state::Training;
 
-const SCHEMA: &str = "mxfp4-checkpoint/1";
 const TENSORS: &str = "state.safetensors";
 const STATE: &str = "state.json";
 
@@ -123,7 +123,7 @@ fn write_files<D: Device>(
     let tensors = tensors_of(training.model.layout(), arrays.each_ref().map(|array| &**array));
     let tensors_sha256 = write_tensors(&aside.join(TENSORS), &tensors).map_err(|source| TrainerError::write(aside, source))?;
     let state = State {
-        schema: SCHEMA.into(),
+        schema: schema::CHECKPOINT.into(),
         run_sha256: run_sha256.into(),
         step: progress.step,
         tensors_sha256,
@@ -208,9 +208,7 @@ fn remove_leftovers(run: &Path) {
 fn read<D: Device>(folder: &Path, run_sha256: &str, training: &mut Training<D>) -> Result<(Progress, LogMarks), String> {
     let contents = |name: &str| fs::read(folder.join(name)).map_err(|source| format!("{name}: {source}"));
     let state: State = serde_json::from_slice(&contents(STATE)?).map_err(|source| format!("state.json: {source}"))?;
-    if state.schema != SCHEMA {
-        return Err(format!("state.json: schema is '{}', this trainer reads '{SCHEMA}'", state.schema));
-    }
+    schema::require(&state.schema, schema::CHECKPOINT).map_err(|error| format!("state.json: {error}"))?;
     if state.run_sha256 != run_sha256 {
         return Err("state.json: it belongs to another run file".into());
     }

@@ -2,10 +2,11 @@
 //!
 //! The crate reads `run.yaml` and writes the files of docs/files.md; it knows nothing of profiles, claims or
 //! verdicts. All arithmetic is `kernels`'; what is here decides shapes, order and bookkeeping. Start reading at `session`
-//! (a run's life), then `trainer_state` (one step), `model` (forward and backward), `linear` (what a recipe changes).
+//! (a run's life), then `trainer_state` (one step), `model` (forward and backward), `choices` (what a recipe changes).
 
 pub mod batches;
 pub mod checkpoint;
+pub mod choices;
 pub mod data;
 pub mod device;
 pub mod device_test;
@@ -13,7 +14,6 @@ pub mod error;
 pub mod export;
 pub mod identity;
 pub mod interrupt;
-pub mod linear;
 pub mod measure;
 pub mod memory;
 pub mod metrics;

@@ -5,9 +5,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use contract::device::{DeviceId, Devices, GpuFacts};
+use contract::json::Document as _;
 use contract::run_file::RunFile;
 use kernels::cpu::{Cpu, InstructionSet};
-use kernels::gpu::{Gpu, Kind};
+use kernels::gpu::{Gpu, GpuError, Kind};
 use trainer::device::Choice;
 use trainer::device::gpu::{GpuDevice, Keep};
 use trainer::error::TrainerError;
@@ -201,7 +203,7 @@ fn execute(command: Command) -> Result<(), TrainerError> {
             }
         },
         Command::Devices => {
-            println!("{}", devices_json());
+            println!("{}", devices().to_json().map_err(|error| TrainerError::Machine(format!("cannot write a line: {error}")))?);
             Ok(())
         }
         Command::Identity => {
@@ -254,29 +256,41 @@ fn version_json() -> String {
 }
 
 /// One GPU, opened; its name and libraries are left out where it cannot be.
-fn device_json(kind: Kind, ordinal: usize) -> serde_json::Value {
-    let device = format!("{}:{ordinal}", kind.word());
-    match Gpu::open(kind, ordinal) {
+fn gpu_facts(device: DeviceId, opened: Result<Gpu, GpuError>) -> GpuFacts {
+    let mut facts = GpuFacts {
+        device,
+        name: None,
+        architecture: None,
+        memory_bytes: None,
+        fp8: None,
+        mxfp4: None,
+        interpreted: false,
+        libraries: Vec::new(),
+        problem: None,
+    };
+    match opened {
         Ok(gpu) => {
             let gpu = gpu.description();
-            let libraries: Vec<String> = gpu.libraries.iter().map(|(name, version)| format!("{name} {version}")).collect();
-            serde_json::json!({"device": device, "name": gpu.name, "architecture": gpu.architecture, "memory_bytes": gpu.memory,
-                "fp8": gpu.has_fp8, "mxfp4": gpu.has_mxfp4, "interpreted": gpu.interpreted, "libraries": libraries, "problem": null})
+            (facts.name, facts.architecture) = (Some(gpu.name.clone()), Some(gpu.architecture.clone()));
+            (facts.memory_bytes, facts.fp8, facts.mxfp4) = (Some(gpu.memory), Some(gpu.has_fp8), Some(gpu.has_mxfp4));
+            facts.interpreted = gpu.interpreted;
+            facts.libraries = gpu.libraries.iter().map(|(name, version)| format!("{name} {version}")).collect();
         }
-        Err(error) => serde_json::json!({"device": device, "name": null, "architecture": null, "memory_bytes": null,
-            "fp8": null, "mxfp4": null, "interpreted": false, "libraries": [], "problem": error.to_string()}),
+        Err(error) => facts.problem = Some(error.to_string()),
     }
+    facts
 }
 
 /// All GPUs; where there is none, why each kind has none.
-fn devices_json() -> String {
+fn devices() -> Devices {
     let (mut gpus, mut problems) = (Vec::new(), Vec::new());
     for kind in Kind::ALL {
+        let id = |ordinal| if kind == Kind::Hip { DeviceId::Hip(ordinal) } else { DeviceId::Cuda(ordinal) };
         match kind.count() {
-            Ok(count) => gpus.extend((0..count).map(|ordinal| device_json(kind, ordinal))),
+            Ok(count) => gpus.extend((0..count).map(|ordinal| gpu_facts(id(ordinal), Gpu::open(kind, ordinal)))),
             Err(error) => problems.push(format!("{}: {error}", kind.word())),
         }
     }
     let problem = Some(problems.join("; ")).filter(|text| gpus.is_empty() && !text.is_empty());
-    serde_json::json!({"schema": "mxfp4-devices/1", "gpus": gpus, "problem": problem}).to_string()
+    Devices { gpus, problem }
 }

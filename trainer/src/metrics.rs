@@ -1,124 +1,16 @@
-//! `metrics.jsonl`, schema `mxfp4-metrics/1`: what a run computed, the same bytes on every CPU.
-//!
-//! Times are not here (see `timing`), nor anything else that differs from machine to machine. [`Log`] is a file of lines
-//! that knows its length and hash at every moment, so that a checkpoint can say how much of it belongs to it.
+//! The files of a run: a [`Log`] of lines that knows its length and hash at every moment, so that a checkpoint can say how much of it belongs
+//! to it, and JSON files that appear whole.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use contract::digest::hexadecimal;
-use contract::run_file::RunFile;
+use contract::json::Document;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::error::TrainerError;
-
-/// First line of the file.
-#[derive(Debug, Clone, Serialize)]
-pub struct Header<'a> {
-    schema: &'static str,
-    kind: &'static str,
-    profile: &'a str,
-    arm: &'a str,
-    seed: u64,
-    parameters: usize,
-    tokens_per_step: usize,
-}
-
-impl<'a> Header<'a> {
-    /// For a run with so many parameters.
-    pub fn new(run: &'a RunFile, parameters: usize) -> Self {
-        Self {
-            schema: "mxfp4-metrics/1",
-            kind: "header",
-            profile: &run.run.profile,
-            arm: &run.run.arm,
-            seed: run.run.seed,
-            parameters,
-            tokens_per_step: run.tokens_per_step(),
-        }
-    }
-}
-
-/// Any other line. Losses are means in nats per token.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(tag = "kind", rename_all = "lowercase")]
-pub enum Record {
-    /// One training step.
-    Train {
-        /// Step, from 1.
-        step: u64,
-        /// Tokens seen so far, this step's included.
-        tokens: u64,
-        /// Mean over the step's tokens.
-        loss: f64,
-        /// Global gradient norm before clipping.
-        grad_norm: f64,
-        /// Of this step.
-        learning_rate: f64,
-    },
-    /// One evaluation.
-    Eval {
-        /// Steps done.
-        step: u64,
-        /// Tokens seen so far.
-        tokens: u64,
-        /// Mean over all evaluation tokens.
-        loss: f64,
-    },
-    /// The weights of an evaluation, through another forward pass.
-    Reading {
-        /// Steps done.
-        step: u64,
-        /// Tokens seen so far.
-        tokens: u64,
-        /// The recipe whose forward pass it is.
-        recipe: String,
-        /// As an evaluation's; null where it is not finite, which ends no run.
-        loss: f64,
-    },
-    /// How one operand survived its preparation.
-    Quantisation(Box<QuantisationRecord>),
-    /// The run ended because a number is no longer finite.
-    Diverged {
-        /// The step that could not be done.
-        step: u64,
-        reason: &'static str,
-    },
-}
-
-/// How one operand survived its preparation.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct QuantisationRecord {
-    /// During this training step.
-    pub step: u64,
-    /// Block, from 0.
-    pub layer: usize,
-    /// qkv, attention_output, gate_up or down.
-    pub linear: &'static str,
-    /// fprop, dgrad or wgrad.
-    pub pass: &'static str,
-    /// input, weight or output_gradient.
-    pub operand: &'static str,
-    pub format: contract::recipe::Format,
-    /// ‖q − x‖ / ‖x‖, x being the rotated operand before quantisation and q after.
-    pub relative_error: f64,
-    /// sum(q − x) / sum(|x|).
-    pub bias: f64,
-    /// sum((q − x) sign(x)) / sum(|x|): below zero where clipping or underflow shrinks.
-    pub magnitude_bias: f64,
-    /// Cosine between q and x.
-    pub cosine: f64,
-    /// Mean over blocks of 32 of largest magnitude over root mean square, before rotation.
-    pub amax_over_rms_before: f64,
-    /// The same after rotation.
-    pub amax_over_rms_after: f64,
-    /// The same over the tenth of blocks with the highest ratio, before rotation.
-    pub outlier_amax_over_rms_before: f64,
-    /// The same over the tenth that is highest after rotation.
-    pub outlier_amax_over_rms_after: f64,
-}
 
 /// A file of lines that knows its length and SHA-256.
 #[derive(Debug)]
@@ -181,9 +73,9 @@ impl Log {
 }
 
 /// Writes a JSON file beside its name, syncs it and renames it, so that it is there whole or not at all.
-pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), TrainerError> {
+pub fn write_json(path: &Path, value: &impl Document) -> Result<(), TrainerError> {
     let failed = |source: std::io::Error| TrainerError::write(path, source);
-    let mut text = serde_json::to_string_pretty(value).map_err(|source| TrainerError::write(path, source))?;
+    let mut text = value.to_json_pretty().map_err(|source| TrainerError::write(path, source))?;
     text.push('\n');
     let aside = path.with_extension(format!("tmp-{}", std::process::id()));
     let written = File::create(&aside).and_then(|mut file| {

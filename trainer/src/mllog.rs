@@ -8,11 +8,11 @@ use std::panic::Location;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use contract::recipe::Format;
+use contract::run_file::RunFile;
 use serde_json::{Map, Value, json};
 
 use crate::error::TrainerError;
 use crate::metrics::Log;
-use contract::run_file::RunFile;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {

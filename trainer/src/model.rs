@@ -1,7 +1,7 @@
 //! A Llama: its forward and backward passes, explicitly, on any device.
 //!
 //! Pre-norm blocks (RMSNorm, grouped-query causal attention with rotary positions, RMSNorm, SwiGLU), a final norm and an
-//! untied head. The four linears of a block follow the recipe (`linear`); everything else is in the device's own precision
+//! untied head. The four linears of a block follow the recipe (`choices`); everything else is in the device's own precision
 //! (`device`). Every activation that backward needs is kept, or made again from what is ([`Input`]);
 //! buffers are made once and reused at each step.
 //!
@@ -13,18 +13,11 @@ use contract::run_file::{ModelSection, RunFile};
 use kernels::cpu::AttentionShape;
 
 use crate::batches::Batch;
-use crate::device::Device;
+use crate::choices::{ATTENTION_OUTPUT, DOWN, Evaluation, GATE_UP, QKV};
+use crate::device::{Device, Goal, Input, Linears, Mode};
 use crate::error::TrainerError;
-use crate::linear::{Evaluation, Goal, Input, Linears, Mode};
 use crate::parameters::Layout;
 use crate::streams::Place;
-
-/// The linears of a block, as `Place::linear` counts them.
-const QKV: usize = 0;
-const ATTENTION_OUTPUT: usize = 1;
-const GATE_UP: usize = 2;
-/// Whose X is SwiGLU's result.
-pub const DOWN: usize = 3;
 
 /// Weights of the linears as evaluation reads them.
 pub type EvaluationWeights<D> = <<D as Device>::Linears as Linears<D>>::Weights;

@@ -1,9 +1,9 @@
 //! How an operand survived its preparation: the numbers of a `quantisation` line.
 
+use contract::metrics::Quantisation;
 use contract::recipe::{Format, OperandSpec};
 use kernels::quantise::{self, Prepared, Source};
 
-use crate::metrics::QuantisationRecord;
 use crate::streams::{Operand, Pass};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -32,22 +32,22 @@ impl Survival {
         pass: Pass,
         operand: Operand,
         format: Format,
-    ) -> QuantisationRecord {
-        QuantisationRecord {
+    ) -> Quantisation {
+        Quantisation {
             step,
-            layer,
-            linear,
-            pass: pass.name(),
-            operand: operand.name(),
+            layer: layer as u64,
+            linear: linear.into(),
+            pass: pass.name().into(),
+            operand: operand.name().into(),
             format,
-            relative_error: self.error.relative_error,
-            bias: self.error.bias,
-            magnitude_bias: self.error.magnitude_bias,
-            cosine: self.error.cosine,
-            amax_over_rms_before: self.blocks.before,
-            amax_over_rms_after: self.blocks.after,
-            outlier_amax_over_rms_before: self.blocks.outliers_before,
-            outlier_amax_over_rms_after: self.blocks.outliers_after,
+            relative_error: Some(self.error.relative_error),
+            bias: Some(self.error.bias),
+            magnitude_bias: Some(self.error.magnitude_bias),
+            cosine: Some(self.error.cosine),
+            amax_over_rms_before: Some(self.blocks.before),
+            amax_over_rms_after: Some(self.blocks.after),
+            outlier_amax_over_rms_before: Some(self.blocks.outliers_before),
+            outlier_amax_over_rms_after: Some(self.blocks.outliers_after),
         }
     }
 }

@@ -4,15 +4,14 @@
 //! recipe's forward pass would. It has a model of its own, for few sequences at once, and shares only the parameters. It draws the words of
 //! an evaluation at that step and touches nothing that training goes on from.
 
-use contract::recipe::{Block, Format, OperandSpec, Rounding, ScaleRule};
+use contract::recipe::{Block, Dgrad, Format, Fprop, OperandSpec, Passes, Rounding, ScaleRule, StochasticSeed, Wgrad};
+use contract::run_file::{ForwardSection, RunFile};
 
 use crate::data::TokenStream;
 use crate::device::Device;
 use crate::error::TrainerError;
 use crate::model::Model;
 use crate::trainer_state;
-use contract::recipe::{Dgrad, Fprop, Passes, StochasticSeed, Wgrad};
-use contract::run_file::{ForwardSection, RunFile};
 
 /// Sequences that are read at once: few, because every reading has buffers of its own.
 const SEQUENCES: usize = 8;

@@ -8,15 +8,17 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use contract::digest;
-use contract::run_file::{LoadedRun, RunFile, ShardSection};
-use serde::Serialize;
+use contract::json::Document;
+use contract::metrics::{self, Diverged, Evaluation, Header, MetricsLine, Train};
+use contract::outcome::{Done, Failed, Status};
+use contract::run_file::{LoadedRun, RunFile, RunIdentity, ShardSection};
 
 use crate::checkpoint::{self, Found, LogMarks, Progress};
 use crate::data::TokenStream;
 use crate::device::Device;
 use crate::error::TrainerError;
 use crate::interrupt::Interrupt;
-use crate::metrics::{Header, Log, Record, write_json};
+use crate::metrics::{Log, write_json};
 use crate::mllog::Mllog;
 use crate::model_export;
 use crate::readings::Reading;
@@ -34,21 +36,6 @@ pub struct Options {
     pub progress: bool,
     /// How long to wait for another trainer that is at work on the same run.
     pub patience: Duration,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Done {
-    schema: &'static str,
-    /// `completed` or `diverged`.
-    pub status: &'static str,
-    /// Steps done.
-    pub steps: u64,
-    tokens: u64,
-    final_train_loss: Option<f64>,
-    final_validation_loss: Option<f64>,
-    metrics_sha256: String,
-    model_sha256: Option<String>,
-    run_sha256: String,
 }
 
 /// The two token streams of a run.
@@ -101,7 +88,7 @@ pub fn run<D: Device>(
         && options.run_file.exists()
     {
         // Where even this cannot be written, the exit code and stderr still say it.
-        let _ = write_json(&directory.join("failed.json"), &serde_json::json!({"schema": "mxfp4-failed/1", "error": error.to_string()}));
+        let _ = write_json(&directory.join("failed.json"), &Failed { error: error.to_string() });
     }
     result
 }
@@ -162,11 +149,10 @@ fn remove_if_there(path: &Path) -> Result<(), TrainerError> {
 
 /// Whether done.json says that this very run is finished, and metrics.jsonl is what it vouches for.
 fn is_done(directory: &Path, run_sha256: &str) -> bool {
-    let Ok(bytes) = std::fs::read(directory.join("done.json")) else { return false };
-    let Ok(done) = serde_json::from_slice::<serde_json::Value>(&bytes) else { return false };
-    let text = |key: &str| done.get(key).and_then(serde_json::Value::as_str);
+    let Ok(text) = std::fs::read_to_string(directory.join("done.json")) else { return false };
+    let Ok(done) = Done::from_json("done.json", &text) else { return false };
     let metrics = std::fs::read(directory.join("metrics.jsonl")).map(|bytes| digest::sha256(&bytes));
-    text("schema") == Some("mxfp4-done/1") && text("run_sha256") == Some(run_sha256) && text("metrics_sha256") == metrics.ok().as_deref()
+    done.run_sha256 == run_sha256 && metrics.is_ok_and(|found| found == done.metrics_sha256)
 }
 
 struct Session<'a, D: Device> {
@@ -281,10 +267,11 @@ impl<'a, D: Device> Session<'a, D> {
         if step.is_multiple_of(self.run.logging.train_every_steps) || step == self.run.budget.steps {
             let learning_rate = self.training.learning_rate(step);
             let tokens = self.tokens();
-            self.metrics.json(&Record::Train { step, tokens, loss: result.loss, grad_norm: result.gradient_norm, learning_rate })?;
+            let (loss, grad_norm) = (Some(result.loss), Some(result.gradient_norm));
+            self.metrics.json(&MetricsLine::Train(Train { step, tokens, loss, grad_norm, learning_rate }))?;
         }
         for record in records {
-            self.metrics.json(&Record::Quantisation(Box::new(record)))?;
+            self.metrics.json(&MetricsLine::Quantisation(Box::new(record)))?;
         }
         if self.options.progress {
             let rate = self.run.tokens_per_step() as f64 / seconds;
@@ -300,7 +287,7 @@ impl<'a, D: Device> Session<'a, D> {
         if !loss.is_finite() {
             return self.diverge(step, "evaluation loss is not finite");
         }
-        self.metrics.json(&Record::Eval { step, tokens: self.tokens(), loss })?;
+        self.metrics.json(&MetricsLine::Evaluation(Evaluation { step, tokens: self.tokens(), loss: Some(loss) }))?;
         self.read(streams)?;
         self.progress.validation_loss = Some(loss);
         let samples = self.samples();
@@ -319,7 +306,12 @@ impl<'a, D: Device> Session<'a, D> {
         }
         for reading in &mut self.readings {
             let loss = reading.loss(&self.training.parameters, &streams.validation, step)?;
-            self.metrics.json(&Record::Reading { step, tokens, recipe: reading.recipe().to_owned(), loss })?;
+            self.metrics.json(&MetricsLine::Reading(metrics::Reading {
+                step,
+                tokens,
+                recipe: reading.recipe().to_owned(),
+                loss: Some(loss),
+            }))?;
         }
         Ok(())
     }
@@ -327,7 +319,7 @@ impl<'a, D: Device> Session<'a, D> {
     /// A number is no longer finite: the run ends here, and says so.
     fn diverge(&mut self, step: u64, reason: &'static str) -> Result<(), TrainerError> {
         self.diverged = true;
-        self.metrics.json(&Record::Diverged { step, reason })
+        self.metrics.json(&MetricsLine::Diverged(Diverged { step, reason: reason.into() }))
     }
 
     fn checkpoint(&mut self) -> Result<(), TrainerError> {
@@ -355,8 +347,7 @@ impl<'a, D: Device> Session<'a, D> {
         self.metrics.sync()?;
         self.mllog.sync()?;
         let done = Done {
-            schema: "mxfp4-done/1",
-            status: if self.diverged { "diverged" } else { "completed" },
+            status: if self.diverged { Status::Diverged } else { Status::Completed },
             steps: self.progress.step,
             tokens: self.tokens(),
             final_train_loss: self.progress.train_loss,
@@ -388,7 +379,9 @@ struct Logs {
 impl Logs {
     fn create(directory: &Path, run: &RunFile, parameters: usize) -> Result<Self, TrainerError> {
         let mut metrics = Log::create(directory.join("metrics.jsonl"))?;
-        metrics.json(&Header::new(run, parameters))?;
+        let RunIdentity { profile, arm, seed } = run.run.clone();
+        let (parameters, tokens_per_step) = (parameters as u64, run.tokens_per_step() as u64);
+        metrics.json(&MetricsLine::Header(Header { profile, arm, seed, parameters, tokens_per_step }))?;
         let mut mllog = Mllog::new(Log::create(directory.join("run.mllog"))?, None);
         mllog.begin(run)?;
         Ok(Self { metrics, mllog, fresh: true })

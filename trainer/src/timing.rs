@@ -5,7 +5,8 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use contract::device::DeviceKind;
+use contract::timing::{Seconds, Session, TimingLine};
 
 use crate::device::Machine;
 use crate::error::TrainerError;
@@ -14,34 +15,6 @@ use crate::error::TrainerError;
 pub struct Timing {
     path: PathBuf,
     file: File,
-}
-
-#[derive(Serialize)]
-struct Session<'a> {
-    schema: &'static str,
-    kind: &'static str,
-    device: &'static str,
-    threads: usize,
-    instruction_set: &'a str,
-    cpu: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    gpu: Option<&'a String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    libraries: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mxfp4: Option<&'a String>,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    least_memory: bool,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    interpreted: bool,
-    resumed_from_step: u64,
-}
-
-#[derive(Serialize)]
-struct Line {
-    kind: &'static str,
-    step: u64,
-    seconds: f64,
 }
 
 impl Timing {
@@ -58,34 +31,33 @@ impl Timing {
             file
         };
         let mut timing = Self { path: path.to_owned(), file };
-        timing.write(&Session {
-            schema: "mxfp4-timing/1",
-            kind: "session",
-            device: machine.device,
-            threads: machine.threads,
-            instruction_set: &machine.instruction_set,
-            cpu: &processor_name(),
-            gpu: (machine.device != "cpu").then_some(&machine.name),
-            libraries: machine.libraries.iter().map(|(name, version)| format!("{name} {version}")).collect(),
-            mxfp4: machine.mxfp4.as_ref(),
-            least_memory: machine.least_memory,
-            interpreted: machine.interpreted,
+        let Machine { device, name, threads, instruction_set, libraries, mxfp4, least_memory, interpreted } = machine.clone();
+        timing.write(&TimingLine::Session(Session {
+            device,
+            threads: threads as u64,
+            instruction_set,
+            cpu: processor_name(),
+            gpu: (device != DeviceKind::Cpu).then_some(name),
+            libraries: libraries.iter().map(|(name, version)| format!("{name} {version}")).collect(),
+            mxfp4,
+            least_memory,
+            interpreted,
             resumed_from_step,
-        })?;
+        }))?;
         Ok(timing)
     }
 
     /// One training step.
     pub fn step(&mut self, step: u64, seconds: f64) -> Result<(), TrainerError> {
-        self.write(&Line { kind: "step", step, seconds })
+        self.write(&TimingLine::Step(Seconds { step, seconds }))
     }
 
     /// One evaluation after `step` steps.
     pub fn evaluation(&mut self, step: u64, seconds: f64) -> Result<(), TrainerError> {
-        self.write(&Line { kind: "eval", step, seconds })
+        self.write(&TimingLine::Evaluation(Seconds { step, seconds }))
     }
 
-    fn write(&mut self, line: &impl Serialize) -> Result<(), TrainerError> {
+    fn write(&mut self, line: &TimingLine) -> Result<(), TrainerError> {
         let failed = |source: &dyn std::fmt::Display| TrainerError::write(&self.path, source);
         let mut text = serde_json::to_string(line).map_err(|source| failed(&source))?;
         text.push('\n');

@@ -2,14 +2,15 @@
 //!
 //! This is the run without its files: `session` adds those, `measure` only times it.
 
+use contract::metrics::Quantisation;
 use contract::run_file::RunFile;
 
 use crate::batches::{Batch, DataOrder, samples_in};
+use crate::choices::Evaluation;
 use crate::data::TokenStream;
+use crate::device::Linears;
 use crate::device::{Device, Update};
 use crate::error::TrainerError;
-use crate::linear::{Evaluation, Linears};
-use crate::metrics::QuantisationRecord;
 use crate::model::Model;
 use crate::optimizer::Moments;
 use crate::schedule;
@@ -41,7 +42,7 @@ struct MicroBatches<D: Device> {
     /// Its gradients, before they are added to the step's.
     gradients: D::Numbers,
     /// What was measured in the step's first one.
-    records: Vec<QuantisationRecord>,
+    records: Vec<Quantisation>,
 }
 
 /// What a step computed.
@@ -185,7 +186,7 @@ impl<D: Device> Training<D> {
         self.model.linears.observe(step, observed);
     }
 
-    pub fn observed(&mut self) -> Vec<QuantisationRecord> {
+    pub fn observed(&mut self) -> Vec<Quantisation> {
         match &mut self.micro {
             Some(micro) => std::mem::take(&mut micro.records),
             None => self.model.linears.observed(),

@@ -12,7 +12,8 @@ use contract::run_file::RunFile;
 use kernels::cpu::{Cpu, InstructionSet};
 use kernels::random::Stream;
 use trainer::batches::Batch;
-use trainer::linear::Choices;
+use trainer::choices::Choices;
+use trainer::error::TrainerError;
 use trainer::streams::{Operand, Pass, Place, micro_step};
 use trainer::trainer_state::{StepResult, Training};
 
@@ -118,7 +119,7 @@ fn micro_batches_share_no_random_words() {
 /// A delayed scale's history counts micro-batches: after one step of three it holds three magnitudes an operand.
 #[test]
 fn delayed_scales_remember_every_micro_batch() {
-    use trainer::linear::Linears;
+    use trainer::device::Linears;
     for (parts, remembered) in [(1, 1), (2, 2), (4, 4)] {
         let (_, training) = first_step("fp8", parts);
         let longest = training.run().recipe.delayed_scaling.unwrap().history;
@@ -194,8 +195,8 @@ fn bad_values_are_refused_and_one_is_what_it_was() {
         (4, (-2).into(), "batch.accumulation: invalid type"),
         (4, "two".into(), "batch.accumulation: invalid type"),
     ] {
-        let error = trainer::error::TrainerError::from(text(sequences, parts).unwrap_err());
-        assert_eq!(error.exit_code(), 2);
+        let error = text(sequences, parts).unwrap_err();
+        assert_eq!(TrainerError::from(error.clone()).exit_code(), 2);
         assert!(error.to_string().contains(expected), "{expected}: {error}");
     }
     let (stated, left_out) = (text(4, 1.into()).unwrap(), common::tiny(common::recipe("mxfp4-fdw-h16")));

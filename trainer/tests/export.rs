@@ -12,8 +12,8 @@ use std::process::Command;
 
 use kernels::cpu::{Cpu, InstructionSet};
 use trainer::batches::Batch;
+use trainer::choices::Evaluation;
 use trainer::export::{ExportConfig, expected_tensors, write_model};
-use trainer::linear::Evaluation;
 use trainer::model::Model;
 use trainer::model_export;
 use trainer::tensors::{TensorError, Tensors, read_tensors, write_tensors};

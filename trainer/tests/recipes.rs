@@ -70,3 +70,19 @@ fn threads_and_instruction_sets_do_not_change_a_bit() {
         }
     }
 }
+
+/// Prescaling is defined wherever a block shares an exponent: FP8 in blocks, too.
+#[test]
+fn blocks_of_fp8_train_prescaled() {
+    let mut recipe = common::recipe("mxfp4-fdw-sr");
+    for (_, pass) in recipe["passes"].as_mapping_mut().unwrap().iter_mut() {
+        for (_, operand) in pass.as_mapping_mut().unwrap().iter_mut() {
+            operand["format"] = "e4m3".into();
+            operand["rounding"] = "stochastic-prescaled".into();
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (metrics, done) = run(folder.path(), recipe, InstructionSet::detect(), 1);
+    assert_eq!(done["status"], "completed", "{metrics}");
+    assert!(done["final_validation_loss"].as_f64().unwrap() < 48f64.ln() - 0.05, "{metrics}");
+}

@@ -3,7 +3,14 @@
 //! The harness never links the trainer; both read these types, so a trainer in another language can stand in for ours. Nothing is computed
 //! here and no device is opened. docs/files.md describes the same files in prose.
 
+pub mod device;
 pub mod digest;
+pub mod json;
+pub mod measurements;
+pub mod metrics;
+pub mod outcome;
 pub mod recipe;
 mod run_check;
 pub mod run_file;
+pub mod schema;
+pub mod timing;

@@ -239,6 +239,19 @@ impl OperandSpec {
     }
 }
 
+/// What two operands of one product must have in common.
+pub fn same_rotation(a: &OperandSpec, b: &OperandSpec) -> Result<(), &'static str> {
+    if a.rotation == b.rotation {
+        return Ok(());
+    }
+    Err("both operands need the same rotation, or the product is no longer the linear layer's")
+}
+
+/// Whether an exclusive-or with a weight's last bits stays within the last two.
+pub fn check_perturbation(perturbation: u32) -> Result<(), String> {
+    if perturbation <= 3 { Ok(()) } else { Err(format!("perturbation: {perturbation} is above 3, the last two bits of a weight")) }
+}
+
 impl<T> Passes<T> {
     /// (pass, operand, value) of all six operands, in a fixed order.
     pub fn all(&self) -> [(&'static str, &'static str, &T); 6] {
@@ -274,11 +287,14 @@ impl Passes {
         for (pass, operand, spec) in self.all() {
             spec.validate(0).map_err(|problem| format!("passes.{pass}.{operand}.{problem}"))?;
         }
-        let [(_, _, fprop), (_, _, fprop_weight), (_, _, dgrad), (_, _, dgrad_weight), (_, _, wgrad), (_, _, wgrad_input)] = self.all();
-        for (pass, a, b) in [("fprop", fprop, fprop_weight), ("dgrad", dgrad, dgrad_weight), ("wgrad", wgrad, wgrad_input)] {
-            if a.rotation != b.rotation {
-                return Err(format!("passes.{pass}: both operands need the same rotation, or the product is no longer the linear layer's"));
-            }
+        let Self { fprop, dgrad, wgrad } = self;
+        let pairs = [
+            ("fprop", &fprop.input, &fprop.weight),
+            ("dgrad", &dgrad.output_gradient, &dgrad.weight),
+            ("wgrad", &wgrad.output_gradient, &wgrad.input),
+        ];
+        for (pass, a, b) in pairs {
+            same_rotation(a, b).map_err(|problem| format!("passes.{pass}: {problem}"))?;
         }
         match (delayed_scaling, self.all().iter().any(|(_, _, spec)| spec.scale == ScaleRule::Delayed)) {
             (None, true) => Err("delayed_scaling: missing, although an operand has `scale: delayed`; \

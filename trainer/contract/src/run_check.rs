@@ -2,7 +2,7 @@
 //!
 //! A run that passes here is one that every kernel accepts; what depends on the machine or the data files is checked later.
 
-use crate::recipe::ScaleRule;
+use crate::recipe::{ScaleRule, check_perturbation, same_rotation};
 use crate::run_file::{ModelSection, RecipeSection, RunFile, ShardSection};
 
 /// Elements in the largest matrix or activation this trainer indexes; beyond it a size is surely a mistake.
@@ -76,9 +76,7 @@ impl RunFile {
                     return Err(format!("{key}.{name}.scale: a reading has no history; use 'current'"));
                 }
             }
-            if forward.input.rotation != forward.weight.rotation {
-                return Err(format!("{key}: both operands need the same rotation, or the product is no longer the linear layer's"));
-            }
+            same_rotation(&forward.input, &forward.weight).map_err(|problem| format!("{key}: {problem}"))?;
         }
         Ok(())
     }
@@ -107,15 +105,12 @@ impl RunFile {
     }
 
     fn check_recipe(&self) -> Check {
-        let RecipeSection { passes, delayed_scaling, .. } = &self.recipe;
+        let RecipeSection { passes, delayed_scaling, perturbation, .. } = &self.recipe;
         // The contraction axis of wgrad is a micro-batch.
         let tokens = self.tokens_per_step() / self.batch.accumulation;
         let fits = || self.model.linears().into_iter().try_for_each(|linear| passes.check_axes(linear, tokens));
         passes.check(*delayed_scaling).and_then(|()| fits()).map_err(|problem| format!("recipe.{problem}"))?;
-        if self.recipe.perturbation > 3 {
-            return Err(format!("recipe.perturbation: {} is above 3, the last two bits of a weight", self.recipe.perturbation));
-        }
-        Ok(())
+        check_perturbation(*perturbation).map_err(|problem| format!("recipe.{problem}"))
     }
 }
 

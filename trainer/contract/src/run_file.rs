@@ -9,14 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest;
 use crate::recipe::{DelayedScaling, OperandSpec, Passes, StochasticSeed};
-
-/// The only schema there is.
-pub const SCHEMA: &str = "mxfp4-run/1";
+use crate::schema;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunFile {
-    /// Always [`SCHEMA`].
+    /// Always [`schema::RUN`].
     pub schema: String,
     pub run: RunIdentity,
     /// Shape and initialisation of the model.
@@ -298,15 +296,11 @@ impl RunFile {
         }
         let syntax = |error: serde_yaml::Error| RunFileError(format!("{name}: {error}; docs/files.md describes every key"));
         let header: Header = serde_yaml::from_str(text).map_err(syntax)?;
-        match header.schema.as_deref() {
-            Some(SCHEMA) => {}
-            Some(other) => {
-                return Err(RunFileError(format!(
-                    "{name}: schema: this trainer reads '{SCHEMA}', the file says '{other}'; write it again with the harness of this version"
-                )));
-            }
-            None => return Err(RunFileError(format!("{name}: schema: missing; a run file starts with 'schema: {SCHEMA}'"))),
-        }
+        let found = header
+            .schema
+            .ok_or_else(|| RunFileError(format!("{name}: schema: missing; a run file starts with 'schema: {}'", schema::RUN)))?;
+        schema::require(&found, schema::RUN)
+            .map_err(|error| RunFileError(format!("{name}: schema: {error}; write the file again with the harness of this version")))?;
         let run: Self = serde_yaml::from_str(text).map_err(syntax)?;
         run.check().map_err(|problem| RunFileError(format!("{name}: {problem}")))?;
         Ok(run)

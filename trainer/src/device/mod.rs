@@ -11,14 +11,17 @@ use std::borrow::Cow;
 use std::fmt::Debug;
 use std::ops::Range;
 
+use contract::device::{DeviceId, DeviceKind};
+use contract::metrics::Quantisation;
 use contract::run_file::{ModelSection, OptimizerSection, RunFile};
 use kernels::cpu::AttentionShape;
 use kernels::gpu::Kind;
 
 use crate::batches::Batch;
+use crate::choices::Evaluation;
 use crate::error::TrainerError;
-use crate::linear::Linears;
 use crate::parameters::Layout;
+use crate::streams::Place;
 
 /// What one kind of kernel took of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -70,9 +73,6 @@ pub trait Device: Clone + Debug + Send + Sync {
     /// A sum of losses that may not have been waited for yet.
     type Sum: Debug + Send;
 
-    /// `cpu`, `cuda` or `hip`.
-    fn kind(&self) -> &'static str;
-
     /// Refuses a run that does not fit into the device's memory, before anything is allocated.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ pub trait Device: Clone + Debug + Send + Sync {
 
     /// Room for `[rows, width]`.
     fn activation(&self, rows: usize, width: usize) -> Result<Self::Activation, TrainerError>;
-    /// Room for the X of a linear that can be made again from what else is kept ([`crate::linear::Input`]): none on a device that does so.
+    /// Room for the X of a linear that can be made again from what else is kept ([`Input`]): none on a device that does so.
     fn remade(&self, rows: usize, width: usize) -> Result<Self::Activation, TrainerError> {
         self.activation(rows, width)
     }
@@ -218,6 +218,131 @@ pub trait Device: Clone + Debug + Send + Sync {
     fn machine(&self) -> Machine;
 }
 
+/// How the linears of a forward pass are done.
+#[derive(Debug)]
+pub enum Mode<'a, W> {
+    /// A training step, counted from 1.
+    Training { step: u64 },
+    /// A batch of an evaluation.
+    Evaluation {
+        evaluation: Evaluation,
+        /// What [`Linears::evaluation_weights`] made.
+        weights: &'a W,
+    },
+}
+
+/// X of a linear. What is not [`Input::Kept`] a device may make again whenever it reads it, instead of keeping it ([`Device::remade`]).
+#[derive(Debug)]
+pub enum Input<'a, D: Device> {
+    Kept(&'a D::Activation),
+    Normed {
+        /// Itself, where it is kept.
+        normed: &'a D::Activation,
+        stream: &'a D::Activation,
+        /// Of each row.
+        inverse_rms: &'a D::Statistic,
+        /// Where the gain is in the parameters.
+        gain: &'a Range<usize>,
+    },
+    Gated {
+        /// Itself, where it is kept.
+        hidden: &'a D::Activation,
+        gate_up: &'a D::Activation,
+    },
+}
+
+impl<'a, D: Device> Input<'a, D> {
+    /// What is kept of it.
+    pub fn kept(&self) -> &'a D::Activation {
+        match self {
+            Self::Kept(x) => x,
+            Self::Normed { normed, .. } => normed,
+            Self::Gated { hidden, .. } => hidden,
+        }
+    }
+}
+
+/// Where a product goes, and what follows it: a device may do both at once, while the rows are near.
+#[derive(Debug)]
+pub enum Goal<'a, A> {
+    /// `[tokens, columns]`, overwritten.
+    Over(&'a mut A),
+    /// `sum` = `residual` + product.
+    Onto {
+        /// `[tokens, columns]`.
+        residual: &'a A,
+        /// `[tokens, columns]`, overwritten.
+        sum: &'a mut A,
+    },
+    /// The product is `[tokens, 2f]`, gate and up.
+    Swiglu {
+        gate_up: &'a mut A,
+        /// `[tokens, f]`, SwiGLU of it.
+        hidden: &'a mut A,
+    },
+    /// The product is the gradient of SwiGLU's result `[tokens, f]`, and is not kept. Gate and up are not needed afterwards: their gradient
+    /// may take their place ([`Device::in_place`]).
+    SwigluBackward {
+        /// What forward made, `[tokens, 2f]`.
+        gate_up: &'a A,
+        d_gate_up: &'a mut A,
+    },
+}
+
+/// All linears of a model on a device.
+pub trait Linears<D: Device>: Debug + Send + Sync {
+    /// Weights prepared once for all batches of an evaluation.
+    type Weights: Debug + Send + Sync;
+
+    /// x Wᵀ of `tokens` rows, to `goal`; the weight is at `weight.1` of the parameters.
+    fn forward(
+        &mut self,
+        place: Place,
+        mode: &Mode<'_, Self::Weights>,
+        x: &Input<'_, D>,
+        weight: (&D::Parameters, &Range<usize>),
+        goal: Goal<'_, D::Activation>,
+        tokens: usize,
+    ) -> Result<(), TrainerError>;
+
+    /// ∇Y W, `[tokens, in]`, to `goal`; and, at `weight.1` of the gradients, `[out, in]` = ∇Yᵀ X, overwritten.
+    #[allow(clippy::too_many_arguments)] // what the formulas read and write
+    fn backward(
+        &mut self,
+        place: Place,
+        step: u64,
+        x: &Input<'_, D>,
+        weight: (&D::Parameters, &Range<usize>),
+        d_y: &D::Activation,
+        goal: Goal<'_, D::Activation>,
+        gradients: &mut D::Numbers,
+        tokens: usize,
+    ) -> Result<(), TrainerError>;
+
+    /// Every weight as evaluation after `step` steps reads it. Delayed scales stay as they are.
+    fn evaluation_weights(
+        &self,
+        parameters: &D::Parameters,
+        places: &[(Place, Range<usize>)],
+        step: u64,
+    ) -> Result<Self::Weights, TrainerError>;
+
+    /// The end of training step `step`.
+    fn finish_step(&mut self, step: u64) -> Result<(), TrainerError>;
+
+    /// Measures the operands of `layers` during the next step.
+    fn observe(&mut self, step: u64, layers: Vec<usize>);
+
+    /// What was measured, in the order fprop, dgrad, wgrad by layer and linear; nothing is measured from here on.
+    fn observed(&mut self) -> Vec<Quantisation>;
+
+    /// Largest magnitudes of earlier steps, oldest first, for a checkpoint; index (layer * 4 + linear) * 6 + slot.
+    fn histories(&self) -> Result<Vec<Vec<f32>>, TrainerError>;
+
+    /// Puts back what a checkpoint held; `false`, and nothing done, if it does not belong to such a model.
+    fn restore_histories(&mut self, histories: Vec<Vec<f32>>) -> Result<bool, TrainerError>;
+}
+
 /// Which device a command works on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
@@ -228,16 +353,13 @@ pub enum Choice {
 impl Choice {
     /// `cpu`, `cuda`, `cuda:N`, `hip`, `hip:N`, or `auto`: the first kind of GPU that is there, CUDA before HIP, else the CPU.
     pub fn parse(text: &str) -> Result<Self, TrainerError> {
-        let (word, number) = text.split_once(':').map_or((text, None), |(word, number)| (word, Some(number)));
-        let ordinal = number.map_or(Some(0), |number| number.parse().ok());
-        let kind = Kind::ALL.into_iter().find(|kind| kind.word() == word);
-        match (word, kind, number, ordinal) {
-            (_, Some(kind), _, Some(ordinal)) => Ok(Self::Gpu(kind, ordinal)),
-            ("cpu", _, None, _) => Ok(Self::Cpu),
-            ("auto", _, None, _) => Ok(Self::first()),
-            _ => Err(TrainerError::BadInput(format!(
-                "--device: '{text}' is no device; use cpu, cuda, cuda:1 (the second GPU), hip, hip:1 or auto"
-            ))),
+        if text == "auto" {
+            return Ok(Self::first());
+        }
+        match text.parse().map_err(|error| TrainerError::BadInput(format!("--device: {error}, or auto for what is there")))? {
+            DeviceId::Cpu => Ok(Self::Cpu),
+            DeviceId::Cuda(ordinal) => Ok(Self::Gpu(Kind::Cuda, ordinal)),
+            DeviceId::Hip(ordinal) => Ok(Self::Gpu(Kind::Hip, ordinal)),
         }
     }
 
@@ -262,8 +384,7 @@ pub struct Update<'a> {
 /// What a run was computed on, for its timings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
-    /// `cpu`, `cuda` or `hip`.
-    pub device: &'static str,
+    pub device: DeviceKind,
     /// The processor's or the GPU's own name.
     pub name: String,
     /// Threads at work.

@@ -8,7 +8,7 @@
 use kernels::cpu::{AdamW, AttentionShape, Cpu, InstructionSet, RopeTable};
 use kernels::gpu::{Accumulator, Attention, Bf16, Elementwise, Gpu, Head, Norm, Occurrences, Optimizer, UpdateNumbers};
 
-use super::{Check, Extent, Report, from_bf16, gpu_error, normals, poisoned, relative, stream, to_bf16};
+use super::{Extent, Report, from_bf16, gpu_error, normals, poisoned, relative, stream, to_bf16};
 use crate::error::TrainerError;
 
 /// Unit roundoff of BF16.
@@ -49,7 +49,7 @@ fn accumulation(gpu: &Gpu, seed: u64, report: &mut Report<'_>) -> Result<(), Tra
         let found = sum.to_vec().map_err(gpu_error)?;
         let wanted = first.iter().zip(&second).map(|(a, b)| (a + b) / by);
         let differ = found.iter().zip(wanted).filter(|(a, b)| a.to_bits() != b.to_bits()).count() as f64;
-        report(Check::new("kernel", "accumulation", format!("{total}, / {by}"), total, differ, 0.0))?;
+        report(super::compared("kernel", "accumulation", format!("{total}, / {by}"), total, differ, 0.0))?;
     }
     Ok(())
 }
@@ -89,7 +89,7 @@ fn norm(gpu: &Gpu, cpu: &Cpu, seed: u64, (rows, width): (usize, usize), report: 
     kernels.backward(&gpu_x, (&gpu_gain, 0), &gpu_r, &gpu_d_y, &mut gpu_d_x, true, (&mut gpu_d_gain, 0), rows).map_err(gpu_error)?;
     let detail = format!("[{rows}, {width}]");
     let mut compare = |name: &str, found: &[f32], wanted: &[f32], bound| {
-        report(Check::new("kernel", name, detail.clone(), wanted.len(), relative(found, wanted), bound))
+        report(super::compared("kernel", name, detail.clone(), wanted.len(), relative(found, wanted), bound))
     };
     compare("rms_norm", &from_bf16(&gpu_y)?, &y, U + F32_SLACK)?;
     compare("rms_norm, 1/rms", &gpu_r.to_vec().map_err(gpu_error)?, &r, F32_SLACK)?;
@@ -110,7 +110,7 @@ fn elementwise(gpu: &Gpu, cpu: &Cpu, seed: u64, report: &mut Report<'_>) -> Resu
         cpu.rope(&mut x, width, heads, head_dim, sequence, &table, backward).map_err(kernel)?;
         kernels.rope(&mut gpu_x, tokens, (width, heads, head_dim, sequence), &cosine, &sine, backward).map_err(gpu_error)?;
         let name = if backward { "rope backward" } else { "rope" };
-        report(Check::new("kernel", name, format!("[{tokens}, {width}]"), x.len(), relative(&from_bf16(&gpu_x)?, &x), U + F32_SLACK))?;
+        report(super::compared("kernel", name, format!("[{tokens}, {width}]"), x.len(), relative(&from_bf16(&gpu_x)?, &x), U + F32_SLACK))?;
     }
 
     let (tokens, width) = (37, 88);
@@ -123,15 +123,15 @@ fn elementwise(gpu: &Gpu, cpu: &Cpu, seed: u64, report: &mut Report<'_>) -> Resu
     kernels.swiglu(&gpu_gate_up, &mut gpu_hidden, tokens, width).map_err(gpu_error)?;
     kernels.swiglu_backward(&gpu_gate_up, &gpu_d_hidden, &mut gpu_d_gate_up, None, tokens, width).map_err(gpu_error)?;
     let detail = format!("[{tokens}, {width}]");
-    report(Check::new("kernel", "swiglu", detail.clone(), hidden.len(), relative(&from_bf16(&gpu_hidden)?, &hidden), U + F32_SLACK))?;
+    report(super::compared("kernel", "swiglu", detail.clone(), hidden.len(), relative(&from_bf16(&gpu_hidden)?, &hidden), U + F32_SLACK))?;
     let difference = relative(&from_bf16(&gpu_d_gate_up)?, &d_gate_up);
-    report(Check::new("kernel", "swiglu backward", detail.clone(), d_gate_up.len(), difference, U + F32_SLACK))?;
+    report(super::compared("kernel", "swiglu backward", detail.clone(), d_gate_up.len(), difference, U + F32_SLACK))?;
     let mut over = gpu_gate_up.part(0, gpu_gate_up.length()).map_err(gpu_error)?;
     kernels.swiglu_backward(&gpu_gate_up, &gpu_d_hidden, &mut over, Some(&gpu_d_hidden), tokens, width).map_err(gpu_error)?;
     for (what, found, wanted) in [("gradient", &over, &gpu_d_gate_up), ("result", &gpu_d_hidden, &gpu_hidden)] {
         let (found, wanted) = (found.to_vec().map_err(gpu_error)?, wanted.to_vec().map_err(gpu_error)?);
         let differ = found.iter().zip(&wanted).filter(|(a, b)| a != b).count() as f64;
-        report(Check::new("kernel", format!("swiglu backward in place, {what}"), detail.clone(), wanted.len(), differ, 0.0))?;
+        report(super::compared("kernel", format!("swiglu backward in place, {what}"), detail.clone(), wanted.len(), differ, 0.0))?;
     }
 
     let (tokens, width, vocabulary) = (500, 136, 50);
@@ -150,9 +150,9 @@ fn elementwise(gpu: &Gpu, cpu: &Cpu, seed: u64, report: &mut Report<'_>) -> Resu
     kernels.embedding((&gpu_table, 0), &gpu_ids, &mut gpu_rows, tokens, width).map_err(gpu_error)?;
     kernels.embedding_backward(&to_bf16(gpu, &gradient)?, &occurrences, (&mut gpu_d_table, 0), width).map_err(gpu_error)?;
     let detail = format!("{tokens} of {vocabulary} x {width}");
-    report(Check::new("kernel", "embedding", detail.clone(), rows.len(), relative(&from_bf16(&gpu_rows)?, &rows), U + F32_SLACK))?;
+    report(super::compared("kernel", "embedding", detail.clone(), rows.len(), relative(&from_bf16(&gpu_rows)?, &rows), U + F32_SLACK))?;
     let found = gpu_d_table.to_vec().map_err(gpu_error)?;
-    report(Check::new("kernel", "embedding backward", detail, d_table.len(), relative(&found, &d_table), F32_SLACK))
+    report(super::compared("kernel", "embedding backward", detail, d_table.len(), relative(&found, &d_table), F32_SLACK))
 }
 
 fn attention(gpu: &Gpu, cpu: &Cpu, seed: u64, shape: AttentionShape, report: &mut Report<'_>) -> Result<(), TrainerError> {
@@ -171,7 +171,7 @@ fn attention(gpu: &Gpu, cpu: &Cpu, seed: u64, shape: AttentionShape, report: &mu
     kernels.backward(&gpu_qkv, shape, &gpu_out, &gpu_logsumexp, &gpu_d_out, &mut gpu_d_qkv).map_err(gpu_error)?;
     let AttentionShape { batch, sequence, heads, kv_heads, head_dim } = shape;
     let detail = format!("{batch} x {sequence}, {heads}/{kv_heads} heads of {head_dim}");
-    report(Check::new("kernel", "attention", detail.clone(), single, relative(&from_bf16(&gpu_out)?, &out), 2.0 * U + F32_SLACK))?;
+    report(super::compared("kernel", "attention", detail.clone(), single, relative(&from_bf16(&gpu_out)?, &out), 2.0 * U + F32_SLACK))?;
     let found = from_bf16(&gpu_d_qkv)?;
     let (queries, keys) = (heads * head_dim, kv_heads * head_dim);
     for (name, columns) in [("d_q", 0..queries), ("d_k", queries..queries + keys), ("d_v", queries + keys..queries + 2 * keys)] {
@@ -183,7 +183,7 @@ fn attention(gpu: &Gpu, cpu: &Cpu, seed: u64, shape: AttentionShape, report: &mu
             continue;
         }
         let name = format!("attention backward, {name}");
-        report(Check::new("kernel", name, detail.clone(), wanted.len(), relative(&found, &wanted), 4.0 * U + F32_SLACK))?;
+        report(super::compared("kernel", name, detail.clone(), wanted.len(), relative(&found, &wanted), 4.0 * U + F32_SLACK))?;
     }
     Ok(())
 }
@@ -214,13 +214,13 @@ fn head(
         .map_err(gpu_error)?;
     let detail = format!("{tokens} tokens of width {width}, {vocabulary} entries");
     let mut compare = |name: &str, found: &[f32], wanted: &[f32], bound| {
-        report(Check::new("kernel", name, detail.clone(), wanted.len(), relative(found, wanted), bound))
+        report(super::compared("kernel", name, detail.clone(), wanted.len(), relative(found, wanted), bound))
     };
     compare("head, losses", &gpu_losses.to_vec().map_err(gpu_error)?, &losses, 4.0 * U)?;
     compare("head, d_x", &from_bf16(&gpu_d_x)?, &d_x, 4.0 * U)?;
     compare("head, d_weight", &gpu_d_weight.to_vec().map_err(gpu_error)?, &d_weight, 4.0 * U)?;
     let total = results.to_vec().map_err(gpu_error)?[0];
-    report(Check::new("kernel", "head, sum of losses", detail.clone(), 1, ((total - sum) / sum).abs(), 4.0 * U))
+    report(super::compared("kernel", "head, sum of losses", detail.clone(), 1, ((total - sum) / sum).abs(), 4.0 * U))
 }
 
 fn optimizer(gpu: &Gpu, cpu: &Cpu, seed: u64, report: &mut Report<'_>) -> Result<(), TrainerError> {
@@ -240,7 +240,7 @@ fn optimizer(gpu: &Gpu, cpu: &Cpu, seed: u64, report: &mut Report<'_>) -> Result
     kernels.norm(&g, &results, 1).map_err(gpu_error)?;
     let norm = libm::sqrt(cpu.squared_norm(&gradients));
     let found = results.to_vec().map_err(gpu_error)?[1];
-    report(Check::new("kernel", "gradient norm", format!("{total}"), 1, ((found - norm) / norm).abs(), 1e-12))?;
+    report(super::compared("kernel", "gradient norm", format!("{total}"), 1, ((found - norm) / norm).abs(), 1e-12))?;
     // The same norm on both sides, so that the clipping factor is the same F32.
     results.write(1, &[norm]).map_err(gpu_error)?;
     let (clip_norm, weight_decay) = (1.0, 0.1f32);
@@ -273,8 +273,8 @@ fn optimizer(gpu: &Gpu, cpu: &Cpu, seed: u64, report: &mut Report<'_>) -> Result
     let differ = |found: &[f32], wanted: &[f32]| found.iter().zip(wanted).filter(|(a, b)| a.to_bits() != b.to_bits()).count() as f64;
     for (name, found, wanted) in [("parameters", &p, &parameters), ("first moment", &m, &first), ("second moment", &v, &second)] {
         let found = found.to_vec().map_err(gpu_error)?;
-        report(Check::new("kernel", format!("adamw, {name}"), format!("{total}"), total, differ(&found, wanted), 0.0))?;
+        report(super::compared("kernel", format!("adamw, {name}"), format!("{total}"), total, differ(&found, wanted), 0.0))?;
     }
     let rounded: Vec<f32> = parameters.iter().map(|&x| kernels::format::bf16::round(x)).collect();
-    report(Check::new("kernel", "adamw, BF16 copies", format!("{total}"), total, differ(&from_bf16(&copies)?, &rounded), 0.0))
+    report(super::compared("kernel", "adamw, BF16 copies", format!("{total}"), total, differ(&from_bf16(&copies)?, &rounded), 0.0))
 }

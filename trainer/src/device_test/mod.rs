@@ -11,45 +11,24 @@ mod steps;
 use std::io::Write;
 use std::path::PathBuf;
 
+use contract::measurements::{Check, DeviceTestLine, Summary, TestedDevice};
 use kernels::gpu::{Bf16, Buffer, Gpu, GpuError};
 use kernels::random::{Stream, StreamKey};
-use serde::Serialize;
 
+use crate::device::gpu::device_id;
 use crate::error::TrainerError;
 
-/// One comparison.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Check {
-    schema: &'static str,
-    kind: &'static str,
-    /// `operand`, `kernel`, `step` or `determinism`.
+/// One comparison; a NaN does not pass.
+fn compared(
     group: &'static str,
-    name: String,
-    /// Shapes or recipe.
-    detail: String,
+    name: impl Into<String>,
+    detail: impl Into<String>,
     elements: usize,
-    /// Relative difference of the whole, ||gpu - cpu|| / ||cpu||; for checks bit for bit the number of elements that differ.
     difference: f64,
     bound: f64,
-    passed: bool,
-}
-
-impl Check {
-    fn new(group: &'static str, name: impl Into<String>, detail: impl Into<String>, elements: usize, difference: f64, bound: f64) -> Self {
-        // A NaN does not pass.
-        let passed = difference <= bound;
-        Self {
-            schema: "mxfp4-device-test/1",
-            kind: "check",
-            group,
-            name: name.into(),
-            detail: detail.into(),
-            elements,
-            difference,
-            bound,
-            passed,
-        }
-    }
+) -> Check {
+    let (name, detail, elements) = (name.into(), detail.into(), elements as u64);
+    Check { group: group.into(), name, detail, elements, difference: Some(difference), bound, passed: difference <= bound }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,29 +39,6 @@ pub enum Extent {
     Quick,
 }
 
-/// First line of the output.
-#[derive(Debug, Serialize)]
-struct Header<'a> {
-    schema: &'static str,
-    kind: &'static str,
-    device: &'a str,
-    name: &'a str,
-    architecture: &'a str,
-    /// No device: its kernels are executed by an interpreter on the processor.
-    interpreted: bool,
-    libraries: Vec<String>,
-    seed: u64,
-}
-
-/// Last line.
-#[derive(Debug, Serialize)]
-struct Summary {
-    schema: &'static str,
-    kind: &'static str,
-    checks: usize,
-    failed: usize,
-}
-
 /// Runs all checks, prints each as a JSON line, and fails if any does. Each run file is a recipe on a small model; `seed` decides
 /// the random inputs.
 ///
@@ -90,29 +46,27 @@ struct Summary {
 /// A GPU that cannot be used, run files that are wrong, or checks that did not pass.
 pub fn run(gpu: &Gpu, run_files: &[PathBuf], seed: u64, extent: Extent, out: &mut impl Write) -> Result<(), TrainerError> {
     let description = gpu.description();
-    let header = Header {
-        schema: "mxfp4-device-test/1",
-        kind: "device",
-        device: description.kind,
-        name: &description.name,
-        architecture: &description.architecture,
+    let header = TestedDevice {
+        device: device_id(gpu).kind(),
+        name: description.name.clone(),
+        architecture: description.architecture.clone(),
         interpreted: description.interpreted,
         libraries: description.libraries.iter().map(|(name, version)| format!("{name} {version}")).collect(),
         seed,
     };
-    crate::measure::print(out, &header)?;
+    crate::measure::print(out, &DeviceTestLine::Device(header))?;
     let (mut checks, mut failed) = (0, 0);
     let mut report = |check: Check| {
         checks += 1;
-        failed += usize::from(!check.passed);
-        crate::measure::print(out, &check)
+        failed += u64::from(!check.passed);
+        crate::measure::print(out, &DeviceTestLine::Check(check))
     };
     operands::check(gpu, seed, extent, &mut report)?;
     floats::check(gpu, seed, extent, &mut report)?;
     for path in run_files {
         steps::check(gpu, path, extent, &mut report)?;
     }
-    crate::measure::print(out, &Summary { schema: "mxfp4-device-test/1", kind: "summary", checks, failed })?;
+    crate::measure::print(out, &DeviceTestLine::Summary(Summary { checks, failed }))?;
     if failed > 0 {
         return Err(TrainerError::Machine(format!(
             "{failed} of {checks} checks of {} did not pass; they are listed above",

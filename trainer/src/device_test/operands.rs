@@ -6,7 +6,7 @@ use kernels::hadamard;
 use kernels::quantise::{self, Prepared, Randomness, Source};
 use kernels::random::Stream;
 
-use super::{Check, Extent, Report, gpu_error, poisoned, stream, to_bf16};
+use super::{Extent, Report, gpu_error, poisoned, stream, to_bf16};
 use crate::error::TrainerError;
 
 /// Rows and columns of sources: less than a tile, whole tiles, ragged ones, and rows that are no multiple of eight.
@@ -151,7 +151,7 @@ fn made_as_stored(gpu: &Gpu, spec: &OperandSpec, along_columns: bool, words: Str
     ] {
         let differ = prepared(made)?.iter().zip(prepared(stored)?).filter(|&(&a, b)| a != b).count() as f64;
         let name = format!("{:?} {:?} {:?} {}", spec.format, spec.scale, spec.rounding, rotation_text(spec));
-        report(Check::new("operand", name, format!("{what} made while it is read, along its {axis}"), count, differ, 0.0))?;
+        report(super::compared("operand", name, format!("{what} made while it is read, along its {axis}"), count, differ, 0.0))?;
     }
     Ok(())
 }
@@ -206,7 +206,14 @@ fn compare(
         let name = format!("{:?} {:?} {:?} {:?} {}", spec.format, spec.block, spec.scale, spec.rounding, rotation_text(spec));
         let axis = if which == 0 { "rows" } else { "columns" };
         let together = if along_rows && along_columns { ", both in one read" } else { "" };
-        report(Check::new("operand", name, format!("[{rows}, {columns}] along its {axis}{together}"), values.len(), differ as f64, 0.0))?;
+        report(super::compared(
+            "operand",
+            name,
+            format!("[{rows}, {columns}] along its {axis}{together}"),
+            values.len(),
+            differ as f64,
+            0.0,
+        ))?;
     }
     Ok(())
 }

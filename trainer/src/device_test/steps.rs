@@ -3,17 +3,17 @@
 use std::path::Path;
 
 use contract::recipe::Format;
+use contract::run_file::RunFile;
 use kernels::cpu::{Cpu, InstructionSet};
 use kernels::gpu::Gpu;
 use kernels::random::StreamKey;
 
-use super::{Check, Extent, Report, relative};
+use super::{Extent, Report, relative};
 use crate::batches::Batch;
 use crate::device::Device;
 use crate::device::gpu::{GpuDevice, Keep};
 use crate::error::TrainerError;
 use crate::trainer_state::Training;
-use contract::run_file::RunFile;
 
 /// Steps of the comparison between two runs.
 fn steps(extent: Extent) -> u64 {
@@ -81,7 +81,7 @@ pub(super) fn check(gpu: &Gpu, path: &Path, extent: Extent, report: &mut Report<
         let found = on_gpu.forward_backward(step)?;
         let detail = |what: &str| format!("step {step}, {what}");
         let tokens = run.tokens_per_step();
-        report(Check::new(
+        report(super::compared(
             "step",
             &name,
             detail("loss"),
@@ -93,7 +93,7 @@ pub(super) fn check(gpu: &Gpu, path: &Path, extent: Extent, report: &mut Report<
         for tensor in &on_cpu.model.layout().tensors {
             let range = tensor.range.clone();
             let difference = relative(&gradients[range.clone()], &on_cpu.gradients[range.clone()]);
-            report(Check::new("step", &name, detail(&tensor.name), range.len(), difference, bound))?;
+            report(super::compared("step", &name, detail(&tensor.name), range.len(), difference, bound))?;
         }
         drop(gradients);
         on_cpu.update(step, wanted.gradient_norm)?;
@@ -107,7 +107,7 @@ pub(super) fn check(gpu: &Gpu, path: &Path, extent: Extent, report: &mut Report<
         let second = bits_after(gpu, &run, steps(extent), keep)?;
         let differ = first.iter().zip(&second).filter(|(a, b)| a != b).count() as f64;
         let detail = format!("parameters after {} steps, {what}", steps(extent));
-        report(Check::new("determinism", &name, detail, first.len(), differ, 0.0))?;
+        report(super::compared("determinism", &name, detail, first.len(), differ, 0.0))?;
     }
     Ok(())
 }

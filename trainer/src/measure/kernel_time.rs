@@ -7,7 +7,9 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 
+use contract::measurements::KernelTimeLine;
 use contract::recipe::{OperandSpec, ScaleRule};
+use contract::run_file::RunFile;
 use kernels::cpu::{Cpu, Panels, Role, Side};
 use kernels::quantise::{Randomness, Source};
 use kernels::random::StreamKey;
@@ -15,7 +17,6 @@ use kernels::random::StreamKey;
 use super::shapes::{Largest, products, variants};
 use crate::error::TrainerError;
 use crate::streams::Pass;
-use contract::run_file::RunFile;
 
 /// `warmup` unmeasured rounds, then `repeats` measured ones.
 pub fn kernel_time(run_file: &Path, repeats: u64, warmup: u64, cpu: &Cpu, out: &mut impl Write) -> Result<(), TrainerError> {
@@ -56,7 +57,7 @@ pub fn kernel_time(run_file: &Path, repeats: u64, warmup: u64, cpu: &Cpu, out: &
                 let (a, b) = ((a, first, &mut left), (b, &variant.forward, &mut right));
                 let seconds = once(cpu, a, b, &mut result[..product.m * product.n])?;
                 if round > warmup {
-                    super::print(out, &product.line("kernel_time", variant.name, round - warmup, seconds))?;
+                    super::print(out, &KernelTimeLine::Kernel(product.line(variant.name, round - warmup, Some(seconds))))?;
                 }
             }
         }

@@ -4,26 +4,15 @@
 use std::io::Write;
 use std::path::Path;
 
+use contract::measurements::{RotationIdentity, RotationIdentityLine};
 use contract::run_file::RunFile;
 use kernels::random::{Stream, StreamKey};
-use serde::Serialize;
 
 use crate::error::TrainerError;
 use crate::streams::Pass;
 
 /// Rows of each operand that are multiplied; the identity is about the contraction axis, which is kept whole.
 const ROWS: usize = 48;
-
-#[derive(Serialize)]
-struct Line {
-    schema: &'static str,
-    kind: &'static str,
-    linear: &'static str,
-    pass: &'static str,
-    rotation: &'static str,
-    max_relative_error: f64,
-    bound: f64,
-}
 
 /// For each linear, pass and rotation (h16, h32, randomized h16): max |(XH)(WH)ᵀ − XWᵀ| over max |XWᵀ|, and its bound.
 pub fn rotation_identity(run_file: &Path, out: &mut impl Write) -> Result<(), TrainerError> {
@@ -41,18 +30,9 @@ pub fn rotation_identity(run_file: &Path, out: &mut impl Write) -> Result<(), Tr
                 let signs = random_signs.then(|| kernels::hadamard::signs(key(2), size));
                 let (a, b) = (random_rows(key(0), k), random_rows(key(1), k));
                 let (max_relative_error, bound) = rotation_error(&a, &b, k, size, signs.as_deref());
-                super::print(
-                    out,
-                    &Line {
-                        schema: "mxfp4-rotation-identity/1",
-                        kind: "rotation_identity",
-                        linear,
-                        pass: pass.name(),
-                        rotation,
-                        max_relative_error,
-                        bound,
-                    },
-                )?;
+                let (linear, pass, rotation) = (linear.into(), pass.name().into(), rotation.into());
+                let line = RotationIdentity { linear, pass, rotation, max_relative_error, bound };
+                super::print(out, &RotationIdentityLine::Identity(line))?;
             }
         }
     }

@@ -2,14 +2,11 @@
 //!
 //! Shapes follow from the model and the tokens of a step; none is typed in.
 
+use contract::measurements::KernelTime;
 use contract::recipe::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
-use serde::Serialize;
-
-use crate::streams::Pass;
 use contract::run_file::{ModelSection, RunFile};
 
-/// Schema of every line of `kernel-time`.
-pub(super) const SCHEMA: &str = "mxfp4-kernel-time/1";
+use crate::streams::Pass;
 
 /// One GEMM pass of one linear: `[m, k] [n, k]ᵀ`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,25 +37,13 @@ pub(super) fn products(model: &ModelSection, tokens: usize) -> Vec<Product> {
 }
 
 impl Product {
-    /// A line of this product's time. `kind` is `kernel_time` with preparation of both operands, `product_time` without.
-    pub(super) fn line(&self, kind: &'static str, variant: &'static str, repeat: u64, seconds: f64) -> Line {
+    /// A line of this product's time; none of an interpreter.
+    pub(super) fn line(&self, variant: &'static str, repeat: u64, seconds: Option<f64>) -> KernelTime {
         let Self { linear, pass, m, n, k, .. } = *self;
-        Line { schema: SCHEMA, kind, variant, linear, pass: pass.name(), m, n, k, repeat, seconds }
+        let (m, n, k) = (m as u64, n as u64, k as u64);
+        let (variant, linear, pass) = (variant.into(), linear.into(), pass.name().into());
+        KernelTime { variant, linear, pass, m, n, k, repeat, seconds, interpreted: seconds.is_none() }
     }
-}
-
-#[derive(Serialize)]
-pub(super) struct Line {
-    schema: &'static str,
-    kind: &'static str,
-    variant: &'static str,
-    linear: &'static str,
-    pass: &'static str,
-    m: usize,
-    n: usize,
-    k: usize,
-    repeat: u64,
-    seconds: f64,
 }
 
 /// Specs of the two operands of a GEMM; the gradient is the first one of dgrad and wgrad.

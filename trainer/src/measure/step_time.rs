@@ -7,46 +7,15 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use contract::measurements::{self, StepKernel, StepMemory, StepTimeLine};
 use contract::run_file::RunFile;
 use kernels::random::StreamKey;
-use serde::Serialize;
 
 use crate::batches::Batch;
 use crate::device::{Device, ProfileReader, Spending};
 use crate::error::TrainerError;
 use crate::session::Streams;
 use crate::trainer_state::Training;
-
-#[derive(Serialize)]
-struct Line<'a> {
-    schema: &'static str,
-    kind: &'static str,
-    arm: &'a str,
-    repeat: u64,
-    tokens: usize,
-    seconds: f64,
-    forward_backward_seconds: f64,
-}
-
-#[derive(Serialize)]
-struct KernelLine<'a> {
-    schema: &'static str,
-    kind: &'static str,
-    arm: &'a str,
-    repeat: u64,
-    kernel: &'static str,
-    calls: u64,
-    /// Operations of a GEMM or elements of a preparation; 0 where the kind does not count them.
-    work: u64,
-    seconds: f64,
-}
-
-#[derive(Serialize)]
-struct MemoryLine {
-    schema: &'static str,
-    kind: &'static str,
-    bytes: u64,
-}
 
 /// How steps are timed.
 #[derive(Debug, Clone, Copy)]
@@ -134,17 +103,18 @@ pub fn step_time<D: Device>(
                 continue;
             }
             let (run, repeat) = (arm.training.run(), step - warmup);
-            let (name, tokens) = (&run.run.arm, run.tokens_per_step());
-            let schema = "mxfp4-step-time/1";
-            super::print(out, &Line { schema, kind: "step_time", arm: name, repeat, tokens, seconds, forward_backward_seconds })?;
+            let (arm, tokens) = (run.run.arm.clone(), Some(run.tokens_per_step() as u64));
+            let step = measurements::StepTime { arm: arm.clone(), repeat, tokens, seconds, forward_backward_seconds };
+            super::print(out, &StepTimeLine::Step(step))?;
             for Spending { kernel, calls, work, seconds } in spent {
-                super::print(out, &KernelLine { schema, kind: "step_kernel", arm: name, repeat, kernel, calls, work, seconds })?;
+                let (arm, kernel) = (arm.clone(), kernel.into());
+                super::print(out, &StepTimeLine::Kernel(StepKernel { arm, repeat, kernel, calls, work, seconds }))?;
             }
         }
     }
     let taken = arms.first().map(|arm| arm.training.device().memory_in_use()).transpose()?.flatten();
     match taken.filter(|_| memory) {
-        Some(bytes) => super::print(out, &MemoryLine { schema: "mxfp4-step-time/1", kind: "step_memory", bytes }),
+        Some(bytes) => super::print(out, &StepTimeLine::Memory(StepMemory { bytes })),
         None => Ok(()),
     }
 }

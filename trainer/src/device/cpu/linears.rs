@@ -2,16 +2,17 @@
 
 use std::ops::Range;
 
+use contract::metrics::Quantisation;
 use contract::recipe::{DelayedChoice, OperandSpec, ScaleRule};
+use contract::run_file::RunFile;
 use kernels::cpu::{Cpu, Panels, Role, Side, Unprepared};
 use kernels::quantise::{PreparedStats, Randomness, Source};
 
+use crate::choices::{Choices, Evaluation, Observation, SignVector};
+use crate::device::{Goal, Input, Linears, Mode};
 use crate::error::TrainerError;
-use crate::linear::{Choices, Evaluation, Goal, Input, Linears, Mode, Observation, SignVector};
-use crate::metrics::QuantisationRecord;
 use crate::quantisation_error;
 use crate::streams::{Operand, Pass, Place};
-use contract::run_file::RunFile;
 
 /// Recipe, delayed-scaling state and panels of all linears of a model.
 #[derive(Debug)]
@@ -243,7 +244,7 @@ impl Linears<Cpu> for CpuLinears {
         self.observation = Some(Observation { step, layers, records: Vec::new() });
     }
 
-    fn observed(&mut self) -> Vec<QuantisationRecord> {
+    fn observed(&mut self) -> Vec<Quantisation> {
         let Some(mut observation) = self.observation.take() else { return Vec::new() };
         self.choices.sort(&mut observation.records);
         observation.records

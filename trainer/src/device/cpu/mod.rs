@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
+use contract::device::DeviceKind;
 use contract::run_file::{ModelSection, RunFile};
 use kernels::cpu::{AdamW, AttentionShape, Cpu, Kernel, Profile, RopeTable, Spent};
 
@@ -26,10 +27,6 @@ impl Device for Cpu {
     type Rope = RopeTable;
     type Linears = CpuLinears;
     type Sum = f64;
-
-    fn kind(&self) -> &'static str {
-        "cpu"
-    }
 
     fn check_memory(&self, run: &RunFile) -> Result<(), TrainerError> {
         memory::check(run)
@@ -224,7 +221,7 @@ impl Device for Cpu {
 
     fn machine(&self) -> Machine {
         Machine {
-            device: "cpu",
+            device: DeviceKind::Cpu,
             name: timing::processor_name(),
             threads: self.threads(),
             instruction_set: self.instruction_set().to_string(),

@@ -11,51 +11,27 @@
 
 use std::ops::Range;
 
+use contract::metrics::Quantisation;
 use contract::recipe::{Block, DelayedChoice, Format, OperandSpec, Rounding, ScaleRule};
-use kernels::gpu::{
-    Bf16, Buffer, Factor, Made, Multiplier, OperandSide, PackedMatrix, PackedQuantiser, Plain, Quantiser, TensorScales, element, is_source,
-    multiplier, packed_bytes, prepared,
-};
-use kernels::quantise;
-
-use super::memory::Ways;
-use super::native::{Native, PASSES};
-use super::observation::{self, Observed};
-use super::scratch::{Turn, bytes_of_turn};
-use super::{GpuDevice, Parameters, machine};
-use crate::error::TrainerError;
-use crate::linear::{Choices, Evaluation, Goal, Input, Linears, Mode, Observation, SignVector};
-use crate::metrics::QuantisationRecord;
-use crate::model::DOWN;
-use crate::streams::{Operand, Pass, Place};
 use contract::run_file::RunFile;
+use kernels::gpu::{
+    Bf16, Buffer, Factor, Made, Multiplier, OperandSide, PackedMatrix, Plain, Quantiser, TensorScales, is_source, multiplier, prepared,
+};
+
+use super::observation::{self, Observed};
+use super::operands::{
+    GRADIENT, GRADIENT_TURNED, INPUT, INPUT_TURNED, Preparation, Role, WEIGHT, WEIGHT_TURNED, Ways, check_recipe, elements, input_waits,
+    largest_of, largest_of_slot, room,
+};
+use super::scratch::Turn;
+use super::{GpuDevice, Parameters, machine};
+use crate::choices::{Choices, Evaluation, Observation, SignVector};
+use crate::device::{Goal, Input, Linears, Mode};
+use crate::error::TrainerError;
+use crate::streams::{Operand, Pass, Place};
 
 /// Tokens of a batch that are observed: what the `cpu` profile has in all. They are measured on the host, by the reference.
 const OBSERVED_TOKENS: usize = 1024;
-
-/// One operand: where it is prepared, and along which axis of its source.
-#[derive(Debug, Clone, Copy)]
-struct Role {
-    pass: Pass,
-    operand: Operand,
-}
-
-const INPUT: Role = Role { pass: Pass::Fprop, operand: Operand::Input };
-const WEIGHT: Role = Role { pass: Pass::Fprop, operand: Operand::Weight };
-const GRADIENT: Role = Role { pass: Pass::Dgrad, operand: Operand::OutputGradient };
-const WEIGHT_TURNED: Role = Role { pass: Pass::Dgrad, operand: Operand::Weight };
-const GRADIENT_TURNED: Role = Role { pass: Pass::Wgrad, operand: Operand::OutputGradient };
-const INPUT_TURNED: Role = Role { pass: Pass::Wgrad, operand: Operand::Input };
-
-/// Kernels for one source: what is prepared along its rows, and what along its columns.
-#[derive(Debug)]
-struct Preparation {
-    rows: Option<Role>,
-    columns: Option<Role>,
-    /// Of the operands that are not native.
-    quantiser: Option<Quantiser>,
-    packed: Option<PackedQuantiser>,
-}
 
 /// Recipe, scales and operands of all linears of a model.
 #[derive(Debug)]
@@ -94,10 +70,10 @@ impl GpuLinears {
     /// For a run file that passed its checks.
     pub(super) fn new(device: GpuDevice, run: &RunFile) -> Result<Self, TrainerError> {
         let choices = Choices::new(run);
-        check_recipe(&device, run, &choices)?;
+        check_recipe(device.gpu().description(), run, &choices)?;
         let tokens = run.tokens_per_step();
         let ways = device.ways();
-        let make = |rows, columns| Preparation::new(&device, &choices, ways, rows, columns);
+        let make = |rows, columns| Preparation::new(device.gpu(), &choices, ways, rows, columns);
         let waiting = |role| {
             let of = |linear| device.gpu().buffer(room(&choices, ways, role, elements(&choices, role, linear, tokens))).map_err(machine);
             (0..choices.layers).flat_map(|_| 0..4).map(of).collect::<Result<Vec<_>, TrainerError>>()
@@ -369,82 +345,6 @@ impl GpuLinears {
     }
 }
 
-impl Preparation {
-    fn new(device: &GpuDevice, choices: &Choices, ways: Ways, rows: Option<Role>, columns: Option<Role>) -> Result<Self, TrainerError> {
-        let Ways { native, makes_inputs, .. } = ways;
-        let spec = |role: Option<Role>, wanted: bool| {
-            let role = role.filter(|role| native.has(role.pass) == wanted)?;
-            Some(choices.spec(role.pass, role.operand)).filter(|spec| !is_source(spec))
-        };
-        let gpu = device.gpu();
-        let is_input = rows.or(columns).is_some_and(|role| role.operand == Operand::Input);
-        let quantiser = match (spec(rows, false), spec(columns, false)) {
-            (None, None) => None,
-            (rows, columns) if is_input && makes_inputs => Some(Quantiser::of_made(gpu, rows, columns)),
-            (rows, columns) => Some(Quantiser::new(gpu, rows, columns)),
-        };
-        let packed = match (spec(rows, true), spec(columns, true)) {
-            (None, None) => None,
-            (rows, columns) => Some(PackedQuantiser::new(gpu, rows, columns)),
-        };
-        Ok(Self { rows, columns, quantiser: quantiser.transpose().map_err(machine)?, packed: packed.transpose().map_err(machine)? })
-    }
-}
-
-/// Whether X can be made from what is kept whenever it is read: where nothing multiplies X itself, and no kernel that cannot make it reads it.
-pub(super) fn can_make_inputs(choices: &Choices, native: Native) -> bool {
-    [INPUT, INPUT_TURNED].into_iter().all(|role| {
-        let spec = choices.spec(role.pass, role.operand);
-        !is_source(&spec) && spec.block != Block::Tile32 && !native.has(role.pass)
-    })
-}
-
-/// Whether what Wgrad takes of X is prepared in forward, in the read of what Fprop takes, and waits for backward.
-fn input_waits(choices: &Choices, ways: Ways) -> bool {
-    let is_prepared = |role: Role| !is_source(&choices.spec(role.pass, role.operand));
-    ways.inputs_wait && is_prepared(INPUT) && is_prepared(INPUT_TURNED)
-}
-
-/// Bytes of the operands that wait in all linears for backward.
-pub(super) fn waiting_bytes(choices: &Choices, ways: Ways, tokens: usize) -> u128 {
-    let roles = [Some(WEIGHT_TURNED), input_waits(choices, ways).then_some(INPUT_TURNED)];
-    let bytes = |role| (0..4).map(|linear| room(choices, ways, role, elements(choices, role, linear, tokens)) as u128).sum::<u128>();
-    choices.layers as u128 * roles.into_iter().flatten().map(bytes).sum::<u128>()
-}
-
-/// Bytes that the largest turn of a linear takes.
-pub(super) fn scratch_bytes(choices: &Choices, ways: Ways, tokens: usize) -> usize {
-    let bytes = |linear: usize, role: Role| room(choices, ways, role, elements(choices, role, linear, tokens));
-    let turns = |linear: usize| {
-        let forward = bytes_of_turn([INPUT, WEIGHT].map(|role| bytes(linear, role)));
-        let d_hidden = if linear == DOWN { 2 * tokens * choices.shapes[linear].2 } else { 0 };
-        let input = if input_waits(choices, ways) { 0 } else { bytes(linear, INPUT_TURNED) };
-        forward.max(bytes_of_turn([bytes(linear, GRADIENT), bytes(linear, GRADIENT_TURNED), input, d_hidden]))
-    };
-    (0..4).map(turns).max().unwrap_or_default()
-}
-
-/// Elements of an operand of a linear.
-fn elements(choices: &Choices, role: Role, linear: usize, tokens: usize) -> usize {
-    let (_, out, inputs) = choices.shapes[linear];
-    match role.operand {
-        Operand::Input => tokens * inputs,
-        Operand::Weight => out * inputs,
-        Operand::OutputGradient => tokens * out,
-    }
-}
-
-/// Bytes of a prepared operand of so many elements; none where it is its source.
-fn room(choices: &Choices, ways: Ways, role: Role, elements: usize) -> usize {
-    let spec = choices.spec(role.pass, role.operand);
-    match element(&spec) {
-        _ if ways.native.has(role.pass) => packed_bytes(elements),
-        _ if is_source(&spec) => 0,
-        kernels::gpu::Element::Bf16 => 2 * elements,
-        _ => elements,
-    }
-}
-
 /// A source that is kept, and where it starts.
 fn stored(source: Made<'_>) -> Result<(&Buffer<Bf16>, usize), TrainerError> {
     match source {
@@ -462,53 +362,6 @@ fn made<'a>(x: &Input<'a, GpuDevice>, parameters: &'a Parameters) -> Made<'a> {
         Input::Gated { hidden, gate_up } if hidden.length() == 0 => Made::Gated { gate_up },
         kept => Made::Stored(kept.kept(), 0),
     }
-}
-
-fn largest_of(format: Format) -> f32 {
-    quantise::mini_float(format).map_or(0.0, |format| format.largest)
-}
-
-/// Largest value of the slot's format if its scale is delayed, else 0.
-fn largest_of_slot(choices: &Choices, slot: usize) -> f32 {
-    let (pass, operand) = crate::linear::SLOTS[slot % crate::linear::SLOTS.len()];
-    let spec = choices.spec(pass, operand);
-    if spec.scale == ScaleRule::Delayed { largest_of(spec.format) } else { 0.0 }
-}
-
-/// Refuses what the GPU cannot multiply, before anything runs.
-fn check_recipe(device: &GpuDevice, run: &RunFile, choices: &Choices) -> Result<(), TrainerError> {
-    use kernels::gpu::Element;
-    let description = device.gpu().description();
-    let id = &run.recipe.id;
-    for (pass, first, second) in PASSES {
-        let specs = [choices.spec(pass, first), choices.spec(pass, second)];
-        if specs.iter().any(|spec| spec.format == Format::F32) {
-            return Err(TrainerError::Machine(format!("recipe {id}: {} has f32 operands, which run on the CPU only", pass.name())));
-        }
-        match specs.each_ref().map(element) {
-            [Element::Bf16, Element::Bf16] => {}
-            [Element::E5m2, Element::E5m2] => {
-                return Err(TrainerError::Machine(format!(
-                    "recipe {id}: both operands of {} are e5m2, which no FP8 unit multiplies; use e4m3 for one of them, or the CPU",
-                    pass.name()
-                )));
-            }
-            [Element::Bf16, _] | [_, Element::Bf16] => {
-                return Err(TrainerError::Machine(format!(
-                    "recipe {id}: {} pairs a tensor-scaled FP8 operand with another kind, which no GPU product takes; use the CPU",
-                    pass.name()
-                )));
-            }
-            _ if !description.has_fp8 => {
-                return Err(TrainerError::Machine(format!(
-                    "recipe {id} needs FP8 matrix units; {} ({}) has none, they start with sm_89",
-                    description.name, description.architecture
-                )));
-            }
-            _ => {}
-        }
-    }
-    Ok(())
 }
 
 impl Linears<GpuDevice> for GpuLinears {
@@ -619,7 +472,7 @@ impl Linears<GpuDevice> for GpuLinears {
         self.observation = Some(Observation { step, layers, records: Vec::new() });
     }
 
-    fn observed(&mut self) -> Vec<QuantisationRecord> {
+    fn observed(&mut self) -> Vec<Quantisation> {
         let Some(mut observation) = self.observation.take() else { return Vec::new() };
         self.choices.sort(&mut observation.records);
         observation.records

@@ -3,10 +3,10 @@
 use contract::run_file::RunFile;
 use kernels::gpu::{Gpu, Head};
 
-use super::linears;
 use super::native::Native;
+use super::operands::{self, Ways};
+use crate::choices::Choices;
 use crate::error::TrainerError;
-use crate::linear::Choices;
 use crate::parameters::Layout;
 
 /// What of that which could be made again is kept. Results are the same bits either way.
@@ -15,16 +15,6 @@ pub enum Keep {
     /// All of it, if it fits.
     WhatFits,
     Least,
-}
-
-/// How the linears of a run are done where there is a choice.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Ways {
-    pub(super) native: Native,
-    /// Whether X is not kept, but made while it is read.
-    pub(super) makes_inputs: bool,
-    /// Whether what Wgrad takes of X is prepared in forward, in the read of what Fprop takes, and waits for backward; else backward prepares it.
-    pub(super) inputs_wait: bool,
 }
 
 /// Workspace and code of the matrix library and of the kernels, about.
@@ -43,7 +33,7 @@ fn needed_bytes(run: &RunFile, choices: &Choices, ways: Ways) -> u128 {
     let of_a_parameter = 4 + 2 + 4 + 8 + 4 * u128::from(run.batch.accumulation > 1);
     of_a_parameter * Layout::new(model).total as u128
         + tokens * (block * model.num_hidden_layers as u128 + shared)
-        + linears::waiting_bytes(choices, ways, run.tokens_per_step())
+        + operands::waiting_bytes(choices, ways, run.tokens_per_step())
         + scratch_bytes(run, choices, ways) as u128
         + LIBRARIES
 }
@@ -51,7 +41,7 @@ fn needed_bytes(run: &RunFile, choices: &Choices, ways: Ways) -> u128 {
 /// Bytes of the memory that is taken in turns.
 pub(super) fn scratch_bytes(run: &RunFile, choices: &Choices, ways: Ways) -> usize {
     let tokens = run.tokens_per_step();
-    linears::scratch_bytes(choices, ways, tokens).max(2 * Head::logits_of(tokens, run.model.vocab_size))
+    operands::scratch_bytes(choices, ways, tokens).max(2 * Head::logits_of(tokens, run.model.vocab_size))
 }
 
 /// How a run is done in what is free on the GPU: with everything kept that makes a step faster, or else with the least memory.
@@ -60,7 +50,7 @@ pub(super) fn scratch_bytes(run: &RunFile, choices: &Choices, ways: Ways) -> usi
 /// [`TrainerError::Machine`] if that does not fit either, with how much is needed, how much is there, and which keys lower it.
 pub(super) fn choose(run: &RunFile, choices: &Choices, native: Native, keep: Keep, gpu: &Gpu) -> Result<Ways, TrainerError> {
     let (free, total) = gpu.driver().memory().map_err(super::machine)?;
-    let makes_inputs = linears::can_make_inputs(choices, native);
+    let makes_inputs = operands::can_make_inputs(choices, native);
     let (fast, least) = (Ways { native, makes_inputs, inputs_wait: true }, Ways { native, makes_inputs, inputs_wait: !makes_inputs });
     let needed = [fast, least].map(|ways| needed_bytes(run, choices, ways));
     // The sum says what is needed at least: what is only faster leaves a twentieth of room.

@@ -4,28 +4,32 @@ mod linears;
 mod memory;
 mod native;
 mod observation;
+mod operands;
 mod scratch;
 
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use contract::device::DeviceId;
 use contract::run_file::{ModelSection, RunFile};
 use kernels::cpu::AttentionShape;
 use kernels::gpu::driver::Event;
-use kernels::gpu::{Accumulator, Attention, Bf16, Buffer, Elementwise, Gpu, GpuError, Head, Norm, Occurrences, Optimizer, UpdateNumbers};
+use kernels::gpu::{
+    Accumulator, Attention, Bf16, Buffer, Elementwise, Gpu, GpuError, Head, Kind, Norm, Occurrences, Optimizer, UpdateNumbers,
+};
 
 use super::{Device, InHostMemory, Machine, ProfileReader, Spending, Update};
 use crate::batches::Batch;
+use crate::choices::Choices;
 use crate::error::TrainerError;
-use crate::linear::Choices;
 use crate::optimizer;
 use crate::parameters::Layout;
 
 pub use linears::GpuLinears;
 pub use memory::Keep;
-use memory::Ways;
 use native::Native;
+use operands::Ways;
 use scratch::{Scratch, Turn};
 
 /// Places in the results that a step leaves on the device.
@@ -109,6 +113,13 @@ pub struct Tokens {
 pub struct Angles {
     cosine: Buffer<f32>,
     sine: Buffer<f32>,
+}
+
+/// As `--device` names it.
+pub fn device_id(gpu: &Gpu) -> DeviceId {
+    let description = gpu.description();
+    let of_kind = if description.kind == Kind::Hip.word() { DeviceId::Hip } else { DeviceId::Cuda };
+    of_kind(description.ordinal)
 }
 
 /// What a GPU's error means for the run: the machine cannot do it (exit code 4), or sizes that should have been refused earlier.
@@ -209,10 +220,6 @@ impl Device for GpuDevice {
     type Linears = GpuLinears;
     /// The sum is in the results until the next step.
     type Sum = ();
-
-    fn kind(&self) -> &'static str {
-        self.parts.gpu.description().kind
-    }
 
     fn check_memory(&self, _: &RunFile) -> Result<(), TrainerError> {
         // Done in `new`, before anything was allocated.
@@ -437,7 +444,7 @@ impl Device for GpuDevice {
     fn machine(&self) -> Machine {
         let description = self.parts.gpu.description();
         Machine {
-            device: description.kind,
+            device: device_id(&self.parts.gpu).kind(),
             name: description.name.clone(),
             threads: 1,
             instruction_set: description.architecture.clone(),

@@ -5,7 +5,7 @@ use std::fmt;
 use contract::run_file::RunFile;
 use kernels::gpu::{Description, Gpu, GpuError, Multiplier, fits, is_packed};
 
-use crate::linear::Choices;
+use crate::choices::Choices;
 use crate::streams::{Operand, Pass};
 
 /// The passes with their two operands.

@@ -3,15 +3,15 @@
 //! Operands wait until their step is queued and are then measured side by side on the host's cores: one alone takes a good part of a
 //! second. In which order they are finished does not show.
 
+use contract::metrics::Quantisation;
 use contract::recipe::OperandSpec;
 use kernels::gpu::Bf16;
 use kernels::quantise::{self, Randomness, Source};
 use kernels::random::Stream;
 use rayon::prelude::*;
 
+use crate::choices::{Choices, SignVector};
 use crate::error::TrainerError;
-use crate::linear::{Choices, SignVector};
-use crate::metrics::QuantisationRecord;
 use crate::quantisation_error;
 use crate::streams::{Operand, Pass, Place};
 
@@ -34,7 +34,7 @@ pub(super) struct Observed {
 }
 
 impl Observed {
-    fn record(&self, choices: &Choices, step: u64) -> Result<QuantisationRecord, TrainerError> {
+    fn record(&self, choices: &Choices, step: u64) -> Result<Quantisation, TrainerError> {
         let values: Vec<f32> = self.bits.iter().map(|bits| f32::from_bits(u32::from(bits.0) << 16)).collect();
         let source = Source { values: &values, rows: self.rows, k: self.k, transposed: self.transposed };
         let randomness = Randomness { rounding: self.words, signs: self.signs.as_ref().map(SignVector::as_slice) };
@@ -46,6 +46,6 @@ impl Observed {
 }
 
 /// Measures all, in the order given.
-pub(super) fn measure(observed: &[Observed], choices: &Choices, step: u64) -> Result<Vec<QuantisationRecord>, TrainerError> {
+pub(super) fn measure(observed: &[Observed], choices: &Choices, step: u64) -> Result<Vec<Quantisation>, TrainerError> {
     observed.par_iter().map(|one| one.record(choices, step)).collect()
 }

@@ -9,7 +9,6 @@
 //! On the interpreter of gfx950's machine code, which is no device, sizes that no run file sets are small, and every line says
 //! `interpreted` and has no seconds: that calls work is what is seen there.
 
-mod lines;
 mod operands;
 mod peaks;
 mod preparer;
@@ -17,15 +16,15 @@ mod preparer;
 use std::io::Write;
 use std::path::Path;
 
+use contract::measurements::{KernelTimeLine, NotRun, PeakTime, PrepareTime, TimedDevice};
 use contract::run_file::RunFile;
 use kernels::gpu::{Bf16, Factor, Gpu, GpuError, Multiplier, PackedMatrix, ScaleLayout};
-use serde::Serialize;
 
-use super::shapes::{Product, SCHEMA, Variant, products, variants};
+use super::shapes::{Product, Variant, products, variants};
+use crate::device::gpu::device_id;
 use crate::error::TrainerError;
 use crate::streams::Pass;
 
-use lines::{NotRunLine, PeakLine, PrepareLine, device_line};
 use operands::{Preparation, Quantisers, Room, needs_fp8, preparations};
 use peaks::{Peaks, Scrub};
 
@@ -48,7 +47,7 @@ fn machine(error: GpuError) -> TrainerError {
 /// `warmup` unmeasured rounds, then `repeats` measured ones.
 pub fn kernel_time_on_gpu(run_file: &Path, repeats: u64, warmup: u64, gpu: &Gpu, out: &mut impl Write) -> Result<(), TrainerError> {
     let run = RunFile::load(run_file)?.run;
-    super::print(out, &device_line(gpu))?;
+    super::print(out, &KernelTimeLine::Device(device(gpu)))?;
     let products = products(&run.model, run.tokens_per_step());
     let peak = PEAK[usize::from(gpu.description().interpreted)];
     let bench = Bench {
@@ -69,6 +68,19 @@ pub fn kernel_time_on_gpu(run_file: &Path, repeats: u64, warmup: u64, gpu: &Gpu,
         bench.round(round.checked_sub(warmup).filter(|repeat| *repeat > 0), out)?;
     }
     Ok(())
+}
+
+fn device(gpu: &Gpu) -> TimedDevice {
+    let description = gpu.description();
+    TimedDevice {
+        device: device_id(gpu),
+        name: description.name.clone(),
+        architecture: description.architecture.clone(),
+        libraries: description.libraries.iter().map(|(name, version)| format!("{name} {version}")).collect(),
+        mxfp4: if description.has_mxfp4 { "native" } else { "emulated" }.into(),
+        fp8: description.has_fp8,
+        interpreted: description.interpreted,
+    }
 }
 
 /// What our own kernels multiply: everything where the device has the units, else nothing.
@@ -117,8 +129,8 @@ impl Bench<'_> {
             let factors = (left.prepared(&self.room)?, right.prepared(&self.room)?);
             let alone = self.timed(|| self.multiply(product.pass, factors.0, factors.1))?;
             if let Some(repeat) = repeat {
-                self.print(out, &product.line("kernel_time", variant.name, repeat, whole))?;
-                self.print(out, &product.line("product_time", variant.name, repeat, alone))?;
+                super::print(out, &KernelTimeLine::Kernel(product.line(variant.name, repeat, self.told(whole))))?;
+                super::print(out, &KernelTimeLine::Product(product.line(variant.name, repeat, self.told(alone))))?;
             }
             if let (Factor::Packed(_), PACKED_VARIANT) = (factors.0, variant.name) {
                 let ours = self.sample(product).map_err(machine)?;
@@ -150,7 +162,8 @@ impl Bench<'_> {
             Ok((sides, theirs)) => match disagreement(ours, &theirs) {
                 None => {
                     let seconds = self.timed(|| multiply(sides).map_err(machine))?;
-                    return repeat.map_or(Ok(()), |repeat| self.print(out, &product.line("product_time", name, repeat, seconds)));
+                    let line = |repeat| KernelTimeLine::Product(product.line(name, repeat, self.told(seconds)));
+                    return repeat.map_or(Ok(()), |repeat| super::print(out, &line(repeat)));
                 }
                 Some(reason) => reason,
             },
@@ -160,8 +173,9 @@ impl Bench<'_> {
             return Ok(());
         }
         let Product { linear, pass, m, n, k, .. } = *product;
-        let (kind, pass) = ("not_run", pass.name());
-        super::print(out, &NotRunLine { schema: SCHEMA, kind, variant: name, linear, pass, m, n, k, reason: &reason })
+        let (variant, linear, pass) = (name.into(), linear.into(), pass.name().into());
+        let (m, n, k) = (m as u64, n as u64, k as u64);
+        super::print(out, &KernelTimeLine::NotRun(NotRun { variant, linear, pass, m, n, k, reason }))
     }
 
     /// The first and the last results of the product that was queued last.
@@ -182,15 +196,9 @@ impl Bench<'_> {
         Ok(all)
     }
 
-    /// A line of a time; of an interpreter's time nothing is told but that it was taken.
-    fn print(&self, out: &mut impl Write, line: &impl Serialize) -> Result<(), TrainerError> {
-        if !self.gpu.description().interpreted {
-            return super::print(out, line);
-        }
-        let mut line = serde_json::to_value(line).map_err(|error| TrainerError::Machine(format!("cannot write a line: {error}")))?;
-        line["seconds"] = serde_json::Value::Null;
-        line["interpreted"] = true.into();
-        super::print(out, &line)
+    /// What is told of a time: nothing of an interpreter's.
+    fn told(&self, seconds: f64) -> Option<f64> {
+        (!self.gpu.description().interpreted).then_some(seconds)
     }
 
     /// Weight gradients are F32, everything else BF16.
@@ -208,11 +216,10 @@ impl Bench<'_> {
         for preparation in &self.preparations {
             let seconds = self.timed(|| preparation.run(&self.room, (rows, columns)))?;
             if let Some(repeat) = repeat {
-                let Preparation { name, orientation, .. } = preparation;
                 let bytes = 2 * rows * columns + preparation.written_bytes(rows * columns);
-                let (kind, linear) = ("prepare_time", product.linear);
-                let line = PrepareLine { schema: SCHEMA, kind, variant: name, linear, orientation, rows, columns, bytes, repeat, seconds };
-                self.print(out, &line)?;
+                let names = (preparation.name.clone(), product.linear, preparation.orientation);
+                let line = self.bytes_time(names, (rows, columns), bytes, repeat, seconds);
+                super::print(out, &KernelTimeLine::Prepare(line))?;
             }
         }
         Ok(())
@@ -222,20 +229,30 @@ impl Bench<'_> {
         let half = self.room.left.length().min(self.room.right.length()).min(1 << 29);
         let seconds = self.timed(|| self.room.left.copy_to(&self.room.right, half).map_err(machine))?;
         let Some(repeat) = repeat else { return Ok(()) };
-        let (linear, variant, orientation) = ("all", "copy", "both");
-        let line = PrepareLine {
-            schema: SCHEMA,
-            kind: "copy_time",
-            variant,
-            linear,
-            orientation,
-            rows: 1,
-            columns: half,
-            bytes: 2 * half,
+        let line = self.bytes_time(("copy".to_owned(), "all", "both"), (1, half), 2 * half, repeat, seconds);
+        super::print(out, &KernelTimeLine::Copy(line))
+    }
+
+    fn bytes_time(
+        &self,
+        (variant, linear, orientation): (String, &'static str, &'static str),
+        (rows, columns): (usize, usize),
+        bytes: usize,
+        repeat: u64,
+        seconds: f64,
+    ) -> PrepareTime {
+        let seconds = self.told(seconds);
+        PrepareTime {
+            variant: variant.into(),
+            linear: linear.into(),
+            orientation: orientation.into(),
+            rows: rows as u64,
+            columns: columns as u64,
+            bytes: bytes as u64,
             repeat,
             seconds,
-        };
-        self.print(out, &line)
+            interpreted: seconds.is_none(),
+        }
     }
 
     fn peak(&self, repeat: Option<u64>, out: &mut impl Write) -> Result<(), TrainerError> {
@@ -247,8 +264,9 @@ impl Bench<'_> {
         for (variant, matrix) in all {
             let seconds = self.timed(|| self.multiplier.multiply(matrix, matrix, 1.0, None, &self.peaks.out, 0).map_err(machine))?;
             if let Some(repeat) = repeat {
-                let line = PeakLine { schema: SCHEMA, kind: "peak_time", variant, m: side, n: side, k: side, repeat, seconds };
-                self.print(out, &line)?;
+                let (seconds, side) = (self.told(seconds), side as u64);
+                let (m, n, k, interpreted) = (side, side, side, seconds.is_none());
+                super::print(out, &KernelTimeLine::Peak(PeakTime { variant: variant.into(), m, n, k, repeat, seconds, interpreted }))?;
             }
         }
         Ok(())

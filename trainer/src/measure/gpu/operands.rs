@@ -1,6 +1,7 @@
 //! Operands of the products that are timed: random sources, where they are prepared to, and which side of which product they are.
 
 use contract::recipe::{Format, OperandSpec, Rounding, ScaleRule};
+use contract::run_file::RunFile;
 use kernels::gpu::{Bf16, Buffer, Element, Factor, Gpu, GpuError, OperandSide, PackedMatrix, ScaleLayout, TensorScales, element};
 use kernels::random::{Stream, StreamKey};
 
@@ -9,7 +10,6 @@ use super::machine;
 use super::preparer::Preparer;
 use crate::error::TrainerError;
 use crate::streams::Pass;
-use contract::run_file::RunFile;
 
 /// Normal numbers: a million of them, over and over. Zeros would be faster than real data, the same million is not.
 pub(super) fn random(gpu: &Gpu, tensor: u64, count: usize, seed: u64) -> Result<Buffer<Bf16>, TrainerError> {

@@ -1,21 +1,14 @@
-//! The four linear layers of a block: the only part of the model that follows the recipe.
-//!
-//! Each of the three GEMM passes prepares its two operands as the recipe says and multiplies them. This file says which
-//! specification, random words, sign vector and history belong to which operand, the same for every device; a device's
-//! `Linears` prepares and multiplies.
+//! What a run's recipe says of every operand of the four linear layers of a block: specification, random words, sign vector and history,
+//! the same for every device. The linears are the only part of the model that follows the recipe; a device's `Linears` prepares operands and
+//! multiplies them.
 
-use std::fmt::Debug;
-use std::ops::Range;
-
+use contract::metrics::Quantisation;
 use contract::recipe::{DelayedScaling, OperandSpec, Passes, Rounding, Signs, StochasticSeed};
+use contract::run_file::RunFile;
 use kernels::hadamard;
 use kernels::random::Stream;
 
-use crate::device::Device;
-use crate::error::TrainerError;
-use crate::metrics::QuantisationRecord;
 use crate::streams::{self, Operand, Pass, Place};
-use contract::run_file::RunFile;
 
 /// The operands of the three passes, in the order of delayed-scaling histories.
 pub const SLOTS: [(Pass, Operand); 6] = [
@@ -27,137 +20,19 @@ pub const SLOTS: [(Pass, Operand); 6] = [
     (Pass::Wgrad, Operand::Input),
 ];
 
+/// The linears of a block, as `Place::linear` counts them.
+pub const QKV: usize = 0;
+pub const ATTENTION_OUTPUT: usize = 1;
+pub const GATE_UP: usize = 2;
+/// Whose X is SwiGLU's result.
+pub const DOWN: usize = 3;
+
 /// Which evaluation, and which batch of it: its random words are not those of training.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Evaluation {
     /// Steps done.
     pub step: u64,
     pub chunk: usize,
-}
-
-/// How the linears of a forward pass are done.
-#[derive(Debug)]
-pub enum Mode<'a, W> {
-    /// A training step, counted from 1.
-    Training { step: u64 },
-    /// A batch of an evaluation.
-    Evaluation {
-        evaluation: Evaluation,
-        /// What [`Linears::evaluation_weights`] made.
-        weights: &'a W,
-    },
-}
-
-/// X of a linear. What is not [`Input::Kept`] a device may make again whenever it reads it, instead of keeping it ([`Device::remade`]).
-#[derive(Debug)]
-pub enum Input<'a, D: Device> {
-    Kept(&'a D::Activation),
-    Normed {
-        /// Itself, where it is kept.
-        normed: &'a D::Activation,
-        stream: &'a D::Activation,
-        /// Of each row.
-        inverse_rms: &'a D::Statistic,
-        /// Where the gain is in the parameters.
-        gain: &'a Range<usize>,
-    },
-    Gated {
-        /// Itself, where it is kept.
-        hidden: &'a D::Activation,
-        gate_up: &'a D::Activation,
-    },
-}
-
-impl<'a, D: Device> Input<'a, D> {
-    /// What is kept of it.
-    pub fn kept(&self) -> &'a D::Activation {
-        match self {
-            Self::Kept(x) => x,
-            Self::Normed { normed, .. } => normed,
-            Self::Gated { hidden, .. } => hidden,
-        }
-    }
-}
-
-/// Where a product goes, and what follows it: a device may do both at once, while the rows are near.
-#[derive(Debug)]
-pub enum Goal<'a, A> {
-    /// `[tokens, columns]`, overwritten.
-    Over(&'a mut A),
-    /// `sum` = `residual` + product.
-    Onto {
-        /// `[tokens, columns]`.
-        residual: &'a A,
-        /// `[tokens, columns]`, overwritten.
-        sum: &'a mut A,
-    },
-    /// The product is `[tokens, 2f]`, gate and up.
-    Swiglu {
-        gate_up: &'a mut A,
-        /// `[tokens, f]`, SwiGLU of it.
-        hidden: &'a mut A,
-    },
-    /// The product is the gradient of SwiGLU's result `[tokens, f]`, and is not kept. Gate and up are not needed afterwards: their gradient
-    /// may take their place ([`Device::in_place`]).
-    SwigluBackward {
-        /// What forward made, `[tokens, 2f]`.
-        gate_up: &'a A,
-        d_gate_up: &'a mut A,
-    },
-}
-
-/// All linears of a model on a device.
-pub trait Linears<D: Device>: Debug + Send + Sync {
-    /// Weights prepared once for all batches of an evaluation.
-    type Weights: Debug + Send + Sync;
-
-    /// x Wᵀ of `tokens` rows, to `goal`; the weight is at `weight.1` of the parameters.
-    fn forward(
-        &mut self,
-        place: Place,
-        mode: &Mode<'_, Self::Weights>,
-        x: &Input<'_, D>,
-        weight: (&D::Parameters, &Range<usize>),
-        goal: Goal<'_, D::Activation>,
-        tokens: usize,
-    ) -> Result<(), TrainerError>;
-
-    /// ∇Y W, `[tokens, in]`, to `goal`; and, at `weight.1` of the gradients, `[out, in]` = ∇Yᵀ X, overwritten.
-    #[allow(clippy::too_many_arguments)] // what the formulas read and write
-    fn backward(
-        &mut self,
-        place: Place,
-        step: u64,
-        x: &Input<'_, D>,
-        weight: (&D::Parameters, &Range<usize>),
-        d_y: &D::Activation,
-        goal: Goal<'_, D::Activation>,
-        gradients: &mut D::Numbers,
-        tokens: usize,
-    ) -> Result<(), TrainerError>;
-
-    /// Every weight as evaluation after `step` steps reads it. Delayed scales stay as they are.
-    fn evaluation_weights(
-        &self,
-        parameters: &D::Parameters,
-        places: &[(Place, Range<usize>)],
-        step: u64,
-    ) -> Result<Self::Weights, TrainerError>;
-
-    /// The end of training step `step`.
-    fn finish_step(&mut self, step: u64) -> Result<(), TrainerError>;
-
-    /// Measures the operands of `layers` during the next step.
-    fn observe(&mut self, step: u64, layers: Vec<usize>);
-
-    /// What was measured, in the order fprop, dgrad, wgrad by layer and linear; nothing is measured from here on.
-    fn observed(&mut self) -> Vec<QuantisationRecord>;
-
-    /// Largest magnitudes of earlier steps, oldest first, for a checkpoint; index (layer * 4 + linear) * 6 + slot.
-    fn histories(&self) -> Result<Vec<Vec<f32>>, TrainerError>;
-
-    /// Puts back what a checkpoint held; `false`, and nothing done, if it does not belong to such a model.
-    fn restore_histories(&mut self, histories: Vec<Vec<f32>>) -> Result<bool, TrainerError>;
 }
 
 /// Signs of one rotation, without an allocation.
@@ -262,10 +137,10 @@ impl Choices {
     }
 
     /// Records in the order fprop, dgrad, wgrad by layer and linear.
-    pub fn sort(&self, records: &mut [QuantisationRecord]) {
+    pub fn sort(&self, records: &mut [Quantisation]) {
         let linear = |name: &str| self.shapes.iter().position(|shape| shape.0 == name);
         let pass = |name: &str| SLOTS.iter().position(|slot| slot.0.name() == name);
-        records.sort_by_key(|record| (record.layer, linear(record.linear), pass(record.pass)));
+        records.sort_by_key(|record| (record.layer, linear(&record.linear), pass(&record.pass)));
     }
 }
 
@@ -276,5 +151,5 @@ pub struct Observation {
     pub step: u64,
     pub layers: Vec<usize>,
     /// What was seen so far.
-    pub records: Vec<QuantisationRecord>,
+    pub records: Vec<Quantisation>,
 }

@@ -1,0 +1,38 @@
+//! The text of run.yaml is part of every run's key: it stays byte for byte what it was when the committed campaigns were made.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test's way to fail
+
+use std::path::Path;
+
+use study::files::sha256;
+use study::manifest::Manifests;
+use study::manifest::profile::{Shard, Shards};
+use study::plan::{Build, Selection, plan, step_run_file};
+
+fn shards() -> Shards {
+    let shard = |digit: &str| Shard { tokens: 1 << 40, sha256_bin: digit.repeat(64), sha256_idx: digit.repeat(64) };
+    Shards { train: shard("1"), validation: shard("2"), end_of_document: 0 }
+}
+
+/// Of each profile: the hash of all its run files, every arm with every seed, and of the files that time each arm's step.
+const KNOWN: &[(&str, &str)] = &[];
+
+#[test]
+fn run_files_are_those_that_committed_runs_have() {
+    let manifests = Manifests::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).unwrap();
+    let build = Build { trainer_code: "code".into(), toolchain: "rustc".into() };
+    let mut found = Vec::new();
+    for (id, profile) in &manifests.profiles {
+        let plan = plan(&manifests, profile, &Selection::default(), &build, Some(&shards())).unwrap_or_else(|error| panic!("{error}"));
+        let mut all = String::new();
+        for run in &plan.runs {
+            all.push_str(&run.run_yaml);
+        }
+        for arm in &plan.arms {
+            all.push_str(&step_run_file(&manifests, profile, &manifests.models[&profile.model], profile.batch.sequences, arm).unwrap());
+        }
+        found.push((id.as_str(), sha256(all.as_bytes())[..16].to_owned()));
+    }
+    let found: Vec<(&str, &str)> = found.iter().map(|(id, hash)| (*id, hash.as_str())).collect();
+    assert_eq!(found, KNOWN, "a changed hash gives every run of the profile another key; a new profile is added here");
+}
