@@ -37,7 +37,7 @@ macro_rules! drivers {
     };
 }
 
-drivers!(SHARED: "products.rs", "library.rs");
+drivers!(SHARED: "products.rs", "library.rs", "runtime.rs", "calls.rs");
 drivers!(CUDA: "cuda/mod.rs", "cuda/api.rs", "cuda/compile.rs");
 drivers!(HIP: "hip/mod.rs", "hip/api.rs", "hip/compile.rs", "hip/blas.rs");
 
