@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use study::files::sha256;
+use study::identity::Identities;
 use study::manifest::Manifests;
 use study::manifest::profile::{Shard, Shards};
 use study::plan::{Build, Selection, plan, step_run_file};
@@ -20,7 +21,11 @@ const KNOWN: &[(&str, &str)] = &[];
 #[test]
 fn run_files_are_those_that_committed_runs_have() {
     let manifests = Manifests::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).unwrap();
-    let build = Build { trainer_code: "code".into(), toolchain: "rustc".into() };
+    let build = Build {
+        sources: "code".into(),
+        identities: Identities { cpu: "a".into(), cuda: "b".into(), hip: "c".into() },
+        toolchain: "rustc".into(),
+    };
     let mut found = Vec::new();
     for (id, profile) in &manifests.profiles {
         let plan = plan(&manifests, profile, &Selection::default(), &build, Some(&shards())).unwrap_or_else(|error| panic!("{error}"));
