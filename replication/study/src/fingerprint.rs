@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::files::{self, FileError, sha256};
-use crate::manifest::Device;
+use contract::device::DeviceKind;
 
 /// Variables with which cargo and rustc build something else from the same files.
 const BUILD_VARIABLES: [&str; 3] = ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET"];
@@ -58,9 +58,9 @@ pub fn of_sources(root: &Path) -> Result<String, FileError> {
 }
 
 /// What of a fingerprint identifies runs on a device.
-pub fn on(device: Device, fingerprint: &str) -> &str {
+pub fn on(device: DeviceKind, fingerprint: &str) -> &str {
     match (device, fingerprint.split_once('+')) {
-        (Device::Cpu, Some((cpu, _))) => cpu,
+        (DeviceKind::Cpu, Some((cpu, _))) => cpu,
         _ => fingerprint,
     }
 }
@@ -144,12 +144,12 @@ mod tests {
         for name in of_gpus {
             put(name, "changed");
             let now = of_sources(folder.path()).unwrap();
-            assert!(is_current(on(Device::Cpu, &before), &now) && !is_current(on(Device::Cuda, &before), &now), "{name}");
+            assert!(is_current(on(DeviceKind::Cpu, &before), &now) && !is_current(on(DeviceKind::Cuda, &before), &now), "{name}");
             put(name, name);
         }
         for name in ["kernels/src/lib.rs", "trainer/src/measure/kernel_time.rs"] {
             put(name, "changed");
-            assert!(!is_current(on(Device::Cpu, &before), &of_sources(folder.path()).unwrap()), "{name}");
+            assert!(!is_current(on(DeviceKind::Cpu, &before), &of_sources(folder.path()).unwrap()), "{name}");
             put(name, name);
         }
     }
