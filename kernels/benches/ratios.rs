@@ -1,7 +1,7 @@
 //! One kernel against another: the members of a group take turns, round after round, in one process.
 //!
 //! Whatever else the machine does falls on all members of a round alike, so a ratio within a round holds where a single time does not.
-//! Prints one JSON line a member (schema `mxfp4-kernels-samples/1`, described in replication/SCHEMA.md): name, group, threads,
+//! Prints one JSON line a member (schema `mxfp4-kernels-samples/1`, described in docs/files.md): name, group, threads,
 //! operations and seconds of each round. It draws no conclusion.
 //!
 //! Options: `--rounds N` (15), `--only TEXT` (groups with a member whose name contains it). Environment as for the `cpu` benchmark.

@@ -14,7 +14,7 @@ use std::process::Command;
 use contract::recipe::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
 use kernels::format::bf16;
 use kernels::gpu::driver::Grid;
-use kernels::gpu::{Bf16, Elementwise, Gpu, GpuError, HipDriver};
+use kernels::gpu::{Bf16, Elementwise, Gpu, GpuError, Kind};
 use kernels::quantise::{Prepared, Randomness, Source, prepare_reference};
 
 /// Runs one of the ignored tests below with these libraries, and says what it printed.
@@ -66,7 +66,7 @@ fn the_device_says_that_it_is_none() {
 fn what_is_missing_is_named() {
     let empty = tempfile::tempdir().unwrap();
     let has_rocm = Path::new("/opt/rocm").exists();
-    if !has_rocm && HipDriver::count().is_err() {
+    if !has_rocm && Kind::Hip.count().is_err() {
         let text = marked(&inside("opening", empty.path(), &[]));
         assert!(text.starts_with("libamdhip64.so.7 was not found (libamdhip64.so.7: cannot open shared object file"), "{text}");
         assert!(text.ends_with("it comes with ROCm 7 (apt-get install hip-runtime-amd, from AMD's repository). If it is installed, name its folder in LD_LIBRARY_PATH"), "{text}");

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use contract::run_file::RunFileError;
 
-/// Why a command of the trainer ended early. The variant is the exit code's meaning (replication/SCHEMA.md).
+/// Why a command of the trainer ended early. The variant is the exit code's meaning (docs/files.md).
 #[derive(Debug, thiserror::Error)]
 pub enum TrainerError {
     /// A run file or an argument cannot mean anything (exit code 2).
@@ -35,7 +35,7 @@ impl From<RunFileError> for TrainerError {
 }
 
 impl TrainerError {
-    /// The process exit code of replication/SCHEMA.md.
+    /// The process exit code of docs/files.md.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::BadInput(_) => 2,

@@ -1,6 +1,6 @@
 //! One training run from one resolved run file: model, optimizer, data, checkpoints, logs.
 //!
-//! The crate reads `run.yaml` and writes the files of replication/SCHEMA.md; it knows nothing of profiles, claims or
+//! The crate reads `run.yaml` and writes the files of docs/files.md; it knows nothing of profiles, claims or
 //! verdicts. All arithmetic is `kernels`'; what is here decides shapes, order and bookkeeping. Start reading at `session`
 //! (a run's life), then `trainer_state` (one step), `model` (forward and backward), `choices` (what a recipe changes).
 
@@ -12,6 +12,7 @@ pub mod device;
 pub mod device_test;
 pub mod error;
 pub mod export;
+pub mod identity;
 pub mod interrupt;
 pub mod measure;
 pub mod memory;

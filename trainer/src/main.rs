@@ -1,4 +1,4 @@
-//! The `trainer` command: arguments in, library calls, exit codes out (replication/SCHEMA.md). No logic of its own.
+//! The `trainer` command: arguments in, library calls, exit codes out (docs/files.md). No logic of its own.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,6 +13,7 @@ use kernels::gpu::{Gpu, GpuError, Kind};
 use trainer::device::Choice;
 use trainer::device::gpu::{GpuDevice, Keep};
 use trainer::error::TrainerError;
+use trainer::identity::Identity;
 use trainer::interrupt::Interrupt;
 use trainer::{device_test, measure, session};
 
@@ -124,6 +125,8 @@ enum Command {
     },
     /// The GPUs of this machine, each opened once, and what keeps one from being used; one JSON object
     Devices,
+    /// What this trainer computes on each kind of device, as hashes: equal hashes, equal bits; one JSON object
+    Identity,
     /// What this trainer is and can use
     Version {
         /// As one JSON object
@@ -201,6 +204,11 @@ fn execute(command: Command) -> Result<(), TrainerError> {
         },
         Command::Devices => {
             println!("{}", devices().to_json().map_err(|error| TrainerError::Machine(format!("cannot write a line: {error}")))?);
+            Ok(())
+        }
+        Command::Identity => {
+            let identity = serde_json::to_string_pretty(&Identity::compute()?);
+            println!("{}", identity.map_err(|error| TrainerError::Machine(error.to_string()))?);
             Ok(())
         }
         Command::Version { json } => {

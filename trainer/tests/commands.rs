@@ -1,4 +1,4 @@
-//! The measuring commands print the lines of replication/SCHEMA.md, as many as asked for, in turns.
+//! The measuring commands print the lines of docs/files.md, as many as asked for, in turns.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;

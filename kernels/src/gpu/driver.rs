@@ -1,6 +1,6 @@
 //! What the kernels need of a GPU's driver: memory, one stream, modules, launches, events and matrix products.
 //!
-//! [`Driver`] is all that tells CUDA from HIP. Nothing outside a driver knows which one runs; nothing in a driver knows a kernel.
+//! `runtime` has it for CUDA and HIP. Nothing outside a driver knows which one runs; nothing in a driver knows a kernel.
 //! All work goes to one stream in the order of the calls; only `download`, `synchronize` and `elapsed` wait for it.
 
 use std::ffi::c_void;
@@ -41,6 +41,14 @@ pub struct Description {
     pub has_mxfp4: bool,
     /// No device at all: the processor executes the kernels' machine code (kernels/gfx950/stand-in). A test; its times mean nothing.
     pub interpreted: bool,
+}
+
+impl Description {
+    /// The error of a driver whose library is not asked for products of packed MXFP4.
+    pub(super) fn no_packed_products(&self) -> GpuError {
+        let Self { kind, name, .. } = self;
+        GpuError::Unsupported(format!("{kind}: no library for {name} is asked for products of packed MXFP4"))
+    }
 }
 
 /// How a kernel is launched.
@@ -192,14 +200,13 @@ pub trait Driver: fmt::Debug + Send + Sync {
     /// All addresses belong to memory that is large enough.
     unsafe fn multiply(&self, product: &Product) -> Result<(), GpuError>;
 
-    /// Queues a product of packed MXFP4 operands by the vendor's library: what our own kernels are measured beside. Drivers whose library
-    /// is not asked for it have none.
+    /// Queues a product of packed MXFP4 operands by the vendor's library: what our own kernels are measured beside. Where the
+    /// library is not asked for it, an error.
     ///
     /// # Safety
     /// All addresses belong to memory that is large enough.
     unsafe fn multiply_packed(&self, _product: &PackedProduct) -> Result<(), GpuError> {
-        let Description { kind, name, .. } = self.description();
-        Err(GpuError::Unsupported(format!("{kind}: no library for {name} is asked for products of packed MXFP4")))
+        Err(self.description().no_packed_products())
     }
 
     /// Marks the end of what was queued so far.

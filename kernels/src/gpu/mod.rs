@@ -12,6 +12,7 @@ mod accumulate;
 mod attention;
 mod buffer;
 mod cache;
+mod calls;
 mod cuda;
 pub mod driver;
 mod elementwise;
@@ -25,6 +26,8 @@ mod norm;
 mod optimizer;
 mod products;
 mod quantise;
+pub mod record;
+mod runtime;
 mod sources;
 
 use std::ffi::c_void;
@@ -33,13 +36,11 @@ use std::sync::Arc;
 pub use accumulate::Accumulator;
 pub use attention::Attention;
 pub use buffer::{Bf16, Buffer, PART, Plain};
-pub use cuda::CudaDriver;
 pub use driver::{Description, Element, Matrix, PackedMatrix, ScaleLayout};
 pub use elementwise::{Elementwise, Occurrences};
 pub use error::GpuError;
 pub use factors::{Factor, Multiplier};
 pub use head::Head;
-pub use hip::HipDriver;
 pub use mxfp4::{PackedProducts, PackedQuantiser, Plan, fits, is_packed, packed_bytes};
 pub use norm::Norm;
 pub use optimizer::{Optimizer, Stretch, UpdateNumbers};
@@ -68,8 +69,8 @@ impl Kind {
 
     pub fn count(self) -> Result<usize, GpuError> {
         match self {
-            Self::Cuda => CudaDriver::count(),
-            Self::Hip => HipDriver::count(),
+            Self::Cuda => cuda::count(),
+            Self::Hip => hip::count(),
         }
     }
 }
@@ -84,9 +85,14 @@ impl Gpu {
     /// GPU number `ordinal` of a kind.
     pub fn open(kind: Kind, ordinal: usize) -> Result<Self, GpuError> {
         Ok(match kind {
-            Kind::Cuda => Self { driver: Arc::new(CudaDriver::open(ordinal)?) },
-            Kind::Hip => Self { driver: Arc::new(HipDriver::open(ordinal)?) },
+            Kind::Cuda => Self { driver: Arc::new(cuda::open(ordinal)?) },
+            Kind::Hip => Self { driver: Arc::new(hip::open(ordinal)?) },
         })
+    }
+
+    /// A GPU behind any driver.
+    pub fn behind(driver: Arc<dyn Driver>) -> Self {
+        Self { driver }
     }
 
     /// NVIDIA GPU number `ordinal`.

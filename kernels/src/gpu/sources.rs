@@ -25,3 +25,23 @@ pub(super) fn gfx950_headers() -> impl Iterator<Item = (&'static str, &'static s
 pub(super) fn text(file: &str) -> &'static str {
     SOURCES.iter().chain(GFX950_SOURCES).find(|source| source.0 == file).map_or("", |source| source.1)
 }
+
+/// Every file, by name.
+pub(super) fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
+    [HEADERS, SOURCES, GFX950_HEADERS, GFX950_SOURCES].into_iter().flatten().copied()
+}
+
+macro_rules! drivers {
+    ($list:ident: $($name:literal),*) => {
+        const $list: &[(&str, &str)] = &[$(($name, include_str!($name))),*];
+    };
+}
+
+drivers!(SHARED: "products.rs", "library.rs", "runtime.rs", "calls.rs");
+drivers!(CUDA: "cuda/mod.rs", "cuda/api.rs", "cuda/compile.rs");
+drivers!(HIP: "hip/mod.rs", "hip/api.rs", "hip/compile.rs", "hip/blas.rs");
+
+/// The Rust text of what calls a kind's compiler, driver and matrix library: what a [`super::record::Recorder`] stands in for.
+pub(super) fn of_driver(kind: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    SHARED.iter().chain(if kind == "hip" { HIP } else { CUDA }).copied()
+}

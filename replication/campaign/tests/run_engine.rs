@@ -1,6 +1,6 @@
 //! The run engine against a trainer that is a short shell script: reuse, resume, failure, interruption, alien files.
 //!
-//! The script keeps the trainer's side of SCHEMA.md (checkpoint, done.json last, failed.json) and misbehaves on request. What
+//! The script keeps the trainer's side of docs/files.md (checkpoint, done.json last, failed.json) and misbehaves on request. What
 //! the real trainer computes is not tested here.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test's way to fail

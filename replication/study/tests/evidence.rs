@@ -180,10 +180,10 @@ fn the_baseline_moves_the_number() {
     near(grid.low, 186_777.6 / ((1_794_048.0 - 172_032.0) / 9.0));
 }
 
-/// The README's table is typed by hand: every number in it must be one that the tables give.
+/// The table of docs/public-logs.md is typed by hand: every number in it must be one that the tables give.
 #[test]
-fn the_readme_says_what_the_tables_say() {
-    let readme = std::fs::read_to_string(repository().join("README.md")).unwrap();
+fn the_page_on_public_logs_says_what_the_tables_say() {
+    let page = std::fs::read_to_string(repository().join("docs/public-logs.md")).unwrap();
     let directory = results_with_evidence();
     let all = comparisons(directory.path());
     let text = |row: &Row, scale: f64, decimals: usize| {
@@ -200,15 +200,15 @@ fn the_readme_says_what_the_tables_say() {
         ] {
             let row = row(comparison, claim, estimator);
             let expected = text(row, scale, decimals);
-            let said = readme.lines().find(|line| line.contains(&expected));
+            let said = page.lines().find(|line| line.contains(&expected));
             assert!(said.is_some_and(|line| estimator == Some(Estimator::Grid) || line.contains(row.word)), "{claim}: {expected}");
         }
         let parts = comparison.decomposition.unwrap();
-        assert!(readme.contains(&format!("{:.3}", parts.product())) && readme.contains(&format!("{:.3}", parts.time)));
+        assert!(page.contains(&format!("{:.3}", parts.product())) && page.contains(&format!("{:.3}", parts.time)));
     }
     let ratios = || all[0].baselines.iter().filter_map(|other| other.interpolated).map(|ratio| ratio.ratio);
     let (low, high) = (ratios().fold(f64::INFINITY, f64::min), ratios().fold(0.0, f64::max));
-    assert!(readme.contains(&format!("from {low:.3} to {high:.3}")), "{low} {high}");
+    assert!(page.contains(&format!("from {low:.3} to {high:.3}")), "{low} {high}");
 }
 
 #[test]
@@ -403,7 +403,7 @@ fn logged(seed: u64, crossing: u64) -> String {
     text + &line(4 + 400_000 * crossing, "run_stop", "null", "\"status\": \"success\"")
 }
 
-/// What the README says: import the logs into a folder, name the folder in the manifest.
+/// What docs/public-logs.md says: import the logs into a folder, name the folder in the manifest.
 #[test]
 fn another_submitter_is_one_import_and_one_entry() {
     let root = copy();

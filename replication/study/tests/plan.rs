@@ -86,13 +86,13 @@ fn a_key_follows_its_ingredients_and_nothing_else() {
 
 #[test]
 fn the_example_in_the_schema_is_what_the_plan_writes() {
-    // Same keys in the same order at every level as SCHEMA.md shows: the trainer reads them strictly.
+    // Same keys in the same order at every level as docs/files.md shows: the trainer reads them strictly.
     let whole = select(&[], None);
     let run: serde_yaml::Value = serde_yaml::from_str(&whole.runs.last().unwrap().run_yaml).unwrap();
-    let schema = include_str!("../../SCHEMA.md");
+    let schema = include_str!("../../../docs/files.md");
     for key in run.as_mapping().unwrap().keys() {
         let key = key.as_str().unwrap();
-        assert!(schema.contains(&format!("\n{key}:")), "SCHEMA.md does not show `{key}`");
+        assert!(schema.contains(&format!("\n{key}:")), "docs/files.md does not show `{key}`");
     }
 }
 

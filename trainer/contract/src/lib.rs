@@ -1,7 +1,7 @@
 //! The contract between harness and trainer: every file and line that passes between them, typed once.
 //!
 //! The harness never links the trainer; both read these types, so a trainer in another language can stand in for ours. Nothing is computed
-//! here and no device is opened. replication/SCHEMA.md describes the same files in prose.
+//! here and no device is opened. docs/files.md describes the same files in prose.
 
 pub mod device;
 pub mod digest;

@@ -294,7 +294,7 @@ impl RunFile {
         struct Header {
             schema: Option<String>,
         }
-        let syntax = |error: serde_yaml::Error| RunFileError(format!("{name}: {error}; replication/SCHEMA.md describes every key"));
+        let syntax = |error: serde_yaml::Error| RunFileError(format!("{name}: {error}; docs/files.md describes every key"));
         let header: Header = serde_yaml::from_str(text).map_err(syntax)?;
         let found = header
             .schema

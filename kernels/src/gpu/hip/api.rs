@@ -1,63 +1,27 @@
-//! The functions of libamdhip64 and libhipblaslt that are used, and the constants that they take (from AMD's headers of ROCm 6 and 7).
+//! What only HIP has of functions, and the constants that libamdhip64 and libhipblaslt take (from AMD's headers of ROCm 6 and 7).
 //!
 //! Attributes are asked for one by one. `hipDeviceProp_t` is not used: its layout and the symbol that fills it changed with ROCm 6.
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_void};
 
+use crate::gpu::calls::Module;
 use crate::gpu::library::table;
 use crate::gpu::products::{BlockScales, Dialect};
 
-pub(super) type Stream = *mut c_void;
-pub(super) type Module = *mut c_void;
-
 table! {
-    /// The HIP runtime. Device addresses are `hipDeviceptr_t`, which is `void *`.
-    Hip {
-        init: "hipInit" = fn(c_uint) -> c_int;
-        runtime_version: "hipRuntimeGetVersion" = fn(*mut c_int) -> c_int;
-        error_text: "hipGetErrorString" = fn(c_int) -> *const c_char;
-        device_count: "hipGetDeviceCount" = fn(*mut c_int) -> c_int;
+    /// What only HIP has.
+    Own {
         set_device: "hipSetDevice" = fn(c_int) -> c_int;
-        device_name: "hipDeviceGetName" = fn(*mut c_char, c_int, c_int) -> c_int;
-        device_attribute: "hipDeviceGetAttribute" = fn(*mut c_int, c_int, c_int) -> c_int;
-        device_memory: "hipDeviceTotalMem" = fn(*mut usize, c_int) -> c_int;
-        memory_info: "hipMemGetInfo" = fn(*mut usize, *mut usize) -> c_int;
-        allocate: "hipMalloc" = fn(*mut u64, usize) -> c_int;
-        free: "hipFree" = fn(u64) -> c_int;
-        fill: "hipMemsetD8Async" = fn(u64, u8, usize, Stream) -> c_int;
-        upload: "hipMemcpyHtoDAsync" = fn(u64, *const c_void, usize, Stream) -> c_int;
-        download: "hipMemcpyDtoHAsync" = fn(*mut c_void, u64, usize, Stream) -> c_int;
-        copy: "hipMemcpyDtoDAsync" = fn(u64, u64, usize, Stream) -> c_int;
-        create_stream: "hipStreamCreateWithFlags" = fn(*mut Stream, c_uint) -> c_int;
-        destroy_stream: "hipStreamDestroy" = fn(Stream) -> c_int;
-        synchronize: "hipStreamSynchronize" = fn(Stream) -> c_int;
-        create_event: "hipEventCreateWithFlags" = fn(*mut *mut c_void, c_uint) -> c_int;
-        record: "hipEventRecord" = fn(*mut c_void, Stream) -> c_int;
-        wait_for: "hipEventSynchronize" = fn(*mut c_void) -> c_int;
-        elapsed: "hipEventElapsedTime" = fn(*mut f32, *mut c_void, *mut c_void) -> c_int;
-        destroy_event: "hipEventDestroy" = fn(*mut c_void) -> c_int;
-        load_module: "hipModuleLoadData" = fn(*mut Module, *const c_void) -> c_int;
         unload_module: "hipModuleUnload" = fn(Module) -> c_int;
-        function: "hipModuleGetFunction" = fn(*mut *mut c_void, Module, *const c_char) -> c_int;
-        constant: "hipModuleGetGlobal" = fn(*mut u64, *mut usize, Module, *const c_char) -> c_int;
-        launch: "hipModuleLaunchKernel" = fn(
-            *mut c_void, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Stream, *mut *mut c_void, *mut *mut c_void,
-        ) -> c_int;
     }
 }
 
-/// Of `hipDeviceAttribute_t`.
-pub(super) const CAPABILITY_MAJOR: c_int = 23;
-pub(super) const CAPABILITY_MINOR: c_int = 61;
-pub(super) const COMPUTE_UNITS: c_int = 63;
+pub(super) type ErrorText = unsafe extern "C" fn(c_int) -> *const c_char;
+pub(super) const ERROR_TEXT: &str = "hipGetErrorString";
 
 /// Of `hipError_t`.
-pub(super) const OUT_OF_MEMORY: c_int = 2;
 pub(super) const NO_DEVICE: c_int = 100;
 pub(super) const NO_BINARY_FOR_GPU: c_int = 209;
-
-/// Neither waits for, nor is waited for by, the null stream.
-pub(super) const STREAM_NON_BLOCKING: c_uint = 1;
 
 /// A symbol that no ROCm has: the library is this project's stand-in, which executes kernels on the processor (kernels/gfx950/stand-in).
 pub(super) const INTERPRETER_MARK: &str = "gfx950_interpreter";

@@ -1,4 +1,4 @@
-//! Reads the raw files of a result directory: runs and timing lines, strictly, as SCHEMA.md writes them.
+//! Reads the raw files of a result directory: runs and timing lines, strictly, as docs/files.md writes them.
 //!
 //! Nothing is computed here. A line with an unknown kind or key, a missing header or a loss that is not a number is an error that
 //! names the file and the line; a run without `done.json` is not an error but a status, because verdicts must show it.
@@ -20,7 +20,7 @@ pub enum MeasureError {
     #[error(transparent)]
     File(#[from] FileError),
     /// A file does not follow its schema.
-    #[error("{}, line {line}: {what}\nThe file does not follow SCHEMA.md; run the arm again with `cargo xtask replicate --fresh`, or restore the file.", path.display())]
+    #[error("{}, line {line}: {what}\nThe file does not follow docs/files.md; run the arm again with `cargo xtask replicate --fresh`, or restore the file.", path.display())]
     Schema {
         path: PathBuf,
         /// One-based line.

@@ -1,6 +1,6 @@
 //! Quantisation errors and outlier ratios, averaged from the records of the runs.
 //!
-//! Only averages: what an outlier is was decided by the trainer (SCHEMA.md: the tenth of blocks with the highest amax over rms,
+//! Only averages: what an outlier is was decided by the trainer (docs/files.md: the tenth of blocks with the highest amax over rms,
 //! chosen before rotation and again after it, so that the two sides are chosen alike).
 
 use std::collections::BTreeMap;

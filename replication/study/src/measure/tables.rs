@@ -129,7 +129,7 @@ fn loss_gap(gaps: &[LossGap]) -> Table {
     Table { name: "loss_gap.csv", columns: columns(&["arm", "baseline", "seed", "last", "last_quarter"]), rows: rows.collect() }
 }
 
-/// Averages over seeds, layers and logged steps; the columns are those of SCHEMA.md's quantisation line.
+/// Averages over seeds, layers and logged steps; the columns are those of docs/files.md's quantisation line.
 fn quantisation(summaries: &[QuantisationSummary]) -> Table {
     let names = [
         "arm",

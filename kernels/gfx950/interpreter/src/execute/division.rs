@@ -12,8 +12,8 @@
 use super::LANES;
 use super::arithmetic::Kind;
 use super::double::{self, Doubles};
-use super::matrix::odd_sum;
-use super::vector::source;
+use super::rounding::odd_sum;
+use super::source::source;
 use super::wave::{Lanes, Scalar, Wave};
 use crate::decode::{Instruction, Op, Operand, VCC};
 use crate::fault::Stop;
@@ -149,7 +149,7 @@ pub(super) fn execute(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
     }
     wave.write_lanes(i.dst, 0, exec, &result)?;
     if i.op == Op::v_div_scale_f32 {
-        wave.write_scalar(i.carry, 2, Scalar { value: flags & exec, defined: defined | !exec })?;
+        wave.write_mask(i.carry, flags, defined)?;
     }
     Ok(())
 }
@@ -157,7 +157,8 @@ pub(super) fn execute(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
 /// The same of F64. A quotient that is scaled back into the subnormal range would be rounded twice here, and is refused.
 pub(super) fn execute_f64(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
     const MIDDLE: i32 = 1023;
-    let sources = [double::source(wave, i, 0)?, double::source(wave, i, 1)?, double::source(wave, i, 2)?];
+    double::only_signs(i)?;
+    let sources = [double::read(wave, i, 0)?, double::read(wave, i, 1)?, double::read(wave, i, 2)?];
     let vcc = if i.op == Op::v_div_fmas_f64 { wave.scalar(Operand::Scalar(VCC), 2)? } else { Scalar::known(0) };
     let exec = wave.exec();
     let defined = sources.iter().fold(vcc.defined, |defined, doubles| defined & doubles.defined);
@@ -184,7 +185,7 @@ pub(super) fn execute_f64(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> 
     }
     double::write(wave, i.dst, &result)?;
     if i.op == Op::v_div_scale_f64 {
-        wave.write_scalar(i.carry, 2, Scalar { value: flags & exec, defined: defined | !exec })?;
+        wave.write_mask(i.carry, flags, defined)?;
     }
     Ok(())
 }

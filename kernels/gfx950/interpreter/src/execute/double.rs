@@ -7,9 +7,9 @@
 //! could bear. Division and square root as the compiler expands them come out rounded once all the same (tests/operations.rs).
 
 use super::LANES;
-use super::arithmetic::class_of;
-use super::division;
-use super::wave::{Lanes, Scalar, Wave};
+use super::arithmetic::{Kind, class_of};
+use super::source::source;
+use super::wave::{Lanes, Wave};
 use crate::decode::{Instruction, Op, Operand};
 use crate::fault::Stop;
 
@@ -26,7 +26,7 @@ pub(super) fn handles(op: Op) -> bool {
 }
 
 /// A source with its magnitude and sign.
-pub(super) fn source(wave: &Wave, i: &Instruction, index: usize) -> Result<Doubles, Stop> {
+pub(super) fn read(wave: &Wave, i: &Instruction, index: usize) -> Result<Doubles, Stop> {
     const CONSTANTS: [f64; 9] = [0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0, std::f64::consts::FRAC_1_PI / 2.0];
     let splat = |value: f64| Doubles { values: [value; LANES], defined: !0 };
     let mut doubles = match i.src[index] {
@@ -87,65 +87,67 @@ fn predicate(op: Op) -> Option<fn(f64, f64) -> bool> {
     })
 }
 
-/// Every operation that `handles` names.
-pub(super) fn execute(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
-    use Op::*;
+/// F64 operations take magnitude and sign of their sources, no other modifier.
+pub(super) fn only_signs(i: &Instruction) -> Result<(), Stop> {
     let m = &i.modifiers;
     if m.clamp || m.omod != 0 || m.op_sel != 0 || m.sdwa.is_some() || m.dpp.is_some() {
         return Err(Stop::unsupported("a modifier of an F64 operation"));
     }
+    Ok(())
+}
+
+/// Every operation that `handles` names, divisions (`division`) excepted.
+pub(super) fn execute(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
+    use Op::*;
+    only_signs(i)?;
     match i.op {
-        v_div_scale_f64 | v_div_fmas_f64 | v_div_fixup_f64 => division::execute_f64(wave, i),
         v_cvt_f64_f32 => {
-            let (from, _) = super::vector::source(wave, i, 0, super::arithmetic::Kind::Float)?;
+            let (from, _) = source(wave, i, 0, Kind::Float)?;
             let values = std::array::from_fn(|lane| f64::from(f32::from_bits(from.values[lane])));
             write(wave, i.dst, &Doubles { values, defined: from.defined })
         }
         v_cvt_f32_f64 => {
-            let from = source(wave, i, 0)?;
+            let from = read(wave, i, 0)?;
             let values = std::array::from_fn(|lane| (from.values[lane] as f32).to_bits());
             wave.write_lanes(i.dst, 0, wave.exec(), &Lanes { values, defined: from.defined })
         }
         v_cmp_class_f64 => {
-            let (value, mask) = (source(wave, i, 0)?, wave.lanes(i.src[1], 0)?);
+            let (value, mask) = (read(wave, i, 0)?, wave.lanes(i.src[1], 0)?);
             let bit = |lane: usize| {
                 class_of(value.values[lane].classify(), value.values[lane].to_bits() >> 63 == 1, is_quiet(value.values[lane]))
             };
-            write_mask(wave, i, value.defined & mask.defined, |lane| mask.values[lane] >> bit(lane) & 1 == 1)
+            wave.write_mask(i.dst, mask_of(|lane| mask.values[lane] >> bit(lane) & 1 == 1), value.defined & mask.defined)
         }
         _ => match predicate(i.op) {
             Some(predicate) => {
-                let (a, b) = (source(wave, i, 0)?, source(wave, i, 1)?);
-                write_mask(wave, i, a.defined & b.defined, |lane| predicate(a.values[lane], b.values[lane]))
+                let (a, b) = (read(wave, i, 0)?, read(wave, i, 1)?);
+                wave.write_mask(i.dst, mask_of(|lane| predicate(a.values[lane], b.values[lane])), a.defined & b.defined)
             }
             None => arithmetic(wave, i),
         },
     }
 }
 
+fn mask_of(bit: impl Fn(usize) -> bool) -> u64 {
+    (0..LANES).fold(0, |mask, lane| mask | u64::from(bit(lane)) << lane)
+}
+
 fn is_quiet(value: f64) -> bool {
     value.to_bits() >> 51 & 1 == 1
 }
 
-/// One bit a lane; inactive lanes get 0.
-fn write_mask(wave: &mut Wave, i: &Instruction, defined: u64, bit: impl Fn(usize) -> bool) -> Result<(), Stop> {
-    let exec = wave.exec();
-    let value = (0..LANES).filter(|&lane| exec >> lane & 1 == 1 && bit(lane)).fold(0, |mask, lane| mask | 1 << lane);
-    wave.write_scalar(i.dst, 2, Scalar { value, defined: defined | !exec })
-}
-
 fn arithmetic(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
     use Op::*;
-    let a = source(wave, i, 0)?;
+    let a = read(wave, i, 0)?;
     let zero = Doubles { values: [0.0; LANES], defined: !0 };
     let (mut b, mut c, mut power) = (zero, zero, Lanes::splat(0));
     match i.op {
         v_ldexp_f64 => power = wave.lanes(i.src[1], 0)?,
         v_rcp_f64 | v_rsq_f64 => {}
-        _ => b = source(wave, i, 1)?,
+        _ => b = read(wave, i, 1)?,
     }
     match i.op {
-        v_fma_f64 => c = source(wave, i, 2)?,
+        v_fma_f64 => c = read(wave, i, 2)?,
         v_fmac_f64 => c = both_halves(wave, i.dst)?,
         _ => {}
     }

@@ -7,7 +7,7 @@
 //! of k, and that sum is added to the accumulator with one rounding to nearest even. Denormals are kept. EXEC is ignored: all lanes take part.
 
 use super::LANES;
-use super::matrix::add_once;
+use super::rounding::add_once;
 use super::wave::Wave;
 use crate::decode::Instruction;
 use crate::fault::Stop;

@@ -1,7 +1,7 @@
 //! What instructions do: one wave, one instruction at a time.
 //!
-//! `scalar` (SOP*, SMEM), `vector` with `arithmetic`, `wide`, `double`, `convert` and `division` (VOP*), `matrix` and `matrix_bf16` (MFMA), `ds`, `vector_memory` (MUBUF, GLOBAL).
-//! `wave` is the state. Nothing here knows of files or of other waves, except through LDS.
+//! `scalar` (SOP*, SMEM), `vector` with `arithmetic`, `wide`, `double`, `convert` and `division` (VOP*), `matrix` and `matrix_bf16` (MFMA),
+//! `ds`, `vector_memory` (MUBUF, GLOBAL). `wave` is the state, `source` what VOP* read of it, `rounding` sums with one rounding. Nothing here knows of files or of other waves, except through LDS.
 
 mod arithmetic;
 mod convert;
@@ -10,7 +10,9 @@ mod double;
 mod ds;
 mod matrix;
 mod matrix_bf16;
+mod rounding;
 mod scalar;
+mod source;
 mod vector;
 mod vector_memory;
 mod wave;
@@ -19,7 +21,7 @@ mod wide;
 pub(crate) use wave::Lanes;
 pub(crate) use wave::{Scalar, Wave};
 
-use crate::decode::{Encoding, Instruction};
+use crate::decode::{Encoding, Instruction, Op};
 use crate::fault::Stop;
 use crate::lds::Lds;
 use crate::memory::Memory;
@@ -48,6 +50,7 @@ pub(crate) fn step(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) 
         Encoding::Sop1 | Encoding::Sop2 | Encoding::Sopc | Encoding::Sopk => scalar::arithmetic(wave, i)?,
         Encoding::Smem => scalar::load(wave, i, machine)?,
         Encoding::Vop1 | Encoding::Vop2 | Encoding::Vopc | Encoding::Vop3 | Encoding::Vop3p => vector::execute(wave, i)?,
+        Encoding::Matrix if i.op == Op::v_mfma_f32_16x16x32_bf16 => matrix_bf16::execute(wave, i)?,
         Encoding::Matrix => matrix::execute(wave, i)?,
         Encoding::Ds => ds::execute(wave, i, machine)?,
         Encoding::Mubuf | Encoding::Global => vector_memory::execute(wave, i, machine)?,

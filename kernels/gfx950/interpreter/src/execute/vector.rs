@@ -1,11 +1,10 @@
-//! Vector operations: sources with their modifiers, one function for each lane, the destination.
-//!
-//! Operations on 64 bits and packed pairs are in `wide`, matrix operations in `matrix`.
+//! Vector operations: one function for each lane, the destination; and which file has the others.
 
 use super::arithmetic::{self, Kind};
+use super::source::{inserted, source};
 use super::wave::{Lanes, Scalar, Wave};
-use super::{LANES, double, wide};
-use crate::decode::{Dpp, Instruction, Op, Operand, Sdwa};
+use super::{LANES, convert, division, double, wide};
+use crate::decode::{Instruction, Op, Operand};
 use crate::fault::Stop;
 
 /// VOP1, VOP2, VOPC, VOP3 and what is left of VOP3P.
@@ -17,8 +16,9 @@ pub(super) fn execute(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
         v_cndmask_b32 => return select(wave, i),
         v_mbcnt_lo_u32_b32 | v_mbcnt_hi_u32_b32 => return count_below(wave, i),
         v_bitop3_b32 | v_bitop3_b16 => return truth_table(wave, i),
-        v_div_scale_f32 | v_div_fmas_f32 | v_div_fixup_f32 => return super::division::execute(wave, i),
-        v_cvt_scalef32_pk_fp4_f32 => return super::convert::pack_fp4(wave, i),
+        v_div_scale_f32 | v_div_fmas_f32 | v_div_fixup_f32 => return division::execute(wave, i),
+        v_div_scale_f64 | v_div_fmas_f64 | v_div_fixup_f64 => return division::execute_f64(wave, i),
+        v_cvt_scalef32_pk_fp4_f32 => return convert::pack_fp4(wave, i),
         v_add_co_u32 | v_sub_co_u32 | v_subrev_co_u32 | v_subbrev_co_u32 | v_addc_co_u32 | v_subb_co_u32 => return wide::carry(wave, i),
         op if double::handles(op) => return double::execute(wave, i),
         _ => {}
@@ -30,105 +30,6 @@ pub(super) fn execute(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
         return lanewise(wave, i, kind, function);
     }
     wide::execute(wave, i)
-}
-
-/// The part of a register that sub-dword addressing selects.
-fn part(value: u32, select: u8, sign: bool) -> u32 {
-    let (shift, bits) = match select {
-        0..=3 => (8 * u32::from(select), 8),
-        4 | 5 => (16 * u32::from(select - 4), 16),
-        _ => (0, 32),
-    };
-    let up = 32 - bits;
-    let value = (value >> shift) << up;
-    if sign { ((value as i32) >> up) as u32 } else { value >> up }
-}
-
-/// The destination with its selected part replaced.
-fn inserted(old: u32, result: u32, sdwa: &Sdwa) -> Result<u32, Stop> {
-    const KEEP: u8 = 2;
-    let (shift, mask) = match sdwa.dst_sel {
-        0..=3 => (8 * u32::from(sdwa.dst_sel), 0xFF),
-        4 | 5 => (16 * u32::from(sdwa.dst_sel - 4), 0xFFFF),
-        _ => return Ok(result),
-    };
-    match sdwa.dst_unused {
-        0 => Ok((result & mask) << shift),
-        KEEP => Ok((old & !(mask << shift)) | (result & mask) << shift),
-        _ => Err(Stop::unsupported("a sign-extended SDWA destination")),
-    }
-}
-
-/// The lane from which DPP reads, if there is one.
-fn dpp_source(control: u16, lane: usize) -> Result<Option<usize>, Stop> {
-    let (row, at) = (lane & !15, lane & 15);
-    let amount = usize::from(control & 15);
-    Ok(match control {
-        0..=0xFF => Some((lane & !3) | usize::from(control >> (2 * (lane & 3)) & 3)),
-        0x101..=0x10F => (at + amount < 16).then(|| row + at + amount),
-        0x111..=0x11F => at.checked_sub(amount).map(|at| row + at),
-        0x121..=0x12F => Some(row + (at + 16 - amount) % 16),
-        0x140 => Some(row + 15 - at),
-        0x141 => Some(row + (at & 8) + 7 - (at & 7)),
-        0x142 => (lane >= 16).then(|| row - 1),
-        0x143 => (lane >= 32).then_some(31),
-        0x150..=0x15F => Some(row + amount),
-        _ => return Err(Stop::unsupported(format!("DPP control {control:#x}"))),
-    })
-}
-
-/// Source 0 as each lane sees it through DPP, and the lanes that may write.
-fn permuted(source: &Lanes, dpp: &Dpp, exec: u64) -> Result<(Lanes, u64), Stop> {
-    let mut result = Lanes::splat(0);
-    let mut enabled = 0;
-    for lane in 0..LANES {
-        let takes_part = dpp.row_mask >> (lane / 16) & 1 == 1 && dpp.bank_mask >> (lane % 16 / 4) & 1 == 1;
-        let from = dpp_source(dpp.control, lane)?.filter(|&from| exec >> from & 1 == 1);
-        if let Some(from) = from {
-            result.values[lane] = source.values[from];
-            result.defined = (result.defined & !(1 << lane)) | (source.defined >> from & 1) << lane;
-        }
-        // A lane without a source reads zero, or does not write.
-        if takes_part && (from.is_some() || dpp.bound_control) {
-            enabled |= 1 << lane;
-        }
-    }
-    Ok((result, enabled))
-}
-
-/// Source `index` after lane permutation, part selection, magnitude and sign; and the lanes that may write.
-pub(super) fn source(wave: &Wave, i: &Instruction, index: usize, kind: Kind) -> Result<(Lanes, u64), Stop> {
-    let mut lanes = wave.lanes(i.src[index], 0)?;
-    let mut enabled = !0;
-    let modifiers = &i.modifiers;
-    if let Some(dpp) = &modifiers.dpp
-        && index == 0
-    {
-        (lanes, enabled) = permuted(&lanes, dpp, wave.exec())?;
-    }
-    let (abs, neg) = (modifiers.abs >> index & 1 == 1, modifiers.neg >> index & 1 == 1);
-    if let Some(sdwa) = &modifiers.sdwa
-        && index < 2
-    {
-        if (abs || neg) && sdwa.src_sel[index] != 6 {
-            return Err(Stop::unsupported("a sign modifier on a part of a register"));
-        }
-        for value in &mut lanes.values {
-            *value = part(*value, sdwa.src_sel[index], sdwa.sext[index]);
-        }
-    }
-    if (abs || neg) && kind == Kind::Integer {
-        return Err(Stop::unsupported("a sign modifier on an integer"));
-    }
-    for value in &mut lanes.values {
-        if abs {
-            *value &= 0x7FFF_FFFF;
-        }
-        if neg {
-            *value ^= 0x8000_0000;
-        }
-    }
-    Ok((lanes, enabled))
 }
 
 /// Multiplication and clamping of a float result.
@@ -178,9 +79,7 @@ fn lanewise(wave: &mut Wave, i: &Instruction, kind: Kind, function: arithmetic::
     wave.write_lanes(i.dst, 0, enabled, &result)
 }
 
-/// A comparison writes one bit a lane; inactive lanes get 0.
 fn compare(wave: &mut Wave, i: &Instruction, kind: Kind, predicate: arithmetic::Predicate) -> Result<(), Stop> {
-    let exec = wave.exec();
     let mut low = [Lanes::splat(0); 2];
     let mut high = [Lanes::splat(0); 2];
     let mut enabled = !0;
@@ -195,14 +94,12 @@ fn compare(wave: &mut Wave, i: &Instruction, kind: Kind, predicate: arithmetic::
     if enabled != !0 {
         return Err(Stop::unsupported("a comparison with masked DPP"));
     }
-    let mut mask = Scalar { value: 0, defined: low[0].defined & low[1].defined & high[0].defined & high[1].defined | !exec };
+    let mut mask = 0;
     for lane in 0..LANES {
         let wide = |index: usize| u64::from(low[index].values[lane]) | u64::from(high[index].values[lane]) << 32;
-        if exec >> lane & 1 == 1 && predicate(wide(0), wide(1)) {
-            mask.value |= 1 << lane;
-        }
+        mask |= u64::from(predicate(wide(0), wide(1))) << lane;
     }
-    wave.write_scalar(i.dst, 2, mask)
+    wave.write_mask(i.dst, mask, low[0].defined & low[1].defined & high[0].defined & high[1].defined)
 }
 
 fn select(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {

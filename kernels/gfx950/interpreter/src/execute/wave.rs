@@ -141,6 +141,12 @@ impl Wave {
         Ok(())
     }
 
+    /// Writes one bit a lane; inactive lanes get 0.
+    pub(crate) fn write_mask(&mut self, operand: Operand, bits: u64, defined: u64) -> Result<(), Stop> {
+        let exec = self.exec();
+        self.write_scalar(operand, 2, Scalar { value: bits & exec, defined: defined | !exec })
+    }
+
     /// A scalar source of one or two registers.
     pub(crate) fn scalar(&self, operand: Operand, width: usize) -> Result<Scalar, Stop> {
         match operand {

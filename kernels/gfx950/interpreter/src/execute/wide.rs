@@ -2,7 +2,7 @@
 
 use super::LANES;
 use super::arithmetic::Kind;
-use super::vector::source;
+use super::source::source;
 use super::wave::{Lanes, Scalar, Wave};
 use crate::decode::{Instruction, Op, Operand};
 use crate::fault::Stop;
@@ -40,12 +40,6 @@ fn write_halves(wave: &mut Wave, operand: Operand, wide: &Wide, defined: [u64; 2
     Ok(())
 }
 
-/// A mask destination: inactive lanes get 0.
-fn write_mask(wave: &mut Wave, operand: Operand, bits: u64, defined: u64) -> Result<(), Stop> {
-    let exec = wave.exec();
-    wave.write_scalar(operand, 2, Scalar { value: bits & exec, defined: defined | !exec })
-}
-
 /// Additions and subtractions that give, and take, a carry.
 pub(super) fn carry(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
     use Op::*;
@@ -64,7 +58,7 @@ pub(super) fn carry(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
         out |= u64::from(!(0..=i64::from(u32::MAX)).contains(&wide)) << lane;
     }
     wave.write_lanes(i.dst, 0, wave.exec(), &result)?;
-    write_mask(wave, i.carry, out, result.defined)
+    wave.write_mask(i.carry, out, result.defined)
 }
 
 /// Everything else that is not one function of 32-bit lanes.
@@ -120,7 +114,7 @@ fn multiply_add(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
     // The high half of the addend, which the compiler leaves undefined where it wants 32 bits, does not reach the low half of the sum.
     let low = a.defined & b.defined & wave.lanes(i.src[2], 0)?.defined;
     write_halves(wave, i.dst, &result, [low, result.defined])?;
-    write_mask(wave, i.carry, out, result.defined)
+    wave.write_mask(i.carry, out, result.defined)
 }
 
 /// One half of a source of a packed operation, its sign modifier applied.

@@ -1,167 +1,117 @@
-//! The metadata note: MessagePack, of which maps, arrays, strings, integers and booleans occur.
+//! The metadata note, in MessagePack: what the compiler says of every kernel. Names are those of LLVM's AMDGPU usage guide, "Code Object V5 Metadata".
+
+use serde::Deserialize;
 
 use super::ObjectError;
-use super::elf::Elf;
+
+/// Maps and arrays in one another, at most; the compiler nests five.
+const DEEPEST: usize = 32;
+
+#[derive(Deserialize)]
+struct Metadata {
+    #[serde(rename = "amdhsa.kernels")]
+    kernels: Vec<Resources>,
+}
 
 /// What the compiler says that one kernel uses.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Resources {
+    #[serde(rename = ".name")]
     pub name: String,
     /// Vector registers, accumulation registers included.
+    #[serde(rename = ".vgpr_count")]
     pub vgprs: u64,
+    #[serde(rename = ".agpr_count")]
     pub agprs: u64,
+    #[serde(rename = ".sgpr_count")]
     pub sgprs: u64,
     /// Vector registers spilled to scratch.
+    #[serde(rename = ".vgpr_spill_count")]
     pub vgpr_spills: u64,
+    #[serde(rename = ".sgpr_spill_count")]
     pub sgpr_spills: u64,
     /// Bytes of LDS.
+    #[serde(rename = ".group_segment_fixed_size")]
     pub group_segment_fixed_size: u64,
     /// Bytes of scratch for each work item.
+    #[serde(rename = ".private_segment_fixed_size")]
     pub private_segment_fixed_size: u64,
     /// Bytes of arguments.
+    #[serde(rename = ".kernarg_segment_size")]
     pub kernarg_segment_size: u64,
+    #[serde(rename = ".max_flat_workgroup_size")]
     pub max_flat_workgroup_size: u64,
     /// Its arguments, in order; those that the runtime fills in have a kind that begins with `hidden_`.
+    #[serde(rename = ".args", default)]
     pub arguments: Vec<Argument>,
 }
 
 /// One argument of a kernel.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Argument {
     /// Where it lies in the argument segment, in bytes.
+    #[serde(rename = ".offset")]
     pub offset: u64,
     /// How many bytes it takes.
+    #[serde(rename = ".size")]
     pub size: u64,
     /// `by_value`, `global_buffer`, or what the runtime puts there.
+    #[serde(rename = ".value_kind")]
     pub kind: String,
 }
 
-#[derive(Debug, Clone, PartialEq)]
-enum Value {
-    Number(u64),
-    Text(String),
-    List(Vec<Value>),
-    Map(Vec<(Value, Value)>),
-    Other,
-}
-
-impl Value {
-    fn get(&self, key: &str) -> Option<&Value> {
-        let Value::Map(entries) = self else { return None };
-        entries.iter().find(|(name, _)| matches!(name, Value::Text(text) if text == key)).map(|(_, value)| value)
-    }
-
-    fn text(&self, key: &str) -> String {
-        match self.get(key) {
-            Some(Value::Text(text)) => text.clone(),
-            _ => String::new(),
-        }
-    }
-
-    fn number(&self, key: &str) -> u64 {
-        match self.get(key) {
-            Some(Value::Number(number)) => *number,
-            _ => 0,
-        }
-    }
-}
-
-struct Reader<'a> {
-    bytes: &'a [u8],
-    depth: u32,
-}
-
-impl Reader<'_> {
-    fn take(&mut self, count: usize) -> Result<&[u8], ObjectError> {
-        let bytes = self.bytes;
-        let (head, tail) = bytes.split_at_checked(count).ok_or_else(|| ObjectError::Format("its metadata is cut short".to_owned()))?;
-        self.bytes = tail;
-        Ok(head)
-    }
-
-    fn unsigned(&mut self, count: usize) -> Result<u64, ObjectError> {
-        Ok(self.take(count)?.iter().fold(0, |value, &byte| value << 8 | u64::from(byte)))
-    }
-
-    fn text(&mut self, length: u64) -> Result<Value, ObjectError> {
-        let bytes = self.take(length as usize)?;
-        Ok(Value::Text(String::from_utf8_lossy(bytes).into_owned()))
-    }
-
-    fn list(&mut self, length: u64) -> Result<Value, ObjectError> {
-        (0..length).map(|_| self.value()).collect::<Result<_, _>>().map(Value::List)
-    }
-
-    fn map(&mut self, length: u64) -> Result<Value, ObjectError> {
-        (0..length).map(|_| Ok((self.value()?, self.value()?))).collect::<Result<_, _>>().map(Value::Map)
-    }
-
-    fn value(&mut self) -> Result<Value, ObjectError> {
-        const DEEPEST: u32 = 32;
-        self.depth += 1;
-        if self.depth > DEEPEST {
-            return Err(ObjectError::Format("its metadata is nested too deeply".to_owned()));
-        }
-        let value = self.one();
-        self.depth -= 1;
-        value
-    }
-
-    fn one(&mut self) -> Result<Value, ObjectError> {
-        let tag = self.take(1)?[0];
-        match tag {
-            0x00..=0x7F => Ok(Value::Number(u64::from(tag))),
-            0x80..=0x8F => self.map(u64::from(tag & 15)),
-            0x90..=0x9F => self.list(u64::from(tag & 15)),
-            0xA0..=0xBF => self.text(u64::from(tag & 31)),
-            0xC0 | 0xC2 | 0xC3 | 0xE0..=0xFF => Ok(Value::Other),
-            0xCC..=0xCF => self.unsigned(1 << (tag - 0xCC)).map(Value::Number),
-            0xD0..=0xD3 => self.unsigned(1 << (tag - 0xD0)).map(|_| Value::Other),
-            0xD9..=0xDB => {
-                let length = self.unsigned(1 << (tag - 0xD9))?;
-                self.text(length)
-            }
-            0xDC | 0xDD => {
-                let length = self.unsigned(2 << (tag - 0xDC))?;
-                self.list(length)
-            }
-            0xDE | 0xDF => {
-                let length = self.unsigned(2 << (tag - 0xDE))?;
-                self.map(length)
-            }
-            _ => Err(ObjectError::Format(format!("its metadata has a MessagePack tag {tag:#x}"))),
-        }
-    }
-}
-
 /// The resources of every kernel.
-pub(super) fn resources(elf: &Elf<'_>) -> Result<Vec<Resources>, ObjectError> {
-    let root = Reader { bytes: elf.metadata()?, depth: 0 }.value()?;
-    let Some(Value::List(kernels)) = root.get("amdhsa.kernels") else {
-        return Err(ObjectError::Format("its metadata lists no kernels".to_owned()));
-    };
-    Ok(kernels.iter().map(of_kernel).collect())
+pub(super) fn resources(note: &[u8]) -> Result<Vec<Resources>, ObjectError> {
+    let mut reader = rmp_serde::Deserializer::from_read_ref(note);
+    reader.set_max_depth(DEEPEST);
+    let metadata = Metadata::deserialize(&mut reader);
+    metadata.map(|metadata| metadata.kernels).map_err(|error| ObjectError::Format(format!("its metadata: {error}")))
 }
 
-fn of_kernel(kernel: &Value) -> Resources {
-    Resources {
-        name: kernel.text(".name"),
-        vgprs: kernel.number(".vgpr_count"),
-        agprs: kernel.number(".agpr_count"),
-        sgprs: kernel.number(".sgpr_count"),
-        vgpr_spills: kernel.number(".vgpr_spill_count"),
-        sgpr_spills: kernel.number(".sgpr_spill_count"),
-        group_segment_fixed_size: kernel.number(".group_segment_fixed_size"),
-        private_segment_fixed_size: kernel.number(".private_segment_fixed_size"),
-        kernarg_segment_size: kernel.number(".kernarg_segment_size"),
-        max_flat_workgroup_size: kernel.number(".max_flat_workgroup_size"),
-        arguments: match kernel.get(".args") {
-            Some(Value::List(arguments)) => arguments.iter().map(argument).collect(),
-            _ => Vec::new(),
-        },
+#[cfg(test)]
+mod tests {
+    use super::resources;
+
+    /// A MessagePack map of fewer than 16 entries; texts are shorter than 32 bytes, numbers less than 128.
+    fn map(entries: &[(&str, Vec<u8>)]) -> Vec<u8> {
+        let mut bytes = vec![0x80 | entries.len() as u8];
+        for (key, value) in entries {
+            bytes.extend(text(key));
+            bytes.extend(value);
+        }
+        bytes
     }
-}
 
-fn argument(value: &Value) -> Argument {
-    Argument { offset: value.number(".offset"), size: value.number(".size"), kind: value.text(".value_kind") }
+    fn text(text: &str) -> Vec<u8> {
+        [&[0xA0 | text.len() as u8], text.as_bytes()].concat()
+    }
+
+    fn kernel(vgprs: Vec<u8>) -> Vec<u8> {
+        let mut entries = vec![(".name", text("k")), (".vgpr_count", vgprs), (".unknown", map(&[("a", vec![0xC0])]))];
+        let numbers = [".agpr_count", ".sgpr_count", ".vgpr_spill_count", ".sgpr_spill_count", ".group_segment_fixed_size"];
+        let sizes = [".private_segment_fixed_size", ".kernarg_segment_size", ".max_flat_workgroup_size"];
+        entries.extend(numbers.into_iter().chain(sizes).map(|name| (name, vec![7])));
+        map(&[("amdhsa.kernels", [vec![0x91], map(&entries)].concat())])
+    }
+
+    #[test]
+    fn what_is_wrong_with_metadata_is_said() {
+        let good = kernel(vec![42]);
+        let read = resources(&good);
+        assert!(
+            read.as_ref().is_ok_and(|kernels| kernels.len() == 1 && kernels[0].vgprs == 42 && kernels[0].arguments.is_empty()),
+            "{read:?}"
+        );
+        let said = |bytes: &[u8]| resources(bytes).map_or_else(|error| error.to_string(), |_| "nothing".to_owned());
+        for length in 0..good.len() {
+            assert!(said(&good[..length]).starts_with("not a gfx950 code object: its metadata: "), "{length}");
+        }
+        assert!(said(&map(&[("amdhsa.version", vec![5])])).contains("missing field `amdhsa.kernels`"));
+        assert!(said(&kernel(text("many"))).contains("wrong msgpack marker"));
+        assert!(said(&map(&[("amdhsa.kernels", vec![0x91, 0x80])])).contains("missing field `.name`"));
+        // A list that says to have 2^32 - 1 elements, and lists in lists.
+        assert!(said(&map(&[("amdhsa.kernels", vec![0xDD, 0xFF, 0xFF, 0xFF, 0xFF])])) != "nothing");
+        let deep = map(&[("a", [vec![0x91; 100_000], vec![0xC0]].concat())]);
+        assert!(said(&deep).contains("depth"), "{}", said(&deep));
+    }
 }

@@ -7,7 +7,7 @@ mod metadata;
 
 use crate::decode::{self, DecodeError, Instruction};
 
-use elf::Elf;
+use elf::{Elf, Symbol};
 pub use metadata::{Argument, Resources};
 
 /// Why a code object cannot be read or launched.
@@ -80,13 +80,14 @@ impl CodeObject {
     /// Reads and decodes all kernels.
     pub fn parse(bytes: &[u8]) -> Result<Self, ObjectError> {
         let elf = Elf::parse(bytes)?;
-        let all_resources = metadata::resources(&elf)?;
+        let all_resources = metadata::resources(elf.metadata()?)?;
+        let symbols = elf.symbols()?;
         let (mut kernels, mut constants) = (Vec::new(), Vec::new());
-        for symbol in elf.symbols()? {
+        for symbol in &symbols {
             let Some(name) = symbol.name.strip_suffix(".kd") else {
                 // What has no bytes in the file is not initialised (the compiler's __hip_cuid_ is such).
                 if let (true, Ok(bytes)) = (symbol.is_data && symbol.size > 0, elf.image(symbol.address, symbol.size)) {
-                    constants.push(Constant { name: symbol.name, bytes: bytes.to_vec() });
+                    constants.push(Constant { name: symbol.name.to_owned(), bytes: bytes.to_vec() });
                 }
                 continue;
             };
@@ -95,7 +96,11 @@ impl CodeObject {
                 .find(|resources| resources.name == name)
                 .cloned()
                 .ok_or_else(|| ObjectError::Format(format!("no metadata for kernel {name}")))?;
-            kernels.push(kernel(&elf, name, symbol.address, resources)?);
+            let descriptor = descriptor(&elf, name, symbol.address, &resources)?;
+            let code = symbols.iter().find(|symbol| symbol.name == name);
+            let code = code.ok_or_else(|| ObjectError::Format(format!("no code for kernel {name}")))?;
+            let (instructions, file_offset) = (instructions(&elf, code)?, elf.file_offset(code.address)?);
+            kernels.push(Kernel { name: name.to_owned(), descriptor, instructions, resources, file_offset });
         }
         kernels.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(Self { kernels, constants })
@@ -110,25 +115,19 @@ impl CodeObject {
     }
 }
 
-fn kernel(elf: &Elf<'_>, name: &str, address: u64, resources: Resources) -> Result<Kernel, ObjectError> {
-    let descriptor = descriptor(elf, name, address, &resources)?;
-    let code = elf
-        .symbols()?
-        .into_iter()
-        .find(|symbol| symbol.name == name)
-        .ok_or_else(|| ObjectError::Format(format!("no code for kernel {name}")))?;
+fn instructions(elf: &Elf<'_>, code: &Symbol<'_>) -> Result<Vec<Instruction>, ObjectError> {
     let bytes = elf.image(code.address, code.size)?;
     let words: Vec<u32> = bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
     let mut instructions = Vec::new();
     let mut at = 0;
     while at < words.len() {
-        let instruction = decode::decode(code.address + 4 * at as u64, &words[at..])
-            .map_err(|source| ObjectError::Decode { name: name.to_owned(), source })?;
+        let address = code.address.wrapping_add(4 * at as u64);
+        let instruction =
+            decode::decode(address, &words[at..]).map_err(|source| ObjectError::Decode { name: code.name.to_owned(), source })?;
         at += usize::from(instruction.size) / 4;
         instructions.push(instruction);
     }
-    let file_offset = elf.file_offset(code.address)?;
-    Ok(Kernel { name: name.to_owned(), descriptor, instructions, resources, file_offset })
+    Ok(instructions)
 }
 
 /// The 64-byte kernel descriptor of code object version 5 (LLVM's AMDGPU usage guide, "Kernel Descriptor").

@@ -1,0 +1,95 @@
+//! `trainer identity`: what this trainer computes, as hashes. Two trainers with one identity give the same bits; their sources may differ.
+//!
+//! A run's key holds the identity, so that a comment or a move makes no finished run stale and a changed bit makes every one.
+//! - On a CPU results are the same for every instruction set and thread count, so the identity is the outcome of a fixed program: every
+//!   defined operand specification trained through, every family of kernels on its own with values from all over the range, and whole
+//!   runs with their files.
+//! - A GPU is not needed to know what it is told. The same program runs against a driver that writes down each launch with its arguments
+//!   (`kernels::gpu::record`); with it go the kernels' text as their compiler sees it, and the text of what calls compilers and libraries.
+//!
+//! What it cannot see: a change that shows only at values or shapes that the program does not have. Therefore the program goes through every
+//! specification and class of shapes, ARCHITECTURE.md says which, and tests seed changes that it must notice.
+
+mod families;
+mod runs;
+
+use std::collections::BTreeMap;
+
+use contract::digest::hexadecimal;
+use kernels::cpu::{Cpu, InstructionSet};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use crate::error::TrainerError;
+
+/// Hashes by the name of what they are of.
+pub type Parts = BTreeMap<String, String>;
+
+/// What `trainer identity` prints.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Identity {
+    pub schema: &'static str,
+    /// Hash of `parts`.
+    pub cpu: OnDevice,
+    pub cuda: OnDevice,
+    pub hip: OnDevice,
+}
+
+/// What identifies runs on one kind of device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct OnDevice {
+    /// Hash of the parts, hexadecimal.
+    pub identity: String,
+    pub parts: Parts,
+}
+
+impl OnDevice {
+    fn new(parts: Parts) -> Self {
+        let mut digest = Fingerprint::default();
+        for (name, hash) in &parts {
+            digest.text(name).text(hash);
+        }
+        Self { identity: digest.finish(), parts }
+    }
+}
+
+impl Identity {
+    /// Computes it; takes a few seconds.
+    pub fn compute() -> Result<Self, TrainerError> {
+        let cpu = Cpu::new(InstructionSet::detect(), 2).map_err(|error| TrainerError::Machine(error.to_string()))?;
+        let mut parts = families::all(&cpu)?;
+        parts.extend(runs::on_cpu(&cpu)?);
+        Ok(Self {
+            schema: "mxfp4-identity/1",
+            cpu: OnDevice::new(parts),
+            cuda: OnDevice::new(runs::on_gpu("cuda", "sm_90a", false)?),
+            hip: OnDevice::new(runs::on_gpu("hip", "gfx950", true)?),
+        })
+    }
+}
+
+/// A hash that values are added to by their bits.
+#[derive(Debug, Clone, Default)]
+struct Fingerprint(Sha256);
+
+impl Fingerprint {
+    fn text(&mut self, text: &str) -> &mut Self {
+        self.0.update((text.len() as u64).to_le_bytes());
+        self.0.update(text);
+        self
+    }
+
+    fn floats(&mut self, values: &[f32]) -> &mut Self {
+        self.0.update(values.iter().flat_map(|value| value.to_bits().to_le_bytes()).collect::<Vec<u8>>());
+        self
+    }
+
+    fn words(&mut self, words: impl IntoIterator<Item = u64>) -> &mut Self {
+        self.0.update(words.into_iter().flat_map(u64::to_le_bytes).collect::<Vec<u8>>());
+        self
+    }
+
+    fn finish(&self) -> String {
+        hexadecimal(&self.0.clone().finalize())
+    }
+}
