@@ -13,11 +13,12 @@ use campaign::environment::{self, git_state};
 use campaign::error::CampaignError;
 use campaign::machine;
 use campaign::toolchain::{self, ToolError, Trainer, build_trainer, last_lines};
+use contract::device::DeviceKind;
 use serde::{Deserialize, Serialize};
 use study::files;
 use study::folder;
 use study::manifest::profile::Detect;
-use study::manifest::{Device, ManifestError, Manifests};
+use study::manifest::{ManifestError, Manifests};
 use study::plan::{self, Build};
 use study::provenance;
 
@@ -141,7 +142,7 @@ fn nothing_here(root: &Path, manifests: &Manifests, request: &Request) -> Option
     let Detect { file, .. } = &hardware.detect;
     let file = file.as_ref().filter(|file| !Path::new(file).exists())?;
     let needs = match hardware.device {
-        Device::Hip => "an AMD GPU of gfx950, ROCm 7 with hipBLASLt, and a clang for AMD GPUs is needed",
+        DeviceKind::Hip => "an AMD GPU of gfx950, ROCm 7 with hipBLASLt, and a clang for AMD GPUs is needed",
         _ => "an NVIDIA GPU, its driver, NVRTC and cuBLASLt is needed",
     };
     Some(format!("there is no {file}; a machine with {needs}"))

@@ -5,10 +5,11 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use contract::device::DeviceKind;
 use study::device::Gpu;
 use study::files;
 use study::manifest::profile::Detect;
-use study::manifest::{Device, Hardware, Manifests, Profile};
+use study::manifest::{Hardware, Manifests, Profile};
 use study::plan::run_cache;
 
 use crate::data;
@@ -96,7 +97,7 @@ fn ask_devices(root: &Path, trainer: Option<&Path>) -> Option<Devices> {
 /// What `profile` needs and this machine or repository does not have, one line each with what to do; empty: ready to run. Crates of
 /// the default dataset are not counted, because the first run fetches them by itself. `trainer` as for [`doctor`].
 pub fn lacks(profile: &Profile, manifests: &Manifests, root: &Path, trainer: Option<&Path>) -> Vec<String> {
-    let on_cpu = manifests.hardware.get(&profile.hardware).is_none_or(|hardware| hardware.device == Device::Cpu);
+    let on_cpu = manifests.hardware.get(&profile.hardware).is_none_or(|hardware| hardware.device == DeviceKind::Cpu);
     let found = if on_cpu { None } else { ask_devices(root, trainer) };
     lacks_with(profile, manifests, root, found.as_ref())
 }
@@ -105,7 +106,7 @@ fn lacks_with(profile: &Profile, manifests: &Manifests, root: &Path, found: Opti
     let mut all = Vec::new();
     if let Some(hardware) = manifests.hardware.get(&profile.hardware) {
         let count = profile.requires.get("gpus").copied().unwrap_or(1.0);
-        match found.filter(|_| hardware.device != Device::Cpu).and_then(|devices| largest(devices, hardware.device)) {
+        match found.filter(|_| hardware.device != DeviceKind::Cpu).and_then(|devices| largest(devices, hardware.device)) {
             // A run is on one GPU whatever their number: fewer of them take longer, and that is all.
             Some(gpu) => all.extend(lacks_gpu_memory(&forecast::alone(manifests, profile), gpu)),
             None => all.extend(lacks_device(hardware, count, Path::new("/"), found)),
@@ -126,7 +127,7 @@ fn lacks_with(profile: &Profile, manifests: &Manifests, root: &Path, found: Opti
 }
 
 /// The usable GPU of this kind that has most memory.
-fn largest(devices: &Devices, device: Device) -> Option<&Gpu> {
+fn largest(devices: &Devices, device: DeviceKind) -> Option<&Gpu> {
     devices.usable(device.word()).max_by_key(|gpu| gpu.memory_bytes)
 }
 
@@ -146,7 +147,7 @@ fn lacks_gpu_memory(needed: &Memory, gpu: &Gpu) -> Option<String> {
 /// What the trainer found, where it was asked; otherwise device file, driver library and count of devices.
 fn lacks_device(hardware: &Hardware, count: f64, system: &Path, found: Option<&Devices>) -> Vec<String> {
     match (hardware.device, found) {
-        (Device::Cpu, _) => Vec::new(),
+        (DeviceKind::Cpu, _) => Vec::new(),
         (_, Some(devices)) => {
             let usable = devices.usable(hardware.device.word()).count();
             if usable as f64 >= count {
@@ -232,17 +233,17 @@ fn find_library(system: &Path, library: &str) -> Option<PathBuf> {
 }
 
 /// Accelerators of a kind: numbered NVIDIA device files, or nodes of the AMD kernel driver that have vector units.
-fn count_devices(device: Device, system: &Path) -> usize {
+fn count_devices(device: DeviceKind, system: &Path) -> usize {
     let entries = |folder: &str| fs::read_dir(system.join(folder)).into_iter().flatten().flatten();
     match device {
-        Device::Cpu => 1,
-        Device::Cuda => {
+        DeviceKind::Cpu => 1,
+        DeviceKind::Cuda => {
             let numbered = |name: &str| {
                 name.strip_prefix("nvidia").is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))
             };
             entries("dev").filter(|entry| entry.file_name().to_str().is_some_and(numbered)).count()
         }
-        Device::Hip => {
+        DeviceKind::Hip => {
             let accelerates =
                 |text: String| text.lines().filter_map(|line| line.strip_prefix("simd_count ")).any(|count| count.trim() != "0");
             let nodes = entries("sys/class/kfd/kfd/topology/nodes");
@@ -272,7 +273,7 @@ fn machine_lines() -> Vec<String> {
 
 fn device_lines(manifests: &Manifests, found: Option<&Devices>) -> Vec<String> {
     let line = |hardware: &Hardware| {
-        if hardware.device == Device::Cpu {
+        if hardware.device == DeviceKind::Cpu {
             return format!("{}: here", hardware.device.word());
         }
         let system = Path::new("/");

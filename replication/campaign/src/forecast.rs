@@ -5,10 +5,12 @@
 
 use std::fmt;
 
+use contract::device::DeviceKind;
+use contract::recipe::Format;
+use contract::recipe::{OperandSpec, Passes};
 use study::evidence::Evidence;
 use study::manifest::profile::Peaks;
-use study::manifest::recipe::Format;
-use study::manifest::{Device, Hardware, Manifests, MetricName, Model, Operand, Passes, Profile};
+use study::manifest::{Hardware, Manifests, MetricName, Model, Profile};
 
 const GIB: f64 = (1u64 << 30) as f64;
 
@@ -85,7 +87,7 @@ pub fn forecast(manifests: &Manifests, profile: &Profile) -> Forecast {
         seeds: profile.seeds.len(),
         notes: Vec::new(),
     };
-    if hardware.device == Device::Cpu {
+    if hardware.device == DeviceKind::Cpu {
         return forecast;
     }
     let spread = if gpus > 1 { vec![gpus, 1] } else { vec![1] };
@@ -123,7 +125,8 @@ fn thousands(number: u64) -> String {
 
 fn setting(manifests: &Manifests, profile: &Profile, model: &Model) -> Vec<String> {
     let (optimizer, schedule, batch) = (&profile.optimizer, &profile.schedule, &profile.batch);
-    let tokens = batch.sequences * model.sequence_length;
+    let (sequences, evaluated) = (batch.sequences as u64, profile.evaluation.sequences as u64);
+    let tokens = sequences * model.sequence_length;
     let runs = profile.arms.iter().map(|group| group.recipes.len()).sum::<usize>() * profile.seeds.len();
     let dataset = &manifests.datasets[&profile.dataset];
     let micro = if batch.accumulation > 1 {
@@ -157,13 +160,13 @@ fn setting(manifests: &Manifests, profile: &Profile, model: &Model) -> Vec<Strin
             thousands(schedule.decay_steps)
         ),
         format!("data: {}, tokenizer {} ({} entries)", dataset.id(), profile.tokenizer, thousands(model.vocab_size)),
-        format!("batch: {} sequences a step ({} tokens){micro}", thousands(batch.sequences), thousands(tokens)),
+        format!("batch: {} sequences a step ({} tokens){micro}", thousands(sequences), thousands(tokens)),
         format!(
             "evaluation: every {} steps ({} sequences) on {} sequences ({} tokens); target {}",
             thousands(profile.evaluation.every_steps),
-            thousands(profile.evaluation.every_steps * batch.sequences),
-            thousands(profile.evaluation.sequences),
-            thousands(profile.evaluation.sequences * model.sequence_length),
+            thousands(profile.evaluation.every_steps * sequences),
+            thousands(evaluated),
+            thousands(evaluated * model.sequence_length),
             profile.target_loss.map_or("none".to_owned(), |loss| format!("{loss} nats a token"))
         ),
         format!(
@@ -179,8 +182,8 @@ fn setting(manifests: &Manifests, profile: &Profile, model: &Model) -> Vec<Strin
 fn memory(profile: &Profile, model: &Model, hardware: &Hardware, gpus: u64) -> Memory {
     let linears = model.linears();
     let (d, layers, heads) = (model.hidden_size as f64, model.num_hidden_layers as f64, model.num_attention_heads as f64);
-    let micro_batches = (profile.batch.accumulation / gpus).max(1);
-    let tokens = (profile.batch.sequences / gpus / micro_batches).max(1) as f64 * model.sequence_length as f64;
+    let micro_batches = (profile.batch.accumulation as u64 / gpus).max(1);
+    let tokens = (profile.batch.sequences as u64 / gpus / micro_batches).max(1) as f64 * model.sequence_length as f64;
     let (p, g) = (model.parameters() as f64, gpus as f64);
     let [(_, qkv, _), (_, _, attended), (_, gate_up, _), (_, _, ffn)] = linears.map(|(name, out, input)| (name, out as f64, input as f64));
     let inputs: f64 = linears.iter().map(|(_, _, input)| *input as f64).sum();
@@ -259,7 +262,7 @@ fn paper_ratio<'a>(manifests: &'a Manifests, profile: &Profile) -> Option<(&'a s
 }
 
 /// The unit that multiplies a pass: that of its wider operand.
-fn unit(operands: [&Operand; 2]) -> Format {
+fn unit(operands: [&OperandSpec; 2]) -> Format {
     let is = |wanted: &[Format]| operands.iter().any(|operand| wanted.contains(&operand.format));
     if is(&[Format::F32]) {
         Format::F32
@@ -272,7 +275,7 @@ fn unit(operands: [&Operand; 2]) -> Format {
     }
 }
 
-fn units(passes: &Passes<Operand>) -> [Format; 3] {
+fn units(passes: &Passes) -> [Format; 3] {
     [
         unit([&passes.fprop.input, &passes.fprop.weight]),
         unit([&passes.dgrad.output_gradient, &passes.dgrad.weight]),
@@ -310,7 +313,7 @@ fn hours(
 
 /// Seconds of a step on one GPU that is always at its peak.
 fn roofline(profile: &Profile, model: &Model, units: [Format; 3], peaks: &Peaks) -> Option<f64> {
-    let tokens = (profile.batch.sequences * model.sequence_length) as f64;
+    let tokens = profile.batch.sequences as f64 * model.sequence_length as f64;
     let layers = model.num_hidden_layers as f64;
     let of_pass = 2.0 * tokens * layers * model.linears().iter().map(|(_, out, input)| (out * input) as f64).sum::<f64>();
     let products = units.iter().map(|unit| Some(of_pass / peak(*unit, peaks)?)).sum::<Option<f64>>()?;

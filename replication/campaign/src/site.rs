@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
+use contract::device::DeviceKind;
 use study::device::Gpu;
 use study::files::{self, FileError, sha256};
 use study::kernels;
-use study::manifest::Device;
 
 use crate::devices::{self, Devices};
 use crate::environment;
@@ -31,7 +31,7 @@ impl Site {
     pub(crate) fn new(prepared: &Prepared, trainer: &Trainer, request: &Request, say: &dyn Fn(&str)) -> Result<Self, CampaignError> {
         let device = prepared.plan.device;
         let machine = |name: Option<String>| request.machine.clone().or(name).unwrap_or_else(environment::machine_slug);
-        if device == Device::Cpu {
+        if device == DeviceKind::Cpu {
             return Ok(Self { gpus: vec![], machine: machine(None), line: machine_line(&request.run) });
         }
         let chosen = Devices::ask(trainer)?.choose(device.word(), request.gpus.as_deref());

@@ -10,7 +10,7 @@ use contract::identity::Identity;
 use serde::{Deserialize, Serialize};
 
 use crate::files;
-use crate::manifest::{Device, ManifestError, Manifests};
+use crate::manifest::{ManifestError, Manifests};
 
 /// The hash of what a trainer computes on each kind of device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,11 +22,17 @@ pub struct Identities {
 }
 
 impl Identities {
-    pub fn on(&self, device: Device) -> &str {
+    /// The same on every device: for tests.
+    pub fn only(identity: &str) -> Self {
+        let same = || identity.to_owned();
+        Self { cpu: same(), cuda: same(), hip: same() }
+    }
+
+    pub fn on(&self, device: DeviceKind) -> &str {
         match device {
-            Device::Cpu => &self.cpu,
-            Device::Cuda => &self.cuda,
-            Device::Hip => &self.hip,
+            DeviceKind::Cpu => &self.cpu,
+            DeviceKind::Cuda => &self.cuda,
+            DeviceKind::Hip => &self.hip,
         }
     }
 }
@@ -67,8 +73,7 @@ impl Known {
 
     /// A tree whose trainer has one identity on every device: for tests.
     pub fn only(identity: &str) -> Self {
-        let same = || identity.to_owned();
-        Self { current: Identities { cpu: same(), cuda: same(), hip: same() }, earlier: Vec::new() }
+        Self { current: Identities::only(identity), earlier: Vec::new() }
     }
 
     /// Reads the one of the repository at `root`.

@@ -13,13 +13,13 @@ use serde::{Deserialize, Serialize};
 use crate::evidence;
 use crate::expression;
 use crate::manifest::paper::Check;
-use crate::manifest::recipe::Format;
 use crate::measure::load::RunStatus;
 use crate::measure::study::{Claim, Metric, Paper, Study};
 use crate::measure::target::{Estimator, PairedRatios, time_ratios, token_ratios};
 use crate::measure::{MeasureError, Measurements, measure, quantisation, times};
 use crate::number::{self, Unit};
 use crate::statistics::{Interval, summarise};
+use contract::recipe::Format;
 
 use rules::{Estimate, Finding, Reported};
 

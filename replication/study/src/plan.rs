@@ -6,13 +6,14 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use contract::device::DeviceKind;
+use contract::run_file::BatchSection;
 use serde::{Deserialize, Serialize};
 
 use crate::files::sha256;
 use crate::identity::Identities;
-use crate::manifest::profile::{self, Profile, Shards};
-use crate::manifest::recipe::{DelayedScaling, Operand, Passes, Scale, StochasticSeed};
-use crate::manifest::{Device, ManifestError, Manifests, Model, Paper, unknown};
+use crate::manifest::profile::{Profile, Shards};
+use crate::manifest::{ManifestError, Manifests, Model, Paper, resolve, unknown};
 
 /// Which part of a profile to run.
 #[derive(Debug, Clone, Default)]
@@ -33,7 +34,7 @@ pub struct Selection {
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub profile: String,
-    pub device: Device,
+    pub device: DeviceKind,
     /// Runs in the order of arms, then seeds.
     pub runs: Vec<PlannedRun>,
     /// Selected arms in the profile's order.
@@ -112,6 +113,13 @@ pub struct Build {
     pub toolchain: String,
 }
 
+impl Build {
+    /// One whose trainer has one identity on every device: for tests.
+    pub fn only(identity: &str) -> Self {
+        Self { sources: identity.into(), identities: Identities::only(identity), toolchain: "rustc".into() }
+    }
+}
+
 /// Makes the plan. Token shards are those the tokenizer's manifest pins, or `recorded` ones where it pins none.
 ///
 /// # Errors
@@ -141,18 +149,8 @@ pub fn plan(
     let mut runs = Vec::new();
     for arm in &arms {
         for &seed in &seeds {
-            let recipe = &manifests.recipes[arm];
-            let passes = recipe.resolved().map_err(refuse)?;
-            let resolved = ResolvedRecipe {
-                id: arm,
-                passes,
-                stochastic_seed: recipe.stochastic_seed,
-                delayed_scaling: recipe.delayed_scaling.clone(),
-                perturbation: recipe.perturbation,
-            };
-            let readings = resolve_readings(manifests, profile, arm).map_err(refuse)?;
-            let run = RunFile::new(profile, model, shards, tokenizer, device, resolved, readings, seed);
-            let run_yaml = serde_yaml::to_string(&run).map_err(|error| refuse(format!("the run file cannot be written: {error}")))?;
+            let run = resolve::run_file(manifests, profile, model, shards, (arm, seed)).map_err(refuse)?;
+            let run_yaml = run.to_yaml().map_err(|error| refuse(error.to_string()))?;
             let ingredients = Ingredients {
                 run: sha256(run_yaml.as_bytes()),
                 trainer_code: build.identities.on(device).to_owned(),
@@ -166,32 +164,28 @@ pub fn plan(
     Ok(Plan { profile: profile.id.clone(), device, runs, arms, seeds, partial })
 }
 
-/// Stands for the hash of what nobody here has: a tokenizer that comes already applied, the data of a step with random tokens.
-const UNKNOWN_SHA256: &str = "0000000000000000000000000000000000000000000000000000000000000000";
-
 /// A run file for timing steps alone: `model` with `sequences` a step under one recipe, everything else as in `profile`. It names no
 /// data (the trainer takes random tokens), so it has no key and is no run of a campaign.
-pub fn step_run_file(manifests: &Manifests, profile: &Profile, model: &Model, sequences: u64, arm: &str) -> Result<String, ManifestError> {
+pub fn step_run_file(
+    manifests: &Manifests,
+    profile: &Profile,
+    model: &Model,
+    sequences: usize,
+    arm: &str,
+) -> Result<String, ManifestError> {
     let refuse = |why: String| ManifestError::new(&Manifests::path("recipes", arm), why);
-    let recipe = manifests.recipes.get(arm).ok_or_else(|| refuse("there is no such recipe".to_owned()))?;
-    let passes = recipe.resolved().map_err(refuse)?;
-    let resolved = ResolvedRecipe {
-        id: arm,
-        passes,
-        stochastic_seed: recipe.stochastic_seed,
-        delayed_scaling: recipe.delayed_scaling.clone(),
-        perturbation: recipe.perturbation,
-    };
+    if !manifests.recipes.contains_key(arm) {
+        return Err(refuse("there is no such recipe".to_owned()));
+    }
     let mut profile = profile.clone();
+    profile.evaluation.readings = None;
     // Another number of sequences is computed at once.
     if profile.batch.sequences != sequences {
-        profile.batch = profile::Batch { sequences, accumulation: 1 };
+        profile.batch = BatchSection { sequences, accumulation: 1 };
     }
-    let nothing = || profile::Shard { tokens: u64::from(u32::MAX), sha256_bin: UNKNOWN_SHA256.into(), sha256_idx: UNKNOWN_SHA256.into() };
-    let shards = Shards { train: nothing(), validation: nothing(), end_of_document: 0 };
-    let (tokenizer, device) = (&manifests.tokenizers[&profile.tokenizer], manifests.hardware[&profile.hardware].device);
-    let run = RunFile::new(&profile, model, &shards, tokenizer, device, resolved, None, 1);
-    serde_yaml::to_string(&run).map_err(|error| refuse(format!("the run file cannot be written: {error}")))
+    let shards = resolve::unknown_shards(u64::from(u32::MAX));
+    let run = resolve::run_file(manifests, &profile, model, &shards, (arm, 1)).map_err(refuse)?;
+    run.to_yaml().map_err(|error| refuse(error.to_string()))
 }
 
 /// Every arm of the profile, in its order.
@@ -296,155 +290,4 @@ fn need_claim(id: &str, papers: &[&Paper], seen: &mut BTreeSet<String>, wanted: 
 /// The folder of the run cache.
 pub fn run_cache(root: &Path) -> PathBuf {
     root.join("cache").join("runs")
-}
-
-/// run.yaml, in the order docs/files.md shows it.
-#[derive(Serialize)]
-struct RunFile<'a> {
-    schema: &'static str,
-    run: RunIdentity<'a>,
-    model: &'a Model,
-    data: Data<'a>,
-    tokenizer: TokenizerIdentity<'a>,
-    optimizer: &'a profile::Optimizer,
-    schedule: &'a profile::Schedule,
-    batch: &'a profile::Batch,
-    budget: &'a profile::Budget,
-    evaluation: ResolvedEvaluation<'a>,
-    target_loss: Option<f64>,
-    logging: &'a profile::Logging,
-    checkpoint: &'a profile::Checkpoint,
-    recipe: ResolvedRecipe<'a>,
-    mllog: MllogHeader<'a>,
-}
-
-#[derive(Serialize)]
-struct RunIdentity<'a> {
-    profile: &'a str,
-    arm: &'a str,
-    seed: u64,
-}
-
-#[derive(Serialize)]
-struct Data<'a> {
-    train: Shard<'a>,
-    validation: Shard<'a>,
-    end_of_document: u64,
-}
-
-#[derive(Serialize)]
-struct Shard<'a> {
-    prefix: &'a str,
-    tokens: u64,
-    sha256_bin: &'a str,
-    sha256_idx: &'a str,
-}
-
-#[derive(Serialize)]
-struct TokenizerIdentity<'a> {
-    id: &'a str,
-    sha256: &'a str,
-}
-
-#[derive(Serialize)]
-struct ResolvedRecipe<'a> {
-    id: &'a str,
-    passes: Passes<Operand>,
-    stochastic_seed: StochasticSeed,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    delayed_scaling: Option<DelayedScaling>,
-    #[serde(skip_serializing_if = "is_zero")]
-    perturbation: u32,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
-fn is_zero(value: &u32) -> bool {
-    *value == 0
-}
-
-#[derive(Serialize)]
-struct ResolvedEvaluation<'a> {
-    #[serde(flatten)]
-    evaluation: &'a profile::Evaluation,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    readings: Option<ResolvedReadings<'a>>,
-}
-
-#[derive(Serialize)]
-struct ResolvedReadings<'a> {
-    every_steps: u64,
-    forwards: Vec<ResolvedForward<'a>>,
-}
-
-#[derive(Serialize)]
-struct ResolvedForward<'a> {
-    recipe: &'a str,
-    input: Operand,
-    weight: Operand,
-}
-
-/// The forward passes through which an arm's weights are read, every operand spelled out. A reading has no history: `delayed` becomes `current`.
-fn resolve_readings<'a>(manifests: &Manifests, profile: &'a Profile, arm: &str) -> Result<Option<ResolvedReadings<'a>>, String> {
-    let Some(readings) = &profile.evaluation.readings else { return Ok(None) };
-    let now = |mut operand: Operand| {
-        if operand.scale == Scale::Delayed {
-            operand.scale = Scale::Current;
-        }
-        operand
-    };
-    let forward = |id: &'a String| {
-        let fprop = manifests.recipes[id].resolved()?.fprop;
-        Ok(ResolvedForward { recipe: id, input: now(fprop.input), weight: now(fprop.weight) })
-    };
-    let ids = readings.all.iter().chain(readings.arms.get(arm).into_iter().flatten());
-    let forwards = ids.map(forward).collect::<Result<_, String>>()?;
-    Ok(Some(ResolvedReadings { every_steps: readings.every_steps, forwards }))
-}
-
-#[derive(Serialize)]
-struct MllogHeader<'a> {
-    benchmark: &'a str,
-    organisation: &'a str,
-    platform: &'a str,
-}
-
-impl<'a> RunFile<'a> {
-    fn new(
-        profile: &'a Profile,
-        model: &'a Model,
-        shards: &'a Shards,
-        tokenizer: &'a profile::Tokenizer,
-        device: Device,
-        recipe: ResolvedRecipe<'a>,
-        readings: Option<ResolvedReadings<'a>>,
-        seed: u64,
-    ) -> Self {
-        let shard = |prefix, shard: &'a profile::Shard| Shard {
-            prefix,
-            tokens: shard.tokens,
-            sha256_bin: &shard.sha256_bin,
-            sha256_idx: &shard.sha256_idx,
-        };
-        Self {
-            schema: "mxfp4-run/1",
-            run: RunIdentity { profile: &profile.id, arm: recipe.id, seed },
-            model,
-            data: Data {
-                train: shard("train", &shards.train),
-                validation: shard("validation", &shards.validation),
-                end_of_document: shards.end_of_document,
-            },
-            tokenizer: TokenizerIdentity { id: &tokenizer.id, sha256: tokenizer.sha256.as_deref().unwrap_or(UNKNOWN_SHA256) },
-            optimizer: &profile.optimizer,
-            schedule: &profile.schedule,
-            batch: &profile.batch,
-            budget: &profile.budget,
-            evaluation: ResolvedEvaluation { evaluation: &profile.evaluation, readings },
-            target_loss: profile.target_loss,
-            logging: &profile.logging,
-            checkpoint: &profile.checkpoint,
-            recipe,
-            mllog: MllogHeader { benchmark: &profile.mllog.benchmark, organisation: "open replication", platform: device.word() },
-        }
-    }
 }

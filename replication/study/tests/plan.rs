@@ -5,7 +5,6 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use study::identity::Identities;
 use study::manifest::Manifests;
 use study::plan::{Build, Plan, Selection, plan};
 
@@ -14,11 +13,7 @@ fn manifests() -> Manifests {
 }
 
 fn build() -> Build {
-    Build {
-        sources: "code".into(),
-        identities: Identities { cpu: "a".into(), cuda: "b".into(), hip: "c".into() },
-        toolchain: "rustc".into(),
-    }
+    Build::only("code")
 }
 
 fn select(only: &[&str], seeds: Option<usize>) -> Plan {
@@ -73,7 +68,7 @@ fn a_key_follows_its_ingredients_and_nothing_else() {
     };
     let before = key(&manifests, &build());
     assert_eq!(before, key(&manifests, &build()));
-    assert_ne!(before, key(&manifests, &Build { identities: Identities { cpu: "other".into(), ..build().identities }, ..build() }));
+    assert_ne!(before, key(&manifests, &Build::only("other")));
     assert_ne!(before, key(&manifests, &Build { toolchain: "other".into(), ..build() }));
 
     let mut changed = manifests.clone();

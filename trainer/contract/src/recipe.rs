@@ -189,7 +189,7 @@ pub struct Wgrad<T> {
 /// Why an operand's specification is refused. Messages begin with the key below the operand.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
-    #[error("rotation.size: a Hadamard rotation of size {size} is not supported; use 16, 32, 64 or 128")]
+    #[error("rotation.size: {size} is not supported; use 16, 32, 64 or 128")]
     RotationSize { size: usize },
     #[error(
         "rotation.size: a Hadamard rotation of size {size} does not divide the contraction axis of {k} elements; use a smaller size or another model"

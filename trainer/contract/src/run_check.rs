@@ -12,7 +12,7 @@ type Check = Result<(), String>;
 
 impl RunFile {
     /// Every rule, in the order of the file; the first broken one is told.
-    pub(crate) fn check(&self) -> Check {
+    pub fn check(&self) -> Check {
         self.model.check()?;
         self.data.train.check("data.train")?;
         self.data.validation.check("data.validation")?;
@@ -115,7 +115,8 @@ impl RunFile {
 }
 
 impl ModelSection {
-    fn check(&self) -> Check {
+    /// What is wrong with the shape, whatever is trained. The message begins with `model`.
+    pub fn check(&self) -> Check {
         positive("model.vocab_size", self.vocab_size)?;
         positive("model.hidden_size", self.hidden_size)?;
         positive("model.num_hidden_layers", self.num_hidden_layers)?;

@@ -306,6 +306,11 @@ impl RunFile {
         Ok(run)
     }
 
+    /// The text of the file. Its hash is part of the run's key, so it changes only where the run does.
+    pub fn to_yaml(&self) -> Result<String, RunFileError> {
+        serde_yaml::to_string(self).map_err(|error| RunFileError(format!("the run file cannot be written: {error}")))
+    }
+
     /// Reads and checks a run file.
     pub fn load(path: &Path) -> Result<LoadedRun, RunFileError> {
         let bytes =

@@ -1,4 +1,4 @@
-//! Lines as replication/SCHEMA.md shows them: read, written again byte for byte, and refused with one kind of message.
+//! Lines as docs/files.md shows them: read, written again byte for byte, and refused with one kind of message.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test's way to fail
 
 use contract::device::{DeviceId, DeviceKind, Devices};

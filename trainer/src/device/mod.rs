@@ -356,7 +356,11 @@ impl Choice {
         if text == "auto" {
             return Ok(Self::first());
         }
-        match text.parse().map_err(|error| TrainerError::BadInput(format!("--device: {error}, or auto for what is there")))? {
+        let wrong = |_| {
+            let what = format!("--device: '{text}' is no device; use cpu, cuda, cuda:1 (the second GPU), hip, hip:1 or auto");
+            TrainerError::BadInput(what)
+        };
+        match text.parse().map_err(wrong)? {
             DeviceId::Cpu => Ok(Self::Cpu),
             DeviceId::Cuda(ordinal) => Ok(Self::Gpu(Kind::Cuda, ordinal)),
             DeviceId::Hip(ordinal) => Ok(Self::Gpu(Kind::Hip, ordinal)),

@@ -25,11 +25,12 @@ use campaign::error::{CampaignError, interrupted as asked_to_stop};
 use campaign::machine;
 use campaign::run::RunOptions;
 use campaign::toolchain::{self, ToolError, Trainer, build_trainer};
+use contract::device::DeviceKind;
 use study::device::Gpu;
 use study::files::FileError;
 use study::folder::{self, LockError};
 use study::kernels::{Depth, Document, DocumentError, NotRun, SCHEMA};
-use study::manifest::{Device, ManifestError, Manifests};
+use study::manifest::{ManifestError, Manifests};
 use study::provenance::ProvenanceError;
 use study::record::RecordError;
 use study::render::RenderError;
@@ -359,11 +360,11 @@ impl Wanted {
 }
 
 /// The device whose sources decide whether a document is of today's: the CPU's, unless GPUs were measured, too.
-fn measured_on(gpus: &[Gpu]) -> Device {
+fn measured_on(gpus: &[Gpu]) -> DeviceKind {
     match gpus.first() {
-        Some(gpu) if gpu.kind() == "hip" => Device::Hip,
-        Some(_) => Device::Cuda,
-        None => Device::Cpu,
+        Some(gpu) if gpu.kind() == "hip" => DeviceKind::Hip,
+        Some(_) => DeviceKind::Cuda,
+        None => DeviceKind::Cpu,
     }
 }
 

@@ -18,7 +18,7 @@ use super::BenchError;
 struct Size {
     name: &'static str,
     model: &'static str,
-    sequences: u64,
+    sequences: usize,
 }
 
 const SIZES: [Size; 2] = [Size { name: "A", model: "size-a", sequences: 32 }, Size { name: "B", model: "size-b", sequences: 16 }];

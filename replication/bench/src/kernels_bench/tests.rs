@@ -409,7 +409,7 @@ fn run_files_of_the_sizes_are_whole() {
         assert_eq!(model.parameters(), parameters);
         let text = study::plan::step_run_file(&manifests, profile, model, sequences, "mxfp4-fdw-h16").unwrap();
         let run: serde_yaml::Value = serde_yaml::from_str(&text).unwrap();
-        assert_eq!((run["recipe"]["id"].as_str(), run["batch"]["sequences"].as_u64()), (Some("mxfp4-fdw-h16"), Some(sequences)));
+        assert_eq!((run["recipe"]["id"].as_str(), run["batch"]["sequences"].as_u64()), (Some("mxfp4-fdw-h16"), Some(sequences as u64)));
     }
     assert!(study::plan::step_run_file(&manifests, profile, &manifests.models["size-a"], 1, "nothing").is_err());
 }

@@ -9,6 +9,7 @@ mod error;
 pub mod paper;
 pub mod profile;
 pub mod recipe;
+pub mod resolve;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -20,8 +21,8 @@ use crate::evidence::{self, Evidence};
 pub use dataset::Dataset;
 pub use error::{ManifestError, closest, unknown};
 pub use paper::{Check, Claim, MetricName, Paper};
-pub use profile::{Device, Estimator, Hardware, Model, Profile, Tokenizer};
-pub use recipe::{Operand, Passes, Recipe};
+pub use profile::{Estimator, Hardware, Model, Profile, Tokenizer};
+pub use recipe::Recipe;
 
 /// Everything under `manifests/`, by id.
 #[derive(Debug, Clone)]
@@ -162,7 +163,7 @@ impl Manifests {
                 return Err(format!("tokenizer: {} pins the tokens of another dataset than {}", tokenizer.id, profile.dataset));
             }
             // The last token of a sequence is predicted, too.
-            let needed = profile.evaluation.sequences.saturating_mul(model.sequence_length).saturating_add(1);
+            let needed = (profile.evaluation.sequences as u64).saturating_mul(model.sequence_length).saturating_add(1);
             if needed > shards.validation.tokens {
                 return Err(format!(
                     "evaluation.sequences: {} of {} tokens need {needed} held-out tokens, but {} makes {}",
@@ -176,29 +177,19 @@ impl Manifests {
             if !arms.insert(arm.as_str()) {
                 return Err(format!("arms: recipe {arm} stands there twice"));
             }
-            self.check_fit(arm, model, profile.batch.sequences / profile.batch.accumulation)?;
         }
         if let Some(readings) = &profile.evaluation.readings {
-            if readings.every_steps == 0 || !readings.every_steps.is_multiple_of(profile.evaluation.every_steps) {
-                return Err(format!(
-                    "evaluation.readings.every_steps: must be a multiple of evaluation.every_steps, {}",
-                    profile.evaluation.every_steps
-                ));
-            }
             if let Some(arm) = readings.arms.keys().find(|arm| !arms.contains(arm.as_str())) {
                 let known: Vec<&str> = arms.iter().copied().collect();
                 return Err(format!("evaluation.readings.arms: {}", unknown("arm", arm, &known)));
             }
             for id in readings.all.iter().chain(readings.arms.values().flatten()) {
                 self.known_recipe("evaluation.readings", id)?;
-                self.check_fit(id, model, profile.batch.sequences / profile.batch.accumulation)?;
             }
-            for (arm, ids) in &readings.arms {
-                let mut seen: BTreeSet<&String> = readings.all.iter().collect();
-                if let Some(id) = ids.iter().find(|id| !seen.insert(id)) {
-                    return Err(format!("evaluation.readings.arms.{arm}: {id} is read twice"));
-                }
-            }
+        }
+        let unknown_shards = resolve::unknown_shards(u64::MAX);
+        for arm in profile.arms.iter().flat_map(|group| &group.recipes) {
+            resolve::run_file(self, profile, model, tokenizer.shards.as_ref().unwrap_or(&unknown_shards), (arm, 1))?;
         }
         for arm in &profile.step_time.recipes {
             if !arms.contains(arm.as_str()) {
@@ -208,67 +199,17 @@ impl Manifests {
         }
         Ok(())
     }
-
-    /// Whether a recipe is defined on a model at a batch size: every block and rotation fits its contraction axis.
-    fn check_fit(&self, arm: &str, model: &Model, sequences: u64) -> Result<(), String> {
-        let passes = self.recipes[arm].resolved()?;
-        for (linear, out, input) in model.linears() {
-            for (pass, name, operand) in passes.all() {
-                let k = match pass {
-                    "fprop" => input,
-                    "dgrad" => out,
-                    _ => sequences * model.sequence_length,
-                };
-                operand.check_axis(k).map_err(|why| format!("recipe {arm} on model {}: {linear} {pass} {name}: {why}", model.id))?;
-            }
-        }
-        Ok(())
-    }
 }
 
 fn check_numbers(profile: &Profile) -> Result<(), String> {
-    let positive = [
-        ("batch.sequences", profile.batch.sequences),
-        ("batch.accumulation", profile.batch.accumulation),
-        ("budget.steps", profile.budget.steps),
-        ("evaluation.every_steps", profile.evaluation.every_steps),
-        ("evaluation.sequences", profile.evaluation.sequences),
-        ("logging.train_every_steps", profile.logging.train_every_steps),
-        ("checkpoint.every_steps", profile.checkpoint.every_steps),
-        ("schedule.decay_steps", profile.schedule.decay_steps),
-        ("step_time.repeats", profile.step_time.repeats),
-        ("kernel_time.repeats", profile.kernel_time.repeats),
-    ];
-    if let Some((key, _)) = positive.iter().find(|(_, value)| *value == 0) {
-        return Err(format!("{key}: must be at least 1"));
-    }
-    let (sequences, parts) = (profile.batch.sequences, profile.batch.accumulation);
-    if !sequences.is_multiple_of(parts) {
-        return Err(format!("batch.accumulation: {parts} micro-batches do not divide batch.sequences, {sequences}, into equal parts"));
-    }
-    let optimizer = &profile.optimizer;
-    for (key, value) in [("learning_rate", optimizer.learning_rate), ("epsilon", optimizer.epsilon), ("clip_norm", optimizer.clip_norm)] {
-        if !(value.is_finite() && value > 0.0) {
-            return Err(format!("optimizer.{key}: must be above zero"));
+    // What a run file says, the contract checks.
+    for (key, value) in [("step_time.repeats", profile.step_time.repeats), ("kernel_time.repeats", profile.kernel_time.repeats)] {
+        if value == 0 {
+            return Err(format!("{key}: must be at least 1"));
         }
     }
-    for (key, value) in
-        [("optimizer.weight_decay", optimizer.weight_decay), ("schedule.end_learning_rate", profile.schedule.end_learning_rate)]
-    {
-        if !(value.is_finite() && value >= 0.0) {
-            return Err(format!("{key}: must be a number, zero or more"));
-        }
-    }
-    if let Some(step) = profile.logging.quantisation_steps.iter().find(|step| !(1..=profile.budget.steps).contains(*step)) {
-        return Err(format!("logging.quantisation_steps: step {step} is outside 1 to budget.steps, {}", profile.budget.steps));
-    }
-    for (key, value) in [("beta1", optimizer.beta1), ("beta2", optimizer.beta2)] {
-        if !(0.0..1.0).contains(&value) {
-            return Err(format!("optimizer.{key}: must be at least 0 and below 1"));
-        }
-    }
-    if profile.target_loss.is_some_and(|loss| !(loss.is_finite() && loss > 0.0)) {
-        return Err("target_loss: must be above zero, or null for none".into());
+    if let Some((key, value)) = profile.requires.iter().find(|(_, value)| !(value.is_finite() && **value >= 0.0)) {
+        return Err(format!("requires.{key}: {value} is no amount; write zero or a positive number"));
     }
     let seeds: BTreeSet<u64> = profile.seeds.iter().copied().collect();
     if seeds.is_empty() || seeds.len() != profile.seeds.len() {

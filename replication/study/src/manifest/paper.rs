@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::recipe::Format;
+use contract::recipe::Format;
 
 /// One file of manifests/papers.
 #[derive(Debug, Clone, Deserialize)]

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use contract::device::DeviceKind;
+use contract::recipe::Format;
+use contract::run_file::{BatchSection, BudgetSection, CheckpointSection, LoggingSection, ModelSection, OptimizerSection, ScheduleSection};
 use serde::{Deserialize, Serialize};
 
 /// One file of manifests/profiles.
@@ -21,12 +24,12 @@ pub struct Profile {
     pub model: String,
     pub dataset: String,
     pub tokenizer: String,
-    pub optimizer: Optimizer,
+    pub optimizer: OptimizerSection,
     /// Learning rate over steps.
-    pub schedule: Schedule,
+    pub schedule: ScheduleSection,
     /// Sequences in a step.
-    pub batch: Batch,
-    pub budget: Budget,
+    pub batch: BatchSection,
+    pub budget: BudgetSection,
     /// When and on how much validation text.
     pub evaluation: Evaluation,
     /// Validation loss, in nats per token, that tokens are counted to.
@@ -36,9 +39,9 @@ pub struct Profile {
     /// Which estimate of tokens to target the verdicts use.
     pub estimator: Estimator,
     /// What goes into the log.
-    pub logging: Logging,
+    pub logging: LoggingSection,
     /// How often a run can be resumed from.
-    pub checkpoint: Checkpoint,
+    pub checkpoint: CheckpointSection,
     pub seeds: Vec<u64>,
     /// Arms in groups, as tables show them.
     pub arms: Vec<ArmGroup>,
@@ -52,82 +55,18 @@ pub struct Profile {
     pub mllog: Mllog,
 }
 
-/// AdamW with decoupled weight decay.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Optimizer {
-    pub name: OptimizerName,
-    pub learning_rate: f64,
-    pub beta1: f64,
-    pub beta2: f64,
-    pub epsilon: f64,
-    pub weight_decay: f64,
-    pub clip_norm: f64,
-}
-
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OptimizerName {
-    Adamw,
-}
-
-/// Learning rate over steps.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Schedule {
-    /// Its shape.
-    pub name: ScheduleName,
-    /// Steps from 0 to the learning rate.
-    pub warmup_steps: u64,
-    /// Steps from there to `end_learning_rate`.
-    pub decay_steps: u64,
-    /// Where the cosine ends.
-    pub end_learning_rate: f64,
-}
-
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ScheduleName {
-    CosineWithLinearWarmup,
-}
-
-/// Sequences in one optimizer step.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Batch {
-    pub sequences: u64,
-    /// Micro-batches that a step is made of; divides the sequences.
-    #[serde(default = "one", skip_serializing_if = "is_one")]
-    pub accumulation: u64,
-}
-
-fn one() -> u64 {
-    1
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
-fn is_one(value: &u64) -> bool {
-    *value == 1
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Budget {
-    pub steps: u64,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Evaluation {
     /// Steps between evaluations.
     pub every_steps: u64,
     /// Sequences of the validation stream, never shuffled.
-    pub sequences: u64,
+    pub sequences: usize,
     /// Take them at equal distances over the whole stream instead of its first ones (MLPerf takes the first).
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub spread: bool,
     /// Evaluations of the same weights through other arms' forward passes.
-    #[serde(default, skip_serializing)]
+    #[serde(default)]
     pub readings: Option<Readings>,
 }
 
@@ -162,22 +101,6 @@ impl Estimator {
             Self::Interpolated => "interpolated",
         }
     }
-}
-
-/// What goes into the log.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Logging {
-    /// Steps between training-loss lines.
-    pub train_every_steps: u64,
-    /// Steps at which quantisation errors are measured.
-    pub quantisation_steps: Vec<u64>,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Checkpoint {
-    pub every_steps: u64,
 }
 
 /// Arms that tables show together.
@@ -215,12 +138,10 @@ pub struct Mllog {
 }
 
 /// One file of manifests/models. Field names are those of Hugging Face's LlamaConfig where it has them.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Model {
-    #[serde(skip_serializing)]
     pub id: String,
-    #[serde(skip_serializing)]
     pub title: String,
     pub vocab_size: u64,
     pub hidden_size: u64,
@@ -254,39 +175,29 @@ impl Model {
         2 * self.vocab_size * self.hidden_size + self.num_hidden_layers * (linears + 2 * self.hidden_size) + self.hidden_size
     }
 
+    /// As a run file has it.
+    pub fn section(&self) -> ModelSection {
+        // A size that no address reaches is told with all that are too large.
+        let size = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
+        ModelSection {
+            vocab_size: size(self.vocab_size),
+            hidden_size: size(self.hidden_size),
+            num_hidden_layers: size(self.num_hidden_layers),
+            num_attention_heads: size(self.num_attention_heads),
+            num_key_value_heads: size(self.num_key_value_heads),
+            head_dim: size(self.head_dim),
+            intermediate_size: size(self.intermediate_size),
+            sequence_length: size(self.sequence_length),
+            rope_theta: self.rope_theta,
+            rms_norm_eps: self.rms_norm_eps,
+            initializer_range: self.initializer_range,
+            scale_residual_init: self.scale_residual_init,
+        }
+    }
+
     /// What is wrong with the shape.
     pub fn check(&self) -> Result<(), String> {
-        for (key, value) in [
-            ("vocab_size", self.vocab_size),
-            ("hidden_size", self.hidden_size),
-            ("num_hidden_layers", self.num_hidden_layers),
-            ("num_attention_heads", self.num_attention_heads),
-            ("num_key_value_heads", self.num_key_value_heads),
-            ("head_dim", self.head_dim),
-            ("intermediate_size", self.intermediate_size),
-            ("sequence_length", self.sequence_length),
-        ] {
-            if value == 0 {
-                return Err(format!("{key}: must be at least 1"));
-            }
-        }
-        if !self.num_attention_heads.is_multiple_of(self.num_key_value_heads) {
-            return Err(format!(
-                "num_key_value_heads: {} does not divide num_attention_heads {}",
-                self.num_key_value_heads, self.num_attention_heads
-            ));
-        }
-        for (key, value) in
-            [("rope_theta", self.rope_theta), ("rms_norm_eps", self.rms_norm_eps), ("initializer_range", self.initializer_range)]
-        {
-            if !(value.is_finite() && value > 0.0) {
-                return Err(format!("{key}: must be above zero"));
-            }
-        }
-        if !self.head_dim.is_multiple_of(2) {
-            return Err("head_dim: must be even (rotary embedding)".into());
-        }
-        Ok(())
+        self.section().check().map_err(|why| why.strip_prefix("model.").map(str::to_owned).unwrap_or(why))
     }
 }
 
@@ -298,9 +209,9 @@ pub struct Hardware {
     pub id: String,
     pub title: String,
     /// Which kind of device the trainer runs on.
-    pub device: Device,
+    pub device: DeviceKind,
     /// Formats that have an arithmetic unit of their own.
-    pub native_formats: Vec<super::recipe::Format>,
+    pub native_formats: Vec<Format>,
     pub detect: Detect,
     /// What its maker states, dense.
     #[serde(default)]
@@ -323,25 +234,6 @@ pub struct Peaks {
     pub bytes_per_second: f64,
     /// Memory of one device, bytes.
     pub memory_bytes: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Device {
-    Cpu,
-    Cuda,
-    Hip,
-}
-
-impl Device {
-    /// The word as manifests and `--device` write it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Cpu => "cpu",
-            Self::Cuda => "cuda",
-            Self::Hip => "hip",
-        }
-    }
 }
 
 /// How the presence of hardware shows.

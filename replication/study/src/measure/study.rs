@@ -10,9 +10,10 @@ use super::load::{MeasureError, Run};
 use super::target::Estimator;
 use crate::files::Context as _;
 use crate::manifest;
+use crate::manifest::Recipe;
 use crate::manifest::paper::{Check, Citation, MetricName};
 use crate::manifest::profile::{Hardware, Profile};
-use crate::manifest::recipe::{Format, Operand, Recipe, Rounding};
+use contract::recipe::{Format, OperandSpec, Rounding};
 
 /// Formats of the operands of `pass` in a recipe.
 pub fn formats(recipe: &Recipe, pass: &str) -> Vec<Format> {
@@ -27,7 +28,7 @@ pub fn is_mxfp4(recipe: &Recipe, pass: &str) -> bool {
 }
 
 /// The E2M1 operand kinds of a recipe.
-pub fn mxfp4_operands(recipe: &Recipe) -> impl Iterator<Item = &Operand> {
+pub fn mxfp4_operands(recipe: &Recipe) -> impl Iterator<Item = &OperandSpec> {
     recipe.operands.values().filter(|operand| operand.format == Format::E2m1)
 }
 

@@ -2,9 +2,10 @@
 
 use super::grid::{Cell, Grid, numbers, words};
 use crate::judge::{ClaimVerdict, Evidence, PaperVerdicts};
-use crate::manifest::recipe::{Recipe, Rounding, Signs};
+use crate::manifest::Recipe;
 use crate::measure::Measurements;
 use crate::measure::study::{Metric, Paper, is_mxfp4, mxfp4_operands};
+use contract::recipe::{Rounding, Signs};
 
 /// The claims of a paper: what it says, what we measured, the verdict and what stands behind it.
 pub(super) fn claims(paper: &Paper, verdicts: &PaperVerdicts, stale: bool) -> Grid {

@@ -10,10 +10,10 @@ use super::grid::{Cell, Grid, numbers, words};
 use super::page::Fact;
 use super::{RenderError, html};
 use crate::kernels::{Compared, Document, GpuBench, Missing, NotRun, ProfileRow, Samples, is_summary, profile_rows, rate};
-use crate::manifest::Device;
 use crate::measure::Measurements;
 use crate::measure::study::Metric;
 use crate::number;
+use contract::device::DeviceKind;
 
 /// The tables of one kernels.json.
 #[derive(Debug, Clone, Serialize)]
@@ -276,9 +276,9 @@ pub(super) fn step_profile(measurements: &Measurements) -> Option<Grid> {
 pub(super) fn origin(measurements: &Measurements, campaign: &serde_json::Value) -> String {
     let Some(document) = &measurements.kernels_bench else {
         let device = match measurements.study.hardware.device {
-            Device::Cpu => "",
-            Device::Cuda => " --device cuda",
-            Device::Hip => " --device hip",
+            DeviceKind::Cpu => "",
+            DeviceKind::Cuda => " --device cuda",
+            DeviceKind::Hip => " --device hip",
         };
         return format!(
             "The kernels alone were not measured on this machine: run cargo xtask kernels-bench{device} --peers, then the campaign again (finished runs are reused)."

@@ -1,7 +1,6 @@
 //! Tables about runs and times: every arm, every run, step times, kernels.
 
 use super::grid::{Cell, Grid, numbers, words};
-use crate::manifest::Device;
 use crate::measure::load::RunStatus;
 use crate::measure::noise::Noise;
 use crate::measure::study::Metric;
@@ -9,6 +8,7 @@ use crate::measure::target::{Estimator, token_ratios};
 use crate::measure::{Measurements, times};
 use crate::number::{self, Unit};
 use crate::statistics::{olympic_mean, summarise};
+use contract::device::DeviceKind;
 
 /// Every arm of the profile: seeds that reached the target, tokens, overhead, loss gap.
 pub(super) fn arms(measurements: &Measurements) -> Grid {
@@ -146,8 +146,8 @@ pub(super) fn runs(measurements: &Measurements) -> Grid {
         words("Metrics SHA-256", 0.17),
     ];
     let equal = match measurements.study.hardware.device {
-        Device::Cpu => "equal on every CPU",
-        Device::Cuda | Device::Hip => "equal from run to run on one kind of GPU with the same libraries",
+        DeviceKind::Cpu => "equal on every CPU",
+        DeviceKind::Cuda | DeviceKind::Hip => "equal from run to run on one kind of GPU with the same libraries",
     };
     let mut grid = Grid::new("runs", &format!("Every run; hashes are those of the metrics file, {equal}"), columns);
     for run in &measurements.runs {

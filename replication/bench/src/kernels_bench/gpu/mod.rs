@@ -15,12 +15,13 @@ use std::path::{Path, PathBuf};
 
 use campaign::devices::Devices;
 use campaign::toolchain::Trainer;
+use contract::device::DeviceKind;
 use study::device::Gpu;
 use study::files;
 use study::kernels::gpu_ratios::{compare, peer_recipe};
 use study::kernels::{Depth, GpuBench, LEAST, Memory, Missing, NotRun, Samples, StepLine};
 use study::manifest::profile::{Model, Peaks};
-use study::manifest::{Device, Manifests, Profile};
+use study::manifest::{Manifests, Profile};
 use study::plan;
 
 use super::BenchError;
@@ -88,7 +89,7 @@ pub(super) fn not_run(kind: &str, said: Option<&str>) -> NotRun {
 
 /// Profiles whose models give the shapes, and how many sequences are multiplied at once: the profile's batch on one GPU. The paper's
 /// profile is spread over eight GPUs in micro-batches of two sequences, which are the 16,384 tokens of its products.
-const SHAPES: [(&str, Option<u64>); 4] = [("llama31-8b", Some(2)), ("h200-s", None), ("h200-m", None), ("cpu", None)];
+const SHAPES: [(&str, Option<usize>); 4] = [("llama31-8b", Some(2)), ("h200-s", None), ("h200-m", None), ("cpu", None)];
 
 /// Profiles whose steps are timed.
 const STEPS: [&str; 2] = ["h200-s", "h200-m"];
@@ -159,11 +160,11 @@ impl Request<'_> {
 
     /// Peaks of the hardware manifest whose title is in the GPU's name.
     fn stated(&self, name: &str) -> Option<Peaks> {
-        let of_gpus = self.manifests.hardware.values().filter(|hardware| hardware.device != Device::Cpu);
+        let of_gpus = self.manifests.hardware.values().filter(|hardware| hardware.device != DeviceKind::Cpu);
         of_gpus.filter(|hardware| name.contains(&hardware.title)).find_map(|hardware| hardware.peaks.clone())
     }
 
-    fn kernels(&self, bench: &mut GpuBench, shapes: &str, sequences: Option<u64>) -> Result<(), BenchError> {
+    fn kernels(&self, bench: &mut GpuBench, shapes: &str, sequences: Option<usize>) -> Result<(), BenchError> {
         let profile = self.manifests.profile(shapes)?;
         let file = self.run_file(profile, sequences.unwrap_or(profile.batch.sequences), "fp8")?;
         let repeats = self.repeats().to_string();
@@ -224,7 +225,7 @@ impl Request<'_> {
         }
     }
 
-    fn run_file(&self, profile: &Profile, sequences: u64, arm: &str) -> Result<PathBuf, BenchError> {
+    fn run_file(&self, profile: &Profile, sequences: usize, arm: &str) -> Result<PathBuf, BenchError> {
         let model = &self.manifests.models[&profile.model];
         let path = self.folder.join(format!("{}-{arm}.yaml", profile.id));
         files::write(&path, plan::step_run_file(self.manifests, profile, model, sequences, arm)?.as_bytes())?;

@@ -439,7 +439,7 @@ fn run_files_of_all_shapes_are_whole() {
         let text = study::plan::step_run_file(&manifests, profile, model, sequences, "fp8").unwrap();
         assert!(text.contains(&format!("profile: {shapes}")));
         if shapes == "llama31-8b" {
-            assert_eq!(sequences * model.sequence_length, 16_384);
+            assert_eq!(sequences as u64 * model.sequence_length, 16_384);
         }
     }
     let arms = step_arms(manifests.profile("h200-s").unwrap());
