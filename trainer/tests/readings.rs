@@ -14,27 +14,6 @@ use serde_yaml::Value as Yaml;
 use trainer::readings::Reading;
 use trainer::trainer_state::Training;
 
-/// Asks for readings through the forward passes of `recipes`, every six steps.
-fn read_through(run: &mut Yaml, recipes: &[&str]) {
-    let forward = |id: &&str| {
-        let fprop = common::recipe(id)["passes"]["fprop"].clone();
-        let mut forward = serde_yaml::Mapping::new();
-        forward.insert("recipe".into(), (*id).into());
-        for operand in ["input", "weight"] {
-            let mut spec = fprop[operand].clone();
-            if spec["scale"] == "delayed" {
-                spec["scale"] = "current".into();
-            }
-            forward.insert(operand.into(), spec);
-        }
-        Yaml::Mapping(forward)
-    };
-    let mut readings = serde_yaml::Mapping::new();
-    readings.insert("every_steps".into(), 6.into());
-    readings.insert("forwards".into(), Yaml::Sequence(recipes.iter().map(forward).collect()));
-    run["evaluation"]["readings"] = Yaml::Mapping(readings);
-}
-
 /// Trains in `folder` and returns the lines of metrics.jsonl.
 fn train(folder: &Path, run: &Yaml) -> Vec<Value> {
     common::write_data(&folder.join("data"));
@@ -56,8 +35,10 @@ fn a_reading_is_an_evaluation_through_another_forward_pass_and_changes_nothing_e
     for arm in ["mxfp4-fdw-h16", "fp8", "mxfp4-fdw-sr"] {
         let plain = train(&folder.path().join(arm), &common::tiny_yaml(common::recipe(arm), |_| ()));
         let asked = ["bf16", "mxfp4-fdw-h16", "mxfp4-f-sr", "fp8"];
-        let with =
-            train(&folder.path().join(format!("{arm}-read")), &common::tiny_yaml(common::recipe(arm), |run| read_through(run, &asked)));
+        let with = train(
+            &folder.path().join(format!("{arm}-read")),
+            &common::tiny_yaml(common::recipe(arm), |run| common::read_through(run, &asked, 6)),
+        );
         let is_reading = |line: &&Value| line["kind"] == "reading";
         let (readings, others): (Vec<&Value>, Vec<&Value>) = with.iter().partition(is_reading);
         assert_eq!(others, plain.iter().collect::<Vec<_>>(), "{arm}");
@@ -88,7 +69,7 @@ fn a_reading_is_an_evaluation_through_another_forward_pass_and_changes_nothing_e
 fn readings_that_make_no_sense_are_refused() {
     let refused = |change: fn(&mut Yaml)| {
         let run = common::tiny_yaml(common::recipe("mxfp4-fdw"), |run| {
-            read_through(run, &["bf16", "fp8"]);
+            common::read_through(run, &["bf16", "fp8"], 6);
             change(run);
         });
         RunFile::parse("tiny", &serde_yaml::to_string(&run).unwrap()).unwrap_err().to_string()
@@ -127,7 +108,7 @@ fn a_perturbed_run_starts_within_three_units_in_the_last_place() {
 fn a_reading_can_be_repeated() {
     let folder = tempfile::tempdir().unwrap();
     common::write_data(folder.path());
-    let run = common::tiny_yaml(common::recipe("fp8"), |run| read_through(run, &["mxfp4-f-sr", "mxfp4-f-rh16", "fp8"]));
+    let run = common::tiny_yaml(common::recipe("fp8"), |run| common::read_through(run, &["mxfp4-f-sr", "mxfp4-f-rh16", "fp8"], 6));
     let run = RunFile::parse("tiny", &serde_yaml::to_string(&run).unwrap()).unwrap();
     let cpu = Cpu::new(InstructionSet::detect(), 1).unwrap();
     let streams = trainer::session::Streams::open(&run, folder.path()).unwrap();

@@ -89,6 +89,27 @@ pub fn tiny_yaml(recipe: Value, change: impl FnOnce(&mut Value)) -> Value {
     run
 }
 
+/// Asks for readings through the forward passes of `recipes` at every so many steps.
+pub fn read_through(run: &mut Value, recipes: &[&str], every_steps: u64) {
+    let forward = |id: &&str| {
+        let fprop = recipe(id)["passes"]["fprop"].clone();
+        let mut forward = Mapping::new();
+        forward.insert("recipe".into(), (*id).into());
+        for operand in ["input", "weight"] {
+            let mut spec = fprop[operand].clone();
+            if spec["scale"] == "delayed" {
+                spec["scale"] = "current".into();
+            }
+            forward.insert(operand.into(), spec);
+        }
+        Value::Mapping(forward)
+    };
+    let mut readings = Mapping::new();
+    readings.insert("every_steps".into(), every_steps.into());
+    readings.insert("forwards".into(), Value::Sequence(recipes.iter().map(forward).collect()));
+    run["evaluation"]["readings"] = Value::Mapping(readings);
+}
+
 pub fn tiny(recipe: Value) -> RunFile {
     RunFile::parse("tiny", &serde_yaml::to_string(&tiny_yaml(recipe, |_| ())).unwrap()).unwrap()
 }
