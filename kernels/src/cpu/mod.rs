@@ -233,12 +233,10 @@ impl Cpu {
         Self { profile: Some(profile), ..self.clone() }
     }
 
-    /// What it was made with.
     pub fn instruction_set(&self) -> InstructionSet {
         self.instruction_set
     }
 
-    /// What it was made with.
     pub fn threads(&self) -> usize {
         self.threads
     }

@@ -217,9 +217,11 @@ impl Panels {
     pub fn unpack(&self) -> Prepared {
         if !self.is_mxfp4 {
             let mut values = vec![0.0; self.rows * self.k];
-            for (at, value) in values.iter_mut().enumerate() {
-                let (line, lane) = self.float_place(at / self.k, at % self.k);
-                *value = self.floats[line].0[lane];
+            for (row, values) in values.chunks_exact_mut(self.k.max(1)).enumerate() {
+                for (k, value) in values.iter_mut().enumerate() {
+                    let (line, lane) = self.float_place(row, k);
+                    *value = self.floats[line].0[lane];
+                }
             }
             return Prepared::Float(Float { rows: self.rows, k: self.k, values, scale: self.factor });
         }

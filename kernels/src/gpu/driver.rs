@@ -85,7 +85,6 @@ pub struct Matrix {
     /// First element.
     pub address: Address,
     pub element: Element,
-    /// Rows.
     pub rows: usize,
     /// Length of the contraction axis.
     pub k: usize,
@@ -137,7 +136,6 @@ pub struct PackedMatrix {
     pub scales: Address,
     /// Where the others follow.
     pub layout: ScaleLayout,
-    /// Rows.
     pub rows: usize,
     /// Length of the contraction axis.
     pub k: usize,

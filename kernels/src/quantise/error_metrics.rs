@@ -44,11 +44,10 @@ pub fn error_metrics(exact: &[f32], quantised: &[f32]) -> ErrorMetrics {
 pub struct BlockRatios {
     /// Mean over all blocks that are not all zero, before.
     pub before: f64,
-    /// The same after.
     pub after: f64,
     /// Mean over the tenth of blocks (at least one) with the highest ratio, before.
     pub outliers_before: f64,
-    /// The same after: the tenth that is highest after. Following the blocks that were highest before would show a fall even for a
+    /// After the rotation, of the tenth that is highest then. Following the blocks that were highest before would show a fall even for a
     /// rotation that only exchanges blocks.
     pub outliers_after: f64,
 }

@@ -73,7 +73,6 @@ pub enum Prepared {
 /// E2M1 codes and their scales.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mxfp4 {
-    /// Rows.
     pub rows: usize,
     pub k: usize,
     /// Blocks per row, ceil(k / 32).
@@ -88,7 +87,6 @@ pub struct Mxfp4 {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Float {
-    /// Rows.
     pub rows: usize,
     pub k: usize,
     /// `[rows, k]`; block-scaled formats are already multiplied by their scales.

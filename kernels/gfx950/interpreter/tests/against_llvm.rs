@@ -55,8 +55,9 @@ fn differences(lines: &[Line]) -> Vec<String> {
 
 #[test]
 fn every_instruction_of_every_kernel_reads_as_llvm_reads_it() {
-    for source in common::build().sources {
-        let Some(bytes) = source.compile() else { return };
+    let sources = common::build().sources;
+    let Some(objects) = common::compile_all(&sources) else { return };
+    for (source, bytes) in sources.iter().zip(objects) {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), &bytes).unwrap();
         let Some(lines) = disassembly(file.path()) else { return };

@@ -23,7 +23,7 @@ pub(super) trait Inner: Copy {
     const LEFT_GROUP: usize;
     /// Lines of one unit of k (an element, or a block of 32) in a group of the left side.
     const LEFT_LINES: usize;
-    /// The same for the right side.
+    /// Lines of one unit of k in a group of the right side.
     const RIGHT_LINES: usize;
 
     /// Adds the products of all units to `acc`. `left` holds whole units of a group, of which ROWS rows from `row` are meant; `right`

@@ -5,13 +5,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use gfx950_interpreter::fault::LaunchError;
 use gfx950_interpreter::memory::{Address, Memory};
 use gfx950_interpreter::object::CodeObject;
 use gfx950_interpreter::{Launch, Order, Statistics, launch};
 use kernels::quantise::{Mxfp4, Prepared};
+use sha2::{Digest as _, Sha256};
 
 /// Where the kernels and their manifest are.
 pub(crate) fn device_folder() -> PathBuf {
@@ -50,49 +51,87 @@ pub(crate) fn build() -> Build {
     serde_yaml::from_str(&text).unwrap()
 }
 
-/// A program of LLVM 22: `<NAME>_22` in the environment (CLANG_22, LLVM_OBJDUMP_22, LLVM_MC_22), or on the path.
-fn tool(variable: &str, name: &str) -> Option<PathBuf> {
+/// A program of LLVM 22: `<NAME>_22` in the environment (CLANG_22, LLVM_OBJDUMP_22, LLVM_MC_22), or on the path; and what it says of itself.
+fn tool(variable: &str, name: &str) -> Option<(PathBuf, Vec<u8>)> {
     let path = std::env::var_os(variable).map_or_else(|| PathBuf::from(name), PathBuf::from);
-    let works = Command::new(&path).arg("--version").output().is_ok_and(|output| output.status.success());
-    if !works {
+    let version = Command::new(&path).arg("--version").output().ok().filter(|output| output.status.success());
+    if version.is_none() {
         // CI installs the tools and sets this, so that a skipped test cannot pass for a run one there.
         assert!(std::env::var_os("REQUIRE_CLANG_22").is_none(), "{} is required here and does not run", path.display());
         eprintln!("skipped: {} does not run; apt-get install clang-22 lld-22 llvm-22, or set {variable}", path.display());
     }
-    works.then_some(path)
+    version.map(|output| (path, output.stdout))
 }
 
-pub(crate) fn clang() -> Option<PathBuf> {
-    tool("CLANG_22", "clang++-22")
+/// The compiler and its version, asked for once: starting it takes longer than most launches here.
+fn compiler() -> Option<&'static (PathBuf, Vec<u8>)> {
+    static FOUND: OnceLock<Option<(PathBuf, Vec<u8>)>> = OnceLock::new();
+    FOUND.get_or_init(|| tool("CLANG_22", "clang++-22")).as_ref()
+}
+
+pub(crate) fn clang() -> Option<&'static Path> {
+    compiler().map(|(path, _)| path.as_path())
 }
 
 pub(crate) fn objdump() -> Option<PathBuf> {
-    tool("LLVM_OBJDUMP_22", "llvm-objdump-22")
+    tool("LLVM_OBJDUMP_22", "llvm-objdump-22").map(|(path, _)| path)
 }
 
-/// Compiles a source with the manifest's flags and `extra` ones; None where there is no compiler.
+/// Hash of the compiler's version, the manifest, and every text that a source may include.
+fn surroundings() -> &'static Sha256 {
+    static HASH: OnceLock<Sha256> = OnceLock::new();
+    HASH.get_or_init(|| {
+        let mut hash = Sha256::new_with_prefix(&compiler().unwrap().1);
+        for folder in [device_folder(), device_folder().join("../device")] {
+            let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+            files.sort();
+            for file in files.iter().filter(|path| path.is_file()) {
+                let text = std::fs::read(file).unwrap();
+                hash.update((text.len() as u64).to_le_bytes());
+                hash.update(text);
+            }
+        }
+        hash
+    })
+}
+
+/// Compiles a source with the manifest's flags and `extra` ones; None where there is no compiler. What several tests want, in this
+/// process or another, is compiled once and kept below target/tmp by the hash of all that went into it.
 pub(crate) fn compile_path(source: &Path, extra: &[&str]) -> Option<Vec<u8>> {
-    static CACHE: Mutex<BTreeMap<String, Vec<u8>>> = Mutex::new(BTreeMap::new());
+    type Objects = BTreeMap<String, Arc<OnceLock<Vec<u8>>>>;
+    static OBJECTS: Mutex<Objects> = Mutex::new(Objects::new());
     let clang = clang()?;
-    let key = format!("{} {extra:?}", source.display());
-    if let Some(bytes) = CACHE.lock().unwrap().get(&key) {
-        return Some(bytes.clone());
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().join("kernel.co");
-    let output = Command::new(clang)
-        .args(&build().flags)
-        .arg(format!("-I{}", device_folder().display()))
-        .args(extra)
-        .arg(source)
-        .arg("-o")
-        .arg(&out)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let bytes = std::fs::read(&out).unwrap();
-    CACHE.lock().unwrap().insert(key, bytes.clone());
-    Some(bytes)
+    let name = format!("{} {extra:?}", source.display());
+    let object = OBJECTS.lock().unwrap().entry(name.clone()).or_default().clone();
+    let bytes = object.get_or_init(|| {
+        let hash = surroundings().clone().chain_update(&name).chain_update(std::fs::read(source).unwrap()).finalize();
+        let key: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("code-objects");
+        let kept = folder.join(format!("{key}.co"));
+        std::fs::read(&kept).unwrap_or_else(|_| {
+            std::fs::create_dir_all(&folder).unwrap();
+            let out = tempfile::NamedTempFile::new_in(&folder).unwrap();
+            let include = format!("-I{}", device_folder().display());
+            let output =
+                Command::new(clang).args(&build().flags).arg(include).args(extra).arg(source).arg("-o").arg(out.path()).output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            let bytes = std::fs::read(out.path()).unwrap();
+            std::fs::rename(out.path(), &kept).unwrap();
+            bytes
+        })
+    });
+    Some(bytes.clone())
+}
+
+/// Code objects of everything in the manifest, in its order, compiled on all processors; None where there is no compiler.
+pub(crate) fn compile_all(sources: &[Source]) -> Option<Vec<Vec<u8>>> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for first in 0..threads {
+            scope.spawn(move || sources.iter().skip(first).step_by(threads).for_each(|source| drop(source.compile())));
+        }
+    });
+    sources.iter().map(Source::compile).collect()
 }
 
 /// Compiles one of the kernels' files.
