@@ -13,9 +13,8 @@ use kernels::gpu::{Gpu, GpuError, Kind};
 use trainer::device::Choice;
 use trainer::device::gpu::{GpuDevice, Keep};
 use trainer::error::TrainerError;
-use trainer::identity::Identity;
 use trainer::interrupt::Interrupt;
-use trainer::{device_test, measure, session};
+use trainer::{device_test, identity, measure, session};
 
 #[global_allocator]
 static ALLOCATOR: trainer::memory::HugePages = trainer::memory::HugePages;
@@ -207,7 +206,7 @@ fn execute(command: Command) -> Result<(), TrainerError> {
             Ok(())
         }
         Command::Identity => {
-            let identity = serde_json::to_string_pretty(&Identity::compute()?);
+            let identity = identity::compute()?.to_json_pretty();
             println!("{}", identity.map_err(|error| TrainerError::Machine(error.to_string()))?);
             Ok(())
         }

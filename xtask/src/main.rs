@@ -13,9 +13,10 @@ use campaign::error::CampaignError;
 use campaign::prepared::Prepared;
 use campaign::{carry, data, directory, doctor, environment, replicate, run};
 use study::files::FileError;
+use study::identity::Known;
 use study::manifest::{self, ManifestError, Manifests};
 use study::record::RecordError;
-use study::{compare, evidence, fingerprint, kernels, mllog, plan, verify};
+use study::{compare, evidence, kernels, mllog, plan, verify};
 
 use anyhow::Context as _;
 use clap::Parser;
@@ -109,8 +110,7 @@ fn execute(root: &Path, command: Command) -> anyhow::Result<u8> {
             Ok(0)
         }
         Command::Verify { directory } => {
-            let fingerprint = fingerprint::of_sources(root).ok();
-            let verification = verify::verify(&directory, fingerprint.as_deref())?;
+            let verification = verify::verify(&directory, Known::load(root).ok().as_ref())?;
             print::out(&verification.to_string());
             Ok(if verification.holds() { 0 } else { A_CHECK_FAILED })
         }

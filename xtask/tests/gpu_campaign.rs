@@ -24,6 +24,10 @@ if [ "$1" = devices ]; then
   printf '{"schema":"mxfp4-devices/1","gpus":[%s,%s],"problem":null}\n' "$(gpu 0)" "$(gpu 1)"; exit 0
 fi
 if [ "$1" = version ]; then echo '{"version":"0","build":{"trainer_code":"feedfacefeedfacefeedfacefeedface","toolchain":"rustc stand-in"}}'; exit 0; fi
+if [ "$1" = identity ]; then
+  of() { printf '"%s":{"identity":"feedface%s","parts":{}}' "$1" "$1"; }
+  printf '{"schema":"mxfp4-identity/1",%s,%s,%s}\n' "$(of cpu)" "$(of cuda)" "$(of hip)"; exit 0
+fi
 if [ "$1" = device-test ]; then
   line() { printf '{"schema":"mxfp4-device-test/1","kind":%s}\n' "$1"; }
   line '"device","device":"cuda","name":"Stand-in GPU","architecture":"sm_90a","libraries":["NVRTC 12.8"],"seed":7'

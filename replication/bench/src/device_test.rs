@@ -12,7 +12,7 @@ use campaign::devices::Devices;
 use campaign::environment::{self, git_state};
 use campaign::error::CampaignError;
 use campaign::machine;
-use campaign::toolchain::{self, ToolError, Trainer, build_identity, build_trainer, last_lines};
+use campaign::toolchain::{self, ToolError, Trainer, build_trainer, last_lines};
 use contract::device::DeviceKind;
 use serde::{Deserialize, Serialize};
 use study::files;
@@ -154,9 +154,7 @@ fn trainer(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<(Traine
         let build = toolchain::prebuilt_identity(&trainer)?;
         return Ok((trainer, build));
     }
-    say("building the trainer");
-    let build = build_identity(root)?;
-    Ok((build_trainer(root, &build)?, build))
+    build_trainer(root, say)
 }
 
 /// A run file for each recipe, below `folder`.
@@ -340,7 +338,7 @@ fn write(root: &Path, out: &Path, tested: &Tested, build: &Build) -> Result<Path
         header: &tested.header,
         commit: &git.commit,
         dirty: git.dirty,
-        trainer_code: &build.trainer_code,
+        trainer_code: &build.sources,
         toolchain: &build.toolchain,
         processor: machine::cpu_model(),
         checks: tested.checks.len(),

@@ -14,7 +14,7 @@ use study::run_folder::{self, is_finished};
 
 use crate::environment::Version;
 use crate::error::CampaignError;
-use crate::toolchain::{TRAINER, ToolError, build_identity, build_trainer};
+use crate::toolchain::{self, TRAINER, ToolError, Trainer, build_trainer};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Carried {
@@ -137,14 +137,16 @@ pub fn pack_texts(root: &Path, to: &Path) -> Result<(), FileError> {
 
 /// Fills `to` with all that a machine without cargo needs, but data: this program, the trainer, manifests, templates, peer scripts and VERSION.
 pub fn pack(root: &Path, to: &Path, say: &dyn Fn(&str)) -> Result<(), ToolError> {
-    say("building the trainer");
-    let trainer = build_trainer(root, &build_identity(root)?)?;
+    let (trainer, _) = build_trainer(root, say)?;
     files::make_folder(to)?;
     pack_texts(root, to)?;
     files::write(&to.join("VERSION"), Version::of(root).json().as_bytes())?;
     let here = std::env::current_exe().map_err(|source| FileError { path: PathBuf::from("xtask"), action: "find", source })?;
     program(&here, &to.join(format!("xtask{}", std::env::consts::EXE_SUFFIX)))?;
-    program(&trainer.program, &to.join(TRAINER))
+    program(&trainer.program, &to.join(TRAINER))?;
+    // Kept beside the copy, which then is not asked where time is dear.
+    toolchain::identities(&Trainer { program: to.join(TRAINER) })?;
+    Ok(())
 }
 
 /// A program without its symbols, where there is `strip`.

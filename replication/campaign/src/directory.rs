@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use study::environment::Environment;
 use study::files::{self, FileError};
-use study::fingerprint;
 use study::folder::replace;
+use study::identity::Known;
 use study::judge::Verdicts;
 use study::kernels;
 use study::manifest::ManifestError;
@@ -47,7 +47,7 @@ pub(crate) fn assemble(
         commit: environment.source.commit.clone(),
         dirty: environment.source.dirty,
         key: key.to_owned(),
-        trainer_code: fingerprint::on(prepared.plan.device, &prepared.build.trainer_code).to_owned(),
+        trainer_code: prepared.build.identities.on(prepared.plan.device).to_owned(),
         partial: prepared.plan.partial,
         seeds: prepared.plan.seeds.clone(),
         runs: vec![],
@@ -158,14 +158,13 @@ fn pdf(directory: &Path) -> Option<String> {
 pub fn report(root: &Path, directory: &Path) -> Result<Report, CampaignError> {
     let campaign = Campaign::read(directory)?;
     let before = raw_hashes(directory)?;
-    // A copy without the sources cannot know.
-    let now = fingerprint::of_sources(root).ok();
-    let changed = now.as_ref().is_some_and(|now| !fingerprint::is_current(&campaign.trainer_code, now));
-    let stale = changed.then(|| "the sources of the trainer or the kernels have changed since these runs".to_owned());
+    let known = Known::load(root).ok();
+    let changed = known.as_ref().is_some_and(|known| !known.is_current(&campaign.trainer_code));
+    let stale = changed.then(|| "what the trainer computes has changed since these runs".to_owned());
     let (verdicts, mut notes) = finish(root, directory, stale.clone())?;
     notes.extend(stale.map(|why| format!("stale: {why}")));
-    if now.is_none() {
-        notes.push("the trainer's sources are not here, so nobody looked whether they have changed since these runs".into());
+    if known.is_none() {
+        notes.push(format!("{} is not here, so nobody looked whether this tree's trainer computes what these runs did", Known::PATH));
     }
     if raw_hashes(directory)? != before {
         return Err(ManifestError::new(directory, "a run or measurement changed while rendering; restore the directory").into());

@@ -5,19 +5,19 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use study::environment::{Cpu, Environment, Flags, GitState, Memory, PrebuiltTrainer, SCHEMA, Source, System, Toolchain};
 use study::files::{self, sha256};
-use study::fingerprint;
 use study::plan::Build;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::machine;
 use crate::run::RunOptions;
+use crate::sources;
 use crate::toolchain::{Trainer, cargo};
 
 /// The record of `trainer`, which says that it is `build`.
 pub fn prebuilt(trainer: &Trainer, build: &Build) -> PrebuiltTrainer {
-    let Build { trainer_code, toolchain } = build.clone();
-    PrebuiltTrainer { sha256: files::sha256_file(&trainer.program).ok(), trainer_code, toolchain }
+    let Build { sources, toolchain, .. } = build.clone();
+    PrebuiltTrainer { sha256: files::sha256_file(&trainer.program).ok(), trainer_code: sources, toolchain }
 }
 
 /// The same record, at the end of what it describes.
@@ -96,7 +96,7 @@ pub struct Version {
     pub dirty: bool,
     /// SHA-256 of the difference.
     pub diff_sha256: Option<String>,
-    /// Fingerprint of the trainer's and kernels' sources; null where they were not at hand.
+    /// Hash of the trainer's sources; null where they were not at hand.
     pub trainer_code: Option<String>,
 }
 
@@ -106,7 +106,7 @@ impl Version {
     /// Of the tree at `root`.
     pub fn of(root: &Path) -> Self {
         let GitState { commit, dirty, diff_sha256 } = git_state(root);
-        Self { schema: VERSION_SCHEMA.to_owned(), commit, dirty, diff_sha256, trainer_code: fingerprint::of_sources(root).ok() }
+        Self { schema: VERSION_SCHEMA.to_owned(), commit, dirty, diff_sha256, trainer_code: sources::hash(root).ok() }
     }
 
     pub fn json(&self) -> String {
@@ -117,7 +117,7 @@ impl Version {
     /// The VERSION of a copy. Sources that are not those it speaks of make it dirty.
     fn read(root: &Path) -> Option<Self> {
         let mut version: Self = serde_json::from_str(&std::fs::read_to_string(root.join("VERSION")).ok()?).ok()?;
-        let here = fingerprint::of_sources(root).ok();
+        let here = sources::hash(root).ok();
         version.dirty |= here.is_some() && version.trainer_code.is_some() && here != version.trainer_code;
         (version.schema == VERSION_SCHEMA).then_some(version)
     }

@@ -61,6 +61,6 @@ impl Site {
         }
         let machine = request.machine.clone().or_else(|| devices::slug(&gpus)).unwrap_or_else(environment::machine_slug);
         let line = format!("finished runs of {}\n", devices::identity(&gpus));
-        Self { trainer: None, gpus, machine, line }
+        Self { gpus, machine, line }
     }
 }

@@ -20,5 +20,6 @@ pub mod replicate;
 pub mod request;
 pub mod run;
 mod site;
+pub mod sources;
 mod timings;
 pub mod toolchain;

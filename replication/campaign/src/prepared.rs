@@ -8,7 +8,7 @@ use study::manifest::{Manifests, Profile};
 use study::plan::{self, Plan, Selection};
 
 use crate::error::CampaignError;
-use crate::toolchain::{self, ToolError, Trainer, build_identity, build_trainer};
+use crate::toolchain::{self, Trainer, build_trainer};
 
 /// A plan with what it was made from.
 pub struct Prepared {
@@ -25,29 +25,37 @@ impl Prepared {
     /// # Errors
     /// A wrong manifest or selection, or a trainer that does not say what it is.
     pub fn new(root: &Path, profile: &str, selection: &Selection, trainer: Option<&Path>) -> Result<Self, CampaignError> {
-        Self::from_manifests(root, Manifests::load(root)?, profile, selection, trainer)
+        let prebuilt = toolchain::prebuilt(root, trainer).map(|program| Trainer { program });
+        let build = prebuilt.as_ref().map_or_else(|| toolchain::expected(root), toolchain::prebuilt_identity)?;
+        Self::from_manifests(Manifests::load(root)?, profile, selection, build, prebuilt)
     }
 
-    pub(crate) fn from_manifests(
+    /// The same for runs that are to be made: builds the trainer where there is none, because only that one says what it computes.
+    pub(crate) fn with_trainer(
         root: &Path,
         manifests: Manifests,
         profile: &str,
         selection: &Selection,
         trainer: Option<&Path>,
-    ) -> Result<Self, CampaignError> {
+        say: &dyn Fn(&str),
+    ) -> Result<(Self, Trainer), CampaignError> {
         let prebuilt = toolchain::prebuilt(root, trainer).map(|program| Trainer { program });
-        let build = prebuilt.as_ref().map_or_else(|| build_identity(root), toolchain::prebuilt_identity)?;
-        let plan = plan::plan(&manifests, manifests.profile(profile)?, selection, &build, None)?;
-        Ok(Self { manifests, plan, build, prebuilt })
+        let (trainer, build) = match &prebuilt {
+            Some(trainer) => (trainer.clone(), toolchain::prebuilt_identity(trainer)?),
+            None => build_trainer(root, say)?,
+        };
+        Ok((Self::from_manifests(manifests, profile, selection, build, prebuilt)?, trainer))
     }
 
-    /// The trainer, built if it is not there.
-    pub(crate) fn trainer(&self, root: &Path, say: &dyn Fn(&str)) -> Result<Trainer, ToolError> {
-        if let Some(trainer) = &self.prebuilt {
-            return Ok(trainer.clone());
-        }
-        say("building the trainer");
-        build_trainer(root, &self.build)
+    fn from_manifests(
+        manifests: Manifests,
+        profile: &str,
+        selection: &Selection,
+        build: plan::Build,
+        prebuilt: Option<Trainer>,
+    ) -> Result<Self, CampaignError> {
+        let plan = plan::plan(&manifests, manifests.profile(profile)?, selection, &build, None)?;
+        Ok(Self { manifests, plan, build, prebuilt })
     }
 
     pub(crate) fn profile(&self) -> &Profile {

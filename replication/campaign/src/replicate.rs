@@ -27,6 +27,7 @@ use crate::request::{Report, Request};
 use crate::run::{self, Outcome};
 use crate::site::{Site, keyed};
 use crate::timings::Timings;
+use crate::toolchain::Trainer;
 
 /// Runs a campaign. `say` gets one line for each stage; `stop` ends it at the next safe moment.
 pub fn replicate(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)) -> Result<Report, CampaignError> {
@@ -38,8 +39,9 @@ pub fn replicate(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn
     if !lacks.is_empty() {
         return Err(CampaignError::Lacks { profile: request.profile.clone(), lacks });
     }
-    let mut prepared = Prepared::from_manifests(root, manifests, &request.profile, &request.selection, request.trainer.as_deref())?;
-    let site = Site::new(root, &prepared, request, say)?;
+    let (mut prepared, trainer) =
+        Prepared::with_trainer(root, manifests, &request.profile, &request.selection, request.trainer.as_deref(), say)?;
+    let site = Site::new(&prepared, &trainer, request, say)?;
     let (key, bench) = keyed(&prepared, &site, request)?;
     let memory = CampaignMemory { path: root.join("cache").join("campaigns").join(format!("{key}.json")) };
     if !request.run.fresh
@@ -56,7 +58,7 @@ pub fn replicate(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn
         // Not what was asked here: this machine's compiler, if it has one, built nothing.
         (environment.toolchain.rustc, environment.toolchain.cargo) = (None, None);
     }
-    let stages = || carry_out(root, &mut prepared, (request, &site), (&key, bench.as_deref()), &environment, stop, say);
+    let stages = || carry_out(root, &mut prepared, &trainer, (request, &site), (&key, bench.as_deref()), &environment, stop, say);
     // Ctrl-C reaches cargo and trainers as well: whatever error they end with then, the answer is that someone asked to stop.
     let report = stages_or_interrupted(stages, stop)?;
     // A campaign with failed runs is not finished: the same command tries them again.
@@ -74,19 +76,19 @@ fn stages_or_interrupted(stages: impl FnOnce() -> Result<Report, CampaignError>,
 fn carry_out(
     root: &Path,
     prepared: &mut Prepared,
+    trainer: &Trainer,
     (request, site): (&Request, &Site),
     (key, bench): (&str, Option<&Path>),
     environment: &Environment,
     stop: &AtomicBool,
     say: &dyn Fn(&str),
 ) -> Result<Report, CampaignError> {
-    let trainer = site.trainer.clone().map_or_else(|| prepared.trainer(root, say), Ok)?;
-    let data = data::prepare(&prepared.manifests, prepared.profile(), &trainer, say)?;
+    let data = data::prepare(&prepared.manifests, prepared.profile(), trainer, say)?;
     interrupted(stop)?;
     let (count, pool) = (prepared.plan.runs.len(), site.pool(request));
     say(&format!("{count} runs: {} arms x {} seeds, {} at once", prepared.plan.arms.len(), prepared.plan.seeds.len(), pool.places.len()));
     let (cache, started) = (plan::run_cache(root), Instant::now());
-    let outcomes = run::carry_out(&prepared.plan.runs, &cache, &trainer, &data, (&request.run, &pool), stop)?;
+    let outcomes = run::carry_out(&prepared.plan.runs, &cache, trainer, &data, (&request.run, &pool), stop)?;
     interrupted(stop)?;
     let time_up = [pool.minutes, pool.stop_after].into_iter().flatten().any(|limit| started.elapsed() >= limit);
     whole(&prepared.plan, &outcomes, time_up)?;
@@ -94,7 +96,7 @@ fn carry_out(
         root,
         plan: &prepared.plan,
         profile: prepared.profile(),
-        trainer: &trainer,
+        trainer,
         data: &data,
         options: &request.run,
         place: pool.places.first().map_or("cpu", String::as_str),

@@ -1,6 +1,6 @@
 //! The machine that a campaign is carried out on: its processor, or the GPUs that were chosen.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use contract::device::DeviceKind;
 use study::device::Gpu;
@@ -18,8 +18,6 @@ use crate::toolchain::Trainer;
 
 /// With what a campaign is carried out, and on what.
 pub(crate) struct Site {
-    /// Known before the rest on a machine with GPUs, because it finds them.
-    pub(crate) trainer: Option<Trainer>,
     /// None on a CPU.
     pub(crate) gpus: Vec<Gpu>,
     /// Name of the machine in directories' names.
@@ -30,18 +28,17 @@ pub(crate) struct Site {
 
 impl Site {
     /// The processor, or the GPUs that the trainer finds and `request` allows.
-    pub(crate) fn new(root: &Path, prepared: &Prepared, request: &Request, say: &dyn Fn(&str)) -> Result<Self, CampaignError> {
+    pub(crate) fn new(prepared: &Prepared, trainer: &Trainer, request: &Request, say: &dyn Fn(&str)) -> Result<Self, CampaignError> {
         let device = prepared.plan.device;
         let machine = |name: Option<String>| request.machine.clone().or(name).unwrap_or_else(environment::machine_slug);
         if device == DeviceKind::Cpu {
-            return Ok(Self { trainer: None, gpus: vec![], machine: machine(None), line: machine_line(&request.run) });
+            return Ok(Self { gpus: vec![], machine: machine(None), line: machine_line(&request.run) });
         }
-        let trainer = prepared.trainer(root, say)?;
-        let chosen = Devices::ask(&trainer)?.choose(device.word(), request.gpus.as_deref());
+        let chosen = Devices::ask(trainer)?.choose(device.word(), request.gpus.as_deref());
         let gpus = chosen.map_err(|line| CampaignError::Lacks { profile: request.profile.clone(), lacks: vec![line] })?;
         gpus.iter().for_each(|gpu| say(&gpu.line()));
         let line = format!("device {} {}\n", device.word(), devices::identity(&gpus));
-        Ok(Self { trainer: Some(trainer), machine: machine(devices::slug(&gpus)), gpus, line })
+        Ok(Self { machine: machine(devices::slug(&gpus)), gpus, line })
     }
 
     /// One place for each GPU, or for each trainer at once.

@@ -3,17 +3,24 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use contract::identity::Identity;
+use contract::json::Document as _;
 use duct::Expression;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use study::files::{self, FileError};
-use study::fingerprint;
+use study::identity::{Identities, Known};
+use study::manifest::ManifestError;
 use study::plan::Build;
+
+use crate::sources;
 
 /// Why the trainer could not be built or called.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
     #[error(transparent)]
     File(#[from] FileError),
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
     /// A program could not be started.
     #[error("cannot start {program}: {source}; is it installed and on PATH?")]
     Start {
@@ -113,59 +120,128 @@ pub fn prebuilt(root: &Path, named: Option<&Path>) -> Option<PathBuf> {
 
 /// A trainer that may be asked what it finds, without building one: prebuilt, or from the last campaign.
 pub fn at_hand(root: &Path, named: Option<&Path>) -> Option<Trainer> {
-    let built = root.join("target").join("replicate").join("release").join(TRAINER);
+    let built = built_program(root);
     prebuilt(root, named).or_else(|| built.is_file().then_some(built)).map(|program| Trainer { program })
 }
 
 /// File name of the trainer.
 pub const TRAINER: &str = if cfg!(windows) { "trainer.exe" } else { "trainer" };
 
-/// Fingerprints of what the trainer would be built from now.
-pub fn build_identity(root: &Path) -> Result<Build, ToolError> {
-    if !root.join("trainer").join("Cargo.toml").is_file() {
-        return Err(ToolError::NoSources { root: root.to_owned() });
-    }
-    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let version = finish("rustc -vV", "rustc", duct::cmd(rustc, ["-vV"]).dir(root))?;
-    let kept = ["rustc ", "host:", "LLVM version:"];
-    let lines: Vec<&str> = version.lines().filter(|line| kept.iter().any(|start| line.starts_with(start))).collect();
-    Ok(Build { trainer_code: fingerprint::of_sources(root)?, toolchain: lines.join("; ") })
+/// What the trainer of this tree would be, without building it: what the last one computes if it was built from the same sources, else what
+/// manifests/identity.yaml says of the tree. [`build_trainer`] asks the real one.
+pub fn expected(root: &Path) -> Result<Build, ToolError> {
+    let Stamp { sources, toolchain } = Stamp::of(root)?;
+    let built = built_program(root);
+    let remembered = fresh(root, &built, &sources, &toolchain).then(|| remembered(&built)).flatten();
+    let identities = match remembered {
+        Some(identities) => identities,
+        None => Known::load(root)?.current,
+    };
+    Ok(Build { sources, identities, toolchain })
 }
 
-/// What a prebuilt trainer says that it was built from.
+/// What a trainer that was built elsewhere says that it was built from, and what it computes.
 pub fn prebuilt_identity(trainer: &Trainer) -> Result<Build, ToolError> {
     #[derive(Deserialize)]
     struct Version {
-        build: Option<Build>,
+        build: Option<Stamp>,
     }
     let unidentified = |what: String| ToolError::Unidentified { program: trainer.program.clone(), what };
     let text = trainer.output("asking the trainer for its version", ["version", "--json"])?;
     let version: Version =
         serde_json::from_str(text.trim()).map_err(|error| unidentified(format!("is no trainer of this project ({error})")))?;
-    version.build.ok_or_else(|| unidentified("does not say what it was built from".to_owned()))
+    let Stamp { sources, toolchain } = version.build.ok_or_else(|| unidentified("does not say what it was built from".to_owned()))?;
+    Ok(Build { sources, identities: identities(trainer)?, toolchain })
 }
 
-/// Builds the trainer in a target folder of its own, so that the cargo that started us never holds its lock; skipped when the
-/// last build was made from the same sources by the same compiler.
-pub fn build_trainer(root: &Path, build: &Build) -> Result<Trainer, ToolError> {
-    let target = root.join("target").join("replicate");
-    let program = target.join("release").join(TRAINER);
-    let stamp_path = target.join("trainer.stamp");
-    let stamp = |program: &Path| -> Result<String, FileError> {
-        Ok(format!("sources {}\ncompiler {}\nprogram {}\n", build.trainer_code, build.toolchain, files::sha256_file(program)?))
-    };
-    if program.exists() && std::fs::read_to_string(&stamp_path).ok().as_deref() == stamp(&program).ok().as_deref() {
-        return Ok(Trainer { program });
+/// What a trainer is built from.
+#[derive(Debug, Clone, Deserialize)]
+struct Stamp {
+    #[serde(rename = "trainer_code")]
+    sources: String,
+    /// `rustc -vV`, first line, host and LLVM version.
+    toolchain: String,
+}
+
+impl Stamp {
+    fn of(root: &Path) -> Result<Self, ToolError> {
+        if !root.join("trainer").join("Cargo.toml").is_file() {
+            return Err(ToolError::NoSources { root: root.to_owned() });
+        }
+        let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+        let version = finish("rustc -vV", "rustc", duct::cmd(rustc, ["-vV"]).dir(root))?;
+        let kept = ["rustc ", "host:", "LLVM version:"];
+        let lines: Vec<&str> = version.lines().filter(|line| kept.iter().any(|start| line.starts_with(start))).collect();
+        Ok(Self { sources: sources::hash(root)?, toolchain: lines.join("; ") })
     }
-    let arguments: Vec<OsString> = ["build", "--release", "--locked", "--package", "trainer", "--target-dir"]
-        .iter()
-        .map(Into::into)
-        .chain([target.into_os_string()])
-        .collect();
-    let cargo = duct::cmd(cargo(), arguments).dir(root);
-    // What it is built from goes into the program, so that it can be carried to a machine without the sources.
-    let cargo = cargo.env("MXFP4_TRAINER_CODE", &build.trainer_code).env("MXFP4_TOOLCHAIN", &build.toolchain);
-    finish("building the trainer", "cargo", cargo)?;
-    files::write(&stamp_path, stamp(&program)?.as_bytes())?;
-    Ok(Trainer { program })
+}
+
+/// A program's identities, kept beside it because computing them takes some seconds.
+#[derive(Debug, Serialize, Deserialize)]
+struct Remembered {
+    program_sha256: String,
+    identities: Identities,
+}
+
+fn memory_of(program: &Path) -> PathBuf {
+    program.with_extension("identity.json")
+}
+
+fn remembered(program: &Path) -> Option<Identities> {
+    let remembered: Remembered = serde_json::from_str(&std::fs::read_to_string(memory_of(program)).ok()?).ok()?;
+    (remembered.program_sha256 == files::sha256_file(program).ok()?).then_some(remembered.identities)
+}
+
+/// What a trainer computes, asked once for each program.
+pub fn identities(trainer: &Trainer) -> Result<Identities, ToolError> {
+    if let Some(identities) = remembered(&trainer.program) {
+        return Ok(identities);
+    }
+    let text = trainer.output("asking the trainer what it computes", ["identity"])?;
+    let identity = Identity::from_json("trainer identity", &text).map_err(|error| ToolError::Unidentified {
+        program: trainer.program.clone(),
+        what: format!("does not say what it computes ({error})"),
+    })?;
+    let remembered = Remembered { program_sha256: files::sha256_file(&trainer.program)?, identities: Identities::from(&identity) };
+    // Where it cannot be kept it is asked again.
+    if let Ok(text) = serde_json::to_string_pretty(&remembered) {
+        let _ = files::write(&memory_of(&trainer.program), text.as_bytes());
+    }
+    Ok(remembered.identities)
+}
+
+fn built_program(root: &Path) -> PathBuf {
+    root.join("target").join("replicate").join("release").join(TRAINER)
+}
+
+fn stamp_path(root: &Path) -> PathBuf {
+    root.join("target").join("replicate").join("trainer.stamp")
+}
+
+fn stamp_text(program: &Path, sources: &str, toolchain: &str) -> Result<String, FileError> {
+    Ok(format!("sources {sources}\ncompiler {toolchain}\nprogram {}\n", files::sha256_file(program)?))
+}
+
+/// Whether the last build was made from these sources by this compiler, and is still there.
+fn fresh(root: &Path, program: &Path, sources: &str, toolchain: &str) -> bool {
+    program.exists() && std::fs::read_to_string(stamp_path(root)).ok() == stamp_text(program, sources, toolchain).ok()
+}
+
+/// Builds the trainer in a target folder of its own, so that the cargo that started us never holds its lock, and asks it what it computes;
+/// both are skipped where nothing has changed. `say` is told what takes long.
+pub fn build_trainer(root: &Path, say: &dyn Fn(&str)) -> Result<(Trainer, Build), ToolError> {
+    let Stamp { sources, toolchain } = Stamp::of(root)?;
+    let trainer = Trainer { program: built_program(root) };
+    if !fresh(root, &trainer.program, &sources, &toolchain) {
+        say("building the trainer");
+        let arguments = ["build", "--release", "--locked", "--package", "trainer", "--target-dir"].map(OsString::from);
+        let arguments = arguments.into_iter().chain([root.join("target").join("replicate").into_os_string()]);
+        let cargo = duct::cmd(cargo(), arguments).dir(root);
+        // What it is built from goes into the program, so that it can be carried to a machine without the sources.
+        let cargo = cargo.env("MXFP4_TRAINER_CODE", &sources).env("MXFP4_TOOLCHAIN", &toolchain);
+        finish("building the trainer", "cargo", cargo)?;
+        files::write(&stamp_path(root), stamp_text(&trainer.program, &sources, &toolchain)?.as_bytes())?;
+    }
+    let identities = identities(&trainer)?;
+    Ok((trainer, Build { sources, identities, toolchain }))
 }

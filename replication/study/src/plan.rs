@@ -11,7 +11,7 @@ use contract::run_file::BatchSection;
 use serde::{Deserialize, Serialize};
 
 use crate::files::sha256;
-use crate::fingerprint;
+use crate::identity::Identities;
 use crate::manifest::profile::{Profile, Shards};
 use crate::manifest::{ManifestError, Manifests, Model, Paper, resolve, unknown};
 
@@ -60,7 +60,7 @@ pub struct PlannedRun {
 pub struct Ingredients {
     /// SHA-256 of run.yaml: model, data and tokenizer hashes, recipe, optimizer, budget, seed.
     pub run: String,
-    /// Fingerprint of what the trainer is built from, as far as the device uses it ([`fingerprint::on`]).
+    /// What the trainer computes on the device ([`crate::identity`]).
     pub trainer_code: String,
     /// `rustc -vV`, first line and LLVM version.
     pub toolchain: String,
@@ -82,7 +82,7 @@ impl Ingredients {
     pub fn differences(&self, earlier: &Self) -> Vec<String> {
         let pairs = [
             ("run file", &earlier.run, &self.run),
-            ("trainer and kernel sources", &earlier.trainer_code, &self.trainer_code),
+            ("what the trainer computes", &earlier.trainer_code, &self.trainer_code),
             ("compiler", &earlier.toolchain, &self.toolchain),
             ("device", &earlier.device, &self.device),
         ];
@@ -103,12 +103,21 @@ impl PlannedRun {
 }
 
 /// What is the same for all runs of a plan and not in a manifest.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Build {
-    /// See [`fingerprint::of_sources`].
-    pub trainer_code: String,
+    /// Hash of what the trainer is built from: another one is built again, and may well compute the same.
+    pub sources: String,
+    /// What it computes.
+    pub identities: Identities,
     /// See [`Ingredients::toolchain`].
     pub toolchain: String,
+}
+
+impl Build {
+    /// One whose trainer has one identity on every device: for tests.
+    pub fn only(identity: &str) -> Self {
+        Self { sources: identity.into(), identities: Identities::only(identity), toolchain: "rustc".into() }
+    }
 }
 
 /// Makes the plan. Token shards are those the tokenizer's manifest pins, or `recorded` ones where it pins none.
@@ -144,7 +153,7 @@ pub fn plan(
             let run_yaml = run.to_yaml().map_err(|error| refuse(error.to_string()))?;
             let ingredients = Ingredients {
                 run: sha256(run_yaml.as_bytes()),
-                trainer_code: fingerprint::on(device, &build.trainer_code).to_owned(),
+                trainer_code: build.identities.on(device).to_owned(),
                 toolchain: build.toolchain.clone(),
                 device: device.word().to_owned(),
             };

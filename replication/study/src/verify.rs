@@ -13,7 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::files::{self, Context, FileError};
-use crate::fingerprint;
+use crate::identity::Known;
 use crate::kernels;
 use crate::provenance::{self, DETERMINISTIC, SUMS};
 use crate::record::Campaign;
@@ -84,9 +84,9 @@ impl fmt::Display for Verification {
     }
 }
 
-/// Checks the result directory. `code_fingerprint` is that of the source tree at hand, if there is one: results made from other
-/// sources are noted as stale, which is not a finding.
-pub fn verify(directory: &Path, code_fingerprint: Option<&str>) -> Result<Verification, VerifyError> {
+/// Checks the result directory. `known` is what the tree at hand computes, if there is one: results that it would not compute are noted as
+/// stale, which is not a finding.
+pub fn verify(directory: &Path, known: Option<&Known>) -> Result<Verification, VerifyError> {
     let of_kernels = kernels::is_result(directory);
     if !directory.join(SUMS).exists() && !directory.join("campaign.json").exists() && !of_kernels {
         return Err(VerifyError::NotResults { path: directory.to_owned() });
@@ -99,7 +99,7 @@ pub fn verify(directory: &Path, code_fingerprint: Option<&str>) -> Result<Verifi
     }
     check_sums(directory, &present, &mut verification)?;
     if of_kernels {
-        kernels(directory, code_fingerprint, strange.is_empty(), &mut verification);
+        kernels(directory, known, strange.is_empty(), &mut verification);
         return Ok(verification);
     }
     // Readers further on open files by fixed names: a pipe or a link among them could hang or lead elsewhere.
@@ -111,7 +111,7 @@ pub fn verify(directory: &Path, code_fingerprint: Option<&str>) -> Result<Verifi
         if let Some(campaign) = &campaign {
             records::check_runs(directory, campaign, &present, &mut verification);
             records::check_manifests(directory, campaign, &mut verification);
-            note(campaign, code_fingerprint, &mut verification);
+            note(campaign, known, &mut verification);
         }
         recompute::check(directory, &mut verification);
     }
@@ -121,7 +121,7 @@ pub fn verify(directory: &Path, code_fingerprint: Option<&str>) -> Result<Verifi
 }
 
 /// A directory of `kernels-bench`: its ratios computed again. It holds no runs and no verdicts on claims.
-fn kernels(directory: &Path, code_fingerprint: Option<&str>, plain: bool, verification: &mut Verification) {
+fn kernels(directory: &Path, known: Option<&Known>, plain: bool, verification: &mut Verification) {
     if plain {
         verification.counts.recomputed += 1;
         for (path, what) in kernels::check(directory) {
@@ -131,8 +131,8 @@ fn kernels(directory: &Path, code_fingerprint: Option<&str>, plain: bool, verifi
             verification
                 .notes
                 .push("measurements of kernels: hashes and ratios are checked; there are no runs and no claims here".to_owned());
-            if code_fingerprint.is_some_and(|now| !fingerprint::is_current(&document.trainer_code, now)) {
-                verification.notes.push("stale: the sources of the trainer or the kernels in this tree are not those measured".to_owned());
+            if known.is_some_and(|known| !known.is_current(&document.trainer_code)) {
+                verification.notes.push("stale: the trainer of this tree computes something else than the one measured".to_owned());
             }
             if document.dirty {
                 verification.notes.push(format!("made from a tree with changes that are not in commit {}", document.commit));
@@ -144,9 +144,9 @@ fn kernels(directory: &Path, code_fingerprint: Option<&str>, plain: bool, verifi
 }
 
 /// What is true of the results and not an error in them.
-fn note(campaign: &Campaign, code_fingerprint: Option<&str>, verification: &mut Verification) {
-    if code_fingerprint.is_some_and(|now| !fingerprint::is_current(&campaign.trainer_code, now)) {
-        verification.notes.push("stale: the sources of the trainer or the kernels in this tree are not those of these runs".to_owned());
+fn note(campaign: &Campaign, known: Option<&Known>, verification: &mut Verification) {
+    if known.is_some_and(|known| !known.is_current(&campaign.trainer_code)) {
+        verification.notes.push("stale: the trainer of this tree computes something else than the one of these runs".to_owned());
     }
     if campaign.dirty {
         verification.notes.push(format!("made from a tree with changes that are not in commit {}", campaign.commit));

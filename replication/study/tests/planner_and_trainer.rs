@@ -25,7 +25,7 @@ fn planned(manifests: &Manifests) -> Result<String, String> {
     manifests.recipes[ARM].check()?;
     manifests.models[&profile.model].check()?;
     let selection = Selection { only_arms: vec![ARM.to_owned()], only_seeds: vec![1], ..Selection::default() };
-    let build = Build { trainer_code: "code".into(), toolchain: "rustc".into() };
+    let build = Build::only("code");
     let plan = plan(manifests, profile, &selection, &build, None).map_err(|error| error.to_string())?;
     Ok(plan.runs[0].run_yaml.clone())
 }

@@ -64,7 +64,7 @@ const KINDS: [&str; 22] = [
 #[test]
 fn a_sound_directory_verifies_wherever_it_is() {
     let directory = sound();
-    let verification = verify(directory.path(), Some(sealed::CODE)).unwrap();
+    let verification = verify(directory.path(), Some(&study::identity::Known::only(sealed::CODE))).unwrap();
     assert!(verification.holds(), "{verification}");
     assert_eq!(verification.notes, ["partial: not every run of the profile is in it"]);
     let files = files::list(directory.path()).unwrap().len();
@@ -154,7 +154,7 @@ fn packed_logs_verify_compare_and_export_as_they_did() {
 #[test]
 fn other_sources_make_results_stale_but_not_wrong() {
     let directory = sound();
-    let verification = verify(directory.path(), Some("other")).unwrap();
+    let verification = verify(directory.path(), Some(&study::identity::Known::only("other"))).unwrap();
     assert!(verification.holds() && verification.notes[0].starts_with("stale: "), "{verification}");
 }
 

@@ -5,6 +5,7 @@
 
 pub mod device;
 pub mod digest;
+pub mod identity;
 pub mod json;
 pub mod measurements;
 pub mod metrics;

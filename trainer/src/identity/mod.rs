@@ -16,8 +16,8 @@ mod runs;
 use std::collections::BTreeMap;
 
 use contract::digest::hexadecimal;
+use contract::identity::{Identity, OnDevice};
 use kernels::cpu::{Cpu, InstructionSet};
-use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::error::TrainerError;
@@ -25,47 +25,24 @@ use crate::error::TrainerError;
 /// Hashes by the name of what they are of.
 pub type Parts = BTreeMap<String, String>;
 
-/// What `trainer identity` prints.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Identity {
-    pub schema: &'static str,
-    /// Hash of `parts`.
-    pub cpu: OnDevice,
-    pub cuda: OnDevice,
-    pub hip: OnDevice,
+/// Computes it; takes some seconds.
+pub fn compute() -> Result<Identity, TrainerError> {
+    let cpu = Cpu::new(InstructionSet::detect(), 2).map_err(|error| TrainerError::Machine(error.to_string()))?;
+    let mut parts = families::all(&cpu)?;
+    parts.extend(runs::on_cpu(&cpu)?);
+    Ok(Identity {
+        cpu: whole(parts),
+        cuda: whole(runs::on_gpu("cuda", "sm_90a", false)?),
+        hip: whole(runs::on_gpu("hip", "gfx950", true)?),
+    })
 }
 
-/// What identifies runs on one kind of device.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct OnDevice {
-    /// Hash of the parts, hexadecimal.
-    pub identity: String,
-    pub parts: Parts,
-}
-
-impl OnDevice {
-    fn new(parts: Parts) -> Self {
-        let mut digest = Fingerprint::default();
-        for (name, hash) in &parts {
-            digest.text(name).text(hash);
-        }
-        Self { identity: digest.finish(), parts }
+fn whole(parts: Parts) -> OnDevice {
+    let mut digest = Fingerprint::default();
+    for (name, hash) in &parts {
+        digest.text(name).text(hash);
     }
-}
-
-impl Identity {
-    /// Computes it; takes a few seconds.
-    pub fn compute() -> Result<Self, TrainerError> {
-        let cpu = Cpu::new(InstructionSet::detect(), 2).map_err(|error| TrainerError::Machine(error.to_string()))?;
-        let mut parts = families::all(&cpu)?;
-        parts.extend(runs::on_cpu(&cpu)?);
-        Ok(Self {
-            schema: "mxfp4-identity/1",
-            cpu: OnDevice::new(parts),
-            cuda: OnDevice::new(runs::on_gpu("cuda", "sm_90a", false)?),
-            hip: OnDevice::new(runs::on_gpu("hip", "gfx950", true)?),
-        })
-    }
+    OnDevice { identity: digest.finish(), parts }
 }
 
 /// A hash that values are added to by their bits.

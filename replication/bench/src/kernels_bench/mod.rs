@@ -24,11 +24,10 @@ use campaign::environment;
 use campaign::error::{CampaignError, interrupted as asked_to_stop};
 use campaign::machine;
 use campaign::run::RunOptions;
-use campaign::toolchain::{self, ToolError, Trainer, build_identity, build_trainer};
+use campaign::toolchain::{self, ToolError, Trainer, build_trainer};
 use contract::device::DeviceKind;
 use study::device::Gpu;
 use study::files::FileError;
-use study::fingerprint;
 use study::folder::{self, LockError};
 use study::kernels::{Depth, Document, DocumentError, NotRun, SCHEMA};
 use study::manifest::{ManifestError, Manifests};
@@ -140,13 +139,15 @@ pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)
     let options = RunOptions { parallel: 1, threads: first, instruction_set: "auto".to_owned(), fresh: false };
     let mut environment = environment::capture(root, &options);
     let prebuilt = toolchain::prebuilt(root, request.trainer.as_deref()).map(|program| Trainer { program });
-    let identity = prebuilt.as_ref().map_or_else(|| build_identity(root), toolchain::prebuilt_identity)?;
     let is_source = root.join("kernels").join("Cargo.toml").is_file();
     if wanted.cpu && is_source {
         say("building the benchmarks and the trainer (not counted)");
         programs::build(root)?;
     }
-    let trainer = prebuilt.map_or_else(|| build_trainer(root, &identity), Ok)?;
+    let (trainer, build) = match prebuilt {
+        Some(trainer) => (trainer.clone(), toolchain::prebuilt_identity(&trainer)?),
+        None => build_trainer(root, say)?,
+    };
     let Found { gpus, interpreters, mut not_run } = wanted.gpus(&trainer)?;
     let only = request.only.clone().unwrap_or_default();
     let folder = root.join("cache").join("kernels-bench");
@@ -159,7 +160,7 @@ pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)
         instruction_set: String::new(),
         commit: environment.source.commit.clone(),
         dirty: environment.source.dirty,
-        trainer_code: fingerprint::on(measured_on(&gpus), &identity.trainer_code).to_owned(),
+        trainer_code: build.identities.on(measured_on(&gpus)).to_owned(),
         depth: request.depth,
         only: request.only.clone(),
         threads: request.threads.clone(),

@@ -269,10 +269,10 @@ fn a_written_directory_verifies_and_reads_back() {
     assert_eq!(newest(out.path(), "another"), None);
     let rows = csv::Reader::from_path(first.join("kernels.csv")).unwrap().into_records().map(Result::unwrap).count();
     assert_eq!(rows, document.benchmarks.len() + document.samples.len() + document.peers.len());
-    let verification = verify(&first, Some("c0de")).unwrap();
+    let verification = verify(&first, Some(&study::identity::Known::only("c0de"))).unwrap();
     assert!(verification.holds(), "{verification}");
     assert!(verification.notes.iter().any(|note| note.contains("no claims here")));
-    assert!(verify(&first, Some("other")).unwrap().notes.iter().any(|note| note.contains("stale")));
+    assert!(verify(&first, Some(&study::identity::Known::only("other"))).unwrap().notes.iter().any(|note| note.contains("stale")));
 }
 
 /// Verdicts of an earlier version are computed again from the same measurements, and every file is as if written today.

@@ -9,7 +9,6 @@ use serde::Serialize;
 use super::grid::{Cell, Grid, numbers, words};
 use super::page::Fact;
 use super::{RenderError, html};
-use crate::fingerprint;
 use crate::kernels::{Compared, Document, GpuBench, Missing, NotRun, ProfileRow, Samples, is_summary, profile_rows, rate};
 use crate::measure::Measurements;
 use crate::measure::study::Metric;
@@ -288,9 +287,14 @@ pub(super) fn origin(measurements: &Measurements, campaign: &serde_json::Value) 
     let commit: String = document.commit.chars().take(12).collect();
     let dirty = if document.dirty { " with uncommitted changes" } else { "" };
     let runs = campaign.get("trainer_code").and_then(serde_json::Value::as_str).unwrap_or_default();
-    let same = fingerprint::is_current(runs, &document.trainer_code) || fingerprint::is_current(&document.trainer_code, runs);
-    let other = if same { "" } else { "; their sources are not those of this campaign's runs" };
+    let other = if same_trainer(runs, &document.trainer_code) { "" } else { "; their sources are not those of this campaign's runs" };
     format!("Measured on {} on {}, {} depth, commit {commit}{dirty}{other}.", document.machine, document.date, document.depth.word())
+}
+
+/// Records of before there were identities are hashes of sources: `CPU`, or `CPU+GPU` where a GPU was used.
+fn same_trainer(a: &str, b: &str) -> bool {
+    let begins = |whole: &str, part: &str| whole.split_once('+').is_some_and(|(cpu, _)| cpu == part);
+    a == b || begins(a, b) || begins(b, a)
 }
 
 fn single(document: &Document) -> Grid {

@@ -1,0 +1,119 @@
+//! What the trainer of a tree computes, and what earlier campaigns recorded of theirs: whether results are still those of the tree.
+//!
+//! A campaign records the identity of its trainer on its device (`trainer identity`). manifests/identity.yaml says what this tree's trainer has,
+//! so that nobody has to build it to read a result; a test compares the two.
+
+use std::path::Path;
+
+use contract::device::DeviceKind;
+use contract::identity::Identity;
+use serde::{Deserialize, Serialize};
+
+use crate::files;
+use crate::manifest::{ManifestError, Manifests};
+
+/// The hash of what a trainer computes on each kind of device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Identities {
+    pub cpu: String,
+    pub cuda: String,
+    pub hip: String,
+}
+
+impl Identities {
+    /// The same on every device: for tests.
+    pub fn only(identity: &str) -> Self {
+        let same = || identity.to_owned();
+        Self { cpu: same(), cuda: same(), hip: same() }
+    }
+
+    pub fn on(&self, device: DeviceKind) -> &str {
+        match device {
+            DeviceKind::Cpu => &self.cpu,
+            DeviceKind::Cuda => &self.cuda,
+            DeviceKind::Hip => &self.hip,
+        }
+    }
+}
+
+impl From<&Identity> for Identities {
+    fn from(identity: &Identity) -> Self {
+        let [cpu, cuda, hip] = DeviceKind::ALL.map(|kind| identity.on(kind).identity.clone());
+        Self { cpu, cuda, hip }
+    }
+}
+
+/// A record that says the same as an identity in other words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Earlier {
+    /// What campaign.json says: a hash of sources, before there were identities.
+    pub recorded: String,
+    /// What computed the same.
+    pub identity: String,
+    /// How that was seen.
+    pub shown_by: String,
+}
+
+/// manifests/identity.yaml.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Known {
+    /// Of this tree.
+    pub current: Identities,
+    /// Of campaigns that were made before results had identities, or whose bits were made again since.
+    #[serde(default)]
+    pub earlier: Vec<Earlier>,
+}
+
+impl Known {
+    /// Where it is in a repository.
+    pub const PATH: &'static str = "manifests/identity.yaml";
+
+    /// A tree whose trainer has one identity on every device: for tests.
+    pub fn only(identity: &str) -> Self {
+        Self { current: Identities::only(identity), earlier: Vec::new() }
+    }
+
+    /// Reads the one of the repository at `root`.
+    pub fn load(root: &Path) -> Result<Self, ManifestError> {
+        let path = root.join(Self::PATH);
+        let text = files::read_text(&path).map_err(|error| ManifestError::new(Path::new(Self::PATH), error.to_string()))?;
+        serde_yaml::from_str(&text).map_err(|error| ManifestError::new(Path::new(Self::PATH), error.to_string()))
+    }
+
+    /// What a record says, as an identity where that is known.
+    pub fn identity<'a>(&'a self, recorded: &'a str) -> &'a str {
+        self.earlier.iter().find(|earlier| earlier.recorded == recorded).map_or(recorded, |earlier| &earlier.identity)
+    }
+
+    /// Whether results that recorded this are what this tree's trainer would compute.
+    pub fn is_current(&self, recorded: &str) -> bool {
+        let Identities { cpu, cuda, hip } = &self.current;
+        [cpu, cuda, hip].into_iter().any(|current| current == self.identity(recorded))
+    }
+}
+
+impl Manifests {
+    /// What this tree's trainer computes; none in a copy that does not say.
+    pub fn identity(&self) -> Option<Known> {
+        Known::load(&self.root).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_from_before_identities_is_current_as_long_as_what_computed_the_same_is() {
+        let known = |cuda: &str| Known {
+            current: Identities { cpu: "a".into(), cuda: cuda.into(), hip: "c".into() },
+            earlier: vec![Earlier { recorded: "sources".into(), identity: "b".into(), shown_by: "three runs made again".into() }],
+        };
+        assert!(known("b").is_current("sources") && known("b").is_current("b") && known("b").is_current("a"));
+        assert!(!known("changed").is_current("sources") && !known("changed").is_current("b"));
+        assert!(!known("b").is_current("other sources"));
+    }
+}
