@@ -137,7 +137,7 @@ fn lacks_gpu_memory(needed: &Memory, gpu: &Gpu) -> Option<String> {
     (!needed.fits(there)).then(|| {
         format!(
             "memory of a GPU: a run needs {:.1} GiB on one (modelled; --dry-run shows the sum), {} has {:.1}; more micro-batches (batch.accumulation) need less, and spreading a run over several GPUs is not part of this version",
-            needed.bytes() / GIB,
+            needed.bytes().min(needed.least) / GIB,
             gpu.name.as_deref().unwrap_or(&gpu.device),
             there / GIB
         )
@@ -470,6 +470,13 @@ mod tests {
         };
         assert_eq!(lacks("llama31-8b", &found(vec![gpu("hip:0", 268)])), [""; 0]);
         assert_eq!(lacks("h200-s", &found(vec![gpu("cuda:0", 16), gpu("cuda:1", 80)])), [""; 0]);
+        // Between the two ways the trainer keeps less, so nothing is lacking; below both it cannot start.
+        let alone = forecast::alone(&manifests, &manifests.profiles["h200-s"]);
+        let (whole, least) = (alone.bytes() as u64, alone.least as u64);
+        assert!(least < whole - whole / 10, "{least} {whole}");
+        let sized = |bytes: u64| found(vec![Gpu { memory_bytes: Some(bytes), ..gpu("cuda:0", 1) }]);
+        assert_eq!(lacks("h200-s", &sized(least.midpoint(whole))), [""; 0]);
+        assert!(lacks("h200-s", &sized(least - (1 << 20))).join("").contains("memory of a GPU"));
         insta::assert_snapshot!(lacks("llama31-8b", &found(vec![gpu("hip:0", 80)])).join("\n"));
         let other = lacks("llama31-8b", &found(vec![gpu("cuda:0", 268)])).join("\n");
         assert!(other.contains("no GPU of kind hip; there is cuda:0"), "{other}");

@@ -32,6 +32,8 @@ pub struct Memory {
     /// What is spread, in words.
     pub sharding: String,
     pub terms: Vec<Term>,
+    /// Bytes that the trainer falls back to where the sum does not fit: X is prepared again in backward instead of waiting for it.
+    pub least: f64,
     /// Memory of one GPU, where manifests/hardware states it.
     pub there: Option<f64>,
 }
@@ -42,9 +44,9 @@ impl Memory {
         self.terms.iter().map(|term| term.bytes).sum()
     }
 
-    /// Whether it fits a GPU with so many bytes.
+    /// Whether a run starts on a GPU with so many bytes, in one way or the other.
     pub fn fits(&self, bytes: f64) -> bool {
-        self.bytes() <= bytes
+        self.bytes().min(self.least) <= bytes
     }
 }
 
@@ -226,13 +228,23 @@ fn memory(profile: &Profile, model: &Model, hardware: &Hardware, gpus: u64) -> M
         },
         Term { what: "libraries", formula: "workspace and code, about", bytes: f64::from(128 << 20) },
     ];
+    // Packed X cannot be made while it is read, so it always waits. What does not wait is in turns beside both gradients.
+    let least = if is_native {
+        f64::INFINITY
+    } else {
+        let turn = |(_, out, input): &(&str, u64, u64)| operand_bytes * (2 * out + input) as f64;
+        let turns_without = linears.iter().map(turn).fold(operand_bytes * (2.0 * d + ffn) + 2.0 * ffn, f64::max);
+        let in_turns = |turns: f64| (tokens * turns).max(f64::from(128 << 20));
+        terms.iter().map(|term| term.bytes).sum::<f64>() - tokens * layers * inputs * operand_bytes + in_turns(turns_without)
+            - in_turns(turns)
+    };
     let micro = format!("T = {} tokens at once", thousands(tokens as u64));
     let sharding = if gpus > 1 {
         format!("data parallel over G = {gpus}: masters and moments spread over all, everything else whole on each; {micro}")
     } else {
         format!("one GPU alone, nothing spread, as this trainer does; {micro}")
     };
-    Memory { gpus, sharding, terms, there: hardware.peaks.as_ref().map(|peaks| peaks.memory_bytes as f64) }
+    Memory { gpus, sharding, terms, least, there: hardware.peaks.as_ref().map(|peaks| peaks.memory_bytes as f64) }
 }
 
 /// Mean step seconds of FP8 and of MXFP4 in public logs of this hardware, and which logs.
@@ -389,7 +401,11 @@ fn write_memory(memory: &Memory, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "    {what:<24} {:>7.1} GiB  {formula}", bytes / GIB)?;
     }
     let there = memory.there.map_or(String::new(), |there| {
-        let verdict = if memory.fits(there) { "fits" } else { "does not fit" };
+        let verdict = match (memory.bytes() <= there, memory.fits(there)) {
+            (true, _) => "fits",
+            (false, true) => "fits with least memory",
+            (false, false) => "does not fit",
+        };
         format!("  of {:.1} that are there: {verdict}", there / GIB)
     });
     writeln!(f, "    {:<24} {:>7.1} GiB{there}", "in all", memory.bytes() / GIB)

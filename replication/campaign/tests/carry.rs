@@ -21,7 +21,10 @@ impl World {
         files::write(&finished.join("timing.jsonl"), b"{\"kind\":\"session\",\"device\":\"cuda\"}\n").unwrap();
         files::write(&finished.join("model/model.safetensors"), b"weights").unwrap();
         let run = files::sha256_file(&finished.join("run.yaml")).unwrap();
-        let done = format!("{{\"schema\":\"mxfp4-done/1\",\"metrics_sha256\":\"{}\",\"run_sha256\":\"{run}\"}}", sha256(metrics));
+        let done = format!(
+            "{{\"schema\":\"mxfp4-done/1\",\"status\":\"completed\",\"steps\":1,\"tokens\":1,\"final_train_loss\":null,\"final_validation_loss\":null,\"metrics_sha256\":\"{}\",\"model_sha256\":null,\"run_sha256\":\"{run}\"}}",
+            sha256(metrics)
+        );
         files::write(&finished.join("done.json"), done.as_bytes()).unwrap();
         let half = world.run("b", "cuda");
         files::write(&half.join("checkpoint/state.json"), b"{}").unwrap();
@@ -95,7 +98,10 @@ fn equal_ingredients_with_other_numbers_are_named() {
     let metrics = b"{\"loss\":3}\n";
     files::write(&folder.join("metrics.jsonl"), metrics).unwrap();
     let run = files::sha256_file(&folder.join("run.yaml")).unwrap();
-    let done = format!("{{\"schema\":\"mxfp4-done/1\",\"metrics_sha256\":\"{}\",\"run_sha256\":\"{run}\"}}", sha256(metrics));
+    let done = format!(
+        "{{\"schema\":\"mxfp4-done/1\",\"status\":\"completed\",\"steps\":1,\"tokens\":1,\"final_train_loss\":null,\"final_validation_loss\":null,\"metrics_sha256\":\"{}\",\"model_sha256\":null,\"run_sha256\":\"{run}\"}}",
+        sha256(metrics)
+    );
     files::write(&folder.join("done.json"), done.as_bytes()).unwrap();
     let carried = import(ours.root(), &run_cache(theirs.root())).unwrap();
     assert!(carried.refused[0].contains("the same ingredients gave other numbers"), "{carried}");

@@ -50,7 +50,7 @@ done
 hash=$(sha256sum "$2" | cut -d' ' -f1)
 i=0; : > "$folder/metrics.jsonl"; while [ $i -lt 6 ]; do i=$((i+1)); echo "{\"step\":$i,\"run\":\"$hash\"}" >> "$folder/metrics.jsonl"; done
 metrics=$(sha256sum "$folder/metrics.jsonl" | cut -d' ' -f1)
-echo "{\"schema\":\"mxfp4-done/1\",\"status\":\"completed\",\"steps\":6,\"tokens\":6,\"metrics_sha256\":\"$metrics\",\"run_sha256\":\"$hash\"}" > "$folder/done.tmp"
+echo "{\"schema\":\"mxfp4-done/1\",\"status\":\"completed\",\"steps\":6,\"tokens\":6,\"final_train_loss\":null,\"final_validation_loss\":null,\"metrics_sha256\":\"$metrics\",\"model_sha256\":null,\"run_sha256\":\"$hash\"}" > "$folder/done.tmp"
 mv "$folder/done.tmp" "$folder/done.json"
 "#;
 

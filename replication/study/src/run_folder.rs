@@ -2,31 +2,22 @@
 
 use std::path::Path;
 
+use contract::json::Document;
+use contract::outcome::Done;
 use serde::Deserialize;
 
 use crate::device::Gpu;
 use crate::packed;
 
-/// The beginning of done.json; a file that is not one counts as unfinished.
-#[derive(Deserialize)]
-struct Done {
-    schema: String,
-    metrics_sha256: String,
-    run_sha256: String,
-}
-
 /// The files of a run that are kept; its checkpoints and weights are not among them.
 pub const FILES: [&str; 7] = ["run.yaml", "ingredients.json", "metrics.jsonl", "timing.jsonl", "run.mllog", "done.json", "failed.json"];
 
-/// Whether the folder holds a finished run of exactly this run file.
+/// Whether the folder holds a finished run of exactly this run file. A done.json that is none counts as unfinished.
 pub fn is_finished(folder: &Path, run_sha256: &str) -> bool {
-    let read = || -> Option<Done> { serde_json::from_str(&std::fs::read_to_string(folder.join("done.json")).ok()?).ok() };
+    let read = || Done::from_json("done.json", &std::fs::read_to_string(folder.join("done.json")).ok()?).ok();
     let unchanged = |name: &str, sha256: &str| packed::sha256(&folder.join(name)).is_ok_and(|found| found == sha256);
     read().is_some_and(|done| {
-        done.schema == "mxfp4-done/1"
-            && done.run_sha256 == run_sha256
-            && unchanged("run.yaml", run_sha256)
-            && unchanged("metrics.jsonl", &done.metrics_sha256)
+        done.run_sha256 == run_sha256 && unchanged("run.yaml", run_sha256) && unchanged("metrics.jsonl", &done.metrics_sha256)
     })
 }
 

@@ -69,7 +69,7 @@ pub trait Line: Sized {
         if !Self::KINDS.contains(&kind.as_str()) {
             // A later schema may have kinds of its own.
             take_schema(&mut object, Self::SCHEMA, false)?;
-            return Err(format!("kind `{kind}` is not one of {}", Self::KINDS.join(", ")));
+            return Err(format!("kind: unknown variant `{kind}`, expected one of {}", Self::KINDS.join(", ")));
         }
         if Self::names_schema(&kind) {
             take_schema(&mut object, Self::SCHEMA, true)?;

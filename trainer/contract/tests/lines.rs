@@ -79,8 +79,11 @@ fn what_is_no_line_of_the_schema_is_told_with_its_place() {
     for (line, what) in [
         (r#"{"kind":"#, "is not a JSON object"),
         (r#"[1]"#, "is not a JSON object"),
-        (r#"{"kind":"evals","step":1}"#, "kind `evals` is not one of header, train, eval, reading, quantisation, diverged"),
-        (r#"{"step":1}"#, "kind `` is not one of"),
+        (
+            r#"{"kind":"evals","step":1}"#,
+            "kind: unknown variant `evals`, expected one of header, train, eval, reading, quantisation, diverged",
+        ),
+        (r#"{"step":1}"#, "kind: unknown variant ``"),
         (r#"{"schema":"mxfp4-metrics/2","kind":"later"}"#, "schema `mxfp4-metrics/2` is not `mxfp4-metrics/1`"),
         (r#"{"schema":"mxfp4-metrics/2","kind":"header","more":1}"#, "schema `mxfp4-metrics/2` is not `mxfp4-metrics/1`"),
         (r#"{"kind":"header"}"#, "schema is missing"),

@@ -7,8 +7,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use campaign::toolchain::Trainer;
+use contract::json;
+use contract::measurements::{StepTime, StepTimeLine};
 use study::files;
-use study::kernels::{Depth, Memory, ProfileRow, Samples, StepLine, profile_rows};
+use study::kernels::{Depth, Memory, ProfileRow, Samples, profile_rows};
 use study::manifest::Manifests;
 use study::plan;
 
@@ -84,7 +86,7 @@ impl Request<'_> {
         // Two threads are compared with one only where a round is short.
         let threads = if size.name == "A" { &self.threads[..] } else { &self.threads[..1] };
         let deadline = Instant::now() + Duration::from_secs(if self.depth == Depth::Deep { 600 } else { 45 });
-        let mut lines: Vec<Vec<StepLine>> = vec![Vec::new(); threads.len()];
+        let mut lines: Vec<Vec<StepTimeLine>> = vec![Vec::new(); threads.len()];
         let mut done = 0;
         // The sign test needs six rounds for an interval: the deadline ends nothing before two processes of each kind.
         while done < self.rounds && (done < 2 * ROUNDS_IN_A_PROCESS || Instant::now() < deadline) {
@@ -114,7 +116,7 @@ impl Request<'_> {
         peak
     }
 
-    fn call(&self, files: &[std::path::PathBuf], threads: usize, rounds: usize) -> Result<Vec<StepLine>, BenchError> {
+    fn call(&self, files: &[std::path::PathBuf], threads: usize, rounds: usize) -> Result<Vec<StepTimeLine>, BenchError> {
         let mut arguments: Vec<std::ffi::OsString> = vec!["step-time".into()];
         arguments.extend(files.iter().map(Into::into));
         let options =
@@ -132,23 +134,25 @@ fn peak_resident(process: u32) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kibibytes| kibibytes << 10)
 }
 
-pub(super) fn parse(text: &str) -> Result<Vec<StepLine>, String> {
-    let line = |(index, line): (usize, &str)| serde_json::from_str(line).map_err(|error| format!("line {}: {error}", index + 1));
-    text.lines().enumerate().map(line).collect()
+pub(super) fn parse(text: &str) -> Result<Vec<StepTimeLine>, String> {
+    let line = |read: Result<(usize, StepTimeLine), json::LineError>| {
+        read.map(|(_, line)| line).map_err(|error| format!("line {}: {}", error.line, error.what))
+    };
+    json::read("step-time", text).map(line).collect()
 }
 
 fn name(size: &Size, arm: &str) -> String {
     format!("step/{}/{arm}", size.name)
 }
 
-fn samples(size: &Size, wanted: &str, threads: usize, lines: &[StepLine]) -> Option<Samples> {
+fn samples(size: &Size, wanted: &str, threads: usize, lines: &[StepTimeLine]) -> Option<Samples> {
     let (mut seconds_of_each, mut operations) = (Vec::new(), 0);
     for line in lines {
-        if let StepLine::StepTime { arm, tokens, seconds, .. } = line
+        if let StepTimeLine::Step(StepTime { arm, tokens, seconds, .. }) = line
             && arm == wanted
         {
             seconds_of_each.push(*seconds);
-            operations = *tokens;
+            operations = tokens.unwrap_or_default();
         }
     }
     let group = format!("step/{}", size.name);

@@ -17,7 +17,7 @@ pub use check::check;
 pub use comparisons::Compared;
 pub use document::{DOCUMENT, Depth, Document, DocumentError, SCHEMA};
 pub use gpu::{GpuBench, GpuRow, LEAST, NotRun, is_summary, rate};
-pub use profile::{ProfileRow, StepLine, rows as profile_rows};
+pub use profile::{ProfileRow, rows as profile_rows};
 pub use samples::{Benchmark, Memory, Missing, Peer, Samples};
 
 /// Whether `directory` is one of `kernels-bench`; a campaign's may hold such a document among its measurements, not at its root.

@@ -1,25 +1,9 @@
 //! Where a training step's time goes: the trainer's `step_kernel` lines as medians and shares.
 
+use contract::measurements::{StepKernel, StepTimeLine};
 use serde::{Deserialize, Serialize};
 
 use crate::statistics::median;
-
-/// One line that `trainer step-time --profile-step` prints: of a whole step, or of one kind of kernel in it.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum StepLine {
-    StepTime { schema: String, arm: String, repeat: u64, tokens: u64, seconds: f64, forward_backward_seconds: f64 },
-    StepKernel { schema: String, arm: String, repeat: u64, kernel: String, calls: u64, work: u64, seconds: f64 },
-}
-
-impl StepLine {
-    /// What the line says of itself.
-    pub fn schema(&self) -> &String {
-        match self {
-            Self::StepTime { schema, .. } | Self::StepKernel { schema, .. } => schema,
-        }
-    }
-}
 
 /// One kind of kernel in one arm's step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -52,10 +36,10 @@ impl ProfileRow {
 const REST: &str = "everything else";
 
 /// Rows by arm, in the order of the lines, each arm's kernels by time.
-pub fn rows(size: &str, lines: &[StepLine]) -> Vec<ProfileRow> {
+pub fn rows(size: &str, lines: &[StepTimeLine]) -> Vec<ProfileRow> {
     let mut arms: Vec<&String> = Vec::new();
     for line in lines {
-        if let StepLine::StepKernel { arm, .. } = line
+        if let StepTimeLine::Kernel(StepKernel { arm, .. }) = line
             && !arms.contains(&arm)
         {
             arms.push(arm);
@@ -64,18 +48,18 @@ pub fn rows(size: &str, lines: &[StepLine]) -> Vec<ProfileRow> {
     arms.into_iter().filter_map(|arm| of_arm(size, arm, lines)).flatten().collect()
 }
 
-fn of_arm(size: &str, wanted: &str, lines: &[StepLine]) -> Option<Vec<ProfileRow>> {
+fn of_arm(size: &str, wanted: &str, lines: &[StepTimeLine]) -> Option<Vec<ProfileRow>> {
     let steps: Vec<f64> = lines
         .iter()
         .filter_map(|line| match line {
-            StepLine::StepTime { arm, seconds, .. } if arm == wanted => Some(*seconds),
+            StepTimeLine::Step(step) if step.arm == wanted => Some(step.seconds),
             _ => None,
         })
         .collect();
     let step = median(&steps)?;
-    let mut kernels: Vec<(&String, u64, u64, Vec<f64>)> = Vec::new();
+    let mut kernels: Vec<(&str, u64, u64, Vec<f64>)> = Vec::new();
     for line in lines {
-        let StepLine::StepKernel { arm, kernel, calls, work, seconds, .. } = line else { continue };
+        let StepTimeLine::Kernel(StepKernel { arm, kernel, calls, work, seconds, .. }) = line else { continue };
         if arm != wanted {
             continue;
         }

@@ -16,12 +16,14 @@ use std::path::Path;
 
 use study::Study;
 
+use contract::measurements::{RotationIdentity, StepTime, StepTimeLine};
+
 use crate::evidence::{self, Evidence};
 use crate::files;
-use crate::kernels::{Document, StepLine};
+use crate::kernels::Document;
 
 pub use load::MeasureError;
-use load::{KernelTimeRecord, RotationRecord, Run, StepTimeRecord};
+use load::{KernelTimeRecord, Run};
 use noise::Noise;
 use quantisation::QuantisationSummary;
 use target::{LossGap, TokensToTarget};
@@ -40,11 +42,11 @@ pub struct Measurements {
     pub baseline: String,
     pub quantisation: Vec<QuantisationSummary>,
     /// Interleaved step times.
-    pub step_times: Vec<StepTimeRecord>,
+    pub step_times: Vec<StepTime>,
     pub kernel_times: Vec<KernelTimeRecord>,
-    pub rotations: Vec<RotationRecord>,
+    pub rotations: Vec<RotationIdentity>,
     /// Steps with the time of each kind of kernel.
-    pub step_profile: Vec<StepLine>,
+    pub step_profile: Vec<StepTimeLine>,
     /// What `kernels-bench` measured on this machine, if it had when the campaign was put together.
     pub kernels_bench: Option<Document>,
     /// Runs of others, from public logs; never mixed with `runs`.

@@ -5,7 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use super::load::{QuantisationRecord, Run};
+use contract::metrics::Quantisation;
+use contract::recipe::Format;
+
+use super::load::Run;
 
 /// Averages of one operand of one GEMM in one arm, over seeds, layers and steps.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,17 +44,18 @@ type Key = (String, String, String, String, String);
 
 /// Averages by arm, linear, pass and operand, sorted.
 pub fn quantisation(runs: &[Run]) -> Vec<QuantisationSummary> {
-    let mut groups: BTreeMap<Key, Vec<&QuantisationRecord>> = BTreeMap::new();
+    let mut groups: BTreeMap<Key, Vec<&Quantisation>> = BTreeMap::new();
     for run in runs.iter().filter(|run| run.finished()) {
         for record in &run.quantisation {
-            let key = (run.arm.clone(), record.linear.clone(), record.pass.clone(), record.operand.clone(), record.format.clone());
+            let Quantisation { linear, pass, operand, format, .. } = record;
+            let key = (run.arm.clone(), linear.to_string(), pass.to_string(), operand.to_string(), format.word().to_owned());
             groups.entry(key).or_default().push(record);
         }
     }
     groups.into_iter().map(|(key, records)| summary(key, &records)).collect()
 }
 
-fn summary((arm, linear, pass, operand, format): Key, records: &[&QuantisationRecord]) -> QuantisationSummary {
+fn summary((arm, linear, pass, operand, format): Key, records: &[&Quantisation]) -> QuantisationSummary {
     QuantisationSummary {
         arm,
         linear,
@@ -71,7 +75,7 @@ fn summary((arm, linear, pass, operand, format): Key, records: &[&QuantisationRe
 }
 
 /// Mean of the records that have the value; none when none has.
-fn average(records: &[&QuantisationRecord], pick: fn(&QuantisationRecord) -> Option<f64>) -> Option<f64> {
+fn average(records: &[&Quantisation], pick: fn(&Quantisation) -> Option<f64>) -> Option<f64> {
     let values: Vec<f64> = records.iter().filter_map(|record| pick(record)).collect();
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
@@ -81,7 +85,7 @@ fn average(records: &[&QuantisationRecord], pick: fn(&QuantisationRecord) -> Opt
 pub fn outlier_ratios(runs: &[Run], arm: &str) -> Vec<f64> {
     let runs = runs.iter().filter(|run| run.arm == arm && run.finished());
     runs.filter_map(|run| {
-        let records: Vec<&QuantisationRecord> = run.quantisation.iter().filter(|record| record.format == "e2m1").collect();
+        let records: Vec<&Quantisation> = run.quantisation.iter().filter(|record| record.format == Format::E2m1).collect();
         let after = average(&records, |record| record.outlier_amax_over_rms_after)?;
         Some(after / average(&records, |record| record.outlier_amax_over_rms_before)?)
     })

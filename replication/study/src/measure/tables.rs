@@ -5,7 +5,9 @@
 
 use std::path::Path;
 
-use super::load::{KernelTimeRecord, Run, StepTimeRecord};
+use contract::measurements::StepTime;
+
+use super::load::{KernelTimeRecord, Run};
 use super::quantisation::QuantisationSummary;
 use super::target::{Estimator, LossGap, TokensToTarget, token_ratios};
 use super::{Measurements, load::MeasureError, times};
@@ -167,7 +169,7 @@ fn quantisation(summaries: &[QuantisationSummary]) -> Table {
 }
 
 /// One line a repeat: `seconds` of a whole step and of its forward and backward part.
-fn step_time(records: &[StepTimeRecord]) -> Table {
+fn step_time(records: &[StepTime]) -> Table {
     let rows = records.iter().map(|record| {
         vec![record.arm.clone(), record.repeat.to_string(), record.seconds.to_string(), record.forward_backward_seconds.to_string()]
     });

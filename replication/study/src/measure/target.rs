@@ -6,7 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use super::load::{Evaluation, Run, RunStatus, Session};
+use contract::timing::Session;
+
+use super::load::{Evaluation, Run, RunStatus, comparable};
 use crate::statistics::summarise;
 
 pub use crate::manifest::Estimator;
@@ -79,7 +81,7 @@ pub fn tokens_to_target(runs: &[Run], target: f64, budget_steps: u64, estimator:
                 budget_tokens: (budget_steps * run.tokens_per_step) as f64,
                 late_fall: late_fall(&run.evaluations, budget_steps * run.tokens_per_step),
                 seconds: crossing.and_then(|crossing| seconds_until(run, crossing.tokens(estimator))),
-                session: run.sessions.first().filter(|first| run.sessions.iter().all(|other| other.comparable(first))).cloned(),
+                session: run.sessions.first().filter(|first| run.sessions.iter().all(|other| comparable(other, first))).cloned(),
             }
         })
         .collect()
@@ -157,7 +159,7 @@ pub fn token_ratios(all: &[TokensToTarget], arm: &str, baseline: &str, estimator
 pub fn time_ratios(all: &[TokensToTarget], arm: &str, baseline: &str) -> Vec<f64> {
     let pairs = pairs(all, arm, baseline);
     let sessions: Vec<Option<&Session>> = pairs.iter().flat_map(|(ours, base)| [ours.session.as_ref(), base.session.as_ref()]).collect();
-    let alike = |two: &[Option<&Session>]| two[0].is_some_and(|first| two[1].is_some_and(|second| first.comparable(second)));
+    let alike = |two: &[Option<&Session>]| two[0].is_some_and(|first| two[1].is_some_and(|second| comparable(first, second)));
     if sessions.iter().any(Option::is_none) || !sessions.windows(2).all(alike) {
         return Vec::new();
     }
@@ -254,7 +256,7 @@ mod tests {
     #[test]
     fn times_of_different_machines_have_no_ratio() {
         let session = |threads| {
-            let (device, instruction_set, cpu) = ("cpu".into(), "avx2".into(), "c".into());
+            let (device, instruction_set, cpu) = (contract::device::DeviceKind::Cpu, "avx2".into(), "c".into());
             Some(Session {
                 device,
                 threads,
@@ -265,6 +267,7 @@ mod tests {
                 mxfp4: None,
                 least_memory: false,
                 interpreted: false,
+                resumed_from_step: 0,
             })
         };
         let run =

@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::load::{KernelTimeRecord, StepTimeRecord};
+use contract::measurements::StepTime as StepTimeRecord;
+
+use super::load::KernelTimeRecord;
 use crate::statistics::{MedianRatio, median, median_ratio};
 
 /// Step times of one arm.
@@ -127,8 +129,7 @@ mod tests {
     use crate::statistics::Interval;
 
     fn step(arm: &str, repeat: u64, seconds: f64) -> StepTimeRecord {
-        let (schema, kind) = ("mxfp4-step-time/1".into(), "step_time".into());
-        StepTimeRecord { schema, kind, arm: arm.into(), repeat, tokens: None, seconds, forward_backward_seconds: seconds / 2.0 }
+        StepTimeRecord { arm: arm.into(), repeat, tokens: None, seconds, forward_backward_seconds: seconds / 2.0 }
     }
 
     #[test]
@@ -152,19 +153,8 @@ mod tests {
         for (variant, factor) in [("a", 1.0), ("b", 2.0)] {
             for (pass, seconds) in [("fprop", 1.0), ("wgrad", 3.0)] {
                 for repeat in 1..=6 {
-                    let schema = "mxfp4-kernel-time/1".to_owned();
                     let (variant, linear, pass) = (variant.to_owned(), "down".to_owned(), pass.to_owned());
-                    records.push(KernelTimeRecord {
-                        schema,
-                        variant,
-                        linear,
-                        pass,
-                        m: 10,
-                        n: 10,
-                        k: 10,
-                        repeat,
-                        seconds: seconds * factor,
-                    });
+                    records.push(KernelTimeRecord { variant, linear, pass, m: 10, n: 10, k: 10, repeat, seconds: seconds * factor });
                 }
             }
         }

@@ -3,6 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use contract::json::Document;
+use contract::outcome::Done;
+use contract::schema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -32,21 +35,22 @@ pub(super) fn text(directory: &Path, file: &str, verification: &mut Verification
 }
 
 /// A JSON file of a known schema; a finding when it is missing, of another schema, or has a key that is not known.
-pub(super) fn json<T: DeserializeOwned>(directory: &Path, file: &str, schema: &str, verification: &mut Verification) -> Option<T> {
+pub(super) fn json<T: DeserializeOwned>(
+    directory: &Path,
+    file: &str,
+    expected: &'static str,
+    verification: &mut Verification,
+) -> Option<T> {
     let text = text(directory, file, verification)?;
     let value: Value = serde_json::from_str(&text).map_err(|error| verification.find(file, format!("is not JSON: {error}"))).ok()?;
     match value.get("schema").and_then(Value::as_str) {
-        Some(found) if found == schema => {}
-        Some(found) => {
-            verification.find(file, format!("schema `{found}` is not `{schema}`"));
-            return None;
-        }
+        Some(found) => schema::require(found, expected).map_err(|error| verification.find(file, error.to_string())).ok()?,
         None => {
-            verification.find(file, format!("names no schema; `{schema}` is expected"));
+            verification.find(file, format!("names no schema; `{expected}` is expected"));
             return None;
         }
     }
-    serde_json::from_value(value).map_err(|error| verification.find(file, format!("does not follow {schema}: {error}"))).ok()
+    serde_json::from_value(value).map_err(|error| verification.find(file, format!("does not follow {expected}: {error}"))).ok()
 }
 
 /// env.json: its schema, and the commit that campaign.json names.
@@ -172,13 +176,6 @@ struct Identity {
     seed: u64,
 }
 
-/// The hashes of done.json; measuring reads its other keys, strictly.
-#[derive(Deserialize)]
-struct Done {
-    metrics_sha256: String,
-    run_sha256: String,
-}
-
 fn check_run(
     directory: &Path,
     campaign: &Campaign,
@@ -192,7 +189,9 @@ fn check_run(
     let Some(run_text) = text(directory, &run_file, verification) else { return };
     match serde_yaml::from_str::<RunFile>(&run_text) {
         Err(error) => verification.find(&run_file, format!("is not a run file: {error}")),
-        Ok(read) if read.schema != "mxfp4-run/1" => verification.find(&run_file, format!("schema `{}` is not `mxfp4-run/1`", read.schema)),
+        Ok(read) if schema::require(&read.schema, schema::RUN).is_err() => {
+            verification.find(&run_file, format!("schema `{}` is not `{}`", read.schema, schema::RUN));
+        }
         Ok(read) if (&read.run.profile, &read.run.arm, read.run.seed) != (&campaign.profile, &run.arm, run.seed) => {
             verification.find(
                 &run_file,
@@ -260,7 +259,11 @@ fn check_ingredients(
 fn check_done(directory: &Path, folder: &str, run_sha256: &str, verification: &mut Verification) {
     let file = format!("{folder}/done.json");
     let metrics = format!("{folder}/metrics.jsonl");
-    let Some(done) = json::<Done>(directory, &file, "mxfp4-done/1", verification) else { return };
+    let Some(text) = text(directory, &file, verification) else { return };
+    let done = match Done::from_json(&file, &text) {
+        Ok(done) => done,
+        Err(error) => return verification.find(&file, error.what),
+    };
     if done.run_sha256 != run_sha256 {
         verification.find(&file, format!("says that run.yaml has SHA-256 {}, but it has {run_sha256}", done.run_sha256));
     }

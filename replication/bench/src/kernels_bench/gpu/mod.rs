@@ -16,10 +16,11 @@ use std::path::{Path, PathBuf};
 use campaign::devices::Devices;
 use campaign::toolchain::Trainer;
 use contract::device::DeviceKind;
+use contract::measurements::{StepTime, StepTimeLine};
 use study::device::Gpu;
 use study::files;
 use study::kernels::gpu_ratios::{compare, peer_recipe};
-use study::kernels::{Depth, GpuBench, LEAST, Memory, Missing, NotRun, Samples, StepLine};
+use study::kernels::{Depth, GpuBench, LEAST, Memory, Missing, NotRun, Samples};
 use study::manifest::profile::{Model, Peaks};
 use study::manifest::{Manifests, Profile};
 use study::plan;
@@ -365,14 +366,14 @@ fn memory_of(text: &str) -> Option<u64> {
 }
 
 /// All of one process's arms took turns with each other and with the peer's rounds. BF16 keeps the same with the option as without.
-fn step_samples(size: &str, arms: &[&str], wanted: &str, option: &str, lines: &[StepLine]) -> Option<Samples> {
+fn step_samples(size: &str, arms: &[&str], wanted: &str, option: &str, lines: &[StepTimeLine]) -> Option<Samples> {
     let (mut samples, mut operations) = (Vec::new(), 0);
     for line in lines {
-        if let StepLine::StepTime { arm, tokens, seconds, .. } = line
+        if let StepTimeLine::Step(StepTime { arm, tokens, seconds, .. }) = line
             && arm == wanted
         {
             samples.push(*seconds);
-            operations = *tokens;
+            operations = tokens.unwrap_or_default();
         }
     }
     let group = format!("steps {size} {}{option}", arms.join(" "));
