@@ -14,9 +14,9 @@ use campaign::prepared::Prepared;
 use campaign::{carry, data, directory, doctor, environment, replicate, run};
 use study::files::FileError;
 use study::identity::Known;
-use study::manifest::{self, ManifestError, Manifests};
+use study::manifest::{ManifestError, Manifests};
 use study::record::RecordError;
-use study::{compare, evidence, kernels, mllog, plan, verify};
+use study::{compare, kernels, mllog, plan, public_logs, suggest, verify};
 
 use anyhow::Context as _;
 use clap::Parser;
@@ -103,7 +103,7 @@ fn execute(root: &Path, command: Command) -> anyhow::Result<u8> {
                 kernels_bench::add_to(&directory, &kernels)?;
             }
             if add_evidence {
-                evidence::add(root, &directory)?;
+                public_logs::add(root, &directory)?;
             }
             let report = directory::report(root, &directory)?;
             print::report(&report);
@@ -217,7 +217,7 @@ fn why(root: &Path, prepared: &Prepared, name: &str) -> anyhow::Result<u8> {
     let known: Vec<&str> = names.iter().map(String::as_str).collect();
     let Some(index) = known.iter().position(|known| *known == name) else {
         let path = Manifests::path("profiles", &prepared.plan.profile);
-        return Err(ManifestError::new(&path, format!("--why: {}", manifest::unknown("run", name, &known))).into());
+        return Err(ManifestError::new(&path, format!("--why: {}", suggest::unknown("run", name, &known))).into());
     };
     print::out(&(run::why(&prepared.plan.runs[index], &plan::run_cache(root))? + "\n"));
     Ok(0)

@@ -397,7 +397,7 @@ const RECORDED: &str = "recorded.sha256";
 fn known_dataset<'a>(manifests: &'a Manifests, id: &str) -> Result<&'a Dataset, DataError> {
     let known: Vec<&str> = manifests.datasets.keys().map(String::as_str).collect();
     manifests.datasets.get(id).ok_or_else(|| DataError::Missing {
-        what: study::manifest::unknown("dataset", id, &known),
+        what: study::suggest::unknown("dataset", id, &known),
         how_to_get: "cargo xtask data list names them all".into(),
     })
 }
@@ -489,7 +489,7 @@ pub fn fetch_tokens(manifests: &Manifests, id: &str, tokenizer: &str, from: &Pat
     let dataset = known_dataset(manifests, id)?;
     let known: Vec<&str> = manifests.tokenizers.keys().map(String::as_str).collect();
     let Some(tokenizer) = manifests.tokenizers.get(tokenizer) else {
-        let what = study::manifest::unknown("tokenizer", tokenizer, &known);
+        let what = study::suggest::unknown("tokenizer", tokenizer, &known);
         return Err(DataError::Missing { what, how_to_get: "manifests/tokenizers holds them all".into() });
     };
     let Some(shards) = tokenizer.shards.as_ref().filter(|_| tokenizer.trained_on.as_deref() == Some(id)) else {

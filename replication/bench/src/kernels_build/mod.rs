@@ -48,7 +48,7 @@ pub enum BuildError {
     /// A file could not be read or written.
     #[error(transparent)]
     File(#[from] FileError),
-    #[error("{}", study::manifest::unknown("architecture", .0, &ARCHITECTURES))]
+    #[error("{}", study::suggest::unknown("architecture", .0, &ARCHITECTURES))]
     Architecture(String),
     /// No compiler, or another version.
     #[error("{0}")]

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::suggest::closest;
+
 /// A manifest that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{}{}: {message}", .path.display(), line_suffix(*.line))]
@@ -45,21 +47,4 @@ fn suggest_from_message(message: &str) -> Option<String> {
     let mut words = message[start..].split('`').skip(1).step_by(2);
     let wrong = words.next()?;
     closest(wrong, words).map(str::to_owned)
-}
-
-/// The candidate that is nearest to `word`, if any is near enough to be a slip.
-pub fn closest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    candidates
-        .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
-        .filter(|(distance, candidate)| *distance <= 1 + candidate.len().max(word.len()) / 4)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate)
-}
-
-/// `unknown KIND `word`` with the nearest candidate, or all of them.
-pub fn unknown(kind: &str, word: &str, candidates: &[&str]) -> String {
-    match closest(word, candidates.iter().copied()) {
-        Some(near) => format!("unknown {kind} `{word}` (did you mean `{near}`?)"),
-        None => format!("unknown {kind} `{word}`; there are: {}", candidates.join(", ")),
-    }
 }

@@ -6,8 +6,7 @@ use minijinja::context;
 use minijinja::value::{Serde, Value};
 use serde::Serialize;
 
-use super::grid::{Cell, Grid, numbers, words};
-use super::page::Fact;
+use super::grid::{Cell, Fact, Grid, numbers, words};
 use super::{RenderError, html};
 use crate::kernels::{Compared, Document, GpuBench, Missing, NotRun, ProfileRow, Samples, is_summary, profile_rows, rate};
 use crate::measure::Measurements;
