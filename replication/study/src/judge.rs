@@ -9,7 +9,7 @@ pub mod verdict;
 
 use std::path::Path;
 
-use crate::expression;
+use crate::manifest::checks::{rounds_to, value};
 use crate::manifest::paper::Check;
 use crate::measure::load::RunStatus;
 use crate::measure::study::{Claim, Metric, Paper, Study};
@@ -225,12 +225,13 @@ fn check(check: &Check) -> CheckVerdict {
         .expressions
         .iter()
         .zip(&check.values)
-        .map(|(text, written)| match expression::evaluate(text).and_then(|value| Ok((value, expression::rounds_to(value, written)?))) {
-            Ok((value, holds)) => {
+        .map(|(text, written)| match (value(text), value(text).and_then(|value| rounds_to(value, written))) {
+            (Some(value), Some(holds)) => {
                 let decimals = written.split_once('.').map_or(0, |(_, fraction)| fraction.len());
                 (number::fixed(value, decimals + 2), holds)
             }
-            Err(error) => (error.to_string(), false),
+            (None, _) => (format!("`{text}` is not computed by this version"), false),
+            (_, None) => (format!("`{written}` is not a decimal number such as 0.0917"), false),
         })
         .collect();
     let holds = check.expressions.len() == check.values.len() && results.iter().all(|(_, holds)| *holds);

@@ -6,7 +6,6 @@
 pub mod compare;
 pub mod device;
 pub mod environment;
-pub mod expression;
 pub mod files;
 pub mod folder;
 pub mod identity;

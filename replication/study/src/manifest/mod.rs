@@ -4,6 +4,7 @@
 //! names nothing or a path that leaves the repository is an error with file and line. What a manifest means for a run is
 //! `crate::plan`'s business.
 
+pub mod checks;
 pub mod dataset;
 mod error;
 pub mod paper;
@@ -132,6 +133,12 @@ impl Manifests {
         for check in &paper.checks {
             if !ids.insert(&check.id) {
                 return Err(format!("check {}: duplicate id", check.id));
+            }
+            if let Some(text) = check.expressions.iter().find(|text| checks::value(text).is_none()) {
+                return Err(format!("check {}: `{text}` is not computed; add it to replication/study/src/manifest/checks.rs", check.id));
+            }
+            if let Some(text) = check.values.iter().find(|text| checks::rounds_to(0.0, text).is_none()) {
+                return Err(format!("check {}: `{text}` is not a decimal number such as 0.0917", check.id));
             }
             if check.expressions.len() != check.values.len() {
                 return Err(format!("check {}: {} expressions but {} values", check.id, check.expressions.len(), check.values.len()));

@@ -116,7 +116,7 @@ pub enum MetricName {
 #[serde(deny_unknown_fields)]
 pub struct Check {
     pub id: String,
-    /// Numbers, + - * /, parentheses, exp.
+    /// Texts that `checks::value` knows.
     pub expressions: Vec<String>,
     /// What each gives, to the digits written.
     pub values: Vec<String>,
