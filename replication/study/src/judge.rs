@@ -9,6 +9,8 @@ pub mod verdict;
 
 use std::path::Path;
 
+use contract::recipe::Format;
+
 use crate::manifest::checks::{rounds_to, value};
 use crate::manifest::paper::Check;
 use crate::measure::load::RunStatus;
@@ -16,7 +18,6 @@ use crate::measure::study::{Claim, Metric, Paper, Study};
 use crate::measure::{MeasureError, Measurements, measure, times};
 use crate::number::{self, Unit};
 use crate::public_logs;
-use contract::recipe::Format;
 
 use metrics::{Judge, reported};
 use rules::Finding;

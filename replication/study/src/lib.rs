@@ -6,6 +6,7 @@
 pub mod compare;
 pub mod device;
 pub mod environment;
+pub mod exit;
 pub mod files;
 pub mod folder;
 pub mod identity;

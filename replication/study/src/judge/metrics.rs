@@ -1,8 +1,9 @@
 //! From a metric's name to its numbers: what is compared, with which evidence, and what stands beside it.
 
+use contract::recipe::Format;
+
 use super::rules::{self, Estimate, Finding, Reported};
 use super::verdict::{Beside, Evidence, Verdict};
-use contract::recipe::Format;
 use crate::measure::load::RunStatus;
 use crate::measure::study::{Claim, Metric, Paper};
 use crate::measure::target::{Estimator, PairedRatios, time_ratios, token_ratios};

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::exit::{self, ExitCode};
 use crate::suggest::closest;
 
 /// A manifest that cannot be used.
@@ -14,6 +15,12 @@ pub struct ManifestError {
     pub line: usize,
     /// What is wrong and what to do.
     pub message: String,
+}
+
+impl ExitCode for ManifestError {
+    fn exit_code(&self) -> u8 {
+        exit::USAGE
+    }
 }
 
 fn line_suffix(line: usize) -> String {

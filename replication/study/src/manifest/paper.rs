@@ -1,8 +1,7 @@
 //! Papers: claims with the number reported, how it is measured, and the tolerance; arithmetic checks on the paper's own numbers.
 
-use serde::Deserialize;
-
 use contract::recipe::Format;
+use serde::Deserialize;
 
 /// One file of manifests/papers.
 #[derive(Debug, Clone, Deserialize)]

@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use contract::recipe::{Format, OperandSpec, Rounding};
+
 use super::load::{MeasureError, Run};
 use super::target::Estimator;
 use crate::files::Context as _;
@@ -13,7 +15,6 @@ use crate::manifest;
 use crate::manifest::Recipe;
 use crate::manifest::paper::{Check, Citation, MetricName};
 use crate::manifest::profile::{Hardware, Profile};
-use contract::recipe::{Format, OperandSpec, Rounding};
 use crate::number::Unit;
 
 /// Formats of the operands of `pass` in a recipe.

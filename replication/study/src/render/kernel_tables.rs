@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use contract::device::DeviceKind;
 use minijinja::context;
 use minijinja::value::{Serde, Value};
 use serde::Serialize;
@@ -12,7 +13,6 @@ use crate::kernels::{Compared, Document, GpuBench, Missing, NotRun, ProfileRow, 
 use crate::measure::Measurements;
 use crate::measure::study::Metric;
 use crate::number;
-use contract::device::DeviceKind;
 
 /// The tables of one kernels.json.
 #[derive(Debug, Clone, Serialize)]
