@@ -8,11 +8,10 @@ use campaign::error::CampaignError;
 use campaign::machine;
 use campaign::request::Request;
 use campaign::run::RunOptions;
+use clap::{Args, Parser, Subcommand};
 use study::kernels::Depth;
 use study::manifest::{Manifests, Profile};
 use study::plan::Selection;
-
-use clap::{Args, Parser, Subcommand};
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 a run failed or a check found a difference; 2 usage or manifest error; \
 3 data or a file is missing or wrong; 4 this machine cannot do it (a full disk, too); 5 the time given was up with runs left; 130 interrupted (the same command goes on where it stopped).";
@@ -341,9 +340,6 @@ pub(crate) struct Replicate {
     /// A trainer that was built elsewhere (`cargo xtask pack`) [default: the packed one, else it is built]
     #[arg(long)]
     trainer: Option<PathBuf>,
-    /// Go on where an earlier campaign stopped (the default)
-    #[arg(long, conflicts_with = "fresh")]
-    resume: bool,
     /// Forget finished runs and measurements of this campaign and do them again
     #[arg(long)]
     fresh: bool,
@@ -356,9 +352,6 @@ pub(crate) struct Replicate {
     /// Say why a run (arm/seed) would be run or reused; run nothing
     #[arg(long, value_name = "RUN")]
     pub(crate) why: Option<String>,
-    /// cpu, cuda or hip [default: the profile's]
-    #[arg(long, value_parser = ["cpu", "cuda", "hip"])]
-    device: Option<String>,
     /// Where result directories go [default: results]
     #[arg(long)]
     out: Option<PathBuf>,
@@ -410,19 +403,12 @@ impl Replicate {
         }
     }
 
-    /// `--device` must be the profile's.
-    pub(crate) fn check_device(&self, manifests: &Manifests, profile: &Profile) -> Result<(), CampaignError> {
-        let device = manifests.hardware[&profile.hardware].device.word();
-        if self.gpus.is_some() && device == "cpu" {
-            let line = "--gpus: this profile is for cpu; `cargo xtask list` names the profiles of each device".to_owned();
-            return Err(CampaignError::Lacks { profile: profile.id.clone(), lacks: vec![line] });
+    /// `--gpus` is for profiles of GPUs.
+    pub(crate) fn check_gpus(&self, manifests: &Manifests, profile: &Profile) -> Result<(), CampaignError> {
+        if self.gpus.is_none() || manifests.hardware[&profile.hardware].device.word() != "cpu" {
+            return Ok(());
         }
-        match self.device.as_deref() {
-            Some(wanted) if wanted != device => {
-                let line = format!("--device {wanted}: this profile is for {device}; `cargo xtask list` names the profiles of each device");
-                Err(CampaignError::Lacks { profile: profile.id.clone(), lacks: vec![line] })
-            }
-            _ => Ok(()),
-        }
+        let line = "--gpus: this profile is for cpu; `cargo xtask list` names the profiles of each device".to_owned();
+        Err(CampaignError::Lacks { profile: profile.id.clone(), lacks: vec![line] })
     }
 }

@@ -4,7 +4,7 @@ mod arguments;
 mod print;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,30 +12,21 @@ use bench::{device_test, kernels_bench, kernels_build};
 use campaign::error::CampaignError;
 use campaign::prepared::Prepared;
 use campaign::{carry, data, directory, doctor, environment, replicate, run};
-use study::files::FileError;
-use study::identity::Known;
-use study::manifest::{self, ManifestError, Manifests};
-use study::record::RecordError;
-use study::{compare, evidence, kernels, mllog, plan, verify};
-
-use anyhow::Context as _;
 use clap::Parser;
+use study::exit::{DATA, ExitCode, FAILED, MACHINE};
+use study::identity::Known;
+use study::manifest::{ManifestError, Manifests};
+use study::{compare, kernels, mllog, plan, public_logs, suggest, verify};
 
 use arguments::{Arguments, Command, DataCommand, DeviceTest, ImportMllog, Replicate, RunsCommand};
 
-/// Exit codes, as `--help` documents them.
-const A_CHECK_FAILED: u8 = 1;
-const USAGE: u8 = 2;
-const DATA: u8 = 3;
-const MACHINE: u8 = 4;
-
-fn main() -> ExitCode {
+fn main() -> process::ExitCode {
     let arguments = Arguments::parse();
     match execute(&repository(), arguments.command) {
-        Ok(code) => ExitCode::from(code),
+        Ok(code) => process::ExitCode::from(code),
         Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(exit_code(&error))
+            eprintln!("error: {}", error.text);
+            process::ExitCode::from(error.code)
         }
     }
 }
@@ -48,33 +39,19 @@ fn repository() -> PathBuf {
     of_cargo.or(of_here).unwrap_or(here)
 }
 
-fn exit_code(error: &anyhow::Error) -> u8 {
-    if let Some(error) = error.downcast_ref::<CampaignError>() {
-        error.exit_code()
-    } else if let Some(error) = error.downcast_ref::<kernels_bench::BenchError>() {
-        error.exit_code()
-    } else if let Some(error) = error.downcast_ref::<data::DataError>() {
-        error.exit_code()
-    } else if let Some(error) = error.downcast_ref::<RecordError>() {
-        error.exit_code()
-    } else if let Some(error) = error.downcast_ref::<FileError>() {
-        error.exit_code()
-    } else if let Some(error) = error.downcast_ref::<kernels_build::BuildError>() {
-        error.exit_code()
-    } else if error.is::<ManifestError>() {
-        USAGE
-    } else if error.is::<verify::VerifyError>()
-        || error.is::<compare::CompareError>()
-        || error.is::<mllog::table::TableError>()
-        || error.is::<mllog::ExportError>()
-    {
-        DATA
-    } else {
-        A_CHECK_FAILED
+/// Why a command ended early: what to say, and how the process ends.
+struct Failure {
+    text: String,
+    code: u8,
+}
+
+impl<E: ExitCode> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self { text: error.to_string(), code: error.exit_code() }
     }
 }
 
-fn execute(root: &Path, command: Command) -> anyhow::Result<u8> {
+fn execute(root: &Path, command: Command) -> Result<u8, Failure> {
     match command {
         Command::Replicate(options) => replicate(root, &options),
         Command::KernelsBench(options) => {
@@ -87,7 +64,7 @@ fn execute(root: &Path, command: Command) -> anyhow::Result<u8> {
             let request = options.request(root);
             let report = kernels_build::run(root, &request, &|line| eprintln!("{line}"))?;
             print::out(&format!("{}written to {}\n", kernels_build::table(&report), request.out.display()));
-            Ok(if report.problems.is_empty() { 0 } else { A_CHECK_FAILED })
+            Ok(if report.problems.is_empty() { 0 } else { FAILED })
         }
         Command::Report { directory, add_evidence: false, add_kernels: None } if kernels::is_result(&directory) => {
             let outcome = kernels_bench::report(root, &directory)?;
@@ -103,7 +80,7 @@ fn execute(root: &Path, command: Command) -> anyhow::Result<u8> {
                 kernels_bench::add_to(&directory, &kernels)?;
             }
             if add_evidence {
-                evidence::add(root, &directory)?;
+                public_logs::add(root, &directory)?;
             }
             let report = directory::report(root, &directory)?;
             print::report(&report);
@@ -112,12 +89,12 @@ fn execute(root: &Path, command: Command) -> anyhow::Result<u8> {
         Command::Verify { directory } => {
             let verification = verify::verify(&directory, Known::load(root).ok().as_ref())?;
             print::out(&verification.to_string());
-            Ok(if verification.holds() { 0 } else { A_CHECK_FAILED })
+            Ok(if verification.holds() { 0 } else { FAILED })
         }
         Command::Compare { first, second } => {
             let comparison = compare::compare(&first, &second)?;
             print::out(&comparison.to_string());
-            Ok(if comparison.equal() { 0 } else { A_CHECK_FAILED })
+            Ok(if comparison.equal() { 0 } else { FAILED })
         }
         Command::Data { command } => data_command(root, command),
         Command::Doctor { trainer } => {
@@ -149,7 +126,7 @@ fn execute(root: &Path, command: Command) -> anyhow::Result<u8> {
     }
 }
 
-fn test_device(root: &Path, options: &DeviceTest) -> anyhow::Result<u8> {
+fn test_device(root: &Path, options: &DeviceTest) -> Result<u8, Failure> {
     match device_test::run(root, &options.request(), &|line| eprintln!("{line}"))? {
         device_test::Outcome::NotRun(missing) => {
             print::out(&format!("not-run: {missing}\n"));
@@ -160,22 +137,22 @@ fn test_device(root: &Path, options: &DeviceTest) -> anyhow::Result<u8> {
             if let Some(directory) = directory {
                 print::out(&format!("written to {}\n", directory.display()));
             }
-            Ok(if tested.holds() { 0 } else { A_CHECK_FAILED })
+            Ok(if tested.holds() { 0 } else { FAILED })
         }
     }
 }
 
-fn carry_runs(root: &Path, command: RunsCommand) -> anyhow::Result<u8> {
+fn carry_runs(root: &Path, command: RunsCommand) -> Result<u8, Failure> {
     let all = match command {
         RunsCommand::Export { folder, checkpoints } => vec![carry::export(root, &folder, checkpoints)?],
         RunsCommand::Import { folders } => folders.iter().map(|folder| carry::import(root, folder)).collect::<Result<_, _>>()?,
     };
     all.iter().for_each(|carried| print::out(&carried.to_string()));
-    Ok(if all.iter().all(|carried| carried.refused.is_empty()) { 0 } else { A_CHECK_FAILED })
+    Ok(if all.iter().all(|carried| carried.refused.is_empty()) { 0 } else { FAILED })
 }
 
 /// Findings do not stop the table from being written: it holds what could be read.
-fn import_mllog(options: &ImportMllog) -> anyhow::Result<u8> {
+fn import_mllog(options: &ImportMllog) -> Result<u8, Failure> {
     let reading = mllog::Options { benchmark: options.benchmark.clone(), target: options.target };
     let import = mllog::import(&options.paths, &reading);
     print::out(&import.to_string());
@@ -183,13 +160,13 @@ fn import_mllog(options: &ImportMllog) -> anyhow::Result<u8> {
         mllog::table::write(out, &import.records(&options.source_path))?;
         print::out(&format!("written to {}\n", out.display()));
     }
-    Ok(if import.problems() == 0 { 0 } else { A_CHECK_FAILED })
+    Ok(if import.problems() == 0 { 0 } else { FAILED })
 }
 
-fn replicate(root: &Path, options: &Replicate) -> anyhow::Result<u8> {
+fn replicate(root: &Path, options: &Replicate) -> Result<u8, Failure> {
     let request = options.request(root);
     let manifests = Manifests::load(root)?;
-    options.check_device(&manifests, manifests.profile(&request.profile)?)?;
+    options.check_gpus(&manifests, manifests.profile(&request.profile)?)?;
     if options.dry_run || options.why.is_some() {
         let prepared = Prepared::new(root, &request.profile, &request.selection, request.trainer.as_deref());
         return match &options.why {
@@ -209,22 +186,22 @@ fn replicate(root: &Path, options: &Replicate) -> anyhow::Result<u8> {
     let stop = stop_flag()?;
     let report = replicate::replicate(root, &request, &stop, &|line| eprintln!("{line}"))?;
     print::report(&report);
-    Ok(if report.failed.is_empty() { 0 } else { A_CHECK_FAILED })
+    Ok(if report.failed.is_empty() { 0 } else { FAILED })
 }
 
-fn why(root: &Path, prepared: &Prepared, name: &str) -> anyhow::Result<u8> {
+fn why(root: &Path, prepared: &Prepared, name: &str) -> Result<u8, Failure> {
     let names: Vec<String> = prepared.plan.runs.iter().map(plan::PlannedRun::name).collect();
     let known: Vec<&str> = names.iter().map(String::as_str).collect();
     let Some(index) = known.iter().position(|known| *known == name) else {
         let path = Manifests::path("profiles", &prepared.plan.profile);
-        return Err(ManifestError::new(&path, format!("--why: {}", manifest::unknown("run", name, &known))).into());
+        return Err(ManifestError::new(&path, format!("--why: {}", suggest::unknown("run", name, &known))).into());
     };
     print::out(&(run::why(&prepared.plan.runs[index], &plan::run_cache(root))? + "\n"));
     Ok(0)
 }
 
 /// Set by Ctrl-C and by a polite kill; a second one ends the process at once.
-fn stop_flag() -> anyhow::Result<Arc<AtomicBool>> {
+fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&stop);
     ctrlc::set_handler(move || {
@@ -233,11 +210,11 @@ fn stop_flag() -> anyhow::Result<Arc<AtomicBool>> {
         }
         eprintln!("stopping: trainers write a checkpoint and end (press again to end at once)");
     })
-    .context("cannot listen for Ctrl-C")?;
+    .map_err(|error| Failure { text: format!("cannot listen for Ctrl-C: {error}"), code: FAILED })?;
     Ok(stop)
 }
 
-fn data_command(root: &Path, command: DataCommand) -> anyhow::Result<u8> {
+fn data_command(root: &Path, command: DataCommand) -> Result<u8, Failure> {
     let manifests = Manifests::load(root)?;
     match command {
         DataCommand::List | DataCommand::Verify => {

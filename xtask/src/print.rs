@@ -121,9 +121,9 @@ pub(crate) fn list(manifests: &Manifests) {
             line!(text, "  {:14} {:12} {}", claim.id, claim.source, claim.statement);
         }
     }
-    for evidence in &manifests.evidence {
-        line!(text, "evidence {} ({})", evidence.manifest.id, evidence.manifest.title);
-        for group in &evidence.manifest.groups {
+    for logs in &manifests.public_logs {
+        line!(text, "evidence {} ({})", logs.manifest.id, logs.manifest.title);
+        for group in &logs.manifest.groups {
             line!(text, "  {:26} {} runs, {} {}", group.id, group.runs, group.submitter, group.round);
         }
     }

@@ -37,8 +37,7 @@ fn wrong_usage_ends_with_2_and_a_suggestion() {
     assert!(says(&["replicate", "--instruction-set", "sse"], 2).contains("avx512"));
     assert!(says(&["replicate", "--paper", "2605.09824", "--dry-run"], 2).contains("did you mean `2605.09825`?"));
     assert!(says(&["replicate", "--threads-per-run", "0"], 2).contains("at least 1"));
-    assert!(says(&["replicate", "--device", "tpu"], 2).contains("cuda"));
-    assert!(says(&["replicate", "--resume", "--fresh"], 2).contains("cannot be used with"));
+    assert!(says(&["replicate", "--finished", "--fresh"], 2).contains("cannot be used with"));
 }
 
 #[test]
@@ -69,7 +68,7 @@ fn absent_hardware_ends_with_4_and_says_what_is_lacking() {
         assert!(plan.contains("lacks: ") && plan.contains(device) && plan.contains("mxfp4-fdw-h16"), "{plan}");
         assert!(says(&["replicate", "--profile", profile], 4).contains("cannot run here"));
     }
-    assert!(says(&["replicate", "--device", "cuda"], 4).contains("this profile is for cpu"));
+    assert!(says(&["replicate", "--gpus", "0"], 4).contains("this profile is for cpu"));
     if !Path::new("/dev/nvidiactl").exists() {
         assert!(says(&["device-test"], 4).starts_with("not-run: "));
     }

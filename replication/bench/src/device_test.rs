@@ -328,9 +328,7 @@ struct Summary<'a> {
 fn write(root: &Path, out: &Path, tested: &Tested, build: &Build) -> Result<PathBuf, CampaignError> {
     let date = environment::today();
     let name = format!("device-test-{date}-{}", machine::tidy(&tested.header.name));
-    let (target, aside) = (out.join(&name), out.join(format!(".{name}.partial")));
-    files::remove_folder(&aside)?;
-    files::make_folder(&aside)?;
+    let target = out.join(&name);
     let git = git_state(root);
     let summary = Summary {
         schema: "mxfp4-device-test-summary/1",
@@ -348,10 +346,11 @@ fn write(root: &Path, out: &Path, tested: &Tested, build: &Build) -> Result<Path
     };
     // Strings and finite numbers: cannot fail.
     let text = serde_json::to_string_pretty(&summary).unwrap_or_default() + "\n";
-    files::write(&aside.join("summary.json"), text.as_bytes())?;
-    files::write(&aside.join("checks.csv"), csv(&tested.checks).as_bytes())?;
-    provenance::write_list(&aside)?;
-    folder::replace(&target, &aside)?;
+    folder::make(&target, |aside| -> Result<(), CampaignError> {
+        files::write(&aside.join("summary.json"), text.as_bytes())?;
+        files::write(&aside.join("checks.csv"), csv(&tested.checks).as_bytes())?;
+        Ok(provenance::write_list(aside)?)
+    })?;
     Ok(target)
 }
 

@@ -8,7 +8,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use study::exit::ExitCode;
 use study::files::{self, FileError};
+use study::folder;
 use study::manifest::dataset::{CargoVendor, DocumentFiles, LocalFiles, Megatron, NamedFile};
 use study::manifest::profile::{Profile, Shard, Shards, Tokenizer};
 use study::manifest::{Dataset, Manifests};
@@ -43,9 +45,9 @@ pub enum DataError {
     Hash { path: PathBuf, found: String, expected: String, by: String, advice: &'static str },
 }
 
-impl DataError {
-    /// The exit code that `cargo xtask --help` documents: 4 where the machine refuses (a full disk), 3 where data is missing or wrong.
-    pub fn exit_code(&self) -> u8 {
+impl ExitCode for DataError {
+    /// 4 where the machine refuses (a full disk), 3 where data is missing or wrong.
+    fn exit_code(&self) -> u8 {
         match self {
             Self::File(error) | Self::Archive(ArchiveError::File(error)) | Self::Corpus(CorpusError::Write(error)) => error.exit_code(),
             // The trainer's own codes mean the same.
@@ -188,7 +190,7 @@ fn corpus_folder(root: &Path, dataset: &Dataset, say: &dyn Fn(&str)) -> Result<P
         };
         let vendor = vendor_folder(root, crates, say)?;
         say(&format!("collecting the documents of {}", crates.id));
-        replace_folder(&folder, |aside| Ok(corpus::build(&vendor, &crates.rule, aside).map(|_| ())?))?;
+        folder::make(&folder, |aside| corpus::build(&vendor, &crates.rule, aside).map(|_| ()).map_err(DataError::from))?;
     }
     check_corpus(&folder, dataset)?;
     Ok(folder)
@@ -210,7 +212,7 @@ fn vendor_folder(root: &Path, crates: &CargoVendor, say: &dyn Fn(&str)) -> Resul
     }
     say(&format!("fetching the crates of {} with cargo", crates.id));
     let manifest = root.join(&crates.package).join("Cargo.toml");
-    replace_folder(&folder, |aside| {
+    folder::make(&folder, |aside| -> Result<(), DataError> {
         // cargo makes the folder itself.
         files::remove_folder(aside)?;
         let arguments: Vec<OsString> = vec![
@@ -226,24 +228,6 @@ fn vendor_folder(root: &Path, crates: &CargoVendor, say: &dyn Fn(&str)) -> Resul
         Ok(())
     })?;
     Ok(folder)
-}
-
-/// Lets `make` fill a new folder aside and puts it in the place of `folder`; on an error nothing is left of it, and what was there stays.
-fn replace_folder<T>(folder: &Path, make: impl FnOnce(&Path) -> Result<T, DataError>) -> Result<T, DataError> {
-    let aside = aside(folder);
-    // What a killed process left there.
-    files::remove_folder(&aside)?;
-    files::make_folder(&aside)?;
-    let made = make(&aside).and_then(|made| {
-        files::remove_folder(folder)?;
-        rename(&aside, folder)?;
-        Ok(made)
-    });
-    if made.is_err() {
-        // The first error is the one to tell.
-        let _ = files::remove_folder(&aside);
-    }
-    made
 }
 
 /// A sibling to build in.
@@ -292,7 +276,7 @@ fn tokenise(
         })?;
         Ok(Shard { tokens: done.tokens, sha256_bin: done.sha256_bin, sha256_idx: done.sha256_idx })
     };
-    replace_folder(folder, |aside| {
+    folder::make(folder, |aside| {
         let [train, validation] = PARTS.map(|name| aside.join(name));
         let shards = Shards { train: part(&documents[0], &train)?, validation: part(&documents[1], &validation)?, end_of_document: 0 };
         files::copy(tokenizer, &aside.join("tokenizer.json"))?;
@@ -397,7 +381,7 @@ const RECORDED: &str = "recorded.sha256";
 fn known_dataset<'a>(manifests: &'a Manifests, id: &str) -> Result<&'a Dataset, DataError> {
     let known: Vec<&str> = manifests.datasets.keys().map(String::as_str).collect();
     manifests.datasets.get(id).ok_or_else(|| DataError::Missing {
-        what: study::manifest::unknown("dataset", id, &known),
+        what: study::suggest::unknown("dataset", id, &known),
         how_to_get: "cargo xtask data list names them all".into(),
     })
 }
@@ -412,7 +396,7 @@ pub fn fetch(manifests: &Manifests, id: &str, from: Option<&Path>, say: &dyn Fn(
     match (dataset, from) {
         (Dataset::CargoVendor(_), _) => corpus_folder(&manifests.root, dataset, say).map(|_| ()),
         (_, None) => already_here(dataset, &cache, say),
-        (Dataset::DocumentFiles(files), Some(from)) => replace_folder(&cache.join("corpus"), |aside| {
+        (Dataset::DocumentFiles(files), Some(from)) => folder::make(&cache.join("corpus"), |aside| {
             archives::unpack(files, from, aside, say)?;
             check_corpus(aside, dataset)
         }),
@@ -489,7 +473,7 @@ pub fn fetch_tokens(manifests: &Manifests, id: &str, tokenizer: &str, from: &Pat
     let dataset = known_dataset(manifests, id)?;
     let known: Vec<&str> = manifests.tokenizers.keys().map(String::as_str).collect();
     let Some(tokenizer) = manifests.tokenizers.get(tokenizer) else {
-        let what = study::manifest::unknown("tokenizer", tokenizer, &known);
+        let what = study::suggest::unknown("tokenizer", tokenizer, &known);
         return Err(DataError::Missing { what, how_to_get: "manifests/tokenizers holds them all".into() });
     };
     let Some(shards) = tokenizer.shards.as_ref().filter(|_| tokenizer.trained_on.as_deref() == Some(id)) else {
@@ -507,7 +491,7 @@ pub fn fetch_tokens(manifests: &Manifests, id: &str, tokenizer: &str, from: &Pat
     let by = format!("manifests/tokenizers/{}.yaml", tokenizer.id);
     check_shards_of(from, shards, &by, "get the file again, nothing was taken")?;
     let tokenizer_file = tokenizer_file(&manifests.root, tokenizer)?;
-    replace_folder(&token_folder(&manifests.root, dataset, tokenizer), |aside| {
+    folder::make(&token_folder(&manifests.root, dataset, tokenizer), |aside| {
         shard_files().iter().try_for_each(|name| files::copy(&from.join(name), &aside.join(name)))?;
         files::copy(&tokenizer_file, &aside.join("tokenizer.json"))?;
         check_shards(aside, shards)

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use study::environment::Environment;
 use study::files::{self, FileError};
-use study::folder::replace;
+use study::folder;
 use study::identity::Known;
 use study::judge::Verdicts;
 use study::kernels;
@@ -55,39 +55,37 @@ pub(crate) fn assemble(
     let commit = &campaign.commit[..campaign.commit.len().min(8)];
     let base = format!("{date}-{machine}-{}-{commit}", campaign.profile);
     let target = free_name(&request.out, &base, key);
-    let aside = request.out.join(format!(".{}.partial", target.file_name().unwrap_or_default().to_string_lossy()));
-    files::remove_folder(&aside)?;
-    files::make_folder(&aside)?;
-    for (run, outcome) in prepared.plan.runs.iter().zip(outcomes) {
-        let from = plan::run_cache(root).join(run.key());
-        let to = aside.join("runs").join(&run.arm).join(run.seed.to_string());
-        let finished = from.join("done.json").is_file();
-        for name in run_folder::FILES {
-            // A failure that was overcome since is not part of the record.
-            if from.join(name).is_file() && !(finished && name == "failed.json") {
-                files::copy(&from.join(name), &to.join(name))?;
+    let (verdicts, mut notes) = folder::make(&target, |aside| -> Result<_, CampaignError> {
+        for (run, outcome) in prepared.plan.runs.iter().zip(outcomes) {
+            let from = plan::run_cache(root).join(run.key());
+            let to = aside.join("runs").join(&run.arm).join(run.seed.to_string());
+            let finished = from.join("done.json").is_file();
+            for name in run_folder::FILES {
+                // A failure that was overcome since is not part of the record.
+                if from.join(name).is_file() && !(finished && name == "failed.json") {
+                    files::copy(&from.join(name), &to.join(name))?;
+                }
+            }
+            let status = if matches!(outcome, Outcome::Failed(_)) { "failed" } else { "finished" };
+            campaign.runs.push(CampaignRun { arm: run.arm.clone(), seed: run.seed, key: run.key(), status: status.into() });
+        }
+        packed::pack(aside, packed::THRESHOLD)?;
+        for (name, path) in prepared.manifest_files() {
+            files::copy(&root.join(path), &aside.join("manifests").join(name))?;
+        }
+        if let Some(measured) = measured {
+            for name in files::list(measured)? {
+                files::copy(&measured.join(&name), &aside.join("measurements").join(&name))?;
             }
         }
-        let status = if matches!(outcome, Outcome::Failed(_)) { "failed" } else { "finished" };
-        campaign.runs.push(CampaignRun { arm: run.arm.clone(), seed: run.seed, key: run.key(), status: status.into() });
-    }
-    packed::pack(&aside, packed::THRESHOLD)?;
-    for (name, path) in prepared.manifest_files() {
-        files::copy(&root.join(path), &aside.join("manifests").join(name))?;
-    }
-    if let Some(measured) = measured {
-        for name in files::list(measured)? {
-            files::copy(&measured.join(&name), &aside.join("measurements").join(&name))?;
+        if let Some(bench) = bench {
+            files::copy(bench, &aside.join("measurements").join(kernels::DOCUMENT))?;
         }
-    }
-    if let Some(bench) = bench {
-        files::copy(bench, &aside.join("measurements").join(kernels::DOCUMENT))?;
-    }
-    let text = serde_json::to_string_pretty(&campaign).unwrap_or_default() + "\n";
-    files::write(&aside.join("campaign.json"), text.as_bytes())?;
-    provenance::write_environment(&environment::finished(environment), &aside)?;
-    let (verdicts, mut notes) = finish(root, &aside, None)?;
-    replace(&target, &aside)?;
+        let text = serde_json::to_string_pretty(&campaign).unwrap_or_default() + "\n";
+        files::write(&aside.join("campaign.json"), text.as_bytes())?;
+        provenance::write_environment(&environment::finished(environment), aside)?;
+        finish(root, aside, None)
+    })?;
     let now = environment::git_state(root);
     if now.commit != environment.source.commit || now.dirty != environment.source.dirty {
         notes.push("the repository changed while the campaign ran; the record names the commit it started from".into());

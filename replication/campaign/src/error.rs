@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use study::exit::ExitCode;
 use study::files::FileError;
 use study::folder::LockError;
 use study::manifest::ManifestError;
@@ -62,9 +63,8 @@ pub enum CampaignError {
     Interrupted,
 }
 
-impl CampaignError {
-    /// The exit code that `cargo xtask --help` documents.
-    pub fn exit_code(&self) -> u8 {
+impl ExitCode for CampaignError {
+    fn exit_code(&self) -> u8 {
         match self {
             Self::Manifest(_) => 2,
             Self::Record(error) => error.exit_code(),

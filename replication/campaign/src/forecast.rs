@@ -8,7 +8,7 @@ use std::fmt;
 use contract::device::DeviceKind;
 use contract::recipe::Format;
 use contract::recipe::{OperandSpec, Passes};
-use study::evidence::Evidence;
+use study::manifest::PublicLogs;
 use study::manifest::profile::Peaks;
 use study::manifest::{Hardware, Manifests, MetricName, Model, Profile};
 
@@ -250,14 +250,14 @@ fn memory(profile: &Profile, model: &Model, hardware: &Hardware, gpus: u64) -> M
 /// Mean step seconds of FP8 and of MXFP4 in public logs of this hardware, and which logs.
 fn log_steps(manifests: &Manifests, hardware: &Hardware) -> Option<(String, [f64; 2])> {
     let chip = hardware.title.rsplit(' ').next()?;
-    manifests.evidence.iter().find_map(|evidence: &Evidence| {
-        evidence.manifest.comparisons.iter().find_map(|comparison| {
-            let is_of = |id: &str| evidence.group(id).is_some_and(|group| group.accelerator.ends_with(chip));
+    manifests.public_logs.iter().find_map(|logs: &PublicLogs| {
+        logs.manifest.comparisons.iter().find_map(|comparison| {
+            let is_of = |id: &str| logs.group(id).is_some_and(|group| group.accelerator.ends_with(chip));
             if !is_of(&comparison.arm) || !is_of(&comparison.baseline) {
                 return None;
             }
             let mean = |id: &str| {
-                let steps = evidence.numbers(id)?.steps();
+                let steps = logs.numbers(id)?.steps();
                 (!steps.is_empty()).then(|| steps.iter().sum::<f64>() / steps.len() as f64)
             };
             Some((format!("{} and {}", comparison.baseline, comparison.arm), [mean(&comparison.baseline)?, mean(&comparison.arm)?]))

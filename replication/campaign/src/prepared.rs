@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use study::evidence;
 use study::files::{self, FileError, sha256};
+use study::manifest::public_logs;
 use study::manifest::{Manifests, Profile};
 use study::plan::{self, Plan, Selection};
 
@@ -87,7 +87,7 @@ impl Prepared {
         all.extend(profile.papers.iter().map(|id| (format!("papers/{id}.yaml"), Manifests::path("papers", id))));
         // All arms of the profile: a partial campaign still names what it left out.
         all.extend(plan::all_arms(profile).iter().map(|id| (format!("recipes/{id}.yaml"), Manifests::path("recipes", id))));
-        all.extend(evidence::files_of(&self.manifests.evidence, &profile.papers).into_iter().map(|name| {
+        all.extend(public_logs::files_of(&self.manifests.public_logs, &profile.papers).into_iter().map(|name| {
             let path = Path::new("manifests").join(&name);
             (name, path)
         }));

@@ -58,9 +58,10 @@ pub fn replicate(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn
         // Not what was asked here: this machine's compiler, if it has one, built nothing.
         (environment.toolchain.rustc, environment.toolchain.cargo) = (None, None);
     }
-    let stages = || carry_out(root, &mut prepared, &trainer, (request, &site), (&key, bench.as_deref()), &environment, stop, say);
+    let stages =
+        Stages { root, request, trainer: &trainer, site: &site, key: &key, bench: bench.as_deref(), environment: &environment, say };
     // Ctrl-C reaches cargo and trainers as well: whatever error they end with then, the answer is that someone asked to stop.
-    let report = stages_or_interrupted(stages, stop)?;
+    let report = stages_or_interrupted(|| stages.carry_out(&mut prepared, stop), stop)?;
     // A campaign with failed runs is not finished: the same command tries them again.
     if report.failed.is_empty() {
         memory.remember(&report.directory)?;
@@ -72,39 +73,51 @@ fn stages_or_interrupted(stages: impl FnOnce() -> Result<Report, CampaignError>,
     stages().map_err(|error| if stop.load(Ordering::Relaxed) { CampaignError::Interrupted } else { error })
 }
 
-/// Build, data, runs, timings, result directory, report.
-fn carry_out(
-    root: &Path,
-    prepared: &mut Prepared,
-    trainer: &Trainer,
-    (request, site): (&Request, &Site),
-    (key, bench): (&str, Option<&Path>),
-    environment: &Environment,
-    stop: &AtomicBool,
-    say: &dyn Fn(&str),
-) -> Result<Report, CampaignError> {
-    let data = data::prepare(&prepared.manifests, prepared.profile(), trainer, say)?;
-    interrupted(stop)?;
-    let (count, pool) = (prepared.plan.runs.len(), site.pool(request));
-    say(&format!("{count} runs: {} arms x {} seeds, {} at once", prepared.plan.arms.len(), prepared.plan.seeds.len(), pool.places.len()));
-    let (cache, started) = (plan::run_cache(root), Instant::now());
-    let outcomes = run::carry_out(&prepared.plan.runs, &cache, trainer, &data, (&request.run, &pool), stop)?;
-    interrupted(stop)?;
-    let time_up = [pool.minutes, pool.stop_after].into_iter().flatten().any(|limit| started.elapsed() >= limit);
-    whole(&prepared.plan, &outcomes, time_up)?;
-    let timings = Timings {
-        root,
-        plan: &prepared.plan,
-        profile: prepared.profile(),
-        trainer,
-        data: &data,
-        options: &request.run,
-        place: pool.places.first().map_or("cpu", String::as_str),
-        machine: &site.line,
-    };
-    let measured = timings.take(&outcomes, stop, say)?;
-    say("judging and rendering");
-    assemble(root, prepared, &outcomes, (Some(&measured), bench), (request, site), key, environment)
+/// With what the stages of a campaign are carried out.
+struct Stages<'a> {
+    root: &'a Path,
+    request: &'a Request,
+    trainer: &'a Trainer,
+    site: &'a Site,
+    key: &'a str,
+    /// Measurements of this machine's kernels, for the report.
+    bench: Option<&'a Path>,
+    environment: &'a Environment,
+    say: &'a dyn Fn(&str),
+}
+
+impl Stages<'_> {
+    /// Data, runs, timings, result directory, report.
+    fn carry_out(&self, prepared: &mut Prepared, stop: &AtomicBool) -> Result<Report, CampaignError> {
+        let Self { root, request, trainer, site, key, bench, environment, say } = *self;
+        let data = data::prepare(&prepared.manifests, prepared.profile(), trainer, say)?;
+        interrupted(stop)?;
+        let (count, pool) = (prepared.plan.runs.len(), site.pool(request));
+        say(&format!(
+            "{count} runs: {} arms x {} seeds, {} at once",
+            prepared.plan.arms.len(),
+            prepared.plan.seeds.len(),
+            pool.places.len()
+        ));
+        let (cache, started) = (plan::run_cache(root), Instant::now());
+        let outcomes = run::carry_out(&prepared.plan.runs, &cache, trainer, &data, (&request.run, &pool), stop)?;
+        interrupted(stop)?;
+        let time_up = [pool.minutes, pool.stop_after].into_iter().flatten().any(|limit| started.elapsed() >= limit);
+        whole(&prepared.plan, &outcomes, time_up)?;
+        let timings = Timings {
+            root,
+            plan: &prepared.plan,
+            profile: prepared.profile(),
+            trainer,
+            data: &data,
+            options: &request.run,
+            place: pool.places.first().map_or("cpu", String::as_str),
+            machine: &site.line,
+        };
+        let measured = timings.take(&outcomes, stop, say)?;
+        say("judging and rendering");
+        assemble(root, prepared, &outcomes, (Some(&measured), bench), (request, site), key, environment)
+    }
 }
 
 /// Every run has ended; otherwise how far it came.

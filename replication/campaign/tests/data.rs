@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use campaign::data::{self, DataError};
 use campaign::toolchain::Trainer;
+use study::exit::ExitCode;
 use study::files::sha256;
 use study::manifest::profile::{Shard, Shards};
 use study::manifest::{Dataset, Manifests};

@@ -9,6 +9,7 @@ mod print;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use crate::exit::{self, ExitCode};
 use crate::files::FileError;
 use crate::judge::{ClaimVerdict, judge};
 use crate::measure::{MeasureError, Measurements, measure, times};
@@ -33,6 +34,12 @@ pub enum CompareError {
         /// Why not.
         why: String,
     },
+}
+
+impl ExitCode for CompareError {
+    fn exit_code(&self) -> u8 {
+        exit::DATA
+    }
 }
 
 #[derive(Debug, Clone)]

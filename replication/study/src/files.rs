@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use crate::exit::ExitCode;
+
 /// A file operation that failed: which, where, why.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: cannot {action}: {source}{}", .path.display(), advice(.source))]
@@ -17,9 +19,9 @@ pub struct FileError {
     pub source: io::Error,
 }
 
-impl FileError {
-    /// The exit code that `cargo xtask --help` documents: 4 where the disk is full, which is the machine's fault, else 3.
-    pub fn exit_code(&self) -> u8 {
+impl ExitCode for FileError {
+    /// 4 where the disk is full, which is the machine's fault, else 3.
+    fn exit_code(&self) -> u8 {
         if is_full(&self.source) { 4 } else { 3 }
     }
 }

@@ -26,8 +26,29 @@ pub fn lock(path: &Path) -> Result<File, LockError> {
     }
 }
 
+/// Lets `fill` fill a new folder beside `target` and puts it in its place; what was there is gone only after. On an error nothing is left of
+/// the new one, and what was there stays.
+///
+/// # Errors
+/// What `fill` ends with, or a folder that cannot be made or moved.
+pub fn make<T, E: From<FileError>>(target: &Path, fill: impl FnOnce(&Path) -> Result<T, E>) -> Result<T, E> {
+    let aside = target.with_file_name(format!(".{}.partial", target.file_name().unwrap_or_default().to_string_lossy()));
+    // What a killed process left there.
+    files::remove_folder(&aside)?;
+    files::make_folder(&aside)?;
+    let made = fill(&aside).and_then(|made| {
+        replace(target, &aside)?;
+        Ok(made)
+    });
+    if made.is_err() {
+        // The first error is the one to tell.
+        let _ = files::remove_folder(&aside);
+    }
+    made
+}
+
 /// Puts `new` where `target` is; what was there is gone only after.
-pub fn replace(target: &Path, new: &Path) -> Result<(), FileError> {
+fn replace(target: &Path, new: &Path) -> Result<(), FileError> {
     let mut name = target.file_name().unwrap_or_default().to_os_string();
     name.push(".old");
     let old = target.with_file_name(name);
@@ -35,6 +56,42 @@ pub fn replace(target: &Path, new: &Path) -> Result<(), FileError> {
     if target.exists() {
         std::fs::rename(target, &old).at(target, "move aside")?;
     }
-    std::fs::rename(new, target).at(target, "move the result directory into place")?;
+    std::fs::rename(new, target).at(target, "move into place")?;
     files::remove_folder(&old)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_whole_or_what_it_was() {
+        let root = tempfile::tempdir().unwrap();
+        let target = root.path().join("target");
+        let write = |text: &'static str| move |aside: &Path| files::write(&aside.join("file"), text.as_bytes());
+        make(&target, write("one")).unwrap();
+        make(&target, write("two")).unwrap();
+        let failed: Result<(), FileError> = make(&target, |aside| {
+            write("three")(aside)?;
+            Err(FileError { path: aside.to_owned(), action: "go on", source: std::io::Error::other("") })
+        });
+        assert!(failed.is_err());
+        assert_eq!(files::read_text(&target.join("file")).unwrap(), "two");
+        assert_eq!(files::list(root.path()).unwrap(), ["target/file"]);
+        // What a killed process left beside it is not taken over.
+        files::write(&root.path().join(".target.partial/left"), b"").unwrap();
+        make(&target, write("four")).unwrap();
+        assert_eq!(files::list(root.path()).unwrap(), ["target/file"]);
+    }
+
+    #[test]
+    fn a_lock_is_held_once() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("lock");
+        let held = lock(&path).unwrap();
+        assert!(matches!(lock(&path), Err(LockError::Held { .. })));
+        drop(held);
+        assert!(lock(&path).is_ok());
+    }
 }

@@ -5,202 +5,23 @@
 
 mod metrics;
 pub(crate) mod rules;
+pub mod verdict;
 
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
+use contract::recipe::Format;
 
-use crate::evidence;
-use crate::expression;
+use crate::manifest::checks::{rounds_to, value};
 use crate::manifest::paper::Check;
 use crate::measure::load::RunStatus;
 use crate::measure::study::{Claim, Metric, Paper, Study};
-use crate::measure::target::{Estimator, PairedRatios, time_ratios, token_ratios};
-use crate::measure::{MeasureError, Measurements, measure, quantisation, times};
+use crate::measure::{MeasureError, Measurements, measure, times};
 use crate::number::{self, Unit};
-use crate::statistics::{Interval, summarise};
-use contract::recipe::Format;
+use crate::public_logs;
 
-use rules::{Estimate, Finding, Reported};
-
-/// The outcome of a claim. `stale` is not here: it says that the code has changed since, and is laid over by the caller.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// The interval lies inside the accepted range.
-    Reproduced,
-    /// The interval lies wholly outside.
-    Differs,
-    /// Too wide to say, or nothing sound to compare with.
-    Inconclusive,
-    /// Not measured; the reason says what it needs.
-    NotRun(String),
-    /// A run that the claim needs ended with an error.
-    Failed(String),
-}
-
-impl Verdict {
-    /// The word, without its reason.
-    pub fn word(&self) -> &'static str {
-        match self {
-            Self::Reproduced => "reproduced",
-            Self::Differs => "differs",
-            Self::Inconclusive => "inconclusive",
-            Self::NotRun(_) => "not-run",
-            Self::Failed(_) => "failed",
-        }
-    }
-
-    /// The reason of `not-run` or the error of `failed`.
-    pub fn reason(&self) -> Option<&str> {
-        match self {
-            Self::NotRun(reason) | Self::Failed(reason) => Some(reason),
-            _ => None,
-        }
-    }
-}
-
-impl std::fmt::Display for Verdict {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.reason() {
-            Some(reason) => write!(f, "{}({reason})", self.word()),
-            None => f.write_str(self.word()),
-        }
-    }
-}
-
-/// What stands behind a number. Never mixed, never unnamed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Evidence {
-    /// The format's own arithmetic unit ran.
-    Native,
-    /// Exact values, other arithmetic unit.
-    Emulated,
-    /// The device's own instructions, executed by a program.
-    Interpreted,
-    /// Computed by us from someone's published logs.
-    PublicLog,
-    Modelled,
-}
-
-impl Evidence {
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Native => "native",
-            Self::Emulated => "emulated",
-            Self::Interpreted => "interpreted",
-            Self::PublicLog => "public-log",
-            Self::Modelled => "modelled",
-        }
-    }
-}
-
-/// A measured number shown beside a verdict, which does not decide it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Beside {
-    pub label: String,
-    /// Number with unit and interval.
-    pub text: String,
-    pub evidence: Evidence,
-}
-
-/// One claim, judged.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ClaimVerdict {
-    /// Claim id, such as `T1-FDW`.
-    pub id: String,
-    /// Table, hypothesis or appendix of the paper.
-    pub source: String,
-    pub statement: String,
-    /// What the paper reports, as text.
-    pub paper: String,
-    /// What we measured, as text without interval; a dash when there is no number.
-    pub ours: String,
-    /// The interval as text; empty when there is none.
-    pub interval_text: String,
-    /// Verdict word: `reproduced`, `differs`, `inconclusive`, `not-run` or `failed`.
-    pub verdict: String,
-    /// Reason or error of the last two.
-    pub reason: Option<String>,
-    /// What stands behind the number; none when nothing was measured.
-    pub evidence: Option<Evidence>,
-    /// The number in the claim's own unit (shares, not percentages).
-    pub number: Option<f64>,
-    /// The number is a lower bound.
-    pub lower_bound: bool,
-    /// 95 % interval.
-    pub interval: Option<[f64; 2]>,
-    /// Seeds or repeats.
-    pub n: usize,
-    pub reported: Option<[f64; 2]>,
-    pub tolerance: Option<f64>,
-    /// One sentence: why this verdict.
-    pub why: String,
-    /// Numbers that belong beside it.
-    pub beside: Vec<Beside>,
-}
-
-/// One arithmetic check of a paper's own numbers.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CheckVerdict {
-    /// Check id, such as `K1`.
-    pub id: String,
-    pub expressions: Vec<String>,
-    /// The values that the manifest writes.
-    pub values: Vec<String>,
-    /// What each expression gives, to two digits more than written; an error message where it has no value.
-    pub computed: Vec<String>,
-    /// Whether every expression rounds to its value.
-    pub holds: bool,
-    pub note: String,
-}
-
-/// All verdicts on one paper.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PaperVerdicts {
-    /// arXiv id.
-    pub paper: String,
-    /// The rule, printed beside the verdicts.
-    pub decision_rule: String,
-    /// Claims in the manifest's order.
-    pub claims: Vec<ClaimVerdict>,
-    /// Checks in the manifest's order.
-    pub checks: Vec<CheckVerdict>,
-}
-
-/// The content of `verdicts.json`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Verdicts {
-    /// `mxfp4-verdicts/1`.
-    pub schema: String,
-    pub profile: String,
-    pub hardware: String,
-    /// Estimate of tokens to target that verdicts use.
-    pub estimator: String,
-    /// Target loss, nats per token.
-    pub target_loss: Option<f64>,
-    /// What the verdicts do not say.
-    pub scale: String,
-    pub papers: Vec<PaperVerdicts>,
-}
-
-/// Schema of `verdicts.json`.
-pub const SCHEMA: &str = "mxfp4-verdicts/1";
-
-impl Verdicts {
-    /// Every claim of every paper.
-    pub fn claims(&self) -> impl Iterator<Item = &ClaimVerdict> {
-        self.papers.iter().flat_map(|paper| &paper.claims)
-    }
-
-    /// The text of `verdicts.json`.
-    ///
-    /// # Errors
-    /// When a number cannot be written as JSON, which no finite number causes.
-    pub fn json(&self) -> Result<String, serde_json::Error> {
-        serde_json::to_string_pretty(self).map(|text| text + "\n")
-    }
-}
+use metrics::{Judge, reported};
+use rules::Finding;
+pub use verdict::{Beside, CheckVerdict, ClaimVerdict, Evidence, PaperVerdicts, SCHEMA, Verdict, Verdicts};
 
 /// Measures `directory` again and judges; for `verify`, which compares the result with `verdicts.json`.
 pub fn recompute(directory: &Path) -> Result<Verdicts, MeasureError> {
@@ -210,7 +31,7 @@ pub fn recompute(directory: &Path) -> Result<Verdicts, MeasureError> {
 /// Judges every claim and check of every paper of the campaign.
 pub fn judge(measurements: &Measurements) -> Verdicts {
     let study = &measurements.study;
-    let public_logs = evidence::judge(study, &measurements.evidence);
+    let public_logs = public_logs::judge(study, &measurements.public_logs);
     Verdicts {
         schema: SCHEMA.to_owned(),
         profile: study.profile.id.clone(),
@@ -222,7 +43,7 @@ pub fn judge(measurements: &Measurements) -> Verdicts {
     }
 }
 
-fn judge_paper(measurements: &Measurements, paper: &Paper, public_logs: &[evidence::Comparison]) -> PaperVerdicts {
+fn judge_paper(measurements: &Measurements, paper: &Paper, public_logs: &[public_logs::Comparison]) -> PaperVerdicts {
     let mut claims: Vec<ClaimVerdict> = Vec::new();
     let mut verdicts: Vec<(String, Verdict)> = Vec::new();
     for claim in &paper.claims {
@@ -249,20 +70,10 @@ fn scale_caveat(study: &Study) -> String {
     )
 }
 
-/// The state that judging one claim needs.
-struct Judge<'a> {
-    measurements: &'a Measurements,
-    paper: &'a Paper,
-    /// What public logs say, to stand beside.
-    public_logs: &'a [evidence::Comparison],
-    /// Verdicts on the claims before this one.
-    earlier: &'a [(String, Verdict)],
-}
-
 impl Judge<'_> {
     fn claim(&self, claim: &Claim) -> (ClaimVerdict, Verdict) {
         let arms = self.arms(&claim.metric);
-        let unit = unit(&claim.metric);
+        let unit = claim.metric.unit();
         let study = &self.measurements.study;
         let missing: Vec<Format> = claim.native_formats.iter().copied().filter(|format| !study.native(*format)).collect();
         let finding = if let Some(verdict) = self.unavailable(&arms) {
@@ -281,7 +92,7 @@ impl Judge<'_> {
         };
         let measured = finding.number.is_some() || matches!(finding.verdict, Verdict::Reproduced | Verdict::Differs);
         let mut beside = self.beside(claim);
-        beside.extend(evidence::beside(self.public_logs, &self.paper.id, &claim.id));
+        beside.extend(public_logs::beside(self.public_logs, &self.paper.id, &claim.id));
         let verdict = finding.verdict.clone();
         let judged = ClaimVerdict {
             id: claim.id.clone(),
@@ -305,22 +116,6 @@ impl Judge<'_> {
         (judged, verdict)
     }
 
-    /// Every arm that a metric compares.
-    fn arms<'m>(&'m self, metric: &'m Metric) -> Vec<&'m str> {
-        match metric {
-            Metric::TokenOverhead { arm, baseline }
-            | Metric::TokenRatio { arm, baseline }
-            | Metric::TimeSaved { arm, baseline }
-            | Metric::LossGap { arm, baseline } => vec![arm, baseline],
-            Metric::DoesNotConverge { arm } => vec![arm, &self.paper.baseline],
-            Metric::PassDominates { full, without, baseline } => vec![full, without, baseline],
-            Metric::GapClosed { arm, without, baseline } => vec![arm, without, baseline],
-            Metric::OutlierReduction { arm } => vec![arm],
-            Metric::StepTimeRatio { .. } | Metric::ThroughputBecomesGain { .. } => Vec::new(),
-            Metric::KernelThroughputRatio { .. } | Metric::AllOf { .. } | Metric::RotationIdentity => Vec::new(),
-        }
-    }
-
     /// The verdict when a needed arm failed, or has no finished run.
     fn unavailable(&self, arms: &[&str]) -> Option<Verdict> {
         for arm in arms {
@@ -341,7 +136,7 @@ impl Judge<'_> {
     }
 
     fn find(&self, claim: &Claim) -> Finding {
-        let unit = unit(&claim.metric);
+        let unit = claim.metric.unit();
         let reported = reported(claim);
         match &claim.metric {
             Metric::TokenOverhead { arm, baseline } => rules::token_ratio(&self.ratios(arm, baseline), 1.0, &reported, unit),
@@ -379,25 +174,6 @@ fn needs_target(metric: &Metric) -> bool {
             | Metric::TimeSaved { .. }
             | Metric::PassDominates { .. }
     )
-}
-
-/// The unit in which a metric is written.
-pub(crate) fn unit(metric: &Metric) -> Unit {
-    match metric {
-        Metric::TokenOverhead { .. } | Metric::PassDominates { .. } => Unit::SignedPercent,
-        Metric::TimeSaved { .. } | Metric::GapClosed { .. } => Unit::Percent,
-        Metric::TokenRatio { .. } | Metric::OutlierReduction { .. } => Unit::Ratio,
-        Metric::KernelThroughputRatio { .. } | Metric::StepTimeRatio { .. } | Metric::ThroughputBecomesGain { .. } => Unit::Factor,
-        Metric::DoesNotConverge { .. } | Metric::AllOf { .. } => Unit::Runs,
-        Metric::LossGap { .. } => Unit::Nats,
-        Metric::RotationIdentity => Unit::Error,
-    }
-}
-
-/// The accepted range; a claim without one is never judged against it.
-fn reported(claim: &Claim) -> Reported {
-    let [low, high] = claim.reported.unwrap_or([f64::NEG_INFINITY, f64::INFINITY]);
-    Reported { low, high, tolerance: claim.tolerance.unwrap_or(0.0) }
 }
 
 /// What the paper says, as a table cell.
@@ -450,12 +226,13 @@ fn check(check: &Check) -> CheckVerdict {
         .expressions
         .iter()
         .zip(&check.values)
-        .map(|(text, written)| match expression::evaluate(text).and_then(|value| Ok((value, expression::rounds_to(value, written)?))) {
-            Ok((value, holds)) => {
+        .map(|(text, written)| match (value(text), value(text).and_then(|value| rounds_to(value, written))) {
+            (Some(value), Some(holds)) => {
                 let decimals = written.split_once('.').map_or(0, |(_, fraction)| fraction.len());
                 (number::fixed(value, decimals + 2), holds)
             }
-            Err(error) => (error.to_string(), false),
+            (None, _) => (format!("`{text}` is not computed by this version"), false),
+            (_, None) => (format!("`{written}` is not a decimal number such as 0.0917"), false),
         })
         .collect();
     let holds = check.expressions.len() == check.values.len() && results.iter().all(|(_, holds)| *holds);

@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use crate::files::sha256;
 use crate::identity::Identities;
 use crate::manifest::profile::{Profile, Shards};
-use crate::manifest::{ManifestError, Manifests, Model, Paper, resolve, unknown};
+use crate::manifest::{ManifestError, Manifests, Model, Paper, resolve};
+use crate::suggest::unknown;
 
 /// Which part of a profile to run.
 #[derive(Debug, Clone, Default)]

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::exit::ExitCode;
 use crate::files::{self, FileError};
 use crate::manifest::ManifestError;
 
@@ -59,9 +60,8 @@ pub enum RecordError {
     Manifest(#[from] ManifestError),
 }
 
-impl RecordError {
-    /// The exit code that `cargo xtask --help` documents.
-    pub fn exit_code(&self) -> u8 {
+impl ExitCode for RecordError {
+    fn exit_code(&self) -> u8 {
         match self {
             Self::File(error) => error.exit_code(),
             Self::Manifest(_) => 2,

@@ -12,6 +12,7 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::exit::{self, ExitCode};
 use crate::files::{self, Context, FileError};
 use crate::identity::Known;
 use crate::kernels;
@@ -54,6 +55,12 @@ pub enum VerifyError {
     /// Not a result directory.
     #[error("{} is not a result directory: it has neither {SUMS} nor campaign.json; name one of the folders below results/", .path.display())]
     NotResults { path: PathBuf },
+}
+
+impl ExitCode for VerifyError {
+    fn exit_code(&self) -> u8 {
+        exit::DATA
+    }
 }
 
 impl Verification {

@@ -8,10 +8,11 @@ use std::path::Path;
 
 use contract::recipe::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
 use contract::run_file::RunFile;
-use serde_yaml::Value;
 use study::manifest::profile::{Model, Profile};
 use study::manifest::{Manifests, Recipe};
 use study::plan::{Build, Selection, plan};
+
+use serde_yaml::Value;
 
 const ARM: &str = "fp8";
 

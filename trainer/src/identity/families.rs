@@ -18,7 +18,7 @@ use crate::parameters::Layout;
 use crate::schedule;
 
 fn stream(number: u32) -> Stream {
-    StreamKey { seed: 1_605_098_25, step: 3, layer: number, linear: 1, pass: 92, operand: 2 }.stream()
+    StreamKey { seed: 20_260_925, step: 3, layer: number, linear: 1, pass: 92, operand: 2 }.stream()
 }
 
 /// Normal values, some of them zero, subnormal after scaling, or a thousand times as large as their neighbours.

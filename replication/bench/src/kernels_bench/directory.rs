@@ -61,13 +61,11 @@ pub fn add_to(directory: &Path, kernels: &Path) -> Result<(), BenchError> {
 
 /// Puts a result directory together aside and moves it to `target`. `rest` adds what does not follow from the document: env.json at least.
 fn put(root: &Path, target: &Path, document: &Document, rest: impl FnOnce(&Path) -> Result<(), BenchError>) -> Result<(), BenchError> {
-    let aside = target.with_file_name(format!(".{}.partial", target.file_name().unwrap_or_default().to_string_lossy()));
-    files::remove_folder(&aside)?;
-    files::make_folder(&aside)?;
-    document.write(&aside)?;
-    rest(&aside)?;
-    let page = render::kernels_page(document, &root.join("paper"))?;
-    files::write(&aside.join("kernels.html"), page.as_bytes())?;
-    provenance::write_list(&aside)?;
-    Ok(folder::replace(target, &aside)?)
+    folder::make(target, |aside| {
+        document.write(aside)?;
+        rest(aside)?;
+        let page = render::kernels_page(document, &root.join("paper"))?;
+        files::write(&aside.join("kernels.html"), page.as_bytes())?;
+        Ok(provenance::write_list(aside)?)
+    })
 }

@@ -27,6 +27,7 @@ use campaign::run::RunOptions;
 use campaign::toolchain::{self, ToolError, Trainer, build_trainer};
 use contract::device::DeviceKind;
 use study::device::Gpu;
+use study::exit::ExitCode;
 use study::files::FileError;
 use study::folder::{self, LockError};
 use study::kernels::{Depth, Document, DocumentError, NotRun, SCHEMA};
@@ -101,9 +102,8 @@ pub enum BenchError {
     Nothing(String),
 }
 
-impl BenchError {
-    /// The exit code that `cargo xtask --help` documents.
-    pub fn exit_code(&self) -> u8 {
+impl ExitCode for BenchError {
+    fn exit_code(&self) -> u8 {
         match self {
             Self::Manifest(_) | Self::Nothing(_) => 2,
             Self::Record(error) => error.exit_code(),

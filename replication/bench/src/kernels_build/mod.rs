@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 use gfx950_interpreter::object::{CodeObject, Kernel, ObjectError};
 use serde::Serialize;
+use study::exit::ExitCode;
 use study::files::{self, Context as _, FileError};
 use study::manifest::ManifestError;
 
@@ -48,7 +49,7 @@ pub enum BuildError {
     /// A file could not be read or written.
     #[error(transparent)]
     File(#[from] FileError),
-    #[error("{}", study::manifest::unknown("architecture", .0, &ARCHITECTURES))]
+    #[error("{}", study::suggest::unknown("architecture", .0, &ARCHITECTURES))]
     Architecture(String),
     /// No compiler, or another version.
     #[error("{0}")]
@@ -69,9 +70,8 @@ pub enum BuildError {
     Json(#[from] serde_json::Error),
 }
 
-impl BuildError {
-    /// The exit code that `cargo xtask --help` documents.
-    pub fn exit_code(&self) -> u8 {
+impl ExitCode for BuildError {
+    fn exit_code(&self) -> u8 {
         match self {
             Self::Manifest(_) | Self::Architecture(_) => 2,
             Self::File(_) => 3,

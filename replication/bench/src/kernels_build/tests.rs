@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use study::exit::ExitCode;
 use study::files;
 
 use super::compiler::is_supported;

@@ -1,12 +1,53 @@
 //! From a metric's name to its numbers: what is compared, with which evidence, and what stands beside it.
 
-use super::*;
-use crate::statistics::MedianRatio;
+use contract::recipe::Format;
+
+use super::rules::{self, Estimate, Finding, Reported};
+use super::verdict::{Beside, Evidence, Verdict};
+use crate::measure::load::RunStatus;
+use crate::measure::study::{Claim, Metric, Paper};
+use crate::measure::target::{Estimator, PairedRatios, time_ratios, token_ratios};
+use crate::measure::{Measurements, quantisation, times};
+use crate::number::{self, Unit};
+use crate::public_logs::Comparison;
+use crate::statistics::{Interval, MedianRatio, summarise};
 
 /// How far apart the modelled and the measured ratio of times to target may be and still be said to agree.
 const AGREEMENT: f64 = 0.05;
 
+/// The state that judging one claim needs.
+pub(super) struct Judge<'a> {
+    pub(super) measurements: &'a Measurements,
+    pub(super) paper: &'a Paper,
+    /// What public logs say, to stand beside.
+    pub(super) public_logs: &'a [Comparison],
+    /// Verdicts on the claims before this one.
+    pub(super) earlier: &'a [(String, Verdict)],
+}
+
+/// The accepted range; a claim without one is never judged against it.
+pub(super) fn reported(claim: &Claim) -> Reported {
+    let [low, high] = claim.reported.unwrap_or([f64::NEG_INFINITY, f64::INFINITY]);
+    Reported { low, high, tolerance: claim.tolerance.unwrap_or(0.0) }
+}
+
 impl Judge<'_> {
+    /// Every arm that a metric compares.
+    pub(super) fn arms<'m>(&'m self, metric: &'m Metric) -> Vec<&'m str> {
+        match metric {
+            Metric::TokenOverhead { arm, baseline }
+            | Metric::TokenRatio { arm, baseline }
+            | Metric::TimeSaved { arm, baseline }
+            | Metric::LossGap { arm, baseline } => vec![arm, baseline],
+            Metric::DoesNotConverge { arm } => vec![arm, &self.paper.baseline],
+            Metric::PassDominates { full, without, baseline } => vec![full, without, baseline],
+            Metric::GapClosed { arm, without, baseline } => vec![arm, without, baseline],
+            Metric::OutlierReduction { arm } => vec![arm],
+            Metric::StepTimeRatio { .. } | Metric::ThroughputBecomesGain { .. } => Vec::new(),
+            Metric::KernelThroughputRatio { .. } | Metric::AllOf { .. } | Metric::RotationIdentity => Vec::new(),
+        }
+    }
+
     pub(super) fn ratios(&self, arm: &str, baseline: &str) -> PairedRatios {
         token_ratios(&self.measurements.tokens, arm, baseline, self.measurements.study.estimator)
     }
@@ -115,7 +156,7 @@ impl Judge<'_> {
     fn saved_interval(&self, claim: &str) -> Option<Interval> {
         let claim = self.paper.claims.iter().find(|candidate| candidate.id == claim)?;
         let Metric::TimeSaved { arm, baseline } = &claim.metric else { return None };
-        self.time_saved(arm, baseline, &super::reported(claim)).interval
+        self.time_saved(arm, baseline, &reported(claim)).interval
     }
 
     /// Every rotated product equals the plain one within its derived bound.

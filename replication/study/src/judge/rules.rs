@@ -1,6 +1,6 @@
 //! The decision rules: numbers in, a verdict and one sentence out. No manifest and no file is read here.
 
-use super::Verdict;
+use super::verdict::Verdict;
 use crate::measure::target::{PairedRatios, TokensToTarget};
 use crate::number::{Unit, fixed};
 use crate::statistics::MedianRatio;

@@ -7,6 +7,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::read::inside;
+
 /// One file of manifests/datasets.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
@@ -268,7 +270,7 @@ impl Dataset {
     pub(super) fn check(&self) -> Result<(), String> {
         match self {
             Self::CargoVendor(d) => {
-                super::inside(&d.package).map_err(|why| format!("package: {why}"))?;
+                inside(&d.package).map_err(|why| format!("package: {why}"))?;
                 if d.rule.validation_per_mille == 0 || d.rule.validation_per_mille >= 1000 {
                     return Err("rule.validation_per_mille: must be between 1 and 999".into());
                 }
@@ -318,7 +320,7 @@ impl DocumentFiles {
 }
 
 fn plain_name(name: &str) -> Result<(), String> {
-    if name.is_empty() || Path::new(name).components().count() != 1 || super::inside(name).is_err() {
+    if name.is_empty() || Path::new(name).components().count() != 1 || inside(name).is_err() {
         return Err(format!("files: `{name}` must be a plain file name"));
     }
     Ok(())

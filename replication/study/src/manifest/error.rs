@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::exit::{self, ExitCode};
+use crate::suggest::closest;
+
 /// A manifest that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{}{}: {message}", .path.display(), line_suffix(*.line))]
@@ -12,6 +15,12 @@ pub struct ManifestError {
     pub line: usize,
     /// What is wrong and what to do.
     pub message: String,
+}
+
+impl ExitCode for ManifestError {
+    fn exit_code(&self) -> u8 {
+        exit::USAGE
+    }
 }
 
 fn line_suffix(line: usize) -> String {
@@ -45,21 +54,4 @@ fn suggest_from_message(message: &str) -> Option<String> {
     let mut words = message[start..].split('`').skip(1).step_by(2);
     let wrong = words.next()?;
     closest(wrong, words).map(str::to_owned)
-}
-
-/// The candidate that is nearest to `word`, if any is near enough to be a slip.
-pub fn closest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    candidates
-        .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
-        .filter(|(distance, candidate)| *distance <= 1 + candidate.len().max(word.len()) / 4)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate)
-}
-
-/// `unknown KIND `word`` with the nearest candidate, or all of them.
-pub fn unknown(kind: &str, word: &str, candidates: &[&str]) -> String {
-    match closest(word, candidates.iter().copied()) {
-        Some(near) => format!("unknown {kind} `{word}` (did you mean `{near}`?)"),
-        None => format!("unknown {kind} `{word}`; there are: {}", candidates.join(", ")),
-    }
 }

@@ -4,24 +4,29 @@
 //! names nothing or a path that leaves the repository is an error with file and line. What a manifest means for a run is
 //! `crate::plan`'s business.
 
+pub mod checks;
 pub mod dataset;
 mod error;
 pub mod paper;
 pub mod profile;
+pub mod public_logs;
+mod read;
 pub mod recipe;
 pub mod resolve;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
-use crate::evidence::{self, Evidence};
+use crate::suggest::unknown;
 
 pub use dataset::Dataset;
-pub use error::{ManifestError, closest, unknown};
+pub use error::ManifestError;
 pub use paper::{Check, Claim, MetricName, Paper};
 pub use profile::{Estimator, Hardware, Model, Profile, Tokenizer};
+pub use public_logs::PublicLogs;
+pub use read::read;
 pub use recipe::Recipe;
 
 /// Everything under `manifests/`, by id.
@@ -37,7 +42,7 @@ pub struct Manifests {
     pub tokenizers: BTreeMap<String, Tokenizer>,
     pub hardware: BTreeMap<String, Hardware>,
     /// Runs of others, from public logs; none where there is no such folder.
-    pub evidence: Vec<Evidence>,
+    pub public_logs: Vec<PublicLogs>,
 }
 
 impl Manifests {
@@ -52,7 +57,7 @@ impl Manifests {
             datasets: folder(root, "datasets", Dataset::id)?,
             tokenizers: folder(root, "tokenizers", |tokenizer: &Tokenizer| &tokenizer.id)?,
             hardware: folder(root, "hardware", |hardware: &Hardware| &hardware.id)?,
-            evidence: evidence::load(root)?,
+            public_logs: public_logs::load(root)?,
         };
         manifests.check()?;
         Ok(manifests)
@@ -82,7 +87,7 @@ impl Manifests {
             model.check().map_err(|why| at(&self.root, "models", id, &why))?;
         }
         for (id, tokenizer) in &self.tokenizers {
-            let path = tokenizer.file.as_deref().map_or(Ok(()), inside);
+            let path = tokenizer.file.as_deref().map_or(Ok(()), read::inside);
             path.map_err(|why| at(&self.root, "tokenizers", id, &format!("file: {why}")))?;
         }
         for (id, dataset) in &self.datasets {
@@ -103,7 +108,7 @@ impl Manifests {
         for (id, profile) in &self.profiles {
             self.check_profile(profile).map_err(|why| at(&self.root, "profiles", id, &why))?;
         }
-        evidence::check_claims(&self.evidence, &self.papers)
+        public_logs::check_claims(&self.public_logs, &self.papers)
     }
 
     fn known_recipe(&self, key: &str, id: &str) -> Result<(), String> {
@@ -128,6 +133,12 @@ impl Manifests {
         for check in &paper.checks {
             if !ids.insert(&check.id) {
                 return Err(format!("check {}: duplicate id", check.id));
+            }
+            if let Some(text) = check.expressions.iter().find(|text| checks::value(text).is_none()) {
+                return Err(format!("check {}: `{text}` is not computed; add it to replication/study/src/manifest/checks.rs", check.id));
+            }
+            if let Some(text) = check.values.iter().find(|text| checks::rounds_to(0.0, text).is_none()) {
+                return Err(format!("check {}: `{text}` is not a decimal number such as 0.0917", check.id));
             }
             if check.expressions.len() != check.values.len() {
                 return Err(format!("check {}: {} expressions but {} values", check.id, check.expressions.len(), check.values.len()));
@@ -221,12 +232,6 @@ fn check_numbers(profile: &Profile) -> Result<(), String> {
     Ok(())
 }
 
-/// Err unless the relative path stays inside the repository.
-fn inside(path: &str) -> Result<(), String> {
-    let leaves = Path::new(path).components().any(|part| !matches!(part, Component::Normal(_) | Component::CurDir));
-    if leaves { Err(format!("`{path}` leaves the repository; write a path relative to its root")) } else { Ok(()) }
-}
-
 fn known<T>(key: &str, kind: &str, id: &str, all: &BTreeMap<String, T>) -> Result<(), String> {
     if all.contains_key(id) {
         return Ok(());
@@ -248,15 +253,6 @@ fn at(root: &Path, kind: &str, id: &str, why: &str) -> ManifestError {
     };
     let line = word.and_then(|word| text.lines().position(|line| line.contains(&word) && !line.trim_start().starts_with('#')));
     ManifestError { path, line: line.map_or(0, |line| line + 1), message: why.to_owned() }
-}
-
-/// Reads one YAML file strictly.
-///
-/// # Errors
-/// A missing file, bad YAML, an unknown or missing key, a wrong type; with file and line.
-pub fn read<T: DeserializeOwned>(root: &Path, path: &Path) -> Result<T, ManifestError> {
-    let text = std::fs::read_to_string(root.join(path)).map_err(|error| ManifestError::new(path, format!("cannot be read: {error}")))?;
-    serde_yaml::from_str(&text).map_err(|error| ManifestError::from_yaml(path, &error))
 }
 
 /// Every `.yaml` file of `manifests/<kind>`; a file's name must be its id.

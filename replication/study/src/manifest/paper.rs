@@ -1,8 +1,7 @@
 //! Papers: claims with the number reported, how it is measured, and the tolerance; arithmetic checks on the paper's own numbers.
 
-use serde::Deserialize;
-
 use contract::recipe::Format;
+use serde::Deserialize;
 
 /// One file of manifests/papers.
 #[derive(Debug, Clone, Deserialize)]
@@ -116,7 +115,7 @@ pub enum MetricName {
 #[serde(deny_unknown_fields)]
 pub struct Check {
     pub id: String,
-    /// Numbers, + - * /, parentheses, exp.
+    /// Texts that `checks::value` knows.
     pub expressions: Vec<String>,
     /// What each gives, to the digits written.
     pub values: Vec<String>,

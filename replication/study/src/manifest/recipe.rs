@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use contract::recipe::{DelayedScaling, OperandSpec, Passes, StochasticSeed, check_perturbation};
 use serde::Deserialize;
 
+use crate::suggest::unknown;
+
 /// One file of manifests/recipes.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -35,10 +37,7 @@ impl Recipe {
     pub fn resolved(&self) -> Result<Passes, String> {
         self.passes.try_map(|pass, operand, name| {
             let known: Vec<&str> = self.operands.keys().map(String::as_str).collect();
-            self.operands
-                .get(name)
-                .cloned()
-                .ok_or_else(|| format!("passes.{pass}.{operand}: {}", super::error::unknown("operand", name, &known)))
+            self.operands.get(name).cloned().ok_or_else(|| format!("passes.{pass}.{operand}: {}", unknown("operand", name, &known)))
         })
     }
 

@@ -14,6 +14,9 @@ use thiserror::Error;
 
 use crate::files::{self, Context as _, FileError};
 use crate::kernels::{self, Document};
+use crate::manifest::ManifestError;
+use crate::manifest::public_logs::PublicLogsError;
+use crate::mllog::table::TableError;
 use crate::packed;
 
 /// Why a result directory could not be measured.
@@ -32,10 +35,19 @@ pub enum MeasureError {
     },
     /// An archived manifest is missing or not accepted.
     #[error(transparent)]
-    Manifest(#[from] crate::manifest::ManifestError),
-    /// A table could not be written as CSV.
-    #[error("cannot write {name} as CSV: {source}")]
-    Csv { name: &'static str, source: csv::Error },
+    Manifest(#[from] ManifestError),
+}
+
+impl From<PublicLogsError> for MeasureError {
+    fn from(error: PublicLogsError) -> Self {
+        match error {
+            PublicLogsError::Manifest(error) => Self::Manifest(error),
+            PublicLogsError::File(error) | PublicLogsError::Table(TableError::File(error)) => Self::File(error),
+            PublicLogsError::Table(TableError::Content { path, line, what }) => {
+                Self::Manifest(ManifestError { path, line: usize::try_from(line).unwrap_or(0), message: what })
+            }
+        }
+    }
 }
 
 /// One evaluation on the validation stream.

@@ -18,9 +18,8 @@ use study::Study;
 
 use contract::measurements::{RotationIdentity, StepTime, StepTimeLine};
 
-use crate::evidence::{self, Evidence};
-use crate::files;
 use crate::kernels::Document;
+use crate::manifest::public_logs::{self, PublicLogs};
 
 pub use load::MeasureError;
 use load::{KernelTimeRecord, Run};
@@ -50,7 +49,7 @@ pub struct Measurements {
     /// What `kernels-bench` measured on this machine, if it had when the campaign was put together.
     pub kernels_bench: Option<Document>,
     /// Runs of others, from public logs; never mixed with `runs`.
-    pub evidence: Vec<Evidence>,
+    pub public_logs: Vec<PublicLogs>,
 }
 
 impl Measurements {
@@ -96,16 +95,8 @@ pub fn measure(directory: &Path) -> Result<Measurements, MeasureError> {
         rotations: load::rotations(directory)?,
         step_profile: load::step_profile(directory)?,
         kernels_bench: load::kernels_bench(directory)?,
-        evidence: evidence::load(directory)?,
+        public_logs: public_logs::load(directory)?,
         runs,
         study,
     })
-}
-
-/// Writes `text` to `path` and makes its directory; a reader never sees half a file.
-pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), MeasureError> {
-    if let Some(parent) = path.parent() {
-        files::make_folder(parent)?;
-    }
-    Ok(files::write(path, text.as_bytes())?)
 }

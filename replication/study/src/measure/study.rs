@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use contract::recipe::{Format, OperandSpec, Rounding};
+
 use super::load::{MeasureError, Run};
 use super::target::Estimator;
 use crate::files::Context as _;
@@ -13,7 +15,7 @@ use crate::manifest;
 use crate::manifest::Recipe;
 use crate::manifest::paper::{Check, Citation, MetricName};
 use crate::manifest::profile::{Hardware, Profile};
-use contract::recipe::{Format, OperandSpec, Rounding};
+use crate::number::Unit;
 
 /// Formats of the operands of `pass` in a recipe.
 pub fn formats(recipe: &Recipe, pass: &str) -> Vec<Format> {
@@ -95,6 +97,19 @@ pub enum Metric {
 }
 
 impl Metric {
+    /// The unit in which it is written.
+    pub fn unit(&self) -> Unit {
+        match self {
+            Self::TokenOverhead { .. } | Self::PassDominates { .. } => Unit::SignedPercent,
+            Self::TimeSaved { .. } | Self::GapClosed { .. } => Unit::Percent,
+            Self::TokenRatio { .. } | Self::OutlierReduction { .. } => Unit::Ratio,
+            Self::KernelThroughputRatio { .. } | Self::StepTimeRatio { .. } | Self::ThroughputBecomesGain { .. } => Unit::Factor,
+            Self::DoesNotConverge { .. } | Self::AllOf { .. } => Unit::Runs,
+            Self::LossGap { .. } => Unit::Nats,
+            Self::RotationIdentity => Unit::Error,
+        }
+    }
+
     /// The arm that a claim compares with, when it names one itself.
     pub fn baseline(&self) -> Option<&str> {
         match self {

@@ -3,65 +3,24 @@
 //! `validation`, `tokens_to_target`, `loss_gap` and `quantisation` come from deterministic files only and hold no time and no
 //! quantile of a distribution (whose last digit may depend on the system's mathematics library): equal on every CPU.
 
-use std::path::Path;
-
 use contract::measurements::StepTime;
 
 use super::load::{KernelTimeRecord, Run};
 use super::quantisation::QuantisationSummary;
 use super::target::{Estimator, LossGap, TokensToTarget, token_ratios};
-use super::{Measurements, load::MeasureError, times};
+use super::{Measurements, times};
+use crate::table::{Table, cell, columns};
 
-/// A table in memory: names of columns, then rows.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Table {
-    /// File name without directory.
-    pub name: &'static str,
-    /// Column names.
-    pub columns: Vec<String>,
-    /// Rows, each as long as `columns`.
-    pub rows: Vec<Vec<String>>,
-}
-
-impl Table {
-    pub fn csv(&self) -> Result<String, csv::Error> {
-        let mut writer = csv::Writer::from_writer(Vec::new());
-        writer.write_record(&self.columns)?;
-        for row in &self.rows {
-            writer.write_record(row)?;
-        }
-        let bytes = writer.into_inner().map_err(|error| csv::Error::from(std::io::Error::other(error.to_string())))?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
-    }
-
-    /// Writes the CSV file into `directory`, aside and then renamed.
-    pub fn write(&self, directory: &Path) -> Result<(), MeasureError> {
-        let text = self.csv().map_err(|source| MeasureError::Csv { name: self.name, source })?;
-        super::write_file(&directory.join(self.name), &text)
-    }
-}
-
-/// Every table of `data/` except `claims.csv`, which belongs to the judge.
+/// The tables of our own runs: every one of `data/` but those of public logs and the judge's.
 pub fn all(measurements: &Measurements) -> Vec<Table> {
-    let mut tables = vec![
+    vec![
         validation(&measurements.runs),
         tokens_to_target(measurements),
         loss_gap(&measurements.loss_gaps),
         quantisation(&measurements.quantisation),
         step_time(&measurements.step_times),
         kernels(&measurements.kernel_times),
-    ];
-    tables.extend(crate::evidence::tables(measurements));
-    tables
-}
-
-fn columns(names: &[&str]) -> Vec<String> {
-    names.iter().map(|name| (*name).to_owned()).collect()
-}
-
-/// The shortest decimal that reads back to the same value; empty for none.
-pub fn cell(value: Option<f64>) -> String {
-    value.map(|value| value.to_string()).unwrap_or_default()
+    ]
 }
 
 /// Every evaluation: `arm, seed, step, tokens` (training tokens seen), `loss` (nats per token).
@@ -198,21 +157,4 @@ fn kernels(records: &[KernelTimeRecord]) -> Table {
     }
     let names = ["variant", "linear", "pass", "m", "n", "k", "repeats", "seconds", "operations_per_second"];
     Table { name: "kernels.csv", columns: columns(&names), rows }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn floats_read_back_and_hostile_cells_stay_cells() {
-        let value = 0.1 + 0.2;
-        let row = vec!["a,\"b\"\nc".to_owned(), cell(Some(value)), cell(None)];
-        let table = Table { name: "t.csv", columns: columns(&["x", "y", "z"]), rows: vec![row.clone()] };
-        let text = table.csv().unwrap();
-        let mut reader = csv::Reader::from_reader(text.as_bytes());
-        let read: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
-        assert_eq!(read[0].iter().collect::<Vec<_>>(), row);
-        assert_eq!(read[0][1].parse::<f64>().unwrap().to_bits(), value.to_bits());
-    }
 }

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::line::{self, Event, Kind, TOKEN};
+use crate::exit::{self, ExitCode};
 use crate::files::{self, FileError};
 use crate::packed;
 
@@ -55,6 +56,12 @@ pub enum ExportError {
     /// Not a result directory, or one without logs.
     #[error("{} holds no runs/<arm>/<seed>/run.mllog; name one of the folders below results/", .path.display())]
     NoRuns { path: PathBuf },
+}
+
+impl ExitCode for ExportError {
+    fn exit_code(&self) -> u8 {
+        exit::DATA
+    }
 }
 
 /// What is needed of run.yaml.

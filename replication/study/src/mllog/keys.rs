@@ -3,7 +3,7 @@
 //! Source: mlcommons/logging 4.1.68, `compliance_checker/training_6.0.0/{common,closed_common,closed_llama31_8b}.yaml` and
 //! `mllog/constants.py`. The official checker lets a key that it does not know pass in silence; here it is named.
 
-use crate::manifest::closest;
+use crate::suggest::closest;
 
 /// Marks of the course of a run.
 const COURSE: &[&str] = &[

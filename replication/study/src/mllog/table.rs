@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::keys::SETTINGS;
 use super::run::{LoggedEvaluation, LoggedRun, Status};
+use crate::exit::{self, ExitCode};
 use crate::files::{self, FileError};
 
 /// Schema of `runs.csv` and of the `evaluations.csv` beside it.
@@ -63,6 +64,12 @@ pub enum TableError {
         line: u64,
         what: String,
     },
+}
+
+impl ExitCode for TableError {
+    fn exit_code(&self) -> u8 {
+        exit::DATA
+    }
 }
 
 /// The texts of `runs.csv` and `evaluations.csv`.

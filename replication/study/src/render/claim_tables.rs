@@ -1,11 +1,12 @@
 //! Tables about claims: the verdicts, the paper's matrix of arms beside ours, the arithmetic checks, and what did not run.
 
+use contract::recipe::{Rounding, Signs};
+
 use super::grid::{Cell, Grid, numbers, words};
 use crate::judge::{ClaimVerdict, Evidence, PaperVerdicts};
 use crate::manifest::Recipe;
 use crate::measure::Measurements;
 use crate::measure::study::{Metric, Paper, is_mxfp4, mxfp4_operands};
-use contract::recipe::{Rounding, Signs};
 
 /// The claims of a paper: what it says, what we measured, the verdict and what stands behind it.
 pub(super) fn claims(paper: &Paper, verdicts: &PaperVerdicts, stale: bool) -> Grid {

@@ -4,30 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::charts::{Curve, CurveChart, DotChart, Point, Row};
+use super::figure::{Figure, mean_curve};
 use super::pgf::{self, CurveColumns};
 use super::public_logs;
 use crate::manifest::recipe::Recipe;
+use crate::measure::Measurements;
 use crate::measure::load::Run;
 use crate::measure::study::{Metric, Paper, Study, is_mxfp4, is_plain};
 use crate::measure::target::token_ratios;
-use crate::measure::{Measurements, tables::Table};
 use crate::number;
 use crate::statistics::{Summary, summarise};
-
-/// A figure in every form.
-#[derive(Debug, Clone)]
-pub(super) struct Figure {
-    /// Name: file name without extension.
-    pub id: &'static str,
-    /// Caption, without numbers of its own.
-    pub caption: String,
-    pub inline: String,
-    /// As a file of its own.
-    pub standalone: String,
-    pub pgf: String,
-    /// The CSV that the picture reads.
-    pub data: Table,
-}
 
 /// Every figure that the measurements allow, in the order of the report.
 pub(super) fn all(measurements: &Measurements) -> Vec<Figure> {
@@ -121,19 +107,6 @@ fn curves(measurements: &Measurements, arms: &[&str]) -> Vec<Curve> {
 fn token_scale(measurements: &Measurements) -> (f64, &'static str) {
     let last = measurements.runs.iter().flat_map(|run| run.evaluations.last()).map(|evaluation| evaluation.tokens).max().unwrap_or(0);
     if last >= 5_000_000 { (1e6, "training tokens, millions") } else { (1e3, "training tokens, thousands") }
-}
-
-/// Mean over seeds at the tokens that every seed has.
-pub(super) fn mean_curve(seeds: &[Vec<(f64, f64)>]) -> Vec<(f64, f64)> {
-    let Some(first) = seeds.first() else { return Vec::new() };
-    first
-        .iter()
-        .filter_map(|(tokens, _)| {
-            let losses: Option<Vec<f64>> =
-                seeds.iter().map(|seed| seed.iter().find(|point| point.0 == *tokens).map(|point| point.1)).collect();
-            summarise(&losses?).map(|summary| (*tokens, summary.mean))
-        })
-        .collect()
 }
 
 fn whole_chart(measurements: &Measurements, title: &str, curves: Vec<Curve>) -> Option<CurveChart> {

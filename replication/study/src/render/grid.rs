@@ -109,3 +109,10 @@ impl Grid {
         self.rows.push(Row { heading: String::new(), cells, key: key.to_owned() });
     }
 }
+
+/// A name and a text.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Fact {
+    pub name: String,
+    pub text: String,
+}

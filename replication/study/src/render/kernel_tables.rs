@@ -2,18 +2,17 @@
 
 use std::path::Path;
 
+use contract::device::DeviceKind;
 use minijinja::context;
 use minijinja::value::{Serde, Value};
 use serde::Serialize;
 
-use super::grid::{Cell, Grid, numbers, words};
-use super::page::Fact;
+use super::grid::{Cell, Fact, Grid, numbers, words};
 use super::{RenderError, html};
 use crate::kernels::{Compared, Document, GpuBench, Missing, NotRun, ProfileRow, Samples, is_summary, profile_rows, rate};
 use crate::measure::Measurements;
 use crate::measure::study::Metric;
 use crate::number;
-use contract::device::DeviceKind;
 
 /// The tables of one kernels.json.
 #[derive(Debug, Clone, Serialize)]

@@ -5,6 +5,7 @@
 
 mod charts;
 mod claim_tables;
+mod figure;
 mod figures;
 mod grid;
 mod kernel_tables;
@@ -24,9 +25,11 @@ use minijinja::value::{Serde, Value};
 use minijinja::{AutoEscape, Environment, UndefinedBehavior, context};
 use thiserror::Error;
 
+use crate::files::{self, FileError};
 use crate::judge::{self, Verdicts};
-use crate::measure::tables::{self, Table, cell};
-use crate::measure::{MeasureError, Measurements, measure, write_file};
+use crate::measure::{self, MeasureError, Measurements, measure};
+use crate::public_logs as logs;
+use crate::table::{Table, TableError, cell};
 
 use grid::Grid;
 use latex::Macros;
@@ -58,6 +61,10 @@ pub enum RenderError {
     /// The directory could not be measured, or a file not written.
     #[error(transparent)]
     Measure(#[from] MeasureError),
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error(transparent)]
+    Table(#[from] TableError),
     #[error("cannot read the template {}: {source}", path.display())]
     Template {
         path: PathBuf,
@@ -87,14 +94,14 @@ pub enum RenderError {
 pub fn render(directory: &Path, templates: &Path, options: &RenderOptions) -> Result<RenderSummary, RenderError> {
     let measurements = measure(directory)?;
     let verdicts = judge::judge(&measurements);
-    for table in tables::all(&measurements).iter().chain(std::iter::once(&claims_table(&verdicts))) {
+    for table in tables(&measurements, &verdicts) {
         table.write(&directory.join("data"))?;
     }
-    write_file(&directory.join("verdicts.json"), &verdicts.json()?)?;
+    files::write(&directory.join("verdicts.json"), verdicts.json()?.as_bytes())?;
     let figures = figures::all(&measurements);
     for figure in &figures {
-        write_file(&directory.join("figures").join(format!("{}.svg", figure.id)), &figure.standalone)?;
-        write_file(&directory.join("figures").join(format!("{}.tex", figure.id)), &figure.pgf)?;
+        files::write(&directory.join("figures").join(format!("{}.svg", figure.id)), figure.standalone.as_bytes())?;
+        files::write(&directory.join("figures").join(format!("{}.tex", figure.id)), figure.pgf.as_bytes())?;
         figure.data.write(&directory.join("figures"))?;
     }
     let page = page::page(directory, &measurements, &verdicts, &figures, options.stale.as_deref());
@@ -103,14 +110,22 @@ pub fn render(directory: &Path, templates: &Path, options: &RenderOptions) -> Re
     if text.len() > LARGEST_HTML {
         return Err(RenderError::TooLarge { bytes: text.len() });
     }
-    write_file(&html, &text)?;
+    files::write(&html, text.as_bytes())?;
     let tex = directory.join("report.tex");
     write_latex(directory, &page, templates)?;
     Ok(RenderSummary { html, tex, warnings: warnings(&measurements), verdicts })
 }
 
+/// Every table of `data/`.
+pub(crate) fn tables(measurements: &Measurements, verdicts: &Verdicts) -> Vec<Table> {
+    let mut all = measure::tables::all(measurements);
+    all.extend(logs::tables(measurements));
+    all.push(claims_table(verdicts));
+    all
+}
+
 /// `data/claims.csv`: one line a claim; numbers in the claim's own unit, not as percentages.
-pub(crate) fn claims_table(verdicts: &Verdicts) -> Table {
+fn claims_table(verdicts: &Verdicts) -> Table {
     let names = [
         "paper",
         "claim",
@@ -199,7 +214,7 @@ fn write_latex(directory: &Path, page: &Page, templates: &Path) -> Result<(), Re
     let failed = |source: minijinja::Error| RenderError::Render { name: NAME, source: Box::new(source) };
     let mut macros = Macros::default();
     for grid in grids(page) {
-        write_file(&directory.join("tables").join(format!("{}.tex", grid.id)), &latex::booktabs(grid, &mut macros))?;
+        files::write(&directory.join("tables").join(format!("{}.tex", grid.id)), latex::booktabs(grid, &mut macros).as_bytes())?;
     }
     let facts: std::collections::BTreeMap<String, Value> = page
         .facts
@@ -231,9 +246,9 @@ fn write_latex(directory: &Path, page: &Page, templates: &Path) -> Result<(), Re
     environment.add_template(NAME, &source).map_err(failed)?;
     let context = context! { page => Value::from(Serde(page)), facts => facts, counts => counts };
     let text = environment.get_template(NAME).and_then(|template| template.render(context)).map_err(failed)?;
-    write_file(&directory.join("macros.tex"), &macros.file())?;
-    write_file(&directory.join("references.bib"), &references)?;
-    write_file(&directory.join("report.tex"), &text)?;
+    files::write(&directory.join("macros.tex"), macros.file().as_bytes())?;
+    files::write(&directory.join("references.bib"), references.as_bytes())?;
+    files::write(&directory.join("report.tex"), text.as_bytes())?;
     Ok(())
 }
 

@@ -6,8 +6,8 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::figures::Figure;
-use super::grid::{Cell, Grid, numbers, words};
+use super::figure::Figure;
+use super::grid::{Cell, Fact, Grid, numbers, words};
 use super::kernel_tables::{self, Section};
 use super::public_logs::{self, PublicLogsPage};
 use super::{claim_tables, run_tables};
@@ -46,13 +46,6 @@ pub(super) struct Page {
     pub campaign: Grid,
     pub data: Grid,
     pub figure_style: &'static str,
-}
-
-/// A name and a text.
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct Fact {
-    pub name: String,
-    pub text: String,
 }
 
 /// A figure on the page.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::charts::{CurveChart, DotChart, Row};
 use super::latex::escape;
 use super::svg::{SERIES, number};
-use crate::measure::tables::{Table, cell};
+use crate::table::{Table, cell};
 
 /// Okabe and Ito's colours, as in the page.
 const COLOURS: [&str; SERIES] = ["1D2126", "0072B2", "C14F00", "00805C", "A8528A", "B07D00", "2D8FC4", "7A5C3E"];

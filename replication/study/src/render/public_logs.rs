@@ -4,16 +4,16 @@
 use serde::Serialize;
 
 use super::charts::{Curve, CurveChart};
-use super::figures::{Figure, mean_curve};
-use super::grid::{Cell, Grid, numbers, words};
-use super::page::Fact;
+use super::figure::{Figure, mean_curve};
+use super::grid::{Cell, Fact, Grid, numbers, words};
 use super::pgf::{self, CurveColumns};
-use crate::evidence::{self, Comparison, Decomposition, Evidence, Group, GroupNumbers, Row};
 use crate::judge::{PaperVerdicts, Verdicts};
+use crate::manifest::public_logs::{Group, PublicLogs};
 use crate::measure::Measurements;
 use crate::measure::study::Paper;
 use crate::measure::target::Estimator;
 use crate::number::{self, Unit};
+use crate::public_logs::{self, Comparison, Decomposition, GroupNumbers, Row};
 use crate::statistics::{IndependentRatio, olympic_mean, summarise};
 
 /// What the report says about one evidence manifest.
@@ -44,10 +44,10 @@ const FIGURES: [[(&str, &str); 2]; 3] = [
 
 /// One page section for each evidence manifest about a paper of the study.
 pub(super) fn pages(measurements: &Measurements, verdicts: &Verdicts) -> Vec<PublicLogsPage> {
-    let comparisons = evidence::judge(&measurements.study, &measurements.evidence);
+    let comparisons = public_logs::judge(&measurements.study, &measurements.public_logs);
     let drawn = drawn(measurements);
     let mut pages = Vec::new();
-    for one in &measurements.evidence {
+    for one in &measurements.public_logs {
         let own: Vec<&Comparison> = comparisons.iter().filter(|comparison| comparison.evidence == one.manifest.id).collect();
         let paper = own.first().and_then(|first| {
             let papers = measurements.study.papers.iter().zip(&verdicts.papers);
@@ -72,7 +72,7 @@ pub(super) fn pages(measurements: &Measurements, verdicts: &Verdicts) -> Vec<Pub
     pages
 }
 
-fn setting(one: &Evidence) -> String {
+fn setting(one: &PublicLogs) -> String {
     let manifest = &one.manifest;
     let runs: usize = manifest.groups.iter().map(|group| group.runs).sum();
     format!(
@@ -98,7 +98,7 @@ fn with_interval(unit: Unit, number: f64, interval: Option<crate::statistics::In
 }
 
 /// The claims: the paper's number, each comparison's, and ours.
-fn claims(one: &Evidence, own: &[&Comparison], paper: &Paper, judged: &PaperVerdicts) -> Grid {
+fn claims(one: &PublicLogs, own: &[&Comparison], paper: &Paper, judged: &PaperVerdicts) -> Grid {
     let width = 0.48 / own.len().max(1) as f64;
     let mut columns = vec![words("Claim", 0.20), numbers("Paper", 0.13)];
     columns.extend(own.iter().map(|comparison| numbers(&format!("Public logs, {}", comparison.label), width)));
@@ -146,7 +146,7 @@ fn mean_cell(values: &[f64], write: impl Fn(f64) -> String) -> Cell {
     Cell::new(format!("{}{spread}", write(summary.mean))).detail(score)
 }
 
-fn groups(one: &Evidence) -> Grid {
+fn groups(one: &PublicLogs) -> Grid {
     let columns = vec![
         words("Group", 0.13),
         numbers("Reached", 0.09),
@@ -190,7 +190,7 @@ fn step_cell(measured: &GroupNumbers) -> Cell {
 }
 
 /// Whether the parts explain the whole.
-fn decomposition(one: &Evidence, own: &[&Comparison]) -> Grid {
+fn decomposition(one: &PublicLogs, own: &[&Comparison]) -> Grid {
     let columns = vec![
         words("Comparison", 0.20),
         numbers("Step-time ratio", 0.16),
@@ -220,7 +220,7 @@ fn decomposition(one: &Evidence, own: &[&Comparison]) -> Grid {
 }
 
 /// How the number moves with the choice of the baseline.
-fn baselines(one: &Evidence, own: &[&Comparison]) -> Grid {
+fn baselines(one: &PublicLogs, own: &[&Comparison]) -> Grid {
     let columns = vec![
         words("Baseline", 0.34),
         numbers("Runs", 0.08),
@@ -271,9 +271,9 @@ const CAPTION: &str = "Validation loss against training samples on native hardwa
 for their mean, which ends where the first run stops. The dashed line is the target. The nearest thing to the paper's Figures 1 and 2 that a reader can check";
 
 /// Comparisons that have a figure, with their evidence.
-fn drawn(measurements: &Measurements) -> Vec<(&Evidence, Comparison)> {
-    let comparisons = evidence::judge(&measurements.study, &measurements.evidence);
-    let of = |id: &str| measurements.evidence.iter().find(|one| one.manifest.id == id);
+fn drawn(measurements: &Measurements) -> Vec<(&PublicLogs, Comparison)> {
+    let comparisons = public_logs::judge(&measurements.study, &measurements.public_logs);
+    let of = |id: &str| measurements.public_logs.iter().find(|one| one.manifest.id == id);
     comparisons.into_iter().filter_map(|comparison| Some((of(&comparison.evidence)?, comparison))).take(FIGURES.len()).collect()
 }
 
@@ -297,7 +297,7 @@ pub(super) fn figures(measurements: &Measurements) -> Vec<Figure> {
     figures
 }
 
-fn charts(one: &Evidence, comparison: &Comparison) -> [CurveChart; 2] {
+fn charts(one: &PublicLogs, comparison: &Comparison) -> [CurveChart; 2] {
     // The baseline first, as in the figures of our own runs; the order of `groups` is arm, baseline.
     let curves: Vec<Curve> = comparison.groups.iter().rev().filter_map(|id| curve(one, id)).collect();
     let points = || curves.iter().flat_map(|curve| curve.seeds.iter().flatten());
@@ -325,7 +325,7 @@ fn charts(one: &Evidence, comparison: &Comparison) -> [CurveChart; 2] {
     [whole, near]
 }
 
-fn curve(one: &Evidence, id: &str) -> Option<Curve> {
+fn curve(one: &PublicLogs, id: &str) -> Option<Curve> {
     let group = one.group(id)?;
     let points = |record: &crate::mllog::table::Record| -> Vec<(f64, f64)> {
         record.run.evaluations.iter().map(|seen| (seen.samples as f64 / 1000.0, seen.loss)).collect()

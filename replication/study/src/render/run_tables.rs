@@ -1,5 +1,7 @@
 //! Tables about runs and times: every arm, every run, step times, kernels.
 
+use contract::device::DeviceKind;
+
 use super::grid::{Cell, Grid, numbers, words};
 use crate::measure::load::RunStatus;
 use crate::measure::noise::Noise;
@@ -8,7 +10,6 @@ use crate::measure::target::{Estimator, token_ratios};
 use crate::measure::{Measurements, times};
 use crate::number::{self, Unit};
 use crate::statistics::{olympic_mean, summarise};
-use contract::device::DeviceKind;
 
 /// Every arm of the profile: seeds that reached the target, tokens, overhead, loss gap.
 pub(super) fn arms(measurements: &Measurements) -> Grid {

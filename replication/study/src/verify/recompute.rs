@@ -4,9 +4,9 @@ use std::path::Path;
 
 use super::{Verification, records};
 use crate::judge;
-use crate::measure::{MeasureError, measure, tables};
+use crate::measure::{MeasureError, measure};
 use crate::provenance::DETERMINISTIC_TABLES;
-use crate::render::claims_table;
+use crate::render::tables;
 
 /// Two numbers that differ by less than this share are the same number computed by two mathematics libraries: quantiles of
 /// Student's distribution agree to about 1e-13, and differences of nearby numbers lose up to four digits more.
@@ -25,7 +25,7 @@ pub(super) fn check(directory: &Path, verification: &mut Verification) {
         Ok(text) => compare(directory, "verdicts.json", &text, false, verification),
         Err(error) => verification.find("verdicts.json", format!("cannot be computed again: {error}")),
     }
-    for table in tables::all(&measurements).iter().chain(std::iter::once(&claims_table(&verdicts))) {
+    for table in tables(&measurements, &verdicts) {
         let file = format!("data/{}", table.name);
         let exact = DETERMINISTIC_TABLES.contains(&table.name);
         match table.csv() {
@@ -41,7 +41,6 @@ fn finding(directory: &Path, error: &MeasureError, verification: &mut Verificati
         MeasureError::File(error) => (error.path.clone(), format!("cannot {}: {}", error.action, error.source)),
         MeasureError::Schema { path, line, what } => (path.clone(), format!("line {line}: {what}")),
         MeasureError::Manifest(error) => (error.path.clone(), format!("line {}: {}", error.line, error.message)),
-        MeasureError::Csv { name, source } => (Path::new("data").join(name), source.to_string()),
     };
     let file = path.strip_prefix(directory).unwrap_or(&path).to_string_lossy().replace('\\', "/");
     verification.find(file, format!("{what}; verdicts cannot be computed again"));

@@ -8,20 +8,22 @@ mod synthetic;
 
 use std::path::Path;
 
-use study::evidence::{self, Comparison, Evidence, Row};
 use study::files;
 use study::judge::{self, Verdicts};
 use study::manifest::Manifests;
+use study::manifest::PublicLogs;
+use study::manifest::public_logs::{FOLDER, files_of, load};
 use study::measure::measure;
 use study::measure::target::Estimator;
 use study::mllog::table;
 use study::provenance;
+use study::public_logs::{self, Comparison, Row};
 use study::verify::verify;
 
 use synthetic::repository;
 
-fn committed() -> Evidence {
-    evidence::load(&repository()).unwrap().remove(0)
+fn committed() -> PublicLogs {
+    load(&repository()).unwrap().remove(0)
 }
 
 fn near(found: f64, expected: f64) {
@@ -36,14 +38,14 @@ fn mean(values: &[f64]) -> f64 {
 fn results_with_evidence() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     sealed::write(directory.path());
-    evidence::add(&repository(), directory.path()).unwrap();
+    public_logs::add(&repository(), directory.path()).unwrap();
     sealed::seal(directory.path());
     directory
 }
 
 fn comparisons(directory: &Path) -> Vec<Comparison> {
     let measurements = measure(directory).unwrap();
-    evidence::judge(&measurements.study, &measurements.evidence)
+    public_logs::judge(&measurements.study, &measurements.public_logs)
 }
 
 fn row<'a>(comparison: &'a Comparison, claim: &str, estimator: Option<Estimator>) -> &'a Row {
@@ -160,7 +162,7 @@ fn the_parts_explain_the_time() {
     near(parts[0].product(), parts[0].step / parts[0].samples);
     assert!((parts[0].product() - 1.148).abs() < 5e-4 && (parts[0].time - 1.1456).abs() < 5e-5, "{:?}", parts[0]);
     assert!((parts[1].product() - 1.1206).abs() < 5e-5 && (parts[1].time - 1.1207).abs() < 5e-5, "{:?}", parts[1]);
-    assert!(parts.iter().all(evidence::Decomposition::holds));
+    assert!(parts.iter().all(public_logs::Decomposition::holds));
 }
 
 #[test]
@@ -241,7 +243,7 @@ fn a_result_directory_with_evidence_verifies_and_shows_it() {
     }
     let figure = std::fs::read_to_string(directory.path().join("figures/public-logs-1.csv")).unwrap();
     assert_eq!(figure.lines().next().unwrap().split(',').count(), 1 + 2 + 20, "samples, two means, twenty runs");
-    let again = evidence::add(&repository(), directory.path()).unwrap_err().to_string();
+    let again = public_logs::add(&repository(), directory.path()).unwrap_err().to_string();
     assert!(again.ends_with("manifests/evidence: is already there; evidence in a result directory is never replaced"), "{again}");
 }
 
@@ -346,7 +348,7 @@ fn bad_evidence_is_named() {
     ];
     for (file, old, new, message) in cases {
         let root = copy();
-        let path = root.path().join(evidence::FOLDER).join(file);
+        let path = root.path().join(FOLDER).join(file);
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.contains(old), "{file} no longer contains `{old}`: the case tests nothing");
         std::fs::write(&path, text.replacen(old, new, 1)).unwrap();
@@ -361,17 +363,17 @@ fn bad_evidence_is_named() {
 fn a_run_that_misses_the_target_is_in_no_mean_and_decides_nothing() {
     let directory = tempfile::tempdir().unwrap();
     sealed::write(directory.path());
-    evidence::add(&repository(), directory.path()).unwrap();
+    public_logs::add(&repository(), directory.path()).unwrap();
     let folder = directory.path().join("manifests/evidence/mlperf-llama31-8b/amd-v6.0-mi350x-mxfp4");
     let mut records = table::read(&folder).unwrap();
     records[0].run.evaluations.pop();
     table::write(&folder, &records).unwrap();
     let measurements = measure(directory.path()).unwrap();
-    let numbers = measurements.evidence[0].numbers("amd-v6.0-mi350x-mxfp4").unwrap();
+    let numbers = measurements.public_logs[0].numbers("amd-v6.0-mi350x-mxfp4").unwrap();
     assert_eq!((numbers.missed(), numbers.samples(Estimator::Grid).len(), numbers.minutes().len()), (1, 9, 9));
     // The mean of the other nine: 1,892,352 less 184,320 over nine.
     near(mean(&numbers.samples(Estimator::Grid)), (1_892_352.0 - 184_320.0) / 9.0);
-    let all = evidence::judge(&measurements.study, &measurements.evidence);
+    let all = public_logs::judge(&measurements.study, &measurements.public_logs);
     let tokens = row(&all[1], "T2-TOK", Some(Estimator::Grid));
     assert_eq!((tokens.word, tokens.runs), ("inconclusive", [9, 10]));
     assert_eq!(tokens.why, "1 of 20 runs did not reach the target and are in no mean; what they cost is unknown.");
@@ -414,9 +416,9 @@ fn another_submitter_is_one_import_and_one_entry() {
     }
     let import = study::mllog::import(&[logs], &study::mllog::Options::default());
     assert_eq!((import.problems(), import.runs.len()), (0, 3));
-    let folder = root.path().join(evidence::FOLDER).join("mlperf-llama31-8b/somebody-v6.0-fp8");
+    let folder = root.path().join(FOLDER).join("mlperf-llama31-8b/somebody-v6.0-fp8");
     table::write(&folder, &import.records("Somebody/results/box/llama31_8b")).unwrap();
-    let path = root.path().join(evidence::FOLDER).join(MANIFEST);
+    let path = root.path().join(FOLDER).join(MANIFEST);
     let entry = "groups:\n  - {id: somebody-v6.0-fp8, label: \"FP8, somebody\", round: v6.0, submitter: Somebody, accelerator: \"8 x MI355X\", precision: fp8, runs: 3, \
         source: {repository: o/r, commit: abc, path: Somebody/results/box/llama31_8b}, read: \"Read here.\"}\n";
     let text = std::fs::read_to_string(&path).unwrap();
@@ -427,7 +429,7 @@ fn another_submitter_is_one_import_and_one_entry() {
     );
     std::fs::write(&path, text).unwrap();
     let manifests = Manifests::load(root.path()).unwrap();
-    let numbers = manifests.evidence[0].numbers("somebody-v6.0-fp8").unwrap();
+    let numbers = manifests.public_logs[0].numbers("somebody-v6.0-fp8").unwrap();
     // The loss falls from 3.35 to 3.25 in the last interval, so the target lies half way through it.
     assert_eq!(numbers.samples(Estimator::Grid), [14.0, 15.0, 16.0].map(|index| 12_288.0 * index));
     assert_eq!(
@@ -436,10 +438,10 @@ fn another_submitter_is_one_import_and_one_entry() {
     );
     // No block marks and no length of an evaluation: no step time is made up.
     assert_eq!((numbers.steps().len(), numbers.minutes().len()), (0, 3));
-    let other = manifests.evidence[0].manifest.comparisons[0].other_baselines.len();
+    let other = manifests.public_logs[0].manifest.comparisons[0].other_baselines.len();
     assert_eq!(other, 5);
-    assert_eq!(evidence::files_of(&manifests.evidence, &["2605.09825".to_owned()]).len(), 1 + 2 * 5);
-    assert!(evidence::files_of(&manifests.evidence, &["2502.20586".to_owned()]).is_empty());
+    assert_eq!(files_of(&manifests.public_logs, &["2605.09825".to_owned()]).len(), 1 + 2 * 5);
+    assert!(files_of(&manifests.public_logs, &["2502.20586".to_owned()]).is_empty());
 }
 
 /// The same rows as our own runs would be judged by, at the edges of the rule: an interval inside, outside and across.

@@ -1,27 +1,20 @@
-//! Evidence that others have published: runs from public logs, judged by the rules that our own runs are judged by.
+//! Manifests of public logs: which runs others have published, where their logs are, what is compared with what, and what else differs
+//! between the two.
 //!
-//! A manifest under `manifests/evidence/` names groups of runs, where their logs are, what is compared with what, and what else
-//! differs between the two; the folder of its name holds the runs as CSV (`mllog::table`). `numbers` measures them, `judged` sets
-//! them against a paper's claims, `tables` writes the CSV files. Nothing here is mixed with our own runs: it stands beside them.
-
-mod judged;
-mod numbers;
-mod tables;
+//! A manifest under `manifests/evidence/` names groups of runs; the folder of its name holds the runs as CSV (`mllog::table`).
+//! `crate::public_logs` measures and judges them. Nothing of it is mixed with our own runs: it stands beside them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use super::error::ManifestError;
+use super::paper::{MetricName, Paper};
+use super::read::read;
 use crate::files::{self, FileError};
-use crate::manifest::{self, ManifestError, MetricName, Paper, unknown};
-use crate::measure::MeasureError;
 use crate::mllog::table::{self, Record, TableError};
-use crate::record::{Campaign, RecordError};
-
-pub use judged::{Comparison, Decomposition, OtherBaseline, Row, beside, judge};
-pub use numbers::{GroupNumbers, RunNumbers, StepBasis};
-pub(crate) use tables::all as tables;
+use crate::suggest::unknown;
 
 /// Folder of the manifests, in the repository and in a result directory.
 pub const FOLDER: &str = "manifests/evidence";
@@ -144,26 +137,21 @@ pub enum OtherBaselineManifest {
 
 /// A manifest with its runs.
 #[derive(Debug, Clone)]
-pub struct Evidence {
+pub struct PublicLogs {
     pub manifest: Manifest,
     pub runs: BTreeMap<String, Vec<Record>>,
 }
 
-impl Evidence {
+impl PublicLogs {
     /// The group with that id; `check` has made sure that there is one.
     pub fn group(&self, id: &str) -> Option<&Group> {
         self.manifest.groups.iter().find(|group| group.id == id)
-    }
-
-    /// Measured runs of a group.
-    pub fn numbers(&self, id: &str) -> Option<GroupNumbers> {
-        Some(numbers::group(&self.manifest, self.group(id)?, self.runs.get(id)?))
     }
 }
 
 /// Why evidence cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum EvidenceError {
+pub enum PublicLogsError {
     #[error(transparent)]
     Manifest(#[from] ManifestError),
     #[error(transparent)]
@@ -172,26 +160,14 @@ pub enum EvidenceError {
     File(#[from] FileError),
 }
 
-impl From<EvidenceError> for MeasureError {
-    fn from(error: EvidenceError) -> Self {
+impl From<PublicLogsError> for ManifestError {
+    fn from(error: PublicLogsError) -> Self {
         match error {
-            EvidenceError::Manifest(error) => Self::Manifest(error),
-            EvidenceError::File(error) | EvidenceError::Table(TableError::File(error)) => Self::File(error),
-            EvidenceError::Table(TableError::Content { path, line, what }) => {
-                Self::Manifest(ManifestError { path, line: usize::try_from(line).unwrap_or(0), message: what })
-            }
-        }
-    }
-}
-
-impl From<EvidenceError> for ManifestError {
-    fn from(error: EvidenceError) -> Self {
-        match error {
-            EvidenceError::Manifest(error) => error,
-            EvidenceError::File(error) | EvidenceError::Table(TableError::File(error)) => {
+            PublicLogsError::Manifest(error) => error,
+            PublicLogsError::File(error) | PublicLogsError::Table(TableError::File(error)) => {
                 ManifestError::new(&error.path, format!("cannot {}: {}", error.action, error.source))
             }
-            EvidenceError::Table(TableError::Content { path, line, what }) => {
+            PublicLogsError::Table(TableError::Content { path, line, what }) => {
                 ManifestError { path, line: usize::try_from(line).unwrap_or(0), message: what }
             }
         }
@@ -203,7 +179,7 @@ impl From<EvidenceError> for ManifestError {
 ///
 /// # Errors
 /// A manifest or table that is not what its schema says, or that do not agree.
-pub fn load(root: &Path) -> Result<Vec<Evidence>, EvidenceError> {
+pub fn load(root: &Path) -> Result<Vec<PublicLogs>, PublicLogsError> {
     let folder = root.join(FOLDER);
     if !folder.is_dir() {
         return Ok(Vec::new());
@@ -213,9 +189,9 @@ pub fn load(root: &Path) -> Result<Vec<Evidence>, EvidenceError> {
     manifests.map(|name| load_one(root, name)).collect()
 }
 
-fn load_one(root: &Path, name: &str) -> Result<Evidence, EvidenceError> {
+fn load_one(root: &Path, name: &str) -> Result<PublicLogs, PublicLogsError> {
     let path = Path::new(FOLDER).join(name);
-    let manifest: Manifest = manifest::read(root, &path)?;
+    let manifest: Manifest = read(root, &path)?;
     let wrong = |message: String| ManifestError { path: path.clone(), line: 1, message };
     if format!("{}.yaml", manifest.id) != name {
         return Err(wrong(format!("id `{}` must be the file's name, `{}`", manifest.id, name.trim_end_matches(".yaml"))).into());
@@ -228,7 +204,7 @@ fn load_one(root: &Path, name: &str) -> Result<Evidence, EvidenceError> {
         check_runs(&manifest, group, &records).map_err(|message| ManifestError { path: folder.join(table::RUNS), line: 0, message })?;
         runs.insert(group.id.clone(), records);
     }
-    Ok(Evidence { manifest, runs })
+    Ok(PublicLogs { manifest, runs })
 }
 
 /// Paths of messages are relative to the repository or result directory, as those of manifests are.
@@ -304,7 +280,7 @@ fn check_runs(manifest: &Manifest, group: &Group, records: &[Record]) -> Result<
 }
 
 /// Whether the claims that comparisons speak to are there, and of a kind that logs can speak to.
-pub fn check_claims(all: &[Evidence], papers: &BTreeMap<String, Paper>) -> Result<(), ManifestError> {
+pub fn check_claims(all: &[PublicLogs], papers: &BTreeMap<String, Paper>) -> Result<(), ManifestError> {
     for evidence in all {
         let path = Path::new(FOLDER).join(format!("{}.yaml", evidence.manifest.id));
         for comparison in &evidence.manifest.comparisons {
@@ -334,9 +310,9 @@ fn check_comparison(comparison: &ComparisonManifest, papers: &BTreeMap<String, P
 }
 
 /// Files of the evidence about `papers`, relative to `manifests/`, sorted: what a result directory carries.
-pub fn files_of(all: &[Evidence], papers: &[String]) -> Vec<String> {
+pub fn files_of(all: &[PublicLogs], papers: &[String]) -> Vec<String> {
     let mut names = Vec::new();
-    for Evidence { manifest, .. } in all {
+    for PublicLogs { manifest, .. } in all {
         if manifest.comparisons.iter().any(|comparison| papers.contains(&comparison.paper)) {
             names.push(format!("evidence/{}.yaml", manifest.id));
             for group in &manifest.groups {
@@ -346,22 +322,4 @@ pub fn files_of(all: &[Evidence], papers: &[String]) -> Vec<String> {
     }
     names.sort();
     names
-}
-
-/// Copies the evidence about the campaign's papers into a result directory that was made without any; what is there stays. The next
-/// `report` shows it.
-///
-/// # Errors
-/// When the directory is not a result directory, has evidence already, or cannot be written.
-pub fn add(root: &Path, directory: &Path) -> Result<(), RecordError> {
-    let campaign = Campaign::read(directory)?;
-    let target = directory.join(FOLDER);
-    if target.exists() {
-        return Err(ManifestError::new(&target, "is already there; evidence in a result directory is never replaced").into());
-    }
-    let all = load(root).map_err(ManifestError::from)?;
-    for name in files_of(&all, &campaign.papers) {
-        files::copy(&root.join("manifests").join(&name), &directory.join("manifests").join(&name))?;
-    }
-    Ok(())
 }

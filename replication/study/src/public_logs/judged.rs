@@ -4,9 +4,9 @@
 //! say `reproduced`, because a comparison that nobody controlled cannot reproduce anything.
 
 use super::numbers::GroupNumbers;
-use super::{ComparisonManifest, Evidence, OtherBaselineManifest, Reference};
 use crate::judge::rules::{Estimate, Reported, against_range};
-use crate::judge::{self, Beside, Verdict};
+use crate::judge::verdict::{Beside, Evidence, Verdict};
+use crate::manifest::public_logs::{ComparisonManifest, OtherBaselineManifest, PublicLogs, Reference};
 use crate::measure::study::{Claim, Metric, Study};
 use crate::measure::target::Estimator;
 use crate::number::Unit;
@@ -100,12 +100,12 @@ pub struct Comparison {
 }
 
 /// Judges every comparison about the study's papers, in the manifests' order.
-pub fn judge(study: &Study, all: &[Evidence]) -> Vec<Comparison> {
+pub fn judge(study: &Study, all: &[PublicLogs]) -> Vec<Comparison> {
     let comparisons = all.iter().flat_map(|evidence| evidence.manifest.comparisons.iter().map(move |comparison| (evidence, comparison)));
     comparisons.filter_map(|(evidence, comparison)| one(study, evidence, comparison)).collect()
 }
 
-fn one(study: &Study, evidence: &Evidence, comparison: &ComparisonManifest) -> Option<Comparison> {
+fn one(study: &Study, evidence: &PublicLogs, comparison: &ComparisonManifest) -> Option<Comparison> {
     let paper = study.papers.iter().find(|paper| paper.id == comparison.paper)?;
     let (arm, baseline) = (evidence.numbers(&comparison.arm)?, evidence.numbers(&comparison.baseline)?);
     let claims = comparison.claims.iter().filter_map(|id| paper.claims.iter().find(|claim| claim.id == *id));
@@ -137,7 +137,7 @@ fn rows(first: Estimator, claim: &Claim, arm: &GroupNumbers, baseline: &GroupNum
 }
 
 fn row(claim: &Claim, estimator: Option<Estimator>, arm: &GroupNumbers, baseline: &GroupNumbers) -> Row {
-    let unit = judge::unit(&claim.metric);
+    let unit = claim.metric.unit();
     let samples = || independent_ratio(&arm.samples(estimator?), &baseline.samples(estimator?));
     let (ratio, missed) = match claim.metric {
         Metric::StepTimeRatio { .. } => (independent_ratio(&baseline.steps(), &arm.steps()), 0),
@@ -229,7 +229,7 @@ fn pooled(label: &str, arm: &GroupNumbers, groups: &[GroupNumbers], same_acceler
 }
 
 fn other_baseline(
-    evidence: &Evidence,
+    evidence: &PublicLogs,
     comparison: &ComparisonManifest,
     arm: &GroupNumbers,
     other: &OtherBaselineManifest,
@@ -289,7 +289,7 @@ pub fn beside(comparisons: &[Comparison], paper: &str, claim: &str) -> Vec<Besid
             items.push(Beside {
                 label: format!("{}{estimate}", comparison.label),
                 text: format!("{}{interval}", row.unit.number(number)),
-                evidence: judge::Evidence::PublicLog,
+                evidence: Evidence::PublicLog,
             });
         }
     }

@@ -1,6 +1,6 @@
 //! What a group of logged runs measures: samples to the target by both estimates, time to the target, time of a training step.
 
-use super::{Group, Manifest};
+use crate::manifest::public_logs::{Group, Manifest, PublicLogs};
 use crate::measure::load::Evaluation;
 use crate::measure::target::{Estimator, crossing};
 use crate::mllog::table::Record;
@@ -88,6 +88,13 @@ impl GroupNumbers {
 /// Mean, spread and MLPerf's score of a list.
 pub(super) fn with_score(values: &[f64]) -> (Option<Summary>, Option<f64>) {
     (summarise(values), olympic_mean(values))
+}
+
+impl PublicLogs {
+    /// Measured runs of a group.
+    pub fn numbers(&self, id: &str) -> Option<GroupNumbers> {
+        Some(group(&self.manifest, self.group(id)?, self.runs.get(id)?))
+    }
 }
 
 /// Measures every run of a group.

@@ -1,16 +1,17 @@
 //! The CSV files about public logs. One function a file; none is written when there is no evidence.
 
 use super::judged::{Comparison, judge};
+use super::numbers::GroupNumbers;
 use super::numbers::with_score;
-use super::{Evidence, GroupNumbers};
+use crate::manifest::public_logs::{Group, PublicLogs};
 use crate::measure::Measurements;
-use crate::measure::tables::{Table, cell};
 use crate::measure::target::Estimator;
 use crate::statistics::{IndependentRatio, Interval};
+use crate::table::{Table, cell};
 
 /// Every table, or none.
-pub(crate) fn all(measurements: &Measurements) -> Vec<Table> {
-    let evidence = &measurements.evidence;
+pub fn all(measurements: &Measurements) -> Vec<Table> {
+    let evidence = &measurements.public_logs;
     if evidence.is_empty() {
         return Vec::new();
     }
@@ -22,12 +23,12 @@ fn table(name: &'static str, columns: &[&str], rows: Vec<Vec<String>>) -> Table 
     Table { name, columns: columns.iter().map(|column| (*column).to_owned()).collect(), rows }
 }
 
-fn each_group(evidence: &[Evidence]) -> impl Iterator<Item = (&Evidence, &super::Group, GroupNumbers)> {
+fn each_group(evidence: &[PublicLogs]) -> impl Iterator<Item = (&PublicLogs, &Group, GroupNumbers)> {
     evidence.iter().flat_map(|one| one.manifest.groups.iter().filter_map(move |group| Some((one, group, one.numbers(&group.id)?))))
 }
 
 /// One line a run: samples to the target by both estimates, minutes, seconds of a step and from what (`blocks` or `intervals`).
-fn runs(evidence: &[Evidence]) -> Table {
+fn runs(evidence: &[PublicLogs]) -> Table {
     let mut rows = Vec::new();
     for (one, group, numbers) in each_group(evidence) {
         for run in numbers.runs {
@@ -63,7 +64,7 @@ fn runs(evidence: &[Evidence]) -> Table {
 }
 
 /// One line a group and quantity: `n` runs behind it of `runs`, plain mean, sample standard deviation, olympic mean.
-fn groups(evidence: &[Evidence]) -> Table {
+fn groups(evidence: &[PublicLogs]) -> Table {
     let mut rows = Vec::new();
     for (one, group, numbers) in each_group(evidence) {
         let quantities = [
