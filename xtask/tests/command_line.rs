@@ -33,6 +33,8 @@ fn every_command_teaches_by_example() {
 fn wrong_usage_ends_with_2_and_a_suggestion() {
     assert!(says(&["replicate", "--profile", "smok"], 2).contains("did you mean `smoke`?"));
     assert!(says(&["replicate", "--only", "T2-STEPP", "--dry-run"], 2).contains("did you mean `T2-STEP`?"));
+    // Refused before anything is built.
+    assert!(says(&["replicate", "--only", "T2-STEPP"], 2).contains("did you mean `T2-STEP`?"));
     assert!(says(&["replicate", "--why", "fp8/11"], 2).contains("did you mean `fp8/1`?"));
     assert!(says(&["replicate", "--instruction-set", "sse"], 2).contains("avx512"));
     assert!(says(&["replicate", "--paper", "2605.09824", "--dry-run"], 2).contains("did you mean `2605.09825`?"));

@@ -134,8 +134,8 @@ pub fn run(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<Outcome
 /// What is missing, if that can be told without building a trainer.
 fn nothing_here(root: &Path, manifests: &Manifests, request: &Request) -> Option<String> {
     let kind = request.device.split(':').next().unwrap_or_default();
-    if let Some(trainer) = toolchain::at_hand(root, request.trainer.as_deref()) {
-        let devices = Devices::ask(&trainer).ok()?;
+    let at_hand = toolchain::at_hand(root, request.trainer.as_deref());
+    if let Some(devices) = at_hand.and_then(|trainer| Devices::ask(&trainer).ok()) {
         return devices.that_open(kind).next().is_none().then(|| devices.lines_of(kind).join("; "));
     }
     let hardware = manifests.hardware.values().find(|hardware| hardware.device.word() == kind)?;

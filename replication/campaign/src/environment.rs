@@ -210,10 +210,10 @@ mod tests {
         assert_eq!(git_state(root.path()), GitState { commit: "c".repeat(40), dirty: false, diff_sha256: None });
         assert_eq!(Version::of(root.path()).commit, "c".repeat(40));
         // Other sources than those that VERSION speaks of.
-        for file in ["kernels/Cargo.toml", "kernels/src/lib.rs", "trainer/Cargo.toml", "trainer/src/lib.rs", "Cargo.lock", "Cargo.toml"] {
+        let inside = sources::FOLDERS.map(|folder| format!("{folder}/lib.rs"));
+        for file in sources::FILES.map(str::to_owned).into_iter().chain(inside).chain(["kernels/gfx950/gemm.hip".to_owned()]) {
             files::write(&root.path().join(file), b"").unwrap();
         }
-        files::write(&root.path().join(".cargo/config.toml"), b"").unwrap();
         assert!(git_state(root.path()).dirty);
         std::fs::write(root.path().join("VERSION"), "{}").unwrap();
         assert_eq!(git_state(root.path()).commit, "none");

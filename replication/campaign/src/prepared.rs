@@ -39,6 +39,8 @@ impl Prepared {
         trainer: Option<&Path>,
         say: &dyn Fn(&str),
     ) -> Result<(Self, Trainer), CampaignError> {
+        // A wrong selection is refused before anything is built; which build it is does not matter to that.
+        plan::plan(&manifests, manifests.profile(profile)?, selection, &plan::Build::only("not built yet"), None)?;
         let prebuilt = toolchain::prebuilt(root, trainer).map(|program| Trainer { program });
         let (trainer, build) = match &prebuilt {
             Some(trainer) => (trainer.clone(), toolchain::prebuilt_identity(trainer)?),

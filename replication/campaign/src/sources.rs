@@ -8,9 +8,9 @@ use study::files::{self, FileError, sha256};
 const BUILD_VARIABLES: [&str; 3] = ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET"];
 
 /// Folders whose every file may end in the trainer; kernels/gfx950 holds device text beside test tools, which do not.
-const FOLDERS: [&str; 4] = ["kernels/src", "kernels/device", "trainer/src", "trainer/contract/src"];
+pub(crate) const FOLDERS: [&str; 4] = ["kernels/src", "kernels/device", "trainer/src", "trainer/contract/src"];
 
-const FILES: [&str; 6] =
+pub(crate) const FILES: [&str; 6] =
     ["Cargo.toml", "Cargo.lock", ".cargo/config.toml", "kernels/Cargo.toml", "trainer/Cargo.toml", "trainer/contract/Cargo.toml"];
 
 /// Hash of the sources of the trainer at `root`, of what they depend on, and of the variables that change a build.

@@ -115,7 +115,7 @@ pub struct Build {
 }
 
 impl Build {
-    /// One whose trainer has one identity on every device: for tests.
+    /// One whose trainer has one identity on every device: for tests, and to see whether a plan can be made at all.
     pub fn only(identity: &str) -> Self {
         Self { sources: identity.into(), identities: Identities::only(identity), toolchain: "rustc".into() }
     }

@@ -323,10 +323,15 @@ impl Wanted {
         Ok(Self { cpu, gpus, is_named: kind != "all" && kind != "cpu" })
     }
 
-    /// A named kind of GPU that plainly is not here is refused before anything is built.
+    /// A named kind of GPU that plainly is not here is refused before anything is built: a trainer that is at hand is asked, an older one
+    /// too, and without its answer the driver's file is looked for.
     fn refuse_early(&self, root: &Path, manifests: &Manifests, request: &Request) -> Result<(), BenchError> {
-        if !self.is_named || toolchain::at_hand(root, request.trainer.as_deref()).is_some() {
+        if !self.is_named {
             return Ok(());
+        }
+        let at_hand = toolchain::at_hand(root, request.trainer.as_deref());
+        if let Some(devices) = at_hand.and_then(|trainer| Devices::ask(&trainer).ok()) {
+            return self.among(Ok(devices)).map(drop);
         }
         let mut files = manifests.hardware.values().filter(|hardware| self.gpus.kinds.contains(&hardware.device.word()));
         let absent = files.find_map(|hardware| hardware.detect.file.as_deref().filter(|file| !Path::new(file).exists()));
@@ -347,7 +352,10 @@ impl Wanted {
         if self.gpus.kinds.is_empty() {
             return Ok(Found::default());
         }
-        let devices = Devices::ask(trainer).map_err(|error| error.to_string());
+        self.among(Devices::ask(trainer).map_err(|error| error.to_string()))
+    }
+
+    fn among(&self, devices: Result<Devices, String>) -> Result<Found, BenchError> {
         let interpreters = devices.as_ref().map(|devices| gpu::interpreters(devices, &self.gpus)).unwrap_or_default();
         let (gpus, not_run) = gpu::found(devices, &self.gpus);
         match not_run.first() {
