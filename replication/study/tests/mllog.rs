@@ -398,10 +398,11 @@ fn tables_read_back_as_they_were_written() {
     assert_eq!(records[0].run.evaluations, log.runs[0].evaluations);
     assert_eq!(records[0].run.sha256, log.runs[0].sha256);
     assert_eq!(records[0].run.setting("opt_base_learning_rate"), Some(0.0008));
-    let again = table::texts(&records).unwrap();
-    assert_eq!(again.0, std::fs::read_to_string(out.join(table::RUNS)).unwrap());
-    assert_eq!(again.1, std::fs::read_to_string(out.join(table::EVALUATIONS)).unwrap());
-    assert!(!again.0.contains(&folder.path().display().to_string()), "no path of this machine is written");
+    for again in table::tables(&records) {
+        assert_eq!(again.csv().unwrap(), std::fs::read_to_string(out.join(again.name)).unwrap());
+    }
+    let again = table::tables(&records);
+    assert!(!again[0].csv().unwrap().contains(&folder.path().display().to_string()), "no path of this machine is written");
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod gpu;
 pub mod gpu_ratios;
 mod profile;
 mod samples;
+mod tables;
 
 use std::path::{Path, PathBuf};
 

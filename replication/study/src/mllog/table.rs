@@ -6,10 +6,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 use super::keys::SETTINGS;
 use super::run::{LoggedEvaluation, LoggedRun, Status};
 use crate::exit::{self, ExitCode};
 use crate::files::{self, FileError};
+use crate::table::{self, Number, Table};
 
 /// Schema of `runs.csv` and of the `evaluations.csv` beside it.
 pub const SCHEMA: &str = "mxfp4-logged-runs/1";
@@ -21,7 +24,17 @@ pub const EVALUATIONS: &str = "evaluations.csv";
 const BEFORE_SETTINGS: [&str; 10] =
     ["schema", "run", "basis", "seed", "status", "benchmark", "submitter", "division", "platform", "precision"];
 const AFTER_SETTINGS: [&str; 5] = ["run_start_ms", "run_stop_ms", "samples_at_stop", "file", "sha256"];
-const EVALUATION_COLUMNS: [&str; 6] = ["run", "samples", "loss", "time_ms", "train_ms", "evaluation_ms"];
+
+/// One evaluation as a line of its file.
+#[derive(Default, Serialize)]
+struct EvaluationRow {
+    run: u64,
+    samples: u64,
+    loss: Number,
+    time_ms: i64,
+    train_ms: Option<i64>,
+    evaluation_ms: Option<i64>,
+}
 
 /// How a run came into the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,36 +85,23 @@ impl ExitCode for TableError {
     }
 }
 
-/// The texts of `runs.csv` and `evaluations.csv`.
-pub fn texts(records: &[Record]) -> Result<(String, String), csv::Error> {
-    let mut runs = csv::Writer::from_writer(Vec::new());
-    runs.write_record(run_columns())?;
-    let mut evaluations = csv::Writer::from_writer(Vec::new());
-    evaluations.write_record(EVALUATION_COLUMNS)?;
-    let optional = |number: Option<i64>| number.map(|number| number.to_string()).unwrap_or_default();
-    for record in records {
-        runs.write_record(run_cells(record))?;
-        for evaluation in &record.run.evaluations {
-            evaluations.write_record([
-                record.number.to_string(),
-                evaluation.samples.to_string(),
-                evaluation.loss.to_string(),
-                evaluation.time_ms.to_string(),
-                optional(evaluation.train_ms),
-                optional(evaluation.evaluation_ms),
-            ])?;
-        }
-    }
-    Ok((text(runs)?, text(evaluations)?))
+/// `runs.csv` and `evaluations.csv`.
+pub fn tables(records: &[Record]) -> [Table; 2] {
+    let evaluations = records.iter().flat_map(|record| {
+        record.run.evaluations.iter().map(|evaluation| EvaluationRow {
+            run: record.number,
+            samples: evaluation.samples,
+            loss: Number(evaluation.loss),
+            time_ms: evaluation.time_ms,
+            train_ms: evaluation.train_ms,
+            evaluation_ms: evaluation.evaluation_ms,
+        })
+    });
+    [Table::of_cells(RUNS, &run_columns(), records.iter().map(run_cells)), Table::of(EVALUATIONS, evaluations)]
 }
 
-fn text(writer: csv::Writer<Vec<u8>>) -> Result<String, csv::Error> {
-    let bytes = writer.into_inner().map_err(|error| csv::Error::from(std::io::Error::other(error.to_string())))?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-fn run_columns() -> impl Iterator<Item = &'static str> {
-    BEFORE_SETTINGS.iter().chain(SETTINGS).chain(&AFTER_SETTINGS).copied()
+fn run_columns() -> Vec<String> {
+    BEFORE_SETTINGS.iter().chain(SETTINGS).chain(&AFTER_SETTINGS).map(|name| (*name).to_owned()).collect()
 }
 
 fn run_cells(record: &Record) -> Vec<String> {
@@ -131,13 +131,10 @@ fn run_cells(record: &Record) -> Vec<String> {
 
 /// Writes both files into `folder`.
 pub fn write(folder: &Path, records: &[Record]) -> Result<(), TableError> {
-    let (runs, evaluations) = texts(records).map_err(|error| TableError::Content {
-        path: folder.to_owned(),
-        line: 0,
-        what: format!("cannot be written as CSV: {error}"),
-    })?;
-    files::write(&folder.join(EVALUATIONS), evaluations.as_bytes())?;
-    Ok(files::write(&folder.join(RUNS), runs.as_bytes())?)
+    tables(records).iter().rev().try_for_each(|table| table.write(folder)).map_err(|error| match error {
+        table::TableError::File(error) => TableError::File(error),
+        error => TableError::Content { path: folder.to_owned(), line: 0, what: error.to_string() },
+    })
 }
 
 /// Reads both files of `folder`.
@@ -145,9 +142,12 @@ pub fn write(folder: &Path, records: &[Record]) -> Result<(), TableError> {
 /// # Errors
 /// A missing file, another column, a cell that is not what it should be, an evaluation of a run that is not there or out of order.
 pub fn read(folder: &Path) -> Result<Vec<Record>, TableError> {
-    let runs = Sheet::read(&folder.join(RUNS), run_columns())?;
+    let runs = Sheet::read(&folder.join(RUNS), &run_columns())?;
     let mut records: Vec<Record> = runs.rows.iter().map(|row| record(&runs, row)).collect::<Result<_, _>>()?;
-    let sheet = Sheet::read(&folder.join(EVALUATIONS), EVALUATION_COLUMNS.into_iter())?;
+    let path = folder.join(EVALUATIONS);
+    let columns =
+        table::columns::<EvaluationRow>().map_err(|error| TableError::Content { path: path.clone(), line: 1, what: error.to_string() })?;
+    let sheet = Sheet::read(&path, &columns)?;
     for row in &sheet.rows {
         let number: u64 = sheet.need(row, "run")?;
         let Some(record) = records.iter_mut().find(|record| record.number == number) else {
@@ -229,18 +229,16 @@ struct Row {
 }
 
 impl Sheet {
-    fn read(path: &Path, expected: impl Iterator<Item = &'static str>) -> Result<Self, TableError> {
+    fn read(path: &Path, expected: &[String]) -> Result<Self, TableError> {
         let content = |line: u64, what: String| TableError::Content { path: path.to_owned(), line, what };
         let text = files::read_text(path)?;
         let mut reader = csv::Reader::from_reader(text.as_bytes());
         let columns: Vec<String> = reader.headers().map_err(|error| content(1, error.to_string()))?.iter().map(str::to_owned).collect();
-        let expected: Vec<&str> = expected.collect();
         if columns != expected {
             let at =
-                columns.iter().zip(&expected).position(|(found, expected)| found != expected).unwrap_or(columns.len().min(expected.len()));
-            let name = |list: &[&str]| list.get(at).map_or("nothing".to_owned(), |name| format!("`{name}`"));
-            let found: Vec<&str> = columns.iter().map(String::as_str).collect();
-            return Err(content(1, format!("column {} is {}, expected {}", at + 1, name(&found), name(&expected))));
+                columns.iter().zip(expected).position(|(found, expected)| found != expected).unwrap_or(columns.len().min(expected.len()));
+            let name = |list: &[String]| list.get(at).map_or("nothing".to_owned(), |name| format!("`{name}`"));
+            return Err(content(1, format!("column {} is {}, expected {}", at + 1, name(&columns), name(expected))));
         }
         let mut rows = Vec::new();
         for record in reader.records() {

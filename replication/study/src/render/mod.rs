@@ -23,13 +23,14 @@ use std::path::{Path, PathBuf};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Serde, Value};
 use minijinja::{AutoEscape, Environment, UndefinedBehavior, context};
+use serde::Serialize;
 use thiserror::Error;
 
 use crate::files::{self, FileError};
 use crate::judge::{self, Verdicts};
 use crate::measure::{self, MeasureError, Measurements, measure};
 use crate::public_logs as logs;
-use crate::table::{Table, TableError, cell};
+use crate::table::{Flag, Number, Table, TableError};
 
 use grid::Grid;
 use latex::Macros;
@@ -124,45 +125,42 @@ pub(crate) fn tables(measurements: &Measurements, verdicts: &Verdicts) -> Vec<Ta
     all
 }
 
-/// `data/claims.csv`: one line a claim; numbers in the claim's own unit, not as percentages.
+/// One claim in `data/claims.csv`; numbers in the claim's own unit, not as percentages.
+#[derive(Default, Serialize)]
+struct ClaimRow<'a> {
+    paper: &'a str,
+    claim: &'a str,
+    verdict: &'a str,
+    reason: Option<&'a str>,
+    evidence: Option<&'static str>,
+    number: Option<Number>,
+    low: Option<Number>,
+    high: Option<Number>,
+    lower_bound: Flag,
+    n: usize,
+    reported_low: Option<Number>,
+    reported_high: Option<Number>,
+    tolerance: Option<Number>,
+}
+
 fn claims_table(verdicts: &Verdicts) -> Table {
-    let names = [
-        "paper",
-        "claim",
-        "verdict",
-        "reason",
-        "evidence",
-        "number",
-        "low",
-        "high",
-        "lower_bound",
-        "n",
-        "reported_low",
-        "reported_high",
-        "tolerance",
-    ];
-    let mut rows = Vec::new();
-    for paper in &verdicts.papers {
-        for claim in &paper.claims {
-            let end = |pair: Option<[f64; 2]>, at: usize| cell(pair.map(|pair| pair[at]));
-            rows.push(vec![
-                paper.paper.clone(),
-                claim.id.clone(),
-                claim.verdict.clone(),
-                claim.reason.clone().unwrap_or_default(),
-                claim.evidence.map(|evidence| evidence.word().to_owned()).unwrap_or_default(),
-                cell(claim.number),
-                end(claim.interval, 0),
-                end(claim.interval, 1),
-                u8::from(claim.lower_bound).to_string(),
-                claim.n.to_string(),
-                end(claim.reported, 0),
-                end(claim.reported, 1),
-                cell(claim.tolerance),
-            ]);
-        }
-    }
-    Table { name: "claims.csv", columns: names.map(str::to_owned).to_vec(), rows }
+    let claims = verdicts.papers.iter().flat_map(|paper| paper.claims.iter().map(move |claim| (paper, claim)));
+    let rows = claims.map(|(paper, claim)| ClaimRow {
+        paper: &paper.paper,
+        claim: &claim.id,
+        verdict: &claim.verdict,
+        reason: claim.reason.as_deref(),
+        evidence: claim.evidence.map(|evidence| evidence.word()),
+        number: claim.number.map(Number),
+        low: claim.interval.map(|[low, _]| Number(low)),
+        high: claim.interval.map(|[_, high]| Number(high)),
+        lower_bound: Flag(claim.lower_bound),
+        n: claim.n,
+        reported_low: claim.reported.map(|[low, _]| Number(low)),
+        reported_high: claim.reported.map(|[_, high]| Number(high)),
+        tolerance: claim.tolerance.map(Number),
+    });
+    Table::of("claims.csv", rows)
 }
 
 /// What a reader of the terminal should hear about the data.

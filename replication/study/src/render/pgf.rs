@@ -2,10 +2,12 @@
 
 use std::fmt::Write as _;
 
+use serde::Serialize;
+
 use super::charts::{CurveChart, DotChart, Row};
 use super::latex::escape;
 use super::svg::{SERIES, number};
-use crate::table::{Table, cell};
+use crate::table::{Number, Table};
 
 /// Okabe and Ito's colours, as in the page.
 const COLOURS: [&str; SERIES] = ["1D2126", "0072B2", "C14F00", "00805C", "A8528A", "B07D00", "2D8FC4", "7A5C3E"];
@@ -36,12 +38,12 @@ pub(super) fn curve_table(name: &'static str, chart: &CurveChart, columns: Curve
     let rows = tokens.iter().map(|at| {
         let losses = series.iter().map(|(_, points)| {
             let loss = points.iter().find(|point| point.0 == *at).map(|point| point.1);
-            loss.map_or("nan".to_owned(), |loss| cell(Some(loss)))
+            loss.map_or("nan".to_owned(), |loss| loss.to_string())
         });
-        std::iter::once(cell(Some(*at))).chain(losses).collect()
+        std::iter::once(at.to_string()).chain(losses).collect()
     });
-    let rows = rows.collect();
-    Table { name, columns: std::iter::once(columns.x.to_owned()).chain(series.into_iter().map(|(name, _)| name)).collect(), rows }
+    let columns: Vec<String> = std::iter::once(columns.x.to_owned()).chain(series.iter().map(|(name, _)| name.clone())).collect();
+    Table::of_cells(name, &columns, rows)
 }
 
 fn run_column(curve: usize, run: usize) -> String {
@@ -97,27 +99,31 @@ fn colour(series: usize) -> String {
     format!("red,{};green,{};blue,{}", part(0), part(2), part(4))
 }
 
-/// One line a point: `row` counts from the top, `minus` and `plus` are the arms of the interval.
+/// One point; `minus` and `plus` are the arms of the interval.
+#[derive(Default, Serialize)]
+struct DotRow {
+    /// Counts from the top.
+    row: usize,
+    label: String,
+    series: usize,
+    value: Number,
+    minus: Number,
+    plus: Number,
+}
+
 pub(super) fn dot_table(name: &'static str, chart: &DotChart) -> Table {
-    let columns = ["row", "label", "series", "value", "minus", "plus"].map(str::to_owned).to_vec();
     let mut rows = Vec::new();
     for (index, row) in chart.rows.iter().enumerate() {
         let Row::Values { label, points, .. } = row else { continue };
-        for point in points {
+        // PGFPlots splits at every comma, quoted or not.
+        let label = label.replace([',', '"', '\n'], " ");
+        rows.extend(points.iter().map(|point| {
             let (minus, plus) = point.interval.map_or((0.0, 0.0), |(low, high)| (point.value - low, high - point.value));
-            // PGFPlots splits at every comma, quoted or not.
-            let label = label.replace([',', '"', '\n'], " ");
-            rows.push(vec![
-                index.to_string(),
-                label,
-                point.series.to_string(),
-                cell(Some(point.value)),
-                cell(Some(minus)),
-                cell(Some(plus)),
-            ]);
-        }
+            let (value, minus, plus) = (Number(point.value), Number(minus), Number(plus));
+            DotRow { row: index, label: label.clone(), series: point.series, value, minus, plus }
+        }));
     }
-    Table { name, columns, rows }
+    Table::of(name, rows)
 }
 
 /// The picture of a dot chart.

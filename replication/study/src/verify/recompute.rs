@@ -29,7 +29,7 @@ pub(super) fn check(directory: &Path, verification: &mut Verification) {
         let file = format!("data/{}", table.name);
         let exact = DETERMINISTIC_TABLES.contains(&table.name);
         match table.csv() {
-            Ok(text) => compare(directory, &file, &text, exact, verification),
+            Ok(text) => compare(directory, &file, text, exact, verification),
             Err(error) => verification.find(file, format!("cannot be computed again: {error}")),
         }
     }

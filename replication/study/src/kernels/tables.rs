@@ -1,0 +1,201 @@
+//! A kernels document as CSV files. One row type and one function a file.
+
+use serde::Serialize;
+
+use super::comparisons::Compared;
+use super::document::Document;
+use super::gpu::{GpuBench, GpuRow};
+use super::samples::{Benchmark, Samples};
+use crate::statistics::median;
+use crate::table::{Flag, Number, Table};
+
+/// Every table; that of devices only where some were looked for.
+pub(super) fn all(document: &Document) -> Vec<Table> {
+    let mut all = vec![measurements(document), comparisons(document)];
+    if !document.gpus.is_empty() || !document.not_run.is_empty() {
+        all.push(devices(document));
+    }
+    all
+}
+
+/// One measurement.
+#[derive(Default, Serialize)]
+struct MeasurementRow {
+    /// `criterion`, `turns` or the peer's name.
+    source: String,
+    name: String,
+    threads: usize,
+    unit: String,
+    operations: u64,
+    bytes: Option<u64>,
+    /// Median.
+    seconds: Number,
+    /// Criterion's interval of the median; of samples the least and the greatest.
+    seconds_low: Number,
+    seconds_high: Number,
+    samples: Option<usize>,
+    operations_per_second: Number,
+    peak: Option<String>,
+    peak_share: Option<Number>,
+}
+
+fn measurements(document: &Document) -> Table {
+    let turns = document.samples.iter().map(|samples| of_samples("turns", samples.clone()));
+    let peers = document.peers.iter().map(|peer| of_samples(&peer.peer, peer.as_samples()));
+    Table::of("kernels.csv", document.benchmarks.iter().map(of_criterion).chain(turns).chain(peers))
+}
+
+fn of_criterion(benchmark: &Benchmark) -> MeasurementRow {
+    let unit = match &benchmark.name {
+        name if name.starts_with("quantise/") => "elements",
+        name if name.starts_with("peak/read") => "bytes",
+        _ => "operations",
+    };
+    MeasurementRow {
+        source: "criterion".to_owned(),
+        name: benchmark.name.clone(),
+        threads: benchmark.threads,
+        unit: unit.to_owned(),
+        operations: benchmark.operations,
+        bytes: Some(benchmark.bytes),
+        seconds: Number(benchmark.seconds),
+        seconds_low: Number(benchmark.interval[0]),
+        seconds_high: Number(benchmark.interval[1]),
+        samples: None,
+        operations_per_second: Number(benchmark.operations as f64 / benchmark.seconds),
+        peak: benchmark.peak.clone(),
+        peak_share: benchmark.peak_share.map(Number),
+    }
+}
+
+fn of_samples(source: &str, Samples { name, threads, operations, unit, samples, .. }: Samples) -> MeasurementRow {
+    let seconds = median(&samples).unwrap_or(f64::NAN);
+    let (low, high) = samples.iter().fold((f64::INFINITY, 0.0_f64), |(low, high), s| (low.min(*s), high.max(*s)));
+    MeasurementRow {
+        source: source.to_owned(),
+        name,
+        threads,
+        unit,
+        operations,
+        bytes: None,
+        seconds: Number(seconds),
+        seconds_low: Number(low),
+        seconds_high: Number(high),
+        samples: Some(samples.len()),
+        operations_per_second: Number(operations as f64 / seconds),
+        peak: None,
+        peak_share: None,
+    }
+}
+
+/// One ratio.
+#[derive(Default, Serialize)]
+struct ComparisonRow<'a> {
+    /// A GPU's begins with its device.
+    section: String,
+    what: &'a str,
+    ours: &'a str,
+    over: &'a str,
+    threads: usize,
+    ratio: Option<Number>,
+    low: Option<Number>,
+    high: Option<Number>,
+    n: usize,
+    in_turns: Flag,
+    bar: Option<Number>,
+    verdict: &'a str,
+    paper: Option<Number>,
+    note: &'a str,
+}
+
+fn comparisons(document: &Document) -> Table {
+    let of_cpu = document.comparisons.iter().map(|compared| ratio(compared.section.clone(), compared));
+    let of_gpus = document
+        .gpus
+        .iter()
+        .flat_map(|gpu| gpu.comparisons.iter().map(move |compared| ratio(format!("{} {}", gpu.device, compared.section), compared)));
+    Table::of("comparisons.csv", of_cpu.chain(of_gpus))
+}
+
+fn ratio(section: String, compared: &Compared) -> ComparisonRow<'_> {
+    ComparisonRow {
+        section,
+        what: &compared.what,
+        ours: &compared.ours,
+        over: &compared.over,
+        threads: compared.threads,
+        ratio: compared.ratio.map(Number),
+        low: compared.interval.map(|[low, _]| Number(low)),
+        high: compared.interval.map(|[_, high]| Number(high)),
+        n: compared.n,
+        in_turns: Flag(compared.in_turns),
+        bar: compared.bar.map(Number),
+        verdict: &compared.verdict,
+        paper: compared.paper.map(Number),
+        note: &compared.note,
+    }
+}
+
+/// One measurement on a GPU, or a kind of device that is not here.
+#[derive(Default, Serialize)]
+struct DeviceRow<'a> {
+    device: &'a str,
+    gpu: &'a str,
+    /// `measured` or `not-run`; of the latter the rest is empty but name and needs.
+    status: &'static str,
+    mxfp4: &'a str,
+    name: &'a str,
+    unit: &'a str,
+    operations: Option<u64>,
+    seconds: Option<Number>,
+    seconds_low: Option<Number>,
+    seconds_high: Option<Number>,
+    samples: Option<usize>,
+    per_second: Option<Number>,
+    of_stated_peak: Option<Number>,
+    of_measured_peak: Option<Number>,
+    needs: String,
+}
+
+fn devices(document: &Document) -> Table {
+    let mut rows = Vec::new();
+    for gpu in &document.gpus {
+        rows.extend(gpu.rows().into_iter().map(|row| measured(gpu, &row)));
+        rows.extend(gpu.missing.iter().map(|missing| DeviceRow {
+            device: &gpu.device,
+            gpu: &gpu.name,
+            status: "not-run",
+            name: &missing.name,
+            needs: format!("{} {}", missing.reason, missing.install).trim().to_owned(),
+            ..DeviceRow::default()
+        }));
+    }
+    rows.extend(document.not_run.iter().map(|kind| DeviceRow {
+        device: &kind.device,
+        status: "not-run",
+        name: &kind.rows,
+        needs: kind.needs.clone(),
+        ..DeviceRow::default()
+    }));
+    Table::of("devices.csv", rows)
+}
+
+fn measured<'a>(gpu: &'a GpuBench, row: &GpuRow<'a>) -> DeviceRow<'a> {
+    DeviceRow {
+        device: &gpu.device,
+        gpu: &gpu.name,
+        status: "measured",
+        mxfp4: &gpu.mxfp4,
+        name: &row.samples.name,
+        unit: &row.samples.unit,
+        operations: Some(row.samples.operations),
+        seconds: Some(Number(row.seconds)),
+        seconds_low: row.interval.map(|[low, _]| Number(low)),
+        seconds_high: row.interval.map(|[_, high]| Number(high)),
+        samples: Some(row.samples.samples.len()),
+        per_second: Some(Number(row.per_second)),
+        of_stated_peak: row.of_stated.map(Number),
+        of_measured_peak: row.of_measured.map(Number),
+        needs: String::new(),
+    }
+}
