@@ -10,7 +10,7 @@ use contract::recipe::Format;
 use contract::recipe::{OperandSpec, Passes};
 use study::manifest::PublicLogs;
 use study::manifest::profile::Peaks;
-use study::manifest::{Hardware, Manifests, MetricName, Model, Profile};
+use study::manifest::{Hardware, Manifests, Metric, Model, Profile};
 
 const GIB: f64 = (1u64 << 30) as f64;
 
@@ -268,9 +268,11 @@ fn log_steps(manifests: &Manifests, hardware: &Hardware) -> Option<(String, [f64
 /// What the profile's first paper reports as FP8's step over that of an arm: (arm, ratio).
 fn paper_ratio<'a>(manifests: &'a Manifests, profile: &Profile) -> Option<(&'a str, f64)> {
     let paper = &manifests.papers[profile.papers.first()?];
-    let claim = paper.claims.iter().find(|claim| claim.metric == MetricName::StepTimeRatio)?;
-    let [low, high] = claim.reported?;
-    Some((claim.denominator.as_deref()?, f64::midpoint(low, high)))
+    let (denominator, [low, high]) = paper.claims.iter().find_map(|claim| match &claim.metric {
+        Metric::StepTimeRatio { denominator, .. } => Some((denominator, claim.reported?)),
+        _ => None,
+    })?;
+    Some((denominator, f64::midpoint(low, high)))
 }
 
 /// The unit that multiplies a pass: that of its wider operand.

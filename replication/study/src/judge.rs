@@ -12,9 +12,9 @@ use std::path::Path;
 use contract::recipe::Format;
 
 use crate::manifest::checks::{rounds_to, value};
-use crate::manifest::paper::Check;
+use crate::manifest::{Check, Claim, Metric, Paper};
 use crate::measure::load::RunStatus;
-use crate::measure::study::{Claim, Metric, Paper, Study};
+use crate::measure::study::Study;
 use crate::measure::{MeasureError, Measurements, measure, times};
 use crate::number::{self, Unit};
 use crate::public_logs;

@@ -263,7 +263,7 @@ fn select_arms(manifests: &Manifests, profile: &Profile, selection: &Selection) 
 
 /// What an arm is compared with: the baseline of each paper that has a claim about it, or the main paper's.
 fn baselines_of(arm: &str, papers: &[&Paper]) -> Vec<String> {
-    let about = papers.iter().filter(|paper| paper.claims.iter().any(|claim| claim.arms_needed().contains(&arm)));
+    let about = papers.iter().filter(|paper| paper.claims.iter().any(|claim| claim.metric.arms().contains(&arm)));
     let found: Vec<String> = about.map(|paper| paper.baseline.clone()).collect();
     if found.is_empty() { papers.first().map(|paper| paper.baseline.clone()).into_iter().collect() } else { found }
 }
@@ -276,13 +276,13 @@ fn need_claim(id: &str, papers: &[&Paper], seen: &mut BTreeSet<String>, wanted: 
     for (paper, claim) in
         papers.iter().flat_map(|paper| paper.claims.iter().map(move |claim| (paper, claim))).filter(|(_, claim)| claim.id == id)
     {
-        let arms = claim.arms_needed();
+        let arms = claim.metric.arms();
         if !arms.is_empty() {
             // Whether an arm converges, too, is judged against what the baseline needs.
             wanted.insert(paper.baseline.clone());
         }
         wanted.extend(arms.into_iter().map(str::to_owned));
-        for other in claim.claims_needed() {
+        for other in claim.metric.claims() {
             need_claim(other, papers, seen, wanted);
         }
     }

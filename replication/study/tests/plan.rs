@@ -36,7 +36,7 @@ fn every_arm_that_a_claim_of_the_main_paper_names_is_in_the_default_profile() {
     let manifests = manifests();
     let arms = select(&[], None).arms;
     for (paper, claim) in manifests.claims() {
-        for arm in claim.arms_needed() {
+        for arm in claim.metric.arms() {
             assert!(arms.iter().any(|known| known == arm), "{} {}: {arm}", paper.id, claim.id);
         }
     }

@@ -4,8 +4,8 @@ use contract::recipe::Format;
 
 use super::rules::{self, Estimate, Finding, Reported};
 use super::verdict::{Beside, Evidence, Verdict};
+use crate::manifest::{Claim, Metric, Paper};
 use crate::measure::load::RunStatus;
-use crate::measure::study::{Claim, Metric, Paper};
 use crate::measure::target::{Estimator, PairedRatios, time_ratios, token_ratios};
 use crate::measure::{Measurements, quantisation, times};
 use crate::number::{self, Unit};
@@ -32,19 +32,13 @@ pub(super) fn reported(claim: &Claim) -> Reported {
 }
 
 impl Judge<'_> {
-    /// Every arm that a metric compares.
+    /// Every arm whose runs a metric compares.
     pub(super) fn arms<'m>(&'m self, metric: &'m Metric) -> Vec<&'m str> {
         match metric {
-            Metric::TokenOverhead { arm, baseline }
-            | Metric::TokenRatio { arm, baseline }
-            | Metric::TimeSaved { arm, baseline }
-            | Metric::LossGap { arm, baseline } => vec![arm, baseline],
             Metric::DoesNotConverge { arm } => vec![arm, &self.paper.baseline],
-            Metric::PassDominates { full, without, baseline } => vec![full, without, baseline],
-            Metric::GapClosed { arm, without, baseline } => vec![arm, without, baseline],
-            Metric::OutlierReduction { arm } => vec![arm],
+            // Timed apart from the runs.
             Metric::StepTimeRatio { .. } | Metric::ThroughputBecomesGain { .. } => Vec::new(),
-            Metric::KernelThroughputRatio { .. } | Metric::AllOf { .. } | Metric::RotationIdentity => Vec::new(),
+            _ => metric.arms(),
         }
     }
 

@@ -32,10 +32,27 @@ impl ManifestError {
         Self { path: path.to_owned(), line: 0, message: message.into() }
     }
 
+    /// The line is that of the first word of the message that the text contains as a key.
+    pub(super) fn in_text(path: &Path, text: &str, why: &str) -> Self {
+        // "claim T1-F: ..." points at the claim's id, "passes.fprop.input: ..." at its first key.
+        let word = match why.split([':', ' ', '.']).next() {
+            Some("claim" | "check") => why.split([':', ' ']).nth(1).map(|id| format!("id: {id}")),
+            Some("recipe") => why.split([':', ' ']).nth(1).map(str::to_owned),
+            Some(key) => Some(format!("{key}:")),
+            None => None,
+        };
+        let line = word.and_then(|word| text.lines().position(|line| line.contains(&word) && !line.trim_start().starts_with('#')));
+        Self { path: path.to_owned(), line: line.map_or(0, |line| line + 1), message: why.to_owned() }
+    }
+
     /// From the YAML reader's complaint: keeps its line, adds a suggestion where a word is close to an expected one.
-    pub(super) fn from_yaml(path: &Path, error: &serde_yaml::Error) -> Self {
+    pub(super) fn from_yaml(path: &Path, text: &str, error: &serde_yaml::Error) -> Self {
         let line = error.location().map_or(0, |location| location.line());
         let mut message = strip_location(&error.to_string());
+        // What is wrong with a claim as a whole, serde places at the list of them.
+        if let Some(why) = message.strip_prefix("claims: ").filter(|why| why.starts_with("claim ")) {
+            return Self::in_text(path, text, why);
+        }
         if let Some(suggestion) = suggest_from_message(&message) {
             message.push_str(&format!(" (did you mean `{suggestion}`?)"));
         }

@@ -23,7 +23,7 @@ use crate::suggest::unknown;
 
 pub use dataset::Dataset;
 pub use error::ManifestError;
-pub use paper::{Check, Claim, MetricName, Paper};
+pub use paper::{Check, Claim, Metric, Paper};
 pub use profile::{Estimator, Hardware, Model, Profile, Tokenizer};
 pub use public_logs::PublicLogs;
 pub use read::read;
@@ -118,12 +118,11 @@ impl Manifests {
     fn check_paper(&self, paper: &Paper, claims: &BTreeMap<&str, &String>) -> Result<(), String> {
         self.known_recipe("baseline", &paper.baseline)?;
         for claim in &paper.claims {
-            claim.check()?;
-            for arm in claim.arms_needed() {
+            for arm in claim.metric.arms() {
                 self.known_recipe(&format!("claim {}", claim.id), arm)?;
             }
-            for other in claim.claims_needed() {
-                if !claims.contains_key(other) {
+            for other in claim.metric.claims() {
+                if !claims.contains_key(other.as_str()) {
                     let ids: Vec<&str> = claims.keys().copied().collect();
                     return Err(format!("claim {}: {}", claim.id, unknown("claim", other, &ids)));
                 }
@@ -240,19 +239,11 @@ fn known<T>(key: &str, kind: &str, id: &str, all: &BTreeMap<String, T>) -> Resul
     Err(format!("{key}: {}", unknown(kind, id, &ids)))
 }
 
-/// An error about a file that parsed: its line is that of the first word of the message that the file contains as a key.
+/// An error about a file that parsed.
 fn at(root: &Path, kind: &str, id: &str, why: &str) -> ManifestError {
     let path = Manifests::path(kind, id);
     let text = std::fs::read_to_string(root.join(&path)).unwrap_or_default();
-    // "claim T1-F: ..." points at the claim's id, "passes.fprop.input: ..." at its first key.
-    let word = match why.split([':', ' ', '.']).next() {
-        Some("claim" | "check") => why.split([':', ' ']).nth(1).map(|id| format!("id: {id}")),
-        Some("recipe") => why.split([':', ' ']).nth(1).map(str::to_owned),
-        Some(key) => Some(format!("{key}:")),
-        None => None,
-    };
-    let line = word.and_then(|word| text.lines().position(|line| line.contains(&word) && !line.trim_start().starts_with('#')));
-    ManifestError { path, line: line.map_or(0, |line| line + 1), message: why.to_owned() }
+    ManifestError::in_text(&path, &text, why)
 }
 
 /// Every `.yaml` file of `manifests/<kind>`; a file's name must be its id.

@@ -3,6 +3,8 @@
 use contract::recipe::Format;
 use serde::Deserialize;
 
+use crate::number::Unit;
+
 /// One file of manifests/papers.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -35,79 +37,210 @@ pub struct Citation {
 
 /// What a paper says, and how it is measured.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "Keys")]
 pub struct Claim {
     pub id: String,
     /// Table or section.
     pub source: String,
     pub statement: String,
-    pub metric: MetricName,
-    /// The arm it is about.
-    #[serde(default)]
-    pub arm: Option<String>,
-    /// What that arm is compared with.
-    #[serde(default)]
-    pub baseline: Option<String>,
-    #[serde(default)]
-    pub numerator: Option<String>,
-    #[serde(default)]
-    pub denominator: Option<String>,
-    /// pass-dominates: the arm with the pass.
-    #[serde(default)]
-    pub full: Option<String>,
-    /// pass-dominates, gap-closed: the arm without the pass or stabiliser.
-    #[serde(default)]
-    pub without: Option<String>,
-    /// throughput-becomes-gain: in order of GEMMs in MXFP4.
-    #[serde(default)]
-    pub arms: Option<Vec<String>>,
-    /// throughput-becomes-gain: the claim whose value must be positive.
-    #[serde(default)]
-    pub time_saved: Option<String>,
-    /// all-of: claims that must be reproduced.
-    #[serde(default)]
-    pub claims: Option<Vec<String>>,
+    pub metric: Metric,
     /// Lower and upper end of what the paper reports.
-    #[serde(default)]
     pub reported: Option<[f64; 2]>,
     /// By how much that range is widened on both sides, in the same unit.
-    #[serde(default)]
     pub tolerance: Option<f64>,
     /// Formats whose own arithmetic unit the claim is about.
-    #[serde(default)]
     pub native_formats: Vec<Format>,
 }
 
-/// What is measured for a claim.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+/// A claim as its file writes it: which of the keys there must be, its metric decides.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Keys {
+    id: String,
+    source: String,
+    statement: String,
+    metric: MetricName,
+    arm: Option<String>,
+    baseline: Option<String>,
+    numerator: Option<String>,
+    denominator: Option<String>,
+    full: Option<String>,
+    without: Option<String>,
+    arms: Option<Vec<String>>,
+    time_saved: Option<String>,
+    claims: Option<Vec<String>>,
+    reported: Option<[f64; 2]>,
+    tolerance: Option<f64>,
+    #[serde(default)]
+    native_formats: Vec<Format>,
+}
+
+/// The words for [`Metric`].
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum MetricName {
-    /// Tokens to target of `arm` over `baseline`, minus one.
+enum MetricName {
     TokenOverhead,
-    /// Tokens to target of `arm` over `baseline`.
     TokenRatio,
-    /// No seed of `arm` reaches the target.
     DoesNotConverge,
-    /// Throughput of one kernel variant over another.
     KernelThroughputRatio,
-    /// Seconds a step of `numerator` over `denominator`.
     StepTimeRatio,
-    /// One minus seconds to target of `arm` over `baseline`.
     TimeSaved,
-    /// (full - without) costs more tokens than (without - baseline).
     PassDominates,
-    /// Every named claim is reproduced.
     AllOf,
-    /// Outlier amax over rms falls when `arm` rotates.
     OutlierReduction,
-    /// Step throughput rises along `arms`, and the claim `time_saved` is positive.
     ThroughputBecomesGain,
+    RotationIdentity,
+    LossGap,
+    GapClosed,
+}
+
+/// What is measured for a claim, with the arms it compares: a judge cannot look for one that is not there.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Metric {
+    /// Tokens to target of `arm` over `baseline`, minus one.
+    TokenOverhead { arm: String, baseline: String },
+    /// Tokens to target of `arm` over `baseline`.
+    TokenRatio { arm: String, baseline: String },
+    /// No seed of `arm` reaches the target.
+    DoesNotConverge { arm: String },
+    /// Throughput of one kernel variant over another.
+    KernelThroughputRatio { numerator: String, denominator: String },
+    /// Seconds a step of `numerator` over `denominator`.
+    StepTimeRatio { numerator: String, denominator: String },
+    /// One minus seconds to target of `arm` over `baseline`.
+    TimeSaved { arm: String, baseline: String },
+    /// (full - without) costs more tokens than (without - baseline).
+    PassDominates { full: String, without: String, baseline: String },
+    /// Every named claim is reproduced.
+    AllOf { claims: Vec<String> },
+    /// Outlier amax over rms falls when `arm` rotates.
+    OutlierReduction { arm: String },
+    /// Step throughput rises along `arms`, and the claim `time_saved` is positive.
+    ThroughputBecomesGain { arms: Vec<String>, time_saved: String },
     /// Rotations cancel within the derived bound.
     RotationIdentity,
     /// Loss of `arm` minus loss of `baseline` at equal tokens.
-    LossGap,
+    LossGap { arm: String, baseline: String },
     /// Share of the gap of `without` that `arm` closes.
-    GapClosed,
+    GapClosed { arm: String, without: String, baseline: String },
+}
+
+impl Metric {
+    /// The unit in which it is written.
+    pub fn unit(&self) -> Unit {
+        match self {
+            Self::TokenOverhead { .. } | Self::PassDominates { .. } => Unit::SignedPercent,
+            Self::TimeSaved { .. } | Self::GapClosed { .. } => Unit::Percent,
+            Self::TokenRatio { .. } | Self::OutlierReduction { .. } => Unit::Ratio,
+            Self::KernelThroughputRatio { .. } | Self::StepTimeRatio { .. } | Self::ThroughputBecomesGain { .. } => Unit::Factor,
+            Self::DoesNotConverge { .. } | Self::AllOf { .. } => Unit::Runs,
+            Self::LossGap { .. } => Unit::Nats,
+            Self::RotationIdentity => Unit::Error,
+        }
+    }
+
+    /// The arm that a claim compares with, when it names one itself.
+    pub fn baseline(&self) -> Option<&str> {
+        match self {
+            Self::TokenOverhead { baseline, .. }
+            | Self::TokenRatio { baseline, .. }
+            | Self::TimeSaved { baseline, .. }
+            | Self::PassDominates { baseline, .. }
+            | Self::LossGap { baseline, .. }
+            | Self::GapClosed { baseline, .. } => Some(baseline),
+            _ => None,
+        }
+    }
+
+    /// Every arm that must have run for the claim to be judged, without those of other claims it names.
+    pub fn arms(&self) -> Vec<&str> {
+        match self {
+            Self::TokenOverhead { arm, baseline }
+            | Self::TokenRatio { arm, baseline }
+            | Self::TimeSaved { arm, baseline }
+            | Self::LossGap { arm, baseline } => vec![arm, baseline],
+            Self::DoesNotConverge { arm } | Self::OutlierReduction { arm } => vec![arm],
+            Self::StepTimeRatio { numerator, denominator } => vec![numerator, denominator],
+            Self::PassDominates { full, without, baseline } => vec![full, without, baseline],
+            Self::GapClosed { arm, without, baseline } => vec![arm, without, baseline],
+            Self::ThroughputBecomesGain { arms, .. } => arms.iter().map(String::as_str).collect(),
+            // Kernel variants are no arms.
+            Self::KernelThroughputRatio { .. } | Self::AllOf { .. } | Self::RotationIdentity => Vec::new(),
+        }
+    }
+
+    /// Other claims that it rests on.
+    pub fn claims(&self) -> &[String] {
+        match self {
+            Self::AllOf { claims } => claims,
+            Self::ThroughputBecomesGain { time_saved, .. } => std::slice::from_ref(time_saved),
+            _ => &[],
+        }
+    }
+}
+
+impl TryFrom<Keys> for Claim {
+    type Error = String;
+
+    fn try_from(keys: Keys) -> Result<Self, String> {
+        let metric = keys.metric().map_err(|why| format!("claim {}: {why}", keys.id))?;
+        let Keys { id, source, statement, reported, tolerance, native_formats, .. } = keys;
+        match (reported, tolerance) {
+            (Some([low, high]), _) if low.partial_cmp(&high).is_none_or(|order| order.is_gt()) => {
+                Err(format!("claim {id}: reported: the first number must not exceed the second"))
+            }
+            (Some(_), None) => Err(format!("claim {id}: `reported` needs a `tolerance`")),
+            (_, Some(tolerance)) if !tolerance.is_finite() || tolerance < 0.0 => Err(format!("claim {id}: tolerance must be zero or more")),
+            _ => Ok(Self { id, source, statement, metric, reported, tolerance, native_formats }),
+        }
+    }
+}
+
+impl Keys {
+    fn metric(&self) -> Result<Metric, String> {
+        let arm = || need("arm", &self.arm);
+        let baseline = || need("baseline", &self.baseline);
+        let without = || need("without", &self.without);
+        let numerator = || need("numerator", &self.numerator);
+        let denominator = || need("denominator", &self.denominator);
+        let metric = match self.metric {
+            MetricName::TokenOverhead => Metric::TokenOverhead { arm: arm()?, baseline: baseline()? },
+            MetricName::TokenRatio => Metric::TokenRatio { arm: arm()?, baseline: baseline()? },
+            MetricName::DoesNotConverge => Metric::DoesNotConverge { arm: arm()? },
+            MetricName::KernelThroughputRatio => Metric::KernelThroughputRatio { numerator: numerator()?, denominator: denominator()? },
+            MetricName::StepTimeRatio => Metric::StepTimeRatio { numerator: numerator()?, denominator: denominator()? },
+            MetricName::TimeSaved => Metric::TimeSaved { arm: arm()?, baseline: baseline()? },
+            MetricName::PassDominates => {
+                Metric::PassDominates { full: need("full", &self.full)?, without: without()?, baseline: baseline()? }
+            }
+            MetricName::AllOf => Metric::AllOf { claims: need("claims", &self.claims)? },
+            MetricName::OutlierReduction => Metric::OutlierReduction { arm: arm()? },
+            MetricName::ThroughputBecomesGain => {
+                Metric::ThroughputBecomesGain { arms: need("arms", &self.arms)?, time_saved: need("time_saved", &self.time_saved)? }
+            }
+            MetricName::RotationIdentity => Metric::RotationIdentity,
+            MetricName::LossGap => Metric::LossGap { arm: arm()?, baseline: baseline()? },
+            MetricName::GapClosed => Metric::GapClosed { arm: arm()?, without: without()?, baseline: baseline()? },
+        };
+        use Metric as M;
+        if matches!(
+            metric,
+            M::TokenOverhead { .. }
+                | M::TokenRatio { .. }
+                | M::TimeSaved { .. }
+                | M::LossGap { .. }
+                | M::KernelThroughputRatio { .. }
+                | M::StepTimeRatio { .. }
+                | M::GapClosed { .. }
+        ) {
+            need("reported", &self.reported)?;
+        }
+        Ok(metric)
+    }
+}
+
+fn need<T: Clone>(key: &str, value: &Option<T>) -> Result<T, String> {
+    value.clone().ok_or_else(|| format!("metric needs the key `{key}`"))
 }
 
 /// Arithmetic on a paper's own numbers.
@@ -120,63 +253,4 @@ pub struct Check {
     /// What each gives, to the digits written.
     pub values: Vec<String>,
     pub note: String,
-}
-
-impl Claim {
-    /// Every arm that must have run for the claim to be judged, without those of other claims it names.
-    pub fn arms_needed(&self) -> Vec<&str> {
-        if self.metric == MetricName::KernelThroughputRatio {
-            return Vec::new(); // its numerator and denominator are kernel variants
-        }
-        let one = [&self.arm, &self.baseline, &self.numerator, &self.denominator, &self.full, &self.without];
-        let mut arms: Vec<&str> = one.into_iter().flatten().map(String::as_str).collect();
-        arms.extend(self.arms.iter().flatten().map(String::as_str));
-        arms
-    }
-
-    /// Other claims this one rests on.
-    pub fn claims_needed(&self) -> Vec<&str> {
-        self.claims.iter().flatten().chain(&self.time_saved).map(String::as_str).collect()
-    }
-
-    /// Whether the keys fit the metric.
-    pub fn check(&self) -> Result<(), String> {
-        use MetricName as M;
-        let required: &[(&str, bool)] = match self.metric {
-            M::TokenOverhead | M::TokenRatio | M::TimeSaved | M::LossGap => {
-                &[("arm", self.arm.is_some()), ("baseline", self.baseline.is_some()), ("reported", self.reported.is_some())]
-            }
-            M::DoesNotConverge | M::OutlierReduction => &[("arm", self.arm.is_some())],
-            M::KernelThroughputRatio | M::StepTimeRatio => &[
-                ("numerator", self.numerator.is_some()),
-                ("denominator", self.denominator.is_some()),
-                ("reported", self.reported.is_some()),
-            ],
-            M::PassDominates => {
-                &[("full", self.full.is_some()), ("without", self.without.is_some()), ("baseline", self.baseline.is_some())]
-            }
-            M::AllOf => &[("claims", self.claims.is_some())],
-            M::ThroughputBecomesGain => &[("arms", self.arms.is_some()), ("time_saved", self.time_saved.is_some())],
-            M::RotationIdentity => &[],
-            M::GapClosed => &[
-                ("arm", self.arm.is_some()),
-                ("without", self.without.is_some()),
-                ("baseline", self.baseline.is_some()),
-                ("reported", self.reported.is_some()),
-            ],
-        };
-        if let Some((key, _)) = required.iter().find(|(_, there)| !there) {
-            return Err(format!("claim {}: metric needs the key `{key}`", self.id));
-        }
-        match (self.reported, self.tolerance) {
-            (Some([low, high]), _) if low.partial_cmp(&high).is_none_or(|order| order.is_gt()) => {
-                Err(format!("claim {}: reported: the first number must not exceed the second", self.id))
-            }
-            (Some(_), None) => Err(format!("claim {}: `reported` needs a `tolerance`", self.id)),
-            (_, Some(tolerance)) if !tolerance.is_finite() || tolerance < 0.0 => {
-                Err(format!("claim {}: tolerance must be zero or more", self.id))
-            }
-            _ => Ok(()),
-        }
-    }
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::error::ManifestError;
-use super::paper::{MetricName, Paper};
+use super::paper::{Metric, Paper};
 use super::read::read;
 use crate::files::{self, FileError};
 use crate::mllog::table::{self, Record, TableError};
@@ -300,8 +300,10 @@ fn check_comparison(comparison: &ComparisonManifest, papers: &BTreeMap<String, P
     let claims: Vec<&str> = paper.claims.iter().map(|claim| claim.id.as_str()).collect();
     for id in &comparison.claims {
         let claim = paper.claims.iter().find(|claim| claim.id == *id).ok_or_else(|| unknown("claim", id, &claims))?;
-        let speaks =
-            matches!(claim.metric, MetricName::TokenOverhead | MetricName::TokenRatio | MetricName::StepTimeRatio | MetricName::TimeSaved);
+        let speaks = matches!(
+            claim.metric,
+            Metric::TokenOverhead { .. } | Metric::TokenRatio { .. } | Metric::StepTimeRatio { .. } | Metric::TimeSaved { .. }
+        );
         if !speaks {
             return Err(format!("claim {id} is not about tokens to the target, step time or time to the target"));
         }

@@ -12,7 +12,7 @@ use super::error::ManifestError;
 /// A missing file, bad YAML, an unknown or missing key, a wrong type; with file and line.
 pub fn read<T: DeserializeOwned>(root: &Path, path: &Path) -> Result<T, ManifestError> {
     let text = std::fs::read_to_string(root.join(path)).map_err(|error| ManifestError::new(path, format!("cannot be read: {error}")))?;
-    serde_yaml::from_str(&text).map_err(|error| ManifestError::from_yaml(path, &error))
+    serde_yaml::from_str(&text).map_err(|error| ManifestError::from_yaml(path, &text, &error))
 }
 
 /// Err unless the relative path stays inside the repository.

@@ -5,8 +5,9 @@ use contract::recipe::{Rounding, Signs};
 use super::grid::{Cell, Grid, numbers, words};
 use crate::judge::{ClaimVerdict, Evidence, PaperVerdicts};
 use crate::manifest::Recipe;
+use crate::manifest::{Metric, Paper};
 use crate::measure::Measurements;
-use crate::measure::study::{Metric, Paper, is_mxfp4, mxfp4_operands};
+use crate::measure::study::{is_mxfp4, mxfp4_operands};
 
 /// The claims of a paper: what it says, what we measured, the verdict and what stands behind it.
 pub(super) fn claims(paper: &Paper, verdicts: &PaperVerdicts, stale: bool) -> Grid {

@@ -10,8 +10,8 @@ use serde::Serialize;
 use super::grid::{Cell, Fact, Grid, numbers, words};
 use super::{RenderError, html};
 use crate::kernels::{Compared, Document, GpuBench, Missing, NotRun, ProfileRow, Samples, is_summary, profile_rows, rate};
+use crate::manifest::Metric;
 use crate::measure::Measurements;
-use crate::measure::study::Metric;
 use crate::number;
 
 /// The tables of one kernels.json.

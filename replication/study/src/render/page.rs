@@ -12,9 +12,9 @@ use super::kernel_tables::{self, Section};
 use super::public_logs::{self, PublicLogsPage};
 use super::{claim_tables, run_tables};
 use crate::judge::{PaperVerdicts, Verdicts};
+use crate::manifest::Paper;
 use crate::measure::Measurements;
 use crate::measure::load::Run;
-use crate::measure::study::Paper;
 use crate::number;
 use crate::plan;
 

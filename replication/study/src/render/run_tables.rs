@@ -3,9 +3,9 @@
 use contract::device::DeviceKind;
 
 use super::grid::{Cell, Grid, numbers, words};
+use crate::manifest::{Claim, Metric};
 use crate::measure::load::RunStatus;
 use crate::measure::noise::Noise;
-use crate::measure::study::Metric;
 use crate::measure::target::{Estimator, token_ratios};
 use crate::measure::{Measurements, times};
 use crate::number::{self, Unit};
@@ -110,7 +110,7 @@ pub(super) fn noise(measurements: &Measurements) -> Option<String> {
 /// What an arm's loss gap is taken to: the baseline of the first claim about the arm, else the first paper's.
 fn gap_baseline<'a>(measurements: &'a Measurements, arm: &str) -> &'a str {
     let papers = &measurements.study.papers;
-    let about = |claim: &&crate::measure::study::Claim| match &claim.metric {
+    let about = |claim: &&Claim| match &claim.metric {
         Metric::TokenOverhead { arm: of, .. }
         | Metric::TokenRatio { arm: of, .. }
         | Metric::DoesNotConverge { arm: of }
