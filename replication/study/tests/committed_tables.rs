@@ -36,7 +36,14 @@ fn of_a_campaign() {
 fn of_kernels_bench() {
     for directory in holding(&repository().join("results"), DOCUMENT).into_iter().filter(|directory| kernels::is_result(directory)) {
         let folder = tempfile::tempdir().unwrap();
-        Document::read(&directory.join(DOCUMENT)).unwrap().write(folder.path()).unwrap();
+        let document = Document::read(&directory.join(DOCUMENT)).unwrap();
+        assert!(document.comparisons == document.compare(), "{}", directory.display());
+        assert!(
+            document.gpus.iter().map(|gpu| &gpu.comparisons).eq(&document.compare_gpus().collect::<Vec<_>>()),
+            "{}",
+            directory.display()
+        );
+        document.write(folder.path()).unwrap();
         for name in files::list(folder.path()).unwrap() {
             let [again, written] = [folder.path(), &directory].map(|folder| std::fs::read(folder.join(&name)).unwrap());
             assert!(again == written, "{}/{name}", directory.display());

@@ -1,4 +1,4 @@
-//! What is set beside what: every ratio, the bars among them, and which of our kernels meets which peer. The only such table.
+//! What is set beside what on a CPU: every ratio, the bars among them, and which of our kernels meets which peer; and how a ratio is taken.
 //!
 //! A ratio is speed over speed. Members of one group took turns, so their ratio is taken within each round and has the sign test's
 //! interval; two measurements of different programs have the ratio of their medians, with a bootstrap interval.
@@ -262,22 +262,50 @@ fn steps() -> Vec<Comparison> {
 /// made, against our whole process.
 fn memory(evidence: &Measured<'_>, threads: usize) -> Vec<Compared> {
     let of = |size: &str| {
-        let (name, theirs) = (format!("step/{size}/mxfp4-fdw-h16"), format!("step/{size}/f32-eager"));
+        let (name, over) = (format!("step/{size}/mxfp4-fdw-h16"), peer(format!("step/{size}/f32-eager")));
         let ours = evidence.memory.iter().find(|memory| memory.name == name)?;
-        let peer = evidence.peers.iter().find(|peer| peer.name == theirs).and_then(|peer| Some((peer, memory_of_note(&peer.note)?)));
-        let ratio = peer.map(|(_, bytes)| bytes as f64 / ours.peak_bytes as f64);
-        let mebibytes = |bytes: u64| format!("{} MiB", bytes >> 20);
-        let (verdict, note) = match (ratio, peer) {
-            (Some(ratio), Some((_, bytes))) => {
-                (if ratio < 1.0 { "missed" } else { "met" }, format!("{} against {}", mebibytes(ours.peak_bytes), mebibytes(bytes)))
+        let what = format!("PyTorch F32 eager's memory, libraries left out, over our whole process, size {size}");
+        let theirs = over.peer(evidence).and_then(|peer| memory_of_note(&peer.note));
+        let absent = why_absent(&over, evidence);
+        let over = label(&over, evidence);
+        Some(
+            MemoryRow { section: "Memory", what, ours, over, theirs, absent, threads, unit: |bytes| format!("{} MiB", bytes >> 20) }
+                .compared(),
+        )
+    };
+    ["A", "B"].into_iter().filter_map(of).collect()
+}
+
+/// A peer's memory over ours, which must be at least 1.
+pub(super) struct MemoryRow<'a> {
+    pub(super) section: &'static str,
+    pub(super) what: String,
+    pub(super) ours: &'a Memory,
+    /// What the peer's is called.
+    pub(super) over: String,
+    /// Its bytes, where it was measured.
+    pub(super) theirs: Option<u64>,
+    /// Why it was not.
+    pub(super) absent: String,
+    pub(super) threads: usize,
+    pub(super) unit: fn(u64) -> String,
+}
+
+impl MemoryRow<'_> {
+    pub(super) fn compared(self) -> Compared {
+        let Self { section, what, ours: Memory { name, peak_bytes }, over, theirs, absent, threads, unit } = self;
+        let ratio = theirs.map(|theirs| theirs as f64 / *peak_bytes as f64);
+        let (verdict, note) = match (ratio, theirs) {
+            (Some(ratio), Some(theirs)) => {
+                (if ratio < 1.0 { "missed" } else { "met" }, format!("{} against {}", unit(*peak_bytes), unit(theirs)))
             }
-            _ => ("open", format!("{}; ours is {}", why_absent(&peer_side(&theirs), evidence), mebibytes(ours.peak_bytes))),
+            _ => ("open", format!("{absent}; ours is {}", unit(*peak_bytes))),
         };
-        Some(Compared {
-            section: "Memory".to_owned(),
-            what: format!("PyTorch F32 eager's memory, libraries left out, over our whole process, size {size}"),
-            ours: name,
-            over: label(&peer_side(&theirs), evidence),
+        Compared {
+            section: section.to_owned(),
+            what,
+            ours: name.clone(),
+            over,
             threads,
             ratio,
             interval: None,
@@ -288,13 +316,16 @@ fn memory(evidence: &Measured<'_>, threads: usize) -> Vec<Compared> {
             paper: None,
             verdict: verdict.to_owned(),
             note,
-        })
-    };
-    ["A", "B"].into_iter().filter_map(of).collect()
+        }
+    }
 }
 
-fn peer_side(name: &str) -> Other {
-    Other::Peer(name.to_owned())
+impl Other {
+    /// The peer's measurement, whatever its threads.
+    pub(super) fn peer<'a>(&self, evidence: &Measured<'a>) -> Option<&'a Peer> {
+        let Self::Peer(name) = self else { return None };
+        evidence.peers.iter().find(|peer| peer.name == *name)
+    }
 }
 
 /// `peak resident memory of the process 812 MiB, 400 MiB before the model was made`: the difference, in bytes.
@@ -372,14 +403,11 @@ fn find(other: &Other, evidence: &Measured<'_>, threads: usize, group: &str) -> 
     named.clone().find(|samples| samples.group == group).or_else(|| named.next()).cloned()
 }
 
-fn label(other: &Other, evidence: &Measured<'_>) -> String {
+pub(super) fn label(other: &Other, evidence: &Measured<'_>) -> String {
     match other {
         Other::Ours(name) => name.clone(),
         Other::OursAt(name, threads) => format!("{name} with {threads} thread{}", if *threads == 1 { "" } else { "s" }),
-        Other::Peer(name) => {
-            let peer = evidence.peers.iter().find(|peer| peer.name == *name);
-            peer.map_or_else(|| name.clone(), |peer| format!("{name} of {}", peer.peer))
-        }
+        Other::Peer(name) => other.peer(evidence).map_or_else(|| name.clone(), |peer| format!("{name} of {}", peer.peer)),
     }
 }
 

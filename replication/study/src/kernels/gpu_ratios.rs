@@ -1,10 +1,10 @@
 //! What is set beside what on a GPU: ratios of kernels, and the bars that training steps, one kernel and memory are held to.
 //!
-//! The only such table for GPUs; `comparisons` has the CPU's. A bar is a ratio taken in one run on one GPU.
+//! `comparisons` has the CPU's, and how a ratio is taken. A bar is a ratio taken in one run on one GPU.
 
-use super::comparisons::{Bound, Compared, Comparison, Measured, Other, bar, one, ours, peer, plain};
+use super::comparisons::{Bound, Compared, Comparison, Measured, MemoryRow, Other, bar, label, one, ours, peer, plain};
 use super::gpu::{GpuBench, LEAST};
-use super::samples::{Peer, Samples};
+use super::samples::{Memory, Peer, Samples};
 
 const PRODUCTS: &str = "A block's twelve products";
 const QUANTISING: &str = "Preparing a block's gradients, both orientations in one read";
@@ -117,7 +117,7 @@ pub fn compare(gpu: &GpuBench, peers_asked: bool) -> Vec<Compared> {
         all.extend(steps(size, &arms(&gpu.samples, size)));
     }
     let mut compared: Vec<Compared> = all.iter().filter_map(|comparison| one(comparison, &evidence, 1, true)).collect();
-    compared.extend(gpu.memory.iter().filter_map(|ours| memory(&ours.name, ours.peak_bytes, &evidence)));
+    compared.extend(gpu.memory.iter().filter_map(|ours| memory(ours, &evidence)));
     compared.into_iter().map(|compared| over_compiled(compared, &gpu.peers)).collect()
 }
 
@@ -153,33 +153,12 @@ fn arms<'a>(samples: &'a [Samples], size: &str) -> Vec<&'a str> {
 }
 
 /// The peer's memory at the same batch over ours; none for an arm that no peer has.
-fn memory(name: &str, ours: u64, evidence: &Measured<'_>) -> Option<Compared> {
-    let (start, arm) = name.trim_end_matches(LEAST).rsplit_once('/')?;
-    let theirs = format!("{start}/{}", peer_recipe(arm)?);
-    let peer = evidence.peers.iter().find(|peer| peer.name == theirs);
-    let ratio = peer.and_then(|peer| Some(peer.peak_bytes? as f64 / ours as f64));
-    let gibibytes = |bytes: f64| format!("{:.2} GiB", bytes / f64::from(1 << 30));
-    let (verdict, note) = match ratio {
-        Some(ratio) => {
-            let note = format!("{} against {}", gibibytes(ours as f64), gibibytes(ratio * ours as f64));
-            (if ratio < 1.0 { "missed" } else { "met" }, note)
-        }
-        None => ("open", format!("{} was not measured; ours is {}", theirs, gibibytes(ours as f64))),
-    };
-    Some(Compared {
-        section: MEMORY.to_owned(),
-        what: format!("PyTorch's memory over ours, {}", name.trim_start_matches("step/")),
-        ours: name.to_owned(),
-        over: peer.map_or(theirs.clone(), |peer| format!("{theirs} of {}", peer.peer)),
-        threads: 1,
-        ratio,
-        interval: None,
-        n: usize::from(ratio.is_some()),
-        in_turns: false,
-        is_share: false,
-        bar: Some(1.0),
-        paper: None,
-        verdict: verdict.to_owned(),
-        note,
-    })
+fn memory(ours: &Memory, evidence: &Measured<'_>) -> Option<Compared> {
+    let (start, arm) = ours.name.trim_end_matches(LEAST).rsplit_once('/')?;
+    let name = format!("{start}/{}", peer_recipe(arm)?);
+    let (absent, over) = (format!("{name} was not measured"), peer(name));
+    let theirs = over.peer(evidence).and_then(|peer| peer.peak_bytes);
+    let what = format!("PyTorch's memory over ours, {}", ours.name.trim_start_matches("step/"));
+    let unit = |bytes| format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30));
+    Some(MemoryRow { section: MEMORY, what, ours, over: label(&over, evidence), theirs, absent, threads: 1, unit }.compared())
 }
