@@ -104,6 +104,15 @@ pub(crate) enum Command {
         /// The folder; what is in it already, such as a cache, stays
         folder: PathBuf,
     },
+    /// What this tree's trainer computes on each kind of device, as hashes; are they those of manifests/identity.yaml?
+    #[command(
+        after_help = "Builds the trainer and asks it; no GPU is needed. Equal hashes mean equal results, whatever changed in the sources: runs that are finished\nstay so. Others end with 1 and, where the last equal check was made on this machine, with the names of what changed.\nExamples:\n  cargo xtask identity\n  cargo xtask identity --write"
+    )]
+    Identity {
+        /// Results were meant to change: write the hashes to manifests/identity.yaml
+        #[arg(long)]
+        write: bool,
+    },
     /// The commit and the sources' hash, as a copy without .git wants them in its file VERSION
     #[command(after_help = "Example:\n  cargo xtask version > VERSION")]
     Version,

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bench::{device_test, kernels_bench, kernels_build};
 use campaign::error::CampaignError;
 use campaign::prepared::Prepared;
-use campaign::{carry, data, directory, doctor, environment, replicate, run};
+use campaign::{carry, data, directory, doctor, environment, identity, replicate, run};
 use clap::Parser;
 use study::exit::{DATA, ExitCode, FAILED, MACHINE};
 use study::identity::Known;
@@ -107,6 +107,11 @@ fn execute(root: &Path, command: Command) -> Result<u8, Failure> {
             carry::pack(root, &folder, &|line| eprintln!("{line}")).map_err(CampaignError::from)?;
             print::out(&format!("packed in {}; data comes with `xtask data fetch` there, or as a folder cache/\n", folder.display()));
             Ok(0)
+        }
+        Command::Identity { write } => {
+            let checked = identity::check(root, write, &|line| eprintln!("{line}")).map_err(CampaignError::from)?;
+            print::out(&checked.to_string());
+            Ok(if write || checked.holds() { 0 } else { FAILED })
         }
         Command::Version => {
             print::out(&environment::Version::of(root).json());

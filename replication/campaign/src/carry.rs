@@ -145,7 +145,7 @@ pub fn pack(root: &Path, to: &Path, say: &dyn Fn(&str)) -> Result<(), ToolError>
     program(&here, &to.join(format!("xtask{}", std::env::consts::EXE_SUFFIX)))?;
     program(&trainer.program, &to.join(TRAINER))?;
     // Kept beside the copy, which then is not asked where time is dear.
-    toolchain::identities(&Trainer { program: to.join(TRAINER) })?;
+    toolchain::identity(&Trainer { program: to.join(TRAINER) })?;
     Ok(())
 }
 

@@ -13,6 +13,7 @@ pub mod environment;
 pub mod error;
 mod finished;
 pub mod forecast;
+pub mod identity;
 pub mod machine;
 pub mod pool;
 pub mod prepared;

@@ -134,7 +134,7 @@ pub fn expected(root: &Path) -> Result<Build, ToolError> {
     let built = built_program(root);
     let remembered = fresh(root, &built, &sources, &toolchain).then(|| remembered(&built)).flatten();
     let identities = match remembered {
-        Some(identities) => identities,
+        Some(identity) => Identities::from(&identity),
         None => Known::load(root)?.current,
     };
     Ok(Build { sources, identities, toolchain })
@@ -151,7 +151,7 @@ pub fn prebuilt_identity(trainer: &Trainer) -> Result<Build, ToolError> {
     let version: Version =
         serde_json::from_str(text.trim()).map_err(|error| unidentified(format!("is no trainer of this project ({error})")))?;
     let Stamp { sources, toolchain } = version.build.ok_or_else(|| unidentified("does not say what it was built from".to_owned()))?;
-    Ok(Build { sources, identities: identities(trainer)?, toolchain })
+    Ok(Build { sources, identities: Identities::from(&identity(trainer)?), toolchain })
 }
 
 /// What a trainer is built from.
@@ -176,38 +176,38 @@ impl Stamp {
     }
 }
 
-/// A program's identities, kept beside it because computing them takes some seconds.
+/// A program's identity, kept beside it because computing it takes some seconds.
 #[derive(Debug, Serialize, Deserialize)]
 struct Remembered {
     program_sha256: String,
-    identities: Identities,
+    identity: Identity,
 }
 
 fn memory_of(program: &Path) -> PathBuf {
     program.with_extension("identity.json")
 }
 
-fn remembered(program: &Path) -> Option<Identities> {
+fn remembered(program: &Path) -> Option<Identity> {
     let remembered: Remembered = serde_json::from_str(&std::fs::read_to_string(memory_of(program)).ok()?).ok()?;
-    (remembered.program_sha256 == files::sha256_file(program).ok()?).then_some(remembered.identities)
+    (remembered.program_sha256 == files::sha256_file(program).ok()?).then_some(remembered.identity)
 }
 
 /// What a trainer computes, asked once for each program.
-pub fn identities(trainer: &Trainer) -> Result<Identities, ToolError> {
-    if let Some(identities) = remembered(&trainer.program) {
-        return Ok(identities);
+pub fn identity(trainer: &Trainer) -> Result<Identity, ToolError> {
+    if let Some(identity) = remembered(&trainer.program) {
+        return Ok(identity);
     }
     let text = trainer.output("asking the trainer what it computes", ["identity"])?;
     let identity = Identity::from_json("trainer identity", &text).map_err(|error| ToolError::Unidentified {
         program: trainer.program.clone(),
         what: format!("does not say what it computes ({error})"),
     })?;
-    let remembered = Remembered { program_sha256: files::sha256_file(&trainer.program)?, identities: Identities::from(&identity) };
+    let remembered = Remembered { program_sha256: files::sha256_file(&trainer.program)?, identity };
     // Where it cannot be kept it is asked again.
     if let Ok(text) = serde_json::to_string_pretty(&remembered) {
         let _ = files::write(&memory_of(&trainer.program), text.as_bytes());
     }
-    Ok(remembered.identities)
+    Ok(remembered.identity)
 }
 
 fn built_program(root: &Path) -> PathBuf {
@@ -242,6 +242,6 @@ pub fn build_trainer(root: &Path, say: &dyn Fn(&str)) -> Result<(Trainer, Build)
         finish("building the trainer", "cargo", cargo)?;
         files::write(&stamp_path(root), stamp_text(&trainer.program, &sources, &toolchain)?.as_bytes())?;
     }
-    let identities = identities(&trainer)?;
+    let identities = Identities::from(&identity(&trainer)?);
     Ok((trainer, Build { sources, identities, toolchain }))
 }

@@ -83,6 +83,22 @@ impl Known {
         serde_yaml::from_str(&text).map_err(|error| ManifestError::new(Path::new(Self::PATH), error.to_string()))
     }
 
+    /// The text of manifests/identity.yaml with other hashes of this tree; comments and `earlier` stay as they are.
+    pub fn rewritten(text: &str, current: &Identities) -> String {
+        let mut is_current = false;
+        let line = |line: &str| {
+            if !line.starts_with([' ', '#', '\n', '\r']) {
+                is_current = line.starts_with("current:");
+            }
+            let kind = DeviceKind::ALL.into_iter().find(|kind| line.trim_start().starts_with(&format!("{}:", kind.word())));
+            match kind.filter(|_| is_current) {
+                Some(kind) => format!("  {}: \"{}\"\n", kind.word(), current.on(kind)),
+                None => line.to_owned(),
+            }
+        };
+        text.split_inclusive('\n').map(line).collect()
+    }
+
     /// What a record says, as an identity where that is known.
     pub fn identity<'a>(&'a self, recorded: &'a str) -> &'a str {
         self.earlier.iter().find(|earlier| earlier.recorded == recorded).map_or(recorded, |earlier| &earlier.identity)
@@ -105,6 +121,17 @@ impl Manifests {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn new_hashes_leave_comments_and_earlier_records_alone() {
+        let earlier = "earlier:\n  - recorded: \"x\" # cpu: of old\n    identity: \"b\"\n    shown_by: \"two runs\"\n";
+        let text =
+            |hash: &str| format!("# cpu: a comment\ncurrent:\n  cpu: \"{hash}1\"\n  cuda: \"{hash}2\"\n  hip: \"{hash}3\"\n{earlier}");
+        let new = Identities { cpu: "f1".into(), cuda: "f2".into(), hip: "f3".into() };
+        let rewritten = Known::rewritten(&text("0"), &new);
+        assert_eq!(rewritten, text("f"));
+        assert_eq!(serde_yaml::from_str::<Known>(&rewritten).map(|known| known.current).ok(), Some(new));
+    }
 
     #[test]
     fn a_record_from_before_identities_is_current_as_long_as_what_computed_the_same_is() {

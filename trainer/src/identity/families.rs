@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use contract::recipe::{Block, Format, OperandSpec, ROTATION_SIZES, Rounding, ScaleRule};
 use contract::run_file::{ModelSection, OptimizerName, OptimizerSection, ScheduleName, ScheduleSection};
-use kernels::cpu::{AttentionShape, Cpu, RopeTable};
+use kernels::cpu::{AttentionShape, Cpu, Panels, Role, RopeTable, Side};
 use kernels::format::{MiniFloat, bf16, e8m0};
 use kernels::hadamard;
 use kernels::quantise::{self, Prepared, Randomness, Source};
@@ -41,6 +41,8 @@ pub(super) fn all(cpu: &Cpu) -> Result<Parts, TrainerError> {
     for format in [Format::E2m1, Format::E4m3, Format::E5m2] {
         if let Some(codec) = quantise::mini_float(format) {
             add(&format!("format {}", format.word()), codes(&codec));
+            add(&format!("format {}, stochastic", format.word()), stochastic_codes(&codec));
+            add(&format!("scales of {}", format.word()), scales(&codec));
         }
     }
     add("format bf16", bf16_codes());
@@ -48,10 +50,15 @@ pub(super) fn all(cpu: &Cpu) -> Result<Parts, TrainerError> {
     for (name, format) in [("mxfp4", Format::E2m1), ("mxfp8", Format::E4m3)] {
         add(&format!("quantise {name}"), quantised(format)?);
     }
+    for (name, format) in [("f32", Format::F32), ("mxfp4", Format::E2m1)] {
+        add(&format!("product {name}"), cpu.inside(|| product(cpu, format))?);
+    }
+    add("swiglu", cpu.inside(|| swiglu(cpu))?);
     add("embedding", cpu.inside(|| embedding(cpu))?);
     add("norm", cpu.inside(|| norm(cpu))?);
     add("rope", cpu.inside(|| rope(cpu))?);
     add("attention", cpu.inside(|| attention(cpu))?);
+    add("attention backward", cpu.inside(|| attention_backward(cpu))?);
     add("head and loss", cpu.inside(|| head(cpu))?);
     add("optimizer", cpu.inside(|| optimizer(cpu))?);
     add("schedule", learning_rates());
@@ -71,15 +78,29 @@ fn random_words() -> String {
     digest.words(random::permutation(stream(9), 1000).into_iter().map(u64::from)).finish()
 }
 
-/// Every BF16 value to nearest and under four words; every code back; every scale from every exponent.
+/// Every BF16 value but NaNs.
+fn every() -> impl Iterator<Item = f32> {
+    (0..=u16::MAX).map(bf16::decode).filter(|value| !value.is_nan())
+}
+
+/// Every value to nearest, and every code back.
 fn codes(format: &MiniFloat) -> String {
     let mut digest = Fingerprint::default();
-    let every = || (0..=u16::MAX).map(bf16::decode).filter(|value| !value.is_nan());
     digest.words(every().map(|value| u64::from(format.encode(value))));
+    digest.floats(&(0..=u8::MAX).map(|code| format.decode(code)).collect::<Vec<_>>()).finish()
+}
+
+fn stochastic_codes(format: &MiniFloat) -> String {
+    let mut digest = Fingerprint::default();
     for word in [0, 1 << 31, 0x9E37_79B9, u32::MAX] {
         digest.words(every().map(|value| u64::from(format.encode_stochastic(value, word))));
     }
-    digest.floats(&(0..=u8::MAX).map(|code| format.decode(code)).collect::<Vec<_>>());
+    digest.finish()
+}
+
+/// Every scale of E8M0 by every rule, and what each stands for.
+fn scales(format: &MiniFloat) -> String {
+    let mut digest = Fingerprint::default();
     for rule in [ScaleRule::Floor, ScaleRule::Even, ScaleRule::Ceil] {
         digest.words(every().map(|value| u64::from(e8m0::scale_byte(value.abs().to_bits(), rule, format))));
     }
@@ -130,6 +151,40 @@ fn quantised(format: Format) -> Result<String, TrainerError> {
     Ok(digest.finish())
 }
 
+/// Products with remainders in every tile; in MXFP4 also of blocks whose scales are beyond what the fast kernels take.
+fn product(cpu: &Cpu, format: Format) -> Result<String, TrainerError> {
+    let mut digest = Fingerprint::default();
+    let (m, n, k) = (67, 53, 96);
+    let scale = if format == Format::F32 { ScaleRule::None } else { ScaleRule::Floor };
+    let block = if format == Format::F32 { Block::Tensor } else { Block::Row32 };
+    let spec = OperandSpec { format, block, scale, rounding: Rounding::NearestEven, rotation: None };
+    for largest in [1.0, f32::from_bits((127 + 110) << 23)] {
+        let (mut left, mut right, mut c) = (Panels::default(), Panels::default(), tame(25, m * n));
+        let sides = [
+            (values(23, m * k), m, Role { side: Side::Left, partner: format }, &mut left),
+            (tame(24, n * k).iter().map(|value| value * largest).collect(), n, Role { side: Side::Right, partner: format }, &mut right),
+        ];
+        for (values, rows, role, panels) in sides {
+            let source = Source { values: &values, rows, k, transposed: false };
+            cpu.prepare_into(source, &spec, role, Randomness::default(), None, panels).map_err(TrainerError::kernel)?;
+        }
+        for accumulate in [true, false] {
+            cpu.gemm(&left, &right, &mut c, accumulate).map_err(TrainerError::kernel)?;
+            digest.floats(&c);
+        }
+    }
+    Ok(digest.finish())
+}
+
+fn swiglu(cpu: &Cpu) -> Result<String, TrainerError> {
+    let (rows, width) = (13, 72);
+    let (gate_up, d_y) = (tame(26, 2 * rows * width), tame(27, rows * width));
+    let (mut y, mut d_gate_up) = (vec![0.0; d_y.len()], vec![0.0; gate_up.len()]);
+    cpu.swiglu(&gate_up, width, &mut y).map_err(TrainerError::kernel)?;
+    cpu.swiglu_backward(&gate_up, &d_y, width, &mut d_gate_up).map_err(TrainerError::kernel)?;
+    Ok(Fingerprint::default().floats(&y).floats(&d_gate_up).finish())
+}
+
 fn batch() -> Batch {
     let (inputs, targets) = (stream(7), stream(8));
     Batch::new((0..50).map(|index| inputs.word(index) % 40).collect(), (0..50).map(|index| targets.word(index) % 40).collect())
@@ -176,11 +231,24 @@ fn attention(cpu: &Cpu) -> Result<String, TrainerError> {
     let mut digest = Fingerprint::default();
     for shape in shapes() {
         let tokens = shape.batch * shape.sequence;
-        let (qkv, d_out) = (tame(17, tokens * shape.qkv_width()), tame(18, tokens * shape.out_width()));
-        let (mut out, mut logsumexp, mut d_qkv) = (vec![0.0; d_out.len()], vec![0.0; tokens * shape.heads], vec![0.0; qkv.len()]);
+        let qkv = tame(17, tokens * shape.qkv_width());
+        let (mut out, mut logsumexp) = (vec![0.0; tokens * shape.out_width()], vec![0.0; tokens * shape.heads]);
         Device::attention(cpu, &qkv, shape, &mut out, &mut logsumexp)?;
+        digest.floats(&out).floats(&logsumexp);
+    }
+    Ok(digest.finish())
+}
+
+/// From an output and logarithms of its own, so that a change in the forward pass does not show here.
+fn attention_backward(cpu: &Cpu) -> Result<String, TrainerError> {
+    let mut digest = Fingerprint::default();
+    for shape in shapes() {
+        let tokens = shape.batch * shape.sequence;
+        let (qkv, d_out) = (tame(17, tokens * shape.qkv_width()), tame(18, tokens * shape.out_width()));
+        let (out, logsumexp) = (tame(28, d_out.len()), tame(29, tokens * shape.heads).iter().map(|value| value + 4.0).collect::<Vec<_>>());
+        let mut d_qkv = vec![0.0; qkv.len()];
         Device::attention_backward(cpu, &qkv, shape, &out, &logsumexp, &d_out, &mut d_qkv)?;
-        digest.floats(&out).floats(&logsumexp).floats(&d_qkv);
+        digest.floats(&d_qkv);
     }
     Ok(digest.finish())
 }

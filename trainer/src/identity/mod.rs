@@ -8,12 +8,13 @@
 //!   (`kernels::gpu::record`); with it go the kernels' text as their compiler sees it, and the text of what calls compilers and libraries.
 //!
 //! What it cannot see: a change that shows only at values or shapes that the program does not have. Therefore the program goes through every
-//! specification and class of shapes, ARCHITECTURE.md says which, and tests seed changes that it must notice.
+//! specification and class of shapes, a test holds the list, and .ci/seeded-changes makes changes that it must notice.
 
 mod families;
 mod runs;
 
 use std::collections::BTreeMap;
+use std::thread::ScopedJoinHandle;
 
 use contract::digest::hexadecimal;
 use contract::identity::{Identity, OnDevice};
@@ -25,16 +26,26 @@ use crate::error::TrainerError;
 /// Hashes by the name of what they are of.
 pub type Parts = BTreeMap<String, String>;
 
-/// Computes it; takes some seconds.
+/// Computes it; takes some seconds. The three kinds of device share nothing, so each has a thread.
 pub fn compute() -> Result<Identity, TrainerError> {
-    let cpu = Cpu::new(InstructionSet::detect(), 2).map_err(|error| TrainerError::Machine(error.to_string()))?;
-    let mut parts = families::all(&cpu)?;
-    parts.extend(runs::on_cpu(&cpu)?);
-    Ok(Identity {
-        cpu: whole(parts),
-        cuda: whole(runs::on_gpu("cuda", "sm_90a", false)?),
-        hip: whole(runs::on_gpu("hip", "gfx950", true)?),
+    let cpu = Cpu::new(InstructionSet::detect(), 1).map_err(|error| TrainerError::Machine(error.to_string()))?;
+    std::thread::scope(|scope| {
+        let on_cpu = scope.spawn(|| on_cpu(&cpu));
+        let on_cuda = scope.spawn(|| runs::on_gpu("cuda", "sm_90a", false).map(whole));
+        let on_hip = runs::on_gpu("hip", "gfx950", true).map(whole);
+        Ok(Identity { cpu: joined(on_cpu)?, cuda: joined(on_cuda)?, hip: on_hip? })
     })
+}
+
+fn joined<T>(thread: ScopedJoinHandle<'_, Result<T, TrainerError>>) -> Result<T, TrainerError> {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// What it computes on a CPU, with these instructions and threads: neither changes a hash.
+pub fn on_cpu(cpu: &Cpu) -> Result<OnDevice, TrainerError> {
+    let mut parts = families::all(cpu)?;
+    parts.extend(runs::on_cpu(cpu)?);
+    Ok(whole(parts))
 }
 
 fn whole(parts: Parts) -> OnDevice {
@@ -57,7 +68,13 @@ impl Fingerprint {
     }
 
     fn floats(&mut self, values: &[f32]) -> &mut Self {
-        self.0.update(values.iter().flat_map(|value| value.to_bits().to_le_bytes()).collect::<Vec<u8>>());
+        let mut bytes = [0; 4096];
+        for values in values.chunks(bytes.len() / 4) {
+            for (to, value) in bytes.as_chunks_mut().0.iter_mut().zip(values) {
+                *to = value.to_bits().to_le_bytes();
+            }
+            self.0.update(&bytes[..4 * values.len()]);
+        }
         self
     }
 
