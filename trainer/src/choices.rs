@@ -2,6 +2,7 @@
 //! the same for every device. The linears are the only part of the model that follows the recipe; a device's `Linears` prepares operands and
 //! multiplies them.
 
+use contract::memory::Rooms;
 use contract::metrics::Quantisation;
 use contract::recipe::{DelayedScaling, OperandSpec, Passes, Rounding, Signs, StochasticSeed};
 use contract::run_file::RunFile;
@@ -80,14 +81,12 @@ impl Choices {
 
     /// How an operand is prepared.
     pub fn spec(&self, pass: Pass, operand: Operand) -> OperandSpec {
-        match (pass, operand) {
-            (Pass::Fprop, Operand::Weight) => self.passes.fprop.weight,
-            (Pass::Fprop, _) => self.passes.fprop.input,
-            (Pass::Dgrad, Operand::Weight) => self.passes.dgrad.weight,
-            (Pass::Dgrad, _) => self.passes.dgrad.output_gradient,
-            (Pass::Wgrad, Operand::OutputGradient) => self.passes.wgrad.output_gradient,
-            (Pass::Wgrad, _) => self.passes.wgrad.input,
-        }
+        self.passes.spec(pass, operand)
+    }
+
+    /// What prepared operands take on a GPU.
+    pub fn rooms(&self) -> Rooms<'_> {
+        Rooms { passes: &self.passes, shapes: self.shapes, layers: self.layers }
     }
 
     /// Sign vector of a rotation that has one. Fixed signs do not depend on the step, nor on training or evaluation.

@@ -11,7 +11,7 @@ use contract::run_file::RunFile;
 use kernels::cpu::{Cpu, InstructionSet};
 use kernels::gpu::{Gpu, GpuError, Kind};
 use trainer::device::Choice;
-use trainer::device::gpu::{GpuDevice, Keep};
+use trainer::device::gpu::{GpuDevice, Keep, memory_report};
 use trainer::error::TrainerError;
 use trainer::interrupt::Interrupt;
 use trainer::{device_test, identity, measure, session};
@@ -122,6 +122,17 @@ enum Command {
         #[arg(long)]
         quick: bool,
     },
+    /// What a run needs of a device's memory, each way of keeping things, and what is there
+    Memory {
+        /// Gives model, batch and recipe
+        run_file: PathBuf,
+        /// cpu, cuda, cuda:N, hip, hip:N or auto
+        #[arg(long, default_value = "cpu")]
+        device: String,
+        /// As one JSON object
+        #[arg(long)]
+        json: bool,
+    },
     /// The GPUs of this machine, each opened once, and what keeps one from being used; one JSON object
     Devices,
     /// What this trainer computes on each kind of device, as hashes: equal hashes, equal bits; one JSON object
@@ -201,6 +212,19 @@ fn execute(command: Command) -> Result<(), TrainerError> {
                 device_test::run(&gpu(kind, ordinal)?, &run_files, seed, extent(quick), &mut std::io::stdout().lock())
             }
         },
+        Command::Memory { run_file, device, json } => {
+            let run = RunFile::load(&run_file)?.run.micro_batch();
+            let report = match Choice::parse(&device)? {
+                Choice::Cpu => trainer::memory::report(&run),
+                Choice::Gpu(kind, ordinal) => memory_report(&run, &gpu(kind, ordinal)?)?,
+            };
+            if json {
+                println!("{}", report.to_json().map_err(|error| TrainerError::Machine(format!("cannot write a line: {error}")))?);
+            } else {
+                print!("{report}");
+            }
+            Ok(())
+        }
         Command::Devices => {
             println!("{}", devices().to_json().map_err(|error| TrainerError::Machine(format!("cannot write a line: {error}")))?);
             Ok(())

@@ -3,44 +3,29 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
+use contract::device::DeviceId;
+use contract::memory::MemoryReport;
+use contract::memory::host::HostMemory;
 use contract::run_file::RunFile;
 
 use crate::error::TrainerError;
-use crate::parameters;
 
-/// Bytes a run needs at least: parameters, gradients (twice where they are accumulated), two moments and every activation that is kept,
-/// all F32. As everywhere here `run` is a micro-batch of the run ([`RunFile::micro_batch`]).
-pub fn needed_bytes(run: &RunFile) -> u128 {
-    let model = &run.model;
-    let arrays = 4 + u128::from(run.batch.accumulation > 1);
-    let [qkv, output, gate_up, down] = model.linears();
-    let (d, tokens) = (model.hidden_size as u128, run.tokens_per_step() as u128);
-    // The columns of one block's buffers in `model`, and of the gradients that blocks share.
-    let block = 4 * d + (qkv.1 + output.2 + gate_up.1 + down.2 + model.num_attention_heads + 2) as u128;
-    let shared = 4 * d + (qkv.1 + output.2 + gate_up.1 + 2) as u128;
-    4 * (arrays * parameters::Layout::new(model).total as u128 + tokens * (block * model.num_hidden_layers as u128 + shared))
+/// What `trainer memory` says of a micro-batch on the CPU.
+pub fn report(run: &RunFile) -> MemoryReport {
+    let usable = HostMemory::new(|path| std::fs::read_to_string(path).ok()).usable();
+    MemoryReport::new(run, DeviceId::Cpu, false, usable, usable)
 }
 
-/// Refuses a run that needs more than all the memory of the machine. Where the system does not tell how much that is, any run passes.
+/// Refuses a run that needs more than all the memory that may be used here. Where the system does not tell how much that is, any run passes.
 pub fn check(run: &RunFile) -> Result<(), TrainerError> {
-    let (needed, Some(there)) = (needed_bytes(run), total_bytes()) else { return Ok(()) };
-    if needed <= there {
-        return Ok(());
-    }
-    let gib = |bytes: u128| bytes as f64 / f64::from(1 << 30);
+    let report = report(run);
+    let (None, Some(there), [way]) = (report.keeps, report.total_bytes, &report.ways[..]) else { return Ok(()) };
+    let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
     Err(TrainerError::Machine(format!(
-        "this run needs {:.1} GiB of memory, this machine has {:.1}; use a smaller model, a smaller batch or more micro-batches (batch.accumulation), or another machine",
-        gib(needed),
+        "this run needs {:.1} GiB of memory, this machine has {:.1} that may be used; use a smaller model, a smaller batch or more micro-batches (batch.accumulation), or another machine",
+        gib(way.bytes),
         gib(there)
     )))
-}
-
-/// Linux tells in /proc/meminfo, in KiB.
-fn total_bytes() -> Option<u128> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
-    let kib: u128 = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(kib * 1024)
 }
 
 /// The system's allocator, which asks for huge pages where a block is large enough to fill some.

@@ -3,49 +3,8 @@
 //! Words depend on the seed and on the place where they are used, never on the recipe, the threads or what was drawn
 //! before. So all arms of a seed share initialisation and data order, and a resumed run draws the same words.
 
+pub use contract::recipe::{Operand, Pass};
 use kernels::random::{Stream, StreamKey};
-
-/// The three GEMM passes of a linear layer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pass {
-    /// Y = X Wᵀ.
-    Fprop,
-    /// ∇X = ∇Y W.
-    Dgrad,
-    /// ∇W = ∇Yᵀ X.
-    Wgrad,
-}
-
-/// The tensors of a linear layer that are operands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operand {
-    /// X: `[tokens, in]`.
-    Input,
-    /// W: `[out, in]`.
-    Weight,
-    /// ∇Y: `[tokens, out]`.
-    OutputGradient,
-}
-
-impl Pass {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fprop => "fprop",
-            Self::Dgrad => "dgrad",
-            Self::Wgrad => "wgrad",
-        }
-    }
-}
-
-impl Operand {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Input => "input",
-            Self::Weight => "weight",
-            Self::OutputGradient => "output_gradient",
-        }
-    }
-}
 
 /// Values of `StreamKey::pass` beyond the three GEMM passes.
 const EVALUATION: u32 = 3;

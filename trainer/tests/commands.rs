@@ -6,7 +6,11 @@ mod common;
 use std::path::Path;
 use std::process::Command;
 
+use contract::json::Document as _;
+use contract::memory::{self, MemoryReport};
+use contract::run_file::RunFile;
 use serde_json::Value;
+use trainer::parameters::Layout;
 
 fn lines(arguments: &[&str], folder: &Path) -> Vec<Value> {
     let output = Command::new(env!("CARGO_BIN_EXE_trainer")).args(arguments).current_dir(folder).output().unwrap();
@@ -129,4 +133,23 @@ fn progress_is_one_line_a_step_and_silence_without_it() {
     std::fs::remove_file(folder.path().join("fp8/done.json")).unwrap();
     std::fs::remove_dir_all(folder.path().join("fp8/checkpoint")).unwrap();
     assert_eq!(run(&[]), "");
+}
+
+/// The text and the object say the same, and both what the contract counts.
+#[test]
+fn memory_is_told_term_by_term() {
+    let folder = prepared();
+    let output = Command::new(env!("CARGO_BIN_EXE_trainer")).args(["memory", "fp8/run.yaml"]).current_dir(folder.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let object = &lines(&["memory", "fp8/run.yaml", "--json"], folder.path())[0];
+    assert_eq!(keys(object), ["schema", "device", "tokens", "ways", "total_bytes", "free_bytes", "keeps"]);
+    let report = MemoryReport::from_json("stdout", &object.to_string()).unwrap();
+    assert_eq!(report.to_string(), text);
+    assert!(text.starts_with("memory of a run on cpu, T = "), "{text}");
+    let run = RunFile::load(&folder.path().join("fp8/run.yaml")).unwrap().run.micro_batch();
+    assert_eq!(report.ways, memory::ways(&run, memory::Place::Cpu));
+    assert_eq!(report.ways[0].bytes, report.ways[0].terms.iter().map(|term| term.bytes).sum::<u64>());
+    // What the forecast counts is what the trainer lays out.
+    assert_eq!(run.model.parameters(), Layout::new(&run.model).total as u128);
 }

@@ -72,7 +72,14 @@ pub(crate) fn dry_run(
     let mut text = String::new();
     line!(text, "profile {}: {}", profile.id, profile.title);
     line!(text, "  {}", profile.purpose);
-    let _ = write!(text, "{}", forecast::forecast(manifests, profile));
+    match forecast::forecast(manifests, profile) {
+        Ok(forecast) => {
+            let _ = write!(text, "{forecast}");
+        }
+        Err(error) => {
+            line!(text, "  no forecast: {error}");
+        }
+    }
     match prepared {
         Ok(prepared) => {
             line!(text, "  {} runs: {} arms x seeds {:?}", prepared.plan.runs.len(), prepared.plan.arms.len(), prepared.plan.seeds);

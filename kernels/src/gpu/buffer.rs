@@ -3,6 +3,8 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use contract::memory::PART;
+
 use super::GpuError;
 use super::driver::{Address, Driver, Element, Matrix};
 
@@ -49,9 +51,6 @@ pub(super) fn bytes_of_mut<T: Plain>(values: &mut [T]) -> &mut [u8] {
     // SAFETY: as above, and every bit pattern that is written is a value.
     unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), size_of_val(values)) }
 }
-
-/// Parts of a buffer start at multiples of so many bytes, as what drivers allocate does.
-pub const PART: usize = 256;
 
 /// Memory that is freed with the last buffer over it.
 #[derive(Debug)]

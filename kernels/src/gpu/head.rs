@@ -2,16 +2,10 @@
 
 use std::ops::Range;
 
+use contract::memory::logits_together;
+
 use super::driver::Grid;
 use super::{Argument, Bf16, Buffer, Gpu, GpuError, Kernel, expect};
-
-/// Logits in memory at once: 128 MiB of BF16.
-const LOGITS: usize = 1 << 26;
-
-/// Tokens whose logits are in memory at once.
-fn together(tokens: usize, vocabulary: usize) -> usize {
-    (LOGITS / vocabulary.max(1)).clamp(1, tokens.max(1))
-}
 
 /// Kernels for one model.
 #[derive(Debug)]
@@ -29,7 +23,7 @@ impl Head {
         Ok(Self {
             cross_entropy: gpu.kernel("loss.cu", &[], "cross_entropy")?,
             sum: gpu.kernel("loss.cu", &[], "sum_losses")?,
-            together: together(tokens, vocabulary),
+            together: logits_together(tokens, vocabulary),
             width,
             vocabulary,
         })
@@ -38,11 +32,6 @@ impl Head {
     /// Elements of the logits that are in memory at once.
     pub fn logits(&self) -> usize {
         self.together * self.vocabulary
-    }
-
-    /// [`Head::logits`] before there is a head, for batches of at most `tokens`.
-    pub fn logits_of(tokens: usize, vocabulary: usize) -> usize {
-        together(tokens, vocabulary) * vocabulary
     }
 
     /// Losses of `x: [tokens, width]` under the head at `weight.1` of the BF16 parameters; their sum, in F64, into `sum.1` of

@@ -33,18 +33,20 @@ mod sources;
 use std::ffi::c_void;
 use std::sync::Arc;
 
+pub use contract::recipe::is_source;
+
 pub use accumulate::Accumulator;
 pub use attention::Attention;
-pub use buffer::{Bf16, Buffer, PART, Plain};
+pub use buffer::{Bf16, Buffer, Plain};
 pub use driver::{Description, Element, Matrix, PackedMatrix, ScaleLayout};
 pub use elementwise::{Elementwise, Occurrences};
 pub use error::GpuError;
 pub use factors::{Factor, Multiplier};
 pub use head::Head;
-pub use mxfp4::{PackedProducts, PackedQuantiser, Plan, fits, is_packed, packed_bytes};
+pub use mxfp4::{PackedProducts, PackedQuantiser, Plan, is_packed, packed_bytes};
 pub use norm::Norm;
 pub use optimizer::{Optimizer, Stretch, UpdateNumbers};
-pub use quantise::{Made, OperandSide, Quantiser, TensorScales, element, is_source, multiplier, prepared};
+pub use quantise::{Made, OperandSide, Quantiser, TensorScales, element, multiplier, prepared};
 
 use driver::{Driver, Function, Grid, PackedProduct, Product};
 

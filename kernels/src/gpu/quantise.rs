@@ -122,11 +122,6 @@ pub struct Quantiser {
     tile: usize,
 }
 
-/// Whether an operand of this specification is its BF16 source itself.
-pub fn is_source(spec: &OperandSpec) -> bool {
-    spec.format == Format::Bf16 && spec.rounding == Rounding::NearestEven && spec.rotation.is_none()
-}
-
 /// What a product with this operand is multiplied by (tensor scales apart).
 pub fn multiplier(spec: &OperandSpec) -> f32 {
     if spec.rounding == Rounding::StochasticPrescaled { PRESCALE_CORRECTION } else { 1.0 }

@@ -6,6 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use contract::device::DeviceKind;
+use contract::memory::GIB;
+use contract::memory::host::HostMemory;
 use study::device::Gpu;
 use study::files;
 use study::manifest::profile::Detect;
@@ -14,11 +16,9 @@ use study::plan::run_cache;
 
 use crate::data;
 use crate::devices::Devices;
-use crate::forecast::{self, Memory};
+use crate::forecast::{self, Spread};
 use crate::machine::{self, ask};
 use crate::toolchain::{at_hand, cargo};
-
-const GIB: f64 = (1u64 << 30) as f64;
 
 /// What `cargo xtask doctor` prints.
 #[derive(Debug, Clone)]
@@ -108,8 +108,17 @@ fn lacks_with(profile: &Profile, manifests: &Manifests, root: &Path, found: Opti
         let count = profile.requires.get("gpus").copied().unwrap_or(1.0);
         match found.filter(|_| hardware.device != DeviceKind::Cpu).and_then(|devices| largest(devices, hardware.device)) {
             // A run is on one GPU whatever their number: fewer of them take longer, and that is all.
-            Some(gpu) => all.extend(lacks_gpu_memory(&forecast::alone(manifests, profile), gpu)),
+            Some(gpu) => match forecast::alone(manifests, profile, gpu.mxfp4) {
+                Ok(needed) => all.extend(lacks_gpu_memory(&needed, gpu)),
+                Err(error) => all.push(error.to_string()),
+            },
             None => all.extend(lacks_device(hardware, count, Path::new("/"), found)),
+        }
+    }
+    if manifests.hardware.get(&profile.hardware).is_some_and(|hardware| hardware.device == DeviceKind::Cpu) {
+        match forecast::alone(manifests, profile, None) {
+            Ok(needed) => all.extend(lacks_run_memory(&needed, machine::memory())),
+            Err(error) => all.push(error.to_string()),
         }
     }
     let need = |key: &str| profile.requires.get(key).copied();
@@ -132,14 +141,14 @@ fn largest(devices: &Devices, device: DeviceKind) -> Option<&Gpu> {
 }
 
 /// One line when a run does not fit the largest GPU.
-fn lacks_gpu_memory(needed: &Memory, gpu: &Gpu) -> Option<String> {
-    let there = gpu.memory_bytes? as f64;
-    (!needed.fits(there)).then(|| {
+fn lacks_gpu_memory(needed: &Spread, gpu: &Gpu) -> Option<String> {
+    let there = gpu.memory_bytes?;
+    needed.fits(there).is_none().then(|| {
         format!(
             "memory of a GPU: a run needs {:.1} GiB on one (modelled; --dry-run shows the sum), {} has {:.1}; more micro-batches (batch.accumulation) need less, and spreading a run over several GPUs is not part of this version",
-            needed.bytes().min(needed.least) / GIB,
+            needed.least as f64 / GIB,
             gpu.name.as_deref().unwrap_or(&gpu.device),
-            there / GIB
+            there as f64 / GIB
         )
     })
 }
@@ -184,9 +193,21 @@ fn lacks_cores(needed: f64, here: usize) -> Option<String> {
     ((here as f64) < needed).then(|| format!("cores: {needed} needed, {here} may be used here"))
 }
 
-fn lacks_memory(needed: f64, memory: machine::Memory) -> Option<String> {
+fn lacks_memory(needed: f64, memory: HostMemory) -> Option<String> {
     let usable = memory.usable()? as f64 / GIB;
     (usable < needed).then(|| format!("memory: {needed} GiB needed, {usable:.1} GiB may be used here (control-group limit counted)"))
+}
+
+/// One line when a run on the CPU does not fit what may be used here.
+fn lacks_run_memory(needed: &Spread, memory: HostMemory) -> Option<String> {
+    let usable = memory.usable()?;
+    needed.fits(usable).is_none().then(|| {
+        format!(
+            "memory: a run needs {:.1} GiB (modelled; --dry-run shows the sum), {:.1} GiB may be used here (control-group limit counted)",
+            needed.least as f64 / GIB,
+            usable as f64 / GIB
+        )
+    })
 }
 
 /// What is in the cache already need not find room again.
@@ -440,10 +461,15 @@ mod tests {
 
     #[test]
     fn a_control_group_limit_counts_as_the_memory() {
-        let memory = machine::Memory { total: Some(64 << 30), limit: Some(1 << 30) };
+        let memory = HostMemory { total: Some(64 << 30), limit: Some(1 << 30) };
         assert_eq!(lacks_memory(1.0, memory), None);
         assert!(lacks_memory(2.0, memory).unwrap().contains("2 GiB needed, 1.0 GiB may be used"));
-        assert_eq!(lacks_memory(2.0, machine::Memory { total: None, limit: None }), None);
+        assert_eq!(lacks_memory(2.0, HostMemory { total: None, limit: None }), None);
+        let manifests = manifests();
+        let run = forecast::alone(&manifests, &manifests.profiles["cpu"], None).unwrap();
+        assert_eq!(lacks_run_memory(&run, memory), None);
+        let tight = HostMemory { limit: Some(run.least - 1), ..memory };
+        assert!(lacks_run_memory(&run, tight).unwrap().contains("control-group limit counted"));
         assert_eq!(lacks_cores(2.0, 2), None);
         assert!(lacks_cores(3.0, 2).is_some());
     }
@@ -471,9 +497,9 @@ mod tests {
         assert_eq!(lacks("llama31-8b", &found(vec![gpu("hip:0", 268)])), [""; 0]);
         assert_eq!(lacks("h200-s", &found(vec![gpu("cuda:0", 16), gpu("cuda:1", 80)])), [""; 0]);
         // Between the two ways the trainer keeps less, so nothing is lacking; below both it cannot start.
-        let alone = forecast::alone(&manifests, &manifests.profiles["h200-s"]);
-        let (whole, least) = (alone.bytes() as u64, alone.least as u64);
-        assert!(least < whole - whole / 10, "{least} {whole}");
+        let alone = forecast::alone(&manifests, &manifests.profiles["h200-s"], None).unwrap();
+        let (whole, least) = (alone.ways[0].bytes, alone.least);
+        assert!(alone.ways[1].bytes < whole - whole / 10 && least < whole, "{alone:?}");
         let sized = |bytes: u64| found(vec![Gpu { memory_bytes: Some(bytes), ..gpu("cuda:0", 1) }]);
         assert_eq!(lacks("h200-s", &sized(least.midpoint(whole))), [""; 0]);
         assert!(lacks("h200-s", &sized(least - (1 << 20))).join("").contains("memory of a GPU"));

@@ -6,47 +6,36 @@
 use std::fmt;
 
 use contract::device::DeviceKind;
-use contract::recipe::Format;
-use contract::recipe::{OperandSpec, Passes};
+use contract::memory::{self, Keep, Memory, Place};
+use contract::recipe::{Format, OperandSpec, Passes};
+use contract::run_file::RunFile;
 use study::manifest::PublicLogs;
 use study::manifest::profile::Peaks;
-use study::manifest::{Hardware, Manifests, Metric, Model, Profile};
+use study::manifest::{Hardware, ManifestError, Manifests, Metric, Model, Profile};
+use study::plan;
 
-const GIB: f64 = (1u64 << 30) as f64;
-
-/// One part of the memory on a GPU.
+/// Memory of a run on one device under one assumption of what is spread over several: the terms of `trainer memory`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Term {
-    pub what: &'static str,
-    /// How it is counted, with letters that [`Memory`] explains.
-    pub formula: &'static str,
-    /// Bytes.
-    pub bytes: f64,
-}
-
-/// Memory of one GPU under one assumption of what is spread over several.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Memory {
-    /// GPUs that one run is spread over.
+pub struct Spread {
+    pub device: DeviceKind,
+    /// Devices that one run is spread over.
     pub gpus: u64,
     /// What is spread, in words.
     pub sharding: String,
-    pub terms: Vec<Term>,
-    /// Bytes that the trainer falls back to where the sum does not fit: X is prepared again in backward instead of waiting for it.
-    pub least: f64,
+    /// The arm that needs most; [`Spread::ways`] are its.
+    pub arm: String,
+    pub ways: Vec<Memory>,
+    /// What no arm can do without, bytes.
+    pub least: u64,
     /// Memory of one GPU, where manifests/hardware states it.
-    pub there: Option<f64>,
+    pub there: Option<u64>,
 }
 
-impl Memory {
-    /// All terms, bytes.
-    pub fn bytes(&self) -> f64 {
-        self.terms.iter().map(|term| term.bytes).sum()
-    }
-
-    /// Whether a run starts on a GPU with so many bytes, in one way or the other.
-    pub fn fits(&self, bytes: f64) -> bool {
-        self.bytes().min(self.least) <= bytes
+impl Spread {
+    /// How a run of any arm is kept in so many bytes; none if one does not start.
+    pub fn fits(&self, bytes: u64) -> Option<Keep> {
+        let everything = memory::choose(&self.ways, bytes).filter(|keep| *keep == Keep::Everything);
+        everything.or_else(|| (self.least <= bytes).then_some(Keep::Least))
     }
 }
 
@@ -66,8 +55,8 @@ pub struct Hours {
 pub struct Forecast {
     /// Lines about model, optimizer, schedule, data, batch, evaluation, budget.
     pub setting: Vec<String>,
-    /// On the GPUs that the profile names, and on one alone; none for a CPU.
-    pub memory: Vec<Memory>,
+    /// On the GPUs that the profile names, and on one device alone.
+    pub memory: Vec<Spread>,
     /// By arm, in the profile's order; empty for a CPU.
     pub hours: Vec<Hours>,
     /// `8 x AMD Instinct MI355X`.
@@ -78,7 +67,10 @@ pub struct Forecast {
 }
 
 /// Looks at manifests only.
-pub fn forecast(manifests: &Manifests, profile: &Profile) -> Forecast {
+///
+/// # Errors
+/// As of [`alone`].
+pub fn forecast(manifests: &Manifests, profile: &Profile) -> Result<Forecast, ManifestError> {
     let (model, hardware) = (&manifests.models[&profile.model], &manifests.hardware[&profile.hardware]);
     let gpus = gpus(profile);
     let mut forecast = Forecast {
@@ -89,27 +81,22 @@ pub fn forecast(manifests: &Manifests, profile: &Profile) -> Forecast {
         seeds: profile.seeds.len(),
         notes: Vec::new(),
     };
+    let all = if gpus > 1 { vec![gpus, 1] } else { vec![1] };
+    forecast.memory = all.into_iter().map(|gpus| spread(manifests, profile, gpus, None)).collect::<Result<_, _>>()?;
     if hardware.device == DeviceKind::Cpu {
-        return forecast;
+        return Ok(forecast);
     }
-    let spread = if gpus > 1 { vec![gpus, 1] } else { vec![1] };
-    forecast.memory = spread.into_iter().map(|gpus| memory(profile, model, hardware, gpus)).collect();
     let logs = log_steps(manifests, hardware);
     let ratio = paper_ratio(manifests, profile);
     let hours = |arm: &String| hours(manifests, profile, (model, hardware, gpus), arm, logs.as_ref().map(|logs| logs.1), ratio);
     forecast.hours = profile.arms.iter().flat_map(|group| &group.recipes).map(hours).collect();
     forecast.notes = notes(profile, logs, ratio, hardware);
-    forecast
+    Ok(forecast)
 }
 
 /// GPUs that the profile asks for.
 fn gpus(profile: &Profile) -> u64 {
     profile.requires.get("gpus").map_or(1, |count| (*count as u64).max(1))
-}
-
-/// Memory of one run on one GPU alone, as the trainer would have it.
-pub fn alone(manifests: &Manifests, profile: &Profile) -> Memory {
-    memory(profile, &manifests.models[&profile.model], &manifests.hardware[&profile.hardware], 1)
 }
 
 /// `128256` as `128,256`.
@@ -180,71 +167,53 @@ fn setting(manifests: &Manifests, profile: &Profile, model: &Model) -> Vec<Strin
     ]
 }
 
-/// Terms of one GPU; on several, the F32 masters and moments are spread and everything else is whole on each.
-fn memory(profile: &Profile, model: &Model, hardware: &Hardware, gpus: u64) -> Memory {
-    let linears = model.linears();
-    let (d, layers, heads) = (model.hidden_size as f64, model.num_hidden_layers as f64, model.num_attention_heads as f64);
-    let micro_batches = (profile.batch.accumulation as u64 / gpus).max(1);
-    let tokens = (profile.batch.sequences as u64 / gpus / micro_batches).max(1) as f64 * model.sequence_length as f64;
-    let (p, g) = (model.parameters() as f64, gpus as f64);
-    let [(_, qkv, _), (_, _, attended), (_, gate_up, _), (_, _, ffn)] = linears.map(|(name, out, input)| (name, out as f64, input as f64));
-    let inputs: f64 = linears.iter().map(|(_, _, input)| *input as f64).sum();
-    let is_native = hardware.native_formats.contains(&Format::E2m1);
-    // A native operand is half a byte and a 32nd of a scale byte an element; an emulated one lies in BF16, and its X is made while it is read.
-    let (operand_bytes, operands) = if is_native {
-        (17.0 / 32.0, "(T L inputs + weights) 17/32: X and W of each linear in MXFP4, waiting for backward")
-    } else {
-        (2.0, "(T L inputs + weights) 2: X and W of each linear in BF16, waiting for backward")
+/// Memory of one run on one device alone, as the trainer has it. `mxfp4`: what a GPU that is there says of itself, else what manifests say.
+///
+/// # Errors
+/// An arm whose run file would be refused.
+pub fn alone(manifests: &Manifests, profile: &Profile, mxfp4: Option<bool>) -> Result<Spread, ManifestError> {
+    spread(manifests, profile, 1, mxfp4)
+}
+
+/// On several GPUs the F32 masters and moments are spread, and everything else is whole on each.
+fn spread(manifests: &Manifests, profile: &Profile, gpus: u64, mxfp4: Option<bool>) -> Result<Spread, ManifestError> {
+    let hardware = &manifests.hardware[&profile.hardware];
+    let mxfp4 = mxfp4.unwrap_or_else(|| hardware.native_formats.contains(&Format::E2m1));
+    let place = if hardware.device == DeviceKind::Cpu { Place::Cpu } else { Place::Gpu { mxfp4 } };
+    let (mut most, mut least, mut tokens) = (None::<(String, Vec<Memory>)>, 0, 0);
+    for arm in plan::all_arms(profile) {
+        let run = part(plan::any_run(manifests, profile, &arm)?, gpus as usize);
+        let ways: Vec<Memory> = memory::ways(&run, place).into_iter().map(|way| divided(way, gpus)).collect();
+        (least, tokens) = (least.max(ways.last().map_or(0, |way| way.bytes)), run.tokens_per_step());
+        if most.as_ref().is_none_or(|(_, most)| ways[0].bytes > most[0].bytes) {
+            most = Some((arm, ways));
+        }
+    }
+    let (arm, ways) = most.unwrap_or_default();
+    let micro = format!("T = {} tokens at once; {arm}, which needs most", thousands(tokens as u64));
+    let sharding = match (hardware.device, gpus) {
+        (DeviceKind::Cpu, _) => micro,
+        (_, 1) => format!("one GPU alone, nothing spread, as this trainer does; {micro}"),
+        _ => format!("data parallel over G = {gpus}: masters and moments spread over all, everything else whole on each; {micro}"),
     };
-    let (kept, activations) = if is_native {
-        (
-            4.0 * d + qkv + attended + gate_up + ffn,
-            "T L (2 (4d + qkv + attended + gate and up + SwiGLU) + 4 (heads + 2)): BF16, statistics F32",
-        )
-    } else {
-        (2.0 * d + qkv + attended + gate_up, "T L (2 (2d + qkv + attended + gate and up) + 4 (heads + 2)): BF16, statistics F32")
-    };
-    let weights: f64 = layers * linears.iter().map(|(_, out, input)| (out * input) as f64).sum::<f64>();
-    // Of the linear that has most: X, or ∇Y both ways; for the last beside the gradient of SwiGLU's result.
-    let turn = |(_, out, input): &(&str, u64, u64)| operand_bytes * (2.0 * *out as f64).max(*input as f64);
-    let turns = linears.iter().map(turn).fold(operand_bytes * 2.0 * d + 2.0 * ffn, f64::max);
-    let sums = if micro_batches > 1 { ("4P + 4P: of a micro-batch, and their sum", 8.0) } else { ("4P", 4.0) };
-    let terms = vec![
-        Term { what: "masters, F32", formula: if gpus > 1 { "4P / G" } else { "4P" }, bytes: 4.0 * p / g },
-        Term { what: "moments, F32", formula: if gpus > 1 { "8P / G" } else { "8P" }, bytes: 8.0 * p / g },
-        Term { what: "weights, BF16", formula: "2P", bytes: 2.0 * p },
-        Term { what: "gradients, F32", formula: sums.0, bytes: sums.1 * p },
-        Term { what: "activations", formula: activations, bytes: tokens * layers * (2.0 * kept + 4.0 * (heads + 2.0)) },
-        Term { what: "operands", formula: operands, bytes: (tokens * layers * inputs + weights) * operand_bytes },
-        Term {
-            what: "gradients of activations",
-            formula: "T (2 (4d + qkv + attended) + 8): one block's; that of gate and up takes their place",
-            bytes: tokens * (2.0 * (4.0 * d + qkv + attended) + 8.0),
-        },
-        Term {
-            what: "in turns",
-            formula: "the most operands of one linear, or a part of the logits",
-            bytes: (tokens * turns).max(f64::from(128 << 20)),
-        },
-        Term { what: "libraries", formula: "workspace and code, about", bytes: f64::from(128 << 20) },
-    ];
-    // Packed X cannot be made while it is read, so it always waits. What does not wait is in turns beside both gradients.
-    let least = if is_native {
-        f64::INFINITY
-    } else {
-        let turn = |(_, out, input): &(&str, u64, u64)| operand_bytes * (2 * out + input) as f64;
-        let turns_without = linears.iter().map(turn).fold(operand_bytes * (2.0 * d + ffn) + 2.0 * ffn, f64::max);
-        let in_turns = |turns: f64| (tokens * turns).max(f64::from(128 << 20));
-        terms.iter().map(|term| term.bytes).sum::<f64>() - tokens * layers * inputs * operand_bytes + in_turns(turns_without)
-            - in_turns(turns)
-    };
-    let micro = format!("T = {} tokens at once", thousands(tokens as u64));
-    let sharding = if gpus > 1 {
-        format!("data parallel over G = {gpus}: masters and moments spread over all, everything else whole on each; {micro}")
-    } else {
-        format!("one GPU alone, nothing spread, as this trainer does; {micro}")
-    };
-    Memory { gpus, sharding, terms, least, there: hardware.peaks.as_ref().map(|peaks| peaks.memory_bytes as f64) }
+    let there = hardware.peaks.as_ref().map(|peaks| peaks.memory_bytes);
+    Ok(Spread { device: hardware.device, gpus, sharding, arm, ways, least, there })
+}
+
+/// A micro-batch of what one of several GPUs computes.
+fn part(mut run: RunFile, gpus: usize) -> RunFile {
+    run.batch.accumulation = (run.batch.accumulation / gpus).max(1);
+    run.batch.sequences = (run.batch.sequences / gpus).max(run.batch.accumulation);
+    run.micro_batch()
+}
+
+/// With masters and moments shared out among several GPUs.
+fn divided(mut way: Memory, gpus: u64) -> Memory {
+    for term in way.terms.iter_mut().filter(|term| gpus > 1 && [memory::MASTERS, memory::MOMENTS].contains(&term.name.as_str())) {
+        term.bytes /= gpus;
+        term.formula.push_str(" / G");
+    }
+    Memory::new(way.keep, way.terms)
 }
 
 /// Mean step seconds of FP8 and of MXFP4 in public logs of this hardware, and which logs.
@@ -374,10 +343,10 @@ impl fmt::Display for Forecast {
         for memory in &self.memory {
             write_memory(memory, f)?;
         }
+        writeln!(f, "    {}", memory::LETTERS)?;
         if self.hours.is_empty() {
             return Ok(());
         }
-        writeln!(f, "    P parameters, T tokens, L blocks, d width; inputs and weights are summed over a block's four linears")?;
         let longest = self.hours.iter().flat_map(|hours| [hours.logs, hours.roofline]).flatten().fold(0.0, f64::max);
         let (unit, factor) = if longest < 1.0 { ("minutes", 60.0) } else { ("hours", 1.0) };
         writeln!(f, "  {unit} of a run on {} (modelled)", self.machine)?;
@@ -397,26 +366,30 @@ impl fmt::Display for Forecast {
     }
 }
 
-fn write_memory(memory: &Memory, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    writeln!(f, "  memory on each of {} GPU{} (modelled): {}", memory.gpus, if memory.gpus == 1 { "" } else { "s" }, memory.sharding)?;
-    for Term { what, formula, bytes } in &memory.terms {
-        writeln!(f, "    {what:<24} {:>7.1} GiB  {formula}", bytes / GIB)?;
+fn write_memory(spread: &Spread, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match (spread.device, spread.gpus) {
+        (DeviceKind::Cpu, _) => write!(f, "  memory of a run")?,
+        (_, gpus) => write!(f, "  memory on each of {gpus} GPU{}", if gpus == 1 { "" } else { "s" })?,
     }
-    let there = memory.there.map_or(String::new(), |there| {
-        let verdict = match (memory.bytes() <= there, memory.fits(there)) {
-            (true, _) => "fits",
-            (false, true) => "fits with least memory",
-            (false, false) => "does not fit",
+    writeln!(f, " (modelled): {}", spread.sharding)?;
+    let there = spread.there.map_or(String::new(), |there| {
+        let verdict = match spread.fits(there) {
+            Some(Keep::Everything) => "fits",
+            Some(Keep::Least) => "fits with least memory",
+            None => "does not fit",
         };
-        format!("  of {:.1} that are there: {verdict}", there / GIB)
+        format!("  of {:.1} that are there: {verdict}", there as f64 / memory::GIB)
     });
-    writeln!(f, "    {:<24} {:>7.1} GiB{there}", "in all", memory.bytes() / GIB)
+    spread.ways.first().map_or(Ok(()), |way| way.write(f, &there))
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use std::path::Path;
+
+    use contract::device::DeviceId;
+    use contract::memory::MemoryReport;
 
     use super::*;
 
@@ -427,44 +400,61 @@ mod tests {
     #[test]
     fn the_papers_setting() {
         let manifests = manifests();
-        insta::assert_snapshot!(forecast(&manifests, manifests.profile("llama31-8b").unwrap()).to_string());
+        insta::assert_snapshot!(forecast(&manifests, manifests.profile("llama31-8b").unwrap()).unwrap().to_string());
     }
 
     #[test]
     fn a_profile_of_one_gpu() {
         let manifests = manifests();
-        insta::assert_snapshot!(forecast(&manifests, manifests.profile("h200-s").unwrap()).to_string());
+        insta::assert_snapshot!(forecast(&manifests, manifests.profile("h200-s").unwrap()).unwrap().to_string());
     }
 
-    /// By hand: P = 8,030,261,248; 2 sequences of 8,192 tokens at once; a token of a block keeps 2 (16,384 + 53,248) + 4 x 34 = 139,400
-    /// bytes, and 26,624 inputs of 17/32 bytes, as the block's 218,103,808 weights are. The last linear takes most at once: 17/32 x 2 x 4,096
-    /// and the gradient's 2 x 14,336.
+    /// By hand, of an arm whose passes are all native: P = 8,030,261,248; 2 sequences of 8,192 tokens at once; a token of a block keeps
+    /// 2 (16,384 + 53,248) + 4 x 34 = 139,400 bytes, and 26,624 inputs of 17/32 bytes, as the block's 218,103,808 weights are. The last linear
+    /// takes most at once: 17/32 x 2 x 4,096 and the gradient's 2 x 14,336.
     #[test]
     fn memory_is_the_sum_that_its_terms_say() {
         let manifests = manifests();
-        let profile = manifests.profile("llama31-8b").unwrap();
-        let forecast = forecast(&manifests, profile);
-        let (p, tokens) = (8_030_261_248.0, 16_384.0);
-        let bytes = |memory: &Memory, what: &str| memory.terms.iter().find(|term| term.what == what).unwrap().bytes;
+        let mut profile = manifests.profile("llama31-8b").unwrap().clone();
+        profile.arms[0].recipes = vec!["mxfp4-fdw".to_owned()];
+        profile.arms.truncate(1);
+        let forecast = forecast(&manifests, &profile).unwrap();
+        let (p, tokens) = (8_030_261_248, 16_384);
+        let bytes = |spread: &Spread, name: &str| spread.ways[0].terms.iter().find(|term| term.name == name).unwrap().bytes;
         let [spread, alone] = &forecast.memory[..] else { unreachable!("two assumptions") };
         assert_eq!((spread.gpus, alone.gpus), (8, 1));
         assert_eq!(bytes(spread, "moments, F32"), p);
-        assert_eq!(bytes(alone, "moments, F32"), 8.0 * p);
+        assert_eq!(bytes(alone, "moments, F32"), 8 * p);
         for memory in [spread, alone] {
-            assert_eq!(bytes(memory, "activations"), tokens * 32.0 * 139_400.0);
-            assert_eq!(bytes(memory, "operands"), 32.0 * (tokens * 26_624.0 + 218_103_808.0) * 17.0 / 32.0);
-            assert_eq!(bytes(memory, "in turns"), tokens * 33_024.0);
-            assert_eq!(bytes(memory, "gradients, F32"), 8.0 * p);
-            assert!(memory.fits(288e9) && !memory.fits(80e9));
+            assert_eq!(bytes(memory, "activations"), tokens * 32 * 139_400);
+            assert_eq!(bytes(memory, "operands"), (tokens * 26_624 + 218_103_808) * 17);
+            assert_eq!(bytes(memory, "in turns"), tokens * 33_024);
+            assert_eq!(bytes(memory, "gradients, F32"), 8 * p);
+            assert_eq!(memory.fits(80_000_000_000), None);
+            assert!(memory.fits(288_000_000_000).is_some());
         }
-        assert_eq!(alone.bytes(), super::alone(&manifests, profile).bytes());
+        let sum = alone.ways[0].terms.iter().map(|term| term.bytes).sum::<u64>();
+        assert_eq!((sum, alone.ways.len(), alone.least), (alone.ways[0].bytes, 1, sum));
+        assert_eq!(alone.ways, super::alone(&manifests, &profile, None).unwrap().ways);
+    }
+
+    /// What the trainer prints of an arm on a GPU with room for one of the two ways, and what the forecast counts, are one thing.
+    #[test]
+    fn the_trainers_text() {
+        let manifests = manifests();
+        let profile = manifests.profile("h200-s").unwrap();
+        let needed = super::alone(&manifests, profile, None).unwrap();
+        let run = plan::any_run(&manifests, profile, &needed.arm).unwrap().micro_batch();
+        let report = MemoryReport::new(&run, DeviceId::Cuda(0), false, Some(8 << 30), Some(11 << 29));
+        assert_eq!(report.ways, needed.ways);
+        insta::assert_snapshot!(report.to_string());
     }
 
     /// By hand: 32 x 8,192 tokens, 32 blocks of 218,103,808 weights: 3.66 EFLOP a pass.
     #[test]
     fn hours_follow_from_logs_and_peaks() {
         let manifests = manifests();
-        let forecast = forecast(&manifests, manifests.profile("llama31-8b").unwrap());
+        let forecast = forecast(&manifests, manifests.profile("llama31-8b").unwrap()).unwrap();
         let of = |arm: &str| forecast.hours.iter().find(|hours| hours.arm == arm).unwrap();
         let hours = |seconds: f64| seconds * 9600.0 / 3600.0;
         let near = |found: Option<f64>, expected: f64, within: f64| {
@@ -483,10 +473,13 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_has_a_setting_and_nothing_else() {
+    fn a_cpu_has_a_setting_and_memory_and_no_hours() {
         let manifests = manifests();
-        let forecast = forecast(&manifests, manifests.profile("cpu").unwrap());
-        assert!(forecast.memory.is_empty() && forecast.hours.is_empty() && forecast.setting.len() == 7);
+        let forecast = forecast(&manifests, manifests.profile("cpu").unwrap()).unwrap();
+        assert!(forecast.hours.is_empty() && forecast.setting.len() == 7);
+        let [alone] = &forecast.memory[..] else { unreachable!("one device") };
+        assert!(alone.ways.len() == 1 && alone.least == alone.ways[0].bytes && alone.there.is_none());
+        assert!(forecast.to_string().contains("  memory of a run (modelled): T = "));
         assert_eq!((thousands(7), thousands(1000), thousands(1_234_567)), ("7".into(), "1,000".into(), "1,234,567".into()));
     }
 }

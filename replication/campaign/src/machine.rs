@@ -4,7 +4,9 @@
 //! and never a guess. What a campaign needs of a machine is `doctor`'s business.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use contract::memory::host::HostMemory;
 
 /// The processor's name as it gives it itself; its architecture when it gives none.
 pub fn cpu_model() -> String {
@@ -29,53 +31,10 @@ pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// Memory in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Memory {
-    /// What the machine says it has. In a virtual machine this can be far more than may be used.
-    pub total: Option<u64>,
-    /// The smallest limit of the control groups this process is in.
-    pub limit: Option<u64>,
-}
-
-impl Memory {
-    /// What may be used: the smaller of both.
-    pub fn usable(&self) -> Option<u64> {
-        self.total.into_iter().chain(self.limit).min()
-    }
-}
-
 /// Memory of the machine and of this process's control group.
-pub fn memory() -> Memory {
-    let proc = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total_from_meminfo(&text));
-    let total = proc.or_else(|| ask("sysctl", &["-n", "hw.memsize"])?.parse().ok());
-    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    Memory { total, limit: group_limit(&groups, Path::new("/sys/fs/cgroup")) }
-}
-
-fn total_from_meminfo(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
-}
-
-/// The smallest memory limit on the way from this process's groups to the root, of either version of control groups. `groups` is
-/// /proc/self/cgroup. A limit of 2^60 bytes or more is the system's way to write "none".
-fn group_limit(groups: &str, mount: &Path) -> Option<u64> {
-    let mut files: Vec<PathBuf> = Vec::new();
-    for line in groups.lines() {
-        let mut parts = line.splitn(3, ':');
-        let (Some(_), Some(controllers), Some(group)) = (parts.next(), parts.next(), parts.next()) else { continue };
-        let (top, name) = match controllers {
-            "" => (mount.to_owned(), "memory.max"),
-            one if one.split(',').any(|word| word == "memory") => (mount.join("memory"), "memory.limit_in_bytes"),
-            _ => continue,
-        };
-        // In a container the group may be named as outside it, while the mount shows only what is inside: look at both.
-        let relative = Path::new(group.trim_start_matches('/'));
-        files.extend(relative.ancestors().map(|part| top.join(part).join(name)));
-    }
-    let limits = files.iter().filter_map(|path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok());
-    limits.filter(|limit| *limit < 1 << 60).min()
+pub fn memory() -> HostMemory {
+    let memory = HostMemory::new(|path| fs::read_to_string(path).ok());
+    HostMemory { total: memory.total.or_else(|| ask("sysctl", &["-n", "hw.memsize"])?.parse().ok()), ..memory }
 }
 
 /// Release of the running kernel: its version numbers, without the builder's own suffix.
@@ -173,25 +132,5 @@ mod tests {
         assert_eq!(model_from_cpuinfo("processor\t: 0\nmodel\t\t: 143\nmodel name\t: Some Chip\n").as_deref(), Some("Some Chip"));
         assert_eq!(model_from_cpuinfo("CPU implementer\t: 0x41\nCPU part\t: 0xd40\n").as_deref(), Some("Arm implementer 0x41 part 0xd40"));
         assert_eq!(model_from_cpuinfo("flags: x\n"), None);
-    }
-
-    #[test]
-    fn the_smallest_limit_on_the_way_counts() {
-        let mount = tempfile::tempdir().unwrap();
-        let save = |path: &str, text: &str| {
-            let path = mount.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
-        save("memory/job/memory.limit_in_bytes", "1073741824\n");
-        save("memory/job/task/memory.limit_in_bytes", "9223372036854771712\n");
-        let groups = "9:name=systemd:/\n4:cpu,memory:/job/task\n0::/\n";
-        assert_eq!(group_limit(groups, mount.path()), Some(1 << 30));
-        save("memory.max", "536870912\n");
-        assert_eq!(group_limit(groups, mount.path()), Some(1 << 29));
-        save("memory.max", "max\n");
-        assert_eq!(group_limit("0::/\n", mount.path()), None);
-        assert_eq!(total_from_meminfo("MemFree: 1 kB\nMemTotal:       2048 kB\n"), Some(2 << 20));
-        assert_eq!(total_from_meminfo("MemTotal: many kB"), None);
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use contract::device::DeviceKind;
-use contract::run_file::BatchSection;
+use contract::run_file::{BatchSection, RunFile};
 use serde::{Deserialize, Serialize};
 
 use crate::files::sha256;
@@ -187,6 +187,13 @@ pub fn step_run_file(
     let shards = resolve::unknown_shards(u64::from(u32::MAX));
     let run = resolve::run_file(manifests, &profile, model, &shards, (arm, 1)).map_err(refuse)?;
     run.to_yaml().map_err(|error| refuse(error.to_string()))
+}
+
+/// The run of an arm with whatever shards there are: for what follows from sizes and recipe alone.
+pub fn any_run(manifests: &Manifests, profile: &Profile, arm: &str) -> Result<RunFile, ManifestError> {
+    let shards = manifests.tokenizers[&profile.tokenizer].shards.clone().unwrap_or_else(|| resolve::unknown_shards(u64::MAX));
+    resolve::run_file(manifests, profile, &manifests.models[&profile.model], &shards, (arm, 1))
+        .map_err(|why| ManifestError::new(&Manifests::path("profiles", &profile.id), why))
 }
 
 /// Every arm of the profile, in its order.

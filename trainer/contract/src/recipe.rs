@@ -148,6 +148,57 @@ pub struct DelayedScaling {
     pub choose: DelayedChoice,
 }
 
+/// The three GEMM passes of a linear layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pass {
+    /// Y = X Wᵀ.
+    Fprop,
+    /// ∇X = ∇Y W.
+    Dgrad,
+    /// ∇W = ∇Yᵀ X.
+    Wgrad,
+}
+
+/// The tensors of a linear layer that are operands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operand {
+    /// X: `[tokens, in]`.
+    Input,
+    /// W: `[out, in]`.
+    Weight,
+    /// ∇Y: `[tokens, out]`.
+    OutputGradient,
+}
+
+impl Pass {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fprop => "fprop",
+            Self::Dgrad => "dgrad",
+            Self::Wgrad => "wgrad",
+        }
+    }
+
+    /// (m, n, k) of the product `[m, k]` by `[n, k]` in a linear.
+    pub fn shape(self, tokens: usize, out: usize, inputs: usize) -> (usize, usize, usize) {
+        match self {
+            Self::Fprop => (tokens, out, inputs),
+            Self::Dgrad => (tokens, inputs, out),
+            Self::Wgrad => (out, inputs, tokens),
+        }
+    }
+}
+
+impl Operand {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Input => "input",
+            Self::Weight => "weight",
+            Self::OutputGradient => "output_gradient",
+        }
+    }
+}
+
 /// The three GEMM passes of a linear layer, with what each says of its operands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -239,6 +290,16 @@ impl OperandSpec {
     }
 }
 
+/// Whether an operand is its BF16 source itself, with nothing to prepare.
+pub fn is_source(spec: &OperandSpec) -> bool {
+    spec.format == Format::Bf16 && spec.rounding == Rounding::NearestEven && spec.rotation.is_none()
+}
+
+/// Whether an operand has a packed form: E2M1 in blocks.
+pub fn is_packed(spec: &OperandSpec) -> bool {
+    spec.format == Format::E2m1 && spec.block != Block::Tensor
+}
+
 /// What two operands of one product must have in common.
 pub fn same_rotation(a: &OperandSpec, b: &OperandSpec) -> Result<(), &'static str> {
     if a.rotation == b.rotation {
@@ -282,6 +343,18 @@ impl<T> Passes<T> {
 }
 
 impl Passes {
+    /// How an operand is prepared. A pass that lacks `operand` answers for its other one.
+    pub fn spec(&self, pass: Pass, operand: Operand) -> OperandSpec {
+        match (pass, operand) {
+            (Pass::Fprop, Operand::Weight) => self.fprop.weight,
+            (Pass::Fprop, _) => self.fprop.input,
+            (Pass::Dgrad, Operand::Weight) => self.dgrad.weight,
+            (Pass::Dgrad, _) => self.dgrad.output_gradient,
+            (Pass::Wgrad, Operand::OutputGradient) => self.wgrad.output_gradient,
+            (Pass::Wgrad, _) => self.wgrad.input,
+        }
+    }
+
     /// What is wrong with the passes of a recipe, whatever the model. Messages begin with `passes` or `delayed_scaling`.
     pub fn check(&self, delayed_scaling: Option<DelayedScaling>) -> Result<(), String> {
         for (pass, operand, spec) in self.all() {

@@ -156,6 +156,14 @@ impl ModelSection {
         finite_positive("model.initializer_range", self.initializer_range)
     }
 
+    /// Parameters, embedding and untied head included.
+    pub fn parameters(&self) -> u128 {
+        let of = |rows: usize, columns: usize| rows as u128 * columns as u128;
+        let linears: u128 = self.linears().iter().map(|(_, out, inputs)| of(*out, *inputs)).sum();
+        let d = self.hidden_size;
+        2 * of(self.vocab_size, d) + self.num_hidden_layers as u128 * (linears + 2 * d as u128) + d as u128
+    }
+
     /// Name, output features and input features of the four linears of a block.
     pub fn linears(&self) -> [(&'static str, usize, usize); 4] {
         let queries = self.num_attention_heads * self.head_dim;

@@ -14,6 +14,8 @@ pub const FAILED: &str = "mxfp4-failed/1";
 pub const CHECKPOINT: &str = "mxfp4-checkpoint/1";
 /// What `trainer devices` prints.
 pub const DEVICES: &str = "mxfp4-devices/1";
+/// What `trainer memory` prints.
+pub const MEMORY: &str = "mxfp4-memory/1";
 /// What `trainer identity` prints.
 pub const IDENTITY: &str = "mxfp4-identity/1";
 /// Lines of `trainer kernel-time`.

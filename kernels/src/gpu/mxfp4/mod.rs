@@ -16,41 +16,16 @@ pub use plan::Plan;
 pub use products::PackedProducts;
 pub use quantiser::PackedQuantiser;
 
-use contract::recipe::{Block, Format, OperandSpec};
+use contract::memory::fits;
+pub use contract::memory::packed_bytes;
+pub use contract::recipe::is_packed;
 
 use super::driver::{PackedMatrix, ScaleLayout};
 use super::{Buffer, Gpu, GpuError, expect};
 
 /// Elements that share a scale.
 const BLOCK: usize = 32;
-/// Rows of both operands come in these.
-const ROWS: usize = 16;
 const THREADS: u32 = 256;
-
-/// Whether an operand of this specification has a packed form: E2M1 in blocks.
-pub fn is_packed(spec: &OperandSpec) -> bool {
-    spec.format == Format::E2m1 && spec.block != Block::Tensor
-}
-
-/// Bytes of a packed operand of so many elements.
-pub fn packed_bytes(elements: usize) -> usize {
-    elements / 2 + elements.div_ceil(BLOCK)
-}
-
-/// Why `[m, k]` by `[n, k]` is not multiplied natively, if it is not.
-pub fn fits(m: usize, n: usize, k: usize) -> Result<(), String> {
-    let shape = format!("{m} x {n} over {k}");
-    if m == 0 || n == 0 || k == 0 || !m.is_multiple_of(ROWS) || !n.is_multiple_of(ROWS) || !k.is_multiple_of(BLOCK) {
-        return Err(format!(
-            "a product of {shape} is not multiplied natively: sides must be multiples of {ROWS}, the contraction axis of {BLOCK}"
-        ));
-    }
-    // Buffer offsets have 31 bits here, and a grid has 65,535 rows.
-    if m.max(n) * k / 2 >= 1 << 31 || m.div_ceil(64) > 65_535 {
-        return Err(format!("a product of {shape} is not multiplied natively: an operand's codes must take less than 2 GiB"));
-    }
-    Ok(())
-}
 
 fn supported(gpu: &Gpu) -> Result<(), GpuError> {
     let description = gpu.description();
@@ -79,22 +54,5 @@ impl PackedMatrix {
             )));
         }
         Ok(Self { layout: ScaleLayout::Swizzled, ..Self::new(bytes, rows, k)? })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::fits;
-
-    #[test]
-    fn what_is_refused_is_said() {
-        assert_eq!(fits(16, 32, 64), Ok(()));
-        let said = fits(24, 32, 64).unwrap_err();
-        assert_eq!(
-            said,
-            "a product of 24 x 32 over 64 is not multiplied natively: sides must be multiples of 16, the contraction axis of 32"
-        );
-        assert!(fits(16, 16, 48).is_err() && fits(16, 8, 32).is_err() && fits(0, 16, 32).is_err());
-        assert!(fits(1 << 20, 16, 1 << 12).unwrap_err().contains("less than 2 GiB"));
     }
 }

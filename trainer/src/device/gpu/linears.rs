@@ -11,6 +11,7 @@
 
 use std::ops::Range;
 
+use contract::memory::{GRADIENT, GRADIENT_TURNED, INPUT, INPUT_TURNED, PASSES, Role, WEIGHT, WEIGHT_TURNED, Ways};
 use contract::metrics::Quantisation;
 use contract::recipe::{Block, DelayedChoice, Format, OperandSpec, Rounding, ScaleRule};
 use contract::run_file::RunFile;
@@ -19,10 +20,7 @@ use kernels::gpu::{
 };
 
 use super::observation::{self, Observed};
-use super::operands::{
-    GRADIENT, GRADIENT_TURNED, INPUT, INPUT_TURNED, Preparation, Role, WEIGHT, WEIGHT_TURNED, Ways, check_recipe, elements, input_waits,
-    largest_of, largest_of_slot, room,
-};
+use super::operands::{Preparation, check_recipe, largest_of, largest_of_slot};
 use super::scratch::Turn;
 use super::{GpuDevice, Parameters, machine};
 use crate::choices::{Choices, Evaluation, Observation, SignVector};
@@ -75,10 +73,13 @@ impl GpuLinears {
         let ways = device.ways();
         let make = |rows, columns| Preparation::new(device.gpu(), &choices, ways, rows, columns);
         let waiting = |role| {
-            let of = |linear| device.gpu().buffer(room(&choices, ways, role, elements(&choices, role, linear, tokens))).map_err(machine);
+            let of = |linear| device.gpu().buffer(choices.rooms().room(ways, role, linear, tokens)).map_err(machine);
             (0..choices.layers).flat_map(|_| 0..4).map(of).collect::<Result<Vec<_>, TrainerError>>()
         };
-        let waits = input_waits(&choices, ways);
+        let waits = choices.rooms().input_waits(ways);
+        let native = PASSES.iter().filter(|(pass, ..)| ways.native.has(*pass));
+        let shape = |pass: Pass| choices.shapes.map(|(_, out, inputs)| pass.shape(tokens, out, inputs));
+        let shapes: Vec<_> = native.flat_map(|&(pass, ..)| shape(pass)).collect();
         let format_largest = |slot: usize| largest_of_slot(&choices, slot);
         let largest: Vec<f32> = (0..choices.slots()).map(format_largest).chain([0.0, 0.0]).collect();
         Ok(Self {
@@ -93,7 +94,7 @@ impl GpuLinears {
             filled: 0,
             observation: None,
             observed: Vec::new(),
-            products: ways.native.products(device.gpu(), &choices, tokens).map_err(machine)?,
+            products: Multiplier::new(device.gpu(), &shapes).map_err(machine)?,
             ways,
             device,
             choices,
@@ -108,7 +109,7 @@ impl GpuLinears {
 
     /// The next part of a turn, for an operand of a linear.
     fn take(&self, turn: &mut Turn, place: Place, role: Role, tokens: usize) -> Result<Buffer<u8>, TrainerError> {
-        turn.take(room(&self.choices, self.ways, role, elements(&self.choices, role, place.linear, tokens)))
+        turn.take(self.choices.rooms().room(self.ways, role, place.linear, tokens))
     }
 
     fn chooses_largest(&self) -> bool {

@@ -2,7 +2,6 @@
 
 mod linears;
 mod memory;
-mod native;
 mod observation;
 mod operands;
 mod scratch;
@@ -12,6 +11,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use contract::device::DeviceId;
+use contract::memory::{Native, Ways, scratch_bytes};
 use contract::run_file::{ModelSection, RunFile};
 use kernels::cpu::AttentionShape;
 use kernels::gpu::driver::Event;
@@ -21,15 +21,12 @@ use kernels::gpu::{
 
 use super::{Device, InHostMemory, Machine, ProfileReader, Spending, Update};
 use crate::batches::Batch;
-use crate::choices::Choices;
 use crate::error::TrainerError;
 use crate::optimizer;
 use crate::parameters::Layout;
 
 pub use linears::GpuLinears;
-pub use memory::Keep;
-use native::Native;
-use operands::Ways;
+pub use memory::{Keep, report as memory_report};
 use scratch::{Scratch, Turn};
 
 /// Places in the results that a step leaves on the device.
@@ -138,9 +135,8 @@ impl GpuDevice {
     pub fn new(gpu: Gpu, run: &RunFile, keep: Keep) -> Result<Self, TrainerError> {
         let (model, tokens) = (&run.model, run.tokens_per_step());
         check_sizes(model)?;
-        let choices = Choices::new(run);
-        let native = Native::new(gpu.description(), run, &choices);
-        let ways = memory::choose(run, &choices, native, keep, &gpu)?;
+        let native = Native::new(run, gpu.description().has_mxfp4);
+        let ways = memory::choose(run, native, keep, &gpu)?;
         let (free, _) = gpu.driver().memory().map_err(machine)?;
         let layout = Layout::new(model);
         let tensors = layout.tensors.iter().map(|tensor| (tensor.range.start, tensor.range.len(), tensor.decays));
@@ -153,7 +149,7 @@ impl GpuDevice {
             head: Head::new(&gpu, tokens, model.hidden_size, model.vocab_size).map_err(machine)?,
             optimizer: Optimizer::new(&gpu, tensors).map_err(machine)?,
             accumulator: Accumulator::new(&gpu).map_err(machine)?,
-            scratch: Scratch::new(&gpu, memory::scratch_bytes(run, &choices, ways))?,
+            scratch: Scratch::new(&gpu, scratch_bytes(run, ways))?,
             ways,
             results: gpu.zeros(2).map_err(machine)?,
             free,

@@ -1,31 +1,14 @@
-//! What the linears of a run prepare on a GPU: which operands there are, the kernels that prepare them, how much room they take, and what the
-//! GPU cannot multiply. Sizes are known before anything is allocated: `memory` decides by them.
+//! What the linears of a run prepare on a GPU: the kernels that prepare their operands, and what the GPU cannot multiply.
 
-use contract::recipe::{Block, Format, ScaleRule};
+use contract::memory::{PASSES, Role, Ways};
+use contract::recipe::{Format, Operand, ScaleRule};
 use contract::run_file::RunFile;
-use kernels::gpu::{Description, Element, Gpu, PackedQuantiser, Quantiser, element, is_source, packed_bytes};
+use kernels::gpu::{Description, Element, Gpu, PackedQuantiser, Quantiser, element, is_source};
 use kernels::quantise;
 
 use super::machine;
-use super::native::{Native, PASSES};
-use super::scratch::bytes_of_turn;
-use crate::choices::{Choices, DOWN, SLOTS};
+use crate::choices::{Choices, SLOTS};
 use crate::error::TrainerError;
-use crate::streams::{Operand, Pass};
-
-/// One operand: where it is prepared, and along which axis of its source.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Role {
-    pub(super) pass: Pass,
-    pub(super) operand: Operand,
-}
-
-pub(super) const INPUT: Role = Role { pass: Pass::Fprop, operand: Operand::Input };
-pub(super) const WEIGHT: Role = Role { pass: Pass::Fprop, operand: Operand::Weight };
-pub(super) const GRADIENT: Role = Role { pass: Pass::Dgrad, operand: Operand::OutputGradient };
-pub(super) const WEIGHT_TURNED: Role = Role { pass: Pass::Dgrad, operand: Operand::Weight };
-pub(super) const GRADIENT_TURNED: Role = Role { pass: Pass::Wgrad, operand: Operand::OutputGradient };
-pub(super) const INPUT_TURNED: Role = Role { pass: Pass::Wgrad, operand: Operand::Input };
 
 /// Kernels for one source: what is prepared along its rows, and what along its columns.
 #[derive(Debug)]
@@ -35,16 +18,6 @@ pub(super) struct Preparation {
     /// Of the operands that are not native.
     pub(super) quantiser: Option<Quantiser>,
     pub(super) packed: Option<PackedQuantiser>,
-}
-
-/// How the linears of a run are done where there is a choice.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Ways {
-    pub(super) native: Native,
-    /// Whether X is not kept, but made while it is read.
-    pub(super) makes_inputs: bool,
-    /// Whether what Wgrad takes of X is prepared in forward, in the read of what Fprop takes, and waits for backward; else backward prepares it.
-    pub(super) inputs_wait: bool,
 }
 
 impl Preparation {
@@ -65,60 +38,6 @@ impl Preparation {
             (rows, columns) => Some(PackedQuantiser::new(gpu, rows, columns)),
         };
         Ok(Self { rows, columns, quantiser: quantiser.transpose().map_err(machine)?, packed: packed.transpose().map_err(machine)? })
-    }
-}
-
-/// Whether X can be made from what is kept whenever it is read: where nothing multiplies X itself, and no kernel that cannot make it reads it.
-pub(super) fn can_make_inputs(choices: &Choices, native: Native) -> bool {
-    [INPUT, INPUT_TURNED].into_iter().all(|role| {
-        let spec = choices.spec(role.pass, role.operand);
-        !is_source(&spec) && spec.block != Block::Tile32 && !native.has(role.pass)
-    })
-}
-
-/// Whether what Wgrad takes of X is prepared in forward, in the read of what Fprop takes, and waits for backward.
-pub(super) fn input_waits(choices: &Choices, ways: Ways) -> bool {
-    let is_prepared = |role: Role| !is_source(&choices.spec(role.pass, role.operand));
-    ways.inputs_wait && is_prepared(INPUT) && is_prepared(INPUT_TURNED)
-}
-
-/// Bytes of the operands that wait in all linears for backward.
-pub(super) fn waiting_bytes(choices: &Choices, ways: Ways, tokens: usize) -> u128 {
-    let roles = [Some(WEIGHT_TURNED), input_waits(choices, ways).then_some(INPUT_TURNED)];
-    let bytes = |role| (0..4).map(|linear| room(choices, ways, role, elements(choices, role, linear, tokens)) as u128).sum::<u128>();
-    choices.layers as u128 * roles.into_iter().flatten().map(bytes).sum::<u128>()
-}
-
-/// Bytes that the largest turn of a linear takes.
-pub(super) fn scratch_bytes(choices: &Choices, ways: Ways, tokens: usize) -> usize {
-    let bytes = |linear: usize, role: Role| room(choices, ways, role, elements(choices, role, linear, tokens));
-    let turns = |linear: usize| {
-        let forward = bytes_of_turn([INPUT, WEIGHT].map(|role| bytes(linear, role)));
-        let d_hidden = if linear == DOWN { 2 * tokens * choices.shapes[linear].2 } else { 0 };
-        let input = if input_waits(choices, ways) { 0 } else { bytes(linear, INPUT_TURNED) };
-        forward.max(bytes_of_turn([bytes(linear, GRADIENT), bytes(linear, GRADIENT_TURNED), input, d_hidden]))
-    };
-    (0..4).map(turns).max().unwrap_or_default()
-}
-
-/// Elements of an operand of a linear.
-pub(super) fn elements(choices: &Choices, role: Role, linear: usize, tokens: usize) -> usize {
-    let (_, out, inputs) = choices.shapes[linear];
-    match role.operand {
-        Operand::Input => tokens * inputs,
-        Operand::Weight => out * inputs,
-        Operand::OutputGradient => tokens * out,
-    }
-}
-
-/// Bytes of a prepared operand of so many elements; none where it is its source.
-pub(super) fn room(choices: &Choices, ways: Ways, role: Role, elements: usize) -> usize {
-    let spec = choices.spec(role.pass, role.operand);
-    match element(&spec) {
-        _ if ways.native.has(role.pass) => packed_bytes(elements),
-        _ if is_source(&spec) => 0,
-        Element::Bf16 => 2 * elements,
-        _ => elements,
     }
 }
 

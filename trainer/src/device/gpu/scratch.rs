@@ -1,7 +1,8 @@
 //! Memory for what lives during one linear or during the head, and no longer: prepared operands, the gradient of SwiGLU's result, logits.
 //! They take it in turns. Everything runs on one stream, so what is queued first is done before its memory is written again.
 
-use kernels::gpu::{Buffer, Gpu, PART, Plain};
+use contract::memory::bytes_of_turn;
+use kernels::gpu::{Buffer, Gpu, Plain};
 
 use super::machine;
 use crate::error::TrainerError;
@@ -14,11 +15,6 @@ pub(super) struct Scratch(Buffer<u8>);
 pub(super) struct Turn {
     memory: Buffer<u8>,
     taken: usize,
-}
-
-/// Bytes of a turn that takes parts of so many bytes.
-pub(super) fn bytes_of_turn(parts: impl IntoIterator<Item = usize>) -> usize {
-    parts.into_iter().map(|bytes| bytes.next_multiple_of(PART)).sum()
 }
 
 impl Scratch {

@@ -1,9 +1,10 @@
 //! Operands of products that are timed on a GPU: prepared as a training step does it there, packed or as values.
 
+use contract::memory::element_bytes;
 use contract::recipe::OperandSpec;
 use kernels::gpu::{
-    Bf16, Buffer, Element, Factor, Gpu, Made, OperandSide, PackedMatrix, PackedQuantiser, Quantiser, TensorScales, element, is_packed,
-    is_source, packed_bytes, prepared,
+    Bf16, Buffer, Factor, Gpu, Made, OperandSide, PackedMatrix, PackedQuantiser, Quantiser, TensorScales, is_packed, is_source,
+    packed_bytes, prepared,
 };
 
 use super::machine;
@@ -41,7 +42,7 @@ impl Preparer {
     pub(super) fn bytes(&self, spec: &OperandSpec, elements: usize) -> usize {
         match self {
             Self::Source => 0,
-            Self::Library(_) => elements * if element(spec) == Element::Bf16 { 2 } else { 1 },
+            Self::Library(_) => elements * element_bytes(spec),
             Self::Packed(_) => packed_bytes(elements),
         }
     }

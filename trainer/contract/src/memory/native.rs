@@ -2,18 +2,38 @@
 
 use std::fmt;
 
-use contract::run_file::RunFile;
-use kernels::gpu::{Description, Gpu, GpuError, Multiplier, fits, is_packed};
-
-use crate::choices::Choices;
-use crate::streams::{Operand, Pass};
+use crate::recipe::{BLOCK, Operand, Pass, Passes, is_packed};
+use crate::run_file::RunFile;
 
 /// The passes with their two operands.
-pub(super) const PASSES: [(Pass, Operand, Operand); 3] = [
+pub const PASSES: [(Pass, Operand, Operand); 3] = [
     (Pass::Fprop, Operand::Input, Operand::Weight),
     (Pass::Dgrad, Operand::OutputGradient, Operand::Weight),
     (Pass::Wgrad, Operand::OutputGradient, Operand::Input),
 ];
+
+/// Rows of both operands come in these.
+const ROWS: usize = 16;
+
+/// Bytes of a packed operand of so many elements: half a byte of code, and a scale for each block.
+pub fn packed_bytes(elements: usize) -> usize {
+    elements / 2 + elements.div_ceil(BLOCK)
+}
+
+/// Why `[m, k]` by `[n, k]` is not multiplied natively, if it is not.
+pub fn fits(m: usize, n: usize, k: usize) -> Result<(), String> {
+    let shape = format!("{m} x {n} over {k}");
+    if m == 0 || n == 0 || k == 0 || !m.is_multiple_of(ROWS) || !n.is_multiple_of(ROWS) || !k.is_multiple_of(BLOCK) {
+        return Err(format!(
+            "a product of {shape} is not multiplied natively: sides must be multiples of {ROWS}, the contraction axis of {BLOCK}"
+        ));
+    }
+    // Buffer offsets have 31 bits here, and a grid has 65,535 rows.
+    if m.max(n) * k / 2 >= 1 << 31 || m.div_ceil(64) > 65_535 {
+        return Err(format!("a product of {shape} is not multiplied natively: an operand's codes must take less than 2 GiB"));
+    }
+    Ok(())
+}
 
 /// How a pass is executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,46 +48,31 @@ enum Way {
 
 /// How each pass is executed, in the order of [`PASSES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Native([Way; 3]);
+pub struct Native([Way; 3]);
 
 impl Native {
     /// A pass is native if the device has the units, both its operands are MXFP4, and every linear's shape fits. Otherwise it is emulated where an
     /// operand is MXFP4: with the same operands, bit for bit.
-    pub(super) fn new(description: &Description, run: &RunFile, choices: &Choices) -> Self {
+    pub fn new(run: &RunFile, has_mxfp4: bool) -> Self {
+        let passes: &Passes = &run.recipe.passes;
         Self(PASSES.map(|(pass, first, second)| {
-            let specs = [choices.spec(pass, first), choices.spec(pass, second)];
+            let specs = [passes.spec(pass, first), passes.spec(pass, second)];
             if !specs.iter().any(is_packed) {
                 return Way::Other;
             }
             // The last batch of an evaluation may be any number of whole sequences.
             let tokens = [run.tokens_per_step(), run.model.sequence_length];
             let fit = tokens.into_iter().take(if pass == Pass::Wgrad { 1 } else { 2 });
-            let mut shapes = fit.flat_map(|tokens| shapes(choices, pass, tokens));
-            let is_native = description.has_mxfp4 && specs.iter().all(is_packed) && shapes.all(|(m, n, k)| fits(m, n, k).is_ok());
+            let mut shapes = fit.flat_map(|tokens| run.model.linears().map(|(_, out, inputs)| pass.shape(tokens, out, inputs)));
+            let is_native = has_mxfp4 && specs.iter().all(is_packed) && shapes.all(|(m, n, k)| fits(m, n, k).is_ok());
             if is_native { Way::Native } else { Way::Emulated }
         }))
     }
 
     /// Whether a pass is native.
-    pub(super) fn has(self, pass: Pass) -> bool {
+    pub fn has(self, pass: Pass) -> bool {
         PASSES.iter().zip(self.0).any(|(&(of, ..), way)| of == pass && way == Way::Native)
     }
-
-    /// The products of all passes.
-    pub(super) fn products(self, gpu: &Gpu, choices: &Choices, tokens: usize) -> Result<Multiplier, GpuError> {
-        let native = PASSES.iter().filter(|(pass, ..)| self.has(*pass));
-        let shapes: Vec<_> = native.flat_map(|&(pass, ..)| shapes(choices, pass, tokens)).collect();
-        Multiplier::new(gpu, &shapes)
-    }
-}
-
-/// (m, n, k) of a pass in every linear.
-fn shapes(choices: &Choices, pass: Pass, tokens: usize) -> impl Iterator<Item = (usize, usize, usize)> {
-    choices.shapes.iter().map(move |&(_, out, inputs)| match pass {
-        Pass::Fprop => (tokens, out, inputs),
-        Pass::Dgrad => (tokens, inputs, out),
-        Pass::Wgrad => (out, inputs, tokens),
-    })
 }
 
 /// `native`, `emulated`, `fprop native, wgrad emulated`; nothing without MXFP4.
@@ -83,5 +88,22 @@ impl fmt::Display for Native {
                 f.write_str(&ways().map(|((pass, ..), way)| format!("{} {}", pass.name(), words(way))).collect::<Vec<_>>().join(", "))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fits;
+
+    #[test]
+    fn what_is_refused_is_said() {
+        assert_eq!(fits(16, 32, 64), Ok(()));
+        let said = fits(24, 32, 64).unwrap_err();
+        assert_eq!(
+            said,
+            "a product of 24 x 32 over 64 is not multiplied natively: sides must be multiples of 16, the contraction axis of 32"
+        );
+        assert!(fits(16, 16, 48).is_err() && fits(16, 8, 32).is_err() && fits(0, 16, 32).is_err());
+        assert!(fits(1 << 20, 16, 1 << 12).unwrap_err().contains("less than 2 GiB"));
     }
 }

@@ -1,0 +1,249 @@
+//! Memory that a run needs, as terms that add up. The trainer decides by them how a GPU keeps things and refuses what does not fit; the
+//! harness forecasts with the same ones. All of it follows from the run file; nothing is measured.
+//!
+//! `run` is a micro-batch everywhere ([`RunFile::micro_batch`]), because buffers are made for one.
+
+pub mod host;
+mod native;
+mod operands;
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::device::DeviceId;
+use crate::json::Document;
+use crate::run_file::RunFile;
+use crate::schema;
+
+pub use native::{Native, PASSES, fits, packed_bytes};
+pub use operands::{
+    GRADIENT, GRADIENT_TURNED, INPUT, INPUT_TURNED, PART, Role, Rooms, WEIGHT, WEIGHT_TURNED, Ways, bytes_of_turn, element_bytes,
+};
+
+/// Workspace and code of the matrix library and of the kernels, about.
+const LIBRARIES: u128 = 128 << 20;
+
+/// Logits in a GPU's memory at once: 128 MiB of BF16.
+const LOGITS: usize = 1 << 26;
+
+/// Names of the terms that several GPUs could share out among them.
+pub const MASTERS: &str = "masters, F32";
+pub const MOMENTS: &str = "moments, F32";
+
+/// What of that which could be made again is kept. Results are the same bits either way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Keep {
+    Everything,
+    /// X is prepared again in backward instead of waiting for it.
+    Least,
+}
+
+impl fmt::Display for Keep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Self::Everything { "everything kept" } else { "least memory" })
+    }
+}
+
+/// What a run's memory is counted on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    Cpu,
+    Gpu {
+        /// Whether it multiplies packed MXFP4 with kernels of this project.
+        mxfp4: bool,
+    },
+}
+
+/// One part of the memory of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Term {
+    pub name: String,
+    /// How it is counted, with the letters of [`LETTERS`].
+    pub formula: String,
+    pub bytes: u64,
+}
+
+/// What the letters in formulas mean.
+pub const LETTERS: &str = "P parameters, T tokens, L blocks, d width; inputs and weights are summed over a block's four linears";
+
+/// Memory of a run under one way of keeping things.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Memory {
+    pub keep: Keep,
+    /// The sum of the terms.
+    pub bytes: u64,
+    pub terms: Vec<Term>,
+}
+
+impl Memory {
+    pub fn new(keep: Keep, terms: Vec<Term>) -> Self {
+        Self { keep, bytes: terms.iter().fold(0, |sum, term| sum.saturating_add(term.bytes)), terms }
+    }
+}
+
+/// What `trainer memory` prints.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryReport {
+    pub device: DeviceId,
+    /// Tokens that are computed at once.
+    pub tokens: usize,
+    /// As [`ways`] lists them.
+    pub ways: Vec<Memory>,
+    /// All memory of the GPU; on a CPU the smaller of the machine's and the control group's. Null where the system does not tell.
+    pub total_bytes: Option<u64>,
+    /// What of it a run may take: what is free on a GPU, all of it on a CPU.
+    pub free_bytes: Option<u64>,
+    /// How a run would keep things; null where it does not fit or nobody knows.
+    pub keeps: Option<Keep>,
+}
+
+impl MemoryReport {
+    /// `mxfp4`: whether the device is a GPU that multiplies packed MXFP4.
+    pub fn new(run: &RunFile, device: DeviceId, mxfp4: bool, total_bytes: Option<u64>, free_bytes: Option<u64>) -> Self {
+        let place = if device == DeviceId::Cpu { Place::Cpu } else { Place::Gpu { mxfp4 } };
+        let ways = ways(run, place);
+        let keeps = free_bytes.and_then(|free| choose(&ways, free));
+        Self { device, tokens: run.tokens_per_step(), ways, total_bytes, free_bytes, keeps }
+    }
+}
+
+impl Document for MemoryReport {
+    const SCHEMA: &'static str = schema::MEMORY;
+}
+
+/// Every way of keeping things, the one that takes most first; where nothing can be made again there is only one.
+pub fn ways(run: &RunFile, place: Place) -> Vec<Memory> {
+    match place {
+        Place::Cpu => vec![Memory::new(Keep::Everything, on_cpu(run))],
+        Place::Gpu { mxfp4 } => {
+            let of = |keep| (keep, Ways::new(run, Native::new(run, mxfp4), keep));
+            let [everything, least] = [Keep::Everything, Keep::Least].map(of);
+            let all = if everything.1 == least.1 { vec![everything] } else { vec![everything, least] };
+            all.into_iter().map(|(keep, ways)| Memory::new(keep, on_gpu(run, ways))).collect()
+        }
+    }
+}
+
+/// Which of all [`ways`] is taken where so many bytes are free. A sum says what is needed at least: a way that is only faster than the last
+/// one leaves a twentieth of room.
+pub fn choose(ways: &[Memory], free: u64) -> Option<Keep> {
+    let (last, faster) = ways.split_last()?;
+    let with_room = faster.iter().find(|way| way.bytes.saturating_add(way.bytes / 20) <= free);
+    with_room.or_else(|| Some(last).filter(|last| last.bytes <= free)).map(|way| way.keep)
+}
+
+/// Tokens whose logits are in a GPU's memory at once.
+pub fn logits_together(tokens: usize, vocabulary: usize) -> usize {
+    (LOGITS / vocabulary.max(1)).clamp(1, tokens.max(1))
+}
+
+/// Bytes of a GPU's memory that linears and head take in turns.
+pub fn scratch_bytes(run: &RunFile, ways: Ways) -> usize {
+    let (tokens, vocabulary) = (run.tokens_per_step(), run.model.vocab_size);
+    Rooms::new(run).largest_turn(ways, tokens).max(2 * logits_together(tokens, vocabulary) * vocabulary)
+}
+
+fn term(name: &str, formula: impl Into<String>, bytes: u128) -> Term {
+    Term { name: name.to_owned(), formula: formula.into(), bytes: u64::try_from(bytes).unwrap_or(u64::MAX) }
+}
+
+/// Of gradients, with the sum over micro-batches where there are several.
+fn gradients(run: &RunFile) -> Term {
+    let (formula, of_one) = if run.batch.accumulation > 1 { ("4P + 4P: of a micro-batch, and their sum", 8) } else { ("4P", 4) };
+    term("gradients, F32", formula, of_one * run.model.parameters())
+}
+
+/// Everything in F32, all of it kept.
+fn on_cpu(run: &RunFile) -> Vec<Term> {
+    let model = &run.model;
+    let [qkv, output, gate_up, down] = model.linears();
+    let (p, d, tokens) = (model.parameters(), model.hidden_size as u128, run.tokens_per_step() as u128);
+    // The columns of one block's buffers in the trainer's `model`, and of the gradients that blocks share.
+    let block = 4 * d + (qkv.1 + output.2 + gate_up.1 + down.2 + model.num_attention_heads + 2) as u128;
+    let shared = 4 * d + (qkv.1 + output.2 + gate_up.1 + 2) as u128;
+    vec![
+        term("parameters, F32", "4P", 4 * p),
+        term(MOMENTS, "8P", 8 * p),
+        gradients(run),
+        term(
+            "activations, F32",
+            "4 T L (4d + qkv + attended + gate and up + SwiGLU + heads + 2)",
+            4 * tokens * block * model.num_hidden_layers as u128,
+        ),
+        term("gradients of activations", "4 T (4d + qkv + attended + gate and up + 2): one block's", 4 * tokens * shared),
+    ]
+}
+
+/// Parameters in F32 and BF16, gradients, two moments, activations that are kept in BF16, operands that wait for backward, and what is taken
+/// in turns.
+fn on_gpu(run: &RunFile, ways: Ways) -> Vec<Term> {
+    let model = &run.model;
+    let [qkv, output, gate_up, down] = model.linears();
+    let (p, d, tokens) = (model.parameters(), model.hidden_size as u128, run.tokens_per_step());
+    let (remade, kept) = if ways.makes_inputs {
+        (0, "2d + qkv + attended + gate and up")
+    } else {
+        (2 * d + down.2 as u128, "4d + qkv + attended + gate and up + SwiGLU")
+    };
+    let block = 2 * (2 * d + remade + (qkv.1 + output.2 + gate_up.1) as u128) + 4 * (model.num_attention_heads as u128 + 2);
+    let shared = 2 * (4 * d + (qkv.1 + output.2) as u128) + 4 * 2;
+    let (operands, waiting) = Rooms::new(run).waiting(ways, tokens);
+    let tokens = tokens as u128;
+    vec![
+        term(MASTERS, "4P", 4 * p),
+        term(MOMENTS, "8P", 8 * p),
+        term("weights, BF16", "2P", 2 * p),
+        gradients(run),
+        term(
+            "activations",
+            format!("T L (2 ({kept}) + 4 (heads + 2)): BF16, statistics F32"),
+            tokens * block * model.num_hidden_layers as u128,
+        ),
+        term("operands", operands, waiting),
+        term(
+            "gradients of activations",
+            "T (2 (4d + qkv + attended) + 8): one block's; that of gate and up takes their place",
+            tokens * shared,
+        ),
+        term("in turns", "the most operands of one linear, or a part of the logits", scratch_bytes(run, ways) as u128),
+        term("libraries", "workspace and code, about", LIBRARIES),
+    ]
+}
+
+pub const GIB: f64 = (1u64 << 30) as f64;
+
+impl Memory {
+    /// A line for each term, and one for the sum, which ends with `verdict`.
+    pub fn write(&self, f: &mut impl fmt::Write, verdict: &str) -> fmt::Result {
+        for Term { name, formula, bytes } in &self.terms {
+            writeln!(f, "    {name:<24} {:>7.1} GiB  {formula}", *bytes as f64 / GIB)?;
+        }
+        writeln!(f, "    {:<24} {:>7.1} GiB{verdict}", "in all", self.bytes as f64 / GIB)
+    }
+}
+
+/// For people: each way with its terms, then what is there.
+impl fmt::Display for MemoryReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "memory of a run on {}, T = {} tokens at once", self.device, self.tokens)?;
+        for way in &self.ways {
+            writeln!(f, "  {}", way.keep)?;
+            way.write(f, "")?;
+        }
+        writeln!(f, "    {LETTERS}")?;
+        let gib = |bytes: u64| format!("{:.1} GiB", bytes as f64 / GIB);
+        match (self.free_bytes, self.total_bytes) {
+            (Some(free), Some(total)) => write!(f, "  {} may be used of {}: ", gib(free), gib(total))?,
+            _ => return writeln!(f, "  the system does not tell how much is there"),
+        }
+        match self.keeps {
+            Some(keep) => writeln!(f, "it fits, {keep}"),
+            None => writeln!(f, "it does not fit"),
+        }
+    }
+}
