@@ -173,7 +173,7 @@ fn replicate(root: &Path, options: &Replicate) -> Result<u8, Failure> {
     let manifests = Manifests::load(root)?;
     options.check_gpus(&manifests, manifests.profile(&request.profile)?)?;
     if options.dry_run || options.why.is_some() {
-        let prepared = Prepared::new(root, &request.profile, &request.selection, request.trainer.as_deref());
+        let prepared = Prepared::new(&manifests, &request.profile, &request.selection, request.trainer.as_deref());
         return match &options.why {
             Some(name) => why(root, &prepared?, name),
             None => {
@@ -189,7 +189,7 @@ fn replicate(root: &Path, options: &Replicate) -> Result<u8, Failure> {
         };
     }
     let stop = stop_flag()?;
-    let report = replicate::replicate(root, &request, &stop, &|line| eprintln!("{line}"))?;
+    let report = replicate::replicate(&manifests, &request, &stop, &|line| eprintln!("{line}"))?;
     print::report(&report);
     Ok(if report.failed.is_empty() { 0 } else { FAILED })
 }

@@ -67,7 +67,7 @@ pub(crate) fn dry_run(
     root: &Path,
     manifests: &Manifests,
     (profile, trainer): (&Profile, Option<&Path>),
-    prepared: Result<Prepared, CampaignError>,
+    prepared: Result<Prepared<'_>, CampaignError>,
 ) {
     let mut text = String::new();
     line!(text, "profile {}: {}", profile.id, profile.title);

@@ -18,6 +18,7 @@ use crate::data;
 use crate::devices::Devices;
 use crate::forecast::{self, Spread};
 use crate::machine::{self, ask};
+use crate::system::free_bytes;
 use crate::toolchain::{at_hand, cargo};
 
 /// What `cargo xtask doctor` prints.
@@ -380,20 +381,6 @@ fn cache_lines(root: &Path, manifests: &Manifests) -> Vec<String> {
     lines
 }
 
-/// Bytes free for us where `path` is or will be; none when the system does not say.
-fn free_bytes(path: &Path) -> Option<u64> {
-    let existing = path.ancestors().find(|path| path.exists())?;
-    free_from_df(&ask("df", &["-Pk", existing.to_str()?])?)
-}
-
-/// The fourth column of the last line of `df -Pk`, in kilobytes. The first column may hold spaces, the last may too; the
-/// percentage in between does not.
-fn free_from_df(text: &str) -> Option<u64> {
-    let words: Vec<&str> = text.lines().last()?.split_whitespace().collect();
-    let percent = words.iter().position(|word| word.ends_with('%') && word[..word.len() - 1].parse::<u32>().is_ok())?;
-    words.get(percent.checked_sub(1)?)?.parse::<u64>().ok()?.checked_mul(1024)
-}
-
 /// Bytes of all files below a folder; zero when it is not there.
 fn size_of(folder: &Path) -> u64 {
     let names = files::list(folder).unwrap_or_default();
@@ -506,14 +493,6 @@ mod tests {
         insta::assert_snapshot!(lacks("llama31-8b", &found(vec![gpu("hip:0", 80)])).join("\n"));
         let other = lacks("llama31-8b", &found(vec![gpu("cuda:0", 268)])).join("\n");
         assert!(other.contains("no GPU of kind hip; there is cuda:0"), "{other}");
-    }
-
-    #[test]
-    fn free_room_is_read_from_df() {
-        let text = "Filesystem     1024-blocks  Used Available Capacity Mounted on\nmap auto home  100 40 60 40% /a folder\n";
-        assert_eq!(free_from_df(text), Some(60 * 1024));
-        assert_eq!(free_from_df("df: no such file"), None);
-        assert!(free_bytes(&std::env::temp_dir().join("not").join("there")).is_some());
     }
 
     #[test]

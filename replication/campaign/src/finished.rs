@@ -5,6 +5,7 @@ use std::path::Path;
 
 use study::device::Gpu;
 use study::folder::lock;
+use study::manifest::Manifests;
 use study::plan::{self, Plan};
 use study::run_folder;
 
@@ -20,9 +21,10 @@ use crate::site::{Site, keyed};
 /// Puts together what is in the cache of the plan that `request` names.
 ///
 /// # Errors
-/// A wrong manifest or selection, no finished run at all, or a file that cannot be read or written.
-pub(crate) fn put_together(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<Report, CampaignError> {
-    let mut prepared = Prepared::new(root, &request.profile, &request.selection, request.trainer.as_deref())?;
+/// A wrong selection, no finished run at all, or a file that cannot be read or written.
+pub(crate) fn put_together(manifests: &Manifests, request: &Request, say: &dyn Fn(&str)) -> Result<Report, CampaignError> {
+    let root = manifests.root.as_path();
+    let mut prepared = Prepared::new(manifests, &request.profile, &request.selection, request.trainer.as_deref())?;
     let _cache_lock = lock(&root.join("cache").join("lock"))?;
     let _out_lock = lock(&request.out.join(".lock"))?;
     let (cache, all) = (plan::run_cache(root), prepared.plan.runs.len());

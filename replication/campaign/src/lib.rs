@@ -22,5 +22,6 @@ pub mod request;
 pub mod run;
 mod site;
 pub mod sources;
+mod system;
 mod timings;
 pub mod toolchain;

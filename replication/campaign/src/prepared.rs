@@ -11,52 +11,53 @@ use crate::error::CampaignError;
 use crate::toolchain::{self, Trainer, build_trainer};
 
 /// A plan with what it was made from.
-pub struct Prepared {
-    pub manifests: Manifests,
+pub struct Prepared<'m> {
+    pub manifests: &'m Manifests,
     pub plan: Plan,
     pub build: plan::Build,
     /// The trainer, if it was built elsewhere.
     pub prebuilt: Option<Trainer>,
 }
 
-impl Prepared {
-    /// Loads manifests and makes the plan; touches nothing. `trainer` is one that was built elsewhere.
+impl<'m> Prepared<'m> {
+    /// Makes the plan; touches nothing. `trainer` is one that was built elsewhere.
     ///
     /// # Errors
-    /// A wrong manifest or selection, or a trainer that does not say what it is.
-    pub fn new(root: &Path, profile: &str, selection: &Selection, trainer: Option<&Path>) -> Result<Self, CampaignError> {
+    /// A wrong selection, or a trainer that does not say what it is.
+    pub fn new(manifests: &'m Manifests, profile: &str, selection: &Selection, trainer: Option<&Path>) -> Result<Self, CampaignError> {
+        let root = &manifests.root;
         let prebuilt = toolchain::prebuilt(root, trainer).map(|program| Trainer { program });
         let build = prebuilt.as_ref().map_or_else(|| toolchain::expected(root), toolchain::prebuilt_identity)?;
-        Self::from_manifests(Manifests::load(root)?, profile, selection, build, prebuilt)
+        Self::from_build(manifests, profile, selection, build, prebuilt)
     }
 
     /// The same for runs that are to be made: builds the trainer where there is none, because only that one says what it computes.
     pub(crate) fn with_trainer(
-        root: &Path,
-        manifests: Manifests,
+        manifests: &'m Manifests,
         profile: &str,
         selection: &Selection,
         trainer: Option<&Path>,
         say: &dyn Fn(&str),
     ) -> Result<(Self, Trainer), CampaignError> {
+        let root = &manifests.root;
         // A wrong selection is refused before anything is built; which build it is does not matter to that.
-        plan::plan(&manifests, manifests.profile(profile)?, selection, &plan::Build::only("not built yet"), None)?;
+        plan::plan(manifests, manifests.profile(profile)?, selection, &plan::Build::only("not built yet"), None)?;
         let prebuilt = toolchain::prebuilt(root, trainer).map(|program| Trainer { program });
         let (trainer, build) = match &prebuilt {
             Some(trainer) => (trainer.clone(), toolchain::prebuilt_identity(trainer)?),
             None => build_trainer(root, say)?,
         };
-        Ok((Self::from_manifests(manifests, profile, selection, build, prebuilt)?, trainer))
+        Ok((Self::from_build(manifests, profile, selection, build, prebuilt)?, trainer))
     }
 
-    fn from_manifests(
-        manifests: Manifests,
+    fn from_build(
+        manifests: &'m Manifests,
         profile: &str,
         selection: &Selection,
         build: plan::Build,
         prebuilt: Option<Trainer>,
     ) -> Result<Self, CampaignError> {
-        let plan = plan::plan(&manifests, manifests.profile(profile)?, selection, &build, None)?;
+        let plan = plan::plan(manifests, manifests.profile(profile)?, selection, &build, None)?;
         Ok(Self { manifests, plan, build, prebuilt })
     }
 

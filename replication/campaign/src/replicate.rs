@@ -29,18 +29,17 @@ use crate::site::{Site, keyed};
 use crate::timings::Timings;
 use crate::toolchain::Trainer;
 
-/// Runs a campaign. `say` gets one line for each stage; `stop` ends it at the next safe moment.
-pub fn replicate(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)) -> Result<Report, CampaignError> {
+/// Runs a campaign of the repository that `manifests` were read from. `say` gets one line for each stage; `stop` ends it at the next safe moment.
+pub fn replicate(manifests: &Manifests, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)) -> Result<Report, CampaignError> {
     if request.finished {
-        return finished::put_together(root, request, say);
+        return finished::put_together(manifests, request, say);
     }
-    let manifests = Manifests::load(root)?;
-    let lacks = doctor::lacks(manifests.profile(&request.profile)?, &manifests, root, request.trainer.as_deref());
+    let root = manifests.root.as_path();
+    let lacks = doctor::lacks(manifests.profile(&request.profile)?, manifests, root, request.trainer.as_deref());
     if !lacks.is_empty() {
         return Err(CampaignError::Lacks { profile: request.profile.clone(), lacks });
     }
-    let (mut prepared, trainer) =
-        Prepared::with_trainer(root, manifests, &request.profile, &request.selection, request.trainer.as_deref(), say)?;
+    let (mut prepared, trainer) = Prepared::with_trainer(manifests, &request.profile, &request.selection, request.trainer.as_deref(), say)?;
     let site = Site::new(&prepared, &trainer, request, say)?;
     let (key, bench) = keyed(&prepared, &site, request)?;
     let memory = CampaignMemory { path: root.join("cache").join("campaigns").join(format!("{key}.json")) };
@@ -90,7 +89,7 @@ impl Stages<'_> {
     /// Data, runs, timings, result directory, report.
     fn carry_out(&self, prepared: &mut Prepared, stop: &AtomicBool) -> Result<Report, CampaignError> {
         let Self { root, request, trainer, site, key, bench, environment, say } = *self;
-        let data = data::prepare(&prepared.manifests, prepared.profile(), trainer, say)?;
+        let data = data::prepare(prepared.manifests, prepared.profile(), trainer, say)?;
         interrupted(stop)?;
         let (count, pool) = (prepared.plan.runs.len(), site.pool(request));
         say(&format!(

@@ -19,6 +19,7 @@ use study::run_folder::{is_finished, ran_elsewhere};
 
 use crate::data::{DataError, PreparedData, check_shards};
 use crate::pool::{self, Attempt};
+use crate::system::tell_to_end;
 use crate::toolchain::Trainer;
 
 use progress::Progress;
@@ -305,13 +306,6 @@ impl Engine<'_> {
         self.progress.at_work(place, None);
         self.progress.run_done();
         last.into_inner().unwrap_or_else(PoisonError::into_inner).into()
-    }
-}
-
-/// SIGTERM: Ctrl-C reaches trainers by itself, a deadline or a kill of the harness alone does not.
-fn tell_to_end(processes: &[u32]) {
-    for process in processes {
-        let _ = duct::cmd!("sh", "-c", "kill -TERM \"$0\"", process.to_string()).stderr_null().unchecked().run();
     }
 }
 

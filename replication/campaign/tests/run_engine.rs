@@ -362,12 +362,12 @@ fn why_names_the_ingredient_that_changed() {
     assert!(why(&world).contains("will be reused"));
     world.runs[0] = planned("a", "y");
     let text = why(&world);
-    assert!(text.contains("trainer and kernel sources: x -> y") && !text.contains("compiler"), "{text}");
+    assert!(text.contains("what the trainer computes: x -> y") && !text.contains("compiler"), "{text}");
     world.runs[0] = planned("a", "x");
     world.runs[0].run_yaml = world.runs[0].run_yaml.replace("steps: 6", "steps: 7");
     world.runs[0].ingredients.run = sha256(world.runs[0].run_yaml.as_bytes());
     let text = why(&world);
-    assert!(text.contains("steps: 6 -> steps: 7") && !text.contains("sources"), "{text}");
+    assert!(text.contains("steps: 6 -> steps: 7") && !text.contains("computes"), "{text}");
 }
 
 fn gpus(world: &mut World, numbers: &[usize]) {

@@ -1,0 +1,46 @@
+//! What only the operating system can do: tell a process to end, say how much room is left.
+
+use std::path::Path;
+
+/// SIGTERM: Ctrl-C reaches trainers by itself, a deadline or a kill of the harness alone does not.
+#[cfg(unix)]
+pub(crate) fn tell_to_end(processes: &[u32]) {
+    use rustix::process::{Pid, Signal, kill_process};
+    for process in processes.iter().filter_map(|process| Pid::from_raw(i32::try_from(*process).ok()?)) {
+        // One that has just ended needs no telling.
+        let _ = kill_process(process, Signal::TERM);
+    }
+}
+
+/// There is no such signal: after the same patience they are killed.
+#[cfg(not(unix))]
+pub(crate) fn tell_to_end(_: &[u32]) {}
+
+/// Bytes free for us where `path` is or will be; none when the system does not say.
+pub(crate) fn free_bytes(path: &Path) -> Option<u64> {
+    let existing = path.ancestors().find(|path| path.exists())?;
+    #[cfg(unix)]
+    return rustix::fs::statvfs(existing).ok().and_then(|room| room.f_bavail.checked_mul(room.f_frsize));
+    #[cfg(not(unix))]
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn free_room_is_known_for_a_folder_that_is_not_there_yet() {
+        assert!(free_bytes(&std::env::temp_dir().join("not").join("there")).is_some_and(|bytes| bytes > 0));
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_process_is_told_and_nobody_else() {
+        use std::os::unix::process::ExitStatusExt as _;
+        let mut told = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        // Zero would be this process's whole group, and this process among it.
+        tell_to_end(&[0, u32::MAX, told.id()]);
+        assert_eq!(told.wait().unwrap().signal(), Some(15));
+    }
+}
