@@ -9,6 +9,7 @@ use campaign::machine;
 use campaign::request::Request;
 use campaign::run::RunOptions;
 use clap::{Args, Parser, Subcommand};
+use contract::device::DeviceId;
 use study::kernels::Depth;
 use study::manifest::{Manifests, Profile};
 use study::plan::Selection;
@@ -242,20 +243,15 @@ impl DeviceTest {
 }
 
 fn gpu(text: &str) -> Result<String, String> {
-    let (kind, number) = text.split_once(':').map_or((text, None), |(kind, number)| (kind, Some(number)));
-    let is_number = number.is_none_or(|number| number.parse::<usize>().is_ok());
-    match kind {
-        "cuda" | "hip" if is_number => Ok(text.to_owned()),
+    match text.parse() {
+        Ok(DeviceId::Cuda(_) | DeviceId::Hip(_)) => Ok(text.to_owned()),
         _ => Err("must be cuda, cuda:N, hip or hip:N; the CPU is what others are compared with".to_owned()),
     }
 }
 
 fn bench_device(text: &str) -> Result<String, String> {
-    let (kind, number) = text.split_once(':').map_or((text, None), |(kind, number)| (kind, Some(number.parse::<usize>())));
-    match (kind, number) {
-        ("all" | "cpu", None) | ("cuda" | "hip", None | Some(Ok(_))) => Ok(text.to_owned()),
-        _ => Err("must be all, cpu, cuda, cuda:N, hip or hip:N".to_owned()),
-    }
+    let is_known = text == "all" || text.parse::<DeviceId>().is_ok();
+    if is_known { Ok(text.to_owned()) } else { Err("must be all, cpu, cuda, cuda:N, hip or hip:N".to_owned()) }
 }
 
 #[derive(Args)]

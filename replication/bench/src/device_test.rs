@@ -13,7 +13,7 @@ use campaign::environment::{self, git_state};
 use campaign::error::CampaignError;
 use campaign::machine;
 use campaign::toolchain::{self, ToolError, Trainer, build_trainer, last_lines};
-use contract::device::DeviceKind;
+use contract::device::{DeviceId, DeviceKind};
 use serde::{Deserialize, Serialize};
 use study::files;
 use study::folder;
@@ -133,7 +133,7 @@ pub fn run(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<Outcome
 
 /// What is missing, if that can be told without building a trainer.
 fn nothing_here(root: &Path, manifests: &Manifests, request: &Request) -> Option<String> {
-    let kind = request.device.split(':').next().unwrap_or_default();
+    let kind = request.device.parse::<DeviceId>().ok()?.kind().word();
     let at_hand = toolchain::at_hand(root, request.trainer.as_deref());
     if let Some(devices) = at_hand.and_then(|trainer| Devices::ask(&trainer).ok()) {
         return devices.that_open(kind).next().is_none().then(|| devices.lines_of(kind).join("; "));

@@ -25,7 +25,7 @@ use campaign::error::{CampaignError, interrupted as asked_to_stop};
 use campaign::machine;
 use campaign::run::RunOptions;
 use campaign::toolchain::{self, ToolError, Trainer, build_trainer};
-use contract::device::DeviceKind;
+use contract::device::{DeviceId, DeviceKind};
 use study::device::Gpu;
 use study::exit::ExitCode;
 use study::files::FileError;
@@ -310,17 +310,17 @@ struct Found {
 
 impl Wanted {
     fn parse(text: &str) -> Result<Self, BenchError> {
-        let (kind, number) = text.split_once(':').map_or((text, None), |(kind, number)| (kind, Some(number)));
-        let ordinal = number.map(str::parse::<usize>);
-        let (cpu, kinds) = match (kind, &ordinal) {
-            ("all", None) => (true, vec!["cuda", "hip"]),
-            ("cpu", None) => (true, vec![]),
-            ("cuda", None | Some(Ok(_))) => (false, vec!["cuda"]),
-            ("hip", None | Some(Ok(_))) => (false, vec!["hip"]),
-            _ => return Err(BenchError::Lacks(format!("--device {text}: use all, cpu, cuda, cuda:N, hip or hip:N"))),
-        };
-        let gpus = gpu::Kinds { kinds, ordinal: ordinal.and_then(Result::ok) };
-        Ok(Self { cpu, gpus, is_named: kind != "all" && kind != "cpu" })
+        let every = |cpu, kinds| Self { cpu, gpus: gpu::Kinds { kinds, ordinal: None }, is_named: false };
+        match text.parse::<DeviceId>() {
+            _ if text == "all" => Ok(every(true, vec!["cuda", "hip"])),
+            Err(_) => Err(BenchError::Lacks(format!("--device {text}: use all, cpu, cuda, cuda:N, hip or hip:N"))),
+            Ok(DeviceId::Cpu) => Ok(every(true, vec![])),
+            Ok(id) => {
+                // A kind without a number means all of its GPUs here.
+                let ordinal = id.ordinal().filter(|_| text.contains(':'));
+                Ok(Self { cpu: false, gpus: gpu::Kinds { kinds: vec![id.kind().word()], ordinal }, is_named: true })
+            }
+        }
     }
 
     /// A named kind of GPU that plainly is not here is refused before anything is built: a trainer that is at hand is asked, an older one

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use campaign::devices::Devices;
 use campaign::toolchain::Trainer;
-use contract::device::DeviceKind;
+use contract::device::{DeviceId, DeviceKind};
 use contract::measurements::{StepTime, StepTimeLine};
 use study::device::Gpu;
 use study::files;
@@ -41,8 +41,8 @@ pub(super) struct Kinds {
 
 impl Kinds {
     fn has(&self, device: &str) -> bool {
-        let (kind, number) = device.split_once(':').unwrap_or((device, "0"));
-        self.kinds.contains(&kind) && self.ordinal.is_none_or(|ordinal| number == ordinal.to_string())
+        let is_wanted = |id: DeviceId| self.kinds.contains(&id.kind().word()) && (self.ordinal.is_none() || self.ordinal == id.ordinal());
+        device.parse().is_ok_and(is_wanted)
     }
 }
 
@@ -325,7 +325,7 @@ impl Request<'_> {
             });
             let wanted = peers::Wanted {
                 python,
-                device: bench.device.split_once(':').map_or("0", |(_, number)| number),
+                device: &bench.device.parse().ok().and_then(DeviceId::ordinal).unwrap_or_default().to_string(),
                 size: &size.to_string(),
                 // The slowest recipe of h200-m takes more than 120 s.
                 compile_seconds: if self.depth == Depth::Quick { 120 } else { 300 },
