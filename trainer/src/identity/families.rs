@@ -154,14 +154,21 @@ fn quantised(format: Format) -> Result<String, TrainerError> {
 /// Products with remainders in every tile; in MXFP4 also of blocks whose scales are beyond what the fast kernels take.
 fn product(cpu: &Cpu, format: Format) -> Result<String, TrainerError> {
     let mut digest = Fingerprint::default();
-    let (m, n, k) = (67, 53, 96);
+    // Blocks far apart in size, and more of them than an F32 adds exactly: the order across blocks shows.
+    let (m, n, k) = (67, 53, 544);
+    let apart = |index: usize| f32::from_bits(((116 + (index % k) / 32 * 5 % 23) as u32) << 23);
     let scale = if format == Format::F32 { ScaleRule::None } else { ScaleRule::Floor };
     let block = if format == Format::F32 { Block::Tensor } else { Block::Row32 };
     let spec = OperandSpec { format, block, scale, rounding: Rounding::NearestEven, rotation: None };
     for largest in [1.0, f32::from_bits((127 + 110) << 23)] {
         let (mut left, mut right, mut c) = (Panels::default(), Panels::default(), tame(25, m * n));
         let sides = [
-            (values(23, m * k), m, Role { side: Side::Left, partner: format }, &mut left),
+            (
+                values(23, m * k).iter().enumerate().map(|(index, value)| value * apart(index)).collect::<Vec<f32>>(),
+                m,
+                Role { side: Side::Left, partner: format },
+                &mut left,
+            ),
             (tame(24, n * k).iter().map(|value| value * largest).collect(), n, Role { side: Side::Right, partner: format }, &mut right),
         ];
         for (values, rows, role, panels) in sides {
