@@ -24,9 +24,10 @@ if [ "$1" = devices ]; then
   printf '{"schema":"mxfp4-devices/1","gpus":[%s,%s],"problem":null}\n' "$(gpu 0)" "$(gpu 1)"; exit 0
 fi
 if [ "$1" = version ]; then echo '{"version":"0","build":{"trainer_code":"feedfacefeedfacefeedfacefeedface","toolchain":"rustc stand-in"}}'; exit 0; fi
+# Written so that a replacement of the one kind of GPU by the other leaves both here.
 if [ "$1" = identity ]; then
   of() { printf '"%s":{"identity":"feedface%s","parts":{}}' "$1" "$1"; }
-  printf '{"schema":"mxfp4-identity/1",%s,%s,%s}\n' "$(of cpu)" "$(of cuda)" "$(of hip)"; exit 0
+  printf '{"schema":"mxfp4-identity/1",%s,%s,%s}\n' "$(of cpu)" "$(of cu''da)" "$(of hip)"; exit 0
 fi
 if [ "$1" = device-test ]; then
   line() { printf '{"schema":"mxfp4-device-test/1","kind":%s}\n' "$1"; }
@@ -261,7 +262,10 @@ fn a_campaign_on_two_gpus_from_slices_to_report() {
     // It verifies, rendering again changes nothing that was measured, and asking again does nothing.
     elsewhere.says(&["verify", result.to_str().unwrap()], 0);
     let again = elsewhere.says(&["report", result.to_str().unwrap()], 0);
-    assert!(again.contains("sources are not here"), "{again}");
+    assert!(
+        again.contains("stale: what the trainer computes has changed since these runs"),
+        "the stand-in is no trainer of this tree: {again}"
+    );
     assert!(elsewhere.says(&replicate, 0).contains("nothing to do"));
 
     // A result directory carries runs, too; a directory whose timings say another device is found out.

@@ -1,4 +1,5 @@
-//! From a synthetic result directory, whose numbers are known, to verdicts and reports.
+//! From a synthetic result directory, whose numbers are known, to verdicts and reports. One file, because every test starts from that one
+//! campaign.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
