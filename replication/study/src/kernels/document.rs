@@ -10,7 +10,6 @@ use super::gpu::{GpuBench, NotRun};
 use super::gpu_ratios;
 use super::profile::ProfileRow;
 use super::samples::{Benchmark, Memory, Missing, Peer, Samples};
-use super::tables;
 use crate::files::{self, FileError};
 use crate::table::TableError;
 
@@ -153,12 +152,5 @@ impl Document {
             Some(SCHEMA) => serde_json::from_value(value).map_err(|error| refuse(error.to_string())),
             found => Err(refuse(format!("schema {found:?} is not `{SCHEMA}`"))),
         }
-    }
-
-    /// Writes kernels.json, kernels.csv, comparisons.csv and, where GPUs were looked for, devices.csv into `folder`.
-    pub fn write(&self, folder: &Path) -> Result<(), DocumentError> {
-        let text = serde_json::to_string_pretty(self).map_err(|error| DocumentError::Json(error.to_string()))?;
-        files::write(&folder.join(DOCUMENT), (text + "\n").as_bytes())?;
-        Ok(tables::all(self).iter().try_for_each(|table| table.write(folder))?)
     }
 }

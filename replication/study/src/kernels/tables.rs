@@ -1,11 +1,14 @@
 //! A kernels document as CSV files. One row type and one function a file.
 
+use std::path::Path;
+
 use serde::Serialize;
 
 use super::comparisons::Compared;
-use super::document::Document;
+use super::document::{DOCUMENT, Document, DocumentError};
 use super::gpu::{GpuBench, GpuRow};
 use super::samples::{Benchmark, Samples};
+use crate::files;
 use crate::statistics::median;
 use crate::table::{Flag, Number, Table};
 
@@ -197,5 +200,14 @@ fn measured<'a>(gpu: &'a GpuBench, row: &GpuRow<'a>) -> DeviceRow<'a> {
         of_stated_peak: row.of_stated.map(Number),
         of_measured_peak: row.of_measured.map(Number),
         needs: String::new(),
+    }
+}
+
+impl Document {
+    /// Writes kernels.json, kernels.csv, comparisons.csv and, where GPUs were looked for, devices.csv into `folder`.
+    pub fn write(&self, folder: &Path) -> Result<(), DocumentError> {
+        let text = serde_json::to_string_pretty(self).map_err(|error| DocumentError::Json(error.to_string()))?;
+        files::write(&folder.join(DOCUMENT), (text + "\n").as_bytes())?;
+        Ok(all(self).iter().try_for_each(|table| table.write(folder))?)
     }
 }
