@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
+use contract::digest::hexadecimal;
 use sha2::{Digest, Sha256};
 
 use super::driver::{Address, Description, Driver, Event, Function, Grid, Matrix, Product};
@@ -69,16 +70,12 @@ impl Recorder {
     /// Hash of all calls so far, hexadecimal, and how many there were.
     pub fn digest(&self) -> (String, usize) {
         let state = self.state();
-        (hexadecimal(state.hash.clone()), state.calls)
+        (hexadecimal(&state.hash.clone().finalize()), state.calls)
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn hexadecimal(hash: Sha256) -> String {
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl State {
@@ -136,7 +133,7 @@ impl Driver for Recorder {
     fn upload(&self, from: &[u8], to: Address) -> Result<(), GpuError> {
         let mut state = self.state();
         let place = state.place(to);
-        state.call(&format!("upload {place} {} {}", from.len(), hexadecimal(Sha256::new_with_prefix(from))));
+        state.call(&format!("upload {place} {} {}", from.len(), hexadecimal(&Sha256::digest(from))));
         Ok(())
     }
 

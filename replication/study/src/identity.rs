@@ -10,7 +10,7 @@ use contract::identity::Identity;
 use serde::{Deserialize, Serialize};
 
 use crate::files;
-use crate::manifest::{ManifestError, Manifests};
+use crate::manifest::ManifestError;
 
 /// The hash of what a trainer computes on each kind of device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,13 +108,6 @@ impl Known {
     pub fn is_current(&self, recorded: &str) -> bool {
         let Identities { cpu, cuda, hip } = &self.current;
         [cpu, cuda, hip].into_iter().any(|current| current == self.identity(recorded))
-    }
-}
-
-impl Manifests {
-    /// What this tree's trainer computes; none in a copy that does not say.
-    pub fn identity(&self) -> Option<Known> {
-        Known::load(&self.root).ok()
     }
 }
 
