@@ -58,14 +58,16 @@ sed -i 's/"device":"cpu"/"device":"cuda"/; s/"instruction_set":"[^"]*"/"instruct
 mv "$folder/done.held" "$folder/done.json"
 "#;
 
-/// The real trainer beside this program, built if nobody has.
+/// The real trainer beside this program. Cargo is asked as `cargo test --workspace` asks it: any other choice of packages joins features
+/// differently and compiles a second trainer, for a minute and a half.
 fn trainer() -> &'static Path {
     static TRAINER: OnceLock<PathBuf> = OnceLock::new();
     TRAINER.get_or_init(|| {
         let path = Path::new(env!("CARGO_BIN_EXE_xtask")).with_file_name("trainer");
         let target = path.parent().unwrap().parent().unwrap();
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let arguments = ["build", "--package", "trainer", "--bin", "trainer", "--target-dir"];
+        // A test of the trainer's brings its program along.
+        let arguments = ["test", "--quiet", "--workspace", "--no-run", "--test", "commands", "--target-dir"];
         let built = Command::new(cargo).args(arguments).arg(target).current_dir(repository()).status().unwrap();
         assert!(built.success() && path.is_file());
         path

@@ -277,16 +277,20 @@ impl Cpu {
                 None => return,
             }
         };
-        pool.install(|| on_all(self.threads, &draw));
+        everywhere(pool, self.threads, &draw);
     }
 }
 
-/// Calls `work` up to `threads` times at once: as often as there are threads awake to take part.
-fn on_all(threads: usize, work: &(impl Fn() + Sync)) {
-    if threads <= 1 {
-        return work();
+/// Calls `work` up to `threads` times at once: as often as there are threads awake to take part. `dyn`, so that rayon's part is compiled
+/// once and not for every kind of work.
+fn everywhere(pool: &rayon::ThreadPool, threads: usize, work: &(dyn Fn() + Sync)) {
+    fn halves(threads: usize, work: &(dyn Fn() + Sync)) {
+        if threads <= 1 {
+            return work();
+        }
+        rayon::join(|| halves(threads.div_ceil(2), work), || halves(threads / 2, work));
     }
-    rayon::join(|| on_all(threads.div_ceil(2), work), || on_all(threads / 2, work));
+    pool.install(|| halves(threads, work));
 }
 
 /// `dispatch!(cpu, |lanes| expression)`: the expression compiled for the instruction set of `cpu`, `lanes` being its [`lanes::Lanes`].
