@@ -100,6 +100,8 @@ impl Site {
         let profile = site.path("manifests/profiles/smoke.yaml");
         edit(&profile, "hardware: cpu", &format!("hardware: {hardware}"));
         edit(&profile, "seeds: [1, 2]", "seeds: [1]");
+        edit(&profile, "budget: {steps: 24}", "budget: {steps: 8}");
+        edit(&profile, "quantisation_steps: [1, 24]", "quantisation_steps: [1, 8]");
         edit(&profile, "requires: {cores: 1,", "requires: {gpus: 2,");
         std::fs::write(site.path("trainer"), stand_in).unwrap();
         std::fs::set_permissions(site.path("trainer"), std::fs::Permissions::from_mode(0o755)).unwrap();
