@@ -15,6 +15,7 @@ use study::plan::{self, Plan};
 use study::provenance;
 use study::record::{self, Campaign, CampaignRun};
 use study::render::{self, RenderOptions};
+use study::results;
 use study::run_folder;
 
 use crate::environment;
@@ -154,6 +155,7 @@ fn pdf(directory: &Path) -> Option<String> {
 
 /// Renders a result directory again; runs and measurements are only read. Says when the code has changed since.
 pub fn report(root: &Path, directory: &Path) -> Result<Report, CampaignError> {
+    results::admit(directory)?;
     let campaign = Campaign::read(directory)?;
     let before = raw_hashes(directory)?;
     let known = Known::load(root).ok();

@@ -383,7 +383,7 @@ fn cache_lines(root: &Path, manifests: &Manifests) -> Vec<String> {
 
 /// Bytes of all files below a folder; zero when it is not there.
 fn size_of(folder: &Path) -> u64 {
-    let names = files::list(folder).unwrap_or_default();
+    let names = files::look(folder).unwrap_or_default().files;
     names.iter().filter_map(|name| fs::metadata(folder.join(name)).ok()).map(|metadata| metadata.len()).sum()
 }
 

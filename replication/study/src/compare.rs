@@ -9,13 +9,16 @@ mod print;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use contract::yaml;
+
 use crate::exit::{self, ExitCode};
-use crate::files::FileError;
+use crate::files::{self, FileError};
 use crate::judge::{ClaimVerdict, judge};
 use crate::measure::{MeasureError, Measurements, measure, times};
 use crate::packed;
 use crate::provenance;
-use crate::record::Campaign;
+use crate::record::{self, Campaign};
+use crate::results;
 
 pub use metrics::MetricDifference;
 
@@ -115,8 +118,10 @@ struct Side {
 impl Side {
     fn read(directory: &Path) -> Result<Self, CompareError> {
         let refuse = |why: String| CompareError::NotResults { path: directory.to_owned(), why };
-        let text = std::fs::read_to_string(directory.join("campaign.json"))
-            .map_err(|error| refuse(format!("campaign.json cannot be read ({error})")))?;
+        if directory.join(record::FILE).exists() {
+            results::admit(directory)?;
+        }
+        let text = files::read_text(&directory.join(record::FILE)).map_err(|error| refuse(error.to_string()))?;
         let campaign: Campaign =
             serde_json::from_str(&text).map_err(|error| refuse(format!("campaign.json does not follow its schema ({error})")))?;
         let list = provenance::deterministic(directory)?;
@@ -222,7 +227,7 @@ fn run_difference(a: &Side, b: &Side, run: &str) -> Result<Option<RunDifference>
 fn settings(first: &str, second: &str) -> Vec<String> {
     let read = |text: &str| {
         let mut all = BTreeMap::new();
-        if let Ok(value) = serde_yaml::from_str::<serde_json::Value>(text) {
+        if let Ok(value) = yaml::from_str::<serde_json::Value>(text) {
             flatten("", &value, &mut all);
         }
         all

@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use contract::yaml;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -213,5 +214,5 @@ fn read_json<T: serde::de::DeserializeOwned>(directory: &Path, file: &str) -> Re
 
 fn read_yaml<T: serde::de::DeserializeOwned>(directory: &Path, file: &str) -> Result<T, ProvenanceError> {
     let text = files::read_text(&directory.join(file))?;
-    serde_yaml::from_str(&text).map_err(|error| ProvenanceError::Content { file: file.to_owned(), what: error.to_string() })
+    yaml::from_str(&text).map_err(|error| ProvenanceError::Content { file: file.to_owned(), what: error.to_string() })
 }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::digest;
 use crate::recipe::{DelayedScaling, OperandSpec, Passes, StochasticSeed};
 use crate::schema;
+use crate::yaml;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -295,13 +296,13 @@ impl RunFile {
             schema: Option<String>,
         }
         let syntax = |error: serde_yaml::Error| RunFileError(format!("{name}: {error}; docs/files.md describes every key"));
-        let header: Header = serde_yaml::from_str(text).map_err(syntax)?;
+        let header: Header = yaml::from_str(text).map_err(syntax)?;
         let found = header
             .schema
             .ok_or_else(|| RunFileError(format!("{name}: schema: missing; a run file starts with 'schema: {}'", schema::RUN)))?;
         schema::require(&found, schema::RUN)
             .map_err(|error| RunFileError(format!("{name}: schema: {error}; write the file again with the harness of this version")))?;
-        let run: Self = serde_yaml::from_str(text).map_err(syntax)?;
+        let run: Self = yaml::from_str(text).map_err(syntax)?;
         run.check().map_err(|problem| RunFileError(format!("{name}: {problem}")))?;
         Ok(run)
     }

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
+use crate::files;
 use crate::suggest::unknown;
 
 pub use dataset::Dataset;
@@ -242,7 +243,7 @@ fn known<T>(key: &str, kind: &str, id: &str, all: &BTreeMap<String, T>) -> Resul
 /// An error about a file that parsed.
 fn at(root: &Path, kind: &str, id: &str, why: &str) -> ManifestError {
     let path = Manifests::path(kind, id);
-    let text = std::fs::read_to_string(root.join(&path)).unwrap_or_default();
+    let text = files::read_text(&root.join(&path)).unwrap_or_default();
     ManifestError::in_text(&path, &text, why)
 }
 

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use contract::yaml;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -14,6 +15,7 @@ use super::line::{self, Event, Kind, TOKEN};
 use crate::exit::{self, ExitCode};
 use crate::files::{self, FileError};
 use crate::packed;
+use crate::results;
 
 /// The published name of the benchmark whose rules apply.
 const BENCHMARK: &str = "llama31_8b";
@@ -87,7 +89,7 @@ pub fn export(directory: &Path, out: &Path) -> Result<Export, ExportError> {
         let what = "already holds files; name a new folder with --out".to_owned();
         return Err(ExportError::Content { path: out.to_owned(), what });
     }
-    let names = if directory.is_dir() { files::list(directory)? } else { Vec::new() };
+    let names = if directory.is_dir() { results::admit(directory)? } else { Vec::new() };
     let unpacked = |name: &String| name.strip_suffix(packed::ENDING).unwrap_or(name).to_owned();
     let mut logs: Vec<String> =
         names.iter().map(unpacked).filter(|name| name.starts_with("runs/") && name.ends_with("/run.mllog")).collect();
@@ -134,7 +136,7 @@ fn by_seed(name: &str) -> (String, u64, String) {
 
 fn read_yaml(path: &Path) -> Result<RunFile, ExportError> {
     let text = files::read_text(path)?;
-    serde_yaml::from_str(&text).map_err(|error| ExportError::Content { path: path.to_owned(), what: format!("is no run file: {error}") })
+    yaml::from_str(&text).map_err(|error| ExportError::Content { path: path.to_owned(), what: format!("is no run file: {error}") })
 }
 
 fn events(path: &Path, text: &str) -> Result<Vec<Event>, ExportError> {

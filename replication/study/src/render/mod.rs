@@ -175,7 +175,7 @@ fn warnings(measurements: &Measurements) -> Vec<String> {
 
 fn template(templates: &Path, name: &str) -> Result<String, RenderError> {
     let path = templates.join(name);
-    std::fs::read_to_string(&path).map_err(|source| RenderError::Template { path, source })
+    files::read_text(&path).map_err(|error| RenderError::Template { path, source: error.source })
 }
 
 fn render_html(page: &Page, templates: &Path) -> Result<String, RenderError> {

@@ -11,6 +11,7 @@ use super::grid::{Cell, Fact, Grid, numbers, words};
 use super::kernel_tables::{self, Section};
 use super::public_logs::{self, PublicLogsPage};
 use super::{claim_tables, run_tables};
+use crate::files;
 use crate::judge::{PaperVerdicts, Verdicts};
 use crate::manifest::Paper;
 use crate::measure::Measurements;
@@ -345,9 +346,9 @@ fn inline(value: &impl Serialize) -> String {
 
 /// A JSON file, or null when it is not there or not JSON: the report then simply lacks those rows.
 fn json(path: &Path) -> Value {
-    std::fs::read_to_string(path).ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or(Value::Null)
+    files::read_text(path).ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or(Value::Null)
 }
 
 fn yaml(path: &Path) -> serde_yaml::Value {
-    std::fs::read_to_string(path).ok().and_then(|text| serde_yaml::from_str(&text).ok()).unwrap_or(serde_yaml::Value::Null)
+    files::read_text(path).ok().and_then(|text| contract::yaml::from_str(&text).ok()).unwrap_or(serde_yaml::Value::Null)
 }

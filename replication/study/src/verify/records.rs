@@ -6,6 +6,7 @@ use std::path::Path;
 use contract::json::Document;
 use contract::outcome::Done;
 use contract::schema;
+use contract::yaml;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -21,14 +22,14 @@ use crate::run_folder;
 
 /// The text of a file; a finding when it is missing or not text.
 pub(super) fn text(directory: &Path, file: &str, verification: &mut Verification) -> Option<String> {
-    match std::fs::read_to_string(directory.join(file)) {
+    match files::read_text(&directory.join(file)) {
         Ok(text) => Some(text),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+        Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => {
             verification.find(file, "is missing");
             None
         }
         Err(error) => {
-            verification.find(file, format!("cannot be read: {error}"));
+            verification.find(file, format!("cannot be read: {}", error.source));
             None
         }
     }
@@ -124,7 +125,7 @@ pub(super) fn check_manifests(directory: &Path, campaign: &Campaign, verificatio
     }
     const FILE: &str = "manifests/profile.yaml";
     let Some(text) = text(directory, FILE, verification) else { return };
-    match serde_yaml::from_str::<Profile>(&text) {
+    match yaml::from_str::<Profile>(&text) {
         Ok(profile) if profile.id == campaign.profile && profile.papers == campaign.papers => {}
         Ok(profile) => verification.find(
             FILE,
@@ -187,7 +188,7 @@ fn check_run(
     let file = |name: &str| format!("{folder}/{name}");
     let run_file = file("run.yaml");
     let Some(run_text) = text(directory, &run_file, verification) else { return };
-    match serde_yaml::from_str::<RunFile>(&run_text) {
+    match yaml::from_str::<RunFile>(&run_text) {
         Err(error) => verification.find(&run_file, format!("is not a run file: {error}")),
         Ok(read) if schema::require(&read.schema, schema::RUN).is_err() => {
             verification.find(&run_file, format!("schema `{}` is not `{}`", read.schema, schema::RUN));
