@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use contract::id::Id;
 use study::environment::Environment;
 use study::files::{self, FileError};
 use study::folder;
@@ -36,7 +37,7 @@ pub(crate) fn assemble(
     key: &str,
     environment: &Environment,
 ) -> Result<Report, CampaignError> {
-    let machine = site.machine.clone();
+    let machine = Id::near(&site.machine);
     let date = environment::today();
     let mut campaign = Campaign {
         schema: record::SCHEMA.into(),

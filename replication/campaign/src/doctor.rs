@@ -51,7 +51,7 @@ pub struct ProfileState {
 pub fn doctor(root: &Path, manifests: &Manifests, trainer: Option<&Path>) -> Doctor {
     let found = ask_devices(root, trainer);
     let profiles = manifests.profiles.values().filter(|profile| !profile.hidden).map(|profile| ProfileState {
-        id: profile.id.clone(),
+        id: profile.id.to_string(),
         title: profile.title.clone(),
         minutes: profile.requires.get("minutes").copied(),
         lacks: lacks_with(profile, manifests, root, found.as_ref()),

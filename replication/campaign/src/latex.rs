@@ -102,7 +102,8 @@ mod tests {
         let mark = tempfile::tempdir().unwrap();
         let mark = mark.path().join("executed");
         let shown = mark.display();
-        let document = |body: &str| format!("\\documentclass{{article}}\\usepackage{{booktabs}}\\begin{{document}}a{body}\\end{{document}}");
+        let document =
+            |body: &str| format!("\\documentclass{{article}}\\usepackage{{booktabs}}\\begin{{document}}a{body}\\end{{document}}");
         let beside = [
             (".latexmkrc", format!("system('touch {shown}');")),
             ("latexmkrc", format!("system('touch {shown}');")),
@@ -126,7 +127,8 @@ mod tests {
             assert!(!mark.exists() && !std::env::temp_dir().join("executed").exists(), "{body}");
         }
         for file in ["/etc/passwd", "../../../../../../etc/passwd"] {
-            let (_, said) = compiled(&document(&format!("\\newread\\r\\openin\\r={file} \\ifeof\\r\\else\\errmessage{{it was read}}\\fi")), &[]);
+            let (_, said) =
+                compiled(&document(&format!("\\newread\\r\\openin\\r={file} \\ifeof\\r\\else\\errmessage{{it was read}}\\fi")), &[]);
             assert_eq!(said, None, "{file}");
         }
     }

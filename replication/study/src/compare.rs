@@ -180,11 +180,11 @@ pub fn compare(first: &Path, second: &Path) -> Result<Comparison, CompareError> 
 
 fn made_differently(a: &Campaign, b: &Campaign) -> Vec<String> {
     let pairs = [
-        ("profile", &a.profile, &b.profile),
-        ("device", &a.device, &b.device),
-        ("sources of trainer and kernels", &a.trainer_code, &b.trainer_code),
+        ("profile", a.profile.as_str(), b.profile.as_str()),
+        ("device", a.device.as_str(), b.device.as_str()),
+        ("sources of trainer and kernels", a.trainer_code.as_str(), b.trainer_code.as_str()),
     ];
-    let short = |text: &String| text.chars().take(16).collect::<String>();
+    let short = |text: &str| text.chars().take(16).collect::<String>();
     pairs
         .iter()
         .filter(|(_, first, second)| first != second)

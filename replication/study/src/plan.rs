@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use contract::device::DeviceKind;
+use contract::id::Id;
 use contract::run_file::{BatchSection, RunFile};
 use serde::{Deserialize, Serialize};
 
@@ -34,7 +35,7 @@ pub struct Selection {
 /// A campaign before it runs.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    pub profile: String,
+    pub profile: Id,
     pub device: DeviceKind,
     /// Runs in the order of arms, then seeds.
     pub runs: Vec<PlannedRun>,
@@ -48,7 +49,7 @@ pub struct Plan {
 /// One arm with one seed.
 #[derive(Debug, Clone)]
 pub struct PlannedRun {
-    pub arm: String,
+    pub arm: Id,
     pub seed: u64,
     pub run_yaml: String,
     /// What the key is made of.
@@ -158,7 +159,7 @@ pub fn plan(
                 toolchain: build.toolchain.clone(),
                 device: device.word().to_owned(),
             };
-            runs.push(PlannedRun { arm: arm.clone(), seed, run_yaml, ingredients });
+            runs.push(PlannedRun { arm: run.run.arm, seed, run_yaml, ingredients });
         }
     }
     let partial = arms.len() != all_arms(profile).len() || seeds != profile.seeds;

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use contract::id::Id;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::ExitCode;
@@ -18,11 +19,11 @@ pub const SCHEMA: &str = "mxfp4-campaign/1";
 pub struct Campaign {
     /// `mxfp4-campaign/1`.
     pub schema: String,
-    pub profile: String,
+    pub profile: Id,
     pub papers: Vec<String>,
     pub device: String,
     /// Machine's name, as in the directory's.
-    pub machine: String,
+    pub machine: Id,
     /// UTC day it was put together.
     pub date: String,
     /// Git commit, or `none`.
@@ -43,7 +44,7 @@ pub struct Campaign {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CampaignRun {
-    pub arm: String,
+    pub arm: Id,
     pub seed: u64,
     /// Key in the run cache.
     pub key: String,

@@ -155,7 +155,7 @@ fn numbers_at_the_edges() {
         in_manifests(&mut recipe, &mut profile, &mut model);
         manifests.models.insert(profile.model.clone(), model);
         manifests.recipes.insert(ARM.to_owned(), recipe);
-        manifests.profiles.insert(profile.id.clone(), profile);
+        manifests.profiles.insert(profile.id.to_string(), profile);
         in_run(&mut run);
         assert_eq!(both(&manifests, &run), is_accepted, "{name}");
     }

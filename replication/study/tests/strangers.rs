@@ -15,6 +15,7 @@ use study::compare::compare;
 use study::files;
 use study::mllog;
 use study::packed;
+use study::render::{RenderOptions, render};
 use study::results;
 use study::verify::verify;
 
@@ -82,6 +83,47 @@ fn links_pipes_and_unknown_names_are_refused() {
         refused(directory.path(), name);
     }
     assert_eq!(files::list(elsewhere.path()).unwrap(), ["secret"]);
+}
+
+/// An id that is a path, wherever a file may hold one, leads nowhere.
+#[test]
+fn ids_are_plain_names() {
+    let evil = "x/../../outside/evil";
+    let cases = [
+        ("campaign.json", "\"profile\": \"cpu\"", "profile"),
+        ("campaign.json", "\"arm\": \"fp8\"", "arm"),
+        ("campaign.json", "\"machine\": \"synthetic\"", "machine"),
+        ("runs/bf16/1/run.yaml", "arm: bf16", "arm"),
+        ("runs/bf16/1/run.yaml", "profile: cpu", "profile"),
+        ("manifests/profile.yaml", "id: cpu", "id"),
+        ("manifests/hardware.yaml", "id: cpu", "id"),
+        ("manifests/recipes/fp8.yaml", "id: fp8", "id"),
+        ("manifests/papers/2605.09825.yaml", "id: \"2605.09825\"", "id"),
+        ("manifests/papers/2605.09825.yaml", "id: T1-FDW", "id"),
+        ("manifests/papers/2605.09825.yaml", "url: https://", "url"),
+    ];
+    for (file, word, key) in cases {
+        let directory = sound();
+        let path = directory.path().join(file);
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains(word), "{file} has no {word}");
+        let (before, _) = word.split_once(key).unwrap();
+        let with = if file.ends_with("json") { format!("{before}{key}\": \"{evil}\"") } else { format!("{before}{key}: {evil}") };
+        fs::write(&path, text.replacen(word, &with, 1)).unwrap();
+        let out = tempfile::tempdir().unwrap();
+        let said = [
+            render(directory.path(), &synthetic::repository().join("paper"), &RenderOptions::default())
+                .map(|_| ())
+                .map_err(|e| e.to_string()),
+            compare(directory.path(), SOUND.path()).map(|_| ()).map_err(|e| e.to_string()),
+            mllog::export(directory.path(), &out.path().join("a/b/out")).map(|_| ()).map_err(|e| e.to_string()),
+        ];
+        assert!(said.iter().any(|said| said.as_ref().is_err_and(|why| why.contains("evil"))), "{file} {key}: {said:?}");
+        let written = files::list(out.path()).unwrap();
+        assert!(written.iter().all(|name| name.starts_with("a/b/out/")), "{written:?}");
+        assert!(!directory.path().parent().unwrap().join("outside").exists());
+        assert!(!verify(directory.path(), None).unwrap().holds());
+    }
 }
 
 #[test]

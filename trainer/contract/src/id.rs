@@ -25,6 +25,19 @@ impl Id {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._+-".contains(&byte);
         text.len() <= LONGEST && text.bytes().all(allowed) && text.starts_with(|first: char| first.is_ascii_alphanumeric())
     }
+
+    /// The id that is nearest to a text: other characters become `-`. Different texts may give one id.
+    pub fn near(text: &str) -> Self {
+        let kept = |c: char| if c.is_ascii_alphanumeric() || "._+-".contains(c) { c } else { '-' };
+        let near: String = text.chars().map(kept).take(LONGEST).collect();
+        let is_first = near.starts_with(|first: char| first.is_ascii_alphanumeric());
+        if is_first { Self(near) } else { Self(std::iter::once('x').chain(near.chars()).take(LONGEST).collect()) }
+    }
+
+    /// As text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
 }
 
 impl TryFrom<String> for Id {
@@ -43,9 +56,9 @@ impl TryFrom<&str> for Id {
     }
 }
 
-impl From<Id> for String {
-    fn from(id: Id) -> Self {
-        id.0
+impl From<&Id> for String {
+    fn from(id: &Id) -> Self {
+        id.0.clone()
     }
 }
 
@@ -110,10 +123,13 @@ mod tests {
             assert_eq!(Id::try_from(name).unwrap(), name);
             assert_eq!(serde_json::from_str::<Id>(&format!("\"{name}\"")).unwrap().to_string(), name);
         }
+        for (text, near) in [("a/../b", "a-..-b"), ("..", "x.."), ("", "x"), ("é", "x-"), ("fp8", "fp8")] {
+            assert_eq!(Id::near(text), near);
+        }
         let long = "a".repeat(LONGEST + 1);
         for name in ["", ".", "..", "../a", "a/b", "/a", "a\\b", ".hidden", "-option", "a b", "a\nb", "é", "a\0", "C:", "~", "$HOME", &long]
         {
-            assert!(Id::try_from(name).is_err(), "{name}");
+            assert!(Id::try_from(name).is_err() && Id::is_plain(&Id::near(name)), "{name}");
             assert!(serde_json::from_value::<Id>(name.into()).is_err(), "{name}");
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! A run that passes here is one that every kernel accepts; what depends on the machine or the data files is checked later.
 
+use crate::id::Id;
 use crate::recipe::{ScaleRule, check_perturbation, same_rotation};
 use crate::run_file::{ModelSection, RecipeSection, RunFile, ShardSection};
 
@@ -179,8 +180,7 @@ impl ModelSection {
 
 impl ShardSection {
     fn check(&self, key: &str) -> Check {
-        let plain = !self.prefix.is_empty() && self.prefix != "." && self.prefix != ".." && !self.prefix.contains(['/', '\\', '\0']);
-        if !plain {
+        if !Id::is_plain(&self.prefix) {
             return Err(format!("{key}.prefix: '{}' must be a plain file name inside the data directory", self.prefix.escape_debug()));
         }
         check_sha256(&format!("{key}.sha256_bin"), &self.sha256_bin)?;

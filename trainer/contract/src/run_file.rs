@@ -8,6 +8,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::digest;
+use crate::id::Id;
 use crate::recipe::{DelayedScaling, OperandSpec, Passes, StochasticSeed};
 use crate::schema;
 use crate::yaml;
@@ -44,9 +45,9 @@ pub struct RunFile {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunIdentity {
-    pub profile: String,
+    pub profile: Id,
     /// Arm: the recipe's id within the profile.
-    pub arm: String,
+    pub arm: Id,
     /// Decides initialisation, data order and every random word.
     pub seed: u64,
 }
@@ -106,7 +107,7 @@ pub struct ShardSection {
 #[serde(deny_unknown_fields)]
 pub struct TokenizerSection {
     /// Its id among the manifests.
-    pub id: String,
+    pub id: Id,
     /// SHA-256 of tokenizer.json, hexadecimal.
     pub sha256: String,
 }
@@ -222,7 +223,7 @@ pub struct ReadingsSection {
 #[serde(deny_unknown_fields)]
 pub struct ForwardSection {
     /// Id of the recipe that it is of.
-    pub recipe: String,
+    pub recipe: Id,
     /// X of Y = X Wᵀ. A reading has no history, so no scale is delayed.
     pub input: OperandSpec,
     /// W, likewise.
@@ -250,7 +251,7 @@ pub struct CheckpointSection {
 #[serde(deny_unknown_fields)]
 pub struct RecipeSection {
     /// Its id among the manifests.
-    pub id: String,
+    pub id: Id,
     pub passes: Passes,
     pub stochastic_seed: StochasticSeed,
     /// History of operands whose scale is `delayed`; there if and only if there is one.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use contract::device::DeviceKind;
+use contract::id::Id;
 use contract::recipe::Format;
 use contract::run_file::{BatchSection, BudgetSection, CheckpointSection, LoggingSection, ModelSection, OptimizerSection, ScheduleSection};
 use serde::{Deserialize, Serialize};
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields)]
 pub struct Profile {
     /// File name without `.yaml`.
-    pub id: String,
+    pub id: Id,
     pub title: String,
     pub purpose: String,
     /// Not shown in lists: another command uses it.
@@ -141,7 +142,7 @@ pub struct Mllog {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Model {
-    pub id: String,
+    pub id: Id,
     pub title: String,
     pub vocab_size: u64,
     pub hidden_size: u64,
@@ -206,7 +207,7 @@ impl Model {
 #[serde(deny_unknown_fields)]
 pub struct Hardware {
     /// File name without `.yaml`.
-    pub id: String,
+    pub id: Id,
     pub title: String,
     /// Which kind of device the trainer runs on.
     pub device: DeviceKind,
@@ -252,7 +253,7 @@ pub struct Detect {
 #[serde(deny_unknown_fields)]
 pub struct Tokenizer {
     /// File name without `.yaml`.
-    pub id: String,
+    pub id: Id,
     pub kind: TokenizerKind,
     /// tokenizer.json, relative to the repository; null when it is not committed.
     pub file: Option<String>,

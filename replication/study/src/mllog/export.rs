@@ -7,6 +7,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use contract::run_file::RunIdentity;
 use contract::yaml;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -69,15 +70,8 @@ impl ExitCode for ExportError {
 /// What is needed of run.yaml.
 #[derive(Deserialize)]
 struct RunFile {
-    run: Identity,
+    run: RunIdentity,
     target_loss: Option<f64>,
-}
-
-#[derive(Deserialize)]
-struct Identity {
-    profile: String,
-    arm: String,
-    seed: u64,
 }
 
 /// Writes every finished run of the result directory below `out`, which must be empty or absent; the directory itself is only read.
@@ -99,7 +93,7 @@ pub fn export(directory: &Path, out: &Path) -> Result<Export, ExportError> {
     logs.sort_by_key(|name| by_seed(name));
     let mut export = Export { folder: out.to_owned(), ..Export::default() };
     let mut texts = Vec::new();
-    let (mut arm, mut number) = (String::new(), 0);
+    let (mut arm, mut number) = (None, 0);
     for name in logs {
         let folder = name.trim_end_matches("/run.mllog");
         let run: RunFile = read_yaml(&directory.join(folder).join("run.yaml"))?;
@@ -107,9 +101,9 @@ pub fn export(directory: &Path, out: &Path) -> Result<Export, ExportError> {
             export.left_out.push(format!("{}/{}: not finished", run.run.arm, run.run.seed));
             continue;
         }
-        number = if run.run.arm == arm { number + 1 } else { 0 };
-        arm.clone_from(&run.run.arm);
-        let log = format!("{}-{arm}/{BENCHMARK}/result_{number}.txt", run.run.profile);
+        number = if arm.as_ref() == Some(&run.run.arm) { number + 1 } else { 0 };
+        let log = format!("{}-{}/{BENCHMARK}/result_{number}.txt", run.run.profile, run.run.arm);
+        arm = Some(run.run.arm.clone());
         let path = directory.join(&name);
         let events = events(&path, &packed::text(&path)?)?;
         let scored = scored(&events, &run).ok_or_else(|| ExportError::Content {
@@ -190,7 +184,7 @@ fn header(event: &mut Event, run: &RunFile) {
     match event.key.as_str() {
         "submission_benchmark" => event.value = json!(BENCHMARK),
         "submission_platform" => {
-            let Identity { profile, arm, seed } = &run.run;
+            let RunIdentity { profile, arm, seed } = &run.run;
             event.value = json!(format!("{}: profile {profile}, arm {arm}, seed {seed}", event.text()));
         }
         _ => {}

@@ -82,7 +82,7 @@ pub(super) fn page(directory: &Path, measurements: &Measurements, verdicts: &Ver
     let campaign = json(&directory.join("campaign.json"));
     let papers = study.papers.iter().zip(&verdicts.papers);
     Page {
-        profile: study.profile.id.clone(),
+        profile: study.profile.id.to_string(),
         profile_title: study.profile.title.clone(),
         purpose: study.profile.purpose.clone(),
         hardware: study.hardware.title.clone(),
@@ -183,7 +183,7 @@ fn paper_page(measurements: &Measurements, paper: &Paper, verdicts: &PaperVerdic
         }
     }
     PaperPage {
-        id: paper.id.clone(),
+        id: paper.id.to_string(),
         title: paper.title.clone(),
         short: paper.short.clone(),
         authors: paper.citation.authors.clone(),
