@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use contract::yaml;
 
 use crate::exit::{self, ExitCode};
-use crate::files::{self, FileError};
+use crate::files::FileError;
 use crate::judge::{ClaimVerdict, judge};
 use crate::measure::{MeasureError, Measurements, measure, times};
 use crate::packed;
@@ -121,9 +121,7 @@ impl Side {
         if directory.join(record::FILE).exists() {
             results::admit(directory)?;
         }
-        let text = files::read_text(&directory.join(record::FILE)).map_err(|error| refuse(error.to_string()))?;
-        let campaign: Campaign =
-            serde_json::from_str(&text).map_err(|error| refuse(format!("campaign.json does not follow its schema ({error})")))?;
+        let campaign = Campaign::read(directory).map_err(|error| refuse(error.to_string()))?;
         let list = provenance::deterministic(directory)?;
         let hashes = list.lines().filter_map(|line| line.split_once("  ")).map(|(hash, name)| (name.to_owned(), hash.to_owned())).collect();
         Ok(Self { directory: directory.to_owned(), campaign, hashes, measurements: measure(directory)? })

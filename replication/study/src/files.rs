@@ -89,7 +89,7 @@ pub const LARGEST_LOG: u64 = 64 << 20;
 
 /// Opens a plain file. A pipe or a device could hang or never end, and a link could lead anywhere: they are refused unopened.
 pub fn open(path: &Path) -> Result<File, FileError> {
-    fs::symlink_metadata(path).and_then(|found| plain(found.file_type())).and_then(|()| File::open(path)).at(path, "open")
+    fs::symlink_metadata(path).and_then(|found| plain(found.file_type())).and_then(|()| File::open(path)).at(path, "read")
 }
 
 fn plain(kind: FileType) -> io::Result<()> {

@@ -212,19 +212,21 @@ fn slice<T: PartialEq + ToString>(option: &str, kind: &str, all: Vec<T>, wanted:
     Ok(all.into_iter().filter(|one| wanted.is_empty() || wanted.contains(one)).collect())
 }
 
+/// More than any campaign has.
+const MOST_SEEDS: usize = 1000;
+
 fn select_seeds(profile: &Profile, count: Option<usize>) -> Result<Vec<u64>, String> {
     let Some(count) = count else { return Ok(profile.seeds.clone()) };
     if count == 0 {
         return Err("--seeds: must be at least 1".into());
     }
-    let mut seeds = profile.seeds.clone();
-    seeds.truncate(count);
-    let mut next = profile.seeds.iter().max().map_or(1, |seed| seed + 1);
-    while seeds.len() < count {
-        seeds.push(next);
-        next += 1;
+    if count > MOST_SEEDS {
+        return Err(format!("--seeds: {count} are more than {MOST_SEEDS}"));
     }
-    Ok(seeds)
+    let listed = profile.seeds.iter().copied();
+    let next = profile.seeds.iter().max().map_or(1, |seed| seed.saturating_add(1));
+    let seeds: Vec<u64> = listed.chain(next..=u64::MAX).take(count).collect();
+    if seeds.len() == count { Ok(seeds) } else { Err(format!("--seeds: there is no seed after {}", u64::MAX)) }
 }
 
 /// Arms that a paper, or a list of claims, recipes and groups, needs, baselines included.

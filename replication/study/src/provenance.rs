@@ -66,7 +66,7 @@ fn is_deterministic(name: &str, all: &BTreeSet<String>) -> bool {
 
 /// The text of DETERMINISTIC.sha256, computed from the files: `<64 hex>  <path>` lines, sorted as bytes by path.
 pub fn deterministic(directory: &Path) -> Result<String, FileError> {
-    let all = files::list(directory)?.into_iter().collect();
+    let all: BTreeSet<String> = files::list(directory)?.into_iter().collect();
     // A packed log counts under its own name, with the hash of what it unpacks to.
     let unpacked = |name: &String| name.strip_suffix(packed::ENDING).unwrap_or(name).to_owned();
     let names: BTreeSet<String> = all.iter().map(unpacked).filter(|name| is_deterministic(name, &all)).collect();

@@ -59,7 +59,7 @@ pub enum VerifyError {
 
 impl ExitCode for VerifyError {
     fn exit_code(&self) -> u8 {
-        exit::DATA
+        if let Self::File(error) = self { error.exit_code() } else { exit::DATA }
     }
 }
 

@@ -100,7 +100,7 @@ fn ids_are_plain_names() {
         ("manifests/recipes/fp8.yaml", "id: fp8", "id"),
         ("manifests/papers/2605.09825.yaml", "id: \"2605.09825\"", "id"),
         ("manifests/papers/2605.09825.yaml", "id: T1-FDW", "id"),
-        ("manifests/papers/2605.09825.yaml", "url: https://", "url"),
+        ("manifests/papers/2605.09825.yaml", "url: \"https://arxiv.org/abs/2605.09825\"", "url"),
     ];
     for (file, word, key) in cases {
         let directory = sound();

@@ -24,7 +24,7 @@ pub(super) fn write(root: &Path, out: &Path, document: &Document, environment: &
     Ok(target)
 }
 
-/// Computes the ratios and verdicts of a directory again and renders them; measurements are only read, and whatever else lies there stays.
+/// Computes the ratios and verdicts of a directory again and renders them; measurements are only read.
 pub fn report(root: &Path, directory: &Path) -> Result<Outcome, BenchError> {
     let directory = directory.canonicalize().at(directory, "open")?;
     results::admit(&directory)?;

@@ -159,23 +159,6 @@ pub struct Model {
 }
 
 impl Model {
-    /// The four linear projections of a block: (name, output features, input features).
-    pub fn linears(&self) -> [(&'static str, u64, u64); 4] {
-        let heads = self.num_attention_heads * self.head_dim;
-        [
-            ("qkv", heads + 2 * self.num_key_value_heads * self.head_dim, self.hidden_size),
-            ("attention_output", self.hidden_size, heads),
-            ("gate_up", 2 * self.intermediate_size, self.hidden_size),
-            ("down", self.hidden_size, self.intermediate_size),
-        ]
-    }
-
-    /// Parameters, embedding and untied head included.
-    pub fn parameters(&self) -> u64 {
-        let linears: u64 = self.linears().iter().map(|(_, out, input)| out * input).sum();
-        2 * self.vocab_size * self.hidden_size + self.num_hidden_layers * (linears + 2 * self.hidden_size) + self.hidden_size
-    }
-
     /// As a run file has it.
     pub fn section(&self) -> ModelSection {
         // A size that no address reaches is told with all that are too large.

@@ -63,7 +63,7 @@ pub enum ExportError {
 
 impl ExitCode for ExportError {
     fn exit_code(&self) -> u8 {
-        exit::DATA
+        if let Self::File(error) = self { error.exit_code() } else { exit::DATA }
     }
 }
 

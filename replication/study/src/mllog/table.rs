@@ -81,7 +81,7 @@ pub enum TableError {
 
 impl ExitCode for TableError {
     fn exit_code(&self) -> u8 {
-        exit::DATA
+        if let Self::File(error) = self { error.exit_code() } else { exit::DATA }
     }
 }
 

@@ -26,6 +26,7 @@ use minijinja::{AutoEscape, Environment, UndefinedBehavior, context};
 use serde::Serialize;
 use thiserror::Error;
 
+use crate::exit::{self, ExitCode};
 use crate::files::{self, FileError};
 use crate::judge::{self, Verdicts};
 use crate::measure::{self, MeasureError, Measurements, measure};
@@ -87,6 +88,17 @@ pub enum RenderError {
     /// The page would be larger than its budget.
     #[error("report.html would have {bytes} bytes, more than the budget of {LARGEST_HTML}; log fewer evaluations or fewer seeds")]
     TooLarge { bytes: usize },
+}
+
+impl ExitCode for RenderError {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Measure(error) => error.exit_code(),
+            Self::File(error) | Self::Table(TableError::File(error)) => error.exit_code(),
+            Self::Template { .. } => exit::DATA,
+            Self::Table(TableError::Csv { .. }) | Self::Render { .. } | Self::Json(_) | Self::TooLarge { .. } => exit::FAILED,
+        }
+    }
 }
 
 /// Measures and judges the result directory at `directory`, and writes data/, verdicts.json, figures/, tables/, macros.tex,
