@@ -42,7 +42,7 @@ impl<D: Device> Reading<D> {
         let device = device(&run)?;
         device.check_memory(&run)?;
         let model = Model::new(device.clone(), &run)?;
-        Ok(Self { recipe: forward.recipe.clone(), tokens: device.tokens(&run)?, run, device, model })
+        Ok(Self { recipe: forward.recipe.to_string(), tokens: device.tokens(&run)?, run, device, model })
     }
 
     /// The recipe whose forward pass it is.

@@ -414,6 +414,6 @@ impl Replicate {
             return Ok(());
         }
         let line = "--gpus: this profile is for cpu; `cargo xtask list` names the profiles of each device".to_owned();
-        Err(CampaignError::Lacks { profile: profile.id.clone(), lacks: vec![line] })
+        Err(CampaignError::Lacks { profile: profile.id.to_string(), lacks: vec![line] })
     }
 }

@@ -100,7 +100,7 @@ fn find<'a>(dataset: &'a DocumentFiles, from: &Path) -> Result<Vec<Found<'a>>, A
     if missing.is_empty() {
         return Ok(found);
     }
-    Err(ArchiveError::Absent { folder: from.to_owned(), missing, total: dataset.files.len(), id: dataset.id.clone() })
+    Err(ArchiveError::Absent { folder: from.to_owned(), missing, total: dataset.files.len(), id: dataset.id.to_string() })
 }
 
 impl Found<'_> {

@@ -10,6 +10,8 @@ use study::files::{self, FileError, sha256};
 use study::folder::lock;
 use study::packed;
 use study::plan::{Ingredients, run_cache};
+use study::record;
+use study::results;
 use study::run_folder::{self, is_finished};
 
 use crate::environment::Version;
@@ -66,7 +68,7 @@ pub fn import(root: &Path, from: &Path) -> Result<Carried, CampaignError> {
 
 /// Folders below `from` that hold a run with its ingredients.
 fn run_folders(from: &Path) -> Result<Vec<PathBuf>, FileError> {
-    let names = files::list(from)?;
+    let names = if from.join(record::FILE).exists() { results::admit(from)? } else { files::list(from)? };
     let folder = |name: &String| Some(from.join(name.strip_suffix("ingredients.json")?));
     Ok(names.iter().filter_map(folder).filter(|folder| folder.join("run.yaml").is_file()).collect())
 }

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use contract::id::Id;
 use study::environment::Environment;
 use study::files::{self, FileError};
 use study::folder;
@@ -15,15 +16,16 @@ use study::plan::{self, Plan};
 use study::provenance;
 use study::record::{self, Campaign, CampaignRun};
 use study::render::{self, RenderOptions};
+use study::results;
 use study::run_folder;
 
 use crate::environment;
 use crate::error::CampaignError;
+use crate::latex;
 use crate::prepared::Prepared;
 use crate::request::{Report, Request};
 use crate::run::Outcome;
 use crate::site::Site;
-use crate::toolchain;
 
 /// Puts the result directory together aside, renders it, hashes it, and moves it into place.
 pub(crate) fn assemble(
@@ -35,7 +37,7 @@ pub(crate) fn assemble(
     key: &str,
     environment: &Environment,
 ) -> Result<Report, CampaignError> {
-    let machine = site.machine.clone();
+    let machine = Id::near(&site.machine);
     let date = environment::today();
     let mut campaign = Campaign {
         schema: record::SCHEMA.into(),
@@ -117,43 +119,15 @@ fn free_name(out: &Path, base: &str, key: &str) -> PathBuf {
 fn finish(root: &Path, directory: &Path, stale: Option<String>) -> Result<(Verdicts, Vec<String>), CampaignError> {
     let summary = render::render(directory, &root.join("paper"), &RenderOptions { stale })?;
     let mut notes = summary.warnings;
-    notes.extend(pdf(directory));
+    notes.extend(latex::pdf(directory, &summary.latex)?);
     provenance::write_statement(&environment::git_state(root), directory)?;
     provenance::write_sums(directory)?;
     Ok((summary.verdicts, notes))
 }
 
-/// Runs latexmk in a scratch copy, so that only report.pdf comes back. A line for the reader if there is no PDF.
-fn pdf(directory: &Path) -> Option<String> {
-    if duct::cmd!("latexmk", "--version").stdout_null().stderr_null().run().is_err() {
-        return Some("report.pdf was not made: latexmk is not installed (report.tex is complete)".into());
-    }
-    let scratch = directory.join(".latex");
-    let output = duct::cmd!("latexmk", "-pdf", "-interaction=nonstopmode", "-halt-on-error", "-outdir=.latex", "report.tex")
-        .dir(directory)
-        // A fixed date, so that rendering again gives the same PDF.
-        .env("SOURCE_DATE_EPOCH", "0")
-        .env("FORCE_SOURCE_DATE", "1")
-        .stderr_to_stdout()
-        .stdout_capture()
-        .unchecked()
-        .run();
-    let line = match output {
-        Ok(output) if output.status.success() => match std::fs::rename(scratch.join("report.pdf"), directory.join("report.pdf")) {
-            Ok(()) => None,
-            Err(error) => Some(format!("report.pdf was not made: {error}")),
-        },
-        Ok(output) => {
-            Some(format!("report.pdf was not made, latexmk says:\n{}", toolchain::last_lines(&String::from_utf8_lossy(&output.stdout), 15)))
-        }
-        Err(error) => Some(format!("report.pdf was not made: {error}")),
-    };
-    let _ = std::fs::remove_dir_all(scratch);
-    line
-}
-
 /// Renders a result directory again; runs and measurements are only read. Says when the code has changed since.
 pub fn report(root: &Path, directory: &Path) -> Result<Report, CampaignError> {
+    results::admit(directory)?;
     let campaign = Campaign::read(directory)?;
     let before = raw_hashes(directory)?;
     let known = Known::load(root).ok();

@@ -51,7 +51,7 @@ pub struct ProfileState {
 pub fn doctor(root: &Path, manifests: &Manifests, trainer: Option<&Path>) -> Doctor {
     let found = ask_devices(root, trainer);
     let profiles = manifests.profiles.values().filter(|profile| !profile.hidden).map(|profile| ProfileState {
-        id: profile.id.clone(),
+        id: profile.id.to_string(),
         title: profile.title.clone(),
         minutes: profile.requires.get("minutes").copied(),
         lacks: lacks_with(profile, manifests, root, found.as_ref()),
@@ -383,7 +383,7 @@ fn cache_lines(root: &Path, manifests: &Manifests) -> Vec<String> {
 
 /// Bytes of all files below a folder; zero when it is not there.
 fn size_of(folder: &Path) -> u64 {
-    let names = files::list(folder).unwrap_or_default();
+    let names = files::look(folder).unwrap_or_default().files;
     names.iter().filter_map(|name| fs::metadata(folder.join(name)).ok()).map(|metadata| metadata.len()).sum()
 }
 

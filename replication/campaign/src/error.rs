@@ -79,7 +79,8 @@ impl ExitCode for CampaignError {
             Self::Lacks { .. } | Self::Unfinished { time_up: false, .. } => 4,
             Self::Unfinished { .. } => 5,
             Self::Interrupted => 130,
-            Self::Tool(_) | Self::Render(_) | Self::Lock(LockError::Held { .. }) => 1,
+            Self::Render(error) => error.exit_code(),
+            Self::Tool(_) | Self::Lock(LockError::Held { .. }) => 1,
         }
     }
 }

@@ -100,8 +100,8 @@ fn gpus(profile: &Profile) -> u64 {
 }
 
 /// `128256` as `128,256`.
-fn thousands(number: u64) -> String {
-    let digits = number.to_string();
+fn thousands(number: impl Into<u128>) -> String {
+    let digits = number.into().to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
         if index > 0 && (digits.len() - index).is_multiple_of(3) {
@@ -114,8 +114,9 @@ fn thousands(number: u64) -> String {
 
 fn setting(manifests: &Manifests, profile: &Profile, model: &Model) -> Vec<String> {
     let (optimizer, schedule, batch) = (&profile.optimizer, &profile.schedule, &profile.batch);
-    let (sequences, evaluated) = (batch.sequences as u64, profile.evaluation.sequences as u64);
-    let tokens = sequences * model.sequence_length;
+    let (sequences, evaluated) = (batch.sequences as u128, profile.evaluation.sequences as u128);
+    let (length, steps) = (u128::from(model.sequence_length), u128::from(profile.budget.steps));
+    let tokens = sequences * length;
     let runs = profile.arms.iter().map(|group| group.recipes.len()).sum::<usize>() * profile.seeds.len();
     let dataset = &manifests.datasets[&profile.dataset];
     let micro = if batch.accumulation > 1 {
@@ -135,7 +136,7 @@ fn setting(manifests: &Manifests, profile: &Profile, model: &Model) -> Vec<Strin
             thousands(model.intermediate_size),
             thousands(model.vocab_size),
             thousands(model.sequence_length),
-            thousands(model.parameters())
+            thousands(model.section().parameters())
         ),
         format!(
             "optimizer: AdamW, beta {} and {}, epsilon {:e}, weight decay {}, gradients clipped at norm {}",
@@ -153,16 +154,16 @@ fn setting(manifests: &Manifests, profile: &Profile, model: &Model) -> Vec<Strin
         format!(
             "evaluation: every {} steps ({} sequences) on {} sequences ({} tokens); target {}",
             thousands(profile.evaluation.every_steps),
-            thousands(profile.evaluation.every_steps * sequences),
+            thousands(u128::from(profile.evaluation.every_steps) * sequences),
             thousands(evaluated),
-            thousands(evaluated * model.sequence_length),
+            thousands(evaluated * length),
             profile.target_loss.map_or("none".to_owned(), |loss| format!("{loss} nats a token"))
         ),
         format!(
             "budget: {} steps, {} tokens a run; {runs} runs are {} tokens",
             thousands(profile.budget.steps),
-            thousands(profile.budget.steps * tokens),
-            thousands(runs as u64 * profile.budget.steps * tokens)
+            thousands(steps * tokens),
+            thousands(runs as u128 * steps * tokens)
         ),
     ]
 }
@@ -298,14 +299,14 @@ fn hours(
 fn roofline(profile: &Profile, model: &Model, units: [Format; 3], peaks: &Peaks) -> Option<f64> {
     let tokens = profile.batch.sequences as f64 * model.sequence_length as f64;
     let layers = model.num_hidden_layers as f64;
-    let of_pass = 2.0 * tokens * layers * model.linears().iter().map(|(_, out, input)| (out * input) as f64).sum::<f64>();
+    let of_pass = 2.0 * tokens * layers * model.section().linears().iter().map(|(_, out, input)| (out * input) as f64).sum::<f64>();
     let products = units.iter().map(|unit| Some(of_pass / peak(*unit, peaks)?)).sum::<Option<f64>>()?;
     // Causal: half of all pairs. Forward two products, backward five, one of them again.
     let pairs = model.sequence_length as f64 / 2.0 * (model.num_attention_heads * model.head_dim) as f64;
     let attention = tokens * layers * 2.0 * pairs * 7.0;
     let head = 3.0 * 2.0 * tokens * (model.vocab_size * model.hidden_size) as f64;
     // AdamW reads gradient, master and moments and writes master, moments and the BF16 copy.
-    let update = 30.0 * model.parameters() as f64;
+    let update = 30.0 * model.section().parameters() as f64;
     Some(products + (attention + head) / peaks.bf16 + update / peaks.bytes_per_second)
 }
 
@@ -480,6 +481,6 @@ mod tests {
         let [alone] = &forecast.memory[..] else { unreachable!("one device") };
         assert!(alone.ways.len() == 1 && alone.least == alone.ways[0].bytes && alone.there.is_none());
         assert!(forecast.to_string().contains("  memory of a run (modelled): T = "));
-        assert_eq!((thousands(7), thousands(1000), thousands(1_234_567)), ("7".into(), "1,000".into(), "1,234,567".into()));
+        assert_eq!((thousands(7_u64), thousands(1000_u64), thousands(1_234_567_u64)), ("7".into(), "1,000".into(), "1,234,567".into()));
     }
 }

@@ -14,6 +14,7 @@ pub mod error;
 mod finished;
 pub mod forecast;
 pub mod identity;
+mod latex;
 pub mod machine;
 pub mod pool;
 pub mod prepared;

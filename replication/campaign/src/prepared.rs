@@ -62,7 +62,7 @@ impl<'m> Prepared<'m> {
     }
 
     pub(crate) fn profile(&self) -> &Profile {
-        &self.manifests.profiles[&self.plan.profile]
+        &self.manifests.profiles[self.plan.profile.as_str()]
     }
 
     /// Hash of run keys, of the manifests that decide how runs are measured, and of `conditions`, how they were carried out.

@@ -16,6 +16,26 @@ pub(crate) fn tell_to_end(processes: &[u32]) {
 #[cfg(not(unix))]
 pub(crate) fn tell_to_end(_: &[u32]) {}
 
+/// A signal to the group of a program that is not ours reaches what it started, too.
+pub(crate) fn in_a_group_of_its_own(command: &mut std::process::Command) {
+    #[cfg(unix)]
+    std::os::unix::process::CommandExt::process_group(command, 0);
+    #[cfg(not(unix))]
+    let _ = command;
+}
+
+/// Kills the groups that these processes lead.
+#[cfg(unix)]
+pub(crate) fn kill_groups(leaders: &[u32]) {
+    use rustix::process::{Pid, Signal, kill_process_group};
+    for leader in leaders.iter().filter_map(|leader| Pid::from_raw(i32::try_from(*leader).ok()?)) {
+        let _ = kill_process_group(leader, Signal::KILL);
+    }
+}
+
+#[cfg(not(unix))]
+pub(crate) fn kill_groups(_: &[u32]) {}
+
 /// Bytes free for us where `path` is or will be; none when the system does not say.
 pub(crate) fn free_bytes(path: &Path) -> Option<u64> {
     let existing = path.ancestors().find(|path| path.exists())?;

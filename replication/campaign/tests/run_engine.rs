@@ -142,7 +142,7 @@ fn planned(arm: &str, code: &str) -> PlannedRun {
     let run_yaml = format!("schema: mxfp4-run/1\nrun:\n  profile: test\n  arm: {arm}\n  seed: 1\nbudget:\n  steps: {STEPS}\n");
     let ingredients =
         Ingredients { run: sha256(run_yaml.as_bytes()), trainer_code: code.into(), toolchain: "t".into(), device: "cpu".into() };
-    PlannedRun { arm: arm.into(), seed: 1, run_yaml, ingredients }
+    PlannedRun { arm: arm.try_into().unwrap(), seed: 1, run_yaml, ingredients }
 }
 
 fn failure(outcome: &Outcome) -> &str {

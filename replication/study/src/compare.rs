@@ -9,13 +9,16 @@ mod print;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use contract::yaml;
+
 use crate::exit::{self, ExitCode};
 use crate::files::FileError;
 use crate::judge::{ClaimVerdict, judge};
 use crate::measure::{MeasureError, Measurements, measure, times};
 use crate::packed;
 use crate::provenance;
-use crate::record::Campaign;
+use crate::record::{self, Campaign};
+use crate::results;
 
 pub use metrics::MetricDifference;
 
@@ -115,10 +118,10 @@ struct Side {
 impl Side {
     fn read(directory: &Path) -> Result<Self, CompareError> {
         let refuse = |why: String| CompareError::NotResults { path: directory.to_owned(), why };
-        let text = std::fs::read_to_string(directory.join("campaign.json"))
-            .map_err(|error| refuse(format!("campaign.json cannot be read ({error})")))?;
-        let campaign: Campaign =
-            serde_json::from_str(&text).map_err(|error| refuse(format!("campaign.json does not follow its schema ({error})")))?;
+        if directory.join(record::FILE).exists() {
+            results::admit(directory)?;
+        }
+        let campaign = Campaign::read(directory).map_err(|error| refuse(error.to_string()))?;
         let list = provenance::deterministic(directory)?;
         let hashes = list.lines().filter_map(|line| line.split_once("  ")).map(|(hash, name)| (name.to_owned(), hash.to_owned())).collect();
         Ok(Self { directory: directory.to_owned(), campaign, hashes, measurements: measure(directory)? })
@@ -175,11 +178,11 @@ pub fn compare(first: &Path, second: &Path) -> Result<Comparison, CompareError> 
 
 fn made_differently(a: &Campaign, b: &Campaign) -> Vec<String> {
     let pairs = [
-        ("profile", &a.profile, &b.profile),
-        ("device", &a.device, &b.device),
-        ("sources of trainer and kernels", &a.trainer_code, &b.trainer_code),
+        ("profile", a.profile.as_str(), b.profile.as_str()),
+        ("device", a.device.as_str(), b.device.as_str()),
+        ("sources of trainer and kernels", a.trainer_code.as_str(), b.trainer_code.as_str()),
     ];
-    let short = |text: &String| text.chars().take(16).collect::<String>();
+    let short = |text: &str| text.chars().take(16).collect::<String>();
     pairs
         .iter()
         .filter(|(_, first, second)| first != second)
@@ -222,7 +225,7 @@ fn run_difference(a: &Side, b: &Side, run: &str) -> Result<Option<RunDifference>
 fn settings(first: &str, second: &str) -> Vec<String> {
     let read = |text: &str| {
         let mut all = BTreeMap::new();
-        if let Ok(value) = serde_yaml::from_str::<serde_json::Value>(text) {
+        if let Ok(value) = yaml::from_str::<serde_json::Value>(text) {
             flatten("", &value, &mut all);
         }
         all

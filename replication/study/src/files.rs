@@ -1,6 +1,6 @@
 //! Reading, hashing and writing files so that a reader never sees half of one.
 
-use std::fs::{self, File};
+use std::fs::{self, File, FileType};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -68,9 +68,9 @@ pub fn sha256(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// SHA-256 of a file, read in pieces.
+/// SHA-256 of a plain file, or of one that a link leads to, read in pieces.
 pub fn sha256_file(path: &Path) -> Result<String, FileError> {
-    let mut file = File::open(path).at(path, "open")?;
+    let mut file = fs::metadata(path).and_then(|found| plain(found.file_type())).and_then(|()| File::open(path)).at(path, "open")?;
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; 1 << 16];
     loop {
@@ -82,9 +82,46 @@ pub fn sha256_file(path: &Path) -> Result<String, FileError> {
     }
 }
 
-/// The whole file as text.
+/// Bytes of the largest document (YAML, JSON, CSV, a template) that is read: its values may take twenty times the room.
+pub const LARGEST_DOCUMENT: u64 = 8 << 20;
+/// Bytes of the largest log that is read, unpacked.
+pub const LARGEST_LOG: u64 = 64 << 20;
+
+/// Opens a plain file. A pipe or a device could hang or never end, and a link could lead anywhere: they are refused unopened.
+pub fn open(path: &Path) -> Result<File, FileError> {
+    fs::symlink_metadata(path).and_then(|found| plain(found.file_type())).and_then(|()| File::open(path)).at(path, "read")
+}
+
+fn plain(kind: FileType) -> io::Result<()> {
+    if kind.is_file() { Ok(()) } else { Err(io::Error::new(io::ErrorKind::InvalidInput, what(kind))) }
+}
+
+/// What something is that is no plain file.
+fn what(kind: FileType) -> &'static str {
+    match (kind.is_symlink(), kind.is_dir()) {
+        (true, _) => "it is a link",
+        (_, true) => "it is a folder",
+        _ => "it is a pipe, a device or the like",
+    }
+}
+
+/// Everything that `reader` gives, unless that is more than `largest` bytes.
+pub fn read_at_most(reader: impl Read, largest: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    reader.take(largest + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > largest {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it is larger than {largest} bytes, the most that is read")));
+    }
+    Ok(bytes)
+}
+
+/// A document as text.
 pub fn read_text(path: &Path) -> Result<String, FileError> {
-    fs::read_to_string(path).at(path, "read")
+    text(read_at_most(open(path)?, LARGEST_DOCUMENT).at(path, "read")?).at(path, "read")
+}
+
+pub(crate) fn text(bytes: Vec<u8>) -> io::Result<String> {
+    String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
 }
 
 /// Writes aside, syncs, renames: the file appears whole or not at all. Its folder is made if it is missing.
@@ -114,8 +151,9 @@ pub fn remove_folder(path: &Path) -> Result<(), FileError> {
     }
 }
 
-/// Copies one file, making the folder it goes to.
+/// Copies a plain file, or what a link leads to, making the folder it goes to.
 pub fn copy(from: &Path, to: &Path) -> Result<(), FileError> {
+    fs::metadata(from).and_then(|found| plain(found.file_type())).at(from, "copy")?;
     make_folder(to.parent().unwrap_or(Path::new(".")))?;
     // A full disk is the one that is written to.
     fs::copy(from, to).map(|_| ()).map_err(|source| {
@@ -124,22 +162,66 @@ pub fn copy(from: &Path, to: &Path) -> Result<(), FileError> {
     })
 }
 
-/// Every regular file below `folder`, relative to it with `/` between parts, sorted as bytes. Links are not followed.
-pub fn list(folder: &Path) -> Result<Vec<String>, FileError> {
-    let mut found = Vec::new();
-    let mut open = vec![(folder.to_owned(), String::new())];
-    while let Some((path, prefix)) = open.pop() {
+/// Folders may lie in each other this deep.
+const DEEPEST: usize = 32;
+/// More files than any folder has that is read here.
+const MOST_FILES: usize = 100_000;
+
+/// What lies below a folder, names relative to it with `/` between parts, sorted as bytes.
+#[derive(Debug, Clone, Default)]
+pub struct Listing {
+    /// Plain files.
+    pub files: Vec<String>,
+    /// Whatever is neither a plain file nor a folder, or has a name that a line of text cannot hold, and what it is. Nothing of it may be opened.
+    pub strange: Vec<(String, &'static str)>,
+}
+
+/// Looks at everything below `folder` and opens nothing. Links are not followed.
+pub fn look(folder: &Path) -> Result<Listing, FileError> {
+    let mut found = Listing::default();
+    let mut open = vec![(folder.to_owned(), String::new(), 0)];
+    while let Some((path, prefix, depth)) = open.pop() {
         for entry in fs::read_dir(&path).at(&path, "list")? {
             let entry = entry.at(&path, "list")?;
-            let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
             let kind = entry.file_type().at(&entry.path(), "look at")?;
-            if kind.is_dir() {
-                open.push((entry.path(), format!("{name}/")));
-            } else if kind.is_file() {
-                found.push(name);
+            let name = entry.file_name();
+            let shown = format!("{prefix}{}", name.to_string_lossy().escape_debug());
+            let name = name.to_str().filter(|name| !name.contains(|c: char| c.is_control() || c == '\\'));
+            match name {
+                _ if !kind.is_file() && !kind.is_dir() => found.strange.push((shown, what(kind))),
+                None => found.strange.push((shown, "its name cannot stand in a line of text")),
+                Some(_) if kind.is_dir() && depth == DEEPEST => found.strange.push((shown, "it lies too deep")),
+                Some(name) if kind.is_dir() => open.push((entry.path(), format!("{prefix}{name}/"), depth + 1)),
+                Some(name) => found.files.push(format!("{prefix}{name}")),
+            }
+            if found.files.len() + found.strange.len() > MOST_FILES {
+                return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it holds more than {MOST_FILES} files")))
+                    .at(folder, "list");
             }
         }
     }
-    found.sort();
+    found.files.sort();
+    found.strange.sort();
     Ok(found)
+}
+
+impl Listing {
+    /// The files of `folder`.
+    ///
+    /// # Errors
+    /// When there is something strange among them.
+    pub fn plain(self, folder: &Path) -> Result<Vec<String>, FileError> {
+        match self.strange.into_iter().next() {
+            Some((name, what)) => Err(io::Error::new(io::ErrorKind::InvalidInput, what)).at(&folder.join(name), "use"),
+            None => Ok(self.files),
+        }
+    }
+}
+
+/// Every file below `folder`.
+///
+/// # Errors
+/// When something lies there that is neither a plain file nor a folder.
+pub fn list(folder: &Path) -> Result<Vec<String>, FileError> {
+    look(folder)?.plain(folder)
 }

@@ -34,8 +34,8 @@ pub fn judge(measurements: &Measurements) -> Verdicts {
     let public_logs = public_logs::judge(study, &measurements.public_logs);
     Verdicts {
         schema: SCHEMA.to_owned(),
-        profile: study.profile.id.clone(),
-        hardware: study.hardware.id.clone(),
+        profile: study.profile.id.to_string(),
+        hardware: study.hardware.id.to_string(),
         estimator: study.estimator.word().to_owned(),
         target_loss: study.profile.target_loss,
         scale: scale_caveat(study),
@@ -48,11 +48,11 @@ fn judge_paper(measurements: &Measurements, paper: &Paper, public_logs: &[public
     let mut verdicts: Vec<(String, Verdict)> = Vec::new();
     for claim in &paper.claims {
         let judged = Judge { measurements, paper, public_logs, earlier: &verdicts }.claim(claim);
-        verdicts.push((claim.id.clone(), judged.1));
+        verdicts.push((claim.id.to_string(), judged.1));
         claims.push(judged.0);
     }
     PaperVerdicts {
-        paper: paper.id.clone(),
+        paper: paper.id.to_string(),
         decision_rule: paper.decision_rule.clone(),
         claims,
         checks: paper.checks.iter().map(check).collect(),
@@ -95,7 +95,7 @@ impl Judge<'_> {
         beside.extend(public_logs::beside(self.public_logs, &self.paper.id, &claim.id));
         let verdict = finding.verdict.clone();
         let judged = ClaimVerdict {
-            id: claim.id.clone(),
+            id: claim.id.to_string(),
             source: claim.source.clone(),
             statement: claim.statement.clone(),
             paper: paper_text(claim, unit),
@@ -237,7 +237,7 @@ fn check(check: &Check) -> CheckVerdict {
         .collect();
     let holds = check.expressions.len() == check.values.len() && results.iter().all(|(_, holds)| *holds);
     CheckVerdict {
-        id: check.id.clone(),
+        id: check.id.to_string(),
         expressions: check.expressions.clone(),
         values: check.values.clone(),
         computed: results.into_iter().map(|(text, _)| text).collect(),

@@ -22,6 +22,7 @@ pub mod provenance;
 pub mod public_logs;
 pub mod record;
 pub mod render;
+pub mod results;
 pub mod run_folder;
 pub mod statistics;
 pub mod suggest;

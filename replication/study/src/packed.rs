@@ -4,13 +4,12 @@
 //! compute every table from these logs: they are only packed, as `metrics.jsonl.xz` and so on, and every hash in done.json and
 //! DETERMINISTIC.sha256 is of the unpacked bytes. The rule depends on sizes alone ([`THRESHOLD`]), the same for every machine.
 
-use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use lzma_rust2::{LzmaOptions, XzOptions, XzReader, XzWriter};
 
-use crate::files::{self, Context as _, FileError};
+use crate::files::{self, Context as _, FileError, LARGEST_LOG};
 
 /// What is packed of a run.
 pub const LOGS: [&str; 3] = ["metrics.jsonl", "timing.jsonl", "run.mllog"];
@@ -25,9 +24,6 @@ pub const ENDING: &str = ".xz";
 /// Eight MiB of dictionary, as `xz -6`: more than most logs are long.
 const PRESET: u32 = 6;
 
-/// No log is longer; a file that unpacks to more is not one of ours.
-const LONGEST: u64 = 1 << 30;
-
 /// Dictionary that reading allows, KiB.
 const LARGEST_DICTIONARY_KIB: u32 = 64 << 10;
 
@@ -40,38 +36,53 @@ pub fn name(path: &Path) -> PathBuf {
 
 /// Whether a log is there, packed or not.
 pub fn is_there(path: &Path) -> bool {
-    path.is_file() || name(path).is_file()
+    path.exists() || name(path).exists()
 }
 
 /// The bytes of a log, packed or not.
 pub fn bytes(path: &Path) -> Result<Vec<u8>, FileError> {
     let packed = name(path);
-    if path.is_file() || !packed.is_file() {
-        return std::fs::read(path).at(path, "read");
+    if path.exists() || !packed.exists() {
+        return files::read_at_most(files::open(path)?, LARGEST_LOG).at(path, "read");
     }
-    let file = File::open(&packed).at(&packed, "open")?;
-    let mut bytes = Vec::new();
-    let mut reader = XzReader::new_mem_limit(file, true, LARGEST_DICTIONARY_KIB).take(LONGEST + 1);
-    reader.read_to_end(&mut bytes).at(&packed, "unpack")?;
-    if bytes.len() as u64 > LONGEST {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is longer than any log of a run")).at(&packed, "unpack");
+    let reader = XzReader::new_mem_limit(files::open(&packed)?, true, LARGEST_DICTIONARY_KIB);
+    files::read_at_most(reader, LARGEST_LOG).at(&packed, "unpack")
+}
+
+/// Bytes that a packed log unpacks to; of a damaged one, or one that is longer than any log, those before that is seen.
+pub fn length(packed: &Path) -> Result<u64, FileError> {
+    let reader = XzReader::new_mem_limit(files::open(packed)?, true, LARGEST_DICTIONARY_KIB);
+    let (mut reader, mut counted) = (reader.take(LARGEST_LOG + 1), Counted(0));
+    let _ = io::copy(&mut reader, &mut counted);
+    Ok(counted.0)
+}
+
+/// Throws away and counts.
+struct Counted(u64);
+
+impl Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len() as u64;
+        Ok(bytes.len())
     }
-    Ok(bytes)
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// As [`bytes`], as text.
 pub fn text(path: &Path) -> Result<String, FileError> {
-    let bytes = bytes(path)?;
-    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error)).at(path, "read")
+    files::text(bytes(path)?).at(path, "read")
 }
 
 /// SHA-256 of a log's unpacked bytes.
 pub fn sha256(path: &Path) -> Result<String, FileError> {
-    if path.is_file() { files::sha256_file(path) } else { Ok(files::sha256(&bytes(path)?)) }
+    Ok(files::sha256(&bytes(path)?))
 }
 
 pub fn copy_unpacked(from: &Path, to: &Path) -> Result<(), FileError> {
-    if from.is_file() { files::copy(from, to) } else { files::write(to, &bytes(from)?) }
+    files::write(to, &bytes(from)?)
 }
 
 /// Packs the logs of every run below `directory`/runs when their files are larger than `threshold` together; whether it did.

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use contract::device::DeviceKind;
+use contract::id::Id;
 use contract::run_file::{BatchSection, RunFile};
 use serde::{Deserialize, Serialize};
 
@@ -34,7 +35,7 @@ pub struct Selection {
 /// A campaign before it runs.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    pub profile: String,
+    pub profile: Id,
     pub device: DeviceKind,
     /// Runs in the order of arms, then seeds.
     pub runs: Vec<PlannedRun>,
@@ -48,7 +49,7 @@ pub struct Plan {
 /// One arm with one seed.
 #[derive(Debug, Clone)]
 pub struct PlannedRun {
-    pub arm: String,
+    pub arm: Id,
     pub seed: u64,
     pub run_yaml: String,
     /// What the key is made of.
@@ -158,7 +159,7 @@ pub fn plan(
                 toolchain: build.toolchain.clone(),
                 device: device.word().to_owned(),
             };
-            runs.push(PlannedRun { arm: arm.clone(), seed, run_yaml, ingredients });
+            runs.push(PlannedRun { arm: run.run.arm, seed, run_yaml, ingredients });
         }
     }
     let partial = arms.len() != all_arms(profile).len() || seeds != profile.seeds;
@@ -211,19 +212,21 @@ fn slice<T: PartialEq + ToString>(option: &str, kind: &str, all: Vec<T>, wanted:
     Ok(all.into_iter().filter(|one| wanted.is_empty() || wanted.contains(one)).collect())
 }
 
+/// More than any campaign has.
+const MOST_SEEDS: usize = 1000;
+
 fn select_seeds(profile: &Profile, count: Option<usize>) -> Result<Vec<u64>, String> {
     let Some(count) = count else { return Ok(profile.seeds.clone()) };
     if count == 0 {
         return Err("--seeds: must be at least 1".into());
     }
-    let mut seeds = profile.seeds.clone();
-    seeds.truncate(count);
-    let mut next = profile.seeds.iter().max().map_or(1, |seed| seed + 1);
-    while seeds.len() < count {
-        seeds.push(next);
-        next += 1;
+    if count > MOST_SEEDS {
+        return Err(format!("--seeds: {count} are more than {MOST_SEEDS}"));
     }
-    Ok(seeds)
+    let listed = profile.seeds.iter().copied();
+    let next = profile.seeds.iter().max().map_or(1, |seed| seed.saturating_add(1));
+    let seeds: Vec<u64> = listed.chain(next..=u64::MAX).take(count).collect();
+    if seeds.len() == count { Ok(seeds) } else { Err(format!("--seeds: there is no seed after {}", u64::MAX)) }
 }
 
 /// Arms that a paper, or a list of claims, recipes and groups, needs, baselines included.

@@ -3,8 +3,10 @@
 //! Everything is written from what lies in the directory, so a report rendered again keeps the provenance of its runs. Checking
 //! is `verify`'s business; nothing here is signed.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
+use contract::yaml;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -52,11 +54,11 @@ pub(crate) const DETERMINISTIC_TABLES: [&str; 4] = ["validation.csv", "tokens_to
 
 /// Whether a file of a result directory must be equal on every CPU. A failed or interrupted run ends anywhere, so of a run without
 /// `done.json` only `run.yaml` counts: `all` is the directory's listing.
-fn is_deterministic(name: &str, all: &[String]) -> bool {
+fn is_deterministic(name: &str, all: &BTreeSet<String>) -> bool {
     let parts: Vec<&str> = name.split('/').collect();
     match parts[..] {
         ["runs", _, _, "run.yaml"] => true,
-        ["runs", arm, seed, "metrics.jsonl" | "done.json"] => all.iter().any(|other| *other == format!("runs/{arm}/{seed}/done.json")),
+        ["runs", arm, seed, "metrics.jsonl" | "done.json"] => all.contains(&format!("runs/{arm}/{seed}/done.json")),
         ["data", table] => DETERMINISTIC_TABLES.contains(&table),
         _ => false,
     }
@@ -64,10 +66,10 @@ fn is_deterministic(name: &str, all: &[String]) -> bool {
 
 /// The text of DETERMINISTIC.sha256, computed from the files: `<64 hex>  <path>` lines, sorted as bytes by path.
 pub fn deterministic(directory: &Path) -> Result<String, FileError> {
-    let all = files::list(directory)?;
+    let all: BTreeSet<String> = files::list(directory)?.into_iter().collect();
     // A packed log counts under its own name, with the hash of what it unpacks to.
     let unpacked = |name: &String| name.strip_suffix(packed::ENDING).unwrap_or(name).to_owned();
-    let names: std::collections::BTreeSet<String> = all.iter().map(unpacked).filter(|name| is_deterministic(name, &all)).collect();
+    let names: BTreeSet<String> = all.iter().map(unpacked).filter(|name| is_deterministic(name, &all)).collect();
     names.iter().map(|name| Ok(format!("{}  {name}\n", packed::sha256(&directory.join(name))?))).collect()
 }
 
@@ -213,5 +215,5 @@ fn read_json<T: serde::de::DeserializeOwned>(directory: &Path, file: &str) -> Re
 
 fn read_yaml<T: serde::de::DeserializeOwned>(directory: &Path, file: &str) -> Result<T, ProvenanceError> {
     let text = files::read_text(&directory.join(file))?;
-    serde_yaml::from_str(&text).map_err(|error| ProvenanceError::Content { file: file.to_owned(), what: error.to_string() })
+    yaml::from_str(&text).map_err(|error| ProvenanceError::Content { file: file.to_owned(), what: error.to_string() })
 }

@@ -1,10 +1,12 @@
 //! campaign.json: what a result directory is the record of.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use contract::id::Id;
+use contract::schema;
 use serde::{Deserialize, Serialize};
 
-use crate::exit::ExitCode;
+use crate::exit::{self, ExitCode};
 use crate::files::{self, FileError};
 use crate::manifest::ManifestError;
 
@@ -18,11 +20,11 @@ pub const SCHEMA: &str = "mxfp4-campaign/1";
 pub struct Campaign {
     /// `mxfp4-campaign/1`.
     pub schema: String,
-    pub profile: String,
+    pub profile: Id,
     pub papers: Vec<String>,
     pub device: String,
     /// Machine's name, as in the directory's.
-    pub machine: String,
+    pub machine: Id,
     /// UTC day it was put together.
     pub date: String,
     /// Git commit, or `none`.
@@ -43,7 +45,7 @@ pub struct Campaign {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CampaignRun {
-    pub arm: String,
+    pub arm: Id,
     pub seed: u64,
     /// Key in the run cache.
     pub key: String,
@@ -58,13 +60,16 @@ pub enum RecordError {
     File(#[from] FileError),
     #[error(transparent)]
     Manifest(#[from] ManifestError),
+    #[error("{} does not follow its schema ({what})", .path.display())]
+    Content { path: PathBuf, what: String },
 }
 
 impl ExitCode for RecordError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::File(error) => error.exit_code(),
-            Self::Manifest(_) => 2,
+            Self::Manifest(error) => error.exit_code(),
+            Self::Content { .. } => exit::DATA,
         }
     }
 }
@@ -77,6 +82,9 @@ impl Campaign {
     pub fn read(directory: &Path) -> Result<Self, RecordError> {
         let path = directory.join(FILE);
         let text = files::read_text(&path)?;
-        Ok(serde_json::from_str(&text).map_err(|error| ManifestError::new(&path, format!("is not a campaign record: {error}")))?)
+        let wrong = |what: String| RecordError::Content { path: path.clone(), what };
+        let value: serde_json::Value = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        schema::require(value["schema"].as_str().unwrap_or_default(), SCHEMA).map_err(|error| wrong(error.to_string()))?;
+        serde_json::from_value(value).map_err(|error| wrong(error.to_string()))
     }
 }

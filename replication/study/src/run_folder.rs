@@ -7,6 +7,7 @@ use contract::outcome::Done;
 use serde::Deserialize;
 
 use crate::device::Gpu;
+use crate::files;
 use crate::packed;
 
 /// The files of a run that are kept; its checkpoints and weights are not among them.
@@ -14,7 +15,7 @@ pub const FILES: [&str; 7] = ["run.yaml", "ingredients.json", "metrics.jsonl", "
 
 /// Whether the folder holds a finished run of exactly this run file. A done.json that is none counts as unfinished.
 pub fn is_finished(folder: &Path, run_sha256: &str) -> bool {
-    let read = || Done::from_json("done.json", &std::fs::read_to_string(folder.join("done.json")).ok()?).ok();
+    let read = || Done::from_json("done.json", &files::read_text(&folder.join("done.json")).ok()?).ok();
     let unchanged = |name: &str, sha256: &str| packed::sha256(&folder.join(name)).is_ok_and(|found| found == sha256);
     read().is_some_and(|done| {
         done.run_sha256 == run_sha256 && unchanged("run.yaml", run_sha256) && unchanged("metrics.jsonl", &done.metrics_sha256)

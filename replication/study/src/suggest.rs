@@ -2,7 +2,10 @@
 
 /// The candidate that is nearest to `word`, if any is near enough to be a slip.
 pub fn closest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let near = |candidate: &&str| candidate.len().abs_diff(word.len()) <= 1 + candidate.len().max(word.len()) / 4;
     candidates
+        // A distance takes time and room as the product of both lengths; it is never less than their difference.
+        .filter(near)
         .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
         .filter(|(distance, candidate)| *distance <= 1 + candidate.len().max(word.len()) / 4)
         .min_by_key(|(distance, _)| *distance)

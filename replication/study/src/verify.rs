@@ -9,15 +9,15 @@ mod records;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::exit::{self, ExitCode};
-use crate::files::{self, Context, FileError};
+use crate::files::{self, FileError};
 use crate::identity::Known;
 use crate::kernels;
 use crate::provenance::{self, DETERMINISTIC, SUMS};
 use crate::record::Campaign;
+use crate::results;
 
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,7 +59,7 @@ pub enum VerifyError {
 
 impl ExitCode for VerifyError {
     fn exit_code(&self) -> u8 {
-        exit::DATA
+        if let Self::File(error) = self { error.exit_code() } else { exit::DATA }
     }
 }
 
@@ -99,18 +99,18 @@ pub fn verify(directory: &Path, known: Option<&Known>) -> Result<Verification, V
         return Err(VerifyError::NotResults { path: directory.to_owned() });
     }
     let mut verification = Verification::default();
-    let present: BTreeSet<String> = files::list(directory)?.into_iter().collect();
-    let strange = strange_entries(directory)?;
-    for name in &strange {
-        verification.find(name, "is neither a plain file nor a folder; results hold nothing else");
+    let found = results::look(directory)?;
+    for (name, what) in &found.strange {
+        verification.find(name, *what);
     }
-    check_sums(directory, &present, &mut verification)?;
-    if of_kernels {
-        kernels(directory, known, strange.is_empty(), &mut verification);
-        return Ok(verification);
-    }
+    let present: BTreeSet<String> = found.files.into_iter().collect();
     // Readers further on open files by fixed names: a pipe or a link among them could hang or lead elsewhere.
-    if strange.is_empty() {
+    if found.strange.is_empty() {
+        check_sums(directory, &present, &mut verification)?;
+        if of_kernels {
+            kernels(directory, known, &mut verification);
+            return Ok(verification);
+        }
         check_deterministic(directory, &mut verification)?;
         let campaign: Option<Campaign> = records::json(directory, "campaign.json", "mxfp4-campaign/1", &mut verification);
         records::check_environment(directory, campaign.as_ref(), &mut verification);
@@ -128,22 +128,18 @@ pub fn verify(directory: &Path, known: Option<&Known>) -> Result<Verification, V
 }
 
 /// A directory of `kernels-bench`: its ratios computed again. It holds no runs and no verdicts on claims.
-fn kernels(directory: &Path, known: Option<&Known>, plain: bool, verification: &mut Verification) {
-    if plain {
-        verification.counts.recomputed += 1;
-        for (path, what) in kernels::check(directory) {
-            verification.find(path, what);
+fn kernels(directory: &Path, known: Option<&Known>, verification: &mut Verification) {
+    verification.counts.recomputed += 1;
+    for (path, what) in kernels::check(directory) {
+        verification.find(path, what);
+    }
+    if let Ok(document) = kernels::Document::read(&directory.join(kernels::DOCUMENT)) {
+        verification.notes.push("measurements of kernels: hashes and ratios are checked; there are no runs and no claims here".to_owned());
+        if known.is_some_and(|known| !known.is_current(&document.trainer_code)) {
+            verification.notes.push("stale: the trainer of this tree computes something else than the one measured".to_owned());
         }
-        if let Ok(document) = kernels::Document::read(&directory.join(kernels::DOCUMENT)) {
-            verification
-                .notes
-                .push("measurements of kernels: hashes and ratios are checked; there are no runs and no claims here".to_owned());
-            if known.is_some_and(|known| !known.is_current(&document.trainer_code)) {
-                verification.notes.push("stale: the trainer of this tree computes something else than the one measured".to_owned());
-            }
-            if document.dirty {
-                verification.notes.push(format!("made from a tree with changes that are not in commit {}", document.commit));
-            }
+        if document.dirty {
+            verification.notes.push(format!("made from a tree with changes that are not in commit {}", document.commit));
         }
     }
     verification.findings.sort();
@@ -165,26 +161,6 @@ fn note(campaign: &Campaign, known: Option<&Known>, verification: &mut Verificat
     if failed > 0 {
         verification.notes.push(format!("{failed} of {} runs failed; their claims say so", campaign.runs.len()));
     }
-}
-
-/// Links, pipes and the like, relative to the directory, sorted.
-fn strange_entries(directory: &Path) -> Result<Vec<String>, FileError> {
-    let mut strange = Vec::new();
-    let mut open = vec![(directory.to_owned(), String::new())];
-    while let Some((path, prefix)) = open.pop() {
-        for entry in fs::read_dir(&path).at(&path, "list")? {
-            let entry = entry.at(&path, "list")?;
-            let kind = entry.file_type().at(&entry.path(), "look at")?;
-            let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
-            if kind.is_dir() {
-                open.push((entry.path(), format!("{name}/")));
-            } else if !kind.is_file() {
-                strange.push(name);
-            }
-        }
-    }
-    strange.sort();
-    Ok(strange)
 }
 
 /// Every file of SHA256SUMS present and equal, and no other file present.

@@ -138,7 +138,7 @@ fn missing_folder() {
 fn not_utf8() {
     let root = copy();
     std::fs::write(root.path().join("manifests/models/smoke.yaml"), [0x69, 0x64, 0x3a, 0x20, 0xff, 0xfe]).unwrap();
-    insta::assert_snapshot!(message(root.path()), @"manifests/models/smoke.yaml: cannot be read: stream did not contain valid UTF-8");
+    insta::assert_snapshot!(message(root.path()), @"manifests/models/smoke.yaml: cannot be read: it is not UTF-8 text");
 }
 
 #[test]

@@ -120,11 +120,11 @@ fn numbers_at_the_edges() {
         ("no history", false, (|r, _, _| r.delayed_scaling = None, |run| run["recipe"]["delayed_scaling"] = Value::Null)),
         ("perturbation 3", true, (|r, _, _| r.perturbation = 3, |run| run["recipe"]["perturbation"] = 3.into())),
         ("perturbation 4", false, (|r, _, _| r.perturbation = 4, |run| run["recipe"]["perturbation"] = 4.into())),
-        ("layers 2^24", true, (|_, _, m| m.num_hidden_layers = 1 << 24, |run| run["model"]["num_hidden_layers"] = (1 << 24).into())),
+        ("layers 2^12", true, (|_, _, m| m.num_hidden_layers = 1 << 12, |run| run["model"]["num_hidden_layers"] = (1 << 12).into())),
         (
-            "layers 2^24 + 1",
+            "layers 2^12 + 1",
             false,
-            (|_, _, m| m.num_hidden_layers = (1 << 24) + 1, |run| run["model"]["num_hidden_layers"] = ((1 << 24) + 1).into()),
+            (|_, _, m| m.num_hidden_layers = (1 << 12) + 1, |run| run["model"]["num_hidden_layers"] = ((1 << 12) + 1).into()),
         ),
         ("no layers", false, (|_, _, m| m.num_hidden_layers = 0, |run| run["model"]["num_hidden_layers"] = 0.into())),
         ("an odd head", false, (|_, _, m| m.head_dim = 31, |run| run["model"]["head_dim"] = 31.into())),
@@ -155,7 +155,7 @@ fn numbers_at_the_edges() {
         in_manifests(&mut recipe, &mut profile, &mut model);
         manifests.models.insert(profile.model.clone(), model);
         manifests.recipes.insert(ARM.to_owned(), recipe);
-        manifests.profiles.insert(profile.id.clone(), profile);
+        manifests.profiles.insert(profile.id.to_string(), profile);
         in_run(&mut run);
         assert_eq!(both(&manifests, &run), is_accepted, "{name}");
     }

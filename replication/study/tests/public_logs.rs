@@ -330,7 +330,7 @@ fn bad_evidence_is_named() {
             MANIFEST,
             "id: amd-v5.1-mi355x-fp8",
             "id: ../amd-v5.1-mi355x-fp8",
-            "mlperf-llama31-8b.yaml:1: groups: `../amd-v5.1-mi355x-fp8` is no plain name, or stands there twice",
+            "mlperf-llama31-8b.yaml:9: groups[0]: `../amd-v5.1-mi355x-fp8` is no plain name: at most 100 letters, digits, `.`, `_`, `+` and `-`, the first a letter or a digit",
         ),
         (
             GROUP,

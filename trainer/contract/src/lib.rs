@@ -6,6 +6,7 @@
 
 pub mod device;
 pub mod digest;
+pub mod id;
 pub mod identity;
 pub mod json;
 pub mod measurements;
@@ -17,3 +18,4 @@ mod run_check;
 pub mod run_file;
 pub mod schema;
 pub mod timing;
+pub mod yaml;

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
+use crate::id::Id;
 use crate::json::nullable;
 use crate::recipe::Format;
 use crate::schema;
@@ -23,8 +24,8 @@ crate::lines! {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Header {
-    pub profile: String,
-    pub arm: String,
+    pub profile: Id,
+    pub arm: Id,
     pub seed: u64,
     pub parameters: u64,
     pub tokens_per_step: u64,

@@ -2,8 +2,15 @@
 //!
 //! A run that passes here is one that every kernel accepts; what depends on the machine or the data files is checked later.
 
+use crate::id::Id;
 use crate::recipe::{ScaleRule, check_perturbation, same_rotation};
 use crate::run_file::{ModelSection, RecipeSection, RunFile, ShardSection};
+
+/// Blocks in the deepest model: what is made for each comes before anything is known of the machine's memory.
+const DEEPEST: usize = 1 << 12;
+
+/// Tokens that can be counted: JSON's numbers hold them exactly.
+const MOST_TOKENS: u64 = 1 << 53;
 
 /// Elements in the largest matrix or activation this trainer indexes; beyond it a size is surely a mistake.
 const LARGEST_PRODUCT: usize = 1 << 40;
@@ -48,10 +55,27 @@ impl RunFile {
             }
         }
         positive("checkpoint.every_steps", self.checkpoint.every_steps)?;
+        self.check_steps()?;
         self.check_room("data.train", self.data.train.tokens, 1)?;
         self.check_room("data.validation", self.data.validation.tokens, self.evaluation.sequences)?;
         self.check_recipe()?;
         self.check_readings()
+    }
+
+    fn check_steps(&self) -> Check {
+        let steps = [
+            ("budget.steps", self.budget.steps),
+            ("schedule.warmup_steps", self.schedule.warmup_steps),
+            ("schedule.decay_steps", self.schedule.decay_steps),
+            ("evaluation.every_steps", self.evaluation.every_steps),
+            ("logging.train_every_steps", self.logging.train_every_steps),
+            ("checkpoint.every_steps", self.checkpoint.every_steps),
+        ];
+        let tokens = self.tokens_per_step() as u64;
+        match steps.into_iter().find(|(_, steps)| steps.checked_mul(tokens).is_none_or(|all| all > MOST_TOKENS)) {
+            Some((key, steps)) => Err(format!("{key}: {steps} steps of {tokens} tokens are beyond 2^53 tokens")),
+            None => Ok(()),
+        }
     }
 
     fn check_readings(&self) -> Check {
@@ -146,6 +170,9 @@ impl ModelSection {
         if widths.into_iter().any(|width| width > 1 << 24) {
             return Err("model: a size beyond 2^24 is surely a mistake; check vocab_size, hidden_size, intermediate_size, sequence_length, num_hidden_layers, num_attention_heads and head_dim".into());
         }
+        if self.num_hidden_layers > DEEPEST {
+            return Err(format!("model.num_hidden_layers: {} are more than {DEEPEST}", self.num_hidden_layers));
+        }
         for (name, outputs, inputs) in self.linears() {
             if outputs.checked_mul(inputs).is_none_or(|size| size > LARGEST_PRODUCT) {
                 return Err(format!("model: the {name} matrix would be {outputs} x {inputs}; use a smaller model"));
@@ -179,8 +206,7 @@ impl ModelSection {
 
 impl ShardSection {
     fn check(&self, key: &str) -> Check {
-        let plain = !self.prefix.is_empty() && self.prefix != "." && self.prefix != ".." && !self.prefix.contains(['/', '\\', '\0']);
-        if !plain {
+        if !Id::is_plain(&self.prefix) {
             return Err(format!("{key}.prefix: '{}' must be a plain file name inside the data directory", self.prefix.escape_debug()));
         }
         check_sha256(&format!("{key}.sha256_bin"), &self.sha256_bin)?;

@@ -8,8 +8,10 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::digest;
+use crate::id::Id;
 use crate::recipe::{DelayedScaling, OperandSpec, Passes, StochasticSeed};
 use crate::schema;
+use crate::yaml;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -43,9 +45,9 @@ pub struct RunFile {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunIdentity {
-    pub profile: String,
+    pub profile: Id,
     /// Arm: the recipe's id within the profile.
-    pub arm: String,
+    pub arm: Id,
     /// Decides initialisation, data order and every random word.
     pub seed: u64,
 }
@@ -105,7 +107,7 @@ pub struct ShardSection {
 #[serde(deny_unknown_fields)]
 pub struct TokenizerSection {
     /// Its id among the manifests.
-    pub id: String,
+    pub id: Id,
     /// SHA-256 of tokenizer.json, hexadecimal.
     pub sha256: String,
 }
@@ -221,7 +223,7 @@ pub struct ReadingsSection {
 #[serde(deny_unknown_fields)]
 pub struct ForwardSection {
     /// Id of the recipe that it is of.
-    pub recipe: String,
+    pub recipe: Id,
     /// X of Y = X Wᵀ. A reading has no history, so no scale is delayed.
     pub input: OperandSpec,
     /// W, likewise.
@@ -249,7 +251,7 @@ pub struct CheckpointSection {
 #[serde(deny_unknown_fields)]
 pub struct RecipeSection {
     /// Its id among the manifests.
-    pub id: String,
+    pub id: Id,
     pub passes: Passes,
     pub stochastic_seed: StochasticSeed,
     /// History of operands whose scale is `delayed`; there if and only if there is one.
@@ -295,13 +297,13 @@ impl RunFile {
             schema: Option<String>,
         }
         let syntax = |error: serde_yaml::Error| RunFileError(format!("{name}: {error}; docs/files.md describes every key"));
-        let header: Header = serde_yaml::from_str(text).map_err(syntax)?;
+        let header: Header = yaml::from_str(text).map_err(syntax)?;
         let found = header
             .schema
             .ok_or_else(|| RunFileError(format!("{name}: schema: missing; a run file starts with 'schema: {}'", schema::RUN)))?;
         schema::require(&found, schema::RUN)
             .map_err(|error| RunFileError(format!("{name}: schema: {error}; write the file again with the harness of this version")))?;
-        let run: Self = serde_yaml::from_str(text).map_err(syntax)?;
+        let run: Self = yaml::from_str(text).map_err(syntax)?;
         run.check().map_err(|problem| RunFileError(format!("{name}: {problem}")))?;
         Ok(run)
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use contract::id::Id;
 use contract::recipe::{
     Block, DelayedChoice, DelayedScaling, Dgrad, Format, Fprop, OperandSpec, Passes, ROTATION_SIZES, Rotation, Rounding, ScaleRule, Signs,
     Wgrad,
@@ -255,7 +256,7 @@ fn whole_runs() -> Result<Vec<(&'static str, RunFile)>, TrainerError> {
         .map(|(name, operand)| {
             let mut run = with_recipe(&run, operand);
             if name == "mxfp4" {
-                let forward = |recipe: &str, operand| ForwardSection { recipe: recipe.to_owned(), input: operand, weight: operand };
+                let forward = |recipe: &str, operand| ForwardSection { recipe: Id::near(recipe), input: operand, weight: operand };
                 run.evaluation.readings =
                     Some(ReadingsSection { every_steps: 4, forwards: vec![forward("bf16", bf16), forward("h16", rotated)] });
             }

@@ -103,7 +103,7 @@ pub fn step_time<D: Device>(
                 continue;
             }
             let (run, repeat) = (arm.training.run(), step - warmup);
-            let (arm, tokens) = (run.run.arm.clone(), Some(run.tokens_per_step() as u64));
+            let (arm, tokens) = (run.run.arm.to_string(), Some(run.tokens_per_step() as u64));
             let step = measurements::StepTime { arm: arm.clone(), repeat, tokens, seconds, forward_backward_seconds };
             super::print(out, &StepTimeLine::Step(step))?;
             for Spending { kernel, calls, work, seconds } in spent {

@@ -11,6 +11,7 @@ use study::manifest::ManifestError;
 use study::provenance;
 use study::record::Campaign;
 use study::render;
+use study::results;
 
 use super::{BenchError, Outcome};
 
@@ -23,9 +24,10 @@ pub(super) fn write(root: &Path, out: &Path, document: &Document, environment: &
     Ok(target)
 }
 
-/// Computes the ratios and verdicts of a directory again and renders them; measurements are only read, and whatever else lies there stays.
+/// Computes the ratios and verdicts of a directory again and renders them; measurements are only read.
 pub fn report(root: &Path, directory: &Path) -> Result<Outcome, BenchError> {
     let directory = directory.canonicalize().at(directory, "open")?;
+    results::admit(&directory)?;
     let mut document = Document::read(&directory.join(DOCUMENT))?;
     document.comparisons = document.compare();
     let computed: Vec<_> = document.compare_gpus().collect();
@@ -45,6 +47,8 @@ pub fn report(root: &Path, directory: &Path) -> Result<Outcome, BenchError> {
 /// # Errors
 /// When either directory is not what it should be, the machines differ, or the result directory has such measurements already.
 pub fn add_to(directory: &Path, kernels: &Path) -> Result<(), BenchError> {
+    results::admit(directory)?;
+    results::admit(kernels)?;
     let campaign = Campaign::read(directory)?;
     let from = kernels.join(DOCUMENT);
     let document = Document::read(&from)?;

@@ -107,9 +107,12 @@ impl ExitCode for BenchError {
         match self {
             Self::Manifest(_) | Self::Nothing(_) => 2,
             Self::Record(error) => error.exit_code(),
-            Self::File(_) | Self::Provenance(_) => 3,
-            Self::Document(DocumentError::File(_) | DocumentError::Content { .. }) => 3,
-            Self::Lock(LockError::File(error)) => error.exit_code(),
+            Self::File(error)
+            | Self::Provenance(ProvenanceError::File(error))
+            | Self::Document(DocumentError::File(error))
+            | Self::Lock(LockError::File(error)) => error.exit_code(),
+            Self::Provenance(_) | Self::Document(DocumentError::Content { .. }) => 3,
+            Self::Render(error) => error.exit_code(),
             Self::Lacks(_) => 4,
             Self::Interrupted(_) => 130,
             Self::Campaign(error) => error.exit_code(),

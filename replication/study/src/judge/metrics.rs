@@ -250,8 +250,11 @@ impl Judge<'_> {
             }
             Metric::AllOf { claims } => {
                 // A claim made of claims made of claims has no evidence of its own; this also ends a circle.
-                let parts =
-                    self.paper.claims.iter().filter(|claim| claims.contains(&claim.id) && !matches!(claim.metric, Metric::AllOf { .. }));
+                let parts = self
+                    .paper
+                    .claims
+                    .iter()
+                    .filter(|claim| claims.iter().any(|id| *id == claim.id) && !matches!(claim.metric, Metric::AllOf { .. }));
                 parts.into_iter().any(|claim| self.evidence(&claim.metric, &self.arms(&claim.metric)) == Evidence::Emulated)
             }
             _ => !study.emulated_formats(arms).is_empty(),

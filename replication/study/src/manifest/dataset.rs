@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use contract::id::Id;
 use serde::{Deserialize, Serialize};
 
 use super::read::inside;
@@ -28,7 +29,7 @@ pub enum Dataset {
 #[serde(deny_unknown_fields)]
 pub struct CargoVendor {
     /// File name without `.yaml`.
-    pub id: String,
+    pub id: Id,
     pub title: String,
     pub licence: String,
     /// What to do when it is not here.
@@ -66,7 +67,7 @@ pub struct CorpusHashes {
 #[serde(deny_unknown_fields)]
 pub struct DocumentFiles {
     /// File name without `.yaml`.
-    pub id: String,
+    pub id: Id,
     pub title: String,
     pub licence: String,
     /// Where they come from.
@@ -185,7 +186,7 @@ impl Source {
 #[serde(deny_unknown_fields)]
 pub struct LocalFiles {
     /// File name without `.yaml`.
-    pub id: String,
+    pub id: Id,
     pub title: String,
     pub licence: String,
     /// Where they come from.
@@ -201,7 +202,7 @@ pub struct LocalFiles {
 #[serde(deny_unknown_fields)]
 pub struct Megatron {
     /// File name without `.yaml`.
-    pub id: String,
+    pub id: Id,
     pub title: String,
     pub licence: String,
     /// Where they come from.

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
+use crate::files;
 use crate::suggest::unknown;
 
 pub use dataset::Dataset;
@@ -213,9 +214,12 @@ impl Manifests {
 
 fn check_numbers(profile: &Profile) -> Result<(), String> {
     // What a run file says, the contract checks.
-    for (key, value) in [("step_time.repeats", profile.step_time.repeats), ("kernel_time.repeats", profile.kernel_time.repeats)] {
-        if value == 0 {
-            return Err(format!("{key}: must be at least 1"));
+    for (key, repeats, warmup) in [
+        ("step_time", profile.step_time.repeats, profile.step_time.warmup),
+        ("kernel_time", profile.kernel_time.repeats, profile.kernel_time.warmup),
+    ] {
+        if repeats == 0 || repeats.max(warmup) > MOST_REPEATS {
+            return Err(format!("{key}: repeats must be 1 to {MOST_REPEATS}, and warmup no more"));
         }
     }
     if let Some((key, value)) = profile.requires.iter().find(|(_, value)| !(value.is_finite() && **value >= 0.0)) {
@@ -231,6 +235,9 @@ fn check_numbers(profile: &Profile) -> Result<(), String> {
     Ok(())
 }
 
+/// More than any measurement takes.
+const MOST_REPEATS: u64 = 1_000_000;
+
 fn known<T>(key: &str, kind: &str, id: &str, all: &BTreeMap<String, T>) -> Result<(), String> {
     if all.contains_key(id) {
         return Ok(());
@@ -242,7 +249,7 @@ fn known<T>(key: &str, kind: &str, id: &str, all: &BTreeMap<String, T>) -> Resul
 /// An error about a file that parsed.
 fn at(root: &Path, kind: &str, id: &str, why: &str) -> ManifestError {
     let path = Manifests::path(kind, id);
-    let text = std::fs::read_to_string(root.join(&path)).unwrap_or_default();
+    let text = files::read_text(&root.join(&path)).unwrap_or_default();
     ManifestError::in_text(&path, &text, why)
 }
 

@@ -1,5 +1,6 @@
 //! Papers: claims with the number reported, how it is measured, and the tolerance; arithmetic checks on the paper's own numbers.
 
+use contract::id::Id;
 use contract::recipe::Format;
 use serde::Deserialize;
 
@@ -10,7 +11,7 @@ use crate::number::Unit;
 #[serde(deny_unknown_fields)]
 pub struct Paper {
     /// arXiv id; also the file name without `.yaml`. Quoted in YAML, or it would be read as a number.
-    pub id: String,
+    pub id: Id,
     pub title: String,
     pub short: String,
     /// The arm that others are compared with.
@@ -32,14 +33,21 @@ pub struct Citation {
     pub key: String,
     pub authors: String,
     pub year: u32,
+    #[serde(deserialize_with = "address")]
     pub url: String,
+}
+
+/// Reports link to it: it must lead to a page and not be a script.
+fn address<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let url = String::deserialize(deserializer)?;
+    if url.starts_with("https://") { Ok(url) } else { Err(serde::de::Error::custom(format!("`{url}` must begin with https://"))) }
 }
 
 /// What a paper says, and how it is measured.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "Keys")]
 pub struct Claim {
-    pub id: String,
+    pub id: Id,
     /// Table or section.
     pub source: String,
     pub statement: String,
@@ -56,7 +64,7 @@ pub struct Claim {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Keys {
-    id: String,
+    id: Id,
     source: String,
     statement: String,
     metric: MetricName,
@@ -247,7 +255,7 @@ fn need<T: Clone>(key: &str, value: &Option<T>) -> Result<T, String> {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Check {
-    pub id: String,
+    pub id: Id,
     /// Texts that `checks::value` knows.
     pub expressions: Vec<String>,
     /// What each gives, to the digits written.

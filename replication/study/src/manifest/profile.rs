@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use contract::device::DeviceKind;
+use contract::id::Id;
 use contract::recipe::Format;
 use contract::run_file::{BatchSection, BudgetSection, CheckpointSection, LoggingSection, ModelSection, OptimizerSection, ScheduleSection};
 use serde::{Deserialize, Serialize};
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields)]
 pub struct Profile {
     /// File name without `.yaml`.
-    pub id: String,
+    pub id: Id,
     pub title: String,
     pub purpose: String,
     /// Not shown in lists: another command uses it.
@@ -141,7 +142,7 @@ pub struct Mllog {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Model {
-    pub id: String,
+    pub id: Id,
     pub title: String,
     pub vocab_size: u64,
     pub hidden_size: u64,
@@ -158,23 +159,6 @@ pub struct Model {
 }
 
 impl Model {
-    /// The four linear projections of a block: (name, output features, input features).
-    pub fn linears(&self) -> [(&'static str, u64, u64); 4] {
-        let heads = self.num_attention_heads * self.head_dim;
-        [
-            ("qkv", heads + 2 * self.num_key_value_heads * self.head_dim, self.hidden_size),
-            ("attention_output", self.hidden_size, heads),
-            ("gate_up", 2 * self.intermediate_size, self.hidden_size),
-            ("down", self.hidden_size, self.intermediate_size),
-        ]
-    }
-
-    /// Parameters, embedding and untied head included.
-    pub fn parameters(&self) -> u64 {
-        let linears: u64 = self.linears().iter().map(|(_, out, input)| out * input).sum();
-        2 * self.vocab_size * self.hidden_size + self.num_hidden_layers * (linears + 2 * self.hidden_size) + self.hidden_size
-    }
-
     /// As a run file has it.
     pub fn section(&self) -> ModelSection {
         // A size that no address reaches is told with all that are too large.
@@ -206,7 +190,7 @@ impl Model {
 #[serde(deny_unknown_fields)]
 pub struct Hardware {
     /// File name without `.yaml`.
-    pub id: String,
+    pub id: Id,
     pub title: String,
     /// Which kind of device the trainer runs on.
     pub device: DeviceKind,
@@ -252,7 +236,7 @@ pub struct Detect {
 #[serde(deny_unknown_fields)]
 pub struct Tokenizer {
     /// File name without `.yaml`.
-    pub id: String,
+    pub id: Id,
     pub kind: TokenizerKind,
     /// tokenizer.json, relative to the repository; null when it is not committed.
     pub file: Option<String>,

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use contract::id::Id;
 use serde::Deserialize;
 
 use super::error::ManifestError;
@@ -24,7 +25,7 @@ pub const FOLDER: &str = "manifests/evidence";
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
     /// File name without `.yaml`; also the folder of the groups.
-    pub id: String,
+    pub id: Id,
     /// Heading of the report's section.
     pub title: String,
     /// MLPerf's name of the benchmark; every run must be one of it.
@@ -47,7 +48,7 @@ pub struct Manifest {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Group {
-    pub id: String,
+    pub id: Id,
     pub label: String,
     pub round: String,
     pub submitter: String,
@@ -87,7 +88,7 @@ pub struct EvaluationSeconds {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reference {
-    pub id: String,
+    pub id: Id,
     pub label: String,
     /// Mean samples to the target on the evaluation grid.
     pub samples: f64,
@@ -112,7 +113,7 @@ pub struct Reference {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ComparisonManifest {
-    pub id: String,
+    pub id: Id,
     /// Head of its column.
     pub label: String,
     /// arXiv id.
@@ -202,7 +203,7 @@ fn load_one(root: &Path, name: &str) -> Result<PublicLogs, PublicLogsError> {
         let folder = Path::new(FOLDER).join(&manifest.id).join(&group.id);
         let records = table::read(&root.join(&folder)).map_err(|error| relative(error, root))?;
         check_runs(&manifest, group, &records).map_err(|message| ManifestError { path: folder.join(table::RUNS), line: 0, message })?;
-        runs.insert(group.id.clone(), records);
+        runs.insert(group.id.to_string(), records);
     }
     Ok(PublicLogs { manifest, runs })
 }
@@ -216,7 +217,7 @@ fn relative(error: TableError, root: &Path) -> TableError {
     }
 }
 
-/// Ids are plain and unique, and every name names something.
+/// Ids are unique, and every name names something.
 fn check_names(manifest: &Manifest) -> Result<(), String> {
     let groups: Vec<&str> = manifest.groups.iter().map(|group| group.id.as_str()).collect();
     let references: Vec<&str> = manifest.references.iter().map(|reference| reference.id.as_str()).collect();
@@ -224,9 +225,8 @@ fn check_names(manifest: &Manifest) -> Result<(), String> {
     for (kind, ids) in [("groups", &groups), ("references", &references), ("comparisons", &comparisons)] {
         let mut seen = BTreeSet::new();
         for id in ids {
-            let plain = !id.is_empty() && !id.starts_with('.') && id.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
-            if !plain || !seen.insert(id) {
-                return Err(format!("{kind}: `{id}` is no plain name, or stands there twice"));
+            if !seen.insert(id) {
+                return Err(format!("{kind}: `{id}` stands there twice"));
             }
         }
     }

@@ -2,17 +2,19 @@
 
 use std::path::{Component, Path};
 
+use contract::yaml;
 use serde::de::DeserializeOwned;
 
 use super::error::ManifestError;
+use crate::files;
 
 /// Reads one YAML file strictly.
 ///
 /// # Errors
 /// A missing file, bad YAML, an unknown or missing key, a wrong type; with file and line.
 pub fn read<T: DeserializeOwned>(root: &Path, path: &Path) -> Result<T, ManifestError> {
-    let text = std::fs::read_to_string(root.join(path)).map_err(|error| ManifestError::new(path, format!("cannot be read: {error}")))?;
-    serde_yaml::from_str(&text).map_err(|error| ManifestError::from_yaml(path, &text, &error))
+    let text = files::read_text(&root.join(path)).map_err(|error| ManifestError::new(path, format!("cannot be read: {}", error.source)))?;
+    yaml::from_str(&text).map_err(|error| ManifestError::from_yaml(path, &text, &error))
 }
 
 /// Err unless the relative path stays inside the repository.

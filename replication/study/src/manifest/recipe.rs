@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use contract::id::Id;
 use contract::recipe::{DelayedScaling, OperandSpec, Passes, StochasticSeed, check_perturbation};
 use serde::Deserialize;
 
@@ -14,7 +15,7 @@ use crate::suggest::unknown;
 #[serde(deny_unknown_fields)]
 pub struct Recipe {
     /// File name without `.yaml`; also the arm's name.
-    pub id: String,
+    pub id: Id,
     pub title: String,
     /// A few characters for tables and figures.
     pub label: String,

@@ -34,7 +34,7 @@ pub fn run_file(
     let evaluation = &profile.evaluation;
     let run = RunFile {
         schema: schema::RUN.to_owned(),
-        run: RunIdentity { profile: profile.id.clone(), arm: arm.to_owned(), seed },
+        run: RunIdentity { profile: profile.id.clone(), arm: recipe.id.clone(), seed },
         model: model.section(),
         data: DataSection {
             train: section("train", &shards.train),
@@ -60,7 +60,7 @@ pub fn run_file(
         logging: profile.logging.clone(),
         checkpoint: profile.checkpoint.clone(),
         recipe: RecipeSection {
-            id: arm.to_owned(),
+            id: recipe.id.clone(),
             passes: recipe.resolved()?,
             stochastic_seed: recipe.stochastic_seed,
             delayed_scaling: recipe.delayed_scaling,
@@ -96,8 +96,9 @@ fn readings(manifests: &Manifests, profile: &Profile, arm: &str) -> Result<Optio
         operand
     };
     let forward = |id: &String| {
-        let fprop = manifests.recipes[id].resolved()?.fprop;
-        Ok(ForwardSection { recipe: id.clone(), input: now(fprop.input), weight: now(fprop.weight) })
+        let recipe = &manifests.recipes[id];
+        let fprop = recipe.resolved()?.fprop;
+        Ok(ForwardSection { recipe: recipe.id.clone(), input: now(fprop.input), weight: now(fprop.weight) })
     };
     let ids = readings.all.iter().chain(readings.arms.get(arm).into_iter().flatten());
     let forwards = ids.map(forward).collect::<Result<_, String>>()?;

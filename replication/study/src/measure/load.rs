@@ -12,6 +12,7 @@ use contract::outcome::{Done, Failed, Status};
 use contract::timing::{Seconds, Session, TimingLine};
 use thiserror::Error;
 
+use crate::exit::{self, ExitCode};
 use crate::files::{self, Context as _, FileError};
 use crate::kernels::{self, Document};
 use crate::manifest::ManifestError;
@@ -36,6 +37,16 @@ pub enum MeasureError {
     /// An archived manifest is missing or not accepted.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
+}
+
+impl ExitCode for MeasureError {
+    /// A directory that is wrong, manifests among it, is wrong data.
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::File(error) => error.exit_code(),
+            Self::Schema { .. } | Self::Manifest(_) => exit::DATA,
+        }
+    }
 }
 
 impl From<PublicLogsError> for MeasureError {

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use contract::id::Id;
 use contract::recipe::{Format, OperandSpec, Rounding};
 
 use super::load::{MeasureError, Run};
@@ -59,7 +60,7 @@ impl Study {
         self.interpreted = sessions.any(|session| session.interpreted);
         if self.interpreted {
             self.hardware.native_formats.clear();
-            self.hardware.id = format!("{}-interpreted", self.hardware.id);
+            self.hardware.id = Id::near(&format!("{}-interpreted", self.hardware.id));
             self.hardware.title = format!("instruction set interpreter in place of {}: not run on that device", self.hardware.title);
         }
     }
@@ -76,7 +77,7 @@ impl Study {
         let mut recipes = BTreeMap::new();
         for path in yaml_files(directory, "manifests/recipes")? {
             let recipe: Recipe = manifest::read(directory, &path)?;
-            recipes.insert(recipe.id.clone(), recipe);
+            recipes.insert(recipe.id.to_string(), recipe);
         }
         let hardware = manifest::read(directory, Path::new("manifests/hardware.yaml"))?;
         Ok(Self { hardware, profile, papers, recipes, estimator, interpreted: false })

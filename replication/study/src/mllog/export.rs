@@ -7,6 +7,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use contract::run_file::RunIdentity;
+use contract::yaml;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -14,6 +16,7 @@ use super::line::{self, Event, Kind, TOKEN};
 use crate::exit::{self, ExitCode};
 use crate::files::{self, FileError};
 use crate::packed;
+use crate::results;
 
 /// The published name of the benchmark whose rules apply.
 const BENCHMARK: &str = "llama31_8b";
@@ -60,22 +63,15 @@ pub enum ExportError {
 
 impl ExitCode for ExportError {
     fn exit_code(&self) -> u8 {
-        exit::DATA
+        if let Self::File(error) = self { error.exit_code() } else { exit::DATA }
     }
 }
 
 /// What is needed of run.yaml.
 #[derive(Deserialize)]
 struct RunFile {
-    run: Identity,
+    run: RunIdentity,
     target_loss: Option<f64>,
-}
-
-#[derive(Deserialize)]
-struct Identity {
-    profile: String,
-    arm: String,
-    seed: u64,
 }
 
 /// Writes every finished run of the result directory below `out`, which must be empty or absent; the directory itself is only read.
@@ -87,7 +83,7 @@ pub fn export(directory: &Path, out: &Path) -> Result<Export, ExportError> {
         let what = "already holds files; name a new folder with --out".to_owned();
         return Err(ExportError::Content { path: out.to_owned(), what });
     }
-    let names = if directory.is_dir() { files::list(directory)? } else { Vec::new() };
+    let names = if directory.is_dir() { results::admit(directory)? } else { Vec::new() };
     let unpacked = |name: &String| name.strip_suffix(packed::ENDING).unwrap_or(name).to_owned();
     let mut logs: Vec<String> =
         names.iter().map(unpacked).filter(|name| name.starts_with("runs/") && name.ends_with("/run.mllog")).collect();
@@ -97,7 +93,7 @@ pub fn export(directory: &Path, out: &Path) -> Result<Export, ExportError> {
     logs.sort_by_key(|name| by_seed(name));
     let mut export = Export { folder: out.to_owned(), ..Export::default() };
     let mut texts = Vec::new();
-    let (mut arm, mut number) = (String::new(), 0);
+    let (mut arm, mut number) = (None, 0);
     for name in logs {
         let folder = name.trim_end_matches("/run.mllog");
         let run: RunFile = read_yaml(&directory.join(folder).join("run.yaml"))?;
@@ -105,9 +101,9 @@ pub fn export(directory: &Path, out: &Path) -> Result<Export, ExportError> {
             export.left_out.push(format!("{}/{}: not finished", run.run.arm, run.run.seed));
             continue;
         }
-        number = if run.run.arm == arm { number + 1 } else { 0 };
-        arm.clone_from(&run.run.arm);
-        let log = format!("{}-{arm}/{BENCHMARK}/result_{number}.txt", run.run.profile);
+        number = if arm.as_ref() == Some(&run.run.arm) { number + 1 } else { 0 };
+        let log = format!("{}-{}/{BENCHMARK}/result_{number}.txt", run.run.profile, run.run.arm);
+        arm = Some(run.run.arm.clone());
         let path = directory.join(&name);
         let events = events(&path, &packed::text(&path)?)?;
         let scored = scored(&events, &run).ok_or_else(|| ExportError::Content {
@@ -134,7 +130,7 @@ fn by_seed(name: &str) -> (String, u64, String) {
 
 fn read_yaml(path: &Path) -> Result<RunFile, ExportError> {
     let text = files::read_text(path)?;
-    serde_yaml::from_str(&text).map_err(|error| ExportError::Content { path: path.to_owned(), what: format!("is no run file: {error}") })
+    yaml::from_str(&text).map_err(|error| ExportError::Content { path: path.to_owned(), what: format!("is no run file: {error}") })
 }
 
 fn events(path: &Path, text: &str) -> Result<Vec<Event>, ExportError> {
@@ -188,7 +184,7 @@ fn header(event: &mut Event, run: &RunFile) {
     match event.key.as_str() {
         "submission_benchmark" => event.value = json!(BENCHMARK),
         "submission_platform" => {
-            let Identity { profile, arm, seed } = &run.run;
+            let RunIdentity { profile, arm, seed } = &run.run;
             event.value = json!(format!("{}: profile {profile}, arm {arm}, seed {seed}", event.text()));
         }
         _ => {}

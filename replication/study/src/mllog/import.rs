@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::line;
@@ -11,11 +10,11 @@ use super::reader::Reader;
 use super::run::{LoggedRun, Options};
 use super::table::{Basis, Record};
 use super::{Finding, Level};
-use crate::files;
+use crate::files::{self, LARGEST_LOG};
 use crate::number;
 
 /// Longer lines are not read: no entry comes near it, and a binary file may hold no line end at all.
-const LONGEST_LINE: u64 = 1 << 20;
+const LONGEST_LINE: usize = 1 << 20;
 
 #[derive(Debug, Clone, Default)]
 pub struct Import {
@@ -69,9 +68,12 @@ impl Import {
 }
 
 fn folder(path: &Path, options: &Options, import: &mut Import) {
-    match files::list(path) {
-        Ok(names) if names.is_empty() => import.find(path, Level::Problem, "the folder holds no file"),
-        Ok(names) => names.iter().for_each(|name| file(&path.join(name), true, options, import)),
+    match files::look(path) {
+        Ok(found) if found.files.is_empty() && found.strange.is_empty() => import.find(path, Level::Problem, "the folder holds no file"),
+        Ok(found) => {
+            found.files.iter().for_each(|name| file(&path.join(name), true, options, import));
+            found.strange.iter().for_each(|(name, what)| import.find(&path.join(name), Level::Problem, *what));
+        }
         Err(error) => import.find(path, Level::Problem, format!("cannot {}: {}", error.action, error.source)),
     }
 }
@@ -99,35 +101,32 @@ enum Content {
 
 fn read(path: &Path, options: &Options) -> io::Result<Content> {
     let name = path.display().to_string();
-    let mut head = Vec::new();
-    File::open(path)?.take(8192).read_to_end(&mut head)?;
-    if head.is_empty() {
+    // What a folder holds was looked at; a name that someone typed may be a link's.
+    let bytes = files::open(&path.canonicalize()?).map_err(|error| error.source).and_then(|file| files::read_at_most(file, LARGEST_LOG));
+    let bytes = match bytes {
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => return Ok(Content::Other("is larger than any log")),
+        bytes => bytes?,
+    };
+    if bytes.is_empty() {
         return Ok(Content::Other("is empty"));
     }
-    if head.starts_with(&[0x1f, 0x8b]) {
+    if bytes.starts_with(&[0x1f, 0x8b]) {
         return Ok(Content::Packed("is compressed with gzip; unpack it first (gunzip)"));
     }
-    if head.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) || head.starts_with(b"PK\x03\x04") || head.starts_with(b"BZh") {
+    if bytes.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) || bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(b"BZh") {
         return Ok(Content::Packed("is an archive; unpack it first"));
     }
-    if head.contains(&0) {
+    if bytes.iter().take(8192).any(|byte| *byte == 0) {
         return Ok(Content::Other("is not text"));
     }
-    let sha256 = files::sha256_file(path).map_err(|error| error.source)?;
+    let sha256 = files::sha256(&bytes);
     let mut reader = Reader::new(&name, &sha256, options);
-    let mut lines = BufReader::new(File::open(path)?);
-    let (mut number, mut entries) = (0u64, 0usize);
-    let mut bytes = Vec::new();
-    loop {
-        bytes.clear();
-        if lines.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut bytes)? == 0 {
-            break;
-        }
-        number += 1;
-        if bytes.len() as u64 == LONGEST_LINE && bytes.last() != Some(&b'\n') {
+    let mut entries = 0usize;
+    for (number, line) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
+        if line.len() >= LONGEST_LINE {
             return Ok(Content::Other("has a line of more than a megabyte: no log"));
         }
-        for entry in line::parse(&String::from_utf8_lossy(&bytes), number) {
+        for entry in line::parse(&String::from_utf8_lossy(line), number) {
             entries += 1;
             reader.take(entry, number);
         }

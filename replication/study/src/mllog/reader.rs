@@ -78,9 +78,12 @@ pub(crate) struct Reader<'a> {
     draft: Option<Draft>,
     runs: Vec<LoggedRun>,
     findings: Vec<Finding>,
-    /// Keys that the rules do not name: first line and how often.
-    unknown: BTreeMap<String, (u64, usize)>,
+    /// Keys that the rules do not name: what was probably meant, first line and how often.
+    unknown: BTreeMap<String, (Known, u64, usize)>,
 }
+
+/// So many unknown keys are compared with every known one; a file that has more of them has no slips.
+const MOST_SLIPS: usize = 100;
 
 /// A clock may differ between ranks by this much before it counts as going back.
 const CLOCK_SLACK_MS: i64 = 1000;
@@ -308,10 +311,19 @@ impl<'a> Reader<'a> {
     /// Headers, settings, and whatever the rules do not know.
     fn other(&mut self, event: &Event) {
         let key = event.key.as_str();
-        let known = keys::look_up(key);
-        if known != Known::Yes {
-            self.unknown.entry(key.to_owned()).or_insert((event.line, 0)).1 += 1;
-        }
+        let known = match self.unknown.get_mut(key) {
+            Some((known, _, count)) => {
+                *count += 1;
+                *known
+            }
+            None => {
+                let known = keys::look_up(key, self.unknown.len() < MOST_SLIPS);
+                if known != Known::Yes {
+                    self.unknown.insert(key.to_owned(), (known, event.line, 1));
+                }
+                known
+            }
+        };
         let after_stop = self.draft.as_ref().is_some_and(|draft| draft.stopped.is_some());
         let precision = key == keys::PRECISION || known == Known::Near(keys::PRECISION);
         // Counts and rates after the end are results, not settings.
@@ -433,9 +445,9 @@ impl<'a> Reader<'a> {
     /// Runs and findings of the file.
     pub(crate) fn finish(mut self) -> (Vec<LoggedRun>, Vec<Finding>) {
         self.finish_run();
-        for (key, (line, count)) in std::mem::take(&mut self.unknown) {
+        for (key, (known, line, count)) in std::mem::take(&mut self.unknown) {
             let times = if count > 1 { format!(" ({count} times)") } else { String::new() };
-            let what = match keys::look_up(&key) {
+            let what = match known {
                 Known::Near(near) => format!(
                     "key `{key}` is not in the rules{times}; they have `{near}`, and their checker passes an unknown key without a word, so this value went unchecked"
                 ),

@@ -81,7 +81,7 @@ pub enum TableError {
 
 impl ExitCode for TableError {
     fn exit_code(&self) -> u8 {
-        exit::DATA
+        if let Self::File(error) = self { error.exit_code() } else { exit::DATA }
     }
 }
 
@@ -148,9 +148,13 @@ pub fn read(folder: &Path) -> Result<Vec<Record>, TableError> {
     let columns =
         table::columns::<EvaluationRow>().map_err(|error| TableError::Content { path: path.clone(), line: 1, what: error.to_string() })?;
     let sheet = Sheet::read(&path, &columns)?;
+    let places: BTreeMap<u64, usize> = records.iter().enumerate().map(|(place, record)| (record.number, place)).collect();
+    if places.len() < records.len() {
+        return Err(TableError::Content { path: runs.path, line: 0, what: "a run stands there twice".into() });
+    }
     for row in &sheet.rows {
         let number: u64 = sheet.need(row, "run")?;
-        let Some(record) = records.iter_mut().find(|record| record.number == number) else {
+        let Some(record) = places.get(&number).and_then(|place| records.get_mut(*place)) else {
             return Err(sheet.wrong(row, format!("run {number} is not in {RUNS}")));
         };
         let evaluation = evaluation(&sheet, row)?;
@@ -158,11 +162,6 @@ pub fn read(folder: &Path) -> Result<Vec<Record>, TableError> {
             return Err(sheet.wrong(row, format!("samples of run {number} do not rise")));
         }
         record.run.evaluations.push(evaluation);
-    }
-    let mut numbers: Vec<u64> = records.iter().map(|record| record.number).collect();
-    numbers.sort_unstable();
-    if numbers.windows(2).any(|pair| pair[0] == pair[1]) {
-        return Err(TableError::Content { path: runs.path, line: 0, what: "a run stands there twice".into() });
     }
     Ok(records)
 }

@@ -113,8 +113,8 @@ fn one(study: &Study, evidence: &PublicLogs, comparison: &ComparisonManifest) ->
     let others = comparison.other_baselines.iter().filter_map(|other| other_baseline(evidence, comparison, &arm, other));
     let own = pooled(&evidence.group(&comparison.baseline)?.label, &arm, std::slice::from_ref(&baseline), true);
     Some(Comparison {
-        evidence: evidence.manifest.id.clone(),
-        id: comparison.id.clone(),
+        evidence: evidence.manifest.id.to_string(),
+        id: comparison.id.to_string(),
         label: comparison.label.clone(),
         paper: comparison.paper.clone(),
         groups: [comparison.arm.clone(), comparison.baseline.clone()],
@@ -156,7 +156,7 @@ fn row(claim: &Claim, estimator: Option<Estimator>, arm: &GroupNumbers, baseline
     };
     let (word, why) = word(claim, estimate, missed, arm.runs.len() + baseline.runs.len(), unit);
     Row {
-        claim: claim.id.clone(),
+        claim: claim.id.to_string(),
         estimator,
         unit,
         number: estimate.map(|estimate| estimate.number),

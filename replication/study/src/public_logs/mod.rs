@@ -13,6 +13,7 @@ use crate::files;
 use crate::manifest::ManifestError;
 use crate::manifest::public_logs::{FOLDER, files_of, load};
 use crate::record::{Campaign, RecordError};
+use crate::results;
 
 pub use judged::{Comparison, Decomposition, OtherBaseline, Row, beside, judge};
 pub use numbers::{GroupNumbers, RunNumbers, StepBasis};
@@ -24,6 +25,7 @@ pub use tables::all as tables;
 /// # Errors
 /// When the directory is not a result directory, has evidence already, or cannot be written.
 pub fn add(root: &Path, directory: &Path) -> Result<(), RecordError> {
+    results::admit(directory)?;
     let campaign = Campaign::read(directory)?;
     let target = directory.join(FOLDER);
     if target.exists() {

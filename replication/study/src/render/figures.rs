@@ -198,7 +198,7 @@ fn arm_rows(measurements: &Measurements, paper: &Paper, row: &dyn Fn(&str) -> (V
     let others: Vec<&Paper> = study.papers.iter().filter(|other| other.id != paper.id).collect();
     let mut rows = Vec::new();
     for group in &study.profile.arms {
-        if others.iter().any(|other| group.group.contains(&other.id)) {
+        if others.iter().any(|other| group.group.contains(other.id.as_str())) {
             continue;
         }
         let arms: Vec<&String> = group.recipes.iter().filter(|arm| **arm != paper.baseline).collect();

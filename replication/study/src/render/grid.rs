@@ -1,5 +1,6 @@
 //! One table, described once and rendered twice: as HTML by the template, as a booktabs fragment with macros by `latex.rs`.
 
+use contract::id::Id;
 use serde::Serialize;
 
 /// A cell: text, an optional second line, and how it should look.
@@ -77,7 +78,7 @@ pub(super) struct Row {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Grid {
     /// Name, unique in the report: file name of the fragment and prefix of its macros.
-    pub id: String,
+    pub id: Id,
     pub caption: String,
     /// Columns.
     pub columns: Vec<Column>,
@@ -90,7 +91,7 @@ pub(super) struct Grid {
 impl Grid {
     /// A table without rows.
     pub(super) fn new(id: &str, caption: &str, columns: Vec<Column>) -> Self {
-        Self { id: id.to_owned(), caption: caption.to_owned(), columns, rows: Vec::new(), stacks: false }
+        Self { id: Id::near(id), caption: caption.to_owned(), columns, rows: Vec::new(), stacks: false }
     }
 
     /// Rows become blocks on a narrow screen.

@@ -26,6 +26,7 @@ use minijinja::{AutoEscape, Environment, UndefinedBehavior, context};
 use serde::Serialize;
 use thiserror::Error;
 
+use crate::exit::{self, ExitCode};
 use crate::files::{self, FileError};
 use crate::judge::{self, Verdicts};
 use crate::measure::{self, MeasureError, Measurements, measure};
@@ -50,6 +51,8 @@ pub struct RenderOptions {
 pub struct RenderSummary {
     pub html: PathBuf,
     pub tex: PathBuf,
+    /// Everything that LaTeX reads, `report.tex` among it, relative to the directory.
+    pub latex: Vec<String>,
     /// The verdicts, as written to `verdicts.json`.
     pub verdicts: Verdicts,
     /// Things the reader should know, one line each.
@@ -87,6 +90,17 @@ pub enum RenderError {
     TooLarge { bytes: usize },
 }
 
+impl ExitCode for RenderError {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Measure(error) => error.exit_code(),
+            Self::File(error) | Self::Table(TableError::File(error)) => error.exit_code(),
+            Self::Template { .. } => exit::DATA,
+            Self::Table(TableError::Csv { .. }) | Self::Render { .. } | Self::Json(_) | Self::TooLarge { .. } => exit::FAILED,
+        }
+    }
+}
+
 /// Measures and judges the result directory at `directory`, and writes data/, verdicts.json, figures/, tables/, macros.tex,
 /// report.html and report.tex into it. Runs and raw measurements are only read.
 ///
@@ -100,7 +114,9 @@ pub fn render(directory: &Path, templates: &Path, options: &RenderOptions) -> Re
     }
     files::write(&directory.join("verdicts.json"), verdicts.json()?.as_bytes())?;
     let figures = figures::all(&measurements);
+    let mut latex = Vec::new();
     for figure in &figures {
+        latex.extend([format!("figures/{}.tex", figure.id), format!("figures/{}", figure.data.name)]);
         files::write(&directory.join("figures").join(format!("{}.svg", figure.id)), figure.standalone.as_bytes())?;
         files::write(&directory.join("figures").join(format!("{}.tex", figure.id)), figure.pgf.as_bytes())?;
         figure.data.write(&directory.join("figures"))?;
@@ -113,8 +129,8 @@ pub fn render(directory: &Path, templates: &Path, options: &RenderOptions) -> Re
     }
     files::write(&html, text.as_bytes())?;
     let tex = directory.join("report.tex");
-    write_latex(directory, &page, templates)?;
-    Ok(RenderSummary { html, tex, warnings: warnings(&measurements), verdicts })
+    latex.extend(write_latex(directory, &page, templates)?);
+    Ok(RenderSummary { html, tex, latex, warnings: warnings(&measurements), verdicts })
 }
 
 /// Every table of `data/`.
@@ -175,7 +191,7 @@ fn warnings(measurements: &Measurements) -> Vec<String> {
 
 fn template(templates: &Path, name: &str) -> Result<String, RenderError> {
     let path = templates.join(name);
-    std::fs::read_to_string(&path).map_err(|source| RenderError::Template { path, source })
+    files::read_text(&path).map_err(|error| RenderError::Template { path, source: error.source })
 }
 
 fn render_html(page: &Page, templates: &Path) -> Result<String, RenderError> {
@@ -204,15 +220,18 @@ fn html(name: &'static str, templates: &Path, context: Value) -> Result<String, 
     environment.get_template(name).and_then(|template| template.render(context)).map_err(failed)
 }
 
-/// Writes tables/*.tex, macros.tex, references.bib and report.tex.
-fn write_latex(directory: &Path, page: &Page, templates: &Path) -> Result<(), RenderError> {
+/// Writes tables/*.tex, macros.tex, references.bib and report.tex; their names.
+fn write_latex(directory: &Path, page: &Page, templates: &Path) -> Result<Vec<String>, RenderError> {
     const NAME: &str = "report.tex.j2";
     let source = template(templates, NAME)?;
     let references = template(templates, "references.bib")?;
     let failed = |source: minijinja::Error| RenderError::Render { name: NAME, source: Box::new(source) };
     let mut macros = Macros::default();
+    let mut written = Vec::new();
     for grid in grids(page) {
-        files::write(&directory.join("tables").join(format!("{}.tex", grid.id)), latex::booktabs(grid, &mut macros).as_bytes())?;
+        let name = format!("tables/{}.tex", grid.id);
+        files::write(&directory.join(&name), latex::booktabs(grid, &mut macros).as_bytes())?;
+        written.push(name);
     }
     let facts: std::collections::BTreeMap<String, Value> = page
         .facts
@@ -244,10 +263,11 @@ fn write_latex(directory: &Path, page: &Page, templates: &Path) -> Result<(), Re
     environment.add_template(NAME, &source).map_err(failed)?;
     let context = context! { page => Value::from(Serde(page)), facts => facts, counts => counts };
     let text = environment.get_template(NAME).and_then(|template| template.render(context)).map_err(failed)?;
-    files::write(&directory.join("macros.tex"), macros.file().as_bytes())?;
-    files::write(&directory.join("references.bib"), references.as_bytes())?;
-    files::write(&directory.join("report.tex"), text.as_bytes())?;
-    Ok(())
+    for (name, text) in [("macros.tex", macros.file()), ("references.bib", references), ("report.tex", text)] {
+        files::write(&directory.join(name), text.as_bytes())?;
+        written.push(name.to_owned());
+    }
+    Ok(written)
 }
 
 /// Every table of the report, each once.

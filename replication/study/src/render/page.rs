@@ -11,6 +11,7 @@ use super::grid::{Cell, Fact, Grid, numbers, words};
 use super::kernel_tables::{self, Section};
 use super::public_logs::{self, PublicLogsPage};
 use super::{claim_tables, run_tables};
+use crate::files;
 use crate::judge::{PaperVerdicts, Verdicts};
 use crate::manifest::Paper;
 use crate::measure::Measurements;
@@ -81,7 +82,7 @@ pub(super) fn page(directory: &Path, measurements: &Measurements, verdicts: &Ver
     let campaign = json(&directory.join("campaign.json"));
     let papers = study.papers.iter().zip(&verdicts.papers);
     Page {
-        profile: study.profile.id.clone(),
+        profile: study.profile.id.to_string(),
         profile_title: study.profile.title.clone(),
         purpose: study.profile.purpose.clone(),
         hardware: study.hardware.title.clone(),
@@ -182,7 +183,7 @@ fn paper_page(measurements: &Measurements, paper: &Paper, verdicts: &PaperVerdic
         }
     }
     PaperPage {
-        id: paper.id.clone(),
+        id: paper.id.to_string(),
         title: paper.title.clone(),
         short: paper.short.clone(),
         authors: paper.citation.authors.clone(),
@@ -246,9 +247,9 @@ fn facts(directory: &Path, measurements: &Measurements) -> BTreeMap<String, Stri
         ("batch", profile.batch.sequences.to_string()),
         ("steps", number::thousands(profile.budget.steps as f64)),
         ("tokens_per_step", number::thousands(per_step as f64)),
-        ("budget_tokens", number::thousands((per_step * profile.budget.steps) as f64)),
+        ("budget_tokens", number::thousands(per_step as f64 * profile.budget.steps as f64)),
         ("every_steps", profile.evaluation.every_steps.to_string()),
-        ("evaluation_tokens", number::thousands((per_step * profile.evaluation.every_steps) as f64)),
+        ("evaluation_tokens", number::thousands(per_step as f64 * profile.evaluation.every_steps as f64)),
         ("evaluation_sequences", profile.evaluation.sequences.to_string()),
         ("target", profile.target_loss.map_or("none".to_owned(), |target| number::fixed(target, 2))),
         ("estimator", measurements.study.estimator.word().to_owned()),
@@ -345,9 +346,9 @@ fn inline(value: &impl Serialize) -> String {
 
 /// A JSON file, or null when it is not there or not JSON: the report then simply lacks those rows.
 fn json(path: &Path) -> Value {
-    std::fs::read_to_string(path).ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or(Value::Null)
+    files::read_text(path).ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or(Value::Null)
 }
 
 fn yaml(path: &Path) -> serde_yaml::Value {
-    std::fs::read_to_string(path).ok().and_then(|text| serde_yaml::from_str(&text).ok()).unwrap_or(serde_yaml::Value::Null)
+    files::read_text(path).ok().and_then(|text| contract::yaml::from_str(&text).ok()).unwrap_or(serde_yaml::Value::Null)
 }

@@ -115,8 +115,8 @@ pub(super) fn dot_table(name: &'static str, chart: &DotChart) -> Table {
     let mut rows = Vec::new();
     for (index, row) in chart.rows.iter().enumerate() {
         let Row::Values { label, points, .. } = row else { continue };
-        // PGFPlots splits at every comma, quoted or not.
-        let label = label.replace([',', '"', '\n'], " ");
+        // PGFPlots splits at every comma, quoted or not, and TeX acts on some characters even where a column is not used.
+        let label = label.replace(|c: char| ",\"\\{}%#$&~^_".contains(c) || c.is_control(), " ");
         rows.extend(points.iter().map(|point| {
             let (minus, plus) = point.interval.map_or((0.0, 0.0), |(low, high)| (point.value - low, high - point.value));
             let (value, minus, plus) = (Number(point.value), Number(minus), Number(plus));

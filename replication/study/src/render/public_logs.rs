@@ -56,7 +56,7 @@ pub(super) fn pages(measurements: &Measurements, verdicts: &Verdicts) -> Vec<Pub
         let Some((paper, judged)) = paper else { continue };
         let figures = FIGURES.iter().zip(&drawn).filter(|(_, (evidence, _))| evidence.manifest.id == one.manifest.id);
         pages.push(PublicLogsPage {
-            id: one.manifest.id.clone(),
+            id: one.manifest.id.to_string(),
             title: one.manifest.title.clone(),
             setting: setting(one),
             claims: claims(one, &own, paper, judged),

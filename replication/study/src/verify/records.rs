@@ -5,7 +5,9 @@ use std::path::Path;
 
 use contract::json::Document;
 use contract::outcome::Done;
+use contract::run_file::RunIdentity;
 use contract::schema;
+use contract::yaml;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -21,14 +23,14 @@ use crate::run_folder;
 
 /// The text of a file; a finding when it is missing or not text.
 pub(super) fn text(directory: &Path, file: &str, verification: &mut Verification) -> Option<String> {
-    match std::fs::read_to_string(directory.join(file)) {
+    match files::read_text(&directory.join(file)) {
         Ok(text) => Some(text),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+        Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => {
             verification.find(file, "is missing");
             None
         }
         Err(error) => {
-            verification.find(file, format!("cannot be read: {error}"));
+            verification.find(file, format!("cannot be read: {}", error.source));
             None
         }
     }
@@ -124,7 +126,7 @@ pub(super) fn check_manifests(directory: &Path, campaign: &Campaign, verificatio
     }
     const FILE: &str = "manifests/profile.yaml";
     let Some(text) = text(directory, FILE, verification) else { return };
-    match serde_yaml::from_str::<Profile>(&text) {
+    match yaml::from_str::<Profile>(&text) {
         Ok(profile) if profile.id == campaign.profile && profile.papers == campaign.papers => {}
         Ok(profile) => verification.find(
             FILE,
@@ -145,8 +147,8 @@ pub(super) fn check_runs(directory: &Path, campaign: &Campaign, present: &BTreeS
     let mut known = BTreeSet::new();
     for run in &campaign.runs {
         let folder = format!("runs/{}/{}", run.arm, run.seed);
-        if run.arm.contains(['/', '\\']) || run.arm.starts_with('.') || !known.insert(folder.clone()) {
-            verification.find("campaign.json", format!("run {}/{} is no plain name, or stands there twice", run.arm, run.seed));
+        if !known.insert(folder.clone()) {
+            verification.find("campaign.json", format!("run {}/{} stands there twice", run.arm, run.seed));
             continue;
         }
         let before = verification.findings.len();
@@ -165,15 +167,7 @@ pub(super) fn check_runs(directory: &Path, campaign: &Campaign, present: &BTreeS
 #[derive(Deserialize)]
 struct RunFile {
     schema: String,
-    run: Identity,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Identity {
-    profile: String,
-    arm: String,
-    seed: u64,
+    run: RunIdentity,
 }
 
 fn check_run(
@@ -187,7 +181,7 @@ fn check_run(
     let file = |name: &str| format!("{folder}/{name}");
     let run_file = file("run.yaml");
     let Some(run_text) = text(directory, &run_file, verification) else { return };
-    match serde_yaml::from_str::<RunFile>(&run_text) {
+    match yaml::from_str::<RunFile>(&run_text) {
         Err(error) => verification.find(&run_file, format!("is not a run file: {error}")),
         Ok(read) if schema::require(&read.schema, schema::RUN).is_err() => {
             verification.find(&run_file, format!("schema `{}` is not `{}`", read.schema, schema::RUN));

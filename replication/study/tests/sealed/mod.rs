@@ -31,17 +31,17 @@ pub fn write_arms(directory: &Path, arms: &[Arm], seeds: &[u64]) {
     for arm in arms {
         for seed in seeds {
             let key = record(&synthetic::run_directory(directory, arm.id, *seed));
-            runs.push(CampaignRun { arm: arm.id.into(), seed: *seed, key, status: "finished".into() });
+            runs.push(CampaignRun { arm: arm.id.try_into().unwrap(), seed: *seed, key, status: "finished".into() });
         }
     }
     let environment = environment();
     synthetic::save(&directory.join("env.json"), &serde_json::to_string_pretty(&environment).unwrap());
     let campaign = Campaign {
         schema: "mxfp4-campaign/1".into(),
-        profile: "cpu".into(),
+        profile: "cpu".try_into().unwrap(),
         papers: vec!["2605.09825".into(), "2502.20586".into()],
         device: "cpu".into(),
-        machine: "synthetic".into(),
+        machine: "synthetic".try_into().unwrap(),
         date: "2026-05-09".into(),
         commit: environment.source.commit.clone(),
         dirty: false,
