@@ -5,7 +5,7 @@
 
 mod metrics;
 pub(crate) mod rules;
-pub(crate) mod second;
+mod second;
 pub mod verdict;
 
 use std::path::Path;
@@ -25,6 +25,7 @@ use crate::record::{Campaign, RecordError};
 use metrics::{Judge, reported};
 use rules::Finding;
 use second::Second;
+pub use second::outlook::{Outlook, outlook};
 pub use verdict::{
     Beside, CheckVerdict, ClaimVerdict, Evidence, Line, PaperVerdicts, Precision, SCHEMA, VERDICTS_AGAIN, Verdict, Verdicts,
 };

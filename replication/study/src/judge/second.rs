@@ -4,6 +4,7 @@
 
 mod asked;
 mod lines;
+pub(super) mod outlook;
 mod power;
 mod question;
 mod sheets;

@@ -253,3 +253,7 @@ fn falling(loss: &[f64]) -> Vec<f64> {
     }
     blocks.into_iter().flat_map(|(value, count)| std::iter::repeat_n(value, count)).collect()
 }
+
+#[cfg(test)]
+#[path = "curves_tests.rs"]
+mod tests;

@@ -11,6 +11,7 @@ use super::load::{MeasureError, Run};
 use super::target::Estimator;
 use crate::files::Context as _;
 use crate::manifest::profile::{Hardware, Profile};
+use crate::manifest::recipe::repeated;
 use crate::manifest::{self, Paper, Recipe};
 
 /// Papers by which a directory is judged again, by the second version of the rules.
@@ -95,14 +96,9 @@ impl Study {
         self.recipes.get(arm).map_or(arm, |recipe| recipe.label.as_str())
     }
 
-    /// The arm that `arm` runs once more: one whose recipe differs in nothing but the last bits of the initial weights. Itself otherwise.
+    /// The arm that `arm` runs once more, or itself.
     pub fn repeated<'a>(&'a self, arm: &'a str) -> &'a str {
-        let Some(recipe) = self.recipes.get(arm).filter(|recipe| recipe.perturbation != 0) else { return arm };
-        let original = self.recipes.values().find(|other| {
-            let same = other.resolved().ok() == recipe.resolved().ok() && other.stochastic_seed == recipe.stochastic_seed;
-            other.perturbation == 0 && same && other.delayed_scaling == recipe.delayed_scaling
-        });
-        original.map_or(arm, |original| original.id.as_str())
+        repeated(&self.recipes, arm)
     }
 
     /// Arms of the profile in the order of its groups.
