@@ -80,7 +80,7 @@ pub(crate) fn dry_run(
             line!(text, "  no forecast: {error}");
         }
     }
-    let _ = write!(text, "{}", outlook(manifests, profile, &root.join("results")));
+    let _ = write!(text, "{}", outlook(manifests, profile, &root.join("results"), 10_000));
     match prepared {
         Ok(prepared) => {
             line!(text, "  {} runs: {} arms x seeds {:?}", prepared.plan.runs.len(), prepared.plan.arms.len(), prepared.plan.seeds);

@@ -17,9 +17,6 @@ use crate::measure::{Measurements, measure};
 use crate::number::{Unit, fixed};
 use crate::record::Campaign;
 
-/// Simulated campaigns behind each chance.
-const CAMPAIGNS: usize = 10_000;
-
 /// One line of a claim.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Expected {
@@ -35,6 +32,8 @@ pub struct Expected {
 /// What a profile can decide.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Outlook {
+    /// Simulated campaigns behind each chance.
+    pub campaigns: usize,
     /// Where the scatter is from, one line a baseline.
     pub sources: Vec<String>,
     pub lines: Vec<Expected>,
@@ -46,9 +45,9 @@ pub struct Outlook {
     pub notes: Vec<String>,
 }
 
-/// From manifests and the result directories below `results`.
-pub fn outlook(manifests: &Manifests, profile: &Profile, results: &Path) -> Outlook {
-    let mut outlook = Outlook::default();
+/// From manifests and the result directories below `results`, by so many simulated campaigns.
+pub fn outlook(manifests: &Manifests, profile: &Profile, results: &Path, campaigns: usize) -> Outlook {
+    let mut outlook = Outlook { campaigns, ..Outlook::default() };
     let papers = profile.papers.iter().filter_map(|id| manifests.papers.get(id)).filter(|paper| paper.judging == 2);
     let papers: Vec<&Paper> = papers.collect();
     let Some((directory, measurements)) = source(manifests, profile, results).filter(|_| !papers.is_empty()) else {
@@ -103,8 +102,8 @@ impl Outlook {
             let (asked, missing): (Vec<&Asked>, Vec<&Asked>) = of.into_iter().partition(has);
             self.missing.extend(missing.iter().map(|asked| asked.claim.clone()));
             let questions: Vec<_> = asked.iter().map(|asked| &asked.question).collect();
-            let right = design.chances(&questions, &asked::truth(paper, scale), CAMPAIGNS);
-            let nothing = design.chances(&questions, &BTreeMap::new(), CAMPAIGNS);
+            let right = design.chances(&questions, &asked::truth(paper, scale), self.campaigns);
+            let nothing = design.chances(&questions, &BTreeMap::new(), self.campaigns);
             let expected = |((asked, right), nothing): ((&&Asked, Chances), Chances)| Expected {
                 claim: asked.claim.clone(),
                 what: asked.question.what,
@@ -150,7 +149,7 @@ fn source(manifests: &Manifests, profile: &Profile, results: &Path) -> Option<(P
 
 impl fmt::Display for Outlook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "  what it can decide, from {CAMPAIGNS} simulated campaigns")?;
+        writeln!(f, "  what it can decide, from {} simulated campaigns", self.campaigns)?;
         for source in &self.sources {
             writeln!(f, "    {source}")?;
         }
