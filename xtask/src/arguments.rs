@@ -55,6 +55,9 @@ pub(crate) enum Command {
         /// First copy the measurements of this directory of `kernels-bench`, made on the same machine, into one that was made without them
         #[arg(long, value_name = "DIR")]
         add_kernels: Option<PathBuf>,
+        /// First copy this tree's papers into a directory that the first version of the rules judged: the report then shows both versions
+        #[arg(long)]
+        judge_again: bool,
     },
     /// Check a result directory: hashes, schemas, verdicts recomputed from the raw data
     #[command(after_help = "Example:\n  cargo xtask verify results/2026-11-20-xeon-2c-cpu-0123abcd")]

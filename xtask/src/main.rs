@@ -16,7 +16,7 @@ use clap::Parser;
 use study::exit::{DATA, ExitCode, FAILED, MACHINE};
 use study::identity::Known;
 use study::manifest::{ManifestError, Manifests};
-use study::{compare, kernels, mllog, plan, public_logs, suggest, verify};
+use study::{compare, judge, kernels, mllog, plan, public_logs, suggest, verify};
 
 use arguments::{Arguments, Command, DataCommand, DeviceTest, ImportMllog, Replicate, RunsCommand};
 
@@ -66,7 +66,7 @@ fn execute(root: &Path, command: Command) -> Result<u8, Failure> {
             print::out(&format!("{}written to {}\n", kernels_build::table(&report), request.out.display()));
             Ok(if report.problems.is_empty() { 0 } else { FAILED })
         }
-        Command::Report { directory, add_evidence: false, add_kernels: None } if kernels::is_result(&directory) => {
+        Command::Report { directory, add_evidence: false, add_kernels: None, judge_again: false } if kernels::is_result(&directory) => {
             let outcome = kernels_bench::report(root, &directory)?;
             print::out(&format!(
                 "{}report: {}\n",
@@ -75,12 +75,15 @@ fn execute(root: &Path, command: Command) -> Result<u8, Failure> {
             ));
             Ok(0)
         }
-        Command::Report { directory, add_evidence, add_kernels } => {
+        Command::Report { directory, add_evidence, add_kernels, judge_again } => {
             if let Some(kernels) = add_kernels {
                 kernels_bench::add_to(&directory, &kernels)?;
             }
             if add_evidence {
                 public_logs::add(root, &directory)?;
+            }
+            if judge_again {
+                judge::add_second(root, &directory)?;
             }
             let report = directory::report(root, &directory)?;
             print::report(&report);

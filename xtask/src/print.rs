@@ -8,7 +8,7 @@ use campaign::error::CampaignError;
 use campaign::prepared::Prepared;
 use campaign::request::Report;
 use campaign::{doctor, forecast};
-use study::judge::ClaimVerdict;
+use study::judge::{ClaimVerdict, outlook};
 use study::manifest::{Manifests, Profile};
 use study::plan;
 use study::run_folder;
@@ -80,6 +80,7 @@ pub(crate) fn dry_run(
             line!(text, "  no forecast: {error}");
         }
     }
+    let _ = write!(text, "{}", outlook(manifests, profile, &root.join("results"), 10_000));
     match prepared {
         Ok(prepared) => {
             line!(text, "  {} runs: {} arms x seeds {:?}", prepared.plan.runs.len(), prepared.plan.arms.len(), prepared.plan.seeds);

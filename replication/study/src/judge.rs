@@ -5,23 +5,30 @@
 
 mod metrics;
 pub(crate) mod rules;
+mod second;
 pub mod verdict;
 
 use std::path::Path;
 
 use contract::recipe::Format;
 
+use crate::files;
 use crate::manifest::checks::{rounds_to, value};
-use crate::manifest::{Check, Claim, Metric, Paper};
+use crate::manifest::{self, Check, Claim, ManifestError, Metric, Paper};
 use crate::measure::load::RunStatus;
-use crate::measure::study::Study;
+use crate::measure::study::{PAPERS_AGAIN, Study};
 use crate::measure::{MeasureError, Measurements, measure, times};
 use crate::number::{self, Unit};
 use crate::public_logs;
+use crate::record::{Campaign, RecordError};
 
 use metrics::{Judge, reported};
 use rules::Finding;
-pub use verdict::{Beside, CheckVerdict, ClaimVerdict, Evidence, PaperVerdicts, SCHEMA, Verdict, Verdicts};
+use second::Second;
+pub use second::outlook::{Outlook, outlook};
+pub use verdict::{
+    Beside, CheckVerdict, ClaimVerdict, Evidence, Line, PaperVerdicts, Precision, SCHEMA, VERDICTS_AGAIN, Verdict, Verdicts,
+};
 
 /// Measures `directory` again and judges; for `verify`, which compares the result with `verdicts.json`.
 pub fn recompute(directory: &Path) -> Result<Verdicts, MeasureError> {
@@ -30,6 +37,41 @@ pub fn recompute(directory: &Path) -> Result<Verdicts, MeasureError> {
 
 /// Judges every claim and check of every paper of the campaign.
 pub fn judge(measurements: &Measurements) -> Verdicts {
+    verdicts(measurements, &measurements.study.papers)
+}
+
+/// The same by the second version of the rules, beside the first; none in a directory that was not asked for it, or has it already.
+pub fn judge_again(measurements: &Measurements) -> Option<Verdicts> {
+    let papers = &measurements.study.again;
+    (!papers.is_empty()).then(|| verdicts(measurements, papers))
+}
+
+/// Copies the papers of `root`, as the second version reads them, into a result directory that was judged by the first. The next `report`
+/// shows both, and `verify` computes both again.
+///
+/// # Errors
+/// When the directory is not a result directory, was judged by the second version, or cannot be written.
+pub fn add_second(root: &Path, directory: &Path) -> Result<(), RecordError> {
+    let campaign = Campaign::read(directory)?;
+    let target = directory.join(PAPERS_AGAIN);
+    if target.exists() {
+        return Err(ManifestError::new(&target, "is already there; rules in a result directory are never replaced").into());
+    }
+    for id in &campaign.papers {
+        let name = format!("{id}.yaml");
+        let own: Paper = manifest::read(directory, &Path::new("manifests/papers").join(&name))?;
+        if own.judging != 1 {
+            let why = format!("was judged by version {} of the rules; there is nothing to set beside it", own.judging);
+            return Err(ManifestError::new(&directory.join("manifests/papers").join(name), why).into());
+        }
+    }
+    for name in campaign.papers.iter().map(|id| format!("{id}.yaml")) {
+        files::copy(&root.join("manifests/papers").join(&name), &target.join(&name))?;
+    }
+    Ok(())
+}
+
+fn verdicts(measurements: &Measurements, papers: &[Paper]) -> Verdicts {
     let study = &measurements.study;
     let public_logs = public_logs::judge(study, &measurements.public_logs);
     Verdicts {
@@ -39,23 +81,29 @@ pub fn judge(measurements: &Measurements) -> Verdicts {
         estimator: study.estimator.word().to_owned(),
         target_loss: study.profile.target_loss,
         scale: scale_caveat(study),
-        papers: study.papers.iter().map(|paper| judge_paper(measurements, paper, &public_logs)).collect(),
+        papers: papers.iter().map(|paper| judge_paper(measurements, paper, &public_logs)).collect(),
     }
 }
 
 fn judge_paper(measurements: &Measurements, paper: &Paper, public_logs: &[public_logs::Comparison]) -> PaperVerdicts {
+    let second = (paper.judging == 2).then(|| Second::of(measurements, paper));
     let mut claims: Vec<ClaimVerdict> = Vec::new();
     let mut verdicts: Vec<(String, Verdict)> = Vec::new();
     for claim in &paper.claims {
-        let judged = Judge { measurements, paper, public_logs, earlier: &verdicts }.claim(claim);
+        let judged = Judge { measurements, paper, public_logs, earlier: &verdicts }.claim(claim, second.as_ref());
         verdicts.push((claim.id.to_string(), judged.1));
         claims.push(judged.0);
     }
+    second::correct(&mut claims);
+    let (precision, notes) = second.as_ref().map(Second::precision).unwrap_or_default();
     PaperVerdicts {
         paper: paper.id.to_string(),
         decision_rule: paper.decision_rule.clone(),
         claims,
         checks: paper.checks.iter().map(check).collect(),
+        judging: paper.judging,
+        precision,
+        notes,
     }
 }
 
@@ -71,27 +119,28 @@ fn scale_caveat(study: &Study) -> String {
 }
 
 impl Judge<'_> {
-    fn claim(&self, claim: &Claim) -> (ClaimVerdict, Verdict) {
+    fn claim(&self, claim: &Claim, second: Option<&Second>) -> (ClaimVerdict, Verdict) {
         let arms = self.arms(&claim.metric);
         let unit = claim.metric.unit();
         let study = &self.measurements.study;
         let missing: Vec<Format> = claim.native_formats.iter().copied().filter(|format| !study.native(*format)).collect();
-        let finding = if let Some(verdict) = self.unavailable(&arms) {
-            Finding::bare(verdict, unit, "A run that this claim needs has no result.")
-        } else if study.profile.target_loss.is_none() && needs_target(&claim.metric) {
-            Finding::bare(Verdict::NotRun("the profile has no target loss".into()), unit, "Tokens to a target are undefined without one.")
+        let bare = |verdict, why: &str| (Finding::bare(verdict, unit, why), Vec::new());
+        let (finding, lines) = if let Some(verdict) = self.unavailable(&arms) {
+            bare(verdict, "A run that this claim needs has no result.")
+        } else if second.is_none() && study.profile.target_loss.is_none() && needs_target(&claim.metric) {
+            bare(Verdict::NotRun("the profile has no target loss".into()), "Tokens to a target are undefined without one.")
         } else if missing.is_empty() {
-            self.find(claim)
+            second.and_then(|second| second.find(self, claim)).unwrap_or_else(|| (self.find(claim), Vec::new()))
         } else {
             let units = unit_names(&missing).join(" and ");
             let why = format!(
                 "The claim is about the speed of {units} units, which this device ({}) does not have; emulated times stand beside it.",
                 study.hardware.title
             );
-            Finding::bare(Verdict::NotRun(no_native(&missing)), unit, why)
+            bare(Verdict::NotRun(no_native(&missing)), &why)
         };
         let measured = finding.number.is_some() || matches!(finding.verdict, Verdict::Reproduced | Verdict::Differs);
-        let mut beside = self.beside(claim);
+        let mut beside = second.and_then(|second| second.beside(self, claim)).unwrap_or_else(|| self.beside(claim));
         beside.extend(public_logs::beside(self.public_logs, &self.paper.id, &claim.id));
         let verdict = finding.verdict.clone();
         let judged = ClaimVerdict {
@@ -112,6 +161,7 @@ impl Judge<'_> {
             tolerance: claim.tolerance,
             why: finding.why,
             beside,
+            lines,
         };
         (judged, verdict)
     }
@@ -135,6 +185,7 @@ impl Judge<'_> {
         None
     }
 
+    /// By the first version of the rules, which the second shares where it has none of its own.
     fn find(&self, claim: &Claim) -> Finding {
         let unit = claim.metric.unit();
         let reported = reported(claim);
@@ -154,7 +205,7 @@ impl Judge<'_> {
             Metric::PassDominates { full, without, baseline } => {
                 rules::pass_dominates(&self.ratios(full, baseline), &self.ratios(without, baseline))
             }
-            Metric::AllOf { claims } => self.all_of(claims),
+            Metric::AllOf { claims } | Metric::SameAs { claims } => self.all_of(claims),
             Metric::OutlierReduction { arm } => self.outliers(arm),
             Metric::ThroughputBecomesGain { arms, time_saved } => self.throughput_becomes_gain(arms, time_saved),
             Metric::RotationIdentity => self.rotations(),

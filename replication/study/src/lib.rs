@@ -5,6 +5,7 @@
 
 pub mod compare;
 pub mod device;
+pub mod draws;
 pub mod environment;
 pub mod exit;
 pub mod files;
@@ -12,6 +13,7 @@ pub mod folder;
 pub mod identity;
 pub mod judge;
 pub mod kernels;
+pub mod layout;
 pub mod manifest;
 pub mod measure;
 pub mod mllog;

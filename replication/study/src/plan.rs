@@ -261,6 +261,10 @@ fn select_arms(manifests: &Manifests, profile: &Profile, selection: &Selection) 
             return Err(format!("--only: {}", unknown("claim, arm or group", name, &known)));
         }
     }
+    // What a claim's direction compares with is worth having where the profile trains it; without it the claim's size is judged alone.
+    let named = papers.iter().flat_map(|paper| &paper.claims).filter(|claim| selection.only.iter().any(|id| *id == claim.id.as_str()));
+    let than = named.filter_map(|claim| claim.direction.as_ref()?.than.clone()).filter(|arm| all.contains(arm));
+    wanted.extend(than.collect::<Vec<_>>());
     if wanted.is_empty() {
         // Claims about kernels or arithmetic need no arm; one run still gives the shapes.
         wanted.extend(papers.first().map(|paper| paper.baseline.clone()));

@@ -5,8 +5,12 @@
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
+use crate::draws::Draws;
+
 /// The confidence level of every interval that this crate prints.
 pub const CONFIDENCE: f64 = 0.95;
+/// The confidence level of the interval that must lie inside a range for two one-sided tests at 5 % to say that the number does.
+pub const EQUIVALENCE: f64 = 0.90;
 
 /// A closed interval, low end first. An end may be infinite when the data do not bound it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -82,8 +86,18 @@ pub fn t_quantile(freedom: usize) -> Option<f64> {
 
 /// The same where the degrees of freedom are no whole number, as Welch's are not.
 fn t_quantile_real(freedom: f64) -> Option<f64> {
+    t_quantile_at(freedom, CONFIDENCE)
+}
+
+/// The two-sided quantile at any level.
+pub fn t_quantile_at(freedom: f64, confidence: f64) -> Option<f64> {
     let distribution = StudentsT::new(0.0, 1.0, freedom).ok()?;
-    Some(distribution.inverse_cdf(0.5 + CONFIDENCE / 2.0))
+    Some(distribution.inverse_cdf(0.5 + confidence / 2.0))
+}
+
+/// The chance that Student's t is above `t`.
+pub fn t_above(t: f64, freedom: f64) -> Option<f64> {
+    Some(StudentsT::new(0.0, 1.0, freedom).ok()?.cdf(-t))
 }
 
 /// The middle value, or the mean of the two middle values; none for an empty slice.
@@ -161,15 +175,8 @@ pub fn bootstrap_ratio_of_medians(numerator: &[f64], denominator: &[f64]) -> Opt
     if numerator.len().min(denominator.len()) < FEWEST_TO_RESAMPLE {
         return None;
     }
-    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
-    let mut next = |below: usize| {
-        // xorshift64* (Vigna 2016): the upper bits choose.
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        (((state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32) * below as u64) >> 32) as usize
-    };
-    let mut resampled = |values: &[f64]| median(&(0..values.len()).map(|_| values[next(values.len())]).collect::<Vec<_>>());
+    let mut draws = Draws::default();
+    let mut resampled = |values: &[f64]| median(&(0..values.len()).map(|_| values[draws.below(values.len())]).collect::<Vec<_>>());
     let mut ratios = Vec::with_capacity(RESAMPLES);
     for _ in 0..RESAMPLES {
         ratios.push(resampled(numerator)? / resampled(denominator)?);
@@ -240,6 +247,8 @@ pub struct MedianRatio {
     pub ratio: f64,
     /// Sign-test interval; none below six repeats, where no order statistics reach 95 %.
     pub interval: Option<Interval>,
+    /// The same at 90 %; none below five.
+    pub ninety: Option<Interval>,
     pub n: usize,
 }
 
@@ -248,18 +257,21 @@ pub fn median_ratio(ratios: &[f64]) -> Option<MedianRatio> {
     let ratio = median(ratios)?;
     let mut sorted = ratios.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let interval = sign_test_rank(sorted.len()).map(|rank| Interval::new(sorted[rank], sorted[sorted.len() - 1 - rank]));
-    Some(MedianRatio { ratio, interval, n: sorted.len() })
+    let at = |confidence| {
+        let rank = sign_test_rank(sorted.len(), confidence)?;
+        Some(Interval::new(sorted[rank], sorted[sorted.len() - 1 - rank]))
+    };
+    Some(MedianRatio { ratio, interval: at(CONFIDENCE), ninety: at(EQUIVALENCE), n: sorted.len() })
 }
 
-/// Largest zero-based rank r such that the r-th smallest and r-th largest of n values cover the median with 95 %:
-/// the chance that a Binomial(n, 1/2) is at most r may not pass 2.5 %.
-fn sign_test_rank(n: usize) -> Option<usize> {
+/// Largest zero-based rank r such that the r-th smallest and r-th largest of n values cover the median with `confidence`:
+/// at 95 %, the chance that a Binomial(n, 1/2) is at most r may not pass 2.5 %.
+fn sign_test_rank(n: usize, confidence: f64) -> Option<usize> {
     let mut term = 0.5f64.powi(i32::try_from(n).ok()?);
     let mut below = term;
     let mut rank = None;
     for r in 0..n / 2 {
-        if below > (1.0 - CONFIDENCE) / 2.0 {
+        if below > (1.0 - confidence) / 2.0 {
             break;
         }
         rank = Some(r);
@@ -376,7 +388,7 @@ mod tests {
     #[test]
     fn sign_test_ranks_match_the_published_table() {
         for (n, rank) in [(5, None), (6, Some(0)), (9, Some(1)), (15, Some(3)), (20, Some(5)), (25, Some(7))] {
-            assert_eq!(sign_test_rank(n), rank, "{n}");
+            assert_eq!(sign_test_rank(n, CONFIDENCE), rank, "{n}");
         }
     }
 }

@@ -92,7 +92,7 @@ impl Judge<'_> {
 
     /// Whether outlier blocks are flatter after the rotation, seed by seed.
     pub(super) fn outliers(&self, arm: &str) -> Finding {
-        let ratios = quantisation::outlier_ratios(&self.measurements.runs, arm);
+        let ratios = quantisation::outlier_ratios(&self.measurements.runs, arm, None);
         let Some(summary) = summarise(&ratios) else {
             return Finding::bare(
                 Verdict::NotRun("the runs logged no quantisation records".into()),
@@ -361,7 +361,7 @@ impl Judge<'_> {
         self.measurements.study.label(arm).to_owned()
     }
 
-    fn item(&self, label: &str, text: String, arms: &[&str]) -> Beside {
+    pub(super) fn item(&self, label: &str, text: String, arms: &[&str]) -> Beside {
         let study = &self.measurements.study;
         let evidence = match study.emulated_formats(arms).is_empty() {
             _ if study.interpreted => Evidence::Interpreted,

@@ -151,6 +151,11 @@ fn baseline_missed(seeds: &[u64], unit: Unit) -> Option<Finding> {
     Some(Finding::bare(Verdict::Inconclusive, unit, why))
 }
 
+/// A range without ends.
+pub(crate) const ANYTHING: Interval = Interval { low: f64::NEG_INFINITY, high: f64::INFINITY };
+/// Where a ratio lies that falls.
+pub(crate) const BELOW_ONE: Interval = Interval { low: f64::NEG_INFINITY, high: 1.0 };
+
 /// A run is still descending when, over the last quarter of the budget, its loss falls by more than this share of the baseline's fall.
 pub(crate) const DESCENDING: f64 = 0.2;
 

@@ -15,6 +15,10 @@ pub enum Verdict {
     NotRun(String),
     /// A run that the claim needs ended with an error.
     Failed(String),
+    /// The campaign could not have settled it, whatever came out; the reason says why. Second version only.
+    CannotDecide(String),
+    /// Said by other claims, which are judged; not judged twice. Second version only.
+    SameAs(String),
 }
 
 impl Verdict {
@@ -26,13 +30,15 @@ impl Verdict {
             Self::Inconclusive => "inconclusive",
             Self::NotRun(_) => "not-run",
             Self::Failed(_) => "failed",
+            Self::CannotDecide(_) => "cannot-decide",
+            Self::SameAs(_) => "same-as",
         }
     }
 
-    /// The reason of `not-run` or the error of `failed`.
+    /// The reason of a verdict that has one.
     pub fn reason(&self) -> Option<&str> {
         match self {
-            Self::NotRun(reason) | Self::Failed(reason) => Some(reason),
+            Self::NotRun(reason) | Self::Failed(reason) | Self::CannotDecide(reason) | Self::SameAs(reason) => Some(reason),
             _ => None,
         }
     }
@@ -97,9 +103,9 @@ pub struct ClaimVerdict {
     pub ours: String,
     /// The interval as text; empty when there is none.
     pub interval_text: String,
-    /// Verdict word: `reproduced`, `differs`, `inconclusive`, `not-run` or `failed`.
+    /// Verdict word of [`Verdict`].
     pub verdict: String,
-    /// Reason or error of the last two.
+    /// Its reason, where it has one.
     pub reason: Option<String>,
     /// What stands behind the number; none when nothing was measured.
     pub evidence: Option<Evidence>,
@@ -117,6 +123,76 @@ pub struct ClaimVerdict {
     pub why: String,
     /// Numbers that belong beside it.
     pub beside: Vec<Beside>,
+    /// What the second version judges apart: direction, size, or parts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lines: Vec<Line>,
+}
+
+/// The chance of each verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Chances {
+    pub reproduced: f64,
+    pub differs: f64,
+    pub inconclusive: f64,
+}
+
+/// One judged part of a claim.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Line {
+    /// `direction`, `size`, or what part of the claim it is.
+    pub what: String,
+    /// What holds if it is reproduced.
+    pub statement: String,
+    /// Over which stretch of the budget: `matched depth` or `last quarter`; empty where that says nothing.
+    pub stretch: String,
+    /// What we measured, its 95 % interval, and the same in nats; empty when there is none.
+    pub ours: String,
+    pub interval_text: String,
+    pub gap: String,
+    pub verdict: String,
+    pub reason: Option<String>,
+    pub number: Option<f64>,
+    /// 95 % interval.
+    pub interval: Option<[f64; 2]>,
+    /// 90 % interval: inside the accepted range is `reproduced`.
+    pub ninety: Option<[f64; 2]>,
+    /// The accepted range, in the number's unit; an end that is open is none.
+    pub accepted: [Option<f64>; 2],
+    pub n: usize,
+    /// p-values of "inside the accepted range" and "outside", and as Holm counts them among all of the paper's.
+    pub p: Option<[f64; 2]>,
+    pub holm: Option<[f64; 2]>,
+    /// Of each verdict in a campaign like this one, if the paper is right.
+    pub chances: Option<Chances>,
+    pub why: String,
+}
+
+/// How runs of a campaign scatter about one baseline over one stretch; shares of tokens unless they are gaps.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Precision {
+    pub baseline: String,
+    pub stretch: String,
+    pub evaluations: usize,
+    /// Tokens at the first and the last of them.
+    pub tokens: [u64; 2],
+    /// Arms that have every seed of the baseline, and seeds.
+    pub arms: usize,
+    pub seeds: usize,
+    /// Standard deviation of one run, arm and seed accounted for, and its degrees of freedom.
+    pub sd: f64,
+    pub freedom: usize,
+    /// Of runs of one arm with one seed, where something was run twice.
+    pub own_sd: Option<f64>,
+    pub own_freedom: Option<usize>,
+    /// Half of the 95 % interval of the baseline's own level, which every comparison shares.
+    pub common_error: Option<f64>,
+    /// Standard deviation of one run's gap, nats.
+    pub gap_sd: Option<f64>,
+    /// p-values: arms scatter alike (Levene), arm and seed add up (Tukey).
+    pub levene: Option<f64>,
+    pub additivity: Option<f64>,
+    /// Seeds for a 95 % interval of ±1 and ±2 points.
+    pub seeds_for: [f64; 2],
 }
 
 /// One arithmetic check of a paper's own numbers.
@@ -145,6 +221,24 @@ pub struct PaperVerdicts {
     pub claims: Vec<ClaimVerdict>,
     /// Checks in the manifest's order.
     pub checks: Vec<CheckVerdict>,
+    /// Version of the rules.
+    #[serde(default = "first", skip_serializing_if = "is_first")]
+    pub judging: u32,
+    /// What the second version's intervals rest on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub precision: Vec<Precision>,
+    /// Why there is no such table, one line each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+fn first() -> u32 {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_first(version: &u32) -> bool {
+    *version == 1
 }
 
 /// The content of `verdicts.json`.
@@ -162,6 +256,9 @@ pub struct Verdicts {
     pub scale: String,
     pub papers: Vec<PaperVerdicts>,
 }
+
+/// Verdicts of the second version, in a directory that was judged by the first.
+pub const VERDICTS_AGAIN: &str = "verdicts-2.json";
 
 /// Schema of `verdicts.json`.
 pub const SCHEMA: &str = "mxfp4-verdicts/1";

@@ -24,7 +24,7 @@ use crate::suggest::unknown;
 
 pub use dataset::Dataset;
 pub use error::ManifestError;
-pub use paper::{Check, Claim, Metric, Paper};
+pub use paper::{Check, Claim, Direction, DirectionWord, Metric, Paper};
 pub use profile::{Estimator, Hardware, Model, Profile, Tokenizer};
 pub use public_logs::PublicLogs;
 pub use read::read;
@@ -118,8 +118,12 @@ impl Manifests {
 
     fn check_paper(&self, paper: &Paper, claims: &BTreeMap<&str, &String>) -> Result<(), String> {
         self.known_recipe("baseline", &paper.baseline)?;
+        if !(1..=2).contains(&paper.judging) {
+            return Err(format!("judging: there is no version {}; write 1 or 2", paper.judging));
+        }
         for claim in &paper.claims {
-            for arm in claim.metric.arms() {
+            let than = claim.direction.iter().filter_map(|direction| direction.than.as_deref());
+            for arm in claim.metric.arms().into_iter().chain(than) {
                 self.known_recipe(&format!("claim {}", claim.id), arm)?;
             }
             for other in claim.metric.claims() {

@@ -16,6 +16,9 @@ pub struct Paper {
     pub short: String,
     /// The arm that others are compared with.
     pub baseline: String,
+    /// Which version of the rules judges its claims: 1 or 2 (docs/verdicts.md). Papers of campaigns before there were two say nothing.
+    #[serde(default = "first_version")]
+    pub judging: u32,
     pub citation: Citation,
     /// The paper's own model, data and hardware.
     pub setting: String,
@@ -25,6 +28,10 @@ pub struct Paper {
     /// Does its text add up?
     #[serde(default)]
     pub checks: Vec<Check>,
+}
+
+fn first_version() -> u32 {
+    1
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -58,6 +65,25 @@ pub struct Claim {
     pub tolerance: Option<f64>,
     /// Formats whose own arithmetic unit the claim is about.
     pub native_formats: Vec<Format>,
+    /// What it says about fewer or more, whatever the number; judged by the second version alone.
+    pub direction: Option<Direction>,
+}
+
+/// An arm needs more or fewer tokens (or a higher or lower loss) than another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Direction {
+    pub word: DirectionWord,
+    /// The other arm; the claim's baseline when there is none.
+    pub than: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DirectionWord {
+    More,
+    Fewer,
+    /// Does not help: not fewer by more than the claim's tolerance.
+    NoFewer,
 }
 
 /// A claim as its file writes it: which of the keys there must be, its metric decides.
@@ -81,6 +107,8 @@ struct Keys {
     tolerance: Option<f64>,
     #[serde(default)]
     native_formats: Vec<Format>,
+    direction: Option<DirectionWord>,
+    than: Option<String>,
 }
 
 /// The words for [`Metric`].
@@ -100,6 +128,7 @@ enum MetricName {
     RotationIdentity,
     LossGap,
     GapClosed,
+    SameAs,
 }
 
 /// What is measured for a claim, with the arms it compares: a judge cannot look for one that is not there.
@@ -131,6 +160,8 @@ pub enum Metric {
     LossGap { arm: String, baseline: String },
     /// Share of the gap of `without` that `arm` closes.
     GapClosed { arm: String, without: String, baseline: String },
+    /// The paper says once more what these claims say; it is not judged twice.
+    SameAs { claims: Vec<String> },
 }
 
 impl Metric {
@@ -141,7 +172,7 @@ impl Metric {
             Self::TimeSaved { .. } | Self::GapClosed { .. } => Unit::Percent,
             Self::TokenRatio { .. } | Self::OutlierReduction { .. } => Unit::Ratio,
             Self::KernelThroughputRatio { .. } | Self::StepTimeRatio { .. } | Self::ThroughputBecomesGain { .. } => Unit::Factor,
-            Self::DoesNotConverge { .. } | Self::AllOf { .. } => Unit::Runs,
+            Self::DoesNotConverge { .. } | Self::AllOf { .. } | Self::SameAs { .. } => Unit::Runs,
             Self::LossGap { .. } => Unit::Nats,
             Self::RotationIdentity => Unit::Error,
         }
@@ -173,14 +204,14 @@ impl Metric {
             Self::GapClosed { arm, without, baseline } => vec![arm, without, baseline],
             Self::ThroughputBecomesGain { arms, .. } => arms.iter().map(String::as_str).collect(),
             // Kernel variants are no arms.
-            Self::KernelThroughputRatio { .. } | Self::AllOf { .. } | Self::RotationIdentity => Vec::new(),
+            Self::KernelThroughputRatio { .. } | Self::AllOf { .. } | Self::SameAs { .. } | Self::RotationIdentity => Vec::new(),
         }
     }
 
     /// Other claims that it rests on.
     pub fn claims(&self) -> &[String] {
         match self {
-            Self::AllOf { claims } => claims,
+            Self::AllOf { claims } | Self::SameAs { claims } => claims,
             Self::ThroughputBecomesGain { time_saved, .. } => std::slice::from_ref(time_saved),
             _ => &[],
         }
@@ -192,14 +223,19 @@ impl TryFrom<Keys> for Claim {
 
     fn try_from(keys: Keys) -> Result<Self, String> {
         let metric = keys.metric().map_err(|why| format!("claim {}: {why}", keys.id))?;
-        let Keys { id, source, statement, reported, tolerance, native_formats, .. } = keys;
+        let Keys { id, source, statement, reported, tolerance, native_formats, direction, than, .. } = keys;
         match (reported, tolerance) {
+            _ if than.is_some() && direction.is_none() => Err(format!("claim {id}: `than` needs a `direction`")),
+            (_, None) if direction == Some(DirectionWord::NoFewer) => Err(format!("claim {id}: `no-fewer` needs a `tolerance`")),
             (Some([low, high]), _) if low.partial_cmp(&high).is_none_or(|order| order.is_gt()) => {
                 Err(format!("claim {id}: reported: the first number must not exceed the second"))
             }
             (Some(_), None) => Err(format!("claim {id}: `reported` needs a `tolerance`")),
             (_, Some(tolerance)) if !tolerance.is_finite() || tolerance < 0.0 => Err(format!("claim {id}: tolerance must be zero or more")),
-            _ => Ok(Self { id, source, statement, metric, reported, tolerance, native_formats }),
+            _ => {
+                let direction = direction.map(|word| Direction { word, than });
+                Ok(Self { id, source, statement, metric, reported, tolerance, native_formats, direction })
+            }
         }
     }
 }
@@ -222,6 +258,7 @@ impl Keys {
                 Metric::PassDominates { full: need("full", &self.full)?, without: without()?, baseline: baseline()? }
             }
             MetricName::AllOf => Metric::AllOf { claims: need("claims", &self.claims)? },
+            MetricName::SameAs => Metric::SameAs { claims: need("claims", &self.claims)? },
             MetricName::OutlierReduction => Metric::OutlierReduction { arm: arm()? },
             MetricName::ThroughputBecomesGain => {
                 Metric::ThroughputBecomesGain { arms: need("arms", &self.arms)?, time_saved: need("time_saved", &self.time_saved)? }

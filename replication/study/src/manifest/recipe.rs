@@ -33,6 +33,16 @@ pub struct Recipe {
     pub perturbation: u32,
 }
 
+/// The arm that `arm` runs once more: one whose recipe differs in nothing but the last bits of the initial weights. Itself otherwise.
+pub fn repeated<'a>(recipes: &'a BTreeMap<String, Recipe>, arm: &'a str) -> &'a str {
+    let Some(recipe) = recipes.get(arm).filter(|recipe| recipe.perturbation != 0) else { return arm };
+    let original = recipes.values().find(|other| {
+        let same = other.resolved().ok() == recipe.resolved().ok() && other.stochastic_seed == recipe.stochastic_seed;
+        other.perturbation == 0 && same && other.delayed_scaling == recipe.delayed_scaling
+    });
+    original.map_or(arm, |original| original.id.as_str())
+}
+
 impl Recipe {
     /// Passes with every operand spelled out.
     pub fn resolved(&self) -> Result<Passes, String> {

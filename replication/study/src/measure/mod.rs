@@ -3,6 +3,7 @@
 //! Nothing here knows what a paper claims. `load` reads runs, `study` the archived manifests, `target` pairs arms by seed, `noise`
 //! tells how far single runs scatter, `times` handles interleaved repeats, `tables` writes the CSV files.
 
+pub mod curves;
 pub mod load;
 pub mod noise;
 pub mod quantisation;

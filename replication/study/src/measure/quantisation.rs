@@ -3,7 +3,7 @@
 //! Only averages: what an outlier is was decided by the trainer (docs/files.md: the tenth of blocks with the highest amax over rms,
 //! chosen before rotation and again after it, so that the two sides are chosen alike).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use contract::metrics::Quantisation;
 use contract::recipe::Format;
@@ -80,12 +80,23 @@ fn average(records: &[&Quantisation], pick: fn(&Quantisation) -> Option<f64>) ->
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
+/// Passes and operands in E2M1 that an arm's runs logged, sorted.
+pub fn outlier_operands(runs: &[Run], arm: &str) -> Vec<(String, String)> {
+    let records = runs.iter().filter(|run| run.arm == arm && run.finished()).flat_map(|run| &run.quantisation);
+    let records = records.filter(|record| record.format == Format::E2m1 && record.outlier_amax_over_rms_after.is_some());
+    let all: BTreeSet<_> = records.map(|record| (record.pass.to_string(), record.operand.to_string())).collect();
+    all.into_iter().collect()
+}
+
 /// Outlier amax over rms after rotation over the same before, one value a seed: mean after over mean before, over all E2M1
-/// operands, layers and logged steps of that run.
-pub fn outlier_ratios(runs: &[Run], arm: &str) -> Vec<f64> {
+/// operands (or one pass and operand), layers and logged steps of that run.
+pub fn outlier_ratios(runs: &[Run], arm: &str, only: Option<(&str, &str)>) -> Vec<f64> {
     let runs = runs.iter().filter(|run| run.arm == arm && run.finished());
+    let chosen = |record: &&Quantisation| {
+        record.format == Format::E2m1 && only.is_none_or(|(pass, operand)| record.pass == pass && record.operand == operand)
+    };
     runs.filter_map(|run| {
-        let records: Vec<&Quantisation> = run.quantisation.iter().filter(|record| record.format == Format::E2m1).collect();
+        let records: Vec<&Quantisation> = run.quantisation.iter().filter(chosen).collect();
         let after = average(&records, |record| record.outlier_amax_over_rms_after)?;
         Some(after / average(&records, |record| record.outlier_amax_over_rms_before)?)
     })

@@ -12,7 +12,11 @@ use super::load::{MeasureError, Run};
 use super::target::Estimator;
 use crate::files::Context as _;
 use crate::manifest::profile::{Hardware, Profile};
+use crate::manifest::recipe::repeated;
 use crate::manifest::{self, Paper, Recipe};
+
+/// Papers by which a directory is judged again, by the second version of the rules.
+pub const PAPERS_AGAIN: &str = "manifests/papers-2";
 
 /// Formats of the operands of `pass` in a recipe.
 pub fn formats(recipe: &Recipe, pass: &str) -> Vec<Format> {
@@ -42,6 +46,8 @@ pub struct Study {
     pub profile: Profile,
     /// Its papers, in the profile's order, as far as the directory has them.
     pub papers: Vec<Paper>,
+    /// The same papers as the second version of the rules reads them, in a directory that was judged by the first: shown beside.
+    pub again: Vec<Paper>,
     pub recipes: BTreeMap<String, Recipe>,
     pub hardware: Hardware,
     /// Which estimate of tokens to target verdicts use.
@@ -69,23 +75,31 @@ impl Study {
     pub fn load(directory: &Path) -> Result<Self, MeasureError> {
         let profile: Profile = manifest::read(directory, Path::new("manifests/profile.yaml"))?;
         let estimator = profile.estimator;
-        let mut papers = Vec::new();
-        for path in yaml_files(directory, "manifests/papers")? {
-            papers.push(manifest::read::<Paper>(directory, &path)?);
-        }
-        papers.sort_by_key(|paper| profile.papers.iter().position(|id| *id == paper.id).unwrap_or(usize::MAX));
+        let papers = |folder: &str| -> Result<Vec<Paper>, MeasureError> {
+            let read = |path: PathBuf| Ok(manifest::read::<Paper>(directory, &path)?);
+            let mut papers = yaml_files(directory, folder)?.into_iter().map(read).collect::<Result<Vec<_>, MeasureError>>()?;
+            papers.sort_by_key(|paper| profile.papers.iter().position(|id| *id == paper.id).unwrap_or(usize::MAX));
+            Ok(papers)
+        };
+        let again = if directory.join(PAPERS_AGAIN).exists() { papers(PAPERS_AGAIN)? } else { Vec::new() };
+        let papers = papers("manifests/papers")?;
         let mut recipes = BTreeMap::new();
         for path in yaml_files(directory, "manifests/recipes")? {
             let recipe: Recipe = manifest::read(directory, &path)?;
             recipes.insert(recipe.id.to_string(), recipe);
         }
         let hardware = manifest::read(directory, Path::new("manifests/hardware.yaml"))?;
-        Ok(Self { hardware, profile, papers, recipes, estimator, interpreted: false })
+        Ok(Self { hardware, papers, again, profile, recipes, estimator, interpreted: false })
     }
 
     /// What to call an arm in tables and figures.
     pub fn label<'a>(&'a self, arm: &'a str) -> &'a str {
         self.recipes.get(arm).map_or(arm, |recipe| recipe.label.as_str())
+    }
+
+    /// The arm that `arm` runs once more, or itself.
+    pub fn repeated<'a>(&'a self, arm: &'a str) -> &'a str {
+        repeated(&self.recipes, arm)
     }
 
     /// Arms of the profile in the order of its groups.

@@ -31,7 +31,7 @@ pub(super) fn claims(paper: &Paper, verdicts: &PaperVerdicts, stale: bool) -> Gr
 
 /// The word that a reader sees: `stale` for whatever was measured before the code changed.
 pub(super) fn verdict_word(claim: &ClaimVerdict, stale: bool) -> &str {
-    let measured = claim.number.is_some() || claim.verdict != "not-run" && claim.verdict != "failed";
+    let measured = claim.number.is_some() || !["not-run", "failed", "same-as"].contains(&claim.verdict.as_str());
     if stale && measured { "stale" } else { &claim.verdict }
 }
 
@@ -167,7 +167,9 @@ pub(super) fn not_run(measurements: &Measurements, papers: &[PaperVerdicts]) -> 
     let mut grid = Grid::new("not-run", "What was not measured, and what it needs", columns).stacking();
     for (paper, verdicts) in measurements.study.papers.iter().zip(papers) {
         for (claim, verdict) in paper.claims.iter().zip(&verdicts.claims) {
-            let Some(reason) = &verdict.reason else { continue };
+            let Some(reason) = verdict.reason.as_ref().filter(|_| ["not-run", "failed"].contains(&verdict.verdict.as_str())) else {
+                continue;
+            };
             let lacking: Vec<&str> =
                 claim.native_formats.iter().filter(|format| !measurements.study.native(**format)).map(|format| format.word()).collect();
             let needs = if lacking.is_empty() {

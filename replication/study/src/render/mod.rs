@@ -14,6 +14,7 @@ mod page;
 mod pgf;
 mod public_logs;
 mod run_tables;
+mod second;
 mod svg;
 
 pub use kernel_tables::kernels_page;
@@ -28,7 +29,7 @@ use thiserror::Error;
 
 use crate::exit::{self, ExitCode};
 use crate::files::{self, FileError};
-use crate::judge::{self, Verdicts};
+use crate::judge::{self, VERDICTS_AGAIN, Verdicts};
 use crate::measure::{self, MeasureError, Measurements, measure};
 use crate::public_logs as logs;
 use crate::table::{Flag, Number, Table, TableError};
@@ -108,9 +109,12 @@ impl ExitCode for RenderError {
 /// When the directory does not follow its schema, a template is wrong, or a file cannot be written.
 pub fn render(directory: &Path, templates: &Path, options: &RenderOptions) -> Result<RenderSummary, RenderError> {
     let measurements = measure(directory)?;
-    let verdicts = judge::judge(&measurements);
-    for table in tables(&measurements, &verdicts) {
+    let (verdicts, again) = (judge::judge(&measurements), judge::judge_again(&measurements));
+    for table in tables(&measurements, [Some(&verdicts), again.as_ref()]) {
         table.write(&directory.join("data"))?;
+    }
+    if let Some(again) = &again {
+        files::write(&directory.join(VERDICTS_AGAIN), again.json()?.as_bytes())?;
     }
     files::write(&directory.join("verdicts.json"), verdicts.json()?.as_bytes())?;
     let figures = figures::all(&measurements);
@@ -121,7 +125,7 @@ pub fn render(directory: &Path, templates: &Path, options: &RenderOptions) -> Re
         files::write(&directory.join("figures").join(format!("{}.tex", figure.id)), figure.pgf.as_bytes())?;
         figure.data.write(&directory.join("figures"))?;
     }
-    let page = page::page(directory, &measurements, &verdicts, &figures, options.stale.as_deref());
+    let page = page::page(directory, &measurements, (&verdicts, again.as_ref()), &figures, options.stale.as_deref());
     let html = directory.join("report.html");
     let text = render_html(&page, templates)?;
     if text.len() > LARGEST_HTML {
@@ -134,11 +138,17 @@ pub fn render(directory: &Path, templates: &Path, options: &RenderOptions) -> Re
 }
 
 /// Every table of `data/`.
-pub(crate) fn tables(measurements: &Measurements, verdicts: &Verdicts) -> Vec<Table> {
+pub(crate) fn tables(measurements: &Measurements, [verdicts, again]: [Option<&Verdicts>; 2]) -> Vec<Table> {
     let mut all = measure::tables::all(measurements);
     all.extend(logs::tables(measurements));
-    all.push(claims_table(verdicts));
+    all.extend(verdicts.map(claims_table));
+    all.extend(second::tables(measurements, verdicts.into_iter().chain(again)));
     all
+}
+
+/// The tables that the second version of the rules adds.
+pub fn tables_of_second(measurements: &Measurements, verdicts: &Verdicts) -> Vec<Table> {
+    second::tables(measurements, std::iter::once(verdicts))
 }
 
 /// One claim in `data/claims.csv`; numbers in the claim's own unit, not as percentages.
@@ -276,8 +286,10 @@ fn grids(page: &Page) -> Vec<&Grid> {
     for paper in &page.papers {
         grids.extend([&paper.claims, &paper.why, &paper.checks]);
         grids.extend(paper.matrix.as_ref());
+        grids.extend(paper.second.iter().flat_map(second::Section::grids));
         grids.extend(&paper.sources);
     }
+    grids.extend(page.again.iter().flat_map(second::Section::grids));
     grids.extend([&page.arms, &page.runs, &page.not_run, &page.environment, &page.campaign, &page.data]);
     grids.extend([&page.steps, &page.kernels, &page.step_profile].into_iter().flatten());
     grids.extend(page.bench.iter().flat_map(kernel_tables::Section::grids));

@@ -10,7 +10,7 @@ use super::figure::Figure;
 use super::grid::{Cell, Fact, Grid, numbers, words};
 use super::kernel_tables::{self, Section};
 use super::public_logs::{self, PublicLogsPage};
-use super::{claim_tables, run_tables};
+use super::{claim_tables, run_tables, second};
 use crate::files;
 use crate::judge::{PaperVerdicts, Verdicts};
 use crate::manifest::Paper;
@@ -34,6 +34,8 @@ pub(super) struct Page {
     pub arms: Grid,
     /// What single runs can tell apart.
     pub noise: Option<String>,
+    /// Judged again by the second version of the rules, paper by paper.
+    pub again: Vec<second::Section>,
     pub steps: Option<Grid>,
     pub kernels: Option<Grid>,
     pub step_profile: Option<Grid>,
@@ -70,6 +72,7 @@ pub(super) struct PaperPage {
     pub setting: String,
     pub decision_rule: String,
     pub claims: Grid,
+    pub second: Option<second::Section>,
     pub matrix: Option<Grid>,
     pub sources: Vec<Grid>,
     pub why: Grid,
@@ -77,7 +80,13 @@ pub(super) struct PaperPage {
 }
 
 /// Builds the page from what was measured and judged; `directory` adds the environment and the campaign's own record.
-pub(super) fn page(directory: &Path, measurements: &Measurements, verdicts: &Verdicts, figures: &[Figure], stale: Option<&str>) -> Page {
+pub(super) fn page(
+    directory: &Path,
+    measurements: &Measurements,
+    (verdicts, again): (&Verdicts, Option<&Verdicts>),
+    figures: &[Figure],
+    stale: Option<&str>,
+) -> Page {
     let study = &measurements.study;
     let campaign = json(&directory.join("campaign.json"));
     let papers = study.papers.iter().zip(&verdicts.papers);
@@ -94,6 +103,7 @@ pub(super) fn page(directory: &Path, measurements: &Measurements, verdicts: &Ver
         public_logs: public_logs::pages(measurements, verdicts),
         arms: run_tables::arms(measurements),
         noise: run_tables::noise(measurements),
+        again: second::again(&study.again, again),
         steps: run_tables::step_times(measurements),
         kernels: run_tables::kernels(measurements),
         step_profile: kernel_tables::step_profile(measurements),
@@ -116,7 +126,7 @@ fn figure_page(figure: &Figure) -> FigurePage {
 
 /// How many claims have each verdict, in a fixed order, words without claims left out.
 fn counts(verdicts: &Verdicts, stale: bool) -> Vec<Fact> {
-    let words = ["reproduced", "differs", "inconclusive", "stale", "not-run", "failed"];
+    let words = ["reproduced", "differs", "inconclusive", "cannot-decide", "stale", "not-run", "failed"];
     let count = |word: &str| verdicts.claims().filter(|claim| claim_tables::verdict_word(claim, stale) == word).count();
     let facts = words.map(|word| (word, count(word))).into_iter().filter(|(_, count)| *count > 0);
     facts.map(|(word, count)| Fact { name: word.to_owned(), text: count.to_string() }).collect()
@@ -193,6 +203,7 @@ fn paper_page(measurements: &Measurements, paper: &Paper, verdicts: &PaperVerdic
         setting: paper.setting.clone(),
         decision_rule: paper.decision_rule.clone(),
         claims: claim_tables::claims(paper, verdicts, stale),
+        second: second::section(paper, verdicts, ""),
         matrix,
         sources: sources.into_iter().map(|source| claim_tables::by_source(paper, verdicts, source, stale)).collect(),
         why: why(&measurements.study.profile.id, paper, verdicts, stale),

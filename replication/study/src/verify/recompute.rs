@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{Verification, records};
-use crate::judge;
+use crate::judge::{self, VERDICTS_AGAIN, Verdicts};
 use crate::measure::{MeasureError, measure};
 use crate::provenance::DETERMINISTIC_TABLES;
 use crate::render::tables;
@@ -25,7 +25,13 @@ pub(super) fn check(directory: &Path, verification: &mut Verification) {
         Ok(text) => compare(directory, "verdicts.json", &text, false, verification),
         Err(error) => verification.find("verdicts.json", format!("cannot be computed again: {error}")),
     }
-    for table in tables(&measurements, &verdicts) {
+    let again = judge::judge_again(&measurements);
+    match again.as_ref().map(Verdicts::json) {
+        Some(Ok(text)) => compare(directory, VERDICTS_AGAIN, &text, false, verification),
+        Some(Err(error)) => verification.find(VERDICTS_AGAIN, format!("cannot be computed again: {error}")),
+        None => {}
+    }
+    for table in tables(&measurements, [Some(&verdicts), again.as_ref()]) {
         let file = format!("data/{}", table.name);
         let exact = DETERMINISTIC_TABLES.contains(&table.name);
         match table.csv() {

@@ -106,11 +106,14 @@ fn copy_manifests(directory: &Path) {
     copy("datasets/rust-crates.yaml", "dataset.yaml");
     copy("tokenizers/rust-crates-1024.yaml", "tokenizer.yaml");
     copy("hardware/cpu.yaml", "hardware.yaml");
-    for folder in ["papers", "recipes"] {
-        for entry in std::fs::read_dir(from.join(folder)).unwrap() {
-            let name = entry.unwrap().file_name().into_string().unwrap();
-            copy(&format!("{folder}/{name}"), &format!("{folder}/{name}"));
-        }
+    for entry in std::fs::read_dir(from.join("recipes")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        copy(&format!("recipes/{name}"), &format!("recipes/{name}"));
+    }
+    // As a campaign of the first version of the rules has them.
+    let first = "../results/2026-11-22-xeon-2c-cpu-694f997d/manifests/papers";
+    for name in ["2502.20586.yaml", "2605.09825.yaml"] {
+        copy(&format!("{first}/{name}"), &format!("papers/{name}"));
     }
 }
 

@@ -1,0 +1,183 @@
+//! What a profile can decide, before it runs: the chance of each verdict if its papers are right and if nothing has an effect, from the
+//! scatter of a campaign that was run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::asked::{self, Asked};
+use super::power::{DECIDES, Design};
+use super::question::Scale;
+use super::sheets::Sheets;
+use crate::judge::verdict::Chances;
+use crate::layout::{Component, Scatter};
+use crate::manifest::recipe::repeated;
+use crate::manifest::{Claim, Manifests, Paper, Profile};
+use crate::measure::{Measurements, measure};
+use crate::number::{Unit, fixed};
+use crate::record::Campaign;
+
+/// One line of a claim.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Expected {
+    pub claim: String,
+    pub what: &'static str,
+    pub statement: String,
+    /// If every number is the middle of what the paper reports.
+    pub right: Chances,
+    /// If no arm differs from another.
+    pub nothing: Chances,
+}
+
+/// What a profile can decide.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Outlook {
+    /// Simulated campaigns behind each chance.
+    pub campaigns: usize,
+    /// Where the scatter is from, one line a baseline.
+    pub sources: Vec<String>,
+    pub lines: Vec<Expected>,
+    /// Claims with an arm that the profile does not train.
+    pub missing: BTreeSet<String>,
+    /// Claims that rest on something else than tokens and losses.
+    pub others: Vec<String>,
+    /// Why there is no outlook.
+    pub notes: Vec<String>,
+}
+
+/// From manifests and the result directories below `results`, by so many simulated campaigns.
+pub fn outlook(manifests: &Manifests, profile: &Profile, results: &Path, campaigns: usize) -> Outlook {
+    let mut outlook = Outlook { campaigns, ..Outlook::default() };
+    let papers = profile.papers.iter().filter_map(|id| manifests.papers.get(id)).filter(|paper| paper.judging == 2);
+    let papers: Vec<&Paper> = papers.collect();
+    let Some((directory, measurements)) = source(manifests, profile, results).filter(|_| !papers.is_empty()) else {
+        outlook.notes.push("no campaign was run whose scatter would say what this one can decide".to_owned());
+        return outlook;
+    };
+    for paper in papers {
+        let trained = |claim: &&Claim| !asked::questions(paper, claim, &str::to_owned).is_empty();
+        outlook.others.extend(paper.claims.iter().filter(|claim| !trained(claim)).map(|claim| claim.id.to_string()));
+        let label = |arm: &str| manifests.recipes.get(arm).map_or(arm, |recipe| recipe.label.as_str()).to_owned();
+        let asked: Vec<Asked> = paper.claims.iter().flat_map(|claim| asked::questions(paper, claim, &label)).collect();
+        let mut baselines: Vec<&str> = asked.iter().map(|asked| asked.baseline.as_str()).collect();
+        baselines.sort_unstable();
+        baselines.dedup();
+        for baseline in baselines {
+            match Sheets::of(&measurements, baseline) {
+                Ok(sheets) => outlook.baseline(manifests, profile, paper, &asked, &sheets, &directory),
+                Err(why) => outlook.notes.push(format!("{}, {baseline}: {why}", directory.display())),
+            }
+        }
+    }
+    let order =
+        |line: &Expected| profile.papers.iter().flat_map(|id| &manifests.papers[id].claims).position(|claim| claim.id == line.claim);
+    outlook.lines.sort_by_key(order);
+    outlook
+}
+
+impl Outlook {
+    fn baseline(&mut self, manifests: &Manifests, profile: &Profile, paper: &Paper, asked: &[Asked], sheets: &Sheets, directory: &Path) {
+        for (scale, sheet) in [(Scale::Tokens, sheets.decisive()), (Scale::Nats, &sheets.late)] {
+            let of = asked.iter().filter(|asked| asked.baseline == sheets.baseline && asked.question.scale == scale);
+            let of: Vec<&Asked> = of.collect();
+            let Some(measured) = sheet.design(scale).filter(|_| !of.is_empty()) else { continue };
+            let Some(design) = planned(manifests, profile, &measured.scatter) else {
+                self.notes.push(format!("{}: one seed, or one arm, says nothing about how runs scatter", profile.id));
+                continue;
+            };
+            let (sd, half) = match scale {
+                Scale::Tokens => (Unit::Percent.number(design.scatter.run.sd().exp_m1()), [0.01_f64, 0.02].map(f64::ln_1p)),
+                Scale::Nats => (format!("{} nat", fixed(design.scatter.run.sd(), 4)), [0.01, 0.02]),
+            };
+            let [one, two] = half.map(|half| fixed(design.seeds_for(half, &sheets.baseline), 0));
+            let unit = if scale == Scale::Tokens { "point" } else { "hundredth of a nat" };
+            let than = if scale == Scale::Tokens { "points" } else { "hundredths" };
+            self.sources.push(format!(
+                "against {}: one run scatters {sd} ({}, {}); 95 % intervals of ±1 {unit} take {one} seeds, of ±2 {than} {two}",
+                sheets.baseline,
+                directory.display(),
+                sheet.stretch.word(),
+            ));
+            let has = |asked: &&Asked| asked.question.arms().all(|arm| design.arms.contains_key(arm));
+            let (asked, missing): (Vec<&Asked>, Vec<&Asked>) = of.into_iter().partition(has);
+            self.missing.extend(missing.iter().map(|asked| asked.claim.clone()));
+            let questions: Vec<_> = asked.iter().map(|asked| &asked.question).collect();
+            let right = design.chances(&questions, &asked::truth(paper, scale), self.campaigns);
+            let nothing = design.chances(&questions, &BTreeMap::new(), self.campaigns);
+            let expected = |((asked, right), nothing): ((&&Asked, Chances), Chances)| Expected {
+                claim: asked.claim.clone(),
+                what: asked.question.what,
+                statement: asked.question.statement.clone(),
+                right,
+                nothing,
+            };
+            self.lines.extend(asked.iter().zip(right).zip(nothing).map(expected));
+        }
+    }
+}
+
+/// The campaign as the profile plans it, with a measured scatter; none where that could not be estimated from it.
+fn planned(manifests: &Manifests, profile: &Profile, scatter: &Scatter) -> Option<Design> {
+    let mut runs: BTreeMap<String, f64> = BTreeMap::new();
+    for arm in profile.arms.iter().flat_map(|group| &group.recipes) {
+        *runs.entry(repeated(&manifests.recipes, arm).to_owned()).or_default() += 1.0;
+    }
+    let (seeds, again) = (profile.seeds.len(), runs.values().map(|runs| *runs as usize - 1).sum::<usize>());
+    let freedom = runs.len().saturating_sub(1) * seeds.saturating_sub(1);
+    let own = scatter.own.filter(|_| again > 0).map(|own| Component { freedom: seeds * again, ..own });
+    let scatter = Scatter { run: Component { freedom, ..scatter.run }, own };
+    (freedom > 0).then(|| Design { arms: runs.into_iter().map(|(arm, runs)| (arm, runs.recip())).collect(), seeds, scatter })
+}
+
+/// The campaign to take the scatter from: of the same profile, else the same model, else the same hardware; of those the last.
+fn source(manifests: &Manifests, profile: &Profile, results: &Path) -> Option<(PathBuf, Measurements)> {
+    let mut found: Vec<(usize, String, PathBuf)> = Vec::new();
+    for entry in std::fs::read_dir(results).ok()?.flatten() {
+        let Ok(campaign) = Campaign::read(&entry.path()) else { continue };
+        let Some(other) = manifests.profiles.get(campaign.profile.as_str()) else { continue };
+        let alike = [other.id == profile.id, other.model == profile.model, other.hardware == profile.hardware];
+        found.extend(alike.iter().position(|same| *same).map(|rank| (alike.len() - rank, campaign.date, entry.path())));
+    }
+    found.sort();
+    // One that cannot be measured says nothing; the next may.
+    found.into_iter().rev().find_map(|(_, _, path)| {
+        let measurements = measure(&path).ok()?;
+        let name = path.file_name().map(PathBuf::from).unwrap_or_default();
+        Some((name, measurements))
+    })
+}
+
+impl fmt::Display for Outlook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "  what it can decide, from {} simulated campaigns", self.campaigns)?;
+        for source in &self.sources {
+            writeln!(f, "    {source}")?;
+        }
+        let width = |of: fn(&Expected) -> &str| self.lines.iter().map(|line| of(line).chars().count()).max().unwrap_or(0);
+        let (claims, whats) = (width(|line| &line.claim), width(|line| line.what));
+        if !self.lines.is_empty() {
+            let head = "reproduced / differs / inconclusive";
+            writeln!(f, "    {:claims$}  {:whats$}  {head}: if the paper is right; if nothing has an effect", "claim", "line")?;
+        }
+        let chances = |chances: &Chances| {
+            let percent = |share: f64| fixed(100.0 * share, 0);
+            format!("{:>3} / {:>3} / {:>3} %", percent(chances.reproduced), percent(chances.differs), percent(chances.inconclusive))
+        };
+        for line in &self.lines {
+            let cannot = if line.right.reproduced < DECIDES { "  cannot be decided" } else { "" };
+            let (right, nothing) = (chances(&line.right), chances(&line.nothing));
+            writeln!(f, "    {:claims$}  {:whats$}  {right};  {nothing}{cannot}", line.claim, line.what)?;
+        }
+        let list = |ids: &mut dyn Iterator<Item = &String>| ids.map(String::as_str).collect::<Vec<_>>().join(", ");
+        if !self.missing.is_empty() {
+            writeln!(f, "    not every arm is in the profile: {}", list(&mut self.missing.iter()))?;
+        }
+        if !self.others.is_empty() {
+            writeln!(f, "    not judged by tokens or losses: {}", list(&mut self.others.iter()))?;
+        }
+        for note in &self.notes {
+            writeln!(f, "    {note}")?;
+        }
+        Ok(())
+    }
+}

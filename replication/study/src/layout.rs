@@ -1,0 +1,313 @@
+//! The two-way layout: one number for each arm and seed, taken apart into the arm's level, the seed's, and scatter.
+//!
+//! `y = arm + seed + e`, `e` of one variance for all arms: `(arms - 1)(seeds - 1)` degrees of freedom. Where an arm was run several times
+//! with one seed, the spread within those tells what a run scatters by itself (`own`); the first of them stands in the table, so that
+//! every cell has one variance, and the contrast of levels uses the mean of all.
+
+use std::collections::BTreeMap;
+
+use statrs::distribution::{ContinuousCDF, FisherSnedecor};
+
+use crate::draws::Draws;
+use crate::statistics::{Interval, t_above, t_quantile_at};
+
+/// A number with what is needed to test it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Measured {
+    pub number: f64,
+    /// Standard error.
+    pub error: f64,
+    /// Degrees of freedom of `error`.
+    pub freedom: f64,
+    /// Seeds.
+    pub n: usize,
+}
+
+impl Measured {
+    pub fn interval(&self, confidence: f64) -> Option<Interval> {
+        let half = t_quantile_at(self.freedom, confidence)? * self.error;
+        Some(Interval::new(self.number - half, self.number + half))
+    }
+
+    /// p-value of the two one-sided tests: how likely so clear a place inside `range` is when the true number lies outside.
+    pub fn p_inside(&self, range: &Interval) -> Option<f64> {
+        let above_low = t_above((self.number - range.low) / self.error, self.freedom)?;
+        let below_high = t_above((range.high - self.number) / self.error, self.freedom)?;
+        Some(above_low.max(below_high))
+    }
+
+    /// Two-sided p-value of: the true number lies inside `range`.
+    pub fn p_outside(&self, range: &Interval) -> Option<f64> {
+        let beyond = (range.low - self.number).max(self.number - range.high);
+        Some((2.0 * t_above(beyond / self.error, self.freedom)?).min(1.0))
+    }
+}
+
+/// A variance and how well it is known.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Component {
+    pub square: f64,
+    pub freedom: usize,
+}
+
+impl Component {
+    pub fn sd(&self) -> f64 {
+        self.square.sqrt()
+    }
+}
+
+/// How single runs scatter, from a layout.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Scatter {
+    /// Of one run, arm and seed accounted for.
+    pub run: Component,
+    /// Of runs of one arm with one seed; none where nothing was run twice.
+    pub own: Option<Component>,
+}
+
+impl Scatter {
+    /// Standard error of a sum over arms of weight times the mean of `n` seeds' cells, by weight and one over the cell's runs, and its degrees
+    /// of freedom. A cell of several runs is surer only by what runs scatter by themselves, which is part of what they scatter. The degrees
+    /// of freedom stay those of the whole: Satterthwaite's, of a difference of two estimates, make intervals far too wide
+    /// (`layout_tests.rs` counts).
+    fn error(&self, terms: impl Iterator<Item = (f64, f64)>, n: usize) -> (f64, f64) {
+        let own = self.own_square();
+        let variance: f64 = terms.map(|(weight, one_over_runs)| weight * weight * (self.run.square - own * (1.0 - one_over_runs))).sum();
+        ((variance / n as f64).sqrt(), self.run.freedom as f64)
+    }
+
+    /// What runs scatter by themselves; zero where nothing was run twice.
+    fn own_square(&self) -> f64 {
+        self.own.map_or(0.0, |own| own.square.min(self.run.square))
+    }
+
+    /// Variance of the difference of two arms' levels over one seed, by one over the runs of the second's cells.
+    pub fn of_pair(&self, one_over_runs: f64) -> f64 {
+        2.0 * self.run.square - self.own_square() * (1.0 - one_over_runs)
+    }
+}
+
+/// Levels of arms that can be compared: a table, or what a simulation draws in its place.
+pub trait Levels {
+    /// The sum over arms of weight times level.
+    ///
+    /// # Errors
+    /// Why there is none, for the reader.
+    fn contrast(&self, weights: &[(&str, f64)]) -> Result<Measured, String>;
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Cell {
+    /// The arm's own run, or the first of its repetitions.
+    first: f64,
+    mean: f64,
+    runs: f64,
+}
+
+/// The table, and its scatter.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Layout {
+    cells: BTreeMap<String, BTreeMap<u64, Cell>>,
+    /// Arms that have every seed of the baseline: those from which the scatter is estimated.
+    pub arms: Vec<String>,
+    pub seeds: Vec<u64>,
+    pub scatter: Scatter,
+}
+
+/// Numbers by arm and seed; several where an arm was repeated with one seed, its own run first.
+pub type Values = BTreeMap<String, BTreeMap<u64, Vec<f64>>>;
+
+impl Layout {
+    /// Seeds are those of `baseline`; an arm that lacks one does not count for the scatter.
+    ///
+    /// # Errors
+    /// Why there is nothing to judge by, for the reader.
+    pub fn of(values: &Values, baseline: &str) -> Result<Self, String> {
+        let cell = |runs: &Vec<f64>| {
+            let first = *runs.first()?;
+            Some(Cell { first, mean: runs.iter().sum::<f64>() / runs.len() as f64, runs: runs.len() as f64 })
+        };
+        let row = |seeds: &BTreeMap<u64, Vec<f64>>| seeds.iter().filter_map(|(seed, runs)| Some((*seed, cell(runs)?))).collect();
+        let cells: BTreeMap<String, BTreeMap<u64, Cell>> = values.iter().map(|(arm, seeds)| (arm.clone(), row(seeds))).collect();
+        let seeds: Vec<u64> = cells.get(baseline).map(|seeds| seeds.keys().copied().collect()).unwrap_or_default();
+        let complete = |row: &BTreeMap<u64, Cell>| seeds.iter().all(|seed| row.contains_key(seed));
+        let arms: Vec<String> = cells.iter().filter(|(_, row)| complete(row)).map(|(arm, _)| arm.clone()).collect();
+        match (seeds.len(), arms.len()) {
+            (0, _) => return Err("no seed of the baseline has a number here".to_owned()),
+            (1, _) => return Err("one seed says nothing about how runs scatter".to_owned()),
+            (_, 1) => return Err("no other arm has every seed of the baseline".to_owned()),
+            _ => {}
+        }
+        let table: Vec<Vec<f64>> = arms.iter().map(|arm| seeds.iter().map(|seed| cells[arm][seed].first).collect()).collect();
+        let run = Component { square: squares(&residuals(&table)) / freedom(&table) as f64, freedom: freedom(&table) };
+        let largest = table.iter().flatten().fold(0.0_f64, |largest, value| largest.max(value.abs()));
+        // Rounding leaves about 1e-16 of the numbers themselves.
+        if run.sd() <= 1e-12 * largest.max(f64::MIN_POSITIVE) {
+            return Err("the runs do not scatter at all, so no interval can be given".to_owned());
+        }
+        Ok(Self { scatter: Scatter { run, own: own(values) }, cells, arms, seeds })
+    }
+
+    /// Half of the 95 % interval that the baseline's own level has: every comparison with it shares that error.
+    pub fn common_error(&self, baseline: &str) -> Option<f64> {
+        let cells: Vec<&Cell> = self.seeds.iter().filter_map(|seed| self.cells.get(baseline)?.get(seed)).collect();
+        let runs = cells.iter().map(|cell| cell.runs.recip()).sum::<f64>() / cells.len() as f64;
+        let (error, freedom) = self.scatter.error(std::iter::once((1.0, runs)), cells.len());
+        Some(t_quantile_at(freedom, 0.95)? * error)
+    }
+
+    /// Mean over an arm's seeds of one over its runs with that seed: 1 unless it was repeated.
+    pub fn one_over_runs(&self, arm: &str) -> f64 {
+        let cells: Vec<&Cell> = self.cells.get(arm).into_iter().flat_map(BTreeMap::values).collect();
+        if cells.is_empty() { 1.0 } else { cells.iter().map(|cell| cell.runs.recip()).sum::<f64>() / cells.len() as f64 }
+    }
+
+    fn table(&self) -> Vec<Vec<f64>> {
+        self.arms.iter().map(|arm| self.seeds.iter().map(|seed| self.cells[arm][seed].first).collect()).collect()
+    }
+
+    /// Do arms scatter alike? Levene's statistic on the sizes of residuals, with the share of `draws` tables of equal scatter whose
+    /// statistic is as large: residuals of a two-way fit depend on each other, so F is not its distribution. None below three seeds.
+    pub fn levene(&self, draws: usize) -> Option<Checked> {
+        let (arms, seeds) = (self.arms.len(), self.seeds.len());
+        if seeds < 3 {
+            return None;
+        }
+        let statistic = levene(&residuals(&self.table()));
+        let mut random = Draws::default();
+        let as_large = (0..draws).filter(|_| {
+            let table: Vec<Vec<f64>> = (0..arms).map(|_| (0..seeds).map(|_| random.normal()).collect()).collect();
+            levene(&residuals(&table)) >= statistic
+        });
+        Some(Checked { statistic, p: as_large.count() as f64 / draws.max(1) as f64 })
+    }
+
+    /// Do arm and seed add up? Tukey's one degree of freedom for non-additivity. None where only one degree of freedom is left.
+    pub fn additivity(&self) -> Option<Checked> {
+        let table = self.table();
+        let (left, all) = ((freedom(&table) as f64) - 1.0, mean(table.iter().flatten().copied()));
+        let arms: Vec<f64> = table.iter().map(|row| mean(row.iter().copied()) - all).collect();
+        let seeds: Vec<f64> = (0..self.seeds.len()).map(|seed| mean(table.iter().map(|row| row[seed])) - all).collect();
+        let product: f64 = table.iter().zip(&arms).flat_map(|(row, arm)| row.iter().zip(&seeds).map(move |(y, seed)| y * arm * seed)).sum();
+        let size = |effects: &[f64]| effects.iter().map(|effect| effect * effect).sum::<f64>();
+        let one = product * product / (size(&arms) * size(&seeds));
+        let statistic = one / ((squares(&residuals(&table)) - one) / left);
+        let distribution = FisherSnedecor::new(1.0, left).ok().filter(|_| left >= 1.0 && statistic.is_finite())?;
+        Some(Checked { statistic, p: distribution.sf(statistic) })
+    }
+}
+
+impl Levels for Layout {
+    /// Over the seeds that all its arms have.
+    fn contrast(&self, weights: &[(&str, f64)]) -> Result<Measured, String> {
+        let mut rows = Vec::new();
+        for (arm, weight) in weights {
+            rows.push((self.cells.get(*arm).ok_or_else(|| format!("{arm} has no number here"))?, *weight));
+        }
+        let shared = self.seeds.iter().filter(|seed| rows.iter().all(|(row, _)| row.contains_key(seed)));
+        let shared: Vec<u64> = shared.copied().collect();
+        if shared.is_empty() {
+            return Err("no seed has all arms of this comparison".to_owned());
+        }
+        let n = shared.len();
+        let over = |row: &BTreeMap<u64, Cell>, pick: fn(&Cell) -> f64| mean(shared.iter().map(|seed| pick(&row[seed])));
+        let number = rows.iter().map(|(row, weight)| weight * over(row, |cell| cell.mean)).sum();
+        let terms = rows.iter().map(|(row, weight)| (*weight, over(row, |cell| cell.runs.recip())));
+        let (error, freedom) = self.scatter.error(terms, n);
+        Ok(Measured { number, error, freedom, n })
+    }
+}
+
+/// What a simulated campaign would measure: levels and scatter drawn from the distributions that the true ones give them.
+#[derive(Debug, Clone)]
+pub struct Drawn {
+    levels: BTreeMap<String, (f64, f64)>,
+    scatter: Scatter,
+    seeds: usize,
+}
+
+impl Drawn {
+    /// `arms`: each arm's true level and one over its runs with a seed; `scatter` is the truth, estimated with its degrees of freedom.
+    pub fn new(arms: &BTreeMap<String, (f64, f64)>, scatter: &Scatter, seeds: usize, draws: &mut Draws) -> Self {
+        let own = scatter.own_square();
+        let level = |(arm, (level, one_over_runs)): (&String, &(f64, f64))| {
+            let variance = (scatter.run.square - own * (1.0 - one_over_runs)) / seeds as f64;
+            (arm.clone(), (level + variance.sqrt() * draws.normal(), *one_over_runs))
+        };
+        let levels = arms.iter().map(level).collect();
+        let mut estimate = |of: Component| Component { square: of.square * draws.variance(of.freedom), ..of };
+        Self { levels, scatter: Scatter { run: estimate(scatter.run), own: scatter.own.map(estimate) }, seeds }
+    }
+}
+
+impl Levels for Drawn {
+    fn contrast(&self, weights: &[(&str, f64)]) -> Result<Measured, String> {
+        let mut terms = Vec::new();
+        for (arm, weight) in weights {
+            let (level, one_over_runs) = self.levels.get(*arm).ok_or_else(|| format!("{arm} is not part of this profile"))?;
+            terms.push((*weight, *level, *one_over_runs));
+        }
+        let (error, freedom) = self.scatter.error(terms.iter().map(|(weight, _, runs)| (*weight, *runs)), self.seeds);
+        Ok(Measured { number: terms.iter().map(|(weight, level, _)| weight * level).sum(), error, freedom, n: self.seeds })
+    }
+}
+
+/// A test of what the layout assumes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Checked {
+    pub statistic: f64,
+    pub p: f64,
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (mut sum, mut count) = (0.0, 0.0);
+    for value in values {
+        (sum, count) = (sum + value, count + 1.0);
+    }
+    sum / count
+}
+
+fn freedom(table: &[Vec<f64>]) -> usize {
+    table.len().saturating_sub(1) * table.first().map_or(0, |row| row.len().saturating_sub(1))
+}
+
+/// What is left of a table without its rows' and columns' means.
+fn residuals(table: &[Vec<f64>]) -> Vec<Vec<f64>> {
+    let all = mean(table.iter().flatten().copied());
+    let columns: Vec<f64> = (0..table.first().map_or(0, Vec::len)).map(|at| mean(table.iter().map(|row| row[at])) - all).collect();
+    let row = |row: &Vec<f64>| {
+        let level = mean(row.iter().copied());
+        row.iter().zip(&columns).map(|(value, column)| value - level - column).collect()
+    };
+    table.iter().map(row).collect()
+}
+
+fn squares(table: &[Vec<f64>]) -> f64 {
+    table.iter().flatten().map(|value| value * value).sum()
+}
+
+/// Levene's statistic: variance of the rows' mean sizes over the variance of sizes within rows.
+fn levene(residuals: &[Vec<f64>]) -> f64 {
+    let sizes: Vec<Vec<f64>> = residuals.iter().map(|row| row.iter().map(|value| value.abs()).collect()).collect();
+    let means: Vec<f64> = sizes.iter().map(|row| mean(row.iter().copied())).collect();
+    let all = mean(means.iter().copied());
+    let (rows, columns) = (sizes.len() as f64, sizes.first().map_or(0.0, |row| row.len() as f64));
+    let between = columns * means.iter().map(|row| (row - all).powi(2)).sum::<f64>() / (rows - 1.0);
+    let within: f64 = sizes.iter().zip(&means).flat_map(|(row, level)| row.iter().map(move |size| (size - level).powi(2))).sum();
+    between / (within / (rows * (columns - 1.0)))
+}
+
+/// Spread within repetitions of one arm with one seed, from all that there are.
+fn own(values: &Values) -> Option<Component> {
+    let (mut sum, mut freedom) = (0.0, 0);
+    for runs in values.values().flat_map(BTreeMap::values).filter(|runs| runs.len() > 1) {
+        let level = mean(runs.iter().copied());
+        sum += runs.iter().map(|run| (run - level).powi(2)).sum::<f64>();
+        freedom += runs.len() - 1;
+    }
+    (freedom > 0).then(|| Component { square: sum / freedom as f64, freedom })
+}
+
+#[cfg(test)]
+#[path = "layout_tests.rs"]
+mod tests;
