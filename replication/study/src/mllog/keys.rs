@@ -1,7 +1,8 @@
-//! The keys that MLCommons' published rules name for Llama 3.1-8B, and those of its logging package that other benchmarks share.
+//! The keys that MLCommons' published rules name for Llama 3.1-8B and for LoRA of Llama 2 70B, and those of its logging package that other
+//! benchmarks share.
 //!
-//! Source: mlcommons/logging 4.1.68, `compliance_checker/training_6.0.0/{common,closed_common,closed_llama31_8b}.yaml` and
-//! `mllog/constants.py`. The official checker lets a key that it does not know pass in silence; here it is named.
+//! Source: mlcommons/logging 4.1.68, `compliance_checker/training_6.0.0/{common,closed_common,closed_llama31_8b}.yaml`,
+//! `training_4.0.0/closed_llama2_70b_lora.yaml` and `mllog/constants.py`. The official checker lets a key that it does not know pass in silence; here it is named.
 
 use crate::suggest::closest;
 
@@ -74,11 +75,19 @@ const OTHERS: &[&str] = &[
     "opt_weight_decay",
     "num_warmup_steps",
     "start_warmup_step",
+    "opt_learning_rate_training_steps",
+    "opt_learning_rate_warmup_factor",
+    "lora_alpha",
+    "lora_rank",
+    TARGET,
     "max_samples",
     "power_measurement_start",
     "power_measurement_stop",
     "power_reading",
 ];
+
+/// The rules do not name it. NVIDIA's code logs it, and what it means is plain: it is held against the target that was asked for.
+pub(crate) const TARGET: &str = "target_accuracy";
 
 /// The key under which the rules want the precision of the linear layers.
 pub(crate) const PRECISION: &str = "lowest_numerical_precision_in_linear";

@@ -17,6 +17,14 @@ struct Open {
     time_ms: i64,
     line: u64,
     samples: Option<u64>,
+    /// A block that an evaluation lies in: not training alone.
+    evaluates: bool,
+}
+
+impl Open {
+    fn at(event: &Event) -> Self {
+        Self { time_ms: event.time_ms, line: event.line, samples: event.whole("samples_count"), evaluates: false }
+    }
 }
 
 struct Draft {
@@ -26,6 +34,8 @@ struct Draft {
     evaluation: Option<Open>,
     /// Length of the block that ended since the last evaluation.
     trained_ms: Option<i64>,
+    /// Blocks without such a length because an evaluation lies in them: the line that opens the first, how many.
+    mixed: Option<(u64, usize)>,
     /// Line of `run_stop`.
     stopped: Option<u64>,
     /// Where each setting was first logged.
@@ -61,6 +71,7 @@ impl Draft {
             block: None,
             evaluation: None,
             trained_ms: None,
+            mixed: None,
             stopped: None,
             lines: BTreeMap::new(),
             last_time: None,
@@ -87,8 +98,6 @@ const MOST_SLIPS: usize = 100;
 
 /// A clock may differ between ranks by this much before it counts as going back.
 const CLOCK_SLACK_MS: i64 = 1000;
-/// A block this many times as long as the median block is a pause or a jump of the clock.
-const PAUSE: i64 = 3;
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(path: &'a str, sha256: &'a str, options: &'a Options) -> Self {
@@ -154,7 +163,7 @@ impl<'a> Reader<'a> {
         draft.last_time = Some(event.time_ms);
         draft.last_line = event.line;
         if back > CLOCK_SLACK_MS {
-            self.problem(event.line, format!("the clock goes back {} between line {line} and this one", seconds(back)));
+            self.problem(event.line, format!("the clock goes back {} between line {line} and this one", seconds(back as f64)));
         }
     }
 
@@ -220,7 +229,8 @@ impl<'a> Reader<'a> {
             return;
         }
         let Some(draft) = &mut self.draft else { return };
-        let before = draft.block.replace(Open { time_ms: event.time_ms, line: event.line, samples: event.whole("samples_count") });
+        // Where counts stand in blocks, they are AMD's running ones or NVIDIA's of the block alone: only the order of marks tells what lies in one.
+        let before = draft.block.replace(Open { evaluates: draft.evaluation.is_some(), ..Open::at(event) });
         if let Some(open) = before {
             self.problem(event.line, format!("block_start inside the block that line {} opened", open.line));
         }
@@ -232,11 +242,8 @@ impl<'a> Reader<'a> {
         }
         let Some(draft) = &mut self.draft else { return };
         match draft.block.take() {
-            // A block that an evaluation lies in is not training alone.
-            Some(open) if draft.run.evaluations.last().is_none_or(|last| open.samples.is_none_or(|at| last.samples <= at)) => {
-                draft.trained_ms = Some(event.time_ms - open.time_ms).filter(|length| *length >= 0);
-            }
-            Some(_) => {}
+            Some(open) if open.evaluates => draft.mixed.get_or_insert((open.line, 0)).1 += 1,
+            Some(open) => draft.trained_ms = Some(event.time_ms - open.time_ms).filter(|length| *length >= 0),
             None => self.problem(event.line, "block_stop without block_start"),
         }
     }
@@ -246,7 +253,12 @@ impl<'a> Reader<'a> {
             return;
         }
         let Some(draft) = &mut self.draft else { return };
-        let before = draft.evaluation.replace(Open { time_ms: event.time_ms, line: event.line, samples: event.whole("samples_count") });
+        let open = Open::at(event);
+        let late = open.samples.is_some() && draft.run.evaluations.last().map(|last| last.samples) == open.samples; // another rank's
+        if let Some(block) = draft.block.as_mut().filter(|_| !late) {
+            block.evaluates = true;
+        }
+        let before = draft.evaluation.replace(open);
         if let Some(open) = before {
             self.problem(event.line, format!("eval_start inside the evaluation that line {} opened", open.line));
         }
@@ -273,6 +285,9 @@ impl<'a> Reader<'a> {
         if let Some(own) = own.filter(|own| *own != samples) {
             let shifted = draft.shifted.get_or_insert((event.line, own, samples, 0));
             shifted.3 += 1;
+        }
+        if let Some(block) = &mut draft.block {
+            block.evaluates = true;
         }
         draft.run.evaluations.push(LoggedEvaluation {
             samples,
@@ -325,6 +340,9 @@ impl<'a> Reader<'a> {
             }
         };
         let after_stop = self.draft.as_ref().is_some_and(|draft| draft.stopped.is_some());
+        if key == keys::TARGET {
+            self.target(event);
+        }
         let precision = key == keys::PRECISION || known == Known::Near(keys::PRECISION);
         // Counts and rates after the end are results, not settings.
         if after_stop || !(key == "seed" || precision || key.starts_with("submission_") || keys::SETTINGS.contains(&key)) {
@@ -341,6 +359,15 @@ impl<'a> Reader<'a> {
                 self.problem(event.line, format!("the precision `{text}` is none of the rules' words ({})", keys::PRECISIONS.join(", ")));
             }
             None => self.setting(event, text, precision),
+        }
+    }
+
+    /// The log's own target; every rank may say it.
+    fn target(&mut self, event: &Event) {
+        let first = self.draft.as_mut().is_some_and(|draft| draft.lines.insert(keys::TARGET.to_owned(), event.line).is_none());
+        let (own, used) = (event.text(), self.options.target);
+        if first && event.value.as_f64() != Some(used) {
+            self.find(Level::Note, event.line, format!("{} is {own}, this run is held against {used} (--target)", keys::TARGET));
         }
     }
 
@@ -385,8 +412,22 @@ impl<'a> Reader<'a> {
             );
             self.find(Level::Note, at, what);
         }
+        if let Some((at, count)) = draft.mixed {
+            let what = format!(
+                "an evaluation lies in the block that begins here: its length is no time of training ({count} block{})",
+                plural(count)
+            );
+            self.find(Level::Note, at, what);
+        }
         self.check_end(&draft.run, last_line);
-        self.check_pauses(&draft.run);
+        if let Some((end, took, usual)) = draft.run.pause() {
+            let what = format!(
+                "the block before {end} samples took {}, at the median block's speed it is {}: a pause or a jump of the clock; times of this run are not to be trusted",
+                seconds(took),
+                seconds(usual)
+            );
+            self.problem(line, what);
+        }
         if draft.run.seed.is_none() {
             self.problem(line, "logs no seed");
         }
@@ -426,22 +467,6 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn check_pauses(&mut self, run: &LoggedRun) {
-        let mut lengths: Vec<i64> = run.evaluations.iter().filter_map(|evaluation| evaluation.train_ms).collect();
-        lengths.sort_unstable();
-        let Some(median) = lengths.get(lengths.len() / 2).copied().filter(|_| lengths.len() >= 3) else { return };
-        let long = run.evaluations.iter().find(|evaluation| evaluation.train_ms.is_some_and(|length| length > PAUSE * median));
-        if let Some(evaluation) = long {
-            let length = seconds(evaluation.train_ms.unwrap_or_default());
-            let what = format!(
-                "the block before {} samples took {length}, the median block {}: a pause or a jump of the clock; times of this run are not to be trusted",
-                evaluation.samples,
-                seconds(median)
-            );
-            self.problem(run.line, what);
-        }
-    }
-
     /// Runs and findings of the file.
     pub(crate) fn finish(mut self) -> (Vec<LoggedRun>, Vec<Finding>) {
         self.finish_run();
@@ -468,6 +493,6 @@ fn plural(count: usize) -> &'static str {
     if count == 1 { "" } else { "s" }
 }
 
-fn seconds(milliseconds: i64) -> String {
-    format!("{:.1} s", milliseconds as f64 / 1000.0)
+fn seconds(milliseconds: f64) -> String {
+    format!("{:.1} s", milliseconds / 1000.0)
 }

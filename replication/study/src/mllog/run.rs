@@ -2,6 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use crate::statistics::median;
+
+/// A block this many times as long, for a sample, as the median block is a pause or a jump of the clock.
+const PAUSE: f64 = 3.0;
+
 /// What a log is expected to be.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -93,6 +98,21 @@ impl LoggedRun {
     /// The first evaluation at or below `target`.
     pub fn reached(&self, target: f64) -> Option<&LoggedEvaluation> {
         self.evaluations.iter().find(|evaluation| evaluation.loss <= target)
+    }
+
+    /// The first block that is a pause or holds a jump of the clock: samples at its end, its milliseconds, and those at the median
+    /// block's speed. Blocks need not be equally long, so what is compared is the time of a sample.
+    pub(crate) fn pause(&self) -> Option<(u64, f64, f64)> {
+        let begins = std::iter::once(0).chain(self.evaluations.iter().map(|evaluation| evaluation.samples));
+        let blocks = begins.zip(&self.evaluations).filter_map(|(begin, end)| {
+            let samples = end.samples.checked_sub(begin).filter(|samples| *samples > 0)? as f64;
+            Some((end.samples, samples, end.train_ms? as f64))
+        });
+        let blocks: Vec<(u64, f64, f64)> = blocks.collect();
+        let speeds: Vec<f64> = blocks.iter().map(|(_, samples, took)| took / samples).collect();
+        let speed = median(&speeds).filter(|_| speeds.len() >= 3)?;
+        let usual = |(end, samples, took): (u64, f64, f64)| (end, took, speed * samples);
+        blocks.into_iter().map(usual).find(|(_, took, usual)| *took > PAUSE * usual)
     }
 
     /// A setting as a number.
