@@ -18,6 +18,7 @@ use study::measure::target::Estimator;
 use study::mllog::table;
 use study::provenance;
 use study::public_logs::{self, Comparison, Row};
+use study::statistics::Interval;
 use study::verify::verify;
 
 use synthetic::repository;
@@ -62,6 +63,10 @@ fn groups_measure_what_python_computes() {
         ("amd-v6.0-mi355x-mxfp4", 186_777.6, 181_284.093_665_550_17, 87.263_628_333_333_34, 0.872_631_770_833_333_3),
         ("amd-v5.1-mi350x-fp8", 179_404.8, 174_888.598_482_510_8, 123.204_856_666_666_67, 1.284_850_390_625),
         ("amd-v6.0-mi350x-mxfp4", 189_235.2, 184_725.697_790_984_53, 109.938_17, 1.087_033_984_375),
+        ("supermicro-v5.1-mi355x-fp8", 180_633.6, 174_763.747_825_118_07, 104.080_818_333_333_34, 1.077_115_234_375),
+        ("dell-v5.1-mi355x-fp8", 184_320.0, 177_319.550_767_108_6, 107.469_32, 1.090_176_822_916_666_6),
+        ("giga-v5.1-mi355x-fp8", 180_633.6, 177_361.105_009_217_05, 106.216_371_666_666_66, 1.099_856_380_208_333_4),
+        ("cisco-v5.1-mi350x-fp8", 179_404.8, 175_723.206_593_720_24, 127.457_06, 1.328_079_817_708_333_3),
     ] {
         let numbers = evidence.numbers(id).unwrap();
         assert_eq!((numbers.runs.len(), numbers.missed()), (10, 0), "{id}");
@@ -77,7 +82,7 @@ fn groups_measure_what_python_computes() {
     assert!((mixed.steps()[0] / by_intervals - 1.0).abs() < 4e-3, "{} {by_intervals}", mixed.steps()[0]);
 }
 
-/// The published scores of the four entries are olympic means of minutes: 99.31, 86.84, 122.44, 109.76 (MLPerf Training v5.1, v6.0).
+/// The published scores of the entries are olympic means of minutes (MLPerf Training v5.1, v6.0).
 #[test]
 fn olympic_means_are_the_published_scores() {
     let evidence = committed();
@@ -86,6 +91,10 @@ fn olympic_means_are_the_published_scores() {
         ("amd-v6.0-mi355x-mxfp4", 86.84),
         ("amd-v5.1-mi350x-fp8", 122.44),
         ("amd-v6.0-mi350x-mxfp4", 109.76),
+        ("supermicro-v5.1-mi355x-fp8", 103.56),
+        ("dell-v5.1-mi355x-fp8", 107.46),
+        ("giga-v5.1-mi355x-fp8", 105.67),
+        ("cisco-v5.1-mi350x-fp8", 127.62),
     ] {
         let score = study::statistics::olympic_mean(&evidence.numbers(id).unwrap().minutes()).unwrap();
         assert!((score - published).abs() < 0.006, "{id}: {score}");
@@ -171,11 +180,17 @@ fn the_baseline_moves_the_number() {
     let all = comparisons(directory.path());
     let baselines = &all[0].baselines;
     let of = |label: &str| baselines.iter().find(|other| other.label.contains(label)).unwrap();
-    // A mean without a spread gives a ratio without an interval: 186,777.6 / 184,300.
-    near(of("Dell").grid.unwrap().ratio, 186_777.6 / 184_300.0);
-    assert_eq!(of("Dell").grid.unwrap().interval, None);
+    for (label, runs, expected) in [
+        ("Giga", 10, [1.022_118_652_542_953_3, 0.990_945_776_051_295_4, 1.054_272_156_080_257_7]),
+        ("four submitters", 40, [1.032_614_236_794_397, 1.014_168_587_703_319, 1.051_395_374_456_622]),
+    ] {
+        let ratio = of(label).interpolated.unwrap();
+        let interval = ratio.interval.unwrap();
+        [ratio.ratio, interval.low, interval.high].into_iter().zip(expected).for_each(|(found, expected)| near(found, expected));
+        assert_eq!((of(label).runs, of(label).step.is_some()), (runs, true), "{label}");
+    }
     assert!(of("reference").grid.unwrap().interval.is_some() && of("reference").interpolated.is_none());
-    assert_eq!((of("pooled").runs, of("pooled").step), (20, None), "step times of another accelerator do not count");
+    assert_eq!((of("AMD v5.1, pooled").runs, of("AMD v5.1, pooled").step), (20, None), "step times of another accelerator do not count");
     // Without the slowest baseline run (196,608): mean of the other nine 177,493.33; without a fastest (172,032): 180,224.
     let [grid, _] = all[0].without_one.unwrap();
     near(grid.high, 186_777.6 / ((1_794_048.0 - 196_608.0) / 9.0));
@@ -211,6 +226,9 @@ fn the_page_on_public_logs_says_what_the_tables_say() {
     let ratios = || all[0].baselines.iter().filter_map(|other| other.interpolated).map(|ratio| ratio.ratio);
     let (low, high) = (ratios().fold(f64::INFINITY, f64::min), ratios().fold(0.0, f64::max));
     assert!(page.contains(&format!("from {low:.3} to {high:.3}")), "{low} {high}");
+    let all_of_round = all[0].baselines.iter().find(|other| other.runs == 40).and_then(|other| other.interpolated).unwrap();
+    let Interval { low, high } = all_of_round.interval.unwrap();
+    assert!(page.contains(&format!("{:.3} [{low:.3}, {high:.3}]", all_of_round.ratio)), "{all_of_round:?}");
 }
 
 #[test]
@@ -303,9 +321,9 @@ fn bad_evidence_is_named() {
         ),
         (
             MANIFEST,
-            "reference: dell-v5.1",
-            "reference: del-v5.1",
-            "mlperf-llama31-8b.yaml:1: comparison mi355x: unknown reference `del-v5.1` (did you mean `dell-v5.1`?)",
+            "reference: rcp-32",
+            "reference: rpc-32",
+            "mlperf-llama31-8b.yaml:1: comparison mi355x: unknown reference `rpc-32` (did you mean `rcp-32`?)",
         ),
         (
             MANIFEST,
@@ -423,7 +441,7 @@ fn another_submitter_is_one_import_and_one_entry() {
         source: {repository: o/r, commit: abc, path: Somebody/results/box/llama31_8b}, read: \"Read here.\"}\n";
     let text = std::fs::read_to_string(&path).unwrap();
     let text = text.replacen("groups:\n", entry, 1).replacen(
-        "      - {reference: supermicro-v5.1}\n",
+        "      - {reference: rcp-32}\n",
         "      - {label: \"FP8, somebody\", groups: [somebody-v6.0-fp8]}\n",
         1,
     );
@@ -438,9 +456,9 @@ fn another_submitter_is_one_import_and_one_entry() {
     );
     // No block marks and no length of an evaluation: no step time is made up.
     assert_eq!((numbers.steps().len(), numbers.minutes().len()), (0, 3));
-    let other = manifests.public_logs[0].manifest.comparisons[0].other_baselines.len();
-    assert_eq!(other, 5);
-    assert_eq!(files_of(&manifests.public_logs, &["2605.09825".to_owned()]).len(), 1 + 2 * 5);
+    let PublicLogs { manifest, .. } = &manifests.public_logs[0];
+    assert_eq!((manifest.groups.len(), manifest.comparisons[0].other_baselines.len()), (8 + 1, 6));
+    assert_eq!(files_of(&manifests.public_logs, &["2605.09825".to_owned()]).len(), 1 + 2 * 9);
     assert!(files_of(&manifests.public_logs, &["2502.20586".to_owned()]).is_empty());
 }
 
