@@ -18,6 +18,7 @@ use study::record::{self, Campaign, CampaignRun};
 use study::render::{self, RenderOptions};
 use study::results;
 use study::run_folder;
+use study::same_bytes::{self, SameBytes};
 
 use crate::environment;
 use crate::error::CampaignError;
@@ -86,6 +87,10 @@ pub(crate) fn assemble(
         let text = serde_json::to_string_pretty(&campaign).unwrap_or_default() + "\n";
         files::write(&aside.join("campaign.json"), text.as_bytes())?;
         provenance::write_environment(&environment::finished(environment), aside)?;
+        let others: Vec<PathBuf> = environment::committed_results(root).into_iter().filter(|other| *other != target).collect();
+        if let Some(same) = SameBytes::find(aside, &others) {
+            files::write(&aside.join(same_bytes::FILE), same.json().as_bytes())?;
+        }
         finish(root, aside, None)
     })?;
     let now = environment::git_state(root);
@@ -120,9 +125,15 @@ fn finish(root: &Path, directory: &Path, stale: Option<String>) -> Result<(Verdi
     let summary = render::render(directory, &root.join("paper"), &RenderOptions { stale })?;
     let mut notes = summary.warnings;
     notes.extend(latex::pdf(directory, &summary.latex)?);
+    notes.extend(same_bytes_line(directory));
     provenance::write_statement(&environment::git_state(root), directory)?;
     provenance::write_sums(directory)?;
     Ok((summary.verdicts, notes))
+}
+
+/// How many runs are byte for byte those of a committed campaign, where there was one of the same profile.
+pub(crate) fn same_bytes_line(directory: &Path) -> Option<String> {
+    SameBytes::read(directory).map(|same| same.line(directory))
 }
 
 /// Renders a result directory again; runs and measurements are only read. Says when the code has changed since.

@@ -1,6 +1,6 @@
 //! What `env.json` says, asked of the system, the compiler and git; and what a copy without git was copied from.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use study::environment::{Cpu, Environment, Flags, GitState, Memory, PrebuiltTrainer, SCHEMA, Source, System, Toolchain};
@@ -134,12 +134,7 @@ pub fn git_state(root: &Path) -> GitState {
     {
         return GitState { commit, dirty, diff_sha256 };
     }
-    let git = |arguments: &[&str]| -> Option<Vec<u8>> {
-        let command = duct::cmd("git", arguments).dir(root).stdin_null().stderr_null().stdout_capture().unchecked();
-        // A look must not take the index lock from someone who works in the tree.
-        let output = command.env("GIT_OPTIONAL_LOCKS", "0").run().ok()?;
-        output.status.success().then_some(output.stdout)
-    };
+    let git = |arguments: &[&str]| git(root, arguments);
     let commit = git(&["rev-parse", "HEAD"]).map(|text| String::from_utf8_lossy(&text).trim().to_owned()).filter(|text| !text.is_empty());
     let Some(commit) = commit else { return GitState { commit: "none".to_owned(), dirty: false, diff_sha256: None } };
     // Results are what the tree makes, not what it is.
@@ -147,6 +142,25 @@ pub fn git_state(root: &Path) -> GitState {
     let diff = git(&["diff", "--no-ext-diff", "--no-textconv", "--no-color", "--binary", "HEAD", "--", ".", ":!results"])
         .filter(|text| !text.is_empty());
     GitState { commit, dirty: changed, diff_sha256: diff.map(|text| sha256(&text)) }
+}
+
+/// What git says at `root`; none where it fails or is not there.
+fn git(root: &Path, arguments: &[&str]) -> Option<Vec<u8>> {
+    let command = duct::cmd("git", arguments).dir(root).stdin_null().stderr_null().stdout_capture().unchecked();
+    // A look must not take the index lock from someone who works in the tree.
+    let output = command.env("GIT_OPTIONAL_LOCKS", "0").run().ok()?;
+    output.status.success().then_some(output.stdout)
+}
+
+/// The result directories below `results/` that git holds; those that are there at all where there is no git.
+pub fn committed_results(root: &Path) -> Vec<PathBuf> {
+    let results = root.join("results");
+    let held = git(root, &["ls-files", "-z", "--", "results/*/campaign.json"]).filter(|_| root.join(".git").exists());
+    let folders: Vec<PathBuf> = match held {
+        Some(names) => String::from_utf8_lossy(&names).split('\0').filter_map(|name| Some(root.join(Path::new(name).parent()?))).collect(),
+        None => std::fs::read_dir(&results).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path())).collect(),
+    };
+    folders.into_iter().filter(|folder| folder.parent() == Some(&results) && folder.join("campaign.json").is_file()).collect()
 }
 
 /// Now, in whole seconds.
@@ -194,6 +208,25 @@ mod tests {
         std::fs::write(root.path().join("a"), "two\n").unwrap();
         let diff = duct::cmd!("git", "diff", "HEAD", "--binary").dir(root.path()).stdout_capture().run().unwrap().stdout;
         assert_eq!(git_state(root.path()).diff_sha256, Some(sha256(&diff)));
+    }
+
+    #[test]
+    fn committed_results_are_those_that_git_holds() {
+        let root = tempfile::tempdir().unwrap();
+        for file in ["results/ours/campaign.json", "results/theirs/campaign.json", "results/theirs/runs/campaign.json", "results/kernels/a"]
+        {
+            files::write(&root.path().join(file), b"{}").unwrap();
+        }
+        let names = || {
+            let mut names: Vec<_> = committed_results(root.path()).iter().map(|path| path.file_name().unwrap().to_owned()).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(), ["ours", "theirs"], "a copy without git");
+        git(root.path(), &["init", "-q"]);
+        git(root.path(), &["add", "results/theirs", "results/kernels"]);
+        git(root.path(), &["commit", "-qm", "first"]);
+        assert_eq!(names(), ["theirs"]);
     }
 
     #[test]

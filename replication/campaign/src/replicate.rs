@@ -17,7 +17,7 @@ use study::record::Campaign;
 use study::render::RenderError;
 
 use crate::data;
-use crate::directory::{assemble, failures};
+use crate::directory::{assemble, failures, same_bytes_line};
 use crate::doctor;
 use crate::environment;
 use crate::error::{CampaignError, interrupted};
@@ -47,7 +47,8 @@ pub fn replicate(manifests: &Manifests, request: &Request, stop: &AtomicBool, sa
         && let Some(directory) = memory.recall(&request.out, &key, root)
     {
         let verdicts = judge::recompute(&directory).map_err(RenderError::from)?;
-        return Ok(Report { directory, verdicts, failed: vec![], nothing_to_do: true, notes: vec![] });
+        let notes = same_bytes_line(&directory).into_iter().collect();
+        return Ok(Report { directory, verdicts, failed: vec![], nothing_to_do: true, notes });
     }
     let _cache_lock = lock(&root.join("cache").join("lock"))?;
     let _out_lock = lock(&request.out.join(".lock"))?;

@@ -26,6 +26,7 @@ pub mod record;
 pub mod render;
 pub mod results;
 pub mod run_folder;
+pub mod same_bytes;
 pub mod statistics;
 pub mod suggest;
 pub mod table;

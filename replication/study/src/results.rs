@@ -12,7 +12,7 @@ use crate::{packed, run_folder};
 const LARGEST: u64 = 256 << 20;
 
 /// Files at the root of any kind of result directory.
-const FILES: [&str; 18] = [
+const FILES: [&str; 19] = [
     "DETERMINISTIC.sha256",
     "SHA256SUMS",
     "campaign.json",
@@ -29,6 +29,7 @@ const FILES: [&str; 18] = [
     "report.html",
     "report.pdf",
     "report.tex",
+    "same-bytes.json",
     "summary.json",
     "verdicts.json",
 ];

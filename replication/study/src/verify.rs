@@ -118,6 +118,7 @@ pub fn verify(directory: &Path, known: Option<&Known>) -> Result<Verification, V
         if let Some(campaign) = &campaign {
             records::check_runs(directory, campaign, &present, &mut verification);
             records::check_manifests(directory, campaign, &mut verification);
+            records::check_same_bytes(directory, &present, &mut verification);
             note(campaign, known, &mut verification);
         }
         recompute::check(directory, &mut verification);

@@ -18,6 +18,7 @@ use crate::measure::Measurements;
 use crate::measure::load::Run;
 use crate::number;
 use crate::plan;
+use crate::same_bytes::SameBytes;
 
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Page {
@@ -95,7 +96,7 @@ pub(super) fn page(
         profile_title: study.profile.title.clone(),
         purpose: study.profile.purpose.clone(),
         hardware: study.hardware.title.clone(),
-        machine: machine(measurements, &campaign),
+        machine: machine(directory, measurements, &campaign),
         stale: stale.map(str::to_owned),
         counts: counts(verdicts, stale.is_some()),
         scale: verdicts.scale.clone(),
@@ -133,7 +134,7 @@ fn counts(verdicts: &Verdicts, stale: bool) -> Vec<Fact> {
 }
 
 /// On what machine, from the campaign's record and the runs' own timing files.
-fn machine(measurements: &Measurements, campaign: &Value) -> Vec<Fact> {
+fn machine(directory: &Path, measurements: &Measurements, campaign: &Value) -> Vec<Fact> {
     let mut facts = Vec::new();
     let mut add = |name: &str, text: String| {
         if !text.is_empty() {
@@ -152,6 +153,7 @@ fn machine(measurements: &Measurements, campaign: &Value) -> Vec<Fact> {
         add("Libraries", libraries);
     });
     add("Runs", partial(measurements, campaign).unwrap_or_default());
+    add("Same bytes", SameBytes::read(directory).map(|same| same.line(directory)).unwrap_or_default());
     let commit: String = field("commit").chars().take(12).collect();
     let dirty = if field("dirty") == "true" { " with uncommitted changes" } else { "" };
     add("Commit", if commit.is_empty() { commit } else { format!("{commit}{dirty}") });

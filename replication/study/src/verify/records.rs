@@ -20,6 +20,7 @@ use crate::plan::Ingredients;
 use crate::provenance::{STATEMENT, SUBJECTS};
 use crate::record::{Campaign, CampaignRun};
 use crate::run_folder;
+use crate::same_bytes::{self, SameBytes};
 
 /// The text of a file; a finding when it is missing or not text.
 pub(super) fn text(directory: &Path, file: &str, verification: &mut Verification) -> Option<String> {
@@ -139,6 +140,15 @@ pub(super) fn check_manifests(directory: &Path, campaign: &Campaign, verificatio
             ),
         ),
         Err(error) => verification.find(FILE, format!("is not a profile: {error}")),
+    }
+}
+
+/// What the directory says of another one's bytes follows its schema; the line that the report has of it is a note.
+pub(super) fn check_same_bytes(directory: &Path, present: &BTreeSet<String>, verification: &mut Verification) {
+    if present.contains(same_bytes::FILE)
+        && let Some(same) = json::<SameBytes>(directory, same_bytes::FILE, same_bytes::SCHEMA, verification)
+    {
+        verification.notes.push(same.line(directory));
     }
 }
 
