@@ -1,5 +1,6 @@
 //! Every command and option, with its help and an example.
 
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -65,6 +66,11 @@ pub(crate) enum Command {
         /// A result directory, wherever it was made
         directory: PathBuf,
     },
+    /// Make randomly drawn runs of a result directory again on this machine, and compare them byte for byte
+    #[command(
+        after_help = "The way to check a campaign of days in minutes without trusting whoever made it. The outcome is an in-toto statement beside the\ndirectory, which `verify` names. Other bytes end with 1; a campaign on GPUs needs a GPU of the same kind.\nExamples:\n  cargo xtask audit results/2026-11-20-xeon-2c-cpu-0123abcd\n  cargo xtask audit results/2026-11-20-xeon-2c-cpu-0123abcd --runs 3 --draw-seed 7"
+    )]
+    Audit(Audit),
     /// Two result directories side by side: hash-equal, or by how much not
     #[command(after_help = "Example:\n  cargo xtask compare results/mine results/theirs")]
     Compare {
@@ -339,15 +345,9 @@ pub(crate) struct Replicate {
     /// After so many minutes runs at work write a checkpoint and end. Exit code 5 when runs are left
     #[arg(long, value_name = "N", value_parser = minutes)]
     stop_after: Option<Duration>,
-    /// Numbers of the GPUs to use, one run at a time on each [default: all that can be used]
-    #[arg(long, value_name = "N,M", value_delimiter = ',')]
-    gpus: Option<Vec<usize>>,
     /// Keep checkpoint and weights of runs that finish on a GPU (on the CPU they are always kept)
     #[arg(long)]
     keep_weights: bool,
-    /// A trainer that was built elsewhere (`cargo xtask pack`) [default: the packed one, else it is built]
-    #[arg(long)]
-    trainer: Option<PathBuf>,
     /// Forget finished runs and measurements of this campaign and do them again
     #[arg(long)]
     fresh: bool,
@@ -363,7 +363,20 @@ pub(crate) struct Replicate {
     /// Where result directories go [default: results]
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Name of this machine in the directory's name [default: from its processor]
+    #[command(flatten)]
+    means: Means,
+}
+
+/// With what runs are made.
+#[derive(Args)]
+pub(crate) struct Means {
+    /// Numbers of the GPUs to use, one run at a time on each [default: all that can be used]
+    #[arg(long, value_name = "N,M", value_delimiter = ',')]
+    gpus: Option<Vec<usize>>,
+    /// A trainer that was built elsewhere (`cargo xtask pack`) [default: the packed one, else it is built]
+    #[arg(long)]
+    trainer: Option<PathBuf>,
+    /// Name of this machine in names of results [default: from its processor]
     #[arg(long)]
     machine: Option<String>,
     /// Threads of each trainer; changes no result
@@ -375,6 +388,53 @@ pub(crate) struct Replicate {
     /// auto, scalar, avx2, avx-vnni, avx512, neon or neon-dot; changes no result
     #[arg(long, default_value = "auto", value_parser = ["auto", "scalar", "avx2", "avx-vnni", "avx512", "neon", "neon-dot"])]
     instruction_set: String,
+}
+
+impl Means {
+    /// A request for all of a profile, results below results/.
+    fn request(&self, root: &Path, profile: &str) -> Request {
+        let parallel = self.parallel.unwrap_or_else(|| (machine::cores() / self.threads_per_run).max(1));
+        Request {
+            profile: profile.to_owned(),
+            selection: Selection::default(),
+            run: RunOptions { parallel, threads: self.threads_per_run, instruction_set: self.instruction_set.clone(), fresh: false },
+            out: root.join("results"),
+            machine: self.machine.as_deref().map(machine::tidy),
+            trainer: self.trainer.clone(),
+            gpus: self.gpus.clone(),
+            minutes: None,
+            stop_after: None,
+            keep_weights: false,
+            finished: false,
+        }
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct Audit {
+    /// A result directory of `replicate`
+    pub(crate) directory: PathBuf,
+    /// How many of its finished runs to make again
+    #[arg(long, default_value = "8", value_parser = positive)]
+    runs: usize,
+    /// Draw the runs that an earlier audit drew [default: another number each time, printed]
+    #[arg(long, value_name = "N")]
+    draw_seed: Option<u64>,
+    #[command(flatten)]
+    means: Means,
+}
+
+impl Audit {
+    /// How many runs, and what draws them.
+    pub(crate) fn draw(&self) -> (usize, u64) {
+        let any = || RandomState::new().build_hasher().finish() % 1_000_000;
+        (self.runs, self.draw_seed.unwrap_or_else(any))
+    }
+
+    /// The same, as `campaign` takes it; the directory names the profile.
+    pub(crate) fn request(&self, root: &Path) -> Request {
+        self.means.request(root, "")
+    }
 }
 
 fn minutes(text: &str) -> Result<Duration, String> {
@@ -389,9 +449,8 @@ fn positive(text: &str) -> Result<usize, String> {
 impl Replicate {
     /// The same, as `campaign` takes it.
     pub(crate) fn request(&self, root: &Path) -> Request {
-        let parallel = self.parallel.unwrap_or_else(|| (machine::cores() / self.threads_per_run).max(1));
+        let request = self.means.request(root, &self.profile);
         Request {
-            profile: self.profile.clone(),
             selection: Selection {
                 paper: self.paper.clone(),
                 only: self.only.clone(),
@@ -399,21 +458,19 @@ impl Replicate {
                 only_arms: self.only_arms.clone(),
                 only_seeds: self.only_seeds.clone(),
             },
-            run: RunOptions { parallel, threads: self.threads_per_run, instruction_set: self.instruction_set.clone(), fresh: self.fresh },
-            out: self.out.clone().unwrap_or_else(|| root.join("results")),
-            machine: self.machine.as_deref().map(machine::tidy),
-            trainer: self.trainer.clone(),
-            gpus: self.gpus.clone(),
+            run: RunOptions { fresh: self.fresh, ..request.run },
+            out: self.out.clone().unwrap_or(request.out),
             minutes: self.minutes,
             stop_after: self.stop_after,
             keep_weights: self.keep_weights,
             finished: self.finished,
+            ..request
         }
     }
 
     /// `--gpus` is for profiles of GPUs.
     pub(crate) fn check_gpus(&self, manifests: &Manifests, profile: &Profile) -> Result<(), CampaignError> {
-        if self.gpus.is_none() || manifests.hardware[&profile.hardware].device.word() != "cpu" {
+        if self.means.gpus.is_none() || manifests.hardware[&profile.hardware].device.word() != "cpu" {
             return Ok(());
         }
         let line = "--gpus: this profile is for cpu; `cargo xtask list` names the profiles of each device".to_owned();

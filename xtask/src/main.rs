@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bench::{device_test, kernels_bench, kernels_build};
 use campaign::error::CampaignError;
 use campaign::prepared::Prepared;
-use campaign::{carry, data, directory, doctor, environment, identity, replicate, run};
+use campaign::{audit, carry, data, directory, doctor, environment, identity, replicate, run};
 use clap::Parser;
 use study::exit::{DATA, ExitCode, FAILED, MACHINE};
 use study::identity::Known;
@@ -93,6 +93,13 @@ fn execute(root: &Path, command: Command) -> Result<u8, Failure> {
             let verification = verify::verify(&directory, Known::load(root).ok().as_ref())?;
             print::out(&verification.to_string());
             Ok(if verification.holds() { 0 } else { FAILED })
+        }
+        Command::Audit(options) => {
+            let (manifests, stop) = (Manifests::load(root)?, stop_flag()?);
+            let say = |line: &str| eprintln!("{line}");
+            let (audit, path) = audit::audit(&manifests, &options.directory, options.draw(), &options.request(root), &stop, &say)?;
+            print::out(&format!("{audit}written to {}\n", path.display()));
+            Ok(if audit.holds() { 0 } else { FAILED })
         }
         Command::Compare { first, second } => {
             let comparison = compare::compare(&first, &second)?;

@@ -22,7 +22,9 @@ fn every_command_teaches_by_example() {
     let overview = says(&["--help"], 0);
     assert!(overview.contains("Exit codes: 0 done"));
     let commands = ["replicate", "kernels-bench", "kernels-build", "report", "verify", "compare", "data", "doctor", "list"];
-    for command in commands.into_iter().chain(["import-mllog", "export-mllog", "device-test", "runs", "pack", "identity", "version"]) {
+    for command in
+        commands.into_iter().chain(["import-mllog", "export-mllog", "device-test", "audit", "runs", "pack", "identity", "version"])
+    {
         assert!(overview.contains(&format!("\n  {command} ")), "{command} is missing from the overview");
         let help = says(&[command, "--help"], 0);
         assert!(help.contains(&format!("cargo xtask {command}")) && help.contains("Example"), "{command}: {help}");
@@ -86,6 +88,7 @@ fn missing_files_end_with_3() {
         vec!["verify", folder],
         vec!["compare", folder, folder],
         vec!["report", folder],
+        vec!["audit", folder],
         vec!["report", "--add-evidence", folder],
         vec!["export-mllog", folder, "--out", folder],
         vec!["data", "fetch", "c4-mlperf", "--from", folder],

@@ -312,6 +312,39 @@ fn what_is_finished_becomes_a_report_where_no_gpu_is() {
 }
 
 #[test]
+fn an_audit_makes_drawn_runs_again_on_the_same_kind_of_gpu() {
+    let site = Site::new();
+    site.says(&["replicate", "--profile", "smoke", "--only-arms", "fp8,bf16"], 0);
+    let result = site.result();
+    let directory = result.to_str().unwrap();
+    let audit = ["audit", directory, "--runs", "1", "--draw-seed", "3"];
+    site.calls();
+    let text = site.says(&audit, 0);
+    let line = "1 of 1 runs (drawn from 2 with --draw-seed 3) came out byte for byte when made again on stand-in-gpu";
+    assert!(text.contains(line) && text.contains("same bytes"), "{text}");
+    assert_eq!(site.calls().iter().filter(|call| call.starts_with("run cuda:")).count(), 1, "made again, not looked up");
+    assert!(site.says(&["verify", directory], 0).contains(&format!("note: audited: {line}")));
+
+    // Another kind of GPU cannot say anything.
+    edit(&site.path("trainer"), "\"name\":\"Stand-in GPU\"", "\"name\":\"Another GPU\"");
+    let other = site.says(&audit, 4);
+    assert!(other.contains("these runs were made on Stand-in GPU; here is Another GPU, and bytes hold for one kind of GPU"), "{other}");
+    edit(&site.path("trainer"), "\"name\":\"Another GPU\"", "\"name\":\"Stand-in GPU\"");
+
+    // A loss that was changed together with its hash is found, and what was said before no longer counts.
+    let drawn = text.lines().find_map(|line| line.strip_suffix("same bytes")).unwrap().trim();
+    let run = result.join("runs").join(drawn);
+    let hash = || study::files::sha256_file(&run.join("metrics.jsonl")).unwrap();
+    let before = hash();
+    edit(&run.join("metrics.jsonl"), "\"kind\":\"eval\",\"step\":0,", "\"kind\":\"eval\",\"step\":0, ");
+    assert!(site.says(&audit, 2).contains("its files do not agree with its done.json"));
+    edit(&run.join("done.json"), &before, &hash());
+    assert!(site.says(&["verify", directory], 1).contains(&format!("names other hashes of {drawn} than its done.json; it does not count")));
+    assert!(site.says(&audit, 1).contains("OTHER BYTES: metrics\n0 of 1 runs"));
+    assert!(site.says(&["verify", directory], 1).contains("note: audited: 0 of 1 runs"));
+}
+
+#[test]
 fn amd_gpus_are_used_as_nvidias_and_an_interpreter_is_not() {
     let site = Site::of_amd();
     let slice = ["replicate", "--profile", "smoke", "--only-arms", "fp8"];

@@ -3,6 +3,7 @@
 //! The trainer is a program that this crate starts. What the files mean is `study`'s business.
 
 pub mod archives;
+pub mod audit;
 pub mod carry;
 pub mod corpus;
 pub mod data;

@@ -3,6 +3,7 @@
 //! Nothing here starts a program, asks the machine or knows the time, so a result directory gives the same verdicts and tables wherever
 //! it was copied to. Knows nothing of arithmetic.
 
+pub mod audit;
 pub mod compare;
 pub mod device;
 pub mod draws;

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use crate::audit;
 use crate::exit::{self, ExitCode};
 use crate::files::{self, FileError};
 use crate::identity::Known;
@@ -123,6 +124,7 @@ pub fn verify(directory: &Path, known: Option<&Known>) -> Result<Verification, V
         }
         recompute::check(directory, &mut verification);
     }
+    verification.notes.extend(audit::beside(directory));
     verification.findings.sort();
     verification.findings.dedup();
     Ok(verification)
