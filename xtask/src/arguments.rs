@@ -1,19 +1,16 @@
 //! Every command and option, with its help and an example.
 
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+mod runs;
+
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use bench::{device_test, kernels_bench, kernels_build};
-use campaign::error::CampaignError;
 use campaign::machine;
-use campaign::request::Request;
-use campaign::run::RunOptions;
 use clap::{Args, Parser, Subcommand};
 use contract::device::DeviceId;
 use study::kernels::Depth;
-use study::manifest::{Manifests, Profile};
-use study::plan::Selection;
+
+pub(crate) use runs::{Audit, Replicate, Try};
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 a run failed or a check found a difference; 2 usage or manifest error; \
 3 data or a file is missing or wrong; 4 this machine cannot do it (a full disk, too); 5 the time given was up with runs left; 130 interrupted (the same command goes on where it stopped).";
@@ -28,6 +25,11 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    /// Run one recipe of your own beside the baseline and the rows of Table 1: from an idea to a number
+    #[command(
+        after_help = "Finished runs are reused, so that later tries train the new recipe alone. Nothing is added to manifests/, and no time is measured.\ndocs/recipes.md has every key of a recipe.\nExamples:\n  cargo xtask try mine.yaml\n  cargo xtask try mine.yaml --profile smoke --seeds 2"
+    )]
+    Try(Try),
     /// Run a profile, judge the paper's claims, render the report
     #[command(
         after_help = "Examples:\n  cargo xtask replicate\n  cargo xtask replicate --profile smoke\n  cargo xtask replicate --only T1-FDW,H1 --seeds 5\n  cargo xtask replicate --profile llama31-8b --dry-run"
@@ -319,161 +321,6 @@ impl KernelsBench {
     }
 }
 
-#[derive(Args)]
-pub(crate) struct Replicate {
-    /// Which profile to run: `cargo xtask list` names them
-    #[arg(long, default_value = "cpu")]
-    profile: String,
-    /// Only the arms that this paper's claims need (arXiv id)
-    #[arg(long)]
-    paper: Option<String>,
-    /// Only these claims, arms or groups, with the arms they are compared with; comma-separated
-    #[arg(long, value_delimiter = ',')]
-    only: Vec<String>,
-    /// So many seeds an arm instead of the profile's
-    #[arg(long, value_parser = positive)]
-    seeds: Option<usize>,
-    /// Only these arms, without those they are compared with: a slice of a campaign
-    #[arg(long, value_name = "ARM,ARM", value_delimiter = ',')]
-    only_arms: Vec<String>,
-    /// Only these seeds: a slice of a campaign
-    #[arg(long, value_name = "N,M", value_delimiter = ',')]
-    only_seeds: Vec<u64>,
-    /// Start no run after so many minutes; those at work go on to their end. Exit code 5 when runs are left
-    #[arg(long, value_name = "N", value_parser = minutes)]
-    minutes: Option<Duration>,
-    /// After so many minutes runs at work write a checkpoint and end. Exit code 5 when runs are left
-    #[arg(long, value_name = "N", value_parser = minutes)]
-    stop_after: Option<Duration>,
-    /// Keep checkpoint and weights of runs that finish on a GPU (on the CPU they are always kept)
-    #[arg(long)]
-    keep_weights: bool,
-    /// Forget finished runs and measurements of this campaign and do them again
-    #[arg(long)]
-    fresh: bool,
-    /// Run and measure nothing: judge and render the runs that are finished, on any machine
-    #[arg(long, conflicts_with_all = ["fresh", "minutes", "stop_after"])]
-    finished: bool,
-    /// Say what would be run and what is lacking; run nothing
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-    /// Say why a run (arm/seed) would be run or reused; run nothing
-    #[arg(long, value_name = "RUN")]
-    pub(crate) why: Option<String>,
-    /// Where result directories go [default: results]
-    #[arg(long)]
-    out: Option<PathBuf>,
-    #[command(flatten)]
-    means: Means,
-}
-
-/// With what runs are made.
-#[derive(Args)]
-pub(crate) struct Means {
-    /// Numbers of the GPUs to use, one run at a time on each [default: all that can be used]
-    #[arg(long, value_name = "N,M", value_delimiter = ',')]
-    gpus: Option<Vec<usize>>,
-    /// A trainer that was built elsewhere (`cargo xtask pack`) [default: the packed one, else it is built]
-    #[arg(long)]
-    trainer: Option<PathBuf>,
-    /// Name of this machine in names of results [default: from its processor]
-    #[arg(long)]
-    machine: Option<String>,
-    /// Threads of each trainer; changes no result
-    #[arg(long, default_value = "1", value_parser = positive)]
-    threads_per_run: usize,
-    /// Trainers at once on the CPU [default: cores / threads per run]; changes no result
-    #[arg(long, value_parser = positive)]
-    parallel: Option<usize>,
-    /// auto, scalar, avx2, avx-vnni, avx512, neon or neon-dot; changes no result
-    #[arg(long, default_value = "auto", value_parser = ["auto", "scalar", "avx2", "avx-vnni", "avx512", "neon", "neon-dot"])]
-    instruction_set: String,
-}
-
-impl Means {
-    /// A request for all of a profile, results below results/.
-    fn request(&self, root: &Path, profile: &str) -> Request {
-        let parallel = self.parallel.unwrap_or_else(|| (machine::cores() / self.threads_per_run).max(1));
-        Request {
-            profile: profile.to_owned(),
-            selection: Selection::default(),
-            run: RunOptions { parallel, threads: self.threads_per_run, instruction_set: self.instruction_set.clone(), fresh: false },
-            out: root.join("results"),
-            machine: self.machine.as_deref().map(machine::tidy),
-            trainer: self.trainer.clone(),
-            gpus: self.gpus.clone(),
-            minutes: None,
-            stop_after: None,
-            keep_weights: false,
-            finished: false,
-        }
-    }
-}
-
-#[derive(Args)]
-pub(crate) struct Audit {
-    /// A result directory of `replicate`
-    pub(crate) directory: PathBuf,
-    /// How many of its finished runs to make again
-    #[arg(long, default_value = "8", value_parser = positive)]
-    runs: usize,
-    /// Draw the runs that an earlier audit drew [default: another number each time, printed]
-    #[arg(long, value_name = "N")]
-    draw_seed: Option<u64>,
-    #[command(flatten)]
-    means: Means,
-}
-
-impl Audit {
-    /// How many runs, and what draws them.
-    pub(crate) fn draw(&self) -> (usize, u64) {
-        let any = || RandomState::new().build_hasher().finish() % 1_000_000;
-        (self.runs, self.draw_seed.unwrap_or_else(any))
-    }
-
-    /// The same, as `campaign` takes it; the directory names the profile.
-    pub(crate) fn request(&self, root: &Path) -> Request {
-        self.means.request(root, "")
-    }
-}
-
-fn minutes(text: &str) -> Result<Duration, String> {
-    let minutes = text.parse().ok().filter(|minutes: &f64| *minutes >= 0.0 && *minutes < 1e6);
-    minutes.map(|minutes| Duration::from_secs_f64(60.0 * minutes)).ok_or_else(|| "must be a number of minutes".to_owned())
-}
-
 fn positive(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "must be a whole number of at least 1".to_owned())
-}
-
-impl Replicate {
-    /// The same, as `campaign` takes it.
-    pub(crate) fn request(&self, root: &Path) -> Request {
-        let request = self.means.request(root, &self.profile);
-        Request {
-            selection: Selection {
-                paper: self.paper.clone(),
-                only: self.only.clone(),
-                seeds: self.seeds,
-                only_arms: self.only_arms.clone(),
-                only_seeds: self.only_seeds.clone(),
-            },
-            run: RunOptions { fresh: self.fresh, ..request.run },
-            out: self.out.clone().unwrap_or(request.out),
-            minutes: self.minutes,
-            stop_after: self.stop_after,
-            keep_weights: self.keep_weights,
-            finished: self.finished,
-            ..request
-        }
-    }
-
-    /// `--gpus` is for profiles of GPUs.
-    pub(crate) fn check_gpus(&self, manifests: &Manifests, profile: &Profile) -> Result<(), CampaignError> {
-        if self.means.gpus.is_none() || manifests.hardware[&profile.hardware].device.word() != "cpu" {
-            return Ok(());
-        }
-        let line = "--gpus: this profile is for cpu; `cargo xtask list` names the profiles of each device".to_owned();
-        Err(CampaignError::Lacks { profile: profile.id.to_string(), lacks: vec![line] })
-    }
 }

@@ -16,6 +16,7 @@ use clap::Parser;
 use study::exit::{DATA, ExitCode, FAILED, MACHINE};
 use study::identity::Known;
 use study::manifest::{ManifestError, Manifests};
+use study::render::{self, RenderError};
 use study::{compare, judge, kernels, mllog, plan, public_logs, suggest, verify};
 
 use arguments::{Arguments, Command, DataCommand, DeviceTest, ImportMllog, Replicate, RunsCommand};
@@ -54,6 +55,14 @@ impl<E: ExitCode> From<E> for Failure {
 fn execute(root: &Path, command: Command) -> Result<u8, Failure> {
     match command {
         Command::Replicate(options) => replicate(root, &options),
+        Command::Try(options) => {
+            let (manifests, arms) = Manifests::load(root)?.with_tried(&options.recipe, &options.profile)?;
+            let (request, stop) = (options.request(root, arms), stop_flag()?);
+            let report = replicate::replicate(&manifests, &request, &stop, &|line| eprintln!("{line}"))?;
+            print::out(&render::tried(&report.directory).map_err(RenderError::from).map_err(CampaignError::from)?);
+            print::end(&report);
+            Ok(if report.failed.is_empty() { 0 } else { FAILED })
+        }
         Command::KernelsBench(options) => {
             let stop = stop_flag()?;
             let outcome = kernels_bench::run(root, &options.request(root), &stop, &|line| eprintln!("{line}"))?;

@@ -49,14 +49,21 @@ pub(crate) fn report(report: &Report) {
             claim.verdict
         );
     }
+    if report.nothing_to_do {
+        line!(text, "nothing to do: this campaign is finished and its inputs are unchanged (--fresh does it again)");
+    }
+    out(&text);
+    end(report);
+}
+
+/// What the reader should know besides the numbers, what failed, and where the report is.
+pub(crate) fn end(report: &Report) {
+    let mut text = String::new();
     for note in &report.notes {
         line!(text, "note: {note}");
     }
     for (run, error) in &report.failed {
         line!(text, "FAILED {run}: {error}");
-    }
-    if report.nothing_to_do {
-        line!(text, "nothing to do: this campaign is finished and its inputs are unchanged (--fresh does it again)");
     }
     line!(text, "report: {}", report.directory.join("report.html").display());
     out(&text);

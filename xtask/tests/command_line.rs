@@ -23,7 +23,7 @@ fn every_command_teaches_by_example() {
     assert!(overview.contains("Exit codes: 0 done"));
     let commands = ["replicate", "kernels-bench", "kernels-build", "report", "verify", "compare", "data", "doctor", "list"];
     for command in
-        commands.into_iter().chain(["import-mllog", "export-mllog", "device-test", "audit", "runs", "pack", "identity", "version"])
+        commands.into_iter().chain(["import-mllog", "export-mllog", "device-test", "try", "audit", "runs", "pack", "identity", "version"])
     {
         assert!(overview.contains(&format!("\n  {command} ")), "{command} is missing from the overview");
         let help = says(&[command, "--help"], 0);
@@ -42,6 +42,35 @@ fn wrong_usage_ends_with_2_and_a_suggestion() {
     assert!(says(&["replicate", "--paper", "2605.09824", "--dry-run"], 2).contains("did you mean `2605.09825`?"));
     assert!(says(&["replicate", "--threads-per-run", "0"], 2).contains("at least 1"));
     assert!(says(&["replicate", "--finished", "--fresh"], 2).contains("cannot be used with"));
+}
+
+/// Each mistake in a recipe that is tried is named with its line and key before anything is built.
+#[test]
+fn a_recipe_that_cannot_be_tried_says_where_it_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, good) =
+        (folder.path().join("mine.yaml"), Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/recipes/mxfp4-fdw-h16.yaml"));
+    let good = std::fs::read_to_string(good).unwrap().replace("id: mxfp4-fdw-h16", "id: mine");
+    for (old, new, said) in [
+        ("scale: floor", "scale: flor", "mine.yaml:6: operands.fp4.scale: unknown variant `flor`"),
+        ("label:", "labl:", "mine.yaml:4: unknown field `labl`"),
+        ("size: 16", "size: 48", "mine.yaml:6: operands.fp4.rotation.size: 48 is not supported; use 16, 32, 64 or 128"),
+        (
+            "dgrad: {output_gradient: fp4, weight: fp4}",
+            "dgrad: {output_gradient: fp4, weight: fp8}",
+            "mine.yaml:9: passes.dgrad.weight: unknown operand `fp8`",
+        ),
+        ("size: 16", "size: 128", "mine.yaml:8: passes.fprop.input.rotation.size: a Hadamard rotation of size 128 does not divide"),
+        ("id: mine", "id: fp8", "mine.yaml:2: id: `fp8` is another recipe's, manifests/recipes/fp8.yaml"),
+        ("id: mine", "id: ../mine", "mine.yaml:2: `../mine` is no plain name"),
+    ] {
+        assert!(good.contains(old), "the recipe no longer has `{old}`");
+        std::fs::write(&path, good.replacen(old, new, 1)).unwrap();
+        let text = says(&["try", path.to_str().unwrap(), "--profile", "smoke"], 2);
+        assert!(text.contains(said), "{text}");
+    }
+    assert!(says(&["try", folder.path().join("none.yaml").to_str().unwrap()], 2).contains("none.yaml: cannot be read"));
+    assert!(says(&["try", path.to_str().unwrap(), "--profile", "smok"], 2).contains("did you mean `smoke`?"));
 }
 
 #[test]

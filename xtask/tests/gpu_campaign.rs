@@ -345,6 +345,37 @@ fn an_audit_makes_drawn_runs_again_on_the_same_kind_of_gpu() {
 }
 
 #[test]
+fn a_recipe_of_ones_own_is_tried_beside_table_1_and_runs_are_reused() {
+    let site = Site::new();
+    let profile = site.path("manifests/profiles/smoke.yaml");
+    edit(&profile, "[mxfp4-f, mxfp4-fd, mxfp4-fdw, mxfp4-fdw-sr, mxfp4-fdw-rh16, mxfp4-fdw-h32, mxfp4-fdw-h16]", "[mxfp4-fdw]");
+    edit(&profile, "[fp8, mxfp4-fdw-h16]", "[fp8]");
+    let recipe = |id: &str, scale: &str| {
+        let text = std::fs::read_to_string(site.path("manifests/recipes/mxfp4-fdw-h16.yaml")).unwrap();
+        let path = site.path(&format!("{id}.yaml"));
+        std::fs::write(&path, text.replace("id: mxfp4-fdw-h16", &format!("id: {id}")).replace("scale: floor", scale)).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let runs = || site.calls().iter().filter(|call| call.starts_with("run cuda:")).count();
+    let mine = recipe("mine", "scale: ceil");
+    let text = site.says(&["try", &mine, "--profile", "smoke"], 0);
+    let rows: Vec<&str> = text.lines().filter(|line| line.contains(" 1 of 1 ")).map(|line| line.split(' ').next().unwrap()).collect();
+    assert_eq!((rows.len(), rows[0], rows[1], runs()), (3, "mine", "fp8", 3), "it, the baseline and the row of Table 1, not BF16: {text}");
+    assert!(text.contains("two seeds an arm and a baseline that reaches the target are needed"), "{text}");
+    // Nothing is added to the manifests; what was run is in the directory, which stands by itself.
+    assert!(!site.path("manifests/recipes/mine.yaml").exists() && !site.path("results").exists());
+    let made = std::fs::read_dir(site.path("target/try")).unwrap().map(|entry| entry.unwrap().path());
+    let directory = made.into_iter().find(|path| path.join("campaign.json").is_file()).unwrap();
+    assert_eq!(std::fs::read(directory.join("manifests/recipes/mine.yaml")).unwrap(), std::fs::read(&mine).unwrap());
+    assert!(std::fs::read_to_string(directory.join("report.html")).unwrap().contains("Tried"));
+    site.says(&["verify", directory.to_str().unwrap()], 0);
+    // The next idea costs its own run, and the campaign finds the others finished.
+    site.says(&["try", &recipe("other", "scale: even"), "--profile", "smoke"], 0);
+    assert_eq!(runs(), 1);
+    assert_eq!(site.says(&["replicate", "--profile", "smoke", "--dry-run"], 0).matches("finished, will be reused").count(), 2);
+}
+
+#[test]
 fn amd_gpus_are_used_as_nvidias_and_an_interpreter_is_not() {
     let site = Site::of_amd();
     let slice = ["replicate", "--profile", "smoke", "--only-arms", "fp8"];

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use contract::id::Id;
 use study::environment::Environment;
-use study::files::{self, FileError};
+use study::files::{self, Context as _, FileError};
 use study::folder;
 use study::identity::Known;
 use study::judge::Verdicts;
@@ -74,7 +74,7 @@ pub(crate) fn assemble(
         }
         packed::pack(aside, packed::THRESHOLD)?;
         for (name, path) in prepared.manifest_files() {
-            files::copy(&root.join(path), &aside.join("manifests").join(name))?;
+            files::write(&aside.join("manifests").join(name), &prepared.manifests.bytes(&path).at(&path, "read")?)?;
         }
         if let Some(measured) = measured {
             for name in files::list(measured)? {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use study::files::{self, FileError, sha256};
+use study::files::{Context as _, FileError, sha256};
 use study::manifest::public_logs;
 use study::manifest::{Manifests, Profile};
 use study::plan::{self, Plan, Selection};
@@ -72,12 +72,13 @@ impl<'m> Prepared<'m> {
             text.push_str(&format!("{} {}\n", run.name(), run.key()));
         }
         for (name, path) in self.manifest_files() {
-            text.push_str(&format!("{} {name}\n", files::sha256_file(&self.manifests.root.join(path))?));
+            let bytes = self.manifests.bytes(&path).at(&path, "read")?;
+            text.push_str(&format!("{} {name}\n", sha256(&bytes)));
         }
         Ok(sha256(text.as_bytes()))
     }
 
-    /// The manifests a result directory carries: (name there, path in the repository).
+    /// The manifests a result directory carries: (name there, path in the repository, which `Manifests::bytes` takes).
     pub(crate) fn manifest_files(&self) -> Vec<(String, PathBuf)> {
         let profile = self.profile();
         let mut all = vec![

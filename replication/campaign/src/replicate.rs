@@ -114,9 +114,9 @@ impl Stages<'_> {
             place: pool.places.first().map_or("cpu", String::as_str),
             machine: &site.line,
         };
-        let measured = timings.take(&outcomes, stop, say)?;
+        let measured = if request.untimed { None } else { Some(timings.take(&outcomes, stop, say)?) };
         say("judging and rendering");
-        assemble(root, prepared, &outcomes, (Some(&measured), bench), (request, site), key, environment)
+        assemble(root, prepared, &outcomes, (measured.as_deref(), bench), (request, site), key, environment)
     }
 }
 

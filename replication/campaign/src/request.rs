@@ -29,6 +29,8 @@ pub struct Request {
     pub stop_after: Option<Duration>,
     /// Keep checkpoint and weights of runs that finish on a GPU.
     pub keep_weights: bool,
+    /// Time no step and no kernel after the runs; claims about times are then not run.
+    pub untimed: bool,
     /// Run and measure nothing: put together what is finished.
     pub finished: bool,
 }

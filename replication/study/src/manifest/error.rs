@@ -32,17 +32,24 @@ impl ManifestError {
         Self { path: path.to_owned(), line: 0, message: message.into() }
     }
 
-    /// The line is that of the first word of the message that the text contains as a key.
+    /// The line is that of the key that the message begins with, as deep as the text has it.
     pub(super) fn in_text(path: &Path, text: &str, why: &str) -> Self {
-        // "claim T1-F: ..." points at the claim's id, "passes.fprop.input: ..." at its first key.
-        let word = match why.split([':', ' ', '.']).next() {
-            Some("claim" | "check") => why.split([':', ' ']).nth(1).map(|id| format!("id: {id}")),
-            Some("recipe") => why.split([':', ' ']).nth(1).map(str::to_owned),
-            Some(key) => Some(format!("{key}:")),
-            None => None,
+        let mut first = why.split([':', ' ']);
+        // "claim T1-F: ..." points at the claim's id, "passes.fprop.input: ..." at `input` after `fprop` after `passes`.
+        let words: Vec<String> = match first.next() {
+            Some("claim" | "check") => first.next().map(|id| format!("id: {id}")).into_iter().collect(),
+            Some("recipe") => first.next().map(str::to_owned).into_iter().collect(),
+            Some(keys) => keys.split('.').map(|key| format!("{key}:")).collect(),
+            None => Vec::new(),
         };
-        let line = word.and_then(|word| text.lines().position(|line| line.contains(&word) && !line.trim_start().starts_with('#')));
-        Self { path: path.to_owned(), line: line.map_or(0, |line| line + 1), message: why.to_owned() }
+        let mut lines = text.lines().zip(1..).filter(|(line, _)| !line.trim_start().starts_with('#')).peekable();
+        let mut found = 0;
+        for word in words {
+            while lines.next_if(|(line, _)| !line.contains(&word)).is_some() {}
+            let Some((_, line)) = lines.peek() else { break };
+            found = *line;
+        }
+        Self { path: path.to_owned(), line: found, message: why.to_owned() }
     }
 
     /// From the YAML reader's complaint: keeps its line, adds a suggestion where a word is close to an expected one.

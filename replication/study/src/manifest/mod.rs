@@ -13,6 +13,7 @@ pub mod public_logs;
 mod read;
 pub mod recipe;
 pub mod resolve;
+pub mod tried;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -44,6 +45,8 @@ pub struct Manifests {
     pub hardware: BTreeMap<String, Hardware>,
     /// Runs of others, from public logs; none where there is no such folder.
     pub public_logs: Vec<PublicLogs>,
+    /// What takes the place of files here: a recipe that is tried, and the profile with it.
+    pub own: tried::Own,
 }
 
 impl Manifests {
@@ -59,6 +62,7 @@ impl Manifests {
             tokenizers: folder(root, "tokenizers", |tokenizer: &Tokenizer| &tokenizer.id)?,
             hardware: folder(root, "hardware", |hardware: &Hardware| &hardware.id)?,
             public_logs: public_logs::load(root)?,
+            own: tried::Own::new(),
         };
         manifests.check()?;
         Ok(manifests)

@@ -62,6 +62,12 @@ impl Noise {
         Some((share(difference), Interval::new(share(difference - half), share(difference + half))))
     }
 
+    /// The extra tokens, as a share, that this many arms and seeds would tell from none in four of five campaigns.
+    pub fn detectable(&self) -> f64 {
+        // The 80 % point of the normal distribution is 0.8416.
+        ((self.quantile + 0.8416) * self.sd * (2.0 / self.seeds as f64).sqrt()).exp_m1()
+    }
+
     /// One standard deviation of the ratio of one run to another with the same seed, as a share.
     pub fn of_one_pair(&self) -> f64 {
         (self.sd * 2f64.sqrt()).exp_m1()
@@ -124,6 +130,8 @@ mod tests {
         let half = 4.302_652_729_911_275 * 14e-4_f64.sqrt();
         assert!((interval.low - (0.1 - half).exp_m1()).abs() < 1e-9 && (interval.high - (0.1 + half).exp_m1()).abs() < 1e-9);
         assert_eq!(noise.overhead("missed", "base"), None);
+        // Two seeds: the standard error of a difference is the standard deviation.
+        assert!((noise.detectable() - ((4.302_652_729_911_275 + 0.8416) * 14e-4_f64.sqrt()).exp_m1()).abs() < 1e-9);
         assert!((noise.of_one_pair() - 28e-4_f64.sqrt().exp_m1()).abs() < 1e-12);
         // 2 (1.96 * 0.0374166 / ln 1.02)^2 = 27.43.
         assert!((noise.seeds_for(0.02) - 28.0).abs() < f64::EPSILON, "{}", noise.seeds_for(0.02));

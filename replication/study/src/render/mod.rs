@@ -16,8 +16,10 @@ mod public_logs;
 mod run_tables;
 mod second;
 mod svg;
+mod tried;
 
 pub use kernel_tables::kernels_page;
+pub use tried::tried;
 
 use std::path::{Path, PathBuf};
 
