@@ -76,7 +76,7 @@ pub struct Made {
 }
 
 /// Hashes of what a run leaves.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bytes {
     pub metrics_sha256: String,
