@@ -95,7 +95,13 @@ fn judge_paper(measurements: &Measurements, paper: &Paper, public_logs: &[public
         claims.push(judged.0);
     }
     second::correct(&mut claims);
-    let (precision, notes) = second.as_ref().map(Second::precision).unwrap_or_default();
+    let (precision, mut notes) = second.as_ref().map(Second::precision).unwrap_or_default();
+    let count = |word: &str| claims.iter().filter(|claim| claim.verdict == word).count();
+    let (open, asked) = (count("cannot-decide"), claims.len() - count("same-as"));
+    if open > 0 {
+        let why = "it could not have settled them, whatever came out, and says nothing against them";
+        notes.insert(0, format!("This campaign cannot decide {open} of {asked} claims: {why}."));
+    }
     PaperVerdicts {
         paper: paper.id.to_string(),
         decision_rule: paper.decision_rule.clone(),
