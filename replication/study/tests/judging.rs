@@ -173,10 +173,8 @@ fn a_budget_that_ends_early_settles_no_size() {
     for id in ["T1-F", "T1-FDW", "T1-H16", "T1-SR-FDW"] {
         let claim = claim(&verdicts, id);
         assert_eq!(claim.verdict, "cannot-decide");
-        assert!(
-            claim.reason.as_deref().unwrap().starts_with("the budget ends before the paper's depth: the baseline's slope is 0.6"),
-            "{claim:?}"
-        );
+        assert_eq!(claim.reason.as_deref(), Some("the budget ends before the paper's depth"));
+        assert!(claim.why.starts_with("The baseline ends at a slope of 0.6"), "{claim:?}");
     }
     let line = &claim(&verdicts, "T1-FDW").lines[0];
     assert_eq!(
