@@ -264,6 +264,12 @@ fn an_old_directory_is_judged_again_beside_its_own_verdicts() {
     assert!(twice.contains("is already there; rules in a result directory are never replaced"), "{twice}");
     let new = campaign(&COSTS[..5], &SEEDS[..2], 0.002);
     std::fs::copy(directory.path().join("campaign.json"), new.path().join("campaign.json")).unwrap();
+    let record = new.path().join("campaign.json");
+    let text = std::fs::read_to_string(&record).unwrap();
+    save(&record, &text.replacen("\"2605.09825\"", "\"../../../strange\"", 1));
+    let strange = judge::add_second(&repository(), new.path()).unwrap_err().to_string();
+    assert!(strange.contains("papers: `../../../strange` is no plain name"), "{strange}");
+    save(&record, &text);
     let second = judge::add_second(&repository(), new.path()).unwrap_err().to_string();
     assert!(second.contains("was judged by version 2 of the rules"), "{second}");
 }
