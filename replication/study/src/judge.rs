@@ -10,6 +10,7 @@ pub mod verdict;
 
 use std::path::Path;
 
+use contract::id::Id;
 use contract::recipe::Format;
 
 use crate::files;
@@ -20,7 +21,7 @@ use crate::measure::study::{PAPERS_AGAIN, Study};
 use crate::measure::{MeasureError, Measurements, measure, times};
 use crate::number::{self, Unit};
 use crate::public_logs;
-use crate::record::{Campaign, RecordError};
+use crate::record::{self, Campaign, RecordError};
 
 use metrics::{Judge, reported};
 use rules::Finding;
@@ -57,7 +58,10 @@ pub fn add_second(root: &Path, directory: &Path) -> Result<(), RecordError> {
     if target.exists() {
         return Err(ManifestError::new(&target, "is already there; rules in a result directory are never replaced").into());
     }
-    for id in &campaign.papers {
+    // A name from a stranger's file becomes part of a path here.
+    let ids = campaign.papers.iter().map(|id| Id::try_from(id.as_str())).collect::<Result<Vec<Id>, _>>();
+    let ids = ids.map_err(|why| ManifestError::new(&directory.join(record::FILE), format!("papers: {why}")))?;
+    for id in &ids {
         let name = format!("{id}.yaml");
         let own: Paper = manifest::read(directory, &Path::new("manifests/papers").join(&name))?;
         if own.judging != 1 {
@@ -65,7 +69,7 @@ pub fn add_second(root: &Path, directory: &Path) -> Result<(), RecordError> {
             return Err(ManifestError::new(&directory.join("manifests/papers").join(name), why).into());
         }
     }
-    for name in campaign.papers.iter().map(|id| format!("{id}.yaml")) {
+    for name in ids.iter().map(|id| format!("{id}.yaml")) {
         files::copy(&root.join("manifests/papers").join(&name), &target.join(&name))?;
     }
     Ok(())
@@ -95,7 +99,13 @@ fn judge_paper(measurements: &Measurements, paper: &Paper, public_logs: &[public
         claims.push(judged.0);
     }
     second::correct(&mut claims);
-    let (precision, notes) = second.as_ref().map(Second::precision).unwrap_or_default();
+    let (precision, mut notes) = second.as_ref().map(Second::precision).unwrap_or_default();
+    let count = |word: &str| claims.iter().filter(|claim| claim.verdict == word).count();
+    let (open, asked) = (count("cannot-decide"), claims.len() - count("same-as"));
+    if open > 0 {
+        let why = "it could not have settled them, whatever came out, and says nothing against them";
+        notes.insert(0, format!("This campaign cannot decide {open} of {asked} claims: {why}."));
+    }
     PaperVerdicts {
         paper: paper.id.to_string(),
         decision_rule: paper.decision_rule.clone(),

@@ -31,6 +31,7 @@ const FILES: [&str; 19] = [
     "report.tex",
     "same-bytes.json",
     "summary.json",
+    "verdicts-2.json",
     "verdicts.json",
 ];
 
@@ -51,7 +52,7 @@ fn is_known(name: &str) -> bool {
         ["data", file] => is(file, &[".csv"]),
         ["figures", file] => is(file, &[".csv", ".svg", ".tex"]),
         ["tables", file] => is(file, &[".tex"]),
-        ["manifests", file] | ["manifests", "papers" | "recipes" | "evidence", file] => is(file, &[".yaml"]),
+        ["manifests", file] | ["manifests", "papers" | "papers-2" | "recipes" | "evidence", file] => is(file, &[".yaml"]),
         ["manifests", "evidence", id, group, file] => Id::is_plain(id) && Id::is_plain(group) && is(file, &[".csv"]),
         _ => false,
     }

@@ -173,10 +173,8 @@ fn a_budget_that_ends_early_settles_no_size() {
     for id in ["T1-F", "T1-FDW", "T1-H16", "T1-SR-FDW"] {
         let claim = claim(&verdicts, id);
         assert_eq!(claim.verdict, "cannot-decide");
-        assert!(
-            claim.reason.as_deref().unwrap().starts_with("the budget ends before the paper's depth: the baseline's slope is 0.6"),
-            "{claim:?}"
-        );
+        assert_eq!(claim.reason.as_deref(), Some("the budget ends before the paper's depth"));
+        assert!(claim.why.starts_with("The baseline ends at a slope of 0.6"), "{claim:?}");
     }
     let line = &claim(&verdicts, "T1-FDW").lines[0];
     assert_eq!(
@@ -266,6 +264,12 @@ fn an_old_directory_is_judged_again_beside_its_own_verdicts() {
     assert!(twice.contains("is already there; rules in a result directory are never replaced"), "{twice}");
     let new = campaign(&COSTS[..5], &SEEDS[..2], 0.002);
     std::fs::copy(directory.path().join("campaign.json"), new.path().join("campaign.json")).unwrap();
+    let record = new.path().join("campaign.json");
+    let text = std::fs::read_to_string(&record).unwrap();
+    save(&record, &text.replacen("\"2605.09825\"", "\"../../../strange\"", 1));
+    let strange = judge::add_second(&repository(), new.path()).unwrap_err().to_string();
+    assert!(strange.contains("papers: `../../../strange` is no plain name"), "{strange}");
+    save(&record, &text);
     let second = judge::add_second(&repository(), new.path()).unwrap_err().to_string();
     assert!(second.contains("was judged by version 2 of the rules"), "{second}");
 }

@@ -410,11 +410,16 @@ fn hostile_names_render_and_compile() {
     let label = format!("label: \"{}\"", hostile.replace("\\\"", "\"").replace('\\', "\\\\").replace('"', "\\\""));
     edit(&directory.path().join("manifests/recipes/mxfp4-fdw-h16.yaml"), |text| text.replace("label: \"F+D+W H16\"", &label));
     edit(&directory.path().join("campaign.json"), |text| text.replace("synthetic", "machine_1 100% <b>&\\\\end{document}"));
+    // Judged again as well, so that the tables of the second version are there, too.
+    for name in ["2502.20586.yaml", "2605.09825.yaml"] {
+        save(&directory.path().join("manifests/papers-2").join(name), &read(&repository().join("manifests/papers").join(name)));
+    }
     let summary = render_here(directory.path());
     let html = read(&summary.html);
     assert!(!html.contains("<script") && !html.contains("<b>&") && html.contains("&lt;script&gt;"));
     let tex = read(&summary.tex) + &read(&directory.path().join("tables/arms.tex"));
-    assert!(!tex.contains("\\input{/etc"));
+    let again = read(&directory.path().join("tables/lines-2605.09825-again.tex"));
+    assert!(!tex.contains("\\input{/etc") && !again.contains("\\input{/etc") && html.contains("lines-2605.09825-again"));
     compile(directory.path());
 }
 

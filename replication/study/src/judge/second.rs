@@ -73,7 +73,7 @@ impl Second {
                 Err(why) => notes.push(format!("{baseline}: {why}.")),
                 Ok(sheets) => {
                     rows.extend(sheets.matched.iter().chain([&sheets.late]).filter_map(|sheet| sheet.precision(baseline)));
-                    notes.extend(sheets.too_short().map(|why| format!("{baseline}: {why}.")));
+                    notes.extend(sheets.too_short().map(|(_, depth)| format!("{baseline}: {depth}")));
                     notes.extend(sheets.late.layout(Scale::Tokens).err().map(|why| format!("{baseline}: {why}.")));
                 }
             }
@@ -154,8 +154,8 @@ impl Second {
         };
         let room = sheets.ruler.room(target).unwrap_or(0.0);
         let asked = format!("at loss {}, where the budget is {} times the baseline's tokens", fixed(target, 3), fixed(room, 2));
-        if let Some(why) = sheets.too_short() {
-            return judged.verdict(Verdict::CannotDecide(why), &format!("No target of the paper's depth can be set ({asked})."));
+        if let Some((short, depth)) = sheets.too_short() {
+            return judged.verdict(Verdict::CannotDecide(short.to_owned()), &format!("{depth} So no target of that depth can be set."));
         }
         if room < ROOM {
             let reason =

@@ -79,8 +79,11 @@ impl Ruler {
         let shared = sums.into_iter().filter(|(_, (_, count))| *count == runs.len());
         let (tokens, mean): (Vec<u64>, Vec<f64>) = shared.map(|(tokens, (sum, count))| (tokens, sum / count as f64)).unzip();
         let late: Vec<usize> = (0..tokens.len()).filter(|at| tokens[*at] * 4 > budget * 3).collect();
-        let late_slope = slope(&tokens, &mean, &late).filter(|slope| *slope > 0.0);
-        let late_slope = late_slope.ok_or("the baseline's mean loss does not fall over the last quarter of the budget")?;
+        let late_slope =
+            slope(&tokens, &mean, &late).ok_or("the last quarter of the budget has fewer than two evaluations of the baseline")?;
+        if late_slope <= 0.0 {
+            return Err("the baseline's mean loss does not fall over the last quarter of the budget".to_owned());
+        }
         let slope = (0..tokens.len()).map(|at| slope_at(&tokens, &mean, at)).collect();
         Ok(Self { falling: falling(&mean), tokens, mean, slope, late_slope, budget })
     }
@@ -216,9 +219,9 @@ fn rows(measurements: &Measurements, ruler: &Ruler, baseline: &str, at: usize) -
     tables[0].keys().filter(|arm| *arm != baseline).filter_map(row).collect()
 }
 
-/// Minus the slope of the least-squares line of loss over the logarithm of tokens through the evaluations `of`; none below three.
+/// Minus the slope of the least-squares line of loss over the logarithm of tokens through the evaluations `of`; none below two.
 fn slope(tokens: &[u64], loss: &[f64], of: &[usize]) -> Option<f64> {
-    if of.len() < 3 {
+    if of.len() < 2 {
         return None;
     }
     let x: Vec<f64> = of.iter().map(|at| (tokens[*at] as f64).ln()).collect();
@@ -237,7 +240,7 @@ fn slope_at(tokens: &[u64], loss: &[f64], at: usize) -> Option<f64> {
     let distance = |other: u64| (other as f64 / tokens[at] as f64).ln();
     let whole = distance(*tokens.first()?) <= -SLOPE_REACH && distance(*tokens.last()?) >= SLOPE_REACH;
     let near: Vec<usize> = (0..tokens.len()).filter(|other| distance(tokens[*other]).abs() <= SLOPE_REACH).collect();
-    slope(tokens, loss, &near).filter(|_| whole)
+    slope(tokens, loss, &near).filter(|_| whole && near.len() > 2)
 }
 
 /// The closest curve that never rises, in least squares: neighbours are pooled where the next is not below the last.

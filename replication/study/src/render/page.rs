@@ -13,7 +13,7 @@ use super::public_logs::{self, PublicLogsPage};
 use super::{claim_tables, run_tables, second};
 use crate::files;
 use crate::judge::{PaperVerdicts, Verdicts};
-use crate::manifest::Paper;
+use crate::manifest::{Estimator, Paper};
 use crate::measure::Measurements;
 use crate::measure::load::Run;
 use crate::number;
@@ -247,6 +247,19 @@ fn facts(directory: &Path, measurements: &Measurements) -> BTreeMap<String, Stri
     let first = measurements.runs.iter().find(|run| run.tokens_per_step > 0);
     let per_step = first.map_or(0, |run| run.tokens_per_step);
     let finished = measurements.runs.iter().filter(|run| run.finished()).count();
+    let [rule, noise_rule, intervals] = if measurements.study.papers.first().is_some_and(|paper| paper.judging == 2) {
+        [
+            "the verdicts use neither estimate, but extra tokens at a depth that is matched to the paper’s",
+            "verdicts rest on such intervals, at that depth",
+            "those of the two-way layout of all arms and seeds",
+        ]
+    } else {
+        let estimate = match measurements.study.estimator {
+            Estimator::Grid => "the verdicts use the grid estimate",
+            Estimator::Interpolated => "the verdicts use the interpolated estimate",
+        };
+        [estimate, "verdicts use each arm’s own seeds", "Student’s t over seeds"]
+    };
     let entries = [
         ("model", text(&model, "title")),
         ("parameters", first.map_or("unknown".to_owned(), |run| number::thousands(run.parameters as f64))),
@@ -265,6 +278,9 @@ fn facts(directory: &Path, measurements: &Measurements) -> BTreeMap<String, Stri
         ("evaluation_tokens", number::thousands(per_step as f64 * profile.evaluation.every_steps as f64)),
         ("evaluation_sequences", profile.evaluation.sequences.to_string()),
         ("target", profile.target_loss.map_or("none".to_owned(), |target| number::fixed(target, 2))),
+        ("rule", rule.to_owned()),
+        ("noise_rule", noise_rule.to_owned()),
+        ("intervals", intervals.to_owned()),
         ("estimator", measurements.study.estimator.word().to_owned()),
         ("seeds", distinct(measurements, |run| run.seed.to_string())),
         ("runs", finished.to_string()),

@@ -1,11 +1,10 @@
 //! What the second version of the rules says: every line of every claim, and what its intervals rest on.
 
+use contract::id::Id;
 use serde::Serialize;
 
 use super::claim_tables;
 use super::grid::{Cell, Grid, numbers, words};
-use contract::id::Id;
-
 use crate::judge::{Line, PaperVerdicts, Precision, Verdicts};
 use crate::manifest::Paper;
 use crate::measure::{Measurements, curves};

@@ -122,11 +122,11 @@ pub(super) fn trained(measurements: &Measurements, sheets: &Sheets, asked: &Aske
     let judged = judged.numbers(&found);
     if question.what == "size"
         && question.scale == Scale::Tokens
-        && let Some(short) = sheets.too_short()
+        && let Some((short, depth)) = sheets.too_short()
     {
         return judged.verdict(
-            Verdict::CannotDecide(short),
-            "A cost grows with training, so a number from another depth is not held against the paper's.",
+            Verdict::CannotDecide(short.to_owned()),
+            &format!("{depth} A cost grows with training, so a number from another depth is not held against the paper's."),
         );
     }
     match chances.filter(|chances| chances.reproduced < DECIDES && verdict != Verdict::Reproduced) {

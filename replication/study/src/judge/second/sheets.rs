@@ -110,11 +110,12 @@ impl Sheets {
         self.matched.as_ref().unwrap_or(&self.late)
     }
 
-    /// Why no size is judged; none when matched depth is reached.
-    pub(crate) fn too_short(&self) -> Option<String> {
+    /// Why no size is judged, in short and as a sentence; none when matched depth is reached.
+    pub(crate) fn too_short(&self) -> Option<(&'static str, String)> {
         let [low, high] = MATCHED_SLOPE.map(|slope| fixed(slope, 2));
-        let ends = self.ruler.last_slope().map_or("unknown".to_owned(), |slope| fixed(slope, 2));
-        let why = format!("the budget ends before the paper's depth: the baseline's slope is {ends} nat per ln-token, not {low} to {high}");
-        self.matched.is_none().then_some(why)
+        let known = self.ruler.last_slope().map(|slope| format!("ends at a slope of {} nat per ln-token", fixed(slope, 2)));
+        let ends = known.unwrap_or_else(|| "has too few evaluations for a slope".to_owned());
+        let why = format!("The baseline {ends}; the paper's depth is where it is {low} to {high}.");
+        self.matched.is_none().then_some(("the budget ends before the paper's depth", why))
     }
 }
