@@ -32,12 +32,16 @@ fn main() -> process::ExitCode {
     }
 }
 
-/// The repository's root: cargo runs us with the folder of this crate's manifest; a copied program uses where it stands.
+/// The repository's root: cargo runs us with the folder of this crate's manifest; a copied program uses the one it lies in. Only one that lies
+/// in none takes where it is called, because that may be a stranger's directory, and programs of the repository are run.
 fn repository() -> PathBuf {
     let here = std::env::current_dir().unwrap_or_default();
     let of_cargo = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).and_then(|path| path.parent().map(Path::to_owned));
-    let of_here = here.ancestors().find(|path| path.join("manifests").is_dir() && path.join("Cargo.lock").is_file()).map(Path::to_owned);
-    of_cargo.or(of_here).unwrap_or(here)
+    let above = |path: &Path| {
+        path.ancestors().find(|path| path.join("manifests").is_dir() && path.join("Cargo.lock").is_file()).map(Path::to_owned)
+    };
+    let of_program = || std::env::current_exe().ok().and_then(|program| above(&program));
+    of_cargo.or_else(of_program).or_else(|| above(&here)).unwrap_or(here)
 }
 
 /// Why a command ended early: what to say, and how the process ends.

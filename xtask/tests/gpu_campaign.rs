@@ -163,7 +163,7 @@ impl Site {
         command
             .args(arguments)
             .current_dir(self.0.path())
-            .env_remove("CARGO_MANIFEST_DIR")
+            .env("CARGO_MANIFEST_DIR", self.0.path().join("xtask"))
             .env("RUSTC", "no-rustc")
             .env("CARGO", "no-cargo");
         command.output().unwrap()

@@ -44,7 +44,7 @@ pub fn spread<T: Send>(
     let lock = || state.lock().unwrap_or_else(PoisonError::into_inner);
     std::thread::scope(|scope| {
         for (place, device) in places.iter().enumerate() {
-            scope.spawn(move || {
+            let work = move || {
                 let mut lost_in_a_row = 0;
                 while go_on() {
                     let Some(job) = take(&mut lock(), device) else {
@@ -80,7 +80,11 @@ pub fn spread<T: Send>(
                         }
                     }
                 }
-            });
+            };
+            if let Err(error) = std::thread::Builder::new().spawn_scoped(scope, work) {
+                say(&format!("nothing is started on {device}: the system gives no thread ({error})"));
+                lock().open[place] = false;
+            }
         }
     });
     let State { waiting, mut ended, .. } = state.into_inner().unwrap_or_else(PoisonError::into_inner);

@@ -265,7 +265,7 @@ impl Engine<'_> {
         let ended = AtomicBool::new(false);
         self.progress.at_work(place, Some(format!("{name} begins")));
         std::thread::scope(|scope| {
-            scope.spawn(|| {
+            let follow = || {
                 let mut seen = 0;
                 // Bytes, not text: a line that is not UTF-8 must not end the reading, or the trainer blocks on a full pipe.
                 for line in BufReader::new(reader).split(b'\n').map_while(Result::ok) {
@@ -284,7 +284,12 @@ impl Engine<'_> {
                 }
                 self.progress.advance(steps.saturating_sub(seen));
                 ended.store(true, Ordering::Relaxed);
-            });
+            };
+            if let Err(error) = std::thread::Builder::new().spawn_scoped(scope, follow) {
+                let _ = reader.kill();
+                last.lock().unwrap_or_else(PoisonError::into_inner).push_back(format!("the system gives no thread to follow it ({error})"));
+                ended.store(true, Ordering::Relaxed);
+            }
             // A trainer that is told to stop ends by itself after its step and a checkpoint; one that does not is killed, and later goes on
             // from its last checkpoint. A GPU's model takes longer to write.
             let patience = Duration::from_secs(if place == "cpu" { 3 } else { 30 });

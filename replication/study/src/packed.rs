@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use lzma_rust2::{LzmaOptions, XzOptions, XzReader, XzWriter};
 
-use crate::files::{self, Context as _, FileError, LARGEST_LOG};
+use crate::files::{self, Context as _, FileError, LARGEST_DOCUMENT, LARGEST_LOG};
 
 /// What is packed of a run.
 pub const LOGS: [&str; 3] = ["metrics.jsonl", "timing.jsonl", "run.mllog"];
@@ -45,16 +45,29 @@ pub fn bytes(path: &Path) -> Result<Vec<u8>, FileError> {
     if path.exists() || !packed.exists() {
         return files::read_at_most(files::open(path)?, LARGEST_LOG).at(path, "read");
     }
-    let reader = XzReader::new_mem_limit(files::open(&packed)?, true, LARGEST_DICTIONARY_KIB);
-    files::read_at_most(reader, LARGEST_LOG).at(&packed, "unpack")
+    let mut bytes = Vec::new();
+    unpack(&packed, &mut bytes)?.at(&packed, "unpack")?;
+    Ok(bytes)
 }
 
 /// Bytes that a packed log unpacks to; of a damaged one, or one that is longer than any log, those before that is seen.
 pub fn length(packed: &Path) -> Result<u64, FileError> {
-    let reader = XzReader::new_mem_limit(files::open(packed)?, true, LARGEST_DICTIONARY_KIB);
-    let (mut reader, mut counted) = (reader.take(LARGEST_LOG + 1), Counted(0));
-    let _ = io::copy(&mut reader, &mut counted);
+    let mut counted = Counted(0);
+    // What is wrong with it is said when it is read.
+    let _ = unpack(packed, &mut counted)?;
     Ok(counted.0)
+}
+
+/// Unpacks a log, or says what is wrong with it: we write one stream, and each more would cost its dictionary.
+fn unpack(packed: &Path, to: &mut impl Write) -> Result<io::Result<()>, FileError> {
+    let bytes = files::read_at_most(files::open(packed)?, LARGEST_DOCUMENT).at(packed, "read")?;
+    let mut reader = XzReader::new_mem_limit(bytes.as_slice(), false, LARGEST_DICTIONARY_KIB).take(LARGEST_LOG + 1);
+    let wrong = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    Ok(io::copy(&mut reader, to).and_then(|length| match reader.into_inner().into_inner() {
+        _ if length > LARGEST_LOG => wrong("it is longer than any log of a run"),
+        [] => Ok(()),
+        _ => wrong("something follows the log"),
+    }))
 }
 
 /// Throws away and counts.

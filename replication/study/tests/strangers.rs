@@ -6,11 +6,13 @@ mod sealed;
 mod synthetic;
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
+use lzma_rust2::{XzOptions, XzWriter};
 use study::compare::compare;
 use study::files;
 use study::mllog;
@@ -133,12 +135,12 @@ fn what_is_larger_than_any_of_ours_is_refused_while_it_is_read() {
     refused(directory.path(), "runs/fp8/1/metrics.jsonl");
     // Each is short, and all are within the limit of one: together they are not.
     let directory = sound();
-    let log = directory.path().join("runs/fp8/1/metrics.jsonl");
-    fs::write(&log, vec![b'\n'; 1 << 20]).unwrap();
     assert!(packed::pack(directory.path(), 0).unwrap());
-    let one = fs::read(packed::name(&log)).unwrap();
+    let mut long = XzWriter::new(Vec::new(), XzOptions::with_preset(0)).unwrap();
+    long.write_all(&vec![b'\n'; 60 << 20]).unwrap();
+    let long = long.finish().unwrap();
     for name in files::list(directory.path()).unwrap().iter().filter(|name| name.ends_with("metrics.jsonl.xz")) {
-        fs::write(directory.path().join(name), one.repeat(60)).unwrap();
+        fs::write(directory.path().join(name), &long).unwrap();
     }
     assert!(results::admit(directory.path()).unwrap_err().to_string().contains("metrics.jsonl.xz"));
     // A document's reader has a limit of its own.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// Where the repository's manifests are.
 pub fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().find(|path| path.join("Cargo.lock").is_file()).unwrap().to_owned()
 }
 
 /// Tokens in one step of profile `cpu`: 8 sequences of 128.
