@@ -59,11 +59,25 @@ pub(crate) enum Command {
         #[arg(long)]
         judge_again: bool,
     },
-    /// Check a result directory: hashes, schemas, verdicts recomputed from the raw data
-    #[command(after_help = "Example:\n  cargo xtask verify results/2026-11-20-xeon-2c-cpu-0123abcd")]
+    /// Check a result directory: hashes, records against each other, verdicts, tables and report made again from the raw data
+    #[command(
+        after_help = "Examples:\n  cargo xtask verify results/2026-11-20-xeon-2c-cpu-0123abcd\n  cargo xtask verify results/2026-11-20-xeon-2c-cpu-0123abcd --signer them.pub"
+    )]
     Verify {
         /// A result directory, wherever it was made
         directory: PathBuf,
+        /// Who must have signed it: a file of public SSH keys, or one such key
+        #[arg(long, value_name = "KEY")]
+        signer: Option<String>,
+    },
+    /// Sign a result directory with an SSH key: who vouches for these files (it does not make them true)
+    #[command(after_help = "Example:\n  cargo xtask sign results/2026-11-20-xeon-2c-cpu-0123abcd --key ~/.ssh/id_ed25519")]
+    Sign {
+        /// A result directory whose hashes hold
+        directory: PathBuf,
+        /// A private key, or a public one whose private half an SSH agent holds
+        #[arg(long)]
+        key: PathBuf,
     },
     /// Two result directories side by side: hash-equal, or by how much not
     #[command(after_help = "Example:\n  cargo xtask compare results/mine results/theirs")]
@@ -308,7 +322,7 @@ impl KernelsBench {
             peers_eager: self.peers_eager,
             trainer: self.trainer.clone(),
             out: self.out.clone().unwrap_or_else(|| root.join("results")),
-            machine: self.machine.as_deref().map(machine::tidy),
+            machine: self.machine.as_deref().map(study::machine::tidy),
         }
     }
 }
@@ -401,7 +415,7 @@ impl Replicate {
             },
             run: RunOptions { parallel, threads: self.threads_per_run, instruction_set: self.instruction_set.clone(), fresh: self.fresh },
             out: self.out.clone().unwrap_or_else(|| root.join("results")),
-            machine: self.machine.as_deref().map(machine::tidy),
+            machine: self.machine.as_deref().map(study::machine::tidy),
             trainer: self.trainer.clone(),
             gpus: self.gpus.clone(),
             minutes: self.minutes,

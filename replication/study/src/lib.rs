@@ -3,8 +3,10 @@
 //! Nothing here starts a program, asks the machine or knows the time, so a result directory gives the same verdicts and tables wherever
 //! it was copied to. Knows nothing of arithmetic.
 
+pub mod archive;
 pub mod compare;
 pub mod device;
+pub mod device_test;
 pub mod draws;
 pub mod environment;
 pub mod exit;
@@ -14,6 +16,7 @@ pub mod identity;
 pub mod judge;
 pub mod kernels;
 pub mod layout;
+pub mod machine;
 pub mod manifest;
 pub mod measure;
 pub mod mllog;
@@ -26,6 +29,7 @@ pub mod record;
 pub mod render;
 pub mod results;
 pub mod run_folder;
+pub mod seal;
 pub mod statistics;
 pub mod suggest;
 pub mod table;

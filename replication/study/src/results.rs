@@ -12,9 +12,10 @@ use crate::{packed, run_folder};
 const LARGEST: u64 = 256 << 20;
 
 /// Files at the root of any kind of result directory.
-const FILES: [&str; 18] = [
+const FILES: [&str; 20] = [
     "DETERMINISTIC.sha256",
     "SHA256SUMS",
+    "SHA256SUMS.sig",
     "campaign.json",
     "checks.csv",
     "comparisons.csv",
@@ -30,6 +31,7 @@ const FILES: [&str; 18] = [
     "report.pdf",
     "report.tex",
     "summary.json",
+    "verdicts-2.json",
     "verdicts.json",
 ];
 
@@ -50,7 +52,7 @@ fn is_known(name: &str) -> bool {
         ["data", file] => is(file, &[".csv"]),
         ["figures", file] => is(file, &[".csv", ".svg", ".tex"]),
         ["tables", file] => is(file, &[".tex"]),
-        ["manifests", file] | ["manifests", "papers" | "recipes" | "evidence", file] => is(file, &[".yaml"]),
+        ["manifests", file] | ["manifests", "papers" | "papers-2" | "recipes" | "evidence", file] => is(file, &[".yaml"]),
         ["manifests", "evidence", id, group, file] => Id::is_plain(id) && Id::is_plain(group) && is(file, &[".csv"]),
         _ => false,
     }
