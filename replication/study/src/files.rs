@@ -1,5 +1,5 @@
 //! Reading, hashing and writing files so that a reader never sees half of one. Whatever changes a file in the harness goes through here, so that
-//! a test can let each of these operations fail ([`faults`], which no other build has).
+//! a test can let each of these operations fail (feature `faults`, which no other build has).
 
 #[cfg(feature = "faults")]
 pub mod faults;
