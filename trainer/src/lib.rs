@@ -24,7 +24,6 @@ pub mod optimizer;
 pub mod parameters;
 mod quantisation_error;
 pub mod readings;
-pub mod schedule;
 pub mod session;
 pub mod streams;
 pub mod tensors;

@@ -4,6 +4,7 @@
 
 use contract::metrics::Quantisation;
 use contract::run_file::RunFile;
+use contract::schedule;
 
 use crate::batches::{Batch, DataOrder, samples_in};
 use crate::choices::Evaluation;
@@ -13,7 +14,6 @@ use crate::device::{Device, Update};
 use crate::error::TrainerError;
 use crate::model::Model;
 use crate::optimizer::Moments;
-use crate::schedule;
 use crate::streams::micro_step;
 
 #[derive(Debug)]

@@ -5,7 +5,6 @@ mod runs;
 use std::path::{Path, PathBuf};
 
 use bench::{device_test, kernels_bench, kernels_build};
-use campaign::machine;
 use clap::{Args, Parser, Subcommand};
 use contract::device::DeviceId;
 use study::kernels::Depth;
@@ -62,11 +61,25 @@ pub(crate) enum Command {
         #[arg(long)]
         judge_again: bool,
     },
-    /// Check a result directory: hashes, schemas, verdicts recomputed from the raw data
-    #[command(after_help = "Example:\n  cargo xtask verify results/2026-11-20-xeon-2c-cpu-0123abcd")]
+    /// Check a result directory: hashes, records against each other, verdicts, tables and report made again from the raw data
+    #[command(
+        after_help = "Examples:\n  cargo xtask verify results/2026-11-20-xeon-2c-cpu-0123abcd\n  cargo xtask verify results/2026-11-20-xeon-2c-cpu-0123abcd --signer them.pub"
+    )]
     Verify {
         /// A result directory, wherever it was made
         directory: PathBuf,
+        /// Who must have signed it: a file of public SSH keys, or one such key
+        #[arg(long, value_name = "KEY")]
+        signer: Option<String>,
+    },
+    /// Sign a result directory with an SSH key: who vouches for these files (it does not make them true)
+    #[command(after_help = "Example:\n  cargo xtask sign results/2026-11-20-xeon-2c-cpu-0123abcd --key ~/.ssh/id_ed25519")]
+    Sign {
+        /// A result directory whose hashes hold
+        directory: PathBuf,
+        /// A private key, or a public one whose private half an SSH agent holds
+        #[arg(long)]
+        key: PathBuf,
     },
     /// Make randomly drawn runs of a result directory again on this machine, and compare them byte for byte
     #[command(
@@ -316,7 +329,7 @@ impl KernelsBench {
             peers_eager: self.peers_eager,
             trainer: self.trainer.clone(),
             out: self.out.clone().unwrap_or_else(|| root.join("results")),
-            machine: self.machine.as_deref().map(machine::tidy),
+            machine: self.machine.as_deref().map(study::machine::tidy),
         }
     }
 }

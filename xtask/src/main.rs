@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bench::{device_test, kernels_bench, kernels_build};
 use campaign::error::CampaignError;
 use campaign::prepared::Prepared;
-use campaign::{audit, carry, data, directory, doctor, environment, identity, replicate, run};
+use campaign::{audit, carry, data, directory, doctor, environment, identity, replicate, run, signature};
 use clap::Parser;
 use study::exit::{DATA, ExitCode, FAILED, MACHINE};
 use study::identity::Known;
@@ -102,8 +102,13 @@ fn execute(root: &Path, command: Command) -> Result<u8, Failure> {
             print::report(&report);
             Ok(0)
         }
-        Command::Verify { directory } => {
-            let verification = verify::verify(&directory, Known::load(root).ok().as_ref())?;
+        Command::Sign { directory, key } => {
+            print::out(&format!("{}: {}\n", directory.display(), signature::sign(&directory, &key)?));
+            Ok(0)
+        }
+        Command::Verify { directory, signer } => {
+            let mut verification = verify::verify(&directory, Known::load(root).ok().as_ref(), Some(&root.join("paper")))?;
+            signature::check(&directory, signer.as_deref(), &mut verification)?;
             print::out(&verification.to_string());
             Ok(if verification.holds() { 0 } else { FAILED })
         }

@@ -11,7 +11,7 @@ use campaign::{doctor, forecast};
 use study::judge::{ClaimVerdict, outlook};
 use study::manifest::{Manifests, Profile};
 use study::plan;
-use study::run_folder;
+use study::run_folder::{self, State};
 
 /// To standard output; a reader that stopped reading (`| head`) is no error.
 pub(crate) fn out(text: &str) {
@@ -93,10 +93,10 @@ pub(crate) fn dry_run(
             line!(text, "  {} runs: {} arms x seeds {:?}", prepared.plan.runs.len(), prepared.plan.arms.len(), prepared.plan.seeds);
             let cache = plan::run_cache(root);
             for run in &prepared.plan.runs {
-                let state = if run_folder::is_finished(&cache.join(run.key()), &run.ingredients.run) {
-                    "finished, will be reused"
-                } else {
-                    "to run"
+                let state = match run_folder::state(&cache.join(run.key()), &run.ingredients) {
+                    State::Finished => "finished, will be reused".to_owned(),
+                    State::Unfinished => "to run".to_owned(),
+                    State::Corrupt(why) => format!("to run again: {why}"),
                 };
                 line!(text, "    {} {} {state}", run.key(), run.name());
             }

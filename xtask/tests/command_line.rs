@@ -21,7 +21,7 @@ fn says(arguments: &[&str], code: i32) -> String {
 fn every_command_teaches_by_example() {
     let overview = says(&["--help"], 0);
     assert!(overview.contains("Exit codes: 0 done"));
-    let commands = ["replicate", "kernels-bench", "kernels-build", "report", "verify", "compare", "data", "doctor", "list"];
+    let commands = ["replicate", "kernels-bench", "kernels-build", "report", "verify", "sign", "compare", "data", "doctor", "list"];
     for command in
         commands.into_iter().chain(["import-mllog", "export-mllog", "device-test", "try", "audit", "runs", "pack", "identity", "version"])
     {

@@ -3,7 +3,6 @@
 //! The trainer compares and bounds; this file gives it run files, groups its lines and writes them down. Without a GPU there is no table
 //! but a `not-run` that names what is missing.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,7 +13,9 @@ use campaign::error::CampaignError;
 use campaign::machine;
 use campaign::toolchain::{self, ToolError, Trainer, build_trainer, last_lines};
 use contract::device::{DeviceId, DeviceKind};
-use serde::{Deserialize, Serialize};
+use contract::json;
+use contract::measurements::{Check, DeviceTestLine, Summary, TestedDevice};
+use study::device_test::{self as table, Row};
 use study::files;
 use study::folder;
 use study::manifest::profile::Detect;
@@ -24,9 +25,6 @@ use study::provenance;
 
 /// The profile whose model and batch the steps are compared on.
 const PROFILE: &str = "device-test";
-
-/// Schema of the trainer's lines.
-const LINES: &str = "mxfp4-device-test/1";
 
 /// What `device-test` was asked for.
 #[derive(Debug, Clone)]
@@ -48,66 +46,13 @@ pub enum Outcome {
     Tested(Box<Tested>, Option<PathBuf>),
 }
 
-/// The trainer's first line.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Header {
-    /// `cuda`.
-    pub device: String,
-    pub name: String,
-    /// As the compiler calls it.
-    pub architecture: String,
-    /// No device: an interpreter on the processor executed the machine code.
-    #[serde(default)]
-    pub interpreted: bool,
-    pub libraries: Vec<String>,
-    pub seed: u64,
-}
-
-/// One comparison.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Check {
-    /// `operand`, `kernel`, `step` or `determinism`.
-    pub group: String,
-    pub name: String,
-    /// Shapes, or step and tensor.
-    pub detail: String,
-    pub elements: u64,
-    /// Relative difference of the whole, or how many elements differ; null: not a number.
-    pub difference: Option<f64>,
-    pub bound: f64,
-    pub passed: bool,
-}
-
 #[derive(Debug, Clone)]
 pub struct Tested {
-    pub header: Header,
+    pub header: TestedDevice,
     /// In order.
     pub checks: Vec<Check>,
     /// Why the trainer ended before its last line; None: it did not.
     pub cut_short: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-enum Line {
-    Device(Header),
-    Check(Check),
-    Summary { checks: usize, failed: usize },
-}
-
-/// Checks that belong together in the table.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Row {
-    /// `operand`, `kernel`, `step` or `determinism`.
-    pub group: String,
-    /// Kernel, operand or recipe.
-    pub name: String,
-    pub checks: usize,
-    pub failed: usize,
-    /// The largest difference over its bound; null where the bound is zero: there, every bit is compared.
-    pub worst: Option<f64>,
-    /// Elements that differ where every bit is compared.
-    pub differ: f64,
 }
 
 /// Compares, and writes a result directory if one is asked for.
@@ -203,20 +148,15 @@ fn call(trainer: &Trainer, device: &str, seed: u64, files: Vec<PathBuf>) -> Resu
 /// The first line that does not follow its schema, or counts that do not agree.
 pub fn parse(text: &str, ended: &str) -> Result<Tested, String> {
     let (mut header, mut checks, mut summary) = (None, Vec::new(), None);
-    for (index, line) in text.lines().enumerate() {
-        let value: serde_json::Value = serde_json::from_str(line).map_err(|error| format!("line {}: {error}", index + 1))?;
-        let schema = value.get("schema").and_then(serde_json::Value::as_str).unwrap_or_default();
-        if schema != LINES {
-            return Err(format!("line {}: schema `{schema}` is not `{LINES}`", index + 1));
-        }
-        match serde_json::from_value(value).map_err(|error| format!("line {}: {error}", index + 1))? {
-            Line::Device(first) => header = Some(first),
-            Line::Check(check) => checks.push(check),
-            Line::Summary { checks, failed } => summary = Some((checks, failed)),
+    for line in json::read::<DeviceTestLine>("its output", text) {
+        match line.map_err(|error| error.to_string())?.1 {
+            DeviceTestLine::Device(first) => header = Some(first),
+            DeviceTestLine::Check(check) => checks.push(check),
+            DeviceTestLine::Summary(Summary { checks, failed }) => summary = Some((checks, failed)),
         }
     }
     let header = header.ok_or("there is no line about the device")?;
-    let counted = (checks.len(), checks.iter().filter(|check| !check.passed).count());
+    let counted = (checks.len() as u64, table::failed(&checks) as u64);
     if let Some(said) = summary.filter(|said| *said != counted) {
         return Err(format!("the last line counts {said:?} checks and failures, the lines {counted:?}"));
     }
@@ -231,50 +171,23 @@ impl Tested {
 
     /// Checks that did not pass.
     pub fn failed(&self) -> usize {
-        self.checks.iter().filter(|check| !check.passed).count()
-    }
-
-    /// The table: groups in their order, names in theirs.
-    pub fn rows(&self) -> Vec<Row> {
-        let mut rows: Vec<Row> = Vec::new();
-        let mut places: BTreeMap<(&str, &str), usize> = BTreeMap::new();
-        for check in &self.checks {
-            let place = *places.entry((&check.group, &check.name)).or_insert(rows.len());
-            if place == rows.len() {
-                let (group, name) = (check.group.clone(), check.name.clone());
-                rows.push(Row { group, name, checks: 0, failed: 0, worst: None, differ: 0.0 });
-            }
-            let row = &mut rows[place];
-            row.checks += 1;
-            row.failed += usize::from(!check.passed);
-            let difference = check.difference.unwrap_or(f64::INFINITY);
-            if check.bound == 0.0 {
-                row.differ += difference;
-            } else {
-                row.worst = Some(row.worst.unwrap_or(0.0).max(difference / check.bound));
-            }
-        }
-        let order = |row: &Row| ["operand", "kernel", "step", "determinism"].iter().position(|group| *group == row.group);
-        rows.sort_by_key(order);
-        rows
+        table::failed(&self.checks)
     }
 }
 
-impl Row {
-    /// `0.31 of the bound`, `every bit equal` or `12 elements differ`.
-    fn result(&self) -> String {
-        let bits = if self.differ == 0.0 { "every bit equal".to_owned() } else { format!("{} elements differ", self.differ) };
-        match self.worst {
-            Some(worst) if self.differ == 0.0 => format!("{worst:.3} of the bound"),
-            Some(worst) => format!("{worst:.3} of the bound, {bits}"),
-            None => bits,
-        }
+/// `0.31 of the bound`, `every bit equal` or `12 elements differ`.
+fn result(row: &Row) -> String {
+    let bits = if row.differ == 0.0 { "every bit equal".to_owned() } else { format!("{} elements differ", row.differ) };
+    match row.worst {
+        Some(worst) if row.differ == 0.0 => format!("{worst:.3} of the bound"),
+        Some(worst) => format!("{worst:.3} of the bound, {bits}"),
+        None => bits,
     }
 }
 
 impl fmt::Display for Tested {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Header { name, architecture, interpreted, libraries, seed, .. } = &self.header;
+        let TestedDevice { name, architecture, interpreted, libraries, seed, .. } = &self.header;
         writeln!(f, "{name} ({architecture}; {}) against the CPU, seed {seed}", libraries.join(", "))?;
         if *interpreted {
             writeln!(f, "interpreted: the processor executed the machine code; this was not run on a device")?;
@@ -285,7 +198,7 @@ impl fmt::Display for Tested {
             ("step", "two steps, by recipe"),
             ("determinism", "run against run"),
         ];
-        let rows = self.rows();
+        let rows = table::rows(&self.checks);
         let width = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
         for (group, title) in titles {
             let rows: Vec<&Row> = rows.iter().filter(|row| row.group == group).collect();
@@ -293,7 +206,7 @@ impl fmt::Display for Tested {
             writeln!(f, "{title}: {checks} checks, {failed} failed")?;
             for row in rows {
                 let word = if row.failed == 0 { "passed".to_owned() } else { format!("{} FAILED", row.failed) };
-                writeln!(f, "  {:width$}  {:>5}  {word:10}  {}", row.name, row.checks, row.result())?;
+                writeln!(f, "  {:width$}  {:>5}  {word:10}  {}", row.name, row.checks, result(row))?;
             }
         }
         for check in self.checks.iter().filter(|check| !check.passed).take(20) {
@@ -307,64 +220,40 @@ impl fmt::Display for Tested {
     }
 }
 
-#[derive(Serialize)]
-struct Summary<'a> {
-    schema: &'static str,
-    date: &'a str,
-    #[serde(flatten)]
-    header: &'a Header,
-    commit: &'a str,
-    dirty: bool,
-    trainer_code: &'a str,
-    toolchain: &'a str,
-    processor: String,
-    checks: usize,
-    failed: usize,
-    cut_short: Option<&'a str>,
-    rows: Vec<Row>,
-}
-
 /// `device-test-<date>-<gpu>/` with checks.csv, summary.json and SHA256SUMS; an earlier one of the day and GPU is replaced.
 fn write(root: &Path, out: &Path, tested: &Tested, build: &Build) -> Result<PathBuf, CampaignError> {
     let date = environment::today();
-    let name = format!("device-test-{date}-{}", machine::tidy(&tested.header.name));
+    let name = format!("device-test-{date}-{}", study::machine::tidy(&tested.header.name));
     let target = out.join(&name);
     let git = git_state(root);
-    let summary = Summary {
-        schema: "mxfp4-device-test-summary/1",
-        date: &date,
-        header: &tested.header,
-        commit: &git.commit,
+    let summary = table::Summary {
+        schema: table::SCHEMA.to_owned(),
+        date,
+        device: tested.header.clone(),
+        commit: git.commit,
         dirty: git.dirty,
-        trainer_code: &build.sources,
-        toolchain: &build.toolchain,
+        trainer_code: build.sources.clone(),
+        toolchain: build.toolchain.clone(),
         processor: machine::cpu_model(),
         checks: tested.checks.len(),
         failed: tested.failed(),
-        cut_short: tested.cut_short.as_deref(),
-        rows: tested.rows(),
+        cut_short: tested.cut_short.clone(),
+        rows: table::table(&tested.checks),
     };
     // Strings and finite numbers: cannot fail.
     let text = serde_json::to_string_pretty(&summary).unwrap_or_default() + "\n";
     folder::make(&target, |aside| -> Result<(), CampaignError> {
-        files::write(&aside.join("summary.json"), text.as_bytes())?;
-        files::write(&aside.join("checks.csv"), csv(&tested.checks).as_bytes())?;
+        files::write(&aside.join(table::SUMMARY), text.as_bytes())?;
+        files::write(&aside.join(table::CHECKS), table::csv(&tested.checks).as_bytes())?;
         Ok(provenance::write_list(aside)?)
     })?;
     Ok(target)
 }
 
-fn csv(checks: &[Check]) -> String {
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    for check in checks {
-        // Into memory, with as many fields each time: cannot fail.
-        let _ = writer.serialize(check);
-    }
-    writer.into_inner().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
+    use contract::schema::DEVICE_TEST as LINES;
+
     use super::*;
 
     fn lines(extra: &str) -> String {
@@ -390,15 +279,15 @@ mod tests {
         let summary = format!("{{\"schema\":\"{LINES}\",\"kind\":\"summary\",\"checks\":5,\"failed\":2}}\n");
         let tested = parse(&lines(&summary), "").unwrap();
         assert!(!tested.holds() && tested.cut_short.is_none());
-        let rows = tested.rows();
+        let rows = table::rows(&tested.checks);
         let names: Vec<&str> = rows.iter().map(|row| row.group.as_str()).collect();
         assert_eq!(names, ["operand", "kernel", "step", "determinism"]);
-        assert_eq!((rows[2].checks, rows[2].failed, rows[2].result().as_str()), (2, 0, "0.800 of the bound"));
-        assert_eq!(rows[0].result(), "every bit equal");
-        assert_eq!(rows[3].result(), "3 elements differ");
+        assert_eq!((rows[2].checks, rows[2].failed, result(&rows[2]).as_str()), (2, 0, "0.800 of the bound"));
+        assert_eq!(result(&rows[0]), "every bit equal");
+        assert_eq!(result(&rows[3]), "3 elements differ");
         let text = tested.to_string();
         assert!(text.contains("FAILED kernel swiglu, d, e: not a number, bound 1e-1") && text.contains("5 checks, 2 failed"), "{text}");
-        assert_eq!(csv(&tested.checks).lines().nth(1), Some("operand,e2m1 1x32,\"d, e\",8,0.0,0.0,true"));
+        assert_eq!(table::csv(&tested.checks).lines().nth(1), Some("operand,e2m1 1x32,\"d, e\",8,0.0,0.0,true"));
     }
 
     #[test]

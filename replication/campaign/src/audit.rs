@@ -70,7 +70,7 @@ pub fn audit(
         Some(Made { run, recorded, made, error })
     });
     let runs = runs.collect();
-    let mut environment = environment::finished(&environment::capture(root, &request.run)).on(&site.gpus);
+    let mut environment = environment::finished(&environment::capture(root, &request.run), request.machine.as_deref()).on(&site.gpus);
     environment.prebuilt_trainer = prepared.prebuilt.as_ref().map(|trainer| environment::prebuilt(trainer, &prepared.build));
     let directory = directory.canonicalize().at(directory, "find")?;
     let name = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -97,7 +97,7 @@ fn make(
     // Never the cache of finished runs: a run that is only looked up shows nothing.
     let cache = root.join("cache").join("audit");
     let options = RunOptions { fresh: true, ..request.run.clone() };
-    let outcomes = run::carry_out(planned, &cache, trainer, &data, (&options, &site.pool(request)), stop)?;
+    let outcomes = run::carry_out(planned, &cache, trainer, &data, (&options, &site.pool(request)), stop, say)?;
     interrupted(stop)?;
     let made = planned.iter().zip(outcomes).map(|(run, outcome)| match outcome {
         Outcome::Failed(error) => Err(error),

@@ -12,7 +12,8 @@ use study::packed;
 use study::plan::{Ingredients, run_cache};
 use study::record;
 use study::results;
-use study::run_folder::{self, is_finished};
+use study::run_folder::{self, State};
+use study::seal::{self, UNUSABLE};
 
 use crate::environment::Version;
 use crate::error::CampaignError;
@@ -69,8 +70,9 @@ pub fn import(root: &Path, from: &Path) -> Result<Carried, CampaignError> {
 /// Folders below `from` that hold a run with its ingredients.
 fn run_folders(from: &Path) -> Result<Vec<PathBuf>, FileError> {
     let names = if from.join(record::FILE).exists() { results::admit(from)? } else { files::list(from)? };
+    let names = names.iter().filter(|name| !name.contains(UNUSABLE));
     let folder = |name: &String| Some(from.join(name.strip_suffix("ingredients.json")?));
-    Ok(names.iter().filter_map(folder).filter(|folder| folder.join("run.yaml").is_file()).collect())
+    Ok(names.filter_map(folder).filter(|folder| folder.join("run.yaml").is_file()).collect())
 }
 
 /// One folder into `cache`, under its key.
@@ -83,12 +85,22 @@ fn take(folder: &Path, cache: &Path, checkpoints: bool, carried: &mut Carried) -
         return Ok(());
     };
     let to = cache.join(ingredients.key());
-    let finished = is_finished(folder, &run_sha256);
+    let finished = match run_folder::state(folder, &ingredients) {
+        State::Corrupt(why) => {
+            refuse(&why);
+            return Ok(());
+        }
+        state => state == State::Finished,
+    };
     if let Some(error) = run_folder::ran_elsewhere(folder, &ingredients.device) {
         refuse(&error);
         return Ok(());
     }
-    if is_finished(&to, &run_sha256) {
+    let there = run_folder::state(&to, &ingredients);
+    if matches!(there, State::Corrupt(_)) {
+        seal::set_aside(&to)?;
+    }
+    if there == State::Finished {
         let metrics = |folder: &Path| packed::sha256(&folder.join("metrics.jsonl"));
         if finished && metrics(folder)? != metrics(&to)? {
             refuse("the same run is there already with other metrics: the same ingredients gave other numbers");
@@ -99,6 +111,7 @@ fn take(folder: &Path, cache: &Path, checkpoints: bool, carried: &mut Carried) -
     }
     if finished {
         copy_files(folder, &to)?;
+        run_folder::seal(&to)?;
         carried.runs += 1;
     } else if checkpoints && folder.join("checkpoint").is_dir() && !to.join("checkpoint").exists() {
         copy_files(folder, &to)?;

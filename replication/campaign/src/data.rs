@@ -237,10 +237,6 @@ fn aside(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-fn rename(from: &Path, to: &Path) -> Result<(), FileError> {
-    std::fs::rename(from, to).map_err(|source| FileError { path: to.to_owned(), action: "move into place", source })
-}
-
 /// What `trainer tokenize` prints.
 #[derive(Deserialize)]
 struct Tokenised {
@@ -456,7 +452,7 @@ fn take(dataset: &Dataset, cache: &Path, from: &Path, say: &dyn Fn(&str)) -> Res
         say(&format!("taking {}", file.name));
         let to = cache.join(&file.name);
         let aside = aside(&to);
-        let taken = files::copy(&from.join(&file.name), &aside).and_then(|()| rename(&aside, &to));
+        let taken = files::copy(&from.join(&file.name), &aside).and_then(|()| files::rename(&aside, &to, "move into place"));
         if taken.is_err() {
             // The first error is the one to tell.
             let _ = std::fs::remove_file(&aside);

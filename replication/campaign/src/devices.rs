@@ -2,12 +2,9 @@
 //!
 //! This crate opens no driver. Without a trainer to ask, `doctor` looks at files only.
 
-use std::collections::BTreeSet;
-
 use serde::{Deserialize, Serialize};
 use study::device::Gpu;
 
-use crate::machine;
 use crate::toolchain::{ToolError, Trainer};
 
 /// What `trainer devices` prints.
@@ -92,21 +89,11 @@ impl Devices {
     }
 }
 
-/// Each different name and list of libraries, in a line: what timings and numbers may depend on besides the run file.
-pub fn identity(gpus: &[Gpu]) -> String {
-    let lines: BTreeSet<String> =
-        gpus.iter().map(|gpu| format!("{} with {}", gpu.name.as_deref().unwrap_or("a GPU"), gpu.libraries.join(", "))).collect();
-    lines.into_iter().collect::<Vec<_>>().join("; ")
-}
-
-/// Name of the first GPU as folders have it: `nvidia-h200`.
-pub fn slug(gpus: &[Gpu]) -> Option<String> {
-    gpus.first().and_then(|gpu| gpu.name.as_deref()).map(machine::tidy).filter(|name| !name.is_empty())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use study::device::identity;
+    use study::machine;
 
     fn two() -> Devices {
         let gpu = |number: usize, problem: Option<&str>| Gpu {
@@ -164,8 +151,8 @@ mod tests {
 
     #[test]
     fn a_machine_is_named_after_its_gpu() {
-        assert_eq!(slug(&two().gpus).as_deref(), Some("nvidia-h200"));
-        assert_eq!(slug(&[]), None);
+        assert_eq!(machine::of_gpus(&two().gpus).as_deref(), Some("nvidia-h200"));
+        assert_eq!(machine::of_gpus(&[]), None);
         assert_eq!(identity(&two().gpus[..1]), "NVIDIA H200 with CUDA driver 12.8, NVRTC 12.8");
     }
 }

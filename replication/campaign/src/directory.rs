@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use contract::id::Id;
-use study::environment::Environment;
+use study::environment::{Environment, GitState};
 use study::files::{self, Context as _, FileError};
 use study::folder;
 use study::identity::Known;
@@ -13,7 +13,7 @@ use study::kernels;
 use study::manifest::ManifestError;
 use study::packed;
 use study::plan::{self, Plan};
-use study::provenance;
+use study::provenance::{self, Renderer};
 use study::record::{self, Campaign, CampaignRun};
 use study::render::{self, RenderOptions};
 use study::results;
@@ -39,7 +39,9 @@ pub(crate) fn assemble(
     environment: &Environment,
 ) -> Result<Report, CampaignError> {
     let machine = Id::near(&site.machine);
-    let date = environment::today();
+    // One look at the clock: the record's day and the moment it was captured agree, however the clock jumps.
+    let environment = &environment::finished(environment, request.machine.as_deref());
+    let date = environment.day();
     let mut campaign = Campaign {
         schema: record::SCHEMA.into(),
         profile: prepared.plan.profile.clone(),
@@ -77,7 +79,8 @@ pub(crate) fn assemble(
             files::write(&aside.join("manifests").join(name), &prepared.manifests.bytes(&path).at(&path, "read")?)?;
         }
         if let Some(measured) = measured {
-            for name in files::list(measured)? {
+            // Beside them lie their hashes, and what was set aside.
+            for name in files::list(measured)?.into_iter().filter(|name| name.ends_with(".jsonl")) {
                 files::copy(&measured.join(&name), &aside.join("measurements").join(&name))?;
             }
         }
@@ -86,12 +89,12 @@ pub(crate) fn assemble(
         }
         let text = serde_json::to_string_pretty(&campaign).unwrap_or_default() + "\n";
         files::write(&aside.join("campaign.json"), text.as_bytes())?;
-        provenance::write_environment(&environment::finished(environment), aside)?;
+        provenance::write_environment(environment, aside)?;
         let others: Vec<PathBuf> = environment::committed_results(root).into_iter().filter(|other| *other != target).collect();
         if let Some(same) = SameBytes::find(aside, &others) {
             files::write(&aside.join(same_bytes::FILE), same.json().as_bytes())?;
         }
-        finish(root, aside, None)
+        finish(root, aside, false)
     })?;
     let now = environment::git_state(root);
     if now.commit != environment.source.commit || now.dirty != environment.source.dirty {
@@ -121,12 +124,14 @@ fn free_name(out: &Path, base: &str, key: &str) -> PathBuf {
 }
 
 /// Renders, makes the PDF where LaTeX is, and writes provenance and sums: what `replicate` ends with and `report` repeats.
-fn finish(root: &Path, directory: &Path, stale: Option<String>) -> Result<(Verdicts, Vec<String>), CampaignError> {
-    let summary = render::render(directory, &root.join("paper"), &RenderOptions { stale })?;
+fn finish(root: &Path, directory: &Path, stale: bool) -> Result<(Verdicts, Vec<String>), CampaignError> {
+    let templates = root.join("paper");
+    let summary = render::render(directory, &templates, &RenderOptions { stale })?;
     let mut notes = summary.warnings;
     notes.extend(latex::pdf(directory, &summary.latex)?);
     notes.extend(same_bytes_line(directory));
-    provenance::write_statement(&environment::git_state(root), directory)?;
+    let GitState { commit, dirty, .. } = environment::git_state(root);
+    provenance::write_statement(&Renderer { commit, dirty, version: Some(render::version(&templates)), stale }, directory)?;
     provenance::write_sums(directory)?;
     Ok((summary.verdicts, notes))
 }
@@ -142,10 +147,11 @@ pub fn report(root: &Path, directory: &Path) -> Result<Report, CampaignError> {
     let campaign = Campaign::read(directory)?;
     let before = raw_hashes(directory)?;
     let known = Known::load(root).ok();
-    let changed = known.as_ref().is_some_and(|known| !known.is_current(&campaign.trainer_code));
-    let stale = changed.then(|| "what the trainer computes has changed since these runs".to_owned());
-    let (verdicts, mut notes) = finish(root, directory, stale.clone())?;
-    notes.extend(stale.map(|why| format!("stale: {why}")));
+    let stale = known.as_ref().is_some_and(|known| !known.is_current(&campaign.trainer_code));
+    let signed = directory.join(provenance::SIGNATURE).exists();
+    let (verdicts, mut notes) = finish(root, directory, stale)?;
+    notes.extend(signed.then(|| "its signature was of what it was before and is gone: sign it again".to_owned()));
+    notes.extend(stale.then(|| format!("stale: {}", render::STALE)));
     if known.is_none() {
         notes.push(format!("{} is not here, so nobody looked whether this tree's trainer computes what these runs did", Known::PATH));
     }

@@ -20,9 +20,9 @@ pub fn prebuilt(trainer: &Trainer, build: &Build) -> PrebuiltTrainer {
     PrebuiltTrainer { sha256: files::sha256_file(&trainer.program).ok(), trainer_code: sources, toolchain }
 }
 
-/// The same record, at the end of what it describes.
-pub fn finished(environment: &Environment) -> Environment {
-    Environment { captured: now().format(&Rfc3339).unwrap_or_default(), ..environment.clone() }
+/// The same record, at the end of what it describes, with the name that the machine was given.
+pub fn finished(environment: &Environment, named: Option<&str>) -> Environment {
+    Environment { captured: now().format(&Rfc3339).unwrap_or_default(), named: named.map(str::to_owned), ..environment.clone() }
 }
 
 /// Asks the system, the compiler and git. What they do not say is null.
@@ -33,12 +33,7 @@ pub fn capture(root: &Path, options: &RunOptions) -> Environment {
     Environment {
         schema: SCHEMA.to_owned(),
         captured: now().format(&Rfc3339).unwrap_or_default(),
-        cpu: Cpu {
-            model: machine::cpu_model(),
-            architecture: std::env::consts::ARCH.to_owned(),
-            logical_cores: machine::cores(),
-            instruction_sets: machine::instruction_sets().into_iter().map(str::to_owned).collect(),
-        },
+        cpu: cpu(),
         memory: Memory { total_bytes: memory.total, control_group_limit_bytes: memory.limit },
         system: System { name: std::env::consts::OS.to_owned(), kernel: machine::kernel(), container: machine::container() },
         toolchain: Toolchain {
@@ -52,15 +47,25 @@ pub fn capture(root: &Path, options: &RunOptions) -> Environment {
             diff_sha256: git.diff_sha256,
             lock_sha256: files::sha256_file(&root.join("Cargo.lock")).ok(),
         },
-        flags: Flags {
-            threads_per_run: options.threads,
-            instruction_set: options.instruction_set.clone(),
-            parallel_runs: options.parallel,
-        },
+        flags: flags(options),
         device_libraries: Vec::new(),
         accelerators: Vec::new(),
         prebuilt_trainer: None,
+        named: None,
     }
+}
+
+pub(crate) fn cpu() -> Cpu {
+    Cpu {
+        model: machine::cpu_model(),
+        architecture: std::env::consts::ARCH.to_owned(),
+        logical_cores: machine::cores(),
+        instruction_sets: machine::instruction_sets().into_iter().map(str::to_owned).collect(),
+    }
+}
+
+pub(crate) fn flags(options: &RunOptions) -> Flags {
+    Flags { threads_per_run: options.threads, instruction_set: options.instruction_set.clone(), parallel_runs: options.parallel }
 }
 
 /// Flags that the environment hands the compiler: they may change code, so they are written down, without folders.
@@ -174,9 +179,9 @@ pub fn today() -> String {
     now().date().to_string()
 }
 
-/// The name of this machine for a result directory: from its processor and cores, never its host name.
-pub fn machine_slug() -> String {
-    machine::slug(&machine::cpu_model(), machine::cores())
+/// The name of this machine for a result directory, where it is not that of a GPU.
+pub fn machine_name() -> String {
+    cpu().machine()
 }
 
 #[cfg(test)]

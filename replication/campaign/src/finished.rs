@@ -5,11 +5,12 @@ use std::path::Path;
 
 use study::device::Gpu;
 use study::folder::lock;
+use study::machine::of_gpus;
 use study::manifest::Manifests;
 use study::plan::{self, Plan};
-use study::run_folder;
+use study::record;
+use study::run_folder::{self, State};
 
-use crate::devices;
 use crate::directory::assemble;
 use crate::environment;
 use crate::error::CampaignError;
@@ -28,7 +29,7 @@ pub(crate) fn put_together(manifests: &Manifests, request: &Request, say: &dyn F
     let _cache_lock = lock(&root.join("cache").join("lock"))?;
     let _out_lock = lock(&request.out.join(".lock"))?;
     let (cache, all) = (plan::run_cache(root), prepared.plan.runs.len());
-    keep_finished(&mut prepared.plan, &cache);
+    keep_finished(&mut prepared.plan, &cache, say);
     let done = prepared.plan.runs.len();
     if done == 0 {
         return Err(CampaignError::NothingFinished { profile: request.profile.clone(), all });
@@ -42,11 +43,15 @@ pub(crate) fn put_together(manifests: &Manifests, request: &Request, say: &dyn F
 }
 
 /// Leaves out of the plan what is not finished, or ran on something else than the plan says.
-fn keep_finished(plan: &mut Plan, cache: &Path) {
+fn keep_finished(plan: &mut Plan, cache: &Path, say: &dyn Fn(&str)) {
     let (all, device) = (plan.runs.len(), plan.device.word());
     plan.runs.retain(|run| {
         let folder = cache.join(run.key());
-        run_folder::is_finished(&folder, &run.ingredients.run) && run_folder::ran_elsewhere(&folder, device).is_none()
+        let state = run_folder::state(&folder, &run.ingredients);
+        if let State::Corrupt(why) = &state {
+            say(&format!("{} in the cache cannot be believed and is left out: {why}", run.name()));
+        }
+        state == State::Finished && run_folder::ran_elsewhere(&folder, device).is_none()
     });
     plan.partial |= plan.runs.len() < all;
     plan.arms.retain(|arm| plan.runs.iter().any(|run| run.arm == *arm));
@@ -61,8 +66,8 @@ impl Site {
             let gpu = session.gpu();
             gpus.extend(gpu.filter(|gpu| !gpus.contains(gpu)));
         }
-        let machine = request.machine.clone().or_else(|| devices::slug(&gpus)).unwrap_or_else(environment::machine_slug);
-        let line = format!("finished runs of {}\n", devices::identity(&gpus));
+        let machine = request.machine.clone().or_else(|| of_gpus(&gpus)).unwrap_or_else(environment::machine_name);
+        let line = record::of_finished(&gpus);
         Self { gpus, machine, line }
     }
 }

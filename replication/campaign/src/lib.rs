@@ -22,6 +22,7 @@ pub mod prepared;
 pub mod replicate;
 pub mod request;
 pub mod run;
+pub mod signature;
 mod site;
 pub mod sources;
 mod system;

@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use study::archive;
 use study::files::{Context as _, FileError, sha256};
-use study::manifest::public_logs;
 use study::manifest::{Manifests, Profile};
 use study::plan::{self, Plan, Selection};
+use study::record;
 
 use crate::error::CampaignError;
 use crate::toolchain::{self, Trainer, build_trainer};
@@ -67,34 +68,15 @@ impl<'m> Prepared<'m> {
 
     /// Hash of run keys, of the manifests that decide how runs are measured, and of `conditions`, how they were carried out.
     pub(crate) fn campaign_key(&self, conditions: &str) -> Result<String, FileError> {
-        let mut text = conditions.to_owned();
-        for run in &self.plan.runs {
-            text.push_str(&format!("{} {}\n", run.name(), run.key()));
-        }
-        for (name, path) in self.manifest_files() {
-            let bytes = self.manifests.bytes(&path).at(&path, "read")?;
-            text.push_str(&format!("{} {name}\n", sha256(&bytes)));
-        }
-        Ok(sha256(text.as_bytes()))
+        let hash = |(name, path): (String, PathBuf)| Ok((name, sha256(&self.manifests.bytes(&path).at(&path, "read")?)));
+        let manifests: Vec<(String, String)> = self.manifest_files().into_iter().map(hash).collect::<Result<_, FileError>>()?;
+        let runs: Vec<(&str, u64, String)> = self.plan.runs.iter().map(|run| (run.arm.as_str(), run.seed, run.key())).collect();
+        let runs = runs.iter().map(|(arm, seed, key)| (*arm, *seed, key.as_str()));
+        Ok(record::key(conditions, runs, manifests.iter().map(|(name, sha256)| (name.as_str(), sha256.as_str()))))
     }
 
     /// The manifests a result directory carries: (name there, path in the repository, which `Manifests::bytes` takes).
     pub(crate) fn manifest_files(&self) -> Vec<(String, PathBuf)> {
-        let profile = self.profile();
-        let mut all = vec![
-            ("profile.yaml".to_owned(), Manifests::path("profiles", &profile.id)),
-            ("model.yaml".to_owned(), Manifests::path("models", &profile.model)),
-            ("dataset.yaml".to_owned(), Manifests::path("datasets", &profile.dataset)),
-            ("tokenizer.yaml".to_owned(), Manifests::path("tokenizers", &profile.tokenizer)),
-            ("hardware.yaml".to_owned(), Manifests::path("hardware", &profile.hardware)),
-        ];
-        all.extend(profile.papers.iter().map(|id| (format!("papers/{id}.yaml"), Manifests::path("papers", id))));
-        // All arms of the profile: a partial campaign still names what it left out.
-        all.extend(plan::all_arms(profile).iter().map(|id| (format!("recipes/{id}.yaml"), Manifests::path("recipes", id))));
-        all.extend(public_logs::files_of(&self.manifests.public_logs, &profile.papers).into_iter().map(|name| {
-            let path = Path::new("manifests").join(&name);
-            (name, path)
-        }));
-        all
+        archive::files(self.manifests, self.profile())
     }
 }

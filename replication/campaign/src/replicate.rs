@@ -8,13 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use study::environment::Environment;
-use study::files::{self, Context, sha256};
+use study::files::{self, Context};
 use study::folder::lock;
 use study::judge;
 use study::manifest::Manifests;
 use study::plan::{self, Plan};
+use study::provenance;
 use study::record::Campaign;
-use study::render::RenderError;
+use study::render::{self, RenderError};
+use study::seal;
 
 use crate::data;
 use crate::directory::{assemble, failures, same_bytes_line};
@@ -44,7 +46,7 @@ pub fn replicate(manifests: &Manifests, request: &Request, stop: &AtomicBool, sa
     let (key, bench) = keyed(&prepared, &site, request)?;
     let memory = CampaignMemory { path: root.join("cache").join("campaigns").join(format!("{key}.json")) };
     if !request.run.fresh
-        && let Some(directory) = memory.recall(&request.out, &key, root)
+        && let Some(directory) = memory.recall(&request.out, &key, root, say)?
     {
         let verdicts = judge::recompute(&directory).map_err(RenderError::from)?;
         let notes = same_bytes_line(&directory).into_iter().collect();
@@ -100,7 +102,7 @@ impl Stages<'_> {
             pool.places.len()
         ));
         let (cache, started) = (plan::run_cache(root), Instant::now());
-        let outcomes = run::carry_out(&prepared.plan.runs, &cache, trainer, &data, (&request.run, &pool), stop)?;
+        let outcomes = run::carry_out(&prepared.plan.runs, &cache, trainer, &data, (&request.run, &pool), stop, say)?;
         interrupted(stop)?;
         let time_up = [pool.minutes, pool.stop_after].into_iter().flatten().any(|limit| started.elapsed() >= limit);
         whole(&prepared.plan, &outcomes, time_up)?;
@@ -136,8 +138,17 @@ struct CampaignMemory {
 }
 
 impl CampaignMemory {
-    /// The directory, if it is still there, whole, below `out`, and rendered from today's templates.
-    fn recall(&self, out: &Path, key: &str, root: &Path) -> Option<PathBuf> {
+    /// The directory, if it is still there, whole, below `out`, and rendered from today's templates. One whose files are not what they were is
+    /// moved aside: it is put together again.
+    fn recall(&self, out: &Path, key: &str, root: &Path, say: &dyn Fn(&str)) -> Result<Option<PathBuf>, CampaignError> {
+        let Some(directory) = self.whole(out, key, root) else { return Ok(None) };
+        let Some(why) = provenance::changed(&directory) else { return Ok(Some(directory)) };
+        let moved = seal::set_aside(&directory)?;
+        say(&format!("{} is not what it was ({why}): moved to {}, and put together again", directory.display(), moved.display()));
+        Ok(None)
+    }
+
+    fn whole(&self, out: &Path, key: &str, root: &Path) -> Option<PathBuf> {
         let text = std::fs::read_to_string(&self.path).ok()?;
         let (directory, templates) = text.split_once('\n')?;
         let directory = PathBuf::from(directory);
@@ -145,24 +156,13 @@ impl CampaignMemory {
         let here = directory.parent()?.canonicalize().ok()? == out.canonicalize().ok()?;
         let whole = directory.join("SHA256SUMS").exists() && directory.join("report.html").exists();
         let finished = campaign.runs.iter().all(|run| run.status == "finished");
-        (here && whole && finished && campaign.key == key && templates == render_fingerprint(root)).then_some(directory)
+        (here && whole && finished && campaign.key == key && templates == render::version(&root.join("paper"))).then_some(directory)
     }
 
     fn remember(&self, directory: &Path) -> Result<(), CampaignError> {
         let directory = directory.canonicalize().at(directory, "find")?;
         let root = self.path.ancestors().nth(3).unwrap_or(Path::new("."));
-        files::write(&self.path, format!("{}\n{}", directory.display(), render_fingerprint(root)).as_bytes())?;
+        files::write(&self.path, format!("{}\n{}", directory.display(), render::version(&root.join("paper"))).as_bytes())?;
         Ok(())
     }
-}
-
-/// Hash of the templates and of these crates' sources: when it changes, reports are rendered again, and nothing is measured again.
-fn render_fingerprint(root: &Path) -> String {
-    let mut listing = String::new();
-    for folder in ["paper", "replication/study/src", "replication/campaign/src"] {
-        for name in files::list(&root.join(folder)).unwrap_or_default() {
-            listing.push_str(&files::sha256_file(&root.join(folder).join(&name)).unwrap_or_default());
-        }
-    }
-    sha256(listing.as_bytes())
 }

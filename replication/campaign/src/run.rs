@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use study::files::{self, FileError};
 use study::plan::{Ingredients, PlannedRun};
-use study::run_folder::{is_finished, ran_elsewhere};
+use study::run_folder::{self, State, is_finished, ran_elsewhere};
+use study::seal::{self, Seal};
 
 use crate::data::{DataError, PreparedData, check_shards};
 use crate::pool::{self, Attempt};
@@ -98,6 +99,7 @@ pub fn carry_out(
     data: &PreparedData,
     (options, pool): (&RunOptions, &Pool),
     stop: &AtomicBool,
+    say: &dyn Fn(&str),
 ) -> Result<Vec<Outcome>, RunError> {
     let mut outcomes: Vec<Option<Outcome>> = Vec::new();
     for run in runs {
@@ -106,9 +108,17 @@ pub fn carry_out(
             refuse_if_running(&folder)?;
             files::remove_folder(&folder)?;
         }
-        let done = is_finished(&folder, &run.ingredients.run);
-        if !done {
-            prepare_folder(&folder, run)?;
+        let state = run_folder::state(&folder, &run.ingredients);
+        if let State::Corrupt(why) = &state {
+            refuse_if_running(&folder)?;
+            let moved = seal::set_aside(&folder)?;
+            say(&format!("{} in the cache cannot be believed ({why}): moved to {}, and run again", run.name(), moved.display()));
+        }
+        let done = state == State::Finished;
+        match done {
+            true if Seal::read(&folder).is_none() => run_folder::seal(&folder)?,
+            true => {}
+            false => prepare_folder(&folder, run)?,
         }
         outcomes.push(done.then_some(Outcome::Reused));
     }
@@ -226,12 +236,14 @@ impl Engine<'_> {
         if is_finished(folder, &run.ingredients.run) && status.is_some_and(|status| status.success()) {
             return match ran_elsewhere(folder, place) {
                 None => {
+                    // Left unsealed, it is looked at more closely when it is used again.
+                    let _ = run_folder::seal(folder);
                     self.tidy(folder, place);
                     Attempt::Done(Outcome::Finished)
                 }
                 Some(error) => {
                     // Nobody may take it for a finished run of this device.
-                    let _ = std::fs::remove_file(folder.join("done.json"));
+                    let _ = files::remove(&folder.join("done.json"));
                     record_failure(folder, &error);
                     Attempt::Done(Outcome::Failed(error))
                 }
@@ -332,8 +344,10 @@ fn progress_step(line: &str) -> Option<u64> {
 /// Why a run would be run, or not: the answer to `--why`.
 pub fn why(run: &PlannedRun, cache: &Path) -> Result<String, FileError> {
     let folder = cache.join(run.key());
-    if is_finished(&folder, &run.ingredients.run) {
-        return Ok(format!("{} is finished and will be reused (key {})", run.name(), run.key()));
+    match run_folder::state(&folder, &run.ingredients) {
+        State::Finished => return Ok(format!("{} is finished and will be reused (key {})", run.name(), run.key())),
+        State::Corrupt(why) => return Ok(format!("{} will be moved aside and run again: {why} (key {})", run.name(), run.key())),
+        State::Unfinished => {}
     }
     if folder.join("checkpoint").is_dir() {
         return Ok(format!("{} was started and not finished; it will go on from its checkpoint (key {})", run.name(), run.key()));
@@ -359,7 +373,8 @@ fn newest_earlier(run: &PlannedRun, cache: &Path) -> Result<Option<(String, Ingr
     for entry in entries.flatten() {
         let path = entry.path().join("run.yaml");
         let Ok(text) = std::fs::read_to_string(&path) else { continue };
-        if head(&text) == wanted && entry.file_name().to_string_lossy() != run.key() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if head(&text) == wanted && name != run.key() && !name.contains(seal::UNUSABLE) {
             found.push((path.metadata().and_then(|meta| meta.modified()).unwrap_or(std::time::UNIX_EPOCH), entry.path()));
         }
     }

@@ -4,16 +4,17 @@ use std::path::PathBuf;
 
 use contract::device::DeviceKind;
 use study::device::Gpu;
-use study::files::{self, FileError, sha256};
+use study::files::{self, FileError};
 use study::kernels;
+use study::machine::of_gpus;
+use study::record;
 
-use crate::devices::{self, Devices};
+use crate::devices::Devices;
 use crate::environment;
 use crate::error::CampaignError;
-use crate::machine;
 use crate::prepared::Prepared;
 use crate::request::Request;
-use crate::run::{Pool, RunOptions};
+use crate::run::Pool;
 use crate::toolchain::Trainer;
 
 /// With what a campaign is carried out, and on what.
@@ -30,15 +31,19 @@ impl Site {
     /// The processor, or the GPUs that the trainer finds and `request` allows.
     pub(crate) fn new(prepared: &Prepared, trainer: &Trainer, request: &Request, say: &dyn Fn(&str)) -> Result<Self, CampaignError> {
         let device = prepared.plan.device;
-        let machine = |name: Option<String>| request.machine.clone().or(name).unwrap_or_else(environment::machine_slug);
+        let machine = |name: Option<String>| request.machine.clone().or(name).unwrap_or_else(environment::machine_name);
         if device == DeviceKind::Cpu {
-            return Ok(Self { gpus: vec![], machine: machine(None), line: machine_line(&request.run) });
+            return Ok(Self {
+                gpus: vec![],
+                machine: machine(None),
+                line: record::on_cpu(&environment::flags(&request.run), &environment::cpu()),
+            });
         }
         let chosen = Devices::ask(trainer)?.choose(device.word(), request.gpus.as_deref());
         let gpus = chosen.map_err(|line| CampaignError::Lacks { profile: request.profile.clone(), lacks: vec![line] })?;
         gpus.iter().for_each(|gpu| say(&gpu.line()));
-        let line = format!("device {} {}\n", device.word(), devices::identity(&gpus));
-        Ok(Self { machine: machine(devices::slug(&gpus)), gpus, line })
+        let line = record::on_gpus(device.word(), &gpus);
+        Ok(Self { machine: machine(of_gpus(&gpus)), gpus, line })
     }
 
     /// One place for each GPU, or for each trainer at once.
@@ -56,10 +61,5 @@ pub(crate) fn keyed(prepared: &Prepared, site: &Site, request: &Request) -> Resu
     let key = prepared.campaign_key(&site.line)?;
     let Some(directory) = kernels::newest(&request.out, &site.machine) else { return Ok((key, None)) };
     let bench = directory.join(kernels::DOCUMENT);
-    Ok((sha256(format!("{key} kernels {}\n", files::sha256_file(&bench)?).as_bytes()), Some(bench)))
-}
-
-/// What timings depend on besides the runs.
-fn machine_line(options: &RunOptions) -> String {
-    format!("threads {} instruction set {} on {} x {}\n", options.threads, options.instruction_set, machine::cores(), machine::cpu_model())
+    Ok((record::key_with_kernels(&key, &files::sha256_file(&bench)?), Some(bench)))
 }

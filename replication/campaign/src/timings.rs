@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use study::files::{self, sha256};
 use study::manifest::Profile;
 use study::plan::{self, Plan};
+use study::seal::{self, Seal};
 
 use crate::data::PreparedData;
 use crate::error::CampaignError;
@@ -55,16 +56,24 @@ impl Timings<'_> {
             files::remove_folder(&folder)?;
         }
         files::make_folder(&folder)?;
+        let names: Vec<&str> = calls.iter().map(|call| call.name).collect();
         for Call { name, what, arguments } in calls {
             let path = folder.join(name);
-            if path.exists() {
-                continue;
+            let sealed = Seal::read(&folder).unwrap_or_default();
+            match sealed.fault(&folder, name) {
+                None => continue,
+                Some(why) if path.exists() => {
+                    let moved = seal::set_aside(&path)?;
+                    say(&format!("a measurement in the cache cannot be believed ({why}): moved to {}, and taken again", moved.display()));
+                }
+                Some(_) => {}
             }
             if stop.load(Ordering::Relaxed) {
                 return Err(CampaignError::Interrupted);
             }
             say(what);
             files::write(&path, self.trainer.output(what, arguments)?.as_bytes())?;
+            Seal::write(&folder, names.iter().copied().filter(|other| *other == name || sealed.fault(&folder, other).is_none()))?;
         }
         Ok(folder)
     }

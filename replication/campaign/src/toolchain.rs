@@ -7,6 +7,7 @@ use contract::identity::Identity;
 use contract::json::Document as _;
 use duct::Expression;
 use serde::{Deserialize, Serialize};
+use study::environment::compiler;
 use study::files::{self, FileError};
 use study::identity::{Identities, Known};
 use study::manifest::ManifestError;
@@ -170,9 +171,7 @@ impl Stamp {
         }
         let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
         let version = finish("rustc -vV", "rustc", duct::cmd(rustc, ["-vV"]).dir(root))?;
-        let kept = ["rustc ", "host:", "LLVM version:"];
-        let lines: Vec<&str> = version.lines().filter(|line| kept.iter().any(|start| line.starts_with(start))).collect();
-        Ok(Self { sources: sources::hash(root)?, toolchain: lines.join("; ") })
+        Ok(Self { sources: sources::hash(root)?, toolchain: compiler(&version) })
     }
 }
 

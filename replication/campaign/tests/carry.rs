@@ -1,8 +1,14 @@
 //! Runs between caches: what is finished arrives whole, what is spoilt or contradicts is refused, checkpoints come when asked for.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test's way to fail
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub, dead_code)] // a test's way to fail
+
+#[path = "../../study/tests/sealed/mod.rs"]
+mod sealed;
+#[path = "../../study/tests/synthetic/mod.rs"]
+mod synthetic;
 
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use campaign::carry::{Carried, export, import, pack_texts};
 use study::files::{self, sha256};
@@ -15,20 +21,22 @@ struct World(TempDir);
 impl World {
     fn new() -> Self {
         let world = Self::empty();
-        let finished = world.run("a", "cuda");
-        let metrics = b"{\"loss\":1}\n";
-        files::write(&finished.join("metrics.jsonl"), metrics).unwrap();
-        files::write(&finished.join("timing.jsonl"), b"{\"kind\":\"session\",\"device\":\"cuda\"}\n").unwrap();
-        files::write(&finished.join("model/model.safetensors"), b"weights").unwrap();
-        let run = files::sha256_file(&finished.join("run.yaml")).unwrap();
-        let done = format!(
-            "{{\"schema\":\"mxfp4-done/1\",\"status\":\"completed\",\"steps\":1,\"tokens\":1,\"final_train_loss\":null,\"final_validation_loss\":null,\"metrics_sha256\":\"{}\",\"model_sha256\":null,\"run_sha256\":\"{run}\"}}",
-            sha256(metrics)
-        );
-        files::write(&finished.join("done.json"), done.as_bytes()).unwrap();
-        let half = world.run("b", "cuda");
-        files::write(&half.join("checkpoint/state.json"), b"{}").unwrap();
+        let (run, ingredients) = &*RUN;
+        for name in files::list(run.path()).unwrap() {
+            files::copy(&run.path().join(&name), &world.folder().join(&name)).unwrap();
+        }
+        files::write(&world.folder().join("model/model.safetensors"), b"weights").unwrap();
+        let half = Ingredients { run: sha256(b"run: {arm: b}\n"), ..ingredients.clone() };
+        let folder = run_cache(world.root()).join(half.key());
+        files::write(&folder.join("run.yaml"), b"run: {arm: b}\n").unwrap();
+        files::write(&folder.join("ingredients.json"), half.json().as_bytes()).unwrap();
+        files::write(&folder.join("checkpoint/state.json"), b"{}").unwrap();
         world
+    }
+
+    /// Of the finished run.
+    fn folder(&self) -> PathBuf {
+        run_cache(self.root()).join(RUN.1.key())
     }
 
     fn empty() -> Self {
@@ -38,21 +46,19 @@ impl World {
     fn root(&self) -> &Path {
         self.0.path()
     }
-
-    fn folder(&self, arm: &str, device: &str) -> (PathBuf, String, Ingredients) {
-        let text = format!("run: {{arm: {arm}}}\n");
-        let ingredients =
-            Ingredients { run: sha256(text.as_bytes()), trainer_code: "x".into(), toolchain: "t".into(), device: device.into() };
-        (run_cache(self.root()).join(ingredients.key()), text, ingredients)
-    }
-
-    fn run(&self, arm: &str, device: &str) -> PathBuf {
-        let (folder, text, ingredients) = self.folder(arm, device);
-        files::write(&folder.join("run.yaml"), text.as_bytes()).unwrap();
-        files::write(&folder.join("ingredients.json"), ingredients.json().as_bytes()).unwrap();
-        folder
-    }
 }
+
+/// One run as a trainer leaves it, and its ingredients.
+static RUN: LazyLock<(TempDir, Ingredients)> = LazyLock::new(|| {
+    let (directory, run) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    sealed::write_arms(directory.path(), &synthetic::ARMS[..1], &[1]);
+    let folder = synthetic::run_directory(directory.path(), "fp8", 1);
+    for name in files::list(&folder).unwrap() {
+        files::copy(&folder.join(&name), &run.path().join(&name)).unwrap();
+    }
+    let ingredients = files::read_text(&run.path().join("ingredients.json")).unwrap();
+    (run, serde_json::from_str(&ingredients).unwrap())
+});
 
 fn counts(carried: &Carried) -> (usize, usize, usize, usize) {
     (carried.runs, carried.checkpoints, carried.there, carried.refused.len())
@@ -68,44 +74,72 @@ fn finished_runs_travel_without_weights_and_checkpoints_on_request() {
     assert!(files::list(&plain).unwrap().iter().all(|name| !name.contains("model") && !name.contains("checkpoint")));
     assert_eq!(counts(&import(to.root(), &plain).unwrap()), (1, 0, 0, 0));
     assert_eq!(counts(&import(to.root(), &whole).unwrap()), (0, 1, 1, 0));
-    let (folder, ..) = to.folder("a", "cuda");
-    for name in ["run.yaml", "ingredients.json", "metrics.jsonl", "timing.jsonl", "done.json"] {
-        assert_eq!(std::fs::read(folder.join(name)).unwrap(), std::fs::read(from.folder("a", "cuda").0.join(name)).unwrap(), "{name}");
+    for name in ["run.yaml", "ingredients.json", "metrics.jsonl", "timing.jsonl", "run.mllog", "done.json"] {
+        assert_eq!(std::fs::read(to.folder().join(name)).unwrap(), std::fs::read(from.folder().join(name)).unwrap(), "{name}");
     }
-    assert!(to.folder("b", "cuda").0.join("checkpoint/state.json").is_file());
+    assert!(to.folder().join("SHA256SUMS").is_file(), "what arrived is sealed");
+    assert!(files::list(&run_cache(to.root())).unwrap().iter().any(|name| name.ends_with("checkpoint/state.json")));
 }
 
 #[test]
 fn what_is_not_what_its_key_says_is_refused() {
     let refused = |spoil: &dyn Fn(&Path)| {
         let (from, to) = (World::new(), World::empty());
-        spoil(&from.folder("a", "cuda").0);
+        spoil(&from.folder());
         let carried = import(to.root(), &run_cache(from.root())).unwrap();
         assert_eq!(carried.runs, 0, "{carried}");
         carried.refused.join("\n")
     };
+    let replace = |run: &Path, file: &str, old: &str, new: &str| {
+        let text = files::read_text(&run.join(file)).unwrap();
+        assert!(text.contains(old), "{file}");
+        files::write(&run.join(file), text.replacen(old, new, 1).as_bytes()).unwrap();
+    };
     assert!(refused(&|run| files::write(&run.join("run.yaml"), b"run: {arm: z}\n").unwrap()).contains("is not about this run.yaml"));
-    let lie = "{\"kind\":\"session\",\"device\":\"cpu\"}\n";
-    assert!(refused(&|run| files::write(&run.join("timing.jsonl"), lie.as_bytes()).unwrap()).contains("ran on cpu"));
+    let on = |device: &str| format!("\"kind\":\"session\",\"device\":\"{device}\",");
+    assert!(refused(&|run| replace(run, "timing.jsonl", "\"kind\":\"session\",", &on("cuda"))).contains("ran on cuda"));
     // Metrics that done.json does not vouch for: no finished run, and no checkpoint either.
-    assert_eq!(refused(&|run| files::write(&run.join("metrics.jsonl"), b"{\"loss\":2}\n").unwrap()), "");
+    assert_eq!(refused(&|run| replace(run, "metrics.jsonl", "\"step\":8", "\"step\":9")), "");
+    // Files that say different things of one run.
+    assert!(
+        refused(&|run| replace(run, "done.json", "\"final_validation_loss\":", "\"final_validation_loss\":1"))
+            .contains("final validation loss")
+    );
+    assert!(
+        refused(&|run| replace(run, "run.mllog", "\"eval_accuracy\",\"value\":7", "\"eval_accuracy\",\"value\":6")).contains("run.mllog")
+    );
+    // A sealed one that changed since.
+    let sealed = |run: &Path| {
+        study::run_folder::seal(run).unwrap();
+        replace(run, "timing.jsonl", "\"seconds\":0.06", "\"seconds\":0.05");
+    };
+    assert!(refused(&sealed).contains("timing.jsonl is not what was written there"));
 }
 
 #[test]
 fn equal_ingredients_with_other_numbers_are_named() {
     let (ours, theirs) = (World::new(), World::new());
-    let folder = theirs.folder("a", "cuda").0;
-    let metrics = b"{\"loss\":3}\n";
-    files::write(&folder.join("metrics.jsonl"), metrics).unwrap();
-    let run = files::sha256_file(&folder.join("run.yaml")).unwrap();
-    let done = format!(
-        "{{\"schema\":\"mxfp4-done/1\",\"status\":\"completed\",\"steps\":1,\"tokens\":1,\"final_train_loss\":null,\"final_validation_loss\":null,\"metrics_sha256\":\"{}\",\"model_sha256\":null,\"run_sha256\":\"{run}\"}}",
-        sha256(metrics)
-    );
-    files::write(&folder.join("done.json"), done.as_bytes()).unwrap();
+    let before = std::fs::read(ours.folder().join("metrics.jsonl")).unwrap();
+    let metrics = theirs.folder().join("metrics.jsonl");
+    let text = files::read_text(&metrics).unwrap();
+    files::write(&metrics, text.replace("\"grad_norm\":1.5", "\"grad_norm\":1.25").as_bytes()).unwrap();
+    sealed::record(&theirs.folder());
     let carried = import(ours.root(), &run_cache(theirs.root())).unwrap();
     assert!(carried.refused[0].contains("the same ingredients gave other numbers"), "{carried}");
-    assert_eq!(std::fs::read(ours.folder("a", "cuda").0.join("metrics.jsonl")).unwrap(), b"{\"loss\":1}\n", "ours stays");
+    assert_eq!(std::fs::read(ours.folder().join("metrics.jsonl")).unwrap(), before, "ours stays");
+}
+
+/// What is here already and cannot be believed is moved aside for what arrives.
+#[test]
+fn a_run_that_is_broken_here_is_replaced() {
+    let (ours, theirs) = (World::new(), World::new());
+    study::run_folder::seal(&ours.folder()).unwrap();
+    files::write(&ours.folder().join("run.mllog"), b"cut").unwrap();
+    assert_eq!(counts(&import(ours.root(), &run_cache(theirs.root())).unwrap()), (1, 0, 0, 0));
+    let state = study::run_folder::state(&ours.folder(), &RUN.1);
+    assert_eq!(state, study::run_folder::State::Finished);
+    let aside = ours.folder().with_file_name(format!("{}.unusable-1", RUN.1.key()));
+    assert_eq!(std::fs::read(aside.join("run.mllog")).unwrap(), b"cut");
 }
 
 /// The repository's own texts: a packed folder has every peer script, byte for byte, and nothing that was removed since, or that Python made.

@@ -8,8 +8,8 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use campaign::data::PreparedData;
@@ -70,6 +70,8 @@ struct World {
     runs: Vec<PlannedRun>,
     options: RunOptions,
     pool: Option<Pool>,
+    /// What a user was told.
+    said: Mutex<Vec<String>>,
 }
 
 impl World {
@@ -93,6 +95,7 @@ impl World {
             runs: vec![planned("a", "x"), planned("b", "x")],
             options,
             pool: None,
+            said: Mutex::default(),
             folder,
             trainer: Trainer { program: TRAINER.1.clone() },
         };
@@ -118,7 +121,9 @@ impl World {
     }
 
     fn try_go(&self, stop: &AtomicBool) -> Result<Vec<Outcome>, RunError> {
-        carry_out(&self.runs, &self.cache(), &self.trainer, &self.data, (&self.options, &self.pool()), stop)
+        carry_out(&self.runs, &self.cache(), &self.trainer, &self.data, (&self.options, &self.pool()), stop, &|line| {
+            self.said.lock().unwrap().push(line.to_owned())
+        })
     }
 
     fn go(&self) -> Vec<Outcome> {
@@ -227,21 +232,39 @@ fn a_killed_run_goes_on_and_ends_with_the_same_files() {
 #[test]
 fn files_that_do_not_belong_there_are_not_results() {
     type Spoil = fn(&Path);
-    let spoil: [(&str, Spoil); 6] = [
+    let spoil: [(&str, Spoil); 12] = [
         ("half a done.json", |folder| std::fs::write(folder.join("done.json"), "{\"schema\":\"mxfp4-do").unwrap()),
         ("another schema", |folder| replace(&folder.join("done.json"), "mxfp4-done/1", "mxfp4-done/2")),
         ("another run's done.json", |folder| replace(&folder.join("done.json"), "\"run_sha256\":\"", "\"run_sha256\":\"0")),
         ("metrics changed after", |folder| replace(&folder.join("metrics.jsonl"), "\"step\":1,", "\"step\":7,")),
         ("metrics gone", |folder| std::fs::remove_file(folder.join("metrics.jsonl")).unwrap()),
         ("another run.yaml", |folder| replace(&folder.join("run.yaml"), "steps: 6", "steps: 5")),
+        ("a final loss", |folder| replace(&folder.join("done.json"), "\"final_validation_loss\":null", "\"final_validation_loss\":1.0")),
+        ("another end", |folder| replace(&folder.join("done.json"), "completed", "diverged")),
+        ("other ingredients", |folder| replace(&folder.join("ingredients.json"), "\"x\"", "\"y\"")),
+        ("no done.json", |folder| std::fs::remove_file(folder.join("done.json")).unwrap()),
+        ("another metric with its hash", |folder| {
+            replace(&folder.join("metrics.jsonl"), "\"step\":1,", "\"step\":7,");
+            let hash = |text: &str| text.split("\"metrics_sha256\":\"").nth(1).unwrap()[..64].to_owned();
+            let old = hash(&std::fs::read_to_string(folder.join("done.json")).unwrap());
+            replace(&folder.join("done.json"), &old, &study::files::sha256_file(&folder.join("metrics.jsonl")).unwrap());
+        }),
+        ("a time", |folder| replace(&folder.join("timing.jsonl"), "cpu", "gpu")),
     ];
     for (what, spoil) in spoil {
         let world = World::new();
+        std::fs::write(world.folder.path().join("device"), "cpu").unwrap();
         world.go();
         let whole = world.results();
         spoil(&world.run_folder(0));
+        assert!(why(&world.runs[0], &world.cache()).unwrap().contains("moved aside and run again"), "{what}");
         assert_eq!(world.go(), [Outcome::Finished, Outcome::Reused], "{what}");
         assert_eq!(world.results(), whole, "{what}");
+        // It was said, and what was there still is.
+        let aside = world.cache().join(format!("{}.unusable-1", world.runs[0].key()));
+        let said = world.said.lock().unwrap();
+        assert!(said.len() == 1 && said[0].contains("cannot be believed") && said[0].contains("unusable-1"), "{what}: {said:?}");
+        assert!(aside.join("run.yaml").is_file(), "{what}");
     }
 }
 

@@ -222,7 +222,7 @@ fn run_difference(a: &Side, b: &Side, run: &str) -> Result<Option<RunDifference>
 }
 
 /// Keys of two run files with different values, with dots between levels.
-fn settings(first: &str, second: &str) -> Vec<String> {
+pub(crate) fn settings(first: &str, second: &str) -> Vec<String> {
     let read = |text: &str| {
         let mut all = BTreeMap::new();
         if let Ok(value) = yaml::from_str::<serde_json::Value>(text) {

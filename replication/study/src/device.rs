@@ -1,5 +1,7 @@
 //! A GPU, as the trainer describes it and as records of results hold it.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 /// One GPU.
@@ -48,4 +50,11 @@ impl Gpu {
     pub fn kind(&self) -> &str {
         self.device.split(':').next().unwrap_or_default()
     }
+}
+
+/// Each different name and list of libraries, in a line: what timings and numbers may depend on besides the run file.
+pub fn identity(gpus: &[Gpu]) -> String {
+    let lines: BTreeSet<String> =
+        gpus.iter().map(|gpu| format!("{} with {}", gpu.name.as_deref().unwrap_or("a GPU"), gpu.libraries.join(", "))).collect();
+    lines.into_iter().collect::<Vec<_>>().join("; ")
 }

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::device::Gpu;
+use crate::machine;
 
 /// Schema of `env.json`.
 pub const SCHEMA: &str = "mxfp4-env/1";
@@ -34,6 +35,9 @@ pub struct Environment {
     /// The trainer, where it was not built by this campaign.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prebuilt_trainer: Option<PrebuiltTrainer>,
+    /// The machine's name, where it was given; otherwise it follows from processor or GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub named: Option<String>,
 }
 
 /// A trainer that was built elsewhere.
@@ -116,20 +120,57 @@ pub struct Flags {
     pub parallel_runs: usize,
 }
 
+/// What a run's key has of `rustc -vV`: version, host and LLVM.
+pub fn compiler(rustc: &str) -> String {
+    let kept = ["rustc ", "host:", "LLVM version:"];
+    let lines: Vec<&str> = rustc.lines().filter(|line| kept.iter().any(|start| line.starts_with(start))).collect();
+    lines.join("; ")
+}
+
+impl Cpu {
+    /// The name of a machine with it and without a GPU.
+    pub fn machine(&self) -> String {
+        machine::of_processor(&self.model, &self.architecture, self.logical_cores)
+    }
+}
+
 impl Environment {
+    /// The machine's name in directories' names.
+    pub fn machine(&self) -> String {
+        self.named.clone().or_else(|| machine::of_gpus(&self.accelerators)).unwrap_or_else(|| self.cpu.machine())
+    }
+
+    /// The day it was captured, UTC: `2026-05-09`.
+    pub fn day(&self) -> String {
+        self.captured.chars().take("2026-05-09".len()).collect()
+    }
+
+    /// The compiler of the trainer, as a run's key has it; none where the record does not say.
+    pub fn trainers_compiler(&self) -> Option<String> {
+        let prebuilt = self.prebuilt_trainer.as_ref().map(|trainer| trainer.toolchain.clone());
+        prebuilt.or_else(|| self.toolchain.rustc.as_deref().map(compiler))
+    }
+
     /// With the accelerators that runs are spread over, one trainer on each.
     pub fn on(mut self, gpus: &[Gpu]) -> Self {
         if !gpus.is_empty() {
             self.flags.parallel_runs = gpus.len();
         }
-        for library in gpus.iter().flat_map(|gpu| &gpu.libraries) {
-            if !self.device_libraries.contains(library) {
-                self.device_libraries.push(library.clone());
-            }
-        }
+        self.device_libraries = libraries(gpus);
         self.accelerators = gpus.to_vec();
         self
     }
+}
+
+/// Each library of these GPUs once.
+pub fn libraries(gpus: &[Gpu]) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for library in gpus.iter().flat_map(|gpu| &gpu.libraries) {
+        if !all.contains(library) {
+            all.push(library.clone());
+        }
+    }
+    all
 }
 
 /// The state of the git work tree.

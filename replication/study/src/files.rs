@@ -1,4 +1,8 @@
-//! Reading, hashing and writing files so that a reader never sees half of one.
+//! Reading, hashing and writing files so that a reader never sees half of one. Whatever changes a file in the harness goes through here, so that
+//! a test can let each of these operations fail (feature `faults`, which no other build has).
+
+#[cfg(feature = "faults")]
+pub mod faults;
 
 use std::fs::{self, File, FileType};
 use std::io::{self, Read, Write};
@@ -124,28 +128,59 @@ pub(crate) fn text(bytes: Vec<u8>) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
 }
 
+/// Before each operation that changes files; `half` does it as far as one that is cut short would.
+#[cfg(feature = "faults")]
+use faults::operation;
+
+#[cfg(not(feature = "faults"))]
+fn operation(_half: impl FnOnce()) -> io::Result<()> {
+    Ok(())
+}
+
 /// Writes aside, syncs, renames: the file appears whole or not at all. Its folder is made if it is missing.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     let folder = path.parent().unwrap_or(Path::new("."));
     make_folder(folder)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let aside = folder.join(format!(".{name}.{}.tmp", std::process::id()));
-    let written = File::create(&aside).and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()));
-    if let Err(source) = written.and_then(|()| fs::rename(&aside, path)) {
+    let write = || {
+        operation(|| ())?;
+        let mut file = File::create(&aside)?;
+        operation(|| drop(file.write_all(&bytes[..bytes.len() / 2])))?;
+        file.write_all(bytes)?;
+        operation(|| ())?;
+        file.sync_all()?;
+        operation(|| ())?;
+        fs::rename(&aside, path)
+    };
+    write().map_err(|source| {
         let _ = fs::remove_file(&aside);
-        return Err(FileError { path: path.to_owned(), action: "write", source });
-    }
-    Ok(())
+        FileError { path: path.to_owned(), action: "write", source }
+    })
 }
 
 /// Makes a folder and those above it.
 pub fn make_folder(path: &Path) -> Result<(), FileError> {
-    fs::create_dir_all(path).at(path, "make the folder")
+    operation(|| ()).and_then(|()| fs::create_dir_all(path)).at(path, "make the folder")
+}
+
+/// Moves a file or folder; `action` is what for.
+pub fn rename(from: &Path, to: &Path, action: &'static str) -> Result<(), FileError> {
+    operation(|| ()).and_then(|()| fs::rename(from, to)).at(to, action)
+}
+
+/// Removes a file; a missing one is fine.
+pub fn remove(path: &Path) -> Result<(), FileError> {
+    match operation(|| ()).and_then(|()| fs::remove_file(path)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).at(path, "remove"),
+        _ => Ok(()),
+    }
 }
 
 /// Removes a folder and all in it; a missing one is fine.
 pub fn remove_folder(path: &Path) -> Result<(), FileError> {
-    match fs::remove_dir_all(path) {
+    let first = || fs::read_dir(path).ok().and_then(|mut entries| entries.next()?.ok()).map(|entry| fs::remove_file(entry.path()));
+    match operation(|| drop(first())).and_then(|()| fs::remove_dir_all(path)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).at(path, "remove"),
         _ => Ok(()),
     }
@@ -156,7 +191,8 @@ pub fn copy(from: &Path, to: &Path) -> Result<(), FileError> {
     fs::metadata(from).and_then(|found| plain(found.file_type())).at(from, "copy")?;
     make_folder(to.parent().unwrap_or(Path::new(".")))?;
     // A full disk is the one that is written to.
-    fs::copy(from, to).map(|_| ()).map_err(|source| {
+    let half = || fs::read(from).and_then(|bytes| fs::write(to, &bytes[..bytes.len() / 2]));
+    operation(|| drop(half())).and_then(|()| fs::copy(from, to)).map(|_| ()).map_err(|source| {
         let (path, action) = if is_full(&source) { (to, "write") } else { (from, "copy") };
         FileError { path: path.to_owned(), action, source }
     })

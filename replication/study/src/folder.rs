@@ -54,9 +54,9 @@ fn replace(target: &Path, new: &Path) -> Result<(), FileError> {
     let old = target.with_file_name(name);
     files::remove_folder(&old)?;
     if target.exists() {
-        std::fs::rename(target, &old).at(target, "move aside")?;
+        files::rename(target, &old, "move aside")?;
     }
-    std::fs::rename(new, target).at(target, "move into place")?;
+    files::rename(new, target, "move into place")?;
     files::remove_folder(&old)
 }
 

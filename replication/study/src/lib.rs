@@ -3,9 +3,11 @@
 //! Nothing here starts a program, asks the machine or knows the time, so a result directory gives the same verdicts and tables wherever
 //! it was copied to. Knows nothing of arithmetic.
 
+pub mod archive;
 pub mod audit;
 pub mod compare;
 pub mod device;
+pub mod device_test;
 pub mod draws;
 pub mod environment;
 pub mod exit;
@@ -15,6 +17,7 @@ pub mod identity;
 pub mod judge;
 pub mod kernels;
 pub mod layout;
+pub mod machine;
 pub mod manifest;
 pub mod measure;
 pub mod mllog;
@@ -28,6 +31,7 @@ pub mod render;
 pub mod results;
 pub mod run_folder;
 pub mod same_bytes;
+pub mod seal;
 pub mod statistics;
 pub mod suggest;
 pub mod table;

@@ -116,7 +116,7 @@ pub fn pack(directory: &Path, threshold: u64) -> Result<bool, FileError> {
     for log in names.iter().filter(|name| LOGS.iter().any(|log| name.rsplit('/').next() == Some(log))) {
         let path = runs.join(log);
         files::write(&name(&path), &packed(&bytes(&path)?).at(&path, "pack")?)?;
-        std::fs::remove_file(&path).at(&path, "remove")?;
+        files::remove(&path)?;
     }
     Ok(true)
 }

@@ -1,26 +1,29 @@
 //! Hashes and provenance of a result directory: DETERMINISTIC.sha256, SHA256SUMS, env.json and an in-toto statement.
 //!
 //! Everything is written from what lies in the directory, so a report rendered again keeps the provenance of its runs. Checking
-//! is `verify`'s business; nothing here is signed.
+//! is `verify`'s business, signing the campaign crate's.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use contract::yaml;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::environment::{Environment, GitState};
+use crate::environment::Environment;
 use crate::files::{self, FileError};
 use crate::manifest::Dataset;
 use crate::manifest::dataset::{LocalFiles, Megatron};
 use crate::packed;
 use crate::record::Campaign;
+use crate::seal::Seal;
 
 /// Hashes that must be equal on every CPU, or from run to run on one kind of GPU with the same libraries.
 pub const DETERMINISTIC: &str = "DETERMINISTIC.sha256";
-/// Hashes of every file but itself.
-pub const SUMS: &str = "SHA256SUMS";
+pub use crate::seal::SUMS;
+
+/// A signature of [`SUMS`], and so of all that it lists; not listed itself.
+pub const SIGNATURE: &str = "SHA256SUMS.sig";
 pub const STATEMENT: &str = "provenance.json";
 /// The files whose origin the statement tells.
 pub const SUBJECTS: [&str; 3] = [DETERMINISTIC, "verdicts.json", "report.html"];
@@ -86,8 +89,17 @@ pub fn write_sums(directory: &Path) -> Result<(), ProvenanceError> {
     write_list(directory)
 }
 
-/// Writes SHA256SUMS alone: for a directory that holds nothing but measurements.
+/// The first file that is not as [`SUMS`] lists it, or that it does not list; none: the directory is what it was.
+pub fn changed(directory: &Path) -> Option<String> {
+    let Some(seal) = Seal::read(directory) else { return Some(format!("its {SUMS} cannot be read")) };
+    let names = files::list(directory).unwrap_or_default().into_iter().filter(|name| ![SUMS, SIGNATURE].contains(&name.as_str()));
+    let unlisted = || names.into_iter().find_map(|name| (!seal.lists(&name)).then(|| format!("{name} has no hash in {SUMS}")));
+    seal.broken(directory).or_else(unlisted)
+}
+
+/// Writes SHA256SUMS alone: for a directory that holds nothing but measurements. A signature of what it was before goes.
 pub fn write_list(directory: &Path) -> Result<(), ProvenanceError> {
+    files::remove(&directory.join(SIGNATURE))?;
     let names: Vec<String> = files::list(directory)?.into_iter().filter(|name| name != SUMS).collect();
     if let Some(name) = names.iter().find(|name| name.contains(['\n', '\r', '\\', '\u{fffd}'])) {
         return Err(ProvenanceError::Content { file: name.clone(), what: "the name cannot stand in a list of hashes".to_owned() });
@@ -95,10 +107,34 @@ pub fn write_list(directory: &Path) -> Result<(), ProvenanceError> {
     Ok(files::write(&directory.join(SUMS), sums_of(directory, names.iter())?.as_bytes())?)
 }
 
-/// Writes provenance.json: an in-toto Statement v1 with a SLSA provenance v1 predicate about [`SUBJECTS`]. `renderer` is the
-/// tree that renders the report now, which may be a later one than that of the runs.
-pub fn write_statement(renderer: &GitState, directory: &Path) -> Result<(), ProvenanceError> {
+/// What rendered a report: a tree, which may be a later one than that of the runs, and what of it renders.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Renderer {
+    pub commit: String,
+    pub dirty: bool,
+    /// `render::version`; none before there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Whether the results were stale for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stale: bool,
+}
+
+/// Where the statement has its [`Renderer`].
+pub(crate) const RENDERER: &str = "/predicate/buildDefinition/internalParameters/rendered_from";
+/// Where it has the version of this project.
+pub(crate) const PROJECT: &str = "/predicate/runDetails/builder/version/replication";
+
+/// Writes provenance.json: an in-toto Statement v1 with a SLSA provenance v1 predicate about [`SUBJECTS`].
+pub fn write_statement(renderer: &Renderer, directory: &Path) -> Result<(), ProvenanceError> {
     files::write(&directory.join(DETERMINISTIC), deterministic(directory)?.as_bytes())?;
+    let statement = statement(directory, renderer, env!("CARGO_PKG_VERSION"))?;
+    Ok(files::write(&directory.join(STATEMENT), pretty(&statement).as_bytes())?)
+}
+
+/// The statement that follows from what lies in the directory.
+pub(crate) fn statement(directory: &Path, renderer: &Renderer, project: &str) -> Result<Value, ProvenanceError> {
     let campaign: Campaign = read_json(directory, "campaign.json")?;
     let environment: Environment = read_json(directory, "env.json")?;
     let subject: Vec<Value> = SUBJECTS.iter().map(|name| resource(directory, name)).collect::<Result<_, _>>()?;
@@ -120,18 +156,18 @@ pub fn write_statement(renderer: &GitState, directory: &Path) -> Result<(), Prov
                     "campaign_key": campaign.key,
                     "trainer_code_sha256": campaign.trainer_code,
                     "flags": environment.flags,
-                    "rendered_from": { "commit": renderer.commit, "dirty": renderer.dirty },
+                    "rendered_from": renderer,
                 },
                 "resolvedDependencies": dependencies(directory, &campaign, &environment)?,
             },
             "runDetails": {
-                "builder": { "id": "urn:mxfp4-replication:xtask", "version": { "replication": env!("CARGO_PKG_VERSION"), "rustc": first_line(environment.toolchain.rustc.as_deref()) } },
+                "builder": { "id": "urn:mxfp4-replication:xtask", "version": { "replication": project, "rustc": first_line(environment.toolchain.rustc.as_deref()) } },
                 "metadata": { "invocationId": campaign.key, "finishedOn": environment.captured },
                 "byproducts": [resource(directory, "campaign.json")?, resource(directory, "env.json")?],
             },
         },
     });
-    Ok(files::write(&directory.join(STATEMENT), pretty(&statement).as_bytes())?)
+    Ok(statement)
 }
 
 fn first_line(text: Option<&str>) -> &str {

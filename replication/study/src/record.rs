@@ -6,6 +6,8 @@ use contract::id::Id;
 use contract::schema;
 use serde::{Deserialize, Serialize};
 
+use crate::device::{self, Gpu};
+use crate::environment::{Cpu, Flags};
 use crate::exit::{self, ExitCode};
 use crate::files::{self, FileError};
 use crate::manifest::ManifestError;
@@ -51,6 +53,43 @@ pub struct CampaignRun {
     pub key: String,
     /// `finished` or `failed`.
     pub status: String,
+}
+
+/// A campaign's key: of how it was carried out ([`on_cpu`], [`on_gpus`], [`of_finished`]), of its runs' keys, and of the manifests that decide
+/// how they are measured, by their names in the result directory.
+pub fn key<'a>(
+    conditions: &str,
+    runs: impl IntoIterator<Item = (&'a str, u64, &'a str)>,
+    manifests: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> String {
+    let mut text = conditions.to_owned();
+    for (arm, seed, key) in runs {
+        text.push_str(&format!("{arm}/{seed} {key}\n"));
+    }
+    for (name, sha256) in manifests {
+        text.push_str(&format!("{sha256} {name}\n"));
+    }
+    files::sha256(text.as_bytes())
+}
+
+/// The key where measurements of kernels are shown, too: newer measurements, another report.
+pub fn key_with_kernels(key: &str, document_sha256: &str) -> String {
+    files::sha256(format!("{key} kernels {document_sha256}\n").as_bytes())
+}
+
+/// What timings on a CPU depend on besides the runs.
+pub fn on_cpu(flags: &Flags, cpu: &Cpu) -> String {
+    let Flags { threads_per_run, instruction_set, .. } = flags;
+    format!("threads {threads_per_run} instruction set {instruction_set} on {} x {}\n", cpu.logical_cores, cpu.model)
+}
+
+pub fn on_gpus(kind: &str, gpus: &[Gpu]) -> String {
+    format!("device {kind} {}\n", device::identity(gpus))
+}
+
+/// Nothing is timed with finished runs.
+pub fn of_finished(gpus: &[Gpu]) -> String {
+    format!("finished runs of {}\n", device::identity(gpus))
 }
 
 /// Why a directory has no record that can be used.

@@ -12,9 +12,10 @@ use crate::{packed, run_folder};
 const LARGEST: u64 = 256 << 20;
 
 /// Files at the root of any kind of result directory.
-const FILES: [&str; 19] = [
+const FILES: [&str; 21] = [
     "DETERMINISTIC.sha256",
     "SHA256SUMS",
+    "SHA256SUMS.sig",
     "campaign.json",
     "checks.csv",
     "comparisons.csv",

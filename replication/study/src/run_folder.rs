@@ -1,5 +1,7 @@
 //! The folder of one run, in the cache and in a result directory: which files are kept, whether it is finished, and where it ran.
 
+mod agreement;
+
 use std::path::Path;
 
 use contract::json::Document;
@@ -7,11 +9,60 @@ use contract::outcome::Done;
 use serde::Deserialize;
 
 use crate::device::Gpu;
-use crate::files;
+use crate::files::{self, FileError};
 use crate::packed;
+use crate::plan::Ingredients;
+use crate::seal::Seal;
+
+pub use agreement::{Fault, faults};
 
 /// The files of a run that are kept; its checkpoints and weights are not among them.
-pub const FILES: [&str; 7] = ["run.yaml", "ingredients.json", "metrics.jsonl", "timing.jsonl", "run.mllog", "done.json", "failed.json"];
+pub const FILES: [&str; 7] = ["run.yaml", "ingredients.json", "metrics.jsonl", "timing.jsonl", "run.mllog", "done.json", FAILED];
+
+/// Of a run that is not finished.
+pub const FAILED: &str = "failed.json";
+
+/// What a folder of the cache holds of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// All of it, and every file is what it was.
+    Finished,
+    /// Nothing yet, or a part.
+    Unfinished,
+    /// It was finished, and is not what it was: why. Nobody may use it.
+    Corrupt(String),
+}
+
+/// What `folder` holds of the run with these ingredients. Without a seal (an earlier version wrote none, and a harness may be killed before
+/// it does) a finished run counts where its files agree with each other.
+pub fn state(folder: &Path, ingredients: &Ingredients) -> State {
+    let run_sha256 = &ingredients.run;
+    let broken = match Seal::read(folder) {
+        Some(seal) => {
+            let here = KEPT.iter().filter(|name| folder.join(name).exists());
+            seal.broken(folder).or_else(|| here.into_iter().find_map(|name| seal.fault(folder, name)))
+        }
+        None if !is_finished(folder, run_sha256) => return State::Unfinished,
+        None => {
+            let key = std::fs::read_to_string(folder.join("ingredients.json")).is_ok_and(|text| text == ingredients.json());
+            let fault = faults(folder).into_iter().next().map(|Fault { file, what }| format!("{file}: {what}"));
+            fault.or_else(|| (!key).then(|| "ingredients.json is not what its key is made of".to_owned()))
+        }
+    };
+    match broken {
+        Some(why) => State::Corrupt(why),
+        None if is_finished(folder, run_sha256) => State::Finished,
+        None => State::Corrupt("it is sealed, and not a finished run of this run.yaml".to_owned()),
+    }
+}
+
+/// Seals the finished run in `folder`: from now on nobody believes it once a byte has changed.
+pub fn seal(folder: &Path) -> Result<(), FileError> {
+    Seal::write(folder, KEPT)
+}
+
+/// What a finished run has.
+const KEPT: [&str; 6] = ["run.yaml", "ingredients.json", "metrics.jsonl", "timing.jsonl", "run.mllog", "done.json"];
 
 /// Whether the folder holds a finished run of exactly this run file. A done.json that is none counts as unfinished.
 pub fn is_finished(folder: &Path, run_sha256: &str) -> bool {

@@ -1,23 +1,29 @@
-//! Checks a result directory against itself: every hash, every schema, every verdict and table computed again.
+//! Checks a result directory against itself: every hash, every schema, every record against those that say the same, every verdict, table
+//! and page computed again.
 //!
-//! Reads only, needs neither the source tree nor a trainer, and works wherever the directory was copied to. What is wrong becomes
-//! a [`Finding`] that names the file; nothing in the directory can make it fail otherwise. It does not run anything again: that is
-//! what a second campaign and `compare` are for.
+//! Reads only, needs neither the source tree nor a trainer, and works wherever the directory was copied to; pages need their templates. What
+//! is wrong becomes a [`Finding`] that names the file; nothing in the directory can make it fail otherwise. It does not run anything again:
+//! that is what a second campaign and `compare` are for.
 
+mod measured;
+mod plan;
 mod recompute;
 mod records;
+mod rendered;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::audit;
+use crate::device_test;
 use crate::exit::{self, ExitCode};
 use crate::files::{self, FileError};
 use crate::identity::Known;
 use crate::kernels;
-use crate::provenance::{self, DETERMINISTIC, SUMS};
-use crate::record::Campaign;
+use crate::provenance::{self, DETERMINISTIC, SIGNATURE, SUMS};
+use crate::record::{self, Campaign};
+use crate::render::kernels_page;
 use crate::results;
 
 /// One thing that is wrong.
@@ -37,15 +43,46 @@ pub struct Verification {
     /// What a reader should know although nothing is wrong, such as `stale`.
     pub notes: Vec<String>,
     pub counts: Counts,
+    /// Files that were made again, byte for byte or up to the last digits of another mathematics library.
+    pub recomputed: BTreeSet<String>,
+    /// Files of which nothing is known but their hash.
+    pub only_hashed: Vec<String>,
+    /// Nobody looks here who signed it: that takes a program.
+    pub signature: Signature,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     pub files: usize,
-    /// Runs whose records agree with their files.
+    /// Runs whose files agree with each other and with their records.
     pub runs: usize,
-    /// Files computed again from runs and measurements.
-    pub recomputed: usize,
+}
+
+/// Who vouches for a directory.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Signature {
+    #[default]
+    None,
+    /// There is one, and nobody could look at it: why.
+    NotChecked(String),
+    /// It is good, and by a key that nobody here has named.
+    Stranger(String),
+    /// It is good, and by the key that was asked for.
+    Signer(String),
+    /// There is one, and it is not of these hashes or not of the key that was asked for.
+    Wrong,
+}
+
+impl fmt::Display for Signature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("unsigned"),
+            Self::NotChecked(why) => write!(f, "signed, not checked: {why}"),
+            Self::Stranger(key) => write!(f, "signed by {key}, a key that --signer did not name"),
+            Self::Signer(key) => write!(f, "signed by {key}"),
+            Self::Wrong => f.write_str("its signature is wrong"),
+        }
+    }
 }
 
 /// Why a directory could not be checked at all.
@@ -69,8 +106,20 @@ impl Verification {
         self.findings.is_empty()
     }
 
-    fn find(&mut self, path: impl Into<String>, what: impl Into<String>) {
+    pub fn find(&mut self, path: impl Into<String>, what: impl Into<String>) {
         self.findings.push(Finding { path: path.into(), what: what.into() });
+    }
+
+    fn recomputed(&mut self, file: &str) {
+        self.recomputed.insert(file.to_owned());
+    }
+
+    /// Sorts what was found, and sees which files nothing but a hash speaks for. `related`: those that were held against others.
+    fn end(&mut self, present: &BTreeSet<String>, related: impl Fn(&str) -> bool) {
+        self.findings.sort();
+        self.findings.dedup();
+        let only_hashed = |name: &&String| *name != SUMS && !self.recomputed.contains(*name) && !related(name);
+        self.only_hashed = present.iter().filter(only_hashed).cloned().collect();
     }
 }
 
@@ -82,21 +131,50 @@ impl fmt::Display for Verification {
         for note in &self.notes {
             writeln!(f, "note: {note}")?;
         }
-        let Counts { files, runs, recomputed } = self.counts;
-        let checked = format!("{files} files hashed, {runs} runs checked, {recomputed} files computed again");
-        match self.findings.len() {
-            0 => writeln!(f, "verified: {checked}; everything agrees"),
-            1 => writeln!(f, "NOT verified: {checked}; 1 finding"),
-            many => writeln!(f, "NOT verified: {checked}; {many} findings"),
-        }
+        let Counts { files, runs } = self.counts;
+        let word = match self.findings.len() {
+            0 => "verified".to_owned(),
+            1 => "NOT verified: 1 finding".to_owned(),
+            many => format!("NOT verified: {many} findings"),
+        };
+        let runs = if runs > 0 { format!("{runs} runs held against manifests and each of their files, ") } else { String::new() };
+        let hashed = match self.only_hashed.len() {
+            0 => "none only hashed".to_owned(),
+            count => format!("{count} only hashed ({})", folders(&self.only_hashed)),
+        };
+        writeln!(f, "{word}: {files} files hashed, {runs}{} files computed again, {hashed}; {}", self.recomputed.len(), self.signature)
+    }
+}
+
+/// `report.pdf, measurements/ (4)`.
+fn folders(names: &[String]) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for name in names {
+        *counts.entry(name.split_inclusive('/').next().unwrap_or(name)).or_default() += 1;
+    }
+    let text = |(name, count): (&str, usize)| if name.ends_with('/') { format!("{name} ({count})") } else { name.to_owned() };
+    counts.into_iter().map(text).collect::<Vec<_>>().join(", ")
+}
+
+/// What a directory of results is the record of.
+enum Kind {
+    Campaign,
+    Kernels,
+    DeviceTest,
+}
+
+impl Kind {
+    fn of(directory: &Path) -> Option<Self> {
+        let files = [(record::FILE, Self::Campaign), (kernels::DOCUMENT, Self::Kernels), (device_test::SUMMARY, Self::DeviceTest)];
+        files.into_iter().find(|(file, _)| directory.join(file).exists()).map(|(_, kind)| kind)
     }
 }
 
 /// Checks the result directory. `known` is what the tree at hand computes, if there is one: results that it would not compute are noted as
-/// stale, which is not a finding.
-pub fn verify(directory: &Path, known: Option<&Known>) -> Result<Verification, VerifyError> {
-    let of_kernels = kernels::is_result(directory);
-    if !directory.join(SUMS).exists() && !directory.join("campaign.json").exists() && !of_kernels {
+/// stale, which is not a finding. `templates` are those that the tree renders with.
+pub fn verify(directory: &Path, known: Option<&Known>, templates: Option<&Path>) -> Result<Verification, VerifyError> {
+    let kind = Kind::of(directory);
+    if kind.is_none() && !directory.join(SUMS).exists() {
         return Err(VerifyError::NotResults { path: directory.to_owned() });
     }
     let mut verification = Verification::default();
@@ -104,49 +182,100 @@ pub fn verify(directory: &Path, known: Option<&Known>) -> Result<Verification, V
     for (name, what) in &found.strange {
         verification.find(name, *what);
     }
-    let present: BTreeSet<String> = found.files.into_iter().collect();
-    // Readers further on open files by fixed names: a pipe or a link among them could hang or lead elsewhere.
-    if found.strange.is_empty() {
+    let present: BTreeSet<String> = found.files.into_iter().filter(|name| name != SIGNATURE).collect();
+    // Readers open files by fixed names: a pipe or a link among them could hang or lead elsewhere.
+    let is_plain = found.strange.is_empty();
+    if is_plain {
         check_sums(directory, &present, &mut verification)?;
-        if of_kernels {
-            kernels(directory, known, &mut verification);
-            return Ok(verification);
-        }
-        check_deterministic(directory, &mut verification)?;
-        let campaign: Option<Campaign> = records::json(directory, "campaign.json", "mxfp4-campaign/1", &mut verification);
-        records::check_environment(directory, campaign.as_ref(), &mut verification);
-        records::check_statement(directory, campaign.as_ref(), &mut verification);
-        if let Some(campaign) = &campaign {
-            records::check_runs(directory, campaign, &present, &mut verification);
-            records::check_manifests(directory, campaign, &mut verification);
-            records::check_same_bytes(directory, &present, &mut verification);
-            note(campaign, known, &mut verification);
-        }
-        recompute::check(directory, &mut verification);
     }
+    let related: fn(&str) -> bool = match kind.filter(|_| is_plain) {
+        Some(Kind::Campaign) => {
+            campaign(directory, known, templates, &present, &mut verification)?;
+            |name| ["campaign.json", "env.json"].contains(&name) || ["runs/", "manifests/"].iter().any(|folder| name.starts_with(folder))
+        }
+        Some(Kind::Kernels) => {
+            kernels(directory, known, templates, &mut verification);
+            |_| false
+        }
+        Some(Kind::DeviceTest) => {
+            verification.recomputed(device_test::SUMMARY);
+            for (path, what) in device_test::check(directory) {
+                verification.find(path, what);
+            }
+            verification
+                .notes
+                .push("checks of a device: hashes, counts and the table are checked; there are no runs and no claims here".to_owned());
+            |_| false
+        }
+        None => {
+            if is_plain {
+                let known = [record::FILE, kernels::DOCUMENT, device_test::SUMMARY].join(", ");
+                verification
+                    .find(SUMS, format!("this version knows no kind of directory that has none of {known}; only hashes were checked"));
+            }
+            |_| false
+        }
+    };
     verification.notes.extend(audit::beside(directory));
-    verification.findings.sort();
-    verification.findings.dedup();
+    verification.end(&present, related);
     Ok(verification)
 }
 
+/// A directory of `replicate`.
+fn campaign(
+    directory: &Path,
+    known: Option<&Known>,
+    templates: Option<&Path>,
+    present: &BTreeSet<String>,
+    verification: &mut Verification,
+) -> Result<(), VerifyError> {
+    check_deterministic(directory, verification)?;
+    let campaign: Option<Campaign> = records::json(directory, record::FILE, record::SCHEMA, verification);
+    let environment = records::check_environment(directory, campaign.as_ref(), verification);
+    let renderer = rendered::check_statement(directory, verification);
+    if let Some(campaign) = &campaign {
+        records::check_runs(directory, campaign, environment.as_ref(), present, verification);
+        plan::check(directory, campaign, environment.as_ref(), verification);
+        records::check_same_bytes(directory, present, verification);
+        note(campaign, known, verification);
+    }
+    let Some(computed) = recompute::check(directory, verification) else { return Ok(()) };
+    measured::check(&computed.measurements, verification);
+    if computed.measurements.kernels_bench.is_some() {
+        for (path, what) in kernels::check(&directory.join("measurements")) {
+            verification.find(format!("measurements/{path}"), what);
+        }
+    }
+    if let Some(renderer) = renderer {
+        rendered::check(directory, &computed, &renderer, templates, present, verification);
+    }
+    Ok(())
+}
+
 /// A directory of `kernels-bench`: its ratios computed again. It holds no runs and no verdicts on claims.
-fn kernels(directory: &Path, known: Option<&Known>, verification: &mut Verification) {
-    verification.counts.recomputed += 1;
+fn kernels(directory: &Path, known: Option<&Known>, templates: Option<&Path>, verification: &mut Verification) {
+    verification.recomputed(kernels::DOCUMENT);
     for (path, what) in kernels::check(directory) {
         verification.find(path, what);
     }
-    if let Ok(document) = kernels::Document::read(&directory.join(kernels::DOCUMENT)) {
-        verification.notes.push("measurements of kernels: hashes and ratios are checked; there are no runs and no claims here".to_owned());
-        if known.is_some_and(|known| !known.is_current(&document.trainer_code)) {
-            verification.notes.push("stale: the trainer of this tree computes something else than the one measured".to_owned());
-        }
-        if document.dirty {
-            verification.notes.push(format!("made from a tree with changes that are not in commit {}", document.commit));
-        }
+    let Ok(document) = kernels::Document::read(&directory.join(kernels::DOCUMENT)) else { return };
+    verification.notes.push("measurements of kernels: hashes and ratios are checked; there are no runs and no claims here".to_owned());
+    let tables = kernels::tables(&document).into_iter().filter_map(|table| Some((table.name, table.csv().ok()?.to_owned())));
+    let page = templates.and_then(|templates| kernels_page(&document, templates).ok()).map(|page| ("kernels.html", page));
+    let (same, others): (Vec<_>, Vec<_>) =
+        tables.chain(page).partition(|(name, text)| std::fs::read_to_string(directory.join(name)).is_ok_and(|written| written == *text));
+    same.iter().for_each(|(name, _)| verification.recomputed(name));
+    if !others.is_empty() {
+        let names: Vec<&str> = others.iter().map(|(name, _)| *name).collect();
+        let what = "not what this version makes of kernels.json: another version wrote it, or somebody changed it; not compared";
+        verification.notes.push(format!("{}: {what}", names.join(", ")));
     }
-    verification.findings.sort();
-    verification.findings.dedup();
+    if known.is_some_and(|known| !known.is_current(&document.trainer_code)) {
+        verification.notes.push("stale: the trainer of this tree computes something else than the one measured".to_owned());
+    }
+    if document.dirty {
+        verification.notes.push(format!("made from a tree with changes that are not in commit {}", document.commit));
+    }
 }
 
 /// What is true of the results and not an error in them.
@@ -156,9 +285,6 @@ fn note(campaign: &Campaign, known: Option<&Known>, verification: &mut Verificat
     }
     if campaign.dirty {
         verification.notes.push(format!("made from a tree with changes that are not in commit {}", campaign.commit));
-    }
-    if campaign.partial {
-        verification.notes.push("partial: not every run of the profile is in it".to_owned());
     }
     let failed = campaign.runs.iter().filter(|run| run.status == "failed").count();
     if failed > 0 {
@@ -228,7 +354,7 @@ fn check_deterministic(directory: &Path, verification: &mut Verification) -> Res
             return Ok(());
         }
     };
-    verification.counts.recomputed += 1;
+    verification.recomputed(DETERMINISTIC);
     if text == computed {
         return Ok(());
     }

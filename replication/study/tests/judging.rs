@@ -252,13 +252,13 @@ fn an_old_directory_is_judged_again_beside_its_own_verdicts() {
     judge::add_second(&repository(), directory.path()).unwrap();
     sealed::seal(directory.path());
     assert_eq!(std::fs::read_to_string(directory.path().join("verdicts.json")).unwrap(), before);
-    let verification = verify(directory.path(), None).unwrap();
+    let verification = verify(directory.path(), None, None).unwrap();
     assert!(verification.holds(), "{verification}");
     let page = std::fs::read_to_string(directory.path().join("report.html")).unwrap();
     assert!(page.contains("Judged again, by the second version of the rules") && page.contains("table id=\"lines-2605.09825-again\""));
     let path = directory.path().join("verdicts-2.json");
     save(&path, &std::fs::read_to_string(&path).unwrap().replacen("cannot-decide", "reproduced", 1));
-    let found = verify(directory.path(), None).unwrap().to_string();
+    let found = verify(directory.path(), None, None).unwrap().to_string();
     assert!(found.contains("verdicts-2.json: line ") && found.contains("but runs and measurements give"), "{found}");
     let twice = judge::add_second(&repository(), directory.path()).unwrap_err().to_string();
     assert!(twice.contains("is already there; rules in a result directory are never replaced"), "{twice}");

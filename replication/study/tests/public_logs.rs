@@ -253,7 +253,7 @@ fn public_logs_decide_nothing_of_ours() {
 #[test]
 fn a_result_directory_with_evidence_verifies_and_shows_it() {
     let directory = results_with_evidence();
-    let verification = verify(directory.path(), None).unwrap();
+    let verification = verify(directory.path(), None, None).unwrap();
     assert!(verification.holds(), "{verification}");
     let html = std::fs::read_to_string(directory.path().join("report.html")).unwrap();
     for text in ["from public MLPerf Training logs", "public-log", "Welch", "any one of its runs left out", "Native runs on MI350X"] {
@@ -273,15 +273,15 @@ fn a_changed_loss_is_found_even_with_new_hashes() {
     let changed = text.replacen("0,172032,3.2966725826263428", "0,172032,3.3966725826263428", 1);
     assert_ne!(text, changed);
     std::fs::write(&path, changed).unwrap();
-    let found = verify(directory.path(), None).unwrap();
+    let found = verify(directory.path(), None, None).unwrap();
     assert!(found.findings.iter().any(|finding| finding.path.ends_with("evaluations.csv") && finding.what.contains("SHA-256")), "{found}");
     provenance::write_statement(&sealed::renderer(), directory.path()).unwrap();
     provenance::write_sums(directory.path()).unwrap();
-    let found = verify(directory.path(), None).unwrap();
+    let found = verify(directory.path(), None, None).unwrap();
     let files: Vec<&str> = found.findings.iter().map(|finding| finding.path.as_str()).collect();
     assert!(files.contains(&"data/public_log_runs.csv") && files.contains(&"data/public_log_claims.csv"), "{found}");
     std::fs::write(&path, "run,samples\n").unwrap();
-    let found = verify(directory.path(), None).unwrap().to_string();
+    let found = verify(directory.path(), None, None).unwrap().to_string();
     assert!(found.contains("evaluations.csv: line 1: column 3 is nothing, expected `loss`"), "{found}");
 }
 
@@ -400,7 +400,7 @@ fn a_run_that_misses_the_target_is_in_no_mean_and_decides_nothing() {
     assert_eq!(row(&all[1], "T2-STEP", None).runs, [10, 10]);
     sealed::seal(directory.path());
     let html = std::fs::read_to_string(directory.path().join("report.html")).unwrap();
-    assert!(html.contains("9 of 10") && verify(directory.path(), None).unwrap().holds());
+    assert!(html.contains("9 of 10") && verify(directory.path(), None, None).unwrap().holds());
 }
 
 /// A run as another submitter might have it: batch 32, evaluations every 12,288 samples, a steady fall to the target.

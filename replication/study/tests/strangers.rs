@@ -45,7 +45,7 @@ fn replace(path: &Path, with: impl FnOnce(&Path)) {
 fn refused(directory: &Path, name: &str) {
     let start = Instant::now();
     let out = tempfile::tempdir().unwrap();
-    let verification = verify(directory, None).unwrap();
+    let verification = verify(directory, None, None).unwrap();
     assert!(verification.findings.iter().any(|finding| finding.path.contains(name)), "{name}: {verification}");
     let errors = [
         results::admit(directory).map(|_| ()).unwrap_err().to_string(),
@@ -94,7 +94,7 @@ fn ids_are_plain_names() {
     let cases = [
         ("campaign.json", "\"profile\": \"cpu\"", "profile"),
         ("campaign.json", "\"arm\": \"fp8\"", "arm"),
-        ("campaign.json", "\"machine\": \"synthetic\"", "machine"),
+        ("campaign.json", "\"machine\": \"a-2c\"", "machine"),
         ("runs/bf16/1/run.yaml", "arm: bf16", "arm"),
         ("runs/bf16/1/run.yaml", "profile: cpu", "profile"),
         ("manifests/profile.yaml", "id: cpu", "id"),
@@ -124,7 +124,7 @@ fn ids_are_plain_names() {
         let written = files::list(out.path()).unwrap();
         assert!(written.iter().all(|name| name.starts_with("a/b/out/")), "{written:?}");
         assert!(!directory.path().parent().unwrap().join("outside").exists());
-        assert!(!verify(directory.path(), None).unwrap().holds());
+        assert!(!verify(directory.path(), None, None).unwrap().holds());
     }
 }
 
@@ -148,5 +148,5 @@ fn what_is_larger_than_any_of_ours_is_refused_while_it_is_read() {
     fs::write(directory.path().join("manifests/profile.yaml"), "[".repeat(200_000)).unwrap();
     let start = Instant::now();
     assert!(compare(directory.path(), directory.path()).map(|_| ()).unwrap_err().to_string().contains("brackets"));
-    assert!(!verify(directory.path(), None).unwrap().holds() && start.elapsed() < Duration::from_secs(20));
+    assert!(!verify(directory.path(), None, None).unwrap().holds() && start.elapsed() < Duration::from_secs(20));
 }

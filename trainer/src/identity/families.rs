@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use contract::recipe::{Block, Format, OperandSpec, ROTATION_SIZES, Rounding, ScaleRule};
 use contract::run_file::{ModelSection, OptimizerName, OptimizerSection, ScheduleName, ScheduleSection};
+use contract::schedule;
 use kernels::cpu::{AttentionShape, Cpu, Panels, Role, RopeTable, Side};
 use kernels::format::{MiniFloat, bf16, e8m0};
 use kernels::hadamard;
@@ -15,7 +16,6 @@ use crate::batches::{Batch, DataOrder};
 use crate::device::{Device, Update};
 use crate::error::TrainerError;
 use crate::parameters::Layout;
-use crate::schedule;
 
 fn stream(number: u32) -> Stream {
     StreamKey { seed: 20_260_925, step: 3, layer: number, linear: 1, pass: 92, operand: 2 }.stream()

@@ -94,7 +94,7 @@ impl Means {
             selection: Selection::default(),
             run: RunOptions { parallel, threads: self.threads_per_run, instruction_set: self.instruction_set.clone(), fresh: false },
             out: root.join("results"),
-            machine: self.machine.as_deref().map(machine::tidy),
+            machine: self.machine.as_deref().map(study::machine::tidy),
             trainer: self.trainer.clone(),
             gpus: self.gpus.clone(),
             minutes: None,

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use campaign::devices::{self, Devices};
+use campaign::devices::Devices;
 use campaign::environment;
 use campaign::error::{CampaignError, interrupted as asked_to_stop};
 use campaign::machine;
@@ -157,7 +157,7 @@ pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)
     let mut document = Document {
         schema: SCHEMA.to_owned(),
         date: environment::today(),
-        machine: request.machine.clone().or_else(|| gpu_slug(&wanted, &gpus)).unwrap_or_else(environment::machine_slug),
+        machine: request.machine.clone().or_else(|| gpu_slug(&wanted, &gpus)).unwrap_or_else(environment::machine_name),
         processor: machine::cpu_model(),
         device: request.device.clone(),
         instruction_set: String::new(),
@@ -381,7 +381,7 @@ fn measured_on(gpus: &[Gpu]) -> DeviceKind {
 
 /// A directory that holds a GPU's measurements alone is named after the GPU.
 fn gpu_slug(wanted: &Wanted, gpus: &[Gpu]) -> Option<String> {
-    if wanted.cpu { None } else { devices::slug(gpus) }
+    if wanted.cpu { None } else { study::machine::of_gpus(gpus) }
 }
 
 /// `reference` in lines for a terminal: how to measure more.

@@ -269,10 +269,10 @@ fn a_written_directory_verifies_and_reads_back() {
     assert_eq!(newest(out.path(), "another"), None);
     let rows = csv::Reader::from_path(first.join("kernels.csv")).unwrap().into_records().map(Result::unwrap).count();
     assert_eq!(rows, document.benchmarks.len() + document.samples.len() + document.peers.len());
-    let verification = verify(&first, Some(&study::identity::Known::only("c0de"))).unwrap();
+    let verification = verify(&first, Some(&study::identity::Known::only("c0de")), None).unwrap();
     assert!(verification.holds(), "{verification}");
     assert!(verification.notes.iter().any(|note| note.contains("no claims here")));
-    assert!(verify(&first, Some(&study::identity::Known::only("other"))).unwrap().notes.iter().any(|note| note.contains("stale")));
+    assert!(verify(&first, Some(&study::identity::Known::only("other")), None).unwrap().notes.iter().any(|note| note.contains("stale")));
 }
 
 /// Verdicts of an earlier version are computed again from the same measurements, and every file is as if written today.
@@ -285,9 +285,9 @@ fn a_directory_is_rendered_again() {
     let mut earlier = document.clone();
     earlier.comparisons[0].verdict = "unheard-of".to_owned();
     earlier.write(&directory).unwrap();
-    assert!(!verify(&directory, None).unwrap().holds());
+    assert!(!verify(&directory, None, None).unwrap().holds());
     assert_eq!(report(&root, &directory).unwrap().document, document);
-    assert!(verify(&directory, None).unwrap().holds());
+    assert!(verify(&directory, None, None).unwrap().holds());
     assert!(all().eq(before));
     files::write(&directory.join("notes/mine.txt"), b"a reader's").unwrap();
     assert!(report(&root, &directory).unwrap_err().to_string().contains("notes/mine.txt"));
@@ -304,14 +304,14 @@ fn a_damaged_directory_is_found_out() {
     let finds = |text: &str, expected: &str| {
         fs::write(&path, text).unwrap();
         provenance::write_list(&directory).unwrap();
-        let found = verify(&directory, None).unwrap().to_string();
+        let found = verify(&directory, None, None).unwrap().to_string();
         assert!(found.contains("NOT verified") && found.contains(expected), "{expected}: {found}");
     };
     finds(&whole[..whole.len() / 2], "cut off");
     finds(&whole.replace("mxfp4-kernels/1", "mxfp4-kernels/2"), "schema");
     finds(&whole.replace("\"verdict\": \"missed\"", "\"verdict\": \"met\""), "but its measurements give");
     fs::write(&path, whole.replace("avx512", "avx513")).unwrap();
-    assert!(verify(&directory, None).unwrap().to_string().contains("kernels.json: its SHA-256"));
+    assert!(verify(&directory, None, None).unwrap().to_string().contains("kernels.json: its SHA-256"));
     // A half-written result is passed over, not shown.
     fs::write(&path, &whole[..40]).unwrap();
     assert_eq!(newest(out.path(), "synthetic"), None);

@@ -20,6 +20,7 @@ pub use document::{DOCUMENT, Depth, Document, DocumentError, SCHEMA};
 pub use gpu::{GpuBench, GpuRow, LEAST, NotRun, is_summary, rate};
 pub use profile::{ProfileRow, rows as profile_rows};
 pub use samples::{Benchmark, Memory, Missing, Peer, Samples};
+pub(crate) use tables::all as tables;
 
 /// Whether `directory` is one of `kernels-bench`; a campaign's may hold such a document among its measurements, not at its root.
 pub fn is_result(directory: &Path) -> bool {

@@ -13,7 +13,7 @@ use crate::statistics::median;
 use crate::table::{Flag, Number, Table};
 
 /// Every table; that of devices only where some were looked for.
-pub(super) fn all(document: &Document) -> Vec<Table> {
+pub(crate) fn all(document: &Document) -> Vec<Table> {
     let mut all = vec![measurements(document), comparisons(document)];
     if !document.gpus.is_empty() || !document.not_run.is_empty() {
         all.push(devices(document));

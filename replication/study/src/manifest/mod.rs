@@ -202,7 +202,7 @@ impl Manifests {
                 let known: Vec<&str> = arms.iter().copied().collect();
                 return Err(format!("evaluation.readings.arms: {}", unknown("arm", arm, &known)));
             }
-            for id in readings.all.iter().chain(readings.arms.values().flatten()) {
+            for id in readings.recipes() {
                 self.known_recipe("evaluation.readings", id)?;
             }
         }
@@ -262,7 +262,7 @@ fn at(root: &Path, kind: &str, id: &str, why: &str) -> ManifestError {
 }
 
 /// Every `.yaml` file of `manifests/<kind>`; a file's name must be its id.
-fn folder<T: DeserializeOwned>(root: &Path, kind: &str, id: impl Fn(&T) -> &str) -> Result<BTreeMap<String, T>, ManifestError> {
+pub(crate) fn folder<T: DeserializeOwned>(root: &Path, kind: &str, id: impl Fn(&T) -> &str) -> Result<BTreeMap<String, T>, ManifestError> {
     let folder = Path::new("manifests").join(kind);
     let entries = std::fs::read_dir(root.join(&folder)).map_err(|error| ManifestError::new(&folder, format!("cannot be read: {error}")))?;
     let mut names = BTreeSet::new();

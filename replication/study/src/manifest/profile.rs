@@ -84,6 +84,13 @@ pub struct Readings {
     pub arms: BTreeMap<String, Vec<String>>,
 }
 
+impl Readings {
+    /// Every recipe that is read through.
+    pub fn recipes(&self) -> impl Iterator<Item = &String> {
+        self.all.iter().chain(self.arms.values().flatten())
+    }
+}
+
 /// Which estimate of tokens to target counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -105,7 +105,7 @@ pub fn export(directory: &Path, out: &Path) -> Result<Export, ExportError> {
         let log = format!("{}-{}/{BENCHMARK}/result_{number}.txt", run.run.profile, run.run.arm);
         arm = Some(run.run.arm.clone());
         let path = directory.join(&name);
-        let events = events(&path, &packed::text(&path)?)?;
+        let events = line::events(&packed::text(&path)?).map_err(|what| ExportError::Content { path: path.clone(), what })?;
         let scored = scored(&events, &run).ok_or_else(|| ExportError::Content {
             path: path.clone(),
             what: "no evaluation and no run_stop to end the log with".to_owned(),
@@ -131,16 +131,6 @@ fn by_seed(name: &str) -> (String, u64, String) {
 fn read_yaml(path: &Path) -> Result<RunFile, ExportError> {
     let text = files::read_text(path)?;
     yaml::from_str(&text).map_err(|error| ExportError::Content { path: path.to_owned(), what: format!("is no run file: {error}") })
-}
-
-fn events(path: &Path, text: &str) -> Result<Vec<Event>, ExportError> {
-    let mut events = Vec::new();
-    for (index, text) in text.lines().enumerate() {
-        for entry in line::parse(text, index as u64 + 1) {
-            events.push(entry.map_err(|what| ExportError::Content { path: path.to_owned(), what: format!("line {}: {what}", index + 1) })?);
-        }
-    }
-    Ok(events)
 }
 
 /// The entries of the run as a submission logs them: up to the end of the evaluation that reaches the target, or all of them.

@@ -78,6 +78,14 @@ pub(crate) fn parse(text: &str, line: u64) -> Vec<Result<Event, String>> {
     text.split(TOKEN).skip(1).map(|entry| entry_of(entry.trim(), line)).collect()
 }
 
+/// Every entry of a log, or the first line that holds none.
+pub(crate) fn events(text: &str) -> Result<Vec<Event>, String> {
+    let lines = text.lines().zip(1u64..);
+    lines
+        .flat_map(|(text, line)| parse(text, line).into_iter().map(move |entry| entry.map_err(|what| format!("line {line}: {what}"))))
+        .collect()
+}
+
 fn entry_of(text: &str, line: u64) -> Result<Event, String> {
     let raw = match first_object(text) {
         Ok(raw) => raw,

@@ -14,6 +14,7 @@ pub mod table;
 
 pub use export::{Export, ExportError, export};
 pub use import::{Import, import};
+pub(crate) use line::{Event, events};
 pub use run::{LoggedEvaluation, LoggedRun, Options, Status};
 
 use std::fmt;

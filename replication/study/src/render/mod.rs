@@ -40,14 +40,27 @@ use grid::Grid;
 use latex::Macros;
 use page::Page;
 
+const HTML: &str = "report.html";
+const TEX: &str = "report.tex";
+
 /// The largest report that may be written: one that opens at once, also on a phone.
 pub const LARGEST_HTML: usize = 5_000_000;
 
 /// What the caller knows that the directory does not.
 #[derive(Debug, Clone, Default)]
 pub struct RenderOptions {
-    /// Why the results are stale: the code has changed since. Laid over every measured verdict.
-    pub stale: Option<String>,
+    /// The code has changed since. Laid over every measured verdict.
+    pub stale: bool,
+}
+
+/// What a stale report says of itself.
+pub const STALE: &str = "what the trainer computes has changed since these runs";
+
+/// What renders here: this crate's sources and the templates. Programs with the same one write the same bytes.
+pub fn version(templates: &Path) -> String {
+    let hash = |name: String| files::sha256_file(&templates.join(name)).unwrap_or_default();
+    let hashes: String = files::list(templates).unwrap_or_default().into_iter().map(hash).collect();
+    format!("{}-{}", env!("STUDY_SOURCES"), &files::sha256(hashes.as_bytes())[..16])
 }
 
 #[derive(Debug, Clone)]
@@ -119,24 +132,39 @@ pub fn render(directory: &Path, templates: &Path, options: &RenderOptions) -> Re
         files::write(&directory.join(VERDICTS_AGAIN), again.json()?.as_bytes())?;
     }
     files::write(&directory.join("verdicts.json"), verdicts.json()?.as_bytes())?;
-    let figures = figures::all(&measurements);
-    let mut latex = Vec::new();
-    for figure in &figures {
-        latex.extend([format!("figures/{}.tex", figure.id), format!("figures/{}", figure.data.name)]);
-        files::write(&directory.join("figures").join(format!("{}.svg", figure.id)), figure.standalone.as_bytes())?;
-        files::write(&directory.join("figures").join(format!("{}.tex", figure.id)), figure.pgf.as_bytes())?;
-        figure.data.write(&directory.join("figures"))?;
+    let (mut latex, mut all) = (Vec::new(), pages(directory, &measurements, (&verdicts, again.as_ref()), templates, options)?);
+    for (name, text) in &mut all {
+        files::write(&directory.join(&*name), text.as_bytes())?;
+        if ![".svg", ".html"].iter().any(|ending| name.ends_with(ending)) {
+            latex.push(std::mem::take(name));
+        }
     }
-    let page = page::page(directory, &measurements, (&verdicts, again.as_ref()), &figures, options.stale.as_deref());
-    let html = directory.join("report.html");
+    Ok(RenderSummary { html: directory.join(HTML), tex: directory.join(TEX), latex, warnings: warnings(&measurements), verdicts })
+}
+
+/// Everything that [`render`] writes besides verdicts and `data/`: names in the directory and texts.
+pub(crate) fn pages(
+    directory: &Path,
+    measurements: &Measurements,
+    verdicts: (&Verdicts, Option<&Verdicts>),
+    templates: &Path,
+    options: &RenderOptions,
+) -> Result<Vec<(String, String)>, RenderError> {
+    let figures = figures::all(measurements);
+    let mut all = Vec::new();
+    for figure in &figures {
+        all.push((format!("figures/{}.svg", figure.id), figure.standalone.clone()));
+        all.push((format!("figures/{}.tex", figure.id), figure.pgf.clone()));
+        all.push((format!("figures/{}", figure.data.name), figure.data.csv()?.to_owned()));
+    }
+    let page = page::page(directory, measurements, verdicts, &figures, options.stale.then_some(STALE));
     let text = render_html(&page, templates)?;
     if text.len() > LARGEST_HTML {
         return Err(RenderError::TooLarge { bytes: text.len() });
     }
-    files::write(&html, text.as_bytes())?;
-    let tex = directory.join("report.tex");
-    latex.extend(write_latex(directory, &page, templates)?);
-    Ok(RenderSummary { html, tex, latex, warnings: warnings(&measurements), verdicts })
+    all.push((HTML.to_owned(), text));
+    all.extend(latex_files(&page, templates)?);
+    Ok(all)
 }
 
 /// Every table of `data/`.
@@ -232,18 +260,15 @@ fn html(name: &'static str, templates: &Path, context: Value) -> Result<String, 
     environment.get_template(name).and_then(|template| template.render(context)).map_err(failed)
 }
 
-/// Writes tables/*.tex, macros.tex, references.bib and report.tex; their names.
-fn write_latex(directory: &Path, page: &Page, templates: &Path) -> Result<Vec<String>, RenderError> {
+/// tables/*.tex, macros.tex, references.bib and report.tex.
+fn latex_files(page: &Page, templates: &Path) -> Result<Vec<(String, String)>, RenderError> {
     const NAME: &str = "report.tex.j2";
     let source = template(templates, NAME)?;
     let references = template(templates, "references.bib")?;
     let failed = |source: minijinja::Error| RenderError::Render { name: NAME, source: Box::new(source) };
-    let mut macros = Macros::default();
-    let mut written = Vec::new();
+    let (mut macros, mut all) = (Macros::default(), Vec::new());
     for grid in grids(page) {
-        let name = format!("tables/{}.tex", grid.id);
-        files::write(&directory.join(&name), latex::booktabs(grid, &mut macros).as_bytes())?;
-        written.push(name);
+        all.push((format!("tables/{}.tex", grid.id), latex::booktabs(grid, &mut macros)));
     }
     let facts: std::collections::BTreeMap<String, Value> = page
         .facts
@@ -275,11 +300,8 @@ fn write_latex(directory: &Path, page: &Page, templates: &Path) -> Result<Vec<St
     environment.add_template(NAME, &source).map_err(failed)?;
     let context = context! { page => Value::from(Serde(page)), facts => facts, counts => counts };
     let text = environment.get_template(NAME).and_then(|template| template.render(context)).map_err(failed)?;
-    for (name, text) in [("macros.tex", macros.file()), ("references.bib", references), ("report.tex", text)] {
-        files::write(&directory.join(name), text.as_bytes())?;
-        written.push(name.to_owned());
-    }
-    Ok(written)
+    all.extend([("macros.tex", macros.file()), ("references.bib", references), (TEX, text)].map(|(name, text)| (name.to_owned(), text)));
+    Ok(all)
 }
 
 /// Every table of the report, each once.

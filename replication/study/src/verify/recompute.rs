@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{Verification, records};
 use crate::judge::{self, VERDICTS_AGAIN, Verdicts};
-use crate::measure::{MeasureError, measure};
+use crate::measure::{MeasureError, Measurements, measure};
 use crate::provenance::DETERMINISTIC_TABLES;
 use crate::render::tables;
 
@@ -14,11 +14,22 @@ const SHARE: f64 = 1e-9;
 /// For numbers near zero.
 const FLOOR: f64 = 1e-12;
 
-/// verdicts.json and data/*.csv are what the files of this directory give.
-pub(super) fn check(directory: &Path, verification: &mut Verification) {
+/// What a report is made of.
+pub(super) struct Computed {
+    pub(super) measurements: Measurements,
+    pub(super) verdicts: Verdicts,
+    /// By the second version of the rules, where there are any.
+    pub(super) again: Option<Verdicts>,
+}
+
+/// verdicts.json and data/*.csv are what the files of this directory give; measurements and verdicts, for what else is made of them.
+pub(super) fn check(directory: &Path, verification: &mut Verification) -> Option<Computed> {
     let measurements = match measure(directory) {
         Ok(measurements) => measurements,
-        Err(error) => return finding(directory, &error, verification),
+        Err(error) => {
+            finding(directory, &error, verification);
+            return None;
+        }
     };
     let verdicts = judge::judge(&measurements);
     match verdicts.json() {
@@ -39,6 +50,7 @@ pub(super) fn check(directory: &Path, verification: &mut Verification) {
             Err(error) => verification.find(file, format!("cannot be computed again: {error}")),
         }
     }
+    Some(Computed { measurements, verdicts, again })
 }
 
 /// A measuring error as a finding on the file it is about.
@@ -52,9 +64,9 @@ fn finding(directory: &Path, error: &MeasureError, verification: &mut Verificati
     verification.find(file, format!("{what}; verdicts cannot be computed again"));
 }
 
-fn compare(directory: &Path, file: &str, computed: &str, exact: bool, verification: &mut Verification) {
+pub(super) fn compare(directory: &Path, file: &str, computed: &str, exact: bool, verification: &mut Verification) {
     let Some(written) = records::text(directory, file, verification) else { return };
-    verification.counts.recomputed += 1;
+    verification.recomputed(file);
     if written == computed {
         return;
     }

@@ -2,12 +2,21 @@
 
 use std::path::Path;
 
-use study::environment::{Cpu, Environment, Flags, GitState, Memory, SCHEMA, Source, System, Toolchain};
+use contract::json::{Document as _, Line as _};
+use contract::metrics::MetricsLine;
+use contract::mllog::{self, Blocks, Entry};
+use contract::outcome::{Done, Status};
+use contract::run_file::{LoadedRun, RunFile};
+use contract::schedule::learning_rate;
+use serde_json::json;
+use study::archive;
+use study::environment::{Cpu, Environment, Flags, Memory, SCHEMA, Source, System, Toolchain};
 use study::files::{sha256, sha256_file};
+use study::manifest::resolve;
 use study::plan::Ingredients;
-use study::provenance;
-use study::record::{Campaign, CampaignRun};
-use study::render::{RenderOptions, render};
+use study::provenance::{self, Renderer};
+use study::record::{Campaign, CampaignRun, key as campaign_key, on_cpu};
+use study::render::{RenderOptions, render, version};
 
 use crate::synthetic::{self, Arm};
 
@@ -27,25 +36,45 @@ pub fn write(directory: &Path) {
 /// A campaign with some arms and seeds.
 pub fn write_arms(directory: &Path, arms: &[Arm], seeds: &[u64]) {
     synthetic::write_arms(directory, arms, seeds);
+    let manifests = archive::load(directory).unwrap();
+    let profile = &manifests.profiles["cpu"];
     let mut runs = Vec::new();
     for arm in arms {
-        for seed in seeds {
-            let key = record(&synthetic::run_directory(directory, arm.id, *seed));
-            runs.push(CampaignRun { arm: arm.id.try_into().unwrap(), seed: *seed, key, status: "finished".into() });
+        for &seed in seeds {
+            let (model, tokenizer) = (&manifests.models[&profile.model], &manifests.tokenizers[&profile.tokenizer]);
+            let run = resolve::run_file(&manifests, profile, model, tokenizer.shards.as_ref().unwrap(), (arm.id, seed)).unwrap();
+            let folder = synthetic::run_directory(directory, arm.id, seed);
+            synthetic::save(&folder.join("run.yaml"), &run.to_yaml().unwrap());
+            let key = record(&folder);
+            runs.push(CampaignRun { arm: arm.id.try_into().unwrap(), seed, key, status: "finished".into() });
         }
     }
+    // Only what ran is timed.
+    let times = directory.join("measurements/step_time.jsonl");
+    let timed = |line: &&str| arms.iter().any(|arm| line.contains(&format!("\"{}\"", arm.id)));
+    let text: String = std::fs::read_to_string(&times).unwrap().lines().filter(timed).map(|line| format!("{line}\n")).collect();
+    synthetic::save(&times, &text);
     let environment = environment();
     synthetic::save(&directory.join("env.json"), &serde_json::to_string_pretty(&environment).unwrap());
+    let hashes: Vec<(String, String)> = archive::files(&manifests, profile)
+        .into_iter()
+        .map(|(name, _)| (name.clone(), sha256_file(&directory.join("manifests").join(name)).unwrap()))
+        .collect();
+    let key = campaign_key(
+        &on_cpu(&environment.flags, &environment.cpu),
+        runs.iter().map(|run| (run.arm.as_str(), run.seed, run.key.as_str())),
+        hashes.iter().map(|(name, sha256)| (name.as_str(), sha256.as_str())),
+    );
     let campaign = Campaign {
         schema: "mxfp4-campaign/1".into(),
         profile: "cpu".try_into().unwrap(),
         papers: vec!["2605.09825".into(), "2502.20586".into()],
         device: "cpu".into(),
-        machine: "synthetic".try_into().unwrap(),
+        machine: environment.machine().try_into().unwrap(),
         date: "2026-05-09".into(),
         commit: environment.source.commit.clone(),
         dirty: false,
-        key: sha256(b"campaign"),
+        key,
         trainer_code: CODE.into(),
         partial: true,
         seeds: seeds.to_vec(),
@@ -69,33 +98,67 @@ fn environment() -> Environment {
         device_libraries: vec![],
         accelerators: vec![],
         prebuilt_trainer: None,
+        named: None,
     }
 }
 
 /// The tree that renders.
-pub fn renderer() -> GitState {
-    GitState { commit: COMMIT.into(), dirty: false, diff_sha256: None }
+pub fn renderer() -> Renderer {
+    let version = version(&synthetic::repository().join("paper"));
+    Renderer { commit: COMMIT.into(), dirty: false, version: Some(version), stale: false }
 }
 
-/// Hashes of one run as the trainer and the plan write them; its key.
-pub fn record(run: &Path) -> String {
-    let (text, shard) = (std::fs::read_to_string(run.join("run.yaml")).unwrap(), |part: &str| {
-        format!("{part}: {{prefix: {part}, tokens: 3000000, sha256_bin: \"{0}\", sha256_idx: \"{0}\"}}", sha256(part.as_bytes()))
-    });
-    let identity = text.lines().take(2).collect::<Vec<_>>().join("\n");
-    let tokenizer = format!("{{id: rust-crates-1024, sha256: \"{}\"}}", sha256(b"tokenizer"));
-    synthetic::save(
-        &run.join("run.yaml"),
-        &format!("{identity}\ndata:\n  {}\n  {}\ntokenizer: {tokenizer}\n", shard("train"), shard("validation")),
-    );
-    let run_sha256 = sha256_file(&run.join("run.yaml")).unwrap();
-    let mut done: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(run.join("done.json")).unwrap()).unwrap();
-    done["metrics_sha256"] = sha256_file(&run.join("metrics.jsonl")).unwrap().into();
-    done["run_sha256"] = run_sha256.clone().into();
-    synthetic::save(&run.join("done.json"), &done.to_string());
-    synthetic::save(&run.join("run.mllog"), ":::MLLOG {\"key\": \"synthetic\"}\n");
-    let ingredients = Ingredients { run: run_sha256, trainer_code: CODE.into(), toolchain: "rustc 1.95.0".into(), device: "cpu".into() };
-    synthetic::save(&run.join("ingredients.json"), &ingredients.json());
+/// Everything else of one run as the trainer and the plan write it, from its run.yaml and the losses in its metrics.jsonl; its key.
+pub fn record(folder: &Path) -> String {
+    let LoadedRun { run, sha256: run_sha256 } = RunFile::load(&folder.join("run.yaml")).unwrap();
+    let (mut metrics, mut logged, mut blocks) = (String::new(), mllog::begin(&run), Blocks::default());
+    let (mut last, mut reached) = ([None, None], None);
+    let samples = |step: u64| step * run.batch.sequences as u64;
+    for line in std::fs::read_to_string(folder.join("metrics.jsonl")).unwrap().lines() {
+        let mut line = MetricsLine::from_line(line).unwrap();
+        match &mut line {
+            MetricsLine::Header(header) => header.parameters = u64::try_from(run.model.parameters()).unwrap(),
+            MetricsLine::Train(train) => {
+                train.learning_rate = learning_rate(&run.optimizer, &run.schedule, train.step);
+                last[0] = train.loss;
+            }
+            MetricsLine::Evaluation(evaluation) => {
+                let (step, loss) = (evaluation.step, evaluation.loss.unwrap());
+                logged.extend(blocks.evaluation(&run, samples(step), loss, step == run.budget.steps));
+                reached = reached.or((loss <= run.target_loss.unwrap()).then(|| samples(step)));
+                last[1] = Some(loss);
+            }
+            MetricsLine::Quantisation(record) => {
+                let passes = run.recipe.passes.all();
+                record.format =
+                    passes.iter().find(|(pass, operand, _)| *pass == record.pass && *operand == record.operand).unwrap().2.format;
+            }
+            _ => {}
+        }
+        metrics += &(serde_json::to_string(&line).unwrap() + "\n");
+    }
+    let steps = run.budget.steps;
+    logged.extend(blocks.end(samples(steps), reached));
+    let line = |entry: &Entry| {
+        let (event, key, value, metadata) = (entry.event.word(), entry.key, &entry.value, &entry.metadata);
+        format!(":::MLLOG {}\n", json!({"time_ms": 1, "event_type": event, "key": key, "value": value, "metadata": metadata}))
+    };
+    let done = Done {
+        status: Status::Completed,
+        steps,
+        tokens: steps * run.tokens_per_step() as u64,
+        final_train_loss: last[0],
+        final_validation_loss: last[1],
+        metrics_sha256: sha256(metrics.as_bytes()),
+        model_sha256: Some(sha256(b"weights")),
+        run_sha256: run_sha256.clone(),
+    };
+    synthetic::save(&folder.join("metrics.jsonl"), &metrics);
+    synthetic::save(&folder.join("run.mllog"), &logged.iter().map(line).collect::<String>());
+    synthetic::save(&folder.join("done.json"), &done.to_json().unwrap());
+    let toolchain = environment().trainers_compiler().unwrap();
+    let ingredients = Ingredients { run: run_sha256, trainer_code: CODE.into(), toolchain, device: "cpu".into() };
+    synthetic::save(&folder.join("ingredients.json"), &ingredients.json());
     ingredients.key()
 }
 

@@ -424,7 +424,7 @@ fn a_directory_with_a_gpu_shows_it_everywhere_and_verifies() {
         csv::Reader::from_path(directory.join("devices.csv")).unwrap().into_records().map(Result::unwrap).collect();
     assert_eq!(rows.len(), document.gpus[0].samples.len() + 2);
     assert_eq!(rows.iter().filter(|row| &row[2] == "not-run").count(), 2);
-    assert!(verify(&directory, None).unwrap().holds());
+    assert!(verify(&directory, None, None).unwrap().holds());
     // A ratio of a GPU that does not follow from its measurements is found out.
     document.gpus[0].comparisons[0].ratio = Some(9.0);
     assert_eq!(kernels::check(&write(&repository(), out.path(), &document, &environment()).unwrap()).len(), 1);

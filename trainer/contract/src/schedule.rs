@@ -1,6 +1,6 @@
 //! Learning rate by step: linear warm-up, then half a cosine, as in MLPerf's llama31_8b.
 
-use contract::run_file::{OptimizerSection, ScheduleSection};
+use crate::run_file::{OptimizerSection, ScheduleSection};
 
 /// Learning rate of `step` (the first is 1), in F64.
 ///
@@ -19,7 +19,7 @@ pub fn learning_rate(optimizer: &OptimizerSection, schedule: &ScheduleSection, s
 #[cfg(test)]
 mod tests {
     use super::*;
-    use contract::run_file::{OptimizerName, ScheduleName};
+    use crate::run_file::{OptimizerName, ScheduleName};
 
     #[test]
     fn warm_up_is_linear_and_the_cosine_ends_where_it_should() {

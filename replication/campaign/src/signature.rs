@@ -1,0 +1,124 @@
+//! Signatures of result directories: SSH's, of SHA256SUMS, made and checked by `ssh-keygen`.
+//!
+//! SHA256SUMS has the hash of every file, provenance.json among them, so a signature of it is one of them all. It says who vouches for these
+//! bytes, and nothing of whether the numbers are true.
+
+use std::path::{Path, PathBuf};
+
+use study::exit::{self, ExitCode};
+use study::files::{self, FileError};
+use study::provenance::{self, SIGNATURE, SUMS};
+use study::verify::{Signature, Verification};
+
+/// What is signed is of this project: a signature made for something else is none here.
+const NAMESPACE: &str = "mxfp4-replication";
+/// Under which the key that was asked for stands in the list that ssh-keygen is given.
+const SIGNER: &str = "signer";
+const PROGRAM: &str = "ssh-keygen";
+
+/// Why a directory was not signed, or its signature not looked at.
+#[derive(Debug, thiserror::Error)]
+pub enum SignatureError {
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error("cannot start {PROGRAM}: {0}; it comes with OpenSSH (Debian's openssh-client)")]
+    Program(std::io::Error),
+    #[error("{PROGRAM} did not sign: {0}")]
+    Refused(String),
+    #[error("{}: {what}; put right what `cargo xtask verify` finds before you vouch for it", .directory.display())]
+    NotWhole { directory: PathBuf, what: String },
+    #[error("--signer {0}: is neither a file of public keys nor such a key (`ssh-ed25519 AAAA...`)")]
+    Key(String),
+}
+
+impl ExitCode for SignatureError {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::File(error) => error.exit_code(),
+            Self::Program(_) => exit::MACHINE,
+            Self::Refused(_) | Self::NotWhole { .. } => exit::FAILED,
+            Self::Key(_) => exit::USAGE,
+        }
+    }
+}
+
+/// Signs the directory with a private key, or with a public one whose private half an SSH agent holds; who it is now signed by.
+pub fn sign(directory: &Path, key: &Path) -> Result<Signature, SignatureError> {
+    if let Some(what) = provenance::changed(directory) {
+        return Err(SignatureError::NotWhole { directory: directory.to_owned(), what });
+    }
+    let arguments = ["-q".into(), "-Y".into(), "sign".into(), "-n".into(), NAMESPACE.into(), "-f".into(), key.as_os_str().to_owned()];
+    // Standard error stays the user's: there ssh-keygen asks for a passphrase.
+    let output = duct::cmd(PROGRAM, arguments).stdin_path(directory.join(SUMS)).stdout_capture().unchecked().run();
+    let output = output.map_err(SignatureError::Program)?;
+    if !output.status.success() || output.stdout.is_empty() {
+        return Err(SignatureError::Refused(format!("it ended with {}", output.status)));
+    }
+    files::write(&directory.join(SIGNATURE), &output.stdout)?;
+    Ok(match look(directory, None)? {
+        Signature::Stranger(key) => Signature::Signer(key),
+        other => other,
+    })
+}
+
+/// Adds to what `verify` found who signed the directory. `signer` is a file of public keys, or one.
+pub fn check(directory: &Path, signer: Option<&str>, verification: &mut Verification) -> Result<(), SignatureError> {
+    let keys = signer.map(keys).transpose()?;
+    verification.signature = match look(directory, keys.as_deref()) {
+        Err(error @ SignatureError::Program(_)) if signer.is_none() => Signature::NotChecked(error.to_string()),
+        looked => looked?,
+    };
+    match (&verification.signature, signer) {
+        (Signature::Wrong, Some(signer)) => {
+            verification.find(SIGNATURE, format!("is no signature of {SUMS} by {signer}"));
+        }
+        (Signature::Wrong, None) => verification.find(SIGNATURE, format!("is no signature of {SUMS}")),
+        (Signature::None, Some(signer)) => verification.find(SIGNATURE, format!("is missing; {signer} should have signed")),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Lines for ssh-keygen's list of allowed signers, from a file of public keys or from one key.
+fn keys(signer: &str) -> Result<String, SignatureError> {
+    let text = if Path::new(signer).is_file() { files::read_text(Path::new(signer))? } else { signer.to_owned() };
+    let is_kind = |word: &str| ["ssh-", "ecdsa-", "sk-"].iter().any(|start| word.starts_with(start));
+    let line = |line: &str| {
+        let (kind, key) = line.split_once(' ').filter(|(kind, _)| is_kind(kind))?;
+        Some(format!("{SIGNER} namespaces=\"{NAMESPACE}\" {kind} {}\n", key.split(' ').next()?))
+    };
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.map(line).collect::<Option<String>>().filter(|lines| !lines.is_empty()).ok_or_else(|| SignatureError::Key(signer.to_owned()))
+}
+
+fn look(directory: &Path, keys: Option<&str>) -> Result<Signature, SignatureError> {
+    let (signature, sums) = (directory.join(SIGNATURE), directory.join(SUMS));
+    let is_file = |path: &Path| path.symlink_metadata().is_ok_and(|metadata| metadata.is_file());
+    if !signature.exists() && signature.symlink_metadata().is_err() {
+        return Ok(Signature::None);
+    }
+    if !is_file(&signature) || !is_file(&sums) {
+        return Ok(Signature::Wrong);
+    }
+    let scratch = tempfile::tempdir().map_err(|source| FileError { path: std::env::temp_dir(), action: "make a folder in", source })?;
+    let mut arguments: Vec<std::ffi::OsString> = vec!["-Y".into()];
+    match keys {
+        Some(keys) => {
+            let allowed = scratch.path().join("allowed_signers");
+            files::write(&allowed, keys.as_bytes())?;
+            arguments.extend(["verify".into(), "-f".into(), allowed.into(), "-I".into(), SIGNER.into()]);
+        }
+        None => arguments.push("check-novalidate".into()),
+    }
+    arguments.extend(["-n".into(), NAMESPACE.into(), "-s".into(), signature.into()]);
+    let output = duct::cmd(PROGRAM, arguments).stdin_path(sums).stderr_to_stdout().stdout_capture().unchecked().run();
+    let output = output.map_err(SignatureError::Program)?;
+    // Good "mxfp4-replication" signature ... with ED25519 key SHA256:...
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let key = said.lines().find_map(|line| line.strip_prefix("Good ")?.rsplit_once(" with ")).map(|(_, key)| key.to_owned());
+    Ok(match (output.status.success(), key, keys) {
+        (true, Some(key), Some(_)) => Signature::Signer(key),
+        (true, Some(key), None) => Signature::Stranger(key),
+        _ => Signature::Wrong,
+    })
+}

@@ -1,0 +1,133 @@
+//! What changed in a cache since it was written is not believed: it is said, moved aside and made again, and the results come out the same.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub, dead_code)] // a test's way to fail
+#![cfg(target_os = "linux")]
+// With faults compiled in, the other test has the process.
+#![cfg(not(feature = "faults"))]
+
+#[path = "../../study/tests/sealed/mod.rs"]
+mod sealed;
+mod site;
+#[path = "../../study/tests/synthetic/mod.rs"]
+mod synthetic;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use site::{Site, said};
+use study::files;
+use study::verify::verify;
+
+/// What is changed, in which folder, whether its hashes go first, and how.
+type Case = (&'static str, Folder, bool, fn(&Path));
+
+#[derive(Clone, Copy)]
+enum Folder {
+    Run,
+    Measurements,
+}
+
+fn replace(path: &Path, old: &str, new: &str) {
+    let text = fs::read_to_string(path).unwrap();
+    assert!(text.contains(old), "{} has no `{old}`", path.display());
+    fs::write(path, text.replacen(old, new, 1)).unwrap();
+}
+
+fn final_loss(folder: &Path) {
+    replace(&folder.join("done.json"), "\"final_validation_loss\":", "\"final_validation_loss\":1");
+}
+
+fn diverged(folder: &Path) {
+    replace(&folder.join("done.json"), "completed", "diverged");
+}
+
+fn ingredients(folder: &Path) {
+    fs::write(folder.join("ingredients.json"), "{").unwrap();
+}
+
+fn cut_log(folder: &Path) {
+    let text = fs::read_to_string(folder.join("run.mllog")).unwrap();
+    fs::write(folder.join("run.mllog"), &text[..text.len() / 2]).unwrap();
+}
+
+fn broken_timing(folder: &Path) {
+    fs::write(folder.join("timing.jsonl"), "broken").unwrap();
+}
+
+const CASES: &[Case] = &[
+    ("a final loss", Folder::Run, false, final_loss),
+    ("how it ended", Folder::Run, false, diverged),
+    ("ingredients", Folder::Run, false, ingredients),
+    ("a time", Folder::Run, false, |folder| replace(&folder.join("timing.jsonl"), "0.01", "0.02")),
+    ("half a log", Folder::Run, false, cut_log),
+    ("hashes cut short", Folder::Run, false, |folder| {
+        fs::write(folder.join("SHA256SUMS"), "12").unwrap();
+        final_loss(folder);
+    }),
+    ("a final loss, without hashes", Folder::Run, true, final_loss),
+    ("how it ended, without hashes", Folder::Run, true, diverged),
+    ("ingredients, without hashes", Folder::Run, true, ingredients),
+    ("half a log, without hashes", Folder::Run, true, cut_log),
+    ("broken timings, without hashes", Folder::Run, true, broken_timing),
+    ("a measured time", Folder::Measurements, false, |folder| replace(&folder.join("step_time.jsonl"), "0.05", "0.04")),
+    ("a broken measurement", Folder::Measurements, false, |folder| fs::write(folder.join("kernel_time.jsonl"), "broken").unwrap()),
+    ("a measured time, without hashes", Folder::Measurements, true, |folder| replace(&folder.join("step_time.jsonl"), "0.05", "0.04")),
+];
+
+/// The one folder of measurements, or the first run's.
+fn folder(site: &Site, which: Folder) -> PathBuf {
+    let parent = match which {
+        Folder::Run => site.path("cache/runs"),
+        Folder::Measurements => site.path("cache/measurements"),
+    };
+    let entries = fs::read_dir(&parent).unwrap().map(|entry| entry.unwrap().path());
+    entries.filter(|path| !path.to_string_lossy().contains("unusable")).min().unwrap()
+}
+
+#[test]
+fn what_changed_in_a_cache_is_said_moved_aside_and_made_again() {
+    let site = Site::new();
+    let first = site.campaign(None);
+    assert!(first.status.success(), "{}", said(&first));
+    let (whole, times) = (site.deterministic(), files::read_text(&site.results().0.join("measurements/step_time.jsonl")).unwrap());
+    for (what, which, without_hashes, spoil) in CASES {
+        let folder = folder(&site, *which);
+        if *without_hashes {
+            fs::remove_file(folder.join("SHA256SUMS")).unwrap();
+        }
+        spoil(&folder);
+        files::remove_folder(&site.path("results")).unwrap();
+        let again = site.campaign(None);
+        let text = said(&again);
+        assert!(again.status.success() && text.contains("cannot be believed") && text.contains("unusable-"), "{what}: {text}");
+        assert_eq!(site.deterministic(), whole, "{what}");
+        let (results, _) = site.results();
+        assert_eq!(files::read_text(&results.join("measurements/step_time.jsonl")).unwrap(), times, "{what}");
+        let verification = verify(&results, None, Some(&site.path("paper"))).unwrap();
+        assert!(verification.holds(), "{what}: {verification}");
+    }
+    // A run of an earlier version, sound and without hashes, is used and gets its hashes.
+    let run = folder(&site, Folder::Run);
+    fs::remove_file(run.join("SHA256SUMS")).unwrap();
+    files::remove_folder(&site.path("results")).unwrap();
+    let before = site.finished();
+    assert!(!said(&site.campaign(None)).contains("cannot be believed") && run.join("SHA256SUMS").is_file());
+    assert_eq!(site.finished(), before);
+}
+
+/// A result directory that was edited is not called finished: it is kept aside, and put together again.
+#[test]
+fn a_result_directory_that_changed_is_moved_aside() {
+    let site = Site::new();
+    assert!(site.campaign(None).status.success());
+    assert!(said(&site.campaign(None)).contains("nothing to do"));
+    let (results, _) = site.results();
+    fs::write(results.join("report.html"), "a better result").unwrap();
+    let again = said(&site.campaign(None));
+    assert!(again.contains("is not what it was (report.html is not what was written there)"), "{again}");
+    let (results, rest) = site.results();
+    let verification = verify(&results, None, Some(&site.path("paper"))).unwrap();
+    assert!(verification.holds(), "{verification}");
+    assert_eq!(files::read_text(&site.path("results").join(&rest[0]).join("report.html")).unwrap(), "a better result");
+    assert!(said(&site.campaign(None)).contains("nothing to do"));
+}
