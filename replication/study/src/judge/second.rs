@@ -18,7 +18,7 @@ use crate::manifest::{Claim, Metric, Paper};
 use crate::measure::curves::Stretch;
 use crate::measure::{Measurements, quantisation, target, times};
 use crate::number::{Unit, fixed};
-use crate::statistics::summarise;
+use crate::statistics::{MedianRatio, summarise};
 
 use lines::Judged;
 use question::{Found, Scale, holm};
@@ -173,6 +173,7 @@ impl Second {
         let (arm, baseline) = match &claim.metric {
             Metric::TokenOverhead { arm, baseline } | Metric::TokenRatio { arm, baseline } => (arm, baseline.as_str()),
             Metric::DoesNotConverge { arm } => (arm, judge.paper.baseline.as_str()),
+            Metric::KernelThroughputRatio { numerator, denominator } => return Some(kernels(judge, claim, numerator, denominator)),
             _ => return None,
         };
         let mut items = Vec::new();
@@ -188,6 +189,17 @@ impl Second {
         }));
         Some(items)
     }
+}
+
+/// Throughput of the kernels that are here, native or not.
+fn kernels(judge: &Judge<'_>, claim: &Claim, numerator: &str, denominator: &str) -> Vec<Beside> {
+    let ratio = times::kernel_throughput_ratio(&judge.measurements.kernel_times, numerator, denominator);
+    let item = |ratio: MedianRatio| Beside {
+        label: format!("throughput of {numerator} over {denominator} here"),
+        text: format!("{} {}", Unit::Factor.number(ratio.ratio), ratio.interval.map(|i| Unit::Factor.interval(&i)).unwrap_or_default()),
+        evidence: judge.evidence(&claim.metric, &[]),
+    };
+    ratio.map(item).into_iter().collect()
 }
 
 /// Outlier blocks after rotation over before, for each operand and pass: all must fall.
