@@ -12,7 +12,7 @@ use crate::{packed, run_folder};
 const LARGEST: u64 = 256 << 20;
 
 /// Files at the root of any kind of result directory.
-const FILES: [&str; 19] = [
+const FILES: &[&str] = &[
     "DETERMINISTIC.sha256",
     "SHA256SUMS",
     "campaign.json",
@@ -35,7 +35,7 @@ const FILES: [&str; 19] = [
     "verdicts.json",
 ];
 
-const MEASUREMENTS: [&str; 5] = ["kernel_time.jsonl", "kernels.json", "rotation_identity.jsonl", "step_profile.jsonl", "step_time.jsonl"];
+const MEASUREMENTS: &[&str] = &["kernel_time.jsonl", "kernels.json", "rotation_identity.jsonl", "step_profile.jsonl", "step_time.jsonl"];
 
 /// Whether a result directory may hold a file of this name (docs/files.md).
 fn is_known(name: &str) -> bool {
