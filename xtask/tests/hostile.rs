@@ -103,7 +103,9 @@ impl Dice {
 
 /// One change to the directory; what it was.
 fn change(directory: &Path, outside: &Path, bomb: &[u8], dice: &mut Dice) -> String {
-    let names = files::look(directory).unwrap().files;
+    let mut names = files::look(directory).unwrap().files;
+    // Not what an earlier change made long: a copy of it would fill this machine's disk.
+    names.retain(|name| fs::metadata(directory.join(name)).unwrap().len() < 1 << 24);
     let name = dice.of(&names).clone();
     let path = directory.join(&name);
     match dice.below(14) {
