@@ -62,7 +62,7 @@ fn the_line_is_in_the_report_and_verify_reads_it_again() {
     files::write(&ours.join(FILE), same.json().as_bytes()).unwrap();
     sealed::seal(ours);
     assert!(page().contains("7 of 8 runs are byte for byte those of a"));
-    let found = verify(ours, None).unwrap();
+    let found = verify(ours, None, None).unwrap();
     assert!(found.holds() && found.notes.contains(&same.line(ours)), "{found}");
     // Without it, the report is what it was.
     std::fs::remove_file(ours.join(FILE)).unwrap();
@@ -70,6 +70,6 @@ fn the_line_is_in_the_report_and_verify_reads_it_again() {
     assert_eq!(page(), files::read_text(&folders[1].join("report.html")).unwrap());
     files::write(&ours.join(FILE), same.json().replace("\"metrics\"", "\"metric\"").as_bytes()).unwrap();
     sealed::seal(ours);
-    let found = verify(ours, None).unwrap().to_string();
+    let found = verify(ours, None, None).unwrap().to_string();
     assert!(found.contains("same-bytes.json: does not follow mxfp4-same-bytes/1: unknown field `metric`"), "{found}");
 }
