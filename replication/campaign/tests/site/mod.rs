@@ -204,6 +204,7 @@ fn a_campaign() {
         stop_after: None,
         keep_weights: false,
         finished: false,
+        untimed: false,
     };
     #[cfg(feature = "faults")]
     crate::arm(&std::env::var("FAULT").unwrap());
