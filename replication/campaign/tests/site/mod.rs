@@ -53,11 +53,14 @@ impl Site {
         files::write(&site.path("VERSION"), version.as_bytes()).unwrap();
         let profile = site.path("manifests/profiles/smoke.yaml");
         let text = files::read_text(&profile).unwrap();
-        let kept = text
-            .lines()
-            .filter(|line| !line.trim_start().starts_with("- {group:") && !line.starts_with("arms:") && !line.starts_with("seeds:"));
+        let kept = text.lines().filter(|line| {
+            !line.trim_start().starts_with("- {group:")
+                && !line.starts_with("arms:")
+                && !line.starts_with("seeds:")
+                && !line.starts_with("requires:")
+        });
         let text: String = kept.map(|line| format!("{line}\n")).collect();
-        let arms = format!("seeds: [1]\narms: [{{group: Both, recipes: [{}]}}]\n", ARMS.join(", "));
+        let arms = format!("requires: {{cores: 1}}\nseeds: [1]\narms: [{{group: Both, recipes: [{}]}}]\n", ARMS.join(", "));
         files::write(&profile, (text + &arms).as_bytes()).unwrap();
         files::write(&site.path("trainer"), TRAINER.as_bytes()).unwrap();
         std::fs::set_permissions(site.path("trainer"), std::fs::Permissions::from_mode(0o755)).unwrap();
