@@ -165,7 +165,10 @@ pub fn committed_results(root: &Path) -> Vec<PathBuf> {
         Some(names) => String::from_utf8_lossy(&names).split('\0').filter_map(|name| Some(root.join(Path::new(name).parent()?))).collect(),
         None => std::fs::read_dir(&results).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path())).collect(),
     };
-    folders.into_iter().filter(|folder| folder.parent() == Some(&results) && folder.join("campaign.json").is_file()).collect()
+    // What is being put together has a dot before its name.
+    let is_whole = |folder: &PathBuf| folder.file_name().is_some_and(|name| !name.to_string_lossy().starts_with('.'));
+    let is_there = |folder: &PathBuf| folder.parent() == Some(&results) && folder.join("campaign.json").is_file();
+    folders.into_iter().filter(|folder| is_whole(folder) && is_there(folder)).collect()
 }
 
 /// Now, in whole seconds.
@@ -218,8 +221,13 @@ mod tests {
     #[test]
     fn committed_results_are_those_that_git_holds() {
         let root = tempfile::tempdir().unwrap();
-        for file in ["results/ours/campaign.json", "results/theirs/campaign.json", "results/theirs/runs/campaign.json", "results/kernels/a"]
-        {
+        for file in [
+            "results/ours/campaign.json",
+            "results/theirs/campaign.json",
+            "results/theirs/runs/campaign.json",
+            "results/kernels/a",
+            "results/.ours.partial/campaign.json",
+        ] {
             files::write(&root.path().join(file), b"{}").unwrap();
         }
         let names = || {
