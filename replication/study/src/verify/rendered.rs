@@ -92,9 +92,9 @@ pub(super) fn check(
         others.iter().for_each(|file| verification.find(*file, "is missing; this version renders it"));
         unknown.iter().for_each(|file| verification.find(*file, "is nothing that this version renders"));
     } else if !others.is_empty() || !unknown.is_empty() {
-        let by = renderer.version.as_deref().unwrap_or("one that wrote no version");
+        let by = renderer.version.as_ref().map_or("an earlier version".to_owned(), |version| format!("version {version}"));
         verification.notes.push(format!(
-            "rendered by version {by} (commit {}), this is {here}: {} of {} files of the report are not the same and were not compared; `report` renders all again",
+            "rendered by {by} (commit {}), this is version {here}: {} of {} files of the report are not the same and were not compared; `report` renders all again",
             renderer.commit,
             others.len() + unknown.len(),
             pages.len() + unknown.len(),
