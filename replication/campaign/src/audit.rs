@@ -10,7 +10,7 @@ use study::files::{self, Context as _, sha256};
 use study::folder::lock;
 use study::identity::Known;
 use study::manifest::{ManifestError, Manifests};
-use study::plan::{Ingredients, PlannedRun, Selection};
+use study::plan::{PlannedRun, Selection};
 use study::record::Campaign;
 use study::results;
 use study::run_folder;
@@ -115,12 +115,7 @@ fn make(
 /// The run `arm/seed` exactly as its run file has it, for this trainer.
 fn planned(prepared: &Prepared, name: &str, run_yaml: String) -> Option<PlannedRun> {
     let (arm, seed) = name.split_once('/')?;
-    let ingredients = Ingredients {
-        run: sha256(run_yaml.as_bytes()),
-        trainer_code: prepared.build.identities.on(prepared.plan.device).to_owned(),
-        toolchain: prepared.build.toolchain.clone(),
-        device: prepared.plan.device.word().to_owned(),
-    };
+    let ingredients = prepared.build.ingredients(&run_yaml, prepared.plan.device);
     Some(PlannedRun { arm: arm.try_into().ok()?, seed: seed.parse().ok()?, run_yaml, ingredients })
 }
 

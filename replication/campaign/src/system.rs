@@ -2,11 +2,17 @@
 
 use std::path::Path;
 
+/// Those that name one process: zero would be a whole group.
+#[cfg(unix)]
+fn ids(processes: &[u32]) -> impl Iterator<Item = rustix::process::Pid> {
+    processes.iter().filter_map(|process| rustix::process::Pid::from_raw(i32::try_from(*process).ok()?))
+}
+
 /// SIGTERM: Ctrl-C reaches trainers by itself, a deadline or a kill of the harness alone does not.
 #[cfg(unix)]
 pub(crate) fn tell_to_end(processes: &[u32]) {
-    use rustix::process::{Pid, Signal, kill_process};
-    for process in processes.iter().filter_map(|process| Pid::from_raw(i32::try_from(*process).ok()?)) {
+    use rustix::process::{Signal, kill_process};
+    for process in ids(processes) {
         // One that has just ended needs no telling.
         let _ = kill_process(process, Signal::TERM);
     }
@@ -27,8 +33,8 @@ pub(crate) fn in_a_group_of_its_own(command: &mut std::process::Command) {
 /// Kills the groups that these processes lead.
 #[cfg(unix)]
 pub(crate) fn kill_groups(leaders: &[u32]) {
-    use rustix::process::{Pid, Signal, kill_process_group};
-    for leader in leaders.iter().filter_map(|leader| Pid::from_raw(i32::try_from(*leader).ok()?)) {
+    use rustix::process::{Signal, kill_process_group};
+    for leader in ids(leaders) {
         let _ = kill_process_group(leader, Signal::KILL);
     }
 }

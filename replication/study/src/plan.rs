@@ -120,6 +120,16 @@ impl Build {
     pub fn only(identity: &str) -> Self {
         Self { sources: identity.into(), identities: Identities::only(identity), toolchain: "rustc".into() }
     }
+
+    /// Of a run on `device` by the trainer that was built.
+    pub fn ingredients(&self, run_yaml: &str, device: DeviceKind) -> Ingredients {
+        Ingredients {
+            run: sha256(run_yaml.as_bytes()),
+            trainer_code: self.identities.on(device).to_owned(),
+            toolchain: self.toolchain.clone(),
+            device: device.word().to_owned(),
+        }
+    }
 }
 
 /// Makes the plan. Token shards are those the tokenizer's manifest pins, or `recorded` ones where it pins none.
@@ -153,12 +163,7 @@ pub fn plan(
         for &seed in &seeds {
             let run = resolve::run_file(manifests, profile, model, shards, (arm, seed)).map_err(refuse)?;
             let run_yaml = run.to_yaml().map_err(|error| refuse(error.to_string()))?;
-            let ingredients = Ingredients {
-                run: sha256(run_yaml.as_bytes()),
-                trainer_code: build.identities.on(device).to_owned(),
-                toolchain: build.toolchain.clone(),
-                device: device.word().to_owned(),
-            };
+            let ingredients = build.ingredients(&run_yaml, device);
             runs.push(PlannedRun { arm: run.run.arm, seed, run_yaml, ingredients });
         }
     }

@@ -16,7 +16,7 @@ use crate::manifest::Dataset;
 use crate::manifest::dataset::{LocalFiles, Megatron};
 use crate::packed;
 use crate::record::Campaign;
-use crate::seal::Seal;
+use crate::seal::{self, Seal};
 
 /// Hashes that must be equal on every CPU, or from run to run on one kind of GPU with the same libraries.
 pub const DETERMINISTIC: &str = "DETERMINISTIC.sha256";
@@ -76,10 +76,6 @@ pub fn deterministic(directory: &Path) -> Result<String, FileError> {
     names.iter().map(|name| Ok(format!("{}  {name}\n", packed::sha256(&directory.join(name))?))).collect()
 }
 
-fn sums_of<'a>(directory: &Path, names: impl Iterator<Item = &'a String>) -> Result<String, FileError> {
-    names.map(|name| Ok(format!("{}  {name}\n", files::sha256_file(&directory.join(name))?))).collect()
-}
-
 /// Writes DETERMINISTIC.sha256, then SHA256SUMS, which `sha256sum -c` reads. The last thing done to a directory.
 ///
 /// # Errors
@@ -93,8 +89,7 @@ pub fn write_sums(directory: &Path) -> Result<(), ProvenanceError> {
 pub fn changed(directory: &Path) -> Option<String> {
     let Some(seal) = Seal::read(directory) else { return Some(format!("its {SUMS} cannot be read")) };
     let names = files::list(directory).unwrap_or_default().into_iter().filter(|name| ![SUMS, SIGNATURE].contains(&name.as_str()));
-    let unlisted = || names.into_iter().find_map(|name| (!seal.lists(&name)).then(|| format!("{name} has no hash in {SUMS}")));
-    seal.broken(directory).or_else(unlisted)
+    seal.broken_among(directory, names)
 }
 
 /// Writes SHA256SUMS alone: for a directory that holds nothing but measurements. A signature of what it was before goes.
@@ -104,7 +99,8 @@ pub fn write_list(directory: &Path) -> Result<(), ProvenanceError> {
     if let Some(name) = names.iter().find(|name| name.contains(['\n', '\r', '\\', '\u{fffd}'])) {
         return Err(ProvenanceError::Content { file: name.clone(), what: "the name cannot stand in a list of hashes".to_owned() });
     }
-    Ok(files::write(&directory.join(SUMS), sums_of(directory, names.iter())?.as_bytes())?)
+    let list = seal::lines(directory, names.iter().map(String::as_str))?;
+    Ok(files::write(&directory.join(SUMS), list.as_bytes())?)
 }
 
 /// What rendered a report: a tree, which may be a later one than that of the runs, and what of it renders.

@@ -46,9 +46,7 @@ fn is_known(name: &str) -> bool {
         |file: &str| run_folder::FILES.contains(&file) || packed::LOGS.iter().any(|log| file.strip_suffix(packed::ENDING) == Some(log));
     match parts[..] {
         [file] => FILES.contains(&file),
-        ["runs", arm, seed, file] => {
-            Id::is_plain(arm) && seed.parse().is_ok_and(|number: u64| number.to_string() == seed) && of_a_run(file)
-        }
+        ["runs", arm, seed, file] => run_folder::is_name(arm, seed) && of_a_run(file),
         ["measurements", file] => MEASUREMENTS.contains(&file),
         ["data", file] => is(file, &[".csv"]),
         ["figures", file] => is(file, &[".csv", ".svg", ".tex"]),

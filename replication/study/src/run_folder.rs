@@ -4,6 +4,7 @@ mod agreement;
 
 use std::path::Path;
 
+use contract::id::Id;
 use contract::json::Document;
 use contract::outcome::Done;
 use serde::Deserialize;
@@ -38,10 +39,7 @@ pub enum State {
 pub fn state(folder: &Path, ingredients: &Ingredients) -> State {
     let run_sha256 = &ingredients.run;
     let broken = match Seal::read(folder) {
-        Some(seal) => {
-            let here = KEPT.iter().filter(|name| folder.join(name).exists());
-            seal.broken(folder).or_else(|| here.into_iter().find_map(|name| seal.fault(folder, name)))
-        }
+        Some(seal) => seal.broken_among(folder, kept().filter(|name| folder.join(name).exists())),
         None if !is_finished(folder, run_sha256) => return State::Unfinished,
         None => {
             let key = std::fs::read_to_string(folder.join("ingredients.json")).is_ok_and(|text| text == ingredients.json());
@@ -58,11 +56,18 @@ pub fn state(folder: &Path, ingredients: &Ingredients) -> State {
 
 /// Seals the finished run in `folder`: from now on nobody believes it once a byte has changed.
 pub fn seal(folder: &Path) -> Result<(), FileError> {
-    Seal::write(folder, KEPT)
+    Seal::write(folder, kept())
 }
 
 /// What a finished run has.
-const KEPT: [&str; 6] = ["run.yaml", "ingredients.json", "metrics.jsonl", "timing.jsonl", "run.mllog", "done.json"];
+fn kept() -> impl Iterator<Item = &'static str> {
+    FILES.into_iter().filter(|name| *name != FAILED)
+}
+
+/// Whether this is how the folder of a run is called: a plain name, then a number as it is written.
+pub fn is_name(arm: &str, seed: &str) -> bool {
+    Id::is_plain(arm) && seed.parse().is_ok_and(|number: u64| number.to_string() == seed)
+}
 
 /// Whether the folder holds a finished run of exactly this run file. A done.json that is none counts as unfinished.
 pub fn is_finished(folder: &Path, run_sha256: &str) -> bool {

@@ -5,12 +5,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use contract::id::Id;
 use contract::json::Document as _;
 use contract::outcome::Done;
 use serde::{Deserialize, Serialize};
 
 use crate::files;
+use crate::run_folder;
 
 /// File name in a result directory.
 pub const FILE: &str = "same-bytes.json";
@@ -72,8 +72,7 @@ pub fn finished(directory: &Path) -> BTreeMap<String, Done> {
     let done = |name: &String| {
         let run = name.strip_suffix("/done.json")?;
         let (arm, seed) = run.split_once('/')?;
-        let is_a_run = Id::is_plain(arm) && seed.parse().is_ok_and(|number: u64| number.to_string() == seed);
-        let text = files::read_text(&directory.join("runs").join(name)).ok().filter(|_| is_a_run)?;
+        let text = files::read_text(&directory.join("runs").join(name)).ok().filter(|_| run_folder::is_name(arm, seed))?;
         Some((run.to_owned(), Done::from_json(name, &text).ok()?))
     };
     names.iter().filter_map(done).collect()

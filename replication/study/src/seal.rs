@@ -1,7 +1,7 @@
 //! A folder of a cache that says what its files are: `SHA256SUMS`, written after them. What changed since, or was cut short, is not believed:
 //! it is moved aside, said, and made again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::files::{self, FileError};
@@ -23,16 +23,8 @@ impl Seal {
 
     /// Seals those of `names` that are in `folder`.
     pub fn write<'a>(folder: &Path, names: impl IntoIterator<Item = &'a str>) -> Result<(), FileError> {
-        let mut lines = BTreeMap::new();
-        for name in names.into_iter().filter(|name| folder.join(name).is_file()) {
-            lines.insert(name, files::sha256_file(&folder.join(name))?);
-        }
-        let text: String = lines.iter().map(|(name, sha256)| format!("{sha256}  {name}\n")).collect();
-        files::write(&folder.join(SUMS), text.as_bytes())
-    }
-
-    pub fn lists(&self, name: &str) -> bool {
-        self.0.contains_key(name)
+        let names: BTreeSet<&str> = names.into_iter().filter(|name| folder.join(name).is_file()).collect();
+        files::write(&folder.join(SUMS), lines(folder, names)?.as_bytes())
     }
 
     /// Why a file of `folder` is not what was sealed; none when it is.
@@ -49,6 +41,17 @@ impl Seal {
     pub fn broken(&self, folder: &Path) -> Option<String> {
         self.0.keys().find_map(|name| self.fault(folder, name))
     }
+
+    /// The same; then the first of the `present` files that is not sealed.
+    pub fn broken_among(&self, folder: &Path, present: impl IntoIterator<Item = impl AsRef<str>>) -> Option<String> {
+        let unsealed = || present.into_iter().find(|name| !self.0.contains_key(name.as_ref()));
+        self.broken(folder).or_else(|| self.fault(folder, unsealed()?.as_ref()))
+    }
+}
+
+/// A line for each of these files of `folder`: `<64 hex>  <name>`.
+pub(crate) fn lines<'a>(folder: &Path, names: impl IntoIterator<Item = &'a str>) -> Result<String, FileError> {
+    names.into_iter().map(|name| Ok(format!("{}  {name}\n", files::sha256_file(&folder.join(name))?))).collect()
 }
 
 /// Moves what is not to be believed out of the way: `<name>.unusable-1`, `-2`, ...; where it lies now.
