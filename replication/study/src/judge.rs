@@ -27,6 +27,7 @@ use metrics::{Judge, reported};
 use rules::Finding;
 use second::Second;
 pub use second::outlook::{Outlook, outlook};
+pub(crate) use second::{Sheet, Sheets};
 pub use verdict::{
     Beside, CheckVerdict, ClaimVerdict, Evidence, Line, PaperVerdicts, Precision, SCHEMA, VERDICTS_AGAIN, Verdict, Verdicts,
 };

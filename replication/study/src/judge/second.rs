@@ -22,7 +22,7 @@ use crate::statistics::{MedianRatio, summarise};
 
 use lines::Judged;
 use question::{Found, Scale, holm};
-use sheets::Sheets;
+pub(crate) use sheets::{Sheet, Sheets};
 
 /// The budget must be so many times the baseline's tokens to the deepest target before an arm that misses it counts as one that does not
 /// converge.

@@ -167,41 +167,48 @@ impl Ruler {
 }
 
 /// An arm's cost at one evaluation: mean over seeds, with 95 % intervals from the layout of all arms at that evaluation.
-#[derive(Default, Serialize)]
-struct CurveRow {
-    baseline: String,
-    arm: String,
-    tokens: u64,
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Cost {
+    pub baseline: String,
+    pub arm: String,
+    pub tokens: u64,
     /// Mean loss of the baseline there, and minus its slope, nats per unit of the logarithm of tokens.
-    baseline_loss: Number,
-    baseline_slope: Option<Number>,
-    seeds: usize,
+    pub baseline_loss: Number,
+    pub baseline_slope: Option<Number>,
+    pub seeds: usize,
     /// Extra tokens, as a share.
-    overhead: Number,
-    overhead_low: Option<Number>,
-    overhead_high: Option<Number>,
+    pub overhead: Number,
+    pub overhead_low: Option<Number>,
+    pub overhead_high: Option<Number>,
     /// Loss above the baseline's, nats.
-    gap: Number,
-    gap_low: Option<Number>,
-    gap_high: Option<Number>,
+    pub gap: Number,
+    pub gap_low: Option<Number>,
+    pub gap_high: Option<Number>,
+    /// Standard deviation of one run, arm and seed accounted for: of the logarithm of tokens, and of the loss. That of all arms.
+    pub scatter: Number,
+    pub scatter_loss: Number,
 }
 
 /// The whole curve of every arm against `baseline`: overhead and gap against tokens, loss and slope. Empty where there is no ruler.
-pub fn table(measurements: &Measurements, baseline: &str) -> Table {
+pub fn costs(measurements: &Measurements, baseline: &str) -> Vec<Cost> {
     let runs = runs_of(&measurements.runs, &measurements.study, baseline);
     let ruler = Ruler::of(&runs, measurements.study.profile.budget.steps).ok();
-    let rows = ruler.iter().flat_map(|ruler| (0..ruler.tokens.len()).flat_map(move |at| rows(measurements, ruler, baseline, at)));
-    Table::of("curves.csv", rows)
+    ruler.iter().flat_map(|ruler| (0..ruler.tokens.len()).flat_map(move |at| costs_at(measurements, ruler, baseline, at))).collect()
 }
 
-fn rows(measurements: &Measurements, ruler: &Ruler, baseline: &str, at: usize) -> Vec<CurveRow> {
+pub fn table(measurements: &Measurements, baseline: &str) -> Table {
+    Table::of("curves.csv", costs(measurements, baseline))
+}
+
+fn costs_at(measurements: &Measurements, ruler: &Ruler, baseline: &str, at: usize) -> Vec<Cost> {
     let tables = ruler.table(&measurements.runs, &measurements.study, &[at]);
     let [Ok(tokens), Ok(losses)] = tables.each_ref().map(|table| Layout::of(table, baseline)) else { return Vec::new() };
+    let [scatter, scatter_loss] = [&tokens, &losses].map(|layout| Number(layout.scatter.run.sd()));
     let row = |arm: &String| {
         let of = |layout: &Layout| layout.contrast(&[(arm, 1.0), (baseline, -1.0)]).ok();
         let (overhead, gap) = (of(&tokens)?, of(&losses)?);
         let [share, nats] = [overhead, gap].map(|measured| measured.interval(CONFIDENCE));
-        Some(CurveRow {
+        Some(Cost {
             baseline: baseline.to_owned(),
             arm: arm.clone(),
             tokens: ruler.tokens[at],
@@ -214,6 +221,8 @@ fn rows(measurements: &Measurements, ruler: &Ruler, baseline: &str, at: usize) -
             gap: Number(gap.number),
             gap_low: nats.map(|interval| Number(interval.low)),
             gap_high: nats.map(|interval| Number(interval.high)),
+            scatter,
+            scatter_loss,
         })
     };
     tables[0].keys().filter(|arm| *arm != baseline).filter_map(row).collect()

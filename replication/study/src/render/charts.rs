@@ -1,8 +1,6 @@
-//! The two kinds of chart that the report uses: curves over tokens, and rows of points with intervals.
-//!
-//! Data in, SVG out; which data belong in which figure is `figures.rs`'s business.
+//! Curves over tokens, loss or slope. Data in, SVG out; which data belong in which figure is `figures.rs`'s and `costs.rs`'s business.
 
-use super::svg::{Anchor, Axis, Svg};
+use super::svg::{Anchor, Axis, SERIES, Svg};
 
 /// Size and margins of a curve chart in view-box units; two such charts stand side by side on a wide page and stack on a phone.
 const WIDTH: f64 = 480.0;
@@ -17,7 +15,16 @@ pub(super) struct Curve {
     pub seeds: Vec<Vec<(f64, f64)>>,
 }
 
+/// What a paper reports for one curve, where along the axis it reports it.
 #[derive(Debug, Clone)]
+pub(super) struct Marked {
+    /// Index of the curve.
+    pub curve: usize,
+    pub x: (f64, f64),
+    pub y: (f64, f64),
+}
+
+#[derive(Debug, Clone, Default)]
 pub(super) struct CurveChart {
     /// Title, for readers of all kinds.
     pub title: String,
@@ -27,11 +34,14 @@ pub(super) struct CurveChart {
     pub x_label: String,
     /// Label of the vertical axis.
     pub y_label: String,
-    /// Range shown; points outside are clipped away.
+    /// Range shown; points outside are clipped away. The horizontal one may fall.
     pub x: (f64, f64),
     pub y: (f64, f64),
     /// A horizontal line with its label.
     pub goal: Option<(f64, String)>,
+    /// A stretch of the horizontal axis with its name.
+    pub band: Option<((f64, f64), String)>,
+    pub marked: Vec<Marked>,
     pub curves: Vec<Curve>,
 }
 
@@ -43,7 +53,17 @@ impl CurveChart {
         let x = Axis::linear(self.x, (left, right));
         let y = Axis::linear(self.y, (bottom, top));
         svg.text("head", Anchor::Start, (0.0, 13.0), &self.title);
+        if let Some((ends, name)) = &self.band {
+            let (from, to) = (x.at(ends.0).min(x.at(ends.1)).max(left), x.at(ends.0).max(x.at(ends.1)).min(right));
+            svg.rectangle("band", (from, top), (to.max(from), bottom));
+            svg.text("tick", Anchor::Middle, ((from + to) / 2.0, top + 11.0), name);
+        }
         self.axes(&mut svg, &x, &y, (left, right, top, bottom));
+        for mark in &self.marked {
+            let (ends, class) = ([x.at(mark.x.0), x.at(mark.x.1)], format!("marked c{}", mark.curve % SERIES + 1));
+            let (from, to) = (ends[0].min(ends[1]).max(left), ends[0].max(ends[1]).min(right));
+            svg.rectangle(&class, (from, y.at(mark.y.1).max(top)), (to.max(from), y.at(mark.y.0).min(bottom).max(top)));
+        }
         for (series, curve) in self.curves.iter().enumerate() {
             for seed in &curve.seeds {
                 self.pieces(seed).iter().for_each(|piece| svg.curve(series, true, &placed(piece, &x, &y)));
@@ -88,7 +108,7 @@ impl CurveChart {
         let mut pieces: Vec<Vec<(f64, f64)>> = Vec::new();
         let mut current: Vec<(f64, f64)> = Vec::new();
         for pair in points.windows(2) {
-            match clip(pair[0], pair[1], self.x, self.y) {
+            match clip(pair[0], pair[1], (self.x.0.min(self.x.1), self.x.0.max(self.x.1)), self.y) {
                 Some((from, to)) => {
                     if current.last() != Some(&from) {
                         pieces.push(std::mem::take(&mut current));
@@ -131,144 +151,10 @@ fn placed(points: &[(f64, f64)], x: &Axis, y: &Axis) -> Vec<(f64, f64)> {
 }
 
 /// Ticks with labels that have just as many decimals as the smallest step needs.
-fn labelled(ticks: &[f64]) -> Vec<(f64, String)> {
+pub(super) fn labelled(ticks: &[f64]) -> Vec<(f64, String)> {
     let step = ticks.windows(2).map(|pair| pair[1] - pair[0]).fold(f64::INFINITY, f64::min);
     let decimals = if step.is_finite() && step > 0.0 { (-step.log10()).ceil().clamp(0.0, 6.0) as usize } else { 2 };
     ticks.iter().map(|tick| (*tick, crate::number::fixed(*tick, decimals))).collect()
-}
-
-/// One point of a row: a value, its interval where there is one, and the series (colour and shape).
-#[derive(Debug, Clone)]
-pub(super) struct Point {
-    pub value: f64,
-    /// 95 % interval.
-    pub interval: Option<(f64, f64)>,
-    /// Index into the chart's series.
-    pub series: usize,
-}
-
-/// A row of a dot chart, or a heading between rows.
-#[derive(Debug, Clone)]
-pub(super) enum Row {
-    Group(String),
-    /// A label and its points; `note` stands where there is no point.
-    Values {
-        /// Label at the left.
-        label: String,
-        points: Vec<Point>,
-        /// Words in place of points.
-        note: String,
-    },
-}
-
-/// Rows of points over a common horizontal axis.
-#[derive(Debug, Clone)]
-pub(super) struct DotChart {
-    pub title: String,
-    /// What the chart shows, in words.
-    pub description: String,
-    /// Label of the horizontal axis.
-    pub x_label: String,
-    /// Whether the axis is logarithmic.
-    pub logarithmic: bool,
-    /// A vertical line at this value, such as zero or one.
-    pub reference: Option<f64>,
-    /// Names of the series; no legend when there is only one.
-    pub series: Vec<String>,
-    /// Whether the points of a row are joined, as for before and after.
-    pub joined: bool,
-    /// Rows from the top.
-    pub rows: Vec<Row>,
-}
-
-impl DotChart {
-    pub(super) fn draw(&self) -> Svg {
-        let (width, row_height, top) = (430.0, 20.0, if self.series.len() > 1 { 52.0 } else { 30.0 });
-        let bottom = top + row_height * self.rows.len() as f64 + 4.0;
-        let (left, right) = (152.0, width - 12.0);
-        let mut svg = Svg::new(width, bottom + 38.0, &self.title, &self.description);
-        let range = self.range();
-        let view = (left, right);
-        let x = if self.logarithmic { Axis::logarithmic(range, view) } else { Axis::linear(range, view) };
-        svg.text("head", Anchor::Start, (0.0, 13.0), &self.title);
-        for (tick, label) in labelled(&x.ticks(5)) {
-            svg.line("grid", (x.at(tick), top), (x.at(tick), bottom));
-            svg.text("tick", Anchor::Middle, (x.at(tick), bottom + 15.0), &label);
-        }
-        if let Some(value) = self.reference {
-            svg.line("goal", (x.at(value), top), (x.at(value), bottom));
-        }
-        svg.line("axis", (left, bottom), (right, bottom));
-        svg.text("tick", Anchor::Middle, ((left + right) / 2.0, bottom + 32.0), &self.x_label);
-        self.legend(&mut svg);
-        for (index, row) in self.rows.iter().enumerate() {
-            self.row(&mut svg, row, &x, top + row_height * (index as f64 + 0.5) + 2.0);
-        }
-        svg
-    }
-
-    fn row(&self, svg: &mut Svg, row: &Row, x: &Axis, y: f64) {
-        match row {
-            Row::Group(name) => svg.text("group", Anchor::Start, (0.0, y + 4.0), name),
-            Row::Values { label, points, note } => {
-                svg.text("label", Anchor::End, (144.0, y + 4.0), label);
-                if points.is_empty() {
-                    svg.text("tick note", Anchor::Start, (158.0, y + 4.0), note);
-                }
-                if let (true, Some(first), Some(last)) = (self.joined, points.first(), points.last()) {
-                    svg.line("link", (x.at(first.value), y), (x.at(last.value), y));
-                }
-                for point in points {
-                    let y = y + self.shift(point.series);
-                    if let Some((low, high)) = point.interval {
-                        svg.error_bar(point.series, x.at(low), x.at(high), y);
-                    }
-                    svg.mark(point.series, (x.at(point.value), y), 4.0);
-                }
-            }
-        }
-    }
-
-    /// Moves series apart within a row where their intervals would hide each other.
-    fn shift(&self, series: usize) -> f64 {
-        let has_interval = |row: &Row| matches!(row, Row::Values { points, .. } if points.iter().any(|point| point.interval.is_some()));
-        if self.series.len() < 2 || !self.rows.iter().any(has_interval) {
-            return 0.0;
-        }
-        7.0 * (series as f64 - (self.series.len() - 1) as f64 / 2.0)
-    }
-
-    fn legend(&self, svg: &mut Svg) {
-        if self.series.len() < 2 {
-            return;
-        }
-        let mut at = 152.0;
-        for (series, name) in self.series.iter().enumerate() {
-            svg.mark(series, (at + 4.0, 34.0), 4.0);
-            svg.text("tick", Anchor::Start, (at + 13.0, 38.0), name);
-            at += 26.0 + 6.4 * name.chars().count() as f64;
-        }
-    }
-
-    /// The range of all values, intervals and the reference, with a little room.
-    pub(super) fn range(&self) -> (f64, f64) {
-        let mut values: Vec<f64> = self.reference.into_iter().collect();
-        for row in &self.rows {
-            if let Row::Values { points, .. } = row {
-                values.extend(points.iter().flat_map(|point| {
-                    let (low, high) = point.interval.unwrap_or((point.value, point.value));
-                    [point.value, low, high]
-                }));
-            }
-        }
-        values.retain(|value| value.is_finite());
-        let low = values.iter().copied().fold(f64::INFINITY, f64::min);
-        let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        if low > high {
-            return if self.logarithmic { (1.0, 10.0) } else { (0.0, 1.0) };
-        }
-        if self.logarithmic { (low / 1.1, high * 1.1) } else { (low - 0.04 * (high - low), high + 0.04 * (high - low)) }
-    }
 }
 
 #[cfg(test)]
@@ -288,20 +174,5 @@ mod tests {
     fn tick_labels_have_equal_decimals() {
         let labels: Vec<String> = labelled(&[3.9, 3.95, 4.0]).into_iter().map(|(_, label)| label).collect();
         assert_eq!(labels, ["3.90", "3.95", "4.00"]);
-    }
-
-    #[test]
-    fn an_empty_chart_draws() {
-        let chart = DotChart {
-            title: "t".into(),
-            description: "d".into(),
-            x_label: "x".into(),
-            logarithmic: true,
-            reference: None,
-            series: vec![],
-            joined: false,
-            rows: vec![Row::Values { label: "a".into(), points: vec![], note: "not run".into() }],
-        };
-        assert!(!chart.draw().inline().contains("NaN"));
     }
 }

@@ -97,7 +97,7 @@ fn passes(recipe: &Recipe) -> String {
 }
 
 /// What keeps MXFP4 stable in a recipe.
-fn stabiliser(recipe: &Recipe) -> String {
+pub(super) fn stabiliser(recipe: &Recipe) -> String {
     let mut parts: Vec<String> = Vec::new();
     if mxfp4_operands(recipe).any(|operand| operand.rounding != Rounding::NearestEven) {
         parts.push("stochastic rounding".to_owned());

@@ -1,12 +1,14 @@
 //! Which data belong in which figure: the paper's two convergence figures, token overheads, loss gaps, quantisation errors and
 //! outliers. Each figure comes as SVG for the page, PGFPlots for the paper, and the CSV that the latter reads.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use super::charts::{Curve, CurveChart, DotChart, Point, Row};
+use super::charts::{Curve, CurveChart};
+use super::dots::{DotChart, Point, Reported, Row};
 use super::figure::{Figure, mean_curve};
 use super::pgf::{self, CurveColumns};
 use super::public_logs;
+use super::{answer, costs};
 use crate::manifest::recipe::Recipe;
 use crate::manifest::{Metric, Paper};
 use crate::measure::Measurements;
@@ -18,7 +20,9 @@ use crate::statistics::{Summary, summarise};
 
 /// Every figure that the measurements allow, in the order of the report.
 pub(super) fn all(measurements: &Measurements) -> Vec<Figure> {
-    let mut figures = convergence(measurements);
+    let mut figures: Vec<Figure> = answer::figure(measurements).into_iter().collect();
+    figures.extend(convergence(measurements));
+    figures.extend(costs::figures(measurements));
     figures.extend(overheads(measurements));
     figures.extend(gaps(measurements));
     figures.extend(quantisation_errors(measurements));
@@ -27,14 +31,14 @@ pub(super) fn all(measurements: &Measurements) -> Vec<Figure> {
     figures
 }
 
-fn curve_figure(id: &'static str, caption: &str, chart: &CurveChart, file: &'static str) -> Figure {
+pub(super) fn curve_figure(id: &'static str, caption: &str, chart: &CurveChart, file: &'static str) -> Figure {
     let columns = CurveColumns { x: "tokens", runs: false };
     let (svg, data) = (chart.draw(), pgf::curve_table(file, chart, columns));
     let pgf = pgf::curves(chart, file, columns);
     Figure { id, caption: caption.to_owned(), inline: svg.inline(), standalone: svg.standalone(), pgf, data }
 }
 
-fn dot_figure(id: &'static str, caption: &str, chart: &DotChart, file: &'static str) -> Figure {
+pub(super) fn dot_figure(id: &'static str, caption: &str, chart: &DotChart, file: &'static str) -> Figure {
     let (svg, data) = (chart.draw(), pgf::dot_table(file, chart));
     Figure { id, caption: caption.to_owned(), inline: svg.inline(), standalone: svg.standalone(), pgf: pgf::dots(chart, file), data }
 }
@@ -71,7 +75,7 @@ fn convergence(measurements: &Measurements) -> Vec<Figure> {
 }
 
 /// An arm's label, cut where it would leave its place in a figure.
-fn label(study: &Study, arm: &str) -> String {
+pub(super) fn label(study: &Study, arm: &str) -> String {
     const LONGEST: usize = 22;
     let label = study.label(arm);
     if label.chars().count() <= LONGEST {
@@ -81,7 +85,7 @@ fn label(study: &Study, arm: &str) -> String {
 }
 
 /// Arms that a paper's token claims name.
-fn claimed_arms(paper: &Paper) -> BTreeSet<&str> {
+pub(super) fn claimed_arms(paper: &Paper) -> BTreeSet<&str> {
     let arms = paper.claims.iter().filter_map(|claim| match &claim.metric {
         Metric::TokenOverhead { arm, .. } | Metric::DoesNotConverge { arm } | Metric::LossGap { arm, .. } => Some(arm.as_str()),
         _ => None,
@@ -105,7 +109,7 @@ fn curves(measurements: &Measurements, arms: &[&str]) -> Vec<Curve> {
 }
 
 /// Divisor and name of the token axis.
-fn token_scale(measurements: &Measurements) -> (f64, &'static str) {
+pub(super) fn token_scale(measurements: &Measurements) -> (f64, &'static str) {
     let last = measurements.runs.iter().flat_map(|run| run.evaluations.last()).map(|evaluation| evaluation.tokens).max().unwrap_or(0);
     if last >= 5_000_000 { (1e6, "training tokens, millions") } else { (1e3, "training tokens, thousands") }
 }
@@ -130,6 +134,7 @@ fn whole_chart(measurements: &Measurements, title: &str, curves: Vec<Curve>) -> 
         y: (low - 0.03 * (start - low), start),
         goal: target.map(|target| (target, format!("target {}", number::fixed(target, 2)))),
         curves,
+        ..CurveChart::default()
     })
 }
 
@@ -150,35 +155,24 @@ fn zoom_chart(whole: &CurveChart) -> Option<CurveChart> {
 fn overheads(measurements: &Measurements) -> Option<Figure> {
     let study = &measurements.study;
     let paper = study.papers.first()?;
-    let reported: BTreeMap<&str, [f64; 2]> = paper
-        .claims
-        .iter()
-        .filter_map(|claim| match &claim.metric {
-            Metric::TokenOverhead { arm, .. } => Some((arm.as_str(), claim.reported?)),
-            _ => None,
-        })
-        .collect();
     let row = |arm: &str| {
         let ratios = token_ratios(&measurements.tokens, arm, &paper.baseline, study.estimator);
         let values: Vec<f64> = ratios.values().iter().map(|ratio| 100.0 * (ratio - 1.0)).collect();
         let complete = ratios.lower_bounds() == 0 && ratios.baseline_missed.is_empty();
-        let mut points: Vec<Point> = summarise(&values).filter(|_| complete).map(|summary| point(summary, 0)).into_iter().collect();
-        if let Some([low, high]) = reported.get(arm) {
-            points.push(Point { value: 50.0 * (low + high), interval: Some((100.0 * low, 100.0 * high)), series: 1 });
-        }
+        let points: Vec<Point> = summarise(&values).filter(|_| complete).map(|summary| point(summary, 0)).into_iter().collect();
         (points, if values.is_empty() { "not run" } else { "not reached by every seed" })
     };
-    let rows = arm_rows(measurements, paper, &row);
+    let rows = arm_rows(measurements, paper, &answer::reported(paper), &row);
     let chart = DotChart {
         title: "Extra tokens to the target".to_owned(),
         description: "Tokens to the target loss relative to the baseline, one row an arm, with 95 % intervals, beside the paper's range."
             .to_owned(),
         x_label: format!("tokens to target relative to {}, %", study.label(&paper.baseline)),
-        logarithmic: false,
         reference: Some(0.0),
-        series: vec!["measured here".to_owned(), "reported by the paper".to_owned()],
-        joined: false,
+        series: vec!["measured here".to_owned()],
+        reported: "reported by the paper".to_owned(),
         rows,
+        ..DotChart::default()
     };
     Some(dot_figure(
         "token-overhead",
@@ -193,7 +187,12 @@ fn point(summary: Summary, series: usize) -> Point {
 }
 
 /// One row for each arm of the profile that is not another paper's, in groups; a note where `row` gives no point.
-fn arm_rows(measurements: &Measurements, paper: &Paper, row: &dyn Fn(&str) -> (Vec<Point>, &'static str)) -> Vec<Row> {
+fn arm_rows(
+    measurements: &Measurements,
+    paper: &Paper,
+    reported: &[(&str, Reported)],
+    row: &dyn Fn(&str) -> (Vec<Point>, &'static str),
+) -> Vec<Row> {
     let study = &measurements.study;
     let others: Vec<&Paper> = study.papers.iter().filter(|other| other.id != paper.id).collect();
     let mut rows = Vec::new();
@@ -207,7 +206,8 @@ fn arm_rows(measurements: &Measurements, paper: &Paper, row: &dyn Fn(&str) -> (V
         }
         for arm in arms {
             let (points, note) = row(arm);
-            rows.push(Row::Values { label: label(study, arm), points, note: note.to_owned() });
+            let said = reported.iter().find(|(other, _)| other == arm).map(|(_, said)| said.clone()).unwrap_or_default();
+            rows.push(Row::Values { label: label(study, arm), points, note: note.to_owned(), reported: said });
         }
     }
     rows
@@ -224,17 +224,16 @@ fn gaps(measurements: &Measurements) -> Vec<Figure> {
             let points = last.as_deref().and_then(summarise).map(|summary| point(summary, 0)).into_iter().collect();
             (points, if gaps.is_empty() { "not run" } else { "diverged" })
         };
-        let rows = if index == 0 { arm_rows(measurements, paper, &row) } else { claimed_rows(study, paper, &row) };
+        let rows = if index == 0 { arm_rows(measurements, paper, &[], &row) } else { claimed_rows(study, paper, &row) };
         let chart = DotChart {
             title: format!("Loss gap to {} at equal tokens", study.label(&paper.baseline)),
             description: "Difference of validation loss at the end of the budget, paired by seed, one row an arm, with 95 % intervals."
                 .to_owned(),
             x_label: "validation loss minus the baseline's, nats per token".to_owned(),
-            logarithmic: false,
             reference: Some(0.0),
             series: vec!["measured here".to_owned()],
-            joined: false,
             rows,
+            ..DotChart::default()
         };
         if !chart.rows.iter().any(|row| matches!(row, Row::Values { points, .. } if !points.is_empty())) {
             continue;
@@ -257,7 +256,7 @@ fn claimed_rows(study: &Study, paper: &Paper, row: &dyn Fn(&str) -> (Vec<Point>,
     let arms = study.arms().into_iter().filter(|arm| named.contains(arm));
     arms.map(|arm| {
         let (points, note) = row(arm);
-        Row::Values { label: label(study, arm), points, note: note.to_owned() }
+        Row::values(label(study, arm), points, note)
     })
     .collect()
 }
@@ -279,7 +278,7 @@ fn quantisation_errors(measurements: &Measurements) -> Option<Figure> {
             })
             .collect();
         if !points.is_empty() {
-            rows.push(Row::Values { label: label(study, arm), points, note: String::new() });
+            rows.push(Row::values(label(study, arm), points, ""));
         }
     }
     if rows.is_empty() {
@@ -289,11 +288,9 @@ fn quantisation_errors(measurements: &Measurements) -> Option<Figure> {
         title: "Quantisation error of MXFP4 operands".to_owned(),
         description: "Norm of the error over norm of the operand, averaged over layers, operands, logged steps and seeds, one row an arm, one mark a pass.".to_owned(),
         x_label: "relative error".to_owned(),
-        logarithmic: false,
-        reference: None,
         series: vec!["Fprop".to_owned(), "Dgrad".to_owned(), "Wgrad".to_owned()],
-        joined: false,
         rows,
+        ..DotChart::default()
     };
     Some(dot_figure(
         "quantisation-error",
@@ -336,11 +333,10 @@ fn outliers(measurements: &Measurements) -> Option<Figure> {
         title: "Outlier blocks before and after rotation".to_owned(),
         description: "Largest magnitude over root mean square, over the tenth of blocks where it is highest, chosen before rotation and again after it.".to_owned(),
         x_label: "block maximum over block root mean square".to_owned(),
-        logarithmic: false,
-        reference: None,
         series: vec!["before".to_owned(), "after".to_owned()],
         joined: true,
         rows,
+        ..DotChart::default()
     };
     Some(dot_figure(
         "outliers",
@@ -359,5 +355,5 @@ fn before_after(measurements: &Measurements, arm: &str, pass: Option<&str>, name
     let before = mean(chosen().filter_map(|row| row.outlier_before).collect())?;
     let after = mean(chosen().filter_map(|row| row.outlier_after).collect())?;
     let points = [before, after].into_iter().enumerate().map(|(series, value)| Point { value, interval: None, series });
-    ((before - after).abs() > 1e-9).then(|| Row::Values { label: name.to_owned(), points: points.collect(), note: String::new() })
+    ((before - after).abs() > 1e-9).then(|| Row::values(name.to_owned(), points.collect(), ""))
 }

@@ -3,8 +3,11 @@
 //! `crate::number` turns numbers into text once; `claim_tables`, `run_tables` and `figures` decide what is shown; `page` collects it;
 //! the templates in `paper/` place it. Nothing here measures or judges.
 
+mod answer;
 mod charts;
 mod claim_tables;
+mod costs;
+mod dots;
 mod figure;
 mod figures;
 mod grid;

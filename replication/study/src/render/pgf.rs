@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::charts::{CurveChart, DotChart, Row};
+use super::charts::CurveChart;
+use super::dots::{BEYOND, DotChart, Point, Reported, Row};
 use super::latex::escape;
 use super::svg::{SERIES, number};
 use crate::table::{Number, Table};
@@ -53,11 +54,13 @@ fn run_column(curve: usize, run: usize) -> String {
 /// The picture of a curve chart.
 pub(super) fn curves(chart: &CurveChart, file: &str, columns: CurveColumns) -> String {
     let mut text = String::from("% Written by the harness; edits are lost.\n\\begin{tikzpicture}\n");
-    let (x, y) = ((number(chart.x.0), number(chart.x.1)), (number(chart.y.0), number(chart.y.1)));
+    let falls = if chart.x.0 > chart.x.1 { "x dir=reverse, " } else { "" };
+    let x = (number(chart.x.0.min(chart.x.1)), number(chart.x.0.max(chart.x.1)));
+    let y = (number(chart.y.0), number(chart.y.1));
     let _ = writeln!(
         text,
         "\\begin{{axis}}[width=\\linewidth, height=0.8\\linewidth, title={{{}}}, xlabel={{{}}}, ylabel={{{}}}, xmin={}, xmax={}, ymin={}, ymax={}, \
-         restrict y to domain=-1000:1000, unbounded coords=jump, legend columns=2, legend style={{at={{(0.5,-0.28)}}, anchor=north, draw=none, font=\\scriptsize}}, legend cell align=left]",
+         {falls}restrict y to domain=-1000:1000, unbounded coords=jump, legend columns=2, legend style={{at={{(0.5,-0.28)}}, anchor=north, draw=none, font=\\scriptsize}}, legend cell align=left]",
         escape(&chart.title),
         escape(&chart.x_label),
         escape(&chart.y_label),
@@ -66,6 +69,18 @@ pub(super) fn curves(chart: &CurveChart, file: &str, columns: CurveColumns) -> S
         y.0,
         y.1
     );
+    let (bottom, top) = (number(chart.y.0), number(chart.y.1));
+    if let Some(((from, to), _)) = &chart.band {
+        let _ = writeln!(text, "\\fill[gray, opacity=0.18] (axis cs:{from},{bottom}) rectangle (axis cs:{to},{top});");
+    }
+    for mark in &chart.marked {
+        let colour = colour(mark.curve);
+        let _ = writeln!(
+            text,
+            "\\fill[color={{rgb,255:{colour}}}, opacity=0.28] (axis cs:{},{:.4}) rectangle (axis cs:{},{:.4});",
+            mark.x.0, mark.y.0, mark.x.1, mark.y.1
+        );
+    }
     let x_name = columns.x;
     for (series, curve) in chart.curves.iter().enumerate().filter(|_| columns.runs) {
         for run in 0..curve.seeds.len() {
@@ -114,10 +129,17 @@ struct DotRow {
 pub(super) fn dot_table(name: &'static str, chart: &DotChart) -> Table {
     let mut rows = Vec::new();
     for (index, row) in chart.rows.iter().enumerate() {
-        let Row::Values { label, points, .. } = row else { continue };
+        let Row::Values { label, points, reported, .. } = row else { continue };
         // PGFPlots splits at every comma, quoted or not, and TeX acts on some characters even where a column is not used.
         let label = label.replace(|c: char| ",\"\\{}%#$&~^_".contains(c) || c.is_control(), " ");
-        rows.extend(points.iter().map(|point| {
+        // What the paper reports is a series of its own, behind the others.
+        let reported = match reported {
+            Reported::Range(low, high) => {
+                Some(Point { value: 0.5 * (low + high), interval: Some((*low, *high)), series: chart.series.len() })
+            }
+            Reported::Nothing | Reported::Beyond => None,
+        };
+        rows.extend(points.iter().chain(&reported).map(|point| {
             let (minus, plus) = point.interval.map_or((0.0, 0.0), |(low, high)| (point.value - low, high - point.value));
             let (value, minus, plus) = (Number(point.value), Number(minus), Number(plus));
             DotRow { row: index, label: label.clone(), series: point.series, value, minus, plus }
@@ -154,6 +176,23 @@ pub(super) fn dots(chart: &DotChart, file: &str) -> String {
         labels.join(","),
         if chart.logarithmic { "xmode=log, " } else { "" }
     );
+    if !chart.reported.is_empty() {
+        let (paper, series) = (colour(1), chart.series.len());
+        let _ = writeln!(
+            text,
+            "\\addplot[only marks, mark=square*, mark size=2.6pt, opacity=0.3, color={{rgb,255:{paper}}}, error bars/.cd, x dir=both, x explicit, error mark=none, error bar style={{line width=5.2pt}}] \
+             table[col sep=comma, x=value, y=row, x error minus=minus, x error plus=plus, discard if not={{series}}{{{series}}}] {{figures/{file}}};\n\\addlegendentry{{{}}}",
+            escape(&chart.reported)
+        );
+        for (index, _) in chart.rows.iter().enumerate().filter(|(_, row)| matches!(row, Row::Values { reported: Reported::Beyond, .. })) {
+            let _ = writeln!(
+                text,
+                "\\node[anchor=east, font=\\scriptsize, text={{rgb,255:{paper}}}] at (axis cs:{},{index}) {{{} $\\rightarrow$}};",
+                short(high),
+                escape(BEYOND)
+            );
+        }
+    }
     let used: Vec<usize> = (0..chart.series.len()).filter(|series| has_points(chart, *series)).collect();
     for series in used {
         let _ = writeln!(
@@ -163,7 +202,7 @@ pub(super) fn dots(chart: &DotChart, file: &str) -> String {
             MARKS[series % 3],
             colour(series)
         );
-        if chart.series.len() > 1 {
+        if chart.series.len() > 1 || !chart.reported.is_empty() {
             let _ = writeln!(text, "\\addlegendentry{{{}}}", escape(&chart.series[series]));
         }
     }

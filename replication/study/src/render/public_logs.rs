@@ -315,6 +315,7 @@ fn charts(one: &PublicLogs, comparison: &Comparison) -> [CurveChart; 2] {
         y: (low - 0.03 * (high - low), high),
         goal: Some((target, format!("target {}", number::fixed(target, 2)))),
         curves,
+        ..CurveChart::default()
     };
     // From about three fifths of the way to the last evaluation, where the curves lie close together.
     let from = 0.6 * last;

@@ -85,12 +85,24 @@ impl Svg {
         self.push(&shape);
     }
 
-    /// A horizontal error bar from `low` to `high` at height `y`.
-    pub(super) fn error_bar(&mut self, series: usize, low: f64, high: f64, y: f64) {
+    /// A horizontal error bar at height `y`; an end that is `closed` has a stroke across, one that was cut has none.
+    pub(super) fn error_bar(&mut self, series: usize, (low, high): (f64, f64), closed: (bool, bool), y: f64) {
         let class = format!("bar c{}", series % SERIES + 1);
         self.line(&class, (low, y), (high, y));
-        self.line(&class, (low, y - 3.0), (low, y + 3.0));
-        self.line(&class, (high, y - 3.0), (high, y + 3.0));
+        for (end, _) in [(low, closed.0), (high, closed.1)].into_iter().filter(|(_, closed)| *closed) {
+            self.line(&class, (end, y - 3.0), (end, y + 3.0));
+        }
+    }
+
+    pub(super) fn rectangle(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
+        let (x, y, width, height) = (number(from.0), number(from.1), number(to.0 - from.0), number(to.1 - from.1));
+        self.push(&format!("<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\"/>"));
+    }
+
+    /// A triangle with its point at `tip`, `length` to the left of it (to the right when negative).
+    pub(super) fn pointer(&mut self, class: &str, tip: (f64, f64), length: f64) {
+        let (x, y, back, half) = (number(tip.0), number(tip.1), number(tip.0 - length), 0.55 * length.abs());
+        self.push(&format!("<path class=\"{class}\" d=\"M{x} {y}L{back} {}L{back} {}Z\"/>", number(tip.1 - half), number(tip.1 + half)));
     }
 
     pub(super) fn text(&mut self, class: &str, anchor: Anchor, at: (f64, f64), text: &str) {
@@ -148,9 +160,9 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// Linear from `data` to `view`.
+    /// Linear from `data`, which may fall, to `view`.
     pub(super) fn linear(data: (f64, f64), view: (f64, f64)) -> Self {
-        let wide = if data.1 > data.0 { data } else { (data.0 - 0.5, data.0 + 0.5) };
+        let wide = if data.1 != data.0 { data } else { (data.0 - 0.5, data.0 + 0.5) };
         Self { data: wide, view, logarithmic: false }
     }
 
@@ -167,7 +179,7 @@ impl Axis {
 
     /// Round values inside the range, about `count` of them.
     pub(super) fn ticks(&self, count: usize) -> Vec<f64> {
-        if self.logarithmic { self.log_ticks() } else { linear_ticks(self.data, count) }
+        if self.logarithmic { self.log_ticks() } else { linear_ticks((self.data.0.min(self.data.1), self.data.0.max(self.data.1)), count) }
     }
 
     /// 1, 2 and 5 times each power of ten in the range.
