@@ -1,7 +1,7 @@
 //! The cost of MXFP4 as the curve that it is: against tokens, against the loss that is asked for, and against the baseline's slope, with
 //! the paper's numbers where they belong; and how far single runs scatter along the way.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::answer;
 use super::charts::{Curve, CurveChart, Marked};
@@ -90,9 +90,10 @@ impl Shown<'_> {
         Some(curve_figure("cost-loss", "Extra tokens against the loss that is asked for, training to the right", &chart, "cost-loss.csv"))
     }
 
-    /// The axis on which runs of different size can be set beside each other.
+    /// The axis on which runs of different size can be set beside each other; after the steepest part, as where claims are judged.
     fn against_slope(&self) -> Option<Figure> {
-        let curves = self.curves(&|cost| Some((cost.baseline_slope?.0, 100.0 * cost.overhead.0)));
+        let depths = self.depths();
+        let curves = self.curves(&|cost| Some((*depths.get(&cost.tokens)?, 100.0 * cost.overhead.0)));
         let said: Vec<Reported> = curves.iter().map(|(_, said)| said.clone()).collect();
         let x = format!("slope of {}, nat per ln-token", self.baseline());
         let mut chart = chart("Extra tokens, by the baseline’s slope", (&x, &self.overhead_label()), true, curves)?;
@@ -108,6 +109,19 @@ impl Shown<'_> {
         }
         let caption = "Extra tokens against the slope of the baseline’s curve; boxes in an arm’s colour are what the paper reports of it";
         Some(curve_figure("cost-slope", caption, &chart, "cost-slope.csv"))
+    }
+
+    /// The baseline's slope at the evaluations after its steepest part at which it is below all slopes before: one way along the axis.
+    fn depths(&self) -> BTreeMap<u64, f64> {
+        let slopes: BTreeMap<u64, f64> = self.costs.iter().filter_map(|cost| Some((cost.tokens, cost.baseline_slope?.0))).collect();
+        let steepest = slopes.iter().max_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(tokens, _)| *tokens);
+        let mut least = f64::INFINITY;
+        let mut falls = |slope: f64| {
+            let below = slope < least;
+            least = least.min(slope);
+            below
+        };
+        slopes.into_iter().filter(|(tokens, slope)| *tokens >= steepest && falls(*slope)).collect()
     }
 
     /// All arms share one scatter at each evaluation.

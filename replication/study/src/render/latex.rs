@@ -53,9 +53,30 @@ pub(super) fn escape(text: &str) -> String {
     escaped
 }
 
+/// Spaces inside intervals, such as those of `[1.5, 2.5]`, as no-break spaces: a line never ends within one.
+fn tied(text: &str) -> String {
+    const LONGEST: usize = 30;
+    let (mut tied, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(start) = rest.find('[') {
+        let (before, from) = rest.split_at(start);
+        tied.push_str(before);
+        let length = from.find(']').map_or(1, |end| end + 1);
+        let (inside, after) = from.split_at(length);
+        let numbers = inside.chars().count() <= LONGEST && inside[1..].chars().all(|c| c.is_ascii_digit() || "+−-.,∞ ]\u{a0}".contains(c));
+        if numbers {
+            tied.push_str(&inside.replace(' ', "\u{a0}"))
+        } else {
+            tied.push_str(inside)
+        }
+        rest = after;
+    }
+    tied + rest
+}
+
 /// As [`escape`], with places to break lines inside paths, hashes and other words longer than a column.
 pub(super) fn breakable(text: &str) -> String {
-    let words: Vec<String> = text.split(' ').map(breakable_word).collect();
+    let words: Vec<String> =
+        tied(text).split(' ').map(|word| if word.starts_with('[') { escape(word) } else { breakable_word(word) }).collect();
     words.join(" ")
 }
 
@@ -85,7 +106,7 @@ impl Macros {
     /// Gives `text` the name `id` and returns the call that stands for it.
     pub(super) fn define(&mut self, id: &str, text: &str) -> String {
         let id = clean_id(id);
-        self.entries.insert(id.clone(), escape(text));
+        self.entries.insert(id.clone(), escape(&tied(text)));
         format!("\\Result{{{id}}}")
     }
 
@@ -191,6 +212,12 @@ mod tests {
     }
 
     #[test]
+    fn no_line_ends_within_an_interval() {
+        assert_eq!(tied("+1.0 [−6.6, +12.1] % of [a, b] and [1, 2"), "+1.0 [−6.6,\u{a0}+12.1] % of [a, b] and [1, 2");
+        assert_eq!(breakable("x [1.25, 2.25] y"), "x {[}1.25,~2.25{]} y");
+    }
+
+    #[test]
     fn ids_cannot_hold_tex() {
         let mut macros = Macros::default();
         assert_eq!(macros.define("a}b\\c", "1"), "\\Result{au7dbu5cc}");
@@ -205,7 +232,7 @@ mod tests {
         let text = booktabs(&grid, &mut macros);
         assert!(text.contains(r"a\_\allowbreak{}b & \Result{t.r.2} {\footnotesize \Result{t.r.2.detail}} \\"), "{text}");
         assert!(!text.contains("1.5"));
-        assert!(macros.file().contains("{{[}1, 2{]}}"), "{}", macros.file());
+        assert!(macros.file().contains("{{[}1,~2{]}}"), "{}", macros.file());
     }
 
     proptest! {

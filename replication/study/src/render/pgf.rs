@@ -184,15 +184,8 @@ pub(super) fn dots(chart: &DotChart, file: &str) -> String {
              table[col sep=comma, x=value, y=row, x error minus=minus, x error plus=plus, discard if not={{series}}{{{series}}}] {{figures/{file}}};\n\\addlegendentry{{{}}}",
             escape(&chart.reported)
         );
-        for (index, _) in chart.rows.iter().enumerate().filter(|(_, row)| matches!(row, Row::Values { reported: Reported::Beyond, .. })) {
-            let _ = writeln!(
-                text,
-                "\\node[anchor=east, font=\\scriptsize, text={{rgb,255:{paper}}}] at (axis cs:{},{index}) {{{} $\\rightarrow$}};",
-                short(high),
-                escape(BEYOND)
-            );
-        }
     }
+    text.push_str(&beyond(chart));
     let used: Vec<usize> = (0..chart.series.len()).filter(|series| has_points(chart, *series)).collect();
     for series in used {
         let _ = writeln!(
@@ -214,6 +207,28 @@ pub(super) fn dots(chart: &DotChart, file: &str) -> String {
         );
     }
     text.push_str("\\end{axis}\n\\end{tikzpicture}%\n");
+    text
+}
+
+/// At the right end of a row: numbers beyond the axis, and that the paper's arm did not converge.
+fn beyond(chart: &DotChart) -> String {
+    let mut text = String::new();
+    let (_, high) = chart.range();
+    for (index, row) in chart.rows.iter().enumerate() {
+        let Row::Values { points, reported, .. } = row else { continue };
+        let far = points.iter().filter(|point| point.value > high);
+        let far = far.map(|point| (colour(point.series), format!("{:.0}", point.value)));
+        let paper = (*reported == Reported::Beyond).then(|| (colour(1), BEYOND.to_owned()));
+        let words: Vec<String> =
+            far.chain(paper).map(|(colour, word)| format!("\\textcolor[RGB]{{{colour}}}{{{}}}", escape(&word))).collect();
+        if !words.is_empty() {
+            let _ = writeln!(
+                text,
+                "\\node[anchor=east, font=\\scriptsize] at (axis cs:{high:.6},{index}) {{{} $\\rightarrow$}};",
+                words.join(", ").replace("red,", "").replace("green,", "").replace("blue,", "").replace(';', ",")
+            );
+        }
+    }
     text
 }
 

@@ -148,13 +148,13 @@ fn mean_cell(values: &[f64], write: impl Fn(f64) -> String) -> Cell {
 
 fn groups(one: &PublicLogs) -> Grid {
     let columns = vec![
-        words("Group", 0.13),
-        numbers("Reached", 0.09),
-        numbers("Samples, grid", 0.165),
-        numbers("Interpolated", 0.165),
-        numbers("Step, s", 0.155),
-        numbers("Minutes", 0.145),
-        words("Source", 0.15),
+        words("Group", 0.15),
+        numbers("Reached", 0.085),
+        numbers("Samples, grid", 0.14),
+        numbers("Interpolated", 0.14),
+        numbers("Step, s", 0.13),
+        numbers("Minutes", 0.125),
+        words("Source", 0.23),
     ];
     let caption = "Samples and time to the target, and time of a training step (evaluations left out): mean ± standard deviation over runs";
     let mut grid = Grid::new(&format!("public-groups-{}", one.manifest.id), caption, columns).stacking();
