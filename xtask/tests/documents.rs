@@ -409,7 +409,7 @@ fn intervals_in_the_readmes_sentences_are_in_the_tables() {
     let page = read("docs/results.md");
     let readme = documents(&root()).into_iter().find(|document| document.name == "README.md").unwrap();
     let found = numbers::intervals(&readme.prose());
-    assert!(found.len() >= 7, "{found:?}");
+    assert!(found.len() >= 2, "{found:?}");
     for interval in found {
         let forms = [interval.to_string(), interval.negated().to_string()];
         assert!(forms.iter().any(|form| page.contains(&format!("| {form} |"))), "README.md: {interval} is in no table of docs/results.md");

@@ -38,6 +38,8 @@ pub(crate) struct Column {
     pub(crate) from: Option<f64>,
     /// Of PyTorch, not of ours.
     pub(crate) peer: bool,
+    /// Over the last quarter of the budget.
+    pub(crate) late: bool,
 }
 
 impl Document {
@@ -150,6 +152,7 @@ impl Table {
                 loss: after(" at ").or_else(|| after(" to ")),
                 from: after(" from "),
                 peer: head.starts_with("PyTorch"),
+                late: head.contains("last quarter"),
             })
         };
         self.head.iter().enumerate().filter_map(column).collect()

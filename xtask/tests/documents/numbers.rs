@@ -11,6 +11,7 @@ use crate::markdown::Column;
 const S: &str = "2026-11-21-nvidia-h200-h200-s-81cdabc0";
 const M: &str = "2026-11-22-nvidia-h200-h200-m-b78afef7";
 const CPU: &str = "2026-11-22-xeon-2c-cpu-694f997d";
+const LADDER: &str = "2026-11-22-nvidia-h200-ladder-32m-a9c6f5ab";
 const KERNELS: &str = "kernels-2026-11-22-nvidia-h200";
 const STEPS_S: &str = "kernels-2026-11-22-nvidia-h200-steps-34m";
 const STEPS_M: &str = "kernels-2026-11-22-nvidia-h200-steps-135m";
@@ -143,6 +144,8 @@ impl Results {
                 let rises: Vec<f64> = later.iter().zip(earlier).map(|(later, earlier)| later - earlier).collect();
                 Ok(if rises.is_empty() { String::new() } else { interval(&rises).percent() })
             }
+            ("cost", []) => self.cost(directory, first, column.late).map(Interval::percent),
+            ("direction", []) => self.direction(directory, first).map(Interval::percent),
             ("gap", []) => Ok(self.gap(directory, first).map_or(String::new(), |gap| gap.text(3))),
             ("contrast", [second]) => Ok(self.contrast(directory, first, second).map_or(String::new(), Interval::percent)),
             ("verdict", []) => Ok(self.claims(directory, first)),
@@ -179,6 +182,26 @@ impl Results {
             (name == arm).then(|| tokens_of_arm / tokens[&("fp8".to_owned(), *seed)] - 1.0)
         };
         tokens.iter().filter_map(ratio).collect()
+    }
+
+    /// Extra tokens at the paper's depth, or over the last quarter: the points of the report's first picture. study/tests/judging.py
+    /// computes such numbers independently.
+    fn cost(&mut self, directory: &str, arm: &str, late: bool) -> Result<Interval, String> {
+        let manifest = std::fs::read_to_string(self.folder.join(directory).join(format!("manifests/recipes/{arm}.yaml"))).unwrap();
+        let label = manifest.split("label: \"").nth(1).unwrap().split('"').next().unwrap();
+        let series = usize::from(late).to_string();
+        let rows = self.csv(&format!("{directory}/figures/answer.csv"));
+        let row = rows.iter().find(|row| row["label"] == label && row["series"] == series).ok_or(format!("{arm} has no such number"))?;
+        let number = |name: &str| row[name].parse::<f64>().unwrap() / 100.0;
+        Ok(Interval { mean: number("value"), low: number("value") - number("minus"), high: number("value") + number("plus") })
+    }
+
+    /// The direction line of a claim.
+    fn direction(&mut self, directory: &str, claim: &str) -> Result<Interval, String> {
+        let rows = self.csv(&format!("{directory}/data/claim_lines.csv"));
+        let row = rows.iter().find(|row| row["claim"] == claim && row["line"] == "direction").ok_or(format!("{claim} has no direction"))?;
+        let number = |name: &str| row[name].parse::<f64>().unwrap();
+        Ok(Interval { mean: number("number"), low: number("low"), high: number("high") })
     }
 
     fn gap(&mut self, directory: &str, arm: &str) -> Option<Interval> {
@@ -272,6 +295,12 @@ impl Results {
             let millions = if budget < 1e6 { fixed(budget / 1e6, 2) } else { fixed(budget / 1e6, 0) };
             all.push(format!("{arms} arms, {runs} runs of {millions} million tokens"));
         }
+        let runs = self.csv(&format!("{LADDER}/data/tokens_to_target.csv"));
+        let of = |seed: &str| runs.iter().filter(|row| row["seed"] == seed).count();
+        all.push(format!("{} runs are here: all {} arms with seed 11, and {} with seed 12", runs.len(), of("11"), of("12")));
+        let precision = &self.json(&format!("{LADDER}/verdicts.json"))["papers"][0]["precision"][0];
+        let sd = 100.0 * precision["sd"].as_f64().unwrap();
+        all.push(format!("One run scatters by {} %", fixed(sd, 1)));
         let mut at = |directory, loss| fixed(100.0 * mean(&self.overheads(directory, "mxfp4-fdw", Some(loss))), 1);
         all.push(format!(
             "rises from {} % to {} % between loss 4.20 and 3.60, and at 126M from {} % to {} % between 4.60 and 4.45",
