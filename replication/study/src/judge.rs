@@ -27,7 +27,7 @@ use metrics::{Judge, reported};
 use rules::Finding;
 use second::Second;
 pub use second::outlook::{Outlook, outlook};
-pub(crate) use second::{Sheet, Sheets};
+pub(crate) use second::{Crossed, Scale, Sheet, Sheets, crossed};
 pub use verdict::{
     Beside, CheckVerdict, ClaimVerdict, Evidence, Line, PaperVerdicts, Precision, SCHEMA, VERDICTS_AGAIN, Verdict, Verdicts,
 };
@@ -74,6 +74,11 @@ pub fn add_second(root: &Path, directory: &Path) -> Result<(), RecordError> {
         files::copy(&root.join("manifests/papers").join(&name), &target.join(&name))?;
     }
     Ok(())
+}
+
+/// Judges the claims of `papers`, whichever the campaign was made for: a synthesis holds all campaigns to the same rules.
+pub(crate) fn judge_by(measurements: &Measurements, papers: &[Paper]) -> Verdicts {
+    verdicts(measurements, papers)
 }
 
 fn verdicts(measurements: &Measurements, papers: &[Paper]) -> Verdicts {

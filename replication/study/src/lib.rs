@@ -34,5 +34,6 @@ pub mod same_bytes;
 pub mod seal;
 pub mod statistics;
 pub mod suggest;
+pub mod synthesis;
 pub mod table;
 pub mod verify;

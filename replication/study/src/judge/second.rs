@@ -21,7 +21,9 @@ use crate::number::{Unit, fixed};
 use crate::statistics::{MedianRatio, summarise};
 
 use lines::Judged;
-use question::{Found, Scale, holm};
+pub(crate) use lines::{Crossed, crossed};
+pub(crate) use question::Scale;
+use question::{Found, holm};
 pub(crate) use sheets::{Sheet, Sheets};
 
 /// The budget must be so many times the baseline's tokens to the deepest target before an arm that misses it counts as one that does not

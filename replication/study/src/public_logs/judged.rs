@@ -7,7 +7,7 @@ use super::numbers::GroupNumbers;
 use crate::judge::rules::{Estimate, Reported, against_range};
 use crate::judge::verdict::{Beside, Evidence, Verdict};
 use crate::manifest::public_logs::{ComparisonManifest, OtherBaselineManifest, PublicLogs, Reference};
-use crate::manifest::{Claim, Metric};
+use crate::manifest::{Claim, Metric, Paper};
 use crate::measure::study::Study;
 use crate::measure::target::Estimator;
 use crate::number::Unit;
@@ -102,12 +102,17 @@ pub struct Comparison {
 
 /// Judges every comparison about the study's papers, in the manifests' order.
 pub fn judge(study: &Study, all: &[PublicLogs]) -> Vec<Comparison> {
-    let comparisons = all.iter().flat_map(|evidence| evidence.manifest.comparisons.iter().map(move |comparison| (evidence, comparison)));
-    comparisons.filter_map(|(evidence, comparison)| one(study, evidence, comparison)).collect()
+    judge_by(&study.papers, study.estimator, all)
 }
 
-fn one(study: &Study, evidence: &PublicLogs, comparison: &ComparisonManifest) -> Option<Comparison> {
-    let paper = study.papers.iter().find(|paper| paper.id == comparison.paper)?;
+/// The same for papers that belong to no campaign.
+pub fn judge_by(papers: &[Paper], estimator: Estimator, all: &[PublicLogs]) -> Vec<Comparison> {
+    let comparisons = all.iter().flat_map(|evidence| evidence.manifest.comparisons.iter().map(move |comparison| (evidence, comparison)));
+    comparisons.filter_map(|(evidence, comparison)| one(papers, estimator, evidence, comparison)).collect()
+}
+
+fn one(papers: &[Paper], estimator: Estimator, evidence: &PublicLogs, comparison: &ComparisonManifest) -> Option<Comparison> {
+    let paper = papers.iter().find(|paper| paper.id == comparison.paper)?;
     let (arm, baseline) = (evidence.numbers(&comparison.arm)?, evidence.numbers(&comparison.baseline)?);
     let claims = comparison.claims.iter().filter_map(|id| paper.claims.iter().find(|claim| claim.id == *id));
     let others = comparison.other_baselines.iter().filter_map(|other| other_baseline(evidence, comparison, &arm, other));
@@ -118,7 +123,7 @@ fn one(study: &Study, evidence: &PublicLogs, comparison: &ComparisonManifest) ->
         label: comparison.label.clone(),
         paper: comparison.paper.clone(),
         groups: [comparison.arm.clone(), comparison.baseline.clone()],
-        rows: claims.flat_map(|claim| rows(study.estimator, claim, &arm, &baseline)).collect(),
+        rows: claims.flat_map(|claim| rows(estimator, claim, &arm, &baseline)).collect(),
         decomposition: decomposition(&arm, &baseline),
         baselines: std::iter::once(own).chain(others).collect(),
         without_one: without_one(&arm, &baseline),

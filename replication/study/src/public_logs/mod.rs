@@ -15,7 +15,7 @@ use crate::manifest::public_logs::{FOLDER, files_of, load};
 use crate::record::{Campaign, RecordError};
 use crate::results;
 
-pub use judged::{Comparison, Decomposition, OtherBaseline, Row, beside, judge};
+pub use judged::{Comparison, Decomposition, OtherBaseline, Row, beside, judge, judge_by};
 pub use numbers::{GroupNumbers, RunNumbers, StepBasis};
 pub use tables::all as tables;
 

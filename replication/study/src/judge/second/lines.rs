@@ -184,12 +184,21 @@ pub(super) fn share_and_gap(sheet: &Sheet, arm: &str, baseline: &str) -> Option<
     Some(format!("{}; {}", with_interval(Unit::SignedPercent, &tokens, f64::exp_m1), with_interval(Unit::Nats, &nats, |nats| nats)))
 }
 
-/// Extra tokens to the profile's target by the layout of crossings, or how many seeds missed it.
-pub(super) fn crossing(measurements: &Measurements, arm: &str, baseline: &str) -> Option<String> {
+/// What an arm needs to the profile's target.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Crossed {
+    /// So many of all its seeds did not reach it, so there is no number.
+    Missed { missed: usize, seeds: usize },
+    /// Extra tokens, as the logarithm of a ratio, by the layout of crossings.
+    Measured(Measured),
+}
+
+/// Extra tokens to the profile's target; none where nothing can be compared.
+pub(crate) fn crossed(measurements: &Measurements, arm: &str, baseline: &str) -> Option<Crossed> {
     let outcomes = measurements.outcomes(arm);
     let missed = outcomes.iter().filter(|run| run.crossing.is_none() || run.diverged).count();
     if missed > 0 {
-        return Some(format!("not reached in {missed} of {} seeds", outcomes.len()));
+        return Some(Crossed::Missed { missed, seeds: outcomes.len() });
     }
     let mut values = Values::new();
     for run in measurements.tokens.iter().filter(|run| !run.diverged) {
@@ -200,8 +209,15 @@ pub(super) fn crossing(measurements: &Measurements, arm: &str, baseline: &str) -
             cell.insert(at, crossing.tokens(measurements.study.estimator).ln());
         }
     }
-    let measured = Layout::of(&values, baseline).and_then(|layout| layout.contrast(&[(arm, 1.0), (baseline, -1.0)])).ok()?;
-    Some(with_interval(Unit::SignedPercent, &measured, f64::exp_m1))
+    Layout::of(&values, baseline).and_then(|layout| layout.contrast(&[(arm, 1.0), (baseline, -1.0)])).ok().map(Crossed::Measured)
+}
+
+/// The same as text.
+pub(super) fn crossing(measurements: &Measurements, arm: &str, baseline: &str) -> Option<String> {
+    Some(match crossed(measurements, arm, baseline)? {
+        Crossed::Missed { missed, seeds } => format!("not reached in {missed} of {seeds} seeds"),
+        Crossed::Measured(measured) => with_interval(Unit::SignedPercent, &measured, f64::exp_m1),
+    })
 }
 
 /// The claim's verdict is that of its size, or of its one line.

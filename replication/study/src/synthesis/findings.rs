@@ -1,0 +1,130 @@
+//! Where evidence disagrees, and what would decide a claim next.
+
+use super::evidence::{Depth, Row};
+use super::source::{Source, size};
+use crate::manifest::{Metric, Paper};
+use crate::measure::curves::MATCHED_SLOPE;
+use crate::number::fixed;
+
+/// Two rows on one claim, at comparable depth, that cannot both be the whole truth.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Disagreement {
+    pub paper: String,
+    pub claim: String,
+    pub text: String,
+}
+
+/// What would decide a claim, in a sentence.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Next {
+    pub paper: String,
+    pub claim: String,
+    /// Where it stands: `decided`, `open` or `not run`.
+    pub state: &'static str,
+    pub text: String,
+}
+
+/// Every pair whose 95 % intervals share no point, or whose verdicts are opposite.
+pub(super) fn disagreements(sources: &[Source], rows: &[Row]) -> Vec<Disagreement> {
+    let mut found = Vec::new();
+    for (at, one) in rows.iter().enumerate() {
+        for other in &rows[at + 1..] {
+            let same = one.paper == other.paper && one.claim == other.claim && one.source != other.source && one.unit == other.unit;
+            if !same || !one.depth.comparable(other.depth) {
+                continue;
+            }
+            let apart = match (&one.number, &other.number) {
+                (Ok(a), Ok(b)) => a.interval.zip(b.interval).is_some_and(|(a, b)| a.disjoint(&b)),
+                _ => false,
+            };
+            let word = |row: &Row| row.verdict.as_ref().map_or("", |(word, _)| word.as_str()).replace("consistent", "reproduced");
+            let opposite = matches!((word(one).as_str(), word(other).as_str()), ("reproduced", "differs") | ("differs", "reproduced"));
+            if apart || opposite {
+                found.push(Disagreement {
+                    paper: one.paper.clone(),
+                    claim: one.claim.clone(),
+                    text: format!("{}; {}. {}", said(sources, one), said(sources, other), differences(&sources[one.source], &sources[other.source])),
+                });
+            }
+        }
+    }
+    found
+}
+
+fn said(sources: &[Source], row: &Row) -> String {
+    let word = row.verdict.as_ref().map(|(word, _)| format!(" ({word})")).unwrap_or_default();
+    format!("{}: {}{word}", sources[row.source].label, row.text())
+}
+
+/// What else is not the same about two sources.
+fn differences(one: &Source, other: &Source) -> String {
+    let mut what = Vec::new();
+    if one.parameters != other.parameters {
+        what.push("the model's size");
+    }
+    if one.data != other.data {
+        what.push("text and tokenizer");
+    }
+    if one.hardware != other.hardware {
+        what.push("the hardware");
+    }
+    if one.public != other.public {
+        what.push("who ran it");
+    }
+    if what.is_empty() { "Nothing that is recorded differs between them.".to_owned() } else { format!("Between them differ {}.", what.join(", ")) }
+}
+
+pub(super) fn next(papers: &[Paper], sources: &[Source], rows: &[Row]) -> Vec<Next> {
+    let mut all = Vec::new();
+    for paper in papers {
+        for claim in &paper.claims {
+            if matches!(claim.metric, Metric::SameAs { .. }) {
+                continue;
+            }
+            let of: Vec<&Row> = rows
+                .iter()
+                .filter(|row| row.paper == paper.id.as_str() && row.claim == claim.id.as_str() && !sources[row.source].public)
+                .collect();
+            let (state, text) = one(sources, &of);
+            all.push(Next { paper: paper.id.to_string(), claim: claim.id.to_string(), state, text });
+        }
+    }
+    all
+}
+
+/// The state of a claim from its rows in campaigns.
+fn one(sources: &[Source], rows: &[&Row]) -> (&'static str, String) {
+    let word = |row: &Row| row.verdict.as_ref().map(|(word, _)| word.clone()).unwrap_or_default();
+    let judged: Vec<&&Row> = rows.iter().filter(|row| row.verdict.is_some()).collect();
+    let decided: Vec<&&&Row> = judged.iter().filter(|row| matches!(word(row).as_str(), "reproduced" | "differs")).collect();
+    if !decided.is_empty() {
+        let list: Vec<String> = decided.iter().map(|row| format!("{} in {}", word(row), sources[row.source].label)).collect();
+        let sizes: std::collections::BTreeSet<_> = decided.iter().filter_map(|row| sources[row.source].parameters).collect();
+        let then = if decided.iter().all(|row| row.depth == Depth::None) || sizes.len() > 1 { "" } else { "; a second size would show whether that holds with size" };
+        return ("decided", format!("{}{then}.", list.join(", ")));
+    }
+    let ran: Vec<&&&Row> = judged.iter().filter(|row| !matches!(word(row).as_str(), "not-run" | "failed")).collect();
+    if ran.is_empty() {
+        let why = judged.iter().rev().find_map(|row| row.verdict.as_ref()?.1.clone());
+        return ("not run", why.map_or_else(|| "No campaign asks it.".to_owned(), |why| format!("Nothing ran: {why}.")));
+    }
+    let deep = |row: &&&&&Row| row.depth == Depth::Matched || row.depth == Depth::None;
+    let Some(row) = ran.iter().filter(deep).max_by_key(|row| sources[row.source].parameters) else {
+        let [low, high] = MATCHED_SLOPE.map(|slope| fixed(slope, 2));
+        let text = format!("Longer runs: no campaign with these arms gets as flat as the paper's target ({low} to {high} nat per ln-token).");
+        return ("open", text);
+    };
+    ("open", seeds(&sources[row.source], row))
+}
+
+fn seeds(source: &Source, row: &Row) -> String {
+    let have = row.number.as_ref().map_or(source.seeds, |number| number.n);
+    match row.seeds_to_decide {
+        Some(wanted) if wanted > have as f64 => {
+            let at = source.parameters.map(size).unwrap_or_default();
+            format!("At {at} about {} seeds in place of {have}, for an interval as wide as the accepted range.", fixed(wanted, 0))
+        }
+        Some(_) => format!("The number lies at the edge of the accepted range in {}: a second size, or twice the seeds.", source.label),
+        None => format!("More seeds than the {have} of {}.", source.label),
+    }
+}

@@ -1,0 +1,132 @@
+//! What the model's size does to an arm's cost: a straight line in the logarithm of parameters, through campaigns that differ in size and
+//! not in depth of training, data or tokenizer. What the line says of the paper's model is modelled, never measured.
+
+use std::collections::BTreeSet;
+
+use super::PAPER_PROFILE;
+use super::evidence::{Depth, Number, Row, trained};
+use super::source::Source;
+use crate::judge::Scale;
+use crate::layout::Measured;
+use crate::manifest::{Manifests, Paper};
+use crate::number::Unit;
+use crate::statistics::{CONFIDENCE, Interval, t_quantile_at};
+
+/// One campaign on the line.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Point {
+    pub source: usize,
+    pub parameters: u64,
+    pub number: Number,
+    measured: Measured,
+}
+
+/// The line of one claim at one depth.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trend {
+    pub paper: String,
+    pub claim: String,
+    pub arm: String,
+    pub depth: Depth,
+    pub unit: Unit,
+    /// From the smallest model to the largest: at least two sizes.
+    pub points: Vec<Point>,
+    /// How the cost changes when the model has ten times the parameters: a factor on tokens less one, or nats.
+    pub tenfold: Number,
+    /// Sizes, and the p-value-free check that there is: the sum of squared distances from the line in standard errors, over its
+    /// degrees of freedom; none with two sizes, through which every line goes.
+    pub sizes: usize,
+    pub misfit: Option<f64>,
+    /// At the paper's model size; modelled.
+    pub at_paper: Option<(u64, Number)>,
+}
+
+pub(super) fn all(manifests: &Manifests, papers: &[Paper], sources: &[Source], rows: &[Row]) -> Vec<Trend> {
+    let model = manifests.profiles.get(PAPER_PROFILE).and_then(|profile| manifests.models.get(&profile.model));
+    let paper_size = model.and_then(|model| u64::try_from(model.section().parameters()).ok());
+    let mut trends = Vec::new();
+    for paper in papers {
+        for claim in &paper.claims {
+            let Some((arm, scale)) = trained(claim) else { continue };
+            for depth in [Depth::Matched, Depth::Late] {
+                let of: Vec<&Row> = rows
+                    .iter()
+                    .filter(|row| row.paper == paper.id.as_str() && row.claim == claim.id.as_str() && row.depth == depth)
+                    .collect();
+                for alike in alike(sources, depth) {
+                    let points = points(sources, &of, &alike);
+                    trends.extend(line(points, scale, paper_size).map(|line| Trend {
+                        paper: paper.id.to_string(),
+                        claim: claim.id.to_string(),
+                        arm: arm.to_owned(),
+                        depth,
+                        ..line
+                    }));
+                }
+            }
+        }
+    }
+    trends
+}
+
+/// Groups of campaigns between which only the size differs: one tokenizer and one text, and for the end of the budget one budget, since
+/// a cost grows with training.
+fn alike(sources: &[Source], depth: Depth) -> Vec<Vec<usize>> {
+    let key = |source: &Source| (source.data.clone(), if depth == Depth::Late { source.tokens } else { None });
+    let ours = || sources.iter().enumerate().filter(|(_, source)| !source.public);
+    let keys: BTreeSet<_> = ours().map(|(_, source)| key(source)).collect();
+    keys.into_iter().map(|wanted| ours().filter(|(_, source)| key(source) == wanted).map(|(at, _)| at).collect()).collect()
+}
+
+fn points(sources: &[Source], rows: &[&Row], alike: &[usize]) -> Vec<Point> {
+    let point = |row: &&&Row| {
+        let (number, measured) = (*row.number.as_ref().ok()?, row.measured?);
+        let parameters = sources.get(row.source)?.parameters?;
+        (measured.error > 0.0 && measured.freedom >= 1.0).then_some(Point { source: row.source, parameters, number, measured })
+    };
+    rows.iter().filter(|row| alike.contains(&row.source)).filter_map(|row| point(&row)).collect()
+}
+
+/// Weighted least squares, each campaign weighing by its own error, which is known from its scatter. The line's errors are those that
+/// follow, enlarged by the distances from it where they are larger than that (Birge's ratio); its degrees of freedom are the smallest of
+/// the campaigns'. None below two sizes.
+fn line(points: Vec<Point>, scale: Scale, paper_size: Option<u64>) -> Option<Trend> {
+    let sizes = points.iter().map(|point| point.parameters).collect::<BTreeSet<_>>().len();
+    if sizes < 2 {
+        return None;
+    }
+    let x = |parameters: u64| (parameters as f64).log10();
+    let weights: Vec<f64> = points.iter().map(|point| point.measured.error.powi(-2)).collect();
+    let total: f64 = weights.iter().sum();
+    let mean = |of: &dyn Fn(&Point) -> f64| points.iter().zip(&weights).map(|(point, weight)| weight * of(point)).sum::<f64>() / total;
+    let (centre, level) = (mean(&|point| x(point.parameters)), mean(&|point| point.measured.number));
+    let spread = total * mean(&|point| (x(point.parameters) - centre).powi(2));
+    let slope = total * mean(&|point| (x(point.parameters) - centre) * (point.measured.number - level)) / spread;
+    let distance = |point: &Point| (point.measured.number - level - slope * (x(point.parameters) - centre)) / point.measured.error;
+    let misfit = (sizes > 2).then(|| points.iter().map(|point| distance(point).powi(2)).sum::<f64>() / (points.len() - 2) as f64);
+    let birge = misfit.unwrap_or(1.0).max(1.0);
+    let freedom = points.iter().map(|point| point.measured.freedom).fold(f64::INFINITY, f64::min);
+    let t = t_quantile_at(freedom, CONFIDENCE)?;
+    let shown = |value: f64| if scale == Scale::Nats { value } else { value.exp_m1() };
+    let number = |value: f64, variance: f64| {
+        let half = t * (birge * variance).sqrt();
+        Number { value: shown(value), interval: Some(Interval::new(shown(value - half), shown(value + half))), n: points.len() }
+    };
+    let at = |size: u64| number(level + slope * (x(size) - centre), total.recip() + (x(size) - centre).powi(2) / spread);
+    let mut ordered = points.clone();
+    ordered.sort_by_key(|point| (point.parameters, point.source));
+    let unit = if scale == Scale::Nats { Unit::Nats } else { Unit::SignedPercent };
+    let trend = Trend {
+        paper: String::new(),
+        claim: String::new(),
+        arm: String::new(),
+        depth: Depth::None,
+        unit,
+        tenfold: number(slope, spread.recip()),
+        sizes,
+        misfit,
+        at_paper: paper_size.map(|size| (size, at(size))),
+        points: ordered,
+    };
+    (slope.is_finite() && spread > 0.0).then_some(trend)
+}
