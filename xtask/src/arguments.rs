@@ -94,6 +94,20 @@ pub(crate) enum Command {
         /// Another
         second: PathBuf,
     },
+    /// All evidence on one page: every claim in every campaign and the public logs, what size does, where they disagree, what is next
+    #[command(
+        after_help = "Directories that cannot be used are left out, each with its reason. The page has the same bytes wherever it is made.\nExamples:\n  cargo xtask synthesis\n  cargo xtask synthesis --check\n  cargo xtask synthesis results/mine results/theirs --out /tmp/both"
+    )]
+    Synthesis {
+        /// Result directories [default: every one below the folder of the page]
+        directories: Vec<PathBuf>,
+        /// Folder of index.html, index.csv, index.svg and index.pdf [default: results]
+        #[arg(long, value_name = "FOLDER")]
+        out: Option<PathBuf>,
+        /// Write nothing: are the files there what the directories give?
+        #[arg(long)]
+        check: bool,
+    },
     /// Datasets: what is here, what is missing and where it comes from
     #[command(
         after_help = "Examples:\n  cargo xtask data list\n  cargo xtask data fetch rust-crates\n  cargo xtask data fetch webdocs --from ../corpora/webdocs"

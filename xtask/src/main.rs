@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bench::{device_test, kernels_bench, kernels_build};
 use campaign::error::CampaignError;
 use campaign::prepared::Prepared;
-use campaign::{audit, carry, data, directory, doctor, environment, identity, replicate, run, signature};
+use campaign::{audit, carry, data, directory, doctor, environment, identity, replicate, run, signature, synthesis};
 use clap::Parser;
 use study::exit::{DATA, ExitCode, FAILED, MACHINE};
 use study::identity::Known;
@@ -123,6 +123,12 @@ fn execute(root: &Path, command: Command) -> Result<u8, Failure> {
             let comparison = compare::compare(&first, &second)?;
             print::out(&comparison.to_string());
             Ok(if comparison.equal() { 0 } else { FAILED })
+        }
+        Command::Synthesis { directories, out, check } => {
+            let request = synthesis::Request { directories, out: out.unwrap_or_else(|| root.join("results")), check };
+            let outcome = synthesis::synthesis(root, &request)?;
+            print::out(&outcome.to_string());
+            Ok(if outcome.holds() { 0 } else { FAILED })
         }
         Command::Data { command } => data_command(root, command),
         Command::Doctor { trainer } => {

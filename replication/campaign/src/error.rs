@@ -9,6 +9,7 @@ use study::manifest::ManifestError;
 use study::provenance::ProvenanceError;
 use study::record::RecordError;
 use study::render::RenderError;
+use study::synthesis::SynthesisError;
 
 use crate::data::DataError;
 use crate::run::RunError;
@@ -29,6 +30,8 @@ pub enum CampaignError {
     Run(#[from] RunError),
     #[error(transparent)]
     Render(#[from] RenderError),
+    #[error(transparent)]
+    Synthesis(#[from] SynthesisError),
     #[error(transparent)]
     Provenance(#[from] ProvenanceError),
     #[error(transparent)]
@@ -80,6 +83,7 @@ impl ExitCode for CampaignError {
             Self::Unfinished { .. } => 5,
             Self::Interrupted => 130,
             Self::Render(error) => error.exit_code(),
+            Self::Synthesis(error) => error.exit_code(),
             Self::Tool(_) | Self::Lock(LockError::Held { .. }) => 1,
         }
     }

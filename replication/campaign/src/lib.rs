@@ -25,6 +25,7 @@ pub mod run;
 pub mod signature;
 mod site;
 pub mod sources;
+pub mod synthesis;
 mod system;
 mod timings;
 pub mod toolchain;

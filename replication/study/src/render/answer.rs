@@ -76,12 +76,12 @@ pub(super) fn sentences(measurements: &Measurements) -> Vec<String> {
 }
 
 /// Whether all three products are in MXFP4, without a stabiliser.
-fn full_and_plain(recipe: &Recipe) -> bool {
+pub(super) fn full_and_plain(recipe: &Recipe) -> bool {
     is_plain(recipe) && ["fprop", "dgrad", "wgrad"].iter().all(|pass| is_mxfp4(recipe, pass))
 }
 
 /// The arm whose steps the paper times: the one that it recommends.
-fn recommended(paper: &Paper) -> Option<&str> {
+pub(super) fn recommended(paper: &Paper) -> Option<&str> {
     paper.claims.iter().find_map(|claim: &Claim| match &claim.metric {
         Metric::TimeSaved { arm, .. } => Some(arm.as_str()),
         _ => None,
@@ -102,7 +102,7 @@ fn whole(measured: &Measured) -> String {
     format!("{}{}%", number::signed(100.0 * measured.number.exp_m1(), 0), number::SPACE)
 }
 
-fn said_text(said: &Reported) -> Option<String> {
+pub(super) fn said_text(said: &Reported) -> Option<String> {
     match said {
         Reported::Range(low, high) => Some(format!("{} to {}{}%", number::fixed(*low, 0), number::fixed(*high, 0), number::SPACE)),
         Reported::Beyond | Reported::Nothing => None,

@@ -70,6 +70,8 @@ pub(super) struct DotChart {
     pub reported: String,
     /// The axis ends here at the latest: a point beyond is an arrow with its number, an interval is cut.
     pub limits: Option<(f64, f64)>,
+    /// Series that stand back, because they are not quite what the chart is about.
+    pub faint: Vec<usize>,
     /// Whether the points of a row are joined, as for before and after.
     pub joined: bool,
     /// Rows from the top.
@@ -137,7 +139,7 @@ impl DotChart {
                     svg.line("link", (x.at(first.value), y), (x.at(last.value), y));
                 }
                 for point in points {
-                    self.point(svg, point, x, y + self.shift(point.series));
+                    svg.group(self.faint.contains(&point.series), |svg| self.point(svg, point, x, y + self.shift(point.series)));
                 }
             }
         }

@@ -19,9 +19,11 @@ mod public_logs;
 mod run_tables;
 mod second;
 mod svg;
+mod synthesis;
 mod tried;
 
 pub use kernel_tables::kernels_page;
+pub use synthesis::{SynthesisPages, synthesis};
 pub use tried::tried;
 
 use std::path::{Path, PathBuf};
@@ -105,8 +107,8 @@ pub enum RenderError {
     #[error("cannot write verdicts as JSON: {0}")]
     Json(#[from] serde_json::Error),
     /// The page would be larger than its budget.
-    #[error("report.html would have {bytes} bytes, more than the budget of {LARGEST_HTML}; log fewer evaluations or fewer seeds")]
-    TooLarge { bytes: usize },
+    #[error("{name} would have {bytes} bytes, more than the budget of {budget}; {}", if *name == HTML { "log fewer evaluations or fewer seeds" } else { "name fewer directories" })]
+    TooLarge { name: &'static str, bytes: usize, budget: usize },
 }
 
 impl ExitCode for RenderError {
@@ -163,7 +165,7 @@ pub(crate) fn pages(
     let page = page::page(directory, measurements, verdicts, &figures, options.stale.then_some(STALE));
     let text = render_html(&page, templates)?;
     if text.len() > LARGEST_HTML {
-        return Err(RenderError::TooLarge { bytes: text.len() });
+        return Err(RenderError::TooLarge { name: HTML, bytes: text.len(), budget: LARGEST_HTML });
     }
     all.push((HTML.to_owned(), text));
     all.extend(latex_files(&page, templates)?);
@@ -265,10 +267,7 @@ fn html(name: &'static str, templates: &Path, context: Value) -> Result<String, 
 
 /// tables/*.tex, macros.tex, references.bib and report.tex.
 fn latex_files(page: &Page, templates: &Path) -> Result<Vec<(String, String)>, RenderError> {
-    const NAME: &str = "report.tex.j2";
-    let source = template(templates, NAME)?;
     let references = template(templates, "references.bib")?;
-    let failed = |source: minijinja::Error| RenderError::Render { name: NAME, source: Box::new(source) };
     let (mut macros, mut all) = (Macros::default(), Vec::new());
     for grid in grids(page) {
         all.push((format!("tables/{}.tex", grid.id), latex::booktabs(grid, &mut macros)));
@@ -283,6 +282,16 @@ fn latex_files(page: &Page, templates: &Path) -> Result<Vec<(String, String)>, R
         .iter()
         .map(|count| context! { name => &count.name, text => Value::from_safe_string(macros.define(&format!("count.{}", count.name), &count.text)) })
         .collect();
+    let context = context! { page => Value::from(Serde(page)), facts => facts, counts => counts };
+    let text = latex_document("report.tex.j2", templates, context)?;
+    all.extend([("macros.tex", macros.file()), ("references.bib", references), (TEX, text)].map(|(name, text)| (name.to_owned(), text)));
+    Ok(all)
+}
+
+/// A LaTeX document from its template.
+fn latex_document(name: &'static str, templates: &Path, context: Value) -> Result<String, RenderError> {
+    let source = template(templates, name)?;
+    let failed = |source: minijinja::Error| RenderError::Render { name, source: Box::new(source) };
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.set_auto_escape_callback(|_| AutoEscape::None);
@@ -300,11 +309,8 @@ fn latex_files(page: &Page, templates: &Path) -> Result<Vec<(String, String)>, R
         .build()
         .map_err(failed)?;
     environment.set_syntax(syntax);
-    environment.add_template(NAME, &source).map_err(failed)?;
-    let context = context! { page => Value::from(Serde(page)), facts => facts, counts => counts };
-    let text = environment.get_template(NAME).and_then(|template| template.render(context)).map_err(failed)?;
-    all.extend([("macros.tex", macros.file()), ("references.bib", references), (TEX, text)].map(|(name, text)| (name.to_owned(), text)));
-    Ok(all)
+    environment.add_template(name, &source).map_err(failed)?;
+    environment.get_template(name).and_then(|template| template.render(context)).map_err(failed)
 }
 
 /// Every table of the report, each once.

@@ -115,6 +115,16 @@ impl Svg {
         self.push(&format!("<text class=\"{class}\" text-anchor=\"{anchor}\" x=\"{x}\" y=\"{y}\">{}</text>", escape(text)));
     }
 
+    /// What `draw` draws, standing back if it is `faint`.
+    pub(super) fn group(&mut self, faint: bool, draw: impl FnOnce(&mut Self)) {
+        if !faint {
+            return draw(self);
+        }
+        self.push("<g class=\"faint\">");
+        draw(self);
+        self.push("</g>");
+    }
+
     fn push(&mut self, element: &str) {
         self.body.push_str(element);
         self.body.push('\n');

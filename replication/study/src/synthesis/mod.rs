@@ -19,6 +19,7 @@ use crate::manifest::{Manifests, Paper};
 
 pub use evidence::{Depth, Number, Row};
 pub use findings::{Disagreement, Next};
+pub(crate) use source::size;
 pub use source::{LeftOut, Other, Source, below};
 pub use table::{NAME as TABLE, table};
 pub use trend::{Point, Trend};

@@ -1,0 +1,439 @@
+//! The page of all evidence: a picture and a sentence first, then each claim in each campaign, and what follows from them together.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use minijinja::context;
+use minijinja::value::{Serde, Value};
+use serde::Serialize;
+
+use super::dots::{DotChart, Point, Reported, Row as DotRow};
+use super::figure::Figure;
+use super::figures::dot_figure;
+use super::grid::{Cell, Grid, numbers, words};
+use super::latex::{self, Macros};
+use super::{RenderError, answer, claim_tables, html, latex_document, svg};
+use crate::files;
+use crate::manifest::{Claim, Manifests, Metric, Paper};
+use crate::number::{self, Unit};
+use crate::synthesis::{Depth, Number, Row, Source, Synthesis, Trend, size, table};
+
+/// The largest page that may be written.
+const LARGEST: usize = 2_000_000;
+/// The axis of the picture begins here, in %, and ends at twice the largest number that the paper reports.
+const LOWEST: f64 = -20.0;
+/// The data that the picture on paper reads.
+const PICTURE: &str = "synthesis.csv";
+
+/// What a synthesis is written as, beside the PDF.
+#[derive(Debug, Clone)]
+pub struct SynthesisPages {
+    pub html: String,
+    pub csv: String,
+    pub svg: String,
+    /// Names and texts of what LaTeX reads; the document is `report.tex`.
+    pub latex: Vec<(String, String)>,
+    /// Hash of all of that: the PDF carries it, so that nobody has to compile it to know what it was made from.
+    pub source: String,
+    /// What the page says first.
+    pub answer: Vec<String>,
+}
+
+/// A named place, where there is one to lead to.
+#[derive(Debug, Clone, Serialize)]
+struct Link {
+    name: String,
+    text: String,
+    link: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct PaperPart {
+    id: String,
+    title: String,
+    url: String,
+    setting: String,
+    claims: Grid,
+    next: Grid,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct Page {
+    answer: Vec<String>,
+    picture: Option<String>,
+    caption: String,
+    papers: Vec<PaperPart>,
+    trends: Option<Grid>,
+    no_trend: String,
+    disagreements: Vec<Link>,
+    sources: Grid,
+    links: Vec<Link>,
+    others: Vec<Link>,
+    left_out: Vec<Link>,
+    notes: Vec<String>,
+    figure_style: &'static str,
+}
+
+/// Everything that is written of a synthesis; deterministic, and without a path or a date of its own.
+///
+/// # Errors
+/// When a template is wrong or the page would be too large.
+pub fn synthesis(synthesis: &Synthesis, manifests: &Manifests, templates: &Path) -> Result<SynthesisPages, RenderError> {
+    let shown = Shown { synthesis, manifests };
+    let figure = shown.picture();
+    let page = shown.page(figure.as_ref());
+    let html = html("synthesis.html.j2", templates, context! { page => Value::from(Serde(&page)) })?;
+    if html.len() > LARGEST {
+        return Err(RenderError::TooLarge { name: "index.html", bytes: html.len(), budget: LARGEST });
+    }
+    let svg = figure.as_ref().map(|figure| figure.standalone.clone()).unwrap_or_default();
+    let csv = table(synthesis).csv()?.to_owned();
+    let mut latex = latex_files(&page, figure.as_ref(), templates)?;
+    let source = files::sha256(latex.iter().map(|(name, text)| format!("{name}\n{text}\n")).collect::<String>().as_bytes());
+    latex.push(("source.tex".to_owned(), format!("\\def\\sourcehash{{{source}}}\n")));
+    Ok(SynthesisPages { html, csv, svg, latex, source, answer: page.answer })
+}
+
+fn latex_files(page: &Page, figure: Option<&Figure>, templates: &Path) -> Result<Vec<(String, String)>, RenderError> {
+    let (mut macros, mut all) = (Macros::default(), Vec::new());
+    let grids = page.papers.iter().flat_map(|paper| [&paper.claims, &paper.next]).chain(&page.trends).chain([&page.sources]);
+    for grid in grids {
+        all.push((format!("tables/{}.tex", grid.id), latex::booktabs(grid, &mut macros)));
+    }
+    if let Some(figure) = figure {
+        all.push(("figures/picture.tex".to_owned(), figure.pgf.clone()));
+        all.push((format!("figures/{PICTURE}"), figure.data.csv()?.to_owned()));
+    }
+    let text = latex_document("synthesis.tex.j2", templates, context! { page => Value::from(Serde(page)) })?;
+    all.extend([("macros.tex".to_owned(), macros.file()), (super::TEX.to_owned(), text)]);
+    Ok(all)
+}
+
+struct Shown<'a> {
+    synthesis: &'a Synthesis,
+    manifests: &'a Manifests,
+}
+
+impl Shown<'_> {
+    fn main(&self) -> Option<&Paper> {
+        self.synthesis.papers.first()
+    }
+
+    fn label<'b>(&'b self, arm: &'b str) -> &'b str {
+        self.manifests.recipes.get(arm).map_or(arm, |recipe| recipe.label.as_str())
+    }
+
+    fn page(&self, figure: Option<&Figure>) -> Page {
+        let Synthesis { papers, sources, others, left_out, disagreements, notes, .. } = self.synthesis;
+        let link = |name: &str, text: String, link: Option<&String>| Link { name: name.to_owned(), text, link: link.cloned() };
+        let trends: Vec<&Trend> = self.synthesis.trends.iter().collect();
+        Page {
+            answer: self.answer(),
+            picture: figure.map(|figure| figure.inline.clone()),
+            caption: figure.map(|figure| figure.caption.clone()).unwrap_or_default(),
+            papers: papers.iter().filter_map(|paper| self.paper(paper)).collect(),
+            trends: (!trends.is_empty()).then(|| self.trends(&trends)),
+            no_trend: "No two campaigns differ in the model’s size and are alike in depth of training, text and tokenizer, so nothing is said of size.".to_owned(),
+            disagreements: disagreements.iter().map(|found| link(&found.claim, found.text.clone(), None)).collect(),
+            sources: self.sources(),
+            links: sources.iter().filter(|source| source.link.is_some()).map(|source| link(&source.label, source.name.clone(), source.link.as_ref())).collect(),
+            others: others.iter().map(|other| link(&other.name, other.what.to_owned(), other.link.as_ref())).collect(),
+            left_out: left_out.iter().map(|left| link(&left.name, left.why.clone(), None)).collect(),
+            notes: notes.clone(),
+            figure_style: svg::STYLE,
+        }
+    }
+
+    /// A campaign's row on the cost of an arm, from the depth at which the campaign decides.
+    fn cost(&self, source: usize, arm: &str) -> Option<(&Row, Number)> {
+        let paper = self.main()?;
+        let of = &self.synthesis.sources[source];
+        let wanted = match (of.public, &of.shallow) {
+            (true, _) => Depth::PapersTarget,
+            (_, None) => Depth::Matched,
+            _ => Depth::Late,
+        };
+        let mut rows = self.synthesis.rows.iter().filter(|row| row.source == source && row.depth == wanted && row.arm == arm);
+        let row = rows.find(|row| row.paper == paper.id.as_str() && row.unit == Unit::SignedPercent)?;
+        Some((row, *row.number.as_ref().ok()?))
+    }
+
+    /// The sources of the picture: those at the paper's depth first, public logs last.
+    fn series(&self) -> Vec<usize> {
+        let sources = &self.synthesis.sources;
+        let arms: Vec<_> = self.main().map(answer::reported).unwrap_or_default();
+        let mut series: Vec<usize> =
+            (0..sources.len()).filter(|at| arms.iter().any(|(arm, _)| self.cost(*at, arm).is_some())).collect();
+        series.sort_by_key(|at| (sources[*at].public, sources[*at].shallow.is_some(), std::cmp::Reverse(sources[*at].parameters), *at));
+        series.truncate(svg::SERIES);
+        series
+    }
+
+    fn picture(&self) -> Option<Figure> {
+        let paper = self.main()?;
+        let (arms, series) = (answer::reported(paper), self.series());
+        let largest = arms.iter().filter_map(|(_, said)| if let Reported::Range(_, high) = said { Some(*high) } else { None }).fold(0.0, f64::max);
+        if largest <= 0.0 {
+            return None;
+        }
+        let point = |arm: &str, (index, source): (usize, &usize)| {
+            let (_, number) = self.cost(*source, arm)?;
+            let interval = number.interval.map(|ends| (100.0 * ends.low, 100.0 * ends.high));
+            Some(Point { value: 100.0 * number.value, interval, series: index })
+        };
+        let row = |(arm, said): &(&str, Reported)| DotRow::Values {
+            label: self.label(arm).to_owned(),
+            points: series.iter().enumerate().filter_map(|at| point(arm, at)).collect(),
+            note: "no number yet".to_owned(),
+            reported: said.clone(),
+        };
+        let baseline = self.label(&paper.baseline);
+        let chart = DotChart {
+            title: format!("Extra tokens over {baseline} to the same loss"),
+            description: "One row for each arm of the paper's table: bands are what the paper reports, marks what each campaign and the public logs measured, with 95 % intervals; faint marks are from earlier in training than the paper's numbers.".to_owned(),
+            x_label: format!("tokens relative to {baseline}, %"),
+            reference: Some(0.0),
+            faint: series.iter().enumerate().filter(|(_, at)| self.synthesis.sources[**at].shallow.is_some()).map(|(index, _)| index).collect(),
+            series: series.iter().map(|at| self.name(*at)).collect(),
+            reported: "the paper’s 8B runs (arrow: did not converge)".to_owned(),
+            limits: Some((LOWEST, 2.0 * largest)),
+            rows: arms.iter().map(row).collect(),
+            ..DotChart::default()
+        };
+        let caption = "Marks: what was measured, with 95 % intervals. Bands: what the paper reports; an arrow at the right: its run did not converge. Faint: earlier in training than the paper’s numbers, where a cost is smaller";
+        Some(dot_figure("synthesis", caption, &chart, PICTURE))
+    }
+
+    /// A source in the picture's legend.
+    fn name(&self, at: usize) -> String {
+        let source = &self.synthesis.sources[at];
+        let (size, seeds) = (source.parameters.map(size).unwrap_or_default(), source.seeds);
+        match (source.public, &source.shallow) {
+            (true, _) => source.label.clone(),
+            (_, None) => format!("{size}, {seeds} seeds, at the paper’s depth ({})", source.profile),
+            _ => format!("{size}, {seeds} seeds, earlier ({})", source.profile),
+        }
+    }
+
+    /// Sentences, each true by itself and each made of rows.
+    fn answer(&self) -> Vec<String> {
+        let Some(paper) = self.main() else { return Vec::new() };
+        let (arms, baseline) = (answer::reported(paper), self.label(&paper.baseline));
+        let recipe = |arm: &str| self.manifests.recipes.get(arm);
+        let full = arms.iter().find(|(arm, said)| matches!(said, Reported::Range(..)) && recipe(arm).is_some_and(answer::full_and_plain));
+        let chosen = answer::recommended(paper).and_then(|arm| arms.iter().find(|(other, _)| *other == arm));
+        let named: Vec<(&str, &Reported, String)> = [(full, true), (chosen, false)]
+            .into_iter()
+            .filter_map(|(found, plain)| {
+                let (arm, said) = found?;
+                let words = if plain { "without a stabiliser".to_owned() } else { format!("with {}", claim_tables::stabiliser(recipe(arm)?)) };
+                Some((*arm, said, words))
+            })
+            .collect();
+        let series = self.series();
+        let deep = series.iter().find(|at| !self.synthesis.sources[**at].public && self.synthesis.sources[**at].shallow.is_none());
+        let costs = |at: usize| -> Vec<String> {
+            named.iter().filter_map(|(arm, _, words)| Some(format!("{} {words}", self.cost(at, arm)?.1.text(Unit::SignedPercent)))).collect()
+        };
+        let mut said = Vec::new();
+        match deep.map(|at| (costs(*at), &self.synthesis.sources[*at])).filter(|(costs, _)| !costs.is_empty()) {
+            Some((costs, source)) => said.push(format!(
+                "All linear layers in MXFP4 take more tokens than {baseline} to the same loss: {}, in models of {} at the paper’s depth of training.",
+                costs.join("; "),
+                source.parameters.map(size).unwrap_or_default()
+            )),
+            None => said.push("No campaign has measured the two main arms at the paper’s depth of training yet.".to_owned()),
+        }
+        let papers: Vec<String> = named.iter().filter_map(|(_, said, words)| Some(format!("{} {words}", answer::said_text(said)?))).collect();
+        let logged = series.iter().find(|at| self.synthesis.sources[**at].public);
+        let logs = logged.and_then(|at| Some(format!("{}: {}", self.synthesis.sources[*at].label, costs(*at).first()?)));
+        said.push(format!("The paper, at 8B: {}.{}", papers.join("; "), logs.map(|text| format!(" {}.", first_large(&text))).unwrap_or_default()));
+        said.push(self.counts(paper));
+        said.push(self.of_size(full.map(|(arm, _)| *arm)));
+        said.retain(|text| !text.is_empty());
+        said
+    }
+
+    /// How many claims stand where.
+    fn counts(&self, paper: &Paper) -> String {
+        let next = || self.synthesis.next.iter().filter(|next| next.paper == paper.id.as_str());
+        let count = |state: &str| next().filter(|next| next.state == state).count();
+        let verdict = |word: &str| {
+            let on = |claim: &str| {
+                let mut rows = self.synthesis.on(paper.id.as_str(), claim);
+                rows.any(|row| !self.synthesis.sources[row.source].public && row.verdict.as_ref().is_some_and(|(found, _)| found == word))
+            };
+            next().filter(|next| on(&next.claim)).count()
+        };
+        format!(
+            "Of its {} claims {} are decided by at least one campaign ({} reproduced, {} not as reported), {} are open and {} were not run.",
+            next().count(),
+            count("decided"),
+            verdict("reproduced"),
+            verdict("differs"),
+            count("open"),
+            count("not run")
+        )
+    }
+
+    /// What the model's size does to the cost of the plain pipeline.
+    fn of_size(&self, arm: Option<&str>) -> String {
+        let of = |depth: Depth| self.synthesis.trends.iter().find(|trend| Some(trend.arm.as_str()) == arm && trend.depth == depth);
+        let Some(trend) = of(Depth::Matched).or_else(|| of(Depth::Late)) else {
+            return "Nothing is known of what the model’s size does to that: it takes two sizes at one depth of training.".to_owned();
+        };
+        let sizes: Vec<String> = trend.points.iter().map(|point| size(point.parameters)).collect();
+        format!(
+            "Without a stabiliser, ten times the parameters change the tokens by {} ({}, {}).",
+            trend.tenfold.text(trend.unit),
+            sizes.join(", "),
+            trend.depth.word()
+        )
+    }
+
+    fn paper(&self, paper: &Paper) -> Option<PaperPart> {
+        let asked = |at: &usize| self.synthesis.rows.iter().any(|row| row.paper == paper.id.as_str() && row.source == *at);
+        let sources: Vec<usize> = (0..self.synthesis.sources.len()).filter(asked).collect();
+        if sources.is_empty() {
+            return None;
+        }
+        let share = 0.66 / sources.len() as f64;
+        let mut columns = vec![words("Claim", 0.21), words("The paper", 0.11)];
+        columns.extend(sources.iter().map(|at| words(&self.synthesis.sources[*at].label, share)));
+        let mut grid = Grid::new(&format!("evidence-{}", paper.id), "Each claim in each campaign, from the smallest model to the largest", columns).stacking();
+        let mut next = Grid::new(
+            &format!("next-{}", paper.id),
+            "Where each claim stands",
+            vec![words("Claim", 0.12), words("State", 0.12), words("What decided it, or would", 0.72)],
+        )
+        .stacking();
+        for claim in &paper.claims {
+            if matches!(claim.metric, Metric::SameAs { .. }) {
+                continue;
+            }
+            let mut cells = vec![Cell::new(claim.id.as_str()).detail(&claim.statement).class("claim"), Cell::new(reported(claim))];
+            cells.extend(sources.iter().map(|at| self.cell(paper, claim, *at)));
+            grid.row(claim.id.as_str(), cells);
+            if let Some(found) = self.synthesis.next.iter().find(|next| next.paper == paper.id.as_str() && next.claim == claim.id.as_str()) {
+                next.row(claim.id.as_str(), vec![Cell::new(claim.id.as_str()).class("claim"), found.state.into(), found.text.as_str().into()]);
+            }
+        }
+        Some(PaperPart {
+            id: paper.id.to_string(),
+            title: paper.title.clone(),
+            url: paper.citation.url.clone(),
+            setting: paper.setting.clone(),
+            claims: grid,
+            next,
+        })
+    }
+
+    /// One claim in one campaign: the verdict, the number that decides it, then the numbers of other depths.
+    fn cell(&self, paper: &Paper, claim: &Claim, source: usize) -> Cell {
+        let rows: Vec<&Row> = self.synthesis.on(paper.id.as_str(), claim.id.as_str()).filter(|row| row.source == source).collect();
+        let Some(row) = rows.iter().find(|row| row.verdict.is_some()).or(rows.first()) else { return Cell::new("–") };
+        let word = row.verdict.as_ref().map_or("", |(word, _)| word.as_str());
+        let at = |row: &Row| if row.depth == Depth::None { row.text() } else { format!("{}: {}", row.depth.word(), row.text()) };
+        let class = format!("verdict {}", word.replace("consistent", "reproduced"));
+        let mut cell = Cell::new(word).detail(at(row)).class(class);
+        cell.lines.extend(row.gap.map(|gap| format!("gap {}", gap.text(Unit::Nats))));
+        let reason = row.verdict.as_ref().and_then(|(_, reason)| reason.clone());
+        cell.lines.extend(reason.filter(|reason| row.number.is_ok() && !reason.is_empty()));
+        cell.lines.extend(rows.iter().filter(|other| other.depth != row.depth).map(|other| at(other)));
+        cell
+    }
+
+    fn trends(&self, trends: &[&Trend]) -> Grid {
+        let columns = vec![
+            words("Arm", 0.16),
+            words("Depth", 0.10),
+            words("Measured", 0.26),
+            numbers("Ten times the parameters", 0.16),
+            numbers("At the paper’s size (modelled)", 0.16),
+            words("The paper", 0.12),
+        ];
+        let mut grid = Grid::new("trends", "What the model’s size does: a straight line in the logarithm of parameters", columns).stacking();
+        let papers: BTreeMap<&str, &Paper> = self.synthesis.papers.iter().map(|paper| (paper.id.as_str(), paper)).collect();
+        for (index, trend) in trends.iter().enumerate() {
+            let claim = papers.get(trend.paper.as_str()).and_then(|paper| paper.claims.iter().find(|claim| claim.id.as_str() == trend.claim));
+            let points: Vec<String> = trend.points.iter().map(|point| format!("{}: {}", size(point.parameters), point.number.text(trend.unit))).collect();
+            let misfit = match trend.misfit {
+                Some(misfit) => format!("scatter about the line {} of what is expected", number::fixed(misfit.sqrt(), 1)),
+                None => "two sizes: nothing checks that the line is straight".to_owned(),
+            };
+            let at_paper = trend.at_paper.map(|(parameters, value)| Cell::new(value.text(trend.unit)).detail(format!("{}, modelled", size(parameters))));
+            let mut measured = Cell::new(points.first().cloned().unwrap_or_default());
+            measured.lines = points.into_iter().skip(1).collect();
+            grid.row(
+                &format!("{index}-{}", trend.claim),
+                vec![
+                    Cell::new(self.label(&trend.arm)).detail(&trend.claim),
+                    trend.depth.word().into(),
+                    measured,
+                    Cell::new(trend.tenfold.text(trend.unit)).detail(misfit),
+                    at_paper.unwrap_or_else(|| Cell::new("–")),
+                    Cell::new(claim.map(reported).unwrap_or_default()),
+                ],
+            );
+        }
+        grid
+    }
+
+    fn sources(&self) -> Grid {
+        let columns = vec![
+            words("Source", 0.30),
+            numbers("Parameters", 0.10),
+            numbers("Tokens of a run", 0.10),
+            numbers("Runs", 0.10),
+            words("Hardware; text and tokenizer", 0.22),
+            words("Depth", 0.16),
+        ];
+        let mut grid = Grid::new("sources", "Where the evidence comes from", columns).stacking();
+        for (index, source) in self.synthesis.sources.iter().enumerate() {
+            let count = |value: Option<u64>| value.map_or_else(|| "–".to_owned(), |value| number::thousands(value as f64));
+            grid.row(
+                &index.to_string(),
+                vec![
+                    Cell::new(&source.label).detail(&source.name),
+                    Cell::new(count(source.parameters)),
+                    Cell::new(count(source.tokens)),
+                    Cell::new(runs(source)),
+                    Cell::new(&source.hardware).detail(&source.data),
+                    Cell::new(depth(source)),
+                ],
+            );
+        }
+        grid
+    }
+}
+
+fn runs(source: &Source) -> String {
+    let [ours, theirs] = source.runs;
+    match (source.public, ours < theirs) {
+        (true, _) => format!("{ours} against {theirs}"),
+        (_, true) => format!("{ours} of {theirs}, {} seeds", source.seeds),
+        _ => format!("{ours}, {} seeds", source.seeds),
+    }
+}
+
+fn depth(source: &Source) -> String {
+    match (source.public, &source.shallow) {
+        (true, _) => "the paper’s target; nobody controlled what else differs".to_owned(),
+        (_, None) => "the paper’s".to_owned(),
+        (_, Some(why)) => why.clone(),
+    }
+}
+
+/// What the paper says of a claim.
+fn reported(claim: &Claim) -> String {
+    match (&claim.metric, claim.reported) {
+        (Metric::DoesNotConverge { .. }, _) => "DNC".to_owned(),
+        (metric, Some([low, high])) => metric.unit().reported(low, high),
+        _ => "holds".to_owned(),
+    }
+}
+
+fn first_large(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
