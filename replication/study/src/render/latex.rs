@@ -81,6 +81,10 @@ pub(super) fn breakable(text: &str) -> String {
 }
 
 fn breakable_word(word: &str) -> String {
+    // A number or an interval stays whole.
+    if word.contains(|c: char| c.is_ascii_digit()) && !word.contains(|c: char| c.is_alphabetic() || "/_".contains(c)) {
+        return escape(word);
+    }
     let mut pieces: Vec<String> = Vec::new();
     let mut piece = String::new();
     for character in word.chars() {

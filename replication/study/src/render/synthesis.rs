@@ -22,6 +22,8 @@ use crate::synthesis::{Depth, Number, Row, Source, Synthesis, Trend, size, table
 const LARGEST: usize = 2_000_000;
 /// The axis of the picture begins here, in %, and ends at twice the largest number that the paper reports.
 const LOWEST: f64 = -20.0;
+/// So many series are shown before campaigns that end early are left to the table.
+const SERIES: usize = 5;
 /// The data that the picture on paper reads.
 const PICTURE: &str = "synthesis.csv";
 
@@ -158,15 +160,19 @@ impl Shown<'_> {
         Some((row, *row.number.as_ref().ok()?))
     }
 
-    /// The sources of the picture: those at the paper's depth first, public logs last.
+    /// The sources of the picture, from the largest model: those at the paper's depth first, then those that end early, public logs last.
     fn series(&self) -> Vec<usize> {
         let sources = &self.synthesis.sources;
         let arms: Vec<_> = self.main().map(answer::reported).unwrap_or_default();
         let mut series: Vec<usize> =
             (0..sources.len()).filter(|at| arms.iter().any(|(arm, _)| self.cost(*at, arm).is_some())).collect();
-        series.sort_by_key(|at| (sources[*at].public, sources[*at].shallow.is_some(), std::cmp::Reverse(sources[*at].parameters), *at));
-        series.truncate(svg::SERIES);
-        series
+        series.sort_by_key(|at| (std::cmp::Reverse(sources[*at].parameters), *at));
+        let (public, ours): (Vec<usize>, Vec<usize>) = series.into_iter().partition(|at| sources[*at].public);
+        let (deep, early): (Vec<usize>, Vec<usize>) = ours.into_iter().partition(|at| sources[*at].shallow.is_none());
+        let public = public.into_iter().take(svg::SERIES / 2).collect::<Vec<_>>();
+        let deep: Vec<usize> = deep.into_iter().take(svg::SERIES - public.len()).collect();
+        let room = SERIES.saturating_sub(deep.len() + public.len());
+        deep.into_iter().chain(early.into_iter().take(room)).chain(public).collect()
     }
 
     fn picture(&self) -> Option<Figure> {
@@ -233,13 +239,13 @@ impl Shown<'_> {
         let series = self.series();
         let deep = series.iter().find(|at| !self.synthesis.sources[**at].public && self.synthesis.sources[**at].shallow.is_none());
         let costs = |at: usize| -> Vec<String> {
-            named.iter().filter_map(|(arm, _, words)| Some(format!("{} {words}", self.cost(at, arm)?.1.text(Unit::SignedPercent)))).collect()
+            named.iter().filter_map(|(arm, _, words)| Some(format!("{} {words}", whole(&self.cost(at, arm)?.1)))).collect()
         };
         let mut said = Vec::new();
         match deep.map(|at| (costs(*at), &self.synthesis.sources[*at])).filter(|(costs, _)| !costs.is_empty()) {
             Some((costs, source)) => said.push(format!(
-                "All linear layers in MXFP4 take more tokens than {baseline} to the same loss: {}, in models of {} at the paper’s depth of training.",
-                costs.join("; "),
+                "MXFP4 in all linear layers takes more tokens than {baseline}: {} (models of {}, at the paper’s depth of training).",
+                costs.join(", "),
                 source.parameters.map(size).unwrap_or_default()
             )),
             None => said.push("No campaign has measured the two main arms at the paper’s depth of training yet.".to_owned()),
@@ -247,7 +253,7 @@ impl Shown<'_> {
         let papers: Vec<String> = named.iter().filter_map(|(_, said, words)| Some(format!("{} {words}", answer::said_text(said)?))).collect();
         let logged = series.iter().find(|at| self.synthesis.sources[**at].public);
         let logs = logged.and_then(|at| Some(format!("{}: {}", self.synthesis.sources[*at].label, costs(*at).first()?)));
-        said.push(format!("The paper, at 8B: {}.{}", papers.join("; "), logs.map(|text| format!(" {}.", first_large(&text))).unwrap_or_default()));
+        said.push(format!("The paper says {}, at 8B.{}", papers.join(" and "), logs.map(|text| format!(" {}.", first_large(&text))).unwrap_or_default()));
         said.push(self.counts(paper));
         said.push(self.of_size(full.map(|(arm, _)| *arm)));
         said.retain(|text| !text.is_empty());
@@ -266,7 +272,7 @@ impl Shown<'_> {
             next().filter(|next| on(&next.claim)).count()
         };
         format!(
-            "Of its {} claims {} are decided by at least one campaign ({} reproduced, {} not as reported), {} are open and {} were not run.",
+            "Of the paper’s {} claims {} are decided by at least one campaign ({} reproduced, {} not as reported), {} are open and {} were not run.",
             next().count(),
             count("decided"),
             verdict("reproduced"),
@@ -297,9 +303,11 @@ impl Shown<'_> {
         if sources.is_empty() {
             return None;
         }
-        let share = 0.66 / sources.len() as f64;
-        let mut columns = vec![words("Claim", 0.21), words("The paper", 0.11)];
-        columns.extend(sources.iter().map(|at| words(&self.synthesis.sources[*at].label, share)));
+        let (public, ours): (Vec<usize>, Vec<usize>) = sources.into_iter().partition(|at| self.synthesis.sources[*at].public);
+        let share = 0.68 / (ours.len() + usize::from(!public.is_empty())) as f64;
+        let mut columns = vec![words("Claim", 0.21), words("The paper", 0.09)];
+        columns.extend(ours.iter().map(|at| words(&self.head(*at), share)));
+        columns.extend((!public.is_empty()).then(|| words("public logs", share)));
         let mut grid = Grid::new(&format!("evidence-{}", paper.id), "Each claim in each campaign, from the smallest model to the largest", columns).stacking();
         let mut next = Grid::new(
             &format!("next-{}", paper.id),
@@ -312,7 +320,8 @@ impl Shown<'_> {
                 continue;
             }
             let mut cells = vec![Cell::new(claim.id.as_str()).detail(&claim.statement).class("claim"), Cell::new(reported(claim))];
-            cells.extend(sources.iter().map(|at| self.cell(paper, claim, *at)));
+            cells.extend(ours.iter().map(|at| self.cell(paper, claim, *at)));
+            cells.extend((!public.is_empty()).then(|| self.logged(paper, claim, &public)));
             grid.row(claim.id.as_str(), cells);
             if let Some(found) = self.synthesis.next.iter().find(|next| next.paper == paper.id.as_str() && next.claim == claim.id.as_str()) {
                 next.row(claim.id.as_str(), vec![Cell::new(claim.id.as_str()).class("claim"), found.state.into(), found.text.as_str().into()]);
@@ -333,14 +342,38 @@ impl Shown<'_> {
         let rows: Vec<&Row> = self.synthesis.on(paper.id.as_str(), claim.id.as_str()).filter(|row| row.source == source).collect();
         let Some(row) = rows.iter().find(|row| row.verdict.is_some()).or(rows.first()) else { return Cell::new("–") };
         let word = row.verdict.as_ref().map_or("", |(word, _)| word.as_str());
-        let at = |row: &Row| if row.depth == Depth::None { row.text() } else { format!("{}: {}", row.depth.word(), row.text()) };
-        let class = format!("verdict {}", word.replace("consistent", "reproduced"));
-        let mut cell = Cell::new(word).detail(at(row)).class(class);
-        cell.lines.extend(row.gap.map(|gap| format!("gap {}", gap.text(Unit::Nats))));
-        let reason = row.verdict.as_ref().and_then(|(_, reason)| reason.clone());
-        cell.lines.extend(reason.filter(|reason| row.number.is_ok() && !reason.is_empty()));
-        cell.lines.extend(rows.iter().filter(|other| other.depth != row.depth).map(|other| at(other)));
+        let mut cell = Cell::new(word).class(format!("verdict {word}"));
+        cell.detail = if row.depth == Depth::None || row.number.is_err() { row.text() } else { format!("{}: {}", row.depth.word(), row.text()) };
+        let reason = row.verdict.as_ref().and_then(|(_, reason)| reason.clone()).unwrap_or_default();
+        let is_said = self.synthesis.sources[source].shallow.is_some() || row.number.is_err() || reason.is_empty();
+        cell.lines.extend((!is_said).then_some(reason));
+        let others = rows.iter().filter(|other| other.depth != row.depth);
+        cell.lines.extend(others.filter_map(|other| {
+            let number = other.number.as_ref().ok()?;
+            Some(format!("{}: {}", other.depth.word(), other.unit.number(number.value)))
+        }));
         cell
+    }
+
+    /// What public logs say of one claim, comparison by comparison.
+    fn logged(&self, paper: &Paper, claim: &Claim, public: &[usize]) -> Cell {
+        let rows = self.synthesis.on(paper.id.as_str(), claim.id.as_str()).filter(|row| public.contains(&row.source));
+        let said = |row: &Row| {
+            let word = row.verdict.as_ref().map_or("", |(word, _)| word.as_str());
+            format!("{}: {} ({word})", self.synthesis.sources[row.source].label.trim_start_matches("public logs, "), row.text())
+        };
+        let mut lines: Vec<String> = rows.map(said).collect();
+        if lines.is_empty() {
+            return Cell::new("–");
+        }
+        let first = lines.remove(0);
+        Cell { detail: first, lines, ..Cell::default() }
+    }
+
+    /// A campaign at the head of its column.
+    fn head(&self, at: usize) -> String {
+        let source = &self.synthesis.sources[at];
+        if source.shallow.is_some() { format!("{}, earlier", source.label) } else { source.label.clone() }
     }
 
     fn trends(&self, trends: &[&Trend]) -> Grid {
@@ -405,6 +438,13 @@ impl Shown<'_> {
         }
         grid
     }
+}
+
+/// Whole percents: `+22 % [20, 25]`.
+fn whole(number: &Number) -> String {
+    let percent = |value: f64| number::signed(100.0 * value, 0);
+    let interval = number.interval.map(|ends| format!(" [{},{}{}]", percent(ends.low), number::SPACE, percent(ends.high)));
+    format!("{}{}%{}", percent(number.value), number::SPACE, interval.unwrap_or_default())
 }
 
 fn runs(source: &Source) -> String {

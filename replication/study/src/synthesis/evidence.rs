@@ -10,6 +10,10 @@ use crate::measure::curves::Stretch;
 use crate::number::Unit;
 use crate::statistics::{CONFIDENCE, Interval};
 
+/// Two one-sided tests at 5 % say that a number in the middle of a range lies inside with a chance of 80 % when half of the range is
+/// 1.645 + 1.282 standard errors; half of a 95 % interval is 1.960 of them.
+const FAIR: f64 = (1.645 + 1.282) / 1.960;
+
 /// Where along training a number was taken. A cost grows with training, so only equal ones can be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Depth {
@@ -74,7 +78,9 @@ pub struct Row {
     pub gap: Option<Number>,
     /// Verdict and reason, on the row that decides the claim.
     pub verdict: Option<(String, Option<String>)>,
-    /// Seeds for a 95 % interval as wide as the accepted range, from this campaign's scatter.
+    /// Why this verdict, in a sentence.
+    pub why: String,
+    /// Seeds for a fair chance of `reproduced` if the paper is right, from this campaign's scatter.
     pub seeds_to_decide: Option<f64>,
 }
 
@@ -96,7 +102,8 @@ impl Row {
 
 impl Number {
     pub fn text(&self, unit: Unit) -> String {
-        let interval = self.interval.map(|interval| format!(" {}", unit.interval(&interval)));
+        // An interval stays on one line.
+        let interval = self.interval.map(|interval| format!(" {}", unit.interval(&interval).replace(' ', "\u{a0}")));
         format!("{}{}", unit.number(self.value), interval.unwrap_or_default())
     }
 
@@ -156,6 +163,7 @@ impl One<'_> {
             measured: None,
             gap: None,
             verdict: Some((self.verdict.verdict.clone(), self.verdict.reason.clone())),
+            why: self.verdict.why.clone(),
             seeds_to_decide: None,
         }
     }
@@ -249,7 +257,7 @@ impl One<'_> {
             number: measured.as_ref().map(|measured| Number::of(measured, shown)).map_err(String::clone),
             measured: measured.ok(),
             gap: of(Scale::Nats).ok().map(|gap| Number::of(&gap, |nats| nats)),
-            seeds_to_decide: self.half_width(scale).and_then(|half| Some(sheet.design(scale)?.seeds_for(half, self.baseline()))),
+            seeds_to_decide: self.half_width(scale).and_then(|half| Some(sheet.design(scale)?.seeds_for(half / FAIR, self.baseline()))),
             ..row
         }
     }

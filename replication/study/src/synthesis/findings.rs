@@ -33,7 +33,10 @@ pub(super) fn disagreements(sources: &[Source], rows: &[Row]) -> Vec<Disagreemen
             if !same || !one.depth.comparable(other.depth) {
                 continue;
             }
+            // A speed belongs to its machine; only what is said of the claim can disagree.
+            let timed = one.depth == Depth::None && sources[one.source].hardware != sources[other.source].hardware;
             let apart = match (&one.number, &other.number) {
+                _ if timed => false,
                 (Ok(a), Ok(b)) => a.interval.zip(b.interval).is_some_and(|(a, b)| a.disjoint(&b)),
                 _ => false,
             };
@@ -95,36 +98,42 @@ pub(super) fn next(papers: &[Paper], sources: &[Source], rows: &[Row]) -> Vec<Ne
 /// The state of a claim from its rows in campaigns.
 fn one(sources: &[Source], rows: &[&Row]) -> (&'static str, String) {
     let word = |row: &Row| row.verdict.as_ref().map(|(word, _)| word.clone()).unwrap_or_default();
-    let judged: Vec<&&Row> = rows.iter().filter(|row| row.verdict.is_some()).collect();
-    let decided: Vec<&&&Row> = judged.iter().filter(|row| matches!(word(row).as_str(), "reproduced" | "differs")).collect();
+    let judged: Vec<&Row> = rows.iter().copied().filter(|row| row.verdict.is_some()).collect();
+    let decided: Vec<&Row> = judged.iter().copied().filter(|row| matches!(word(row).as_str(), "reproduced" | "differs")).collect();
     if !decided.is_empty() {
         let list: Vec<String> = decided.iter().map(|row| format!("{} in {}", word(row), sources[row.source].label)).collect();
         let sizes: std::collections::BTreeSet<_> = decided.iter().filter_map(|row| sources[row.source].parameters).collect();
-        let then = if decided.iter().all(|row| row.depth == Depth::None) || sizes.len() > 1 { "" } else { "; a second size would show whether that holds with size" };
+        let then = if decided.iter().all(|row| row.depth == Depth::None) || sizes.len() > 1 { "" } else { "; another size would show whether that holds" };
         return ("decided", format!("{}{then}.", list.join(", ")));
     }
-    let ran: Vec<&&&Row> = judged.iter().filter(|row| !matches!(word(row).as_str(), "not-run" | "failed")).collect();
+    let ran: Vec<&Row> = judged.iter().copied().filter(|row| !matches!(word(row).as_str(), "not-run" | "failed")).collect();
     if ran.is_empty() {
         let why = judged.iter().rev().find_map(|row| row.verdict.as_ref()?.1.clone());
-        return ("not run", why.map_or_else(|| "No campaign asks it.".to_owned(), |why| format!("Nothing ran: {why}.")));
+        return ("not run", why.map_or_else(|| "No campaign asks it.".to_owned(), |why| format!("{}.", first_large(&why))));
     }
-    let deep = |row: &&&&&Row| row.depth == Depth::Matched || row.depth == Depth::None;
-    let Some(row) = ran.iter().filter(deep).max_by_key(|row| sources[row.source].parameters) else {
+    let Some(row) = ran.iter().filter(|row| matches!(row.depth, Depth::Matched | Depth::None)).max_by_key(|row| sources[row.source].parameters) else {
         let [low, high] = MATCHED_SLOPE.map(|slope| fixed(slope, 2));
         let text = format!("Longer runs: no campaign with these arms gets as flat as the paper's target ({low} to {high} nat per ln-token).");
         return ("open", text);
     };
-    ("open", seeds(&sources[row.source], row))
+    ("open", lacks(&sources[row.source], row))
 }
 
-fn seeds(source: &Source, row: &Row) -> String {
+/// What an undecided campaign at the paper's depth lacks.
+fn lacks(source: &Source, row: &Row) -> String {
     let have = row.number.as_ref().map_or(source.seeds, |number| number.n);
     match row.seeds_to_decide {
-        Some(wanted) if wanted > have as f64 => {
-            let at = source.parameters.map(size).unwrap_or_default();
-            format!("At {at} about {} seeds in place of {have}, for an interval as wide as the accepted range.", fixed(wanted, 0))
-        }
-        Some(_) => format!("The number lies at the edge of the accepted range in {}: a second size, or twice the seeds.", source.label),
-        None => format!("More seeds than the {have} of {}.", source.label),
+        Some(wanted) if wanted > have as f64 => format!(
+            "At {} about {} seeds in place of {have}, for a chance of 80 % to say reproduced if the paper is right. {}",
+            source.parameters.map(size).unwrap_or_default(),
+            fixed(wanted, 0),
+            row.why
+        ),
+        _ => format!("{}: {}", source.label, row.why),
     }
+}
+
+fn first_large(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }

@@ -66,6 +66,7 @@ fn rows_of(comparison: &Comparison, estimator: Estimator, source: usize, papers:
             measured: None,
             gap: None,
             verdict: Some((row.word.to_owned(), None)),
+            why: row.why.clone(),
             seeds_to_decide: None,
         })
     };
