@@ -206,7 +206,7 @@ impl Shown<'_> {
             rows: arms.iter().map(row).collect(),
             ..DotChart::default()
         };
-        let caption = "Marks: what was measured, with 95 % intervals. Bands: what the paper reports; an arrow at the right: its run did not converge. Faint: earlier in training than the paper’s numbers, where a cost is smaller";
+        let caption = "Marks: what was measured, with 95 % intervals. Bands: what the paper reports; an arrow at the right: its run did not converge. Faint: from earlier in training than the paper’s numbers";
         Some(dot_figure("synthesis", caption, &chart, PICTURE))
     }
 
@@ -269,10 +269,11 @@ impl Shown<'_> {
                 let mut rows = self.synthesis.on(paper.id.as_str(), claim);
                 rows.any(|row| !self.synthesis.sources[row.source].public && row.verdict.as_ref().is_some_and(|(found, _)| found == word))
             };
-            next().filter(|next| on(&next.claim)).count()
+            let named: Vec<&str> = next().filter(|next| on(&next.claim)).map(|next| next.claim.as_str()).collect();
+            if named.is_empty() { "none".to_owned() } else { named.join(", ") }
         };
         format!(
-            "Of the paper’s {} claims {} are decided by at least one campaign ({} reproduced, {} not as reported), {} are open and {} were not run.",
+            "Of the paper’s {} claims {} are decided by at least one campaign (reproduced: {}; not as reported: {}), {} are open and {} were not run.",
             next().count(),
             count("decided"),
             verdict("reproduced"),

@@ -1,0 +1,337 @@
+//! The synthesis of several campaigns: on curves whose costs are known, on directories that nobody should trust, and on the committed ones.
+
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::panic, reason = "tests; shared helpers are used by several")]
+
+mod synthetic;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use study::draws::Draws;
+use study::judge::verdict::{Evidence, Verdicts};
+use study::manifest::Manifests;
+use study::render::{self, SynthesisPages};
+use study::statistics::t_quantile_at;
+use study::synthesis::{Depth, Row, Synthesis, SynthesisError, below, table};
+use synthetic::{STEPS, TOKENS_PER_STEP, repository, run_directory, save};
+
+const BUDGET: f64 = (STEPS * TOKENS_PER_STEP) as f64;
+const ARMS: &[(&str, f64)] = &[("fp8", 1.0), ("mxfp4-f", 1.08), ("mxfp4-fd", 1.10), ("mxfp4-fdw", 1.26), ("mxfp4-fdw-h16", 1.085)];
+
+/// A campaign to be written.
+struct Made<'a> {
+    name: &'a str,
+    arms: &'a [(&'a str, f64)],
+    seeds: &'a [u64],
+    parameters: u64,
+    /// Scatter of a run, nats; none at all is a tie.
+    noise: f64,
+}
+
+impl<'a> Made<'a> {
+    fn new(name: &'a str) -> Self {
+        Self { name, arms: ARMS, seeds: &[11, 12, 13], parameters: 1_000_000, noise: 0.002 }
+    }
+
+    /// Curves whose slope in the logarithm of tokens is between 0.40 and 0.30 from 39 % to 69 % of the budget; a cost of r moves one by r.
+    fn write(&self, below: &Path) -> PathBuf {
+        let directory = below.join(self.name);
+        synthetic::write_arms(&directory, &[], &[]);
+        let mut draws = Draws::default();
+        // Campaigns of different size have different noise.
+        for _ in 0..self.parameters / 1_000_000 {
+            draws.normal();
+        }
+        let mut runs = Vec::new();
+        for (arm, cost) in self.arms {
+            for seed in self.seeds {
+                let level = self.noise * draws.normal();
+                let loss = |step: u64| 3.0 + 0.5 * (BUDGET * cost / (step * TOKENS_PER_STEP) as f64).sqrt() + level;
+                let evaluations: Vec<(u64, f64)> = (1..=STEPS / 8).map(|at| (8 * at, loss(8 * at))).collect();
+                self.run(&directory, arm, *seed, &evaluations);
+                runs.push(((*arm).to_owned(), *seed));
+            }
+        }
+        self.record(&directory, &runs);
+        directory
+    }
+
+    fn run(&self, directory: &Path, arm: &str, seed: u64, evaluations: &[(u64, f64)]) {
+        let run = run_directory(directory, arm, seed);
+        let mut metrics = format!(
+            "{{\"schema\":\"mxfp4-metrics/1\",\"kind\":\"header\",\"profile\":\"cpu\",\"arm\":\"{arm}\",\"seed\":{seed},\"parameters\":{},\"tokens_per_step\":{TOKENS_PER_STEP}}}\n",
+            self.parameters
+        );
+        for (step, loss) in evaluations {
+            metrics += &format!("{{\"kind\":\"eval\",\"step\":{step},\"tokens\":{},\"loss\":{loss}}}\n", step * TOKENS_PER_STEP);
+        }
+        save(&run.join("metrics.jsonl"), &metrics);
+        let hash = "0".repeat(64);
+        let done = format!(
+            "{{\"schema\":\"mxfp4-done/1\",\"status\":\"completed\",\"steps\":{STEPS},\"tokens\":{},\"final_train_loss\":3.1,\"final_validation_loss\":3.2,\"metrics_sha256\":\"{hash}\",\"model_sha256\":\"{hash}\",\"run_sha256\":\"{hash}\"}}\n",
+            STEPS * TOKENS_PER_STEP
+        );
+        save(&run.join("done.json"), &done);
+    }
+
+    fn record(&self, directory: &Path, runs: &[(String, u64)]) {
+        let size = self.parameters;
+        let one = |(arm, seed): &(String, u64)| format!(r#"{{"arm":"{arm}","seed":{seed},"key":"{arm}{seed}of{size}","status":"finished"}}"#);
+        let list: Vec<String> = runs.iter().map(one).collect();
+        let text = format!(
+            r#"{{"schema":"mxfp4-campaign/1","profile":"cpu","papers":["2605.09825"],"device":"cpu","machine":"synthetic","date":"2026-05-09","commit":"none","dirty":false,"key":"{}","trainer_code":"none","partial":true,"seeds":[11],"runs":[{}]}}"#,
+            study::files::sha256(list.join("").as_bytes()),
+            list.join(",")
+        );
+        save(&directory.join("campaign.json"), &text);
+    }
+}
+
+fn manifests() -> Manifests {
+    Manifests::load(&repository()).unwrap()
+}
+
+fn of(directories: &[PathBuf]) -> Synthesis {
+    Synthesis::of(&manifests(), directories).unwrap()
+}
+
+fn pages(synthesis: &Synthesis) -> SynthesisPages {
+    render::synthesis(synthesis, &manifests(), &repository().join("paper")).unwrap()
+}
+
+fn row<'a>(synthesis: &'a Synthesis, claim: &'a str, source: &str, depth: Depth) -> &'a Row {
+    let mut rows = synthesis.on("2605.09825", claim);
+    rows.find(|row| synthesis.sources[row.source].name == source && row.depth == depth).unwrap()
+}
+
+fn why_left_out<'a>(synthesis: &'a Synthesis, name: &str) -> &'a str {
+    synthesis.left_out.iter().find(|left| left.name == name).map(|left| left.why.as_str()).unwrap()
+}
+
+/// Costs that grow by a known factor with size come out with that factor, the line is that of the normal equations, and what it says of
+/// the paper's size is called modelled.
+#[test]
+fn a_trend_is_the_weighted_line_through_sizes_of_one_depth() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |cost: f64| vec![("fp8", 1.0), ("mxfp4-f", 1.08), ("mxfp4-fdw", cost), ("mxfp4-fdw-h16", 1.085)];
+    let mut directories = Vec::new();
+    for (size, seeds) in [(1_000_000_u64, &[11, 12, 13][..]), (4_000_000, &[11, 12]), (25_000_000, &[11, 12, 13, 14])] {
+        // Two thirds more of it for ten times the parameters.
+        let arms = at(1.1 * (size as f64 / 1e6).powf(0.05));
+        let name = format!("of-{size}");
+        directories.push(Made { arms: &arms, seeds, parameters: size, ..Made::new(&name) }.write(folder.path()));
+    }
+    let synthesis = of(&directories);
+    let trend = synthesis.trends.iter().find(|trend| trend.claim == "T1-FDW" && trend.depth == Depth::Matched).unwrap();
+    assert_eq!(trend.points.iter().map(|point| point.parameters).collect::<Vec<_>>(), [1_000_000, 4_000_000, 25_000_000]);
+    let truth = 10f64.powf(0.05) - 1.0;
+    let interval = trend.tenfold.interval.unwrap();
+    assert!(interval.low < truth && truth < interval.high, "{:?}", trend.tenfold);
+    assert!((trend.tenfold.value - truth).abs() < 0.02, "{:?}", trend.tenfold);
+
+    // The normal equations, [sum w, sum wx; sum wx, sum wxx], inverted by hand.
+    let points: Vec<(f64, f64, f64, f64)> = directories
+        .iter()
+        .map(|directory| {
+            let name = directory.file_name().unwrap().to_str().unwrap();
+            let found = row(&synthesis, "T1-FDW", name, Depth::Matched);
+            let measured = found.measured.unwrap();
+            let parameters = synthesis.sources[found.source].parameters.unwrap() as f64;
+            (parameters.log10(), measured.number, measured.error.powi(-2), measured.freedom)
+        })
+        .collect();
+    let sum = |of: &dyn Fn(&(f64, f64, f64, f64)) -> f64| points.iter().map(of).sum::<f64>();
+    let (w, wx, wxx) = (sum(&|p| p.2), sum(&|p| p.2 * p.0), sum(&|p| p.2 * p.0 * p.0));
+    let (wy, wxy) = (sum(&|p| p.2 * p.1), sum(&|p| p.2 * p.0 * p.1));
+    let determinant = w * wxx - wx * wx;
+    let (intercept, slope) = ((wxx * wy - wx * wxy) / determinant, (w * wxy - wx * wy) / determinant);
+    let misfit = sum(&|p| p.2 * (p.1 - intercept - slope * p.0).powi(2)) / (points.len() - 2) as f64;
+    let t = t_quantile_at(points.iter().map(|p| p.3).fold(f64::INFINITY, f64::min), 0.95).unwrap() * misfit.max(1.0).sqrt();
+    let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} {b}");
+    near(trend.tenfold.value, slope.exp_m1());
+    near(interval.low, (slope - t * (w / determinant).sqrt()).exp_m1());
+    near(trend.misfit.unwrap(), misfit);
+    let (size, there) = trend.at_paper.unwrap();
+    let x = (size as f64).log10();
+    assert_eq!(size, 8_030_261_248, "Llama 3.1-8B");
+    let half = t * ((wxx - 2.0 * x * wx + x * x * w) / determinant).sqrt();
+    near(there.value, (intercept + slope * x).exp_m1());
+    near(there.interval.unwrap().high, (intercept + slope * x + half).exp_m1());
+
+    let csv = table(&synthesis).csv().unwrap().to_owned();
+    let lines: Vec<&str> = csv.lines().filter(|line| line.contains("8030261248") && line.contains("T1-FDW")).collect();
+    assert!(!lines.is_empty() && lines.iter().all(|line| line.contains(",modelled,")), "{lines:?}");
+    assert!(pages(&synthesis).html.contains("8.0B, modelled"));
+}
+
+#[test]
+fn one_size_alone_has_no_trend_and_ends_of_different_budgets_are_never_put_on_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let small = Made::new("small").write(folder.path());
+    let large = Made { parameters: 8_000_000, ..Made::new("large") }.write(folder.path());
+    assert_eq!(of(std::slice::from_ref(&small)).trends, []);
+    assert!(pages(&of(std::slice::from_ref(&small))).html.contains("nothing is said of size"));
+    // One more step of budget: the last quarters lie elsewhere, the matched depths do not.
+    let profile = large.join("manifests/profile.yaml");
+    let text = fs::read_to_string(&profile).unwrap().replace(&format!("budget: {{steps: {STEPS}}}"), "budget: {steps: 319}");
+    save(&profile, &text);
+    let synthesis = of(&[small.clone(), large.clone()]);
+    assert!(synthesis.trends.iter().any(|trend| trend.depth == Depth::Matched) && synthesis.trends.iter().all(|trend| trend.depth == Depth::Matched));
+    // Losses on another text are no losses of these.
+    save(&profile, &text.replace("dataset: rust-crates", "dataset: webdocs"));
+    assert_eq!(of(&[small, large]).trends, []);
+}
+
+/// Where a number would mean nothing there is none, and the reason stands in its place.
+#[test]
+fn too_little_gives_a_reason_and_no_number() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = |name| Made::new(name);
+    let sound = made("sound").write(folder.path());
+    let one_seed = Made { seeds: &[11], parameters: 2_000_000, ..made("one-seed") }.write(folder.path());
+    let tie = Made { noise: 0.0, parameters: 3_000_000, ..made("tie") }.write(folder.path());
+    let without = Made { arms: &ARMS[1..], parameters: 4_000_000, ..made("no-baseline") }.write(folder.path());
+    let unfinished = Made { parameters: 5_000_000, ..made("unfinished") }.write(folder.path());
+    for seed in [11, 12, 13] {
+        fs::remove_file(run_directory(&unfinished, "mxfp4-fdw", seed).join("done.json")).unwrap();
+    }
+    let nothing = Made { arms: &[], ..made("nothing") }.write(folder.path());
+    let synthesis = of(&[sound, one_seed, tie, without, unfinished, nothing]);
+    let why = |source: &str| {
+        let at = synthesis.sources.iter().position(|found| found.name == source).unwrap();
+        let rows: Vec<&Row> = synthesis.on("2605.09825", "T1-FDW").filter(|row| row.source == at).collect();
+        assert!(!rows.is_empty() && rows.iter().all(|row| row.number.is_err() && row.gap.is_none()), "{source}: {rows:?}");
+        rows[0].text()
+    };
+    assert!(why("one-seed").contains("one seed says nothing about how runs scatter"));
+    assert!(why("tie").contains("do not scatter at all"), "{}", why("tie"));
+    assert!(why("no-baseline").contains("fp8"), "{}", why("no-baseline"));
+    assert!(why("unfinished").contains("no run of mxfp4-fdw is finished"), "{}", why("unfinished"));
+    assert_eq!(why_left_out(&synthesis, "nothing"), "no run of it is finished");
+    assert!(row(&synthesis, "T1-FDW", "sound", Depth::Matched).number.is_ok());
+    // No trend from what has no error of its own, no picture mark without a number, and a page all the same.
+    assert!(synthesis.trends.iter().filter(|trend| trend.claim == "T1-FDW").count() == 0);
+    let page = pages(&synthesis).html;
+    assert!(page.contains("one seed says nothing") && !page.contains("NaN") && !page.contains("inf %"));
+}
+
+#[test]
+fn what_is_there_twice_or_in_part_counts_once_and_shared_runs_are_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = Made::new("b-whole").write(folder.path());
+    let again = Made::new("a-again").write(folder.path());
+    let part = Made { arms: &ARMS[..3], ..Made::new("c-part") }.write(folder.path());
+    let synthesis = of(&[whole.clone(), again, part]);
+    assert_eq!(synthesis.sources.iter().filter(|source| !source.public).map(|source| source.name.as_str()).collect::<Vec<_>>(), ["a-again"]);
+    assert_eq!(why_left_out(&synthesis, "b-whole"), "it is the same campaign as a-again and counts once");
+    assert_eq!(why_left_out(&synthesis, "c-part"), "it is a part of a-again and counts once");
+    // Some runs of its own, some of the other's.
+    let other = Made { seeds: &[12, 13, 14], ..Made::new("d-overlap") }.write(folder.path());
+    let synthesis = of(&[whole, other]);
+    assert_eq!(synthesis.notes, ["b-whole and d-overlap have 10 runs in common: they are not independent."]);
+    assert!(pages(&synthesis).html.contains("10 runs in common"));
+}
+
+#[test]
+fn other_directories_are_named_and_those_that_cannot_be_used_say_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let sound = Made::new("sound").write(folder.path());
+    let newer = Made { parameters: 2_000_000, ..Made::new("newer") }.write(folder.path());
+    let record = newer.join("campaign.json");
+    save(&record, &fs::read_to_string(&record).unwrap().replace("mxfp4-campaign/1", "mxfp4-campaign/9"));
+    let torn = Made { parameters: 3_000_000, ..Made::new("torn") }.write(folder.path());
+    save(&run_directory(&torn, "fp8", 11).join("metrics.jsonl"), "{\"kind\":");
+    let mixed = Made { parameters: 4_000_000, ..Made::new("mixed") }.write(folder.path());
+    Made { parameters: 5_000_000, ..Made::new("mixed") }.run(&mixed, "fp8", 11, &[(8, 3.0)]);
+    let linked = Made { parameters: 6_000_000, ..Made::new("linked") }.write(folder.path());
+    std::os::unix::fs::symlink("/etc/passwd", linked.join("env.yaml")).unwrap();
+    let own = Made { parameters: 7_000_000, ..Made::new("own-recipe") }.write(folder.path());
+    let recipe = own.join("manifests/recipes/mxfp4-fdw.yaml");
+    save(&recipe, &fs::read_to_string(&recipe).unwrap().replace("scale: floor", "scale: ceil"));
+    fs::create_dir_all(folder.path().join(".being-made")).unwrap();
+    fs::create_dir_all(folder.path().join("empty")).unwrap();
+    save(&folder.path().join("device/summary.json"), "{}");
+    save(&folder.path().join("a-file"), "");
+
+    let directories = below(folder.path()).unwrap();
+    assert!(directories.contains(&sound) && !directories.iter().any(|path| path.ends_with(".being-made") || path.ends_with("a-file")));
+    let synthesis = of(&directories);
+    assert!(why_left_out(&synthesis, "newer").contains("mxfp4-campaign/9"), "{}", why_left_out(&synthesis, "newer"));
+    assert!(why_left_out(&synthesis, "torn").contains("runs/fp8/11/metrics.jsonl, line 1"), "{}", why_left_out(&synthesis, "torn"));
+    assert_eq!(why_left_out(&synthesis, "mixed"), "its runs are of models or batches of different size");
+    assert!(why_left_out(&synthesis, "linked").contains("it is a link"));
+    assert!(why_left_out(&synthesis, "empty").contains("no campaign.json"));
+    assert_eq!(synthesis.others.iter().map(|other| other.name.as_str()).collect::<Vec<_>>(), ["device"]);
+    let foreign: Vec<&Row> = synthesis.on("2605.09825", "T1-FDW").filter(|row| synthesis.sources[row.source].name == "own-recipe").collect();
+    assert_eq!(foreign.len(), 1);
+    assert_eq!(foreign[0].text(), "its recipe mxfp4-fdw is not the one that has this name here");
+    // No message says where the directories lie.
+    let pages = pages(&synthesis);
+    let place = folder.path().to_str().unwrap();
+    assert!(!pages.html.contains(place) && !pages.csv.contains(place) && pages.latex.iter().all(|(_, text)| !text.contains(place)));
+    match Synthesis::of(&manifests(), &[folder.path().join("empty")]) {
+        Err(SynthesisError::Nothing { why }) => assert!(why.contains("empty: it has no campaign.json")),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_strangers_names_stay_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = "<script>alert(1)<";
+    let directory = Made::new(name).write(folder.path());
+    let hardware = directory.join("manifests/hardware.yaml");
+    let text = fs::read_to_string(&hardware).unwrap();
+    let title = text.lines().find(|line| line.starts_with("title:")).unwrap();
+    save(&hardware, &text.replace(title, "title: \"</td><script>x</script>\\\\input{/etc/passwd}$\\\\write18{id}\""));
+    save(&directory.join("report.html"), "");
+    let synthesis = of(&[directory]);
+    let pages = pages(&synthesis);
+    assert!(!pages.html.contains("<script") && !pages.svg.contains("<script"));
+    assert!(pages.html.contains("&lt;script&gt;alert(1)&lt;"));
+    assert!(synthesis.sources[0].link.is_none(), "a name that is no plain one is no address");
+    for (file, text) in &pages.latex {
+        assert!(!text.contains("\\input{/etc") && !text.contains("\\write18"), "{file}: {text}");
+    }
+}
+
+#[test]
+fn the_same_directories_elsewhere_and_in_another_order_give_the_same_bytes() {
+    let made = || {
+        let folder = tempfile::tempdir().unwrap();
+        let directories: Vec<PathBuf> = [1_000_000, 9_000_000]
+            .map(|parameters| Made { parameters, ..Made::new(if parameters > 1_000_000 { "large" } else { "small" }) }.write(folder.path()))
+            .to_vec();
+        (folder, directories)
+    };
+    let ((_one, first), (_two, mut second)) = (made(), made());
+    second.reverse();
+    let (one, two) = (pages(&of(&first)), pages(&of(&second)));
+    assert_eq!((one.html, one.csv, one.svg, one.source), (two.html, two.csv, two.svg, two.source));
+}
+
+/// The committed campaigns: those of the second version of the rules say here what their own verdicts say.
+#[test]
+fn committed_campaigns_say_here_what_their_reports_say() {
+    let directories = below(&repository().join("results")).unwrap();
+    let synthesis = of(&directories);
+    let mut compared = 0;
+    for (at, source) in synthesis.sources.iter().enumerate().filter(|(_, source)| source.judged_by == Some(2)) {
+        let text = fs::read_to_string(repository().join("results").join(&source.name).join("verdicts.json")).unwrap();
+        let verdicts: Verdicts = serde_json::from_str(&text).unwrap();
+        for claim in verdicts.claims() {
+            let Some(line) = claim.lines.iter().rfind(|line| line.what == "size" && line.stretch == "matched depth") else { continue };
+            let rows = synthesis.rows.iter().filter(|row| row.source == at && row.claim == claim.id);
+            let Some(found) = rows.clone().find(|row| row.depth == Depth::Matched) else { continue };
+            let Some(number) = line.number.filter(|_| !claim.id.starts_with("MX-")) else { continue };
+            assert!((found.number.as_ref().unwrap().value - number).abs() < 1e-9, "{} {}", source.name, claim.id);
+            assert_eq!(found.verdict.as_ref().unwrap().0, claim.verdict, "{} {}", source.name, claim.id);
+            compared += 1;
+        }
+    }
+    assert!(compared >= 5, "{compared}");
+    assert!(synthesis.rows.iter().any(|row| row.kind == Some(Evidence::PublicLog)));
+    let pages = pages(&synthesis);
+    assert!(pages.html.len() < 2_000_000 && !pages.html.contains("NaN") && !pages.html.contains("http-equiv"));
+    assert_eq!(pages.answer.len(), 4);
+}
