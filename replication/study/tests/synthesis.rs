@@ -76,7 +76,8 @@ impl<'a> Made<'a> {
 
     fn record(&self, directory: &Path, runs: &[(String, u64)]) {
         let size = self.parameters;
-        let one = |(arm, seed): &(String, u64)| format!(r#"{{"arm":"{arm}","seed":{seed},"key":"{arm}{seed}of{size}","status":"finished"}}"#);
+        let one =
+            |(arm, seed): &(String, u64)| format!(r#"{{"arm":"{arm}","seed":{seed},"key":"{arm}{seed}of{size}","status":"finished"}}"#);
         let list: Vec<String> = runs.iter().map(one).collect();
         let text = format!(
             r#"{{"schema":"mxfp4-campaign/1","profile":"cpu","papers":["2605.09825"],"device":"cpu","machine":"synthetic","date":"2026-05-09","commit":"none","dirty":false,"key":"{}","trainer_code":"none","partial":true,"seeds":[11],"runs":[{}]}}"#,
@@ -130,23 +131,23 @@ fn a_trend_is_the_weighted_line_through_sizes_of_one_depth() {
     assert!((trend.tenfold.value - truth).abs() < 0.02, "{:?}", trend.tenfold);
 
     // The normal equations, [sum w, sum wx; sum wx, sum wxx], inverted by hand.
-    let points: Vec<(f64, f64, f64, f64)> = directories
+    let points: Vec<[f64; 4]> = directories
         .iter()
         .map(|directory| {
             let name = directory.file_name().unwrap().to_str().unwrap();
             let found = row(&synthesis, "T1-FDW", name, Depth::Matched);
             let measured = found.measured.unwrap();
             let parameters = synthesis.sources[found.source].parameters.unwrap() as f64;
-            (parameters.log10(), measured.number, measured.error.powi(-2), measured.freedom)
+            [parameters.log10(), measured.number, measured.error.powi(-2), measured.freedom]
         })
         .collect();
-    let sum = |of: &dyn Fn(&(f64, f64, f64, f64)) -> f64| points.iter().map(of).sum::<f64>();
-    let (w, wx, wxx) = (sum(&|p| p.2), sum(&|p| p.2 * p.0), sum(&|p| p.2 * p.0 * p.0));
-    let (wy, wxy) = (sum(&|p| p.2 * p.1), sum(&|p| p.2 * p.0 * p.1));
+    let sum = |of: &dyn Fn(&[f64; 4]) -> f64| points.iter().map(of).sum::<f64>();
+    let (w, wx, wxx) = (sum(&|p| p[2]), sum(&|p| p[2] * p[0]), sum(&|p| p[2] * p[0] * p[0]));
+    let (wy, wxy) = (sum(&|p| p[2] * p[1]), sum(&|p| p[2] * p[0] * p[1]));
     let determinant = w * wxx - wx * wx;
     let (intercept, slope) = ((wxx * wy - wx * wxy) / determinant, (w * wxy - wx * wy) / determinant);
-    let misfit = sum(&|p| p.2 * (p.1 - intercept - slope * p.0).powi(2)) / (points.len() - 2) as f64;
-    let t = t_quantile_at(points.iter().map(|p| p.3).fold(f64::INFINITY, f64::min), 0.95).unwrap() * misfit.max(1.0).sqrt();
+    let misfit = sum(&|p| p[2] * (p[1] - intercept - slope * p[0]).powi(2)) / (points.len() - 2) as f64;
+    let t = t_quantile_at(points.iter().map(|p| p[3]).fold(f64::INFINITY, f64::min), 0.95).unwrap() * misfit.max(1.0).sqrt();
     let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} {b}");
     near(trend.tenfold.value, slope.exp_m1());
     near(interval.low, (slope - t * (w / determinant).sqrt()).exp_m1());
@@ -176,7 +177,10 @@ fn one_size_alone_has_no_trend_and_ends_of_different_budgets_are_never_put_on_on
     let text = fs::read_to_string(&profile).unwrap().replace(&format!("budget: {{steps: {STEPS}}}"), "budget: {steps: 319}");
     save(&profile, &text);
     let synthesis = of(&[small.clone(), large.clone()]);
-    assert!(synthesis.trends.iter().any(|trend| trend.depth == Depth::Matched) && synthesis.trends.iter().all(|trend| trend.depth == Depth::Matched));
+    assert!(
+        synthesis.trends.iter().any(|trend| trend.depth == Depth::Matched)
+            && synthesis.trends.iter().all(|trend| trend.depth == Depth::Matched)
+    );
     // Losses on another text are no losses of these.
     save(&profile, &text.replace("dataset: rust-crates", "dataset: webdocs"));
     assert_eq!(of(&[small, large]).trends, []);
@@ -222,7 +226,10 @@ fn what_is_there_twice_or_in_part_counts_once_and_shared_runs_are_said() {
     let again = Made::new("a-again").write(folder.path());
     let part = Made { arms: &ARMS[..3], ..Made::new("c-part") }.write(folder.path());
     let synthesis = of(&[whole.clone(), again, part]);
-    assert_eq!(synthesis.sources.iter().filter(|source| !source.public).map(|source| source.name.as_str()).collect::<Vec<_>>(), ["a-again"]);
+    assert_eq!(
+        synthesis.sources.iter().filter(|source| !source.public).map(|source| source.name.as_str()).collect::<Vec<_>>(),
+        ["a-again"]
+    );
     assert_eq!(why_left_out(&synthesis, "b-whole"), "it is the same campaign as a-again and counts once");
     assert_eq!(why_left_out(&synthesis, "c-part"), "it is a part of a-again and counts once");
     // Some runs of its own, some of the other's.
@@ -262,7 +269,8 @@ fn other_directories_are_named_and_those_that_cannot_be_used_say_why() {
     assert!(why_left_out(&synthesis, "linked").contains("it is a link"));
     assert!(why_left_out(&synthesis, "empty").contains("no campaign.json"));
     assert_eq!(synthesis.others.iter().map(|other| other.name.as_str()).collect::<Vec<_>>(), ["device"]);
-    let foreign: Vec<&Row> = synthesis.on("2605.09825", "T1-FDW").filter(|row| synthesis.sources[row.source].name == "own-recipe").collect();
+    let foreign: Vec<&Row> =
+        synthesis.on("2605.09825", "T1-FDW").filter(|row| synthesis.sources[row.source].name == "own-recipe").collect();
     assert_eq!(foreign.len(), 1);
     assert_eq!(foreign[0].text(), "its recipe mxfp4-fdw is not the one that has this name here");
     // No message says where the directories lie.

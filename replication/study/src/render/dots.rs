@@ -109,7 +109,8 @@ impl DotChart {
         svg
     }
 
-    fn row_height(&self) -> f64 {
+    /// In units of the view box.
+    pub(super) fn row_height(&self) -> f64 {
         if self.apart() { (7.0 * self.series.len() as f64 + 6.0).max(20.0) } else { 20.0 }
     }
 
@@ -165,7 +166,8 @@ impl DotChart {
         self.series.len() > 1 && self.rows.iter().any(has_interval)
     }
 
-    fn shift(&self, series: usize) -> f64 {
+    /// How far below the middle of its row a series stands.
+    pub(super) fn shift(&self, series: usize) -> f64 {
         if self.apart() { 7.0 * (series as f64 - (self.series.len() - 1) as f64 / 2.0) } else { 0.0 }
     }
 

@@ -81,8 +81,8 @@ pub(super) fn breakable(text: &str) -> String {
 }
 
 fn breakable_word(word: &str) -> String {
-    // A number or an interval stays whole.
-    if word.contains(|c: char| c.is_ascii_digit()) && !word.contains(|c: char| c.is_alphabetic() || "/_".contains(c)) {
+    // A number stays whole.
+    if word.chars().all(|c| c.is_ascii_digit() || "+−.,;×%\u{a0}".contains(c)) {
         return escape(word);
     }
     let mut pieces: Vec<String> = Vec::new();

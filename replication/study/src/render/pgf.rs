@@ -117,8 +117,8 @@ fn colour(series: usize) -> String {
 /// One point; `minus` and `plus` are the arms of the interval.
 #[derive(Default, Serialize)]
 struct DotRow {
-    /// Counts from the top.
-    row: usize,
+    /// Counts from the top; series of one row stand a little apart.
+    row: Number,
     label: String,
     series: usize,
     value: Number,
@@ -142,7 +142,15 @@ pub(super) fn dot_table(name: &'static str, chart: &DotChart) -> Table {
         rows.extend(points.iter().chain(&reported).map(|point| {
             let (minus, plus) = point.interval.map_or((0.0, 0.0), |(low, high)| (point.value - low, high - point.value));
             let (value, minus, plus) = (Number(point.value), Number(minus), Number(plus));
-            DotRow { row: index, label: label.clone(), series: point.series, value, minus, plus }
+            let shift = if point.series < chart.series.len() { chart.shift(point.series) / chart.row_height() } else { 0.0 };
+            DotRow {
+                row: Number(index as f64 + (100.0 * shift).round() / 100.0),
+                label: label.clone(),
+                series: point.series,
+                value,
+                minus,
+                plus,
+            }
         }));
     }
     Table::of(name, rows)
@@ -166,7 +174,7 @@ pub(super) fn dots(chart: &DotChart, file: &str) -> String {
         text,
         "\\begin{{axis}}[width=0.74\\linewidth, height={:.1}cm, title={{{}}}, xlabel={{{}}}, xmin={}, xmax={}, y dir=reverse, ymin=-0.8, ymax={}.8, ytick={{{}}}, yticklabels={{{}}}, \
          {}xmajorgrids, scaled ticks=false, xticklabel style={{/pgf/number format/fixed, /pgf/number format/precision=3}}, legend columns=3, legend style={{/tikz/every even column/.append style={{column sep=3mm}}, at={{(0.5,-0.02)}}, anchor=north, yshift=-9mm, draw=none, font=\\scriptsize}}]",
-        2.6 + 0.42 * chart.rows.len() as f64,
+        2.6 + 0.021 * chart.row_height() * chart.rows.len() as f64,
         escape(&chart.title),
         escape(&chart.x_label),
         short(low),
@@ -190,9 +198,10 @@ pub(super) fn dots(chart: &DotChart, file: &str) -> String {
     for series in used {
         let _ = writeln!(
             text,
-            "\\addplot[only marks, mark={}, mark size=1.6pt, color={{rgb,255:{}}}, error bars/.cd, x dir=both, x explicit] \
+            "\\addplot[only marks, mark={}, mark size=1.6pt, {}color={{rgb,255:{}}}, error bars/.cd, x dir=both, x explicit] \
              table[col sep=comma, x=value, y=row, x error minus=minus, x error plus=plus, discard if not={{series}}{{{series}}}] {{figures/{file}}};",
             MARKS[series % 3],
+            if chart.faint.contains(&series) { "opacity=0.45, " } else { "" },
             colour(series)
         );
         if chart.series.len() > 1 || !chart.reported.is_empty() {

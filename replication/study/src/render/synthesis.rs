@@ -164,8 +164,7 @@ impl Shown<'_> {
     fn series(&self) -> Vec<usize> {
         let sources = &self.synthesis.sources;
         let arms: Vec<_> = self.main().map(answer::reported).unwrap_or_default();
-        let mut series: Vec<usize> =
-            (0..sources.len()).filter(|at| arms.iter().any(|(arm, _)| self.cost(*at, arm).is_some())).collect();
+        let mut series: Vec<usize> = (0..sources.len()).filter(|at| arms.iter().any(|(arm, _)| self.cost(*at, arm).is_some())).collect();
         series.sort_by_key(|at| (std::cmp::Reverse(sources[*at].parameters), *at));
         let (public, ours): (Vec<usize>, Vec<usize>) = series.into_iter().partition(|at| sources[*at].public);
         let (deep, early): (Vec<usize>, Vec<usize>) = ours.into_iter().partition(|at| sources[*at].shallow.is_none());
@@ -178,7 +177,8 @@ impl Shown<'_> {
     fn picture(&self) -> Option<Figure> {
         let paper = self.main()?;
         let (arms, series) = (answer::reported(paper), self.series());
-        let largest = arms.iter().filter_map(|(_, said)| if let Reported::Range(_, high) = said { Some(*high) } else { None }).fold(0.0, f64::max);
+        let largest =
+            arms.iter().filter_map(|(_, said)| if let Reported::Range(_, high) = said { Some(*high) } else { None }).fold(0.0, f64::max);
         if largest <= 0.0 {
             return None;
         }
@@ -232,7 +232,8 @@ impl Shown<'_> {
             .into_iter()
             .filter_map(|(found, plain)| {
                 let (arm, said) = found?;
-                let words = if plain { "without a stabiliser".to_owned() } else { format!("with {}", claim_tables::stabiliser(recipe(arm)?)) };
+                let words =
+                    if plain { "without a stabiliser".to_owned() } else { format!("with {}", claim_tables::stabiliser(recipe(arm)?)) };
                 Some((*arm, said, words))
             })
             .collect();
@@ -250,10 +251,15 @@ impl Shown<'_> {
             )),
             None => said.push("No campaign has measured the two main arms at the paper’s depth of training yet.".to_owned()),
         }
-        let papers: Vec<String> = named.iter().filter_map(|(_, said, words)| Some(format!("{} {words}", answer::said_text(said)?))).collect();
+        let papers: Vec<String> =
+            named.iter().filter_map(|(_, said, words)| Some(format!("{} {words}", answer::said_text(said)?))).collect();
         let logged = series.iter().find(|at| self.synthesis.sources[**at].public);
         let logs = logged.and_then(|at| Some(format!("{}: {}", self.synthesis.sources[*at].label, costs(*at).first()?)));
-        said.push(format!("The paper says {}, at 8B.{}", papers.join(" and "), logs.map(|text| format!(" {}.", first_large(&text))).unwrap_or_default()));
+        said.push(format!(
+            "The paper says {}, at 8B.{}",
+            papers.join(" and "),
+            logs.map(|text| format!(" {}.", first_large(&text))).unwrap_or_default()
+        ));
         said.push(self.counts(paper));
         said.push(self.of_size(full.map(|(arm, _)| *arm)));
         said.retain(|text| !text.is_empty());
@@ -309,7 +315,9 @@ impl Shown<'_> {
         let mut columns = vec![words("Claim", 0.21), words("The paper", 0.09)];
         columns.extend(ours.iter().map(|at| words(&self.head(*at), share)));
         columns.extend((!public.is_empty()).then(|| words("public logs", share)));
-        let mut grid = Grid::new(&format!("evidence-{}", paper.id), "Each claim in each campaign, from the smallest model to the largest", columns).stacking();
+        let mut grid =
+            Grid::new(&format!("evidence-{}", paper.id), "Each claim in each campaign, from the smallest model to the largest", columns)
+                .stacking();
         let mut next = Grid::new(
             &format!("next-{}", paper.id),
             "Where each claim stands",
@@ -324,8 +332,12 @@ impl Shown<'_> {
             cells.extend(ours.iter().map(|at| self.cell(paper, claim, *at)));
             cells.extend((!public.is_empty()).then(|| self.logged(paper, claim, &public)));
             grid.row(claim.id.as_str(), cells);
-            if let Some(found) = self.synthesis.next.iter().find(|next| next.paper == paper.id.as_str() && next.claim == claim.id.as_str()) {
-                next.row(claim.id.as_str(), vec![Cell::new(claim.id.as_str()).class("claim"), found.state.into(), found.text.as_str().into()]);
+            if let Some(found) = self.synthesis.next.iter().find(|next| next.paper == paper.id.as_str() && next.claim == claim.id.as_str())
+            {
+                next.row(
+                    claim.id.as_str(),
+                    vec![Cell::new(claim.id.as_str()).class("claim"), found.state.into(), found.text.as_str().into()],
+                );
             }
         }
         Some(PaperPart {
@@ -344,7 +356,8 @@ impl Shown<'_> {
         let Some(row) = rows.iter().find(|row| row.verdict.is_some()).or(rows.first()) else { return Cell::new("–") };
         let word = row.verdict.as_ref().map_or("", |(word, _)| word.as_str());
         let mut cell = Cell::new(word).class(format!("verdict {word}"));
-        cell.detail = if row.depth == Depth::None || row.number.is_err() { row.text() } else { format!("{}: {}", row.depth.word(), row.text()) };
+        cell.detail =
+            if row.depth == Depth::None || row.number.is_err() { row.text() } else { format!("{}: {}", row.depth.word(), row.text()) };
         let reason = row.verdict.as_ref().and_then(|(_, reason)| reason.clone()).unwrap_or_default();
         let is_said = self.synthesis.sources[source].shallow.is_some() || row.number.is_err() || reason.is_empty();
         cell.lines.extend((!is_said).then_some(reason));
@@ -386,16 +399,21 @@ impl Shown<'_> {
             numbers("At the paper’s size (modelled)", 0.16),
             words("The paper", 0.12),
         ];
-        let mut grid = Grid::new("trends", "What the model’s size does: a straight line in the logarithm of parameters", columns).stacking();
+        let mut grid =
+            Grid::new("trends", "What the model’s size does: a straight line in the logarithm of parameters", columns).stacking();
         let papers: BTreeMap<&str, &Paper> = self.synthesis.papers.iter().map(|paper| (paper.id.as_str(), paper)).collect();
         for (index, trend) in trends.iter().enumerate() {
-            let claim = papers.get(trend.paper.as_str()).and_then(|paper| paper.claims.iter().find(|claim| claim.id.as_str() == trend.claim));
-            let points: Vec<String> = trend.points.iter().map(|point| format!("{}: {}", size(point.parameters), point.number.text(trend.unit))).collect();
+            let claim =
+                papers.get(trend.paper.as_str()).and_then(|paper| paper.claims.iter().find(|claim| claim.id.as_str() == trend.claim));
+            let points: Vec<String> =
+                trend.points.iter().map(|point| format!("{}: {}", size(point.parameters), point.number.text(trend.unit))).collect();
             let misfit = match trend.misfit {
                 Some(misfit) => format!("scatter about the line {} of what is expected", number::fixed(misfit.sqrt(), 1)),
                 None => "two sizes: nothing checks that the line is straight".to_owned(),
             };
-            let at_paper = trend.at_paper.map(|(parameters, value)| Cell::new(value.text(trend.unit)).detail(format!("{}, modelled", size(parameters))));
+            let at_paper = trend
+                .at_paper
+                .map(|(parameters, value)| Cell::new(value.text(trend.unit)).detail(format!("{}, modelled", size(parameters))));
             let mut measured = Cell::new(points.first().cloned().unwrap_or_default());
             measured.lines = points.into_iter().skip(1).collect();
             grid.row(

@@ -180,7 +180,12 @@ impl One<'_> {
     fn rows(&self) -> Vec<Row> {
         if let Some(arm) = self.foreign() {
             let why = format!("its recipe {arm} is not the one that has this name here");
-            return vec![Row { number: Err(why.clone()), kind: None, verdict: Some(("not-run".to_owned(), Some(why))), ..self.row(Depth::None) }];
+            return vec![Row {
+                number: Err(why.clone()),
+                kind: None,
+                verdict: Some(("not-run".to_owned(), Some(why))),
+                ..self.row(Depth::None)
+            }];
         }
         if self.verdict.verdict == "same-as" {
             return Vec::new();
@@ -214,7 +219,9 @@ impl One<'_> {
     fn once(&self) -> Row {
         let verdict = self.verdict;
         let interval = verdict.interval.map(|[low, high]| Interval::new(low, high));
-        let number = verdict.number.filter(|value| value.is_finite()).map(|value| Number { value, interval, n: verdict.n });
+        // An error of arithmetic is what it is; any other number without an interval says nothing.
+        let is_sure = interval.is_some() || matches!(self.claim.metric, Metric::RotationIdentity);
+        let number = verdict.number.filter(|value| value.is_finite() && is_sure).map(|value| Number { value, interval, n: verdict.n });
         let depth = match verdict.lines.last().map(|line| line.stretch.as_str()) {
             Some(word) if word == Stretch::Matched.word() => Depth::Matched,
             Some(word) if word == Stretch::LastQuarter.word() => Depth::Late,

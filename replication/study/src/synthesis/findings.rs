@@ -46,7 +46,12 @@ pub(super) fn disagreements(sources: &[Source], rows: &[Row]) -> Vec<Disagreemen
                 found.push(Disagreement {
                     paper: one.paper.clone(),
                     claim: one.claim.clone(),
-                    text: format!("{}; {}. {}", said(sources, one), said(sources, other), differences(&sources[one.source], &sources[other.source])),
+                    text: format!(
+                        "{}; {}. {}",
+                        said(sources, one),
+                        said(sources, other),
+                        differences(&sources[one.source], &sources[other.source])
+                    ),
                 });
             }
         }
@@ -74,7 +79,11 @@ fn differences(one: &Source, other: &Source) -> String {
     if one.public != other.public {
         what.push("who ran it");
     }
-    if what.is_empty() { "Nothing that is recorded differs between them.".to_owned() } else { format!("Between them differ {}.", what.join(", ")) }
+    if what.is_empty() {
+        "Nothing that is recorded differs between them.".to_owned()
+    } else {
+        format!("Between them differ {}.", what.join(", "))
+    }
 }
 
 pub(super) fn next(papers: &[Paper], sources: &[Source], rows: &[Row]) -> Vec<Next> {
@@ -103,7 +112,11 @@ fn one(sources: &[Source], rows: &[&Row]) -> (&'static str, String) {
     if !decided.is_empty() {
         let list: Vec<String> = decided.iter().map(|row| format!("{} in {}", word(row), sources[row.source].label)).collect();
         let sizes: std::collections::BTreeSet<_> = decided.iter().filter_map(|row| sources[row.source].parameters).collect();
-        let then = if decided.iter().all(|row| row.depth == Depth::None) || sizes.len() > 1 { "" } else { "; another size would show whether that holds" };
+        let then = if decided.iter().all(|row| row.depth == Depth::None) || sizes.len() > 1 {
+            ""
+        } else {
+            "; another size would show whether that holds"
+        };
         return ("decided", format!("{}{then}.", list.join(", ")));
     }
     let ran: Vec<&Row> = judged.iter().copied().filter(|row| !matches!(word(row).as_str(), "not-run" | "failed")).collect();
@@ -111,9 +124,12 @@ fn one(sources: &[Source], rows: &[&Row]) -> (&'static str, String) {
         let why = judged.iter().rev().find_map(|row| row.verdict.as_ref()?.1.clone());
         return ("not run", why.map_or_else(|| "No campaign asks it.".to_owned(), |why| format!("{}.", first_large(&why))));
     }
-    let Some(row) = ran.iter().filter(|row| matches!(row.depth, Depth::Matched | Depth::None)).max_by_key(|row| sources[row.source].parameters) else {
+    let Some(row) =
+        ran.iter().filter(|row| matches!(row.depth, Depth::Matched | Depth::None)).max_by_key(|row| sources[row.source].parameters)
+    else {
         let [low, high] = MATCHED_SLOPE.map(|slope| fixed(slope, 2));
-        let text = format!("Longer runs: no campaign with these arms gets as flat as the paper's target ({low} to {high} nat per ln-token).");
+        let text =
+            format!("Longer runs: no campaign with these arms gets as flat as the paper's target ({low} to {high} nat per ln-token).");
         return ("open", text);
     };
     ("open", lacks(&sources[row.source], row))
