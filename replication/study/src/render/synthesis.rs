@@ -1,5 +1,7 @@
 //! The page of all evidence: a picture and a sentence first, then each claim in each campaign, and what follows from them together.
 
+mod first;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -7,23 +9,17 @@ use minijinja::context;
 use minijinja::value::{Serde, Value};
 use serde::Serialize;
 
-use super::dots::{DotChart, Point, Reported, Row as DotRow};
 use super::figure::Figure;
-use super::figures::dot_figure;
 use super::grid::{Cell, Grid, numbers, words};
 use super::latex::{self, Macros};
-use super::{RenderError, answer, claim_tables, html, latex_document, svg};
+use super::{RenderError, html, latex_document, svg};
 use crate::files;
 use crate::manifest::{Claim, Manifests, Metric, Paper};
-use crate::number::{self, Unit};
-use crate::synthesis::{Depth, Number, Row, Source, Synthesis, Trend, size, table};
+use crate::number;
+use crate::synthesis::{Depth, Row, Source, Synthesis, Trend, size, table};
 
 /// The largest page that may be written.
 const LARGEST: usize = 2_000_000;
-/// The axis of the picture begins here, in %, and ends at twice the largest number that the paper reports.
-const LOWEST: f64 = -20.0;
-/// So many series are shown before campaigns that end early are left to the table.
-const SERIES: usize = 5;
 /// The data that the picture on paper reads.
 const PICTURE: &str = "synthesis.csv";
 
@@ -144,164 +140,6 @@ impl Shown<'_> {
             notes: notes.clone(),
             figure_style: svg::STYLE,
         }
-    }
-
-    /// A campaign's row on the cost of an arm, from the depth at which the campaign decides.
-    fn cost(&self, source: usize, arm: &str) -> Option<(&Row, Number)> {
-        let paper = self.main()?;
-        let of = &self.synthesis.sources[source];
-        let wanted = match (of.public, &of.shallow) {
-            (true, _) => Depth::PapersTarget,
-            (_, None) => Depth::Matched,
-            _ => Depth::Late,
-        };
-        let mut rows = self.synthesis.rows.iter().filter(|row| row.source == source && row.depth == wanted && row.arm == arm);
-        let row = rows.find(|row| row.paper == paper.id.as_str() && row.unit == Unit::SignedPercent)?;
-        Some((row, *row.number.as_ref().ok()?))
-    }
-
-    /// The sources of the picture, from the largest model: those at the paper's depth first, then those that end early, public logs last.
-    fn series(&self) -> Vec<usize> {
-        let sources = &self.synthesis.sources;
-        let arms: Vec<_> = self.main().map(answer::reported).unwrap_or_default();
-        let mut series: Vec<usize> = (0..sources.len()).filter(|at| arms.iter().any(|(arm, _)| self.cost(*at, arm).is_some())).collect();
-        series.sort_by_key(|at| (std::cmp::Reverse(sources[*at].parameters), *at));
-        let (public, ours): (Vec<usize>, Vec<usize>) = series.into_iter().partition(|at| sources[*at].public);
-        let (deep, early): (Vec<usize>, Vec<usize>) = ours.into_iter().partition(|at| sources[*at].shallow.is_none());
-        let public = public.into_iter().take(svg::SERIES / 2).collect::<Vec<_>>();
-        let deep: Vec<usize> = deep.into_iter().take(svg::SERIES - public.len()).collect();
-        let room = SERIES.saturating_sub(deep.len() + public.len());
-        deep.into_iter().chain(early.into_iter().take(room)).chain(public).collect()
-    }
-
-    fn picture(&self) -> Option<Figure> {
-        let paper = self.main()?;
-        let (arms, series) = (answer::reported(paper), self.series());
-        let largest =
-            arms.iter().filter_map(|(_, said)| if let Reported::Range(_, high) = said { Some(*high) } else { None }).fold(0.0, f64::max);
-        if largest <= 0.0 {
-            return None;
-        }
-        let point = |arm: &str, (index, source): (usize, &usize)| {
-            let (_, number) = self.cost(*source, arm)?;
-            let interval = number.interval.map(|ends| (100.0 * ends.low, 100.0 * ends.high));
-            Some(Point { value: 100.0 * number.value, interval, series: index })
-        };
-        let row = |(arm, said): &(&str, Reported)| DotRow::Values {
-            label: self.label(arm).to_owned(),
-            points: series.iter().enumerate().filter_map(|at| point(arm, at)).collect(),
-            note: "no number yet".to_owned(),
-            reported: said.clone(),
-        };
-        let baseline = self.label(&paper.baseline);
-        let chart = DotChart {
-            title: format!("Extra tokens over {baseline} to the same loss"),
-            description: "One row for each arm of the paper's table: bands are what the paper reports, marks what each campaign and the public logs measured, with 95 % intervals; faint marks are from earlier in training than the paper's numbers.".to_owned(),
-            x_label: format!("tokens relative to {baseline}, %"),
-            reference: Some(0.0),
-            faint: series.iter().enumerate().filter(|(_, at)| self.synthesis.sources[**at].shallow.is_some()).map(|(index, _)| index).collect(),
-            series: series.iter().map(|at| self.name(*at)).collect(),
-            reported: "the paper’s 8B runs (arrow: did not converge)".to_owned(),
-            limits: Some((LOWEST, 2.0 * largest)),
-            rows: arms.iter().map(row).collect(),
-            ..DotChart::default()
-        };
-        let caption = "Marks: what was measured, with 95 % intervals. Bands: what the paper reports; an arrow at the right: its run did not converge. Faint: from earlier in training than the paper’s numbers";
-        Some(dot_figure("synthesis", caption, &chart, PICTURE))
-    }
-
-    /// A source in the picture's legend.
-    fn name(&self, at: usize) -> String {
-        let source = &self.synthesis.sources[at];
-        let (size, seeds) = (source.parameters.map(size).unwrap_or_default(), source.seeds);
-        match (source.public, &source.shallow) {
-            (true, _) => source.label.clone(),
-            (_, None) => format!("{size}, {seeds} seeds, at the paper’s depth ({})", source.profile),
-            _ => format!("{size}, {seeds} seeds, earlier ({})", source.profile),
-        }
-    }
-
-    /// Sentences, each true by itself and each made of rows.
-    fn answer(&self) -> Vec<String> {
-        let Some(paper) = self.main() else { return Vec::new() };
-        let (arms, baseline) = (answer::reported(paper), self.label(&paper.baseline));
-        let recipe = |arm: &str| self.manifests.recipes.get(arm);
-        let full = arms.iter().find(|(arm, said)| matches!(said, Reported::Range(..)) && recipe(arm).is_some_and(answer::full_and_plain));
-        let chosen = answer::recommended(paper).and_then(|arm| arms.iter().find(|(other, _)| *other == arm));
-        let named: Vec<(&str, &Reported, String)> = [(full, true), (chosen, false)]
-            .into_iter()
-            .filter_map(|(found, plain)| {
-                let (arm, said) = found?;
-                let words =
-                    if plain { "without a stabiliser".to_owned() } else { format!("with {}", claim_tables::stabiliser(recipe(arm)?)) };
-                Some((*arm, said, words))
-            })
-            .collect();
-        let series = self.series();
-        let deep = series.iter().find(|at| !self.synthesis.sources[**at].public && self.synthesis.sources[**at].shallow.is_none());
-        let costs = |at: usize| -> Vec<String> {
-            named.iter().filter_map(|(arm, _, words)| Some(format!("{} {words}", whole(&self.cost(at, arm)?.1)))).collect()
-        };
-        let mut said = Vec::new();
-        match deep.map(|at| (costs(*at), &self.synthesis.sources[*at])).filter(|(costs, _)| !costs.is_empty()) {
-            Some((costs, source)) => said.push(format!(
-                "MXFP4 in all linear layers takes more tokens than {baseline}: {} (models of {}, at the paper’s depth of training).",
-                costs.join(", "),
-                source.parameters.map(size).unwrap_or_default()
-            )),
-            None => said.push("No campaign has measured the two main arms at the paper’s depth of training yet.".to_owned()),
-        }
-        let papers: Vec<String> =
-            named.iter().filter_map(|(_, said, words)| Some(format!("{} {words}", answer::said_text(said)?))).collect();
-        let logged = series.iter().find(|at| self.synthesis.sources[**at].public);
-        let logs = logged.and_then(|at| Some(format!("{}: {}", self.synthesis.sources[*at].label, costs(*at).first()?)));
-        said.push(format!(
-            "The paper says {}, at 8B.{}",
-            papers.join(" and "),
-            logs.map(|text| format!(" {}.", first_large(&text))).unwrap_or_default()
-        ));
-        said.push(self.counts(paper));
-        said.push(self.of_size(full.map(|(arm, _)| *arm)));
-        said.retain(|text| !text.is_empty());
-        said
-    }
-
-    /// How many claims stand where.
-    fn counts(&self, paper: &Paper) -> String {
-        let next = || self.synthesis.next.iter().filter(|next| next.paper == paper.id.as_str());
-        let count = |state: &str| next().filter(|next| next.state == state).count();
-        let verdict = |word: &str| {
-            let on = |claim: &str| {
-                let mut rows = self.synthesis.on(paper.id.as_str(), claim);
-                rows.any(|row| !self.synthesis.sources[row.source].public && row.verdict.as_ref().is_some_and(|(found, _)| found == word))
-            };
-            let named: Vec<&str> = next().filter(|next| on(&next.claim)).map(|next| next.claim.as_str()).collect();
-            if named.is_empty() { "none".to_owned() } else { named.join(", ") }
-        };
-        format!(
-            "Of the paper’s {} claims {} are decided by at least one campaign (reproduced: {}; not as reported: {}), {} are open and {} were not run.",
-            next().count(),
-            count("decided"),
-            verdict("reproduced"),
-            verdict("differs"),
-            count("open"),
-            count("not run")
-        )
-    }
-
-    /// What the model's size does to the cost of the plain pipeline.
-    fn of_size(&self, arm: Option<&str>) -> String {
-        let of = |depth: Depth| self.synthesis.trends.iter().find(|trend| Some(trend.arm.as_str()) == arm && trend.depth == depth);
-        let Some(trend) = of(Depth::Matched).or_else(|| of(Depth::Late)) else {
-            return "Nothing is known of what the model’s size does to that: it takes two sizes at one depth of training.".to_owned();
-        };
-        let sizes: Vec<String> = trend.points.iter().map(|point| size(point.parameters)).collect();
-        format!(
-            "Without a stabiliser, ten times the parameters change the tokens by {} ({}, {}).",
-            trend.tenfold.text(trend.unit),
-            sizes.join(", "),
-            trend.depth.word()
-        )
     }
 
     fn paper(&self, paper: &Paper) -> Option<PaperPart> {
@@ -459,13 +297,6 @@ impl Shown<'_> {
     }
 }
 
-/// Whole percents: `+22 % [20, 25]`.
-fn whole(number: &Number) -> String {
-    let percent = |value: f64| number::signed(100.0 * value, 0);
-    let interval = number.interval.map(|ends| format!(" [{},{}{}]", percent(ends.low), number::SPACE, percent(ends.high)));
-    format!("{}{}%{}", percent(number.value), number::SPACE, interval.unwrap_or_default())
-}
-
 fn runs(source: &Source) -> String {
     let [ours, theirs] = source.runs;
     match (source.public, ours < theirs) {
@@ -490,9 +321,4 @@ fn reported(claim: &Claim) -> String {
         (metric, Some([low, high])) => metric.unit().reported(low, high),
         _ => "holds".to_owned(),
     }
-}
-
-fn first_large(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }

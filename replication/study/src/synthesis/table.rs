@@ -64,9 +64,9 @@ fn of_row<'a>(synthesis: &'a Synthesis, row: &'a super::Row) -> Line<'a> {
         arm: &row.arm,
         baseline: &row.baseline,
         n: number.map_or(0, |number| number.n),
-        gap: row.gap.map(|gap| table::Number(gap.value)),
-        gap_low: row.gap.and_then(|gap| gap.interval).map(|ends| table::Number(ends.low)),
-        gap_high: row.gap.and_then(|gap| gap.interval).map(|ends| table::Number(ends.high)),
+        gap: row.gap.map(|gap| rounded(gap.value)),
+        gap_low: row.gap.and_then(|gap| gap.interval).map(|ends| rounded(ends.low)),
+        gap_high: row.gap.and_then(|gap| gap.interval).map(|ends| rounded(ends.high)),
         verdict,
         reason: reason.unwrap_or(why),
         own_rules: source.judged_by,
@@ -98,14 +98,19 @@ fn with<'a>(synthesis: &'a Synthesis, paper: &'a str, claim: &'a str, unit: Unit
         paper,
         claim,
         unit: word(unit),
-        number: number.map(|number| table::Number(number.value)),
-        low: ends.map(|ends| table::Number(ends.low)),
-        high: ends.map(|ends| table::Number(ends.high)),
+        number: number.map(|number| rounded(number.value)),
+        low: ends.map(|ends| rounded(ends.low)),
+        high: ends.map(|ends| rounded(ends.high)),
         reported_low: reported.map(|[low, _]| table::Number(low)),
         reported_high: reported.map(|[_, high]| table::Number(high)),
         tolerance: asked.and_then(|asked| asked.tolerance).map(table::Number),
         ..Line::default()
     }
+}
+
+/// Six digits: what a system's library of functions rounds its own way is not among them.
+fn rounded(value: f64) -> table::Number {
+    table::Number(format!("{value:.5e}").parse().unwrap_or(value))
 }
 
 fn word(unit: Unit) -> &'static str {
