@@ -263,9 +263,10 @@ fn attempt(number: u64, base: &Path, bomb: &[u8]) -> Vec<String> {
     copy(base, &directory);
     files::write(&outside.join("secret"), SECRET.as_bytes()).unwrap();
     let repository = synthetic::repository();
-    for name in ["paper", "manifests/identity.yaml", "manifests/evidence", "manifests/papers"] {
-        files::make_folder(root.join(name).parent().unwrap()).unwrap();
-        symlink(repository.canonicalize().unwrap().join(name), root.join(name)).unwrap();
+    let kinds = ["identity.yaml", "evidence", "papers", "profiles", "recipes", "models", "datasets", "tokenizers", "hardware"];
+    for name in kinds.map(|kind| format!("manifests/{kind}")).into_iter().chain(["paper".to_owned()]) {
+        files::make_folder(root.join(&name).parent().unwrap()).unwrap();
+        symlink(repository.canonicalize().unwrap().join(&name), root.join(&name)).unwrap();
     }
     let mut dice = Dice(number);
     let mut story: Vec<String> = (0..1 + dice.below(3)).map(|_| change(&directory, &outside, bomb, &mut dice)).collect();
@@ -275,7 +276,7 @@ fn attempt(number: u64, base: &Path, bomb: &[u8]) -> Vec<String> {
             story.push("hashed again".to_owned());
         }
     }
-    let arguments: [&[&str]; 9] = [
+    let arguments: [&[&str]; 10] = [
         &["verify", "D"],
         &["compare", "D", "base"],
         &["compare", "base", "D"],
@@ -285,6 +286,7 @@ fn attempt(number: u64, base: &Path, bomb: &[u8]) -> Vec<String> {
         &["report", "--add-evidence", "D"],
         &["report", "--add-kernels", "D", "D"],
         &["report", "D"],
+        &["synthesis", "D", "base", "--out", "out"],
     ];
     symlink(base, place.join("base")).unwrap();
     let mut faults = Vec::new();
@@ -359,7 +361,7 @@ fn nothing_that_a_stranger_sends_runs_leaks_writes_outside_or_exhausts() {
     });
     let count = |word: &str| faults.iter().filter(|fault| fault.contains(word)).count();
     println!(
-        "{tries} directories, 9 commands each: {} executed, {} written outside, {} leaked, {} hung, {} above 1 GiB or killed, {} panicked, in {} s",
+        "{tries} directories, 10 commands each: {} executed, {} written outside, {} leaked, {} hung, {} above 1 GiB or killed, {} panicked, in {} s",
         count(": executed"),
         count("wrote outside"),
         count("leaked"),
