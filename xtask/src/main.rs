@@ -65,7 +65,7 @@ fn execute(root: &Path, command: Command) -> Result<u8, Failure> {
             let report = replicate::replicate(&manifests, &request, &stop, &|line| eprintln!("{line}"))?;
             print::out(&render::tried(&report.directory).map_err(RenderError::from).map_err(CampaignError::from)?);
             print::end(&report);
-            Ok(if report.failed.is_empty() { 0 } else { FAILED })
+            Ok(report.exit_code())
         }
         Command::KernelsBench(options) => {
             let stop = stop_flag()?;
@@ -219,7 +219,7 @@ fn replicate(root: &Path, options: &Replicate) -> Result<u8, Failure> {
     let stop = stop_flag()?;
     let report = replicate::replicate(&manifests, &request, &stop, &|line| eprintln!("{line}"))?;
     print::report(&report);
-    Ok(if report.failed.is_empty() { 0 } else { FAILED })
+    Ok(report.exit_code())
 }
 
 fn why(root: &Path, prepared: &Prepared, name: &str) -> Result<u8, Failure> {

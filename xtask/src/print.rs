@@ -62,8 +62,8 @@ pub(crate) fn end(report: &Report) {
     for note in &report.notes {
         line!(text, "note: {note}");
     }
-    for (run, error) in &report.failed {
-        line!(text, "FAILED {run}: {error}");
+    for (run, failure) in &report.failed {
+        line!(text, "FAILED {run}: {}", failure.said);
     }
     line!(text, "report: {}", report.directory.join("report.html").display());
     out(&text);

@@ -10,6 +10,8 @@ use study::files::{self, FileError};
 use study::provenance::{self, SIGNATURE, SUMS};
 use study::verify::{Signature, Verification};
 
+use crate::toolchain::captured;
+
 /// What is signed is of this project: a signature made for something else is none here.
 const NAMESPACE: &str = "mxfp4-replication";
 /// Under which the key that was asked for stands in the list that ssh-keygen is given.
@@ -49,7 +51,7 @@ pub fn sign(directory: &Path, key: &Path) -> Result<Signature, SignatureError> {
     }
     let arguments = ["-q".into(), "-Y".into(), "sign".into(), "-n".into(), NAMESPACE.into(), "-f".into(), key.as_os_str().to_owned()];
     // Standard error stays the user's: there ssh-keygen asks for a passphrase.
-    let output = duct::cmd(PROGRAM, arguments).stdin_path(directory.join(SUMS)).stdout_capture().unchecked().run();
+    let output = captured(&duct::cmd(PROGRAM, arguments).stdin_path(directory.join(SUMS)).stdout_capture().unchecked());
     let output = output.map_err(SignatureError::Program)?;
     if !output.status.success() || output.stdout.is_empty() {
         return Err(SignatureError::Refused(format!("it ended with {}", output.status)));
@@ -111,7 +113,7 @@ fn look(directory: &Path, keys: Option<&str>) -> Result<Signature, SignatureErro
         None => arguments.push("check-novalidate".into()),
     }
     arguments.extend(["-n".into(), NAMESPACE.into(), "-s".into(), signature.into()]);
-    let output = duct::cmd(PROGRAM, arguments).stdin_path(sums).stderr_to_stdout().stdout_capture().unchecked().run();
+    let output = captured(&duct::cmd(PROGRAM, arguments).stdin_path(sums).stderr_to_stdout().stdout_capture().unchecked());
     let output = output.map_err(SignatureError::Program)?;
     // Good "mxfp4-replication" signature ... with ED25519 key SHA256:...
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
