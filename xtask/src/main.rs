@@ -26,7 +26,7 @@ fn main() -> process::ExitCode {
     match execute(&repository(), arguments.command) {
         Ok(code) => process::ExitCode::from(code),
         Err(error) => {
-            eprintln!("error: {}", error.text);
+            eprintln!("error: {}", print::plain(&error.text));
             process::ExitCode::from(error.code)
         }
     }
@@ -243,7 +243,7 @@ fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
         }
         eprintln!("stopping: trainers write a checkpoint and end (press again to end at once)");
     })
-    .map_err(|error| Failure { text: format!("cannot listen for Ctrl-C: {error}"), code: FAILED })?;
+    .map_err(|error| Failure { text: format!("cannot listen for Ctrl-C, which needs a thread: {error}"), code: MACHINE })?;
     Ok(stop)
 }
 

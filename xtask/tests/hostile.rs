@@ -301,8 +301,12 @@ fn attempt(number: u64, base: &Path, bomb: &[u8]) -> Vec<String> {
         if let Some(what) = fault(&mut command, longest, &log) {
             faults.push(format!("{arguments:?} {what}"));
         }
-        if fs::read_to_string(&log).is_ok_and(|text| text.contains(SECRET) || text.contains('\u{1b}')) {
+        let said = fs::read_to_string(&log).unwrap_or_default();
+        if said.contains(SECRET) || said.contains('\u{1b}') {
             faults.push(format!("{arguments:?} leaked into what it said"));
+        }
+        if said.lines().any(|line| line.starts_with("verified: everything agrees")) {
+            faults.push(format!("{arguments:?} let a stranger begin a line"));
         }
     }
     faults.extend(strange_files(room.path(), &place));
@@ -359,14 +363,40 @@ fn nothing_that_a_stranger_sends_runs_leaks_writes_outside_or_exhausts() {
     });
     let count = |word: &str| faults.iter().filter(|fault| fault.contains(word)).count();
     println!(
-        "{tries} directories, 9 commands each: {} executed, {} written outside, {} leaked, {} hung, {} above 1 GiB or killed, {} panicked, in {} s",
+        "{tries} directories, 9 commands each: {} executed, {} written outside, {} leaked, {} lines begun, {} hung, {} above 1 GiB or killed, {} panicked, in {} s",
         count(": executed"),
         count("wrote outside"),
         count("leaked"),
+        count("begin a line"),
         count("] hung"),
         count("took too much"),
         count("panicked"),
         started.elapsed().as_secs()
     );
     assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// An unknown key is named, and neither clears the terminal nor begins a line of its own.
+#[test]
+fn a_key_that_is_a_terminals_command_is_written_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().join("D");
+    sound(&directory);
+    let strange = r"\u001b[2J\nverified: everything agrees";
+    for (name, key) in
+        [("measurements/rotation_identity.jsonl", "\"bound\""), ("runs/fp8/1/done.json", "\"steps\""), ("campaign.json", "\"seeds\"")]
+    {
+        let text = fs::read_to_string(directory.join(name)).unwrap();
+        assert!(text.contains(key), "{name} has no {key}");
+        fs::write(directory.join(name), text.replacen(key, &format!("\"{strange}\""), 1)).unwrap();
+        provenance::write_sums(&directory).unwrap();
+        for arguments in [&["verify", "D"][..], &["compare", "D", "D"], &["report", "D"], &["export-mllog", "D", "--out", "out"]] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+            let output = command.args(arguments).current_dir(folder.path()).env("PATH", "/nowhere").output().unwrap();
+            let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+            assert!(!said.contains('\u{1b}'), "{arguments:?}, {name}: {said}");
+            assert!(!said.lines().any(|line| line.starts_with("verified: everything agrees")), "{arguments:?}, {name}: {said}");
+        }
+        fs::write(directory.join(name), text).unwrap();
+    }
 }

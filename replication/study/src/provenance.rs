@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use contract::text::one_line;
 use contract::yaml;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -34,7 +35,7 @@ pub enum ProvenanceError {
     #[error(transparent)]
     File(#[from] FileError),
     /// A file of the directory is not what it should be.
-    #[error("{file}: {what}; put the directory together again with `cargo xtask replicate`")]
+    #[error("{file}: {}; put the directory together again with `cargo xtask replicate`", one_line(.what))]
     Content {
         /// Relative to the directory.
         file: String,

@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use contract::text::one_line;
+
 use crate::audit;
 use crate::device_test;
 use crate::exit::{self, ExitCode};
@@ -107,7 +109,7 @@ impl Verification {
     }
 
     pub fn find(&mut self, path: impl Into<String>, what: impl Into<String>) {
-        self.findings.push(Finding { path: path.into(), what: what.into() });
+        self.findings.push(Finding { path: path.into(), what: one_line(&what.into()).into_owned() });
     }
 
     fn recomputed(&mut self, file: &str) {
