@@ -1,5 +1,6 @@
 //! Why a campaign did not end with a report, and the flag that ends one early.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use study::exit::{ExitCode, MACHINE};
@@ -76,6 +77,8 @@ impl ExitCode for CampaignError {
             | Self::Tool(ToolError::File(error)) => error.exit_code(),
             Self::Provenance(_) | Self::NothingFinished { .. } => 3,
             Self::Tool(ToolError::Unidentified { .. } | ToolError::NoSources { .. }) => 2,
+            // No process or thread is to be had.
+            Self::Tool(ToolError::Start { source, .. }) if source.kind() == io::ErrorKind::WouldBlock => MACHINE,
             // The trainer's own codes mean the same.
             Self::Tool(ToolError::Failed { code: Some(code), .. }) if *code == i32::from(MACHINE) => MACHINE,
             Self::Lacks { .. } | Self::Unfinished { time_up: false, .. } => 4,

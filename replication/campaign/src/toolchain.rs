@@ -26,7 +26,7 @@ pub enum ToolError {
     #[error(transparent)]
     Manifest(#[from] ManifestError),
     /// A program could not be started.
-    #[error("cannot start {program}: {source}; is it installed and on PATH?")]
+    #[error("cannot start {program}: {source}{}", if .source.kind() == io::ErrorKind::NotFound { "; is it installed and on PATH?" } else { "" })]
     Start {
         program: String,
         /// What the operating system said.
