@@ -254,8 +254,8 @@ fn fault(command: &mut Command, longest: Duration, log: &Path) -> Option<String>
     }
 }
 
-/// A directory through every command; what went wrong.
-fn attempt(number: u64, base: &Path, bomb: &[u8]) -> Vec<String> {
+/// A directory through every command; what went wrong. `slowest`: milliseconds of the slowest command that makes no PDF.
+fn attempt(number: u64, base: &Path, bomb: &[u8], slowest: &AtomicU64) -> Vec<String> {
     let room = tempfile::tempdir().unwrap();
     // Deep enough that a way up ends in this folder, too.
     let place = room.path().join("a/b/c/d/e");
@@ -298,8 +298,12 @@ fn attempt(number: u64, base: &Path, bomb: &[u8]) -> Vec<String> {
         }
         let log = place.join("log");
         let longest = if latex { 20 * LONGEST } else { LONGEST };
+        let begun = Instant::now();
         if let Some(what) = fault(&mut command, longest, &log) {
             faults.push(format!("{arguments:?} {what}"));
+        }
+        if !latex {
+            slowest.fetch_max(u64::try_from(begun.elapsed().as_millis()).unwrap(), Ordering::Relaxed);
         }
         let said = fs::read_to_string(&log).unwrap_or_default();
         if said.contains(SECRET) || said.contains('\u{1b}') {
@@ -344,7 +348,7 @@ fn nothing_that_a_stranger_sends_runs_leaks_writes_outside_or_exhausts() {
     files::write(&log.path().join("runs/fp8/1/metrics.jsonl"), &vec![b'\n'; if tries > 100 { 63 << 20 } else { 1 << 20 }]).unwrap();
     packed::pack(log.path(), 0).unwrap();
     let bomb = fs::read(log.path().join("runs/fp8/1/metrics.jsonl.xz")).unwrap();
-    let (next, started) = (AtomicU64::new(first), Instant::now());
+    let (next, slowest, started) = (AtomicU64::new(first), AtomicU64::new(0), Instant::now());
     let faults: Vec<String> = std::thread::scope(|scope| {
         let work = || {
             let mut faults = Vec::new();
@@ -353,7 +357,7 @@ fn nothing_that_a_stranger_sends_runs_leaks_writes_outside_or_exhausts() {
                 if number >= first + tries {
                     return faults;
                 }
-                let found = attempt(number, &base, &bomb);
+                let found = attempt(number, &base, &bomb, &slowest);
                 found.iter().for_each(|line| println!("{line}"));
                 faults.extend(found);
             }
@@ -363,7 +367,7 @@ fn nothing_that_a_stranger_sends_runs_leaks_writes_outside_or_exhausts() {
     });
     let count = |word: &str| faults.iter().filter(|fault| fault.contains(word)).count();
     println!(
-        "{tries} directories, 9 commands each: {} executed, {} written outside, {} leaked, {} lines begun, {} hung, {} above 1 GiB or killed, {} panicked, in {} s",
+        "{tries} directories, 9 commands each: {} executed, {} written outside, {} leaked, {} lines begun, {} hung, {} above 1 GiB or killed, {} panicked, the slowest after {} ms, in {} s",
         count(": executed"),
         count("wrote outside"),
         count("leaked"),
@@ -371,6 +375,7 @@ fn nothing_that_a_stranger_sends_runs_leaks_writes_outside_or_exhausts() {
         count("] hung"),
         count("took too much"),
         count("panicked"),
+        slowest.load(Ordering::Relaxed),
         started.elapsed().as_secs()
     );
     assert!(faults.is_empty(), "{}", faults.join("\n"));
