@@ -161,8 +161,12 @@ fn change(directory: &Path, outside: &Path, bomb: &[u8], dice: &mut Dice) -> Str
         7 => {
             let (_, many) = (packed::pack(directory, 0), dice.below(2) == 0);
             for log in files::look(directory).unwrap().files.iter().filter(|name| name.ends_with(".xz")) {
-                let bytes = if many { fs::read(directory.join(log)).unwrap().repeat(3000) } else { bomb.to_owned() };
-                fs::write(directory.join(log), bytes).unwrap();
+                let path = directory.join(log);
+                // Twice so many would fill this machine's memory.
+                let length = usize::try_from(fs::metadata(&path).unwrap().len()).unwrap().max(1);
+                let times = 3000.min((16 << 20) / length);
+                let bytes = if many && times > 0 { fs::read(&path).unwrap().repeat(times) } else { bomb.to_owned() };
+                fs::write(path, bytes).unwrap();
             }
             format!("packed logs that unpack to {}", if many { "many" } else { "much" })
         }
