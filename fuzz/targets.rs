@@ -39,3 +39,30 @@ pub(crate) fn run_file(data: &[u8]) -> Result<(), String> {
     let text = std::str::from_utf8(data).map_err(|error| error.to_string())?;
     contract::run_file::RunFile::parse("fuzz.yaml", text).map(|_| ()).map_err(|error| error.to_string())
 }
+
+/// A line or a document of the harness and the trainer, given to every reader of one.
+pub(crate) fn lines(data: &[u8]) -> Result<(), String> {
+    use contract::json::{Document, Line};
+    let text = std::str::from_utf8(data).map_err(|error| error.to_string())?;
+    fn line<T: Line>(text: &str) -> bool {
+        T::from_line(text).is_ok()
+    }
+    fn document<T: Document>(text: &str) -> bool {
+        // What is read can be written.
+        T::from_json("fuzz.json", text).is_ok_and(|read| read.to_json().is_ok())
+    }
+    let accepted = [
+        line::<contract::metrics::MetricsLine>(text),
+        line::<contract::timing::TimingLine>(text),
+        line::<contract::measurements::KernelTimeLine>(text),
+        line::<contract::measurements::StepTimeLine>(text),
+        line::<contract::measurements::RotationIdentityLine>(text),
+        line::<contract::measurements::DeviceTestLine>(text),
+        document::<contract::outcome::Done>(text),
+        document::<contract::outcome::Failed>(text),
+        document::<contract::device::Devices>(text),
+        document::<contract::identity::Identity>(text),
+        document::<contract::memory::MemoryReport>(text),
+    ];
+    if accepted.contains(&true) { Ok(()) } else { Err("no reader takes it".to_owned()) }
+}

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -163,6 +164,20 @@ fn a_full_disk_is_the_machines_fault() {
     std::os::unix::fs::symlink("/dev/full", folder.path().join("run/metrics.jsonl")).unwrap();
     let (code, said) = execute(folder.path(), &[]);
     assert!(code == Some(4) && said.contains("metrics.jsonl") && said.contains("free space"), "{code:?} {said}");
+}
+
+/// A stack larger than any address space: the system gives no thread, as under a small limit on memory.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_system_that_gives_no_thread_is_at_fault() {
+    let folder = prepared();
+    let (run, data) = (folder.path().join("run/run.yaml"), folder.path().join("data"));
+    let run = [OsStr::new("run"), run.as_os_str(), OsStr::new("--data"), data.as_os_str(), OsStr::new("--threads"), OsStr::new("2")];
+    for arguments in [&run[..], &[OsStr::new("identity")]] {
+        let output = Command::new(env!("CARGO_BIN_EXE_trainer")).args(arguments).env("RUST_MIN_STACK", "70368744177664").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(4) && !said.contains("panicked"), "{arguments:?}: {said}");
+    }
 }
 
 #[test]

@@ -1,6 +1,8 @@
-//! The committed fuzz corpus as plain tests: no target panics, `ok-…` is accepted and `err-…` refused.
+//! The committed fuzz corpus as plain tests: no target panics, `ok-…` is accepted and `err-…` refused. Then inputs made from it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../../fuzz/mutate.rs"]
+mod mutate;
 #[path = "../../fuzz/targets.rs"]
 mod targets;
 
@@ -10,7 +12,7 @@ use std::path::Path;
 /// Runs `target` on each file of its corpus; at least `least` files must be there, or the corpus has been lost.
 fn run(name: &str, target: fn(&[u8]) -> Result<(), String>, least: usize) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(name);
-    let mut seen = 0;
+    let mut corpus = Vec::new();
     for entry in fs::read_dir(&folder).unwrap() {
         let path = entry.unwrap().path();
         let file = path.file_name().unwrap().to_str().unwrap().to_owned();
@@ -32,9 +34,11 @@ fn run(name: &str, target: fn(&[u8]) -> Result<(), String>, least: usize) {
                 let _ = target(&changed);
             }
         }
-        seen += 1;
+        corpus.push(data);
     }
-    assert!(seen >= least, "{}: {seen} files, expected {least} or more", folder.display());
+    assert!(corpus.len() >= least, "{}: {} files, expected {least} or more", folder.display(), corpus.len());
+    corpus.sort();
+    mutate::inputs(name, &corpus, target);
 }
 
 #[test]
@@ -50,4 +54,9 @@ fn safetensors() {
 #[test]
 fn run_file() {
     run("run_file", targets::run_file, 15);
+}
+
+#[test]
+fn lines() {
+    run("lines", targets::lines, 22);
 }

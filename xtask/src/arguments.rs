@@ -72,10 +72,10 @@ pub(crate) enum Command {
         #[arg(long, value_name = "KEY")]
         signer: Option<String>,
     },
-    /// Sign a result directory with an SSH key: who vouches for these files (it does not make them true)
+    /// Sign a result directory, or the statement of an audit, with an SSH key: who vouches for these files (it does not make them true)
     #[command(after_help = "Example:\n  cargo xtask sign results/2026-11-20-xeon-2c-cpu-0123abcd --key ~/.ssh/id_ed25519")]
     Sign {
-        /// A result directory whose hashes hold
+        /// A result directory whose hashes hold, or a statement that `audit` wrote beside one
         directory: PathBuf,
         /// A private key, or a public one whose private half an SSH agent holds
         #[arg(long)]

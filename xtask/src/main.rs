@@ -26,7 +26,7 @@ fn main() -> process::ExitCode {
     match execute(&repository(), arguments.command) {
         Ok(code) => process::ExitCode::from(code),
         Err(error) => {
-            eprintln!("error: {}", error.text);
+            eprintln!("error: {}", print::plain(&error.text));
             process::ExitCode::from(error.code)
         }
     }
@@ -65,7 +65,7 @@ fn execute(root: &Path, command: Command) -> Result<u8, Failure> {
             let report = replicate::replicate(&manifests, &request, &stop, &|line| eprintln!("{line}"))?;
             print::out(&render::tried(&report.directory).map_err(RenderError::from).map_err(CampaignError::from)?);
             print::end(&report);
-            Ok(if report.failed.is_empty() { 0 } else { FAILED })
+            Ok(report.exit_code())
         }
         Command::KernelsBench(options) => {
             let stop = stop_flag()?;
@@ -225,7 +225,7 @@ fn replicate(root: &Path, options: &Replicate) -> Result<u8, Failure> {
     let stop = stop_flag()?;
     let report = replicate::replicate(&manifests, &request, &stop, &|line| eprintln!("{line}"))?;
     print::report(&report);
-    Ok(if report.failed.is_empty() { 0 } else { FAILED })
+    Ok(report.exit_code())
 }
 
 fn why(root: &Path, prepared: &Prepared, name: &str) -> Result<u8, Failure> {
@@ -249,7 +249,7 @@ fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
         }
         eprintln!("stopping: trainers write a checkpoint and end (press again to end at once)");
     })
-    .map_err(|error| Failure { text: format!("cannot listen for Ctrl-C: {error}"), code: FAILED })?;
+    .map_err(|error| Failure { text: format!("cannot listen for Ctrl-C, which needs a thread: {error}"), code: MACHINE })?;
     Ok(stop)
 }
 

@@ -8,6 +8,7 @@ use campaign::error::CampaignError;
 use campaign::prepared::Prepared;
 use campaign::request::Report;
 use campaign::{doctor, forecast};
+use contract::text::one_line;
 use study::judge::{ClaimVerdict, outlook};
 use study::manifest::{Manifests, Profile};
 use study::plan;
@@ -15,7 +16,13 @@ use study::run_folder::{self, State};
 
 /// To standard output; a reader that stopped reading (`| head`) is no error.
 pub(crate) fn out(text: &str) {
-    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    let _ = std::io::stdout().lock().write_all(plain(text).as_bytes());
+}
+
+/// Lines without any other control character: whatever of a stranger's file comes this far must not reach the terminal as a command.
+pub(crate) fn plain(text: &str) -> String {
+    let lines: Vec<_> = text.split('\n').map(one_line).collect();
+    lines.join("\n")
 }
 
 /// Appends a line to a `String`, which cannot fail.
@@ -62,8 +69,8 @@ pub(crate) fn end(report: &Report) {
     for note in &report.notes {
         line!(text, "note: {note}");
     }
-    for (run, error) in &report.failed {
-        line!(text, "FAILED {run}: {error}");
+    for (run, failure) in &report.failed {
+        line!(text, "FAILED {run}: {}", failure.said);
     }
     line!(text, "report: {}", report.directory.join("report.html").display());
     out(&text);

@@ -161,8 +161,12 @@ fn change(directory: &Path, outside: &Path, bomb: &[u8], dice: &mut Dice) -> Str
         7 => {
             let (_, many) = (packed::pack(directory, 0), dice.below(2) == 0);
             for log in files::look(directory).unwrap().files.iter().filter(|name| name.ends_with(".xz")) {
-                let bytes = if many { fs::read(directory.join(log)).unwrap().repeat(3000) } else { bomb.to_owned() };
-                fs::write(directory.join(log), bytes).unwrap();
+                let path = directory.join(log);
+                // Twice so many would fill this machine's memory.
+                let length = usize::try_from(fs::metadata(&path).unwrap().len()).unwrap().max(1);
+                let times = 3000.min((16 << 20) / length);
+                let bytes = if many && times > 0 { fs::read(&path).unwrap().repeat(times) } else { bomb.to_owned() };
+                fs::write(path, bytes).unwrap();
             }
             format!("packed logs that unpack to {}", if many { "many" } else { "much" })
         }
@@ -254,8 +258,8 @@ fn fault(command: &mut Command, longest: Duration, log: &Path) -> Option<String>
     }
 }
 
-/// A directory through every command; what went wrong.
-fn attempt(number: u64, base: &Path, bomb: &[u8]) -> Vec<String> {
+/// A directory through every command; what went wrong. `slowest`: milliseconds of the slowest command that makes no PDF.
+fn attempt(number: u64, base: &Path, bomb: &[u8], slowest: &AtomicU64) -> Vec<String> {
     let room = tempfile::tempdir().unwrap();
     // Deep enough that a way up ends in this folder, too.
     let place = room.path().join("a/b/c/d/e");
@@ -290,8 +294,10 @@ fn attempt(number: u64, base: &Path, bomb: &[u8]) -> Vec<String> {
     ];
     symlink(base, place.join("base")).unwrap();
     let mut faults = Vec::new();
-    for arguments in arguments {
-        let latex = number.is_multiple_of(100);
+    let reports = arguments.len() - 3;
+    for (index, arguments) in arguments.into_iter().enumerate() {
+        // A PDF takes as long as a hundred directories without one: of every hundredth directory, by one of the three that make it.
+        let latex = number.is_multiple_of(100) && index == reports + usize::try_from(number / 100 % 3).unwrap();
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "ulimit -v $0; ulimit -f 8388608; exec \"$@\"", MOST_KIB, env!("CARGO_BIN_EXE_xtask")]).args(arguments);
         command.current_dir(&place).env("CARGO_MANIFEST_DIR", root.join("xtask")).env("TMPDIR", room.path());
@@ -300,11 +306,19 @@ fn attempt(number: u64, base: &Path, bomb: &[u8]) -> Vec<String> {
         }
         let log = place.join("log");
         let longest = if latex { 20 * LONGEST } else { LONGEST };
+        let begun = Instant::now();
         if let Some(what) = fault(&mut command, longest, &log) {
             faults.push(format!("{arguments:?} {what}"));
         }
-        if fs::read_to_string(&log).is_ok_and(|text| text.contains(SECRET) || text.contains('\u{1b}')) {
+        if !latex {
+            slowest.fetch_max(u64::try_from(begun.elapsed().as_millis()).unwrap(), Ordering::Relaxed);
+        }
+        let said = fs::read_to_string(&log).unwrap_or_default();
+        if said.contains(SECRET) || said.contains('\u{1b}') {
             faults.push(format!("{arguments:?} leaked into what it said"));
+        }
+        if said.lines().any(|line| line.starts_with("verified: everything agrees")) {
+            faults.push(format!("{arguments:?} let a stranger begin a line"));
         }
     }
     faults.extend(strange_files(room.path(), &place));
@@ -342,7 +356,7 @@ fn nothing_that_a_stranger_sends_runs_leaks_writes_outside_or_exhausts() {
     files::write(&log.path().join("runs/fp8/1/metrics.jsonl"), &vec![b'\n'; if tries > 100 { 63 << 20 } else { 1 << 20 }]).unwrap();
     packed::pack(log.path(), 0).unwrap();
     let bomb = fs::read(log.path().join("runs/fp8/1/metrics.jsonl.xz")).unwrap();
-    let (next, started) = (AtomicU64::new(first), Instant::now());
+    let (next, slowest, started) = (AtomicU64::new(first), AtomicU64::new(0), Instant::now());
     let faults: Vec<String> = std::thread::scope(|scope| {
         let work = || {
             let mut faults = Vec::new();
@@ -351,7 +365,7 @@ fn nothing_that_a_stranger_sends_runs_leaks_writes_outside_or_exhausts() {
                 if number >= first + tries {
                     return faults;
                 }
-                let found = attempt(number, &base, &bomb);
+                let found = attempt(number, &base, &bomb, &slowest);
                 found.iter().for_each(|line| println!("{line}"));
                 faults.extend(found);
             }
@@ -361,14 +375,41 @@ fn nothing_that_a_stranger_sends_runs_leaks_writes_outside_or_exhausts() {
     });
     let count = |word: &str| faults.iter().filter(|fault| fault.contains(word)).count();
     println!(
-        "{tries} directories, 10 commands each: {} executed, {} written outside, {} leaked, {} hung, {} above 1 GiB or killed, {} panicked, in {} s",
+        "{tries} directories, 10 commands each: {} executed, {} written outside, {} leaked, {} lines begun, {} hung, {} above 1 GiB or killed, {} panicked, the slowest after {} ms, in {} s",
         count(": executed"),
         count("wrote outside"),
         count("leaked"),
+        count("begin a line"),
         count("] hung"),
         count("took too much"),
         count("panicked"),
+        slowest.load(Ordering::Relaxed),
         started.elapsed().as_secs()
     );
     assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// An unknown key is named, and neither clears the terminal nor begins a line of its own.
+#[test]
+fn a_key_that_is_a_terminals_command_is_written_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().join("D");
+    sound(&directory);
+    let strange = r"\u001b[2J\nverified: everything agrees";
+    for (name, key) in
+        [("measurements/rotation_identity.jsonl", "\"bound\""), ("runs/fp8/1/done.json", "\"steps\""), ("campaign.json", "\"seeds\"")]
+    {
+        let text = fs::read_to_string(directory.join(name)).unwrap();
+        assert!(text.contains(key), "{name} has no {key}");
+        fs::write(directory.join(name), text.replacen(key, &format!("\"{strange}\""), 1)).unwrap();
+        provenance::write_sums(&directory).unwrap();
+        for arguments in [&["verify", "D"][..], &["compare", "D", "D"], &["report", "D"], &["export-mllog", "D", "--out", "out"]] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+            let output = command.args(arguments).current_dir(folder.path()).env("PATH", "/nowhere").output().unwrap();
+            let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+            assert!(!said.contains('\u{1b}'), "{arguments:?}, {name}: {said}");
+            assert!(!said.lines().any(|line| line.starts_with("verified: everything agrees")), "{arguments:?}, {name}: {said}");
+        }
+        fs::write(directory.join(name), text).unwrap();
+    }
 }

@@ -11,7 +11,7 @@ use campaign::devices::Devices;
 use campaign::environment::{self, git_state};
 use campaign::error::CampaignError;
 use campaign::machine;
-use campaign::toolchain::{self, ToolError, Trainer, build_trainer, last_lines};
+use campaign::toolchain::{self, ToolError, Trainer, build_trainer, captured, last_lines};
 use contract::device::{DeviceId, DeviceKind};
 use contract::json;
 use contract::measurements::{Check, DeviceTestLine, Summary, TestedDevice};
@@ -120,7 +120,7 @@ fn run_files(manifests: &Manifests, folder: &Path) -> Result<Vec<PathBuf>, Campa
 fn call(trainer: &Trainer, device: &str, seed: u64, files: Vec<PathBuf>) -> Result<Result<Tested, String>, CampaignError> {
     let mut arguments: Vec<OsString> = ["device-test", "--device", device, "--seed", &seed.to_string()].map(Into::into).to_vec();
     arguments.extend(files.into_iter().map(Into::into));
-    let output = trainer.command(arguments).stdout_capture().stderr_capture().run();
+    let output = captured(&trainer.command(arguments).stdout_capture().stderr_capture());
     let output = output.map_err(|source| ToolError::Start { program: "the trainer".to_owned(), source })?;
     let said = String::from_utf8_lossy(&output.stderr).trim().trim_start_matches("error: ").to_owned();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -100,7 +100,7 @@ fn make(
     let outcomes = run::carry_out(planned, &cache, trainer, &data, (&options, &site.pool(request)), stop, say)?;
     interrupted(stop)?;
     let made = planned.iter().zip(outcomes).map(|(run, outcome)| match outcome {
-        Outcome::Failed(error) => Err(error),
+        Outcome::Failed(failure) => Err(failure.said),
         Outcome::Waiting | Outcome::Interrupted => Err("no device was left for it".to_owned()),
         Outcome::Reused | Outcome::Finished => {
             let text = files::read_text(&cache.join(run.key()).join("done.json")).map_err(|error| error.to_string())?;

@@ -25,7 +25,7 @@ use crate::error::CampaignError;
 use crate::latex;
 use crate::prepared::Prepared;
 use crate::request::{Report, Request};
-use crate::run::Outcome;
+use crate::run::{Failure, Outcome};
 use crate::site::Site;
 
 /// Puts the result directory together aside, renders it, hashes it, and moves it into place.
@@ -169,10 +169,10 @@ fn raw_hashes(directory: &Path) -> Result<Vec<(String, String)>, FileError> {
     names.map(|name| files::sha256_file(&directory.join(&name)).map(|hash| (name, hash))).collect()
 }
 
-/// Runs that ended with an error, with their last lines.
-pub(crate) fn failures(plan: &Plan, outcomes: &[Outcome]) -> Vec<(String, String)> {
+/// Runs that ended with an error, and why.
+pub(crate) fn failures(plan: &Plan, outcomes: &[Outcome]) -> Vec<(String, Failure)> {
     let failed = |(run, outcome): (&plan::PlannedRun, &Outcome)| match outcome {
-        Outcome::Failed(error) => Some((run.name(), error.clone())),
+        Outcome::Failed(failure) => Some((run.name(), failure.clone())),
         _ => None,
     };
     plan.runs.iter().zip(outcomes).filter_map(failed).collect()

@@ -12,7 +12,7 @@ use time::format_description::well_known::Rfc3339;
 use crate::machine;
 use crate::run::RunOptions;
 use crate::sources;
-use crate::toolchain::{Trainer, cargo};
+use crate::toolchain::{Trainer, captured, cargo};
 
 /// The record of `trainer`, which says that it is `build`.
 pub fn prebuilt(trainer: &Trainer, build: &Build) -> PrebuiltTrainer {
@@ -153,7 +153,7 @@ pub fn git_state(root: &Path) -> GitState {
 fn git(root: &Path, arguments: &[&str]) -> Option<Vec<u8>> {
     let command = duct::cmd("git", arguments).dir(root).stdin_null().stderr_null().stdout_capture().unchecked();
     // A look must not take the index lock from someone who works in the tree.
-    let output = command.env("GIT_OPTIONAL_LOCKS", "0").run().ok()?;
+    let output = captured(&command.env("GIT_OPTIONAL_LOCKS", "0")).ok()?;
     output.status.success().then_some(output.stdout)
 }
 

@@ -1,8 +1,9 @@
 //! Why a campaign did not end with a report, and the flag that ends one early.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use study::exit::ExitCode;
+use study::exit::{ExitCode, MACHINE};
 use study::files::FileError;
 use study::folder::LockError;
 use study::manifest::ManifestError;
@@ -12,7 +13,7 @@ use study::render::RenderError;
 use study::synthesis::SynthesisError;
 
 use crate::data::DataError;
-use crate::run::RunError;
+use crate::run::{Failure, RunError};
 use crate::toolchain::ToolError;
 
 /// Why a campaign did not end with a report.
@@ -46,7 +47,7 @@ pub enum CampaignError {
         lacks: Vec<String>,
     },
     /// The time was up, or no device was left.
-    #[error("{done} of {all} runs are finished, {left} are left: {}; what is finished and every checkpoint is kept, and the same command goes on (also elsewhere: `cargo xtask runs export`, `import`); with --finished it reports what is there{}", if *.time_up { "the time was up" } else { "no device was left" }, .failed.iter().map(|(run, error)| format!("\nFAILED {run}: {error}")).collect::<String>())]
+    #[error("{done} of {all} runs are finished, {left} are left: {}; what is finished and every checkpoint is kept, and the same command goes on (also elsewhere: `cargo xtask runs export`, `import`); with --finished it reports what is there{}", if *.time_up { "the time was up" } else { "no device was left" }, .failed.iter().map(|(run, failure)| format!("\nFAILED {run}: {}", failure.said)).collect::<String>())]
     Unfinished {
         done: usize,
         all: usize,
@@ -54,8 +55,8 @@ pub enum CampaignError {
         left: usize,
         /// The time was up; otherwise no device was left.
         time_up: bool,
-        /// Runs that ended with an error, with their last lines.
-        failed: Vec<(String, String)>,
+        /// Runs that ended with an error, and why.
+        failed: Vec<(String, Failure)>,
     },
     /// There is nothing to put together.
     #[error(
@@ -79,6 +80,10 @@ impl ExitCode for CampaignError {
             | Self::Tool(ToolError::File(error)) => error.exit_code(),
             Self::Provenance(_) | Self::NothingFinished { .. } => 3,
             Self::Tool(ToolError::Unidentified { .. } | ToolError::NoSources { .. }) => 2,
+            // No process or thread is to be had.
+            Self::Tool(ToolError::Start { source, .. }) if source.kind() == io::ErrorKind::WouldBlock => MACHINE,
+            // The trainer's own codes mean the same.
+            Self::Tool(ToolError::Failed { code: Some(code), .. }) if *code == i32::from(MACHINE) => MACHINE,
             Self::Lacks { .. } | Self::Unfinished { time_up: false, .. } => 4,
             Self::Unfinished { .. } => 5,
             Self::Interrupted => 130,

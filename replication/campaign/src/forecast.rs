@@ -73,16 +73,17 @@ pub struct Forecast {
 pub fn forecast(manifests: &Manifests, profile: &Profile) -> Result<Forecast, ManifestError> {
     let (model, hardware) = (&manifests.models[&profile.model], &manifests.hardware[&profile.hardware]);
     let gpus = gpus(profile);
+    let all = if gpus > 1 { vec![gpus, 1] } else { vec![1] };
+    // First of all: it refuses numbers whose products nothing holds.
+    let memory = all.into_iter().map(|gpus| spread(manifests, profile, gpus, None)).collect::<Result<_, _>>()?;
     let mut forecast = Forecast {
         setting: setting(manifests, profile, model),
-        memory: Vec::new(),
+        memory,
         hours: Vec::new(),
         machine: format!("{gpus} x {}", hardware.title),
         seeds: profile.seeds.len(),
         notes: Vec::new(),
     };
-    let all = if gpus > 1 { vec![gpus, 1] } else { vec![1] };
-    forecast.memory = all.into_iter().map(|gpus| spread(manifests, profile, gpus, None)).collect::<Result<_, _>>()?;
     if hardware.device == DeviceKind::Cpu {
         return Ok(forecast);
     }
@@ -162,8 +163,8 @@ fn setting(manifests: &Manifests, profile: &Profile, model: &Model) -> Vec<Strin
         format!(
             "budget: {} steps, {} tokens a run; {runs} runs are {} tokens",
             thousands(profile.budget.steps),
-            thousands(steps * tokens),
-            thousands(runs as u128 * steps * tokens)
+            thousands(steps.saturating_mul(tokens)),
+            thousands((runs as u128).saturating_mul(steps).saturating_mul(tokens))
         ),
     ]
 }

@@ -8,6 +8,8 @@ use std::path::Path;
 
 use contract::memory::host::HostMemory;
 
+use crate::toolchain::captured;
+
 /// The processor's name as it gives it itself; its architecture when it gives none.
 pub fn cpu_model() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -82,7 +84,7 @@ pub fn instruction_sets() -> Vec<&'static str> {
 
 /// First words that a small program prints; none when it is missing, fails or prints nothing.
 pub(crate) fn ask(program: &str, arguments: &[&str]) -> Option<String> {
-    let output = duct::cmd(program, arguments).stdin_null().stderr_null().stdout_capture().unchecked().run().ok()?;
+    let output = captured(&duct::cmd(program, arguments).stdin_null().stderr_null().stdout_capture().unchecked()).ok()?;
     let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     (output.status.success() && !text.is_empty()).then_some(text)
 }

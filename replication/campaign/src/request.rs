@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use study::exit::{FAILED, MACHINE};
 use study::judge::Verdicts;
 use study::plan::Selection;
 
-use crate::run::RunOptions;
+use crate::run::{Failure, RunOptions};
 
 /// What `replicate` was asked for.
 #[derive(Debug, Clone)]
@@ -39,10 +40,21 @@ pub struct Request {
 pub struct Report {
     pub directory: PathBuf,
     pub verdicts: Verdicts,
-    /// Runs that ended with an error, with their last lines.
-    pub failed: Vec<(String, String)>,
+    /// Runs that ended with an error, and why.
+    pub failed: Vec<(String, Failure)>,
     /// Nothing had to be run, measured or rendered.
     pub nothing_to_do: bool,
     /// Lines the reader should see.
     pub notes: Vec<String>,
+}
+
+impl Report {
+    /// How the process ends: 4 where this machine is all that kept runs from their end, 1 where another run failed.
+    pub fn exit_code(&self) -> u8 {
+        match self.failed.as_slice() {
+            [] => 0,
+            failed if failed.iter().all(|(_, failure)| failure.machine) => MACHINE,
+            _ => FAILED,
+        }
+    }
 }

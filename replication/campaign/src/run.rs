@@ -13,6 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
+use study::exit::MACHINE;
 use study::files::{self, FileError};
 use study::plan::{Ingredients, PlannedRun};
 use study::run_folder::{self, State, is_finished, ran_elsewhere};
@@ -63,12 +64,27 @@ pub enum Outcome {
     /// Finished earlier with the same ingredients.
     Reused,
     Finished,
-    /// Ended with an error: its last lines.
-    Failed(String),
+    Failed(Failure),
     /// Not finished because someone asked to stop, or the time was up.
     Interrupted,
     /// Not begun: the time was up, or no device was left.
     Waiting,
+}
+
+/// Why a run ended with an error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The trainer's last lines.
+    pub said: String,
+    /// The trainer ended with the code that says so: a full disk, too little memory, a missing device. Nothing is wrong with the run.
+    pub machine: bool,
+}
+
+impl Failure {
+    /// Of a run that would fail anywhere, as far as anybody knows.
+    fn of_the_run(said: String) -> Self {
+        Self { said, machine: false }
+    }
 }
 
 impl Outcome {
@@ -229,7 +245,7 @@ impl Engine<'_> {
     fn attempt(&self, run: &PlannedRun, folder: &Path, steps: u64, place: &str) -> Attempt<Outcome> {
         let reader = match self.trainer.command(self.arguments(folder, place)).stderr_to_stdout().reader() {
             Ok(reader) => reader,
-            Err(error) => return Attempt::Done(Outcome::Failed(format!("the trainer could not be started: {error}"))),
+            Err(error) => return Attempt::Done(Outcome::Failed(Failure::of_the_run(format!("the trainer could not be started: {error}")))),
         };
         let last = self.watch(&reader, &run.name(), steps, place);
         let status = reader.try_wait().ok().flatten().map(|output| output.status);
@@ -245,7 +261,7 @@ impl Engine<'_> {
                     // Nobody may take it for a finished run of this device.
                     let _ = files::remove(&folder.join("done.json"));
                     record_failure(folder, &error);
-                    Attempt::Done(Outcome::Failed(error))
+                    Attempt::Done(Outcome::Failed(Failure::of_the_run(error)))
                 }
             };
         }
@@ -257,8 +273,10 @@ impl Engine<'_> {
         let error = format!("{status}: {}", if last.is_empty() { "the trainer said nothing".to_owned() } else { last.join("\n") });
         record_failure(folder, &error);
         // Killed, or the machine could not: a device may be gone. Wrong input is wrong everywhere.
-        let lost = matches!(code, None | Some(4 | 101));
-        if lost { Attempt::Lost(Outcome::Failed(error)) } else { Attempt::Done(Outcome::Failed(error)) }
+        let machine = code == Some(i32::from(MACHINE));
+        let lost = machine || matches!(code, None | Some(101));
+        let failed = Outcome::Failed(Failure { said: error, machine });
+        if lost { Attempt::Lost(failed) } else { Attempt::Done(failed) }
     }
 
     /// What a finished run does not need: all runs of a large campaign would fill the disk.

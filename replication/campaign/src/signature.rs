@@ -1,14 +1,18 @@
-//! Signatures of result directories: SSH's, of SHA256SUMS, made and checked by `ssh-keygen`.
+//! Signatures of result directories: SSH's, of SHA256SUMS, made and checked by `ssh-keygen`. Statements of `audit` beside them are signed alike.
 //!
 //! SHA256SUMS has the hash of every file, provenance.json among them, so a signature of it is one of them all. It says who vouches for these
 //! bytes, and nothing of whether the numbers are true.
 
 use std::path::{Path, PathBuf};
 
+use contract::text::one_line;
+use study::audit;
 use study::exit::{self, ExitCode};
 use study::files::{self, FileError};
 use study::provenance::{self, SIGNATURE, SUMS};
 use study::verify::{Signature, Verification};
+
+use crate::toolchain::captured;
 
 /// What is signed is of this project: a signature made for something else is none here.
 const NAMESPACE: &str = "mxfp4-replication";
@@ -27,6 +31,8 @@ pub enum SignatureError {
     Refused(String),
     #[error("{}: {what}; put right what `cargo xtask verify` finds before you vouch for it", .directory.display())]
     NotWhole { directory: PathBuf, what: String },
+    #[error("{}: {what}; name a result directory or a statement of `cargo xtask audit`", .path.display())]
+    NotAudit { path: PathBuf, what: String },
     #[error("--signer {0}: is neither a file of public keys nor such a key (`ssh-ed25519 AAAA...`)")]
     Key(String),
 }
@@ -37,37 +43,48 @@ impl ExitCode for SignatureError {
             Self::File(error) => error.exit_code(),
             Self::Program(_) => exit::MACHINE,
             Self::Refused(_) | Self::NotWhole { .. } => exit::FAILED,
-            Self::Key(_) => exit::USAGE,
+            Self::Key(_) | Self::NotAudit { .. } => exit::USAGE,
         }
     }
 }
 
-/// Signs the directory with a private key, or with a public one whose private half an SSH agent holds; who it is now signed by.
-pub fn sign(directory: &Path, key: &Path) -> Result<Signature, SignatureError> {
-    if let Some(what) = provenance::changed(directory) {
-        return Err(SignatureError::NotWhole { directory: directory.to_owned(), what });
+/// Signs a directory, or an audit's statement beside one, with a private key, or with a public one whose private half an SSH agent holds; who it
+/// is now signed by.
+pub fn sign(path: &Path, key: &Path) -> Result<Signature, SignatureError> {
+    if path.is_file() {
+        audit::check(path).map_err(|what| SignatureError::NotAudit { path: path.to_owned(), what })?;
+        return make(path, &audit::signature(path), key);
     }
+    if let Some(what) = provenance::changed(path) {
+        return Err(SignatureError::NotWhole { directory: path.to_owned(), what });
+    }
+    make(&path.join(SUMS), &path.join(SIGNATURE), key)
+}
+
+/// Writes the signature of a file.
+fn make(signed: &Path, signature: &Path, key: &Path) -> Result<Signature, SignatureError> {
     let arguments = ["-q".into(), "-Y".into(), "sign".into(), "-n".into(), NAMESPACE.into(), "-f".into(), key.as_os_str().to_owned()];
     // Standard error stays the user's: there ssh-keygen asks for a passphrase.
-    let output = duct::cmd(PROGRAM, arguments).stdin_path(directory.join(SUMS)).stdout_capture().unchecked().run();
+    let output = captured(&duct::cmd(PROGRAM, arguments).stdin_path(signed).stdout_capture().unchecked());
     let output = output.map_err(SignatureError::Program)?;
     if !output.status.success() || output.stdout.is_empty() {
         return Err(SignatureError::Refused(format!("it ended with {}", output.status)));
     }
-    files::write(&directory.join(SIGNATURE), &output.stdout)?;
-    Ok(match look(directory, None)? {
+    files::write(signature, &output.stdout)?;
+    Ok(match look(signed, signature, None)? {
         Signature::Stranger(key) => Signature::Signer(key),
         other => other,
     })
 }
 
-/// Adds to what `verify` found who signed the directory. `signer` is a file of public keys, or one.
+/// Adds to what `verify` found who signed the directory, and the statements beside it. `signer` is a file of public keys, or one.
 pub fn check(directory: &Path, signer: Option<&str>, verification: &mut Verification) -> Result<(), SignatureError> {
     let keys = signer.map(keys).transpose()?;
-    verification.signature = match look(directory, keys.as_deref()) {
-        Err(error @ SignatureError::Program(_)) if signer.is_none() => Signature::NotChecked(error.to_string()),
-        looked => looked?,
+    let looked = |signed: &Path, signature: &Path| match look(signed, signature, keys.as_deref()) {
+        Err(error @ SignatureError::Program(_)) if signer.is_none() => Ok(Signature::NotChecked(error.to_string())),
+        looked => looked,
     };
+    verification.signature = looked(&directory.join(SUMS), &directory.join(SIGNATURE))?;
     match (&verification.signature, signer) {
         (Signature::Wrong, Some(signer)) => {
             verification.find(SIGNATURE, format!("is no signature of {SUMS} by {signer}"));
@@ -75,6 +92,20 @@ pub fn check(directory: &Path, signer: Option<&str>, verification: &mut Verifica
         (Signature::Wrong, None) => verification.find(SIGNATURE, format!("is no signature of {SUMS}")),
         (Signature::None, Some(signer)) => verification.find(SIGNATURE, format!("is missing; {signer} should have signed")),
         _ => {}
+    }
+    for statement in audit::statements(directory) {
+        let signature = looked(&statement, &audit::signature(&statement))?;
+        let name = statement.file_name().unwrap_or_default().to_string_lossy();
+        let name = one_line(&name);
+        match (signature, signer) {
+            (Signature::None, None) => {}
+            (Signature::None, Some(signer)) => verification.notes.push(format!("{name}: {signer} has not signed it")),
+            (Signature::Wrong, signer) => {
+                let by = signer.map_or(String::new(), |signer| format!(" by {signer}"));
+                verification.notes.push(format!("{name}: its signature is none of it{by}; it does not count"));
+            }
+            (signature, _) => verification.notes.push(format!("{name}: {signature}")),
+        }
     }
     Ok(())
 }
@@ -91,13 +122,13 @@ fn keys(signer: &str) -> Result<String, SignatureError> {
     lines.map(line).collect::<Option<String>>().filter(|lines| !lines.is_empty()).ok_or_else(|| SignatureError::Key(signer.to_owned()))
 }
 
-fn look(directory: &Path, keys: Option<&str>) -> Result<Signature, SignatureError> {
-    let (signature, sums) = (directory.join(SIGNATURE), directory.join(SUMS));
+/// Whose `signature` of the file `signed` is.
+fn look(signed: &Path, signature: &Path, keys: Option<&str>) -> Result<Signature, SignatureError> {
     let is_file = |path: &Path| path.symlink_metadata().is_ok_and(|metadata| metadata.is_file());
     if !signature.exists() && signature.symlink_metadata().is_err() {
         return Ok(Signature::None);
     }
-    if !is_file(&signature) || !is_file(&sums) {
+    if !is_file(signature) || !is_file(signed) {
         return Ok(Signature::Wrong);
     }
     let scratch = tempfile::tempdir().map_err(|source| FileError { path: std::env::temp_dir(), action: "make a folder in", source })?;
@@ -111,7 +142,7 @@ fn look(directory: &Path, keys: Option<&str>) -> Result<Signature, SignatureErro
         None => arguments.push("check-novalidate".into()),
     }
     arguments.extend(["-n".into(), NAMESPACE.into(), "-s".into(), signature.into()]);
-    let output = duct::cmd(PROGRAM, arguments).stdin_path(sums).stderr_to_stdout().stdout_capture().unchecked().run();
+    let output = captured(&duct::cmd(PROGRAM, arguments).stdin_path(signed).stderr_to_stdout().stdout_capture().unchecked());
     let output = output.map_err(SignatureError::Program)?;
     // Good "mxfp4-replication" signature ... with ED25519 key SHA256:...
     let said = String::from_utf8_lossy(&output.stdout).into_owned();

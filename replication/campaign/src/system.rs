@@ -1,6 +1,10 @@
 //! What only the operating system can do: tell a process to end, say how much room is left.
 
+use std::io;
 use std::path::Path;
+use std::sync::mpsc::channel;
+use std::sync::{Mutex, PoisonError};
+use std::thread::Builder;
 
 /// Those that name one process: zero would be a whole group.
 #[cfg(unix)]
@@ -41,6 +45,22 @@ pub(crate) fn kill_groups(leaders: &[u32]) {
 
 #[cfg(not(unix))]
 pub(crate) fn kill_groups(_: &[u32]) {}
+
+/// Whether the system gives `count` threads at once; they end with this call.
+pub(crate) fn threads_to_be_had(count: usize) -> io::Result<()> {
+    let (all_started, end) = channel::<()>();
+    let end = Mutex::new(end);
+    std::thread::scope(|scope| {
+        // Moved in here, it is dropped before the scope waits for the threads.
+        let _all_started = all_started;
+        // The first waits for the channel's end, the others for the first.
+        let wait = || {
+            let _ = end.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        };
+        (0..count).try_for_each(|_| Builder::new().spawn_scoped(scope, wait).map(drop))
+    })
+    .map_err(|error| io::Error::new(error.kind(), format!("the system gives no thread ({error})")))
+}
 
 /// Bytes free for us where `path` is or will be; none when the system does not say.
 pub(crate) fn free_bytes(path: &Path) -> Option<u64> {

@@ -1,7 +1,9 @@
 //! The trainer as a program: building it, knowing what it was built from, calling it.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Output;
 
 use contract::identity::Identity;
 use contract::json::Document as _;
@@ -14,6 +16,7 @@ use study::manifest::ManifestError;
 use study::plan::Build;
 
 use crate::sources;
+use crate::system;
 
 /// Why the trainer could not be built or called.
 #[derive(Debug, thiserror::Error)]
@@ -23,11 +26,11 @@ pub enum ToolError {
     #[error(transparent)]
     Manifest(#[from] ManifestError),
     /// A program could not be started.
-    #[error("cannot start {program}: {source}; is it installed and on PATH?")]
+    #[error("cannot start {program}: {source}{}", if .source.kind() == io::ErrorKind::NotFound { "; is it installed and on PATH?" } else { "" })]
     Start {
         program: String,
         /// What the operating system said.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// A program ended with an error.
     #[error("{what}{}", ending(.status, .output))]
@@ -84,7 +87,7 @@ impl Trainer {
 
 /// Runs an (unchecked) expression to its end; standard output on success.
 fn finish(what: &str, program: &str, expression: Expression) -> Result<String, ToolError> {
-    let output = expression.stdout_capture().stderr_capture().unchecked().run();
+    let output = captured(&expression.stdout_capture().stderr_capture().unchecked());
     let output = output.map_err(|source| ToolError::Start { program: program.to_owned(), source })?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
@@ -95,6 +98,15 @@ fn finish(what: &str, program: &str, expression: Expression) -> Result<String, T
         code: output.status.code(),
         output: last_lines(&String::from_utf8_lossy(&output.stderr), 40),
     })
+}
+
+/// Runs a program whose output is captured to its end.
+///
+/// # Errors
+/// When it cannot be started. `duct` reads standard output and errors in a thread each, and panics where the system gives none.
+pub fn captured(expression: &Expression) -> io::Result<Output> {
+    system::threads_to_be_had(2)?;
+    expression.run()
 }
 
 /// The last `count` lines of a text.

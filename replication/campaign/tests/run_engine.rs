@@ -152,7 +152,7 @@ fn planned(arm: &str, code: &str) -> PlannedRun {
 
 fn failure(outcome: &Outcome) -> &str {
     match outcome {
-        Outcome::Failed(why) => why,
+        Outcome::Failed(why) => &why.said,
         other => panic!("expected a failure, got {other:?}"),
     }
 }
@@ -212,6 +212,16 @@ fn success_without_done_json_is_a_failure() {
     failure(&world.go()[0]);
     world.mode("silent");
     assert!(failure(&world.go()[0]).contains("said nothing"));
+}
+
+/// The trainer's code 4, and no other, says that the machine could not do it.
+#[test]
+fn a_trainer_that_the_machine_failed_says_so_by_its_exit_code() {
+    for (mode, machine) in [("silent", true), ("fail a", false), ("lie", false), ("die 2", false)] {
+        let world = World::new();
+        world.mode(mode);
+        assert!(matches!(&world.go()[0], Outcome::Failed(failure) if failure.machine == machine), "{mode}");
+    }
 }
 
 #[test]

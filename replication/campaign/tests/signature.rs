@@ -4,7 +4,10 @@
 
 use std::path::{Path, PathBuf};
 
+use campaign::environment;
+use campaign::run::RunOptions;
 use campaign::signature::{SignatureError, check, sign};
+use study::audit::{self, Audit};
 use study::files;
 use study::provenance::{self, SIGNATURE};
 use study::verify::{Signature, Verification};
@@ -109,6 +112,45 @@ fn what_changed_after_it_was_signed_is_not_signed() {
         .unwrap();
     files::write(&results.join(SIGNATURE), &other.stdout).unwrap();
     assert_eq!((world.look(None), world.look(Some(&ours))), ((Signature::Wrong, 1), (Signature::Wrong, 1)));
+}
+
+/// An audit's statement beside the directory.
+#[test]
+fn a_statement_of_an_audit_is_signed_beside_it() {
+    let Some(world) = World::new() else { return };
+    let (results, ours, theirs) = (world.results(), world.public("ours"), world.public("theirs"));
+    files::write(&results.join(provenance::DETERMINISTIC), b"").unwrap();
+    provenance::write_list(&results).unwrap();
+    let options = RunOptions { parallel: 1, threads: 1, instruction_set: "auto".to_owned(), fresh: false };
+    let environment = environment::capture(world.0.path(), &options);
+    let (directory, machine, trainer_code) = ("results".to_owned(), "somewhere".to_owned(), "c0de".to_owned());
+    let statement = Audit { directory, draw_seed: 1, of: 0, runs: vec![], machine, trainer_code, environment }.statement(&results).unwrap();
+    let path = statement.path(&results);
+    files::write(&path, statement.json().as_bytes()).unwrap();
+    let notes = |signer: Option<&str>| {
+        let mut verification = Verification::default();
+        check(&results, signer, &mut verification).unwrap();
+        (audit::beside(&results).join("; "), verification.notes.join("; "))
+    };
+    assert!(notes(None).0.ends_with("not signed)") && notes(None).1.is_empty() && notes(Some(&ours)).1.contains("has not signed it"));
+
+    let signed = sign(&path, &world.key("ours")).unwrap();
+    let (line, note) = notes(None);
+    assert!(line.starts_with("audited: 0 of 0") && !line.contains("not signed"), "{line}");
+    assert!(note.contains(fingerprint(&signed)) && note.contains("a key that --signer did not name"), "{note}");
+    assert!(notes(Some(&ours)).1.ends_with(&format!("signed by {}", fingerprint(&signed))), "{:?}", notes(Some(&ours)));
+    assert!(notes(Some(&theirs)).1.contains("its signature is none of it by"), "{:?}", notes(Some(&theirs)));
+    // Not of the directory, and not of another text.
+    assert_eq!(world.look(None).0, Signature::None);
+    files::write(&path, statement.json().replace("somewhere", "elsewhere").as_bytes()).unwrap();
+    for signer in [None, Some(ours.as_str())] {
+        assert!(notes(signer).1.contains("its signature is none of it"), "{:?}", notes(signer));
+    }
+    // What is no statement is not signed, wherever it lies.
+    for other in ["{}", "no statement"] {
+        files::write(&path, other.as_bytes()).unwrap();
+        assert!(matches!(sign(&path, &world.key("ours")), Err(SignatureError::NotAudit { .. })), "{other}");
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use contract::outcome::Done;
+use contract::text::one_line;
 use serde::{Deserialize, Serialize};
 
 use crate::environment::Environment;
@@ -181,8 +182,19 @@ impl Statement {
 /// Between a directory's name and the rest of a statement's.
 const MARK: &str = ".audit-";
 
-/// What the statements beside a result directory say of it, one line each, in order of their names. They are not signed.
-pub fn beside(directory: &Path) -> Vec<String> {
+/// The ending of a signature's name beside the file that it is of.
+pub const SIGNATURE_ENDING: &str = ".sig";
+
+/// Whether `path` is a statement that this version reads.
+///
+/// # Errors
+/// What it is instead.
+pub fn check(path: &Path) -> Result<(), String> {
+    Statement::read(path).map(drop)
+}
+
+/// The statements beside a result directory, in order of their names.
+pub fn statements(directory: &Path) -> Vec<PathBuf> {
     let Ok(directory) = directory.canonicalize() else { return Vec::new() };
     let (Some(parent), Some(name)) = (directory.parent(), directory.file_name()) else { return Vec::new() };
     let start = format!("{}{MARK}", name.to_string_lossy());
@@ -191,11 +203,29 @@ pub fn beside(directory: &Path) -> Vec<String> {
     let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
     let mut names: Vec<String> = names.filter(|name| name.starts_with(&start) && name.ends_with(".json")).collect();
     names.sort();
-    let line = |name: String| match Statement::read(&parent.join(&name)).and_then(|statement| statement.about(&directory)) {
-        Ok(line) => format!("audited: {line} ({name}, not signed)"),
-        Err(why) => format!("{name} {why}; it does not count"),
+    names.into_iter().map(|name| parent.join(name)).collect()
+}
+
+/// Where a statement's signature lies.
+pub fn signature(statement: &Path) -> PathBuf {
+    let mut name = statement.as_os_str().to_owned();
+    name.push(SIGNATURE_ENDING);
+    PathBuf::from(name)
+}
+
+/// What the statements beside a result directory say of it, one line each. Whose a signature is, nobody here looks at.
+pub fn beside(directory: &Path) -> Vec<String> {
+    let Ok(whole) = directory.canonicalize() else { return Vec::new() };
+    let line = |path: PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        match Statement::read(&path).and_then(|statement| statement.about(&whole)) {
+            Ok(line) if signature(&path).exists() => format!("audited: {line} ({name})"),
+            Ok(line) => format!("audited: {line} ({name}, not signed)"),
+            Err(why) => format!("{name} {why}; it does not count"),
+        }
     };
-    names.into_iter().map(line).collect()
+    // Names and words are a stranger's.
+    statements(directory).into_iter().map(line).map(|line| one_line(&line).into_owned()).collect()
 }
 
 /// `count` of the names, by the order of the hashes of seed and name: anyone can draw them again.

@@ -4,8 +4,10 @@
 //! compute every table from these logs: they are only packed, as `metrics.jsonl.xz` and so on, and every hash in done.json and
 //! DETERMINISTIC.sha256 is of the unpacked bytes. The rule depends on sizes alone ([`THRESHOLD`]), the same for every machine.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lzma_rust2::{LzmaOptions, XzOptions, XzReader, XzWriter};
 
@@ -45,42 +47,71 @@ pub fn bytes(path: &Path) -> Result<Vec<u8>, FileError> {
     if path.exists() || !packed.exists() {
         return files::read_at_most(files::open(path)?, LARGEST_LOG).at(path, "read");
     }
-    let mut bytes = Vec::new();
-    unpack(&packed, &mut bytes)?.at(&packed, "unpack")?;
-    Ok(bytes)
+    let (log, ended) = unpack(&packed)?;
+    ended.at(&packed, "unpack")?;
+    Ok(log.to_vec())
 }
 
 /// Bytes that a packed log unpacks to; of a damaged one, or one that is longer than any log, those before that is seen.
 pub fn length(packed: &Path) -> Result<u64, FileError> {
-    let mut counted = Counted(0);
     // What is wrong with it is said when it is read.
-    let _ = unpack(packed, &mut counted)?;
-    Ok(counted.0)
+    Ok(unpack(packed)?.0.len() as u64)
 }
 
-/// Unpacks a log, or says what is wrong with it: we write one stream, and each more would cost its dictionary.
-fn unpack(packed: &Path, to: &mut impl Write) -> Result<io::Result<()>, FileError> {
+/// What a packed log holds, as far as it is read, and what is wrong with it.
+fn unpack(packed: &Path) -> Result<(Arc<[u8]>, io::Result<()>), FileError> {
     let bytes = files::read_at_most(files::open(packed)?, LARGEST_DOCUMENT).at(packed, "read")?;
-    let mut reader = XzReader::new_mem_limit(bytes.as_slice(), false, LARGEST_DICTIONARY_KIB).take(LARGEST_LOG + 1);
+    let key = files::sha256(&bytes);
+    if let Some(log) = Unpacked::lock().logs.get(&key) {
+        return Ok((log.clone(), Ok(())));
+    }
+    let (log, ended) = stream(&bytes);
+    let log: Arc<[u8]> = log.into();
+    if ended.is_ok() {
+        Unpacked::lock().keep(key, log.clone());
+    }
+    Ok((log, ended))
+}
+
+/// What the packed bytes hold, as far as they are read, and what is wrong with them: we write one stream, and each more would cost its
+/// dictionary.
+fn stream(packed: &[u8]) -> (Vec<u8>, io::Result<()>) {
+    let mut reader = XzReader::new_mem_limit(packed, false, LARGEST_DICTIONARY_KIB).take(LARGEST_LOG + 1);
     let wrong = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidData, what));
-    Ok(io::copy(&mut reader, to).and_then(|length| match reader.into_inner().into_inner() {
-        _ if length > LARGEST_LOG => wrong("it is longer than any log of a run"),
+    let mut log = Vec::new();
+    let ended = reader.read_to_end(&mut log).and_then(|_| match reader.into_inner().into_inner() {
+        _ if log.len() as u64 > LARGEST_LOG => wrong("it is longer than any log of a run"),
         [] => Ok(()),
         _ => wrong("something follows the log"),
-    }))
+    });
+    (log, ended)
 }
 
-/// Throws away and counts.
-struct Counted(u64);
+/// Logs that this process has unpacked, by the hash of their packed bytes: a directory that is verified is looked at by one check after the
+/// other, and each reads the logs anew. What a file holds now is always what counts, because it is read and hashed each time.
+#[derive(Default)]
+struct Unpacked {
+    logs: BTreeMap<String, Arc<[u8]>>,
+    /// Bytes of all together.
+    size: usize,
+}
 
-impl Write for Counted {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 += bytes.len() as u64;
-        Ok(bytes.len())
+/// Bytes that are kept; a campaign of 140 runs has 54 million.
+const MOST_KEPT: usize = 128 << 20;
+
+static UNPACKED: Mutex<Unpacked> = Mutex::new(Unpacked { logs: BTreeMap::new(), size: 0 });
+
+impl Unpacked {
+    fn lock() -> MutexGuard<'static, Self> {
+        UNPACKED.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+    /// Keeps a log where there is room. Nothing makes room for another: checks read all logs in the same order.
+    fn keep(&mut self, key: String, log: Arc<[u8]>) {
+        if self.size + log.len() <= MOST_KEPT && !self.logs.contains_key(&key) {
+            self.size += log.len();
+            self.logs.insert(key, log);
+        }
     }
 }
 

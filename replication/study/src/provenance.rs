@@ -6,6 +6,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use contract::schema::{self, OtherSchema};
+use contract::text::one_line;
 use contract::yaml;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -34,7 +36,7 @@ pub enum ProvenanceError {
     #[error(transparent)]
     File(#[from] FileError),
     /// A file of the directory is not what it should be.
-    #[error("{file}: {what}; put the directory together again with `cargo xtask replicate`")]
+    #[error("{file}: {}; put the directory together again with `cargo xtask replicate`", one_line(.what))]
     Content {
         /// Relative to the directory.
         file: String,
@@ -115,6 +117,41 @@ pub struct Renderer {
     /// Whether the results were stale for it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stale: bool,
+}
+
+/// What rendered a directory without a statement.
+pub const RENDERER_FILE: &str = "renderer.json";
+const RENDERER_SCHEMA: &str = "mxfp4-renderer/1";
+
+#[derive(Serialize, Deserialize)]
+struct RendererFile {
+    schema: String,
+    #[serde(flatten)]
+    renderer: Renderer,
+}
+
+impl Renderer {
+    /// Writes renderer.json.
+    pub fn write(&self, directory: &Path) -> Result<(), FileError> {
+        let file = RendererFile { schema: RENDERER_SCHEMA.to_owned(), renderer: self.clone() };
+        // Text keys alone: cannot fail.
+        let text = serde_json::to_string_pretty(&file).unwrap_or_default() + "\n";
+        files::write(&directory.join(RENDERER_FILE), text.as_bytes())
+    }
+
+    /// What renderer.json says; none where there is none.
+    ///
+    /// # Errors
+    /// A file that does not follow its schema.
+    pub fn read(directory: &Path) -> Result<Option<Self>, ProvenanceError> {
+        if !directory.join(RENDERER_FILE).exists() {
+            return Ok(None);
+        }
+        let file: RendererFile = read_json(directory, RENDERER_FILE)?;
+        let content = |error: OtherSchema| ProvenanceError::Content { file: RENDERER_FILE.to_owned(), what: error.to_string() };
+        schema::require(&file.schema, RENDERER_SCHEMA).map_err(content)?;
+        Ok(Some(file.renderer))
+    }
 }
 
 /// Where the statement has its [`Renderer`].

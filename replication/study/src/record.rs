@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use contract::id::Id;
 use contract::schema;
+use contract::text::one_line;
 use serde::{Deserialize, Serialize};
 
 use crate::device::{self, Gpu};
@@ -99,7 +100,7 @@ pub enum RecordError {
     File(#[from] FileError),
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    #[error("{} does not follow its schema ({what})", .path.display())]
+    #[error("{} does not follow its schema ({})", .path.display(), one_line(.what))]
     Content { path: PathBuf, what: String },
 }
 

@@ -27,6 +27,7 @@ const FILES: &[&str] = &[
     "macros.tex",
     "provenance.json",
     "references.bib",
+    "renderer.json",
     "report.html",
     "report.pdf",
     "report.tex",

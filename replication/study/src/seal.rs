@@ -2,7 +2,9 @@
 //! it is moved aside, said, and made again.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+
+use contract::text::one_line;
 
 use crate::files::{self, FileError};
 
@@ -30,6 +32,10 @@ impl Seal {
     /// Why a file of `folder` is not what was sealed; none when it is.
     pub fn fault(&self, folder: &Path, name: &str) -> Option<String> {
         let Some(sealed) = self.0.get(name) else { return Some(format!("{name} has no hash in {SUMS}")) };
+        // A stranger may have written the list: what lies elsewhere is not opened.
+        if !Path::new(name).components().all(|part| matches!(part, Component::Normal(_))) {
+            return Some(format!("{SUMS} names {}, which lies elsewhere", one_line(name)));
+        }
         match files::sha256_file(&folder.join(name)) {
             Ok(found) if found == *sealed => None,
             Ok(_) => Some(format!("{name} is not what was written there")),

@@ -15,15 +15,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use contract::text::one_line;
+
 use crate::audit;
 use crate::device_test;
 use crate::exit::{self, ExitCode};
 use crate::files::{self, FileError};
 use crate::identity::Known;
 use crate::kernels;
-use crate::provenance::{self, DETERMINISTIC, SIGNATURE, SUMS};
+use crate::provenance::{self, DETERMINISTIC, RENDERER_FILE, Renderer, SIGNATURE, SUMS};
 use crate::record::{self, Campaign};
-use crate::render::kernels_page;
+use crate::render::{self, kernels_page};
 use crate::results;
 
 /// One thing that is wrong.
@@ -107,7 +109,7 @@ impl Verification {
     }
 
     pub fn find(&mut self, path: impl Into<String>, what: impl Into<String>) {
-        self.findings.push(Finding { path: path.into(), what: what.into() });
+        self.findings.push(Finding { path: path.into(), what: one_line(&what.into()).into_owned() });
     }
 
     fn recomputed(&mut self, file: &str) {
@@ -260,21 +262,37 @@ fn kernels(directory: &Path, known: Option<&Known>, templates: Option<&Path>, ve
     }
     let Ok(document) = kernels::Document::read(&directory.join(kernels::DOCUMENT)) else { return };
     verification.notes.push("measurements of kernels: hashes and ratios are checked; there are no runs and no claims here".to_owned());
-    let tables = kernels::tables(&document).into_iter().filter_map(|table| Some((table.name, table.csv().ok()?.to_owned())));
-    let page = templates.and_then(|templates| kernels_page(&document, templates).ok()).map(|page| ("kernels.html", page));
-    let (same, others): (Vec<_>, Vec<_>) =
-        tables.chain(page).partition(|(name, text)| std::fs::read_to_string(directory.join(name)).is_ok_and(|written| written == *text));
-    same.iter().for_each(|(name, _)| verification.recomputed(name));
-    if !others.is_empty() {
-        let names: Vec<&str> = others.iter().map(|(name, _)| *name).collect();
-        let what = "not what this version makes of kernels.json: another version wrote it, or somebody changed it; not compared";
-        verification.notes.push(format!("{}: {what}", names.join(", ")));
-    }
+    check_kernels_pages(directory, &document, templates, verification);
     if known.is_some_and(|known| !known.is_current(&document.trainer_code)) {
         verification.notes.push("stale: the trainer of this tree computes something else than the one measured".to_owned());
     }
     if document.dirty {
         verification.notes.push(format!("made from a tree with changes that are not in commit {}", document.commit));
+    }
+}
+
+/// Tables and page of a kernels directory. What another version rendered may differ; what this one did may not.
+fn check_kernels_pages(directory: &Path, document: &kernels::Document, templates: Option<&Path>, verification: &mut Verification) {
+    let renderer = match Renderer::read(directory) {
+        Ok(renderer) => renderer,
+        Err(error) => return verification.find(RENDERER_FILE, error.to_string()),
+    };
+    let templates = templates.filter(|templates| templates.is_dir());
+    let tables = kernels::tables(document).into_iter().filter_map(|table| Some((table.name, table.csv().ok()?.to_owned())));
+    let page = templates.and_then(|templates| kernels_page(document, templates).ok()).map(|page| ("kernels.html", page));
+    let (same, others): (Vec<_>, Vec<_>) =
+        tables.chain(page).partition(|(name, text)| std::fs::read_to_string(directory.join(name)).is_ok_and(|written| written == *text));
+    same.iter().for_each(|(name, _)| verification.recomputed(name));
+    let version = renderer.as_ref().and_then(|renderer| renderer.version.as_ref());
+    if version.is_some() && version == templates.map(render::version).as_ref() {
+        others.iter().for_each(|(name, _)| verification.find(*name, "is not what this version, which rendered it, makes of kernels.json"));
+    } else if !others.is_empty() {
+        let names: Vec<&str> = others.iter().map(|(name, _)| *name).collect();
+        let by = match renderer {
+            Some(Renderer { version: Some(version), commit, .. }) => format!("version {version} (commit {commit}) rendered it"),
+            _ => "an earlier version rendered it, or somebody changed it".to_owned(),
+        };
+        verification.notes.push(format!("{}: not what this version makes of kernels.json: {by}; not compared", names.join(", ")));
     }
 }
 

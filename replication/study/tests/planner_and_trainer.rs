@@ -2,7 +2,9 @@
 //!
 //! The planner's way is a manifest, its check, and a plan; the trainer's is the text of a run file.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test's way to fail
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)] // a test's way to fail
+
+mod grid;
 
 use std::path::Path;
 
@@ -159,6 +161,46 @@ fn numbers_at_the_edges() {
         in_run(&mut run);
         assert_eq!(both(&manifests, &run), is_accepted, "{name}");
     }
+}
+
+/// Sizes and counts over the whole range of a machine's words, two at a time and all at once.
+#[test]
+fn sizes_and_counts_on_a_grid() {
+    let start = manifests();
+    let base: Value = serde_yaml::from_str(&planned(&start).unwrap()).unwrap();
+    let points = grid::points(4_000);
+    let half = points.len() / 2;
+    let walk = |points: &[grid::Point]| {
+        let mut manifests = start.clone();
+        let (profile, model) = (start.profiles["smoke"].clone(), start.models[&start.profiles["smoke"].model].clone());
+        let mut accepted = 0;
+        for point in points {
+            let (mut changed, mut sizes, mut run) = (profile.clone(), model.clone(), base.clone());
+            // What is logged of the first steps is no dimension; without it the number of steps is free.
+            changed.logging.quantisation_steps.clear();
+            run["logging"]["quantisation_steps"] = Value::Sequence(Vec::new());
+            for &(dimension, value) in point {
+                let grid::Dimension { section, key, set, .. } = grid::DIMENSIONS[dimension];
+                set(&mut sizes, &mut changed, value);
+                run[section][key] = value.into();
+            }
+            manifests.models.insert(profile.model.clone(), sizes);
+            manifests.profiles.insert(profile.id.to_string(), changed);
+            match std::panic::catch_unwind(|| both(&manifests, &run)) {
+                Ok(is_accepted) => accepted += usize::from(is_accepted),
+                Err(_) => panic!("at {}", grid::text(point)),
+            }
+        }
+        accepted
+    };
+    let accepted: usize = std::thread::scope(|scope| {
+        let halves = [&points[..half], &points[half..]].map(|points| scope.spawn(move || walk(points)));
+        halves.into_iter().map(|half| half.join().unwrap()).sum()
+    });
+    assert!(points.len() > 10_000, "only {} points", points.len());
+    // Both answers are asked for, often.
+    assert!(accepted > 400 && accepted < points.len() / 2, "{accepted} of {}", points.len());
+    println!("{} points, {accepted} accepted", points.len());
 }
 
 fn remember(recipe: &mut Recipe, history: usize) {

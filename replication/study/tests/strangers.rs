@@ -17,6 +17,7 @@ use study::compare::compare;
 use study::files;
 use study::mllog;
 use study::packed;
+use study::provenance;
 use study::render::{RenderOptions, render};
 use study::results;
 use study::verify::verify;
@@ -149,4 +150,17 @@ fn what_is_larger_than_any_of_ours_is_refused_while_it_is_read() {
     let start = Instant::now();
     assert!(compare(directory.path(), directory.path()).map(|_| ()).unwrap_err().to_string().contains("brackets"));
     assert!(!verify(directory.path(), None, None).unwrap().holds() && start.elapsed() < Duration::from_secs(20));
+}
+
+/// What a list of hashes names outside its folder is not opened: reading a kernel's log, or a pipe, might never end.
+#[test]
+fn a_list_of_hashes_names_nothing_elsewhere() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("outside"), "outside").unwrap();
+    let (inside, hash) = (folder.path().join("D"), files::sha256(b"outside"));
+    for name in ["../outside", "/proc/kmsg", "a/../../outside", &folder.path().join("outside").display().to_string()] {
+        files::write(&inside.join("SHA256SUMS"), format!("{hash}  {name}\n").as_bytes()).unwrap();
+        let why = provenance::changed(&inside).unwrap();
+        assert!(why.contains("lies elsewhere"), "{name}: {why}");
+    }
 }

@@ -8,13 +8,14 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use crate::schema;
+use crate::text::one_line;
 
 /// Bytes in the longest line that is read. Real ones have a few hundred; a file without line ends must not fill the memory.
 pub const LONGEST_LINE: usize = 1 << 20;
 
 /// What is wrong with a line, and where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{file}, line {line}: {what}")]
+#[error("{file}, line {line}: {}", one_line(.what))]
 pub struct LineError {
     pub file: String,
     /// From 1.

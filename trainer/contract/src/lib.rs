@@ -19,5 +19,6 @@ mod run_check;
 pub mod run_file;
 pub mod schedule;
 pub mod schema;
+pub mod text;
 pub mod timing;
 pub mod yaml;

@@ -11,6 +11,7 @@ use crate::digest;
 use crate::id::Id;
 use crate::recipe::{DelayedScaling, OperandSpec, Passes, StochasticSeed};
 use crate::schema;
+use crate::text::one_line;
 use crate::yaml;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -277,7 +278,7 @@ pub struct MllogSection {
 
 /// What is wrong with a run file: its name, the key or line, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
+#[error("{}", one_line(.0))]
 pub struct RunFileError(String);
 
 /// A run file that was read, with the hash of its bytes.

@@ -1,5 +1,7 @@
 //! Names of the schemas, and the one sentence for a file that has another.
 
+use crate::text::one_line;
+
 /// `run.yaml`.
 pub const RUN: &str = "mxfp4-run/1";
 /// `metrics.jsonl`.
@@ -29,7 +31,7 @@ pub const DEVICE_TEST: &str = "mxfp4-device-test/1";
 
 /// A file or a line of another schema.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("schema `{found}` is not `{expected}`")]
+#[error("schema `{}` is not `{expected}`", one_line(.found))]
 pub struct OtherSchema {
     pub found: String,
     pub expected: &'static str,

@@ -14,7 +14,7 @@ mod families;
 mod runs;
 
 use std::collections::BTreeMap;
-use std::thread::ScopedJoinHandle;
+use std::thread::{Builder, ScopedJoinHandle};
 
 use contract::digest::hexadecimal;
 use contract::identity::{Identity, OnDevice};
@@ -30,8 +30,10 @@ pub type Parts = BTreeMap<String, String>;
 pub fn compute() -> Result<Identity, TrainerError> {
     let cpu = Cpu::new(InstructionSet::detect(), 1).map_err(|error| TrainerError::Machine(error.to_string()))?;
     std::thread::scope(|scope| {
-        let on_cpu = scope.spawn(|| on_cpu(&cpu));
-        let on_cuda = scope.spawn(|| runs::on_gpu("cuda", "sm_90a", false).map(whole));
+        let no_thread =
+            |error| TrainerError::Machine(format!("the system gives no thread ({error}); raise the limit on memory or processes"));
+        let on_cpu = Builder::new().spawn_scoped(scope, || on_cpu(&cpu)).map_err(no_thread)?;
+        let on_cuda = Builder::new().spawn_scoped(scope, || runs::on_gpu("cuda", "sm_90a", false).map(whole)).map_err(no_thread)?;
         let on_hip = runs::on_gpu("hip", "gfx950", true).map(whole);
         Ok(Identity { cpu: joined(on_cpu)?, cuda: joined(on_cuda)?, hip: on_hip? })
     })

@@ -3,12 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
-use study::environment::Environment;
+use campaign::environment;
+use study::environment::{Environment, GitState};
 use study::files::{self, Context as _};
 use study::folder;
 use study::kernels::{DOCUMENT, Document};
 use study::manifest::ManifestError;
-use study::provenance;
+use study::provenance::{self, Renderer};
 use study::record::Campaign;
 use study::render;
 use study::results;
@@ -70,6 +71,8 @@ fn put(root: &Path, target: &Path, document: &Document, rest: impl FnOnce(&Path)
         rest(aside)?;
         let page = render::kernels_page(document, &root.join("paper"))?;
         files::write(&aside.join("kernels.html"), page.as_bytes())?;
+        let GitState { commit, dirty, .. } = environment::git_state(root);
+        Renderer { commit, dirty, version: Some(render::version(&root.join("paper"))), stale: false }.write(aside)?;
         Ok(provenance::write_list(aside)?)
     })
 }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use campaign::toolchain::{ToolError, cargo, last_lines, run_cargo};
+use campaign::toolchain::{ToolError, captured, cargo, last_lines, run_cargo};
 use study::files;
 use study::kernels::{Benchmark, Depth, Missing, Samples};
 
@@ -116,7 +116,7 @@ pub(super) fn peers(root: &Path, python: &Path, (threads, depth): (usize, Depth)
         let kind = only.split_inclusive('/').next().unwrap_or_default();
         arguments.extend(["--only".into(), kind.into()]);
     }
-    let output = duct::cmd(python, arguments).dir(root).stdin_null().stdout_capture().stderr_capture().unchecked().run();
+    let output = captured(&duct::cmd(python, arguments).dir(root).stdin_null().stdout_capture().stderr_capture().unchecked());
     let output = match output {
         Ok(output) => output,
         Err(error) => {

@@ -8,8 +8,9 @@ use study::environment::Environment;
 use study::kernels::{
     Benchmark, Compared, DOCUMENT, Memory, Missing, Peer, ProfileRow, Samples, comparisons, is_result, newest, profile_rows,
 };
+use study::provenance::{self, Renderer};
 use study::verify::verify;
-use study::{files, provenance, render};
+use study::{files, render};
 
 use super::samples::{parse, parse_peers};
 use super::*;
@@ -264,7 +265,7 @@ fn a_written_directory_verifies_and_reads_back() {
     assert_eq!((name(&first), name(&second)), ("kernels-2026-05-09-synthetic".into(), "kernels-2026-05-09-synthetic-2".into()));
     assert_eq!(Document::read(&first.join("kernels.json")).unwrap(), document);
     let files = files::list(&first).unwrap();
-    assert_eq!(files, ["SHA256SUMS", "comparisons.csv", "env.json", "kernels.csv", "kernels.html", "kernels.json"]);
+    assert_eq!(files, ["SHA256SUMS", "comparisons.csv", "env.json", "kernels.csv", "kernels.html", "kernels.json", "renderer.json"]);
     assert_eq!(newest(out.path(), "synthetic"), Some(second));
     assert_eq!(newest(out.path(), "another"), None);
     let rows = csv::Reader::from_path(first.join("kernels.csv")).unwrap().into_records().map(Result::unwrap).count();
@@ -293,6 +294,32 @@ fn a_directory_is_rendered_again() {
     assert!(report(&root, &directory).unwrap_err().to_string().contains("notes/mine.txt"));
     assert_eq!(fs::read(directory.join("notes/mine.txt")).unwrap(), b"a reader's");
     assert!(is_result(&directory) && !is_result(out.path()) && report(&root, out.path()).is_err());
+}
+
+/// What this version rendered it makes again, byte for byte; of another version's it says which.
+#[test]
+fn a_page_is_held_against_the_version_that_rendered_it() {
+    let (out, root) = (tempfile::tempdir().unwrap(), repository());
+    let directory = write(&root, out.path(), &synthetic(), &environment()).unwrap();
+    let said = || {
+        provenance::write_list(&directory).unwrap();
+        let verification = verify(&directory, None, Some(&root.join("paper"))).unwrap();
+        (verification.holds(), verification.to_string())
+    };
+    assert!(said().0, "{}", said().1);
+    let (page, renderer) = (directory.join("kernels.html"), directory.join(provenance::RENDERER_FILE));
+    fs::write(&page, fs::read_to_string(&page).unwrap() + "<!-- better -->").unwrap();
+    assert!(!said().0 && said().1.contains("kernels.html: is not what this version, which rendered it"), "{}", said().1);
+    let mut earlier = Renderer::read(&directory).unwrap().unwrap();
+    earlier.version = Some("earlier".to_owned());
+    earlier.write(&directory).unwrap();
+    assert!(said().0 && said().1.contains("version earlier (commit"), "{}", said().1);
+    for broken in ["{", "{}", &fs::read_to_string(&renderer).unwrap().replace("renderer/1", "renderer/2")] {
+        fs::write(&renderer, broken).unwrap();
+        assert!(!said().0 && said().1.contains("renderer.json"), "{broken}: {}", said().1);
+    }
+    fs::remove_file(&renderer).unwrap();
+    assert!(said().0 && said().1.contains("an earlier version rendered it, or somebody changed it"), "{}", said().1);
 }
 
 #[test]

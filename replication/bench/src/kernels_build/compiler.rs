@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use campaign::toolchain::last_lines;
+use campaign::toolchain::{captured, last_lines};
 use study::files::Context as _;
 
 use super::BuildError;
@@ -32,7 +32,7 @@ impl Compiler {
     pub fn find() -> Result<Self, BuildError> {
         let named = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
         let path = named.unwrap_or_else(|| on_path(NAME));
-        let output = duct::cmd!(&path, "--version").stdout_capture().stderr_null().unchecked().run();
+        let output = captured(&duct::cmd!(&path, "--version").stdout_capture().stderr_null().unchecked());
         let output = output.map_err(|error| BuildError::Compiler(format!("{} does not run ({error}): {ADVICE}", path.display())))?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let version = text.lines().next().unwrap_or_default().trim().to_owned();
@@ -52,7 +52,7 @@ impl Compiler {
         // Relative: the folder's own path would be written into the code object.
         arguments.extend([file.into(), "-o".into(), object.clone().into()]);
         let command = duct::cmd(&self.path, arguments).dir(folder).stderr_to_stdout().stdout_capture().unchecked();
-        let output = command.run().map_err(|error| BuildError::Compiler(format!("{}: {error}", self.path.display())))?;
+        let output = captured(&command).map_err(|error| BuildError::Compiler(format!("{}: {error}", self.path.display())))?;
         let bytes = std::fs::read(&object);
         let _ = std::fs::remove_file(&object);
         if !output.status.success() {

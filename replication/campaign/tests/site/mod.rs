@@ -27,8 +27,10 @@ case "$1" in
   version) echo '{"version":"0","build":{"trainer_code":"c0de","toolchain":"rustc stand-in"}}' ;;
   identity) printf '{"schema":"mxfp4-identity/1"'; for kind in cpu cuda hip; do printf ',"%s":{"identity":"c0de","parts":{}}' $kind; done; echo '}' ;;
   run) folder=$(dirname "$2"); arm=$(sed -n 's/^  arm: //p' "$2")
+    [ -e "$here/wrong-$arm" ] && { echo "error: train.bin: cannot read" >&2; exit 3; }
+    [ -e "$here/full-$arm" ] && ! cat "$here/trainer" > /dev/full && { echo "error: checkpoint: cannot write" >&2; exit 4; }
     for file in metrics.jsonl timing.jsonl run.mllog done.json; do cp "$here/prepared/$arm/$file" "$folder/$file.part"; mv "$folder/$file.part" "$folder/$file"; done ;;
-  step-time) case "$*" in *--profile-step*) ;; *) cat "$here/prepared/step_time.jsonl"; exit ;; esac; cat "$here/prepared/step_time.jsonl" ;;
+  step-time) [ -e "$here/full-times" ] && exit 4; case "$*" in *--profile-step*) ;; *) cat "$here/prepared/step_time.jsonl"; exit ;; esac; cat "$here/prepared/step_time.jsonl" ;;
   kernel-time) cat "$here/prepared/kernel_time.jsonl" ;;
   rotation-identity) cat "$here/prepared/rotation_identity.jsonl" ;;
 esac
@@ -215,7 +217,7 @@ fn a_campaign() {
         Ok(report) if report.failed.is_empty() => println!("{}", if report.nothing_to_do { "nothing to do" } else { "put together" }),
         Ok(report) => {
             eprintln!("failed: {:?}", report.failed);
-            std::process::exit(1)
+            std::process::exit(i32::from(report.exit_code()))
         }
         Err(error) => {
             eprintln!("error: {error}");

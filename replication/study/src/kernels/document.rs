@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use contract::text::one_line;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -23,7 +24,7 @@ pub enum DocumentError {
     #[error("cannot write the benchmark document: {0}")]
     Json(String),
     /// Not a kernels.json.
-    #[error("{}: {what}; it was cut off or is not the work of this version: measure again with `cargo xtask kernels-bench`", path.display())]
+    #[error("{}: {}; it was cut off or is not the work of this version: measure again with `cargo xtask kernels-bench`", path.display(), one_line(.what))]
     Content { path: PathBuf, what: String },
 }
 

@@ -2,12 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use contract::text::one_line;
+
 use crate::exit::{self, ExitCode};
 use crate::suggest::closest;
 
 /// A manifest that cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("{}{}: {message}", .path.display(), line_suffix(*.line))]
+#[error("{}{}: {}", .path.display(), line_suffix(*.line), one_line(.message))]
 pub struct ManifestError {
     /// The file, relative to the repository where it lies inside.
     pub path: PathBuf,

@@ -9,6 +9,7 @@ use contract::json::{self, Line};
 use contract::measurements::{KernelTime, KernelTimeLine, RotationIdentity, RotationIdentityLine, StepTime, StepTimeLine};
 use contract::metrics::{self, Header, MetricsLine, Quantisation, Reading};
 use contract::outcome::{Done, Failed, Status};
+use contract::text::one_line;
 use contract::timing::{Seconds, Session, TimingLine};
 use thiserror::Error;
 
@@ -27,7 +28,7 @@ pub enum MeasureError {
     #[error(transparent)]
     File(#[from] FileError),
     /// A file does not follow its schema.
-    #[error("{}, line {line}: {what}\nThe file does not follow docs/files.md; run the arm again with `cargo xtask replicate --fresh`, or restore the file.", path.display())]
+    #[error("{}, line {line}: {}\nThe file does not follow docs/files.md; run the arm again with `cargo xtask replicate --fresh`, or restore the file.", path.display(), one_line(.what))]
     Schema {
         path: PathBuf,
         /// One-based line.

@@ -8,6 +8,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use contract::run_file::RunIdentity;
+use contract::text::one_line;
 use contract::yaml;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -54,7 +55,7 @@ pub enum ExportError {
     #[error(transparent)]
     File(#[from] FileError),
     /// A file of the result directory is not what it should be.
-    #[error("{}: {what}; check the directory with `cargo xtask verify`", .path.display())]
+    #[error("{}: {}; check the directory with `cargo xtask verify`", .path.display(), one_line(.what))]
     Content { path: PathBuf, what: String },
     /// Not a result directory, or one without logs.
     #[error("{} holds no runs/<arm>/<seed>/run.mllog; name one of the folders below results/", .path.display())]

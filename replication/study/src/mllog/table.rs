@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use contract::text::one_line;
 use serde::Serialize;
 
 use super::keys::SETTINGS;
@@ -70,7 +71,7 @@ pub enum TableError {
     #[error(transparent)]
     File(#[from] FileError),
     /// A file is not what its schema says.
-    #[error("{}{}: {what}", .path.display(), if *.line > 0 { format!(":{line}") } else { String::new() })]
+    #[error("{}{}: {}", .path.display(), if *.line > 0 { format!(":{line}") } else { String::new() }, one_line(.what))]
     Content {
         path: PathBuf,
         /// One-based line.

@@ -62,13 +62,17 @@ impl Script {
             return Err(missing("its input and output could not be opened".to_owned(), ALONE));
         };
         let (send, lines) = channel();
-        std::thread::spawn(move || {
+        let follow = move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 if send.send(line).is_err() {
                     break;
                 }
             }
-        });
+        };
+        if let Err(error) = std::thread::Builder::new().spawn(follow) {
+            // It ends when its input does.
+            return Err(missing(format!("the system gives no thread to follow it ({error})"), ALONE));
+        }
         // Each recipe may use up its time to compile; importing takes its own.
         let patience = Duration::from_secs(120 + 6 * wanted.compile_seconds);
         Ok(Self { child, input, lines, found: Peers::default(), ready: false, patience })
