@@ -343,3 +343,21 @@ fn committed_campaigns_say_here_what_their_reports_say() {
     assert!(pages.html.len() < 2_000_000 && !pages.html.contains("NaN") && !pages.html.contains("http-equiv"));
     assert_eq!(pages.answer.len(), 4);
 }
+
+/// Two campaigns at one depth that exclude each other are said, with what else differs between them; and neither is hidden.
+#[test]
+fn campaigns_that_exclude_each_other_are_a_disagreement() {
+    let folder = tempfile::tempdir().unwrap();
+    let cheap = Made::new("cheap").write(folder.path());
+    let arms: Vec<(&str, f64)> = ARMS.iter().map(|(arm, cost)| (*arm, if *arm == "mxfp4-f" { 1.30 } else { *cost })).collect();
+    let dear = Made { arms: &arms, parameters: 2_000_000, ..Made::new("dear") }.write(folder.path());
+    let synthesis = of(&[cheap, dear]);
+    let found: Vec<_> = synthesis.disagreements.iter().filter(|found| !found.text.contains("public logs")).collect();
+    assert_eq!(found.iter().map(|found| found.claim.as_str()).collect::<Vec<_>>(), ["T1-F"], "{found:?}");
+    assert!(found[0].text.contains("1.0M, cpu: +8.5") && found[0].text.contains("2.0M, cpu: +29.9"), "{}", found[0].text);
+    assert!(found[0].text.ends_with("Between them differ the model's size."), "{}", found[0].text);
+    assert!(pages(&synthesis).html.contains("2.0M, cpu: +29.9"));
+    let next = synthesis.next.iter().find(|next| next.claim == "T1-H16").unwrap();
+    assert!(["decided", "open"].contains(&next.state) && !next.text.is_empty());
+    assert_eq!(synthesis.next.iter().find(|next| next.claim == "T1-SR-F").unwrap().state, "not run");
+}

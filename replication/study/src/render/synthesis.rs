@@ -246,7 +246,7 @@ impl Shown<'_> {
             let points: Vec<String> =
                 trend.points.iter().map(|point| format!("{}: {}", size(point.parameters), point.number.text(trend.unit))).collect();
             let misfit = match trend.misfit {
-                Some(misfit) => format!("scatter about the line {} of what is expected", number::fixed(misfit.sqrt(), 1)),
+                Some(misfit) => format!("{} standard errors off the line", number::fixed(misfit.sqrt(), 1)),
                 None => "two sizes: nothing checks that the line is straight".to_owned(),
             };
             let at_paper = trend
@@ -262,7 +262,7 @@ impl Shown<'_> {
                     measured,
                     Cell::new(trend.tenfold.text(trend.unit)).detail(misfit),
                     at_paper.unwrap_or_else(|| Cell::new("–")),
-                    Cell::new(claim.map(reported).unwrap_or_default()),
+                    Cell::new(claim.filter(|_| trend.depth == Depth::Matched).map(reported).unwrap_or_default()),
                 ],
             );
         }

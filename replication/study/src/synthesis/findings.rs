@@ -6,7 +6,7 @@ use crate::manifest::{Metric, Paper};
 use crate::measure::curves::MATCHED_SLOPE;
 use crate::number::fixed;
 
-/// Two rows on one claim, at comparable depth, that cannot both be the whole truth.
+/// Rows on one claim, at comparable depth, that cannot all be the whole truth.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Disagreement {
     pub paper: String,
@@ -24,39 +24,37 @@ pub struct Next {
     pub text: String,
 }
 
-/// Every pair whose 95 % intervals share no point, or whose verdicts are opposite.
+/// Of each claim the rows of which some two exclude each other: their 95 % intervals share no point, or their verdicts are opposite.
 pub(super) fn disagreements(sources: &[Source], rows: &[Row]) -> Vec<Disagreement> {
-    let mut found = Vec::new();
-    for (at, one) in rows.iter().enumerate() {
-        for other in &rows[at + 1..] {
-            let same = one.paper == other.paper && one.claim == other.claim && one.source != other.source && one.unit == other.unit;
-            if !same || !one.depth.comparable(other.depth) {
-                continue;
-            }
-            // A speed belongs to its machine; only what is said of the claim can disagree.
-            let timed = one.depth == Depth::None && sources[one.source].hardware != sources[other.source].hardware;
-            let apart = match (&one.number, &other.number) {
-                _ if timed => false,
-                (Ok(a), Ok(b)) => a.interval.zip(b.interval).is_some_and(|(a, b)| a.disjoint(&b)),
-                _ => false,
-            };
-            let word = |row: &Row| row.verdict.as_ref().map_or("", |(word, _)| word.as_str()).replace("consistent", "reproduced");
-            let opposite = matches!((word(one).as_str(), word(other).as_str()), ("reproduced", "differs") | ("differs", "reproduced"));
-            if apart || opposite {
-                found.push(Disagreement {
-                    paper: one.paper.clone(),
-                    claim: one.claim.clone(),
-                    text: format!(
-                        "{}; {}. {}",
-                        said(sources, one),
-                        said(sources, other),
-                        differences(&sources[one.source], &sources[other.source])
-                    ),
-                });
-            }
+    let mut found: Vec<Disagreement> = Vec::new();
+    for row in rows {
+        if found.iter().any(|known| known.paper == row.paper && known.claim == row.claim) {
+            continue;
+        }
+        let of: Vec<&Row> = rows.iter().filter(|other| other.paper == row.paper && other.claim == row.claim).collect();
+        let apart: Vec<&Row> = of.iter().copied().filter(|one| of.iter().any(|other| exclude(sources, one, other))).collect();
+        if !apart.is_empty() {
+            let said: Vec<String> = apart.iter().map(|row| said(sources, row)).collect();
+            let involved: Vec<&Source> = apart.iter().map(|row| &sources[row.source]).collect();
+            let text = format!("{}. {}", said.join("; "), differences(&involved));
+            found.push(Disagreement { paper: row.paper.clone(), claim: row.claim.clone(), text });
         }
     }
     found
+}
+
+fn exclude(sources: &[Source], one: &Row, other: &Row) -> bool {
+    if one.source == other.source || one.unit != other.unit || !one.depth.comparable(other.depth) {
+        return false;
+    }
+    // A speed belongs to its machine; only what is said of the claim can disagree.
+    let timed = one.depth == Depth::None && sources[one.source].hardware != sources[other.source].hardware;
+    let apart = match (&one.number, &other.number) {
+        (Ok(a), Ok(b)) if !timed => a.interval.zip(b.interval).is_some_and(|(a, b)| a.disjoint(&b)),
+        _ => false,
+    };
+    let word = |row: &Row| row.verdict.as_ref().map_or("", |(word, _)| word.as_str()).replace("consistent", "reproduced");
+    apart || matches!((word(one).as_str(), word(other).as_str()), ("reproduced", "differs") | ("differs", "reproduced"))
 }
 
 fn said(sources: &[Source], row: &Row) -> String {
@@ -64,21 +62,16 @@ fn said(sources: &[Source], row: &Row) -> String {
     format!("{}: {}{word}", sources[row.source].label, row.text())
 }
 
-/// What else is not the same about two sources.
-fn differences(one: &Source, other: &Source) -> String {
-    let mut what = Vec::new();
-    if one.parameters != other.parameters {
-        what.push("the model's size");
-    }
-    if one.data != other.data {
-        what.push("text and tokenizer");
-    }
-    if one.hardware != other.hardware {
-        what.push("the hardware");
-    }
-    if one.public != other.public {
-        what.push("who ran it");
-    }
+/// What else is not the same about some sources.
+fn differences(sources: &[&Source]) -> String {
+    let differ = |of: &dyn Fn(&Source, &Source) -> bool| sources.windows(2).any(|pair| of(pair[0], pair[1]));
+    let checks: [(&str, bool); 4] = [
+        ("the model's size", differ(&|a, b| a.parameters != b.parameters)),
+        ("text and tokenizer", differ(&|a, b| a.data != b.data)),
+        ("the hardware", differ(&|a, b| a.hardware != b.hardware)),
+        ("who ran it", differ(&|a, b| a.public != b.public)),
+    ];
+    let what: Vec<&str> = checks.into_iter().filter(|(_, differs)| *differs).map(|(what, _)| what).collect();
     if what.is_empty() {
         "Nothing that is recorded differs between them.".to_owned()
     } else {

@@ -165,7 +165,7 @@ impl Shown<'_> {
         };
         let sizes: Vec<String> = trend.points.iter().map(|point| size(point.parameters)).collect();
         format!(
-            "Without a stabiliser, ten times the parameters change the tokens by {} ({}, {}).",
+            "Ten times the parameters change the count of tokens without a stabiliser by {} ({}, {}).",
             trend.tenfold.text(trend.unit),
             sizes.join(", "),
             trend.depth.word()
