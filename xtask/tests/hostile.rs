@@ -294,10 +294,10 @@ fn attempt(number: u64, base: &Path, bomb: &[u8], slowest: &AtomicU64) -> Vec<St
     ];
     symlink(base, place.join("base")).unwrap();
     let mut faults = Vec::new();
-    let reports = arguments.len() - 3;
+    let reports = arguments.len() - 4;
     for (index, arguments) in arguments.into_iter().enumerate() {
-        // A PDF takes as long as a hundred directories without one: of every hundredth directory, by one of the three that make it.
-        let latex = number.is_multiple_of(100) && index == reports + usize::try_from(number / 100 % 3).unwrap();
+        // A PDF takes as long as a hundred directories without one: of every hundredth directory, by one of the four that make one.
+        let latex = number.is_multiple_of(100) && index == reports + usize::try_from(number / 100 % 4).unwrap();
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "ulimit -v $0; ulimit -f 8388608; exec \"$@\"", MOST_KIB, env!("CARGO_BIN_EXE_xtask")]).args(arguments);
         command.current_dir(&place).env("CARGO_MANIFEST_DIR", root.join("xtask")).env("TMPDIR", room.path());
