@@ -415,7 +415,7 @@ fn a_lost_gpu_and_a_machine_without_any() {
     assert!(text.contains("a run was lost on cuda:1; it is tried once more on another device"), "{text}");
 
     site.mode("lose cuda:0");
-    let text = site.says(&["replicate", "--profile", "smoke", "--only-arms", "mxfp4-fd,mxfp4-fdw", "--gpus", "0"], 1);
+    let text = site.says(&["replicate", "--profile", "smoke", "--only-arms", "mxfp4-fd,mxfp4-fdw", "--gpus", "0"], 4);
     assert!(text.contains("CUDA_ERROR_ECC_UNCORRECTABLE") && text.contains("FAILED mxfp4-fd/1"), "{text}");
 
     site.mode("lose all");
