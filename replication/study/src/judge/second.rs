@@ -21,7 +21,7 @@ use crate::number::{Unit, fixed};
 use crate::statistics::{MedianRatio, summarise};
 
 use lines::Judged;
-pub(crate) use lines::{Crossed, crossed};
+pub(crate) use lines::{Crossed, capital, crossed, with_interval};
 pub(crate) use question::Scale;
 use question::{Found, holm};
 pub(crate) use sheets::{Sheet, Sheets};

@@ -190,14 +190,14 @@ pub struct Cost {
 }
 
 /// The whole curve of every arm against `baseline`: overhead and gap against tokens, loss and slope. Empty where there is no ruler.
-pub fn costs(measurements: &Measurements, baseline: &str) -> Vec<Cost> {
+pub(super) fn costs(measurements: &Measurements, baseline: &str) -> Vec<Cost> {
     let runs = runs_of(&measurements.runs, &measurements.study, baseline);
     let ruler = Ruler::of(&runs, measurements.study.profile.budget.steps).ok();
     ruler.iter().flat_map(|ruler| (0..ruler.tokens.len()).flat_map(move |at| costs_at(measurements, ruler, baseline, at))).collect()
 }
 
-pub fn table(measurements: &Measurements, baseline: &str) -> Table {
-    Table::of("curves.csv", costs(measurements, baseline))
+pub fn table(measurements: &Measurements) -> Table {
+    Table::of("curves.csv", measurements.costs().iter().cloned())
 }
 
 fn costs_at(measurements: &Measurements, ruler: &Ruler, baseline: &str, at: usize) -> Vec<Cost> {

@@ -14,6 +14,7 @@ pub mod times;
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use study::Study;
 
@@ -22,6 +23,7 @@ use contract::measurements::{RotationIdentity, StepTime, StepTimeLine};
 use crate::kernels::Document;
 use crate::manifest::public_logs::{self, PublicLogs};
 
+use curves::Cost;
 pub use load::MeasureError;
 use load::{KernelTimeRecord, Run};
 use noise::Noise;
@@ -51,12 +53,19 @@ pub struct Measurements {
     pub kernels_bench: Option<Document>,
     /// Runs of others, from public logs; never mixed with `runs`.
     pub public_logs: Vec<PublicLogs>,
+    /// A table and figures show them; a layout at each evaluation is worth fitting once.
+    costs: OnceLock<Vec<Cost>>,
 }
 
 impl Measurements {
     /// Runs of `arm` that used their budget or diverged, by seed.
     pub fn outcomes(&self, arm: &str) -> Vec<&TokensToTarget> {
         self.tokens.iter().filter(|run| run.arm == arm).collect()
+    }
+
+    /// The cost of every arm against the baseline, along its whole curve.
+    pub fn costs(&self) -> &[Cost] {
+        self.costs.get_or_init(|| curves::costs(self, &self.baseline))
     }
 
     /// How far single runs scatter; none with too few runs.
@@ -99,5 +108,6 @@ pub fn measure(directory: &Path) -> Result<Measurements, MeasureError> {
         public_logs: public_logs::load(directory)?,
         runs,
         study,
+        costs: OnceLock::new(),
     })
 }

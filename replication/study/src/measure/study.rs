@@ -35,6 +35,11 @@ pub fn mxfp4_operands(recipe: &Recipe) -> impl Iterator<Item = &OperandSpec> {
     recipe.operands.values().filter(|operand| operand.format == Format::E2m1)
 }
 
+/// Whether all three products have their operands in E2M1.
+pub fn is_full(recipe: &Recipe) -> bool {
+    ["fprop", "dgrad", "wgrad"].iter().all(|pass| is_mxfp4(recipe, pass))
+}
+
 /// Whether every E2M1 operand is rounded to nearest and not rotated: no stabiliser.
 pub fn is_plain(recipe: &Recipe) -> bool {
     mxfp4_operands(recipe).all(|operand| operand.rounding == Rounding::NearestEven && operand.rotation.is_none())

@@ -6,14 +6,14 @@ use super::claim_tables;
 use super::dots::{DotChart, Point, Reported, Row};
 use super::figure::Figure;
 use super::figures::{dot_figure, label};
-use crate::judge::{Sheet, Sheets};
+use crate::judge::{Sheet, Sheets, with_interval};
 use crate::layout::Measured;
 use crate::manifest::{Claim, Metric, Paper, Recipe};
 use crate::measure::Measurements;
-use crate::measure::study::{is_mxfp4, is_plain};
+use crate::measure::study::{is_full, is_plain};
 use crate::number::{self, Unit};
 use crate::public_logs;
-use crate::statistics::{CONFIDENCE, Interval};
+use crate::statistics::CONFIDENCE;
 
 /// The axis goes from here, in %, to twice the largest number that the paper reports; what lies beyond is an arrow.
 const LOWEST: f64 = -20.0;
@@ -41,47 +41,55 @@ pub(super) fn sentences(measurements: &Measurements) -> Vec<String> {
         Ok(sheets) => sheets,
         Err(why) => return vec![format!("These runs give no answer: {why}.")],
     };
-    let recipe = |arm: &str| measurements.study.recipes.get(arm);
-    let arms = reported(paper);
-    let full = arms.iter().find(|(arm, said)| matches!(said, Reported::Range(..)) && recipe(arm).is_some_and(full_and_plain));
-    let chosen = recommended(paper).and_then(|arm| arms.iter().find(|(other, _)| *other == arm));
-    let named: Vec<(&str, &Reported, String)> = [(full, "no stabiliser"), (chosen, "")]
-        .into_iter()
-        .filter_map(|(found, words)| {
-            let (arm, said) = found?;
-            let words = if words.is_empty() { format!("with {}", claim_tables::stabiliser(recipe(arm)?)) } else { format!("with {words}") };
-            Some((*arm, said, words))
-        })
-        .collect();
+    let named = main_arms(paper, &|arm| measurements.study.recipes.get(arm), "with no stabiliser");
     let sheet = sheets.decisive();
     let mut said = Vec::new();
     let costs: Vec<String> =
-        named.iter().filter_map(|(arm, _, words)| Some(format!("{} {words}", share(&cost(sheet, arm, paper)?)))).collect();
+        named.iter().filter_map(|main| Some(format!("{} {}", share(&cost(sheet, main.arm, paper)?), main.words))).collect();
     if costs.is_empty() {
         return vec!["The arms that would answer have no number here.".to_owned()];
     }
     let baseline = measurements.study.label(&paper.baseline);
     let place = if sheets.matched.is_some() { "At the paper’s depth of training" } else { "Over the last quarter of this budget" };
     said.push(format!("{place}, all linear layers in MXFP4 take more tokens than {baseline} to the same loss: {}.", costs.join("; ")));
-    let papers: Vec<String> = named.iter().filter_map(|(_, said, _)| said_text(said)).collect();
+    let papers: Vec<String> = named.iter().filter_map(|main| said_text(&main.said)).collect();
     said.push(match sheets.too_short() {
         Some(_) => format!("The paper says {}, later in training than these runs go, so they do not test that.", papers.join(" and ")),
         None => format!("The paper says {} at its size.", papers.join(" and ")),
     });
     if sheets.matched.is_some() {
-        let late: Vec<String> = named.iter().filter_map(|(arm, _, _)| Some(whole(&cost(&sheets.late, arm, paper)?))).collect();
+        let late: Vec<String> = named.iter().filter_map(|main| Some(whole(&cost(&sheets.late, main.arm, paper)?))).collect();
         said.push(format!("Over the last quarter of the budget it is {}: the cost is no constant.", late.join(" and ")));
     }
     said
 }
 
-/// Whether all three products are in MXFP4, without a stabiliser.
-pub(super) fn full_and_plain(recipe: &Recipe) -> bool {
-    is_plain(recipe) && ["fprop", "dgrad", "wgrad"].iter().all(|pass| is_mxfp4(recipe, pass))
+/// An arm that the first sentence is about.
+pub(super) struct MainArm<'a> {
+    pub arm: &'a str,
+    /// Without a stabiliser.
+    pub plain: bool,
+    pub said: Reported,
+    /// What is done to it, as a sentence goes on.
+    pub words: String,
+}
+
+/// The full pipeline without a stabiliser, which `plain` names, and the arm that the paper recommends; those that it reports on.
+pub(super) fn main_arms<'a, 'r>(paper: &'a Paper, recipe: &dyn Fn(&str) -> Option<&'r Recipe>, plain: &str) -> Vec<MainArm<'a>> {
+    let arms = reported(paper);
+    let bare = |recipe: &Recipe| is_plain(recipe) && is_full(recipe);
+    let full = arms.iter().find(|(arm, said)| matches!(said, Reported::Range(..)) && recipe(arm).is_some_and(bare));
+    let chosen = recommended(paper).and_then(|arm| arms.iter().find(|(other, _)| *other == arm));
+    let full = full.map(|(arm, said)| MainArm { arm, plain: true, said: said.clone(), words: plain.to_owned() });
+    let chosen = chosen.and_then(|(arm, said)| {
+        let words = format!("with {}", claim_tables::stabiliser(recipe(arm)?));
+        Some(MainArm { arm, plain: false, said: said.clone(), words })
+    });
+    full.into_iter().chain(chosen).collect()
 }
 
 /// The arm whose steps the paper times: the one that it recommends.
-pub(super) fn recommended(paper: &Paper) -> Option<&str> {
+fn recommended(paper: &Paper) -> Option<&str> {
     paper.claims.iter().find_map(|claim: &Claim| match &claim.metric {
         Metric::TimeSaved { arm, .. } => Some(arm.as_str()),
         _ => None,
@@ -93,9 +101,7 @@ fn cost(sheet: &Sheet, arm: &str, paper: &Paper) -> Option<Measured> {
 }
 
 fn share(measured: &Measured) -> String {
-    let interval =
-        measured.interval(CONFIDENCE).map(|ends| Unit::SignedPercent.interval(&Interval::new(ends.low.exp_m1(), ends.high.exp_m1())));
-    format!("{} {}", Unit::SignedPercent.number(measured.number.exp_m1()), interval.unwrap_or_default()).trim_end().to_owned()
+    with_interval(Unit::SignedPercent, measured, f64::exp_m1).trim_end().to_owned()
 }
 
 fn whole(measured: &Measured) -> String {
@@ -137,30 +143,33 @@ pub(super) fn figure(measurements: &Measurements) -> Option<Figure> {
         let note = if seeds == 0 { "not run".to_owned() } else { format!("no number in {lost} of {seeds} seeds") };
         Row::Values { label: label(study, arm), points, note, reported: said.clone() }
     };
-    let arms = reported(paper);
-    let rows: Vec<Row> = arms.iter().map(row).collect();
-    let largest =
-        arms.iter().filter_map(|(_, said)| if let Reported::Range(_, high) = said { Some(*high) } else { None }).fold(0.0, f64::max);
-    if largest <= 0.0 {
-        return None;
-    }
-    let baseline = study.label(&paper.baseline);
-    let chart = DotChart {
+    let rows: Vec<Row> = reported(paper).iter().map(row).collect();
+    let description = format!(
+        "One row for each arm of the paper’s table: bands are what the paper reports, marks what was measured, with 95 % intervals; over {} arms.",
+        rows.len()
+    );
+    let series = series.into_iter().map(|(name, _)| name).collect();
+    let chart = DotChart { description, series, ..chart(study.label(&paper.baseline), rows)? };
+    let caption = "Extra tokens to the same loss, with 95 % intervals, beside what the paper reports; an arrow at the right: the paper’s run did not converge";
+    Some(dot_figure("answer", caption, &chart, "answer.csv"))
+}
+
+/// The frame of such a picture around its rows; none where the paper reports no number.
+pub(super) fn chart(baseline: &str, rows: Vec<Row>) -> Option<DotChart> {
+    let highest = |row: &Row| match row {
+        Row::Values { reported: Reported::Range(_, high), .. } => Some(*high),
+        _ => None,
+    };
+    let largest = rows.iter().filter_map(highest).fold(0.0, f64::max);
+    (largest > 0.0).then(|| DotChart {
         title: format!("Extra tokens over {baseline} to the same loss"),
-        description: format!(
-            "One row for each arm of the paper’s table: bands are what the paper reports, marks what was measured, with 95 % intervals; over {} arms.",
-            rows.len()
-        ),
         x_label: format!("tokens relative to {baseline}, %"),
         reference: Some(0.0),
-        series: series.into_iter().map(|(name, _)| name).collect(),
         reported: "the paper’s 8B runs (arrow: did not converge)".to_owned(),
         limits: Some((LOWEST, 2.0 * largest)),
         rows,
         ..DotChart::default()
-    };
-    let caption = "Extra tokens to the same loss, with 95 % intervals, beside what the paper reports; an arrow at the right: the paper’s run did not converge";
-    Some(dot_figure("answer", caption, &chart, "answer.csv"))
+    })
 }
 
 fn percent(measured: &Measured) -> (f64, Option<(f64, f64)>) {

@@ -10,8 +10,8 @@ use super::figure::Figure;
 use super::figures::{curve_figure, label, token_scale};
 use crate::manifest::Paper;
 use crate::measure::Measurements;
-use crate::measure::curves::{Cost, MATCHED_SLOPE, costs};
-use crate::measure::study::{is_mxfp4, is_plain};
+use crate::measure::curves::{Cost, MATCHED_SLOPE};
+use crate::measure::study::{is_full, is_plain};
 
 /// Before this share of the budget, losses fall so fast that an overhead says little.
 const FROM: f64 = 0.1;
@@ -21,7 +21,7 @@ const MOST: usize = 8;
 /// Figures of the first paper's arms against its baseline; none where the baseline gives no curve.
 pub(super) fn figures(measurements: &Measurements) -> Vec<Figure> {
     let Some(paper) = measurements.study.papers.first() else { return Vec::new() };
-    let all = costs(measurements, &paper.baseline);
+    let all = measurements.costs();
     let last = all.iter().map(|cost| cost.tokens).max().unwrap_or(0) as f64;
     let late: Vec<&Cost> = all.iter().filter(|cost| cost.tokens as f64 >= FROM * last).collect();
     let shown = Shown { measurements, paper, costs: late, arms: arms(measurements, paper) };
@@ -31,13 +31,7 @@ pub(super) fn figures(measurements: &Measurements) -> Vec<Figure> {
 
 /// Arms of the paper's table that quantise all three products, and those without a stabiliser.
 fn arms<'a>(measurements: &Measurements, paper: &'a Paper) -> Vec<(&'a str, Reported)> {
-    let wanted = |arm: &str| {
-        measurements
-            .study
-            .recipes
-            .get(arm)
-            .is_some_and(|recipe| is_plain(recipe) || ["fprop", "dgrad", "wgrad"].iter().all(|pass| is_mxfp4(recipe, pass)))
-    };
+    let wanted = |arm: &str| measurements.study.recipes.get(arm).is_some_and(|recipe| is_plain(recipe) || is_full(recipe));
     answer::reported(paper).into_iter().filter(|(arm, _)| wanted(arm)).take(MOST).collect()
 }
 

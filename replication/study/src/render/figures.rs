@@ -13,7 +13,7 @@ use crate::manifest::recipe::Recipe;
 use crate::manifest::{Metric, Paper};
 use crate::measure::Measurements;
 use crate::measure::load::Run;
-use crate::measure::study::{Study, is_mxfp4, is_plain};
+use crate::measure::study::{Study, is_full, is_plain};
 use crate::measure::target::token_ratios;
 use crate::number;
 use crate::statistics::{Summary, summarise};
@@ -57,7 +57,7 @@ fn convergence(measurements: &Measurements) -> Vec<Figure> {
         chosen.collect()
     };
     let plain = curves(measurements, &pick(&is_plain));
-    let full = curves(measurements, &pick(&|recipe| ["fprop", "dgrad", "wgrad"].iter().all(|pass| is_mxfp4(recipe, pass))));
+    let full = curves(measurements, &pick(&is_full));
     let mut figures = Vec::new();
     let caption = "Validation loss against training tokens: mean over seeds";
     for (id, zoom_id, file, zoom_file, title, curves) in [

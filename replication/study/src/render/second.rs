@@ -188,7 +188,7 @@ pub(super) fn tables<'a>(measurements: &Measurements, verdicts: impl Iterator<It
     }
     let claims = papers.iter().flat_map(|paper| paper.claims.iter().map(move |claim| (paper, claim)));
     let rows = claims.flat_map(|(paper, claim)| claim.lines.iter().map(move |line| line_row(&paper.paper, &claim.id, line)));
-    vec![Table::of("claim_lines.csv", rows), curves::table(measurements, &measurements.baseline)]
+    vec![Table::of("claim_lines.csv", rows), curves::table(measurements)]
 }
 
 fn line_row<'a>(paper: &'a str, claim: &'a str, line: &'a Line) -> LineRow<'a> {

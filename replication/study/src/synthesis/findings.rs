@@ -2,6 +2,7 @@
 
 use super::evidence::{Depth, Row};
 use super::source::{Source, size};
+use crate::judge::capital;
 use crate::manifest::{Metric, Paper};
 use crate::measure::curves::MATCHED_SLOPE;
 use crate::number::fixed;
@@ -115,7 +116,7 @@ fn one(sources: &[Source], rows: &[&Row]) -> (&'static str, String) {
     let ran: Vec<&Row> = judged.iter().copied().filter(|row| !matches!(word(row).as_str(), "not-run" | "failed")).collect();
     if ran.is_empty() {
         let why = judged.iter().rev().find_map(|row| row.verdict.as_ref()?.1.clone());
-        return ("not run", why.map_or_else(|| "No campaign asks it.".to_owned(), |why| format!("{}.", first_large(&why))));
+        return ("not run", why.map_or_else(|| "No campaign asks it.".to_owned(), |why| format!("{}.", capital(&why))));
     }
     let Some(row) =
         ran.iter().filter(|row| matches!(row.depth, Depth::Matched | Depth::None)).max_by_key(|row| sources[row.source].parameters)
@@ -140,9 +141,4 @@ fn lacks(source: &Source, row: &Row) -> String {
         ),
         _ => format!("{}: {}", source.label, row.why),
     }
-}
-
-fn first_large(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }

@@ -172,7 +172,8 @@ fn gap(sheet: &Sheet, question: &Question) -> String {
     measured.map(|measured| with_interval(Unit::Nats, &measured, |nats| nats)).unwrap_or_default()
 }
 
-fn with_interval(unit: Unit, measured: &Measured, shown: fn(f64) -> f64) -> String {
+/// A measured number with its interval, as `shown` makes it from the scale on which it was measured.
+pub(crate) fn with_interval(unit: Unit, measured: &Measured, shown: fn(f64) -> f64) -> String {
     let interval = measured.interval(CONFIDENCE).map(|interval| Interval::new(shown(interval.low), shown(interval.high)));
     format!("{} {}", unit.number(shown(measured.number)), interval.map(|interval| unit.interval(&interval)).unwrap_or_default())
 }
@@ -259,7 +260,7 @@ fn finding(line: &Line, unit: Unit) -> Finding {
 }
 
 /// A reason as a sentence begins.
-pub(super) fn capital(text: &str) -> String {
+pub(crate) fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }

@@ -3,14 +3,13 @@
 use super::super::dots::{DotChart, Point, Reported, Row as DotRow};
 use super::super::figure::Figure;
 use super::super::figures::dot_figure;
-use super::super::{answer, claim_tables, svg};
+use super::super::{answer, svg};
 use super::{PICTURE, Shown};
+use crate::judge::capital;
 use crate::manifest::Paper;
 use crate::number::{self, Unit};
 use crate::synthesis::{Depth, Number, Row, size};
 
-/// The axis of the picture begins here, in %, and ends at twice the largest number that the paper reports.
-const LOWEST: f64 = -20.0;
 /// So many series are shown before campaigns that end early are left to the table.
 const SERIES: usize = 5;
 impl Shown<'_> {
@@ -45,11 +44,6 @@ impl Shown<'_> {
     pub(super) fn picture(&self) -> Option<Figure> {
         let paper = self.main()?;
         let (arms, series) = (answer::reported(paper), self.series());
-        let largest =
-            arms.iter().filter_map(|(_, said)| if let Reported::Range(_, high) = said { Some(*high) } else { None }).fold(0.0, f64::max);
-        if largest <= 0.0 {
-            return None;
-        }
         let point = |arm: &str, (index, source): (usize, &usize)| {
             let (_, number) = self.cost(*source, arm)?;
             let interval = number.interval.map(|ends| (100.0 * ends.low, 100.0 * ends.high));
@@ -61,18 +55,13 @@ impl Shown<'_> {
             note: "no number yet".to_owned(),
             reported: said.clone(),
         };
-        let baseline = self.label(&paper.baseline);
+        let rows = arms.iter().map(row).collect();
+        let shallow = |at: &usize| self.synthesis.sources[*at].shallow.is_some();
         let chart = DotChart {
-            title: format!("Extra tokens over {baseline} to the same loss"),
             description: "One row for each arm of the paper's table: bands are what the paper reports, marks what each campaign and the public logs measured, with 95 % intervals; faint marks are from earlier in training than the paper's numbers.".to_owned(),
-            x_label: format!("tokens relative to {baseline}, %"),
-            reference: Some(0.0),
-            faint: series.iter().enumerate().filter(|(_, at)| self.synthesis.sources[**at].shallow.is_some()).map(|(index, _)| index).collect(),
+            faint: series.iter().enumerate().filter(|(_, at)| shallow(at)).map(|(index, _)| index).collect(),
             series: series.iter().map(|at| self.name(*at)).collect(),
-            reported: "the paper’s 8B runs (arrow: did not converge)".to_owned(),
-            limits: Some((LOWEST, 2.0 * largest)),
-            rows: arms.iter().map(row).collect(),
-            ..DotChart::default()
+            ..answer::chart(self.label(&paper.baseline), rows)?
         };
         let caption = "Marks: what was measured, with 95 % intervals. Bands: what the paper reports; an arrow at the right: its run did not converge. Faint: from earlier in training than the paper’s numbers";
         Some(dot_figure("synthesis", caption, &chart, PICTURE))
@@ -92,23 +81,12 @@ impl Shown<'_> {
     /// Sentences, each true by itself and each made of rows.
     pub(super) fn answer(&self) -> Vec<String> {
         let Some(paper) = self.main() else { return Vec::new() };
-        let (arms, baseline) = (answer::reported(paper), self.label(&paper.baseline));
-        let recipe = |arm: &str| self.manifests.recipes.get(arm);
-        let full = arms.iter().find(|(arm, said)| matches!(said, Reported::Range(..)) && recipe(arm).is_some_and(answer::full_and_plain));
-        let chosen = answer::recommended(paper).and_then(|arm| arms.iter().find(|(other, _)| *other == arm));
-        let named: Vec<(&str, &Reported, String)> = [(full, true), (chosen, false)]
-            .into_iter()
-            .filter_map(|(found, plain)| {
-                let (arm, said) = found?;
-                let words =
-                    if plain { "without a stabiliser".to_owned() } else { format!("with {}", claim_tables::stabiliser(recipe(arm)?)) };
-                Some((*arm, said, words))
-            })
-            .collect();
+        let baseline = self.label(&paper.baseline);
+        let named = answer::main_arms(paper, &|arm| self.manifests.recipes.get(arm), "without a stabiliser");
         let series = self.series();
         let deep = series.iter().find(|at| !self.synthesis.sources[**at].public && self.synthesis.sources[**at].shallow.is_none());
         let costs = |at: usize| -> Vec<String> {
-            named.iter().filter_map(|(arm, _, words)| Some(format!("{} {words}", whole(&self.cost(at, arm)?.1)))).collect()
+            named.iter().filter_map(|main| Some(format!("{} {}", whole(&self.cost(at, main.arm)?.1), main.words))).collect()
         };
         let mut said = Vec::new();
         match deep.map(|at| (costs(*at), &self.synthesis.sources[*at])).filter(|(costs, _)| !costs.is_empty()) {
@@ -120,16 +98,16 @@ impl Shown<'_> {
             None => said.push("No campaign has measured the two main arms at the paper’s depth of training yet.".to_owned()),
         }
         let papers: Vec<String> =
-            named.iter().filter_map(|(_, said, words)| Some(format!("{} {words}", answer::said_text(said)?))).collect();
+            named.iter().filter_map(|main| Some(format!("{} {}", answer::said_text(&main.said)?, main.words))).collect();
         let logged = series.iter().find(|at| self.synthesis.sources[**at].public);
         let logs = logged.and_then(|at| Some(format!("{}: {}", self.synthesis.sources[*at].label, costs(*at).first()?)));
         said.push(format!(
             "The paper says {}, at 8B.{}",
             papers.join(" and "),
-            logs.map(|text| format!(" {}.", first_large(&text))).unwrap_or_default()
+            logs.map(|text| format!(" {}.", capital(&text))).unwrap_or_default()
         ));
         said.push(self.counts(paper));
-        said.push(self.of_size(full.map(|(arm, _)| *arm)));
+        said.push(self.of_size(named.iter().find(|main| main.plain).map(|main| main.arm)));
         said.retain(|text| !text.is_empty());
         said
     }
@@ -178,9 +156,4 @@ fn whole(number: &Number) -> String {
     let percent = |value: f64| number::signed(100.0 * value, 0);
     let interval = number.interval.map(|ends| format!(" [{},{}{}]", percent(ends.low), number::SPACE, percent(ends.high)));
     format!("{}{}%{}", percent(number.value), number::SPACE, interval.unwrap_or_default())
-}
-
-fn first_large(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
