@@ -12,6 +12,7 @@ mod sealed;
 #[path = "../../replication/study/tests/synthetic/mod.rs"]
 mod synthetic;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
@@ -232,6 +233,8 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
+const HUNG: &str = "hung";
+
 /// How one command came out, if not well.
 fn fault(command: &mut Command, longest: Duration, log: &Path) -> Option<String> {
     let output = fs::File::create(log).unwrap();
@@ -244,7 +247,7 @@ fn fault(command: &mut Command, longest: Duration, log: &Path) -> Option<String>
         if started.elapsed() > longest {
             child.kill().unwrap();
             child.wait().unwrap();
-            return Some("hung".to_owned());
+            return Some(HUNG.to_owned());
         }
         std::thread::sleep(Duration::from_millis(2));
     };
@@ -293,6 +296,8 @@ fn attempt(number: u64, base: &Path, bomb: &[u8], slowest: &AtomicU64) -> Vec<St
         &["synthesis", "D", "base", "--out", "out"],
     ];
     symlink(base, place.join("base")).unwrap();
+    // A change through a link of an earlier one lands outside by itself, before any command.
+    let before = outside_of(room.path(), &place);
     let mut faults = Vec::new();
     let reports = arguments.len() - 4;
     for (index, arguments) in arguments.into_iter().enumerate() {
@@ -307,7 +312,10 @@ fn attempt(number: u64, base: &Path, bomb: &[u8], slowest: &AtomicU64) -> Vec<St
         let log = place.join("log");
         let longest = if latex { 20 * LONGEST } else { LONGEST };
         let begun = Instant::now();
-        if let Some(what) = fault(&mut command, longest, &log) {
+        // Once more what hung: a machine that stood still is not the command's fault.
+        let found = fault(&mut command, longest, &log);
+        let found = if found.as_deref() == Some(HUNG) { fault(&mut command, longest, &log) } else { found };
+        if let Some(what) = found {
             faults.push(format!("{arguments:?} {what}"));
         }
         if !latex {
@@ -321,21 +329,34 @@ fn attempt(number: u64, base: &Path, bomb: &[u8], slowest: &AtomicU64) -> Vec<St
             faults.push(format!("{arguments:?} let a stranger begin a line"));
         }
     }
-    faults.extend(strange_files(room.path(), &place));
+    faults.extend(strange_files(room.path(), &place, &before));
     faults.into_iter().map(|what| format!("{number}: {what} ({})", story.join("; "))).collect()
 }
 
-/// What lies where nothing may, and who copied the secret.
-fn strange_files(room: &Path, place: &Path) -> Vec<String> {
+/// The folders that a command may write in.
+fn allowed(place: &Path) -> [PathBuf; 3] {
+    ["D", "out", "root/cache"].map(|name| place.join(name))
+}
+
+/// The files where no command may write, with what is in them.
+fn outside_of(room: &Path, place: &Path) -> BTreeMap<String, Vec<u8>> {
+    let ours = ["log", "root/target"].map(|name| place.join(name));
+    let elsewhere = |path: &Path| !allowed(place).iter().chain(&ours).any(|folder| path.starts_with(folder));
+    let names = files::look(room).unwrap().files.into_iter().filter(|name| elsewhere(&room.join(name)));
+    names.map(|name| (name.clone(), fs::read(room.join(name)).unwrap())).collect()
+}
+
+/// What was written where nothing may be, and who copied the secret.
+fn strange_files(room: &Path, place: &Path, before: &BTreeMap<String, Vec<u8>>) -> Vec<String> {
     let mut found = Vec::new();
-    let allowed = ["D", "out", "root/cache"].map(|name| place.join(name));
-    let known: Vec<PathBuf> = ["outside/secret", "log", "root/target"].iter().map(|name| place.join(name)).collect();
-    for name in files::look(room).unwrap().files {
-        let path = room.join(&name);
-        let inside = allowed.iter().any(|folder| path.starts_with(folder));
-        if !inside && !known.iter().any(|known| path.starts_with(known)) {
+    for (name, bytes) in outside_of(room, place) {
+        if before.get(&name) != Some(&bytes) {
             found.push(if name.contains("EXECUTED") { "executed".to_owned() } else { format!("wrote outside: {name}") });
         }
+    }
+    for name in files::look(room).unwrap().files {
+        let path = room.join(&name);
+        let inside = allowed(place).iter().any(|folder| path.starts_with(folder));
         let small = fs::metadata(&path).is_ok_and(|metadata| metadata.len() < 1 << 24);
         if inside && small && fs::read(&path).is_ok_and(|bytes| bytes.windows(SECRET.len()).any(|window| window == SECRET.as_bytes())) {
             found.push(format!("leaked into {name}"));
