@@ -186,12 +186,15 @@ pub(crate) struct KernelsBuild {
     /// Folder for code objects and kernels.json [default: target/kernels/ARCH]
     #[arg(long)]
     out: Option<PathBuf>,
+    /// Write the hashes to kernels/ARCH/pinned.yaml, for the compiler that is here, instead of comparing with it
+    #[arg(long)]
+    pin: bool,
 }
 
 impl KernelsBuild {
     pub(crate) fn request(&self, root: &Path) -> kernels_build::Request {
         let out = self.out.clone().unwrap_or_else(|| root.join("target").join("kernels").join(&self.arch));
-        kernels_build::Request { arch: self.arch.clone(), out }
+        kernels_build::Request { arch: self.arch.clone(), out, pin: self.pin }
     }
 }
 

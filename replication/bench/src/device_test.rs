@@ -15,6 +15,7 @@ use campaign::toolchain::{self, ToolError, Trainer, build_trainer, captured, las
 use contract::device::{DeviceId, DeviceKind};
 use contract::json;
 use contract::measurements::{Check, DeviceTestLine, Summary, TestedDevice};
+use duct::Expression;
 use study::device_test::{self as table, Row};
 use study::files;
 use study::folder;
@@ -66,9 +67,12 @@ pub fn run(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<Outcome
     }
     let (trainer, build) = trainer(root, request, say)?;
     let folder = root.join("cache").join("device-test");
-    let files = run_files(&manifests, &folder)?;
+    let files = run_files(&manifests, &folder, manifests.recipes.keys().map(String::as_str))?;
     say(&format!("comparing {} with the CPU: kernels, then two steps of {} recipes", request.device, files.len()));
-    let tested = match call(&trainer, &request.device, request.seed, files)? {
+    let mut arguments: Vec<OsString> =
+        ["device-test", "--device", &request.device, "--seed", &request.seed.to_string()].map(Into::into).to_vec();
+    arguments.extend(files.into_iter().map(Into::into));
+    let tested = match call(trainer.command(arguments))? {
         Ok(tested) => tested,
         Err(missing) => return Ok(Outcome::NotRun(missing)),
     };
@@ -102,25 +106,27 @@ fn trainer(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<(Traine
     build_trainer(root, say)
 }
 
-/// A run file for each recipe, below `folder`.
-fn run_files(manifests: &Manifests, folder: &Path) -> Result<Vec<PathBuf>, CampaignError> {
+/// A run file for each of `recipes`, below `folder`.
+pub(crate) fn run_files<'a>(
+    manifests: &Manifests,
+    folder: &Path,
+    recipes: impl Iterator<Item = &'a str>,
+) -> Result<Vec<PathBuf>, CampaignError> {
     let profile = manifests.profile(PROFILE)?;
     let model = &manifests.models[&profile.model];
     files::remove_folder(folder)?;
-    let write = |recipe: &String| -> Result<PathBuf, CampaignError> {
+    let write = |recipe: &str| -> Result<PathBuf, CampaignError> {
         let path = folder.join(recipe).join("run.yaml");
         let text = plan::step_run_file(manifests, profile, model, profile.batch.sequences, recipe)?;
         files::write(&path, text.as_bytes())?;
         Ok(path)
     };
-    manifests.recipes.keys().map(write).collect()
+    recipes.map(write).collect()
 }
 
-/// Calls the trainer and reads its lines; Err: there is no such device.
-fn call(trainer: &Trainer, device: &str, seed: u64, files: Vec<PathBuf>) -> Result<Result<Tested, String>, CampaignError> {
-    let mut arguments: Vec<OsString> = ["device-test", "--device", device, "--seed", &seed.to_string()].map(Into::into).to_vec();
-    arguments.extend(files.into_iter().map(Into::into));
-    let output = captured(&trainer.command(arguments).stdout_capture().stderr_capture());
+/// Calls the trainer's device-test and reads its lines; Err: there is no such device.
+pub(crate) fn call(command: Expression) -> Result<Result<Tested, String>, CampaignError> {
+    let output = captured(&command.stdout_capture().stderr_capture());
     let output = output.map_err(|source| ToolError::Start { program: "the trainer".to_owned(), source })?;
     let said = String::from_utf8_lossy(&output.stderr).trim().trim_start_matches("error: ").to_owned();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use contract::id::Id;
+use study::code_objects;
 use study::environment::{Environment, GitState};
 use study::files::{self, Context as _, FileError};
 use study::folder;
@@ -26,14 +27,14 @@ use crate::latex;
 use crate::prepared::Prepared;
 use crate::request::{Report, Request};
 use crate::run::{Failure, Outcome};
-use crate::site::Site;
+use crate::site::{Shown, Site};
 
 /// Puts the result directory together aside, renders it, hashes it, and moves it into place.
 pub(crate) fn assemble(
     root: &Path,
     prepared: &Prepared,
     outcomes: &[Outcome],
-    (measured, bench): (Option<&Path>, Option<&Path>),
+    (measured, shown): (Option<&Path>, &Shown),
     (request, site): (&Request, &Site),
     key: &str,
     environment: &Environment,
@@ -84,8 +85,10 @@ pub(crate) fn assemble(
                 files::copy(&measured.join(&name), &aside.join("measurements").join(&name))?;
             }
         }
-        if let Some(bench) = bench {
-            files::copy(bench, &aside.join("measurements").join(kernels::DOCUMENT))?;
+        for (document, name) in [(&shown.bench, kernels::DOCUMENT), (&shown.code_objects, code_objects::FILE)] {
+            if let Some(document) = document {
+                files::copy(document, &aside.join("measurements").join(name))?;
+            }
         }
         let text = serde_json::to_string_pretty(&campaign).unwrap_or_default() + "\n";
         files::write(&aside.join("campaign.json"), text.as_bytes())?;

@@ -37,9 +37,9 @@ pub(crate) fn put_together(manifests: &Manifests, request: &Request, say: &dyn F
     say(&format!("{done} of {all} runs are finished; judging and rendering these"));
     let site = Site::of_finished(&prepared.plan, &cache, request);
     let environment = environment::capture(root, &request.run).on(&site.gpus);
-    let (key, bench) = keyed(&prepared, &site, request)?;
+    let (key, shown) = keyed(&prepared, &site, request, None)?;
     let outcomes = vec![Outcome::Reused; done];
-    assemble(root, &prepared, &outcomes, (None, bench.as_deref()), (request, &site), &key, &environment)
+    assemble(root, &prepared, &outcomes, (None, &shown), (request, &site), &key, &environment)
 }
 
 /// Leaves out of the plan what is not finished, or ran on something else than the plan says.

@@ -27,7 +27,7 @@ use crate::finished;
 use crate::prepared::Prepared;
 use crate::request::{Report, Request};
 use crate::run::{self, Outcome};
-use crate::site::{Site, keyed};
+use crate::site::{Shown, Site, keyed};
 use crate::timings::Timings;
 use crate::toolchain::Trainer;
 
@@ -43,7 +43,9 @@ pub fn replicate(manifests: &Manifests, request: &Request, stop: &AtomicBool, sa
     }
     let (mut prepared, trainer) = Prepared::with_trainer(manifests, &request.profile, &request.selection, request.trainer.as_deref(), say)?;
     let site = Site::new(&prepared, &trainer, request, say)?;
-    let (key, bench) = keyed(&prepared, &site, request)?;
+    let code_objects = request.code_objects.map(|make| make(manifests, &trainer, &prepared.build.sources, say)).transpose()?;
+    interrupted(stop)?;
+    let (key, shown) = keyed(&prepared, &site, request, code_objects)?;
     let memory = CampaignMemory { path: root.join("cache").join("campaigns").join(format!("{key}.json")) };
     if !request.run.fresh
         && let Some(directory) = memory.recall(&request.out, &key, root, say)?
@@ -60,8 +62,7 @@ pub fn replicate(manifests: &Manifests, request: &Request, stop: &AtomicBool, sa
         // Not what was asked here: this machine's compiler, if it has one, built nothing.
         (environment.toolchain.rustc, environment.toolchain.cargo) = (None, None);
     }
-    let stages =
-        Stages { root, request, trainer: &trainer, site: &site, key: &key, bench: bench.as_deref(), environment: &environment, say };
+    let stages = Stages { root, request, trainer: &trainer, site: &site, key: &key, shown: &shown, environment: &environment, say };
     // Ctrl-C reaches cargo and trainers as well: whatever error they end with then, the answer is that someone asked to stop.
     let report = stages_or_interrupted(|| stages.carry_out(&mut prepared, stop), stop)?;
     // A campaign with failed runs is not finished: the same command tries them again.
@@ -82,8 +83,7 @@ struct Stages<'a> {
     trainer: &'a Trainer,
     site: &'a Site,
     key: &'a str,
-    /// Measurements of this machine's kernels, for the report.
-    bench: Option<&'a Path>,
+    shown: &'a Shown,
     environment: &'a Environment,
     say: &'a dyn Fn(&str),
 }
@@ -91,7 +91,7 @@ struct Stages<'a> {
 impl Stages<'_> {
     /// Data, runs, timings, result directory, report.
     fn carry_out(&self, prepared: &mut Prepared, stop: &AtomicBool) -> Result<Report, CampaignError> {
-        let Self { root, request, trainer, site, key, bench, environment, say } = *self;
+        let Self { root, request, trainer, site, key, shown, environment, say } = *self;
         let data = data::prepare(prepared.manifests, prepared.profile(), trainer, say)?;
         interrupted(stop)?;
         let (count, pool) = (prepared.plan.runs.len(), site.pool(request));
@@ -118,7 +118,7 @@ impl Stages<'_> {
         };
         let measured = if request.untimed { None } else { Some(timings.take(&outcomes, stop, say)?) };
         say("judging and rendering");
-        assemble(root, prepared, &outcomes, (measured.as_deref(), bench), (request, site), key, environment)
+        assemble(root, prepared, &outcomes, (measured.as_deref(), shown), (request, site), key, environment)
     }
 }
 

@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use study::exit::{FAILED, MACHINE};
 use study::judge::Verdicts;
+use study::manifest::Manifests;
 use study::plan::Selection;
 
+use crate::error::CampaignError;
 use crate::run::{Failure, RunOptions};
+use crate::toolchain::Trainer;
 
 /// What `replicate` was asked for.
 #[derive(Debug, Clone)]
@@ -32,9 +35,15 @@ pub struct Request {
     pub keep_weights: bool,
     /// Time no step and no kernel after the runs; claims about times are then not run.
     pub untimed: bool,
+    /// Builds and executes the MI355X kernels before the runs; None: the report has nothing on them.
+    pub code_objects: Option<CodeObjects>,
     /// Run and measure nothing: put together what is finished.
     pub finished: bool,
 }
+
+/// Makes the document of the MI355X kernels (`study::code_objects`) for the tree of `manifests`, or finds it in the cache. The trainer's
+/// sources are its second key.
+pub type CodeObjects = fn(&Manifests, &Trainer, &str, &dyn Fn(&str)) -> Result<PathBuf, CampaignError>;
 
 #[derive(Debug)]
 pub struct Report {

@@ -56,10 +56,29 @@ impl Site {
     }
 }
 
-/// The campaign's key, and what `kernels-bench` measured on this machine, which its report shows too: newer measurements, another report.
-pub(crate) fn keyed(prepared: &Prepared, site: &Site, request: &Request) -> Result<(String, Option<PathBuf>), FileError> {
-    let key = prepared.campaign_key(&site.line)?;
-    let Some(directory) = kernels::newest(&request.out, &site.machine) else { return Ok((key, None)) };
-    let bench = directory.join(kernels::DOCUMENT);
-    Ok((record::key_with_kernels(&key, &files::sha256_file(&bench)?), Some(bench)))
+/// What a report shows beside the campaign's own measurements.
+#[derive(Debug, Default)]
+pub(crate) struct Shown {
+    /// What `kernels-bench` measured on this machine.
+    pub(crate) bench: Option<PathBuf>,
+    /// The MI355X kernels, built and executed on a model of the ISA.
+    pub(crate) code_objects: Option<PathBuf>,
+}
+
+/// The campaign's key with what is shown beside it: other documents, another report.
+pub(crate) fn keyed(
+    prepared: &Prepared,
+    site: &Site,
+    request: &Request,
+    code_objects: Option<PathBuf>,
+) -> Result<(String, Shown), FileError> {
+    let mut key = prepared.campaign_key(&site.line)?;
+    if let Some(document) = &code_objects {
+        key = record::key_with_code_objects(&key, &files::sha256_file(document)?);
+    }
+    let bench = kernels::newest(&request.out, &site.machine).map(|directory| directory.join(kernels::DOCUMENT));
+    if let Some(bench) = &bench {
+        key = record::key_with_kernels(&key, &files::sha256_file(bench)?);
+    }
+    Ok((key, Shown { bench, code_objects }))
 }

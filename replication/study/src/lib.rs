@@ -5,6 +5,7 @@
 
 pub mod archive;
 pub mod audit;
+pub mod code_objects;
 pub mod compare;
 pub mod device;
 pub mod device_test;

@@ -78,6 +78,11 @@ pub fn key_with_kernels(key: &str, document_sha256: &str) -> String {
     files::sha256(format!("{key} kernels {document_sha256}\n").as_bytes())
 }
 
+/// The key where the MI355X kernels were built or looked for: another compiler, another report.
+pub fn key_with_code_objects(key: &str, document_sha256: &str) -> String {
+    files::sha256(format!("{key} code objects {document_sha256}\n").as_bytes())
+}
+
 /// What timings on a CPU depend on besides the runs.
 pub fn on_cpu(flags: &Flags, cpu: &Cpu) -> String {
     let Flags { threads_per_run, instruction_set, .. } = flags;

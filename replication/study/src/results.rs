@@ -37,7 +37,8 @@ const FILES: &[&str] = &[
     "verdicts.json",
 ];
 
-const MEASUREMENTS: &[&str] = &["kernel_time.jsonl", "kernels.json", "rotation_identity.jsonl", "step_profile.jsonl", "step_time.jsonl"];
+const MEASUREMENTS: &[&str] =
+    &["code_objects.json", "kernel_time.jsonl", "kernels.json", "rotation_identity.jsonl", "step_profile.jsonl", "step_time.jsonl"];
 
 /// Whether a result directory may hold a file of this name (docs/files.md).
 fn is_known(name: &str) -> bool {

@@ -140,6 +140,15 @@ const OF_RECORDS: &[Case] = &[
     ("a slow repeat of a kernel left out", "measurements/kernel_time.jsonl", |directory| {
         without_line(directory, "measurements/kernel_time.jsonl", &["\"fp8\"", "\"repeat\":9,"]);
     }),
+    ("a check that failed", "measurements/code_objects.json", |directory| {
+        replace(directory, "measurements/code_objects.json", "\"difference\":0.002", "\"difference\":0.2")
+    }),
+    ("a device that is none", "measurements/code_objects.json", |directory| {
+        set(directory, "measurements/code_objects.json", "/execution/device/interpreted", false)
+    }),
+    ("MI355X kernels of another compiler", "campaign.json", |directory| {
+        set(directory, "measurements/code_objects.json", "/build/compiler", "another")
+    }),
     ("the processor", "campaign.json", |directory| set(directory, "env.json", "/cpu/model", "Another processor")),
     ("the number of cores", "campaign.json", |directory| set(directory, "env.json", "/cpu/logical_cores", 64)),
     ("threads of a run", "campaign.json", |directory| set(directory, "env.json", "/flags/threads_per_run", 8)),

@@ -335,6 +335,42 @@ fn kernels_of_the_machine_are_shown_and_without_them_the_report_says_how_to_get_
     }
 }
 
+/// Built and executed, the MI355X kernels have their section; without a compiler one row says what it needs. Neither is a claim on an MI355X.
+#[test]
+fn the_mi355x_kernels_are_shown_and_without_a_compiler_a_row_says_what_is_needed() {
+    let directory = tempfile::tempdir().unwrap();
+    synthetic::write(directory.path());
+    let (document, page) = (directory.path().join("measurements/code_objects.json"), directory.path().join("report.html"));
+    save(&document, synthetic::CODE_OBJECTS);
+    render_here(directory.path());
+    for shown in [
+        "Built by clang &lt;22&gt; &amp; co as 1 code object, each twice in two folders; 1 of 1 have the hash",
+        "2 of 2 checks pass",
+        "not run on an MI355X; no performance claim",
+        "6c721d89e5625e27",
+        "36032",
+        "6912",
+        "kernel: attention",
+    ] {
+        assert!(read(&page).contains(shown), "{shown}");
+    }
+    assert!(read(&directory.path().join("report.tex")).contains("tables/code-objects.tex"));
+    let failed = synthetic::CODE_OBJECTS.replace("\"bound\":0.01,\"passed\":true", "\"bound\":0.001,\"passed\":false");
+    save(&document, &failed.replacen("6c721d89", "6c721d80", 1));
+    render_here(directory.path());
+    for shown in ["0 of 1 have the hash", "1 of 2 checks pass"] {
+        assert!(read(&page).contains(shown), "{shown}");
+    }
+    let without = r#"{"schema":"mxfp4-code-objects/1","build":null,"not_built":"no clang <22>","execution":null,"not_executed":null}"#;
+    save(&document, without);
+    render_here(directory.path());
+    let missing = read(&page).split("<table id=\"not-run\"").nth(1).unwrap().split("</table>").next().unwrap().to_owned();
+    assert!(missing.contains("no clang &lt;22&gt;") && missing.contains("clang-22, lld-22"), "{missing}");
+    save(&document, &without.replace("objects/1", "objects/9"));
+    let error = judge::recompute(directory.path()).unwrap_err().to_string();
+    assert!(error.contains("code_objects.json") && error.contains("schema"), "{error}");
+}
+
 /// Where only a GPU was measured its tables stand there, and no empty ones of the CPU. The article leaves them to the page.
 #[test]
 fn kernels_of_a_gpu_are_shown() {

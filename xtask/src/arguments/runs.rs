@@ -4,6 +4,7 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bench::code_objects;
 use campaign::error::CampaignError;
 use campaign::machine;
 use campaign::request::Request;
@@ -101,6 +102,7 @@ impl Means {
             stop_after: None,
             keep_weights: false,
             untimed: false,
+            code_objects: None,
             finished: false,
         }
     }
@@ -186,6 +188,7 @@ impl Replicate {
             stop_after: self.stop_after,
             keep_weights: self.keep_weights,
             finished: self.finished,
+            code_objects: Some(code_objects::document),
             ..request
         }
     }

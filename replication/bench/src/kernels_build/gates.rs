@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::Built;
+use study::code_objects::Built;
+
 use super::manifest::{Budget, Source};
 
 /// LDS of a compute unit of gfx950, in bytes.

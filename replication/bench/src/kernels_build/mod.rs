@@ -8,16 +8,17 @@ mod compiler;
 mod gates;
 mod lint;
 mod manifest;
+mod pinned;
 mod table;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use contract::json::Document as _;
 use gfx950_interpreter::object::{CodeObject, Kernel, ObjectError};
-use serde::Serialize;
+use study::code_objects::{Build, Built, Object};
 use study::exit::ExitCode;
 use study::files::{self, Context as _, FileError};
 use study::manifest::ManifestError;
@@ -26,12 +27,11 @@ pub use compiler::Compiler;
 pub use gates::check;
 pub use lint::{Finding, chained_conversions};
 pub use manifest::{Budget, Manifest, Source};
+pub use pinned::Pinned;
 pub use table::table;
 
 /// Architectures that can be built for.
 pub const ARCHITECTURES: [&str; 1] = ["gfx950"];
-
-pub const SCHEMA: &str = "kernels-build/1";
 
 #[derive(Debug, Clone)]
 pub struct Request {
@@ -39,6 +39,8 @@ pub struct Request {
     pub arch: String,
     /// Folder for the code objects and kernels.json.
     pub out: PathBuf,
+    /// Write their hashes to pinned.yaml instead of comparing.
+    pub pin: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -81,64 +83,14 @@ impl ExitCode for BuildError {
     }
 }
 
-/// What the compiler made of one kernel.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Built {
-    /// Vector registers, accumulation registers among them.
-    pub vgprs: u64,
-    pub agprs: u64,
-    pub sgprs: u64,
-    /// Bytes of LDS.
-    pub lds: u64,
-    /// Registers spilled, vector and scalar.
-    pub spills: u64,
-    /// Bytes of scratch for each work item.
-    pub scratch: u64,
-    pub instructions: u64,
-    /// How often each one occurs that the manifest counts.
-    pub counted: BTreeMap<String, u64>,
-}
-
-/// One source's code object.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Object {
-    /// Name of the source, relative to the manifest's folder.
-    pub source: String,
-    /// What was defined for it.
-    pub defines: Vec<String>,
-    /// Its SHA-256.
-    pub source_sha256: String,
-    /// Name of the code object, in the same folder as kernels.json.
-    pub object: String,
-    /// Its SHA-256.
-    pub object_sha256: String,
-    pub kernels: BTreeMap<String, Built>,
-}
-
-/// What was built and what is wrong with it: kernels.json.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Report {
-    /// [`SCHEMA`].
-    pub schema: &'static str,
-    pub arch: String,
-    /// The compiler's first line about itself.
-    pub compiler: String,
-    /// Where it was found.
-    pub compiler_path: String,
-    pub flags: Vec<String>,
-    /// In the manifest's order.
-    pub objects: Vec<Object>,
-    /// Every rule that is broken, as a sentence; empty if all hold.
-    pub problems: Vec<String>,
-}
-
 /// Lints, compiles everything twice, reads it, checks it and writes it to `request.out`. `say` gets a line for each source.
-pub fn run(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<Report, BuildError> {
+pub fn run(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<Build, BuildError> {
     if !ARCHITECTURES.contains(&request.arch.as_str()) {
         return Err(BuildError::Architecture(request.arch.clone()));
     }
     let folder = Path::new("kernels").join(&request.arch);
     let manifest = Manifest::load(root, &folder)?;
+    let mut pinned = Pinned::load(root, &folder)?;
     let compiler = Compiler::find()?;
     let here = root.join(&folder);
     let sources = Sources::list(&root.join("kernels"), &request.arch)?;
@@ -157,8 +109,12 @@ pub fn run(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<Report,
         files::write(&request.out.join(&object.object), &bytes)?;
         objects.push(object);
     }
-    let report = Report {
-        schema: SCHEMA,
+    if request.pin {
+        pinned.pin(&compiler.version, &objects);
+        pinned.write(root, &folder)?;
+    }
+    problems.extend(pinned.compare(&compiler.version, &mut objects));
+    let build = Build {
         arch: request.arch.clone(),
         compiler: compiler.version.clone(),
         compiler_path: compiler.path.display().to_string(),
@@ -166,8 +122,8 @@ pub fn run(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<Report,
         objects,
         problems,
     };
-    files::write(&request.out.join("kernels.json"), (serde_json::to_string_pretty(&report)? + "\n").as_bytes())?;
-    Ok(report)
+    files::write(&request.out.join("kernels.json"), (build.to_json_pretty()? + "\n").as_bytes())?;
+    Ok(build)
 }
 
 /// Every source and header: of kernels/device, which CUDA shares, and of the architecture's own folder.
@@ -232,6 +188,7 @@ fn describe(source: &Source, path: &Path, bytes: &[u8]) -> Result<Object, BuildE
         source_sha256: files::sha256(&text),
         object: source.object_name(),
         object_sha256: files::sha256(bytes),
+        pinned_sha256: None,
         kernels,
     })
 }

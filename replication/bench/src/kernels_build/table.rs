@@ -2,12 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::{Built, Report};
-
-const WORDING: &str = "compiles for gfx950; functionally verified on a CPU model of the ISA; not run on an MI355X; no performance claim";
+use study::code_objects::{Build, Built, WORDING};
 
 /// Compiler, one line a kernel, hashes, and every problem.
-pub fn table(report: &Report) -> String {
+pub fn table(report: &Build) -> String {
     let mut text = format!("{} ({})\n\n", report.compiler, report.compiler_path);
     let names = report.objects.iter().flat_map(|object| object.kernels.keys().map(String::len));
     let width = names.max().unwrap_or(0).max("kernel".len());
@@ -25,7 +23,8 @@ pub fn table(report: &Report) -> String {
     }
     text.push('\n');
     for object in &report.objects {
-        let _ = writeln!(text, "{}  {}", object.object_sha256, object.object);
+        let pinned = object.is_as_pinned().map_or("", |equal| if equal { "  as pinned" } else { "  not as pinned" });
+        let _ = writeln!(text, "{}  {}{pinned}", object.object_sha256, object.object);
     }
     for problem in &report.problems {
         let _ = writeln!(text, "problem: {problem}");

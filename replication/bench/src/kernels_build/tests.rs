@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use study::code_objects::{Build, Built};
 use study::exit::ExitCode;
 use study::files;
 
 use super::compiler::is_supported;
-use super::{Budget, BuildError, Built, Compiler, Report, Request, Source, chained_conversions, check, run, table};
+use super::{Budget, BuildError, Compiler, Request, Source, chained_conversions, check, run, table};
 
 #[test]
 fn a_chained_stochastic_conversion_is_found_and_an_unchained_one_is_not() {
@@ -87,8 +88,12 @@ fn copied() -> Option<tempfile::TempDir> {
     Some(root)
 }
 
-fn build(root: &Path) -> Result<Report, BuildError> {
-    run(root, &Request { arch: "gfx950".to_owned(), out: root.join("out") }, &|_| {})
+fn build(root: &Path) -> Result<Build, BuildError> {
+    build_and(root, false)
+}
+
+fn build_and(root: &Path, pin: bool) -> Result<Build, BuildError> {
+    run(root, &Request { arch: "gfx950".to_owned(), out: root.join("out"), pin }, &|_| {})
 }
 
 fn change(root: &Path, file: &str, from: &str, to: &str) {
@@ -104,7 +109,7 @@ fn the_kernels_build_the_same_bytes_twice_and_inside_their_budgets() {
     let first = build(root.path()).unwrap();
     assert_eq!(first.problems, Vec::<String>::new());
     let json = files::read_text(&root.path().join("out/kernels.json")).unwrap();
-    assert!(json.contains("\"schema\": \"kernels-build/1\"") && json.contains("mxfp4_gemm_256x256"));
+    assert!(json.contains("\"schema\": \"kernels-build/2\"") && json.contains("mxfp4_gemm_256x256"));
     for object in &first.objects {
         assert_eq!(files::sha256_file(&root.path().join("out").join(&object.object)).unwrap(), object.object_sha256);
     }
@@ -132,6 +137,18 @@ fn a_kernel_over_its_budget_a_chained_builtin_and_a_misspelt_key_are_refused() {
     assert_eq!(problems.len(), 2, "{problems:?}");
     assert!(problems[0].starts_with("gfx950/prelude.h:") && problems[0].contains("chained"), "{problems:?}");
     assert!(problems[1].contains("mxfp4_gemm_64x64: ") && problems[1].contains("at most 32"), "{problems:?}");
+
+    // Two files are enough for this, too: bytes that are not the pinned ones, for the compiler that is here and for no other.
+    change(root.path(), "kernels.yaml", "mxfp4_gemm_64x64: {vgprs: 32", "mxfp4_gemm_64x64: {vgprs: 128");
+    let built = build_and(root.path(), true).unwrap();
+    assert!(built.objects.iter().all(|object| object.is_as_pinned() == Some(true)), "{:?}", built.problems);
+    let (compiler, first) = (&built.compiler, &built.objects[0].object_sha256);
+    change(root.path(), "pinned.yaml", first, &"0".repeat(64));
+    let problems = build(root.path()).unwrap().problems;
+    assert!(problems.iter().any(|problem| problem.starts_with("quantise.co: not the bytes that pinned.yaml pins")), "{problems:?}");
+    change(root.path(), "pinned.yaml", compiler, "clang of another day");
+    let built = build(root.path()).unwrap();
+    assert!(built.objects.iter().all(|object| object.is_as_pinned().is_none()) && !built.problems.iter().any(|p| p.contains("pin")));
 
     change(root.path(), "quantise.hip", "u32 top = blockIdx.y", "u32 top = block_q");
     let error = build(root.path()).unwrap_err();

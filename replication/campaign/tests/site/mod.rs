@@ -207,6 +207,7 @@ fn a_campaign() {
         keep_weights: false,
         finished: false,
         untimed: false,
+        code_objects: None,
     };
     #[cfg(feature = "faults")]
     crate::arm(&std::env::var("FAULT").unwrap());

@@ -13,6 +13,7 @@ use contract::text::one_line;
 use contract::timing::{Seconds, Session, TimingLine};
 use thiserror::Error;
 
+use crate::code_objects::{self, CodeObjects};
 use crate::exit::{self, ExitCode};
 use crate::files::{self, Context as _, FileError};
 use crate::kernels::{self, Document};
@@ -322,6 +323,11 @@ pub fn kernels_bench(directory: &Path) -> Result<Option<Document>, MeasureError>
     let name = value.get("schema").and_then(serde_json::Value::as_str).unwrap_or_default();
     contract::schema::require(name, kernels::SCHEMA).map_err(|error| schema(&path, 1, error.to_string()))?;
     serde_json::from_value(value).map(Some).map_err(|error| schema(&path, 1, error.to_string()))
+}
+
+/// The MI355X kernels; none when the file is not there.
+pub fn code_objects(directory: &Path) -> Result<Option<CodeObjects>, MeasureError> {
+    single(&directory.join("measurements").join(code_objects::FILE))
 }
 
 /// Lines of a file of `measurements/` with their numbers; none when the file is not there.

@@ -20,6 +20,7 @@ use study::Study;
 
 use contract::measurements::{RotationIdentity, StepTime, StepTimeLine};
 
+use crate::code_objects::CodeObjects;
 use crate::kernels::Document;
 use crate::manifest::public_logs::{self, PublicLogs};
 
@@ -51,6 +52,8 @@ pub struct Measurements {
     pub step_profile: Vec<StepTimeLine>,
     /// What `kernels-bench` measured on this machine, if it had when the campaign was put together.
     pub kernels_bench: Option<Document>,
+    /// The MI355X kernels: built, and executed on a model of the ISA; none where a campaign was put together without.
+    pub code_objects: Option<CodeObjects>,
     /// Runs of others, from public logs; never mixed with `runs`.
     pub public_logs: Vec<PublicLogs>,
     /// A table and figures show them; a layout at each evaluation is worth fitting once.
@@ -105,6 +108,7 @@ pub fn measure(directory: &Path) -> Result<Measurements, MeasureError> {
         rotations: load::rotations(directory)?,
         step_profile: load::step_profile(directory)?,
         kernels_bench: load::kernels_bench(directory)?,
+        code_objects: load::code_objects(directory)?,
         public_logs: public_logs::load(directory)?,
         runs,
         study,

@@ -190,5 +190,13 @@ pub(super) fn not_run(measurements: &Measurements, papers: &[PaperVerdicts]) -> 
             grid.row(&claim.id, cells);
         }
     }
+    if let Some(why) = measurements.code_objects.as_ref().and_then(|document| document.not_built.as_ref()) {
+        let cells = vec![
+            Cell::from("The kernels for the MI355X").class("claim"),
+            Cell::from("not-run").detail(why).class("verdict not-run"),
+            Cell::from("clang 22 with lld (Debian: clang-22, lld-22); cargo xtask kernels-build"),
+        ];
+        grid.row("code-objects", cells);
+    }
     grid
 }

@@ -6,6 +6,7 @@
 mod answer;
 mod charts;
 mod claim_tables;
+mod code_objects;
 mod costs;
 mod dots;
 mod figure;
@@ -326,6 +327,7 @@ fn grids(page: &Page) -> Vec<&Grid> {
     grids.extend([&page.arms, &page.runs, &page.not_run, &page.environment, &page.campaign, &page.data]);
     grids.extend([&page.steps, &page.kernels, &page.step_profile].into_iter().flatten());
     grids.extend(page.bench.iter().flat_map(kernel_tables::Section::grids));
+    grids.extend(page.code_objects.iter().flat_map(code_objects::Section::grids));
     for logs in &page.public_logs {
         grids.extend([&logs.claims, &logs.groups, &logs.decomposition, &logs.baselines]);
     }

@@ -10,7 +10,7 @@ use super::figure::Figure;
 use super::grid::{Cell, Fact, Grid, numbers, words};
 use super::kernel_tables::{self, Section};
 use super::public_logs::{self, PublicLogsPage};
-use super::{answer, claim_tables, run_tables, second};
+use super::{answer, claim_tables, code_objects, run_tables, second};
 use crate::files;
 use crate::judge::{PaperVerdicts, Verdicts};
 use crate::manifest::{Estimator, Paper};
@@ -44,6 +44,7 @@ pub(super) struct Page {
     pub step_profile: Option<Grid>,
     pub bench: Option<Section>,
     pub bench_origin: String,
+    pub code_objects: Option<code_objects::Section>,
     pub runs: Grid,
     pub not_run: Grid,
     pub figures: BTreeMap<String, FigurePage>,
@@ -113,6 +114,7 @@ pub(super) fn page(
         step_profile: kernel_tables::step_profile(measurements),
         bench: measurements.kernels_bench.as_ref().map(|document| kernel_tables::section(document, false)),
         bench_origin: kernel_tables::origin(measurements, &campaign),
+        code_objects: measurements.code_objects.as_ref().map(code_objects::section),
         runs: run_tables::runs(measurements),
         not_run: claim_tables::not_run(measurements, &verdicts.papers),
         figures: figures.iter().map(|figure| (figure.id.replace('-', "_"), figure_page(figure))).collect(),

@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use contract::measurements::StepTimeLine;
 
+use contract::text::one_line;
+
 use super::Verification;
+use crate::code_objects::{self, CodeObjects};
 use crate::measure::Measurements;
 
 pub(super) fn check(measurements: &Measurements, verification: &mut Verification) {
@@ -47,6 +50,25 @@ pub(super) fn check(measurements: &Measurements, verification: &mut Verification
     let kernels = measurements.kernel_times.iter();
     let kernels = kernels.map(|time| (format!("{} {} {}", time.variant, time.linear, time.pass), time.repeat));
     check_repeats("kernel_time", kernels, Some(profile.kernel_time.repeats), verification);
+    if let Some(document) = &measurements.code_objects {
+        check_code_objects(document, verification);
+    }
+}
+
+/// A check passes when its difference keeps its bound; and what was not built or executed has a reason instead.
+fn check_code_objects(document: &CodeObjects, verification: &mut Verification) {
+    let CodeObjects { build, not_built, execution, not_executed } = document;
+    let path = || format!("measurements/{}", code_objects::FILE);
+    let checks = execution.iter().flat_map(|execution| &execution.checks);
+    for check in checks.filter(|check| check.passed != check.difference.is_some_and(|difference| difference <= check.bound)) {
+        verification.find(path(), format!("{}: whether it passed is not what its difference and bound say", one_line(&check.name)));
+    }
+    if execution.as_ref().is_some_and(|execution| !execution.device.interpreted) {
+        verification.find(path(), "was not executed by an interpreter");
+    }
+    if build.is_some() == not_built.is_some() || (build.is_some() && execution.is_some() == not_executed.is_some()) {
+        verification.find(path(), "says both, or neither, of what was done and why it was not");
+    }
 }
 
 fn path(file: &str) -> String {

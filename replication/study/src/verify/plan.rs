@@ -7,6 +7,7 @@ use contract::run_file::{RunFile, ShardSection};
 
 use super::Verification;
 use crate::archive;
+use crate::code_objects;
 use crate::compare;
 use crate::environment::Environment;
 use crate::files;
@@ -158,11 +159,13 @@ fn check_key(
     let archived = archive::files(manifests, profile);
     let hash = |(name, _): (String, _)| files::sha256_file(&directory.join("manifests").join(&name)).ok().map(|sha256| (name, sha256));
     let Some(all) = archived.into_iter().map(hash).collect::<Option<Vec<(String, String)>>>() else { return };
-    let bench = files::sha256_file(&directory.join("measurements").join(kernels::DOCUMENT)).ok();
+    let measured = |name: &str| files::sha256_file(&directory.join("measurements").join(name)).ok();
+    let (objects, bench) = (measured(code_objects::FILE), measured(kernels::DOCUMENT));
     let agrees = |conditions: &str, evidence: bool| {
         let manifests = all.iter().filter(|(name, _)| evidence || !name.starts_with("evidence/"));
         let runs = campaign.runs.iter().map(|run| (run.arm.as_str(), run.seed, run.key.as_str()));
         let key = record::key(conditions, runs, manifests.map(|(name, sha256)| (name.as_str(), sha256.as_str())));
+        let key = objects.as_ref().map_or(key.clone(), |objects| record::key_with_code_objects(&key, objects));
         let with_kernels = bench.as_ref().map(|bench| record::key_with_kernels(&key, bench));
         campaign.key == key || Some(&campaign.key) == with_kernels.as_ref()
     };

@@ -10,12 +10,13 @@ use contract::run_file::{LoadedRun, RunFile};
 use contract::schedule::learning_rate;
 use serde_json::json;
 use study::archive;
+use study::code_objects;
 use study::environment::{Cpu, Environment, Flags, Memory, SCHEMA, Source, System, Toolchain};
 use study::files::{sha256, sha256_file};
 use study::manifest::resolve;
 use study::plan::Ingredients;
 use study::provenance::{self, Renderer};
-use study::record::{Campaign, CampaignRun, key as campaign_key, on_cpu};
+use study::record::{Campaign, CampaignRun, key as campaign_key, key_with_code_objects, on_cpu};
 use study::render::{RenderOptions, render, version};
 
 use crate::synthetic::{self, Arm};
@@ -65,6 +66,9 @@ pub fn write_arms(directory: &Path, arms: &[Arm], seeds: &[u64]) {
         runs.iter().map(|run| (run.arm.as_str(), run.seed, run.key.as_str())),
         hashes.iter().map(|(name, sha256)| (name.as_str(), sha256.as_str())),
     );
+    let document = directory.join("measurements").join(code_objects::FILE);
+    synthetic::save(&document, synthetic::CODE_OBJECTS);
+    let key = key_with_code_objects(&key, &sha256_file(&document).unwrap());
     let campaign = Campaign {
         schema: "mxfp4-campaign/1".into(),
         profile: "cpu".try_into().unwrap(),

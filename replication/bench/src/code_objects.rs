@@ -1,0 +1,149 @@
+//! The MI355X kernels as a part of `replicate`: builds the code objects, compares their hashes with the pinned ones, and has the trainer
+//! execute a short list of them on the interpreter of gfx950 code, against the CPU.
+//!
+//! Nothing here can end a campaign: what is missing or goes wrong is written down, and the report says it. The outcome is kept in the cache
+//! under what it depends on, so a campaign that is repeated pays nothing.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use campaign::error::CampaignError;
+use campaign::toolchain::{self, Trainer};
+use contract::json::Document as _;
+use study::code_objects::{CodeObjects, Execution};
+use study::files::{self, Context as _, FileError, sha256};
+use study::manifest::Manifests;
+
+use crate::device_test;
+use crate::kernels_build::{self, Compiler, Request};
+
+const ARCHITECTURE: &str = "gfx950";
+/// Decides the inputs of the checks.
+const SEED: u64 = 1;
+/// Two steps of these, besides every kernel by itself: all three passes in MXFP4 with a rotation, and its stochastic rounding.
+const RECIPES: [&str; 2] = ["mxfp4-fdw-h16", "mxfp4-fdw-sr"];
+/// The names under which the trainer looks for ROCm's libraries.
+const LIBRARIES: [&str; 2] = ["libamdhip64.so.7", "libhipblaslt.so.1"];
+const STAND_IN: &str = "libgfx950_stand_in.so";
+
+/// The document of this tree and this machine's compiler, made if the cache has none. `sources`: hash of what the trainer was built from.
+///
+/// # Errors
+/// Only files that cannot be read or written.
+pub fn document(manifests: &Manifests, trainer: &Trainer, sources: &str, say: &dyn Fn(&str)) -> Result<PathBuf, CampaignError> {
+    let root = manifests.root.as_path();
+    let missing = if root.join("kernels").join(ARCHITECTURE).join("kernels.yaml").is_file() {
+        Compiler::find().map(|compiler| compiler.version).map_err(|error| error.to_string())
+    } else {
+        Err("a packed folder has no sources of the kernels; run replicate from the repository".to_owned())
+    };
+    let folder = root.join("cache").join("code-objects").join(&sha256(key(root, &missing, sources)?.as_bytes())[..16]);
+    let path = folder.join(study::code_objects::FILE);
+    if path.is_file() {
+        return Ok(path);
+    }
+    let document = match missing {
+        Ok(_) => made(manifests, trainer, &folder, say),
+        Err(why) => CodeObjects { build: None, not_built: Some(why), execution: None, not_executed: None },
+    };
+    files::write(&path, (document.to_json_pretty().unwrap_or_default() + "\n").as_bytes())?;
+    Ok(path)
+}
+
+/// What the document depends on: the compiler, the trainer, and every file below kernels/gfx950 (the interpreter and the stand-in, too).
+fn key(root: &Path, compiler: &Result<String, String>, sources: &str) -> Result<String, FileError> {
+    let mut key = format!("{compiler:?}\n{sources}\n");
+    let kernels = root.join("kernels").join(ARCHITECTURE);
+    for name in if kernels.is_dir() { files::list(&kernels)? } else { Vec::new() } {
+        key.push_str(&format!("{}  {name}\n", files::sha256_file(&kernels.join(&name))?));
+    }
+    Ok(key)
+}
+
+fn made(manifests: &Manifests, trainer: &Trainer, folder: &Path, say: &dyn Fn(&str)) -> CodeObjects {
+    say("the MI355X kernels: compiling them, then executing some on a model of the ISA (under a minute, once)");
+    let request = Request { arch: ARCHITECTURE.to_owned(), out: folder.join("built"), pin: false };
+    let (build, not_built) = apart(kernels_build::run(&manifests.root, &request, &|_| {}));
+    let (execution, not_executed) = apart(execution(manifests, trainer, folder));
+    CodeObjects { build, not_built, execution, not_executed }
+}
+
+fn apart<T, E: std::fmt::Display>(outcome: Result<T, E>) -> (Option<T>, Option<String>) {
+    match outcome {
+        Ok(value) => (Some(value), None),
+        Err(error) => (None, Some(error.to_string())),
+    }
+}
+
+/// The trainer's `device-test` with the stand-in in place of ROCm's libraries.
+fn execution(manifests: &Manifests, trainer: &Trainer, folder: &Path) -> Result<Execution, CampaignError> {
+    let libraries = folder.join("libraries");
+    install(&stand_in(&manifests.root)?, &libraries)?;
+    // A cache of its own: what lies in it afterwards is what was loaded.
+    let cache = folder.join("loaded");
+    files::remove_folder(&cache)?;
+    let run_files = device_test::run_files(manifests, &folder.join("runs"), RECIPES.into_iter())?;
+    let mut arguments: Vec<OsString> = ["device-test", "--device", "hip", "--quick", "--seed", &SEED.to_string()].map(Into::into).to_vec();
+    arguments.extend(run_files.into_iter().map(Into::into));
+    let command = trainer.command(arguments).env("LD_LIBRARY_PATH", &libraries).env("XDG_CACHE_HOME", &cache).env_remove("ROCM_PATH");
+    let refuse = |what: String| {
+        CampaignError::from(toolchain::ToolError::Failed {
+            what: "executing the MI355X kernels on the interpreter".to_owned(),
+            status: "an error".to_owned(),
+            code: None,
+            output: what,
+        })
+    };
+    let tested = device_test::call(command)?.map_err(refuse)?;
+    if !tested.header.interpreted {
+        return Err(refuse(format!("{} answered, and is no interpreter", tested.header.name)));
+    }
+    let mut loaded_sha256 = Vec::new();
+    for name in files::list(&cache)?.iter().filter(|name| name.ends_with(".co")) {
+        loaded_sha256.push(files::sha256_file(&cache.join(name))?);
+    }
+    loaded_sha256.sort();
+    Ok(Execution { device: tested.header, checks: tested.checks, loaded_sha256, cut_short: tested.cut_short })
+}
+
+/// Builds the stand-in beside the trainer, with whose crates it shares most of what it needs.
+fn stand_in(root: &Path) -> Result<PathBuf, CampaignError> {
+    let target = root.join("target").join("replicate");
+    let arguments = ["build", "--release", "--locked", "--package", "gfx950-stand-in", "--target-dir"].map(OsString::from);
+    let arguments: Vec<OsString> = arguments.into_iter().chain([target.clone().into_os_string()]).collect();
+    toolchain::run_cargo(root, "building the interpreter of gfx950 code", &arguments)?;
+    Ok(target.join("release").join(STAND_IN))
+}
+
+fn install(library: &Path, folder: &Path) -> Result<(), FileError> {
+    files::remove_folder(folder)?;
+    files::make_folder(folder)?;
+    let library = library.canonicalize().at(library, "find")?;
+    for name in LIBRARIES {
+        let link = folder.join(name);
+        std::os::unix::fs::symlink(&library, &link).at(&link, "link")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    /// Without the kernels' sources, as in a packed folder, the reason is written down at once and nothing is started.
+    #[test]
+    fn a_packed_folder_says_why_it_has_no_kernels() {
+        let manifests = Manifests::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).unwrap();
+        let packed = tempfile::tempdir().unwrap();
+        let manifests = Manifests { root: packed.path().to_owned(), ..manifests };
+        let trainer = Trainer { program: "/nowhere/trainer".into() };
+        let path = document(&manifests, &trainer, "sources", &|line| panic!("{line}")).unwrap();
+        let document = CodeObjects::from_json("it", &files::read_text(&path).unwrap()).unwrap();
+        assert!(document.build.is_none() && document.execution.is_none());
+        assert!(document.not_built.unwrap().contains("run replicate from the repository"));
+        assert_eq!(path, super::document(&manifests, &trainer, "sources", &|_| {}).unwrap());
+        assert_ne!(path, super::document(&manifests, &trainer, "other sources", &|_| {}).unwrap());
+    }
+}
