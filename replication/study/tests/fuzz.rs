@@ -78,7 +78,10 @@ fn mlperf_logs() {
         let shown = import.to_string();
         if import.problems() == 0 { Ok(shown) } else { Err(shown) }
     };
-    mutate::inputs("MLPerf logs", &[MLLOG.as_bytes().to_vec()], file("result_0.txt", read));
+    // And a whole one that is taken as it is.
+    let run = repository().join("results/2026-11-22-xeon-2c-cpu-694f997d/runs/fp8/1/run.mllog");
+    let whole = packed::text(&run).unwrap();
+    mutate::inputs("MLPerf logs", &[MLLOG.as_bytes().to_vec(), whole.into_bytes()], file("result_0.txt", read));
 }
 
 #[test]
