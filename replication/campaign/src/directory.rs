@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use contract::id::Id;
+use contract::json::Document as _;
 use study::code_objects;
 use study::environment::{Environment, GitState};
 use study::files::{self, Context as _, FileError};
@@ -12,6 +13,7 @@ use study::identity::Known;
 use study::judge::Verdicts;
 use study::kernels;
 use study::manifest::ManifestError;
+use study::others::{self, Others};
 use study::packed;
 use study::plan::{self, Plan};
 use study::provenance::{self, Renderer};
@@ -97,7 +99,7 @@ pub(crate) fn assemble(
         if let Some(same) = SameBytes::find(aside, &others) {
             files::write(&aside.join(same_bytes::FILE), same.json().as_bytes())?;
         }
-        finish(root, aside, false)
+        finish(root, aside, &target, false)
     })?;
     let now = environment::git_state(root);
     if now.commit != environment.source.commit || now.dirty != environment.source.dirty {
@@ -127,7 +129,12 @@ fn free_name(out: &Path, base: &str, key: &str) -> PathBuf {
 }
 
 /// Renders, makes the PDF where LaTeX is, and writes provenance and sums: what `replicate` ends with and `report` repeats.
-fn finish(root: &Path, directory: &Path, stale: bool) -> Result<(Verdicts, Vec<String>), CampaignError> {
+/// `target` is where it will be.
+fn finish(root: &Path, directory: &Path, target: &Path, stale: bool) -> Result<(Verdicts, Vec<String>), CampaignError> {
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    if let Some(others) = Others::of_repository(root, &name) {
+        files::write(&directory.join(others::FILE), (others.to_json_pretty().unwrap_or_default() + "\n").as_bytes())?;
+    }
     let templates = root.join("paper");
     let summary = render::render(directory, &templates, &RenderOptions { stale })?;
     let mut notes = summary.warnings;
@@ -152,7 +159,7 @@ pub fn report(root: &Path, directory: &Path) -> Result<Report, CampaignError> {
     let known = Known::load(root).ok();
     let stale = known.as_ref().is_some_and(|known| !known.is_current(&campaign.trainer_code));
     let signed = directory.join(provenance::SIGNATURE).exists();
-    let (verdicts, mut notes) = finish(root, directory, stale)?;
+    let (verdicts, mut notes) = finish(root, directory, directory, stale)?;
     notes.extend(signed.then(|| "its signature was of what it was before and is gone: sign it again".to_owned()));
     notes.extend(stale.then(|| format!("stale: {}", render::STALE)));
     if known.is_none() {

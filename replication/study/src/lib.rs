@@ -23,6 +23,7 @@ pub mod manifest;
 pub mod measure;
 pub mod mllog;
 pub mod number;
+pub mod others;
 pub mod packed;
 pub mod plan;
 pub mod provenance;

@@ -25,6 +25,7 @@ const FILES: &[&str] = &[
     "kernels.html",
     "kernels.json",
     "macros.tex",
+    "others.json",
     "provenance.json",
     "references.bib",
     "renderer.json",

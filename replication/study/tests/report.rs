@@ -335,6 +335,28 @@ fn kernels_of_the_machine_are_shown_and_without_them_the_report_says_how_to_get_
     }
 }
 
+/// Other campaigns stand in the first picture in lighter marks; a stranger's words in them stay words.
+#[test]
+fn other_campaigns_are_lighter_marks_in_the_first_picture() {
+    let directory = tempfile::tempdir().unwrap();
+    synthetic::write(directory.path());
+    let (article, figure) = (directory.path().join("report.tex"), directory.path().join("figures/answer.svg"));
+    render_here(directory.path());
+    assert!(!read(&article).contains("lighter marks") && !read(&figure).contains("class=\"faint\""));
+    let others = r#"{"schema":"mxfp4-others/1","campaigns":[{"paper":"2605.09825","directory":"d","profile":"<b>large","parameters":31990272,
+"costs":{"mxfp4-f":{"number":0.123,"interval":[0.102,0.144]},"no-such-arm":{"number":9.0,"interval":null}}},
+{"paper":"another","directory":"e","profile":"elsewhere","parameters":1,"costs":{}}]}"#;
+    save(&directory.path().join("others.json"), others);
+    render_here(directory.path());
+    let drawn = read(&figure);
+    assert_eq!(drawn.matches("class=\"faint\"").count(), 1, "one arm has a number elsewhere");
+    assert!(drawn.contains("&lt;b&gt;large, 32M parameters, at the paper’s depth") && !drawn.contains("elsewhere"), "{drawn}");
+    assert!(read(&article).contains("lighter marks: other campaigns of this repository"));
+    assert!(read(&directory.path().join("figures/answer.csv")).contains("12.3"));
+    save(&directory.path().join("others.json"), &others.replace("\"number\"", "\"numbers\""));
+    assert!(judge::recompute(directory.path()).unwrap_err().to_string().contains("others.json"));
+}
+
 /// Built and executed, the MI355X kernels have their section; without a compiler one row says what it needs. Neither is a claim on an MI355X.
 #[test]
 fn the_mi355x_kernels_are_shown_and_without_a_compiler_a_row_says_what_is_needed() {

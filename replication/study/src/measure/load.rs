@@ -20,6 +20,7 @@ use crate::kernels::{self, Document};
 use crate::manifest::ManifestError;
 use crate::manifest::public_logs::PublicLogsError;
 use crate::mllog::table::TableError;
+use crate::others::{self, Other, Others};
 use crate::packed;
 
 /// Why a result directory could not be measured.
@@ -328,6 +329,12 @@ pub fn kernels_bench(directory: &Path) -> Result<Option<Document>, MeasureError>
 /// The MI355X kernels; none when the file is not there.
 pub fn code_objects(directory: &Path) -> Result<Option<CodeObjects>, MeasureError> {
     single(&directory.join("measurements").join(code_objects::FILE))
+}
+
+/// What other campaigns found; none when the file is not there.
+pub fn others(directory: &Path) -> Result<Vec<Other>, MeasureError> {
+    let others: Option<Others> = single(&directory.join(others::FILE))?;
+    Ok(others.map(|others| others.campaigns).unwrap_or_default())
 }
 
 /// Lines of a file of `measurements/` with their numbers; none when the file is not there.

@@ -23,6 +23,7 @@ use contract::measurements::{RotationIdentity, StepTime, StepTimeLine};
 use crate::code_objects::CodeObjects;
 use crate::kernels::Document;
 use crate::manifest::public_logs::{self, PublicLogs};
+use crate::others::Other;
 
 use curves::Cost;
 pub use load::MeasureError;
@@ -54,6 +55,8 @@ pub struct Measurements {
     pub kernels_bench: Option<Document>,
     /// The MI355X kernels: built, and executed on a model of the ISA; none where a campaign was put together without.
     pub code_objects: Option<CodeObjects>,
+    /// What other committed campaigns found, as the directory has it.
+    pub others: Vec<Other>,
     /// Runs of others, from public logs; never mixed with `runs`.
     pub public_logs: Vec<PublicLogs>,
     /// A table and figures show them; a layout at each evaluation is worth fitting once.
@@ -109,6 +112,7 @@ pub fn measure(directory: &Path) -> Result<Measurements, MeasureError> {
         step_profile: load::step_profile(directory)?,
         kernels_bench: load::kernels_bench(directory)?,
         code_objects: load::code_objects(directory)?,
+        others: load::others(directory)?,
         public_logs: public_logs::load(directory)?,
         runs,
         study,

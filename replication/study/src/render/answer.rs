@@ -12,8 +12,10 @@ use crate::manifest::{Claim, Metric, Paper, Recipe};
 use crate::measure::Measurements;
 use crate::measure::study::{is_full, is_plain};
 use crate::number::{self, Unit};
+use crate::others::{Cost, Other};
 use crate::public_logs;
 use crate::statistics::CONFIDENCE;
+use crate::synthesis::size;
 
 /// The axis goes from here, in %, to twice the largest number that the paper reports; what lies beyond is an arrow.
 const LOWEST: f64 = -20.0;
@@ -129,6 +131,10 @@ pub(super) fn figure(measurements: &Measurements) -> Option<Figure> {
     if let Some((name, _)) = &logs {
         series.push((name.clone(), None));
     }
+    let own = series.len();
+    let others: Vec<&Other> = measurements.others.iter().filter(|other| other.paper == paper.id.as_str()).collect();
+    let named = |other: &&Other| format!("{}, {} parameters, at the paper’s depth", other.profile, size(other.parameters));
+    let series_of_others = others.iter().map(named);
     let of_logs = |arm: &str| logs.as_ref().and_then(|(_, points)| points.get(arm));
     let row = |(arm, said): &(&str, Reported)| {
         let point = |(index, (_, sheet)): (usize, &(String, Option<&Sheet>))| {
@@ -138,7 +144,13 @@ pub(super) fn figure(measurements: &Measurements) -> Option<Figure> {
             };
             Some(Point { value, interval, series: index })
         };
-        let points: Vec<Point> = series.iter().enumerate().filter_map(point).collect();
+        let elsewhere = |(index, other): (usize, &&Other)| {
+            let Cost { number, interval } = other.costs.get(*arm)?;
+            let interval = interval.map(|[low, high]| (100.0 * low, 100.0 * high));
+            Some(Point { value: 100.0 * number, interval, series: own + index })
+        };
+        let here = series.iter().enumerate().filter_map(point);
+        let points: Vec<Point> = here.chain(others.iter().enumerate().filter_map(elsewhere)).collect();
         let (seeds, lost) = sheets.decisive().lost(measurements, arm);
         let note = if seeds == 0 { "not run".to_owned() } else { format!("no number in {lost} of {seeds} seeds") };
         Row::Values { label: label(study, arm), points, note, reported: said.clone() }
@@ -148,10 +160,14 @@ pub(super) fn figure(measurements: &Measurements) -> Option<Figure> {
         "One row for each arm of the paper’s table: bands are what the paper reports, marks what was measured, with 95 % intervals; over {} arms.",
         rows.len()
     );
-    let series = series.into_iter().map(|(name, _)| name).collect();
-    let chart = DotChart { description, series, ..chart(study.label(&paper.baseline), rows)? };
-    let caption = "Extra tokens to the same loss, with 95 % intervals, beside what the paper reports; an arrow at the right: the paper’s run did not converge";
-    Some(dot_figure("answer", caption, &chart, "answer.csv"))
+    let series: Vec<String> = series.iter().map(|(name, _)| name.clone()).chain(series_of_others).collect();
+    let faint = (own..series.len()).collect();
+    let chart = DotChart { description, series, faint, ..chart(study.label(&paper.baseline), rows)? };
+    let lighter = if others.is_empty() { "" } else { "; lighter marks: other campaigns of this repository" };
+    let caption = format!(
+        "Extra tokens to the same loss, with 95 % intervals, beside what the paper reports; an arrow at the right: the paper’s run did not converge{lighter}"
+    );
+    Some(dot_figure("answer", &caption, &chart, "answer.csv"))
 }
 
 /// The frame of such a picture around its rows; none where the paper reports no number.
