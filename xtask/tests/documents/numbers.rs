@@ -11,7 +11,8 @@ use crate::markdown::Column;
 const S: &str = "2026-11-21-nvidia-h200-h200-s-81cdabc0";
 const M: &str = "2026-11-22-nvidia-h200-h200-m-b78afef7";
 const CPU: &str = "2026-11-22-xeon-2c-cpu-694f997d";
-const LADDER: &str = "2026-11-22-nvidia-h200-ladder-32m-a9c6f5ab";
+const LADDER: &str = "2026-11-23-nvidia-h200-ladder-32m-31112dcc";
+const LADDER_8M: &str = "2026-11-23-nvidia-h200-ladder-8m-31112dcc";
 const KERNELS: &str = "kernels-2026-11-22-nvidia-h200";
 const STEPS_S: &str = "kernels-2026-11-22-nvidia-h200-steps-34m";
 const STEPS_M: &str = "kernels-2026-11-22-nvidia-h200-steps-135m";
@@ -297,10 +298,19 @@ impl Results {
         }
         let runs = self.csv(&format!("{LADDER}/data/tokens_to_target.csv"));
         let of = |seed: &str| runs.iter().filter(|row| row["seed"] == seed).count();
-        all.push(format!("{} runs are here: all {} arms with seed 11, and {} with seed 12", runs.len(), of("11"), of("12")));
-        let precision = &self.json(&format!("{LADDER}/verdicts.json"))["papers"][0]["precision"][0];
-        let sd = 100.0 * precision["sd"].as_f64().unwrap();
-        all.push(format!("One run scatters by {} %", fixed(sd, 1)));
+        assert!(["11", "12", "13"].map(of).iter().all(|arms| *arms == 15) && runs.len() == 45, "{LADDER}: other runs");
+        all.push("45 runs are here: all 15 arms with seeds 11 to 13".to_owned());
+        for (directory, begins) in [(LADDER, "One"), (LADDER_8M, "one")] {
+            let precision = &self.json(&format!("{directory}/verdicts.json"))["papers"][0]["precision"][0];
+            all.push(format!("{begins} run scatters by {} %", fixed(100.0 * precision["sd"].as_f64().unwrap(), 1)));
+        }
+        // Over the last quarter, arm by arm.
+        let arms = ["mxfp4-f", "mxfp4-fd", "mxfp4-fdw", "mxfp4-fdw-sr", "mxfp4-fdw-rh16", "mxfp4-fdw-h16"];
+        for arm in arms {
+            let [small, large] = [LADDER_8M, LADDER].map(|directory| self.cost(directory, arm, true).unwrap().mean);
+            assert!((1.5..2.5).contains(&(small / large)), "{arm}: {small} and {large}");
+        }
+        all.push("every arm costs about twice as much at 8M as at 32M".to_owned());
         let mut at = |directory, loss| fixed(100.0 * mean(&self.overheads(directory, "mxfp4-fdw", Some(loss))), 1);
         all.push(format!(
             "rises from {} % to {} % between loss 4.20 and 3.60, and at 126M from {} % to {} % between 4.60 and 4.45",
