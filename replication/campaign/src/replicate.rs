@@ -49,6 +49,8 @@ pub fn replicate(manifests: &Manifests, request: &Request, stop: &AtomicBool, sa
     let memory = CampaignMemory { path: root.join("cache").join("campaigns").join(format!("{key}.json")) };
     if !request.run.fresh
         && let Some(directory) = memory.recall(&request.out, &key, root, say)?
+        // A campaign that was not timed before, and shall be now.
+        && (request.untimed || prepared.profile().step_time.recipes.is_empty() || directory.join("measurements/step_time.jsonl").exists())
     {
         let verdicts = judge::recompute(&directory).map_err(RenderError::from)?;
         let notes = same_bytes_line(&directory).into_iter().collect();

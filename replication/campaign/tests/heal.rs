@@ -115,6 +115,19 @@ fn what_changed_in_a_cache_is_said_moved_aside_and_made_again() {
     assert_eq!(site.finished(), before);
 }
 
+/// A campaign without times is finished for whoever wants none; for anyone else the times are taken, and no run is made again.
+#[test]
+fn times_that_were_not_taken_are_taken_when_they_are_wanted() {
+    let site = Site::new();
+    let times = || site.results().0.join("measurements/step_time.jsonl").exists();
+    assert!(site.untimed().status.success() && !times());
+    let runs = site.finished();
+    assert!(said(&site.untimed()).contains("nothing to do"));
+    assert!(!said(&site.campaign(None)).contains("nothing to do") && times());
+    assert!(said(&site.campaign(None)).contains("nothing to do") && said(&site.untimed()).contains("nothing to do"));
+    assert_eq!(site.finished(), runs);
+}
+
 /// A result directory that was edited is not called finished: it is kept aside, and put together again.
 #[test]
 fn a_result_directory_that_changed_is_moved_aside() {

@@ -44,6 +44,9 @@ pub(crate) struct Replicate {
     /// Keep checkpoint and weights of runs that finish on a GPU (on the CPU they are always kept)
     #[arg(long)]
     keep_weights: bool,
+    /// Measure nothing after the runs, neither times nor rotations: for a slice whose report is put together elsewhere
+    #[arg(long)]
+    untimed: bool,
     /// Forget finished runs and measurements of this campaign and do them again
     #[arg(long)]
     fresh: bool,
@@ -187,6 +190,7 @@ impl Replicate {
             minutes: self.minutes,
             stop_after: self.stop_after,
             keep_weights: self.keep_weights,
+            untimed: self.untimed,
             finished: self.finished,
             code_objects: Some(code_objects::document),
             ..request

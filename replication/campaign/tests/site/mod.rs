@@ -127,10 +127,19 @@ impl Site {
 
     /// One campaign in a process of its own; with `fault` (`nth kind`) one of its file operations fails.
     pub fn campaign(&self, fault: Option<&str>) -> Output {
+        self.command(fault).output().unwrap()
+    }
+
+    /// The same, with nothing measured after the runs.
+    pub fn untimed(&self) -> Output {
+        self.command(None).env("UNTIMED", "1").output().unwrap()
+    }
+
+    fn command(&self, fault: Option<&str>) -> Command {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "site::a_campaign", "--ignored", "--nocapture", "--test-threads=1"]);
         command.env("SITE", self.0.path()).env("PATH", self.path("bin")).env("FAULT", fault.unwrap_or_default());
-        command.output().unwrap()
+        command
     }
 
     /// Forgets every campaign.
@@ -206,7 +215,7 @@ fn a_campaign() {
         stop_after: None,
         keep_weights: false,
         finished: false,
-        untimed: false,
+        untimed: std::env::var_os("UNTIMED").is_some(),
         code_objects: None,
     };
     #[cfg(feature = "faults")]
