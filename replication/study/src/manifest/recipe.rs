@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use contract::id::Id;
-use contract::recipe::{DelayedScaling, OperandSpec, Passes, StochasticSeed, check_perturbation};
+use contract::recipe::{DelayedScaling, OperandSpec, Passes, ScaleRule, StochasticSeed, check_perturbation};
 use serde::Deserialize;
 
 use crate::suggest::unknown;
@@ -50,6 +50,16 @@ impl Recipe {
             let known: Vec<&str> = self.operands.keys().map(String::as_str).collect();
             self.operands.get(name).cloned().ok_or_else(|| format!("passes.{pass}.{operand}: {}", unknown("operand", name, &known)))
         })
+    }
+
+    /// Input and weight of the forward pass as a reading takes them. A reading has no history: `delayed` becomes `current`.
+    pub fn forward(&self) -> Result<[OperandSpec; 2], String> {
+        let fprop = self.resolved()?.fprop;
+        let now = |operand: OperandSpec| {
+            let scale = if operand.scale == ScaleRule::Delayed { ScaleRule::Current } else { operand.scale };
+            OperandSpec { scale, ..operand }
+        };
+        Ok([fprop.input, fprop.weight].map(now))
     }
 
     /// What is wrong with the recipe by itself, whatever the model.

@@ -1,6 +1,5 @@
 //! What a profile means for one of its runs: a run file, refused here if the trainer would refuse it.
 
-use contract::recipe::{OperandSpec, ScaleRule};
 use contract::run_file::{
     DataSection, EvaluationSection, ForwardSection, MllogSection, ReadingsSection, RecipeSection, RunFile, RunIdentity, ShardSection,
     TokenizerSection,
@@ -86,19 +85,13 @@ fn section(prefix: &str, Shard { tokens, sha256_bin, sha256_idx }: &Shard) -> Sh
     ShardSection { prefix: prefix.to_owned(), tokens: *tokens, sha256_bin: sha256_bin.clone(), sha256_idx: sha256_idx.clone() }
 }
 
-/// The forward passes through which an arm's weights are read, every operand spelled out. A reading has no history: `delayed` becomes `current`.
+/// The forward passes through which an arm's weights are read, every operand spelled out.
 fn readings(manifests: &Manifests, profile: &Profile, arm: &str) -> Result<Option<ReadingsSection>, String> {
     let Some(readings) = &profile.evaluation.readings else { return Ok(None) };
-    let now = |mut operand: OperandSpec| {
-        if operand.scale == ScaleRule::Delayed {
-            operand.scale = ScaleRule::Current;
-        }
-        operand
-    };
     let forward = |id: &String| {
         let recipe = &manifests.recipes[id];
-        let fprop = recipe.resolved()?.fprop;
-        Ok(ForwardSection { recipe: recipe.id.clone(), input: now(fprop.input), weight: now(fprop.weight) })
+        let [input, weight] = recipe.forward()?;
+        Ok(ForwardSection { recipe: recipe.id.clone(), input, weight })
     };
     let ids = readings.all.iter().chain(readings.arms.get(arm).into_iter().flatten());
     let forwards = ids.map(forward).collect::<Result<_, String>>()?;

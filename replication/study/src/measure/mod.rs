@@ -1,12 +1,13 @@
 //! Raw files in, measurements out: tokens to target, loss gaps, step and kernel times, quantisation errors, with intervals.
 //!
 //! Nothing here knows what a paper claims. `load` reads runs, `study` the archived manifests, `target` pairs arms by seed, `noise`
-//! tells how far single runs scatter, `times` handles interleaved repeats, `tables` writes the CSV files.
+//! tells how far single runs scatter, `readings` where a gap sits, `times` handles interleaved repeats, `tables` writes the CSV files.
 
 pub mod curves;
 pub mod load;
 pub mod noise;
 pub mod quantisation;
+pub mod readings;
 pub mod study;
 pub mod tables;
 pub mod target;
@@ -30,6 +31,7 @@ pub use load::MeasureError;
 use load::{KernelTimeRecord, Run};
 use noise::Noise;
 use quantisation::QuantisationSummary;
+use readings::Parts;
 use target::{LossGap, TokensToTarget};
 
 /// Everything measured in one result directory.
@@ -61,6 +63,8 @@ pub struct Measurements {
     pub public_logs: Vec<PublicLogs>,
     /// A table and figures show them; a layout at each evaluation is worth fitting once.
     costs: OnceLock<Vec<Cost>>,
+    /// As costs.
+    readings: OnceLock<Vec<Parts>>,
 }
 
 impl Measurements {
@@ -72,6 +76,11 @@ impl Measurements {
     /// The cost of every arm against the baseline, along its whole curve.
     pub fn costs(&self) -> &[Cost] {
         self.costs.get_or_init(|| curves::costs(self, &self.baseline))
+    }
+
+    /// The gap of every arm to the baseline, taken apart into training and reading; empty without readings.
+    pub fn readings(&self) -> &[Parts] {
+        self.readings.get_or_init(|| readings::parts(self, &self.baseline))
     }
 
     /// How far single runs scatter; none with too few runs.
@@ -117,5 +126,6 @@ pub fn measure(directory: &Path) -> Result<Measurements, MeasureError> {
         runs,
         study,
         costs: OnceLock::new(),
+        readings: OnceLock::new(),
     })
 }

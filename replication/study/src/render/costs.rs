@@ -14,7 +14,7 @@ use crate::measure::curves::{Cost, MATCHED_SLOPE};
 use crate::measure::study::{is_full, is_plain};
 
 /// Before this share of the budget, losses fall so fast that an overhead says little.
-const FROM: f64 = 0.1;
+pub(super) const FROM: f64 = 0.1;
 /// More curves than this cannot be told apart.
 const MOST: usize = 8;
 
@@ -30,7 +30,7 @@ pub(super) fn figures(measurements: &Measurements) -> Vec<Figure> {
 }
 
 /// Arms of the paper's table that quantise all three products, and those without a stabiliser.
-fn arms<'a>(measurements: &Measurements, paper: &'a Paper) -> Vec<(&'a str, Reported)> {
+pub(super) fn arms<'a>(measurements: &Measurements, paper: &'a Paper) -> Vec<(&'a str, Reported)> {
     let wanted = |arm: &str| measurements.study.recipes.get(arm).is_some_and(|recipe| is_plain(recipe) || is_full(recipe));
     answer::reported(paper).into_iter().filter(|(arm, _)| wanted(arm)).take(MOST).collect()
 }
@@ -138,7 +138,7 @@ impl Shown<'_> {
 }
 
 /// None without a curve. `falls`: the horizontal axis goes from large to small, so that training goes to the right.
-fn chart(title: &str, (x_label, y_label): (&str, &str), falls: bool, curves: Vec<(Curve, Reported)>) -> Option<CurveChart> {
+pub(super) fn chart(title: &str, (x_label, y_label): (&str, &str), falls: bool, curves: Vec<(Curve, Reported)>) -> Option<CurveChart> {
     let curves: Vec<Curve> = curves.into_iter().map(|(curve, _)| curve).filter(|curve| curve.mean.len() > 1).collect();
     let points = || curves.iter().flat_map(|curve| &curve.mean);
     let ends = |of: fn(&(f64, f64)) -> f64| {

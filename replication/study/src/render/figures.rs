@@ -7,8 +7,7 @@ use super::charts::{Curve, CurveChart};
 use super::dots::{DotChart, Point, Reported, Row};
 use super::figure::{Figure, mean_curve};
 use super::pgf::{self, CurveColumns};
-use super::public_logs;
-use super::{answer, costs};
+use super::{answer, costs, public_logs, readings};
 use crate::manifest::recipe::Recipe;
 use crate::manifest::{Metric, Paper};
 use crate::measure::Measurements;
@@ -23,6 +22,7 @@ pub(super) fn all(measurements: &Measurements) -> Vec<Figure> {
     let mut figures: Vec<Figure> = answer::figure(measurements).into_iter().collect();
     figures.extend(convergence(measurements));
     figures.extend(costs::figures(measurements));
+    figures.extend(readings::figures(measurements));
     figures.extend(overheads(measurements));
     figures.extend(gaps(measurements));
     figures.extend(quantisation_errors(measurements));

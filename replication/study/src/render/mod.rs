@@ -17,6 +17,7 @@ mod latex;
 mod page;
 mod pgf;
 mod public_logs;
+mod readings;
 mod run_tables;
 mod second;
 mod svg;
@@ -179,6 +180,7 @@ pub(crate) fn tables(measurements: &Measurements, [verdicts, again]: [Option<&Ve
     all.extend(logs::tables(measurements));
     all.extend(verdicts.map(claims_table));
     all.extend(second::tables(measurements, verdicts.into_iter().chain(again)));
+    all.extend(measure::readings::table(measurements));
     all
 }
 
@@ -324,6 +326,7 @@ fn grids(page: &Page) -> Vec<&Grid> {
         grids.extend(&paper.sources);
     }
     grids.extend(page.again.iter().flat_map(second::Section::grids));
+    grids.extend(page.readings.as_ref().map(|readings| &readings.parts));
     grids.extend([&page.arms, &page.runs, &page.not_run, &page.environment, &page.campaign, &page.data]);
     grids.extend([&page.steps, &page.kernels, &page.step_profile].into_iter().flatten());
     grids.extend(page.bench.iter().flat_map(kernel_tables::Section::grids));

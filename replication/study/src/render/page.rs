@@ -10,7 +10,7 @@ use super::figure::Figure;
 use super::grid::{Cell, Fact, Grid, numbers, words};
 use super::kernel_tables::{self, Section};
 use super::public_logs::{self, PublicLogsPage};
-use super::{answer, claim_tables, code_objects, run_tables, second};
+use super::{answer, claim_tables, code_objects, readings, run_tables, second};
 use crate::files;
 use crate::judge::{PaperVerdicts, Verdicts};
 use crate::manifest::{Estimator, Paper};
@@ -39,6 +39,8 @@ pub(super) struct Page {
     pub noise: Option<String>,
     /// Judged again by the second version of the rules, paper by paper.
     pub again: Vec<second::Section>,
+    /// The parts of each gap.
+    pub readings: Option<readings::Section>,
     pub steps: Option<Grid>,
     pub kernels: Option<Grid>,
     pub step_profile: Option<Grid>,
@@ -109,6 +111,7 @@ pub(super) fn page(
         arms: run_tables::arms(measurements),
         noise: run_tables::noise(measurements),
         again: second::again(&study.again, again),
+        readings: readings::section(measurements),
         steps: run_tables::step_times(measurements),
         kernels: run_tables::kernels(measurements),
         step_profile: kernel_tables::step_profile(measurements),
