@@ -167,15 +167,9 @@ fn a_section_stands_where_readings_are_and_nowhere_else() {
     }
     // One seed has no scatter, so no parts.
     assert!(measure(campaign(&[1]).path()).unwrap().readings().is_empty());
-    let table = std::fs::read_to_string(with.path().join("tables/readings.tex")).unwrap();
-    insta::assert_snapshot!(
-        table
-            + &std::fs::read_to_string(with.path().join("macros.tex"))
-                .unwrap()
-                .lines()
-                .filter(|line| line.contains("result@readings."))
-                .fold(String::new(), |all, line| all + line + "\n")
-    );
+    let [table, macros] = ["tables/readings.tex", "macros.tex"].map(|file| std::fs::read_to_string(with.path().join(file)).unwrap());
+    let numbers: Vec<&str> = macros.lines().filter(|line| line.contains("result@readings.")).collect();
+    insta::assert_snapshot!(format!("{table}{}", numbers.join("\n")));
 }
 
 /// Loss by tokens, of the lines of one kind and, for readings, one recipe.
