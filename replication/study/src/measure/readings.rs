@@ -110,10 +110,10 @@ impl<'a> Losses<'a> {
     }
 }
 
-/// None where one of them is missing, or there is none.
+/// None where one of them is missing, there is none, or their sum overflows.
 fn mean(losses: &BTreeMap<u64, f64>, tokens: &[u64]) -> Option<f64> {
     let found: Vec<f64> = tokens.iter().map(|at| losses.get(at).copied()).collect::<Option<_>>()?;
-    (!found.is_empty()).then(|| found.iter().sum::<f64>() / found.len() as f64)
+    (!found.is_empty()).then(|| found.iter().sum::<f64>() / found.len() as f64).filter(|mean| mean.is_finite())
 }
 
 struct Split<'a> {

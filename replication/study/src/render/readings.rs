@@ -127,7 +127,8 @@ fn adaptation(baseline: &str, shares: &[(f64, &Parts)]) -> String {
     let end = |start: f64, pick: fn(f64, f64) -> f64| number::fixed(ratios.iter().copied().fold(start, pick), 1);
     let (least, most) = (end(f64::INFINITY, f64::min), end(f64::NEG_INFINITY, f64::max));
     let times = if least == most { least } else { format!("{least} to {most}") };
-    let through = format!(" Through the same forward passes {baseline}’s weights, which were not trained for them, lose {times} times as much");
+    let through =
+        format!(" Through the same forward passes {baseline}’s weights, which were not trained for them, lose {times} times as much");
     through + " as the reading part of the arms’ gaps."
 }
 
@@ -157,7 +158,7 @@ fn chart(measurements: &Measurements, arms: &[&str], title: &str, part: fn(&Part
     let last = single().map(at).fold(0.0, f64::max);
     let curve = |arm: &&str| {
         let late = single().filter(|parts| parts.arm == **arm && at(parts) >= costs::FROM * last);
-        let mean = late.map(|parts| (at(parts), 1000.0 * part(parts))).collect();
+        let mean = late.map(|parts| (at(parts), 1000.0 * part(parts))).filter(|point| point.1.is_finite()).collect();
         (Curve { label: label(&measurements.study, arm), mean, seeds: Vec::new() }, Reported::Nothing)
     };
     let y = format!("above {}, thousandths of a nat", measurements.study.label(&measurements.baseline));
