@@ -36,7 +36,7 @@ fn grid(measurements: &Measurements) -> Grid {
         numbers("Gap", 0.20),
         numbers("Of it training", 0.20),
         numbers("Of it reading", 0.20),
-        numbers("Reading’s share", 0.08),
+        numbers("Share of reading", 0.08),
         numbers(&format!("{baseline}’s weights read so"), 0.18),
     ];
     let caption = format!(
