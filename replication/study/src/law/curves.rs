@@ -11,7 +11,7 @@ use crate::measure::load::{Run, RunStatus};
 /// The first share of the budget is left out: the learning rate warms up in it, and a model has not begun to follow any law.
 pub const LEFT_OUT: f64 = 0.10;
 /// Means of evaluations, even in the logarithm of tokens.
-const POINTS: usize = 20;
+const POINTS: usize = 16;
 
 /// ln-losses of a run at each point of its size.
 type Curve = Vec<f64>;

@@ -11,7 +11,7 @@ const ALPHA_WITHOUT_FLOOR: f64 = 0.8;
 /// Steps at most; a fit that is started near its end takes about five.
 const STEPS: usize = 200;
 /// A fit is done when a step changes no parameter by more.
-const DONE: f64 = 1e-11;
+const DONE: f64 = 1e-8;
 /// Efficiencies and constants stay within these logarithms: beyond them data say nothing.
 const REACH: f64 = 40.0;
 
@@ -134,6 +134,13 @@ pub(super) fn law_from(points: &[Point], base: Base, sizes: usize, start: Law) -
     Fitted { law: with(&numbers), cost }
 }
 
+/// The additive law with another exponent of size, which stays.
+pub(super) fn law_at(points: &[Point], alpha: f64, start: Law) -> Law {
+    let mut law = start;
+    law.constants[ALPHA] = alpha.ln();
+    law_from(points, Base::Additive, 0, law).law
+}
+
 /// The best of several starts.
 pub(super) fn law(points: &[Point], base: Base, sizes: usize) -> Option<Fitted> {
     let mut best: Option<Fitted> = None;
@@ -160,10 +167,15 @@ pub(super) fn law(points: &[Point], base: Base, sizes: usize) -> Option<Fitted> 
 
 /// The numbers of a recipe under `form`: ln eff_N, ln eff_D, or a gap in nats. `points` are the law's value plus the measured difference.
 pub(super) fn recipe(points: &[Point], law: &Law, form: Form) -> Vec<f64> {
+    recipe_from(points, law, form, &vec![0.0; form.count()])
+}
+
+/// The same from a start near the end.
+pub(super) fn recipe_from(points: &[Point], law: &Law, form: Form, start: &[f64]) -> Vec<f64> {
     let model = |place: Place, numbers: &[f64], slopes: &mut [f64]| {
         let (value, found) = form.value(law, place, numbers);
         slopes.iter_mut().zip(found).for_each(|(slope, by)| *slope = by);
         value
     };
-    minimise(points, &vec![0.0; form.count()], &model).0
+    if start.is_empty() { Vec::new() } else { minimise(points, start, &model).0 }
 }

@@ -185,6 +185,11 @@ impl Form {
         (slopes.value, if self == Self::Tokens { [by_d, 0.0] } else { [by_n, by_d] })
     }
 
+    /// Loss above the baseline's at `place`, nats.
+    pub fn gap(self, law: &Law, place: Place, numbers: &[f64]) -> f64 {
+        self.value(law, place, numbers).0.exp() - law.loss(place)
+    }
+
     /// Extra tokens to the baseline's loss at `place`, as a share; none where no number of tokens is enough.
     pub fn overhead(self, law: &Law, place: Place, numbers: &[f64]) -> Option<f64> {
         match self {

@@ -58,6 +58,10 @@ pub struct FormFit {
     pub errors: Errors,
     /// Extra tokens at each target, as a share.
     pub overheads: Vec<Estimate>,
+    /// Loss above the baseline's at each target, nats.
+    pub gaps: Vec<Estimate>,
+    /// Least and most extra tokens under other laws of the baseline: gamma free, other exponents of size.
+    pub other_laws: Vec<Interval>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
