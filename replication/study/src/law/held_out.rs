@@ -24,7 +24,8 @@ pub(super) fn bases(sizes: &[Size]) -> Vec<BaseFit> {
         // Without one of three sizes two are left, and their law has alpha from elsewhere; without one of two nothing is known of size.
         let mut squares = Vec::new();
         for out in sizes.iter().filter(|_| sizes.len() > 2) {
-            let others: Vec<Point> = sizes.iter().filter(|size| size.parameters != out.parameters).flat_map(|size| size.points(false)).collect();
+            let others: Vec<Point> =
+                sizes.iter().filter(|size| size.parameters != out.parameters).flat_map(|size| size.points(false)).collect();
             let found = law(&others, *base, sizes.len() - 1)?.law;
             squares.extend(miss(&found, &mut out.points(false)));
         }
@@ -76,7 +77,14 @@ pub(super) fn over_recipes(recipes: &[Recipe]) -> Vec<(Form, Errors)> {
             recipes.iter().filter(|recipe| recipe.parameters.len() > 1).filter_map(|recipe| Some(&recipe.form(form)?.errors)).collect();
         let over = |number: &dyn Fn(&Errors) -> f64| root(&errors.iter().map(|errors| number(errors).powi(2)).collect::<Vec<_>>());
         let size = over(&|errors| errors.size.unwrap_or(0.0));
-        (form, Errors { fitted: over(&|errors| errors.fitted), later: over(&|errors| errors.later), size: (!errors.is_empty()).then_some(size) })
+        (
+            form,
+            Errors {
+                fitted: over(&|errors| errors.fitted),
+                later: over(&|errors| errors.later),
+                size: (!errors.is_empty()).then_some(size),
+            },
+        )
     };
     Form::ALL.into_iter().map(of).collect()
 }

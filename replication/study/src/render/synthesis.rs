@@ -94,9 +94,15 @@ pub fn synthesis(synthesis: &Synthesis, manifests: &Manifests, templates: &Path)
     Ok(SynthesisPages { html, csv, svg, latex, source, answer: page.answer })
 }
 
-fn latex_files(page: &Page, figure: Option<&Figure>, law_figures: &[Figure], templates: &Path) -> Result<Vec<(String, String)>, RenderError> {
+fn latex_files(
+    page: &Page,
+    figure: Option<&Figure>,
+    law_figures: &[Figure],
+    templates: &Path,
+) -> Result<Vec<(String, String)>, RenderError> {
     let (mut macros, mut all) = (Macros::default(), Vec::new());
-    let grids = page.papers.iter().flat_map(|paper| [&paper.claims, &paper.next]).chain(&page.trends).chain(&page.law.grids).chain([&page.sources]);
+    let grids =
+        page.papers.iter().flat_map(|paper| [&paper.claims, &paper.next]).chain(&page.trends).chain(&page.law.grids).chain([&page.sources]);
     for grid in grids {
         all.push((format!("tables/{}.tex", grid.id), latex::booktabs(grid, &mut macros)));
     }

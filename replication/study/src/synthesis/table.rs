@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::evidence::Number;
 use super::Synthesis;
+use super::evidence::Number;
 use crate::judge::verdict::Evidence;
 use crate::law::{Estimate, Form, Report};
 use crate::manifest::Metric;

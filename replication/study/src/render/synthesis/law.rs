@@ -7,7 +7,7 @@ use super::super::figure::Figure;
 use super::super::figures::curve_figure;
 use super::super::grid::{Cell, Grid, numbers, words};
 use super::{Shown, reported};
-use crate::law::{ALPHA_OF_OTHERS, Errors, Estimate, Form, FormFit, LEFT_OUT, Recipe, Report};
+use crate::law::{ALPHA_OF_OTHERS, Base, Errors, Estimate, Form, FormFit, LEFT_OUT, Recipe, Report};
 use crate::manifest::Metric;
 use crate::number::{self, SPACE, Unit};
 use crate::synthesis::size;
@@ -57,8 +57,9 @@ impl Shown<'_> {
             numbers("eff_N alone", 0.15),
             numbers("eff_D alone", 0.15),
         ];
-        let mut grid = Grid::new("law-efficiencies", "What a recipe is worth: its parameters and tokens as shares of the baseline’s", columns)
-            .stacking();
+        let mut grid =
+            Grid::new("law-efficiencies", "What a recipe is worth: its parameters and tokens as shares of the baseline’s", columns)
+                .stacking();
         for recipe in &law.recipes {
             let of = |form: Form, at: usize| {
                 let number = recipe.form(form).and_then(|fit| fit.numbers.get(at));
@@ -99,7 +100,8 @@ impl Shown<'_> {
 
     /// What the paper and public logs say of a recipe's extra tokens.
     fn beside(&self, arm: &str) -> (String, Cell) {
-        let asks = |metric: &Metric| matches!(metric, Metric::TokenOverhead { arm: of, .. } | Metric::DoesNotConverge { arm: of } if of == arm);
+        let asks =
+            |metric: &Metric| matches!(metric, Metric::TokenOverhead { arm: of, .. } | Metric::DoesNotConverge { arm: of } if of == arm);
         let Some(paper) = self.main() else { return Default::default() };
         let Some(claim) = paper.claims.iter().find(|claim| asks(&claim.metric)) else { return ("–".to_owned(), Cell::new("–")) };
         let rows = self.synthesis.on(paper.id.as_str(), claim.id.as_str()).filter(|row| self.synthesis.sources[row.source].public);
@@ -162,21 +164,35 @@ fn prediction(recipe: &Recipe, fit: &FormFit, at: usize) -> Cell {
     let (Some(overhead), Some(gap), Some(others)) = (fit.overheads.get(at), fit.gaps.get(at), fit.other_laws.get(at)) else {
         return Cell::new("–");
     };
-    let mut shown = if overhead.value.is_finite() { cell(overhead, &extra) } else { Cell::new("no number of tokens is enough") };
+    let (low, high) = (overhead.interval.low, overhead.interval.high);
+    // Far out a small difference of either sign is anything between a saving of nearly all tokens and never.
+    let says_nothing = low < 0.0 && high > 10.0;
+    let mut shown = match overhead.value {
+        _ if says_nothing => Cell::new("cannot be told"),
+        value if value.is_finite() => cell(overhead, &extra),
+        _ => Cell::new("no number of tokens is enough"),
+    };
     let nats = |value: f64| number::signed(value, 3);
     shown.lines.push(format!("{} nat [{},{SPACE}{}]", nats(gap.value), nats(gap.interval.low), nats(gap.interval.high)));
-    shown.lines.push(format!("other laws: {} to {}", extra(others.low), extra(others.high)));
+    if !says_nothing && others.low <= 10.0 {
+        shown.lines.push(format!("other laws: {} to {}", extra(others.low), extra(others.high)));
+    }
     let other = recipe.form(Form::Tokens).filter(|_| fit.form != Form::Tokens).and_then(|fit| fit.overheads.get(at));
     shown.lines.extend(other.map(|other| format!("eff_D alone: {}", extra(other.value))));
     shown
 }
 
 fn tokens(count: f64) -> String {
-    if count >= 1e12 { format!("{} T", number::fixed(count / 1e12, 0)) } else { format!("{} B", number::fixed(count / 1e9, usize::from(count < 1e10))) }
+    if count >= 1e12 {
+        format!("{} T", number::fixed(count / 1e12, 0))
+    } else {
+        format!("{} B", number::fixed(count / 1e9, usize::from(count < 1e10)))
+    }
 }
 
 fn said(law: &Report) -> Vec<String> {
-    let sizes: Vec<String> = law.parameters.iter().zip(&law.seeds).map(|(parameters, seeds)| format!("{} ({seeds} seeds)", size(*parameters))).collect();
+    let sizes: Vec<String> =
+        law.parameters.iter().zip(&law.seeds).map(|(parameters, seeds)| format!("{} ({seeds} seeds)", size(*parameters))).collect();
     let mut said = vec![format!(
         "L(N, D) = E + (a/(N eff_N)^alpha + b/(D eff_D)^beta)^gamma, N in units of 10 M parameters (all of them, embeddings too) and D of 100 M tokens. Fitted to the whole loss curves of {}: {} M tokens each, without the first {} %, in which the learning rate warms up. The constants are the baseline’s; a recipe is fitted to its measured difference from the baseline, paired by seed. Points along one run are not independent, so intervals (95 %) come from drawing whole runs of a size again, {} times.",
         sizes.join(" and "),
@@ -184,12 +200,21 @@ fn said(law: &Report) -> Vec<String> {
         number::fixed(100.0 * LEFT_OUT, 0),
         law.draws
     )];
-    let constant = |at: usize| law.constants.get(at).map(|number| format!("{} [{},{SPACE}{}]", number::fixed(number.value, 3), number::fixed(number.interval.low, 3), number::fixed(number.interval.high, 3))).unwrap_or_default();
-    let alpha = if law.holds_alpha() {
-        format!("{} held, not fitted", number::fixed(ALPHA_OF_OTHERS, 3))
-    } else {
-        constant(crate::law::ALPHA)
+    let constant = |at: usize| {
+        law.constants
+            .get(at)
+            .map(|number| {
+                format!(
+                    "{} [{},{SPACE}{}]",
+                    number::fixed(number.value, 3),
+                    number::fixed(number.interval.low, 3),
+                    number::fixed(number.interval.high, 3)
+                )
+            })
+            .unwrap_or_default()
     };
+    let alpha =
+        if law.holds_alpha() { format!("{} held, not fitted", number::fixed(ALPHA_OF_OTHERS, 3)) } else { constant(crate::law::ALPHA) };
     said.push(format!(
         "Baseline: E = {}, a = {}, alpha = {alpha}, b = {}, beta = {}, gamma = 1 held.",
         constant(crate::law::E),
@@ -198,9 +223,16 @@ fn said(law: &Report) -> Vec<String> {
         constant(crate::law::BETA)
     ));
     if law.holds_alpha() {
-        said.push("Two sizes cannot tell E, a and alpha apart: alpha is that of Besiroglu et al. (arXiv 2404.10102) for Chinchilla’s runs, and “other laws” are alpha = 0.25 and 0.5 and a free gamma. eff_N itself stands in for alpha times its logarithm: with another alpha it is another number, and the curves are the same. A recipe at one size has one number only.".to_owned());
+        said.push("Two sizes cannot tell E, a and alpha apart: alpha is that of Besiroglu et al. (arXiv 2404.10102) for Chinchilla’s runs, and “other laws” are alpha = 0.25 and 0.5 and a free gamma. With another alpha eff_N is another number. A recipe at one size has one number only.".to_owned());
     }
-    said.push(format!("Of the forms of a recipe, “{}” predicts a size that it has not seen best; predictions are its own.", law.best().word()));
+    let first = law.bases.iter().min_by(|a, b| a.errors.later.total_cmp(&b.errors.later));
+    if let Some(first) = first.filter(|first| first.base != Base::Additive) {
+        said.push(format!("On tokens that it has not seen the baseline’s law does best as “{}”; recipes are fitted on the additive one all the same, which more sizes and fewer constants carry, and the other is among the other laws.", first.base.word()));
+    }
+    said.push(format!(
+        "Of the forms of a recipe, “{}” predicts a size that it has not seen best; predictions are its own.",
+        law.best().word()
+    ));
     said
 }
 
@@ -210,10 +242,17 @@ fn warning(law: &Report) -> String {
         .iter()
         .map(|target| {
             let [parameters, length] = law.beyond(target).map(|factor| number::fixed(factor, 1));
-            format!("{} at {} tokens: {parameters} factors of ten beyond the largest model, {length} beyond the longest run", size(target.parameters), tokens(target.tokens))
+            format!(
+                "{} at {} tokens: {parameters} factors of ten beyond the largest model, {length} beyond the longest run",
+                size(target.parameters),
+                tokens(target.tokens)
+            )
         })
         .collect();
-    format!("Everything here about other sizes and budgets is modelled and extrapolates: {}. Intervals hold the scatter of runs and not that the law may be another one so far away.", far.join("; "))
+    format!(
+        "Everything here about other sizes and budgets is modelled and extrapolates: {}. Intervals hold the scatter of runs and not that the law may be another one so far away.",
+        far.join("; ")
+    )
 }
 
 fn errors(errors: &Errors) -> [Cell; 3] {
@@ -226,7 +265,9 @@ const ERRORS: [&str; 3] = ["Where fitted", "Last quarter left out", "One size le
 fn forms(law: &Report) -> Grid {
     let mut columns = vec![words("Form of a recipe", 0.34)];
     columns.extend(ERRORS.map(|title| numbers(title, 0.20)));
-    let mut grid = Grid::new("law-forms", "Which form predicts what it has not seen: root mean square errors over recipes on several sizes", columns).stacking();
+    let mut grid =
+        Grid::new("law-forms", "Which form predicts what it has not seen: root mean square errors over recipes on several sizes", columns)
+            .stacking();
     for (form, found) in &law.forms {
         let best = if *form == law.best() { "best on unseen sizes" } else { "" };
         grid.row(form.word(), [Cell::new(form.word()).detail(best)].into_iter().chain(errors(found)).collect());
