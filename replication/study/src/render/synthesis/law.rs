@@ -229,11 +229,27 @@ fn said(law: &Report) -> Vec<String> {
     if let Some(first) = first.filter(|first| first.base != Base::Additive) {
         said.push(format!("On tokens that it has not seen the baseline’s law does best as “{}”; recipes are fitted on the additive one all the same, which more sizes and fewer constants carry, and the other is among the other laws.", first.base.word()));
     }
+    said.extend(still_growing(law));
     said.push(format!(
         "Of the forms of a recipe, “{}” predicts a size that it has not seen best; predictions are its own.",
         law.best().word()
     ));
     said
+}
+
+/// Where the law lets a difference level off and the runs do not.
+fn still_growing(law: &Report) -> Option<String> {
+    let largest = law.parameters.last()?;
+    let several = law.recipes.iter().filter(|recipe| recipe.parameters.len() > 1 && recipe.parameters.last() == Some(largest));
+    let ends: Vec<f64> = several.filter_map(|recipe| recipe.differences.last()?.last()).map(|end| end.measured - end.fitted).collect();
+    let above = ends.iter().filter(|miss| **miss > 0.0).count();
+    (2 * above > ends.len()).then(|| {
+        format!(
+            "At the end of the runs of {}, {above} of {} recipes lie above their fit: the measured loss above the baseline’s still grows where the law lets it level off, so the law is likely too kind at the end and beyond it.",
+            size(*largest),
+            ends.len()
+        )
+    })
 }
 
 fn warning(law: &Report) -> String {
