@@ -28,8 +28,11 @@ fn huber(residuals: impl Iterator<Item = f64>) -> f64 {
     residuals.map(|r| if r.abs() <= HUBER { r * r / 2.0 } else { HUBER * (r.abs() - HUBER / 2.0) }).sum()
 }
 
+/// A value at a place for some numbers, with its derivatives by them.
+type Model<'a> = dyn Fn(Place, &[f64], &mut [f64]) -> f64 + 'a;
+
 /// Minimises over `start`'s numbers; `model` gives a value and its derivatives at a point. Returns numbers and loss.
-fn minimise(points: &[Point], start: &[f64], model: &dyn Fn(Place, &[f64], &mut [f64]) -> f64) -> (Vec<f64>, f64) {
+fn minimise(points: &[Point], start: &[f64], model: &Model) -> (Vec<f64>, f64) {
     let count = start.len();
     let mut numbers = start.to_vec();
     let mut slopes = vec![0.0; count];
@@ -84,9 +87,8 @@ fn solve(mut matrix: Vec<Vec<f64>>, mut right: Vec<f64>) -> Vec<f64> {
         }
         for row in column + 1..count {
             let factor = matrix[row][column] / matrix[column][column];
-            for at in column..count {
-                matrix[row][at] -= factor * matrix[column][at];
-            }
+            let (above, below) = matrix.split_at_mut(row);
+            below[0][column..].iter_mut().zip(&above[column][column..]).for_each(|(entry, pivot)| *entry -= factor * pivot);
             right[row] -= factor * right[column];
         }
     }

@@ -223,15 +223,15 @@ fn said(law: &Report) -> Vec<String> {
         constant(crate::law::BETA)
     ));
     if law.holds_alpha() {
-        said.push("Two sizes cannot tell E, a and alpha apart: alpha is that of Besiroglu et al. (arXiv 2404.10102) for Chinchilla’s runs, and “other laws” are alpha = 0.25 and 0.5 and a free gamma. With another alpha eff_N is another number. A recipe at one size has one number only.".to_owned());
+        said.push("Two sizes cannot tell E, a and alpha apart: alpha is that of Besiroglu et al. (arXiv 2404.10102) for Chinchilla’s runs, and the other laws below are alpha = 0.25 and 0.5 and a free gamma. With another alpha eff_N is another number. A recipe at one size has one number only.".to_owned());
     }
     let first = law.bases.iter().min_by(|a, b| a.errors.later.total_cmp(&b.errors.later));
     if let Some(first) = first.filter(|first| first.base != Base::Additive) {
-        said.push(format!("On tokens that it has not seen the baseline’s law does best as “{}”; recipes are fitted on the additive one all the same, which more sizes and fewer constants carry, and the other is among the other laws.", first.base.word()));
+        said.push(format!("On tokens that it has not seen the baseline’s law is best as {}; recipes are fitted on the additive one all the same, which more sizes and fewer constants carry, and the other is among the other laws.", first.base.word()));
     }
     said.extend(still_growing(law));
     said.push(format!(
-        "Of the forms of a recipe, “{}” predicts a size that it has not seen best; predictions are its own.",
+        "Of the forms of a recipe, {} predicts a size that it has not seen best; predictions are its own.",
         law.best().word()
     ));
     said
