@@ -17,6 +17,7 @@ pub mod folder;
 pub mod identity;
 pub mod judge;
 pub mod kernels;
+pub mod law;
 pub mod layout;
 pub mod machine;
 pub mod manifest;

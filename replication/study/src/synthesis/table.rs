@@ -2,9 +2,11 @@
 
 use serde::Serialize;
 
+use super::Synthesis;
 use super::evidence::Number;
-use super::{Synthesis, Trend};
 use crate::judge::verdict::Evidence;
+use crate::law::{Estimate, Form, Report};
+use crate::manifest::Metric;
 use crate::number::Unit;
 use crate::table::{self, Table};
 
@@ -45,7 +47,7 @@ struct Line<'a> {
 /// `index.csv`.
 pub fn table(synthesis: &Synthesis) -> Table {
     let measured = synthesis.rows.iter().map(|row| of_row(synthesis, row));
-    let modelled = synthesis.trends.iter().filter_map(|trend| of_trend(synthesis, trend));
+    let modelled = synthesis.law.iter().flat_map(|law| of_law(synthesis, law));
     Table::of(NAME, measured.chain(modelled))
 }
 
@@ -74,18 +76,55 @@ fn of_row<'a>(synthesis: &'a Synthesis, row: &'a super::Row) -> Line<'a> {
     }
 }
 
-fn of_trend<'a>(synthesis: &'a Synthesis, trend: &'a Trend) -> Option<Line<'a>> {
-    let (parameters, number) = trend.at_paper?;
-    let names: Vec<&str> = trend.points.iter().map(|point| synthesis.sources[point.source].name.as_str()).collect();
-    Some(Line {
-        source: format!("line through {}", names.join(", ")),
-        parameters: Some(parameters),
-        depth: trend.depth.word(),
-        evidence: Some(Evidence::Modelled.word()),
-        arm: &trend.arm,
-        n: number.n,
-        ..with(synthesis, &trend.paper, &trend.claim, trend.unit, Some(&number))
-    })
+/// What the law says of each recipe under each form: extra tokens at each target with the loss above the baseline's. Four digits, because
+/// each comes from thousands of calls of a system's library of functions.
+fn of_law<'a>(synthesis: &'a Synthesis, law: &'a Report) -> Vec<Line<'a>> {
+    let claim = |arm: &str| {
+        let paper = synthesis.papers.first()?;
+        let asks = |claim: &&crate::manifest::Claim| matches!(&claim.metric, Metric::TokenOverhead { arm: of, .. } if of == arm);
+        Some((paper.id.as_str(), paper.claims.iter().find(asks)?.id.as_str()))
+    };
+    let mut lines = Vec::new();
+    for recipe in &law.recipes {
+        let (paper, claim) = claim(&recipe.arm).unwrap_or_default();
+        for fit in &recipe.forms {
+            let of = |number: &Estimate, unit: &'static str| Line {
+                source: format!("law through {}", law.campaigns.join(", ")),
+                evidence: Some(Evidence::Modelled.word()),
+                arm: &recipe.arm,
+                baseline: &law.baseline,
+                n: recipe.parameters.len(),
+                depth: fit.form.word(),
+                number: Some(few(number.value)),
+                low: Some(few(number.interval.low)),
+                high: Some(few(number.interval.high)),
+                ..Line { unit, ..with(synthesis, paper, claim, Unit::SignedPercent, None) }
+            };
+            let names = match fit.form {
+                Form::Both => vec!["eff_N", "eff_D"],
+                Form::Tokens => vec!["eff_D"],
+                Form::Size => vec!["eff_N"],
+                Form::Gap => vec!["nat"],
+                Form::Same => continue,
+            };
+            lines.extend(fit.numbers.iter().zip(names).map(|(number, name)| of(number, name)));
+            for ((target, overhead), gap) in law.targets.iter().zip(&fit.overheads).zip(&fit.gaps) {
+                lines.push(Line {
+                    parameters: Some(target.parameters),
+                    tokens: Some(target.tokens as u64),
+                    gap: Some(few(gap.value)),
+                    gap_low: Some(few(gap.interval.low)),
+                    gap_high: Some(few(gap.interval.high)),
+                    ..of(overhead, "share")
+                });
+            }
+        }
+    }
+    lines
+}
+
+fn few(value: f64) -> table::Number {
+    table::Number(format!("{value:.3e}").parse().unwrap_or(value))
 }
 
 /// What every line has.

@@ -1,14 +1,13 @@
 //! What the model's size does to an arm's cost: a straight line in the logarithm of parameters, through campaigns that differ in size and
-//! not in depth of training, data or tokenizer. What the line says of the paper's model is modelled, never measured.
+//! not in depth of training, data or tokenizer. It says nothing of the paper's model, which is hundreds of times larger: that is the law's.
 
 use std::collections::BTreeSet;
 
-use super::PAPER_PROFILE;
 use super::evidence::{Depth, Number, Row, trained};
 use super::source::Source;
 use crate::judge::Scale;
 use crate::layout::Measured;
-use crate::manifest::{Manifests, Paper};
+use crate::manifest::Paper;
 use crate::number::Unit;
 use crate::statistics::{CONFIDENCE, Interval, t_quantile_at};
 
@@ -37,13 +36,9 @@ pub struct Trend {
     /// degrees of freedom; none with two sizes, through which every line goes.
     pub sizes: usize,
     pub misfit: Option<f64>,
-    /// At the paper's model size; modelled.
-    pub at_paper: Option<(u64, Number)>,
 }
 
-pub(super) fn all(manifests: &Manifests, papers: &[Paper], sources: &[Source], rows: &[Row]) -> Vec<Trend> {
-    let model = manifests.profiles.get(PAPER_PROFILE).and_then(|profile| manifests.models.get(&profile.model));
-    let paper_size = model.and_then(|model| u64::try_from(model.section().parameters()).ok());
+pub(super) fn all(papers: &[Paper], sources: &[Source], rows: &[Row]) -> Vec<Trend> {
     let mut trends = Vec::new();
     for paper in papers {
         for claim in &paper.claims {
@@ -55,7 +50,7 @@ pub(super) fn all(manifests: &Manifests, papers: &[Paper], sources: &[Source], r
                     .collect();
                 for alike in alike(sources, depth) {
                     let points = points(sources, &of, &alike);
-                    trends.extend(line(points, scale, paper_size).map(|line| Trend {
+                    trends.extend(line(points, scale).map(|line| Trend {
                         paper: paper.id.to_string(),
                         claim: claim.id.to_string(),
                         arm: arm.to_owned(),
@@ -90,7 +85,7 @@ fn points(sources: &[Source], rows: &[&Row], alike: &[usize]) -> Vec<Point> {
 /// Weighted least squares, each campaign weighing by its own error, which is known from its scatter. The line's errors are those that
 /// follow, enlarged by the distances from it where they are larger than that (Birge's ratio); its degrees of freedom are the smallest of
 /// the campaigns'. None below two sizes.
-fn line(points: Vec<Point>, scale: Scale, paper_size: Option<u64>) -> Option<Trend> {
+fn line(points: Vec<Point>, scale: Scale) -> Option<Trend> {
     let sizes = points.iter().map(|point| point.parameters).collect::<BTreeSet<_>>().len();
     if sizes < 2 {
         return None;
@@ -112,7 +107,6 @@ fn line(points: Vec<Point>, scale: Scale, paper_size: Option<u64>) -> Option<Tre
         let half = t * (birge * variance).sqrt();
         Number { value: shown(value), interval: Some(Interval::new(shown(value - half), shown(value + half))), n: points.len() }
     };
-    let at = |size: u64| number(level + slope * (x(size) - centre), total.recip() + (x(size) - centre).powi(2) / spread);
     let mut ordered = points.clone();
     ordered.sort_by_key(|point| (point.parameters, point.source));
     let unit = if scale == Scale::Nats { Unit::Nats } else { Unit::SignedPercent };
@@ -125,7 +119,6 @@ fn line(points: Vec<Point>, scale: Scale, paper_size: Option<u64>) -> Option<Tre
         tenfold: number(slope, spread.recip()),
         sizes,
         misfit,
-        at_paper: paper_size.map(|size| (size, at(size))),
         points: ordered,
     };
     (slope.is_finite() && spread > 0.0).then_some(trend)
