@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use study::device::Gpu;
+use contract::device::GpuFacts;
 use study::folder::lock;
 use study::machine::of_gpus;
 use study::manifest::Manifests;
@@ -61,7 +61,7 @@ fn keep_finished(plan: &mut Plan, cache: &Path, say: &dyn Fn(&str)) {
 impl Site {
     /// The GPUs that the runs say they ran on; on the processor nothing but the machine's name.
     fn of_finished(plan: &Plan, cache: &Path, request: &Request) -> Self {
-        let mut gpus: Vec<Gpu> = Vec::new();
+        let mut gpus: Vec<GpuFacts> = Vec::new();
         for session in plan.runs.iter().flat_map(|run| run_folder::sessions(&cache.join(run.key()))) {
             let gpu = session.gpu();
             gpus.extend(gpu.filter(|gpu| !gpus.contains(gpu)));

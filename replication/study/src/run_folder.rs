@@ -4,12 +4,12 @@ mod agreement;
 
 use std::path::Path;
 
+use contract::device::GpuFacts;
 use contract::id::Id;
 use contract::json::Document;
 use contract::outcome::Done;
 use serde::Deserialize;
 
-use crate::device::Gpu;
 use crate::files::{self, FileError};
 use crate::packed;
 use crate::plan::Ingredients;
@@ -94,11 +94,11 @@ pub struct Session {
 
 impl Session {
     /// The GPU it says it ran on, as far as it says; None on a processor.
-    pub fn gpu(self) -> Option<Gpu> {
+    pub fn gpu(self) -> Option<GpuFacts> {
         let name = Some(self.gpu?);
         let (device, architecture, libraries) = (self.device.unwrap_or_default(), self.instruction_set, self.libraries);
         let (memory_bytes, fp8, mxfp4, interpreted) = (None, None, None, self.interpreted);
-        Some(Gpu { device, name, architecture, memory_bytes, fp8, mxfp4, interpreted, libraries, problem: None })
+        Some(GpuFacts { device, name, architecture, memory_bytes, fp8, mxfp4, interpreted, libraries, problem: None })
     }
 }
 

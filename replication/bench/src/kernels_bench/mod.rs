@@ -19,14 +19,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use campaign::devices::Devices;
+use campaign::devices;
 use campaign::environment;
 use campaign::error::{CampaignError, interrupted as asked_to_stop};
 use campaign::machine;
 use campaign::run::RunOptions;
 use campaign::toolchain::{self, ToolError, Trainer, build_trainer};
-use contract::device::{DeviceId, DeviceKind};
-use study::device::Gpu;
+use contract::device::{DeviceId, DeviceKind, Devices, GpuFacts};
 use study::exit::ExitCode;
 use study::files::FileError;
 use study::folder::{self, LockError};
@@ -304,9 +303,9 @@ struct Wanted {
 
 #[derive(Debug, Default)]
 struct Found {
-    gpus: Vec<Gpu>,
+    gpus: Vec<GpuFacts>,
     /// No devices: to be called, not measured.
-    interpreters: Vec<Gpu>,
+    interpreters: Vec<GpuFacts>,
     /// A row for each kind that is not here.
     not_run: Vec<NotRun>,
 }
@@ -333,7 +332,7 @@ impl Wanted {
             return Ok(());
         }
         let at_hand = toolchain::at_hand(root, request.trainer.as_deref());
-        if let Some(devices) = at_hand.and_then(|trainer| Devices::ask(&trainer).ok()) {
+        if let Some(devices) = at_hand.and_then(|trainer| devices::ask(&trainer).ok()) {
             return self.among(Ok(devices)).map(drop);
         }
         let mut files = manifests.hardware.values().filter(|hardware| self.gpus.kinds.contains(&hardware.device.word()));
@@ -355,7 +354,7 @@ impl Wanted {
         if self.gpus.kinds.is_empty() {
             return Ok(Found::default());
         }
-        self.among(Devices::ask(trainer).map_err(|error| error.to_string()))
+        self.among(devices::ask(trainer).map_err(|error| error.to_string()))
     }
 
     fn among(&self, devices: Result<Devices, String>) -> Result<Found, BenchError> {
@@ -371,7 +370,7 @@ impl Wanted {
 }
 
 /// The device whose sources decide whether a document is of today's: the CPU's, unless GPUs were measured, too.
-fn measured_on(gpus: &[Gpu]) -> DeviceKind {
+fn measured_on(gpus: &[GpuFacts]) -> DeviceKind {
     match gpus.first() {
         Some(gpu) if gpu.kind() == "hip" => DeviceKind::Hip,
         Some(_) => DeviceKind::Cuda,
@@ -380,7 +379,7 @@ fn measured_on(gpus: &[Gpu]) -> DeviceKind {
 }
 
 /// A directory that holds a GPU's measurements alone is named after the GPU.
-fn gpu_slug(wanted: &Wanted, gpus: &[Gpu]) -> Option<String> {
+fn gpu_slug(wanted: &Wanted, gpus: &[GpuFacts]) -> Option<String> {
     if wanted.cpu { None } else { study::machine::of_gpus(gpus) }
 }
 
