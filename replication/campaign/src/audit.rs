@@ -136,7 +136,7 @@ fn run_files(directory: &Path, drawn: &[String]) -> Result<Vec<String>, Campaign
 /// On GPUs bytes hold for one kind: the drawn runs' own timing files name it.
 fn same_kind(directory: &Path, drawn: &[String], site: &Site, profile: &str) -> Result<(), CampaignError> {
     let sessions = drawn.iter().flat_map(|run| run_folder::sessions(&directory.join("runs").join(run)));
-    let theirs: Vec<String> = sessions.filter_map(|session| session.gpu()?.name).collect();
+    let theirs: Vec<String> = sessions.filter_map(|session| session.gpu).collect();
     let other = site.gpus.iter().filter_map(|gpu| gpu.name.as_ref()).find(|name| !theirs.contains(name));
     match other {
         Some(name) => {

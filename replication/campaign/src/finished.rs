@@ -63,7 +63,7 @@ impl Site {
     fn of_finished(plan: &Plan, cache: &Path, request: &Request) -> Self {
         let mut gpus: Vec<GpuFacts> = Vec::new();
         for session in plan.runs.iter().flat_map(|run| run_folder::sessions(&cache.join(run.key()))) {
-            let gpu = session.gpu();
+            let gpu = run_folder::gpu(session);
             gpus.extend(gpu.filter(|gpu| !gpus.contains(gpu)));
         }
         let machine = request.machine.clone().or_else(|| of_gpus(&gpus)).unwrap_or_else(environment::machine_name);

@@ -27,7 +27,7 @@ const SCRIPT: &str = r#"#!/bin/sh
 here=$(dirname "$4"); folder=$(dirname "$2"); mode=$(cat "$here/mode"); arm=$(sed -n 's/^  arm: //p' "$2")
 from=$(cat "$folder/checkpoint/step" 2>/dev/null || echo 0)
 echo "$arm $from" >> "$here/starts"; echo "$arm $6" >> "$here/places"
-[ -n "$(cat "$here/device" 2>/dev/null)" ] && echo "{\"kind\":\"session\",\"device\":\"$(cat "$here/device")\"}" > "$folder/timing.jsonl"
+[ -n "$(cat "$here/device" 2>/dev/null)" ] && printf '{"schema":"mxfp4-timing/1","kind":"session","device":"%s","threads":1,"instruction_set":"none","cpu":"none","resumed_from_step":0}' "$(cat "$here/device")" > "$folder/timing.jsonl"
 rm -f "$folder/failed.json"
 case "$mode" in
   "kill $6") kill -9 $$ ;;
