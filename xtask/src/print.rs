@@ -80,7 +80,8 @@ pub(crate) fn end(report: &Report) {
 pub(crate) fn dry_run(
     root: &Path,
     manifests: &Manifests,
-    (profile, trainer): (&Profile, Option<&Path>),
+    profile: &Profile,
+    trainer: Option<&Path>,
     prepared: Result<Prepared<'_>, CampaignError>,
 ) {
     let mut text = String::new();

@@ -22,7 +22,7 @@ use crate::environment;
 use crate::error::{CampaignError, interrupted};
 use crate::prepared::Prepared;
 use crate::request::Request;
-use crate::run::{self, Outcome, RunOptions};
+use crate::run::{self, Means, Outcome, RunOptions};
 use crate::site::Site;
 use crate::toolchain::Trainer;
 
@@ -97,7 +97,8 @@ fn make(
     // Never the cache of finished runs: a run that is only looked up shows nothing.
     let cache = root.join("cache").join("audit");
     let options = RunOptions { fresh: true, ..request.run.clone() };
-    let outcomes = run::carry_out(planned, &cache, trainer, &data, (&options, &site.pool(request)), stop, say)?;
+    let means = Means { cache: &cache, trainer, data: &data, options: &options, pool: &site.pool(request) };
+    let outcomes = run::carry_out(planned, &means, stop, say)?;
     interrupted(stop)?;
     let made = planned.iter().zip(outcomes).map(|(run, outcome)| match outcome {
         Outcome::Failed(failure) => Err(failure.said),

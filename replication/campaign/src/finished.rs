@@ -11,7 +11,7 @@ use study::plan::{self, Plan};
 use study::record;
 use study::run_folder::{self, State};
 
-use crate::directory::assemble;
+use crate::directory::{Parts, assemble};
 use crate::environment;
 use crate::error::CampaignError;
 use crate::prepared::Prepared;
@@ -39,7 +39,8 @@ pub(crate) fn put_together(manifests: &Manifests, request: &Request, say: &dyn F
     let environment = environment::capture(root, &request.run).on(&site.gpus);
     let (key, shown) = keyed(&prepared, &site, request, None)?;
     let outcomes = vec![Outcome::Reused; done];
-    assemble(root, &prepared, &outcomes, (None, &shown), (request, &site), &key, &environment)
+    let (measured, shown, site, key, environment) = (None, &shown, &site, key.as_str(), &environment);
+    assemble(root, &prepared, &Parts { outcomes: &outcomes, measured, shown, request, site, key, environment })
 }
 
 /// Leaves out of the plan what is not finished, or ran on something else than the plan says.

@@ -13,7 +13,7 @@ use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use campaign::data::PreparedData;
-use campaign::run::{Outcome, Pool, RunError, RunOptions, carry_out, why};
+use campaign::run::{Means, Outcome, Pool, RunError, RunOptions, carry_out, why};
 use campaign::toolchain::Trainer;
 use study::files::sha256;
 use study::manifest::profile::{Shard, Shards};
@@ -121,9 +121,9 @@ impl World {
     }
 
     fn try_go(&self, stop: &AtomicBool) -> Result<Vec<Outcome>, RunError> {
-        carry_out(&self.runs, &self.cache(), &self.trainer, &self.data, (&self.options, &self.pool()), stop, &|line| {
-            self.said.lock().unwrap().push(line.to_owned())
-        })
+        let (cache, pool) = (self.cache(), self.pool());
+        let means = Means { cache: &cache, trainer: &self.trainer, data: &self.data, options: &self.options, pool: &pool };
+        carry_out(&self.runs, &means, stop, &|line| self.said.lock().unwrap().push(line.to_owned()))
     }
 
     fn go(&self) -> Vec<Outcome> {

@@ -43,7 +43,7 @@ pub fn write_arms(directory: &Path, arms: &[Arm], seeds: &[u64]) {
     for arm in arms {
         for &seed in seeds {
             let (model, tokenizer) = (&manifests.models[&profile.model], &manifests.tokenizers[&profile.tokenizer]);
-            let run = resolve::run_file(&manifests, profile, model, tokenizer.shards.as_ref().unwrap(), (arm.id, seed)).unwrap();
+            let run = resolve::run_file(&manifests, profile, model, tokenizer.shards.as_ref().unwrap(), arm.id, seed).unwrap();
             let folder = synthetic::run_directory(directory, arm.id, seed);
             synthetic::save(&folder.join("run.yaml"), &run.to_yaml().unwrap());
             let key = record(&folder);
