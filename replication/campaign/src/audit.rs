@@ -17,6 +17,7 @@ use study::run_folder;
 use study::same_bytes;
 
 use crate::data;
+use crate::devices::Answers;
 use crate::doctor;
 use crate::environment;
 use crate::error::{CampaignError, interrupted};
@@ -49,12 +50,13 @@ pub fn audit(
         return Err(ManifestError::new(directory, "holds no finished run to make again").into());
     }
     let files = run_files(directory, &drawn)?;
-    let lacks = doctor::lacks(manifests.profile(&request.profile)?, manifests, root, request.trainer.as_deref());
+    let answers = Answers::default();
+    let lacks = doctor::lacks(manifests.profile(&request.profile)?, manifests, root, request.trainer.as_deref(), &answers);
     if !lacks.is_empty() {
         return Err(CampaignError::Lacks { profile: request.profile, lacks });
     }
     let (prepared, trainer) = Prepared::with_trainer(manifests, &request.profile, &request.selection, request.trainer.as_deref(), say)?;
-    let site = Site::new(&prepared, &trainer, &request, say)?;
+    let site = Site::new(&prepared, &trainer, &request, &answers, say)?;
     same_kind(directory, &drawn, &site, &request.profile)?;
     let computes = prepared.build.identities.on(prepared.plan.device).to_owned();
     if Known::load(root).is_ok_and(|known| known.identity(&campaign.trainer_code) != computes) {

@@ -2,10 +2,37 @@
 //!
 //! This crate opens no driver. Without a trainer to ask, `doctor` looks at files only.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
 use contract::device::{Devices, GpuFacts};
 use contract::json::Document as _;
+use study::files;
 
 use crate::toolchain::{ToolError, Trainer};
+
+/// What trainers answered while one command runs: opening every GPU takes seconds, so each program is asked once.
+#[derive(Debug, Default)]
+pub struct Answers {
+    /// By the program's SHA-256: one that is built between two questions may answer otherwise.
+    by_program: RefCell<BTreeMap<String, Devices>>,
+}
+
+impl Answers {
+    /// The GPUs that a trainer finds.
+    ///
+    /// # Errors
+    /// When it cannot be started, or answers something else.
+    pub fn of(&self, trainer: &Trainer) -> Result<Devices, ToolError> {
+        let Ok(program) = files::sha256_file(&trainer.program) else { return ask(trainer) };
+        if let Some(devices) = self.by_program.borrow().get(&program) {
+            return Ok(devices.clone());
+        }
+        let devices = ask(trainer)?;
+        self.by_program.borrow_mut().insert(program, devices.clone());
+        Ok(devices)
+    }
+}
 
 /// Asks the trainer, which opens every GPU once.
 ///
@@ -81,6 +108,29 @@ mod tests {
         assert!(names(Some(&[7])).unwrap_err().contains("there is no cuda:7; cuda:0 NVIDIA H200 (sm_90a, 139.7 GiB; CUDA driver 12.8"));
         let none = Devices { problem: Some("libcuda.so.1 was not found".to_owned()), ..Devices::default() };
         assert_eq!(choose(&none, "cuda", None), Err("no GPU can be used: libcuda.so.1 was not found".to_owned()));
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn each_trainer_is_asked_once() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let trainer = Trainer { program: folder.path().join("trainer") };
+        let written = |problem: &str| {
+            let answer = format!(r#"{{"schema":"mxfp4-devices/1","gpus":[],"problem":"{problem}"}}"#);
+            std::fs::write(&trainer.program, format!("#!/bin/sh\necho >> \"$0.calls\"\necho '{answer}'\n")).unwrap();
+            std::fs::set_permissions(&trainer.program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        };
+        let calls = || std::fs::read(folder.path().join("trainer.calls")).unwrap().len();
+        let answers = Answers::default();
+        written("no driver");
+        for _ in 0..3 {
+            assert_eq!(answers.of(&trainer).unwrap().lines(), ["no GPU can be used: no driver"]);
+        }
+        assert_eq!(calls(), 1);
+        written("another driver");
+        assert_eq!(answers.of(&trainer).unwrap().lines(), ["no GPU can be used: another driver"]);
+        assert_eq!(calls(), 2);
     }
 
     #[test]

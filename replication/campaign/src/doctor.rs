@@ -14,7 +14,7 @@ use study::manifest::{Hardware, Manifests, Profile};
 use study::plan::run_cache;
 
 use crate::data;
-use crate::devices;
+use crate::devices::Answers;
 use crate::forecast::{self, Spread};
 use crate::machine::{self, ask};
 use crate::system::free_bytes;
@@ -48,7 +48,7 @@ pub struct ProfileState {
 
 /// Looks at everything. `trainer` is one to ask for GPUs, instead of the one that was built or packed.
 pub fn doctor(root: &Path, manifests: &Manifests, trainer: Option<&Path>) -> Doctor {
-    let found = ask_devices(root, trainer);
+    let found = ask_devices(root, trainer, &Answers::default());
     let profiles = manifests.profiles.values().filter(|profile| !profile.hidden).map(|profile| ProfileState {
         id: profile.id.to_string(),
         title: profile.title.clone(),
@@ -90,15 +90,15 @@ impl fmt::Display for Doctor {
 }
 
 /// What a trainer that is there already finds; None without one, or when it cannot say.
-fn ask_devices(root: &Path, trainer: Option<&Path>) -> Option<Devices> {
-    at_hand(root, trainer).and_then(|trainer| devices::ask(&trainer).ok())
+fn ask_devices(root: &Path, trainer: Option<&Path>, answers: &Answers) -> Option<Devices> {
+    at_hand(root, trainer).and_then(|trainer| answers.of(&trainer).ok())
 }
 
 /// What `profile` needs and this machine or repository does not have, one line each with what to do; empty: ready to run. Crates of
 /// the default dataset are not counted, because the first run fetches them by itself. `trainer` as for [`doctor`].
-pub fn lacks(profile: &Profile, manifests: &Manifests, root: &Path, trainer: Option<&Path>) -> Vec<String> {
+pub fn lacks(profile: &Profile, manifests: &Manifests, root: &Path, trainer: Option<&Path>, answers: &Answers) -> Vec<String> {
     let on_cpu = manifests.hardware.get(&profile.hardware).is_none_or(|hardware| hardware.device == DeviceKind::Cpu);
-    let found = if on_cpu { None } else { ask_devices(root, trainer) };
+    let found = if on_cpu { None } else { ask_devices(root, trainer, answers) };
     lacks_with(profile, manifests, root, found.as_ref())
 }
 

@@ -19,6 +19,7 @@ use study::render::{self, RenderError};
 use study::seal;
 
 use crate::data;
+use crate::devices::Answers;
 use crate::directory::{Parts, assemble, failures, same_bytes_line};
 use crate::doctor;
 use crate::environment;
@@ -37,12 +38,13 @@ pub fn replicate(manifests: &Manifests, request: &Request, stop: &AtomicBool, sa
         return finished::put_together(manifests, request, say);
     }
     let root = manifests.root.as_path();
-    let lacks = doctor::lacks(manifests.profile(&request.profile)?, manifests, root, request.trainer.as_deref());
+    let answers = Answers::default();
+    let lacks = doctor::lacks(manifests.profile(&request.profile)?, manifests, root, request.trainer.as_deref(), &answers);
     if !lacks.is_empty() {
         return Err(CampaignError::Lacks { profile: request.profile.clone(), lacks });
     }
     let (mut prepared, trainer) = Prepared::with_trainer(manifests, &request.profile, &request.selection, request.trainer.as_deref(), say)?;
-    let site = Site::new(&prepared, &trainer, request, say)?;
+    let site = Site::new(&prepared, &trainer, request, &answers, say)?;
     let code_objects = request.code_objects.map(|make| make(manifests, &trainer, &prepared.build.sources, say)).transpose()?;
     interrupted(stop)?;
     let (key, shown) = keyed(&prepared, &site, request, code_objects)?;

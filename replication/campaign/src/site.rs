@@ -8,7 +8,7 @@ use study::kernels;
 use study::machine::of_gpus;
 use study::record;
 
-use crate::devices;
+use crate::devices::{self, Answers};
 use crate::environment;
 use crate::error::CampaignError;
 use crate::prepared::Prepared;
@@ -28,7 +28,13 @@ pub(crate) struct Site {
 
 impl Site {
     /// The processor, or the GPUs that the trainer finds and `request` allows.
-    pub(crate) fn new(prepared: &Prepared, trainer: &Trainer, request: &Request, say: &dyn Fn(&str)) -> Result<Self, CampaignError> {
+    pub(crate) fn new(
+        prepared: &Prepared,
+        trainer: &Trainer,
+        request: &Request,
+        answers: &Answers,
+        say: &dyn Fn(&str),
+    ) -> Result<Self, CampaignError> {
         let device = prepared.plan.device;
         let machine = |name: Option<String>| request.machine.clone().or(name).unwrap_or_else(environment::machine_name);
         if device == DeviceKind::Cpu {
@@ -38,7 +44,7 @@ impl Site {
                 line: record::on_cpu(&environment::flags(&request.run), &environment::cpu()),
             });
         }
-        let chosen = devices::choose(&devices::ask(trainer)?, device.word(), request.gpus.as_deref());
+        let chosen = devices::choose(&answers.of(trainer)?, device.word(), request.gpus.as_deref());
         let gpus = chosen.map_err(|line| CampaignError::Lacks { profile: request.profile.clone(), lacks: vec![line] })?;
         gpus.iter().for_each(|gpu| say(&gpu.line()));
         let line = record::on_gpus(device.word(), &gpus);

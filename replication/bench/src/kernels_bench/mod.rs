@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use campaign::devices;
+use campaign::devices::Answers;
 use campaign::environment;
 use campaign::error::{CampaignError, interrupted as asked_to_stop};
 use campaign::machine;
@@ -134,7 +134,8 @@ pub struct Outcome {
 pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)) -> Result<Outcome, BenchError> {
     let wanted = Wanted::parse(&request.device)?;
     let manifests = Manifests::load(root)?;
-    wanted.refuse_early(root, &manifests, request)?;
+    let answers = Answers::default();
+    wanted.refuse_early(root, &manifests, request, &answers)?;
     // A campaign beside it would disturb both.
     let _lock = folder::lock(&root.join("cache").join("lock"))?;
     let first = request.threads.first().copied().unwrap_or(1);
@@ -150,7 +151,7 @@ pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)
         Some(trainer) => (trainer.clone(), toolchain::prebuilt_identity(&trainer)?),
         None => build_trainer(root, say)?,
     };
-    let Found { gpus, interpreters, mut not_run } = wanted.gpus(&trainer)?;
+    let Found { gpus, interpreters, mut not_run } = wanted.gpus(&trainer, &answers)?;
     let only = request.only.clone().unwrap_or_default();
     let folder = root.join("cache").join("kernels-bench");
     let mut document = Document {
@@ -327,12 +328,12 @@ impl Wanted {
 
     /// A named kind of GPU that plainly is not here is refused before anything is built: a trainer that is at hand is asked, an older one
     /// too, and without its answer the driver's file is looked for.
-    fn refuse_early(&self, root: &Path, manifests: &Manifests, request: &Request) -> Result<(), BenchError> {
+    fn refuse_early(&self, root: &Path, manifests: &Manifests, request: &Request, answers: &Answers) -> Result<(), BenchError> {
         if !self.is_named {
             return Ok(());
         }
         let at_hand = toolchain::at_hand(root, request.trainer.as_deref());
-        if let Some(devices) = at_hand.and_then(|trainer| devices::ask(&trainer).ok()) {
+        if let Some(devices) = at_hand.and_then(|trainer| answers.of(&trainer).ok()) {
             return self.among(Ok(devices)).map(drop);
         }
         let mut files = manifests.hardware.values().filter(|hardware| self.gpus.kinds.contains(&hardware.device.word()));
@@ -350,11 +351,11 @@ impl Wanted {
     ///
     /// # Errors
     /// A kind that was named and is not here, not even as an interpreter.
-    fn gpus(&self, trainer: &Trainer) -> Result<Found, BenchError> {
+    fn gpus(&self, trainer: &Trainer, answers: &Answers) -> Result<Found, BenchError> {
         if self.gpus.kinds.is_empty() {
             return Ok(Found::default());
         }
-        self.among(devices::ask(trainer).map_err(|error| error.to_string()))
+        self.among(answers.of(trainer).map_err(|error| error.to_string()))
     }
 
     fn among(&self, devices: Result<Devices, String>) -> Result<Found, BenchError> {

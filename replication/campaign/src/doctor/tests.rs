@@ -108,7 +108,7 @@ fn one_gpu_starts_what_fits_it() {
 fn what_the_user_must_bring_is_named() {
     let (manifests, root) = (manifests(), tempfile::tempdir().unwrap());
     let large = &manifests.profiles["llama31-8b"];
-    let text = lacks(large, &manifests, root.path(), None).join("\n");
+    let text = lacks(large, &manifests, root.path(), None, &Answers::default()).join("\n");
     for part in ["/dev/kfd", "dataset c4-mlperf: ", "tokenizer llama31-128k: ", "disk: 400 GiB"] {
         assert!(part.starts_with("disk") || text.contains(part), "{part} not in:\n{text}");
     }
