@@ -281,7 +281,7 @@ fn version_json() -> String {
 /// One GPU, opened; its name and libraries are left out where it cannot be.
 fn gpu_facts(device: DeviceId, opened: Result<Gpu, GpuError>) -> GpuFacts {
     let mut facts = GpuFacts {
-        device,
+        device: device.to_string(),
         name: None,
         architecture: None,
         memory_bytes: None,

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
 
+use campaign::devices::Answers;
 use campaign::error::CampaignError;
 use campaign::prepared::Prepared;
 use campaign::request::Report;
@@ -80,7 +81,8 @@ pub(crate) fn end(report: &Report) {
 pub(crate) fn dry_run(
     root: &Path,
     manifests: &Manifests,
-    (profile, trainer): (&Profile, Option<&Path>),
+    profile: &Profile,
+    trainer: Option<&Path>,
     prepared: Result<Prepared<'_>, CampaignError>,
 ) {
     let mut text = String::new();
@@ -117,7 +119,7 @@ pub(crate) fn dry_run(
             line!(text, "  keys are not known yet: {error}");
         }
     }
-    let lacks = doctor::lacks(profile, manifests, root, trainer);
+    let lacks = doctor::lacks(profile, manifests, root, trainer, &Answers::default());
     if lacks.is_empty() {
         line!(text, "  this machine has what it needs");
     }

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use campaign::devices::Devices;
+use campaign::devices;
 use campaign::environment::{self, git_state};
 use campaign::error::CampaignError;
 use campaign::machine;
@@ -84,7 +84,7 @@ pub fn run(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<Outcome
 fn nothing_here(root: &Path, manifests: &Manifests, request: &Request) -> Option<String> {
     let kind = request.device.parse::<DeviceId>().ok()?.kind().word();
     let at_hand = toolchain::at_hand(root, request.trainer.as_deref());
-    if let Some(devices) = at_hand.and_then(|trainer| Devices::ask(&trainer).ok()) {
+    if let Some(devices) = at_hand.and_then(|trainer| devices::ask(&trainer).ok()) {
         return devices.that_open(kind).next().is_none().then(|| devices.lines_of(kind).join("; "));
     }
     let hardware = manifests.hardware.values().find(|hardware| hardware.device.word() == kind)?;

@@ -17,12 +17,13 @@ use study::run_folder;
 use study::same_bytes;
 
 use crate::data;
+use crate::devices::Answers;
 use crate::doctor;
 use crate::environment;
 use crate::error::{CampaignError, interrupted};
 use crate::prepared::Prepared;
 use crate::request::Request;
-use crate::run::{self, Outcome, RunOptions};
+use crate::run::{self, Means, Outcome, RunOptions};
 use crate::site::Site;
 use crate::toolchain::Trainer;
 
@@ -49,12 +50,13 @@ pub fn audit(
         return Err(ManifestError::new(directory, "holds no finished run to make again").into());
     }
     let files = run_files(directory, &drawn)?;
-    let lacks = doctor::lacks(manifests.profile(&request.profile)?, manifests, root, request.trainer.as_deref());
+    let answers = Answers::default();
+    let lacks = doctor::lacks(manifests.profile(&request.profile)?, manifests, root, request.trainer.as_deref(), &answers);
     if !lacks.is_empty() {
         return Err(CampaignError::Lacks { profile: request.profile, lacks });
     }
     let (prepared, trainer) = Prepared::with_trainer(manifests, &request.profile, &request.selection, request.trainer.as_deref(), say)?;
-    let site = Site::new(&prepared, &trainer, &request, say)?;
+    let site = Site::new(&prepared, &trainer, &request, &answers, say)?;
     same_kind(directory, &drawn, &site, &request.profile)?;
     let computes = prepared.build.identities.on(prepared.plan.device).to_owned();
     if Known::load(root).is_ok_and(|known| known.identity(&campaign.trainer_code) != computes) {
@@ -97,7 +99,8 @@ fn make(
     // Never the cache of finished runs: a run that is only looked up shows nothing.
     let cache = root.join("cache").join("audit");
     let options = RunOptions { fresh: true, ..request.run.clone() };
-    let outcomes = run::carry_out(planned, &cache, trainer, &data, (&options, &site.pool(request)), stop, say)?;
+    let means = Means { cache: &cache, trainer, data: &data, options: &options, pool: &site.pool(request) };
+    let outcomes = run::carry_out(planned, &means, stop, say)?;
     interrupted(stop)?;
     let made = planned.iter().zip(outcomes).map(|(run, outcome)| match outcome {
         Outcome::Failed(failure) => Err(failure.said),
@@ -136,7 +139,7 @@ fn run_files(directory: &Path, drawn: &[String]) -> Result<Vec<String>, Campaign
 /// On GPUs bytes hold for one kind: the drawn runs' own timing files name it.
 fn same_kind(directory: &Path, drawn: &[String], site: &Site, profile: &str) -> Result<(), CampaignError> {
     let sessions = drawn.iter().flat_map(|run| run_folder::sessions(&directory.join("runs").join(run)));
-    let theirs: Vec<String> = sessions.filter_map(|session| session.gpu()?.name).collect();
+    let theirs: Vec<String> = sessions.filter_map(|session| session.gpu).collect();
     let other = site.gpus.iter().filter_map(|gpu| gpu.name.as_ref()).find(|name| !theirs.contains(name));
     match other {
         Some(name) => {

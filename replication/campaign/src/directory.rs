@@ -31,16 +31,23 @@ use crate::request::{Report, Request};
 use crate::run::{Failure, Outcome};
 use crate::site::{Shown, Site};
 
+/// What a result directory is made of, besides the plan.
+pub(crate) struct Parts<'a> {
+    /// Of each run of the plan.
+    pub(crate) outcomes: &'a [Outcome],
+    /// The folder of what was timed after the runs; None: nothing was.
+    pub(crate) measured: Option<&'a Path>,
+    pub(crate) shown: &'a Shown,
+    pub(crate) request: &'a Request,
+    pub(crate) site: &'a Site,
+    /// The campaign's.
+    pub(crate) key: &'a str,
+    pub(crate) environment: &'a Environment,
+}
+
 /// Puts the result directory together aside, renders it, hashes it, and moves it into place.
-pub(crate) fn assemble(
-    root: &Path,
-    prepared: &Prepared,
-    outcomes: &[Outcome],
-    (measured, shown): (Option<&Path>, &Shown),
-    (request, site): (&Request, &Site),
-    key: &str,
-    environment: &Environment,
-) -> Result<Report, CampaignError> {
+pub(crate) fn assemble(root: &Path, prepared: &Prepared, parts: &Parts<'_>) -> Result<Report, CampaignError> {
+    let Parts { outcomes, measured, shown, request, site, key, environment } = *parts;
     let machine = Id::near(&site.machine);
     // One look at the clock: the record's day and the moment it was captured agree, however the clock jumps.
     let environment = &environment::finished(environment, request.machine.as_deref());

@@ -5,17 +5,16 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use contract::device::DeviceKind;
+use contract::device::{DeviceKind, Devices, GpuFacts};
 use contract::memory::GIB;
 use contract::memory::host::HostMemory;
-use study::device::Gpu;
 use study::files;
 use study::manifest::profile::Detect;
 use study::manifest::{Hardware, Manifests, Profile};
 use study::plan::run_cache;
 
 use crate::data;
-use crate::devices::Devices;
+use crate::devices::Answers;
 use crate::forecast::{self, Spread};
 use crate::machine::{self, ask};
 use crate::system::free_bytes;
@@ -49,7 +48,7 @@ pub struct ProfileState {
 
 /// Looks at everything. `trainer` is one to ask for GPUs, instead of the one that was built or packed.
 pub fn doctor(root: &Path, manifests: &Manifests, trainer: Option<&Path>) -> Doctor {
-    let found = ask_devices(root, trainer);
+    let found = ask_devices(root, trainer, &Answers::default());
     let profiles = manifests.profiles.values().filter(|profile| !profile.hidden).map(|profile| ProfileState {
         id: profile.id.to_string(),
         title: profile.title.clone(),
@@ -91,15 +90,15 @@ impl fmt::Display for Doctor {
 }
 
 /// What a trainer that is there already finds; None without one, or when it cannot say.
-fn ask_devices(root: &Path, trainer: Option<&Path>) -> Option<Devices> {
-    at_hand(root, trainer).and_then(|trainer| Devices::ask(&trainer).ok())
+fn ask_devices(root: &Path, trainer: Option<&Path>, answers: &Answers) -> Option<Devices> {
+    at_hand(root, trainer).and_then(|trainer| answers.of(&trainer).ok())
 }
 
 /// What `profile` needs and this machine or repository does not have, one line each with what to do; empty: ready to run. Crates of
 /// the default dataset are not counted, because the first run fetches them by itself. `trainer` as for [`doctor`].
-pub fn lacks(profile: &Profile, manifests: &Manifests, root: &Path, trainer: Option<&Path>) -> Vec<String> {
+pub fn lacks(profile: &Profile, manifests: &Manifests, root: &Path, trainer: Option<&Path>, answers: &Answers) -> Vec<String> {
     let on_cpu = manifests.hardware.get(&profile.hardware).is_none_or(|hardware| hardware.device == DeviceKind::Cpu);
-    let found = if on_cpu { None } else { ask_devices(root, trainer) };
+    let found = if on_cpu { None } else { ask_devices(root, trainer, answers) };
     lacks_with(profile, manifests, root, found.as_ref())
 }
 
@@ -137,12 +136,12 @@ fn lacks_with(profile: &Profile, manifests: &Manifests, root: &Path, found: Opti
 }
 
 /// The usable GPU of this kind that has most memory.
-fn largest(devices: &Devices, device: DeviceKind) -> Option<&Gpu> {
+fn largest(devices: &Devices, device: DeviceKind) -> Option<&GpuFacts> {
     devices.usable(device.word()).max_by_key(|gpu| gpu.memory_bytes)
 }
 
 /// One line when a run does not fit the largest GPU.
-fn lacks_gpu_memory(needed: &Spread, gpu: &Gpu) -> Option<String> {
+fn lacks_gpu_memory(needed: &Spread, gpu: &GpuFacts) -> Option<String> {
     let there = gpu.memory_bytes?;
     needed.fits(there).is_none().then(|| {
         format!(

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use study::device::Gpu;
+use contract::device::GpuFacts;
 use study::folder::lock;
 use study::machine::of_gpus;
 use study::manifest::Manifests;
@@ -11,7 +11,7 @@ use study::plan::{self, Plan};
 use study::record;
 use study::run_folder::{self, State};
 
-use crate::directory::assemble;
+use crate::directory::{Parts, assemble};
 use crate::environment;
 use crate::error::CampaignError;
 use crate::prepared::Prepared;
@@ -39,7 +39,8 @@ pub(crate) fn put_together(manifests: &Manifests, request: &Request, say: &dyn F
     let environment = environment::capture(root, &request.run).on(&site.gpus);
     let (key, shown) = keyed(&prepared, &site, request, None)?;
     let outcomes = vec![Outcome::Reused; done];
-    assemble(root, &prepared, &outcomes, (None, &shown), (request, &site), &key, &environment)
+    let (measured, shown, site, key, environment) = (None, &shown, &site, key.as_str(), &environment);
+    assemble(root, &prepared, &Parts { outcomes: &outcomes, measured, shown, request, site, key, environment })
 }
 
 /// Leaves out of the plan what is not finished, or ran on something else than the plan says.
@@ -61,9 +62,9 @@ fn keep_finished(plan: &mut Plan, cache: &Path, say: &dyn Fn(&str)) {
 impl Site {
     /// The GPUs that the runs say they ran on; on the processor nothing but the machine's name.
     fn of_finished(plan: &Plan, cache: &Path, request: &Request) -> Self {
-        let mut gpus: Vec<Gpu> = Vec::new();
+        let mut gpus: Vec<GpuFacts> = Vec::new();
         for session in plan.runs.iter().flat_map(|run| run_folder::sessions(&cache.join(run.key()))) {
-            let gpu = session.gpu();
+            let gpu = run_folder::gpu(session);
             gpus.extend(gpu.filter(|gpu| !gpus.contains(gpu)));
         }
         let machine = request.machine.clone().or_else(|| of_gpus(&gpus)).unwrap_or_else(environment::machine_name);

@@ -19,14 +19,15 @@ use study::render::{self, RenderError};
 use study::seal;
 
 use crate::data;
-use crate::directory::{assemble, failures, same_bytes_line};
+use crate::devices::Answers;
+use crate::directory::{Parts, assemble, failures, same_bytes_line};
 use crate::doctor;
 use crate::environment;
 use crate::error::{CampaignError, interrupted};
 use crate::finished;
 use crate::prepared::Prepared;
 use crate::request::{Report, Request};
-use crate::run::{self, Outcome};
+use crate::run::{self, Means, Outcome};
 use crate::site::{Shown, Site, keyed};
 use crate::timings::Timings;
 use crate::toolchain::Trainer;
@@ -37,12 +38,13 @@ pub fn replicate(manifests: &Manifests, request: &Request, stop: &AtomicBool, sa
         return finished::put_together(manifests, request, say);
     }
     let root = manifests.root.as_path();
-    let lacks = doctor::lacks(manifests.profile(&request.profile)?, manifests, root, request.trainer.as_deref());
+    let answers = Answers::default();
+    let lacks = doctor::lacks(manifests.profile(&request.profile)?, manifests, root, request.trainer.as_deref(), &answers);
     if !lacks.is_empty() {
         return Err(CampaignError::Lacks { profile: request.profile.clone(), lacks });
     }
     let (mut prepared, trainer) = Prepared::with_trainer(manifests, &request.profile, &request.selection, request.trainer.as_deref(), say)?;
-    let site = Site::new(&prepared, &trainer, request, say)?;
+    let site = Site::new(&prepared, &trainer, request, &answers, say)?;
     let code_objects = request.code_objects.map(|make| make(manifests, &trainer, &prepared.build.sources, say)).transpose()?;
     interrupted(stop)?;
     let (key, shown) = keyed(&prepared, &site, request, code_objects)?;
@@ -104,7 +106,8 @@ impl Stages<'_> {
             pool.places.len()
         ));
         let (cache, started) = (plan::run_cache(root), Instant::now());
-        let outcomes = run::carry_out(&prepared.plan.runs, &cache, trainer, &data, (&request.run, &pool), stop, say)?;
+        let means = Means { cache: &cache, trainer, data: &data, options: &request.run, pool: &pool };
+        let outcomes = run::carry_out(&prepared.plan.runs, &means, stop, say)?;
         interrupted(stop)?;
         let time_up = [pool.minutes, pool.stop_after].into_iter().flatten().any(|limit| started.elapsed() >= limit);
         whole(&prepared.plan, &outcomes, time_up)?;
@@ -120,7 +123,8 @@ impl Stages<'_> {
         };
         let measured = if request.untimed { None } else { Some(timings.take(&outcomes, stop, say)?) };
         say("judging and rendering");
-        assemble(root, prepared, &outcomes, (measured.as_deref(), shown), (request, site), key, environment)
+        let measured = measured.as_deref();
+        assemble(root, prepared, &Parts { outcomes: &outcomes, measured, shown, request, site, key, environment })
     }
 }
 

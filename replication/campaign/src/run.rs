@@ -104,19 +104,23 @@ pub enum RunError {
     Data(#[from] DataError),
 }
 
+/// With what runs are carried out, and where they are kept.
+#[derive(Debug, Clone, Copy)]
+pub struct Means<'a> {
+    /// The folder of finished runs, by key.
+    pub cache: &'a Path,
+    pub trainer: &'a Trainer,
+    pub data: &'a PreparedData,
+    pub options: &'a RunOptions,
+    pub pool: &'a Pool,
+}
+
 /// Carries out every run. `stop` is looked at all the time; trainers write a checkpoint before they end.
 ///
 /// # Errors
 /// When a run's folder cannot be made, or input data is not what the plan says, before or after the runs.
-pub fn carry_out(
-    runs: &[PlannedRun],
-    cache: &Path,
-    trainer: &Trainer,
-    data: &PreparedData,
-    (options, pool): (&RunOptions, &Pool),
-    stop: &AtomicBool,
-    say: &dyn Fn(&str),
-) -> Result<Vec<Outcome>, RunError> {
+pub fn carry_out(runs: &[PlannedRun], means: &Means<'_>, stop: &AtomicBool, say: &dyn Fn(&str)) -> Result<Vec<Outcome>, RunError> {
+    let Means { cache, trainer, data, options, pool } = *means;
     let mut outcomes: Vec<Option<Outcome>> = Vec::new();
     for run in runs {
         let folder = cache.join(run.key());

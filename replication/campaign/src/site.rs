@@ -2,14 +2,13 @@
 
 use std::path::PathBuf;
 
-use contract::device::DeviceKind;
-use study::device::Gpu;
+use contract::device::{DeviceKind, GpuFacts};
 use study::files::{self, FileError};
 use study::kernels;
 use study::machine::of_gpus;
 use study::record;
 
-use crate::devices::Devices;
+use crate::devices::{self, Answers};
 use crate::environment;
 use crate::error::CampaignError;
 use crate::prepared::Prepared;
@@ -20,7 +19,7 @@ use crate::toolchain::Trainer;
 /// With what a campaign is carried out, and on what.
 pub(crate) struct Site {
     /// None on a CPU.
-    pub(crate) gpus: Vec<Gpu>,
+    pub(crate) gpus: Vec<GpuFacts>,
     /// Name of the machine in directories' names.
     pub(crate) machine: String,
     /// What timings depend on besides the runs.
@@ -29,7 +28,13 @@ pub(crate) struct Site {
 
 impl Site {
     /// The processor, or the GPUs that the trainer finds and `request` allows.
-    pub(crate) fn new(prepared: &Prepared, trainer: &Trainer, request: &Request, say: &dyn Fn(&str)) -> Result<Self, CampaignError> {
+    pub(crate) fn new(
+        prepared: &Prepared,
+        trainer: &Trainer,
+        request: &Request,
+        answers: &Answers,
+        say: &dyn Fn(&str),
+    ) -> Result<Self, CampaignError> {
         let device = prepared.plan.device;
         let machine = |name: Option<String>| request.machine.clone().or(name).unwrap_or_else(environment::machine_name);
         if device == DeviceKind::Cpu {
@@ -39,7 +44,7 @@ impl Site {
                 line: record::on_cpu(&environment::flags(&request.run), &environment::cpu()),
             });
         }
-        let chosen = Devices::ask(trainer)?.choose(device.word(), request.gpus.as_deref());
+        let chosen = devices::choose(&answers.of(trainer)?, device.word(), request.gpus.as_deref());
         let gpus = chosen.map_err(|line| CampaignError::Lacks { profile: request.profile.clone(), lacks: vec![line] })?;
         gpus.iter().for_each(|gpu| say(&gpu.line()));
         let line = record::on_gpus(device.word(), &gpus);

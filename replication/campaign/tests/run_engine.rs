@@ -13,7 +13,7 @@ use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use campaign::data::PreparedData;
-use campaign::run::{Outcome, Pool, RunError, RunOptions, carry_out, why};
+use campaign::run::{Means, Outcome, Pool, RunError, RunOptions, carry_out, why};
 use campaign::toolchain::Trainer;
 use study::files::sha256;
 use study::manifest::profile::{Shard, Shards};
@@ -27,7 +27,7 @@ const SCRIPT: &str = r#"#!/bin/sh
 here=$(dirname "$4"); folder=$(dirname "$2"); mode=$(cat "$here/mode"); arm=$(sed -n 's/^  arm: //p' "$2")
 from=$(cat "$folder/checkpoint/step" 2>/dev/null || echo 0)
 echo "$arm $from" >> "$here/starts"; echo "$arm $6" >> "$here/places"
-[ -n "$(cat "$here/device" 2>/dev/null)" ] && echo "{\"kind\":\"session\",\"device\":\"$(cat "$here/device")\"}" > "$folder/timing.jsonl"
+[ -n "$(cat "$here/device" 2>/dev/null)" ] && printf '{"schema":"mxfp4-timing/1","kind":"session","device":"%s","threads":1,"instruction_set":"none","cpu":"none","resumed_from_step":0}' "$(cat "$here/device")" > "$folder/timing.jsonl"
 rm -f "$folder/failed.json"
 case "$mode" in
   "kill $6") kill -9 $$ ;;
@@ -121,9 +121,9 @@ impl World {
     }
 
     fn try_go(&self, stop: &AtomicBool) -> Result<Vec<Outcome>, RunError> {
-        carry_out(&self.runs, &self.cache(), &self.trainer, &self.data, (&self.options, &self.pool()), stop, &|line| {
-            self.said.lock().unwrap().push(line.to_owned())
-        })
+        let (cache, pool) = (self.cache(), self.pool());
+        let means = Means { cache: &cache, trainer: &self.trainer, data: &self.data, options: &self.options, pool: &pool };
+        carry_out(&self.runs, &means, stop, &|line| self.said.lock().unwrap().push(line.to_owned()))
     }
 
     fn go(&self) -> Vec<Outcome> {

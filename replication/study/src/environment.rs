@@ -3,9 +3,9 @@
 //! Published with the results, so nothing in it names a host, a user or a folder. It explains times; no verdict reads it. Types only:
 //! who asks the machine is the campaign's business.
 
+use contract::device::GpuFacts;
 use serde::{Deserialize, Serialize};
 
-use crate::device::Gpu;
 use crate::machine;
 
 /// Schema of `env.json`.
@@ -31,7 +31,7 @@ pub struct Environment {
     /// The accelerators that runs were spread over when this directory was put together; none on a CPU. What a run itself saw is in its
     /// timing.jsonl.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub accelerators: Vec<Gpu>,
+    pub accelerators: Vec<GpuFacts>,
     /// The trainer, where it was not built by this campaign.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prebuilt_trainer: Option<PrebuiltTrainer>,
@@ -152,7 +152,7 @@ impl Environment {
     }
 
     /// With the accelerators that runs are spread over, one trainer on each.
-    pub fn on(mut self, gpus: &[Gpu]) -> Self {
+    pub fn on(mut self, gpus: &[GpuFacts]) -> Self {
         if !gpus.is_empty() {
             self.flags.parallel_runs = gpus.len();
         }
@@ -163,7 +163,7 @@ impl Environment {
 }
 
 /// Each library of these GPUs once.
-pub fn libraries(gpus: &[Gpu]) -> Vec<String> {
+pub fn libraries(gpus: &[GpuFacts]) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for library in gpus.iter().flat_map(|gpu| &gpu.libraries) {
         if !all.contains(library) {

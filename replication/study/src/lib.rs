@@ -7,7 +7,6 @@ pub mod archive;
 pub mod audit;
 pub mod code_objects;
 pub mod compare;
-pub mod device;
 pub mod device_test;
 pub mod draws;
 pub mod environment;

@@ -1,9 +1,9 @@
 //! Names of machines in result directories: from a GPU, else from processor and cores, and never from the host's name.
 
-use crate::device::Gpu;
+use contract::device::GpuFacts;
 
 /// Name of the first GPU; none where it has none.
-pub fn of_gpus(gpus: &[Gpu]) -> Option<String> {
+pub fn of_gpus(gpus: &[GpuFacts]) -> Option<String> {
     gpus.first().and_then(|gpu| gpu.name.as_deref()).map(tidy).filter(|name| !name.is_empty())
 }
 

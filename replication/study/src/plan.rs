@@ -161,7 +161,7 @@ pub fn plan(
     let mut runs = Vec::new();
     for arm in &arms {
         for &seed in &seeds {
-            let run = resolve::run_file(manifests, profile, model, shards, (arm, seed)).map_err(refuse)?;
+            let run = resolve::run_file(manifests, profile, model, shards, arm, seed).map_err(refuse)?;
             let run_yaml = run.to_yaml().map_err(|error| refuse(error.to_string()))?;
             let ingredients = build.ingredients(&run_yaml, device);
             runs.push(PlannedRun { arm: run.run.arm, seed, run_yaml, ingredients });
@@ -191,14 +191,14 @@ pub fn step_run_file(
         profile.batch = BatchSection { sequences, accumulation: 1 };
     }
     let shards = resolve::unknown_shards(u64::from(u32::MAX));
-    let run = resolve::run_file(manifests, &profile, model, &shards, (arm, 1)).map_err(refuse)?;
+    let run = resolve::run_file(manifests, &profile, model, &shards, arm, 1).map_err(refuse)?;
     run.to_yaml().map_err(|error| refuse(error.to_string()))
 }
 
 /// The run of an arm with whatever shards there are: for what follows from sizes and recipe alone.
 pub fn any_run(manifests: &Manifests, profile: &Profile, arm: &str) -> Result<RunFile, ManifestError> {
     let shards = manifests.tokenizers[&profile.tokenizer].shards.clone().unwrap_or_else(|| resolve::unknown_shards(u64::MAX));
-    resolve::run_file(manifests, profile, &manifests.models[&profile.model], &shards, (arm, 1))
+    resolve::run_file(manifests, profile, &manifests.models[&profile.model], &shards, arm, 1)
         .map_err(|why| ManifestError::new(&Manifests::path("profiles", &profile.id), why))
 }
 

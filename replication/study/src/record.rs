@@ -1,13 +1,14 @@
 //! campaign.json: what a result directory is the record of.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use contract::device::GpuFacts;
 use contract::id::Id;
 use contract::schema;
 use contract::text::one_line;
 use serde::{Deserialize, Serialize};
 
-use crate::device::{self, Gpu};
 use crate::environment::{Cpu, Flags};
 use crate::exit::{self, ExitCode};
 use crate::files::{self, FileError};
@@ -89,13 +90,20 @@ pub fn on_cpu(flags: &Flags, cpu: &Cpu) -> String {
     format!("threads {threads_per_run} instruction set {instruction_set} on {} x {}\n", cpu.logical_cores, cpu.model)
 }
 
-pub fn on_gpus(kind: &str, gpus: &[Gpu]) -> String {
-    format!("device {kind} {}\n", device::identity(gpus))
+pub fn on_gpus(kind: &str, gpus: &[GpuFacts]) -> String {
+    format!("device {kind} {}\n", names_and_libraries(gpus))
 }
 
 /// Nothing is timed with finished runs.
-pub fn of_finished(gpus: &[Gpu]) -> String {
-    format!("finished runs of {}\n", device::identity(gpus))
+pub fn of_finished(gpus: &[GpuFacts]) -> String {
+    format!("finished runs of {}\n", names_and_libraries(gpus))
+}
+
+/// Each different name and list of libraries, in a line: what timings and numbers may depend on besides the run file.
+fn names_and_libraries(gpus: &[GpuFacts]) -> String {
+    let lines: BTreeSet<String> =
+        gpus.iter().map(|gpu| format!("{} with {}", gpu.name.as_deref().unwrap_or("a GPU"), gpu.libraries.join(", "))).collect();
+    lines.into_iter().collect::<Vec<_>>().join("; ")
 }
 
 /// Why a directory has no record that can be used.

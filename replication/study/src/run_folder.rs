@@ -4,12 +4,12 @@ mod agreement;
 
 use std::path::Path;
 
+use contract::device::GpuFacts;
 use contract::id::Id;
-use contract::json::Document;
+use contract::json::{Document, Line as _};
 use contract::outcome::Done;
-use serde::Deserialize;
+use contract::timing::{Session, TimingLine};
 
-use crate::device::Gpu;
 use crate::files::{self, FileError};
 use crate::packed;
 use crate::plan::Ingredients;
@@ -78,34 +78,30 @@ pub fn is_finished(folder: &Path, run_sha256: &str) -> bool {
     })
 }
 
-/// One timing session of a run: where it ran.
-#[derive(Deserialize)]
-pub struct Session {
-    kind: String,
-    // Trainers before there were GPUs did not say.
-    device: Option<String>,
-    instruction_set: Option<String>,
-    gpu: Option<String>,
-    #[serde(default)]
-    libraries: Vec<String>,
-    #[serde(default)]
-    interpreted: bool,
-}
-
-impl Session {
-    /// The GPU it says it ran on, as far as it says; None on a processor.
-    pub fn gpu(self) -> Option<Gpu> {
-        let name = Some(self.gpu?);
-        let (device, architecture, libraries) = (self.device.unwrap_or_default(), self.instruction_set, self.libraries);
-        let (memory_bytes, fp8, mxfp4, interpreted) = (None, None, None, self.interpreted);
-        Some(Gpu { device, name, architecture, memory_bytes, fp8, mxfp4, interpreted, libraries, problem: None })
-    }
-}
-
-/// The timing sessions of the run in `folder`; none when it has no timings.
+/// The timing sessions of the run in `folder`: where it ran. None when it has no timings; what is wrong with a line that cannot be read is
+/// said by [`faults`] and when the run is measured.
 pub fn sessions(folder: &Path) -> Vec<Session> {
     let text = packed::text(&folder.join("timing.jsonl")).unwrap_or_default();
-    text.lines().filter_map(|line| serde_json::from_str::<Session>(line).ok()).filter(|line| line.kind == "session").collect()
+    let session = |line| match TimingLine::from_line(line) {
+        Ok(TimingLine::Session(session)) => Some(session),
+        _ => None,
+    };
+    text.lines().filter_map(session).collect()
+}
+
+/// The GPU that a session says it ran on, as far as it says; None on a processor.
+pub fn gpu(session: Session) -> Option<GpuFacts> {
+    Some(GpuFacts {
+        device: session.device.to_string(),
+        name: Some(session.gpu?),
+        architecture: Some(session.instruction_set),
+        memory_bytes: None,
+        fp8: None,
+        mxfp4: None,
+        interpreted: session.interpreted,
+        libraries: session.libraries,
+        problem: None,
+    })
 }
 
 /// What is wrong when the sessions in timing.jsonl are not of the device that was asked for, or of none at all.
@@ -117,6 +113,6 @@ pub fn ran_elsewhere(folder: &Path, place: &str) -> Option<String> {
             "timing.jsonl says that an interpreter executed the kernels: that is a test of the machine code, not a run".to_owned(),
         );
     }
-    let found = sessions.into_iter().map(|session| session.device.unwrap_or_else(|| "cpu".to_owned())).find(|device| device != wanted)?;
+    let found = sessions.into_iter().map(|session| session.device).find(|device| device.word() != wanted)?;
     Some(format!("the trainer was told to use {place}, but timing.jsonl says that it ran on {found}"))
 }

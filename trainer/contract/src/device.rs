@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::json::Document;
+use crate::memory::GIB;
 use crate::schema;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -131,11 +132,44 @@ impl Document for Devices {
     const SCHEMA: &'static str = schema::DEVICES;
 }
 
-/// One GPU; name and libraries are left out where it cannot be used.
+impl Devices {
+    /// Those of a kind that can be used, an interpreter among them.
+    pub fn that_open(&self, kind: &str) -> impl Iterator<Item = &GpuFacts> {
+        self.gpus.iter().filter(move |gpu| gpu.kind() == kind && gpu.problem.is_none())
+    }
+
+    /// Those of a kind that a run may be measured on.
+    pub fn usable(&self, kind: &str) -> impl Iterator<Item = &GpuFacts> {
+        self.that_open(kind).filter(|gpu| !gpu.interpreted)
+    }
+
+    /// One line for each GPU of a kind, or why there is none.
+    pub fn lines_of(&self, kind: &str) -> Vec<String> {
+        let lines: Vec<String> = self.gpus.iter().filter(|gpu| gpu.kind() == kind).map(GpuFacts::line).collect();
+        match (lines.is_empty(), self.gpus.is_empty()) {
+            (false, _) => lines,
+            (true, true) => self.lines(),
+            (true, false) => vec![format!("no GPU of kind {kind}; there is {}", self.lines().join("; "))],
+        }
+    }
+
+    /// One line a GPU, or why there is none.
+    pub fn lines(&self) -> Vec<String> {
+        match (&self.problem, self.gpus.is_empty()) {
+            (Some(problem), _) => vec![format!("no GPU can be used: {problem}")],
+            (None, true) => vec!["the driver finds no GPU".to_owned()],
+            _ => self.gpus.iter().map(GpuFacts::line).collect(),
+        }
+    }
+}
+
+/// One GPU, as the trainer finds it and as records of results hold it; name and libraries are left out where it cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GpuFacts {
-    pub device: DeviceId,
+    /// As the trainer's `--device` takes it: `cuda:0`. Only `cuda` where it is known from a run's timings, which name no number; a
+    /// [`DeviceId`] would make the first GPU of it.
+    pub device: String,
     /// Its maker's.
     pub name: Option<String>,
     /// As the compiler calls it: `sm_90a`.
@@ -154,4 +188,26 @@ pub struct GpuFacts {
     pub libraries: Vec<String>,
     /// Why it cannot be used; null: it can.
     pub problem: Option<String>,
+}
+
+impl GpuFacts {
+    /// `cuda:0 NVIDIA H200 (sm_90a, 139.8 GiB; CUDA driver 12.8, ...)`, or why not.
+    pub fn line(&self) -> String {
+        let name = self.name.as_deref().unwrap_or("a GPU");
+        match &self.problem {
+            Some(problem) => format!("{} {name} cannot be used: {problem}", self.device),
+            None => {
+                let memory = self.memory_bytes.map(|bytes| format!(", {:.1} GiB", bytes as f64 / GIB)).unwrap_or_default();
+                let architecture = self.architecture.as_deref().unwrap_or("unknown architecture");
+                let no_device =
+                    if self.interpreted { "; no device: the processor interprets the machine code, for tests only" } else { "" };
+                format!("{} {name} ({architecture}{memory}; {}{no_device})", self.device, self.libraries.join(", "))
+            }
+        }
+    }
+
+    /// `cuda` of `cuda:0`.
+    pub fn kind(&self) -> &str {
+        self.device.split(':').next().unwrap_or_default()
+    }
 }

@@ -19,14 +19,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use campaign::devices::Devices;
+use campaign::devices::Answers;
 use campaign::environment;
 use campaign::error::{CampaignError, interrupted as asked_to_stop};
 use campaign::machine;
 use campaign::run::RunOptions;
 use campaign::toolchain::{self, ToolError, Trainer, build_trainer};
-use contract::device::{DeviceId, DeviceKind};
-use study::device::Gpu;
+use contract::device::{DeviceId, DeviceKind, Devices, GpuFacts};
 use study::exit::ExitCode;
 use study::files::FileError;
 use study::folder::{self, LockError};
@@ -135,7 +134,8 @@ pub struct Outcome {
 pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)) -> Result<Outcome, BenchError> {
     let wanted = Wanted::parse(&request.device)?;
     let manifests = Manifests::load(root)?;
-    wanted.refuse_early(root, &manifests, request)?;
+    let answers = Answers::default();
+    wanted.refuse_early(root, &manifests, request, &answers)?;
     // A campaign beside it would disturb both.
     let _lock = folder::lock(&root.join("cache").join("lock"))?;
     let first = request.threads.first().copied().unwrap_or(1);
@@ -151,7 +151,7 @@ pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)
         Some(trainer) => (trainer.clone(), toolchain::prebuilt_identity(&trainer)?),
         None => build_trainer(root, say)?,
     };
-    let Found { gpus, interpreters, mut not_run } = wanted.gpus(&trainer)?;
+    let Found { gpus, interpreters, mut not_run } = wanted.gpus(&trainer, &answers)?;
     let only = request.only.clone().unwrap_or_default();
     let folder = root.join("cache").join("kernels-bench");
     let mut document = Document {
@@ -304,9 +304,9 @@ struct Wanted {
 
 #[derive(Debug, Default)]
 struct Found {
-    gpus: Vec<Gpu>,
+    gpus: Vec<GpuFacts>,
     /// No devices: to be called, not measured.
-    interpreters: Vec<Gpu>,
+    interpreters: Vec<GpuFacts>,
     /// A row for each kind that is not here.
     not_run: Vec<NotRun>,
 }
@@ -328,12 +328,12 @@ impl Wanted {
 
     /// A named kind of GPU that plainly is not here is refused before anything is built: a trainer that is at hand is asked, an older one
     /// too, and without its answer the driver's file is looked for.
-    fn refuse_early(&self, root: &Path, manifests: &Manifests, request: &Request) -> Result<(), BenchError> {
+    fn refuse_early(&self, root: &Path, manifests: &Manifests, request: &Request, answers: &Answers) -> Result<(), BenchError> {
         if !self.is_named {
             return Ok(());
         }
         let at_hand = toolchain::at_hand(root, request.trainer.as_deref());
-        if let Some(devices) = at_hand.and_then(|trainer| Devices::ask(&trainer).ok()) {
+        if let Some(devices) = at_hand.and_then(|trainer| answers.of(&trainer).ok()) {
             return self.among(Ok(devices)).map(drop);
         }
         let mut files = manifests.hardware.values().filter(|hardware| self.gpus.kinds.contains(&hardware.device.word()));
@@ -351,11 +351,11 @@ impl Wanted {
     ///
     /// # Errors
     /// A kind that was named and is not here, not even as an interpreter.
-    fn gpus(&self, trainer: &Trainer) -> Result<Found, BenchError> {
+    fn gpus(&self, trainer: &Trainer, answers: &Answers) -> Result<Found, BenchError> {
         if self.gpus.kinds.is_empty() {
             return Ok(Found::default());
         }
-        self.among(Devices::ask(trainer).map_err(|error| error.to_string()))
+        self.among(answers.of(trainer).map_err(|error| error.to_string()))
     }
 
     fn among(&self, devices: Result<Devices, String>) -> Result<Found, BenchError> {
@@ -371,7 +371,7 @@ impl Wanted {
 }
 
 /// The device whose sources decide whether a document is of today's: the CPU's, unless GPUs were measured, too.
-fn measured_on(gpus: &[Gpu]) -> DeviceKind {
+fn measured_on(gpus: &[GpuFacts]) -> DeviceKind {
     match gpus.first() {
         Some(gpu) if gpu.kind() == "hip" => DeviceKind::Hip,
         Some(_) => DeviceKind::Cuda,
@@ -380,7 +380,7 @@ fn measured_on(gpus: &[Gpu]) -> DeviceKind {
 }
 
 /// A directory that holds a GPU's measurements alone is named after the GPU.
-fn gpu_slug(wanted: &Wanted, gpus: &[Gpu]) -> Option<String> {
+fn gpu_slug(wanted: &Wanted, gpus: &[GpuFacts]) -> Option<String> {
     if wanted.cpu { None } else { study::machine::of_gpus(gpus) }
 }
 

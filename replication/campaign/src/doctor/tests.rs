@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
+use contract::json::Document as _;
 use study::manifest::Dataset;
 
 fn save(root: &Path, path: &str, text: &str) {
@@ -48,7 +49,7 @@ fn what_the_trainer_finds_counts_more_than_files() {
     let found = r#"{"schema":"mxfp4-devices/1","problem":null,"gpus":[
         {"device":"cuda:0","name":"NVIDIA H200","architecture":"sm_90a","memory_bytes":150000000000,"fp8":true,"libraries":["NVRTC 12.8"],"problem":null},
         {"device":"cuda:1","name":null,"architecture":null,"memory_bytes":null,"fp8":null,"libraries":[],"problem":"libnvrtc.so.13 was not found"}]}"#;
-    let found: Devices = serde_json::from_str(found).unwrap();
+    let found = Devices::from_json("devices", found).unwrap();
     assert!(lacks_device(nvidia, 1.0, nowhere, Some(&found)).is_empty());
     let two = lacks_device(nvidia, 2.0, nowhere, Some(&found)).join("\n");
     assert!(two.contains("2 needed, 1 can be used") && two.contains("cuda:1 a GPU cannot be used: libnvrtc.so.13 was not found"), "{two}");
@@ -73,7 +74,7 @@ fn a_control_group_limit_counts_as_the_memory() {
 #[test]
 fn one_gpu_starts_what_fits_it() {
     let (manifests, root) = (manifests(), tempfile::tempdir().unwrap());
-    let gpu = |device: &str, gib: u64| Gpu {
+    let gpu = |device: &str, gib: u64| GpuFacts {
         device: device.to_owned(),
         name: Some("A GPU".to_owned()),
         architecture: None,
@@ -84,7 +85,7 @@ fn one_gpu_starts_what_fits_it() {
         libraries: Vec::new(),
         problem: None,
     };
-    let found = |gpus: Vec<Gpu>| Devices { gpus, ..Devices::default() };
+    let found = |gpus: Vec<GpuFacts>| Devices { gpus, ..Devices::default() };
     let lacks = |profile: &str, devices: &Devices| -> Vec<String> {
         let all = lacks_with(&manifests.profiles[profile], &manifests, root.path(), Some(devices));
         all.into_iter().filter(|line| line.contains("GPU")).collect()
@@ -95,7 +96,7 @@ fn one_gpu_starts_what_fits_it() {
     let alone = forecast::alone(&manifests, &manifests.profiles["h200-s"], None).unwrap();
     let (whole, least) = (alone.ways[0].bytes, alone.least);
     assert!(alone.ways[1].bytes < whole - whole / 10 && least < whole, "{alone:?}");
-    let sized = |bytes: u64| found(vec![Gpu { memory_bytes: Some(bytes), ..gpu("cuda:0", 1) }]);
+    let sized = |bytes: u64| found(vec![GpuFacts { memory_bytes: Some(bytes), ..gpu("cuda:0", 1) }]);
     assert_eq!(lacks("h200-s", &sized(least.midpoint(whole))), [""; 0]);
     assert!(lacks("h200-s", &sized(least - (1 << 20))).join("").contains("memory of a GPU"));
     insta::assert_snapshot!(lacks("llama31-8b", &found(vec![gpu("hip:0", 80)])).join("\n"));
@@ -107,7 +108,7 @@ fn one_gpu_starts_what_fits_it() {
 fn what_the_user_must_bring_is_named() {
     let (manifests, root) = (manifests(), tempfile::tempdir().unwrap());
     let large = &manifests.profiles["llama31-8b"];
-    let text = lacks(large, &manifests, root.path(), None).join("\n");
+    let text = lacks(large, &manifests, root.path(), None, &Answers::default()).join("\n");
     for part in ["/dev/kfd", "dataset c4-mlperf: ", "tokenizer llama31-128k: ", "disk: 400 GiB"] {
         assert!(part.starts_with("disk") || text.contains(part), "{part} not in:\n{text}");
     }

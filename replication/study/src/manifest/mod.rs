@@ -208,7 +208,7 @@ impl Manifests {
         }
         let unknown_shards = resolve::unknown_shards(u64::MAX);
         for arm in profile.arms.iter().flat_map(|group| &group.recipes) {
-            resolve::run_file(self, profile, model, tokenizer.shards.as_ref().unwrap_or(&unknown_shards), (arm, 1))?;
+            resolve::run_file(self, profile, model, tokenizer.shards.as_ref().unwrap_or(&unknown_shards), arm, 1)?;
         }
         for arm in &profile.step_time.recipes {
             if !arms.contains(arm.as_str()) {

@@ -22,13 +22,7 @@ pub fn unknown_shards(tokens: u64) -> Shards {
 ///
 /// # Errors
 /// What the trainer would say of the file; the message begins with its key.
-pub fn run_file(
-    manifests: &Manifests,
-    profile: &Profile,
-    model: &Model,
-    shards: &Shards,
-    (arm, seed): (&str, u64),
-) -> Result<RunFile, String> {
+pub fn run_file(manifests: &Manifests, profile: &Profile, model: &Model, shards: &Shards, arm: &str, seed: u64) -> Result<RunFile, String> {
     let (recipe, tokenizer) = (&manifests.recipes[arm], &manifests.tokenizers[&profile.tokenizer]);
     let evaluation = &profile.evaluation;
     let run = RunFile {

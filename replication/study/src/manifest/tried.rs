@@ -37,7 +37,7 @@ impl Manifests {
         self.add_arm(profile, &id)?;
         let (profile, none) = (&self.profiles[profile], resolve::unknown_shards(u64::MAX));
         let shards = self.tokenizers[&profile.tokenizer].shards.as_ref().unwrap_or(&none);
-        resolve::run_file(&self, profile, &self.models[&profile.model], shards, (&id, 1)).map_err(|why| {
+        resolve::run_file(&self, profile, &self.models[&profile.model], shards, &id, 1).map_err(|why| {
             let of_recipe = format!("recipe {id} on model {}: ", profile.model);
             wrong(why.strip_prefix(&of_recipe).unwrap_or(&why))
         })?;

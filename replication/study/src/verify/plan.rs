@@ -35,7 +35,7 @@ pub(super) fn check(directory: &Path, campaign: &Campaign, environment: Option<&
     check_all_there(profile, campaign, verification);
     check_run_files(directory, &manifests, profile, campaign, verification);
     if let Some(environment) = environment {
-        check_key(directory, &manifests, profile, (campaign, environment), verification);
+        check_key(directory, &manifests, profile, campaign, environment, verification);
     }
 }
 
@@ -111,7 +111,7 @@ fn check_run_files(directory: &Path, manifests: &Manifests, profile: &Profile, c
             notes.insert("no manifest pins the token shards: those that run.yaml names are taken as they are");
         }
         let shards = tokenizer.shards.clone().unwrap_or_else(|| shards_of(&here));
-        let planned = resolve::run_file(manifests, &profile, model, &shards, (&run.arm, run.seed));
+        let planned = resolve::run_file(manifests, &profile, model, &shards, &run.arm, run.seed);
         let planned = match planned.map(|planned| planned.to_yaml()) {
             Ok(Ok(planned)) => planned,
             Ok(Err(error)) => return verification.find(PROFILE, error.to_string()),
@@ -148,7 +148,8 @@ fn check_key(
     directory: &Path,
     manifests: &Manifests,
     profile: &Profile,
-    (campaign, environment): (&Campaign, &Environment),
+    campaign: &Campaign,
+    environment: &Environment,
     verification: &mut Verification,
 ) {
     let gpus = &environment.accelerators;

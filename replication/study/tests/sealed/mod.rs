@@ -1,6 +1,7 @@
 //! A small synthetic campaign with true hashes, rendered and sealed as `replicate` leaves it.
 
 use std::path::Path;
+use std::sync::OnceLock;
 
 use contract::json::{Document as _, Line as _};
 use contract::metrics::MetricsLine;
@@ -12,7 +13,7 @@ use serde_json::json;
 use study::archive;
 use study::code_objects;
 use study::environment::{Cpu, Environment, Flags, Memory, SCHEMA, Source, System, Toolchain};
-use study::files::{sha256, sha256_file};
+use study::files::{self, sha256, sha256_file};
 use study::manifest::resolve;
 use study::plan::Ingredients;
 use study::provenance::{self, Renderer};
@@ -28,10 +29,21 @@ const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 /// Arms of the small campaign.
 pub const FEW: [&str; 4] = ["fp8", "bf16", "mxfp4-fdw", "mxfp4-fdw-h16"];
 
-/// The small campaign with seeds 1 and 2.
+/// The small campaign with seeds 1 and 2, rendered once for all tests of a program.
 pub fn write(directory: &Path) {
-    let arms: Vec<Arm> = synthetic::ARMS.iter().copied().filter(|arm| FEW.contains(&arm.id)).collect();
-    write_arms(directory, &arms, &[1, 2]);
+    static FILES: OnceLock<Vec<(String, Vec<u8>)>> = OnceLock::new();
+    let files = FILES.get_or_init(|| {
+        let whole = tempfile::tempdir().unwrap();
+        let arms: Vec<Arm> = synthetic::ARMS.iter().copied().filter(|arm| FEW.contains(&arm.id)).collect();
+        write_arms(whole.path(), &arms, &[1, 2]);
+        let names = files::list(whole.path()).unwrap();
+        names.into_iter().map(|name| (name.clone(), std::fs::read(whole.path().join(name)).unwrap())).collect()
+    });
+    for (name, bytes) in files {
+        let path = directory.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    }
 }
 
 /// A campaign with some arms and seeds.
@@ -43,7 +55,7 @@ pub fn write_arms(directory: &Path, arms: &[Arm], seeds: &[u64]) {
     for arm in arms {
         for &seed in seeds {
             let (model, tokenizer) = (&manifests.models[&profile.model], &manifests.tokenizers[&profile.tokenizer]);
-            let run = resolve::run_file(&manifests, profile, model, tokenizer.shards.as_ref().unwrap(), (arm.id, seed)).unwrap();
+            let run = resolve::run_file(&manifests, profile, model, tokenizer.shards.as_ref().unwrap(), arm.id, seed).unwrap();
             let folder = synthetic::run_directory(directory, arm.id, seed);
             synthetic::save(&folder.join("run.yaml"), &run.to_yaml().unwrap());
             let key = record(&folder);

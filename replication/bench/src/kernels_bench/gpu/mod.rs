@@ -13,11 +13,9 @@ mod tests;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use campaign::devices::Devices;
 use campaign::toolchain::Trainer;
-use contract::device::{DeviceId, DeviceKind};
+use contract::device::{DeviceId, DeviceKind, Devices, GpuFacts};
 use contract::measurements::{StepTime, StepTimeLine};
-use study::device::Gpu;
 use study::files;
 use study::kernels::gpu_ratios::{compare, peer_recipe};
 use study::kernels::{Depth, GpuBench, LEAST, Memory, Missing, NotRun, Samples};
@@ -47,19 +45,19 @@ impl Kinds {
 }
 
 /// Interpreters among what was asked for: no devices, but every call can be made there.
-pub(super) fn interpreters(devices: &Devices, kinds: &Kinds) -> Vec<Gpu> {
+pub(super) fn interpreters(devices: &Devices, kinds: &Kinds) -> Vec<GpuFacts> {
     let open = kinds.kinds.iter().flat_map(|kind| devices.that_open(kind));
     open.filter(|gpu| gpu.interpreted && kinds.has(&gpu.device)).cloned().collect()
 }
 
 /// The GPUs that can be measured, and a `not-run` for each kind that has none.
-pub(super) fn found(devices: Result<Devices, String>, kinds: &Kinds) -> (Vec<Gpu>, Vec<NotRun>) {
+pub(super) fn found(devices: Result<Devices, String>, kinds: &Kinds) -> (Vec<GpuFacts>, Vec<NotRun>) {
     let (devices, problem) = match devices {
         Ok(devices) => (devices, None),
         Err(problem) => (Devices::default(), Some(problem)),
     };
     let usable = kinds.kinds.iter().flat_map(|kind| devices.usable(kind));
-    let gpus: Vec<Gpu> = usable.filter(|gpu| kinds.has(&gpu.device)).cloned().collect();
+    let gpus: Vec<GpuFacts> = usable.filter(|gpu| kinds.has(&gpu.device)).cloned().collect();
     let absent = kinds.kinds.iter().filter(|kind| !gpus.iter().any(|gpu| gpu.kind() == **kind));
     let not_run = absent.map(|kind| not_run(kind, Some(&problem.clone().unwrap_or_else(|| devices.lines_of(kind).join("; ")))));
     let not_run = not_run.collect();
@@ -117,7 +115,12 @@ pub(super) struct Request<'a> {
 
 impl Request<'_> {
     /// Kernels, steps and peers of one GPU; what was measured until then if it is interrupted.
-    pub(super) fn measure(&self, gpu: &Gpu, stop: &dyn Fn() -> Result<(), BenchError>, say: &dyn Fn(&str)) -> Result<GpuBench, BenchError> {
+    pub(super) fn measure(
+        &self,
+        gpu: &GpuFacts,
+        stop: &dyn Fn() -> Result<(), BenchError>,
+        say: &dyn Fn(&str),
+    ) -> Result<GpuBench, BenchError> {
         let name = gpu.name.clone().unwrap_or_default();
         let mut bench = GpuBench {
             device: gpu.device.clone(),
@@ -187,7 +190,7 @@ impl Request<'_> {
 
     /// Makes every call of `kernels` once on an interpreter, at shapes that take seconds, and says so in the row of what is not here: that
     /// the calls work is seen, their times mean nothing and are not told.
-    pub(super) fn interpret(&self, gpu: &Gpu, row: &mut NotRun) -> Result<(), BenchError> {
+    pub(super) fn interpret(&self, gpu: &GpuFacts, row: &mut NotRun) -> Result<(), BenchError> {
         let profile = self.manifests.profile("cpu")?;
         let model = Model {
             hidden_size: 128,

@@ -190,7 +190,7 @@ fn what_is_not_here_says_what_it_needs() {
 
 #[test]
 fn a_named_gpu_is_chosen_by_its_number() {
-    let gpu = |device: &str| Gpu {
+    let gpu = |device: &str| GpuFacts {
         device: device.to_owned(),
         name: Some("NVIDIA H200".to_owned()),
         architecture: None,
@@ -292,7 +292,7 @@ fn an_interpreter_is_called_and_stays_not_run() {
         peers: None,
         peers_eager: false,
     };
-    let gpu = Gpu {
+    let gpu = GpuFacts {
         device: "hip:0".to_owned(),
         name: Some("gfx950 interpreter".to_owned()),
         architecture: Some("gfx950".to_owned()),

@@ -74,7 +74,7 @@ done
         peers: Some(&python),
         peers_eager: false,
     };
-    let gpu = Gpu {
+    let gpu = GpuFacts {
         device: "cuda:0".to_owned(),
         name: Some("NVIDIA H200".to_owned()),
         architecture: Some("sm_90a".to_owned()),
