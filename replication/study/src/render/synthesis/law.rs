@@ -84,9 +84,9 @@ impl Shown<'_> {
     fn predictions(&self, law: &Report) -> Grid {
         let mut columns = vec![words("Recipe", 0.16), words("The paper", 0.08), words("Public logs", 0.14)];
         columns.extend(law.targets.iter().map(|target| {
-            numbers(&format!("{} at {} tokens", size(target.parameters), tokens(target.tokens)), 0.58 / law.targets.len().max(1) as f64)
+            words(&format!("{} at {} tokens", size(target.parameters), tokens(target.tokens)), 0.58 / law.targets.len().max(1) as f64)
         }));
-        let title = "Extra tokens to the baseline’s loss at other sizes and budgets (modelled, extrapolated)";
+        let title = "Extra tokens to the baseline’s loss, and nats above it at equal tokens (modelled, extrapolated)";
         let mut grid = Grid::new("law-predictions", title, columns).stacking();
         for recipe in &law.recipes {
             let Some(fit) = recipe.form(law.best()).or_else(|| recipe.form(Form::Size)) else { continue };
@@ -170,15 +170,16 @@ fn prediction(recipe: &Recipe, fit: &FormFit, at: usize) -> Cell {
     let mut shown = match overhead.value {
         _ if says_nothing => Cell::new("cannot be told"),
         value if value.is_finite() => cell(overhead, &extra),
-        _ => Cell::new("no number of tokens is enough"),
+        _ => Cell::new("never"),
     };
     let nats = |value: f64| number::signed(value, 3);
-    shown.lines.push(format!("{} nat [{},{SPACE}{}]", nats(gap.value), nats(gap.interval.low), nats(gap.interval.high)));
+    let mut further = vec![format!("{} nat [{},{SPACE}{}]", nats(gap.value), nats(gap.interval.low), nats(gap.interval.high))];
     if !says_nothing && others.low <= 10.0 {
-        shown.lines.push(format!("other laws: {} to {}", extra(others.low), extra(others.high)));
+        further.push(format!("other laws: {} to {}", extra(others.low), extra(others.high)));
     }
     let other = recipe.form(Form::Tokens).filter(|_| fit.form != Form::Tokens).and_then(|fit| fit.overheads.get(at));
-    shown.lines.extend(other.map(|other| format!("eff_D alone: {}", extra(other.value))));
+    further.extend(other.map(|other| format!("eff_D alone: {}", extra(other.value))));
+    shown.lines.push(further.join("; "));
     shown
 }
 
@@ -231,7 +232,7 @@ fn said(law: &Report) -> Vec<String> {
     }
     said.extend(still_growing(law));
     said.push(format!(
-        "Of the forms of a recipe, {} predicts a size that it has not seen best; predictions are its own.",
+        "Of the forms of a recipe, {} predicts a size that it has not seen best; predictions are its own; never means that no number of tokens is enough.",
         law.best().word()
     ));
     said
