@@ -128,7 +128,7 @@ fn copy_files(folder: &Path, to: &Path) -> Result<(), FileError> {
     let (done, others): (Vec<&str>, Vec<&str>) = run_folder::FILES.into_iter().partition(|name| *name == "done.json");
     for name in others.into_iter().chain(done) {
         let from = folder.join(name);
-        if packed::is_there(&from) && name != "failed.json" {
+        if packed::is_there(&from) && name != run_folder::FAILED {
             packed::copy_unpacked(&from, &to.join(name))?;
         }
     }

@@ -77,7 +77,7 @@ pub(crate) fn assemble(root: &Path, prepared: &Prepared, parts: &Parts<'_>) -> R
             let finished = from.join("done.json").is_file();
             for name in run_folder::FILES {
                 // A failure that was overcome since is not part of the record.
-                if from.join(name).is_file() && !(finished && name == "failed.json") {
+                if from.join(name).is_file() && !(finished && name == run_folder::FAILED) {
                     files::copy(&from.join(name), &to.join(name))?;
                 }
             }

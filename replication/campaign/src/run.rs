@@ -350,7 +350,7 @@ impl Engine<'_> {
 
 /// failed.json, unless the trainer left its own.
 fn record_failure(folder: &Path, error: &str) {
-    let path = folder.join("failed.json");
+    let path = folder.join(run_folder::FAILED);
     if !path.exists() {
         let text = serde_json::json!({"schema": "mxfp4-failed/1", "error": error}).to_string();
         // The failure itself is reported by the caller; a full disk must not hide it.

@@ -21,6 +21,11 @@ pub fn fixed(value: f64, decimals: usize) -> String {
     }
 }
 
+/// What a noun ends with after `count`.
+pub fn plural(count: usize) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}
+
 /// As [`fixed`], with a plus sign before positive values.
 pub fn signed(value: f64, decimals: usize) -> String {
     let text = fixed(value, decimals);

@@ -31,6 +31,7 @@ use study::files::FileError;
 use study::folder::{self, LockError};
 use study::kernels::{Depth, Document, DocumentError, NotRun, SCHEMA};
 use study::manifest::{ManifestError, Manifests};
+use study::number;
 use study::provenance::ProvenanceError;
 use study::record::RecordError;
 use study::render::RenderError;
@@ -262,7 +263,7 @@ fn measure_cpu(
     let mut peers = Peers::default();
     if let Some(python) = &request.peers {
         for threads in &request.threads {
-            say(&format!("peers, with {threads} thread{} (some minutes)", if *threads == 1 { "" } else { "s" }));
+            say(&format!("peers, with {threads} thread{} (some minutes)", number::plural(*threads)));
             let one = programs::peers(root, python, (*threads, request.depth), &only, say);
             peers.timings.extend(one.timings);
             peers.environment = peers.environment.or(one.environment);

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::profile::ProfileRow;
 use super::samples::{Benchmark, Memory, Missing, Peer, Samples};
+use crate::number;
 use crate::statistics::median_ratio;
 use crate::statistics::{bootstrap_ratio_of_medians, median};
 
@@ -406,7 +407,7 @@ fn find(other: &Other, evidence: &Measured<'_>, threads: usize, group: &str) -> 
 pub(super) fn label(other: &Other, evidence: &Measured<'_>) -> String {
     match other {
         Other::Ours(name) => name.clone(),
-        Other::OursAt(name, threads) => format!("{name} with {threads} thread{}", if *threads == 1 { "" } else { "s" }),
+        Other::OursAt(name, threads) => format!("{name} with {threads} thread{}", number::plural(*threads)),
         Other::Peer(name) => other.peer(evidence).map_or_else(|| name.clone(), |peer| format!("{name} of {}", peer.peer)),
     }
 }

@@ -22,6 +22,7 @@ use crate::manifest::public_logs::PublicLogsError;
 use crate::mllog::table::TableError;
 use crate::others::{self, Other, Others};
 use crate::packed;
+use crate::run_folder::FAILED;
 
 /// Why a result directory could not be measured.
 #[derive(Debug, Error)]
@@ -199,7 +200,7 @@ fn run(path: &Path, arm: &str, seed: u64) -> Result<Run, MeasureError> {
         metrics_sha256: String::new(),
         sessions: Vec::new(),
     };
-    if let Some(failed) = single::<Failed>(&path.join("failed.json"))? {
+    if let Some(failed) = single::<Failed>(&path.join(FAILED))? {
         run.status = RunStatus::Failed(failed.error);
         return Ok(run);
     }

@@ -10,6 +10,7 @@ use super::keys::{self, Known};
 use super::line::{Event, Kind, plain, whole};
 use super::run::{LoggedEvaluation, LoggedRun, Options, Status};
 use super::{Finding, Level};
+use crate::number;
 
 /// A mark that is open: when, where, at how many samples.
 #[derive(Debug, Clone, Copy)]
@@ -408,14 +409,14 @@ impl<'a> Reader<'a> {
         if let Some((at, own, used, count)) = draft.shifted {
             let what = format!(
                 "eval_accuracy says {own} samples where its eval_start says {used}; the latter is used ({count} evaluation{})",
-                plural(count)
+                number::plural(count)
             );
             self.find(Level::Note, at, what);
         }
         if let Some((at, count)) = draft.mixed {
             let what = format!(
                 "an evaluation lies in the block that begins here: its length is no time of training ({count} block{})",
-                plural(count)
+                number::plural(count)
             );
             self.find(Level::Note, at, what);
         }
@@ -445,7 +446,7 @@ impl<'a> Reader<'a> {
                 last_line,
                 format!(
                     "no run_stop: the log ends after {count} evaluation{}, at {} samples and loss {:.4}",
-                    plural(count),
+                    number::plural(count),
                     last.samples,
                     last.loss
                 ),
@@ -487,10 +488,6 @@ impl<'a> Reader<'a> {
 
 fn lowest(run: &LoggedRun) -> f64 {
     run.evaluations.iter().map(|evaluation| evaluation.loss).fold(f64::INFINITY, f64::min)
-}
-
-fn plural(count: usize) -> &'static str {
-    if count == 1 { "" } else { "s" }
 }
 
 fn seconds(milliseconds: f64) -> String {

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::grid::{Cell, Grid, numbers, words};
 use crate::code_objects::{Build, Built, CodeObjects, Execution, Object, WORDING};
+use crate::number;
 
 /// Digits of a SHA-256 that tell code objects apart.
 const DIGITS: usize = 16;
@@ -50,7 +51,7 @@ fn built(build: &Build) -> Vec<String> {
     let first = format!(
         "Built by {compiler} as {} code object{}, each twice in two folders; {hashes}.",
         objects.len(),
-        if objects.len() == 1 { "" } else { "s" }
+        number::plural(objects.len())
     );
     let broken = problems.iter().map(|problem| format!("A rule is broken: {problem}."));
     [first].into_iter().chain(broken).collect()

@@ -191,8 +191,7 @@ fn grouped<'a>(grid: &mut Grid, rows: impl Iterator<Item = &'a Compared>, cells:
 
 fn bars(document: &Document) -> Grid {
     let threads = document.threads.first().copied().unwrap_or(1);
-    let caption =
-        format!("Bars, each a ratio taken in one run, {threads} thread{} where nothing else is said", if threads == 1 { "" } else { "s" });
+    let caption = format!("Bars, each a ratio taken in one run, {threads} thread{} where nothing else is said", number::plural(threads));
     bar_grid("kernel-bars", &caption, document.comparisons.iter().filter(|compared| compared.bar.is_some()))
 }
 
