@@ -311,6 +311,8 @@ impl Results {
             assert!((1.5..2.5).contains(&(small / large)), "{arm}: {small} and {large}");
         }
         all.push("every arm costs about twice as much at 8M as at 32M".to_owned());
+        all.push(self.parts_of_the_gap());
+        all.push(self.worth());
         let mut at = |directory, loss| fixed(100.0 * mean(&self.overheads(directory, "mxfp4-fdw", Some(loss))), 1);
         all.push(format!(
             "rises from {} % to {} % between loss 4.20 and 3.60, and at 126M from {} % to {} % between 4.60 and 4.45",
@@ -337,6 +339,31 @@ impl Results {
         let kernel: f64 = claims.iter().find(|row| row["claim"] == "T1-KERN").unwrap()["number"].parse().unwrap();
         all.push(format!("is {} times as fast as that of 32", fixed(kernel, 2)));
         all
+    }
+
+    /// What training and reading do, over the last quarter of the ladder's 32M.
+    fn parts_of_the_gap(&mut self) -> String {
+        let rows = self.csv(&format!("{LADDER}/data/readings.csv"));
+        let [full, rotated] = ["mxfp4-fdw", "mxfp4-fdw-h16"].map(|arm| {
+            let row = rows.iter().find(|row| row["arm"] == arm && row["over"] == "last quarter").unwrap();
+            ["gap", "training", "reading"].map(|part| fixed(1e3 * row[part].parse::<f64>().unwrap(), 1))
+        });
+        format!(
+            "lies {} thousandths of a nat above FP8: {} are in its weights, {} come from reading them in MXFP4. With deterministic Hadamard 16 it is {}, of which {} and {}",
+            full[0], full[1], full[2], rotated[0], rotated[1], rotated[2]
+        )
+    }
+
+    /// What the law of the page of all evidence says that recipes are worth.
+    fn worth(&mut self) -> String {
+        let rows = self.csv("index.csv");
+        let [f, full, rotated, stochastic] = ["mxfp4-f", "mxfp4-fdw", "mxfp4-fdw-h16", "mxfp4-fdw-sr"].map(|arm| {
+            let of = |row: &&BTreeMap<String, String>| row["arm"] == arm && row["unit"] == "eff_N" && row["depth"] == "eff_N and eff_D";
+            fixed(100.0 * rows.iter().find(of).unwrap()["number"].parse::<f64>().unwrap(), 0)
+        });
+        format!(
+            "Fprop in MXFP4 is worth {f} % of the parameters, the full pipeline {full} %, with deterministic Hadamard 16 {rotated} %, with stochastic rounding {stochastic} %"
+        )
     }
 
     fn sentences_of_kernels(&mut self) -> Vec<String> {

@@ -156,6 +156,18 @@ pub(super) fn dot_table(name: &'static str, chart: &DotChart) -> Table {
     Table::of(name, rows)
 }
 
+/// Three, or as many as fit beside each other.
+fn legend_columns(chart: &DotChart) -> usize {
+    /// Characters of a line of the article in \scriptsize, marks and gaps taken off.
+    const LINE: usize = 115;
+    let drawn = chart.series.iter().enumerate().filter(|(series, _)| has_points(chart, *series)).map(|(_, name)| name);
+    let names: Vec<usize> =
+        [&chart.reported].into_iter().filter(|name| !name.is_empty()).chain(drawn).map(|name| name.chars().count()).collect();
+    let width =
+        |columns: usize| (0..columns).map(|column| names.iter().skip(column).step_by(columns).max().copied().unwrap_or(0)).sum::<usize>();
+    (2..=3).rev().find(|columns| width(*columns) <= LINE).unwrap_or(1)
+}
+
 /// The picture of a dot chart.
 pub(super) fn dots(chart: &DotChart, file: &str) -> String {
     let labels: Vec<String> = chart
@@ -173,7 +185,7 @@ pub(super) fn dots(chart: &DotChart, file: &str) -> String {
     let _ = writeln!(
         text,
         "\\begin{{axis}}[width=0.74\\linewidth, height={:.1}cm, title={{{}}}, xlabel={{{}}}, xmin={}, xmax={}, y dir=reverse, ymin=-0.8, ymax={}.8, ytick={{{}}}, yticklabels={{{}}}, \
-         {}xmajorgrids, scaled ticks=false, xticklabel style={{/pgf/number format/fixed, /pgf/number format/precision=3}}, legend columns=3, legend style={{/tikz/every even column/.append style={{column sep=3mm}}, at={{(0.5,-0.02)}}, anchor=north, yshift=-9mm, draw=none, font=\\scriptsize}}]",
+         {}xmajorgrids, scaled ticks=false, xticklabel style={{/pgf/number format/fixed, /pgf/number format/precision=3}}, legend columns={}, legend style={{/tikz/every even column/.append style={{column sep=3mm}}, at={{(0.5,-0.02)}}, anchor=north, yshift=-9mm, draw=none, font=\\scriptsize}}]",
         2.6 + 0.021 * chart.row_height() * chart.rows.len() as f64,
         escape(&chart.title),
         escape(&chart.x_label),
@@ -182,7 +194,8 @@ pub(super) fn dots(chart: &DotChart, file: &str) -> String {
         chart.rows.len().saturating_sub(1),
         ticks.join(","),
         labels.join(","),
-        if chart.logarithmic { "xmode=log, " } else { "" }
+        if chart.logarithmic { "xmode=log, " } else { "" },
+        legend_columns(chart)
     );
     if !chart.reported.is_empty() {
         let (paper, series) = (colour(1), chart.series.len());

@@ -34,9 +34,9 @@ fn grid(measurements: &Measurements) -> Grid {
     let columns = vec![
         words("Arm", 0.14),
         numbers("Gap", 0.20),
-        numbers("Of it training", 0.20),
-        numbers("Of it reading", 0.20),
-        numbers("Share of reading", 0.08),
+        numbers("Of it training", 0.19),
+        numbers("Of it reading", 0.18),
+        numbers("Share of reading", 0.11),
         numbers(&format!("{baseline}’s weights read so"), 0.18),
     ];
     let caption = format!(
