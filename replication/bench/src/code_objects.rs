@@ -4,15 +4,17 @@
 //! Nothing here can end a campaign: what is missing or goes wrong is written down, and the report says it. The outcome is kept in the cache
 //! under what it depends on, so a campaign that is repeated pays nothing.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use campaign::error::CampaignError;
+use campaign::sources::listing;
+use campaign::timings::believed;
 use campaign::toolchain::{self, Trainer};
 use contract::json::Document as _;
 use study::code_objects::{CodeObjects, Execution};
 use study::files::{self, Context as _, FileError, sha256};
 use study::manifest::Manifests;
+use study::seal::Seal;
 
 use crate::device_test;
 use crate::kernels_build::{self, Compiler, Request};
@@ -39,7 +41,7 @@ pub fn document(manifests: &Manifests, trainer: &Trainer, sources: &str, say: &d
     };
     let folder = root.join("cache").join("code-objects").join(&sha256(key(root, &missing, sources)?.as_bytes())[..16]);
     let path = folder.join(study::code_objects::FILE);
-    if path.is_file() {
+    if believed(&folder, study::code_objects::FILE, say)? {
         return Ok(path);
     }
     let document = match missing {
@@ -47,17 +49,15 @@ pub fn document(manifests: &Manifests, trainer: &Trainer, sources: &str, say: &d
         Err(why) => CodeObjects { build: None, not_built: Some(why), execution: None, not_executed: None },
     };
     files::write(&path, (document.to_json_pretty().unwrap_or_default() + "\n").as_bytes())?;
+    Seal::write(&folder, [study::code_objects::FILE])?;
     Ok(path)
 }
 
 /// What the document depends on: the compiler, the trainer, and every file below kernels/gfx950 (the interpreter and the stand-in, too).
 fn key(root: &Path, compiler: &Result<String, String>, sources: &str) -> Result<String, FileError> {
-    let mut key = format!("{compiler:?}\n{sources}\n");
     let kernels = root.join("kernels").join(ARCHITECTURE);
-    for name in if kernels.is_dir() { files::list(&kernels)? } else { Vec::new() } {
-        key.push_str(&format!("{}  {name}\n", files::sha256_file(&kernels.join(&name))?));
-    }
-    Ok(key)
+    let names = if kernels.is_dir() { files::list(&kernels)? } else { Vec::new() };
+    Ok(format!("{compiler:?}\n{sources}\n{}", listing(&kernels, names)?))
 }
 
 fn made(manifests: &Manifests, trainer: &Trainer, folder: &Path, say: &dyn Fn(&str)) -> CodeObjects {
@@ -83,8 +83,8 @@ fn execution(manifests: &Manifests, trainer: &Trainer, folder: &Path) -> Result<
     let cache = folder.join("loaded");
     files::remove_folder(&cache)?;
     let run_files = device_test::run_files(manifests, &folder.join("runs"), RECIPES.into_iter())?;
-    let mut arguments: Vec<OsString> = ["device-test", "--device", "hip", "--quick", "--seed", &SEED.to_string()].map(Into::into).to_vec();
-    arguments.extend(run_files.into_iter().map(Into::into));
+    let mut arguments = device_test::arguments("hip", SEED, run_files);
+    arguments.push("--quick".into());
     let command = trainer.command(arguments).env("LD_LIBRARY_PATH", &libraries).env("XDG_CACHE_HOME", &cache).env_remove("ROCM_PATH");
     let refuse = |what: String| {
         CampaignError::from(toolchain::ToolError::Failed {
@@ -108,11 +108,9 @@ fn execution(manifests: &Manifests, trainer: &Trainer, folder: &Path) -> Result<
 
 /// Builds the stand-in beside the trainer, with whose crates it shares most of what it needs.
 fn stand_in(root: &Path) -> Result<PathBuf, CampaignError> {
-    let target = root.join("target").join("replicate");
-    let arguments = ["build", "--release", "--locked", "--package", "gfx950-stand-in", "--target-dir"].map(OsString::from);
-    let arguments: Vec<OsString> = arguments.into_iter().chain([target.clone().into_os_string()]).collect();
+    let arguments = toolchain::build_arguments(root, "gfx950-stand-in");
     toolchain::run_cargo(root, "building the interpreter of gfx950 code", &arguments)?;
-    Ok(target.join("release").join(STAND_IN))
+    Ok(toolchain::built_folder(root).join(STAND_IN))
 }
 
 fn install(library: &Path, folder: &Path) -> Result<(), FileError> {
@@ -144,6 +142,12 @@ mod tests {
         assert!(document.build.is_none() && document.execution.is_none());
         assert!(document.not_built.unwrap().contains("run replicate from the repository"));
         assert_eq!(path, super::document(&manifests, &trainer, "sources", &|_| {}).unwrap());
+        // What changed in the cache since is moved aside and made again.
+        let whole = files::read_text(&path).unwrap();
+        std::fs::write(&path, whole.replace("packed", "broken")).unwrap();
+        let said = std::cell::RefCell::new(String::new());
+        super::document(&manifests, &trainer, "sources", &|line| said.borrow_mut().push_str(line)).unwrap();
+        assert!(said.borrow().contains("cannot be believed") && files::read_text(&path).unwrap() == whole, "{}", said.borrow());
         assert_ne!(path, super::document(&manifests, &trainer, "other sources", &|_| {}).unwrap());
     }
 }

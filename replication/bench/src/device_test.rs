@@ -69,10 +69,7 @@ pub fn run(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<Outcome
     let folder = root.join("cache").join("device-test");
     let files = run_files(&manifests, &folder, manifests.recipes.keys().map(String::as_str))?;
     say(&format!("comparing {} with the CPU: kernels, then two steps of {} recipes", request.device, files.len()));
-    let mut arguments: Vec<OsString> =
-        ["device-test", "--device", &request.device, "--seed", &request.seed.to_string()].map(Into::into).to_vec();
-    arguments.extend(files.into_iter().map(Into::into));
-    let tested = match call(trainer.command(arguments))? {
+    let tested = match call(trainer.command(arguments(&request.device, request.seed, files)))? {
         Ok(tested) => tested,
         Err(missing) => return Ok(Outcome::NotRun(missing)),
     };
@@ -122,6 +119,12 @@ pub(crate) fn run_files<'a>(
         Ok(path)
     };
     recipes.map(write).collect()
+}
+
+/// The trainer's, for its device-test.
+pub(crate) fn arguments(device: &str, seed: u64, run_files: Vec<PathBuf>) -> Vec<OsString> {
+    let options = ["device-test", "--device", device, "--seed", &seed.to_string()].map(OsString::from);
+    options.into_iter().chain(run_files.into_iter().map(OsString::from)).collect()
 }
 
 /// Calls the trainer's device-test and reads its lines; Err: there is no such device.

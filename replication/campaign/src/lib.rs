@@ -27,5 +27,5 @@ mod site;
 pub mod sources;
 pub mod synthesis;
 mod system;
-mod timings;
+pub mod timings;
 pub mod toolchain;

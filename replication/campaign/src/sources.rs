@@ -21,16 +21,18 @@ pub fn hash(root: &Path) -> Result<String, FileError> {
     }
     let device_text = files::list(&root.join("kernels/gfx950"))?.into_iter().filter(|name| !name.contains('/') && !name.ends_with(".md"));
     names.extend(device_text.map(|name| format!("kernels/gfx950/{name}")));
-    let mut listing = String::new();
-    for name in names {
-        listing.push_str(&format!("{}  {name}\n", files::sha256_file(&root.join(&name))?));
-    }
+    let mut listing = listing(root, names)?;
     for name in BUILD_VARIABLES {
         if let Some(value) = std::env::var_os(name) {
             listing.push_str(&format!("{}={name}\n", value.to_string_lossy()));
         }
     }
     Ok(sha256(listing.as_bytes()))
+}
+
+/// A line for each of these files of `folder`, with its hash.
+pub fn listing(folder: &Path, names: Vec<String>) -> Result<String, FileError> {
+    names.into_iter().map(|name| Ok(format!("{}  {name}\n", files::sha256_file(&folder.join(&name))?))).collect()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use study::files::{self, sha256};
+use study::files::{self, FileError, sha256};
 use study::manifest::Profile;
 use study::plan::{self, Plan};
 use study::seal::{self, Seal};
@@ -44,6 +44,17 @@ struct Call {
     arguments: Vec<OsString>,
 }
 
+/// Whether a measurement of the cache is there as it was sealed. One that is not is said and moved aside.
+pub fn believed(folder: &Path, name: &str, say: &dyn Fn(&str)) -> Result<bool, FileError> {
+    let Some(why) = Seal::read(folder).unwrap_or_default().fault(folder, name) else { return Ok(true) };
+    let path = folder.join(name);
+    if path.exists() {
+        let moved = seal::set_aside(&path)?;
+        say(&format!("a measurement in the cache cannot be believed ({why}): moved to {}, and taken again", moved.display()));
+    }
+    Ok(false)
+}
+
 impl Timings<'_> {
     /// Takes what is not in the cache; the folder that holds the files. Arms whose run failed are left out.
     ///
@@ -58,21 +69,15 @@ impl Timings<'_> {
         files::make_folder(&folder)?;
         let names: Vec<&str> = calls.iter().map(|call| call.name).collect();
         for Call { name, what, arguments } in calls {
-            let path = folder.join(name);
-            let sealed = Seal::read(&folder).unwrap_or_default();
-            match sealed.fault(&folder, name) {
-                None => continue,
-                Some(why) if path.exists() => {
-                    let moved = seal::set_aside(&path)?;
-                    say(&format!("a measurement in the cache cannot be believed ({why}): moved to {}, and taken again", moved.display()));
-                }
-                Some(_) => {}
+            if believed(&folder, name, say)? {
+                continue;
             }
             if stop.load(Ordering::Relaxed) {
                 return Err(CampaignError::Interrupted);
             }
             say(what);
-            files::write(&path, self.trainer.output(what, arguments)?.as_bytes())?;
+            let sealed = Seal::read(&folder).unwrap_or_default();
+            files::write(&folder.join(name), self.trainer.output(what, arguments)?.as_bytes())?;
             Seal::write(&folder, names.iter().copied().filter(|other| *other == name || sealed.fault(&folder, other).is_none()))?;
         }
         Ok(folder)

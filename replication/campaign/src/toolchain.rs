@@ -221,12 +221,28 @@ pub fn identity(trainer: &Trainer) -> Result<Identity, ToolError> {
     Ok(remembered.identity)
 }
 
+/// A target folder of its own, so that the cargo that started us never holds its lock.
+fn target_folder(root: &Path) -> PathBuf {
+    root.join("target").join("replicate")
+}
+
+/// Where what [`build_arguments`] build lies.
+pub fn built_folder(root: &Path) -> PathBuf {
+    target_folder(root).join("release")
+}
+
 fn built_program(root: &Path) -> PathBuf {
-    root.join("target").join("replicate").join("release").join(TRAINER)
+    built_folder(root).join(TRAINER)
+}
+
+/// Cargo's arguments for a package that is built beside the trainer.
+pub fn build_arguments(root: &Path, package: &str) -> Vec<OsString> {
+    let arguments = ["build", "--release", "--locked", "--package", package, "--target-dir"].map(OsString::from);
+    arguments.into_iter().chain([target_folder(root).into_os_string()]).collect()
 }
 
 fn stamp_path(root: &Path) -> PathBuf {
-    root.join("target").join("replicate").join("trainer.stamp")
+    target_folder(root).join("trainer.stamp")
 }
 
 fn stamp_text(program: &Path, sources: &str, toolchain: &str) -> Result<String, FileError> {
@@ -238,16 +254,13 @@ fn fresh(root: &Path, program: &Path, sources: &str, toolchain: &str) -> bool {
     program.exists() && std::fs::read_to_string(stamp_path(root)).ok() == stamp_text(program, sources, toolchain).ok()
 }
 
-/// Builds the trainer in a target folder of its own, so that the cargo that started us never holds its lock, and asks it what it computes;
-/// both are skipped where nothing has changed. `say` is told what takes long.
+/// Builds the trainer and asks it what it computes; both are skipped where nothing has changed. `say` is told what takes long.
 pub fn build_trainer(root: &Path, say: &dyn Fn(&str)) -> Result<(Trainer, Build), ToolError> {
     let Stamp { sources, toolchain } = Stamp::of(root)?;
     let trainer = Trainer { program: built_program(root) };
     if !fresh(root, &trainer.program, &sources, &toolchain) {
         say("building the trainer");
-        let arguments = ["build", "--release", "--locked", "--package", "trainer", "--target-dir"].map(OsString::from);
-        let arguments = arguments.into_iter().chain([root.join("target").join("replicate").into_os_string()]);
-        let cargo = duct::cmd(cargo(), arguments).dir(root);
+        let cargo = duct::cmd(cargo(), build_arguments(root, "trainer")).dir(root);
         // What it is built from goes into the program, so that it can be carried to a machine without the sources.
         let cargo = cargo.env("MXFP4_TRAINER_CODE", &sources).env("MXFP4_TOOLCHAIN", &toolchain);
         finish("building the trainer", "cargo", cargo)?;
