@@ -2,7 +2,7 @@
 //!
 //! `y = arm + seed + e`, `e` of one variance for all arms: `(arms - 1)(seeds - 1)` degrees of freedom. Where an arm was run several times
 //! with one seed, the spread within those tells what a run scatters by itself (`own`); the first of them stands in the table, so that
-//! every cell has one variance, and the contrast of levels uses the mean of all.
+//! every cell has one variance, and the contrast of levels uses the mean of all. One seed gives levels, and no scatter.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +15,9 @@ use crate::statistics::{Interval, t_above, t_quantile_at};
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
     pub number: f64,
-    /// Standard error.
+    /// Standard error; not a number where one seed leaves it unknown.
     pub error: f64,
-    /// Degrees of freedom of `error`.
+    /// Degrees of freedom of `error`: none where it is unknown.
     pub freedom: f64,
     /// Seeds.
     pub n: usize,
@@ -111,8 +111,12 @@ pub struct Layout {
     /// Arms that have every seed of the baseline: those from which the scatter is estimated.
     pub arms: Vec<String>,
     pub seeds: Vec<u64>,
-    pub scatter: Scatter,
+    /// None with one seed, which says nothing about it.
+    pub scatter: Option<Scatter>,
 }
+
+/// Why a number of one seed has no interval.
+pub const ONE_SEED: &str = "one seed says nothing about how runs scatter";
 
 /// Numbers by arm and seed; several where an arm was repeated with one seed, its own run first.
 pub type Values = BTreeMap<String, BTreeMap<u64, Vec<f64>>>;
@@ -134,9 +138,11 @@ impl Layout {
         let arms: Vec<String> = cells.iter().filter(|(_, row)| complete(row)).map(|(arm, _)| arm.clone()).collect();
         match (seeds.len(), arms.len()) {
             (0, _) => return Err("no seed of the baseline has a number here".to_owned()),
-            (1, _) => return Err("one seed says nothing about how runs scatter".to_owned()),
             (_, 1) => return Err("no other arm has every seed of the baseline".to_owned()),
             _ => {}
+        }
+        if seeds.len() == 1 {
+            return Ok(Self { scatter: None, cells, arms, seeds });
         }
         let table: Vec<Vec<f64>> = arms.iter().map(|arm| seeds.iter().map(|seed| cells[arm][seed].first).collect()).collect();
         let run = Component { square: squares(&residuals(&table)) / freedom(&table) as f64, freedom: freedom(&table) };
@@ -145,14 +151,14 @@ impl Layout {
         if run.sd() <= 1e-12 * largest.max(f64::MIN_POSITIVE) {
             return Err("the runs do not scatter at all, so no interval can be given".to_owned());
         }
-        Ok(Self { scatter: Scatter { run, own: own(values) }, cells, arms, seeds })
+        Ok(Self { scatter: Some(Scatter { run, own: own(values) }), cells, arms, seeds })
     }
 
     /// Half of the 95 % interval that the baseline's own level has: every comparison with it shares that error.
     pub fn common_error(&self, baseline: &str) -> Option<f64> {
         let cells: Vec<&Cell> = self.seeds.iter().filter_map(|seed| self.cells.get(baseline)?.get(seed)).collect();
         let runs = cells.iter().map(|cell| cell.runs.recip()).sum::<f64>() / cells.len() as f64;
-        let (error, freedom) = self.scatter.error(std::iter::once((1.0, runs)), cells.len());
+        let (error, freedom) = self.scatter?.error(std::iter::once((1.0, runs)), cells.len());
         Some(t_quantile_at(freedom, 0.95)? * error)
     }
 
@@ -213,7 +219,7 @@ impl Levels for Layout {
         let over = |row: &BTreeMap<u64, Cell>, pick: fn(&Cell) -> f64| mean(shared.iter().map(|seed| pick(&row[seed])));
         let number = rows.iter().map(|(row, weight)| weight * over(row, |cell| cell.mean)).sum();
         let terms = rows.iter().map(|(row, weight)| (*weight, over(row, |cell| cell.runs.recip())));
-        let (error, freedom) = self.scatter.error(terms, n);
+        let (error, freedom) = self.scatter.map_or((f64::NAN, 0.0), |scatter| scatter.error(terms, n));
         Ok(Measured { number, error, freedom, n })
     }
 }

@@ -17,8 +17,9 @@ fn a_table_decomposed_by_hand() {
         ("short", &[&[0.5]]),
     ]);
     let layout = Layout::of(&table, "base").unwrap();
-    assert_eq!((layout.arms.len(), layout.scatter.run.freedom, layout.scatter.own), (3, 2, None));
-    assert!((layout.scatter.run.square - 14e-4).abs() < 1e-15);
+    let scatter = layout.scatter.unwrap();
+    assert_eq!((layout.arms.len(), scatter.run.freedom, scatter.own), (3, 2, None));
+    assert!((scatter.run.square - 14e-4).abs() < 1e-15);
     let a = layout.contrast(&[("a", 1.0), ("base", -1.0)]).unwrap();
     assert!((a.number - 0.1).abs() < 1e-15 && (a.error - 14e-4_f64.sqrt()).abs() < 1e-15 && a.n == 2, "{a:?}");
     let half = |confidence| (a.interval(confidence).unwrap().high - a.number) / a.error;
@@ -34,7 +35,7 @@ fn a_table_decomposed_by_hand() {
 fn repeated_runs_are_surer_by_what_runs_scatter_by_themselves() {
     let table = values(&[("base", &[&[0.02, 0.01, 0.03], &[-0.02, -0.01, -0.03]]), ("a", &[&[0.08], &[0.12]])]);
     let layout = Layout::of(&table, "base").unwrap();
-    let Scatter { run, own: Some(own) } = layout.scatter else { panic!() };
+    let Some(Scatter { run, own: Some(own) }) = layout.scatter else { panic!() };
     assert!((run.square - 4.0 * 4e-4).abs() < 1e-15 && run.freedom == 1, "{run:?}");
     assert!((own.square - 1e-4).abs() < 1e-15 && own.freedom == 4, "{own:?}");
     let a = layout.contrast(&[("a", 1.0), ("base", -1.0)]).unwrap();
@@ -50,10 +51,18 @@ fn repeated_runs_are_surer_by_what_runs_scatter_by_themselves() {
 fn a_table_that_says_nothing_says_why() {
     let why = |rows: &[(&str, &[&[f64]])]| Layout::of(&values(rows), "base").unwrap_err();
     assert_eq!(why(&[("a", &[&[1.0], &[2.0]])]), "no seed of the baseline has a number here");
-    assert_eq!(why(&[("base", &[&[1.0]]), ("a", &[&[2.0]])]), "one seed says nothing about how runs scatter");
     assert_eq!(why(&[("base", &[&[1.0], &[2.0]]), ("a", &[&[2.0]])]), "no other arm has every seed of the baseline");
     let equal: &[&[f64]] = &[&[0.1], &[0.3]];
     assert_eq!(why(&[("base", equal), ("a", equal)]), "the runs do not scatter at all, so no interval can be given");
+}
+
+#[test]
+fn one_seed_gives_levels_and_no_interval() {
+    let layout = Layout::of(&values(&[("base", &[&[1.0, 1.5]]), ("a", &[&[2.0]])]), "base").unwrap();
+    let a = layout.contrast(&[("a", 1.0), ("base", -1.0)]).unwrap();
+    assert_eq!((a.number, a.n), (0.75, 1));
+    assert_eq!((a.interval(0.95), a.p_inside(&Interval::new(0.0, 1.0)), a.p_outside(&Interval::new(0.0, 1.0))), (None, None, None));
+    assert_eq!((layout.scatter, layout.common_error("base")), (None, None));
 }
 
 /// A table of true levels, seeds of a much larger scatter, and runs whose own scatter is `own` of `square`; the first arm thrice a seed.

@@ -26,6 +26,15 @@ pub fn plural(count: usize) -> &'static str {
     if count == 1 { "" } else { "s" }
 }
 
+/// `a, b and c`.
+pub fn listed(items: &[String]) -> String {
+    match items {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
 /// As [`fixed`], with a plus sign before positive values.
 pub fn signed(value: f64, decimals: usize) -> String {
     let text = fixed(value, decimals);

@@ -134,7 +134,8 @@ class Layout:
         total = math.fsum((value - self.total) ** 2 for value in y.values())
         rows = seeds * math.fsum((level - self.total) ** 2 for level in self.row.values())
         columns = arms * math.fsum((level - self.total) ** 2 for level in self.column.values())
-        self.square = (total - rows - columns) / self.freedom
+        # One seed leaves nothing to tell scatter from: numbers then have no error.
+        self.square = (total - rows - columns) / self.freedom if self.freedom else math.nan
         inside = [(run - mean(runs)) ** 2 for arm in values.values() for runs in arm.values() if len(runs) > 1 for run in runs]
         self.own = math.fsum(inside) / sum(len(runs) - 1 for arm in values.values() for runs in arm.values()) if inside else 0.0
 
@@ -264,6 +265,9 @@ def main(directory, tables, campaigns):
                     number, error, freedom = layout.contrast(weights)
                     back = math.expm1 if scale == "tokens" else float
                     compared.near(name, back(number), float(row["number"]))
+                    if not freedom:
+                        compared.near(f"{name} has no interval", 0, sum(row[end] != "" for end in ("low", "high", "p_inside", "p_outside")))
+                        continue
                     for confidence, ends in ((0.95, ("low", "high")), (0.90, ("low_90", "high_90"))):
                         half = t_point(freedom, confidence) * error
                         compared.near(f"{name} {ends[0]}", back(number - half), float(row[ends[0]]))

@@ -184,6 +184,26 @@ fn a_budget_that_ends_early_settles_no_size() {
     );
 }
 
+/// What one seed gives is a number to look at, and never more.
+#[test]
+fn one_seed_gives_numbers_without_intervals() {
+    let directory = campaign(COSTS, &[11], 0.0);
+    let verdicts = judge::recompute(directory.path()).unwrap();
+    for (id, arm) in [("T1-F", "mxfp4-f"), ("T1-FDW", "mxfp4-fdw"), ("T1-H16", "mxfp4-fdw-h16")] {
+        let claim = claim(&verdicts, id);
+        assert_eq!((claim.verdict.as_str(), claim.why.as_str()), ("inconclusive", "One seed or repeat is too few for an interval."));
+        assert_eq!((claim.interval, claim.n), (None, 1));
+        let cost = COSTS.iter().find(|(known, _)| *known == arm).unwrap().1;
+        assert!((1.0 + claim.number.unwrap() - cost).abs() < 0.005, "{claim:#?}");
+        assert!(claim.lines.iter().all(|line| line.p.is_none() && line.chances.is_none()), "{claim:#?}");
+    }
+    let paper = &verdicts.papers[0];
+    assert!(paper.precision.is_empty() && paper.notes.iter().any(|note| note == "fp8: one seed says nothing about how runs scatter."));
+    let share = claim(&verdicts, "H1");
+    assert!(share.number.is_some() && share.interval.is_none(), "{share:#?}");
+    assert!(render(directory.path(), &repository().join("paper"), &RenderOptions::default()).is_ok());
+}
+
 /// Every line of a claim without a number says why, and none has a number that means nothing.
 #[test]
 fn bad_input_is_a_sentence_and_no_number() {
@@ -198,8 +218,6 @@ fn bad_input_is_a_sentence_and_no_number() {
             |line| format!("{}: {}", line.verdict, line.why),
         )
     };
-    let one_seed = judged(campaign(&few, &[11], 0.002).path());
-    assert_eq!(why(&one_seed, "T1-F"), "inconclusive: One seed says nothing about how runs scatter.");
     let no_baseline = judged(campaign(&few[1..], &SEEDS, 0.002).path());
     assert_eq!(why(&no_baseline, "T1-F"), "not-run: arm fp8 is not part of this campaign");
     let equal = judged(campaign(&few, &SEEDS, 0.0).path());

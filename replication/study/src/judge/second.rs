@@ -76,7 +76,7 @@ impl Second {
                 Ok(sheets) => {
                     rows.extend(sheets.matched.iter().chain([&sheets.late]).filter_map(|sheet| sheet.precision(baseline)));
                     notes.extend(sheets.too_short().map(|(_, depth)| format!("{baseline}: {depth}")));
-                    notes.extend(sheets.late.layout(Scale::Tokens).err().map(|why| format!("{baseline}: {why}.")));
+                    notes.extend(sheets.late.without_intervals().map(|why| format!("{baseline}: {why}.")));
                 }
             }
         }

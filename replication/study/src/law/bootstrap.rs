@@ -32,7 +32,7 @@ struct Found {
 type Outcome = BTreeMap<(String, Form), Found>;
 
 /// Exponents of size on both sides of the one that is held with two sizes.
-pub(super) const ALPHAS: [f64; 2] = [0.25, 0.5];
+pub const ALPHAS: [f64; 2] = [0.25, 0.5];
 
 pub(super) struct Bootstrap {
     law: Law,

@@ -31,6 +31,8 @@ pub(super) struct Size {
     /// A run's own departures and a seed's, as whole curves, enlarged to the size of independent ones.
     own: Vec<Curve>,
     by_seed: Vec<Curve>,
+    /// Parameters of the size whose departures these are, where one seed tells nothing of its own.
+    pub scatter_of: Option<u64>,
 }
 
 /// Mean of curves.
@@ -73,7 +75,7 @@ impl Size {
         runs.retain(|arm, _| !incomplete.contains(arm));
         let places = bins.iter().map(|bin| Place::of(first.parameters as f64, centre(bin))).collect();
         let late = bins.iter().map(|bin| centre(bin) >= 0.75 * budget).collect();
-        Self { parameters: first.parameters, places, late, ..Self::from_runs(&runs, baseline)? }.sound()
+        Ok(Self { parameters: first.parameters, places, late, ..Self::from_runs(&runs, baseline)? })
     }
 
     fn from_runs(runs: &BTreeMap<String, BTreeMap<u64, Vec<Curve>>>, baseline: &str) -> Result<Self, String> {
@@ -99,14 +101,8 @@ impl Size {
             seeds: by_seed.len(),
             own,
             by_seed: by_seed_only,
+            scatter_of: None,
         })
-    }
-
-    fn sound(self) -> Result<Self, String> {
-        if self.own.is_empty() {
-            return Err("with fewer than two seeds of two recipes nothing is known of how runs scatter".to_owned());
-        }
-        Ok(self)
     }
 
     /// Another outcome of the same experiment: whole runs drawn again from the departures of all recipes' runs of this size. Two or three
@@ -132,6 +128,21 @@ impl Size {
         let all = self.places.iter().zip(&self.baseline.0).zip(&self.late);
         all.filter(move |(_, late)| !(early && **late)).map(|((place, value), _)| Point { place: *place, value: *value })
     }
+}
+
+/// A size with one seed takes the departures of the nearest size that knows its own: how runs scatter changes little from one to the next.
+///
+/// # Errors
+/// When no size knows how its runs scatter, or the nearest was evaluated elsewhere.
+pub(super) fn lend_scatter(sizes: &mut [Size]) -> Result<(), String> {
+    let known: Vec<Size> = sizes.iter().filter(|size| !size.own.is_empty()).cloned().collect();
+    for size in sizes.iter_mut().filter(|size| size.own.is_empty()) {
+        let away = |other: &Size| (other.parameters as f64 / size.parameters as f64).ln().abs();
+        let nearest = known.iter().filter(|other| other.places.len() == size.places.len()).min_by(|a, b| away(a).total_cmp(&away(b)));
+        let nearest = nearest.ok_or("with fewer than two seeds of two recipes at every size nothing is known of how runs scatter")?;
+        (size.own, size.by_seed, size.scatter_of) = (nearest.own.clone(), nearest.by_seed.clone(), Some(nearest.parameters));
+    }
+    Ok(())
 }
 
 /// Evaluations in groups that are even in the logarithm of tokens.

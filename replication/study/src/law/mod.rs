@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use crate::measure::Measurements;
 use crate::statistics::Interval;
 
-pub use bootstrap::Effort;
+pub use bootstrap::{ALPHAS, Effort};
 pub use curves::LEFT_OUT;
 pub use fit::{ALPHA_OF_OTHERS, Fitted, Point};
 pub use forms::{A, ALPHA, B, BETA, Base, E, Form, GAMMA, Law, Place};
@@ -96,6 +96,8 @@ pub struct Report {
     pub campaigns: Vec<String>,
     pub parameters: Vec<u64>,
     pub seeds: Vec<usize>,
+    /// Of each size, the parameters of the size whose scatter it takes, where one seed tells nothing of its own.
+    pub scatter_of: Vec<Option<u64>>,
     /// Tokens of a run.
     pub budget: f64,
     pub baseline: String,
@@ -147,10 +149,10 @@ pub struct Ladder<'a> {
 /// The law of a ladder; why there is none.
 ///
 /// # Errors
-/// When there are fewer than two sizes, or one has too few runs.
+/// When there are fewer than two sizes, or none knows how its runs scatter.
 pub fn of(ladder: &Ladder, targets: &[Target], effort: Effort) -> Result<Report, String> {
     let budget = ladder.rungs.first().map_or(0.0, |(_, measurements)| budget(measurements));
-    let sizes: Vec<Size> = ladder
+    let mut sizes: Vec<Size> = ladder
         .rungs
         .iter()
         .map(|(name, measurements)| Size::of(measurements, ladder.baseline, budget).map_err(|why| format!("{name}: {why}")))
@@ -158,6 +160,7 @@ pub fn of(ladder: &Ladder, targets: &[Target], effort: Effort) -> Result<Report,
     if sizes.len() < 2 {
         return Err("the law takes two sizes of one text, tokenizer, budget and batch".to_owned());
     }
+    curves::lend_scatter(&mut sizes)?;
     let bootstrap = bootstrap::run(&sizes, targets, effort).ok_or("no law can be fitted to the baseline's curves")?;
     let recipes = bootstrap.recipes(&sizes, targets);
     let forms = held_out::over_recipes(&recipes);
@@ -165,6 +168,7 @@ pub fn of(ladder: &Ladder, targets: &[Target], effort: Effort) -> Result<Report,
         campaigns: ladder.rungs.iter().map(|(name, _)| (*name).to_owned()).collect(),
         parameters: sizes.iter().map(|size| size.parameters).collect(),
         seeds: sizes.iter().map(|size| size.seeds).collect(),
+        scatter_of: sizes.iter().map(|size| size.scatter_of).collect(),
         budget,
         baseline: ladder.baseline.to_owned(),
         bases: held_out::bases(&sizes),

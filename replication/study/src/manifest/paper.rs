@@ -164,6 +164,13 @@ pub enum Metric {
     SameAs { claims: Vec<String> },
 }
 
+impl Paper {
+    /// The first claim about the tokens that `arm` takes.
+    pub fn claim_on_tokens_of(&self, arm: &str) -> Option<&Claim> {
+        self.claims.iter().find(|claim| claim.metric.arm_of_tokens() == Some(arm))
+    }
+}
+
 impl Metric {
     /// The unit in which it is written.
     pub fn unit(&self) -> Unit {
@@ -175,6 +182,14 @@ impl Metric {
             Self::DoesNotConverge { .. } | Self::AllOf { .. } | Self::SameAs { .. } => Unit::Runs,
             Self::LossGap { .. } => Unit::Nats,
             Self::RotationIdentity => Unit::Error,
+        }
+    }
+
+    /// The arm that a claim is about, when it is about the tokens that an arm takes.
+    pub fn arm_of_tokens(&self) -> Option<&str> {
+        match self {
+            Self::TokenOverhead { arm, .. } | Self::TokenRatio { arm, .. } | Self::DoesNotConverge { arm } => Some(arm),
+            _ => None,
         }
     }
 

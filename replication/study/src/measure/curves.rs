@@ -184,9 +184,10 @@ pub struct Cost {
     pub gap: Number,
     pub gap_low: Option<Number>,
     pub gap_high: Option<Number>,
-    /// Standard deviation of one run, arm and seed accounted for: of the logarithm of tokens, and of the loss. That of all arms.
-    pub scatter: Number,
-    pub scatter_loss: Number,
+    /// Standard deviation of one run, arm and seed accounted for: of the logarithm of tokens, and of the loss. That of all arms; none with
+    /// one seed.
+    pub scatter: Option<Number>,
+    pub scatter_loss: Option<Number>,
 }
 
 /// The whole curve of every arm against `baseline`: overhead and gap against tokens, loss and slope. Empty where there is no ruler.
@@ -203,7 +204,7 @@ pub fn table(measurements: &Measurements) -> Table {
 fn costs_at(measurements: &Measurements, ruler: &Ruler, baseline: &str, at: usize) -> Vec<Cost> {
     let tables = ruler.table(&measurements.runs, &measurements.study, &[at]);
     let [Ok(tokens), Ok(losses)] = tables.each_ref().map(|table| Layout::of(table, baseline)) else { return Vec::new() };
-    let [scatter, scatter_loss] = [&tokens, &losses].map(|layout| Number(layout.scatter.run.sd()));
+    let [scatter, scatter_loss] = [&tokens, &losses].map(|layout| layout.scatter.map(|scatter| Number(scatter.run.sd())));
     let row = |arm: &String| {
         let of = |layout: &Layout| layout.contrast(&[(arm, 1.0), (baseline, -1.0)]).ok();
         let (overhead, gap) = (of(&tokens)?, of(&losses)?);

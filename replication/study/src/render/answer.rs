@@ -103,7 +103,7 @@ fn cost(sheet: &Sheet, arm: &str, paper: &Paper) -> Option<Measured> {
 }
 
 fn share(measured: &Measured) -> String {
-    with_interval(Unit::SignedPercent, measured, f64::exp_m1).trim_end().to_owned()
+    with_interval(Unit::SignedPercent, measured, f64::exp_m1)
 }
 
 fn whole(measured: &Measured) -> String {

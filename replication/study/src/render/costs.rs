@@ -122,13 +122,13 @@ impl Shown<'_> {
     fn scatter(&self) -> Option<Figure> {
         let mut seen = BTreeSet::new();
         let once: Vec<&&Cost> = self.costs.iter().filter(|cost| seen.insert(cost.tokens)).collect();
-        let curve = |name: &str, of: &dyn Fn(&Cost) -> f64| {
-            let mean: Vec<(f64, f64)> = once.iter().map(|cost| (self.tokens(cost), of(cost))).collect();
+        let curve = |name: &str, of: &dyn Fn(&Cost) -> Option<f64>| {
+            let mean: Vec<(f64, f64)> = once.iter().filter_map(|cost| Some((self.tokens(cost), of(cost)?))).collect();
             (Curve { label: name.to_owned(), mean, seeds: Vec::new() }, Reported::Nothing)
         };
         let curves = vec![
-            curve("in tokens, %", &|cost| 100.0 * cost.scatter.0.exp_m1()),
-            curve("in loss, thousandths of a nat", &|cost| 1000.0 * cost.scatter_loss.0),
+            curve("in tokens, %", &|cost| Some(100.0 * cost.scatter?.0.exp_m1())),
+            curve("in loss, thousandths of a nat", &|cost| Some(1000.0 * cost.scatter_loss?.0)),
         ];
         let y = "standard deviation of one run";
         let chart = chart("How far single runs scatter", (token_scale(self.measurements).1, y), false, curves)?;

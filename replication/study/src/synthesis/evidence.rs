@@ -116,9 +116,8 @@ impl Number {
 /// The arm of a claim about how an arm trains, and its scale.
 pub(super) fn trained(claim: &Claim) -> Option<(&str, Scale)> {
     match &claim.metric {
-        Metric::TokenOverhead { arm, .. } | Metric::TokenRatio { arm, .. } | Metric::DoesNotConverge { arm } => Some((arm, Scale::Tokens)),
         Metric::LossGap { arm, .. } => Some((arm, Scale::Nats)),
-        _ => None,
+        metric => Some((metric.arm_of_tokens()?, Scale::Tokens)),
     }
 }
 

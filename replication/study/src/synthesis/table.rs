@@ -6,7 +6,6 @@ use super::Synthesis;
 use super::evidence::Number;
 use crate::judge::verdict::Evidence;
 use crate::law::{Estimate, Form, Report};
-use crate::manifest::Metric;
 use crate::number::Unit;
 use crate::table::{self, Table};
 
@@ -81,8 +80,7 @@ fn of_row<'a>(synthesis: &'a Synthesis, row: &'a super::Row) -> Line<'a> {
 fn of_law<'a>(synthesis: &'a Synthesis, law: &'a Report) -> Vec<Line<'a>> {
     let claim = |arm: &str| {
         let paper = synthesis.papers.first()?;
-        let asks = |claim: &&crate::manifest::Claim| matches!(&claim.metric, Metric::TokenOverhead { arm: of, .. } if of == arm);
-        Some((paper.id.as_str(), paper.claims.iter().find(asks)?.id.as_str()))
+        Some((paper.id.as_str(), paper.claim_on_tokens_of(arm)?.id.as_str()))
     };
     let mut lines = Vec::new();
     for recipe in &law.recipes {

@@ -175,7 +175,8 @@ fn gap(sheet: &Sheet, question: &Question) -> String {
 /// A measured number with its interval, as `shown` makes it from the scale on which it was measured.
 pub(crate) fn with_interval(unit: Unit, measured: &Measured, shown: fn(f64) -> f64) -> String {
     let interval = measured.interval(CONFIDENCE).map(|interval| Interval::new(shown(interval.low), shown(interval.high)));
-    format!("{} {}", unit.number(shown(measured.number)), interval.map(|interval| unit.interval(&interval)).unwrap_or_default())
+    let interval = interval.map(|interval| format!(" {}", unit.interval(&interval))).unwrap_or_default();
+    unit.number(shown(measured.number)) + &interval
 }
 
 /// Extra tokens with their interval, and the gap.

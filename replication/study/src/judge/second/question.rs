@@ -65,7 +65,8 @@ impl Found {
     /// The verdict, and why.
     pub(super) fn verdict(&self, accepted: &Interval, range: &str) -> (Verdict, String) {
         let (Some(interval), Some(ninety)) = (self.interval, self.ninety) else {
-            return (Verdict::Inconclusive, format!("{} seeds or repeats are too few for an interval.", self.n));
+            let why = if self.n == 1 { "One seed or repeat is".to_owned() } else { format!("{} seeds or repeats are", self.n) };
+            return (Verdict::Inconclusive, format!("{why} too few for an interval."));
         };
         if ninety.inside(accepted) {
             (Verdict::Reproduced, format!("The whole 90 % interval lies inside {range} (two one-sided tests at 5 %)."))
@@ -109,6 +110,10 @@ impl Question {
     /// Fieller's interval of the ratio of two contrasts, and one minus it. The number is none where the second cannot be told from zero.
     fn share(&self, levels: &impl Levels, of: &Weights, over: &Weights) -> Result<Found, String> {
         let (a, b) = (contrast(levels, of)?, contrast(levels, over)?);
+        let number = 1.0 - a.number / b.number;
+        if b.freedom < 1.0 {
+            return Ok(Found { number, interval: None, ninety: None, n: b.n, p: None });
+        }
         let both = contrast(levels, &minus(of, over, 1.0))?;
         let shared = (a.error.powi(2) + b.error.powi(2) - both.error.powi(2)) / 2.0;
         let fieller = |confidence| {
@@ -122,7 +127,7 @@ impl Question {
         let interval =
             fieller(CONFIDENCE).ok_or("the gap that should be closed cannot be told from zero, so no share of it can be given")?;
         let p = share_p(levels, of, over, &self.accepted);
-        Ok(Found { number: 1.0 - a.number / b.number, interval: Some(interval), ninety: fieller(EQUIVALENCE), n: b.n, p })
+        Ok(Found { number, interval: Some(interval), ninety: fieller(EQUIVALENCE), n: b.n, p })
     }
 }
 

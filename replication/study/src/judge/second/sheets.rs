@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::power::Design;
 use crate::judge::verdict::Precision;
-use crate::layout::{Layout, Levels, Measured, Values};
+use crate::layout::{Layout, Levels, Measured, ONE_SEED, Values};
 use crate::measure::Measurements;
 use crate::measure::curves::{MATCHED_SLOPE, Ruler, Stretch, runs_of};
 use crate::number::fixed;
@@ -57,6 +57,14 @@ impl Sheet {
         (seeds.len(), seeds.len().saturating_sub(have))
     }
 
+    /// Why its numbers have no intervals, where they have none.
+    pub(crate) fn without_intervals(&self) -> Option<String> {
+        match self.layout(Scale::Tokens) {
+            Ok(layout) => layout.scatter.is_none().then(|| ONE_SEED.to_owned()),
+            Err(why) => Some(why.clone()),
+        }
+    }
+
     /// Extra tokens of `arm`, as the logarithm of a ratio.
     pub(crate) fn overhead(&self, arm: &str, baseline: &str) -> Result<Measured, String> {
         self.layout(Scale::Tokens).map_err(String::clone)?.contrast(&[(arm, 1.0), (baseline, -1.0)])
@@ -66,13 +74,14 @@ impl Sheet {
     pub(crate) fn design(&self, scale: Scale) -> Option<Design> {
         let layout = self.layout(scale).ok()?;
         let arms = self.values.keys().map(|arm| (arm.clone(), layout.one_over_runs(arm))).collect();
-        Some(Design { arms, seeds: layout.seeds.len(), scatter: layout.scatter })
+        Some(Design { arms, seeds: layout.seeds.len(), scatter: layout.scatter? })
     }
 
     /// What its intervals rest on; none where there is no layout.
     pub(crate) fn precision(&self, baseline: &str) -> Option<Precision> {
         let layout = self.layout(Scale::Tokens).ok()?;
         let design = self.design(Scale::Tokens)?;
+        let scatter = design.scatter;
         let share = |logarithm: f64| logarithm.exp_m1();
         Some(Precision {
             baseline: baseline.to_owned(),
@@ -81,12 +90,12 @@ impl Sheet {
             tokens: self.tokens,
             arms: layout.arms.len(),
             seeds: layout.seeds.len(),
-            sd: share(layout.scatter.run.sd()),
-            freedom: layout.scatter.run.freedom,
-            own_sd: layout.scatter.own.map(|own| share(own.sd())),
-            own_freedom: layout.scatter.own.map(|own| own.freedom),
+            sd: share(scatter.run.sd()),
+            freedom: scatter.run.freedom,
+            own_sd: scatter.own.map(|own| share(own.sd())),
+            own_freedom: scatter.own.map(|own| own.freedom),
             common_error: layout.common_error(baseline).map(share),
-            gap_sd: self.layout(Scale::Nats).ok().map(|layout| layout.scatter.run.sd()),
+            gap_sd: self.layout(Scale::Nats).ok().and_then(|layout| Some(layout.scatter?.run.sd())),
             levene: layout.levene(TABLES).map(|checked| checked.p),
             additivity: layout.additivity().map(|checked| checked.p),
             seeds_for: [0.01_f64, 0.02].map(|points| design.seeds_for(points.ln_1p(), baseline)),

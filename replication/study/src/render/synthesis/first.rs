@@ -84,7 +84,10 @@ impl Shown<'_> {
         let baseline = self.label(&paper.baseline);
         let named = answer::main_arms(paper, &|arm| self.manifests.recipes.get(arm), "without a stabiliser");
         let series = self.series();
-        let deep = series.iter().find(|at| !self.synthesis.sources[**at].public && self.synthesis.sources[**at].shallow.is_none());
+        let deep = || series.iter().filter(|at| !self.synthesis.sources[**at].public && self.synthesis.sources[**at].shallow.is_none());
+        // A number of one seed has no interval; one that has comes first, however small its model.
+        let is_sure = |at: &&usize| named.iter().all(|main| self.cost(**at, main.arm).is_some_and(|(_, number)| number.interval.is_some()));
+        let deep = deep().find(is_sure).or_else(|| deep().next());
         let costs = |at: usize| -> Vec<String> {
             named.iter().filter_map(|main| Some(format!("{} {}", whole(&self.cost(at, main.arm)?.1), main.words))).collect()
         };
@@ -106,6 +109,7 @@ impl Shown<'_> {
             papers.join(" and "),
             logs.map(|text| format!(" {}.", capital(&text))).unwrap_or_default()
         ));
+        said.push(self.of_law(&named.iter().map(|main| (main.arm, main.words.as_str())).collect::<Vec<_>>()));
         said.push(self.counts(paper));
         said.push(self.of_size(named.iter().find(|main| main.plain).map(|main| main.arm)));
         said.retain(|text| !text.is_empty());

@@ -7,13 +7,17 @@ use super::super::figure::Figure;
 use super::super::figures::curve_figure;
 use super::super::grid::{Cell, Grid, numbers, words};
 use super::{Shown, reported};
-use crate::law::{ALPHA_OF_OTHERS, Base, Errors, Estimate, Form, FormFit, LEFT_OUT, Recipe, Report};
-use crate::manifest::Metric;
+use crate::law::{ALPHA_OF_OTHERS, ALPHAS, Base, Difference, Errors, Estimate, Form, FormFit, LEFT_OUT, Recipe, Report};
 use crate::number::{self, SPACE, Unit};
 use crate::synthesis::size;
 
-/// Files of the figures, one a size; more sizes than that are not drawn.
-const FIGURES: [(&str, &str); 4] = [("law-1", "law-1.csv"), ("law-2", "law-2.csv"), ("law-3", "law-3.csv"), ("law-4", "law-4.csv")];
+/// A size's figures with their files: the fit over what was measured, and what it misses. More sizes than these are not drawn.
+const FIGURES: [[(&str, &str); 2]; 4] = [
+    [("law-1", "law-1.csv"), ("law-residuals-1", "law-residuals-1.csv")],
+    [("law-2", "law-2.csv"), ("law-residuals-2", "law-residuals-2.csv")],
+    [("law-3", "law-3.csv"), ("law-residuals-3", "law-residuals-3.csv")],
+    [("law-4", "law-4.csv"), ("law-residuals-4", "law-residuals-4.csv")],
+];
 
 /// What the templates place.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -43,7 +47,9 @@ impl Shown<'_> {
             grids: vec![self.efficiencies(law), self.predictions(law), forms(law), bases(law)],
             pictures: figures.iter().map(|figure| figure.inline.clone()).collect(),
             figures: figures.iter().map(|figure| figure.id.to_owned()).collect(),
-            caption: "Loss above the baseline’s over tokens: thick what the fit says, thin what was measured; the distance between them is what the fit misses".to_owned(),
+            caption:
+                "Loss above the baseline’s over tokens, thick what the fit says, thin what was measured; beside it what the fit misses"
+                    .to_owned(),
         }
     }
 
@@ -100,10 +106,8 @@ impl Shown<'_> {
 
     /// What the paper and public logs say of a recipe's extra tokens.
     fn beside(&self, arm: &str) -> (String, Cell) {
-        let asks =
-            |metric: &Metric| matches!(metric, Metric::TokenOverhead { arm: of, .. } | Metric::DoesNotConverge { arm: of } if of == arm);
         let Some(paper) = self.main() else { return Default::default() };
-        let Some(claim) = paper.claims.iter().find(|claim| asks(&claim.metric)) else { return ("–".to_owned(), Cell::new("–")) };
+        let Some(claim) = paper.claim_on_tokens_of(arm) else { return ("–".to_owned(), Cell::new("–")) };
         let rows = self.synthesis.on(paper.id.as_str(), claim.id.as_str()).filter(|row| self.synthesis.sources[row.source].public);
         let mut lines: Vec<String> = rows.filter(|row| row.number.is_ok()).map(|row| row.text()).collect();
         let first = if lines.is_empty() { "–".to_owned() } else { lines.remove(0) };
@@ -112,41 +116,81 @@ impl Shown<'_> {
 
     pub(super) fn law_figures(&self) -> Vec<Figure> {
         let Ok(law) = &self.synthesis.law else { return Vec::new() };
-        law.parameters.iter().zip(FIGURES).filter_map(|(parameters, (id, file))| self.law_figure(law, *parameters, id, file)).collect()
+        let of_size = |(parameters, [fit, residuals]): (&u64, [(&'static str, &'static str); 2])| {
+            [self.fit_figure(law, *parameters, fit), self.residual_figure(law, *parameters, residuals)]
+        };
+        law.parameters.iter().zip(FIGURES).flat_map(of_size).flatten().collect()
     }
 
     /// The recipes on several sizes, at one of them.
-    fn law_figure(&self, law: &Report, parameters: u64, id: &'static str, file: &'static str) -> Option<Figure> {
+    fn fit_figure(&self, law: &Report, parameters: u64, names: (&'static str, &'static str)) -> Option<Figure> {
         let percent = |value: f64| 100.0 * value.exp_m1();
+        let (fitted, measured) = (|point: &Difference| percent(point.fitted), |point: &Difference| percent(point.measured));
+        let description = "Loss above the baseline's over training tokens, measured and by the law.";
+        let chart = self.law_chart(law, parameters, &fitted, Some(&measured))?;
+        let chart = CurveChart { description: description.to_owned(), y_label: "loss above the baseline's, %".to_owned(), ..chart };
+        Some(curve_figure(names.0, "Loss above the baseline's, measured and by the law", &chart, names.1))
+    }
+
+    fn residual_figure(&self, law: &Report, parameters: u64, names: (&'static str, &'static str)) -> Option<Figure> {
+        let missed = |point: &Difference| 1000.0 * (point.measured - point.fitted);
+        let description = "What the law misses over training tokens: measured loss above the baseline's less that of the fit.";
+        let chart = self.law_chart(law, parameters, &missed, None)?;
+        let y_label = "measured less fitted, thousandths of ln-loss".to_owned();
+        let chart = CurveChart { description: description.to_owned(), y_label, ..chart };
+        Some(curve_figure(names.0, "What the law misses", &chart, names.1))
+    }
+
+    /// A number of every recipe on several sizes along one of them; `thin` is another, drawn beneath.
+    fn law_chart(
+        &self,
+        law: &Report,
+        parameters: u64,
+        thick: &dyn Fn(&Difference) -> f64,
+        thin: Option<&dyn Fn(&Difference) -> f64>,
+    ) -> Option<CurveChart> {
         let curve = |recipe: &Recipe| {
             let at = recipe.parameters.iter().position(|size| *size == parameters).filter(|_| recipe.parameters.len() > 1)?;
-            let points = |of: &dyn Fn(&crate::law::Difference) -> f64| -> Vec<(f64, f64)> {
-                recipe.differences[at].iter().map(|point| (point.tokens / 1e6, percent(of(point)))).collect()
+            let points = |of: &dyn Fn(&Difference) -> f64| -> Vec<(f64, f64)> {
+                recipe.differences[at].iter().map(|point| (point.tokens / 1e6, of(point))).collect()
             };
-            Some(Curve {
-                label: self.label(&recipe.arm).to_owned(),
-                mean: points(&|point| point.fitted),
-                seeds: vec![points(&|point| point.measured)],
-            })
+            Some(Curve { label: self.label(&recipe.arm).to_owned(), mean: points(thick), seeds: thin.into_iter().map(points).collect() })
         };
         let curves: Vec<Curve> = law.recipes.iter().filter_map(curve).collect();
         let all = || curves.iter().flat_map(|curve| curve.mean.iter().chain(curve.seeds.iter().flatten()));
         let (low, high) = all().fold((0.0f64, 0.0f64), |(low, high), point| (low.min(point.1), high.max(point.1)));
         let first = all().map(|point| point.0).fold(f64::INFINITY, f64::min);
-        if !(first.is_finite() && high > low) {
-            return None;
-        }
-        let chart = CurveChart {
+        (first.is_finite() && high > low).then(|| CurveChart {
             title: format!("{} parameters", size(parameters)),
-            description: "Loss above the baseline's over training tokens, measured and by the law.".to_owned(),
             x_label: "training tokens, millions".to_owned(),
-            y_label: "loss above the baseline's, %".to_owned(),
             x: (first, law.budget / 1e6),
             y: (low - 0.03 * (high - low), high + 0.03 * (high - low)),
             curves,
             ..CurveChart::default()
+        })
+    }
+
+    /// What the law says of the paper's own size and tokens, in one sentence; empty where there is no law.
+    pub(super) fn of_law(&self, arms: &[(&str, &str)]) -> String {
+        let Ok(law) = &self.synthesis.law else { return String::new() };
+        let Some(target) = law.targets.first() else { return String::new() };
+        let said = |(arm, words): &(&str, &str)| {
+            let fit = law.recipes.iter().find(|recipe| recipe.arm == *arm)?.form(law.best())?;
+            let [number, low, high] = fit.overheads.first().map(|found| [found.value, found.interval.low, found.interval.high])?;
+            Some(format!("{} [{},{SPACE}{}] {words}", extra(number), extra(low), extra(high)))
         };
-        Some(curve_figure(id, "Loss above the baseline's, measured and by the law", &chart, file))
+        let said: Vec<String> = arms.iter().filter_map(said).collect();
+        if said.is_empty() {
+            return String::new();
+        }
+        let sizes: Vec<String> = law.parameters.iter().map(|parameters| size(*parameters)).collect();
+        format!(
+            "A law through models of {} extrapolates to {} parameters and {} tokens, the paper’s: {} (modelled).",
+            number::listed(&sizes),
+            size(target.parameters),
+            tokens(target.tokens),
+            number::listed(&said)
+        )
     }
 }
 
@@ -192,15 +236,20 @@ fn tokens(count: f64) -> String {
 }
 
 fn said(law: &Report) -> Vec<String> {
-    let sizes: Vec<String> =
-        law.parameters.iter().zip(&law.seeds).map(|(parameters, seeds)| format!("{} ({seeds} seeds)", size(*parameters))).collect();
+    let sizes: Vec<String> = law
+        .parameters
+        .iter()
+        .zip(&law.seeds)
+        .map(|(parameters, seeds)| format!("{} ({seeds} seed{})", size(*parameters), number::plural(*seeds)))
+        .collect();
     let mut said = vec![format!(
         "L(N, D) = E + (a/(N eff_N)^alpha + b/(D eff_D)^beta)^gamma, N in units of 10 M parameters (all of them, embeddings too) and D of 100 M tokens. Fitted to the whole loss curves of {}: {} M tokens each, without the first {} %, in which the learning rate warms up. The constants are the baseline’s; a recipe is fitted to its measured difference from the baseline, paired by seed. Points along one run are not independent, so intervals (95 %) come from drawing whole runs of a size again, {} times.",
-        sizes.join(" and "),
+        number::listed(&sizes),
         number::fixed(law.budget / 1e6, 0),
         number::fixed(100.0 * LEFT_OUT, 0),
         law.draws
     )];
+    said.extend(lent(law));
     let constant = |at: usize| {
         law.constants
             .get(at)
@@ -224,7 +273,8 @@ fn said(law: &Report) -> Vec<String> {
         constant(crate::law::BETA)
     ));
     if law.holds_alpha() {
-        said.push("Two sizes cannot tell E, a and alpha apart: alpha is that of Besiroglu et al. (arXiv 2404.10102) for Chinchilla’s runs, and the other laws below are alpha = 0.25 and 0.5 and a free gamma. With another alpha eff_N is another number. A recipe at one size has one number only.".to_owned());
+        let [smaller, larger] = ALPHAS.map(|alpha| alpha.to_string());
+        said.push(format!("Two sizes cannot tell E, a and alpha apart: alpha is that of Besiroglu et al. (arXiv 2404.10102) for Chinchilla’s runs, and the other laws below are alpha = {smaller} and {larger} and a free gamma. With another alpha eff_N is another number. A recipe at one size has one number only."));
     }
     let first = law.bases.iter().min_by(|a, b| a.errors.later.total_cmp(&b.errors.later));
     if let Some(first) = first.filter(|first| first.base != Base::Additive) {
@@ -236,6 +286,13 @@ fn said(law: &Report) -> Vec<String> {
         law.best().word()
     ));
     said
+}
+
+/// Sizes of one seed, whose intervals rest on another size's scatter.
+fn lent(law: &Report) -> Option<String> {
+    let of = |(parameters, other): (&u64, &Option<u64>)| Some(format!("{} takes that of {}", size(*parameters), size((*other)?)));
+    let lent: Vec<String> = law.parameters.iter().zip(&law.scatter_of).filter_map(of).collect();
+    (!lent.is_empty()).then(|| format!("One seed tells nothing of how runs scatter: {}.", lent.join("; ")))
 }
 
 /// Where the law lets a difference level off and the runs do not.
