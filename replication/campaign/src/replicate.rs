@@ -98,7 +98,7 @@ impl Stages<'_> {
         let Self { root, request, trainer, site, key, shown, environment, say } = *self;
         let data = data::prepare(prepared.manifests, prepared.profile(), trainer, say)?;
         interrupted(stop)?;
-        let (count, pool) = (prepared.plan.runs.len(), site.pool(request));
+        let (count, pool) = (prepared.plan.runs.len(), site.pool(prepared, request));
         say(&format!(
             "{count} runs: {} arms x {} seeds, {} at once",
             prepared.plan.arms.len(),

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use contract::device::{DeviceKind, GpuFacts};
+use contract::memory::Keep;
 use study::files::{self, FileError};
 use study::kernels;
 use study::machine::of_gpus;
@@ -11,6 +12,7 @@ use study::record;
 use crate::devices::{self, Answers};
 use crate::environment;
 use crate::error::CampaignError;
+use crate::forecast;
 use crate::prepared::Prepared;
 use crate::request::Request;
 use crate::run::Pool;
@@ -52,13 +54,22 @@ impl Site {
     }
 
     /// One place for each GPU, or for each trainer at once.
-    pub(crate) fn pool(&self, request: &Request) -> Pool {
+    pub(crate) fn pool(&self, prepared: &Prepared, request: &Request) -> Pool {
         let places = match self.gpus.is_empty() {
             true => Pool::cpu(&request.run).places,
             false => self.gpus.iter().map(|gpu| gpu.device.clone()).collect(),
         };
-        Pool { places, minutes: request.minutes, stop_after: request.stop_after, keep_weights: request.keep_weights }
+        let ahead = !self.gpus.is_empty() && self.gpus.iter().all(|gpu| holds_two(prepared, gpu));
+        Pool { places, minutes: request.minutes, stop_after: request.stop_after, ahead, keep_weights: request.keep_weights }
     }
+}
+
+/// Whether two of the profile's runs fit at once, each keeping everything: the second would take other ways where memory is short.
+fn holds_two(prepared: &Prepared, gpu: &GpuFacts) -> bool {
+    let (Some(bytes), Ok(memory)) = (gpu.memory_bytes, forecast::alone(prepared.manifests, prepared.profile(), gpu.mxfp4)) else {
+        return false;
+    };
+    memory.fits(bytes / 2) == Some(Keep::Everything)
 }
 
 /// What a report shows beside the campaign's own measurements.

@@ -26,7 +26,7 @@ const STEPS: u64 = 6;
 const SCRIPT: &str = r#"#!/bin/sh
 here=$(dirname "$4"); folder=$(dirname "$2"); mode=$(cat "$here/mode"); arm=$(sed -n 's/^  arm: //p' "$2")
 from=$(cat "$folder/checkpoint/step" 2>/dev/null || echo 0)
-echo "$arm $from" >> "$here/starts"; echo "$arm $6" >> "$here/places"
+echo "$arm $from" >> "$here/starts"; echo begins >> "$here/order"; echo "$arm $6" >> "$here/places"
 [ -n "$(cat "$here/device" 2>/dev/null)" ] && printf '{"schema":"mxfp4-timing/1","kind":"session","device":"%s","threads":1,"instruction_set":"none","cpu":"none","resumed_from_step":0}' "$(cat "$here/device")" > "$folder/timing.jsonl"
 rm -f "$folder/failed.json"
 case "$mode" in
@@ -52,6 +52,7 @@ i=0; : > "$folder/metrics.jsonl"; while [ $i -lt 6 ]; do i=$((i+1)); echo "{\"st
 metrics=$(sha256sum "$folder/metrics.jsonl" | cut -d' ' -f1)
 echo "{\"schema\":\"mxfp4-done/1\",\"status\":\"completed\",\"steps\":6,\"tokens\":6,\"final_train_loss\":null,\"final_validation_loss\":null,\"metrics_sha256\":\"$metrics\",\"model_sha256\":null,\"run_sha256\":\"$hash\"}" > "$folder/done.tmp"
 mv "$folder/done.tmp" "$folder/done.json"
+echo ends >> "$here/order"
 "#;
 
 /// Written once, before any test starts a process: a script that a child of another test still holds open cannot be executed.
@@ -425,6 +426,26 @@ fn runs_are_spread_over_gpus_and_pinned() {
     assert_eq!(places.len(), 4);
     for device in ["cuda:0", "cuda:2"] {
         assert_eq!(places.iter().filter(|place| place.ends_with(device)).count(), 2, "{places:?}");
+    }
+}
+
+/// With room for two, the next run of a GPU starts before the last one has ended; without it, after.
+#[test]
+fn the_next_run_starts_while_the_last_one_ends() {
+    for ahead in [false, true] {
+        let mut world = World::new();
+        gpus(&mut world, &[0]);
+        world.pool = Some(Pool { ahead, ..world.pool.unwrap() });
+        world.runs.truncate(2);
+        world.mode("slow");
+        assert_eq!(world.go(), vec![Outcome::Finished; 2]);
+        let log = std::fs::read_to_string(world.folder.path().join("order")).unwrap();
+        let mut at_once = 0;
+        let most = log.lines().map(|line| {
+            at_once += if line.starts_with("begins") { 1 } else { -1 };
+            at_once
+        });
+        assert_eq!(most.max(), Some(if ahead { 2 } else { 1 }), "{log}");
     }
 }
 

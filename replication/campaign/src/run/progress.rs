@@ -17,7 +17,8 @@ pub(super) struct Progress {
     runs: usize,
     runs_done: AtomicU64,
     last_line: Mutex<Instant>,
-    places: Mutex<BTreeMap<String, String>>,
+    /// What each run at work does, by place and name.
+    at_work: Mutex<BTreeMap<(String, String), String>>,
 }
 
 impl Progress {
@@ -39,7 +40,7 @@ impl Progress {
             runs,
             runs_done: AtomicU64::new(0),
             last_line: Mutex::new(now),
-            places: Mutex::default(),
+            at_work: Mutex::default(),
         }
     }
 
@@ -62,20 +63,22 @@ impl Progress {
     /// `run 3/22; cuda:0 fp8/1 step 120/360; cuda:1 ...`: places that are not the processor are named.
     fn message(&self) -> String {
         let mut text = format!("run {}/{}", self.runs_done.load(Ordering::Relaxed), self.runs);
-        for (place, doing) in self.places.lock().unwrap_or_else(PoisonError::into_inner).iter().filter(|(place, _)| *place != "cpu") {
-            text.push_str(&format!("; {place} {doing}"));
+        let at_work = self.at_work.lock().unwrap_or_else(PoisonError::into_inner);
+        for ((place, run), doing) in at_work.iter().filter(|((place, _), _)| place != "cpu") {
+            text.push_str(&format!("; {place} {run} {doing}"));
         }
         text
     }
 
-    /// What a place does now; None: nothing.
-    pub(super) fn at_work(&self, place: &str, doing: Option<String>) {
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+    /// What a run does now in its place; None: it has ended.
+    pub(super) fn at_work(&self, place: &str, run: &str, doing: Option<String>) {
+        let mut at_work = self.at_work.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (place.to_owned(), run.to_owned());
         match doing {
-            Some(doing) => places.insert(place.to_owned(), doing),
-            None => places.remove(place),
+            Some(doing) => at_work.insert(key, doing),
+            None => at_work.remove(&key),
         };
-        drop(places);
+        drop(at_work);
         self.show();
     }
 

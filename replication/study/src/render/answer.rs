@@ -51,9 +51,13 @@ pub(super) fn sentences(measurements: &Measurements) -> Vec<String> {
     if costs.is_empty() {
         return vec!["The arms that would answer have no number here.".to_owned()];
     }
+    let unsure = named.iter().filter_map(|main| cost(sheet, main.arm, paper)).any(|cost| cost.interval(CONFIDENCE).is_none());
     let baseline = measurements.study.label(&paper.baseline);
     let place = if sheets.matched.is_some() { "At the paper’s depth of training" } else { "Over the last quarter of this budget" };
     said.push(format!("{place}, all linear layers in MXFP4 take more tokens than {baseline} to the same loss: {}.", costs.join("; ")));
+    if unsure {
+        said.push("That is one seed, so nothing says how far from it another would be.".to_owned());
+    }
     let papers: Vec<String> = named.iter().filter_map(|main| said_text(&main.said)).collect();
     said.push(match sheets.too_short() {
         Some(_) => format!("The paper says {}, later in training than these runs go, so they do not test that.", papers.join(" and ")),
