@@ -208,6 +208,7 @@ fn replicate(root: &Path, options: &Replicate) -> Result<u8, Failure> {
     options.check_gpus(&manifests, manifests.profile(&request.profile)?)?;
     if options.dry_run || options.why.is_some() {
         let prepared = Prepared::new(&manifests, &request.profile, &request.selection, request.trainer.as_deref());
+        let prepared = prepared.map(Prepared::with_earlier_runs);
         return match &options.why {
             Some(name) => why(root, &prepared?, name),
             None => {

@@ -63,6 +63,7 @@ pub(crate) fn assemble(root: &Path, prepared: &Prepared, parts: &Parts<'_>) -> R
         dirty: environment.source.dirty,
         key: key.to_owned(),
         trainer_code: prepared.build.identities.on(prepared.plan.device).to_owned(),
+        carried: prepared.plan.carried.clone(),
         partial: prepared.plan.partial,
         seeds: prepared.plan.seeds.clone(),
         runs: vec![],

@@ -25,7 +25,8 @@ use crate::site::{Site, keyed};
 /// A wrong selection, no finished run at all, or a file that cannot be read or written.
 pub(crate) fn put_together(manifests: &Manifests, request: &Request, say: &dyn Fn(&str)) -> Result<Report, CampaignError> {
     let root = manifests.root.as_path();
-    let mut prepared = Prepared::new(manifests, &request.profile, &request.selection, request.trainer.as_deref())?;
+    let prepared = Prepared::new(manifests, &request.profile, &request.selection, request.trainer.as_deref())?;
+    let mut prepared = prepared.with_earlier_runs();
     let _cache_lock = lock(&root.join("cache").join("lock"))?;
     let _out_lock = lock(&request.out.join(".lock"))?;
     let (cache, all) = (plan::run_cache(root), prepared.plan.runs.len());

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use study::archive;
 use study::files::{Context as _, FileError, sha256};
+use study::identity::Known;
 use study::manifest::{Manifests, Profile};
 use study::plan::{self, Plan, Selection};
 use study::record;
@@ -60,6 +61,15 @@ impl<'m> Prepared<'m> {
     ) -> Result<Self, CampaignError> {
         let plan = plan::plan(manifests, manifests.profile(profile)?, selection, &build, None)?;
         Ok(Self { manifests, plan, build, prebuilt })
+    }
+
+    /// Takes finished runs of earlier trainers that are known to compute the same. Where there is no such list they are made again.
+    #[must_use]
+    pub fn with_earlier_runs(mut self) -> Self {
+        if let Ok(known) = Known::load(&self.manifests.root) {
+            self.plan.carry_over(&plan::run_cache(&self.manifests.root), &known);
+        }
+        self
     }
 
     pub(crate) fn profile(&self) -> &Profile {

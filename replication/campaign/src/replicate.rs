@@ -43,7 +43,8 @@ pub fn replicate(manifests: &Manifests, request: &Request, stop: &AtomicBool, sa
     if !lacks.is_empty() {
         return Err(CampaignError::Lacks { profile: request.profile.clone(), lacks });
     }
-    let (mut prepared, trainer) = Prepared::with_trainer(manifests, &request.profile, &request.selection, request.trainer.as_deref(), say)?;
+    let (prepared, trainer) = Prepared::with_trainer(manifests, &request.profile, &request.selection, request.trainer.as_deref(), say)?;
+    let mut prepared = if request.run.fresh { prepared } else { prepared.with_earlier_runs() };
     let site = Site::new(&prepared, &trainer, request, &answers, say)?;
     let code_objects = request.code_objects.map(|make| make(manifests, &trainer, &prepared.build.sources, say)).transpose()?;
     interrupted(stop)?;

@@ -144,3 +144,36 @@ fn a_result_directory_that_changed_is_moved_aside() {
     assert_eq!(files::read_text(&site.path("results").join(&rest[0]).join("report.html")).unwrap(), "a better result");
     assert!(said(&site.campaign(None)).contains("nothing to do"));
 }
+
+/// Runs of an earlier trainer stand where it is known to compute the same, keep what they say of themselves, and verify; nobody takes them
+/// where it is not known, or where they are asked for again.
+#[test]
+fn runs_of_an_earlier_trainer_are_carried_over_where_it_computes_the_same() {
+    let site = Site::new();
+    assert!(site.campaign(None).status.success());
+    let (first, whole) = (site.finished(), site.deterministic());
+    replace(&site.path("trainer"), "\"identity\":\"c0de\"", "\"identity\":\"c1de\"");
+    // The trainer's own answer is kept beside it.
+    let _ = fs::remove_file(site.path("trainer.identity.json"));
+    let earlier = "earlier:\n  - {recorded: c0de, identity: c1de, shown_by: one run made again}\n";
+    let known = site.path("manifests/identity.yaml");
+    let text = files::read_text(&known).unwrap();
+    let current = &text[..text.find("earlier:").unwrap()];
+    fs::write(&known, current.to_owned() + earlier).unwrap();
+    files::remove_folder(&site.path("results")).unwrap();
+    let carried = site.campaign(None);
+    assert!(carried.status.success(), "{}", said(&carried));
+    assert_eq!((site.finished(), site.deterministic()), (first.clone(), whole), "nothing was run");
+    let (results, _) = site.results();
+    let verification = verify(&results, None, Some(&site.path("paper"))).unwrap();
+    assert!(verification.holds() && verification.notes.iter().any(|note| note.contains("one run made again")), "{verification}");
+    replace(&results.join("campaign.json"), "one run made again", "nothing");
+    replace(&results.join("campaign.json"), "\"recorded\": \"c0de\"", "\"recorded\": \"c2de\"");
+    let stranger = verify(&results, None, Some(&site.path("paper"))).unwrap().to_string();
+    assert!(stranger.contains("names another trainer"), "{stranger}");
+
+    fs::write(&known, current).unwrap();
+    files::remove_folder(&site.path("results")).unwrap();
+    assert!(site.campaign(None).status.success());
+    assert_eq!(site.finished().len(), 2 * first.len(), "not known to be the same: made again");
+}

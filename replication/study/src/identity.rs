@@ -104,6 +104,11 @@ impl Known {
         self.earlier.iter().find(|earlier| earlier.recorded == recorded).map_or(recorded, |earlier| &earlier.identity)
     }
 
+    /// Records that say the same as `identity`.
+    pub fn same_as<'a>(&'a self, identity: &'a str) -> impl Iterator<Item = &'a Earlier> {
+        self.earlier.iter().filter(move |earlier| earlier.identity == identity)
+    }
+
     /// Whether results that recorded this are what this tree's trainer would compute.
     pub fn is_current(&self, recorded: &str) -> bool {
         let Identities { cpu, cuda, hip } = &self.current;

@@ -12,9 +12,10 @@ use contract::run_file::{BatchSection, RunFile};
 use serde::{Deserialize, Serialize};
 
 use crate::files::sha256;
-use crate::identity::Identities;
+use crate::identity::{Earlier, Identities, Known};
 use crate::manifest::profile::{Profile, Shards};
 use crate::manifest::{ManifestError, Manifests, Model, Paper, resolve};
+use crate::run_folder::{self, State};
 use crate::suggest::unknown;
 
 /// Which part of a profile to run.
@@ -44,6 +45,24 @@ pub struct Plan {
     pub seeds: Vec<u64>,
     /// Whether a selection left something out.
     pub partial: bool,
+    /// Why finished runs of earlier trainers stand for those of this one ([`Plan::carry_over`]).
+    pub carried: Vec<Earlier>,
+}
+
+impl Plan {
+    /// A run that is not finished in `cache`, but was finished by an earlier trainer that is known to compute the same, becomes that one: it
+    /// keeps its own ingredients and key, and the plan says what shows that they are the same bits.
+    pub fn carry_over(&mut self, cache: &Path, known: &Known) {
+        let is_there = |ingredients: &Ingredients| run_folder::state(&cache.join(ingredients.key()), ingredients) == State::Finished;
+        for run in self.runs.iter_mut().filter(|run| !is_there(&run.ingredients)) {
+            let by = |earlier: &&Earlier| is_there(&run.ingredients.by(&earlier.recorded));
+            let Some(earlier) = known.same_as(&run.ingredients.trainer_code).find(by).cloned() else { continue };
+            run.ingredients = run.ingredients.by(&earlier.recorded);
+            if !self.carried.contains(&earlier) {
+                self.carried.push(earlier);
+            }
+        }
+    }
 }
 
 /// One arm with one seed.
@@ -73,6 +92,11 @@ impl Ingredients {
     pub fn json(&self) -> String {
         // Four strings: cannot fail.
         serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// The same run by another trainer.
+    fn by(&self, trainer_code: &str) -> Self {
+        Self { trainer_code: trainer_code.to_owned(), ..self.clone() }
     }
 
     /// First 16 hexadecimal digits of the SHA-256 of [`Ingredients::json`].
@@ -168,7 +192,7 @@ pub fn plan(
         }
     }
     let partial = arms.len() != all_arms(profile).len() || seeds != profile.seeds;
-    Ok(Plan { profile: profile.id.clone(), device, runs, arms, seeds, partial })
+    Ok(Plan { profile: profile.id.clone(), device, runs, arms, seeds, partial, carried: Vec::new() })
 }
 
 /// A run file for timing steps alone: `model` with `sequences` a step under one recipe, everything else as in `profile`. It names no

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::environment::{Cpu, Flags};
 use crate::exit::{self, ExitCode};
 use crate::files::{self, FileError};
+use crate::identity::Earlier;
 use crate::manifest::ManifestError;
 
 /// File name in a result directory.
@@ -37,8 +38,11 @@ pub struct Campaign {
     pub dirty: bool,
     /// Hash of everything that was run and measured: equal keys, equal campaign.
     pub key: String,
-    /// Fingerprint of the trainer's and kernels' sources.
+    /// What the trainer computes, as its identity; in older records a hash of sources.
     pub trainer_code: String,
+    /// Trainers of runs that were finished before, and what shows that they compute the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub carried: Vec<Earlier>,
     /// Whether runs of the profile are not in it: a selection left them out, or they were not finished.
     pub partial: bool,
     pub seeds: Vec<u64>,
@@ -128,6 +132,12 @@ impl ExitCode for RecordError {
 }
 
 impl Campaign {
+    /// Whether a run by such a trainer belongs to it.
+    pub fn is_by(&self, trainer_code: &str) -> bool {
+        let same = |earlier: &Earlier| earlier.recorded == trainer_code && earlier.identity == self.trainer_code;
+        self.trainer_code == trainer_code || self.carried.iter().any(same)
+    }
+
     /// The record of the result directory `directory`.
     ///
     /// # Errors

@@ -304,6 +304,9 @@ fn note(campaign: &Campaign, known: Option<&Known>, verification: &mut Verificat
     if campaign.dirty {
         verification.notes.push(format!("made from a tree with changes that are not in commit {}", campaign.commit));
     }
+    for earlier in &campaign.carried {
+        verification.notes.push(format!("some runs are by an earlier trainer that computes the same ({})", earlier.shown_by));
+    }
     let failed = campaign.runs.iter().filter(|run| run.status == "failed").count();
     if failed > 0 {
         verification.notes.push(format!("{failed} of {} runs failed; their claims say so", campaign.runs.len()));

@@ -161,6 +161,10 @@ fn machine(directory: &Path, measurements: &Measurements, campaign: &Value) -> V
         add("Libraries", libraries);
     });
     add("Runs", partial(measurements, campaign).unwrap_or_default());
+    for earlier in campaign.get("carried").and_then(Value::as_array).into_iter().flatten() {
+        let shown_by = earlier.get("shown_by").map(plain).unwrap_or_default();
+        add("Earlier trainer", format!("some runs were finished by one that computes the same: {shown_by}"));
+    }
     add("Same bytes", SameBytes::read(directory).map(|same| same.line(directory)).unwrap_or_default());
     let commit: String = field("commit").chars().take(12).collect();
     let dirty = if field("dirty") == "true" { " with uncommitted changes" } else { "" };

@@ -192,8 +192,8 @@ fn check_ingredients(
     if ingredients.run != run_sha256 {
         verification.find(file, format!("says that run.yaml has SHA-256 {}, but it has {run_sha256}", ingredients.run));
     }
-    if ingredients.trainer_code != campaign.trainer_code || ingredients.device != campaign.device {
-        verification.find(file, "names other sources or another device than campaign.json");
+    if !campaign.is_by(&ingredients.trainer_code) || ingredients.device != campaign.device {
+        verification.find(file, "names another trainer or another device than campaign.json");
     }
     if let Some(compiler) = compiler.filter(|compiler| *compiler != ingredients.toolchain) {
         verification.find(file, format!("was compiled by {}, env.json says {compiler}", ingredients.toolchain));

@@ -92,6 +92,7 @@ pub fn write_arms(directory: &Path, arms: &[Arm], seeds: &[u64]) {
         dirty: false,
         key,
         trainer_code: CODE.into(),
+        carried: Vec::new(),
         partial: true,
         seeds: seeds.to_vec(),
         runs,
