@@ -64,6 +64,12 @@ fn a_good_copy_loads() {
 }
 
 cases! {
+    like_nothing: "profiles/dnc-32m.yaml", "like: ladder-32m" => "like: ladder-23m", @"manifests/profiles/dnc-32m.yaml:9: like: unknown profile `ladder-23m` (did you mean `ladder-32m`?)";
+    like_itself_like_another: "profiles/dnc-32m.yaml", "like: ladder-32m" => "like: ladder-32m-even", @"manifests/profiles/dnc-32m.yaml:9: like: ladder-32m-even is itself like another profile; name that one";
+    like_with_a_key_of_its_own: "profiles/dnc-32m.yaml", "budget: {steps: 4220}" => "budgets: {steps: 4220}", @"manifests/profiles/dnc-32m.yaml:12: budgets: ladder-32m has no such key: unknown key `budgets` (did you mean `budget`?)";
+    like_with_a_wrong_word: "profiles/dnc-32m.yaml", "train_every_steps: 30" => "train_every: 30", @"manifests/profiles/dnc-32m.yaml:13: logging: unknown field `train_every`, expected `train_every_steps` or `quantisation_steps`";
+    like_what_is_wrong: "profiles/ladder-32m.yaml", "estimator: interpolated" => "estimator: drawn", @"manifests/profiles/ladder-32m.yaml:43: estimator: unknown variant `drawn`, expected `grid` or `interpolated`";
+    like_with_an_unknown_arm: "profiles/dnc-32m.yaml", "mxfp4-fdw-srx" => "mxfp4-fdw-sry", @"manifests/profiles/dnc-32m.yaml:16: arms: unknown recipe `mxfp4-fdw-sry` (did you mean `mxfp4-fdw-sr`?)";
     unknown_key: "profiles/smoke.yaml", "budget: {steps: 24}" => "budget: {stepz: 24}", @"manifests/profiles/smoke.yaml:13: budget: unknown field `stepz`, expected `steps` (did you mean `steps`?)";
     unknown_top_level_key: "profiles/smoke.yaml", "seeds: [1, 2]" => "seads: [1, 2]", @"manifests/profiles/smoke.yaml:19: unknown field `seads`, expected one of `id`, `title`, `purpose`, `hidden`, `papers`, `hardware`, `model`, `dataset`, `tokenizer`, `optimizer`, `schedule`, `batch`, `budget`, `evaluation`, `target_loss`, `estimator`, `logging`, `checkpoint`, `seeds`, `arms`, `step_time`, `kernel_time`, `requires`, `mllog` (did you mean `seeds`?)";
     missing_key: "profiles/smoke.yaml", "target_loss: 6.0\n" => "", @"manifests/profiles/smoke.yaml:2: missing field `target_loss`";

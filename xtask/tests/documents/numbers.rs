@@ -13,6 +13,7 @@ const M: &str = "2026-11-22-nvidia-h200-h200-m-b78afef7";
 const CPU: &str = "2026-11-22-xeon-2c-cpu-694f997d";
 const LADDER: &str = "2026-11-23-nvidia-h200-ladder-32m-31112dcc";
 const LADDER_8M: &str = "2026-11-23-nvidia-h200-ladder-8m-31112dcc";
+const LADDER_110M: &str = "2026-11-23-nvidia-h200-ladder-110m-4c44828b";
 const KERNELS: &str = "kernels-2026-11-22-nvidia-h200";
 const STEPS_S: &str = "kernels-2026-11-22-nvidia-h200-steps-34m";
 const STEPS_M: &str = "kernels-2026-11-22-nvidia-h200-steps-135m";
@@ -311,8 +312,10 @@ impl Results {
             assert!((1.5..2.5).contains(&(small / large)), "{arm}: {small} and {large}");
         }
         all.push("every arm costs about twice as much at 8M as at 32M".to_owned());
+        all.push(self.at_110m());
         all.push(self.parts_of_the_gap());
         all.push(self.worth());
+        all.push(self.exponent_of_size());
         let mut at = |directory, loss| fixed(100.0 * mean(&self.overheads(directory, "mxfp4-fdw", Some(loss))), 1);
         all.push(format!(
             "rises from {} % to {} % between loss 4.20 and 3.60, and at 126M from {} % to {} % between 4.60 and 4.45",
@@ -341,6 +344,30 @@ impl Results {
         all
     }
 
+    /// One seed of the ladder's 110M: numbers, no intervals.
+    fn at_110m(&mut self) -> String {
+        let rows = self.csv("index.csv");
+        let number = |directory: &str, arm: &str, depth: &str| -> f64 {
+            let of = |row: &&BTreeMap<String, String>| {
+                row["source"] == directory
+                    && row["arm"] == arm
+                    && row["depth"] == depth
+                    && row["unit"] == "share"
+                    && !row["number"].is_empty()
+            };
+            100.0 * rows.iter().find(of).unwrap()["number"].parse::<f64>().unwrap()
+        };
+        let arms = ["mxfp4-f", "mxfp4-fd", "mxfp4-fdw", "mxfp4-fdw-sr", "mxfp4-fdw-rh16", "mxfp4-fdw-h32", "mxfp4-fdw-h16"];
+        for arm in arms {
+            let ratio = number(LADDER_110M, arm, "last quarter") / number(LADDER, arm, "last quarter");
+            assert!((0.5..0.8).contains(&ratio), "{arm}: {ratio}, and the README says about two thirds");
+        }
+        let [f, fd, fdw, sr, rh, h32, h16] = arms.map(|arm| fixed(number(LADDER_110M, arm, "matched depth"), 1));
+        format!(
+            "Fprop {f} %, with Dgrad {fd} %, all three {fdw} %, with stochastic rounding {sr} %, randomized Hadamard 16 {rh} %, deterministic Hadamard 32 {h32} % and 16 {h16} %"
+        )
+    }
+
     /// What training and reading do, over the last quarter of the ladder's 32M.
     fn parts_of_the_gap(&mut self) -> String {
         let rows = self.csv(&format!("{LADDER}/data/readings.csv"));
@@ -364,6 +391,14 @@ impl Results {
         format!(
             "Fprop in MXFP4 is worth {f} % of the parameters, the full pipeline {full} %, with deterministic Hadamard 16 {rotated} %, with stochastic rounding {stochastic} %"
         )
+    }
+
+    /// From the page itself: constants are in no table.
+    fn exponent_of_size(&self) -> String {
+        let page = std::fs::read_to_string(self.folder.join("index.html")).unwrap();
+        let from = page.find("alpha = ").expect("the page says alpha");
+        let text = page[from..].replace('\u{a0}', " ");
+        text[..=text.find(']').unwrap()].to_owned()
     }
 
     fn sentences_of_kernels(&mut self) -> Vec<String> {

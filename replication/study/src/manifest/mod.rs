@@ -7,6 +7,7 @@
 pub mod checks;
 pub mod dataset;
 mod error;
+mod like;
 pub mod paper;
 pub mod profile;
 pub mod public_logs;
@@ -45,24 +46,25 @@ pub struct Manifests {
     pub hardware: BTreeMap<String, Hardware>,
     /// Runs of others, from public logs; none where there is no such folder.
     pub public_logs: Vec<PublicLogs>,
-    /// What takes the place of files here: a recipe that is tried, and the profile with it.
+    /// What takes the place of files here: a profile that is like another in full; a recipe that is tried, and the profile with it.
     pub own: tried::Own,
 }
 
 impl Manifests {
     /// Reads and checks every manifest of the repository at `root`.
     pub fn load(root: &Path) -> Result<Self, ManifestError> {
+        let (profiles, own) = like::profiles(root)?;
         let manifests = Self {
             root: root.to_owned(),
             papers: folder(root, "papers", |paper: &Paper| &paper.id)?,
-            profiles: folder(root, "profiles", |profile: &Profile| &profile.id)?,
+            profiles,
             recipes: folder(root, "recipes", |recipe: &Recipe| &recipe.id)?,
             models: folder(root, "models", |model: &Model| &model.id)?,
             datasets: folder(root, "datasets", Dataset::id)?,
             tokenizers: folder(root, "tokenizers", |tokenizer: &Tokenizer| &tokenizer.id)?,
             hardware: folder(root, "hardware", |hardware: &Hardware| &hardware.id)?,
             public_logs: public_logs::load(root)?,
-            own: tried::Own::new(),
+            own,
         };
         manifests.check()?;
         Ok(manifests)
@@ -263,18 +265,8 @@ fn at(root: &Path, kind: &str, id: &str, why: &str) -> ManifestError {
 
 /// Every `.yaml` file of `manifests/<kind>`; a file's name must be its id.
 pub(crate) fn folder<T: DeserializeOwned>(root: &Path, kind: &str, id: impl Fn(&T) -> &str) -> Result<BTreeMap<String, T>, ManifestError> {
-    let folder = Path::new("manifests").join(kind);
-    let entries = std::fs::read_dir(root.join(&folder)).map_err(|error| ManifestError::new(&folder, format!("cannot be read: {error}")))?;
-    let mut names = BTreeSet::new();
-    for entry in entries {
-        let entry = entry.map_err(|error| ManifestError::new(&folder, format!("cannot be read: {error}")))?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if let Some(stem) = name.strip_suffix(".yaml") {
-            names.insert(stem.to_owned());
-        }
-    }
     let mut all = BTreeMap::new();
-    for name in names {
+    for name in names(root, &Path::new("manifests").join(kind))? {
         let path = Manifests::path(kind, &name);
         let manifest: T = read(root, &path)?;
         if id(&manifest) != name {
@@ -283,4 +275,15 @@ pub(crate) fn folder<T: DeserializeOwned>(root: &Path, kind: &str, id: impl Fn(&
         all.insert(name, manifest);
     }
     Ok(all)
+}
+
+/// Names of the `.yaml` files of a folder, without that.
+fn names(root: &Path, folder: &Path) -> Result<BTreeSet<String>, ManifestError> {
+    let unreadable = |error: std::io::Error| ManifestError::new(folder, format!("cannot be read: {error}"));
+    let mut names = BTreeSet::new();
+    for entry in std::fs::read_dir(root.join(folder)).map_err(unreadable)? {
+        let name = entry.map_err(unreadable)?.file_name().to_string_lossy().into_owned();
+        names.extend(name.strip_suffix(".yaml").map(str::to_owned));
+    }
+    Ok(names)
 }
