@@ -67,7 +67,7 @@ fn trainer() -> &'static Path {
         let target = path.parent().unwrap().parent().unwrap();
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         // A test of the trainer's brings its program along.
-        let arguments = ["test", "--quiet", "--workspace", "--no-run", "--test", "commands", "--target-dir"];
+        let arguments = ["test", "--quiet", "--workspace", "--no-run", "--test", "allocations", "--target-dir"];
         let built = Command::new(cargo).args(arguments).arg(target).current_dir(repository()).status().unwrap();
         assert!(built.success() && path.is_file());
         path
