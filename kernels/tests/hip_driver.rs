@@ -20,7 +20,7 @@ use kernels::quantise::{Prepared, Randomness, Source, prepare_reference};
 /// Runs one of the ignored tests below with these libraries, and says what it printed.
 fn inside(test: &str, libraries: &Path, settings: &[(&str, &str)]) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--ignored", "--nocapture", "--test-threads=1"]);
+    command.args(["--exact", &format!("hip_driver::{test}"), "--ignored", "--nocapture", "--test-threads=1"]);
     command.env("LD_LIBRARY_PATH", libraries).env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR")).env_remove("ROCM_PATH");
     let output = command.envs(settings.iter().copied()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);

@@ -27,7 +27,7 @@ fn with_variables(test: &str, variables: &[(&str, &str)]) {
     let folder = tempfile::tempdir().unwrap();
     gfx950_stand_in::install(folder.path()).unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--ignored", "--nocapture", "--test-threads=1"]);
+    command.args(["--exact", &format!("hip_mxfp4::{test}"), "--ignored", "--nocapture", "--test-threads=1"]);
     command.env("LD_LIBRARY_PATH", folder.path()).env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR")).env_remove("ROCM_PATH");
     command.envs(variables.iter().copied());
     let output = command.output().unwrap();

@@ -1,13 +1,12 @@
 //! A step made of several micro-batches: the gradient of one large batch, words of its own for each, and bytes that survive being stopped.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::common;
 use contract::run_file::RunFile;
 use kernels::cpu::{Cpu, InstructionSet};
 use kernels::random::Stream;

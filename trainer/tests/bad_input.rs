@@ -1,13 +1,12 @@
 //! Each kind of bad input gives one clear message that names the key or file, and its exit code; nothing panics.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod common;
-
 use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use crate::common;
 use contract::run_file::RunFile;
 use serde_yaml::Value;
 use trainer::error::TrainerError;

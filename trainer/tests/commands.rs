@@ -1,11 +1,10 @@
 //! The measuring commands print the lines of docs/files.md, as many as asked for, in turns.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod common;
-
 use std::path::Path;
 use std::process::Command;
 
+use crate::common;
 use contract::json::Document as _;
 use contract::memory::{self, MemoryReport};
 use contract::run_file::RunFile;

@@ -4,12 +4,11 @@
 //! elsewhere it says that it was skipped.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use crate::common;
 use kernels::cpu::{Cpu, InstructionSet};
 use trainer::batches::Batch;
 use trainer::choices::Evaluation;

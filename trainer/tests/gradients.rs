@@ -2,11 +2,10 @@
 //! element by central differences), and PyTorch's LlamaForCausalLM (committed vectors, conformance/torch_llama.py).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 
+use crate::common;
 use contract::run_file::{ModelSection, RunFile};
 use kernels::cpu::{Cpu, InstructionSet};
 use safetensors::SafeTensors;

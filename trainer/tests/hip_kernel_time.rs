@@ -4,11 +4,10 @@
 //! Needs clang 22; without it the test says so and does nothing, unless REQUIRE_CLANG_22 is set, as in CI.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::process::{Command, Output};
 
+use crate::common;
 use serde_json::Value;
 
 /// One command on a block of 128 by 64 and 256 tokens: contraction axes of 64, 128 and 256, with and without padded scales.

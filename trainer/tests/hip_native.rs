@@ -4,11 +4,10 @@
 //! Tests that compile kernels need clang 22; without it they say so and do nothing, unless REQUIRE_CLANG_22 is set, as in CI.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod common;
-
 use std::path::Path;
 use std::process::Command;
 
+use crate::common;
 use serde_json::Value;
 
 fn records(path: &Path) -> Vec<Value> {

@@ -3,12 +3,11 @@
 //! Needs a Python with mlperf_logging: MLPERF_LOGGING_PYTHON names it. Without, the second test says that it was skipped.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use crate::common;
 use contract::run_file::RunFile;
 use trainer::metrics::Log;
 use trainer::mllog::Mllog;

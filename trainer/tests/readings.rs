@@ -1,12 +1,11 @@
 //! Readings: the same weights through other forward passes, without touching what is trained.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use crate::common;
 use contract::run_file::RunFile;
 use kernels::cpu::{Cpu, InstructionSet};
 use serde_json::Value;

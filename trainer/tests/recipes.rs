@@ -2,11 +2,10 @@
 //! instruction set or on being killed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 
+use crate::common;
 use contract::run_file::RunFile;
 use kernels::cpu::{Cpu, InstructionSet};
 use trainer::interrupt::Interrupt;

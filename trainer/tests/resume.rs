@@ -1,7 +1,7 @@
 //! A run killed at any moment and started again ends with the bytes of a run that was never stopped.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod common;
+use crate::common;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -9,9 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-#[path = "documents/markdown.rs"]
 mod markdown;
-#[path = "documents/numbers.rs"]
 mod numbers;
 
 use markdown::{Document, documents};

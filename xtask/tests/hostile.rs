@@ -7,11 +7,6 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::panic, unreachable_pub, dead_code, reason = "tests")]
 
-#[path = "../../replication/study/tests/sealed/mod.rs"]
-mod sealed;
-#[path = "../../replication/study/tests/synthetic/mod.rs"]
-mod synthetic;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
@@ -22,6 +17,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::{sealed, synthetic};
 use study::{files, packed, provenance};
 
 /// What a command may take.

@@ -6,10 +6,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::panic, unreachable_pub, dead_code, reason = "tests")]
 
-#[path = "../../replication/study/tests/sealed/mod.rs"]
-mod sealed;
-#[path = "../../replication/study/tests/synthetic/mod.rs"]
-mod synthetic;
+use crate::sealed;
 
 use std::path::Path;
 use std::process::{Command, Output};

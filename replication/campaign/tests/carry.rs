@@ -2,14 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub, dead_code)] // a test's way to fail
 
-#[path = "../../study/tests/sealed/mod.rs"]
-mod sealed;
-#[path = "../../study/tests/synthetic/mod.rs"]
-mod synthetic;
-
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+use crate::{sealed, synthetic};
 use campaign::carry::{Carried, export, import, pack_texts};
 use study::files::{self, sha256};
 use study::plan::{Ingredients, run_cache};

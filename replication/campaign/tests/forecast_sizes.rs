@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)] // a test's way to fail
 
-#[path = "../../study/tests/grid/mod.rs"]
-mod grid;
-
 use std::path::Path;
 
+use crate::grid;
 use campaign::forecast::forecast;
 use study::manifest::Manifests;
 use study::plan;

@@ -5,15 +5,9 @@
 // With faults compiled in, the other test has the process.
 #![cfg(not(feature = "faults"))]
 
-#[path = "../../study/tests/sealed/mod.rs"]
-mod sealed;
-mod site;
-#[path = "../../study/tests/synthetic/mod.rs"]
-mod synthetic;
-
 use std::fs;
 
-use site::{Site, said};
+use crate::site::{Site, said};
 
 /// The files that make the stand-in for the trainer fail, and how the campaign ends. `/dev/full` is the disk.
 const CASES: [(&[&str], i32); 5] = [

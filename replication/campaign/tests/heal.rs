@@ -5,16 +5,10 @@
 // With faults compiled in, the other test has the process.
 #![cfg(not(feature = "faults"))]
 
-#[path = "../../study/tests/sealed/mod.rs"]
-mod sealed;
-mod site;
-#[path = "../../study/tests/synthetic/mod.rs"]
-mod synthetic;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use site::{Site, said};
+use crate::site::{Site, said};
 use study::files;
 use study::verify::verify;
 

@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, unreachable_pub, dead_code, reason = "tests")]
 
-mod sealed;
-mod synthetic;
-
 use std::fs;
 
+use crate::{sealed, synthetic};
 use study::compare::{CompareError, compare};
 
 #[test]

@@ -3,12 +3,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, unreachable_pub, dead_code, reason = "tests")]
 
-mod sealed;
-mod synthetic;
-
 use std::fs;
 use std::path::Path;
 
+use crate::{sealed, synthetic};
 use study::files;
 use study::packed;
 use study::provenance::{self, STATEMENT};

@@ -3,19 +3,17 @@
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::panic, reason = "tests; shared helpers are used by several")]
 
-mod sealed;
-mod synthetic;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::synthetic::{STEPS, TOKENS_PER_STEP, repository, run_directory, save};
+use crate::{sealed, synthetic};
 use study::draws::Draws;
 use study::judge::{self, ClaimVerdict, Verdicts};
 use study::manifest::Manifests;
 use study::measure::measure;
 use study::render::{RenderOptions, render};
 use study::verify::verify;
-use synthetic::{STEPS, TOKENS_PER_STEP, repository, run_directory, save};
 
 const SEEDS: [u64; 6] = [11, 12, 13, 14, 15, 16];
 const BUDGET: f64 = (STEPS * TOKENS_PER_STEP) as f64;

@@ -2,16 +2,14 @@
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::panic, reason = "tests; shared helpers are used by several")]
 
-mod synthetic;
-
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::synthetic::{self, STEPS, repository, run_directory, save};
 use study::draws::Draws;
 use study::law::{self, Effort, Form, Ladder, Law, Place, Report, Target};
 use study::measure::{Measurements, measure};
-use synthetic::{STEPS, repository, run_directory, save};
 
 /// So that the budget is 210 M tokens.
 const TOKENS_PER_STEP: u64 = 655_360;

@@ -4,10 +4,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)] // a test's way to fail
 
-mod grid;
-
 use std::path::Path;
 
+use crate::grid;
 use contract::recipe::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
 use contract::run_file::RunFile;
 use study::manifest::profile::{Model, Profile};

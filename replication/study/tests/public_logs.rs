@@ -3,11 +3,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub, dead_code, reason = "tests")]
 
-mod sealed;
-mod synthetic;
-
 use std::path::Path;
 
+use crate::sealed;
 use study::files;
 use study::judge::{self, Verdicts};
 use study::manifest::Manifests;
@@ -21,7 +19,7 @@ use study::public_logs::{self, Comparison, Row};
 use study::statistics::Interval;
 use study::verify::verify;
 
-use synthetic::repository;
+use crate::synthetic::repository;
 
 fn committed() -> PublicLogs {
     load(&repository()).unwrap().remove(0)

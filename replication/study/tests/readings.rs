@@ -2,9 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-#[allow(unreachable_pub, dead_code, reason = "shared with the example")]
-mod synthetic;
-
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -15,7 +12,7 @@ use study::measure::{Measurements, measure};
 use study::packed;
 use study::render::{RenderOptions, render};
 
-use synthetic::{Arm, STEPS, TOKENS_PER_STEP, loss, repository, run_directory, save};
+use crate::synthetic::{self, Arm, STEPS, TOKENS_PER_STEP, loss, repository, run_directory, save};
 
 /// Steps between readings; the synthetic budget has ten of them.
 const EVERY: u64 = 32;

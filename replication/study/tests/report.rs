@@ -3,16 +3,13 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-#[allow(unreachable_pub, dead_code, reason = "shared with the example")]
-mod synthetic;
-
 use std::path::Path;
 use std::process::Command;
 
 use study::judge::{self, ClaimVerdict, Verdicts};
 use study::render::{LARGEST_HTML, RenderError, RenderOptions, RenderSummary, render};
 
-use synthetic::{ARMS, Arm, repository, run_directory, save};
+use crate::synthetic::{self, ARMS, Arm, repository, run_directory, save};
 
 fn render_here(directory: &Path) -> RenderSummary {
     render(directory, &repository().join("paper"), &RenderOptions::default()).unwrap()

@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, unreachable_pub, dead_code, reason = "tests")]
 
-mod sealed;
-mod synthetic;
-
 use std::path::{Path, PathBuf};
 
+use crate::sealed;
 use study::files;
 use study::same_bytes::{FILE, SameBytes};
 use study::verify::verify;

@@ -2,9 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, unreachable_pub, dead_code, reason = "tests")]
 
-mod sealed;
-mod synthetic;
-
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::symlink;
@@ -12,6 +9,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
+use crate::{sealed, synthetic};
 use lzma_rust2::{XzOptions, XzWriter};
 use study::compare::compare;
 use study::files;

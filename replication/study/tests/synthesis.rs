@@ -2,18 +2,16 @@
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::panic, reason = "tests; shared helpers are used by several")]
 
-mod synthetic;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::synthetic::{self, STEPS, TOKENS_PER_STEP, repository, run_directory, save};
 use study::draws::Draws;
 use study::judge::verdict::{Evidence, Verdicts};
 use study::manifest::Manifests;
 use study::render::{self, SynthesisPages};
 use study::statistics::t_quantile_at;
 use study::synthesis::{Depth, Row, Synthesis, SynthesisError, below, table};
-use synthetic::{STEPS, TOKENS_PER_STEP, repository, run_directory, save};
 
 const BUDGET: f64 = (STEPS * TOKENS_PER_STEP) as f64;
 const ARMS: &[(&str, f64)] = &[("fp8", 1.0), ("mxfp4-f", 1.08), ("mxfp4-fd", 1.10), ("mxfp4-fdw", 1.26), ("mxfp4-fdw-h16", 1.085)];

@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, unreachable_pub, dead_code, reason = "tests")]
 
-mod sealed;
-mod synthetic;
-
 use std::fs;
 use std::path::Path;
 
+use crate::sealed;
 use study::files;
 use study::packed;
 use study::provenance::{self, DETERMINISTIC, STATEMENT, SUMS};

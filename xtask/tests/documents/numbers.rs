@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use crate::markdown::Column;
+use super::markdown::Column;
 
 const S: &str = "2026-11-21-nvidia-h200-h200-s-81cdabc0";
 const M: &str = "2026-11-22-nvidia-h200-h200-m-b78afef7";

@@ -3,12 +3,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
+use crate::common;
 use gfx950_interpreter::decode::{Op, decode};
 use gfx950_interpreter::object::CodeObject;
 

@@ -6,9 +6,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod common;
-
-use common::{Arguments, bf16_bytes, bf16_of, compile, f32_of, normals, relative, run_of};
+use crate::common::{Arguments, bf16_bytes, bf16_of, compile, f32_of, normals, relative, run_of};
 use gfx950_interpreter::decode::Op;
 use gfx950_interpreter::fault::LaunchError;
 use gfx950_interpreter::memory::{Address, Memory};

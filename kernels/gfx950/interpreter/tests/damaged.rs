@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod common;
-
-use common::{Arguments, Random, compile};
+use crate::common::{Arguments, Random, compile};
 use gfx950_interpreter::memory::Memory;
 use gfx950_interpreter::object::CodeObject;
 use gfx950_interpreter::{Launch, Order, launch};

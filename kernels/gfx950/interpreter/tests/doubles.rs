@@ -5,12 +5,10 @@
 // The expressions are meant as they stand: NaNs make `!(x < y)` other than `x >= y`.
 #![allow(clippy::neg_cmp_op_on_partial_ord)]
 
-mod common;
-
 use std::num::FpCategory::{Infinite, Nan, Subnormal, Zero};
 use std::path::Path;
 
-use common::{Arguments, Random, compile_path, run_of, u32_bytes};
+use crate::common::{Arguments, Random, compile_path, run_of, u32_bytes};
 use gfx950_interpreter::Order;
 use gfx950_interpreter::memory::Memory;
 use gfx950_interpreter::object::CodeObject;

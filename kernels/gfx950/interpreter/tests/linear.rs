@@ -3,9 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod common;
-
-use common::{Arguments, Random, compile, reordered, run};
+use crate::common::{Arguments, Random, compile, reordered, run};
 use contract::recipe::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
 use gfx950_interpreter::Order;
 use gfx950_interpreter::memory::{Address, Memory};

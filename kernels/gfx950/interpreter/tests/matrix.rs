@@ -3,11 +3,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod common;
-
 use std::path::Path;
 
-use common::{Arguments, Random, compile_path};
+use crate::common::{Arguments, Random, compile_path};
 use gfx950_interpreter::memory::Memory;
 use gfx950_interpreter::object::CodeObject;
 use gfx950_interpreter::{Launch, Order, launch};

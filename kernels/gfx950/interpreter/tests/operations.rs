@@ -5,12 +5,10 @@
 // The expressions are meant as they stand: NaNs make `!(x < y)` and `x < y || x > y` other than the simpler forms.
 #![allow(clippy::neg_cmp_op_on_partial_ord, clippy::double_comparisons, clippy::precedence)]
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use common::{Arguments, Random, compile_path};
+use crate::common::{self, Arguments, Random, compile_path};
 use gfx950_interpreter::decode::{ALL, Op};
 use gfx950_interpreter::memory::{Address, Memory};
 use gfx950_interpreter::object::CodeObject;

@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod common;
-
-use common::{Arguments, Random, compile, run};
+use crate::common::{Arguments, Random, compile, run};
 
 use contract::recipe::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
 use gfx950_interpreter::memory::Memory;

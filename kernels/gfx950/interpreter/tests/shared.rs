@@ -6,9 +6,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod common;
-
-use common::{Arguments, bf16_bytes, bf16_of, compile, f32_bytes, f32_of, f64_of, normals, relative, run_of, u32_bytes};
+use crate::common::{Arguments, bf16_bytes, bf16_of, compile, f32_bytes, f32_of, f64_of, normals, relative, run_of, u32_bytes};
 use gfx950_interpreter::Order;
 use gfx950_interpreter::memory::{Address, Memory};
 use gfx950_interpreter::object::CodeObject;

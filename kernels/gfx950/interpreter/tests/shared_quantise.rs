@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod common;
-
-use common::{Arguments, bf16_bytes, bf16_of, compile, f32_bytes, normals, run_of, u32_bytes};
+use crate::common::{Arguments, bf16_bytes, bf16_of, compile, f32_bytes, normals, run_of, u32_bytes};
 use contract::recipe::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
 use gfx950_interpreter::Order;
 use gfx950_interpreter::memory::{Address, Memory};

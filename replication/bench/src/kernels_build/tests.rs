@@ -122,11 +122,11 @@ fn the_kernels_build_the_same_bytes_twice_and_inside_their_budgets() {
 #[test]
 fn a_kernel_over_its_budget_a_chained_builtin_and_a_misspelt_key_are_refused() {
     let Some(root) = copied() else { return };
-    // Two sources are enough here.
+    // One source is enough: what is refused is decided source by source.
     let manifest = root.path().join("kernels/gfx950/kernels.yaml");
     let text = files::read_text(&manifest).unwrap();
-    files::write(&manifest, &text.as_bytes()[..text.find("  # What CUDA shares").unwrap()]).unwrap();
-    change(root.path(), "kernels.yaml", "mxfp4_gemm_64x64: {vgprs: 128", "mxfp4_gemm_64x64: {vgprs: 32");
+    files::write(&manifest, &text.as_bytes()[..text.find("  - file: gemm.hip").unwrap()]).unwrap();
+    change(root.path(), "kernels.yaml", "mxfp4_quantise: {vgprs: 128", "mxfp4_quantise: {vgprs: 32");
     change(
         root.path(),
         "prelude.h",
@@ -136,10 +136,10 @@ fn a_kernel_over_its_budget_a_chained_builtin_and_a_misspelt_key_are_refused() {
     let problems = build(root.path()).unwrap().problems;
     assert_eq!(problems.len(), 2, "{problems:?}");
     assert!(problems[0].starts_with("gfx950/prelude.h:") && problems[0].contains("chained"), "{problems:?}");
-    assert!(problems[1].contains("mxfp4_gemm_64x64: ") && problems[1].contains("at most 32"), "{problems:?}");
+    assert!(problems[1].contains("mxfp4_quantise: ") && problems[1].contains("at most 32"), "{problems:?}");
 
-    // Two files are enough for this, too: bytes that are not the pinned ones, for the compiler that is here and for no other.
-    change(root.path(), "kernels.yaml", "mxfp4_gemm_64x64: {vgprs: 32", "mxfp4_gemm_64x64: {vgprs: 128");
+    // Bytes that are not the pinned ones, for the compiler that is here and for no other.
+    change(root.path(), "kernels.yaml", "mxfp4_quantise: {vgprs: 32", "mxfp4_quantise: {vgprs: 128");
     let built = build_and(root.path(), true).unwrap();
     assert!(built.objects.iter().all(|object| object.is_as_pinned() == Some(true)), "{:?}", built.problems);
     let (compiler, first) = (&built.compiler, &built.objects[0].object_sha256);

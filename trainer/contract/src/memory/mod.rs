@@ -221,10 +221,16 @@ impl Memory {
     /// A line for each term, and one for the sum, which ends with `verdict`.
     pub fn write(&self, f: &mut impl fmt::Write, verdict: &str) -> fmt::Result {
         for Term { name, formula, bytes } in &self.terms {
-            writeln!(f, "    {name:<24} {:>7.1} GiB  {formula}", *bytes as f64 / GIB)?;
+            writeln!(f, "    {name:<24} {:>11}  {formula}", size(*bytes))?;
         }
-        writeln!(f, "    {:<24} {:>7.1} GiB{verdict}", "in all", self.bytes as f64 / GIB)
+        writeln!(f, "    {:<24} {:>11}{verdict}", "in all", size(self.bytes))
     }
+}
+
+/// In GiB; in MiB what would be less than a tenth of one.
+fn size(bytes: u64) -> String {
+    let gib = bytes as f64 / GIB;
+    if gib < 0.1 { format!("{:.1} MiB", gib * 1024.0) } else { format!("{gib:.1} GiB") }
 }
 
 /// For people: each way with its terms, then what is there.
@@ -236,14 +242,40 @@ impl fmt::Display for MemoryReport {
             way.write(f, "")?;
         }
         writeln!(f, "    {LETTERS}")?;
-        let gib = |bytes: u64| format!("{:.1} GiB", bytes as f64 / GIB);
         match (self.free_bytes, self.total_bytes) {
-            (Some(free), Some(total)) => write!(f, "  {} may be used of {}: ", gib(free), gib(total))?,
+            (Some(free), Some(total)) => write!(f, "  {} may be used of {}: ", size(free), size(total))?,
             _ => return writeln!(f, "  the system does not tell how much is there"),
         }
         match self.keeps {
             Some(keep) => writeln!(f, "it fits, {keep}"),
             None => writeln!(f, "it does not fit"),
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    /// A small model's terms were all shown as `0.0 GiB`.
+    #[test]
+    fn what_is_less_than_a_tenth_of_a_gib_is_told_in_mib() {
+        let term = |name: &str, bytes| Term { name: name.to_owned(), formula: "4P".to_owned(), bytes };
+        // A tenth of 2^30 bytes is 102.4 MiB, between the last two.
+        for (bytes, expected) in
+            [(0, "0.0 MiB"), (1_572_864, "1.5 MiB"), (107_374_182, "102.4 MiB"), (107_374_183, "0.1 GiB"), (3 << 29, "1.5 GiB")]
+        {
+            assert_eq!(size(bytes), expected);
+        }
+        let memory = Memory::new(Keep::Least, vec![term("masters", 1 << 20), term("moments", 2 << 20)]);
+        let mut text = String::new();
+        memory.write(&mut text, ", fits").unwrap();
+        let expected = [
+            "masters                      1.0 MiB  4P",
+            "moments                      2.0 MiB  4P",
+            "in all                       3.0 MiB, fits",
+        ];
+        assert_eq!(text.lines().map(str::trim_start).collect::<Vec<_>>(), expected);
     }
 }

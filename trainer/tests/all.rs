@@ -1,0 +1,20 @@
+//! All tests that need no process of their own, as one program: linking is most of what a small test program costs, and one with many tests
+//! keeps every core busy to its end.
+
+mod accumulation;
+mod bad_input;
+mod commands;
+mod common;
+mod data;
+mod data_tokenizer;
+mod export;
+mod fuzz_corpus;
+mod gradients;
+mod hip;
+mod hip_kernel_time;
+mod hip_native;
+mod identity;
+mod mllog;
+mod readings;
+mod recipes;
+mod resume;
