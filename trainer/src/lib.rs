@@ -23,6 +23,7 @@ pub mod model_export;
 pub mod optimizer;
 pub mod parameters;
 mod quantisation_error;
+pub mod ranks;
 pub mod readings;
 pub mod session;
 pub mod streams;

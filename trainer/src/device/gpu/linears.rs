@@ -52,6 +52,8 @@ pub struct GpuLinears {
     /// One slot an operand of the model, then one each for an evaluation's input and weight.
     scales: TensorScales,
     filled: usize,
+    /// Largest magnitudes of the micro-batches before this one, in the first step, where each scales by its own and starts anew.
+    before: Vec<f32>,
     observation: Option<Observation>,
     /// Operands of this step that wait to be measured.
     observed: Vec<Observed>,
@@ -92,6 +94,7 @@ impl GpuLinears {
             inputs_turned: if waits { waiting(INPUT_TURNED)? } else { Vec::new() },
             scales: TensorScales::new(device.gpu(), &largest, choices.delayed.map_or(0, |delayed| delayed.history)).map_err(machine)?,
             filled: 0,
+            before: Vec::new(),
             observation: None,
             observed: Vec::new(),
             products: Multiplier::new(device.gpu(), &shapes).map_err(machine)?,
@@ -354,6 +357,11 @@ fn stored(source: Made<'_>) -> Result<(&Buffer<Bf16>, usize), TrainerError> {
     }
 }
 
+/// The larger of each two magnitudes, by their bits: those of a NaN are larger than any number's.
+fn raise(largest: &mut [f32], least: &[f32]) {
+    largest.iter_mut().zip(least).for_each(|(largest, least)| *largest = f32::from_bits(largest.to_bits().max(least.to_bits())));
+}
+
 /// X as it is read.
 fn made<'a>(x: &Input<'a, GpuDevice>, parameters: &'a Parameters) -> Made<'a> {
     match x {
@@ -458,12 +466,33 @@ impl Linears<GpuDevice> for GpuLinears {
         Ok(())
     }
 
-    fn finish_step(&mut self, _: u64) -> Result<(), TrainerError> {
-        if let Some(observation) = &mut self.observation {
-            observation.records.extend(observation::measure(&self.observed, &self.choices, observation.step)?);
-            self.observed.clear();
+    fn finish_micro_batch(&mut self, more: bool) -> Result<(), TrainerError> {
+        // From the second step on the device collects over a whole step.
+        if more && self.filled == 0 && self.choices.delayed.is_some() {
+            self.before = self.magnitudes()?;
         }
+        Ok(())
+    }
+
+    fn magnitudes(&self) -> Result<Vec<f32>, TrainerError> {
+        let mut largest = self.scales.collected().map_err(machine)?;
+        largest.truncate(self.choices.slots());
+        raise(&mut largest, &self.before);
+        Ok(largest)
+    }
+
+    fn raise_magnitudes(&mut self, least: &[f32]) -> Result<(), TrainerError> {
+        let mut largest = self.magnitudes()?;
+        raise(&mut largest, least);
+        self.scales.collect(&largest).map_err(machine)
+    }
+
+    fn finish_step(&mut self) -> Result<(), TrainerError> {
         let Some(delayed) = self.choices.delayed else { return Ok(()) };
+        if !self.before.is_empty() {
+            let before = std::mem::take(&mut self.before);
+            self.raise_magnitudes(&before)?;
+        }
         self.scales.remember(self.filled, self.chooses_largest()).map_err(machine)?;
         self.filled = (self.filled + 1).min(delayed.history);
         Ok(())
@@ -473,10 +502,12 @@ impl Linears<GpuDevice> for GpuLinears {
         self.observation = Some(Observation { step, layers, records: Vec::new() });
     }
 
-    fn observed(&mut self) -> Vec<Quantisation> {
-        let Some(mut observation) = self.observation.take() else { return Vec::new() };
+    fn observed(&mut self) -> Result<Vec<Quantisation>, TrainerError> {
+        let Some(mut observation) = self.observation.take() else { return Ok(Vec::new()) };
+        observation.records.extend(observation::measure(&self.observed, &self.choices, observation.step)?);
+        self.observed.clear();
         self.choices.sort(&mut observation.records);
-        observation.records
+        Ok(observation.records)
     }
 
     fn histories(&self) -> Result<Vec<Vec<f32>>, TrainerError> {
