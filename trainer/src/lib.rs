@@ -25,6 +25,7 @@ pub mod parameters;
 mod quantisation_error;
 pub mod ranks;
 pub mod readings;
+mod resumption;
 pub mod session;
 pub mod streams;
 pub mod tensors;

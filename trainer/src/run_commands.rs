@@ -53,8 +53,12 @@ impl RunArguments {
         let Machine { device, threads, instruction_set } = machine;
         let mut words: Vec<OsString> = vec!["run".into(), "--data".into(), data.into(), "--device".into(), device.into()];
         words.extend(["--instruction-set".into(), instruction_set.into()]);
-        let numbers =
-            [("--threads", *threads as u64), ("--wait-for-lock", *wait_for_lock), ("--rendezvous-timeout", *rendezvous_timeout), ("--silence-timeout", *silence_timeout)];
+        let numbers = [
+            ("--threads", *threads as u64),
+            ("--wait-for-lock", *wait_for_lock),
+            ("--rendezvous-timeout", *rendezvous_timeout),
+            ("--silence-timeout", *silence_timeout),
+        ];
         words.extend(numbers.into_iter().flat_map(|(name, number)| [name.into(), number.to_string().into()]));
         words.extend(progress.then(|| "--progress".into()));
         words.extend(least_memory.then(|| "--least-memory".into()));
@@ -125,7 +129,8 @@ fn meet(arguments: &RunArguments, place: &Place, device: &str) -> Result<Mesh, T
 
 /// Version and hash of the program: two that differ might not compute the same.
 fn this_trainer() -> Result<String, TrainerError> {
-    let failed = |error: std::io::Error| TrainerError::Machine(format!("cannot read this program to compare it with the other ranks': {error}"));
+    let failed =
+        |error: std::io::Error| TrainerError::Machine(format!("cannot read this program to compare it with the other ranks': {error}"));
     let program = std::fs::read(std::env::current_exe().map_err(failed)?).map_err(failed)?;
     let mut hash = digest::sha256(&program);
     hash.truncate(16);

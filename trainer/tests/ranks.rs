@@ -18,6 +18,8 @@ fn prepare(folder: &Path, recipe: &str, change: impl FnOnce(&mut Value)) -> Path
     let run = common::tiny_yaml(common::recipe(recipe), |run| {
         run["model"]["vocab_size"] = 160.into();
         run["model"]["num_hidden_layers"] = 4.into();
+        // 64 tokens a micro-batch: the largest rotation's contraction axis.
+        run["batch"]["sequences"] = 8.into();
         run["batch"]["accumulation"] = 4.into();
         run["budget"]["steps"] = 5.into();
         run["evaluation"]["every_steps"] = 2.into();
@@ -119,7 +121,6 @@ fn two_and_four_ranks_give_the_bytes_of_one() {
 #[test]
 fn eight_ranks_give_the_bytes_of_one() {
     let change = |run: &mut Value| {
-        run["batch"]["sequences"] = 8.into();
         run["batch"]["accumulation"] = 8.into();
     };
     let wanted = undisturbed("fp8", change);
@@ -129,4 +130,240 @@ fn eight_ranks_give_the_bytes_of_one() {
     command.arg("--threads").arg("3");
     finish(command);
     assert_same(folder.path(), &wanted, "8 ranks");
+}
+
+/// Moments belong to shards, histories to all: both survive another number of ranks.
+#[test]
+fn a_checkpoint_goes_on_with_another_number_of_ranks() {
+    for recipe in ["fp8", "mxfp4-fdw-rh16"] {
+        let change = |run: &mut Value| run["checkpoint"]["every_steps"] = 1.into();
+        let wanted = undisturbed(recipe, change);
+        let folder = tempfile::tempdir().unwrap();
+        prepare(folder.path(), recipe, change);
+        let sessions = || fs::read_to_string(folder.path().join("run/timing.jsonl")).unwrap_or_default().matches("\"session\"").count();
+        for ranks in [2, 4] {
+            // Stopped as soon as it has gone a step further.
+            let before = step_of_checkpoint(folder.path());
+            let child = launch(folder.path(), ranks).stderr(Stdio::null()).spawn().unwrap();
+            let stopped = stop(folder.path(), child, before, "-INT");
+            assert!(stopped == Some(130) || stopped == Some(0), "{stopped:?}");
+        }
+        finish(run(folder.path()));
+        assert_same(folder.path(), &wanted, recipe);
+        assert!(sessions() >= 2, "{recipe} was not interrupted once");
+    }
+}
+
+/// Steps of the checkpoint; none yet is 0.
+fn step_of_checkpoint(folder: &Path) -> u64 {
+    let text = fs::read_to_string(folder.join("run/checkpoint/state.json")).unwrap_or_default();
+    serde_json::from_str::<serde_json::Value>(&text).map_or(0, |state| state["step"].as_u64().unwrap())
+}
+
+/// Sends a signal once there is a checkpoint of a later step than `before`; the exit code.
+fn stop(folder: &Path, mut child: Child, before: u64, signal: &str) -> Option<i32> {
+    let started = Instant::now();
+    while step_of_checkpoint(folder) <= before && child.try_wait().unwrap().is_none() {
+        assert!(started.elapsed() < Duration::from_secs(60), "no checkpoint came");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    kill(signal, child.id());
+    child.wait().unwrap().code()
+}
+
+fn kill(signal: &str, process: u32) {
+    Command::new("kill").arg(signal).arg(process.to_string()).stderr(Stdio::null()).status().unwrap();
+}
+
+/// A long run's ranks, started one by one, when it has written its first checkpoint.
+fn long_run(folder: &Path, size: usize) -> Vec<Child> {
+    prepare(folder, "fp8", |run| {
+        run["budget"]["steps"] = 4000.into();
+        run["checkpoint"]["every_steps"] = 1.into();
+    });
+    let port = a_port();
+    let mut ranks: Vec<Child> =
+        (0..size).map(|number| rank(folder, number, size, port).args(["--silence-timeout", "2"]).spawn().unwrap()).collect();
+    let started = Instant::now();
+    while step_of_checkpoint(folder) == 0 {
+        assert!(started.elapsed() < Duration::from_secs(60) && ranks[0].try_wait().unwrap().is_none(), "it does not begin");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    ranks
+}
+
+/// Waits for every rank but one; what each said.
+fn end_of_the_others(ranks: Vec<Child>, but: usize) -> Vec<(Option<i32>, String)> {
+    let started = Instant::now();
+    let others = ranks.into_iter().enumerate().filter(|(number, _)| *number != but);
+    let ends = others
+        .map(|(_, child)| {
+            let output = child.wait_with_output().unwrap();
+            (output.status.code(), said(&output))
+        })
+        .collect();
+    assert!(started.elapsed() < Duration::from_secs(30), "it took {:?}", started.elapsed());
+    ends
+}
+
+/// Whoever ends, first or last: everyone else ends soon, says who it was and that the run has failed.
+#[test]
+fn a_killed_rank_ends_all_and_the_same_command_goes_on_to_the_same_bytes() {
+    for victim in [0, 2] {
+        let folder = tempfile::tempdir().unwrap();
+        let ranks = long_run(folder.path(), 3 + 1);
+        kill("-KILL", ranks[victim].id());
+        for (code, said) in end_of_the_others(ranks, victim) {
+            assert_eq!(code, Some(4), "{said}");
+            assert!(said.contains(&format!("rank {victim} ")) && said.contains("error: rank "), "{said}");
+        }
+        assert_eq!(folder.path().join("run/failed.json").exists(), victim != 0);
+        // The rest of it shorter, with the checkpoint and the logs that it left, under the same run file's name.
+        let step = step_of_checkpoint(folder.path());
+        assert!(step > 0 && !folder.path().join("run/done.json").exists());
+    }
+    let change = |run: &mut Value| {
+        run["budget"]["steps"] = 30.into();
+        run["checkpoint"]["every_steps"] = 1.into();
+    };
+    let wanted = undisturbed("fp8", change);
+    let folder = tempfile::tempdir().unwrap();
+    prepare(folder.path(), "fp8", change);
+    for _ in 0..3 {
+        let before = step_of_checkpoint(folder.path());
+        let port = a_port();
+        let mut first = rank(folder.path(), 0, 2, port).stderr(Stdio::null()).spawn().unwrap();
+        let second = rank(folder.path(), 1, 2, port).stderr(Stdio::null()).spawn().unwrap();
+        stop(folder.path(), second, before, "-KILL");
+        first.wait().unwrap();
+    }
+    finish(launch(folder.path(), 2));
+    assert_same(folder.path(), &wanted, "killed");
+}
+
+#[test]
+fn a_rank_that_hangs_ends_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let ranks = long_run(folder.path(), 2);
+    let hung = ranks[1].id();
+    kill("-STOP", hung);
+    for (code, said) in end_of_the_others(ranks, 1) {
+        assert_eq!(code, Some(4));
+        assert!(said.contains("rank 1 has given no sign for 2 s"), "{said}");
+    }
+    kill("-KILL", hung);
+}
+
+/// One rank is asked to stop; all stop after the same step, and rank 0's checkpoint is there.
+#[test]
+fn an_interrupt_of_any_rank_stops_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let ranks = long_run(folder.path(), 2);
+    kill("-INT", ranks[1].id());
+    let ends = end_of_the_others(ranks, usize::MAX);
+    let step = step_of_checkpoint(folder.path());
+    for (code, said) in ends {
+        assert_eq!(code, Some(130), "{said}");
+        assert!(said.contains(&format!("interrupted after step {step};")), "{said}");
+    }
+    assert!(!folder.path().join("run/failed.json").exists());
+}
+
+/// Runs all ranks of which `others` are not as they should be; what they said.
+fn refused(size: usize, mut command: impl FnMut(usize, u16) -> Option<Command>) -> Vec<(Option<i32>, String)> {
+    let port = a_port();
+    let ranks: Vec<Child> = (0..size).filter_map(|number| command(number, port)).map(|mut command| command.spawn().unwrap()).collect();
+    end_of_the_others(ranks, usize::MAX)
+}
+
+#[test]
+fn ranks_that_cannot_train_together_say_why() {
+    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    prepare(folder.path(), "fp8", |_| ());
+    prepare(other.path(), "fp8", |run| run["run"]["seed"] = 8.into());
+    for (code, said) in refused(4, |number, port| Some(rank(if number == 3 { other.path() } else { folder.path() }, number, 4, port))) {
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains("rank 3 runs another run file"), "{said}");
+    }
+    for (code, said) in refused(2, |number, port| Some(rank(folder.path(), number, 2 + 2 * number, port))) {
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains("rank 1 was told of 4 ranks, rank 0 of 2"), "{said}");
+    }
+    for (code, said) in refused(3, |number, port| Some(rank(folder.path(), number.min(1), 3, port))) {
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains("two processes take themselves for rank 1"), "{said}");
+    }
+    // Nobody left a mark in the run's folder that is not an error's.
+    assert!(!folder.path().join("run/metrics.jsonl").exists());
+}
+
+#[test]
+fn a_missing_rank_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    prepare(folder.path(), "fp8", |_| ());
+    let patient = |mut command: Command| {
+        command.args(["--rendezvous-timeout", "1"]);
+        command
+    };
+    for (code, said) in refused(4, |number, port| (number != 2).then(|| patient(rank(folder.path(), number, 4, port)))) {
+        assert_eq!(code, Some(4), "{said}");
+        assert!(said.contains("rank 2 has not come within 1 s"), "{said}");
+    }
+    for (code, said) in refused(2, |number, port| (number != 0).then(|| patient(rank(folder.path(), number, 2, port)))) {
+        assert_eq!(code, Some(4), "{said}");
+        assert!(said.contains("rank 0 has not answered rank 1"), "{said}");
+    }
+}
+
+/// Strangers on the first port, who listen and say nothing or nonsense, and strangers who call.
+#[test]
+fn garbage_on_the_ports_is_waited_past() {
+    let folder = tempfile::tempdir().unwrap();
+    prepare(folder.path(), "fp8", |_| ());
+    let stranger = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = stranger.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in stranger.incoming() {
+            let _ = stream.unwrap().write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    let started = Instant::now();
+    let mut first = rank(folder.path(), 0, 2, port - 1).spawn().unwrap();
+    // Rank 0 listens on the next port; callers who are no ranks come before the other one does.
+    let mut callers = Vec::new();
+    while callers.len() < 3 {
+        let bytes: &[u8] = [&b"GET / HTTP/1.1\r\n\r\n"[..], b"", b"mxfp4-r1\xff\xff\xff\x7f"][callers.len()];
+        if let Ok(mut caller) = std::net::TcpStream::connect(("127.0.0.1", port + 1)) {
+            caller.write_all(bytes).unwrap();
+            callers.push(caller);
+        }
+        assert!(started.elapsed() < Duration::from_secs(30) && first.try_wait().unwrap().is_none());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let second = rank(folder.path(), 1, 2, port - 1).output().unwrap();
+    assert!(second.status.success(), "{}", said(&second));
+    assert!(first.wait().unwrap().success());
+}
+
+#[test]
+fn wrong_usage_is_refused_before_anything_begins() {
+    let folder = tempfile::tempdir().unwrap();
+    prepare(folder.path(), "fp8", |_| ());
+    for ranks in [0, 3, 8] {
+        let output = launch(folder.path(), ranks).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert!(said(&output).contains(&format!("{ranks} ranks do not divide batch.accumulation (4)")), "{}", said(&output));
+    }
+    let output = rank(folder.path(), 0, 3, a_port()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said(&output).contains("3 ranks do not divide batch.accumulation (4)"), "{}", said(&output));
+    let output = run(folder.path()).env("RANK", "0").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said(&output).contains("RANK is set and WORLD_SIZE is not"), "{}", said(&output));
+    let output = rank(folder.path(), 0, 2, a_port()).args(["--device", "cuda"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said(&output).contains("several ranks compute on the CPU only so far"), "{}", said(&output));
+    // A world of one is nobody's.
+    let said = finish(rank(folder.path(), 0, 1, a_port()));
+    assert!(!said.contains("rank"), "{said}");
 }

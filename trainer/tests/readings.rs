@@ -115,8 +115,9 @@ fn a_reading_can_be_repeated() {
     let streams = trainer::session::Streams::open(&run, folder.path()).unwrap();
     let training = Training::new(cpu.clone(), run.clone(), streams.train.len()).unwrap();
     let mut readings = Reading::all(&run, &|_: &RunFile| Ok(cpu.clone())).unwrap();
-    let mut round =
-        || -> Vec<f64> { readings.iter_mut().map(|reading| reading.loss(&Alone, &training.parameters, &streams.validation, 3).unwrap()).collect() };
+    let mut round = || -> Vec<f64> {
+        readings.iter_mut().map(|reading| reading.loss(&Alone, &training.parameters, &streams.validation, 3).unwrap()).collect()
+    };
     let first = round();
     assert_eq!(first, round());
     assert!(first[0] != first[1] && first[1] != first[2]);

@@ -48,7 +48,8 @@ impl From<&Identity> for Identities {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Earlier {
-    /// What campaign.json says: a hash of sources, before there were identities.
+    /// What campaign.json says: a hash of sources, before there were identities; or an identity, from which another differs in nothing that
+    /// a committed campaign does.
     pub recorded: String,
     /// What computed the same.
     pub identity: String,
@@ -99,9 +100,15 @@ impl Known {
         text.split_inclusive('\n').map(line).collect()
     }
 
-    /// What a record says, as an identity where that is known.
+    /// What a record says, as the newest identity that is known to say the same of it.
     pub fn identity<'a>(&'a self, recorded: &'a str) -> &'a str {
-        self.earlier.iter().find(|earlier| earlier.recorded == recorded).map_or(recorded, |earlier| &earlier.identity)
+        let mut newest = recorded;
+        // As many steps as there are entries: more would be a circle.
+        for _ in &self.earlier {
+            let Some(earlier) = self.earlier.iter().find(|earlier| earlier.recorded == newest) else { break };
+            newest = &earlier.identity;
+        }
+        newest
     }
 
     /// Records that say the same as `identity`.
@@ -140,5 +147,10 @@ mod tests {
         assert!(known("b").is_current("sources") && known("b").is_current("b") && known("b").is_current("a"));
         assert!(!known("changed").is_current("sources") && !known("changed").is_current("b"));
         assert!(!known("b").is_current("other sources"));
+        // Step by step, and never around in a circle.
+        let entry = |recorded: &str, identity: &str| Earlier { recorded: recorded.into(), identity: identity.into(), shown_by: String::new() };
+        let mut chain = known("d");
+        chain.earlier.extend([entry("b", "d"), entry("x", "y"), entry("y", "x")]);
+        assert!(chain.is_current("sources") && chain.is_current("b") && !chain.is_current("x"));
     }
 }

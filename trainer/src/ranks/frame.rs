@@ -55,7 +55,8 @@ pub(super) fn read(from: &mut impl Read, heard: impl Fn()) -> io::Result<Frame> 
     let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|index| header[at + index]));
     let (sequence, length) = (number(1), number(9));
     let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
-    let kind = Kind::ALL.into_iter().find(|kind| *kind as u8 == header[0]).ok_or_else(|| invalid(format!("a message of kind {}", header[0])))?;
+    let kind =
+        Kind::ALL.into_iter().find(|kind| *kind as u8 == header[0]).ok_or_else(|| invalid(format!("a message of kind {}", header[0])))?;
     if length > LONGEST {
         return Err(invalid(format!("a message of {length} bytes")));
     }

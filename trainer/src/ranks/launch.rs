@@ -20,7 +20,8 @@ pub fn run(program: &Path, size: usize, arguments: &[OsString], interrupt: &Inte
     let job = format!("{}-{}", std::process::id(), SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos()));
     let mut ranks = Vec::new();
     for rank in 0..size {
-        let numbers = [("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", size), ("LOCAL_WORLD_SIZE", size), ("MASTER_PORT", port.into())];
+        let numbers =
+            [("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", size), ("LOCAL_WORLD_SIZE", size), ("MASTER_PORT", port.into())];
         let child = Command::new(program)
             .args(arguments)
             .envs(numbers.map(|(name, number)| (name, number.to_string())))

@@ -119,7 +119,8 @@ pub(crate) fn in_order<D: Device>(ranks: &dyn Ranks<D>, own: &[f64], count: usiz
     let all = gather_numbers(ranks, own)?;
     let size = all.len();
     let number = |k: usize| all[k % size].get(k / size).copied();
-    let wrong = || TrainerError::Machine(format!("{count} numbers were dealt out to {size} ranks and fewer came back: a defect of the trainer"));
+    let wrong =
+        || TrainerError::Machine(format!("{count} numbers were dealt out to {size} ranks and fewer came back: a defect of the trainer"));
     (0..count).map(number).collect::<Option<_>>().ok_or_else(wrong)
 }
 

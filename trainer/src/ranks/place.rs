@@ -128,7 +128,10 @@ impl Launcher {
             None => rank,
         };
         if local_rank > rank {
-            return Err(usage(format!("{} is {local_rank} and {} is {rank}: a machine has no more ranks than all have", self.local_rank, self.rank)));
+            return Err(usage(format!(
+                "{} is {local_rank} and {} is {rank}: a machine has no more ranks than all have",
+                self.local_rank, self.rank
+            )));
         }
         let all_here = variable(self.local_size).is_some_and(|here| here == size.to_string());
         let address = match variable("MASTER_ADDR") {
@@ -138,9 +141,11 @@ impl Launcher {
             None => return Err(usage(format!("{} is {rank} of {size}, and MASTER_ADDR, the host of rank 0, is not set", self.rank))),
         };
         let port = match variable("MASTER_PORT") {
-            Some(port) => port.parse().ok().filter(|port| *port < u16::MAX - PORTS).ok_or_else(|| {
-                usage(format!("MASTER_PORT is '{port}', which is no port from 0 to {}", u16::MAX - PORTS - 1))
-            })?,
+            Some(port) => port
+                .parse()
+                .ok()
+                .filter(|port| *port < u16::MAX - PORTS)
+                .ok_or_else(|| usage(format!("MASTER_PORT is '{port}', which is no port from 0 to {}", u16::MAX - PORTS - 1)))?,
             None => DEFAULT_PORT,
         };
         let job: Vec<String> = self.job.iter().map(|name| format!("{name}={}", variable(name).unwrap_or_default())).collect();
@@ -193,7 +198,8 @@ mod tests {
     #[test]
     fn each_launcher_is_understood_and_the_first_is_believed() {
         let torchrun = "RANK=3 WORLD_SIZE=8 LOCAL_RANK=1 MASTER_ADDR=host0 MASTER_PORT=1234";
-        let slurm = "SLURM_PROCID=5 SLURM_NTASKS=6 SLURM_LOCALID=1 SLURM_STEP_ID=0 SLURM_JOB_ID=77 SLURM_STEP_NODELIST=node[03-05,09],other";
+        let slurm =
+            "SLURM_PROCID=5 SLURM_NTASKS=6 SLURM_LOCALID=1 SLURM_STEP_ID=0 SLURM_JOB_ID=77 SLURM_STEP_NODELIST=node[03-05,09],other";
         let mpi = "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2";
         let pmi = "PMI_RANK=1 PMI_SIZE=4 MASTER_ADDR=host1";
         for (words, rank, size, local, address, port, source) in [

@@ -57,7 +57,10 @@ enum Answer {
     OtherJob,
     /// Everybody is here, and listens there; by rank.
     Welcome(Vec<SocketAddr>),
-    Refused { code: u8, what: String },
+    Refused {
+        code: u8,
+        what: String,
+    },
 }
 
 /// One connection to each other rank, by rank; none at this rank's own place.
@@ -212,10 +215,16 @@ fn compare(place: &Place, purpose: &Purpose, hello: &Hello, connections: &Connec
         return Some(format!("rank {rank} runs another run file (SHA-256 {theirs}…) than rank 0 ({ours}…); give all ranks the same file"));
     }
     if *trainer != purpose.trainer {
-        return Some(format!("rank {rank} is another trainer ({trainer}) than rank 0 ({}); start the same program everywhere", purpose.trainer));
+        return Some(format!(
+            "rank {rank} is another trainer ({trainer}) than rank 0 ({}); start the same program everywhere",
+            purpose.trainer
+        ));
     }
     (*device != purpose.device).then(|| {
-        format!("rank {rank} computes on another kind of device ({device}) than rank 0 ({}); give all ranks the same --device", purpose.device)
+        format!(
+            "rank {rank} computes on another kind of device ({device}) than rank 0 ({}); give all ranks the same --device",
+            purpose.device
+        )
     })
 }
 
@@ -228,12 +237,15 @@ fn come(place: &Place, purpose: &Purpose, patience: Duration, deadline: Instant)
         Ok(Answer::Welcome(addresses)) if addresses.len() == place.size => addresses,
         Ok(Answer::Refused { code, what }) => return Err(TrainerError::Elsewhere { code, what }),
         Ok(_) => return Err(TrainerError::Machine("rank 0 says what no trainer says; end it and start again".into())),
-        Err(error) => return Err(TrainerError::Machine(format!("rank 0 ended while the ranks were meeting ({error}); look at its output"))),
+        Err(error) => {
+            return Err(TrainerError::Machine(format!("rank 0 ended while the ranks were meeting ({error}); look at its output")));
+        }
     };
     let mut connections: Connections = (0..place.size).map(|_| None).collect();
     connections[0] = Some(to_first);
     let hello = Hello { job: place.job.clone(), rank: place.rank, size: place.size, purpose: purpose.clone(), port: 0 };
-    let lost = |rank: usize, error: io::Error| TrainerError::Machine(format!("rank {rank} cannot be reached from rank {}: {error}", place.rank));
+    let lost =
+        |rank: usize, error: io::Error| TrainerError::Machine(format!("rank {rank} cannot be reached from rank {}: {error}", place.rank));
     for rank in 1..place.rank {
         let mut stream = TcpStream::connect_timeout(&addresses[rank], patience).map_err(|error| lost(rank, error))?;
         say(&mut stream, &hello).map_err(|error| lost(rank, error))?;
@@ -279,13 +291,8 @@ fn greet_first(place: &Place, purpose: &Purpose, port: u16, deadline: Instant) -
     let mut stream = TcpStream::connect_timeout(&address, patience)?;
     let own: IpAddr = stream.local_addr()?.ip();
     let listener = TcpListener::bind((own, 0))?;
-    let hello = Hello {
-        job: place.job.clone(),
-        rank: place.rank,
-        size: place.size,
-        purpose: purpose.clone(),
-        port: listener.local_addr()?.port(),
-    };
+    let hello =
+        Hello { job: place.job.clone(), rank: place.rank, size: place.size, purpose: purpose.clone(), port: listener.local_addr()?.port() };
     say(&mut stream, &hello)?;
     match hear(&mut stream, patience)? {
         Answer::Heard => Ok((stream, listener)),

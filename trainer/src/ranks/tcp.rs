@@ -202,7 +202,7 @@ impl Mesh {
         for first in range.clone().step_by(PART) {
             let numbers = &mut numbers[..PART.min(range.end - first)];
             read(first, numbers)?;
-            let bytes = &mut bytes[..size_of::<f32>() * numbers.len()];
+            let bytes = &mut bytes[..size_of_val(numbers)];
             bytes.as_chunks_mut().0.iter_mut().zip(&*numbers).for_each(|(bytes, number)| *bytes = number.to_le_bytes());
             self.send(to, kind, bytes)?;
         }

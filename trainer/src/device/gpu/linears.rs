@@ -13,14 +13,14 @@ use std::ops::Range;
 
 use contract::memory::{GRADIENT, GRADIENT_TURNED, INPUT, INPUT_TURNED, PASSES, Role, WEIGHT, WEIGHT_TURNED, Ways};
 use contract::metrics::Quantisation;
-use contract::recipe::{Block, DelayedChoice, Format, OperandSpec, Rounding, ScaleRule};
+use contract::recipe::{Block, DelayedChoice, Format, OperandSpec, ScaleRule};
 use contract::run_file::RunFile;
 use kernels::gpu::{
-    Bf16, Buffer, Factor, Made, Multiplier, OperandSide, PackedMatrix, Plain, Quantiser, TensorScales, is_source, multiplier, prepared,
+    Bf16, Buffer, Factor, Made, Multiplier, OperandSide, PackedMatrix, Plain, TensorScales, is_source, multiplier, prepared,
 };
 
 use super::observation::{self, Observed};
-use super::operands::{Preparation, check_recipe, largest_of, largest_of_slot};
+use super::operands::{Preparation, check_recipe, largest_of, largest_of_slot, made, raise, stored};
 use super::scratch::Turn;
 use super::{GpuDevice, Parameters, machine};
 use crate::choices::{Choices, Evaluation, Observation, SignVector};
@@ -55,7 +55,7 @@ pub struct GpuLinears {
     /// Largest magnitudes of the micro-batches before this one, in the first step, where each scales by its own and starts anew.
     before: Vec<f32>,
     observation: Option<Observation>,
-    /// Operands of this step that wait to be measured.
+    /// Operands of this micro-batch that wait to be measured.
     observed: Vec<Observed>,
 }
 
@@ -284,30 +284,7 @@ impl GpuLinears {
         self.device.timed("gemm", || self.products.multiply(left, right, factor, added, out, offset))
     }
 
-    /// The first rows of a source as BF16: what is not kept is made once more.
-    fn read(&self, source: Made<'_>, (rows, columns): (usize, usize)) -> Result<Vec<Bf16>, TrainerError> {
-        let mut bits = vec![Bf16::default(); rows * columns];
-        if let Made::Stored(buffer, first) = source {
-            buffer.read(first, &mut bits).map_err(machine)?;
-            return Ok(bits);
-        }
-        const AS_IT_IS: OperandSpec = OperandSpec {
-            format: Format::Bf16,
-            block: Block::Tensor,
-            scale: ScaleRule::None,
-            rounding: Rounding::NearestEven,
-            rotation: None,
-        };
-        let gpu = self.device.gpu();
-        let made = gpu.buffer::<u8>(2 * bits.len()).map_err(machine)?;
-        let side = OperandSide { out: Some(&made), ..OperandSide::default() };
-        let quantiser = Quantiser::of_made(gpu, Some(AS_IT_IS), None).map_err(machine)?;
-        quantiser.run(source, (rows, columns), side, OperandSide::default()).map_err(machine)?;
-        made.part(0, bits.len()).and_then(|made: Buffer<Bf16>| made.read(0, &mut bits)).map_err(machine)?;
-        Ok(bits)
-    }
-
-    /// Keeps an operand's source for the end of the step if this step and block are observed. `transposed`: its contraction axis is the source's rows.
+    /// Keeps an operand's source for the end of the micro-batch if this step and block are observed. `transposed`: its contraction axis is the source's rows.
     fn measure(
         &mut self,
         place: Place,
@@ -322,7 +299,7 @@ impl GpuLinears {
             return Ok(());
         }
         let rows = if role.operand == Operand::Weight { rows } else { rows.min(OBSERVED_TOKENS) };
-        let bits = self.read(source, (rows, columns))?;
+        let bits = observation::read(self.device.gpu(), source, (rows, columns))?;
         let (operand_rows, k) = if transposed { (columns, rows) } else { (rows, columns) };
         let spec = self.choices.spec(role.pass, role.operand);
         let remembered = if spec.scale == ScaleRule::Delayed {
@@ -346,30 +323,6 @@ impl GpuLinears {
             remembered,
         });
         Ok(())
-    }
-}
-
-/// A source that is kept, and where it starts.
-fn stored(source: Made<'_>) -> Result<(&Buffer<Bf16>, usize), TrainerError> {
-    match source {
-        Made::Stored(buffer, first) => Ok((buffer, first)),
-        _ => Err(TrainerError::Machine("an operand that is multiplied as it is was not kept: this is a defect of the trainer".to_owned())),
-    }
-}
-
-/// The larger of each two magnitudes, by their bits: those of a NaN are larger than any number's.
-fn raise(largest: &mut [f32], least: &[f32]) {
-    largest.iter_mut().zip(least).for_each(|(largest, least)| *largest = f32::from_bits(largest.to_bits().max(least.to_bits())));
-}
-
-/// X as it is read.
-fn made<'a>(x: &Input<'a, GpuDevice>, parameters: &'a Parameters) -> Made<'a> {
-    match x {
-        Input::Normed { normed, stream, inverse_rms, gain } if normed.length() == 0 => {
-            Made::Normed { stream, inverse_rms, gain: (&parameters.masters, gain.start) }
-        }
-        Input::Gated { hidden, gate_up } if hidden.length() == 0 => Made::Gated { gate_up },
-        kept => Made::Stored(kept.kept(), 0),
     }
 }
 
