@@ -87,7 +87,6 @@ fn at_rank(rank: usize, error: TrainerError) -> TrainerError {
 }
 
 fn run_at(arguments: &RunArguments, place: Option<&Place>) -> Result<(), TrainerError> {
-    let interrupt = Interrupt::install()?;
     let RunArguments { run_file, data, machine, progress, least_memory, wait_for_lock, .. } = arguments;
     let patience = Duration::from_secs(*wait_for_lock);
     let options = session::Options { run_file: run_file.clone(), data: data.clone(), progress: *progress, patience };
@@ -98,14 +97,15 @@ fn run_at(arguments: &RunArguments, place: Option<&Place>) -> Result<(), Trainer
                 None => Arc::new(Alone),
                 Some(place) => Arc::new(meet(arguments, place, "cpu")?),
             };
-            session::run(&options, &|_: &RunFile| Ok(cpu.clone()), &interrupt, &ranks)
+            // Until all are there, an interrupt ends this process at once.
+            session::run(&options, &|_: &RunFile| Ok(cpu.clone()), &Interrupt::install()?, &ranks)
         }
         Choice::Gpu(..) if place.is_some() => {
             let what = format!("--device {}: several ranks compute on the CPU only so far; use --device cpu, or one rank", machine.device);
             Err(TrainerError::BadInput(what))
         }
         Choice::Gpu(kind, ordinal) => {
-            let gpu = gpu(kind, ordinal)?;
+            let (gpu, interrupt) = (gpu(kind, ordinal)?, Interrupt::install()?);
             let ranks: Arc<dyn Ranks<GpuDevice>> = Arc::new(Alone);
             session::run(&options, &|run: &RunFile| GpuDevice::new(gpu.clone(), run, keep(*least_memory)), &interrupt, &ranks)
         }

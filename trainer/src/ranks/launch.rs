@@ -93,11 +93,12 @@ fn wait(mut ranks: Vec<Rank>, interrupt: &Interrupt) -> Result<(), TrainerError>
         }
         std::thread::sleep(LOOK);
     }
-    first.map_or(Ok(()), |(rank, status, _)| Err(failed(rank, status)))
+    first.map_or(Ok(()), |(rank, status, _)| Err(failed(rank, status, is_told)))
 }
 
-fn failed(rank: usize, status: ExitStatus) -> TrainerError {
-    match status.code() {
+/// `is_told`: by an interrupt, which ends a rank at once that has not begun.
+fn failed(rank: usize, status: ExitStatus, is_told: bool) -> TrainerError {
+    match status.code().or(is_told.then_some(130)) {
         Some(130) => TrainerError::Elsewhere { code: 130, what: "interrupted; the same command goes on from the checkpoint".into() },
         Some(code) => {
             let what = format!("rank {rank} ended first, with exit code {code}; the same command goes on from the last checkpoint");
