@@ -148,7 +148,8 @@ mod tests {
         assert!(!known("changed").is_current("sources") && !known("changed").is_current("b"));
         assert!(!known("b").is_current("other sources"));
         // Step by step, and never around in a circle.
-        let entry = |recorded: &str, identity: &str| Earlier { recorded: recorded.into(), identity: identity.into(), shown_by: String::new() };
+        let entry =
+            |recorded: &str, identity: &str| Earlier { recorded: recorded.into(), identity: identity.into(), shown_by: String::new() };
         let mut chain = known("d");
         chain.earlier.extend([entry("b", "d"), entry("x", "y"), entry("y", "x")]);
         assert!(chain.is_current("sources") && chain.is_current("b") && !chain.is_current("x"));

@@ -207,7 +207,7 @@ mod tests {
             (slurm.to_owned(), 5, 6, 1, "node03", 29500, "SLURM_PROCID and SLURM_NTASKS of Slurm"),
             (mpi.to_owned(), 1, 2, 1, "127.0.0.1", 29500, "OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE of Open MPI"),
             (pmi.to_owned(), 1, 4, 1, "host1", 29500, "PMI_RANK and PMI_SIZE of MPI"),
-            (format!("{pmi} {mpi} {slurm} {torchrun}"), 3, 8, 1, "host0", 1234, "RANK and WORLD_SIZE of torchrun"),
+            (format!("{torchrun} {slurm} {mpi} {pmi}"), 3, 8, 1, "host0", 1234, "RANK and WORLD_SIZE of torchrun"),
             (format!("{mpi} {slurm}"), 5, 6, 1, "node03", 29500, "SLURM_PROCID and SLURM_NTASKS of Slurm"),
             (format!("{torchrun} TRAINER_JOB=x"), 3, 8, 1, "host0", 1234, "RANK and WORLD_SIZE of trainer launch"),
         ] {

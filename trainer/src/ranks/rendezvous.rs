@@ -78,13 +78,15 @@ fn receive(place: &Place, purpose: &Purpose, patience: Duration, deadline: Insta
     let comers = comers(listener);
     let mut connections: Connections = (0..place.size).map(|_| None).collect();
     let mut addresses = vec![SocketAddr::from(([0, 0, 0, 0], 0)); place.size];
-    let result = loop {
+    let (mut deadline, mut result) = (deadline, Ok(()));
+    loop {
         let missing: Vec<usize> = (1..place.size).filter(|rank| connections[*rank].is_none()).collect();
         if missing.is_empty() {
-            break Ok(());
+            break;
         }
         let Ok((mut stream, hello)) = comers.next(deadline) else {
-            break Err(missed(&missing, patience));
+            result = result.and(Err(missed(&missing, patience)));
+            break;
         };
         if hello.job != place.job {
             let _ = say(&mut stream, &Answer::OtherJob);
@@ -104,9 +106,11 @@ fn receive(place: &Place, purpose: &Purpose, patience: Duration, deadline: Insta
             let _ = say(&mut stream, &Answer::Refused { code: 2, what: what.clone() });
         }
         if let Some(what) = refusal {
-            break Err(TrainerError::BadInput(what));
+            result = result.and(Err(TrainerError::BadInput(what)));
+            // Those who are on their way shall hear of it, too.
+            deadline = deadline.min(Instant::now() + GREETING);
         }
-    };
+    }
     let answer = match &result {
         Ok(()) => Answer::Welcome(addresses),
         Err(error) => Answer::Refused { code: error.exit_code(), what: error.to_string() },
