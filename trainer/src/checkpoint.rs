@@ -4,6 +4,7 @@
 //! new one. It records how much of metrics.jsonl and run.mllog belongs to it; a resumed run cuts them there and so ends
 //! with the bytes of a run that was never stopped. What cannot be trusted is set aside, never deleted.
 
+use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -79,16 +80,19 @@ fn previous(run: &Path) -> PathBuf {
     run.join("checkpoint.previous")
 }
 
-/// Replaces the checkpoint in the directory `run`.
+/// Parameters, first and second moments, in the order of a layout.
+pub type Arrays<'a> = [Cow<'a, [f32]>; 3];
+
+/// Replaces the checkpoint in the directory `run`. `arrays` are all of them, of however many ranks.
 pub fn save<D: Device>(
     run: &Path,
     run_sha256: &str,
-    training: &Training<D>,
+    (training, arrays): (&Training<D>, &Arrays<'_>),
     progress: &Progress,
     marks: LogMarks,
 ) -> Result<(), TrainerError> {
     let aside = run.join(format!("checkpoint.tmp-{}", std::process::id()));
-    let written = write_files(&aside, run_sha256, training, progress, marks);
+    let written = write_files(&aside, run_sha256, (training, arrays), progress, marks);
     if written.is_err() {
         let _ = fs::remove_dir_all(&aside);
     }
@@ -112,14 +116,11 @@ pub fn save<D: Device>(
 fn write_files<D: Device>(
     aside: &Path,
     run_sha256: &str,
-    training: &Training<D>,
+    (training, arrays): (&Training<D>, &Arrays<'_>),
     progress: &Progress,
     marks: LogMarks,
 ) -> Result<(), TrainerError> {
     fs::create_dir_all(aside).map_err(|source| TrainerError::write(aside, source))?;
-    let device = training.device();
-    let arrays =
-        [device.parameter_values(&training.parameters)?, device.values(&training.moments.first)?, device.values(&training.moments.second)?];
     let tensors = tensors_of(training.model.layout(), arrays.each_ref().map(|array| &**array));
     let tensors_sha256 = write_tensors(&aside.join(TENSORS), &tensors).map_err(|source| TrainerError::write(aside, source))?;
     let state = State {
@@ -163,13 +164,13 @@ fn tensors_of<'a>(layout: &Layout, arrays: [&'a [f32]; 3]) -> Vec<NamedTensor<'a
 #[derive(Debug)]
 pub enum Found {
     Nothing,
-    /// `training` now is what the checkpoint held.
-    Resumed(Progress, LogMarks),
+    /// The linears of `training` now have the checkpoint's histories; the arrays are for [`Training::restore`].
+    Resumed(Progress, LogMarks, [Vec<f32>; 3]),
     /// There is one that cannot be used, and why. It was moved to the path.
     Unusable(String, PathBuf),
 }
 
-/// Looks for a checkpoint of the run with this hash and puts it into `training`; on anything but success `training` is unchanged.
+/// Looks for a checkpoint of the run with this hash; on anything but success `training` is unchanged.
 pub fn load<D: Device>(run: &Path, run_sha256: &str, training: &mut Training<D>) -> Result<Found, TrainerError> {
     remove_leftovers(run);
     let (name, previous) = (folder(run), previous(run));
@@ -180,7 +181,7 @@ pub fn load<D: Device>(run: &Path, run_sha256: &str, training: &mut Training<D>)
         fs::rename(&previous, &name).map_err(|source| TrainerError::write(&name, source))?;
     }
     match read(&name, run_sha256, training) {
-        Ok((progress, marks)) => Ok(Found::Resumed(progress, marks)),
+        Ok((progress, marks, arrays)) => Ok(Found::Resumed(progress, marks, arrays)),
         Err(problem) => Ok(Found::Unusable(problem, set_aside(run)?)),
     }
 }
@@ -205,7 +206,7 @@ fn remove_leftovers(run: &Path) {
     }
 }
 
-fn read<D: Device>(folder: &Path, run_sha256: &str, training: &mut Training<D>) -> Result<(Progress, LogMarks), String> {
+fn read<D: Device>(folder: &Path, run_sha256: &str, training: &mut Training<D>) -> Result<(Progress, LogMarks, [Vec<f32>; 3]), String> {
     let contents = |name: &str| fs::read(folder.join(name)).map_err(|source| format!("{name}: {source}"));
     let state: State = serde_json::from_slice(&contents(STATE)?).map_err(|source| format!("state.json: {source}"))?;
     schema::require(&state.schema, schema::CHECKPOINT).map_err(|error| format!("state.json: {error}"))?;
@@ -230,11 +231,6 @@ fn read<D: Device>(folder: &Path, run_sha256: &str, training: &mut Training<D>) 
     if !restored {
         return Err("state.json: the delayed-scaling histories are not those of this model".into());
     }
-    let device = training.device().clone();
-    let failed = |error: TrainerError| error.to_string();
-    training.parameters = device.parameters(parameters).map_err(failed)?;
-    training.moments.first = device.numbers(first).map_err(failed)?;
-    training.moments.second = device.numbers(second).map_err(failed)?;
     let progress = Progress {
         step: state.step,
         train_loss: state.train_loss_bits.map(f64::from_bits),
@@ -242,7 +238,7 @@ fn read<D: Device>(folder: &Path, run_sha256: &str, training: &mut Training<D>) 
         target_reached_at: state.target_reached_at,
     };
     let marks = LogMarks { metrics_length: state.metrics_length, metrics_sha256: state.metrics_sha256, mllog_length: state.mllog_length };
-    Ok((progress, marks))
+    Ok((progress, marks, [parameters, first, second]))
 }
 
 fn read_array(tensors: &Tensors, layout: &Layout, prefix: &str) -> Result<Vec<f32>, String> {

@@ -20,6 +20,9 @@ pub enum TrainerError {
     /// This machine cannot do it: instruction set, memory, disk (exit code 4).
     #[error("{0}")]
     Machine(String),
+    /// Another rank of the run ended early, with this exit code.
+    #[error("{what}")]
+    Elsewhere { code: u8, what: String },
     /// Asked to stop; a checkpoint is on disk (exit code 130).
     #[error("interrupted after step {step}; the checkpoint is written, the same command goes on from there")]
     Interrupted {
@@ -41,6 +44,7 @@ impl TrainerError {
             Self::BadInput(_) => 2,
             Self::BadFile(_) => 3,
             Self::Machine(_) => 4,
+            Self::Elsewhere { code, .. } => *code,
             Self::Interrupted { .. } => 130,
         }
     }

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use contract::device::{DeviceId, Devices, GpuFacts};
@@ -13,8 +12,9 @@ use kernels::gpu::{Gpu, GpuError, Kind};
 use trainer::device::Choice;
 use trainer::device::gpu::{GpuDevice, Keep, memory_report};
 use trainer::error::TrainerError;
-use trainer::interrupt::Interrupt;
-use trainer::{device_test, identity, measure, session};
+use trainer::{device_test, identity, measure};
+
+use run_commands::RunArguments;
 
 #[global_allocator]
 static ALLOCATOR: trainer::memory::HugePages = trainer::memory::HugePages;
@@ -44,23 +44,18 @@ enum Command {
     /// Train to the run file's budget, resuming from its checkpoint if there is one
     ///
     /// Example: trainer run runs/fp8-1/run.yaml --data cache/datasets/rust-crates/tokens
-    Run {
-        /// The run file; everything is written beside it
-        run_file: PathBuf,
-        /// Folder with the token files (and tokenizer.json, which is then copied to the model)
+    ///
+    /// Under torchrun, srun or mpirun it is one of several ranks that train together, to the same bytes as one (docs/ranks.md).
+    Run(RunArguments),
+    /// Train on several ranks of this machine, one process each: the same bytes as `run` on one
+    ///
+    /// Example: trainer launch --ranks 4 runs/fp8-1/run.yaml --data cache/datasets/rust-crates/tokens
+    Launch {
+        /// Processes; divides batch.accumulation of the run file
         #[arg(long)]
-        data: PathBuf,
+        ranks: usize,
         #[command(flatten)]
-        machine: Machine,
-        /// One line a step to stderr
-        #[arg(long)]
-        progress: bool,
-        /// On a GPU keep nothing that backward can make again, even where there is room: the same bits, some per cent slower
-        #[arg(long)]
-        least_memory: bool,
-        /// Seconds to wait for another trainer that is at work on this run
-        #[arg(long, default_value_t = 0)]
-        wait_for_lock: u64,
+        run: RunArguments,
     },
     /// Time real training steps of several arms, interleaved; JSON lines to stdout
     StepTime {
@@ -148,6 +143,7 @@ enum Command {
 }
 
 mod data_commands;
+mod run_commands;
 
 fn main() -> ExitCode {
     // clap itself exits with 2 for wrong usage.
@@ -167,20 +163,8 @@ fn keep(least_memory: bool) -> Keep {
 
 fn execute(command: Command) -> Result<(), TrainerError> {
     match command {
-        Command::Run { run_file, data, machine, progress, least_memory, wait_for_lock } => {
-            let interrupt = Interrupt::install()?;
-            let options = session::Options { run_file, data, progress, patience: Duration::from_secs(wait_for_lock) };
-            match Choice::parse(&machine.device)? {
-                Choice::Cpu => {
-                    let cpu = cpu(&machine)?;
-                    session::run(&options, &|_: &RunFile| Ok(cpu.clone()), &interrupt)
-                }
-                Choice::Gpu(kind, ordinal) => {
-                    let gpu = gpu(kind, ordinal)?;
-                    session::run(&options, &|run: &RunFile| GpuDevice::new(gpu.clone(), run, keep(least_memory)), &interrupt)
-                }
-            }
-        }
+        Command::Run(arguments) => run_commands::run(&arguments),
+        Command::Launch { ranks, run } => run_commands::launch(ranks, &run),
         Command::StepTime { run_files, data, profile_step, memory, least_memory, repeats, warmup, machine } => {
             let (data, out) = (data.as_deref(), &mut std::io::stdout().lock());
             let options = measure::StepTime { warmup, repeats, profile: profile_step, memory };

@@ -148,7 +148,7 @@ impl<D: Device> Model<D> {
     }
 
     /// Forward and backward of training step `step`: sum of the batch's losses, and the gradient of their mean in `gradients`
-    /// (overwritten).
+    /// (overwritten). Delayed scales stay as they are until [`Linears::finish_step`].
     pub fn train(
         &mut self,
         parameters: &D::Parameters,
@@ -161,7 +161,6 @@ impl<D: Device> Model<D> {
         let head = (parameters, &layout.head);
         let sum = device.head(normed, head, batch, section.hidden_size, losses, Some((&mut g.normed, gradients)))?;
         self.backward(parameters, batch, step, gradients)?;
-        self.linears.finish_step(step)?;
         Ok(sum)
     }
 

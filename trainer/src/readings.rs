@@ -11,6 +11,7 @@ use crate::data::TokenStream;
 use crate::device::Device;
 use crate::error::TrainerError;
 use crate::model::Model;
+use crate::ranks::Ranks;
 use crate::trainer_state;
 
 /// Sequences that are read at once: few, because every reading has buffers of its own.
@@ -51,9 +52,15 @@ impl<D: Device> Reading<D> {
     }
 
     /// As [`trainer_state::Training::evaluate`], through this forward pass.
-    pub fn loss(&mut self, parameters: &D::Parameters, validation: &TokenStream, step: u64) -> Result<f64, TrainerError> {
+    pub fn loss(
+        &mut self,
+        ranks: &dyn Ranks<D>,
+        parameters: &D::Parameters,
+        validation: &TokenStream,
+        step: u64,
+    ) -> Result<f64, TrainerError> {
         let Self { run, device, model, tokens, .. } = self;
-        trainer_state::evaluate(device, run, model, parameters, tokens, validation, step)
+        trainer_state::evaluate((device, ranks), run, model, parameters, tokens, validation, step)
     }
 }
 

@@ -5,15 +5,16 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use contract::digest;
 use contract::json::Document;
-use contract::metrics::{self, Diverged, Evaluation, Header, MetricsLine, Train};
+use contract::metrics::{self, Diverged, Evaluation, MetricsLine, Train};
 use contract::outcome::{Done, Failed, Status};
-use contract::run_file::{LoadedRun, RunFile, RunIdentity, ShardSection};
+use contract::run_file::{LoadedRun, RunFile, ShardSection};
 
-use crate::checkpoint::{self, Found, LogMarks, Progress};
+use crate::checkpoint::{self, LogMarks, Progress};
 use crate::data::TokenStream;
 use crate::device::Device;
 use crate::error::TrainerError;
@@ -21,7 +22,9 @@ use crate::interrupt::Interrupt;
 use crate::metrics::{Log, write_json};
 use crate::mllog::Mllog;
 use crate::model_export;
+use crate::ranks::Ranks;
 use crate::readings::Reading;
+use crate::resumption::{Logs, Start, agree, resume};
 use crate::timing::Timing;
 use crate::trainer_state::Training;
 
@@ -71,18 +74,38 @@ fn open_stream(data: &Path, shard: &ShardSection, key: &str) -> Result<TokenStre
     Ok(stream)
 }
 
-/// Runs to the end, or until interrupted.
+/// Runs to the end, or until interrupted: one rank, or one of several. Only rank 0 writes, and only it holds the lock.
 pub fn run<D: Device>(
     options: &Options,
     device: &impl Fn(&RunFile) -> Result<D, TrainerError>,
     interrupt: &Interrupt,
+    ranks: &Arc<dyn Ranks<D>>,
+) -> Result<(), TrainerError> {
+    let result = if ranks.rank() == 0 {
+        run_and_write(options, device, interrupt, ranks)
+    } else {
+        locked_run(options, None, device, interrupt, ranks)
+    };
+    match &result {
+        Ok(()) | Err(TrainerError::Interrupted { .. }) => ranks.leave(),
+        Err(error) => ranks.abort(error),
+    }
+    result
+}
+
+/// What rank 0 does.
+fn run_and_write<D: Device>(
+    options: &Options,
+    device: &impl Fn(&RunFile) -> Result<D, TrainerError>,
+    interrupt: &Interrupt,
+    ranks: &Arc<dyn Ranks<D>>,
 ) -> Result<(), TrainerError> {
     let directory = directory_of(&options.run_file);
     // The lock goes away with the process, however it ends. Being refused is no failure of the run: someone else is at it.
     let lock = File::open(&options.run_file)
         .map_err(|source| TrainerError::BadInput(format!("{}: cannot read the run file: {source}", options.run_file.display())))?;
     wait_for_lock(&lock, options)?;
-    let result = locked_run(options, &directory, device, interrupt);
+    let result = locked_run(options, Some(&directory), device, interrupt, ranks);
     if let Err(error) = &result
         && !matches!(error, TrainerError::Interrupted { .. })
         && options.run_file.exists()
@@ -115,29 +138,44 @@ fn wait_for_lock(lock: &File, options: &Options) -> Result<(), TrainerError> {
     Ok(())
 }
 
+/// `directory` is rank 0's; the others write nothing.
 fn locked_run<D: Device>(
     options: &Options,
-    directory: &Path,
+    directory: Option<&Path>,
     make_device: &impl Fn(&RunFile) -> Result<D, TrainerError>,
     interrupt: &Interrupt,
+    ranks: &Arc<dyn Ranks<D>>,
 ) -> Result<(), TrainerError> {
     let loaded = RunFile::load(&options.run_file)?;
-    remove_if_there(&directory.join("failed.json"))?;
-    if is_done(directory, &loaded.sha256) {
-        if options.progress {
+    let mut done = false;
+    if let Some(directory) = directory {
+        remove_if_there(&directory.join("failed.json"))?;
+        done = is_done(directory, &loaded.sha256);
+        if done && options.progress {
             eprintln!("{}: already done", options.run_file.display());
         }
+        if !done {
+            remove_if_there(&directory.join("done.json"))?;
+        }
+    }
+    if any(&**ranks, done)? {
         return Ok(());
     }
-    remove_if_there(&directory.join("done.json"))?;
     let device = make_device(&loaded.run.micro_batch())?;
     device.check_memory(&loaded.run.micro_batch())?;
     let streams = Streams::open(&loaded.run, &options.data)?;
     let tokenizer = model_export::find_tokenizer(&options.data, &loaded.run)?;
     let readings = Reading::all(&loaded.run, make_device)?;
-    let mut session = Session::start(options, directory, loaded, &device, readings, &streams)?;
+    let mut session = Session::start(options, directory, loaded, (&device, ranks), readings, &streams)?;
     session.train(&streams, interrupt)?;
-    session.finish(tokenizer.as_deref())
+    session.finish(tokenizer.as_deref())?;
+    // Rank 0 may fail in its last file: then all have failed.
+    ranks.barrier()
+}
+
+/// Whether one of the ranks says so.
+fn any<D: Device>(ranks: &dyn Ranks<D>, own: bool) -> Result<bool, TrainerError> {
+    Ok(ranks.gather(&[u8::from(own)])?.iter().any(|said| said == &[1]))
 }
 
 fn remove_if_there(path: &Path) -> Result<(), TrainerError> {
@@ -157,13 +195,20 @@ fn is_done(directory: &Path, run_sha256: &str) -> bool {
 
 struct Session<'a, D: Device> {
     options: &'a Options,
-    directory: &'a Path,
     run: RunFile,
     run_sha256: String,
+    ranks: Arc<dyn Ranks<D>>,
     training: Training<D>,
     readings: Vec<Reading<D>>,
     progress: Progress,
     diverged: bool,
+    /// Rank 0's.
+    files: Option<Files<'a>>,
+}
+
+/// What the session writes.
+struct Files<'a> {
+    directory: &'a Path,
     metrics: Log,
     mllog: Mllog,
     timing: Timing,
@@ -173,53 +218,35 @@ impl<'a, D: Device> Session<'a, D> {
     /// Resumes from the checkpoint if there is a good one, else starts.
     fn start(
         options: &'a Options,
-        directory: &'a Path,
+        directory: Option<&'a Path>,
         loaded: LoadedRun,
-        device: &D,
+        (device, ranks): (&D, &Arc<dyn Ranks<D>>),
         readings: Vec<Reading<D>>,
         streams: &Streams,
     ) -> Result<Self, TrainerError> {
         let LoadedRun { run, sha256: run_sha256 } = loaded;
-        let mut training = Training::new(device.clone(), run.clone(), streams.train.len())?;
-        let resumed = match checkpoint::load(directory, &run_sha256, &mut training)? {
-            Found::Nothing => None,
-            Found::Unusable(problem, moved) => {
-                eprintln!("warning: the checkpoint cannot be used ({problem}); moved to {}, starting again from step 0", moved.display());
-                None
+        let fresh = || Training::among(ranks.clone(), device.clone(), run.clone(), streams.train.len());
+        let mut training = fresh()?;
+        let resumed = match directory {
+            Some(directory) => resume(directory, &run_sha256, &mut training, fresh)?,
+            None => None,
+        };
+        let (mut progress, logs, arrays) = match resumed {
+            Some(Start { progress, logs, arrays }) => (progress, Some(logs), Some(arrays)),
+            None => (Progress::default(), None, None),
+        };
+        let goes_on = agree(&**ranks, &mut training, &mut progress, arrays)?;
+        let files = match directory {
+            Some(directory) => {
+                let logs = logs.map_or_else(|| Logs::create(directory, &run, training.model.layout().total), Ok)?;
+                let timing = Timing::start(&directory.join("timing.jsonl"), &device.machine(), ranks.size(), progress.step)?;
+                Some(Files { directory, metrics: logs.metrics, mllog: logs.mllog, timing })
             }
-            Found::Resumed(progress, marks) => match Logs::reopen(directory, &run, &progress, &marks)? {
-                Some(logs) => Some((progress, logs)),
-                None => {
-                    let moved = checkpoint::set_aside(directory)?;
-                    eprintln!(
-                        "warning: metrics.jsonl or run.mllog is not what the checkpoint wrote; checkpoint moved to {}, starting again from step 0",
-                        moved.display()
-                    );
-                    training = Training::new(device.clone(), run.clone(), streams.train.len())?;
-                    None
-                }
-            },
+            None => None,
         };
-        let (progress, logs) = match resumed {
-            Some((progress, logs)) => (progress, logs),
-            None => (Progress::default(), Logs::create(directory, &run, training.model.layout().total)?),
-        };
-        let fresh = logs.fresh;
-        let timing = Timing::start(&directory.join("timing.jsonl"), &device.machine(), progress.step)?;
-        let mut session = Self {
-            options,
-            directory,
-            run,
-            run_sha256,
-            training,
-            readings,
-            progress,
-            diverged: false,
-            metrics: logs.metrics,
-            mllog: logs.mllog,
-            timing,
-        };
-        if fresh {
+        let ranks = ranks.clone();
+        let mut session = Self { options, run, run_sha256, ranks, training, readings, progress, diverged: false, files };
+        if !goes_on {
             session.evaluate(streams)?;
         }
         Ok(session)
@@ -228,8 +255,10 @@ impl<'a, D: Device> Session<'a, D> {
     fn train(&mut self, streams: &Streams, interrupt: &Interrupt) -> Result<(), TrainerError> {
         let steps = self.run.budget.steps;
         while self.progress.step < steps && !self.diverged {
-            if interrupt.is_raised() {
+            if any(&*self.ranks, interrupt.is_raised())? {
                 self.checkpoint()?;
+                // Nobody ends before the checkpoint is there.
+                self.ranks.barrier()?;
                 return Err(TrainerError::Interrupted { step: self.progress.step });
             }
             let step = self.progress.step + 1;
@@ -263,15 +292,16 @@ impl<'a, D: Device> Session<'a, D> {
         let seconds = started.elapsed().as_secs_f64();
         self.progress.step = step;
         self.progress.train_loss = Some(result.loss);
-        self.timing.step(step, seconds)?;
+        let tokens = self.tokens();
+        let Some(files) = &mut self.files else { return Ok(()) };
+        files.timing.step(step, seconds)?;
         if step.is_multiple_of(self.run.logging.train_every_steps) || step == self.run.budget.steps {
             let learning_rate = self.training.learning_rate(step);
-            let tokens = self.tokens();
             let (loss, grad_norm) = (Some(result.loss), Some(result.gradient_norm));
-            self.metrics.json(&MetricsLine::Train(Train { step, tokens, loss, grad_norm, learning_rate }))?;
+            files.metrics.json(&MetricsLine::Train(Train { step, tokens, loss, grad_norm, learning_rate }))?;
         }
         for record in records {
-            self.metrics.json(&MetricsLine::Quantisation(Box::new(record)))?;
+            files.metrics.json(&MetricsLine::Quantisation(Box::new(record)))?;
         }
         if self.options.progress {
             let rate = self.run.tokens_per_step() as f64 / seconds;
@@ -283,18 +313,24 @@ impl<'a, D: Device> Session<'a, D> {
     fn evaluate(&mut self, streams: &Streams) -> Result<(), TrainerError> {
         let (started, step) = (Instant::now(), self.progress.step);
         let loss = self.training.evaluate(&streams.validation, step)?;
-        self.timing.evaluation(step, started.elapsed().as_secs_f64())?;
+        if let Some(files) = &mut self.files {
+            files.timing.evaluation(step, started.elapsed().as_secs_f64())?;
+        }
         if !loss.is_finite() {
             return self.diverge(step, "evaluation loss is not finite");
         }
-        self.metrics.json(&MetricsLine::Evaluation(Evaluation { step, tokens: self.tokens(), loss: Some(loss) }))?;
+        let tokens = self.tokens();
+        if let Some(files) = &mut self.files {
+            files.metrics.json(&MetricsLine::Evaluation(Evaluation { step, tokens, loss: Some(loss) }))?;
+        }
         self.read(streams)?;
         self.progress.validation_loss = Some(loss);
         let samples = self.samples();
         if self.run.target_loss.is_some_and(|target| loss <= target) {
             self.progress.target_reached_at.get_or_insert(samples);
         }
-        self.mllog.evaluation(&self.run, samples, loss, step == self.run.budget.steps)
+        let Some(files) = &mut self.files else { return Ok(()) };
+        files.mllog.evaluation(&self.run, samples, loss, step == self.run.budget.steps)
     }
 
     /// The same weights through the run's other forward passes, where one is due.
@@ -305,8 +341,9 @@ impl<'a, D: Device> Session<'a, D> {
             return Ok(());
         }
         for reading in &mut self.readings {
-            let loss = reading.loss(&self.training.parameters, &streams.validation, step)?;
-            self.metrics.json(&MetricsLine::Reading(metrics::Reading {
+            let loss = reading.loss(&*self.ranks, &self.training.parameters, &streams.validation, step)?;
+            let Some(files) = &mut self.files else { continue };
+            files.metrics.json(&MetricsLine::Reading(metrics::Reading {
                 step,
                 tokens,
                 recipe: reading.recipe().to_owned(),
@@ -319,44 +356,48 @@ impl<'a, D: Device> Session<'a, D> {
     /// A number is no longer finite: the run ends here, and says so.
     fn diverge(&mut self, step: u64, reason: &'static str) -> Result<(), TrainerError> {
         self.diverged = true;
-        self.metrics.json(&MetricsLine::Diverged(Diverged { step, reason: reason.into() }))
+        let Some(files) = &mut self.files else { return Ok(()) };
+        files.metrics.json(&MetricsLine::Diverged(Diverged { step, reason: reason.into() }))
     }
 
     fn checkpoint(&mut self) -> Result<(), TrainerError> {
-        self.metrics.sync()?;
-        self.mllog.sync()?;
-        let marks =
-            LogMarks { metrics_length: self.metrics.length(), metrics_sha256: self.metrics.sha256(), mllog_length: self.mllog.length() };
-        checkpoint::save(self.directory, &self.run_sha256, &self.training, &self.progress, marks)
+        let arrays = self.training.collect()?;
+        let (Some(Files { directory, metrics, mllog, .. }), Some(arrays)) = (&mut self.files, arrays) else { return Ok(()) };
+        metrics.sync()?;
+        mllog.sync()?;
+        let marks = LogMarks { metrics_length: metrics.length(), metrics_sha256: metrics.sha256(), mllog_length: mllog.length() };
+        checkpoint::save(directory, &self.run_sha256, (&self.training, &arrays), &self.progress, marks)
     }
 
     /// Final weights, then the end of the logs, then done.json.
     fn finish(&mut self, tokenizer: Option<&Path>) -> Result<(), TrainerError> {
+        let (samples, tokens) = (self.samples(), self.tokens());
+        let Some(Files { directory, metrics, mllog, .. }) = &mut self.files else { return Ok(()) };
         let model_sha256 = if self.diverged {
             None
         } else {
             Some(model_export::write(
-                &self.directory.join("model"),
+                &directory.join("model"),
                 &self.run,
                 self.training.model.layout(),
                 &self.training.device().parameter_values(&self.training.parameters)?,
                 tokenizer,
             )?)
         };
-        self.mllog.end(self.samples(), self.progress.target_reached_at)?;
-        self.metrics.sync()?;
-        self.mllog.sync()?;
+        mllog.end(samples, self.progress.target_reached_at)?;
+        metrics.sync()?;
+        mllog.sync()?;
         let done = Done {
             status: if self.diverged { Status::Diverged } else { Status::Completed },
             steps: self.progress.step,
-            tokens: self.tokens(),
+            tokens,
             final_train_loss: self.progress.train_loss,
             final_validation_loss: self.progress.validation_loss,
-            metrics_sha256: self.metrics.sha256(),
+            metrics_sha256: metrics.sha256(),
             model_sha256,
             run_sha256: self.run_sha256.clone(),
         };
-        write_json(&self.directory.join("done.json"), &done)
+        write_json(&directory.join("done.json"), &done)
     }
 
     fn tokens(&self) -> u64 {
@@ -365,33 +406,5 @@ impl<'a, D: Device> Session<'a, D> {
 
     fn samples(&self) -> u64 {
         self.progress.step * self.run.batch.sequences as u64
-    }
-}
-
-/// The two logs that a checkpoint cuts.
-struct Logs {
-    metrics: Log,
-    mllog: Mllog,
-    /// Nothing but the headers is in them.
-    fresh: bool,
-}
-
-impl Logs {
-    fn create(directory: &Path, run: &RunFile, parameters: usize) -> Result<Self, TrainerError> {
-        let mut metrics = Log::create(directory.join("metrics.jsonl"))?;
-        let RunIdentity { profile, arm, seed } = run.run.clone();
-        let (parameters, tokens_per_step) = (parameters as u64, run.tokens_per_step() as u64);
-        metrics.json(&MetricsLine::Header(Header { profile, arm, seed, parameters, tokens_per_step }))?;
-        let mut mllog = Mllog::new(Log::create(directory.join("run.mllog"))?, None);
-        mllog.begin(run)?;
-        Ok(Self { metrics, mllog, fresh: true })
-    }
-
-    fn reopen(directory: &Path, run: &RunFile, progress: &Progress, marks: &LogMarks) -> Result<Option<Self>, TrainerError> {
-        let metrics = Log::reopen(directory.join("metrics.jsonl"), marks.metrics_length, Some(&marks.metrics_sha256))?;
-        let mllog = Log::reopen(directory.join("run.mllog"), marks.mllog_length, None)?;
-        let evaluated = progress.step - progress.step % run.evaluation.every_steps;
-        let open_block = (progress.step < run.budget.steps).then_some(evaluated * run.batch.sequences as u64);
-        Ok(metrics.zip(mllog).map(|(metrics, mllog)| Self { metrics, mllog: Mllog::new(mllog, open_block), fresh: false }))
     }
 }

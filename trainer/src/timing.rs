@@ -19,7 +19,7 @@ pub struct Timing {
 
 impl Timing {
     /// Starts a session: a new file when nothing is resumed, otherwise appends.
-    pub fn start(path: &Path, machine: &Machine, resumed_from_step: u64) -> Result<Self, TrainerError> {
+    pub fn start(path: &Path, machine: &Machine, ranks: usize, resumed_from_step: u64) -> Result<Self, TrainerError> {
         let failed = |source| TrainerError::write(path, source);
         let file = if resumed_from_step == 0 {
             File::create(path).map_err(failed)?
@@ -34,6 +34,7 @@ impl Timing {
         let Machine { device, name, threads, instruction_set, libraries, mxfp4, least_memory, interpreted } = machine.clone();
         timing.write(&TimingLine::Session(Session {
             device,
+            ranks: ranks as u64,
             threads: threads as u64,
             instruction_set,
             cpu: processor_name(),

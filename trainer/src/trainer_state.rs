@@ -2,6 +2,9 @@
 //!
 //! This is the run without its files: `session` adds those, `measure` only times it.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use contract::metrics::Quantisation;
 use contract::run_file::RunFile;
 use contract::schedule;
@@ -9,29 +12,36 @@ use contract::schedule;
 use crate::batches::{Batch, DataOrder, samples_in};
 use crate::choices::Evaluation;
 use crate::data::TokenStream;
-use crate::device::Linears;
-use crate::device::{Device, Update};
+use crate::device::{Device, Linears, Update};
 use crate::error::TrainerError;
 use crate::model::Model;
 use crate::optimizer::Moments;
+use crate::ranks::{self, Alone, Ranks, Shards};
 use crate::streams::micro_step;
 
 #[derive(Debug)]
 pub struct Training<D: Device> {
     device: D,
     run: RunFile,
+    ranks: Arc<dyn Ranks<D>>,
+    shards: Shards,
     /// Buffers and the linears' state.
     pub model: Model<D>,
     /// F32 masters, and whatever the device keeps beside them.
     pub parameters: D::Parameters,
-    /// Of the last step.
+    /// Of the last step, this rank's shard: with one rank, all.
     pub gradients: D::Numbers,
+    /// Of this rank's shard.
     pub moments: Moments<D>,
     order: DataOrder,
     batch: Batch,
     tokens: D::Tokens,
     /// What a step of several micro-batches needs beside.
     micro: Option<MicroBatches<D>>,
+    /// Sums of the losses of this rank's micro-batches.
+    losses: Vec<f64>,
+    /// What was measured in the step.
+    records: Vec<Quantisation>,
 }
 
 /// State of a step that is made of several micro-batches.
@@ -41,8 +51,8 @@ struct MicroBatches<D: Device> {
     batch: Batch,
     /// Its gradients, before they are added to the step's.
     gradients: D::Numbers,
-    /// What was measured in the step's first one.
-    records: Vec<Quantisation>,
+    /// This rank's shard of the gradients of every rank's micro-batch; none with one rank.
+    pieces: Option<D::Numbers>,
 }
 
 /// What a step computed.
@@ -68,33 +78,44 @@ impl StepResult {
 }
 
 impl<D: Device> Training<D> {
-    /// A fresh model. `train_tokens` is the length of the training stream.
+    /// A fresh model on one rank. `train_tokens` is the length of the training stream.
     ///
     /// # Errors
     /// Not enough memory on the device, or a recipe that it cannot do.
     pub fn new(device: D, run: RunFile, train_tokens: usize) -> Result<Self, TrainerError> {
+        Self::among(Arc::new(Alone), device, run, train_tokens)
+    }
+
+    /// As [`Training::new`], one of several ranks.
+    pub fn among(ranks: Arc<dyn Ranks<D>>, device: D, run: RunFile, train_tokens: usize) -> Result<Self, TrainerError> {
+        ranks::check_size(&run, ranks.size())?;
         let at_once = run.micro_batch();
         let model = Model::new(device.clone(), &at_once)?;
-        let total = model.layout().total;
+        let shards = Shards::new(model.layout().total, ranks.size());
+        let (total, own) = (model.layout().total, shards.of(ranks.rank()).len());
         let micro = || {
             Ok::<_, TrainerError>(MicroBatches {
                 batch: Batch::default(),
                 gradients: device.numbers(vec![0.0; total])?,
-                records: Vec::new(),
+                pieces: (ranks.size() > 1).then(|| ranks.room(&device, &shards)).transpose()?,
             })
         };
         Ok(Self {
             parameters: device
                 .parameters(device.inside(|| model.layout().initialise(&run.model, run.run.seed, run.recipe.perturbation)))?,
-            gradients: device.numbers(vec![0.0; total])?,
-            moments: Moments::new(&device, total)?,
+            gradients: device.numbers(vec![0.0; own])?,
+            moments: Moments::new(&device, own)?,
             order: DataOrder::new(run.run.seed, samples_in(train_tokens, run.model.sequence_length).max(1)),
             batch: Batch::default(),
             tokens: device.tokens(&at_once)?,
             micro: (run.batch.accumulation > 1).then(micro).transpose()?,
+            losses: Vec::new(),
+            records: Vec::new(),
             model,
             device,
             run,
+            shards,
+            ranks,
         })
     }
 
@@ -121,56 +142,122 @@ impl<D: Device> Training<D> {
         self.batch = batch;
     }
 
-    /// Loss and gradients of the loaded batch: means over all its tokens, whatever the number of micro-batches.
+    /// Loss and gradients of the loaded batch: means over all its tokens, whatever the number of micro-batches and of ranks.
+    ///
+    /// Micro-batch k is rank k mod N's. In each round every rank computes one, and the owner of a shard adds their gradients in order (F32):
+    /// the first one's, plus each later one's in turn, divided by their number at the end. Each draws its own random words and sign vectors
+    /// ([`micro_step`]); none depends on another, since delayed scales are those of earlier steps. Operands are measured in the first.
     pub fn forward_backward(&mut self, step: u64) -> Result<StepResult, TrainerError> {
-        if self.micro.is_some() {
-            return self.accumulate(step);
+        let parts = self.run.batch.accumulation;
+        self.losses.clear();
+        let mut last = None;
+        for round in 0..parts / self.ranks.size() {
+            let sum = self.micro_batch(step, round)?;
+            if parts > 1 {
+                // Its place on the device is the next micro-batch's, too.
+                self.losses.push(self.device.sum(sum)?);
+            } else {
+                last = Some(sum);
+            }
+            self.add_pieces(round)?;
         }
-        let Self { device, model, parameters, gradients, batch, tokens, .. } = self;
-        device.load(batch, tokens)?;
-        device.inside(|| {
-            let sum = model.train(parameters, (batch, tokens), step, gradients)?;
-            let gradient_norm = device.gradient_norm(gradients)?;
-            Ok(StepResult { loss: device.sum(sum)? / batch.inputs.len() as f64, gradient_norm })
-        })
+        self.finish_scales()?;
+        if parts > 1 {
+            self.device.divide(&mut self.gradients, parts as f32)?;
+        }
+        let gradient_norm = self.gradient_norm()?;
+        if let Some(sum) = last {
+            // Asked for last: a device that is waited for has nothing queued.
+            self.losses.push(self.device.sum(sum)?);
+        }
+        Ok(StepResult { loss: self.loss()? / self.batch.inputs.len() as f64, gradient_norm })
     }
 
-    /// Micro-batches one after the other: the first one's gradients, plus each later one's in turn (F32), divided by their number. Each
-    /// draws its own random words and sign vectors ([`micro_step`]) and moves delayed scales on, as a step of its own would; operands are
-    /// measured in the first.
-    fn accumulate(&mut self, step: u64) -> Result<StepResult, TrainerError> {
-        let parts = self.run.batch.accumulation;
-        let mut loss = 0.0;
-        for part in 0..parts {
-            let Self { device, model, parameters, gradients, batch, tokens, micro, .. } = self;
-            let Some(micro) = micro else { break };
-            micro.batch.copy_part(batch, part, parts);
-            device.load(&micro.batch, tokens)?;
-            let goal = if part == 0 { &mut *gradients } else { &mut micro.gradients };
-            let words = micro_step(step, part, parts);
-            loss += device.inside(|| {
-                let sum = model.train(parameters, (&micro.batch, tokens), words, goal)?;
-                // Its place on the device is the next micro-batch's, too.
-                device.sum(sum)
-            })?;
-            if part == 0 {
-                micro.records = model.linears.observed();
+    /// This rank's micro-batch of a round: sum of its losses, and its gradients where they are asked for.
+    fn micro_batch(&mut self, step: u64, round: usize) -> Result<D::Sum, TrainerError> {
+        let (parts, size) = (self.run.batch.accumulation, self.ranks.size());
+        let part = round * size + self.ranks.rank();
+        let Self { device, model, parameters, gradients, batch, tokens, micro, .. } = self;
+        let (batch, goal) = match micro {
+            None => (&*batch, gradients),
+            Some(micro) => {
+                micro.batch.copy_part(batch, part, parts);
+                // One rank owns all, and the first gradients are their sum so far.
+                (&micro.batch, if part == 0 && size == 1 { gradients } else { &mut micro.gradients })
+            }
+        };
+        device.load(batch, tokens)?;
+        let sum = device.inside(|| model.train(parameters, (batch, tokens), micro_step(step, part, parts), goal))?;
+        model.linears.finish_micro_batch(part + size < parts)?;
+        if part == 0 {
+            self.records = model.linears.observed()?;
+        }
+        Ok(sum)
+    }
+
+    /// Adds what the ranks computed in a round to this rank's shard, in the order of the ranks.
+    fn add_pieces(&mut self, round: usize) -> Result<(), TrainerError> {
+        let Self { device, ranks, shards, gradients, micro, .. } = self;
+        let (Some(micro), size) = (micro, ranks.size()) else { return Ok(()) };
+        let pieces = match &mut micro.pieces {
+            Some(pieces) => {
+                ranks.exchange(device, &micro.gradients, shards, pieces)?;
+                &*pieces
+            }
+            None if round == 0 => return Ok(()),
+            None => &micro.gradients,
+        };
+        let own = shards.of(ranks.rank()).len();
+        for rank in 0..size {
+            if round == 0 && rank == 0 {
+                device.copy(pieces, 0, gradients)?;
             } else {
-                device.add(gradients, &micro.gradients)?;
+                device.add(gradients, pieces, rank * own)?;
             }
         }
-        let Self { device, gradients, batch, .. } = self;
-        device.divide(gradients, parts as f32)?;
-        let gradient_norm = device.inside(|| device.gradient_norm(gradients))?;
-        Ok(StepResult { loss: loss / batch.inputs.len() as f64, gradient_norm })
+        Ok(())
     }
 
-    /// The optimizer's part of `step`.
+    /// The step's largest magnitudes, over all micro-batches of all ranks, join the histories of delayed scales.
+    fn finish_scales(&mut self) -> Result<(), TrainerError> {
+        let Self { ranks, run, model, .. } = self;
+        if ranks.size() > 1 && run.recipe.delayed_scaling.is_some() {
+            let own: Vec<u8> = model.linears.magnitudes()?.into_iter().flat_map(f32::to_le_bytes).collect();
+            for bytes in ranks.gather(&own)? {
+                let largest: Vec<f32> = bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
+                model.linears.raise_magnitudes(&largest)?;
+            }
+        }
+        model.linears.finish_step()
+    }
+
+    /// Norm of the step's gradients: squares are summed in chunks, and the chunks' sums in order, whoever owns them.
+    fn gradient_norm(&self) -> Result<f64, TrainerError> {
+        let Self { device, ranks, gradients, .. } = self;
+        if ranks.size() == 1 {
+            return device.inside(|| device.gradient_norm(gradients));
+        }
+        let own = device.inside(|| device.squared_sums(gradients))?;
+        Ok(libm::sqrt(ranks::gather_numbers(&**ranks, &own)?.iter().flatten().sum()))
+    }
+
+    /// Sum of the losses of all micro-batches, added in their order.
+    fn loss(&self) -> Result<f64, TrainerError> {
+        let Self { ranks, losses, run, .. } = self;
+        if ranks.size() == 1 {
+            return Ok(losses.iter().fold(0.0, |sum, loss| sum + loss));
+        }
+        Ok(ranks::in_order(&**ranks, losses, run.batch.accumulation)?.iter().fold(0.0, |sum, loss| sum + loss))
+    }
+
+    /// The optimizer's part of `step`: every rank updates its shard, and all get all of the parameters.
     pub fn update(&mut self, step: u64, gradient_norm: f64) -> Result<(), TrainerError> {
         let learning_rate = self.learning_rate(step);
-        let Self { device, run, model, parameters, gradients, moments, .. } = self;
+        let Self { device, run, ranks, shards, model, parameters, gradients, moments, .. } = self;
         let update = Update { section: &run.optimizer, step, learning_rate, norm: gradient_norm };
-        device.inside(|| device.update(model.layout(), update, gradients, parameters, (&mut moments.first, &mut moments.second)))
+        let (shard, moments) = (shards.of(ranks.rank()), (&mut moments.first, &mut moments.second));
+        device.inside(|| device.update(model.layout(), update, &shard, gradients, parameters, moments))?;
+        ranks.all_gather(device, parameters, shards)
     }
 
     /// Of `step`.
@@ -178,32 +265,57 @@ impl<D: Device> Training<D> {
         schedule::learning_rate(&self.run.optimizer, &self.run.schedule, step)
     }
 
-    /// Measures the operands of the first, the middle and the last block during the next step.
+    /// Measures the operands of the first, the middle and the last block during the next step, in its first micro-batch: on rank 0.
     pub fn observe(&mut self, step: u64) {
+        if self.ranks.rank() != 0 {
+            return;
+        }
         let layers = self.run.model.num_hidden_layers;
         let mut observed = vec![0, layers / 2, layers - 1];
         observed.dedup();
         self.model.linears.observe(step, observed);
     }
 
+    /// What was measured in the last step.
     pub fn observed(&mut self) -> Vec<Quantisation> {
-        match &mut self.micro {
-            Some(micro) => std::mem::take(&mut micro.records),
-            None => self.model.linears.observed(),
+        std::mem::take(&mut self.records)
+    }
+
+    /// Parameters, first and second moments, all of them, on rank 0; none elsewhere.
+    pub fn collect(&self) -> Result<Option<[Cow<'_, [f32]>; 3]>, TrainerError> {
+        let parameters = (self.ranks.rank() == 0).then(|| self.device.parameter_values(&self.parameters)).transpose()?;
+        let collect = |numbers| self.ranks.collect(&self.device, numbers, &self.shards);
+        let (first, second) = (collect(&self.moments.first)?, collect(&self.moments.second)?);
+        Ok(parameters.zip(first).zip(second).map(|((parameters, first), second)| [parameters, first, second]))
+    }
+
+    /// Goes on from parameters and moments that rank 0 gives; the others give none.
+    pub fn restore(&mut self, [parameters, first, second]: [Vec<f32>; 3]) -> Result<(), TrainerError> {
+        let Self { device, ranks, shards, .. } = self;
+        let own = ranks.scatter(&parameters, shards)?;
+        if ranks.rank() == 0 {
+            self.parameters = device.parameters(parameters)?;
+        } else {
+            device.write_parameters(&mut self.parameters, shards.of(ranks.rank()).start, &own)?;
         }
+        ranks.all_gather(device, &mut self.parameters, shards)?;
+        self.moments.first = device.numbers(ranks.scatter(&first, shards)?)?;
+        self.moments.second = device.numbers(ranks.scatter(&second, shards)?)?;
+        Ok(())
     }
 
     /// Mean loss over `evaluation.sequences` samples of the validation stream after `step` steps, nats per token: its first ones, or
     /// (`evaluation.spread`) ones at equal distances.
     pub fn evaluate(&mut self, validation: &TokenStream, step: u64) -> Result<f64, TrainerError> {
-        let Self { device, run, model, parameters, tokens, .. } = self;
-        evaluate(device, run, model, parameters, tokens, validation, step)
+        let Self { device, run, ranks, model, parameters, tokens, .. } = self;
+        evaluate((device, &**ranks), run, model, parameters, tokens, validation, step)
     }
 }
 
-/// Mean loss of `parameters` over the run's evaluation samples, in the model's forward pass; see [`Training::evaluate`].
+/// Mean loss of `parameters` over the run's evaluation samples, in the model's forward pass; see [`Training::evaluate`]. Chunk k is computed
+/// by rank k mod N, and sums are added in the order of the chunks.
 pub(crate) fn evaluate<D: Device>(
-    device: &D,
+    (device, ranks): (&D, &dyn Ranks<D>),
     run: &RunFile,
     model: &mut Model<D>,
     parameters: &D::Parameters,
@@ -216,13 +328,15 @@ pub(crate) fn evaluate<D: Device>(
     let available = samples_in(validation.len(), length);
     let place = |sample: usize| if run.evaluation.spread { sample * available / sequences } else { sample };
     let weights = model.evaluation_weights(parameters, step)?;
-    let (mut sum, mut batch) = (0.0, Batch::default());
-    for (chunk, first) in (0..sequences).step_by(at_once).enumerate() {
+    let (mut own, mut batch) = (Vec::new(), Batch::default());
+    let chunks = (0..sequences).step_by(at_once).enumerate();
+    for (chunk, first) in chunks.skip(ranks.rank()).step_by(ranks.size()) {
         let samples = (first..(first + at_once).min(sequences)).map(place);
         batch.fill(validation, samples, length, vocabulary)?;
         device.load(&batch, tokens)?;
         let losses = device.inside(|| model.evaluate(parameters, &weights, (&batch, tokens), Evaluation { step, chunk }))?;
-        sum += device.sum(losses)?;
+        own.push(device.sum(losses)?);
     }
-    Ok(sum / (sequences * length) as f64)
+    let sums = ranks::in_order(ranks, &own, sequences.div_ceil(at_once))?;
+    Ok(sums.iter().fold(0.0, |sum, loss| sum + loss) / (sequences * length) as f64)
 }

@@ -115,16 +115,61 @@ fn micro_batches_share_no_random_words() {
     assert!(twice("mxfp4-fdw-sr-constant"), "this control's words are the same everywhere");
 }
 
-/// A delayed scale's history counts micro-batches: after one step of three it holds three magnitudes an operand.
+/// Trains a second step on these micro-batches; before it one on a batch whose magnitudes are the same, whatever the second has.
+fn second_step(run: &RunFile, tokens: &[Vec<u32>]) -> Training<Cpu> {
+    let mut training = Training::new(Cpu::new(InstructionSet::detect(), 1).unwrap(), run.clone(), 0).unwrap();
+    let count = run.tokens_per_step() as u32;
+    let inputs: Vec<u32> = (0..count).map(|i| i * 11 % 160).collect();
+    training.set_batch(Batch::new(inputs.clone(), inputs.iter().map(|i| (i + 1) % 160).collect()));
+    let result = training.forward_backward(1).unwrap();
+    training.update(1, result.gradient_norm).unwrap();
+    let inputs = tokens.concat();
+    training.set_batch(Batch::new(inputs.clone(), inputs.iter().map(|i| (i * 3 + 1) % 160).collect()));
+    training.forward_backward(2).unwrap();
+    training
+}
+
+/// Within a step no micro-batch sees another's magnitudes: the gradient of a step is the mean of those that its micro-batches have in steps of
+/// their own that follow the same first one, as a sum of F32 that is done here. Micro-batches whose largest values differ (the second reads
+/// one token only, the first many) would move each other's scales.
 #[test]
-fn delayed_scales_remember_every_micro_batch() {
-    use trainer::device::Linears;
-    for (parts, remembered) in [(1, 1), (2, 2), (4, 4)] {
-        let (_, training) = first_step("fp8", parts);
-        let longest = training.run().recipe.delayed_scaling.unwrap().history;
-        let histories = training.model.linears.histories().unwrap();
-        assert!(histories.iter().all(|history| history.len() == remembered.min(longest)), "{parts}: {histories:?}");
+fn delayed_scales_of_a_step_follow_from_earlier_steps_alone() {
+    for recipe in ["fp8", "f32"] {
+        let mut run = run(recipe, 2, 2);
+        // Scales follow the step before alone.
+        run.recipe.delayed_scaling = run.recipe.delayed_scaling.map(|delayed| contract::recipe::DelayedScaling { history: 1, ..delayed });
+        let (many, one): (Vec<u32>, Vec<u32>) = ((0..32).map(|i| i * 5 % 160).collect(), vec![7; 32]);
+        let step = |tokens: [&Vec<u32>; 2]| second_step(&run, &tokens.map(Clone::clone)).gradients;
+        // A step of twice the same micro-batch has that micro-batch's gradient: (g + g) / 2, exactly.
+        let (of_many, of_one) = (step([&many, &many]), step([&one, &one]));
+        assert_ne!(of_many, of_one);
+        let mean: Vec<f32> = of_many.iter().zip(&of_one).map(|(a, b)| (a + b) / 2.0).collect();
+        assert!(step([&many, &one]) == mean, "{recipe}: the first micro-batch moved the second one's scales");
+        // Addition of two commutes: in the other order, too.
+        assert!(step([&one, &many]) == mean, "{recipe}: the order of micro-batches shows");
     }
+}
+
+/// A history counts steps: after one it has one entry an operand, the largest over its micro-batches, whose own are those of steps of one
+/// micro-batch each. (In the first step scales rest on each micro-batch's own magnitude, so these are the same operands.)
+#[test]
+fn delayed_scales_remember_the_largest_of_a_step() {
+    use trainer::device::Linears;
+    let histories = |parts: usize, batch: std::ops::Range<u32>| {
+        let run = run("fp8", parts, parts);
+        let mut training = Training::new(Cpu::new(InstructionSet::detect(), 1).unwrap(), run, 0).unwrap();
+        training.set_batch(Batch::new(batch.clone().collect(), batch.map(|i| (i * 7 + 3) % 160).collect()));
+        training.forward_backward(1).unwrap();
+        let histories = training.model.linears.histories().unwrap();
+        assert!(histories.iter().all(|history| history.len() == 1));
+        histories.concat()
+    };
+    let alone: Vec<Vec<f32>> = (0..4).map(|part| histories(1, 32 * part..32 * (part + 1))).collect();
+    let together = histories(4, 0..128);
+    let largest: Vec<f32> = (0..together.len()).map(|slot| alone.iter().map(|one| one[slot]).fold(0.0, f32::max)).collect();
+    assert_eq!(together, largest);
+    // Activations' largest magnitudes do differ between micro-batches, and not always the last or the first has the largest.
+    assert!(alone.iter().all(|one| *one != largest));
 }
 
 fn prepare(folder: &Path, recipe: &str) {

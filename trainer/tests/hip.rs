@@ -355,6 +355,42 @@ fn a_run_trains_as_on_the_cpu_and_resumes_with_the_same_bits() {
     }
 }
 
+/// The magnitudes that delayed scales of layer 0's X remember, by the device's own checkpoint: of a run with this batch.
+fn remembered(site: &Site, name: &str, device: &str, [sequences, accumulation, steps]: [u64; 3]) -> [Vec<f32>; 2] {
+    site.write(name, "fp8", steps);
+    let path = site.path(name).join("run.yaml");
+    let mut run: serde_yaml::Value = serde_yaml::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    (run["batch"]["sequences"], run["batch"]["accumulation"]) = (sequences.into(), accumulation.into());
+    // So small that no weight moves, and decay with it.
+    (run["optimizer"]["learning_rate"], run["schedule"]["end_learning_rate"]) = (1e-30.into(), 1e-30.into());
+    run["run"]["seed"] = 12.into();
+    common::write_run(&site.path(name), &run);
+    site.train(name, device);
+    let state: Value = serde_json::from_str(&fs::read_to_string(site.path(name).join("checkpoint/state.json")).unwrap()).unwrap();
+    // X of qkv in fprop and in wgrad.
+    [0, 5].map(|slot| state["delayed"][slot].as_array().unwrap().iter().map(|bits| f32::from_bits(bits.as_u64().unwrap() as u32)).collect())
+}
+
+/// The first linear's X is a norm of embeddings, which no scale has touched. So two steps of two micro-batches remember, exactly, the larger
+/// magnitude of each two of the four steps that take the same sequences one by one.
+#[test]
+fn delayed_scales_collect_over_the_micro_batches_of_a_step() {
+    if !gfx950_stand_in::has_clang() {
+        return;
+    }
+    let site = Site::new(true);
+    for device in ["cpu", "hip"] {
+        let single = remembered(&site, &format!("{device}-single"), device, [1, 1, 4]);
+        let together = remembered(&site, &format!("{device}-together"), device, [2, 2, 2]);
+        for (single, together) in single.iter().zip(&together) {
+            assert_eq!(*together, [single[0].max(single[1]), single[2].max(single[3])], "{device}: {single:?}");
+        }
+        // With this seed the first of each two has the larger, so that whoever takes the last is seen.
+        let [x, _] = single;
+        assert!(x[0] > x[1] && x[2] > x[3], "{device}: {x:?} would not show which of two was taken");
+    }
+}
+
 /// FP8 is made again there, MXFP4 with a partner in FP8 (which no packed product takes) too; packed MXFP4 stays as it is.
 #[test]
 fn the_least_memory_gives_the_same_bits_and_says_so() {

@@ -10,6 +10,7 @@ use contract::run_file::RunFile;
 use kernels::cpu::{Cpu, InstructionSet};
 use serde_json::Value;
 use serde_yaml::Value as Yaml;
+use trainer::ranks::Alone;
 use trainer::readings::Reading;
 use trainer::trainer_state::Training;
 
@@ -113,8 +114,9 @@ fn a_reading_can_be_repeated() {
     let streams = trainer::session::Streams::open(&run, folder.path()).unwrap();
     let training = Training::new(cpu.clone(), run.clone(), streams.train.len()).unwrap();
     let mut readings = Reading::all(&run, &|_: &RunFile| Ok(cpu.clone())).unwrap();
-    let mut round =
-        || -> Vec<f64> { readings.iter_mut().map(|reading| reading.loss(&training.parameters, &streams.validation, 3).unwrap()).collect() };
+    let mut round = || -> Vec<f64> {
+        readings.iter_mut().map(|reading| reading.loss(&Alone, &training.parameters, &streams.validation, 3).unwrap()).collect()
+    };
     let first = round();
     assert_eq!(first, round());
     assert!(first[0] != first[1] && first[1] != first[2]);

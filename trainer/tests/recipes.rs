@@ -4,18 +4,21 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::common;
 use contract::run_file::RunFile;
 use kernels::cpu::{Cpu, InstructionSet};
 use trainer::interrupt::Interrupt;
+use trainer::ranks::{Alone, Ranks};
 use trainer::session::{self, Options};
 
 fn run(folder: &Path, recipe: serde_yaml::Value, set: InstructionSet, threads: usize) -> (String, serde_json::Value) {
     common::write_data(&folder.join("data"));
     let run_file = common::write_run(&folder.join("run"), &common::tiny_yaml(recipe, |_| ()));
     let options = Options { run_file, data: folder.join("data"), progress: false, patience: std::time::Duration::ZERO };
-    session::run(&options, &|_: &RunFile| Ok(Cpu::new(set, threads).unwrap()), &Interrupt::default()).unwrap();
+    let alone: Arc<dyn Ranks<Cpu>> = Arc::new(Alone);
+    session::run(&options, &|_: &RunFile| Ok(Cpu::new(set, threads).unwrap()), &Interrupt::default(), &alone).unwrap();
     let read = |name: &str| fs::read_to_string(folder.join("run").join(name)).unwrap();
     (read("metrics.jsonl"), serde_json::from_str(&read("done.json")).unwrap())
 }

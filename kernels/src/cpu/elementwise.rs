@@ -7,6 +7,8 @@ use super::{Cpu, ShapeError, dispatch, expect, room};
 
 /// Elements a task: large enough to be worth a thread, fixed so that it never depends on the number of threads.
 const CHUNK: usize = 1 << 15;
+/// Elements whose squares are summed on their own: an array that is cut at multiples of it has the same norm, bit for bit.
+pub const SQUARES_CHUNK: usize = CHUNK;
 
 impl Cpu {
     /// SwiGLU (arXiv 2002.05202): `gate_up: [tokens, 2*ffn]` holds gate|up, `y: [tokens, ffn]` = gate * sigmoid(gate) * up.
@@ -93,15 +95,19 @@ impl Cpu {
         });
     }
 
-    /// Sum of squares in F64 (a square of an F32 is exact there): sixteen lanes and the fixed tree in chunks of 32768 elements,
-    /// chunks added in order.
+    /// Sum of squares in F64 (a square of an F32 is exact there): [`Cpu::squared_sums`], added in order.
     pub fn squared_norm(&self, x: &[f32]) -> f64 {
-        let _timer = self.timer(Kernel::Elementwise, 0);
         self.with_scratch(|scratch| {
-            let partial = room(&mut scratch.sums, x.len().div_ceil(CHUNK));
-            self.each(x.chunks(CHUNK).zip(partial.iter_mut()), |(x, sum)| *sum = dispatch!(self, |_l| squared_norm(_l, x)));
+            let partial = room(&mut scratch.sums, x.len().div_ceil(SQUARES_CHUNK));
+            self.squared_sums(x, partial);
             partial.iter().sum()
         })
+    }
+
+    /// Sum of squares of each [`SQUARES_CHUNK`] elements (the last may have fewer), in sixteen lanes and the fixed tree; as many as `sums`.
+    pub fn squared_sums(&self, x: &[f32], sums: &mut [f64]) {
+        let _timer = self.timer(Kernel::Elementwise, 0);
+        self.each(x.chunks(SQUARES_CHUNK).zip(sums.iter_mut()), |(x, sum)| *sum = dispatch!(self, |_l| squared_norm(_l, x)));
     }
 }
 

@@ -26,6 +26,7 @@ mod profile;
 mod rope;
 
 pub use attention::AttentionShape;
+pub use elementwise::SQUARES_CHUNK;
 pub use gemm::Matrix;
 pub use optimizer::AdamW;
 pub use panels::{Panels, Side};

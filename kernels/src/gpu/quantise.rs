@@ -357,6 +357,16 @@ impl TensorScales {
         self.amax.fill_range(slot, 1, 0)
     }
 
+    /// Largest magnitudes that were collected, by slot.
+    pub fn collected(&self) -> Result<Vec<f32>, GpuError> {
+        Ok(self.amax.to_vec()?.into_iter().map(f32::from_bits).collect())
+    }
+
+    /// Collects these, of the first slots, in place of what was collected.
+    pub fn collect(&mut self, largest: &[f32]) -> Result<(), GpuError> {
+        self.amax.write(0, &largest.iter().map(|largest| largest.to_bits()).collect::<Vec<_>>())
+    }
+
     /// The end of a step: what was collected joins the histories (`filled` entries are there), and the next scales are chosen.
     pub fn remember(&self, filled: usize, choose_largest: bool) -> Result<(), GpuError> {
         let arguments = [

@@ -71,9 +71,10 @@ pub struct Trainer {
 }
 
 impl Trainer {
-    /// A call of the trainer with `arguments`; nothing is started yet.
+    /// A call of the trainer with `arguments`; nothing is started yet. It is one process a run: under srun or mpirun, whose variables go on to
+    /// it, it would take itself for a rank of several.
     pub fn command<S: Into<OsString>>(&self, arguments: impl IntoIterator<Item = S>) -> Expression {
-        duct::cmd(&self.program, arguments.into_iter().map(Into::into)).unchecked()
+        duct::cmd(&self.program, arguments.into_iter().map(Into::into)).env("RANK", "0").env("WORLD_SIZE", "1").unchecked()
     }
 
     /// Runs the trainer to its end and returns its standard output.

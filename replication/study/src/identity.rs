@@ -7,6 +7,7 @@ use std::path::Path;
 
 use contract::device::DeviceKind;
 use contract::identity::Identity;
+use contract::run_file::BatchSection;
 use serde::{Deserialize, Serialize};
 
 use crate::files;
@@ -48,12 +49,27 @@ impl From<&Identity> for Identities {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Earlier {
-    /// What campaign.json says: a hash of sources, before there were identities.
+    /// What campaign.json says: a hash of sources, before there were identities; or an identity, from which another differs in nothing that
+    /// a committed campaign does.
     pub recorded: String,
     /// What computed the same.
     pub identity: String,
     /// How that was seen.
     pub shown_by: String,
+    /// It is so of runs with one micro-batch a step alone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub one_micro_batch: bool,
+}
+
+impl Earlier {
+    /// Whether it says something of the run with this run file.
+    pub fn is_of(&self, run_yaml: &str) -> bool {
+        #[derive(Deserialize)]
+        struct Head {
+            batch: BatchSection,
+        }
+        !self.one_micro_batch || serde_yaml::from_str::<Head>(run_yaml).is_ok_and(|run| run.batch.accumulation == 1)
+    }
 }
 
 /// manifests/identity.yaml.
@@ -99,9 +115,15 @@ impl Known {
         text.split_inclusive('\n').map(line).collect()
     }
 
-    /// What a record says, as an identity where that is known.
+    /// What a record says, as the newest identity that is known to say the same of it.
     pub fn identity<'a>(&'a self, recorded: &'a str) -> &'a str {
-        self.earlier.iter().find(|earlier| earlier.recorded == recorded).map_or(recorded, |earlier| &earlier.identity)
+        let mut newest = recorded;
+        // As many steps as there are entries: more would be a circle.
+        for _ in &self.earlier {
+            let Some(earlier) = self.earlier.iter().find(|earlier| earlier.recorded == newest) else { break };
+            newest = &earlier.identity;
+        }
+        newest
     }
 
     /// Records that say the same as `identity`.
@@ -117,6 +139,7 @@ impl Known {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 
@@ -135,10 +158,38 @@ mod tests {
     fn a_record_from_before_identities_is_current_as_long_as_what_computed_the_same_is() {
         let known = |cuda: &str| Known {
             current: Identities { cpu: "a".into(), cuda: cuda.into(), hip: "c".into() },
-            earlier: vec![Earlier { recorded: "sources".into(), identity: "b".into(), shown_by: "three runs made again".into() }],
+            earlier: vec![Earlier {
+                recorded: "sources".into(),
+                identity: "b".into(),
+                shown_by: "three runs made again".into(),
+                one_micro_batch: false,
+            }],
         };
         assert!(known("b").is_current("sources") && known("b").is_current("b") && known("b").is_current("a"));
         assert!(!known("changed").is_current("sources") && !known("changed").is_current("b"));
         assert!(!known("b").is_current("other sources"));
+        // Step by step, and never around in a circle.
+        let entry = |recorded: &str, identity: &str| Earlier {
+            recorded: recorded.into(),
+            identity: identity.into(),
+            ..known("d").earlier[0].clone()
+        };
+        let mut chain = known("d");
+        chain.earlier.extend([entry("b", "d"), entry("x", "y"), entry("y", "x")]);
+        assert!(chain.is_current("sources") && chain.is_current("b") && !chain.is_current("x"));
+    }
+
+    #[test]
+    fn what_holds_for_one_micro_batch_is_not_said_of_several() {
+        let known = "{recorded: a, identity: b, shown_by: parts, one_micro_batch: true}";
+        let limited: Earlier = serde_yaml::from_str(known).unwrap();
+        let general: Earlier = serde_yaml::from_str(&known.replace(", one_micro_batch: true", "")).unwrap();
+        for (batch, is_one) in
+            [("{sequences: 4}", true), ("{sequences: 4, accumulation: 1}", true), ("{sequences: 4, accumulation: 2}", false)]
+        {
+            let run = format!("schema: x\nbatch: {batch}\n");
+            assert_eq!((limited.is_of(&run), general.is_of(&run)), (is_one, true), "{batch}");
+        }
+        assert!(!limited.is_of("no run file"));
     }
 }

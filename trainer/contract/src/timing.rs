@@ -21,6 +21,9 @@ pub struct Session {
     /// Before there were GPUs, trainers did not say.
     #[serde(default)]
     pub device: DeviceKind,
+    /// Processes that trained together, each with so many threads.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub ranks: u64,
     pub threads: u64,
     /// Of the CPU's kernels, or a GPU's architecture.
     pub instruction_set: String,
@@ -41,6 +44,14 @@ pub struct Session {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub interpreted: bool,
     pub resumed_from_step: u64,
+}
+
+fn one() -> u64 {
+    1
+}
+
+fn is_one(ranks: &u64) -> bool {
+    *ranks == 1
 }
 
 /// Of a training step, or of the evaluation after so many steps.

@@ -36,24 +36,6 @@ pub struct Spending {
 /// Reads what was spent since the last time.
 pub type ProfileReader = Box<dyn Fn() -> Result<Vec<Spending>, TrainerError>>;
 
-/// Numbers that may be worked on where they are.
-pub trait InHostMemory {
-    /// None where they are in a device's memory.
-    fn host(&self) -> Option<&[f32]>;
-    /// As [`InHostMemory::host`].
-    fn host_mut(&mut self) -> Option<&mut [f32]>;
-}
-
-impl InHostMemory for Vec<f32> {
-    fn host(&self) -> Option<&[f32]> {
-        Some(self)
-    }
-
-    fn host_mut(&mut self) -> Option<&mut [f32]> {
-        Some(self)
-    }
-}
-
 /// A device with everything it needs for one run.
 pub trait Device: Clone + Debug + Send + Sync {
     /// `[rows, width]` of what flows between layers.
@@ -63,7 +45,7 @@ pub trait Device: Clone + Debug + Send + Sync {
     /// The parameters, in the order of a [`Layout`].
     type Parameters: Debug + Send + Sync;
     /// F32 numbers in the order of a [`Layout`]: gradients, moments.
-    type Numbers: Debug + Send + Sync + InHostMemory;
+    type Numbers: Debug + Send + Sync;
     /// A batch, as the device wants it beside the host's.
     type Tokens: Debug + Send + Sync;
     /// Angles of the rotary positions.
@@ -103,8 +85,16 @@ pub trait Device: Clone + Debug + Send + Sync {
     fn parameters(&self, values: Vec<f32>) -> Result<Self::Parameters, TrainerError>;
     /// Their values in F32.
     fn parameter_values<'a>(&self, parameters: &'a Self::Parameters) -> Result<Cow<'a, [f32]>, TrainerError>;
+    /// Parameters from element `first` on.
+    fn read_parameters(&self, parameters: &Self::Parameters, first: usize, out: &mut [f32]) -> Result<(), TrainerError>;
+    /// Replaces parameters from element `first` on, and whatever the device keeps of them beside.
+    fn write_parameters(&self, parameters: &mut Self::Parameters, first: usize, values: &[f32]) -> Result<(), TrainerError>;
     fn numbers(&self, values: Vec<f32>) -> Result<Self::Numbers, TrainerError>;
     fn values<'a>(&self, numbers: &'a Self::Numbers) -> Result<Cow<'a, [f32]>, TrainerError>;
+    /// Numbers from element `first` on.
+    fn read(&self, numbers: &Self::Numbers, first: usize, out: &mut [f32]) -> Result<(), TrainerError>;
+    /// Replaces numbers from element `first` on.
+    fn write(&self, numbers: &mut Self::Numbers, first: usize, values: &[f32]) -> Result<(), TrainerError>;
 
     /// Takes a batch to the device.
     fn load(&self, batch: &Batch, tokens: &mut Self::Tokens) -> Result<(), TrainerError>;
@@ -176,32 +166,23 @@ pub trait Device: Clone + Debug + Send + Sync {
         gradients: Option<(&mut Self::Activation, &mut Self::Numbers)>,
     ) -> Result<Self::Sum, TrainerError>;
     fn sum(&self, sum: Self::Sum) -> Result<f64, TrainerError>;
-    /// `sum` += `more`, element by element in F32.
-    fn add(&self, sum: &mut Self::Numbers, more: &Self::Numbers) -> Result<(), TrainerError> {
-        if let (Some(sum), Some(more)) = (sum.host_mut(), more.host()) {
-            sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
-            return Ok(());
-        }
-        let total = self.values(sum)?.iter().zip(self.values(more)?.iter()).map(|(sum, more)| sum + more).collect();
-        *sum = self.numbers(total)?;
-        Ok(())
-    }
+    /// `sum` += `more` from its element `first` on, element by element in F32.
+    fn add(&self, sum: &mut Self::Numbers, more: &Self::Numbers, first: usize) -> Result<(), TrainerError>;
+    /// `to` = `from` from its element `first` on.
+    fn copy(&self, from: &Self::Numbers, first: usize, to: &mut Self::Numbers) -> Result<(), TrainerError>;
     /// `numbers` /= `by`, element by element in F32, correctly rounded.
-    fn divide(&self, numbers: &mut Self::Numbers, by: f32) -> Result<(), TrainerError> {
-        if let Some(numbers) = numbers.host_mut() {
-            numbers.iter_mut().for_each(|number| *number /= by);
-            return Ok(());
-        }
-        let quotients = self.values(numbers)?.iter().map(|number| number / by).collect();
-        *numbers = self.numbers(quotients)?;
-        Ok(())
-    }
+    fn divide(&self, numbers: &mut Self::Numbers, by: f32) -> Result<(), TrainerError>;
+    /// Norm of all gradients.
     fn gradient_norm(&self, gradients: &Self::Numbers) -> Result<f64, TrainerError>;
-    /// AdamW of step `step` (from 1), gradients clipped by their norm.
+    /// Sum of squares of each chunk of a shard ([`crate::ranks::Shards`]): added in order over all shards, the square of
+    /// [`Device::gradient_norm`], bit for bit.
+    fn squared_sums(&self, shard: &Self::Numbers) -> Result<Vec<f64>, TrainerError>;
+    /// AdamW of step `step` (from 1), gradients clipped by their norm: of the parameters in `shard`, which `gradients` and `moments` are of.
     fn update(
         &self,
         layout: &Layout,
         update: Update<'_>,
+        shard: &Range<usize>,
         gradients: &Self::Numbers,
         parameters: &mut Self::Parameters,
         moments: (&mut Self::Numbers, &mut Self::Numbers),
@@ -327,14 +308,23 @@ pub trait Linears<D: Device>: Debug + Send + Sync {
         step: u64,
     ) -> Result<Self::Weights, TrainerError>;
 
-    /// The end of training step `step`.
-    fn finish_step(&mut self, step: u64) -> Result<(), TrainerError>;
+    /// The end of a micro-batch. `more`: others of the same step follow here.
+    fn finish_micro_batch(&mut self, more: bool) -> Result<(), TrainerError>;
+
+    /// Largest magnitudes of this step's operands so far, by slot: what delayed scales of later steps rest on.
+    fn magnitudes(&self) -> Result<Vec<f32>, TrainerError>;
+
+    /// Makes these the least that the step's largest magnitudes are: those of other ranks' micro-batches.
+    fn raise_magnitudes(&mut self, least: &[f32]) -> Result<(), TrainerError>;
+
+    /// The end of a training step: its largest magnitudes, over all its micro-batches, join the histories. Until then scales stay as they are.
+    fn finish_step(&mut self) -> Result<(), TrainerError>;
 
     /// Measures the operands of `layers` during the next step.
     fn observe(&mut self, step: u64, layers: Vec<usize>);
 
-    /// What was measured, in the order fprop, dgrad, wgrad by layer and linear; nothing is measured from here on.
-    fn observed(&mut self) -> Vec<Quantisation>;
+    /// What was measured in the micro-batch before, in the order fprop, dgrad, wgrad by layer and linear; nothing is measured from here on.
+    fn observed(&mut self) -> Result<Vec<Quantisation>, TrainerError>;
 
     /// Largest magnitudes of earlier steps, oldest first, for a checkpoint; index (layer * 4 + linear) * 6 + slot.
     fn histories(&self) -> Result<Vec<Vec<f32>>, TrainerError>;

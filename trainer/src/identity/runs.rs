@@ -23,6 +23,7 @@ use crate::device::Device;
 use crate::device::gpu::{GpuDevice, Keep};
 use crate::error::TrainerError;
 use crate::interrupt::Interrupt;
+use crate::ranks::{Alone, Ranks};
 use crate::session;
 use crate::trainer_state::Training;
 
@@ -198,7 +199,8 @@ fn whole<D: Device>(name: &str, run: &RunFile, device: &impl Fn(&RunFile) -> Res
     let text = serde_yaml::to_string(&run).map_err(|source| TrainerError::write(&run_file, source))?;
     std::fs::write(&run_file, text).map_err(|source| TrainerError::write(&run_file, source))?;
     let options = session::Options { run_file, data: folder.0.clone(), progress: false, patience: Duration::ZERO };
-    session::run(&options, device, &Interrupt::default())?;
+    let alone: Arc<dyn Ranks<D>> = Arc::new(Alone);
+    session::run(&options, device, &Interrupt::default(), &alone)?;
     let done = folder.0.join("done.json");
     let text = std::fs::read_to_string(&done).map_err(|source| TrainerError::BadFile(format!("{}: {source}", done.display())))?;
     let done: serde_json::Value =

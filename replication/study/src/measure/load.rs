@@ -120,7 +120,7 @@ pub fn comparable(ours: &Session, theirs: &Session) -> bool {
         (None, None) => *ours == Session { resumed_from_step: ours.resumed_from_step, ..theirs.clone() },
         (gpu, other) => {
             let same = gpu == other && ours.libraries == theirs.libraries && ours.device == theirs.device;
-            same && ours.least_memory == theirs.least_memory
+            same && ours.least_memory == theirs.least_memory && ours.ranks == theirs.ranks
         }
     }
 }

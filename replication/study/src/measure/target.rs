@@ -259,6 +259,7 @@ mod tests {
             let (device, instruction_set, cpu) = (contract::device::DeviceKind::Cpu, "avx2".into(), "c".into());
             Some(Session {
                 device,
+                ranks: 1,
                 threads,
                 instruction_set,
                 cpu,

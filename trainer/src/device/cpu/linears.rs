@@ -8,7 +8,7 @@ use contract::run_file::RunFile;
 use kernels::cpu::{Cpu, Panels, Role, Side, Unprepared};
 use kernels::quantise::{PreparedStats, Randomness, Source};
 
-use crate::choices::{Choices, Evaluation, Observation, SignVector};
+use crate::choices::{Choices, Evaluation, Observation, SLOTS, SignVector};
 use crate::device::{Goal, Input, Linears, Mode};
 use crate::error::TrainerError;
 use crate::quantisation_error;
@@ -21,6 +21,8 @@ pub struct CpuLinears {
     choices: Choices,
     /// Largest magnitudes of earlier steps, oldest first; index as `Choices::slot`.
     histories: Vec<Vec<f32>>,
+    /// Bits of the largest magnitude of each slot in this step, over its micro-batches; those of a NaN are larger than any number's.
+    largest: Vec<u32>,
     observation: Option<Observation>,
     /// The two sides of the product at hand, reused by every product.
     left: Panels,
@@ -34,6 +36,7 @@ impl CpuLinears {
         Self {
             cpu,
             histories: vec![Vec::new(); choices.slots()],
+            largest: vec![0; choices.slots()],
             choices,
             observation: None,
             left: Panels::default(),
@@ -95,14 +98,14 @@ impl CpuLinears {
             delayed_amax: self.remembered(slot, &spec),
         };
         let stats = multiply(&self.cpu, left, &self.right, goal)?;
-        self.remember(slot, &spec, stats);
+        self.remember(slot, stats);
         Ok(())
     }
 
     /// Prepares an operand of a training step into its side, remembers its largest magnitude and measures it if asked.
     fn operand(&mut self, place: Place, pass: Pass, operand: Operand, source: Source<'_>, step: u64) -> Result<(), TrainerError> {
         let stats = self.prepare(place, pass, operand, source, step)?;
-        self.remember(self.choices.slot(place, pass, operand), &self.choices.spec(pass, operand), stats);
+        self.remember(self.choices.slot(place, pass, operand), stats);
         Ok(())
     }
 
@@ -111,14 +114,9 @@ impl CpuLinears {
         self.observation.as_ref().is_some_and(|observation| observation.layers.contains(&place.layer))
     }
 
-    fn remember(&mut self, slot: usize, spec: &OperandSpec, stats: PreparedStats) {
-        if let (ScaleRule::Delayed, Some(delayed)) = (spec.scale, self.choices.delayed) {
-            let history = &mut self.histories[slot];
-            if history.len() == delayed.history {
-                history.remove(0);
-            }
-            history.push(stats.amax);
-        }
+    fn remember(&mut self, slot: usize, stats: PreparedStats) {
+        let largest = &mut self.largest[slot];
+        *largest = stats.amax.to_bits().max(*largest);
     }
 
     /// An operand of a training step into its side, measured if asked.
@@ -236,7 +234,33 @@ impl Linears<Cpu> for CpuLinears {
         places.iter().map(weight).collect()
     }
 
-    fn finish_step(&mut self, _: u64) -> Result<(), TrainerError> {
+    fn finish_micro_batch(&mut self, _: bool) -> Result<(), TrainerError> {
+        Ok(())
+    }
+
+    fn magnitudes(&self) -> Result<Vec<f32>, TrainerError> {
+        Ok(self.largest.iter().map(|bits| f32::from_bits(*bits)).collect())
+    }
+
+    fn raise_magnitudes(&mut self, least: &[f32]) -> Result<(), TrainerError> {
+        self.largest.iter_mut().zip(least).for_each(|(largest, least)| *largest = least.to_bits().max(*largest));
+        Ok(())
+    }
+
+    fn finish_step(&mut self) -> Result<(), TrainerError> {
+        if let Some(delayed) = self.choices.delayed {
+            for (slot, (history, largest)) in self.histories.iter_mut().zip(&self.largest).enumerate() {
+                let (pass, operand) = SLOTS[slot % SLOTS.len()];
+                if self.choices.spec(pass, operand).scale != ScaleRule::Delayed {
+                    continue;
+                }
+                if history.len() == delayed.history {
+                    history.remove(0);
+                }
+                history.push(f32::from_bits(*largest));
+            }
+        }
+        self.largest.fill(0);
         Ok(())
     }
 
@@ -244,10 +268,10 @@ impl Linears<Cpu> for CpuLinears {
         self.observation = Some(Observation { step, layers, records: Vec::new() });
     }
 
-    fn observed(&mut self) -> Vec<Quantisation> {
-        let Some(mut observation) = self.observation.take() else { return Vec::new() };
+    fn observed(&mut self) -> Result<Vec<Quantisation>, TrainerError> {
+        let Some(mut observation) = self.observation.take() else { return Ok(Vec::new()) };
         self.choices.sort(&mut observation.records);
-        observation.records
+        Ok(observation.records)
     }
 
     fn histories(&self) -> Result<Vec<Vec<f32>>, TrainerError> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use contract::device::DeviceKind;
 use contract::run_file::{ModelSection, RunFile};
-use kernels::cpu::{AdamW, AttentionShape, Cpu, Kernel, Profile, RopeTable, Spent};
+use kernels::cpu::{AdamW, AttentionShape, Cpu, Kernel, Profile, RopeTable, SQUARES_CHUNK, Spent};
 
 use super::{Device, Machine, ProfileReader, Spending, Update};
 use crate::batches::Batch;
@@ -70,6 +70,38 @@ impl Device for Cpu {
 
     fn values<'a>(&self, numbers: &'a Vec<f32>) -> Result<Cow<'a, [f32]>, TrainerError> {
         Ok(Cow::Borrowed(numbers))
+    }
+
+    fn read_parameters(&self, parameters: &Vec<f32>, first: usize, out: &mut [f32]) -> Result<(), TrainerError> {
+        Device::read(self, parameters, first, out)
+    }
+
+    fn write_parameters(&self, parameters: &mut Vec<f32>, first: usize, values: &[f32]) -> Result<(), TrainerError> {
+        Device::write(self, parameters, first, values)
+    }
+
+    fn read(&self, numbers: &Vec<f32>, first: usize, out: &mut [f32]) -> Result<(), TrainerError> {
+        out.copy_from_slice(&numbers[first..first + out.len()]);
+        Ok(())
+    }
+
+    fn write(&self, numbers: &mut Vec<f32>, first: usize, values: &[f32]) -> Result<(), TrainerError> {
+        numbers[first..first + values.len()].copy_from_slice(values);
+        Ok(())
+    }
+
+    fn add(&self, sum: &mut Vec<f32>, more: &Vec<f32>, first: usize) -> Result<(), TrainerError> {
+        let more = &more[first..first + sum.len()];
+        Self::add(self, sum, more).map_err(TrainerError::kernel)
+    }
+
+    fn copy(&self, from: &Vec<f32>, first: usize, to: &mut Vec<f32>) -> Result<(), TrainerError> {
+        Device::read(self, from, first, to)
+    }
+
+    fn divide(&self, numbers: &mut Vec<f32>, by: f32) -> Result<(), TrainerError> {
+        numbers.iter_mut().for_each(|number| *number /= by);
+        Ok(())
     }
 
     fn load(&self, _: &Batch, (): &mut ()) -> Result<(), TrainerError> {
@@ -187,20 +219,31 @@ impl Device for Cpu {
         Ok(libm::sqrt(self.squared_norm(gradients)))
     }
 
+    fn squared_sums(&self, shard: &Vec<f32>) -> Result<Vec<f64>, TrainerError> {
+        let mut sums = vec![0.0; shard.len().div_ceil(SQUARES_CHUNK)];
+        Self::squared_sums(self, shard, &mut sums);
+        Ok(sums)
+    }
+
     fn update(
         &self,
         layout: &Layout,
         update: Update<'_>,
+        shard: &Range<usize>,
         gradients: &Vec<f32>,
         parameters: &mut Vec<f32>,
         (first, second): (&mut Vec<f32>, &mut Vec<f32>),
     ) -> Result<(), TrainerError> {
         let numbers = optimizer::numbers(&update);
         for tensor in &layout.tensors {
-            let range = tensor.range.clone();
+            let range = tensor.range.start.max(shard.start)..tensor.range.end.min(shard.end);
+            if range.is_empty() {
+                continue;
+            }
+            let own = range.start - shard.start..range.end - shard.start;
             let numbers = AdamW { weight_decay: if tensor.decays { numbers.weight_decay } else { 0.0 }, ..numbers };
-            let (first, second) = (&mut first[range.clone()], &mut second[range.clone()]);
-            self.adamw(&mut parameters[range.clone()], &gradients[range], first, second, &numbers).map_err(TrainerError::kernel)?;
+            let (first, second) = (&mut first[own.clone()], &mut second[own.clone()]);
+            self.adamw(&mut parameters[range], &gradients[own], first, second, &numbers).map_err(TrainerError::kernel)?;
         }
         Ok(())
     }

@@ -13,14 +13,14 @@ use std::ops::Range;
 
 use contract::memory::{GRADIENT, GRADIENT_TURNED, INPUT, INPUT_TURNED, PASSES, Role, WEIGHT, WEIGHT_TURNED, Ways};
 use contract::metrics::Quantisation;
-use contract::recipe::{Block, DelayedChoice, Format, OperandSpec, Rounding, ScaleRule};
+use contract::recipe::{Block, DelayedChoice, Format, OperandSpec, ScaleRule};
 use contract::run_file::RunFile;
 use kernels::gpu::{
-    Bf16, Buffer, Factor, Made, Multiplier, OperandSide, PackedMatrix, Plain, Quantiser, TensorScales, is_source, multiplier, prepared,
+    Bf16, Buffer, Factor, Made, Multiplier, OperandSide, PackedMatrix, Plain, TensorScales, is_source, multiplier, prepared,
 };
 
 use super::observation::{self, Observed};
-use super::operands::{Preparation, check_recipe, largest_of, largest_of_slot};
+use super::operands::{Preparation, check_recipe, largest_of, largest_of_slot, made, raise, stored};
 use super::scratch::Turn;
 use super::{GpuDevice, Parameters, machine};
 use crate::choices::{Choices, Evaluation, Observation, SignVector};
@@ -52,8 +52,10 @@ pub struct GpuLinears {
     /// One slot an operand of the model, then one each for an evaluation's input and weight.
     scales: TensorScales,
     filled: usize,
+    /// Largest magnitudes of the micro-batches before this one, in the first step, where each scales by its own and starts anew.
+    before: Vec<f32>,
     observation: Option<Observation>,
-    /// Operands of this step that wait to be measured.
+    /// Operands of this micro-batch that wait to be measured.
     observed: Vec<Observed>,
 }
 
@@ -92,6 +94,7 @@ impl GpuLinears {
             inputs_turned: if waits { waiting(INPUT_TURNED)? } else { Vec::new() },
             scales: TensorScales::new(device.gpu(), &largest, choices.delayed.map_or(0, |delayed| delayed.history)).map_err(machine)?,
             filled: 0,
+            before: Vec::new(),
             observation: None,
             observed: Vec::new(),
             products: Multiplier::new(device.gpu(), &shapes).map_err(machine)?,
@@ -281,30 +284,7 @@ impl GpuLinears {
         self.device.timed("gemm", || self.products.multiply(left, right, factor, added, out, offset))
     }
 
-    /// The first rows of a source as BF16: what is not kept is made once more.
-    fn read(&self, source: Made<'_>, (rows, columns): (usize, usize)) -> Result<Vec<Bf16>, TrainerError> {
-        let mut bits = vec![Bf16::default(); rows * columns];
-        if let Made::Stored(buffer, first) = source {
-            buffer.read(first, &mut bits).map_err(machine)?;
-            return Ok(bits);
-        }
-        const AS_IT_IS: OperandSpec = OperandSpec {
-            format: Format::Bf16,
-            block: Block::Tensor,
-            scale: ScaleRule::None,
-            rounding: Rounding::NearestEven,
-            rotation: None,
-        };
-        let gpu = self.device.gpu();
-        let made = gpu.buffer::<u8>(2 * bits.len()).map_err(machine)?;
-        let side = OperandSide { out: Some(&made), ..OperandSide::default() };
-        let quantiser = Quantiser::of_made(gpu, Some(AS_IT_IS), None).map_err(machine)?;
-        quantiser.run(source, (rows, columns), side, OperandSide::default()).map_err(machine)?;
-        made.part(0, bits.len()).and_then(|made: Buffer<Bf16>| made.read(0, &mut bits)).map_err(machine)?;
-        Ok(bits)
-    }
-
-    /// Keeps an operand's source for the end of the step if this step and block are observed. `transposed`: its contraction axis is the source's rows.
+    /// Keeps an operand's source for the end of the micro-batch if this step and block are observed. `transposed`: its contraction axis is the source's rows.
     fn measure(
         &mut self,
         place: Place,
@@ -319,7 +299,7 @@ impl GpuLinears {
             return Ok(());
         }
         let rows = if role.operand == Operand::Weight { rows } else { rows.min(OBSERVED_TOKENS) };
-        let bits = self.read(source, (rows, columns))?;
+        let bits = observation::read(self.device.gpu(), source, (rows, columns))?;
         let (operand_rows, k) = if transposed { (columns, rows) } else { (rows, columns) };
         let spec = self.choices.spec(role.pass, role.operand);
         let remembered = if spec.scale == ScaleRule::Delayed {
@@ -343,25 +323,6 @@ impl GpuLinears {
             remembered,
         });
         Ok(())
-    }
-}
-
-/// A source that is kept, and where it starts.
-fn stored(source: Made<'_>) -> Result<(&Buffer<Bf16>, usize), TrainerError> {
-    match source {
-        Made::Stored(buffer, first) => Ok((buffer, first)),
-        _ => Err(TrainerError::Machine("an operand that is multiplied as it is was not kept: this is a defect of the trainer".to_owned())),
-    }
-}
-
-/// X as it is read.
-fn made<'a>(x: &Input<'a, GpuDevice>, parameters: &'a Parameters) -> Made<'a> {
-    match x {
-        Input::Normed { normed, stream, inverse_rms, gain } if normed.length() == 0 => {
-            Made::Normed { stream, inverse_rms, gain: (&parameters.masters, gain.start) }
-        }
-        Input::Gated { hidden, gate_up } if hidden.length() == 0 => Made::Gated { gate_up },
-        kept => Made::Stored(kept.kept(), 0),
     }
 }
 
@@ -458,12 +419,33 @@ impl Linears<GpuDevice> for GpuLinears {
         Ok(())
     }
 
-    fn finish_step(&mut self, _: u64) -> Result<(), TrainerError> {
-        if let Some(observation) = &mut self.observation {
-            observation.records.extend(observation::measure(&self.observed, &self.choices, observation.step)?);
-            self.observed.clear();
+    fn finish_micro_batch(&mut self, more: bool) -> Result<(), TrainerError> {
+        // From the second step on the device collects over a whole step.
+        if more && self.filled == 0 && self.choices.delayed.is_some() {
+            self.before = self.magnitudes()?;
         }
+        Ok(())
+    }
+
+    fn magnitudes(&self) -> Result<Vec<f32>, TrainerError> {
+        let mut largest = self.scales.collected().map_err(machine)?;
+        largest.truncate(self.choices.slots());
+        raise(&mut largest, &self.before);
+        Ok(largest)
+    }
+
+    fn raise_magnitudes(&mut self, least: &[f32]) -> Result<(), TrainerError> {
+        let mut largest = self.magnitudes()?;
+        raise(&mut largest, least);
+        self.scales.collect(&largest).map_err(machine)
+    }
+
+    fn finish_step(&mut self) -> Result<(), TrainerError> {
         let Some(delayed) = self.choices.delayed else { return Ok(()) };
+        if !self.before.is_empty() {
+            let before = std::mem::take(&mut self.before);
+            self.raise_magnitudes(&before)?;
+        }
         self.scales.remember(self.filled, self.chooses_largest()).map_err(machine)?;
         self.filled = (self.filled + 1).min(delayed.history);
         Ok(())
@@ -473,10 +455,12 @@ impl Linears<GpuDevice> for GpuLinears {
         self.observation = Some(Observation { step, layers, records: Vec::new() });
     }
 
-    fn observed(&mut self) -> Vec<Quantisation> {
-        let Some(mut observation) = self.observation.take() else { return Vec::new() };
+    fn observed(&mut self) -> Result<Vec<Quantisation>, TrainerError> {
+        let Some(mut observation) = self.observation.take() else { return Ok(Vec::new()) };
+        observation.records.extend(observation::measure(&self.observed, &self.choices, observation.step)?);
+        self.observed.clear();
         self.choices.sort(&mut observation.records);
-        observation.records
+        Ok(observation.records)
     }
 
     fn histories(&self) -> Result<Vec<Vec<f32>>, TrainerError> {

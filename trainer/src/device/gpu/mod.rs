@@ -19,7 +19,7 @@ use kernels::gpu::{
     Accumulator, Attention, Bf16, Buffer, Elementwise, Gpu, GpuError, Head, Kind, Norm, Occurrences, Optimizer, UpdateNumbers,
 };
 
-use super::{Device, InHostMemory, Machine, ProfileReader, Spending, Update};
+use super::{Device, Machine, ProfileReader, Spending, Update};
 use crate::batches::Batch;
 use crate::error::TrainerError;
 use crate::optimizer;
@@ -86,16 +86,6 @@ pub struct Parameters {
     masters: Buffer<f32>,
     /// The same in BF16: what operands are prepared from.
     copies: Buffer<Bf16>,
-}
-
-impl InHostMemory for Buffer<f32> {
-    fn host(&self) -> Option<&[f32]> {
-        None
-    }
-
-    fn host_mut(&mut self) -> Option<&mut [f32]> {
-        None
-    }
 }
 
 /// A batch on the device.
@@ -184,6 +174,11 @@ impl GpuDevice {
     pub fn gpu(&self) -> &Gpu {
         &self.parts.gpu
     }
+}
+
+/// The norm and the update of a part of the parameters have no kernels.
+fn one_rank() -> TrainerError {
+    TrainerError::BadInput("several ranks compute on the CPU only so far: use --device cpu, or one rank".into())
 }
 
 /// The kernels read eight elements at a time.
@@ -279,6 +274,24 @@ impl Device for GpuDevice {
 
     fn values<'a>(&self, numbers: &'a Buffer<f32>) -> Result<Cow<'a, [f32]>, TrainerError> {
         numbers.to_vec().map(Cow::Owned).map_err(machine)
+    }
+
+    fn read_parameters(&self, parameters: &Parameters, first: usize, out: &mut [f32]) -> Result<(), TrainerError> {
+        parameters.masters.read(first, out).map_err(machine)
+    }
+
+    fn write_parameters(&self, parameters: &mut Parameters, first: usize, values: &[f32]) -> Result<(), TrainerError> {
+        let Parameters { masters, copies } = parameters;
+        masters.write(first, values).map_err(machine)?;
+        self.parts.optimizer.copy_bf16(masters, copies).map_err(machine)
+    }
+
+    fn read(&self, numbers: &Buffer<f32>, first: usize, out: &mut [f32]) -> Result<(), TrainerError> {
+        numbers.read(first, out).map_err(machine)
+    }
+
+    fn write(&self, numbers: &mut Buffer<f32>, first: usize, values: &[f32]) -> Result<(), TrainerError> {
+        numbers.write(first, values).map_err(machine)
     }
 
     fn load(&self, batch: &Batch, tokens: &mut Tokens) -> Result<(), TrainerError> {
@@ -390,14 +403,22 @@ impl Device for GpuDevice {
         self.result(NORM)
     }
 
+    fn squared_sums(&self, _: &Buffer<f32>) -> Result<Vec<f64>, TrainerError> {
+        Err(one_rank())
+    }
+
     fn update(
         &self,
-        _: &Layout,
+        layout: &Layout,
         update: Update<'_>,
+        shard: &Range<usize>,
         gradients: &Buffer<f32>,
         parameters: &mut Parameters,
         (first, second): (&mut Buffer<f32>, &mut Buffer<f32>),
     ) -> Result<(), TrainerError> {
+        if *shard != (0..layout.total) {
+            return Err(one_rank());
+        }
         let numbers = optimizer::numbers(&update);
         let numbers = UpdateNumbers {
             learning_rate: numbers.learning_rate,
@@ -418,8 +439,12 @@ impl Device for GpuDevice {
         self.parts.gpu.driver().synchronize().map_err(machine)
     }
 
-    fn add(&self, sum: &mut Buffer<f32>, more: &Buffer<f32>) -> Result<(), TrainerError> {
-        self.timed("accumulate", || self.parts.accumulator.add(sum, more))
+    fn add(&self, sum: &mut Buffer<f32>, more: &Buffer<f32>, first: usize) -> Result<(), TrainerError> {
+        self.timed("accumulate", || self.parts.accumulator.add(sum, &more.part(size_of::<f32>() * first, sum.length())?))
+    }
+
+    fn copy(&self, from: &Buffer<f32>, first: usize, to: &mut Buffer<f32>) -> Result<(), TrainerError> {
+        self.timed("accumulate", || from.part(size_of::<f32>() * first, to.length())?.copy_to(to, to.length()))
     }
 
     fn divide(&self, numbers: &mut Buffer<f32>, by: f32) -> Result<(), TrainerError> {

@@ -4,12 +4,13 @@
 //! second. In which order they are finished does not show.
 
 use contract::metrics::Quantisation;
-use contract::recipe::OperandSpec;
-use kernels::gpu::Bf16;
+use contract::recipe::{Block, Format, OperandSpec, Rounding, ScaleRule};
+use kernels::gpu::{Bf16, Buffer, Gpu, Made, OperandSide, Quantiser};
 use kernels::quantise::{self, Randomness, Source};
 use kernels::random::Stream;
 use rayon::prelude::*;
 
+use super::machine;
 use crate::choices::{Choices, SignVector};
 use crate::error::TrainerError;
 use crate::quantisation_error;
@@ -48,4 +49,21 @@ impl Observed {
 /// Measures all, in the order given.
 pub(super) fn measure(observed: &[Observed], choices: &Choices, step: u64) -> Result<Vec<Quantisation>, TrainerError> {
     observed.par_iter().map(|one| one.record(choices, step)).collect()
+}
+
+/// The first rows of a source as BF16: what is not kept is made once more.
+pub(super) fn read(gpu: &Gpu, source: Made<'_>, (rows, columns): (usize, usize)) -> Result<Vec<Bf16>, TrainerError> {
+    let mut bits = vec![Bf16::default(); rows * columns];
+    if let Made::Stored(buffer, first) = source {
+        buffer.read(first, &mut bits).map_err(machine)?;
+        return Ok(bits);
+    }
+    const AS_IT_IS: OperandSpec =
+        OperandSpec { format: Format::Bf16, block: Block::Tensor, scale: ScaleRule::None, rounding: Rounding::NearestEven, rotation: None };
+    let made = gpu.buffer::<u8>(2 * bits.len()).map_err(machine)?;
+    let side = OperandSide { out: Some(&made), ..OperandSide::default() };
+    let quantiser = Quantiser::of_made(gpu, Some(AS_IT_IS), None).map_err(machine)?;
+    quantiser.run(source, (rows, columns), side, OperandSide::default()).map_err(machine)?;
+    made.part(0, bits.len()).and_then(|made: Buffer<Bf16>| made.read(0, &mut bits)).map_err(machine)?;
+    Ok(bits)
 }

@@ -3,11 +3,12 @@
 use contract::memory::{PASSES, Role, Ways};
 use contract::recipe::{Format, Operand, ScaleRule};
 use contract::run_file::RunFile;
-use kernels::gpu::{Description, Element, Gpu, PackedQuantiser, Quantiser, element, is_source};
+use kernels::gpu::{Bf16, Buffer, Description, Element, Gpu, Made, PackedQuantiser, Quantiser, element, is_source};
 use kernels::quantise;
 
-use super::machine;
+use super::{GpuDevice, Parameters, machine};
 use crate::choices::{Choices, SLOTS};
+use crate::device::Input;
 use crate::error::TrainerError;
 
 /// Kernels for one source: what is prepared along its rows, and what along its columns.
@@ -84,4 +85,28 @@ pub(super) fn check_recipe(description: &Description, run: &RunFile, choices: &C
         }
     }
     Ok(())
+}
+
+/// A source that is kept, and where it starts.
+pub(super) fn stored(source: Made<'_>) -> Result<(&Buffer<Bf16>, usize), TrainerError> {
+    match source {
+        Made::Stored(buffer, first) => Ok((buffer, first)),
+        _ => Err(TrainerError::Machine("an operand that is multiplied as it is was not kept: this is a defect of the trainer".to_owned())),
+    }
+}
+
+/// The larger of each two magnitudes, by their bits: those of a NaN are larger than any number's.
+pub(super) fn raise(largest: &mut [f32], least: &[f32]) {
+    largest.iter_mut().zip(least).for_each(|(largest, least)| *largest = f32::from_bits(largest.to_bits().max(least.to_bits())));
+}
+
+/// X as it is read.
+pub(super) fn made<'a>(x: &Input<'a, GpuDevice>, parameters: &'a Parameters) -> Made<'a> {
+    match x {
+        Input::Normed { normed, stream, inverse_rms, gain } if normed.length() == 0 => {
+            Made::Normed { stream, inverse_rms, gain: (&parameters.masters, gain.start) }
+        }
+        Input::Gated { hidden, gate_up } if hidden.length() == 0 => Made::Gated { gate_up },
+        kept => Made::Stored(kept.kept(), 0),
+    }
 }

@@ -1,0 +1,116 @@
+//! `trainer launch`: ranks of this machine, one process each, started with the variables that torchrun would set.
+
+use std::ffi::OsString;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::place::{JOB, PORTS};
+use crate::error::TrainerError;
+use crate::interrupt::Interrupt;
+
+/// How long ranks have to end by themselves after one has failed: they notice within that, unless they hang.
+const GRACE: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Starts `size` ranks of `program` and waits until all have ended. The first that fails decides how this ends.
+pub fn run(program: &Path, size: usize, arguments: &[OsString], interrupt: &Interrupt) -> Result<(), TrainerError> {
+    let port = free_port()?;
+    let job = format!("{}-{}", std::process::id(), SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos()));
+    let mut ranks = Vec::new();
+    for rank in 0..size {
+        let numbers =
+            [("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", size), ("LOCAL_WORLD_SIZE", size), ("MASTER_PORT", port.into())];
+        let child = Command::new(program)
+            .args(arguments)
+            .envs(numbers.map(|(name, number)| (name, number.to_string())))
+            .env("MASTER_ADDR", "127.0.0.1")
+            .env(JOB, &job)
+            .spawn();
+        match child {
+            Ok(child) => ranks.push(Rank { child, ended: None }),
+            Err(error) => {
+                ranks.iter_mut().for_each(Rank::kill);
+                return Err(TrainerError::Machine(format!("rank {rank} cannot be started: {error}")));
+            }
+        }
+    }
+    wait(ranks, interrupt)
+}
+
+struct Rank {
+    child: Child,
+    ended: Option<ExitStatus>,
+}
+
+impl Rank {
+    fn has_ended(&mut self) -> bool {
+        if self.ended.is_none() {
+            // A process that cannot be asked has no better answer later.
+            self.ended = self.child.try_wait().ok().flatten();
+        }
+        self.ended.is_some()
+    }
+
+    fn kill(&mut self) {
+        // It may have ended in this moment.
+        let _ = self.child.kill();
+        self.ended = self.child.wait().ok();
+    }
+
+    /// Asks it to stop after its current step.
+    fn interrupt(&self) {
+        #[cfg(unix)]
+        if self.ended.is_none() {
+            // SAFETY: kill takes two numbers; the child has not been waited for, so its number is still its own.
+            unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGINT) };
+        }
+    }
+}
+
+fn wait(mut ranks: Vec<Rank>, interrupt: &Interrupt) -> Result<(), TrainerError> {
+    let (mut first, mut is_told) = (None::<(usize, ExitStatus, Instant)>, false);
+    loop {
+        let mut running = Vec::new();
+        for (number, rank) in ranks.iter_mut().enumerate() {
+            if !rank.has_ended() {
+                running.push(number);
+            } else if let Some(status) = rank.ended.filter(|status| !status.success()) {
+                first.get_or_insert((number, status, Instant::now()));
+            }
+        }
+        if running.is_empty() {
+            break;
+        }
+        if interrupt.is_raised() && !is_told {
+            is_told = true;
+            ranks.iter().for_each(Rank::interrupt);
+        }
+        if first.as_ref().is_some_and(|(_, _, since)| since.elapsed() > GRACE) {
+            eprintln!("ended by force, {} s after the first rank: {running:?}", GRACE.as_secs());
+            running.iter().for_each(|number| ranks[*number].kill());
+        }
+        std::thread::sleep(LOOK);
+    }
+    first.map_or(Ok(()), |(rank, status, _)| Err(failed(rank, status, is_told)))
+}
+
+/// `is_told`: by an interrupt, which ends a rank at once that has not begun.
+fn failed(rank: usize, status: ExitStatus, is_told: bool) -> TrainerError {
+    match status.code().or(is_told.then_some(130)) {
+        Some(130) => TrainerError::Elsewhere { code: 130, what: "interrupted; the same command goes on from the checkpoint".into() },
+        Some(code) => {
+            let what = format!("rank {rank} ended first, with exit code {code}; the same command goes on from the last checkpoint");
+            TrainerError::Elsewhere { code: u8::try_from(code).unwrap_or(4), what }
+        }
+        None => TrainerError::Machine(format!("rank {rank} was ended first ({status}); the same command goes on from the last checkpoint")),
+    }
+}
+
+/// A port after which the next ones are likely to be free, too. Rank 0 takes the first that is.
+fn free_port() -> Result<u16, TrainerError> {
+    let failed = |error: std::io::Error| TrainerError::Machine(format!("this machine has no free port for ranks to meet: {error}"));
+    let port = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr()).map_err(failed)?.port();
+    Ok(port.min(u16::MAX - PORTS - 1))
+}

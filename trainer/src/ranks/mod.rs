@@ -1,0 +1,132 @@
+//! One training over several processes: which rank owns what, and how ranks exchange it.
+//!
+//! Micro-batch k of a step is computed by rank k mod N. [`Ranks`] moves numbers and adds none: the owner of a shard adds the pieces itself, in
+//! the order of the ranks, so that a sum over micro-batches runs 0, 1, 2, ... whatever N is. What is small (losses, sums of squares,
+//! magnitudes) is gathered everywhere and combined in index order by everybody, so that all ranks decide alike. docs/ranks.md says what
+//! that promises.
+//!
+//! [`Alone`] is one rank; [`tcp::Mesh`] connects processes. A library of collectives would be a third implementation.
+
+mod frame;
+pub mod launch;
+pub mod place;
+mod rendezvous;
+mod shards;
+pub mod tcp;
+
+use std::borrow::Cow;
+use std::fmt::Debug;
+
+use contract::run_file::RunFile;
+
+use crate::device::Device;
+use crate::error::TrainerError;
+
+pub use shards::Shards;
+
+/// What ranks do together. All of them make the same calls in the same order; where they do not, the call is an error. Every call fails soon
+/// after another rank has ended, fallen silent or told of an error, and names it.
+pub trait Ranks<D: Device>: Debug + Send + Sync {
+    /// This one's number, from 0.
+    fn rank(&self) -> usize;
+    /// How many there are.
+    fn size(&self) -> usize;
+
+    /// Room for what [`Ranks::exchange`] brings: the transport's choice, since some copy only to memory that they know.
+    fn room(&self, device: &D, shards: &Shards) -> Result<D::Numbers, TrainerError> {
+        device.numbers(vec![0.0; self.size() * shards.of(self.rank()).len()])
+    }
+
+    /// Sends every rank its shard of `numbers`. `pieces` becomes this rank's shard of every rank's numbers, in the order of the ranks.
+    fn exchange(&self, device: &D, numbers: &D::Numbers, shards: &Shards, pieces: &mut D::Numbers) -> Result<(), TrainerError>;
+
+    /// Gives every rank all of the parameters, of which each has updated its shard.
+    fn all_gather(&self, device: &D, parameters: &mut D::Parameters, shards: &Shards) -> Result<(), TrainerError>;
+
+    /// All shards one after the other, on rank 0; none elsewhere.
+    fn collect<'a>(&self, device: &D, shard: &'a D::Numbers, shards: &Shards) -> Result<Option<Cow<'a, [f32]>>, TrainerError>;
+
+    /// This rank's shard of what rank 0 has; the others give nothing.
+    fn scatter(&self, all: &[f32], shards: &Shards) -> Result<Vec<f32>, TrainerError>;
+
+    /// A small record of every rank, in the order of the ranks.
+    fn gather(&self, record: &[u8]) -> Result<Vec<Vec<u8>>, TrainerError>;
+
+    /// Waits until all ranks are here.
+    fn barrier(&self) -> Result<(), TrainerError> {
+        self.gather(&[]).map(drop)
+    }
+
+    /// Tells the others why this rank cannot go on.
+    fn abort(&self, error: &TrainerError);
+
+    /// Ends the connection in good order.
+    fn leave(&self);
+}
+
+/// One rank: there is nobody to exchange anything with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Alone;
+
+impl<D: Device> Ranks<D> for Alone {
+    fn rank(&self) -> usize {
+        0
+    }
+
+    fn size(&self) -> usize {
+        1
+    }
+
+    fn exchange(&self, device: &D, numbers: &D::Numbers, _: &Shards, pieces: &mut D::Numbers) -> Result<(), TrainerError> {
+        device.copy(numbers, 0, pieces)
+    }
+
+    fn all_gather(&self, _: &D, _: &mut D::Parameters, _: &Shards) -> Result<(), TrainerError> {
+        Ok(())
+    }
+
+    fn collect<'a>(&self, device: &D, shard: &'a D::Numbers, _: &Shards) -> Result<Option<Cow<'a, [f32]>>, TrainerError> {
+        device.values(shard).map(Some)
+    }
+
+    fn scatter(&self, all: &[f32], _: &Shards) -> Result<Vec<f32>, TrainerError> {
+        Ok(all.to_vec())
+    }
+
+    fn gather(&self, record: &[u8]) -> Result<Vec<Vec<u8>>, TrainerError> {
+        Ok(vec![record.to_vec()])
+    }
+
+    fn abort(&self, _: &TrainerError) {}
+
+    fn leave(&self) {}
+}
+
+/// Refuses a number of ranks among which the run's micro-batches cannot be dealt out.
+pub fn check_size(run: &RunFile, size: usize) -> Result<(), TrainerError> {
+    let parts = run.batch.accumulation;
+    if size == 0 || !parts.is_multiple_of(size) {
+        return Err(TrainerError::BadInput(format!(
+            "{size} ranks do not divide batch.accumulation ({parts}) of the run file into equal parts; use a number of ranks that divides it, \
+             or another run file with more micro-batches a step"
+        )));
+    }
+    Ok(())
+}
+
+/// Numbers that were dealt out, number k to rank k mod N, from every rank in their own order again.
+pub(crate) fn in_order<D: Device>(ranks: &dyn Ranks<D>, own: &[f64], count: usize) -> Result<Vec<f64>, TrainerError> {
+    let all = gather_numbers(ranks, own)?;
+    let size = all.len();
+    let number = |k: usize| all[k % size].get(k / size).copied();
+    let wrong =
+        || TrainerError::Machine(format!("{count} numbers were dealt out to {size} ranks and fewer came back: a defect of the trainer"));
+    (0..count).map(number).collect::<Option<_>>().ok_or_else(wrong)
+}
+
+/// Every rank's numbers.
+pub(crate) fn gather_numbers<D: Device>(ranks: &dyn Ranks<D>, own: &[f64]) -> Result<Vec<Vec<f64>>, TrainerError> {
+    let record: Vec<u8> = own.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let numbers = |bytes: Vec<u8>| bytes.as_chunks::<8>().0.iter().map(|&bytes| f64::from_le_bytes(bytes)).collect();
+    Ok(ranks.gather(&record)?.into_iter().map(numbers).collect())
+}
