@@ -15,6 +15,8 @@ mod hip_kernel_time;
 mod hip_native;
 mod identity;
 mod mllog;
+mod ranks;
 mod readings;
 mod recipes;
 mod resume;
+mod transport;

@@ -1,8 +1,7 @@
 //! Several ranks, each a process: the bytes of one, whatever their number, and an end for all when one of them ends.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod common;
-
+use crate::common;
 use std::fs;
 use std::io::Write;
 use std::net::TcpListener;
