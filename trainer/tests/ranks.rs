@@ -131,6 +131,25 @@ fn eight_ranks_give_the_bytes_of_one() {
     assert_same(folder.path(), &wanted, "8 ranks");
 }
 
+/// Two launchers, as a scheduler starts them on two machines, make one run.
+#[test]
+fn launchers_of_two_machines_train_together() {
+    let wanted = undisturbed("mxfp4-fdw-sr", |_| ());
+    let folder = tempfile::tempdir().unwrap();
+    prepare(folder.path(), "mxfp4-fdw-sr", |_| ());
+    let port = a_port().to_string();
+    let machine = |number: &str| {
+        let mut command = launch(folder.path(), 2);
+        command.env("PET_NNODES", "2").env("PET_NODE_RANK", number).env("PET_MASTER_ADDR", "127.0.0.1").env("PET_MASTER_PORT", &port);
+        command.spawn().unwrap()
+    };
+    for child in [machine("1"), machine("0")] {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success() && said(&output).contains("by PET_NODE_RANK and PET_NNODES of Kubeflow"), "{}", said(&output));
+    }
+    assert_same(folder.path(), &wanted, "two machines");
+}
+
 /// Moments belong to shards, histories to all: both survive another number of ranks.
 #[test]
 fn a_checkpoint_goes_on_with_another_number_of_ranks() {
