@@ -50,8 +50,10 @@ enum Command {
     /// Train on several ranks of this machine, one process each: the same bytes as `run` on one
     ///
     /// Example: trainer launch --ranks 4 runs/fp8-1/run.yaml --data cache/datasets/rust-crates/tokens
+    ///
+    /// Where Kubeflow (PET_NNODES) or SkyPilot (SKYPILOT_NUM_NODES) starts it on several machines, all their ranks train together.
     Launch {
-        /// Processes; divides batch.accumulation of the run file
+        /// Processes on this machine; the number of all ranks divides batch.accumulation of the run file
         #[arg(long)]
         ranks: usize,
         #[command(flatten)]

@@ -13,6 +13,7 @@ use trainer::device::Choice;
 use trainer::device::gpu::GpuDevice;
 use trainer::error::TrainerError;
 use trainer::interrupt::Interrupt;
+use trainer::ranks::machines::{self, Machines};
 use trainer::ranks::place::{self, Place};
 use trainer::ranks::tcp::{Mesh, Patience, Purpose};
 use trainer::ranks::{self, Alone, Ranks, launch};
@@ -140,7 +141,11 @@ fn this_trainer() -> Result<String, TrainerError> {
 /// Starts the ranks and waits for them.
 pub(crate) fn launch(ranks: usize, arguments: &RunArguments) -> Result<(), TrainerError> {
     let interrupt = Interrupt::install()?;
-    ranks::check_size(&RunFile::load(&arguments.run_file)?.run, ranks)?;
+    let machines = machines::of_process()?;
+    ranks::check_size(&RunFile::load(&arguments.run_file)?.run, machines.as_ref().map_or(1, |machines| machines.count) * ranks)?;
+    if let Some(Machines { number, count, source, .. }) = &machines {
+        eprintln!("machine {number} of {count}, by {source}: {ranks} ranks here");
+    }
     let program = std::env::current_exe().map_err(|error| TrainerError::Machine(format!("cannot find this program: {error}")))?;
-    launch::run(&program, ranks, &arguments.words(), &interrupt)
+    launch::run(&program, ranks, machines, &arguments.words(), &interrupt)
 }

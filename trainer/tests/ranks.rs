@@ -116,7 +116,7 @@ fn two_and_four_ranks_give_the_bytes_of_one() {
     }
 }
 
-/// Eight ranks, of which four own no parameters; three threads on each are no more than one.
+/// Eight ranks, of which four own no parameters, with three threads each.
 #[test]
 fn eight_ranks_give_the_bytes_of_one() {
     let change = |run: &mut Value| {
@@ -129,6 +129,25 @@ fn eight_ranks_give_the_bytes_of_one() {
     command.arg("--threads").arg("3");
     finish(command);
     assert_same(folder.path(), &wanted, "8 ranks");
+}
+
+/// Two launchers, as a scheduler starts them on two machines, make one run.
+#[test]
+fn launchers_of_two_machines_train_together() {
+    let wanted = undisturbed("mxfp4-fdw-sr", |_| ());
+    let folder = tempfile::tempdir().unwrap();
+    prepare(folder.path(), "mxfp4-fdw-sr", |_| ());
+    let port = a_port().to_string();
+    let machine = |number: &str| {
+        let mut command = launch(folder.path(), 2);
+        command.env("PET_NNODES", "2").env("PET_NODE_RANK", number).env("PET_MASTER_ADDR", "127.0.0.1").env("PET_MASTER_PORT", &port);
+        command.spawn().unwrap()
+    };
+    for child in [machine("1"), machine("0")] {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success() && said(&output).contains("by PET_NODE_RANK and PET_NNODES of Kubeflow"), "{}", said(&output));
+    }
+    assert_same(folder.path(), &wanted, "two machines");
 }
 
 /// Moments belong to shards, histories to all: both survive another number of ranks.
@@ -182,7 +201,7 @@ fn long_run(folder: &Path, size: usize) -> Vec<Child> {
     });
     let port = a_port();
     let mut ranks: Vec<Child> =
-        (0..size).map(|number| rank(folder, number, size, port).args(["--silence-timeout", "2"]).spawn().unwrap()).collect();
+        (0..size).map(|number| rank(folder, number, size, port).args(["--silence-timeout", "4"]).spawn().unwrap()).collect();
     let started = Instant::now();
     while step_of_checkpoint(folder) == 0 {
         assert!(started.elapsed() < Duration::from_secs(60) && ranks[0].try_wait().unwrap().is_none(), "it does not begin");
@@ -246,7 +265,7 @@ fn a_rank_that_hangs_ends_all() {
     kill("-STOP", hung);
     for (code, said) in end_of_the_others(ranks, 1) {
         assert_eq!(code, Some(4));
-        assert!(said.contains("rank 1 has given no sign for 2 s"), "{said}");
+        assert!(said.contains("rank 1 has given no sign for 4 s"), "{said}");
     }
     kill("-KILL", hung);
 }

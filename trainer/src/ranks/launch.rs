@@ -1,4 +1,5 @@
-//! `trainer launch`: ranks of this machine, one process each, started with the variables that torchrun would set.
+//! `trainer launch`: ranks of this machine, one process each, started with the variables that torchrun would set. Where a scheduler starts it on
+//! several machines, their ranks train together.
 
 use std::ffi::OsString;
 use std::net::TcpListener;
@@ -6,6 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use super::machines::Machines;
 use super::place::{JOB, PORTS};
 use crate::error::TrainerError;
 use crate::interrupt::Interrupt;
@@ -14,22 +16,34 @@ use crate::interrupt::Interrupt;
 const GRACE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Starts `size` ranks of `program` and waits until all have ended. The first that fails decides how this ends.
-pub fn run(program: &Path, size: usize, arguments: &[OsString], interrupt: &Interrupt) -> Result<(), TrainerError> {
-    let port = free_port()?;
+/// This machine alone, and a job of its own.
+fn alone() -> Result<Machines, TrainerError> {
     let job = format!("{}-{}", std::process::id(), SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos()));
+    Ok(Machines { number: 0, count: 1, address: "127.0.0.1".into(), port: free_port()?, job, source: String::new() })
+}
+
+/// Starts `here` ranks of `program` and waits until all have ended. The first that fails decides how this ends.
+pub fn run(
+    program: &Path,
+    here: usize,
+    machines: Option<Machines>,
+    arguments: &[OsString],
+    interrupt: &Interrupt,
+) -> Result<(), TrainerError> {
+    let Machines { number, count, address, port, job, .. } = machines.map_or_else(alone, Ok)?;
     let mut ranks = Vec::new();
-    for rank in 0..size {
+    for local in 0..here {
+        let rank = number * here + local;
         let numbers =
-            [("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", size), ("LOCAL_WORLD_SIZE", size), ("MASTER_PORT", port.into())];
+            [("RANK", rank), ("LOCAL_RANK", local), ("WORLD_SIZE", count * here), ("LOCAL_WORLD_SIZE", here), ("MASTER_PORT", port.into())];
         let child = Command::new(program)
             .args(arguments)
             .envs(numbers.map(|(name, number)| (name, number.to_string())))
-            .env("MASTER_ADDR", "127.0.0.1")
+            .env("MASTER_ADDR", &address)
             .env(JOB, &job)
             .spawn();
         match child {
-            Ok(child) => ranks.push(Rank { child, ended: None }),
+            Ok(child) => ranks.push(Rank { number: rank, child, ended: None }),
             Err(error) => {
                 ranks.iter_mut().for_each(Rank::kill);
                 return Err(TrainerError::Machine(format!("rank {rank} cannot be started: {error}")));
@@ -40,6 +54,8 @@ pub fn run(program: &Path, size: usize, arguments: &[OsString], interrupt: &Inte
 }
 
 struct Rank {
+    /// Among all ranks.
+    number: usize,
     child: Child,
     ended: Option<ExitStatus>,
 }
@@ -73,11 +89,11 @@ fn wait(mut ranks: Vec<Rank>, interrupt: &Interrupt) -> Result<(), TrainerError>
     let (mut first, mut is_told) = (None::<(usize, ExitStatus, Instant)>, false);
     loop {
         let mut running = Vec::new();
-        for (number, rank) in ranks.iter_mut().enumerate() {
+        for rank in &mut ranks {
             if !rank.has_ended() {
-                running.push(number);
+                running.push(rank.number);
             } else if let Some(status) = rank.ended.filter(|status| !status.success()) {
-                first.get_or_insert((number, status, Instant::now()));
+                first.get_or_insert((rank.number, status, Instant::now()));
             }
         }
         if running.is_empty() {
@@ -89,7 +105,7 @@ fn wait(mut ranks: Vec<Rank>, interrupt: &Interrupt) -> Result<(), TrainerError>
         }
         if first.as_ref().is_some_and(|(_, _, since)| since.elapsed() > GRACE) {
             eprintln!("ended by force, {} s after the first rank: {running:?}", GRACE.as_secs());
-            running.iter().for_each(|number| ranks[*number].kill());
+            ranks.iter_mut().filter(|rank| rank.ended.is_none()).for_each(Rank::kill);
         }
         std::thread::sleep(LOOK);
     }

@@ -9,6 +9,7 @@
 
 mod frame;
 pub mod launch;
+pub mod machines;
 pub mod place;
 mod rendezvous;
 mod shards;

@@ -12,7 +12,7 @@ use crate::error::TrainerError;
 pub const PORTS: u16 = 16;
 
 /// Where ranks meet when the launcher says no port.
-const DEFAULT_PORT: u16 = 29500;
+pub(super) const DEFAULT_PORT: u16 = 29500;
 
 /// The launcher's word for a job, from `trainer launch`.
 pub const JOB: &str = "TRAINER_JOB";
@@ -141,11 +141,7 @@ impl Launcher {
             None => return Err(usage(format!("{} is {rank} of {size}, and MASTER_ADDR, the host of rank 0, is not set", self.rank))),
         };
         let port = match variable("MASTER_PORT") {
-            Some(port) => port
-                .parse()
-                .ok()
-                .filter(|port| *port < u16::MAX - PORTS)
-                .ok_or_else(|| usage(format!("MASTER_PORT is '{port}', which is no port from 0 to {}", u16::MAX - PORTS - 1)))?,
+            Some(value) => port("MASTER_PORT", &value)?,
             None => DEFAULT_PORT,
         };
         let job: Vec<String> = self.job.iter().map(|name| format!("{name}={}", variable(name).unwrap_or_default())).collect();
@@ -169,15 +165,21 @@ fn first_host(variable: &dyn Fn(&str) -> Option<String>) -> Result<String, Train
     Ok(host)
 }
 
-fn number(name: &str, value: &str) -> Result<usize, TrainerError> {
+pub(super) fn number(name: &str, value: &str) -> Result<usize, TrainerError> {
     value.parse().map_err(|_| usage(format!("{name} is '{value}', which is no number from 0 on")))
+}
+
+/// A port after which there are [`PORTS`] others.
+pub(super) fn port(name: &str, value: &str) -> Result<u16, TrainerError> {
+    let last = u16::MAX - PORTS - 1;
+    value.parse().ok().filter(|port| *port <= last).ok_or_else(|| usage(format!("{name} is '{value}', which is no port from 0 to {last}")))
 }
 
 fn half(there: &str, missing: &str) -> TrainerError {
     usage(format!("{there} is set and {missing} is not"))
 }
 
-fn usage(what: String) -> TrainerError {
+pub(super) fn usage(what: String) -> TrainerError {
     TrainerError::BadInput(format!("{what}; let one launcher set all of them, or none (docs/ranks.md)"))
 }
 
