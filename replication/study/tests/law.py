@@ -53,8 +53,8 @@ def nelder_mead(cost, start, size):
 def rung(directory):
     """Parameters, ln-tokens of the points, the baseline's mean ln-losses and each recipe's mean difference from them."""
     directory = pathlib.Path(directory)
-    header = next(directory.glob("runs/fp8/*/metrics.jsonl.xz"))
-    parameters = json.loads(lzma.open(header, "rt").readline())["parameters"]
+    header = next(directory.glob("runs/fp8/*/metrics.jsonl*"))
+    parameters = json.loads((lzma.open if header.suffix == ".xz" else open)(header, "rt").readline())["parameters"]
     runs = {}
     for line in csv.DictReader((directory / "data/validation.csv").open()):
         if line["loss"] and int(line["tokens"]) > 0:
@@ -82,8 +82,8 @@ def rung(directory):
 
 
 def loss(constants, n, d):
-    floor, a, b, beta = constants
-    return floor + a * math.exp(-ALPHA * n) + b * math.exp(-beta * d)
+    floor, a, b, beta, alpha = constants
+    return floor + a * math.exp(-alpha * n) + b * math.exp(-beta * d)
 
 
 def main():
@@ -91,24 +91,26 @@ def main():
     rungs = [rung(directory) for directory in sys.argv[2:]]
     points = [(n, d, y) for n, places, base, _ in rungs for d, y in zip(places, base)]
 
+    # The exponent of size is held where two sizes cannot tell it.
+    held = [math.log(ALPHA)] if len(rungs) < 3 else []
+
     def law(logs):
-        constants = [math.exp(min(max(x, -40), 40)) for x in logs]
+        constants = [math.exp(min(max(x, -40), 40)) for x in logs + held]
         return huber(y - math.log(loss(constants, n, d)) for n, d, y in points)
 
-    starts = [[math.log(x) for x in (floor, 0.5, 0.5, beta)] for floor in (1.5, 2.5) for beta in (0.4, 0.8)]
+    starts = [[math.log(x) for x in (floor, 0.5, 0.5, beta, ALPHA)[: 5 - len(held)]] for floor in (1.5, 2.5) for beta in (0.4, 0.8)]
     logs, _ = min((nelder_mead(law, start, 0.1) for start in starts), key=lambda found: found[1])
-    constants = [math.exp(x) for x in logs]
+    constants = [math.exp(x) for x in logs + held]
     wrong = []
 
     def compare(name, found, wanted):
         if not abs(found - wanted) <= WITHIN * max(abs(found), 1.0):
             wrong.append(f"{name}: {wanted} in Rust, {found} here")
 
-    for name, value in zip(("E", "a", "b", "beta"), constants):
+    for name, value in zip(("E", "a", "b", "beta", "alpha"), constants):
         compare(name, value, lines.pop(name)[0])
-    compare("alpha", ALPHA, lines.pop("alpha")[0])
     for arm, (eff_n, eff_d, overhead) in lines.items():
-        pairs = [(n, d, gap) for n, places, _, gaps in rungs for d, gap in zip(places, gaps[arm])]
+        pairs = [(n, d, gap) for n, places, _, gaps in rungs for d, gap in zip(places, gaps.get(arm, ()))]
 
         def misses(logs):
             return (math.log(loss(constants, n, d)) + gap - math.log(loss(constants, n + logs[0], d + logs[1])) for n, d, gap in pairs)

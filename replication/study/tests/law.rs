@@ -149,16 +149,20 @@ fn one_size_has_no_law_and_says_why() {
     assert!(why("bf16").contains("alone: no run of bf16 is finished"), "{}", why("bf16"));
 }
 
-/// The committed ladder, fitted again by another method from the tables of its reports.
+/// The committed ladder, fitted again by another method from the tables of its reports: two sizes with alpha held, three with alpha free.
 #[test]
 fn python_finds_the_same_minimum() {
+    python_agrees(&["8m-31112dcc", "32m-31112dcc"]);
+    python_agrees(&["8m-31112dcc", "32m-31112dcc", "110m-4c44828b"]);
+}
+
+fn python_agrees(sizes: &[&str]) {
     if Command::new("python3").arg("--version").output().is_err() {
         eprintln!("skipped: python3 is not installed");
         return;
     }
     let results = repository().join("results");
-    let directories: Vec<PathBuf> =
-        ["8m", "32m"].map(|size| results.join(format!("2026-11-23-nvidia-h200-ladder-{size}-31112dcc"))).to_vec();
+    let directories: Vec<PathBuf> = sizes.iter().map(|size| results.join(format!("2026-11-23-nvidia-h200-ladder-{size}"))).collect();
     let rungs: Vec<Measurements> = directories.iter().map(|directory| measure(directory).unwrap()).collect();
     let report = fitted(&rungs, 2);
     let mut table = String::from("arm,first,second,overhead\n");

@@ -70,11 +70,12 @@ impl Shown<'_> {
     /// A source in the picture's legend.
     fn name(&self, at: usize) -> String {
         let source = &self.synthesis.sources[at];
-        let (size, seeds) = (source.parameters.map(size).unwrap_or_default(), source.seeds);
+        let (size, seeds) =
+            (source.parameters.map(size).unwrap_or_default(), format!("{} seed{}", source.seeds, number::plural(source.seeds)));
         match (source.public, &source.shallow) {
             (true, _) => source.label.clone(),
-            (_, None) => format!("{size}, {seeds} seeds, at the paper’s depth ({})", source.profile),
-            _ => format!("{size}, {seeds} seeds, earlier ({})", source.profile),
+            (_, None) => format!("{size}, {seeds}, at the paper’s depth ({})", source.profile),
+            _ => format!("{size}, {seeds}, earlier ({})", source.profile),
         }
     }
 
