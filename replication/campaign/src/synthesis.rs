@@ -4,6 +4,7 @@ use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use study::files::{self, Context as _};
+use study::law::Effort;
 use study::manifest::Manifests;
 use study::render::{self, SynthesisPages};
 use study::synthesis::{Synthesis, TABLE, below};
@@ -53,7 +54,7 @@ pub fn synthesis(root: &Path, request: &Request) -> Result<Outcome, CampaignErro
     for directory in &directories {
         directory.metadata().at(directory, "read")?;
     }
-    let synthesis = Synthesis::of(&manifests, &directories)?;
+    let synthesis = Synthesis::of(&manifests, &directories, Effort::default())?;
     let pages = render::synthesis(&synthesis, &manifests, &root.join("paper"))?;
     let texts = [(HTML, &pages.html), (TABLE, &pages.csv), (SVG, &pages.svg)];
     let (mut differing, mut notes) = (Vec::new(), Vec::new());

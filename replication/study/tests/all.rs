@@ -4,6 +4,7 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::panic, reason = "tests; shared helpers are used by several")]
 
 mod bad_manifests;
+mod committed;
 mod committed_tables;
 mod compare;
 mod contradictions;

@@ -5,13 +5,12 @@
 use std::path::{Path, PathBuf};
 
 use study::kernels::{self, DOCUMENT, Document};
-use study::measure::{measure, tables};
+use study::measure::tables;
 use study::mllog::table as logged;
 use study::{files, public_logs};
 
-fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
+use crate::committed;
+use crate::synthetic::repository;
 
 /// Directories below `folder` that hold `file`.
 fn holding(folder: &Path, file: &str) -> Vec<PathBuf> {
@@ -23,9 +22,9 @@ fn holding(folder: &Path, file: &str) -> Vec<PathBuf> {
 
 #[test]
 fn of_a_campaign() {
-    for directory in holding(&repository().join("results"), "campaign.json") {
-        let measurements = measure(&directory).unwrap();
-        for table in tables::all(&measurements).into_iter().chain(public_logs::tables(&measurements)) {
+    for directory in committed::campaigns() {
+        let measurements = committed::measured(&directory);
+        for table in tables::all(measurements).into_iter().chain(public_logs::tables(measurements)) {
             let written = files::read_text(&directory.join("data").join(table.name)).unwrap();
             assert!(table.csv().unwrap() == written, "{}/data/{}", directory.display(), table.name);
         }

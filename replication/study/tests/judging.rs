@@ -3,15 +3,15 @@
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::panic, reason = "tests; shared helpers are used by several")]
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use crate::synthetic::{STEPS, TOKENS_PER_STEP, repository, run_directory, save};
-use crate::{sealed, synthetic};
+use crate::{committed, sealed, synthetic};
 use study::draws::Draws;
 use study::judge::{self, ClaimVerdict, Verdicts};
 use study::manifest::Manifests;
-use study::measure::measure;
+use study::measure::{Measurements, measure};
 use study::render::{RenderOptions, render};
 use study::verify::verify;
 
@@ -311,9 +311,8 @@ fn a_dry_run_says_what_can_be_decided() {
     assert_eq!(nowhere.notes, ["no campaign was run whose scatter would say what this one can decide"]);
 }
 
-/// What Rust gives for `directory` by the papers of this tree, written where the script reads it.
-fn tables(directory: &Path) -> tempfile::TempDir {
-    let mut measurements = measure(directory).unwrap();
+/// What Rust gives for `measurements` by the papers of this tree, written where the script reads it.
+fn tables(mut measurements: Measurements) -> tempfile::TempDir {
     let papers = repository().join("manifests/papers");
     let out = tempfile::tempdir().unwrap();
     for paper in &mut measurements.study.papers {
@@ -330,12 +329,12 @@ fn tables(directory: &Path) -> tempfile::TempDir {
 }
 
 /// Runs `judging.py` where there is a Python.
-fn python(directory: &Path) {
+fn python(directory: &Path, measurements: Measurements) {
     if Command::new("python3").arg("--version").output().is_err() {
         eprintln!("skipped: python3 is not installed");
         return;
     }
-    let (script, tables) = (Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/judging.py"), tables(directory));
+    let (script, tables) = (Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/judging.py"), tables(measurements));
     let output = Command::new("python3").arg(script).arg(directory).arg(tables.path()).arg("600").output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
@@ -343,15 +342,14 @@ fn python(directory: &Path) {
 
 #[test]
 fn python_gives_the_same_on_committed_campaigns() {
-    let results = std::fs::read_dir(repository().join("results")).unwrap().map(|entry| entry.unwrap().path());
-    let campaigns: Vec<PathBuf> = results.filter(|path| path.join("campaign.json").is_file()).collect();
+    let campaigns = committed::campaigns();
     assert!(campaigns.len() >= 3);
-    campaigns.iter().for_each(|directory| python(directory));
+    campaigns.iter().for_each(|directory| python(directory, committed::measured(directory).clone()));
 }
 
 #[test]
 fn python_gives_the_same_where_the_baseline_is_repeated_and_depth_is_matched() {
     let directory = campaign(COSTS, &SEEDS, 0.004);
     render(directory.path(), &repository().join("paper"), &RenderOptions::default()).unwrap();
-    python(directory.path());
+    python(directory.path(), measure(directory.path()).unwrap());
 }

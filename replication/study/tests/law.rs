@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::synthetic::{self, STEPS, repository, run_directory, save};
+use crate::committed;
+use crate::synthetic::{self, STEPS, run_directory, save};
 use study::draws::Draws;
 use study::law::{self, Effort, Form, Ladder, Law, Place, Report, Target};
 use study::measure::{Measurements, measure};
@@ -60,8 +61,8 @@ fn write_run(directory: &Path, arm: &str, seed: u64, parameters: u64, loss: &dyn
     save(&run.join("done.json"), &done);
 }
 
-fn fitted(rungs: &[Measurements], draws: usize) -> Report {
-    let rungs = rungs.iter().map(|measurements| ("a rung", measurements)).collect();
+fn fitted<'a>(rungs: impl IntoIterator<Item = &'a Measurements>, draws: usize) -> Report {
+    let rungs = rungs.into_iter().map(|measurements| ("a rung", measurements)).collect();
     law::of(&Ladder { baseline: "fp8", rungs }, &[PAPERS], Effort { draws }).unwrap()
 }
 
@@ -152,19 +153,17 @@ fn one_size_has_no_law_and_says_why() {
 /// The committed ladder, fitted again by another method from the tables of its reports: two sizes with alpha held, three with alpha free.
 #[test]
 fn python_finds_the_same_minimum() {
-    python_agrees(&["8m-31112dcc", "32m-31112dcc"]);
-    python_agrees(&["8m-31112dcc", "32m-31112dcc", "110m-4c44828b"]);
+    python_agrees(&["ladder-8m", "ladder-32m"]);
+    python_agrees(&["ladder-8m", "ladder-32m", "ladder-110m"]);
 }
 
-fn python_agrees(sizes: &[&str]) {
+fn python_agrees(profiles: &[&str]) {
     if Command::new("python3").arg("--version").output().is_err() {
         eprintln!("skipped: python3 is not installed");
         return;
     }
-    let results = repository().join("results");
-    let directories: Vec<PathBuf> = sizes.iter().map(|size| results.join(format!("2026-11-23-nvidia-h200-ladder-{size}"))).collect();
-    let rungs: Vec<Measurements> = directories.iter().map(|directory| measure(directory).unwrap()).collect();
-    let report = fitted(&rungs, 2);
+    let directories: Vec<PathBuf> = profiles.iter().map(|profile| committed::of(profile)).collect();
+    let report = fitted(directories.iter().map(|directory| committed::measured(directory)), 2);
     let mut table = String::from("arm,first,second,overhead\n");
     let constant = |at: usize| report.constants[at].value;
     for (name, at) in [("E", law::E), ("a", law::A), ("alpha", law::ALPHA), ("b", law::B), ("beta", law::BETA)] {

@@ -12,6 +12,7 @@ use study::measure::{Measurements, measure};
 use study::packed;
 use study::render::{RenderOptions, render};
 
+use crate::committed;
 use crate::synthetic::{self, Arm, STEPS, TOKENS_PER_STEP, loss, repository, run_directory, save};
 
 /// Steps between readings; the synthetic budget has ten of them.
@@ -186,8 +187,8 @@ fn lines(directory: &Path, arm: &str, seed: u64, recipe: Option<&str>) -> BTreeM
 /// computed by hand from the lines of the logs.
 #[test]
 fn a_committed_campaign_by_hand() {
-    let directory = repository().join("results/2026-11-23-nvidia-h200-ladder-8m-31112dcc");
-    let measurements = measure(&directory).unwrap();
+    let directory = committed::of("ladder-8m");
+    let measurements = committed::measured(&directory);
     let arms = ["fp8", "bf16", "mxfp4-f", "mxfp4-fd", "mxfp4-fdw", "mxfp4-fdw-sr", "mxfp4-fdw-rh16", "mxfp4-fdw-h16"];
     // The last quarter of 6,330 steps of 32,768 tokens begins after step 4,747.
     let tokens = [4800, 5100, 5400, 5700, 6000, 6300, 6330].map(|step: u64| step * 32_768);

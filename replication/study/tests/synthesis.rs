@@ -8,12 +8,15 @@ use std::path::{Path, PathBuf};
 use crate::synthetic::{self, STEPS, TOKENS_PER_STEP, repository, run_directory, save};
 use study::draws::Draws;
 use study::judge::verdict::{Evidence, Verdicts};
+use study::law::Effort;
 use study::manifest::Manifests;
 use study::render::{self, SynthesisPages};
 use study::statistics::t_quantile_at;
 use study::synthesis::{Depth, Row, Synthesis, SynthesisError, below, table};
 
 const BUDGET: f64 = (STEPS * TOKENS_PER_STEP) as f64;
+/// No test here reads an interval of the law: tests/law.rs does.
+const FEW: Effort = Effort { draws: 10 };
 const ARMS: &[(&str, f64)] = &[("fp8", 1.0), ("mxfp4-f", 1.08), ("mxfp4-fd", 1.10), ("mxfp4-fdw", 1.26), ("mxfp4-fdw-h16", 1.085)];
 
 /// A campaign to be written.
@@ -91,7 +94,7 @@ fn manifests() -> Manifests {
 }
 
 fn of(directories: &[PathBuf]) -> Synthesis {
-    Synthesis::of(&manifests(), directories).unwrap()
+    Synthesis::of(&manifests(), directories, FEW).unwrap()
 }
 
 fn pages(synthesis: &Synthesis) -> SynthesisPages {
@@ -271,7 +274,7 @@ fn other_directories_are_named_and_those_that_cannot_be_used_say_why() {
     let pages = pages(&synthesis);
     let place = folder.path().to_str().unwrap();
     assert!(!pages.html.contains(place) && !pages.csv.contains(place) && pages.latex.iter().all(|(_, text)| !text.contains(place)));
-    match Synthesis::of(&manifests(), &[folder.path().join("empty")]) {
+    match Synthesis::of(&manifests(), &[folder.path().join("empty")], FEW) {
         Err(SynthesisError::Nothing { why }) => assert!(why.contains("empty: it has no campaign.json")),
         other => panic!("{other:?}"),
     }

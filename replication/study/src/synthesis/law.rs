@@ -13,7 +13,7 @@ use crate::measure::Measurements;
 const TOKENS: [f64; 3] = [1.4e9, 1e11, 1.5e13];
 
 /// The law of the largest group of campaigns between which only the model's size differs.
-pub(super) fn of(manifests: &Manifests, papers: &[Paper], campaigns: &[Read]) -> Result<Report, String> {
+pub(super) fn of(manifests: &Manifests, papers: &[Paper], campaigns: &[Read], effort: Effort) -> Result<Report, String> {
     let baseline = papers.first().map(|paper| paper.baseline.as_str()).ok_or("no paper is known")?;
     let model = manifests.profiles.get(PAPER_PROFILE).and_then(|profile| manifests.models.get(&profile.model));
     let parameters = model.and_then(|model| u64::try_from(model.section().parameters()).ok()).ok_or("the paper's model is not known")?;
@@ -32,5 +32,5 @@ pub(super) fn of(manifests: &Manifests, papers: &[Paper], campaigns: &[Read]) ->
     let sizes = groups.into_values().max_by_key(BTreeMap::len).unwrap_or_default();
     let rungs = sizes.into_values().map(|read| (read.source.name.as_str(), &read.measurements)).collect();
     let targets = TOKENS.map(|tokens| Target { parameters, tokens });
-    law::of(&Ladder { baseline, rungs }, &targets, Effort::default())
+    law::of(&Ladder { baseline, rungs }, &targets, effort)
 }

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 use crate::exit::{self, ExitCode};
 use crate::files::FileError;
-use crate::law::Report;
+use crate::law::{Effort, Report};
 use crate::manifest::{Manifests, Paper};
 
 pub use evidence::{Depth, Number, Row};
@@ -69,11 +69,11 @@ impl ExitCode for SynthesisError {
 }
 
 impl Synthesis {
-    /// Reads `directories`. One that cannot be used is left out, with a reason.
+    /// Reads `directories`. One that cannot be used is left out, with a reason. `effort` is spent on the law's intervals.
     ///
     /// # Errors
     /// When none of them is a campaign.
-    pub fn of(manifests: &Manifests, directories: &[PathBuf]) -> Result<Self, SynthesisError> {
+    pub fn of(manifests: &Manifests, directories: &[PathBuf], effort: Effort) -> Result<Self, SynthesisError> {
         let papers = papers(manifests);
         let mut read = source::read(manifests, &papers, directories);
         if read.campaigns.is_empty() {
@@ -85,7 +85,7 @@ impl Synthesis {
             rows.extend(evidence::rows(manifests, &papers, campaign, sources.len()));
             sources.push(campaign.source.clone());
         }
-        let law = law::of(manifests, &papers, &read.campaigns);
+        let law = law::of(manifests, &papers, &read.campaigns, effort);
         logs::add(manifests, &papers, &read.campaigns, &mut sources, &mut rows);
         let place = |row: &Row| {
             let paper = papers.iter().position(|paper| paper.id.as_str() == row.paper);
