@@ -36,7 +36,7 @@ fn is_tensor(spec: &OperandSpec) -> bool {
 
 /// BF16 values over many magnitudes, with zeros, subnormals and the largest; `broken`: NaN and infinity too.
 fn source(count: usize, broken: bool) -> Vec<f32> {
-    let stream = Stream { k0: 0xA5, k1: count as u32 };
+    let stream = Stream::new(0xA5, count as u32);
     let special = [0.0, -0.0, f32::from_bits(1 << 16), f32::from_bits(0x007F_0000), f32::from_bits(0x7F7F_0000), -1.0, 6.0, 0.25];
     let value = |index: u64| {
         let word = stream.word(3 * index + 1);
@@ -67,8 +67,8 @@ impl<'a> Operand<'a> {
         let bytes = if is_tensor(spec) { elements } else { 2 * elements };
         Self {
             spec,
-            stream: Stream { k0: 11 + which, k1: 0x1234_5678 },
-            signs: signs.map(|rotation| hadamard::signs(Stream { k0: 3, k1: which }, rotation.size)),
+            stream: Stream::new(11 + which, 0x1234_5678),
+            signs: signs.map(|rotation| hadamard::signs(Stream::new(3, which), rotation.size)),
             out: memory.output("operand", bytes),
             amax: memory.updated("amax", &[0; 4]),
             scale: None,

@@ -233,7 +233,7 @@ pub(crate) fn bf16_of(memory: &Memory, address: Address) -> Vec<f32> {
 
 /// Normally distributed BF16 values.
 pub(crate) fn normals(tensor: u32, count: usize, deviation: f32) -> Vec<f32> {
-    let stream = kernels::random::Stream { k0: 0x5EED ^ tensor.wrapping_mul(0x9E37_79B9), k1: tensor };
+    let stream = kernels::random::Stream::new(0x5EED ^ tensor.wrapping_mul(0x9E37_79B9), tensor);
     (0..count as u64).map(|index| kernels::format::bf16::round(stream.normal(index) * deviation)).collect()
 }
 
