@@ -59,7 +59,7 @@ pub struct Stream {
 
 impl Stream {
     /// With a word of its own for each index.
-    pub fn new(k0: u32, k1: u32) -> Self {
+    pub const fn new(k0: u32, k1: u32) -> Self {
         Self { k0, k1, draw: Draw::Own }
     }
 
