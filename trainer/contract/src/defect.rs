@@ -41,7 +41,7 @@ impl Defect {
     /// What is wrong with the defect in a recipe with these passes. The message begins with `defect`.
     pub fn check(self, passes: &Passes) -> Result<(), String> {
         let all = |holds: fn(&OperandSpec) -> bool| passes.all().into_iter().all(|(_, _, spec)| holds(spec));
-        let refuse = |what: &str| Err(format!("defect: {} is defined where all six operands have {what}", self.word()));
+        let refuse = |what: &str| Err(format!("defect: {} needs {what} in all six operands; change them, or remove it", self.word()));
         if !all(|spec| spec.format == Format::E2m1 && spec.block == Block::Row32) {
             return refuse("format e2m1 and block 1x32");
         }
@@ -105,4 +105,52 @@ impl Defect {
 /// Whether a defect, if there is one, is defined for these passes.
 pub fn check(defect: Option<Defect>, passes: &Passes) -> Result<(), String> {
     defect.map_or(Ok(()), |defect| defect.check(passes))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::recipe::{Dgrad, Fprop, Rotation, ScaleRule, Wgrad};
+
+    fn passes(spec: OperandSpec) -> Passes {
+        Passes {
+            fprop: Fprop { input: spec, weight: spec },
+            dgrad: Dgrad { output_gradient: spec, weight: spec },
+            wgrad: Wgrad { output_gradient: spec, input: spec },
+        }
+    }
+
+    /// Every defect in four recipes: plain, deterministic rotation, signs, stochastic; and none of them with one operand that is not MXFP4.
+    #[test]
+    fn a_defect_needs_what_it_is_a_defect_of() {
+        let plain = OperandSpec {
+            format: Format::E2m1,
+            block: Block::Row32,
+            scale: ScaleRule::Floor,
+            rounding: Rounding::NearestEven,
+            rotation: None,
+        };
+        let rotated = |signs| OperandSpec { rotation: Some(Rotation { size: 16, signs }), ..plain };
+        let stochastic = OperandSpec { rounding: Rounding::Stochastic, ..plain };
+        let recipes = [plain, rotated(Signs::None), rotated(Signs::PerStep), stochastic];
+        let accepted = |defect: Defect| recipes.map(|spec| u8::from(defect.check(&passes(spec)).is_ok()));
+        let found: Vec<_> = Defect::ALL.iter().map(|&defect| (defect.word(), accepted(defect))).collect();
+        let expected = [
+            ("signs-of-each-operand", [0, 0, 1, 0]),
+            ("signs-of-left-alone", [0, 0, 1, 0]),
+            ("signs-again-in-backward", [0, 0, 1, 0]),
+            ("left-alone-rotated", [0, 1, 1, 0]),
+            ("rotated-after-quantisation", [0, 1, 1, 0]),
+            ("quantised-twice", [1, 0, 0, 0]),
+            ("word-for-a-pair", [0, 0, 0, 1]),
+            ("noise-of-16-bits", [0, 0, 0, 1]),
+        ];
+        assert_eq!(found, expected);
+        for (defect, spec) in Defect::ALL.iter().flat_map(|&defect| recipes.map(|spec| (defect, spec))) {
+            let mut mixed = passes(spec);
+            mixed.wgrad.input.format = Format::E4m3;
+            assert!(defect.check(&mixed).unwrap_err().contains("needs format e2m1 and block 1x32 in all six operands"));
+        }
+    }
 }
