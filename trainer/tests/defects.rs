@@ -189,7 +189,8 @@ fn quantised_from_codes_of_the_other_axis() {
 
 #[test]
 fn words_that_are_shared_or_cut() {
-    let cases: [(Option<Defect>, fn(Stream, u64) -> u32); 3] = [
+    type Draw = fn(Stream, u64) -> u32;
+    let cases: [(Option<Defect>, Draw); 3] = [
         (None, Stream::word),
         (Some(Defect::WordForAPair), |stream, index| stream.word(index - index % 2)),
         (Some(Defect::NoiseOf16Bits), |stream, index| stream.word(index) % (1 << 16)),
