@@ -7,6 +7,11 @@
 /// Unit roundoff of BF16.
 pub const UNIT: f64 = 1.0 / 256.0;
 
+/// Root mean square of a rounding's relative error, over numbers whose significands m are spread over an octave: an error that is uniform
+/// within half a unit in the last place, so UNIT / (m sqrt 3), and 1 / m^2 is 0.541 in the mean. For tensors whose norm is not carried by
+/// a few elements, and for sums of several independent roundings; a single rounding has [`of_one_rounding`].
+pub const ROUNDING_RMS: f64 = 0.425 * UNIT;
+
 /// What F32 adds, relative to the result: covers sums of a few thousand terms in another order.
 pub const F32_SLACK: f64 = 1e-5;
 
@@ -101,6 +106,15 @@ mod tests {
         // The tie between 1 and the next number.
         assert_eq!(largest, UNIT / (1.0 + UNIT));
         assert_eq!([1.0, 1.5, 2.0, 0.75, 1e-45].map(half_unit), [-8, -8, -7, -9, -134].map(|power| 2f64.powi(power)));
+    }
+
+    #[test]
+    fn the_root_mean_square_of_roundings_is_as_derived() {
+        let wanted = normals(11, 1 << 16);
+        let errors =
+            rounded(&wanted).iter().zip(&wanted).map(|(&found, &wanted)| (f64::from(found) / f64::from(wanted) - 1.0).powi(2)).sum::<f64>();
+        // 65,536 squares scatter by 0.4 % of their mean.
+        assert!((libm::sqrt(errors / wanted.len() as f64) / ROUNDING_RMS - 1.0).abs() < 0.02);
     }
 
     #[test]

@@ -231,7 +231,7 @@ fn device_test_passes() {
 /// times the gradients' signs: a direction that is off by b loses b^2 / 2 of the descent, which is at most sqrt(parameters) times the
 /// gradients' norm times the learning rate.
 fn loss_bound([parameters, hidden, tokens, blocks]: [f64; 4], rates: &[f64], norm: f64) -> f64 {
-    let u = kernels::closeness::UNIT;
+    let u = kernels::closeness::ROUNDING_RMS;
     // A block: 16 tensors deep, 4 linears, 6 operands each with steps of 0.4.
     let depth = (16.0 * blocks).sqrt();
     let b = 2.0 * depth * u + 2.0 * (4.0 * blocks * (6.0 * u * depth * 0.4) / 6.0 * 2.0).sqrt();
