@@ -87,7 +87,7 @@ mod tests {
     use crate::random::Stream;
 
     fn normals(seed: u32, count: usize) -> Vec<f32> {
-        let stream = Stream { k0: seed, k1: 0xC105E };
+        let stream = Stream::new(seed, 0xC105E);
         (0..count as u64).map(|index| stream.normal(index)).collect()
     }
 

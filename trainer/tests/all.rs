@@ -7,6 +7,7 @@ mod commands;
 mod common;
 mod data;
 mod data_tokenizer;
+mod defects;
 mod export;
 mod fuzz_corpus;
 mod gradients;

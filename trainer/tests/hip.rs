@@ -222,6 +222,30 @@ fn device_test_passes() {
     }
 }
 
+/// Defects that are more than other signs: two quantisations in a row along one axis, and along both, and words for pairs. Every operand has the CPU's
+/// bits, so ∇W, which is exact blocks added in F32, is off by less than results in BF16 are.
+#[test]
+fn defects_are_the_same_mistakes_as_on_the_cpu() {
+    if gfx950_stand_in::has_clang() {
+        let site = Site::new(true);
+        let recipes = ["mxfp4-fdw-rh16-late", "mxfp4-fdw-twice", "mxfp4-fdw-sr-pairs"];
+        let files = recipes.map(|recipe| {
+            site.write(recipe, recipe, 2);
+            format!("{recipe}/run.yaml")
+        });
+        let lines = site.lines(&[&["device-test", "--device", "hip", "--quick"], &files.each_ref().map(String::as_str)[..]].concat());
+        assert_eq!(lines.last().unwrap()["failed"].as_u64(), Some(0));
+        for recipe in recipes {
+            let alone = |what: &str| {
+                let detail = format!("one linear, {what}");
+                let line = lines.iter().find(|line| line["name"] == recipe && line["detail"] == detail.as_str());
+                line.unwrap()["difference"].as_f64().unwrap()
+            };
+            assert!(alone("Y") > 0.0 && alone("∇W") < 1e-6, "{recipe}");
+        }
+    }
+}
+
 /// How far a loss may be from the CPU's after some updates; each term is of the loss, absolute.
 ///
 /// The relative difference b of whatever flows through the model is what src/device_test/steps.rs derives for gradients: activations in

@@ -5,6 +5,7 @@
 //! formats involved. Inputs are fresh random numbers with extremes among them; outputs are poisoned first.
 
 mod floats;
+mod linears;
 mod operands;
 mod steps;
 

@@ -299,7 +299,7 @@ const TENSORS: [(usize, usize, bool); 3] = [(0, 64, false), (64, 2900, true), (2
 
 fn optimized() -> Optimized {
     let numbers = |tensor: u32, deviation: f32| -> Vec<f32> {
-        let stream = Stream { k0: tensor, k1: 77 };
+        let stream = Stream::new(tensor, 77);
         (0..TOTAL as u64).map(|index| stream.normal(index) * deviation).collect()
     };
     let mut first = numbers(3, 0.01);

@@ -193,8 +193,9 @@ fn on_gpu(run: &RunFile, ways: Ways) -> Vec<Term> {
     let block = 2 * (2 * d + remade + (qkv.1 + output.2 + gate_up.1) as u128) + 4 * (model.num_attention_heads as u128 + 2);
     let shared = 2 * (4 * d + (qkv.1 + output.2) as u128) + 4 * 2;
     let (operands, waiting) = Rooms::new(run).waiting(ways, tokens);
+    let between = run.recipe.defect.filter(|defect| defect.is_twice()).map(|_| Rooms::new(run).largest_source(tokens) as u128);
     let tokens = tokens as u128;
-    vec![
+    let mut terms = vec![
         term(MASTERS, "4P", 4 * p),
         term(MOMENTS, "8P", 8 * p),
         term("weights, BF16", "2P", 2 * p),
@@ -212,7 +213,9 @@ fn on_gpu(run: &RunFile, ways: Ways) -> Vec<Term> {
         ),
         term("in turns", "the most operands of one linear, or a part of the logits", scratch_bytes(run, ways) as u128),
         term("libraries", "workspace and code, about", LIBRARIES),
-    ]
+    ];
+    terms.extend(between.map(|bytes| term("quantised once", "2 of the largest source: what is quantised a second time", bytes)));
+    terms
 }
 
 pub const GIB: f64 = (1u64 << 30) as f64;

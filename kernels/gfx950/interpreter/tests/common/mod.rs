@@ -239,7 +239,7 @@ pub(crate) fn normals(tensor: u32, count: usize, deviation: f32) -> Vec<f32> {
 
 /// The same for a test that draws again with each seed.
 pub(crate) fn normals_of(seed: u32, tensor: u32, count: usize, deviation: f32) -> Vec<f32> {
-    let stream = kernels::random::Stream { k0: 0x5EED ^ tensor.wrapping_mul(0x9E37_79B9), k1: tensor ^ seed << 8 };
+    let stream = kernels::random::Stream::new(0x5EED ^ tensor.wrapping_mul(0x9E37_79B9), tensor ^ seed << 8);
     (0..count as u64).map(|index| kernels::format::bf16::round(stream.normal(index) * deviation)).collect()
 }
 
