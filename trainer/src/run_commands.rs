@@ -9,6 +9,7 @@ use clap::Args;
 use contract::digest;
 use contract::run_file::RunFile;
 use kernels::cpu::Cpu;
+use kernels::gpu::Gpu;
 use trainer::device::Choice;
 use trainer::device::gpu::GpuDevice;
 use trainer::error::TrainerError;
@@ -91,7 +92,7 @@ fn run_at(arguments: &RunArguments, place: Option<&Place>) -> Result<(), Trainer
     let RunArguments { run_file, data, machine, progress, least_memory, wait_for_lock, .. } = arguments;
     let patience = Duration::from_secs(*wait_for_lock);
     let options = session::Options { run_file: run_file.clone(), data: data.clone(), progress: *progress, patience };
-    match Choice::parse(&machine.device)? {
+    match place.map_or_else(|| Choice::parse(&machine.device), |place| Choice::of_rank(&machine.device, place.local_rank))? {
         Choice::Cpu => {
             let cpu = cpu(machine)?;
             let ranks: Arc<dyn Ranks<Cpu>> = match place {
@@ -101,16 +102,23 @@ fn run_at(arguments: &RunArguments, place: Option<&Place>) -> Result<(), Trainer
             // Until all are there, an interrupt ends this process at once.
             session::run(&options, &|_: &RunFile| Ok(cpu.clone()), &Interrupt::install()?, &ranks)
         }
-        Choice::Gpu(..) if place.is_some() => {
-            let what = format!("--device {}: several ranks compute on the CPU only so far; use --device cpu, or one rank", machine.device);
-            Err(TrainerError::BadInput(what))
-        }
         Choice::Gpu(kind, ordinal) => {
-            let (gpu, interrupt) = (gpu(kind, ordinal)?, Interrupt::install()?);
-            let ranks: Arc<dyn Ranks<GpuDevice>> = Arc::new(Alone);
-            session::run(&options, &|run: &RunFile| GpuDevice::new(gpu.clone(), run, keep(*least_memory)), &interrupt, &ranks)
+            let gpu = gpu(kind, ordinal)?;
+            let ranks: Arc<dyn Ranks<GpuDevice>> = match place {
+                None => Arc::new(Alone),
+                Some(place) => Arc::new(meet(arguments, place, &described(&gpu))?),
+            };
+            let device = |run: &RunFile| GpuDevice::new(gpu.clone(), run, keep(*least_memory));
+            session::run(&options, &device, &Interrupt::install()?, &ranks)
         }
     }
+}
+
+/// What the bits of a run on a GPU rest on beside the program: all ranks have it in common.
+fn described(gpu: &Gpu) -> String {
+    let gpu = gpu.description();
+    let libraries: Vec<String> = gpu.libraries.iter().map(|(name, version)| format!("{name} {version}")).collect();
+    format!("{} {}, {}, {}", gpu.kind, gpu.name, gpu.architecture, libraries.join(", "))
 }
 
 /// Meets the other ranks, if the run can be shared among so many.

@@ -97,7 +97,7 @@ impl<D: Device> Training<D> {
             Ok::<_, TrainerError>(MicroBatches {
                 batch: Batch::default(),
                 gradients: device.numbers(vec![0.0; total])?,
-                pieces: (ranks.size() > 1).then(|| ranks.room(&device, &shards)).transpose()?,
+                pieces: ranks.exchanges().then(|| ranks.room(&device, &shards)).transpose()?,
             })
         };
         Ok(Self {
@@ -183,7 +183,7 @@ impl<D: Device> Training<D> {
             Some(micro) => {
                 micro.batch.copy_part(batch, part, parts);
                 // One rank owns all, and the first gradients are their sum so far.
-                (&micro.batch, if part == 0 && size == 1 { gradients } else { &mut micro.gradients })
+                (&micro.batch, if part == 0 && micro.pieces.is_none() { gradients } else { &mut micro.gradients })
             }
         };
         device.load(batch, tokens)?;
@@ -207,12 +207,12 @@ impl<D: Device> Training<D> {
             None if round == 0 => return Ok(()),
             None => &micro.gradients,
         };
-        let own = shards.of(ranks.rank()).len();
+        let own = ranks.rank();
         for rank in 0..size {
             if round == 0 && rank == 0 {
                 device.copy(pieces, 0, gradients)?;
             } else {
-                device.add(gradients, pieces, rank * own)?;
+                device.add(gradients, pieces, shards.piece(own, rank))?;
             }
         }
         Ok(())
@@ -231,14 +231,13 @@ impl<D: Device> Training<D> {
         model.linears.finish_step()
     }
 
-    /// Norm of the step's gradients: squares are summed in chunks, and the chunks' sums in order, whoever owns them.
+    /// Norm of the step's gradients.
     fn gradient_norm(&self) -> Result<f64, TrainerError> {
-        let Self { device, ranks, gradients, .. } = self;
+        let Self { device, ranks, shards, gradients, .. } = self;
         if ranks.size() == 1 {
             return device.inside(|| device.gradient_norm(gradients));
         }
-        let own = device.inside(|| device.squared_sums(gradients))?;
-        Ok(libm::sqrt(ranks::gather_numbers(&**ranks, &own)?.iter().flatten().sum()))
+        ranks::gradient_norm((device, &**ranks), shards, gradients)
     }
 
     /// Sum of the losses of all micro-batches, added in their order.

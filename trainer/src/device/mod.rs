@@ -87,7 +87,8 @@ pub trait Device: Clone + Debug + Send + Sync {
     fn parameter_values<'a>(&self, parameters: &'a Self::Parameters) -> Result<Cow<'a, [f32]>, TrainerError>;
     /// Parameters from element `first` on.
     fn read_parameters(&self, parameters: &Self::Parameters, first: usize, out: &mut [f32]) -> Result<(), TrainerError>;
-    /// Replaces parameters from element `first` on, and whatever the device keeps of them beside.
+    /// Replaces parameters from element `first` on, and whatever the device keeps of them beside. `first` is a multiple of 128, as where a
+    /// shard begins.
     fn write_parameters(&self, parameters: &mut Self::Parameters, first: usize, values: &[f32]) -> Result<(), TrainerError>;
     fn numbers(&self, values: Vec<f32>) -> Result<Self::Numbers, TrainerError>;
     fn values<'a>(&self, numbers: &'a Self::Numbers) -> Result<Cow<'a, [f32]>, TrainerError>;
@@ -174,9 +175,11 @@ pub trait Device: Clone + Debug + Send + Sync {
     fn divide(&self, numbers: &mut Self::Numbers, by: f32) -> Result<(), TrainerError>;
     /// Norm of all gradients.
     fn gradient_norm(&self, gradients: &Self::Numbers) -> Result<f64, TrainerError>;
-    /// Sum of squares of each chunk of a shard ([`crate::ranks::Shards`]): added in order over all shards, the square of
-    /// [`Device::gradient_norm`], bit for bit.
-    fn squared_sums(&self, shard: &Self::Numbers) -> Result<Vec<f64>, TrainerError>;
+    /// Sums of squares of all gradients before element `first`, gone on over a shard that begins there ([`crate::ranks::Shards`]). Before the
+    /// first shard there are none.
+    fn add_squares(&self, shard: &Self::Numbers, first: usize, before: Vec<f64>) -> Result<Vec<f64>, TrainerError>;
+    /// The norm of what [`Device::add_squares`] went over, from the first shard to the last: [`Device::gradient_norm`] of the whole, bit for bit.
+    fn norm_of_squares(&self, sums: &[f64]) -> Result<f64, TrainerError>;
     /// AdamW of step `step` (from 1), gradients clipped by their norm: of the parameters in `shard`, which `gradients` and `moments` are of.
     fn update(
         &self,
@@ -354,6 +357,15 @@ impl Choice {
             DeviceId::Cpu => Ok(Self::Cpu),
             DeviceId::Cuda(ordinal) => Ok(Self::Gpu(Kind::Cuda, ordinal)),
             DeviceId::Hip(ordinal) => Ok(Self::Gpu(Kind::Hip, ordinal)),
+        }
+    }
+
+    /// As [`Choice::parse`], for a rank among others on this machine: `cuda` and `hip` without a number are the GPU of the rank's own number,
+    /// or the only one that its launcher lets it see.
+    pub fn of_rank(text: &str, local_rank: usize) -> Result<Self, TrainerError> {
+        match Self::parse(text)? {
+            Self::Gpu(kind, _) if !text.contains(':') => Ok(Self::Gpu(kind, if kind.count() == Ok(1) { 0 } else { local_rank })),
+            other => Ok(other),
         }
     }
 

@@ -26,6 +26,22 @@ impl Shards {
         boundary(rank)..boundary(rank + 1)
     }
 
+    /// Elements from one piece of a rank's shard to the next, where the pieces of all ranks lie side by side: each begins where devices let
+    /// memory begin.
+    fn stride(&self, rank: usize) -> usize {
+        self.of(rank).len().next_multiple_of(SQUARES_CHUNK)
+    }
+
+    /// Room for the pieces that all ranks have of a rank's shard.
+    pub fn room(&self, rank: usize) -> usize {
+        self.size * self.stride(rank)
+    }
+
+    /// Where in that room the piece of the rank `from` begins.
+    pub fn piece(&self, rank: usize, from: usize) -> usize {
+        from * self.stride(rank)
+    }
+
     /// All shards, in the order of the ranks and of the array.
     pub fn all(&self) -> impl Iterator<Item = Range<usize>> + '_ {
         (0..self.size).map(|rank| self.of(rank))

@@ -345,9 +345,9 @@ impl<D: Device> Ranks<D> for Mesh {
         }
         let mut kept = vec![0.0; own.len()];
         device.read(numbers, own.start, &mut kept)?;
-        device.write(pieces, rank * own.len(), &kept)?;
+        device.write(pieces, shards.piece(rank, rank), &kept)?;
         for from in self.others() {
-            let place = from * own.len();
+            let place = shards.piece(rank, from);
             self.receive_numbers(from, Kind::Piece, 0..own.len(), |first, values| device.write(pieces, place + first, values))?;
         }
         Ok(())
@@ -399,6 +399,17 @@ impl<D: Device> Ranks<D> for Mesh {
             Ok(())
         })?;
         Ok(shard)
+    }
+
+    fn relay(&self, work: &mut dyn FnMut(Vec<u8>) -> Result<Vec<u8>, TrainerError>) -> Result<Option<Vec<u8>>, TrainerError> {
+        let (rank, size) = (self.shared.rank, self.size());
+        let before = if rank == 0 { Vec::new() } else { self.receive(rank - 1, Kind::Record, None)? };
+        let after = work(before)?;
+        if rank + 1 == size {
+            return Ok(Some(after));
+        }
+        self.send(rank + 1, Kind::Record, &after)?;
+        Ok(None)
     }
 
     fn gather(&self, record: &[u8]) -> Result<Vec<Vec<u8>>, TrainerError> {

@@ -219,10 +219,15 @@ impl Device for Cpu {
         Ok(libm::sqrt(self.squared_norm(gradients)))
     }
 
-    fn squared_sums(&self, shard: &Vec<f32>) -> Result<Vec<f64>, TrainerError> {
+    fn add_squares(&self, shard: &Vec<f32>, _: usize, before: Vec<f64>) -> Result<Vec<f64>, TrainerError> {
         let mut sums = vec![0.0; shard.len().div_ceil(SQUARES_CHUNK)];
         Self::squared_sums(self, shard, &mut sums);
-        Ok(sums)
+        // One sum, chunk by chunk: shards begin at chunks.
+        Ok(vec![before.into_iter().chain(sums).sum()])
+    }
+
+    fn norm_of_squares(&self, sums: &[f64]) -> Result<f64, TrainerError> {
+        Ok(libm::sqrt(sums.iter().sum()))
     }
 
     fn update(

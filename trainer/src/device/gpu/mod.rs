@@ -5,6 +5,7 @@ mod memory;
 mod observation;
 mod operands;
 mod scratch;
+mod shard;
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -28,6 +29,7 @@ use crate::parameters::Layout;
 pub use linears::GpuLinears;
 pub use memory::{Keep, report as memory_report};
 use scratch::{Scratch, Turn};
+use shard::Shard;
 
 /// Places in the results that a step leaves on the device.
 const LOSS: usize = 0;
@@ -73,6 +75,7 @@ struct Parts {
     head: Head,
     optimizer: Optimizer,
     accumulator: Accumulator,
+    shard: Shard,
     scratch: Scratch,
     ways: Ways,
     /// Sum of the batch's losses, and norm of the gradients.
@@ -139,6 +142,7 @@ impl GpuDevice {
             head: Head::new(&gpu, tokens, model.hidden_size, model.vocab_size).map_err(machine)?,
             optimizer: Optimizer::new(&gpu, tensors).map_err(machine)?,
             accumulator: Accumulator::new(&gpu).map_err(machine)?,
+            shard: Shard::default(),
             scratch: Scratch::new(&gpu, scratch_bytes(run, ways))?,
             ways,
             results: gpu.zeros(2).map_err(machine)?,
@@ -174,11 +178,6 @@ impl GpuDevice {
     pub fn gpu(&self) -> &Gpu {
         &self.parts.gpu
     }
-}
-
-/// The norm and the update of a part of the parameters have no kernels.
-fn one_rank() -> TrainerError {
-    TrainerError::BadInput("several ranks compute on the CPU only so far: use --device cpu, or one rank".into())
 }
 
 /// The kernels read eight elements at a time.
@@ -281,9 +280,8 @@ impl Device for GpuDevice {
     }
 
     fn write_parameters(&self, parameters: &mut Parameters, first: usize, values: &[f32]) -> Result<(), TrainerError> {
-        let Parameters { masters, copies } = parameters;
-        masters.write(first, values).map_err(machine)?;
-        self.parts.optimizer.copy_bf16(masters, copies).map_err(machine)
+        parameters.masters.write(first, values).map_err(machine)?;
+        self.refresh(parameters, first..first + values.len())
     }
 
     fn read(&self, numbers: &Buffer<f32>, first: usize, out: &mut [f32]) -> Result<(), TrainerError> {
@@ -403,8 +401,12 @@ impl Device for GpuDevice {
         self.result(NORM)
     }
 
-    fn squared_sums(&self, _: &Buffer<f32>) -> Result<Vec<f64>, TrainerError> {
-        Err(one_rank())
+    fn add_squares(&self, shard: &Buffer<f32>, first: usize, before: Vec<f64>) -> Result<Vec<f64>, TrainerError> {
+        self.add_squares_of(shard, first, before)
+    }
+
+    fn norm_of_squares(&self, sums: &[f64]) -> Result<f64, TrainerError> {
+        self.norm_of_all(sums)
     }
 
     fn update(
@@ -416,9 +418,6 @@ impl Device for GpuDevice {
         parameters: &mut Parameters,
         (first, second): (&mut Buffer<f32>, &mut Buffer<f32>),
     ) -> Result<(), TrainerError> {
-        if *shard != (0..layout.total) {
-            return Err(one_rank());
-        }
         let numbers = optimizer::numbers(&update);
         let numbers = UpdateNumbers {
             learning_rate: numbers.learning_rate,
@@ -429,6 +428,9 @@ impl Device for GpuDevice {
             bias_correction1: numbers.bias_correction1,
             bias_correction2: numbers.bias_correction2,
         };
+        if *shard != (0..layout.total) {
+            return self.update_shard(layout, (update, numbers), shard, gradients, parameters, (first, second));
+        }
         let Parameters { masters, copies } = parameters;
         let Parts { optimizer, results, .. } = &*self.parts;
         let results = (results, NORM, LOSS);
@@ -478,6 +480,13 @@ impl Device for GpuDevice {
 }
 
 impl GpuDevice {
+    /// The masters in `range` are others than before: the copies follow.
+    fn refresh(&self, Parameters { masters, copies }: &mut Parameters, Range { start, end }: Range<usize>) -> Result<(), TrainerError> {
+        let from = masters.part(size_of::<f32>() * start, end - start).map_err(machine)?;
+        let mut to = copies.part(size_of::<u16>() * start, end - start).map_err(machine)?;
+        self.parts.optimizer.copy_bf16(&from, &mut to).map_err(machine)
+    }
+
     fn result(&self, slot: usize) -> Result<f64, TrainerError> {
         let mut value = [0.0];
         self.parts.results.read(slot, &mut value).map_err(machine)?;
