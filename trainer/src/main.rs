@@ -51,11 +51,16 @@ enum Command {
     ///
     /// Example: trainer launch --ranks 4 runs/fp8-1/run.yaml --data cache/datasets/rust-crates/tokens
     ///
+    /// On four GPUs: trainer launch --gpus 4 runs/fp8-1/run.yaml --data cache/datasets/rust-crates/tokens
+    ///
     /// Where Kubeflow (PET_NNODES) or SkyPilot (SKYPILOT_NUM_NODES) starts it on several machines, all their ranks train together.
     Launch {
         /// Processes on this machine; the number of all ranks divides batch.accumulation of the run file
+        #[arg(long, required_unless_present = "gpus", conflicts_with = "gpus")]
+        ranks: Option<usize>,
+        /// So many ranks, each on a GPU of its own: rank i on cuda:i or hip:i, of whichever kind is there unless --device says it
         #[arg(long)]
-        ranks: usize,
+        gpus: Option<usize>,
         #[command(flatten)]
         run: RunArguments,
     },
@@ -166,7 +171,10 @@ fn keep(least_memory: bool) -> Keep {
 fn execute(command: Command) -> Result<(), TrainerError> {
     match command {
         Command::Run(arguments) => run_commands::run(&arguments),
-        Command::Launch { ranks, run } => run_commands::launch(ranks, &run),
+        Command::Launch { ranks, gpus, run } => match gpus {
+            Some(gpus) => run_commands::launch(gpus, &run_commands::on_gpus(gpus, run)?),
+            None => run_commands::launch(ranks.unwrap_or_default(), &run),
+        },
         Command::StepTime { run_files, data, profile_step, memory, least_memory, repeats, warmup, machine } => {
             let (data, out) = (data.as_deref(), &mut std::io::stdout().lock());
             let options = measure::StepTime { warmup, repeats, profile: profile_step, memory };

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use contract::digest;
+use contract::exchange::Spent;
 use contract::json::Document;
 use contract::metrics::{self, Diverged, Evaluation, MetricsLine, Train};
 use contract::outcome::{Done, Failed, Status};
@@ -25,8 +26,8 @@ use crate::model_export;
 use crate::ranks::Ranks;
 use crate::readings::Reading;
 use crate::resumption::{Logs, Start, agree, resume};
-use crate::timing::Timing;
-use crate::trainer_state::Training;
+use crate::timing::{Exchanges, Timing};
+use crate::trainer_state::{Exchanged, Training};
 
 /// Where a run reads and writes, and how it talks.
 #[derive(Debug, Clone)]
@@ -212,6 +213,8 @@ struct Files<'a> {
     metrics: Log,
     mllog: Mllog,
     timing: Timing,
+    /// Of several ranks.
+    exchanges: Option<Exchanges>,
 }
 
 impl<'a, D: Device> Session<'a, D> {
@@ -240,7 +243,9 @@ impl<'a, D: Device> Session<'a, D> {
             Some(directory) => {
                 let logs = logs.map_or_else(|| Logs::create(directory, &run, training.model.layout().total), Ok)?;
                 let timing = Timing::start(&directory.join("timing.jsonl"), &device.machine(), ranks.size(), progress.step)?;
-                Some(Files { directory, metrics: logs.metrics, mllog: logs.mllog, timing })
+                let start = |transport| Exchanges::start(&directory.join("exchange.jsonl"), ranks.size(), transport, progress.step);
+                let exchanges = ranks.transport().map(start).transpose()?;
+                Some(Files { directory, metrics: logs.metrics, mllog: logs.mllog, timing, exchanges })
             }
             None => None,
         };
@@ -295,6 +300,10 @@ impl<'a, D: Device> Session<'a, D> {
         let tokens = self.tokens();
         let Some(files) = &mut self.files else { return Ok(()) };
         files.timing.step(step, seconds)?;
+        if let Some((exchanges, exchanged)) = files.exchanges.as_mut().zip(self.training.exchanged()) {
+            let Exchanged { gradients, norm, parameters } = exchanged;
+            exchanges.step(Spent { step, seconds, gradients, norm, parameters })?;
+        }
         if step.is_multiple_of(self.run.logging.train_every_steps) || step == self.run.budget.steps {
             let learning_rate = self.training.learning_rate(step);
             let (loss, grad_norm) = (Some(result.loss), Some(result.gradient_norm));

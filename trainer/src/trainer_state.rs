@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Instant;
 
 use contract::metrics::Quantisation;
 use contract::run_file::RunFile;
@@ -42,6 +43,24 @@ pub struct Training<D: Device> {
     losses: Vec<f64>,
     /// What was measured in the step.
     records: Vec<Quantisation>,
+    exchanged: Exchanged,
+}
+
+/// Seconds that a step took of this rank for exchanges with others, its waiting for them among them.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Exchanged {
+    pub gradients: f64,
+    pub norm: f64,
+    pub parameters: f64,
+}
+
+/// Does `work` when the device has done everything before, and adds how long that took.
+fn timed<D: Device, R>(device: &D, seconds: &mut f64, work: impl FnOnce() -> Result<R, TrainerError>) -> Result<R, TrainerError> {
+    device.wait()?;
+    let started = Instant::now();
+    let result = work()?;
+    *seconds += started.elapsed().as_secs_f64();
+    Ok(result)
 }
 
 /// State of a step that is made of several micro-batches.
@@ -97,7 +116,7 @@ impl<D: Device> Training<D> {
             Ok::<_, TrainerError>(MicroBatches {
                 batch: Batch::default(),
                 gradients: device.numbers(vec![0.0; total])?,
-                pieces: ranks.exchanges().then(|| ranks.room(&device, &shards)).transpose()?,
+                pieces: ranks.transport().map(|_| ranks.room(&device, &shards)).transpose()?,
             })
         };
         Ok(Self {
@@ -111,6 +130,7 @@ impl<D: Device> Training<D> {
             micro: (run.batch.accumulation > 1).then(micro).transpose()?,
             losses: Vec::new(),
             records: Vec::new(),
+            exchanged: Exchanged::default(),
             model,
             device,
             run,
@@ -150,6 +170,7 @@ impl<D: Device> Training<D> {
     pub fn forward_backward(&mut self, step: u64) -> Result<StepResult, TrainerError> {
         let parts = self.run.batch.accumulation;
         self.losses.clear();
+        self.exchanged = Exchanged::default();
         let mut last = None;
         for round in 0..parts / self.ranks.size() {
             let sum = self.micro_batch(step, round)?;
@@ -197,11 +218,11 @@ impl<D: Device> Training<D> {
 
     /// Adds what the ranks computed in a round to this rank's shard, in the order of the ranks.
     fn add_pieces(&mut self, round: usize) -> Result<(), TrainerError> {
-        let Self { device, ranks, shards, gradients, micro, .. } = self;
+        let Self { device, ranks, shards, gradients, micro, exchanged, .. } = self;
         let (Some(micro), size) = (micro, ranks.size()) else { return Ok(()) };
         let pieces = match &mut micro.pieces {
             Some(pieces) => {
-                ranks.exchange(device, &micro.gradients, shards, pieces)?;
+                timed(device, &mut exchanged.gradients, || ranks.exchange(device, &micro.gradients, shards, pieces))?;
                 &*pieces
             }
             None if round == 0 => return Ok(()),
@@ -232,12 +253,12 @@ impl<D: Device> Training<D> {
     }
 
     /// Norm of the step's gradients.
-    fn gradient_norm(&self) -> Result<f64, TrainerError> {
-        let Self { device, ranks, shards, gradients, .. } = self;
+    fn gradient_norm(&mut self) -> Result<f64, TrainerError> {
+        let Self { device, ranks, shards, gradients, exchanged, .. } = self;
         if ranks.size() == 1 {
             return device.inside(|| device.gradient_norm(gradients));
         }
-        ranks::gradient_norm((device, &**ranks), shards, gradients)
+        timed(device, &mut exchanged.norm, || ranks::gradient_norm((device, &**ranks), shards, gradients))
     }
 
     /// Sum of the losses of all micro-batches, added in their order.
@@ -252,11 +273,19 @@ impl<D: Device> Training<D> {
     /// The optimizer's part of `step`: every rank updates its shard, and all get all of the parameters.
     pub fn update(&mut self, step: u64, gradient_norm: f64) -> Result<(), TrainerError> {
         let learning_rate = self.learning_rate(step);
-        let Self { device, run, ranks, shards, model, parameters, gradients, moments, .. } = self;
+        let Self { device, run, ranks, shards, model, parameters, gradients, moments, exchanged, .. } = self;
         let update = Update { section: &run.optimizer, step, learning_rate, norm: gradient_norm };
         let (shard, moments) = (shards.of(ranks.rank()), (&mut moments.first, &mut moments.second));
         device.inside(|| device.update(model.layout(), update, &shard, gradients, parameters, moments))?;
-        ranks.all_gather(device, parameters, shards)
+        if ranks.transport().is_none() {
+            return Ok(());
+        }
+        timed(device, &mut exchanged.parameters, || ranks.all_gather(device, parameters, shards))
+    }
+
+    /// What the last step took for exchanges; none with one rank alone.
+    pub fn exchanged(&self) -> Option<Exchanged> {
+        self.ranks.transport().map(|_| self.exchanged)
     }
 
     /// Of `step`.

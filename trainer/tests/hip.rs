@@ -15,7 +15,7 @@ use serde_json::Value;
 /// A folder with libraries (or none) and a run.
 pub(crate) struct Site {
     pub(crate) folder: tempfile::TempDir,
-    libraries: PathBuf,
+    pub(crate) libraries: PathBuf,
 }
 
 impl Site {

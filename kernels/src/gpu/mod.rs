@@ -13,6 +13,7 @@ mod attention;
 mod buffer;
 mod cache;
 mod calls;
+pub mod collectives;
 mod cuda;
 pub mod driver;
 mod elementwise;

@@ -6,6 +6,7 @@
 
 pub mod device;
 pub mod digest;
+pub mod exchange;
 pub mod id;
 pub mod identity;
 pub mod json;

@@ -5,8 +5,9 @@
 //! magnitudes) is gathered everywhere and combined in index order by everybody, so that all ranks decide alike. docs/ranks.md says what
 //! that promises.
 //!
-//! [`Alone`] is one rank; [`tcp::Mesh`] connects processes. A library of collectives would be a third implementation.
+//! [`Alone`] is one rank; [`tcp::Mesh`] connects processes through their hosts, [`collective::Collective`] GPUs through NCCL or RCCL.
 
+pub mod collective;
 mod frame;
 pub mod launch;
 pub mod machines;
@@ -33,10 +34,8 @@ pub trait Ranks<D: Device>: Debug + Send + Sync {
     /// How many there are.
     fn size(&self) -> usize;
 
-    /// Whether gradients are exchanged: one rank alone has them all.
-    fn exchanges(&self) -> bool {
-        true
-    }
+    /// What moves the numbers; none for one rank alone, which has them all.
+    fn transport(&self) -> Option<String>;
 
     /// Room for what [`Ranks::exchange`] brings: the transport's choice, since some copy only to memory that they know.
     fn room(&self, device: &D, shards: &Shards) -> Result<D::Numbers, TrainerError> {
@@ -88,8 +87,8 @@ impl<D: Device> Ranks<D> for Alone {
         1
     }
 
-    fn exchanges(&self) -> bool {
-        false
+    fn transport(&self) -> Option<String> {
+        None
     }
 
     fn room(&self, device: &D, shards: &Shards) -> Result<D::Numbers, TrainerError> {

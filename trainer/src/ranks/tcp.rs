@@ -138,6 +138,25 @@ impl Mesh {
         self.inboxes.len()
     }
 
+    /// What has gone wrong with this or another rank.
+    pub(super) fn check(&self) -> Result<(), TrainerError> {
+        self.shared.fails()
+    }
+
+    /// Does what cannot be told to stop: where it takes longer than `limit`, this process ends with `what`.
+    pub(super) fn within<R>(&self, limit: Duration, what: String, work: impl FnOnce() -> R) -> R {
+        let (is_done, waits) = mpsc::channel::<()>();
+        let shared = self.shared.clone();
+        std::thread::spawn(move || {
+            if waits.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+                shared.fail(4, what);
+            }
+        });
+        let result = work();
+        drop(is_done);
+        result
+    }
+
     /// The other ranks, those after this one first: not all write to the same one at once.
     fn others(&self) -> impl Iterator<Item = usize> + use<> {
         let (rank, size) = (self.shared.rank, self.size());
@@ -336,6 +355,10 @@ impl<D: Device> Ranks<D> for Mesh {
 
     fn size(&self) -> usize {
         self.size()
+    }
+
+    fn transport(&self) -> Option<String> {
+        Some("host".into())
     }
 
     fn exchange(&self, device: &D, numbers: &D::Numbers, shards: &Shards, pieces: &mut D::Numbers) -> Result<(), TrainerError> {

@@ -113,7 +113,7 @@ pub fn device_id(gpu: &Gpu) -> DeviceId {
 }
 
 /// What a GPU's error means for the run: the machine cannot do it (exit code 4), or sizes that should have been refused earlier.
-fn machine(error: GpuError) -> TrainerError {
+pub(crate) fn machine(error: GpuError) -> TrainerError {
     match error {
         GpuError::Shape { .. } => TrainerError::kernel(error),
         other => TrainerError::Machine(other.to_string()),
@@ -480,8 +480,17 @@ impl Device for GpuDevice {
 }
 
 impl GpuDevice {
+    /// All parameters in F32.
+    pub(crate) fn masters<'a>(&self, parameters: &'a Parameters) -> &'a Buffer<f32> {
+        &parameters.masters
+    }
+
     /// The masters in `range` are others than before: the copies follow.
-    fn refresh(&self, Parameters { masters, copies }: &mut Parameters, Range { start, end }: Range<usize>) -> Result<(), TrainerError> {
+    pub(crate) fn refresh(
+        &self,
+        Parameters { masters, copies }: &mut Parameters,
+        Range { start, end }: Range<usize>,
+    ) -> Result<(), TrainerError> {
         let from = masters.part(size_of::<f32>() * start, end - start).map_err(machine)?;
         let mut to = copies.part(size_of::<u16>() * start, end - start).map_err(machine)?;
         self.parts.optimizer.copy_bf16(&from, &mut to).map_err(machine)
