@@ -70,7 +70,7 @@ struct MicroBatches<D: Device> {
     batch: Batch,
     /// Its gradients, before they are added to the step's.
     gradients: D::Numbers,
-    /// This rank's shard of the gradients of every rank's micro-batch; none with one rank.
+    /// A slice of this rank's shard of the gradients of every rank's micro-batch; none with one rank alone.
     pieces: Option<D::Numbers>,
 }
 
@@ -219,21 +219,27 @@ impl<D: Device> Training<D> {
     /// Adds what the ranks computed in a round to this rank's shard, in the order of the ranks.
     fn add_pieces(&mut self, round: usize) -> Result<(), TrainerError> {
         let Self { device, ranks, shards, gradients, micro, exchanged, .. } = self;
-        let (Some(micro), size) = (micro, ranks.size()) else { return Ok(()) };
-        let pieces = match &mut micro.pieces {
-            Some(pieces) => {
-                timed(device, &mut exchanged.gradients, || ranks.exchange(device, &micro.gradients, shards, pieces))?;
-                &*pieces
-            }
-            None if round == 0 => return Ok(()),
-            None => &micro.gradients,
+        let Some(MicroBatches { gradients: more, pieces, .. }) = micro else { return Ok(()) };
+        let (rank, whole) = (ranks.rank(), shards.of(ranks.rank()));
+        let Some(pieces) = pieces else {
+            // The first gradients are their sum so far.
+            return if round == 0 { Ok(()) } else { device.add((gradients, 0), (more, 0), whole.len()) };
         };
-        let own = ranks.rank();
-        for rank in 0..size {
-            if round == 0 && rank == 0 {
-                device.copy(pieces, 0, gradients)?;
-            } else {
-                device.add(gradients, pieces, shards.piece(own, rank))?;
+        for slice in 0..shards.slices() {
+            timed(device, &mut exchanged.gradients, || ranks.exchange(device, more, (shards, slice), pieces))?;
+            let own = shards.slice(rank, slice);
+            let (at, count) = (own.start - whole.start, own.len());
+            if count == 0 {
+                // This shard is shorter than others.
+                continue;
+            }
+            for from in 0..ranks.size() {
+                let piece = (&*pieces, shards.piece(from));
+                if round == 0 && from == 0 {
+                    device.copy(piece, (gradients, at), count)?;
+                } else {
+                    device.add((gradients, at), piece, count)?;
+                }
             }
         }
         Ok(())

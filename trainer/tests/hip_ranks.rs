@@ -11,10 +11,10 @@ use crate::common;
 use crate::hip::Site;
 use crate::ranks::a_port;
 
-/// A run whose parameters are two chunks, so that each of two ranks owns one (the second ends within a chunk), in steps of four micro-batches.
+/// A run whose parameters are three chunks, the last one not whole: of two ranks the second owns two, in two slices. Four micro-batches a step.
 fn prepare(site: &Site, name: &str, recipe: &str) {
     let run = common::tiny_yaml(common::recipe(recipe), |run| {
-        run["model"]["vocab_size"] = 96.into();
+        run["model"]["vocab_size"] = 320.into();
         run["model"]["num_hidden_layers"] = 1.into();
         run["model"]["intermediate_size"] = 128.into();
         run["batch"]["sequences"] = 8.into();

@@ -46,10 +46,13 @@ fn every_call_does_what_it_says() {
             assert_eq!((ranks.rank(), ranks.size()), (rank, size));
 
             let mut pieces = ranks.room(&device, &shards).unwrap();
-            ranks.exchange(&device, &numbers(rank, total), &shards, &mut pieces).unwrap();
-            for from in 0..size {
-                let place = shards.piece(rank, from);
-                assert!(pieces[place..place + own.len()] == numbers(from, total)[own.clone()], "exchange");
+            for slice in 0..shards.slices() {
+                ranks.exchange(&device, &numbers(rank, total), (&shards, slice), &mut pieces).unwrap();
+                let own = shards.slice(rank, slice);
+                for from in 0..size {
+                    let place = shards.piece(from);
+                    assert!(pieces[place..place + own.len()] == numbers(from, total)[own.clone()], "exchange");
+                }
             }
 
             let mut parameters = numbers(rank, total);
@@ -84,8 +87,12 @@ fn alone_everything_is_its_own() {
     let (shards, own) = (Shards::new(total, 1), numbers(0, total));
     let ranks: &dyn Ranks<Cpu> = &Alone;
     let mut pieces = ranks.room(&device, &shards).unwrap();
-    ranks.exchange(&device, &own, &shards, &mut pieces).unwrap();
-    assert!(pieces == own && *ranks.collect(&device, &own, &shards).unwrap().unwrap() == *own);
+    for slice in 0..shards.slices() {
+        ranks.exchange(&device, &own, (&shards, slice), &mut pieces).unwrap();
+        let slice = shards.slice(0, slice);
+        assert!(pieces[..slice.len()] == own[slice], "exchange");
+    }
+    assert!(*ranks.collect(&device, &own, &shards).unwrap().unwrap() == *own);
     assert!(ranks.scatter(&own, &shards).unwrap() == own);
     assert_eq!(ranks.gather(&[1, 2]).unwrap(), [[1, 2]]);
 }

@@ -167,10 +167,10 @@ pub trait Device: Clone + Debug + Send + Sync {
         gradients: Option<(&mut Self::Activation, &mut Self::Numbers)>,
     ) -> Result<Self::Sum, TrainerError>;
     fn sum(&self, sum: Self::Sum) -> Result<f64, TrainerError>;
-    /// `sum` += `more` from its element `first` on, element by element in F32.
-    fn add(&self, sum: &mut Self::Numbers, more: &Self::Numbers, first: usize) -> Result<(), TrainerError>;
-    /// `to` = `from` from its element `first` on.
-    fn copy(&self, from: &Self::Numbers, first: usize, to: &mut Self::Numbers) -> Result<(), TrainerError>;
+    /// `sum` += `more`, `count` elements of each from a place on that is a multiple of 64, element by element in F32.
+    fn add(&self, sum: (&mut Self::Numbers, usize), more: (&Self::Numbers, usize), count: usize) -> Result<(), TrainerError>;
+    /// `to` = `from`, as [`Device::add`].
+    fn copy(&self, from: (&Self::Numbers, usize), to: (&mut Self::Numbers, usize), count: usize) -> Result<(), TrainerError>;
     /// `numbers` /= `by`, element by element in F32, correctly rounded.
     fn divide(&self, numbers: &mut Self::Numbers, by: f32) -> Result<(), TrainerError>;
     /// Norm of all gradients.

@@ -95,9 +95,9 @@ fn check_gpus(serials: &[Vec<u8>]) -> Result<(), TrainerError> {
     Ok(())
 }
 
-/// A buffer's elements in a range.
+/// A buffer's elements in a range; of nothing, the place does not matter.
 fn part(buffer: &Buffer<f32>, start: usize, length: usize) -> Result<Buffer<f32>, TrainerError> {
-    buffer.part(size_of::<f32>() * start, length).map_err(machine)
+    buffer.part(if length == 0 { 0 } else { size_of::<f32>() * start }, length).map_err(machine)
 }
 
 impl Ranks<GpuDevice> for Collective {
@@ -113,10 +113,17 @@ impl Ranks<GpuDevice> for Collective {
         Some(self.communicator.library().describe())
     }
 
-    fn exchange(&self, _: &GpuDevice, numbers: &Buffer<f32>, shards: &Shards, pieces: &mut Buffer<f32>) -> Result<(), TrainerError> {
-        let (rank, own) = (self.rank(), shards.of(self.rank()).len());
-        let sends = shards.all().map(|shard| part(numbers, shard.start, shard.len())).collect::<Result<Vec<_>, _>>()?;
-        let receives = (0..self.size()).map(|from| part(pieces, shards.piece(rank, from), own)).collect::<Result<Vec<_>, _>>()?;
+    fn exchange(
+        &self,
+        _: &GpuDevice,
+        numbers: &Buffer<f32>,
+        (shards, slice): (&Shards, usize),
+        pieces: &mut Buffer<f32>,
+    ) -> Result<(), TrainerError> {
+        let own = shards.slice(self.rank(), slice).len();
+        let slices = (0..self.size()).map(|to| shards.slice(to, slice));
+        let sends = slices.map(|slice| part(numbers, slice.start, slice.len())).collect::<Result<Vec<_>, _>>()?;
+        let receives = (0..self.size()).map(|from| part(pieces, shards.piece(from), own)).collect::<Result<Vec<_>, _>>()?;
         self.communicator.exchange(&sends, &receives).map_err(machine)?;
         self.wait()
     }

@@ -39,12 +39,12 @@ pub trait Ranks<D: Device>: Debug + Send + Sync {
 
     /// Room for what [`Ranks::exchange`] brings: the transport's choice, since some copy only to memory that they know.
     fn room(&self, device: &D, shards: &Shards) -> Result<D::Numbers, TrainerError> {
-        device.numbers(vec![0.0; shards.room(self.rank())])
+        device.numbers(vec![0.0; shards.room()])
     }
 
-    /// Sends every rank its shard of `numbers`. `pieces` becomes this rank's shard of every rank's numbers, each at its place
-    /// ([`Shards::piece`]).
-    fn exchange(&self, device: &D, numbers: &D::Numbers, shards: &Shards, pieces: &mut D::Numbers) -> Result<(), TrainerError>;
+    /// Sends every rank a slice of its shard of `numbers`. `pieces` becomes the same slice of this rank's shard of every rank's numbers, each at
+    /// its place ([`Shards::piece`]).
+    fn exchange(&self, device: &D, numbers: &D::Numbers, place: (&Shards, usize), pieces: &mut D::Numbers) -> Result<(), TrainerError>;
 
     /// Gives every rank all of the parameters, of which each has updated its shard.
     fn all_gather(&self, device: &D, parameters: &mut D::Parameters, shards: &Shards) -> Result<(), TrainerError>;
@@ -91,12 +91,15 @@ impl<D: Device> Ranks<D> for Alone {
         None
     }
 
-    fn room(&self, device: &D, shards: &Shards) -> Result<D::Numbers, TrainerError> {
-        device.numbers(vec![0.0; shards.of(0).len()])
-    }
-
-    fn exchange(&self, device: &D, numbers: &D::Numbers, _: &Shards, pieces: &mut D::Numbers) -> Result<(), TrainerError> {
-        device.copy(numbers, 0, pieces)
+    fn exchange(
+        &self,
+        device: &D,
+        numbers: &D::Numbers,
+        (shards, slice): (&Shards, usize),
+        pieces: &mut D::Numbers,
+    ) -> Result<(), TrainerError> {
+        let slice = shards.slice(0, slice);
+        device.copy((numbers, slice.start), (pieces, 0), slice.len())
     }
 
     fn all_gather(&self, _: &D, _: &mut D::Parameters, _: &Shards) -> Result<(), TrainerError> {

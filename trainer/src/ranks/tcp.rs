@@ -361,16 +361,22 @@ impl<D: Device> Ranks<D> for Mesh {
         Some("host".into())
     }
 
-    fn exchange(&self, device: &D, numbers: &D::Numbers, shards: &Shards, pieces: &mut D::Numbers) -> Result<(), TrainerError> {
-        let (rank, own) = (self.shared.rank, shards.of(self.shared.rank));
+    fn exchange(
+        &self,
+        device: &D,
+        numbers: &D::Numbers,
+        (shards, slice): (&Shards, usize),
+        pieces: &mut D::Numbers,
+    ) -> Result<(), TrainerError> {
+        let (rank, own) = (self.shared.rank, shards.slice(self.shared.rank, slice));
         for to in self.others() {
-            self.send_numbers(to, Kind::Piece, shards.of(to), |first, out| device.read(numbers, first, out))?;
+            self.send_numbers(to, Kind::Piece, shards.slice(to, slice), |first, out| device.read(numbers, first, out))?;
         }
-        let mut kept = vec![0.0; own.len()];
-        device.read(numbers, own.start, &mut kept)?;
-        device.write(pieces, shards.piece(rank, rank), &kept)?;
+        if !own.is_empty() {
+            device.copy((numbers, own.start), (pieces, shards.piece(rank)), own.len())?;
+        }
         for from in self.others() {
-            let place = shards.piece(rank, from);
+            let place = shards.piece(from);
             self.receive_numbers(from, Kind::Piece, 0..own.len(), |first, values| device.write(pieces, place + first, values))?;
         }
         Ok(())

@@ -90,13 +90,12 @@ impl Device for Cpu {
         Ok(())
     }
 
-    fn add(&self, sum: &mut Vec<f32>, more: &Vec<f32>, first: usize) -> Result<(), TrainerError> {
-        let more = &more[first..first + sum.len()];
-        Self::add(self, sum, more).map_err(TrainerError::kernel)
+    fn add(&self, (sum, at): (&mut Vec<f32>, usize), (more, first): (&Vec<f32>, usize), count: usize) -> Result<(), TrainerError> {
+        Self::add(self, &mut sum[at..at + count], &more[first..first + count]).map_err(TrainerError::kernel)
     }
 
-    fn copy(&self, from: &Vec<f32>, first: usize, to: &mut Vec<f32>) -> Result<(), TrainerError> {
-        Device::read(self, from, first, to)
+    fn copy(&self, (from, first): (&Vec<f32>, usize), (to, at): (&mut Vec<f32>, usize), count: usize) -> Result<(), TrainerError> {
+        Device::read(self, from, first, &mut to[at..at + count])
     }
 
     fn divide(&self, numbers: &mut Vec<f32>, by: f32) -> Result<(), TrainerError> {

@@ -441,12 +441,18 @@ impl Device for GpuDevice {
         self.parts.gpu.driver().synchronize().map_err(machine)
     }
 
-    fn add(&self, sum: &mut Buffer<f32>, more: &Buffer<f32>, first: usize) -> Result<(), TrainerError> {
-        self.timed("accumulate", || self.parts.accumulator.add(sum, &more.part(size_of::<f32>() * first, sum.length())?))
+    fn add(&self, (sum, at): (&mut Buffer<f32>, usize), (more, first): (&Buffer<f32>, usize), count: usize) -> Result<(), TrainerError> {
+        self.timed("accumulate", || {
+            let (mut sum, more) = (sum.part(size_of::<f32>() * at, count)?, more.part(size_of::<f32>() * first, count)?);
+            self.parts.accumulator.add(&mut sum, &more)
+        })
     }
 
-    fn copy(&self, from: &Buffer<f32>, first: usize, to: &mut Buffer<f32>) -> Result<(), TrainerError> {
-        self.timed("accumulate", || from.part(size_of::<f32>() * first, to.length())?.copy_to(to, to.length()))
+    fn copy(&self, (from, first): (&Buffer<f32>, usize), (to, at): (&mut Buffer<f32>, usize), count: usize) -> Result<(), TrainerError> {
+        self.timed("accumulate", || {
+            let from: Buffer<f32> = from.part(size_of::<f32>() * first, count)?;
+            from.copy_to(&to.part(size_of::<f32>() * at, count)?, count)
+        })
     }
 
     fn divide(&self, numbers: &mut Buffer<f32>, by: f32) -> Result<(), TrainerError> {

@@ -62,6 +62,9 @@ impl GpuDevice {
         Parameters { masters, copies }: &mut Parameters,
         (first, second): (&mut Buffer<f32>, &mut Buffer<f32>),
     ) -> Result<(), TrainerError> {
+        if shard.is_empty() {
+            return Ok(());
+        }
         let mut optimizer = lock(&self.parts.shard.optimizer);
         let optimizer = match &mut *optimizer {
             Some((known, optimizer)) if known == shard => &*optimizer,
