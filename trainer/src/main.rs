@@ -131,6 +131,9 @@ enum Command {
         /// cpu, cuda, cuda:N, hip, hip:N or auto
         #[arg(long, default_value = "cpu")]
         device: String,
+        /// Of so many that train together, each on such a device, what one takes
+        #[arg(long, default_value_t = 1)]
+        ranks: usize,
         /// As one JSON object
         #[arg(long)]
         json: bool,
@@ -206,11 +209,13 @@ fn execute(command: Command) -> Result<(), TrainerError> {
                 device_test::run(&gpu(kind, ordinal)?, &run_files, seed, extent(quick), &mut std::io::stdout().lock())
             }
         },
-        Command::Memory { run_file, device, json } => {
-            let run = RunFile::load(&run_file)?.run.micro_batch();
+        Command::Memory { run_file, device, ranks, json } => {
+            let run = RunFile::load(&run_file)?.run;
+            trainer::ranks::check_size(&run, ranks)?;
+            let run = run.micro_batch();
             let report = match Choice::parse(&device)? {
-                Choice::Cpu => trainer::memory::report(&run),
-                Choice::Gpu(kind, ordinal) => memory_report(&run, &gpu(kind, ordinal)?)?,
+                Choice::Cpu => trainer::memory::report(&run, ranks),
+                Choice::Gpu(kind, ordinal) => memory_report(&run, &gpu(kind, ordinal)?, ranks)?,
             };
             if json {
                 println!("{}", report.to_json().map_err(|error| TrainerError::Machine(format!("cannot write a line: {error}")))?);

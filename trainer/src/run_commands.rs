@@ -138,7 +138,7 @@ fn run_at(arguments: &RunArguments, place: Option<&Place>) -> Result<(), Trainer
         Choice::Gpu(kind, ordinal) => {
             let gpu = gpu(kind, ordinal)?;
             let ranks = ranks_on(&gpu, kind, arguments, place)?;
-            let device = |run: &RunFile| GpuDevice::new(gpu.clone(), run, keep(*least_memory));
+            let device = |run: &RunFile| GpuDevice::among(ranks.size(), gpu.clone(), run, keep(*least_memory));
             session::run(&options, &device, &Interrupt::install()?, &ranks)
         }
     }

@@ -126,10 +126,15 @@ impl GpuDevice {
     /// # Errors
     /// Sizes or a recipe that the GPU's kernels do not take, or not enough memory.
     pub fn new(gpu: Gpu, run: &RunFile, keep: Keep) -> Result<Self, TrainerError> {
+        Self::among(1, gpu, run, keep)
+    }
+
+    /// As [`GpuDevice::new`], for one of so many ranks.
+    pub fn among(ranks: usize, gpu: Gpu, run: &RunFile, keep: Keep) -> Result<Self, TrainerError> {
         let (model, tokens) = (&run.model, run.tokens_per_step());
         check_sizes(model)?;
         let native = Native::new(run, gpu.description().has_mxfp4);
-        let ways = memory::choose(run, native, keep, &gpu)?;
+        let ways = memory::choose(run, native, keep, &gpu, ranks)?;
         let (free, _) = gpu.driver().memory().map_err(machine)?;
         let layout = Layout::new(model);
         let tensors = layout.tensors.iter().map(|tensor| (tensor.range.start, tensor.range.len(), tensor.decays));
