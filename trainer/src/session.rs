@@ -3,6 +3,7 @@
 //! The order within a step is fixed: train, log, evaluate, checkpoint. What a kill loses is done again from the newest
 //! checkpoint, with the same words and the same order of arithmetic, so the files come out the same.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -381,18 +382,13 @@ impl<'a, D: Device> Session<'a, D> {
     /// Final weights, then the end of the logs, then done.json.
     fn finish(&mut self, tokenizer: Option<&Path>) -> Result<(), TrainerError> {
         let (samples, tokens) = (self.samples(), self.tokens());
+        // All ranks give theirs; rank 0 writes.
+        let parameters = if self.diverged { None } else { self.training.collect_parameters()? };
         let Some(Files { directory, metrics, mllog, .. }) = &mut self.files else { return Ok(()) };
-        let model_sha256 = if self.diverged {
-            None
-        } else {
-            Some(model_export::write(
-                &directory.join("model"),
-                &self.run,
-                self.training.model.layout(),
-                &self.training.device().parameter_values(&self.training.parameters)?,
-                tokenizer,
-            )?)
+        let export = |parameters: Cow<'_, [f32]>| {
+            model_export::write(&directory.join("model"), &self.run, self.training.model.layout(), &parameters, tokenizer)
         };
+        let model_sha256 = parameters.map(export).transpose()?;
         mllog.end(samples, self.progress.target_reached_at)?;
         metrics.sync()?;
         mllog.sync()?;

@@ -120,8 +120,10 @@ impl<D: Device> Training<D> {
             })
         };
         Ok(Self {
-            parameters: device
-                .parameters(device.inside(|| model.layout().initialise(&run.model, run.run.seed, run.recipe.perturbation)))?,
+            parameters: {
+                let values = device.inside(|| model.layout().initialise(&run.model, run.run.seed, run.recipe.perturbation));
+                device.shard_parameters(model.layout(), values, &shards.of(ranks.rank()))?
+            },
             gradients: device.numbers(vec![0.0; own])?,
             moments: Moments::new(&device, own)?,
             order: DataOrder::new(run.run.seed, samples_in(train_tokens, run.model.sequence_length).max(1)),
@@ -315,9 +317,19 @@ impl<D: Device> Training<D> {
         std::mem::take(&mut self.records)
     }
 
+    /// All parameters, on rank 0; none elsewhere.
+    pub fn collect_parameters(&self) -> Result<Option<Cow<'_, [f32]>>, TrainerError> {
+        let Self { device, ranks, shards, parameters, .. } = self;
+        if ranks.transport().is_none() {
+            return device.parameter_values(parameters).map(Some);
+        }
+        let shard = device.shard_in_f32(parameters, &shards.of(ranks.rank()))?;
+        Ok(ranks.collect(device, &shard, shards)?.map(|all| Cow::Owned(all.into_owned())))
+    }
+
     /// Parameters, first and second moments, all of them, on rank 0; none elsewhere.
     pub fn collect(&self) -> Result<Option<[Cow<'_, [f32]>; 3]>, TrainerError> {
-        let parameters = (self.ranks.rank() == 0).then(|| self.device.parameter_values(&self.parameters)).transpose()?;
+        let parameters = self.collect_parameters()?;
         let collect = |numbers| self.ranks.collect(&self.device, numbers, &self.shards);
         let (first, second) = (collect(&self.moments.first)?, collect(&self.moments.second)?);
         Ok(parameters.zip(first).zip(second).map(|((parameters, first), second)| [parameters, first, second]))
@@ -326,13 +338,13 @@ impl<D: Device> Training<D> {
     /// Goes on from parameters and moments that rank 0 gives; the others give none.
     pub fn restore(&mut self, [parameters, first, second]: [Vec<f32>; 3]) -> Result<(), TrainerError> {
         let Self { device, ranks, shards, .. } = self;
-        let own = ranks.scatter(&parameters, shards)?;
-        if ranks.rank() == 0 {
+        if ranks.transport().is_none() {
             self.parameters = device.parameters(parameters)?;
         } else {
+            let own = ranks.scatter(&parameters, shards)?;
             device.write_parameters(&mut self.parameters, shards.of(ranks.rank()).start, &own)?;
+            ranks.all_gather(device, &mut self.parameters, shards)?;
         }
-        ranks.all_gather(device, &mut self.parameters, shards)?;
         self.moments.first = device.numbers(ranks.scatter(&first, shards)?)?;
         self.moments.second = device.numbers(ranks.scatter(&second, shards)?)?;
         Ok(())

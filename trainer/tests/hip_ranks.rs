@@ -109,26 +109,29 @@ fn one_gpu_goes_through_the_library_where_it_is_told_to() {
     }
 }
 
-/// Moments belong to shards, and devices to ranks: both change when a run goes on.
+/// Parameters and moments belong to shards, and devices to ranks: all of that changes when a run goes on.
 #[test]
-fn a_checkpoint_of_two_gpus_goes_on_with_one() {
+fn a_checkpoint_goes_on_with_another_number_of_gpus() {
     if !gfx950_stand_in::has_clang() {
         return;
     }
     let site = Site::new(true);
     prepare(&site, "plain", "fp8");
     site.train("plain", "hip");
-    prepare(&site, "run", "fp8");
-    let mut child = launch(&site, "run", &["--gpus", "2"]).stderr(Stdio::null()).spawn().unwrap();
-    let started = Instant::now();
-    while !site.path("run/checkpoint/state.json").exists() && child.try_wait().unwrap().is_none() {
-        assert!(started.elapsed() < Duration::from_secs(120), "no checkpoint came");
-        std::thread::sleep(Duration::from_millis(1));
+    for [before, after] in [["2", "1"], ["1", "2"]] {
+        prepare(&site, "run", "fp8");
+        let mut child = launch(&site, "run", &["--gpus", before]).stderr(Stdio::null()).spawn().unwrap();
+        let started = Instant::now();
+        while !site.path("run/checkpoint/state.json").exists() && child.try_wait().unwrap().is_none() {
+            assert!(started.elapsed() < Duration::from_secs(120), "no checkpoint came");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Command::new("kill").arg("-INT").arg(child.id().to_string()).stderr(Stdio::null()).status().unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(130), "from {before}");
+        finish(launch(&site, "run", &["--gpus", after]));
+        assert_same(&site, "run", "plain");
+        fs::remove_dir_all(site.path("run")).unwrap();
     }
-    Command::new("kill").arg("-INT").arg(child.id().to_string()).stderr(Stdio::null()).status().unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(130));
-    site.train("run", "hip");
-    assert_same(&site, "run", "plain");
 }
 
 /// A rank that is killed in the midst of exchanges: the other one stops waiting for it, says who it was, and ends.

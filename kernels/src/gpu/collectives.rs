@@ -23,8 +23,8 @@ pub(super) struct UniqueId([u8; ID]);
 /// `ncclComm_t`.
 type Handle = *mut c_void;
 
-/// `ncclFloat32`.
-const F32: c_int = 7;
+/// `ncclUint8`: to the library everything is bytes.
+const BYTES: c_int = 1;
 /// `ncclInProgress`: what was asked for goes on in the background.
 const IN_PROGRESS: c_int = 7;
 /// `CUDA_ERROR_NOT_READY` and `hipErrorNotReady`.
@@ -266,22 +266,22 @@ impl Communicator {
         work(&self.library.functions, handle as Handle).or_else(|status| self.library.check(status, call))
     }
 
-    /// Sends `sends[rank]` to every rank and receives `receives[rank]` from it; both sides agree on lengths, and nothing of no length is sent.
-    /// Done when [`Self::is_done`] says so.
+    /// Sends parts to ranks and receives others: what a rank sends to another is what that one receives from it, part by part in the same order.
+    /// Parts without a length are left out. Done when [`Self::is_done`] says so.
     ///
     /// # Errors
     /// The library's.
-    pub fn exchange(&self, sends: &[Buffer<f32>], receives: &[Buffer<f32>]) -> Result<(), GpuError> {
-        let some = |(_, part): &(usize, &Buffer<f32>)| part.length() > 0;
+    pub fn exchange(&self, sends: &[(usize, Buffer<u8>)], receives: &[(usize, Buffer<u8>)]) -> Result<(), GpuError> {
+        let some = |(_, part): &&(usize, Buffer<u8>)| part.length() > 0;
         self.queue("an exchange between ranks", |functions, handle| {
             // SAFETY: buffers know their length, and live until the caller has seen that all is done.
             unsafe {
                 tell((functions.group_start)())?;
-                for (to, part) in sends.iter().enumerate().filter(some) {
-                    tell((functions.send)(part.address(0), part.length(), F32, to as c_int, handle, self.stream))?;
+                for (to, part) in sends.iter().filter(some) {
+                    tell((functions.send)(part.address(0), part.length(), BYTES, *to as c_int, handle, self.stream))?;
                 }
-                for (from, part) in receives.iter().enumerate().filter(some) {
-                    tell((functions.receive)(part.address(0), part.length(), F32, from as c_int, handle, self.stream))?;
+                for (from, part) in receives.iter().filter(some) {
+                    tell((functions.receive)(part.address(0), part.length(), BYTES, *from as c_int, handle, self.stream))?;
                 }
                 tell((functions.group_end)())
             }
@@ -293,10 +293,10 @@ impl Communicator {
     ///
     /// # Errors
     /// The library's.
-    pub fn all_gather(&self, own: &Buffer<f32>, all: &Buffer<f32>) -> Result<(), GpuError> {
+    pub fn all_gather(&self, own: &Buffer<u8>, all: &Buffer<u8>) -> Result<(), GpuError> {
         self.queue("a gathering of all ranks' parts", |functions, handle| {
             // SAFETY: buffers know their length, and live until the caller has seen that all is done.
-            tell(unsafe { (functions.all_gather)(own.address(0), all.address(0), own.length(), F32, handle, self.stream) })
+            tell(unsafe { (functions.all_gather)(own.address(0), all.address(0), own.length(), BYTES, handle, self.stream) })
         })
     }
 

@@ -83,12 +83,17 @@ pub trait Device: Clone + Debug + Send + Sync {
     /// The linears of a run.
     fn linears(&self, run: &RunFile) -> Result<Self::Linears, TrainerError>;
     fn parameters(&self, values: Vec<f32>) -> Result<Self::Parameters, TrainerError>;
-    /// Their values in F32.
+    /// Of one of several ranks: it keeps the shard, and of the rest what it reads.
+    fn shard_parameters(&self, _: &Layout, values: Vec<f32>, _: &Range<usize>) -> Result<Self::Parameters, TrainerError> {
+        self.parameters(values)
+    }
+    /// Its shard in F32.
+    fn shard_in_f32(&self, parameters: &Self::Parameters, shard: &Range<usize>) -> Result<Self::Numbers, TrainerError>;
+    /// Values in F32 of parameters that are no rank's shard.
     fn parameter_values<'a>(&self, parameters: &'a Self::Parameters) -> Result<Cow<'a, [f32]>, TrainerError>;
-    /// Parameters from element `first` on.
+    /// Parameters from element `first` on, which lie in this rank's shard.
     fn read_parameters(&self, parameters: &Self::Parameters, first: usize, out: &mut [f32]) -> Result<(), TrainerError>;
-    /// Replaces parameters from element `first` on, and whatever the device keeps of them beside. `first` is a multiple of 128, as where a
-    /// shard begins.
+    /// Replaces parameters from element `first` on, and whatever the device keeps of them beside.
     fn write_parameters(&self, parameters: &mut Self::Parameters, first: usize, values: &[f32]) -> Result<(), TrainerError>;
     fn numbers(&self, values: Vec<f32>) -> Result<Self::Numbers, TrainerError>;
     fn values<'a>(&self, numbers: &'a Self::Numbers) -> Result<Cow<'a, [f32]>, TrainerError>;

@@ -4,11 +4,12 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kernels::gpu::collectives::{self, Collectives, Communicator};
-use kernels::gpu::{Buffer, Gpu, GpuError};
+use kernels::gpu::{Buffer, Gpu};
 
 use super::tcp::Mesh;
 use super::{Ranks, Shards};
@@ -95,11 +96,6 @@ fn check_gpus(serials: &[Vec<u8>]) -> Result<(), TrainerError> {
     Ok(())
 }
 
-/// A buffer's elements in a range; of nothing, the place does not matter.
-fn part(buffer: &Buffer<f32>, start: usize, length: usize) -> Result<Buffer<f32>, TrainerError> {
-    buffer.part(if length == 0 { 0 } else { size_of::<f32>() * start }, length).map_err(machine)
-}
-
 impl Ranks<GpuDevice> for Collective {
     fn rank(&self) -> usize {
         self.mesh().rank()
@@ -121,30 +117,33 @@ impl Ranks<GpuDevice> for Collective {
         pieces: &mut Buffer<f32>,
     ) -> Result<(), TrainerError> {
         let own = shards.slice(self.rank(), slice).len();
-        let slices = (0..self.size()).map(|to| shards.slice(to, slice));
-        let sends = slices.map(|slice| part(numbers, slice.start, slice.len())).collect::<Result<Vec<_>, _>>()?;
-        let receives = (0..self.size()).map(|from| part(pieces, shards.piece(from), own)).collect::<Result<Vec<_>, _>>()?;
-        self.communicator.exchange(&sends, &receives).map_err(machine)?;
+        let all = || 0..self.size();
+        let slices = all().map(|to| (to, shards.slice(to, slice)));
+        let sends = slices.map(|(to, slice)| Ok((to, numbers.bytes(slice.start, slice.len())?))).collect::<Result<Vec<_>, _>>();
+        let receives = all().map(|from| Ok((from, pieces.bytes(shards.piece(from), own)?))).collect::<Result<Vec<_>, _>>();
+        self.communicator.exchange(&sends.map_err(machine)?, &receives.map_err(machine)?).map_err(machine)?;
         self.wait()
     }
 
-    fn all_gather(&self, device: &GpuDevice, parameters: &mut Parameters, shards: &Shards) -> Result<(), TrainerError> {
-        let masters = device.masters(parameters);
-        let all = shards.all().map(|shard| part(masters, shard.start, shard.len())).collect::<Result<Vec<_>, _>>()?;
-        let own = &all[self.rank()];
-        let queued: Result<(), GpuError> = if all.iter().all(|shard| shard.length() == own.length()) {
-            self.communicator.all_gather(own, masters)
-        } else {
-            // Shards of several lengths: each rank sends its own to everyone, and has it already.
-            let others = |part: &Buffer<f32>, rank| if rank == self.rank() { part.part(0, 0) } else { part.part(0, part.length()) };
-            let sends = (0..self.size()).map(|to| others(own, to)).collect::<Result<Vec<_>, _>>().map_err(machine)?;
-            let receives = all.iter().enumerate().map(|(from, part)| others(part, from)).collect::<Result<Vec<_>, _>>().map_err(machine)?;
-            self.communicator.exchange(&sends, &receives)
-        };
-        queued.map_err(machine)?;
-        self.wait()?;
-        let total = shards.all().map(|shard| shard.len()).sum();
-        device.refresh(parameters, 0..total)
+    fn all_gather(&self, _: &GpuDevice, parameters: &mut Parameters, shards: &Shards) -> Result<(), TrainerError> {
+        let own = shards.of(self.rank());
+        let is_even = shards.all().all(|shard| shard.len() == own.len());
+        if is_even {
+            let total = shards.all().map(|shard| shard.len()).sum();
+            self.communicator.all_gather(&parameters.copies(&own)?, &parameters.copies(&(0..total))?).map_err(machine)?;
+            self.wait()?;
+        }
+        let (mut sends, mut receives) = (Vec::new(), Vec::new());
+        for (other, shard) in shards.all().enumerate().filter(|(other, _)| *other != self.rank()) {
+            let parts = |range: &Range<usize>| {
+                let copies = (!is_even).then(|| parameters.copies(range)).transpose()?;
+                Ok::<_, TrainerError>(copies.into_iter().chain(parameters.beside(range)?).map(move |part| (other, part)))
+            };
+            sends.extend(parts(&own)?);
+            receives.extend(parts(&shard)?);
+        }
+        self.communicator.exchange(&sends, &receives).map_err(machine)?;
+        self.wait()
     }
 
     fn collect<'a>(&self, device: &GpuDevice, shard: &'a Buffer<f32>, shards: &Shards) -> Result<Option<Cow<'a, [f32]>>, TrainerError> {

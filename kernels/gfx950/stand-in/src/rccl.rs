@@ -21,8 +21,8 @@ const SYSTEM_ERROR: c_int = 2;
 const INVALID_ARGUMENT: c_int = 4;
 const INVALID_USAGE: c_int = 5;
 
-/// `ncclFloat32`.
-const F32: c_int = 7;
+/// `ncclUint8`.
+const BYTES: c_int = 1;
 
 /// How long ranks are waited for at the start.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -256,31 +256,31 @@ pub extern "C" fn ncclGroupEnd() -> c_int {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclSend(from: u64, count: usize, element: c_int, to: c_int, handle: usize, _stream: *mut c_void) -> c_int {
-    if element != F32 {
+    if element != BYTES {
         return INVALID_ARGUMENT;
     }
     trace(&format!("rccl send {count} to {to}"));
-    among(handle, |communicator| communicator.send(from, 4 * count, to as usize))
+    among(handle, |communicator| communicator.send(from, count, to as usize))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclRecv(to: u64, count: usize, element: c_int, from: c_int, handle: usize, _stream: *mut c_void) -> c_int {
-    if element != F32 {
+    if element != BYTES {
         return INVALID_ARGUMENT;
     }
-    among(handle, |communicator| communicator.receive(to, 4 * count, from as usize))
+    among(handle, |communicator| communicator.receive(to, count, from as usize))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclAllGather(from: u64, to: u64, count: usize, element: c_int, handle: usize, _stream: *mut c_void) -> c_int {
-    if element != F32 {
+    if element != BYTES {
         return INVALID_ARGUMENT;
     }
     trace(&format!("rccl all-gather {count}"));
     among(handle, |communicator| {
         for rank in 0..communicator.size {
-            communicator.send(from, 4 * count, rank)?;
-            communicator.receive(to + 4 * (rank * count) as u64, 4 * count, rank)?;
+            communicator.send(from, count, rank)?;
+            communicator.receive(to + (rank * count) as u64, count, rank)?;
         }
         Ok(())
     })

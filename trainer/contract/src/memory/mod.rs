@@ -130,13 +130,16 @@ pub fn ways(run: &RunFile, place: Place) -> Vec<Memory> {
     }
 }
 
-/// What one of several ranks keeps: moments and the sum of gradients are in shards, and what all of them have of a slice is in its room.
+/// What one of several ranks keeps: masters, moments and the sum of gradients are in shards, what kernels read in F32 is whole beside them, and
+/// what all ranks have of a slice is in its room.
 fn of_rank(way: Memory, run: &RunFile, ranks: usize) -> Memory {
     if ranks < 2 {
         return way;
     }
-    let (p, of) = (run.model.parameters(), ranks as u128);
+    let (p, of, model) = (run.model.parameters(), ranks as u128, &run.model);
+    let read = model.hidden_size as u128 * (model.vocab_size + 2 * model.num_hidden_layers + 1) as u128;
     let terms = way.terms.into_iter().map(|part| match part.name.as_str() {
+        MASTERS => term(MASTERS, format!("4P / {ranks} ranks + 4 (embedding and gains)"), 4 * p / of + 4 * read),
         MOMENTS => term(MOMENTS, format!("8P / {ranks} ranks"), 8 * p / of),
         GRADIENTS => {
             let formula = format!("4P + 4P / {ranks} ranks + P / 2: of a micro-batch, a shard of their sum, what ranks send");

@@ -60,6 +60,10 @@ impl Device for Cpu {
         Ok(values)
     }
 
+    fn shard_in_f32(&self, parameters: &Vec<f32>, shard: &Range<usize>) -> Result<Vec<f32>, TrainerError> {
+        Ok(parameters[shard.clone()].to_vec())
+    }
+
     fn parameter_values<'a>(&self, parameters: &'a Vec<f32>) -> Result<Cow<'a, [f32]>, TrainerError> {
         Ok(Cow::Borrowed(parameters))
     }

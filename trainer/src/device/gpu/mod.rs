@@ -4,6 +4,7 @@ mod linears;
 mod memory;
 mod observation;
 mod operands;
+mod parameters;
 mod scratch;
 mod shard;
 
@@ -28,6 +29,7 @@ use crate::parameters::Layout;
 
 pub use linears::GpuLinears;
 pub use memory::{Keep, report as memory_report};
+pub use parameters::Parameters;
 use scratch::{Scratch, Turn};
 use shard::Shard;
 
@@ -82,13 +84,6 @@ struct Parts {
     results: Buffer<f64>,
     /// Bytes that were free before any of this was made.
     free: u64,
-}
-
-#[derive(Debug)]
-pub struct Parameters {
-    masters: Buffer<f32>,
-    /// The same in BF16: what operands are prepared from.
-    copies: Buffer<Bf16>,
 }
 
 /// A batch on the device.
@@ -265,7 +260,15 @@ impl Device for GpuDevice {
         let masters = gpu.upload(&values).map_err(machine)?;
         let mut copies = gpu.buffer(values.len()).map_err(machine)?;
         optimizer.copy_bf16(&masters, &mut copies).map_err(machine)?;
-        Ok(Parameters { masters, copies })
+        Ok(Parameters::whole(masters, copies))
+    }
+
+    fn shard_parameters(&self, layout: &Layout, values: Vec<f32>, shard: &Range<usize>) -> Result<Parameters, TrainerError> {
+        if *shard == (0..layout.total) { self.parameters(values) } else { self.sharded(layout, &values, shard) }
+    }
+
+    fn shard_in_f32(&self, parameters: &Parameters, _: &Range<usize>) -> Result<Buffer<f32>, TrainerError> {
+        parameters.masters.window(0, parameters.masters.length()).map_err(machine)
     }
 
     fn parameter_values<'a>(&self, parameters: &'a Parameters) -> Result<Cow<'a, [f32]>, TrainerError> {
@@ -281,12 +284,11 @@ impl Device for GpuDevice {
     }
 
     fn read_parameters(&self, parameters: &Parameters, first: usize, out: &mut [f32]) -> Result<(), TrainerError> {
-        parameters.masters.read(first, out).map_err(machine)
+        parameters.masters.read(first - parameters.first, out).map_err(machine)
     }
 
     fn write_parameters(&self, parameters: &mut Parameters, first: usize, values: &[f32]) -> Result<(), TrainerError> {
-        parameters.masters.write(first, values).map_err(machine)?;
-        self.refresh(parameters, first..first + values.len())
+        self.write_any(parameters, first, values)
     }
 
     fn read(&self, numbers: &Buffer<f32>, first: usize, out: &mut [f32]) -> Result<(), TrainerError> {
@@ -310,7 +312,7 @@ impl Device for GpuDevice {
         width: usize,
         out: &mut Buffer<Bf16>,
     ) -> Result<(), TrainerError> {
-        let table = (&parameters.masters, table.start);
+        let table = parameters.in_f32(table.start);
         self.timed("embedding", || self.parts.elementwise.embedding(table, &tokens.inputs, out, batch.inputs.len(), width))
     }
 
@@ -335,7 +337,7 @@ impl Device for GpuDevice {
         inverse_rms: &mut Buffer<f32>,
         rows: usize,
     ) -> Result<(), TrainerError> {
-        self.timed("norm", || self.parts.norm.forward(x, (&parameters.masters, gain.start), epsilon, y, inverse_rms, rows))
+        self.timed("norm", || self.parts.norm.forward(x, parameters.in_f32(gain.start), epsilon, y, inverse_rms, rows))
     }
 
     fn rms_norm_backward(
@@ -349,7 +351,7 @@ impl Device for GpuDevice {
         gradients: &mut Buffer<f32>,
         rows: usize,
     ) -> Result<(), TrainerError> {
-        let place = (&parameters.masters, gain.start);
+        let place = parameters.in_f32(gain.start);
         self.timed("norm", || self.parts.norm.backward(x, place, inverse_rms, d_y, d_x, accumulate, (gradients, gain.start), rows))
     }
 
@@ -436,7 +438,7 @@ impl Device for GpuDevice {
         if *shard != (0..layout.total) {
             return self.update_shard(layout, (update, numbers), shard, gradients, parameters, (first, second));
         }
-        let Parameters { masters, copies } = parameters;
+        let Parameters { masters, copies, .. } = parameters;
         let Parts { optimizer, results, .. } = &*self.parts;
         let results = (results, NORM, LOSS);
         self.timed("optimizer", || optimizer.update(masters, gradients, first, second, copies, numbers, update.section.clip_norm, results))
@@ -491,22 +493,6 @@ impl Device for GpuDevice {
 }
 
 impl GpuDevice {
-    /// All parameters in F32.
-    pub(crate) fn masters<'a>(&self, parameters: &'a Parameters) -> &'a Buffer<f32> {
-        &parameters.masters
-    }
-
-    /// The masters in `range` are others than before: the copies follow.
-    pub(crate) fn refresh(
-        &self,
-        Parameters { masters, copies }: &mut Parameters,
-        Range { start, end }: Range<usize>,
-    ) -> Result<(), TrainerError> {
-        let from = masters.part(size_of::<f32>() * start, end - start).map_err(machine)?;
-        let mut to = copies.part(size_of::<u16>() * start, end - start).map_err(machine)?;
-        self.parts.optimizer.copy_bf16(&from, &mut to).map_err(machine)
-    }
-
     fn result(&self, slot: usize) -> Result<f64, TrainerError> {
         let mut value = [0.0];
         self.parts.results.read(slot, &mut value).map_err(machine)?;

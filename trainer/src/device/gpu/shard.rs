@@ -59,7 +59,7 @@ impl GpuDevice {
         (update, numbers): (Update<'_>, UpdateNumbers),
         shard: &Range<usize>,
         gradients: &Buffer<f32>,
-        Parameters { masters, copies }: &mut Parameters,
+        parameters: &mut Parameters,
         (first, second): (&mut Buffer<f32>, &mut Buffer<f32>),
     ) -> Result<(), TrainerError> {
         if shard.is_empty() {
@@ -74,11 +74,12 @@ impl GpuDevice {
             }
         };
         let (start, length, clip_norm) = (shard.start, shard.len(), update.section.clip_norm);
-        let mut masters = masters.part(size_of::<f32>() * start, length).map_err(machine)?;
-        let mut copies = copies.part(size_of::<u16>() * start, length).map_err(machine)?;
+        let mut copies = parameters.copies.part(size_of::<u16>() * start, length).map_err(machine)?;
         // The norm is every rank's; only the last one's device has it.
         self.parts.results.part(0, NORM + 1).and_then(|mut results| results.write(NORM, &[update.norm])).map_err(machine)?;
         let results = (&self.parts.results, NORM, LOSS);
-        self.timed("optimizer", || optimizer.update(&mut masters, gradients, first, second, &mut copies, numbers, clip_norm, results))
+        let masters = &mut parameters.masters;
+        self.timed("optimizer", || optimizer.update(masters, gradients, first, second, &mut copies, numbers, clip_norm, results))?;
+        parameters.follow().map_err(machine)
     }
 }
