@@ -24,6 +24,7 @@ fn prepare(site: &Site, name: &str, recipe: &str) {
         run["evaluation"]["every_steps"] = 3.into();
         run["evaluation"]["sequences"] = 3.into();
         run["logging"]["quantisation_steps"] = vec![2].into();
+        common::read_through(run, &["bf16"], 3);
     });
     common::write_run(&site.path(name), &run);
 }

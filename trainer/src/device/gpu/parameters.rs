@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use kernels::format::bf16;
 use kernels::gpu::{Bf16, Buffer, GpuError};
+use rayon::prelude::*;
 
 use super::{GpuDevice, machine};
 use crate::error::TrainerError;
@@ -127,5 +128,5 @@ impl GpuDevice {
 
 /// As the device rounds.
 fn in_bf16(values: &[f32]) -> Vec<Bf16> {
-    values.iter().map(|&value| Bf16((bf16::round(value).to_bits() >> 16) as u16)).collect()
+    values.par_iter().map(|&value| Bf16((bf16::round(value).to_bits() >> 16) as u16)).collect()
 }
