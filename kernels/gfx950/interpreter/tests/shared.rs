@@ -393,6 +393,29 @@ fn the_gradient_norm_and_the_copies_are_the_cpus() {
     assert_same_bits(&bf16_of(&memory, copies), &rounded, "copies");
 }
 
+/// Sums that go from shard to shard are those of one launch over everything, bit for bit: shards of any length, an empty one among them.
+#[test]
+fn the_norm_of_shards_is_that_of_the_whole() {
+    let (Some(whole), Some(shards)) = (object("optimizer.cu", &[]), object("shards.cu", &[])) else { return };
+    let gradients = optimized().gradients;
+    let groups = 2u32;
+    let mut memory = Memory::new();
+    let all = memory.input("gradients", &f32_bytes(&gradients));
+    let (wanted, found) = (memory.output("wanted", 8 * groups as usize), memory.output("found", 8 * groups as usize));
+    let arguments = Arguments::default().at(all).u64(TOTAL as u64).at(wanted);
+    run_of(&whole, "square_sums", &mut memory, [groups, 1, 1], (256, 0), &arguments, Order::Serial).unwrap();
+    let sums = memory.updated("sums", &vec![0; 8 * 256 * groups as usize]);
+    for shard in [0..700, 700..701, 701..701, 701..2048, 2048..TOTAL] {
+        let part = memory.input("a shard", &f32_bytes(&gradients[shard.clone()]));
+        let arguments = Arguments::default().at(part).u64(shard.start as u64).u64(shard.len() as u64).at(sums);
+        run_of(&shards, "add_squares", &mut memory, [groups, 1, 1], (256, 0), &arguments, Order::RoundRobin).unwrap();
+    }
+    let arguments = Arguments::default().at(sums).at(found);
+    run_of(&shards, "group_sums", &mut memory, [groups, 1, 1], (256, 0), &arguments, Order::Reversed).unwrap();
+    let bits = |place| f64_of(&memory, place).iter().map(|sum| sum.to_bits()).collect::<Vec<_>>();
+    assert_eq!(bits(found), bits(wanted));
+}
+
 #[test]
 fn tensor_scales_and_their_histories_are_the_cpus_bit_for_bit() {
     let Some(object) = object("tensor_scale.cu", &[]) else { return };
