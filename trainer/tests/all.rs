@@ -14,6 +14,7 @@ mod gradients;
 mod hip;
 mod hip_kernel_time;
 mod hip_native;
+mod hip_ranks;
 mod identity;
 mod mllog;
 mod ranks;

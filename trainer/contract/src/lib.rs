@@ -7,6 +7,7 @@
 pub mod defect;
 pub mod device;
 pub mod digest;
+pub mod exchange;
 pub mod id;
 pub mod identity;
 pub mod json;

@@ -2,10 +2,11 @@
 //! on the CPU shows, where the bounds of whole steps would hide it.
 
 use contract::run_file::RunFile;
+use kernels::closeness::relative;
 use kernels::cpu::{Cpu, InstructionSet};
 use kernels::gpu::Gpu;
 
-use super::{Report, from_bf16, normals, relative, stream, to_bf16};
+use super::{Report, from_bf16, normals, stream, to_bf16};
 use crate::choices::ATTENTION_OUTPUT;
 use crate::device::gpu::{GpuDevice, Keep};
 use crate::device::{Device, Goal, Input, Linears, Mode};

@@ -111,13 +111,3 @@ fn poisoned<T: kernels::gpu::Plain>(gpu: &Gpu, count: usize) -> Result<Buffer<T>
     buffer.fill(0xFF).map_err(gpu_error)?;
     Ok(buffer)
 }
-
-/// ||found - wanted|| / ||wanted||.
-fn relative(found: &[f32], wanted: &[f32]) -> f64 {
-    let (mut difference, mut norm) = (0.0, 0.0);
-    for (&found, &wanted) in found.iter().zip(wanted) {
-        difference += (f64::from(found) - f64::from(wanted)).powi(2);
-        norm += f64::from(wanted).powi(2);
-    }
-    if norm == 0.0 { difference.sqrt() } else { (difference / norm).sqrt() }
-}

@@ -5,11 +5,12 @@ use std::path::Path;
 use contract::memory::PASSES;
 use contract::recipe::Format;
 use contract::run_file::RunFile;
+use kernels::closeness::{ROUNDING_RMS, relative};
 use kernels::cpu::{Cpu, InstructionSet};
 use kernels::gpu::Gpu;
 use kernels::random::StreamKey;
 
-use super::{Extent, Report, linears, relative};
+use super::{Extent, Report, linears};
 use crate::batches::Batch;
 use crate::device::Device;
 use crate::device::gpu::{GpuDevice, Keep};
@@ -24,13 +25,13 @@ fn steps(extent: Extent) -> u64 {
 /// How far a gradient tensor may be from the CPU's.
 ///
 /// The GPU keeps activations in BF16, the CPU in F32: each of the about 12 tensors between a loss and a gradient, forward and backward in
-/// each block, is off by at most u = 2^-9 of itself, independently, so 2 sqrt(12 blocks + 4) u in all (the 2 for what products of two such
-/// tensors add). Where an operand is quantised, an element that lies close to a rounding border falls to the other side: with a grid of
-/// relative step s and inputs that differ by u sqrt(depth), a share u sqrt(depth) / s of the elements moves by s, which is
-/// sqrt(u sqrt(depth) s) of the operand in the mean square. Every operand between the loss and the gradient adds that, independently; one that a
-/// defect quantises twice adds it twice.
+/// each block, is off by u = 0.425 2^-8 of itself in the mean square, independently, so 2 sqrt(12 blocks + 4) u in all (the 2 for what
+/// products of two such tensors add). Where an operand is quantised, an element that lies close to a rounding border falls to the other
+/// side: with a grid of relative step s and inputs that differ by u sqrt(depth), a share u sqrt(depth) / s of the elements moves by s,
+/// which is sqrt(u sqrt(depth) s) of the operand in the mean square. Every operand between the loss and the gradient adds that,
+/// independently; one that a defect quantises twice adds it twice.
 fn bound(run: &RunFile) -> f64 {
-    let u = 1.0 / 512.0;
+    let u = ROUNDING_RMS;
     let depth = 12.0 * run.model.num_hidden_layers as f64 + 4.0;
     let plain = 2.0 * depth.sqrt() * u;
     let (passes, defect) = (&run.recipe.passes, run.recipe.defect);

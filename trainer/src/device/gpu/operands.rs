@@ -162,7 +162,7 @@ pub(super) fn raise(largest: &mut [f32], least: &[f32]) {
 pub(super) fn made<'a>(x: &Input<'a, GpuDevice>, parameters: &'a Parameters) -> Made<'a> {
     match x {
         Input::Normed { normed, stream, inverse_rms, gain } if normed.length() == 0 => {
-            Made::Normed { stream, inverse_rms, gain: (&parameters.masters, gain.start) }
+            Made::Normed { stream, inverse_rms, gain: parameters.in_f32(gain.start) }
         }
         Input::Gated { hidden, gate_up } if hidden.length() == 0 => Made::Gated { gate_up },
         kept => Made::Stored(kept.kept(), 0),
