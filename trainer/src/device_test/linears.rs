@@ -18,7 +18,7 @@ const PLACE: Place = Place { layer: 0, linear: ATTENTION_OUTPUT };
 /// The second step: signs and words drawn per step are not those of the first.
 const STEP: u64 = 2;
 
-/// Results in BF16 are off by 2^-9 of each element at most; sums of a few hundred products in F32 by far less.
+/// Results in BF16 are off by 2^-8 of each element at most; sums of a few hundred products in F32 by far less.
 const BOUND: f64 = 1.0 / 256.0;
 
 /// X and ∇Y `[tokens, in]` and `[tokens, out]`, W `[out, in]`, in BF16.
