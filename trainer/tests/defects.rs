@@ -4,10 +4,12 @@
 
 use crate::common;
 use contract::defect::Defect;
+use contract::memory;
 use contract::run_file::RunFile;
 use kernels::cpu::{Cpu, InstructionSet};
 use kernels::hadamard;
 use kernels::random::{Stream, StreamKey};
+use trainer::choices::Evaluation;
 use trainer::device::{Device, Goal, Input, Linears, Mode};
 use trainer::streams::{self, Operand, Pass, Place};
 
@@ -204,6 +206,37 @@ fn words_that_are_shared_or_cut() {
     }
 }
 
+/// An evaluation after a step has that step's signs: rounded to nearest, its forward pass is training's, bit for bit, mistakes included.
+#[test]
+fn an_evaluation_makes_the_same_mistakes() {
+    let [x, w, d_y] = operands();
+    // Evaluations find prepared weights by place: qkv, 128 x 64, comes before.
+    let place = Place { layer: 0, linear: 1 };
+    let (qkv, weight) = (0..128 * INPUTS, 128 * INPUTS..128 * INPUTS + w.len());
+    let parameters = [vec![1.0; qkv.len()], w].concat();
+    for (recipe, defect) in [
+        (RANDOMIZED, Defect::SignsOfEachOperand),
+        (RANDOMIZED, Defect::SignsOfLeftAlone),
+        (RANDOMIZED, Defect::SignsAgainInBackward),
+        (RANDOMIZED, Defect::LeftAloneRotated),
+        (RANDOMIZED, Defect::RotatedAfterQuantisation),
+        ("mxfp4-fdw", Defect::QuantisedTwice),
+    ] {
+        let cpu = Cpu::new(InstructionSet::detect(), 1).unwrap();
+        let mut linears = cpu.linears(&run(recipe, Some(defect))).unwrap();
+        let places = [(Place { layer: 0, linear: 0 }, qkv.clone()), (place, weight.clone())];
+        let weights = linears.evaluation_weights(&parameters, &places, STEP).unwrap();
+        let mut forward = |mode: &Mode<'_, _>| {
+            let mut y = vec![0.0; d_y.len()];
+            linears.forward(place, mode, &Input::Kept(&x), (&parameters, &weight), Goal::Over(&mut y), TOKENS).unwrap();
+            y
+        };
+        let trained = forward(&Mode::Training { step: STEP });
+        let evaluated = forward(&Mode::Evaluation { evaluation: Evaluation { step: STEP, chunk: 3 }, weights: &weights });
+        assert!(trained == evaluated && trained.iter().any(|y| *y != 0.0), "{}", defect.word());
+    }
+}
+
 /// What it does to learning, over many steps: the mean of a product, as a share of what it should be along itself (1: unbiased, 0: nothing).
 fn share(recipe: &str, defect: Option<Defect>) -> [f64; 3] {
     let sources = operands();
@@ -256,5 +289,19 @@ fn what_is_left_of_a_product_on_average() {
         assert!(late[pass] > 0.8 && late[pass] < plain[pass], "a rotation too late saves nothing: {late:?}, without one {plain:?}");
         assert!((pairs[pass] - stochastic[pass]).abs() < 0.02, "a pair's rounding is unbiased: {pairs:?}, {stochastic:?}");
         assert!((0.5..0.75).contains(&cut[pass]), "noise too small shrinks: {cut:?}, {stochastic:?}");
+    }
+}
+
+/// What is quantised twice lies in between: the largest source in BF16, which is ∇Y or X of 128 tokens and 128 features here.
+#[test]
+fn what_lies_between_two_quantisations_is_counted() {
+    let bytes = |recipe: &str, defect| memory::ways(&run(recipe, defect), memory::Place::Gpu { mxfp4: false })[0].bytes;
+    for (recipe, defect, more) in [
+        ("mxfp4-fdw", Defect::QuantisedTwice, 2 * 128 * 128),
+        (RANDOMIZED, Defect::RotatedAfterQuantisation, 2 * 128 * 128),
+        (RANDOMIZED, Defect::SignsOfEachOperand, 0),
+        ("mxfp4-fdw-sr", Defect::WordForAPair, 0),
+    ] {
+        assert_eq!(bytes(recipe, Some(defect)), bytes(recipe, None) + more, "{}", defect.word());
     }
 }
