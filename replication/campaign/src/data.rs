@@ -8,7 +8,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use study::exit::ExitCode;
+use study::exit::{ExitCode, USAGE};
 use study::files::{self, FileError};
 use study::folder;
 use study::manifest::dataset::{CargoVendor, DocumentFiles, LocalFiles, Megatron, NamedFile};
@@ -17,6 +17,7 @@ use study::manifest::{Dataset, Manifests};
 
 use crate::archives::{self, ArchiveError};
 use crate::corpus::{self, CorpusError};
+use crate::repositories::{Repositories, RepositoryError};
 use crate::toolchain::{ToolError, Trainer, run_cargo};
 
 /// Why data is not ready.
@@ -33,6 +34,12 @@ pub enum DataError {
     /// A local copy was not taken.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
+    /// Public repositories did not become documents.
+    #[error(transparent)]
+    Repository(#[from] RepositoryError),
+    /// Only repositories have one.
+    #[error("--mirror: {id} does not come from repositories; {how_to_get}")]
+    Mirror { id: String, how_to_get: String },
     /// Not here, and nothing can fetch it by itself.
     #[error("{what} is not here: {how_to_get}")]
     Missing {
@@ -50,6 +57,8 @@ impl ExitCode for DataError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::File(error) | Self::Archive(ArchiveError::File(error)) | Self::Corpus(CorpusError::Write(error)) => error.exit_code(),
+            Self::Repository(error) => error.exit_code(),
+            Self::Mirror { .. } => USAGE,
             // The trainer's own codes mean the same.
             Self::Tool(ToolError::Failed { code: Some(4), .. }) => 4,
             _ => 3,
@@ -99,7 +108,18 @@ fn corpus_files(dataset: &Dataset) -> Option<[NamedFile; 2]> {
 }
 
 fn missing(dataset: &Dataset) -> DataError {
-    DataError::Missing { what: format!("dataset {}", dataset.id()), how_to_get: dataset.how_to_get().to_owned() }
+    DataError::Missing { what: format!("dataset {}", dataset.id()), how_to_get: how_to_get(dataset) }
+}
+
+/// What to do about a dataset that is not here.
+fn how_to_get(dataset: &Dataset) -> String {
+    match dataset {
+        Dataset::DocumentFiles(DocumentFiles { id, sources, .. }) => format!(
+            "`cargo xtask data fetch {id}` makes it from its {} public repositories, and with --from DIR takes a copy instead",
+            sources.len()
+        ),
+        Dataset::CargoVendor(_) | Dataset::LocalFiles(_) | Dataset::Megatron(_) => dataset.how_to_get().to_owned(),
+    }
 }
 
 /// Makes the profile's token shards, or finds them made; all hashes are checked either way. Pinned shards need no documents.
@@ -136,7 +156,7 @@ pub fn lacks(manifests: &Manifests, profile: &Profile, root: &Path) -> Option<St
     }
     let (folder, files) = files_of(dataset, &dataset_cache(root, dataset.id()));
     let missing = files.iter().filter(|file| !folder.join(&file.name).is_file()).count();
-    (missing > 0).then(|| format!("dataset {}: {missing} of {} files are not here; {}", dataset.id(), files.len(), dataset.how_to_get()))
+    (missing > 0).then(|| format!("dataset {}: {missing} of {} files are not here; {}", dataset.id(), files.len(), how_to_get(dataset)))
 }
 
 /// The committed tokenizer.json, its hash checked.
@@ -335,7 +355,7 @@ fn dataset_status(manifests: &Manifests, dataset: &Dataset, hashes: bool) -> Res
         }
     }
     if !status.missing.is_empty() {
-        status.missing.push(format!("how to get it: {}", dataset.how_to_get()));
+        status.missing.push(format!("how to get it: {}", how_to_get(dataset)));
     }
     for tokenizer in manifests.tokenizers.values().filter(|tokenizer| tokenizer.trained_on.as_deref() == Some(dataset.id())) {
         let folder = token_folder(&manifests.root, dataset, tokenizer);
@@ -382,22 +402,51 @@ fn known_dataset<'a>(manifests: &'a Manifests, id: &str) -> Result<&'a Dataset, 
     })
 }
 
-/// Fetches a dataset: with cargo, or from a local folder whose files are checked before they are taken.
+/// Where a dataset is fetched from.
+#[derive(Debug, Clone, Copy)]
+pub enum Origin<'a> {
+    /// Where it was published: crates by cargo, repositories from GitHub.
+    Public,
+    /// Repositories below another base address.
+    Mirror(&'a str),
+    /// A local folder, whose files are checked before they are taken.
+    Folder(&'a Path),
+}
+
+/// Fetches a dataset.
 ///
 /// # Errors
 /// What is missing and where it comes from, or which hash is wrong. Nothing is taken then.
-pub fn fetch(manifests: &Manifests, id: &str, from: Option<&Path>, say: &dyn Fn(&str)) -> Result<(), DataError> {
+pub fn fetch(manifests: &Manifests, id: &str, origin: Origin<'_>, say: &dyn Fn(&str)) -> Result<(), DataError> {
     let dataset = known_dataset(manifests, id)?;
     let cache = dataset_cache(&manifests.root, id);
-    match (dataset, from) {
+    match (dataset, origin) {
+        (Dataset::DocumentFiles(files), Origin::Public) => from_repositories(dataset, files, &cache, documents::git::GITHUB, say),
+        (Dataset::DocumentFiles(files), Origin::Mirror(base)) => from_repositories(dataset, files, &cache, base, say),
+        (_, Origin::Mirror(_)) => Err(DataError::Mirror { id: id.to_owned(), how_to_get: how_to_get(dataset) }),
         (Dataset::CargoVendor(_), _) => corpus_folder(&manifests.root, dataset, say).map(|_| ()),
-        (_, None) => already_here(dataset, &cache, say),
-        (Dataset::DocumentFiles(files), Some(from)) => folder::make(&cache.join("corpus"), |aside| {
+        (_, Origin::Public) => already_here(dataset, &cache, say),
+        (Dataset::DocumentFiles(files), Origin::Folder(from)) => folder::make(&cache.join("corpus"), |aside| {
             archives::unpack(files, from, aside, say)?;
             check_corpus(aside, dataset)
         }),
-        (Dataset::LocalFiles(_) | Dataset::Megatron(_), Some(from)) => take(dataset, &cache, from, say),
+        (Dataset::LocalFiles(_) | Dataset::Megatron(_), Origin::Folder(from)) => take(dataset, &cache, from, say),
     }
+}
+
+/// Makes the documents of a dataset whose sources are public repositories, or checks those that are here.
+fn from_repositories(dataset: &Dataset, files: &DocumentFiles, cache: &Path, base: &str, say: &dyn Fn(&str)) -> Result<(), DataError> {
+    let corpus = cache.join("corpus");
+    if corpus_files(dataset).iter().flatten().all(|file| corpus.join(&file.name).is_file()) {
+        return check_corpus(&corpus, dataset);
+    }
+    let repositories = Repositories::new(files, cache)?;
+    where_it_comes_from(dataset).iter().for_each(|line| say(line));
+    repositories.fetch(base, say)?;
+    folder::make(&corpus, |aside| {
+        repositories.make(aside, say)?;
+        check_corpus(aside, dataset)
+    })
 }
 
 /// Without a copy to take there is nothing to do but to check what is here, or to say what is not.

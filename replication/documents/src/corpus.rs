@@ -84,7 +84,7 @@ pub struct Corpus<'a> {
 
 impl<'a> Corpus<'a> {
     /// Texts wait in a file in `folder`.
-    pub fn new(rule: &'a Rule, folder: &Path) -> Result<Self, CorpusError> {
+    pub fn new(rule: &'a Rule, folder: &Path) -> Result<Self, DiskError> {
         Ok(Self { rule, seen: Seen::default(), spill: Spill::new(folder.join("texts"))?, train: vec![], held_out: vec![] })
     }
 
@@ -139,7 +139,7 @@ impl<'a> Corpus<'a> {
     }
 
     /// Steps 9 and 10: writes the parts to train on and those held out, and tells what is in each shard of both.
-    pub fn write(mut self, train: &Path, held_out: &Path, shard_bytes: u64) -> Result<[Vec<Shard>; 2], CorpusError> {
+    pub fn write(mut self, train: &Path, held_out: &Path, shard_bytes: u64) -> Result<[Vec<Shard>; 2], DiskError> {
         let shards = [self.spill.write(self.train, train, shard_bytes)?, self.spill.write(self.held_out, held_out, u64::MAX)?];
         self.spill.remove()?;
         Ok(shards)
