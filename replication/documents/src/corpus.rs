@@ -171,3 +171,37 @@ fn cut(mut text: &[u8]) -> Vec<&[u8]> {
     parts.push(text);
     parts
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An empty line at each of `at`, letters elsewhere.
+    fn text(bytes: usize, at: &[usize]) -> Vec<u8> {
+        let mut text = vec![b'x'; bytes];
+        at.iter().for_each(|at| text[*at..at + 2].copy_from_slice(b"\n\n"));
+        text
+    }
+
+    fn lengths(bytes: usize, at: &[usize]) -> Vec<usize> {
+        cut(&text(bytes, at)).into_iter().map(<[u8]>::len).collect()
+    }
+
+    #[test]
+    fn a_cut_is_at_the_first_empty_line_that_is_late_enough() {
+        assert_eq!(lengths(32_768, &[25_000]), [32_768]);
+        assert_eq!(lengths(32_769, &[25_000]), [25_000, 7_767]);
+        assert_eq!(lengths(32_769, &[24_575, 30_000]), [30_000, 2_767]);
+        assert_eq!(lengths(32_769, &[24_576, 30_000]), [24_576, 8_191]);
+        assert_eq!(lengths(40_000, &[]), [40_000]);
+        assert_eq!(lengths(90_000, &[1_000, 30_000, 31_000, 60_000]), [30_000, 29_998, 29_998]);
+    }
+
+    #[test]
+    fn nothing_short_is_cut_off() {
+        assert_eq!(lengths(33_000, &[33_000 - 202]), [32_798, 200]);
+        assert_eq!(lengths(33_000, &[33_000 - 201]), [33_000]);
+        // Not even where a later cut would do.
+        assert_eq!(lengths(33_000, &[32_900, 32_950]), [33_000]);
+    }
+}
