@@ -148,3 +148,19 @@ fn a_rule_that_is_not_this_one_is_refused() {
     let broken = with(&|patterns| drop(patterns.insert("TAG".into(), "<(".into())));
     assert!(broken.contains("patterns: TAG: ") && !broken.contains('\n'), "{broken}");
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_told_with_its_file() {
+    let world = World::new();
+    world.put("made/words", "a.md", prose("a", 500).as_bytes());
+    let source = source("md", &world.commit("made/words"), EVERYTHING);
+    let repository = world.fetch("fetched", &source).unwrap();
+    let rule = super::made::rule();
+    let mut corpus = documents::corpus::Corpus::new(&rule, world.folder.path()).unwrap();
+    corpus.add(&source, &repository).unwrap();
+    let full = std::path::Path::new("/dev/full");
+    let error = corpus.write(full, full, u64::MAX).unwrap_err();
+    assert_eq!(error.source.kind(), std::io::ErrorKind::StorageFull, "{error}");
+    assert!(error.to_string().starts_with("/dev/full: cannot write: "), "{error}");
+}
