@@ -163,7 +163,7 @@ fn what_is_missing_is_said_with_where_it_comes_from() {
     assert!(fetch(&["c4-mlperf"]).contains("--from DIR"));
 }
 
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
         let (path, to) = (entry.as_ref().unwrap().path(), to.join(entry.unwrap().file_name()));

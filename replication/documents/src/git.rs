@@ -78,8 +78,12 @@ const MEANINGS: [(&str, Cause); 22] = [
 impl GitError {
     fn new(action: &'static str, said: &str, cause: Option<Cause>) -> Self {
         let lines = || said.lines().map(str::trim).filter(|line| !line.is_empty());
-        let telling = lines().filter(|line| line.starts_with("fatal:") || line.starts_with("error:") || line.starts_with("remote:"));
-        let told: Vec<&str> = telling.collect();
+        // What follows each failure, whatever it is.
+        let telling = |line: &&str| {
+            ["fatal:", "error:", "remote:"].iter().any(|word| line.starts_with(word))
+                && !line.ends_with("Could not read from remote repository.")
+        };
+        let told: Vec<&str> = lines().filter(telling).collect();
         let told = if told.is_empty() { lines().last().unwrap_or("it said nothing").to_owned() } else { told.join(" ") };
         let clean: String = told.chars().map(|c| if c.is_control() { ' ' } else { c }).take(400).collect();
         let meant = || MEANINGS.iter().find(|(part, _)| said.contains(part)).map_or(Cause::Other, |(_, cause)| *cause);
