@@ -1,7 +1,8 @@
 //! Datasets: from pinned sources to token shards, with every hash checked. Tokens are the trainer's business; it is called for them.
 //!
-//! `cache/datasets/<id>/vendor` (crates), `repositories` (of git, one a folder), `corpus` (documents: train.jsonl or train.txt, and validation), `tokens/<tokenizer>-<hash>` (train.bin,
-//! train.idx, ...; the hash is of what they were made from). Each is made aside and renamed, so that what is there is whole.
+//! `cache/datasets/<id>/vendor` (crates), `repositories` (of git), `corpus` (documents: train.jsonl or train.txt, and validation),
+//! `tokens/<tokenizer>-<hash>` (train.bin, train.idx, ...; the hash is of what they were made from). Each is made aside and renamed, so that what
+//! is there is whole.
 
 use std::ffi::OsString;
 use std::fmt;

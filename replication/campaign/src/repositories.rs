@@ -10,7 +10,8 @@ use std::sync::mpsc;
 
 use documents::corpus::{self, Corpus, CorpusError, Counts, DiskError};
 use documents::git::{self, Cause, GitError, Repository};
-use documents::rule::{Named, Rule, RuleError, Source};
+use documents::rule::{Rule, RuleError};
+use documents::source::{Named, Source, SourceError};
 use study::exit::{DATA, ExitCode, MACHINE, USAGE};
 use study::files::{self, FileError};
 use study::folder::{self, LockError};
@@ -32,6 +33,9 @@ pub enum RepositoryError {
     /// Nothing here can follow the manifest.
     #[error("manifests/datasets/{id}.yaml: {source}")]
     Rule { id: String, source: RuleError },
+    /// No repository can be what the manifest names.
+    #[error("manifests/datasets/{id}.yaml: {source}")]
+    Source { id: String, source: SourceError },
     /// What is no address.
     #[error(transparent)]
     Address(GitError),
@@ -64,7 +68,7 @@ impl ExitCode for RepositoryError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::File(error) | Self::Lock(LockError::File(error)) => error.exit_code(),
-            Self::Rule { .. } | Self::Address(_) => USAGE,
+            Self::Rule { .. } | Self::Source { .. } | Self::Address(_) => USAGE,
             Self::Room { .. } => MACHINE,
             Self::Stopped { source, .. } if matches!(source.cause, Cause::NoProgram | Cause::FullDisk) => MACHINE,
             Self::Lock(LockError::Held { .. }) => study::exit::FAILED,
@@ -92,10 +96,11 @@ impl<'a> Repositories<'a> {
     /// # Errors
     /// A manifest whose rule is not the one that is programmed.
     pub(crate) fn new(dataset: &'a DocumentFiles, cache: &Path) -> Result<Self, RepositoryError> {
-        let wrong = |source| RepositoryError::Rule { id: dataset.id.to_string(), source };
+        let id = || dataset.id.to_string();
         let folder = cache.join("repositories");
         let extraction = &dataset.extraction;
-        let rule = Rule::new(&extraction.rule, &extraction.patterns, &extraction.entities).map_err(wrong)?;
+        let rule = Rule::new(&extraction.rule, &extraction.patterns, &extraction.entities)
+            .map_err(|source| RepositoryError::Rule { id: id(), source })?;
         let wanted = dataset.sources.iter().map(|pinned| {
             let source = Source::new(Named {
                 repo: &pinned.repo,
@@ -109,7 +114,7 @@ impl<'a> Repositories<'a> {
             let name = format!("{}-{}", source.repo.replace('/', "+"), &source.commit[..16]);
             Ok(Wanted { pinned, source, folder: folder.join(name) })
         });
-        let wanted = wanted.collect::<Result<_, _>>().map_err(wrong)?;
+        let wanted = wanted.collect::<Result<_, _>>().map_err(|source| RepositoryError::Source { id: id(), source })?;
         Ok(Self { dataset, rule, wanted, folder })
     }
 

@@ -1,8 +1,7 @@
 //! Steps 2 to 10, source by source: memory holds some files, what dedup remembers and 48 bytes a part; texts wait in a file.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
@@ -11,7 +10,9 @@ use crate::dedup::Seen;
 use crate::git::{Blob, GitError, Repository};
 use crate::lines::Line;
 use crate::modes::{self, Dropped};
-use crate::rule::{Rule, Source};
+use crate::rule::Rule;
+use crate::source::Source;
+pub use crate::spill::{DiskError, Shard};
 use crate::spill::{Part, Spill};
 
 /// A training shard is closed after the part that brings it here, bytes.
@@ -28,16 +29,6 @@ const EARLIEST_CUT: usize = 24_576;
 const SHORTEST_REST: usize = 200;
 /// Files are read until they have so many bytes, then worked on by all cores.
 const BATCH_BYTES: usize = 32 << 20;
-
-/// A file operation that failed.
-#[derive(Debug, thiserror::Error)]
-#[error("{}: cannot {action}: {source}", .path.display())]
-pub struct DiskError {
-    pub path: PathBuf,
-    pub action: &'static str,
-    /// What the operating system said.
-    pub source: io::Error,
-}
 
 /// Why documents were not made.
 #[derive(Debug, thiserror::Error)]
@@ -61,16 +52,6 @@ pub struct Counts {
     pub parts: u64,
     /// Bytes of the documents' texts.
     pub text_bytes: u64,
-}
-
-/// One shard of what was written.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Shard {
-    /// Parts in it.
-    pub documents: u64,
-    pub bytes: u64,
-    /// In hexadecimal digits.
-    pub sha256: String,
 }
 
 /// A corpus on its way: sources are added in their order, then everything is written.

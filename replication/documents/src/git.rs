@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::thread::JoinHandle;
 
-use crate::rule::Source;
+use crate::source::Source;
 
 /// Where repositories are published.
 pub const GITHUB: &str = "https://github.com";

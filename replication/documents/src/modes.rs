@@ -6,35 +6,14 @@ mod xml;
 
 use crate::lines::{self, Line};
 use crate::rule::Rule;
+use crate::source::Mode;
 
 /// Longer files are dropped, bytes.
 pub(crate) const LARGEST_FILE: usize = 4_000_000;
 
-/// How text is found in a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
-    Markdown,
-    Rst,
-    Gutenberg,
-    Cnxml,
-    MedQuad,
-    Law,
-    Tei,
-}
-
 /// Why a file gives no document; the words are those under `dropped` in the manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Dropped(pub(crate) &'static str);
-
-impl Mode {
-    /// As manifests have them.
-    pub(crate) const WORDS: [&str; 7] = ["md", "rst", "pg", "cnxml", "medquad", "law", "tei"];
-    const ALL: [Self; 7] = [Self::Markdown, Self::Rst, Self::Gutenberg, Self::Cnxml, Self::MedQuad, Self::Law, Self::Tei];
-
-    pub(crate) fn of(word: &str) -> Option<Self> {
-        Self::WORDS.iter().zip(Self::ALL).find(|(known, _)| **known == word).map(|(_, mode)| mode)
-    }
-}
 
 /// Steps 2 to 4: the tidy lines of a file.
 pub(crate) fn extract(rule: &Rule, mode: Mode, file: &[u8]) -> Result<Vec<Line>, Dropped> {

@@ -1,4 +1,4 @@
-//! What a manifest decides: patterns, entities and sources. The steps themselves are this crate, so their text in the manifest is pinned here.
+//! What a manifest decides of the rule: patterns and entities. The steps themselves are this crate, so their text in the manifest is pinned here.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use regex::bytes::{Captures, Regex, RegexBuilder};
 use sha2::{Digest, Sha256};
 
-use crate::modes::Mode;
+use crate::bytes::hex;
 
 /// SHA-256 of the steps in words that this crate follows. Another text is another rule, and nothing here knows it.
 const STEPS_SHA256: &str = "89db9e2801c6b454fc3e57e782c8da81b21337fcc75d3d8c84348ad216605418";
@@ -19,87 +19,6 @@ pub enum RuleError {
     OtherSteps { found: String },
     #[error("extraction: patterns: {name}: {problem}")]
     Pattern { name: String, problem: String },
-    #[error("sources: {repo}: {problem}")]
-    Source { repo: String, problem: String },
-}
-
-/// A repository and what is taken from it.
-#[derive(Debug, Clone)]
-pub struct Source {
-    /// Owner and name.
-    pub repo: String,
-    /// 40 hexadecimal digits.
-    pub commit: String,
-    /// A public copy, owner and name, that has the commit, too.
-    pub copy: Option<String>,
-    pub(crate) mode: Mode,
-    prefixes: Vec<String>,
-    suffixes: Vec<String>,
-    exclude: Vec<String>,
-}
-
-/// A source as a manifest names it.
-#[derive(Debug, Clone, Copy)]
-pub struct Named<'a> {
-    pub repo: &'a str,
-    pub commit: &'a str,
-    pub copy: Option<&'a str>,
-    pub mode: &'a str,
-    pub prefixes: &'a [String],
-    pub suffixes: &'a [String],
-    pub exclude: &'a [String],
-}
-
-impl Source {
-    /// # Errors
-    /// A name that no address or folder may hold, a commit that is none, or a mode that nobody knows.
-    pub fn new(named: Named<'_>) -> Result<Self, RuleError> {
-        let wrong = |problem: String| RuleError::Source { repo: named.repo.to_owned(), problem };
-        for repo in std::iter::once(named.repo).chain(named.copy) {
-            if !is_owner_and_name(repo) {
-                return Err(wrong(format!("`{repo}` is no OWNER/NAME of letters, digits, `.`, `_` and `-`")));
-            }
-        }
-        if named.commit.len() != 40 || !named.commit.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
-            return Err(wrong(format!("commit: `{}` must be 40 hexadecimal digits", named.commit)));
-        }
-        let mode = Mode::of(named.mode).ok_or_else(|| wrong(format!("mode: `{}` is none of {}", named.mode, Mode::WORDS.join(", "))))?;
-        Ok(Self {
-            repo: named.repo.to_owned(),
-            commit: named.commit.to_owned(),
-            copy: named.copy.map(str::to_owned),
-            mode,
-            prefixes: named.prefixes.to_vec(),
-            suffixes: named.suffixes.to_vec(),
-            exclude: named.exclude.to_vec(),
-        })
-    }
-
-    /// Step 1: whether a path is taken.
-    pub fn takes(&self, path: &[u8]) -> bool {
-        let rooted = [b"/", path].concat();
-        self.prefixes.iter().any(|prefix| path.starts_with(prefix.as_bytes()))
-            && self.suffixes.iter().any(|suffix| path.ends_with(suffix.as_bytes()))
-            && !self.exclude.iter().any(|part| find(&rooted, part.as_bytes()).is_some())
-    }
-}
-
-/// What goes into an address and a path: no option, no way up.
-fn is_owner_and_name(repo: &str) -> bool {
-    let plain = |word: &str| {
-        !word.is_empty()
-            && !word.starts_with(['-', '.'])
-            && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
-    };
-    repo.split_once('/').is_some_and(|(owner, name)| plain(owner) && plain(name))
-}
-
-/// Position of the first `needle`.
-pub(crate) fn find(text: &[u8], needle: &[u8]) -> Option<usize> {
-    if needle.is_empty() {
-        return Some(0);
-    }
-    text.windows(needle.len()).position(|window| window == needle)
 }
 
 macro_rules! patterns {
@@ -191,9 +110,4 @@ fn code_point(digits: &[u8], radix: u32) -> Vec<u8> {
     let number = std::str::from_utf8(digits).ok().and_then(|digits| u32::from_str_radix(digits, radix).ok());
     let printable = number.filter(|number| *number >= 32 && !(0x7F..=0xA0).contains(number));
     printable.and_then(char::from_u32).unwrap_or(' ').to_string().into_bytes()
-}
-
-/// Lower-case hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -6,8 +6,27 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use crate::corpus::{DiskError, Shard};
-use crate::rule::hex;
+use crate::bytes::hex;
+
+/// A file operation that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: cannot {action}: {source}", .path.display())]
+pub struct DiskError {
+    pub path: PathBuf,
+    pub action: &'static str,
+    /// What the operating system said.
+    pub source: io::Error,
+}
+
+/// One shard of what was written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Shard {
+    /// Parts in it.
+    pub documents: u64,
+    pub bytes: u64,
+    /// In hexadecimal digits.
+    pub sha256: String,
+}
 
 /// Where a part lies in the spill file, and where it goes.
 pub(crate) struct Part {

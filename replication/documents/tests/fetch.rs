@@ -1,7 +1,8 @@
 //! Step 1, and addresses that are not what they should be.
 
 use documents::git::{self, Cause, Repository};
-use documents::rule::{Named, Rule, RuleError, Source};
+use documents::rule::{Rule, RuleError};
+use documents::source::{Named, Source};
 
 use super::made::{World, extraction, prose, source};
 

@@ -6,7 +6,8 @@ use std::process::Command;
 
 use documents::corpus::{Corpus, Counts, Shard};
 use documents::git::{self, Repository};
-use documents::rule::{Named, Rule, Source};
+use documents::rule::Rule;
+use documents::source::{Named, Source};
 use serde::Deserialize;
 use tempfile::TempDir;
 

@@ -10,7 +10,7 @@ fn markdown() {
          and by a line after a short one\n\n- {two}\n- an item is no continuation\n\n<!-- gone\n{three}\n-->\n\
          > quoted <b class=\"x\">bold</B> &amp; &eacute;&#8212;&#x41;&#7;&#xD800;|&nbsp;&unknown; [link](http://x/(y)) ![image](z.png)[text][ref]\n\
          | a | table |\n  ::: note\n [ref]: http://gone\n{{% liquid %}}{{{{ Macro('kept', 2) }}}} {{{{ gone }}}}\\*star\\* [!NOTE] <unknown> 1 < 2   \n\
-         ***\n\n```rust\n{three}\n~~~\n````\n~~~ `tilde`\n``` \n~~~ no end\n~~~~~  \n``` `code` on one line\n\n1. ```\n   gone\n   ```\n\n\nThe last.\n\n"
+         ***\n\n```rust\n{three}\n~~~\n````\n~~~~ `tilde`\n~~~\ngone\n``` \n~~~~ no end\n~~~~~  \n``` `code` on one line\n\n1. ```\n   gone\n   ```\n\n\nThe last.\n\n"
     );
     let expected = format!(
         "# A heading of fifty bytes and more that nothing may be joined to\n{one} is followed by what was wrapped,\n\

@@ -1,8 +1,9 @@
 //! MODE rst and MODE pg: text with little markup.
 
 use super::Dropped;
+use crate::bytes::find;
 use crate::lines::{self, Line};
-use crate::rule::{Rule, find};
+use crate::rule::Rule;
 
 const STARTS: [&[u8]; 2] = [b"*** START OF", b"***START OF"];
 const ENDS: [&[u8]; 4] = [b"*** END OF", b"***END OF", b"End of the Project Gutenberg", b"End of Project Gutenberg"];

@@ -3,8 +3,9 @@
 use regex::bytes::{Captures, NoExpand};
 
 use super::Dropped;
+use crate::bytes::{find, find_last};
 use crate::lines::{self, Line};
-use crate::rule::{Rule, find};
+use crate::rule::Rule;
 
 /// A file with more formulas is dropped: nothing is left of its sentences.
 const MOST_FORMULAS: usize = 20;
@@ -74,10 +75,6 @@ fn text_lines(rule: &Rule, text: &[u8], elements: &Elements) -> Vec<Line> {
         lines::strip_start(lines::strip_end(&line)).to_vec()
     };
     lines::split(&text).map(one_space).filter(|line| !lines::is_bare(line)).collect()
-}
-
-fn find_last(text: &[u8], needle: &[u8]) -> Option<usize> {
-    text.windows(needle.len()).rposition(|window| window == needle)
 }
 
 pub(super) fn cnxml(rule: &Rule, text: &[u8]) -> Result<Vec<Line>, Dropped> {
