@@ -84,7 +84,7 @@ impl GitError {
                 && !line.ends_with("Could not read from remote repository.")
         };
         let told: Vec<&str> = lines().filter(telling).collect();
-        let told = if told.is_empty() { lines().last().unwrap_or("it said nothing").to_owned() } else { told.join(" ") };
+        let told = if told.is_empty() { lines().next_back().unwrap_or("it said nothing").to_owned() } else { told.join(" ") };
         let clean: String = told.chars().map(|c| if c.is_control() { ' ' } else { c }).take(400).collect();
         let meant = || MEANINGS.iter().find(|(part, _)| said.contains(part)).map_or(Cause::Other, |(_, cause)| *cause);
         Self { action, said: clean, cause: cause.unwrap_or_else(meant) }
@@ -291,5 +291,42 @@ impl Reader {
         drop(self.answers);
         let status = self.child.wait().map_err(|error| GitError::start(READING, &error))?;
         if status.success() { Ok(()) } else { Err(GitError::new(READING, &format!("git ended with {status}"), None)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As git 2.47 says it, with what it says before and after.
+    #[test]
+    fn what_git_says_is_told_in_a_line_with_its_cause() {
+        let cases = [
+            ("fatal: unable to access 'https://github.com/a/b/': Could not resolve host: github.com\n", Cause::Unreachable),
+            (
+                "fatal: unable to access 'https://x/a/b/': Failed to connect to x port 443 after 2 ms: Could not connect to server",
+                Cause::Unreachable,
+            ),
+            ("fatal: could not read Username for 'https://github.com': terminal prompts disabled\n", Cause::Gone),
+            ("remote: Repository not found.\nfatal: repository 'https://github.com/a/b/' not found\n", Cause::Gone),
+            ("error: Server does not allow request for unadvertised object 0123\n", Cause::Gone),
+            ("fatal: remote error: upload-pack: not our ref 0123\n", Cause::Gone),
+            ("error: file write error: No space left on device\nfatal: unable to write loose object file\n", Cause::FullDisk),
+            ("fatal: early EOF\nfatal: fetch-pack: invalid index-pack output\n", Cause::Other),
+            ("", Cause::Other),
+        ];
+        for (said, cause) in cases {
+            let error = GitError::new("fetching the commit", said, None);
+            assert_eq!(error.cause, cause, "{said}");
+            assert!(!error.to_string().contains('\n') && error.to_string().len() > "fetching the commit: ".len(), "{error}");
+        }
+        let error = GitError::new(
+            "fetching the commit",
+            "hint: x\nfatal: 'a' is none\nfatal: Could not read from remote repository.\n\nPlease\n",
+            None,
+        );
+        assert_eq!(error.to_string(), "fetching the commit: fatal: 'a' is none");
+        let long = GitError::new("fetching the commit", &format!("fatal: {}\u{1b}[2J", "x".repeat(10_000)), None);
+        assert!(long.to_string().len() < 500 && !long.to_string().contains('\u{1b}'));
     }
 }

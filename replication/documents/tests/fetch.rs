@@ -27,7 +27,7 @@ fn plain_files_that_the_filters_take_sorted_by_path() {
     world.git("made/words", &["update-index", "--chmod=+x", "a.md"]);
     world.git("made/words", &["commit", "--quiet", "--message=links"]);
     let commit = world.git("made/words", &["rev-parse", "HEAD"]);
-    let source = source("md", &commit, [&["a", "c/"], &[".md", ".txt"], &["/LICENSE"]]);
+    let source = source("md", &commit, [&["a", "c/", "LIC"], &[".md", ".txt"], &["/LICENSE"]]);
     let repository = world.fetch("fetched", &source).unwrap();
     let files = repository.files(&source).unwrap();
     let paths: Vec<&str> = files.iter().map(|file| std::str::from_utf8(&file.path).unwrap()).collect();
