@@ -4,6 +4,8 @@ mod markdown;
 mod plain;
 mod xml;
 
+use regex::bytes::Captures;
+
 use crate::lines::{self, Line};
 use crate::rule::Rule;
 use crate::source::Mode;
@@ -29,6 +31,11 @@ pub(crate) fn extract(rule: &Rule, mode: Mode, file: &[u8]) -> Result<Vec<Line>,
     };
     let tidy = lines::tidy(found);
     if lines::is_prose(&tidy) { Ok(tidy) } else { Err(Dropped("not_prose")) }
+}
+
+/// A group of a match; empty where the manifest's pattern has none.
+fn group<'a>(found: &Captures<'a>, number: usize) -> &'a [u8] {
+    found.get(number).map_or(b"", |group| group.as_bytes())
 }
 
 /// Step 2.

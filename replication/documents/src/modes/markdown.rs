@@ -2,6 +2,7 @@
 
 use regex::bytes::{NoExpand, Regex};
 
+use super::group;
 use crate::lines::{self, Line};
 use crate::rule::{Patterns, Rule};
 
@@ -33,10 +34,13 @@ fn outside_fences(patterns: &Patterns, text: &[u8]) -> Vec<Line> {
     let mut open: Option<(u8, usize)> = None;
     let mut outside = Vec::new();
     for line in lines::split(text) {
-        let fence = patterns.fence.captures(line).map(|found| (found[1][0], found[1].len(), found[2].to_vec()));
+        let fence = patterns.fence.captures(line).and_then(|found| {
+            let run = group(&found, 1);
+            Some((*run.first()?, run.len(), group(&found, 2)))
+        });
         match (open, fence) {
             (Some((mark, count)), fence) => {
-                let closes = |(found, run, rest): (u8, usize, Vec<u8>)| found == mark && run >= count && lines::strip_end(&rest).is_empty();
+                let closes = |(found, run, rest): (u8, usize, &[u8])| found == mark && run >= count && lines::strip_end(rest).is_empty();
                 if fence.is_some_and(closes) {
                     open = None;
                 }

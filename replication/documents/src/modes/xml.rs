@@ -2,7 +2,7 @@
 
 use regex::bytes::{Captures, NoExpand};
 
-use super::Dropped;
+use super::{Dropped, group};
 use crate::bytes::{find, find_last};
 use crate::lines::{self, Line};
 use crate::rule::Rule;
@@ -87,7 +87,7 @@ pub(super) fn cnxml(rule: &Rule, text: &[u8]) -> Result<Vec<Line>, Dropped> {
     let (start, end) = (find(&text, b"<content").ok_or(missing)?, find_last(&text, b"</content>").ok_or(missing)?);
     let mut body = Vec::new();
     if let Some(title) = rule.patterns.title.captures(&text) {
-        body.extend([b"<title>", &title[1], b"</title>"].concat());
+        body.extend([b"<title>", group(&title, 1), b"</title>"].concat());
     }
     body.extend_from_slice(text.get(start..end).unwrap_or_default());
     body.extend_from_slice(find(&text[end..], b"<glossary").map_or(b"", |glossary| &text[end + glossary..]));
@@ -99,7 +99,7 @@ pub(super) fn medquad(rule: &Rule, text: &[u8]) -> Result<Vec<Line>, Dropped> {
     let patterns = &rule.patterns;
     let mut all = Vec::new();
     for pair in patterns.question_and_answer.captures_iter(text) {
-        let (question, answer) = (&pair[1], &pair[2]);
+        let (question, answer) = (group(&pair, 1), group(&pair, 2));
         if answer.iter().all(|byte| matches!(byte, b' ' | b'\t' | b'\n')) {
             continue;
         }
