@@ -98,6 +98,9 @@ DEVICE float bf16_decode(u16 code) { return from_bits((u32)code << 16); }
 // To nearest, ties to even; a NaN stays a quiet NaN (kernels/src/format/bf16.rs).
 DEVICE u32 bf16_encode(float value) {
     u32 bits = to_bits(value);
+#if defined(BREAK_ROUNDING)
+    return bits >> 16;
+#endif
     return value != value ? (bits >> 16) | 0x40u : (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
 }
 DEVICE u32 bf16_pair(float low, float high) {
@@ -105,7 +108,7 @@ DEVICE u32 bf16_pair(float low, float high) {
     u32 pair;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
     return pair;
-#elif defined(__gfx950__)
+#elif defined(__gfx950__) && !defined(BREAK_ROUNDING)
     typedef __bf16 Pair __attribute__((ext_vector_type(2)));
     Pair pair = {(__bf16)low, (__bf16)high}; // v_cvt_pk_bf16_f32
     return __builtin_bit_cast(u32, pair);

@@ -13,6 +13,8 @@
 // elementwise.cu store. NORMED: `source` is RMSNorm's input, with `inverse_rms` [rows] and `gain` [columns]. GATED: gate and up, [rows, 2
 // columns]. Columns are multiples of 8 there.
 //
+// -DDRAW=PAIR or LOW16: defects of a stream of random words, made on purpose (kernels/src/random.rs); absent: each element has its own word.
+//
 // Budgets that CI holds them to (.ci/check-cuda), on sm_90a:
 // registers: quantise 80
 // registers: quantise_square 48
@@ -24,6 +26,13 @@
 #define GATED 2
 #ifndef SOURCE
 #define SOURCE STORED
+#endif
+
+#define OWN 0
+#define PAIR 1
+#define LOW16 2
+#ifndef DRAW
+#define DRAW OWN
 #endif
 
 template <int FORMAT_, int ROUNDING_, int RULE_, int ROTATION_, bool TENSOR_> struct Spec {
@@ -110,6 +119,13 @@ DEVICE u32 block_largest(u32 largest) {
 
 // Eight random words from number `index` on. Eight neighbours share the upper half of the index, unless the lower half runs over.
 DEVICE void random8(u32 (&words)[8], const Side& side, u64 index) {
+#if DRAW == PAIR
+    for (int j = 0; j < 8; ++j) {
+        u64 even = (index + j) & ~1ull;
+        words[j] = random_word((u32)even * SPREAD_LOW + (u32)(even >> 32) * SPREAD_HIGH + side.k0, side.k1);
+    }
+    return;
+#endif
     u32 low = (u32)index, high = (u32)(index >> 32);
     u32 first = low * SPREAD_LOW + high * SPREAD_HIGH + side.k0;
     if (low <= 0xFFFFFFF8u) {
@@ -118,6 +134,10 @@ DEVICE void random8(u32 (&words)[8], const Side& side, u64 index) {
     } else {
         for (int j = 0; j < 8; ++j) words[j] = random_word(first + j * SPREAD_LOW + (low + j < low ? SPREAD_HIGH : 0u), side.k1);
     }
+#if DRAW == LOW16
+#pragma unroll
+    for (int j = 0; j < 8; ++j) words[j] &= 0xFFFFu;
+#endif
 }
 
 // Rounds eight values on the grid of their block's format; `block`: the pattern of the block's largest magnitude. For any scale.

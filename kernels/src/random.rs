@@ -24,7 +24,7 @@ impl StreamKey {
         for part in [self.seed, self.step, pair(self.layer, self.linear), pair(self.pass, self.operand)] {
             state = mix64(state ^ part);
         }
-        Stream { k0: (state >> 32) as u32, k1: state as u32 }
+        Stream::new((state >> 32) as u32, state as u32)
     }
 }
 
@@ -36,6 +36,17 @@ fn mix64(value: u64) -> u64 {
     z ^ (z >> 31)
 }
 
+/// Which word an index gets. All but the first are defects (`contract::defect`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Draw {
+    #[default]
+    Own,
+    /// That of the even index at or before it.
+    Pair,
+    /// The lower 16 bits of its own.
+    Low16,
+}
+
 /// A stream of random words.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stream {
@@ -43,14 +54,30 @@ pub struct Stream {
     pub k0: u32,
     /// Second key word, added between the two mixing multiplications.
     pub k1: u32,
+    pub draw: Draw,
 }
 
 impl Stream {
+    /// With a word of its own for each index.
+    pub const fn new(k0: u32, k1: u32) -> Self {
+        Self { k0, k1, draw: Draw::Own }
+    }
+
+    /// The word that `draw` gives to `index`.
+    #[inline(always)]
+    pub fn word(self, index: u64) -> u32 {
+        match self.draw {
+            Draw::Own => self.own_word(index),
+            Draw::Pair => self.own_word(index & !1),
+            Draw::Low16 => self.own_word(index) & 0xFFFF,
+        }
+    }
+
     /// The word at `index`:
     /// x = low * 0x9E3779B1 + high * 0x85EBCA6B + k0; x ^= x >> 16; x *= 0x7FEB352D; x ^= x >> 15; x += k1; x *= 0x846CA68B; x ^= x >> 16
     /// (multipliers and shifts of a published low-bias 32-bit finaliser, with the second key word inside).
     #[inline(always)]
-    pub fn word(self, index: u64) -> u32 {
+    fn own_word(self, index: u64) -> u32 {
         let (low, high) = (index as u32, (index >> 32) as u32);
         let mut x = low.wrapping_mul(0x9E37_79B1).wrapping_add(high.wrapping_mul(0x85EB_CA6B)).wrapping_add(self.k0);
         x ^= x >> 16;

@@ -113,10 +113,10 @@ fn operands() {
     for (index, row_spec) in specs.iter().enumerate() {
         let column_spec = &specs[(index + 2) % specs.len()];
         let quantiser = PackedQuantiser::new(&gpu, Some(*row_spec), Some(*column_spec)).unwrap();
-        let words = [Stream { k0: 7, k1: index as u32 }, Stream { k0: 9, k1: 100 + index as u32 }];
+        let words = [Stream::new(7, index as u32), Stream::new(9, 100 + index as u32)];
         let signs = [row_spec, column_spec].map(|spec| {
             let rotation = spec.rotation.filter(|rotation| rotation.signs != Signs::None)?;
-            Some(hadamard::signs(Stream { k0: index as u32, k1: 3 }, rotation.size))
+            Some(hadamard::signs(Stream::new(index as u32, 3), rotation.size))
         });
         let outs = [(); 2].map(|()| gpu.zeros::<u8>(packed_bytes(rows * columns)).unwrap());
         let side = |index: usize| OperandSide {

@@ -2,12 +2,13 @@
 //! the same for every device. The linears are the only part of the model that follows the recipe; a device's `Linears` prepares operands and
 //! multiplies them.
 
+use contract::defect::{Defect, First};
 use contract::memory::Rooms;
 use contract::metrics::Quantisation;
 use contract::recipe::{DelayedScaling, OperandSpec, Passes, Rounding, Signs, StochasticSeed};
 use contract::run_file::RunFile;
 use kernels::hadamard;
-use kernels::random::Stream;
+use kernels::random::{Draw, Stream};
 
 use crate::streams::{self, Operand, Pass, Place};
 
@@ -56,9 +57,11 @@ impl SignVector {
 /// What a run's recipe says of every operand.
 #[derive(Debug, Clone)]
 pub struct Choices {
+    /// With what a defect makes of them.
     passes: Passes,
     seed: u64,
     constant_words: bool,
+    defect: Option<Defect>,
     /// History of delayed scales, if there are any.
     pub delayed: Option<DelayedScaling>,
     /// Name, out features, in features.
@@ -70,7 +73,8 @@ impl Choices {
     /// For a run file that passed its checks.
     pub fn new(run: &RunFile) -> Self {
         Self {
-            passes: run.recipe.passes.clone(),
+            passes: run.recipe.defect.map_or_else(|| run.recipe.passes.clone(), |defect| defect.passes(&run.recipe.passes)),
+            defect: run.recipe.defect,
             seed: run.run.seed,
             constant_words: run.recipe.stochastic_seed == StochasticSeed::Constant,
             delayed: run.recipe.delayed_scaling,
@@ -84,21 +88,48 @@ impl Choices {
         self.passes.spec(pass, operand)
     }
 
+    /// What an operand is quantised as before it is prepared, where a defect quantises it twice.
+    pub fn first(&self, pass: Pass, operand: Operand) -> Option<First> {
+        self.defect?.first(&self.passes, pass, operand)
+    }
+
+    /// Which of its words an element is rounded by.
+    pub fn draw(&self) -> Draw {
+        match self.defect {
+            Some(Defect::WordForAPair) => Draw::Pair,
+            Some(Defect::NoiseOf16Bits) => Draw::Low16,
+            _ => Draw::Own,
+        }
+    }
+
     /// What prepared operands take on a GPU.
     pub fn rooms(&self) -> Rooms<'_> {
         Rooms { passes: &self.passes, shapes: self.shapes, layers: self.layers }
     }
 
-    /// Sign vector of a rotation that has one. Fixed signs do not depend on the step, nor on training or evaluation.
-    pub fn signs(&self, place: Place, pass: Pass, spec: &OperandSpec, step: u64) -> Option<SignVector> {
-        let rotation = spec.rotation?;
+    /// Sign vector of an operand whose rotation has one; both operands of a product have the same, unless a defect says otherwise. Fixed signs
+    /// do not depend on the step, nor on training or evaluation.
+    pub fn signs(&self, place: Place, pass: Pass, operand: Operand, step: u64) -> Option<SignVector> {
+        let rotation = self.spec(pass, operand).rotation?;
         let step = match rotation.signs {
             Signs::None => return None,
             Signs::Fixed => 0,
             Signs::PerStep => step,
         };
         let mut signs = SignVector { room: [0.0; LARGEST_ROTATION], size: rotation.size.min(LARGEST_ROTATION) };
-        hadamard::fill_signs(streams::signs(self.seed, step, place, pass), &mut signs.room[..signs.size]);
+        let of_product = |pass| streams::signs(self.seed, step, place, pass);
+        // X in Fprop, ∇Y in both others.
+        let is_left = operand == Operand::OutputGradient || (pass, operand) == (Pass::Fprop, Operand::Input);
+        let stream = match self.defect {
+            Some(Defect::SignsOfEachOperand) => streams::own_signs(self.seed, step, place, pass, operand),
+            Some(Defect::SignsOfLeftAlone) if !is_left => {
+                signs.room.fill(1.0);
+                return Some(signs);
+            }
+            Some(Defect::SignsAgainInBackward) if !is_left => of_product(Pass::Fprop),
+            _ => of_product(pass),
+        };
+        hadamard::fill_signs(stream, &mut signs.room[..signs.size]);
         Some(signs)
     }
 
@@ -115,7 +146,8 @@ impl Choices {
 
     /// `own`, unless the recipe gives all operands the same.
     fn words(&self, spec: &OperandSpec, own: impl FnOnce() -> Stream) -> Option<Stream> {
-        (spec.rounding != Rounding::NearestEven).then(|| if self.constant_words { streams::constant_rounding(self.seed) } else { own() })
+        let words = || if self.constant_words { streams::constant_rounding(self.seed) } else { own() };
+        (spec.rounding != Rounding::NearestEven).then(|| Stream { draw: self.draw(), ..words() })
     }
 
     /// Number of an operand among all histories.

@@ -23,6 +23,7 @@ pub mod model_export;
 pub mod optimizer;
 pub mod parameters;
 mod quantisation_error;
+mod quantised_once;
 pub mod ranks;
 pub mod readings;
 mod resumption;

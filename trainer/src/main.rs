@@ -51,11 +51,16 @@ enum Command {
     ///
     /// Example: trainer launch --ranks 4 runs/fp8-1/run.yaml --data cache/datasets/rust-crates/tokens
     ///
+    /// On four GPUs: trainer launch --gpus 4 runs/fp8-1/run.yaml --data cache/datasets/rust-crates/tokens
+    ///
     /// Where Kubeflow (PET_NNODES) or SkyPilot (SKYPILOT_NUM_NODES) starts it on several machines, all their ranks train together.
     Launch {
         /// Processes on this machine; the number of all ranks divides batch.accumulation of the run file
+        #[arg(long, required_unless_present = "gpus", conflicts_with = "gpus")]
+        ranks: Option<usize>,
+        /// So many ranks, each on a GPU of its own: rank i on cuda:i or hip:i, of whichever kind is there unless --device says it
         #[arg(long)]
-        ranks: usize,
+        gpus: Option<usize>,
         #[command(flatten)]
         run: RunArguments,
     },
@@ -126,6 +131,9 @@ enum Command {
         /// cpu, cuda, cuda:N, hip, hip:N or auto
         #[arg(long, default_value = "cpu")]
         device: String,
+        /// Of so many that train together, each on such a device, what one takes
+        #[arg(long, default_value_t = 1)]
+        ranks: usize,
         /// As one JSON object
         #[arg(long)]
         json: bool,
@@ -166,7 +174,10 @@ fn keep(least_memory: bool) -> Keep {
 fn execute(command: Command) -> Result<(), TrainerError> {
     match command {
         Command::Run(arguments) => run_commands::run(&arguments),
-        Command::Launch { ranks, run } => run_commands::launch(ranks, &run),
+        Command::Launch { ranks, gpus, run } => match gpus {
+            Some(gpus) => run_commands::launch(gpus, &run_commands::on_gpus(gpus, run)?),
+            None => run_commands::launch(ranks.unwrap_or_default(), &run),
+        },
         Command::StepTime { run_files, data, profile_step, memory, least_memory, repeats, warmup, machine } => {
             let (data, out) = (data.as_deref(), &mut std::io::stdout().lock());
             let options = measure::StepTime { warmup, repeats, profile: profile_step, memory };
@@ -198,11 +209,13 @@ fn execute(command: Command) -> Result<(), TrainerError> {
                 device_test::run(&gpu(kind, ordinal)?, &run_files, seed, extent(quick), &mut std::io::stdout().lock())
             }
         },
-        Command::Memory { run_file, device, json } => {
-            let run = RunFile::load(&run_file)?.run.micro_batch();
+        Command::Memory { run_file, device, ranks, json } => {
+            let run = RunFile::load(&run_file)?.run;
+            trainer::ranks::check_size(&run, ranks)?;
+            let run = run.micro_batch();
             let report = match Choice::parse(&device)? {
-                Choice::Cpu => trainer::memory::report(&run),
-                Choice::Gpu(kind, ordinal) => memory_report(&run, &gpu(kind, ordinal)?)?,
+                Choice::Cpu => trainer::memory::report(&run, ranks),
+                Choice::Gpu(kind, ordinal) => memory_report(&run, &gpu(kind, ordinal)?, ranks)?,
             };
             if json {
                 println!("{}", report.to_json().map_err(|error| TrainerError::Machine(format!("cannot write a line: {error}")))?);

@@ -10,15 +10,16 @@ use contract::run_file::RunFile;
 
 use crate::error::TrainerError;
 
-/// What `trainer memory` says of a micro-batch on the CPU.
-pub fn report(run: &RunFile) -> MemoryReport {
+/// What `trainer memory` says of a micro-batch on the CPU, for one of so many ranks.
+pub fn report(run: &RunFile, ranks: usize) -> MemoryReport {
     let usable = HostMemory::new(|path| std::fs::read_to_string(path).ok()).usable();
-    MemoryReport::new(run, DeviceId::Cpu, false, usable, usable)
+    MemoryReport::new(run, (DeviceId::Cpu, false), ranks, usable, usable)
 }
 
 /// Refuses a run that needs more than all the memory that may be used here. Where the system does not tell how much that is, any run passes.
 pub fn check(run: &RunFile) -> Result<(), TrainerError> {
-    let report = report(run);
+    // How many ranks this machine has is not known here.
+    let report = report(run, 1);
     let (None, Some(there), [way]) = (report.keeps, report.total_bytes, &report.ways[..]) else { return Ok(()) };
     let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
     Err(TrainerError::Machine(format!(

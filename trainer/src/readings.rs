@@ -78,5 +78,7 @@ fn read_only(run: &RunFile, forward: &ForwardSection) -> RunFile {
     run.recipe.delayed_scaling = None;
     // Constant words are a control of training.
     run.recipe.stochastic_seed = StochasticSeed::PerStep;
+    // So are defects: what is read is a recipe's forward pass without one.
+    run.recipe.defect = None;
     run
 }

@@ -5,14 +5,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use contract::digest;
 use contract::run_file::RunFile;
 use kernels::cpu::Cpu;
+use kernels::gpu::collectives::Collectives;
+use kernels::gpu::{Gpu, Kind};
 use trainer::device::Choice;
 use trainer::device::gpu::GpuDevice;
 use trainer::error::TrainerError;
 use trainer::interrupt::Interrupt;
+use trainer::ranks::collective::Collective;
 use trainer::ranks::machines::{self, Machines};
 use trainer::ranks::place::{self, Place};
 use trainer::ranks::tcp::{Mesh, Patience, Purpose};
@@ -20,6 +23,22 @@ use trainer::ranks::{self, Alone, Ranks, launch};
 use trainer::session;
 
 use crate::{Machine, cpu, gpu, keep};
+
+/// What moves numbers between ranks.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+enum Exchange {
+    Nccl,
+    Host,
+}
+
+impl Exchange {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Nccl => "nccl",
+            Self::Host => "host",
+        }
+    }
+}
 
 #[derive(Args, Clone)]
 pub(crate) struct RunArguments {
@@ -39,6 +58,13 @@ pub(crate) struct RunArguments {
     /// Seconds to wait for another trainer that is at work on this run
     #[arg(long, default_value_t = 0)]
     wait_for_lock: u64,
+    /// How ranks on GPUs exchange numbers: nccl (NCCL or RCCL, which GPUs of several ranks take if nothing is said) or host (through
+    /// the processor, by TCP); the same bits
+    #[arg(long)]
+    exchange: Option<Exchange>,
+    /// The file of NCCL or RCCL, where the system's loader does not find it or finds another
+    #[arg(long, value_name = "FILE")]
+    nccl: Option<PathBuf>,
     /// Seconds in which all ranks have to come, where there are several
     #[arg(long, default_value_t = 60)]
     rendezvous_timeout: u64,
@@ -50,7 +76,8 @@ pub(crate) struct RunArguments {
 impl RunArguments {
     /// As the command line of a rank.
     fn words(&self) -> Vec<OsString> {
-        let Self { run_file, data, machine, progress, least_memory, wait_for_lock, rendezvous_timeout, silence_timeout } = self;
+        let Self { run_file, data, machine, progress, least_memory, wait_for_lock, exchange, nccl, rendezvous_timeout, silence_timeout } =
+            self;
         let Machine { device, threads, instruction_set } = machine;
         let mut words: Vec<OsString> = vec!["run".into(), "--data".into(), data.into(), "--device".into(), device.into()];
         words.extend(["--instruction-set".into(), instruction_set.into()]);
@@ -63,6 +90,8 @@ impl RunArguments {
         words.extend(numbers.into_iter().flat_map(|(name, number)| [name.into(), number.to_string().into()]));
         words.extend(progress.then(|| "--progress".into()));
         words.extend(least_memory.then(|| "--least-memory".into()));
+        words.extend(exchange.iter().flat_map(|exchange| ["--exchange".into(), exchange.word().into()]));
+        words.extend(nccl.iter().flat_map(|nccl| ["--nccl".into(), nccl.into()]));
         words.extend(["--".into(), run_file.into()]);
         words
     }
@@ -91,8 +120,13 @@ fn run_at(arguments: &RunArguments, place: Option<&Place>) -> Result<(), Trainer
     let RunArguments { run_file, data, machine, progress, least_memory, wait_for_lock, .. } = arguments;
     let patience = Duration::from_secs(*wait_for_lock);
     let options = session::Options { run_file: run_file.clone(), data: data.clone(), progress: *progress, patience };
-    match Choice::parse(&machine.device)? {
+    match place.map_or_else(|| Choice::parse(&machine.device), |place| Choice::of_rank(&machine.device, place.local_rank))? {
         Choice::Cpu => {
+            if arguments.exchange == Some(Exchange::Nccl) || arguments.nccl.is_some() {
+                return Err(TrainerError::BadInput(
+                    "--exchange nccl, --nccl: they are for GPUs; ranks on the CPU take --exchange host".into(),
+                ));
+            }
             let cpu = cpu(machine)?;
             let ranks: Arc<dyn Ranks<Cpu>> = match place {
                 None => Arc::new(Alone),
@@ -101,16 +135,37 @@ fn run_at(arguments: &RunArguments, place: Option<&Place>) -> Result<(), Trainer
             // Until all are there, an interrupt ends this process at once.
             session::run(&options, &|_: &RunFile| Ok(cpu.clone()), &Interrupt::install()?, &ranks)
         }
-        Choice::Gpu(..) if place.is_some() => {
-            let what = format!("--device {}: several ranks compute on the CPU only so far; use --device cpu, or one rank", machine.device);
-            Err(TrainerError::BadInput(what))
-        }
         Choice::Gpu(kind, ordinal) => {
-            let (gpu, interrupt) = (gpu(kind, ordinal)?, Interrupt::install()?);
-            let ranks: Arc<dyn Ranks<GpuDevice>> = Arc::new(Alone);
-            session::run(&options, &|run: &RunFile| GpuDevice::new(gpu.clone(), run, keep(*least_memory)), &interrupt, &ranks)
+            let gpu = gpu(kind, ordinal)?;
+            let ranks = ranks_on(&gpu, kind, arguments, place)?;
+            let device = |run: &RunFile| GpuDevice::among(ranks.size(), gpu.clone(), run, keep(*least_memory));
+            session::run(&options, &device, &Interrupt::install()?, &ranks)
         }
     }
+}
+
+/// The ranks that compute on GPUs. One alone has nothing to exchange; where it is told how to, it goes that way all the same.
+fn ranks_on(gpu: &Gpu, kind: Kind, arguments: &RunArguments, place: Option<&Place>) -> Result<Arc<dyn Ranks<GpuDevice>>, TrainerError> {
+    let place = match (place, arguments.exchange) {
+        (None, None) => return Ok(Arc::new(Alone)),
+        (None, Some(_)) => &Place::alone()?,
+        (Some(place), _) => place,
+    };
+    let described = described(gpu);
+    if arguments.exchange == Some(Exchange::Host) {
+        return Ok(Arc::new(meet(arguments, place, &format!("{described}, through the host"))?));
+    }
+    // Before the others are waited for: what is missing is missing at once.
+    let library = Collectives::open(kind, arguments.nccl.as_deref()).map_err(|error| TrainerError::Machine(error.to_string()))?;
+    let mesh = meet(arguments, place, &format!("{described}, {}", library.describe()))?;
+    Ok(Arc::new(Collective::connect(mesh, gpu, library, Duration::from_secs(arguments.rendezvous_timeout))?))
+}
+
+/// What the bits of a run on a GPU rest on beside the program: all ranks have it in common.
+fn described(gpu: &Gpu) -> String {
+    let gpu = gpu.description();
+    let libraries: Vec<String> = gpu.libraries.iter().map(|(name, version)| format!("{name} {version}")).collect();
+    format!("{} {}, {}, {}", gpu.kind, gpu.name, gpu.architecture, libraries.join(", "))
 }
 
 /// Meets the other ranks, if the run can be shared among so many.
@@ -124,6 +179,13 @@ fn meet(arguments: &RunArguments, place: &Place, device: &str) -> Result<Mesh, T
     }
     Mesh::connect(place, &purpose, Patience { rendezvous, silence }, |error| {
         eprintln!("error: {error}; its ranks are ended in the midst of a step");
+        // At once: an orderly exit would wait for what the GPU still waits for.
+        #[cfg(unix)]
+        // SAFETY: it takes a number and does not return.
+        unsafe {
+            libc::_exit(i32::from(error.exit_code()))
+        };
+        #[cfg(not(unix))]
         std::process::exit(i32::from(error.exit_code()));
     })
 }
@@ -136,6 +198,36 @@ fn this_trainer() -> Result<String, TrainerError> {
     let mut hash = digest::sha256(&program);
     hash.truncate(16);
     Ok(format!("{} {hash}", env!("CARGO_PKG_VERSION")))
+}
+
+/// `--gpus`: the same run with a GPU for each rank, if this machine has so many.
+pub(crate) fn on_gpus(gpus: usize, mut run: RunArguments) -> Result<RunArguments, TrainerError> {
+    let device = &mut run.machine.device;
+    if device.contains(':') {
+        return Err(TrainerError::BadInput(format!(
+            "--device {device}: with --gpus each rank takes its own; name cuda or hip without a number"
+        )));
+    }
+    let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| [kind.word(), "auto", "cpu"].contains(&device.as_str())).collect();
+    let mut problems = Vec::new();
+    for kind in &kinds {
+        match kind.count() {
+            Ok(0) => problems.push(format!("no GPU of the kind {}", kind.word())),
+            Ok(count) if count < gpus => {
+                return Err(TrainerError::Machine(format!("--gpus {gpus}: this machine has {count} of the kind {}", kind.word())));
+            }
+            Ok(_) => {
+                device.clear();
+                device.push_str(kind.word());
+                return Ok(run);
+            }
+            Err(error) => problems.push(error.to_string()),
+        }
+    }
+    if kinds.is_empty() {
+        Choice::parse(device)?;
+    }
+    Err(TrainerError::Machine(format!("--gpus {gpus}: {}", problems.join("; "))))
 }
 
 /// Starts the ranks and waits for them.

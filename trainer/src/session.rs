@@ -3,12 +3,14 @@
 //! The order within a step is fixed: train, log, evaluate, checkpoint. What a kill loses is done again from the newest
 //! checkpoint, with the same words and the same order of arithmetic, so the files come out the same.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use contract::digest;
+use contract::exchange::Spent;
 use contract::json::Document;
 use contract::metrics::{self, Diverged, Evaluation, MetricsLine, Train};
 use contract::outcome::{Done, Failed, Status};
@@ -25,8 +27,8 @@ use crate::model_export;
 use crate::ranks::Ranks;
 use crate::readings::Reading;
 use crate::resumption::{Logs, Start, agree, resume};
-use crate::timing::Timing;
-use crate::trainer_state::Training;
+use crate::timing::{Exchanges, Timing};
+use crate::trainer_state::{Exchanged, Training};
 
 /// Where a run reads and writes, and how it talks.
 #[derive(Debug, Clone)]
@@ -212,6 +214,8 @@ struct Files<'a> {
     metrics: Log,
     mllog: Mllog,
     timing: Timing,
+    /// Of several ranks.
+    exchanges: Option<Exchanges>,
 }
 
 impl<'a, D: Device> Session<'a, D> {
@@ -240,7 +244,9 @@ impl<'a, D: Device> Session<'a, D> {
             Some(directory) => {
                 let logs = logs.map_or_else(|| Logs::create(directory, &run, training.model.layout().total), Ok)?;
                 let timing = Timing::start(&directory.join("timing.jsonl"), &device.machine(), ranks.size(), progress.step)?;
-                Some(Files { directory, metrics: logs.metrics, mllog: logs.mllog, timing })
+                let start = |transport| Exchanges::start(&directory.join("exchange.jsonl"), ranks.size(), transport, progress.step);
+                let exchanges = ranks.transport().map(start).transpose()?;
+                Some(Files { directory, metrics: logs.metrics, mllog: logs.mllog, timing, exchanges })
             }
             None => None,
         };
@@ -295,6 +301,10 @@ impl<'a, D: Device> Session<'a, D> {
         let tokens = self.tokens();
         let Some(files) = &mut self.files else { return Ok(()) };
         files.timing.step(step, seconds)?;
+        if let Some((exchanges, exchanged)) = files.exchanges.as_mut().zip(self.training.exchanged()) {
+            let Exchanged { gradients, norm, parameters } = exchanged;
+            exchanges.step(Spent { step, seconds, gradients, norm, parameters })?;
+        }
         if step.is_multiple_of(self.run.logging.train_every_steps) || step == self.run.budget.steps {
             let learning_rate = self.training.learning_rate(step);
             let (loss, grad_norm) = (Some(result.loss), Some(result.gradient_norm));
@@ -372,18 +382,13 @@ impl<'a, D: Device> Session<'a, D> {
     /// Final weights, then the end of the logs, then done.json.
     fn finish(&mut self, tokenizer: Option<&Path>) -> Result<(), TrainerError> {
         let (samples, tokens) = (self.samples(), self.tokens());
+        // All ranks give theirs; rank 0 writes.
+        let parameters = if self.diverged { None } else { self.training.collect_parameters()? };
         let Some(Files { directory, metrics, mllog, .. }) = &mut self.files else { return Ok(()) };
-        let model_sha256 = if self.diverged {
-            None
-        } else {
-            Some(model_export::write(
-                &directory.join("model"),
-                &self.run,
-                self.training.model.layout(),
-                &self.training.device().parameter_values(&self.training.parameters)?,
-                tokenizer,
-            )?)
+        let export = |parameters: Cow<'_, [f32]>| {
+            model_export::write(&directory.join("model"), &self.run, self.training.model.layout(), &parameters, tokenizer)
         };
+        let model_sha256 = parameters.map(export).transpose()?;
         mllog.end(samples, self.progress.target_reached_at)?;
         metrics.sync()?;
         mllog.sync()?;

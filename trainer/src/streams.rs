@@ -13,6 +13,8 @@ const DATA_ORDER: u32 = 17;
 const CONSTANT: u32 = 18;
 /// Value of `StreamKey::operand` for the sign vector that both operands share.
 const SIGNS: u32 = 3;
+/// Value of `StreamKey::operand` for the sign vector of the first operand, where each has its own.
+const OWN_SIGNS: u32 = 4;
 
 /// Where in the model a linear is, and when: the parts of a key that change in a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +54,11 @@ pub fn evaluation_rounding(seed: u64, step: u64, place: Place, operand: Operand,
 /// Words for the sign vector of a GEMM. `step` is 0 when the signs are fixed. Evaluation uses those of fprop.
 pub fn signs(seed: u64, step: u64, place: Place, pass: Pass) -> Stream {
     key(seed, step, place, pass as u32, SIGNS).stream()
+}
+
+/// Words for the sign vector of one operand of a GEMM, where a defect gives each its own.
+pub fn own_signs(seed: u64, step: u64, place: Place, pass: Pass, operand: Operand) -> Stream {
+    key(seed, step, place, pass as u32, OWN_SIGNS + operand as u32).stream()
 }
 
 /// Words for the initial values of parameter tensor number `tensor`.

@@ -1,25 +1,28 @@
-//! `timing.jsonl`, schema `mxfp4-timing/1`: seconds, threads and instruction set. Different on every machine and every run,
-//! and therefore kept apart from `metrics.jsonl`.
+//! `timing.jsonl`, schema `mxfp4-timing/1`: seconds, threads and instruction set; and `exchange.jsonl`, what several ranks spent on each
+//! other. Different on every machine and every run, and therefore kept apart from `metrics.jsonl`.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use contract::device::DeviceKind;
+use contract::exchange::{self, ExchangeLine, Spent};
 use contract::timing::{Seconds, Session, TimingLine};
+use serde::Serialize;
 
 use crate::device::Machine;
 use crate::error::TrainerError;
 
+/// A file of lines that a resumed run goes on with.
 #[derive(Debug)]
-pub struct Timing {
+struct Lines {
     path: PathBuf,
     file: File,
 }
 
-impl Timing {
-    /// Starts a session: a new file when nothing is resumed, otherwise appends.
-    pub fn start(path: &Path, machine: &Machine, ranks: usize, resumed_from_step: u64) -> Result<Self, TrainerError> {
+impl Lines {
+    /// A new file when nothing is resumed, otherwise appends.
+    fn open(path: &Path, resumed_from_step: u64) -> Result<Self, TrainerError> {
         let failed = |source| TrainerError::write(path, source);
         let file = if resumed_from_step == 0 {
             File::create(path).map_err(failed)?
@@ -30,9 +33,49 @@ impl Timing {
             file.set_len(whole as u64).map_err(failed)?;
             file
         };
-        let mut timing = Self { path: path.to_owned(), file };
+        Ok(Self { path: path.to_owned(), file })
+    }
+
+    fn write(&mut self, line: &impl Serialize) -> Result<(), TrainerError> {
+        let failed = |source: &dyn std::fmt::Display| TrainerError::write(&self.path, source);
+        let mut text = serde_json::to_string(line).map_err(|source| failed(&source))?;
+        text.push('\n');
+        self.file.write_all(text.as_bytes()).map_err(|source| failed(&source))
+    }
+}
+
+/// `exchange.jsonl`.
+#[derive(Debug)]
+pub struct Exchanges {
+    lines: Lines,
+}
+
+impl Exchanges {
+    /// Starts a session.
+    pub fn start(path: &Path, ranks: usize, transport: String, resumed_from_step: u64) -> Result<Self, TrainerError> {
+        let mut lines = Lines::open(path, resumed_from_step)?;
+        lines.write(&ExchangeLine::Session(exchange::Session { ranks: ranks as u64, transport, resumed_from_step }))?;
+        Ok(Self { lines })
+    }
+
+    /// One training step.
+    pub fn step(&mut self, spent: Spent) -> Result<(), TrainerError> {
+        self.lines.write(&ExchangeLine::Step(spent))
+    }
+}
+
+/// `timing.jsonl`.
+#[derive(Debug)]
+pub struct Timing {
+    lines: Lines,
+}
+
+impl Timing {
+    /// Starts a session.
+    pub fn start(path: &Path, machine: &Machine, ranks: usize, resumed_from_step: u64) -> Result<Self, TrainerError> {
+        let mut lines = Lines::open(path, resumed_from_step)?;
         let Machine { device, name, threads, instruction_set, libraries, mxfp4, least_memory, interpreted } = machine.clone();
-        timing.write(&TimingLine::Session(Session {
+        lines.write(&TimingLine::Session(Session {
             device,
             ranks: ranks as u64,
             threads: threads as u64,
@@ -45,24 +88,17 @@ impl Timing {
             interpreted,
             resumed_from_step,
         }))?;
-        Ok(timing)
+        Ok(Self { lines })
     }
 
     /// One training step.
     pub fn step(&mut self, step: u64, seconds: f64) -> Result<(), TrainerError> {
-        self.write(&TimingLine::Step(Seconds { step, seconds }))
+        self.lines.write(&TimingLine::Step(Seconds { step, seconds }))
     }
 
     /// One evaluation after `step` steps.
     pub fn evaluation(&mut self, step: u64, seconds: f64) -> Result<(), TrainerError> {
-        self.write(&TimingLine::Evaluation(Seconds { step, seconds }))
-    }
-
-    fn write(&mut self, line: &TimingLine) -> Result<(), TrainerError> {
-        let failed = |source: &dyn std::fmt::Display| TrainerError::write(&self.path, source);
-        let mut text = serde_json::to_string(line).map_err(|source| failed(&source))?;
-        text.push('\n');
-        self.file.write_all(text.as_bytes()).map_err(|source| failed(&source))
+        self.lines.write(&TimingLine::Evaluation(Seconds { step, seconds }))
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Instant;
 
 use contract::metrics::Quantisation;
 use contract::run_file::RunFile;
@@ -42,6 +43,24 @@ pub struct Training<D: Device> {
     losses: Vec<f64>,
     /// What was measured in the step.
     records: Vec<Quantisation>,
+    exchanged: Exchanged,
+}
+
+/// Seconds that a step took of this rank for exchanges with others, its waiting for them among them.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Exchanged {
+    pub gradients: f64,
+    pub norm: f64,
+    pub parameters: f64,
+}
+
+/// Does `work` when the device has done everything before, and adds how long that took.
+fn timed<D: Device, R>(device: &D, seconds: &mut f64, work: impl FnOnce() -> Result<R, TrainerError>) -> Result<R, TrainerError> {
+    device.wait()?;
+    let started = Instant::now();
+    let result = work()?;
+    *seconds += started.elapsed().as_secs_f64();
+    Ok(result)
 }
 
 /// State of a step that is made of several micro-batches.
@@ -51,7 +70,7 @@ struct MicroBatches<D: Device> {
     batch: Batch,
     /// Its gradients, before they are added to the step's.
     gradients: D::Numbers,
-    /// This rank's shard of the gradients of every rank's micro-batch; none with one rank.
+    /// A slice of this rank's shard of the gradients of every rank's micro-batch; none with one rank alone.
     pieces: Option<D::Numbers>,
 }
 
@@ -97,12 +116,14 @@ impl<D: Device> Training<D> {
             Ok::<_, TrainerError>(MicroBatches {
                 batch: Batch::default(),
                 gradients: device.numbers(vec![0.0; total])?,
-                pieces: (ranks.size() > 1).then(|| ranks.room(&device, &shards)).transpose()?,
+                pieces: ranks.transport().map(|_| ranks.room(&device, &shards)).transpose()?,
             })
         };
         Ok(Self {
-            parameters: device
-                .parameters(device.inside(|| model.layout().initialise(&run.model, run.run.seed, run.recipe.perturbation)))?,
+            parameters: {
+                let values = device.inside(|| model.layout().initialise(&run.model, run.run.seed, run.recipe.perturbation));
+                device.shard_parameters(model.layout(), values, &shards.of(ranks.rank()))?
+            },
             gradients: device.numbers(vec![0.0; own])?,
             moments: Moments::new(&device, own)?,
             order: DataOrder::new(run.run.seed, samples_in(train_tokens, run.model.sequence_length).max(1)),
@@ -111,6 +132,7 @@ impl<D: Device> Training<D> {
             micro: (run.batch.accumulation > 1).then(micro).transpose()?,
             losses: Vec::new(),
             records: Vec::new(),
+            exchanged: Exchanged::default(),
             model,
             device,
             run,
@@ -150,6 +172,7 @@ impl<D: Device> Training<D> {
     pub fn forward_backward(&mut self, step: u64) -> Result<StepResult, TrainerError> {
         let parts = self.run.batch.accumulation;
         self.losses.clear();
+        self.exchanged = Exchanged::default();
         let mut last = None;
         for round in 0..parts / self.ranks.size() {
             let sum = self.micro_batch(step, round)?;
@@ -183,7 +206,7 @@ impl<D: Device> Training<D> {
             Some(micro) => {
                 micro.batch.copy_part(batch, part, parts);
                 // One rank owns all, and the first gradients are their sum so far.
-                (&micro.batch, if part == 0 && size == 1 { gradients } else { &mut micro.gradients })
+                (&micro.batch, if part == 0 && micro.pieces.is_none() { gradients } else { &mut micro.gradients })
             }
         };
         device.load(batch, tokens)?;
@@ -197,22 +220,28 @@ impl<D: Device> Training<D> {
 
     /// Adds what the ranks computed in a round to this rank's shard, in the order of the ranks.
     fn add_pieces(&mut self, round: usize) -> Result<(), TrainerError> {
-        let Self { device, ranks, shards, gradients, micro, .. } = self;
-        let (Some(micro), size) = (micro, ranks.size()) else { return Ok(()) };
-        let pieces = match &mut micro.pieces {
-            Some(pieces) => {
-                ranks.exchange(device, &micro.gradients, shards, pieces)?;
-                &*pieces
-            }
-            None if round == 0 => return Ok(()),
-            None => &micro.gradients,
+        let Self { device, ranks, shards, gradients, micro, exchanged, .. } = self;
+        let Some(MicroBatches { gradients: more, pieces, .. }) = micro else { return Ok(()) };
+        let (rank, whole) = (ranks.rank(), shards.of(ranks.rank()));
+        let Some(pieces) = pieces else {
+            // The first gradients are their sum so far.
+            return if round == 0 { Ok(()) } else { device.add((gradients, 0), (more, 0), whole.len()) };
         };
-        let own = shards.of(ranks.rank()).len();
-        for rank in 0..size {
-            if round == 0 && rank == 0 {
-                device.copy(pieces, 0, gradients)?;
-            } else {
-                device.add(gradients, pieces, rank * own)?;
+        for slice in 0..shards.slices() {
+            timed(device, &mut exchanged.gradients, || ranks.exchange(device, more, (shards, slice), pieces))?;
+            let own = shards.slice(rank, slice);
+            let (at, count) = (own.start - whole.start, own.len());
+            if count == 0 {
+                // This shard is shorter than others.
+                continue;
+            }
+            for from in 0..ranks.size() {
+                let piece = (&*pieces, shards.piece(from));
+                if round == 0 && from == 0 {
+                    device.copy(piece, (gradients, at), count)?;
+                } else {
+                    device.add((gradients, at), piece, count)?;
+                }
             }
         }
         Ok(())
@@ -231,14 +260,13 @@ impl<D: Device> Training<D> {
         model.linears.finish_step()
     }
 
-    /// Norm of the step's gradients: squares are summed in chunks, and the chunks' sums in order, whoever owns them.
-    fn gradient_norm(&self) -> Result<f64, TrainerError> {
-        let Self { device, ranks, gradients, .. } = self;
+    /// Norm of the step's gradients.
+    fn gradient_norm(&mut self) -> Result<f64, TrainerError> {
+        let Self { device, ranks, shards, gradients, exchanged, .. } = self;
         if ranks.size() == 1 {
             return device.inside(|| device.gradient_norm(gradients));
         }
-        let own = device.inside(|| device.squared_sums(gradients))?;
-        Ok(libm::sqrt(ranks::gather_numbers(&**ranks, &own)?.iter().flatten().sum()))
+        timed(device, &mut exchanged.norm, || ranks::gradient_norm((device, &**ranks), shards, gradients))
     }
 
     /// Sum of the losses of all micro-batches, added in their order.
@@ -253,11 +281,19 @@ impl<D: Device> Training<D> {
     /// The optimizer's part of `step`: every rank updates its shard, and all get all of the parameters.
     pub fn update(&mut self, step: u64, gradient_norm: f64) -> Result<(), TrainerError> {
         let learning_rate = self.learning_rate(step);
-        let Self { device, run, ranks, shards, model, parameters, gradients, moments, .. } = self;
+        let Self { device, run, ranks, shards, model, parameters, gradients, moments, exchanged, .. } = self;
         let update = Update { section: &run.optimizer, step, learning_rate, norm: gradient_norm };
         let (shard, moments) = (shards.of(ranks.rank()), (&mut moments.first, &mut moments.second));
         device.inside(|| device.update(model.layout(), update, &shard, gradients, parameters, moments))?;
-        ranks.all_gather(device, parameters, shards)
+        if ranks.transport().is_none() {
+            return Ok(());
+        }
+        timed(device, &mut exchanged.parameters, || ranks.all_gather(device, parameters, shards))
+    }
+
+    /// What the last step took for exchanges; none with one rank alone.
+    pub fn exchanged(&self) -> Option<Exchanged> {
+        self.ranks.transport().map(|_| self.exchanged)
     }
 
     /// Of `step`.
@@ -281,9 +317,19 @@ impl<D: Device> Training<D> {
         std::mem::take(&mut self.records)
     }
 
+    /// All parameters, on rank 0; none elsewhere.
+    pub fn collect_parameters(&self) -> Result<Option<Cow<'_, [f32]>>, TrainerError> {
+        let Self { device, ranks, shards, parameters, .. } = self;
+        if ranks.transport().is_none() {
+            return device.parameter_values(parameters).map(Some);
+        }
+        let shard = device.shard_in_f32(parameters, &shards.of(ranks.rank()))?;
+        Ok(ranks.collect(device, &shard, shards)?.map(|all| Cow::Owned(all.into_owned())))
+    }
+
     /// Parameters, first and second moments, all of them, on rank 0; none elsewhere.
     pub fn collect(&self) -> Result<Option<[Cow<'_, [f32]>; 3]>, TrainerError> {
-        let parameters = (self.ranks.rank() == 0).then(|| self.device.parameter_values(&self.parameters)).transpose()?;
+        let parameters = self.collect_parameters()?;
         let collect = |numbers| self.ranks.collect(&self.device, numbers, &self.shards);
         let (first, second) = (collect(&self.moments.first)?, collect(&self.moments.second)?);
         Ok(parameters.zip(first).zip(second).map(|((parameters, first), second)| [parameters, first, second]))
@@ -292,13 +338,13 @@ impl<D: Device> Training<D> {
     /// Goes on from parameters and moments that rank 0 gives; the others give none.
     pub fn restore(&mut self, [parameters, first, second]: [Vec<f32>; 3]) -> Result<(), TrainerError> {
         let Self { device, ranks, shards, .. } = self;
-        let own = ranks.scatter(&parameters, shards)?;
-        if ranks.rank() == 0 {
+        if ranks.transport().is_none() {
             self.parameters = device.parameters(parameters)?;
         } else {
+            let own = ranks.scatter(&parameters, shards)?;
             device.write_parameters(&mut self.parameters, shards.of(ranks.rank()).start, &own)?;
+            ranks.all_gather(device, &mut self.parameters, shards)?;
         }
-        ranks.all_gather(device, &mut self.parameters, shards)?;
         self.moments.first = device.numbers(ranks.scatter(&first, shards)?)?;
         self.moments.second = device.numbers(ranks.scatter(&second, shards)?)?;
         Ok(())

@@ -69,6 +69,15 @@ fn every_pass_is_native_where_shapes_and_recipe_allow_it() {
     }
 }
 
+/// A defect of signs is other arguments; one of random words needs another kernel.
+#[test]
+fn a_defect_is_native_where_its_kernels_are_told_of_it() {
+    if gfx950_stand_in::has_clang() {
+        assert_eq!(said("mxfp4-fdw-rh16-own-signs", 4).as_deref(), Some("native"));
+        assert_eq!(said("mxfp4-fdw-sr-pairs", 4).as_deref(), Some("emulated"));
+    }
+}
+
 /// 48 tokens are rows that the native product takes, and no contraction axis: wgrad falls back.
 #[test]
 fn a_pass_whose_shapes_do_not_fit_is_emulated_alone() {

@@ -54,7 +54,7 @@ fn rank(folder: &Path, rank: usize, size: usize, port: u16) -> Command {
     command
 }
 
-fn a_port() -> u16 {
+pub(crate) fn a_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().min(60_000)
 }
 
@@ -376,10 +376,28 @@ fn wrong_usage_is_refused_before_anything_begins() {
     let output = run(folder.path()).env("RANK", "0").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(said(&output).contains("RANK is set and WORLD_SIZE is not"), "{}", said(&output));
-    let output = rank(folder.path(), 0, 2, a_port()).args(["--device", "cuda"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    assert!(said(&output).contains("several ranks compute on the CPU only so far"), "{}", said(&output));
     // A world of one is nobody's.
     let said = finish(rank(folder.path(), 0, 1, a_port()));
     assert!(!said.contains("rank"), "{said}");
+}
+
+/// What is shared out among ranks, by hand: moments 8P / 2; gradients 4P of a micro-batch, 4P / 2 of their sum, P / 2 that ranks send.
+#[test]
+fn one_of_two_ranks_takes_less_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = prepare(folder.path(), "fp8", |_| ());
+    let terms = |ranks: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_trainer"));
+        let output = command.arg("memory").arg(&path).args(["--json", "--ranks", ranks]).output().unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let bytes = |name: &str| {
+            let terms = report["ways"][0]["terms"].as_array().unwrap();
+            terms.iter().find(|term| term["name"] == name).unwrap()["bytes"].as_u64().unwrap()
+        };
+        ["parameters, F32", "moments, F32", "gradients, F32"].map(bytes)
+    };
+    let [parameters, moments, gradients] = terms("1");
+    let p = parameters / 4;
+    assert_eq!([moments, gradients], [8 * p, 8 * p]);
+    assert_eq!(terms("2"), [4 * p, 4 * p, 6 * p + p / 2]);
 }

@@ -46,9 +46,14 @@ fn every_call_does_what_it_says() {
             assert_eq!((ranks.rank(), ranks.size()), (rank, size));
 
             let mut pieces = ranks.room(&device, &shards).unwrap();
-            ranks.exchange(&device, &numbers(rank, total), &shards, &mut pieces).unwrap();
-            let wanted: Vec<f32> = (0..size).flat_map(|from| numbers(from, total)[own.clone()].to_vec()).collect();
-            assert!(pieces == wanted, "exchange");
+            for slice in 0..shards.slices() {
+                ranks.exchange(&device, &numbers(rank, total), (&shards, slice), &mut pieces).unwrap();
+                let own = shards.slice(rank, slice);
+                for from in 0..size {
+                    let place = shards.piece(from);
+                    assert!(pieces[place..place + own.len()] == numbers(from, total)[own.clone()], "exchange");
+                }
+            }
 
             let mut parameters = numbers(rank, total);
             ranks.all_gather(&device, &mut parameters, &shards).unwrap();
@@ -62,6 +67,10 @@ fn every_call_does_what_it_says() {
 
             let all = if rank == 0 { numbers(9, total) } else { Vec::new() };
             assert!(ranks.scatter(&all, &shards).unwrap() == numbers(9, total)[own], "scatter");
+
+            let last = ranks.relay(&mut |before| Ok([&before[..], &[rank as u8; 3]].concat())).unwrap();
+            let wanted = (0..size).flat_map(|rank| [rank as u8; 3]).collect::<Vec<_>>();
+            assert_eq!(last, (rank + 1 == size).then_some(wanted));
 
             let records = ranks.gather(&vec![rank as u8; rank]).unwrap();
             assert_eq!(records, (0..size).map(|from| vec![from as u8; from]).collect::<Vec<_>>());
@@ -78,8 +87,12 @@ fn alone_everything_is_its_own() {
     let (shards, own) = (Shards::new(total, 1), numbers(0, total));
     let ranks: &dyn Ranks<Cpu> = &Alone;
     let mut pieces = ranks.room(&device, &shards).unwrap();
-    ranks.exchange(&device, &own, &shards, &mut pieces).unwrap();
-    assert!(pieces == own && *ranks.collect(&device, &own, &shards).unwrap().unwrap() == *own);
+    for slice in 0..shards.slices() {
+        ranks.exchange(&device, &own, (&shards, slice), &mut pieces).unwrap();
+        let slice = shards.slice(0, slice);
+        assert!(pieces[..slice.len()] == own[slice], "exchange");
+    }
+    assert!(*ranks.collect(&device, &own, &shards).unwrap().unwrap() == *own);
     assert!(ranks.scatter(&own, &shards).unwrap() == own);
     assert_eq!(ranks.gather(&[1, 2]).unwrap(), [[1, 2]]);
 }

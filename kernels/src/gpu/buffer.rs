@@ -95,6 +95,19 @@ impl<T: Plain> Buffer<T> {
         Ok(Buffer { memory: self.memory.clone(), start: self.start + first as u64, length, element: PhantomData })
     }
 
+    /// Some elements as a buffer over the same memory, to be copied or sent: kernels and matrix libraries want [`Self::part`], which begins where
+    /// they read fast.
+    pub fn window(&self, first: usize, count: usize) -> Result<Self, GpuError> {
+        let start = self.range(first, count)?;
+        Ok(Self { memory: self.memory.clone(), start, length: count, element: PhantomData })
+    }
+
+    /// As [`Self::window`], their bytes.
+    pub fn bytes(&self, first: usize, count: usize) -> Result<Buffer<u8>, GpuError> {
+        let start = self.range(first, count)?;
+        Ok(Buffer { memory: self.memory.clone(), start, length: count * size_of::<T>(), element: PhantomData })
+    }
+
     fn driver(&self) -> &dyn Driver {
         &*self.memory.driver
     }

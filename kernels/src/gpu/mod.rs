@@ -13,6 +13,7 @@ mod attention;
 mod buffer;
 mod cache;
 mod calls;
+pub mod collectives;
 mod cuda;
 pub mod driver;
 mod elementwise;
@@ -28,6 +29,7 @@ mod products;
 mod quantise;
 pub mod record;
 mod runtime;
+mod shards;
 mod sources;
 
 use std::ffi::c_void;
@@ -47,6 +49,7 @@ pub use mxfp4::{PackedProducts, PackedQuantiser, Plan, is_packed, packed_bytes};
 pub use norm::Norm;
 pub use optimizer::{Optimizer, Stretch, UpdateNumbers};
 pub use quantise::{Made, OperandSide, Quantiser, TensorScales, element, multiplier, prepared};
+pub use shards::ShardNorm;
 
 use driver::{Driver, Function, Grid, PackedProduct, Product};
 

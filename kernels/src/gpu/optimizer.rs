@@ -3,7 +3,8 @@
 use super::driver::Grid;
 use super::{Argument, Bf16, Buffer, Gpu, GpuError, Kernel, Plain, expect};
 
-const PARTIALS: usize = 1024;
+/// Workgroups that sum squares.
+pub(super) const PARTIALS: usize = 1024;
 /// Elements that one workgroup updates.
 const STRETCH: usize = 8192;
 

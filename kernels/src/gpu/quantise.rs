@@ -5,7 +5,7 @@ use contract::recipe::{Block, Format, OperandSpec, Rounding, ScaleRule, Signs};
 use super::driver::{Element, Grid, Matrix};
 use super::{Argument, Bf16, Buffer, Gpu, GpuError, Kernel, Plain, expect};
 use crate::quantise::PRESCALE_CORRECTION;
-use crate::random::Stream;
+use crate::random::{Draw, Stream};
 
 /// What `struct Side` of quantise.cu holds.
 #[derive(Debug, Clone, Copy, Default)]
@@ -42,7 +42,7 @@ impl OperandSide<'_> {
         for (index, sign) in self.signs.unwrap_or_default().iter().enumerate().take(128) {
             signs[index / 32] |= u32::from(*sign < 0.0) << (index % 32);
         }
-        let Stream { k0, k1 } = self.rounding.unwrap_or_default();
+        let Stream { k0, k1, .. } = self.rounding.unwrap_or_default();
         Side {
             out: self.out.map_or(0, |out| out.address(0)),
             amax: self.amax.map_or(0, |(scales, slot)| scales.amax.address(slot)),
@@ -116,6 +116,7 @@ impl Made<'_> {
 pub struct Quantiser {
     rows: Option<OperandSpec>,
     columns: Option<OperandSpec>,
+    draw: Draw,
     /// By what the source is; those that were asked for.
     both: [Option<Kernel>; 3],
     square: [Option<Kernel>; 2],
@@ -164,15 +165,17 @@ impl Quantiser {
     /// # Errors
     /// F32 operands, which no GPU path has, or kernels that do not compile.
     pub fn new(gpu: &Gpu, rows: Option<OperandSpec>, columns: Option<OperandSpec>) -> Result<Self, GpuError> {
-        Self::of(gpu, &SOURCES[..1], rows, columns)
+        Self::drawing(gpu, Draw::Own, false, rows, columns)
     }
 
     /// As [`Quantiser::new`] for sources of every kind; squares are of stored ones alone.
     pub fn of_made(gpu: &Gpu, rows: Option<OperandSpec>, columns: Option<OperandSpec>) -> Result<Self, GpuError> {
-        Self::of(gpu, &SOURCES, rows, columns)
+        Self::drawing(gpu, Draw::Own, true, rows, columns)
     }
 
-    fn of(gpu: &Gpu, sources: &[&str], rows: Option<OperandSpec>, columns: Option<OperandSpec>) -> Result<Self, GpuError> {
+    /// As [`Quantiser::of_made`] if `made`, else as [`Quantiser::new`], for streams that draw so.
+    pub fn drawing(gpu: &Gpu, draw: Draw, made: bool, rows: Option<OperandSpec>, columns: Option<OperandSpec>) -> Result<Self, GpuError> {
+        let sources = if made { &SOURCES[..] } else { &SOURCES[..1] };
         for spec in rows.iter().chain(&columns) {
             if spec.format == Format::F32 {
                 return Err(GpuError::Unsupported("operands in f32 run on the CPU only; on a GPU use the bf16 recipe as baseline".into()));
@@ -185,7 +188,12 @@ impl Quantiser {
         let kernel = |source: &str, rows: Option<&OperandSpec>, columns: Option<&OperandSpec>, name| {
             let defines = [format!("-DROWS={}", spec_text(rows)), format!("-DCOLUMNS={}", spec_text(columns))];
             let made = (source != SOURCES[0]).then(|| format!("-DSOURCE={source}"));
-            gpu.kernel("quantise.cu", &defines.into_iter().chain(made).collect::<Vec<_>>(), name)
+            let draw = match draw {
+                Draw::Own => None,
+                Draw::Pair => Some("-DDRAW=PAIR".to_owned()),
+                Draw::Low16 => Some("-DDRAW=LOW16".to_owned()),
+            };
+            gpu.kernel("quantise.cu", &defines.into_iter().chain(made).chain(draw).collect::<Vec<_>>(), name)
         };
         let mut both = [None, None, None];
         if plain_rows.is_some() || plain_columns.is_some() {
@@ -201,7 +209,7 @@ impl Quantiser {
         }
         let rotation = |spec: Option<OperandSpec>| spec.and_then(|spec| spec.rotation).map_or(0, |rotation| rotation.size);
         let tile = if rotation(plain_rows).max(rotation(plain_columns)) > 64 { 128 } else { 64 };
-        Ok(Self { rows, columns, both, square, tile })
+        Ok(Self { rows, columns, draw, both, square, tile })
     }
 
     /// Prepares a source of `[rows, columns]`.
@@ -220,6 +228,7 @@ impl Quantiser {
         for (spec, side, k) in [(&self.rows, &row_side, columns), (&self.columns, &column_side, rows)] {
             let Some(spec) = spec else { continue };
             check(spec, side, k, rows * columns)?;
+            check_draw("quantise", side, self.draw)?;
         }
         let kernel = &self.both[source.source()];
         if kernel.is_none() && source.source() > 0 {
@@ -270,6 +279,17 @@ pub(super) fn check_words(kernel: &'static str, spec: &OperandSpec, side: &Opera
         return Err(GpuError::Shape { kernel, problem: "stochastic rounding needs a stream of random words".to_owned() });
     }
     Ok(())
+}
+
+/// Refuses a stream that draws otherwise than its kernel.
+pub(super) fn check_draw(kernel: &'static str, side: &OperandSide<'_>, draw: Draw) -> Result<(), GpuError> {
+    match side.rounding {
+        Some(stream) if stream.draw != draw => {
+            let problem = format!("a stream of words draws {:?}, the kernel was made for {draw:?}", stream.draw);
+            Err(GpuError::Shape { kernel, problem })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Refuses signs of another number than the rotation takes.

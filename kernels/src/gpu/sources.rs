@@ -8,6 +8,8 @@ macro_rules! files {
 
 files!(HEADERS, "device/": "portable.h", "formats.h", "activations.h");
 files!(SOURCES, "device/": "accumulate.cu", "quantise.cu", "tensor_scale.cu", "norm.cu", "elementwise.cu", "attention.cu", "loss.cu", "optimizer.cu");
+// What only several ranks run gives the bits of one rank or is wrong, so that it is no part of an identity.
+files!(OF_RANKS, "device/": "shards.cu");
 files!(GFX950_HEADERS, "": "gfx950/prelude.h");
 files!(GFX950_SOURCES, "": "gfx950/quantise.hip", "gfx950/gemm.hip", "gfx950/attention.hip");
 
@@ -23,10 +25,10 @@ pub(super) fn gfx950_headers() -> impl Iterator<Item = (&'static str, &'static s
 
 /// Text of a source; empty for a name that is not there (which then does not compile).
 pub(super) fn text(file: &str) -> &'static str {
-    SOURCES.iter().chain(GFX950_SOURCES).find(|source| source.0 == file).map_or("", |source| source.1)
+    SOURCES.iter().chain(OF_RANKS).chain(GFX950_SOURCES).find(|source| source.0 == file).map_or("", |source| source.1)
 }
 
-/// Every file, by name.
+/// Every file of an identity, by name.
 pub(super) fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
     [HEADERS, SOURCES, GFX950_HEADERS, GFX950_SOURCES].into_iter().flatten().copied()
 }

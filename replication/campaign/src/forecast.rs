@@ -447,7 +447,7 @@ mod tests {
         let profile = manifests.profile("h200-s").unwrap();
         let needed = super::alone(&manifests, profile, None).unwrap();
         let run = plan::any_run(&manifests, profile, &needed.arm).unwrap().micro_batch();
-        let report = MemoryReport::new(&run, DeviceId::Cuda(0), false, Some(8 << 30), Some(11 << 29));
+        let report = MemoryReport::new(&run, (DeviceId::Cuda(0), false), 1, Some(8 << 30), Some(11 << 29));
         assert_eq!(report.ways, needed.ways);
         insta::assert_snapshot!(report.to_string());
     }

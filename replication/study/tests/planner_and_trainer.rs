@@ -7,6 +7,7 @@
 use std::path::Path;
 
 use crate::grid;
+use contract::defect::Defect;
 use contract::recipe::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
 use contract::run_file::RunFile;
 use study::manifest::profile::{Model, Profile};
@@ -107,6 +108,28 @@ fn every_recipe_that_words_can_make() {
 
 /// A change to the manifests, and the same change to the run file.
 type Change = (fn(&mut Recipe, &mut Profile, &mut Model), fn(&mut Value));
+
+/// Each defect in each recipe of the repository: it is taken by both where it says that it is defined, which is in one of them at least.
+#[test]
+fn every_defect_in_every_recipe() {
+    let start = manifests();
+    let base: Value = serde_yaml::from_str(&planned(&start).unwrap()).unwrap();
+    for &defect in Defect::ALL {
+        let mut accepted = 0;
+        for recipe in start.recipes.values() {
+            let (mut manifests, mut run) = (start.clone(), base.clone());
+            let recipe = Recipe { id: start.recipes[ARM].id.clone(), defect: Some(defect), ..recipe.clone() };
+            run["recipe"]["passes"] = serde_yaml::to_value(recipe.resolved().unwrap()).unwrap();
+            run["recipe"]["stochastic_seed"] = serde_yaml::to_value(recipe.stochastic_seed).unwrap();
+            run["recipe"]["delayed_scaling"] = serde_yaml::to_value(recipe.delayed_scaling).unwrap();
+            run["recipe"]["perturbation"] = recipe.perturbation.into();
+            run["recipe"]["defect"] = defect.word().into();
+            manifests.recipes.insert(ARM.to_owned(), recipe);
+            accepted += usize::from(both(&manifests, &run));
+        }
+        assert!((1..start.recipes.len()).contains(&accepted), "{}: {accepted} of {}", defect.word(), start.recipes.len());
+    }
+}
 
 #[test]
 fn numbers_at_the_edges() {

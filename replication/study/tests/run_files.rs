@@ -19,6 +19,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("cpu", "98e2b1c8285f7f99"),
     ("device-test", "c3da46d25e21351b"),
     ("dnc-32m", "c246c3d38d90b46c"),
+    ("dnc-32m-defects", "a7f8d90ee4b63c2e"),
     ("dnc-32m-epsilon", "473e11757ede09d0"),
     ("h200-m", "ff42cac8c56a570a"),
     ("h200-s", "84a74d2d54fbea03"),

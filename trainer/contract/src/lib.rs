@@ -4,8 +4,10 @@
 //! here but what follows from a run file alone (is it sound, how much memory does it need, its learning rates), and no device is opened. docs/files.md describes
 //! the same files in prose.
 
+pub mod defect;
 pub mod device;
 pub mod digest;
+pub mod exchange;
 pub mod id;
 pub mod identity;
 pub mod json;

@@ -33,6 +33,8 @@ macro_rules! words {
     };
 }
 
+pub(crate) use words;
+
 words! {
     /// Element format of an operand.
     Format {

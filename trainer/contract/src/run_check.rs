@@ -2,6 +2,7 @@
 //!
 //! A run that passes here is one that every kernel accepts; what depends on the machine or the data files is checked later.
 
+use crate::defect;
 use crate::id::Id;
 use crate::recipe::{ScaleRule, check_perturbation, same_rotation};
 use crate::run_file::{ModelSection, RecipeSection, RunFile, ShardSection};
@@ -129,11 +130,12 @@ impl RunFile {
     }
 
     fn check_recipe(&self) -> Check {
-        let RecipeSection { passes, delayed_scaling, perturbation, .. } = &self.recipe;
+        let RecipeSection { passes, delayed_scaling, perturbation, defect, .. } = &self.recipe;
         // The contraction axis of wgrad is a micro-batch.
         let tokens = self.tokens_per_step() / self.batch.accumulation;
         let fits = || self.model.linears().into_iter().try_for_each(|linear| passes.check_axes(linear, tokens));
         passes.check(*delayed_scaling).and_then(|()| fits()).map_err(|problem| format!("recipe.{problem}"))?;
+        defect::check(*defect, passes).map_err(|problem| format!("recipe.{problem}"))?;
         check_perturbation(*perturbation).map_err(|problem| format!("recipe.{problem}"))
     }
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::defect::Defect;
 use crate::digest;
 use crate::id::Id;
 use crate::recipe::{DelayedScaling, OperandSpec, Passes, StochasticSeed};
@@ -262,6 +263,9 @@ pub struct RecipeSection {
     /// runs by themselves can be told from what arm and seed do.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub perturbation: u32,
+    /// A mistake that is made on purpose.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub defect: Option<Defect>,
 }
 
 /// Words of the MLPerf log.

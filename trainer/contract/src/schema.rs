@@ -8,6 +8,8 @@ pub const RUN: &str = "mxfp4-run/1";
 pub const METRICS: &str = "mxfp4-metrics/1";
 /// `timing.jsonl`.
 pub const TIMING: &str = "mxfp4-timing/1";
+/// `exchange.jsonl`.
+pub const EXCHANGE: &str = "mxfp4-exchange/1";
 /// `done.json`.
 pub const DONE: &str = "mxfp4-done/1";
 /// `failed.json`.

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test's way to fail
 
 use contract::device::{DeviceId, DeviceKind, Devices};
+use contract::exchange::ExchangeLine;
 use contract::json::{self, Document, LONGEST_LINE, Line};
 use contract::measurements::{DeviceTestLine, KernelTimeLine, RotationIdentityLine, StepTimeLine};
 use contract::metrics::MetricsLine;
@@ -30,6 +31,10 @@ fn lines_are_written_as_they_were_read() {
         r#"{"schema":"mxfp4-timing/1","kind":"session","device":"cuda","threads":1,"instruction_set":"sm_90a","cpu":"a CPU","gpu":"NVIDIA H200","libraries":["CUDA driver 12.8"],"mxfp4":"emulated","least_memory":true,"interpreted":true,"resumed_from_step":4}"#,
         r#"{"kind":"step","step":1,"seconds":0.051}"#,
         r#"{"kind":"eval","step":6,"seconds":0.09}"#,
+    ]);
+    comes_back::<ExchangeLine>(&[
+        r#"{"schema":"mxfp4-exchange/1","kind":"session","ranks":2,"transport":"NCCL 2.28.9","resumed_from_step":0}"#,
+        r#"{"kind":"step","step":1,"seconds":0.5,"gradients":0.03,"norm":0.002,"parameters":0.01}"#,
     ]);
     comes_back::<KernelTimeLine>(&[
         r#"{"schema":"mxfp4-kernel-time/1","kind":"device","device":"cuda:0","name":"NVIDIA H200","architecture":"sm_90a","libraries":["CUDA driver 13.0"],"mxfp4":"emulated","fp8":true,"interpreted":false}"#,

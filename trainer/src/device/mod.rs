@@ -83,9 +83,15 @@ pub trait Device: Clone + Debug + Send + Sync {
     /// The linears of a run.
     fn linears(&self, run: &RunFile) -> Result<Self::Linears, TrainerError>;
     fn parameters(&self, values: Vec<f32>) -> Result<Self::Parameters, TrainerError>;
-    /// Their values in F32.
+    /// Of one of several ranks: it keeps the shard, and of the rest what it reads.
+    fn shard_parameters(&self, _: &Layout, values: Vec<f32>, _: &Range<usize>) -> Result<Self::Parameters, TrainerError> {
+        self.parameters(values)
+    }
+    /// Its shard in F32.
+    fn shard_in_f32(&self, parameters: &Self::Parameters, shard: &Range<usize>) -> Result<Self::Numbers, TrainerError>;
+    /// Values in F32 of parameters that are no rank's shard.
     fn parameter_values<'a>(&self, parameters: &'a Self::Parameters) -> Result<Cow<'a, [f32]>, TrainerError>;
-    /// Parameters from element `first` on.
+    /// Parameters from element `first` on, which lie in this rank's shard.
     fn read_parameters(&self, parameters: &Self::Parameters, first: usize, out: &mut [f32]) -> Result<(), TrainerError>;
     /// Replaces parameters from element `first` on, and whatever the device keeps of them beside.
     fn write_parameters(&self, parameters: &mut Self::Parameters, first: usize, values: &[f32]) -> Result<(), TrainerError>;
@@ -166,17 +172,19 @@ pub trait Device: Clone + Debug + Send + Sync {
         gradients: Option<(&mut Self::Activation, &mut Self::Numbers)>,
     ) -> Result<Self::Sum, TrainerError>;
     fn sum(&self, sum: Self::Sum) -> Result<f64, TrainerError>;
-    /// `sum` += `more` from its element `first` on, element by element in F32.
-    fn add(&self, sum: &mut Self::Numbers, more: &Self::Numbers, first: usize) -> Result<(), TrainerError>;
-    /// `to` = `from` from its element `first` on.
-    fn copy(&self, from: &Self::Numbers, first: usize, to: &mut Self::Numbers) -> Result<(), TrainerError>;
+    /// `sum` += `more`, `count` elements of each from a place on that is a multiple of 64, element by element in F32.
+    fn add(&self, sum: (&mut Self::Numbers, usize), more: (&Self::Numbers, usize), count: usize) -> Result<(), TrainerError>;
+    /// `to` = `from`, as [`Device::add`].
+    fn copy(&self, from: (&Self::Numbers, usize), to: (&mut Self::Numbers, usize), count: usize) -> Result<(), TrainerError>;
     /// `numbers` /= `by`, element by element in F32, correctly rounded.
     fn divide(&self, numbers: &mut Self::Numbers, by: f32) -> Result<(), TrainerError>;
     /// Norm of all gradients.
     fn gradient_norm(&self, gradients: &Self::Numbers) -> Result<f64, TrainerError>;
-    /// Sum of squares of each chunk of a shard ([`crate::ranks::Shards`]): added in order over all shards, the square of
-    /// [`Device::gradient_norm`], bit for bit.
-    fn squared_sums(&self, shard: &Self::Numbers) -> Result<Vec<f64>, TrainerError>;
+    /// Sums of squares of all gradients before element `first`, gone on over a shard that begins there ([`crate::ranks::Shards`]). Before the
+    /// first shard there are none.
+    fn add_squares(&self, shard: &Self::Numbers, first: usize, before: Vec<f64>) -> Result<Vec<f64>, TrainerError>;
+    /// The norm of what [`Device::add_squares`] went over, from the first shard to the last: [`Device::gradient_norm`] of the whole, bit for bit.
+    fn norm_of_squares(&self, sums: &[f64]) -> Result<f64, TrainerError>;
     /// AdamW of step `step` (from 1), gradients clipped by their norm: of the parameters in `shard`, which `gradients` and `moments` are of.
     fn update(
         &self,
@@ -354,6 +362,15 @@ impl Choice {
             DeviceId::Cpu => Ok(Self::Cpu),
             DeviceId::Cuda(ordinal) => Ok(Self::Gpu(Kind::Cuda, ordinal)),
             DeviceId::Hip(ordinal) => Ok(Self::Gpu(Kind::Hip, ordinal)),
+        }
+    }
+
+    /// As [`Choice::parse`], for a rank among others on this machine: `cuda` and `hip` without a number are the GPU of the rank's own number,
+    /// or the only one that its launcher lets it see.
+    pub fn of_rank(text: &str, local_rank: usize) -> Result<Self, TrainerError> {
+        match Self::parse(text)? {
+            Self::Gpu(kind, _) if !text.contains(':') => Ok(Self::Gpu(kind, if kind.count() == Ok(1) { 0 } else { local_rank })),
+            other => Ok(other),
         }
     }
 

@@ -1,20 +1,18 @@
 //! Everything that is not quantisation, against `kernels::cpu` on the same BF16 inputs.
 //!
-//! Bounds, with u = 2^-9 the unit roundoff of BF16: a result that is rounded to BF16 once is within u of the CPU's F32 result, plus F32's
-//! own errors (1e-5 covers sums of a few thousand terms). Attention rounds its probabilities and its output: 2u; its backward pass rounds
-//! probabilities, their gradients and the output, and reads the rounded output of the forward pass: 4u. The head rounds logits of a few
-//! units, so a probability is off by a few u: 4u for losses and gradients. AdamW is F32 on both sides, in the same order: no bit differs.
+//! Bounds, with u = 2^-8 the unit roundoff of BF16 (kernels::closeness): an element that is rounded to BF16 once is within half a unit in
+//! its last place of the CPU's F32 result, plus F32's own errors; these checks count in units of that, so their bound is 1. Attention
+//! rounds its probabilities and its output: 2u of the whole; its backward pass rounds probabilities, their gradients and the output, and
+//! reads the rounded output of the forward pass: 4u. Roundings that all go one way are smaller than that, so attention's shift along what
+//! is wanted has a bound of its own. The head rounds logits of a few units, so a probability is off by a few u: 4u for losses and
+//! gradients. AdamW is F32 on both sides, in the same order: no bit differs.
 
+use kernels::closeness::{F32_SLACK, UNIT, of_one_rounding, relative, shift};
 use kernels::cpu::{AdamW, AttentionShape, Cpu, InstructionSet, RopeTable};
 use kernels::gpu::{Accumulator, Attention, Bf16, Elementwise, Gpu, Head, Norm, Occurrences, Optimizer, UpdateNumbers};
 
-use super::{Extent, Report, from_bf16, gpu_error, normals, poisoned, relative, stream, to_bf16};
+use super::{Extent, Report, from_bf16, gpu_error, normals, poisoned, stream, to_bf16};
 use crate::error::TrainerError;
-
-/// Unit roundoff of BF16.
-const U: f64 = 1.0 / 512.0;
-/// What F32 adds.
-const F32_SLACK: f64 = 1e-5;
 
 pub(super) fn check(gpu: &Gpu, seed: u64, extent: Extent, report: &mut Report<'_>) -> Result<(), TrainerError> {
     let quick = extent == Extent::Quick;
@@ -88,13 +86,18 @@ fn norm(gpu: &Gpu, cpu: &Cpu, seed: u64, (rows, width): (usize, usize), report: 
     kernels.forward(&gpu_x, (&gpu_gain, 0), 1e-5, &mut gpu_y, &mut gpu_r, rows).map_err(gpu_error)?;
     kernels.backward(&gpu_x, (&gpu_gain, 0), &gpu_r, &gpu_d_y, &mut gpu_d_x, true, (&mut gpu_d_gain, 0), rows).map_err(gpu_error)?;
     let detail = format!("[{rows}, {width}]");
-    let mut compare = |name: &str, found: &[f32], wanted: &[f32], bound| {
-        report(super::compared("kernel", name, detail.clone(), wanted.len(), relative(found, wanted), bound))
-    };
-    compare("rms_norm", &from_bf16(&gpu_y)?, &y, U + F32_SLACK)?;
-    compare("rms_norm, 1/rms", &gpu_r.to_vec().map_err(gpu_error)?, &r, F32_SLACK)?;
-    compare("rms_norm backward, d_x", &from_bf16(&gpu_d_x)?, &d_x, U + F32_SLACK)?;
-    compare("rms_norm backward, d_gain", &gpu_d_gain.to_vec().map_err(gpu_error)?, &d_gain, F32_SLACK)
+    rounded_once("rms_norm", &detail, &from_bf16(&gpu_y)?, &y, report)?;
+    rounded_once("rms_norm backward, d_x", &detail, &from_bf16(&gpu_d_x)?, &d_x, report)?;
+    for (name, found, wanted) in [("rms_norm, 1/rms", &gpu_r, &r), ("rms_norm backward, d_gain", &gpu_d_gain, &d_gain)] {
+        let difference = relative(&found.to_vec().map_err(gpu_error)?, wanted);
+        report(super::compared("kernel", name, detail.clone(), wanted.len(), difference, F32_SLACK))?;
+    }
+    Ok(())
+}
+
+/// A result whose elements were rounded to BF16 once.
+fn rounded_once(name: &str, detail: &str, found: &[f32], wanted: &[f32], report: &mut Report<'_>) -> Result<(), TrainerError> {
+    report(super::compared("kernel", name, detail, wanted.len(), of_one_rounding(found, wanted), 1.0))
 }
 
 fn elementwise(gpu: &Gpu, cpu: &Cpu, seed: u64, report: &mut Report<'_>) -> Result<(), TrainerError> {
@@ -110,7 +113,7 @@ fn elementwise(gpu: &Gpu, cpu: &Cpu, seed: u64, report: &mut Report<'_>) -> Resu
         cpu.rope(&mut x, width, heads, head_dim, sequence, &table, backward).map_err(kernel)?;
         kernels.rope(&mut gpu_x, tokens, (width, heads, head_dim, sequence), &cosine, &sine, backward).map_err(gpu_error)?;
         let name = if backward { "rope backward" } else { "rope" };
-        report(super::compared("kernel", name, format!("[{tokens}, {width}]"), x.len(), relative(&from_bf16(&gpu_x)?, &x), U + F32_SLACK))?;
+        rounded_once(name, &format!("[{tokens}, {width}]"), &from_bf16(&gpu_x)?, &x, report)?;
     }
 
     let (tokens, width) = (37, 88);
@@ -123,9 +126,8 @@ fn elementwise(gpu: &Gpu, cpu: &Cpu, seed: u64, report: &mut Report<'_>) -> Resu
     kernels.swiglu(&gpu_gate_up, &mut gpu_hidden, tokens, width).map_err(gpu_error)?;
     kernels.swiglu_backward(&gpu_gate_up, &gpu_d_hidden, &mut gpu_d_gate_up, None, tokens, width).map_err(gpu_error)?;
     let detail = format!("[{tokens}, {width}]");
-    report(super::compared("kernel", "swiglu", detail.clone(), hidden.len(), relative(&from_bf16(&gpu_hidden)?, &hidden), U + F32_SLACK))?;
-    let difference = relative(&from_bf16(&gpu_d_gate_up)?, &d_gate_up);
-    report(super::compared("kernel", "swiglu backward", detail.clone(), d_gate_up.len(), difference, U + F32_SLACK))?;
+    rounded_once("swiglu", &detail, &from_bf16(&gpu_hidden)?, &hidden, report)?;
+    rounded_once("swiglu backward", &detail, &from_bf16(&gpu_d_gate_up)?, &d_gate_up, report)?;
     let mut over = gpu_gate_up.part(0, gpu_gate_up.length()).map_err(gpu_error)?;
     kernels.swiglu_backward(&gpu_gate_up, &gpu_d_hidden, &mut over, Some(&gpu_d_hidden), tokens, width).map_err(gpu_error)?;
     for (what, found, wanted) in [("gradient", &over, &gpu_d_gate_up), ("result", &gpu_d_hidden, &gpu_hidden)] {
@@ -150,7 +152,7 @@ fn elementwise(gpu: &Gpu, cpu: &Cpu, seed: u64, report: &mut Report<'_>) -> Resu
     kernels.embedding((&gpu_table, 0), &gpu_ids, &mut gpu_rows, tokens, width).map_err(gpu_error)?;
     kernels.embedding_backward(&to_bf16(gpu, &gradient)?, &occurrences, (&mut gpu_d_table, 0), width).map_err(gpu_error)?;
     let detail = format!("{tokens} of {vocabulary} x {width}");
-    report(super::compared("kernel", "embedding", detail.clone(), rows.len(), relative(&from_bf16(&gpu_rows)?, &rows), U + F32_SLACK))?;
+    rounded_once("embedding", &detail, &from_bf16(&gpu_rows)?, &rows, report)?;
     let found = gpu_d_table.to_vec().map_err(gpu_error)?;
     report(super::compared("kernel", "embedding backward", detail, d_table.len(), relative(&found, &d_table), F32_SLACK))
 }
@@ -171,7 +173,13 @@ fn attention(gpu: &Gpu, cpu: &Cpu, seed: u64, shape: AttentionShape, report: &mu
     kernels.backward(&gpu_qkv, shape, &gpu_out, &gpu_logsumexp, &gpu_d_out, &mut gpu_d_qkv).map_err(gpu_error)?;
     let AttentionShape { batch, sequence, heads, kv_heads, head_dim } = shape;
     let detail = format!("{batch} x {sequence}, {heads}/{kv_heads} heads of {head_dim}");
-    report(super::compared("kernel", "attention", detail.clone(), single, relative(&from_bf16(&gpu_out)?, &out), 2.0 * U + F32_SLACK))?;
+    let mut compare = |name: &str, found: &[f32], wanted: &[f32], roundings: u32| {
+        let bound = f64::from(roundings) * UNIT + F32_SLACK;
+        report(super::compared("kernel", name, detail.clone(), wanted.len(), relative(found, wanted), bound))?;
+        let shift = shift(found, wanted, head_dim, roundings);
+        report(super::compared("kernel", format!("{name}, shift"), detail.clone(), wanted.len(), shift, 1.0))
+    };
+    compare("attention", &from_bf16(&gpu_out)?, &out, 2)?;
     let found = from_bf16(&gpu_d_qkv)?;
     let (queries, keys) = (heads * head_dim, kv_heads * head_dim);
     for (name, columns) in [("d_q", 0..queries), ("d_k", queries..queries + keys), ("d_v", queries + keys..queries + 2 * keys)] {
@@ -182,8 +190,7 @@ fn attention(gpu: &Gpu, cpu: &Cpu, seed: u64, shape: AttentionShape, report: &mu
         if sequence == 1 && name != "d_v" {
             continue;
         }
-        let name = format!("attention backward, {name}");
-        report(super::compared("kernel", name, detail.clone(), wanted.len(), relative(&found, &wanted), 4.0 * U + F32_SLACK))?;
+        compare(&format!("attention backward, {name}"), &found, &wanted, 4)?;
     }
     Ok(())
 }
@@ -216,11 +223,11 @@ fn head(
     let mut compare = |name: &str, found: &[f32], wanted: &[f32], bound| {
         report(super::compared("kernel", name, detail.clone(), wanted.len(), relative(found, wanted), bound))
     };
-    compare("head, losses", &gpu_losses.to_vec().map_err(gpu_error)?, &losses, 4.0 * U)?;
-    compare("head, d_x", &from_bf16(&gpu_d_x)?, &d_x, 4.0 * U)?;
-    compare("head, d_weight", &gpu_d_weight.to_vec().map_err(gpu_error)?, &d_weight, 4.0 * U)?;
+    compare("head, losses", &gpu_losses.to_vec().map_err(gpu_error)?, &losses, 4.0 * UNIT)?;
+    compare("head, d_x", &from_bf16(&gpu_d_x)?, &d_x, 4.0 * UNIT)?;
+    compare("head, d_weight", &gpu_d_weight.to_vec().map_err(gpu_error)?, &d_weight, 4.0 * UNIT)?;
     let total = results.to_vec().map_err(gpu_error)?[0];
-    report(super::compared("kernel", "head, sum of losses", detail.clone(), 1, ((total - sum) / sum).abs(), 4.0 * U))
+    report(super::compared("kernel", "head, sum of losses", detail.clone(), 1, ((total - sum) / sum).abs(), 4.0 * UNIT))
 }
 
 fn optimizer(gpu: &Gpu, cpu: &Cpu, seed: u64, report: &mut Report<'_>) -> Result<(), TrainerError> {

@@ -5,6 +5,7 @@
 //! formats involved. Inputs are fresh random numbers with extremes among them; outputs are poisoned first.
 
 mod floats;
+mod linears;
 mod operands;
 mod steps;
 
@@ -109,14 +110,4 @@ fn poisoned<T: kernels::gpu::Plain>(gpu: &Gpu, count: usize) -> Result<Buffer<T>
     let mut buffer = gpu.buffer(count).map_err(gpu_error)?;
     buffer.fill(0xFF).map_err(gpu_error)?;
     Ok(buffer)
-}
-
-/// ||found - wanted|| / ||wanted||.
-fn relative(found: &[f32], wanted: &[f32]) -> f64 {
-    let (mut difference, mut norm) = (0.0, 0.0);
-    for (&found, &wanted) in found.iter().zip(wanted) {
-        difference += (f64::from(found) - f64::from(wanted)).powi(2);
-        norm += f64::from(wanted).powi(2);
-    }
-    if norm == 0.0 { difference.sqrt() } else { (difference / norm).sqrt() }
 }

@@ -4,7 +4,7 @@ use contract::recipe::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule
 use kernels::gpu::{Bf16, Element, Elementwise, Gpu, Made, Norm, OperandSide, Quantiser, TensorScales, element};
 use kernels::hadamard;
 use kernels::quantise::{self, Prepared, Randomness, Source};
-use kernels::random::Stream;
+use kernels::random::{Draw, Stream};
 
 use super::{Extent, Report, gpu_error, poisoned, stream, to_bf16};
 use crate::error::TrainerError;
@@ -93,10 +93,18 @@ pub(super) fn check(gpu: &Gpu, seed: u64, extent: Extent, report: &mut Report<'_
                 let values = source(words, rows * columns, broken);
                 for (along_rows, along_columns) in [(fits(columns), fits(rows)), (fits(columns), false), (false, fits(rows))] {
                     if along_rows || along_columns {
-                        compare(gpu, &spec, &values, (rows, columns), (along_rows, along_columns), seed, report)?;
+                        compare(gpu, &spec, &values, (rows, columns), (along_rows, along_columns), (seed, Draw::Own), report)?;
                     }
                 }
             }
+        }
+    }
+    // Defects of random words. What else a defect does are other arguments of the same kernels, and steps of its recipe show that.
+    let stochastic = spec(Format::E2m1, ScaleRule::Floor, Rounding::Stochastic, None);
+    for (number, draw) in [Draw::Pair, Draw::Low16].into_iter().enumerate() {
+        for &(rows, columns) in shapes {
+            let values = source(stream(seed, 910 + number as u32, (rows * 1000 + columns) as u32), rows * columns, false);
+            compare(gpu, &stochastic, &values, (rows, columns), (true, true), (seed, draw), report)?;
         }
     }
     for (number, spec) in few_specs().into_iter().filter(|spec| spec.block != Block::Tile32).enumerate() {
@@ -163,15 +171,15 @@ fn compare(
     values: &[f32],
     (rows, columns): (usize, usize),
     (along_rows, along_columns): (bool, bool),
-    seed: u64,
+    (seed, draw): (u64, Draw),
     report: &mut Report<'_>,
 ) -> Result<(), TrainerError> {
     let on_device = to_bf16(gpu, values)?;
-    let quantiser = Quantiser::new(gpu, along_rows.then_some(*spec), along_columns.then_some(*spec)).map_err(gpu_error)?;
+    let quantiser = Quantiser::drawing(gpu, draw, false, along_rows.then_some(*spec), along_columns.then_some(*spec)).map_err(gpu_error)?;
     let is_tensor = element(spec) != Element::Bf16;
     let scales = TensorScales::new(gpu, &[0.0, 0.0], 0).map_err(gpu_error)?;
     let outs = [poisoned::<u8>(gpu, 2 * values.len())?, poisoned::<u8>(gpu, 2 * values.len())?];
-    let words = [stream(seed, 1, 1), stream(seed, 1, 2)];
+    let words = [1, 2].map(|which| Stream { draw, ..stream(seed, 1, which) });
     let rotation = spec.rotation.filter(|rotation| rotation.signs != Signs::None);
     let signs = [3, 4].map(|which| rotation.map(|rotation| hadamard::signs(stream(seed, 1, which), rotation.size)));
     let side = |which: usize| OperandSide {
@@ -203,7 +211,8 @@ fn compare(
         let (prepared, _) = quantise::prepare_reference(source, spec, randomness, None).map_err(TrainerError::kernel)?;
         let bytes = outs[which].to_vec().map_err(gpu_error)?;
         let differ = differing(&prepared, spec, &bytes);
-        let name = format!("{:?} {:?} {:?} {:?} {}", spec.format, spec.block, spec.scale, spec.rounding, rotation_text(spec));
+        let drawn = if draw == Draw::Own { String::new() } else { format!(", words drawn {draw:?}") };
+        let name = format!("{:?} {:?} {:?} {:?} {}{drawn}", spec.format, spec.block, spec.scale, spec.rounding, rotation_text(spec));
         let axis = if which == 0 { "rows" } else { "columns" };
         let together = if along_rows && along_columns { ", both in one read" } else { "" };
         report(super::compared(

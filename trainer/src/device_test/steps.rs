@@ -2,13 +2,15 @@
 
 use std::path::Path;
 
+use contract::memory::PASSES;
 use contract::recipe::Format;
 use contract::run_file::RunFile;
+use kernels::closeness::{ROUNDING_RMS, relative};
 use kernels::cpu::{Cpu, InstructionSet};
 use kernels::gpu::Gpu;
 use kernels::random::StreamKey;
 
-use super::{Extent, Report, relative};
+use super::{Extent, Report, linears};
 use crate::batches::Batch;
 use crate::device::Device;
 use crate::device::gpu::{GpuDevice, Keep};
@@ -23,23 +25,17 @@ fn steps(extent: Extent) -> u64 {
 /// How far a gradient tensor may be from the CPU's.
 ///
 /// The GPU keeps activations in BF16, the CPU in F32: each of the about 12 tensors between a loss and a gradient, forward and backward in
-/// each block, is off by at most u = 2^-9 of itself, independently, so 2 sqrt(12 blocks + 4) u in all (the 2 for what products of two such
-/// tensors add). Where an operand is quantised, an element that lies close to a rounding border falls to the other side: with a grid of
-/// relative step s and inputs that differ by u sqrt(depth), a share u sqrt(depth) / s of the elements moves by s, which is
-/// sqrt(u sqrt(depth) s) of the operand in the mean square. Every operand between the loss and the gradient adds that, independently.
+/// each block, is off by u = 0.425 2^-8 of itself in the mean square, independently, so 2 sqrt(12 blocks + 4) u in all (the 2 for what
+/// products of two such tensors add). Where an operand is quantised, an element that lies close to a rounding border falls to the other
+/// side: with a grid of relative step s and inputs that differ by u sqrt(depth), a share u sqrt(depth) / s of the elements moves by s,
+/// which is sqrt(u sqrt(depth) s) of the operand in the mean square. Every operand between the loss and the gradient adds that,
+/// independently; one that a defect quantises twice adds it twice.
 fn bound(run: &RunFile) -> f64 {
-    let u = 1.0 / 512.0;
+    let u = ROUNDING_RMS;
     let depth = 12.0 * run.model.num_hidden_layers as f64 + 4.0;
     let plain = 2.0 * depth.sqrt() * u;
-    let passes = &run.recipe.passes;
-    let specs = [
-        passes.fprop.input,
-        passes.fprop.weight,
-        passes.dgrad.output_gradient,
-        passes.dgrad.weight,
-        passes.wgrad.output_gradient,
-        passes.wgrad.input,
-    ];
+    let (passes, defect) = (&run.recipe.passes, run.recipe.defect);
+    let prepared = PASSES.iter().flat_map(|&(pass, left, right)| [(pass, left), (pass, right)]);
     // Relative distance between neighbours of a grid, on average: half an octave's steps.
     let step = |format: Format| match format {
         Format::E2m1 => 0.4,
@@ -47,7 +43,9 @@ fn bound(run: &RunFile) -> f64 {
         Format::E4m3 => 0.1,
         Format::Bf16 | Format::F32 => 0.0,
     };
-    let moved: f64 = specs.iter().map(|spec| u * depth.sqrt() * step(spec.format)).sum();
+    let times = |pass, operand| if defect.is_some_and(|defect| defect.first(passes, pass, operand).is_some()) { 2.0 } else { 1.0 };
+    let of = |(pass, operand)| times(pass, operand) * u * depth.sqrt() * step(passes.spec(pass, operand).format);
+    let moved: f64 = prepared.map(of).sum();
     let operands = 4.0 * run.model.num_hidden_layers as f64;
     plain + 2.0 * (operands * moved / 6.0 * 2.0).sqrt()
 }
@@ -72,6 +70,9 @@ pub(super) fn check(gpu: &Gpu, path: &Path, extent: Extent, report: &mut Report<
     };
     let mut on_gpu = device;
     let mut on_cpu = Training::new(cpu, run.clone(), 0)?;
+    if run.recipe.defect.is_some() {
+        linears::check(gpu, &run, report)?;
+    }
     let bound = bound(&run);
     // Two steps, so that delayed scales and re-drawn signs come into play.
     for step in 1..=2 {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use contract::defect::Defect;
 use contract::id::Id;
 use contract::recipe::{
     Block, DelayedChoice, DelayedScaling, Dgrad, Format, Fprop, OperandSpec, Passes, ROTATION_SIZES, Rotation, Rounding, ScaleRule, Signs,
@@ -138,6 +139,19 @@ fn recipes() -> [(&'static str, OperandSpec); 6] {
 fn with_recipe(run: &RunFile, operand: OperandSpec) -> RunFile {
     let gradient = if operand.format == Format::E4m3 { OperandSpec { format: Format::E5m2, ..operand } } else { operand };
     with_operands(run, [operand, operand, gradient, operand, gradient, operand], DelayedChoice::MostRecent)
+}
+
+/// Each defect in the first recipe that it is defined for.
+fn defects(run: &RunFile) -> Vec<(Defect, RunFile)> {
+    let mxfp4 = |rounding, rotation| spec(Format::E2m1, Block::Row32, ScaleRule::Floor, rounding, rotation);
+    let signs = Some(Rotation { size: 16, signs: Signs::PerStep });
+    let operands = [mxfp4(Rounding::NearestEven, None), mxfp4(Rounding::NearestEven, signs), mxfp4(Rounding::Stochastic, None)];
+    let with = |defect: &Defect, operand| {
+        let mut run = with_recipe(run, operand);
+        run.recipe.defect = Some(*defect);
+        run.check().is_ok().then_some((*defect, run))
+    };
+    Defect::ALL.iter().filter_map(|defect| operands.iter().find_map(|operand| with(defect, *operand))).collect()
 }
 
 /// Classes of shapes: remainders in every tile, heads of other sizes, one key head for all queries, micro-batches, the widest panels.
@@ -289,6 +303,11 @@ pub(super) fn on_cpu(cpu: &Cpu) -> Result<Parts, TrainerError> {
             parts.insert(format!("shape {name}, {recipe}"), digest.finish());
         }
     }
+    for (defect, run) in defects(&run) {
+        let mut digest = Fingerprint::default();
+        train(cpu.clone(), &run, &mut digest)?;
+        parts.insert(format!("defect {}", defect.word()), digest.finish());
+    }
     for (name, run) in whole_runs()? {
         parts.insert(format!("run {name}"), whole(name, &run, &|_: &RunFile| Ok(cpu.clone()))?);
     }
@@ -330,6 +349,9 @@ pub(super) fn on_gpu(kind: &'static str, architecture: &str, has_mxfp4: bool) ->
         for (recipe, operand) in recipes() {
             parts.insert(format!("shape {name}, {recipe}"), recorded(&[with_recipe(&run, operand)])?);
         }
+    }
+    for (defect, run) in defects(&run) {
+        parts.insert(format!("defect {}", defect.word()), recorded(&[run])?);
     }
     for (name, run) in whole_runs()?.into_iter().skip(1) {
         let recorder = recorder();

@@ -2,13 +2,12 @@
 //! several machines, their ranks train together.
 
 use std::ffi::OsString;
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use super::machines::Machines;
-use super::place::{JOB, PORTS};
+use super::place::{JOB, Place};
 use crate::error::TrainerError;
 use crate::interrupt::Interrupt;
 
@@ -18,8 +17,8 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// This machine alone, and a job of its own.
 fn alone() -> Result<Machines, TrainerError> {
-    let job = format!("{}-{}", std::process::id(), SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos()));
-    Ok(Machines { number: 0, count: 1, address: "127.0.0.1".into(), port: free_port()?, job, source: String::new() })
+    let Place { address, port, job, .. } = Place::alone()?;
+    Ok(Machines { number: 0, count: 1, address, port, job, source: String::new() })
 }
 
 /// Starts `here` ranks of `program` and waits until all have ended. The first that fails decides how this ends.
@@ -122,11 +121,4 @@ fn failed(rank: usize, status: ExitStatus, is_told: bool) -> TrainerError {
         }
         None => TrainerError::Machine(format!("rank {rank} was ended first ({status}); the same command goes on from the last checkpoint")),
     }
-}
-
-/// A port after which the next ones are likely to be free, too. Rank 0 takes the first that is.
-fn free_port() -> Result<u16, TrainerError> {
-    let failed = |error: std::io::Error| TrainerError::Machine(format!("this machine has no free port for ranks to meet: {error}"));
-    let port = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr()).map_err(failed)?.port();
-    Ok(port.min(u16::MAX - PORTS - 1))
 }

@@ -5,8 +5,9 @@
 //! magnitudes) is gathered everywhere and combined in index order by everybody, so that all ranks decide alike. docs/ranks.md says what
 //! that promises.
 //!
-//! [`Alone`] is one rank; [`tcp::Mesh`] connects processes. A library of collectives would be a third implementation.
+//! [`Alone`] is one rank; [`tcp::Mesh`] connects processes through their hosts, [`collective::Collective`] GPUs through NCCL or RCCL.
 
+pub mod collective;
 mod frame;
 pub mod launch;
 pub mod machines;
@@ -33,13 +34,17 @@ pub trait Ranks<D: Device>: Debug + Send + Sync {
     /// How many there are.
     fn size(&self) -> usize;
 
+    /// What moves the numbers; none for one rank alone, which has them all.
+    fn transport(&self) -> Option<String>;
+
     /// Room for what [`Ranks::exchange`] brings: the transport's choice, since some copy only to memory that they know.
     fn room(&self, device: &D, shards: &Shards) -> Result<D::Numbers, TrainerError> {
-        device.numbers(vec![0.0; self.size() * shards.of(self.rank()).len()])
+        device.numbers(vec![0.0; shards.room()])
     }
 
-    /// Sends every rank its shard of `numbers`. `pieces` becomes this rank's shard of every rank's numbers, in the order of the ranks.
-    fn exchange(&self, device: &D, numbers: &D::Numbers, shards: &Shards, pieces: &mut D::Numbers) -> Result<(), TrainerError>;
+    /// Sends every rank a slice of its shard of `numbers`. `pieces` becomes the same slice of this rank's shard of every rank's numbers, each at
+    /// its place ([`Shards::piece`]).
+    fn exchange(&self, device: &D, numbers: &D::Numbers, place: (&Shards, usize), pieces: &mut D::Numbers) -> Result<(), TrainerError>;
 
     /// Gives every rank all of the parameters, of which each has updated its shard.
     fn all_gather(&self, device: &D, parameters: &mut D::Parameters, shards: &Shards) -> Result<(), TrainerError>;
@@ -49,6 +54,10 @@ pub trait Ranks<D: Device>: Debug + Send + Sync {
 
     /// This rank's shard of what rank 0 has; the others give nothing.
     fn scatter(&self, all: &[f32], shards: &Shards) -> Result<Vec<f32>, TrainerError>;
+
+    /// Rank after rank does `work` on what the rank before made (nothing on rank 0). What the last one made is its result there; it is none
+    /// elsewhere.
+    fn relay(&self, work: &mut dyn FnMut(Vec<u8>) -> Result<Vec<u8>, TrainerError>) -> Result<Option<Vec<u8>>, TrainerError>;
 
     /// A small record of every rank, in the order of the ranks.
     fn gather(&self, record: &[u8]) -> Result<Vec<Vec<u8>>, TrainerError>;
@@ -78,8 +87,19 @@ impl<D: Device> Ranks<D> for Alone {
         1
     }
 
-    fn exchange(&self, device: &D, numbers: &D::Numbers, _: &Shards, pieces: &mut D::Numbers) -> Result<(), TrainerError> {
-        device.copy(numbers, 0, pieces)
+    fn transport(&self) -> Option<String> {
+        None
+    }
+
+    fn exchange(
+        &self,
+        device: &D,
+        numbers: &D::Numbers,
+        (shards, slice): (&Shards, usize),
+        pieces: &mut D::Numbers,
+    ) -> Result<(), TrainerError> {
+        let slice = shards.slice(0, slice);
+        device.copy((numbers, slice.start), (pieces, 0), slice.len())
     }
 
     fn all_gather(&self, _: &D, _: &mut D::Parameters, _: &Shards) -> Result<(), TrainerError> {
@@ -92,6 +112,10 @@ impl<D: Device> Ranks<D> for Alone {
 
     fn scatter(&self, all: &[f32], _: &Shards) -> Result<Vec<f32>, TrainerError> {
         Ok(all.to_vec())
+    }
+
+    fn relay(&self, work: &mut dyn FnMut(Vec<u8>) -> Result<Vec<u8>, TrainerError>) -> Result<Option<Vec<u8>>, TrainerError> {
+        work(Vec::new()).map(Some)
     }
 
     fn gather(&self, record: &[u8]) -> Result<Vec<Vec<u8>>, TrainerError> {
@@ -127,7 +151,34 @@ pub(crate) fn in_order<D: Device>(ranks: &dyn Ranks<D>, own: &[f64], count: usiz
 
 /// Every rank's numbers.
 pub(crate) fn gather_numbers<D: Device>(ranks: &dyn Ranks<D>, own: &[f64]) -> Result<Vec<Vec<f64>>, TrainerError> {
-    let record: Vec<u8> = own.iter().flat_map(|number| number.to_le_bytes()).collect();
-    let numbers = |bytes: Vec<u8>| bytes.as_chunks::<8>().0.iter().map(|&bytes| f64::from_le_bytes(bytes)).collect();
-    Ok(ranks.gather(&record)?.into_iter().map(numbers).collect())
+    Ok(ranks.gather(&to_bytes(own))?.iter().map(|record| from_bytes(record)).collect())
+}
+
+/// The norm of gradients of which every rank has a shard: squares are added from the first element to the last, rank after rank, in the order
+/// in which one rank adds them.
+pub(crate) fn gradient_norm<D: Device>(
+    (device, ranks): (&D, &dyn Ranks<D>),
+    shards: &Shards,
+    gradients: &D::Numbers,
+) -> Result<f64, TrainerError> {
+    let first = shards.of(ranks.rank()).start;
+    let sums = ranks.relay(&mut |before| {
+        let before = from_bytes(&before);
+        device.inside(|| device.add_squares(gradients, first, before)).map(|sums| to_bytes(&sums))
+    })?;
+    let norm = sums.map(|sums| device.norm_of_squares(&from_bytes(&sums))).transpose()?;
+    let norms = gather_numbers(ranks, norm.as_slice())?;
+    norms
+        .into_iter()
+        .flatten()
+        .next()
+        .ok_or_else(|| TrainerError::Machine("no rank has the gradient's norm: a defect of the trainer".into()))
+}
+
+fn to_bytes(numbers: &[f64]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+fn from_bytes(bytes: &[u8]) -> Vec<f64> {
+    bytes.as_chunks::<8>().0.iter().map(|&bytes| f64::from_le_bytes(bytes)).collect()
 }

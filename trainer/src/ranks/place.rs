@@ -4,6 +4,9 @@
 //! contradicts another is an error: a process that takes itself for the only one would train the same run a second time. None of this
 //! changes a number of the run.
 
+use std::net::TcpListener;
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use contract::digest;
 
 use crate::error::TrainerError;
@@ -32,6 +35,29 @@ pub struct Place {
     pub job: String,
     /// The variables that said so, and whose they are.
     pub source: String,
+}
+
+impl Place {
+    /// The only rank of a job of this process's own, on this machine.
+    pub fn alone() -> Result<Self, TrainerError> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());
+        Ok(Self {
+            rank: 0,
+            size: 1,
+            local_rank: 0,
+            address: "127.0.0.1".into(),
+            port: free_port()?,
+            job: format!("{}-{now}", std::process::id()),
+            source: "--exchange".into(),
+        })
+    }
+}
+
+/// A port after which the next ones are likely to be free, too. Rank 0 takes the first that is.
+fn free_port() -> Result<u16, TrainerError> {
+    let failed = |error: std::io::Error| TrainerError::Machine(format!("this machine has no free port for ranks to meet: {error}"));
+    let port = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr()).map_err(failed)?.port();
+    Ok(port.min(u16::MAX - PORTS - 1))
 }
 
 /// The variables of one launcher.

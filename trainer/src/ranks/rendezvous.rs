@@ -35,7 +35,7 @@ pub struct Purpose {
     pub run_sha256: String,
     /// Version, and SHA-256 of the program.
     pub trainer: String,
-    /// `cpu`, for example.
+    /// `cpu`, or the GPU and its libraries.
     pub device: String,
 }
 
@@ -226,7 +226,8 @@ fn compare(place: &Place, purpose: &Purpose, hello: &Hello, connections: &Connec
     }
     (*device != purpose.device).then(|| {
         format!(
-            "rank {rank} computes on another kind of device ({device}) than rank 0 ({}); give all ranks the same --device",
+            "rank {rank} computes on another kind of device ({device}) than rank 0 ({}); give all ranks the same --device, the same kind of GPU and \
+             the same libraries",
             purpose.device
         )
     })

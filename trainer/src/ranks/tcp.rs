@@ -138,6 +138,25 @@ impl Mesh {
         self.inboxes.len()
     }
 
+    /// What has gone wrong with this or another rank.
+    pub(super) fn check(&self) -> Result<(), TrainerError> {
+        self.shared.fails()
+    }
+
+    /// Does what cannot be told to stop: where it takes longer than `limit`, this process ends with `what`.
+    pub(super) fn within<R>(&self, limit: Duration, what: String, work: impl FnOnce() -> R) -> R {
+        let (is_done, waits) = mpsc::channel::<()>();
+        let shared = self.shared.clone();
+        std::thread::spawn(move || {
+            if waits.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+                shared.fail(4, what);
+            }
+        });
+        let result = work();
+        drop(is_done);
+        result
+    }
+
     /// The other ranks, those after this one first: not all write to the same one at once.
     fn others(&self) -> impl Iterator<Item = usize> + use<> {
         let (rank, size) = (self.shared.rank, self.size());
@@ -338,16 +357,26 @@ impl<D: Device> Ranks<D> for Mesh {
         self.size()
     }
 
-    fn exchange(&self, device: &D, numbers: &D::Numbers, shards: &Shards, pieces: &mut D::Numbers) -> Result<(), TrainerError> {
-        let (rank, own) = (self.shared.rank, shards.of(self.shared.rank));
+    fn transport(&self) -> Option<String> {
+        Some("host".into())
+    }
+
+    fn exchange(
+        &self,
+        device: &D,
+        numbers: &D::Numbers,
+        (shards, slice): (&Shards, usize),
+        pieces: &mut D::Numbers,
+    ) -> Result<(), TrainerError> {
+        let (rank, own) = (self.shared.rank, shards.slice(self.shared.rank, slice));
         for to in self.others() {
-            self.send_numbers(to, Kind::Piece, shards.of(to), |first, out| device.read(numbers, first, out))?;
+            self.send_numbers(to, Kind::Piece, shards.slice(to, slice), |first, out| device.read(numbers, first, out))?;
         }
-        let mut kept = vec![0.0; own.len()];
-        device.read(numbers, own.start, &mut kept)?;
-        device.write(pieces, rank * own.len(), &kept)?;
+        if !own.is_empty() {
+            device.copy((numbers, own.start), (pieces, shards.piece(rank)), own.len())?;
+        }
         for from in self.others() {
-            let place = from * own.len();
+            let place = shards.piece(from);
             self.receive_numbers(from, Kind::Piece, 0..own.len(), |first, values| device.write(pieces, place + first, values))?;
         }
         Ok(())
@@ -399,6 +428,17 @@ impl<D: Device> Ranks<D> for Mesh {
             Ok(())
         })?;
         Ok(shard)
+    }
+
+    fn relay(&self, work: &mut dyn FnMut(Vec<u8>) -> Result<Vec<u8>, TrainerError>) -> Result<Option<Vec<u8>>, TrainerError> {
+        let (rank, size) = (self.shared.rank, self.size());
+        let before = if rank == 0 { Vec::new() } else { self.receive(rank - 1, Kind::Record, None)? };
+        let after = work(before)?;
+        if rank + 1 == size {
+            return Ok(Some(after));
+        }
+        self.send(rank + 1, Kind::Record, &after)?;
+        Ok(None)
     }
 
     fn gather(&self, record: &[u8]) -> Result<Vec<Vec<u8>>, TrainerError> {

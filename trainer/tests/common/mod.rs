@@ -33,7 +33,7 @@ fn recipe_of(text: &str) -> (String, Value) {
     let mut resolved = Mapping::new();
     resolved.insert("id".into(), Value::String(id.clone()));
     resolved.insert("passes".into(), passes);
-    for key in ["stochastic_seed", "delayed_scaling"] {
+    for key in ["stochastic_seed", "delayed_scaling", "defect"] {
         if let Some(value) = manifest.get(key) {
             resolved.insert(key.into(), value.clone());
         }

@@ -131,8 +131,8 @@ fn a_linear_layers_three_products_equal_the_cpus() {
     // Signs belong to the pass; words to pass and operand. Gradients are rounded stochastically, the others to nearest.
     let way = |rounding, pass: u32, operand: u32| Way {
         rounding,
-        words: Stream { k0: 100 * pass + operand, k1: 0xABCD },
-        signs: Stream { k0: 7 * pass, k1: 0x1234 },
+        words: Stream::new(100 * pass + operand, 0xABCD),
+        signs: Stream::new(7 * pass, 0x1234),
     };
     let (nearest, stochastic) = (Rounding::NearestEven, Rounding::StochasticPrescaled);
     let (x_f, w_f) = (way(nearest, 0, 0), way(nearest, 0, 1));

@@ -33,7 +33,7 @@ impl Side {
         signed: false,
         rule: ScaleRule::Even,
         rounding: Rounding::NearestEven,
-        stream: Stream { k0: 1, k1: 2 },
+        stream: Stream::new(1, 2),
         swizzled: false,
         square: false,
     };
@@ -210,7 +210,7 @@ fn every_rule_rotation_and_rounding_equals_the_scalar_reference_in_both_directio
         .flat_map(|(rule, rounding)| ROTATIONS.map(|(rotation, signed)| (rule, rounding, rotation, signed)))
         .enumerate()
         .map(|(index, (rule, rounding, rotation, signed))| {
-            let stream = Stream { k0: 0x1234_5678 ^ (index as u32 * 77), k1: 0x9ABC_DEF0 ^ index as u32 };
+            let stream = Stream::new(0x1234_5678 ^ (index as u32 * 77), 0x9ABC_DEF0 ^ index as u32);
             Side { rotation, signed, rule, rounding, stream, ..Side::PLAIN }
         })
         .collect();
@@ -243,7 +243,7 @@ fn rotations_longer_than_a_block_equal_the_scalar_reference() {
     let longer = [(64, false), (64, true), (128, false), (128, true)];
     for (index, (rotation, signed)) in longer.into_iter().enumerate() {
         for (turn, rounding) in ROUNDINGS.into_iter().enumerate() {
-            let stream = Stream { k0: 0xBEEF ^ (index * 3 + turn) as u32, k1: 77 };
+            let stream = Stream::new(0xBEEF ^ (index * 3 + turn) as u32, 77);
             let way = Side { rotation, signed, rounding, stream, rule: RULES[(index + turn) % 3], ..Side::PLAIN };
             let other = Side { rotation: 192 - rotation, signed: !signed, ..way };
             let data = source(128 * 256, (200 + 3 * index + turn) as u64);
@@ -396,7 +396,7 @@ fn another_stream_gives_other_codes() {
     let stochastic = Side { rounding: Rounding::Stochastic, ..Side::PLAIN };
     let data = source(32 * 64, 3);
     let values: Vec<f32> = data.iter().map(|&code| bf16::decode(code)).collect();
-    let other = Side { stream: Stream { k0: 1, k1: 3 }, ..stochastic };
+    let other = Side { stream: Stream::new(1, 3), ..stochastic };
     assert_ne!(stochastic.reference(&values, 32, 64, false).codes, other.reference(&values, 32, 64, false).codes);
     compare(&object, &data, (32, 64), [Some(stochastic), Some(other)], Order::RoundRobin).unwrap();
 }

@@ -6,8 +6,8 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use crate::state::{
-    Failure, INVALID_CONFIGURATION, INVALID_DEVICE, INVALID_IMAGE, INVALID_VALUE, NO_BINARY_FOR_GPU, NO_DEVICE, failed, memory_size,
-    setting, with,
+    Failure, INVALID_CONFIGURATION, INVALID_DEVICE, INVALID_IMAGE, INVALID_VALUE, NO_BINARY_FOR_GPU, NO_DEVICE, NOT_READY, failed,
+    memory_size, setting, with,
 };
 
 /// What the device is called.
@@ -187,6 +187,45 @@ pub extern "C" fn hipStreamDestroy(_stream: *mut c_void) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn hipStreamSynchronize(_stream: *mut c_void) -> c_int {
     0
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn hipStreamQuery(_stream: *mut c_void) -> c_int {
+    // What other ranks send is all that is not done when a call returns.
+    let is_done = crate::rccl::is_done();
+    with(|_| if is_done? { Ok(()) } else { failed(NOT_READY, "what other ranks send has not come") })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipDeviceGet(device_of: *mut c_int, number: c_int) -> c_int {
+    with(|_| {
+        device(number)?;
+        // SAFETY: the caller's pointer.
+        unsafe { put(device_of, number) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipDeviceGetPCIBusId(text: *mut c_char, length: c_int, number: c_int) -> c_int {
+    with(|_| {
+        device(number)?;
+        let name = format!("0000:{number:02x}:00.0\0");
+        if (length as usize) < name.len() || text.is_null() {
+            return failed(INVALID_VALUE, format!("{length} bytes are too few for the place on a bus"));
+        }
+        // SAFETY: the caller has room for `length` bytes.
+        unsafe { std::ptr::copy_nonoverlapping(name.as_ptr().cast(), text, name.len()) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipDeviceGetUuid(uuid: *mut [u8; 16], number: c_int) -> c_int {
+    with(|_| {
+        device(number)?;
+        // SAFETY: the caller's pointer.
+        unsafe { put(uuid, (number as u128 + 1).to_be_bytes()) }
+    })
 }
 
 #[unsafe(no_mangle)]

@@ -1,4 +1,4 @@
-//! A stand-in for libamdhip64 and libhipblaslt, so that the HIP driver's host code can be run where there is no ROCm: test code, not a
+//! A stand-in for libamdhip64, libhipblaslt and librccl, so that the HIP driver's host code can be run where there is no ROCm: test code, not a
 //! device.
 //!
 //! It exports the C symbols that kernels/src/gpu/hip looks up. Device memory is the interpreter's, where every access is checked; modules
@@ -10,16 +10,17 @@
 //! `gfx950 interpreter`, and it exports `gfx950_interpreter`, by which the driver knows it: nothing that ran here may be reported as an
 //! MI355X's.
 //!
-//! Both libraries are one file: [`install`] links it under both names, and the loader opens one file once, whatever it is called.
+//! All libraries are one file: [`install`] links it under all names, and the loader opens one file once, whatever it is called.
 //!
 //! Settings, from the environment: `GFX950_STAND_IN_MEMORY_MIB` (2048), `GFX950_STAND_IN_DEVICES` (1),
 //! `GFX950_STAND_IN_CAPABILITY` (9.5), `GFX950_STAND_IN_ORDER` (`serial`, `reversed` or `round-robin`: the order of waves),
 //! `GFX950_STAND_IN_MXFP4` (`none`: products as before ROCm 7, `rows`: without swizzled scales, as before 7.2, `mistaken`: with
-//! swizzled scales read as if they lay by rows),
+//! swizzled scales read as if they lay by rows), `GFX950_STAND_IN_RCCL` (22203: the version of RCCL as it codes it),
 //! `GFX950_STAND_IN_TRACE` (a file to which a line is added for every kernel launched and every product).
 
 mod blas;
 mod hip;
+mod rccl;
 mod state;
 
 use std::io;
@@ -27,9 +28,9 @@ use std::path::Path;
 use std::process::Command;
 
 /// File names of the libraries that this stands in for.
-pub const NAMES: [&str; 2] = ["libamdhip64.so.7", "libhipblaslt.so.1"];
+pub const NAMES: [&str; 3] = ["libamdhip64.so.7", "libhipblaslt.so.1", "librccl.so.1"];
 
-/// Links the shared library, which cargo leaves beside the executable of a test that depends on this crate, into a folder under both
+/// Links the shared library, which cargo leaves beside the executable of a test that depends on this crate, into a folder under all
 /// names. A process that is started with that folder in LD_LIBRARY_PATH finds them.
 ///
 /// # Errors

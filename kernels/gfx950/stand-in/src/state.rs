@@ -21,6 +21,7 @@ pub(crate) const NO_BINARY_FOR_GPU: i32 = 209;
 pub(crate) const INVALID_KERNEL_FILE: i32 = 218;
 pub(crate) const INVALID_HANDLE: i32 = 400;
 pub(crate) const NOT_FOUND: i32 = 500;
+pub(crate) const NOT_READY: i32 = 600;
 pub(crate) const LAUNCH_FAILURE: i32 = 719;
 
 /// A status that is not success, and what happened.

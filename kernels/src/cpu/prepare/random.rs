@@ -1,7 +1,7 @@
 //! `random::Stream::word`, sixteen counters at a time.
 
 use super::super::lanes::{Lanes, WIDTH};
-use crate::random::Stream;
+use crate::random::{Draw, Stream};
 
 /// Multipliers of the counter's low and high half in `Stream::word`.
 const LOW: u32 = 0x9E37_79B1;
@@ -15,6 +15,7 @@ pub(super) struct Counters<L: Lanes> {
     /// Whether adding a column may carry into the high half.
     wide: bool,
     k1: u32,
+    draw: Draw,
 }
 
 impl<L: Lanes> Counters<L> {
@@ -28,7 +29,7 @@ impl<L: Lanes> Counters<L> {
             (x as u32).wrapping_mul(LOW).wrapping_add(high.wrapping_mul(HIGH)).wrapping_add(stream.k0)
         });
         let wide = starts.iter().any(|&x| x & 0xFFFF_FFFF > 0xFFFF_FFFF - columns as u64);
-        Self { low: l.load_u(&low), spread: l.load_u(&spread), wide, k1: stream.k1 }
+        Self { low: l.load_u(&low), spread: l.load_u(&spread), wide, k1: stream.k1, draw: stream.draw }
     }
 
     /// The words at a column.
@@ -40,11 +41,16 @@ impl<L: Lanes> Counters<L> {
             let room = l.splat_u(u32::MAX - column);
             x = l.add_u(x, l.select_less_u(room, self.low, l.splat_u(HIGH), l.splat_u(0)));
         }
+        if self.draw == Draw::Pair {
+            let odd = l.and(l.add_u(self.low, l.splat_u(column)), l.splat_u(1));
+            x = l.sub_u(x, l.mul_u(odd, l.splat_u(LOW)));
+        }
         x = l.xor(x, l.shr::<16>(x));
         x = l.mul_u(x, l.splat_u(0x7FEB_352D));
         x = l.xor(x, l.shr::<15>(x));
         x = l.mul_u(l.add_u(x, l.splat_u(self.k1)), l.splat_u(0x846C_A68B));
-        l.xor(x, l.shr::<16>(x))
+        x = l.xor(x, l.shr::<16>(x));
+        if self.draw == Draw::Low16 { l.and(x, l.splat_u(0xFFFF)) } else { x }
     }
 }
 
@@ -57,7 +63,12 @@ mod tests {
     /// Matrices with more than 2^32 elements are too large for a test of `prepare`; their counters are not.
     #[test]
     fn words_are_those_of_the_stream_across_the_32_bit_border() {
-        let stream = StreamKey { seed: 5, ..Default::default() }.stream();
+        for draw in [Draw::Own, Draw::Pair, Draw::Low16] {
+            words_are_those_of(Stream { draw, ..StreamKey { seed: 5, ..Default::default() }.stream() });
+        }
+    }
+
+    fn words_are_those_of(stream: Stream) {
         for base in [0, 1 << 20, (1 << 32) - 100, (1 << 32) - 1, 1 << 32, (7 << 32) - 33, u64::MAX >> 8] {
             let start = |i: usize| base + 11 * i as u64;
             let counters = Counters::new(Portable, stream, 256, start);

@@ -4,8 +4,9 @@ use contract::recipe::{Block, OperandSpec, Rounding, ScaleRule};
 
 use super::{BLOCK, THREADS, is_packed, packed_bytes, refuse, supported};
 use crate::gpu::driver::{Grid, ScaleLayout};
-use crate::gpu::quantise::{OperandSide, check_signs, check_words};
+use crate::gpu::quantise::{OperandSide, check_draw, check_signs, check_words};
 use crate::gpu::{Argument, Bf16, Buffer, Gpu, GpuError, Kernel, Plain, expect};
+use crate::random::Draw;
 
 /// Side of the square that a workgroup quantises.
 const SOURCE_TILE: usize = 128;
@@ -150,6 +151,7 @@ fn check(spec: &OperandSpec, side: &OperandSide<'_>, k: usize, elements: usize) 
     let Some(out) = side.out else { return Ok(()) };
     expect(KERNEL, "an operand's buffer", packed_bytes(elements), out.length())?;
     check_words(KERNEL, spec, side)?;
+    check_draw(KERNEL, side, Draw::Own)?;
     check_signs(KERNEL, spec, side)
 }
 

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use contract::defect::{self, Defect};
 use contract::id::Id;
 use contract::recipe::{DelayedScaling, OperandSpec, Passes, ScaleRule, StochasticSeed, check_perturbation};
 use serde::Deserialize;
@@ -31,6 +32,9 @@ pub struct Recipe {
     /// Exclusive-or with the last bits of every initial weight (0 to 3): another run of the same arm and seed.
     #[serde(default)]
     pub perturbation: u32,
+    /// A mistake that is made on purpose.
+    #[serde(default)]
+    pub defect: Option<Defect>,
 }
 
 /// The arm that `arm` runs once more: one whose recipe differs in nothing but the last bits of the initial weights. Itself otherwise.
@@ -38,7 +42,7 @@ pub fn repeated<'a>(recipes: &'a BTreeMap<String, Recipe>, arm: &'a str) -> &'a 
     let Some(recipe) = recipes.get(arm).filter(|recipe| recipe.perturbation != 0) else { return arm };
     let original = recipes.values().find(|other| {
         let same = other.resolved().ok() == recipe.resolved().ok() && other.stochastic_seed == recipe.stochastic_seed;
-        other.perturbation == 0 && same && other.delayed_scaling == recipe.delayed_scaling
+        other.perturbation == 0 && same && other.delayed_scaling == recipe.delayed_scaling && other.defect == recipe.defect
     });
     original.map_or(arm, |original| original.id.as_str())
 }
@@ -72,6 +76,7 @@ impl Recipe {
             }
         }
         passes.check(self.delayed_scaling)?;
+        defect::check(self.defect, &passes)?;
         check_perturbation(self.perturbation)
     }
 }

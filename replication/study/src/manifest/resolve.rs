@@ -58,6 +58,7 @@ pub fn run_file(manifests: &Manifests, profile: &Profile, model: &Model, shards:
             stochastic_seed: recipe.stochastic_seed,
             delayed_scaling: recipe.delayed_scaling,
             perturbation: recipe.perturbation,
+            defect: recipe.defect,
         },
         mllog: MllogSection {
             benchmark: profile.mllog.benchmark.clone(),

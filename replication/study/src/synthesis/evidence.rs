@@ -209,6 +209,7 @@ impl One<'_> {
                 theirs.resolved().ok() != ours.resolved().ok()
                     || theirs.stochastic_seed != ours.stochastic_seed
                     || theirs.delayed_scaling != ours.delayed_scaling
+                    || theirs.defect != ours.defect
             };
             theirs.zip(ours).is_some_and(differs)
         })

@@ -30,6 +30,7 @@ const LOGITS: usize = 1 << 26;
 /// Names of the terms that several GPUs could share out among them.
 pub const MASTERS: &str = "masters, F32";
 pub const MOMENTS: &str = "moments, F32";
+const GRADIENTS: &str = "gradients, F32";
 
 /// What of that which could be made again is kept. Results are the same bits either way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,10 +104,10 @@ pub struct MemoryReport {
 }
 
 impl MemoryReport {
-    /// `mxfp4`: whether the device is a GPU that multiplies packed MXFP4.
-    pub fn new(run: &RunFile, device: DeviceId, mxfp4: bool, total_bytes: Option<u64>, free_bytes: Option<u64>) -> Self {
+    /// `mxfp4`: whether the device is a GPU that multiplies packed MXFP4. `ranks`: that train together, each on a device.
+    pub fn new(run: &RunFile, (device, mxfp4): (DeviceId, bool), ranks: usize, total_bytes: Option<u64>, free_bytes: Option<u64>) -> Self {
         let place = if device == DeviceId::Cpu { Place::Cpu } else { Place::Gpu { mxfp4 } };
-        let ways = ways(run, place);
+        let ways: Vec<Memory> = ways(run, place).into_iter().map(|way| of_rank(way, run, ranks)).collect();
         let keeps = free_bytes.and_then(|free| choose(&ways, free));
         Self { device, tokens: run.tokens_per_step(), ways, total_bytes, free_bytes, keeps }
     }
@@ -127,6 +128,26 @@ pub fn ways(run: &RunFile, place: Place) -> Vec<Memory> {
             all.into_iter().map(|(keep, ways)| Memory::new(keep, on_gpu(run, ways))).collect()
         }
     }
+}
+
+/// What one of several ranks keeps: masters, moments and the sum of gradients are in shards, what kernels read in F32 is whole beside them, and
+/// what all ranks have of a slice is in its room.
+fn of_rank(way: Memory, run: &RunFile, ranks: usize) -> Memory {
+    if ranks < 2 {
+        return way;
+    }
+    let (p, of, model) = (run.model.parameters(), ranks as u128, &run.model);
+    let read = model.hidden_size as u128 * (model.vocab_size + 2 * model.num_hidden_layers + 1) as u128;
+    let terms = way.terms.into_iter().map(|part| match part.name.as_str() {
+        MASTERS => term(MASTERS, format!("4P / {ranks} ranks + 4 (embedding and gains)"), 4 * p / of + 4 * read),
+        MOMENTS => term(MOMENTS, format!("8P / {ranks} ranks"), 8 * p / of),
+        GRADIENTS => {
+            let formula = format!("4P + 4P / {ranks} ranks + P / 2: of a micro-batch, a shard of their sum, what ranks send");
+            term(GRADIENTS, formula, 4 * p + 4 * p / of + p / 2)
+        }
+        _ => part,
+    });
+    Memory::new(way.keep, terms.collect())
 }
 
 /// Which of all [`ways`] is taken where so many bytes are free. A sum says what is needed at least: a way that is only faster than the last
@@ -155,7 +176,7 @@ fn term(name: &str, formula: impl Into<String>, bytes: u128) -> Term {
 /// Of gradients, with the sum over micro-batches where there are several.
 fn gradients(run: &RunFile) -> Term {
     let (formula, of_one) = if run.batch.accumulation > 1 { ("4P + 4P: of a micro-batch, and their sum", 8) } else { ("4P", 4) };
-    term("gradients, F32", formula, of_one * run.model.parameters())
+    term(GRADIENTS, formula, of_one * run.model.parameters())
 }
 
 /// Everything in F32, all of it kept.
@@ -193,8 +214,9 @@ fn on_gpu(run: &RunFile, ways: Ways) -> Vec<Term> {
     let block = 2 * (2 * d + remade + (qkv.1 + output.2 + gate_up.1) as u128) + 4 * (model.num_attention_heads as u128 + 2);
     let shared = 2 * (4 * d + (qkv.1 + output.2) as u128) + 4 * 2;
     let (operands, waiting) = Rooms::new(run).waiting(ways, tokens);
+    let between = run.recipe.defect.filter(|defect| defect.is_twice()).map(|_| Rooms::new(run).largest_source(tokens) as u128);
     let tokens = tokens as u128;
-    vec![
+    let mut terms = vec![
         term(MASTERS, "4P", 4 * p),
         term(MOMENTS, "8P", 8 * p),
         term("weights, BF16", "2P", 2 * p),
@@ -212,7 +234,9 @@ fn on_gpu(run: &RunFile, ways: Ways) -> Vec<Term> {
         ),
         term("in turns", "the most operands of one linear, or a part of the logits", scratch_bytes(run, ways) as u128),
         term("libraries", "workspace and code, about", LIBRARIES),
-    ]
+    ];
+    terms.extend(between.map(|bytes| term("quantised once", "2 of the largest source: what is quantised a second time", bytes)));
+    terms
 }
 
 pub const GIB: f64 = (1u64 << 30) as f64;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::defect::Defect;
 use crate::recipe::{BLOCK, Operand, Pass, Passes, is_packed};
 use crate::run_file::RunFile;
 
@@ -51,10 +52,11 @@ enum Way {
 pub struct Native([Way; 3]);
 
 impl Native {
-    /// A pass is native if the device has the units, both its operands are MXFP4, and every linear's shape fits. Otherwise it is emulated where an
+    /// A pass is native if the device has the units, both its operands are MXFP4, every linear's shape fits, and no defect is beyond its kernels. Otherwise it is emulated where an
     /// operand is MXFP4: with the same operands, bit for bit.
     pub fn new(run: &RunFile, has_mxfp4: bool) -> Self {
         let passes: &Passes = &run.recipe.passes;
+        let has_kernels = has_mxfp4 && run.recipe.defect.is_none_or(Defect::is_packed);
         Self(PASSES.map(|(pass, first, second)| {
             let specs = [passes.spec(pass, first), passes.spec(pass, second)];
             if !specs.iter().any(is_packed) {
@@ -64,7 +66,7 @@ impl Native {
             let tokens = [run.tokens_per_step(), run.model.sequence_length];
             let fit = tokens.into_iter().take(if pass == Pass::Wgrad { 1 } else { 2 });
             let mut shapes = fit.flat_map(|tokens| run.model.linears().map(|(_, out, inputs)| pass.shape(tokens, out, inputs)));
-            let is_native = has_mxfp4 && specs.iter().all(is_packed) && shapes.all(|(m, n, k)| fits(m, n, k).is_ok());
+            let is_native = has_kernels && specs.iter().all(is_packed) && shapes.all(|(m, n, k)| fits(m, n, k).is_ok());
             if is_native { Way::Native } else { Way::Emulated }
         }))
     }

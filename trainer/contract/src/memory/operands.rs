@@ -96,6 +96,13 @@ impl<'a> Rooms<'a> {
         ways.inputs_wait && is_prepared(INPUT) && is_prepared(INPUT_TURNED)
     }
 
+    /// Bytes of the largest source in BF16: what an operand that is quantised twice is in between.
+    pub fn largest_source(&self, tokens: usize) -> usize {
+        let roles = [INPUT, WEIGHT, GRADIENT];
+        let elements = (0..4).flat_map(|linear| roles.map(|role| self.elements(role, linear, tokens)));
+        2 * elements.max().unwrap_or_default()
+    }
+
     /// The operands that wait in all linears for backward: their formula in words, and bytes.
     pub(super) fn waiting(&self, ways: Ways, tokens: usize) -> (String, u128) {
         let roles = [(INPUT_TURNED, "T inputs", self.input_waits(ways)), (WEIGHT_TURNED, "weights", true)];

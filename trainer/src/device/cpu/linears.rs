@@ -12,6 +12,7 @@ use crate::choices::{Choices, Evaluation, Observation, SLOTS, SignVector};
 use crate::device::{Goal, Input, Linears, Mode};
 use crate::error::TrainerError;
 use crate::quantisation_error;
+use crate::quantised_once::Once;
 use crate::streams::{Operand, Pass, Place};
 
 /// Recipe, delayed-scaling state and panels of all linears of a model.
@@ -68,6 +69,11 @@ impl CpuLinears {
         Role { side, partner: self.choices.spec(pass, partner).format }
     }
 
+    /// The source of an operand that a defect quantises twice, quantised for the first time.
+    fn quantised_once(&self, pass: Pass, operand: Operand, source: &Source<'_>) -> Result<Option<Once>, TrainerError> {
+        self.choices.first(pass, operand).map(|first| Once::new(first, source)).transpose()
+    }
+
     /// One of the two products of a training step whose left side has a row a token: it is prepared on the way.
     #[allow(clippy::too_many_arguments)] // an operand's place and source, its weight, and where the product goes
     fn product(
@@ -85,10 +91,11 @@ impl CpuLinears {
         }
         self.operand(place, pass, Operand::Weight, weight, step)?;
         let spec = self.choices.spec(pass, operand);
-        let signs = self.choices.signs(place, pass, &spec, step);
+        let signs = self.choices.signs(place, pass, operand, step);
         let slot = self.choices.slot(place, pass, operand);
+        let once = self.quantised_once(pass, operand, &source)?;
         let left = Unprepared {
-            source,
+            source: once.as_ref().map_or(source, Once::source),
             spec: &spec,
             partner: self.role(pass, operand).partner,
             randomness: Randomness {
@@ -129,13 +136,15 @@ impl CpuLinears {
         step: u64,
     ) -> Result<PreparedStats, TrainerError> {
         let (spec, role) = (self.choices.spec(pass, operand), self.role(pass, operand));
-        let signs = self.choices.signs(place, pass, &spec, step);
+        let signs = self.choices.signs(place, pass, operand, step);
+        let once = self.quantised_once(pass, operand, &source)?;
         let rounding = self.choices.training_words(place, pass, operand, step);
         let remembered = self.remembered(self.choices.slot(place, pass, operand), &spec);
         let observes = self.observes(place);
         let panels = if role.side == Side::Left { &mut self.left } else { &mut self.right };
         let randomness = Randomness { rounding, signs: signs.as_ref().map(SignVector::as_slice) };
-        let stats = self.cpu.prepare_into(source, &spec, role, randomness, remembered, panels).map_err(TrainerError::kernel)?;
+        let read = once.as_ref().map_or(source, Once::source);
+        let stats = self.cpu.prepare_into(read, &spec, role, randomness, remembered, panels).map_err(TrainerError::kernel)?;
         if let Some(observation) = self.observation.as_mut().filter(|_| observes) {
             let survived = quantisation_error::measure(&source, &spec, signs.as_ref().map(SignVector::as_slice), &panels.unpack());
             let linear = self.choices.shapes[place.linear].0;
@@ -153,7 +162,9 @@ impl CpuLinears {
         panels: &mut Panels,
     ) -> Result<(), TrainerError> {
         let (spec, role) = (self.choices.spec(Pass::Fprop, operand), self.role(Pass::Fprop, operand));
-        let signs = self.choices.signs(place, Pass::Fprop, &spec, evaluation.step);
+        let signs = self.choices.signs(place, Pass::Fprop, operand, evaluation.step);
+        let once = self.quantised_once(Pass::Fprop, operand, &source)?;
+        let source = once.as_ref().map_or(source, Once::source);
         let rounding = self.choices.evaluation_words(place, operand, evaluation);
         let remembered = self.remembered(self.choices.slot(place, Pass::Fprop, operand), &spec);
         let randomness = Randomness { rounding, signs: signs.as_ref().map(SignVector::as_slice) };
@@ -183,9 +194,10 @@ impl Linears<Cpu> for CpuLinears {
             }
             Mode::Evaluation { evaluation, weights } => {
                 let spec = self.choices.spec(Pass::Fprop, Operand::Input);
-                let signs = self.choices.signs(place, Pass::Fprop, &spec, evaluation.step);
+                let signs = self.choices.signs(place, Pass::Fprop, Operand::Input, evaluation.step);
+                let once = self.quantised_once(Pass::Fprop, Operand::Input, &x)?;
                 let left = Unprepared {
-                    source: x,
+                    source: once.as_ref().map_or(x, Once::source),
                     spec: &spec,
                     partner: self.role(Pass::Fprop, Operand::Input).partner,
                     randomness: Randomness {

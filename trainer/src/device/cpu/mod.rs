@@ -60,6 +60,10 @@ impl Device for Cpu {
         Ok(values)
     }
 
+    fn shard_in_f32(&self, parameters: &Vec<f32>, shard: &Range<usize>) -> Result<Vec<f32>, TrainerError> {
+        Ok(parameters[shard.clone()].to_vec())
+    }
+
     fn parameter_values<'a>(&self, parameters: &'a Vec<f32>) -> Result<Cow<'a, [f32]>, TrainerError> {
         Ok(Cow::Borrowed(parameters))
     }
@@ -90,13 +94,12 @@ impl Device for Cpu {
         Ok(())
     }
 
-    fn add(&self, sum: &mut Vec<f32>, more: &Vec<f32>, first: usize) -> Result<(), TrainerError> {
-        let more = &more[first..first + sum.len()];
-        Self::add(self, sum, more).map_err(TrainerError::kernel)
+    fn add(&self, (sum, at): (&mut Vec<f32>, usize), (more, first): (&Vec<f32>, usize), count: usize) -> Result<(), TrainerError> {
+        Self::add(self, &mut sum[at..at + count], &more[first..first + count]).map_err(TrainerError::kernel)
     }
 
-    fn copy(&self, from: &Vec<f32>, first: usize, to: &mut Vec<f32>) -> Result<(), TrainerError> {
-        Device::read(self, from, first, to)
+    fn copy(&self, (from, first): (&Vec<f32>, usize), (to, at): (&mut Vec<f32>, usize), count: usize) -> Result<(), TrainerError> {
+        Device::read(self, from, first, &mut to[at..at + count])
     }
 
     fn divide(&self, numbers: &mut Vec<f32>, by: f32) -> Result<(), TrainerError> {
@@ -219,10 +222,15 @@ impl Device for Cpu {
         Ok(libm::sqrt(self.squared_norm(gradients)))
     }
 
-    fn squared_sums(&self, shard: &Vec<f32>) -> Result<Vec<f64>, TrainerError> {
+    fn add_squares(&self, shard: &Vec<f32>, _: usize, before: Vec<f64>) -> Result<Vec<f64>, TrainerError> {
         let mut sums = vec![0.0; shard.len().div_ceil(SQUARES_CHUNK)];
         Self::squared_sums(self, shard, &mut sums);
-        Ok(sums)
+        // One sum, chunk by chunk: shards begin at chunks.
+        Ok(vec![before.into_iter().chain(sums).sum()])
+    }
+
+    fn norm_of_squares(&self, sums: &[f64]) -> Result<f64, TrainerError> {
+        Ok(libm::sqrt(sums.iter().sum()))
     }
 
     fn update(

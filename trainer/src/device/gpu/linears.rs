@@ -11,6 +11,7 @@
 
 use std::ops::Range;
 
+use contract::defect::Defect;
 use contract::memory::{GRADIENT, GRADIENT_TURNED, INPUT, INPUT_TURNED, PASSES, Role, WEIGHT, WEIGHT_TURNED, Ways};
 use contract::metrics::Quantisation;
 use contract::recipe::{Block, DelayedChoice, Format, OperandSpec, ScaleRule};
@@ -45,6 +46,8 @@ pub struct GpuLinears {
     weight_rows: Preparation,
     weight_both: Preparation,
     gradient: Preparation,
+    /// A source that a defect quantises twice, quantised once; empty without such a defect.
+    between: Buffer<u8>,
     /// W along its columns, of every linear: from forward until backward. Index 4 * layer + linear.
     weights_turned: Vec<Buffer<u8>>,
     /// X likewise, if it waits; else empty.
@@ -78,6 +81,7 @@ impl GpuLinears {
             let of = |linear| device.gpu().buffer(choices.rooms().room(ways, role, linear, tokens)).map_err(machine);
             (0..choices.layers).flat_map(|_| 0..4).map(of).collect::<Result<Vec<_>, TrainerError>>()
         };
+        let between = if run.recipe.defect.is_some_and(Defect::is_twice) { choices.rooms().largest_source(tokens) } else { 0 };
         let waits = choices.rooms().input_waits(ways);
         let native = PASSES.iter().filter(|(pass, ..)| ways.native.has(*pass));
         let shape = |pass: Pass| choices.shapes.map(|(_, out, inputs)| pass.shape(tokens, out, inputs));
@@ -90,6 +94,7 @@ impl GpuLinears {
             weight_rows: make(Some(WEIGHT), None)?,
             weight_both: make(Some(WEIGHT), Some(WEIGHT_TURNED))?,
             gradient: make(Some(GRADIENT), Some(GRADIENT_TURNED))?,
+            between: device.gpu().buffer(between).map_err(machine)?,
             weights_turned: waiting(WEIGHT_TURNED)?,
             inputs_turned: if waits { waiting(INPUT_TURNED)? } else { Vec::new() },
             scales: TensorScales::new(device.gpu(), &largest, choices.delayed.map_or(0, |delayed| delayed.history)).map_err(machine)?,
@@ -156,7 +161,7 @@ impl GpuLinears {
                 Moment::Training(step) => self.choices.training_words(place, role.pass, role.operand, step),
                 Moment::Evaluation(evaluation) => self.choices.evaluation_words(place, role.operand, evaluation),
             };
-            Some((spec, words, self.choices.signs(place, role.pass, &spec, step), self.slot(place, role, moment)))
+            Some((spec, words, self.choices.signs(place, role.pass, role.operand, step), self.slot(place, role, moment)))
         };
         if let Some(packed) = &preparation.packed {
             let native = |role: Option<Role>| side(role.filter(|role| self.ways.native.has(role.pass)));
@@ -173,8 +178,17 @@ impl GpuLinears {
             let stored = stored(source)?;
             self.device.timed("quantise", || packed.run(stored, (rows, columns), written[0], written[1]))?;
         }
+        for (twice, out) in preparation.twice.iter().zip(outs) {
+            let Some((twice, (_, words, signs, _))) = twice.as_ref().and_then(|twice| Some((twice, side(Some(twice.role))?))) else {
+                continue;
+            };
+            let signs = signs.as_ref().map(SignVector::as_slice);
+            let written = OperandSide { out, rounding: words, signs, ..OperandSide::default() };
+            self.device.timed("quantise", || twice.run(&self.between, source, (rows, columns), written))?;
+        }
         let Some(quantiser) = &preparation.quantiser else { return Ok(()) };
-        let emulated = |role: Option<Role>| side(role.filter(|role| !self.ways.native.has(role.pass)));
+        let is_once = |role: &Role| self.choices.first(role.pass, role.operand).is_none();
+        let emulated = |role: Option<Role>| side(role.filter(|role| !self.ways.native.has(role.pass) && is_once(role)));
         let sides = [emulated(preparation.rows), emulated(preparation.columns)];
         let own = |spec: &OperandSpec| spec.block == Block::Tensor && self.is_scaled_by_itself(spec);
         if sides.iter().flatten().any(|side| own(&side.0)) {
@@ -313,13 +327,14 @@ impl GpuLinears {
             place,
             pass: role.pass,
             operand: role.operand,
+            first: self.choices.first(role.pass, role.operand),
             spec,
             bits,
             rows: operand_rows,
             k,
             transposed,
             words: self.choices.training_words(place, role.pass, role.operand, step),
-            signs: self.choices.signs(place, role.pass, &spec, step),
+            signs: self.choices.signs(place, role.pass, role.operand, step),
             remembered,
         });
         Ok(())

@@ -15,18 +15,18 @@ pub enum Keep {
     Least,
 }
 
-/// What `trainer memory` says of a micro-batch on a GPU.
-pub fn report(run: &RunFile, gpu: &Gpu) -> Result<MemoryReport, TrainerError> {
+/// What `trainer memory` says of a micro-batch on a GPU, which is one of so many ranks'.
+pub fn report(run: &RunFile, gpu: &Gpu, ranks: usize) -> Result<MemoryReport, TrainerError> {
     let (free, total) = gpu.driver().memory().map_err(super::machine)?;
-    Ok(MemoryReport::new(run, device_id(gpu), gpu.description().has_mxfp4, Some(total), Some(free)))
+    Ok(MemoryReport::new(run, (device_id(gpu), gpu.description().has_mxfp4), ranks, Some(total), Some(free)))
 }
 
 /// How a run is done in what is free on the GPU: with everything kept that makes a step faster, or else with the least memory.
 ///
 /// # Errors
 /// [`TrainerError::Machine`] if that does not fit either, with how much is needed, how much is there, and which keys lower it.
-pub(super) fn choose(run: &RunFile, native: Native, keep: Keep, gpu: &Gpu) -> Result<Ways, TrainerError> {
-    let mut report = report(run, gpu)?;
+pub(super) fn choose(run: &RunFile, native: Native, keep: Keep, gpu: &Gpu, ranks: usize) -> Result<Ways, TrainerError> {
+    let mut report = report(run, gpu, ranks)?;
     if keep == Keep::Least {
         report.ways.drain(..report.ways.len() - 1);
     }
@@ -36,7 +36,7 @@ pub(super) fn choose(run: &RunFile, native: Native, keep: Keep, gpu: &Gpu) -> Re
     }
     let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
     Err(TrainerError::Machine(format!(
-        "this run needs {:.1} GiB on the GPU, {} has {:.1} free of {:.1}; raise batch.accumulation ({} sequences are computed at once now), lower model.sequence_length, use a smaller model, or another GPU",
+        "this run needs {:.1} GiB on the GPU, {} has {:.1} free of {:.1}; raise batch.accumulation ({} sequences are computed at once now), lower model.sequence_length, use a smaller model, more ranks, or another GPU",
         gib(report.ways.last().map_or(0, |least| least.bytes)),
         gpu.description().name,
         gib(free),

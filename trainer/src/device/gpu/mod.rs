@@ -4,7 +4,9 @@ mod linears;
 mod memory;
 mod observation;
 mod operands;
+mod parameters;
 mod scratch;
+mod shard;
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -27,7 +29,9 @@ use crate::parameters::Layout;
 
 pub use linears::GpuLinears;
 pub use memory::{Keep, report as memory_report};
+pub use parameters::Parameters;
 use scratch::{Scratch, Turn};
+use shard::Shard;
 
 /// Places in the results that a step leaves on the device.
 const LOSS: usize = 0;
@@ -73,19 +77,13 @@ struct Parts {
     head: Head,
     optimizer: Optimizer,
     accumulator: Accumulator,
+    shard: Shard,
     scratch: Scratch,
     ways: Ways,
     /// Sum of the batch's losses, and norm of the gradients.
     results: Buffer<f64>,
     /// Bytes that were free before any of this was made.
     free: u64,
-}
-
-#[derive(Debug)]
-pub struct Parameters {
-    masters: Buffer<f32>,
-    /// The same in BF16: what operands are prepared from.
-    copies: Buffer<Bf16>,
 }
 
 /// A batch on the device.
@@ -110,7 +108,7 @@ pub fn device_id(gpu: &Gpu) -> DeviceId {
 }
 
 /// What a GPU's error means for the run: the machine cannot do it (exit code 4), or sizes that should have been refused earlier.
-fn machine(error: GpuError) -> TrainerError {
+pub(crate) fn machine(error: GpuError) -> TrainerError {
     match error {
         GpuError::Shape { .. } => TrainerError::kernel(error),
         other => TrainerError::Machine(other.to_string()),
@@ -123,10 +121,15 @@ impl GpuDevice {
     /// # Errors
     /// Sizes or a recipe that the GPU's kernels do not take, or not enough memory.
     pub fn new(gpu: Gpu, run: &RunFile, keep: Keep) -> Result<Self, TrainerError> {
+        Self::among(1, gpu, run, keep)
+    }
+
+    /// As [`GpuDevice::new`], for one of so many ranks.
+    pub fn among(ranks: usize, gpu: Gpu, run: &RunFile, keep: Keep) -> Result<Self, TrainerError> {
         let (model, tokens) = (&run.model, run.tokens_per_step());
         check_sizes(model)?;
         let native = Native::new(run, gpu.description().has_mxfp4);
-        let ways = memory::choose(run, native, keep, &gpu)?;
+        let ways = memory::choose(run, native, keep, &gpu, ranks)?;
         let (free, _) = gpu.driver().memory().map_err(machine)?;
         let layout = Layout::new(model);
         let tensors = layout.tensors.iter().map(|tensor| (tensor.range.start, tensor.range.len(), tensor.decays));
@@ -139,6 +142,7 @@ impl GpuDevice {
             head: Head::new(&gpu, tokens, model.hidden_size, model.vocab_size).map_err(machine)?,
             optimizer: Optimizer::new(&gpu, tensors).map_err(machine)?,
             accumulator: Accumulator::new(&gpu).map_err(machine)?,
+            shard: Shard::default(),
             scratch: Scratch::new(&gpu, scratch_bytes(run, ways))?,
             ways,
             results: gpu.zeros(2).map_err(machine)?,
@@ -174,11 +178,6 @@ impl GpuDevice {
     pub fn gpu(&self) -> &Gpu {
         &self.parts.gpu
     }
-}
-
-/// The norm and the update of a part of the parameters have no kernels.
-fn one_rank() -> TrainerError {
-    TrainerError::BadInput("several ranks compute on the CPU only so far: use --device cpu, or one rank".into())
 }
 
 /// The kernels read eight elements at a time.
@@ -261,7 +260,15 @@ impl Device for GpuDevice {
         let masters = gpu.upload(&values).map_err(machine)?;
         let mut copies = gpu.buffer(values.len()).map_err(machine)?;
         optimizer.copy_bf16(&masters, &mut copies).map_err(machine)?;
-        Ok(Parameters { masters, copies })
+        Ok(Parameters::whole(masters, copies))
+    }
+
+    fn shard_parameters(&self, layout: &Layout, values: Vec<f32>, shard: &Range<usize>) -> Result<Parameters, TrainerError> {
+        if *shard == (0..layout.total) { self.parameters(values) } else { self.sharded(layout, &values, shard) }
+    }
+
+    fn shard_in_f32(&self, parameters: &Parameters, _: &Range<usize>) -> Result<Buffer<f32>, TrainerError> {
+        parameters.masters.window(0, parameters.masters.length()).map_err(machine)
     }
 
     fn parameter_values<'a>(&self, parameters: &'a Parameters) -> Result<Cow<'a, [f32]>, TrainerError> {
@@ -277,13 +284,11 @@ impl Device for GpuDevice {
     }
 
     fn read_parameters(&self, parameters: &Parameters, first: usize, out: &mut [f32]) -> Result<(), TrainerError> {
-        parameters.masters.read(first, out).map_err(machine)
+        parameters.masters.read(first - parameters.first, out).map_err(machine)
     }
 
     fn write_parameters(&self, parameters: &mut Parameters, first: usize, values: &[f32]) -> Result<(), TrainerError> {
-        let Parameters { masters, copies } = parameters;
-        masters.write(first, values).map_err(machine)?;
-        self.parts.optimizer.copy_bf16(masters, copies).map_err(machine)
+        self.write_any(parameters, first, values)
     }
 
     fn read(&self, numbers: &Buffer<f32>, first: usize, out: &mut [f32]) -> Result<(), TrainerError> {
@@ -307,7 +312,7 @@ impl Device for GpuDevice {
         width: usize,
         out: &mut Buffer<Bf16>,
     ) -> Result<(), TrainerError> {
-        let table = (&parameters.masters, table.start);
+        let table = parameters.in_f32(table.start);
         self.timed("embedding", || self.parts.elementwise.embedding(table, &tokens.inputs, out, batch.inputs.len(), width))
     }
 
@@ -332,7 +337,7 @@ impl Device for GpuDevice {
         inverse_rms: &mut Buffer<f32>,
         rows: usize,
     ) -> Result<(), TrainerError> {
-        self.timed("norm", || self.parts.norm.forward(x, (&parameters.masters, gain.start), epsilon, y, inverse_rms, rows))
+        self.timed("norm", || self.parts.norm.forward(x, parameters.in_f32(gain.start), epsilon, y, inverse_rms, rows))
     }
 
     fn rms_norm_backward(
@@ -346,7 +351,7 @@ impl Device for GpuDevice {
         gradients: &mut Buffer<f32>,
         rows: usize,
     ) -> Result<(), TrainerError> {
-        let place = (&parameters.masters, gain.start);
+        let place = parameters.in_f32(gain.start);
         self.timed("norm", || self.parts.norm.backward(x, place, inverse_rms, d_y, d_x, accumulate, (gradients, gain.start), rows))
     }
 
@@ -403,8 +408,12 @@ impl Device for GpuDevice {
         self.result(NORM)
     }
 
-    fn squared_sums(&self, _: &Buffer<f32>) -> Result<Vec<f64>, TrainerError> {
-        Err(one_rank())
+    fn add_squares(&self, shard: &Buffer<f32>, first: usize, before: Vec<f64>) -> Result<Vec<f64>, TrainerError> {
+        self.add_squares_of(shard, first, before)
+    }
+
+    fn norm_of_squares(&self, sums: &[f64]) -> Result<f64, TrainerError> {
+        self.norm_of_all(sums)
     }
 
     fn update(
@@ -416,9 +425,6 @@ impl Device for GpuDevice {
         parameters: &mut Parameters,
         (first, second): (&mut Buffer<f32>, &mut Buffer<f32>),
     ) -> Result<(), TrainerError> {
-        if *shard != (0..layout.total) {
-            return Err(one_rank());
-        }
         let numbers = optimizer::numbers(&update);
         let numbers = UpdateNumbers {
             learning_rate: numbers.learning_rate,
@@ -429,7 +435,10 @@ impl Device for GpuDevice {
             bias_correction1: numbers.bias_correction1,
             bias_correction2: numbers.bias_correction2,
         };
-        let Parameters { masters, copies } = parameters;
+        if *shard != (0..layout.total) {
+            return self.update_shard(layout, (update, numbers), shard, gradients, parameters, (first, second));
+        }
+        let Parameters { masters, copies, .. } = parameters;
         let Parts { optimizer, results, .. } = &*self.parts;
         let results = (results, NORM, LOSS);
         self.timed("optimizer", || optimizer.update(masters, gradients, first, second, copies, numbers, update.section.clip_norm, results))
@@ -439,12 +448,18 @@ impl Device for GpuDevice {
         self.parts.gpu.driver().synchronize().map_err(machine)
     }
 
-    fn add(&self, sum: &mut Buffer<f32>, more: &Buffer<f32>, first: usize) -> Result<(), TrainerError> {
-        self.timed("accumulate", || self.parts.accumulator.add(sum, &more.part(size_of::<f32>() * first, sum.length())?))
+    fn add(&self, (sum, at): (&mut Buffer<f32>, usize), (more, first): (&Buffer<f32>, usize), count: usize) -> Result<(), TrainerError> {
+        self.timed("accumulate", || {
+            let (mut sum, more) = (sum.part(size_of::<f32>() * at, count)?, more.part(size_of::<f32>() * first, count)?);
+            self.parts.accumulator.add(&mut sum, &more)
+        })
     }
 
-    fn copy(&self, from: &Buffer<f32>, first: usize, to: &mut Buffer<f32>) -> Result<(), TrainerError> {
-        self.timed("accumulate", || from.part(size_of::<f32>() * first, to.length())?.copy_to(to, to.length()))
+    fn copy(&self, (from, first): (&Buffer<f32>, usize), (to, at): (&mut Buffer<f32>, usize), count: usize) -> Result<(), TrainerError> {
+        self.timed("accumulate", || {
+            let from: Buffer<f32> = from.part(size_of::<f32>() * first, count)?;
+            from.copy_to(&to.part(size_of::<f32>() * at, count)?, count)
+        })
     }
 
     fn divide(&self, numbers: &mut Buffer<f32>, by: f32) -> Result<(), TrainerError> {

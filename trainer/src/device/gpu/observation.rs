@@ -3,6 +3,7 @@
 //! Operands wait until their step is queued and are then measured side by side on the host's cores: one alone takes a good part of a
 //! second. In which order they are finished does not show.
 
+use contract::defect::First;
 use contract::metrics::Quantisation;
 use contract::recipe::{Block, Format, OperandSpec, Rounding, ScaleRule};
 use kernels::gpu::{Bf16, Buffer, Gpu, Made, OperandSide, Quantiser};
@@ -14,6 +15,7 @@ use super::machine;
 use crate::choices::{Choices, SignVector};
 use crate::error::TrainerError;
 use crate::quantisation_error;
+use crate::quantised_once::Once;
 use crate::streams::{Operand, Pass, Place};
 
 /// An operand that is to be measured.
@@ -22,6 +24,8 @@ pub(super) struct Observed {
     pub(super) place: Place,
     pub(super) pass: Pass,
     pub(super) operand: Operand,
+    /// What a defect quantises it as first.
+    pub(super) first: Option<First>,
     pub(super) spec: OperandSpec,
     /// The source as the device holds it: `[rows, k]`, or `[k, rows]` if `transposed`.
     pub(super) bits: Vec<Bf16>,
@@ -39,7 +43,9 @@ impl Observed {
         let values: Vec<f32> = self.bits.iter().map(|bits| f32::from_bits(u32::from(bits.0) << 16)).collect();
         let source = Source { values: &values, rows: self.rows, k: self.k, transposed: self.transposed };
         let randomness = Randomness { rounding: self.words, signs: self.signs.as_ref().map(SignVector::as_slice) };
-        let (prepared, _) = quantise::prepare_reference(source, &self.spec, randomness, self.remembered).map_err(TrainerError::kernel)?;
+        let once = self.first.map(|first| Once::new(first, &source)).transpose()?;
+        let read = once.as_ref().map_or(source, Once::source);
+        let (prepared, _) = quantise::prepare_reference(read, &self.spec, randomness, self.remembered).map_err(TrainerError::kernel)?;
         let survived = quantisation_error::measure(&source, &self.spec, randomness.signs, &prepared);
         let linear = choices.shapes[self.place.linear].0;
         Ok(survived.record(step, self.place.layer, linear, self.pass, self.operand, self.spec.format))

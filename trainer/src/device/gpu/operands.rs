@@ -3,8 +3,9 @@
 use contract::memory::{PASSES, Role, Ways};
 use contract::recipe::{Format, Operand, ScaleRule};
 use contract::run_file::RunFile;
-use kernels::gpu::{Bf16, Buffer, Description, Element, Gpu, Made, PackedQuantiser, Quantiser, element, is_source};
+use kernels::gpu::{Bf16, Buffer, Description, Element, Gpu, GpuError, Made, OperandSide, PackedQuantiser, Quantiser, element, is_source};
 use kernels::quantise;
+use kernels::random::Draw;
 
 use super::{GpuDevice, Parameters, machine};
 use crate::choices::{Choices, SLOTS};
@@ -16,9 +17,23 @@ use crate::error::TrainerError;
 pub(super) struct Preparation {
     pub(super) rows: Option<Role>,
     pub(super) columns: Option<Role>,
-    /// Of the operands that are not native.
+    /// Of the operands that are not native, nor quantised twice.
     pub(super) quantiser: Option<Quantiser>,
     pub(super) packed: Option<PackedQuantiser>,
+    /// Of the operands, along rows and along columns, that a defect quantises twice.
+    pub(super) twice: [Option<Twice>; 2],
+}
+
+/// Kernels of an operand that is quantised twice.
+#[derive(Debug)]
+pub(super) struct Twice {
+    pub(super) role: Role,
+    once: Quantiser,
+    /// Whether `once` contracts along the source's columns: what it writes is the source turned.
+    is_turned: bool,
+    again: Quantiser,
+    /// Whether `again` contracts along the columns of what `once` wrote.
+    is_turned_again: bool,
 }
 
 impl Preparation {
@@ -26,19 +41,62 @@ impl Preparation {
         let Ways { native, makes_inputs, .. } = ways;
         let spec = |role: Option<Role>, wanted: bool| {
             let role = role.filter(|role| native.has(role.pass) == wanted)?;
-            Some(choices.spec(role.pass, role.operand)).filter(|spec| !is_source(spec))
+            let is_once = choices.first(role.pass, role.operand).is_none();
+            Some(choices.spec(role.pass, role.operand)).filter(|spec| is_once && !is_source(spec))
         };
         let is_input = rows.or(columns).is_some_and(|role| role.operand == Operand::Input);
         let quantiser = match (spec(rows, false), spec(columns, false)) {
             (None, None) => None,
-            (rows, columns) if is_input && makes_inputs => Some(Quantiser::of_made(gpu, rows, columns)),
-            (rows, columns) => Some(Quantiser::new(gpu, rows, columns)),
+            (rows, columns) => Some(Quantiser::drawing(gpu, choices.draw(), is_input && makes_inputs, rows, columns)),
         };
         let packed = match (spec(rows, true), spec(columns, true)) {
             (None, None) => None,
             (rows, columns) => Some(PackedQuantiser::new(gpu, rows, columns)),
         };
-        Ok(Self { rows, columns, quantiser: quantiser.transpose().map_err(machine)?, packed: packed.transpose().map_err(machine)? })
+        let twice = |role, is_column| Twice::new(gpu, choices, is_input && makes_inputs, role, is_column);
+        Ok(Self {
+            rows,
+            columns,
+            quantiser: quantiser.transpose().map_err(machine)?,
+            packed: packed.transpose().map_err(machine)?,
+            twice: [twice(rows, false)?, twice(columns, true)?],
+        })
+    }
+}
+
+impl Twice {
+    /// Nothing where the operand is quantised once. `made`: its source may be one that is made while it is read.
+    fn new(gpu: &Gpu, choices: &Choices, made: bool, role: Option<Role>, is_column: bool) -> Result<Option<Self>, TrainerError> {
+        let Some(role) = role else { return Ok(None) };
+        let Some(first) = choices.first(role.pass, role.operand) else { return Ok(None) };
+        let quantiser = |made: bool, spec, is_column: bool| {
+            let (rows, columns) = if is_column { (None, Some(spec)) } else { (Some(spec), None) };
+            Quantiser::drawing(gpu, Draw::Own, made, rows, columns).map_err(machine)
+        };
+        let is_turned = is_column != first.is_turned;
+        let is_turned_again = is_column != is_turned;
+        let once = quantiser(made, first.spec, is_turned)?;
+        let again = quantiser(false, choices.spec(role.pass, role.operand), is_turned_again)?;
+        Ok(Some(Self { role, once, is_turned, again, is_turned_again }))
+    }
+
+    /// Prepares a source, `[rows, columns]`, to `side`; `between` holds it quantised once, in BF16.
+    pub(super) fn run(
+        &self,
+        between: &Buffer<u8>,
+        source: Made<'_>,
+        (rows, columns): (usize, usize),
+        side: OperandSide<'_>,
+    ) -> Result<(), GpuError> {
+        let sides = |side, is_column: bool| {
+            if is_column { (OperandSide::default(), side) } else { (side, OperandSide::default()) }
+        };
+        let first = sides(OperandSide { out: Some(between), ..OperandSide::default() }, self.is_turned);
+        self.once.run(source, (rows, columns), first.0, first.1)?;
+        let values = between.part(0, rows * columns)?;
+        let shape = if self.is_turned { (columns, rows) } else { (rows, columns) };
+        let second = sides(side, self.is_turned_again);
+        self.again.run(Made::Stored(&values, 0), shape, second.0, second.1)
     }
 }
 
@@ -104,7 +162,7 @@ pub(super) fn raise(largest: &mut [f32], least: &[f32]) {
 pub(super) fn made<'a>(x: &Input<'a, GpuDevice>, parameters: &'a Parameters) -> Made<'a> {
     match x {
         Input::Normed { normed, stream, inverse_rms, gain } if normed.length() == 0 => {
-            Made::Normed { stream, inverse_rms, gain: (&parameters.masters, gain.start) }
+            Made::Normed { stream, inverse_rms, gain: parameters.in_f32(gain.start) }
         }
         Input::Gated { hidden, gate_up } if hidden.length() == 0 => Made::Gated { gate_up },
         kept => Made::Stored(kept.kept(), 0),

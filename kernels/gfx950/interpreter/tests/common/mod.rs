@@ -11,6 +11,7 @@ use gfx950_interpreter::fault::LaunchError;
 use gfx950_interpreter::memory::{Address, Memory};
 use gfx950_interpreter::object::CodeObject;
 use gfx950_interpreter::{Launch, Order, Statistics, launch};
+use kernels::closeness;
 use kernels::quantise::{Mxfp4, Prepared};
 use sha2::{Digest as _, Sha256};
 
@@ -233,17 +234,86 @@ pub(crate) fn bf16_of(memory: &Memory, address: Address) -> Vec<f32> {
 
 /// Normally distributed BF16 values.
 pub(crate) fn normals(tensor: u32, count: usize, deviation: f32) -> Vec<f32> {
-    let stream = kernels::random::Stream { k0: 0x5EED ^ tensor.wrapping_mul(0x9E37_79B9), k1: tensor };
+    normals_of(0, tensor, count, deviation)
+}
+
+/// The same for a test that draws again with each seed.
+pub(crate) fn normals_of(seed: u32, tensor: u32, count: usize, deviation: f32) -> Vec<f32> {
+    let stream = kernels::random::Stream::new(0x5EED ^ tensor.wrapping_mul(0x9E37_79B9), tensor ^ seed << 8);
     (0..count as u64).map(|index| kernels::format::bf16::round(stream.normal(index) * deviation)).collect()
 }
 
-/// ||found - wanted|| / ||wanted||.
-pub(crate) fn relative(found: &[f32], wanted: &[f32]) -> f64 {
-    assert_eq!(found.len(), wanted.len());
-    let square = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>();
-    let difference = square(&mut found.iter().zip(wanted).map(|(&found, &wanted)| f64::from(found) - f64::from(wanted)));
-    (difference / square(&mut wanted.iter().map(|&wanted| f64::from(wanted)))).sqrt()
+/// A planted error that every comparison with the CPU must see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Planted {
+    Nothing,
+    /// To BF16 by truncation.
+    Truncation,
+    /// Two operands exchanged.
+    Swapped,
+    /// A term of a sum, or a factor, left out.
+    Dropped,
 }
+
+impl Planted {
+    pub(crate) const ERRORS: [Self; 3] = [Self::Truncation, Self::Swapped, Self::Dropped];
+
+    /// What the kernels are compiled with.
+    pub(crate) fn defines(self) -> &'static [&'static str] {
+        if self == Self::Truncation { &["-DBREAK_ROUNDING"] } else { &[] }
+    }
+
+    /// `two` in this order, or exchanged.
+    pub(crate) fn order<T: Copy>(self, two: [T; 2]) -> [T; 2] {
+        if self == Self::Swapped { [two[1], two[0]] } else { two }
+    }
+
+    /// `values`, or as many zeros.
+    pub(crate) fn term(self, values: &[f32]) -> Vec<f32> {
+        if self == Self::Dropped { vec![0.0; values.len()] } else { values.to_vec() }
+    }
+}
+
+/// Errors of a kernel's results, each in units of its bound.
+#[derive(Debug, Default)]
+pub(crate) struct Errors(pub(crate) Vec<(String, f64)>);
+
+impl Errors {
+    /// Each element was rounded to BF16 once.
+    pub(crate) fn rounded_once(&mut self, what: &str, found: &[f32], wanted: &[f32]) {
+        assert_eq!(found.len(), wanted.len());
+        self.0.push((what.into(), closeness::of_one_rounding(found, wanted)));
+    }
+
+    /// F32 from end to end.
+    pub(crate) fn in_f32(&mut self, what: &str, found: &[f32], wanted: &[f32]) {
+        assert_eq!(found.len(), wanted.len());
+        self.0.push((what.into(), closeness::relative(found, wanted) / closeness::F32_SLACK));
+    }
+
+    /// So many roundings to BF16, one behind another, of rows of so many elements.
+    pub(crate) fn rounded(&mut self, what: &str, (found, wanted): (&[f32], &[f32]), row: usize, roundings: u32) {
+        assert_eq!(found.len(), wanted.len());
+        let bound = f64::from(roundings) * closeness::UNIT + closeness::F32_SLACK;
+        self.0.push((what.into(), closeness::relative(found, wanted) / bound));
+        self.0.push((format!("{what}, shift"), closeness::shift(found, wanted, row, roundings)));
+    }
+
+    /// All are within their bounds; a NaN is not.
+    pub(crate) fn assert_none(&self, of: &str) {
+        let beyond: Vec<_> = self.0.iter().filter(|(_, error)| !(*error <= 1.0)).collect();
+        assert!(beyond.is_empty() && !self.0.is_empty(), "{of}: in units of the bound, {beyond:?}");
+    }
+
+    /// A planted error shows in one of them at least.
+    pub(crate) fn assert_some(&self, of: &str) {
+        assert!(self.0.iter().any(|(_, error)| !(*error <= 1.0)), "{of} is not seen: {:?}", self.0);
+    }
+}
+
+/// Seeds of tests that are no seed of the trainer's; CI takes a few, `cargo test -- --ignored a_thousand` the rest.
+pub(crate) const FEW_SEEDS: std::ops::Range<u32> = 1..4;
+pub(crate) const THOUSAND_SEEDS: std::ops::Range<u32> = 1000..2000;
 
 /// A cheap generator for test data.
 pub(crate) struct Random(pub(crate) u64);

@@ -1,0 +1,85 @@
+//! What a rank does with its shard of the parameters: its part of the gradient's norm, and the update. The whole, which one rank has, takes the
+//! way without all this.
+
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use kernels::gpu::{Buffer, GpuError, Optimizer, ShardNorm, UpdateNumbers};
+
+use super::{GpuDevice, LOSS, NORM, Parameters, machine};
+use crate::device::Update;
+use crate::error::TrainerError;
+use crate::parameters::Layout;
+
+/// Made in the first step that asks for it.
+#[derive(Debug, Default)]
+pub(super) struct Shard {
+    norm: Mutex<Option<ShardNorm>>,
+    /// And the shard whose tensors it knows.
+    optimizer: Mutex<Option<(Range<usize>, Optimizer)>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The tensors of a layout that lie in a shard, or the parts of them that do: start in the shard, length, whether they decay.
+fn tensors<'a>(layout: &'a Layout, shard: &'a Range<usize>) -> impl Iterator<Item = (usize, usize, bool)> + 'a {
+    let inside = |range: &Range<usize>| range.start.max(shard.start)..range.end.min(shard.end);
+    let parts = layout.tensors.iter().map(move |tensor| (inside(&tensor.range), tensor.decays));
+    parts.filter(|(range, _)| !range.is_empty()).map(|(range, decays)| (range.start - shard.start, range.len(), decays))
+}
+
+impl GpuDevice {
+    /// Does `work` with the kernels of the norm.
+    fn with_norm(&self, work: impl FnOnce(&mut ShardNorm) -> Result<(), GpuError>) -> Result<(), TrainerError> {
+        let mut norm = lock(&self.parts.shard.norm);
+        let norm = match &mut *norm {
+            Some(norm) => norm,
+            none => none.insert(ShardNorm::new(&self.parts.gpu).map_err(machine)?),
+        };
+        self.timed("optimizer", || work(norm))
+    }
+
+    pub(super) fn add_squares_of(&self, shard: &Buffer<f32>, first: usize, before: Vec<f64>) -> Result<Vec<f64>, TrainerError> {
+        let mut sums = if before.is_empty() { vec![0.0; ShardNorm::SUMS] } else { before };
+        self.with_norm(|norm| norm.go_on(shard, first, &mut sums))?;
+        Ok(sums)
+    }
+
+    pub(super) fn norm_of_all(&self, sums: &[f64]) -> Result<f64, TrainerError> {
+        self.with_norm(|norm| norm.norm(sums, &self.parts.results, NORM))?;
+        self.result(NORM)
+    }
+
+    /// As [`crate::device::Device::update`], of a shard.
+    pub(super) fn update_shard(
+        &self,
+        layout: &Layout,
+        (update, numbers): (Update<'_>, UpdateNumbers),
+        shard: &Range<usize>,
+        gradients: &Buffer<f32>,
+        parameters: &mut Parameters,
+        (first, second): (&mut Buffer<f32>, &mut Buffer<f32>),
+    ) -> Result<(), TrainerError> {
+        if shard.is_empty() {
+            return Ok(());
+        }
+        let mut optimizer = lock(&self.parts.shard.optimizer);
+        let optimizer = match &mut *optimizer {
+            Some((known, optimizer)) if known == shard => &*optimizer,
+            other => {
+                let made = Optimizer::new(&self.parts.gpu, tensors(layout, shard)).map_err(machine)?;
+                &other.insert((shard.clone(), made)).1
+            }
+        };
+        let (start, length, clip_norm) = (shard.start, shard.len(), update.section.clip_norm);
+        let mut copies = parameters.copies.part(size_of::<u16>() * start, length).map_err(machine)?;
+        // The norm is every rank's; only the last one's device has it.
+        self.parts.results.part(0, NORM + 1).and_then(|mut results| results.write(NORM, &[update.norm])).map_err(machine)?;
+        let results = (&self.parts.results, NORM, LOSS);
+        let masters = &mut parameters.masters;
+        self.timed("optimizer", || optimizer.update(masters, gradients, first, second, &mut copies, numbers, clip_norm, results))?;
+        parameters.follow().map_err(machine)
+    }
+}
