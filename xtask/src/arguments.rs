@@ -221,9 +221,9 @@ pub(crate) struct ImportMllog {
 pub(crate) enum DataCommand {
     /// What is here of every dataset
     List,
-    /// Fetch a dataset with cargo, or take it from a local folder after checking every hash
+    /// Fetch a dataset with cargo, make it from public repositories with git, or take it from a local folder; every hash is checked
     #[command(
-        after_help = "Examples:\n  cargo xtask data fetch webdocs\n  cargo xtask data fetch webdocs --from ../corpora/webdocs\n  cargo xtask data fetch webdocs --tokens webdocs-8192 --from ../shards"
+        after_help = "A call that was interrupted goes on with the same command: what is fetched stays.\nExamples:\n  cargo xtask data fetch webdocs\n  cargo xtask data fetch webdocs --mirror file:///srv/mirror\n  cargo xtask data fetch webdocs --from ../corpora/webdocs\n  cargo xtask data fetch webdocs --tokens webdocs-8192 --from ../shards"
     )]
     Fetch {
         /// Dataset id
@@ -231,6 +231,9 @@ pub(crate) enum DataCommand {
         /// Folder that holds its files
         #[arg(long)]
         from: Option<PathBuf>,
+        /// Base address of the repositories OWNER/NAME, instead of https://github.com: https or file
+        #[arg(long, value_name = "URL", conflicts_with = "from")]
+        mirror: Option<String>,
         /// Take what this tokenizer makes of the dataset (train and validation, .bin and .idx), not the documents
         #[arg(long, value_name = "TOKENIZER", requires = "from")]
         tokens: Option<String>,

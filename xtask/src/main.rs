@@ -262,7 +262,7 @@ fn data_command(root: &Path, command: DataCommand) -> Result<u8, Failure> {
             print::out(&states.iter().map(ToString::to_string).collect::<String>());
             Ok(if states.iter().all(|state| state.wrong.is_empty()) { 0 } else { DATA })
         }
-        DataCommand::Fetch { dataset, from, tokens } => {
+        DataCommand::Fetch { dataset, from, mirror, tokens } => {
             let say = |line: &str| eprintln!("{line}");
             let what = match (&tokens, &from) {
                 (Some(tokenizer), Some(from)) => {
@@ -270,7 +270,12 @@ fn data_command(root: &Path, command: DataCommand) -> Result<u8, Failure> {
                     format!("{dataset} as tokens of {tokenizer}")
                 }
                 _ => {
-                    data::fetch(&manifests, &dataset, from.as_deref(), &say)?;
+                    let origin = match (&from, &mirror) {
+                        (Some(from), _) => data::Origin::Folder(from),
+                        (None, Some(mirror)) => data::Origin::Mirror(mirror),
+                        (None, None) => data::Origin::Public,
+                    };
+                    data::fetch(&manifests, &dataset, origin, &say)?;
                     dataset
                 }
             };

@@ -6,6 +6,7 @@
 mod command_line;
 mod documents;
 mod enormous;
+mod fetch;
 mod gpu_campaign;
 mod hostile;
 mod no_threads;

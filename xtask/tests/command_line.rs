@@ -133,6 +133,8 @@ fn missing_files_end_with_3() {
     let tokens = says(&["data", "fetch", "webdocs", "--tokens", "webdocs-8192", "--from", folder], 3);
     assert!(tokens.contains("train.bin is not here"), "{tokens}");
     assert!(says(&["data", "fetch", "webdocs", "--tokens", "webdocs-8192"], 2).contains("--from"));
+    assert!(says(&["data", "fetch", "webdocs", "--mirror", "file:///nowhere", "--from", folder], 2).contains("cannot be used with"));
+    assert!(says(&["data", "fetch", "enwik8", "--mirror", "file:///nowhere"], 2).contains("enwik8 does not come from repositories"));
 }
 
 /// In a repository whose cache is empty, whatever this one has fetched.
@@ -140,27 +142,28 @@ fn missing_files_end_with_3() {
 fn what_is_missing_is_said_with_where_it_comes_from() {
     let root = tempfile::tempdir().unwrap();
     copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests"), &root.path().join("manifests"));
-    let fetch = |id: &str| {
+    let fetch = |arguments: &[&str]| {
         let output = Command::new(env!("CARGO_BIN_EXE_xtask"))
-            .args(["data", "fetch", id])
+            .args(["data", "fetch"])
+            .args(arguments)
             .env("CARGO_MANIFEST_DIR", root.path().join("xtask"))
             .output()
             .unwrap();
         assert_eq!(output.status.code(), Some(3));
         String::from_utf8(output.stderr).unwrap()
     };
-    let said = fetch("webdocs");
-    assert!(said.lines().last().unwrap().starts_with("error: dataset webdocs is not here: "), "{said}");
+    let said = fetch(&["webdocs", "--mirror", "file:///nowhere"]);
+    assert!(said.lines().last().unwrap().starts_with("error: 76 of 76 repositories cannot be had from file:///nowhere: "), "{said}");
     assert!(said.contains("\n  train.000.xz (39514564 bytes, SHA-256 f151e8f5") && said.contains("--from DIR"), "{said}");
     assert!(
         said.contains("\n  mdn/content at 8bbe2454b8e3b70fcdf8e4db0e4d43a18ff6dee2, found in avivasa/content: CC-BY-SA-2.5\n"),
         "{said}"
     );
-    assert!(fetch("enwik8").contains("http://mattmahoney.net/dc/enwik8.zip"));
-    assert!(fetch("c4-mlperf").contains("--from DIR"));
+    assert!(fetch(&["enwik8"]).contains("http://mattmahoney.net/dc/enwik8.zip"));
+    assert!(fetch(&["c4-mlperf"]).contains("--from DIR"));
 }
 
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
         let (path, to) = (entry.as_ref().unwrap().path(), to.join(entry.unwrap().file_name()));

@@ -32,7 +32,7 @@ pub enum ArchiveError {
         first: String,
     },
     /// Some files are not in the folder.
-    #[error("{}: {} of {total} files are not there: {}; `cargo xtask data fetch {id}` tells the size, hash and origin of each", .folder.display(), .missing.len(), .missing.join(", "))]
+    #[error("{}: {} of {total} files are not there: {}; manifests/datasets/{id}.yaml has the size, hash and origin of each", .folder.display(), .missing.len(), .missing.join(", "))]
     Absent {
         /// Where they were looked for.
         folder: PathBuf,

@@ -1,14 +1,16 @@
 //! Datasets: from pinned sources to token shards, with every hash checked. Tokens are the trainer's business; it is called for them.
 //!
-//! `cache/datasets/<id>/vendor` (crates), `corpus` (documents: train.jsonl or train.txt, and validation), `tokens/<tokenizer>-<hash>` (train.bin,
-//! train.idx, ...; the hash is of what they were made from). Each is made aside and renamed, so that what is there is whole.
+//! `cache/datasets/<id>/vendor` (crates), `repositories` (of git), `corpus` (documents: train.jsonl or train.txt, and validation),
+//! `tokens/<tokenizer>-<hash>` (train.bin, train.idx, ...; the hash is of what they were made from). Each is made aside and renamed, so that what
+//! is there is whole.
+
+mod status;
 
 use std::ffi::OsString;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use study::exit::ExitCode;
+use study::exit::{ExitCode, USAGE};
 use study::files::{self, FileError};
 use study::folder;
 use study::manifest::dataset::{CargoVendor, DocumentFiles, LocalFiles, Megatron, NamedFile};
@@ -17,7 +19,10 @@ use study::manifest::{Dataset, Manifests};
 
 use crate::archives::{self, ArchiveError};
 use crate::corpus::{self, CorpusError};
+use crate::repositories::{Repositories, RepositoryError};
 use crate::toolchain::{ToolError, Trainer, run_cargo};
+
+pub use status::{DatasetStatus, status};
 
 /// Why data is not ready.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +38,12 @@ pub enum DataError {
     /// A local copy was not taken.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
+    /// Public repositories did not become documents.
+    #[error(transparent)]
+    Repository(#[from] RepositoryError),
+    /// Only repositories have one.
+    #[error("--mirror: {id} does not come from repositories; {how_to_get}")]
+    Mirror { id: String, how_to_get: String },
     /// Not here, and nothing can fetch it by itself.
     #[error("{what} is not here: {how_to_get}")]
     Missing {
@@ -50,6 +61,8 @@ impl ExitCode for DataError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::File(error) | Self::Archive(ArchiveError::File(error)) | Self::Corpus(CorpusError::Write(error)) => error.exit_code(),
+            Self::Repository(error) => error.exit_code(),
+            Self::Mirror { .. } => USAGE,
             // The trainer's own codes mean the same.
             Self::Tool(ToolError::Failed { code: Some(4), .. }) => 4,
             _ => 3,
@@ -99,7 +112,18 @@ fn corpus_files(dataset: &Dataset) -> Option<[NamedFile; 2]> {
 }
 
 fn missing(dataset: &Dataset) -> DataError {
-    DataError::Missing { what: format!("dataset {}", dataset.id()), how_to_get: dataset.how_to_get().to_owned() }
+    DataError::Missing { what: format!("dataset {}", dataset.id()), how_to_get: how_to_get(dataset) }
+}
+
+/// What to do about a dataset that is not here.
+fn how_to_get(dataset: &Dataset) -> String {
+    match dataset {
+        Dataset::DocumentFiles(DocumentFiles { id, sources, .. }) => format!(
+            "`cargo xtask data fetch {id}` makes it from its {} public repositories, and with --from DIR takes a copy instead",
+            sources.len()
+        ),
+        Dataset::CargoVendor(_) | Dataset::LocalFiles(_) | Dataset::Megatron(_) => dataset.how_to_get().to_owned(),
+    }
 }
 
 /// Makes the profile's token shards, or finds them made; all hashes are checked either way. Pinned shards need no documents.
@@ -136,7 +160,7 @@ pub fn lacks(manifests: &Manifests, profile: &Profile, root: &Path) -> Option<St
     }
     let (folder, files) = files_of(dataset, &dataset_cache(root, dataset.id()));
     let missing = files.iter().filter(|file| !folder.join(&file.name).is_file()).count();
-    (missing > 0).then(|| format!("dataset {}: {missing} of {} files are not here; {}", dataset.id(), files.len(), dataset.how_to_get()))
+    (missing > 0).then(|| format!("dataset {}: {missing} of {} files are not here; {}", dataset.id(), files.len(), how_to_get(dataset)))
 }
 
 /// The committed tokenizer.json, its hash checked.
@@ -282,76 +306,6 @@ fn tokenise(
     })
 }
 
-/// One line of `cargo xtask data list` or `verify`.
-#[derive(Debug, Clone)]
-pub struct DatasetStatus {
-    pub id: String,
-    pub title: String,
-    /// What is here, in words.
-    pub here: Vec<String>,
-    /// What is not, and where it comes from.
-    pub missing: Vec<String>,
-    /// Files whose hash is wrong.
-    pub wrong: Vec<String>,
-}
-
-impl fmt::Display for DatasetStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}: {}", self.id, self.title)?;
-        for (word, lines) in [("here", &self.here), ("missing", &self.missing), ("WRONG", &self.wrong)] {
-            for line in lines {
-                writeln!(f, "  {word}: {line}")?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// What is here of every dataset; with `hashes`, every file that is pinned is read and compared.
-pub fn status(manifests: &Manifests, hashes: bool) -> Result<Vec<DatasetStatus>, DataError> {
-    manifests.datasets.values().map(|dataset| dataset_status(manifests, dataset, hashes)).collect()
-}
-
-fn dataset_status(manifests: &Manifests, dataset: &Dataset, hashes: bool) -> Result<DatasetStatus, DataError> {
-    let cache = dataset_cache(&manifests.root, dataset.id());
-    let mut status =
-        DatasetStatus { id: dataset.id().to_owned(), title: dataset.title().to_owned(), here: vec![], missing: vec![], wrong: vec![] };
-    let (folder, files) = files_of(dataset, &cache);
-    for file in files {
-        let path = folder.join(&file.name);
-        if !path.is_file() {
-            status.missing.push(file.name);
-        } else if !hashes {
-            status.here.push(file.name);
-        } else {
-            let found = files::sha256_file(&path)?;
-            match &file.sha256 {
-                Some(expected) if *expected != found => {
-                    status.wrong.push(format!("{}: its SHA-256 is {found}, not {expected}; {FETCH_AGAIN}", file.name))
-                }
-                Some(_) => status.here.push(format!("{}, hash as pinned", file.name)),
-                None => status.here.push(format!("{}, SHA-256 {found}, not pinned", file.name)),
-            }
-        }
-    }
-    if !status.missing.is_empty() {
-        status.missing.push(format!("how to get it: {}", dataset.how_to_get()));
-    }
-    for tokenizer in manifests.tokenizers.values().filter(|tokenizer| tokenizer.trained_on.as_deref() == Some(dataset.id())) {
-        let folder = token_folder(&manifests.root, dataset, tokenizer);
-        if let (true, Some(shards)) = (folder.is_dir(), &tokenizer.shards) {
-            match hashes.then(|| check_shards(&folder, shards)) {
-                Some(Err(error)) => status.wrong.push(error.to_string()),
-                _ => status.here.push(format!(
-                    "tokens by {}: {} to train on, {} held out",
-                    tokenizer.id, shards.train.tokens, shards.validation.tokens
-                )),
-            }
-        }
-    }
-    Ok(status)
-}
-
 /// What makes a dataset complete: a folder, and what must be in it.
 fn files_of(dataset: &Dataset, cache: &Path) -> (PathBuf, Vec<NamedFile>) {
     match corpus_files(dataset) {
@@ -382,22 +336,51 @@ fn known_dataset<'a>(manifests: &'a Manifests, id: &str) -> Result<&'a Dataset, 
     })
 }
 
-/// Fetches a dataset: with cargo, or from a local folder whose files are checked before they are taken.
+/// Where a dataset is fetched from.
+#[derive(Debug, Clone, Copy)]
+pub enum Origin<'a> {
+    /// Where it was published: crates by cargo, repositories from GitHub.
+    Public,
+    /// Repositories below another base address.
+    Mirror(&'a str),
+    /// A local folder, whose files are checked before they are taken.
+    Folder(&'a Path),
+}
+
+/// Fetches a dataset.
 ///
 /// # Errors
 /// What is missing and where it comes from, or which hash is wrong. Nothing is taken then.
-pub fn fetch(manifests: &Manifests, id: &str, from: Option<&Path>, say: &dyn Fn(&str)) -> Result<(), DataError> {
+pub fn fetch(manifests: &Manifests, id: &str, origin: Origin<'_>, say: &dyn Fn(&str)) -> Result<(), DataError> {
     let dataset = known_dataset(manifests, id)?;
     let cache = dataset_cache(&manifests.root, id);
-    match (dataset, from) {
+    match (dataset, origin) {
+        (Dataset::DocumentFiles(files), Origin::Public) => from_repositories(dataset, files, &cache, documents::git::GITHUB, say),
+        (Dataset::DocumentFiles(files), Origin::Mirror(base)) => from_repositories(dataset, files, &cache, base, say),
+        (_, Origin::Mirror(_)) => Err(DataError::Mirror { id: id.to_owned(), how_to_get: how_to_get(dataset) }),
         (Dataset::CargoVendor(_), _) => corpus_folder(&manifests.root, dataset, say).map(|_| ()),
-        (_, None) => already_here(dataset, &cache, say),
-        (Dataset::DocumentFiles(files), Some(from)) => folder::make(&cache.join("corpus"), |aside| {
+        (_, Origin::Public) => already_here(dataset, &cache, say),
+        (Dataset::DocumentFiles(files), Origin::Folder(from)) => folder::make(&cache.join("corpus"), |aside| {
             archives::unpack(files, from, aside, say)?;
             check_corpus(aside, dataset)
         }),
-        (Dataset::LocalFiles(_) | Dataset::Megatron(_), Some(from)) => take(dataset, &cache, from, say),
+        (Dataset::LocalFiles(_) | Dataset::Megatron(_), Origin::Folder(from)) => take(dataset, &cache, from, say),
     }
+}
+
+/// Makes the documents of a dataset whose sources are public repositories, or checks those that are here.
+fn from_repositories(dataset: &Dataset, files: &DocumentFiles, cache: &Path, base: &str, say: &dyn Fn(&str)) -> Result<(), DataError> {
+    let corpus = cache.join("corpus");
+    if corpus_files(dataset).iter().flatten().all(|file| corpus.join(&file.name).is_file()) {
+        return check_corpus(&corpus, dataset);
+    }
+    let repositories = Repositories::new(files, cache)?;
+    where_it_comes_from(dataset).iter().for_each(|line| say(line));
+    repositories.fetch(base, say)?;
+    folder::make(&corpus, |aside| {
+        repositories.make(aside, say)?;
+        check_corpus(aside, dataset)
+    })
 }
 
 /// Without a copy to take there is nothing to do but to check what is here, or to say what is not.

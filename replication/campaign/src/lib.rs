@@ -20,6 +20,7 @@ pub mod machine;
 pub mod pool;
 pub mod prepared;
 pub mod replicate;
+pub mod repositories;
 pub mod request;
 pub mod run;
 pub mod signature;

@@ -17,6 +17,9 @@ mod full_disk;
 #[path = "../../study/tests/grid/mod.rs"]
 mod grid;
 mod heal;
+#[path = "../../documents/tests/made.rs"]
+mod made;
+mod repositories;
 mod run_engine;
 #[path = "../../study/tests/sealed/mod.rs"]
 mod sealed;

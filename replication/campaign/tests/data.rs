@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use campaign::data::{self, DataError};
+use campaign::data::{self, DataError, Origin};
 use campaign::toolchain::Trainer;
 use study::exit::ExitCode;
 use study::files::sha256;
@@ -30,6 +30,9 @@ const ARCHIVES: [(&str, &str); 3] = [
     ),
 ];
 const TEXTS: [&str; 3] = ["first document\0second\n\ndocument, caf\u{e9}\0", "third document\0", "held out\0"];
+
+/// No repository is there, and no network is asked.
+const NOWHERE: Origin<'static> = Origin::Mirror("file:///nowhere");
 
 fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len() / 2).map(|at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).unwrap()).collect()
@@ -81,8 +84,9 @@ impl World {
         std::fs::write(self.copy().join(name), content).unwrap();
     }
 
+    /// From a copy, or from repositories that are nowhere.
     fn fetch(&self, from: Option<&Path>) -> Result<(), DataError> {
-        data::fetch(&self.manifests, "webdocs", from, &|_| ())
+        data::fetch(&self.manifests, "webdocs", from.map_or(NOWHERE, Origin::Folder), &|_| ())
     }
 
     fn cache(&self) -> PathBuf {
@@ -186,7 +190,10 @@ fn what_is_missing_is_named() {
     let world = World::new();
     std::fs::remove_file(world.copy().join("train.001.xz")).unwrap();
     let (code, said) = world.refusal();
-    assert!(code == 3 && said.contains("copy: 1 of 3 files are not there: train.001.xz; `cargo xtask data fetch webdocs` tells"), "{said}");
+    assert!(
+        code == 3 && said.contains("copy: 1 of 3 files are not there: train.001.xz; manifests/datasets/webdocs.yaml has the size"),
+        "{said}"
+    );
     let error = world.fetch(Some(&world.folder.path().join("nowhere"))).unwrap_err();
     assert!(
         error.exit_code() == 3 && error.to_string().contains("nowhere: no such folder; name the one that holds train.000.xz"),
@@ -195,7 +202,7 @@ fn what_is_missing_is_named() {
 }
 
 #[test]
-fn without_a_copy_every_file_and_source_is_named() {
+fn without_a_copy_every_file_and_source_is_named_and_every_lost_repository_with_what_it_costs() {
     let mut world = World::new();
     world.manifests = Manifests { root: world.manifests.root.clone(), ..Manifests::load(&repository()).unwrap() };
     let said = std::cell::RefCell::new(String::new());
@@ -203,8 +210,9 @@ fn without_a_copy_every_file_and_source_is_named() {
         said.borrow_mut().push_str(line);
         said.borrow_mut().push('\n');
     };
-    let error = data::fetch(&world.manifests, "webdocs", None, &say).unwrap_err();
-    assert!(error.exit_code() == 3 && error.to_string().starts_with("dataset webdocs is not here: "), "{error}");
+    let error = data::fetch(&world.manifests, "webdocs", NOWHERE, &say).unwrap_err();
+    assert!(error.exit_code() == 3 && !error.to_string().contains('\n'), "{error}");
+    assert!(error.to_string().starts_with("76 of 76 repositories cannot be had from file:///nowhere: "), "{error}");
     let Dataset::DocumentFiles(webdocs) = &world.manifests.datasets["webdocs"] else { panic!("not document files") };
     for file in &webdocs.files {
         let archive = format!("  {} ({} bytes, SHA-256 {})", file.name, file.bytes, file.sha256);
@@ -214,9 +222,11 @@ fn without_a_copy_every_file_and_source_is_named() {
     assert_eq!(webdocs.sources.len(), 76);
     for source in &webdocs.sources {
         assert!(said.borrow().contains(&format!("  {} at {}", source.repo, source.commit)), "{}", source.repo);
+        assert!(error.to_string().contains(&format!("{} at {} (", source.repo, source.commit)), "{}: {error}", source.repo);
+        assert!(error.to_string().contains(&format!("which costs {} documents", source.documents)), "{}: {error}", source.repo);
     }
     said.borrow_mut().clear();
-    data::fetch(&world.manifests, "enwik8", None, &say).unwrap_err();
+    data::fetch(&world.manifests, "enwik8", Origin::Public, &say).unwrap_err();
     assert!(said.borrow().contains("  enwik8 (SHA-256 2b49720ec4d78c3c9fabaee6e4179a5e997302b3a70029f30f2d582218c024a8)"), "{said:?}");
     assert!(said.borrow().contains("http://mattmahoney.net/dc/enwik8.zip"), "{said:?}");
 }

@@ -16,7 +16,7 @@ use super::read::inside;
 pub enum Dataset {
     /// Text of crates that cargo fetches.
     CargoVendor(CargoVendor),
-    /// Documents that the user brings, already in order and split.
+    /// Documents that public repositories give by a rule, or that the user brings, in order and split.
     DocumentFiles(DocumentFiles),
     /// Files that the user brings; described, and not turned into documents.
     LocalFiles(LocalFiles),
@@ -62,7 +62,7 @@ pub struct CorpusHashes {
     pub validation_sha256: Option<String>,
 }
 
-/// Documents that the user brings: text files, each document followed by one NUL byte, compressed with xz or not.
+/// Documents that public repositories give by a rule, or that the user brings: text files, each document followed by one NUL byte, compressed with xz or not.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DocumentFiles {
