@@ -200,7 +200,7 @@ fn a_committed_campaign_by_hand() {
         })
     });
     for (at, arm) in arms.iter().enumerate().skip(1) {
-        let parts = found(&measurements, arm, Some(Stretch::LastQuarter), tokens[6]);
+        let parts = found(measurements, arm, Some(Stretch::LastQuarter), tokens[6]);
         assert_eq!(parts.tokens, tokens);
         for (part, measured) in [parts.gap, parts.training, parts.reading].iter().enumerate() {
             let number = [0, 1].map(|seed| cells[at][seed][part] - cells[0][seed][part]).iter().sum::<f64>() / 2.0;
@@ -218,7 +218,7 @@ fn a_committed_campaign_by_hand() {
         [("mxfp4-fd", "mxfp4-f"), ("mxfp4-fdw-sr", "mxfp4-f-sr"), ("mxfp4-fdw-rh16", "mxfp4-f-rh16"), ("mxfp4-fdw-h16", "mxfp4-f-h16")]
     {
         let added = [11, 12].map(|seed| mean(&lines(&directory, "fp8", seed, Some(forward))) - mean(&lines(&directory, "fp8", seed, None)));
-        let (through, measured) = found(&measurements, arm, Some(Stretch::LastQuarter), tokens[6]).untrained.as_ref().unwrap();
+        let (through, measured) = found(measurements, arm, Some(Stretch::LastQuarter), tokens[6]).untrained.as_ref().unwrap();
         assert_eq!(through, forward);
         assert!((measured.number - (added[0] + added[1]) / 2.0).abs() < 1e-12, "{arm}");
     }

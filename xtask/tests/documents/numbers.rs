@@ -14,6 +14,8 @@ const CPU: &str = "2026-11-22-xeon-2c-cpu-694f997d";
 const LADDER: &str = "2026-11-23-nvidia-h200-ladder-32m-31112dcc";
 const LADDER_8M: &str = "2026-11-23-nvidia-h200-ladder-8m-31112dcc";
 const LADDER_110M: &str = "2026-11-23-nvidia-h200-ladder-110m-4c44828b";
+const CONTROLS: &str = "2026-11-23-nvidia-h200-dnc-32m-22f07971";
+const DEFECTS: &str = "2026-11-23-nvidia-h200-dnc-32m-defects-0b824184";
 const KERNELS: &str = "kernels-2026-11-22-nvidia-h200";
 const STEPS_S: &str = "kernels-2026-11-22-nvidia-h200-steps-34m";
 const STEPS_M: &str = "kernels-2026-11-22-nvidia-h200-steps-135m";
@@ -147,6 +149,7 @@ impl Results {
                 Ok(if rises.is_empty() { String::new() } else { interval(&rises).percent() })
             }
             ("cost", []) => self.cost(directory, first, column.late).map(Interval::percent),
+            ("control" | "defect", []) => Ok(self.beside_the_controls_fp8(directory, first, column)),
             ("direction", []) => self.direction(directory, first).map(Interval::percent),
             ("gap", []) => Ok(self.gap(directory, first).map_or(String::new(), |gap| gap.text(3))),
             ("contrast", [second]) => Ok(self.contrast(directory, first, second).map_or(String::new(), Interval::percent)),
@@ -196,6 +199,44 @@ impl Results {
         let row = rows.iter().find(|row| row["label"] == label && row["series"] == series).ok_or(format!("{arm} has no such number"))?;
         let number = |name: &str| row[name].parse::<f64>().unwrap() / 100.0;
         Ok(Interval { mean: number("value"), low: number("value") - number("minus"), high: number("value") + number("plus") })
+    }
+
+    /// Losses of an arm's validations by tokens; one seed.
+    fn curve(&mut self, directory: &str, arm: &str) -> Vec<(f64, f64)> {
+        let rows = self.csv(&format!("{directory}/data/validation.csv")).iter().filter(|row| row["arm"] == arm && row["seed"] == "11");
+        let number = |row: &BTreeMap<String, String>, name: &str| row[name].parse::<f64>().unwrap();
+        rows.map(|row| (number(row, "tokens"), number(row, "loss"))).collect()
+    }
+
+    /// Against the FP8 run of the controls, which is the same model, seed, text and schedule: extra tokens to a loss, or nats over the last
+    /// quarter of the budget.
+    fn beside_the_controls_fp8(&mut self, directory: &str, arm: &str, column: &Column) -> String {
+        let (own, baseline) = (self.curve(directory, arm), self.curve(CONTROLS, "fp8"));
+        if let Some(loss) = column.loss {
+            let tokens = |curve: &[(f64, f64)]| {
+                let at = curve.iter().position(|(_, here)| *here <= loss)?;
+                let ((before, above), (after, below)) = (curve[at - 1], curve[at]);
+                Some(before + (after - before) * (above - loss) / (above - below))
+            };
+            return tokens(&own).map_or("not reached".into(), |needed| fixed(100.0 * (needed / tokens(&baseline).unwrap() - 1.0), 1));
+        }
+        assert!(column.late && own.len() == baseline.len());
+        let last = own.last().unwrap().0;
+        let gaps: Vec<f64> =
+            own.iter().zip(&baseline).filter(|((tokens, _), _)| *tokens >= 0.75 * last).map(|((_, loss), (_, fp8))| loss - fp8).collect();
+        fixed(mean(&gaps), 3)
+    }
+
+    /// What the section on convergence says in words.
+    fn defects(&mut self) -> String {
+        let end = |curve: Vec<(f64, f64)>| curve.last().unwrap().1;
+        for arm in ["own-signs", "left-signs", "signs-again", "left"] {
+            let loss = end(self.curve(DEFECTS, &format!("mxfp4-fdw-rh16-{arm}")));
+            assert!(loss > 7.0, "{arm} ends at {loss}");
+        }
+        let noise = self.curve(DEFECTS, "mxfp4-fdw-sr-16-bits");
+        assert!(noise[noise.len() * 3 / 4].1 < end(noise.clone()), "16 bits of noise still descend");
+        format!("stays at a loss of about {}, and gets worse in the last quarter", fixed(end(noise), 1))
     }
 
     /// The direction line of a claim.
@@ -313,6 +354,7 @@ impl Results {
         }
         all.push("every arm costs about twice as much at 8M as at 32M".to_owned());
         all.push(self.at_110m());
+        all.push(self.defects());
         all.push(self.parts_of_the_gap());
         all.push(self.worth());
         all.push(self.exponent_of_size());
