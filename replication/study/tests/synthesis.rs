@@ -315,6 +315,23 @@ fn the_same_directories_elsewhere_and_in_another_order_give_the_same_bytes() {
     assert_eq!((one.html, one.csv, one.svg, one.source), (two.html, two.csv, two.svg, two.source));
 }
 
+/// A control with fewer seeds of arms that another campaign of the model has, too, is in the table and not in the picture.
+#[test]
+fn the_picture_leaves_out_what_a_larger_campaign_covers() {
+    let folder = tempfile::tempdir().unwrap();
+    let large = Made::new("large").write(folder.path());
+    let arms = &ARMS[..2];
+    let control = Made { arms, seeds: &[14], ..Made::new("control") }.write(folder.path());
+    let found = pages(&of(&[large.clone(), control]));
+    assert!(found.svg.contains("3 seeds, at") && !found.svg.contains("1 seed, at") && found.html.contains("control"));
+    // What no other campaign has is shown, and so is another size.
+    let own = [ARMS[0], ("mxfp4-fdw-h32", 1.09)];
+    let alone = Made { arms: &own, seeds: &[14], ..Made::new("alone") }.write(folder.path());
+    assert!(pages(&of(&[large.clone(), alone])).svg.contains("1 seed, at"));
+    let small = Made { arms, seeds: &[14], parameters: 500_000, ..Made::new("small") }.write(folder.path());
+    assert!(pages(&of(&[large, small])).svg.contains("1 seed, at"));
+}
+
 /// The committed campaigns: those of the second version of the rules say here what their own verdicts say.
 #[test]
 fn committed_campaigns_say_here_what_their_reports_say() {

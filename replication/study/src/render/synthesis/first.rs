@@ -28,6 +28,7 @@ impl Shown<'_> {
     }
 
     /// The sources of the picture, from the largest model: those at the paper's depth first, then those that end early, public logs last.
+    /// A campaign all of whose arms another one of the same model and text has with more seeds is left to the table.
     fn series(&self) -> Vec<usize> {
         let sources = &self.synthesis.sources;
         let arms: Vec<_> = self.main().map(answer::reported).unwrap_or_default();
@@ -35,6 +36,12 @@ impl Shown<'_> {
         series.sort_by_key(|at| (std::cmp::Reverse(sources[*at].parameters), *at));
         let (public, ours): (Vec<usize>, Vec<usize>) = series.into_iter().partition(|at| sources[*at].public);
         let (deep, early): (Vec<usize>, Vec<usize>) = ours.into_iter().partition(|at| sources[*at].shallow.is_none());
+        let covers = |other: usize, at: usize| {
+            let (more, fewer) = (&sources[other], &sources[at]);
+            let same = more.parameters == fewer.parameters && more.data == fewer.data;
+            same && more.seeds > fewer.seeds && arms.iter().all(|(arm, _)| self.cost(at, arm).is_none() || self.cost(other, arm).is_some())
+        };
+        let deep: Vec<usize> = deep.iter().copied().filter(|at| !deep.iter().any(|other| covers(*other, *at))).collect();
         let public = public.into_iter().take(svg::SERIES / 2).collect::<Vec<_>>();
         let deep: Vec<usize> = deep.into_iter().take(svg::SERIES - public.len()).collect();
         let room = SERIES.saturating_sub(deep.len() + public.len());
