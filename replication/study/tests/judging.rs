@@ -3,7 +3,7 @@
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::panic, reason = "tests; shared helpers are used by several")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::synthetic::{STEPS, TOKENS_PER_STEP, repository, run_directory, save};
@@ -342,8 +342,9 @@ fn python(directory: &Path, measurements: Measurements) {
 
 #[test]
 fn python_gives_the_same_on_committed_campaigns() {
-    let campaigns = committed::campaigns();
-    assert!(campaigns.len() >= 3);
+    // Without a baseline nothing is judged, and there is nothing to compare.
+    let campaigns: Vec<PathBuf> = committed::campaigns().into_iter().filter(|directory| directory.join("runs/fp8").is_dir()).collect();
+    assert!(campaigns.len() >= 7);
     campaigns.iter().for_each(|directory| python(directory, committed::measured(directory).clone()));
 }
 
