@@ -231,7 +231,7 @@ pub(crate) enum DataCommand {
         /// Folder that holds its files
         #[arg(long)]
         from: Option<PathBuf>,
-        /// Base address of the repositories OWNER/NAME, instead of https://github.com: https or file
+        /// Base address of the repositories OWNER/NAME, instead of those on GitHub: an address of https or file
         #[arg(long, value_name = "URL", conflicts_with = "from")]
         mirror: Option<String>,
         /// Take what this tokenizer makes of the dataset (train and validation, .bin and .idx), not the documents

@@ -185,7 +185,7 @@ fn spread(manifests: &Manifests, profile: &Profile, gpus: u64, mxfp4: Option<boo
     let (mut most, mut least, mut tokens) = (None::<(String, Vec<Memory>)>, 0, 0);
     for arm in plan::all_arms(profile) {
         let run = part(plan::any_run(manifests, profile, &arm)?, gpus as usize);
-        let ways: Vec<Memory> = memory::ways(&run, place).into_iter().map(|way| divided(way, gpus)).collect();
+        let ways: Vec<Memory> = memory::ways(&run, place).into_iter().map(|way| memory::of_rank(way, &run, gpus as usize)).collect();
         (least, tokens) = (least.max(ways.last().map_or(0, |way| way.bytes)), run.tokens_per_step());
         if most.as_ref().is_none_or(|(_, most)| ways[0].bytes > most[0].bytes) {
             most = Some((arm, ways));
@@ -195,8 +195,8 @@ fn spread(manifests: &Manifests, profile: &Profile, gpus: u64, mxfp4: Option<boo
     let micro = format!("T = {} tokens at once; {arm}, which needs most", thousands(tokens as u64));
     let sharding = match (hardware.device, gpus) {
         (DeviceKind::Cpu, _) => micro,
-        (_, 1) => format!("one GPU alone, nothing spread, as this trainer does; {micro}"),
-        _ => format!("data parallel over G = {gpus}: masters and moments spread over all, everything else whole on each; {micro}"),
+        (_, 1) => format!("one GPU alone, nothing spread; {micro}"),
+        _ => format!("a rank on each, as trainer launch --gpus {gpus} starts them; {micro}"),
     };
     let there = hardware.peaks.as_ref().map(|peaks| peaks.memory_bytes);
     Ok(Spread { device: hardware.device, gpus, sharding, arm, ways, least, there })
@@ -207,15 +207,6 @@ fn part(mut run: RunFile, gpus: usize) -> RunFile {
     run.batch.accumulation = (run.batch.accumulation / gpus).max(1);
     run.batch.sequences = (run.batch.sequences / gpus).max(run.batch.accumulation);
     run.micro_batch()
-}
-
-/// With masters and moments shared out among several GPUs.
-fn divided(mut way: Memory, gpus: u64) -> Memory {
-    for term in way.terms.iter_mut().filter(|term| gpus > 1 && [memory::MASTERS, memory::MOMENTS].contains(&term.name.as_str())) {
-        term.bytes /= gpus;
-        term.formula.push_str(" / G");
-    }
-    Memory::new(way.keep, way.terms)
 }
 
 /// Mean step seconds of FP8 and of MXFP4 in public logs of this hardware, and which logs.
@@ -427,11 +418,12 @@ mod tests {
         assert_eq!((spread.gpus, alone.gpus), (8, 1));
         assert_eq!(bytes(spread, "moments, F32"), p);
         assert_eq!(bytes(alone, "moments, F32"), 8 * p);
+        // A micro-batch's, an eighth of their sum, and what ranks send of it.
+        assert_eq!((bytes(spread, "gradients, F32"), bytes(alone, "gradients, F32")), (5 * p, 8 * p));
         for memory in [spread, alone] {
             assert_eq!(bytes(memory, "activations"), tokens * 32 * 139_400);
             assert_eq!(bytes(memory, "operands"), (tokens * 26_624 + 218_103_808) * 17);
             assert_eq!(bytes(memory, "in turns"), tokens * 33_024);
-            assert_eq!(bytes(memory, "gradients, F32"), 8 * p);
             assert_eq!(memory.fits(80_000_000_000), None);
             assert!(memory.fits(288_000_000_000).is_some());
         }

@@ -132,7 +132,7 @@ pub fn ways(run: &RunFile, place: Place) -> Vec<Memory> {
 
 /// What one of several ranks keeps: masters, moments and the sum of gradients are in shards, what kernels read in F32 is whole beside them, and
 /// what all ranks have of a slice is in its room.
-fn of_rank(way: Memory, run: &RunFile, ranks: usize) -> Memory {
+pub fn of_rank(way: Memory, run: &RunFile, ranks: usize) -> Memory {
     if ranks < 2 {
         return way;
     }
