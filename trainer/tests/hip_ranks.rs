@@ -4,12 +4,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common;
 use crate::hip::Site;
-use crate::ranks::a_port;
+use crate::ranks::{a_port, finish, said};
 
 /// A run whose parameters are three chunks, the last one not whole: of two ranks the second owns two, in two slices. Four micro-batches a step.
 fn prepare(site: &Site, name: &str, recipe: &str) {
@@ -35,16 +35,6 @@ fn launch(site: &Site, name: &str, options: &[&str]) -> Command {
     let mut command = site.command(&[&["launch", &run, "--data", "data"], options].concat());
     command.env("GFX950_STAND_IN_DEVICES", "2").env("TMPDIR", site.folder.path());
     command
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn finish(mut command: Command) -> String {
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{:?}: {}", output.status, said(&output));
-    said(&output)
 }
 
 fn assert_same(site: &Site, found: &str, wanted: &str) {

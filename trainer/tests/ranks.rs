@@ -58,11 +58,11 @@ pub(crate) fn a_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().min(60_000)
 }
 
-fn said(output: &Output) -> String {
+pub(crate) fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-fn finish(mut command: Command) -> String {
+pub(crate) fn finish(mut command: Command) -> String {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{:?}: {}", output.status, said(&output));
     said(&output)

@@ -183,9 +183,7 @@ impl Collectives {
     }
 
     fn check(&self, status: c_int, call: &str) -> Result<(), GpuError> {
-        if status == 0 || status == IN_PROGRESS {
-            return Ok(());
-        }
+        let Err(status) = tell(status) else { return Ok(()) };
         // SAFETY: the library returns a constant string.
         let text = unsafe {
             let text = (self.functions.error_text)(status);
@@ -327,6 +325,7 @@ impl Communicator {
     }
 }
 
+/// A status that is a failure.
 fn tell(status: c_int) -> Result<(), c_int> {
     if status == 0 || status == IN_PROGRESS { Ok(()) } else { Err(status) }
 }

@@ -211,15 +211,12 @@ impl Results {
     /// Against the FP8 run of the controls, which is the same model, seed, text and schedule: extra tokens to a loss, or nats over the last
     /// quarter of the budget.
     fn beside_the_controls_fp8(&mut self, directory: &str, arm: &str, column: &Column) -> String {
-        let (own, baseline) = (self.curve(directory, arm), self.curve(CONTROLS, "fp8"));
-        if let Some(loss) = column.loss {
-            let tokens = |curve: &[(f64, f64)]| {
-                let at = curve.iter().position(|(_, here)| *here <= loss)?;
-                let ((before, above), (after, below)) = (curve[at - 1], curve[at]);
-                Some(before + (after - before) * (above - loss) / (above - below))
-            };
-            return tokens(&own).map_or("not reached".into(), |needed| fixed(100.0 * (needed / tokens(&baseline).unwrap() - 1.0), 1));
+        if column.loss.is_some() {
+            let mut needed = |directory, arm: &str| self.tokens(directory, column.loss).get(&(arm.to_owned(), 11)).copied();
+            let (own, baseline) = (needed(directory, arm), needed(CONTROLS, "fp8").unwrap());
+            return own.map_or("not reached".into(), |own| fixed(100.0 * (own / baseline - 1.0), 1));
         }
+        let (own, baseline) = (self.curve(directory, arm), self.curve(CONTROLS, "fp8"));
         assert!(column.late && own.len() == baseline.len());
         let last = own.last().unwrap().0;
         let gaps: Vec<f64> =

@@ -27,9 +27,9 @@ const LIBRARIES: u128 = 128 << 20;
 /// Logits in a GPU's memory at once: 128 MiB of BF16.
 const LOGITS: usize = 1 << 26;
 
-/// Names of the terms that several GPUs could share out among them.
-pub const MASTERS: &str = "masters, F32";
-pub const MOMENTS: &str = "moments, F32";
+/// Names of the terms that several ranks share out among them.
+const MASTERS: &str = "masters, F32";
+const MOMENTS: &str = "moments, F32";
 const GRADIENTS: &str = "gradients, F32";
 
 /// What of that which could be made again is kept. Results are the same bits either way.

@@ -52,8 +52,8 @@ enum Way {
 pub struct Native([Way; 3]);
 
 impl Native {
-    /// A pass is native if the device has the units, both its operands are MXFP4, every linear's shape fits, and no defect is beyond its kernels. Otherwise it is emulated where an
-    /// operand is MXFP4: with the same operands, bit for bit.
+    /// A pass is native if the device has the units, both its operands are MXFP4, every linear's shape fits, and no defect is beyond its
+    /// kernels. Otherwise it is emulated where an operand is MXFP4: with the same operands, bit for bit.
     pub fn new(run: &RunFile, has_mxfp4: bool) -> Self {
         let passes: &Passes = &run.recipe.passes;
         let has_kernels = has_mxfp4 && run.recipe.defect.is_none_or(Defect::is_packed);

@@ -128,5 +128,5 @@ impl GpuDevice {
 
 /// As the device rounds.
 fn in_bf16(values: &[f32]) -> Vec<Bf16> {
-    values.par_iter().map(|&value| Bf16((bf16::round(value).to_bits() >> 16) as u16)).collect()
+    values.par_iter().map(|&value| Bf16(bf16::encode(value))).collect()
 }

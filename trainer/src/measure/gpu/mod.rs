@@ -18,6 +18,7 @@ use std::path::Path;
 
 use contract::measurements::{KernelTimeLine, NotRun, PeakTime, PrepareTime, TimedDevice};
 use contract::run_file::RunFile;
+use kernels::closeness::UNIT;
 use kernels::gpu::{Bf16, Factor, Gpu, GpuError, Multiplier, PackedMatrix, ScaleLayout};
 
 use super::shapes::{Product, Variant, products, variants};
@@ -283,14 +284,14 @@ impl Bench<'_> {
     }
 }
 
-/// How two results of one product differ, if by more than their roundings to BF16 and the order of their sums can: 2^-7 of the norm, four
-/// times the former's unit. Scales that are read in another order differ by as much as there is.
+/// How two results of one product differ, if by more than their roundings to BF16 and the order of their sums can: 2^-7 of the norm, twice
+/// the former's unit roundoff. Scales that are read in another order differ by as much as there is.
 fn disagreement(ours: &[f32], theirs: &[f32]) -> Option<String> {
     let square = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>();
     let difference = square(&mut ours.iter().zip(theirs).map(|(ours, theirs)| f64::from(ours - theirs)));
     let relative = (difference / square(&mut ours.iter().map(|&value| f64::from(value)))).sqrt();
     // NaN is no agreement.
-    let agrees = relative <= 2f64.powi(-7);
+    let agrees = relative <= 2.0 * UNIT;
     (!agrees).then(|| {
         format!("the library's results are not ours (relative difference {relative:.1e}): it does not read the operands as they are meant")
     })
