@@ -33,6 +33,20 @@ pub struct Built {
     pub counted: BTreeMap<String, u64>,
 }
 
+/// What a clock model says of one matrix product by one kernel. No measurement.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Modelled {
+    pub kernel: String,
+    /// `MxNxK`.
+    pub shape: String,
+    pub modelled_clocks: u64,
+    /// What the manifest allows.
+    pub at_most: u64,
+    /// In words: share of the peak, clocks of a step, what bounds it, bank conflicts.
+    pub line: String,
+}
+
 /// One source's code object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -69,6 +83,9 @@ pub struct Build {
     pub flags: Vec<String>,
     /// In the manifest's order.
     pub objects: Vec<Object>,
+    /// Products whose clocks the manifest limits. Absent in documents of versions without a clock model.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub modelled: Vec<Modelled>,
     /// Every rule that is broken, as a sentence; empty if all hold.
     pub problems: Vec<String>,
 }

@@ -8,6 +8,7 @@ use crate::fault::{Fault, FaultKind, LaunchError, Stop};
 use crate::lds::Lds;
 use crate::memory::Memory;
 use crate::object::Kernel;
+use crate::trace::Trace;
 
 /// In which order the waves of a workgroup run. A correct kernel gives the same result in each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,8 +44,8 @@ pub struct Launch<'a> {
 pub struct Statistics {
     /// How often each operation was executed, over all waves.
     pub executed: BTreeMap<Op, u64>,
-    /// Clocks lost to LDS bank conflicts, on the assumption that consecutive lanes are served together.
-    pub bank_conflicts: u64,
+    /// LDS bank conflicts, under each of the groupings in [`crate::banks::Grouping::ALL`].
+    pub bank_conflicts: [u64; 2],
 }
 
 impl Statistics {
@@ -52,7 +53,9 @@ impl Statistics {
         for (op, count) in &other.executed {
             *self.executed.entry(*op).or_insert(0) += count;
         }
-        self.bank_conflicts += other.bank_conflicts;
+        for (sum, more) in self.bank_conflicts.iter_mut().zip(other.bank_conflicts) {
+            *sum += more;
+        }
     }
 }
 
@@ -61,10 +64,25 @@ const LIMIT: u64 = 20_000_000;
 const MATRIX: u64 = 100;
 
 pub fn launch(memory: &mut Memory, launch: &Launch<'_>) -> Result<Statistics, LaunchError> {
+    let [x, y, z] = launch.grid;
+    let mut groups: Vec<[u32; 3]> = (0..z).flat_map(|z| (0..y).flat_map(move |y| (0..x).map(move |x| [x, y, z]))).collect();
+    if launch.order == Order::Reversed {
+        groups.reverse();
+    }
+    launch_groups(memory, launch, &groups, None)
+}
+
+/// Some workgroups of a launch, in this order.
+pub(crate) fn launch_groups(
+    memory: &mut Memory,
+    launch: &Launch<'_>,
+    groups: &[[u32; 3]],
+    trace: Option<&mut Trace>,
+) -> Result<Statistics, LaunchError> {
     check(launch)?;
     let arguments = memory.input("kernel arguments", &arguments(launch)?);
     let packet = memory.input("dispatch packet", &packet(launch, arguments.0));
-    let result = all_groups(memory, launch, (arguments.0, packet.0));
+    let result = all_groups(memory, launch, (arguments.0, packet.0), groups, trace);
     memory.rewind(arguments);
     result
 }
@@ -119,16 +137,17 @@ fn arguments(launch: &Launch<'_>) -> Result<Vec<u8>, LaunchError> {
     Ok(bytes)
 }
 
-fn all_groups(memory: &mut Memory, launch: &Launch<'_>, pointers: (u64, u64)) -> Result<Statistics, LaunchError> {
+fn all_groups(
+    memory: &mut Memory,
+    launch: &Launch<'_>,
+    pointers: (u64, u64),
+    groups: &[[u32; 3]],
+    mut trace: Option<&mut Trace>,
+) -> Result<Statistics, LaunchError> {
     let positions = launch.kernel.instructions.iter().enumerate().map(|(position, i)| (i.address, position)).collect();
     let mut statistics = Statistics::default();
-    let [x, y, z] = launch.grid;
-    let mut groups: Vec<[u32; 3]> = (0..z).flat_map(|z| (0..y).flat_map(move |y| (0..x).map(move |x| [x, y, z]))).collect();
-    if launch.order == Order::Reversed {
-        groups.reverse();
-    }
     memory.begin_launch();
-    for group in groups {
+    for &group in groups {
         memory.begin_group();
         let waves = (launch.threads as usize).div_ceil(LANES);
         let mut run = Group {
@@ -140,9 +159,11 @@ fn all_groups(memory: &mut Memory, launch: &Launch<'_>, pointers: (u64, u64)) ->
             lds: Lds::new(launch.kernel.descriptor.lds as usize + launch.dynamic_lds as usize),
             executed: 0,
             work: 0,
+            trace: trace.as_deref_mut(),
         };
         run.all(memory, &mut statistics)?;
-        statistics.bank_conflicts += run.lds.conflicts();
+        let conflicts = run.lds.conflicts();
+        statistics.add(&Statistics { bank_conflicts: conflicts, ..Statistics::default() });
     }
     Ok(statistics)
 }
@@ -224,6 +245,7 @@ struct Group<'a> {
     lds: Lds,
     executed: u64,
     work: u64,
+    trace: Option<&'a mut Trace>,
 }
 
 impl Group<'_> {
@@ -270,7 +292,10 @@ impl Group<'_> {
         *statistics.executed.entry(instruction.op).or_insert(0) += 1;
         let wave = &mut self.waves[index];
         wave.next = position + 1;
-        let flow = execute::step(wave, instruction, &mut Machine { memory, lds: &mut self.lds });
+        if let Some(trace) = &mut self.trace {
+            trace.begin(index, position);
+        }
+        let flow = execute::step(wave, instruction, &mut Machine { memory, lds: &mut self.lds, trace: self.trace.as_deref_mut() });
         match flow {
             Ok(Flow::Next) => {}
             Ok(Flow::Jump(target)) => match self.positions.get(&target) {

@@ -4,6 +4,7 @@
 //! the waves happen to run here. Atomic operations race with reads and writes, not with one another. A read or write is under way until the wave's s_waitcnt retires it; so is a load that goes straight to LDS, and
 //! until then its old bytes stay.
 
+use crate::banks::Grouping;
 use crate::fault::{FaultKind, Stop};
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -42,42 +43,24 @@ pub(crate) struct Lds {
     bytes: Vec<u8>,
     shadow: Vec<Shadow>,
     epoch: u32,
-    conflicts: u64,
-}
-
-/// Banks, each of which gives one dword a clock.
-const BANKS: usize = 64;
-
-/// Clocks that an access of `size` bytes a lane takes beyond one for each group of lanes that can be served in a clock. Groups are taken to
-/// be consecutive lanes, which no document says; lanes that want the same dword share it.
-fn bank_conflicts(offsets: &[Option<u64>], size: usize) -> u64 {
-    let lanes = (BANKS * 4 / size.max(4)).max(1);
-    let clocks = |group: &[Option<u64>]| {
-        let mut banks: [Vec<u64>; BANKS] = std::array::from_fn(|_| Vec::new());
-        for dword in group.iter().flatten().flat_map(|offset| offset / 4..(offset + size as u64).div_ceil(4)) {
-            let bank = &mut banks[dword as usize % BANKS];
-            if !bank.contains(&dword) {
-                bank.push(dword);
-            }
-        }
-        banks.iter().map(Vec::len).max().unwrap_or(0).saturating_sub(1) as u64
-    };
-    offsets.chunks(lanes).map(clocks).sum()
+    conflicts: [u64; 2],
 }
 
 impl Lds {
     pub(crate) fn new(size: usize) -> Self {
         let poison = crate::memory::POISON.to_le_bytes();
-        Self { bytes: poison.into_iter().cycle().take(size).collect(), shadow: vec![Shadow::default(); size], epoch: 1, conflicts: 0 }
+        Self { bytes: poison.into_iter().cycle().take(size).collect(), shadow: vec![Shadow::default(); size], epoch: 1, conflicts: [0; 2] }
     }
 
     /// Counts the bank conflicts of one access, the offsets being those of all lanes, None of an inactive one.
     pub(crate) fn count(&mut self, offsets: &[Option<u64>], size: usize) {
-        self.conflicts += bank_conflicts(offsets, size);
+        for (sum, grouping) in self.conflicts.iter_mut().zip(Grouping::ALL) {
+            *sum += grouping.conflicts(offsets, size);
+        }
     }
 
-    /// Clocks lost to bank conflicts so far.
-    pub(crate) fn conflicts(&self) -> u64 {
+    /// Bank conflicts so far, in the order of [`Grouping::ALL`].
+    pub(crate) fn conflicts(&self) -> [u64; 2] {
         self.conflicts
     }
 
@@ -240,7 +223,7 @@ impl Lds {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::{Lds, bank_conflicts};
+    use super::Lds;
     use crate::fault::FaultKind;
 
     fn read(lds: &mut Lds, wave: usize, offset: u64) -> Result<bool, FaultKind> {
@@ -259,18 +242,6 @@ mod tests {
         write(&mut lds, 0, 4).unwrap();
         assert_eq!(read(&mut lds, 0, 4), Ok(true));
         assert_eq!(read(&mut lds, 0, 6), Ok(false), "half of it");
-    }
-
-    #[test]
-    fn lanes_in_different_rows_of_one_bank_conflict_and_those_that_share_a_dword_do_not() {
-        let strided = |stride: u64| (0..64).map(|lane| Some(lane * stride)).collect::<Vec<Option<u64>>>();
-        assert_eq!(bank_conflicts(&strided(4), 4), 0);
-        assert_eq!(bank_conflicts(&strided(0), 4), 0);
-        assert_eq!(bank_conflicts(&strided(8), 4), 1);
-        assert_eq!(bank_conflicts(&strided(256), 4), 63);
-        assert_eq!(bank_conflicts(&strided(16), 16), 0);
-        // Four groups of 16 lanes, each with rows of 128 bytes: 8 lanes on each half of the banks.
-        assert_eq!(bank_conflicts(&strided(128), 16), 4 * 7);
     }
 
     #[test]

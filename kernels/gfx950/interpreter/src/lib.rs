@@ -41,9 +41,10 @@
 //!
 //! # What it does not model
 //!
-//! Wait states between dependent instructions (the compiler inserts them), timing (bank conflicts are counted, on the assumption that
-//! consecutive lanes are served together), cache policy bits, scratch memory, flat addresses, traps, other float modes than nearest-even with denormals.
+//! Wait states between dependent instructions (the compiler inserts them), timing (bank conflicts are counted, under two
+//! assumptions on which lanes are served together; a clock model that takes a [`trace`] is the crate gfx950-clock), cache policy bits, scratch memory, flat addresses, traps, other float modes than nearest-even with denormals.
 
+pub mod banks;
 pub mod decode;
 mod execute;
 pub mod fault;
@@ -51,5 +52,6 @@ mod launch;
 mod lds;
 pub mod memory;
 pub mod object;
+pub mod trace;
 
 pub use launch::{Launch, Order, Statistics, launch};

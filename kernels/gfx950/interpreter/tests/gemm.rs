@@ -129,8 +129,8 @@ fn multiply(object: &CodeObject, a: &Mxfp4, b: &Mxfp4, case: &Case, old: &[f32],
     let name = format!("mxfp4_gemm_{0}x{0}", case.tile);
     let statistics = run(object, &name, &mut memory, grid, &arguments, order).map_err(|error| error.to_string())?;
     // What the swizzle in gemm.hip is for.
-    if statistics.bank_conflicts != 0 {
-        return Err(format!("{} clocks lost to bank conflicts ({case:?})", statistics.bank_conflicts));
+    if statistics.bank_conflicts[0] != 0 {
+        return Err(format!("{} clocks lost to bank conflicts ({case:?})", statistics.bank_conflicts[0]));
     }
     if let Some(workspace) = workspace {
         let count = case.m * case.n;

@@ -149,8 +149,8 @@ fn counted(
     let name = if square { "mxfp4_quantise_square" } else { "mxfp4_quantise" };
     let statistics = run(object, name, &mut memory, grid, &arguments, order).map_err(|error| error.to_string())?;
     // What the pitch and the shift in quantise.hip are for.
-    if statistics.bank_conflicts != 0 {
-        return Err(format!("{} clocks lost to bank conflicts", statistics.bank_conflicts));
+    if statistics.bank_conflicts[0] != 0 {
+        return Err(format!("{} clocks lost to bank conflicts", statistics.bank_conflicts[0]));
     }
     let values: Vec<f32> = source.iter().map(|&code| bf16::decode(code)).collect();
     for (index, (side, place)) in sides.iter().zip(places).enumerate() {

@@ -1,13 +1,15 @@
 //! `kernels-build`: device code objects from their sources, the same bytes every time, each kernel inside its budget.
 //!
 //! Compiles, reads the code objects with the decoder of `gfx950-interpreter`, and sets what the compiler made beside what
-//! `kernels/<arch>/kernels.yaml` allows. It executes nothing: the interpreter's own tests do. What comes out compiles for gfx950;
-//! it is functionally verified on a CPU model of the ISA; it was not run on an MI355X, and makes no performance claim.
+//! `kernels/<arch>/kernels.yaml` allows: registers, LDS, instructions, and the clocks that `gfx950-clock` models for products of a size. Results
+//! are the interpreter's own tests' business. What comes out compiles for gfx950; it is functionally verified on a CPU model of the ISA; it was
+//! not run on an MI355X, and makes no performance claim.
 
 mod compiler;
 mod gates;
 mod lint;
 mod manifest;
+mod modelled;
 mod pinned;
 mod table;
 #[cfg(test)]
@@ -17,6 +19,7 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 use contract::json::Document as _;
+use gfx950_clock::ClockError;
 use gfx950_interpreter::object::{CodeObject, Kernel, ObjectError};
 use study::code_objects::{Build, Built, Object};
 use study::exit::ExitCode;
@@ -67,6 +70,14 @@ pub enum BuildError {
         /// What is wrong with it.
         source: ObjectError,
     },
+    /// The clock model cannot play a kernel.
+    #[error("{file}: {source}")]
+    Clock {
+        /// Source of the code object.
+        file: String,
+        /// What is wrong with it.
+        source: ClockError,
+    },
     /// The report could not be written as JSON.
     #[error("cannot write kernels.json: {0}")]
     Json(#[from] serde_json::Error),
@@ -78,7 +89,7 @@ impl ExitCode for BuildError {
             Self::Manifest(_) | Self::Architecture(_) => 2,
             Self::File(_) => 3,
             Self::Compiler(_) => 4,
-            Self::Source { .. } | Self::Object { .. } | Self::Json(_) => 1,
+            Self::Source { .. } | Self::Object { .. } | Self::Clock { .. } | Self::Json(_) => 1,
         }
     }
 }
@@ -95,7 +106,7 @@ pub fn run(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<Build, 
     let here = root.join(&folder);
     let sources = Sources::list(&root.join("kernels"), &request.arch)?;
     let mut problems = sources.lint()?;
-    let mut objects = Vec::new();
+    let (mut objects, mut modelled) = (Vec::new(), Vec::new());
     let copy = CopiedSources::of(&sources)?;
     for source in &manifest.sources {
         say(&format!("compiling {} twice", source.label()));
@@ -104,7 +115,11 @@ pub fn run(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<Build, 
         if bytes != compiler.compile(&copy.0.join(&request.arch), &source.file, &flags)? {
             problems.push(format!("{}: two compilations in different folders gave different bytes", source.label()));
         }
-        let object = describe(source, &here.join(&source.file), &bytes)?;
+        let parsed = CodeObject::parse(&bytes).map_err(|error| BuildError::Object { file: source.label(), source: error })?;
+        let object = describe(source, &parsed, &here.join(&source.file), &bytes)?;
+        let products = modelled::products(source, &parsed).map_err(|error| BuildError::Clock { file: source.label(), source: error })?;
+        problems.extend(modelled::problems(&products));
+        modelled.extend(products);
         problems.extend(check(source, &object.kernels));
         files::write(&request.out.join(&object.object), &bytes)?;
         objects.push(object);
@@ -120,6 +135,7 @@ pub fn run(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<Build, 
         compiler_path: compiler.path.display().to_string(),
         flags: manifest.flags,
         objects,
+        modelled,
         problems,
     };
     files::write(&request.out.join("kernels.json"), (build.to_json_pretty()? + "\n").as_bytes())?;
@@ -177,8 +193,7 @@ impl Drop for CopiedSources {
     }
 }
 
-fn describe(source: &Source, path: &Path, bytes: &[u8]) -> Result<Object, BuildError> {
-    let parsed = CodeObject::parse(bytes).map_err(|error| BuildError::Object { file: source.label(), source: error })?;
+fn describe(source: &Source, parsed: &CodeObject, path: &Path, bytes: &[u8]) -> Result<Object, BuildError> {
     let counted = |name: &str| source.kernels.get(name).map(|budget| budget.instructions.keys().cloned().collect()).unwrap_or_default();
     let kernels = parsed.kernels.iter().map(|kernel| (kernel.name.clone(), built(kernel, counted(&kernel.name)))).collect();
     let text = std::fs::read(path).at(path, "read")?;

@@ -21,6 +21,12 @@ pub fn table(report: &Build) -> String {
             );
         }
     }
+    if !report.modelled.is_empty() {
+        text.push_str("\nmodelled, not measured:\n");
+    }
+    for product in &report.modelled {
+        let _ = writeln!(text, "{}; at most {} allowed", product.line, product.at_most);
+    }
     text.push('\n');
     for object in &report.objects {
         let pinned = object.is_as_pinned().map_or("", |equal| if equal { "  as pinned" } else { "  not as pinned" });

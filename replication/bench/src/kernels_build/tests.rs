@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use study::code_objects::{Build, Built};
+use study::code_objects::{Build, Built, Modelled};
 use study::exit::ExitCode;
 use study::files;
 
@@ -25,7 +25,7 @@ fn a_chained_stochastic_conversion_is_found_and_an_unchained_one_is_not() {
 
 fn budget() -> (Source, BTreeMap<String, Built>) {
     let instructions = BTreeMap::from([("v_mfma".to_owned(), 8)]);
-    let budget = Budget { vgprs: 128, sgprs: 102, lds: 200_000, instructions };
+    let budget = Budget { vgprs: 128, sgprs: 102, lds: 200_000, instructions, clocks: BTreeMap::new() };
     let counted = BTreeMap::from([("v_mfma".to_owned(), 8)]);
     let kernel = Built { vgprs: 128, agprs: 0, sgprs: 80, lds: 163_840, spills: 0, scratch: 0, instructions: 100, counted };
     let source =
@@ -62,6 +62,19 @@ fn every_gate_can_close() {
     built.insert("other".to_owned(), kernel);
     let problems = check(&source, &built);
     assert!(problems[0].contains("not in the code object") && problems[1].contains("has no budget"), "{problems:?}");
+}
+
+#[test]
+fn a_product_over_its_clocks_is_a_problem_and_one_that_just_fits_is_none() {
+    let product = |modelled_clocks| Modelled {
+        kernel: "mxfp4_gemm_64x64".to_owned(),
+        shape: "64x64x256".to_owned(),
+        modelled_clocks,
+        at_most: 1000,
+        line: String::new(),
+    };
+    assert_eq!(super::modelled::problems(&[product(1000)]), Vec::<String>::new());
+    assert_eq!(super::modelled::problems(&[product(1001)]), ["mxfp4_gemm_64x64 64x64x256: 1001 clocks modelled, at most 1000 are allowed"]);
 }
 
 #[test]
@@ -115,6 +128,10 @@ fn the_kernels_build_the_same_bytes_twice_and_inside_their_budgets() {
     }
     let text = table(&first);
     assert!(text.contains("not run on an MI355X") && text.contains("the same bytes"), "{text}");
+    // The twelve products of Llama 3.1-8B, of which two have one shape, each with its clocks.
+    assert_eq!(first.modelled.len(), 11);
+    println!("{text}");
+    assert!(first.modelled.iter().all(|product| text.contains(&product.line) && product.line.contains("clocks modelled")), "{text}");
     // Each source was compiled twice, in two folders: what differed would be among the problems.
     assert!(text.contains("compiled twice"), "{text}");
 }
@@ -137,6 +154,12 @@ fn a_kernel_over_its_budget_a_chained_builtin_and_a_misspelt_key_are_refused() {
     assert_eq!(problems.len(), 2, "{problems:?}");
     assert!(problems[0].starts_with("gfx950/prelude.h:") && problems[0].contains("chained"), "{problems:?}");
     assert!(problems[1].contains("mxfp4_quantise: ") && problems[1].contains("at most 32"), "{problems:?}");
+
+    // A product that takes more clocks than it may.
+    change(root.path(), "kernels.yaml", "instructions: {v_cvt_scalef32_pk_fp4_f32: 32}", "instructions: {}, clocks: {256x256x256: 1}");
+    let error = build(root.path()).unwrap_err();
+    assert!(error.exit_code() == 1 && error.to_string().contains("is no product of tiles"), "{error}");
+    change(root.path(), "kernels.yaml", ", clocks: {256x256x256: 1}", "");
 
     // Bytes that are not the pinned ones, for the compiler that is here and for no other.
     change(root.path(), "kernels.yaml", "mxfp4_quantise: {vgprs: 32", "mxfp4_quantise: {vgprs: 128");

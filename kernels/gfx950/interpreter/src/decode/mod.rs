@@ -13,7 +13,7 @@ mod vector;
 mod vop3;
 
 pub use op::{ALL, Op};
-pub(crate) use text::wait_counts;
+pub use text::wait_counts;
 
 /// The encoding that an instruction was read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

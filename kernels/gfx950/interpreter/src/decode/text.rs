@@ -312,7 +312,7 @@ fn dpp_control(control: u16) -> String {
 }
 
 /// The counts that s_waitcnt waits for: vector memory (6 bits in two parts), export, LDS and scalar memory.
-pub(crate) fn wait_counts(constant: u16) -> (u16, u16, u16) {
+pub fn wait_counts(constant: u16) -> (u16, u16, u16) {
     ((constant & 15) | (constant >> 14) << 4, (constant >> 4) & 7, (constant >> 8) & 15)
 }
 

@@ -65,7 +65,9 @@ fn write(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> Result<
     let mut written = Vec::new();
     for (data, offset) in i.access.data.into_iter().zip(offsets(i, size)) {
         let registers: Vec<Lanes> = (0..size.div_ceil(4)).map(|register| wave.lanes(data, register)).collect::<Result<_, _>>()?;
-        machine.lds.count(&touched(&addresses, exec, offset), size);
+        let lanes = touched(&addresses, exec, offset);
+        machine.lds.count(&lanes, size);
+        machine.note(wave, size, &lanes);
         for lane in (0..LANES).filter(|lane| exec >> lane & 1 == 1) {
             let bytes: Vec<u8> = registers.iter().flat_map(|lanes| (lanes.values[lane] >> shift).to_le_bytes()).take(size).collect();
             let defined = registers.iter().all(|lanes| lanes.defined >> lane & 1 == 1);
@@ -81,6 +83,7 @@ fn write(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> Result<
 /// ds_max_u32: the larger of what is there and the lane's value, lane after lane.
 fn atomic(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> Result<(), Stop> {
     let (addresses, exec, data) = (addresses(wave, i)?, wave.exec(), wave.lanes(i.access.data[0], 0)?);
+    machine.note(wave, 4, &touched(&addresses, exec, i.access.offset as u64));
     let mut written = Vec::new();
     for lane in (0..LANES).filter(|lane| exec >> lane & 1 == 1) {
         let (at, value, defined) = (address(&addresses, lane, i.access.offset as u64), data.values[lane], data.defined >> lane & 1 == 1);
@@ -99,7 +102,9 @@ fn read(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> Result<(
     let mut touched_bytes = Vec::new();
     for (element, offset) in offsets(i, size).into_iter().enumerate() {
         let mut results = vec![Lanes { values: [0; LANES], defined: 0 }; words];
-        machine.lds.count(&touched(&addresses, exec, offset), size);
+        let lanes = touched(&addresses, exec, offset);
+        machine.lds.count(&lanes, size);
+        machine.note(wave, size, &lanes);
         if d16 {
             results[0] = wave.lanes(i.dst, 0)?;
         }

@@ -25,6 +25,7 @@ use crate::decode::{Encoding, Instruction, Op};
 use crate::fault::Stop;
 use crate::lds::Lds;
 use crate::memory::Memory;
+use crate::trace::Trace;
 
 pub(crate) const LANES: usize = 64;
 
@@ -32,6 +33,16 @@ pub(crate) const LANES: usize = 64;
 pub(crate) struct Machine<'a> {
     pub(crate) memory: &'a mut Memory,
     pub(crate) lds: &'a mut Lds,
+    /// Who wants to know of every access.
+    pub(crate) trace: Option<&'a mut Trace>,
+}
+
+impl Machine<'_> {
+    fn note(&mut self, wave: &Wave, bytes: usize, lanes: &[Option<u64>]) {
+        if let Some(trace) = &mut self.trace {
+            trace.note(wave.index, bytes, lanes);
+        }
+    }
 }
 
 /// What comes after an instruction.

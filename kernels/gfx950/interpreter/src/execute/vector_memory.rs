@@ -93,6 +93,7 @@ fn store(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> Result<
     let (size, _) = element(i);
     let shift = if i.op.name().ends_with("d16_hi") { 16 } else { 0 };
     let addresses = addresses(wave, i, size)?;
+    machine.note(wave, size, &addresses);
     let registers: Vec<Lanes> = (0..size.div_ceil(4)).map(|register| wave.lanes(i.access.data[0], register)).collect::<Result<_, _>>()?;
     for (lane, address) in addresses.into_iter().enumerate() {
         let Some(address) = address else { continue };
@@ -109,6 +110,7 @@ fn store(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> Result<
 /// global_atomic_umax without a result: the larger of what is there and the lane's value, lane after lane.
 fn atomic(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> Result<(), Stop> {
     let (addresses, data) = (addresses(wave, i, 4)?, wave.lanes(i.access.data[0], 0)?);
+    machine.note(wave, 4, &addresses);
     for (lane, address) in addresses.into_iter().enumerate() {
         let Some(address) = address else { continue };
         if data.defined >> lane & 1 == 0 {
@@ -134,6 +136,7 @@ fn load(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> Result<(
     let (size, sign) = element(i);
     let d16 = i.op.name().contains("d16");
     let (addresses, exec) = (addresses(wave, i, size)?, wave.exec());
+    machine.note(wave, size, &addresses);
     let mut results = vec![Lanes { values: [0; LANES], defined: !0 }; size.div_ceil(4)];
     if d16 {
         results[0] = wave.lanes(i.dst, 0)?;
@@ -173,7 +176,9 @@ fn load_to_lds(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> R
     let start = u64::from(wave.m0()?) + i.access.offset as u64;
     let exec = wave.exec();
     let mut to_lds = Vec::new();
-    for (lane, address) in addresses(wave, i, size)?.into_iter().enumerate() {
+    let addresses = addresses(wave, i, size)?;
+    machine.note(wave, size, &addresses);
+    for (lane, address) in addresses.into_iter().enumerate() {
         if exec >> lane & 1 == 0 {
             continue;
         }
