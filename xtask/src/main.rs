@@ -218,7 +218,7 @@ fn replicate(root: &Path, options: &Replicate) -> Result<u8, Failure> {
                     Err(error) if manifests.tokenizers[&profile.tokenizer].shards.is_some() => return Err(error.into()),
                     prepared => prepared,
                 };
-                print::dry_run(root, &manifests, profile, request.trainer.as_deref(), prepared);
+                print::dry_run(root, &manifests, profile, &request, prepared);
                 Ok(0)
             }
         };

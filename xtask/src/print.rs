@@ -7,7 +7,7 @@ use std::path::Path;
 use campaign::devices::Answers;
 use campaign::error::CampaignError;
 use campaign::prepared::Prepared;
-use campaign::request::Report;
+use campaign::request::{Report, Request};
 use campaign::{doctor, forecast};
 use contract::text::one_line;
 use study::judge::{ClaimVerdict, outlook};
@@ -82,7 +82,7 @@ pub(crate) fn dry_run(
     root: &Path,
     manifests: &Manifests,
     profile: &Profile,
-    trainer: Option<&Path>,
+    request: &Request,
     prepared: Result<Prepared<'_>, CampaignError>,
 ) {
     let mut text = String::new();
@@ -119,7 +119,7 @@ pub(crate) fn dry_run(
             line!(text, "  keys are not known yet: {error}");
         }
     }
-    let lacks = doctor::lacks(profile, manifests, root, trainer, &Answers::default());
+    let lacks = doctor::lacks(profile, manifests, root, (request.trainer.as_deref(), request.ranks), &Answers::default());
     if lacks.is_empty() {
         line!(text, "  this machine has what it needs");
     }

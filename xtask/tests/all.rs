@@ -10,6 +10,7 @@ mod fetch;
 mod gpu_campaign;
 mod hostile;
 mod no_threads;
+mod ranks_campaign;
 #[path = "../../replication/study/tests/sealed/mod.rs"]
 mod sealed;
 #[path = "../../replication/study/tests/synthetic/mod.rs"]

@@ -70,6 +70,6 @@ impl Site {
         }
         let machine = request.machine.clone().or_else(|| of_gpus(&gpus)).unwrap_or_else(environment::machine_name);
         let line = record::of_finished(&gpus);
-        Self { gpus, machine, line }
+        Self { gpus, machine, line, ranks: 1 }
     }
 }

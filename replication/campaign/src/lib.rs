@@ -19,6 +19,7 @@ mod latex;
 pub mod machine;
 pub mod pool;
 pub mod prepared;
+pub mod ranks;
 pub mod replicate;
 pub mod repositories;
 pub mod request;

@@ -26,6 +26,7 @@ use crate::environment;
 use crate::error::{CampaignError, interrupted};
 use crate::finished;
 use crate::prepared::Prepared;
+use crate::ranks;
 use crate::request::{Report, Request};
 use crate::run::{self, Means, Outcome};
 use crate::site::{Shown, Site, keyed};
@@ -39,7 +40,11 @@ pub fn replicate(manifests: &Manifests, request: &Request, stop: &AtomicBool, sa
     }
     let root = manifests.root.as_path();
     let answers = Answers::default();
-    let lacks = doctor::lacks(manifests.profile(&request.profile)?, manifests, root, request.trainer.as_deref(), &answers);
+    if let Some(line) = ranks::one_of_several(&ranks::of_process) {
+        return Err(CampaignError::OneOfSeveral(line));
+    }
+    let asked = (request.trainer.as_deref(), request.ranks);
+    let lacks = doctor::lacks(manifests.profile(&request.profile)?, manifests, root, asked, &answers);
     if !lacks.is_empty() {
         return Err(CampaignError::Lacks { profile: request.profile.clone(), lacks });
     }
@@ -62,6 +67,9 @@ pub fn replicate(manifests: &Manifests, request: &Request, stop: &AtomicBool, sa
     let _cache_lock = lock(&root.join("cache").join("lock"))?;
     let _out_lock = lock(&request.out.join(".lock"))?;
     let mut environment = environment::capture(root, &request.run).on(&site.gpus);
+    if !site.gpus.is_empty() {
+        environment.flags.parallel_runs /= site.ranks;
+    }
     if let Some(trainer) = &prepared.prebuilt {
         environment.prebuilt_trainer = Some(environment::prebuilt(trainer, &prepared.build));
         // Not what was asked here: this machine's compiler, if it has one, built nothing.
@@ -101,10 +109,11 @@ impl Stages<'_> {
         interrupted(stop)?;
         let (count, pool) = (prepared.plan.runs.len(), site.pool(prepared, request));
         say(&format!(
-            "{count} runs: {} arms x {} seeds, {} at once",
+            "{count} runs: {} arms x {} seeds, {} at once{}",
             prepared.plan.arms.len(),
             prepared.plan.seeds.len(),
-            pool.places.len()
+            pool.places.len(),
+            if pool.ranks > 1 { format!(", each of {} ranks", pool.ranks) } else { String::new() }
         ));
         let (cache, started) = (plan::run_cache(root), Instant::now());
         let means = Means { cache: &cache, trainer, data: &data, options: &request.run, pool: &pool };
@@ -119,7 +128,7 @@ impl Stages<'_> {
             trainer,
             data: &data,
             options: &request.run,
-            place: pool.places.first().map_or("cpu", String::as_str),
+            place: site.gpus.first().map_or("cpu", |gpu| gpu.device.as_str()),
             machine: &site.line,
         };
         let measured = if request.untimed { None } else { Some(timings.take(&outcomes, stop, say)?) };

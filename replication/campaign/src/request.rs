@@ -27,6 +27,8 @@ pub struct Request {
     pub trainer: Option<PathBuf>,
     /// Numbers of the GPUs to use; None: all that can be used.
     pub gpus: Option<Vec<usize>>,
+    /// Ranks of each run; None: as many as the profile asks for and GPUs are there.
+    pub ranks: Option<usize>,
     /// After so long no run is started.
     pub minutes: Option<Duration>,
     /// After so long runs write a checkpoint and end.

@@ -69,7 +69,7 @@ pub(crate) struct Replicate {
 /// With what runs are made.
 #[derive(Args)]
 pub(crate) struct Means {
-    /// Numbers of the GPUs to use, one run at a time on each [default: all that can be used]
+    /// Numbers of the GPUs to use; a run is at work on one or, with several ranks, on as many [default: all that can be used]
     #[arg(long, value_name = "N,M", value_delimiter = ',')]
     gpus: Option<Vec<usize>>,
     /// A trainer that was built elsewhere (`cargo xtask pack`) [default: the packed one, else it is built]
@@ -81,7 +81,11 @@ pub(crate) struct Means {
     /// Threads of each trainer; changes no result
     #[arg(long, default_value = "1", value_parser = positive)]
     threads_per_run: usize,
-    /// Trainers at once on the CPU [default: cores / threads per run]; changes no result
+    /// Ranks of each run, each a process with a GPU of its own, or on the CPU [default: as many GPUs as the profile asks for and are there];
+    /// changes no result
+    #[arg(long, value_name = "N", value_parser = positive)]
+    ranks_per_run: Option<usize>,
+    /// Runs at once on the CPU [default: cores / (threads x ranks per run)]; changes no result
     #[arg(long, value_parser = positive)]
     parallel: Option<usize>,
     /// auto, scalar, avx2, avx-vnni, avx512, neon or neon-dot; changes no result
@@ -92,7 +96,8 @@ pub(crate) struct Means {
 impl Means {
     /// A request for all of a profile, results below results/.
     fn request(&self, root: &Path, profile: &str) -> Request {
-        let parallel = self.parallel.unwrap_or_else(|| (machine::cores() / self.threads_per_run).max(1));
+        let threads = self.threads_per_run.saturating_mul(self.ranks_per_run.unwrap_or(1));
+        let parallel = self.parallel.unwrap_or_else(|| (machine::cores() / threads).max(1));
         Request {
             profile: profile.to_owned(),
             selection: Selection::default(),
@@ -101,6 +106,7 @@ impl Means {
             machine: self.machine.as_deref().map(study::machine::tidy),
             trainer: self.trainer.clone(),
             gpus: self.gpus.clone(),
+            ranks: self.ranks_per_run,
             minutes: None,
             stop_after: None,
             keep_weights: false,

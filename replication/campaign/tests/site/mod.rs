@@ -211,6 +211,7 @@ fn a_campaign() {
         machine: Some("somewhere".to_owned()),
         trainer: Some(root.join("trainer")),
         gpus: None,
+        ranks: None,
         minutes: None,
         stop_after: None,
         keep_weights: false,
