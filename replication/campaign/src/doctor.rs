@@ -128,14 +128,20 @@ fn lacks_with(profile: &Profile, manifests: &Manifests, root: &Path, (found, ran
     let need = |key: &str| profile.requires.get(key).copied();
     all.extend(need("cores").and_then(|cores| lacks_cores(cores, machine::cores())));
     all.extend(need("memory_gib").and_then(|gib| lacks_memory(gib, machine::memory())));
-    all.extend(data::lacks(manifests, profile, root));
+    all.extend(lacks_files(profile, manifests, root));
+    all
+}
+
+/// The same for runs on other machines, which see this repository: data, tokenizer and room alone.
+pub fn lacks_files(profile: &Profile, manifests: &Manifests, root: &Path) -> Vec<String> {
+    let mut all: Vec<String> = data::lacks(manifests, profile, root).into_iter().collect();
     if let Some(tokenizer) = manifests.tokenizers.get(&profile.tokenizer) {
         let here = tokenizer.file.as_ref().is_some_and(|file| root.join(file).is_file());
         if !here {
             all.push(format!("tokenizer {}: {}", tokenizer.id, tokenizer.how_to_get));
         }
     }
-    all.extend(need("disk_gib").and_then(|gib| lacks_disk(gib, root)));
+    all.extend(profile.requires.get("disk_gib").and_then(|gib| lacks_disk(*gib, root)));
     all
 }
 
@@ -186,12 +192,12 @@ fn lacks_device(hardware: &Hardware, count: f64, system: &Path, found: Option<&D
             all.extend(devices.lines_of(hardware.device.word()));
             all
         }
-        (_, None) => lacks_files(hardware, count, system),
+        (_, None) => lacks_driver(hardware, count, system),
     }
 }
 
 /// Device file, driver library and count of devices.
-fn lacks_files(hardware: &Hardware, count: f64, system: &Path) -> Vec<String> {
+fn lacks_driver(hardware: &Hardware, count: f64, system: &Path) -> Vec<String> {
     let mut all = Vec::new();
     let Detect { file, library } = &hardware.detect;
     if let Some(file) = file.as_ref().filter(|file| !system.join(file.trim_start_matches('/')).exists()) {

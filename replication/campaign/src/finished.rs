@@ -62,7 +62,7 @@ fn keep_finished(plan: &mut Plan, cache: &Path, say: &dyn Fn(&str)) {
 
 impl Site {
     /// The GPUs that the runs say they ran on; on the processor nothing but the machine's name.
-    fn of_finished(plan: &Plan, cache: &Path, request: &Request) -> Self {
+    pub(crate) fn of_finished(plan: &Plan, cache: &Path, request: &Request) -> Self {
         let mut gpus: Vec<GpuFacts> = Vec::new();
         for session in plan.runs.iter().flat_map(|run| run_folder::sessions(&cache.join(run.key()))) {
             let gpu = run_folder::gpu(session);

@@ -26,6 +26,7 @@ pub mod request;
 pub mod run;
 pub mod signature;
 mod site;
+pub mod slurm;
 pub mod sources;
 pub mod synthesis;
 mod system;

@@ -10,6 +10,7 @@ use study::plan::Selection;
 
 use crate::error::CampaignError;
 use crate::run::{Failure, RunOptions};
+use crate::slurm::Slurm;
 use crate::toolchain::Trainer;
 
 /// What `replicate` was asked for.
@@ -39,6 +40,8 @@ pub struct Request {
     pub untimed: bool,
     /// Builds and executes the MI355X kernels before the runs; None: the report has nothing on them.
     pub code_objects: Option<CodeObjects>,
+    /// Runs become tasks of arrays; None: they are made on this machine.
+    pub slurm: Option<Slurm>,
     /// Run and measure nothing: put together what is finished.
     pub finished: bool,
 }

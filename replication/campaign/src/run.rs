@@ -2,7 +2,7 @@
 //!
 //! A run's folder in the cache is named by its key; `done.json` says that it is finished. Nothing here looks at losses.
 
-mod progress;
+pub(crate) mod progress;
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -128,23 +128,9 @@ pub struct Means<'a> {
 pub fn carry_out(runs: &[PlannedRun], means: &Means<'_>, stop: &AtomicBool, say: &dyn Fn(&str)) -> Result<Vec<Outcome>, RunError> {
     let Means { cache, trainer, data, options, pool } = *means;
     let mut outcomes: Vec<Option<Outcome>> = Vec::new();
-    for run in runs {
-        let folder = cache.join(run.key());
-        if options.fresh {
-            refuse_if_running(&folder)?;
-            files::remove_folder(&folder)?;
-        }
-        let state = run_folder::state(&folder, &run.ingredients);
-        if let State::Corrupt(why) = &state {
-            refuse_if_running(&folder)?;
-            let moved = seal::set_aside(&folder)?;
-            say(&format!("{} in the cache cannot be believed ({why}): moved to {}, and run again", run.name(), moved.display()));
-        }
-        let done = state == State::Finished;
-        match done {
-            true if Seal::read(&folder).is_none() => run_folder::seal(&folder)?,
-            true => {}
-            false => prepare_folder(&folder, run)?,
+    for (run, done) in runs.iter().zip(survey(runs, means, say)?) {
+        if !done {
+            prepare_folder(&cache.join(run.key()), run)?;
         }
         outcomes.push(done.then_some(Outcome::Reused));
     }
@@ -183,6 +169,32 @@ pub fn carry_out(runs: &[PlannedRun], means: &Means<'_>, stop: &AtomicBool, say:
     Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| not_begun.clone())).collect())
 }
 
+/// Which runs the cache holds finished. What is not to be believed is moved aside, what is to be made afresh is forgotten.
+///
+/// # Errors
+/// When a folder cannot be moved or removed, or a trainer is still at work in it.
+pub(crate) fn survey(runs: &[PlannedRun], means: &Means<'_>, say: &dyn Fn(&str)) -> Result<Vec<bool>, RunError> {
+    let finished = |run: &PlannedRun| {
+        let folder = means.cache.join(run.key());
+        if means.options.fresh {
+            refuse_if_running(&folder)?;
+            files::remove_folder(&folder)?;
+        }
+        let state = run_folder::state(&folder, &run.ingredients);
+        if let State::Corrupt(why) = &state {
+            refuse_if_running(&folder)?;
+            let moved = seal::set_aside(&folder)?;
+            say(&format!("{} in the cache cannot be believed ({why}): moved to {}, and run again", run.name(), moved.display()));
+        }
+        let done = state == State::Finished;
+        if done && Seal::read(&folder).is_none() {
+            run_folder::seal(&folder)?;
+        }
+        Ok(done)
+    };
+    runs.iter().map(finished).collect()
+}
+
 /// A trainer that outlived a killed harness still writes there: removing its folder would give one run two writers.
 fn refuse_if_running(folder: &Path) -> Result<(), FileError> {
     let path = folder.join("run.yaml");
@@ -196,7 +208,7 @@ fn refuse_if_running(folder: &Path) -> Result<(), FileError> {
 }
 
 /// run.yaml and ingredients.json, written once; a folder with another content under the same key is started over.
-fn prepare_folder(folder: &Path, run: &PlannedRun) -> Result<(), FileError> {
+pub(crate) fn prepare_folder(folder: &Path, run: &PlannedRun) -> Result<(), FileError> {
     let path = folder.join("run.yaml");
     if std::fs::read_to_string(&path).ok().as_deref() != Some(run.run_yaml.as_str()) {
         files::remove_folder(folder)?;
@@ -206,7 +218,7 @@ fn prepare_folder(folder: &Path, run: &PlannedRun) -> Result<(), FileError> {
 }
 
 /// `budget.steps` of the run file, for the progress display only.
-fn steps_of(run: &PlannedRun) -> u64 {
+pub(crate) fn steps_of(run: &PlannedRun) -> u64 {
     #[derive(Deserialize)]
     struct Budget {
         steps: u64,
@@ -404,7 +416,7 @@ impl Pace {
 }
 
 /// failed.json, unless the trainer left its own.
-fn record_failure(folder: &Path, error: &str) {
+pub(crate) fn record_failure(folder: &Path, error: &str) {
     let path = folder.join(run_folder::FAILED);
     if !path.exists() {
         let text = serde_json::json!({"schema": "mxfp4-failed/1", "error": error}).to_string();
@@ -414,7 +426,7 @@ fn record_failure(folder: &Path, error: &str) {
 }
 
 /// `step 120/360 ...` -> 120.
-fn progress_step(line: &str) -> Option<u64> {
+pub(crate) fn progress_step(line: &str) -> Option<u64> {
     line.strip_prefix("step ")?.split('/').next()?.parse().ok()
 }
 

@@ -60,6 +60,15 @@ impl Site {
         Ok(Self { machine: machine(of_gpus(&gpus)), gpus, line, ranks })
     }
 
+    /// Nodes of a cluster, of which nobody knows yet which they are: their GPUs are those that finished runs name.
+    pub(crate) fn of_cluster(prepared: &Prepared, request: &Request) -> Result<Self, CampaignError> {
+        let ranks = ranks::of_run(prepared.profile(), prepared.plan.device, usize::MAX, request.ranks);
+        let ranks = ranks.map_err(|line| CampaignError::Lacks { profile: request.profile.clone(), lacks: vec![line] })?;
+        let line = record::on_cpu(&environment::flags(&request.run), &environment::cpu());
+        let machine = request.machine.clone().unwrap_or_else(environment::machine_name);
+        Ok(Self { gpus: Vec::new(), machine, line, ranks })
+    }
+
     /// One place for each GPU, for each group of them that a run is spread over, or for each trainer at once.
     pub(crate) fn pool(&self, prepared: &Prepared, request: &Request) -> Pool {
         let places = match self.gpus.is_empty() {

@@ -26,6 +26,7 @@ mod sealed;
 mod signature;
 #[cfg(all(target_os = "linux", not(feature = "faults")))]
 mod site;
+mod slurm;
 mod synthesis;
 #[path = "../../study/tests/synthetic/mod.rs"]
 mod synthetic;

@@ -9,7 +9,8 @@ use campaign::error::CampaignError;
 use campaign::machine;
 use campaign::request::Request;
 use campaign::run::RunOptions;
-use clap::Args;
+use campaign::slurm::Slurm;
+use clap::{Args, ValueEnum};
 use study::manifest::{Manifests, Profile};
 use study::plan::Selection;
 
@@ -64,6 +65,21 @@ pub(crate) struct Replicate {
     out: Option<PathBuf>,
     #[command(flatten)]
     means: Means,
+    /// Make each run a task of an array there, on nodes that see this folder, follow the arrays and report as ever; after `--` options of sbatch
+    #[arg(long, value_enum, conflicts_with_all = ["gpus", "parallel", "minutes", "stop_after", "finished"])]
+    pub(crate) on: Option<On>,
+    /// With `--on`: only write the files there; `cargo xtask runs import DIR` takes in what they made
+    #[arg(long, value_name = "DIR", requires = "on")]
+    pub(crate) emit: Option<PathBuf>,
+    /// Options of sbatch, which count more than ours: --partition, --account, --time, ...
+    #[arg(last = true, value_name = "SBATCH OPTIONS", requires = "on", conflicts_with = "emit")]
+    options: Vec<String>,
+}
+
+/// Where runs are made, if not here.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum On {
+    Slurm,
 }
 
 /// With what runs are made.
@@ -113,6 +129,7 @@ impl Means {
             untimed: false,
             code_objects: None,
             finished: false,
+            slurm: None,
         }
     }
 }
@@ -198,6 +215,7 @@ impl Replicate {
             keep_weights: self.keep_weights,
             untimed: self.untimed,
             finished: self.finished,
+            slurm: self.on.map(|On::Slurm| Slurm { options: self.options.clone() }),
             code_objects: Some(code_objects::document),
             ..request
         }
