@@ -119,9 +119,9 @@ pub(crate) fn dry_run(
             line!(text, "  keys are not known yet: {error}");
         }
     }
-    let lacks = doctor::lacks(profile, manifests, root, (request.trainer.as_deref(), request.ranks), &Answers::default());
+    let lacks = doctor::lacks_for(request, profile, manifests, &Answers::default());
     if lacks.is_empty() {
-        line!(text, "  this machine has what it needs");
+        line!(text, "  {} what it needs", if request.slurm.is_some() { "this copy of the repository has" } else { "this machine has" });
     }
     for line in lacks {
         line!(text, "  lacks: {line}");

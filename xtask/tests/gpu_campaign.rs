@@ -48,7 +48,7 @@ while [ $n -gt 0 ]; do
 done
 [ "$command" != launch ] || place="$place:$CUDA_VISIBLE_DEVICES"
 echo "$command $place" >> "$here/calls"
-case "$place" in cuda:*|"") ;; *) echo "error: this stand-in is a GPU's, not for --device $place" >&2; exit 2 ;; esac
+case "$place" in cuda|cuda:*|"") ;; *) echo "error: this stand-in is a GPU's, not for --device $place" >&2; exit 2 ;; esac
 if { [ "$mode" = "lose $place" ] || [ "$mode" = "lose all" ]; } && [ "$command" = run ]; then echo "error: CUDA_ERROR_ECC_UNCORRECTABLE" >&2; exit 4; fi
 if [ "$command" != run ] && [ "$command" != launch ]; then exec "$real" "$@"; fi
 folder=$(dirname "$file")

@@ -18,6 +18,7 @@ use crate::devices::Answers;
 use crate::forecast::{self, Spread};
 use crate::machine::{self, ask};
 use crate::ranks;
+use crate::request::Request;
 use crate::system::free_bytes;
 use crate::toolchain::{at_hand, cargo};
 
@@ -98,7 +99,7 @@ fn ask_devices(root: &Path, trainer: Option<&Path>, answers: &Answers) -> Option
 /// What `profile` needs and this machine or repository does not have, one line each with what to do; empty: ready to run. Crates of
 /// the default dataset are not counted, because the first run fetches them by itself. `trainer` as for [`doctor`], `ranks` as of
 /// [`ranks::of_run`].
-pub fn lacks(
+fn lacks(
     profile: &Profile,
     manifests: &Manifests,
     root: &Path,
@@ -108,6 +109,15 @@ pub fn lacks(
     let on_cpu = manifests.hardware.get(&profile.hardware).is_none_or(|hardware| hardware.device == DeviceKind::Cpu);
     let found = if on_cpu { None } else { ask_devices(root, trainer, answers) };
     lacks_with(profile, manifests, root, (found.as_ref(), ranks))
+}
+
+/// The same of what `request` asks for. Runs on other machines, which see this repository, need data, a tokenizer and room here.
+pub fn lacks_for(request: &Request, profile: &Profile, manifests: &Manifests, answers: &Answers) -> Vec<String> {
+    let root = manifests.root.as_path();
+    match request.slurm {
+        None => lacks(profile, manifests, root, (request.trainer.as_deref(), request.ranks), answers),
+        Some(_) => lacks_files(profile, manifests, root),
+    }
 }
 
 fn lacks_with(profile: &Profile, manifests: &Manifests, root: &Path, (found, ranks): (Option<&Devices>, Option<usize>)) -> Vec<String> {
@@ -132,8 +142,8 @@ fn lacks_with(profile: &Profile, manifests: &Manifests, root: &Path, (found, ran
     all
 }
 
-/// The same for runs on other machines, which see this repository: data, tokenizer and room alone.
-pub fn lacks_files(profile: &Profile, manifests: &Manifests, root: &Path) -> Vec<String> {
+/// Data, tokenizer and room.
+fn lacks_files(profile: &Profile, manifests: &Manifests, root: &Path) -> Vec<String> {
     let mut all: Vec<String> = data::lacks(manifests, profile, root).into_iter().collect();
     if let Some(tokenizer) = manifests.tokenizers.get(&profile.tokenizer) {
         let here = tokenizer.file.as_ref().is_some_and(|file| root.join(file).is_file());

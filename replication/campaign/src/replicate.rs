@@ -46,11 +46,7 @@ pub fn replicate(manifests: &Manifests, request: &Request, stop: &AtomicBool, sa
     if let Some(line) = ranks::one_of_several(&ranks::of_process) {
         return Err(CampaignError::OneOfSeveral(line));
     }
-    let (profile, asked) = (manifests.profile(&request.profile)?, (request.trainer.as_deref(), request.ranks));
-    let lacks = match request.slurm {
-        None => doctor::lacks(profile, manifests, root, asked, &answers),
-        Some(_) => doctor::lacks_files(profile, manifests, root),
-    };
+    let lacks = doctor::lacks_for(request, manifests.profile(&request.profile)?, manifests, &answers);
     if !lacks.is_empty() {
         return Err(CampaignError::Lacks { profile: request.profile.clone(), lacks });
     }
@@ -112,7 +108,7 @@ impl Stages<'_> {
     /// Data, runs, timings, result directory, report.
     fn carry_out(&self, prepared: &mut Prepared, stop: &AtomicBool) -> Result<Report, CampaignError> {
         let Self { root, request, trainer, site, key, shown, environment, say } = *self;
-        let mut locks = self.locks()?;
+        let mut locks = if request.slurm.is_some() { self.locks_once_free(stop)? } else { self.locks()? };
         let data = data::prepare(prepared.manifests, prepared.profile(), trainer, say)?;
         interrupted(stop)?;
         let (count, pool) = (prepared.plan.runs.len(), site.pool(prepared, request));

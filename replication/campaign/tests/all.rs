@@ -11,6 +11,8 @@
 )]
 
 mod carry;
+#[cfg(target_os = "linux")]
+mod cluster;
 mod data;
 mod forecast_sizes;
 mod full_disk;
