@@ -31,7 +31,7 @@ pub(crate) enum Command {
     Try(Try),
     /// Run a profile, judge the paper's claims, render the report
     #[command(
-        after_help = "Examples:\n  cargo xtask replicate\n  cargo xtask replicate --profile smoke\n  cargo xtask replicate --only T1-FDW,H1 --seeds 5\n  cargo xtask replicate --profile llama31-8b --dry-run"
+        after_help = "Examples:\n  cargo xtask replicate\n  cargo xtask replicate --profile smoke\n  cargo xtask replicate --only T1-FDW,H1 --seeds 5\n  cargo xtask replicate --profile llama31-8b --dry-run\n  cargo xtask replicate --profile h200-s --on slurm -- --partition=gpu --account=mine"
     )]
     Replicate(Box<Replicate>),
     /// What the kernels reach on every device found: against its peaks, each other and peers; under 3 minutes on a CPU, peers not counted

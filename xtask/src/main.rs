@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bench::{device_test, kernels_bench, kernels_build};
 use campaign::error::CampaignError;
 use campaign::prepared::Prepared;
-use campaign::{audit, carry, data, directory, doctor, environment, identity, replicate, run, signature, synthesis};
+use campaign::{audit, carry, data, directory, doctor, environment, identity, replicate, run, signature, slurm, synthesis};
 use clap::Parser;
 use study::exit::{DATA, ExitCode, FAILED, MACHINE};
 use study::identity::Known;
@@ -218,10 +218,15 @@ fn replicate(root: &Path, options: &Replicate) -> Result<u8, Failure> {
                     Err(error) if manifests.tokenizers[&profile.tokenizer].shards.is_some() => return Err(error.into()),
                     prepared => prepared,
                 };
-                print::dry_run(root, &manifests, profile, request.trainer.as_deref(), prepared);
+                print::dry_run(root, &manifests, profile, &request, prepared);
                 Ok(0)
             }
         };
+    }
+    if let Some(folder) = &options.emit {
+        let scripts = slurm::emit(&manifests, &request, folder, &|line| eprintln!("{line}"))?;
+        print::out(&scripts.iter().map(|script| format!("sbatch {}\n", script.display())).collect::<String>());
+        return Ok(0);
     }
     let stop = stop_flag()?;
     let report = replicate::replicate(&manifests, &request, &stop, &|line| eprintln!("{line}"))?;

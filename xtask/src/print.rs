@@ -7,7 +7,7 @@ use std::path::Path;
 use campaign::devices::Answers;
 use campaign::error::CampaignError;
 use campaign::prepared::Prepared;
-use campaign::request::Report;
+use campaign::request::{Report, Request};
 use campaign::{doctor, forecast};
 use contract::text::one_line;
 use study::judge::{ClaimVerdict, outlook};
@@ -82,7 +82,7 @@ pub(crate) fn dry_run(
     root: &Path,
     manifests: &Manifests,
     profile: &Profile,
-    trainer: Option<&Path>,
+    request: &Request,
     prepared: Result<Prepared<'_>, CampaignError>,
 ) {
     let mut text = String::new();
@@ -119,9 +119,9 @@ pub(crate) fn dry_run(
             line!(text, "  keys are not known yet: {error}");
         }
     }
-    let lacks = doctor::lacks(profile, manifests, root, trainer, &Answers::default());
+    let lacks = doctor::lacks_for(request, profile, manifests, &Answers::default());
     if lacks.is_empty() {
-        line!(text, "  this machine has what it needs");
+        line!(text, "  {} what it needs", if request.slurm.is_some() { "this copy of the repository has" } else { "this machine has" });
     }
     for line in lacks {
         line!(text, "  lacks: {line}");

@@ -3,6 +3,9 @@
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::panic, reason = "tests; shared helpers are used by several")]
 
+#[cfg(target_os = "linux")]
+#[path = "../../replication/campaign/tests/cluster/mod.rs"]
+mod cluster;
 mod command_line;
 mod documents;
 mod enormous;
@@ -10,8 +13,10 @@ mod fetch;
 mod gpu_campaign;
 mod hostile;
 mod no_threads;
+mod ranks_campaign;
 #[path = "../../replication/study/tests/sealed/mod.rs"]
 mod sealed;
+mod slurm_campaign;
 #[path = "../../replication/study/tests/synthetic/mod.rs"]
 mod synthetic;
 mod test_programs;

@@ -57,7 +57,9 @@ fn problem_of_xtask(arguments: &[String], helps: &mut Helps) -> Option<String> {
         }
     }
     let options = options_in(&help);
-    for (index, word) in rest.iter().enumerate().filter(|(_, word)| word.starts_with("--")) {
+    // What follows a lone `--` is for another program.
+    let ours = rest.iter().take_while(|word| *word != "--");
+    for (index, word) in ours.enumerate().filter(|(_, word)| word.starts_with("--")) {
         let (option, value) = word.split_once('=').map_or((word.as_str(), rest.get(index + 1)), |(option, _)| (option, None));
         if !options.contains(option) {
             return Some(format!("`{}` has no option {option}", words.join(" ")));
@@ -153,7 +155,7 @@ fn every_option_that_is_named_alone_exists() {
     }
     let trainer = sources_below(&root().join("trainer/src"));
     for document in documents(&root()) {
-        for code in document.inline_code().into_iter().filter(|code| code.starts_with("--")) {
+        for code in document.inline_code().into_iter().filter(|code| code.starts_with("--") && !code.starts_with("-- ")) {
             let option = code.split([' ', '=']).next().unwrap();
             let field = format!("{}:", option.trim_start_matches('-').replace('-', "_"));
             assert!(known.contains(option) || trainer.contains(&field), "{}: nobody has an option {option}", document.name);

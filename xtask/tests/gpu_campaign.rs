@@ -44,12 +44,13 @@ fi
 command=$1; file=$2; place=; n=$#
 while [ $n -gt 0 ]; do
   argument=$1; shift; n=$((n-1))
-  if [ "$argument" = --device ]; then place=$1; shift; n=$((n-1)); set -- "$@" --device cpu; else set -- "$@" "$argument"; fi
+  case "$argument" in --device) place=$1; shift; n=$((n-1)); set -- "$@" --device cpu ;; --gpus) set -- "$@" --ranks ;; *) set -- "$@" "$argument" ;; esac
 done
+[ "$command" != launch ] || place="$place:$CUDA_VISIBLE_DEVICES"
 echo "$command $place" >> "$here/calls"
-case "$place" in cuda:*|"") ;; *) echo "error: this stand-in is a GPU's, not for --device $place" >&2; exit 2 ;; esac
+case "$place" in cuda|cuda:*|"") ;; *) echo "error: this stand-in is a GPU's, not for --device $place" >&2; exit 2 ;; esac
 if { [ "$mode" = "lose $place" ] || [ "$mode" = "lose all" ]; } && [ "$command" = run ]; then echo "error: CUDA_ERROR_ECC_UNCORRECTABLE" >&2; exit 4; fi
-if [ "$command" != run ]; then exec "$real" "$@"; fi
+if [ "$command" != run ] && [ "$command" != launch ]; then exec "$real" "$@"; fi
 folder=$(dirname "$file")
 # done.json is held back until the timings say what they should.
 "$real" "$@" || exit $?
@@ -79,10 +80,10 @@ fn repository() -> PathBuf {
 }
 
 /// A copy without sources and without .git, as `pack` makes it, whose profile `smoke` wants an NVIDIA GPU and whose data is small.
-struct Site(TempDir);
+pub(crate) struct Site(TempDir);
 
 impl Site {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::of("nvidia-h200", STAND_IN)
     }
 
@@ -91,7 +92,7 @@ impl Site {
         Self::of("amd-mi355x", &STAND_IN.replace("cuda", "hip").replace("sm_90a", "gfx950").replace("CUDA driver 12.8", "HIP 7.0.0"))
     }
 
-    fn of(hardware: &str, stand_in: &str) -> Self {
+    pub(crate) fn of(hardware: &str, stand_in: &str) -> Self {
         let site = Self(tempfile::tempdir().unwrap());
         // TeX takes longer than all else here; one campaign has it, and `with_latex` gives it that one.
         std::fs::create_dir(site.path("bin")).unwrap();
@@ -113,7 +114,7 @@ impl Site {
         site
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
@@ -128,7 +129,7 @@ impl Site {
         self
     }
 
-    fn mode(&self, mode: &str) {
+    pub(crate) fn mode(&self, mode: &str) {
         std::fs::write(self.path("mode"), mode).unwrap();
     }
 
@@ -171,6 +172,10 @@ impl Site {
     }
 
     fn xtask(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
         let path = std::env::var_os("PATH").unwrap_or_default();
         let path = std::env::join_paths([self.path("bin")].into_iter().chain(std::env::split_paths(&path))).unwrap();
@@ -182,11 +187,11 @@ impl Site {
             .env("CARGO_MANIFEST_DIR", self.0.path().join("xtask"))
             .env("RUSTC", "no-rustc")
             .env("CARGO", "no-cargo");
-        command.output().unwrap()
+        command
     }
 
     /// Runs with `arguments`, expects `code`, gives what was printed to either stream.
-    fn says(&self, arguments: &[&str], code: i32) -> String {
+    pub(crate) fn says(&self, arguments: &[&str], code: i32) -> String {
         let output = self.xtask(arguments);
         let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}");
@@ -194,14 +199,14 @@ impl Site {
     }
 
     /// `command place` of each call of the stand-in since the last look.
-    fn calls(&self) -> Vec<String> {
+    pub(crate) fn calls(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.path("calls")).unwrap_or_default();
         let _ = std::fs::remove_file(self.path("calls"));
         text.lines().map(str::to_owned).collect()
     }
 
     /// The only result directory.
-    fn result(&self) -> PathBuf {
+    pub(crate) fn result(&self) -> PathBuf {
         let entries = std::fs::read_dir(self.path("results")).unwrap().map(|entry| entry.unwrap().path());
         let mut found: Vec<PathBuf> = entries.filter(|path| !path.file_name().unwrap().to_string_lossy().starts_with('.')).collect();
         assert_eq!(found.len(), 1, "{found:?}");
@@ -209,7 +214,7 @@ impl Site {
     }
 }
 
-fn edit(path: &Path, old: &str, new: &str) {
+pub(crate) fn edit(path: &Path, old: &str, new: &str) {
     let text = std::fs::read_to_string(path).unwrap();
     assert!(text.contains(old), "{} has no `{old}`", path.display());
     std::fs::write(path, text.replace(old, new)).unwrap();

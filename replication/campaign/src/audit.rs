@@ -51,7 +51,7 @@ pub fn audit(
     }
     let files = run_files(directory, &drawn)?;
     let answers = Answers::default();
-    let lacks = doctor::lacks(manifests.profile(&request.profile)?, manifests, root, request.trainer.as_deref(), &answers);
+    let lacks = doctor::lacks_for(&request, manifests.profile(&request.profile)?, manifests, &answers);
     if !lacks.is_empty() {
         return Err(CampaignError::Lacks { profile: request.profile, lacks });
     }

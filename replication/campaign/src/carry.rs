@@ -76,7 +76,7 @@ fn run_folders(from: &Path) -> Result<Vec<PathBuf>, FileError> {
 }
 
 /// One folder into `cache`, under its key.
-fn take(folder: &Path, cache: &Path, checkpoints: bool, carried: &mut Carried) -> Result<(), FileError> {
+pub(crate) fn take(folder: &Path, cache: &Path, checkpoints: bool, carried: &mut Carried) -> Result<(), FileError> {
     let mut refuse = |why: &str| carried.refused.push(format!("{}: {why}", folder.display()));
     let run_sha256 = sha256(files::read_text(&folder.join("run.yaml"))?.as_bytes());
     let ingredients: Option<Ingredients> = serde_json::from_str(&files::read_text(&folder.join("ingredients.json"))?).ok();

@@ -17,6 +17,8 @@ use crate::data;
 use crate::devices::Answers;
 use crate::forecast::{self, Spread};
 use crate::machine::{self, ask};
+use crate::ranks;
+use crate::request::Request;
 use crate::system::free_bytes;
 use crate::toolchain::{at_hand, cargo};
 
@@ -53,7 +55,7 @@ pub fn doctor(root: &Path, manifests: &Manifests, trainer: Option<&Path>) -> Doc
         id: profile.id.to_string(),
         title: profile.title.clone(),
         minutes: profile.requires.get("minutes").copied(),
-        lacks: lacks_with(profile, manifests, root, found.as_ref()),
+        lacks: lacks_with(profile, manifests, root, (found.as_ref(), None)),
     });
     Doctor {
         machine: machine_lines(),
@@ -95,24 +97,36 @@ fn ask_devices(root: &Path, trainer: Option<&Path>, answers: &Answers) -> Option
 }
 
 /// What `profile` needs and this machine or repository does not have, one line each with what to do; empty: ready to run. Crates of
-/// the default dataset are not counted, because the first run fetches them by itself. `trainer` as for [`doctor`].
-pub fn lacks(profile: &Profile, manifests: &Manifests, root: &Path, trainer: Option<&Path>, answers: &Answers) -> Vec<String> {
+/// the default dataset are not counted, because the first run fetches them by itself. `trainer` as for [`doctor`], `ranks` as of
+/// [`ranks::of_run`].
+fn lacks(
+    profile: &Profile,
+    manifests: &Manifests,
+    root: &Path,
+    (trainer, ranks): (Option<&Path>, Option<usize>),
+    answers: &Answers,
+) -> Vec<String> {
     let on_cpu = manifests.hardware.get(&profile.hardware).is_none_or(|hardware| hardware.device == DeviceKind::Cpu);
     let found = if on_cpu { None } else { ask_devices(root, trainer, answers) };
-    lacks_with(profile, manifests, root, found.as_ref())
+    lacks_with(profile, manifests, root, (found.as_ref(), ranks))
 }
 
-fn lacks_with(profile: &Profile, manifests: &Manifests, root: &Path, found: Option<&Devices>) -> Vec<String> {
+/// The same of what `request` asks for. Runs on other machines, which see this repository, need data, a tokenizer and room here.
+pub fn lacks_for(request: &Request, profile: &Profile, manifests: &Manifests, answers: &Answers) -> Vec<String> {
+    let root = manifests.root.as_path();
+    match request.slurm {
+        None => lacks(profile, manifests, root, (request.trainer.as_deref(), request.ranks), answers),
+        Some(_) => lacks_files(profile, manifests, root),
+    }
+}
+
+fn lacks_with(profile: &Profile, manifests: &Manifests, root: &Path, (found, ranks): (Option<&Devices>, Option<usize>)) -> Vec<String> {
     let mut all = Vec::new();
     if let Some(hardware) = manifests.hardware.get(&profile.hardware) {
-        let count = profile.requires.get("gpus").copied().unwrap_or(1.0);
-        match found.filter(|_| hardware.device != DeviceKind::Cpu).and_then(|devices| largest(devices, hardware.device)) {
-            // A run is on one GPU whatever their number: fewer of them take longer, and that is all.
-            Some(gpu) => match forecast::alone(manifests, profile, gpu.mxfp4) {
-                Ok(needed) => all.extend(lacks_gpu_memory(&needed, gpu)),
-                Err(error) => all.push(error.to_string()),
-            },
-            None => all.extend(lacks_device(hardware, count, Path::new("/"), found)),
+        let usable = found.filter(|_| hardware.device != DeviceKind::Cpu).map(|devices| largest_first(devices, hardware.device));
+        match usable.filter(|gpus| !gpus.is_empty()) {
+            Some(gpus) => all.extend(lacks_ranks(manifests, profile, hardware.device, &gpus, ranks)),
+            None => all.extend(lacks_device(hardware, forecast::gpus(profile) as f64, Path::new("/"), found)),
         }
     }
     if manifests.hardware.get(&profile.hardware).is_some_and(|hardware| hardware.device == DeviceKind::Cpu) {
@@ -124,28 +138,50 @@ fn lacks_with(profile: &Profile, manifests: &Manifests, root: &Path, found: Opti
     let need = |key: &str| profile.requires.get(key).copied();
     all.extend(need("cores").and_then(|cores| lacks_cores(cores, machine::cores())));
     all.extend(need("memory_gib").and_then(|gib| lacks_memory(gib, machine::memory())));
-    all.extend(data::lacks(manifests, profile, root));
+    all.extend(lacks_files(profile, manifests, root));
+    all
+}
+
+/// Data, tokenizer and room.
+fn lacks_files(profile: &Profile, manifests: &Manifests, root: &Path) -> Vec<String> {
+    let mut all: Vec<String> = data::lacks(manifests, profile, root).into_iter().collect();
     if let Some(tokenizer) = manifests.tokenizers.get(&profile.tokenizer) {
         let here = tokenizer.file.as_ref().is_some_and(|file| root.join(file).is_file());
         if !here {
             all.push(format!("tokenizer {}: {}", tokenizer.id, tokenizer.how_to_get));
         }
     }
-    all.extend(need("disk_gib").and_then(|gib| lacks_disk(gib, root)));
+    all.extend(profile.requires.get("disk_gib").and_then(|gib| lacks_disk(*gib, root)));
     all
 }
 
-/// The usable GPU of this kind that has most memory.
-fn largest(devices: &Devices, device: DeviceKind) -> Option<&GpuFacts> {
-    devices.usable(device.word()).max_by_key(|gpu| gpu.memory_bytes)
+/// The usable GPUs of this kind, those with most memory first.
+fn largest_first(devices: &Devices, device: DeviceKind) -> Vec<&GpuFacts> {
+    let mut all: Vec<&GpuFacts> = devices.usable(device.word()).collect();
+    all.sort_by_key(|gpu| std::cmp::Reverse(gpu.memory_bytes));
+    all
 }
 
-/// One line when a run does not fit the largest GPU.
+/// What a run lacks on the largest of these GPUs, as many as it has ranks. Fewer than the profile names take longer, and that is all.
+fn lacks_ranks(manifests: &Manifests, profile: &Profile, device: DeviceKind, gpus: &[&GpuFacts], asked: Option<usize>) -> Option<String> {
+    let ranks = match ranks::of_run(profile, device, gpus.len(), asked) {
+        Ok(ranks) => ranks,
+        Err(line) => return Some(line),
+    };
+    let smallest = gpus.get(ranks - 1)?;
+    match forecast::spread(manifests, profile, ranks as u64, smallest.mxfp4) {
+        Ok(needed) => lacks_gpu_memory(&needed, smallest),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+/// One line when a run does not fit GPUs of which this is the smallest.
 fn lacks_gpu_memory(needed: &Spread, gpu: &GpuFacts) -> Option<String> {
     let there = gpu.memory_bytes?;
+    let on = if needed.gpus == 1 { "one".to_owned() } else { format!("each of {}", needed.gpus) };
     needed.fits(there).is_none().then(|| {
         format!(
-            "memory of a GPU: a run needs {:.1} GiB on one (modelled; --dry-run shows the sum), {} has {:.1}; more micro-batches (batch.accumulation) need less, and spreading a run over several GPUs is not part of this version",
+            "memory of a GPU: a run needs {:.1} GiB on {on} (modelled; --dry-run shows the sum), {} has {:.1}; smaller micro-batches (batch.accumulation) and more GPUs a run (--ranks-per-run) need less",
             needed.least as f64 / GIB,
             gpu.name.as_deref().unwrap_or(&gpu.device),
             there as f64 / GIB
@@ -166,12 +202,12 @@ fn lacks_device(hardware: &Hardware, count: f64, system: &Path, found: Option<&D
             all.extend(devices.lines_of(hardware.device.word()));
             all
         }
-        (_, None) => lacks_files(hardware, count, system),
+        (_, None) => lacks_driver(hardware, count, system),
     }
 }
 
 /// Device file, driver library and count of devices.
-fn lacks_files(hardware: &Hardware, count: f64, system: &Path) -> Vec<String> {
+fn lacks_driver(hardware: &Hardware, count: f64, system: &Path) -> Vec<String> {
     let mut all = Vec::new();
     let Detect { file, library } = &hardware.detect;
     if let Some(file) = file.as_ref().filter(|file| !system.join(file.trim_start_matches('/')).exists()) {

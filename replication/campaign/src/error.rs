@@ -46,6 +46,12 @@ pub enum CampaignError {
         /// One line each.
         lacks: Vec<String>,
     },
+    /// A launcher started this process as one of several.
+    #[error("{0}")]
+    OneOfSeveral(String),
+    /// Slurm is not here, refuses, or would never start what was asked for.
+    #[error("{0}")]
+    Slurm(String),
     /// The time was up, or no device was left.
     #[error("{done} of {all} runs are finished, {left} are left: {}; what is finished and every checkpoint is kept, and the same command goes on (also elsewhere: `cargo xtask runs export`, `import`); with --finished it reports what is there{}", if *.time_up { "the time was up" } else { "no device was left" }, .failed.iter().map(|(run, failure)| format!("\nFAILED {run}: {}", failure.said)).collect::<String>())]
     Unfinished {
@@ -70,7 +76,7 @@ pub enum CampaignError {
 impl ExitCode for CampaignError {
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Manifest(_) => 2,
+            Self::Manifest(_) | Self::OneOfSeveral(_) => 2,
             Self::Record(error) => error.exit_code(),
             Self::Data(error) | Self::Run(RunError::Data(error)) => error.exit_code(),
             Self::File(error)
@@ -84,7 +90,7 @@ impl ExitCode for CampaignError {
             Self::Tool(ToolError::Start { source, .. }) if source.kind() == io::ErrorKind::WouldBlock => MACHINE,
             // The trainer's own codes mean the same.
             Self::Tool(ToolError::Failed { code: Some(code), .. }) if *code == i32::from(MACHINE) => MACHINE,
-            Self::Lacks { .. } | Self::Unfinished { time_up: false, .. } => 4,
+            Self::Lacks { .. } | Self::Slurm(_) | Self::Unfinished { time_up: false, .. } => 4,
             Self::Unfinished { .. } => 5,
             Self::Interrupted => 130,
             Self::Render(error) => error.exit_code(),

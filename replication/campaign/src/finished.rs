@@ -62,7 +62,7 @@ fn keep_finished(plan: &mut Plan, cache: &Path, say: &dyn Fn(&str)) {
 
 impl Site {
     /// The GPUs that the runs say they ran on; on the processor nothing but the machine's name.
-    fn of_finished(plan: &Plan, cache: &Path, request: &Request) -> Self {
+    pub(crate) fn of_finished(plan: &Plan, cache: &Path, request: &Request) -> Self {
         let mut gpus: Vec<GpuFacts> = Vec::new();
         for session in plan.runs.iter().flat_map(|run| run_folder::sessions(&cache.join(run.key()))) {
             let gpu = run_folder::gpu(session);
@@ -70,6 +70,6 @@ impl Site {
         }
         let machine = request.machine.clone().or_else(|| of_gpus(&gpus)).unwrap_or_else(environment::machine_name);
         let line = record::of_finished(&gpus);
-        Self { gpus, machine, line }
+        Self { gpus, machine, line, ranks: 1 }
     }
 }

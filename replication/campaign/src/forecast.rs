@@ -95,8 +95,8 @@ pub fn forecast(manifests: &Manifests, profile: &Profile) -> Result<Forecast, Ma
     Ok(forecast)
 }
 
-/// GPUs that the profile asks for.
-fn gpus(profile: &Profile) -> u64 {
+/// GPUs that a run of the profile is spread over, where they are to be had.
+pub fn gpus(profile: &Profile) -> u64 {
     profile.requires.get("gpus").map_or(1, |count| (*count as u64).max(1))
 }
 
@@ -178,7 +178,10 @@ pub fn alone(manifests: &Manifests, profile: &Profile, mxfp4: Option<bool>) -> R
 }
 
 /// On several GPUs the F32 masters and moments are spread, and everything else is whole on each.
-fn spread(manifests: &Manifests, profile: &Profile, gpus: u64, mxfp4: Option<bool>) -> Result<Spread, ManifestError> {
+///
+/// # Errors
+/// As of [`alone`].
+pub fn spread(manifests: &Manifests, profile: &Profile, gpus: u64, mxfp4: Option<bool>) -> Result<Spread, ManifestError> {
     let hardware = &manifests.hardware[&profile.hardware];
     let mxfp4 = mxfp4.unwrap_or_else(|| hardware.native_formats.contains(&Format::E2m1));
     let place = if hardware.device == DeviceKind::Cpu { Place::Cpu } else { Place::Gpu { mxfp4 } };

@@ -3,13 +3,15 @@
 //! The order of things is here; each thing is done elsewhere: `directory` puts the result directory together, `finished` makes one of what is
 //! there.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use contract::device::DeviceKind;
 use study::environment::Environment;
 use study::files::{self, Context};
-use study::folder::lock;
+use study::folder::{LockError, lock};
 use study::judge;
 use study::manifest::Manifests;
 use study::plan::{self, Plan};
@@ -26,9 +28,11 @@ use crate::environment;
 use crate::error::{CampaignError, interrupted};
 use crate::finished;
 use crate::prepared::Prepared;
+use crate::ranks;
 use crate::request::{Report, Request};
 use crate::run::{self, Means, Outcome};
 use crate::site::{Shown, Site, keyed};
+use crate::slurm::{self, Order};
 use crate::timings::Timings;
 use crate::toolchain::Trainer;
 
@@ -39,13 +43,19 @@ pub fn replicate(manifests: &Manifests, request: &Request, stop: &AtomicBool, sa
     }
     let root = manifests.root.as_path();
     let answers = Answers::default();
-    let lacks = doctor::lacks(manifests.profile(&request.profile)?, manifests, root, request.trainer.as_deref(), &answers);
+    if let Some(line) = ranks::one_of_several(&ranks::of_process) {
+        return Err(CampaignError::OneOfSeveral(line));
+    }
+    let lacks = doctor::lacks_for(request, manifests.profile(&request.profile)?, manifests, &answers);
     if !lacks.is_empty() {
         return Err(CampaignError::Lacks { profile: request.profile.clone(), lacks });
     }
     let (prepared, trainer) = Prepared::with_trainer(manifests, &request.profile, &request.selection, request.trainer.as_deref(), say)?;
     let mut prepared = if request.run.fresh { prepared } else { prepared.with_earlier_runs() };
-    let site = Site::new(&prepared, &trainer, request, &answers, say)?;
+    let site = match request.slurm {
+        None => Site::new(&prepared, &trainer, request, &answers, say)?,
+        Some(_) => Site::of_cluster(&prepared, request)?,
+    };
     let code_objects = request.code_objects.map(|make| make(manifests, &trainer, &prepared.build.sources, say)).transpose()?;
     interrupted(stop)?;
     let (key, shown) = keyed(&prepared, &site, request, code_objects)?;
@@ -59,9 +69,10 @@ pub fn replicate(manifests: &Manifests, request: &Request, stop: &AtomicBool, sa
         let notes = same_bytes_line(&directory).into_iter().collect();
         return Ok(Report { directory, verdicts, failed: vec![], nothing_to_do: true, notes });
     }
-    let _cache_lock = lock(&root.join("cache").join("lock"))?;
-    let _out_lock = lock(&request.out.join(".lock"))?;
     let mut environment = environment::capture(root, &request.run).on(&site.gpus);
+    if !site.gpus.is_empty() {
+        environment.flags.parallel_runs /= site.ranks;
+    }
     if let Some(trainer) = &prepared.prebuilt {
         environment.prebuilt_trainer = Some(environment::prebuilt(trainer, &prepared.build));
         // Not what was asked here: this machine's compiler, if it has one, built nothing.
@@ -97,19 +108,33 @@ impl Stages<'_> {
     /// Data, runs, timings, result directory, report.
     fn carry_out(&self, prepared: &mut Prepared, stop: &AtomicBool) -> Result<Report, CampaignError> {
         let Self { root, request, trainer, site, key, shown, environment, say } = *self;
+        let mut locks = if request.slurm.is_some() { self.locks_once_free(stop)? } else { self.locks()? };
         let data = data::prepare(prepared.manifests, prepared.profile(), trainer, say)?;
         interrupted(stop)?;
         let (count, pool) = (prepared.plan.runs.len(), site.pool(prepared, request));
-        say(&format!(
-            "{count} runs: {} arms x {} seeds, {} at once",
-            prepared.plan.arms.len(),
-            prepared.plan.seeds.len(),
-            pool.places.len()
-        ));
+        let (arms, seeds) = (prepared.plan.arms.len(), prepared.plan.seeds.len());
+        let how = if request.slurm.is_some() { "tasks of Slurm arrays".to_owned() } else { format!("{} at once", pool.places.len()) };
+        let ranks = if pool.ranks > 1 { format!(", each of {} ranks", pool.ranks) } else { String::new() };
+        say(&format!("{count} runs: {arms} arms x {seeds} seeds, {how}{ranks}"));
         let (cache, started) = (plan::run_cache(root), Instant::now());
         let means = Means { cache: &cache, trainer, data: &data, options: &request.run, pool: &pool };
-        let outcomes = run::carry_out(&prepared.plan.runs, &means, stop, say)?;
+        let outcomes = match &request.slurm {
+            None => run::carry_out(&prepared.plan.runs, &means, stop, say)?,
+            Some(slurm) => {
+                let done = run::survey(&prepared.plan.runs, &means, say)?;
+                // Days may pass, in which other campaigns go on here.
+                drop(locks);
+                let order = Order { root, prepared, slurm };
+                let outcomes = slurm::carry_out(&order, &done, &means, stop, say)?;
+                locks = self.locks_once_free(stop)?;
+                slurm::bring_failed(&order, &outcomes, &cache)?;
+                outcomes
+            }
+        };
         interrupted(stop)?;
+        if request.slurm.is_some() && prepared.plan.device != DeviceKind::Cpu {
+            return self.put_together_elsewhere(prepared, &outcomes);
+        }
         let time_up = [pool.minutes, pool.stop_after].into_iter().flatten().any(|limit| started.elapsed() >= limit);
         whole(&prepared.plan, &outcomes, time_up)?;
         let timings = Timings {
@@ -119,13 +144,48 @@ impl Stages<'_> {
             trainer,
             data: &data,
             options: &request.run,
-            place: pool.places.first().map_or("cpu", String::as_str),
+            place: site.gpus.first().map_or("cpu", |gpu| gpu.device.as_str()),
             machine: &site.line,
         };
         let measured = if request.untimed { None } else { Some(timings.take(&outcomes, stop, say)?) };
         say("judging and rendering");
         let measured = measured.as_deref();
-        assemble(root, prepared, &Parts { outcomes: &outcomes, measured, shown, request, site, key, environment })
+        let report = assemble(root, prepared, &Parts { outcomes: &outcomes, measured, shown, request, site, key, environment });
+        drop(locks);
+        report
+    }
+
+    /// Of runs on GPUs that this machine does not have: they say which, and no time is measured.
+    fn put_together_elsewhere(&self, prepared: &Prepared, outcomes: &[Outcome]) -> Result<Report, CampaignError> {
+        let Self { root, request, shown, say, .. } = *self;
+        say("judging and rendering; times of steps and kernels need a GPU here and are not measured");
+        let site = &Site::of_finished(&prepared.plan, &plan::run_cache(root), request);
+        let environment = &self.environment.clone().on(&site.gpus);
+        let (key, shown) = &keyed(prepared, site, request, shown.code_objects.clone())?;
+        assemble(root, prepared, &Parts { outcomes, measured: None, shown, request, site, key, environment })
+    }
+
+    /// Of the cache and of the folder of results.
+    fn locks(&self) -> Result<[File; 2], LockError> {
+        Ok([lock(&self.root.join("cache").join("lock"))?, lock(&self.request.out.join(".lock"))?])
+    }
+
+    /// The same, when whoever holds them has ended.
+    fn locks_once_free(&self, stop: &AtomicBool) -> Result<[File; 2], CampaignError> {
+        let mut told = false;
+        loop {
+            match self.locks() {
+                Err(LockError::Held { path }) => {
+                    interrupted(stop)?;
+                    if !told {
+                        (self.say)(&format!("waiting for another replicate process, which holds {}", path.display()));
+                        told = true;
+                    }
+                    std::thread::sleep(Duration::from_millis(500));
+                }
+                held => return Ok(held?),
+            }
+        }
     }
 }
 

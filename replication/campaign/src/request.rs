@@ -10,6 +10,7 @@ use study::plan::Selection;
 
 use crate::error::CampaignError;
 use crate::run::{Failure, RunOptions};
+use crate::slurm::Slurm;
 use crate::toolchain::Trainer;
 
 /// What `replicate` was asked for.
@@ -27,6 +28,8 @@ pub struct Request {
     pub trainer: Option<PathBuf>,
     /// Numbers of the GPUs to use; None: all that can be used.
     pub gpus: Option<Vec<usize>>,
+    /// Ranks of each run; None: as many as the profile asks for and GPUs are there.
+    pub ranks: Option<usize>,
     /// After so long no run is started.
     pub minutes: Option<Duration>,
     /// After so long runs write a checkpoint and end.
@@ -37,6 +40,8 @@ pub struct Request {
     pub untimed: bool,
     /// Builds and executes the MI355X kernels before the runs; None: the report has nothing on them.
     pub code_objects: Option<CodeObjects>,
+    /// Runs become tasks of arrays; None: they are made on this machine.
+    pub slurm: Option<Slurm>,
     /// Run and measure nothing: put together what is finished.
     pub finished: bool,
 }

@@ -2,7 +2,7 @@
 //!
 //! A run's folder in the cache is named by its key; `done.json` says that it is finished. Nothing here looks at losses.
 
-mod progress;
+pub(crate) mod progress;
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -21,7 +21,8 @@ use study::seal::{self, Seal};
 
 use crate::data::{DataError, PreparedData, check_shards};
 use crate::pool::{self, Attempt, Turn};
-use crate::system::tell_to_end;
+use crate::ranks;
+use crate::system::{in_a_group_of_its_own, kill_groups, tell_to_end};
 use crate::toolchain::Trainer;
 
 use progress::Progress;
@@ -42,7 +43,10 @@ pub struct RunOptions {
 #[derive(Debug, Clone, Default)]
 pub struct Pool {
     /// What the trainer's `--device` is given: `cpu` once for each trainer at once, or `cuda:0`, `cuda:1`, ...
+    /// For runs of several ranks each place is a group of GPUs, such as `cuda:0,1`.
     pub places: Vec<String>,
+    /// Of each run; 0 and 1 are a run of one process.
+    pub ranks: usize,
     /// After so long no run is started; those at work go on to their end.
     pub minutes: Option<Duration>,
     /// After so long those at work write a checkpoint and end.
@@ -124,23 +128,9 @@ pub struct Means<'a> {
 pub fn carry_out(runs: &[PlannedRun], means: &Means<'_>, stop: &AtomicBool, say: &dyn Fn(&str)) -> Result<Vec<Outcome>, RunError> {
     let Means { cache, trainer, data, options, pool } = *means;
     let mut outcomes: Vec<Option<Outcome>> = Vec::new();
-    for run in runs {
-        let folder = cache.join(run.key());
-        if options.fresh {
-            refuse_if_running(&folder)?;
-            files::remove_folder(&folder)?;
-        }
-        let state = run_folder::state(&folder, &run.ingredients);
-        if let State::Corrupt(why) = &state {
-            refuse_if_running(&folder)?;
-            let moved = seal::set_aside(&folder)?;
-            say(&format!("{} in the cache cannot be believed ({why}): moved to {}, and run again", run.name(), moved.display()));
-        }
-        let done = state == State::Finished;
-        match done {
-            true if Seal::read(&folder).is_none() => run_folder::seal(&folder)?,
-            true => {}
-            false => prepare_folder(&folder, run)?,
+    for (run, done) in runs.iter().zip(survey(runs, means, say)?) {
+        if !done {
+            prepare_folder(&cache.join(run.key()), run)?;
         }
         outcomes.push(done.then_some(Outcome::Reused));
     }
@@ -153,9 +143,9 @@ pub fn carry_out(runs: &[PlannedRun], means: &Means<'_>, stop: &AtomicBool, say:
     check_shards(&data.folder, &data.shards)?;
     let steps: Vec<u64> = runs.iter().map(steps_of).collect();
     let progress = Progress::new(waiting.iter().map(|&index| steps[index]).sum(), waiting.len());
-    let keep = pool.keep_weights;
-    let engine =
-        Engine { trainer, data, options, keep, stop, ends: pool.stop_after.map(|after| Instant::now() + after), progress: &progress };
+    let (keep, ranks) = (pool.keep_weights, pool.ranks.max(1));
+    let ends = pool.stop_after.map(|after| Instant::now() + after);
+    let engine = Engine { trainer, data, options, ranks, keep, stop, ends, progress: &progress };
     let started = Instant::now();
     let go_on = || !engine.stopped() && pool.minutes.is_none_or(|minutes| started.elapsed() < minutes);
     let attempt = |index: usize, place: &str, turn: &Turn<'_>| {
@@ -179,6 +169,32 @@ pub fn carry_out(runs: &[PlannedRun], means: &Means<'_>, stop: &AtomicBool, say:
     Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| not_begun.clone())).collect())
 }
 
+/// Which runs the cache holds finished. What is not to be believed is moved aside, what is to be made afresh is forgotten.
+///
+/// # Errors
+/// When a folder cannot be moved or removed, or a trainer is still at work in it.
+pub(crate) fn survey(runs: &[PlannedRun], means: &Means<'_>, say: &dyn Fn(&str)) -> Result<Vec<bool>, RunError> {
+    let finished = |run: &PlannedRun| {
+        let folder = means.cache.join(run.key());
+        if means.options.fresh {
+            refuse_if_running(&folder)?;
+            files::remove_folder(&folder)?;
+        }
+        let state = run_folder::state(&folder, &run.ingredients);
+        if let State::Corrupt(why) = &state {
+            refuse_if_running(&folder)?;
+            let moved = seal::set_aside(&folder)?;
+            say(&format!("{} in the cache cannot be believed ({why}): moved to {}, and run again", run.name(), moved.display()));
+        }
+        let done = state == State::Finished;
+        if done && Seal::read(&folder).is_none() {
+            run_folder::seal(&folder)?;
+        }
+        Ok(done)
+    };
+    runs.iter().map(finished).collect()
+}
+
 /// A trainer that outlived a killed harness still writes there: removing its folder would give one run two writers.
 fn refuse_if_running(folder: &Path) -> Result<(), FileError> {
     let path = folder.join("run.yaml");
@@ -192,7 +208,7 @@ fn refuse_if_running(folder: &Path) -> Result<(), FileError> {
 }
 
 /// run.yaml and ingredients.json, written once; a folder with another content under the same key is started over.
-fn prepare_folder(folder: &Path, run: &PlannedRun) -> Result<(), FileError> {
+pub(crate) fn prepare_folder(folder: &Path, run: &PlannedRun) -> Result<(), FileError> {
     let path = folder.join("run.yaml");
     if std::fs::read_to_string(&path).ok().as_deref() != Some(run.run_yaml.as_str()) {
         files::remove_folder(folder)?;
@@ -202,7 +218,7 @@ fn prepare_folder(folder: &Path, run: &PlannedRun) -> Result<(), FileError> {
 }
 
 /// `budget.steps` of the run file, for the progress display only.
-fn steps_of(run: &PlannedRun) -> u64 {
+pub(crate) fn steps_of(run: &PlannedRun) -> u64 {
     #[derive(Deserialize)]
     struct Budget {
         steps: u64,
@@ -219,6 +235,7 @@ struct Engine<'a> {
     trainer: &'a Trainer,
     data: &'a PreparedData,
     options: &'a RunOptions,
+    ranks: usize,
     keep: bool,
     stop: &'a AtomicBool,
     /// When runs at work must end.
@@ -231,28 +248,48 @@ impl Engine<'_> {
         self.stop.load(Ordering::Relaxed) || self.ends.is_some_and(|ends| Instant::now() > ends)
     }
 
-    fn arguments(&self, folder: &Path, place: &str) -> Vec<OsString> {
-        vec![
-            "run".into(),
-            folder.join("run.yaml").into(),
-            "--data".into(),
-            self.data.folder.clone().into(),
-            "--device".into(),
-            place.into(),
-            "--threads".into(),
-            self.options.threads.to_string().into(),
-            "--instruction-set".into(),
-            self.options.instruction_set.clone().into(),
-            "--progress".into(),
-            // A trainer may outlive a harness that was killed; its run goes on and is then found finished.
-            "--wait-for-lock".into(),
-            "60".into(),
-        ]
+    /// A call of the trainer: one process, or one that starts the ranks of the run.
+    fn command(&self, folder: &Path, place: &str) -> duct::Expression {
+        let (subcommand, at_place, shown) = match self.ranks {
+            1 => ("run", vec!["--device".to_owned(), place.to_owned()], None),
+            ranks => {
+                let (words, shown) = ranks::at_place(place, ranks, &ranks::of_process);
+                ("launch", words, shown)
+            }
+        };
+        let mut arguments: Vec<OsString> = vec![subcommand.into(), folder.join("run.yaml").into()];
+        arguments.extend(["--data".into(), self.data.folder.clone().into()]);
+        arguments.extend(at_place.into_iter().map(OsString::from));
+        arguments.extend(["--threads".into(), self.options.threads.to_string().into()]);
+        arguments.extend(["--instruction-set".into(), self.options.instruction_set.clone().into()]);
+        // A trainer may outlive a harness that was killed; its run goes on and is then found finished.
+        arguments.extend(["--progress", "--wait-for-lock", "60"].map(OsString::from));
+        let command = self.trainer.command(arguments);
+        if self.ranks == 1 {
+            return command;
+        }
+        let command = command.before_spawn(|command| {
+            // To end it by force is to end its ranks.
+            in_a_group_of_its_own(command);
+            Ok(())
+        });
+        shown.into_iter().fold(command, |command, (name, value)| command.env(name, value))
     }
 
-    /// One trainer process, from its start to its end.
+    /// One run, to its end. One of several ranks that lost any of them goes on once from its checkpoint, where it was.
     fn attempt(&self, run: &PlannedRun, folder: &Path, steps: u64, place: &str, turn: Option<&Turn<'_>>) -> Attempt<Outcome> {
-        let reader = match self.trainer.command(self.arguments(folder, place)).stderr_to_stdout().reader() {
+        match self.once(run, folder, steps, place, turn) {
+            Attempt::Lost(_) if self.ranks > 1 && !self.stopped() => {
+                self.progress.say(&format!("{} lost a rank on {place}; it goes on from its last checkpoint", run.name()));
+                self.once(run, folder, steps, place, turn)
+            }
+            ended => ended,
+        }
+    }
+
+    /// One call of the trainer, from its start to its end.
+    fn once(&self, run: &PlannedRun, folder: &Path, steps: u64, place: &str, turn: Option<&Turn<'_>>) -> Attempt<Outcome> {
+        let reader = match self.command(folder, place).stderr_to_stdout().reader() {
             Ok(reader) => reader,
             Err(error) => return Attempt::Done(Outcome::Failed(Failure::of_the_run(format!("the trainer could not be started: {error}")))),
         };
@@ -346,6 +383,9 @@ impl Engine<'_> {
                     Instant::now() + patience
                 });
                 if Instant::now() > deadline {
+                    if self.ranks > 1 {
+                        kill_groups(&reader.pids());
+                    }
                     let _ = reader.kill();
                 }
             }
@@ -376,7 +416,7 @@ impl Pace {
 }
 
 /// failed.json, unless the trainer left its own.
-fn record_failure(folder: &Path, error: &str) {
+pub(crate) fn record_failure(folder: &Path, error: &str) {
     let path = folder.join(run_folder::FAILED);
     if !path.exists() {
         let text = serde_json::json!({"schema": "mxfp4-failed/1", "error": error}).to_string();
@@ -386,7 +426,7 @@ fn record_failure(folder: &Path, error: &str) {
 }
 
 /// `step 120/360 ...` -> 120.
-fn progress_step(line: &str) -> Option<u64> {
+pub(crate) fn progress_step(line: &str) -> Option<u64> {
     line.strip_prefix("step ")?.split('/').next()?.parse().ok()
 }
 

@@ -14,6 +14,7 @@ use crate::environment;
 use crate::error::CampaignError;
 use crate::forecast;
 use crate::prepared::Prepared;
+use crate::ranks;
 use crate::request::Request;
 use crate::run::Pool;
 use crate::toolchain::Trainer;
@@ -26,6 +27,8 @@ pub(crate) struct Site {
     pub(crate) machine: String,
     /// What timings depend on besides the runs.
     pub(crate) line: String,
+    /// Of each run.
+    pub(crate) ranks: usize,
 }
 
 impl Site {
@@ -38,29 +41,43 @@ impl Site {
         say: &dyn Fn(&str),
     ) -> Result<Self, CampaignError> {
         let device = prepared.plan.device;
+        let lacks = |line| CampaignError::Lacks { profile: request.profile.clone(), lacks: vec![line] };
+        let ranks = |usable: usize| ranks::of_run(prepared.profile(), device, usable, request.ranks).map_err(lacks);
         let machine = |name: Option<String>| request.machine.clone().or(name).unwrap_or_else(environment::machine_name);
         if device == DeviceKind::Cpu {
             return Ok(Self {
                 gpus: vec![],
                 machine: machine(None),
                 line: record::on_cpu(&environment::flags(&request.run), &environment::cpu()),
+                ranks: ranks(0)?,
             });
         }
         let chosen = devices::choose(&answers.of(trainer)?, device.word(), request.gpus.as_deref());
-        let gpus = chosen.map_err(|line| CampaignError::Lacks { profile: request.profile.clone(), lacks: vec![line] })?;
+        let gpus = chosen.map_err(lacks)?;
+        let ranks = ranks(gpus.len())?;
         gpus.iter().for_each(|gpu| say(&gpu.line()));
         let line = record::on_gpus(device.word(), &gpus);
-        Ok(Self { machine: machine(of_gpus(&gpus)), gpus, line })
+        Ok(Self { machine: machine(of_gpus(&gpus)), gpus, line, ranks })
     }
 
-    /// One place for each GPU, or for each trainer at once.
+    /// Nodes of a cluster, of which nobody knows yet which they are: their GPUs are those that finished runs name.
+    pub(crate) fn of_cluster(prepared: &Prepared, request: &Request) -> Result<Self, CampaignError> {
+        let ranks = ranks::of_run(prepared.profile(), prepared.plan.device, usize::MAX, request.ranks);
+        let ranks = ranks.map_err(|line| CampaignError::Lacks { profile: request.profile.clone(), lacks: vec![line] })?;
+        let line = record::on_cpu(&environment::flags(&request.run), &environment::cpu());
+        let machine = request.machine.clone().unwrap_or_else(environment::machine_name);
+        Ok(Self { gpus: Vec::new(), machine, line, ranks })
+    }
+
+    /// One place for each GPU, for each group of them that a run is spread over, or for each trainer at once.
     pub(crate) fn pool(&self, prepared: &Prepared, request: &Request) -> Pool {
         let places = match self.gpus.is_empty() {
             true => Pool::cpu(&request.run).places,
-            false => self.gpus.iter().map(|gpu| gpu.device.clone()).collect(),
+            false => ranks::places(&self.gpus, self.ranks),
         };
-        let ahead = !self.gpus.is_empty() && self.gpus.iter().all(|gpu| holds_two(prepared, gpu));
-        Pool { places, minutes: request.minutes, stop_after: request.stop_after, ahead, keep_weights: request.keep_weights }
+        let ahead = self.ranks == 1 && !self.gpus.is_empty() && self.gpus.iter().all(|gpu| holds_two(prepared, gpu));
+        let (ranks, minutes, stop_after) = (self.ranks, request.minutes, request.stop_after);
+        Pool { places, ranks, minutes, stop_after, ahead, keep_weights: request.keep_weights }
     }
 }
 

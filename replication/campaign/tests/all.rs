@@ -11,6 +11,8 @@
 )]
 
 mod carry;
+#[cfg(target_os = "linux")]
+mod cluster;
 mod data;
 mod forecast_sizes;
 mod full_disk;
@@ -26,6 +28,7 @@ mod sealed;
 mod signature;
 #[cfg(all(target_os = "linux", not(feature = "faults")))]
 mod site;
+mod slurm;
 mod synthesis;
 #[path = "../../study/tests/synthetic/mod.rs"]
 mod synthetic;

@@ -43,6 +43,7 @@ step=$from
 while [ "$step" -lt 6 ]; do
   step=$((step+1))
   [ "$mode" = "die $step" ] && kill -9 $$
+  [ "$mode" = "die once" ] && [ "$from $step" = "0 3" ] && kill -9 $$
   [ "$mode" = slow ] && sleep 0.2
   mkdir -p "$folder/checkpoint"; echo $step > "$folder/checkpoint/step.tmp"; mv "$folder/checkpoint/step.tmp" "$folder/checkpoint/step"
   echo "step $step/6 loss 1.0 tokens/s 1" >&2
@@ -461,6 +462,20 @@ fn a_lost_gpu_costs_no_run() {
             (0..4).all(|run| !world.run_folder(run).join("failed.json").exists()),
             "{mode}: an overcome failure is not part of the record"
         );
+    }
+}
+
+/// A run of several ranks goes on in its place, where there is no other; one process of a CPU is reported.
+#[test]
+fn a_run_that_lost_a_rank_goes_on_where_it_was() {
+    for (ranks, starts) in [(2, vec!["a 0", "a 2"]), (1, vec!["a 0"])] {
+        let mut world = World::new();
+        world.pool = Some(Pool { ranks, ..Pool::cpu(&world.options) });
+        world.runs.truncate(1);
+        world.mode("die once");
+        assert_eq!(world.go()[0].finished(), ranks == 2);
+        assert_eq!(world.starts(), starts);
+        assert_eq!(places(&world)[0], if ranks == 2 { "a 2" } else { "a cpu" }, "launch --ranks 2, or run --device cpu");
     }
 }
 

@@ -9,7 +9,8 @@ use campaign::error::CampaignError;
 use campaign::machine;
 use campaign::request::Request;
 use campaign::run::RunOptions;
-use clap::Args;
+use campaign::slurm::Slurm;
+use clap::{Args, ValueEnum};
 use study::manifest::{Manifests, Profile};
 use study::plan::Selection;
 
@@ -64,12 +65,27 @@ pub(crate) struct Replicate {
     out: Option<PathBuf>,
     #[command(flatten)]
     means: Means,
+    /// Make each run a task of an array there, on nodes that see this folder, follow the arrays and report as ever; after `--` options of sbatch
+    #[arg(long, value_enum, conflicts_with_all = ["gpus", "parallel", "minutes", "stop_after", "finished"])]
+    pub(crate) on: Option<On>,
+    /// With `--on`: only write the files there; `cargo xtask runs import DIR` takes in what they made
+    #[arg(long, value_name = "DIR", requires = "on")]
+    pub(crate) emit: Option<PathBuf>,
+    /// Options of sbatch, which count more than ours: --partition, --account, --time, ...
+    #[arg(last = true, value_name = "SBATCH OPTIONS", requires = "on", conflicts_with = "emit")]
+    options: Vec<String>,
+}
+
+/// Where runs are made, if not here.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum On {
+    Slurm,
 }
 
 /// With what runs are made.
 #[derive(Args)]
 pub(crate) struct Means {
-    /// Numbers of the GPUs to use, one run at a time on each [default: all that can be used]
+    /// Numbers of the GPUs to use; a run is at work on one or, with several ranks, on as many [default: all that can be used]
     #[arg(long, value_name = "N,M", value_delimiter = ',')]
     gpus: Option<Vec<usize>>,
     /// A trainer that was built elsewhere (`cargo xtask pack`) [default: the packed one, else it is built]
@@ -81,7 +97,11 @@ pub(crate) struct Means {
     /// Threads of each trainer; changes no result
     #[arg(long, default_value = "1", value_parser = positive)]
     threads_per_run: usize,
-    /// Trainers at once on the CPU [default: cores / threads per run]; changes no result
+    /// Ranks of each run, each a process with a GPU of its own, or on the CPU [default: as many GPUs as the profile asks for and are there];
+    /// changes no result
+    #[arg(long, value_name = "N", value_parser = positive)]
+    ranks_per_run: Option<usize>,
+    /// Runs at once on the CPU [default: cores / (threads x ranks per run)]; changes no result
     #[arg(long, value_parser = positive)]
     parallel: Option<usize>,
     /// auto, scalar, avx2, avx-vnni, avx512, neon or neon-dot; changes no result
@@ -92,7 +112,8 @@ pub(crate) struct Means {
 impl Means {
     /// A request for all of a profile, results below results/.
     fn request(&self, root: &Path, profile: &str) -> Request {
-        let parallel = self.parallel.unwrap_or_else(|| (machine::cores() / self.threads_per_run).max(1));
+        let threads = self.threads_per_run.saturating_mul(self.ranks_per_run.unwrap_or(1));
+        let parallel = self.parallel.unwrap_or_else(|| (machine::cores() / threads).max(1));
         Request {
             profile: profile.to_owned(),
             selection: Selection::default(),
@@ -101,12 +122,14 @@ impl Means {
             machine: self.machine.as_deref().map(study::machine::tidy),
             trainer: self.trainer.clone(),
             gpus: self.gpus.clone(),
+            ranks: self.ranks_per_run,
             minutes: None,
             stop_after: None,
             keep_weights: false,
             untimed: false,
             code_objects: None,
             finished: false,
+            slurm: None,
         }
     }
 }
@@ -192,6 +215,7 @@ impl Replicate {
             keep_weights: self.keep_weights,
             untimed: self.untimed,
             finished: self.finished,
+            slurm: self.on.map(|On::Slurm| Slurm { options: self.options.clone() }),
             code_objects: Some(code_objects::document),
             ..request
         }

@@ -87,7 +87,7 @@ fn one_gpu_starts_what_fits_it() {
     };
     let found = |gpus: Vec<GpuFacts>| Devices { gpus, ..Devices::default() };
     let lacks = |profile: &str, devices: &Devices| -> Vec<String> {
-        let all = lacks_with(&manifests.profiles[profile], &manifests, root.path(), Some(devices));
+        let all = lacks_with(&manifests.profiles[profile], &manifests, root.path(), (Some(devices), None));
         all.into_iter().filter(|line| line.contains("GPU")).collect()
     };
     assert_eq!(lacks("llama31-8b", &found(vec![gpu("hip:0", 268)])), [""; 0]);
@@ -100,6 +100,12 @@ fn one_gpu_starts_what_fits_it() {
     assert_eq!(lacks("h200-s", &sized(least.midpoint(whole))), [""; 0]);
     assert!(lacks("h200-s", &sized(least - (1 << 20))).join("").contains("memory of a GPU"));
     insta::assert_snapshot!(lacks("llama31-8b", &found(vec![gpu("hip:0", 80)])).join("\n"));
+    // Two of them hold what one does not, and one that is too small among two counts as none.
+    let two = forecast::spread(&manifests, &manifests.profiles["llama31-8b"], 2, None).unwrap().least;
+    let sized = |device: &str, bytes: u64| GpuFacts { memory_bytes: Some(bytes), ..gpu(device, 1) };
+    assert_eq!(lacks("llama31-8b", &found(vec![sized("hip:0", two), sized("hip:1", two)])), [""; 0]);
+    let line = lacks("llama31-8b", &found(vec![sized("hip:0", two), sized("hip:1", two - 1)])).join("");
+    assert!(line.contains("GiB on each of 2 (modelled"), "{line}");
     let other = lacks("llama31-8b", &found(vec![gpu("cuda:0", 268)])).join("\n");
     assert!(other.contains("no GPU of kind hip; there is cuda:0"), "{other}");
 }
@@ -108,7 +114,7 @@ fn one_gpu_starts_what_fits_it() {
 fn what_the_user_must_bring_is_named() {
     let (manifests, root) = (manifests(), tempfile::tempdir().unwrap());
     let large = &manifests.profiles["llama31-8b"];
-    let text = lacks(large, &manifests, root.path(), None, &Answers::default()).join("\n");
+    let text = lacks(large, &manifests, root.path(), (None, None), &Answers::default()).join("\n");
     for part in ["/dev/kfd", "dataset c4-mlperf: ", "tokenizer llama31-128k: ", "disk: 400 GiB"] {
         assert!(part.starts_with("disk") || text.contains(part), "{part} not in:\n{text}");
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// A bar on a terminal; one plain line every half minute elsewhere.
-pub(super) struct Progress {
+pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     started: Instant,
     total: u64,
@@ -22,7 +22,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn new(total: u64, runs: usize) -> Self {
+    pub(crate) fn new(total: u64, runs: usize) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
             if let Ok(style) = ProgressStyle::with_template("{bar:32} {percent}% of steps, {msg}, {elapsed} gone, about {eta} left") {
@@ -44,7 +44,7 @@ impl Progress {
         }
     }
 
-    pub(super) fn advance(&self, steps: u64) {
+    pub(crate) fn advance(&self, steps: u64) {
         let done = self.done.fetch_add(steps, Ordering::Relaxed) + steps;
         if let Some(bar) = &self.bar {
             bar.set_position(done);
@@ -71,7 +71,7 @@ impl Progress {
     }
 
     /// What a run does now in its place; None: it has ended.
-    pub(super) fn at_work(&self, place: &str, run: &str, doing: Option<String>) {
+    pub(crate) fn at_work(&self, place: &str, run: &str, doing: Option<String>) {
         let mut at_work = self.at_work.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (place.to_owned(), run.to_owned());
         match doing {
@@ -82,7 +82,7 @@ impl Progress {
         self.show();
     }
 
-    pub(super) fn run_done(&self) {
+    pub(crate) fn run_done(&self) {
         self.runs_done.fetch_add(1, Ordering::Relaxed);
         self.show();
     }
@@ -93,14 +93,14 @@ impl Progress {
         }
     }
 
-    pub(super) fn say(&self, line: &str) {
+    pub(crate) fn say(&self, line: &str) {
         match &self.bar {
             Some(bar) => bar.println(line),
             None => eprintln!("{line}"),
         }
     }
 
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }

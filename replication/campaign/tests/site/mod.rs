@@ -11,6 +11,7 @@ use campaign::data::token_folder;
 use campaign::replicate::replicate;
 use campaign::request::Request;
 use campaign::run::RunOptions;
+use campaign::slurm::Slurm;
 use contract::run_file::RunFile;
 use study::exit::ExitCode as _;
 use study::files::{self, sha256};
@@ -67,14 +68,19 @@ impl Site {
         files::write(&site.path("trainer"), TRAINER.as_bytes()).unwrap();
         std::fs::set_permissions(site.path("trainer"), std::fs::Permissions::from_mode(0o755)).unwrap();
         // No LaTeX, no git, no compiler: nothing that takes time and is not ours.
-        for tool in ["sh", "cat", "cp", "mv", "sed", "dirname"] {
-            let path = ["/usr/bin", "/bin"].map(|folder| Path::new(folder).join(tool)).into_iter().find(|path| path.exists()).unwrap();
-            files::make_folder(&site.path("bin")).unwrap();
-            std::os::unix::fs::symlink(path, site.path("bin").join(tool)).unwrap();
-        }
+        files::make_folder(&site.path("bin")).unwrap();
+        site.tools(&["sh", "cat", "cp", "mv", "sed", "dirname"]);
         site.shards();
         site.prepare();
         site
+    }
+
+    /// Programs of this machine that a campaign there finds.
+    pub fn tools(&self, names: &[&str]) {
+        for tool in names {
+            let path = ["/usr/bin", "/bin"].map(|folder| Path::new(folder).join(tool)).into_iter().find(|path| path.exists()).unwrap();
+            std::os::unix::fs::symlink(path, self.path("bin").join(tool)).unwrap();
+        }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -133,6 +139,11 @@ impl Site {
     /// The same, with nothing measured after the runs.
     pub fn untimed(&self) -> Output {
         self.command(None).env("UNTIMED", "1").output().unwrap()
+    }
+
+    /// One campaign with these variables, too.
+    pub fn campaign_with(&self, variables: &[(&str, &str)]) -> Output {
+        self.command(None).envs(variables.iter().copied()).output().unwrap()
     }
 
     fn command(&self, fault: Option<&str>) -> Command {
@@ -206,15 +217,17 @@ fn a_campaign() {
     let request = Request {
         profile: "smoke".to_owned(),
         selection: Selection::default(),
-        run: RunOptions { parallel: 1, threads: 1, instruction_set: "auto".to_owned(), fresh: false },
+        run: RunOptions { parallel: 1, threads: 1, instruction_set: "auto".to_owned(), fresh: std::env::var_os("FRESH").is_some() },
         out: root.join("results"),
         machine: Some("somewhere".to_owned()),
         trainer: Some(root.join("trainer")),
         gpus: None,
+        ranks: None,
         minutes: None,
         stop_after: None,
         keep_weights: false,
         finished: false,
+        slurm: std::env::var("SLURM").ok().map(|options| Slurm { options: options.split_whitespace().map(str::to_owned).collect() }),
         untimed: std::env::var_os("UNTIMED").is_some(),
         code_objects: None,
     };

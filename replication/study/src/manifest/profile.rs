@@ -50,7 +50,7 @@ pub struct Profile {
     pub step_time: StepTime,
     /// How often kernels are timed.
     pub kernel_time: Repeats,
-    /// What the machine must have.
+    /// What the machine must have. `gpus` are those that one run is spread over.
     pub requires: BTreeMap<String, f64>,
     /// What MLPerf log lines say of the benchmark.
     pub mllog: Mllog,

@@ -1,0 +1,162 @@
+//! Runs as tasks of Slurm arrays: submitted, followed, taken into the cache by key, and submitted again where a task was lost.
+//!
+//! Each campaign has a folder below `cache/slurm`, which the nodes see: run files, one script an array, a log a run, and a record of what was
+//! submitted. Tasks write there alone. This process may end: arrays go on, and the same command finds them again. What a task left in its
+//! run's folder says how it ended; the queue says only which tasks are not over.
+
+mod follow;
+mod queue;
+mod script;
+mod shared;
+mod state;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use contract::device::DeviceKind;
+use study::files::{self, FileError, sha256};
+use study::folder::lock;
+use study::manifest::{Manifests, Profile};
+use study::plan::{self, PlannedRun};
+use study::run_folder;
+
+use crate::data::{self, check_shards};
+use crate::error::CampaignError;
+use crate::forecast;
+use crate::prepared::Prepared;
+use crate::request::Request;
+use crate::run::{Means, Outcome, Pool, prepare_folder, record_failure, survey};
+use crate::site::Site;
+
+use script::{Job, MOST_TASKS};
+
+/// That runs go to Slurm, and with what.
+#[derive(Debug, Clone, Default)]
+pub struct Slurm {
+    /// Options of sbatch beside ours.
+    pub options: Vec<String>,
+}
+
+/// What the runs of a campaign have in common on a cluster.
+pub(crate) struct Order<'a> {
+    pub(crate) root: &'a Path,
+    pub(crate) prepared: &'a Prepared<'a>,
+    pub(crate) slurm: &'a Slurm,
+}
+
+/// Carries out the runs that are not `done`, and takes what finishes into the cache.
+///
+/// # Errors
+/// No Slurm, a refusal of sbatch, a reason for waiting that does not pass, or input data that is not what the plan says.
+pub(crate) fn carry_out(
+    order: &Order<'_>,
+    done: &[bool],
+    means: &Means<'_>,
+    stop: &AtomicBool,
+    say: &dyn Fn(&str),
+) -> Result<Vec<Outcome>, CampaignError> {
+    let runs = &order.prepared.plan.runs;
+    if done.iter().all(|done| *done) {
+        return Ok(vec![Outcome::Reused; runs.len()]);
+    }
+    check_shards(&means.data.folder, &means.data.shards)?;
+    let folder = folder_of(order.root, order.prepared);
+    files::make_folder(&folder)?;
+    if let Some(fault) = shared::locks_fail(&folder) {
+        return Err(CampaignError::Slurm(fault));
+    }
+    let _lock = lock(&folder.join("lock"))?;
+    let outcomes = follow::Following::new(order, folder.clone(), done, means, say)?.finish(stop)?;
+    // What a run read must be what the plan says it read, also after the run.
+    if let Err(error) = check_shards(&means.data.folder, &means.data.shards) {
+        for (run, _) in runs.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == Outcome::Finished) {
+            files::remove_folder(&means.cache.join(run.key()))?;
+        }
+        return Err(error.into());
+    }
+    if outcomes.iter().all(Outcome::finished) {
+        files::remove_folder(&folder)?;
+    }
+    Ok(outcomes)
+}
+
+/// What failed runs left, into the cache: a report shows how far they came.
+pub(crate) fn bring_failed(order: &Order<'_>, outcomes: &[Outcome], cache: &Path) -> Result<(), FileError> {
+    let folder = folder_of(order.root, order.prepared).join("runs");
+    for (run, outcome) in order.prepared.plan.runs.iter().zip(outcomes) {
+        let Outcome::Failed(failure) = outcome else { continue };
+        let (from, to) = (folder.join(run.key()), cache.join(run.key()));
+        prepare_folder(&to, run)?;
+        for name in run_folder::FILES.iter().filter(|name| from.join(name).is_file()) {
+            files::copy(&from.join(name), &to.join(name))?;
+        }
+        record_failure(&to, &failure.said);
+    }
+    Ok(())
+}
+
+/// Of one selection of runs in one place. Another profile, selection, trainer or copy of the repository has another.
+fn folder_of(root: &Path, prepared: &Prepared<'_>) -> PathBuf {
+    let folder = root.join("cache").join("slurm");
+    let keys: String = prepared.plan.runs.iter().map(|run| run.key() + "\n").collect();
+    let hash = sha256(format!("{}\n{keys}", folder.display()).as_bytes());
+    folder.join(format!("{}-{}", prepared.plan.profile, &hash[..8]))
+}
+
+/// Writes the files of what is not finished to `folder`, and submits nothing; the scripts.
+///
+/// # Errors
+/// As of a campaign before its runs.
+pub fn emit(manifests: &Manifests, request: &Request, folder: &Path, say: &dyn Fn(&str)) -> Result<Vec<PathBuf>, CampaignError> {
+    let root = manifests.root.as_path();
+    let (prepared, trainer) = Prepared::with_trainer(manifests, &request.profile, &request.selection, request.trainer.as_deref(), say)?;
+    let prepared = if request.run.fresh { prepared } else { prepared.with_earlier_runs() };
+    let site = Site::of_cluster(&prepared, request)?;
+    let _lock = lock(&root.join("cache").join("lock"))?;
+    let data = data::prepare(manifests, prepared.profile(), &trainer, say)?;
+    let (cache, pool) = (plan::run_cache(root), Pool { ranks: site.ranks, ..Pool::default() });
+    let means = Means { cache: &cache, trainer: &trainer, data: &data, options: &request.run, pool: &pool };
+    let done = survey(&prepared.plan.runs, &means, say)?;
+    let left: Vec<&PlannedRun> = prepared.plan.runs.iter().zip(done).filter(|(_, done)| !done).map(|(run, _)| run).collect();
+    files::make_folder(folder)?;
+    let folder = folder.canonicalize().map_err(|source| FileError { path: folder.to_owned(), action: "find", source })?;
+    let name = format!("{}-emitted", prepared.plan.profile);
+    let job = job(&prepared, &name, pool.ranks);
+    let arrays = left.chunks(MOST_TASKS).enumerate();
+    Ok(arrays.map(|(number, runs)| script::write(&folder, number + 1, runs, &job, &means)).collect::<Result<_, _>>()?)
+}
+
+fn job<'a>(prepared: &Prepared<'_>, name: &'a str, ranks: usize) -> Job<'a> {
+    let minutes = minutes(prepared.manifests, prepared.profile(), prepared.plan.device);
+    Job { name, device: prepared.plan.device, ranks: ranks.max(1), minutes }
+}
+
+/// The time limit of a run: three times what public logs say, four times the roofline's, or four times its part of what the profile
+/// takes on its machine, whichever is most. A run that a limit ends goes on from its checkpoint, so that a short one costs little.
+fn minutes(manifests: &Manifests, profile: &Profile, device: DeviceKind) -> u64 {
+    let hours = forecast::forecast(manifests, profile).map(|forecast| forecast.hours).unwrap_or_default();
+    let of_arm = |arm: &forecast::Hours| arm.logs.map(|hours| 3.0 * hours).into_iter().chain(arm.roofline.map(|hours| 4.0 * hours));
+    let modelled = 60.0 * hours.iter().flat_map(of_arm).fold(0.0, f64::max);
+    let runs = (plan::all_arms(profile).len() * profile.seeds.len()).max(1) as f64;
+    // Campaigns on a CPU make several runs at once.
+    let at_once = if device == DeviceKind::Cpu { 4.0 } else { 1.0 };
+    let part = 4.0 * at_once * profile.requires.get("minutes").copied().unwrap_or_default() / runs;
+    modelled.max(part).max(10.0).ceil() as u64
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    /// By hand: 9,600 steps of 1.043 s in FP8 are 2.78 hours, the longest of the logs; smoke's minute and cpu's quarter of an hour are
+    /// divided among their runs.
+    #[test]
+    fn a_time_limit_follows_from_the_forecast() {
+        let manifests = Manifests::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).unwrap();
+        let of = |profile: &str, device| minutes(&manifests, manifests.profile(profile).unwrap(), device);
+        assert!(of("llama31-8b", DeviceKind::Hip).abs_diff(3 * 9600 * 1043 / 60_000) <= 200, "{}", of("llama31-8b", DeviceKind::Hip));
+        assert!(of("llama31-8b", DeviceKind::Hip) >= 500);
+        assert_eq!((of("smoke", DeviceKind::Cpu), of("cpu", DeviceKind::Cpu)), (10, 10));
+    }
+}

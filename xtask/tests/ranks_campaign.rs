@@ -1,0 +1,104 @@
+//! Campaigns whose runs have several ranks, by the real trainer on the CPU: the hashes of one rank, and nothing lost with a rank.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test's way to fail
+#![cfg(target_os = "linux")]
+
+use crate::gpu_campaign::{Site, edit};
+
+/// Forwards to the real trainer. In the mode `kill a rank` the first `launch` loses one of its processes once there is a checkpoint.
+const TRAINER: &str = r#"#!/bin/sh
+here=$(dirname "$0"); real=$(cat "$here/real"); mode=$(cat "$here/mode")
+case "$1" in
+  version) echo '{"version":"0","build":{"trainer_code":"feedfacefeedfacefeedfacefeedface","toolchain":"rustc stand-in"}}'; exit 0 ;;
+  identity) printf '{"schema":"mxfp4-identity/1"'; for kind in cpu cuda hip; do printf ',"%s":{"identity":"feed%s","parts":{}}' $kind $kind; done; echo '}'; exit 0 ;;
+  run|launch) echo "$1 $5 $6 $7 $8" >> "$here/calls" ;;
+esac
+[ "$1" = launch ] && [ "$mode" = "kill a rank" ] && [ ! -e "$here/killed" ] || exec "$real" "$@"
+touch "$here/killed"
+"$real" "$@" &
+launcher=$!
+until [ -e "$(dirname "$2")/checkpoint/state.json" ]; do sleep 0.01; done
+set -- $(cat "/proc/$launcher/task/$launcher/children")
+kill -9 "$2"
+wait "$launcher"
+"#;
+
+fn site() -> Site {
+    let site = Site::of("cpu", TRAINER);
+    shared_out(&site);
+    site
+}
+
+/// Steps of two micro-batches, some dozens of them.
+fn shared_out(site: &Site) {
+    let profile = site.path("manifests/profiles/smoke.yaml");
+    edit(&profile, "batch: {sequences: 4}", "batch: {sequences: 4, accumulation: 2}");
+    edit(&profile, "budget: {steps: 8}", "budget: {steps: 40}");
+    edit(&profile, "quantisation_steps: [1, 8]", "quantisation_steps: [1, 40]");
+    edit(&profile, "checkpoint: {every_steps: 6}", "checkpoint: {every_steps: 1}");
+}
+
+fn hashes(site: &Site) -> String {
+    std::fs::read_to_string(site.result().join("DETERMINISTIC.sha256")).unwrap()
+}
+
+const REPLICATE: [&str; 5] = ["replicate", "--profile", "smoke", "--only-arms", "fp8,mxfp4-fdw-sr"];
+
+#[test]
+fn two_ranks_give_the_hashes_of_one_and_a_killed_rank_is_started_again() {
+    let (one, two) = (site(), site());
+    one.says(&REPLICATE, 0);
+    assert!(one.calls().iter().all(|call| call.starts_with("run --device cpu ")));
+    two.mode("kill a rank");
+    let ranks = ["--ranks-per-run", "2", "--parallel", "1"];
+    let text = two.says(&[&REPLICATE[..], &ranks].concat(), 0);
+    assert!(text.contains("2 runs: 2 arms x 1 seeds, 1 at once, each of 2 ranks"), "{text}");
+    assert!(text.contains(" lost a rank on cpu; it goes on from its last checkpoint"), "{text}");
+    // Two runs, and the one that was lost a second time.
+    assert_eq!(two.calls(), ["launch --ranks 2 --device cpu"; 3]);
+    assert_eq!(hashes(&one), hashes(&two));
+    let timing = std::fs::read_to_string(two.result().join("runs/fp8/1/timing.jsonl")).unwrap();
+    assert!(timing.contains("\"ranks\":2,"), "{timing}");
+    // One rank finds them finished: their number is in no key.
+    assert!(two.says(&REPLICATE, 0).contains("nothing to do"));
+}
+
+#[test]
+fn a_run_takes_the_gpus_that_its_profile_asks_for() {
+    let site = Site::new();
+    shared_out(&site);
+    let text = site.says(&REPLICATE, 0);
+    assert!(text.contains("1 at once, each of 2 ranks"), "{text}");
+    let calls = site.calls();
+    assert_eq!(calls.iter().filter(|call| *call == "launch cuda:0,1").count(), 2, "{calls:?}");
+    assert!(!calls.iter().any(|call| call.starts_with("run ")) && calls.iter().any(|call| call == "step-time cuda:0"), "{calls:?}");
+    let alone = Site::new();
+    shared_out(&alone);
+    alone.says(&[&REPLICATE[..], &["--ranks-per-run", "1"]].concat(), 0);
+    let calls = alone.calls();
+    assert!(calls.iter().filter(|call| call.starts_with("run cuda:")).count() == 2, "{calls:?}");
+    for run in ["fp8", "mxfp4-fdw-sr"] {
+        let metrics = |site: &Site| std::fs::read(site.result().join("runs").join(run).join("1/metrics.jsonl")).unwrap();
+        assert!(metrics(&site) == metrics(&alone), "{run}");
+    }
+    for (ranks, said) in [("3", "3 ranks do not divide the 2 micro-batches"), ("8", "8 ranks do not divide")] {
+        let text = site.says(&[&REPLICATE[..], &["--ranks-per-run", ranks]].concat(), 4);
+        assert!(text.contains(said), "{text}");
+    }
+    let text = site.says(&[&REPLICATE[..], &["--gpus", "1", "--ranks-per-run", "2"]].concat(), 4);
+    assert!(text.contains("2 ranks need a GPU each, and 1 can be used"), "{text}");
+}
+
+#[test]
+fn a_campaign_that_a_launcher_starts_several_times_is_refused() {
+    let site = site();
+    for (variables, said) in [
+        (&[("RANK", "1"), ("WORLD_SIZE", "2")][..], "torchrun started this as one of several processes (WORLD_SIZE=2)"),
+        (&[("SLURM_STEP_ID", "0"), ("SLURM_NTASKS", "4"), ("SLURM_PROCID", "0")], "srun started this as one of several"),
+    ] {
+        let output = site.command(&REPLICATE).envs(variables.iter().copied()).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && text.contains(said) && text.contains("start it once"), "{text}");
+    }
+    assert!(site.calls().is_empty());
+}
