@@ -9,6 +9,7 @@ mod enormous;
 mod fetch;
 mod gpu_campaign;
 mod hostile;
+mod manners;
 mod no_threads;
 #[path = "../../replication/study/tests/sealed/mod.rs"]
 mod sealed;

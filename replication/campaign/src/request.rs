@@ -39,6 +39,8 @@ pub struct Request {
     pub code_objects: Option<CodeObjects>,
     /// Run and measure nothing: put together what is finished.
     pub finished: bool,
+    /// No bar and no lines while runs are at work.
+    pub quiet: bool,
 }
 
 /// Makes the document of the MI355X kernels (`study::code_objects`) for the tree of `manifests`, or finds it in the cache. The trainer's

@@ -51,6 +51,8 @@ pub struct Pool {
     pub ahead: bool,
     /// Keep checkpoint and weights of what finishes on a GPU: half a gigabyte a run at 34M parameters. On the CPU they are always kept.
     pub keep_weights: bool,
+    /// Show no progress.
+    pub quiet: bool,
 }
 
 impl Pool {
@@ -152,7 +154,7 @@ pub fn carry_out(runs: &[PlannedRun], means: &Means<'_>, stop: &AtomicBool, say:
     }
     check_shards(&data.folder, &data.shards)?;
     let steps: Vec<u64> = runs.iter().map(steps_of).collect();
-    let progress = Progress::new(waiting.iter().map(|&index| steps[index]).sum(), waiting.len());
+    let progress = Progress::new(waiting.iter().map(|&index| steps[index]).sum(), waiting.len(), pool.quiet);
     let keep = pool.keep_weights;
     let engine =
         Engine { trainer, data, options, keep, stop, ends: pool.stop_after.map(|after| Instant::now() + after), progress: &progress };

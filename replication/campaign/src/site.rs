@@ -60,7 +60,14 @@ impl Site {
             false => self.gpus.iter().map(|gpu| gpu.device.clone()).collect(),
         };
         let ahead = !self.gpus.is_empty() && self.gpus.iter().all(|gpu| holds_two(prepared, gpu));
-        Pool { places, minutes: request.minutes, stop_after: request.stop_after, ahead, keep_weights: request.keep_weights }
+        Pool {
+            places,
+            minutes: request.minutes,
+            stop_after: request.stop_after,
+            ahead,
+            keep_weights: request.keep_weights,
+            quiet: request.quiet,
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use clap::Args;
 use study::manifest::{Manifests, Profile};
 use study::plan::Selection;
 
-use super::positive;
+use super::{Manner, positive};
 
 #[derive(Args)]
 pub(crate) struct Replicate {
@@ -63,7 +63,7 @@ pub(crate) struct Replicate {
     #[arg(long)]
     out: Option<PathBuf>,
     #[command(flatten)]
-    means: Means,
+    pub(crate) means: Means,
 }
 
 /// With what runs are made.
@@ -87,6 +87,8 @@ pub(crate) struct Means {
     /// auto, scalar, avx2, avx-vnni, avx512, neon or neon-dot; changes no result
     #[arg(long, default_value = "auto", value_parser = ["auto", "scalar", "avx2", "avx-vnni", "avx512", "neon", "neon-dot"])]
     instruction_set: String,
+    #[command(flatten)]
+    pub(crate) manner: Manner,
 }
 
 impl Means {
@@ -107,6 +109,7 @@ impl Means {
             untimed: false,
             code_objects: None,
             finished: false,
+            quiet: self.manner.quiet,
         }
     }
 }
@@ -126,7 +129,7 @@ pub(crate) struct Try {
     #[arg(long)]
     out: Option<PathBuf>,
     #[command(flatten)]
-    means: Means,
+    pub(crate) means: Means,
 }
 
 impl Try {
@@ -152,7 +155,7 @@ pub(crate) struct Audit {
     #[arg(long, value_name = "N")]
     draw_seed: Option<u64>,
     #[command(flatten)]
-    means: Means,
+    pub(crate) means: Means,
 }
 
 impl Audit {
