@@ -178,6 +178,33 @@ pub(crate) enum Command {
     /// The commit and the sources' hash, as a copy without .git wants them in its file VERSION
     #[command(after_help = "Example:\n  cargo xtask version > VERSION")]
     Version,
+    /// A result directory for an archive: a copy, described as an RO-Crate and as a data package
+    #[command(
+        name = "export-crate",
+        after_help = "The directory stays as it is. Its copy lies in the new folder, ro-crate-metadata.json and datapackage.json beside it.\nExample:\n  cargo xtask export-crate results/2026-11-20-xeon-2c-cpu-0123abcd --out target/crate"
+    )]
+    ExportCrate {
+        /// A result directory of `replicate`
+        directory: PathBuf,
+        /// A new folder [default: the directory's name below target/crate]
+        #[arg(long)]
+        out: Option<PathBuf>,
+    },
+    /// The weights of a finished run as a folder that Hugging Face transformers loads, with a model card
+    #[command(
+        name = "export-model",
+        after_help = "Runs on a GPU keep their weights with `replicate --keep-weights`.\nExample:\n  cargo xtask export-model mxfp4-fdw-h16/1 --profile smoke --out target/model"
+    )]
+    ExportModel {
+        /// The run, as arm/seed
+        run: String,
+        /// Of this profile: `cargo xtask list` names them
+        #[arg(long, default_value = "cpu")]
+        profile: String,
+        /// A new folder [default: PROFILE-ARM-SEED below target/models]
+        #[arg(long)]
+        out: Option<PathBuf>,
+    },
     /// What a shell needs to complete commands and options of `xtask`
     #[command(
         after_help = "For the program `xtask`, as `cargo install --path xtask` or a release has it.\nExamples:\n  cargo xtask completions bash > ~/.local/share/bash-completion/completions/xtask\n  cargo xtask completions zsh > ~/.zfunc/_xtask"

@@ -5,6 +5,7 @@ mod manual;
 mod outcome;
 mod print;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use study::exit::{DATA, MACHINE, USAGE};
 use study::identity::Known;
 use study::manifest::{ManifestError, Manifests};
 use study::render::{self, RenderError};
-use study::{compare, judge, kernels, mllog, plan, public_logs, suggest, verify};
+use study::{compare, deposit, judge, kernels, mllog, model_card, plan, public_logs, suggest, verify};
 
 use arguments::{Arguments, Command, DataCommand, DeviceTest, ImportMllog, Replicate, RunsCommand, Try};
 use outcome::{Failure, Outcome};
@@ -149,13 +150,22 @@ fn execute(root: &Path, command: Command, say: &dyn Fn(&str)) -> Result<Outcome,
         Command::List => Ok(Outcome::done(print::list(&Manifests::load(root)?))),
         Command::ImportMllog(options) => import_mllog(&options),
         Command::ExportMllog { directory, out } => {
-            let name = directory.canonicalize().ok().and_then(|path| path.file_name().map(|name| name.to_owned())).unwrap_or_default();
-            let out = out.unwrap_or_else(|| root.join("target").join("mllog").join(name));
+            let out = out.unwrap_or_else(|| root.join("target").join("mllog").join(name_of(&directory)));
             Ok(Outcome::done(mllog::export(&directory, &out)?.to_string()))
         }
+        Command::ExportCrate { directory, out } => {
+            let out = out.unwrap_or_else(|| root.join("target").join("crate").join(name_of(&directory)));
+            Ok(Outcome::done(deposit::export(&directory, &out)?.to_string()))
+        }
+        Command::ExportModel { run, profile, out } => export_model(root, &run, &profile, out),
         Command::Completions { shell } => Ok(Outcome::done(manual::completions(shell))),
         Command::Man { folder } => Ok(Outcome::done(manual::write(&folder)?)),
     }
+}
+
+/// The last part of a directory's path, wherever it is called from.
+fn name_of(directory: &Path) -> OsString {
+    directory.canonicalize().ok().and_then(|path| path.file_name().map(|name| name.to_owned())).unwrap_or_default()
 }
 
 /// A path as a program reads it from an object.
@@ -244,13 +254,27 @@ fn replicate(root: &Path, options: &Replicate, say: &dyn Fn(&str)) -> Result<Out
 }
 
 fn why(root: &Path, prepared: &Prepared, name: &str) -> Result<Outcome, Failure> {
+    let run = planned(prepared, "--why: ", name)?;
+    Ok(Outcome::done(run::why(run, &plan::run_cache(root))? + "\n"))
+}
+
+/// A run of the plan by its name, arm/seed.
+fn planned<'a>(prepared: &'a Prepared, option: &str, name: &str) -> Result<&'a plan::PlannedRun, Failure> {
     let names: Vec<String> = prepared.plan.runs.iter().map(plan::PlannedRun::name).collect();
     let known: Vec<&str> = names.iter().map(String::as_str).collect();
-    let Some(index) = known.iter().position(|known| *known == name) else {
+    known.iter().position(|known| *known == name).map(|index| &prepared.plan.runs[index]).ok_or_else(|| {
         let path = Manifests::path("profiles", &prepared.plan.profile);
-        return Err(ManifestError::new(&path, format!("--why: {}", suggest::unknown("run", name, &known))).into());
-    };
-    Ok(Outcome::done(run::why(&prepared.plan.runs[index], &plan::run_cache(root))? + "\n"))
+        ManifestError::new(&path, format!("{option}{}", suggest::unknown("run", name, &known))).into()
+    })
+}
+
+fn export_model(root: &Path, name: &str, profile: &str, out: Option<PathBuf>) -> Result<Outcome, Failure> {
+    let manifests = Manifests::load(root)?;
+    let prepared = Prepared::new(&manifests, profile, &plan::Selection::default(), None)?.with_earlier_runs();
+    let run = planned(&prepared, "", name)?;
+    let out = out.unwrap_or_else(|| root.join("target").join("models").join(format!("{profile}-{}-{}", run.arm, run.seed)));
+    let card = model_card::export(&plan::run_cache(root).join(run.key()), &out)?;
+    Ok(Outcome::done(format!("{card}\nwritten to {}\n", out.display())))
 }
 
 /// Set by Ctrl-C and by a polite kill; a second one ends the process at once.

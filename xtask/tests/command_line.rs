@@ -37,6 +37,8 @@ fn every_command_teaches_by_example() {
         "identity",
         "version",
         "completions",
+        "export-crate",
+        "export-model",
         "man",
     ]) {
         assert!(overview.contains(&format!("\n  {command} ")), "{command} is missing from the overview");

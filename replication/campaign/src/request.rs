@@ -39,6 +39,8 @@ pub struct Request {
     pub code_objects: Option<CodeObjects>,
     /// Run and measure nothing: put together what is finished.
     pub finished: bool,
+    /// Folder for TensorBoard's event files of the runs that are trained.
+    pub tensorboard: Option<PathBuf>,
     /// No bar and no lines while runs are at work.
     pub quiet: bool,
 }

@@ -51,6 +51,8 @@ pub struct Pool {
     pub ahead: bool,
     /// Keep checkpoint and weights of what finishes on a GPU: half a gigabyte a run at 34M parameters. On the CPU they are always kept.
     pub keep_weights: bool,
+    /// Folder for TensorBoard's event files.
+    pub tensorboard: Option<PathBuf>,
     /// Show no progress.
     pub quiet: bool,
 }
@@ -155,9 +157,17 @@ pub fn carry_out(runs: &[PlannedRun], means: &Means<'_>, stop: &AtomicBool, say:
     check_shards(&data.folder, &data.shards)?;
     let steps: Vec<u64> = runs.iter().map(steps_of).collect();
     let progress = Progress::new(waiting.iter().map(|&index| steps[index]).sum(), waiting.len(), pool.quiet);
-    let keep = pool.keep_weights;
-    let engine =
-        Engine { trainer, data, options, keep, stop, ends: pool.stop_after.map(|after| Instant::now() + after), progress: &progress };
+    let (keep, tensorboard) = (pool.keep_weights, pool.tensorboard.as_deref());
+    let engine = Engine {
+        trainer,
+        data,
+        options,
+        keep,
+        tensorboard,
+        stop,
+        ends: pool.stop_after.map(|after| Instant::now() + after),
+        progress: &progress,
+    };
     let started = Instant::now();
     let go_on = || !engine.stopped() && pool.minutes.is_none_or(|minutes| started.elapsed() < minutes);
     let attempt = |index: usize, place: &str, turn: &Turn<'_>| {
@@ -222,6 +232,7 @@ struct Engine<'a> {
     data: &'a PreparedData,
     options: &'a RunOptions,
     keep: bool,
+    tensorboard: Option<&'a Path>,
     stop: &'a AtomicBool,
     /// When runs at work must end.
     ends: Option<Instant>,
@@ -234,7 +245,7 @@ impl Engine<'_> {
     }
 
     fn arguments(&self, folder: &Path, place: &str) -> Vec<OsString> {
-        vec![
+        let mut arguments = vec![
             "run".into(),
             folder.join("run.yaml").into(),
             "--data".into(),
@@ -249,7 +260,10 @@ impl Engine<'_> {
             // A trainer may outlive a harness that was killed; its run goes on and is then found finished.
             "--wait-for-lock".into(),
             "60".into(),
-        ]
+        ];
+        // Not said where it is not wanted: a trainer that was built elsewhere may not know it.
+        arguments.extend(self.tensorboard.iter().flat_map(|folder| ["--tensorboard".into(), (*folder).into()]));
+        arguments
     }
 
     /// One trainer process, from its start to its end.

@@ -66,6 +66,7 @@ impl Site {
             stop_after: request.stop_after,
             ahead,
             keep_weights: request.keep_weights,
+            tensorboard: request.tensorboard.clone(),
             quiet: request.quiet,
         }
     }

@@ -33,6 +33,7 @@ impl Command {
                 | Self::Sign { .. }
                 | Self::ImportMllog(_)
                 | Self::ExportMllog { .. }
+                | Self::ExportCrate { .. }
                 | Self::Completions { .. }
                 | Self::Man { .. }
                 | Self::Version

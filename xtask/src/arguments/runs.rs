@@ -44,6 +44,9 @@ pub(crate) struct Replicate {
     /// Keep checkpoint and weights of runs that finish on a GPU (on the CPU they are always kept)
     #[arg(long)]
     keep_weights: bool,
+    /// Also write event files for TensorBoard of the runs that are trained, in FOLDER/PROFILE/ARM/SEED; changes no result
+    #[arg(long, value_name = "FOLDER", num_args = 0..=1, default_missing_value = "target/tensorboard")]
+    tensorboard: Option<PathBuf>,
     /// Measure nothing after the runs, neither times nor rotations: for a slice whose report is put together elsewhere
     #[arg(long)]
     untimed: bool,
@@ -109,6 +112,7 @@ impl Means {
             untimed: false,
             code_objects: None,
             finished: false,
+            tensorboard: None,
             quiet: self.manner.quiet,
         }
     }
@@ -193,6 +197,8 @@ impl Replicate {
             minutes: self.minutes,
             stop_after: self.stop_after,
             keep_weights: self.keep_weights,
+            // Trainers are started elsewhere.
+            tensorboard: self.tensorboard.as_ref().map(|folder| std::path::absolute(folder).unwrap_or_else(|_| folder.clone())),
             untimed: self.untimed,
             finished: self.finished,
             code_objects: Some(code_objects::document),

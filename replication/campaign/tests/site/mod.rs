@@ -215,6 +215,7 @@ fn a_campaign() {
         stop_after: None,
         keep_weights: false,
         finished: false,
+        tensorboard: None,
         quiet: false,
         untimed: std::env::var_os("UNTIMED").is_some(),
         code_objects: None,
