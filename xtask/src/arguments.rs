@@ -129,6 +129,21 @@ pub(crate) enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// The live state of a campaign, from another terminal: runs, losses, time left, GPUs
+    #[command(
+        after_help = "Reads what trainers write into cache/runs and disturbs nothing. Ctrl-C ends it, and not the campaign.\nExamples:\n  cargo xtask watch\n  cargo xtask watch --profile h200-s --every 10\n  cargo xtask watch --once > state.txt"
+    )]
+    Watch {
+        /// Runs of this profile [default: the one that was last at work]
+        #[arg(long)]
+        profile: Option<String>,
+        /// One picture and no more, as where standard output is no terminal
+        #[arg(long)]
+        once: bool,
+        /// Seconds between two pictures
+        #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..))]
+        every: u64,
+    },
     /// Datasets: what is here, what is missing and where it comes from
     #[command(
         after_help = "Examples:\n  cargo xtask data list\n  cargo xtask data fetch rust-crates\n  cargo xtask data fetch webdocs --from ../corpora/webdocs"

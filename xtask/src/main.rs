@@ -6,17 +6,19 @@ mod outcome;
 mod print;
 
 use std::ffi::OsString;
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
 
 use bench::{device_test, kernels_bench, kernels_build};
 use campaign::error::CampaignError;
 use campaign::prepared::Prepared;
 use campaign::request::Report;
 use campaign::run::Failure as Failed;
-use campaign::{audit, carry, data, directory, doctor, environment, identity, replicate, run, signature, synthesis};
+use campaign::{audit, carry, data, directory, doctor, environment, identity, replicate, run, signature, synthesis, watch};
 use clap::{CommandFactory as _, FromArgMatches as _};
 use serde_json::json;
 use study::exit::{DATA, MACHINE, USAGE};
@@ -158,6 +160,16 @@ fn execute(root: &Path, command: Command, say: &dyn Fn(&str)) -> Result<Outcome,
             Ok(Outcome::done(deposit::export(&directory, &out)?.to_string()))
         }
         Command::ExportModel { run, profile, out } => export_model(root, &run, &profile, out),
+        Command::Watch { profile, once, every } => {
+            let look = || Ok(watch::look(&plan::run_cache(root), profile.as_deref(), SystemTime::now())?.with_gpus().to_string());
+            if once || !std::io::stdout().is_terminal() {
+                return look().map(Outcome::done);
+            }
+            loop {
+                print::picture(&look()?);
+                std::thread::sleep(Duration::from_secs(every));
+            }
+        }
         Command::Completions { shell } => Ok(Outcome::done(manual::completions(shell))),
         Command::Man { folder } => Ok(Outcome::done(manual::write(&folder)?)),
     }

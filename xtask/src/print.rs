@@ -20,6 +20,14 @@ pub(crate) fn out(text: &str) {
     let _ = std::io::stdout().lock().write_all(plain(text).as_bytes());
 }
 
+/// In place of what the terminal shows.
+pub(crate) fn picture(text: &str) {
+    // Home, the text with the rest of each line wiped, then what is below it: nothing flickers.
+    let text = plain(text).replace('\n', "\x1b[K\n");
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(format!("\x1b[H{text}\x1b[J").as_bytes()).and_then(|()| out.flush());
+}
+
 /// One error, always of this shape: what failed, where, what to do next. Red as clap's own, on a terminal and without NO_COLOR.
 pub(crate) fn error(text: &str) {
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());

@@ -53,6 +53,7 @@ fn every_error_says_what_failed_where_and_what_to_do() {
         "data fetch webdocs --from EMPTY --tokens nothing",
         "data fetch enwik8 --mirror file:///nowhere",
         "runs import nowhere",
+        "watch --once --profile nothing",
         "pack FILE/below",
         "man FILE/below",
         "completions tcsh",
@@ -73,8 +74,9 @@ fn every_error_says_what_failed_where_and_what_to_do() {
         let error = said[said.find("error: ").unwrap()..].replace(&place(&empty), "EMPTY").replace(&place(&file), "FILE");
         table.push_str(&format!("{line}\n{}  {}\n", output.status.code().unwrap(), error.trim_end().replace('\n', "\n   ")));
     }
+    let root = place(Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap());
     let here = std::env::current_dir().unwrap().to_str().unwrap().to_owned();
-    insta::assert_snapshot!(table.replace(&place(&committed), "COMMITTED").replace(&here, "HERE"));
+    insta::assert_snapshot!(table.replace(&place(&committed), "COMMITTED").replace(&here, "HERE").replace(&root, "ROOT"));
 }
 
 /// In a folder that is no repository an installed program says so, and leaves nothing behind.

@@ -30,3 +30,4 @@ pub mod synthesis;
 mod system;
 pub mod timings;
 pub mod toolchain;
+pub mod watch;
