@@ -29,6 +29,7 @@ pub mod readings;
 mod resumption;
 pub mod session;
 pub mod streams;
+pub mod tensorboard;
 pub mod tensors;
 pub mod timing;
 pub mod tokenizer;

@@ -52,6 +52,9 @@ pub(crate) struct RunArguments {
     /// One line a step to stderr; of several ranks rank 0 writes it
     #[arg(long)]
     progress: bool,
+    /// Also write event files for TensorBoard, in FOLDER/PROFILE/ARM/SEED; changes no result
+    #[arg(long, value_name = "FOLDER")]
+    tensorboard: Option<PathBuf>,
     /// On a GPU keep nothing that backward can make again, even where there is room: the same bits, some per cent slower
     #[arg(long)]
     least_memory: bool,
@@ -76,8 +79,19 @@ pub(crate) struct RunArguments {
 impl RunArguments {
     /// As the command line of a rank.
     fn words(&self) -> Vec<OsString> {
-        let Self { run_file, data, machine, progress, least_memory, wait_for_lock, exchange, nccl, rendezvous_timeout, silence_timeout } =
-            self;
+        let Self {
+            run_file,
+            data,
+            machine,
+            progress,
+            tensorboard,
+            least_memory,
+            wait_for_lock,
+            exchange,
+            nccl,
+            rendezvous_timeout,
+            silence_timeout,
+        } = self;
         let Machine { device, threads, instruction_set } = machine;
         let mut words: Vec<OsString> = vec!["run".into(), "--data".into(), data.into(), "--device".into(), device.into()];
         words.extend(["--instruction-set".into(), instruction_set.into()]);
@@ -89,6 +103,7 @@ impl RunArguments {
         ];
         words.extend(numbers.into_iter().flat_map(|(name, number)| [name.into(), number.to_string().into()]));
         words.extend(progress.then(|| "--progress".into()));
+        words.extend(tensorboard.iter().flat_map(|folder| ["--tensorboard".into(), folder.into()]));
         words.extend(least_memory.then(|| "--least-memory".into()));
         words.extend(exchange.iter().flat_map(|exchange| ["--exchange".into(), exchange.word().into()]));
         words.extend(nccl.iter().flat_map(|nccl| ["--nccl".into(), nccl.into()]));
@@ -117,9 +132,15 @@ fn at_rank(rank: usize, error: TrainerError) -> TrainerError {
 }
 
 fn run_at(arguments: &RunArguments, place: Option<&Place>) -> Result<(), TrainerError> {
-    let RunArguments { run_file, data, machine, progress, least_memory, wait_for_lock, .. } = arguments;
+    let RunArguments { run_file, data, machine, progress, least_memory, wait_for_lock, tensorboard, .. } = arguments;
     let patience = Duration::from_secs(*wait_for_lock);
-    let options = session::Options { run_file: run_file.clone(), data: data.clone(), progress: *progress, patience };
+    let options = session::Options {
+        run_file: run_file.clone(),
+        data: data.clone(),
+        progress: *progress,
+        patience,
+        tensorboard: tensorboard.clone(),
+    };
     match place.map_or_else(|| Choice::parse(&machine.device), |place| Choice::of_rank(&machine.device, place.local_rank))? {
         Choice::Cpu => {
             if arguments.exchange == Some(Exchange::Nccl) || arguments.nccl.is_some() {

@@ -27,6 +27,7 @@ use crate::model_export;
 use crate::ranks::Ranks;
 use crate::readings::Reading;
 use crate::resumption::{Logs, Start, agree, resume};
+use crate::tensorboard::Events;
 use crate::timing::{Exchanges, Timing};
 use crate::trainer_state::{Exchanged, Training};
 
@@ -41,6 +42,8 @@ pub struct Options {
     pub progress: bool,
     /// How long to wait for another trainer that is at work on the same run.
     pub patience: Duration,
+    /// Folder for TensorBoard's event files; rank 0 writes them.
+    pub tensorboard: Option<PathBuf>,
 }
 
 /// The two token streams of a run.
@@ -216,6 +219,14 @@ struct Files<'a> {
     timing: Timing,
     /// Of several ranks.
     exchanges: Option<Exchanges>,
+    events: Option<Events>,
+}
+
+impl Files<'_> {
+    fn metric(&mut self, line: &MetricsLine) -> Result<(), TrainerError> {
+        self.metrics.json(line)?;
+        self.events.as_mut().map_or(Ok(()), |events| events.record(line))
+    }
 }
 
 impl<'a, D: Device> Session<'a, D> {
@@ -246,7 +257,9 @@ impl<'a, D: Device> Session<'a, D> {
                 let timing = Timing::start(&directory.join("timing.jsonl"), &device.machine(), ranks.size(), progress.step)?;
                 let start = |transport| Exchanges::start(&directory.join("exchange.jsonl"), ranks.size(), transport, progress.step);
                 let exchanges = ranks.transport().map(start).transpose()?;
-                Some(Files { directory, metrics: logs.metrics, mllog: logs.mllog, timing, exchanges })
+                let start = |folder: &PathBuf| Events::start(folder, &run.run, progress.step);
+                let events = options.tensorboard.as_ref().map(start).transpose()?;
+                Some(Files { directory, metrics: logs.metrics, mllog: logs.mllog, timing, exchanges, events })
             }
             None => None,
         };
@@ -308,10 +321,10 @@ impl<'a, D: Device> Session<'a, D> {
         if step.is_multiple_of(self.run.logging.train_every_steps) || step == self.run.budget.steps {
             let learning_rate = self.training.learning_rate(step);
             let (loss, grad_norm) = (Some(result.loss), Some(result.gradient_norm));
-            files.metrics.json(&MetricsLine::Train(Train { step, tokens, loss, grad_norm, learning_rate }))?;
+            files.metric(&MetricsLine::Train(Train { step, tokens, loss, grad_norm, learning_rate }))?;
         }
         for record in records {
-            files.metrics.json(&MetricsLine::Quantisation(Box::new(record)))?;
+            files.metric(&MetricsLine::Quantisation(Box::new(record)))?;
         }
         if self.options.progress {
             let rate = self.run.tokens_per_step() as f64 / seconds;
@@ -331,7 +344,7 @@ impl<'a, D: Device> Session<'a, D> {
         }
         let tokens = self.tokens();
         if let Some(files) = &mut self.files {
-            files.metrics.json(&MetricsLine::Evaluation(Evaluation { step, tokens, loss: Some(loss) }))?;
+            files.metric(&MetricsLine::Evaluation(Evaluation { step, tokens, loss: Some(loss) }))?;
         }
         self.read(streams)?;
         self.progress.validation_loss = Some(loss);
@@ -353,7 +366,7 @@ impl<'a, D: Device> Session<'a, D> {
         for reading in &mut self.readings {
             let loss = reading.loss(&*self.ranks, &self.training.parameters, &streams.validation, step)?;
             let Some(files) = &mut self.files else { continue };
-            files.metrics.json(&MetricsLine::Reading(metrics::Reading {
+            files.metric(&MetricsLine::Reading(metrics::Reading {
                 step,
                 tokens,
                 recipe: reading.recipe().to_owned(),
@@ -367,7 +380,7 @@ impl<'a, D: Device> Session<'a, D> {
     fn diverge(&mut self, step: u64, reason: &'static str) -> Result<(), TrainerError> {
         self.diverged = true;
         let Some(files) = &mut self.files else { return Ok(()) };
-        files.metrics.json(&MetricsLine::Diverged(Diverged { step, reason: reason.into() }))
+        files.metric(&MetricsLine::Diverged(Diverged { step, reason: reason.into() }))
     }
 
     fn checkpoint(&mut self) -> Result<(), TrainerError> {

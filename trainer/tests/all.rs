@@ -21,4 +21,5 @@ mod ranks;
 mod readings;
 mod recipes;
 mod resume;
+mod tensorboard;
 mod transport;

@@ -1,14 +1,17 @@
 //! Every command and option, with its help and an example.
 
+mod manner;
 mod runs;
 
 use std::path::{Path, PathBuf};
 
 use bench::{device_test, kernels_bench, kernels_build};
 use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
 use contract::device::DeviceId;
 use study::kernels::Depth;
 
+pub(crate) use manner::Manner;
 pub(crate) use runs::{Audit, Replicate, Try};
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 a run failed or a check found a difference; 2 usage or manifest error; \
@@ -19,8 +22,24 @@ const EXIT_CODES: &str = "Exit codes: 0 done; 1 a run failed or a check found a 
 #[command(name = "cargo xtask", bin_name = "cargo xtask", after_help = EXIT_CODES, disable_version_flag = true)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: Option<Command>,
 }
+
+/// What `cargo xtask` alone says.
+pub(crate) const FIRST_STEPS: &str = "\
+Which claims of a paper hold on this machine, and how sure are we?
+
+First, whether everything works here (any CPU; the first call builds for some minutes):
+  cargo xtask doctor                      what this machine has, and what each profile lacks on it
+  cargo xtask replicate --profile smoke   the whole pipeline once, tiny: under a minute
+
+Then the campaign, or a question of your own:
+  cargo xtask replicate                   10 to 13 minutes on two cores; ends with a report
+  cargo xtask try mine.yaml               a recipe of yours beside the paper's (docs/recipes.md)
+  cargo xtask verify results/DIR          a committed result, recomputed from its raw data
+
+All commands: cargo xtask --help. Interrupted? The same command goes on.
+";
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -71,6 +90,8 @@ pub(crate) enum Command {
         /// Who must have signed it: a file of public SSH keys, or one such key
         #[arg(long, value_name = "KEY")]
         signer: Option<String>,
+        #[command(flatten)]
+        manner: Manner,
     },
     /// Sign a result directory, or the statement of an audit, with an SSH key: who vouches for these files (it does not make them true)
     #[command(after_help = "Example:\n  cargo xtask sign results/2026-11-20-xeon-2c-cpu-0123abcd --key ~/.ssh/id_ed25519")]
@@ -107,6 +128,21 @@ pub(crate) enum Command {
         /// Write nothing: are the files there what the directories give?
         #[arg(long)]
         check: bool,
+    },
+    /// The live state of a campaign, from another terminal: runs, losses, time left, GPUs
+    #[command(
+        after_help = "Reads what trainers write into cache/runs and disturbs nothing. Ctrl-C ends it, and not the campaign.\nExamples:\n  cargo xtask watch\n  cargo xtask watch --profile h200-s --every 10\n  cargo xtask watch --once > state.txt"
+    )]
+    Watch {
+        /// Runs of this profile [default: the one that was last at work]
+        #[arg(long)]
+        profile: Option<String>,
+        /// One picture and no more, as where standard output is no terminal
+        #[arg(long)]
+        once: bool,
+        /// Seconds between two pictures
+        #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..))]
+        every: u64,
     },
     /// Datasets: what is here, what is missing and where it comes from
     #[command(
@@ -151,10 +187,53 @@ pub(crate) enum Command {
         /// Results were meant to change: write the hashes to manifests/identity.yaml
         #[arg(long)]
         write: bool,
+        #[command(flatten)]
+        manner: Manner,
     },
     /// The commit and the sources' hash, as a copy without .git wants them in its file VERSION
     #[command(after_help = "Example:\n  cargo xtask version > VERSION")]
     Version,
+    /// A result directory for an archive: a copy, described as an RO-Crate and as a data package
+    #[command(
+        name = "export-crate",
+        after_help = "The directory stays as it is. Its copy lies in the new folder, ro-crate-metadata.json and datapackage.json beside it.\nExample:\n  cargo xtask export-crate results/2026-11-20-xeon-2c-cpu-0123abcd --out target/crate"
+    )]
+    ExportCrate {
+        /// A result directory of `replicate`
+        directory: PathBuf,
+        /// A new folder [default: the directory's name below target/crate]
+        #[arg(long)]
+        out: Option<PathBuf>,
+    },
+    /// The weights of a finished run as a folder that Hugging Face transformers loads, with a model card
+    #[command(
+        name = "export-model",
+        after_help = "Runs on a GPU keep their weights with `replicate --keep-weights`.\nExample:\n  cargo xtask export-model mxfp4-fdw-h16/1 --profile smoke --out target/model"
+    )]
+    ExportModel {
+        /// The run, as arm/seed
+        run: String,
+        /// Of this profile: `cargo xtask list` names them
+        #[arg(long, default_value = "cpu")]
+        profile: String,
+        /// A new folder [default: PROFILE-ARM-SEED below target/models]
+        #[arg(long)]
+        out: Option<PathBuf>,
+    },
+    /// What a shell needs to complete commands and options of `xtask`
+    #[command(
+        after_help = "For the program `xtask`, as `cargo install --path xtask` or a release has it.\nExamples:\n  cargo xtask completions bash > ~/.local/share/bash-completion/completions/xtask\n  cargo xtask completions zsh > ~/.zfunc/_xtask"
+    )]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Pages for `man`: one of all commands, and one for each
+    #[command(after_help = "Example:\n  cargo xtask man ~/.local/share/man/man1\n  man xtask-replicate")]
+    Man {
+        /// Folder for xtask.1 and the others
+        folder: PathBuf,
+    },
     /// Profiles, recipes and claims
     #[command(after_help = "Example:\n  cargo xtask list")]
     List,
@@ -189,6 +268,8 @@ pub(crate) struct KernelsBuild {
     /// Write the hashes to kernels/ARCH/pinned.yaml, for the compiler that is here, instead of comparing with it
     #[arg(long)]
     pin: bool,
+    #[command(flatten)]
+    pub(crate) manner: Manner,
 }
 
 impl KernelsBuild {
@@ -237,6 +318,8 @@ pub(crate) enum DataCommand {
         /// Take what this tokenizer makes of the dataset (train and validation, .bin and .idx), not the documents
         #[arg(long, value_name = "TOKENIZER", requires = "from")]
         tokens: Option<String>,
+        #[command(flatten)]
+        manner: Manner,
     },
     /// Read every file and compare its hash with the pinned one
     Verify,
@@ -276,12 +359,14 @@ pub(crate) struct DeviceTest {
     /// A trainer that was built elsewhere [default: the packed one, else it is built]
     #[arg(long)]
     trainer: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) manner: Manner,
 }
 
 impl DeviceTest {
     /// The same, as `bench` takes it.
     pub(crate) fn request(&self) -> device_test::Request {
-        let Self { device, seed, out, trainer } = self;
+        let Self { device, seed, out, trainer, .. } = self;
         device_test::Request { device: device.clone(), seed: *seed, out: out.clone(), trainer: trainer.clone() }
     }
 }
@@ -330,6 +415,8 @@ pub(crate) struct KernelsBench {
     /// Name of this machine in the directory's name [default: from its processor]
     #[arg(long)]
     machine: Option<String>,
+    #[command(flatten)]
+    pub(crate) manner: Manner,
 }
 
 impl KernelsBench {

@@ -1,35 +1,55 @@
 //! `cargo xtask`: the door. Parses arguments, calls the crates below replication/, prints. No logic of its own.
 
 mod arguments;
+mod manual;
+mod outcome;
 mod print;
 
+use std::ffi::OsString;
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
 
 use bench::{device_test, kernels_bench, kernels_build};
 use campaign::error::CampaignError;
 use campaign::prepared::Prepared;
-use campaign::{audit, carry, data, directory, doctor, environment, identity, replicate, run, signature, slurm, synthesis};
-use clap::Parser;
-use study::exit::{DATA, ExitCode, FAILED, MACHINE};
+use campaign::request::Report;
+use campaign::run::Failure as Failed;
+use campaign::{audit, carry, data, directory, doctor, environment, identity, replicate, run, signature, slurm, synthesis, watch};
+use clap::{CommandFactory as _, FromArgMatches as _};
+use serde_json::json;
+use study::exit::{DATA, MACHINE, USAGE};
 use study::identity::Known;
 use study::manifest::{ManifestError, Manifests};
 use study::render::{self, RenderError};
-use study::{compare, judge, kernels, mllog, plan, public_logs, suggest, verify};
+use study::{compare, deposit, judge, kernels, mllog, model_card, plan, public_logs, suggest, verify};
 
-use arguments::{Arguments, Command, DataCommand, DeviceTest, ImportMllog, Replicate, RunsCommand};
+use arguments::{Arguments, Command, DataCommand, DeviceTest, ImportMllog, Replicate, RunsCommand, Try};
+use outcome::{Failure, Outcome};
 
 fn main() -> process::ExitCode {
-    let arguments = Arguments::parse();
-    match execute(&repository(), arguments.command) {
-        Ok(code) => process::ExitCode::from(code),
-        Err(error) => {
-            eprintln!("error: {}", print::plain(&error.text));
-            process::ExitCode::from(error.code)
+    let matches = Arguments::command().get_matches();
+    let name = matches.subcommand_name().unwrap_or_default().to_owned();
+    let command = match Arguments::from_arg_matches(&matches) {
+        Ok(Arguments { command: Some(command) }) => command,
+        Ok(Arguments { command: None }) => {
+            print::out(arguments::FIRST_STEPS);
+            return process::ExitCode::SUCCESS;
         }
+        Err(error) => error.exit(),
+    };
+    let manner = command.manner();
+    let root = repository();
+    let here = if command.needs_repository() { present(&root) } else { Ok(()) };
+    let result = here.and_then(|()| execute(&root, command, &|line| manner.progress(line)));
+    if let Err(failure) = &result {
+        print::error(&failure.text);
     }
+    outcome::tell(&name, manner, &result);
+    process::ExitCode::from(result.map_or_else(|failure| failure.code, |outcome| outcome.code))
 }
 
 /// The repository's root: cargo runs us with the folder of this crate's manifest; a copied program uses the one it lies in. Only one that lies
@@ -44,49 +64,40 @@ fn repository() -> PathBuf {
     of_cargo.or_else(of_program).or_else(|| above(&here)).unwrap_or(here)
 }
 
-/// Why a command ended early: what to say, and how the process ends.
-struct Failure {
-    text: String,
-    code: u8,
-}
-
-impl<E: ExitCode> From<E> for Failure {
-    fn from(error: E) -> Self {
-        Self { text: error.to_string(), code: error.exit_code() }
+/// An installed program may be called anywhere; nothing is written where it does not belong.
+fn present(root: &Path) -> Result<(), Failure> {
+    match root.join("manifests").is_dir() {
+        true => Ok(()),
+        false => Err(Failure {
+            text: format!(
+                "{}: no repository of this project, it has no manifests/; go into a clone, or into a folder that `cargo xtask pack` made",
+                root.display()
+            ),
+            code: USAGE,
+        }),
     }
 }
 
-fn execute(root: &Path, command: Command) -> Result<u8, Failure> {
+fn execute(root: &Path, command: Command, say: &dyn Fn(&str)) -> Result<Outcome, Failure> {
     match command {
-        Command::Replicate(options) => replicate(root, &options),
-        Command::Try(options) => {
-            let (manifests, arms) = Manifests::load(root)?.with_tried(&options.recipe, &options.profile)?;
-            let (request, stop) = (options.request(root, arms), stop_flag()?);
-            let report = replicate::replicate(&manifests, &request, &stop, &|line| eprintln!("{line}"))?;
-            print::out(&render::tried(&report.directory).map_err(RenderError::from).map_err(CampaignError::from)?);
-            print::end(&report);
-            Ok(report.exit_code())
-        }
+        Command::Replicate(options) => replicate(root, &options, say),
+        Command::Try(options) => try_recipe(root, &options, say),
         Command::KernelsBench(options) => {
-            let stop = stop_flag()?;
-            let outcome = kernels_bench::run(root, &options.request(root), &stop, &|line| eprintln!("{line}"))?;
-            print::out(&format!("{}written to {}\n", kernels_bench::table(&outcome.document), outcome.directory.display()));
-            Ok(0)
+            let outcome = kernels_bench::run(root, &options.request(root), &*stop_flag()?, say)?;
+            let text = format!("{}written to {}\n", kernels_bench::table(&outcome.document), outcome.directory.display());
+            Ok(Outcome::done(text).with("directory", shown(&outcome.directory)))
         }
         Command::KernelsBuild(options) => {
             let request = options.request(root);
-            let report = kernels_build::run(root, &request, &|line| eprintln!("{line}"))?;
-            print::out(&format!("{}written to {}\n", kernels_build::table(&report), request.out.display()));
-            Ok(if report.problems.is_empty() { 0 } else { FAILED })
+            let report = kernels_build::run(root, &request, say)?;
+            let text = format!("{}written to {}\n", kernels_build::table(&report), request.out.display());
+            let outcome = Outcome::check(report.problems.is_empty(), text).with("directory", shown(&request.out));
+            Ok(outcome.with("problems", report.problems.clone()))
         }
         Command::Report { directory, add_evidence: false, add_kernels: None, judge_again: false } if kernels::is_result(&directory) => {
             let outcome = kernels_bench::report(root, &directory)?;
-            print::out(&format!(
-                "{}report: {}\n",
-                kernels_bench::table(&outcome.document),
-                outcome.directory.join("kernels.html").display()
-            ));
-            Ok(0)
+            let (table, page) = (kernels_bench::table(&outcome.document), outcome.directory.join("kernels.html"));
+            Ok(Outcome::done(format!("{table}report: {}\n", page.display())))
         }
         Command::Report { directory, add_evidence, add_kernels, judge_again } => {
             if let Some(kernels) = add_kernels {
@@ -98,111 +109,139 @@ fn execute(root: &Path, command: Command) -> Result<u8, Failure> {
             if judge_again {
                 judge::add_second(root, &directory)?;
             }
-            let report = directory::report(root, &directory)?;
-            print::report(&report);
-            Ok(0)
+            Ok(Outcome::done(print::report(&directory::report(root, &directory)?)))
         }
-        Command::Sign { directory, key } => {
-            print::out(&format!("{}: {}\n", directory.display(), signature::sign(&directory, &key)?));
-            Ok(0)
-        }
-        Command::Verify { directory, signer } => {
+        Command::Sign { directory, key } => Ok(Outcome::done(format!("{}: {}\n", directory.display(), signature::sign(&directory, &key)?))),
+        Command::Verify { directory, signer, .. } => {
             let mut verification = verify::verify(&directory, Known::load(root).ok().as_ref(), Some(&root.join("paper")))?;
             signature::check(&directory, signer.as_deref(), &mut verification)?;
-            print::out(&verification.to_string());
-            Ok(if verification.holds() { 0 } else { FAILED })
+            let findings: Vec<_> = verification.findings.iter().map(|found| json!({"path": found.path, "what": found.what})).collect();
+            let outcome = Outcome::check(verification.holds(), verification.to_string()).with("findings", findings);
+            Ok(outcome.with("notes", verification.notes.clone()).with("signature", verification.signature.to_string()))
         }
         Command::Audit(options) => {
             let (manifests, stop) = (Manifests::load(root)?, stop_flag()?);
-            let say = |line: &str| eprintln!("{line}");
-            let (audit, path) = audit::audit(&manifests, &options.directory, options.draw(), &options.request(root), &stop, &say)?;
-            print::out(&format!("{audit}written to {}\n", path.display()));
-            Ok(if audit.holds() { 0 } else { FAILED })
+            let (audit, path) = audit::audit(&manifests, &options.directory, options.draw(), &options.request(root), &stop, say)?;
+            let text = format!("{audit}written to {}\n", path.display());
+            Ok(Outcome::check(audit.holds(), text).with("statement", shown(&path)).with("said", audit.line()))
         }
         Command::Compare { first, second } => {
             let comparison = compare::compare(&first, &second)?;
-            print::out(&comparison.to_string());
-            Ok(if comparison.equal() { 0 } else { FAILED })
+            Ok(Outcome::check(comparison.equal(), comparison.to_string()))
         }
         Command::Synthesis { directories, out, check } => {
             let request = synthesis::Request { directories, out: out.unwrap_or_else(|| root.join("results")), check };
             let outcome = synthesis::synthesis(root, &request)?;
-            print::out(&outcome.to_string());
-            Ok(if outcome.holds() { 0 } else { FAILED })
+            Ok(Outcome::check(outcome.holds(), outcome.to_string()))
         }
-        Command::Data { command } => data_command(root, command),
-        Command::Doctor { trainer } => {
-            print::out(&doctor::doctor(root, &Manifests::load(root)?, trainer.as_deref()).to_string());
-            Ok(0)
-        }
-        Command::DeviceTest(options) => test_device(root, &options),
+        Command::Data { command } => data_command(root, command, say),
+        Command::Doctor { trainer } => Ok(Outcome::done(doctor::doctor(root, &Manifests::load(root)?, trainer.as_deref()).to_string())),
+        Command::DeviceTest(options) => test_device(root, &options, say),
         Command::Runs { command } => carry_runs(root, command),
         Command::Pack { folder } => {
-            carry::pack(root, &folder, &|line| eprintln!("{line}")).map_err(CampaignError::from)?;
-            print::out(&format!("packed in {}; data comes with `xtask data fetch` there, or as a folder cache/\n", folder.display()));
-            Ok(0)
+            carry::pack(root, &folder, say).map_err(CampaignError::from)?;
+            let text = format!("packed in {}; data comes with `xtask data fetch` there, or as a folder cache/\n", folder.display());
+            Ok(Outcome::done(text))
         }
-        Command::Identity { write } => {
-            let checked = identity::check(root, write, &|line| eprintln!("{line}")).map_err(CampaignError::from)?;
-            print::out(&checked.to_string());
-            Ok(if write || checked.holds() { 0 } else { FAILED })
+        Command::Identity { write, .. } => {
+            let checked = identity::check(root, write, say).map_err(CampaignError::from)?;
+            let outcome = Outcome::check(checked.holds(), checked.to_string());
+            Ok(if write { outcome.coded(0) } else { outcome })
         }
-        Command::Version => {
-            print::out(&environment::Version::of(root).json());
-            Ok(0)
-        }
-        Command::List => {
-            print::list(&Manifests::load(root)?);
-            Ok(0)
-        }
+        Command::Version => Ok(Outcome::done(environment::Version::of(root).json())),
+        Command::List => Ok(Outcome::done(print::list(&Manifests::load(root)?))),
         Command::ImportMllog(options) => import_mllog(&options),
         Command::ExportMllog { directory, out } => {
-            let name = directory.canonicalize().ok().and_then(|path| path.file_name().map(|name| name.to_owned())).unwrap_or_default();
-            let out = out.unwrap_or_else(|| root.join("target").join("mllog").join(name));
-            print::out(&mllog::export(&directory, &out)?.to_string());
-            Ok(0)
+            let out = out.unwrap_or_else(|| root.join("target").join("mllog").join(name_of(&directory)));
+            Ok(Outcome::done(mllog::export(&directory, &out)?.to_string()))
         }
-    }
-}
-
-fn test_device(root: &Path, options: &DeviceTest) -> Result<u8, Failure> {
-    match device_test::run(root, &options.request(), &|line| eprintln!("{line}"))? {
-        device_test::Outcome::NotRun(missing) => {
-            print::out(&format!("not-run: {missing}\n"));
-            Ok(MACHINE)
+        Command::ExportCrate { directory, out } => {
+            let out = out.unwrap_or_else(|| root.join("target").join("crate").join(name_of(&directory)));
+            Ok(Outcome::done(deposit::export(&directory, &out)?.to_string()))
         }
-        device_test::Outcome::Tested(tested, directory) => {
-            print::out(&tested.to_string());
-            if let Some(directory) = directory {
-                print::out(&format!("written to {}\n", directory.display()));
+        Command::ExportModel { run, profile, out } => export_model(root, &run, &profile, out),
+        Command::Watch { profile, once, every } => {
+            let look = || Ok(watch::look(&plan::run_cache(root), profile.as_deref(), SystemTime::now())?.with_gpus().to_string());
+            if once || !std::io::stdout().is_terminal() {
+                return look().map(Outcome::done);
             }
-            Ok(if tested.holds() { 0 } else { FAILED })
+            loop {
+                print::picture(&look()?);
+                std::thread::sleep(Duration::from_secs(every));
+            }
+        }
+        Command::Completions { shell } => Ok(Outcome::done(manual::completions(shell))),
+        Command::Man { folder } => Ok(Outcome::done(manual::write(&folder)?)),
+    }
+}
+
+/// The last part of a directory's path, wherever it is called from.
+fn name_of(directory: &Path) -> OsString {
+    directory.canonicalize().ok().and_then(|path| path.file_name().map(|name| name.to_owned())).unwrap_or_default()
+}
+
+/// A path as a program reads it from an object.
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn try_recipe(root: &Path, options: &Try, say: &dyn Fn(&str)) -> Result<Outcome, Failure> {
+    let (manifests, arms) = Manifests::load(root)?.with_tried(&options.recipe, &options.profile)?;
+    let (request, stop) = (options.request(root, arms), stop_flag()?);
+    let report = replicate::replicate(&manifests, &request, &stop, say)?;
+    let row = render::tried(&report.directory).map_err(RenderError::from).map_err(CampaignError::from)?;
+    Ok(of_campaign(&report, row + &print::end(&report)))
+}
+
+/// What a program is told of a campaign's end.
+fn of_campaign(report: &Report, text: String) -> Outcome {
+    let claim = |claim: &judge::ClaimVerdict| {
+        json!({"id": claim.id, "paper": claim.paper, "ours": claim.ours, "interval": claim.interval_text, "verdict": claim.verdict,
+               "reason": claim.reason, "evidence": claim.evidence.map(|evidence| evidence.word())})
+    };
+    let failed = |(run, failure): &(String, Failed)| json!({"run": run, "error": failure.said});
+    Outcome::done(text)
+        .coded(report.exit_code())
+        .with("directory", shown(&report.directory))
+        .with("nothing_to_do", report.nothing_to_do)
+        .with("claims", report.verdicts.claims().map(claim).collect::<Vec<_>>())
+        .with("failed", report.failed.iter().map(failed).collect::<Vec<_>>())
+        .with("notes", report.notes.clone())
+}
+
+fn test_device(root: &Path, options: &DeviceTest, say: &dyn Fn(&str)) -> Result<Outcome, Failure> {
+    match device_test::run(root, &options.request(), say)? {
+        device_test::Outcome::NotRun(missing) => Ok(Outcome::done(format!("not-run: {missing}\n")).coded(MACHINE).with("not_run", missing)),
+        device_test::Outcome::Tested(tested, directory) => {
+            let written = directory.as_ref().map_or(String::new(), |directory| format!("written to {}\n", directory.display()));
+            let outcome = Outcome::check(tested.holds(), format!("{tested}{written}"));
+            Ok(outcome.with("directory", directory.as_deref().map(shown)))
         }
     }
 }
 
-fn carry_runs(root: &Path, command: RunsCommand) -> Result<u8, Failure> {
+fn carry_runs(root: &Path, command: RunsCommand) -> Result<Outcome, Failure> {
     let all = match command {
         RunsCommand::Export { folder, checkpoints } => vec![carry::export(root, &folder, checkpoints)?],
         RunsCommand::Import { folders } => folders.iter().map(|folder| carry::import(root, folder)).collect::<Result<_, _>>()?,
     };
-    all.iter().for_each(|carried| print::out(&carried.to_string()));
-    Ok(if all.iter().all(|carried| carried.refused.is_empty()) { 0 } else { FAILED })
+    let text: String = all.iter().map(ToString::to_string).collect();
+    Ok(Outcome::check(all.iter().all(|carried| carried.refused.is_empty()), text))
 }
 
 /// Findings do not stop the table from being written: it holds what could be read.
-fn import_mllog(options: &ImportMllog) -> Result<u8, Failure> {
+fn import_mllog(options: &ImportMllog) -> Result<Outcome, Failure> {
     let reading = mllog::Options { benchmark: options.benchmark.clone(), target: options.target };
     let import = mllog::import(&options.paths, &reading);
-    print::out(&import.to_string());
+    let mut text = import.to_string();
     if let Some(out) = &options.out {
         mllog::table::write(out, &import.records(&options.source_path))?;
-        print::out(&format!("written to {}\n", out.display()));
+        text.push_str(&format!("written to {}\n", out.display()));
     }
-    Ok(if import.problems() == 0 { 0 } else { FAILED })
+    Ok(Outcome::check(import.problems() == 0, text))
 }
 
-fn replicate(root: &Path, options: &Replicate) -> Result<u8, Failure> {
+fn replicate(root: &Path, options: &Replicate, say: &dyn Fn(&str)) -> Result<Outcome, Failure> {
     let request = options.request(root);
     let manifests = Manifests::load(root)?;
     options.check_gpus(&manifests, manifests.profile(&request.profile)?)?;
@@ -218,31 +257,40 @@ fn replicate(root: &Path, options: &Replicate) -> Result<u8, Failure> {
                     Err(error) if manifests.tokenizers[&profile.tokenizer].shards.is_some() => return Err(error.into()),
                     prepared => prepared,
                 };
-                print::dry_run(root, &manifests, profile, &request, prepared);
-                Ok(0)
+                Ok(Outcome::done(print::dry_run(root, &manifests, profile, &request, prepared)))
             }
         };
     }
     if let Some(folder) = &options.emit {
-        let scripts = slurm::emit(&manifests, &request, folder, &|line| eprintln!("{line}"))?;
-        print::out(&scripts.iter().map(|script| format!("sbatch {}\n", script.display())).collect::<String>());
-        return Ok(0);
+        let scripts = slurm::emit(&manifests, &request, folder, say)?;
+        return Ok(Outcome::done(scripts.iter().map(|script| format!("sbatch {}\n", script.display())).collect::<String>()));
     }
-    let stop = stop_flag()?;
-    let report = replicate::replicate(&manifests, &request, &stop, &|line| eprintln!("{line}"))?;
-    print::report(&report);
-    Ok(report.exit_code())
+    let report = replicate::replicate(&manifests, &request, &*stop_flag()?, say)?;
+    Ok(of_campaign(&report, print::report(&report)))
 }
 
-fn why(root: &Path, prepared: &Prepared, name: &str) -> Result<u8, Failure> {
+fn why(root: &Path, prepared: &Prepared, name: &str) -> Result<Outcome, Failure> {
+    let run = planned(prepared, "--why: ", name)?;
+    Ok(Outcome::done(run::why(run, &plan::run_cache(root))? + "\n"))
+}
+
+/// A run of the plan by its name, arm/seed.
+fn planned<'a>(prepared: &'a Prepared, option: &str, name: &str) -> Result<&'a plan::PlannedRun, Failure> {
     let names: Vec<String> = prepared.plan.runs.iter().map(plan::PlannedRun::name).collect();
     let known: Vec<&str> = names.iter().map(String::as_str).collect();
-    let Some(index) = known.iter().position(|known| *known == name) else {
+    known.iter().position(|known| *known == name).map(|index| &prepared.plan.runs[index]).ok_or_else(|| {
         let path = Manifests::path("profiles", &prepared.plan.profile);
-        return Err(ManifestError::new(&path, format!("--why: {}", suggest::unknown("run", name, &known))).into());
-    };
-    print::out(&(run::why(&prepared.plan.runs[index], &plan::run_cache(root))? + "\n"));
-    Ok(0)
+        ManifestError::new(&path, format!("{option}{}", suggest::unknown("run", name, &known))).into()
+    })
+}
+
+fn export_model(root: &Path, name: &str, profile: &str, out: Option<PathBuf>) -> Result<Outcome, Failure> {
+    let manifests = Manifests::load(root)?;
+    let prepared = Prepared::new(&manifests, profile, &plan::Selection::default(), None)?.with_earlier_runs();
+    let run = planned(&prepared, "", name)?;
+    let out = out.unwrap_or_else(|| root.join("target").join("models").join(format!("{profile}-{}-{}", run.arm, run.seed)));
+    let card = model_card::export(&plan::run_cache(root).join(run.key()), &out)?;
+    Ok(Outcome::done(format!("{card}\nwritten to {}\n", out.display())))
 }
 
 /// Set by Ctrl-C and by a polite kill; a second one ends the process at once.
@@ -259,19 +307,18 @@ fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
     Ok(stop)
 }
 
-fn data_command(root: &Path, command: DataCommand) -> Result<u8, Failure> {
+fn data_command(root: &Path, command: DataCommand, say: &dyn Fn(&str)) -> Result<Outcome, Failure> {
     let manifests = Manifests::load(root)?;
     match command {
         DataCommand::List | DataCommand::Verify => {
             let states = data::status(&manifests, matches!(command, DataCommand::Verify))?;
-            print::out(&states.iter().map(ToString::to_string).collect::<String>());
-            Ok(if states.iter().all(|state| state.wrong.is_empty()) { 0 } else { DATA })
+            let text: String = states.iter().map(ToString::to_string).collect();
+            Ok(Outcome::done(text).coded(if states.iter().all(|state| state.wrong.is_empty()) { 0 } else { DATA }))
         }
-        DataCommand::Fetch { dataset, from, mirror, tokens } => {
-            let say = |line: &str| eprintln!("{line}");
+        DataCommand::Fetch { dataset, from, mirror, tokens, .. } => {
             let what = match (&tokens, &from) {
                 (Some(tokenizer), Some(from)) => {
-                    data::fetch_tokens(&manifests, &dataset, tokenizer, from, &say)?;
+                    data::fetch_tokens(&manifests, &dataset, tokenizer, from, say)?;
                     format!("{dataset} as tokens of {tokenizer}")
                 }
                 _ => {
@@ -280,12 +327,12 @@ fn data_command(root: &Path, command: DataCommand) -> Result<u8, Failure> {
                         (None, Some(mirror)) => data::Origin::Mirror(mirror),
                         (None, None) => data::Origin::Public,
                     };
-                    data::fetch(&manifests, &dataset, origin, &say)?;
+                    data::fetch(&manifests, &dataset, origin, say)?;
                     dataset
                 }
             };
-            print::out(&format!("{what}: here; `cargo xtask data verify` reads it again and compares every hash\n"));
-            Ok(0)
+            let text = format!("{what}: here; `cargo xtask data verify` reads it again and compares every hash\n");
+            Ok(Outcome::done(text).with("here", what))
         }
     }
 }

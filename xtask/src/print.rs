@@ -1,7 +1,7 @@
 //! What commands print. Numbers arrive as text; nothing is computed here.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
 
 use campaign::devices::Answers;
@@ -20,6 +20,21 @@ pub(crate) fn out(text: &str) {
     let _ = std::io::stdout().lock().write_all(plain(text).as_bytes());
 }
 
+/// In place of what the terminal shows.
+pub(crate) fn picture(text: &str) {
+    // Home, the text with the rest of each line wiped, then what is below it: nothing flickers.
+    let text = plain(text).replace('\n', "\x1b[K\n");
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(format!("\x1b[H{text}\x1b[J").as_bytes()).and_then(|()| out.flush());
+}
+
+/// One error, always of this shape: what failed, where, what to do next. Red as clap's own, on a terminal and without NO_COLOR.
+pub(crate) fn error(text: &str) {
+    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let word = if colour { "\x1b[1;31merror:\x1b[0m" } else { "error:" };
+    eprintln!("{word} {}", plain(text));
+}
+
 /// Lines without any other control character: whatever of a stranger's file comes this far must not reach the terminal as a command.
 pub(crate) fn plain(text: &str) -> String {
     let lines: Vec<_> = text.split('\n').map(one_line).collect();
@@ -34,7 +49,7 @@ macro_rules! line {
 }
 
 /// The table of claims, what failed, and where the report is.
-pub(crate) fn report(report: &Report) {
+pub(crate) fn report(report: &Report) -> String {
     let mut text = String::new();
     let claims: Vec<_> = report.verdicts.claims().collect();
     let width = |cells: Vec<usize>| cells.into_iter().max().unwrap_or(0);
@@ -60,12 +75,11 @@ pub(crate) fn report(report: &Report) {
     if report.nothing_to_do {
         line!(text, "nothing to do: this campaign is finished and its inputs are unchanged (--fresh does it again)");
     }
-    out(&text);
-    end(report);
+    text + &end(report)
 }
 
 /// What the reader should know besides the numbers, what failed, and where the report is.
-pub(crate) fn end(report: &Report) {
+pub(crate) fn end(report: &Report) -> String {
     let mut text = String::new();
     for note in &report.notes {
         line!(text, "note: {note}");
@@ -74,7 +88,7 @@ pub(crate) fn end(report: &Report) {
         line!(text, "FAILED {run}: {}", failure.said);
     }
     line!(text, "report: {}", report.directory.join("report.html").display());
-    out(&text);
+    text
 }
 
 /// What a profile would run and what it lacks.
@@ -84,7 +98,7 @@ pub(crate) fn dry_run(
     profile: &Profile,
     request: &Request,
     prepared: Result<Prepared<'_>, CampaignError>,
-) {
+) -> String {
     let mut text = String::new();
     line!(text, "profile {}: {}", profile.id, profile.title);
     line!(text, "  {}", profile.purpose);
@@ -126,10 +140,10 @@ pub(crate) fn dry_run(
     for line in lacks {
         line!(text, "  lacks: {line}");
     }
-    out(&text);
+    text
 }
 
-pub(crate) fn list(manifests: &Manifests) {
+pub(crate) fn list(manifests: &Manifests) -> String {
     let mut text = String::new();
     line!(text, "profiles");
     for profile in manifests.profiles.values().filter(|profile| !profile.hidden) {
@@ -151,5 +165,5 @@ pub(crate) fn list(manifests: &Manifests) {
             line!(text, "  {:26} {} runs, {} {}", group.id, group.runs, group.submitter, group.round);
         }
     }
-    out(&text);
+    text
 }

@@ -12,6 +12,7 @@ mod enormous;
 mod fetch;
 mod gpu_campaign;
 mod hostile;
+mod manners;
 mod no_threads;
 mod ranks_campaign;
 #[path = "../../replication/study/tests/sealed/mod.rs"]

@@ -152,8 +152,8 @@ pub fn pack_texts(root: &Path, to: &Path) -> Result<(), FileError> {
 
 /// Fills `to` with all that a machine without cargo needs, but data: this program, the trainer, manifests, templates, peer scripts and VERSION.
 pub fn pack(root: &Path, to: &Path, say: &dyn Fn(&str)) -> Result<(), ToolError> {
-    let (trainer, _) = build_trainer(root, say)?;
     files::make_folder(to)?;
+    let (trainer, _) = build_trainer(root, say)?;
     pack_texts(root, to)?;
     files::write(&to.join("VERSION"), Version::of(root).json().as_bytes())?;
     let here = std::env::current_exe().map_err(|source| FileError { path: PathBuf::from("xtask"), action: "find", source })?;

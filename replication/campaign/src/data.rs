@@ -41,6 +41,9 @@ pub enum DataError {
     /// Public repositories did not become documents.
     #[error(transparent)]
     Repository(#[from] RepositoryError),
+    /// No manifest has that name.
+    #[error("{0}")]
+    Unknown(String),
     /// Only repositories have one.
     #[error("--mirror: {id} does not come from repositories; {how_to_get}")]
     Mirror { id: String, how_to_get: String },
@@ -62,7 +65,7 @@ impl ExitCode for DataError {
         match self {
             Self::File(error) | Self::Archive(ArchiveError::File(error)) | Self::Corpus(CorpusError::Write(error)) => error.exit_code(),
             Self::Repository(error) => error.exit_code(),
-            Self::Mirror { .. } => USAGE,
+            Self::Mirror { .. } | Self::Unknown(_) => USAGE,
             // The trainer's own codes mean the same.
             Self::Tool(ToolError::Failed { code: Some(4), .. }) => 4,
             _ => 3,
@@ -330,10 +333,7 @@ const RECORDED: &str = "recorded.sha256";
 
 fn known_dataset<'a>(manifests: &'a Manifests, id: &str) -> Result<&'a Dataset, DataError> {
     let known: Vec<&str> = manifests.datasets.keys().map(String::as_str).collect();
-    manifests.datasets.get(id).ok_or_else(|| DataError::Missing {
-        what: study::suggest::unknown("dataset", id, &known),
-        how_to_get: "cargo xtask data list names them all".into(),
-    })
+    manifests.datasets.get(id).ok_or_else(|| DataError::Unknown(study::suggest::unknown("dataset", id, &known)))
 }
 
 /// Where a dataset is fetched from.
@@ -452,8 +452,7 @@ pub fn fetch_tokens(manifests: &Manifests, id: &str, tokenizer: &str, from: &Pat
     let dataset = known_dataset(manifests, id)?;
     let known: Vec<&str> = manifests.tokenizers.keys().map(String::as_str).collect();
     let Some(tokenizer) = manifests.tokenizers.get(tokenizer) else {
-        let what = study::suggest::unknown("tokenizer", tokenizer, &known);
-        return Err(DataError::Missing { what, how_to_get: "manifests/tokenizers holds them all".into() });
+        return Err(DataError::Unknown(format!("--tokens: {}", study::suggest::unknown("tokenizer", tokenizer, &known))));
     };
     let Some(shards) = tokenizer.shards.as_ref().filter(|_| tokenizer.trained_on.as_deref() == Some(id)) else {
         return Err(DataError::Missing {

@@ -32,3 +32,4 @@ pub mod synthesis;
 mod system;
 pub mod timings;
 pub mod toolchain;
+pub mod watch;

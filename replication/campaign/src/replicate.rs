@@ -124,7 +124,7 @@ impl Stages<'_> {
                 let done = run::survey(&prepared.plan.runs, &means, say)?;
                 // Days may pass, in which other campaigns go on here.
                 drop(locks);
-                let order = Order { root, prepared, slurm };
+                let order = Order { root, prepared, slurm, quiet: request.quiet };
                 let outcomes = slurm::carry_out(&order, &done, &means, stop, say)?;
                 locks = self.locks_once_free(stop)?;
                 slurm::bring_failed(&order, &outcomes, &cache)?;

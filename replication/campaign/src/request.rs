@@ -44,6 +44,10 @@ pub struct Request {
     pub slurm: Option<Slurm>,
     /// Run and measure nothing: put together what is finished.
     pub finished: bool,
+    /// Folder for TensorBoard's event files of the runs that are trained.
+    pub tensorboard: Option<PathBuf>,
+    /// No bar and no lines while runs are at work.
+    pub quiet: bool,
 }
 
 /// Makes the document of the MI355X kernels (`study::code_objects`) for the tree of `manifests`, or finds it in the cache. The trainer's

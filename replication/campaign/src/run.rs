@@ -55,6 +55,10 @@ pub struct Pool {
     pub ahead: bool,
     /// Keep checkpoint and weights of what finishes on a GPU: half a gigabyte a run at 34M parameters. On the CPU they are always kept.
     pub keep_weights: bool,
+    /// Folder for TensorBoard's event files.
+    pub tensorboard: Option<PathBuf>,
+    /// Show no progress.
+    pub quiet: bool,
 }
 
 impl Pool {
@@ -142,10 +146,10 @@ pub fn carry_out(runs: &[PlannedRun], means: &Means<'_>, stop: &AtomicBool, say:
     }
     check_shards(&data.folder, &data.shards)?;
     let steps: Vec<u64> = runs.iter().map(steps_of).collect();
-    let progress = Progress::new(waiting.iter().map(|&index| steps[index]).sum(), waiting.len());
-    let (keep, ranks) = (pool.keep_weights, pool.ranks.max(1));
+    let progress = Progress::new(waiting.iter().map(|&index| steps[index]).sum(), waiting.len(), pool.quiet);
+    let (keep, ranks, tensorboard) = (pool.keep_weights, pool.ranks.max(1), pool.tensorboard.as_deref());
     let ends = pool.stop_after.map(|after| Instant::now() + after);
-    let engine = Engine { trainer, data, options, ranks, keep, stop, ends, progress: &progress };
+    let engine = Engine { trainer, data, options, ranks, keep, tensorboard, stop, ends, progress: &progress };
     let started = Instant::now();
     let go_on = || !engine.stopped() && pool.minutes.is_none_or(|minutes| started.elapsed() < minutes);
     let attempt = |index: usize, place: &str, turn: &Turn<'_>| {
@@ -237,6 +241,7 @@ struct Engine<'a> {
     options: &'a RunOptions,
     ranks: usize,
     keep: bool,
+    tensorboard: Option<&'a Path>,
     stop: &'a AtomicBool,
     /// When runs at work must end.
     ends: Option<Instant>,
@@ -264,6 +269,8 @@ impl Engine<'_> {
         arguments.extend(["--instruction-set".into(), self.options.instruction_set.clone().into()]);
         // A trainer may outlive a harness that was killed; its run goes on and is then found finished.
         arguments.extend(["--progress", "--wait-for-lock", "60"].map(OsString::from));
+        // Not said where it is not wanted: a trainer that was built elsewhere may not know it.
+        arguments.extend(self.tensorboard.iter().flat_map(|folder| ["--tensorboard".into(), (*folder).into()]));
         let command = self.trainer.command(arguments);
         if self.ranks == 1 {
             return command;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use contract::text::one_line;
 use study::audit;
 use study::exit::{self, ExitCode};
-use study::files::{self, FileError};
+use study::files::{self, Context as _, FileError};
 use study::provenance::{self, SIGNATURE, SUMS};
 use study::verify::{Signature, Verification};
 
@@ -63,6 +63,8 @@ pub fn sign(path: &Path, key: &Path) -> Result<Signature, SignatureError> {
 
 /// Writes the signature of a file.
 fn make(signed: &Path, signature: &Path, key: &Path) -> Result<Signature, SignatureError> {
+    // It would say so in words of its own.
+    std::fs::metadata(key).at(key, "read the key")?;
     let arguments = ["-q".into(), "-Y".into(), "sign".into(), "-n".into(), NAMESPACE.into(), "-f".into(), key.as_os_str().to_owned()];
     // Standard error stays the user's: there ssh-keygen asks for a passphrase.
     let output = captured(&duct::cmd(PROGRAM, arguments).stdin_path(signed).stdout_capture().unchecked());

@@ -76,8 +76,16 @@ impl Site {
             false => ranks::places(&self.gpus, self.ranks),
         };
         let ahead = self.ranks == 1 && !self.gpus.is_empty() && self.gpus.iter().all(|gpu| holds_two(prepared, gpu));
-        let (ranks, minutes, stop_after) = (self.ranks, request.minutes, request.stop_after);
-        Pool { places, ranks, minutes, stop_after, ahead, keep_weights: request.keep_weights }
+        Pool {
+            places,
+            ranks: self.ranks,
+            minutes: request.minutes,
+            stop_after: request.stop_after,
+            ahead,
+            keep_weights: request.keep_weights,
+            tensorboard: request.tensorboard.clone(),
+            quiet: request.quiet,
+        }
     }
 }
 

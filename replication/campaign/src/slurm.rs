@@ -42,6 +42,8 @@ pub(crate) struct Order<'a> {
     pub(crate) root: &'a Path,
     pub(crate) prepared: &'a Prepared<'a>,
     pub(crate) slurm: &'a Slurm,
+    /// No lines of progress.
+    pub(crate) quiet: bool,
 }
 
 /// Carries out the runs that are not `done`, and takes what finishes into the cache.

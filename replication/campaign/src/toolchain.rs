@@ -26,7 +26,7 @@ pub enum ToolError {
     #[error(transparent)]
     Manifest(#[from] ManifestError),
     /// A program could not be started.
-    #[error("cannot start {program}: {source}{}", if .source.kind() == io::ErrorKind::NotFound { "; is it installed and on PATH?" } else { "" })]
+    #[error("cannot start {program}: {source}{}", if .source.kind() == io::ErrorKind::NotFound { "; is it there, or installed and on PATH?" } else { "" })]
     Start {
         program: String,
         /// What the operating system said.
@@ -82,7 +82,7 @@ impl Trainer {
     /// # Errors
     /// When it cannot be started or ends with an error; its last 40 lines are in the message.
     pub fn output<S: Into<OsString>>(&self, what: &str, arguments: impl IntoIterator<Item = S>) -> Result<String, ToolError> {
-        finish(what, "the trainer", self.command(arguments))
+        finish(what, &format!("the trainer {}", self.program.display()), self.command(arguments))
     }
 }
 

@@ -42,6 +42,7 @@ fn advice(source: &io::Error) -> &'static str {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
             "; choose a folder that can be written, for example with --out"
         }
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => "; check the path",
         _ => "",
     }
 }

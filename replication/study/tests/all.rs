@@ -8,6 +8,7 @@ mod committed;
 mod committed_tables;
 mod compare;
 mod contradictions;
+mod deposit;
 mod export_mllog;
 mod fuzz;
 mod grid;

@@ -14,7 +14,7 @@ use clap::{Args, ValueEnum};
 use study::manifest::{Manifests, Profile};
 use study::plan::Selection;
 
-use super::positive;
+use super::{Manner, positive};
 
 #[derive(Args)]
 pub(crate) struct Replicate {
@@ -45,6 +45,9 @@ pub(crate) struct Replicate {
     /// Keep checkpoint and weights of runs that finish on a GPU (on the CPU they are always kept)
     #[arg(long)]
     keep_weights: bool,
+    /// Also write event files for TensorBoard of the runs that are trained, in FOLDER/PROFILE/ARM/SEED; changes no result
+    #[arg(long, value_name = "FOLDER", num_args = 0..=1, default_missing_value = "target/tensorboard")]
+    tensorboard: Option<PathBuf>,
     /// Measure nothing after the runs, neither times nor rotations: for a slice whose report is put together elsewhere
     #[arg(long)]
     untimed: bool,
@@ -64,9 +67,9 @@ pub(crate) struct Replicate {
     #[arg(long)]
     out: Option<PathBuf>,
     #[command(flatten)]
-    means: Means,
+    pub(crate) means: Means,
     /// Make each run a task of an array there, on nodes that see this folder, follow the arrays and report as ever; after `--` options of sbatch
-    #[arg(long, value_enum, conflicts_with_all = ["gpus", "parallel", "minutes", "stop_after", "finished"])]
+    #[arg(long, value_enum, conflicts_with_all = ["gpus", "parallel", "minutes", "stop_after", "finished", "tensorboard"])]
     pub(crate) on: Option<On>,
     /// With `--on`: only write the files there; `cargo xtask runs import DIR` takes in what they made
     #[arg(long, value_name = "DIR", requires = "on")]
@@ -107,6 +110,8 @@ pub(crate) struct Means {
     /// auto, scalar, avx2, avx-vnni, avx512, neon or neon-dot; changes no result
     #[arg(long, default_value = "auto", value_parser = ["auto", "scalar", "avx2", "avx-vnni", "avx512", "neon", "neon-dot"])]
     instruction_set: String,
+    #[command(flatten)]
+    pub(crate) manner: Manner,
 }
 
 impl Means {
@@ -130,6 +135,8 @@ impl Means {
             code_objects: None,
             finished: false,
             slurm: None,
+            tensorboard: None,
+            quiet: self.manner.quiet,
         }
     }
 }
@@ -149,7 +156,7 @@ pub(crate) struct Try {
     #[arg(long)]
     out: Option<PathBuf>,
     #[command(flatten)]
-    means: Means,
+    pub(crate) means: Means,
 }
 
 impl Try {
@@ -175,7 +182,7 @@ pub(crate) struct Audit {
     #[arg(long, value_name = "N")]
     draw_seed: Option<u64>,
     #[command(flatten)]
-    means: Means,
+    pub(crate) means: Means,
 }
 
 impl Audit {
@@ -213,6 +220,8 @@ impl Replicate {
             minutes: self.minutes,
             stop_after: self.stop_after,
             keep_weights: self.keep_weights,
+            // Trainers are started elsewhere.
+            tensorboard: self.tensorboard.as_ref().map(|folder| std::path::absolute(folder).unwrap_or_else(|_| folder.clone())),
             untimed: self.untimed,
             finished: self.finished,
             slurm: self.on.map(|On::Slurm| Slurm { options: self.options.clone() }),

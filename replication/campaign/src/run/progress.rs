@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// A bar on a terminal; one plain line every half minute elsewhere.
+/// A bar on a terminal; one plain line every half minute elsewhere; nothing where that is asked for.
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
+    quiet: bool,
     started: Instant,
     total: u64,
     done: AtomicU64,
@@ -22,8 +23,8 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    pub(crate) fn new(total: u64, runs: usize) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
+    pub(crate) fn new(total: u64, runs: usize, quiet: bool) -> Self {
+        let bar = (!quiet && std::io::stderr().is_terminal()).then(|| {
             let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
             if let Ok(style) = ProgressStyle::with_template("{bar:32} {percent}% of steps, {msg}, {elapsed} gone, about {eta} left") {
                 bar.set_style(style);
@@ -34,6 +35,7 @@ impl Progress {
         let now = Instant::now();
         Self {
             bar,
+            quiet,
             started: now,
             total,
             done: AtomicU64::new(0),
@@ -48,6 +50,9 @@ impl Progress {
         let done = self.done.fetch_add(steps, Ordering::Relaxed) + steps;
         if let Some(bar) = &self.bar {
             bar.set_position(done);
+            return;
+        }
+        if self.quiet {
             return;
         }
         let mut last = self.last_line.lock().unwrap_or_else(PoisonError::into_inner);
@@ -96,6 +101,7 @@ impl Progress {
     pub(crate) fn say(&self, line: &str) {
         match &self.bar {
             Some(bar) => bar.println(line),
+            None if self.quiet => (),
             None => eprintln!("{line}"),
         }
     }

@@ -78,7 +78,7 @@ impl<'a> Following<'a> {
         } else if !in_queue.is_empty() {
             say(&format!("{} tasks of an earlier command are in the queue; they are followed ({name})", in_queue.len()));
         }
-        let progress = Progress::new(left().map(steps_of).sum(), left().count());
+        let progress = Progress::new(left().map(steps_of).sum(), left().count(), order.quiet);
         let outcomes = done.iter().map(|done| done.then_some(Outcome::Reused)).collect();
         let (missing, seen) = (BTreeMap::new(), BTreeMap::new());
         Ok(Self { order, means, say, folder, name, state, outcomes, missing, seen, progress })

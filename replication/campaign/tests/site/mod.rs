@@ -228,6 +228,8 @@ fn a_campaign() {
         keep_weights: false,
         finished: false,
         slurm: std::env::var("SLURM").ok().map(|options| Slurm { options: options.split_whitespace().map(str::to_owned).collect() }),
+        tensorboard: None,
+        quiet: false,
         untimed: std::env::var_os("UNTIMED").is_some(),
         code_objects: None,
     };

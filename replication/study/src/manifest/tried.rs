@@ -22,7 +22,7 @@ impl Manifests {
     /// What is wrong with the recipe, or with it on the profile's model, with its file, line and key.
     pub fn with_tried(mut self, path: &Path, profile: &str) -> Result<(Self, Vec<String>), ManifestError> {
         self.profile(profile)?;
-        let unreadable = |error: std::io::Error| ManifestError::new(path, format!("cannot be read: {error}"));
+        let unreadable = |error: std::io::Error| ManifestError::new(path, format!("cannot be read: {error}; name a recipe's file"));
         let text = files::read_text(&path.canonicalize().map_err(unreadable)?).map_err(|error| unreadable(error.source))?;
         let recipe: Recipe = yaml::from_str(&text).map_err(|error| ManifestError::from_yaml(path, &text, &error))?;
         let id = recipe.id.to_string();
