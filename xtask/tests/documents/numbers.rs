@@ -14,8 +14,10 @@ const CPU: &str = "2026-11-22-xeon-2c-cpu-694f997d";
 const LADDER: &str = "2026-11-23-nvidia-h200-ladder-32m-31112dcc";
 const LADDER_8M: &str = "2026-11-23-nvidia-h200-ladder-8m-31112dcc";
 const LADDER_110M: &str = "2026-11-23-nvidia-h200-ladder-110m-4c44828b";
-const CONTROLS: &str = "2026-11-23-nvidia-h200-dnc-32m-22f07971";
-const DEFECTS: &str = "2026-11-23-nvidia-h200-dnc-32m-defects-0b824184";
+const DEFECTS: &str = "2026-11-23-nvidia-h200-dnc-32m-defects-f54dbb92";
+const LR_HALF: &str = "2026-11-23-nvidia-h200-ladder-32m-lr-half-f54dbb92";
+const LR_DOUBLE: &str = "2026-11-23-nvidia-h200-ladder-32m-lr-double-f54dbb92";
+const DECAY: &str = "2026-11-23-nvidia-h200-ladder-32m-decay-f54dbb92";
 const KERNELS: &str = "kernels-2026-11-22-nvidia-h200";
 const STEPS_S: &str = "kernels-2026-11-22-nvidia-h200-steps-34m";
 const STEPS_M: &str = "kernels-2026-11-22-nvidia-h200-steps-135m";
@@ -149,7 +151,8 @@ impl Results {
                 Ok(if rises.is_empty() { String::new() } else { interval(&rises).percent() })
             }
             ("cost", []) => self.cost(directory, first, column.late).map(Interval::percent),
-            ("control" | "defect", []) => Ok(self.beside_the_controls_fp8(directory, first, column)),
+            ("sensitivity", []) => self.cost(directory, first, column.late).map(|cost| fixed(100.0 * cost.mean, 1)),
+            ("control" | "defect", []) => Ok(self.beside_fp8(directory, first, column)),
             ("direction", []) => self.direction(directory, first).map(Interval::percent),
             ("gap", []) => Ok(self.gap(directory, first).map_or(String::new(), |gap| gap.text(3))),
             ("contrast", [second]) => Ok(self.contrast(directory, first, second).map_or(String::new(), Interval::percent)),
@@ -208,15 +211,15 @@ impl Results {
         rows.map(|row| (number(row, "tokens"), number(row, "loss"))).collect()
     }
 
-    /// Against the FP8 run of the controls, which is the same model, seed, text and schedule: extra tokens to a loss, or nats over the last
-    /// quarter of the budget.
-    fn beside_the_controls_fp8(&mut self, directory: &str, arm: &str, column: &Column) -> String {
+    /// Against FP8 of the one seed: extra tokens to a loss, or nats over the last quarter of the budget.
+    fn beside_fp8(&mut self, directory: &str, arm: &str, column: &Column) -> String {
         if column.loss.is_some() {
-            let mut needed = |directory, arm: &str| self.tokens(directory, column.loss).get(&(arm.to_owned(), 11)).copied();
-            let (own, baseline) = (needed(directory, arm), needed(CONTROLS, "fp8").unwrap());
+            let tokens = self.tokens(directory, column.loss);
+            let needed = |arm: &str| tokens.get(&(arm.to_owned(), 11));
+            let (own, baseline) = (needed(arm), needed("fp8").unwrap());
             return own.map_or("not reached".into(), |own| fixed(100.0 * (own / baseline - 1.0), 1));
         }
-        let (own, baseline) = (self.curve(directory, arm), self.curve(CONTROLS, "fp8"));
+        let (own, baseline) = (self.curve(directory, arm), self.curve(directory, "fp8"));
         assert!(column.late && own.len() == baseline.len());
         let last = own.last().unwrap().0;
         let gaps: Vec<f64> =
@@ -234,6 +237,16 @@ impl Results {
         let noise = self.curve(DEFECTS, "mxfp4-fdw-sr-16-bits");
         assert!(noise[noise.len() * 3 / 4].1 < end(noise.clone()), "16 bits of noise still descend");
         format!("stays at a loss of about {}, and gets worse in the last quarter", fixed(end(noise), 1))
+    }
+
+    /// What the section on schedules says in words.
+    fn schedules(&mut self) -> String {
+        let [half, own, double, decayed] = [LR_HALF, LADDER, LR_DOUBLE, DECAY].map(|directory| {
+            ["fp8", "mxfp4-fdw", "mxfp4-fdw-h16"].map(|arm| self.curve(directory, arm).last().unwrap().1)
+        });
+        assert!(own[0] < half[0] && half[0] < double[0], "FP8 ends at {}, {} and {}", half[0], own[0], double[0]);
+        assert!((1..3).all(|arm| (half[arm] - own[arm]).abs() < 0.002), "{half:?} and {own:?}");
+        format!("from loss {} to {}", fixed(own[0], 3), fixed(decayed[0], 3))
     }
 
     /// The direction line of a claim.
@@ -352,6 +365,7 @@ impl Results {
         all.push("every arm costs about twice as much at 8M as at 32M".to_owned());
         all.push(self.at_110m());
         all.push(self.defects());
+        all.push(self.schedules());
         all.push(self.parts_of_the_gap());
         all.push(self.worth());
         all.push(self.exponent_of_size());
