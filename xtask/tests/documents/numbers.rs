@@ -240,13 +240,17 @@ impl Results {
     }
 
     /// What the section on schedules says in words.
-    fn schedules(&mut self) -> String {
+    fn schedules(&mut self) -> Vec<String> {
         let [half, own, double, decayed] = [LR_HALF, LADDER, LR_DOUBLE, DECAY].map(|directory| {
             ["fp8", "mxfp4-fdw", "mxfp4-fdw-h16"].map(|arm| self.curve(directory, arm).last().unwrap().1)
         });
         assert!(own[0] < half[0] && half[0] < double[0], "FP8 ends at {}, {} and {}", half[0], own[0], double[0]);
         assert!((1..3).all(|arm| (half[arm] - own[arm]).abs() < 0.002), "{half:?} and {own:?}");
-        format!("from loss {} to {}", fixed(own[0], 3), fixed(decayed[0], 3))
+        let [flat, falling] = [LADDER, DECAY].map(|directory| 100.0 * self.cost(directory, "mxfp4-fdw", true).unwrap().mean);
+        vec![
+            format!("from loss {} to {}", fixed(own[0], 3), fixed(decayed[0], 3)),
+            format!("{} % more than FP8's where a flat rate has {} %", fixed(falling, 1), fixed(flat, 1)),
+        ]
     }
 
     /// The direction line of a claim.
@@ -365,7 +369,7 @@ impl Results {
         all.push("every arm costs about twice as much at 8M as at 32M".to_owned());
         all.push(self.at_110m());
         all.push(self.defects());
-        all.push(self.schedules());
+        all.extend(self.schedules());
         all.push(self.parts_of_the_gap());
         all.push(self.worth());
         all.push(self.exponent_of_size());
