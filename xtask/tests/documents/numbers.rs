@@ -241,9 +241,8 @@ impl Results {
 
     /// What the section on schedules says in words.
     fn schedules(&mut self) -> Vec<String> {
-        let [half, own, double, decayed] = [LR_HALF, LADDER, LR_DOUBLE, DECAY].map(|directory| {
-            ["fp8", "mxfp4-fdw", "mxfp4-fdw-h16"].map(|arm| self.curve(directory, arm).last().unwrap().1)
-        });
+        let [half, own, double, decayed] = [LR_HALF, LADDER, LR_DOUBLE, DECAY]
+            .map(|directory| ["fp8", "mxfp4-fdw", "mxfp4-fdw-h16"].map(|arm| self.curve(directory, arm).last().unwrap().1));
         assert!(own[0] < half[0] && half[0] < double[0], "FP8 ends at {}, {} and {}", half[0], own[0], double[0]);
         assert!((1..3).all(|arm| (half[arm] - own[arm]).abs() < 0.002), "{half:?} and {own:?}");
         let [flat, falling] = [LADDER, DECAY].map(|directory| 100.0 * self.cost(directory, "mxfp4-fdw", true).unwrap().mean);
