@@ -179,6 +179,17 @@ pub(crate) enum Command {
         /// The folder; what is in it already, such as a cache, stays
         folder: PathBuf,
     },
+    /// A release as one tar file: both programs, what they need, documents, man pages, completions, licences of dependencies, hashes
+    #[command(
+        after_help = "Builds with optimisation; minutes. The harness is static where the host allows it; the trainer is not, because it opens the libraries of\nGPUs, and needs the C library of the machine that built it, or a later one.\nExample:\n  cargo xtask dist --out target/dist"
+    )]
+    Dist {
+        /// Folder for the tar file, its hash, and the folder that it was made from [default: target/dist]
+        #[arg(long)]
+        out: Option<PathBuf>,
+        #[command(flatten)]
+        manner: Manner,
+    },
     /// What this tree's trainer computes on each kind of device, as hashes; are they those of manifests/identity.yaml?
     #[command(
         after_help = "Builds the trainer and asks it; no GPU is needed. Equal hashes mean equal results, whatever changed in the sources: runs that are finished\nstay so. Others end with 1 and, where the last equal check was made on this machine, with the names of what changed.\nExamples:\n  cargo xtask identity\n  cargo xtask identity --write"
