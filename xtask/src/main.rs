@@ -161,7 +161,7 @@ fn execute(root: &Path, command: Command, say: &dyn Fn(&str)) -> Result<Outcome,
         }
         Command::ExportModel { run, profile, out } => export_model(root, &run, &profile, out),
         Command::Watch { profile, once, every } => {
-            let look = || Ok(watch::look(&plan::run_cache(root), profile.as_deref(), SystemTime::now())?.with_gpus().to_string());
+            let look = || Ok(watch::look(&watch::places(root), profile.as_deref(), SystemTime::now())?.with_gpus().to_string());
             if once || !std::io::stdout().is_terminal() {
                 return look().map(Outcome::done);
             }

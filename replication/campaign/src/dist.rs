@@ -18,6 +18,8 @@ use crate::toolchain::{self, ToolError};
 
 /// Files of the repository that go along.
 const DOCUMENTS: [&str; 5] = ["README.md", "ARCHITECTURE.md", "CITATION.cff", "LICENSE-APACHE", "LICENSE-MIT"];
+/// Cargo's profile of the harness.
+const PROFILE: &str = "harness";
 /// Licences of all dependencies in one file.
 const LICENCES: &str = "THIRD-PARTY-LICENCES.txt";
 
@@ -86,19 +88,20 @@ fn name(version: &Version, host: &str) -> String {
     format!("mxfp4-replication-{}-{commit}{dirty}-{host}", env!("CARGO_PKG_VERSION"))
 }
 
-/// The harness, optimised, and static where the C library of the host allows it.
+/// The harness, and static where the C library of the host allows it.
 fn build_harness(root: &Path, host: &str, say: &dyn Fn(&str)) -> Result<(PathBuf, bool), ToolError> {
     say("building xtask");
     let is_static = host.ends_with("-linux-gnu") || host.ends_with("-linux-musl");
-    let mut arguments = toolchain::build_arguments(root, "xtask");
+    let folder = toolchain::target_folder(root);
+    let mut arguments: Vec<OsString> =
+        ["build", "--profile", PROFILE, "--locked", "--package", "xtask", "--target-dir"].map(OsString::from).to_vec();
     // With a target named, its flags are not those of build scripts and macros, which have to be dynamic.
-    arguments.extend([OsString::from("--target"), host.into()]);
+    arguments.extend([folder.clone().into_os_string(), "--target".into(), host.into()]);
     if is_static {
         arguments.extend([OsString::from("--config"), format!("target.{host}.rustflags=['-C','target-feature=+crt-static']").into()]);
     }
     toolchain::run_cargo(root, "building xtask", &arguments)?;
-    let folder = toolchain::target_folder(root).join(host).join("release");
-    Ok((folder.join(format!("xtask{}", std::env::consts::EXE_SUFFIX)), is_static))
+    Ok((folder.join(host).join(PROFILE).join(format!("xtask{}", std::env::consts::EXE_SUFFIX)), is_static))
 }
 
 /// SHA256SUMS of the folder, as `sha256sum -c` reads it.
