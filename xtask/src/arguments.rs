@@ -131,7 +131,7 @@ pub(crate) enum Command {
     },
     /// The live state of a campaign, from another terminal: runs, losses, time left, GPUs
     #[command(
-        after_help = "Reads what trainers write into cache/runs and disturbs nothing. Ctrl-C ends it, and not the campaign.\nExamples:\n  cargo xtask watch\n  cargo xtask watch --profile h200-s --every 10\n  cargo xtask watch --once > state.txt"
+        after_help = "Reads what trainers write into cache/runs, and as tasks of Slurm into cache/slurm, and disturbs nothing. Ctrl-C ends it, and not the campaign.\nExamples:\n  cargo xtask watch\n  cargo xtask watch --profile h200-s --every 10\n  cargo xtask watch --once > state.txt"
     )]
     Watch {
         /// Runs of this profile [default: the one that was last at work]
@@ -178,6 +178,17 @@ pub(crate) enum Command {
     Pack {
         /// The folder; what is in it already, such as a cache, stays
         folder: PathBuf,
+    },
+    /// A release as one tar file: both programs, what they need, documents, man pages, completions, licences of dependencies, hashes
+    #[command(
+        after_help = "Builds both; minutes. The harness is static where the host allows it; the trainer is not, because it opens the libraries of\nGPUs, and needs the C library of the machine that built it, or a later one.\nExample:\n  cargo xtask dist --out target/dist"
+    )]
+    Dist {
+        /// Folder for the tar file, its hash, and the folder that it was made from [default: target/dist]
+        #[arg(long)]
+        out: Option<PathBuf>,
+        #[command(flatten)]
+        manner: Manner,
     },
     /// What this tree's trainer computes on each kind of device, as hashes; are they those of manifests/identity.yaml?
     #[command(

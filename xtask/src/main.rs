@@ -18,7 +18,7 @@ use campaign::error::CampaignError;
 use campaign::prepared::Prepared;
 use campaign::request::Report;
 use campaign::run::Failure as Failed;
-use campaign::{audit, carry, data, directory, doctor, environment, identity, replicate, run, signature, slurm, synthesis, watch};
+use campaign::{audit, carry, data, directory, dist, doctor, environment, identity, replicate, run, signature, slurm, synthesis, watch};
 use clap::{CommandFactory as _, FromArgMatches as _};
 use serde_json::json;
 use study::exit::{DATA, MACHINE, USAGE};
@@ -161,7 +161,7 @@ fn execute(root: &Path, command: Command, say: &dyn Fn(&str)) -> Result<Outcome,
         }
         Command::ExportModel { run, profile, out } => export_model(root, &run, &profile, out),
         Command::Watch { profile, once, every } => {
-            let look = || Ok(watch::look(&plan::run_cache(root), profile.as_deref(), SystemTime::now())?.with_gpus().to_string());
+            let look = || Ok(watch::look(&watch::places(root), profile.as_deref(), SystemTime::now())?.with_gpus().to_string());
             if once || !std::io::stdout().is_terminal() {
                 return look().map(Outcome::done);
             }
@@ -169,6 +169,11 @@ fn execute(root: &Path, command: Command, say: &dyn Fn(&str)) -> Result<Outcome,
                 print::picture(&look()?);
                 std::thread::sleep(Duration::from_secs(every));
             }
+        }
+        Command::Dist { out, .. } => {
+            let out = out.unwrap_or_else(|| root.join("target").join("dist"));
+            let release = dist::dist(root, &out, &manual::all()?, say).map_err(CampaignError::from)?;
+            Ok(Outcome::done(release.to_string()).with("archive", shown(&release.archive)).with("sha256", release.sha256.as_str()))
         }
         Command::Completions { shell } => Ok(Outcome::done(manual::completions(shell))),
         Command::Man { folder } => Ok(Outcome::done(manual::write(&folder)?)),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use clap::{Command, CommandFactory as _};
+use clap::{Command, CommandFactory as _, ValueEnum as _};
 use clap_complete::Shell;
 use study::files::{self, Context as _, FileError};
 
@@ -22,20 +22,31 @@ pub(crate) fn completions(shell: Shell) -> String {
     String::from_utf8_lossy(&script).into_owned()
 }
 
+/// What a release has beside the programs: `man/` and `completions/`.
+pub(crate) fn all() -> Result<Vec<(String, Vec<u8>)>, FileError> {
+    let pages = pages()?.into_iter().map(|(name, text)| (format!("man/{name}"), text));
+    let script = |shell: Shell| (format!("completions/{shell}"), completions(shell).into_bytes());
+    Ok(pages.chain(Shell::value_variants().iter().copied().map(script)).collect())
+}
+
 /// Writes `xtask.1`, `xtask-replicate.1` and so on into `folder`; says so.
 pub(crate) fn write(folder: &Path) -> Result<String, FileError> {
+    let pages = pages()?;
+    pages.iter().try_for_each(|(name, text)| files::write(&folder.join(name), text))?;
+    Ok(format!("{} pages written to {}; `man {}` shows the first\n", pages.len(), folder.display(), folder.join("xtask.1").display()))
+}
+
+fn pages() -> Result<Vec<(String, Vec<u8>)>, FileError> {
     let mut definitions = definitions();
     definitions.build();
-    let (mut written, mut open) = (0, vec![definitions]);
+    let (mut pages, mut open) = (Vec::new(), vec![definitions]);
     while let Some(command) = open.pop() {
         open.extend(command.get_subcommands().filter(|below| below.get_name() != "help").cloned());
         // Built, a command knows those above it: `xtask-data-fetch`.
         let name = command.get_display_name().unwrap_or(PROGRAM).to_owned();
-        let path = folder.join(format!("{name}.1"));
-        let mut text = Vec::new();
-        clap_mangen::Man::new(command).title(name).render(&mut text).at(&path, "render")?;
-        files::write(&path, &text)?;
-        written += 1;
+        let (file, mut text) = (format!("{name}.1"), Vec::new());
+        clap_mangen::Man::new(command).title(name).render(&mut text).at(Path::new(&file), "render")?;
+        pages.push((file, text));
     }
-    Ok(format!("{written} pages written to {}; `man {}` shows the first\n", folder.display(), folder.join("xtask.1").display()))
+    Ok(pages)
 }

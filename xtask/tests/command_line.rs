@@ -37,6 +37,7 @@ fn every_command_teaches_by_example() {
         "identity",
         "version",
         "completions",
+        "dist",
         "watch",
         "export-crate",
         "export-model",

@@ -152,12 +152,17 @@ pub fn pack_texts(root: &Path, to: &Path) -> Result<(), FileError> {
 
 /// Fills `to` with all that a machine without cargo needs, but data: this program, the trainer, manifests, templates, peer scripts and VERSION.
 pub fn pack(root: &Path, to: &Path, say: &dyn Fn(&str)) -> Result<(), ToolError> {
+    let here = std::env::current_exe().map_err(|source| FileError { path: PathBuf::from("xtask"), action: "find", source })?;
+    pack_program(root, to, &here, say)
+}
+
+/// The same with another program of the harness than this one.
+pub(crate) fn pack_program(root: &Path, to: &Path, xtask: &Path, say: &dyn Fn(&str)) -> Result<(), ToolError> {
     files::make_folder(to)?;
     let (trainer, _) = build_trainer(root, say)?;
     pack_texts(root, to)?;
     files::write(&to.join("VERSION"), Version::of(root).json().as_bytes())?;
-    let here = std::env::current_exe().map_err(|source| FileError { path: PathBuf::from("xtask"), action: "find", source })?;
-    program(&here, &to.join(format!("xtask{}", std::env::consts::EXE_SUFFIX)))?;
+    program(xtask, &to.join(format!("xtask{}", std::env::consts::EXE_SUFFIX)))?;
     program(&trainer.program, &to.join(TRAINER))?;
     // Kept beside the copy, which then is not asked where time is dear.
     toolchain::identity(&Trainer { program: to.join(TRAINER) })?;

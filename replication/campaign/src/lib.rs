@@ -9,6 +9,7 @@ pub mod corpus;
 pub mod data;
 pub mod devices;
 pub mod directory;
+pub mod dist;
 pub mod doctor;
 pub mod environment;
 pub mod error;

@@ -168,6 +168,19 @@ pub fn prebuilt_identity(trainer: &Trainer) -> Result<Build, ToolError> {
     Ok(Build { sources, identities: Identities::from(&identity(trainer)?), toolchain })
 }
 
+/// The machine that programs are built on and for, as rustc calls it.
+pub(crate) fn host(root: &Path) -> Result<String, ToolError> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let version = finish("rustc -vV", "rustc", duct::cmd(rustc, ["-vV"]).dir(root))?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).ok_or_else(|| ToolError::Failed {
+        what: "rustc -vV".to_owned(),
+        status: "no line `host:`".to_owned(),
+        code: None,
+        output: version.clone(),
+    })
+}
+
 /// What a trainer is built from.
 #[derive(Debug, Clone, Deserialize)]
 struct Stamp {
@@ -223,7 +236,7 @@ pub fn identity(trainer: &Trainer) -> Result<Identity, ToolError> {
 }
 
 /// A target folder of its own, so that the cargo that started us never holds its lock.
-fn target_folder(root: &Path) -> PathBuf {
+pub(crate) fn target_folder(root: &Path) -> PathBuf {
     root.join("target").join("replicate")
 }
 

@@ -17,7 +17,7 @@ use contract::run_file::RunIdentity;
 use contract::timing::TimingLine;
 use serde::Deserialize;
 use study::exit::{DATA, ExitCode};
-use study::files;
+use study::{files, plan};
 
 use crate::toolchain::captured;
 
@@ -72,16 +72,27 @@ pub enum Doing {
     Failed(String),
 }
 
-/// Looks at every run in `cache` of `profile`, or of the profile that was last at work.
+/// Where runs are: the cache of finished and local ones, and the folders in which Slurm's tasks work.
+pub fn places(root: &Path) -> Vec<PathBuf> {
+    let of_slurm = below(&root.join("cache").join("slurm")).map(|campaign| campaign.join("runs"));
+    [plan::run_cache(root)].into_iter().chain(of_slurm).collect()
+}
+
+fn below(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path())
+}
+
+/// Looks at every run in `places` of `profile`, or of the profile that was last at work.
 ///
 /// # Errors
 /// When there is none.
-pub fn look(cache: &Path, profile: Option<&str>, now: SystemTime) -> Result<Watched, WatchError> {
-    let folders = fs::read_dir(cache).into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut heads: Vec<Head> = folders.filter_map(|folder| Head::read(&folder)).collect();
+pub fn look(places: &[PathBuf], profile: Option<&str>, now: SystemTime) -> Result<Watched, WatchError> {
+    let mut heads: Vec<Head> = places.iter().flat_map(|place| below(place)).filter_map(|folder| Head::read(&folder)).collect();
     let latest = heads.iter().max_by_key(|head| head.touched).map(|head| head.run.profile.to_string());
-    let nothing =
-        || WatchError::Nothing { cache: cache.to_owned(), profile: profile.map_or("any profile".to_owned(), |id| format!("profile {id}")) };
+    let nothing = || WatchError::Nothing {
+        cache: places.first().cloned().unwrap_or_default(),
+        profile: profile.map_or("any profile".to_owned(), |id| format!("profile {id}")),
+    };
     let profile = profile.map(str::to_owned).or(latest).ok_or_else(nothing)?;
     heads.retain(|head| head.run.profile.as_str() == profile);
     // A run with other ingredients lies in another folder: the one that was touched last is the one of today.

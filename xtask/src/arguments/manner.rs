@@ -49,7 +49,7 @@ impl Command {
             Self::KernelsBench(options) => options.manner,
             Self::KernelsBuild(options) => options.manner,
             Self::DeviceTest(options) => options.manner,
-            Self::Verify { manner, .. } | Self::Identity { manner, .. } => *manner,
+            Self::Verify { manner, .. } | Self::Identity { manner, .. } | Self::Dist { manner, .. } => *manner,
             Self::Data { command: DataCommand::Fetch { manner, .. } } => *manner,
             _ => Manner::default(),
         }

@@ -69,7 +69,7 @@ fn a_frame_of_every_kind_of_run() {
     run(cache, "a1.unusable-1", ("fp8", 1), (4, 40), 1);
     fs::create_dir(cache.join("empty")).unwrap();
 
-    let mut watched = look(cache, None, at(0)).unwrap();
+    let mut watched = look(&[cache.to_owned()], None, at(0)).unwrap();
     watched.gpus = vec!["0 NVIDIA H200: 97 % busy, 34.1 of 139.8 GiB, 61 °C".to_owned()];
     // By hand: four steps and an evaluation take 3 s, so 0.75 s a step. Of those at work 16 and 32 steps are left, 40 of the one that waits and
     // 28 of the one that stopped: 116 x 0.75 / 2.
@@ -83,20 +83,34 @@ fn time_left_is_that_of_the_last_run() {
     let cache = tempfile::tempdir().unwrap();
     run(cache.path(), "a", ("fp8", 1), (4, 40), 1);
     run(cache.path(), "b", ("fp8", 2), (36, 40), 1);
-    assert_eq!(look(cache.path(), None, at(0)).unwrap().seconds_left(), Some(27.0));
-    assert_eq!(look(cache.path(), None, at(0) + Duration::from_secs(7200)).unwrap().seconds_left(), None);
+    assert_eq!(look(&[cache.path().to_owned()], None, at(0)).unwrap().seconds_left(), Some(27.0));
+    assert_eq!(look(&[cache.path().to_owned()], None, at(0) + Duration::from_secs(7200)).unwrap().seconds_left(), None);
 }
 
 #[test]
 fn a_profile_is_the_one_that_was_asked_for_or_the_last_at_work() {
     let cache = tempfile::tempdir().unwrap();
-    let said = look(cache.path(), Some("smoke"), at(0)).unwrap_err().to_string();
+    let said = look(&[cache.path().to_owned()], Some("smoke"), at(0)).unwrap_err().to_string();
     assert!(said.contains("no run of profile smoke") && said.contains("cargo xtask replicate"), "{said}");
     run(cache.path(), "a", ("fp8", 1), (4, 40), 50);
     let other = run(cache.path(), "b", ("fp8", 1), (0, 40), 9);
     fs::write(other.join("run.yaml"), "run: {profile: other, arm: fp8, seed: 1}\nbudget: {steps: 4}\n").unwrap();
-    assert_eq!(look(cache.path(), None, at(0)).unwrap().profile.as_str(), "other");
-    assert_eq!(look(cache.path(), Some("somewhere"), at(0)).unwrap().runs[0].step, 4);
+    assert_eq!(look(&[cache.path().to_owned()], None, at(0)).unwrap().profile.as_str(), "other");
+    assert_eq!(look(&[cache.path().to_owned()], Some("somewhere"), at(0)).unwrap().runs[0].step, 4);
+}
+
+/// A run of Slurm lies in its campaign's folder until it is taken into the cache; then it is the same run, once.
+#[test]
+fn runs_of_slurm_are_seen_and_counted_once() {
+    let root = tempfile::tempdir().unwrap();
+    let cluster = root.path().join("cache/slurm/somewhere-0123/runs");
+    run(&cluster, "a", ("fp8", 1), (8, 40), 5);
+    run(&cluster, "b", ("fp8", 2), (0, 40), 60);
+    let at_work = look(&places(root.path()), None, at(0)).unwrap();
+    assert_eq!(at_work.runs.iter().map(|run| run.doing.clone()).collect::<Vec<_>>(), [Doing::AtWork, Doing::Waiting]);
+    end(&run(&root.path().join("cache/runs"), "a", ("fp8", 1), (40, 40), 2), "completed", 40);
+    let taken = look(&places(root.path()), None, at(0)).unwrap();
+    assert_eq!(taken.runs.iter().map(|run| run.doing.clone()).collect::<Vec<_>>(), [Doing::Finished, Doing::Waiting]);
 }
 
 /// A program in place of nvidia-smi, with what the real one prints for this query.
