@@ -10,6 +10,7 @@ pub mod data;
 pub mod devices;
 pub mod directory;
 pub mod doctor;
+pub mod emit;
 pub mod environment;
 pub mod error;
 mod finished;
