@@ -95,6 +95,12 @@ pub(crate) fn bring_failed(order: &Order<'_>, outcomes: &[Outcome], cache: &Path
     Ok(())
 }
 
+/// Folders of runs that are tasks now, beside the run cache.
+pub(crate) fn at_work(cache: &Path) -> Vec<PathBuf> {
+    let campaigns = std::fs::read_dir(cache.with_file_name("slurm")).into_iter().flatten().flatten();
+    campaigns.map(|campaign| campaign.path().join("runs")).collect()
+}
+
 /// Of one selection of runs in one place. Another profile, selection, trainer or copy of the repository has another.
 fn folder_of(root: &Path, prepared: &Prepared<'_>) -> PathBuf {
     let folder = root.join("cache").join("slurm");

@@ -19,6 +19,7 @@ use serde::Deserialize;
 use study::exit::{DATA, ExitCode};
 use study::files;
 
+use crate::slurm;
 use crate::toolchain::captured;
 
 /// Why there is nothing to see.
@@ -72,12 +73,13 @@ pub enum Doing {
     Failed(String),
 }
 
-/// Looks at every run in `cache` of `profile`, or of the profile that was last at work.
+/// Looks at every run in `cache`, and in the folders of Slurm's tasks beside it, of `profile`, or of the profile that was last at work.
 ///
 /// # Errors
 /// When there is none.
 pub fn look(cache: &Path, profile: Option<&str>, now: SystemTime) -> Result<Watched, WatchError> {
-    let folders = fs::read_dir(cache).into_iter().flatten().flatten().map(|entry| entry.path());
+    let places = [cache.to_owned()].into_iter().chain(slurm::at_work(cache));
+    let folders = places.filter_map(|place| fs::read_dir(place).ok()).flatten().flatten().map(|entry| entry.path());
     let mut heads: Vec<Head> = folders.filter_map(|folder| Head::read(&folder)).collect();
     let latest = heads.iter().max_by_key(|head| head.touched).map(|head| head.run.profile.to_string());
     let nothing =

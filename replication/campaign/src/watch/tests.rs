@@ -114,3 +114,14 @@ fn gpus_are_read_from_nvidia_smi() {
     );
     assert!(gpus("no-such-program".into()).is_empty());
 }
+
+#[test]
+fn tasks_of_an_array_are_seen_where_they_write() {
+    let root = tempfile::tempdir().unwrap();
+    let cache = root.path().join("runs");
+    end(&run(&cache, "a1", ("fp8", 1), (40, 40), 900), "completed", 40);
+    run(&root.path().join("slurm/somewhere-0123abcd/runs"), "b1", ("bf16", 1), (20, 40), 10);
+    let watched = look(&cache, None, at(0)).unwrap();
+    let seen: Vec<(&str, u64)> = watched.runs.iter().map(|run| (run.arm.as_str(), run.step)).collect();
+    assert_eq!(seen, [("bf16", 20), ("fp8", 40)]);
+}
