@@ -18,7 +18,7 @@ use campaign::error::CampaignError;
 use campaign::prepared::Prepared;
 use campaign::request::Report;
 use campaign::run::Failure as Failed;
-use campaign::{audit, carry, data, directory, dist, doctor, environment, identity, replicate, run, signature, slurm, synthesis, watch};
+use campaign::{audit, carry, data, directory, dist, doctor, emit, environment, identity, replicate, run, signature, synthesis, watch};
 use clap::{CommandFactory as _, FromArgMatches as _};
 use serde_json::json;
 use study::exit::{DATA, MACHINE, USAGE};
@@ -266,9 +266,9 @@ fn replicate(root: &Path, options: &Replicate, say: &dyn Fn(&str)) -> Result<Out
             }
         };
     }
-    if let Some(folder) = &options.emit {
-        let scripts = slurm::emit(&manifests, &request, folder, say)?;
-        return Ok(Outcome::done(scripts.iter().map(|script| format!("sbatch {}\n", script.display())).collect::<String>()));
+    if let (Some(on), Some(folder)) = (options.on, &options.emit) {
+        let commands = emit::emit(&manifests, &request, on.into(), folder, say)?;
+        return Ok(Outcome::done(commands.iter().map(|command| format!("{command}\n")).collect::<String>()));
     }
     let report = replicate::replicate(&manifests, &request, &*stop_flag()?, say)?;
     Ok(of_campaign(&report, print::report(&report)))

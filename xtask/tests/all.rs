@@ -6,6 +6,7 @@
 #[cfg(target_os = "linux")]
 #[path = "../../replication/campaign/tests/cluster/mod.rs"]
 mod cluster;
+mod cluster_campaign;
 mod command_line;
 mod documents;
 mod enormous;
@@ -17,7 +18,6 @@ mod no_threads;
 mod ranks_campaign;
 #[path = "../../replication/study/tests/sealed/mod.rs"]
 mod sealed;
-mod slurm_campaign;
 #[path = "../../replication/study/tests/synthetic/mod.rs"]
 mod synthetic;
 mod test_programs;

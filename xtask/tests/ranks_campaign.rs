@@ -6,7 +6,7 @@
 use crate::gpu_campaign::{Site, edit};
 
 /// Forwards to the real trainer. In the mode `kill a rank` the first `launch` loses one of its processes once there is a checkpoint.
-const TRAINER: &str = r#"#!/bin/sh
+pub(crate) const TRAINER: &str = r#"#!/bin/sh
 here=$(dirname "$0"); real=$(cat "$here/real"); mode=$(cat "$here/mode")
 case "$1" in
   version) echo '{"version":"0","build":{"trainer_code":"feedfacefeedfacefeedfacefeedface","toolchain":"rustc stand-in"}}'; exit 0 ;;

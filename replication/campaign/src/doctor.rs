@@ -143,7 +143,7 @@ fn lacks_with(profile: &Profile, manifests: &Manifests, root: &Path, (found, ran
 }
 
 /// Data, tokenizer and room.
-fn lacks_files(profile: &Profile, manifests: &Manifests, root: &Path) -> Vec<String> {
+pub(crate) fn lacks_files(profile: &Profile, manifests: &Manifests, root: &Path) -> Vec<String> {
     let mut all: Vec<String> = data::lacks(manifests, profile, root).into_iter().collect();
     if let Some(tokenizer) = manifests.tokenizers.get(&profile.tokenizer) {
         let here = tokenizer.file.as_ref().is_some_and(|file| root.join(file).is_file());

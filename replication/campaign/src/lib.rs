@@ -11,6 +11,7 @@ pub mod devices;
 pub mod directory;
 pub mod dist;
 pub mod doctor;
+pub mod emit;
 pub mod environment;
 pub mod error;
 mod finished;

@@ -6,7 +6,7 @@
 
 mod follow;
 mod queue;
-mod script;
+pub(crate) mod script;
 mod shared;
 mod state;
 
@@ -17,18 +17,16 @@ use contract::device::DeviceKind;
 use study::files::{self, FileError, sha256};
 use study::folder::lock;
 use study::manifest::{Manifests, Profile};
-use study::plan::{self, PlannedRun};
+use study::plan;
 use study::run_folder;
 
-use crate::data::{self, check_shards};
+use crate::data::check_shards;
 use crate::error::CampaignError;
 use crate::forecast;
 use crate::prepared::Prepared;
-use crate::request::Request;
-use crate::run::{Means, Outcome, Pool, prepare_folder, record_failure, survey};
-use crate::site::Site;
+use crate::run::{Means, Outcome, prepare_folder, record_failure};
 
-use script::{Job, MOST_TASKS};
+use script::Job;
 
 /// That runs go to Slurm, and with what.
 #[derive(Debug, Clone, Default)]
@@ -97,6 +95,12 @@ pub(crate) fn bring_failed(order: &Order<'_>, outcomes: &[Outcome], cache: &Path
     Ok(())
 }
 
+/// Folders of runs that are tasks now, beside the run cache.
+pub(crate) fn at_work(cache: &Path) -> Vec<PathBuf> {
+    let campaigns = std::fs::read_dir(cache.with_file_name("slurm")).into_iter().flatten().flatten();
+    campaigns.map(|campaign| campaign.path().join("runs")).collect()
+}
+
 /// Of one selection of runs in one place. Another profile, selection, trainer or copy of the repository has another.
 fn folder_of(root: &Path, prepared: &Prepared<'_>) -> PathBuf {
     let folder = root.join("cache").join("slurm");
@@ -105,30 +109,7 @@ fn folder_of(root: &Path, prepared: &Prepared<'_>) -> PathBuf {
     folder.join(format!("{}-{}", prepared.plan.profile, &hash[..8]))
 }
 
-/// Writes the files of what is not finished to `folder`, and submits nothing; the scripts.
-///
-/// # Errors
-/// As of a campaign before its runs.
-pub fn emit(manifests: &Manifests, request: &Request, folder: &Path, say: &dyn Fn(&str)) -> Result<Vec<PathBuf>, CampaignError> {
-    let root = manifests.root.as_path();
-    let (prepared, trainer) = Prepared::with_trainer(manifests, &request.profile, &request.selection, request.trainer.as_deref(), say)?;
-    let prepared = if request.run.fresh { prepared } else { prepared.with_earlier_runs() };
-    let site = Site::of_cluster(&prepared, request)?;
-    let _lock = lock(&root.join("cache").join("lock"))?;
-    let data = data::prepare(manifests, prepared.profile(), &trainer, say)?;
-    let (cache, pool) = (plan::run_cache(root), Pool { ranks: site.ranks, ..Pool::default() });
-    let means = Means { cache: &cache, trainer: &trainer, data: &data, options: &request.run, pool: &pool };
-    let done = survey(&prepared.plan.runs, &means, say)?;
-    let left: Vec<&PlannedRun> = prepared.plan.runs.iter().zip(done).filter(|(_, done)| !done).map(|(run, _)| run).collect();
-    files::make_folder(folder)?;
-    let folder = folder.canonicalize().map_err(|source| FileError { path: folder.to_owned(), action: "find", source })?;
-    let name = format!("{}-emitted", prepared.plan.profile);
-    let job = job(&prepared, &name, pool.ranks);
-    let arrays = left.chunks(MOST_TASKS).enumerate();
-    Ok(arrays.map(|(number, runs)| script::write(&folder, number + 1, runs, &job, &means)).collect::<Result<_, _>>()?)
-}
-
-fn job<'a>(prepared: &Prepared<'_>, name: &'a str, ranks: usize) -> Job<'a> {
+pub(crate) fn job<'a>(prepared: &Prepared<'_>, name: &'a str, ranks: usize) -> Job<'a> {
     let minutes = minutes(prepared.manifests, prepared.profile(), prepared.plan.device);
     Job { name, device: prepared.plan.device, ranks: ranks.max(1), minutes }
 }

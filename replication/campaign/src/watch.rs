@@ -19,6 +19,7 @@ use serde::Deserialize;
 use study::exit::{DATA, ExitCode};
 use study::{files, plan};
 
+use crate::slurm;
 use crate::toolchain::captured;
 
 /// Why there is nothing to see.
@@ -74,8 +75,9 @@ pub enum Doing {
 
 /// Where runs are: the cache of finished and local ones, and the folders in which Slurm's tasks work.
 pub fn places(root: &Path) -> Vec<PathBuf> {
-    let of_slurm = below(&root.join("cache").join("slurm")).map(|campaign| campaign.join("runs"));
-    [plan::run_cache(root)].into_iter().chain(of_slurm).collect()
+    let cache = plan::run_cache(root);
+    let at_work = slurm::at_work(&cache);
+    [cache].into_iter().chain(at_work).collect()
 }
 
 fn below(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {

@@ -132,6 +132,16 @@ fn killed_when_it_submits(site: &Site) {
 }
 
 #[test]
+fn an_sbatch_that_ends_badly_after_it_has_submitted_costs_no_second_array() {
+    let site = cluster();
+    std::fs::write(site.path("cut-short"), "").unwrap();
+    assert_eq!(campaign(&site).status.code(), Some(4));
+    std::fs::remove_file(site.path("cut-short")).unwrap();
+    ends_well(&site);
+    assert_eq!(lines(&site, "submitted").len(), 1);
+}
+
+#[test]
 fn a_fresh_start_beside_what_is_at_work_is_refused() {
     let site = cluster();
     killed_when_it_submits(&site);

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bench::code_objects;
+use campaign::emit::Engine;
 use campaign::error::CampaignError;
 use campaign::machine;
 use campaign::request::Request;
@@ -68,11 +69,12 @@ pub(crate) struct Replicate {
     out: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) means: Means,
-    /// Make each run a task of an array there, on nodes that see this folder, follow the arrays and report as ever; after `--` options of sbatch
+    /// Make each run a task there. slurm: arrays on nodes that see this folder, followed to the report; after `--` options of sbatch. The others
+    /// need `--emit`
     #[arg(long, value_enum, conflicts_with_all = ["gpus", "parallel", "minutes", "stop_after", "finished", "tensorboard"])]
     pub(crate) on: Option<On>,
-    /// With `--on`: only write the files there; `cargo xtask runs import DIR` takes in what they made
-    #[arg(long, value_name = "DIR", requires = "on")]
+    /// Only write the files, and say how to submit them; `cargo xtask runs import DIR` takes in what they made
+    #[arg(long, value_name = "DIR", requires = "on", required_if_eq_any([("on", "hyperqueue"), ("on", "kubernetes"), ("on", "skypilot")]))]
     pub(crate) emit: Option<PathBuf>,
     /// Options of sbatch, which count more than ours: --partition, --account, --time, ...
     #[arg(last = true, value_name = "SBATCH OPTIONS", requires = "on", conflicts_with = "emit")]
@@ -83,6 +85,20 @@ pub(crate) struct Replicate {
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum On {
     Slurm,
+    Hyperqueue,
+    Kubernetes,
+    Skypilot,
+}
+
+impl From<On> for Engine {
+    fn from(on: On) -> Self {
+        match on {
+            On::Slurm => Self::Slurm,
+            On::Hyperqueue => Self::HyperQueue,
+            On::Kubernetes => Self::Kubernetes,
+            On::Skypilot => Self::SkyPilot,
+        }
+    }
 }
 
 /// With what runs are made.
@@ -224,7 +240,7 @@ impl Replicate {
             tensorboard: self.tensorboard.as_ref().map(|folder| std::path::absolute(folder).unwrap_or_else(|_| folder.clone())),
             untimed: self.untimed,
             finished: self.finished,
-            slurm: self.on.map(|On::Slurm| Slurm { options: self.options.clone() }),
+            slurm: self.on.map(|_| Slurm { options: self.options.clone() }),
             code_objects: Some(code_objects::document),
             ..request
         }

@@ -264,19 +264,10 @@ impl<'a> Following<'a> {
             let from = part.iter().map(|&index| step_of_checkpoint(&self.run_folder(index))).collect();
             self.state.arrays.push(Array { job: None, runs: planned.iter().map(|run| run.key()).collect(), from });
             self.state.save()?;
-            let submitted = queue::submit(&script, &self.order.slurm.options);
-            let newest = self.state.arrays.len() - 1;
-            match submitted {
-                Ok(job) => self.state.arrays[newest].job = Some(job),
-                Err(error) => {
-                    self.state.arrays.truncate(newest);
-                    self.state.save()?;
-                    self.progress.end();
-                    return Err(error);
-                }
-            }
+            // Whatever became of an sbatch that did not end well, the next command finds it.
+            let job = queue::submit(&script, &self.order.slurm.options).inspect_err(|_| self.progress.end())?;
+            self.state.arrays[number - 1].job = Some(job);
             self.state.save()?;
-            let job = self.state.arrays[newest].job.unwrap_or_default();
             self.progress.say(&format!(
                 "array {job} of {} runs is submitted ({}); its files: {}",
                 part.len(),

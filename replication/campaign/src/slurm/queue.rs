@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use crate::error::CampaignError;
+use crate::system::in_a_group_of_its_own;
 use crate::toolchain::{captured, last_lines};
 
 /// A task of an array that is not over.
@@ -21,7 +22,11 @@ pub(super) struct Task {
 
 /// Runs one of the commands; what it printed, or what it complained of.
 fn ask(program: &str, arguments: Vec<OsString>) -> Result<Result<String, String>, CampaignError> {
-    let command = duct::cmd(program, arguments).stdout_capture().stderr_capture().unchecked();
+    let command = duct::cmd(program, arguments).stdout_capture().stderr_capture().unchecked().before_spawn(|command| {
+        // A Ctrl-C is for us: one that ended sbatch would leave nobody knowing whether it had submitted.
+        in_a_group_of_its_own(command);
+        Ok(())
+    });
     let output = captured(&command).map_err(|error| {
         let hint = match error.kind() {
             ErrorKind::NotFound => "; run this where Slurm's commands are, or write the files with --emit DIR and carry them there",

@@ -1,6 +1,6 @@
 //! The files of an array: the run files of its tasks, a list of them, and the script that Slurm starts for each.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use contract::device::DeviceKind;
 use study::files::{self, FileError};
@@ -9,38 +9,37 @@ use study::plan::PlannedRun;
 use crate::run::{Means, prepare_folder};
 
 /// Tasks of one array: Slurm's own limit, unless a cluster has another (`MaxArraySize`).
-pub(super) const MOST_TASKS: usize = 1000;
+pub(crate) const MOST_TASKS: usize = 1000;
 
 /// How a task's folder could not be entered: the node does not see it.
-pub(super) const NOT_SHARED: i32 = 97;
+pub(crate) const NOT_SHARED: i32 = 97;
 
 /// What an array is told besides its runs.
-pub(super) struct Job<'a> {
+pub(crate) struct Job<'a> {
     /// Jobs' name.
-    pub(super) name: &'a str,
-    pub(super) device: DeviceKind,
-    pub(super) ranks: usize,
-    pub(super) minutes: u64,
+    pub(crate) name: &'a str,
+    pub(crate) device: DeviceKind,
+    pub(crate) ranks: usize,
+    pub(crate) minutes: u64,
 }
 
 /// Writes array `number` of a campaign below `folder`; the script.
-pub(super) fn write(
-    folder: &Path,
-    number: usize,
-    runs: &[&PlannedRun],
-    job: &Job<'_>,
-    means: &Means<'_>,
-) -> Result<std::path::PathBuf, FileError> {
-    for run in runs {
-        prepare_folder(&folder.join("runs").join(run.key()), run)?;
-    }
-    let list: String = runs.iter().map(|run| format!("{} {}\n", run.key(), run.name())).collect();
+pub(crate) fn write(folder: &Path, number: usize, runs: &[&PlannedRun], job: &Job<'_>, means: &Means<'_>) -> Result<PathBuf, FileError> {
     let tasks = format!("tasks-{number}.txt");
-    files::write(&folder.join(&tasks), list.as_bytes())?;
-    files::make_folder(&folder.join("logs"))?;
+    write_tasks(folder, &tasks, runs)?;
     let script = folder.join(format!("array-{number}.sbatch"));
     files::write(&script, text(folder, &tasks, runs.len(), job, means).as_bytes())?;
     Ok(script)
+}
+
+/// Run files, and the list of them: a key and a name a line.
+pub(crate) fn write_tasks(folder: &Path, list: &str, runs: &[&PlannedRun]) -> Result<(), FileError> {
+    for run in runs {
+        prepare_folder(&folder.join("runs").join(run.key()), run)?;
+    }
+    files::make_folder(&folder.join("logs"))?;
+    let lines: String = runs.iter().map(|run| format!("{} {}\n", run.key(), run.name())).collect();
+    files::write(&folder.join(list), lines.as_bytes())
 }
 
 fn text(folder: &Path, tasks: &str, count: usize, job: &Job<'_>, means: &Means<'_>) -> String {
@@ -88,26 +87,26 @@ exit $code
 }
 
 /// A path as one word of a shell.
-fn quoted(path: &Path) -> String {
+pub(crate) fn quoted(path: &Path) -> String {
     format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
 }
 
 /// How a task ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Ended {
-    pub(super) code: i32,
-    pub(super) task: (u64, usize),
+pub(crate) struct Ended {
+    pub(crate) code: i32,
+    pub(crate) task: (u64, usize),
 }
 
 impl Ended {
-    pub(super) fn read(folder: &Path) -> Option<Self> {
+    pub(crate) fn read(folder: &Path) -> Option<Self> {
         let text = std::fs::read_to_string(folder.join("ended")).ok()?;
         let mut words = text.split_whitespace();
         Some(Self { code: words.next()?.parse().ok()?, task: (words.next()?.parse().ok()?, words.next()?.parse().ok()?) })
     }
 
     /// The process was ended, or the machine could not: another attempt may get further. As of a trainer that this machine starts.
-    pub(super) fn lost(self) -> bool {
+    pub(crate) fn lost(self) -> bool {
         matches!(self.code, 4 | 101 | 130) || self.code > 128
     }
 }

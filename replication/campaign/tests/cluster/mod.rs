@@ -14,6 +14,7 @@ job=$(($(cat "$here/last" 2>/dev/null || echo 100) + 1)); echo $job > "$here/las
 task=0; tasks=$(sed -n 's/^#SBATCH --array=0-//p' "$script")
 while [ $task -le "$tasks" ]; do echo "$script" > "$here/queue/$job.$task"; task=$((task+1)); done
 [ -e "$here/killed" ] && kill -9 $PPID
+[ -e "$here/cut-short" ] && exit 1
 echo $job
 "#;
 
