@@ -3,13 +3,18 @@
 // Operands are as kernels/gfx950/quantise.hip writes them: codes [rows, k / 2], low nibble first, scales [rows, k / 32]. M and N
 // are multiples of 16, k of 32. The arithmetic unit is v_mfma_scale_f32_16x16x128_f8f6f4 with both formats FP4.
 //
-// A block of 256 threads (2 by 2 waves) makes a tile of D; k advances by 256. Codes go from memory to LDS without passing registers
-// (16 bytes a lane), into the buffer that the previous step has finished with; one barrier a step. A row of a step is 128 bytes, 8 chunks
-// of 16; chunk c of row r lies in slot c ^ (r / 2 mod 8), so that the 16 lanes that read one chunk of 16 rows touch 64 different banks.
+// A block of 256 threads (2 by 2 waves) makes a tile of D; k advances by 256, a step of two halves, each one instruction deep. Codes go from
+// memory to LDS without passing registers (16 bytes a lane). A row of a step is 128 bytes, 8 chunks of 16. Instruction j of a step takes
+// chunk 2 g + j for lane group g (lane / 16); which one it takes is free, as long as A, B and their scales agree. The sum over k is therefore
+// taken in the order 0 2 4 6, 1 3 5 7 inside each 8 blocks. Chunk 2 g + j of row r lies in slot (4 j + g) ^ (r / 2 mod 8): the lanes that are
+// served together touch 64 different banks, whether these are consecutive ones or those that were measured on gfx950.
 //
-// Which 32-block of the 256 a lane group takes is free, as long as A, B and their scales agree: instruction j of a step takes block
-// 2 g + j for lane group g (lane / 16), so that a lane's two scale bytes are neighbours in memory and one load brings both. The sum
-// over k is therefore taken in the order 0 2 4 6, 1 3 5 7 inside each 8 blocks.
+// While the matrix operations of one half run, the other half's codes come from LDS, and what is two steps ahead from memory: in the order
+// in which it is written below, an access or two behind each matrix operation. In the middle of a step the waves meet: each has what it needs of
+// this step in registers, and its own loads of the next one are there; behind that point the step's buffer is loaded again.
+//
+// Scales come 16 bytes of a row at a time, four steps of all rows of the tile in a chunk, a quarter of a chunk in each step. Where rows are no
+// multiple of 16 blocks they come byte by byte. Row r of a chunk is 32 bytes; its halves are exchanged where r / 8 is odd, for the banks.
 //
 // The roles of A and B are exchanged in the instruction (D transposed), because then a lane holds four neighbouring columns of D.
 // Chunks beyond k and rows beyond M or N are loaded from beyond the buffer, which gives zeros.
@@ -22,6 +27,9 @@ namespace {
 
 constexpr u32 STEP_BYTES = 128;     // of codes in a row: 256 elements
 constexpr u32 STEP_BLOCKS = 8;      // scale bytes in a row
+constexpr u32 CHUNK_STEPS = 4;      // steps whose scales are loaded together
+constexpr u32 CHUNK_BYTES = CHUNK_STEPS * STEP_BLOCKS;  // of scales in a row
+constexpr u32 LOAD_BYTES = 1024;    // that an instruction of a wave brings to LDS
 constexpr u32 WAVES = 4;
 constexpr u32 OUTSIDE = 0x80000000u;  // an offset beyond every buffer: loads give zero
 constexpr int FP4 = 4;              // the instruction's code for E2M1
@@ -49,61 +57,132 @@ typedef __amdgpu_buffer_rsrc_t Buffer;
 
 DEVICE Buffer buffer_of(const u8 *base, u32 bytes) { return __builtin_amdgcn_make_buffer_rsrc((void *)base, 0, (int)bytes, 0x00027000); }
 
+typedef __attribute__((address_space(3))) void *LdsPointer;
+
+// Where what lies at this offset of LDS is read. Offsets are numbers, so that the compiler folds their constant part into the instruction.
+template <typename T> DEVICE T read_lds(u32 at) { return *(const __attribute__((address_space(3))) T *)at; }
+
+DEVICE void load_to_lds(Buffer buffer, u32 lane_offset, u32 offset, u32 at) {
+    __builtin_amdgcn_raw_ptr_buffer_load_lds(buffer, (LdsPointer)at, 16, lane_offset, offset, 0, 0);
+}
+
+// Ends a basic block without an instruction, because the compiler moves matrix operations freely inside of one, and nothing else keeps an
+// access between two of them.
+#define NEXT_BLOCK()                    \
+    do {                                \
+        __label__ next;                 \
+        asm goto("" ::::next);          \
+    next:;                              \
+    } while (0)
+
+// The slot of chunk 2 g + j is 4 j + g, and the way back; both exchanged with the row's number, which is its own way back.
 #if defined(BREAK_NO_SWIZZLE)
 DEVICE u32 slot_of(u32, u32 chunk) { return chunk; }
+DEVICE u32 chunk_in(u32, u32 slot) { return slot; }
 #else
-DEVICE u32 slot_of(u32 row, u32 chunk) { return chunk ^ ((row >> 1) & 7); }
+DEVICE u32 slot_of(u32 row, u32 chunk) { return (chunk / 2 + 4 * (chunk % 2)) ^ ((row / 2) % 8); }
+DEVICE u32 chunk_in(u32 row, u32 slot) {
+    slot ^= (row / 2) % 8;
+    return 2 * (slot % 4) + slot / 4;
+}
 #endif
 
-// Loads ROWS rows of step `step` to LDS. Each instruction of a wave brings 8 rows; lane l writes the l-th 16 bytes of them.
-template <int ROWS> DEVICE void load_codes(Buffer buffer, u32 first_row, u32 k, u32 step, u8 *lds, u32 wave, u32 lane) {
-    u32 pitch = k / 2;
-#pragma unroll
-    for (u32 i = 0; i < ROWS / (8 * WAVES); i++) {
-        u32 row = (i * WAVES + wave) * 8 + lane / 8;
-        u32 column = step * STEP_BYTES + slot_of(row, lane % 8) * 16;
-        u32 offset = column < pitch ? (first_row + row) * pitch + column : OUTSIDE;
-        auto to = (__attribute__((address_space(3))) void *)(lds + (i * WAVES + wave) * 8 * STEP_BYTES);
-        __builtin_amdgcn_raw_ptr_buffer_load_lds(buffer, to, 16, offset, 0, 0, 0);
-    }
+// A value that is computed, or has arrived, here and not where the compiler would have it: of a lane, and of the wave.
+DEVICE u32 taken(u32 value) {
+    asm volatile("" : "+v"(value));
+    return value;
+}
+DEVICE u32 taken_by_wave(u32 value) {
+    asm volatile("" : "+s"(value));
+    return value;
 }
 
-// The two scale bytes of a lane's rows (16 apart) for step `step`: blocks 2 g and 2 g + 1. Where a row is an odd number of blocks the
-// pair may straddle its end, so the bytes are loaded one by one.
-template <int FRAGMENTS> DEVICE void load_scales(Buffer buffer, u32 row, u32 blocks, u32 step, u32 group, u32 (&scales)[FRAGMENTS]) {
-    u32 block = step * STEP_BLOCKS + 2 * group;
-    bool first = block < blocks, second = block + 1 < blocks;
-    u32 offset = row * blocks + block;
-    if (blocks % 2 == 0) {
-#pragma unroll
-        for (int f = 0; f < FRAGMENTS; f++, offset += 16 * blocks) {
-            scales[f] = __builtin_amdgcn_raw_buffer_load_b16(buffer, first ? offset : OUTSIDE, 0, 0);
+// f(0), f(1), ... f(N - 1), each number known to the compiler.
+template <int I> struct Number {
+    static constexpr int value = I;
+};
+template <typename T, T... I> struct Numbers {
+    template <typename F> static METHOD void each(F f) { (f(Number<I>{}), ...); }
+};
+template <int N, typename F> DEVICE void repeat(F f) { __make_integer_seq<Numbers, int, N>::each(f); }
+#define INLINE __attribute__((always_inline))
+
+// Codes of one operand's rows of the tile, ROWS of them. Instruction i of a wave brings rows (4 i + wave) 8 and the next seven; lane l the l-th
+// 16 bytes of them.
+template <u32 ROWS> struct Codes {
+    static constexpr u32 LOADS = ROWS / (8 * WAVES);
+    Buffer buffer;
+    u32 pitch;         // bytes of a row
+    u32 lane_offset;   // of instruction 0 in step 0
+    u32 chunk;         // this lane's: the same in every instruction
+    u32 at;            // LDS offset of instruction 0 in stage 0
+
+    METHOD void begin(const u8 *codes, u32 rows, u32 k, u32 first_row, u32 lds, u32 wave, u32 lane) {
+        pitch = k / 2;
+        buffer = buffer_of(codes, rows * pitch);
+        u32 row = wave * 8 + lane / 8;
+        chunk = chunk_in(row, lane % 8);
+        lane_offset = (first_row + row) * pitch + chunk * 16;
+        at = lds + wave * LOAD_BYTES;
+    }
+    // The lane's offset in a step of which so many bytes of a row are there: beyond the buffer where its chunk is not.
+    METHOD u32 in_step(u32 there) const { return chunk * 16 < there ? lane_offset : OUTSIDE; }
+    // Instruction i of a step; moves the lane's offset on to the next one's.
+    METHOD void load(u32 i, u32 step, u32 &in_step, u32 stage) const {
+        load_to_lds(buffer, in_step, step * STEP_BYTES, at + stage + i * WAVES * LOAD_BYTES);
+        in_step += 8 * WAVES * pitch;
+    }
+};
+
+// Scales of all rows of the tile, those of A first. A quarter of a chunk is 4 instructions of 32 rows, one of each wave; small tiles have
+// fewer than four quarters.
+template <u32 TILE_M, u32 TILE_N> struct Scales {
+    static constexpr u32 ROWS_AT_ONCE = LOAD_BYTES / CHUNK_BYTES;
+    static constexpr u32 QUARTERS = (TILE_M + TILE_N) / (ROWS_AT_ONCE * WAVES);
+    static constexpr u32 BYTES = (TILE_M + TILE_N) * CHUNK_BYTES;
+    const u8 *a, *b;
+    u32 bytes_a, bytes_b, blocks, top, left, lds, wave, lane;
+    u32 lane_block, lane_offset;  // of this lane in every instruction, rows being multiples of 16 blocks
+
+    // The rows and blocks of an instruction's bytes: row `at` / 32, and its halves exchanged where the row's number says so.
+    METHOD u32 block_at(u32 at) const { return (at / 16 % 2 ^ at / (8 * CHUNK_BYTES) % 2) * 16 + at % 16; }
+    METHOD void begin() { lane_block = block_at(lane * 16), lane_offset = lane * 16 / CHUNK_BYTES * blocks + lane_block; }
+
+    // Reads `quarter` of a chunk into the chunk's buffer: where from, where to, and the load.
+    METHOD u32 first_row(u32 quarter) const { return (quarter * WAVES + wave) * ROWS_AT_ONCE; }
+    METHOD u32 start(u32 chunk, u32 first) const { return ((first < TILE_M ? top : left - TILE_M) + first) * blocks + chunk * CHUNK_BYTES; }
+    METHOD u32 offset(u32 chunk, u32 start) const { return lane_block < blocks - chunk * CHUNK_BYTES ? start + lane_offset : OUTSIDE; }
+    METHOD u32 to(u32 chunk, u32 first) const { return lds + chunk % 2 * BYTES + first * CHUNK_BYTES; }
+    METHOD void load(u32 chunk, u32 first, u32 start, u32 offset, u32 to) const {
+        bool is_a = first < TILE_M;
+        Buffer buffer = buffer_of(is_a ? a : b, is_a ? bytes_a : bytes_b);
+        if (blocks % 16 == 0) {
+            load_to_lds(buffer, offset, 0, to);
+        } else {
+            load_bytes(buffer, start, chunk * CHUNK_BYTES, to);
         }
-    } else {
+    }
+    METHOD void load(u32 chunk, u32 quarter) const {
+        u32 first = first_row(quarter), from = start(chunk, first);
+        load(chunk, first, from, offset(chunk, from), to(chunk, first));
+    }
+    // The same where rows begin anywhere.
+    METHOD void load_bytes(Buffer buffer, u32 start, u32 first_block, u32 to) const {
+#pragma unroll 1
+        for (u32 at = lane * 4; at < LOAD_BYTES; at += 256) {
+            u32 block = block_at(at), offset = start + at / CHUNK_BYTES * blocks + block, word = 0;
 #pragma unroll
-        for (int f = 0; f < FRAGMENTS; f++, offset += 16 * blocks) {
-            u32 low = __builtin_amdgcn_raw_buffer_load_b8(buffer, first ? offset : OUTSIDE, 0, 0);
-            u32 high = __builtin_amdgcn_raw_buffer_load_b8(buffer, second ? offset + 1 : OUTSIDE, 0, 0);
-            scales[f] = low | high << 8;
+            for (u32 i = 0; i < 4; i++) {
+                u32 byte = __builtin_amdgcn_raw_buffer_load_b8(buffer, first_block + block + i < blocks ? offset + i : OUTSIDE, 0, 0);
+                word |= byte << (8 * i);
+            }
+            *(__attribute__((address_space(3))) u32 *)(to + at) = word;
         }
     }
-}
-
-// Moves the scales that have arrived out of the way of the next loads. The empty asm keeps the moves here, after the wait: at the end of
-// the loop, where the compiler would put them, they would wait for loads that should still be under way.
-template <int FRAGMENTS> DEVICE void take(u32 (&scales)[FRAGMENTS], const u32 (&next)[FRAGMENTS]) {
-#pragma unroll
-    for (int f = 0; f < FRAGMENTS; f++) {
-        scales[f] = next[f];
-        asm volatile("" : "+v"(scales[f]));
-    }
-}
-
-// The 32 codes of row `row` and chunk `chunk`, in the low half of what the builtin takes (it drops the upper half for FP4).
-DEVICE i32x8 read_codes(const u8 *lds, u32 row, u32 chunk) {
-    i32x4 codes = *(const i32x4 *)(lds + row * STEP_BYTES + slot_of(row, chunk) * 16);
-    return i32x8{codes[0], codes[1], codes[2], codes[3], 0, 0, 0, 0};
-}
+    // Where this lane's two bytes of a step lie, blocks 2 g and 2 g + 1: those of step 0 of the row, and what other steps exchange.
+    METHOD u32 at(u32 row, u32 group) const { return row * CHUNK_BYTES + row / 8 % 2 * 16 + 2 * group; }
+    static METHOD u32 exchanged(u32 step) { return step % CHUNK_STEPS * STEP_BLOCKS | step / CHUNK_STEPS % 2 * BYTES; }
+};
 
 // Four neighbouring elements of D: rounded once after the factor, after what is added, and to BF16.
 template <Output OUTPUT, bool ADDED> DEVICE void store(void *d, const void *added, u64 index, f32x4 sum, float factor) {
@@ -134,66 +213,183 @@ DEVICE void store_all(void *d, const void *added, u32 i, u32 j, u32 m, u32 n, co
     }
 }
 
-// One tile of D. A wave holds FM by FN fragments of 16 by 16; the block is 2 by 2 waves.
-template <int FM, int FN> DEVICE void multiply(const Product &p, u8 *lds) {
-    constexpr u32 TILE_M = 2 * FM * 16, TILE_N = 2 * FN * 16, STAGE = (TILE_M + TILE_N) * STEP_BYTES;
-    u32 lane = threadIdx.x % 64, wave = __builtin_amdgcn_readfirstlane(threadIdx.x / 64);
-    u32 top = blockIdx.y * TILE_M, left = blockIdx.x * TILE_N;
-    u32 wave_m = wave / 2 * FM * 16, wave_n = wave % 2 * FN * 16;
-    u32 row = lane % 16, group = lane / 16, blocks = p.k / 32;
-    Buffer codes_a = buffer_of(p.a.codes, p.m * (p.k / 2)), codes_b = buffer_of(p.b.codes, p.n * (p.k / 2));
-    Buffer scales_a = buffer_of(p.a.scales, p.m * blocks), scales_b = buffer_of(p.b.scales, p.n * blocks);
+// The codes and scales of a wave's fragments. Of B there are the codes of two halves and the scales of two steps, because each row of D needs
+// all of them; of A one, which is read again as soon as it has been multiplied, except for the codes of the last rows.
+template <int FM, int FN> struct Fragments {
+    static constexpr int LATE = FM > 2 ? 2 : 1;
+    i32x4 early[FM - LATE], late[2][LATE], b[2][FN];
+    u32 scale_a[FM], scale_b[FN], next_b[FN];
 
-    // This block's share of k, in steps.
-    u32 steps = (p.k / 2 + STEP_BYTES - 1) / STEP_BYTES;
-    u32 first = blockIdx.z * p.share, last = first + p.share < steps ? first + p.share : steps;
+    METHOD i32x4 &a(int half, int m) { return m < FM - LATE ? early[m] : late[half][m - (FM - LATE)]; }
+};
 
-    f32x4 sum[FM][FN] = {};
-    u32 next_a[FM], next_b[FN];
-    auto load = [&](u32 step, u8 *stage) __attribute__((always_inline)) {
-        load_codes<TILE_M>(codes_a, top, p.k, step, stage, wave, lane);
-        load_codes<TILE_N>(codes_b, left, p.k, step, stage + TILE_M * STEP_BYTES, wave, lane);
-        load_scales<FM>(scales_a, top + wave_m + row, blocks, step, group, next_a);
-        load_scales<FN>(scales_b, left + wave_n + row, blocks, step, group, next_b);
-    };
-    if (first < last) load(first, lds);
-#pragma unroll 1
-    for (u32 step = first; step < last; step++) {
-        u8 *stage = lds + ((step - first) & 1) * STAGE;
-        wait_and_meet();
-        u32 scale_a[FM], scale_b[FN];
-        take<FM>(scale_a, next_a);
-        take<FN>(scale_b, next_b);
-        if (step + 1 < last) load(step + 1, lds + ((step + 1 - first) & 1) * STAGE);
-        const u8 *stage_a = stage, *stage_b = stage + TILE_M * STEP_BYTES;
-#pragma unroll
-        for (u32 j = 0; j < 2; j++) {
-            i32x8 a[FM], b[FN];
-#pragma unroll
-            for (int f = 0; f < FM; f++) a[f] = read_codes(stage_a, wave_m + f * 16 + row, 2 * group + j);
-#pragma unroll
-            for (int f = 0; f < FN; f++) b[f] = read_codes(stage_b, wave_n + f * 16 + row, 2 * group + j);
-#pragma unroll
-            for (int m = 0; m < FM; m++) {
-#pragma unroll
-                for (int n = 0; n < FN; n++) {
+DEVICE i32x8 widened(i32x4 codes) { return i32x8{codes[0], codes[1], codes[2], codes[3], 0, 0, 0, 0}; }
+
+// Instruction HALF of a step for one fragment of D.
+template <int HALF> DEVICE f32x4 multiply_add(i32x4 a, i32x4 b, u32 scale_a, u32 scale_b, f32x4 sum) {
 #if defined(BREAK_WRONG_SCALE_BLOCK)
-#define SCALE_BYTE 0
+    constexpr int BYTE_A = 0;
 #else
-#define SCALE_BYTE 1
+    constexpr int BYTE_A = HALF;
 #endif
-                    // The byte of the scale register is part of the instruction, so the two cases are written out.
-                    if (j == 0) {
-                        sum[m][n] = __builtin_amdgcn_mfma_scale_f32_16x16x128_f8f6f4(b[n], a[m], sum[m][n], FP4, FP4, 0, scale_b[n], 0, scale_a[m]);
-                    } else {
-                        sum[m][n] = __builtin_amdgcn_mfma_scale_f32_16x16x128_f8f6f4(b[n], a[m], sum[m][n], FP4, FP4, 1, scale_b[n], SCALE_BYTE, scale_a[m]);
-                    }
-                }
-            }
+    return __builtin_amdgcn_mfma_scale_f32_16x16x128_f8f6f4(widened(b), widened(a), sum, FP4, FP4, HALF, scale_b, BYTE_A, scale_a);
+}
+
+// One tile of D. A wave holds FM by FN fragments of 16 by 16; the block is 2 by 2 waves.
+template <int FM, int FN> struct Tile {
+    static constexpr u32 TILE_M = 2 * FM * 16, TILE_N = 2 * FN * 16, STAGE = (TILE_M + TILE_N) * STEP_BYTES;
+    static constexpr u32 LDS = 2 * STAGE + 2 * Scales<TILE_M, TILE_N>::BYTES;
+    // Matrix operations of a half, loads of a step, and the operations behind which they are issued.
+    static constexpr int OPERATIONS = FM * FN, LOADS = Codes<TILE_M>::LOADS + Codes<TILE_N>::LOADS, LOAD_SLOTS = FM > 4 ? OPERATIONS * 7 / 8 : OPERATIONS / 2;
+    // Operations between two pieces of other work.
+    static constexpr int WORK = FM > 4 ? 3 : FM > 2 ? 2 : 0;
+
+    Codes<TILE_M> codes_a;
+    Codes<TILE_N> codes_b;
+    Scales<TILE_M, TILE_N> scales;
+    Fragments<FM, FN> held;
+    f32x4 sum[FM][FN];
+    u32 first, last;          // steps of this block's share
+    u32 scales_a, scales_b;            // offsets of the lane's scales among all
+    u32 read_from_a[2], read_from_b[2];  // LDS offsets of the lane's codes in stage 0, by half
+
+    // Bytes of a row of codes from a step on, none behind the last one.
+    METHOD u32 there(u32 step) const { return step < last ? codes_a.pitch - step * STEP_BYTES : 0; }
+    METHOD void load_codes(u32 i, u32 step, u32 &in_a, u32 &in_b, u32 stage) const {
+        if (i < codes_a.LOADS) {
+            codes_a.load(i, step, in_a, stage);
+        } else {
+            codes_b.load(i - codes_a.LOADS, step, in_b, stage);
         }
     }
+    METHOD void load_step(u32 step, u32 stage) const {
+        u32 in_a = codes_a.in_step(there(step)), in_b = codes_b.in_step(there(step));
+#pragma unroll
+        for (u32 i = 0; i < u32(LOADS); i++) load_codes(i, step, in_a, in_b, stage);
+    }
+    METHOD void read_a(int m, int half, u32 from) { held.a(half, m) = read_lds<i32x4>(from + m * 16 * STEP_BYTES); }
+    METHOD void read_b(int n, int half, u32 from) { held.b[half][n] = read_lds<i32x4>(from + n * 16 * STEP_BYTES); }
+    // Behind operation AT of a half: what the next half needs of the other codes. All of B and the late rows of A during the first rows, the
+    // early ones of A behind the operations that need their old ones.
+    template <int AT> METHOD void read_ahead(int half, u32 from_a, u32 from_b) {
+        constexpr int LATE = Fragments<FM, FN>::LATE, SPREAD = FM > 4 ? OPERATIONS / 2 : OPERATIONS * 3 / 4;
+        repeat<FN + LATE>([&](auto i) INLINE {
+            constexpr int I = decltype(i)::value;
+            if constexpr (AT == I * SPREAD / (FN + LATE)) {
+                if constexpr (I < FN) {
+                    read_b(I, half, from_b);
+                } else {
+                    read_a(FM - LATE + I - FN, half, from_a);
+                }
+            }
+        });
+        if constexpr (AT % FN == FN - 1 && AT / FN < FM - LATE) read_a(AT / FN, half, from_a);
+    }
+    METHOD void read_scale_a(int m, u32 at) { held.scale_a[m] = read_lds<u16>(at + m * 16 * CHUNK_BYTES); }
+    METHOD void read_scale_b(int n, u32 at) { held.next_b[n] = read_lds<u16>(at + n * 16 * CHUNK_BYTES); }
 
-    u32 i = top + wave_m + row, j = left + wave_n + 4 * group;
+    // Before the first step: its codes and scales, the codes of the second, the first half's fragments.
+    METHOD void begin() {
+        u32 chunk = first / CHUNK_STEPS;
+#pragma unroll 1
+        for (u32 quarter = 0; quarter < scales.QUARTERS; quarter++) {
+            scales.load(chunk, quarter);
+            if (quarter <= first % CHUNK_STEPS) scales.load(chunk + 1, quarter);
+        }
+        load_step(first, 0);
+        load_step(first + 1, STAGE);
+        wait_and_meet<LOADS>();
+        u32 at_a = scales.lds + (scales_a ^ scales.exchanged(first)), at_b = scales.lds + (scales_b ^ scales.exchanged(first));
+#pragma unroll
+        for (int i = 0; i < FN; i++) read_b(i, 0, read_from_b[0]);
+#pragma unroll
+        for (int i = 0; i < FM; i++) read_a(i, 0, read_from_a[0]);
+#pragma unroll
+        for (int i = 0; i < FN; i++) read_scale_b(i, at_b);
+#pragma unroll
+        for (int i = 0; i < FM; i++) read_scale_a(i, at_a);
+    }
+
+    // A step, its first half's fragments and its scales having been read. What is two steps ahead is loaded, zeros behind the last step: a
+    // second version of this function without loads takes registers that are not there.
+    METHOD void step(u32 now, u32 stage) {
+        u32 from_a = taken(read_from_a[1] + stage), from_b = taken(read_from_b[1] + stage), at_a, at_b, in_a, in_b, next_scales, from, first_row, offset, to;
+        u32 chunk = (now + 1) / CHUNK_STEPS + 1, quarter = (now + 1) % CHUNK_STEPS;
+        repeat<OPERATIONS>([&](auto at) INLINE {
+            constexpr int AT = decltype(at)::value, m = AT / FN, n = AT % FN;
+            if constexpr (m == 0) held.scale_b[n] = taken(held.next_b[n]);
+            sum[m][n] = multiply_add<0>(held.a(0, m), held.b[0][n], held.scale_a[m], held.scale_b[n], sum[m][n]);
+            read_ahead<AT>(1, from_a, from_b);
+            // What the second half needs, while there is time.
+            constexpr int LEFT = OPERATIONS - 1 - AT;
+            if constexpr (LEFT == WORK * 7) next_scales = taken_by_wave(scales.exchanged(now + 1));
+            if constexpr (LEFT == WORK * 6) at_a = taken(scales.lds + (scales_a ^ next_scales));
+            if constexpr (LEFT == WORK * 6) at_b = taken(scales.lds + (scales_b ^ next_scales));
+            if constexpr (LEFT == WORK * 5) in_a = taken(codes_a.in_step(there(now + 2)));
+            if constexpr (LEFT == WORK * 4) in_b = taken(codes_b.in_step(there(now + 2)));
+            if constexpr (LEFT == WORK * 3) first_row = taken_by_wave(scales.first_row(quarter));
+            if constexpr (LEFT == WORK * 2) from = taken_by_wave(scales.start(chunk, first_row));
+            if constexpr (LEFT == WORK * 1) offset = taken(scales.offset(chunk, from));
+            if constexpr (LEFT == 0) to = taken_by_wave(scales.to(chunk, first_row));
+            if constexpr (LEFT == 0) from_a = taken(read_from_a[0] + (STAGE - stage)), from_b = taken(read_from_b[0] + (STAGE - stage));
+            NEXT_BLOCK();
+        });
+        wait_and_meet();
+        NEXT_BLOCK();
+        repeat<OPERATIONS>([&](auto at) INLINE {
+            constexpr int AT = decltype(at)::value, m = AT / FN, n = AT % FN;
+            sum[m][n] = multiply_add<1>(held.a(1, m), held.b[1][n], held.scale_a[m], held.scale_b[n], sum[m][n]);
+            repeat<LOADS>([&](auto i) INLINE {
+                if constexpr (AT == decltype(i)::value * LOAD_SLOTS / LOADS) load_codes(decltype(i)::value, now + 2, in_a, in_b, stage);
+            });
+            repeat<FN>([&](auto i) INLINE {
+                if constexpr (AT == decltype(i)::value * OPERATIONS / FN + 1) read_scale_b(decltype(i)::value, at_b);
+            });
+            if constexpr (n == FN - 1) read_scale_a(m, at_a);
+            read_ahead<AT>(0, from_a, from_b);
+            NEXT_BLOCK();
+            if constexpr (AT == OPERATIONS - 2) {
+                if (quarter < scales.QUARTERS) scales.load(chunk, first_row, from, offset, to);
+                NEXT_BLOCK();
+            }
+        });
+    }
+};
+
+template <int FM, int FN> DEVICE void multiply(const Product &p, u8 *memory) {
+    using Of = Tile<FM, FN>;
+    Of tile = {};
+    u32 lane = threadIdx.x % 64, wave = __builtin_amdgcn_readfirstlane(threadIdx.x / 64);
+    u32 top = blockIdx.y * Of::TILE_M, left = blockIdx.x * Of::TILE_N, blocks = p.k / 32;
+    u32 wave_m = wave / 2 * FM * 16, wave_n = wave % 2 * FN * 16, row = lane % 16, group = lane / 16;
+    u32 lds = (u32)(LdsPointer)memory;
+    tile.codes_a.begin(p.a.codes, p.m, p.k, top, lds, wave, lane);
+    tile.codes_b.begin(p.b.codes, p.n, p.k, left, lds + Of::TILE_M * STEP_BYTES, wave, lane);
+    tile.scales = {p.a.scales, p.b.scales, p.m * blocks, p.n * blocks, blocks, top, left, lds + 2 * Of::STAGE, wave, lane, 0, 0};
+    tile.scales.begin();
+    tile.scales_a = tile.scales.at(wave_m + row, group), tile.scales_b = tile.scales.at(Of::TILE_M + wave_n + row, group);
+#pragma unroll
+    for (u32 half = 0; half < 2; half++) {
+        u32 at = lds + row * STEP_BYTES + slot_of(row, 2 * group + half) * 16;
+        tile.read_from_a[half] = at + wave_m * STEP_BYTES;
+        tile.read_from_b[half] = at + (Of::TILE_M + wave_n) * STEP_BYTES;
+    }
+
+    // This block's share of k, in steps.
+    u32 steps = (p.k / 2 + STEP_BYTES - 1) / STEP_BYTES, first = blockIdx.z * p.share;
+    u32 last = first + p.share < steps ? first + p.share : steps;
+    tile.first = first, tile.last = last;
+    auto &sum = tile.sum;
+    if (first < last) {
+        tile.begin();
+#pragma unroll 1
+        for (u32 now = first, stage = 0; now < last; now++, stage = Of::STAGE - stage) tile.step(now, stage);
+        // No load to LDS may outlive the block.
+        wait_for_loads();
+    }
+
+    // Places in D are computed here, so that they take no registers before.
+    u32 late = taken(lane), i = top + wave_m + late % 16, j = left + wave_n + late / 16 * 4;
     if (p.output == PARTIAL) {
         store_all<OUT_F32, false>((float *)p.d + (u64)blockIdx.z * p.m * p.n, nullptr, i, j, p.m, p.n, sum, 1.0f);
     } else if (p.output == OUT_BF16) {
@@ -214,7 +410,7 @@ template <int FM, int FN> DEVICE void multiply(const Product &p, u8 *lds) {
 // Grid: x over tiles of N, y over tiles of M, z shares of k.
 #define GEMM(TILE, FRAGMENTS, WAVES_PER_SIMD)                                                         \
     KERNEL_OF(256, WAVES_PER_SIMD) mxfp4_gemm_##TILE##x##TILE(Product product) {           \
-        SHARED u8 lds[2 * (2 * TILE) * STEP_BYTES] __attribute__((aligned(1024)));             \
+        SHARED u8 lds[Tile<FRAGMENTS, FRAGMENTS>::LDS] __attribute__((aligned(1024)));             \
         multiply<FRAGMENTS, FRAGMENTS>(product, lds);                                                 \
     }
 GEMM(64, 2, 4)

@@ -20,6 +20,9 @@
 #define KERNEL_OF(threads, waves)                                                                                                          \
     extern "C" __attribute__((global)) __attribute__((amdgpu_flat_work_group_size(threads, threads), amdgpu_waves_per_eu(waves, waves))) void
 
+// A function of a struct, which lives in registers only if its functions do.
+#define METHOD __attribute__((device, always_inline))
+
 typedef u32 u32x2 __attribute__((ext_vector_type(2)));
 typedef u32 u32x4 __attribute__((ext_vector_type(4)));
 typedef int i32x4 __attribute__((ext_vector_type(4)));
@@ -27,12 +30,16 @@ typedef int i32x8 __attribute__((ext_vector_type(8)));
 typedef float f32x4 __attribute__((ext_vector_type(4)));
 typedef __bf16 bf16x4 __attribute__((ext_vector_type(4)));
 
-// Waits for this wave's outstanding loads, those that go straight to LDS included, and for its LDS accesses; then for the other
-// waves of the block. The asm is volatile and clobbers memory, so that no access moves across it.
-DEVICE void wait_and_meet() {
+// Waits for this wave's outstanding loads but the VECTOR youngest, those that go straight to LDS included, and for its LDS accesses. The asm is
+// volatile and clobbers memory, so that no access moves across it.
+template <int VECTOR = 0> DEVICE void wait_for_loads() {
 #if !defined(BREAK_NO_WAIT)
-    asm volatile("s_waitcnt vmcnt(0) lgkmcnt(0)" ::: "memory");
+    asm volatile("s_waitcnt vmcnt(%0) lgkmcnt(0)" ::"n"(VECTOR) : "memory");
 #endif
+}
+// The same, then for the other waves of the block.
+template <int VECTOR = 0> DEVICE void wait_and_meet() {
+    wait_for_loads<VECTOR>();
 #if !defined(BREAK_NO_BARRIER)
     asm volatile("s_barrier" ::: "memory");
 #endif

@@ -129,8 +129,8 @@ fn multiply(object: &CodeObject, a: &Mxfp4, b: &Mxfp4, case: &Case, old: &[f32],
     let name = format!("mxfp4_gemm_{0}x{0}", case.tile);
     let statistics = run(object, &name, &mut memory, grid, &arguments, order).map_err(|error| error.to_string())?;
     // What the swizzle in gemm.hip is for.
-    if statistics.bank_conflicts[0] != 0 {
-        return Err(format!("{} clocks lost to bank conflicts ({case:?})", statistics.bank_conflicts[0]));
+    if statistics.bank_conflicts != [0, 0] {
+        return Err(format!("{:?} bank conflicts by consecutive and measured lanes ({case:?})", statistics.bank_conflicts));
     }
     if let Some(workspace) = workspace {
         let count = case.m * case.n;
@@ -270,8 +270,8 @@ fn shares_without_a_workspace_are_caught() {
     assert!(said.contains("stores to byte 0 of D, which another workgroup of the same launch wrote"), "{said}");
 }
 
-/// In the machine code of the good kernel, each s_waitcnt and s_barrier alone becomes s_nop. Most are missed; one that is not waits for
-/// nothing that is still under way (the compiler repeats some), so the product stays right.
+/// In the machine code of the good kernel, each s_waitcnt and s_barrier alone becomes s_nop. One that nobody misses waits for nothing that is
+/// still under way: the compiler does not know of the kernel's own waits and repeats them. The product then stays right.
 #[test]
 fn every_wait_that_is_needed_is_missed_when_it_is_gone() {
     const NOP: u32 = 0xBF80_0000;
@@ -293,15 +293,29 @@ fn every_wait_that_is_needed_is_missed_when_it_is_gone() {
         bytes[at..at + 4].copy_from_slice(&NOP.to_le_bytes());
         let patched = CodeObject::parse(&bytes).unwrap();
         let faults: Vec<String> = cases.iter().filter_map(|&case| check(&patched, case, Order::Serial, 1).err()).collect();
-        let expected = ["LDS race", "is missing", "never written"];
+        let expected = ["LDS race", "is missing", "never written", "loads to LDS are under way"];
         assert!(faults.iter().all(|said| expected.iter().any(|part| said.contains(part))), "{instruction}: {faults:?}");
         missed += usize::from(!faults.is_empty());
-        // The loop's own wait and barrier, and each wait before a matrix operation, can never be spared.
+        // The kernel's own barriers, and the waits before them, can never be spared.
         let next = kernel.instructions.iter().find(|i| i.address == instruction.address + 4).unwrap();
-        let needed = instruction.mnemonic() == "s_barrier" || next.mnemonic() == "s_barrier" || next.scales.is_some();
+        let needed = instruction.mnemonic() == "s_barrier" || next.mnemonic() == "s_barrier";
         assert!(!needed || !faults.is_empty(), "{:#x}: {instruction} is gone and nobody noticed", instruction.address);
     }
     println!("{missed} of {} waits and barriers are missed when they are gone", waits.len());
-    // Those that are not: each store reuses a register into which the loop loads, and the compiler cannot know that its last turn does not.
     assert!(2 * missed >= waits.len(), "{missed} of {}", waits.len());
+}
+
+/// kernels.yaml limits the modelled clocks of Llama 3.1-8B's products at 16,384 tokens where the tile is that the host chooses.
+#[test]
+fn clocks_are_limited_for_the_tiles_that_are_chosen() {
+    const TOKENS: usize = 16_384;
+    let manifest = std::fs::read_to_string(crate::common::device_folder().join("kernels.yaml")).unwrap();
+    for (n, k) in [(6144, 4096), (4096, 4096), (28_672, 4096), (4096, 14_336)] {
+        for (m, n, k) in [(TOKENS, n, k), (TOKENS, k, n), (n, k, TOKENS)] {
+            let plan = kernels::gpu::Plan::choose(256, (m, n, k), 1 << 24);
+            assert_eq!(plan.shares, 1, "the model knows no second kernel");
+            let budget = manifest.split_once(&format!("mxfp4_gemm_{0}x{0}: ", plan.tile)).unwrap().1.split("mxfp4_gemm_").next().unwrap();
+            assert!(budget.contains(&format!("{m}x{n}x{k}: ")), "{m}x{n}x{k} is not among the clocks of the tile of {}", plan.tile);
+        }
+    }
 }

@@ -367,7 +367,7 @@ fn assembled([a, b, c]: [u32; 3], [p, q]: [u32; 2], second: u32) -> Vec<(u32, bo
         bits(read as u32), bits((read >> 32) as u32), bits(second),
         bits(!(p & q)), bits(field), bits(!(p | q)), bits(!(p ^ q)), bits(((1u32 << (p & 31)) - 1) << (q & 31)),
         bits((p & 0xFFFF) | q << 16), bits((p & 0xFFFF) | (q & 0xFFFF_0000)), bits((p >> 16) | (q & 0xFFFF_0000)),
-        t(p == q), t(p != q), t(p as i32 >= q as i32), t(p >> (q & 31) & 1 == 0),
+        t(p == q), t(p != q), t(p as i32 >= q as i32), t(p >> (q & 31) & 1 == 0), t(p >> (q & 31) & 1 == 1),
         t(ip == k), t(ip != k), t(ip > k), t(ip >= k), t(ip < k), t(ip <= k), t(p == u), t(p != u), t(p > u), t(p >= u), t(p < u), t(p <= u),
     ]
 }

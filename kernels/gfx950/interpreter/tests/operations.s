@@ -289,7 +289,6 @@ global_load_dwordx4 v[2:5], v[8:9], off
 buffer_load_ubyte v2, v8, s[4:7], 0 offen
 global_load_ubyte v2, v[8:9], off
 global_load_sbyte v2, v[8:9], off
-buffer_load_ushort v2, v8, s[4:7], 0 offen
 global_load_ushort v2, v[8:9], off
 global_load_sshort v2, v[8:9], off
 global_store_dword v[8:9], v2, off
@@ -357,7 +356,6 @@ v_accvgpr_write_b32 a5, 1.0
 ds_read2_b32 v[2:3], v4 offset0:3 offset1:255
 ds_read_b128 a[4:7], v1 offset:65520
 buffer_load_dwordx4 v1, s[4:7], 0 offen offset:4095 lds
-buffer_load_ushort v1, v2, s[4:7], 0 offen sc0 sc1
 global_load_dwordx4 v[2:5], v8, s[4:5] offset:-4096
 global_load_dword a2, v[8:9], off offset:4095 sc1
 global_store_short_d16_hi v[8:9], v2, off nt

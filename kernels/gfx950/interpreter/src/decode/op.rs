@@ -159,7 +159,7 @@ operations! {
         0xdf ds_write_b128 [4], 0xff ds_read_b128 [4],
     }
     mubuf {
-        0x10 buffer_load_ubyte [1], 0x12 buffer_load_ushort [1],
+        0x10 buffer_load_ubyte [1],
         0x17 buffer_load_dwordx4 [4],
     }
     flat {

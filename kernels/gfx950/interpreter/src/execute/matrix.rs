@@ -203,8 +203,9 @@ fn block(acc: f32, (a, b): (&Matrix, &Matrix), (row, column): (usize, usize), bl
 pub(super) fn execute(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
     let shape = Shape::new(i.op);
     let (a, b) = (operand(wave, i, 0, shape)?, operand(wave, i, 1, shape)?);
-    for register in 0..shape.results {
-        let mut result = wave.lanes(i.src[2], register)?;
+    // D may overlap a part of C: all of C is read before anything is written.
+    let sums: Vec<Lanes> = (0..shape.results).map(|register| wave.lanes(i.src[2], register)).collect::<Result<_, _>>()?;
+    for (register, mut result) in sums.into_iter().enumerate() {
         for lane in 0..LANES {
             let place = (shape.row(lane, register), lane % shape.rows);
             let acc = f32::from_bits(result.values[lane]);
@@ -214,14 +215,9 @@ pub(super) fn execute(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
         if !(a.defined && b.defined) {
             result.defined = 0;
         }
-        write_later(wave, i, register, &result)?;
+        wave.write_lanes(i.dst, register, !0, &result)?;
     }
     Ok(())
-}
-
-/// D may be C, register by register; it overlaps neither A nor B (the instruction set forbids it), so results can be written at once.
-fn write_later(wave: &mut Wave, i: &Instruction, register: usize, result: &Lanes) -> Result<(), Stop> {
-    wave.write_lanes(i.dst, register, !0, result)
 }
 
 #[cfg(test)]

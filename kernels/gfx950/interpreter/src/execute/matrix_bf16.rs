@@ -8,7 +8,7 @@
 
 use super::LANES;
 use super::rounding::add_once;
-use super::wave::Wave;
+use super::wave::{Lanes, Wave};
 use crate::decode::Instruction;
 use crate::fault::Stop;
 
@@ -33,11 +33,11 @@ fn operand(wave: &Wave, i: &Instruction, index: usize) -> Result<([[f64; DEPTH];
     Ok((rows, defined))
 }
 
-/// D may be C, register by register; it overlaps neither A nor B (the instruction set forbids it).
+/// D may be C or overlap a part of it: all of C is read before anything is written.
 pub(super) fn execute(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
     let ((a, a_defined), (b, b_defined)) = (operand(wave, i, 0)?, operand(wave, i, 1)?);
-    for register in 0..4 {
-        let mut result = wave.lanes(i.src[2], register)?;
+    let sums: Vec<Lanes> = (0..4).map(|register| wave.lanes(i.src[2], register)).collect::<Result<_, _>>()?;
+    for (register, mut result) in sums.into_iter().enumerate() {
         for lane in 0..LANES {
             let (row, column) = (&a[4 * (lane / ROWS) + register], &b[lane % ROWS]);
             let dot: f64 = row.iter().zip(column).map(|(a, b)| a * b).sum();

@@ -165,7 +165,7 @@ KERNEL_OF(64, 4) assembled_operations(const u32 *in, u32 p, u32 q, u32 *out) {
     X((u32)read) X((u32)(read >> 32))
     { u32 r; asm volatile("s_load_dword %0, %1, 0x4\n s_waitcnt lgkmcnt(0)" : "=s"(r) : "s"(in)); X(r) }
     S2(s_nand_b32) S2(s_bfe_u32) S2(s_nor_b32) S2(s_xnor_b32) S2(s_bfm_b32) S2(s_pack_ll_b32_b16) S2(s_pack_lh_b32_b16) S2(s_pack_hh_b32_b16)
-    SC(s_cmp_eq_i32) SC(s_cmp_lg_i32) SC(s_cmp_ge_i32) SC(s_bitcmp0_b32)
+    SC(s_cmp_eq_i32) SC(s_cmp_lg_i32) SC(s_cmp_ge_i32) SC(s_bitcmp0_b32) SC(s_bitcmp1_b32)
     SK(s_cmpk_eq_i32) SK(s_cmpk_lg_i32) SK(s_cmpk_gt_i32) SK(s_cmpk_ge_i32) SK(s_cmpk_lt_i32) SK(s_cmpk_le_i32)
     SK(s_cmpk_eq_u32) SK(s_cmpk_lg_u32) SK(s_cmpk_gt_u32) SK(s_cmpk_ge_u32) SK(s_cmpk_lt_u32) SK(s_cmpk_le_u32)
 #undef X
