@@ -12,12 +12,13 @@ mod state;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use contract::device::DeviceKind;
 use study::files::{self, FileError, sha256};
 use study::folder::lock;
 use study::manifest::{Manifests, Profile};
-use study::plan;
+use study::plan::{self, PlannedRun};
 use study::run_folder;
 
 use crate::data::check_shards;
@@ -75,9 +76,21 @@ pub(crate) fn carry_out(
         return Err(error.into());
     }
     if outcomes.iter().all(Outcome::finished) {
-        files::remove_folder(&folder)?;
+        remove_unless_at_work(&folder)?;
     }
     Ok(outcomes)
+}
+
+/// The last tasks take a moment to leave the queue. One may still be at work on a run that was finished elsewhere meanwhile: it needs its folder.
+fn remove_unless_at_work(folder: &Path) -> Result<(), CampaignError> {
+    for _ in 0..10 {
+        if queue::look(&name_of(folder))?.is_ok_and(|tasks| tasks.is_empty()) {
+            files::remove_folder(folder)?;
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    Ok(())
 }
 
 /// What failed runs left, into the cache: a report shows how far they came.
@@ -95,6 +108,11 @@ pub(crate) fn bring_failed(order: &Order<'_>, outcomes: &[Outcome], cache: &Path
     Ok(())
 }
 
+/// What the jobs of the campaign in this folder are called.
+fn name_of(folder: &Path) -> String {
+    format!("mxfp4-{}", folder.file_name().unwrap_or_default().to_string_lossy())
+}
+
 /// Folders of runs that are tasks now, beside the run cache.
 pub(crate) fn at_work(cache: &Path) -> Vec<PathBuf> {
     let campaigns = std::fs::read_dir(cache.with_file_name("slurm")).into_iter().flatten().flatten();
@@ -104,7 +122,9 @@ pub(crate) fn at_work(cache: &Path) -> Vec<PathBuf> {
 /// Of one selection of runs in one place. Another profile, selection, trainer or copy of the repository has another.
 fn folder_of(root: &Path, prepared: &Prepared<'_>) -> PathBuf {
     let folder = root.join("cache").join("slurm");
-    let keys: String = prepared.plan.runs.iter().map(|run| run.key() + "\n").collect();
+    // Not the runs' own keys: those of earlier trainers stand for some of them once these are finished.
+    let key = |run: &PlannedRun| prepared.build.ingredients(&run.run_yaml, prepared.plan.device).key() + "\n";
+    let keys: String = prepared.plan.runs.iter().map(key).collect();
     let hash = sha256(format!("{}\n{keys}", folder.display()).as_bytes());
     folder.join(format!("{}-{}", prepared.plan.profile, &hash[..8]))
 }

@@ -19,7 +19,7 @@ use crate::toolchain::last_lines;
 use super::queue::{self, Task};
 use super::script::{self, Ended, Job, MOST_TASKS, NOT_SHARED};
 use super::state::{Array, State};
-use super::{Order, job};
+use super::{Order, job, name_of};
 
 /// Submissions of a run whose checkpoint gets no further.
 const MOST_TRIES: usize = 3;
@@ -63,7 +63,7 @@ impl<'a> Following<'a> {
         say: &'a dyn Fn(&str),
     ) -> Result<Self, CampaignError> {
         let runs = &order.prepared.plan.runs;
-        let name = format!("mxfp4-{}", folder.file_name().unwrap_or_default().to_string_lossy());
+        let name = name_of(&folder);
         let left = || runs.iter().zip(done).filter(|(_, done)| !**done).map(|(run, _)| run);
         let mut state = State::load(&folder)?;
         let in_queue = queue::look(&name)?.map_err(|said| CampaignError::Slurm(format!("squeue says: {said}")))?;
