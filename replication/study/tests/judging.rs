@@ -3,6 +3,7 @@
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::panic, reason = "tests; shared helpers are used by several")]
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -342,9 +343,13 @@ fn python(directory: &Path, measurements: Measurements) {
 
 #[test]
 fn python_gives_the_same_on_committed_campaigns() {
-    // Without a baseline nothing is judged, and there is nothing to compare.
-    let campaigns: Vec<PathBuf> = committed::campaigns().into_iter().filter(|directory| directory.join("runs/fp8").is_dir()).collect();
-    assert!(campaigns.len() >= 7);
+    // Where no claim has a number, for want of a baseline or of an arm that a claim names, there is nothing to compare.
+    let judged = |directory: &PathBuf| {
+        let claims = csv::Reader::from_path(directory.join("data/claims.csv")).unwrap().into_deserialize::<BTreeMap<String, String>>();
+        claims.map(Result::unwrap).any(|claim| !claim["number"].is_empty())
+    };
+    let campaigns: Vec<PathBuf> = committed::campaigns().into_iter().filter(judged).collect();
+    assert!(campaigns.len() >= 10, "{campaigns:?}");
     campaigns.iter().for_each(|directory| python(directory, committed::measured(directory).clone()));
 }
 
