@@ -257,6 +257,36 @@ fn a_killed_rank_ends_all_and_the_same_command_goes_on_to_the_same_bytes() {
     assert_same(folder.path(), &wanted, "killed");
 }
 
+/// Nobody can ask its ranks to stop then; they do all the same, after a checkpoint.
+#[cfg(target_os = "linux")]
+#[test]
+fn ranks_end_with_a_launcher_that_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    prepare(folder.path(), "fp8", |run| {
+        run["budget"]["steps"] = 4000.into();
+        run["checkpoint"]["every_steps"] = 1.into();
+    });
+    let launcher = launch(folder.path(), 2).stderr(Stdio::null()).spawn().unwrap();
+    let children = format!("/proc/{0}/task/{0}/children", launcher.id());
+    let started = Instant::now();
+    while step_of_checkpoint(folder.path()) == 0 {
+        assert!(started.elapsed() < Duration::from_secs(60), "no checkpoint came");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let ranks: Vec<String> = fs::read_to_string(children).unwrap().split_whitespace().map(str::to_owned).collect();
+    assert_eq!(ranks.len(), 2);
+    stop(folder.path(), launcher, 0, "-KILL");
+    // Whoever inherits them may leave them as zombies for a while.
+    let is_gone = |rank: &String| fs::read_to_string(format!("/proc/{rank}/stat")).map_or(true, |stat| stat.contains(") Z "));
+    let killed = Instant::now();
+    while !ranks.iter().all(is_gone) {
+        assert!(killed.elapsed() < Duration::from_secs(20), "a rank runs on");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!((1..4000).contains(&step_of_checkpoint(folder.path())));
+    assert!(!folder.path().join("run/done.json").exists() && !folder.path().join("run/failed.json").exists());
+}
+
 #[test]
 fn a_rank_that_hangs_ends_all() {
     let folder = tempfile::tempdir().unwrap();

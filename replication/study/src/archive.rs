@@ -18,10 +18,13 @@ pub fn files(manifests: &Manifests, profile: &Profile) -> Vec<(String, PathBuf)>
         ("hardware.yaml".to_owned(), Manifests::path("hardware", &profile.hardware)),
     ];
     all.extend(profile.papers.iter().map(|id| (format!("papers/{id}.yaml"), Manifests::path("papers", id))));
-    // All arms of the profile: a partial campaign still names what it left out.
+    // All arms of the profile: a partial campaign still names what it left out. Those of the papers' claims: pictures have a row for each.
     let mut recipes = all_arms(profile);
-    let read: BTreeSet<&String> = profile.evaluation.readings.iter().flat_map(|readings| readings.recipes()).collect();
-    recipes.extend(read.into_iter().filter(|id| !all_arms(profile).contains(id)).cloned());
+    let read = profile.evaluation.readings.iter().flat_map(|readings| readings.recipes()).map(String::as_str);
+    let claims = profile.papers.iter().filter_map(|id| manifests.papers.get(id.as_str())).flat_map(|paper| &paper.claims);
+    let named = read.chain(claims.filter_map(|claim| claim.metric.arm_of_tokens())).filter(|id| manifests.recipes.contains_key(*id));
+    let named: BTreeSet<&str> = named.collect();
+    recipes.extend(named.into_iter().filter(|id| !all_arms(profile).iter().any(|arm| arm == id)).map(str::to_owned));
     all.extend(recipes.iter().map(|id| (format!("recipes/{id}.yaml"), Manifests::path("recipes", id))));
     all.extend(public_logs::files_of(&manifests.public_logs, &profile.papers).into_iter().map(|name| {
         let path = Path::new("manifests").join(&name);

@@ -35,13 +35,12 @@ pub fn run(
         let rank = number * here + local;
         let numbers =
             [("RANK", rank), ("LOCAL_RANK", local), ("WORLD_SIZE", count * here), ("LOCAL_WORLD_SIZE", here), ("MASTER_PORT", port.into())];
-        let child = Command::new(program)
-            .args(arguments)
-            .envs(numbers.map(|(name, number)| (name, number.to_string())))
-            .env("MASTER_ADDR", &address)
-            .env(JOB, &job)
-            .spawn();
-        match child {
+        let mut command = Command::new(program);
+        command.args(arguments).envs(numbers.map(|(name, number)| (name, number.to_string())));
+        command.env("MASTER_ADDR", &address).env(JOB, &job);
+        #[cfg(target_os = "linux")]
+        end_with_the_launcher(&mut command);
+        match command.spawn() {
             Ok(child) => ranks.push(Rank { number: rank, child, ended: None }),
             Err(error) => {
                 ranks.iter_mut().for_each(Rank::kill);
@@ -50,6 +49,25 @@ pub fn run(
         }
     }
     wait(ranks, interrupt)
+}
+
+/// A rank whose launcher is gone, even by force, is interrupted: it writes a checkpoint and frees its run, so that the same command goes on.
+#[cfg(target_os = "linux")]
+fn end_with_the_launcher(command: &mut Command) {
+    use std::os::unix::process::CommandExt as _;
+    let launcher = std::process::id();
+    let ask = move || {
+        // SAFETY: prctl with PR_SET_PDEATHSIG takes a number and touches no memory.
+        if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGINT) } != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        match std::os::unix::process::parent_id() == launcher {
+            true => Ok(()),
+            false => Err(std::io::ErrorKind::BrokenPipe.into()),
+        }
+    };
+    // SAFETY: between fork and exec it makes two system calls, and allocates nothing.
+    unsafe { command.pre_exec(ask) };
 }
 
 struct Rank {
