@@ -178,13 +178,18 @@ fn step_of_checkpoint(folder: &Path) -> u64 {
     serde_json::from_str::<serde_json::Value>(&text).map_or(0, |state| state["step"].as_u64().unwrap())
 }
 
-/// Sends a signal once there is a checkpoint of a later step than `before`; the exit code.
-fn stop(folder: &Path, mut child: Child, before: u64, signal: &str) -> Option<i32> {
+/// Until there is a checkpoint of a later step than `before`, or the process has ended.
+fn wait_for_checkpoint(folder: &Path, child: &mut Child, before: u64) {
     let started = Instant::now();
     while step_of_checkpoint(folder) <= before && child.try_wait().unwrap().is_none() {
         assert!(started.elapsed() < Duration::from_secs(60), "no checkpoint came");
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Sends a signal once there is a checkpoint of a later step than `before`; the exit code.
+fn stop(folder: &Path, mut child: Child, before: u64, signal: &str) -> Option<i32> {
+    wait_for_checkpoint(folder, &mut child, before);
     kill(signal, child.id());
     child.wait().unwrap().code()
 }
@@ -266,13 +271,9 @@ fn ranks_end_with_a_launcher_that_is_killed() {
         run["budget"]["steps"] = 4000.into();
         run["checkpoint"]["every_steps"] = 1.into();
     });
-    let launcher = launch(folder.path(), 2).stderr(Stdio::null()).spawn().unwrap();
+    let mut launcher = launch(folder.path(), 2).stderr(Stdio::null()).spawn().unwrap();
+    wait_for_checkpoint(folder.path(), &mut launcher, 0);
     let children = format!("/proc/{0}/task/{0}/children", launcher.id());
-    let started = Instant::now();
-    while step_of_checkpoint(folder.path()) == 0 {
-        assert!(started.elapsed() < Duration::from_secs(60), "no checkpoint came");
-        std::thread::sleep(Duration::from_millis(5));
-    }
     let ranks: Vec<String> = fs::read_to_string(children).unwrap().split_whitespace().map(str::to_owned).collect();
     assert_eq!(ranks.len(), 2);
     stop(folder.path(), launcher, 0, "-KILL");

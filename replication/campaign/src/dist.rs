@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use lzma_rust2::{XzOptions, XzWriter};
 use study::files::{self, Context as _, FileError};
 use study::folder;
-use study::provenance::SUMS;
+use study::seal::Seal;
 
 use crate::carry;
 use crate::environment::Version;
@@ -69,7 +69,7 @@ pub fn dist(root: &Path, out: &Path, more: &[(String, Vec<u8>)], say: &dyn Fn(&s
         for (name, bytes) in more {
             files::write(&folder.join(name), bytes)?;
         }
-        sums(folder)?;
+        seal(folder)?;
         Ok::<_, ToolError>(licences.crates)
     })?;
     say("packing");
@@ -104,13 +104,9 @@ fn build_harness(root: &Path, host: &str, say: &dyn Fn(&str)) -> Result<(PathBuf
     Ok((folder.join(host).join(PROFILE).join(format!("xtask{}", std::env::consts::EXE_SUFFIX)), is_static))
 }
 
-/// SHA256SUMS of the folder, as `sha256sum -c` reads it.
-fn sums(folder: &Path) -> Result<(), FileError> {
-    let mut text = String::new();
-    for name in files::list(folder)? {
-        text += &format!("{}  {name}\n", files::sha256_file(&folder.join(&name))?);
-    }
-    files::write(&folder.join(SUMS), text.as_bytes())
+/// Every file's hash, as `sha256sum -c` reads them.
+fn seal(folder: &Path) -> Result<(), FileError> {
+    Seal::write(folder, files::list(folder)?.iter().map(String::as_str))
 }
 
 /// The folder as a tar file, packed with xz, and how many files it has. Files are sorted, without dates, owners or anything of this machine but

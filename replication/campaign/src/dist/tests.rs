@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use study::seal::SUMS;
+
 use super::*;
 
 fn repository() -> PathBuf {
@@ -21,7 +23,7 @@ fn an_archive_is_the_same_bytes_wherever_and_whenever_it_is_made() {
             use std::os::unix::fs::PermissionsExt as _;
             fs::set_permissions(folder.path().join("program"), fs::Permissions::from_mode(0o755)).unwrap();
         }
-        sums(folder.path()).unwrap();
+        seal(folder.path()).unwrap();
     }
     let later = std::time::SystemTime::now() + std::time::Duration::from_secs(3600);
     fs::File::options().append(true).open(second.path().join("below/file")).unwrap().set_modified(later).unwrap();

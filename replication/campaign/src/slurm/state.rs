@@ -2,10 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use contract::json::Document;
 use serde::{Deserialize, Serialize};
 use study::files::{self, FileError};
-
-const SCHEMA: &str = "mxfp4-slurm/1";
 
 /// One array.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,10 +19,13 @@ pub(super) struct Array {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct State {
-    schema: String,
     pub(super) arrays: Vec<Array>,
     #[serde(skip)]
     path: PathBuf,
+}
+
+impl Document for State {
+    const SCHEMA: &'static str = "mxfp4-slurm/1";
 }
 
 impl State {
@@ -31,12 +33,12 @@ impl State {
     pub(super) fn load(folder: &Path) -> Result<Self, FileError> {
         let path = folder.join("state.json");
         if !path.exists() {
-            return Ok(Self { schema: SCHEMA.to_owned(), arrays: Vec::new(), path });
+            return Ok(Self { arrays: Vec::new(), path });
         }
         let text = files::read_text(&path)?;
-        match serde_json::from_str::<Self>(&text) {
-            Ok(state) if state.schema == SCHEMA => Ok(Self { path, ..state }),
-            _ => {
+        match Self::from_json("state.json", &text) {
+            Ok(state) => Ok(Self { path, ..state }),
+            Err(_) => {
                 let source = std::io::Error::other(
                     "it is no record of what was submitted; look with squeue what is at work, end it, and remove this file",
                 );
@@ -47,7 +49,7 @@ impl State {
 
     pub(super) fn save(&self) -> Result<(), FileError> {
         // Strings and numbers: cannot fail.
-        files::write(&self.path, serde_json::to_string_pretty(self).unwrap_or_default().as_bytes())
+        files::write(&self.path, self.to_json_pretty().unwrap_or_default().as_bytes())
     }
 
     /// Where the newest submission of a run stands: its job and the task's number.
