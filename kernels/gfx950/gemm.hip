@@ -53,10 +53,6 @@ struct Product {
     float factor;  // what the product is multiplied by, once, after the sum
 };
 
-typedef __amdgpu_buffer_rsrc_t Buffer;
-
-DEVICE Buffer buffer_of(const u8 *base, u32 bytes) { return __builtin_amdgcn_make_buffer_rsrc((void *)base, 0, (int)bytes, 0x00027000); }
-
 typedef __attribute__((address_space(3))) void *LdsPointer;
 
 // Where what lies at this offset of LDS is read. Offsets are numbers, so that the compiler folds their constant part into the instruction.

@@ -27,20 +27,33 @@ typedef u32 u32x2 __attribute__((ext_vector_type(2)));
 typedef u32 u32x4 __attribute__((ext_vector_type(4)));
 typedef int i32x4 __attribute__((ext_vector_type(4)));
 typedef int i32x8 __attribute__((ext_vector_type(8)));
+typedef float f32x2 __attribute__((ext_vector_type(2)));
 typedef float f32x4 __attribute__((ext_vector_type(4)));
 typedef __bf16 bf16x4 __attribute__((ext_vector_type(4)));
+
+// So many bytes from `base` on, which is the same in all lanes: what lies behind them is read as zero.
+typedef __amdgpu_buffer_rsrc_t Buffer;
+DEVICE Buffer buffer_of(const void *base, u32 bytes) { return __builtin_amdgcn_make_buffer_rsrc((void *)base, 0, (int)bytes, 0x00027000); }
 
 // Waits for this wave's outstanding loads but the VECTOR youngest, those that go straight to LDS included, and for its LDS accesses. The asm is
 // volatile and clobbers memory, so that no access moves across it.
 template <int VECTOR = 0> DEVICE void wait_for_loads() {
 #if !defined(BREAK_NO_WAIT)
     asm volatile("s_waitcnt vmcnt(%0) lgkmcnt(0)" ::"n"(VECTOR) : "memory");
+#else
+    asm volatile("" ::: "memory");
 #endif
 }
-// The same, then for the other waves of the block.
-template <int VECTOR = 0> DEVICE void wait_and_meet() {
-    wait_for_loads<VECTOR>();
+// Waits for the other waves of the block, whose accesses may be under way.
+DEVICE void meet() {
 #if !defined(BREAK_NO_BARRIER)
     asm volatile("s_barrier" ::: "memory");
+#else
+    asm volatile("" ::: "memory");
 #endif
+}
+// Both.
+template <int VECTOR = 0> DEVICE void wait_and_meet() {
+    wait_for_loads<VECTOR>();
+    meet();
 }

@@ -13,8 +13,8 @@
 //
 // Scales lie row by row, or as hipBLASLt's mode 1001 wants them (tiles of 32 rows by 8 blocks, `scale_place` below).
 //
-// One block of 256 threads takes a tile of 128 by 128: loads it into LDS, meets, and each thread then makes two blocks of 32 in
-// each direction. The four blocks of a row (or column) of the tile are those of four neighbouring lanes, which speak to each other only
+// One block of 256 threads takes a tile of 128 by 128 through LDS; each thread makes two blocks of 32 in each direction, of rows before the waves
+// meet and of columns after. The four blocks of a row (or column) of the tile are those of four neighbouring lanes, which speak to each other only
 // for rotations of 64 and 128, by DPP; the lanes of a square meet in LDS once more. Compiles for gfx950; functionally verified on a CPU model of the ISA; not run
 // on an MI355X; no performance claim.
 #include "../device/formats.h"
@@ -49,77 +49,98 @@ struct Side {
 
 DEVICE u32 lds_offset(u32 row, u32 column) { return row * PITCH + (row / BLOCK) * GROUP_SHIFT + column * 2; }
 
-template <int DISTANCE> DEVICE void butterflies(float (&x)[BLOCK]) {
+// A block of 32 in 16 pairs of registers: element i beside element i + 16. Butterflies of distance 1 to 8 are then the same in both halves, two
+// in one instruction (v_pk_add_f32), and no element has to move.
+struct Block {
+    f32x2 pair[BLOCK / 2];
+
+    METHOD float element(u32 i) const { return i < BLOCK / 2 ? pair[i].x : pair[i - BLOCK / 2].y; }
+};
+
+template <int DISTANCE> DEVICE void butterflies(Block &x) {
 #pragma unroll
-    for (int pair = 0; pair < (int)BLOCK / 2; pair++) {
-        int low = (pair / DISTANCE) * 2 * DISTANCE + pair % DISTANCE;
-        float a = x[low], b = x[low + DISTANCE];
-        x[low] = a + b;
-        x[low + DISTANCE] = a - b;
+    for (int n = 0; n < (int)BLOCK / 4; n++) {
+        int low = (n / DISTANCE) * 2 * DISTANCE + n % DISTANCE;
+        f32x2 a = x.pair[low], b = x.pair[low + DISTANCE];
+        x.pair[low] = a + b;
+        x.pair[low + DISTANCE] = a - b;
+    }
+}
+
+// Those of distance 16, between the halves of each pair.
+DEVICE void butterflies_of_16(Block &x) {
+#pragma unroll
+    for (u32 i = 0; i < BLOCK / 2; i++) {
+        float a = x.pair[i].x, b = x.pair[i].y;
+        x.pair[i] = f32x2{a + b, a - b};
     }
 }
 
 // Butterflies between lanes whose blocks are 32 (lanes 1 apart) or 64 elements (2 apart) away. The upper lane takes other - x: the product
 // with -1 is exact, so that the sum is rounded once.
-template <int LANES> DEVICE void butterflies_across(float (&x)[BLOCK], u32 lane) {
+template <int LANES> DEVICE void butterflies_across(Block &x, u32 lane) {
+#if defined(BREAK_NO_EXCHANGE)
+    constexpr int EXCHANGED = 0xE4;
+#else
     constexpr int EXCHANGED = LANES == 1 ? 0xB1 : 0x4E;  // quad_perm [1, 0, 3, 2] and [2, 3, 0, 1]
+#endif
     float sign = (lane & LANES) ? -1.0f : 1.0f;
+    auto exchanged = [=](float mine) { return from_bits((u32)__builtin_amdgcn_mov_dpp((int)to_bits(mine), EXCHANGED, 0xF, 0xF, true)); };
 #pragma unroll
-    for (u32 i = 0; i < BLOCK; i++) {
-        float other = from_bits((u32)__builtin_amdgcn_mov_dpp((int)to_bits(x[i]), EXCHANGED, 0xF, 0xF, true));
-        x[i] = __builtin_fmaf(x[i], sign, other);
-        asm volatile("" : "+v"(x[i]));  // one after the other: packed in pairs, they would not fit in the registers
+    for (u32 i = 0; i < BLOCK / 2; i++) {
+        f32x2 mine = x.pair[i], other = {exchanged(mine.x), exchanged(mine.y)};
+        x.pair[i] = __builtin_elementwise_fma(mine, f32x2{sign, sign}, other);
+        asm volatile("" : "+v"(x.pair[i]));  // one after the other: all at once they would not fit in the registers
     }
 }
 
-// y = H (signs * x) / sqrt(size) on each `size` elements, in the reference's order of additions. `lane` is the block's number among the
-// four that neighbouring lanes hold: all lanes of a rotation are here, because it divides the contraction axis.
-DEVICE void rotate(float (&x)[BLOCK], const Side &side, u32 lane) {
+// H (signs * x) on each `size` elements, in the reference's order of additions, and its factor of 1 / sqrt(size) where that is no power of
+// two. Where it is one, 2^-n, n is returned: dividing is exact even among denormals, because BF16 and so every sum is a multiple of 2^-133, and
+// `scale_byte` and the rounding take n into the block's exponent. `lane` is the block's number among the four that neighbouring lanes
+// hold: all lanes of a rotation are here, because it divides the contraction axis.
+DEVICE u32 rotate(Block &x, const Side &side, u32 lane) {
     u32 size = side.rotation;
-    if (size == 0) return;
+    if (size == 0) return 0;
     if (side.signs[0] | side.signs[1] | side.signs[2] | side.signs[3]) {
         u32 low = lane & 1 ? side.signs[1] : side.signs[0], high = lane & 1 ? side.signs[3] : side.signs[2];
         u32 signs = lane & 2 ? high : low;
         asm volatile("" : "+v"(signs));  // or the 32 masks below are made once, before the loop, and held in as many registers
+        auto flipped = [&](float value, u32 i) { return from_bits(to_bits(value) ^ ((signs << (31 - i)) & 0x80000000u)); };
 #pragma unroll
-        for (u32 i = 0; i < BLOCK; i++) x[i] = from_bits(to_bits(x[i]) ^ ((signs << (31 - i)) & 0x80000000u));
+        for (u32 i = 0; i < BLOCK / 2; i++) x.pair[i] = f32x2{flipped(x.pair[i].x, i), flipped(x.pair[i].y, i + BLOCK / 2)};
     }
     butterflies<1>(x);
     butterflies<2>(x);
     butterflies<4>(x);
     butterflies<8>(x);
-    float factor = 0.25f;
-    if (size >= 32) {
-        butterflies<16>(x);
-        factor = 0.17677669f;  // 1 / sqrt(32) rounded to F32
-    }
-    if (size >= 64) {
-#if !defined(BREAK_NO_EXCHANGE)
-        butterflies_across<1>(x, lane);
-#endif
-        factor = 0.125f;
-    }
+    if (size == 16) return 2;
+    butterflies_of_16(x);
+    if (size >= 64) butterflies_across<1>(x, lane);
+    if (size == 64) return 3;
+    float factor = 0.17677669f;  // 1 / sqrt(32) rounded to F32
     if (size == 128) {
         butterflies_across<2>(x, lane);
         factor = 0.088388346f;  // 1 / sqrt(128) rounded to F32
     }
 #pragma unroll
-    for (u32 i = 0; i < BLOCK; i++) x[i] *= factor;
+    for (u32 i = 0; i < BLOCK / 2; i++) x.pair[i] *= factor;
+    return 0;
 }
 
-// The block's E8M0 byte, from the bits of its largest magnitude (kernels/src/format/e8m0.rs).
-DEVICE u32 scale_byte(u32 amax, u32 rule) {
+// The E8M0 byte of a block whose largest magnitude, times 2^halvings, has these bits (kernels/src/format/e8m0.rs). A quotient that would be a
+// denormal has byte 0 either way.
+DEVICE u32 scale_byte(u32 amax, u32 rule, u32 halvings) {
     u32 exponent = (amax + (rule == EVEN ? 0x200000u : 0u)) >> 23;
     if (rule == CEIL) exponent += (amax & 0x7FFFFFu) > 0x400000u ? 1 : 0;
-    u32 byte = exponent > 2 ? exponent - 2 : 0;
+    u32 byte = __builtin_elementwise_sub_sat(exponent, 2 + halvings);
     return amax >= 0x7F800000u ? 255 : byte;
 }
 
-// 2^(byte - 127); 2^-127 is a subnormal.
-DEVICE float scale_of(u32 byte) { return from_bits(byte == 0 ? 0x00400000u : byte << 23); }
+// 2^(exponent - 127); 2^-127 is a subnormal.
+DEVICE float scale_of(u32 exponent) { return from_bits(exponent == 0 ? 0x00400000u : exponent << 23); }
 
-// 2^(127 - byte), for bytes up to 254 (which rotated BF16 cannot reach, but the definition does).
-DEVICE float reciprocal_of(u32 byte) { return from_bits(byte == 254 ? 0x00400000u : (254 - byte) << 23); }
+// 2^(127 - exponent), for exponents up to 254 (which BF16 cannot reach, but the definition does).
+DEVICE float reciprocal_of(u32 exponent) { return from_bits(exponent == 254 ? 0x00400000u : (254 - exponent) << 23); }
 
 // Stochastic rounding of a scaled value: up when the word's low 22 bits added to the dropped bits carry; below 1 the same after adding
 // 1, where the grid is uniform (kernels/src/format/minifloat.rs).
@@ -134,8 +155,8 @@ DEVICE u32 encode_stochastic(float value, u32 word) {
     return code | (bits >> 31) << 3;
 }
 
-DEVICE void round_stochastic(const float (&x)[BLOCK], u32 byte, const Side &side, u64 index, u32 (&words)[4]) {
-    float scale = reciprocal_of(byte);
+DEVICE void round_stochastic(const Block &x, u32 exponent, const Side &side, u64 index, u32 (&words)[4]) {
+    float scale = reciprocal_of(exponent);
     float prescale = side.rounding == STOCHASTIC_PRESCALED ? 0.75f : 1.0f;
     // What the upper half of the index adds is the same for all elements of a block.
     u32 base = (u32)(index >> 32) * SPREAD_HIGH + side.k0;
@@ -144,7 +165,7 @@ DEVICE void round_stochastic(const float (&x)[BLOCK], u32 byte, const Side &side
         u32 word = 0;
 #pragma unroll
         for (u32 i = 0; i < 8; i++) {
-            u32 code = encode_stochastic(x[8 * w + i] * scale * prescale, random_word(((u32)index + 8 * w + i) * SPREAD_LOW + base, side.k1));
+            u32 code = encode_stochastic(x.element(8 * w + i) * scale * prescale, random_word(((u32)index + 8 * w + i) * SPREAD_LOW + base, side.k1));
             word |= code << (4 * i);
             if (i % 4 == 3) __builtin_amdgcn_sched_barrier(0);  // more random words at once would not fit in the registers
         }
@@ -152,33 +173,33 @@ DEVICE void round_stochastic(const float (&x)[BLOCK], u32 byte, const Side &side
     }
 }
 
-DEVICE void round_nearest(const float (&x)[BLOCK], u32 byte, u32 (&words)[4]) {
-    float scale = scale_of(byte);
+DEVICE void round_nearest(const Block &x, u32 exponent, u32 (&words)[4]) {
+    float scale = scale_of(exponent);
 #pragma unroll
     for (u32 w = 0; w < 4; w++) {
-        const float *v = &x[8 * w];
+        auto v = [&](u32 i) { return x.element(8 * w + i); };
         u32 word = 0;
 #if defined(BREAK_SWAPPED_NIBBLE)
-        word = __builtin_amdgcn_cvt_scalef32_pk_fp4_f32(word, v[1], v[0], scale, 0);
+        word = __builtin_amdgcn_cvt_scalef32_pk_fp4_f32(word, v(1), v(0), scale, 0);
 #else
-        word = __builtin_amdgcn_cvt_scalef32_pk_fp4_f32(word, v[0], v[1], scale, 0);
+        word = __builtin_amdgcn_cvt_scalef32_pk_fp4_f32(word, v(0), v(1), scale, 0);
 #endif
-        word = __builtin_amdgcn_cvt_scalef32_pk_fp4_f32(word, v[2], v[3], scale, 1);
-        word = __builtin_amdgcn_cvt_scalef32_pk_fp4_f32(word, v[4], v[5], scale, 2);
-        word = __builtin_amdgcn_cvt_scalef32_pk_fp4_f32(word, v[6], v[7], scale, 3);
+        word = __builtin_amdgcn_cvt_scalef32_pk_fp4_f32(word, v(2), v(3), scale, 1);
+        word = __builtin_amdgcn_cvt_scalef32_pk_fp4_f32(word, v(4), v(5), scale, 2);
+        word = __builtin_amdgcn_cvt_scalef32_pk_fp4_f32(word, v(6), v(7), scale, 3);
         words[w] = word;
     }
 }
 
-// Pattern of a block's largest magnitude; NaNs are larger than infinity.
-DEVICE u32 largest_of(const float (&x)[BLOCK]) {
-    u32 amax = 0;
+// Pattern of a block's largest magnitude, two elements an instruction (v_maximum3_f32, which keeps a NaN); NaNs are larger than infinity.
+DEVICE u32 largest_of(const Block &x) {
+    float amax = 0.0f;
 #pragma unroll
-    for (u32 i = 0; i < BLOCK; i++) {
-        u32 magnitude = to_bits(x[i]) & 0x7FFFFFFFu;
-        amax = magnitude > amax ? magnitude : amax;
+    for (u32 i = 0; i < BLOCK / 2; i++) {
+        f32x2 magnitude = __builtin_elementwise_abs(x.pair[i]);
+        amax = __builtin_elementwise_maximum(__builtin_elementwise_maximum(magnitude.x, magnitude.y), amax);
     }
-    return amax;
+    return to_bits(amax) & 0x7FFFFFFFu;
 }
 
 // Where the scale of `row` and `block` lies, in an operand with `blocks` of them a row. Swizzled: tiles of 32 rows by 8 blocks, a row of
@@ -191,16 +212,16 @@ DEVICE u64 scale_place(u32 layout, u64 row, u32 block, u32 blocks) {
     return tile * 256 + inside;
 }
 
-// Rounds a rotated block of 32 and stores it. `row` and `block`: its place in an operand with `blocks` of them a row; its first element has
+// Rounds a rotated block of 32, over 2^halvings, and stores it. `row` and `block`: its place in an operand with `blocks` of them a row; its first element has
 // index 32 * (row * blocks + block), because the contraction axis is a multiple of 32.
-DEVICE void round_block(const float (&x)[BLOCK], u32 amax, const Side &side, u64 row, u32 block, u32 blocks) {
+DEVICE void round_block(const Block &x, u32 amax, u32 halvings, const Side &side, u64 row, u32 block, u32 blocks) {
     u64 number = row * blocks + block;
-    u32 byte = scale_byte(amax, side.rule);
+    u32 byte = scale_byte(amax, side.rule, halvings);
     u32 words[4];
     if (side.rounding == NEAREST_EVEN) {
-        round_nearest(x, byte, words);
+        round_nearest(x, byte + halvings, words);
     } else {
-        round_stochastic(x, byte, side, number * BLOCK, words);
+        round_stochastic(x, byte + halvings, side, number * BLOCK, words);
     }
     u32 keep = byte == 255 ? 0 : ~0u;  // a block that holds a NaN or an infinity has zero codes
     u32x4 codes = {words[0] & keep, words[1] & keep, words[2] & keep, words[3] & keep};
@@ -208,50 +229,63 @@ DEVICE void round_block(const float (&x)[BLOCK], u32 amax, const Side &side, u64
     side.scales[scale_place(side.layout, row, block, blocks)] = (u8)byte;
 }
 
-// The tile's elements go to LDS, 16 bytes a thread and turn; what lies outside the matrix is zero.
+// The tile's elements go to LDS, 16 bytes a thread and turn; what lies outside the matrix is zero. All loads are under way before the first is
+// waited for. A wave loads the 32 rows that it makes blocks of in `along_rows`. 2^23 columns at most: offsets in a tile take 31 bits, and what has
+// one more is outside every buffer.
 DEVICE void load_tile(const u16 *source, u32 rows, u32 k, u32 top, u32 left, u8 *lds) {
+    constexpr u32 TURNS = TILE * TILE / 8 / THREADS, STEP = BLOCK / TURNS;
+    u32 row = threadIdx.x / WAVE * BLOCK + threadIdx.x % WAVE / (TILE / 8), column = threadIdx.x % (TILE / 8) * 8;
+    u32 there = rows - top < TILE ? rows - top : TILE;
+    Buffer buffer = buffer_of(source + ((u64)top * k + left), (there * k - left) * 2);
+    u32 offset = (row * k + column) * 2 | (left + column < k ? 0 : 0x80000000u);
+    u32x4 values[TURNS];
 #pragma unroll
-    for (u32 turn = 0; turn < TILE * TILE / 8 / THREADS; turn++) {
-        u32 chunk = turn * THREADS + threadIdx.x;
-        u32 row = chunk / (TILE / 8), column = chunk % (TILE / 8) * 8;
-        u32x4 values = {0, 0, 0, 0};
-        if (top + row < rows && left + column < k) values = *(const u32x4 *)(source + (u64)(top + row) * k + left + column);
-        *(u32x4 *)(lds + lds_offset(row, column)) = values;
-    }
+    for (u32 turn = 0; turn < TURNS; turn++) values[turn] = __builtin_amdgcn_raw_buffer_load_b128(buffer, offset + turn * STEP * 2 * k, 0, 0);
+    u8 *to = lds + lds_offset(row, column);
+#pragma unroll
+    for (u32 turn = 0; turn < TURNS; turn++) *(u32x4 *)(to + turn * STEP * PITCH) = values[turn];
 }
 
 // 32 neighbouring elements of a row of the tile.
-DEVICE void read_row(const u8 *lds, u32 row, u32 column, float (&x)[BLOCK]) {
+DEVICE Block read_row(const u8 *line) {
+    Block x;
 #pragma unroll
-    for (u32 i = 0; i < BLOCK / 8; i++) {
-        u32x4 packed = *(const u32x4 *)(lds + lds_offset(row, column + 8 * i));
+    for (u32 i = 0; i < 2; i++) {
+        u32x4 low = *(const u32x4 *)(line + 16 * i), high = *(const u32x4 *)(line + 16 * i + BLOCK);
 #pragma unroll
         for (u32 j = 0; j < 4; j++) {
-            x[8 * i + 2 * j] = from_bits(packed[j] << 16);
-            x[8 * i + 2 * j + 1] = from_bits(packed[j] & 0xFFFF0000u);
+            x.pair[8 * i + 2 * j] = f32x2{from_bits(low[j] << 16), from_bits(high[j] << 16)};
+            x.pair[8 * i + 2 * j + 1] = f32x2{from_bits(low[j] & 0xFFFF0000u), from_bits(high[j] & 0xFFFF0000u)};
         }
     }
+    return x;
 }
 
-// 32 neighbouring elements of a column of the tile. A 32-bit read brings two columns, of which one is taken.
-DEVICE void read_column(const u8 *lds, u32 row, u32 column, float (&x)[BLOCK]) {
+// 32 neighbouring elements of a column of the tile. A 32-bit read brings two columns, of which one is taken: `half` is what `half_of` said.
+DEVICE Block read_column(const u8 *line, u32 half) {
+    Block x;
 #pragma unroll
-    for (u32 i = 0; i < BLOCK; i++) {
-        u32 packed = *(const u32 *)(lds + lds_offset(row + i, column & ~1u));
-        x[i] = from_bits(column & 1 ? packed & 0xFFFF0000u : packed << 16);
+    for (u32 i = 0; i < BLOCK / 2; i++) {
+        u32 low = *(const u32 *)(line + i * PITCH), high = *(const u32 *)(line + (i + BLOCK / 2) * PITCH);
+        x.pair[i] = f32x2{from_bits(__builtin_amdgcn_perm(low, low, half)), from_bits(__builtin_amdgcn_perm(high, high, half))};
     }
+    return x;
 }
 
-// Rows: four threads share a row's four blocks, so that a row's codes are 64 bytes in a piece.
+// Which bytes v_perm_b32 makes an F32 of (12: zero), for the second or the first of two columns.
+DEVICE u32 half_of(bool odd) { return odd ? 0x03020C0Cu : 0x01000C0Cu; }
+
+// Rows: four threads share a row's four blocks, so that a row's codes are 64 bytes in a piece. A wave reads what it wrote itself, and need not
+// meet the others before.
 DEVICE void along_rows(const u8 *lds, u32 rows, u32 k, u32 top, u32 left, const Side &side) {
 #pragma unroll 1
     for (u32 turn = 0; turn < 2; turn++) {
-        u32 row = turn * (TILE / 2) + threadIdx.x / 4, column = threadIdx.x % 4 * BLOCK;
+        u32 first = threadIdx.x / WAVE * BLOCK + threadIdx.x % WAVE / 4, column = threadIdx.x % 4 * BLOCK;
+        u32 row = first + turn * (BLOCK / 2);
         if (top + row >= rows || left + column >= k) continue;
-        float x[BLOCK];
-        read_row(lds, row, column, x);
-        rotate(x, side, threadIdx.x % 4);
-        round_block(x, largest_of(x), side, top + row, (left + column) / BLOCK, k / BLOCK);
+        Block x = read_row(lds + lds_offset(first, column) + turn * (BLOCK / 2) * PITCH);
+        u32 halvings = rotate(x, side, threadIdx.x % 4);
+        round_block(x, largest_of(x), halvings, side, top + row, (left + column) / BLOCK, k / BLOCK);
     }
 }
 
@@ -261,10 +295,9 @@ DEVICE void along_columns(const u8 *lds, u32 rows, u32 k, u32 top, u32 left, con
     if (top + row >= rows || left + column >= k) return;
 #pragma unroll 1
     for (u32 odd = 0; odd < 2; odd++) {
-        float x[BLOCK];
-        read_column(lds, row, column + odd, x);
-        rotate(x, side, threadIdx.x % 4);
-        round_block(x, largest_of(x), side, left + column + odd, (top + row) / BLOCK, rows / BLOCK);
+        Block x = read_column(lds + lds_offset(row, column), half_of(odd));
+        u32 halvings = rotate(x, side, threadIdx.x % 4);
+        round_block(x, largest_of(x), halvings, side, left + column + odd, (top + row) / BLOCK, rows / BLOCK);
     }
 }
 
@@ -297,16 +330,11 @@ template <bool COLUMNS> DEVICE void squares(const u8 *lds, u32 *room, u32 rows, 
 #pragma unroll 1
     for (u32 turn = 0; turn < 2; turn++) {
         u32 line = turn * (TILE / 2) + threadIdx.x / 4, at = threadIdx.x % 4 * BLOCK;
-        float x[BLOCK];
-        if (COLUMNS) {
-            read_column(lds, at, line, x);
-        } else {
-            read_row(lds, line, at, x);
-        }
-        rotate(x, side, threadIdx.x % 4);
+        Block x = COLUMNS ? read_column(lds + lds_offset(at, line & ~1u), half_of(line & 1)) : read_row(lds + lds_offset(line, at));
+        u32 halvings = rotate(x, side, threadIdx.x % 4);
         u32 amax = largest_of(x);
         if (side.square) amax = largest_of_square(amax, room + 64 * turn);
-        if (first + line < lines && start + at < length) round_block(x, amax, side, first + line, (start + at) / BLOCK, length / BLOCK);
+        if (first + line < lines && start + at < length) round_block(x, amax, halvings, side, first + line, (start + at) / BLOCK, length / BLOCK);
     }
 }
 
@@ -317,8 +345,9 @@ KERNEL_OF(256, 4) mxfp4_quantise(const u16 *source, u32 rows, u32 k, Side row_si
     SHARED u8 lds[LDS_BYTES] __attribute__((aligned(16)));
     u32 top = blockIdx.y * TILE, left = blockIdx.x * TILE;
     load_tile(source, rows, k, top, left, lds);
-    wait_and_meet();
+    wait_for_loads();
     if (row_side.codes) along_rows(lds, rows, k, top, left, row_side);
+    meet();
     if (column_side.codes) along_columns(lds, rows, k, top, left, column_side);
 }
 

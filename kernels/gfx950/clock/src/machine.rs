@@ -51,6 +51,8 @@ pub const LINE: u64 = 128;
 pub const ADDRESS_QUEUE: u64 = 128;
 /// Clocks from the address unit to the data: between the L2 cache and memory (assumed; `kernels::gpu::Plan` assumes the same).
 pub const MEMORY_LATENCY: u64 = 1000;
+/// Clocks from a workgroup's end to the first instruction of the one that takes its place (assumed).
+pub const LAUNCH: u64 = 500;
 /// Clocks of a scalar load (assumed).
 pub const SCALAR_LATENCY: u64 = 200;
 /// Operations of a wave that its counters tell apart: vector memory, and LDS with scalar memory. AMD, "CDNA 3 ISA".
@@ -59,5 +61,7 @@ pub const LOCAL_COUNT: usize = 15;
 
 /// Bytes that the Infinity Cache gives in a clock, to all dies: 17.2 TB/s at 2.1 GHz. AMD, "CDNA 3 Architecture".
 pub const FABRIC_BYTES: u64 = 8192;
-/// Bytes that memory gives in a clock: 8 TB/s at 2.4 GHz. AMD's data sheet.
+/// Bytes that a die and the Infinity Cache exchange at once. AMD, "CDNA 3 Architecture": 64 bytes a clock and channel.
+pub const SECTOR: u64 = 64;
+/// Bytes that memory gives or takes in a clock: 8 TB/s at 2.4 GHz. AMD's data sheet.
 pub const MEMORY_BYTES: u64 = 3333;

@@ -3,7 +3,7 @@
 use gfx950_interpreter::banks::Grouping;
 use gfx950_interpreter::trace::Access;
 
-use crate::machine::{ADDRESSES, CACHE_BYTES, LDS_BYTES, LINE};
+use crate::machine::{ADDRESSES, CACHE_BYTES, LDS_BYTES, LINE, SECTOR};
 
 /// Bytes that one group of lanes moves: a dword from each of 64 banks.
 const GROUP_BYTES: u64 = 256;
@@ -22,15 +22,30 @@ pub(crate) fn arrival(accesses: &[Access]) -> u64 {
 /// Clocks of the address unit: addresses, bytes through the cache, or lines of it, whichever takes longest.
 pub(crate) fn address(access: &Access) -> u64 {
     let lanes = access.lanes.len() as u64;
-    let mut lines: Vec<u64> = access.lanes.iter().flatten().map(|address| address / LINE).collect();
-    lines.sort_unstable();
-    lines.dedup();
-    (lanes / ADDRESSES).max(lanes * access.bytes as u64 / CACHE_BYTES).max(lines.len() as u64)
+    (lanes / ADDRESSES).max(lanes * access.bytes as u64 / CACHE_BYTES).max(pieces(access, LINE))
+}
+
+/// Bytes that the active lanes ask for.
+pub(crate) fn wanted(access: &Access) -> u64 {
+    (access.lanes.iter().flatten().count() * access.bytes) as u64
+}
+
+/// Bytes that move between the die and the Infinity Cache for them.
+pub(crate) fn moved(access: &Access) -> u64 {
+    pieces(access, SECTOR) * SECTOR
+}
+
+/// Pieces of memory of so many bytes that an access touches.
+fn pieces(access: &Access, size: u64) -> u64 {
+    let mut pieces: Vec<u64> = access.lanes.iter().flatten().map(|address| address / size).collect();
+    pieces.sort_unstable();
+    pieces.dedup();
+    pieces.len() as u64
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Grouping, address, port};
+    use super::{Grouping, address, moved, port, wanted};
     use gfx950_interpreter::trace::Access;
 
     fn access(bytes: usize, of: impl Fn(u64) -> u64) -> Access {
@@ -53,5 +68,16 @@ mod tests {
         assert_eq!(address(&access(16, |lane| 16 * lane)), 16);
         assert_eq!(address(&access(2, |lane| lane % 16 * 4096)), 16);
         assert_eq!(address(&access(2, |lane| lane * 4096)), 64);
+    }
+
+    /// 16 lines of four bytes each move 16 sectors between the dies; without some lanes it is less.
+    #[test]
+    fn parts_of_sectors_move_whole_ones() {
+        let scales = access(1, |lane| lane / 4 * 4096 + lane % 4);
+        assert_eq!([wanted(&scales), moved(&scales)], [64, 16 * 64]);
+        let mut half = access(16, |lane| 16 * lane);
+        assert_eq!([wanted(&half), moved(&half)], [1024, 1024]);
+        half.lanes[32..].fill(None);
+        assert_eq!([wanted(&half), moved(&half)], [512, 512]);
     }
 }

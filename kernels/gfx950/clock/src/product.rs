@@ -89,10 +89,7 @@ impl<'a> Gemm<'a> {
 
     /// Workgroups that fit on a compute unit together.
     pub fn resident(&self) -> u64 {
-        let registers = self.kernel.resources.vgprs.max(1).next_multiple_of(REGISTER_GRANULE);
-        let waves = (REGISTERS / registers).min(WAVES) * SIMDS as u64;
-        let by_waves = waves / u64::from(THREADS / 64);
-        by_waves.min(LDS / u64::from(self.kernel.descriptor.lds.max(1))).max(1)
+        resident(self.kernel, THREADS)
     }
 
     /// The longer of the two executed workgroups, so many of them together.
@@ -181,6 +178,14 @@ impl<'a> Gemm<'a> {
         let once = (shape.m + shape.n) * (shape.k / 2 + shape.k / 32) + 2 * shape.m * shape.n;
         ((panels * panel) as f64 / FABRIC_BYTES as f64).max(once as f64 / MEMORY_BYTES as f64)
     }
+}
+
+/// Workgroups of so many threads that fit on a compute unit together.
+pub(crate) fn resident(kernel: &Kernel, threads: u32) -> u64 {
+    let registers = kernel.resources.vgprs.max(1).next_multiple_of(REGISTER_GRANULE);
+    let waves = (REGISTERS / registers).min(WAVES) * SIMDS as u64;
+    let by_waves = waves / u64::from(threads.div_ceil(64));
+    by_waves.min(LDS / u64::from(kernel.descriptor.lds.max(1))).max(1)
 }
 
 /// One workgroup of a product of one tile, executed for so many steps of its k (at least as many, where k is shorter). What is multiplied does

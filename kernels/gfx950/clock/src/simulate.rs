@@ -7,8 +7,8 @@ use gfx950_interpreter::decode::Instruction;
 use gfx950_interpreter::trace::{Access, Trace};
 
 use crate::machine::{
-    ADDRESS_QUEUE, BARRIER, CADENCE, LDS_BYTES, LDS_LATENCY, LDS_QUEUE, LOCAL_COUNT, MEMORY_LATENCY, REGISTERS, SCALAR_LATENCY, SIMDS,
-    VECTOR_COUNT,
+    ADDRESS_QUEUE, BARRIER, CADENCE, FABRIC_BYTES, LAUNCH, LDS_BYTES, LDS_LATENCY, LDS_QUEUE, LOCAL_COUNT, MEMORY_BYTES, MEMORY_LATENCY,
+    REGISTERS, SCALAR_LATENCY, SIMDS, UNITS, VECTOR_COUNT,
 };
 use crate::memory;
 use crate::units::{self, Timed, Unit};
@@ -50,7 +50,23 @@ struct Wave<'a> {
     ended: bool,
 }
 
-impl Wave<'_> {
+impl<'a> Wave<'a> {
+    fn new(trace: &'a Trace, number: usize, group: usize, ready: u64) -> Self {
+        Self {
+            trace,
+            number,
+            group,
+            next: 0,
+            ready,
+            priority: 0,
+            registers: vec![0; REGISTERS as usize],
+            vector: VecDeque::new(),
+            local: VecDeque::new(),
+            waits: false,
+            ended: trace.waves[number].is_empty(),
+        }
+    }
+
     fn retire(&mut self, now: u64) {
         // Both finish in order.
         while self.vector.front().is_some_and(|&(_, done)| done <= now) {
@@ -83,6 +99,32 @@ struct Ports {
     memory: bool,
 }
 
+/// One of 256 equal shares of what all units use together. Clocks are counted in parts, so that no fraction of one is lost.
+#[derive(Default, Clone, Copy)]
+struct Share {
+    free: u64,
+}
+
+impl Share {
+    /// Clocks at which so many bytes have come, asked for at `now`, of `rate` bytes a clock for all units.
+    fn take(&mut self, now: u64, bytes: u64, rate: u64) -> u64 {
+        self.free = self.free.max(now * rate) + bytes * UNITS;
+        self.free.div_ceil(rate)
+    }
+}
+
+/// A stream from memory and back: no byte is read twice.
+#[derive(Default)]
+struct Stream {
+    /// Workgroups that have not begun.
+    left: u64,
+    memory: Share,
+    fabric: Share,
+    bytes: u64,
+    /// When the last byte has come or gone.
+    done: u64,
+}
+
 struct Cu<'a> {
     timed: Vec<Timed>,
     taken: Vec<u64>,
@@ -94,6 +136,8 @@ struct Cu<'a> {
     arrivals: BTreeMap<(u64, u64), (usize, u64)>,
     operations: u64,
     meter: Meter,
+    /// None: operands come from caches.
+    stream: Option<Stream>,
 }
 
 /// Workgroups that begin together on one compute unit, each by its trace.
@@ -101,51 +145,62 @@ struct Cu<'a> {
 /// # Errors
 /// Traces that do not belong to these instructions, or whose waves do not meet.
 pub fn simulate(instructions: &[Instruction], groups: &[&Trace]) -> Result<Estimate, ClockError> {
-    let mut cu = Cu {
-        timed: instructions.iter().map(units::timed).collect(),
-        taken: instructions.iter().map(units::taken).collect(),
-        waves: Vec::new(),
-        simds: [Simd::default(); SIMDS],
-        lds_free: 0,
-        address_free: 0,
-        arrivals: BTreeMap::new(),
-        operations: 0,
-        meter: Meter::default(),
-    };
-    for (group, trace) in groups.iter().enumerate() {
-        for (number, steps) in trace.waves.iter().enumerate() {
-            if let Some(&position) = steps.iter().find(|&&position| position as usize >= instructions.len()) {
-                return Err(ClockError::Position { position: position as usize, count: instructions.len() });
-            }
-            cu.waves.push(Wave {
-                trace,
-                number,
-                group,
-                next: 0,
-                ready: 0,
-                priority: 0,
-                registers: vec![0; REGISTERS as usize],
-                vector: VecDeque::new(),
-                local: VecDeque::new(),
-                waits: false,
-                ended: steps.is_empty(),
-            });
-        }
-    }
-    let mut now = 0;
-    while cu.waves.iter().any(|wave| !wave.ended) {
-        if now >= LIMIT {
-            return Err(ClockError::Endless(LIMIT));
-        }
-        cu.cycle(now);
-        now += CADENCE;
-        cu.meter.now.clocks = now;
-    }
-    let waves = cu.waves.len();
-    Ok(cu.meter.finish(waves))
+    Cu::new(instructions, groups, None)?.run()
 }
 
-impl Cu<'_> {
+/// Workgroups that are all alike, so many of them at once, each in the place of one that ended. Every unit of the device does the same, and has
+/// an equal share of memory.
+///
+/// # Errors
+/// The same.
+pub fn simulate_stream(instructions: &[Instruction], trace: &Trace, workgroups: u64, together: u64) -> Result<Estimate, ClockError> {
+    let first = together.min(workgroups);
+    let stream = Stream { left: workgroups - first, ..Stream::default() };
+    Cu::new(instructions, &vec![trace; first as usize], Some(stream))?.run()
+}
+
+impl<'a> Cu<'a> {
+    fn new(instructions: &[Instruction], groups: &[&'a Trace], stream: Option<Stream>) -> Result<Self, ClockError> {
+        let mut waves = Vec::new();
+        for (group, trace) in groups.iter().enumerate() {
+            for (number, steps) in trace.waves.iter().enumerate() {
+                if let Some(&position) = steps.iter().find(|&&position| position as usize >= instructions.len()) {
+                    return Err(ClockError::Position { position: position as usize, count: instructions.len() });
+                }
+                waves.push(Wave::new(trace, number, group, 0));
+            }
+        }
+        Ok(Cu {
+            timed: instructions.iter().map(units::timed).collect(),
+            taken: instructions.iter().map(units::taken).collect(),
+            waves,
+            simds: [Simd::default(); SIMDS],
+            lds_free: 0,
+            address_free: 0,
+            arrivals: BTreeMap::new(),
+            operations: 0,
+            meter: Meter::default(),
+            stream,
+        })
+    }
+
+    fn run(mut self) -> Result<Estimate, ClockError> {
+        let mut now = 0;
+        while self.waves.iter().any(|wave| !wave.ended) {
+            if now >= LIMIT {
+                return Err(ClockError::Endless(LIMIT));
+            }
+            self.cycle(now);
+            now += CADENCE;
+            self.meter.now.clocks = now;
+        }
+        if let Some(stream) = &self.stream {
+            self.meter.now.clocks = now.max(stream.done);
+        }
+        let waves = self.waves.len();
+        Ok(self.meter.finish(waves))
+    }
+
     fn cycle(&mut self, now: u64) {
         self.arrive(now);
         // Who comes first to what all SIMDs share goes round.
@@ -165,6 +220,21 @@ impl Cu<'_> {
             }
         }
         self.meet(now);
+        self.follow(now);
+    }
+
+    /// Workgroups that ended make room for those that have not begun.
+    fn follow(&mut self, now: u64) {
+        let Some(stream) = &mut self.stream else { return };
+        let groups = self.waves.iter().map(|wave| wave.group + 1).max().unwrap_or(0);
+        for group in 0..groups {
+            if stream.left > 0 && self.waves.iter().all(|wave| wave.group != group || wave.ended) {
+                stream.left -= 1;
+                for wave in self.waves.iter_mut().filter(|wave| wave.group == group) {
+                    *wave = Wave::new(wave.trace, wave.number, group, now + LAUNCH);
+                }
+            }
+        }
     }
 
     /// What has come from memory for LDS takes its turn at the port.
@@ -225,6 +295,7 @@ impl Cu<'_> {
                     self.meter.now.matrix += timed.busy;
                 } else {
                     state.vector_free = now + timed.busy;
+                    self.meter.now.vector += timed.busy;
                 }
                 if let Some((first, count)) = timed.writes {
                     wave.registers.iter_mut().skip(first).take(count).for_each(|when| *when = now + timed.latency);
@@ -286,7 +357,16 @@ impl Cu<'_> {
         self.address_free = self.address_free.max(now) + clocks;
         self.meter.now.address += clocks;
         self.operations += 1;
-        let data = self.address_free + MEMORY_LATENCY;
+        let mut data = self.address_free + MEMORY_LATENCY;
+        if let Some(stream) = &mut self.stream {
+            let [wanted, moved] = [memory::wanted, memory::moved].map(|bytes| accesses.iter().map(bytes).sum::<u64>());
+            let come = stream.memory.take(self.address_free, wanted, MEMORY_BYTES);
+            let come = come.max(stream.fabric.take(self.address_free, moved, FABRIC_BYTES));
+            stream.bytes += wanted;
+            self.meter.now.memory = stream.bytes * UNITS / MEMORY_BYTES;
+            stream.done = stream.done.max(come);
+            data = come + MEMORY_LATENCY;
+        }
         if to_lds {
             self.arrivals.insert((data, self.operations), (at, memory::arrival(accesses)));
         }

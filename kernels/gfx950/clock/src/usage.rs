@@ -55,12 +55,16 @@ pub struct Usage {
     pub clocks: u64,
     /// Of all matrix pipes.
     pub matrix: u64,
+    /// Of all vector units, matrix operations not included.
+    pub vector: u64,
     /// In which waves issued.
     pub issue: u64,
     /// Of the LDS port.
     pub lds: u64,
     /// Of the address unit.
     pub address: u64,
+    /// Of the unit's share of memory; 0 where operands come from caches.
+    pub memory: u64,
     /// Of waves that wait, in the order of [`Reason`].
     pub stalls: [u64; 8],
     /// Clocks of the LDS port that bank conflicts took, by consecutive lanes and by those that were measured; the second is in `lds`.
@@ -76,9 +80,11 @@ impl Usage {
         Self {
             clocks: self.clocks - before.clocks,
             matrix: self.matrix - before.matrix,
+            vector: self.vector - before.vector,
             issue: self.issue - before.issue,
             lds: self.lds - before.lds,
             address: self.address - before.address,
+            memory: self.memory - before.memory,
             stalls: std::array::from_fn(|at| self.stalls[at] - before.stalls[at]),
             conflicts: std::array::from_fn(|at| self.conflicts[at] - before.conflicts[at]),
         }
@@ -94,15 +100,18 @@ pub struct Phase {
 }
 
 impl Phase {
-    /// The busiest unit's share of the clocks, and its name: matrix pipes, issue (of a wave on the average), LDS port, address unit.
+    /// The busiest unit's share of the clocks, and its name: matrix pipes, vector units, issue (of a wave on the average), LDS port, address
+    /// unit, memory.
     pub fn busiest(&self) -> (f64, &'static str) {
-        let Usage { matrix, issue, lds, address, .. } = self.usage;
+        let Usage { matrix, vector, issue, lds, address, memory, .. } = self.usage;
         let clocks = self.usage.clocks.max(1) as f64;
         let shares = [
             (matrix as f64 / SIMDS as f64, "matrix pipe"),
+            (vector as f64 / SIMDS as f64, "vector units"),
             (issue as f64 / self.waves.max(1) as f64, "issue"),
             (lds as f64, "LDS port"),
             (address as f64, "address unit"),
+            (memory as f64, "memory"),
         ];
         let busiest = shares.into_iter().fold((0.0, "nothing"), |best, share| if share.0 > best.0 { share } else { best });
         (busiest.0 / clocks, busiest.1)

@@ -38,6 +38,19 @@ fn loops() -> Vec<(&'static str, String)> {
     let add = |at: usize| format!("v_add_u32_e32 v{}, v{}, v{}", 100 + at, 120 + at, 140 + at);
     vec![
         ("vector operations", lines(16, add)),
+        (
+            "packed operations and conversions to FP4",
+            lines(8, |at| {
+                let (first, other) = (100 + 2 * at, 140 + 2 * at);
+                format!(
+                    "v_pk_add_f32 v[{first}:{}], v[{other}:{}], v[{other}:{}]\nv_cvt_scalef32_pk_fp4_f32 v{}, v1, v2, v3",
+                    first + 1,
+                    other + 1,
+                    other + 1,
+                    60 + at
+                )
+            }),
+        ),
         ("a chain of vector operations", lines(8, |_| "v_fma_f32 v1, v1, v2, v3".to_owned())),
         ("a chain of transcendental operations", lines(8, |_| "v_exp_f32_e32 v1, v1".to_owned())),
         ("a chain of F64", lines(8, |_| "v_fma_f64 v[2:3], v[2:3], v[4:5], v[6:7]".to_owned())),

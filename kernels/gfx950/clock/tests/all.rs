@@ -4,5 +4,6 @@
 
 mod against_llvm_mca;
 mod gemm;
+mod quantise;
 mod simulate;
 mod tools;

@@ -53,15 +53,20 @@ pub(crate) fn assembled(text: &str) -> Vec<Instruction> {
     instructions
 }
 
-/// gemm.hip with the manifest's flags; None where there is no compiler.
+/// gemm.hip as [`compiled`].
 pub(crate) fn gemm() -> Option<CodeObject> {
+    compiled("gemm.hip")
+}
+
+/// A source with the manifest's flags; None where there is no compiler.
+pub(crate) fn compiled(file: &str) -> Option<CodeObject> {
     let clang = tool("CLANG_22", "clang++-22")?;
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let manifest = std::fs::read_to_string(folder.join("kernels.yaml")).unwrap();
     let flags = manifest.split_once("flags: [").unwrap().1.split_once(']').unwrap().0;
     let flags = flags.split(',').map(str::trim);
     let out = tempfile::NamedTempFile::new().unwrap();
-    let output = Command::new(clang).args(flags).arg(folder.join("gemm.hip")).arg("-o").arg(out.path()).output().unwrap();
+    let output = Command::new(clang).args(flags).arg(folder.join(file)).arg("-o").arg(out.path()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Some(CodeObject::parse(&std::fs::read(out.path()).unwrap()).unwrap())
 }

@@ -226,6 +226,7 @@ v_min3_f32 v1, v2, v3, v4
 v_min3_i32 v1, v2, v3, v4
 v_min3_u32 v1, v2, v3, v4
 v_max3_f32 v1, v2, v3, v4
+v_maximum3_f32 v1, |v2|, -v3, v4
 v_max3_i32 v1, v2, v3, v4
 v_max3_u32 v1, v2, v3, v4
 v_med3_f32 v1, v2, v3, v4

@@ -324,14 +324,14 @@ fn the_work_for_each_element_is_what_the_readme_states() {
     let h16 = Side { rotation: 16, ..Side::PLAIN };
     let square = Side { square: true, ..Side::PLAIN };
     let ways = [
-        ("no rotation", Side::PLAIN, 14),
-        ("H16", h16, 25),
-        ("H16 with signs", signed(16), 31),
-        ("H32", Side { rotation: 32, ..Side::PLAIN }, 28),
-        ("H64", Side { rotation: 64, ..Side::PLAIN }, 33),
-        ("H128", Side { rotation: 128, ..Side::PLAIN }, 37),
-        ("H16, stochastic", Side { rounding: Rounding::Stochastic, ..h16 }, 75),
-        ("squares", square, 15),
+        ("no rotation", Side::PLAIN, 8),
+        ("H16", h16, 12),
+        ("H16 with signs", signed(16), 16),
+        ("H32", Side { rotation: 32, ..Side::PLAIN }, 18),
+        ("H64", Side { rotation: 64, ..Side::PLAIN }, 19),
+        ("H128", Side { rotation: 128, ..Side::PLAIN }, 23),
+        ("H16, stochastic", Side { rounding: Rounding::Stochastic, ..h16 }, 59),
+        ("squares", square, 9),
     ];
     for (name, side, stated) in ways {
         let statistics = counted(&object, &data, (128, 128), [Some(side), Some(side)], Order::Serial).unwrap();
@@ -389,6 +389,28 @@ fn edge_values_have_the_answers_of_the_reference() {
     }
 }
 
+/// A row of every exponent, infinities and NaNs included, and of the smaller ones beside it: the kernel rounds with a quarter or an eighth in the
+/// block's exponent where the reference divides each element, down to where quotients are denormals and up to where sums overflow.
+#[test]
+fn every_exponent_is_scaled_as_the_reference_does() {
+    let Some(object) = object(&[]) else { return };
+    let mut random = Random(31);
+    let data: Vec<u16> = (0..256 * 128)
+        .map(|at| {
+            let exponent = (at / 128u32).saturating_sub(random.below(3));
+            let mantissa = [0, 1, 0x3F, 0x40, 0x41, 0x7F, random.below(128), random.below(128)][random.below(8) as usize];
+            (random.below(2) << 15 | exponent << 7 | mantissa) as u16
+        })
+        .collect();
+    for (turn, rotation) in [0, 16, 64, 128].into_iter().enumerate() {
+        for (at, rule) in RULES.into_iter().enumerate() {
+            let side = Side { rule, rotation, rounding: ROUNDINGS[(turn + at) % 3], ..Side::PLAIN };
+            let nearest = Side { rounding: Rounding::NearestEven, ..side };
+            compare(&object, &data, (256, 128), [Some(nearest), Some(side)], Order::ALL[at]).unwrap();
+        }
+    }
+}
+
 /// Stochastic rounding follows its stream. (The upper half of an element's index is added, too; matrices of 2^32 elements are not run.)
 #[test]
 fn another_stream_gives_other_codes() {
@@ -413,7 +435,9 @@ fn defects_are_caught() {
     for order in Order::ALL {
         let said = verdict("-DBREAK_NO_BARRIER", order);
         assert!(said.contains("LDS race") || said.contains("under way") || said.contains("never written"), "{said}");
-        let said = verdict("-DBREAK_NO_WAIT", order);
+        // Of rows a wave reads what it wrote itself, in order: columns are what needs the wait.
+        let object = object(&["-DBREAK_NO_WAIT"]).unwrap();
+        let said = compare(&object, &data, (128, 128), [None, Some(Side::PLAIN)], order).unwrap_err();
         // A write that is retired after the barrier counts as made after it.
         assert!(said.contains("s_waitcnt is missing") || said.contains("LDS race"), "{said}");
         let said = verdict("-DBREAK_SWAPPED_NIBBLE", order);

@@ -1,7 +1,7 @@
 //! `kernels-build`: device code objects from their sources, the same bytes every time, each kernel inside its budget.
 //!
 //! Compiles, reads the code objects with the decoder of `gfx950-interpreter`, and sets what the compiler made beside what
-//! `kernels/<arch>/kernels.yaml` allows: registers, LDS, instructions, and the clocks that `gfx950-clock` models for products of a size. Results
+//! `kernels/<arch>/kernels.yaml` allows: registers, LDS, instructions, and the clocks that `gfx950-clock` models for products and matrices of a size. Results
 //! are the interpreter's own tests' business. What comes out compiles for gfx950; it is functionally verified on a CPU model of the ISA; it was
 //! not run on an MI355X, and makes no performance claim.
 
@@ -117,9 +117,9 @@ pub fn run(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<Build, 
         }
         let parsed = CodeObject::parse(&bytes).map_err(|error| BuildError::Object { file: source.label(), source: error })?;
         let object = describe(source, &parsed, &here.join(&source.file), &bytes)?;
-        let products = modelled::products(source, &parsed).map_err(|error| BuildError::Clock { file: source.label(), source: error })?;
-        problems.extend(modelled::problems(&products));
-        modelled.extend(products);
+        let clocks = modelled::modelled(source, &parsed).map_err(|error| BuildError::Clock { file: source.label(), source: error })?;
+        problems.extend(modelled::problems(&clocks));
+        modelled.extend(clocks);
         problems.extend(check(source, &object.kernels));
         files::write(&request.out.join(&object.object), &bytes)?;
         objects.push(object);

@@ -1,36 +1,48 @@
-//! What the clock model says of the products that the manifest lists, and whether it is within their budgets.
+//! What the clock model says of the products and matrices that the manifest lists, and whether it is within their budgets.
 
 use gfx950_clock::ClockError;
-use gfx950_clock::product::{Gemm, line};
-use gfx950_interpreter::object::CodeObject;
+use gfx950_clock::product::{self, Gemm};
+use gfx950_clock::quantise::{self, Quantise};
+use gfx950_interpreter::object::{CodeObject, Kernel};
 use study::code_objects::Modelled;
 
-use super::manifest::Source;
+use super::manifest::{Budget, Source};
 
-/// Every product of one source that has a budget of clocks.
-pub(super) fn products(source: &Source, object: &CodeObject) -> Result<Vec<Modelled>, ClockError> {
+/// Every product or matrix of one source that has a budget of clocks.
+pub(super) fn modelled(source: &Source, object: &CodeObject) -> Result<Vec<Modelled>, ClockError> {
     let mut found = Vec::new();
     for kernel in &object.kernels {
         let Some(budget) = source.kernels.get(&kernel.name).filter(|budget| !budget.clocks.is_empty()) else { continue };
-        let mut gemm = Gemm::new(kernel)?;
-        for (text, &at_most) in &budget.clocks {
-            let shape = text.parse()?;
-            let product = gemm.product(shape)?;
-            found.push(Modelled {
-                kernel: kernel.name.clone(),
-                shape: text.clone(),
-                modelled_clocks: product.clocks,
-                at_most,
-                line: line(&kernel.name, shape, &product),
-            });
-        }
+        found.extend(if kernel.name.starts_with("mxfp4_quantise") { matrices(kernel, budget) } else { products(kernel, budget) }?);
     }
     Ok(found)
 }
 
-/// Every product that takes more clocks than its budget.
-pub(super) fn problems(products: &[Modelled]) -> Vec<String> {
-    let slow = products.iter().filter(|product| product.modelled_clocks > product.at_most);
+fn products(kernel: &Kernel, budget: &Budget) -> Result<Vec<Modelled>, ClockError> {
+    let mut gemm = Gemm::new(kernel)?;
+    let one = |(text, &at_most): (&String, &u64)| {
+        let shape = text.parse()?;
+        let product = gemm.product(shape)?;
+        let line = product::line(&kernel.name, shape, &product);
+        Ok(Modelled { kernel: kernel.name.clone(), shape: text.clone(), modelled_clocks: product.clocks, at_most, line })
+    };
+    budget.clocks.iter().map(one).collect()
+}
+
+fn matrices(kernel: &Kernel, budget: &Budget) -> Result<Vec<Modelled>, ClockError> {
+    let model = Quantise::new(kernel)?;
+    let one = |(text, &at_most): (&String, &u64)| {
+        let matrix = text.parse()?;
+        let quantised = model.matrix(matrix)?;
+        let line = quantise::line(&kernel.name, matrix, &quantised);
+        Ok(Modelled { kernel: kernel.name.clone(), shape: text.clone(), modelled_clocks: quantised.clocks, at_most, line })
+    };
+    budget.clocks.iter().map(one).collect()
+}
+
+/// Everything that takes more clocks than its budget.
+pub(super) fn problems(modelled: &[Modelled]) -> Vec<String> {
+    let slow = modelled.iter().filter(|one| one.modelled_clocks > one.at_most);
     slow.map(|Modelled { kernel, shape, modelled_clocks, at_most, .. }| {
         format!("{kernel} {shape}: {modelled_clocks} clocks modelled, at most {at_most} are allowed")
     })

@@ -128,8 +128,8 @@ fn the_kernels_build_the_same_bytes_twice_and_inside_their_budgets() {
     }
     let text = table(&first);
     assert!(text.contains("not run on an MI355X") && text.contains("the same bytes"), "{text}");
-    // The twelve products of Llama 3.1-8B, of which two have one shape, each with its clocks.
-    assert_eq!(first.modelled.len(), 11);
+    // The twelve products of Llama 3.1-8B, of which two have one shape, and the eight matrices that they quantise, each with its clocks.
+    assert_eq!(first.modelled.len(), 11 + 8);
     println!("{text}");
     assert!(first.modelled.iter().all(|product| text.contains(&product.line) && product.line.contains("clocks modelled")), "{text}");
     // Each source was compiled twice, in two folders: what differed would be among the problems.
@@ -156,10 +156,13 @@ fn a_kernel_over_its_budget_a_chained_builtin_and_a_misspelt_key_are_refused() {
     assert!(problems[1].contains("mxfp4_quantise: ") && problems[1].contains("at most 32"), "{problems:?}");
 
     // A product that takes more clocks than it may.
-    change(root.path(), "kernels.yaml", "instructions: {v_cvt_scalef32_pk_fp4_f32: 32}", "instructions: {}, clocks: {256x256x256: 1}");
+    change(root.path(), "kernels.yaml", "{16384x4096: ", "{256x256x256: 1, 16384x4096: ");
     let error = build(root.path()).unwrap_err();
-    assert!(error.exit_code() == 1 && error.to_string().contains("is no product of tiles"), "{error}");
-    change(root.path(), "kernels.yaml", ", clocks: {256x256x256: 1}", "");
+    assert!(error.exit_code() == 1 && error.to_string().contains("`256x256x256` is no matrix"), "{error}");
+    change(root.path(), "kernels.yaml", "{256x256x256: 1, ", "{256x256: 1, ");
+    let problems = build(root.path()).unwrap().problems;
+    assert!(problems.iter().any(|problem| problem.starts_with("mxfp4_quantise 256x256: ")), "{problems:?}");
+    change(root.path(), "kernels.yaml", "{256x256: 1, ", "{");
 
     // Bytes that are not the pinned ones, for the compiler that is here and for no other.
     change(root.path(), "kernels.yaml", "mxfp4_quantise: {vgprs: 32", "mxfp4_quantise: {vgprs: 128");

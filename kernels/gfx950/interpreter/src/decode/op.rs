@@ -140,7 +140,7 @@ operations! {
         0x288 v_ldexp_f32 [1 1 1], 0x289 v_readlane_b32 [1 1 1], 0x28b v_bcnt_u32_b32 [1 1 1],
         0x28c v_mbcnt_lo_u32_b32 [1 1 1], 0x28d v_mbcnt_hi_u32_b32 [1 1 1], 0x28f v_lshlrev_b64 [2 1 2], 0x290 v_lshrrev_b64 [2 1 2],
         0x291 v_ashrrev_i64 [2 1 2], 0x293 v_bfm_b32 [1 1 1],
-        0x29c v_add_i32 [1 1 1], 0x29d v_sub_i32 [1 1 1],
+        0x29c v_add_i32 [1 1 1], 0x29d v_sub_i32 [1 1 1], 0x2a9 v_maximum3_f32 [1 1 1 1],
     }
     /// Packed and matrix operations.
     vop3p {

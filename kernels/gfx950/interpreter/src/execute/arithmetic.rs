@@ -47,6 +47,15 @@ fn maximum(a: f32, b: f32) -> f32 {
     }
 }
 
+/// IEEE 754-2019 maximum: a NaN stays one, quiet.
+fn maximum_or_nan(a: f32, b: f32) -> f32 {
+    match (a.is_nan(), b.is_nan()) {
+        (true, _) => f(a.to_bits() | 0x0040_0000),
+        (_, true) => f(b.to_bits() | 0x0040_0000),
+        _ => maximum(a, b),
+    }
+}
+
 fn minimum(a: f32, b: f32) -> f32 {
     -maximum(-a, -b)
 }
@@ -242,6 +251,7 @@ fn float(op: Op) -> Option<Function> {
         v_fma_f32 | v_fmac_f32 | v_fmaak_f32 | v_fmamk_f32 => |a, b, c| f(a).mul_add(f(b), f(c)).to_bits(),
         v_min3_f32 => |a, b, c| minimum(minimum(f(a), f(b)), f(c)).to_bits(),
         v_max3_f32 => |a, b, c| maximum(maximum(f(a), f(b)), f(c)).to_bits(),
+        v_maximum3_f32 => |a, b, c| maximum_or_nan(maximum_or_nan(f(a), f(b)), f(c)).to_bits(),
         v_med3_f32 => |a, b, c| median(f(a), f(b), f(c)).to_bits(),
         _ => return None,
     })

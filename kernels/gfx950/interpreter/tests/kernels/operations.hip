@@ -151,7 +151,7 @@ KERNEL_OF(64, 4) assembled_operations(const u32 *in, u32 p, u32 q, u32 *out) {
     { u64 saved; u32 r; asm volatile("s_mov_b64 s[40:41], exec\n s_mov_b64 exec, 5\n s_or_saveexec_b64 %0, 10\n s_mov_b32 %1, exec_lo\n s_mov_b64 exec, s[40:41]"
                                      : "=&s"(saved), "=&s"(r) : : "s40", "s41", "scc"); X(r | (u32)saved << 8) }
     V2(v_xnor_b32) V2(v_bfm_b32) V2(v_add_i32) V2(v_sub_i32) V2(v_subrev_f32) V2(v_mul_hi_i32)
-    V3(v_or3_b32) V3(v_min3_u32) V3(v_min3_i32) V3(v_min3_f32) V3(v_max3_i32) V3(v_max3_f32)
+    V3(v_or3_b32) V3(v_min3_u32) V3(v_min3_i32) V3(v_min3_f32) V3(v_max3_i32) V3(v_max3_f32) V3(v_maximum3_f32) V3(v_add_lshl_u32)
     COMPARE(v_cmp_eq_i32) COMPARE(v_cmp_ne_i32) COMPARE(v_cmp_ge_i32)
     COMPARE(v_cmp_lt_u16) COMPARE(v_cmp_le_u16) COMPARE(v_cmp_eq_u16) COMPARE(v_cmp_ne_u16) COMPARE(v_cmp_gt_u16) COMPARE(v_cmp_ge_u16)
     COMPARE(v_cmp_lt_i16) COMPARE(v_cmp_le_i16) COMPARE(v_cmp_eq_i16) COMPARE(v_cmp_ne_i16) COMPARE(v_cmp_gt_i16) COMPARE(v_cmp_ge_i16)
