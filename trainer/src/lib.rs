@@ -12,6 +12,7 @@ pub mod device;
 pub mod device_test;
 pub mod error;
 pub mod export;
+pub mod gradients;
 pub mod identity;
 pub mod interrupt;
 pub mod measure;

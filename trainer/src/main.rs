@@ -10,7 +10,7 @@ use contract::run_file::RunFile;
 use kernels::cpu::{Cpu, InstructionSet};
 use kernels::gpu::{Gpu, GpuError, Kind};
 use trainer::device::Choice;
-use trainer::device::gpu::{GpuDevice, Keep, memory_report};
+use trainer::device::gpu::{Keep, memory_report};
 use trainer::error::TrainerError;
 use trainer::{device_test, identity, measure};
 
@@ -65,31 +65,7 @@ enum Command {
         run: RunArguments,
     },
     /// Time real training steps of several arms, interleaved; JSON lines to stdout
-    StepTime {
-        /// Run files, one an arm
-        #[arg(required = true)]
-        run_files: Vec<PathBuf>,
-        /// Folder with the token files; without it the tokens are random
-        #[arg(long)]
-        data: Option<PathBuf>,
-        /// After each step, a line for every kind of kernel: seconds, calls, operations
-        #[arg(long)]
-        profile_step: bool,
-        /// At the end, a line with the memory that the steps took on the device, where it tells (for one run file alone)
-        #[arg(long)]
-        memory: bool,
-        /// On a GPU keep nothing that backward can make again, even where there is room
-        #[arg(long)]
-        least_memory: bool,
-        /// Measured rounds
-        #[arg(long, default_value_t = 15)]
-        repeats: u64,
-        /// Rounds before them that are not measured
-        #[arg(long, default_value_t = 3)]
-        warmup: u64,
-        #[command(flatten)]
-        machine: Machine,
-    },
+    StepTime(step_time_command::StepTimeArguments),
     /// Time the GEMM passes of each linear, quantisation included, interleaved; JSON lines to stdout
     KernelTime {
         /// Gives the shapes
@@ -154,6 +130,7 @@ enum Command {
 
 mod data_commands;
 mod run_commands;
+mod step_time_command;
 
 fn main() -> ExitCode {
     // clap itself exits with 2 for wrong usage.
@@ -178,21 +155,7 @@ fn execute(command: Command) -> Result<(), TrainerError> {
             Some(gpus) => run_commands::launch(gpus, &run_commands::on_gpus(gpus, run)?),
             None => run_commands::launch(ranks.unwrap_or_default(), &run),
         },
-        Command::StepTime { run_files, data, profile_step, memory, least_memory, repeats, warmup, machine } => {
-            let (data, out) = (data.as_deref(), &mut std::io::stdout().lock());
-            let options = measure::StepTime { warmup, repeats, profile: profile_step, memory };
-            match Choice::parse(&machine.device)? {
-                Choice::Cpu => {
-                    let cpu = cpu(&machine)?;
-                    measure::step_time(&run_files, data, options, &|_: &RunFile| Ok(cpu.clone()), out)
-                }
-                Choice::Gpu(kind, ordinal) => {
-                    let gpu = gpu(kind, ordinal)?;
-                    let device = |run: &RunFile| GpuDevice::new(gpu.clone(), run, keep(least_memory));
-                    measure::step_time(&run_files, data, options, &device, out)
-                }
-            }
-        }
+        Command::StepTime(arguments) => step_time_command::run(arguments),
         Command::KernelTime { run_file, repeats, warmup, machine } => {
             let out = &mut std::io::stdout().lock();
             match Choice::parse(&machine.device)? {

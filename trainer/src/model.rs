@@ -91,6 +91,29 @@ pub struct Model<D: Device> {
     norm_epsilon: f32,
 }
 
+/// Where a backward pass puts gradients: bucket by bucket, in the order of [`Layout::buckets`].
+pub trait GradientSink<D: Device>: Send {
+    /// Room for the gradients of the parameters in `bucket`, and the place of the array's first parameter in it, were it there: parameter i's
+    /// gradient goes to i less that.
+    fn room(&mut self, bucket: &Range<usize>) -> Result<(&mut D::Numbers, usize), TrainerError>;
+    /// All of the bucket's have been queued.
+    fn done(&mut self, bucket: &Range<usize>) -> Result<(), TrainerError>;
+}
+
+/// All gradients in one array.
+#[derive(Debug)]
+pub struct Whole<'a, D: Device>(pub &'a mut D::Numbers);
+
+impl<D: Device> GradientSink<D> for Whole<'_, D> {
+    fn room(&mut self, _: &Range<usize>) -> Result<(&mut D::Numbers, usize), TrainerError> {
+        Ok((self.0, 0))
+    }
+
+    fn done(&mut self, _: &Range<usize>) -> Result<(), TrainerError> {
+        Ok(())
+    }
+}
+
 /// A batch on the host and on the device.
 type Tokens<'a, D> = (&'a Batch, &'a <D as Device>::Tokens);
 
@@ -147,19 +170,25 @@ impl<D: Device> Model<D> {
         &self.layout
     }
 
-    /// Forward and backward of training step `step`: sum of the batch's losses, and the gradient of their mean in `gradients`
-    /// (overwritten). Delayed scales stay as they are until [`Linears::finish_step`].
+    /// Forward and backward of training step `step`: sum of the batch's losses, and the gradient of their mean to `gradients`. Delayed scales
+    /// stay as they are until [`Linears::finish_step`].
     pub fn train(
         &mut self,
         parameters: &D::Parameters,
         batch: Tokens<'_, D>,
         step: u64,
-        gradients: &mut D::Numbers,
+        gradients: &mut dyn GradientSink<D>,
     ) -> Result<D::Sum, TrainerError> {
         self.forward(parameters, batch, &Mode::Training { step })?;
-        let Self { device, section, layout, normed, losses, gradients: g, .. } = self;
+        let Self { device, section, layout, normed, losses, gradients: g, leaving, inverse_rms, .. } = self;
+        let bucket = layout.final_norm.start..layout.head.end;
+        let (numbers, base) = gradients.room(&bucket)?;
         let head = (parameters, &layout.head);
-        let sum = device.head(normed, head, batch, section.hidden_size, losses, Some((&mut g.normed, gradients)))?;
+        let d_head = (&mut *numbers, &less(&layout.head, base));
+        let sum = device.head(normed, head, batch, section.hidden_size, losses, Some((&mut g.normed, d_head)))?;
+        let (gain, d_gain) = ((parameters, &layout.final_norm), (numbers, &less(&layout.final_norm, base)));
+        device.rms_norm_backward(leaving, gain, inverse_rms, &g.normed, &mut g.stream, false, d_gain, batch.0.inputs.len())?;
+        gradients.done(&bucket)?;
         self.backward(parameters, batch, step, gradients)?;
         Ok(sum)
     }
@@ -247,22 +276,24 @@ impl<D: Device> Model<D> {
         linear(DOWN, x, Goal::Onto { residual: &block.middle, sum: next })
     }
 
-    /// From the gradient of what the head read (in `self.gradients.normed`) to that of every other parameter.
+    /// From the gradient of the residual stream that leaves the last block to that of every parameter before.
     fn backward(
         &mut self,
         parameters: &D::Parameters,
         batch: Tokens<'_, D>,
         step: u64,
-        gradients: &mut D::Numbers,
+        gradients: &mut dyn GradientSink<D>,
     ) -> Result<(), TrainerError> {
         let (tokens, width) = (batch.0.inputs.len(), self.section.hidden_size);
-        let Self { device, layout, gradients: g, leaving, inverse_rms, .. } = self;
-        let gain = (parameters, &layout.final_norm);
-        device.rms_norm_backward(leaving, gain, inverse_rms, &g.normed, &mut g.stream, false, gradients, tokens)?;
         for layer in (0..self.blocks.len()).rev() {
-            self.backward_block(parameters, layer, tokens, step, gradients)?;
+            let bucket = self.layout.layers[layer].range();
+            self.backward_block(parameters, layer, tokens, step, gradients.room(&bucket)?)?;
+            gradients.done(&bucket)?;
         }
-        self.device.embedding_backward(&self.gradients.stream, batch, width, (gradients, &self.layout.embedding))
+        let table = &self.layout.embedding;
+        let (numbers, base) = gradients.room(table)?;
+        self.device.embedding_backward(&self.gradients.stream, batch, width, (numbers, &less(table, base)))?;
+        gradients.done(table)
     }
 
     fn backward_block(
@@ -271,15 +302,16 @@ impl<D: Device> Model<D> {
         layer: usize,
         tokens: usize,
         step: u64,
-        gradients: &mut D::Numbers,
+        (gradients, base): (&mut D::Numbers, usize),
     ) -> Result<(), TrainerError> {
         let shape = self.shape(tokens);
         let Self { device, layout, rope, linears, blocks, gradients: g, .. } = self;
         let (block, ranges) = (&blocks[layer], &layout.layers[layer]);
         let mut linear =
             |linear: usize, x: Input<'_, D>, d_y: &D::Activation, goal: Goal<'_, D::Activation>, gradients: &mut D::Numbers| {
-                let weight: &Range<usize> = &ranges.linears[linear];
-                linears.backward(Place { layer, linear }, step, &x, (parameters, weight), d_y, goal, gradients, tokens)
+                let weight = &ranges.linears[linear];
+                let gradient = (gradients, &less(weight, base));
+                linears.backward(Place { layer, linear }, step, &x, (parameters, weight), d_y, goal, gradient, tokens)
             };
 
         let goal = Goal::SwigluBackward { gate_up: &block.gate_up, d_gate_up: &mut g.gate_up };
@@ -287,15 +319,22 @@ impl<D: Device> Model<D> {
         linear(DOWN, x, &g.stream, goal, gradients)?;
         let gain = &ranges.post_attention_norm;
         linear(GATE_UP, block.normed2.input(&block.middle, gain), &g.gate_up, Goal::Over(&mut g.normed), gradients)?;
+        let d_gain = (&mut *gradients, &less(gain, base));
         let (gain, inverse_rms) = ((parameters, gain), &block.normed2.inverse_rms);
-        device.rms_norm_backward(&block.middle, gain, inverse_rms, &g.normed, &mut g.stream, true, gradients, tokens)?;
+        device.rms_norm_backward(&block.middle, gain, inverse_rms, &g.normed, &mut g.stream, true, d_gain, tokens)?;
 
         linear(ATTENTION_OUTPUT, Input::Kept(&block.attended), &g.stream, Goal::Over(&mut g.attended), gradients)?;
         device.attention_backward(&block.qkv, shape, &block.attended, &block.logsumexp, &g.attended, &mut g.qkv)?;
         device.rope(&mut g.qkv, shape, rope, true)?;
         let gain = &ranges.input_norm;
         linear(QKV, block.normed1.input(&block.entering, gain), &g.qkv, Goal::Over(&mut g.normed), gradients)?;
+        let d_gain = (&mut *gradients, &less(gain, base));
         let (gain, inverse_rms) = ((parameters, gain), &block.normed1.inverse_rms);
-        device.rms_norm_backward(&block.entering, gain, inverse_rms, &g.normed, &mut g.stream, true, gradients, tokens)
+        device.rms_norm_backward(&block.entering, gain, inverse_rms, &g.normed, &mut g.stream, true, d_gain, tokens)
     }
+}
+
+/// A range of the parameters where numbers begin with parameter `base`.
+fn less(range: &Range<usize>, base: usize) -> Range<usize> {
+    range.start - base..range.end - base
 }

@@ -17,9 +17,9 @@ pub struct Moments<D: Device> {
 }
 
 impl<D: Device> Moments<D> {
-    /// Zeros for so many parameters.
-    pub fn new(device: &D, total: usize) -> Result<Self, TrainerError> {
-        Ok(Self { first: device.numbers(vec![0.0; total])?, second: device.numbers(vec![0.0; total])? })
+    /// Zeros for so many parameters, made by `zeros`.
+    pub fn new(zeros: impl Fn() -> Result<D::Numbers, TrainerError>) -> Result<Self, TrainerError> {
+        Ok(Self { first: zeros()?, second: zeros()? })
     }
 }
 

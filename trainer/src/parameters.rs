@@ -44,6 +44,13 @@ pub struct Layer {
     pub linears: [Range<usize>; 4],
 }
 
+impl Layer {
+    /// All of them: they lie one after the other.
+    pub fn range(&self) -> Range<usize> {
+        self.input_norm.start..self.linears[3].end
+    }
+}
+
 /// Where everything is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
@@ -89,6 +96,13 @@ impl Layout {
         let final_norm = place("final_norm".into(), 1, width, Initial::One);
         let head = place("head".into(), model.vocab_size, width, Initial::Normal);
         Self { tensors, embedding, layers, final_norm, head, total }
+    }
+
+    /// The parts of the array in the order in which a backward pass is done with them: final norm and head, the blocks from the last to the
+    /// first, the embedding.
+    pub fn buckets(&self) -> impl Iterator<Item = Range<usize>> + '_ {
+        let (first, last) = (std::iter::once(self.final_norm.start..self.head.end), std::iter::once(self.embedding.clone()));
+        first.chain(self.layers.iter().rev().map(Layer::range)).chain(last)
     }
 
     /// Initial values: gains 1, matrices normal with standard deviation `initializer_range` (over sqrt(2 * layers) for

@@ -27,6 +27,7 @@ use crate::{Machine, cpu, gpu, keep};
 /// What moves numbers between ranks.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 enum Exchange {
+    Copies,
     Nccl,
     Host,
 }
@@ -34,6 +35,7 @@ enum Exchange {
 impl Exchange {
     fn word(self) -> &'static str {
         match self {
+            Self::Copies => "copies",
             Self::Nccl => "nccl",
             Self::Host => "host",
         }
@@ -61,8 +63,15 @@ pub(crate) struct RunArguments {
     /// Seconds to wait for another trainer that is at work on this run
     #[arg(long, default_value_t = 0)]
     wait_for_lock: u64,
-    /// How ranks on GPUs exchange numbers: nccl (NCCL or RCCL, which GPUs of several ranks take if nothing is said) or host (through
-    /// the processor, by TCP); the same bits
+    #[command(flatten)]
+    together: RankArguments,
+}
+
+/// How ranks meet and exchange.
+#[derive(Args, Clone)]
+pub(crate) struct RankArguments {
+    /// How ranks on GPUs exchange numbers: copies (gradients by the copy engines of NVIDIA's GPUs of one machine, all else and everywhere
+    /// else as nccl; what is taken if nothing is said), nccl (NCCL or RCCL) or host (through the processor, by TCP); the same bits
     #[arg(long)]
     exchange: Option<Exchange>,
     /// The file of NCCL or RCCL, where the system's loader does not find it or finds another
@@ -87,10 +96,7 @@ impl RunArguments {
             tensorboard,
             least_memory,
             wait_for_lock,
-            exchange,
-            nccl,
-            rendezvous_timeout,
-            silence_timeout,
+            together: RankArguments { exchange, nccl, rendezvous_timeout, silence_timeout },
         } = self;
         let Machine { device, threads, instruction_set } = machine;
         let mut words: Vec<OsString> = vec!["run".into(), "--data".into(), data.into(), "--device".into(), device.into()];
@@ -141,45 +147,66 @@ fn run_at(arguments: &RunArguments, place: Option<&Place>) -> Result<(), Trainer
         patience,
         tensorboard: tensorboard.clone(),
     };
-    match place.map_or_else(|| Choice::parse(&machine.device), |place| Choice::of_rank(&machine.device, place.local_rank))? {
+    let together = (&arguments.together, std::slice::from_ref(run_file));
+    match choice(machine, place)? {
         Choice::Cpu => {
-            if arguments.exchange == Some(Exchange::Nccl) || arguments.nccl.is_some() {
-                return Err(TrainerError::BadInput(
-                    "--exchange nccl, --nccl: they are for GPUs; ranks on the CPU take --exchange host".into(),
-                ));
-            }
-            let cpu = cpu(machine)?;
-            let ranks: Arc<dyn Ranks<Cpu>> = match place {
-                None => Arc::new(Alone),
-                Some(place) => Arc::new(meet(arguments, place, "cpu")?),
-            };
+            let (cpu, ranks) = (cpu(machine)?, ranks_on_cpu(together, place)?);
             // Until all are there, an interrupt ends this process at once.
             session::run(&options, &|_: &RunFile| Ok(cpu.clone()), &Interrupt::install()?, &ranks)
         }
         Choice::Gpu(kind, ordinal) => {
             let gpu = gpu(kind, ordinal)?;
-            let ranks = ranks_on(&gpu, kind, arguments, place)?;
+            let ranks = ranks_on(&gpu, kind, together, place)?;
             let device = |run: &RunFile| GpuDevice::among(ranks.size(), gpu.clone(), run, keep(*least_memory));
             session::run(&options, &device, &Interrupt::install()?, &ranks)
         }
     }
 }
 
+/// The device of this process: of a rank, the one of its number.
+pub(crate) fn choice(machine: &Machine, place: Option<&Place>) -> Result<Choice, TrainerError> {
+    place.map_or_else(|| Choice::parse(&machine.device), |place| Choice::of_rank(&machine.device, place.local_rank))
+}
+
+/// What ranks compute together: these run files, met and exchanged as the arguments say.
+pub(crate) type Together<'a> = (&'a RankArguments, &'a [PathBuf]);
+
+/// The ranks that compute on CPUs.
+pub(crate) fn ranks_on_cpu(together: Together<'_>, place: Option<&Place>) -> Result<Arc<dyn Ranks<Cpu>>, TrainerError> {
+    let RankArguments { exchange, nccl, .. } = together.0;
+    if exchange.is_some_and(|exchange| exchange != Exchange::Host) || nccl.is_some() {
+        return Err(TrainerError::BadInput(
+            "--exchange copies or nccl, --nccl: they are for GPUs; ranks on the CPU take --exchange host".into(),
+        ));
+    }
+    Ok(match place {
+        None => Arc::new(Alone),
+        Some(place) => Arc::new(meet(together, place, "cpu")?),
+    })
+}
+
 /// The ranks that compute on GPUs. One alone has nothing to exchange; where it is told how to, it goes that way all the same.
-fn ranks_on(gpu: &Gpu, kind: Kind, arguments: &RunArguments, place: Option<&Place>) -> Result<Arc<dyn Ranks<GpuDevice>>, TrainerError> {
-    let place = match (place, arguments.exchange) {
+pub(crate) fn ranks_on(
+    gpu: &Gpu,
+    kind: Kind,
+    together: Together<'_>,
+    place: Option<&Place>,
+) -> Result<Arc<dyn Ranks<GpuDevice>>, TrainerError> {
+    let RankArguments { exchange, nccl, rendezvous_timeout, .. } = together.0;
+    let place = match (place, exchange) {
         (None, None) => return Ok(Arc::new(Alone)),
         (None, Some(_)) => &Place::alone()?,
         (Some(place), _) => place,
     };
     let described = described(gpu);
-    if arguments.exchange == Some(Exchange::Host) {
-        return Ok(Arc::new(meet(arguments, place, &format!("{described}, through the host"))?));
+    if *exchange == Some(Exchange::Host) {
+        return Ok(Arc::new(meet(together, place, &format!("{described}, through the host"))?));
     }
     // Before the others are waited for: what is missing is missing at once.
-    let library = Collectives::open(kind, arguments.nccl.as_deref()).map_err(|error| TrainerError::Machine(error.to_string()))?;
-    let mesh = meet(arguments, place, &format!("{described}, {}", library.describe()))?;
-    Ok(Arc::new(Collective::connect(mesh, gpu, library, Duration::from_secs(arguments.rendezvous_timeout))?))
+    let library = Collectives::open(kind, nccl.as_deref()).map_err(|error| TrainerError::Machine(error.to_string()))?;
+    let mesh = meet(together, place, &format!("{described}, {}", library.describe()))?;
+    let (patience, copies) = (Duration::from_secs(*rendezvous_timeout), *exchange != Some(Exchange::Nccl));
+    Ok(Arc::new(Collective::connect(mesh, gpu, library, patience, copies)?))
 }
 
 /// What the bits of a run on a GPU rest on beside the program: all ranks have it in common.
@@ -189,11 +216,15 @@ fn described(gpu: &Gpu) -> String {
     format!("{} {}, {}, {}", gpu.kind, gpu.name, gpu.architecture, libraries.join(", "))
 }
 
-/// Meets the other ranks, if the run can be shared among so many.
-fn meet(arguments: &RunArguments, place: &Place, device: &str) -> Result<Mesh, TrainerError> {
-    let loaded = RunFile::load(&arguments.run_file)?;
-    ranks::check_size(&loaded.run, place.size)?;
-    let purpose = Purpose { run_sha256: loaded.sha256, trainer: this_trainer()?, device: device.to_owned() };
+/// Meets the other ranks, if the runs can be shared among so many.
+fn meet((arguments, run_files): Together<'_>, place: &Place, device: &str) -> Result<Mesh, TrainerError> {
+    let mut run_sha256 = String::new();
+    for run_file in run_files {
+        let loaded = RunFile::load(run_file)?;
+        ranks::check_size(&loaded.run, place.size)?;
+        run_sha256 += &loaded.sha256;
+    }
+    let purpose = Purpose { run_sha256, trainer: this_trainer()?, device: device.to_owned() };
     let (rendezvous, silence) = (Duration::from_secs(arguments.rendezvous_timeout), Duration::from_secs(arguments.silence_timeout));
     if place.rank == 0 {
         eprintln!("rank 0 of {}, by {}; the others come to {}, port {} on", place.size, place.source, place.address, place.port + 1);
@@ -221,9 +252,14 @@ fn this_trainer() -> Result<String, TrainerError> {
     Ok(format!("{} {hash}", env!("CARGO_PKG_VERSION")))
 }
 
-/// `--gpus`: the same run with a GPU for each rank, if this machine has so many.
+/// `--gpus`: the same run with a GPU for each rank.
 pub(crate) fn on_gpus(gpus: usize, mut run: RunArguments) -> Result<RunArguments, TrainerError> {
-    let device = &mut run.machine.device;
+    take_gpus(gpus, &mut run.machine.device)?;
+    Ok(run)
+}
+
+/// Makes `--device` the kind of GPU of which this machine has so many.
+pub(crate) fn take_gpus(gpus: usize, device: &mut String) -> Result<(), TrainerError> {
     if device.contains(':') {
         return Err(TrainerError::BadInput(format!(
             "--device {device}: with --gpus each rank takes its own; name cuda or hip without a number"
@@ -240,7 +276,7 @@ pub(crate) fn on_gpus(gpus: usize, mut run: RunArguments) -> Result<RunArguments
             Ok(_) => {
                 device.clear();
                 device.push_str(kind.word());
-                return Ok(run);
+                return Ok(());
             }
             Err(error) => problems.push(error.to_string()),
         }
@@ -253,12 +289,17 @@ pub(crate) fn on_gpus(gpus: usize, mut run: RunArguments) -> Result<RunArguments
 
 /// Starts the ranks and waits for them.
 pub(crate) fn launch(ranks: usize, arguments: &RunArguments) -> Result<(), TrainerError> {
-    let interrupt = Interrupt::install()?;
     let machines = machines::of_process()?;
     ranks::check_size(&RunFile::load(&arguments.run_file)?.run, machines.as_ref().map_or(1, |machines| machines.count) * ranks)?;
     if let Some(Machines { number, count, source, .. }) = &machines {
         eprintln!("machine {number} of {count}, by {source}: {ranks} ranks here");
     }
+    start(ranks, machines, &arguments.words())
+}
+
+/// Starts so many ranks of this program here.
+pub(crate) fn start(ranks: usize, machines: Option<Machines>, arguments: &[OsString]) -> Result<(), TrainerError> {
+    let interrupt = Interrupt::install()?;
     let program = std::env::current_exe().map_err(|error| TrainerError::Machine(format!("cannot find this program: {error}")))?;
-    launch::run(&program, ranks, machines, &arguments.words(), &interrupt)
+    launch::run(&program, ranks, machines, arguments, &interrupt)
 }

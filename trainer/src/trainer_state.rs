@@ -15,7 +15,8 @@ use crate::choices::Evaluation;
 use crate::data::TokenStream;
 use crate::device::{Device, Linears, Update};
 use crate::error::TrainerError;
-use crate::model::Model;
+use crate::gradients::{Exchange, Round};
+use crate::model::{GradientSink, Model, Whole};
 use crate::optimizer::Moments;
 use crate::ranks::{self, Alone, Ranks, Shards};
 use crate::streams::micro_step;
@@ -49,6 +50,7 @@ pub struct Training<D: Device> {
 /// Seconds that a step took of this rank for exchanges with others, its waiting for them among them.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Exchanged {
+    /// What computing did not hide.
     pub gradients: f64,
     pub norm: f64,
     pub parameters: f64,
@@ -68,10 +70,15 @@ fn timed<D: Device, R>(device: &D, seconds: &mut f64, work: impl FnOnce() -> Res
 struct MicroBatches<D: Device> {
     /// The one at hand.
     batch: Batch,
-    /// Its gradients, before they are added to the step's.
-    gradients: D::Numbers,
-    /// A slice of this rank's shard of the gradients of every rank's micro-batch; none with one rank alone.
-    pieces: Option<D::Numbers>,
+    gradients: MicroGradients<D>,
+}
+
+/// Where its gradients are before they are added to the step's.
+#[derive(Debug)]
+enum MicroGradients<D: Device> {
+    /// One rank owns all.
+    Own(D::Numbers),
+    Exchanged(Box<Exchange<D>>),
 }
 
 /// What a step computed.
@@ -110,22 +117,24 @@ impl<D: Device> Training<D> {
         ranks::check_size(&run, ranks.size())?;
         let at_once = run.micro_batch();
         let model = Model::new(device.clone(), &at_once)?;
-        let shards = Shards::new(model.layout().total, ranks.size());
+        let shards = Shards::new(model.layout().total, ranks.size(), model.layout().buckets());
         let (total, own) = (model.layout().total, shards.of(ranks.rank()).len());
+        // What a GPU of one rank is told is part of the trainer's identity, and stays as it is.
+        let zeros = || if ranks.transport().is_none() { device.numbers(vec![0.0; own]) } else { device.zeros(own) };
         let micro = || {
-            Ok::<_, TrainerError>(MicroBatches {
-                batch: Batch::default(),
-                gradients: device.numbers(vec![0.0; total])?,
-                pieces: ranks.transport().map(|_| ranks.room(&device, &shards)).transpose()?,
-            })
+            let gradients = match ranks.transport() {
+                None => MicroGradients::Own(device.numbers(vec![0.0; total])?),
+                Some(_) => MicroGradients::Exchanged(Box::new(Exchange::new(&device, &*ranks, &shards)?)),
+            };
+            Ok::<_, TrainerError>(MicroBatches { batch: Batch::default(), gradients })
         };
         Ok(Self {
             parameters: {
                 let values = device.inside(|| model.layout().initialise(&run.model, run.run.seed, run.recipe.perturbation));
                 device.shard_parameters(model.layout(), values, &shards.of(ranks.rank()))?
             },
-            gradients: device.numbers(vec![0.0; own])?,
-            moments: Moments::new(&device, own)?,
+            gradients: zeros()?,
+            moments: Moments::new(zeros)?,
             order: DataOrder::new(run.run.seed, samples_in(train_tokens, run.model.sequence_length).max(1)),
             batch: Batch::default(),
             tokens: device.tokens(&at_once)?,
@@ -182,8 +191,11 @@ impl<D: Device> Training<D> {
             } else {
                 last = Some(sum);
             }
-            self.add_pieces(round)?;
+            if round > 0 {
+                self.add_own()?;
+            }
         }
+        self.finish_exchange()?;
         self.finish_scales()?;
         if parts > 1 {
             self.device.divide(&mut self.gradients, parts as f32)?;
@@ -196,21 +208,31 @@ impl<D: Device> Training<D> {
         Ok(StepResult { loss: self.loss()? / self.batch.inputs.len() as f64, gradient_norm })
     }
 
-    /// This rank's micro-batch of a round: sum of its losses, and its gradients where they are asked for.
+    /// This rank's micro-batch of a round: sum of its losses. Its gradients are the step's first, or wait for [`Self::add_own`], or are on their
+    /// way to their owners.
     fn micro_batch(&mut self, step: u64, round: usize) -> Result<D::Sum, TrainerError> {
         let (parts, size) = (self.run.batch.accumulation, self.ranks.size());
         let part = round * size + self.ranks.rank();
-        let Self { device, model, parameters, gradients, batch, tokens, micro, .. } = self;
-        let (batch, goal) = match micro {
-            None => (&*batch, gradients),
-            Some(micro) => {
-                micro.batch.copy_part(batch, part, parts);
-                // One rank owns all, and the first gradients are their sum so far.
-                (&micro.batch, if part == 0 && micro.pieces.is_none() { gradients } else { &mut micro.gradients })
+        let Self { device, model, ranks, shards, parameters, gradients, batch, tokens, micro, .. } = self;
+        let step = micro_step(step, part, parts);
+        let mut train = |batch: &Batch, goal: &mut dyn GradientSink<D>| {
+            device.load(batch, tokens)?;
+            device.inside(|| model.train(parameters, (batch, tokens), step, goal))
+        };
+        let sum = match micro {
+            None => train(batch, &mut Whole(gradients))?,
+            Some(MicroBatches { batch: own, gradients: more }) => {
+                own.copy_part(batch, part, parts);
+                match more {
+                    // The first gradients are their sum so far.
+                    MicroGradients::Own(_) if round == 0 => train(own, &mut Whole(gradients))?,
+                    MicroGradients::Own(more) => train(own, &mut Whole(more))?,
+                    MicroGradients::Exchanged(exchange) => {
+                        train(own, &mut Round { device, ranks, shards, exchange, sum: gradients, is_first: round == 0 })?
+                    }
+                }
             }
         };
-        device.load(batch, tokens)?;
-        let sum = device.inside(|| model.train(parameters, (batch, tokens), micro_step(step, part, parts), goal))?;
         model.linears.finish_micro_batch(part + size < parts)?;
         if part == 0 {
             self.records = model.linears.observed()?;
@@ -218,31 +240,21 @@ impl<D: Device> Training<D> {
         Ok(sum)
     }
 
-    /// Adds what the ranks computed in a round to this rank's shard, in the order of the ranks.
-    fn add_pieces(&mut self, round: usize) -> Result<(), TrainerError> {
+    /// One rank owns all gradients.
+    fn add_own(&mut self) -> Result<(), TrainerError> {
+        let Self { device, shards, gradients, micro, .. } = self;
+        match micro {
+            Some(MicroBatches { gradients: MicroGradients::Own(more), .. }) => device.add((gradients, 0), (more, 0), shards.of(0).len()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The last bucket of the step's last round has no computing to hide behind.
+    fn finish_exchange(&mut self) -> Result<(), TrainerError> {
         let Self { device, ranks, shards, gradients, micro, exchanged, .. } = self;
-        let Some(MicroBatches { gradients: more, pieces, .. }) = micro else { return Ok(()) };
-        let (rank, whole) = (ranks.rank(), shards.of(ranks.rank()));
-        let Some(pieces) = pieces else {
-            // The first gradients are their sum so far.
-            return if round == 0 { Ok(()) } else { device.add((gradients, 0), (more, 0), whole.len()) };
-        };
-        for slice in 0..shards.slices() {
-            timed(device, &mut exchanged.gradients, || ranks.exchange(device, more, (shards, slice), pieces))?;
-            let own = shards.slice(rank, slice);
-            let (at, count) = (own.start - whole.start, own.len());
-            if count == 0 {
-                // This shard is shorter than others.
-                continue;
-            }
-            for from in 0..ranks.size() {
-                let piece = (&*pieces, shards.piece(from));
-                if round == 0 && from == 0 {
-                    device.copy(piece, (gradients, at), count)?;
-                } else {
-                    device.add((gradients, at), piece, count)?;
-                }
-            }
+        if let Some(MicroBatches { gradients: MicroGradients::Exchanged(exchange), .. }) = micro {
+            Round { device, ranks, shards, exchange, sum: gradients, is_first: false }.add()?;
+            exchanged.gradients = ranks.finish(device)?;
         }
         Ok(())
     }

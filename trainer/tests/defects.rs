@@ -92,7 +92,7 @@ fn products(recipe: &str, defect: Option<Defect>, [x, w, d_y]: &[Vec<f32>; 3]) -
     let (weight, mut y, mut d_x, mut d_w) = (0..w.len(), vec![0.0; d_y.len()], vec![0.0; x.len()], vec![0.0; w.len()]);
     let mode = Mode::Training { step: STEP };
     linears.forward(PLACE, &mode, &Input::Kept(x), (w, &weight), Goal::Over(&mut y), TOKENS).unwrap();
-    linears.backward(PLACE, STEP, &Input::Kept(x), (w, &weight), d_y, Goal::Over(&mut d_x), &mut d_w, TOKENS).unwrap();
+    linears.backward(PLACE, STEP, &Input::Kept(x), (w, &weight), d_y, Goal::Over(&mut d_x), (&mut d_w, &weight), TOKENS).unwrap();
     [y, d_x, d_w]
 }
 
@@ -251,7 +251,7 @@ fn share(recipe: &str, defect: Option<Defect>) -> [f64; 3] {
         let (mut y, mut d_x, mut d_w) = (vec![0.0; d_y.len()], vec![0.0; x.len()], vec![0.0; w.len()]);
         let mode = Mode::Training { step };
         linears.forward(PLACE, &mode, &Input::Kept(x), (w, &weight), Goal::Over(&mut y), TOKENS).unwrap();
-        linears.backward(PLACE, step, &Input::Kept(x), (w, &weight), d_y, Goal::Over(&mut d_x), &mut d_w, TOKENS).unwrap();
+        linears.backward(PLACE, step, &Input::Kept(x), (w, &weight), d_y, Goal::Over(&mut d_x), (&mut d_w, &weight), TOKENS).unwrap();
         for (mean, product) in means.iter_mut().zip([y, d_x, d_w]) {
             mean.iter_mut().zip(product).for_each(|(mean, value)| *mean += f64::from(value) / steps as f64);
         }

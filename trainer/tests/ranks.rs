@@ -412,7 +412,8 @@ fn wrong_usage_is_refused_before_anything_begins() {
     assert!(!said.contains("rank"), "{said}");
 }
 
-/// What is shared out among ranks, by hand: moments 8P / 2; gradients 4P of a micro-batch, 4P / 2 of their sum, P / 2 that ranks send.
+/// What is shared out among ranks, by hand: moments 8P / 2; gradients 4P / 2 of their sum, and in F32 two buckets and what the other rank sends of
+/// one. A block is the largest: 24,576 weights and two gains of 64.
 #[test]
 fn one_of_two_ranks_takes_less_memory() {
     let folder = tempfile::tempdir().unwrap();
@@ -430,5 +431,5 @@ fn one_of_two_ranks_takes_less_memory() {
     let [parameters, moments, gradients] = terms("1");
     let p = parameters / 4;
     assert_eq!([moments, gradients], [8 * p, 8 * p]);
-    assert_eq!(terms("2"), [4 * p, 4 * p, 6 * p + p / 2]);
+    assert_eq!(terms("2"), [4 * p, 4 * p, 2 * p + 12 * (24_576 + 2 * 64)]);
 }

@@ -8,7 +8,7 @@ use kernels::cpu::{Cpu, InstructionSet, SQUARES_CHUNK};
 use trainer::error::TrainerError;
 use trainer::ranks::place::Place;
 use trainer::ranks::tcp::{Mesh, Patience, Purpose};
-use trainer::ranks::{Alone, Ranks, Shards};
+use trainer::ranks::{Alone, Bucket, Ranks, Shards};
 
 /// Does `work` on each of `size` ranks; results in the order of the ranks.
 fn among<R: Send>(size: usize, work: impl Fn(usize, &dyn Ranks<Cpu>) -> R + Sync) -> Vec<R> {
@@ -40,20 +40,26 @@ fn numbers(rank: usize, total: usize) -> Vec<f32> {
 #[test]
 fn every_call_does_what_it_says() {
     for (size, total) in [(2, 70_000), (3, 100), (3, 5 * SQUARES_CHUNK + 11), (2, 80 * SQUARES_CHUNK)] {
-        let shards = Shards::new(total, size);
+        let buckets = [total / 3..total, total / 7..total / 3, 0..total / 7];
+        let shards = Shards::new(total, size, buckets.clone());
         among(size, |rank, ranks| {
             let (device, own) = (cpu(), shards.of(rank));
             assert_eq!((ranks.rank(), ranks.size()), (rank, size));
 
             let mut pieces = ranks.room(&device, &shards).unwrap();
-            for slice in 0..shards.slices() {
-                ranks.exchange(&device, &numbers(rank, total), (&shards, slice), &mut pieces).unwrap();
-                let own = shards.slice(rank, slice);
-                for from in 0..size {
-                    let place = shards.piece(from);
-                    assert!(pieces[place..place + own.len()] == numbers(from, total)[own.clone()], "exchange");
+            for range in &buckets {
+                let base = Shards::base(range);
+                let own = numbers(rank, total)[base..].to_vec();
+                ranks.begin(&device, &Bucket { numbers: &own, base, range: range.clone() }, &shards, &mut pieces).unwrap();
+                ranks.end(&device).unwrap();
+                let part = shards.part(rank, range);
+                for from in shards.senders(rank) {
+                    let place = shards.piece(rank, from);
+                    assert!(pieces[place..place + part.len()] == numbers(from, total)[part.clone()], "exchange");
                 }
             }
+            assert!(ranks.finish(&device).unwrap() > 0.0);
+            assert_eq!(ranks.finish(&device).unwrap(), 0.0);
 
             let mut parameters = numbers(rank, total);
             ranks.all_gather(&device, &mut parameters, &shards).unwrap();
@@ -84,13 +90,12 @@ fn every_call_does_what_it_says() {
 #[test]
 fn alone_everything_is_its_own() {
     let (device, total) = (cpu(), 3 * SQUARES_CHUNK + 5);
-    let (shards, own) = (Shards::new(total, 1), numbers(0, total));
+    let (shards, own) = (Shards::new(total, 1, [700..total, 0..700]), numbers(0, total));
     let ranks: &dyn Ranks<Cpu> = &Alone;
     let mut pieces = ranks.room(&device, &shards).unwrap();
-    for slice in 0..shards.slices() {
-        ranks.exchange(&device, &own, (&shards, slice), &mut pieces).unwrap();
-        let slice = shards.slice(0, slice);
-        assert!(pieces[..slice.len()] == own[slice], "exchange");
+    for range in [700..total, 0..700] {
+        ranks.begin(&device, &Bucket { numbers: &own, base: 0, range: range.clone() }, &shards, &mut pieces).unwrap();
+        assert!(pieces[..range.len()] == own[range], "exchange");
     }
     assert!(*ranks.collect(&device, &own, &shards).unwrap().unwrap() == *own);
     assert!(ranks.scatter(&own, &shards).unwrap() == own);
@@ -101,7 +106,7 @@ fn alone_everything_is_its_own() {
 #[test]
 fn calls_that_do_not_fit_are_an_error() {
     let (started, total) = (Instant::now(), 4 * SQUARES_CHUNK);
-    let shards = Shards::new(total, 2);
+    let shards = Shards::new(total, 2, []);
     let errors = among(2, |rank, ranks| {
         let (device, mut parameters) = (cpu(), numbers(rank, total));
         let error = match rank {
@@ -113,7 +118,7 @@ fn calls_that_do_not_fit_are_an_error() {
     });
     // Both see it, or one sees it and the other is told.
     assert!(errors.iter().all(|error| error.contains("the ranks do not do the same")), "{errors:?}");
-    let other = Shards::new(total + 8, 2);
+    let other = Shards::new(total + 8, 2, []);
     let errors = among(2, |rank, ranks| {
         let (device, mut parameters) = (cpu(), numbers(rank, total + 8));
         let error = ranks.all_gather(&device, &mut parameters, if rank == 0 { &shards } else { &other }).and_then(|()| ranks.barrier());

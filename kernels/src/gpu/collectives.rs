@@ -3,12 +3,13 @@
 //!
 //! Nothing here adds. What is sent arrives as it is, so that neither the library's choice of an algorithm nor the wiring changes a bit.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::calls::{Calls, Reason, Stream};
+use super::driver::Event;
 use super::library::{Shared, table};
 use super::{Buffer, Gpu, GpuError, Kind};
 
@@ -29,6 +30,9 @@ const BYTES: c_int = 1;
 const IN_PROGRESS: c_int = 7;
 /// `CUDA_ERROR_NOT_READY` and `hipErrorNotReady`.
 const NOT_READY: c_int = 600;
+
+/// `CU_EVENT_DISABLE_TIMING` and `hipEventDisableTiming`.
+const WITHOUT_TIMES: c_uint = 2;
 
 /// The oldest version that is used: those before count otherwise, and know none of today's GPUs.
 const OLDEST: [c_int; 3] = [2, 10, 0];
@@ -57,6 +61,7 @@ table! {
         bus: "DeviceGetPCIBusId" = fn(*mut c_char, c_int, c_int) -> c_int;
         uuid: "DeviceGetUuid" = fn(*mut [u8; 16], c_int) -> c_int;
         query: "StreamQuery" = fn(Stream) -> c_int;
+        wait: "StreamWaitEvent" = fn(Stream, *mut c_void, c_uint) -> c_int;
     }
 }
 
@@ -203,16 +208,92 @@ fn dotted([major, minor, patch]: [c_int; 3]) -> String {
     format!("{major}.{minor}.{patch}")
 }
 
+/// A stream beside the one on which a GPU computes, and what is sent on it.
+pub struct Side {
+    pub(super) stream: Stream,
+    pub(super) calls: Calls,
+    asked: Asked,
+    pub(super) gpu: Gpu,
+    driver: Shared,
+}
+
+// SAFETY: both libraries may be used by any thread; whoever queues here has entered the device first.
+unsafe impl Send for Side {}
+// SAFETY: as above.
+unsafe impl Sync for Side {}
+
+impl Side {
+    fn new(gpu: &Gpu) -> Result<Self, GpuError> {
+        let (driver, calls, asked) = Maker::of(kind_of(gpu)).driver()?;
+        // The calling thread works with the GPU from here on.
+        gpu.driver().synchronize()?;
+        Ok(Self { stream: calls.stream()?, calls, asked, gpu: gpu.clone(), driver })
+    }
+
+    /// What is queued here from now on comes after everything that the GPU was told to compute.
+    pub(super) fn follow(&self) -> Result<(), GpuError> {
+        let Event(event) = self.gpu.driver().record()?;
+        self.wait(self.stream, event as *mut c_void)
+    }
+
+    /// Lets a stream wait for an event, which is gone afterwards.
+    fn wait(&self, stream: Stream, event: *mut c_void) -> Result<(), GpuError> {
+        // SAFETY: stream and event are the library's own; an event that is waited for lives until then.
+        let (waits, destroyed) = unsafe { ((self.asked.wait)(stream, event, 0), (self.calls.destroy_event.function)(event)) };
+        self.calls.check(waits, "letting a stream wait")?;
+        self.calls.check(destroyed, self.calls.destroy_event.name)
+    }
+
+    /// What the GPU is told to compute from now on comes after everything that was queued here. Between the two events it waits for that.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn lead(&self) -> Result<(Event, Event), GpuError> {
+        let driver = self.gpu.driver();
+        let Some(main) = driver.stream() else { return Err(GpuError::Unsupported("ranks on a GPU that is none".into())) };
+        let (before, mut done) = (driver.record()?, std::ptr::null_mut());
+        // SAFETY: `done` is written by the call.
+        self.calls.make(self.calls.create_event, |create| unsafe { create(&raw mut done, WITHOUT_TIMES) })?;
+        // SAFETY: the event was just made.
+        self.calls.make(self.calls.record, |record| unsafe { record(done, self.stream) })?;
+        self.wait(main as Stream, done)?;
+        Ok((before, driver.record()?))
+    }
+
+    /// Whether everything that was queued has been done.
+    fn is_done(&self) -> Result<bool, GpuError> {
+        // SAFETY: the stream lives as long as `self`.
+        match unsafe { (self.asked.query)(self.stream) } {
+            NOT_READY => Ok(false),
+            status => self.calls.check(status, "an exchange between ranks").map(|()| true),
+        }
+    }
+
+    /// The driver's library.
+    pub(super) fn library(&self) -> &Shared {
+        &self.driver
+    }
+}
+
+impl fmt::Debug for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Side")
+    }
+}
+
+impl Drop for Side {
+    fn drop(&mut self) {
+        // SAFETY: nothing uses the stream any more.
+        unsafe { (self.calls.destroy_stream.function)(self.stream) };
+    }
+}
+
 /// This process's GPU among those of other processes.
 pub struct Communicator {
     /// None after an abort.
     handle: Mutex<Option<usize>>,
-    stream: Stream,
-    calls: Calls,
-    asked: Asked,
-    gpu: Gpu,
+    side: Side,
     library: Arc<Collectives>,
-    _driver: Shared,
 }
 
 impl fmt::Debug for Communicator {
@@ -220,11 +301,6 @@ impl fmt::Debug for Communicator {
         write!(f, "Communicator of {}", self.library.describe())
     }
 }
-
-// SAFETY: the library may be used by any thread, one at a time: the handle is behind a lock.
-unsafe impl Send for Communicator {}
-// SAFETY: as above.
-unsafe impl Sync for Communicator {}
 
 impl Communicator {
     /// Meets the GPUs of `size` ranks, of which each calls this with the same id. It waits for all of them.
@@ -236,16 +312,13 @@ impl Communicator {
             let problem = format!("an id of {} bytes, {ID} are needed", id.len());
             return Err(GpuError::Shape { kernel: "ranks", problem });
         };
-        let (driver, calls, asked) = Maker::of(kind_of(gpu)).driver()?;
-        // The calling thread works with the GPU from here on.
-        gpu.driver().synchronize()?;
-        let stream = calls.stream()?;
+        let side = Side::new(gpu)?;
         let mut handle = std::ptr::null_mut();
         // SAFETY: the handle is written by the call.
         let status = unsafe { (library.functions.connect)(&raw mut handle, size as c_int, id, rank as c_int) };
         library.check(status, "connecting the ranks' GPUs")?;
         let handle = Mutex::new(Some(handle as usize));
-        Ok(Self { handle, stream, calls, asked, gpu: gpu.clone(), library, _driver: driver })
+        Ok(Self { handle, side, library })
     }
 
     pub fn library(&self) -> &Collectives {
@@ -258,7 +331,7 @@ impl Communicator {
 
     /// Queues `work` after everything that the GPU was told to do.
     fn queue(&self, call: &str, work: impl FnOnce(&Functions, Handle) -> Result<(), c_int>) -> Result<(), GpuError> {
-        self.gpu.driver().synchronize()?;
+        self.side.follow()?;
         let handle = self.handle();
         let Some(handle) = *handle else { return Err(GpuError::Unsupported(format!("{call}: the ranks were disconnected"))) };
         work(&self.library.functions, handle as Handle).or_else(|status| self.library.check(status, call))
@@ -276,10 +349,10 @@ impl Communicator {
             unsafe {
                 tell((functions.group_start)())?;
                 for (to, part) in sends.iter().filter(some) {
-                    tell((functions.send)(part.address(0), part.length(), BYTES, *to as c_int, handle, self.stream))?;
+                    tell((functions.send)(part.address(0), part.length(), BYTES, *to as c_int, handle, self.side.stream))?;
                 }
                 for (from, part) in receives.iter().filter(some) {
-                    tell((functions.receive)(part.address(0), part.length(), BYTES, *from as c_int, handle, self.stream))?;
+                    tell((functions.receive)(part.address(0), part.length(), BYTES, *from as c_int, handle, self.side.stream))?;
                 }
                 tell((functions.group_end)())
             }
@@ -294,7 +367,7 @@ impl Communicator {
     pub fn all_gather(&self, own: &Buffer<u8>, all: &Buffer<u8>) -> Result<(), GpuError> {
         self.queue("a gathering of all ranks' parts", |functions, handle| {
             // SAFETY: buffers know their length, and live until the caller has seen that all is done.
-            tell(unsafe { (functions.all_gather)(own.address(0), all.address(0), own.length(), BYTES, handle, self.stream) })
+            tell(unsafe { (functions.all_gather)(own.address(0), all.address(0), own.length(), BYTES, handle, self.side.stream) })
         })
     }
 
@@ -309,11 +382,12 @@ impl Communicator {
         let asked = unsafe { (self.library.functions.async_error)(handle as Handle, &raw mut status) };
         self.library.check(asked, "asking how the exchange goes")?;
         self.library.check(status, "an exchange between ranks")?;
-        // SAFETY: the stream lives as long as `self`.
-        match unsafe { (self.asked.query)(self.stream) } {
-            NOT_READY => Ok(false),
-            status => self.calls.check(status, "an exchange between ranks").map(|()| true),
-        }
+        self.side.is_done()
+    }
+
+    /// The stream on which all of it goes.
+    pub fn side(&self) -> &Side {
+        &self.side
     }
 
     /// Ends everything that still waits for other ranks. Nothing can be exchanged afterwards.
@@ -332,15 +406,13 @@ fn tell(status: c_int) -> Result<(), c_int> {
 
 impl Drop for Communicator {
     fn drop(&mut self) {
-        if self.gpu.driver().synchronize().is_err() {
+        if self.side.gpu.driver().synchronize().is_err() {
             return;
         }
         if let Some(handle) = self.handle().take() {
             // SAFETY: the handle is not used again.
             unsafe { (self.library.functions.destroy)(handle as Handle) };
         }
-        // SAFETY: nothing uses the stream any more.
-        unsafe { (self.calls.destroy_stream.function)(self.stream) };
     }
 }
 

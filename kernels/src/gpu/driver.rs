@@ -207,6 +207,11 @@ pub trait Driver: fmt::Debug + Send + Sync {
         Err(self.description().no_packed_products())
     }
 
+    /// The stream itself, for whoever lets it wait for another; none where there is no device behind.
+    fn stream(&self) -> Option<u64> {
+        None
+    }
+
     /// Marks the end of what was queued so far.
     fn record(&self) -> Result<Event, GpuError>;
 

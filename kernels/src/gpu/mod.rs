@@ -14,6 +14,7 @@ mod buffer;
 mod cache;
 mod calls;
 pub mod collectives;
+pub mod copies;
 mod cuda;
 pub mod driver;
 mod elementwise;

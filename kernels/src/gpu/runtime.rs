@@ -235,6 +235,10 @@ impl<V: Vendor> Driver for Runtime<V> {
         unsafe { products.multiply_packed(product, scales, workspace, self.stream) }
     }
 
+    fn stream(&self) -> Option<u64> {
+        Some(self.stream as u64)
+    }
+
     fn record(&self) -> Result<Event, GpuError> {
         self.enter()?;
         let mut event = std::ptr::null_mut();

@@ -33,17 +33,17 @@ pub struct Built {
     pub counted: BTreeMap<String, u64>,
 }
 
-/// What a clock model says of one matrix product by one kernel. No measurement.
+/// What a clock model says of one matrix product, or of one matrix to quantise, by one kernel. No measurement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Modelled {
     pub kernel: String,
-    /// `MxNxK`.
+    /// `MxNxK` or `ROWSxK`.
     pub shape: String,
     pub modelled_clocks: u64,
     /// What the manifest allows.
     pub at_most: u64,
-    /// In words: share of the peak, clocks of a step, what bounds it, bank conflicts.
+    /// In words: share of the peak or of memory, what bounds it, and what else there is to say.
     pub line: String,
 }
 

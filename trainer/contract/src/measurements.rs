@@ -36,6 +36,7 @@ crate::lines! {
     StepTimeLine of schema::STEP_TIME; {
         Step(StepTime) = "step_time" with schema,
         Kernel(StepKernel) = "step_kernel" with schema,
+        Exchange(StepExchange) = "step_exchange" with schema,
         Memory(StepMemory) = "step_memory" with schema,
     }
 }
@@ -146,8 +147,23 @@ pub struct StepTime {
     /// Of a step; earlier trainers did not write it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
+    /// Where there are several, that compute it together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<u64>,
     pub seconds: f64,
     pub forward_backward_seconds: f64,
+}
+
+/// Seconds of rank 0 in the step before that went to exchanges with other ranks, its waiting for them among them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepExchange {
+    pub arm: String,
+    pub repeat: u64,
+    /// What computing did not hide.
+    pub gradients: f64,
+    pub norm: f64,
+    pub parameters: f64,
 }
 
 /// What one kind of kernel took of the step before.

@@ -49,6 +49,8 @@ fn lines_are_written_as_they_were_read() {
         r#"{"schema":"mxfp4-step-time/1","kind":"step_time","arm":"fp8","repeat":1,"seconds":0.05,"forward_backward_seconds":0.047}"#,
         r#"{"schema":"mxfp4-step-time/1","kind":"step_time","arm":"fp8","repeat":1,"tokens":64,"seconds":0.05,"forward_backward_seconds":0.047}"#,
         r#"{"schema":"mxfp4-step-time/1","kind":"step_kernel","arm":"fp8","repeat":1,"kernel":"gemm-float","calls":72,"work":125627793408,"seconds":1.2}"#,
+        r#"{"schema":"mxfp4-step-time/1","kind":"step_time","arm":"fp8","repeat":1,"tokens":64,"ranks":2,"seconds":0.05,"forward_backward_seconds":0.047}"#,
+        r#"{"schema":"mxfp4-step-time/1","kind":"step_exchange","arm":"fp8","repeat":1,"gradients":0.002,"norm":0.001,"parameters":0.003}"#,
         r#"{"schema":"mxfp4-step-time/1","kind":"step_memory","bytes":5368709120}"#,
     ]);
     comes_back::<RotationIdentityLine>(&[

@@ -96,6 +96,10 @@ pub trait Device: Clone + Debug + Send + Sync {
     /// Replaces parameters from element `first` on, and whatever the device keeps of them beside.
     fn write_parameters(&self, parameters: &mut Self::Parameters, first: usize, values: &[f32]) -> Result<(), TrainerError>;
     fn numbers(&self, values: Vec<f32>) -> Result<Self::Numbers, TrainerError>;
+    /// As [`Device::numbers`], zeros: where there is no need to write them on the host first.
+    fn zeros(&self, length: usize) -> Result<Self::Numbers, TrainerError> {
+        self.numbers(vec![0.0; length])
+    }
     fn values<'a>(&self, numbers: &'a Self::Numbers) -> Result<Cow<'a, [f32]>, TrainerError>;
     /// Numbers from element `first` on.
     fn read(&self, numbers: &Self::Numbers, first: usize, out: &mut [f32]) -> Result<(), TrainerError>;
@@ -129,7 +133,7 @@ pub trait Device: Clone + Debug + Send + Sync {
         inverse_rms: &mut Self::Statistic,
         rows: usize,
     ) -> Result<(), TrainerError>;
-    /// `d_x` is overwritten, or added to when `accumulate`; the gain's gradient, in the same range, is overwritten.
+    /// `d_x` is overwritten, or added to when `accumulate`; the gain's gradient is overwritten.
     #[allow(clippy::too_many_arguments)] // what the formula reads and writes
     fn rms_norm_backward(
         &self,
@@ -139,7 +143,7 @@ pub trait Device: Clone + Debug + Send + Sync {
         d_y: &Self::Activation,
         d_x: &mut Self::Activation,
         accumulate: bool,
-        gradients: &mut Self::Numbers,
+        gradient: (&mut Self::Numbers, &Range<usize>),
         rows: usize,
     ) -> Result<(), TrainerError>;
     /// Turns queries and keys by their positions, or back.
@@ -169,10 +173,10 @@ pub trait Device: Clone + Debug + Send + Sync {
         batch: (&Batch, &Self::Tokens),
         width: usize,
         losses: &mut Self::Statistic,
-        gradients: Option<(&mut Self::Activation, &mut Self::Numbers)>,
+        gradients: Option<(&mut Self::Activation, Part<'_, Self>)>,
     ) -> Result<Self::Sum, TrainerError>;
     fn sum(&self, sum: Self::Sum) -> Result<f64, TrainerError>;
-    /// `sum` += `more`, `count` elements of each from a place on that is a multiple of 64, element by element in F32.
+    /// `sum` += `more`, `count` elements of each from a place on, element by element in F32.
     fn add(&self, sum: (&mut Self::Numbers, usize), more: (&Self::Numbers, usize), count: usize) -> Result<(), TrainerError>;
     /// `to` = `from`, as [`Device::add`].
     fn copy(&self, from: (&Self::Numbers, usize), to: (&mut Self::Numbers, usize), count: usize) -> Result<(), TrainerError>;
@@ -206,6 +210,9 @@ pub trait Device: Clone + Debug + Send + Sync {
     /// For timing.jsonl: what computed, and how many of it.
     fn machine(&self) -> Machine;
 }
+
+/// A part of a device's numbers that is written.
+pub type Part<'a, D> = (&'a mut <D as Device>::Numbers, &'a Range<usize>);
 
 /// How the linears of a forward pass are done.
 #[derive(Debug)]
@@ -294,7 +301,7 @@ pub trait Linears<D: Device>: Debug + Send + Sync {
         tokens: usize,
     ) -> Result<(), TrainerError>;
 
-    /// ∇Y W, `[tokens, in]`, to `goal`; and, at `weight.1` of the gradients, `[out, in]` = ∇Yᵀ X, overwritten.
+    /// ∇Y W, `[tokens, in]`, to `goal`; and `gradient`, `[out, in]` = ∇Yᵀ X, overwritten.
     #[allow(clippy::too_many_arguments)] // what the formulas read and write
     fn backward(
         &mut self,
@@ -304,7 +311,7 @@ pub trait Linears<D: Device>: Debug + Send + Sync {
         weight: (&D::Parameters, &Range<usize>),
         d_y: &D::Activation,
         goal: Goal<'_, D::Activation>,
-        gradients: &mut D::Numbers,
+        gradient: (&mut D::Numbers, &Range<usize>),
         tokens: usize,
     ) -> Result<(), TrainerError>;
 

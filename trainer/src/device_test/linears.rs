@@ -47,7 +47,7 @@ fn on_cpu(run: &RunFile, Sources { x, w, d_y, tokens }: &Sources) -> Result<[Vec
     let (mut y, mut d_x, mut d_w) = (vec![0.0; d_y.len()], vec![0.0; x.len()], vec![0.0; w.len()]);
     let mode = Mode::Training { step: STEP };
     linears.forward(PLACE, &mode, &Input::Kept(x), (w, &weight), Goal::Over(&mut y), *tokens)?;
-    linears.backward(PLACE, STEP, &Input::Kept(x), (w, &weight), d_y, Goal::Over(&mut d_x), &mut d_w, *tokens)?;
+    linears.backward(PLACE, STEP, &Input::Kept(x), (w, &weight), d_y, Goal::Over(&mut d_x), (&mut d_w, &weight), *tokens)?;
     Ok([y, d_x, d_w])
 }
 
@@ -59,6 +59,6 @@ fn on_gpu(gpu: &Gpu, run: &RunFile, Sources { x, w, d_y, tokens }: &Sources) -> 
     let (w, mut d_w) = (device.parameters(w.clone())?, device.numbers(vec![0.0; w.len()])?);
     let mode = Mode::Training { step: STEP };
     linears.forward(PLACE, &mode, &Input::Kept(&x), (&w, &weight), Goal::Over(&mut y), *tokens)?;
-    linears.backward(PLACE, STEP, &Input::Kept(&x), (&w, &weight), &d_y, Goal::Over(&mut d_x), &mut d_w, *tokens)?;
+    linears.backward(PLACE, STEP, &Input::Kept(&x), (&w, &weight), &d_y, Goal::Over(&mut d_x), (&mut d_w, &weight), *tokens)?;
     Ok([from_bf16(&y)?, from_bf16(&d_x)?, device.values(&d_w)?.into_owned()])
 }

@@ -214,7 +214,7 @@ fn norm(cpu: &Cpu) -> Result<String, TrainerError> {
     let (mut y, mut inverse, mut d_x, mut d_gain) = (vec![0.0; x.len()], vec![0.0; rows], tame(15, x.len()), vec![0.0; width]);
     let place: Range<usize> = 0..width;
     Device::rms_norm(cpu, &x, (&gain, &place), 1e-5, &mut y, &mut inverse, rows)?;
-    Device::rms_norm_backward(cpu, &x, (&gain, &place), &inverse, &d_y, &mut d_x, true, &mut d_gain, rows)?;
+    Device::rms_norm_backward(cpu, &x, (&gain, &place), &inverse, &d_y, &mut d_x, true, (&mut d_gain, &place), rows)?;
     Ok(Fingerprint::default().floats(&y).floats(&inverse).floats(&d_x).floats(&d_gain).finish())
 }
 
@@ -270,7 +270,7 @@ fn head(cpu: &Cpu) -> Result<String, TrainerError> {
     let read = Device::head(cpu, &x, (&weight, &place), (&batch, &()), width, &mut losses, None)?;
     let mut digest = Fingerprint::default();
     digest.words([read.to_bits()]).floats(&losses);
-    let trained = Device::head(cpu, &x, (&weight, &place), (&batch, &()), width, &mut losses, Some((&mut d_x, &mut gradients)))?;
+    let trained = Device::head(cpu, &x, (&weight, &place), (&batch, &()), width, &mut losses, Some((&mut d_x, (&mut gradients, &place))))?;
     Ok(digest.words([trained.to_bits()]).floats(&losses).floats(&d_x).floats(&gradients).finish())
 }
 

@@ -5,17 +5,19 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
-use contract::measurements::{self, StepKernel, StepMemory, StepTimeLine};
+use contract::measurements::{self, StepExchange, StepKernel, StepMemory, StepTimeLine};
 use contract::run_file::RunFile;
 use kernels::random::StreamKey;
 
 use crate::batches::Batch;
 use crate::device::{Device, ProfileReader, Spending};
 use crate::error::TrainerError;
+use crate::ranks::Ranks;
 use crate::session::Streams;
-use crate::trainer_state::Training;
+use crate::trainer_state::{Exchanged, Training};
 
 /// How steps are timed.
 #[derive(Debug, Clone, Copy)]
@@ -42,6 +44,7 @@ impl<D: Device> Arm<D> {
         path: &Path,
         data: Option<&Path>,
         device: &impl Fn(&RunFile) -> Result<D, TrainerError>,
+        ranks: &Arc<dyn Ranks<D>>,
         is_profiled: bool,
     ) -> Result<Self, TrainerError> {
         let run = RunFile::load(path)?.run;
@@ -54,7 +57,8 @@ impl<D: Device> Arm<D> {
         }
         let streams = data.map(|data| Streams::open(&run, data)).transpose()?;
         let batch = random_batch(&run);
-        let mut training = Training::new(device, run, streams.as_ref().map_or(0, |streams| streams.train.len()))?;
+        let tokens = streams.as_ref().map_or(0, |streams| streams.train.len());
+        let mut training = Training::among(ranks.clone(), device, run, tokens)?;
         training.set_batch(batch);
         Ok(Self { training, streams, profile })
     }
@@ -82,15 +86,17 @@ fn random_batch(run: &RunFile) -> Batch {
     Batch::new((0..tokens).map(token).collect(), (tokens..2 * tokens).map(token).collect())
 }
 
-/// Unmeasured rounds, then measured ones of one real training step of each run file. Without `data` the tokens are random.
+/// Unmeasured rounds, then measured ones of one real training step of each run file. Without `data` the tokens are random. Of several ranks,
+/// which compute each step together, rank 0 writes.
 pub fn step_time<D: Device>(
     run_files: &[PathBuf],
     data: Option<&Path>,
     StepTime { warmup, repeats, profile, memory }: StepTime,
     device: &impl Fn(&RunFile) -> Result<D, TrainerError>,
+    ranks: &Arc<dyn Ranks<D>>,
     out: &mut impl Write,
 ) -> Result<(), TrainerError> {
-    let mut arms = run_files.iter().map(|path| Arm::new(path, data, device, profile)).collect::<Result<Vec<_>, _>>()?;
+    let mut arms = run_files.iter().map(|path| Arm::new(path, data, device, ranks, profile)).collect::<Result<Vec<_>, _>>()?;
     if let Some(machine) = arms.iter().map(|arm| arm.training.device().machine()).find(|machine| machine.interpreted) {
         let what = format!("{} is no device: how long the processor takes to interpret a step says nothing", machine.name);
         return Err(TrainerError::Machine(what));
@@ -99,13 +105,18 @@ pub fn step_time<D: Device>(
         for arm in &mut arms {
             let (seconds, forward_backward_seconds) = arm.step(step)?;
             let spent = arm.profile.as_ref().map_or_else(|| Ok(Vec::new()), |read| read())?;
-            if step <= warmup {
+            if step <= warmup || ranks.rank() != 0 {
                 continue;
             }
+            let exchanged = arm.training.exchanged();
             let (run, repeat) = (arm.training.run(), step - warmup);
             let (arm, tokens) = (run.run.arm.to_string(), Some(run.tokens_per_step() as u64));
-            let step = measurements::StepTime { arm: arm.clone(), repeat, tokens, seconds, forward_backward_seconds };
+            let together = Some(ranks.size() as u64).filter(|&ranks| ranks > 1);
+            let step = measurements::StepTime { arm: arm.clone(), repeat, tokens, ranks: together, seconds, forward_backward_seconds };
             super::print(out, &StepTimeLine::Step(step))?;
+            if let Some(Exchanged { gradients, norm, parameters }) = exchanged {
+                super::print(out, &StepTimeLine::Exchange(StepExchange { arm: arm.clone(), repeat, gradients, norm, parameters }))?;
+            }
             for Spending { kernel, calls, work, seconds } in spent {
                 let (arm, kernel) = (arm.clone(), kernel.into());
                 super::print(out, &StepTimeLine::Kernel(StepKernel { arm, repeat, kernel, calls, work, seconds }))?;
@@ -113,7 +124,7 @@ pub fn step_time<D: Device>(
         }
     }
     let taken = arms.first().map(|arm| arm.training.device().memory_in_use()).transpose()?.flatten();
-    match taken.filter(|_| memory) {
+    match taken.filter(|_| memory && ranks.rank() == 0) {
         Some(bytes) => super::print(out, &StepTimeLine::Memory(StepMemory { bytes })),
         None => Ok(()),
     }

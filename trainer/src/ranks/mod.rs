@@ -18,6 +18,7 @@ pub mod tcp;
 
 use std::borrow::Cow;
 use std::fmt::Debug;
+use std::ops::Range;
 
 use contract::run_file::RunFile;
 
@@ -37,14 +38,22 @@ pub trait Ranks<D: Device>: Debug + Send + Sync {
     /// What moves the numbers; none for one rank alone, which has them all.
     fn transport(&self) -> Option<String>;
 
-    /// Room for what [`Ranks::exchange`] brings: the transport's choice, since some copy only to memory that they know.
+    /// Room for the pieces that [`Ranks::begin`] brings: the transport's choice, since some copy only to memory that they know. All ranks call
+    /// this together.
     fn room(&self, device: &D, shards: &Shards) -> Result<D::Numbers, TrainerError> {
-        device.numbers(vec![0.0; shards.room()])
+        device.zeros(shards.pieces_room())
     }
 
-    /// Sends every rank a slice of its shard of `numbers`. `pieces` becomes the same slice of this rank's shard of every rank's numbers, each at
-    /// its place ([`Shards::piece`]).
-    fn exchange(&self, device: &D, numbers: &D::Numbers, place: (&Shards, usize), pieces: &mut D::Numbers) -> Result<(), TrainerError>;
+    /// Begins to send every other rank the part of a bucket that it owns, after everything that the device was told to do. `pieces` becomes
+    /// what the others computed of this rank's part, each at its place ([`Shards::piece`]); it may be read after [`Ranks::end`], and until the
+    /// next exchange begins.
+    fn begin(&self, device: &D, bucket: &Bucket<'_, D>, shards: &Shards, pieces: &mut D::Numbers) -> Result<(), TrainerError>;
+
+    /// What the device is told from here on it does after the exchange that was begun.
+    fn end(&self, device: &D) -> Result<(), TrainerError>;
+
+    /// Waits until the device has done all exchanges. Seconds that it stood still for them since this was asked last.
+    fn finish(&self, device: &D) -> Result<f64, TrainerError>;
 
     /// Gives every rank all of the parameters, of which each has updated its shard.
     fn all_gather(&self, device: &D, parameters: &mut D::Parameters, shards: &Shards) -> Result<(), TrainerError>;
@@ -74,6 +83,15 @@ pub trait Ranks<D: Device>: Debug + Send + Sync {
     fn leave(&self);
 }
 
+/// Gradients of one rank's micro-batch.
+#[derive(Debug)]
+pub struct Bucket<'a, D: Device> {
+    /// The gradient of parameter `base`, and those of all after it to the bucket's end.
+    pub numbers: &'a D::Numbers,
+    pub base: usize,
+    pub range: Range<usize>,
+}
+
 /// One rank: there is nobody to exchange anything with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Alone;
@@ -91,15 +109,17 @@ impl<D: Device> Ranks<D> for Alone {
         None
     }
 
-    fn exchange(
-        &self,
-        device: &D,
-        numbers: &D::Numbers,
-        (shards, slice): (&Shards, usize),
-        pieces: &mut D::Numbers,
-    ) -> Result<(), TrainerError> {
-        let slice = shards.slice(0, slice);
-        device.copy((numbers, slice.start), (pieces, 0), slice.len())
+    fn begin(&self, device: &D, bucket: &Bucket<'_, D>, _: &Shards, pieces: &mut D::Numbers) -> Result<(), TrainerError> {
+        let Bucket { numbers, base, range } = bucket;
+        device.copy((numbers, range.start - base), (pieces, 0), range.len())
+    }
+
+    fn end(&self, _: &D) -> Result<(), TrainerError> {
+        Ok(())
+    }
+
+    fn finish(&self, _: &D) -> Result<f64, TrainerError> {
+        Ok(0.0)
     }
 
     fn all_gather(&self, _: &D, _: &mut D::Parameters, _: &Shards) -> Result<(), TrainerError> {

@@ -1,22 +1,38 @@
-//! Which rank owns which parameters.
+//! Which rank owns which parameters, and where what others send of their gradients is put.
 
 use std::ops::Range;
 
 use kernels::cpu::SQUARES_CHUNK;
 
+/// Where devices let memory begin, in elements.
+const ALIGNED: usize = 64;
+
 /// The flat array of parameters cut into one shard a rank. Boundaries lie on multiples of the chunks in which squares are summed, so that the
 /// gradient's norm has the same terms for every number of ranks. The array itself has no padding; the last shard may be shorter, and where
 /// there are fewer chunks than ranks some shards are empty.
+///
+/// Gradients are exchanged by buckets, ranges of the array: of each, every rank sends every other the part in that one's shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shards {
     total: usize,
     size: usize,
+    /// Room for the longest part that any rank owns of a bucket.
+    stride: usize,
+    /// Room for the longest bucket.
+    longest: usize,
 }
 
 impl Shards {
-    /// Of `total` elements, for `size` ranks (at least one).
-    pub fn new(total: usize, size: usize) -> Self {
-        Self { total, size: size.max(1) }
+    /// Of `total` elements, for `size` ranks (at least one) which exchange them by these buckets.
+    pub fn new(total: usize, size: usize, buckets: impl IntoIterator<Item = Range<usize>>) -> Self {
+        let mut shards = Self { total, size: size.max(1), stride: 0, longest: 0 };
+        for bucket in buckets {
+            let parts = (0..shards.size).map(|rank| shards.part(rank, &bucket).len());
+            shards.stride = parts.fold(shards.stride, usize::max);
+            shards.longest = shards.longest.max(bucket.len());
+        }
+        shards.stride = shards.stride.next_multiple_of(ALIGNED);
+        shards
     }
 
     /// The shard of a rank.
@@ -26,33 +42,38 @@ impl Shards {
         boundary(rank)..boundary(rank + 1)
     }
 
-    /// Elements of the longest part of a shard that is exchanged at once: so many chunks that the pieces of all ranks take an eighth of the room
-    /// that the whole array takes, or one.
-    fn slice_length(&self) -> usize {
-        (self.total / (8 * self.size)).next_multiple_of(SQUARES_CHUNK).max(SQUARES_CHUNK)
+    /// What of a bucket lies in a rank's shard: an empty range where nothing does.
+    pub fn part(&self, rank: usize, bucket: &Range<usize>) -> Range<usize> {
+        let shard = self.of(rank);
+        let start = shard.start.clamp(bucket.start, bucket.end);
+        start..shard.end.clamp(start, bucket.end)
     }
 
-    /// Exchanges after which every shard has been exchanged.
-    pub fn slices(&self) -> usize {
-        let longest = self.all().map(|shard| shard.len()).max().unwrap_or_default();
-        longest.div_ceil(self.slice_length())
+    /// Elements of a buffer in which a bucket begins as it does in the array, as far as alignment goes.
+    pub fn bucket_room(&self) -> usize {
+        self.longest + ALIGNED
     }
 
-    /// What of a rank's shard goes in exchange number `slice`: nothing, where the shard has ended before.
-    pub fn slice(&self, rank: usize, slice: usize) -> Range<usize> {
-        let (shard, length) = (self.of(rank), self.slice_length());
-        let boundary = |slice: usize| (shard.start + slice * length).min(shard.end);
-        boundary(slice)..boundary(slice + 1)
+    /// Which parameter such a buffer would begin with.
+    pub fn base(bucket: &Range<usize>) -> usize {
+        bucket.start / ALIGNED * ALIGNED
     }
 
-    /// Room for the pieces that all ranks have of a slice.
-    pub fn room(&self) -> usize {
-        self.size * self.slice_length()
+    /// Who sends a rank what: the others. One rank alone that is told to exchange sends to itself.
+    pub fn senders(&self, rank: usize) -> impl Iterator<Item = usize> + use<> {
+        let is_alone = self.size == 1;
+        (0..self.size).filter(move |&other| is_alone || other != rank)
     }
 
-    /// Where in that room the piece of a rank begins: where devices let memory begin.
-    pub fn piece(&self, rank: usize) -> usize {
-        rank * self.slice_length()
+    /// Room for what all senders send a rank of a bucket.
+    pub fn pieces_room(&self) -> usize {
+        self.size.saturating_sub(1).max(1) * self.stride
+    }
+
+    /// Where in the room of rank `to` begins what `from` sends it.
+    pub fn piece(&self, to: usize, from: usize) -> usize {
+        let number = if from > to { from - 1 } else { from };
+        number * self.stride
     }
 
     /// All shards, in the order of the ranks and of the array.
@@ -69,7 +90,8 @@ mod tests {
     fn shards_cover_the_array_once_and_begin_at_chunks() {
         for total in [1, SQUARES_CHUNK - 1, SQUARES_CHUNK, SQUARES_CHUNK + 1, 5 * SQUARES_CHUNK + 7, 64 * SQUARES_CHUNK] {
             for size in 1..=9 {
-                let shards = Shards::new(total, size);
+                let buckets = [total / 3..total, total / 7..total / 3, 0..total / 7];
+                let shards = Shards::new(total, size, buckets.clone());
                 let mut end = 0;
                 for shard in shards.all() {
                     assert_eq!(shard.start, end, "{total} of {size}");
@@ -79,12 +101,25 @@ mod tests {
                     end = shard.end;
                 }
                 assert_eq!(end, total);
-                for rank in 0..size {
-                    let slices: Vec<usize> = (0..shards.slices()).flat_map(|slice| shards.slice(rank, slice)).collect();
-                    assert!(slices.into_iter().eq(shards.of(rank)), "{total} of {size}: slices of rank {rank}");
-                    assert!((0..shards.slices()).all(|slice| shards.slice(rank, slice).len() <= shards.room() / size));
+                for bucket in &buckets {
+                    let parts: Vec<usize> = (0..size).flat_map(|rank| shards.part(rank, bucket)).collect();
+                    assert!(parts.into_iter().eq(bucket.clone()), "{total} of {size}: {bucket:?}");
+                    assert!((0..size).all(|rank| shards.part(rank, bucket).len() <= shards.stride));
+                    assert!(bucket.end - Shards::base(bucket) <= shards.bucket_room());
                 }
-                assert!(shards.room() <= total / 8 + size * SQUARES_CHUNK);
+            }
+        }
+    }
+
+    #[test]
+    fn what_others_send_has_a_place_each() {
+        for size in 1..=5 {
+            let shards = Shards::new(1000, size, std::iter::once(0..1000));
+            for rank in 0..size {
+                let places: Vec<usize> = shards.senders(rank).map(|from| shards.piece(rank, from)).collect();
+                let count = size.saturating_sub(1).max(1);
+                assert_eq!(places, (0..count).map(|number| number * shards.stride).collect::<Vec<_>>());
+                assert_eq!(shards.pieces_room(), count * shards.stride);
             }
         }
     }

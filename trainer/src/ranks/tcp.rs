@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use super::frame::{self, Frame, Kind, PART};
 use super::place::Place;
-use super::{Ranks, Shards, rendezvous};
+use super::{Bucket, Ranks, Shards, rendezvous};
 use crate::device::Device;
 use crate::error::TrainerError;
 
@@ -84,6 +84,8 @@ pub struct Mesh {
     shared: Arc<Shared>,
     inboxes: Vec<Option<Mutex<Inbox>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// For exchanges of gradients, since that was asked last.
+    waited: Mutex<Duration>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -131,7 +133,7 @@ impl Mesh {
         }
         let watcher = shared.clone();
         std::thread::spawn(move || watcher.watch(patience.silence, give_up));
-        Ok(Self { shared, inboxes, threads: Mutex::new(threads) })
+        Ok(Self { shared, inboxes, threads: Mutex::new(threads), waited: Mutex::default() })
     }
 
     fn size(&self) -> usize {
@@ -361,25 +363,32 @@ impl<D: Device> Ranks<D> for Mesh {
         Some("host".into())
     }
 
-    fn exchange(
-        &self,
-        device: &D,
-        numbers: &D::Numbers,
-        (shards, slice): (&Shards, usize),
-        pieces: &mut D::Numbers,
-    ) -> Result<(), TrainerError> {
-        let (rank, own) = (self.shared.rank, shards.slice(self.shared.rank, slice));
-        for to in self.others() {
-            self.send_numbers(to, Kind::Piece, shards.slice(to, slice), |first, out| device.read(numbers, first, out))?;
+    /// Nothing goes on beside: it is over when this returns.
+    fn begin(&self, device: &D, bucket: &Bucket<'_, D>, shards: &Shards, pieces: &mut D::Numbers) -> Result<(), TrainerError> {
+        device.wait()?;
+        let (started, rank, Bucket { numbers, base, range }) = (Instant::now(), self.shared.rank, bucket);
+        let own = shards.part(rank, range);
+        if self.size() == 1 {
+            return device.copy((numbers, range.start - base), (pieces, 0), range.len());
         }
-        if !own.is_empty() {
-            device.copy((numbers, own.start), (pieces, shards.piece(rank)), own.len())?;
+        for to in self.others() {
+            let part = shards.part(to, range);
+            self.send_numbers(to, Kind::Piece, part.start - base..part.end - base, |first, out| device.read(numbers, first, out))?;
         }
         for from in self.others() {
-            let place = shards.piece(from);
+            let place = shards.piece(rank, from);
             self.receive_numbers(from, Kind::Piece, 0..own.len(), |first, values| device.write(pieces, place + first, values))?;
         }
+        *lock(&self.waited) += started.elapsed();
         Ok(())
+    }
+
+    fn end(&self, _: &D) -> Result<(), TrainerError> {
+        Ok(())
+    }
+
+    fn finish(&self, _: &D) -> Result<f64, TrainerError> {
+        Ok(std::mem::take(&mut *lock(&self.waited)).as_secs_f64())
     }
 
     fn all_gather(&self, device: &D, parameters: &mut D::Parameters, shards: &Shards) -> Result<(), TrainerError> {

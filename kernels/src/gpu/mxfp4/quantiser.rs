@@ -13,6 +13,9 @@ const SOURCE_TILE: usize = 128;
 
 const QUANTISE: &str = "gfx950/quantise.hip";
 
+/// Columns of a source at most: an element's offset in a workgroup's 128 rows takes 31 bits.
+const MOST_COLUMNS: usize = 1 << 23;
+
 /// What `struct Side` of quantise.hip holds.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
@@ -117,6 +120,9 @@ impl PackedQuantiser {
         expect("mxfp4_quantise", "the source", first + elements, source.length())?;
         if !first.is_multiple_of(8) || !columns.is_multiple_of(8) {
             return refuse("mxfp4_quantise", format!("a source of {columns} columns from element {first} on: both must be multiples of 8"));
+        }
+        if columns > MOST_COLUMNS {
+            return refuse("mxfp4_quantise", format!("a source of {columns} columns: at most {MOST_COLUMNS}"));
         }
         let mut sides = [Side::default(); 2];
         let given = [(&self.rows, &row_side, columns), (&self.columns, &column_side, rows)];

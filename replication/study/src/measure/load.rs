@@ -283,7 +283,7 @@ pub fn step_times(directory: &Path) -> Result<Vec<StepTime>, MeasureError> {
     let lines = measurements(directory, "step_time.jsonl")?;
     let step = |(_, line)| match line {
         StepTimeLine::Step(step) => Some(step),
-        StepTimeLine::Kernel(_) | StepTimeLine::Memory(_) => None,
+        StepTimeLine::Kernel(_) | StepTimeLine::Exchange(_) | StepTimeLine::Memory(_) => None,
     };
     Ok(lines.into_iter().filter_map(step).collect())
 }

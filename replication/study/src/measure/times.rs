@@ -129,7 +129,7 @@ mod tests {
     use crate::statistics::Interval;
 
     fn step(arm: &str, repeat: u64, seconds: f64) -> StepTimeRecord {
-        StepTimeRecord { arm: arm.into(), repeat, tokens: None, seconds, forward_backward_seconds: seconds / 2.0 }
+        StepTimeRecord { arm: arm.into(), repeat, tokens: None, ranks: None, seconds, forward_backward_seconds: seconds / 2.0 }
     }
 
     #[test]

@@ -76,8 +76,12 @@ fn convergence(measurements: &Measurements) -> Vec<Figure> {
 
 /// An arm's label, cut where it would leave its place in a figure.
 pub(super) fn label(study: &Study, arm: &str) -> String {
+    cut(study.label(arm))
+}
+
+/// What has room in a legend.
+pub(super) fn cut(label: &str) -> String {
     const LONGEST: usize = 22;
-    let label = study.label(arm);
     if label.chars().count() <= LONGEST {
         return label.to_owned();
     }

@@ -14,6 +14,7 @@ mod figures;
 mod grid;
 mod kernel_tables;
 mod latex;
+mod live;
 mod page;
 mod pgf;
 mod public_logs;
@@ -25,6 +26,7 @@ mod synthesis;
 mod tried;
 
 pub use kernel_tables::kernels_page;
+pub use live::{Live, LiveRun, live};
 pub use synthesis::{SynthesisPages, synthesis};
 pub use tried::tried;
 

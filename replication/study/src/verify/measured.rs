@@ -24,7 +24,7 @@ pub(super) fn check(measurements: &Measurements, verification: &mut Verification
     check_repeats("step_time", steps.clone().map(|step| (step.arm.clone(), step.repeat)), Some(profile.step_time.repeats), verification);
     let profiled = measurements.step_profile.iter().filter_map(|line| match line {
         StepTimeLine::Step(step) => Some(step),
-        StepTimeLine::Kernel(_) | StepTimeLine::Memory(_) => None,
+        StepTimeLine::Kernel(_) | StepTimeLine::Exchange(_) | StepTimeLine::Memory(_) => None,
     });
     check_repeats("step_profile", profiled.clone().map(|step| (step.arm.clone(), step.repeat)), None, verification);
     for (file, arms, wrong) in [

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::DeviceId;
 use crate::json::Document;
-use crate::run_file::RunFile;
+use crate::run_file::{ModelSection, RunFile};
 use crate::schema;
 
 pub use native::{Native, PASSES, fits, packed_bytes};
@@ -117,6 +117,12 @@ impl Document for MemoryReport {
     const SCHEMA: &'static str = schema::MEMORY;
 }
 
+/// Parameters of the largest part of a model that ranks exchange at once: embedding, head with the final norm, or a block.
+fn largest_bucket(model: &ModelSection) -> u128 {
+    let weights: usize = model.linears().iter().map(|(_, out, inputs)| out * inputs).sum();
+    ((model.vocab_size + 1) * model.hidden_size).max(weights + 2 * model.hidden_size) as u128
+}
+
 /// Every way of keeping things, the one that takes most first; where nothing can be made again there is only one.
 pub fn ways(run: &RunFile, place: Place) -> Vec<Memory> {
     match place {
@@ -131,7 +137,7 @@ pub fn ways(run: &RunFile, place: Place) -> Vec<Memory> {
 }
 
 /// What one of several ranks keeps: masters, moments and the sum of gradients are in shards, what kernels read in F32 is whole beside them, and
-/// what all ranks have of a slice is in its room.
+/// a micro-batch's gradients are there bucket by bucket.
 pub fn of_rank(way: Memory, run: &RunFile, ranks: usize) -> Memory {
     if ranks < 2 {
         return way;
@@ -142,8 +148,9 @@ pub fn of_rank(way: Memory, run: &RunFile, ranks: usize) -> Memory {
         MASTERS => term(MASTERS, format!("4P / {ranks} ranks + 4 (embedding and gains)"), 4 * p / of + 4 * read),
         MOMENTS => term(MOMENTS, format!("8P / {ranks} ranks"), 8 * p / of),
         GRADIENTS => {
-            let formula = format!("4P + 4P / {ranks} ranks + P / 2: of a micro-batch, a shard of their sum, what ranks send");
-            term(GRADIENTS, formula, 4 * p + 4 * p / of + p / 2)
+            let formula = format!("4P / {ranks} ranks + 8B + what {} send: a shard of their sum, two buckets (B the largest)", ranks - 1);
+            let bucket = largest_bucket(model);
+            term(GRADIENTS, formula, 4 * p / of + 8 * bucket + 4 * (of - 1) * bucket.min(p / of))
         }
         _ => part,
     });

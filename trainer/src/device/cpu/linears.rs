@@ -220,7 +220,7 @@ impl Linears<Cpu> for CpuLinears {
         (parameters, weight): (&Vec<f32>, &Range<usize>),
         d_y: &Vec<f32>,
         goal: Goal<'_, Vec<f32>>,
-        gradients: &mut Vec<f32>,
+        (gradients, place_of_weight): (&mut Vec<f32>, &Range<usize>),
         tokens: usize,
     ) -> Result<(), TrainerError> {
         let (_, out, inputs) = self.choices.shapes[place.linear];
@@ -232,7 +232,7 @@ impl Linears<Cpu> for CpuLinears {
         let x = Source { values: x, rows: inputs, k: tokens, transposed: true };
         self.operand(place, Pass::Wgrad, Operand::OutputGradient, dy, step)?;
         self.operand(place, Pass::Wgrad, Operand::Input, x, step)?;
-        self.cpu.gemm(&self.left, &self.right, &mut gradients[weight.clone()], false).map_err(TrainerError::kernel)
+        self.cpu.gemm(&self.left, &self.right, &mut gradients[place_of_weight.clone()], false).map_err(TrainerError::kernel)
     }
 
     fn evaluation_weights(&self, parameters: &Vec<f32>, places: &[(Place, Range<usize>)], step: u64) -> Result<Vec<Panels>, TrainerError> {

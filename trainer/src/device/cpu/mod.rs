@@ -155,10 +155,10 @@ impl Device for Cpu {
         d_y: &Vec<f32>,
         d_x: &mut Vec<f32>,
         accumulate: bool,
-        gradients: &mut Vec<f32>,
+        (gradients, place): (&mut Vec<f32>, &Range<usize>),
         rows: usize,
     ) -> Result<(), TrainerError> {
-        let (d_gain, gain, length) = (&mut gradients[gain.clone()], &parameters[gain.clone()], rows * gain.len());
+        let (d_gain, gain, length) = (&mut gradients[place.clone()], &parameters[gain.clone()], rows * gain.len());
         d_gain.fill(0.0);
         Self::rms_norm_backward(self, &x[..length], gain, &inverse_rms[..rows], &d_y[..length], &mut d_x[..length], accumulate, d_gain)
             .map_err(TrainerError::kernel)
@@ -199,15 +199,15 @@ impl Device for Cpu {
         (batch, ()): (&Batch, &()),
         width: usize,
         losses: &mut Vec<f32>,
-        gradients: Option<(&mut Vec<f32>, &mut Vec<f32>)>,
+        gradients: Option<(&mut Vec<f32>, (&mut Vec<f32>, &Range<usize>))>,
     ) -> Result<f64, TrainerError> {
         let (targets, head) = (&batch.targets, &parameters[weight.clone()]);
         let tokens = targets.len();
         let (x, losses) = (&x[..tokens * width], &mut losses[..tokens]);
         match gradients {
             None => self.head_loss(x, head, targets, losses),
-            Some((d_x, gradients)) => {
-                let (d_x, d_head) = (&mut d_x[..tokens * width], &mut gradients[weight.clone()]);
+            Some((d_x, (gradients, place))) => {
+                let (d_x, d_head) = (&mut d_x[..tokens * width], &mut gradients[place.clone()]);
                 Self::head(self, x, head, targets, 1.0 / tokens as f32, losses, d_x, d_head)
             }
         }

@@ -391,7 +391,7 @@ impl Linears<GpuDevice> for GpuLinears {
         (parameters, weight): (&Parameters, &Range<usize>),
         d_y: &Buffer<Bf16>,
         goal: Goal<'_, Buffer<Bf16>>,
-        gradients: &mut Buffer<f32>,
+        (gradients, place_of_weight): (&mut Buffer<f32>, &Range<usize>),
         tokens: usize,
     ) -> Result<(), TrainerError> {
         let (_, out, inputs) = self.choices.shapes[place.linear];
@@ -427,7 +427,7 @@ impl Linears<GpuDevice> for GpuLinears {
         let left = self.matrix(GRADIENT_TURNED, &d_columns, d_source, (out, tokens), true, slot(GRADIENT_TURNED))?;
         let right = self.matrix(INPUT_TURNED, x_columns, x_source, (inputs, tokens), true, slot(INPUT_TURNED))?;
         let factor = self.factor(Pass::Wgrad, Operand::OutputGradient, Operand::Input);
-        self.product(left, right, factor, None, gradients, weight.start)
+        self.product(left, right, factor, None, gradients, place_of_weight.start)
     }
 
     fn evaluation_weights(&self, _: &Parameters, _: &[(Place, Range<usize>)], _: u64) -> Result<(), TrainerError> {

@@ -279,6 +279,10 @@ impl Device for GpuDevice {
         self.parts.gpu.upload(&values).map_err(machine)
     }
 
+    fn zeros(&self, length: usize) -> Result<Buffer<f32>, TrainerError> {
+        self.parts.gpu.zeros(length).map_err(machine)
+    }
+
     fn values<'a>(&self, numbers: &'a Buffer<f32>) -> Result<Cow<'a, [f32]>, TrainerError> {
         numbers.to_vec().map(Cow::Owned).map_err(machine)
     }
@@ -348,11 +352,11 @@ impl Device for GpuDevice {
         d_y: &Buffer<Bf16>,
         d_x: &mut Buffer<Bf16>,
         accumulate: bool,
-        gradients: &mut Buffer<f32>,
+        (gradients, place_of_gain): (&mut Buffer<f32>, &Range<usize>),
         rows: usize,
     ) -> Result<(), TrainerError> {
         let place = parameters.in_f32(gain.start);
-        self.timed("norm", || self.parts.norm.backward(x, place, inverse_rms, d_y, d_x, accumulate, (gradients, gain.start), rows))
+        self.timed("norm", || self.parts.norm.backward(x, place, inverse_rms, d_y, d_x, accumulate, (gradients, place_of_gain.start), rows))
     }
 
     fn rope(&self, qkv: &mut Buffer<Bf16>, shape: AttentionShape, table: &Angles, backward: bool) -> Result<(), TrainerError> {
@@ -390,10 +394,10 @@ impl Device for GpuDevice {
         (batch, tokens): (&Batch, &Tokens),
         _: usize,
         losses: &mut Buffer<f32>,
-        gradients: Option<(&mut Buffer<Bf16>, &mut Buffer<f32>)>,
+        gradients: Option<(&mut Buffer<Bf16>, (&mut Buffer<f32>, &Range<usize>))>,
     ) -> Result<(), TrainerError> {
         let Parts { gpu, head, results, .. } = &*self.parts;
-        let gradients = gradients.map(|(d_x, numbers)| (d_x, numbers, weight.start));
+        let gradients = gradients.map(|(d_x, (numbers, place))| (d_x, numbers, place.start));
         let place = (&parameters.copies, weight.start);
         let (count, logits) = (batch.targets.len(), self.turn()?.take(head.logits())?);
         self.timed("head", || head.run(gpu, x, place, &tokens.targets, losses, (results, LOSS), count, &logits, gradients))
@@ -450,16 +454,13 @@ impl Device for GpuDevice {
 
     fn add(&self, (sum, at): (&mut Buffer<f32>, usize), (more, first): (&Buffer<f32>, usize), count: usize) -> Result<(), TrainerError> {
         self.timed("accumulate", || {
-            let (mut sum, more) = (sum.part(size_of::<f32>() * at, count)?, more.part(size_of::<f32>() * first, count)?);
+            let (mut sum, more) = (sum.window(at, count)?, more.window(first, count)?);
             self.parts.accumulator.add(&mut sum, &more)
         })
     }
 
     fn copy(&self, (from, first): (&Buffer<f32>, usize), (to, at): (&mut Buffer<f32>, usize), count: usize) -> Result<(), TrainerError> {
-        self.timed("accumulate", || {
-            let from: Buffer<f32> = from.part(size_of::<f32>() * first, count)?;
-            from.copy_to(&to.part(size_of::<f32>() * at, count)?, count)
-        })
+        self.timed("accumulate", || from.window(first, count)?.copy_to(&to.window(at, count)?, count))
     }
 
     fn divide(&self, numbers: &mut Buffer<f32>, by: f32) -> Result<(), TrainerError> {
