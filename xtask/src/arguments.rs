@@ -21,6 +21,9 @@ const EXIT_CODES: &str = "Exit codes: 0 done; 1 a run failed or a check found a 
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", after_help = EXIT_CODES, disable_version_flag = true)]
 pub(crate) struct Arguments {
+    /// One line: the version and the commit
+    #[arg(long, short = 'V')]
+    pub(crate) version: bool,
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
 }
@@ -129,21 +132,11 @@ pub(crate) enum Command {
         #[arg(long)]
         check: bool,
     },
-    /// The live state of a campaign, from another terminal: runs, losses, time left, GPUs
+    /// The live state of a campaign, from another terminal or in a browser: runs, losses, time left, GPUs
     #[command(
-        after_help = "Reads what trainers write into cache/runs, and as tasks of Slurm into cache/slurm, and disturbs nothing. Ctrl-C ends it, and not the campaign.\nExamples:\n  cargo xtask watch\n  cargo xtask watch --profile h200-s --every 10\n  cargo xtask watch --once > state.txt"
+        after_help = "Reads what trainers write into cache/runs, and as tasks of Slurm into cache/slurm, and disturbs nothing. Ctrl-C ends it, and not the campaign.\nExamples:\n  cargo xtask watch\n  cargo xtask watch --profile h200-s --every 10\n  cargo xtask watch --once > state.txt\n  cargo xtask watch --html target/watch.html --every 30\n  cargo xtask watch --json --every 60 >> watch.jsonl"
     )]
-    Watch {
-        /// Runs of this profile [default: the one that was last at work]
-        #[arg(long)]
-        profile: Option<String>,
-        /// One picture and no more, as where standard output is no terminal
-        #[arg(long)]
-        once: bool,
-        /// Seconds between two pictures
-        #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..))]
-        every: u64,
-    },
+    Watch(Watch),
     /// Datasets: what is here, what is missing and where it comes from
     #[command(
         after_help = "Examples:\n  cargo xtask data list\n  cargo xtask data fetch rust-crates\n  cargo xtask data fetch webdocs --from ../corpora/webdocs"
@@ -266,6 +259,25 @@ pub(crate) enum Command {
         #[arg(long)]
         out: Option<PathBuf>,
     },
+}
+
+#[derive(Args)]
+pub(crate) struct Watch {
+    /// Runs of this profile [default: the one that was last at work]
+    #[arg(long)]
+    pub(crate) profile: Option<String>,
+    /// Look once and no more, as where standard output is no terminal and neither `--json` nor `--html` is given
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Seconds between two looks
+    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) every: u64,
+    /// Print one JSON object a look, each on a line (docs/files.md)
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write this page at each look, whole or not at all; a browser that shows it loads it again by itself
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
 }
 
 #[derive(Args)]

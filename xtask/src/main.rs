@@ -18,24 +18,30 @@ use campaign::error::CampaignError;
 use campaign::prepared::Prepared;
 use campaign::request::Report;
 use campaign::run::Failure as Failed;
-use campaign::{audit, carry, data, directory, dist, doctor, emit, environment, identity, replicate, run, signature, synthesis, watch};
+use campaign::{
+    audit, carry, data, directory, dist, doctor, emit, environment, identity, replicate, run, signature, synthesis, toolchain, watch,
+};
 use clap::{CommandFactory as _, FromArgMatches as _};
 use serde_json::json;
 use study::exit::{DATA, MACHINE, USAGE};
 use study::identity::Known;
 use study::manifest::{ManifestError, Manifests};
 use study::render::{self, RenderError};
-use study::{compare, deposit, judge, kernels, mllog, model_card, plan, public_logs, suggest, verify};
+use study::{compare, deposit, files, judge, kernels, mllog, model_card, plan, public_logs, suggest, verify};
 
-use arguments::{Arguments, Command, DataCommand, DeviceTest, ImportMllog, Replicate, RunsCommand, Try};
+use arguments::{Arguments, Command, DataCommand, DeviceTest, ImportMllog, Replicate, RunsCommand, Try, Watch};
 use outcome::{Failure, Outcome};
 
 fn main() -> process::ExitCode {
     let matches = Arguments::command().get_matches();
     let name = matches.subcommand_name().unwrap_or_default().to_owned();
     let command = match Arguments::from_arg_matches(&matches) {
-        Ok(Arguments { command: Some(command) }) => command,
-        Ok(Arguments { command: None }) => {
+        Ok(Arguments { version: true, .. }) => {
+            print::out(&format!("xtask {}\n", environment::Version::of(&repository()).line()));
+            return process::ExitCode::SUCCESS;
+        }
+        Ok(Arguments { command: Some(command), .. }) => command,
+        Ok(Arguments { command: None, .. }) => {
             print::out(arguments::FIRST_STEPS);
             return process::ExitCode::SUCCESS;
         }
@@ -79,6 +85,7 @@ fn present(root: &Path) -> Result<(), Failure> {
 }
 
 fn execute(root: &Path, command: Command, say: &dyn Fn(&str)) -> Result<Outcome, Failure> {
+    toolchain::check_named(command.trainer()).map_err(CampaignError::from)?;
     match command {
         Command::Replicate(options) => replicate(root, &options, say),
         Command::Try(options) => try_recipe(root, &options, say),
@@ -160,16 +167,7 @@ fn execute(root: &Path, command: Command, say: &dyn Fn(&str)) -> Result<Outcome,
             Ok(Outcome::done(deposit::export(&directory, &out)?.to_string()))
         }
         Command::ExportModel { run, profile, out } => export_model(root, &run, &profile, out),
-        Command::Watch { profile, once, every } => {
-            let look = || Ok(watch::look(&watch::places(root), profile.as_deref(), SystemTime::now())?.with_gpus().to_string());
-            if once || !std::io::stdout().is_terminal() {
-                return look().map(Outcome::done);
-            }
-            loop {
-                print::picture(&look()?);
-                std::thread::sleep(Duration::from_secs(every));
-            }
-        }
+        Command::Watch(options) => watch_campaign(root, &options),
         Command::Dist { out, .. } => {
             let out = out.unwrap_or_else(|| root.join("target").join("dist"));
             let release = dist::dist(root, &out, &manual::all()?, say).map_err(CampaignError::from)?;
@@ -222,6 +220,36 @@ fn test_device(root: &Path, options: &DeviceTest, say: &dyn Fn(&str)) -> Result<
             let outcome = Outcome::check(tested.holds(), format!("{tested}{written}"));
             Ok(outcome.with("directory", directory.as_deref().map(shown)))
         }
+    }
+}
+
+/// Looks until it is ended, or until nobody reads what it says.
+fn watch_campaign(root: &Path, options: &Watch) -> Result<Outcome, Failure> {
+    let Watch { profile, once, every, json, html } = options;
+    let goes_on = !once && (*json || html.is_some() || std::io::stdout().is_terminal());
+    let manifests = html.as_ref().map(|_| Manifests::load(root)).transpose()?;
+    loop {
+        let watched = watch::look(&watch::places(root), profile.as_deref(), SystemTime::now())?.with_gpus();
+        let now = environment::now();
+        if let (Some(file), Some(manifests)) = (html, &manifests) {
+            let baseline = manifests.baseline(watched.profile.as_str());
+            let page = watched.page(baseline, goes_on.then_some(*every), now, &root.join("paper")).map_err(CampaignError::from)?;
+            files::write(file, page.as_bytes())?;
+        }
+        let text = if *json { watched.json(now) + "\n" } else { watched.to_string() };
+        let is_read = match () {
+            () if !goes_on => {
+                let written = html.as_ref().filter(|_| !json).map(|file| format!("written to {}\n", file.display()));
+                return Ok(Outcome::done(written.unwrap_or(text)));
+            }
+            () if *json => print::line(&text),
+            () if std::io::stdout().is_terminal() => print::picture(&text),
+            () => true,
+        };
+        if !is_read {
+            return Ok(Outcome::done(String::new()));
+        }
+        std::thread::sleep(Duration::from_secs(*every));
     }
 }
 

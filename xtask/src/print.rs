@@ -20,12 +20,18 @@ pub(crate) fn out(text: &str) {
     let _ = std::io::stdout().lock().write_all(plain(text).as_bytes());
 }
 
-/// In place of what the terminal shows.
-pub(crate) fn picture(text: &str) {
+/// At once, for a reader that waits; whether there is one.
+pub(crate) fn line(text: &str) -> bool {
+    let mut out = std::io::stdout().lock();
+    out.write_all(plain(text).as_bytes()).and_then(|()| out.flush()).is_ok()
+}
+
+/// In place of what the terminal shows; whether it is there.
+pub(crate) fn picture(text: &str) -> bool {
     // Home, the text with the rest of each line wiped, then what is below it: nothing flickers.
     let text = plain(text).replace('\n', "\x1b[K\n");
     let mut out = std::io::stdout().lock();
-    let _ = out.write_all(format!("\x1b[H{text}\x1b[J").as_bytes()).and_then(|()| out.flush());
+    out.write_all(format!("\x1b[H{text}\x1b[J").as_bytes()).and_then(|()| out.flush()).is_ok()
 }
 
 /// One error, always of this shape: what failed, where, what to do next. Red as clap's own, on a terminal and without NO_COLOR.

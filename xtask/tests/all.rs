@@ -21,3 +21,4 @@ mod sealed;
 #[path = "../../replication/study/tests/synthetic/mod.rs"]
 mod synthetic;
 mod test_programs;
+mod watching;

@@ -60,10 +60,32 @@ fn files_alone_make_runs_that_are_imported() {
     assert!(site.says(&["replicate", "--profile", "smoke", "--finished"], 0).contains("2 of 11 runs are finished"));
 }
 
+/// What is written of each run while it trains: the tasks' own folders, or one that the nodes see.
+fn has_events(folder: &Path) {
+    for arm in ["fp8", "mxfp4-f"] {
+        let files = fs::read_dir(folder.join("smoke").join(arm).join("1")).unwrap().map(|file| file.unwrap());
+        let sizes: Vec<u64> = files.map(|file| file.metadata().unwrap().len()).collect();
+        assert!(sizes.len() == 1 && sizes[0] > 1000, "{}: {sizes:?}", folder.display());
+    }
+}
+
+#[test]
+fn tasks_of_an_array_write_events_where_the_command_was_told() {
+    let site = Site::of("cpu", crate::ranks_campaign::TRAINER);
+    cluster::install(&site.path(""));
+    // A name that a shell would take apart.
+    let events = site.path("the user's events");
+    let options = ["--untimed", "--tensorboard", events.to_str().unwrap()];
+    site.says(&[&REPLICATE[..], &options].concat(), 0);
+    has_events(&events);
+}
+
 /// Two runs on the CPU by the real trainer, as files for `engine`; the folder that holds them.
 fn emitted(engine: &str) -> (Site, std::path::PathBuf) {
     let site = Site::of("cpu", crate::ranks_campaign::TRAINER);
-    let said = site.says(&["replicate", "--profile", "smoke", "--only-arms", "fp8,mxfp4-f", "--on", engine, "--emit", "files"], 0);
+    let events = site.path("events");
+    let runs = ["replicate", "--profile", "smoke", "--only-arms", "fp8,mxfp4-f", "--tensorboard", events.to_str().unwrap()];
+    let said = site.says(&[&runs[..], &["--on", engine, "--emit", "files"]].concat(), 0);
     let folder = site.path("files").canonicalize().unwrap();
     assert!(said.contains(&folder.display().to_string()), "{said}");
     assert_eq!(fs::read_to_string(folder.join("tasks.txt")).unwrap().lines().count(), 2);
@@ -97,6 +119,7 @@ while read -r line; do HQ_ENTRY=$line "$@" </dev/null || exit; done < "$lines"
     let asked = fs::read_to_string(site.path("asked")).unwrap();
     assert!(asked.starts_with("submit --name mxfp4-smoke --each-line ") && asked.contains(" --cpus 1 --time-limit 10min "), "{asked}");
     assert!(asked.contains(" --mine -- sh -c "), "{asked}");
+    has_events(&site.path("events"));
     taken_in(&site);
 }
 
@@ -116,6 +139,8 @@ fn kubernetes_gets_an_index_for_each_run_in_a_folder_that_needs_nothing_else() {
         let output = Command::new(words[0]).args([words[1], &script]).env("JOB_COMPLETION_INDEX", index).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
+    has_events(&volume.join("tensorboard"));
+    assert!(!site.path("events").exists(), "no task sees it");
     fs::rename(&volume, &folder).unwrap();
     taken_in(&site);
 }

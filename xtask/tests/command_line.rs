@@ -206,6 +206,16 @@ fn lists_name_everything() {
 }
 
 #[test]
+fn a_version_is_one_line_and_the_same_as_in_full() {
+    let line = says(&["--version"], 0);
+    let full: serde_json::Value = serde_json::from_str(&says(&["version"], 0)).unwrap();
+    let commit = &full["commit"].as_str().unwrap()[..8];
+    let changes = if full["dirty"].as_bool().unwrap() { ", with changes" } else { "" };
+    assert_eq!(line, format!("xtask {} ({commit}{changes})\n", env!("CARGO_PKG_VERSION")));
+    assert_eq!(says(&["-V"], 0), line);
+}
+
+#[test]
 fn a_log_with_a_problem_ends_with_1_and_still_gives_its_table() {
     let folder = tempfile::tempdir().unwrap();
     let (log, out) = (folder.path().join("result_0.txt"), folder.path().join("table"));

@@ -11,6 +11,7 @@ use std::process::Command;
 
 mod markdown;
 mod numbers;
+mod ranks;
 
 use markdown::{Document, documents};
 use numbers::Results;

@@ -34,6 +34,8 @@ fn every_error_says_what_failed_where_and_what_to_do() {
         "replicate --gpus 0",
         "replicate --why fp8/11",
         "replicate --profile smoke --trainer nowhere/trainer",
+        "replicate --profile smoke --dry-run --trainer EMPTY",
+        "doctor --trainer FILE",
         "try nowhere.yaml",
         "try EMPTY",
         "verify nowhere",
@@ -53,6 +55,7 @@ fn every_error_says_what_failed_where_and_what_to_do() {
         "data fetch webdocs --from EMPTY --tokens nothing",
         "data fetch enwik8 --mirror file:///nowhere",
         "runs import nowhere",
+        "runs import EMPTY",
         "watch --once --profile nothing",
         "pack FILE/below",
         "man FILE/below",
@@ -94,6 +97,7 @@ fn outside_of_a_repository_nothing_is_written() {
         assert!(code == Some(2) && said.contains("no repository of this project") && said.contains("go into a clone"), "{said}");
     }
     assert_eq!(call(&["version"]).0, Some(0));
+    assert_eq!(call(&["--version"]).0, Some(0));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 

@@ -55,13 +55,17 @@ pub fn export(root: &Path, to: &Path, checkpoints: bool) -> Result<Carried, File
 /// key says; a finished run that is here already with other metrics is refused and named.
 ///
 /// # Errors
-/// When a file cannot be read or written, or a campaign is at work here.
+/// When there is no run, a file cannot be read or written, or a campaign is at work here.
 pub fn import(root: &Path, from: &Path) -> Result<Carried, CampaignError> {
+    let folders = run_folders(from)?;
+    if folders.is_empty() {
+        return Err(CampaignError::NoRuns { folder: from.to_owned() });
+    }
     let _lock = lock(&root.join("cache").join("lock"))?;
     let mut carried = Carried::default();
     let cache = run_cache(root);
     files::make_folder(&cache)?;
-    for folder in run_folders(from)? {
+    for folder in folders {
         take(&folder, &cache, true, &mut carried)?;
     }
     Ok(carried)

@@ -34,6 +34,9 @@ pub enum Engine {
 /// One line for each run: its key and its name.
 const TASKS: &str = "tasks.txt";
 
+/// Where tasks that are carried elsewhere write files for TensorBoard.
+const EVENTS: &str = "tensorboard";
+
 /// Writes the files of what is not finished to `folder`; the commands that submit them.
 ///
 /// # Errors
@@ -55,7 +58,7 @@ pub fn emit(
     let ranks = Site::of_cluster(&prepared, request)?.ranks;
     let _lock = lock(&root.join("cache").join("lock"))?;
     let data = data::prepare(manifests, prepared.profile(), &trainer, say)?;
-    let (cache, pool) = (plan::run_cache(root), Pool { ranks, ..Pool::default() });
+    let (cache, pool) = (plan::run_cache(root), Pool { ranks, tensorboard: request.tensorboard.clone(), ..Pool::default() });
     let means = Means { cache: &cache, trainer: &trainer, data: &data, options: &request.run, pool: &pool };
     let done = survey(&prepared.plan.runs, &means, say)?;
     let left: Vec<&PlannedRun> = prepared.plan.runs.iter().zip(done).filter(|(_, done)| !done).map(|(run, _)| run).collect();
@@ -74,6 +77,9 @@ pub fn emit(
     let emission =
         Emission { engine, folder, job, means, tasks: left.len(), memory_gib: prepared.profile().requires.get("memory_gib").copied() };
     script::write_tasks(&emission.folder, TASKS, &left)?;
+    if emission.carried() && request.tensorboard.is_some() {
+        say(&format!("tasks see no other folder of this machine: they write event files in {}/{EVENTS}", emission.folder.display()));
+    }
     Ok(emission.write()?)
 }
 
@@ -87,17 +93,20 @@ struct Emission<'a> {
 }
 
 impl Emission<'_> {
+    /// Machines of a cloud see nothing of this one: the folder holds all they need.
+    fn carried(&self) -> bool {
+        matches!(self.engine, Engine::Kubernetes | Engine::SkyPilot)
+    }
+
     fn write(&self) -> Result<Vec<String>, files::FileError> {
         let folder = self.folder.display();
-        // Machines of a cloud see nothing of this one: the folder holds all they need.
-        let carried = matches!(self.engine, Engine::Kubernetes | Engine::SkyPilot);
-        if carried {
+        if self.carried() {
             files::copy(&self.means.trainer.program, &self.folder.join(TRAINER))?;
             for name in files::list(&self.means.data.folder)? {
                 files::copy(&self.means.data.folder.join(&name), &self.folder.join("data").join(&name))?;
             }
         }
-        files::write(&self.folder.join("task.sh"), self.task(carried).as_bytes())?;
+        files::write(&self.folder.join("task.sh"), self.task().as_bytes())?;
         let (name, text, command) = match self.engine {
             Engine::Slurm | Engine::HyperQueue => ("submit.sh", self.hyperqueue(), format!("sh {folder}/submit.sh")),
             Engine::Kubernetes => ("job.yaml", self.kubernetes(), format!("kubectl apply -f {folder}/job.yaml")),
@@ -111,7 +120,7 @@ impl Emission<'_> {
     }
 
     /// What makes one run, named by its line of the list. Ranks are started by the trainer.
-    fn task(&self, carried: bool) -> String {
+    fn task(&self) -> String {
         let Job { device, ranks, .. } = self.job;
         let (kind, options) = (device.word(), self.means.options);
         let start = match (ranks, device) {
@@ -119,9 +128,14 @@ impl Emission<'_> {
             (_, DeviceKind::Cpu) => format!("launch run.yaml --ranks {ranks} --device cpu"),
             _ => format!("launch run.yaml --gpus {ranks} --device {kind}"),
         };
-        let (trainer, data) = match carried {
+        let (trainer, data) = match self.carried() {
             true => (format!("\"$here/{TRAINER}\""), "\"$here/data\"".to_owned()),
             false => (quoted(&self.means.trainer.program), quoted(&self.means.data.folder)),
+        };
+        let events = match &self.means.pool.tensorboard {
+            Some(_) if self.carried() => format!(" --tensorboard \"$here/{EVENTS}\""),
+            Some(folder) => format!(" --tensorboard {}", quoted(folder)),
+            None => String::new(),
         };
         format!(
             r#"#!/bin/sh
@@ -135,7 +149,7 @@ key=${{1%% *}}
 exec >>"$here/logs/$key.log" 2>&1
 echo "on $(hostname)"
 export RANK=0 WORLD_SIZE=1
-"$trainer" {start} --data "$data" --threads {threads} --instruction-set {set} --progress --wait-for-lock 60 &
+"$trainer" {start} --data "$data" --threads {threads} --instruction-set {set} --progress --wait-for-lock 60{events} &
 process=$!
 # A scheduler that wants its machine back tells this shell alone: the trainer writes a checkpoint and ends.
 trap 'kill -TERM $process 2>/dev/null' TERM INT

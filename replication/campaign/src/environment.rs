@@ -114,6 +114,15 @@ impl Version {
         Self { schema: VERSION_SCHEMA.to_owned(), commit, dirty, diff_sha256, trainer_code: sources::hash(root).ok() }
     }
 
+    /// For people.
+    pub fn line(&self) -> String {
+        let commit = match self.commit.as_str() {
+            "none" => "no commit is known".to_owned(),
+            commit => format!("{}{}", commit.chars().take(8).collect::<String>(), if self.dirty { ", with changes" } else { "" }),
+        };
+        format!("{} ({commit})", env!("CARGO_PKG_VERSION"))
+    }
+
     pub fn json(&self) -> String {
         // Strings and a truth value: cannot fail.
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
@@ -172,7 +181,7 @@ pub fn committed_results(root: &Path) -> Vec<PathBuf> {
 }
 
 /// Now, in whole seconds.
-fn now() -> OffsetDateTime {
+pub fn now() -> OffsetDateTime {
     let now = OffsetDateTime::now_utc();
     now.replace_nanosecond(0).unwrap_or(now)
 }

@@ -1,6 +1,7 @@
 //! Why a campaign did not end with a report, and the flag that ends one early.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use study::exit::{ExitCode, MACHINE};
@@ -69,6 +70,12 @@ pub enum CampaignError {
         "none of the {all} runs of profile {profile} that this would show is finished here; runs of other machines come with `cargo xtask runs import`, and `--why ARM/SEED` says what changed since an earlier run"
     )]
     NothingFinished { profile: String, all: usize },
+    /// Runs were to be taken from where none are.
+    #[error(
+        "{}: holds no run; name a folder that `cargo xtask runs export` or `--emit` wrote, a result directory, or the folder cache/runs of another copy",
+        .folder.display()
+    )]
+    NoRuns { folder: PathBuf },
     #[error("interrupted; finished runs and checkpoints are kept: run the same command again to go on")]
     Interrupted,
 }
@@ -84,7 +91,7 @@ impl ExitCode for CampaignError {
             | Self::Provenance(ProvenanceError::File(error))
             | Self::Lock(LockError::File(error))
             | Self::Tool(ToolError::File(error)) => error.exit_code(),
-            Self::Provenance(_) | Self::NothingFinished { .. } => 3,
+            Self::Provenance(_) | Self::NothingFinished { .. } | Self::NoRuns { .. } | Self::Tool(ToolError::NoTrainer { .. }) => 3,
             Self::Tool(ToolError::Unidentified { .. } | ToolError::NoSources { .. }) => 2,
             // No process or thread is to be had.
             Self::Tool(ToolError::Start { source, .. }) if source.kind() == io::ErrorKind::WouldBlock => MACHINE,

@@ -421,8 +421,9 @@ mod tests {
         assert_eq!((spread.gpus, alone.gpus), (8, 1));
         assert_eq!(bytes(spread, "moments, F32"), p);
         assert_eq!(bytes(alone, "moments, F32"), 8 * p);
-        // A micro-batch's, an eighth of their sum, and what ranks send of it.
-        assert_eq!((bytes(spread, "gradients, F32"), bytes(alone, "gradients, F32")), (5 * p, 8 * p));
+        // An eighth of the sum, two buckets and what seven others send of one: the head with the final norm is the largest.
+        let bucket = 128_257 * 4_096;
+        assert_eq!((bytes(spread, "gradients, F32"), bytes(alone, "gradients, F32")), (p / 2 + (8 + 4 * 7) * bucket, 8 * p));
         for memory in [spread, alone] {
             assert_eq!(bytes(memory, "activations"), tokens * 32 * 139_400);
             assert_eq!(bytes(memory, "operands"), (tokens * 26_624 + 218_103_808) * 17);

@@ -181,7 +181,11 @@ impl<'a> Repositories<'a> {
             size(texts),
         ));
         let free = system::free_bytes(&self.folder);
-        say(&format!("this takes up to {} of disk in {}, and 0.5 GB of memory", size(needed), self.folder.display()));
+        say(&format!(
+            "this takes up to {} of disk in {} (more from a server without partial fetches), and 0.5 GB of memory",
+            size(needed),
+            self.folder.display()
+        ));
         match free {
             Some(free) if free < needed => {
                 Err(RepositoryError::Room { folder: self.folder.clone(), needed: size(needed), free: size(free) })
@@ -263,7 +267,12 @@ impl Wanted<'_> {
             folder::make(&self.folder, |aside| Repository::fetch(aside, &address, &self.source).map(drop).map_err(FetchError::from))
         };
         match (from(&self.source.repo), &self.source.copy) {
-            (Err(FetchError::Git(error)), Some(copy)) if error.cause == Cause::Gone => from(copy).map_err(|_| error.into()),
+            (Err(FetchError::Git(error)), Some(copy)) if error.cause == Cause::Gone => from(copy).map_err(|of_copy| match of_copy {
+                FetchError::Git(GitError { said, cause, .. }) => {
+                    GitError { said: format!("{}; its copy {copy}: {said}", error.said), cause, ..error }.into()
+                }
+                FetchError::File(_) => of_copy,
+            }),
             (outcome, _) => outcome,
         }
     }

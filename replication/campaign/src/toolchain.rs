@@ -43,6 +43,12 @@ pub enum ToolError {
         /// The last lines it printed.
         output: String,
     },
+    /// What `--trainer` names cannot be started.
+    #[error(
+        "--trainer {}: {what}; name a trainer that `cargo xtask pack` or `cargo xtask dist` made, or none: it is then built",
+        .program.display()
+    )]
+    NoTrainer { program: PathBuf, what: &'static str },
     /// A prebuilt trainer that does not say what it was built from.
     #[error(
         "{}: {what}; build it with `cargo xtask pack`, or with `cargo xtask replicate` (target/replicate/release/trainer), which write the hash of its sources into it",
@@ -124,6 +130,32 @@ pub fn cargo() -> OsString {
 /// Calls cargo with `arguments` in `root`.
 pub fn run_cargo(root: &Path, what: &str, arguments: &[OsString]) -> Result<String, ToolError> {
     finish(what, "cargo", duct::cmd(cargo(), arguments).dir(root))
+}
+
+/// Whether what was named as a trainer is a program, before anything else is looked at.
+///
+/// # Errors
+/// Nothing is there, or no program.
+pub fn check_named(named: Option<&Path>) -> Result<(), ToolError> {
+    let Some(program) = named else { return Ok(()) };
+    let wrong = |what| Err(ToolError::NoTrainer { program: program.to_owned(), what });
+    match std::fs::metadata(program) {
+        Err(_) => wrong("there is no such file"),
+        Ok(metadata) if metadata.is_dir() => wrong("it is a folder"),
+        Ok(metadata) if !executable(&metadata) => wrong("it is a file that may not be executed"),
+        Ok(_) => Ok(()),
+    }
+}
+
+#[cfg(unix)]
+fn executable(metadata: &std::fs::Metadata) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    metadata.permissions().mode() & 0o111 != 0
+}
+
+#[cfg(not(unix))]
+fn executable(_: &std::fs::Metadata) -> bool {
+    true
 }
 
 /// A trainer that is here already, if one was named or lies beside the manifests as `cargo xtask pack` puts it.

@@ -2,6 +2,8 @@
 //! written: a trainer that starts at this moment must not find its run taken.
 
 mod frame;
+mod line;
+mod page;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -53,8 +55,8 @@ pub struct Run {
     pub step: u64,
     pub steps: u64,
     pub doing: Doing,
-    /// Validation losses, oldest first.
-    pub losses: Vec<f64>,
+    /// Steps and validation losses, oldest first.
+    pub evaluations: Vec<(u64, f64)>,
     /// Of late, evaluations included.
     pub seconds_a_step: Option<f64>,
     /// `cpu`, or the GPU's name.
@@ -71,6 +73,39 @@ pub enum Doing {
     Diverged,
     /// What the trainer said first.
     Failed(String),
+}
+
+impl Doing {
+    /// For people and programs alike.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::AtWork => "at work",
+            Self::Stopped => "stopped",
+            Self::Finished => "finished",
+            Self::Diverged => "diverged",
+            Self::Failed(_) => "failed",
+        }
+    }
+
+    pub fn error(&self) -> Option<&str> {
+        match self {
+            Self::Failed(said) => Some(said),
+            _ => None,
+        }
+    }
+}
+
+impl Run {
+    /// At the pace of late, of a run that somebody is at.
+    pub fn seconds_left(&self) -> Option<f64> {
+        let pace = self.seconds_a_step.filter(|_| self.doing == Doing::AtWork)?;
+        Some((self.steps - self.step.min(self.steps)) as f64 * pace)
+    }
+
+    fn losses(&self) -> Vec<f64> {
+        self.evaluations.iter().map(|(_, loss)| *loss).collect()
+    }
 }
 
 /// Where runs are: the cache of finished and local ones, and the folders in which Slurm's tasks work.
@@ -156,7 +191,7 @@ impl Head {
     fn look(self, now: SystemTime) -> Run {
         let Self { folder, run, steps, .. } = self;
         let pace = Pace::read(&folder);
-        let losses = losses(&folder);
+        let evaluations = evaluations(&folder);
         let document = |name: &str| files::read_text(&folder.join(name)).ok();
         let done = document("done.json").and_then(|text| Done::from_json("done.json", &text).ok());
         let failed = document("failed.json").and_then(|text| Failed::from_json("failed.json", &text).ok());
@@ -178,7 +213,7 @@ impl Head {
             step,
             steps,
             doing,
-            losses,
+            evaluations,
             seconds_a_step: pace.seconds_a_step,
             device: pace.device,
         }
@@ -190,13 +225,13 @@ fn changed(path: &Path) -> Option<SystemTime> {
 }
 
 /// A line that is still being written is none.
-fn losses(folder: &Path) -> Vec<f64> {
+fn evaluations(folder: &Path) -> Vec<(u64, f64)> {
     let text = study::packed::text(&folder.join("metrics.jsonl")).unwrap_or_default();
-    let loss = |line: &str| match MetricsLine::from_line(line) {
-        Ok(MetricsLine::Evaluation(evaluation)) => evaluation.loss,
+    let evaluation = |line: &str| match MetricsLine::from_line(line) {
+        Ok(MetricsLine::Evaluation(evaluation)) => Some((evaluation.step, evaluation.loss?)),
         _ => None,
     };
-    text.lines().filter_map(loss).collect()
+    text.lines().filter_map(evaluation).collect()
 }
 
 /// What timing.jsonl says.

@@ -164,6 +164,15 @@ fn a_rewritten_history_is_a_lost_commit_and_a_copy_that_has_it_is_as_good() {
 }
 
 #[test]
+fn where_neither_a_repository_nor_its_copy_is_there_both_are_named() {
+    let mut world = World::new();
+    world.webdocs().sources[0].fetched_from = Some("made/copy".to_owned());
+    world.move_repository("made/words", "made/elsewhere");
+    let (code, said) = world.refusal();
+    assert!(code == 3 && said.contains("made/words' does not") && said.contains("; its copy made/copy: "), "{said}");
+}
+
+#[test]
 fn what_an_interrupted_call_left_is_made_again() {
     let world = World::new();
     world.fetch().unwrap();

@@ -1,5 +1,7 @@
 //! How a command that takes long talks, with options that all such commands have.
 
+use std::path::Path;
+
 use clap::Args;
 
 use super::{Command, DataCommand};
@@ -38,6 +40,19 @@ impl Command {
                 | Self::Man { .. }
                 | Self::Version
         )
+    }
+
+    /// The trainer that it was told to take.
+    pub(crate) fn trainer(&self) -> Option<&Path> {
+        match self {
+            Self::Try(options) => options.means.trainer.as_deref(),
+            Self::Replicate(options) => options.means.trainer.as_deref(),
+            Self::Audit(options) => options.means.trainer.as_deref(),
+            Self::KernelsBench(options) => options.trainer.as_deref(),
+            Self::DeviceTest(options) => options.trainer.as_deref(),
+            Self::Doctor { trainer } => trainer.as_deref(),
+            _ => None,
+        }
     }
 
     /// Of a command without such options the plain one.

@@ -71,7 +71,7 @@ pub(crate) struct Replicate {
     pub(crate) means: Means,
     /// Make each run a task there. slurm: arrays on nodes that see this folder, followed to the report; after `--` options of sbatch. The others
     /// need `--emit`
-    #[arg(long, value_enum, conflicts_with_all = ["gpus", "parallel", "minutes", "stop_after", "finished", "tensorboard"])]
+    #[arg(long, value_enum, conflicts_with_all = ["gpus", "parallel", "minutes", "stop_after", "finished"])]
     pub(crate) on: Option<On>,
     /// Only write the files, and say how to submit them; `cargo xtask runs import DIR` takes in what they made
     #[arg(long, value_name = "DIR", requires = "on", required_if_eq_any([("on", "hyperqueue"), ("on", "kubernetes"), ("on", "skypilot")]))]
@@ -109,7 +109,7 @@ pub(crate) struct Means {
     gpus: Option<Vec<usize>>,
     /// A trainer that was built elsewhere (`cargo xtask pack`) [default: the packed one, else it is built]
     #[arg(long)]
-    trainer: Option<PathBuf>,
+    pub(crate) trainer: Option<PathBuf>,
     /// Name of this machine in names of results [default: from its processor]
     #[arg(long)]
     machine: Option<String>,

@@ -48,6 +48,7 @@ fn text(folder: &Path, tasks: &str, count: usize, job: &Job<'_>, means: &Means<'
     let gpus = if device == DeviceKind::Cpu { String::new() } else { format!("#SBATCH --gres=gpu:{ranks}\n") };
     let (folder, trainer, data) = (quoted(folder), quoted(&means.trainer.program), quoted(&means.data.folder));
     let instruction_set = &means.options.instruction_set;
+    let events = means.pool.tensorboard.as_deref().map_or(String::new(), |folder| format!(" --tensorboard {}", quoted(folder)));
     // Tasks of other jobs on the same node meet elsewhere.
     let start = match ranks {
         1 => "RANK=0 WORLD_SIZE=1".to_owned(),
@@ -77,7 +78,7 @@ exec >>"$here/logs/$key.log" 2>&1
 echo "task ${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID, start $((${{SLURM_RESTART_COUNT:-0}} + 1)), on $(hostname)"
 # scancel, a preemption and the time limit tell every process: the trainer writes a checkpoint, and this shell stays to say how it ended.
 trap : TERM
-{start} "$trainer" run run.yaml --data "$data" --device {device} --threads {threads} --instruction-set {instruction_set} --progress --wait-for-lock 60
+{start} "$trainer" run run.yaml --data "$data" --device {device} --threads {threads} --instruction-set {instruction_set} --progress --wait-for-lock 60{events}
 code=$?
 echo "$code $SLURM_ARRAY_JOB_ID $SLURM_ARRAY_TASK_ID" >.ended && mv .ended ended
 exit $code

@@ -32,6 +32,13 @@ impl Watched {
         Some((all / at_work.len() as f64).max(longest))
     }
 
+    /// Steps that need not be made any more, and all.
+    pub(super) fn steps(&self) -> (u64, u64) {
+        let ended = |run: &Run| matches!(run.doing, Doing::Finished | Doing::Diverged);
+        let done = self.runs.iter().map(|run| if ended(run) { run.steps } else { run.step.min(run.steps) }).sum();
+        (done, self.runs.iter().map(|run| run.steps).sum())
+    }
+
     fn head(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counts = [
             (self.count(|doing| *doing == Doing::Finished), "finished"),
@@ -44,9 +51,7 @@ impl Watched {
         let counts: Vec<String> = counts.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")).collect();
         let left = self.seconds_left().map_or(String::new(), |seconds| format!("; about {} left", duration(seconds)));
         writeln!(f, "{}: {} runs, {}{left}", self.profile, self.runs.len(), counts.join(", "))?;
-        let ended = |run: &Run| matches!(run.doing, Doing::Finished | Doing::Diverged);
-        let done: u64 = self.runs.iter().map(|run| if ended(run) { run.steps } else { run.step }).sum();
-        let all: u64 = self.runs.iter().map(|run| run.steps).sum();
+        let (done, all) = self.steps();
         let filled = (32 * done / all.max(1)) as usize;
         writeln!(f, "{}{} {}% of steps", "█".repeat(filled), "░".repeat(32 - filled), 100 * done / all.max(1))
     }
@@ -61,8 +66,8 @@ impl Watched {
         let width = runs.iter().map(|run| run.arm.chars().count() + digits(run.seed) + 1).max().unwrap_or(0);
         for run in runs.iter().take(MOST) {
             let name = format!("{}/{}", run.arm, run.seed);
-            let plot = plot(&run.losses);
-            let loss = run.losses.last().map_or(String::new(), |loss| format!("{loss:.3}"));
+            let plot = plot(&run.losses());
+            let loss = run.evaluations.last().map_or(String::new(), |(_, loss)| format!("{loss:.3}"));
             writeln!(f, "  {name:width$}  {:>13}  {plot:CELLS$}  {loss:>6}  {}", format!("{}/{}", run.step, run.steps), run.device)?;
             if let Doing::Failed(said) = &run.doing {
                 writeln!(f, "    {said}")?;
@@ -83,8 +88,8 @@ impl Watched {
         writeln!(f, "\nfinished: seeds, mean validation loss")?;
         let width = arms.keys().map(|arm| arm.chars().count()).max().unwrap_or(0);
         for (arm, runs) in arms {
-            let length = runs.iter().map(|run| run.losses.len()).min().unwrap_or(0);
-            let mean = |index: usize| runs.iter().map(|run| run.losses[index]).sum::<f64>() / runs.len() as f64;
+            let length = runs.iter().map(|run| run.evaluations.len()).min().unwrap_or(0);
+            let mean = |index: usize| runs.iter().map(|run| run.evaluations[index].1).sum::<f64>() / runs.len() as f64;
             let means: Vec<f64> = (0..length).map(mean).collect();
             let loss = means.last().map_or(String::new(), |loss| format!("{loss:.4}"));
             writeln!(f, "  {arm:width$}  {:>3}  {:CELLS$}  {loss}", runs.len(), plot(&means))?;
@@ -125,7 +130,7 @@ fn plot(losses: &[f64]) -> String {
 }
 
 /// `45 s`, `12 min`, `3 h 20 min`, `2 d 4 h`.
-fn duration(seconds: f64) -> String {
+pub(super) fn duration(seconds: f64) -> String {
     let minutes = (seconds / 60.0).round() as u64;
     match minutes {
         0 | 1 => format!("{seconds:.0} s"),

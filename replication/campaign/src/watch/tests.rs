@@ -75,6 +75,16 @@ fn a_frame_of_every_kind_of_run() {
     // 28 of the one that stopped: 116 x 0.75 / 2.
     assert_eq!(watched.seconds_left(), Some(43.5));
     insta::assert_snapshot!(watched.to_string());
+
+    let now = time::OffsetDateTime::from_unix_timestamp(NOW as i64).unwrap();
+    let line = watched.json(now);
+    assert_eq!(line.lines().count(), 1);
+    insta::assert_snapshot!("a_line_of_every_kind_of_run", line.replace("{\"arm\"", "\n{\"arm\"").replace("],\"gpus\"", "\n],\"gpus\""));
+    let paper = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../paper");
+    let page = watched.page(Some("fp8"), Some(30), now, &paper).unwrap();
+    for part in ["2027-01-15 08:00:00 UTC", "content=\"30\"", "disk full", "97 % busy", "mxfp4-fdw-h16/1", "44 s left"] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
 }
 
 /// What is alone at work bounds the time that is left, and without anybody at work nothing is told.
