@@ -295,57 +295,49 @@ fn everywhere(pool: &rayon::ThreadPool, threads: usize, work: &(dyn Fn() + Sync)
 }
 
 /// `dispatch!(cpu, |lanes| expression)`: the expression compiled for the instruction set of `cpu`, `lanes` being its [`lanes::Lanes`].
+///
+/// `dispatch!(dot cpu, ...)` also where integer dot products are most of the work. Elsewhere a set that adds only those is not compiled for:
+/// a quarter of the code, and of the time that a compiler takes.
 macro_rules! dispatch {
-    ($cpu:expr, |$lanes:ident| $body:expr) => {{
+    (dot $cpu:expr, |$lanes:ident| $body:expr) => {
+        $crate::cpu::dispatch!(@ $cpu, $lanes, $body,
+            "x86_64" Avx512 => avx512::Avx512,
+            "x86_64" Avx2 => avx2::Avx2::<false>,
+            "x86_64" AvxVnni => avx2::Avx2::<true>,
+            "aarch64" Neon => neon::Neon::<false>,
+            "aarch64" NeonDot => neon::Neon::<true>)
+    };
+    ($cpu:expr, |$lanes:ident| $body:expr) => {
+        $crate::cpu::dispatch!(@ $cpu, $lanes, $body,
+            "x86_64" Avx512 => avx512::Avx512,
+            "x86_64" Avx2 | AvxVnni => avx2::Avx2::<false>,
+            "aarch64" Neon | NeonDot => neon::Neon::<false>)
+    };
+    (@ $cpu:expr, $lanes:ident, $body:expr, $($architecture:literal $($set:ident)|+ => $module:ident::$type:ident $(::<$dot:literal>)?),+) => {{
         use $crate::cpu::lanes::Lanes as _;
         match $cpu.instruction_set {
+            $(
+                #[cfg(target_arch = $architecture)]
+                $($crate::cpu::InstructionSet::$set)|+ => {
+                    // SAFETY: `Cpu::new` refuses an instruction set that the machine lacks.
+                    let $lanes = unsafe { $crate::cpu::lanes::$module::$type$(::<$dot>)?::new() };
+                    $lanes.run(
+                        #[inline(always)]
+                        || $body,
+                    )
+                }
+            )+
             #[cfg(target_arch = "x86_64")]
-            $crate::cpu::InstructionSet::Avx512 => {
-                // SAFETY: `Cpu::new` refuses an instruction set that the machine lacks.
-                let $lanes = unsafe { $crate::cpu::lanes::avx512::Avx512::new() };
-                $lanes.run(
-                    #[inline(always)]
-                    || $body,
-                )
-            }
-            #[cfg(target_arch = "x86_64")]
-            $crate::cpu::InstructionSet::Avx2 => {
-                // SAFETY: as above.
-                let $lanes = unsafe { $crate::cpu::lanes::avx2::Avx2::<false>::new() };
-                $lanes.run(
-                    #[inline(always)]
-                    || $body,
-                )
-            }
-            #[cfg(target_arch = "x86_64")]
-            $crate::cpu::InstructionSet::AvxVnni => {
-                // SAFETY: as above.
-                let $lanes = unsafe { $crate::cpu::lanes::avx2::Avx2::<true>::new() };
-                $lanes.run(
-                    #[inline(always)]
-                    || $body,
-                )
-            }
-            #[cfg(target_arch = "aarch64")]
-            $crate::cpu::InstructionSet::Neon => {
-                // SAFETY: as above.
-                let $lanes = unsafe { $crate::cpu::lanes::neon::Neon::<false>::new() };
-                $lanes.run(
-                    #[inline(always)]
-                    || $body,
-                )
-            }
-            #[cfg(target_arch = "aarch64")]
-            $crate::cpu::InstructionSet::NeonDot => {
-                // SAFETY: as above.
-                let $lanes = unsafe { $crate::cpu::lanes::neon::Neon::<true>::new() };
+            _ if std::arch::is_x86_feature_detected!("fma") => {
+                // SAFETY: just detected.
+                let $lanes = unsafe { $crate::cpu::lanes::portable::Portable::new() };
                 $lanes.run(
                     #[inline(always)]
                     || $body,
                 )
             }
             _ => {
-                let $lanes = $crate::cpu::lanes::portable::Portable;
+                let $lanes = $crate::cpu::lanes::portable::ANYWHERE;
                 $lanes.run(
                     #[inline(always)]
                     || $body,

@@ -185,7 +185,7 @@ impl Cpu {
     #[inline(never)]
     pub(super) fn multiply_rows(&self, left: &Panels, right: &Panels, rows: Range<usize>, output: Output<'_>) {
         if left.is_mxfp4 {
-            dispatch!(self, |l| mxfp4::multiply(l, left, right, rows, output));
+            dispatch!(dot self, |l| mxfp4::multiply(l, left, right, rows, output));
         } else {
             let panels = (elements(left.floats()), right.floats());
             dispatch!(self, |l| multiply_panels(l, panels, (rows, right.rows), (left.k, left.k), output));

@@ -17,7 +17,7 @@
 
 use std::ops::Range;
 
-use super::super::lanes::portable::Portable;
+use super::super::lanes::portable::ANYWHERE;
 use super::super::lanes::{Lanes, WIDTH};
 use super::super::panels::{ANCHOR, Line, Panels, STEPS, Side, elements};
 use super::blocked::{self, Inner, Output, Product};
@@ -142,7 +142,7 @@ fn slow(left: &Panels, right: &Panels, rows: Range<usize>, output: &mut Output<'
                 let dot = a.iter().zip(b).map(|(&x, &y)| i32::from(x) * i32::from(y)).sum();
                 acc = add_block(acc, dot, *a_byte, *b_byte);
             }
-            output.finish(Portable, row - rows.start, column, column + 1, [acc; WIDTH]);
+            output.finish(ANYWHERE, row - rows.start, column, column + 1, [acc; WIDTH]);
         }
     }
 }

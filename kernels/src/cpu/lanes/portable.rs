@@ -1,13 +1,29 @@
 //! The lanes as plain arrays: no intrinsics, any processor.
 //!
-//! On x86-64 with FMA the dispatch compiles these with the `fma` feature, because `f32::mul_add` is otherwise a call
-//! into a software routine (correct, and about a hundred times slower).
+//! On x86-64 [`Portable`] is compiled with the `fma` feature, because `f32::mul_add` is otherwise a call into a software routine (correct,
+//! and about a hundred times slower). For the few processors without it there is [`Called`].
 
 use super::{Lanes, WIDTH};
 
-/// Needs nothing of the processor.
+/// Proof that an x86-64 processor has FMA; others need nothing.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Portable;
+pub(crate) struct Portable(());
+
+/// Lanes for every processor.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const ANYWHERE: Called = Called;
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) const ANYWHERE: Portable = Portable(());
+
+#[cfg(target_arch = "x86_64")]
+impl Portable {
+    /// # Safety
+    /// The processor must have FMA.
+    #[inline(always)]
+    pub(crate) unsafe fn new() -> Self {
+        Self(())
+    }
+}
 
 macro_rules! lane_wise {
     ($($name:ident($($argument:ident),*): $kind:ty = $body:expr;)*) => {
@@ -53,18 +69,17 @@ impl Lanes for Portable {
 
     #[inline(always)]
     fn run<R>(self, work: impl FnOnce() -> R) -> R {
-        #[cfg(target_arch = "x86_64")]
-        {
-            #[target_feature(enable = "fma")]
-            fn with_fma<R>(work: impl FnOnce() -> R) -> R {
-                work()
-            }
-            if std::arch::is_x86_feature_detected!("fma") {
-                // SAFETY: just detected.
-                return unsafe { with_fma(work) };
-            }
+        #[cfg_attr(target_arch = "x86_64", target_feature(enable = "fma"))]
+        fn inside<R>(work: impl FnOnce() -> R) -> R {
+            work()
         }
-        work()
+        #[cfg(not(target_arch = "x86_64"))]
+        return inside(work);
+        // SAFETY: `self` exists only where the processor has it.
+        #[cfg(target_arch = "x86_64")]
+        unsafe {
+            inside(work)
+        }
     }
 
     #[inline(always)]
@@ -140,5 +155,82 @@ impl Lanes for Portable {
                 *lane = old[i][j];
             }
         }
+    }
+}
+
+/// Needs nothing of the processor. The operations are [`Portable`]'s, each of them a call: where every multiply-add is a routine anyway, that
+/// costs little, and a kernel in which nothing is inlined costs its users no time to compile.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Called;
+
+#[cfg(target_arch = "x86_64")]
+macro_rules! calls {
+    ($($name:ident $(<const $n:ident>)? ($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
+        $(
+            #[inline(never)]
+            fn $name $(<const $n: u32>)? (self, $($argument: $kind),*) -> $result {
+                Portable(()).$name $(::<$n>)? ($($argument),*)
+            }
+        )*
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Lanes for Called {
+    type F = [f32; WIDTH];
+    type U = [u32; WIDTH];
+    type Dot = [u32; WIDTH];
+
+    const REGISTERS: usize = 0;
+
+    fn run<R>(self, work: impl FnOnce() -> R) -> R {
+        work()
+    }
+
+    calls! {
+        splat(value: f32) -> Self::F;
+        load(from: &[f32; WIDTH]) -> Self::F;
+        store(value: Self::F, to: &mut [f32; WIDTH]) -> ();
+        add(a: Self::F, b: Self::F) -> Self::F;
+        sub(a: Self::F, b: Self::F) -> Self::F;
+        mul(a: Self::F, b: Self::F) -> Self::F;
+        div(a: Self::F, b: Self::F) -> Self::F;
+        sqrt(a: Self::F) -> Self::F;
+        fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+        max(a: Self::F, b: Self::F) -> Self::F;
+        min(a: Self::F, b: Self::F) -> Self::F;
+        clamp(a: Self::F, limit: f32) -> Self::F;
+        times_power(p: Self::F, shifted: Self::F, n: Self::F) -> Self::F;
+        zero_below(x: Self::F, limit: f32, value: Self::F) -> Self::F;
+        keep_nan(x: Self::F, value: Self::F) -> Self::F;
+        canonical(a: Self::F) -> Self::F;
+        bits(a: Self::F) -> Self::U;
+        floats(a: Self::U) -> Self::F;
+        splat_u(value: u32) -> Self::U;
+        load_u(from: &[u32; WIDTH]) -> Self::U;
+        store_u(value: Self::U, to: &mut [u32; WIDTH]) -> ();
+        add_u(a: Self::U, b: Self::U) -> Self::U;
+        sub_u(a: Self::U, b: Self::U) -> Self::U;
+        mul_u(a: Self::U, b: Self::U) -> Self::U;
+        and(a: Self::U, b: Self::U) -> Self::U;
+        or(a: Self::U, b: Self::U) -> Self::U;
+        xor(a: Self::U, b: Self::U) -> Self::U;
+        shl<const N>(a: Self::U) -> Self::U;
+        shr<const N>(a: Self::U) -> Self::U;
+        max_u(a: Self::U, b: Self::U) -> Self::U;
+        min_u(a: Self::U, b: Self::U) -> Self::U;
+        select_less_u(a: Self::U, b: Self::U, yes: Self::U, no: Self::U) -> Self::U;
+        transpose(rows: &mut [Self::F; WIDTH]) -> ();
+        dot_start(offset: Self::U) -> Self::Dot;
+        dot_add(sum: Self::Dot, unsigned: Self::U, signed: Self::U) -> Self::Dot;
+        dot_finish(sum: Self::Dot, offset: Self::U) -> Self::U;
+        lookup(table: &[u8; 16], index: Self::U) -> Self::U;
+        load_partial(from: &[f32]) -> Self::F;
+        store_partial(value: Self::F, to: &mut [f32]) -> ();
+        sum(value: Self::F) -> f32;
+        tree(values: [Self::F; WIDTH]) -> Self::F;
+        largest(value: Self::F) -> f32;
+        largest_u(value: Self::U) -> u32;
     }
 }
