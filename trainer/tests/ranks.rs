@@ -68,17 +68,12 @@ pub(crate) fn finish(mut command: Command) -> String {
     said(&output)
 }
 
-/// Everything that must be equal, by name.
+/// Everything that must be equal, by name: files, and what the checkpoint's hold.
 fn outcome(folder: &Path) -> Vec<(&'static str, Vec<u8>)> {
-    let names = [
-        "metrics.jsonl",
-        "done.json",
-        "checkpoint/state.json",
-        "checkpoint/state.safetensors",
-        "model/model.safetensors",
-        "model/config.json",
-    ];
-    names.map(|name| (name, fs::read(folder.join("run").join(name)).unwrap_or_else(|error| panic!("{name}: {error}")))).into()
+    let run = folder.join("run");
+    let files = ["metrics.jsonl", "done.json", "model/model.safetensors", "model/config.json"];
+    let files = files.map(|name| (name, fs::read(run.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))));
+    files.into_iter().chain([("checkpoint", common::checkpoint(&run))]).collect()
 }
 
 fn assert_same(folder: &Path, wanted: &[(&'static str, Vec<u8>)], what: &str) {

@@ -62,6 +62,11 @@ impl Bytes {
         self.len
     }
 
+    /// All of it, where it is mapped.
+    pub(crate) fn mapped(&self) -> Option<&[u8]> {
+        self.map.as_deref()
+    }
+
     /// Fills `out` from byte `offset` on; the caller has checked that it lies within the file.
     pub(crate) fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), DataError> {
         if let Some(map) = &self.map {
