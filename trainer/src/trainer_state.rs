@@ -355,9 +355,9 @@ impl<D: Device> Training<D> {
 
     /// Parameters, first and second moments of this rank's shard.
     pub fn own(&self) -> Result<[Cow<'_, [f32]>; 3], TrainerError> {
-        let Self { device, moments, .. } = self;
-        let shard = device.shard_in_f32(&self.parameters, &self.shard())?;
-        let parameters = device.values(&shard)?.into_owned();
+        let (Self { device, moments, .. }, shard) = (self, self.shard());
+        let mut parameters = vec![0.0; shard.len()];
+        device.read_parameters(&self.parameters, shard.start, &mut parameters)?;
         Ok([Cow::Owned(parameters), device.values(&moments.first)?, device.values(&moments.second)?])
     }
 
