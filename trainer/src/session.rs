@@ -393,7 +393,7 @@ impl<'a, D: Device> Session<'a, D> {
                 metrics.sync()?;
                 mllog.sync()?;
                 let marks = LogMarks { metrics_length: metrics.length(), metrics_sha256: metrics.sha256(), mllog_length: mllog.length() };
-                Some(State::new(&self.run_sha256, &self.progress, marks, &self.training.model.linears.histories()?))
+                Some(Box::new(State::new(&self.run_sha256, &self.progress, marks, &self.training.model.linears.histories()?)))
             }
             None => None,
         };

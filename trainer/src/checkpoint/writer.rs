@@ -47,7 +47,7 @@ enum Flight {
     Shards {
         folder: PathBuf,
         shard: Task<Option<Shard>>,
-        state: Option<State>,
+        state: Option<Box<State>>,
     },
     /// Rank 0 puts it in place, or does all of it.
     Placing(Task<()>),
@@ -107,7 +107,7 @@ impl Writer {
         ranks: &dyn Ranks<D>,
         training: &Training<D>,
         step: u64,
-        state: Option<State>,
+        state: Option<Box<State>>,
     ) -> Result<(), TrainerError> {
         self.finish(ranks)?;
         let folder = aside(&self.run, &format!("{}-{step}", self.start));
