@@ -70,6 +70,9 @@ fn any_number_of_ranks_goes_on_from_any_other() {
     assert!(from.len() == 5 && from[0] == 0 && from.is_sorted_by(|one, next| one < next), "{from:?}");
 }
 
+/// What is done to a file that holds these bytes.
+type Damage<'a> = &'a dyn Fn(&Path, &[u8]);
+
 fn two_steps(run: &mut Value) {
     run["budget"]["steps"] = 2.into();
     run["logging"]["quantisation_steps"] = vec![1].into();
@@ -88,7 +91,7 @@ fn a_shard_that_is_not_what_it_was_ends_the_run_and_is_left_there() {
     of_two_ranks(folder.path());
     let checkpoint = folder.path().join("run/checkpoint");
     let whole = files(&checkpoint);
-    let wrong: [(&str, &dyn Fn(&Path, &[u8])); 3] = [
+    let wrong: [(&str, Damage<'_>); 3] = [
         ("state-1-of-2.safetensors: No such file", &|path, _| fs::remove_file(path).unwrap()),
         ("bytes and had", &|path, bytes| fs::write(path, &bytes[..bytes.len() / 2]).unwrap()),
         ("state-1-of-2.safetensors: its SHA-256 is not the one in state.json", &|path, bytes| {
@@ -172,7 +175,7 @@ fn a_checkpoint_killed_between_shards_index_and_name_leaves_the_one_before() {
             fs::write(run_folder.join(name).join(file), bytes).unwrap();
         }
     };
-    let left: [(&[(&str, &str)], &str); 4] = [
+    let left: [(&[_], &str); 4] = [
         (&[("checkpoint", ""), ("checkpoint.tmp-1-2-3", "state.json")], "before the index"),
         (&[("checkpoint", ""), ("checkpoint.tmp-1-2-3", "")], "before the first name"),
         (&[("checkpoint.previous", ""), ("checkpoint.tmp-1-2-3", "")], "between two names"),
