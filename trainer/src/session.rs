@@ -17,7 +17,7 @@ use contract::run_file::{LoadedRun, RunFile, ShardSection};
 
 use crate::checkpoint::{LogMarks, Progress, State, Writer};
 use crate::data::TokenStream;
-use crate::device::{Device, Linears};
+use crate::device::Device;
 use crate::error::TrainerError;
 use crate::interrupt::Interrupt;
 use crate::metrics::{Log, write_json};
@@ -393,7 +393,7 @@ impl<'a, D: Device> Session<'a, D> {
                 metrics.sync()?;
                 mllog.sync()?;
                 let marks = LogMarks { metrics_length: metrics.length(), metrics_sha256: metrics.sha256(), mllog_length: mllog.length() };
-                Some(Box::new(State::new(&self.run_sha256, &self.progress, marks, &self.training.model.linears.histories()?)))
+                Some(State::new(&self.run_sha256, &self.progress, marks))
             }
             None => None,
         };

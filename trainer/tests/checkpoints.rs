@@ -271,8 +271,8 @@ fn a_copy_is_what_was_there_when_it_was_begun() {
         let mut writer = Writer::among(ranks, folder.path(), copies).unwrap();
         for step in 1..=2 {
             let marks = LogMarks { metrics_length: 0, metrics_sha256: String::new(), mllog_length: 0 };
-            let state = State::new("run", &Progress { step, ..Progress::default() }, marks, &[]);
-            writer.begin(ranks, &training, step, Some(Box::new(state))).unwrap();
+            let state = State::new("run", &Progress { step, ..Progress::default() }, marks);
+            writer.begin(ranks, &training, step, Some(state)).unwrap();
             training.parameters.fill(step as f32);
             training.moments.second.fill(-1.0);
         }

@@ -80,8 +80,8 @@ pub struct LogMarks {
 }
 
 impl State {
-    /// All of it but what [`State::with_shards`] adds. `histories` are those of delayed scales.
-    pub fn new(run_sha256: &str, progress: &Progress, marks: LogMarks, histories: &[Vec<f32>]) -> Self {
+    /// All of it but what [`State::with_histories`] and [`State::with_shards`] add.
+    pub fn new(run_sha256: &str, progress: &Progress, marks: LogMarks) -> Self {
         Self {
             schema: String::new(),
             run_sha256: run_sha256.into(),
@@ -94,8 +94,14 @@ impl State {
             train_loss_bits: progress.train_loss.map(f64::to_bits),
             validation_loss_bits: progress.validation_loss.map(f64::to_bits),
             target_reached_at: progress.target_reached_at,
-            delayed: histories.iter().map(|history| history.iter().map(|x| x.to_bits()).collect()).collect(),
+            delayed: Vec::new(),
         }
+    }
+
+    /// With those of delayed scales.
+    fn with_histories(mut self, histories: &[Vec<f32>]) -> Self {
+        self.delayed = histories.iter().map(|history| history.iter().map(|x| x.to_bits()).collect()).collect();
+        self
     }
 
     /// The index of these files.

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::{Shard, State, WHOLE, aside, put_in_place, shard};
-use crate::device::Device;
+use crate::device::{Device, Linears};
 use crate::error::TrainerError;
 use crate::parameters::Layout;
 use crate::ranks::Ranks;
@@ -101,37 +101,40 @@ impl Writer {
         self.way == Way::Together
     }
 
-    /// Waits for the checkpoint before, then takes a copy of what is now and begins to write it. Rank 0 gives the index but for the shards.
+    /// Waits for the checkpoint before, then takes a copy of what is now and begins to write it. Rank 0 gives the index but for what is read
+    /// from the device.
     pub fn begin<D: Device>(
         &mut self,
         ranks: &dyn Ranks<D>,
         training: &Training<D>,
         step: u64,
-        state: Option<Box<State>>,
+        state: Option<State>,
     ) -> Result<(), TrainerError> {
         self.finish(ranks)?;
         let folder = aside(&self.run, &format!("{}-{step}", self.start));
         if ranks.rank() == 0 {
             fs::create_dir_all(&folder).map_err(|source| TrainerError::write(&folder, source))?;
         }
+        let layout = training.model.layout();
+        // After the arrays: what a GPU of one rank is told is part of the trainer's identity, and stays as it is.
+        let complete = |state: State| Ok::<_, TrainerError>(state.with_histories(&training.model.linears.histories()?));
         self.flight = match self.way {
             Way::First => {
-                let whole = 0..training.model.layout().total;
                 let Some((arrays, state)) = training.collect()?.zip(state) else { return Ok(()) };
-                let (run, aside) = (self.run.clone(), folder.clone());
+                let (state, run, aside) = (complete(state)?, self.run.clone(), folder.clone());
                 let then = move |shard| put_in_place(&run, &aside, &state.with_shards(vec![shard]));
-                Flight::Placing(self.write((folder, WHOLE.to_owned()), training.model.layout(), whole, arrays, then)?)
+                Flight::Placing(self.write((folder, WHOLE.to_owned()), (layout, 0..layout.total), arrays, then)?)
             }
             Way::Together => {
-                // Its folder is there.
+                // Until the folder is there.
                 ranks.barrier()?;
                 let (range, file) = (training.shard(), format!("state-{}-of-{}.safetensors", ranks.rank(), ranks.size()));
                 let shard = if range.is_empty() {
                     Task::Done(None)
                 } else {
-                    self.write((folder.clone(), file), training.model.layout(), range, training.own()?, |shard| Ok(Some(shard)))?
+                    self.write((folder.clone(), file), (layout, range), training.own()?, |shard| Ok(Some(shard)))?
                 };
-                Flight::Shards { folder, shard, state }
+                Flight::Shards { folder, shard, state: state.map(complete).transpose()?.map(Box::new) }
             }
         };
         Ok(())
@@ -141,8 +144,7 @@ impl Writer {
     fn write<T: Send + 'static>(
         &self,
         (folder, file): (PathBuf, String),
-        layout: &Layout,
-        range: Range<usize>,
+        (layout, range): (&Layout, Range<usize>),
         arrays: [Cow<'_, [f32]>; 3],
         then: impl FnOnce(Shard) -> Result<T, TrainerError> + Send + 'static,
     ) -> Result<Task<T>, TrainerError> {
