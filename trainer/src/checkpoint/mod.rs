@@ -80,7 +80,7 @@ pub struct LogMarks {
 }
 
 impl State {
-    /// All of it but what [`State::with_histories`] and [`State::with_shards`] add.
+    /// All of it but the histories of delayed scales and the files: [`Writer`] adds those.
     pub fn new(run_sha256: &str, progress: &Progress, marks: LogMarks) -> Self {
         Self {
             schema: String::new(),
@@ -98,7 +98,7 @@ impl State {
         }
     }
 
-    /// With those of delayed scales.
+    /// With the histories of delayed scales.
     fn with_histories(mut self, histories: &[Vec<f32>]) -> Self {
         self.delayed = histories.iter().map(|history| history.iter().map(|x| x.to_bits()).collect()).collect();
         self

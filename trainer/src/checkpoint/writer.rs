@@ -148,15 +148,21 @@ impl Writer {
         arrays: [Cow<'_, [f32]>; 3],
         then: impl FnOnce(Shard) -> Result<T, TrainerError> + Send + 'static,
     ) -> Result<Task<T>, TrainerError> {
+        // Of several ranks the others may still be writing into the folder, and are to fail of nothing else than what this one does.
+        let is_alone = self.way == Way::First;
+        let work = move |layout: &Layout, arrays: [&[f32]; 3]| {
+            let result = shard::write(&folder, file, layout, &range, arrays).and_then(then);
+            result.inspect_err(|_| {
+                if is_alone {
+                    remove(&folder)
+                }
+            })
+        };
         if !self.copies {
-            let arrays = arrays.each_ref().map(|array| &**array);
-            return shard::write(&folder, file, layout, &range, arrays).and_then(then).map(Task::Done).inspect_err(|_| remove(&folder));
+            return work(layout, arrays.each_ref().map(|array| &**array)).map(Task::Done);
         }
         let (layout, arrays) = (layout.clone(), arrays.map(Cow::into_owned));
-        Task::start(move || {
-            let arrays = arrays.each_ref().map(|array| &array[..]);
-            shard::write(&folder, file, &layout, &range, arrays).and_then(then).inspect_err(|_| remove(&folder))
-        })
+        Task::start(move || work(&layout, arrays.each_ref().map(|array| &array[..])))
     }
 
     /// Whether this rank's shard of a checkpoint is on disk and waits for [`Writer::place`].
