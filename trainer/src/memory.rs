@@ -4,8 +4,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 
 use contract::device::DeviceId;
-use contract::memory::MemoryReport;
 use contract::memory::host::HostMemory;
+use contract::memory::{self, Keep, MemoryReport};
 use contract::run_file::RunFile;
 
 use crate::error::TrainerError;
@@ -20,13 +20,20 @@ pub fn report(run: &RunFile, ranks: usize) -> MemoryReport {
 pub fn check(run: &RunFile) -> Result<(), TrainerError> {
     // How many ranks this machine has is not known here.
     let report = report(run, 1);
-    let (None, Some(there), [way]) = (report.keeps, report.total_bytes, &report.ways[..]) else { return Ok(()) };
+    let (None, Some(there), Some(least)) = (report.keeps, report.total_bytes, report.ways.last()) else { return Ok(()) };
     let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
     Err(TrainerError::Machine(format!(
         "this run needs {:.1} GiB of memory, this machine has {:.1} that may be used; use a smaller model, a smaller batch or more micro-batches (batch.accumulation), or another machine",
-        gib(way.bytes),
+        gib(least.bytes),
         gib(there)
     )))
+}
+
+/// Whether each of so many ranks may keep a copy of its part of a checkpoint while it is written: as if all were on this machine.
+pub fn has_room_for_copies(run: &RunFile, ranks: usize) -> bool {
+    let report = report(run, ranks);
+    let each = report.free_bytes.map(|free| free / ranks.max(1) as u64);
+    each.is_some_and(|free| memory::choose(&report.ways, free) == Some(Keep::Everything))
 }
 
 /// The system's allocator, which asks for huge pages where a block is large enough to fill some.

@@ -4,9 +4,10 @@ use std::path::Path;
 
 use contract::metrics::{Header, MetricsLine};
 use contract::run_file::{RunFile, RunIdentity};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
-use crate::checkpoint::{self, Found, LogMarks, Progress};
+use crate::checkpoint::{self, Found, LogMarks, Progress, State};
 use crate::device::{Device, Linears};
 use crate::error::TrainerError;
 use crate::metrics::Log;
@@ -14,77 +15,97 @@ use crate::mllog::Mllog;
 use crate::ranks::Ranks;
 use crate::trainer_state::Training;
 
-/// What rank 0 tells the others of the checkpoint that all go on from; the arrays follow.
-#[derive(Debug, Serialize, Deserialize)]
-struct Resumption {
-    step: u64,
-    /// Bits of the histories of delayed scales.
-    delayed: Vec<Vec<u32>>,
-}
-
-/// What rank 0 goes on from, beside the histories of delayed scales.
+/// Where a run goes on.
 pub(crate) struct Start {
     pub(crate) progress: Progress,
-    pub(crate) logs: Logs,
-    /// Parameters, first and second moments.
-    pub(crate) arrays: [Vec<f32>; 3],
+    /// Rank 0's.
+    pub(crate) logs: Option<Logs>,
 }
 
-/// What rank 0 finds to go on from, its histories already in `training`. A checkpoint that cannot be used leaves `fresh` training behind.
+/// Makes `training` what the newest checkpoint holds, on all ranks; none where there is none that can be used, and nothing was done then.
+/// `directory` is the run's, as this rank sees it; `together`: as all see it, so that each reads what it needs. Otherwise rank 0 reads all.
 pub(crate) fn resume<D: Device>(
     directory: &Path,
     run_sha256: &str,
+    (ranks, together): (&dyn Ranks<D>, bool),
     training: &mut Training<D>,
-    fresh: impl Fn() -> Result<Training<D>, TrainerError>,
 ) -> Result<Option<Start>, TrainerError> {
-    match checkpoint::load(directory, run_sha256, training)? {
-        Found::Nothing => Ok(None),
-        Found::Unusable(problem, moved) => {
-            eprintln!("warning: the checkpoint cannot be used ({problem}); moved to {}, starting again from step 0", moved.display());
-            Ok(None)
-        }
-        Found::Resumed(progress, marks, arrays) => match Logs::reopen(directory, training.run(), &progress, &marks)? {
-            Some(logs) => Ok(Some(Start { progress, logs, arrays })),
-            None => {
-                let moved = checkpoint::set_aside(directory)?;
-                eprintln!(
-                    "warning: metrics.jsonl or run.mllog is not what the checkpoint wrote; checkpoint moved to {}, starting again from step 0",
-                    moved.display()
-                );
-                *training = fresh()?;
-                Ok(None)
+    let is_first = ranks.rank() == 0;
+    let found = if is_first { find(directory, run_sha256, training)? } else { None };
+    let Some(state) = of_first(ranks, found)? else { return Ok(None) };
+    let problem = match read(directory, &state, (ranks, together), training)? {
+        Ok(arrays) => {
+            let progress = state.progress();
+            let logs = if is_first { Logs::reopen(directory, training.run(), &progress, &state.marks())? } else { None };
+            if of_first(ranks, Some(logs.is_some()))? != Some(true) {
+                "metrics.jsonl or run.mllog is not what it wrote".to_owned()
+            } else if !training.model.linears.restore_histories(state.histories())? {
+                "state.json: the delayed-scaling histories are not those of this model".to_owned()
+            } else {
+                training.restore(if together || ranks.size() == 1 { arrays } else { training.scatter(arrays)? })?;
+                return Ok(Some(Start { progress, logs }));
             }
-        },
+        }
+        // Of several ranks' work nothing is begun again unasked: what is missing may lie on a machine that is not there now.
+        Err(problems) if state.is_sharded() => return Err(damaged(directory, &problems)),
+        Err(problems) => problems,
+    };
+    if is_first {
+        set_aside(directory, &problem)?;
+    }
+    Ok(None)
+}
+
+/// This rank's shard of a checkpoint's arrays, or all for rank 0 and nothing for the others. Every file's hash is compared by one rank. What is
+/// wrong for one of them is wrong for all.
+fn read<D: Device>(
+    directory: &Path,
+    state: &State,
+    (ranks, together): (&dyn Ranks<D>, bool),
+    training: &Training<D>,
+) -> Result<Result<[Vec<f32>; 3], String>, TrainerError> {
+    let (rank, layout) = (ranks.rank(), training.model.layout());
+    let (wanted, readers) = match (together, rank) {
+        (true, _) => (training.shard(), ranks.size()),
+        (false, 0) => (0..layout.total, 1),
+        (false, _) => (0..0, 1),
+    };
+    let own = state.read(directory, layout, &wanted, |number| number % readers == rank);
+    let said = ranks.gather(own.as_ref().err().map_or(&[][..], String::as_bytes))?;
+    let mut problems: Vec<_> = said.iter().filter(|said| !said.is_empty()).map(|said| String::from_utf8_lossy(said)).collect();
+    problems.dedup();
+    Ok(if problems.is_empty() { own } else { Err(problems.join("; ")) })
+}
+
+fn damaged(directory: &Path, problems: &str) -> TrainerError {
+    TrainerError::BadFile(format!(
+        "{}: {problems}; put back the files as they were written and run the same command again, or move the folder away to begin again from \
+         step 0",
+        checkpoint::folder(directory).display()
+    ))
+}
+
+/// What rank 0 finds.
+fn find<D: Device>(directory: &Path, run_sha256: &str, training: &Training<D>) -> Result<Option<State>, TrainerError> {
+    match checkpoint::find(directory, run_sha256, training.run().budget.steps, training.model.layout())? {
+        Found::Nothing => Ok(None),
+        Found::Index(state) => Ok(Some(*state)),
+        Found::Unusable(problem) => set_aside(directory, &problem).map(|()| None),
     }
 }
 
-/// All ranks go on from what rank 0 found, if it found anything; whether they do.
-pub(crate) fn agree<D: Device>(
-    ranks: &dyn Ranks<D>,
-    training: &mut Training<D>,
-    progress: &mut Progress,
-    arrays: Option<[Vec<f32>; 3]>,
-) -> Result<bool, TrainerError> {
-    let wrong = |error: &dyn std::fmt::Display| TrainerError::Machine(format!("rank 0 does not say what to go on from: {error}"));
-    let histories = || training.model.linears.histories();
-    let bits = |history: Vec<f32>| history.into_iter().map(f32::to_bits).collect();
-    let said = match &arrays {
-        Some(_) => Some(Resumption { step: progress.step, delayed: histories()?.into_iter().map(bits).collect() }),
-        None => None,
-    };
-    let record = if ranks.rank() == 0 { serde_json::to_vec(&said).map_err(|error| wrong(&error))? } else { Vec::new() };
+fn set_aside(directory: &Path, problem: &str) -> Result<(), TrainerError> {
+    let moved = checkpoint::set_aside(directory)?;
+    eprintln!("warning: the checkpoint cannot be used ({problem}); moved to {}, starting again from step 0", moved.display());
+    Ok(())
+}
+
+/// What rank 0 says; the others' words do not count.
+fn of_first<D: Device, T: Serialize + DeserializeOwned>(ranks: &dyn Ranks<D>, own: Option<T>) -> Result<Option<T>, TrainerError> {
+    let wrong = |error: serde_json::Error| TrainerError::Machine(format!("rank 0 does not say what to go on from: {error}"));
+    let record = if ranks.rank() == 0 { serde_json::to_vec(&own).map_err(wrong)? } else { Vec::new() };
     let records = ranks.gather(&record)?;
-    let first = records.first().map_or(&[][..], Vec::as_slice);
-    let Some(Resumption { step, delayed }) = serde_json::from_slice(first).map_err(|error| wrong(&error))? else { return Ok(false) };
-    if ranks.rank() != 0 {
-        progress.step = step;
-        let floats = |history: Vec<u32>| history.into_iter().map(f32::from_bits).collect();
-        if !training.model.linears.restore_histories(delayed.into_iter().map(floats).collect())? {
-            return Err(wrong(&"histories of another model"));
-        }
-    }
-    training.restore(arrays.unwrap_or_default())?;
-    Ok(true)
+    serde_json::from_slice(records.first().map_or(&[][..], Vec::as_slice)).map_err(wrong)
 }
 
 /// The two logs that a checkpoint cuts.

@@ -3,7 +3,6 @@
 //! The order within a step is fixed: train, log, evaluate, checkpoint. What a kill loses is done again from the newest
 //! checkpoint, with the same words and the same order of arithmetic, so the files come out the same.
 
-use std::borrow::Cow;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use contract::metrics::{self, Diverged, Evaluation, MetricsLine, Train};
 use contract::outcome::{Done, Failed, Status};
 use contract::run_file::{LoadedRun, RunFile, ShardSection};
 
-use crate::checkpoint::{self, LogMarks, Progress};
+use crate::checkpoint::{LogMarks, Progress, State, Writer};
 use crate::data::TokenStream;
 use crate::device::Device;
 use crate::error::TrainerError;
@@ -26,7 +25,7 @@ use crate::mllog::Mllog;
 use crate::model_export;
 use crate::ranks::Ranks;
 use crate::readings::Reading;
-use crate::resumption::{Logs, Start, agree, resume};
+use crate::resumption::{Logs, Start, resume};
 use crate::tensorboard::Events;
 use crate::timing::{Exchanges, Timing};
 use crate::trainer_state::{Exchanged, Training};
@@ -79,7 +78,8 @@ fn open_stream(data: &Path, shard: &ShardSection, key: &str) -> Result<TokenStre
     Ok(stream)
 }
 
-/// Runs to the end, or until interrupted: one rank, or one of several. Only rank 0 writes, and only it holds the lock.
+/// Runs to the end, or until interrupted: one rank, or one of several. Only rank 0 holds the lock; the others write their shards of checkpoints
+/// and nothing else.
 pub fn run<D: Device>(
     options: &Options,
     device: &impl Fn(&RunFile) -> Result<D, TrainerError>,
@@ -143,7 +143,7 @@ fn wait_for_lock(lock: &File, options: &Options) -> Result<(), TrainerError> {
     Ok(())
 }
 
-/// `directory` is rank 0's; the others write nothing.
+/// `directory` is rank 0's, for the files that it alone writes.
 fn locked_run<D: Device>(
     options: &Options,
     directory: Option<&Path>,
@@ -207,6 +207,7 @@ struct Session<'a, D: Device> {
     readings: Vec<Reading<D>>,
     progress: Progress,
     diverged: bool,
+    checkpoints: Writer,
     /// Rank 0's.
     files: Option<Files<'a>>,
 }
@@ -240,17 +241,13 @@ impl<'a, D: Device> Session<'a, D> {
         streams: &Streams,
     ) -> Result<Self, TrainerError> {
         let LoadedRun { run, sha256: run_sha256 } = loaded;
-        let fresh = || Training::among(ranks.clone(), device.clone(), run.clone(), streams.train.len());
-        let mut training = fresh()?;
-        let resumed = match directory {
-            Some(directory) => resume(directory, &run_sha256, &mut training, fresh)?,
-            None => None,
-        };
-        let (mut progress, logs, arrays) = match resumed {
-            Some(Start { progress, logs, arrays }) => (progress, Some(logs), Some(arrays)),
-            None => (Progress::default(), None, None),
-        };
-        let goes_on = agree(&**ranks, &mut training, &mut progress, arrays)?;
+        let mut training = Training::among(ranks.clone(), device.clone(), run.clone(), streams.train.len())?;
+        let place = directory_of(&options.run_file);
+        let copies = device.has_room_for_copies(&run.micro_batch(), ranks.size());
+        let checkpoints = Writer::among(&**ranks, &place, copies)?;
+        let resumed = resume(&place, &run_sha256, (&**ranks, checkpoints.is_together()), &mut training)?;
+        let goes_on = resumed.is_some();
+        let (progress, logs) = resumed.map_or_else(Default::default, |Start { progress, logs }| (progress, logs));
         let files = match directory {
             Some(directory) => {
                 let logs = logs.map_or_else(|| Logs::create(directory, &run, training.model.layout().total), Ok)?;
@@ -264,7 +261,7 @@ impl<'a, D: Device> Session<'a, D> {
             None => None,
         };
         let ranks = ranks.clone();
-        let mut session = Self { options, run, run_sha256, ranks, training, readings, progress, diverged: false, files };
+        let mut session = Self { options, run, run_sha256, ranks, training, readings, progress, diverged: false, checkpoints, files };
         if !goes_on {
             session.evaluate(streams)?;
         }
@@ -274,8 +271,14 @@ impl<'a, D: Device> Session<'a, D> {
     fn train(&mut self, streams: &Streams, interrupt: &Interrupt) -> Result<(), TrainerError> {
         let steps = self.run.budget.steps;
         while self.progress.step < steps && !self.diverged {
-            if any(&*self.ranks, interrupt.is_raised())? {
+            let written = self.checkpoints.is_written()?;
+            let said = self.ranks.gather(&[u8::from(interrupt.is_raised()), u8::from(written)])?;
+            if said.iter().all(|said| said.get(1) == Some(&1)) {
+                self.checkpoints.place(&*self.ranks)?;
+            }
+            if said.iter().any(|said| said.first() == Some(&1)) {
                 self.checkpoint()?;
+                self.checkpoints.finish(&*self.ranks)?;
                 // Nobody ends before the checkpoint is there.
                 self.ranks.barrier()?;
                 return Err(TrainerError::Interrupted { step: self.progress.step });
@@ -383,25 +386,28 @@ impl<'a, D: Device> Session<'a, D> {
         files.metric(&MetricsLine::Diverged(Diverged { step, reason: reason.into() }))
     }
 
+    /// Begins to write one.
     fn checkpoint(&mut self) -> Result<(), TrainerError> {
-        let arrays = self.training.collect()?;
-        let (Some(Files { directory, metrics, mllog, .. }), Some(arrays)) = (&mut self.files, arrays) else { return Ok(()) };
-        metrics.sync()?;
-        mllog.sync()?;
-        let marks = LogMarks { metrics_length: metrics.length(), metrics_sha256: metrics.sha256(), mllog_length: mllog.length() };
-        checkpoint::save(directory, &self.run_sha256, (&self.training, &arrays), &self.progress, marks)
+        let state = match &self.files {
+            Some(Files { metrics, mllog, .. }) => {
+                metrics.sync()?;
+                mllog.sync()?;
+                let marks = LogMarks { metrics_length: metrics.length(), metrics_sha256: metrics.sha256(), mllog_length: mllog.length() };
+                Some(State::new(&self.run_sha256, &self.progress, marks))
+            }
+            None => None,
+        };
+        self.checkpoints.begin(&*self.ranks, &self.training, self.progress.step, state)
     }
 
-    /// Final weights, then the end of the logs, then done.json.
+    /// Final weights, then the end of the last checkpoint and of the logs, then done.json.
     fn finish(&mut self, tokenizer: Option<&Path>) -> Result<(), TrainerError> {
-        let (samples, tokens) = (self.samples(), self.tokens());
         // All ranks give theirs; rank 0 writes.
         let parameters = if self.diverged { None } else { self.training.collect_parameters()? };
+        let model_sha256 = parameters.map(|parameters| self.export(&parameters, tokenizer)).transpose()?.flatten();
+        self.checkpoints.finish(&*self.ranks)?;
+        let (samples, tokens) = (self.samples(), self.tokens());
         let Some(Files { directory, metrics, mllog, .. }) = &mut self.files else { return Ok(()) };
-        let export = |parameters: Cow<'_, [f32]>| {
-            model_export::write(&directory.join("model"), &self.run, self.training.model.layout(), &parameters, tokenizer)
-        };
-        let model_sha256 = parameters.map(export).transpose()?;
         mllog.end(samples, self.progress.target_reached_at)?;
         metrics.sync()?;
         mllog.sync()?;
@@ -416,6 +422,12 @@ impl<'a, D: Device> Session<'a, D> {
             run_sha256: self.run_sha256.clone(),
         };
         write_json(&directory.join("done.json"), &done)
+    }
+
+    /// Rank 0 writes the model: the hash of its weights.
+    fn export(&self, parameters: &[f32], tokenizer: Option<&Path>) -> Result<Option<String>, TrainerError> {
+        let Some(Files { directory, .. }) = &self.files else { return Ok(None) };
+        model_export::write(&directory.join("model"), &self.run, self.training.model.layout(), parameters, tokenizer).map(Some)
     }
 
     fn tokens(&self) -> u64 {

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs::File;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use safetensors::SafeTensors;
@@ -124,11 +125,11 @@ impl View for F32View<'_> {
     }
 }
 
-/// The tensors of a safetensors file, held in memory.
+/// The tensors of a safetensors file, whose bytes are held or mapped.
 #[derive(Debug)]
-pub struct Tensors {
+pub struct Tensors<B = Vec<u8>> {
     path: PathBuf,
-    bytes: Vec<u8>,
+    bytes: B,
     data_start: usize,
     metadata: Metadata,
 }
@@ -142,11 +143,11 @@ pub fn read_tensors(path: &Path) -> Result<Tensors, TensorError> {
     Tensors::parse(path, bytes)
 }
 
-impl Tensors {
+impl<B: AsRef<[u8]>> Tensors<B> {
     /// Checks `bytes`, the whole content of `path` (which is only named in errors).
-    pub fn parse(path: &Path, bytes: Vec<u8>) -> Result<Self, TensorError> {
-        let (header, metadata) = SafeTensors::read_metadata(&bytes)
-            .map_err(|error| TensorError::Malformed { path: path.to_owned(), problem: describe(&error, &bytes) })?;
+    pub fn parse(path: &Path, bytes: B) -> Result<Self, TensorError> {
+        let (header, metadata) = SafeTensors::read_metadata(bytes.as_ref())
+            .map_err(|error| TensorError::Malformed { path: path.to_owned(), problem: describe(&error, bytes.as_ref()) })?;
         Ok(Self { path: path.to_owned(), data_start: size_of::<u64>() + header, bytes, metadata })
     }
 
@@ -164,6 +165,13 @@ impl Tensors {
 
     /// The elements of the F32 tensor `name`, which must have this shape.
     pub fn f32(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, TensorError> {
+        let mut all = Vec::new();
+        self.append_f32(name, shape, 0..shape.iter().product(), &mut all)?;
+        Ok(all)
+    }
+
+    /// Appends the elements `part` of the F32 tensor `name`, which must have this shape, to `out`.
+    pub fn append_f32(&self, name: &str, shape: &[usize], part: Range<usize>, out: &mut Vec<f32>) -> Result<(), TensorError> {
         let refuse = |problem: String| TensorError::Tensor { path: self.path.clone(), name: name.to_owned(), problem };
         let info = self.metadata.info(name).ok_or_else(|| refuse("is missing".into()))?;
         if info.dtype != Dtype::F32 {
@@ -173,10 +181,11 @@ impl Tensors {
             return Err(refuse(format!("has shape {:?}, expected {shape:?}", info.shape)));
         }
         let (start, end) = info.data_offsets;
-        let bytes =
-            self.data_start.checked_add(start).zip(self.data_start.checked_add(end)).and_then(|(start, end)| self.bytes.get(start..end));
-        let bytes = bytes.ok_or_else(|| refuse("lies outside the file".into()))?;
-        Ok(bytes.as_chunks::<4>().0.iter().map(|&element| f32::from_le_bytes(element)).collect())
+        let place = self.data_start.checked_add(start).zip(self.data_start.checked_add(end));
+        let bytes = place.and_then(|(start, end)| self.bytes.as_ref().get(start..end));
+        let elements = bytes.and_then(|bytes| bytes.as_chunks::<4>().0.get(part)).ok_or_else(|| refuse("lies outside the file".into()))?;
+        out.extend(elements.iter().map(|&element| f32::from_le_bytes(element)));
+        Ok(())
     }
 }
 

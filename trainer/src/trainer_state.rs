@@ -3,6 +3,7 @@
 //! This is the run without its files: `session` adds those, `measure` only times it.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -347,18 +348,37 @@ impl<D: Device> Training<D> {
         Ok(parameters.zip(first).zip(second).map(|((parameters, first), second)| [parameters, first, second]))
     }
 
-    /// Goes on from parameters and moments that rank 0 gives; the others give none.
+    /// Which of the parameters are this rank's.
+    pub fn shard(&self) -> Range<usize> {
+        self.shards.of(self.ranks.rank())
+    }
+
+    /// Parameters, first and second moments of this rank's shard.
+    pub fn own(&self) -> Result<[Cow<'_, [f32]>; 3], TrainerError> {
+        let (Self { device, moments, .. }, shard) = (self, self.shard());
+        let mut parameters = vec![0.0; shard.len()];
+        device.read_parameters(&self.parameters, shard.start, &mut parameters)?;
+        Ok([Cow::Owned(parameters), device.values(&moments.first)?, device.values(&moments.second)?])
+    }
+
+    /// This rank's shard of the parameters and moments that rank 0 gives; the others give none.
+    pub fn scatter(&self, [parameters, first, second]: [Vec<f32>; 3]) -> Result<[Vec<f32>; 3], TrainerError> {
+        let scatter = |all: Vec<f32>| self.ranks.scatter(&all, &self.shards);
+        Ok([scatter(parameters)?, scatter(first)?, scatter(second)?])
+    }
+
+    /// Goes on from parameters and moments of this rank's shard; all ranks do.
     pub fn restore(&mut self, [parameters, first, second]: [Vec<f32>; 3]) -> Result<(), TrainerError> {
+        let start = self.shard().start;
         let Self { device, ranks, shards, .. } = self;
         if ranks.transport().is_none() {
             self.parameters = device.parameters(parameters)?;
         } else {
-            let own = ranks.scatter(&parameters, shards)?;
-            device.write_parameters(&mut self.parameters, shards.of(ranks.rank()).start, &own)?;
+            device.write_parameters(&mut self.parameters, start, &parameters)?;
             ranks.all_gather(device, &mut self.parameters, shards)?;
         }
-        self.moments.first = device.numbers(ranks.scatter(&first, shards)?)?;
-        self.moments.second = device.numbers(ranks.scatter(&second, shards)?)?;
+        self.moments.first = device.numbers(first)?;
+        self.moments.second = device.numbers(second)?;
         Ok(())
     }
 

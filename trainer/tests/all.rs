@@ -3,6 +3,7 @@
 
 mod accumulation;
 mod bad_input;
+mod checkpoints;
 mod commands;
 mod common;
 mod data;

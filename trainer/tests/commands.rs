@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::common;
 use contract::json::Document as _;
-use contract::memory::{self, MemoryReport};
+use contract::memory::{self, Keep, MemoryReport};
 use contract::run_file::RunFile;
 use serde_json::Value;
 use trainer::parameters::Layout;
@@ -149,6 +149,11 @@ fn memory_is_told_term_by_term() {
     let run = RunFile::load(&folder.path().join("fp8/run.yaml")).unwrap().run.micro_batch();
     assert_eq!(report.ways, memory::ways(&run, memory::Place::Cpu));
     assert_eq!(report.ways[0].bytes, report.ways[0].terms.iter().map(|term| term.bytes).sum::<u64>());
+    // The copy of a checkpoint: three numbers in F32 for each parameter. It is made where a twentieth of room is left.
+    let [everything, least] = [0, 1].map(|way| report.ways[way].bytes);
+    assert_eq!(u128::from(everything - least), 12 * run.model.parameters());
+    let chosen = [least - 1, least, everything, everything + everything / 20].map(|free| memory::choose(&report.ways, free));
+    assert_eq!(chosen, [None, Some(Keep::Least), Some(Keep::Least), Some(Keep::Everything)]);
     // What the forecast counts is what the trainer lays out.
     assert_eq!(run.model.parameters(), Layout::new(&run.model).total as u128);
 }

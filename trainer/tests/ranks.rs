@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use serde_yaml::Value;
 
 /// A model of four chunks of parameters, so that each of four ranks owns one, and steps of four micro-batches.
-fn prepare(folder: &Path, recipe: &str, change: impl FnOnce(&mut Value)) -> PathBuf {
+pub(crate) fn prepare(folder: &Path, recipe: &str, change: impl FnOnce(&mut Value)) -> PathBuf {
     common::write_data(&folder.join("data"));
     let run = common::tiny_yaml(common::recipe(recipe), |run| {
         run["model"]["vocab_size"] = 160.into();
@@ -29,14 +29,14 @@ fn prepare(folder: &Path, recipe: &str, change: impl FnOnce(&mut Value)) -> Path
 }
 
 /// `trainer run` without anybody's ranks.
-fn run(folder: &Path) -> Command {
+pub(crate) fn run(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_trainer"));
     command.arg("run").arg(folder.join("run/run.yaml")).arg("--data").arg(folder.join("data"));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     command
 }
 
-fn launch(folder: &Path, ranks: usize) -> Command {
+pub(crate) fn launch(folder: &Path, ranks: usize) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_trainer"));
     command.arg("launch").arg("--ranks").arg(ranks.to_string());
     command.arg(folder.join("run/run.yaml")).arg("--data").arg(folder.join("data"));
@@ -45,7 +45,7 @@ fn launch(folder: &Path, ranks: usize) -> Command {
 }
 
 /// One rank as torchrun would start it.
-fn rank(folder: &Path, rank: usize, size: usize, port: u16) -> Command {
+pub(crate) fn rank(folder: &Path, rank: usize, size: usize, port: u16) -> Command {
     let mut command = run(folder);
     for (name, value) in [("RANK", rank), ("WORLD_SIZE", size), ("LOCAL_RANK", rank), ("MASTER_PORT", port.into())] {
         command.env(name, value.to_string());
@@ -68,20 +68,15 @@ pub(crate) fn finish(mut command: Command) -> String {
     said(&output)
 }
 
-/// Everything that must be equal, by name.
-fn outcome(folder: &Path) -> Vec<(&'static str, Vec<u8>)> {
-    let names = [
-        "metrics.jsonl",
-        "done.json",
-        "checkpoint/state.json",
-        "checkpoint/state.safetensors",
-        "model/model.safetensors",
-        "model/config.json",
-    ];
-    names.map(|name| (name, fs::read(folder.join("run").join(name)).unwrap_or_else(|error| panic!("{name}: {error}")))).into()
+/// Everything that must be equal, by name: files, and what the checkpoint's hold.
+pub(crate) fn outcome(folder: &Path) -> Vec<(&'static str, Vec<u8>)> {
+    let run = folder.join("run");
+    let files = ["metrics.jsonl", "done.json", "model/model.safetensors", "model/config.json"];
+    let files = files.map(|name| (name, fs::read(run.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))));
+    files.into_iter().chain([("checkpoint", common::checkpoint(&run))]).collect()
 }
 
-fn assert_same(folder: &Path, wanted: &[(&'static str, Vec<u8>)], what: &str) {
+pub(crate) fn assert_same(folder: &Path, wanted: &[(&'static str, Vec<u8>)], what: &str) {
     for ((name, found), (_, wanted)) in outcome(folder).iter().zip(wanted) {
         assert!(found == wanted, "{what}: {name} differs");
     }
@@ -173,7 +168,7 @@ fn a_checkpoint_goes_on_with_another_number_of_ranks() {
 }
 
 /// Steps of the checkpoint; none yet is 0.
-fn step_of_checkpoint(folder: &Path) -> u64 {
+pub(crate) fn step_of_checkpoint(folder: &Path) -> u64 {
     let text = fs::read_to_string(folder.join("run/checkpoint/state.json")).unwrap_or_default();
     serde_json::from_str::<serde_json::Value>(&text).map_or(0, |state| state["step"].as_u64().unwrap())
 }
@@ -188,13 +183,13 @@ fn wait_for_checkpoint(folder: &Path, child: &mut Child, before: u64) {
 }
 
 /// Sends a signal once there is a checkpoint of a later step than `before`; the exit code.
-fn stop(folder: &Path, mut child: Child, before: u64, signal: &str) -> Option<i32> {
+pub(crate) fn stop(folder: &Path, mut child: Child, before: u64, signal: &str) -> Option<i32> {
     wait_for_checkpoint(folder, &mut child, before);
     kill(signal, child.id());
     child.wait().unwrap().code()
 }
 
-fn kill(signal: &str, process: u32) {
+pub(crate) fn kill(signal: &str, process: u32) {
     Command::new("kill").arg(signal).arg(process.to_string()).stderr(Stdio::null()).status().unwrap();
 }
 
@@ -412,7 +407,7 @@ fn wrong_usage_is_refused_before_anything_begins() {
     assert!(!said.contains("rank"), "{said}");
 }
 
-/// What is shared out among ranks, by hand: moments 8P / 2; gradients 4P / 2 of their sum, and in F32 two buckets and what the other rank sends of
+/// What is shared out among ranks, by hand: moments 8P / 2, a checkpoint's copy 12P / 2; gradients 4P / 2 of their sum, and in F32 two buckets and what the other rank sends of
 /// one. A block is the largest: 24,576 weights and two gains of 64.
 #[test]
 fn one_of_two_ranks_takes_less_memory() {
@@ -426,10 +421,10 @@ fn one_of_two_ranks_takes_less_memory() {
             let terms = report["ways"][0]["terms"].as_array().unwrap();
             terms.iter().find(|term| term["name"] == name).unwrap()["bytes"].as_u64().unwrap()
         };
-        ["parameters, F32", "moments, F32", "gradients, F32"].map(bytes)
+        ["parameters, F32", "moments, F32", "gradients, F32", "copy for a checkpoint"].map(bytes)
     };
-    let [parameters, moments, gradients] = terms("1");
+    let [parameters, moments, gradients, copy] = terms("1");
     let p = parameters / 4;
-    assert_eq!([moments, gradients], [8 * p, 8 * p]);
-    assert_eq!(terms("2"), [4 * p, 4 * p, 2 * p + 12 * (24_576 + 2 * 64)]);
+    assert_eq!([moments, gradients, copy], [8 * p, 8 * p, 12 * p]);
+    assert_eq!(terms("2"), [4 * p, 4 * p, 2 * p + 12 * (24_576 + 2 * 64), 6 * p]);
 }

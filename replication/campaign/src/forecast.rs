@@ -476,7 +476,7 @@ mod tests {
         let forecast = forecast(&manifests, manifests.profile("cpu").unwrap()).unwrap();
         assert!(forecast.hours.is_empty() && forecast.setting.len() == 7);
         let [alone] = &forecast.memory[..] else { unreachable!("one device") };
-        assert!(alone.ways.len() == 1 && alone.least == alone.ways[0].bytes && alone.there.is_none());
+        assert!(alone.ways.len() == 2 && alone.least == alone.ways[1].bytes && alone.there.is_none());
         assert!(forecast.to_string().contains("  memory of a run (modelled): T = "));
         assert_eq!((thousands(7_u64), thousands(1000_u64), thousands(1_234_567_u64)), ("7".into(), "1,000".into(), "1,234,567".into()));
     }

@@ -14,8 +14,10 @@ pub const EXCHANGE: &str = "mxfp4-exchange/1";
 pub const DONE: &str = "mxfp4-done/1";
 /// `failed.json`.
 pub const FAILED: &str = "mxfp4-failed/1";
-/// `checkpoint/state.json`, which only the trainer reads.
+/// `checkpoint/state.json` of one rank's checkpoint, which only the trainer reads.
 pub const CHECKPOINT: &str = "mxfp4-checkpoint/1";
+/// And of one that several ranks wrote, each its shard.
+pub const SHARDED_CHECKPOINT: &str = "mxfp4-checkpoint/2";
 /// What `trainer devices` prints.
 pub const DEVICES: &str = "mxfp4-devices/1";
 /// What `trainer memory` prints.

@@ -1,7 +1,7 @@
 //! A read-only file, mapped where that is possible and read by position where it is not.
 //!
-//! A map of a file that shrinks afterwards ends the process with SIGBUS, so the length is taken before mapping, the data
-//! directory belongs to the harness while runs last, and [`Access::Read`] serves file systems on which that cannot be had.
+//! A map of a file that shrinks afterwards ends the process with SIGBUS, so the length is taken before mapping, the data directory and the
+//! checkpoints of a run belong to the harness while runs last, and [`Access::Read`] serves file systems on which that cannot be had.
 
 use std::fs::File;
 use std::io::Read;
@@ -60,6 +60,11 @@ impl Bytes {
 
     pub(crate) fn len(&self) -> u64 {
         self.len
+    }
+
+    /// All of it, where it is mapped.
+    pub(crate) fn mapped(&self) -> Option<&[u8]> {
+        self.map.as_deref()
     }
 
     /// Fills `out` from byte `offset` on; the caller has checked that it lies within the file.

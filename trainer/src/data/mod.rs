@@ -10,6 +10,7 @@ pub mod index;
 mod stream;
 mod writer;
 
+pub(crate) use bytes::Bytes;
 pub use bytes::{Access, sha256_of};
 pub use document::{DocumentFormat, Documents, documents};
 pub use error::DataError;

@@ -61,6 +61,12 @@ pub trait Device: Clone + Debug + Send + Sync {
     /// How much is needed, how much is there, and which keys lower it.
     fn check_memory(&self, run: &RunFile) -> Result<(), TrainerError>;
 
+    /// Whether there is memory for a copy of what a checkpoint of one of so many ranks holds, so that steps go on while it is written. A copy
+    /// has to be made anyway of what lies on a GPU.
+    fn has_room_for_copies(&self, _: &RunFile, _ranks: usize) -> bool {
+        true
+    }
+
     /// Does `work` where the device's threads are.
     fn inside<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R;
 

@@ -1,12 +1,14 @@
 //! A tiny run to test with: model, recipes from manifests/recipes, and a token file of random words.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // each test file uses a part; helpers of tests may panic
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use contract::digest;
 use contract::run_file::RunFile;
 use serde_yaml::{Mapping, Value};
+use trainer::tensors::Tensors;
 
 /// Every recipe of manifests/recipes by id, its operands spelled out as in a run file.
 pub fn recipes() -> Vec<(String, Value)> {
@@ -133,6 +135,56 @@ pub fn shard(tokens: usize) -> (Vec<u8>, Vec<u8>) {
     idx.extend(0i64.to_le_bytes());
     idx.extend(1i64.to_le_bytes());
     (bin, idx)
+}
+
+/// What a checkpoint in the directory `run` says, whatever the number of ranks that wrote it: its index but for the files, and every tensor
+/// whole. The files are those that the index describes, and no others.
+pub fn checkpoint(run: &Path) -> Vec<u8> {
+    let folder = run.join("checkpoint");
+    let text = fs::read_to_string(folder.join("state.json")).unwrap_or_else(|error| panic!("state.json: {error}"));
+    let mut index: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
+    let schema = index.remove("schema").unwrap();
+    let shards = match (index.remove("tensors_sha256"), index.remove("shards")) {
+        (Some(sha256), None) => {
+            assert_eq!(schema, "mxfp4-checkpoint/1");
+            vec![serde_json::json!({"file": "state.safetensors", "sha256": sha256})]
+        }
+        (None, Some(shards)) => {
+            assert_eq!(schema, "mxfp4-checkpoint/2");
+            shards.as_array().unwrap().clone()
+        }
+        both => panic!("{both:?}"),
+    };
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), shards.len() + 1, "{text}");
+    let mut tensors = BTreeMap::<String, Vec<f32>>::new();
+    for shard in &shards {
+        let path = folder.join(shard["file"].as_str().unwrap());
+        let bytes = fs::read(&path).unwrap();
+        assert_eq!(shard["sha256"], digest::sha256(&bytes));
+        assert!(shard.get("bytes").is_none_or(|length| *length == bytes.len()));
+        let file = Tensors::parse(&path, bytes).unwrap();
+        let mut elements = 0;
+        for name in file.names() {
+            let part = file.f32(&name, file.shape(&name).unwrap()).unwrap();
+            elements += part.len();
+            match name.strip_suffix(']').and_then(|name| name.split_once('[')) {
+                None => assert!(tensors.insert(name, part).is_none()),
+                Some((name, range)) => {
+                    let (first, end) = range.split_once("..").unwrap();
+                    let tensor = tensors.entry(name.to_owned()).or_default();
+                    assert_eq!([tensor.len(), tensor.len() + part.len()].map(|place| place.to_string()), [first, end]);
+                    tensor.extend(part);
+                }
+            }
+        }
+        let range = |name: &str| shard[name].as_u64().map(|place| 3 * place as usize);
+        assert!(range("end").zip(range("first")).is_none_or(|(end, first)| end - first == elements), "{shard}");
+    }
+    let mut all = serde_json::to_vec(&index).unwrap();
+    for (name, elements) in tensors {
+        all.extend(name.bytes().chain(elements.into_iter().flat_map(f32::to_le_bytes)));
+    }
+    all
 }
 
 /// Writes both token files into `folder`.

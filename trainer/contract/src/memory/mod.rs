@@ -31,13 +31,15 @@ const LOGITS: usize = 1 << 26;
 const MASTERS: &str = "masters, F32";
 const MOMENTS: &str = "moments, F32";
 const GRADIENTS: &str = "gradients, F32";
+const COPY: &str = "copy for a checkpoint";
 
-/// What of that which could be made again is kept. Results are the same bits either way.
+/// What of that which could be made again, or done without, is kept. Results are the same bits either way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Keep {
     Everything,
-    /// X is prepared again in backward instead of waiting for it.
+    /// On a GPU X is prepared again in backward instead of waiting for it. On a CPU steps wait until a checkpoint is written, instead of a
+    /// copy being made of it.
     Least,
 }
 
@@ -123,10 +125,14 @@ fn largest_bucket(model: &ModelSection) -> u128 {
     ((model.vocab_size + 1) * model.hidden_size).max(weights + 2 * model.hidden_size) as u128
 }
 
-/// Every way of keeping things, the one that takes most first; where nothing can be made again there is only one.
+/// Every way of keeping things, the one that takes most first; where nothing can be made again on a GPU there is only one.
 pub fn ways(run: &RunFile, place: Place) -> Vec<Memory> {
     match place {
-        Place::Cpu => vec![Memory::new(Keep::Everything, on_cpu(run))],
+        Place::Cpu => {
+            let (least, copy) = (on_cpu(run), term(COPY, "12P: steps go on while it is written", 12 * run.model.parameters()));
+            let everything = least.iter().cloned().chain([copy]).collect();
+            vec![Memory::new(Keep::Everything, everything), Memory::new(Keep::Least, least)]
+        }
         Place::Gpu { mxfp4 } => {
             let of = |keep| (keep, Ways::new(run, Native::new(run, mxfp4), keep));
             let [everything, least] = [Keep::Everything, Keep::Least].map(of);
@@ -147,6 +153,7 @@ pub fn of_rank(way: Memory, run: &RunFile, ranks: usize) -> Memory {
     let terms = way.terms.into_iter().map(|part| match part.name.as_str() {
         MASTERS => term(MASTERS, format!("4P / {ranks} ranks + 4 (embedding and gains)"), 4 * p / of + 4 * read),
         MOMENTS => term(MOMENTS, format!("8P / {ranks} ranks"), 8 * p / of),
+        COPY => term(COPY, format!("12P / {ranks} ranks: steps go on while it is written"), 12 * p / of),
         GRADIENTS => {
             let formula = format!("4P / {ranks} ranks + 8B + what {} send: a shard of their sum, two buckets (B the largest)", ranks - 1);
             let bucket = largest_bucket(model);
@@ -186,7 +193,7 @@ fn gradients(run: &RunFile) -> Term {
     term(GRADIENTS, formula, of_one * run.model.parameters())
 }
 
-/// Everything in F32, all of it kept.
+/// Everything in F32, all of it kept, but for a checkpoint's copy.
 fn on_cpu(run: &RunFile) -> Vec<Term> {
     let model = &run.model;
     let [qkv, output, gate_up, down] = model.linears();

@@ -32,6 +32,10 @@ impl Device for Cpu {
         memory::check(run)
     }
 
+    fn has_room_for_copies(&self, run: &RunFile, ranks: usize) -> bool {
+        memory::has_room_for_copies(run, ranks)
+    }
+
     fn inside<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         Self::inside(self, work)
     }
