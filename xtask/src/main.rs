@@ -254,12 +254,28 @@ fn watch_campaign(root: &Path, options: &Watch) -> Result<Outcome, Failure> {
 }
 
 fn carry_runs(root: &Path, command: RunsCommand) -> Result<Outcome, Failure> {
-    let all = match command {
-        RunsCommand::Export { folder, checkpoints } => vec![carry::export(root, &folder, checkpoints)?],
-        RunsCommand::Import { folders } => folders.iter().map(|folder| carry::import(root, folder)).collect::<Result<_, _>>()?,
+    let folders = match command {
+        RunsCommand::Export { folder, checkpoints } => {
+            let carried = carry::export(root, &folder, checkpoints)?;
+            return Ok(Outcome::check(carried.refused.is_empty(), carried.to_string()));
+        }
+        RunsCommand::Import { folders } => folders,
     };
-    let text: String = all.iter().map(ToString::to_string).collect();
-    Ok(Outcome::check(all.iter().all(|carried| carried.refused.is_empty()), text))
+    let (mut taken, mut failed) = (Vec::new(), Vec::new());
+    for folder in &folders {
+        match carry::import(root, folder) {
+            Ok(carried) => taken.push(carried),
+            Err(error) => failed.push(Failure::from(error)),
+        }
+    }
+    let text: String = taken.iter().map(ToString::to_string).collect();
+    // One that cannot be read does not keep the others from being taken.
+    let Some(code) = failed.first().map(|failure| failure.code) else {
+        return Ok(Outcome::check(taken.iter().all(|carried| carried.refused.is_empty()), text));
+    };
+    let rest = if text.is_empty() { text } else { format!("from the other folders: {}", text.trim_end()) };
+    let lines = failed.into_iter().map(|failure| failure.text).chain((!rest.is_empty()).then_some(rest));
+    Err(Failure { text: lines.collect::<Vec<_>>().join("\n"), code })
 }
 
 /// Findings do not stop the table from being written: it holds what could be read.

@@ -56,7 +56,10 @@ fn files_alone_make_runs_that_are_imported() {
     for (program, argument) in [("sbatch", Some(&script)), ("squeue", None), ("squeue", None)] {
         assert!(Command::new(site.path("bin").join(program)).args(argument).output().unwrap().status.success());
     }
-    assert!(site.says(&["runs", "import", "files"], 0).contains("2 finished runs"));
+    // What cannot be read does not keep the rest from being taken.
+    let both = site.says(&["runs", "import", "nowhere", "files"], 3);
+    assert!(both.contains("nowhere: ") && both.contains("from the other folders: 2 finished runs"), "{both}");
+    assert!(site.says(&["runs", "import", "files"], 0).contains("2 finished runs were there already"));
     assert!(site.says(&["replicate", "--profile", "smoke", "--finished"], 0).contains("2 of 11 runs are finished"));
 }
 

@@ -144,6 +144,8 @@ fn missing_files_end_with_3() {
         let text = says(&arguments, 3);
         assert!(text.starts_with("error: "), "{arguments:?}: {text}");
     }
+    let both = says(&["runs", "import", "/nowhere", "/nor/here"], 3);
+    assert!(both.contains("/nowhere") && both.contains("/nor/here"), "{both}");
     assert!(says(&["data", "fetch", "webdoc"], 2).contains("did you mean `webdocs`?"));
     assert!(says(&["data", "fetch", "webdocs", "--from", folder], 3).contains("6 of 6 files are not there: train.000.xz, "));
     let nowhere = empty.path().join("nowhere");
