@@ -182,6 +182,92 @@ fn a_gpu_reads_its_weights_through_other_forward_passes() {
     }
 }
 
+/// A run of sizes that hipBLASLt multiplies, contraction axes of 128 and 256: 128 tokens a step, 16 in an evaluation.
+fn write_wide(site: &Site, name: &str, gemm: Option<&str>) {
+    let run = common::tiny_yaml(common::recipe("mxfp4-fdw-h16"), |run| {
+        for (key, value) in [
+            ("num_hidden_layers", 1),
+            ("sequence_length", 16),
+            ("hidden_size", 128),
+            ("num_attention_heads", 8),
+            ("num_key_value_heads", 4),
+            ("head_dim", 16),
+            ("intermediate_size", 128),
+        ] {
+            run["model"][key] = value.into();
+        }
+        run["batch"]["sequences"] = 8.into();
+        run["budget"]["steps"] = 1.into();
+        run["evaluation"]["every_steps"] = 1.into();
+        run["evaluation"]["sequences"] = 1.into();
+        run["checkpoint"]["every_steps"] = 1.into();
+        run["logging"]["quantisation_steps"] = serde_yaml::Value::Sequence(vec![1.into()]);
+        if let Some(gemm) = gemm {
+            run["gemm"] = gemm.into();
+        }
+    });
+    common::write_run(&site.path(name), &run);
+}
+
+/// Whose kernels multiply is the run file's word, and all twelve products of a step and the four of each evaluation go that way, to losses as near
+/// the CPU's as BF16 activations let them be (see `hip_native`).
+#[test]
+fn packed_products_go_where_the_run_file_says() {
+    if gfx950_stand_in::has_clang() {
+        let site = Site::new(true);
+        let losses =
+            |name: &str| -> Vec<f64> { site.records(name, "metrics.jsonl").iter().filter_map(|line| line["loss"].as_f64()).collect() };
+        write_wide(&site, "cpu", None);
+        site.train("cpu", "cpu");
+        for (gemm, library, own) in [(None, 0, 20), (Some("own"), 0, 20), (Some("hipblaslt"), 20, 0)] {
+            let name = gemm.unwrap_or("nothing");
+            write_wide(&site, name, gemm);
+            fs::write(site.path("trace.txt"), "").unwrap();
+            site.train(name, "hip");
+            let trace = fs::read_to_string(site.path("trace.txt")).unwrap();
+            let count = |is: &dyn Fn(&str) -> bool| trace.lines().filter(|line| is(line)).count();
+            let of_library = count(&|line| line.starts_with("product ") && line.contains("packed MXFP4"));
+            let of_ours = count(&|line| line.starts_with("kernel mxfp4_gemm_") && !line.contains("sum"));
+            assert_eq!((of_library, of_ours), (library, own), "{name}: {trace}");
+            assert_eq!(site.records(name, "timing.jsonl")[0]["mxfp4"], "native");
+            let (found, expected) = (losses(name), losses("cpu"));
+            assert_eq!((found.len(), expected.len()), (3, 3));
+            assert!(
+                found.iter().zip(&expected).all(|(found, expected)| (found - expected).abs() < 2e-2),
+                "{name}: {found:?}, {expected:?}"
+            );
+        }
+        assert_eq!(losses("own"), losses("nothing"), "own is what is said by saying nothing");
+        // Of sizes that the library does not take the message says so, and nothing falls back in silence.
+        site.write("narrow", "mxfp4-fdw-h16", 2);
+        let text = fs::read_to_string(site.path("narrow/run.yaml")).unwrap();
+        fs::write(site.path("narrow/run.yaml"), text + "gemm: hipblaslt\n").unwrap();
+        let output = site.trainer(&["run", "narrow/run.yaml", "--data", "data", "--device", "hip"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(4) && said.contains("hipBLASLt multiplies MXFP4 with sides in multiples of 16"), "{said}");
+    }
+}
+
+/// A device without such a choice refuses it, and one that says nothing or `own` is as before.
+#[test]
+fn the_cpu_has_no_choice_of_products() {
+    let site = Site::new(false);
+    for (gemm, code) in [("own", 0), ("hipblaslt", 2), ("rocblas", 2)] {
+        write_wide(&site, gemm, Some(gemm));
+        let output = site.trainer(&["run", &format!("{gemm}/run.yaml"), "--data", "data"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{gemm}: {said}");
+        match gemm {
+            "hipblaslt" => assert_eq!(
+                said,
+                "error: gemm: hipblaslt is for packed MXFP4 on an AMD GPU (--device hip, gfx950), not for the CPU; use own, or leave it out\n"
+            ),
+            "rocblas" => assert!(said.contains("gemm: unknown variant `rocblas`"), "{said}"),
+            _ => {}
+        }
+    }
+}
+
 #[test]
 fn a_head_size_without_a_kernel_is_refused_before_anything_is_written() {
     if gfx950_stand_in::has_clang() {
