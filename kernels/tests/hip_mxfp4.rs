@@ -305,23 +305,39 @@ fn library_products() {
 
         let offset = 4;
         let out = gpu.upload(&vec![7.0f32; offset + m * n]).unwrap();
-        gpu.multiply_packed(packed(&left, m), packed(&right, n), &out, offset).unwrap();
+        gpu.multiply_packed(packed(&left, m), packed(&right, n), 1.0, None, &out, offset).unwrap();
         let by_rows = out.to_vec().unwrap();
         assert_eq!(by_rows[..offset], [7.0; 4]);
         close("the library's", &by_rows[offset..], false);
         let out = gpu.buffer::<Bf16>(m * n).unwrap();
-        gpu.multiply_packed(packed(&left, m), packed(&right, n), &out, 0).unwrap();
+        gpu.multiply_packed(packed(&left, m), packed(&right, n), 1.0, None, &out, 0).unwrap();
         close("the library's, BF16", &decoded(out.to_vec().unwrap()), true);
+
+        // A factor, and something added: one rounding of each to F32, and of the sum. Then once more onto what is there.
+        let (alpha, seven) = (4.0f32 / 3.0, |at: usize| (at % 7) as f32 - 3.0);
+        let added = gpu.upload(&(0..m * n).map(seven).collect::<Vec<_>>()).unwrap();
+        let out = gpu.buffer::<f32>(m * n).unwrap();
+        gpu.multiply_packed(packed(&left, m), packed(&right, n), alpha, Some(&added), &out, 0).unwrap();
+        let once = out.to_vec().unwrap();
+        gpu.multiply_packed(packed(&left, m), packed(&right, n), alpha, Some(&out), &out, 0).unwrap();
+        for (at, (once, twice)) in once.into_iter().zip(out.to_vec().unwrap()).enumerate() {
+            let (sum, magnitude) = exact[at];
+            for (times, found) in [(1.0, once), (2.0, twice)] {
+                let expected = times * f64::from(alpha) * sum + f64::from(seven(at));
+                let bound = times * ((k / 32 + 2) as f64 * magnitude * f64::from(alpha) + 2.0 * expected.abs() + 3.0) * 2f64.powi(-24);
+                assert!((f64::from(found) - expected).abs() <= bound, "{m} x {n} x {k} at {at}, {times} times: {found}, {expected}");
+            }
+        }
 
         let (Some(left), Some(right)) = (&left.swizzled, &right.swizzled) else { continue };
         let [left, right] = [(left, m), (right, n)].map(|(bytes, rows)| PackedMatrix::swizzled(bytes, rows, k).unwrap());
         let out = gpu.buffer::<f32>(m * n).unwrap();
-        gpu.multiply_packed(left, right, &out, 0).unwrap();
+        gpu.multiply_packed(left, right, 1.0, None, &out, 0).unwrap();
         // The same operands, so the same bits.
         assert!(out.to_vec().unwrap() == by_rows[offset..], "swizzled scales of {m} x {n} x {k}");
         // Scales taken for what they are not give something else: the layout matters here.
         let mistaken = |side: PackedMatrix| PackedMatrix { layout: ScaleLayout::Rows, ..side };
-        gpu.multiply_packed(mistaken(left), mistaken(right), &out, 0).unwrap();
+        gpu.multiply_packed(mistaken(left), mistaken(right), 1.0, None, &out, 0).unwrap();
         assert!(out.to_vec().unwrap() != by_rows[offset..], "{m} x {n} x {k}: rows and tiles are the same");
         let said = ours.multiply(left, right, 1.0, None, &out, 0).unwrap_err().to_string();
         assert_eq!(said, "mxfp4_gemm: scales that are swizzled, which these kernels do not read");
@@ -343,14 +359,17 @@ fn library_products() {
         ),
         (by_rows(32, 128), by_rows(32, 256), "multiply_packed: contraction axes of 128 and 256 elements, scales Rows and Rows"),
     ] {
-        assert_eq!(gpu.multiply_packed(left, right, &out, 0).unwrap_err().to_string(), expected);
+        assert_eq!(gpu.multiply_packed(left, right, 1.0, None, &out, 0).unwrap_err().to_string(), expected);
     }
     let said = PackedMatrix::swizzled(&bytes, 48, 256).unwrap_err().to_string();
     assert_eq!(
         said,
         "swizzled scales of [48, 256] have padding, which is not made here: rows must be multiples of 32, the contraction axis of 256"
     );
-    let said = gpu.multiply_packed(by_rows(256, 128), by_rows(256, 128), &out, 1).unwrap_err().to_string();
+    let short = gpu.zeros::<f32>(256 * 256 - 1).unwrap();
+    let said = gpu.multiply_packed(by_rows(256, 128), by_rows(256, 128), 1.0, Some(&short), &out, 0).unwrap_err().to_string();
+    assert_eq!(said, "multiply_packed: what is added has 65535 elements, 65536 are needed");
+    let said = gpu.multiply_packed(by_rows(256, 128), by_rows(256, 128), 1.0, None, &out, 1).unwrap_err().to_string();
     assert_eq!(said, "multiply_packed: the result has 65536 elements, 65537 are needed");
 }
 
@@ -360,7 +379,7 @@ fn said_of(layout: ScaleLayout) -> Result<(), String> {
     let bytes = gpu.zeros::<u8>(packed_bytes(32 * 256)).unwrap();
     let out = gpu.buffer::<f32>(32 * 32).unwrap();
     let side = PackedMatrix { layout, ..PackedMatrix::new(&bytes, 32, 256).unwrap() };
-    gpu.multiply_packed(side, side, &out, 0).map_err(|error| error.to_string())
+    gpu.multiply_packed(side, side, 1.0, None, &out, 0).map_err(|error| error.to_string())
 }
 
 const SINCE: &str = "products of MXFP4 come with hipBLASLt of ROCm 7.0 for gfx950, swizzled scales (mode 1001) with 7.2";

@@ -152,7 +152,7 @@ fn run_at(arguments: &RunArguments, place: Option<&Place>) -> Result<(), Trainer
         Choice::Cpu => {
             let (cpu, ranks) = (cpu(machine)?, ranks_on_cpu(together, place)?);
             // Until all are there, an interrupt ends this process at once.
-            session::run(&options, &|_: &RunFile| Ok(cpu.clone()), &Interrupt::install()?, &ranks)
+            session::run(&options, &|run: &RunFile| on_cpu(run, &cpu), &Interrupt::install()?, &ranks)
         }
         Choice::Gpu(kind, ordinal) => {
             let gpu = gpu(kind, ordinal)?;
@@ -161,6 +161,12 @@ fn run_at(arguments: &RunArguments, place: Option<&Place>) -> Result<(), Trainer
             session::run(&options, &device, &Interrupt::install()?, &ranks)
         }
     }
+}
+
+/// The CPU, if it computes what the run file asks for.
+pub(crate) fn on_cpu(run: &RunFile, cpu: &Cpu) -> Result<Cpu, TrainerError> {
+    run.gemm.check("the CPU", false).map_err(TrainerError::BadInput)?;
+    Ok(cpu.clone())
 }
 
 /// The device of this process: of a rank, the one of its number.

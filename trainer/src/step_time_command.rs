@@ -63,7 +63,7 @@ pub(crate) fn run(mut arguments: StepTimeArguments) -> Result<(), TrainerError> 
     match run_commands::choice(machine, place.as_ref())? {
         Choice::Cpu => {
             let (cpu, ranks) = (cpu(machine)?, run_commands::ranks_on_cpu(together, place.as_ref())?);
-            measured(&arguments, &|_: &RunFile| Ok(cpu.clone()), &ranks)
+            measured(&arguments, &|run: &RunFile| run_commands::on_cpu(run, &cpu), &ranks)
         }
         Choice::Gpu(kind, ordinal) => {
             let gpu = gpu(kind, ordinal)?;

@@ -1,5 +1,5 @@
 //! Which passes of a recipe multiply packed MXFP4 on `--device hip`, and that the run says so; on the stand-in for ROCm's libraries
-//! (kernels/gfx950/stand-in). A run of each kind: native, native where the shapes allow it, without MXFP4.
+//! (kernels/gfx950/stand-in). A run of each kind: native, native where the shapes allow it, without MXFP4; and whose kernels multiply.
 //!
 //! Tests that compile kernels need clang 22; without it they say so and do nothing, unless REQUIRE_CLANG_22 is set, as in CI.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::common;
+use crate::hip::Site;
 use serde_json::Value;
 
 fn records(path: &Path) -> Vec<Value> {
@@ -104,6 +105,90 @@ fn heads_between_64_and_128_train_as_on_the_cpu() {
             assert_eq!((found.len(), expected.len()), (3, 3));
             // As `said` has it.
             assert!(found.iter().zip(&expected).all(|(found, expected)| (found - expected).abs() < 2e-2), "{found:?}, {expected:?}");
+        }
+    }
+}
+
+/// A run of sizes that hipBLASLt multiplies if `intermediate` is 128, contraction axes of 128 and 256: 128 tokens a step, 16 in an evaluation.
+fn write_wide(site: &Site, name: &str, intermediate: u64, gemm: Option<&str>) {
+    let run = common::tiny_yaml(common::recipe("mxfp4-fdw-h16"), |run| {
+        for (key, value) in [
+            ("num_hidden_layers", 1),
+            ("sequence_length", 16),
+            ("hidden_size", 128),
+            ("num_attention_heads", 8),
+            ("num_key_value_heads", 4),
+            ("head_dim", 16),
+            ("intermediate_size", intermediate),
+        ] {
+            run["model"][key] = value.into();
+        }
+        run["batch"]["sequences"] = 8.into();
+        run["budget"]["steps"] = 1.into();
+        run["evaluation"]["every_steps"] = 1.into();
+        run["evaluation"]["sequences"] = 1.into();
+        run["checkpoint"]["every_steps"] = 1.into();
+        run["logging"]["quantisation_steps"] = serde_yaml::Value::Sequence(vec![1.into()]);
+        if let Some(gemm) = gemm {
+            run["gemm"] = gemm.into();
+        }
+    });
+    common::write_run(&site.path(name), &run);
+}
+
+/// Whose kernels multiply is the run file's word, and all twelve products of a step and the four of each evaluation go that way, to losses as near
+/// the CPU's as BF16 activations let them be.
+#[test]
+fn packed_products_go_where_the_run_file_says() {
+    if gfx950_stand_in::has_clang() {
+        let site = Site::new(true);
+        let losses =
+            |name: &str| -> Vec<f64> { site.records(name, "metrics.jsonl").iter().filter_map(|line| line["loss"].as_f64()).collect() };
+        write_wide(&site, "cpu", 128, None);
+        site.train("cpu", "cpu");
+        for (gemm, library, own) in [(None, 0, 20), (Some("own"), 0, 20), (Some("hipblaslt"), 20, 0)] {
+            let name = gemm.unwrap_or("nothing");
+            write_wide(&site, name, 128, gemm);
+            std::fs::write(site.path("trace.txt"), "").unwrap();
+            site.train(name, "hip");
+            let trace = std::fs::read_to_string(site.path("trace.txt")).unwrap();
+            let count = |is: &dyn Fn(&str) -> bool| trace.lines().filter(|line| is(line)).count();
+            let of_library = count(&|line| line.starts_with("product ") && line.contains("packed MXFP4"));
+            let of_ours = count(&|line| line.starts_with("kernel mxfp4_gemm_") && !line.contains("sum"));
+            assert_eq!((of_library, of_ours), (library, own), "{name}: {trace}");
+            assert_eq!(site.records(name, "timing.jsonl")[0]["mxfp4"], "native");
+            let (found, expected) = (losses(name), losses("cpu"));
+            assert_eq!((found.len(), expected.len()), (3, 3));
+            assert!(
+                found.iter().zip(&expected).all(|(found, expected)| (found - expected).abs() < 2e-2),
+                "{name}: {found:?}, {expected:?}"
+            );
+        }
+        assert_eq!(losses("own"), losses("nothing"), "own is what is said by saying nothing");
+        // Of sizes that the library does not take the message says so, and nothing falls back in silence.
+        write_wide(&site, "narrow", 64, Some("hipblaslt"));
+        let output = site.trainer(&["run", "narrow/run.yaml", "--data", "data", "--device", "hip"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(4) && said.contains("hipBLASLt multiplies MXFP4 with sides in multiples of 16"), "{said}");
+    }
+}
+
+/// A device without such a choice refuses it, and one that says nothing or `own` is as before.
+#[test]
+fn the_cpu_has_no_choice_of_products() {
+    let site = Site::new(false);
+    for (gemm, code) in [("own", 0), ("hipblaslt", 2), ("rocblas", 2)] {
+        write_wide(&site, gemm, 128, Some(gemm));
+        let output = site.trainer(&["run", &format!("{gemm}/run.yaml"), "--data", "data"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{gemm}: {said}");
+        match gemm {
+            "hipblaslt" => assert_eq!(
+                said,
+                "error: gemm: hipblaslt is for packed MXFP4 on an AMD GPU (--device hip, gfx950), not for the CPU; use own, or leave it out\n"
+            ),
+            "rocblas" => assert!(said.contains("gemm: unknown variant `rocblas`"), "{said}"),
+            _ => {}
         }
     }
 }

@@ -53,12 +53,12 @@ pub(crate) enum Command {
     Try(Try),
     /// Run a profile, judge the paper's claims, render the report
     #[command(
-        after_help = "Examples:\n  cargo xtask replicate\n  cargo xtask replicate --profile smoke\n  cargo xtask replicate --only T1-FDW,H1 --seeds 5\n  cargo xtask replicate --profile llama31-8b --dry-run\n  cargo xtask replicate --profile h200-s --on slurm -- --partition=gpu --account=mine"
+        after_help = "Examples:\n  cargo xtask replicate\n  cargo xtask replicate --profile smoke\n  cargo xtask replicate --only T1-FDW,H1 --seeds 5\n  cargo xtask replicate --profile llama31-8b --dry-run\n  cargo xtask replicate --profile llama31-8b --gemm hipblaslt\n  cargo xtask replicate --profile h200-s --on slurm -- --partition=gpu --account=mine"
     )]
     Replicate(Box<Replicate>),
     /// What the kernels reach on every device found: against its peaks, each other and peers; under 3 minutes on a CPU, peers not counted
     #[command(
-        after_help = "Examples:\n  cargo xtask kernels-bench\n  cargo xtask kernels-bench --quick\n  cargo xtask kernels-bench --only gemm/mxfp4 --threads 1,2\n  cargo xtask kernels-bench --deep --peers\n  cargo xtask kernels-bench --device cuda:1 --peers /path/to/python3"
+        after_help = "Examples:\n  cargo xtask kernels-bench\n  cargo xtask kernels-bench --quick\n  cargo xtask kernels-bench --only gemm/mxfp4 --threads 1,2\n  cargo xtask kernels-bench --deep --peers\n  cargo xtask kernels-bench --device cuda:1 --peers /path/to/python3\n  cargo xtask kernels-bench --device hip"
     )]
     KernelsBench(KernelsBench),
     /// Compile the device kernels, twice, and check registers, LDS, spills and instruction counts against their budgets
@@ -408,7 +408,8 @@ fn bench_device(text: &str) -> Result<String, String> {
 
 #[derive(Args)]
 pub(crate) struct KernelsBench {
-    /// all that are found, cpu, cuda, cuda:N, hip or hip:N; what is not here is a row that says what it needs
+    /// all that are found, cpu, cuda, cuda:N, hip or hip:N; what is not here is a row that says what it needs. With hip, what a clock model says of
+    /// our kernels stands beside what is measured (modelled; it needs clang 22)
     #[arg(long, default_value = "all", value_parser = bench_device)]
     device: String,
     /// Less than a minute: the reference product and the small step

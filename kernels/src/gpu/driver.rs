@@ -141,8 +141,8 @@ pub struct PackedMatrix {
     pub k: usize,
 }
 
-/// `out = left rightᵀ` of packed operands, `[left.rows, right.rows]` row-major.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// `out = alpha * left rightᵀ (+ added)` of packed operands, `[left.rows, right.rows]` row-major.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PackedProduct {
     /// `[m, k]`.
     pub left: PackedMatrix,
@@ -152,6 +152,9 @@ pub struct PackedProduct {
     pub out: Address,
     /// BF16 or F32.
     pub out_element: Element,
+    /// Of `out`'s type and shape; it may be `out` itself.
+    pub added: Option<Address>,
+    pub alpha: f32,
 }
 
 /// A GPU and its libraries.
@@ -198,8 +201,7 @@ pub trait Driver: fmt::Debug + Send + Sync {
     /// All addresses belong to memory that is large enough.
     unsafe fn multiply(&self, product: &Product) -> Result<(), GpuError>;
 
-    /// Queues a product of packed MXFP4 operands by the vendor's library: what our own kernels are measured beside. Where the
-    /// library is not asked for it, an error.
+    /// Queues a product of packed MXFP4 operands by the vendor's library. Where the library is not asked for it, an error.
     ///
     /// # Safety
     /// All addresses belong to memory that is large enough.

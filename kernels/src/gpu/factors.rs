@@ -1,4 +1,6 @@
-//! Multiplier of operands of either kind: values for the vendor's library, or packed MXFP4 for our own kernels.
+//! Multiplier of operands of either kind: values for the vendor's library, or packed MXFP4 for our own kernels or that library, as is chosen.
+
+use contract::run_file::Gemm;
 
 use super::{Buffer, Gpu, GpuError, Matrix, PackedMatrix, PackedProducts, Plain};
 
@@ -7,7 +9,7 @@ use super::{Buffer, Gpu, GpuError, Matrix, PackedMatrix, PackedProducts, Plain};
 pub enum Factor {
     /// Values, for the vendor's library.
     Library(Matrix),
-    /// Codes and scales, for our own kernels.
+    /// Codes and scales.
     Packed(PackedMatrix),
 }
 
@@ -25,13 +27,26 @@ impl Factor {
 #[derive(Debug)]
 pub struct Multiplier {
     gpu: Gpu,
-    packed: Option<PackedProducts>,
+    packed: Packed,
+}
+
+/// What multiplies packed factors.
+#[derive(Debug)]
+enum Packed {
+    /// There are none.
+    Nothing,
+    Own(PackedProducts),
+    Library,
 }
 
 impl Multiplier {
-    /// With packed products of these shapes (m, n, k); without any, operands are the library's.
-    pub fn new(gpu: &Gpu, packed: &[(usize, usize, usize)]) -> Result<Self, GpuError> {
-        let packed = (!packed.is_empty()).then(|| PackedProducts::new(gpu, packed)).transpose()?;
+    /// With packed products of these shapes (m, n, k) by those kernels; without any, operands are values.
+    pub fn new(gpu: &Gpu, packed: &[(usize, usize, usize)], gemm: Gemm) -> Result<Self, GpuError> {
+        let packed = match gemm {
+            _ if packed.is_empty() => Packed::Nothing,
+            Gemm::Own => Packed::Own(PackedProducts::new(gpu, packed)?),
+            Gemm::Hipblaslt => Packed::Library,
+        };
         Ok(Self { gpu: gpu.clone(), packed })
     }
 
@@ -47,7 +62,10 @@ impl Multiplier {
     ) -> Result<(), GpuError> {
         match (left, right, &self.packed) {
             (Factor::Library(left), Factor::Library(right), _) => self.gpu.multiply(left, right, scale, added, out, offset),
-            (Factor::Packed(left), Factor::Packed(right), Some(packed)) => packed.multiply(left, right, scale, added, out, offset),
+            (Factor::Packed(left), Factor::Packed(right), Packed::Own(ours)) => ours.multiply(left, right, scale, added, out, offset),
+            (Factor::Packed(left), Factor::Packed(right), Packed::Library) => {
+                self.gpu.multiply_packed(left, right, scale, added, out, offset)
+            }
             _ => Err(GpuError::Unsupported("a product of a packed operand with another kind".into())),
         }
     }

@@ -174,8 +174,8 @@ impl Gpu {
         unsafe { self.driver.multiply(&Product { left, right, out: place, out_element, added: Some(place), alpha }) }
     }
 
-    /// `out[offset..] = left rightᵀ` by the vendor's library, BF16 or F32: what [`PackedProducts`] is measured beside. No training step
-    /// multiplies so.
+    /// `out[offset..] = alpha * left rightᵀ (+ added)` by the vendor's library, BF16 or F32: the other choice than [`PackedProducts`], and what
+    /// that is measured beside.
     ///
     /// # Errors
     /// [`GpuError::Unsupported`] where the library has no such product, in words; lengths that do not fit, the library's.
@@ -183,15 +183,23 @@ impl Gpu {
         &self,
         left: PackedMatrix,
         right: PackedMatrix,
+        alpha: f32,
+        added: Option<&Buffer<T>>,
         out: &Buffer<T>,
         offset: usize,
     ) -> Result<(), GpuError> {
-        expect("multiply_packed", "the result", offset + left.rows * right.rows, out.length())?;
+        let size = left.rows * right.rows;
+        expect("multiply_packed", "the result", offset + size, out.length())?;
+        if let Some(added) = added {
+            expect("multiply_packed", "what is added", size, added.length())?;
+        }
         let Some(out_element @ (Element::Bf16 | Element::F32)) = T::ELEMENT else {
             return Err(GpuError::Shape { kernel: "multiply_packed", problem: "results are BF16 or F32".to_owned() });
         };
-        // SAFETY: `left` and `right` come from buffers of at least their size (`PackedMatrix::new`); `out` was checked.
-        unsafe { self.driver.multiply_packed(&PackedProduct { left, right, out: out.address(offset), out_element }) }
+        let added = added.map(|added| added.address(0));
+        let product = PackedProduct { left, right, out: out.address(offset), out_element, added, alpha };
+        // SAFETY: `left` and `right` come from buffers of at least their size (`PackedMatrix::new`); `out` and `added` were checked.
+        unsafe { self.driver.multiply_packed(&product) }
     }
 
     /// Reads a constant of a source file.

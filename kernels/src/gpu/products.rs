@@ -248,13 +248,13 @@ impl Products {
         workspace: Address,
         stream: *mut c_void,
     ) -> Result<(), GpuError> {
-        let PackedProduct { left, right, out, out_element } = *product;
+        let PackedProduct { left, right, out, out_element, added, alpha } = *product;
         blocks.fits(self.dialect.name, left, right)?;
         let mode = if left.layout == ScaleLayout::Rows { blocks.by_rows } else { blocks.swizzled };
         let values = (Values::Packed(blocks.element, mode), false);
         let key = Key { m: left.rows, n: right.rows, k: left.k, left: values, right: values, out: out_element, scaled: true };
         let scales = [Some(right.scales), Some(left.scales)];
-        let call = Call { left: left.codes, right: right.codes, scales, out, added: None, alpha: 1.0 };
+        let call = Call { left: left.codes, right: right.codes, scales, out, added, alpha };
         // SAFETY: the caller vouches for the addresses.
         unsafe { self.queue(&key, &call, Some(blocks), workspace, stream) }
     }

@@ -43,7 +43,11 @@ pub fn audit(
     let root = manifests.root.as_path();
     results::admit(directory)?;
     let campaign = Campaign::read(directory)?;
-    let request = Request { profile: campaign.profile.to_string(), selection: Selection::default(), ..request.clone() };
+    let request = Request {
+        profile: campaign.profile.to_string(),
+        selection: Selection { gemm: campaign.gemm, ..Selection::default() },
+        ..request.clone()
+    };
     let recorded = same_bytes::finished(directory);
     let drawn = draw(recorded.keys(), draw_seed, count);
     if drawn.is_empty() {

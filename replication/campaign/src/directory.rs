@@ -65,6 +65,7 @@ pub(crate) fn assemble(root: &Path, prepared: &Prepared, parts: &Parts<'_>) -> R
         trainer_code: prepared.build.identities.on(prepared.plan.device).to_owned(),
         carried: prepared.plan.carried.clone(),
         partial: prepared.plan.partial,
+        gemm: request.selection.gemm,
         seeds: prepared.plan.seeds.clone(),
         runs: vec![],
     };

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use contract::device::DeviceKind;
 use contract::id::Id;
-use contract::run_file::{BatchSection, RunFile};
+use contract::run_file::{BatchSection, Gemm, RunFile};
 use serde::{Deserialize, Serialize};
 
 use crate::files::sha256;
@@ -18,7 +18,7 @@ use crate::manifest::{ManifestError, Manifests, Model, Paper, resolve};
 use crate::run_folder::{self, State};
 use crate::suggest::unknown;
 
-/// Which part of a profile to run.
+/// Which part of a profile to run, and by whose products.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
     /// Only what this paper's claims need.
@@ -31,6 +31,8 @@ pub struct Selection {
     pub only_arms: Vec<String>,
     /// Of what the above select only these seeds; empty: all.
     pub only_seeds: Vec<u64>,
+    /// Whose kernels multiply packed MXFP4.
+    pub gemm: Gemm,
 }
 
 /// A campaign before it runs.
@@ -173,6 +175,10 @@ pub fn plan(
     let seeds = select_seeds(profile, selection.seeds).map_err(refuse)?;
     let seeds = slice("--only-seeds", "seed", seeds, &selection.only_seeds).map_err(refuse)?;
     let device = manifests.hardware[&profile.hardware].device;
+    selection
+        .gemm
+        .check(&format!("{device}, which this profile is for"), device == DeviceKind::Hip)
+        .map_err(|why| refuse(format!("--{why}")))?;
     let tokenizer = &manifests.tokenizers[&profile.tokenizer];
     let shards = tokenizer.shards.as_ref().or(recorded);
     let Some(shards) = shards else {
@@ -185,7 +191,7 @@ pub fn plan(
     let mut runs = Vec::new();
     for arm in &arms {
         for &seed in &seeds {
-            let run = resolve::run_file(manifests, profile, model, shards, arm, seed).map_err(refuse)?;
+            let run = resolve::run_file(manifests, profile, model, shards, arm, seed).map_err(refuse)?.multiplied_by(selection.gemm);
             let run_yaml = run.to_yaml().map_err(|error| refuse(error.to_string()))?;
             let ingredients = build.ingredients(&run_yaml, device);
             runs.push(PlannedRun { arm: run.run.arm, seed, run_yaml, ingredients });

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use contract::device::GpuFacts;
 use contract::id::Id;
+use contract::run_file::Gemm;
 use contract::schema;
 use contract::text::one_line;
 use serde::{Deserialize, Serialize};
@@ -45,6 +46,9 @@ pub struct Campaign {
     pub carried: Vec<Earlier>,
     /// Whether runs of the profile are not in it: a selection left them out, or they were not finished.
     pub partial: bool,
+    /// Whose kernels multiplied packed MXFP4, where it is not ours.
+    #[serde(default, skip_serializing_if = "Gemm::is_own")]
+    pub gemm: Gemm,
     pub seeds: Vec<u64>,
     pub runs: Vec<CampaignRun>,
 }

@@ -66,6 +66,13 @@ const OF_RECORDS: &[Case] = &[
     ("a seed is left out of a campaign that says it is whole", "campaign.json", |directory| {
         set(directory, "campaign.json", "/partial", false);
     }),
+    ("a campaign says that hipBLASLt multiplied, and its runs do not", "runs/mxfp4-fdw/1/run.yaml", |directory| {
+        edit(directory, "campaign.json", |text| {
+            let mut document: serde_json::Value = serde_json::from_str(&text).unwrap();
+            document["gemm"] = "hipblaslt".into();
+            document.to_string()
+        });
+    }),
     ("a seed is left out, its folder and all", "campaign.json", |directory| {
         fs::remove_dir_all(directory.join("runs/mxfp4-fdw/2")).unwrap();
         edit(directory, "campaign.json", |text| {

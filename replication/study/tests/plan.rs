@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use contract::run_file::Gemm;
 use study::manifest::Manifests;
 use study::plan::{Build, Plan, Selection, plan};
 
@@ -102,6 +103,38 @@ fn a_paper_brings_its_claims_arms() {
     let selection = Selection { paper: Some("2502.20586".into()), ..Selection::default() };
     let arms = plan(&manifests, &manifests.profiles["cpu"], &selection, &build(), None).unwrap().arms;
     assert_eq!(arms, ["bf16", "bf16-mxfp4-dw", "bf16-mxfp4-dw-rh64", "bf16-mxfp4-dw-rh64-sr"]);
+}
+
+/// The choice of products makes other runs of the arms that have packed ones, and of no other; where it means nothing it is refused.
+#[test]
+fn whose_products_is_part_of_a_run_that_has_them() {
+    let manifests = manifests();
+    let shards = study::manifest::resolve::unknown_shards(u64::from(u32::MAX));
+    let plan_of = |profile: &str, gemm| {
+        let selection = Selection { seeds: Some(1), gemm, ..Selection::default() };
+        plan(&manifests, &manifests.profiles[profile], &selection, &build(), Some(&shards))
+    };
+    let [own, library] = Gemm::ALL.map(|gemm| plan_of("llama31-8b", gemm).unwrap().runs);
+    let mut changed = 0;
+    for (own, library) in own.iter().zip(&library) {
+        assert!(!own.run_yaml.contains("gemm:"));
+        if library.run_yaml.contains("\ngemm: hipblaslt\n") {
+            assert_ne!(own.key(), library.key());
+            changed += 1;
+        } else {
+            assert_eq!((&own.run_yaml, own.key()), (&library.run_yaml, library.key()));
+        }
+    }
+    let is_changed = |arm: &str| library.iter().find(|run| run.arm.as_str() == arm).unwrap().run_yaml.contains("gemm: hipblaslt");
+    assert!(changed > 0 && is_changed("mxfp4-fdw-h16") && is_changed("mxfp4-f") && !is_changed("fp8"));
+    let refused = plan_of("cpu", Gemm::Hipblaslt).unwrap_err().to_string();
+    assert!(
+        refused.ends_with(
+            "--gemm: hipblaslt is for packed MXFP4 on an AMD GPU (--device hip, gfx950), not for cpu, which this profile is for; use own, or leave it out"
+        ),
+        "{refused}"
+    );
+    assert!(plan_of("cpu", Gemm::Own).is_ok());
 }
 
 #[test]

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::defect::Defect;
 use crate::digest;
 use crate::id::Id;
+use crate::memory::{Native, PASSES};
 use crate::recipe::{DelayedScaling, OperandSpec, Passes, StochasticSeed};
 use crate::schema;
 use crate::text::one_line;
@@ -40,8 +41,60 @@ pub struct RunFile {
     pub checkpoint: CheckpointSection,
     /// How every operand of every GEMM is prepared.
     pub recipe: RecipeSection,
+    /// Who multiplies packed MXFP4. Sums have another order, so that it is part of what a run is.
+    #[serde(default, skip_serializing_if = "Gemm::is_own")]
+    pub gemm: Gemm,
     /// Words of the MLPerf log.
     pub mllog: MllogSection,
+}
+
+/// Whose kernels multiply packed MXFP4, on an AMD GPU that does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Gemm {
+    /// Ours.
+    #[default]
+    Own,
+    /// AMD's library.
+    Hipblaslt,
+}
+
+impl Gemm {
+    pub const ALL: [Self; 2] = [Self::Own, Self::Hipblaslt];
+
+    /// As run files and options have it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Own => "own",
+            Self::Hipblaslt => "hipblaslt",
+        }
+    }
+
+    /// Nothing is said of what runs have always had, so that their files and keys stay what they were.
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+    pub fn is_own(&self) -> bool {
+        *self == Self::Own
+    }
+
+    /// Refuses a device that has no such choice. `device`: its name in the message; `has_choice`: it is an AMD GPU that multiplies packed MXFP4.
+    pub fn check(self, device: &str, has_choice: bool) -> Result<(), String> {
+        if self.is_own() || has_choice {
+            return Ok(());
+        }
+        Err(format!(
+            "gemm: {} is for packed MXFP4 on an AMD GPU (--device hip, gfx950), not for {device}; use own, or leave it out",
+            self.word()
+        ))
+    }
+}
+
+impl std::str::FromStr for Gemm {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = || Self::ALL.map(Self::word).join(" or ");
+        Self::ALL.into_iter().find(|gemm| gemm.word() == text).ok_or_else(|| format!("use {}", known()))
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -311,6 +364,13 @@ impl RunFile {
         let run: Self = yaml::from_str(text).map_err(syntax)?;
         run.check().map_err(|problem| RunFileError(format!("{name}: {problem}")))?;
         Ok(run)
+    }
+
+    /// The same with its packed products multiplied by those kernels; one without such products stays what it is, and keeps its key.
+    pub fn multiplied_by(self, gemm: Gemm) -> Self {
+        let native = Native::new(&self.micro_batch(), true);
+        let has_packed = PASSES.iter().any(|&(pass, ..)| native.has(pass));
+        if has_packed { Self { gemm, ..self } } else { self }
     }
 
     /// The text of the file. Its hash is part of the run's key, so it changes only where the run does.

@@ -12,6 +12,7 @@ use campaign::request::Request;
 use campaign::run::RunOptions;
 use campaign::slurm::Slurm;
 use clap::{Args, ValueEnum};
+use contract::run_file::Gemm;
 use study::manifest::{Manifests, Profile};
 use study::plan::Selection;
 
@@ -43,6 +44,10 @@ pub(crate) struct Replicate {
     /// After so many minutes runs at work write a checkpoint and end. Exit code 5 when runs are left
     #[arg(long, value_name = "N", value_parser = minutes)]
     stop_after: Option<Duration>,
+    /// Whose kernels multiply packed MXFP4, for a profile of hip: own (ours) or hipblaslt (AMD's library). Sums have another order, so these are
+    /// other runs
+    #[arg(long, value_name = "own|hipblaslt", default_value = "own", hide_default_value = true)]
+    gemm: Gemm,
     /// Keep checkpoint and weights of runs that finish on a GPU (on the CPU they are always kept)
     #[arg(long)]
     keep_weights: bool,
@@ -230,6 +235,7 @@ impl Replicate {
                 seeds: self.seeds,
                 only_arms: self.only_arms.clone(),
                 only_seeds: self.only_seeds.clone(),
+                gemm: self.gemm,
             },
             run: RunOptions { fresh: self.fresh, ..request.run },
             out: self.out.clone().unwrap_or(request.out),

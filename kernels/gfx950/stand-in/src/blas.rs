@@ -370,7 +370,7 @@ pub unsafe extern "C" fn hipblasLtMatmul(
         return WRONG_ARGUMENT;
     }
     if a_layout.element == Some(Element::E2m1) {
-        return multiply_packed(&description, (a, &a_layout), (b, &b_layout), (d, &d_layout), (alpha, beta));
+        return multiply_packed(&description, (a, &a_layout), (b, &b_layout), (c, &c_layout), (d, &d_layout), (alpha, beta));
     }
     let status = with(|state| {
         let left = matrix(state, "the first factor", a, &a_layout, description.transposed[0])?;
@@ -396,27 +396,28 @@ pub unsafe extern "C" fn hipblasLtMatmul(
     if status == SUCCESS { SUCCESS } else { FAILED }
 }
 
-/// The product of two packed factors; nothing is added, for nobody asks for it.
+/// The product of two packed factors.
 fn multiply_packed(
     description: &Description,
     (a, a_layout): (u64, &Layout),
     (b, b_layout): (u64, &Layout),
+    (c, c_layout): (u64, &Layout),
     (d, d_layout): (u64, &Layout),
     (alpha, beta): (f32, f32),
 ) -> c_int {
-    if beta != 0.0 {
-        return UNSUPPORTED;
-    }
     let status = with(|state| {
         let [a_scales, b_scales] = [0, 1].map(|index| (description.scales[index], description.modes[index]));
         let left = Packed::read(state, "the first factor", a, a_layout, a_scales)?;
         let right = Packed::read(state, "the second factor", b, b_layout, b_scales)?;
         let element = d_layout.element.ok_or_else(|| Failure(INVALID_VALUE, "unknown element type of the result".to_owned()))?;
         let (m, n, k) = (d_layout.rows, d_layout.columns, left.k);
+        // Row by row of [m, n].
+        let added = if beta == 0.0 { Vec::new() } else { matrix(state, "what is added", c, c_layout, false)? };
         for column in 0..n {
             let mut bytes = Vec::with_capacity(m * element.bytes());
             for row in 0..m {
-                element.encode(alpha * left.dot(row, &right, column) as f32, &mut bytes);
+                let extra = added.get(row * n + column).map_or(0.0, |added| beta * added);
+                element.encode(alpha * left.dot(row, &right, column) as f32 + extra, &mut bytes);
             }
             state.write(d + (column * d_layout.stride * element.bytes()) as u64, &bytes)?;
         }

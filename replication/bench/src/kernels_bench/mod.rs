@@ -7,6 +7,7 @@
 mod criterion;
 mod directory;
 mod gpu;
+mod model;
 mod programs;
 mod samples;
 mod steps;
@@ -181,6 +182,7 @@ pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)
         comparisons: Vec::new(),
         gpus: Vec::new(),
         not_run: Vec::new(),
+        clock_model: None,
     };
     if wanted.cpu && is_source {
         measure_cpu(root, request, (&trainer, &manifests, &folder), &mut document, stop, say)?;
@@ -209,6 +211,13 @@ pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)
         say(&format!("{}: an interpreter; every kernel is called once, no time is told", gpu.device));
         if let Some(row) = not_run.iter_mut().find(|row| row.device == gpu.kind()) {
             measure.interpret(gpu, row)?;
+        }
+    }
+    if interrupted().is_ok() && gpus.iter().chain(&interpreters).any(model::is_of) {
+        say("the clock model's figures of the gfx950 kernels (modelled)");
+        match model::clock_model(root, &manifests) {
+            Ok(model) => document.clock_model = Some(model),
+            Err(error) => model::lack(&error.to_string(), &mut document.gpus, &mut not_run),
         }
     }
     if !gpus.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use study::kernels::{Compared, Depth, Document, GpuBench, GpuRow, Missing, NotRun, is_summary, rate};
+use study::kernels::{ClockModel, Compared, Depth, Document, GpuBench, GpuRow, Missing, NotRun, in_unit, is_summary, rate};
 
 use super::DEEPER;
 
@@ -26,10 +26,13 @@ pub fn table(document: &Document) -> String {
     compared("bars", &bars, &mut text);
     missing(&document.missing, &mut text);
     for gpu in &document.gpus {
-        of_gpu(gpu, &mut text);
+        of_gpu(gpu, document.model_of(gpu), &mut text);
     }
     for NotRun { device, rows, needs } in &document.not_run {
         line!(text, "\n{device}: not-run ({rows})\n    it needs {needs}");
+    }
+    if let Some(model) = document.model_alone() {
+        modelled(model, &mut text);
     }
     let count = |verdict: &str| document.bars().filter(|bar| bar.verdict == verdict).count();
     line!(
@@ -47,18 +50,25 @@ pub fn table(document: &Document) -> String {
 }
 
 /// Sums of blocks, peaks and steps of one GPU (single products are in devices.csv and on the page), then its ratios and bars.
-fn of_gpu(gpu: &GpuBench, text: &mut String) {
+fn of_gpu(gpu: &GpuBench, model: Option<&ClockModel>, text: &mut String) {
     line!(text, "\n{} {} ({}; MXFP4 {}; {})", gpu.device, gpu.name, gpu.architecture, gpu.mxfp4, gpu.libraries.join(", "));
     let rows: Vec<GpuRow<'_>> = gpu.rows().into_iter().filter(|row| is_summary(&row.samples.name)).collect();
     let width = rows.iter().map(|row| row.samples.name.len()).max().unwrap_or(0).max("kernel".len());
-    line!(text, "{:<width$}  microseconds  {:>22}  {:>15}  of stated  of measured", "kernel", "[95 % interval]", "rate");
+    let beside = if model.is_some() { "           modelled  of stated  measured/modelled" } else { "" };
+    line!(text, "{:<width$}  microseconds  {:>22}  {:>15}  of stated  of measured{beside}", "kernel", "[95 % interval]", "rate");
     for row in &rows {
         let micro = |seconds: f64| format!("{:.1}", 1e6 * seconds);
         let interval = row.interval.map_or("-".to_owned(), |[low, high]| format!("[{}, {}]", micro(low), micro(high)));
         let share = |share: Option<f64>| share.map_or("-".to_owned(), |share| format!("{:.0} %", 100.0 * share));
+        let beside = model.map_or_else(String::new, |model| {
+            let modelled = model.beside(gpu, row.samples);
+            let rate = modelled.as_ref().map_or("-".to_owned(), |modelled| in_unit(modelled.per_second, modelled.unit));
+            let of_stated = share(modelled.as_ref().map(|modelled| modelled.of_stated));
+            format!("  {rate:>17}  {of_stated:>9}  {:>17}", share(modelled.map(|modelled| modelled.measured(row))))
+        });
         line!(
             text,
-            "{:<width$}  {:>12}  {interval:>22}  {:>15}  {:>9}  {:>11}",
+            "{:<width$}  {:>12}  {interval:>22}  {:>15}  {:>9}  {:>11}{beside}",
             row.samples.name,
             micro(row.seconds),
             rate(row),
@@ -70,6 +80,18 @@ fn of_gpu(gpu: &GpuBench, text: &mut String) {
     compared(&format!("ratios on {}, [95 % interval]", gpu.device), &ratios, text);
     compared(&format!("bars on {}", gpu.device), &bars, text);
     missing(&gpu.missing, text);
+}
+
+/// What the clock model says of gfx950 kernels where no card was measured.
+fn modelled(model: &ClockModel, text: &mut String) {
+    line!(text, "\ngfx950 kernels by the clock model (modelled; nothing was measured; {})", model.compiler);
+    let rows: Vec<_> = model.alone().collect();
+    let width = rows.iter().map(|row| row.0.len()).max().unwrap_or(0).max("kernel".len());
+    line!(text, "{:<width$}  measured  modelled microseconds  {:>15}  of stated", "kernel", "modelled rate");
+    for (name, _, rate) in &rows {
+        let (micro, share) = (1e6 * rate.seconds, 100.0 * rate.of_stated);
+        line!(text, "{name:<width$}  {:>8}  {micro:>21.1}  {:>15}  {share:>7.0} %", "-", in_unit(rate.per_second, rate.unit));
+    }
 }
 
 /// One line for all that one peer lacks for one reason.

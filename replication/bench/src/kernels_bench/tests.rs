@@ -132,6 +132,7 @@ pub(super) fn synthetic() -> Document {
         comparisons: Vec::new(),
         gpus: Vec::new(),
         not_run: Vec::new(),
+        clock_model: None,
     };
     document.comparisons = document.compare();
     document

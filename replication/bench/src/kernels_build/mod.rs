@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use contract::json::Document as _;
 use gfx950_clock::ClockError;
 use gfx950_interpreter::object::{CodeObject, Kernel, ObjectError};
-use study::code_objects::{Build, Built, Object};
+use study::code_objects::{Build, Built, Modelled, Object};
 use study::exit::ExitCode;
 use study::files::{self, Context as _, FileError};
 use study::manifest::ManifestError;
@@ -140,6 +140,22 @@ pub fn run(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<Build, 
     };
     files::write(&request.out.join("kernels.json"), (build.to_json_pretty()? + "\n").as_bytes())?;
     Ok(build)
+}
+
+/// What the clock model says of every product and matrix that has a budget of clocks, and the compiler whose code it played: of the sources as
+/// they are, held to no budget.
+pub(crate) fn modelled_clocks(root: &Path, arch: &str) -> Result<(String, Vec<Modelled>), BuildError> {
+    let folder = Path::new("kernels").join(arch);
+    let manifest = Manifest::load(root, &folder)?;
+    let compiler = Compiler::find()?;
+    let mut all = Vec::new();
+    for source in manifest.sources.iter().filter(|source| source.kernels.values().any(|budget| !budget.clocks.is_empty())) {
+        let flags = [manifest.flags.clone(), source.arguments()].concat();
+        let bytes = compiler.compile(&root.join(&folder), &source.file, &flags)?;
+        let parsed = CodeObject::parse(&bytes).map_err(|error| BuildError::Object { file: source.label(), source: error })?;
+        all.extend(modelled::modelled(source, &parsed).map_err(|error| BuildError::Clock { file: source.label(), source: error })?);
+    }
+    Ok((compiler.version, all))
 }
 
 /// Every source and header: of kernels/device, which CUDA shares, and of the architecture's own folder.

@@ -6,6 +6,7 @@ use contract::text::one_line;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::clock_model::ClockModel;
 use super::comparisons::{self, Compared, Measured};
 use super::gpu::{GpuBench, NotRun};
 use super::gpu_ratios;
@@ -114,9 +115,22 @@ pub struct Document {
     /// Kinds of device that were asked for and are not here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_run: Vec<NotRun>,
+    /// What the clock model says of gfx950 kernels, where those were measured or interpreted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_model: Option<ClockModel>,
 }
 
 impl Document {
+    /// The clock model, if it is of this GPU's kernels.
+    pub fn model_of(&self, gpu: &GpuBench) -> Option<&ClockModel> {
+        self.clock_model.as_ref().filter(|model| model.is_of(gpu))
+    }
+
+    /// The clock model where no GPU of its kind was measured: its figures stand alone.
+    pub fn model_alone(&self) -> Option<&ClockModel> {
+        self.clock_model.as_ref().filter(|model| !self.gpus.iter().any(|gpu| model.is_of(gpu)))
+    }
+
     /// The ratios that the measurements give: what `comparisons` must hold.
     pub fn compare(&self) -> Vec<Compared> {
         let Self { samples, peers, missing, profile, peers_asked, benchmarks, memory, .. } = self;

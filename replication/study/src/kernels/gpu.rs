@@ -131,9 +131,14 @@ pub fn is_summary(name: &str) -> bool {
 
 /// In the unit of its kind.
 pub fn rate(row: &GpuRow<'_>) -> String {
-    match row.samples.unit.as_str() {
-        "bytes" => format!("{:.2} TB/s", row.per_second / 1e12),
-        "tokens" => format!("{:.0} tokens/s", row.per_second),
-        _ => format!("{:.1} TFLOP/s", row.per_second / 1e12),
+    in_unit(row.per_second, &row.samples.unit)
+}
+
+/// A rate of `operations`, `bytes` or `tokens`.
+pub fn in_unit(per_second: f64, unit: &str) -> String {
+    match unit {
+        "bytes" => format!("{:.2} TB/s", per_second / 1e12),
+        "tokens" => format!("{per_second:.0} tokens/s"),
+        _ => format!("{:.1} TFLOP/s", per_second / 1e12),
     }
 }

@@ -4,6 +4,7 @@
 //! table of what is compared on a CPU and of the bars, `gpu_ratios` that of GPUs.
 
 mod check;
+mod clock_model;
 pub mod comparisons;
 mod document;
 mod gpu;
@@ -15,9 +16,10 @@ mod tables;
 use std::path::{Path, PathBuf};
 
 pub use check::check;
+pub use clock_model::{ClockModel, ModelledRate};
 pub use comparisons::Compared;
 pub use document::{DOCUMENT, Depth, Document, DocumentError, SCHEMA};
-pub use gpu::{GpuBench, GpuRow, LEAST, NotRun, is_summary, rate};
+pub use gpu::{GpuBench, GpuRow, LEAST, NotRun, in_unit, is_summary, rate};
 pub use profile::{ProfileRow, rows as profile_rows};
 pub use samples::{Benchmark, Memory, Missing, Peer, Samples};
 pub(crate) use tables::all as tables;

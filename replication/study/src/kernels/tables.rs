@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::clock_model::{ClockModel, ModelledRate};
 use super::comparisons::Compared;
 use super::document::{DOCUMENT, Document, DocumentError};
 use super::gpu::{GpuBench, GpuRow};
@@ -144,7 +145,7 @@ fn ratio(section: String, compared: &Compared) -> ComparisonRow<'_> {
 struct DeviceRow<'a> {
     device: &'a str,
     gpu: &'a str,
-    /// `measured` or `not-run`; of the latter the rest is empty but name and needs.
+    /// `measured`, `modelled` (by the clock model alone) or `not-run`; of the latter the rest is empty but name and needs.
     status: &'static str,
     mxfp4: &'a str,
     name: &'a str,
@@ -160,27 +161,55 @@ struct DeviceRow<'a> {
     needs: String,
 }
 
+/// Columns that follow where the clock model speaks; empty beside what it says nothing of.
+#[derive(Default, Serialize)]
+struct ModelledColumns {
+    modelled_seconds: Option<Number>,
+    modelled_per_second: Option<Number>,
+    modelled_of_stated_peak: Option<Number>,
+    measured_over_modelled: Option<Number>,
+}
+
+impl ModelledColumns {
+    /// `row`: the measurement beside it.
+    fn of(modelled: &ModelledRate, row: Option<&GpuRow<'_>>) -> Self {
+        Self {
+            modelled_seconds: Some(Number(modelled.seconds)),
+            modelled_per_second: Some(Number(modelled.per_second)),
+            modelled_of_stated_peak: Some(Number(modelled.of_stated)),
+            measured_over_modelled: row.map(|row| Number(modelled.measured(row))),
+        }
+    }
+}
+
+/// Without the clock model's columns where there is no clock model.
 fn devices(document: &Document) -> Table {
+    const NAME: &str = "devices.csv";
+    let alone: Vec<_> = document.model_alone().into_iter().flat_map(ClockModel::alone).collect();
     let mut rows = Vec::new();
     for gpu in &document.gpus {
-        rows.extend(gpu.rows().into_iter().map(|row| measured(gpu, &row)));
-        rows.extend(gpu.missing.iter().map(|missing| DeviceRow {
-            device: &gpu.device,
-            gpu: &gpu.name,
-            status: "not-run",
-            name: &missing.name,
-            needs: format!("{} {}", missing.reason, missing.install).trim().to_owned(),
-            ..DeviceRow::default()
+        let model = document.model_of(gpu);
+        rows.extend(gpu.rows().into_iter().map(|row| {
+            let modelled = model.and_then(|model| model.beside(gpu, row.samples));
+            (measured(gpu, &row), modelled.map(|modelled| ModelledColumns::of(&modelled, Some(&row))).unwrap_or_default())
+        }));
+        rows.extend(gpu.missing.iter().map(|missing| {
+            let needs = format!("{} {}", missing.reason, missing.install).trim().to_owned();
+            let row =
+                DeviceRow { device: &gpu.device, gpu: &gpu.name, status: "not-run", name: &missing.name, needs, ..DeviceRow::default() };
+            (row, ModelledColumns::default())
         }));
     }
-    rows.extend(document.not_run.iter().map(|kind| DeviceRow {
-        device: &kind.device,
-        status: "not-run",
-        name: &kind.rows,
-        needs: kind.needs.clone(),
-        ..DeviceRow::default()
+    rows.extend(document.not_run.iter().map(|kind| {
+        let needs = kind.needs.clone();
+        let row = DeviceRow { device: &kind.device, status: "not-run", name: &kind.rows, needs, ..DeviceRow::default() };
+        (row, ModelledColumns::default())
     }));
-    Table::of("devices.csv", rows)
+    rows.extend(alone.iter().map(|(name, work, rate)| {
+        let row = DeviceRow { device: "hip", status: "modelled", name, unit: rate.unit, operations: Some(*work), ..DeviceRow::default() };
+        (row, ModelledColumns::of(rate, None))
+    }));
+    if document.clock_model.is_some() { Table::of(NAME, rows) } else { Table::of(NAME, rows.into_iter().map(|row| row.0)) }
 }
 
 fn measured<'a>(gpu: &'a GpuBench, row: &GpuRow<'a>) -> DeviceRow<'a> {

@@ -1,7 +1,7 @@
 //! What a profile means for one of its runs: a run file, refused here if the trainer would refuse it.
 
 use contract::run_file::{
-    DataSection, EvaluationSection, ForwardSection, MllogSection, ReadingsSection, RecipeSection, RunFile, RunIdentity, ShardSection,
+    DataSection, EvaluationSection, ForwardSection, Gemm, MllogSection, ReadingsSection, RecipeSection, RunFile, RunIdentity, ShardSection,
     TokenizerSection,
 };
 use contract::schema;
@@ -60,6 +60,7 @@ pub fn run_file(manifests: &Manifests, profile: &Profile, model: &Model, shards:
             perturbation: recipe.perturbation,
             defect: recipe.defect,
         },
+        gemm: Gemm::Own,
         mllog: MllogSection {
             benchmark: profile.mllog.benchmark.clone(),
             organisation: "open replication".to_owned(),

@@ -9,7 +9,9 @@ use serde::Serialize;
 
 use super::grid::{Cell, Fact, Grid, numbers, words};
 use super::{RenderError, html};
-use crate::kernels::{Compared, Document, GpuBench, Missing, NotRun, ProfileRow, Samples, is_summary, profile_rows, rate};
+use crate::kernels::{
+    ClockModel, Compared, Document, GpuBench, Missing, ModelledRate, NotRun, ProfileRow, Samples, in_unit, is_summary, profile_rows, rate,
+};
 use crate::manifest::Metric;
 use crate::measure::Measurements;
 use crate::number;
@@ -28,6 +30,8 @@ pub(super) struct Section {
     pub gpus: Vec<GpuSection>,
     /// Kinds of device that are not here.
     pub not_run: Option<Grid>,
+    /// What the clock model says where no card was measured.
+    pub modelled: Option<Grid>,
 }
 
 /// The tables of one GPU.
@@ -43,11 +47,11 @@ pub(super) struct GpuSection {
 
 impl Section {
     pub(super) fn grids(&self) -> Vec<&Grid> {
-        let Self { of_cpu, bars, ratios, profile, single, missing, gpus, not_run } = self;
+        let Self { of_cpu, bars, ratios, profile, single, missing, gpus, not_run, modelled } = self;
         let cpu = [Some(bars), Some(ratios), profile.as_ref(), Some(single), missing.as_ref()];
         let cpu = cpu.into_iter().filter(|_| *of_cpu);
         let of_gpus = gpus.iter().flat_map(|gpu| [Some(&gpu.bars), Some(&gpu.ratios), Some(&gpu.kernels), gpu.missing.as_ref()]);
-        cpu.chain(of_gpus).chain([not_run.as_ref()]).flatten().collect()
+        cpu.chain(of_gpus).chain([not_run.as_ref(), modelled.as_ref()]).flatten().collect()
     }
 }
 
@@ -77,12 +81,13 @@ pub(super) fn section(document: &Document, is_whole: bool) -> Section {
         profile: (!document.profile.is_empty()).then(|| profile("bench-profile", &document.profile, str::to_owned)),
         single: single(document),
         missing: (!document.missing.is_empty()).then(|| missing("kernel-missing", &document.missing)),
-        gpus: document.gpus.iter().map(|gpu| gpu_section(gpu, is_whole)).collect(),
+        gpus: document.gpus.iter().map(|gpu| gpu_section(gpu, document.model_of(gpu), is_whole)).collect(),
         not_run: (!document.not_run.is_empty()).then(|| not_run(&document.not_run)),
+        modelled: document.model_alone().map(modelled),
     }
 }
 
-fn gpu_section(gpu: &GpuBench, is_whole: bool) -> GpuSection {
+fn gpu_section(gpu: &GpuBench, model: Option<&ClockModel>, is_whole: bool) -> GpuSection {
     let id = |what: &str| format!("{}-{what}", gpu.device.replace(':', ""));
     let rows = |has_bar: bool| gpu.comparisons.iter().filter(move |compared| compared.bar.is_some() == has_bar);
     let note = format!(
@@ -97,15 +102,26 @@ fn gpu_section(gpu: &GpuBench, is_whole: bool) -> GpuSection {
         note,
         bars: bar_grid(&id("bars"), &format!("Bars on {}, each a ratio taken in one run", gpu.name), rows(true)),
         ratios: ratio_grid(&id("ratios"), &format!("Ratios of speeds on {}, with 95 % intervals", gpu.name), rows(false)),
-        kernels: gpu_kernels(&id("kernels"), gpu, is_whole),
+        kernels: gpu_kernels(&id("kernels"), gpu, model, is_whole),
         missing: (!gpu.missing.is_empty()).then(|| missing(&id("missing"), &gpu.missing)),
     }
 }
 
 /// Every measurement of a GPU, or the sums over a block and the steps alone; each set of shapes by kind of kernel.
-fn gpu_kernels(id: &str, gpu: &GpuBench, is_whole: bool) -> Grid {
-    let columns =
-        vec![words("Kernel", 0.33), numbers("Time", 0.27), numbers("Rate", 0.16), numbers("Of stated", 0.12), numbers("Of measured", 0.12)];
+fn gpu_kernels(id: &str, gpu: &GpuBench, model: Option<&ClockModel>, is_whole: bool) -> Grid {
+    let columns = if model.is_some() {
+        vec![
+            words("Kernel", 0.26),
+            numbers("Time", 0.19),
+            numbers("Rate", 0.12),
+            numbers("Of stated", 0.09),
+            numbers("Of measured", 0.1),
+            numbers("Modelled", 0.14),
+            numbers("Measured : modelled", 0.1),
+        ]
+    } else {
+        vec![words("Kernel", 0.33), numbers("Time", 0.27), numbers("Rate", 0.16), numbers("Of stated", 0.12), numbers("Of measured", 0.12)]
+    };
     let what = if is_whole { "Kernels and steps" } else { "A block’s kernels, and steps," };
     let caption = format!("{what} on {}: medians with 95 % intervals, against the maker’s peak and against this run’s", gpu.name);
     let mut grid = Grid::new(id, &caption, columns);
@@ -123,15 +139,38 @@ fn gpu_kernels(id: &str, gpu: &GpuBench, is_whole: bool) -> Grid {
             let rest = row.samples.name.split_once('/').map_or(row.samples.name.as_str(), |(_, rest)| rest);
             let interval = row.interval.map(|[low, high]| format!("[{}, {}]", number::seconds(low), number::seconds(high)));
             let share = |share: Option<f64>| share.map_or("–".to_owned(), |share| format!("{} %", number::fixed(100.0 * share, 0)));
-            let cells = vec![
+            let mut cells = vec![
                 Cell::new(rest),
                 Cell::new(number::seconds(row.seconds)).detail(interval.unwrap_or_default()),
                 Cell::new(rate(row)),
                 Cell::new(share(row.of_stated)),
                 Cell::new(share(row.of_measured)),
             ];
+            if let Some(model) = model {
+                let modelled = model.beside(gpu, row.samples);
+                cells.push(modelled.as_ref().map_or_else(|| Cell::new("–"), of_model));
+                cells.push(Cell::new(share(modelled.map(|modelled| modelled.measured(row)))));
+            }
             grid.row(&format!("g{index}"), cells);
         }
+    }
+    grid
+}
+
+/// A modelled rate, and its share of what the maker states.
+fn of_model(modelled: &ModelledRate) -> Cell {
+    Cell::new(in_unit(modelled.per_second, modelled.unit)).detail(format!("{} %", number::fixed(100.0 * modelled.of_stated, 0)))
+}
+
+/// What the clock model says of each of its kernels; the measurement beside it waits for a card.
+fn modelled(model: &ClockModel) -> Grid {
+    let columns =
+        vec![words("Kernel", 0.46), numbers("Measured", 0.14), numbers("Modelled time", 0.18), numbers("Modelled rate, of stated", 0.22)];
+    let caption = format!("gfx950 kernels by the clock model: modelled, nothing was measured ({})", model.compiler);
+    let mut grid = Grid::new("kernel-modelled", &caption, columns);
+    for (index, (name, _, rate)) in model.alone().enumerate() {
+        let cells = vec![Cell::new(name), Cell::new("–"), Cell::new(number::seconds(rate.seconds)), of_model(&rate)];
+        grid.row(&format!("m{index}"), cells);
     }
     grid
 }

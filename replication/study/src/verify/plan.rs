@@ -112,7 +112,7 @@ fn check_run_files(directory: &Path, manifests: &Manifests, profile: &Profile, c
         }
         let shards = tokenizer.shards.clone().unwrap_or_else(|| shards_of(&here));
         let planned = resolve::run_file(manifests, &profile, model, &shards, &run.arm, run.seed);
-        let planned = match planned.map(|planned| planned.to_yaml()) {
+        let planned = match planned.map(|planned| planned.multiplied_by(campaign.gemm).to_yaml()) {
             Ok(Ok(planned)) => planned,
             Ok(Err(error)) => return verification.find(PROFILE, error.to_string()),
             Err(why) => return verification.find(PROFILE, format!("gives no run of {}: {why}", run.arm)),

@@ -94,6 +94,7 @@ pub fn write_arms(directory: &Path, arms: &[Arm], seeds: &[u64]) {
         trainer_code: CODE.into(),
         carried: Vec::new(),
         partial: true,
+        gemm: contract::run_file::Gemm::Own,
         seeds: seeds.to_vec(),
         runs,
     };

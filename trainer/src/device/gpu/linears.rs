@@ -1,7 +1,7 @@
 //! The linears on a GPU: operands prepared from BF16 by one kernel, products by the vendor's library or by our own.
 //!
 //! A pass whose two operands are MXFP4 is native where the device multiplies packed MXFP4 and takes the shapes (`native`): operands are codes and
-//! scales, multiplied by our kernel. Elsewhere an operand in blocks of 32 is written as BF16 values, which hold every MX value exactly, and
+//! scales, multiplied by our kernel or by hipBLASLt, as the run says. Elsewhere an operand in blocks of 32 is written as BF16 values, which hold every MX value exactly, and
 //! is multiplied by the BF16 units: exact in value, emulated in execution. Operands have the same values bit for bit either way. Tensor-scaled FP8
 //! is multiplied natively. An operand that is plain BF16 is its source. The two operands of ∇Y are prepared in one read, and so are those of W in
 //! forward, where the one that backward takes waits for it. (Where one of the two is native and the other is not, each has its own read.)
@@ -102,7 +102,7 @@ impl GpuLinears {
             before: Vec::new(),
             observation: None,
             observed: Vec::new(),
-            products: Multiplier::new(device.gpu(), &shapes).map_err(machine)?,
+            products: Multiplier::new(device.gpu(), &shapes, run.gemm).map_err(machine)?,
             ways,
             device,
             choices,

@@ -128,6 +128,9 @@ impl GpuDevice {
     pub fn among(ranks: usize, gpu: Gpu, run: &RunFile, keep: Keep) -> Result<Self, TrainerError> {
         let (model, tokens) = (&run.model, run.tokens_per_step());
         check_sizes(model)?;
+        let description = gpu.description();
+        let has_choice = description.kind == Kind::Hip.word() && description.has_mxfp4;
+        run.gemm.check(&format!("{} ({})", description.name, description.architecture), has_choice).map_err(TrainerError::BadInput)?;
         let native = Native::new(run, gpu.description().has_mxfp4);
         let ways = memory::choose(run, native, keep, &gpu, ranks)?;
         let (free, _) = gpu.driver().memory().map_err(machine)?;

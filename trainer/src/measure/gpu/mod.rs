@@ -17,7 +17,7 @@ use std::io::Write;
 use std::path::Path;
 
 use contract::measurements::{KernelTimeLine, NotRun, PeakTime, PrepareTime, TimedDevice};
-use contract::run_file::RunFile;
+use contract::run_file::{Gemm, RunFile};
 use kernels::closeness::UNIT;
 use kernels::gpu::{Bf16, Factor, Gpu, GpuError, Multiplier, PackedMatrix, ScaleLayout};
 
@@ -53,7 +53,7 @@ pub fn kernel_time_on_gpu(run_file: &Path, repeats: u64, warmup: u64, gpu: &Gpu,
     let peak = PEAK[usize::from(gpu.description().interpreted)];
     let bench = Bench {
         gpu,
-        multiplier: Multiplier::new(gpu, &packed_shapes(gpu, &products, peak)).map_err(machine)?,
+        multiplier: Multiplier::new(gpu, &packed_shapes(gpu, &products, peak), Gemm::Own).map_err(machine)?,
         tokens: run.tokens_per_step(),
         room: Room::new(gpu, &run)?,
         scrub: Scrub::new(gpu)?,
@@ -153,8 +153,8 @@ impl Bench<'_> {
         out: &mut impl Write,
     ) -> Result<(), TrainerError> {
         let multiply = |(left, right)| match product.pass {
-            Pass::Wgrad => self.gpu.multiply_packed(left, right, &self.room.out_f32, 0),
-            _ => self.gpu.multiply_packed(left, right, &self.room.out_bf16, 0),
+            Pass::Wgrad => self.gpu.multiply_packed(left, right, 1.0, None, &self.room.out_f32, 0),
+            _ => self.gpu.multiply_packed(left, right, 1.0, None, &self.room.out_bf16, 0),
         };
         let sides = left.and_then(|left| Ok((left, right?)));
         // Whether there is such a product, and whether it is one, is asked before the clock runs.

@@ -1,6 +1,7 @@
 //! From lines as a trainer on a GPU prints them, with times that are made up, to ratios, bars, tables and a directory; and what is not here.
 
 mod calls;
+mod model;
 
 use std::fmt::Write as _;
 use std::path::Path;

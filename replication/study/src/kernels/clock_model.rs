@@ -1,0 +1,113 @@
+//! What the clock model says of gfx950 kernels, beside what was measured of them. All of it is `modelled`: none of it is a measurement.
+
+use contract::memory::packed_bytes;
+use serde::{Deserialize, Serialize};
+
+use super::gpu::{GpuBench, GpuRow};
+use super::samples::Samples;
+use crate::code_objects::Modelled;
+use crate::manifest::profile::Peaks;
+
+/// The quantiser that the model plays, and the operand that it plays it for: rows and columns with H16.
+const QUANTISER: (&str, &str) = ("mxfp4_quantise", "quantise/mxfp4-h16/both/");
+
+/// What `kernels-build` models, and what makes seconds and shares of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClockModel {
+    /// What compiled the machine code that was played.
+    pub compiler: String,
+    /// Clocks in a second.
+    pub hertz: f64,
+    /// What the device's maker states.
+    pub peaks: Peaks,
+    /// Clocks of each product and matrix that kernels/gfx950/kernels.yaml lists.
+    pub modelled: Vec<Modelled>,
+}
+
+/// What the model says of one measurement, or of one kernel that was not measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelledRate {
+    pub seconds: f64,
+    /// Operations or bytes a second.
+    pub per_second: f64,
+    /// Its share of what the maker states.
+    pub of_stated: f64,
+    /// `operations` or `bytes`.
+    pub unit: &'static str,
+}
+
+impl ModelledRate {
+    /// The measured rate over the modelled one: 1 where the card does what the model says, less where it is slower.
+    pub fn measured(&self, row: &GpuRow<'_>) -> f64 {
+        self.seconds / row.seconds
+    }
+}
+
+impl ClockModel {
+    /// Whether the model is of this GPU's kernels.
+    pub fn is_of(&self, gpu: &GpuBench) -> bool {
+        gpu.architecture.starts_with("gfx950")
+    }
+
+    /// What the model says beside a measurement of [`ClockModel::is_of`]; a sum only where the model knows all of its parts.
+    pub fn beside(&self, gpu: &GpuBench, samples: &Samples) -> Option<ModelledRate> {
+        if !self.is_of(gpu) {
+            return None;
+        }
+        let seconds = match parts_of(&samples.name) {
+            None => self.seconds(&samples.name)?,
+            Some(prefix) => {
+                let parts: Vec<_> = gpu.samples.iter().filter(|part| part.name != samples.name && part.name.starts_with(&prefix)).collect();
+                let work: u64 = parts.iter().map(|part| part.operations).sum();
+                if work != samples.operations {
+                    return None;
+                }
+                parts.iter().map(|part| self.seconds(&part.name)).sum::<Option<f64>>()?
+            }
+        };
+        let is_product = samples.unit == "operations";
+        Some(self.rate(samples.operations, is_product, seconds))
+    }
+
+    /// Every kernel of the model, for a device that is not here: its name and shape, and what it would reach.
+    pub fn alone(&self) -> impl Iterator<Item = (String, u64, ModelledRate)> {
+        self.modelled.iter().filter_map(|one| {
+            let sides: Vec<u64> = one.shape.split('x').map(|side| side.parse().ok()).collect::<Option<_>>()?;
+            let (work, is_product) = match *sides.as_slice() {
+                [m, n, k] => (2 * m * n * k, true),
+                // Read in BF16, written in both directions.
+                [rows, k] => (2 * rows * k + 2 * packed_bytes(usize::try_from(rows * k).ok()?) as u64, false),
+                _ => return None,
+            };
+            Some((format!("{} {}", one.kernel, one.shape), work, self.rate(work, is_product, one.modelled_clocks as f64 / self.hertz)))
+        })
+    }
+
+    fn rate(&self, work: u64, is_product: bool, seconds: f64) -> ModelledRate {
+        let per_second = work as f64 / seconds;
+        let Peaks { bf16, mxfp4, bytes_per_second, .. } = self.peaks;
+        let (peak, unit) = if is_product { (mxfp4.unwrap_or(bf16), "operations") } else { (bytes_per_second, "bytes") };
+        ModelledRate { seconds, per_second, of_stated: per_second / peak, unit }
+    }
+
+    /// Of one kernel by a measurement's name (`lines` in `bench` makes them): our product of prepared operands, whatever their rotation, or
+    /// the one quantiser that is modelled.
+    fn seconds(&self, name: &str) -> Option<f64> {
+        let shape = name.rsplit('/').next()?;
+        let is_product = name.starts_with("gemm/mxfp4") && !name.contains("hipblaslt");
+        let (quantiser, quantised) = QUANTISER;
+        let is_its =
+            |kernel: &str| if is_product { kernel.starts_with("mxfp4_gemm") } else { name.starts_with(quantised) && kernel == quantiser };
+        let one = self.modelled.iter().find(|one| one.shape == shape && is_its(&one.kernel))?;
+        Some(one.modelled_clocks as f64 / self.hertz)
+    }
+}
+
+/// What the names of a sum's parts begin with: those of a block's products, and of its gradients.
+fn parts_of(name: &str) -> Option<String> {
+    if let Some(rest) = name.strip_prefix("block/") {
+        return Some(format!("gemm/{rest}/"));
+    }
+    name.strip_suffix("all").filter(|rest| rest.starts_with("quantise/") && rest.ends_with('/')).map(str::to_owned)
+}
