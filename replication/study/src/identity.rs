@@ -70,6 +70,16 @@ impl Earlier {
         }
         !self.one_micro_batch || serde_yaml::from_str::<Head>(run_yaml).is_ok_and(|run| run.batch.accumulation == 1)
     }
+
+    /// What follows from this and from one that says the same of its identity.
+    fn then(&self, later: &Self) -> Self {
+        Self {
+            recorded: self.recorded.clone(),
+            identity: later.identity.clone(),
+            shown_by: format!("{}; then {}", self.shown_by, later.shown_by),
+            one_micro_batch: self.one_micro_batch || later.one_micro_batch,
+        }
+    }
 }
 
 /// manifests/identity.yaml.
@@ -126,9 +136,19 @@ impl Known {
         newest
     }
 
-    /// Records that say the same as `identity`.
-    pub fn same_as<'a>(&'a self, identity: &'a str) -> impl Iterator<Item = &'a Earlier> {
-        self.earlier.iter().filter(move |earlier| earlier.identity == identity)
+    /// Records that say the same as `identity`, fewest steps first. What is shown step by step is one entry here: it holds where all do.
+    pub fn same_as(&self, identity: &str) -> Vec<Earlier> {
+        let mut found: Vec<Earlier> = self.earlier.iter().filter(|step| step.identity == identity).cloned().collect();
+        let mut next = 0;
+        while let Some(later) = found.get(next).cloned() {
+            for step in self.earlier.iter().filter(|step| step.identity == later.recorded) {
+                if step.recorded != identity && found.iter().all(|known| known.recorded != step.recorded) {
+                    found.push(step.then(&later));
+                }
+            }
+            next += 1;
+        }
+        found
     }
 
     /// Whether results that recorded this are what this tree's trainer would compute.
@@ -139,7 +159,7 @@ impl Known {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests")]
+#[allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 mod tests {
     use super::*;
 
@@ -177,6 +197,13 @@ mod tests {
         let mut chain = known("d");
         chain.earlier.extend([entry("b", "d"), entry("x", "y"), entry("y", "x")]);
         assert!(chain.is_current("sources") && chain.is_current("b") && !chain.is_current("x"));
+        chain.earlier[1].one_micro_batch = true;
+        let all = chain.same_as("d");
+        let [one, two] = &all[..] else { panic!("{all:?}") };
+        assert_eq!((&*one.recorded, &*one.identity, one.one_micro_batch), ("b", "d", true));
+        assert_eq!((&*two.recorded, &*two.identity, two.one_micro_batch), ("sources", "d", true));
+        assert_eq!(two.shown_by, "three runs made again; then three runs made again");
+        assert_eq!(chain.same_as("x").len(), 1, "never around in a circle");
     }
 
     #[test]

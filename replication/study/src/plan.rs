@@ -57,8 +57,8 @@ impl Plan {
     pub fn carry_over(&mut self, cache: &Path, known: &Known) {
         let is_there = |ingredients: &Ingredients| run_folder::state(&cache.join(ingredients.key()), ingredients) == State::Finished;
         for run in self.runs.iter_mut().filter(|run| !is_there(&run.ingredients)) {
-            let by = |earlier: &&Earlier| earlier.is_of(&run.run_yaml) && is_there(&run.ingredients.by(&earlier.recorded));
-            let Some(earlier) = known.same_as(&run.ingredients.trainer_code).find(by).cloned() else { continue };
+            let by = |earlier: &Earlier| earlier.is_of(&run.run_yaml) && is_there(&run.ingredients.by(&earlier.recorded));
+            let Some(earlier) = known.same_as(&run.ingredients.trainer_code).into_iter().find(by) else { continue };
             run.ingredients = run.ingredients.by(&earlier.recorded);
             if !self.carried.contains(&earlier) {
                 self.carried.push(earlier);
