@@ -88,7 +88,7 @@ impl<'a> Following<'a> {
     pub(super) fn finish(mut self, stop: &AtomicBool) -> Result<Vec<Outcome>, CampaignError> {
         let (mut pause, mut complaint) = (FIRST_PAUSE, None);
         while self.outcomes.iter().any(Option::is_none) && !stop.load(Ordering::Relaxed) {
-            let before = self.open();
+            let before = (self.open(), self.state.arrays.len());
             match queue::look(&self.name)? {
                 Ok(tasks) => {
                     complaint = None;
@@ -101,7 +101,9 @@ impl<'a> Following<'a> {
                 }
                 Err(_) => {}
             }
-            pause = if self.open() < before { FIRST_PAUSE } else { (pause * 3 / 2).min(LONGEST_PAUSE) };
+            // Where something ended or was submitted, more is to be seen soon.
+            let quiet = before == (self.open(), self.state.arrays.len());
+            pause = if quiet { (pause * 3 / 2).min(LONGEST_PAUSE) } else { FIRST_PAUSE };
             wait(pause, stop, self.open() == 0);
         }
         self.progress.end();
