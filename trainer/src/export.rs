@@ -4,12 +4,11 @@
 //! both sides, so no row changes place. Weights stay F32 masters: what a recipe rounds is rounded anew at every use, and
 //! the file holds what the optimizer held.
 
-use std::io::Write;
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::metrics::sync_directory;
+use crate::metrics::{sync_directory, write_synced};
 use crate::tensors::{NamedTensor, TensorError, aside, write_tensors};
 
 /// The shape of a model, in the names of `LlamaConfig`.
@@ -136,10 +135,7 @@ fn config_json(config: &ExportConfig) -> Value {
 
 fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), TensorError> {
     let aside = aside(path);
-    let written = std::fs::File::create(&aside)
-        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
-        .and_then(|()| std::fs::rename(&aside, path))
-        .map_err(|error| TensorError::write(path, error));
+    let written = write_synced(&aside, bytes).and_then(|()| std::fs::rename(&aside, path)).map_err(|error| TensorError::write(path, error));
     if written.is_err() {
         // Nothing can be done about a failure here, and a leftover harms nobody.
         let _ = std::fs::remove_file(&aside);

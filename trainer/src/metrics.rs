@@ -78,16 +78,19 @@ pub fn write_json(path: &Path, value: &impl Document) -> Result<(), TrainerError
     let mut text = value.to_json_pretty().map_err(|source| TrainerError::write(path, source))?;
     text.push('\n');
     let aside = path.with_extension(format!("tmp-{}", std::process::id()));
-    let written = File::create(&aside).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
-    });
-    written.and_then(|()| std::fs::rename(&aside, path)).map_err(|source| {
+    write_synced(&aside, text.as_bytes()).and_then(|()| std::fs::rename(&aside, path)).map_err(|source| {
         let _ = std::fs::remove_file(&aside);
         failed(source)
     })?;
     sync_directory(path);
     Ok(())
+}
+
+/// Writes a file that is on disk when this returns.
+pub(crate) fn write_synced(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
 }
 
 /// Makes a rename inside the directory of `path` durable, where the system can.

@@ -23,7 +23,7 @@ use crate::interrupt::Interrupt;
 use crate::metrics::{Log, write_json};
 use crate::mllog::Mllog;
 use crate::model_export;
-use crate::ranks::Ranks;
+use crate::ranks::{self, Ranks};
 use crate::readings::Reading;
 use crate::resumption::{Logs, Start, resume};
 use crate::tensorboard::Events;
@@ -163,7 +163,7 @@ fn locked_run<D: Device>(
             remove_if_there(&directory.join("done.json"))?;
         }
     }
-    if any(&**ranks, done)? {
+    if ranks::any(&**ranks, done)? {
         return Ok(());
     }
     let device = make_device(&loaded.run.micro_batch())?;
@@ -176,11 +176,6 @@ fn locked_run<D: Device>(
     session.finish(tokenizer.as_deref())?;
     // Rank 0 may fail in its last file: then all have failed.
     ranks.barrier()
-}
-
-/// Whether one of the ranks says so.
-fn any<D: Device>(ranks: &dyn Ranks<D>, own: bool) -> Result<bool, TrainerError> {
-    Ok(ranks.gather(&[u8::from(own)])?.iter().any(|said| said == &[1]))
 }
 
 fn remove_if_there(path: &Path) -> Result<(), TrainerError> {

@@ -15,6 +15,7 @@ use tokenizers::processors::PostProcessorWrapper;
 use tokenizers::{AddedToken, Tokenizer, TokenizerBuilder};
 
 use crate::data::{self, DataError, TokenStream, TokenSummary, TokenWriter};
+use crate::metrics::write_synced;
 use crate::tensors::aside;
 
 /// The separator of documents, and entry 0 of a vocabulary trained here.
@@ -97,10 +98,7 @@ fn library(error: tokenizers::Error) -> TokenizerError {
 
 fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), DataError> {
     let aside = aside(path);
-    let written = std::fs::File::create(&aside)
-        .and_then(|mut file| std::io::Write::write_all(&mut file, bytes).and_then(|()| file.sync_all()))
-        .and_then(|()| std::fs::rename(&aside, path))
-        .map_err(|source| DataError::write(path, source));
+    let written = write_synced(&aside, bytes).and_then(|()| std::fs::rename(&aside, path)).map_err(|source| DataError::write(path, source));
     if written.is_err() {
         // Nothing can be done about a failure here, and a leftover harms nobody.
         let _ = std::fs::remove_file(&aside);

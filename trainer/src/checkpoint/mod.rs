@@ -8,8 +8,7 @@
 mod shard;
 mod writer;
 
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -17,7 +16,7 @@ use contract::schema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::TrainerError;
-use crate::metrics::sync_directory;
+use crate::metrics::{sync_directory, write_synced};
 use crate::parameters::Layout;
 
 pub use shard::Shard;
@@ -206,11 +205,7 @@ fn aside(run: &Path, word: &str) -> PathBuf {
 fn put_in_place(run: &Path, aside: &Path, state: &State) -> Result<(), TrainerError> {
     let index = aside.join(INDEX);
     let text = serde_json::to_vec(state).map_err(|source| TrainerError::write(&index, source))?;
-    let written = File::create(&index).and_then(|mut file| {
-        file.write_all(&text)?;
-        file.sync_all()
-    });
-    written.map_err(|source| TrainerError::write(&index, source))?;
+    write_synced(&index, &text).map_err(|source| TrainerError::write(&index, source))?;
     sync_directory(&index);
     let (name, previous) = (folder(run), previous(run));
     let failed = |source| TrainerError::write(&name, source);

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::data::{Access, Bytes};
 use crate::error::TrainerError;
 use crate::parameters::Layout;
+use crate::ranks::overlap;
 use crate::tensors::{NamedTensor, Tensors, write_tensors};
 
 /// Parameters, first and second moments, by the prefix of their tensors' names.
@@ -50,12 +51,6 @@ fn pieces<'a>(layout: &'a Layout, range: &'a Range<usize>) -> impl Iterator<Item
         };
         (!inside.is_empty()).then_some(Piece { name, shape, range: inside })
     })
-}
-
-/// What two ranges have in common; empty where that is nothing.
-fn overlap(one: &Range<usize>, other: &Range<usize>) -> Range<usize> {
-    let start = one.start.max(other.start);
-    start..one.end.min(other.end).max(start)
 }
 
 /// `range` with its start as zero.

@@ -14,7 +14,7 @@ use super::{Shard, State, WHOLE, aside, put_in_place, shard};
 use crate::device::{Device, Linears};
 use crate::error::TrainerError;
 use crate::parameters::Layout;
-use crate::ranks::Ranks;
+use crate::ranks::{self, Ranks};
 use crate::trainer_state::Training;
 
 /// Calls on it are made by all ranks together, but for [`Writer::is_written`].
@@ -226,7 +226,7 @@ fn see_one_folder<D: Device>(ranks: &dyn Ranks<D>, folder: &Path) -> Result<bool
     }
     ranks.barrier()?;
     let writes = ranks.rank() == 0 || File::create_new(folder.join(format!("rank-{}", ranks.rank()))).is_ok();
-    let all = ranks.gather(&[u8::from(writes)])?.iter().all(|said| said == &[1]);
+    let all = ranks::all(ranks, writes)?;
     if ranks.rank() == 0 {
         remove(folder);
     }

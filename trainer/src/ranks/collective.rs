@@ -64,8 +64,8 @@ impl Collective {
         let machine = format!("{} ", machine_id());
         let handles: Option<Vec<Vec<u8>>> = said.iter().map(|said| Some(said.strip_prefix(machine.as_bytes())?.to_vec())).collect();
         let copies = block.zip(handles).and_then(|(block, handles)| Copies::open(block, side, mesh.rank(), &handles).ok());
-        let opened = mesh.gather(&[u8::from(copies.is_some())])?;
-        Ok(copies.filter(|_| opened.iter().all(|opened| opened == &[1])))
+        let opened = super::all(mesh, copies.is_some())?;
+        Ok(copies.filter(|_| opened))
     }
 
     /// Nothing here waits for other ranks any more.

@@ -26,6 +26,7 @@ use crate::device::Device;
 use crate::error::TrainerError;
 
 pub use shards::Shards;
+pub(crate) use shards::overlap;
 
 /// What ranks do together. All of them make the same calls in the same order; where they do not, the call is an error. Every call fails soon
 /// after another rank has ended, fallen silent or told of an error, and names it.
@@ -167,6 +168,16 @@ pub(crate) fn in_order<D: Device>(ranks: &dyn Ranks<D>, own: &[f64], count: usiz
     let wrong =
         || TrainerError::Machine(format!("{count} numbers were dealt out to {size} ranks and fewer came back: a defect of the trainer"));
     (0..count).map(number).collect::<Option<_>>().ok_or_else(wrong)
+}
+
+/// Whether one of the ranks says so.
+pub(crate) fn any<D: Device>(ranks: &dyn Ranks<D>, own: bool) -> Result<bool, TrainerError> {
+    Ok(ranks.gather(&[u8::from(own)])?.iter().any(|said| said == &[1]))
+}
+
+/// Whether all of them do.
+pub(crate) fn all<D: Device>(ranks: &dyn Ranks<D>, own: bool) -> Result<bool, TrainerError> {
+    any(ranks, !own).map(|denied| !denied)
 }
 
 /// Every rank's numbers.

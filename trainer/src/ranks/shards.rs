@@ -22,6 +22,12 @@ pub struct Shards {
     longest: usize,
 }
 
+/// What of `of` lies in `with`: where that is nothing, an empty range inside `of`.
+pub(crate) fn overlap(of: &Range<usize>, with: &Range<usize>) -> Range<usize> {
+    let start = with.start.clamp(of.start, of.end);
+    start..with.end.clamp(start, of.end)
+}
+
 impl Shards {
     /// Of `total` elements, for `size` ranks (at least one) which exchange them by these buckets.
     pub fn new(total: usize, size: usize, buckets: impl IntoIterator<Item = Range<usize>>) -> Self {
@@ -44,9 +50,7 @@ impl Shards {
 
     /// What of a bucket lies in a rank's shard: an empty range where nothing does.
     pub fn part(&self, rank: usize, bucket: &Range<usize>) -> Range<usize> {
-        let shard = self.of(rank);
-        let start = shard.start.clamp(bucket.start, bucket.end);
-        start..shard.end.clamp(start, bucket.end)
+        overlap(bucket, &self.of(rank))
     }
 
     /// Elements of a buffer in which a bucket begins as it does in the array, as far as alignment goes.

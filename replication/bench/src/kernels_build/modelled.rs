@@ -13,29 +13,34 @@ pub(super) fn modelled(source: &Source, object: &CodeObject) -> Result<Vec<Model
     let mut found = Vec::new();
     for kernel in &object.kernels {
         let Some(budget) = source.kernels.get(&kernel.name).filter(|budget| !budget.clocks.is_empty()) else { continue };
-        found.extend(if kernel.name.starts_with("mxfp4_quantise") { matrices(kernel, budget) } else { products(kernel, budget) }?);
+        found.extend(if kernel.name.starts_with("mxfp4_quantise") {
+            let model = Quantise::new(kernel)?;
+            each(kernel, budget, |text| {
+                let matrix = text.parse()?;
+                let quantised = model.matrix(matrix)?;
+                Ok((quantised.clocks, quantise::line(&kernel.name, matrix, &quantised)))
+            })
+        } else {
+            let mut gemm = Gemm::new(kernel)?;
+            each(kernel, budget, |text| {
+                let shape = text.parse()?;
+                let product = gemm.product(shape)?;
+                Ok((product.clocks, product::line(&kernel.name, shape, &product)))
+            })
+        }?);
     }
     Ok(found)
 }
 
-fn products(kernel: &Kernel, budget: &Budget) -> Result<Vec<Modelled>, ClockError> {
-    let mut gemm = Gemm::new(kernel)?;
+/// `play`: clocks of a product or matrix of that text, and the line that says them.
+fn each(
+    kernel: &Kernel,
+    budget: &Budget,
+    mut play: impl FnMut(&str) -> Result<(u64, String), ClockError>,
+) -> Result<Vec<Modelled>, ClockError> {
     let one = |(text, &at_most): (&String, &u64)| {
-        let shape = text.parse()?;
-        let product = gemm.product(shape)?;
-        let line = product::line(&kernel.name, shape, &product);
-        Ok(Modelled { kernel: kernel.name.clone(), shape: text.clone(), modelled_clocks: product.clocks, at_most, line })
-    };
-    budget.clocks.iter().map(one).collect()
-}
-
-fn matrices(kernel: &Kernel, budget: &Budget) -> Result<Vec<Modelled>, ClockError> {
-    let model = Quantise::new(kernel)?;
-    let one = |(text, &at_most): (&String, &u64)| {
-        let matrix = text.parse()?;
-        let quantised = model.matrix(matrix)?;
-        let line = quantise::line(&kernel.name, matrix, &quantised);
-        Ok(Modelled { kernel: kernel.name.clone(), shape: text.clone(), modelled_clocks: quantised.clocks, at_most, line })
+        let (modelled_clocks, line) = play(text)?;
+        Ok(Modelled { kernel: kernel.name.clone(), shape: text.clone(), modelled_clocks, at_most, line })
     };
     budget.clocks.iter().map(one).collect()
 }

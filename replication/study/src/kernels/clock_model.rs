@@ -45,14 +45,17 @@ impl ModelledRate {
 }
 
 impl ClockModel {
-    /// Whether the model is of this GPU's kernels.
-    pub fn is_of(&self, gpu: &GpuBench) -> bool {
-        gpu.architecture.starts_with("gfx950")
+    /// What the model is of.
+    pub const ARCHITECTURE: &str = "gfx950";
+
+    /// Whether that is this GPU's, or the one that an interpreter executes.
+    pub fn is_of(architecture: &str) -> bool {
+        architecture.starts_with(Self::ARCHITECTURE)
     }
 
     /// What the model says beside a measurement of [`ClockModel::is_of`]; a sum only where the model knows all of its parts.
     pub fn beside(&self, gpu: &GpuBench, samples: &Samples) -> Option<ModelledRate> {
-        if !self.is_of(gpu) {
+        if !Self::is_of(&gpu.architecture) {
             return None;
         }
         let seconds = match parts_of(&samples.name) {

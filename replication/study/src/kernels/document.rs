@@ -123,12 +123,12 @@ pub struct Document {
 impl Document {
     /// The clock model, if it is of this GPU's kernels.
     pub fn model_of(&self, gpu: &GpuBench) -> Option<&ClockModel> {
-        self.clock_model.as_ref().filter(|model| model.is_of(gpu))
+        self.clock_model.as_ref().filter(|_| ClockModel::is_of(&gpu.architecture))
     }
 
     /// The clock model where no GPU of its kind was measured: its figures stand alone.
     pub fn model_alone(&self) -> Option<&ClockModel> {
-        self.clock_model.as_ref().filter(|model| !self.gpus.iter().any(|gpu| model.is_of(gpu)))
+        self.clock_model.as_ref().filter(|_| !self.gpus.iter().any(|gpu| ClockModel::is_of(&gpu.architecture)))
     }
 
     /// The ratios that the measurements give: what `comparisons` must hold.
