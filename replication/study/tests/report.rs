@@ -354,6 +354,24 @@ fn other_campaigns_are_lighter_marks_in_the_first_picture() {
     assert!(judge::recompute(directory.path()).unwrap_err().to_string().contains("others.json"));
 }
 
+/// A campaign of arms that the paper does not have is about these: its first picture and sentence are theirs.
+#[test]
+fn a_campaign_without_the_papers_arms_shows_its_own_first() {
+    for (of_paper, shows) in [(None, true), (Some("mxfp4-f"), false)] {
+        let directory = tempfile::tempdir().unwrap();
+        let ids: Vec<&str> = ["fp8", "mxfp4-fdw-even"].into_iter().chain(of_paper).collect();
+        synthetic::write_arms(directory.path(), &arms(&ids), &[2]);
+        let (page, figure) =
+            (read(&render_here(directory.path()).html).replace('\u{a0}', " "), read(&directory.path().join("figures/answer.svg")));
+        assert_eq!(figure.contains(">This campaign<") && figure.contains(">F+D+W even<"), shows, "{figure}");
+        // The second of three seeds has the ratio that the arm was made with, 1.23.
+        let sentence = "None of the arms of the paper’s table is in this campaign.";
+        assert_eq!(page.contains(sentence) && page.contains("to the same loss: F+D+W even +23.0 %."), shows);
+        // One seed gives no line and no scatter, and no table without rows.
+        assert!(!page.contains("What the intervals of 2605.09825 rest on"));
+    }
+}
+
 /// Built and executed, the MI355X kernels have their section; without a compiler one row says what it needs. Neither is a claim on an MI355X.
 #[test]
 fn the_mi355x_kernels_are_shown_and_without_a_compiler_a_row_says_what_is_needed() {

@@ -8,16 +8,13 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::markdown::Column;
 
+mod one_seed;
+
 const S: &str = "2026-11-21-nvidia-h200-h200-s-81cdabc0";
 const M: &str = "2026-11-22-nvidia-h200-h200-m-b78afef7";
 const CPU: &str = "2026-11-22-xeon-2c-cpu-694f997d";
 const LADDER: &str = "2026-11-23-nvidia-h200-ladder-32m-31112dcc";
 const LADDER_8M: &str = "2026-11-24-nvidia-h200-ladder-8m-e6468e18";
-const LADDER_110M: &str = "2026-11-23-nvidia-h200-ladder-110m-4c44828b";
-const DEFECTS: &str = "2026-11-23-nvidia-h200-dnc-32m-defects-08841347";
-const LR_HALF: &str = "2026-11-24-nvidia-h200-ladder-32m-lr-half-e6468e18";
-const LR_DOUBLE: &str = "2026-11-24-nvidia-h200-ladder-32m-lr-double-e6468e18";
-const DECAY: &str = "2026-11-24-nvidia-h200-ladder-32m-decay-e6468e18";
 const KERNELS: &str = "kernels-2026-11-22-nvidia-h200";
 const STEPS_S: &str = "kernels-2026-11-22-nvidia-h200-steps-34m";
 const STEPS_M: &str = "kernels-2026-11-22-nvidia-h200-steps-135m";
@@ -152,7 +149,12 @@ impl Results {
             }
             ("cost", []) => self.cost(directory, first, column.late).map(Interval::percent),
             ("sensitivity", []) => self.cost(directory, first, column.late).map(|cost| fixed(100.0 * cost.mean, 1)),
-            ("control" | "defect", []) => Ok(self.beside_fp8(directory, first, column)),
+            ("control" | "defect", []) => Ok(self.beside("fp8", directory, first, column)),
+            ("backward", []) => Ok(self.beside("bf16", directory, first, column)),
+            ("scale rule", [floor]) => {
+                let arm = if self.has(directory, first) { first } else { floor };
+                Ok(self.beside("fp8", directory, arm, column))
+            }
             ("direction", []) => self.direction(directory, first).map(Interval::percent),
             ("gap", []) => Ok(self.gap(directory, first).map_or(String::new(), |gap| gap.text(3))),
             ("contrast", [second]) => Ok(self.contrast(directory, first, second).map_or(String::new(), Interval::percent)),
@@ -202,54 +204,6 @@ impl Results {
         let row = rows.iter().find(|row| row["label"] == label && row["series"] == series).ok_or(format!("{arm} has no such number"))?;
         let number = |name: &str| row[name].parse::<f64>().unwrap() / 100.0;
         Ok(Interval { mean: number("value"), low: number("value") - number("minus"), high: number("value") + number("plus") })
-    }
-
-    /// Losses of an arm's validations by tokens; one seed.
-    fn curve(&mut self, directory: &str, arm: &str) -> Vec<(f64, f64)> {
-        let rows = self.csv(&format!("{directory}/data/validation.csv")).iter().filter(|row| row["arm"] == arm && row["seed"] == "11");
-        let number = |row: &BTreeMap<String, String>, name: &str| row[name].parse::<f64>().unwrap();
-        rows.map(|row| (number(row, "tokens"), number(row, "loss"))).collect()
-    }
-
-    /// Against FP8 of the one seed: extra tokens to a loss, or nats over the last quarter of the budget.
-    fn beside_fp8(&mut self, directory: &str, arm: &str, column: &Column) -> String {
-        if column.loss.is_some() {
-            let tokens = self.tokens(directory, column.loss);
-            let needed = |arm: &str| tokens.get(&(arm.to_owned(), 11));
-            let (own, baseline) = (needed(arm), needed("fp8").unwrap());
-            return own.map_or("not reached".into(), |own| fixed(100.0 * (own / baseline - 1.0), 1));
-        }
-        let (own, baseline) = (self.curve(directory, arm), self.curve(directory, "fp8"));
-        assert!(column.late && own.len() == baseline.len());
-        let last = own.last().unwrap().0;
-        let gaps: Vec<f64> =
-            own.iter().zip(&baseline).filter(|((tokens, _), _)| *tokens >= 0.75 * last).map(|((_, loss), (_, fp8))| loss - fp8).collect();
-        fixed(mean(&gaps), 3)
-    }
-
-    /// What the section on convergence says in words.
-    fn defects(&mut self) -> String {
-        let end = |curve: Vec<(f64, f64)>| curve.last().unwrap().1;
-        for arm in ["own-signs", "left-signs", "signs-again", "left"] {
-            let loss = end(self.curve(DEFECTS, &format!("mxfp4-fdw-rh16-{arm}")));
-            assert!(loss > 7.0, "{arm} ends at {loss}");
-        }
-        let noise = self.curve(DEFECTS, "mxfp4-fdw-sr-16-bits");
-        assert!(noise[noise.len() * 3 / 4].1 < end(noise.clone()), "16 bits of noise still descend");
-        format!("stays at a loss of about {}, and gets worse in the last quarter", fixed(end(noise), 1))
-    }
-
-    /// What the section on schedules says in words.
-    fn schedules(&mut self) -> Vec<String> {
-        let [half, own, double, decayed] = [LR_HALF, LADDER, LR_DOUBLE, DECAY]
-            .map(|directory| ["fp8", "mxfp4-fdw", "mxfp4-fdw-h16"].map(|arm| self.curve(directory, arm).last().unwrap().1));
-        assert!(own[0] < half[0] && half[0] < double[0], "FP8 ends at {}, {} and {}", half[0], own[0], double[0]);
-        assert!((1..3).all(|arm| (half[arm] - own[arm]).abs() < 0.002), "{half:?} and {own:?}");
-        let [flat, falling] = [LADDER, DECAY].map(|directory| 100.0 * self.cost(directory, "mxfp4-fdw", true).unwrap().mean);
-        vec![
-            format!("from loss {} to {}", fixed(own[0], 3), fixed(decayed[0], 3)),
-            format!("{} % more than FP8's where a flat rate has {} %", fixed(falling, 1), fixed(flat, 1)),
-        ]
     }
 
     /// The direction line of a claim.
@@ -366,9 +320,7 @@ impl Results {
             assert!((1.5..2.5).contains(&(small / large)), "{arm}: {small} and {large}");
         }
         all.push("every arm costs about twice as much at 8M as at 32M".to_owned());
-        all.push(self.at_110m());
-        all.push(self.defects());
-        all.extend(self.schedules());
+        all.extend(self.of_one_seed());
         all.push(self.parts_of_the_gap());
         all.push(self.worth());
         all.push(self.exponent_of_size());
@@ -398,30 +350,6 @@ impl Results {
         let kernel: f64 = claims.iter().find(|row| row["claim"] == "T1-KERN").unwrap()["number"].parse().unwrap();
         all.push(format!("is {} times as fast as that of 32", fixed(kernel, 2)));
         all
-    }
-
-    /// One seed of the ladder's 110M: numbers, no intervals.
-    fn at_110m(&mut self) -> String {
-        let rows = self.csv("index.csv");
-        let number = |directory: &str, arm: &str, depth: &str| -> f64 {
-            let of = |row: &&BTreeMap<String, String>| {
-                row["source"] == directory
-                    && row["arm"] == arm
-                    && row["depth"] == depth
-                    && row["unit"] == "share"
-                    && !row["number"].is_empty()
-            };
-            100.0 * rows.iter().find(of).unwrap()["number"].parse::<f64>().unwrap()
-        };
-        let arms = ["mxfp4-f", "mxfp4-fd", "mxfp4-fdw", "mxfp4-fdw-sr", "mxfp4-fdw-rh16", "mxfp4-fdw-h32", "mxfp4-fdw-h16"];
-        for arm in arms {
-            let ratio = number(LADDER_110M, arm, "last quarter") / number(LADDER, arm, "last quarter");
-            assert!((0.5..0.8).contains(&ratio), "{arm}: {ratio}, and the README says about two thirds");
-        }
-        let [f, fd, fdw, sr, rh, h32, h16] = arms.map(|arm| fixed(number(LADDER_110M, arm, "matched depth"), 1));
-        format!(
-            "Fprop {f} %, with Dgrad {fd} %, all three {fdw} %, with stochastic rounding {sr} %, randomized Hadamard 16 {rh} %, deterministic Hadamard 32 {h32} % and 16 {h16} %"
-        )
     }
 
     /// What training and reading do, over the last quarter of the ladder's 32M.

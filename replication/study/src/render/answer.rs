@@ -10,6 +10,7 @@ use crate::judge::{Sheet, Sheets, with_interval};
 use crate::layout::Measured;
 use crate::manifest::{Claim, Metric, Paper, Recipe};
 use crate::measure::Measurements;
+use crate::measure::curves::MATCHED_SLOPE;
 use crate::measure::study::{is_full, is_plain};
 use crate::number::{self, Unit};
 use crate::others::{Cost, Other};
@@ -19,6 +20,7 @@ use crate::synthesis::size;
 
 /// The axis goes from here, in %, to twice the largest number that the paper reports; what lies beyond is an arrow.
 const LOWEST: f64 = -20.0;
+const ONE_SEED: &str = "That is one seed, so nothing says how far from it another would be.";
 
 /// Arms of the claims about extra tokens, in the paper's order, with what it reports of each, in %.
 pub(super) fn reported(paper: &Paper) -> Vec<(&str, Reported)> {
@@ -46,17 +48,19 @@ pub(super) fn sentences(measurements: &Measurements) -> Vec<String> {
     let named = main_arms(paper, &|arm| measurements.study.recipes.get(arm), "with no stabiliser");
     let sheet = sheets.decisive();
     let mut said = Vec::new();
+    let baseline = measurements.study.label(&paper.baseline);
+    let depth = depth(paper);
+    let place =
+        if sheets.matched.is_some() { format!("At {depth} of training") } else { "Over the last quarter of this budget".to_owned() };
     let costs: Vec<String> =
         named.iter().filter_map(|main| Some(format!("{} {}", share(&cost(sheet, main.arm, paper)?), main.words))).collect();
     if costs.is_empty() {
-        return vec!["The arms that would answer have no number here.".to_owned()];
+        return of_own_arms(measurements, &sheets, paper, &format!("{place}, extra tokens over {baseline} to the same loss"));
     }
     let unsure = named.iter().filter_map(|main| cost(sheet, main.arm, paper)).any(|cost| cost.interval(CONFIDENCE).is_none());
-    let baseline = measurements.study.label(&paper.baseline);
-    let place = if sheets.matched.is_some() { "At the paper’s depth of training" } else { "Over the last quarter of this budget" };
     said.push(format!("{place}, all linear layers in MXFP4 take more tokens than {baseline} to the same loss: {}.", costs.join("; ")));
     if unsure {
-        said.push("That is one seed, so nothing says how far from it another would be.".to_owned());
+        said.push(ONE_SEED.to_owned());
     }
     let papers: Vec<String> = named.iter().filter_map(|main| said_text(&main.said)).collect();
     said.push(match sheets.too_short() {
@@ -68,6 +72,42 @@ pub(super) fn sentences(measurements: &Measurements) -> Vec<String> {
         said.push(format!("Over the last quarter of the budget it is {}: the cost is no constant.", late.join(" and ")));
     }
     said
+}
+
+/// What matched depth is called. Only a paper that reports tokens stopped its runs there.
+fn depth(paper: &Paper) -> String {
+    let [low, high] = MATCHED_SLOPE.map(|slope| number::fixed(slope, 2));
+    if reported(paper).is_empty() { format!("slopes of {low} to {high} nat per ln-token") } else { "the paper’s depth".to_owned() }
+}
+
+/// What the page says first where the paper's arms have no number.
+fn of_own_arms(measurements: &Measurements, sheets: &Sheets, paper: &Paper, place: &str) -> Vec<String> {
+    let arms = own_arms(measurements, sheets, paper);
+    let costs: Vec<(&str, Measured)> =
+        arms.into_iter().filter_map(|arm| Some((measurements.study.label(arm), cost(sheets.decisive(), arm, paper)?))).collect();
+    if costs.is_empty() {
+        return vec!["The arms that would answer have no number here.".to_owned()];
+    }
+    let mut said = Vec::new();
+    if !reported(paper).is_empty() {
+        said.push("None of the arms of the paper’s table is in this campaign.".to_owned());
+    }
+    let shares: Vec<String> = costs.iter().map(|(label, cost)| format!("{label} {}", share(cost))).collect();
+    said.push(format!("{place}: {}.", shares.join("; ")));
+    if costs.iter().any(|(_, cost)| cost.interval(CONFIDENCE).is_none()) {
+        said.push(ONE_SEED.to_owned());
+    }
+    said
+}
+
+/// The arms of a campaign that ran none of the paper's table.
+fn own_arms<'a>(measurements: &'a Measurements, sheets: &Sheets, paper: &Paper) -> Vec<&'a str> {
+    let study = &measurements.study;
+    let ran = |arm: &str| sheets.decisive().lost(measurements, arm).0 > 0;
+    if reported(paper).iter().any(|(arm, _)| ran(arm)) {
+        return Vec::new();
+    }
+    study.arms().into_iter().filter(|arm| ran(arm) && *arm != paper.baseline.as_str() && study.repeated(arm) == *arm).collect()
 }
 
 /// An arm that the first sentence is about.
@@ -121,7 +161,7 @@ pub(super) fn said_text(said: &Reported) -> Option<String> {
     }
 }
 
-/// Extra tokens of every arm of the paper's table.
+/// Extra tokens of every arm of the paper's table, below those of this campaign where it has none of these.
 pub(super) fn figure(measurements: &Measurements) -> Option<Figure> {
     let study = &measurements.study;
     let paper = study.papers.first()?;
@@ -129,7 +169,7 @@ pub(super) fn figure(measurements: &Measurements) -> Option<Figure> {
     let logs = logged(measurements, paper);
     let mut series: Vec<(String, Option<&Sheet>)> = Vec::new();
     if let Some(sheet) = &sheets.matched {
-        series.push(("here, at the paper’s depth".to_owned(), Some(sheet)));
+        series.push((format!("here, at {}", depth(paper)), Some(sheet)));
     }
     series.push(("here, last quarter of the budget".to_owned(), Some(&sheets.late)));
     if let Some((name, _)) = &logs {
@@ -159,11 +199,22 @@ pub(super) fn figure(measurements: &Measurements) -> Option<Figure> {
         let note = if seeds == 0 { "not run".to_owned() } else { format!("no number in {lost} of {seeds} seeds") };
         Row::Values { label: label(study, arm), points, note, reported: said.clone() }
     };
-    let rows: Vec<Row> = reported(paper).iter().map(row).collect();
+    let of_paper = reported(paper);
+    let own_rows: Vec<Row> = own_arms(measurements, &sheets, paper).into_iter().map(|arm| row(&(arm, Reported::Nothing))).collect();
     let description = format!(
         "One row for each arm of the paper’s table: bands are what the paper reports, marks what was measured, with 95 % intervals; over {} arms.",
-        rows.len()
+        own_rows.len() + of_paper.len()
     );
+    let mut rows: Vec<Row> = of_paper.iter().map(row).collect();
+    if !own_rows.is_empty() {
+        let paper_rows = std::mem::take(&mut rows);
+        rows.push(Row::Group("This campaign".to_owned()));
+        rows.extend(own_rows);
+        if !paper_rows.is_empty() {
+            rows.push(Row::Group("The paper’s table".to_owned()));
+        }
+        rows.extend(paper_rows);
+    }
     let series: Vec<String> = series.iter().map(|(name, _)| name.clone()).chain(series_of_others).collect();
     let faint = (own..series.len()).collect();
     let chart = DotChart { description, series, faint, ..chart(study.label(&paper.baseline), rows)? };
@@ -174,19 +225,20 @@ pub(super) fn figure(measurements: &Measurements) -> Option<Figure> {
     Some(dot_figure("answer", &caption, &chart, "answer.csv"))
 }
 
-/// The frame of such a picture around its rows; none where the paper reports no number.
+/// The frame of such a picture around its rows; none where there are no rows.
 pub(super) fn chart(baseline: &str, rows: Vec<Row>) -> Option<DotChart> {
     let highest = |row: &Row| match row {
         Row::Values { reported: Reported::Range(_, high), .. } => Some(*high),
         _ => None,
     };
     let largest = rows.iter().filter_map(highest).fold(0.0, f64::max);
-    (largest > 0.0).then(|| DotChart {
+    let compares = largest > 0.0;
+    (!rows.is_empty()).then(|| DotChart {
         title: format!("Extra tokens over {baseline} to the same loss"),
         x_label: format!("tokens relative to {baseline}, %"),
         reference: Some(0.0),
-        reported: "the paper’s 8B runs (arrow: did not converge)".to_owned(),
-        limits: Some((LOWEST, 2.0 * largest)),
+        reported: if compares { "the paper’s 8B runs (arrow: did not converge)".to_owned() } else { String::new() },
+        limits: compares.then_some((LOWEST, 2.0 * largest)),
         rows,
         ..DotChart::default()
     })

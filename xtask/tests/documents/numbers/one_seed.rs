@@ -1,0 +1,138 @@
+//! Numbers of campaigns that have one seed so far.
+
+use std::collections::BTreeMap;
+
+use super::super::markdown::Column;
+use super::{LADDER, Results, fixed, mean};
+
+/// Of the arms that have been run with other seeds, too, this one is taken.
+const SEED: u64 = 11;
+const LADDER_110M: &str = "2026-11-23-nvidia-h200-ladder-110m-4c44828b";
+const DEFECTS: &str = "2026-11-23-nvidia-h200-dnc-32m-defects-08841347";
+const DNC: &str = "2026-11-23-nvidia-h200-dnc-32m-22f07971";
+const EPSILON: &str = "2026-11-24-nvidia-h200-dnc-32m-epsilon-f15cbd14";
+const LR_HALF: &str = "2026-11-24-nvidia-h200-ladder-32m-lr-half-e6468e18";
+const LR_DOUBLE: &str = "2026-11-24-nvidia-h200-ladder-32m-lr-double-e6468e18";
+const DECAY: &str = "2026-11-24-nvidia-h200-ladder-32m-decay-e6468e18";
+const EVEN: &str = "2026-11-24-nvidia-h200-ladder-32m-even-f15cbd14";
+const BACKWARD: &str = "2026-11-24-nvidia-h200-ladder-32m-dw-f15cbd14";
+
+impl Results {
+    /// Sentences that docs/results.md has to contain.
+    pub(super) fn of_one_seed(&mut self) -> Vec<String> {
+        let mut all = vec![self.at_110m(), self.defects(), self.even(), self.epsilon(), self.backward()];
+        all.extend(self.schedules());
+        all
+    }
+
+    /// Losses of an arm's validations by tokens; one seed.
+    fn curve(&mut self, directory: &str, arm: &str) -> Vec<(f64, f64)> {
+        let rows =
+            self.csv(&format!("{directory}/data/validation.csv")).iter().filter(|row| row["arm"] == arm && row["seed"] == SEED.to_string());
+        let number = |row: &BTreeMap<String, String>, name: &str| row[name].parse::<f64>().unwrap();
+        rows.map(|row| (number(row, "tokens"), number(row, "loss"))).collect()
+    }
+
+    /// Whether a campaign has a run of an arm.
+    pub(super) fn has(&mut self, directory: &str, arm: &str) -> bool {
+        !self.curve(directory, arm).is_empty()
+    }
+
+    /// Against the baseline of the one seed: extra tokens to a loss, or nats over the last quarter of the budget.
+    pub(super) fn beside(&mut self, baseline: &str, directory: &str, arm: &str, column: &Column) -> String {
+        if column.loss.is_some() {
+            let tokens = self.tokens(directory, column.loss);
+            let needed = |arm: &str| tokens.get(&(arm.to_owned(), SEED));
+            let (own, baseline) = (needed(arm), needed(baseline).unwrap());
+            return own.map_or("not reached".into(), |own| fixed(100.0 * (own / baseline - 1.0), 1));
+        }
+        let (own, baseline) = (self.curve(directory, arm), self.curve(directory, baseline));
+        assert!(column.late && own.len() == baseline.len());
+        let last = own.last().unwrap().0;
+        let gaps: Vec<f64> = own
+            .iter()
+            .zip(&baseline)
+            .filter(|((tokens, _), _)| *tokens >= 0.75 * last)
+            .map(|((_, loss), (_, below))| loss - below)
+            .collect();
+        fixed(mean(&gaps), 3)
+    }
+
+    /// What the section on convergence says in words.
+    fn defects(&mut self) -> String {
+        let end = |curve: Vec<(f64, f64)>| curve.last().unwrap().1;
+        for arm in ["own-signs", "left-signs", "signs-again", "left"] {
+            let loss = end(self.curve(DEFECTS, &format!("mxfp4-fdw-rh16-{arm}")));
+            assert!(loss > 7.0, "{arm} ends at {loss}");
+        }
+        let noise = self.curve(DEFECTS, "mxfp4-fdw-sr-16-bits");
+        assert!(noise[noise.len() * 3 / 4].1 < end(noise.clone()), "16 bits of noise still descend");
+        format!("stays at a loss of about {}, and gets worse in the last quarter", fixed(end(noise), 1))
+    }
+
+    /// What the section on schedules says in words.
+    fn schedules(&mut self) -> Vec<String> {
+        let [half, own, double, decayed] = [LR_HALF, LADDER, LR_DOUBLE, DECAY]
+            .map(|directory| ["fp8", "mxfp4-fdw", "mxfp4-fdw-h16"].map(|arm| self.curve(directory, arm).last().unwrap().1));
+        assert!(own[0] < half[0] && half[0] < double[0], "FP8 ends at {}, {} and {}", half[0], own[0], double[0]);
+        assert!((1..3).all(|arm| (half[arm] - own[arm]).abs() < 0.002), "{half:?} and {own:?}");
+        let [flat, falling] = [LADDER, DECAY].map(|directory| 100.0 * self.cost(directory, "mxfp4-fdw", true).unwrap().mean);
+        vec![
+            format!("from loss {} to {}", fixed(own[0], 3), fixed(decayed[0], 3)),
+            format!("{} % more than FP8's where a flat rate has {} %", fixed(falling, 1), fixed(flat, 1)),
+        ]
+    }
+
+    /// What the section on schedules says of the scale rule `even`.
+    fn even(&mut self) -> String {
+        let ends = [EVEN, LADDER].map(|directory| self.curve(directory, "fp8"));
+        assert!(!ends[0].is_empty() && ends[0] == ends[1], "FP8 under another profile is another run");
+        let mut cost = |directory: &str, arm: &str| fixed(100.0 * self.cost(directory, arm, false).unwrap().mean, 1);
+        let [f, fd, fdw, h16] = ["mxfp4-f-even", "mxfp4-fd-even", "mxfp4-fdw-even", "mxfp4-fdw-even-h16"].map(|arm| cost(EVEN, arm));
+        let [f_floor, fd_floor, fdw_floor, h16_floor] = ["mxfp4-f", "mxfp4-fd", "mxfp4-fdw", "mxfp4-fdw-h16"].map(|arm| cost(LADDER, arm));
+        format!(
+            "{f}, {fd}, {fdw} and {h16} % more tokens than FP8, where three seeds of `floor` take {f_floor}, {fd_floor}, {fdw_floor} and {h16_floor} %"
+        )
+    }
+
+    /// What the section on convergence says of Adam's epsilon.
+    fn epsilon(&mut self) -> String {
+        for arm in ["mxfp4-fdw", "mxfp4-fdw-sr"] {
+            let curve = self.curve(EPSILON, arm);
+            assert!(curve[curve.len() * 3 / 4].1 > curve.last().unwrap().1, "{arm} no longer descends");
+        }
+        let [small, own] = [EPSILON, DNC].map(|directory| self.curve(directory, "fp8").last().unwrap().1);
+        format!("FP8 itself ends at {} instead of {}", fixed(small, 3), fixed(own, 3))
+    }
+
+    /// What the section on the second paper says in words.
+    fn backward(&mut self) -> String {
+        let rows = self.csv(&format!("{BACKWARD}/data/claims.csv"));
+        let helps: f64 = rows.iter().find(|row| row["claim"] == "MX-RHT-HELPS").unwrap()["number"].parse().unwrap();
+        format!("closes {} % of the gap", fixed(100.0 * helps, 0))
+    }
+
+    /// One seed of the ladder's 110M: numbers, no intervals.
+    fn at_110m(&mut self) -> String {
+        let rows = self.csv("index.csv");
+        let number = |directory: &str, arm: &str, depth: &str| -> f64 {
+            let of = |row: &&BTreeMap<String, String>| {
+                row["source"] == directory
+                    && row["arm"] == arm
+                    && row["depth"] == depth
+                    && row["unit"] == "share"
+                    && !row["number"].is_empty()
+            };
+            100.0 * rows.iter().find(of).unwrap()["number"].parse::<f64>().unwrap()
+        };
+        let arms = ["mxfp4-f", "mxfp4-fd", "mxfp4-fdw", "mxfp4-fdw-sr", "mxfp4-fdw-rh16", "mxfp4-fdw-h32", "mxfp4-fdw-h16"];
+        for arm in arms {
+            let ratio = number(LADDER_110M, arm, "last quarter") / number(LADDER, arm, "last quarter");
+            assert!((0.5..0.8).contains(&ratio), "{arm}: {ratio}, and the README says about two thirds");
+        }
+        let [f, fd, fdw, sr, rh, h32, h16] = arms.map(|arm| fixed(number(LADDER_110M, arm, "matched depth"), 1));
+        format!(
+            "Fprop {f} %, with Dgrad {fd} %, all three {fdw} %, with stochastic rounding {sr} %, randomized Hadamard 16 {rh} %, deterministic Hadamard 32 {h32} % and 16 {h16} %"
+        )
+    }
+}
