@@ -139,7 +139,10 @@ mod tests {
             ("sbatch: error: Batch job submission failed: Requested time limit is invalid (missing or exceeds some limit)", "--time=60"),
             ("sbatch: error: Invalid generic resource (gres) specification", "--gres=gpu:TYPE:1"),
             ("sbatch: error: Batch job submission failed: Requested node configuration is not available", "--gres=gpu:TYPE:1"),
-            ("sbatch: error: Memory specification can not be satisfied; sbatch: error: Batch job submission failed: Requested node configuration is not available", "memory"),
+            (
+                "sbatch: error: Memory specification can not be satisfied; sbatch: error: Batch job submission failed: Requested node configuration is not available",
+                "memory",
+            ),
             ("sbatch: error: invalid partition specified: nope", "sinfo"),
             ("sbatch: error: Invalid account or account/partition combination specified", "--partition"),
             ("sbatch: error: Invalid qos specification", "--qos"),
