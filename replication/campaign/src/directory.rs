@@ -74,8 +74,7 @@ pub(crate) fn assemble(root: &Path, prepared: &Prepared, parts: &Parts<'_>) -> R
     Ok(Report { directory: target, verdicts, failed, nothing_to_do: false, notes })
 }
 
-/// The report of these parts as a page that calls itself unfinished, and nothing else. `aside` is a folder for what it is made of, which is left
-/// empty-handed.
+/// The report of these parts as a page that calls itself unfinished, and nothing else. What it is made of is left in the folder `aside`.
 pub(crate) fn unfinished_page(
     root: &Path,
     prepared: &Prepared,
