@@ -18,7 +18,7 @@ use study::packed;
 use study::plan::{self, Plan};
 use study::provenance::{self, Renderer};
 use study::record::{self, Campaign, CampaignRun};
-use study::render::{self, RenderOptions};
+use study::render::{self, RenderOptions, Unfinished};
 use study::results;
 use study::run_folder;
 use study::same_bytes::{self, SameBytes};
@@ -47,63 +47,16 @@ pub(crate) struct Parts<'a> {
 
 /// Puts the result directory together aside, renders it, hashes it, and moves it into place.
 pub(crate) fn assemble(root: &Path, prepared: &Prepared, parts: &Parts<'_>) -> Result<Report, CampaignError> {
-    let Parts { outcomes, measured, shown, request, site, key, environment } = *parts;
-    let machine = Id::near(&site.machine);
+    let Parts { outcomes, request, key, .. } = *parts;
     // One look at the clock: the record's day and the moment it was captured agree, however the clock jumps.
-    let environment = &environment::finished(environment, request.machine.as_deref());
-    let date = environment.day();
-    let mut campaign = Campaign {
-        schema: record::SCHEMA.into(),
-        profile: prepared.plan.profile.clone(),
-        papers: prepared.profile().papers.clone(),
-        device: prepared.plan.device.word().into(),
-        machine: machine.clone(),
-        date: date.clone(),
-        commit: environment.source.commit.clone(),
-        dirty: environment.source.dirty,
-        key: key.to_owned(),
-        trainer_code: prepared.build.identities.on(prepared.plan.device).to_owned(),
-        carried: prepared.plan.carried.clone(),
-        partial: prepared.plan.partial,
-        gemm: request.selection.gemm,
-        seeds: prepared.plan.seeds.clone(),
-        runs: vec![],
-    };
+    let environment = &environment::finished(parts.environment, request.machine.as_deref());
+    let campaign = record(prepared, parts, environment);
     let commit = &campaign.commit[..campaign.commit.len().min(8)];
-    let base = format!("{date}-{machine}-{}-{commit}", campaign.profile);
+    let base = format!("{}-{}-{}-{commit}", campaign.date, campaign.machine, campaign.profile);
     let target = free_name(&request.out, &base, key);
     let (verdicts, mut notes) = folder::make(&target, |aside| -> Result<_, CampaignError> {
-        for (run, outcome) in prepared.plan.runs.iter().zip(outcomes) {
-            let from = plan::run_cache(root).join(run.key());
-            let to = aside.join("runs").join(&run.arm).join(run.seed.to_string());
-            let finished = from.join("done.json").is_file();
-            for name in run_folder::FILES {
-                // A failure that was overcome since is not part of the record.
-                if from.join(name).is_file() && !(finished && name == run_folder::FAILED) {
-                    files::copy(&from.join(name), &to.join(name))?;
-                }
-            }
-            let status = if matches!(outcome, Outcome::Failed(_)) { "failed" } else { "finished" };
-            campaign.runs.push(CampaignRun { arm: run.arm.clone(), seed: run.seed, key: run.key(), status: status.into() });
-        }
+        fill(root, prepared, &Parts { environment, ..*parts }, campaign, aside)?;
         packed::pack(aside, packed::THRESHOLD)?;
-        for (name, path) in prepared.manifest_files() {
-            files::write(&aside.join("manifests").join(name), &prepared.manifests.bytes(&path).at(&path, "read")?)?;
-        }
-        if let Some(measured) = measured {
-            // Beside them lie their hashes, and what was set aside.
-            for name in files::list(measured)?.into_iter().filter(|name| name.ends_with(".jsonl")) {
-                files::copy(&measured.join(&name), &aside.join("measurements").join(&name))?;
-            }
-        }
-        for (document, name) in [(&shown.bench, kernels::DOCUMENT), (&shown.code_objects, code_objects::FILE)] {
-            if let Some(document) = document {
-                files::copy(document, &aside.join("measurements").join(name))?;
-            }
-        }
-        let text = serde_json::to_string_pretty(&campaign).unwrap_or_default() + "\n";
-        files::write(&aside.join("campaign.json"), text.as_bytes())?;
-        provenance::write_environment(environment, aside)?;
         let others: Vec<PathBuf> = environment::committed_results(root).into_iter().filter(|other| *other != target).collect();
         if let Some(same) = SameBytes::find(aside, &others) {
             files::write(&aside.join(same_bytes::FILE), same.json().as_bytes())?;
@@ -119,6 +72,77 @@ pub(crate) fn assemble(root: &Path, prepared: &Prepared, parts: &Parts<'_>) -> R
     }
     let failed = failures(&prepared.plan, outcomes);
     Ok(Report { directory: target, verdicts, failed, nothing_to_do: false, notes })
+}
+
+/// The report of these parts as a page that calls itself unfinished, and nothing else. What it is made of is left in the folder `aside`.
+pub(crate) fn unfinished_page(
+    root: &Path,
+    prepared: &Prepared,
+    parts: &Parts<'_>,
+    aside: &Path,
+    unfinished: Unfinished,
+) -> Result<String, CampaignError> {
+    let environment = &environment::finished(parts.environment, parts.request.machine.as_deref());
+    fill(root, prepared, &Parts { environment, ..*parts }, record(prepared, parts, environment), aside)?;
+    add_others(root, aside, "")?;
+    Ok(render::unfinished(aside, &root.join("paper"), unfinished)?)
+}
+
+/// What was run, on what and of what, before its runs are listed.
+fn record(prepared: &Prepared, parts: &Parts<'_>, environment: &Environment) -> Campaign {
+    Campaign {
+        schema: record::SCHEMA.into(),
+        profile: prepared.plan.profile.clone(),
+        papers: prepared.profile().papers.clone(),
+        device: prepared.plan.device.word().into(),
+        machine: Id::near(&parts.site.machine),
+        date: environment.day(),
+        commit: environment.source.commit.clone(),
+        dirty: environment.source.dirty,
+        key: parts.key.to_owned(),
+        trainer_code: prepared.build.identities.on(prepared.plan.device).to_owned(),
+        carried: prepared.plan.carried.clone(),
+        partial: prepared.plan.partial,
+        gemm: parts.request.selection.gemm,
+        seeds: prepared.plan.seeds.clone(),
+        runs: vec![],
+    }
+}
+
+/// Runs, manifests, measurements and the records of them: all that is not made from what lies there.
+fn fill(root: &Path, prepared: &Prepared, parts: &Parts<'_>, mut campaign: Campaign, aside: &Path) -> Result<(), CampaignError> {
+    let Parts { outcomes, measured, shown, environment, .. } = *parts;
+    for (run, outcome) in prepared.plan.runs.iter().zip(outcomes) {
+        let from = plan::run_cache(root).join(run.key());
+        let to = aside.join("runs").join(&run.arm).join(run.seed.to_string());
+        let finished = from.join("done.json").is_file();
+        for name in run_folder::FILES {
+            // A failure that was overcome since is not part of the record.
+            if from.join(name).is_file() && !(finished && name == run_folder::FAILED) {
+                files::copy(&from.join(name), &to.join(name))?;
+            }
+        }
+        let status = if matches!(outcome, Outcome::Failed(_)) { "failed" } else { "finished" };
+        campaign.runs.push(CampaignRun { arm: run.arm.clone(), seed: run.seed, key: run.key(), status: status.into() });
+    }
+    for (name, path) in prepared.manifest_files() {
+        files::write(&aside.join("manifests").join(name), &prepared.manifests.bytes(&path).at(&path, "read")?)?;
+    }
+    if let Some(measured) = measured {
+        // Beside them lie their hashes, and what was set aside.
+        for name in files::list(measured)?.into_iter().filter(|name| name.ends_with(".jsonl")) {
+            files::copy(&measured.join(&name), &aside.join("measurements").join(&name))?;
+        }
+    }
+    for (document, name) in [(&shown.bench, kernels::DOCUMENT), (&shown.code_objects, code_objects::FILE)] {
+        if let Some(document) = document {
+            files::copy(document, &aside.join("measurements").join(name))?;
+        }
+    }
+    let text = serde_json::to_string_pretty(&campaign).unwrap_or_default() + "\n";
+    files::write(&aside.join("campaign.json"), text.as_bytes())?;
+    provenance::write_environment(environment, aside)?;
+    Ok(())
 }
 
 /// `base`, or `base-2`, `base-3`, ... where another campaign has taken the name.
@@ -141,9 +165,7 @@ fn free_name(out: &Path, base: &str, key: &str) -> PathBuf {
 /// `target` is where it will be.
 fn finish(root: &Path, directory: &Path, target: &Path, stale: bool) -> Result<(Verdicts, Vec<String>), CampaignError> {
     let name = target.file_name().unwrap_or_default().to_string_lossy();
-    if let Some(others) = Others::of_repository(root, &name) {
-        files::write(&directory.join(others::FILE), (others.to_json_pretty().unwrap_or_default() + "\n").as_bytes())?;
-    }
+    add_others(root, directory, &name)?;
     let templates = root.join("paper");
     let summary = render::render(directory, &templates, &RenderOptions { stale })?;
     let mut notes = summary.warnings;
@@ -153,6 +175,12 @@ fn finish(root: &Path, directory: &Path, target: &Path, stale: bool) -> Result<(
     provenance::write_statement(&Renderer { commit, dirty, version: Some(render::version(&templates)), stale }, directory)?;
     provenance::write_sums(directory)?;
     Ok((summary.verdicts, notes))
+}
+
+/// What other models showed, for the first picture; `name` is the directory's own.
+fn add_others(root: &Path, directory: &Path, name: &str) -> Result<(), FileError> {
+    let Some(others) = Others::of_repository(root, name) else { return Ok(()) };
+    files::write(&directory.join(others::FILE), (others.to_json_pretty().unwrap_or_default() + "\n").as_bytes())
 }
 
 /// How many runs are byte for byte those of a committed campaign, where there was one of the same profile.

@@ -45,7 +45,7 @@ pub(crate) fn put_together(manifests: &Manifests, request: &Request, say: &dyn F
 }
 
 /// Leaves out of the plan what is not finished, or ran on something else than the plan says.
-fn keep_finished(plan: &mut Plan, cache: &Path, say: &dyn Fn(&str)) {
+pub(crate) fn keep_finished(plan: &mut Plan, cache: &Path, say: &dyn Fn(&str)) {
     let (all, device) = (plan.runs.len(), plan.device.word());
     plan.runs.retain(|run| {
         let folder = cache.join(run.key());

@@ -19,6 +19,7 @@ pub mod forecast;
 pub mod identity;
 mod latex;
 pub mod machine;
+mod partial;
 pub mod pool;
 pub mod prepared;
 pub mod ranks;

@@ -13,6 +13,7 @@ use crate::error::CampaignError;
 use crate::toolchain::{self, Trainer, build_trainer};
 
 /// A plan with what it was made from.
+#[derive(Clone)]
 pub struct Prepared<'m> {
     pub manifests: &'m Manifests,
     pub plan: Plan,

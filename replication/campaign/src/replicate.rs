@@ -27,6 +27,7 @@ use crate::doctor;
 use crate::environment;
 use crate::error::{CampaignError, interrupted};
 use crate::finished;
+use crate::partial::{self, Partial};
 use crate::prepared::Prepared;
 use crate::ranks;
 use crate::request::{Report, Request};
@@ -51,7 +52,7 @@ pub fn replicate(manifests: &Manifests, request: &Request, stop: &AtomicBool, sa
         return Err(CampaignError::Lacks { profile: request.profile.clone(), lacks });
     }
     let (prepared, trainer) = Prepared::with_trainer(manifests, &request.profile, &request.selection, request.trainer.as_deref(), say)?;
-    let mut prepared = if request.run.fresh { prepared } else { prepared.with_earlier_runs() };
+    let prepared = if request.run.fresh { prepared } else { prepared.with_earlier_runs() };
     let site = match request.slurm {
         None => Site::new(&prepared, &trainer, request, &answers, say)?,
         Some(_) => Site::of_cluster(&prepared, request)?,
@@ -80,7 +81,10 @@ pub fn replicate(manifests: &Manifests, request: &Request, stop: &AtomicBool, sa
     }
     let stages = Stages { root, request, trainer: &trainer, site: &site, key: &key, shown: &shown, environment: &environment, say };
     // Ctrl-C reaches cargo and trainers as well: whatever error they end with then, the answer is that someone asked to stop.
-    let report = stages_or_interrupted(|| stages.carry_out(&mut prepared, stop), stop)?;
+    let mut report = stages_or_interrupted(|| stages.carry_out(&prepared, stop), stop)?;
+    if let Err(error) = partial::replace(root, &prepared.plan, &report.directory) {
+        report.notes.push(error.to_string());
+    }
     // A campaign with failed runs is not finished: the same command tries them again.
     if report.failed.is_empty() {
         memory.remember(&report.directory)?;
@@ -106,9 +110,9 @@ struct Stages<'a> {
 
 impl Stages<'_> {
     /// Data, runs, timings, result directory, report.
-    fn carry_out(&self, prepared: &mut Prepared, stop: &AtomicBool) -> Result<Report, CampaignError> {
+    fn carry_out(&self, prepared: &Prepared, stop: &AtomicBool) -> Result<Report, CampaignError> {
         let Self { root, request, trainer, site, key, shown, environment, say } = *self;
-        let mut locks = if request.slurm.is_some() { self.locks_once_free(stop)? } else { self.locks()? };
+        let locks = if request.slurm.is_some() { self.locks_once_free(stop)? } else { self.locks()? };
         let data = data::prepare(prepared.manifests, prepared.profile(), trainer, say)?;
         interrupted(stop)?;
         let (count, pool) = (prepared.plan.runs.len(), site.pool(prepared, request));
@@ -118,19 +122,7 @@ impl Stages<'_> {
         say(&format!("{count} runs: {arms} arms x {seeds} seeds, {how}{ranks}"));
         let (cache, started) = (plan::run_cache(root), Instant::now());
         let means = Means { cache: &cache, trainer, data: &data, options: &request.run, pool: &pool };
-        let outcomes = match &request.slurm {
-            None => run::carry_out(&prepared.plan.runs, &means, stop, say)?,
-            Some(slurm) => {
-                let done = run::survey(&prepared.plan.runs, &means, say)?;
-                // Days may pass, in which other campaigns go on here.
-                drop(locks);
-                let order = Order { root, prepared, slurm, quiet: request.quiet };
-                let outcomes = slurm::carry_out(&order, &done, &means, stop, say)?;
-                locks = self.locks_once_free(stop)?;
-                slurm::bring_failed(&order, &outcomes, &cache)?;
-                outcomes
-            }
-        };
+        let (outcomes, locks) = self.make_runs(prepared, &means, locks, stop)?;
         interrupted(stop)?;
         if request.slurm.is_some() && prepared.plan.device != DeviceKind::Cpu {
             return self.put_together_elsewhere(prepared, &outcomes);
@@ -153,6 +145,29 @@ impl Stages<'_> {
         let report = assemble(root, prepared, &Parts { outcomes: &outcomes, measured, shown, request, site, key, environment });
         drop(locks);
         report
+    }
+
+    /// The runs, and a report of those that are finished beside them. On a cluster days may pass, in which other campaigns go on here: what is
+    /// locked is free meanwhile.
+    fn make_runs(
+        &self,
+        prepared: &Prepared,
+        means: &Means<'_>,
+        locks: [File; 2],
+        stop: &AtomicBool,
+    ) -> Result<(Vec<Outcome>, [File; 2]), CampaignError> {
+        let Self { root, request, shown, environment, say, .. } = *self;
+        let partial = Partial { prepared, request, environment, code_objects: shown.code_objects.as_ref() };
+        let Some(slurm) = &request.slurm else {
+            return Ok((partial.beside(say, || run::carry_out(&prepared.plan.runs, means, stop, say))?, locks));
+        };
+        let done = run::survey(&prepared.plan.runs, means, say)?;
+        drop(locks);
+        let order = Order { root, prepared, slurm, quiet: request.quiet };
+        let outcomes = partial.beside(say, || slurm::carry_out(&order, &done, means, stop, say))?;
+        let locks = self.locks_once_free(stop)?;
+        slurm::bring_failed(&order, &outcomes, means.cache)?;
+        Ok((outcomes, locks))
     }
 
     /// Of runs on GPUs that this machine does not have: they say which, and no time is measured.

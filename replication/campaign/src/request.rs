@@ -46,6 +46,8 @@ pub struct Request {
     pub finished: bool,
     /// Folder for TensorBoard's event files of the runs that are trained.
     pub tensorboard: Option<PathBuf>,
+    /// While runs are at work, a report of what is finished is made so often at most; None: never.
+    pub partial_every: Option<Duration>,
     /// No bar and no lines while runs are at work.
     pub quiet: bool,
 }

@@ -21,6 +21,7 @@ mod grid;
 mod heal;
 #[path = "../../documents/tests/made.rs"]
 mod made;
+mod partial;
 mod repositories;
 mod run_engine;
 #[path = "../../study/tests/sealed/mod.rs"]

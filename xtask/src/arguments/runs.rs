@@ -54,6 +54,9 @@ pub(crate) struct Replicate {
     /// Also write event files for TensorBoard of the runs that are trained, in FOLDER/PROFILE/ARM/SEED; changes no result
     #[arg(long, value_name = "FOLDER", num_args = 0..=1, default_missing_value = "target/tensorboard")]
     tensorboard: Option<PathBuf>,
+    /// While runs are at work, make a report of those that are finished every so many minutes at most, in cache/partial; 0: none
+    #[arg(long, value_name = "N", value_parser = minutes, default_value = PARTIAL_EVERY)]
+    partial_every: Duration,
     /// Measure nothing after the runs, neither times nor rotations: for a slice whose report is put together elsewhere
     #[arg(long)]
     untimed: bool,
@@ -157,6 +160,7 @@ impl Means {
             finished: false,
             slurm: None,
             tensorboard: None,
+            partial_every: minutes(PARTIAL_EVERY).ok(),
             quiet: self.manner.quiet,
         }
     }
@@ -219,6 +223,9 @@ impl Audit {
     }
 }
 
+/// Minutes between reports of what is finished, where nothing else is said.
+const PARTIAL_EVERY: &str = "10";
+
 fn minutes(text: &str) -> Result<Duration, String> {
     let minutes = text.parse().ok().filter(|minutes: &f64| *minutes >= 0.0 && *minutes < 1e6);
     minutes.map(|minutes| Duration::from_secs_f64(60.0 * minutes)).ok_or_else(|| "must be a number of minutes".to_owned())
@@ -244,6 +251,7 @@ impl Replicate {
             keep_weights: self.keep_weights,
             // Trainers are started elsewhere.
             tensorboard: self.tensorboard.as_ref().map(|folder| std::path::absolute(folder).unwrap_or_else(|_| folder.clone())),
+            partial_every: Some(self.partial_every).filter(|every| !every.is_zero()),
             untimed: self.untimed,
             finished: self.finished,
             slurm: self.on.map(|_| Slurm { options: self.options.clone() }),

@@ -63,7 +63,7 @@ pub(super) fn what_to_do(said: &str) -> &'static str {
     if has(&["timelimit", "wallduration", "partitionconfig"]) {
         "name a limit that is allowed, or a partition that allows more, such as `-- --time=60` or `-- --partition=NAME` (a run that its limit ends goes on from its checkpoint)"
     } else if has(&["genericresource", "gres", "nodeconfiguration", "badconstraints"]) {
-        "no node of that partition has what is asked for; name one with such GPUs, and how they are called there, such as `-- --partition=NAME --gres=gpu:TYPE:1`"
+        "no node of that partition has the GPUs, cores or memory that are asked for (`sinfo --format='%P %G %c %m'` lists what is there); name one that has, and how its GPUs are called, such as `-- --partition=NAME --gres=gpu:TYPE:1`"
     } else if has(&["partition"]) {
         "name one with `-- --partition=NAME` (sinfo lists them)"
     } else if has(&["account", "qos"]) {
@@ -139,6 +139,10 @@ mod tests {
             ("sbatch: error: Batch job submission failed: Requested time limit is invalid (missing or exceeds some limit)", "--time=60"),
             ("sbatch: error: Invalid generic resource (gres) specification", "--gres=gpu:TYPE:1"),
             ("sbatch: error: Batch job submission failed: Requested node configuration is not available", "--gres=gpu:TYPE:1"),
+            (
+                "sbatch: error: Memory specification can not be satisfied; sbatch: error: Batch job submission failed: Requested node configuration is not available",
+                "memory",
+            ),
             ("sbatch: error: invalid partition specified: nope", "sinfo"),
             ("sbatch: error: Invalid account or account/partition combination specified", "--partition"),
             ("sbatch: error: Invalid qos specification", "--qos"),

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use campaign::data::token_folder;
 use campaign::replicate::replicate;
@@ -229,6 +230,7 @@ fn a_campaign() {
         finished: false,
         slurm: std::env::var("SLURM").ok().map(|options| Slurm { options: options.split_whitespace().map(str::to_owned).collect() }),
         tensorboard: None,
+        partial_every: std::env::var("PARTIAL").ok().map(|every| Duration::from_millis(every.parse().unwrap())),
         quiet: false,
         untimed: std::env::var_os("UNTIMED").is_some(),
         code_objects: None,

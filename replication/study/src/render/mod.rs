@@ -62,6 +62,18 @@ pub struct RenderOptions {
     pub stale: bool,
 }
 
+/// What a report says first of a campaign that is still at work.
+#[derive(Debug, Clone, Serialize)]
+pub struct Unfinished {
+    /// Runs that it is made of, and those that there will be.
+    pub finished: usize,
+    pub all: usize,
+    /// When it was made, for people.
+    pub at: String,
+    /// Seconds after which a browser loads it again.
+    pub reload: u64,
+}
+
 /// What a stale report says of itself.
 pub const STALE: &str = "what the trainer computes has changed since these runs";
 
@@ -167,13 +179,21 @@ pub(crate) fn pages(
         all.push((format!("figures/{}", figure.data.name), figure.data.csv()?.to_owned()));
     }
     let page = page::page(directory, measurements, verdicts, &figures, options.stale.then_some(STALE));
-    let text = render_html(&page, templates)?;
-    if text.len() > LARGEST_HTML {
-        return Err(RenderError::TooLarge { name: HTML, bytes: text.len(), budget: LARGEST_HTML });
-    }
-    all.push((HTML.to_owned(), text));
+    all.push((HTML.to_owned(), render_html(&page, templates)?));
     all.extend(latex_files(&page, templates)?);
     Ok(all)
+}
+
+/// The report of a campaign that is still at work: report.html of the directory at `directory`, which says how far the campaign is and asks a
+/// browser to load it again. Nothing is written.
+///
+/// # Errors
+/// As of [`render`].
+pub fn unfinished(directory: &Path, templates: &Path, unfinished: Unfinished) -> Result<String, RenderError> {
+    let measurements = measure(directory)?;
+    let (verdicts, again) = (judge::judge(&measurements), judge::judge_again(&measurements));
+    let page = page::page(directory, &measurements, (&verdicts, again.as_ref()), &figures::all(&measurements), None);
+    render_html(&Page { unfinished: Some(unfinished), ..page }, templates)
 }
 
 /// Every table of `data/`.
@@ -245,7 +265,11 @@ fn template(templates: &Path, name: &str) -> Result<String, RenderError> {
 }
 
 fn render_html(page: &Page, templates: &Path) -> Result<String, RenderError> {
-    html("report.html.j2", templates, context! { page => Value::from(Serde(page)) })
+    let text = html("report.html.j2", templates, context! { page => Value::from(Serde(page)) })?;
+    if text.len() > LARGEST_HTML {
+        return Err(RenderError::TooLarge { name: HTML, bytes: text.len(), budget: LARGEST_HTML });
+    }
+    Ok(text)
 }
 
 /// A page from its template, with the style and the table that all pages share.

@@ -10,7 +10,7 @@ use super::figure::Figure;
 use super::grid::{Cell, Fact, Grid, numbers, words};
 use super::kernel_tables::{self, Section};
 use super::public_logs::{self, PublicLogsPage};
-use super::{answer, claim_tables, code_objects, readings, run_tables, second};
+use super::{Unfinished, answer, claim_tables, code_objects, readings, run_tables, second};
 use crate::files;
 use crate::judge::{PaperVerdicts, Verdicts};
 use crate::manifest::{Estimator, Paper};
@@ -28,6 +28,8 @@ pub(super) struct Page {
     pub hardware: String,
     pub machine: Vec<Fact>,
     pub stale: Option<String>,
+    /// Of a campaign that is still at work.
+    pub unfinished: Option<Unfinished>,
     /// What the page says first.
     pub answer: Vec<String>,
     pub counts: Vec<Fact>,
@@ -103,6 +105,7 @@ pub(super) fn page(
         hardware: study.hardware.title.clone(),
         machine: machine(directory, measurements, &campaign),
         stale: stale.map(str::to_owned),
+        unfinished: None,
         answer: answer::sentences(measurements),
         counts: counts(verdicts, stale.is_some()),
         scale: verdicts.scale.clone(),
