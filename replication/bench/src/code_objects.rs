@@ -28,29 +28,57 @@ const RECIPES: [&str; 2] = ["mxfp4-fdw-h16", "mxfp4-fdw-sr"];
 const LIBRARIES: [&str; 2] = ["libamdhip64.so.7", "libhipblaslt.so.1"];
 const STAND_IN: &str = "libgfx950_stand_in.so";
 
-/// The document of this tree and this machine's compiler, made if the cache has none. `sources`: hash of what the trainer was built from.
+/// The document of this tree and this machine's compiler, if the cache has it or there is nothing to build. `sources`: hash of what the trainer
+/// was built from.
+///
+/// # Errors
+/// Only files that cannot be read or written.
+pub fn known(manifests: &Manifests, sources: &str, say: &dyn Fn(&str)) -> Result<Option<PathBuf>, CampaignError> {
+    let Place { folder, compiler } = Place::of(manifests, sources)?;
+    if believed(&folder, study::code_objects::FILE, say)? {
+        return Ok(Some(folder.join(study::code_objects::FILE)));
+    }
+    let Err(why) = compiler else { return Ok(None) };
+    keep(&folder, &CodeObjects { build: None, not_built: Some(why), execution: None, not_executed: None }).map(Some)
+}
+
+/// The same, made if it is not known.
 ///
 /// # Errors
 /// Only files that cannot be read or written.
 pub fn document(manifests: &Manifests, trainer: &Trainer, sources: &str, say: &dyn Fn(&str)) -> Result<PathBuf, CampaignError> {
-    let root = manifests.root.as_path();
-    let missing = if root.join("kernels").join(ARCHITECTURE).join("kernels.yaml").is_file() {
-        Compiler::find().map(|compiler| compiler.version).map_err(|error| error.to_string())
-    } else {
-        Err("a packed folder has no sources of the kernels; run replicate from the repository".to_owned())
-    };
-    let folder = root.join("cache").join("code-objects").join(&sha256(key(root, &missing, sources)?.as_bytes())[..16]);
-    let path = folder.join(study::code_objects::FILE);
-    if believed(&folder, study::code_objects::FILE, say)? {
+    if let Some(path) = known(manifests, sources, say)? {
         return Ok(path);
     }
-    let document = match missing {
-        Ok(_) => made(manifests, trainer, &folder, say),
-        Err(why) => CodeObjects { build: None, not_built: Some(why), execution: None, not_executed: None },
-    };
+    let folder = Place::of(manifests, sources)?.folder;
+    keep(&folder, &made(manifests, trainer, &folder, say))
+}
+
+fn keep(folder: &Path, document: &CodeObjects) -> Result<PathBuf, CampaignError> {
+    let path = folder.join(study::code_objects::FILE);
     files::write(&path, (document.to_json_pretty().unwrap_or_default() + "\n").as_bytes())?;
-    Seal::write(&folder, [study::code_objects::FILE])?;
+    Seal::write(folder, [study::code_objects::FILE])?;
     Ok(path)
+}
+
+/// Where the document lies.
+struct Place {
+    folder: PathBuf,
+    /// The compiler's version, or why nothing can be built.
+    compiler: Result<String, String>,
+}
+
+impl Place {
+    fn of(manifests: &Manifests, sources: &str) -> Result<Self, FileError> {
+        let root = manifests.root.as_path();
+        let compiler = if root.join("kernels").join(ARCHITECTURE).join("kernels.yaml").is_file() {
+            Compiler::find().map(|compiler| compiler.version).map_err(|error| error.to_string())
+        } else {
+            Err("a packed folder has no sources of the kernels; run replicate from the repository".to_owned())
+        };
+        let name = sha256(key(root, &compiler, sources)?.as_bytes());
+        Ok(Self { folder: root.join("cache").join("code-objects").join(&name[..16]), compiler })
+    }
 }
 
 /// What the document depends on: the compiler, the trainer, and every file below kernels/gfx950 (the interpreter and the stand-in, too).

@@ -57,12 +57,16 @@ pub fn replicate(manifests: &Manifests, request: &Request, stop: &AtomicBool, sa
         None => Site::new(&prepared, &trainer, request, &answers, say)?,
         Some(_) => Site::of_cluster(&prepared, request)?,
     };
-    let code_objects = request.code_objects.map(|make| make(manifests, &trainer, &prepared.build.sources, say)).transpose()?;
+    let known = request.code_objects.map(|kernels| (kernels.known)(manifests, &prepared.build.sources, say)).transpose()?;
     interrupted(stop)?;
-    let (key, shown) = keyed(&prepared, &site, request, code_objects)?;
-    let memory = CampaignMemory { path: root.join("cache").join("campaigns").join(format!("{key}.json")) };
+    // Kernels that have to be made are made after the runs, which nobody has to wait for so; a campaign that was made had them.
+    let known = match known {
+        Some(None) => None,
+        wanted => Some(keyed(&prepared, &site, request, wanted.flatten())?),
+    };
     if !request.run.fresh
-        && let Some(directory) = memory.recall(&request.out, &key, root, say)?
+        && let Some((key, _)) = &known
+        && let Some(directory) = CampaignMemory::new(root, key).recall(&request.out, key, root, say)?
         // A campaign that was not timed before, and shall be now.
         && (request.untimed || prepared.profile().step_time.recipes.is_empty() || directory.join("measurements/step_time.jsonl").exists())
     {
@@ -79,20 +83,20 @@ pub fn replicate(manifests: &Manifests, request: &Request, stop: &AtomicBool, sa
         // Not what was asked here: this machine's compiler, if it has one, built nothing.
         (environment.toolchain.rustc, environment.toolchain.cargo) = (None, None);
     }
-    let stages = Stages { root, request, trainer: &trainer, site: &site, key: &key, shown: &shown, environment: &environment, say };
+    let stages = Stages { root, request, trainer: &trainer, site: &site, known: known.as_ref(), environment: &environment, say };
     // Ctrl-C reaches cargo and trainers as well: whatever error they end with then, the answer is that someone asked to stop.
-    let mut report = stages_or_interrupted(|| stages.carry_out(&prepared, stop), stop)?;
+    let (key, mut report) = stages_or_interrupted(|| stages.carry_out(&prepared, stop), stop)?;
     if let Err(error) = partial::replace(root, &prepared.plan, &report.directory) {
         report.notes.push(error.to_string());
     }
     // A campaign with failed runs is not finished: the same command tries them again.
     if report.failed.is_empty() {
-        memory.remember(&report.directory)?;
+        CampaignMemory::new(root, &key).remember(&report.directory)?;
     }
     Ok(report)
 }
 
-fn stages_or_interrupted(stages: impl FnOnce() -> Result<Report, CampaignError>, stop: &AtomicBool) -> Result<Report, CampaignError> {
+fn stages_or_interrupted<T>(stages: impl FnOnce() -> Result<T, CampaignError>, stop: &AtomicBool) -> Result<T, CampaignError> {
     stages().map_err(|error| if stop.load(Ordering::Relaxed) { CampaignError::Interrupted } else { error })
 }
 
@@ -102,16 +106,16 @@ struct Stages<'a> {
     request: &'a Request,
     trainer: &'a Trainer,
     site: &'a Site,
-    key: &'a str,
-    shown: &'a Shown,
+    /// The campaign's key and what its report shows, if all of that is there before the runs.
+    known: Option<&'a (String, Shown)>,
     environment: &'a Environment,
     say: &'a dyn Fn(&str),
 }
 
 impl Stages<'_> {
-    /// Data, runs, timings, result directory, report.
-    fn carry_out(&self, prepared: &Prepared, stop: &AtomicBool) -> Result<Report, CampaignError> {
-        let Self { root, request, trainer, site, key, shown, environment, say } = *self;
+    /// Data, runs, timings, result directory, report; with the campaign's key.
+    fn carry_out(&self, prepared: &Prepared, stop: &AtomicBool) -> Result<(String, Report), CampaignError> {
+        let Self { root, request, trainer, site, environment, say, .. } = *self;
         let locks = if request.slurm.is_some() { self.locks_once_free(stop)? } else { self.locks()? };
         let data = data::prepare(prepared.manifests, prepared.profile(), trainer, say)?;
         interrupted(stop)?;
@@ -140,11 +144,23 @@ impl Stages<'_> {
             machine: &site.line,
         };
         let measured = if request.untimed { None } else { Some(timings.take(&outcomes, stop, say)?) };
+        let (key, shown) = &self.keyed(prepared)?;
+        interrupted(stop)?;
         say("judging and rendering");
         let measured = measured.as_deref();
         let report = assemble(root, prepared, &Parts { outcomes: &outcomes, measured, shown, request, site, key, environment });
         drop(locks);
-        report
+        Ok((key.clone(), report?))
+    }
+
+    /// The campaign's key and what its report shows: the MI355X kernels are made now if they were not there.
+    fn keyed(&self, prepared: &Prepared) -> Result<(String, Shown), CampaignError> {
+        if let Some(known) = self.known {
+            return Ok(known.clone());
+        }
+        let Self { request, trainer, site, say, .. } = *self;
+        let made = request.code_objects.map(|kernels| (kernels.make)(prepared.manifests, trainer, &prepared.build.sources, say));
+        Ok(keyed(prepared, site, request, made.transpose()?)?)
     }
 
     /// The runs, and a report of those that are finished beside them. On a cluster days may pass, in which other campaigns go on here: what is
@@ -156,8 +172,8 @@ impl Stages<'_> {
         locks: [File; 2],
         stop: &AtomicBool,
     ) -> Result<(Vec<Outcome>, [File; 2]), CampaignError> {
-        let Self { root, request, shown, environment, say, .. } = *self;
-        let partial = Partial { prepared, request, environment, code_objects: shown.code_objects.as_ref() };
+        let Self { root, request, known, environment, say, .. } = *self;
+        let partial = Partial { prepared, request, environment, code_objects: known.and_then(|(_, shown)| shown.code_objects.as_ref()) };
         let Some(slurm) = &request.slurm else {
             return Ok((partial.beside(say, || run::carry_out(&prepared.plan.runs, means, stop, say))?, locks));
         };
@@ -171,13 +187,15 @@ impl Stages<'_> {
     }
 
     /// Of runs on GPUs that this machine does not have: they say which, and no time is measured.
-    fn put_together_elsewhere(&self, prepared: &Prepared, outcomes: &[Outcome]) -> Result<Report, CampaignError> {
-        let Self { root, request, shown, say, .. } = *self;
+    fn put_together_elsewhere(&self, prepared: &Prepared, outcomes: &[Outcome]) -> Result<(String, Report), CampaignError> {
+        let Self { root, request, say, .. } = *self;
+        let (of_campaign, shown) = self.keyed(prepared)?;
         say("judging and rendering; times of steps and kernels need a GPU here and are not measured");
         let site = &Site::of_finished(&prepared.plan, &plan::run_cache(root), request);
         let environment = &self.environment.clone().on(&site.gpus);
-        let (key, shown) = &keyed(prepared, site, request, shown.code_objects.clone())?;
-        assemble(root, prepared, &Parts { outcomes, measured: None, shown, request, site, key, environment })
+        let (key, shown) = &keyed(prepared, site, request, shown.code_objects)?;
+        let report = assemble(root, prepared, &Parts { outcomes, measured: None, shown, request, site, key, environment })?;
+        Ok((of_campaign, report))
     }
 
     /// Of the cache and of the folder of results.
@@ -220,6 +238,10 @@ struct CampaignMemory {
 }
 
 impl CampaignMemory {
+    fn new(root: &Path, key: &str) -> Self {
+        Self { path: root.join("cache").join("campaigns").join(format!("{key}.json")) }
+    }
+
     /// The directory, if it is still there, whole, below `out`, and rendered from today's templates. One whose files are not what they were is
     /// moved aside: it is put together again.
     fn recall(&self, out: &Path, key: &str, root: &Path, say: &dyn Fn(&str)) -> Result<Option<PathBuf>, CampaignError> {

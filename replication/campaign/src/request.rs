@@ -38,7 +38,7 @@ pub struct Request {
     pub keep_weights: bool,
     /// Time no step and no kernel after the runs; claims about times are then not run.
     pub untimed: bool,
-    /// Builds and executes the MI355X kernels before the runs; None: the report has nothing on them.
+    /// The MI355X kernels, built and executed; None: the report has nothing on them.
     pub code_objects: Option<CodeObjects>,
     /// Runs become tasks of arrays; None: they are made on this machine.
     pub slurm: Option<Slurm>,
@@ -52,9 +52,17 @@ pub struct Request {
     pub quiet: bool,
 }
 
-/// Makes the document of the MI355X kernels (`study::code_objects`) for the tree of `manifests`, or finds it in the cache. The trainer's
-/// sources are its second key.
-pub type CodeObjects = fn(&Manifests, &Trainer, &str, &dyn Fn(&str)) -> Result<PathBuf, CampaignError>;
+/// The document of the MI355X kernels (`study::code_objects`) for the tree of the manifests. The text is the hash of the trainer's sources, its
+/// second key.
+#[derive(Debug, Clone, Copy)]
+pub struct CodeObjects {
+    /// What the cache has, or what needs no time; None where it has to be made.
+    pub known: fn(&Manifests, &str, Say<'_>) -> Result<Option<PathBuf>, CampaignError>,
+    pub make: fn(&Manifests, &Trainer, &str, Say<'_>) -> Result<PathBuf, CampaignError>,
+}
+
+/// Gets one line for each stage.
+type Say<'a> = &'a dyn Fn(&str);
 
 #[derive(Debug)]
 pub struct Report {

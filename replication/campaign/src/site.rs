@@ -98,7 +98,7 @@ fn holds_two(prepared: &Prepared, gpu: &GpuFacts) -> bool {
 }
 
 /// What a report shows beside the campaign's own measurements.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Shown {
     /// What `kernels-bench` measured on this machine.
     pub(crate) bench: Option<PathBuf>,

@@ -171,3 +171,15 @@ fn runs_of_an_earlier_trainer_are_carried_over_where_it_computes_the_same() {
     assert!(site.campaign(None).status.success());
     assert_eq!(site.finished().len(), 2 * first.len(), "not known to be the same: made again");
 }
+
+/// Whoever starts a campaign waits for its runs, not for a compiler; what the cache has by then needs no run to be shown.
+#[test]
+fn the_mi355x_kernels_are_made_after_the_runs_and_once() {
+    let site = Site::new();
+    let kernels = |site: &Site| said(&site.campaign_with(&[("KERNELS", "")]));
+    let first = kernels(&site);
+    assert!(first.contains("kernels after 2 runs") && first.contains("put together"), "{first}");
+    assert!(site.results().0.join("measurements/code_objects.json").exists());
+    let again = kernels(&site);
+    assert!(again.contains("nothing to do") && !again.contains("kernels after"), "{again}");
+}

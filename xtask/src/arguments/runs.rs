@@ -8,7 +8,7 @@ use bench::code_objects;
 use campaign::emit::Engine;
 use campaign::error::CampaignError;
 use campaign::machine;
-use campaign::request::Request;
+use campaign::request::{CodeObjects, Request};
 use campaign::run::RunOptions;
 use campaign::slurm::Slurm;
 use clap::{Args, ValueEnum};
@@ -255,7 +255,7 @@ impl Replicate {
             untimed: self.untimed,
             finished: self.finished,
             slurm: self.on.map(|_| Slurm { options: self.options.clone() }),
-            code_objects: Some(code_objects::document),
+            code_objects: Some(CodeObjects { known: code_objects::known, make: code_objects::document }),
             ..request
         }
     }
