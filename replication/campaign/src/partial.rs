@@ -23,7 +23,7 @@ use crate::site::{Site, keyed};
 
 /// Seconds after which a browser looks whether there is a newer one: that costs nothing but reading a file.
 const RELOAD: u64 = 60;
-/// Making it takes at most this part of the time.
+/// Making it takes at most one part in so many of the time.
 const SHARE: u32 = 100;
 
 /// With what it is made.

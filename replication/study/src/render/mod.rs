@@ -191,8 +191,7 @@ pub(crate) fn pages(
 /// As of [`render`].
 pub fn unfinished(directory: &Path, templates: &Path, unfinished: Unfinished) -> Result<String, RenderError> {
     let measurements = measure(directory)?;
-    let (verdicts, again) = (judge::judge(&measurements), judge::judge_again(&measurements));
-    let page = page::page(directory, &measurements, (&verdicts, again.as_ref()), &figures::all(&measurements), None);
+    let page = page::page(directory, &measurements, (&judge::judge(&measurements), None), &figures::all(&measurements), None);
     render_html(&Page { unfinished: Some(unfinished), ..page }, templates)
 }
 
