@@ -83,18 +83,18 @@ impl Inner for Integer {
     }
 }
 
-/// Rows `rows` (from a multiple of 12) of C = A Bᵀ.
+/// Rows `rows` (from a multiple of 12) of C = A Bᵀ, of B the blocks from `first`.
 #[inline(always)]
-pub(super) fn multiply<L: Lanes>(l: L, left: &Panels, right: &Panels, rows: Range<usize>, mut output: Output<'_>) {
+pub(super) fn multiply<L: Lanes>(l: L, left: &Panels, (right, first): (&Panels, usize), rows: Range<usize>, mut output: Output<'_>) {
     if right.largest_scale > LARGEST_FAST_SCALE {
-        return slow(left, right, rows, &mut output);
+        return slow(left, (right, first), rows, &mut output);
     }
     let product = Product {
         left: elements(left.words()),
-        right: right.words(),
+        right: right.words().get(first * Side::Right.block_lines()..).unwrap_or_default(),
         rows,
         columns: right.rows,
-        units: right.blocks(),
+        units: left.blocks(),
         right_units: right.blocks(),
     };
     match L::REGISTERS {
@@ -130,14 +130,15 @@ fn exact_power(power: i32) -> f32 {
 }
 
 /// The definition in plain code.
-fn slow(left: &Panels, right: &Panels, rows: Range<usize>, output: &mut Output<'_>) {
-    let blocks = right.blocks();
+fn slow(left: &Panels, (right, first): (&Panels, usize), rows: Range<usize>, output: &mut Output<'_>) {
+    let blocks = left.blocks();
+    let block = |i: usize| (i / blocks, first + i % blocks);
     let columns: Vec<([i8; BLOCK], u8)> =
-        (0..right.rows * blocks).map(|i| (right.doubled(i / blocks, i % blocks), right.scale_byte(i / blocks, i % blocks))).collect();
+        (0..right.rows * blocks).map(block).map(|(row, block)| (right.doubled(row, block), right.scale_byte(row, block))).collect();
     for row in rows.clone() {
         let a: Vec<_> = (0..blocks).map(|block| (left.doubled(row, block), left.scale_byte(row, block))).collect();
         for (column, b) in columns.chunks_exact(blocks.max(1)).enumerate() {
-            let mut acc = 0.0;
+            let mut acc = output.before(row - rows.start, column);
             for ((a, a_byte), (b, b_byte)) in a.iter().zip(b) {
                 let dot = a.iter().zip(b).map(|(&x, &y)| i32::from(x) * i32::from(y)).sum();
                 acc = add_block(acc, dot, *a_byte, *b_byte);

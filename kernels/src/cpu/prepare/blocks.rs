@@ -56,7 +56,7 @@ pub(in super::super) struct Seen {
 }
 
 impl Seen {
-    pub(super) fn and(self, other: Self) -> Self {
+    pub(in super::super) fn and(self, other: Self) -> Self {
         Self { largest: self.largest.max(other.largest), largest_scale: self.largest_scale.max(other.largest_scale) }
     }
 }

@@ -8,7 +8,7 @@ use super::super::lanes::{Lanes, WIDTH, get};
 use super::element::round_to_bf16;
 
 /// Columns that a chunk can have: the largest Hadamard transform.
-pub(super) const LARGEST: usize = 128;
+pub(in super::super) const LARGEST: usize = 128;
 
 /// Columns between what is read and what is fetched ahead, where the contraction axis is the slow one in memory.
 const AHEAD: usize = 64;
