@@ -14,8 +14,10 @@ use super::profile::{Kernel, Shares};
 use super::{Cpu, Scratch, ShapeError, expect};
 use crate::quantise::PreparedStats;
 
-/// Columns of a piece: whole blocks and rotations. As short as that, because the sums' way between caches is cheaper than the panels'.
-const PIECE: usize = LARGEST;
+/// Columns of a piece in F32, whole blocks and rotations, and in words of four: so few that the panels of both sides, what they are made of
+/// and the sums share a second-level cache, so many that the sums' way to it and back is short beside the work.
+const FLOATS: usize = LARGEST;
+const WORDS: usize = 2 * LARGEST;
 
 /// Rows of a share begin where 32 rows that share a scale do.
 const SHARE_ROWS: usize = 32;
@@ -113,7 +115,7 @@ impl Cpu {
 impl Product<'_> {
     /// At least one, so that C is written if there is nothing to add up.
     fn pieces(&self) -> impl Iterator<Item = Range<usize>> + use<> {
-        let k = self.k;
-        (0..k.max(1)).step_by(PIECE).map(move |start| start..k.min(start + PIECE))
+        let (k, piece) = (self.k, if self.left.is_mxfp4() { WORDS } else { FLOATS });
+        (0..k.max(1)).step_by(piece).map(move |start| start..k.min(start + piece))
     }
 }

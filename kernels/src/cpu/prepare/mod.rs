@@ -20,6 +20,7 @@ use super::panels::{Line, Panels, Side};
 use super::profile::Kernel;
 use super::{Cpu, dispatch};
 use crate::format::MiniFloat;
+use crate::hadamard;
 use crate::quantise::{PRESCALE_CORRECTION, PrepareError, PreparedStats, Randomness, Source, check, mini_float, tensor_scale};
 pub(super) use blocks::Seen;
 use blocks::{Blocks, Rounds, ScaleBits};
@@ -116,13 +117,45 @@ impl Task {
 
     /// Subgroups (`step` at a time) and first columns of chunks, in the order that memory likes: along the rows of the source.
     #[inline(always)]
-    fn order(&self, step: usize, chunk: usize, is_transposed: bool) -> impl Iterator<Item = (usize, usize)> + use<> {
-        let (groups, chunks) = (self.subgroups().div_ceil(step), self.columns.len().div_ceil(chunk));
-        let start = self.columns.start;
-        (0..groups * chunks).map(move |i| {
-            let (group, number) = if is_transposed { (i % groups, i / groups) } else { (i / chunks, i % chunks) };
-            (group * step, start + number * chunk)
-        })
+    fn order(&self, step: usize, chunk: usize, is_transposed: bool) -> Order {
+        Order {
+            next: (0, self.columns.start),
+            start: self.columns.start,
+            end: (self.subgroups(), self.columns.end),
+            step,
+            chunk,
+            is_transposed,
+        }
+    }
+}
+
+/// See [`Task::order`].
+struct Order {
+    next: (usize, usize),
+    /// First column.
+    start: usize,
+    end: (usize, usize),
+    step: usize,
+    chunk: usize,
+    is_transposed: bool,
+}
+
+impl Iterator for Order {
+    type Item = (usize, usize);
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<(usize, usize)> {
+        let now @ (group, column) = self.next;
+        if group >= self.end.0 || column >= self.end.1 {
+            return None;
+        }
+        self.next = match self.is_transposed {
+            true if group + self.step < self.end.0 => (group + self.step, column),
+            true => (0, column + self.chunk),
+            false if column + self.chunk < self.end.1 => (group, column + self.chunk),
+            false => (group + self.step, self.start),
+        };
+        Some(now)
     }
 }
 
@@ -270,6 +303,7 @@ impl Cpu {
             source: Matrix::from(source),
             as_bf16: spec.format != Format::F32,
             rotation: rotation.map_or(0, |r| r.size),
+            norm: rotation.map_or(1.0, |r| hadamard::factor(r.size)),
             signs: rotation.filter(|r| r.signs != Signs::None).and(randomness.signs),
         };
         let rounds = match (spec.rounding, randomness.rounding) {

@@ -179,7 +179,7 @@ impl CpuLinears {
         let panels = if ready.role.side == Side::Left { &mut self.left } else { &mut self.right };
         let stats = ready.prepare(&self.cpu, panels)?;
         if let Some(observation) = self.observation.as_mut().filter(|_| observes) {
-            let survived = quantisation_error::measure(&source, &ready.spec, ready.randomness().signs, &panels.unpack());
+            let survived = quantisation_error::measure(&source, &ready.spec, ready.randomness().signs, &panels.dequantise());
             let linear = self.choices.shapes[place.linear].0;
             observation.records.push(survived.record(observation.step, place.layer, linear, pass, operand, ready.spec.format));
         }
