@@ -12,7 +12,7 @@ use super::prepare::{LARGEST, Plan, Seen, Task};
 use super::product::{MULTIPLY, PREPARE, ProductError, Unprepared};
 use super::profile::{Kernel, Shares};
 use super::{Cpu, Scratch, ShapeError, expect};
-use crate::quantise::PreparedStats;
+use crate::quantise::{PreparedStats, Source};
 
 /// Columns of a piece in F32, whole blocks and rotations, and in words of four: so few that the panels of both sides, what they are made of
 /// and the sums share a second-level cache, so many that the sums' way to it and back is short beside the work.
@@ -83,7 +83,7 @@ impl Cpu {
 
     /// On several threads, none of which waits for another between pieces: rows of C are shared out, and each share prepares its own pieces of
     /// the left side. The right side belongs to all, and is prepared before.
-    fn by_shares(&self, p: &Product<'_>, right: crate::quantise::Source<'_>, c: &mut [f32]) -> [Seen; 2] {
+    fn by_shares(&self, p: &Product<'_>, right: Source<'_>, c: &mut [f32]) -> [Seen; 2] {
         self.with_scratch(|Scratch { whole, .. }| {
             let seen_right = p.shares.time(PREPARE, || self.prepare_whole(&p.right, right, Side::Right, whole));
             let share = p.rows.div_ceil(SHARES * self.threads).next_multiple_of(SHARE_ROWS);

@@ -12,6 +12,9 @@
 //! peak at best. 6 rows by 2 vectors keep 12 sums, 12 results and two vectors of B in 32 registers (AVX-512 VNNI); 3 by 1 in 16
 //! registers with the same instruction of 256 bits (AVX-VNNI), or with two instructions of 16-bit sums, which cannot overflow (AVX2).
 //!
+//! With AVX-512 and operands in the second-level cache 70 % are reached at k = 384 and 60 % at k = 128: a block takes about 64 cycles, of which
+//! the two ports need 61, and a tile about 67 more for its beginning and end, whatever its k.
+//!
 //! A matrix unit (AMX-INT8) was tried and left out: each block's sums have to come back through memory to be scaled, and the unit keeps
 //! a port busy that the scaling needs. 1.15 to 1.25 times this kernel on a Sapphire Rapids, nothing once quantisation is counted.
 
