@@ -7,7 +7,7 @@
 use contract::recipe::{Block, Format, OperandSpec, Rotation, Rounding, ScaleRule, Signs};
 use kernels::cpu::{Cpu, InstructionSet, Panels, Role, Side};
 use kernels::hadamard;
-use kernels::quantise::{Float, Prepared, Randomness, Source, decode_mxfp4, prepare_reference};
+use kernels::quantise::{Float, Prepared, Randomness, Source, decode_mxfp4, dequantise, prepare_reference};
 use kernels::random::{Stream, StreamKey};
 
 fn stream(tag: u64) -> Stream {
@@ -98,7 +98,14 @@ fn compare(values: &[f32], rows: usize, k: usize, spec: &OperandSpec, delayed: O
                     let role = Role { side, partner };
                     let found_stats = cpu.prepare_into(source, spec, role, randomness, delayed, &mut panels).unwrap();
                     let wanted = decoded.as_ref().filter(|_| partner != Format::E2m1).unwrap_or(&expected);
-                    assert_same(wanted, &panels.unpack(), &context);
+                    let unpacked = panels.unpack();
+                    assert_same(wanted, &unpacked, &context);
+                    let dequantised = (dequantise(&unpacked), panels.dequantise());
+                    assert!(
+                        dequantised.0.iter().map(|&x| bits(x)).eq(dequantised.1.iter().map(|&x| bits(x))),
+                        "dequantised, {}",
+                        context()
+                    );
                     assert_eq!(bits(stats.amax), bits(found_stats.amax), "amax, {}", context());
                 }
             }

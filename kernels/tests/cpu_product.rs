@@ -138,6 +138,89 @@ fn together(
     assert_eq!(bits(&c), bits(d_gate_up), "SwiGLU's gradient, {told}");
 }
 
+/// Both sides of a product that is done by pieces of k, either way round in memory.
+struct Both {
+    rows: [usize; 2],
+    k: usize,
+    values: [Vec<f32>; 2],
+    specs: [OperandSpec; 2],
+    transposed: bool,
+}
+
+impl Both {
+    fn side(&self, side: usize) -> Unprepared<'_> {
+        let spec = &self.specs[side];
+        Unprepared {
+            source: Source { values: &self.values[side], rows: self.rows[side], k: self.k, transposed: self.transposed },
+            spec,
+            partner: self.specs[1 - side].format,
+            randomness: Randomness { rounding: (spec.rounding != Rounding::NearestEven).then(|| stream(70 + side as u64)), signs: None },
+            delayed_amax: Some(3.0),
+        }
+    }
+
+    fn apart(&self, cpu: &Cpu) -> (Vec<f32>, [f32; 2]) {
+        let (mut panels, mut amax) = ([Panels::default(), Panels::default()], [0.0; 2]);
+        for (i, side) in [Side::Left, Side::Right].into_iter().enumerate() {
+            let Unprepared { source, spec, partner, randomness, delayed_amax } = self.side(i);
+            let role = Role { side, partner };
+            amax[i] = cpu.prepare_into(source, spec, role, randomness, delayed_amax, &mut panels[i]).unwrap().amax;
+        }
+        let mut c = vec![f32::NAN; self.rows[0] * self.rows[1]];
+        cpu.gemm(&panels[0], &panels[1], &mut c, false).unwrap();
+        (c, amax)
+    }
+
+    fn check(&self, cpus: &[Cpu]) {
+        let (expected, amax) = self.apart(&cpus[0]);
+        for cpu in cpus {
+            let mut c = vec![f32::NAN; expected.len()];
+            let found = cpu.gemm_from_both(self.side(0), self.side(1), &mut c).unwrap();
+            let told = format!("{:?}, {:?} by {}, transposed {}, {cpu:?}", self.specs, self.rows, self.k, self.transposed);
+            assert_eq!(bits(&c), bits(&expected), "{told}");
+            assert_eq!(bits(&found.map(|stats| stats.amax)), bits(&amax), "{told}");
+        }
+    }
+}
+
+fn all_cpus() -> Vec<Cpu> {
+    let sets = InstructionSet::ALL.into_iter().filter(|set| set.is_supported());
+    sets.flat_map(|set| [1, 3].map(|threads| Cpu::new(set, threads).unwrap())).collect()
+}
+
+#[test]
+fn preparing_both_sides_by_pieces_changes_no_bit() {
+    let cpus = all_cpus();
+    let plain = |format, scale| OperandSpec { format, block: Block::Tensor, scale, rounding: Rounding::NearestEven, rotation: None };
+    for (spec, partner) in specs() {
+        let right = match partner {
+            Format::E2m1 => OperandSpec { block: Block::Row32, rounding: Rounding::NearestEven, format: partner, ..spec },
+            Format::E4m3 => plain(partner, ScaleRule::Current),
+            _ => plain(partner, ScaleRule::None),
+        };
+        // Less than a piece, some pieces and a part of one; rows of more than one group, and of more shares than threads.
+        for (rows, k) in [([5, 3], 64), ([100, 70], 288), ([130, 33], 640)] {
+            for transposed in [false, true] {
+                let values = [normals(rows[0] * k, 8), normals(rows[1] * k, 9)];
+                Both { rows, k, values, specs: [spec, right], transposed }.check(&cpus);
+            }
+        }
+    }
+}
+
+/// Scales beyond those of the fast kernels, in one piece and not in the one before; and nothing to add up.
+#[test]
+fn pieces_may_take_the_slow_way_or_be_empty() {
+    let (spec, _) = specs()[0];
+    let (rows, k) = ([20, 40], 512);
+    let mut values = [normals(rows[0] * k, 8), normals(rows[1] * k, 9)];
+    values[0].iter_mut().for_each(|x| *x *= 2f32.powi(-60));
+    // Stored [k, rows]: k from 256.
+    values[1][256 * rows[1]..].iter_mut().for_each(|x| *x *= 2f32.powi(115));
+    Both { rows, k, values, specs: [spec, spec], transposed: true }.check(&all_cpus());
+    Both { rows, k: 0, values: [vec![], vec![]], specs: [spec, spec], transposed: true }.check(&all_cpus());
+}
+
 #[test]
 fn shapes_that_do_not_fit_are_refused_before_anything_is_written() {
     let cpu = Cpu::new(InstructionSet::Scalar, 1).unwrap();
@@ -159,5 +242,15 @@ fn shapes_that_do_not_fit_are_refused_before_anything_is_written() {
     refused(cpu.gemm_from(float.unprepared(), &right, &mut c, false), "integer product");
     let short = Case { x: vec![0.0; 3], partner: Format::E2m1, ..float };
     refused(cpu.gemm_from(short.unprepared(), &right, &mut c, false), "the source has 3 elements");
+    let both = |k: usize| Both { rows: [4, 4], k, values: [normals(4 * k, 1), normals(4 * k, 1)], specs: [spec, spec], transposed: true };
+    let refused = |result: Result<_, ProductError>, words: &str| {
+        let message = result.map(|_: [kernels::quantise::PreparedStats; 2]| ()).unwrap_err().to_string();
+        assert!(message.contains(words), "{message}");
+    };
+    let (left, right) = (both(64), both(32));
+    refused(cpu.gemm_from_both(left.side(0), right.side(1), &mut c[..16]), "right has 128 elements");
+    refused(cpu.gemm_from_both(left.side(0), left.side(1), &mut c), "gemm_from_both: c has 64 elements");
+    let float = Unprepared { partner: Format::Bf16, ..left.side(1) };
+    refused(cpu.gemm_from_both(left.side(0), float, &mut c[..16]), "integer product");
     assert!(c.iter().all(|&x| x == 9.0));
 }

@@ -151,7 +151,7 @@ fn rotation_spreads_a_lone_outlier_over_its_block() {
     before[37] = 5.0;
     let mut after = before.clone();
     rotate_rows(&mut after, 32, None);
-    let ratios = block_ratios(&before, &after, 96);
+    let ratios = block_ratios(&before, Some(&after), 96);
     for (found, expected) in
         [(ratios.before, 32f64.sqrt()), (ratios.outliers_before, 32f64.sqrt()), (ratios.after, 1.0), (ratios.outliers_after, 1.0)]
     {

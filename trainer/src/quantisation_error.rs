@@ -2,7 +2,7 @@
 
 use contract::metrics::Quantisation;
 use contract::recipe::{Format, OperandSpec};
-use kernels::quantise::{self, Prepared, Source};
+use kernels::quantise::{self, Source};
 
 use crate::streams::{Operand, Pass};
 
@@ -12,13 +12,13 @@ pub(crate) struct Survival {
     blocks: quantise::BlockRatios,
 }
 
-/// Compares a prepared operand with what was quantised: the source after the BF16 rounding and the rotation.
-pub(crate) fn measure(source: &Source<'_>, spec: &OperandSpec, signs: Option<&[f32]>, prepared: &Prepared) -> Survival {
+/// Compares the values that an operand was prepared to with what was quantised: the source after the BF16 rounding and the rotation.
+pub(crate) fn measure(source: &Source<'_>, spec: &OperandSpec, signs: Option<&[f32]>, prepared: &[f32]) -> Survival {
     let unrotated = quantise::rotated(source, &OperandSpec { rotation: None, ..*spec }, None);
-    let rotated = quantise::rotated(source, spec, signs);
+    let rotated = spec.rotation.map(|_| quantise::rotated(source, spec, signs));
     Survival {
-        error: quantise::error_metrics(&rotated, &quantise::dequantise(prepared)),
-        blocks: quantise::block_ratios(&unrotated, &rotated, source.k),
+        error: quantise::error_metrics(rotated.as_ref().unwrap_or(&unrotated), prepared),
+        blocks: quantise::block_ratios(&unrotated, rotated.as_deref(), source.k),
     }
 }
 

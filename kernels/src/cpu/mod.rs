@@ -20,6 +20,7 @@ mod math;
 mod norm;
 mod optimizer;
 mod panels;
+mod pieces;
 mod prepare;
 mod product;
 mod profile;
@@ -175,6 +176,8 @@ fn expect(kernel: &'static str, argument: &str, wanted: usize, found: usize) -> 
 struct Scratch {
     left: Panels,
     right: Panels,
+    /// A side that several threads read.
+    whole: Panels,
     attention: attention::Buffers,
     partial: Vec<f32>,
     sums: Vec<f64>,

@@ -241,6 +241,26 @@ impl Panels {
         Prepared::Mxfp4(Mxfp4 { rows, k: self.k, blocks, codes, scales, multiplier: self.factor })
     }
 
+    /// What [`dequantise`](crate::quantise::dequantise) makes of [`Panels::unpack`], without the codes between: `[rows, k]`.
+    pub fn dequantise(&self) -> Vec<f32> {
+        let mut values = vec![0.0; self.rows * self.k];
+        for (row, values) in values.chunks_exact_mut(self.k.max(1)).enumerate() {
+            if !self.is_mxfp4 {
+                let (line, lane) = self.float_place(row, 0);
+                let lines = self.floats[line..].iter().step_by(self.side.lines());
+                values.iter_mut().zip(lines).for_each(|(value, line)| *value = line.0[lane] * self.factor);
+                continue;
+            }
+            for (block, values) in values.chunks_mut(BLOCK).enumerate() {
+                let scale = e8m0::decode(self.scale_byte(row, block));
+                for (value, doubled) in values.iter_mut().zip(self.doubled(row, block)) {
+                    *value = f32::from(doubled) * 0.5 * scale * self.factor;
+                }
+            }
+        }
+        values
+    }
+
     /// Twice the elements of a block.
     pub(super) fn doubled(&self, row: usize, block: usize) -> [i8; BLOCK] {
         let offset = if self.side == Side::Right { OFFSET } else { 0 };

@@ -1,4 +1,5 @@
-//! Products whose left side is prepared on the way, a chunk of rows at a time, and what follows them row by row.
+//! Products whose left side is prepared on the way, a chunk of rows at a time, and what follows them row by row. Where both sides are, see
+//! `pieces`.
 //!
 //! A chunk's panels, and what the product makes of them, stay in the caches of the core that works on it: apart, each of these kernels reads
 //! and writes main memory, and that is most of its time. The arithmetic is that of [`Cpu::prepare_into`], [`Cpu::gemm`] and the kernel that
@@ -8,13 +9,13 @@ use contract::recipe::{Format, OperandSpec};
 
 use super::gemm::Output;
 use super::panels::{Panels, Side};
-use super::prepare::{Plan, Role, Seen, Task};
+use super::prepare::{Plan, Seen, Task};
 use super::profile::{Kernel, Shares};
 use super::{Cpu, Scratch, ShapeError, expect, room};
 use crate::quantise::{PrepareError, PreparedStats, Randomness, Source};
 
 /// Rows of a chunk: whole groups of the left side, and whole tiles of 32 rows that share a scale.
-const CHUNK: usize = Task::LEFT_ROWS;
+const CHUNK: usize = Task::ROWS;
 
 const _: () = assert!(CHUNK.is_multiple_of(Side::Left.group()) && CHUNK.is_multiple_of(32));
 
@@ -29,14 +30,14 @@ pub enum ProductError {
     Shape(#[from] ShapeError),
 }
 
-/// The left side of a product, still to be prepared: the arguments of [`Cpu::prepare_into`].
+/// One side of a product, still to be prepared: the arguments of [`Cpu::prepare_into`].
 #[derive(Debug, Clone, Copy)]
 pub struct Unprepared<'a> {
     /// The elements.
     pub source: Source<'a>,
     /// What is to be done with them.
     pub spec: &'a OperandSpec,
-    /// Format of the right side.
+    /// Format of the other side.
     pub partner: Format,
     pub randomness: Randomness<'a>,
     /// Largest magnitude that a delayed scale remembers.
@@ -44,8 +45,8 @@ pub struct Unprepared<'a> {
 }
 
 /// Kinds of work of a chunk, as [`Shares`] counts them.
-const PREPARE: usize = 0;
-const MULTIPLY: usize = 1;
+pub(super) const PREPARE: usize = 0;
+pub(super) const MULTIPLY: usize = 1;
 const FOLLOW: usize = 2;
 
 impl Cpu {
@@ -128,12 +129,15 @@ impl Cpu {
             return error("the right operand was prepared as the left one".to_owned());
         }
         expect(kernel, "c", left.source.rows * right.rows, c)?;
-        let role = Role { side: Side::Left, partner: left.partner };
-        let plan = self.plan(left.source, left.spec, role, left.randomness, left.delayed_amax)?;
+        let plan = self.plan_of(left)?;
         if plan.is_mxfp4() != right.is_mxfp4 {
             return error("one operand is prepared for an integer product, the other for one in F32".to_owned());
         }
         Ok(plan)
+    }
+
+    pub(super) fn plan_of<'a>(&self, side: &Unprepared<'a>) -> Result<Plan<'a>, PrepareError> {
+        self.plan(side.source, side.spec, side.partner, side.randomness, side.delayed_amax)
     }
 
     /// Calls `work(task, multiply, shares)` for every chunk of rows; `multiply(c)` prepares the chunk and multiplies it into `c`.
@@ -155,30 +159,20 @@ impl Cpu {
         let factor = (f64::from(plan.factor) * f64::from(right.factor)) as f32;
         let seen = self.all_seen(tasks.enumerate(), |(number, task)| {
             let first = number * CHUNK;
-            let task_rows = Task { row: first, rows: CHUNK.min(rows - first), columns: 0..k, fetch: None };
+            let part = Task { row: first, rows: CHUNK.min(rows - first), columns: 0..k, fetch: None };
             let seen = std::cell::Cell::new(Seen::default());
             self.with_scratch(|Scratch { left: panels, .. }| {
                 let panels = std::cell::RefCell::new(panels);
                 let multiply = |c: &mut [f32]| {
                     let mut panels = panels.borrow_mut();
-                    seen.set(shares.time(PREPARE, || self.prepare_chunk(plan, &task_rows, &mut panels)));
+                    seen.set(shares.time(PREPARE, || self.prepare_part(plan, Side::Left, &part, &mut panels)));
                     let output = Output { c, stride: right.rows, accumulate, factor, goes_on: false };
-                    shares.time(MULTIPLY, || self.multiply_rows(&panels, right, 0..task_rows.rows, output));
+                    shares.time(MULTIPLY, || self.multiply_rows(&panels, (right, 0), 0..part.rows, output));
                 };
                 work(task, &multiply, &shares);
             });
             seen.get()
         });
         PreparedStats { amax: f32::from_bits(seen.largest) }
-    }
-
-    /// The rows of one chunk as panels of their own.
-    fn prepare_chunk(&self, plan: &Plan<'_>, task: &Task, panels: &mut Panels) -> Seen {
-        panels.reshape(Side::Left, task.rows, task.columns.len(), plan.is_mxfp4());
-        if plan.is_mxfp4() {
-            self.fill_words(plan, Side::Left, task, panels.words_mut())
-        } else {
-            self.fill_floats(plan, Side::Left, task, panels.floats_mut())
-        }
     }
 }

@@ -183,9 +183,16 @@ pub fn prepare_reference(
 /// The source after steps 1 and 2: `[rows, k]`, rounded to BF16 (except for F32) and rotated. This is what gets quantised.
 pub fn rotated(source: &Source<'_>, spec: &OperandSpec, signs: Option<&[f32]>) -> Vec<f32> {
     let round = |value| if spec.format == Format::F32 { value } else { bf16::round(value) };
-    let mut values: Vec<f32> = Vec::with_capacity(source.rows * source.k);
-    for row in 0..source.rows {
-        values.extend((0..source.k).map(|column| round(source.at(row, column))));
+    let (rows, k) = (source.rows, source.k);
+    let mut values = vec![0.0; rows * k];
+    // Squares, of which every line is in the cache whichever way they are stored.
+    const SQUARE: usize = 16;
+    for (row, column) in (0..rows).step_by(SQUARE).flat_map(|row| (0..k).step_by(SQUARE).map(move |column| (row, column))) {
+        for row in row..rows.min(row + SQUARE) {
+            for column in column..k.min(column + SQUARE) {
+                values[row * k + column] = round(source.at(row, column));
+            }
+        }
     }
     if let Some(rotation) = spec.rotation {
         let signs = if rotation.signs == contract::recipe::Signs::None { None } else { signs };

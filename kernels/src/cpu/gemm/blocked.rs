@@ -48,6 +48,11 @@ pub(in super::super) struct Output<'a> {
 }
 
 impl Output<'_> {
+    /// What the sum of one element starts from.
+    pub(super) fn before(&self, row: usize, column: usize) -> f32 {
+        if self.goes_on { self.c[row * self.stride + column] } else { 0.0 }
+    }
+
     /// Finishes sixteen (or fewer, at the right edge) elements of row `row` from column `column`.
     #[inline(always)]
     pub(super) fn finish<L: Lanes>(&mut self, l: L, row: usize, column: usize, columns: usize, value: L::F) {

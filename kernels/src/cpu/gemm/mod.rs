@@ -12,7 +12,7 @@ use std::ops::Range;
 use super::panels::{Panels, Side, elements};
 use super::profile::Kernel;
 use super::{Cpu, ShapeError, dispatch, expect};
-use crate::quantise::Source;
+use crate::quantise::{BLOCK, Source};
 
 pub(super) use blocked::Output;
 pub(super) use float::{NARROW, multiply_narrow, multiply_panels};
@@ -21,7 +21,7 @@ pub(super) use float::{NARROW, multiply_narrow, multiply_panels};
 const TILE_ROWS: usize = 12;
 
 /// Shares of the rows of C for each thread: more than one, so that a thread that was held up does not hold up the others.
-const SHARES: usize = 3;
+pub(super) const SHARES: usize = 3;
 
 /// A strided F32 matrix read along k: element (row, k) is `values[row * row_stride + k * k_stride]`.
 #[derive(Debug, Clone, Copy)]
@@ -177,18 +177,19 @@ impl Cpu {
         let tasks = c.chunks_mut(share * stride).enumerate().take(rows.div_ceil(share));
         self.each(tasks, |(task, c)| {
             let rows = task * share..rows.min((task + 1) * share);
-            self.multiply_rows(left, right, rows, Output { c, stride, accumulate, factor, goes_on });
+            self.multiply_rows(left, (right, 0), rows, Output { c, stride, accumulate, factor, goes_on });
         });
     }
 
-    /// Some rows of the left side, on the caller's thread. Compiled once, however many callers it has.
+    /// Some rows of the left side, on the caller's thread; of the right side's k those from `first` (where a block begins) are meant, as many
+    /// as the left side has. Compiled once, however many callers it has.
     #[inline(never)]
-    pub(super) fn multiply_rows(&self, left: &Panels, right: &Panels, rows: Range<usize>, output: Output<'_>) {
+    pub(super) fn multiply_rows(&self, left: &Panels, (right, first): (&Panels, usize), rows: Range<usize>, output: Output<'_>) {
         if left.is_mxfp4 {
-            dispatch!(dot self, |l| mxfp4::multiply(l, left, right, rows, output));
+            dispatch!(dot self, |l| mxfp4::multiply(l, left, (right, first / BLOCK), rows, output));
         } else {
-            let panels = (elements(left.floats()), right.floats());
-            dispatch!(self, |l| multiply_panels(l, panels, (rows, right.rows), (left.k, left.k), output));
+            let panels = (elements(left.floats()), right.floats().get(first * Side::Right.lines()..).unwrap_or_default());
+            dispatch!(self, |l| multiply_panels(l, panels, (rows, right.rows), (left.k, right.k), output));
         }
     }
 }

@@ -56,7 +56,7 @@ pub(in super::super) struct Seen {
 }
 
 impl Seen {
-    pub(super) fn and(self, other: Self) -> Self {
+    pub(in super::super) fn and(self, other: Self) -> Self {
         Self { largest: self.largest.max(other.largest), largest_scale: self.largest_scale.max(other.largest_scale) }
     }
 }
@@ -112,7 +112,9 @@ fn for_each_block<L: Lanes, const LATE: bool>(
             let row = task.row + (first_group + group) * WIDTH;
             let fetch = task.fetch(number * groups + group, chunk);
             if LATE {
-                read_plain(l, &b.reading.source, row, first, fetch, &mut buffer[..chunk]);
+                for (i, square) in buffer[..chunk].as_chunks_mut().0.iter_mut().enumerate() {
+                    *square = read_plain(l, &b.reading.source, row, first, fetch, i);
+                }
             } else {
                 read(l, &b.reading, row, first, fetch, &mut buffer[..chunk]);
             }
@@ -163,14 +165,25 @@ fn e2m1_rounded<L: Lanes, const LATE: bool, const LEFT: bool>(l: L, b: &Blocks<'
 
 /// How four scaled columns become one word of doubled elements plus 12. Types rather than functions, so that each is compiled in place.
 trait Bytes {
-    fn of<L: Lanes>(l: L, counters: &Counters<L>, column: usize, v: [L::F; 4]) -> L::U;
+    /// What sixteen rows of random words are drawn from.
+    type Source<L: Lanes>: Copy;
+    /// The sources of a task's rows.
+    fn sources<L: Lanes>(l: L, b: &Blocks<'_>, task: &Task) -> [Self::Source<L>; Task::SUBGROUPS];
+    fn of<L: Lanes>(l: L, source: &Self::Source<L>, column: usize, v: [L::F; 4]) -> L::U;
 }
 
 struct Nearest;
 
 impl Bytes for Nearest {
+    type Source<L: Lanes> = ();
+
     #[inline(always)]
-    fn of<L: Lanes>(l: L, _: &Counters<L>, _: usize, v: [L::F; 4]) -> L::U {
+    fn sources<L: Lanes>(_: L, _: &Blocks<'_>, _: &Task) -> [(); Task::SUBGROUPS] {
+        [(); Task::SUBGROUPS]
+    }
+
+    #[inline(always)]
+    fn of<L: Lanes>(l: L, (): &(), _: usize, v: [L::F; 4]) -> L::U {
         e2m1_nearest(l, v)
     }
 }
@@ -178,6 +191,13 @@ impl Bytes for Nearest {
 struct Stochastic;
 
 impl Bytes for Stochastic {
+    type Source<L: Lanes> = Counters<L>;
+
+    #[inline(always)]
+    fn sources<L: Lanes>(l: L, b: &Blocks<'_>, task: &Task) -> [Counters<L>; Task::SUBGROUPS] {
+        counters(l, b.rounds.stream().unwrap_or_default(), b.reading.source.k, task)
+    }
+
     #[inline(always)]
     fn of<L: Lanes>(l: L, counters: &Counters<L>, column: usize, v: [L::F; 4]) -> L::U {
         let mut codes = [l.splat_u(0); 4];
@@ -191,6 +211,13 @@ impl Bytes for Stochastic {
 struct Prescaled;
 
 impl Bytes for Prescaled {
+    type Source<L: Lanes> = Counters<L>;
+
+    #[inline(always)]
+    fn sources<L: Lanes>(l: L, b: &Blocks<'_>, task: &Task) -> [Counters<L>; Task::SUBGROUPS] {
+        Stochastic::sources(l, b, task)
+    }
+
     #[inline(always)]
     fn of<L: Lanes>(l: L, counters: &Counters<L>, column: usize, mut v: [L::F; 4]) -> L::U {
         for v in &mut v {
@@ -203,7 +230,7 @@ impl Bytes for Prescaled {
 #[inline(always)]
 fn e2m1_task<L: Lanes, B: Bytes, const LATE: bool, const LEFT: bool>(l: L, b: &Blocks<'_>, task: &Task, to: &mut [Line<u32>]) -> Seen {
     let side = if LEFT { Side::Left } else { Side::Right };
-    let counters = counters(l, b.rounds.stream().unwrap_or_default(), b.reading.source.k, task);
+    let sources = B::sources(l, b, task);
     let (blocks, lines, block_lines) = (task.columns.len().div_ceil(32), side.lines(), side.block_lines());
     for_each_block::<L, LATE>(
         l,
@@ -215,7 +242,7 @@ fn e2m1_task<L: Lanes, B: Bytes, const LATE: bool, const LEFT: bool>(l: L, b: &B
             let first = lane_line(subgroup, (column - task.columns.start) / 32, blocks, lines, block_lines);
             // From this subgroup's first line to its last one.
             let to = &mut to[first..first + block_lines - lines + 1];
-            let counters = &counters[subgroup % counters.len()];
+            let source = &sources[subgroup % sources.len()];
             let mut sum = l.dot_start(l.splat_u(0));
             let (fours, _) = values.as_chunks::<4>();
             for (step, four) in fours.iter().enumerate() {
@@ -223,7 +250,7 @@ fn e2m1_task<L: Lanes, B: Bytes, const LATE: bool, const LEFT: bool>(l: L, b: &B
                 for x in &mut scaled {
                     *x = l.mul(if LATE { l.floats(from_any_to_bf16(l, l.bits(*x))) } else { *x }, inverse);
                 }
-                let mut word = B::of(l, counters, column + 4 * step, scaled);
+                let mut word = B::of(l, source, column + 4 * step, scaled);
                 if LEFT {
                     word = signed(l, word);
                     sum = l.dot_add(sum, l.splat_u(0x0101_0101), word);
@@ -252,12 +279,23 @@ fn signed<L: Lanes>(l: L, word: L::U) -> L::U {
 /// Counters row * k of sixteen rows, for every subgroup that a task can have.
 #[inline(always)]
 pub(super) fn counters<L: Lanes>(l: L, stream: Stream, k: usize, task: &Task) -> [Counters<L>; Task::SUBGROUPS] {
-    std::array::from_fn(
+    // Not by `array::from_fn`, which is compiled without the instructions.
+    let mut all = [counters_of(l, stream, k, task.row); Task::SUBGROUPS];
+    for (group, counters) in all.iter_mut().enumerate().take(task.subgroups()).skip(1) {
+        *counters = counters_of(l, stream, k, task.row + group * WIDTH);
+    }
+    all
+}
+
+/// Those of sixteen rows from `row`.
+#[inline(always)]
+fn counters_of<L: Lanes>(l: L, stream: Stream, k: usize, row: usize) -> Counters<L> {
+    Counters::new(
+        l,
+        stream,
+        k.next_multiple_of(LARGEST),
         #[inline(always)]
-        |group| {
-            let row = task.row + group * WIDTH;
-            Counters::new(l, stream, k.next_multiple_of(LARGEST), |i| ((row + i) * k) as u64)
-        },
+        |i| ((row + i) * k) as u64,
     )
 }
 
@@ -271,7 +309,10 @@ pub(super) fn floats<L: Lanes, const DROPPED: u32>(
     task: &Task,
     to: &mut [Line<f32>],
 ) -> Seen {
-    let counters = counters(l, b.rounds.stream().unwrap_or_default(), b.reading.source.k, task);
+    let counters = b.rounds.stream().map(
+        #[inline(always)]
+        |stream| counters(l, stream, b.reading.source.k, task),
+    );
     let lines = side.lines();
     for_each_block::<L, false>(
         l,
@@ -285,9 +326,9 @@ pub(super) fn floats<L: Lanes, const DROPPED: u32>(
                 if let Rounds::Prescaled(_) = b.rounds {
                     v = l.mul(v, l.splat(0.75));
                 }
-                let random = b.rounds.stream().map(
+                let random = counters.as_ref().map(
                     #[inline(always)]
-                    |_| counters[subgroup % counters.len()].words(l, column + i),
+                    |counters| counters[subgroup % counters.len()].words(l, column + i),
                 );
                 let value = l.mul(round::<L, DROPPED>(l, v, target, random), scale);
                 let line = lane_line(subgroup, column + i - task.columns.start, task.columns.len(), lines, lines);

@@ -4,11 +4,11 @@
 //! source is stored. A source stored `[rows, k]` is transposed in registers, 16 x 16 at a time.
 
 use super::super::gemm::Matrix;
-use super::super::lanes::{Lanes, WIDTH, get};
+use super::super::lanes::{Lanes, WIDTH};
 use super::element::round_to_bf16;
 
 /// Columns that a chunk can have: the largest Hadamard transform.
-pub(super) const LARGEST: usize = 128;
+pub(in super::super) const LARGEST: usize = 128;
 
 /// Columns between what is read and what is fetched ahead, where the contraction axis is the slow one in memory.
 const AHEAD: usize = 64;
@@ -21,6 +21,8 @@ pub(super) struct Reading<'a> {
     pub(super) as_bf16: bool,
     /// Size of the Hadamard transform; 0 for none.
     pub(super) rotation: usize,
+    /// What the transform is multiplied by: 1/sqrt(size), rounded to F32.
+    pub(super) norm: f32,
     /// Signs before the transform.
     pub(super) signs: Option<&'a [f32]>,
 }
@@ -35,103 +37,118 @@ impl Reading<'_> {
 /// Reads rows `row..row + 16` and columns `first..` into `columns`, as BF16 and rotated if that is asked for; zeros beyond the matrix.
 #[inline(always)]
 pub(super) fn read<L: Lanes>(l: L, reading: &Reading<'_>, row: usize, first: usize, fetch: Option<usize>, columns: &mut [L::F]) {
-    read_plain(l, &reading.source, row, first, fetch, columns);
+    let (squares, _) = columns.as_chunks_mut::<WIDTH>();
+    for (i, square) in squares.iter_mut().enumerate() {
+        *square = read_square(l, reading, row, first, fetch, i);
+    }
+    if reading.rotation > WIDTH {
+        for block in columns.chunks_exact_mut(reading.rotation) {
+            rest_of_hadamard(l, block, reading.norm);
+        }
+    }
+}
+
+/// Square `i` of [`read`]: sixteen columns, which stay in registers. Of a transform that is larger than that the rest is left to do.
+#[inline(always)]
+pub(super) fn read_square<L: Lanes>(
+    l: L,
+    reading: &Reading<'_>,
+    row: usize,
+    first: usize,
+    fetch: Option<usize>,
+    i: usize,
+) -> [L::F; WIDTH] {
+    let mut square = read_plain(l, &reading.source, row, first, fetch, i);
     if reading.as_bf16 {
-        for x in columns.iter_mut() {
+        for x in &mut square {
             *x = round_to_bf16(l, *x);
         }
     }
     if reading.rotation > 0 {
-        for block in columns.chunks_exact_mut(reading.rotation) {
-            if let Some(signs) = reading.signs {
-                for (x, &sign) in block.iter_mut().zip(signs) {
-                    *x = l.mul(*x, l.splat(sign));
-                }
+        if let Some(signs) = reading.signs.and_then(|signs| signs[i * WIDTH % reading.rotation..].first_chunk::<WIDTH>()) {
+            for (x, &sign) in square.iter_mut().zip(signs) {
+                *x = l.mul(*x, l.splat(sign));
             }
-            hadamard(l, block);
+        }
+        // Natural-order Sylvester transform: sizes 1, 2, 4, 8.
+        butterfly::<L, 1>(l, &mut square);
+        butterfly::<L, 2>(l, &mut square);
+        butterfly::<L, 4>(l, &mut square);
+        butterfly::<L, 8>(l, &mut square);
+        if reading.rotation == WIDTH {
+            for x in &mut square {
+                *x = l.mul(*x, l.splat(reading.norm));
+            }
         }
     }
-}
-
-/// The elements as they are in memory. Where the contraction axis is the slow one, as many lines of memory are fetched ahead as are read:
-/// in a row from element `fetch`, or, without it, some columns further on.
-#[inline(always)]
-pub(super) fn read_plain<L: Lanes>(l: L, source: &Matrix<'_>, row: usize, first: usize, fetch: Option<usize>, columns: &mut [L::F]) {
-    let valid = source.k.saturating_sub(first).min(columns.len());
-    let rows = source.rows.saturating_sub(row).min(WIDTH);
-    let zero = l.splat(0.0);
-    if rows == 0 || valid == 0 {
-        columns.fill(zero);
-    } else if source.row_stride == 1 {
-        let whole = rows == WIDTH && valid == columns.len();
-        let (ahead, step) = fetch.map_or(((first + AHEAD) * source.k_stride + row, source.k_stride), |fetch| (fetch, WIDTH));
-        for (column, to) in columns.iter_mut().enumerate() {
-            let start = (first + column) * source.k_stride + row;
-            l.prefetch(source.values, ahead + column * step);
-            *to = match source.values.get(start..).and_then(|x| x.first_chunk()) {
-                Some(lanes) if whole => l.load(lanes),
-                _ if column < valid => get(l, &source.values[start..start + rows], 0),
-                _ => zero,
-            };
-        }
-    } else if source.k_stride == 1 {
-        let (squares, _) = columns.as_chunks_mut::<WIDTH>();
-        for (i, square) in squares.iter_mut().enumerate() {
-            let column = i * WIDTH;
-            let count = valid.saturating_sub(column).min(WIDTH);
-            let corner = &source.values[row * source.row_stride + first + column.min(valid)..];
-            if count == WIDTH && rows == WIDTH {
-                *square = whole_square(l, corner, source.row_stride);
-                continue;
-            }
-            for (r, to) in square.iter_mut().enumerate() {
-                *to = if r < rows && count > 0 { get(l, &corner[r * source.row_stride..][..count], 0) } else { zero };
-            }
-            l.transpose(square);
-        }
-    } else {
-        for (column, to) in columns.iter_mut().enumerate() {
-            let mut lanes = [0.0; WIDTH];
-            if column < valid {
-                for (r, lane) in lanes.iter_mut().enumerate().take(rows) {
-                    *lane = source.values[(row + r) * source.row_stride + (first + column) * source.k_stride];
-                }
-            }
-            *to = l.load(&lanes);
-        }
-    }
-}
-
-/// Sixteen columns of sixteen rows `stride` apart, all inside `corner`; those sixteen rows further on are fetched ahead.
-#[inline(always)]
-fn whole_square<L: Lanes>(l: L, corner: &[f32], stride: usize) -> [L::F; WIDTH] {
-    let mut square = [l.splat(0.0); WIDTH];
-    for (r, row) in square.iter_mut().enumerate() {
-        if let Some(lanes) = corner.get(r * stride..).and_then(|x| x.first_chunk()) {
-            *row = l.load(lanes);
-        }
-    }
-    for r in WIDTH..2 * WIDTH {
-        l.prefetch(corner, r * stride);
-    }
-    l.transpose(&mut square);
     square
 }
 
-/// Natural-order Sylvester transform along the slice, then times 1/sqrt(n) rounded to F32.
+/// The elements of square `i` after column `first` as they are in memory. Where the contraction axis is the slow one, as many lines of
+/// memory are fetched ahead as are read: in a row from element `fetch` (of square 0), or, without it, some columns further on.
 #[inline(always)]
-fn hadamard<L: Lanes>(l: L, x: &mut [L::F]) {
-    let norm = l.splat(crate::hadamard::factor(x.len()));
-    let (registers, _) = x.as_chunks_mut::<WIDTH>();
-    // Sizes 1, 2, 4, 8 stay inside sixteen registers.
-    for group in registers.iter_mut() {
-        let mut held = *group;
-        butterfly::<L, 1>(l, &mut held);
-        butterfly::<L, 2>(l, &mut held);
-        butterfly::<L, 4>(l, &mut held);
-        butterfly::<L, 8>(l, &mut held);
-        *group = held;
+pub(super) fn read_plain<L: Lanes>(l: L, source: &Matrix<'_>, row: usize, first: usize, fetch: Option<usize>, i: usize) -> [L::F; WIDTH] {
+    let column = first + i * WIDTH;
+    let start = row * source.row_stride + column * source.k_stride;
+    let is_transposed = source.row_stride == 1;
+    if is_transposed {
+        let (ahead, step) = fetch.map_or((start + AHEAD * source.k_stride, source.k_stride), |fetch| (fetch + i * WIDTH * WIDTH, WIDTH));
+        for column in 0..WIDTH {
+            l.prefetch(source.values, ahead + column * step);
+        }
+    } else {
+        // Those sixteen rows further on.
+        for r in WIDTH..2 * WIDTH {
+            l.prefetch(source.values, start + r * source.row_stride);
+        }
     }
+    let stride = if is_transposed { source.k_stride } else { source.row_stride };
+    let is_whole = row + WIDTH <= source.rows && column + WIDTH <= source.k && (is_transposed || source.k_stride == 1);
+    let mut square = [l.splat(0.0); WIDTH];
+    if !is_whole || !load_square(l, source.values, start, stride, &mut square) {
+        let edge = edge(source, row, column);
+        for (register, lanes) in square.iter_mut().zip(&edge) {
+            *register = l.load(lanes);
+        }
+        return square;
+    }
+    if !is_transposed {
+        l.transpose(&mut square);
+    }
+    square
+}
+
+/// Sixteen registers, the first from element `start`, each `stride` elements after the one before, if all of them lie inside.
+#[inline(always)]
+fn load_square<L: Lanes>(l: L, values: &[f32], start: usize, stride: usize, square: &mut [L::F; WIDTH]) -> bool {
+    let last = stride.saturating_mul(WIDTH - 1).saturating_add(start);
+    if last.saturating_add(WIDTH) > values.len() {
+        return false;
+    }
+    for (i, register) in square.iter_mut().enumerate() {
+        // SAFETY: `start + i * stride` is at most `last`, from which sixteen elements lie inside `values`. One check for all of them: one for
+        // each takes as long as the transpose.
+        let lanes = unsafe { &*values.as_ptr().add(start + i * stride).cast::<[f32; WIDTH]>() };
+        *register = l.load(lanes);
+    }
+    true
+}
+
+/// Any square, column by column, with zeros beyond the matrix. Apart from the rest, so that the compiler keeps the loops around it small.
+#[inline(never)]
+fn edge(source: &Matrix<'_>, row: usize, column: usize) -> [[f32; WIDTH]; WIDTH] {
+    let mut square = [[0.0; WIDTH]; WIDTH];
+    for (c, lanes) in square.iter_mut().enumerate().take(source.k.saturating_sub(column)) {
+        for (r, lane) in lanes.iter_mut().enumerate().take(source.rows.saturating_sub(row)) {
+            *lane = source.values[(row + r) * source.row_stride + (column + c) * source.k_stride];
+        }
+    }
+    square
+}
+
+/// The sizes from 16 of a Sylvester transform along the slice, then times `norm`.
+#[inline(always)]
+fn rest_of_hadamard<L: Lanes>(l: L, x: &mut [L::F], norm: f32) {
     let mut half = WIDTH;
     while half < x.len() {
         for pair in x.chunks_exact_mut(2 * half) {
@@ -143,7 +160,7 @@ fn hadamard<L: Lanes>(l: L, x: &mut [L::F]) {
         half *= 2;
     }
     for x in x.iter_mut() {
-        *x = l.mul(*x, norm);
+        *x = l.mul(*x, l.splat(norm));
     }
 }
 

@@ -2,6 +2,10 @@
 //!
 //! `columns` reads and rotates, `blocks` and `tensor` scale and round, `element` rounds, `random` draws. What the result must
 //! be is defined in `crate::quantise`, where it lies in `panels`; neither is decided here.
+//!
+//! What bounds it (AVX-512, cycles for sixteen elements): the instructions of a rotated E2M1 operand need 13 on two ports, and it takes 18 to
+//! 20 wherever it lies; FP8 needs 11 and takes 12 to 14 from the second-level cache, 18 from beyond. Whatever is compiled without the instructions
+//! (a closure that is not in place, `array::from_fn`) or makes a square of registers leave them shows at once.
 
 mod blocks;
 mod columns;
@@ -20,10 +24,12 @@ use super::panels::{Line, Panels, Side};
 use super::profile::Kernel;
 use super::{Cpu, dispatch};
 use crate::format::MiniFloat;
+use crate::hadamard;
 use crate::quantise::{PRESCALE_CORRECTION, PrepareError, PreparedStats, Randomness, Source, check, mini_float, tensor_scale};
 pub(super) use blocks::Seen;
 use blocks::{Blocks, Rounds, ScaleBits};
-use columns::{LARGEST, Reading};
+pub(super) use columns::LARGEST;
+use columns::Reading;
 use tensor::Scaled;
 
 /// Elements of a task, roughly: enough to be worth a thread, and it stays in the first two caches.
@@ -81,12 +87,32 @@ pub(super) struct Task {
 impl Task {
     /// Subgroups of sixteen rows that a task can have: two groups of the left side, or three of the right.
     const SUBGROUPS: usize = 6;
-    /// Rows that a task of the left side can have.
-    pub(super) const LEFT_ROWS: usize = Self::SUBGROUPS * WIDTH;
+    /// Rows that a task can have.
+    pub(super) const ROWS: usize = Self::SUBGROUPS * WIDTH;
 
     /// Where fetching ahead stands after `number` chunks of `chunk` columns of sixteen rows.
     fn fetch(&self, number: usize, chunk: usize) -> Option<usize> {
         self.fetch.map(|fetch| fetch + number * chunk * WIDTH)
+    }
+
+    /// Calls `fill(task, lines)` for tasks of at most [`Self::ROWS`] rows with their lines of panels; `unit` columns take `unit_lines` lines.
+    fn split<T>(
+        &self,
+        side: Side,
+        unit: usize,
+        unit_lines: usize,
+        lines: &mut [Line<T>],
+        mut fill: impl FnMut(&Self, &mut [Line<T>]) -> Seen,
+    ) -> Seen {
+        const { assert!(Self::ROWS.is_multiple_of(Side::Left.group()) && Self::ROWS.is_multiple_of(Side::Right.group())) };
+        let task_lines = Self::ROWS / side.group() * self.columns.len().div_ceil(unit) * unit_lines;
+        let mut seen = Seen::default();
+        for (first, lines) in (0..self.rows).step_by(Self::ROWS).zip(lines.chunks_mut(task_lines.max(1))) {
+            let fetch = self.fetch.map(|fetch| fetch + first * self.columns.len());
+            let task = Self { row: self.row + first, rows: Self::ROWS.min(self.rows - first), columns: self.columns.clone(), fetch };
+            seen = seen.and(fill(&task, lines));
+        }
+        seen
     }
 
     fn subgroups(&self) -> usize {
@@ -95,13 +121,45 @@ impl Task {
 
     /// Subgroups (`step` at a time) and first columns of chunks, in the order that memory likes: along the rows of the source.
     #[inline(always)]
-    fn order(&self, step: usize, chunk: usize, is_transposed: bool) -> impl Iterator<Item = (usize, usize)> + use<> {
-        let (groups, chunks) = (self.subgroups().div_ceil(step), self.columns.len().div_ceil(chunk));
-        let start = self.columns.start;
-        (0..groups * chunks).map(move |i| {
-            let (group, number) = if is_transposed { (i % groups, i / groups) } else { (i / chunks, i % chunks) };
-            (group * step, start + number * chunk)
-        })
+    fn order(&self, step: usize, chunk: usize, is_transposed: bool) -> Order {
+        Order {
+            next: (0, self.columns.start),
+            start: self.columns.start,
+            end: (self.subgroups(), self.columns.end),
+            step,
+            chunk,
+            is_transposed,
+        }
+    }
+}
+
+/// See [`Task::order`].
+struct Order {
+    next: (usize, usize),
+    /// First column.
+    start: usize,
+    end: (usize, usize),
+    step: usize,
+    chunk: usize,
+    is_transposed: bool,
+}
+
+impl Iterator for Order {
+    type Item = (usize, usize);
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<(usize, usize)> {
+        let now @ (group, column) = self.next;
+        if group >= self.end.0 || column >= self.end.1 {
+            return None;
+        }
+        self.next = match self.is_transposed {
+            true if group + self.step < self.end.0 => (group + self.step, column),
+            true => (0, column + self.chunk),
+            false if column + self.chunk < self.end.1 => (group, column + self.chunk),
+            false => (group + self.step, self.start),
+        };
+        Some(now)
     }
 }
 
@@ -189,27 +247,48 @@ impl Cpu {
         delayed_amax: Option<f32>,
         panels: &mut Panels,
     ) -> Result<PreparedStats, PrepareError> {
-        let (plan, rows, k) = (self.plan(source, spec, role, randomness, delayed_amax)?, source.rows, source.k);
-        let is_mxfp4 = plan.is_mxfp4();
-        let _timer = self.timer(plan.kernel(), rows * k);
-        panels.reshape(role.side, rows, k, is_mxfp4);
+        let plan = self.plan(source, spec, role.partner, randomness, delayed_amax)?;
+        let _timer = self.timer(plan.kernel(), source.rows * source.k);
+        let seen = self.prepare_whole(&plan, source, role.side, panels);
+        Ok(PreparedStats { amax: f32::from_bits(seen.largest) })
+    }
+
+    /// [`Cpu::prepare_into`] of a plan.
+    pub(super) fn prepare_whole(&self, plan: &Plan<'_>, source: Source<'_>, side: Side, panels: &mut Panels) -> Seen {
+        let (rows, k, is_mxfp4) = (source.rows, source.k, plan.is_mxfp4());
+        panels.reshape(side, rows, k, is_mxfp4);
         panels.factor = plan.factor;
-        let by_columns = source.transposed && !plan.tiles() && rows <= GROUPS * role.side.group();
+        let by_columns = source.transposed && !plan.tiles() && rows <= GROUPS * side.group();
         let seen = if is_mxfp4 && by_columns {
-            let cut = (32, role.side.block_lines());
-            self.by_columns(panels.words_mut(), (rows, k), role.side, cut, |task, to| self.fill_words(&plan, role.side, task, to))
+            let cut = (32, side.block_lines());
+            self.by_columns(panels.words_mut(), (rows, k), side, cut, |task, to| self.fill_words(plan, side, task, to))
         } else if by_columns {
-            let cut = (1, role.side.lines());
-            self.by_columns(panels.floats_mut(), (rows, k), role.side, cut, |task, to| self.fill_floats(&plan, role.side, task, to))
+            let cut = (1, side.lines());
+            self.by_columns(panels.floats_mut(), (rows, k), side, cut, |task, to| self.fill_floats(plan, side, task, to))
         } else if is_mxfp4 {
-            let tasks = tasks(panels.words_mut(), (rows, k), role.side, (32, role.side.block_lines()), plan.tiles());
-            self.all_seen(tasks, |(task, to)| self.fill_words(&plan, role.side, &task, to))
+            let tasks = tasks(panels.words_mut(), (rows, k), side, (32, side.block_lines()), plan.tiles());
+            self.all_seen(tasks, |(task, to)| self.fill_words(plan, side, &task, to))
         } else {
-            let tasks = tasks(panels.floats_mut(), (rows, k), role.side, (1, role.side.lines()), plan.tiles());
-            self.all_seen(tasks, |(task, to)| self.fill_floats(&plan, role.side, &task, to))
+            let tasks = tasks(panels.floats_mut(), (rows, k), side, (1, side.lines()), plan.tiles());
+            self.all_seen(tasks, |(task, to)| self.fill_floats(plan, side, &task, to))
         };
         panels.largest_scale = seen.largest_scale as u8;
-        Ok(PreparedStats { amax: f32::from_bits(seen.largest) })
+        seen
+    }
+
+    /// Part of an operand as panels of its own, on the caller's thread. Its rows begin where 32 rows that share a scale do, its columns
+    /// where a chunk of columns does.
+    pub(super) fn prepare_part(&self, plan: &Plan<'_>, side: Side, part: &Task, panels: &mut Panels) -> Seen {
+        let is_mxfp4 = plan.is_mxfp4();
+        panels.reshape(side, part.rows, part.columns.len(), is_mxfp4);
+        panels.factor = plan.factor;
+        let seen = if is_mxfp4 {
+            part.split(side, 32, side.block_lines(), panels.words_mut(), |task, to| self.fill_words(plan, side, task, to))
+        } else {
+            part.split(side, 1, side.lines(), panels.floats_mut(), |task, to| self.fill_floats(plan, side, task, to))
+        };
+        panels.largest_scale = seen.largest_scale as u8;
+        seen
     }
 
     /// What is to be done with an operand; reads the source only where its scale needs its largest magnitude.
@@ -217,17 +296,18 @@ impl Cpu {
         &self,
         source: Source<'a>,
         spec: &OperandSpec,
-        role: Role,
+        partner: Format,
         randomness: Randomness<'a>,
         delayed_amax: Option<f32>,
     ) -> Result<Plan<'a>, PrepareError> {
         check(&source, spec, &randomness)?;
-        let is_mxfp4 = spec.format == Format::E2m1 && role.partner == Format::E2m1;
+        let is_mxfp4 = spec.format == Format::E2m1 && partner == Format::E2m1;
         let rotation = spec.rotation.filter(|_| source.k > 0);
         let reading = Reading {
             source: Matrix::from(source),
             as_bf16: spec.format != Format::F32,
             rotation: rotation.map_or(0, |r| r.size),
+            norm: rotation.map_or(1.0, |r| hadamard::factor(r.size)),
             signs: rotation.filter(|r| r.signs != Signs::None).and(randomness.signs),
         };
         let rounds = match (spec.rounding, randomness.rounding) {

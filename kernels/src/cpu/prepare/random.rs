@@ -22,13 +22,14 @@ impl<L: Lanes> Counters<L> {
     /// Lane i counts from `start(i)`; columns up to `columns` will be added.
     #[inline(always)]
     pub(super) fn new(l: L, stream: Stream, columns: usize, start: impl Fn(usize) -> u64) -> Self {
-        let starts: [u64; WIDTH] = std::array::from_fn(start);
-        let low = starts.map(|x| x as u32);
-        let spread = starts.map(|x| {
+        let (mut low, mut spread, mut wide) = ([0; WIDTH], [0; WIDTH], false);
+        for i in 0..WIDTH {
+            let x = start(i);
             let high = (x >> 32) as u32;
-            (x as u32).wrapping_mul(LOW).wrapping_add(high.wrapping_mul(HIGH)).wrapping_add(stream.k0)
-        });
-        let wide = starts.iter().any(|&x| x & 0xFFFF_FFFF > 0xFFFF_FFFF - columns as u64);
+            low[i] = x as u32;
+            spread[i] = low[i].wrapping_mul(LOW).wrapping_add(high.wrapping_mul(HIGH)).wrapping_add(stream.k0);
+            wide |= x & 0xFFFF_FFFF > 0xFFFF_FFFF - columns as u64;
+        }
         Self { low: l.load_u(&low), spread: l.load_u(&spread), wide, k1: stream.k1, draw: stream.draw }
     }
 

@@ -4,7 +4,7 @@ use super::super::gemm::Matrix;
 use super::super::lanes::{Lanes, WIDTH};
 use super::super::panels::{Line, Side};
 use super::blocks::{Rounds, Seen, counters, magnitudes};
-use super::columns::{LARGEST, Reading, read, read_plain};
+use super::columns::{LARGEST, Reading, read, read_plain, read_square};
 use super::element::{Target, round, round_finite};
 use super::{Task, lane_line};
 
@@ -39,7 +39,7 @@ pub(super) fn copy<L: Lanes>(l: L, reading: &Reading<'_>, side: Side, task: &Tas
         task,
         to,
         #[inline(always)]
-        |_, _, x, _| x,
+        |_, _, x| x,
     )
 }
 
@@ -48,20 +48,15 @@ pub(super) fn copy<L: Lanes>(l: L, reading: &Reading<'_>, side: Side, task: &Tas
 pub(super) fn plain<L: Lanes>(l: L, source: &Matrix<'_>, side: Side, task: &Task, to: &mut [Line<f32>]) {
     let lines = side.lines();
     for (group, first) in task.order(1, WIDTH, source.row_stride == 1) {
-        let mut square = [l.splat(0.0); WIDTH];
-        read_plain(l, source, task.row + group * WIDTH, first, None, &mut square);
-        let line = lane_line(group, first - task.columns.start, task.columns.len(), lines, lines);
-        let count = (task.columns.end - first).min(WIDTH);
-        let to = &mut to[line..line + (count - 1) * lines + 1];
-        if count == WIDTH {
-            for i in 0..WIDTH {
-                l.store(square[i], &mut to[i * lines].0);
-            }
-        } else {
-            for (&x, to) in square.iter().zip(to.iter_mut().step_by(lines)) {
-                l.store(x, &mut to.0);
-            }
-        }
+        let square = read_plain(l, source, task.row + group * WIDTH, first, None, 0);
+        let to = &mut to[lane_line(group, first - task.columns.start, task.columns.len(), lines, lines)..];
+        store(
+            l,
+            &square,
+            (to, lines, task.columns.end - first),
+            #[inline(always)]
+            |_, x| x,
+        );
     }
 }
 
@@ -85,11 +80,26 @@ pub(super) fn rounded<L: Lanes, const DROPPED: u32>(
             task,
             to,
             #[inline(always)]
-            |group, column, x, _| {
+            |group, column, x| {
                 let random = counters[group % counters.len()].words(l, column);
                 round::<L, DROPPED>(l, l.mul(x, l.splat(scale)), target, Some(random))
             },
         );
+    }
+    if DROPPED != 16 {
+        let seen = each(
+            l,
+            reading,
+            side,
+            task,
+            to,
+            #[inline(always)]
+            |_, _, x| round_finite::<L, DROPPED>(l, l.mul(x, l.splat(scale)), target),
+        );
+        // Nearly always; the other way knows infinities and NaNs.
+        if (f32::from_bits(seen.largest) * scale).is_finite() {
+            return seen;
+        }
     }
     each(
         l,
@@ -98,19 +108,11 @@ pub(super) fn rounded<L: Lanes, const DROPPED: u32>(
         task,
         to,
         #[inline(always)]
-        |_, _, x, largest| {
-            let v = l.mul(x, l.splat(scale));
-            // Nearly always; the other way knows infinities and NaNs.
-            if (f32::from_bits(largest) * scale).is_finite() && DROPPED != 16 {
-                round_finite::<L, DROPPED>(l, v, target)
-            } else {
-                round::<L, DROPPED>(l, v, target, None)
-            }
-        },
+        |_, _, x| round::<L, DROPPED>(l, l.mul(x, l.splat(scale)), target, None),
     )
 }
 
-/// Stores `value(subgroup, column, x, bits of the largest magnitude nearby)` for each column.
+/// Stores `value(subgroup, column, x)` for each column.
 #[inline(always)]
 fn each<L: Lanes>(
     l: L,
@@ -118,20 +120,53 @@ fn each<L: Lanes>(
     side: Side,
     task: &Task,
     to: &mut [Line<f32>],
-    value: impl Fn(usize, usize, L::F, u32) -> L::F,
+    value: impl Fn(usize, usize, L::F) -> L::F,
 ) -> Seen {
-    let (chunk, lines) = (reading.chunk(), side.lines());
+    let (chunk, lines) = (if reading.rotation == 0 { WIDTH } else { reading.chunk() }, side.lines());
+    let mut overall = l.splat_u(0);
     let mut buffer = [l.splat(0.0); LARGEST];
-    let mut overall = 0;
     for (number, (group, first)) in task.order(1, chunk, reading.source.row_stride == 1).enumerate() {
-        let buffer = &mut buffer[..chunk];
-        read(l, reading, task.row + group * WIDTH, first, task.fetch(number, chunk), buffer);
-        let largest = l.largest_u(magnitudes(l, buffer));
-        overall = overall.max(largest);
-        let line = lane_line(group, first - task.columns.start, task.columns.len(), lines, lines);
-        for (i, (&x, to)) in buffer.iter().zip(to[line..].iter_mut().step_by(lines)).enumerate().take(task.columns.end - first) {
-            l.store(value(group, first + i, x, largest), &mut to.0);
+        let (row, fetch) = (task.row + group * WIDTH, task.fetch(number, chunk));
+        if chunk > WIDTH {
+            read(l, reading, row, first, fetch, &mut buffer[..chunk]);
+        }
+        for (i, first) in (first..task.columns.end).step_by(WIDTH).enumerate().take(chunk / WIDTH) {
+            let square = match buffer.as_chunks().0.get(i) {
+                Some(square) if chunk > WIDTH => *square,
+                // From memory to memory in registers.
+                _ => read_square(l, reading, row, first, fetch, 0),
+            };
+            overall = l.max_u(overall, magnitudes(l, &square));
+            let to = &mut to[lane_line(group, first - task.columns.start, task.columns.len(), lines, lines)..];
+            store(
+                l,
+                &square,
+                (to, lines, task.columns.end - first),
+                #[inline(always)]
+                |i, x| value(group, first + i, x),
+            );
         }
     }
-    Seen { largest: overall, largest_scale: 0 }
+    Seen { largest: l.largest_u(overall), largest_scale: 0 }
+}
+
+/// Stores `value(i, x)` of the first `count` columns x, `lines` lines from one to the next.
+#[inline(always)]
+fn store<L: Lanes>(
+    l: L,
+    square: &[L::F; WIDTH],
+    (to, lines, count): (&mut [Line<f32>], usize, usize),
+    value: impl Fn(usize, L::F) -> L::F,
+) {
+    let to = &mut to[..(count.min(WIDTH) - 1) * lines + 1];
+    if count >= WIDTH {
+        // A loop of known length: the square stays in registers.
+        for i in 0..WIDTH {
+            l.store(value(i, square[i]), &mut to[i * lines].0);
+        }
+        return;
+    }
+    for (i, (&x, to)) in square.iter().zip(to.iter_mut().step_by(lines)).enumerate() {
+        l.store(value(i, x), &mut to.0);
+    }
 }

@@ -7,6 +7,7 @@ use contract::recipe::{DelayedChoice, OperandSpec, ScaleRule};
 use contract::run_file::RunFile;
 use kernels::cpu::{Cpu, Panels, Role, Side, Unprepared};
 use kernels::quantise::{PreparedStats, Randomness, Source};
+use kernels::random::Stream;
 
 use crate::choices::{Choices, Evaluation, Observation, SLOTS, SignVector};
 use crate::device::{Goal, Input, Linears, Mode};
@@ -25,7 +26,7 @@ pub struct CpuLinears {
     /// Bits of the largest magnitude of each slot in this step, over its micro-batches; those of a NaN are larger than any number's.
     largest: Vec<u32>,
     observation: Option<Observation>,
-    /// The two sides of the product at hand, reused by every product.
+    /// The two sides of a product, each where it is prepared as a whole.
     left: Panels,
     right: Panels,
 }
@@ -74,6 +75,31 @@ impl CpuLinears {
         self.choices.first(pass, operand).map(|first| Once::new(first, source)).transpose()
     }
 
+    /// What an operand of a training step is to be made into.
+    fn unprepared<'a>(&self, place: Place, pass: Pass, operand: Operand, source: Source<'a>, step: u64) -> Result<Ready<'a>, TrainerError> {
+        let rounding = self.choices.training_words(place, pass, operand, step);
+        self.ready((place, pass, operand), source, step, rounding)
+    }
+
+    fn ready<'a>(
+        &self,
+        (place, pass, operand): (Place, Pass, Operand),
+        source: Source<'a>,
+        step: u64,
+        rounding: Option<Stream>,
+    ) -> Result<Ready<'a>, TrainerError> {
+        let spec = self.choices.spec(pass, operand);
+        Ok(Ready {
+            once: self.quantised_once(pass, operand, &source)?,
+            source,
+            role: self.role(pass, operand),
+            signs: self.choices.signs(place, pass, operand, step),
+            rounding,
+            delayed_amax: self.remembered(self.choices.slot(place, pass, operand), &spec),
+            spec,
+        })
+    }
+
     /// One of the two products of a training step whose left side has a row a token: it is prepared on the way.
     #[allow(clippy::too_many_arguments)] // an operand's place and source, its weight, and where the product goes
     fn product(
@@ -85,27 +111,40 @@ impl CpuLinears {
         step: u64,
         goal: Goal<'_, Vec<f32>>,
     ) -> Result<(), TrainerError> {
+        self.observe_operand(place, pass, operand, source, step)?;
+        self.operand(place, pass, Operand::Weight, weight, step)?;
+        let left = self.unprepared(place, pass, operand, source, step)?;
+        let stats = multiply(&self.cpu, left.unprepared(), &self.right, goal)?;
+        self.remember(self.choices.slot(place, pass, operand), stats);
+        Ok(())
+    }
+
+    /// The gradient of a weight: both operands have a column a token, and are prepared on the way.
+    fn weight_gradient(
+        &mut self,
+        place: Place,
+        dy: Source<'_>,
+        x: Source<'_>,
+        step: u64,
+        gradient: &mut [f32],
+    ) -> Result<(), TrainerError> {
+        let operands = [(Operand::OutputGradient, dy), (Operand::Input, x)];
+        for (operand, source) in operands {
+            self.observe_operand(place, Pass::Wgrad, operand, source, step)?;
+        }
+        let [left, right] = operands.map(|(operand, source)| self.unprepared(place, Pass::Wgrad, operand, source, step));
+        let stats = self.cpu.gemm_from_both(left?.unprepared(), right?.unprepared(), gradient).map_err(TrainerError::kernel)?;
+        for ((operand, _), stats) in operands.into_iter().zip(stats) {
+            self.remember(self.choices.slot(place, Pass::Wgrad, operand), stats);
+        }
+        Ok(())
+    }
+
+    /// Measures an operand that is prepared on the way, where that is asked for: as a whole, which the product never sees.
+    fn observe_operand(&mut self, place: Place, pass: Pass, operand: Operand, source: Source<'_>, step: u64) -> Result<(), TrainerError> {
         if self.observes(place) {
-            // Measured as a whole, which the product never sees.
             self.prepare(place, pass, operand, source, step)?;
         }
-        self.operand(place, pass, Operand::Weight, weight, step)?;
-        let spec = self.choices.spec(pass, operand);
-        let signs = self.choices.signs(place, pass, operand, step);
-        let slot = self.choices.slot(place, pass, operand);
-        let once = self.quantised_once(pass, operand, &source)?;
-        let left = Unprepared {
-            source: once.as_ref().map_or(source, Once::source),
-            spec: &spec,
-            partner: self.role(pass, operand).partner,
-            randomness: Randomness {
-                rounding: self.choices.training_words(place, pass, operand, step),
-                signs: signs.as_ref().map(SignVector::as_slice),
-            },
-            delayed_amax: self.remembered(slot, &spec),
-        };
-        let stats = multiply(&self.cpu, left, &self.right, goal)?;
-        self.remember(slot, stats);
         Ok(())
     }
 
@@ -135,41 +174,54 @@ impl CpuLinears {
         source: Source<'_>,
         step: u64,
     ) -> Result<PreparedStats, TrainerError> {
-        let (spec, role) = (self.choices.spec(pass, operand), self.role(pass, operand));
-        let signs = self.choices.signs(place, pass, operand, step);
-        let once = self.quantised_once(pass, operand, &source)?;
-        let rounding = self.choices.training_words(place, pass, operand, step);
-        let remembered = self.remembered(self.choices.slot(place, pass, operand), &spec);
+        let ready = self.unprepared(place, pass, operand, source, step)?;
         let observes = self.observes(place);
-        let panels = if role.side == Side::Left { &mut self.left } else { &mut self.right };
-        let randomness = Randomness { rounding, signs: signs.as_ref().map(SignVector::as_slice) };
-        let read = once.as_ref().map_or(source, Once::source);
-        let stats = self.cpu.prepare_into(read, &spec, role, randomness, remembered, panels).map_err(TrainerError::kernel)?;
+        let panels = if ready.role.side == Side::Left { &mut self.left } else { &mut self.right };
+        let stats = ready.prepare(&self.cpu, panels)?;
         if let Some(observation) = self.observation.as_mut().filter(|_| observes) {
-            let survived = quantisation_error::measure(&source, &spec, signs.as_ref().map(SignVector::as_slice), &panels.unpack());
+            let survived = quantisation_error::measure(&source, &ready.spec, ready.randomness().signs, &panels.dequantise());
             let linear = self.choices.shapes[place.linear].0;
-            observation.records.push(survived.record(observation.step, place.layer, linear, pass, operand, spec.format));
+            observation.records.push(survived.record(observation.step, place.layer, linear, pass, operand, ready.spec.format));
         }
         Ok(stats)
     }
 
-    fn evaluation_operand(
-        &self,
-        place: Place,
-        operand: Operand,
-        source: Source<'_>,
-        evaluation: Evaluation,
-        panels: &mut Panels,
-    ) -> Result<(), TrainerError> {
-        let (spec, role) = (self.choices.spec(Pass::Fprop, operand), self.role(Pass::Fprop, operand));
-        let signs = self.choices.signs(place, Pass::Fprop, operand, evaluation.step);
-        let once = self.quantised_once(Pass::Fprop, operand, &source)?;
-        let source = once.as_ref().map_or(source, Once::source);
+    /// What an operand of an evaluation's forward pass is to be made into.
+    fn evaluated<'a>(&self, place: Place, operand: Operand, source: Source<'a>, evaluation: Evaluation) -> Result<Ready<'a>, TrainerError> {
         let rounding = self.choices.evaluation_words(place, operand, evaluation);
-        let remembered = self.remembered(self.choices.slot(place, Pass::Fprop, operand), &spec);
-        let randomness = Randomness { rounding, signs: signs.as_ref().map(SignVector::as_slice) };
-        self.cpu.prepare_into(source, &spec, role, randomness, remembered, panels).map_err(TrainerError::kernel)?;
-        Ok(())
+        self.ready((place, Pass::Fprop, operand), source, evaluation.step, rounding)
+    }
+}
+
+/// An operand and all that its preparation takes.
+struct Ready<'a> {
+    source: Source<'a>,
+    /// What is prepared in its place.
+    once: Option<Once>,
+    spec: OperandSpec,
+    role: Role,
+    signs: Option<SignVector>,
+    rounding: Option<Stream>,
+    delayed_amax: Option<f32>,
+}
+
+impl Ready<'_> {
+    fn read(&self) -> Source<'_> {
+        self.once.as_ref().map_or(self.source, Once::source)
+    }
+
+    fn randomness(&self) -> Randomness<'_> {
+        Randomness { rounding: self.rounding, signs: self.signs.as_ref().map(SignVector::as_slice) }
+    }
+
+    /// To be prepared on the way.
+    fn unprepared(&self) -> Unprepared<'_> {
+        let Self { spec, role, delayed_amax, .. } = self;
+        Unprepared { source: self.read(), spec, partner: role.partner, randomness: self.randomness(), delayed_amax: *delayed_amax }
+    }
+
+    fn prepare(&self, cpu: &Cpu, panels: &mut Panels) -> Result<PreparedStats, TrainerError> {
+        cpu.prepare_into(self.read(), &self.spec, self.role, self.randomness(), self.delayed_amax, panels).map_err(TrainerError::kernel)
     }
 }
 
@@ -193,20 +245,8 @@ impl Linears<Cpu> for CpuLinears {
                 self.product(place, Pass::Fprop, (Operand::Input, x), w, *step, goal)
             }
             Mode::Evaluation { evaluation, weights } => {
-                let spec = self.choices.spec(Pass::Fprop, Operand::Input);
-                let signs = self.choices.signs(place, Pass::Fprop, Operand::Input, evaluation.step);
-                let once = self.quantised_once(Pass::Fprop, Operand::Input, &x)?;
-                let left = Unprepared {
-                    source: once.as_ref().map_or(x, Once::source),
-                    spec: &spec,
-                    partner: self.role(Pass::Fprop, Operand::Input).partner,
-                    randomness: Randomness {
-                        rounding: self.choices.evaluation_words(place, Operand::Input, *evaluation),
-                        signs: signs.as_ref().map(SignVector::as_slice),
-                    },
-                    delayed_amax: self.remembered(self.choices.slot(place, Pass::Fprop, Operand::Input), &spec),
-                };
-                multiply(&self.cpu, left, &weights[4 * place.layer + place.linear], goal)?;
+                let left = self.evaluated(place, Operand::Input, x, *evaluation)?;
+                multiply(&self.cpu, left.unprepared(), &weights[4 * place.layer + place.linear], goal)?;
                 Ok(())
             }
         }
@@ -230,9 +270,7 @@ impl Linears<Cpu> for CpuLinears {
         self.product(place, Pass::Dgrad, (Operand::OutputGradient, dy), w, step, goal)?;
         let dy = Source { values: d_output, rows: out, k: tokens, transposed: true };
         let x = Source { values: x, rows: inputs, k: tokens, transposed: true };
-        self.operand(place, Pass::Wgrad, Operand::OutputGradient, dy, step)?;
-        self.operand(place, Pass::Wgrad, Operand::Input, x, step)?;
-        self.cpu.gemm(&self.left, &self.right, &mut gradients[place_of_weight.clone()], false).map_err(TrainerError::kernel)
+        self.weight_gradient(place, dy, x, step, &mut gradients[place_of_weight.clone()])
     }
 
     fn evaluation_weights(&self, parameters: &Vec<f32>, places: &[(Place, Range<usize>)], step: u64) -> Result<Vec<Panels>, TrainerError> {
@@ -240,7 +278,7 @@ impl Linears<Cpu> for CpuLinears {
             let (_, out, inputs) = self.choices.shapes[place.linear];
             let source = Source { values: &parameters[range.clone()], rows: out, k: inputs, transposed: false };
             let mut panels = Panels::default();
-            self.evaluation_operand(*place, Operand::Weight, source, Evaluation { step, chunk: 0 }, &mut panels)?;
+            self.evaluated(*place, Operand::Weight, source, Evaluation { step, chunk: 0 })?.prepare(&self.cpu, &mut panels)?;
             Ok(panels)
         };
         places.iter().map(weight).collect()

@@ -46,7 +46,7 @@ impl Observed {
         let once = self.first.map(|first| Once::new(first, &source)).transpose()?;
         let read = once.as_ref().map_or(source, Once::source);
         let (prepared, _) = quantise::prepare_reference(read, &self.spec, randomness, self.remembered).map_err(TrainerError::kernel)?;
-        let survived = quantisation_error::measure(&source, &self.spec, randomness.signs, &prepared);
+        let survived = quantisation_error::measure(&source, &self.spec, randomness.signs, &quantise::dequantise(&prepared));
         let linear = choices.shapes[self.place.linear].0;
         Ok(survived.record(step, self.place.layer, linear, self.pass, self.operand, self.spec.format))
     }
