@@ -1,4 +1,5 @@
-//! Attention on gfx950's BF16 matrix operations, executed, against `kernels::cpu`: forward and backward, on lengths around the tiles of 64.
+//! Attention on gfx950's BF16 matrix operations, executed, against `kernels::cpu`: forward and backward, on lengths around the tiles of 64; heads of
+//! 128 elements by attention_32x32.hip, others by attention.hip.
 //!
 //! Bounds are those of trainer/src/device_test, with u = 2^-8 the unit roundoff of BF16 (kernels::closeness): the forward pass rounds its
 //! probabilities and its output: 2u; the backward pass rounds probabilities, their gradients and the output, and reads the rounded output
@@ -16,13 +17,19 @@ use gfx950_interpreter::object::CodeObject;
 use gfx950_interpreter::{Launch, Order, Statistics, launch};
 use kernels::cpu::{AttentionShape, Cpu, InstructionSet};
 
-const ROWS: usize = 64;
-const THREADS: u32 = 256;
-
 fn object(head_dim: usize, extra: &[&str]) -> Option<CodeObject> {
     let define = format!("-DHEAD_DIM={head_dim}");
     let all: Vec<&str> = [define.as_str()].into_iter().chain(extra.iter().copied()).collect();
-    compile("attention.hip", &all).map(|bytes| CodeObject::parse(&bytes).unwrap())
+    let file = if head_dim == 128 { "attention_32x32.hip" } else { "attention.hip" };
+    compile(file, &all).map(|bytes| CodeObject::parse(&bytes).unwrap())
+}
+
+/// Rows and threads of a workgroup, the same in all three kernels.
+fn launch_of(object: &CodeObject) -> (usize, u32) {
+    let constant = object.constants.iter().find(|constant| constant.name == "attention_launch").unwrap();
+    let words: Vec<u32> = constant.bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect();
+    assert!(words.len() == 9 && words.chunks_exact(3).all(|kernel| kernel == [words[0], words[1], 0]), "{words:?}");
+    (words[0] as usize, words[1])
 }
 
 /// What a step of attention reads and writes, in the interpreter's memory.
@@ -53,8 +60,17 @@ impl Call {
         }
     }
 
-    fn grid(&self, heads: usize) -> [u32; 3] {
-        [self.shape.sequence.div_ceil(ROWS) as u32, heads as u32, self.shape.batch as u32]
+    fn run(
+        &mut self,
+        object: &CodeObject,
+        kernel: &str,
+        heads: usize,
+        arguments: &Arguments,
+        order: Order,
+    ) -> Result<Statistics, LaunchError> {
+        let (rows, threads) = launch_of(object);
+        let grid = [self.shape.sequence.div_ceil(rows) as u32, heads as u32, self.shape.batch as u32];
+        run_of(object, kernel, &mut self.memory, grid, (threads, 0), arguments, order)
     }
 
     fn sizes(&self, arguments: Arguments) -> Arguments {
@@ -66,17 +82,17 @@ impl Call {
     }
 
     fn forward(&mut self, object: &CodeObject, order: Order) -> Result<Statistics, LaunchError> {
-        let (arguments, grid) = (self.forward_arguments(), self.grid(self.shape.heads));
-        run_of(object, "attention_forward", &mut self.memory, grid, (THREADS, 0), &arguments, order)
+        let arguments = self.forward_arguments();
+        self.run(object, "attention_forward", self.shape.heads, &arguments, order)
     }
 
     fn backward(&mut self, object: &CodeObject, order: Order) -> Result<(), LaunchError> {
         let arguments = Arguments::default().at(self.qkv).at(self.out).at(self.d_out).at(self.logsumexp).at(self.delta).at(self.d_qkv);
-        let (arguments, grid) = (self.sizes(arguments), self.grid(self.shape.heads));
-        run_of(object, "attention_backward_q", &mut self.memory, grid, (THREADS, 0), &arguments, order)?;
+        let arguments = self.sizes(arguments);
+        self.run(object, "attention_backward_q", self.shape.heads, &arguments, order)?;
         let arguments = Arguments::default().at(self.qkv).at(self.d_out).at(self.logsumexp).at(self.delta).at(self.d_qkv);
-        let (arguments, grid) = (self.sizes(arguments), self.grid(self.shape.kv_heads));
-        run_of(object, "attention_backward_kv", &mut self.memory, grid, (THREADS, 0), &arguments, order)?;
+        let arguments = self.sizes(arguments);
+        self.run(object, "attention_backward_kv", self.shape.kv_heads, &arguments, order)?;
         Ok(())
     }
 }
@@ -179,6 +195,15 @@ fn head_sizes_between_64_and_128() {
     compare(shape(2, 65, 1, 1, 112), 1.0, &[Order::Serial]);
 }
 
+/// Heads of 128: fewer keys than a tile, a sequence around a tile of 64 and around a block of 256, grouped heads and several sequences.
+#[test]
+fn heads_of_128_in_every_order_of_waves() {
+    compare(shape(2, 1, 2, 2, 128), 1.0, &[Order::Serial]);
+    compare(shape(1, 63, 4, 2, 128), 1.0, &[Order::Reversed]);
+    compare(shape(2, 65, 2, 1, 128), 1.0, &Order::ALL);
+    compare(shape(1, 300, 2, 1, 128), 1.0, &[Order::RoundRobin]);
+}
+
 /// Scores of up to a few hundred: the running maximum moves, and most probabilities vanish.
 #[test]
 fn large_scores_do_not_overflow() {
@@ -225,7 +250,8 @@ fn every_removed_wait_is_missed() {
         (broken.instructions[at].op, broken.instructions[at].constant) = (Op::s_nop, 0);
         let mut call = Call::new(shape, &normals(37, 130 * 192, 1.0), &normals(38, 130 * 64, 1.0));
         let arguments = call.forward_arguments();
-        let (grid, threads) = (call.grid(1), THREADS);
+        let (rows, threads) = launch_of(&object);
+        let grid = [shape.sequence.div_ceil(rows) as u32, 1, 1];
         let request = Launch { kernel: &broken, grid, threads, dynamic_lds: 0, arguments: &arguments.0, order: Order::RoundRobin };
         if launch(&mut call.memory, &request).is_ok() {
             unnoticed.push(whole.instructions[at + 1].op);
