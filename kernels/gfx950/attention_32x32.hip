@@ -9,12 +9,10 @@ constexpr u32 ROW_BYTES = 2 * D;     // of a row of a tile in LDS
 constexpr u32 WAVES = 8;
 constexpr u32 OWN = 32;              // rows of a wave
 constexpr u32 ROWS = OWN * WAVES;    // and of a block
-constexpr u32 TILE = 64;             // rows of the other side that are in LDS together
-constexpr u32 TILE_BYTES = TILE * ROW_BYTES;
-constexpr u32 STAGE = 2 * TILE_BYTES;  // of LDS: two tiles
+constexpr u32 TURN = WAVES / 2;      // waves that are in one phase
+constexpr u32 RING = 4;              // tiles of each kind in LDS
 constexpr int STEPS = D / 16;        // matrix operations along a head
 constexpr int SLICES = D / 32;       // results of 32 elements of a head
-constexpr int PARTS = TILE / 32;     // results of 32 rows of a tile
 constexpr float LOG2_E = 1.44269504088896340736f;
 constexpr float HEADROOM = 8.0f;
 constexpr float SCALE = 0.08838834764831845f;  // 1 / sqrt(128)
@@ -26,7 +24,11 @@ typedef short i16x4 __attribute__((ext_vector_type(4)));
 typedef __attribute__((address_space(3))) void *LdsPointer;
 
 DEVICE float exp2_approx(float x) { return __builtin_amdgcn_exp2f(x); }
-DEVICE f32x16 multiply_add(bf16x8 a, bf16x8 b, f32x16 c) { return __builtin_amdgcn_mfma_f32_32x32x16_bf16(a, b, c, 0, 0, 0); }
+DEVICE f32x16 multiply_add(bf16x8 a, bf16x8 b, f32x16 c) {
+    f32x16 sum = __builtin_amdgcn_mfma_f32_32x32x16_bf16(a, b, c, 0, 0, 0);
+    asm volatile("" : "+v"(sum));
+    return sum;
+}
 
 #define INLINE __attribute__((always_inline))
 DEVICE u32 min(u32 a, u32 b) { return a < b ? a : b; }
@@ -41,6 +43,33 @@ DEVICE u32 taken(u32 value) {
 DEVICE u32 taken_by_wave(u32 value) {
     asm volatile("" : "+s"(value));
     return value;
+}
+
+template <int I> struct Number {
+    static constexpr int value = I;
+};
+template <typename T, T... I> struct Numbers {
+    template <typename F> static METHOD void each(F f) { (f(Number<I>{}), ...); }
+};
+template <int N, typename F> DEVICE void repeat(F f) { __make_integer_seq<Numbers, int, N>::each(f); }
+
+#ifndef AHEAD
+#define AHEAD 6
+#endif
+// COUNT matrix operations, each behind the reads of a later one's operands.
+struct Operands { bf16x8 a, b; };
+template <int COUNT, typename READ, typename USE> DEVICE void pipelined(READ read, USE use) {
+    Operands held[AHEAD];
+    repeat<AHEAD>([&](auto i) INLINE {
+        held[decltype(i)::value] = read(i);
+        __builtin_amdgcn_sched_barrier(0);
+    });
+    repeat<COUNT>([&](auto i) INLINE {
+        constexpr int I = decltype(i)::value;
+        use(i, held[I % AHEAD]);
+        if constexpr (I + AHEAD < COUNT) held[I % AHEAD] = read(Number<I + AHEAD>{});
+        __builtin_amdgcn_sched_barrier(0);
+    });
 }
 
 // ---- Tiles in LDS ----
@@ -74,8 +103,8 @@ struct Rows {
         u32 pitch = 2 * (u32)width, row = 4 * seat.wave + seat.lane / 16;
         return {(const u8 *)from, pitch, row * pitch + ((seat.lane % 16) ^ turn(row)) * 16};
     }
-    METHOD void load(u32 first, u32 sequence, u32 at) const {
-        Buffer buffer = buffer_of(base + (u64)first * pitch, (min(TILE, sequence - first) - 1) * pitch + ROW_BYTES);
+    template <u32 TILE> METHOD void load(u32 first, u32 sequence, u32 at, u32 further = 0) const {
+        Buffer buffer = buffer_of(base + (u64)first * pitch + further, (min(TILE, sequence - first) - 1) * pitch + ROW_BYTES);
 #pragma unroll
         for (u32 i = 0; i < TILE / (4 * WAVES); i++)
             __builtin_amdgcn_raw_ptr_buffer_load_lds(buffer, (LdsPointer)(at + i * WAVES * 1024), 16, lane_offset, i * 4 * WAVES * pitch, 0, 0);
@@ -103,21 +132,25 @@ DEVICE void multiply_rows(u32 at, int part, const bf16x8 (&own)[STEPS], f32x16 &
     for (int step = 0; step < STEPS; step++) result = multiply_add(row_fragment(at, part, step), own[step], result);
 }
 
-DEVICE bf16x8 packed(const f32x16 &x, int half) {
-    Vector16 words;
+// A result of 32 rows, rounded to BF16: second operands for rows 0..15 and 16..31.
+struct Packed {
+    bf16x8 half[2];
+    static METHOD Packed of(const f32x16 &x) {
+        Vector16 words[2];
 #pragma unroll
-    for (int i = 0; i < 4; i++) words.word[i] = bf16_pair(x[8 * half + 2 * i], x[8 * half + 2 * i + 1]);
-    return __builtin_bit_cast(bf16x8, words);
-}
-
-// sums += the turned tile times factors, rounded to BF16.
-DEVICE void multiply_turned(u32 at, int part, const f32x16 &factors, f32x16 (&sums)[SLICES]) {
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        bf16x8 operand = packed(factors, half);
-#pragma unroll
-        for (int slice = 0; slice < SLICES; slice++) sums[slice] = multiply_add(turned_fragment(at, slice, part, half), operand, sums[slice]);
+        for (int i = 0; i < 16; i += 2) words[i / 8].word[i % 8 / 2] = bf16_pair(x[i], x[i + 1]);
+        Packed packed = {{__builtin_bit_cast(bf16x8, words[0]), __builtin_bit_cast(bf16x8, words[1])}};
+        asm volatile("" : "+v"(packed.half[0]), "+v"(packed.half[1]));
+        return packed;
     }
+};
+
+// sums += the turned tile times factors.
+DEVICE void multiply_turned(u32 at, int part, const Packed &factors, f32x16 (&sums)[SLICES]) {
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+#pragma unroll
+        for (int slice = 0; slice < SLICES; slice++) sums[slice] = multiply_add(turned_fragment(at, slice, part, half), factors.half[half], sums[slice]);
 }
 
 // exp2(scores i and i + 1, scaled, less a shift), and left in their seat.
@@ -125,6 +158,20 @@ DEVICE f32x2 probabilities(f32x16 &s, int i, f32x2 shift) {
     f32x2 x = __builtin_elementwise_fma(f32x2{s[i], s[i + 1]}, f32x2{SCALE_LOG2, SCALE_LOG2}, -shift);
     s[i] = exp2_approx(x[0]), s[i + 1] = exp2_approx(x[1]);
     return f32x2{s[i], s[i + 1]};
+}
+
+// Ends a phase and begins another one. Nothing moves from one to the other. Whoever multiplies issues first: it needs one slot in eight.
+DEVICE void begin_products() {
+    __builtin_amdgcn_sched_barrier(0);
+    meet();
+    __builtin_amdgcn_s_setprio(1);
+    __builtin_amdgcn_sched_barrier(0);
+}
+DEVICE void end_products() {
+    __builtin_amdgcn_sched_barrier(0);
+    __builtin_amdgcn_s_setprio(0);
+    wait_and_meet();
+    __builtin_amdgcn_sched_barrier(0);
 }
 
 DEVICE u32 longest_first(u32 sequence) { return ((sequence + ROWS - 1) / ROWS - 1 - blockIdx.x) * ROWS; }
@@ -174,42 +221,37 @@ DEVICE void store_own(u16 *row, const f32x16 (&sums)[SLICES], u32 lane, float fa
 extern "C" __attribute__((constant, used)) const int attention_launch[9] = {ROWS, 64 * WAVES, 0, ROWS, 64 * WAVES, 0, ROWS, 64 * WAVES, 0};
 
 KERNEL_OF(512, 2) attention_forward(const u16 *qkv, u16 *out, float *logsumexp, u32 sequence, u32 heads, u32 kv_heads) {
-    SHARED u8 lds[2 * STAGE] __attribute__((aligned(1024)));
+    constexpr u32 TILE = 64, PARTS = TILE / 32, BYTES = TILE * ROW_BYTES, STAGE = 2 * BYTES;
+    SHARED u8 lds[RING * STAGE] __attribute__((aligned(1024)));
     const Shape shape = {sequence, heads, kv_heads};
     const Seat seat = Seat::of(lds);
     const u32 head = blockIdx.y, first = longest_first(sequence), own = first + OWN * seat.wave, query = own + seat.lane % 32;
-    const bool exists = query < sequence;
-    const u64 row = exists ? query : 0;
     const Rows keys = Rows::of(qkv + shape.head(heads + shape.kv_of(head)), shape.width(), seat);
     const Rows values = Rows::of(qkv + shape.head(heads + kv_heads + shape.kv_of(head)), shape.width(), seat);
-    const u32 end = min(first + ROWS, sequence);
-    keys.load(0, sequence, seat.lds);
-    values.load(0, sequence, seat.lds + TILE_BYTES);
+    // Keys that some query of the block, and of the wave, sees.
+    const u32 end = min(first + ROWS, sequence), seen = own < sequence ? min(own + OWN, sequence) : 0;
+    const auto load = [&](u32 tile) INLINE {
+        if (tile >= end) return;
+        const u32 at = seat.lds + tile / TILE % RING * STAGE;
+        keys.load<TILE>(tile, sequence, at);
+        values.load<TILE>(tile, sequence, at + BYTES);
+    };
+    load(0);
+    load(TILE);
     bf16x8 queries[STEPS];
-    load_own(qkv + shape.head(head) + row * shape.width(), exists, seat.lane, queries);
-    f32x16 sums[SLICES] = {};
+    load_own(qkv + shape.head(head) + (u64)min(query, sequence - 1) * shape.width(), query < sequence, seat.lane, queries);
+    f32x16 sums[SLICES] = {}, s[PARTS] = {};
     float reference = -INFINITY_, total = 0.0f;
-    u32 stage = 0;
-#pragma unroll 1
-    for (u32 tile = 0; tile < end; tile += TILE, stage = STAGE - stage) {
-        wait_and_meet();
-        if (tile + TILE < end) {
-            keys.load(tile + TILE, sequence, seat.lds + STAGE - stage);
-            values.load(tile + TILE, sequence, seat.lds + STAGE - stage + TILE_BYTES);
-        }
-        if (tile >= own + OWN) continue;
-        f32x16 s[PARTS] = {};
+    wait_and_meet();
 #pragma unroll
-        for (int part = 0; part < PARTS; part++) multiply_rows(seat.rows + stage, part, queries, s[part]);
-        if (tile + TILE > own + 1) {
-#pragma unroll
-            for (int part = 0; part < PARTS; part++)
-#pragma unroll
-                for (int i = 0; i < 16; i++) s[part][i] = tile + seat.row(part, i) <= query ? s[part][i] : -INFINITY_;
-        }
+    for (u32 part = 0; part < PARTS; part++) multiply_rows(seat.rows, part, queries, s[part]);
+    if (seat.wave >= TURN) meet();
+    u32 tile = 0;
+    Packed p[PARTS];
+    const auto probabilities_of = [&]() INLINE {
         float largest = s[0][0];
 #pragma unroll
-        for (int part = 0; part < PARTS; part++)
+        for (u32 part = 0; part < PARTS; part++)
 #pragma unroll
             for (int i = 0; i < 16; i++) largest = fmaxf(largest, s[part][i]);
         largest = row_maximum(largest);
@@ -223,21 +265,62 @@ KERNEL_OF(512, 2) attention_forward(const u16 *qkv, u16 *out, float *logsumexp, 
         }
         f32x2 added = {0.0f, 0.0f};
 #pragma unroll
-        for (int part = 0; part < PARTS; part++)
+        for (u32 part = 0; part < PARTS; part++) {
 #pragma unroll
             for (int i = 0; i < 16; i += 2) added += probabilities(s[part], i, reference * SCALE_LOG2);
+            p[part] = Packed::of(s[part]);
+        }
         total += added[0] + added[1];
-#pragma unroll
-        for (int part = 0; part < PARTS; part++) multiply_turned(seat.turned + stage + TILE_BYTES, part, s[part], sums);
+    };
+#pragma unroll 1
+    for (; tile + TILE < seen; tile += TILE) {
+        load(tile + 2 * TILE);
+        probabilities_of();
+        begin_products();
+        const u32 now = tile / TILE % RING * STAGE, next = (tile / TILE + 1) % RING * STAGE;
+        s[0] = f32x16{}, s[1] = f32x16{};
+        pipelined<32>(
+            [&](auto i) INLINE {
+                constexpr int I = decltype(i)::value, J = I - 16;
+                if constexpr (I < 16) return Operands{row_fragment(seat.rows + next, I % 2, I / 2), {}};
+                else return Operands{turned_fragment(seat.turned + now + BYTES, J % 4, J / 8, J / 4 % 2), {}};
+            },
+            [&](auto i, const Operands &of) INLINE {
+                constexpr int I = decltype(i)::value, J = I - 16;
+                if constexpr (I < 16) s[I % 2] = multiply_add(of.a, queries[I / 2], s[I % 2]);
+                else sums[J % 4] = multiply_add(of.a, p[J / 8].half[J / 4 % 2], sums[J % 4]);
+            });
+        end_products();
     }
+    if (tile < seen) {
+        load(tile + 2 * TILE);
+#pragma unroll
+        for (u32 part = 0; part < PARTS; part++)
+#pragma unroll
+            for (int i = 0; i < 16; i++) s[part][i] = tile + seat.row(part, i) <= query ? s[part][i] : -INFINITY_;
+        probabilities_of();
+        begin_products();
+#pragma unroll
+        for (u32 part = 0; part < PARTS; part++) multiply_turned(seat.turned + tile / TILE % RING * STAGE + BYTES, part, p[part], sums);
+        end_products();
+        tile += TILE;
+    }
+#pragma unroll 1
+    for (; tile < end; tile += TILE) {
+        load(tile + 2 * TILE);
+        begin_products();
+        end_products();
+    }
+    if (seat.wave < TURN) meet();
     total = row_total(total);
-    if (!exists) return;
-    store_own(out + shape.out_head(head) + row * shape.out_width(), sums, seat.lane, 1.0f / total);
-    if (seat.lane < 32) logsumexp[shape.statistics(head) + row] = fmaf(reference, SCALE, logf(total));
+    if (query >= sequence) return;
+    store_own(out + shape.out_head(head) + (u64)query * shape.out_width(), sums, seat.lane, 1.0f / total);
+    if (seat.lane < 32) logsumexp[shape.statistics(head) + query] = fmaf(reference, SCALE, logf(total));
 }
 
 KERNEL_OF(512, 2) attention_backward_q(const u16 *qkv, const u16 *out, const u16 *d_out, const float *logsumexp, float *delta, u16 *d_qkv, u32 sequence, u32 heads, u32 kv_heads) {
-    SHARED u8 lds[2 * STAGE] __attribute__((aligned(1024)));
+    constexpr u32 TILE = 32, BYTES = TILE * ROW_BYTES, STAGE = 2 * BYTES;
+    SHARED u8 lds[RING * STAGE] __attribute__((aligned(1024)));
     const Shape shape = {sequence, heads, kv_heads};
     const Seat seat = Seat::of(lds);
     const u32 head = blockIdx.y, first = longest_first(sequence), own = first + OWN * seat.wave, query = own + seat.lane % 32;
@@ -245,9 +328,15 @@ KERNEL_OF(512, 2) attention_backward_q(const u16 *qkv, const u16 *out, const u16
     const u64 row = exists ? query : 0, out_at = shape.out_head(head) + row * shape.out_width(), statistic = shape.statistics(head) + row;
     const Rows keys = Rows::of(qkv + shape.head(heads + shape.kv_of(head)), shape.width(), seat);
     const Rows values = Rows::of(qkv + shape.head(heads + kv_heads + shape.kv_of(head)), shape.width(), seat);
-    const u32 end = min(first + ROWS, sequence);
-    keys.load(0, sequence, seat.lds);
-    values.load(0, sequence, seat.lds + TILE_BYTES);
+    const u32 end = min(first + ROWS, sequence), seen = own < sequence ? min(own + OWN, sequence) : 0;
+    const auto load = [&](u32 tile) INLINE {
+        if (tile >= end) return;
+        const u32 at = seat.lds + tile / TILE % RING * STAGE;
+        keys.load<TILE>(tile, sequence, at);
+        values.load<TILE>(tile, sequence, at + BYTES);
+    };
+    load(0);
+    load(TILE);
     bf16x8 queries[STEPS], d_outs[STEPS];
     load_own(qkv + shape.head(head) + row * shape.width(), exists, seat.lane, queries);
     load_own(d_out + out_at, exists, seat.lane, d_outs);
@@ -267,100 +356,162 @@ KERNEL_OF(512, 2) attention_backward_q(const u16 *qkv, const u16 *out, const u16
     }
     if (exists && seat.lane < 32) delta[statistic] = own_delta;
     const float logarithm = exists ? logsumexp[statistic] * LOG2_E : 0.0f;
-    f32x16 sums[SLICES] = {};
-    u32 stage = 0;
+    f32x16 sums[SLICES] = {}, p = {}, d = {};
+    wait_and_meet();
+    multiply_rows(seat.rows, 0, queries, p);
+    multiply_rows(seat.rows + BYTES, 0, d_outs, d);
+    if (seat.wave >= TURN) meet();
+    Packed of_scores;
+    const auto gradients_of = [&]() INLINE {
+#pragma unroll
+        for (int i = 0; i < 16; i += 2) {
+            f32x2 x = probabilities(p, i, logarithm) * (f32x2{d[i], d[i + 1]} - own_delta);
+            d[i] = x[0], d[i + 1] = x[1];
+        }
+        of_scores = Packed::of(d);
+    };
+    u32 tile = 0;
 #pragma unroll 1
-    for (u32 tile = 0; tile < end; tile += TILE, stage = STAGE - stage) {
-        wait_and_meet();
-        if (tile + TILE < end) {
-            keys.load(tile + TILE, sequence, seat.lds + STAGE - stage);
-            values.load(tile + TILE, sequence, seat.lds + STAGE - stage + TILE_BYTES);
-        }
-        if (tile >= own + OWN) continue;
-#pragma unroll
-        for (int part = 0; part < PARTS; part++) {
-            f32x16 p = {}, d = {};
-            multiply_rows(seat.rows + stage, part, queries, p);
-            multiply_rows(seat.rows + stage + TILE_BYTES, part, d_outs, d);
-            if (tile + TILE > own + 1) {
-#pragma unroll
-                for (int i = 0; i < 16; i++) p[i] = tile + seat.row(part, i) <= query ? p[i] : -INFINITY_;
-            }
-#pragma unroll
-            for (int i = 0; i < 16; i += 2) {
-                f32x2 of_scores = probabilities(p, i, logarithm) * (f32x2{d[i], d[i + 1]} - own_delta);
-                d[i] = of_scores[0], d[i + 1] = of_scores[1];
-            }
-            multiply_turned(seat.turned + stage, part, d, sums);
-        }
+    for (; tile + TILE < seen; tile += TILE) {
+        load(tile + 2 * TILE);
+        gradients_of();
+        begin_products();
+        const u32 now = tile / TILE % RING * STAGE, next = (tile / TILE + 1) % RING * STAGE;
+        p = f32x16{}, d = f32x16{};
+        pipelined<24>(
+            [&](auto i) INLINE {
+                constexpr int I = decltype(i)::value, J = I - 16;
+                if constexpr (I < 16) return Operands{row_fragment(seat.rows + next + I % 2 * BYTES, 0, I / 2), {}};
+                else return Operands{turned_fragment(seat.turned + now, J % 4, 0, J / 4), {}};
+            },
+            [&](auto i, const Operands &of) INLINE {
+                constexpr int I = decltype(i)::value, J = I - 16;
+                if constexpr (I >= 16) sums[J % 4] = multiply_add(of.a, of_scores.half[J / 4], sums[J % 4]);
+                else if constexpr (I % 2) d = multiply_add(of.a, d_outs[I / 2], d);
+                else p = multiply_add(of.a, queries[I / 2], p);
+            });
+        end_products();
     }
+    if (tile < seen) {
+        load(tile + 2 * TILE);
+#pragma unroll
+        for (int i = 0; i < 16; i++) p[i] = tile + seat.row(0, i) <= query ? p[i] : -INFINITY_;
+        gradients_of();
+        begin_products();
+        multiply_turned(seat.turned + tile / TILE % RING * STAGE, 0, of_scores, sums);
+        end_products();
+        tile += TILE;
+    }
+#pragma unroll 1
+    for (; tile < end; tile += TILE) {
+        load(tile + 2 * TILE);
+        begin_products();
+        end_products();
+    }
+    if (seat.wave < TURN) meet();
     if (exists) store_own(d_qkv + shape.head(head) + row * shape.width(), sums, seat.lane, SCALE);
 }
 
 KERNEL_OF(512, 2) attention_backward_kv(const u16 *qkv, const u16 *d_out, const float *logsumexp, const float *delta, u16 *d_qkv, u32 sequence, u32 heads, u32 kv_heads) {
-    constexpr u32 STATISTICS = 2 * STAGE, STATISTIC_BYTES = 4 * TILE, VALUES = STATISTICS + 4 * STATISTIC_BYTES;
+    // Behind the ring: logarithms and deltas of its tiles, 64 of each, and the block's values.
+    constexpr u32 TILE = 32, BYTES = TILE * ROW_BYTES, STAGE = 2 * BYTES, STATISTICS = RING * STAGE, VALUES = STATISTICS + RING * 512;
     SHARED u8 lds[VALUES + ROWS * ROW_BYTES] __attribute__((aligned(1024)));
     const Shape shape = {sequence, heads, kv_heads};
     const Seat seat = Seat::of(lds);
     const u32 kv_head = blockIdx.y, first = blockIdx.x * ROWS, own = first + OWN * seat.wave, key = own + seat.lane % 32, group = heads / kv_heads;
-    const auto load = [&](u32 head, u32 tile, u32 stage) INLINE {
-        Rows::of(qkv + shape.head(head), shape.width(), seat).load(tile, sequence, seat.lds + stage);
-        Rows::of(d_out + shape.out_head(head), shape.out_width(), seat).load(tile, sequence, seat.lds + stage + TILE_BYTES);
+    const Rows queries = Rows::of(qkv + shape.head(kv_head * group), shape.width(), seat);
+    const Rows d_outs = Rows::of(d_out + shape.out_head(kv_head * group), shape.out_width(), seat);
+    // Tiles of one head after the other's; which one is loaded next, and of which head.
+    const u32 tiles_of_a_head = (sequence - first + TILE - 1) / TILE, tiles = tiles_of_a_head * group;
+    u32 loaded = 0, loaded_head = 0, loaded_tile = first;
+    const auto load = [&]() INLINE {
+        if (loaded == tiles) return;
+        const u32 stage = loaded % RING;
+        const u64 statistics = shape.statistics(kv_head * group + loaded_head) + loaded_tile;
+        queries.load<TILE>(loaded_tile, sequence, seat.lds + stage * STAGE, loaded_head * ROW_BYTES);
+        d_outs.load<TILE>(loaded_tile, sequence, seat.lds + stage * STAGE + BYTES, loaded_head * ROW_BYTES);
         if (seat.wave < 2) {
-            const float *from = (seat.wave ? delta : logsumexp) + shape.statistics(head) + tile;
-            const u32 at = seat.block + STATISTICS + stage / STAGE * 2 * STATISTIC_BYTES + seat.wave * STATISTIC_BYTES;
-            __builtin_amdgcn_raw_ptr_buffer_load_lds(buffer_of(from, 4 * min(TILE, sequence - tile)), (LdsPointer)at, 4, 4 * seat.lane, 0, 0, 0);
+            Buffer buffer = buffer_of((seat.wave ? delta : logsumexp) + statistics, 4 * min(64u, sequence - loaded_tile));
+            __builtin_amdgcn_raw_ptr_buffer_load_lds(buffer, (LdsPointer)(seat.block + STATISTICS + stage * 512 + seat.wave * 256), 4, 4 * seat.lane, 0, 0, 0);
         }
+        loaded++, loaded_tile += TILE;
+        if (loaded_tile >= sequence) loaded_tile = first, loaded_head++;
     };
-    u32 head = kv_head * group, tile = first, stage = 0;
-    load(head, tile, stage);
+    load();
+    load();
     const Rows values = Rows::of(qkv + shape.head(heads + kv_heads + kv_head), shape.width(), seat);
-    for (u32 i = 0; i < ROWS; i += TILE)
-        if (first + i < sequence) values.load(first + i, sequence, seat.lds + VALUES + i * ROW_BYTES);
+#pragma unroll 1
+    for (u32 i = 0; i < ROWS && first + i < sequence; i += TILE) values.load<TILE>(first + i, sequence, seat.lds + VALUES + i * ROW_BYTES);
     bf16x8 keys[STEPS];
     load_own(qkv + shape.head(heads + kv_head) + (u64)min(key, sequence - 1) * shape.width(), key < sequence, seat.lane, keys);
-    f32x16 d_keys[SLICES] = {}, d_values[SLICES] = {};
-#pragma unroll 1
-    for (;; stage = STAGE - stage) {
-        wait_and_meet();
-        const u32 now = tile;
-        tile += TILE;
-        if (tile >= sequence) tile = first, head++;
-        const bool last = head == (kv_head + 1) * group;
-        if (!last) load(head, tile, STAGE - stage);
-        if (now + TILE > own) {
-            const u32 rows = taken(seat.rows), turned = taken(seat.turned) + stage, own_values = rows + taken_by_wave(seat.wave * OWN * ROW_BYTES) + VALUES;
-#pragma unroll 1
-            for (int part = 0; part < PARTS; part++) {
-                const u32 statistics = seat.block + STATISTICS + stage / STAGE * 2 * STATISTIC_BYTES + 128 * part + seat.lane / 32 * 16;
-                f32x16 p = {}, d = {};
-                multiply_rows(rows + stage, part, keys, p);
+    f32x16 d_keys[SLICES] = {}, d_values[SLICES] = {}, p = {}, d = {};
+    wait_and_meet();
+    // The scores and probabilities' gradients of a tile.
+    const auto scores = [&](u32 stage) INLINE {
+        const u32 rows = taken(seat.rows), own_values = rows + taken_by_wave(seat.wave * OWN * ROW_BYTES) + VALUES;
+        p = f32x16{}, d = f32x16{};
+        multiply_rows(rows + stage * STAGE, 0, keys, p);
 #pragma unroll
-                for (int step = 0; step < STEPS; step++)
-                    d = multiply_add(row_fragment(rows + stage + TILE_BYTES, part, step), row_fragment(own_values, 0, step), d);
-                if (now < own + OWN - 1) {
+        for (int step = 0; step < STEPS; step++)
+            d = multiply_add(row_fragment(rows + stage * STAGE + BYTES, 0, step), row_fragment(own_values, 0, step), d);
+    };
+    scores(0);
+    if (seat.wave >= TURN) meet();
+    u32 number = 0, tile = first;
+    Packed of_p, of_d;
+    const auto gradients_of = [&]() INLINE {
+        if (tile < own + OWN - 1) {
 #pragma unroll
-                    for (int i = 0; i < 16; i++) p[i] = key <= now + seat.row(part, i) ? p[i] : -INFINITY_;
-                }
-                __builtin_amdgcn_sched_barrier(0);
+            for (int i = 0; i < 16; i++) p[i] = key <= tile + seat.row(0, i) ? p[i] : -INFINITY_;
+        }
+        const u32 statistics = seat.block + STATISTICS + number % RING * 512 + seat.lane / 32 * 16;
 #pragma unroll
-                for (int i = 0; i < 16; i += 4) {
-                    const f32x4 logarithms = read_lds<f32x4>(statistics + 8 * i) * LOG2_E, deltas = read_lds<f32x4>(statistics + STATISTIC_BYTES + 8 * i);
+        for (int i = 0; i < 16; i += 4) {
+            const f32x4 logarithms = read_lds<f32x4>(statistics + 8 * i) * LOG2_E, deltas = read_lds<f32x4>(statistics + 256 + 8 * i);
 #pragma unroll
-                    for (int j = 0; j < 4; j += 2) {
-                        f32x2 of_scores = probabilities(p, i + j, f32x2{logarithms[j], logarithms[j + 1]}) * (f32x2{d[i + j], d[i + j + 1]} - f32x2{deltas[j], deltas[j + 1]});
-                        d[i + j] = of_scores[0], d[i + j + 1] = of_scores[1];
-                    }
-                }
-                __builtin_amdgcn_sched_barrier(0);
-                multiply_turned(turned + TILE_BYTES, part, p, d_values);
-                __builtin_amdgcn_sched_barrier(0);
-                multiply_turned(turned, part, d, d_keys);
-                __builtin_amdgcn_sched_barrier(0);
+            for (int j = 0; j < 4; j += 2) {
+                f32x2 x = probabilities(p, i + j, f32x2{logarithms[j], logarithms[j + 1]}) * (f32x2{d[i + j], d[i + j + 1]} - f32x2{deltas[j], deltas[j + 1]});
+                d[i + j] = x[0], d[i + j + 1] = x[1];
             }
         }
-        if (last) break;
+        of_p = Packed::of(p), of_d = Packed::of(d);
+    };
+    const auto accumulate = [&]() INLINE {
+        const u32 turned = taken(seat.turned) + number % RING * STAGE;
+        multiply_turned(turned + BYTES, 0, of_p, d_values);
+        multiply_turned(turned, 0, of_d, d_keys);
+    };
+#pragma unroll 1
+    for (; number + 1 < tiles; number++) {
+        load();
+        gradients_of();
+        begin_products();
+        const u32 turned = taken(seat.turned) + number % RING * STAGE, rows = taken(seat.rows) + (number + 1) % RING * STAGE;
+        const u32 own_values = taken(seat.rows) + taken_by_wave(seat.wave * OWN * ROW_BYTES) + VALUES;
+        p = f32x16{}, d = f32x16{};
+        pipelined<32>(
+            [&](auto i) INLINE {
+                constexpr int I = decltype(i)::value, J = I - 16;
+                if constexpr (I < 16) return Operands{turned_fragment(turned + (1 - I / 8) * BYTES, I % 4, 0, I / 4 % 2), {}};
+                else if constexpr (J % 2) return Operands{row_fragment(rows + BYTES, 0, J / 2), row_fragment(own_values, 0, J / 2)};
+                else return Operands{row_fragment(rows, 0, J / 2), {}};
+            },
+            [&](auto i, const Operands &of) INLINE {
+                constexpr int I = decltype(i)::value, J = I - 16;
+                if constexpr (I < 8) d_values[I % 4] = multiply_add(of.a, of_p.half[I / 4 % 2], d_values[I % 4]);
+                else if constexpr (I < 16) d_keys[I % 4] = multiply_add(of.a, of_d.half[I / 4 % 2], d_keys[I % 4]);
+                else if constexpr (J % 2) d = multiply_add(of.a, of.b, d);
+                else p = multiply_add(of.a, keys[J / 2], p);
+            });
+        end_products();
+        tile += TILE;
+        if (tile >= sequence) tile = first;
     }
+    gradients_of();
+    begin_products();
+    accumulate();
+    end_products();
+    if (seat.wave < TURN) meet();
     const u32 late = taken(seat.lane), stored = own + late % 32;
     if (stored >= sequence) return;
     u16 *to = d_qkv + shape.head(heads + kv_head) + (u64)stored * shape.width();
