@@ -53,13 +53,9 @@ template <typename T, T... I> struct Numbers {
 };
 template <int N, typename F> DEVICE void repeat(F f) { __make_integer_seq<Numbers, int, N>::each(f); }
 
-#ifndef AHEAD
-#define AHEAD 6
-#endif
 // COUNT matrix operations, each behind the reads of a later one's operands.
-struct Operands { bf16x8 a, b; };
-template <int COUNT, typename READ, typename USE> DEVICE void pipelined(READ read, USE use) {
-    Operands held[AHEAD];
+template <int COUNT, int AHEAD, typename READ, typename USE> DEVICE void pipelined(READ read, USE use) {
+    bf16x8 held[AHEAD];
     repeat<AHEAD>([&](auto i) INLINE {
         held[decltype(i)::value] = read(i);
         __builtin_amdgcn_sched_barrier(0);
@@ -174,8 +170,6 @@ DEVICE void end_products() {
     __builtin_amdgcn_sched_barrier(0);
 }
 
-DEVICE u32 longest_first(u32 sequence) { return ((sequence + ROWS - 1) / ROWS - 1 - blockIdx.x) * ROWS; }
-
 // The larger, and the sum, of the two lanes that share a row.
 struct Pair { float low, high; };
 DEVICE Pair halves(float x) {
@@ -195,6 +189,21 @@ struct Shape {
     METHOD u32 kv_of(u32 number) const { return number / (heads / kv_heads); }
 };
 
+// Which rows a block has, and whose. The blocks with most to do come first, those of all heads; and blocks of the same die, which are
+// eight apart, share keys and values where there are eight heads of these.
+struct Turn {
+    u32 first, head;
+    // Of blocks of queries, the last of which sees most keys.
+    static METHOD Turn of_queries(const Shape &shape) {
+        u32 blocks = (shape.sequence + ROWS - 1) / ROWS, number = blockIdx.y * blocks + blockIdx.x, of_all = number % shape.heads;
+        return {(blocks - 1 - number / shape.heads) * ROWS, of_all % shape.kv_heads * (shape.heads / shape.kv_heads) + of_all / shape.kv_heads};
+    }
+    static METHOD Turn of_keys(const Shape &shape) {
+        u32 blocks = (shape.sequence + ROWS - 1) / ROWS, number = blockIdx.y * blocks + blockIdx.x;
+        return {number / shape.kv_heads * ROWS, number % shape.kv_heads};
+    }
+};
+
 DEVICE void load_own(const u16 *row, bool exists, u32 lane, bf16x8 (&own)[STEPS]) {
 #pragma unroll
     for (int s = 0; s < STEPS; s++) {
@@ -204,16 +213,22 @@ DEVICE void load_own(const u16 *row, bool exists, u32 lane, bf16x8 (&own)[STEPS]
     }
 }
 
-DEVICE void store_own(u16 *row, const f32x16 (&sums)[SLICES], u32 lane, float factor) {
+// The lane's row of a result, times a factor, as BF16, if it exists. Of 16 elements a lane has two times four, its neighbour 32 lanes away the
+// others: after an exchange, for which both must be there, the first one stores the first eight, the other one the rest.
+DEVICE void store_own(u16 *row, bool exists, const f32x16 (&sums)[SLICES], u32 lane, float factor) {
+    Vector16 whole[2 * SLICES];
 #pragma unroll
-    for (int slice = 0; slice < SLICES; slice++) {
+    for (int i = 0; i < 2 * SLICES; i++) {
 #pragma unroll
-        for (int i = 0; i < 16; i += 4) {
-            const f32x16 &x = sums[slice];
-            Vector8 packed = {{bf16_pair(x[i] * factor, x[i + 1] * factor), bf16_pair(x[i + 2] * factor, x[i + 3] * factor)}};
-            *(Vector8 *)(row + 32 * slice + 2 * i + 4 * (lane / 32)) = packed;
+        for (int j = 0; j < 4; j += 2) {
+            const auto pair = [&](int at) INLINE { return bf16_pair(sums[i / 2][at] * factor, sums[i / 2][at + 1] * factor); };
+            auto both = __builtin_amdgcn_permlane32_swap(pair(i % 2 * 8 + j), pair(i % 2 * 8 + j + 4), false, false);
+            whole[i].word[j / 2] = both[0], whole[i].word[2 + j / 2] = both[1];
         }
     }
+    if (!exists) return;
+#pragma unroll
+    for (int i = 0; i < 2 * SLICES; i++) *(Vector16 *)(row + 16 * i + lane / 32 * 8) = whole[i];
 }
 
 }  // namespace
@@ -225,7 +240,8 @@ KERNEL_OF(512, 2) attention_forward(const u16 *qkv, u16 *out, float *logsumexp, 
     SHARED u8 lds[RING * STAGE] __attribute__((aligned(1024)));
     const Shape shape = {sequence, heads, kv_heads};
     const Seat seat = Seat::of(lds);
-    const u32 head = blockIdx.y, first = longest_first(sequence), own = first + OWN * seat.wave, query = own + seat.lane % 32;
+    const Turn turn = Turn::of_queries(shape);
+    const u32 head = turn.head, first = turn.first, own = first + OWN * seat.wave, query = own + seat.lane % 32;
     const Rows keys = Rows::of(qkv + shape.head(heads + shape.kv_of(head)), shape.width(), seat);
     const Rows values = Rows::of(qkv + shape.head(heads + kv_heads + shape.kv_of(head)), shape.width(), seat);
     // Keys that some query of the block, and of the wave, sees.
@@ -279,16 +295,16 @@ KERNEL_OF(512, 2) attention_forward(const u16 *qkv, u16 *out, float *logsumexp, 
         begin_products();
         const u32 now = tile / TILE % RING * STAGE, next = (tile / TILE + 1) % RING * STAGE;
         s[0] = f32x16{}, s[1] = f32x16{};
-        pipelined<32>(
+        pipelined<32, 6>(
             [&](auto i) INLINE {
                 constexpr int I = decltype(i)::value, J = I - 16;
-                if constexpr (I < 16) return Operands{row_fragment(seat.rows + next, I % 2, I / 2), {}};
-                else return Operands{turned_fragment(seat.turned + now + BYTES, J % 4, J / 8, J / 4 % 2), {}};
+                if constexpr (I < 16) return row_fragment(seat.rows + next, I % 2, I / 2);
+                else return turned_fragment(seat.turned + now + BYTES, J % 4, J / 8, J / 4 % 2);
             },
-            [&](auto i, const Operands &of) INLINE {
+            [&](auto i, bf16x8 of) INLINE {
                 constexpr int I = decltype(i)::value, J = I - 16;
-                if constexpr (I < 16) s[I % 2] = multiply_add(of.a, queries[I / 2], s[I % 2]);
-                else sums[J % 4] = multiply_add(of.a, p[J / 8].half[J / 4 % 2], sums[J % 4]);
+                if constexpr (I < 16) s[I % 2] = multiply_add(of, queries[I / 2], s[I % 2]);
+                else sums[J % 4] = multiply_add(of, p[J / 8].half[J / 4 % 2], sums[J % 4]);
             });
         end_products();
     }
@@ -313,9 +329,9 @@ KERNEL_OF(512, 2) attention_forward(const u16 *qkv, u16 *out, float *logsumexp, 
     }
     if (seat.wave < TURN) meet();
     total = row_total(total);
-    if (query >= sequence) return;
-    store_own(out + shape.out_head(head) + (u64)query * shape.out_width(), sums, seat.lane, 1.0f / total);
-    if (seat.lane < 32) logsumexp[shape.statistics(head) + query] = fmaf(reference, SCALE, logf(total));
+    const bool exists = query < sequence;
+    store_own(out + shape.out_head(head) + (u64)query * shape.out_width(), exists, sums, seat.lane, 1.0f / total);
+    if (exists && seat.lane < 32) logsumexp[shape.statistics(head) + query] = fmaf(reference, SCALE, logf(total));
 }
 
 KERNEL_OF(512, 2) attention_backward_q(const u16 *qkv, const u16 *out, const u16 *d_out, const float *logsumexp, float *delta, u16 *d_qkv, u32 sequence, u32 heads, u32 kv_heads) {
@@ -323,7 +339,8 @@ KERNEL_OF(512, 2) attention_backward_q(const u16 *qkv, const u16 *out, const u16
     SHARED u8 lds[RING * STAGE] __attribute__((aligned(1024)));
     const Shape shape = {sequence, heads, kv_heads};
     const Seat seat = Seat::of(lds);
-    const u32 head = blockIdx.y, first = longest_first(sequence), own = first + OWN * seat.wave, query = own + seat.lane % 32;
+    const Turn turn = Turn::of_queries(shape);
+    const u32 head = turn.head, first = turn.first, own = first + OWN * seat.wave, query = own + seat.lane % 32;
     const bool exists = query < sequence;
     const u64 row = exists ? query : 0, out_at = shape.out_head(head) + row * shape.out_width(), statistic = shape.statistics(head) + row;
     const Rows keys = Rows::of(qkv + shape.head(heads + shape.kv_of(head)), shape.width(), seat);
@@ -378,17 +395,17 @@ KERNEL_OF(512, 2) attention_backward_q(const u16 *qkv, const u16 *out, const u16
         begin_products();
         const u32 now = tile / TILE % RING * STAGE, next = (tile / TILE + 1) % RING * STAGE;
         p = f32x16{}, d = f32x16{};
-        pipelined<24>(
+        pipelined<24, 6>(
             [&](auto i) INLINE {
                 constexpr int I = decltype(i)::value, J = I - 16;
-                if constexpr (I < 16) return Operands{row_fragment(seat.rows + next + I % 2 * BYTES, 0, I / 2), {}};
-                else return Operands{turned_fragment(seat.turned + now, J % 4, 0, J / 4), {}};
+                if constexpr (I < 16) return row_fragment(seat.rows + next + I % 2 * BYTES, 0, I / 2);
+                else return turned_fragment(seat.turned + now, J % 4, 0, J / 4);
             },
-            [&](auto i, const Operands &of) INLINE {
+            [&](auto i, bf16x8 of) INLINE {
                 constexpr int I = decltype(i)::value, J = I - 16;
-                if constexpr (I >= 16) sums[J % 4] = multiply_add(of.a, of_scores.half[J / 4], sums[J % 4]);
-                else if constexpr (I % 2) d = multiply_add(of.a, d_outs[I / 2], d);
-                else p = multiply_add(of.a, queries[I / 2], p);
+                if constexpr (I >= 16) sums[J % 4] = multiply_add(of, of_scores.half[J / 4], sums[J % 4]);
+                else if constexpr (I % 2) d = multiply_add(of, d_outs[I / 2], d);
+                else p = multiply_add(of, queries[I / 2], p);
             });
         end_products();
     }
@@ -409,16 +426,17 @@ KERNEL_OF(512, 2) attention_backward_q(const u16 *qkv, const u16 *out, const u16
         end_products();
     }
     if (seat.wave < TURN) meet();
-    if (exists) store_own(d_qkv + shape.head(head) + row * shape.width(), sums, seat.lane, SCALE);
+    store_own(d_qkv + shape.head(head) + row * shape.width(), exists, sums, seat.lane, SCALE);
 }
 
 KERNEL_OF(512, 2) attention_backward_kv(const u16 *qkv, const u16 *d_out, const float *logsumexp, const float *delta, u16 *d_qkv, u32 sequence, u32 heads, u32 kv_heads) {
-    // Behind the ring: logarithms and deltas of its tiles, 64 of each, and the block's values.
-    constexpr u32 TILE = 32, BYTES = TILE * ROW_BYTES, STAGE = 2 * BYTES, STATISTICS = RING * STAGE, VALUES = STATISTICS + RING * 512;
-    SHARED u8 lds[VALUES + ROWS * ROW_BYTES] __attribute__((aligned(1024)));
+    // Behind the ring: logarithms and deltas of its tiles, 64 of each.
+    constexpr u32 TILE = 32, BYTES = TILE * ROW_BYTES, STAGE = 2 * BYTES, STATISTICS = RING * STAGE;
+    SHARED u8 lds[STATISTICS + RING * 512] __attribute__((aligned(1024)));
     const Shape shape = {sequence, heads, kv_heads};
     const Seat seat = Seat::of(lds);
-    const u32 kv_head = blockIdx.y, first = blockIdx.x * ROWS, own = first + OWN * seat.wave, key = own + seat.lane % 32, group = heads / kv_heads;
+    const Turn turn = Turn::of_keys(shape);
+    const u32 kv_head = turn.head, first = turn.first, own = first + OWN * seat.wave, key = own + seat.lane % 32, group = heads / kv_heads;
     const Rows queries = Rows::of(qkv + shape.head(kv_head * group), shape.width(), seat);
     const Rows d_outs = Rows::of(d_out + shape.out_head(kv_head * group), shape.out_width(), seat);
     // Tiles of one head after the other's; which one is loaded next, and of which head.
@@ -439,23 +457,14 @@ KERNEL_OF(512, 2) attention_backward_kv(const u16 *qkv, const u16 *d_out, const 
     };
     load();
     load();
-    const Rows values = Rows::of(qkv + shape.head(heads + kv_heads + kv_head), shape.width(), seat);
-#pragma unroll 1
-    for (u32 i = 0; i < ROWS && first + i < sequence; i += TILE) values.load<TILE>(first + i, sequence, seat.lds + VALUES + i * ROW_BYTES);
-    bf16x8 keys[STEPS];
-    load_own(qkv + shape.head(heads + kv_head) + (u64)min(key, sequence - 1) * shape.width(), key < sequence, seat.lane, keys);
+    bf16x8 keys[STEPS], values[STEPS];
+    const u16 *const own_row = qkv + shape.head(heads + kv_head) + (u64)min(key, sequence - 1) * shape.width();
+    load_own(own_row, key < sequence, seat.lane, keys);
+    load_own(own_row + (u64)kv_heads * D, key < sequence, seat.lane, values);
     f32x16 d_keys[SLICES] = {}, d_values[SLICES] = {}, p = {}, d = {};
     wait_and_meet();
-    // The scores and probabilities' gradients of a tile.
-    const auto scores = [&](u32 stage) INLINE {
-        const u32 rows = taken(seat.rows), own_values = rows + taken_by_wave(seat.wave * OWN * ROW_BYTES) + VALUES;
-        p = f32x16{}, d = f32x16{};
-        multiply_rows(rows + stage * STAGE, 0, keys, p);
-#pragma unroll
-        for (int step = 0; step < STEPS; step++)
-            d = multiply_add(row_fragment(rows + stage * STAGE + BYTES, 0, step), row_fragment(own_values, 0, step), d);
-    };
-    scores(0);
+    multiply_rows(seat.rows, 0, keys, p);
+    multiply_rows(seat.rows + BYTES, 0, values, d);
     if (seat.wave >= TURN) meet();
     u32 number = 0, tile = first;
     Packed of_p, of_d;
@@ -487,21 +496,19 @@ KERNEL_OF(512, 2) attention_backward_kv(const u16 *qkv, const u16 *d_out, const 
         gradients_of();
         begin_products();
         const u32 turned = taken(seat.turned) + number % RING * STAGE, rows = taken(seat.rows) + (number + 1) % RING * STAGE;
-        const u32 own_values = taken(seat.rows) + taken_by_wave(seat.wave * OWN * ROW_BYTES) + VALUES;
         p = f32x16{}, d = f32x16{};
-        pipelined<32>(
+        pipelined<32, 4>(
             [&](auto i) INLINE {
                 constexpr int I = decltype(i)::value, J = I - 16;
-                if constexpr (I < 16) return Operands{turned_fragment(turned + (1 - I / 8) * BYTES, I % 4, 0, I / 4 % 2), {}};
-                else if constexpr (J % 2) return Operands{row_fragment(rows + BYTES, 0, J / 2), row_fragment(own_values, 0, J / 2)};
-                else return Operands{row_fragment(rows, 0, J / 2), {}};
+                if constexpr (I < 16) return turned_fragment(turned + (1 - I / 8) * BYTES, I % 4, 0, I / 4 % 2);
+                else return row_fragment(rows + J % 2 * BYTES, 0, J / 2);
             },
-            [&](auto i, const Operands &of) INLINE {
+            [&](auto i, bf16x8 of) INLINE {
                 constexpr int I = decltype(i)::value, J = I - 16;
-                if constexpr (I < 8) d_values[I % 4] = multiply_add(of.a, of_p.half[I / 4 % 2], d_values[I % 4]);
-                else if constexpr (I < 16) d_keys[I % 4] = multiply_add(of.a, of_d.half[I / 4 % 2], d_keys[I % 4]);
-                else if constexpr (J % 2) d = multiply_add(of.a, of.b, d);
-                else p = multiply_add(of.a, keys[J / 2], p);
+                if constexpr (I < 8) d_values[I % 4] = multiply_add(of, of_p.half[I / 4 % 2], d_values[I % 4]);
+                else if constexpr (I < 16) d_keys[I % 4] = multiply_add(of, of_d.half[I / 4 % 2], d_keys[I % 4]);
+                else if constexpr (J % 2) d = multiply_add(of, values[J / 2], d);
+                else p = multiply_add(of, keys[J / 2], p);
             });
         end_products();
         tile += TILE;
@@ -513,8 +520,7 @@ KERNEL_OF(512, 2) attention_backward_kv(const u16 *qkv, const u16 *d_out, const 
     end_products();
     if (seat.wave < TURN) meet();
     const u32 late = taken(seat.lane), stored = own + late % 32;
-    if (stored >= sequence) return;
     u16 *to = d_qkv + shape.head(heads + kv_head) + (u64)stored * shape.width();
-    store_own(to, d_keys, late, SCALE);
-    store_own(to + (u64)kv_heads * D, d_values, late, 1.0f);
+    store_own(to, stored < sequence, d_keys, late, SCALE);
+    store_own(to + (u64)kv_heads * D, stored < sequence, d_values, late, 1.0f);
 }

@@ -12,6 +12,7 @@
 //! Clocks that power takes away; instruction fetch; address translation; channels of memory that are busier than others, and what memory loses
 //! between reading and writing; the launch itself.
 
+pub mod attention;
 pub mod machine;
 mod memory;
 pub mod product;
