@@ -1,134 +1,160 @@
 // Causal attention with grouped key and value heads of 128 elements: attention.cu's kernels, names, arguments and layouts (said there), on gfx950's
 // v_mfma_f32_32x32x16_bf16, with loads that go straight to LDS and transposed reads from there. Other head sizes are attention.hip's.
+//
+// Scores and probabilities live in registers alone; the forward pass keeps one logarithm a row (arXiv 2205.14135), the backward pass recomputes the
+// probabilities from it, once for the queries' gradient and once for those of keys and values. Every sum has one order, fixed by the shape alone.
+//
+// Who does what. A wave has 32 rows of its own (queries, or keys in backward_kv), a block of eight waves 256; the other side comes in tiles. A tile's
+// rows are first operands, so that lane l of a result has own row l mod 32 and of each 32 rows of the tile those of `Seat::row`: a softmax needs one
+// exchange between two lanes and rescaling none. Eight registers of such a result are, rounded to BF16, a second operand of the next product as they
+// lie: its k runs through the tile as the lanes happen to hold it, and the transposed reads follow (`turned_fragment`). Which element of k a
+// register stands for is the same in both operands, so that nothing rests on how the hardware numbers k.
+//
+// Two phases follow one another: one makes probabilities of scores, the other has matrix operations alone: it ends with the next tile's scores. Waves 4
+// to 7 are one phase behind waves 0 to 3, so that of two waves on a SIMD one multiplies and the other one computes.
+//
+// Waits. A tile is loaded two tiles ahead and has arrived, for all waves, when the phase of products before its own begins: each wave waits for its
+// loads before the barrier that ends the phase after them. Its place in the ring was last read a tile and a half before the load.
+//
+// Launch: grid (ceil(sequence / 256), heads or kv_heads, batch), 512 threads, no dynamic LDS: `attention_launch` says so to the host. backward_q before
+// backward_kv: it writes delta, too.
+//
+// Compiles for gfx950; functionally verified on a CPU model of the ISA; not run on an MI355X; no performance claim.
 #include "prelude.h"
 
 namespace {
 
-constexpr int D = 128;               // elements of a head
-constexpr u32 ROW_BYTES = 2 * D;     // of a row of a tile in LDS
+constexpr u32 D = 128;             // elements of a head
+constexpr u32 ROW_BYTES = 2 * D;   // of a row of a tile in LDS
 constexpr u32 WAVES = 8;
-constexpr u32 OWN = 32;              // rows of a wave
-constexpr u32 ROWS = OWN * WAVES;    // and of a block
-constexpr u32 TURN = WAVES / 2;      // waves that are in one phase
-constexpr u32 RING = 4;              // tiles of each kind in LDS
-constexpr int STEPS = D / 16;        // matrix operations along a head
-constexpr int SLICES = D / 32;       // results of 32 elements of a head
+constexpr u32 OWN = 32;            // rows of a wave
+constexpr u32 ROWS = OWN * WAVES;  // and of a block
+constexpr u32 LOAD_ROWS = 4;       // that a wave's load brings to LDS
+constexpr u32 RING = 4;            // tiles that are in LDS
+constexpr int STEPS = D / 16;      // matrix operations along a head
+constexpr int SLICES = D / 32;     // results of 32 elements of a head
+
 constexpr float LOG2_E = 1.44269504088896340736f;
+constexpr float ROOT = 11.3137084989847603904f;    // of D
+constexpr float SCALE = 0.0883883476483184405501f;  // 1 / ROOT
+constexpr float SCALE_LOG2 = (float)(1.44269504088896340736 * 0.0883883476483184405501);
+// How far, as a power of two, a score may lie above the one that the row's probabilities are taken in relation to: it moves when this is
+// exceeded, which is seldom. Their sums stay far below F32's largest.
 constexpr float HEADROOM = 8.0f;
-constexpr float SCALE = 0.08838834764831845f;  // 1 / sqrt(128)
-constexpr float SCALE_LOG2 = (float)(1.44269504088896340736 * 0.08838834764831844055);
 
-typedef __bf16 bf16x8 __attribute__((ext_vector_type(8)));
-typedef float f32x16 __attribute__((ext_vector_type(16)));
 typedef short i16x4 __attribute__((ext_vector_type(4)));
-typedef __attribute__((address_space(3))) void *LdsPointer;
+typedef __attribute__((address_space(3))) i16x4 LdsQuad;
 
+DEVICE u32 min(u32 a, u32 b) { return a < b ? a : b; }
+// v_exp_f32: results below the normal range are zero.
 DEVICE float exp2_approx(float x) { return __builtin_amdgcn_exp2f(x); }
+
+// In the order in which they are written: the compiler moves matrix operations freely otherwise.
 DEVICE f32x16 multiply_add(bf16x8 a, bf16x8 b, f32x16 c) {
     f32x16 sum = __builtin_amdgcn_mfma_f32_32x32x16_bf16(a, b, c, 0, 0, 0);
     asm volatile("" : "+v"(sum));
     return sum;
 }
+DEVICE void stay() { __builtin_amdgcn_sched_barrier(0); }
 
-#define INLINE __attribute__((always_inline))
-DEVICE u32 min(u32 a, u32 b) { return a < b ? a : b; }
-template <typename T> DEVICE T read_lds(u32 at) { return *(const __attribute__((address_space(3))) T *)at; }
-
-// A value that is computed here and not where the compiler would have it, which would keep it in a register all the way.
-DEVICE u32 taken(u32 value) {
-    asm volatile("" : "+v"(value));
-    return value;
-}
-
-DEVICE u32 taken_by_wave(u32 value) {
-    asm volatile("" : "+s"(value));
-    return value;
-}
-
-template <int I> struct Number {
-    static constexpr int value = I;
-};
-template <typename T, T... I> struct Numbers {
-    template <typename F> static METHOD void each(F f) { (f(Number<I>{}), ...); }
-};
-template <int N, typename F> DEVICE void repeat(F f) { __make_integer_seq<Numbers, int, N>::each(f); }
-
-// COUNT matrix operations, each behind the reads of a later one's operands.
-template <int COUNT, int AHEAD, typename READ, typename USE> DEVICE void pipelined(READ read, USE use) {
-    bf16x8 held[AHEAD];
+// COUNT matrix operations, `use`, of first operands that `read` brings from LDS: each is read behind the operation that frees its registers.
+template <int AHEAD, typename READ> DEVICE void read_first(bf16x8 (&held)[AHEAD], READ read) {
     repeat<AHEAD>([&](auto i) INLINE {
         held[decltype(i)::value] = read(i);
-        __builtin_amdgcn_sched_barrier(0);
+        stay();
     });
+}
+template <int COUNT, int AHEAD, typename READ, typename USE> DEVICE void multiply_all(bf16x8 (&held)[AHEAD], READ read, USE use) {
     repeat<COUNT>([&](auto i) INLINE {
         constexpr int I = decltype(i)::value;
         use(i, held[I % AHEAD]);
         if constexpr (I + AHEAD < COUNT) held[I % AHEAD] = read(Number<I + AHEAD>{});
-        __builtin_amdgcn_sched_barrier(0);
+        stay();
     });
 }
 
+// The phase of products begins and ends. Nothing moves into or out of it. Who multiplies issues first: it needs one slot in eight.
+DEVICE void begin_products() {
+    stay();
+    meet();
+    __builtin_amdgcn_s_setprio(1);
+    stay();
+}
+DEVICE void end_products() {
+    stay();
+    __builtin_amdgcn_s_setprio(0);
+    wait_and_meet();
+    stay();
+}
+
 // ---- Tiles in LDS ----
-// Row r of a tile is 16 chunks of 16 bytes; chunk c lies in slot c ^ turn(r).
+// A row is 16 chunks of 16 bytes; chunk c of row r lies in slot c ^ turn(r). Lanes that are served together touch 64 different banks, along rows
+// (16 rows at one chunk, whether these are consecutive lanes or those that were measured on gfx950) and transposed (4 chunks of 4 rows).
+#if defined(BREAK_NO_SWIZZLE)
+DEVICE u32 turn(u32) { return 0; }
+#else
 DEVICE u32 turn(u32 row) { return row % 4 * 4 + row / 4 % 4; }
+#endif
 
 // Where a thread is, and where it reads and writes in LDS.
 struct Seat {
     u32 wave, lane;
     u32 block;   // the block's LDS
-    u32 lds;     // where the wave's first load of a tile goes
-    u32 rows;    // where the lane reads row_fragment 0, 0
-    u32 turned;  // and turned_fragment 0, 0, 0
+    u32 loads;   // where the wave's first load of a tile goes
+    u32 rows;    // where the lane reads the first row_fragment of all
+    u32 turned;  // and the first turned_fragment
 
     static METHOD Seat of(u8 *memory) {
         u32 lane = threadIdx.x % 64, wave = __builtin_amdgcn_readfirstlane(threadIdx.x / 64), block = (u32)(LdsPointer)memory;
         u32 row = lane / 32 * 4 + lane % 16 / 4, chunk = lane / 16 % 2 * 2 + lane % 4 / 2;
-        return {wave, lane, block, block + wave * 1024, block + lane % 32 * ROW_BYTES + ((lane / 32) ^ turn(lane % 32)) * 16,
+        return {wave, lane, block, block + wave * LOAD_ROWS * ROW_BYTES, block + lane % 32 * ROW_BYTES + ((lane / 32) ^ turn(lane % 32)) * 16,
                 block + row * ROW_BYTES + (chunk ^ turn(row)) * 16 + lane % 2 * 8};
     }
-    // The row of a tile that register i of a result stands for.
-    METHOD u32 row(int part, int i) const { return 32 * part + i / 4 * 8 + lane / 32 * 4 + i % 4; }
+    METHOD bool is_late() const { return wave >= WAVES / 2; }
+    // The row of 32 that register i of a result stands for.
+    METHOD u32 row(int i) const { return i / 4 * 8 + lane / 32 * 4 + i % 4; }
 };
 
-// One operand's rows, and this lane's part in loading them.
+// Rows of one head, and this lane's part in loading them: those beyond the sequence are zeros.
 struct Rows {
     const u8 *base;
     u32 pitch, lane_offset;
 
     static METHOD Rows of(const u16 *from, u64 width, const Seat &seat) {
-        u32 pitch = 2 * (u32)width, row = 4 * seat.wave + seat.lane / 16;
+        u32 pitch = 2 * (u32)width, row = LOAD_ROWS * seat.wave + seat.lane / 16;
         return {(const u8 *)from, pitch, row * pitch + ((seat.lane % 16) ^ turn(row)) * 16};
     }
+    // Of the head that is so many bytes further.
     template <u32 TILE> METHOD void load(u32 first, u32 sequence, u32 at, u32 further = 0) const {
         Buffer buffer = buffer_of(base + (u64)first * pitch + further, (min(TILE, sequence - first) - 1) * pitch + ROW_BYTES);
 #pragma unroll
-        for (u32 i = 0; i < TILE / (4 * WAVES); i++)
-            __builtin_amdgcn_raw_ptr_buffer_load_lds(buffer, (LdsPointer)(at + i * WAVES * 1024), 16, lane_offset, i * 4 * WAVES * pitch, 0, 0);
+        for (u32 i = 0; i < TILE; i += LOAD_ROWS * WAVES)
+            __builtin_amdgcn_raw_ptr_buffer_load_lds(buffer, (LdsPointer)(at + i * ROW_BYTES), 16, lane_offset, i * pitch, 0, 0);
     }
 };
 
 // Rows 32 part + 0..31, elements 16 step + 0..15, as a first operand.
-DEVICE bf16x8 row_fragment(u32 at, int part, int step) { return read_lds<bf16x8>((at ^ (u32)(32 * step)) + part * 32 * ROW_BYTES); }
+DEVICE bf16x8 row_fragment(u32 at, u32 part, u32 step) { return read_lds<bf16x8>((at ^ (32 * step)) + part * 32 * ROW_BYTES); }
 
-typedef __attribute__((address_space(3))) i16x4 LdsQuad;
 // Through a restricted pointer: to the compiler any other transposed read may read what is being loaded to LDS, and it waits for that.
 DEVICE i16x4 read_turned(LdsQuad *__restrict__ from) { return __builtin_amdgcn_ds_read_tr16_b64_v4i16(from); }
 
-// Elements 32 slice + 0..31 of rows 32 part + 16 half + 0..15, as a first operand.
-DEVICE bf16x8 turned_fragment(u32 at, int slice, int part, int half) {
-    struct { i16x4 low, high; } both;
-#pragma unroll
-    for (u32 e = 0; e < 2; e++) (e ? both.high : both.low) = read_turned((LdsQuad *)((at ^ (64 * slice + 32 * e)) + (32 * part + 16 * half + 8 * e) * ROW_BYTES));
+// Elements 32 slice + 0..31 of rows 32 part + 16 half + 0..15, as a first operand: in a lane 4 (l / 32) + 0..3 of these rows, then 8 + 4 (l / 32) + 0..3.
+DEVICE bf16x8 turned_fragment(u32 at, u32 slice, u32 part, u32 half) {
+    const auto read = [&](u32 eight) INLINE {
+        return read_turned((LdsQuad *)((at ^ (64 * slice + 32 * eight)) + (32 * part + 16 * half + 8 * eight) * ROW_BYTES));
+    };
+    struct { i16x4 first, second; } both = {read(0), read(1)};
     return __builtin_bit_cast(bf16x8, both);
 }
 
 // result += rows of the tile times own rows.
-DEVICE void multiply_rows(u32 at, int part, const bf16x8 (&own)[STEPS], f32x16 &result) {
+DEVICE void multiply_rows(u32 at, u32 part, const bf16x8 (&own)[STEPS], f32x16 &result) {
 #pragma unroll
     for (int step = 0; step < STEPS; step++) result = multiply_add(row_fragment(at, part, step), own[step], result);
 }
 
-// A result of 32 rows, rounded to BF16: second operands for rows 0..15 and 16..31.
+// A result of 32 rows, rounded to BF16 here and not later: second operands for rows 0..15 and 16..31.
 struct Packed {
     bf16x8 half[2];
     static METHOD Packed of(const f32x16 &x) {
@@ -142,32 +168,24 @@ struct Packed {
 };
 
 // sums += the turned tile times factors.
-DEVICE void multiply_turned(u32 at, int part, const Packed &factors, f32x16 (&sums)[SLICES]) {
+DEVICE void multiply_turned(u32 at, u32 part, const Packed &factors, f32x16 (&sums)[SLICES]) {
 #pragma unroll
     for (int half = 0; half < 2; half++)
 #pragma unroll
         for (int slice = 0; slice < SLICES; slice++) sums[slice] = multiply_add(turned_fragment(at, slice, part, half), factors.half[half], sums[slice]);
 }
 
-// exp2(scores i and i + 1, scaled, less a shift), and left in their seat.
-DEVICE f32x2 probabilities(f32x16 &s, int i, f32x2 shift) {
+// Elements i and i + 1 of scores become exp2(scaled, less a shift).
+DEVICE f32x2 exponentials(f32x16 &s, int i, f32x2 shift) {
     f32x2 x = __builtin_elementwise_fma(f32x2{s[i], s[i + 1]}, f32x2{SCALE_LOG2, SCALE_LOG2}, -shift);
-    s[i] = exp2_approx(x[0]), s[i + 1] = exp2_approx(x[1]);
-    return f32x2{s[i], s[i + 1]};
+    x = f32x2{exp2_approx(x[0]), exp2_approx(x[1])};
+    s[i] = x[0], s[i + 1] = x[1];
+    return x;
 }
-
-// Ends a phase and begins another one. Nothing moves from one to the other. Whoever multiplies issues first: it needs one slot in eight.
-DEVICE void begin_products() {
-    __builtin_amdgcn_sched_barrier(0);
-    meet();
-    __builtin_amdgcn_s_setprio(1);
-    __builtin_amdgcn_sched_barrier(0);
-}
-DEVICE void end_products() {
-    __builtin_amdgcn_sched_barrier(0);
-    __builtin_amdgcn_s_setprio(0);
-    wait_and_meet();
-    __builtin_amdgcn_sched_barrier(0);
+// What the mask hides of 32 rows: those that a query does not see.
+template <typename SEES> DEVICE void mask(f32x16 &s, const Seat &seat, SEES sees) {
+#pragma unroll
+    for (int i = 0; i < 16; i++) s[i] = sees(seat.row(i)) ? s[i] : -INFINITY_;
 }
 
 // The larger, and the sum, of the two lanes that share a row.
@@ -176,34 +194,75 @@ DEVICE Pair halves(float x) {
     u32x2 both = __builtin_bit_cast(u32x2, __builtin_amdgcn_permlane32_swap(to_bits(x), to_bits(x), false, false));
     return {from_bits(both[0]), from_bits(both[1])};
 }
-DEVICE float row_maximum(float x) { Pair both = halves(x); return fmaxf(both.low, both.high); }
-DEVICE float row_total(float x) { Pair both = halves(x); return both.low + both.high; }
+DEVICE float row_maximum(float x) {
+    Pair both = halves(x);
+    return fmaxf(both.low, both.high);
+}
+DEVICE float row_total(float x) {
+    Pair both = halves(x);
+    return both.low + both.high;
+}
+
+// ---- In memory ----
 
 struct Shape {
     u32 sequence, heads, kv_heads;
+    METHOD u32 group() const { return heads / kv_heads; }
     METHOD u64 width() const { return (u64)(heads + 2 * kv_heads) * D; }
     METHOD u64 out_width() const { return (u64)heads * D; }
+    // Element 0 of a head in row 0 of this block's batch entry; key heads follow query heads, value heads key heads.
     METHOD u64 head(u32 number) const { return (u64)blockIdx.z * sequence * width() + (u64)number * D; }
     METHOD u64 out_head(u32 number) const { return (u64)blockIdx.z * sequence * out_width() + (u64)number * D; }
     METHOD u64 statistics(u32 number) const { return ((u64)blockIdx.z * heads + number) * sequence; }
-    METHOD u32 kv_of(u32 number) const { return number / (heads / kv_heads); }
 };
 
-// Which rows a block has, and whose. The blocks with most to do come first, those of all heads; and blocks of the same die, which are
-// eight apart, share keys and values where there are eight heads of these.
+// A block's first row, and its head. Of all heads the blocks with most to do come first; and blocks of one die, which are eight apart (AMD, "CDNA 3
+// Architecture": round-robin), share keys and values where eight is a multiple of these heads.
 struct Turn {
     u32 first, head;
-    // Of blocks of queries, the last of which sees most keys.
+    static METHOD u32 blocks(const Shape &shape) { return (shape.sequence + ROWS - 1) / ROWS; }
+    static METHOD u32 number(const Shape &shape) { return blockIdx.y * blocks(shape) + blockIdx.x; }
+    // Of queries, the last of which see most keys.
     static METHOD Turn of_queries(const Shape &shape) {
-        u32 blocks = (shape.sequence + ROWS - 1) / ROWS, number = blockIdx.y * blocks + blockIdx.x, of_all = number % shape.heads;
-        return {(blocks - 1 - number / shape.heads) * ROWS, of_all % shape.kv_heads * (shape.heads / shape.kv_heads) + of_all / shape.kv_heads};
+        u32 at = number(shape) % shape.heads;
+        return {(blocks(shape) - 1 - number(shape) / shape.heads) * ROWS, at % shape.kv_heads * shape.group() + at / shape.kv_heads};
     }
-    static METHOD Turn of_keys(const Shape &shape) {
-        u32 blocks = (shape.sequence + ROWS - 1) / ROWS, number = blockIdx.y * blocks + blockIdx.x;
-        return {number / shape.kv_heads * ROWS, number % shape.kv_heads};
+    static METHOD Turn of_keys(const Shape &shape) { return {number(shape) / shape.kv_heads * ROWS, number(shape) % shape.kv_heads}; }
+};
+
+// The keys and values that a block of queries sees, in tiles of a ring.
+template <u32 ROWS_OF_A_TILE> struct Seen {
+    static constexpr u32 TILE = ROWS_OF_A_TILE, BYTES = TILE * ROW_BYTES, STAGE = 2 * BYTES;
+    Rows keys, values;
+    u32 sequence, loads;
+    u32 end;  // of what some query of the block sees
+    u32 own;  // end of what some query of the wave sees
+
+    static METHOD Seen of(const u16 *qkv, const Shape &shape, const Turn &turn, const Seat &seat) {
+        u32 kv_head = turn.head / shape.group(), first = turn.first + OWN * seat.wave;
+        return {Rows::of(qkv + shape.head(shape.heads + kv_head), shape.width(), seat),
+                Rows::of(qkv + shape.head(shape.heads + shape.kv_heads + kv_head), shape.width(), seat), shape.sequence, seat.loads,
+                min(turn.first + ROWS, shape.sequence), first < shape.sequence ? min(first + OWN, shape.sequence) : 0};
+    }
+    static METHOD u32 stage(u32 tile) { return tile / TILE % RING * STAGE; }
+    METHOD void load(u32 tile) const {
+        if (tile >= end) return;
+        keys.load<TILE>(tile, sequence, loads + stage(tile));
+        values.load<TILE>(tile, sequence, loads + stage(tile) + BYTES);
+    }
+    // What is left for waves whose queries see no more: to load and to meet.
+    METHOD void finish(u32 tile, const Seat &seat) const {
+#pragma unroll 1
+        for (; tile < end; tile += TILE) {
+            load(tile + 2 * TILE);
+            begin_products();
+            end_products();
+        }
+        if (!seat.is_late()) meet();
     }
 };
 
+// The wave's own rows, the lane's being `row`: second operands of the products along a row.
 DEVICE void load_own(const u16 *row, bool exists, u32 lane, bf16x8 (&own)[STEPS]) {
 #pragma unroll
     for (int s = 0; s < STEPS; s++) {
@@ -233,43 +292,36 @@ DEVICE void store_own(u16 *row, bool exists, const f32x16 (&sums)[SLICES], u32 l
 
 }  // namespace
 
+// Rows of a block, threads of a block, dynamic LDS: of attention_forward, attention_backward_q, attention_backward_kv.
 extern "C" __attribute__((constant, used)) const int attention_launch[9] = {ROWS, 64 * WAVES, 0, ROWS, 64 * WAVES, 0, ROWS, 64 * WAVES, 0};
 
 KERNEL_OF(512, 2) attention_forward(const u16 *qkv, u16 *out, float *logsumexp, u32 sequence, u32 heads, u32 kv_heads) {
-    constexpr u32 TILE = 64, PARTS = TILE / 32, BYTES = TILE * ROW_BYTES, STAGE = 2 * BYTES;
-    SHARED u8 lds[RING * STAGE] __attribute__((aligned(1024)));
+    using Other = Seen<64>;
+    constexpr u32 TILE = Other::TILE;
+    SHARED u8 lds[RING * Other::STAGE] __attribute__((aligned(1024)));
     const Shape shape = {sequence, heads, kv_heads};
     const Seat seat = Seat::of(lds);
     const Turn turn = Turn::of_queries(shape);
-    const u32 head = turn.head, first = turn.first, own = first + OWN * seat.wave, query = own + seat.lane % 32;
-    const Rows keys = Rows::of(qkv + shape.head(heads + shape.kv_of(head)), shape.width(), seat);
-    const Rows values = Rows::of(qkv + shape.head(heads + kv_heads + shape.kv_of(head)), shape.width(), seat);
-    // Keys that some query of the block, and of the wave, sees.
-    const u32 end = min(first + ROWS, sequence), seen = own < sequence ? min(own + OWN, sequence) : 0;
-    const auto load = [&](u32 tile) INLINE {
-        if (tile >= end) return;
-        const u32 at = seat.lds + tile / TILE % RING * STAGE;
-        keys.load<TILE>(tile, sequence, at);
-        values.load<TILE>(tile, sequence, at + BYTES);
-    };
-    load(0);
-    load(TILE);
+    const Other seen = Other::of(qkv, shape, turn, seat);
+    const u32 query = turn.first + OWN * seat.wave + seat.lane % 32;
+    const bool exists = query < sequence;
+    seen.load(0);
+    seen.load(TILE);
     bf16x8 queries[STEPS];
-    load_own(qkv + shape.head(head) + (u64)min(query, sequence - 1) * shape.width(), query < sequence, seat.lane, queries);
-    f32x16 sums[SLICES] = {}, s[PARTS] = {};
+    load_own(qkv + shape.head(turn.head) + (u64)(exists ? query : 0) * shape.width(), exists, seat.lane, queries);
+    f32x16 sums[SLICES] = {}, s[2] = {};
+    Packed p[2];
     float reference = -INFINITY_, total = 0.0f;
     wait_and_meet();
-#pragma unroll
-    for (u32 part = 0; part < PARTS; part++) multiply_rows(seat.rows, part, queries, s[part]);
-    if (seat.wave >= TURN) meet();
-    u32 tile = 0;
-    Packed p[PARTS];
-    const auto probabilities_of = [&]() INLINE {
+    multiply_rows(seat.rows, 0, queries, s[0]);
+    multiply_rows(seat.rows, 1, queries, s[1]);
+    if (seat.is_late()) meet();
+
+    // Scores of a tile become probabilities, in relation to the reference. A query sees its own key, so that the first tile always has a score.
+    const auto softmax = [&]() INLINE {
         float largest = s[0][0];
 #pragma unroll
-        for (u32 part = 0; part < PARTS; part++)
-#pragma unroll
-            for (int i = 0; i < 16; i++) largest = fmaxf(largest, s[part][i]);
+        for (int i = 1; i < 32; i++) largest = fmaxf(largest, s[i / 16][i % 16]);
         largest = row_maximum(largest);
         if (__builtin_amdgcn_ballot_w64(largest * SCALE_LOG2 > reference * SCALE_LOG2 + HEADROOM)) {
             largest = fmaxf(reference, largest);
@@ -281,81 +333,69 @@ KERNEL_OF(512, 2) attention_forward(const u16 *qkv, u16 *out, float *logsumexp, 
         }
         f32x2 added = {0.0f, 0.0f};
 #pragma unroll
-        for (u32 part = 0; part < PARTS; part++) {
+        for (int part = 0; part < 2; part++) {
 #pragma unroll
-            for (int i = 0; i < 16; i += 2) added += probabilities(s[part], i, reference * SCALE_LOG2);
+            for (int i = 0; i < 16; i += 2) added += exponentials(s[part], i, reference * SCALE_LOG2);
             p[part] = Packed::of(s[part]);
         }
         total += added[0] + added[1];
     };
+
+    u32 tile = 0;
 #pragma unroll 1
-    for (; tile + TILE < seen; tile += TILE) {
-        load(tile + 2 * TILE);
-        probabilities_of();
+    for (; tile + TILE < seen.own; tile += TILE) {
+        seen.load(tile + 2 * TILE);
+        softmax();
+        // 16 operations on this tile's values, 16 on the next one's keys.
+        const u32 turned = seat.turned + seen.stage(tile) + seen.BYTES, rows = seat.rows + seen.stage(tile + TILE);
+        const auto read = [&](auto i) INLINE {
+            constexpr int I = decltype(i)::value, J = I - 16;
+            if constexpr (I < 16) return turned_fragment(turned, I % 4, I / 8, I / 4 % 2);
+            else return row_fragment(rows, J % 2, J / 2);
+        };
+        bf16x8 held[6];
+        read_first(held, read);
         begin_products();
-        const u32 now = tile / TILE % RING * STAGE, next = (tile / TILE + 1) % RING * STAGE;
         s[0] = f32x16{}, s[1] = f32x16{};
-        pipelined<32, 6>(
-            [&](auto i) INLINE {
-                constexpr int I = decltype(i)::value, J = I - 16;
-                if constexpr (I < 16) return row_fragment(seat.rows + next, I % 2, I / 2);
-                else return turned_fragment(seat.turned + now + BYTES, J % 4, J / 8, J / 4 % 2);
-            },
-            [&](auto i, bf16x8 of) INLINE {
-                constexpr int I = decltype(i)::value, J = I - 16;
-                if constexpr (I < 16) s[I % 2] = multiply_add(of, queries[I / 2], s[I % 2]);
-                else sums[J % 4] = multiply_add(of, p[J / 8].half[J / 4 % 2], sums[J % 4]);
-            });
+        multiply_all<32>(held, read, [&](auto i, bf16x8 a) INLINE {
+            constexpr int I = decltype(i)::value, J = I - 16;
+            if constexpr (I < 16) sums[I % 4] = multiply_add(a, p[I / 8].half[I / 4 % 2], sums[I % 4]);
+            else s[J % 2] = multiply_add(a, queries[J / 2], s[J % 2]);
+        });
         end_products();
     }
-    if (tile < seen) {
-        load(tile + 2 * TILE);
+    if (tile < seen.own) {
+        seen.load(tile + 2 * TILE);
 #pragma unroll
-        for (u32 part = 0; part < PARTS; part++)
-#pragma unroll
-            for (int i = 0; i < 16; i++) s[part][i] = tile + seat.row(part, i) <= query ? s[part][i] : -INFINITY_;
-        probabilities_of();
+        for (u32 part = 0; part < 2; part++) mask(s[part], seat, [&](u32 row) INLINE { return tile + 32 * part + row <= query; });
+        softmax();
         begin_products();
-#pragma unroll
-        for (u32 part = 0; part < PARTS; part++) multiply_turned(seat.turned + tile / TILE % RING * STAGE + BYTES, part, p[part], sums);
+        multiply_turned(seat.turned + seen.stage(tile) + seen.BYTES, 0, p[0], sums);
+        multiply_turned(seat.turned + seen.stage(tile) + seen.BYTES, 1, p[1], sums);
         end_products();
         tile += TILE;
     }
-#pragma unroll 1
-    for (; tile < end; tile += TILE) {
-        load(tile + 2 * TILE);
-        begin_products();
-        end_products();
-    }
-    if (seat.wave < TURN) meet();
+    seen.finish(tile, seat);
     total = row_total(total);
-    const bool exists = query < sequence;
-    store_own(out + shape.out_head(head) + (u64)query * shape.out_width(), exists, sums, seat.lane, 1.0f / total);
-    if (exists && seat.lane < 32) logsumexp[shape.statistics(head) + query] = fmaf(reference, SCALE, logf(total));
+    store_own(out + shape.out_head(turn.head) + (u64)query * shape.out_width(), exists, sums, seat.lane, 1.0f / total);
+    if (exists && seat.lane < 32) logsumexp[shape.statistics(turn.head) + query] = fmaf(reference, SCALE, logf(total));
 }
 
 KERNEL_OF(512, 2) attention_backward_q(const u16 *qkv, const u16 *out, const u16 *d_out, const float *logsumexp, float *delta, u16 *d_qkv, u32 sequence, u32 heads, u32 kv_heads) {
-    constexpr u32 TILE = 32, BYTES = TILE * ROW_BYTES, STAGE = 2 * BYTES;
-    SHARED u8 lds[RING * STAGE] __attribute__((aligned(1024)));
+    using Other = Seen<32>;
+    constexpr u32 TILE = Other::TILE;
+    SHARED u8 lds[RING * Other::STAGE] __attribute__((aligned(1024)));
     const Shape shape = {sequence, heads, kv_heads};
     const Seat seat = Seat::of(lds);
     const Turn turn = Turn::of_queries(shape);
-    const u32 head = turn.head, first = turn.first, own = first + OWN * seat.wave, query = own + seat.lane % 32;
+    const Other seen = Other::of(qkv, shape, turn, seat);
+    const u32 query = turn.first + OWN * seat.wave + seat.lane % 32;
     const bool exists = query < sequence;
-    const u64 row = exists ? query : 0, out_at = shape.out_head(head) + row * shape.out_width(), statistic = shape.statistics(head) + row;
-    const Rows keys = Rows::of(qkv + shape.head(heads + shape.kv_of(head)), shape.width(), seat);
-    const Rows values = Rows::of(qkv + shape.head(heads + kv_heads + shape.kv_of(head)), shape.width(), seat);
-    const u32 end = min(first + ROWS, sequence), seen = own < sequence ? min(own + OWN, sequence) : 0;
-    const auto load = [&](u32 tile) INLINE {
-        if (tile >= end) return;
-        const u32 at = seat.lds + tile / TILE % RING * STAGE;
-        keys.load<TILE>(tile, sequence, at);
-        values.load<TILE>(tile, sequence, at + BYTES);
-    };
-    load(0);
-    load(TILE);
+    const u64 row = exists ? query : 0, out_at = shape.out_head(turn.head) + row * shape.out_width();
+    seen.load(0);
+    seen.load(TILE);
     bf16x8 queries[STEPS], d_outs[STEPS];
-    load_own(qkv + shape.head(head) + row * shape.width(), exists, seat.lane, queries);
+    load_own(qkv + shape.head(turn.head) + row * shape.width(), exists, seat.lane, queries);
     load_own(d_out + out_at, exists, seat.lane, d_outs);
     float own_delta = 0.0f;
     {
@@ -371,156 +411,183 @@ KERNEL_OF(512, 2) attention_backward_q(const u16 *qkv, const u16 *out, const u16
         }
         own_delta = row_total(own_delta);
     }
+    const u64 statistic = shape.statistics(turn.head) + row;
     if (exists && seat.lane < 32) delta[statistic] = own_delta;
     const float logarithm = exists ? logsumexp[statistic] * LOG2_E : 0.0f;
-    f32x16 sums[SLICES] = {}, p = {}, d = {};
-    wait_and_meet();
-    multiply_rows(seat.rows, 0, queries, p);
-    multiply_rows(seat.rows + BYTES, 0, d_outs, d);
-    if (seat.wave >= TURN) meet();
+    f32x16 sums[SLICES] = {}, s = {}, d = {};
     Packed of_scores;
-    const auto gradients_of = [&]() INLINE {
+    wait_and_meet();
+    multiply_rows(seat.rows, 0, queries, s);
+    multiply_rows(seat.rows + seen.BYTES, 0, d_outs, d);
+    if (seat.is_late()) meet();
+
+    // P (dP - delta) of scores and of the probabilities' gradients.
+    const auto gradients = [&]() INLINE {
 #pragma unroll
         for (int i = 0; i < 16; i += 2) {
-            f32x2 x = probabilities(p, i, logarithm) * (f32x2{d[i], d[i + 1]} - own_delta);
+            const f32x2 x = exponentials(s, i, logarithm) * (f32x2{d[i], d[i + 1]} - own_delta);
             d[i] = x[0], d[i + 1] = x[1];
         }
         of_scores = Packed::of(d);
     };
+
     u32 tile = 0;
 #pragma unroll 1
-    for (; tile + TILE < seen; tile += TILE) {
-        load(tile + 2 * TILE);
-        gradients_of();
+    for (; tile + TILE < seen.own; tile += TILE) {
+        seen.load(tile + 2 * TILE);
+        gradients();
+        // 8 operations on this tile's keys, 16 on the next one's keys and values in turns.
+        const u32 turned = seat.turned + seen.stage(tile), rows = seat.rows + seen.stage(tile + TILE);
+        const auto read = [&](auto i) INLINE {
+            constexpr int I = decltype(i)::value, J = I - 8;
+            if constexpr (I < 8) return turned_fragment(turned, I % 4, 0, I / 4);
+            else return row_fragment(rows + J % 2 * seen.BYTES, 0, J / 2);
+        };
+        bf16x8 held[6];
+        read_first(held, read);
         begin_products();
-        const u32 now = tile / TILE % RING * STAGE, next = (tile / TILE + 1) % RING * STAGE;
-        p = f32x16{}, d = f32x16{};
-        pipelined<24, 6>(
-            [&](auto i) INLINE {
-                constexpr int I = decltype(i)::value, J = I - 16;
-                if constexpr (I < 16) return row_fragment(seat.rows + next + I % 2 * BYTES, 0, I / 2);
-                else return turned_fragment(seat.turned + now, J % 4, 0, J / 4);
-            },
-            [&](auto i, bf16x8 of) INLINE {
-                constexpr int I = decltype(i)::value, J = I - 16;
-                if constexpr (I >= 16) sums[J % 4] = multiply_add(of, of_scores.half[J / 4], sums[J % 4]);
-                else if constexpr (I % 2) d = multiply_add(of, d_outs[I / 2], d);
-                else p = multiply_add(of, queries[I / 2], p);
-            });
+        s = f32x16{}, d = f32x16{};
+        multiply_all<24>(held, read, [&](auto i, bf16x8 a) INLINE {
+            constexpr int I = decltype(i)::value, J = I - 8;
+            if constexpr (I < 8) sums[I % 4] = multiply_add(a, of_scores.half[I / 4], sums[I % 4]);
+            else if constexpr (J % 2) d = multiply_add(a, d_outs[J / 2], d);
+            else s = multiply_add(a, queries[J / 2], s);
+        });
         end_products();
     }
-    if (tile < seen) {
-        load(tile + 2 * TILE);
-#pragma unroll
-        for (int i = 0; i < 16; i++) p[i] = tile + seat.row(0, i) <= query ? p[i] : -INFINITY_;
-        gradients_of();
+    if (tile < seen.own) {
+        seen.load(tile + 2 * TILE);
+        mask(s, seat, [&](u32 row) INLINE { return tile + row <= query; });
+        gradients();
         begin_products();
-        multiply_turned(seat.turned + tile / TILE % RING * STAGE, 0, of_scores, sums);
+        multiply_turned(seat.turned + seen.stage(tile), 0, of_scores, sums);
         end_products();
         tile += TILE;
     }
-#pragma unroll 1
-    for (; tile < end; tile += TILE) {
-        load(tile + 2 * TILE);
-        begin_products();
-        end_products();
-    }
-    if (seat.wave < TURN) meet();
-    store_own(d_qkv + shape.head(head) + row * shape.width(), exists, sums, seat.lane, SCALE);
+    seen.finish(tile, seat);
+    store_own(d_qkv + shape.head(turn.head) + row * shape.width(), exists, sums, seat.lane, SCALE);
 }
 
+namespace {
+
+// What is added to a row of scores, as a first operand whose sum along k it is: three BF16 values that together are the F32 one, the rest zeros.
+DEVICE bf16x8 as_operand(float x, u32 lane) {
+    x = lane < 32 ? x : 0.0f;
+    u32 high = to_bits(x) & 0xFFFF0000u;
+    float left = x - from_bits(high);
+    u32 middle = to_bits(left) & 0xFFFF0000u;
+    Vector16 words = {{high >> 16 | middle, to_bits(left - from_bits(middle)) >> 16, 0, 0}};
+    return __builtin_bit_cast(bf16x8, words);
+}
+DEVICE bf16x8 ones() {
+    u32 one = taken(0x3F803F80u);
+    return __builtin_bit_cast(bf16x8, Vector16{{one, one, one, one}});
+}
+
+// The queries that see a block of keys, and their outputs' gradients: one query head of the group after the other, in tiles of a ring. Behind the
+// ring the logarithms and deltas of its tiles, 64 of each, of which 32 are used.
+struct Seeing {
+    static constexpr u32 TILE = 32, BYTES = TILE * ROW_BYTES, STAGE = 2 * BYTES, STATISTICS = RING * STAGE, KIND = 256, PLACE = 2 * KIND;
+    static constexpr u32 LDS = STATISTICS + RING * PLACE;
+    Rows queries, d_outs;
+    const float *statistic;  // logsumexp or delta, whichever this wave loads
+    u32 sequence, first, tiles;
+    u32 next, next_head, next_row;  // the tile that is loaded next, its head and its first row
+
+    static METHOD u32 stage(u32 tile) { return tile % RING * STAGE; }
+    static METHOD u32 statistics(u32 tile) { return STATISTICS + tile % RING * PLACE; }
+    METHOD void load(const Seat &seat) {
+        if (next == tiles) return;
+        queries.load<TILE>(next_row, sequence, seat.loads + stage(next), next_head * ROW_BYTES);
+        d_outs.load<TILE>(next_row, sequence, seat.loads + stage(next) + BYTES, next_head * ROW_BYTES);
+        if (seat.wave < 2) {
+            Buffer buffer = buffer_of(statistic + (u64)next_head * sequence + next_row, 4 * min(KIND / 4, sequence - next_row));
+            u32 at = seat.block + statistics(next) + seat.wave * KIND;
+            __builtin_amdgcn_raw_ptr_buffer_load_lds(buffer, (LdsPointer)at, 4, 4 * seat.lane, 0, 0, 0);
+        }
+        next++, next_row += TILE;
+        if (next_row >= sequence) next_row = first, next_head++;
+    }
+};
+
+}  // namespace
+
 KERNEL_OF(512, 2) attention_backward_kv(const u16 *qkv, const u16 *d_out, const float *logsumexp, const float *delta, u16 *d_qkv, u32 sequence, u32 heads, u32 kv_heads) {
-    // Behind the ring: logarithms and deltas of its tiles, 64 of each.
-    constexpr u32 TILE = 32, BYTES = TILE * ROW_BYTES, STAGE = 2 * BYTES, STATISTICS = RING * STAGE;
-    SHARED u8 lds[STATISTICS + RING * 512] __attribute__((aligned(1024)));
+    SHARED u8 lds[Seeing::LDS] __attribute__((aligned(1024)));
     const Shape shape = {sequence, heads, kv_heads};
     const Seat seat = Seat::of(lds);
     const Turn turn = Turn::of_keys(shape);
-    const u32 kv_head = turn.head, first = turn.first, own = first + OWN * seat.wave, key = own + seat.lane % 32, group = heads / kv_heads;
-    const Rows queries = Rows::of(qkv + shape.head(kv_head * group), shape.width(), seat);
-    const Rows d_outs = Rows::of(d_out + shape.out_head(kv_head * group), shape.out_width(), seat);
-    // Tiles of one head after the other's; which one is loaded next, and of which head.
-    const u32 tiles_of_a_head = (sequence - first + TILE - 1) / TILE, tiles = tiles_of_a_head * group;
-    u32 loaded = 0, loaded_head = 0, loaded_tile = first;
-    const auto load = [&]() INLINE {
-        if (loaded == tiles) return;
-        const u32 stage = loaded % RING;
-        const u64 statistics = shape.statistics(kv_head * group + loaded_head) + loaded_tile;
-        queries.load<TILE>(loaded_tile, sequence, seat.lds + stage * STAGE, loaded_head * ROW_BYTES);
-        d_outs.load<TILE>(loaded_tile, sequence, seat.lds + stage * STAGE + BYTES, loaded_head * ROW_BYTES);
-        if (seat.wave < 2) {
-            Buffer buffer = buffer_of((seat.wave ? delta : logsumexp) + statistics, 4 * min(64u, sequence - loaded_tile));
-            __builtin_amdgcn_raw_ptr_buffer_load_lds(buffer, (LdsPointer)(seat.block + STATISTICS + stage * 512 + seat.wave * 256), 4, 4 * seat.lane, 0, 0, 0);
-        }
-        loaded++, loaded_tile += TILE;
-        if (loaded_tile >= sequence) loaded_tile = first, loaded_head++;
-    };
-    load();
-    load();
+    const u32 head = turn.head * shape.group(), own = turn.first + OWN * seat.wave, key = own + seat.lane % 32;
+    const u64 own_head = shape.head(heads + turn.head), values_further = (u64)kv_heads * D;
+    Seeing seeing = {Rows::of(qkv + shape.head(head), shape.width(), seat), Rows::of(d_out + shape.out_head(head), shape.out_width(), seat),
+                     (seat.wave ? delta : logsumexp) + shape.statistics(head), sequence, turn.first,
+                     (sequence - turn.first + Seeing::TILE - 1) / Seeing::TILE * shape.group(), 0, 0, turn.first};
+    seeing.load(seat);
+    seeing.load(seat);
     bf16x8 keys[STEPS], values[STEPS];
-    const u16 *const own_row = qkv + shape.head(heads + kv_head) + (u64)min(key, sequence - 1) * shape.width();
+    const u16 *const own_row = qkv + own_head + (u64)min(key, sequence - 1) * shape.width();
     load_own(own_row, key < sequence, seat.lane, keys);
-    load_own(own_row + (u64)kv_heads * D, key < sequence, seat.lane, values);
-    f32x16 d_keys[SLICES] = {}, d_values[SLICES] = {}, p = {}, d = {};
-    wait_and_meet();
-    multiply_rows(seat.rows, 0, keys, p);
-    multiply_rows(seat.rows + BYTES, 0, values, d);
-    if (seat.wave >= TURN) meet();
-    u32 number = 0, tile = first;
-    Packed of_p, of_d;
-    const auto gradients_of = [&]() INLINE {
-        if (tile < own + OWN - 1) {
-#pragma unroll
-            for (int i = 0; i < 16; i++) p[i] = key <= tile + seat.row(0, i) ? p[i] : -INFINITY_;
-        }
-        const u32 statistics = seat.block + STATISTICS + number % RING * 512 + seat.lane / 32 * 16;
-#pragma unroll
-        for (int i = 0; i < 16; i += 4) {
-            const f32x4 logarithms = read_lds<f32x4>(statistics + 8 * i) * LOG2_E, deltas = read_lds<f32x4>(statistics + 256 + 8 * i);
-#pragma unroll
-            for (int j = 0; j < 4; j += 2) {
-                f32x2 x = probabilities(p, i + j, f32x2{logarithms[j], logarithms[j + 1]}) * (f32x2{d[i + j], d[i + j + 1]} - f32x2{deltas[j], deltas[j + 1]});
-                d[i + j] = x[0], d[i + j + 1] = x[1];
-            }
-        }
-        of_p = Packed::of(p), of_d = Packed::of(d);
+    load_own(own_row + values_further, key < sequence, seat.lane, values);
+    f32x16 d_keys[SLICES] = {}, d_values[SLICES] = {}, s, d;
+    Packed of_p, of_scores;
+
+    // Scores begin as what is taken from them, scaled as they are, and the probabilities' gradients as less their row's delta.
+    const auto begin_scores = [&](u32 tile) INLINE {
+        const u32 at = seat.block + seeing.statistics(tile) + seat.lane % 32 * 4;
+        s = multiply_add(as_operand(read_lds<float>(at) * -ROOT, seat.lane), ones(), f32x16{});
+        d = multiply_add(as_operand(-read_lds<float>(at + seeing.KIND), seat.lane), ones(), f32x16{});
     };
-    const auto accumulate = [&]() INLINE {
-        const u32 turned = taken(seat.turned) + number % RING * STAGE;
-        multiply_turned(turned + BYTES, 0, of_p, d_values);
-        multiply_turned(turned, 0, of_d, d_keys);
+    wait_and_meet();
+    begin_scores(0);
+    multiply_rows(seat.rows, 0, keys, s);
+    multiply_rows(seat.rows + seeing.BYTES, 0, values, d);
+    if (seat.is_late()) meet();
+
+    u32 tile = 0, first_row = turn.first;
+    // P of scores, and P (dP - delta). Queries beyond the sequence have zeros for d_out, delta and logarithm, and add nothing.
+    const auto gradients = [&]() INLINE {
+        if (first_row < own + OWN - 1) mask(s, seat, [&](u32 row) INLINE { return key <= first_row + row; });
+#pragma unroll
+        for (int i = 0; i < 16; i += 2) {
+            const f32x2 x = exponentials(s, i, 0.0f) * f32x2{d[i], d[i + 1]};
+            d[i] = x[0], d[i + 1] = x[1];
+        }
+        of_p = Packed::of(s), of_scores = Packed::of(d);
     };
 #pragma unroll 1
-    for (; number + 1 < tiles; number++) {
-        load();
-        gradients_of();
+    for (; tile + 1 < seeing.tiles; tile++) {
+        seeing.load(seat);
+        gradients();
+        // 16 operations on this tile's gradients of outputs and its queries, 16 on the next one's queries and gradients in turns.
+        const u32 turned = taken(seat.turned) + seeing.stage(tile), rows = taken(seat.rows) + seeing.stage(tile + 1);
+        const auto read = [&](auto i) INLINE {
+            constexpr int I = decltype(i)::value, J = I - 16;
+            if constexpr (I < 16) return turned_fragment(turned + (1 - I / 8) * seeing.BYTES, I % 4, 0, I / 4 % 2);
+            else return row_fragment(rows + J % 2 * seeing.BYTES, 0, J / 2);
+        };
+        bf16x8 held[4];
+        read_first(held, read);
         begin_products();
-        const u32 turned = taken(seat.turned) + number % RING * STAGE, rows = taken(seat.rows) + (number + 1) % RING * STAGE;
-        p = f32x16{}, d = f32x16{};
-        pipelined<32, 4>(
-            [&](auto i) INLINE {
-                constexpr int I = decltype(i)::value, J = I - 16;
-                if constexpr (I < 16) return turned_fragment(turned + (1 - I / 8) * BYTES, I % 4, 0, I / 4 % 2);
-                else return row_fragment(rows + J % 2 * BYTES, 0, J / 2);
-            },
-            [&](auto i, bf16x8 of) INLINE {
-                constexpr int I = decltype(i)::value, J = I - 16;
-                if constexpr (I < 8) d_values[I % 4] = multiply_add(of, of_p.half[I / 4 % 2], d_values[I % 4]);
-                else if constexpr (I < 16) d_keys[I % 4] = multiply_add(of, of_d.half[I / 4 % 2], d_keys[I % 4]);
-                else if constexpr (J % 2) d = multiply_add(of, values[J / 2], d);
-                else p = multiply_add(of, keys[J / 2], p);
-            });
+        multiply_all<32>(held, read, [&](auto i, bf16x8 a) INLINE {
+            constexpr int I = decltype(i)::value, J = I - 16;
+            if constexpr (I < 8) d_values[I % 4] = multiply_add(a, of_p.half[I / 4 % 2], d_values[I % 4]);
+            else if constexpr (I < 16) d_keys[I % 4] = multiply_add(a, of_scores.half[I / 4 % 2], d_keys[I % 4]);
+            else if constexpr (J % 2) d = multiply_add(a, values[J / 2], d);
+            else s = multiply_add(a, keys[J / 2], s);
+            if constexpr (I == 15) begin_scores(tile + 1);
+        });
         end_products();
-        tile += TILE;
-        if (tile >= sequence) tile = first;
+        first_row += seeing.TILE;
+        if (first_row >= sequence) first_row = turn.first;
     }
-    gradients_of();
+    gradients();
     begin_products();
-    accumulate();
+    multiply_turned(seat.turned + seeing.stage(tile) + seeing.BYTES, 0, of_p, d_values);
+    multiply_turned(seat.turned + seeing.stage(tile), 0, of_scores, d_keys);
     end_products();
-    if (seat.wave < TURN) meet();
+    if (!seat.is_late()) meet();
     const u32 late = taken(seat.lane), stored = own + late % 32;
-    u16 *to = d_qkv + shape.head(heads + kv_head) + (u64)stored * shape.width();
+    u16 *const to = d_qkv + own_head + (u64)stored * shape.width();
     store_own(to, stored < sequence, d_keys, late, SCALE);
-    store_own(to + (u64)kv_heads * D, stored < sequence, d_values, late, 1.0f);
+    store_own(to + values_further, stored < sequence, d_values, late, 1.0f);
 }

@@ -4,8 +4,6 @@
 
 namespace {
 
-typedef float f32x16 __attribute__((ext_vector_type(16)));
-typedef __bf16 bf16x8 __attribute__((ext_vector_type(8)));
 
 #if defined(BREAK_LAYOUT)
 constexpr bool CONTIGUOUS = true;
