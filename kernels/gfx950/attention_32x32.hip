@@ -57,21 +57,41 @@ DEVICE f32x16 multiply_add(bf16x8 a, bf16x8 b, f32x16 c) {
 }
 DEVICE void stay() { __builtin_amdgcn_sched_barrier(0); }
 
-// COUNT matrix operations, `use`, of first operands that `read` brings from LDS: each is read behind the operation that frees its registers.
-template <int AHEAD, typename READ> DEVICE void read_first(bf16x8 (&held)[AHEAD], READ read) {
-    repeat<AHEAD>([&](auto i) INLINE {
-        held[decltype(i)::value] = read(i);
-        stay();
-    });
-}
-template <int COUNT, int AHEAD, typename READ, typename USE> DEVICE void multiply_all(bf16x8 (&held)[AHEAD], READ read, USE use) {
-    repeat<COUNT>([&](auto i) INLINE {
-        constexpr int I = decltype(i)::value;
-        use(i, held[I % AHEAD]);
-        if constexpr (I + AHEAD < COUNT) held[I % AHEAD] = read(Number<I + AHEAD>{});
-        stay();
-    });
-}
+// Matrix operations on first operands that `read` brings from LDS: COUNT of them, each read AHEAD operations before its own, into the registers
+// that an earlier one has left. The first ones are read before; meanwhile the first ones of `next` are.
+template <int COUNT, int AHEAD, int EARLY, typename READ> struct Fragments {
+    READ read;
+    bf16x8 held[AHEAD];
+
+    METHOD explicit Fragments(READ how) : read(how) {}
+    METHOD void read_first() {
+        repeat<AHEAD>([&](auto i) INLINE {
+            held[decltype(i)::value] = read(i);
+            stay();
+        });
+    }
+    template <typename USE, typename NEXT> METHOD void multiply(USE use, NEXT next) {
+        repeat<COUNT>([&](auto i) INLINE {
+            constexpr int I = decltype(i)::value;
+            use(i, held[I % AHEAD]);
+            if constexpr (I + AHEAD < COUNT) held[I % AHEAD] = read(Number<I + AHEAD>{});
+            next(Number<I - COUNT>{});
+            stay();
+        });
+    }
+    template <typename USE> METHOD void multiply(USE use) { multiply(use, [](auto) INLINE {}); }
+    // The operation that comes so many before this pipeline's first one reads the first operand that is not there.
+    template <int BEFORE> METHOD void read_before(Number<BEFORE>) {
+        if constexpr (BEFORE + EARLY >= 0) held[BEFORE + EARLY] = read(Number<BEFORE + EARLY>{});
+    }
+    METHOD void read_rest() {
+        repeat<AHEAD - EARLY>([&](auto i) INLINE {
+            held[EARLY + i.value] = read(Number<EARLY + i.value>{});
+            stay();
+        });
+    }
+};
+template <int COUNT, int AHEAD, int EARLY = AHEAD, typename READ> DEVICE Fragments<COUNT, AHEAD, EARLY, READ> fragments(READ read) { return Fragments<COUNT, AHEAD, EARLY, READ>(read); }
 
 // The phase of products begins and ends. Nothing moves into or out of it. Who multiplies issues first: it needs one slot in eight.
 DEVICE void begin_products() {
@@ -99,37 +119,39 @@ DEVICE u32 turn(u32 row) { return row % 4 * 4 + row / 4 % 4; }
 // Where a thread is, and where it reads and writes in LDS.
 struct Seat {
     u32 wave, lane;
-    u32 block;   // the block's LDS
-    u32 loads;   // where the wave's first load of a tile goes
-    u32 rows;    // where the lane reads the first row_fragment of all
-    u32 turned;  // and the first turned_fragment
+    u32 block;  // the block's LDS
 
-    static METHOD Seat of(u8 *memory) {
-        u32 lane = threadIdx.x % 64, wave = __builtin_amdgcn_readfirstlane(threadIdx.x / 64), block = (u32)(LdsPointer)memory;
-        u32 row = lane / 32 * 4 + lane % 16 / 4, chunk = lane / 16 % 2 * 2 + lane % 4 / 2;
-        return {wave, lane, block, block + wave * LOAD_ROWS * ROW_BYTES, block + lane % 32 * ROW_BYTES + ((lane / 32) ^ turn(lane % 32)) * 16,
-                block + row * ROW_BYTES + (chunk ^ turn(row)) * 16 + lane % 2 * 8};
+    static METHOD Seat of(u8 *memory) { return {(u32)__builtin_amdgcn_readfirstlane(threadIdx.x / 64), threadIdx.x % 64, (u32)(LdsPointer)memory}; }
+    // The same, computed again: neither the lane nor what follows from it takes a register meanwhile.
+    METHOD Seat again() const {
+        u32 all = taken_by_wave(~0u);
+        return {wave, __builtin_amdgcn_mbcnt_hi(all, __builtin_amdgcn_mbcnt_lo(all, 0)), block};
     }
     METHOD bool is_late() const { return wave >= WAVES / 2; }
     // The row of 32 that register i of a result stands for.
     METHOD u32 row(int i) const { return i / 4 * 8 + lane / 32 * 4 + i % 4; }
+    // Where the wave's first load of a tile goes, and where the lane reads the first row_fragment and the first turned_fragment of all.
+    METHOD u32 loads() const { return block + wave * LOAD_ROWS * ROW_BYTES; }
+    METHOD u32 rows() const { return block + lane % 32 * ROW_BYTES + ((lane / 32) ^ turn(lane % 32)) * 16; }
+    METHOD u32 turned() const {
+        u32 row = lane / 32 * 4 + lane % 16 / 4, chunk = lane / 16 % 2 * 2 + lane % 4 / 2;
+        return block + row * ROW_BYTES + (chunk ^ turn(row)) * 16 + lane % 2 * 8;
+    }
 };
 
-// Rows of one head, and this lane's part in loading them: those beyond the sequence are zeros.
+// Rows of one head. Those beyond the sequence are loaded as zeros.
 struct Rows {
     const u8 *base;
-    u32 pitch, lane_offset;
+    u32 pitch;
 
-    static METHOD Rows of(const u16 *from, u64 width, const Seat &seat) {
-        u32 pitch = 2 * (u32)width, row = LOAD_ROWS * seat.wave + seat.lane / 16;
-        return {(const u8 *)from, pitch, row * pitch + ((seat.lane % 16) ^ turn(row)) * 16};
-    }
+    static METHOD Rows of(const u16 *from, u64 width) { return {(const u8 *)from, 2 * (u32)width}; }
     // Of the head that is so many bytes further.
-    template <u32 TILE> METHOD void load(u32 first, u32 sequence, u32 at, u32 further = 0) const {
+    template <u32 TILE> METHOD void load(u32 first, u32 sequence, const Seat &seat, u32 stage, u32 further = 0) const {
         Buffer buffer = buffer_of(base + (u64)first * pitch + further, (min(TILE, sequence - first) - 1) * pitch + ROW_BYTES);
+        const u32 row = LOAD_ROWS * seat.wave + seat.lane / 16, offset = row * pitch + ((seat.lane % 16) ^ turn(row)) * 16;
 #pragma unroll
         for (u32 i = 0; i < TILE; i += LOAD_ROWS * WAVES)
-            __builtin_amdgcn_raw_ptr_buffer_load_lds(buffer, (LdsPointer)(at + i * ROW_BYTES), 16, lane_offset, i * pitch, 0, 0);
+            __builtin_amdgcn_raw_ptr_buffer_load_lds(buffer, (LdsPointer)(seat.loads() + stage + i * ROW_BYTES), 16, offset, i * pitch, 0, 0);
     }
 };
 
@@ -234,27 +256,27 @@ struct Turn {
 template <u32 ROWS_OF_A_TILE> struct Seen {
     static constexpr u32 TILE = ROWS_OF_A_TILE, BYTES = TILE * ROW_BYTES, STAGE = 2 * BYTES;
     Rows keys, values;
-    u32 sequence, loads;
+    u32 sequence;
     u32 end;  // of what some query of the block sees
     u32 own;  // end of what some query of the wave sees
 
     static METHOD Seen of(const u16 *qkv, const Shape &shape, const Turn &turn, const Seat &seat) {
         u32 kv_head = turn.head / shape.group(), first = turn.first + OWN * seat.wave;
-        return {Rows::of(qkv + shape.head(shape.heads + kv_head), shape.width(), seat),
-                Rows::of(qkv + shape.head(shape.heads + shape.kv_heads + kv_head), shape.width(), seat), shape.sequence, seat.loads,
+        return {Rows::of(qkv + shape.head(shape.heads + kv_head), shape.width()),
+                Rows::of(qkv + shape.head(shape.heads + shape.kv_heads + kv_head), shape.width()), shape.sequence,
                 min(turn.first + ROWS, shape.sequence), first < shape.sequence ? min(first + OWN, shape.sequence) : 0};
     }
     static METHOD u32 stage(u32 tile) { return tile / TILE % RING * STAGE; }
-    METHOD void load(u32 tile) const {
+    METHOD void load(u32 tile, const Seat &seat) const {
         if (tile >= end) return;
-        keys.load<TILE>(tile, sequence, loads + stage(tile));
-        values.load<TILE>(tile, sequence, loads + stage(tile) + BYTES);
+        keys.load<TILE>(tile, sequence, seat, stage(tile));
+        values.load<TILE>(tile, sequence, seat, stage(tile) + BYTES);
     }
     // What is left for waves whose queries see no more: to load and to meet.
     METHOD void finish(u32 tile, const Seat &seat) const {
 #pragma unroll 1
         for (; tile < end; tile += TILE) {
-            load(tile + 2 * TILE);
+            load(tile + 2 * TILE, seat);
             begin_products();
             end_products();
         }
@@ -305,16 +327,16 @@ KERNEL_OF(512, 2) attention_forward(const u16 *qkv, u16 *out, float *logsumexp, 
     const Other seen = Other::of(qkv, shape, turn, seat);
     const u32 query = turn.first + OWN * seat.wave + seat.lane % 32;
     const bool exists = query < sequence;
-    seen.load(0);
-    seen.load(TILE);
+    seen.load(0, seat);
+    seen.load(TILE, seat);
     bf16x8 queries[STEPS];
     load_own(qkv + shape.head(turn.head) + (u64)(exists ? query : 0) * shape.width(), exists, seat.lane, queries);
     f32x16 sums[SLICES] = {}, s[2] = {};
     Packed p[2];
     float reference = -INFINITY_, total = 0.0f;
     wait_and_meet();
-    multiply_rows(seat.rows, 0, queries, s[0]);
-    multiply_rows(seat.rows, 1, queries, s[1]);
+    multiply_rows(seat.rows(), 0, queries, s[0]);
+    multiply_rows(seat.rows(), 1, queries, s[1]);
     if (seat.is_late()) meet();
 
     // Scores of a tile become probabilities, in relation to the reference. A query sees its own key, so that the first tile always has a score.
@@ -344,34 +366,27 @@ KERNEL_OF(512, 2) attention_forward(const u16 *qkv, u16 *out, float *logsumexp, 
     u32 tile = 0;
 #pragma unroll 1
     for (; tile + TILE < seen.own; tile += TILE) {
-        seen.load(tile + 2 * TILE);
+        seen.load(tile + 2 * TILE, seat);
         softmax();
-        // 16 operations on this tile's values, 16 on the next one's keys.
-        const u32 turned = seat.turned + seen.stage(tile) + seen.BYTES, rows = seat.rows + seen.stage(tile + TILE);
-        const auto read = [&](auto i) INLINE {
-            constexpr int I = decltype(i)::value, J = I - 16;
-            if constexpr (I < 16) return turned_fragment(turned, I % 4, I / 8, I / 4 % 2);
-            else return row_fragment(rows, J % 2, J / 2);
-        };
-        bf16x8 held[6];
-        read_first(held, read);
+        const u32 turned = seat.turned() + seen.stage(tile) + seen.BYTES, rows = seat.rows() + seen.stage(tile + TILE);
+        auto of_values = fragments<16, 6>([&](auto i) INLINE { return turned_fragment(turned, i.value % 4, i.value / 8, i.value / 4 % 2); });
+        auto of_keys = fragments<16, 6>([&](auto i) INLINE { return row_fragment(rows, i.value % 2, i.value / 2); });
+        of_values.read_first();
         begin_products();
+        of_values.multiply([&](auto i, bf16x8 a) INLINE { sums[i.value % 4] = multiply_add(a, p[i.value / 8].half[i.value / 4 % 2], sums[i.value % 4]); },
+                           [&](auto before) INLINE { of_keys.read_before(before); });
         s[0] = f32x16{}, s[1] = f32x16{};
-        multiply_all<32>(held, read, [&](auto i, bf16x8 a) INLINE {
-            constexpr int I = decltype(i)::value, J = I - 16;
-            if constexpr (I < 16) sums[I % 4] = multiply_add(a, p[I / 8].half[I / 4 % 2], sums[I % 4]);
-            else s[J % 2] = multiply_add(a, queries[J / 2], s[J % 2]);
-        });
+        of_keys.multiply([&](auto i, bf16x8 a) INLINE { s[i.value % 2] = multiply_add(a, queries[i.value / 2], s[i.value % 2]); });
         end_products();
     }
     if (tile < seen.own) {
-        seen.load(tile + 2 * TILE);
+        seen.load(tile + 2 * TILE, seat);
 #pragma unroll
         for (u32 part = 0; part < 2; part++) mask(s[part], seat, [&](u32 row) INLINE { return tile + 32 * part + row <= query; });
         softmax();
         begin_products();
-        multiply_turned(seat.turned + seen.stage(tile) + seen.BYTES, 0, p[0], sums);
-        multiply_turned(seat.turned + seen.stage(tile) + seen.BYTES, 1, p[1], sums);
+        multiply_turned(seat.turned() + seen.stage(tile) + seen.BYTES, 0, p[0], sums);
+        multiply_turned(seat.turned() + seen.stage(tile) + seen.BYTES, 1, p[1], sums);
         end_products();
         tile += TILE;
     }
@@ -392,8 +407,8 @@ KERNEL_OF(512, 2) attention_backward_q(const u16 *qkv, const u16 *out, const u16
     const u32 query = turn.first + OWN * seat.wave + seat.lane % 32;
     const bool exists = query < sequence;
     const u64 row = exists ? query : 0, out_at = shape.out_head(turn.head) + row * shape.out_width();
-    seen.load(0);
-    seen.load(TILE);
+    seen.load(0, seat);
+    seen.load(TILE, seat);
     bf16x8 queries[STEPS], d_outs[STEPS];
     load_own(qkv + shape.head(turn.head) + row * shape.width(), exists, seat.lane, queries);
     load_own(d_out + out_at, exists, seat.lane, d_outs);
@@ -417,8 +432,8 @@ KERNEL_OF(512, 2) attention_backward_q(const u16 *qkv, const u16 *out, const u16
     f32x16 sums[SLICES] = {}, s = {}, d = {};
     Packed of_scores;
     wait_and_meet();
-    multiply_rows(seat.rows, 0, queries, s);
-    multiply_rows(seat.rows + seen.BYTES, 0, d_outs, d);
+    multiply_rows(seat.rows(), 0, queries, s);
+    multiply_rows(seat.rows() + seen.BYTES, 0, d_outs, d);
     if (seat.is_late()) meet();
 
     // P (dP - delta) of scores and of the probabilities' gradients.
@@ -434,33 +449,28 @@ KERNEL_OF(512, 2) attention_backward_q(const u16 *qkv, const u16 *out, const u16
     u32 tile = 0;
 #pragma unroll 1
     for (; tile + TILE < seen.own; tile += TILE) {
-        seen.load(tile + 2 * TILE);
+        seen.load(tile + 2 * TILE, seat);
         gradients();
-        // 8 operations on this tile's keys, 16 on the next one's keys and values in turns.
-        const u32 turned = seat.turned + seen.stage(tile), rows = seat.rows + seen.stage(tile + TILE);
-        const auto read = [&](auto i) INLINE {
-            constexpr int I = decltype(i)::value, J = I - 8;
-            if constexpr (I < 8) return turned_fragment(turned, I % 4, 0, I / 4);
-            else return row_fragment(rows + J % 2 * seen.BYTES, 0, J / 2);
-        };
-        bf16x8 held[6];
-        read_first(held, read);
+        const u32 turned = seat.turned() + seen.stage(tile), rows = seat.rows() + seen.stage(tile + TILE);
+        auto of_keys = fragments<8, 6>([&](auto i) INLINE { return turned_fragment(turned, i.value % 4, 0, i.value / 4); });
+        auto of_both = fragments<16, 6>([&](auto i) INLINE { return row_fragment(rows, i.value % 2, i.value / 2); });
+        of_keys.read_first();
         begin_products();
+        of_keys.multiply([&](auto i, bf16x8 a) INLINE { sums[i.value % 4] = multiply_add(a, of_scores.half[i.value / 4], sums[i.value % 4]); },
+                         [&](auto before) INLINE { of_both.read_before(before); });
         s = f32x16{}, d = f32x16{};
-        multiply_all<24>(held, read, [&](auto i, bf16x8 a) INLINE {
-            constexpr int I = decltype(i)::value, J = I - 8;
-            if constexpr (I < 8) sums[I % 4] = multiply_add(a, of_scores.half[I / 4], sums[I % 4]);
-            else if constexpr (J % 2) d = multiply_add(a, d_outs[J / 2], d);
-            else s = multiply_add(a, queries[J / 2], s);
+        of_both.multiply([&](auto i, bf16x8 a) INLINE {
+            if constexpr (i.value % 2) d = multiply_add(a, d_outs[i.value / 2], d);
+            else s = multiply_add(a, queries[i.value / 2], s);
         });
         end_products();
     }
     if (tile < seen.own) {
-        seen.load(tile + 2 * TILE);
+        seen.load(tile + 2 * TILE, seat);
         mask(s, seat, [&](u32 row) INLINE { return tile + row <= query; });
         gradients();
         begin_products();
-        multiply_turned(seat.turned + seen.stage(tile), 0, of_scores, sums);
+        multiply_turned(seat.turned() + seen.stage(tile), 0, of_scores, sums);
         end_products();
         tile += TILE;
     }
@@ -496,10 +506,13 @@ struct Seeing {
 
     static METHOD u32 stage(u32 tile) { return tile % RING * STAGE; }
     static METHOD u32 statistics(u32 tile) { return STATISTICS + tile % RING * PLACE; }
+    // Of the row that the lane has in a first operand.
+    METHOD float logarithm(u32 tile, const Seat &seat) const { return read_lds<float>(seat.block + statistics(tile) + seat.lane % 32 * 4); }
+    METHOD float delta(u32 tile, const Seat &seat) const { return read_lds<float>(seat.block + statistics(tile) + KIND + seat.lane % 32 * 4); }
     METHOD void load(const Seat &seat) {
         if (next == tiles) return;
-        queries.load<TILE>(next_row, sequence, seat.loads + stage(next), next_head * ROW_BYTES);
-        d_outs.load<TILE>(next_row, sequence, seat.loads + stage(next) + BYTES, next_head * ROW_BYTES);
+        queries.load<TILE>(next_row, sequence, seat, stage(next), next_head * ROW_BYTES);
+        d_outs.load<TILE>(next_row, sequence, seat, stage(next) + BYTES, next_head * ROW_BYTES);
         if (seat.wave < 2) {
             Buffer buffer = buffer_of(statistic + (u64)next_head * sequence + next_row, 4 * min(KIND / 4, sequence - next_row));
             u32 at = seat.block + statistics(next) + seat.wave * KIND;
@@ -519,7 +532,7 @@ KERNEL_OF(512, 2) attention_backward_kv(const u16 *qkv, const u16 *d_out, const 
     const Turn turn = Turn::of_keys(shape);
     const u32 head = turn.head * shape.group(), own = turn.first + OWN * seat.wave, key = own + seat.lane % 32;
     const u64 own_head = shape.head(heads + turn.head), values_further = (u64)kv_heads * D;
-    Seeing seeing = {Rows::of(qkv + shape.head(head), shape.width(), seat), Rows::of(d_out + shape.out_head(head), shape.out_width(), seat),
+    Seeing seeing = {Rows::of(qkv + shape.head(head), shape.width()), Rows::of(d_out + shape.out_head(head), shape.out_width()),
                      (seat.wave ? delta : logsumexp) + shape.statistics(head), sequence, turn.first,
                      (sequence - turn.first + Seeing::TILE - 1) / Seeing::TILE * shape.group(), 0, 0, turn.first};
     seeing.load(seat);
@@ -532,21 +545,24 @@ KERNEL_OF(512, 2) attention_backward_kv(const u16 *qkv, const u16 *d_out, const 
     Packed of_p, of_scores;
 
     // Scores begin as what is taken from them, scaled as they are, and the probabilities' gradients as less their row's delta.
-    const auto begin_scores = [&](u32 tile) INLINE {
-        const u32 at = seat.block + seeing.statistics(tile) + seat.lane % 32 * 4;
-        s = multiply_add(as_operand(read_lds<float>(at) * -ROOT, seat.lane), ones(), f32x16{});
-        d = multiply_add(as_operand(-read_lds<float>(at + seeing.KIND), seat.lane), ones(), f32x16{});
+    const auto begin_scores = [&](float logarithm, float delta) INLINE {
+        s = multiply_add(as_operand(logarithm * -ROOT, seat.again().lane), ones(), f32x16{});
+        d = multiply_add(as_operand(-delta, seat.again().lane), ones(), f32x16{});
     };
     wait_and_meet();
-    begin_scores(0);
-    multiply_rows(seat.rows, 0, keys, s);
-    multiply_rows(seat.rows + seeing.BYTES, 0, values, d);
+    begin_scores(seeing.logarithm(0, seat), seeing.delta(0, seat));
+    multiply_rows(seat.rows(), 0, keys, s);
+    multiply_rows(seat.rows() + seeing.BYTES, 0, values, d);
     if (seat.is_late()) meet();
 
     u32 tile = 0, first_row = turn.first;
     // P of scores, and P (dP - delta). Queries beyond the sequence have zeros for d_out, delta and logarithm, and add nothing.
     const auto gradients = [&]() INLINE {
-        if (first_row < own + OWN - 1) mask(s, seat, [&](u32 row) INLINE { return key <= first_row + row; });
+        if (first_row < own + OWN - 1) {
+            const Seat again = seat.again();
+            const u32 key = own + again.lane % 32;
+            mask(s, again, [&](u32 row) INLINE { return key <= first_row + row; });
+        }
 #pragma unroll
         for (int i = 0; i < 16; i += 2) {
             const f32x2 x = exponentials(s, i, 0.0f) * f32x2{d[i], d[i + 1]};
@@ -556,25 +572,23 @@ KERNEL_OF(512, 2) attention_backward_kv(const u16 *qkv, const u16 *d_out, const 
     };
 #pragma unroll 1
     for (; tile + 1 < seeing.tiles; tile++) {
-        seeing.load(seat);
+        seeing.load(seat.again());
         gradients();
-        // 16 operations on this tile's gradients of outputs and its queries, 16 on the next one's queries and gradients in turns.
-        const u32 turned = taken(seat.turned) + seeing.stage(tile), rows = taken(seat.rows) + seeing.stage(tile + 1);
-        const auto read = [&](auto i) INLINE {
-            constexpr int I = decltype(i)::value, J = I - 16;
-            if constexpr (I < 16) return turned_fragment(turned + (1 - I / 8) * seeing.BYTES, I % 4, 0, I / 4 % 2);
-            else return row_fragment(rows + J % 2 * seeing.BYTES, 0, J / 2);
-        };
-        bf16x8 held[4];
-        read_first(held, read);
+        const u32 turned = seat.again().turned() + seeing.stage(tile), rows = seat.again().rows() + seeing.stage(tile + 1);
+        auto of_both = fragments<16, 6>([&](auto i) INLINE { return turned_fragment(turned, i.value % 4, 1 - i.value / 8, i.value / 4 % 2); });
+        auto of_next = fragments<16, 6, 4>([&](auto i) INLINE { return row_fragment(rows, i.value % 2, i.value / 2); });
+        of_both.read_first();
         begin_products();
-        multiply_all<32>(held, read, [&](auto i, bf16x8 a) INLINE {
-            constexpr int I = decltype(i)::value, J = I - 16;
-            if constexpr (I < 8) d_values[I % 4] = multiply_add(a, of_p.half[I / 4 % 2], d_values[I % 4]);
-            else if constexpr (I < 16) d_keys[I % 4] = multiply_add(a, of_scores.half[I / 4 % 2], d_keys[I % 4]);
-            else if constexpr (J % 2) d = multiply_add(a, values[J / 2], d);
-            else s = multiply_add(a, keys[J / 2], s);
-            if constexpr (I == 15) begin_scores(tile + 1);
+        const float logarithm = seeing.logarithm(tile + 1, seat.again()), next_delta = seeing.delta(tile + 1, seat.again());
+        of_both.multiply([&](auto i, bf16x8 a) INLINE {
+            if constexpr (i.value < 8) d_values[i.value % 4] = multiply_add(a, of_p.half[i.value / 4], d_values[i.value % 4]);
+            else d_keys[i.value % 4] = multiply_add(a, of_scores.half[i.value / 4 - 2], d_keys[i.value % 4]);
+        }, [&](auto before) INLINE { of_next.read_before(before); });
+        begin_scores(logarithm, next_delta);
+        of_next.read_rest();
+        of_next.multiply([&](auto i, bf16x8 a) INLINE {
+            if constexpr (i.value % 2) d = multiply_add(a, values[i.value / 2], d);
+            else s = multiply_add(a, keys[i.value / 2], s);
         });
         end_products();
         first_row += seeing.TILE;
@@ -582,11 +596,12 @@ KERNEL_OF(512, 2) attention_backward_kv(const u16 *qkv, const u16 *d_out, const 
     }
     gradients();
     begin_products();
-    multiply_turned(seat.turned + seeing.stage(tile) + seeing.BYTES, 0, of_p, d_values);
-    multiply_turned(seat.turned + seeing.stage(tile), 0, of_scores, d_keys);
+    const u32 last = seat.again().turned() + seeing.stage(tile);
+    multiply_turned(last, 1, of_p, d_values);
+    multiply_turned(last, 0, of_scores, d_keys);
     end_products();
     if (!seat.is_late()) meet();
-    const u32 late = taken(seat.lane), stored = own + late % 32;
+    const u32 late = seat.again().lane, stored = own + late % 32;
     u16 *const to = d_qkv + own_head + (u64)stored * shape.width();
     store_own(to, stored < sequence, d_keys, late, SCALE);
     store_own(to + values_further, stored < sequence, d_values, late, 1.0f);
