@@ -58,40 +58,37 @@ DEVICE f32x16 multiply_add(bf16x8 a, bf16x8 b, f32x16 c) {
 DEVICE void stay() { __builtin_amdgcn_sched_barrier(0); }
 
 // Matrix operations on first operands that `read` brings from LDS: COUNT of them, each read AHEAD operations before its own, into the registers
-// that an earlier one has left. The first ones are read before; meanwhile the first ones of `next` are.
-template <int COUNT, int AHEAD, int EARLY, typename READ> struct Fragments {
+// that an earlier one has left; the first AHEAD before all.
+template <int COUNT, int AHEAD, typename READ> struct Fragments {
     READ read;
     bf16x8 held[AHEAD];
 
     METHOD explicit Fragments(READ how) : read(how) {}
     METHOD void read_first() {
         repeat<AHEAD>([&](auto i) INLINE {
-            held[decltype(i)::value] = read(i);
+            held[i.value] = read(i);
             stay();
         });
     }
+    // The same, one behind each of the last operations on others, of which so many are left.
+    template <int LEFT> METHOD void read_behind(Number<LEFT>) {
+        if constexpr (LEFT < AHEAD) held[AHEAD - 1 - LEFT] = read(Number<AHEAD - 1 - LEFT>{});
+    }
+    // `next` is told how many are left.
     template <typename USE, typename NEXT> METHOD void multiply(USE use, NEXT next) {
         repeat<COUNT>([&](auto i) INLINE {
-            constexpr int I = decltype(i)::value;
+            constexpr int I = i.value;
             use(i, held[I % AHEAD]);
             if constexpr (I + AHEAD < COUNT) held[I % AHEAD] = read(Number<I + AHEAD>{});
-            next(Number<I - COUNT>{});
+            next(Number<COUNT - 1 - I>{});
             stay();
         });
     }
-    template <typename USE> METHOD void multiply(USE use) { multiply(use, [](auto) INLINE {}); }
-    // The operation that comes so many before this pipeline's first one reads the first operand that is not there.
-    template <int BEFORE> METHOD void read_before(Number<BEFORE>) {
-        if constexpr (BEFORE + EARLY >= 0) held[BEFORE + EARLY] = read(Number<BEFORE + EARLY>{});
-    }
-    METHOD void read_rest() {
-        repeat<AHEAD - EARLY>([&](auto i) INLINE {
-            held[EARLY + i.value] = read(Number<EARLY + i.value>{});
-            stay();
-        });
+    template <typename USE> METHOD void multiply(USE use) {
+        multiply(use, [](auto) INLINE {});
     }
 };
-template <int COUNT, int AHEAD, int EARLY = AHEAD, typename READ> DEVICE Fragments<COUNT, AHEAD, EARLY, READ> fragments(READ read) { return Fragments<COUNT, AHEAD, EARLY, READ>(read); }
+template <int COUNT, int AHEAD, typename READ> DEVICE Fragments<COUNT, AHEAD, READ> fragments(READ read) { return Fragments<COUNT, AHEAD, READ>(read); }
 
 // The phase of products begins and ends. Nothing moves into or out of it. Who multiplies issues first: it needs one slot in eight.
 DEVICE void begin_products() {
@@ -374,7 +371,7 @@ KERNEL_OF(512, 2) attention_forward(const u16 *qkv, u16 *out, float *logsumexp, 
         of_values.read_first();
         begin_products();
         of_values.multiply([&](auto i, bf16x8 a) INLINE { sums[i.value % 4] = multiply_add(a, p[i.value / 8].half[i.value / 4 % 2], sums[i.value % 4]); },
-                           [&](auto before) INLINE { of_keys.read_before(before); });
+                           [&](auto left) INLINE { of_keys.read_behind(left); });
         s[0] = f32x16{}, s[1] = f32x16{};
         of_keys.multiply([&](auto i, bf16x8 a) INLINE { s[i.value % 2] = multiply_add(a, queries[i.value / 2], s[i.value % 2]); });
         end_products();
@@ -457,7 +454,7 @@ KERNEL_OF(512, 2) attention_backward_q(const u16 *qkv, const u16 *out, const u16
         of_keys.read_first();
         begin_products();
         of_keys.multiply([&](auto i, bf16x8 a) INLINE { sums[i.value % 4] = multiply_add(a, of_scores.half[i.value / 4], sums[i.value % 4]); },
-                         [&](auto before) INLINE { of_both.read_before(before); });
+                         [&](auto left) INLINE { of_both.read_behind(left); });
         s = f32x16{}, d = f32x16{};
         of_both.multiply([&](auto i, bf16x8 a) INLINE {
             if constexpr (i.value % 2) d = multiply_add(a, d_outs[i.value / 2], d);
@@ -576,16 +573,15 @@ KERNEL_OF(512, 2) attention_backward_kv(const u16 *qkv, const u16 *d_out, const 
         gradients();
         const u32 turned = seat.again().turned() + seeing.stage(tile), rows = seat.again().rows() + seeing.stage(tile + 1);
         auto of_both = fragments<16, 6>([&](auto i) INLINE { return turned_fragment(turned, i.value % 4, 1 - i.value / 8, i.value / 4 % 2); });
-        auto of_next = fragments<16, 6, 4>([&](auto i) INLINE { return row_fragment(rows, i.value % 2, i.value / 2); });
+        auto of_next = fragments<16, 5>([&](auto i) INLINE { return row_fragment(rows, i.value % 2, i.value / 2); });
         of_both.read_first();
         begin_products();
         const float logarithm = seeing.logarithm(tile + 1, seat.again()), next_delta = seeing.delta(tile + 1, seat.again());
         of_both.multiply([&](auto i, bf16x8 a) INLINE {
             if constexpr (i.value < 8) d_values[i.value % 4] = multiply_add(a, of_p.half[i.value / 4], d_values[i.value % 4]);
             else d_keys[i.value % 4] = multiply_add(a, of_scores.half[i.value / 4 - 2], d_keys[i.value % 4]);
-        }, [&](auto before) INLINE { of_next.read_before(before); });
+        }, [&](auto left) INLINE { of_next.read_behind(left); });
         begin_scores(logarithm, next_delta);
-        of_next.read_rest();
         of_next.multiply([&](auto i, bf16x8 a) INLINE {
             if constexpr (i.value % 2) d = multiply_add(a, values[i.value / 2], d);
             else s = multiply_add(a, keys[i.value / 2], s);

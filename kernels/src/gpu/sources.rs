@@ -11,7 +11,7 @@ files!(SOURCES, "device/": "accumulate.cu", "quantise.cu", "tensor_scale.cu", "n
 // What only several ranks run gives the bits of one rank or is wrong, so that it is no part of an identity.
 files!(OF_RANKS, "device/": "shards.cu");
 files!(GFX950_HEADERS, "": "gfx950/prelude.h");
-files!(GFX950_SOURCES, "": "gfx950/quantise.hip", "gfx950/gemm.hip", "gfx950/attention.hip");
+files!(GFX950_SOURCES, "": "gfx950/quantise.hip", "gfx950/gemm.hip", "gfx950/attention.hip", "gfx950/attention_32x32.hip");
 
 /// Name and text of what the shared sources include.
 pub(super) fn headers() -> impl Iterator<Item = (&'static str, &'static str)> {
