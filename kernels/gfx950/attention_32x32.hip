@@ -34,10 +34,10 @@ constexpr u32 RING = 4;            // tiles that are in LDS
 constexpr int STEPS = D / 16;      // matrix operations along a head
 constexpr int SLICES = D / 32;     // results of 32 elements of a head
 
-constexpr float LOG2_E = 1.44269504088896340736f;
-constexpr float ROOT = 11.3137084989847603904f;    // of D
-constexpr float SCALE = 0.0883883476483184405501f;  // 1 / ROOT
-constexpr float SCALE_LOG2 = (float)(1.44269504088896340736 * 0.0883883476483184405501);
+constexpr double ROOT = 11.3137084989847603904;  // of D
+constexpr double LOG2_E = 1.44269504088896340736;
+constexpr float SCALE = (float)(1.0 / ROOT);
+constexpr float SCALE_LOG2 = (float)(LOG2_E / ROOT);
 // How far, as a power of two, a score may lie above the one that the row's probabilities are taken in relation to: it moves when this is
 // exceeded, which is seldom. Their sums stay far below F32's largest.
 constexpr float HEADROOM = 8.0f;
@@ -425,7 +425,7 @@ KERNEL_OF(512, 2) attention_backward_q(const u16 *qkv, const u16 *out, const u16
     }
     const u64 statistic = shape.statistics(turn.head) + row;
     if (exists && seat.lane < 32) delta[statistic] = own_delta;
-    const float logarithm = exists ? logsumexp[statistic] * LOG2_E : 0.0f;
+    const float logarithm = exists ? logsumexp[statistic] * (float)LOG2_E : 0.0f;
     f32x16 sums[SLICES] = {}, s = {}, d = {};
     Packed of_scores;
     wait_and_meet();
@@ -543,7 +543,7 @@ KERNEL_OF(512, 2) attention_backward_kv(const u16 *qkv, const u16 *d_out, const 
 
     // Scores begin as what is taken from them, scaled as they are, and the probabilities' gradients as less their row's delta.
     const auto begin_scores = [&](float logarithm, float delta) INLINE {
-        s = multiply_add(as_operand(logarithm * -ROOT, seat.again().lane), ones(), f32x16{});
+        s = multiply_add(as_operand(logarithm * (float)-ROOT, seat.again().lane), ones(), f32x16{});
         d = multiply_add(as_operand(-delta, seat.again().lane), ones(), f32x16{});
     };
     wait_and_meet();
