@@ -13,7 +13,7 @@
 // tile, follows (`turned_fragment`). Which element of k a register stands for is the same in both operands, so nothing rests on how the
 // hardware numbers k.
 //
-// Compile with -DHEAD_DIM=D, D a multiple of 16, 16 <= D <= 128. Launch: grid (ceil(sequence / 64), heads or kv_heads, batch), 256
+// Compile with -DHEAD_DIM=D, D a multiple of 16, 16 <= D <= 112; heads of 128 are attention_32x32.hip's. Launch: grid (ceil(sequence / 64), heads or kv_heads, batch), 256
 // threads, no dynamic LDS: `attention_launch` says so to the host. backward_q before backward_kv: it writes delta, too.
 //
 // Compiles for gfx950; functionally verified on a CPU model of the ISA; not run on an MI355X; no performance claim.
@@ -22,7 +22,7 @@
 #ifndef HEAD_DIM
 #define HEAD_DIM 64
 #endif
-static_assert(HEAD_DIM % 16 == 0 && HEAD_DIM >= 16 && HEAD_DIM <= 128, "HEAD_DIM must be a multiple of 16 up to 128");
+static_assert(HEAD_DIM % 16 == 0 && HEAD_DIM >= 16 && HEAD_DIM <= 112, "HEAD_DIM must be a multiple of 16 up to 112");
 
 typedef __bf16 bf16x8 __attribute__((ext_vector_type(8)));
 typedef float f32x4 __attribute__((ext_vector_type(4)));

@@ -53,11 +53,6 @@ struct Product {
     float factor;  // what the product is multiplied by, once, after the sum
 };
 
-typedef __attribute__((address_space(3))) void *LdsPointer;
-
-// Where what lies at this offset of LDS is read. Offsets are numbers, so that the compiler folds their constant part into the instruction.
-template <typename T> DEVICE T read_lds(u32 at) { return *(const __attribute__((address_space(3))) T *)at; }
-
 DEVICE void load_to_lds(Buffer buffer, u32 lane_offset, u32 offset, u32 at) {
     __builtin_amdgcn_raw_ptr_buffer_load_lds(buffer, (LdsPointer)at, 16, lane_offset, offset, 0, 0);
 }
@@ -82,26 +77,6 @@ DEVICE u32 chunk_in(u32 row, u32 slot) {
     return 2 * (slot % 4) + slot / 4;
 }
 #endif
-
-// A value that is computed, or has arrived, here and not where the compiler would have it: of a lane, and of the wave.
-DEVICE u32 taken(u32 value) {
-    asm volatile("" : "+v"(value));
-    return value;
-}
-DEVICE u32 taken_by_wave(u32 value) {
-    asm volatile("" : "+s"(value));
-    return value;
-}
-
-// f(0), f(1), ... f(N - 1), each number known to the compiler.
-template <int I> struct Number {
-    static constexpr int value = I;
-};
-template <typename T, T... I> struct Numbers {
-    template <typename F> static METHOD void each(F f) { (f(Number<I>{}), ...); }
-};
-template <int N, typename F> DEVICE void repeat(F f) { __make_integer_seq<Numbers, int, N>::each(f); }
-#define INLINE __attribute__((always_inline))
 
 // Codes of one operand's rows of the tile, ROWS of them. Instruction i of a wave brings rows (4 i + wave) 8 and the next seven; lane l the l-th
 // 16 bytes of them.

@@ -1,4 +1,4 @@
-//! Causal attention on the device: kernels/device/attention.cu.
+//! Causal attention on the device: kernels/device/attention.cu, or what stands for it on AMD (`hip::compile`).
 
 use super::driver::Grid;
 use super::{Argument, Bf16, Buffer, Gpu, GpuError, Kernel, expect};

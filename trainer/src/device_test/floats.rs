@@ -52,7 +52,7 @@ fn accumulation(gpu: &Gpu, seed: u64, report: &mut Report<'_>) -> Result<(), Tra
     Ok(())
 }
 
-/// Lengths around the tiles of 64, grouped heads, and both head sizes of the profiles.
+/// Lengths around the tiles of 64, grouped heads, and both head sizes of the profiles; heads of 128 have blocks of 256 rows on AMD.
 fn shapes() -> Vec<AttentionShape> {
     let shape = |batch, sequence, heads, kv_heads, head_dim| AttentionShape { batch, sequence, heads, kv_heads, head_dim };
     vec![
@@ -61,6 +61,7 @@ fn shapes() -> Vec<AttentionShape> {
         shape(1, 129, 2, 1, 16),
         shape(3, 192, 4, 4, 64),
         shape(1, 320, 4, 1, 128),
+        shape(2, 70, 4, 2, 128),
         shape(2, 32, 4, 2, 16),
     ]
 }

@@ -5,13 +5,15 @@
 //! outstanding operations, barriers. [`machine`] has every number that it rests on, once, with its source.
 //!
 //! [`simulate`] says when a compute unit is done and what it waited for, [`product`] what that means for an MXFP4 product on the
-//! whole device. [`simulate_stream`] lets workgroups follow one another, with a unit's share of memory; [`quantise`] is that for a matrix. What agrees with LLVM's scheduling model, and how well, is in `tests/against_llvm_mca.rs`.
+//! whole device, [`attention`] the same for attention. [`simulate_stream`] lets workgroups follow one another, with a unit's share of memory;
+//! [`quantise`] is that for a matrix. What agrees with LLVM's scheduling model, and how well, is in `tests/against_llvm_mca.rs`.
 //!
 //! # What it leaves out
 //!
 //! Clocks that power takes away; instruction fetch; address translation; channels of memory that are busier than others, and what memory loses
 //! between reading and writing; the launch itself.
 
+pub mod attention;
 pub mod machine;
 mod memory;
 pub mod product;

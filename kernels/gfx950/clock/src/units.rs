@@ -96,6 +96,7 @@ fn matrix(i: &Instruction) -> u64 {
     match i.op {
         Op::v_mfma_f32_32x32x64_f8f6f4 => 2 * 32 * 32 * 64 / rate,
         Op::v_mfma_f32_16x16x32_bf16 => 2 * 16 * 16 * 32 / MATRIX_BF16,
+        Op::v_mfma_f32_32x32x16_bf16 => 2 * 32 * 32 * 16 / MATRIX_BF16,
         _ => 2 * 16 * 16 * 128 / rate,
     }
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod against_llvm_mca;
+mod attention;
 mod gemm;
 mod quantise;
 mod simulate;

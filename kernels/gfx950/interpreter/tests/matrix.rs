@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use crate::common::{Arguments, Random, compile_path};
+use crate::common::{Arguments, Random, bf16_bytes, compile_path, f32_bytes, f32_of, run_of};
 use gfx950_interpreter::memory::Memory;
 use gfx950_interpreter::object::CodeObject;
 use gfx950_interpreter::{Launch, Order, launch};
@@ -116,6 +116,34 @@ fn every_shape_and_pairing_equals_the_definition() {
         for seed in 1..4 {
             assert!(agrees(&object, case, seed), "{name}");
         }
+    }
+}
+
+/// Both BF16 operations on numbers whose sums F64 holds exactly, so that there is one rounding; and with rows of D that go astray.
+#[test]
+fn both_shapes_in_bf16_equal_the_definition() {
+    let Some(object) = object(&[]) else { return };
+    let Some(broken) = self::object(&["-DBREAK_ROWS"]) else { return };
+    for (name, size) in [("bf16_small", 16), ("bf16_large", 32)] {
+        let mut random = Random(9);
+        let k = 512 / size;
+        let mut values = |count: usize| -> Vec<f32> { (0..count).map(|_| (random.below(511) as f32 - 255.0) / 32.0).collect() };
+        let (a, b, c) = (values(size * k), values(size * k), values(size * size));
+        let expected: Vec<f32> = (0..size * size)
+            .map(|at| {
+                (0..k).fold(f64::from(c[at]), |sum, i| sum + f64::from(a[at / size * k + i]) * f64::from(b[at % size * k + i])) as f32
+            })
+            .collect();
+        let found = |object: &CodeObject| {
+            let mut memory = Memory::new();
+            let (a, b) = (memory.input("a", &bf16_bytes(&a)), memory.input("b", &bf16_bytes(&b)));
+            let (c, d) = (memory.input("c", &f32_bytes(&c)), memory.output("d", 4 * size * size));
+            let arguments = Arguments::default().at(a).at(b).u64(0).u64(0).at(c).at(d);
+            run_of(object, name, &mut memory, [1, 1, 1], (64, 0), &arguments, Order::Serial).unwrap();
+            f32_of(&memory, d)
+        };
+        assert_eq!(found(&object), expected, "{name}");
+        assert_eq!(found(&broken) == expected, size == 16, "{name}");
     }
 }
 

@@ -244,13 +244,19 @@ fn dpp(control: u32, lane: usize) -> Option<usize> {
 fn lanes_reach_each_other_as_the_instruction_set_says() {
     let Some(object) = object() else { return };
     let inputs = inputs(7);
-    let (mut memory, outputs) = (Memory::new(), 29);
+    let (mut memory, outputs) = (Memory::new(), 33);
     let (input, output) = (memory.input("in", &columns(&inputs)), memory.output("out", 256 * outputs));
     run(&object, "lane_operations", &mut memory, &Arguments::default().address(Some(input)).address(Some(output)));
     let found = words(&memory, output);
     let a: Vec<u32> = inputs.iter().map(|row| row[0]).collect();
     let ballot: u64 = inputs.iter().enumerate().map(|(lane, row)| u64::from(row[0] > row[1]) << lane).sum();
     for (lane, &[x, y, z]) in inputs.iter().enumerate() {
+        // Column `lane % 16` of a matrix whose row is what four lanes read one after another: 16 elements of two bytes.
+        let turned = |row: usize| {
+            let from = lane / 16 * 16 + 4 * row + lane % 16 / 4;
+            let word = 2 * ((5 * from + 1) % 64) + lane % 4 / 2;
+            inputs[word % 64][word / 64] >> (16 * (lane % 2)) & 0xFFFF
+        };
         let moved = |control: u32, rows: u32, banks: u32, zero: bool| {
             let masked = rows >> (lane / 16) & 1 == 0 || banks >> (lane % 16 / 4) & 1 == 0;
             let value = match dpp(control, lane) {
@@ -273,6 +279,8 @@ fn lanes_reach_each_other_as_the_instruction_set_says() {
             moved(0x140, 15, 15, false), moved(0x141, 15, 15, false), moved(0x142, 10, 15, false), moved(0x143, 12, 15, false),
             (x & !(y | z) | !x & (y | z), false), (x & y | x & z | y & z, false), (half(x) | half(y) << 16, false),
             (a[(5 * lane + 1) % 64], false), (inputs[(5 * lane + 1) % 64][1], false),
+            (turned(0) | turned(1) << 16, false), (turned(2) | turned(3) << 16, false),
+            (if lane < 32 { x } else { inputs[lane - 32][1] }, false), (if lane < 32 { a[lane + 32] } else { y }, false),
         ];
         for (n, expected) in expected.into_iter().enumerate() {
             assert!(same(expected, found[64 * n + lane]), "expression {n} in lane {lane}: {expected:x?}, found {:x}", found[64 * n + lane]);
@@ -368,6 +376,7 @@ fn assembled([a, b, c]: [u32; 3], [p, q]: [u32; 2], second: u32) -> Vec<(u32, bo
         bits(read as u32), bits((read >> 32) as u32), bits(second),
         bits(!(p & q)), bits(field), bits(!(p | q)), bits(!(p ^ q)), bits(((1u32 << (p & 31)) - 1) << (q & 31)),
         bits((p & 0xFFFF) | q << 16), bits((p & 0xFFFF) | (q & 0xFFFF_0000)), bits((p >> 16) | (q & 0xFFFF_0000)),
+        bits(q | 1 << (p & 31)),
         t(p == q), t(p != q), t(p as i32 >= q as i32), t(p >> (q & 31) & 1 == 0), t(p >> (q & 31) & 1 == 1),
         t(ip == k), t(ip != k), t(ip > k), t(ip >= k), t(ip < k), t(ip <= k), t(p == u), t(p != u), t(p > u), t(p >= u), t(p < u), t(p <= u),
     ]

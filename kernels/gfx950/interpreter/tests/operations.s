@@ -415,3 +415,13 @@ v_mfma_f32_16x16x32_bf16 a[2:5], a[6:9], v[10:13], a[2:5]
 v_cmp_lt_f64 s[2:3], s[2:3], v[2:3]
 v_max_f64 v[2:3], v[4:5], v[4:5]
 v_cmp_nlg_f64 s[0:1], |v[2:3]|, s[0:1]
+v_mfma_f32_32x32x16_bf16 v[0:15], v[16:19], v[20:23], v[0:15]
+v_mfma_f32_32x32x16_bf16 v[0:15], v[16:19], v[20:23], 0
+v_mfma_f32_32x32x16_bf16 a[0:15], v[16:19], a[20:23], a[0:15]
+ds_read_b64_tr_b16 v[2:3], v4 offset:8
+ds_read_b64_tr_b16 a[2:3], v4
+v_permlane32_swap_b32 v2, v3
+buffer_load_dword v2, s[4:7], s8 offen lds
+buffer_load_dword v2, v3, s[4:7], 0 offen offset:16
+s_bitset1_b32 s2, s4
+s_bitset1_b32 s2, 17

@@ -48,7 +48,7 @@ impl Compiler {
 
     /// Code object of a file of kernels/device with these definitions.
     pub(super) fn code_object(&self, file: &'static str, defines: &[String]) -> Result<Vec<u8>, GpuError> {
-        let file = source_of(file);
+        let file = source_of(file, defines);
         let flags = flags();
         let options: Vec<&str> = flags.iter().map(String::as_str).chain(defines.iter().map(String::as_str)).collect();
         let texts = sources::gfx950_headers().map(|(_, text)| text).chain(std::iter::once(sources::text(file)));
@@ -86,9 +86,14 @@ impl Compiler {
     }
 }
 
-/// CUDA's attention is written for tensor cores; the matrix cores of gfx950 have a text of their own, with the same kernels.
-fn source_of(file: &'static str) -> &'static str {
-    if file == "attention.cu" { "gfx950/attention.hip" } else { file }
+/// CUDA's attention is written for tensor cores; the matrix cores of gfx950 have two texts of their own, with the same kernels: one for heads of 128
+/// elements, whose halves fill matrix operations of 32 by 32, and one for all others.
+fn source_of(file: &'static str, defines: &[String]) -> &'static str {
+    match file {
+        "attention.cu" if defines.iter().any(|define| define == "-DHEAD_DIM=128") => "gfx950/attention_32x32.hip",
+        "attention.cu" => "gfx950/attention.hip",
+        _ => file,
+    }
 }
 
 /// Where a text lies for the compiler: as in kernels/, because texts include each other by relative paths.
@@ -116,6 +121,14 @@ fn flags() -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn heads_of_128_have_a_text_of_their_own() {
+        let source = |head_dim: usize| super::source_of("attention.cu", &[format!("-DHEAD_DIM={head_dim}")]);
+        assert_eq!(source(128), "gfx950/attention_32x32.hip");
+        assert!((16..128).step_by(16).all(|head_dim| source(head_dim) == "gfx950/attention.hip"));
+        assert_eq!(super::source_of("norm.cu", &["-DWIDTH=128".to_owned()]), "norm.cu");
+    }
+
     #[test]
     fn flags_are_the_manifests() {
         let flags = super::flags();

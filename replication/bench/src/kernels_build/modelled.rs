@@ -1,6 +1,7 @@
-//! What the clock model says of the products and matrices that the manifest lists, and whether it is within their budgets.
+//! What the clock model says of the products, matrices and attention that the manifest lists, and whether it is within their budgets.
 
 use gfx950_clock::ClockError;
+use gfx950_clock::attention::{self, Model};
 use gfx950_clock::product::{self, Gemm};
 use gfx950_clock::quantise::{self, Quantise};
 use gfx950_interpreter::object::{CodeObject, Kernel};
@@ -8,7 +9,7 @@ use study::code_objects::Modelled;
 
 use super::manifest::{Budget, Source};
 
-/// Every product or matrix of one source that has a budget of clocks.
+/// Every product, matrix or shape of attention of one source that has a budget of clocks.
 pub(super) fn modelled(source: &Source, object: &CodeObject) -> Result<Vec<Modelled>, ClockError> {
     let mut found = Vec::new();
     for kernel in &object.kernels {
@@ -19,6 +20,13 @@ pub(super) fn modelled(source: &Source, object: &CodeObject) -> Result<Vec<Model
                 let matrix = text.parse()?;
                 let quantised = model.matrix(matrix)?;
                 Ok((quantised.clocks, quantise::line(&kernel.name, matrix, &quantised)))
+            })
+        } else if kernel.name.starts_with("attention") {
+            let model = Model::new(object, kernel)?;
+            each(kernel, budget, |text| {
+                let shape = text.parse()?;
+                let attention = model.attention(shape);
+                Ok((attention.clocks, attention::line(&kernel.name, shape, &attention)))
             })
         } else {
             let mut gemm = Gemm::new(kernel)?;
@@ -32,7 +40,7 @@ pub(super) fn modelled(source: &Source, object: &CodeObject) -> Result<Vec<Model
     Ok(found)
 }
 
-/// `play`: clocks of a product or matrix of that text, and the line that says them.
+/// `play`: clocks of what that text names, and the line that says them.
 fn each(
     kernel: &Kernel,
     budget: &Budget,

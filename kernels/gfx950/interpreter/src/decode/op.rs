@@ -57,7 +57,7 @@ operations! {
         0x00 s_mov_b32 [1 1], 0x01 s_mov_b64 [2 2], 0x04 s_not_b32 [1 1],
         0x05 s_not_b64 [2 2], 0x08 s_brev_b32 [1 1], 0x0c s_bcnt1_i32_b32 [1 1],
         0x0d s_bcnt1_i32_b64 [1 2], 0x10 s_ff1_i32_b32 [1 1], 0x11 s_ff1_i32_b64 [1 2],
-        0x12 s_flbit_i32_b32 [1 1], 0x13 s_flbit_i32_b64 [1 2], 0x16 s_sext_i32_i8 [1 1], 0x17 s_sext_i32_i16 [1 1],
+        0x12 s_flbit_i32_b32 [1 1], 0x13 s_flbit_i32_b64 [1 2], 0x16 s_sext_i32_i8 [1 1], 0x17 s_sext_i32_i16 [1 1], 0x1a s_bitset1_b32 [1 1],
         0x20 s_and_saveexec_b64 [2 2],
         0x21 s_or_saveexec_b64 [2 2], 0x23 s_andn2_saveexec_b64 [2 2],
         0x30 s_abs_i32 [1 1],
@@ -104,7 +104,7 @@ operations! {
         0x27 v_sqrt_f32 [1 1], 0x2b v_not_b32 [1 1], 0x2c v_bfrev_b32 [1 1],
         0x2d v_ffbh_u32 [1 1], 0x2e v_ffbl_b32 [1 1], 0x33 v_frexp_exp_i32_f32 [1 1], 0x34 v_frexp_mant_f32 [1 1], 0x38 v_mov_b64 [2 2],
         0x52 v_accvgpr_mov_b32 [1 1],
-        0x5b v_cvt_f32_bf16 [1 1],
+        0x5a v_permlane32_swap_b32 [1 1], 0x5b v_cvt_f32_bf16 [1 1],
     }
     vopc {
         0x10 v_cmp_class_f32 [2 1 1], 0x12 v_cmp_class_f64 [2 2 1], 0x41 v_cmp_lt_f32 [2 1 1], 0x42 v_cmp_eq_f32 [2 1 1], 0x43 v_cmp_le_f32 [2 1 1],
@@ -147,7 +147,7 @@ operations! {
         0x2c v_mfma_ld_scale_b32 [1],
         0x2d v_mfma_f32_16x16x128_f8f6f4 [4 4 4 4], 0x2e v_mfma_f32_32x32x64_f8f6f4 [16 4 4 16], 0x30 v_pk_fma_f32 [2 2 2 2],
         0x31 v_pk_mul_f32 [2 2 2], 0x32 v_pk_add_f32 [2 2 2], 0x33 v_pk_mov_b32 [2 2 2],
-        0x35 v_mfma_f32_16x16x32_bf16 [4 4 4 4],
+        0x35 v_mfma_f32_16x16x32_bf16 [4 4 4 4], 0x37 v_mfma_f32_32x32x16_bf16 [16 4 4 16],
         0x58 v_accvgpr_read_b32 [1 1], 0x59 v_accvgpr_write_b32 [1 1],
     }
     ds {
@@ -156,10 +156,10 @@ operations! {
         0x3a ds_read_u8 [1], 0x3b ds_read_i16 [1], 0x3c ds_read_u16 [1],
         0x3f ds_bpermute_b32 [1], 0x4d ds_write_b64 [2], 0x4e ds_write2_b64 [2], 0x55 ds_write_b16_d16_hi [1],
         0x76 ds_read_b64 [2], 0x77 ds_read2_b64 [4],
-        0xdf ds_write_b128 [4], 0xff ds_read_b128 [4],
+        0xdf ds_write_b128 [4], 0xe3 ds_read_b64_tr_b16 [2], 0xff ds_read_b128 [4],
     }
     mubuf {
-        0x10 buffer_load_ubyte [1],
+        0x10 buffer_load_ubyte [1], 0x14 buffer_load_dword [1],
         0x17 buffer_load_dwordx4 [4],
     }
     flat {

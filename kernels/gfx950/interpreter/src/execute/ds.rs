@@ -15,7 +15,7 @@ fn element(op: Op) -> Result<(usize, bool), Stop> {
         ds_write_b16 | ds_write_b16_d16_hi | ds_read_u16 => (2, false),
         ds_read_i16 => (2, true),
         ds_write_b32 | ds_write2_b32 | ds_write2st64_b32 | ds_read2st64_b32 | ds_read_b32 | ds_read2_b32 => (4, false),
-        ds_write_b64 | ds_write2_b64 | ds_read_b64 | ds_read2_b64 => (8, false),
+        ds_write_b64 | ds_write2_b64 | ds_read_b64 | ds_read2_b64 | ds_read_b64_tr_b16 => (8, false),
         ds_write_b128 | ds_read_b128 => (16, false),
         _ => return Err(Stop::unsupported(op.name())),
     })
@@ -121,12 +121,37 @@ fn read(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> Result<(
                 lanes.defined = (lanes.defined & !(1 << lane)) | u64::from(defined && kept) << lane;
             }
         }
+        if i.op == Op::ds_read_b64_tr_b16 {
+            transpose(&mut results, exec)?;
+        }
         for (word, lanes) in results.iter().enumerate() {
             wave.write_lanes(i.dst, element * words + word, exec, lanes)?;
         }
     }
     let registers = wave.hold(i.dst, i.width(0));
     wave.issue_local(Local::Lds { registers, read: touched_bytes, written: Vec::new() });
+    Ok(())
+}
+
+/// ds_read_b64_tr_b16: 16 lanes exchange what they read, four 16-bit elements each. Lane l of them gets element l mod 4 of the lanes l / 4, 4 + l / 4,
+/// 8 + l / 4 and 12 + l / 4: where four lanes each read a row of 16 elements, column l of four rows. What inactive lanes do to it is not documented.
+fn transpose(results: &mut [Lanes], exec: u64) -> Result<(), Stop> {
+    const GROUP: usize = 16;
+    if exec != !0 {
+        return Err(Stop::unsupported("a transposed read with inactive lanes"));
+    }
+    let read: Vec<Lanes> = results.to_vec();
+    results.fill(Lanes { values: [0; LANES], defined: !0 });
+    for lane in 0..LANES {
+        for element in 0..4 {
+            let (from, wanted) = (lane / GROUP * GROUP + 4 * element + lane % GROUP / 4, lane % 4);
+            let (source, target) = (&read[wanted / 2], &mut results[element / 2]);
+            target.values[lane] |= (source.values[from] >> (16 * (wanted % 2)) & 0xFFFF) << (16 * (element % 2));
+            if source.defined >> from & 1 == 0 {
+                target.defined &= !(1 << lane);
+            }
+        }
+    }
     Ok(())
 }
 

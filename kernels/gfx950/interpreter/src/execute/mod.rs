@@ -21,7 +21,7 @@ mod wide;
 pub(crate) use wave::Lanes;
 pub(crate) use wave::{Scalar, Wave};
 
-use crate::decode::{Encoding, Instruction, Op};
+use crate::decode::{Encoding, Instruction};
 use crate::fault::Stop;
 use crate::lds::Lds;
 use crate::memory::Memory;
@@ -61,7 +61,7 @@ pub(crate) fn step(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) 
         Encoding::Sop1 | Encoding::Sop2 | Encoding::Sopc | Encoding::Sopk => scalar::arithmetic(wave, i)?,
         Encoding::Smem => scalar::load(wave, i, machine)?,
         Encoding::Vop1 | Encoding::Vop2 | Encoding::Vopc | Encoding::Vop3 | Encoding::Vop3p => vector::execute(wave, i)?,
-        Encoding::Matrix if i.op == Op::v_mfma_f32_16x16x32_bf16 => matrix_bf16::execute(wave, i)?,
+        Encoding::Matrix if matrix_bf16::handles(i.op) => matrix_bf16::execute(wave, i)?,
         Encoding::Matrix => matrix::execute(wave, i)?,
         Encoding::Ds => ds::execute(wave, i, machine)?,
         Encoding::Mubuf | Encoding::Global => vector_memory::execute(wave, i, machine)?,

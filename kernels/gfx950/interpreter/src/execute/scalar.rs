@@ -162,6 +162,10 @@ fn one_source(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
             wave.scc = nonzero(result, i.width(0));
             return wave.write_scalar(i.dst, i.width(0), result);
         }
+        s_bitset1_b32 => {
+            let (bit, old) = (1 << a.expect(5, "the bit that is set")?, wave.scalar(i.dst, 1)?);
+            return wave.write_scalar(i.dst, 1, Scalar { value: old.value | bit, defined: old.defined | bit });
+        }
         _ => {}
     }
     let defined = all_or_nothing(&[(a, i.width(1))]);

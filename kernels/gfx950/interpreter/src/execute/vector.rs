@@ -13,6 +13,7 @@ pub(super) fn execute(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
     match i.op {
         v_nop => return Ok(()),
         v_readfirstlane_b32 | v_readlane_b32 => return read_lane(wave, i),
+        v_permlane32_swap_b32 => return swap_halves(wave, i),
         v_cndmask_b32 => return select(wave, i),
         v_mbcnt_lo_u32_b32 | v_mbcnt_hi_u32_b32 => return count_below(wave, i),
         v_bitop3_b32 | v_bitop3_b16 => return truth_table(wave, i),
@@ -130,6 +131,22 @@ fn read_lane(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
     };
     let defined = if source.defined >> lane & 1 == 1 { !0 } else { 0 };
     wave.write_scalar(i.dst, 1, Scalar { value: u64::from(source.values[lane]), defined })
+}
+
+/// v_permlane32_swap_b32: lanes 32 to 63 of the destination and lanes 0 to 31 of the source change places. What inactive lanes do to it depends on
+/// modifiers that are refused.
+fn swap_halves(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
+    const HALF: u32 = 32;
+    const LOW: u64 = (1 << HALF) - 1;
+    let changed = i.modifiers.op_sel != 0 || i.modifiers.sdwa.is_some() || i.modifiers.dpp.is_some() || i.modifiers.clamp;
+    if changed || wave.exec() != !0 {
+        return Err(Stop::unsupported("an exchange of halves with modifiers or inactive lanes"));
+    }
+    let (mut first, mut second) = (wave.lanes(i.dst, 0)?, wave.lanes(i.src[0], 0)?);
+    first.values[HALF as usize..].swap_with_slice(&mut second.values[..HALF as usize]);
+    (first.defined, second.defined) = ((first.defined & LOW) | second.defined << HALF, first.defined >> HALF | (second.defined & !LOW));
+    wave.write_lanes(i.dst, 0, !0, &first)?;
+    wave.write_lanes(i.src[0], 0, !0, &second)
 }
 
 /// Set bits of the mask in lower lanes, plus source 1. The low half counts lanes 0..32, the high half the others.

@@ -4,7 +4,6 @@
 
 namespace {
 
-typedef float f32x16 __attribute__((ext_vector_type(16)));
 
 #if defined(BREAK_LAYOUT)
 constexpr bool CONTIGUOUS = true;
@@ -64,6 +63,9 @@ template <int FORMAT_A, int FORMAT_B> DEVICE void large(const Operation &o) {
     for (u32 i = 0; i < 16; i++) o.d[place<32>(lane, i)] = sum[i];
 }
 
+// BF16, a: [M, K], b: [M, K]: lane l holds 8 elements from k = 8 (l / M) on.
+template <int M> DEVICE bf16x8 bf16_fragment(const u8 *matrix, u32 lane) { return *(const bf16x8 *)(matrix + lane % M * (1024 / M) + lane / M * 16); }
+
 }  // namespace
 
 #if defined(BREAK_FORMAT)
@@ -91,4 +93,17 @@ KERNEL_OF(64, 1) unscaled_e4m3_e4m3(Operation o) {
     for (u32 i = 0; i < 4; i++) sum[i] = o.c[place<16>(lane, i)];
     sum = __builtin_amdgcn_mfma_scale_f32_16x16x128_f8f6f4(fragment<16, E4M3>(o.a, lane), fragment<16, E4M3>(o.b, lane), sum, E4M3, E4M3, 0, 0, 0, 0);
     for (u32 i = 0; i < 4; i++) o.d[place<16>(lane, i)] = sum[i];
+}
+
+KERNEL_OF(64, 1) bf16_small(Operation o) {
+    f32x4 sum;
+    for (u32 i = 0; i < 4; i++) sum[i] = o.c[place<16>(threadIdx.x, i)];
+    sum = __builtin_amdgcn_mfma_f32_16x16x32_bf16(bf16_fragment<16>(o.a, threadIdx.x), bf16_fragment<16>(o.b, threadIdx.x), sum, 0, 0, 0);
+    for (u32 i = 0; i < 4; i++) o.d[place<16>(threadIdx.x, i)] = sum[i];
+}
+KERNEL_OF(64, 1) bf16_large(Operation o) {
+    f32x16 sum;
+    for (u32 i = 0; i < 16; i++) sum[i] = o.c[place<32>(threadIdx.x, i)];
+    sum = __builtin_amdgcn_mfma_f32_32x32x16_bf16(bf16_fragment<32>(o.a, threadIdx.x), bf16_fragment<32>(o.b, threadIdx.x), sum, 0, 0, 0);
+    for (u32 i = 0; i < 16; i++) o.d[place<32>(threadIdx.x, i)] = sum[i];
 }

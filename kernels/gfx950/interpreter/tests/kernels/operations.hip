@@ -102,6 +102,12 @@ KERNEL_OF(64, 4) lane_operations(const u32 *in, u32 *out) {
     wait_and_meet();
     u32 other = (5 * lane + 1) & 63;
     X(swapped[other]) X(swapped[64 + other])
+    // Each lane reads 8 bytes, and gets its share of what 16 lanes read.
+    typedef short Quad __attribute__((ext_vector_type(4)));
+    u32x2 turned = __builtin_bit_cast(u32x2, __builtin_amdgcn_ds_read_tr16_b64_v4i16((__attribute__((address_space(3))) Quad *)(swapped + 2 * other)));
+    X(turned[0]) X(turned[1])
+    auto halves = __builtin_amdgcn_permlane32_swap(a, b, false, false);
+    X(halves[0]) X(halves[1])
 #undef X
 }
 
@@ -165,6 +171,7 @@ KERNEL_OF(64, 4) assembled_operations(const u32 *in, u32 p, u32 q, u32 *out) {
     X((u32)read) X((u32)(read >> 32))
     { u32 r; asm volatile("s_load_dword %0, %1, 0x4\n s_waitcnt lgkmcnt(0)" : "=s"(r) : "s"(in)); X(r) }
     S2(s_nand_b32) S2(s_bfe_u32) S2(s_nor_b32) S2(s_xnor_b32) S2(s_bfm_b32) S2(s_pack_ll_b32_b16) S2(s_pack_lh_b32_b16) S2(s_pack_hh_b32_b16)
+    { u32 r = q; asm volatile("s_bitset1_b32 %0, %1" : "+s"(r) : "s"(p)); X(r) }
     SC(s_cmp_eq_i32) SC(s_cmp_lg_i32) SC(s_cmp_ge_i32) SC(s_bitcmp0_b32) SC(s_bitcmp1_b32)
     SK(s_cmpk_eq_i32) SK(s_cmpk_lg_i32) SK(s_cmpk_gt_i32) SK(s_cmpk_ge_i32) SK(s_cmpk_lt_i32) SK(s_cmpk_le_i32)
     SK(s_cmpk_eq_u32) SK(s_cmpk_lg_u32) SK(s_cmpk_gt_u32) SK(s_cmpk_ge_u32) SK(s_cmpk_lt_u32) SK(s_cmpk_le_u32)
