@@ -82,9 +82,9 @@ fn depth(paper: &Paper) -> String {
 
 /// What the page says first where the paper's arms have no number.
 fn of_own_arms(measurements: &Measurements, sheets: &Sheets, paper: &Paper, place: &str) -> Vec<String> {
-    let arms = own_arms(measurements, sheets, paper);
-    let costs: Vec<(&str, Measured)> =
-        arms.into_iter().filter_map(|arm| Some((measurements.study.label(arm), cost(sheets.decisive(), arm, paper)?))).collect();
+    let of = |arm: &str| cost(sheets.decisive(), arm, paper);
+    let (arms, lost): (Vec<&str>, Vec<&str>) = own_arms(measurements, sheets, paper).into_iter().partition(|arm| of(arm).is_some());
+    let costs: Vec<(&str, Measured)> = arms.into_iter().filter_map(|arm| Some((measurements.study.label(arm), of(arm)?))).collect();
     if costs.is_empty() {
         return vec!["The arms that would answer have no number here.".to_owned()];
     }
@@ -92,8 +92,15 @@ fn of_own_arms(measurements: &Measurements, sheets: &Sheets, paper: &Paper, plac
     if !reported(paper).is_empty() {
         said.push("None of the arms of the paper’s table is in this campaign.".to_owned());
     }
-    let shares: Vec<String> = costs.iter().map(|(label, cost)| format!("{label} {}", share(cost))).collect();
-    said.push(format!("{place}: {}.", shares.join("; ")));
+    let shares = costs.iter().map(|(label, cost)| {
+        let twice = cost.number > std::f64::consts::LN_2;
+        format!("{label} {}", if twice { format!("more than 100{}%", number::SPACE) } else { share(cost) })
+    });
+    said.push(format!("{place}: {}.", shares.collect::<Vec<_>>().join("; ")));
+    if !lost.is_empty() {
+        let labels: Vec<&str> = lost.into_iter().map(|arm| measurements.study.label(arm)).collect();
+        said.push(format!("No number has what diverged or stayed above the baseline’s whole curve: {}.", labels.join("; ")));
+    }
     if costs.iter().any(|(_, cost)| cost.interval(CONFIDENCE).is_none()) {
         said.push(ONE_SEED.to_owned());
     }

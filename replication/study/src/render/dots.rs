@@ -5,7 +5,9 @@ use super::svg::{Anchor, Axis, Svg};
 
 /// Sizes in view-box units: one such chart fills a phone, two stand side by side on a wide page.
 const WIDTH: f64 = 430.0;
+/// The axis begins here at least; longer labels need more, at so much for each character.
 const LEFT: f64 = 152.0;
+const CHARACTER: f64 = 7.4;
 const RIGHT: f64 = WIDTH - 12.0;
 
 /// One point of a row: a value, its interval where there is one, and the series (colour and shape).
@@ -86,7 +88,8 @@ impl DotChart {
         let bottom = top + row_height * self.rows.len() as f64 + 4.0;
         let mut svg = Svg::new(WIDTH, bottom + 38.0, &self.title, &self.description);
         let range = self.range();
-        let view = (LEFT, RIGHT);
+        let left = self.left();
+        let view = (left, RIGHT);
         let x = if self.logarithmic { Axis::logarithmic(range, view) } else { Axis::linear(range, view) };
         let y = |index: usize| top + row_height * (index as f64 + 0.5) + 2.0;
         svg.text("head", Anchor::Start, (0.0, 13.0), &self.title);
@@ -100,13 +103,23 @@ impl DotChart {
         if let Some(value) = self.reference {
             svg.line("goal", (x.at(value), top), (x.at(value), bottom));
         }
-        svg.line("axis", (LEFT, bottom), (RIGHT, bottom));
-        svg.text("tick", Anchor::Middle, ((LEFT + RIGHT) / 2.0, bottom + 32.0), &self.x_label);
+        svg.line("axis", (left, bottom), (RIGHT, bottom));
+        svg.text("tick", Anchor::Middle, ((left + RIGHT) / 2.0, bottom + 32.0), &self.x_label);
         legend.iter().for_each(|item| item.draw(&mut svg));
         for (index, row) in self.rows.iter().enumerate() {
             self.row(&mut svg, row, &x, y(index));
         }
         svg
+    }
+
+    /// Where the axis begins, behind the labels.
+    fn left(&self) -> f64 {
+        let characters = |row: &Row| match row {
+            Row::Values { label, .. } => label.chars().count(),
+            Row::Group(_) => 0,
+        };
+        let longest = self.rows.iter().map(characters).max().unwrap_or(0);
+        (CHARACTER * longest as f64 + 8.0).max(LEFT)
     }
 
     /// In units of the view box.
@@ -132,21 +145,25 @@ impl DotChart {
         match row {
             Row::Group(name) => svg.text("group", Anchor::Start, (0.0, y + 4.0), name),
             Row::Values { label, points, note, .. } => {
-                svg.text("label", Anchor::End, (144.0, y + 4.0), label);
+                svg.text("label", Anchor::End, (self.left() - 8.0, y + 4.0), label);
                 if points.is_empty() {
-                    svg.text("tick note", Anchor::Start, (158.0, y + 4.0), note);
+                    svg.text("tick note", Anchor::Start, (self.left() + 6.0, y + 4.0), note);
                 }
                 if let (true, Some(first), Some(last)) = (self.joined, points.first(), points.last()) {
                     svg.line("link", (x.at(first.value), y), (x.at(last.value), y));
                 }
+                // Numbers of points beyond the axis stand side by side: their lines are closer than a line of text is high.
+                let (mut before, range) = (0, self.range());
                 for point in points {
-                    svg.group(self.faint.contains(&point.series), |svg| self.point(svg, point, x, y + self.shift(point.series)));
+                    svg.group(self.faint.contains(&point.series), |svg| self.point(svg, point, x, (y + self.shift(point.series), before)));
+                    before += usize::from(!(range.0..=range.1).contains(&point.value));
                 }
             }
         }
     }
 
-    fn point(&self, svg: &mut Svg, point: &Point, x: &Axis, y: f64) {
+    /// `before`: points of its row beyond the axis that were drawn already.
+    fn point(&self, svg: &mut Svg, point: &Point, x: &Axis, (y, before): (f64, usize)) {
         let (low, high) = self.range();
         if let Some(ends) = point.interval {
             let cut = (ends.0.clamp(low, high), ends.1.clamp(low, high));
@@ -157,7 +174,12 @@ impl DotChart {
         }
         let (end, anchor, step) = if point.value > high { (x.at(high), Anchor::End, -9.0) } else { (x.at(low), Anchor::Start, 9.0) };
         svg.pointer(&format!("mark c{}", point.series + 1), (end, y), -step);
-        svg.text("tick note", anchor, (end + 1.4 * step, y + 4.0), &labelled(&[point.value, point.value + 1.0])[0].1);
+        svg.text(
+            "tick note",
+            anchor,
+            (end + (1.4 + 4.2 * before as f64) * step, y + 4.0),
+            &labelled(&[point.value, point.value + 1.0])[0].1,
+        );
     }
 
     /// Whether series stand apart within a row, because their intervals would hide each other.
@@ -254,6 +276,26 @@ mod tests {
     fn what_is_reported_is_in_the_range() {
         let (low, high) = chart(vec![]).range();
         assert!(low < 8.0 && high > 9.0 && high < 9.1, "{low} {high}");
+    }
+
+    /// A label of 22 characters takes about 163 units: it begins inside the picture, and the axis behind it.
+    #[test]
+    fn long_labels_push_the_axis() {
+        let with = |label: &str| DotChart { rows: vec![Row::values(label.into(), vec![], "not run")], ..DotChart::default() };
+        assert!((with("F+D+W H16").left() - LEFT).abs() < 1e-9);
+        assert!((with("F+D+W RH16 signs again").left() - 170.8).abs() < 1e-9);
+    }
+
+    #[test]
+    fn numbers_beyond_the_axis_stand_side_by_side() {
+        let far = |value, series| Point { value, interval: None, series };
+        let limited = DotChart { limits: Some((-20.0, 100.0)), ..chart(vec![far(153.2, 0), far(188.0, 1)]) };
+        let text = limited.draw().inline();
+        let x = |number: &str| -> f64 {
+            let tag = text[..text.find(&format!(">{number}<")).unwrap()].rsplit("<text").next().unwrap();
+            tag.split("x=\"").nth(1).unwrap().split('"').next().unwrap().parse().unwrap()
+        };
+        assert!(x("153") - x("188") > 30.0, "{text}");
     }
 
     #[test]

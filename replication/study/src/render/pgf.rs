@@ -168,6 +168,15 @@ fn legend_columns(chart: &DotChart) -> usize {
     (2..=3).rev().find(|columns| width(*columns) <= LINE).unwrap_or(1)
 }
 
+/// Leaves points out that lie beyond the axis, where there are any: TeX has no lengths for what is far beyond. Behind the choice of a series,
+/// which is a filter, too, and would take its place.
+fn within(chart: &DotChart) -> String {
+    let (low, high) = chart.range();
+    let is_beyond =
+        |row: &Row| matches!(row, Row::Values { points, .. } if points.iter().any(|point| !(low..=high).contains(&point.value)));
+    if chart.rows.iter().any(is_beyond) { format!(", restrict x to domain={low:.6}:{high:.6}") } else { String::new() }
+}
+
 /// The picture of a dot chart.
 pub(super) fn dots(chart: &DotChart, file: &str) -> String {
     let labels: Vec<String> = chart
@@ -197,12 +206,13 @@ pub(super) fn dots(chart: &DotChart, file: &str) -> String {
         if chart.logarithmic { "xmode=log, " } else { "" },
         legend_columns(chart)
     );
+    let within = within(chart);
     if !chart.reported.is_empty() {
         let (paper, series) = (colour(1), chart.series.len());
         let _ = writeln!(
             text,
             "\\addplot[only marks, mark=square*, mark size=2.6pt, opacity=0.3, color={{rgb,255:{paper}}}, error bars/.cd, x dir=both, x explicit, error mark=none, error bar style={{line width=5.2pt}}] \
-             table[col sep=comma, x=value, y=row, x error minus=minus, x error plus=plus, discard if not={{series}}{{{series}}}] {{figures/{file}}};\n\\addlegendentry{{{}}}",
+             table[col sep=comma, x=value, y=row, x error minus=minus, x error plus=plus, discard if not={{series}}{{{series}}}{within}] {{figures/{file}}};\n\\addlegendentry{{{}}}",
             escape(&chart.reported)
         );
     }
@@ -212,7 +222,7 @@ pub(super) fn dots(chart: &DotChart, file: &str) -> String {
         let _ = writeln!(
             text,
             "\\addplot[only marks, mark={}, mark size=1.6pt, {}color={{rgb,255:{}}}, error bars/.cd, x dir=both, x explicit] \
-             table[col sep=comma, x=value, y=row, x error minus=minus, x error plus=plus, discard if not={{series}}{{{series}}}] {{figures/{file}}};",
+             table[col sep=comma, x=value, y=row, x error minus=minus, x error plus=plus, discard if not={{series}}{{{series}}}{within}] {{figures/{file}}};",
             MARKS[series % 3],
             if chart.faint.contains(&series) { "opacity=0.45, " } else { "" },
             colour(series)
@@ -256,4 +266,23 @@ fn beyond(chart: &DotChart) -> String {
 
 fn has_points(chart: &DotChart, series: usize) -> bool {
     chart.rows.iter().any(|row| matches!(row, Row::Values { points, .. } if points.iter().any(|point| point.series == series)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With 5,782 on an axis that ends at 54, TeX ended with "Dimension too large".
+    #[test]
+    fn points_far_beyond_the_axis_are_left_to_their_words() {
+        let drawn = |value: f64| {
+            let points = vec![Point { value, interval: None, series: 0 }];
+            let rows = vec![Row::values("a".into(), points, "not run")];
+            dots(&DotChart { series: vec!["one".into()], limits: Some((-20.0, 54.0)), rows, ..DotChart::default() }, "answer.csv")
+        };
+        let far = drawn(5782.0);
+        assert!(far.contains("discard if not={series}{0}, restrict x to domain="), "{far}");
+        assert!(far.contains("5782"), "its number stands at the axis' end");
+        assert!(!drawn(8.0).contains("restrict"));
+    }
 }
