@@ -8,8 +8,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::metrics::{sync_directory, write_synced};
-use crate::tensors::{NamedTensor, TensorError, aside, write_tensors};
+use crate::metrics::write_whole;
+use crate::tensors::{NamedTensor, TensorError, write_tensors};
 
 /// The shape of a model, in the names of `LlamaConfig`.
 #[derive(Debug, Clone, PartialEq)]
@@ -87,13 +87,14 @@ pub fn write_model(
     std::fs::create_dir_all(dir).map_err(|error| TensorError::write(dir, error))?;
     let mut text = serde_json::to_string_pretty(&config_json(config)).map_err(|error| TensorError::write(dir, error))?;
     text.push('\n');
-    write_whole(&dir.join("config.json"), text.as_bytes())?;
+    let written = |path: &Path, bytes: &[u8]| write_whole(path, bytes).map_err(|error| TensorError::write(path, error));
+    written(&dir.join("config.json"), text.as_bytes())?;
     if let Some(path) = tokenizer {
         let bytes = std::fs::read(path).map_err(|source| match source.kind() {
             std::io::ErrorKind::NotFound => TensorError::Missing(path.to_owned()),
             _ => TensorError::Read { path: path.to_owned(), source },
         })?;
-        write_whole(&dir.join("tokenizer.json"), &bytes)?;
+        written(&dir.join("tokenizer.json"), &bytes)?;
     }
     write_tensors(&dir.join("model.safetensors"), tensors)
 }
@@ -131,16 +132,4 @@ fn config_json(config: &ExportConfig) -> Value {
         "use_cache": true,
         "dtype": "float32",
     })
-}
-
-fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), TensorError> {
-    let aside = aside(path);
-    let written = write_synced(&aside, bytes).and_then(|()| std::fs::rename(&aside, path)).map_err(|error| TensorError::write(path, error));
-    if written.is_err() {
-        // Nothing can be done about a failure here, and a leftover harms nobody.
-        let _ = std::fs::remove_file(&aside);
-    } else {
-        sync_directory(path);
-    }
-    written
 }

@@ -11,6 +11,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::error::TrainerError;
+use crate::tensors::aside;
 
 /// A file of lines that knows its length and SHA-256.
 #[derive(Debug)]
@@ -77,10 +78,15 @@ pub fn write_json(path: &Path, value: &impl Document) -> Result<(), TrainerError
     let failed = |source: std::io::Error| TrainerError::write(path, source);
     let mut text = value.to_json_pretty().map_err(|source| TrainerError::write(path, source))?;
     text.push('\n');
-    let aside = path.with_extension(format!("tmp-{}", std::process::id()));
-    write_synced(&aside, text.as_bytes()).and_then(|()| std::fs::rename(&aside, path)).map_err(|source| {
+    write_whole(path, text.as_bytes()).map_err(failed)
+}
+
+/// Writes a file beside its name, syncs it and renames it.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let aside = aside(path);
+    write_synced(&aside, bytes).and_then(|()| std::fs::rename(&aside, path)).inspect_err(|_| {
+        // Nothing can be done about a failure here, and a leftover harms nobody.
         let _ = std::fs::remove_file(&aside);
-        failed(source)
     })?;
     sync_directory(path);
     Ok(())

@@ -15,8 +15,7 @@ use tokenizers::processors::PostProcessorWrapper;
 use tokenizers::{AddedToken, Tokenizer, TokenizerBuilder};
 
 use crate::data::{self, DataError, TokenStream, TokenSummary, TokenWriter};
-use crate::metrics::write_synced;
-use crate::tensors::aside;
+use crate::metrics::write_whole;
 
 /// The separator of documents, and entry 0 of a vocabulary trained here.
 pub const END_OF_DOCUMENT: &str = "<|endoftext|>";
@@ -83,7 +82,7 @@ pub fn train(input: &Path, vocabulary: usize, output: &Path) -> Result<String, T
         return Err(TokenizerError::TextTooSmall { path: input.to_owned(), asked: vocabulary, possible });
     }
     let text = tokenizer.to_string(true).map_err(library)?;
-    write_whole(output, text.as_bytes())?;
+    write_whole(output, text.as_bytes()).map_err(|source| DataError::write(output, source))?;
     Ok(data::sha256_of(output)?)
 }
 
@@ -94,16 +93,6 @@ fn byte_level() -> ByteLevel {
 
 fn library(error: tokenizers::Error) -> TokenizerError {
     TokenizerError::Library(error.to_string())
-}
-
-fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), DataError> {
-    let aside = aside(path);
-    let written = write_synced(&aside, bytes).and_then(|()| std::fs::rename(&aside, path)).map_err(|source| DataError::write(path, source));
-    if written.is_err() {
-        // Nothing can be done about a failure here, and a leftover harms nobody.
-        let _ = std::fs::remove_file(&aside);
-    }
-    written
 }
 
 /// A tokenizer with a known separator, ready to use.

@@ -34,12 +34,7 @@ const STAND_IN: &str = "libgfx950_stand_in.so";
 /// # Errors
 /// Only files that cannot be read or written.
 pub fn known(manifests: &Manifests, sources: &str, say: &dyn Fn(&str)) -> Result<Option<PathBuf>, CampaignError> {
-    let Place { folder, compiler } = Place::of(manifests, sources)?;
-    if believed(&folder, study::code_objects::FILE, say)? {
-        return Ok(Some(folder.join(study::code_objects::FILE)));
-    }
-    let Err(why) = compiler else { return Ok(None) };
-    keep(&folder, &CodeObjects { build: None, not_built: Some(why), execution: None, not_executed: None }).map(Some)
+    Place::of(manifests, sources)?.known(say)
 }
 
 /// The same, made if it is not known.
@@ -47,11 +42,11 @@ pub fn known(manifests: &Manifests, sources: &str, say: &dyn Fn(&str)) -> Result
 /// # Errors
 /// Only files that cannot be read or written.
 pub fn document(manifests: &Manifests, trainer: &Trainer, sources: &str, say: &dyn Fn(&str)) -> Result<PathBuf, CampaignError> {
-    if let Some(path) = known(manifests, sources, say)? {
-        return Ok(path);
+    let place = Place::of(manifests, sources)?;
+    match place.known(say)? {
+        Some(path) => Ok(path),
+        None => keep(&place.folder, &made(manifests, trainer, &place.folder, say)),
     }
-    let folder = Place::of(manifests, sources)?.folder;
-    keep(&folder, &made(manifests, trainer, &folder, say))
 }
 
 fn keep(folder: &Path, document: &CodeObjects) -> Result<PathBuf, CampaignError> {
@@ -78,6 +73,15 @@ impl Place {
         };
         let name = sha256(key(root, &compiler, sources)?.as_bytes());
         Ok(Self { folder: root.join("cache").join("code-objects").join(&name[..16]), compiler })
+    }
+
+    /// See [`known`].
+    fn known(&self, say: &dyn Fn(&str)) -> Result<Option<PathBuf>, CampaignError> {
+        if believed(&self.folder, study::code_objects::FILE, say)? {
+            return Ok(Some(self.folder.join(study::code_objects::FILE)));
+        }
+        let Err(why) = &self.compiler else { return Ok(None) };
+        keep(&self.folder, &CodeObjects { build: None, not_built: Some(why.clone()), execution: None, not_executed: None }).map(Some)
     }
 }
 

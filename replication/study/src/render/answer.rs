@@ -212,16 +212,13 @@ pub(super) fn figure(measurements: &Measurements) -> Option<Figure> {
         "One row for each arm of the paper’s table: bands are what the paper reports, marks what was measured, with 95 % intervals; over {} arms.",
         own_rows.len() + of_paper.len()
     );
-    let mut rows: Vec<Row> = of_paper.iter().map(row).collect();
+    let mut rows = Vec::new();
     if !own_rows.is_empty() {
-        let paper_rows = std::mem::take(&mut rows);
         rows.push(Row::Group("This campaign".to_owned()));
         rows.extend(own_rows);
-        if !paper_rows.is_empty() {
-            rows.push(Row::Group("The paper’s table".to_owned()));
-        }
-        rows.extend(paper_rows);
+        rows.extend((!of_paper.is_empty()).then(|| Row::Group("The paper’s table".to_owned())));
     }
+    rows.extend(of_paper.iter().map(row));
     let series: Vec<String> = series.iter().map(|(name, _)| name.clone()).chain(series_of_others).collect();
     let faint = (own..series.len()).collect();
     let chart = DotChart { description, series, faint, ..chart(study.label(&paper.baseline), rows)? };
