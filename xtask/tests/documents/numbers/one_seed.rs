@@ -10,10 +10,12 @@ const SEED: u64 = 11;
 const LADDER_110M: &str = "2026-11-23-nvidia-h200-ladder-110m-4c44828b";
 const DEFECTS: &str = "2026-11-23-nvidia-h200-dnc-32m-defects-08841347";
 const DNC: &str = "2026-11-23-nvidia-h200-dnc-32m-22f07971";
-const EPSILON: &str = "2026-11-24-nvidia-h200-dnc-32m-epsilon-f15cbd14";
+const EPSILON: &str = "2026-11-24-nvidia-h200-dnc-32m-epsilon-d751c78d";
 const LR_HALF: &str = "2026-11-24-nvidia-h200-ladder-32m-lr-half-e6468e18";
 const LR_DOUBLE: &str = "2026-11-24-nvidia-h200-ladder-32m-lr-double-e6468e18";
 const DECAY: &str = "2026-11-24-nvidia-h200-ladder-32m-decay-e6468e18";
+const QUARTER: &str = "2026-11-24-nvidia-h200-ladder-32m-batch-quarter-d751c78d";
+const QUADRUPLE: &str = "2026-11-24-nvidia-h200-ladder-32m-batch-quadruple-d751c78d";
 const EVEN: &str = "2026-11-24-nvidia-h200-ladder-32m-even-f15cbd14";
 const BACKWARD: &str = "2026-11-24-nvidia-h200-ladder-32m-dw-f15cbd14";
 
@@ -22,6 +24,7 @@ impl Results {
     pub(super) fn of_one_seed(&mut self) -> Vec<String> {
         let mut all = vec![self.at_110m(), self.defects(), self.even(), self.epsilon(), self.backward()];
         all.extend(self.schedules());
+        all.extend(self.batches());
         all
     }
 
@@ -83,6 +86,26 @@ impl Results {
         ]
     }
 
+    /// What the section on schedules says of the batch.
+    fn batches(&mut self) -> Vec<String> {
+        let all = [QUARTER, LADDER, QUADRUPLE];
+        let depth = all.map(|directory| {
+            let precision = &self.json(&format!("{directory}/verdicts.json"))["papers"][0]["precision"][0];
+            assert_eq!(precision["stretch"], "matched depth");
+            [0, 1].map(|end| fixed(precision["tokens"][end].as_f64().unwrap() / 1e6, 0)).join(" to ")
+        });
+        let [small_end, own_end] = [QUARTER, LADDER].map(|directory| fixed(self.curve(directory, "fp8").last().unwrap().1, 3));
+        let rotated = self.cost(QUADRUPLE, "mxfp4-fdw-h16", false).unwrap();
+        vec![
+            format!(
+                "after {} million tokens with the small batch, {} with the ladder's, {} with the large one",
+                depth[0], depth[1], depth[2]
+            ),
+            format!("FP8 ends at {small_end} instead of {own_end}"),
+            format!("{} % where the paper has 8 to 9 %", fixed(100.0 * rotated.mean, 1)),
+        ]
+    }
+
     /// What the section on schedules says of the scale rule `even`.
     fn even(&mut self) -> String {
         let ends = [EVEN, LADDER].map(|directory| self.curve(directory, "fp8"));
@@ -97,7 +120,7 @@ impl Results {
 
     /// What the section on convergence says of Adam's epsilon.
     fn epsilon(&mut self) -> String {
-        for arm in ["mxfp4-fdw", "mxfp4-fdw-sr"] {
+        for arm in ["mxfp4-fdw", "mxfp4-fdw-sr", "mxfp4-fdw-rh16"] {
             let curve = self.curve(EPSILON, arm);
             assert!(curve[curve.len() * 3 / 4].1 > curve.last().unwrap().1, "{arm} no longer descends");
         }
