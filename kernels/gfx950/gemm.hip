@@ -16,6 +16,9 @@
 // Scales come 16 bytes of a row at a time, four steps of all rows of the tile in a chunk, a quarter of a chunk in each step. Where rows are no
 // multiple of 16 blocks they come byte by byte. Row r of a chunk is 32 bytes; its halves are exchanged where r / 8 is odd, for the banks.
 //
+// As many workgroups as fit on the device make one tile after the other. What is two steps ahead may be the next tile's: only storing a tile keeps
+// the matrix pipes from work. Where the steps of a tile are no multiple of 8, the next tile begins anew.
+//
 // The roles of A and B are exchanged in the instruction (D transposed), because then a lane holds four neighbouring columns of D.
 // Chunks beyond k and rows beyond M or N are loaded from beyond the buffer, which gives zeros.
 //
@@ -218,6 +221,11 @@ template <Output OUTPUT, bool ADDED> DEVICE void store(Buffer to, Buffer from, u
     }
 }
 
+// A sum that is in accumulation registers here, if the tile is the largest one.
+template <int FM> DEVICE void in_place(f32x4 &sum) {
+    if constexpr (FM > 4) asm volatile("" : "+a"(sum));
+}
+
 // A wave's part of a tile. Rows beyond M lie beyond the buffer; lanes beyond N are sent there. N is a multiple of 16, so that a lane's eight elements
 // are inside together.
 template <Output OUTPUT, bool ADDED, int FM, int FN>
@@ -237,7 +245,9 @@ DEVICE void store_all(void *d, const Product &p, Corner tile, u32 wave, u32 lane
         for (int fn = 0; fn < FN; fn += 2) {
             bool inside = tile.left + column + fn * 16 < n;
             u32 at = (inside ? (row * n + column + fn * 16) * SIZE : OUTSIDE) + (fm / 2 * 32 + row_at(fm % 2 * 16)) * n * SIZE;
-            store<OUTPUT, ADDED>(to, from, at, {sum[fm][fn], sum[fm][fn + 1]}, factor);
+            f32x4 low = sum[fm][fn], high = sum[fm][fn + 1];
+            in_place<FM>(low), in_place<FM>(high);
+            store<OUTPUT, ADDED>(to, from, at, {low, high}, factor);
         }
     }
 }
@@ -269,7 +279,7 @@ template <int FM, int FN> struct Tile {
     static constexpr u32 TILE_M = 2 * FM * 16, TILE_N = 2 * FN * 16, STAGE = (TILE_M + TILE_N) * STEP_BYTES;
     static constexpr u32 LDS = 2 * STAGE + 2 * Scales<TILE_M, TILE_N>::BYTES;
     // Matrix operations of a half, loads of a step, and the operations behind which they are issued.
-    static constexpr int OPERATIONS = FM * FN, LOADS = Codes<TILE_M>::LOADS + Codes<TILE_N>::LOADS, LOAD_SLOTS = FM > 4 ? OPERATIONS * 7 / 8 : OPERATIONS / 2;
+    static constexpr int OPERATIONS = FM * FN, LOADS = Codes<TILE_M>::LOADS + Codes<TILE_N>::LOADS, LOAD_SLOTS = FM > 4 ? OPERATIONS * 7 / 8 : FM > 2 ? OPERATIONS : OPERATIONS / 2;
     // Operations between two pieces of other work.
     static constexpr int WORK = FM > 4 ? 3 : FM > 2 ? 2 : 0;
 
@@ -387,6 +397,7 @@ template <int FM, int FN> struct Tile {
             NEXT_BLOCK();
         });
         wait_and_meet();
+        if constexpr (FM == 4) __builtin_amdgcn_s_setprio(0);
         NEXT_BLOCK();
         repeat<OPERATIONS>([&](auto at) INLINE {
             constexpr int AT = decltype(at)::value, m = AT / FN, n = AT % FN;
@@ -406,6 +417,8 @@ template <int FM, int FN> struct Tile {
             }
         });
         move_on();
+        // Two workgroups of a unit in the same half would want the LDS port at once: the one that is ahead stays ahead.
+        if constexpr (FM == 4) __builtin_amdgcn_s_setprio(1);
     }
 };
 
@@ -463,6 +476,9 @@ template <int FM, int FN> DEVICE void multiply(const Product &p, u8 *memory) {
         tile.goes_on = whole && more;
         if (first < last) {
             if (!begun) tile.begin();
+            // The sums of the largest tile begin and stay in accumulation registers, all of which they take: left to itself the compiler moves
+            // some of them to and fro in each step.
+            repeat<FM * FN>([&](auto at) INLINE { in_place<FM>(tile.sum[decltype(at)::value / FN][decltype(at)::value % FN]); });
 #pragma unroll 1
             for (u32 now = first, stage = 0; now < last; now++, stage = Of::STAGE - stage) tile.step(now, stage);
             // No load to LDS may outlive the block, or what the next tile begins with.

@@ -1,5 +1,6 @@
 //! The products of gemm.hip on the model.
 
+use gfx950_clock::order::Order;
 use gfx950_clock::product::{Gemm, Shape, line};
 
 use crate::tools::gemm;
@@ -18,7 +19,8 @@ fn steps_and_seams_are_alike() {
     }
 }
 
-/// The twelve products of Llama 3.1-8B at 16,384 tokens reach 55 % of the peak, by the model.
+/// The twelve products of Llama 3.1-8B at 16,384 tokens reach 55 % of the peak, by the model; but for one with the tile of 128, whose loop the LDS
+/// port bounds.
 #[test]
 fn the_papers_products_reach_more_than_half_of_the_peak() {
     let Some(object) = gemm() else { return };
@@ -32,7 +34,8 @@ fn the_papers_products_reach_more_than_half_of_the_peak() {
             let (model, name) = if m == 6144 { (&mut small, "128") } else { (&mut large, "256") };
             let product = model.product(shape).unwrap();
             println!("{}", line(name, shape, &product));
-            assert!(product.share_of_peak >= 0.30, "{shape:?}: {product:?}");
+            let least = if m == 6144 { 0.52 } else { 0.55 };
+            assert!(product.share_of_peak >= least, "{shape:?}: {product:?}");
         }
     }
 }
@@ -55,4 +58,25 @@ fn what_is_no_product_is_refused() {
     let Some(object) = gemm() else { return };
     let said = Gemm::new(object.kernel("mxfp4_gemm_sum").unwrap()).unwrap_err().to_string();
     assert!(said.contains("mxfp4_gemm_sum is no product of tiles"), "{said}");
+}
+
+/// What the order of tiles saves: rows and columns of tiles that the dies read, against the order of the numbers.
+#[test]
+fn an_order_for_dies_reads_less() {
+    let (mut ordered, mut by_number) = (Vec::new(), Vec::new());
+    for (n, k) in [(6144, 4096), (4096, 4096), (28_672, 4096), (4096, 14_336)] {
+        for (m, n, k) in [(16_384, n, k), (16_384, k, n), (n, k, 16_384)] {
+            let (tile, resident) = if m == 6144 { (128, 2) } else { (256, 1) };
+            let (down, across): (u64, u64) = (m / tile, n / tile);
+            let order = Order { down, across, workgroups: (down * across).min(256 * resident) };
+            let gigabytes = |panels: u64| (panels * tile * (k / 2 + k / 32)) as f64 / 1e9;
+            let both = [order.panels(Order::tile), order.panels(Order::tile_by_number)].map(gigabytes);
+            println!("{m}x{n}x{k}: {:.2} GB in this order, {:.2} by number", both[0], both[1]);
+            ordered.push(both[0]);
+            by_number.push(both[1]);
+        }
+    }
+    let less = ordered.iter().sum::<f64>() / by_number.iter().sum::<f64>();
+    println!("all twelve: {less:.3} of the bytes");
+    assert!(ordered.iter().zip(&by_number).all(|(a, b)| a <= b) && less < 0.8, "{less}");
 }
