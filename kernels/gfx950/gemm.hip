@@ -168,9 +168,8 @@ template <u32 TILE_M, u32 TILE_N> struct Scales {
 
     // Reads `quarter` of a chunk into the chunk's buffer: where from, where to, and the load.
     METHOD u32 first_row(u32 quarter) const { return (quarter * WAVES + wave) * ROWS_AT_ONCE; }
-    METHOD u32 start(Corner tile, u32 chunk, u32 first) const {
-        return ((first < TILE_M ? tile.top : tile.left - TILE_M) + first) * blocks + chunk * CHUNK_BYTES;
-    }
+    METHOD u32 corner(Corner tile, u32 first) const { return first < TILE_M ? tile.top : tile.left - TILE_M; }
+    METHOD u32 start(u32 corner, u32 chunk, u32 first) const { return (corner + first) * blocks + chunk * CHUNK_BYTES; }
     METHOD u32 offset(u32 chunk, u32 start) const { return lane_block < blocks - chunk * CHUNK_BYTES ? start + lane_offset : OUTSIDE; }
     METHOD u32 to(u32 chunk, u32 first) const { return lds + chunk % 2 * BYTES + first * CHUNK_BYTES; }
     METHOD void load(u32 chunk, u32 first, u32 start, u32 offset, u32 to) const {
@@ -183,7 +182,7 @@ template <u32 TILE_M, u32 TILE_N> struct Scales {
         }
     }
     METHOD void load(Corner tile, u32 chunk, u32 quarter) const {
-        u32 first = first_row(quarter), from = start(tile, chunk, first);
+        u32 first = first_row(quarter), from = start(corner(tile, first), chunk, first);
         load(chunk, first, from, offset(chunk, from), to(chunk, first));
     }
     // The same where rows begin anywhere.
@@ -199,8 +198,8 @@ template <u32 TILE_M, u32 TILE_N> struct Scales {
             *(__attribute__((address_space(3))) u32 *)(to + at) = word;
         }
     }
-    // Where this lane's two bytes of a step lie, blocks 2 g and 2 g + 1: those of step 0 of the row, and what other steps exchange.
-    METHOD u32 at(u32 row, u32 group) const { return row * CHUNK_BYTES + row / 8 % 2 * 16 + 2 * group; }
+    // Where the four bytes lie that hold this lane's two of a step, blocks 2 g and 2 g + 1: those of step 0 of the row, and what other steps exchange.
+    METHOD u32 at(u32 row, u32 group) const { return row * CHUNK_BYTES + row / 8 % 2 * 16 + group / 2 * 4; }
     static METHOD u32 exchanged(u32 step) { return step % CHUNK_STEPS * STEP_BLOCKS | step / CHUNK_STEPS % 2 * BYTES; }
 };
 
@@ -281,7 +280,7 @@ template <int FM, int FN> struct Tile {
     // Matrix operations of a half, loads of a step, and the operations behind which they are issued.
     static constexpr int OPERATIONS = FM * FN, LOADS = Codes<TILE_M>::LOADS + Codes<TILE_N>::LOADS, LOAD_SLOTS = FM > 4 ? OPERATIONS * 7 / 8 : FM > 2 ? OPERATIONS : OPERATIONS / 2;
     // Operations between two pieces of other work.
-    static constexpr int WORK = FM > 4 ? 3 : FM > 2 ? 2 : 0;
+    static constexpr int WORK = FM > 4 ? 6 : FM > 2 ? 1 : 0;
 
     Codes<TILE_M> codes_a;
     Codes<TILE_N> codes_b;
@@ -291,8 +290,9 @@ template <int FM, int FN> struct Tile {
     u32 first, last;          // steps of this block's share
     Corner here, next;        // this tile, and the one behind it
     bool goes_on;             // the next one's first steps are loaded during the last steps of this one
+    u32 next_from;            // the chunk of scales from which on they are the next tile's
     u32 load, load_end;       // the step that is loaded next, and where there is nothing to load any more
-    u32 scales_a, scales_b;            // offsets of the lane's scales among all
+    u32 scales_a, scales_b, scale_shift;  // offsets of the lane's scales among all; where its two lie in four
     u32 read_from_a[2], read_from_b[2];  // LDS offsets of the lane's codes in stage 0, by half
 
     // Bytes of a row of codes from the next step on, none behind the last one.
@@ -328,7 +328,7 @@ template <int FM, int FN> struct Tile {
     // Behind operation AT of a half: what the next half needs of the other codes. All of B and the late rows of A during the first rows, the
     // early ones of A behind the operations that need their old ones.
     template <int AT> METHOD void read_ahead(int half, u32 from_a, u32 from_b) {
-        constexpr int LATE = Fragments<FM, FN>::LATE, SPREAD = FM > 4 ? OPERATIONS / 2 : OPERATIONS * 3 / 4;
+        constexpr int LATE = Fragments<FM, FN>::LATE, SPREAD = FM > 4 ? OPERATIONS * 7 / 8 : OPERATIONS * 3 / 4;
         repeat<FN + LATE>([&](auto i) INLINE {
             constexpr int I = decltype(i)::value;
             if constexpr (AT == I * SPREAD / (FN + LATE)) {
@@ -341,8 +341,8 @@ template <int FM, int FN> struct Tile {
         });
         if constexpr (AT % FN == FN - 1 && AT / FN < FM - LATE) read_a(AT / FN, half, from_a);
     }
-    METHOD void read_scale_a(int m, u32 at) { held.scale_a[m] = read_lds<u16>(at + m * 16 * CHUNK_BYTES); }
-    METHOD void read_scale_b(int n, u32 at) { held.next_b[n] = read_lds<u16>(at + n * 16 * CHUNK_BYTES); }
+    METHOD void read_scale_a(int m, u32 at) { held.scale_a[m] = read_lds<u32>(at + m * 16 * CHUNK_BYTES); }
+    METHOD void read_scale_b(int n, u32 at) { held.next_b[n] = read_lds<u32>(at + n * 16 * CHUNK_BYTES); }
 
     // Before the first step: its codes and scales, the codes of the second, the first half's fragments.
     METHOD void begin() {
@@ -374,24 +374,26 @@ template <int FM, int FN> struct Tile {
     // behind the last step: a second version of this function without loads takes registers that are not there.
     METHOD void step(u32 now, u32 stage) {
         u32 from_a = taken(read_from_a[1] + stage), from_b = taken(read_from_b[1] + stage), at_a, at_b, in_a, in_b, next_scales, from, first_row, offset, to;
-        u32 chunk = (now + 1) / CHUNK_STEPS + 1, quarter = (now + 1) % CHUNK_STEPS, chunks = last / CHUNK_STEPS, from_chunk = chunk;
-        Corner from_tile = here;
-        if (goes_on && chunk >= chunks) from_tile = next, from_chunk = chunk - chunks + first / CHUNK_STEPS;
+        u32 chunk = (now + 1) / CHUNK_STEPS + 1, quarter = (now + 1) % CHUNK_STEPS, from_chunk, corner;
         repeat<OPERATIONS>([&](auto at) INLINE {
             constexpr int AT = decltype(at)::value, m = AT / FN, n = AT % FN;
-            if constexpr (m == 0) held.scale_b[n] = taken(held.next_b[n]);
+            if constexpr (m == 0) held.scale_b[n] = taken(held.next_b[n] >> scale_shift);
+            if constexpr (AT == 0) held.scale_a[0] = taken(held.scale_a[0] >> scale_shift);
+            if constexpr (n == FN - 2 && m + 1 < FM) held.scale_a[m + 1] = taken(held.scale_a[m + 1] >> scale_shift);
             sum[m][n] = multiply_add<0>(held.a(0, m), held.b[0][n], held.scale_a[m], held.scale_b[n], sum[m][n]);
             read_ahead<AT>(1, from_a, from_b);
             // What the second half needs, while there is time.
             constexpr int LEFT = OPERATIONS - 1 - AT;
-            if constexpr (LEFT == WORK * 7) next_scales = taken_by_wave(scales.exchanged(now + 1));
-            if constexpr (LEFT == WORK * 6) at_a = taken(scales.lds + (scales_a ^ next_scales));
-            if constexpr (LEFT == WORK * 6) at_b = taken(scales.lds + (scales_b ^ next_scales));
-            if constexpr (LEFT == WORK * 5) in_a = taken(codes_a.in_step(there()));
-            if constexpr (LEFT == WORK * 4) in_b = taken(codes_b.in_step(there()));
+            if constexpr (LEFT == WORK * 9) next_scales = taken_by_wave(scales.exchanged(now + 1));
+            if constexpr (LEFT == WORK * 8) at_a = taken(scales.lds + (scales_a ^ next_scales));
+            if constexpr (LEFT == WORK * 7) at_b = taken(scales.lds + (scales_b ^ next_scales));
+            if constexpr (LEFT == WORK * 6) in_a = taken(codes_a.in_step(there()));
+            if constexpr (LEFT == WORK * 5) in_b = taken(codes_b.in_step(there()));
+            if constexpr (LEFT == WORK * 4) from_chunk = taken_by_wave(chunk < next_from ? chunk : chunk - (last - first) / CHUNK_STEPS);
             if constexpr (LEFT == WORK * 3) first_row = taken_by_wave(scales.first_row(quarter));
-            if constexpr (LEFT == WORK * 2) from = taken_by_wave(scales.start(from_tile, from_chunk, first_row));
-            if constexpr (LEFT == WORK * 1) offset = taken(scales.offset(from_chunk, from));
+            if constexpr (LEFT == WORK * 2) corner = taken_by_wave(scales.corner(chunk < next_from ? here : next, first_row));
+            if constexpr (LEFT == WORK * 1) from = taken_by_wave(scales.start(corner, from_chunk, first_row));
+            if constexpr (LEFT == 0) offset = taken(scales.offset(from_chunk, from));
             if constexpr (LEFT == 0) to = taken_by_wave(scales.to(chunk, first_row));
             if constexpr (LEFT == 0) from_a = taken(read_from_a[0] + (STAGE - stage)), from_b = taken(read_from_b[0] + (STAGE - stage));
             NEXT_BLOCK();
@@ -451,7 +453,7 @@ template <int FM, int FN> DEVICE void multiply(const Product &p, u8 *memory) {
     tile.codes_b.begin(p.k, lds + Of::TILE_M * STEP_BYTES, wave, lane);
     tile.scales = {p.a.scales, p.b.scales, p.m * blocks, p.n * blocks, blocks, lds + 2 * Of::STAGE, wave, lane, 0, 0};
     tile.scales.begin();
-    tile.scales_a = tile.scales.at(wave_m + row, group), tile.scales_b = tile.scales.at(Of::TILE_M + wave_n + row, group);
+    tile.scales_a = tile.scales.at(wave_m + row, group), tile.scales_b = tile.scales.at(Of::TILE_M + wave_n + row, group), tile.scale_shift = group % 2 * 16;
 #pragma unroll
     for (u32 half = 0; half < 2; half++) {
         u32 at = lds + row * STEP_BYTES + slot_of(row, 2 * group + half) * 16;
@@ -473,7 +475,7 @@ template <int FM, int FN> DEVICE void multiply(const Product &p, u8 *memory) {
         Order order = Order::of<Of>(again());
         bool more = turn * order.at_once + blockIdx.x < order.tiles();
         if (more) tile.next = order.corner<Of>(turn, blockIdx.x);
-        tile.goes_on = whole && more;
+        tile.goes_on = whole && more, tile.next_from = tile.goes_on ? last / CHUNK_STEPS : ~0u;
         if (first < last) {
             if (!begun) tile.begin();
             // The sums of the largest tile begin and stay in accumulation registers, all of which they take: left to itself the compiler moves

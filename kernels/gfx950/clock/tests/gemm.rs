@@ -19,8 +19,7 @@ fn steps_and_seams_are_alike() {
     }
 }
 
-/// The twelve products of Llama 3.1-8B at 16,384 tokens reach 55 % of the peak, by the model; but for one with the tile of 128, whose loop the LDS
-/// port bounds.
+/// The twelve products of Llama 3.1-8B at 16,384 tokens reach 55 % of the peak, by the model.
 #[test]
 fn the_papers_products_reach_more_than_half_of_the_peak() {
     let Some(object) = gemm() else { return };
@@ -34,8 +33,7 @@ fn the_papers_products_reach_more_than_half_of_the_peak() {
             let (model, name) = if m == 6144 { (&mut small, "128") } else { (&mut large, "256") };
             let product = model.product(shape).unwrap();
             println!("{}", line(name, shape, &product));
-            let least = if m == 6144 { 0.52 } else { 0.55 };
-            assert!(product.share_of_peak >= least, "{shape:?}: {product:?}");
+            assert!(product.share_of_peak >= 0.55, "{shape:?}: {product:?}");
         }
     }
 }
