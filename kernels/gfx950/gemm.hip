@@ -14,194 +14,21 @@
 // this step in registers, and its own loads of the next one are there; behind that point the step's buffer is loaded again.
 //
 // Scales come 16 bytes of a row at a time, four steps of all rows of the tile in a chunk, a quarter of a chunk in each step. Where rows are no
-// multiple of 16 blocks they come byte by byte. Row r of a chunk is 32 bytes; its halves are exchanged where r / 8 is odd, for the banks.
+// multiple of 16 blocks they come byte by byte. Row r of a chunk is 32 bytes; its halves are exchanged where r / 8 is odd, for the banks. A lane
+// reads the four bytes that hold its two of a step, and shifts them once.
 //
 // As many workgroups as fit on the device make one tile after the other. What is two steps ahead may be the next tile's: only storing a tile keeps
 // the matrix pipes from work. Where the steps of a tile are no multiple of 8, the next tile begins anew.
 //
-// The roles of A and B are exchanged in the instruction (D transposed), because then a lane holds four neighbouring columns of D.
+// The roles of A and B are exchanged in the instruction (D transposed), because then a lane holds four neighbouring columns of D;
+// rows lie in LDS in an order in which two fragments give it eight.
 // Chunks beyond k and rows beyond M or N are loaded from beyond the buffer, which gives zeros.
 //
 // Split-K: with output PARTIAL each block of grid z writes its sum to a workspace [z, M, N]; mxfp4_gemm_sum adds them in order, so that results do not depend on
 // timing. Compiles for gfx950; functionally verified on a CPU model of the ISA; not run on an MI355X; no performance claim.
-#include "prelude.h"
+#include "gemm_operands.h"
 
 namespace {
-
-constexpr u32 STEP_BYTES = 128;     // of codes in a row: 256 elements
-constexpr u32 STEP_BLOCKS = 8;      // scale bytes in a row
-constexpr u32 CHUNK_STEPS = 4;      // steps whose scales are loaded together
-constexpr u32 CHUNK_BYTES = CHUNK_STEPS * STEP_BLOCKS;  // of scales in a row
-constexpr u32 LOAD_BYTES = 1024;    // that an instruction of a wave brings to LDS
-constexpr u32 WAVES = 4;
-constexpr u32 OUTSIDE = 0x80000000u;  // an offset beyond every buffer: loads give zero
-constexpr int FP4 = 4;              // the instruction's code for E2M1
-
-// PARTIAL: unscaled F32 into share z of a workspace [shares, m, n].
-enum Output : u32 { OUT_BF16 = 0, OUT_F32 = 1, PARTIAL = 2 };
-
-struct Operand {
-    const u8 *codes;
-    const u8 *scales;
-};
-
-// The host's struct of the same layout is packed into the kernel's arguments.
-struct Product {
-    Operand a, b;
-    void *d;            // BF16 or F32 [m, n], or the workspace
-    const void *added;  // what is added to the product in F32, of the type and shape of d (it may be d); null: nothing
-    u32 m, n, k;
-    u32 output;    // Output
-    u32 share;     // steps of 256 along k that one block takes: ceil(k / 256) where grid z is 1
-    float factor;  // what the product is multiplied by, once, after the sum
-};
-
-// The kernel's arguments, read once more where they are needed, so that they keep no registers until then.
-DEVICE Product again() {
-    auto at = (const __attribute__((address_space(4))) Product *)__builtin_amdgcn_kernarg_segment_ptr();
-    asm volatile("" : "+s"(at));
-    return *at;
-}
-
-DEVICE void load_to_lds(Buffer buffer, u32 lane_offset, u32 offset, u32 at) {
-    __builtin_amdgcn_raw_ptr_buffer_load_lds(buffer, (LdsPointer)at, 16, lane_offset, offset, 0, 0);
-}
-
-// Ends a basic block without an instruction, because the compiler moves matrix operations freely inside of one, and nothing else keeps an
-// access between two of them.
-#define NEXT_BLOCK()                    \
-    do {                                \
-        __label__ next;                 \
-        asm goto("" ::::next);          \
-    next:;                              \
-    } while (0)
-
-// The slot of chunk 2 g + j is 4 j + g, and the way back; both exchanged with the row's number, which is its own way back.
-#if defined(BREAK_NO_SWIZZLE)
-DEVICE u32 slot_of(u32, u32 chunk) { return chunk; }
-DEVICE u32 chunk_in(u32, u32 slot) { return slot; }
-#else
-DEVICE u32 slot_of(u32 row, u32 chunk) { return (chunk / 2 + 4 * (chunk % 2)) ^ ((row / 2) % 8); }
-DEVICE u32 chunk_in(u32 row, u32 slot) {
-    slot ^= (row / 2) % 8;
-    return 2 * (slot % 4) + slot / 4;
-}
-#endif
-
-// Where a tile begins in D.
-struct Corner {
-    u32 top, left;
-};
-
-// The tile that a workgroup makes in its turn. Workgroups go to the dies one after the other, so that a die's are so many apart: of what all make
-// at once, each die gets tiles that follow one another. Eight rows of tiles are gone through column by column, so that such tiles lie close together:
-// a die's cache then holds few rows and columns of the operands. Every tile belongs to one workgroup in one turn, whatever the sizes.
-struct Order {
-    static constexpr u32 DIES = 8, ROWS = 8;
-    u32 across, down, at_once;
-
-    template <typename Tile> static METHOD Order of(const Product &p) {
-        return {(p.n + Tile::TILE_N - 1) / Tile::TILE_N, (p.m + Tile::TILE_M - 1) / Tile::TILE_M, gridDim.x};
-    }
-    METHOD u32 tiles() const { return across * down; }
-    METHOD Corner tile(u32 turn, u32 workgroup) const {
-        u32 first = turn * at_once, left = tiles() - first, count = left < at_once ? left : at_once;
-        u32 die = workgroup % DIES, more = count % DIES;
-        u32 at = first + die * (count / DIES) + (die < more ? die : more) + workgroup / DIES;
-        u32 band = at / (ROWS * across), in_band = at % (ROWS * across), rows = down - band * ROWS;
-        if (rows > ROWS) rows = ROWS;
-        return {band * ROWS + in_band % rows, in_band / rows};
-    }
-    template <typename Tile> METHOD Corner corner(u32 turn, u32 workgroup) const {
-        Corner at = tile(turn, workgroup);
-        return {at.top * Tile::TILE_M, at.left * Tile::TILE_N};
-    }
-};
-
-// Which of 32 rows lies at a place in LDS. Fragments are 16 places; of two neighbouring ones a lane gets four columns of D each, and eight that
-// follow one another because of this order.
-DEVICE u32 row_at(u32 place) { return place % 16 / 4 * 8 + place / 16 * 4 + place % 4; }
-
-// Codes of one operand's rows of the tile, ROWS of them. Instruction i of a wave brings rows (4 i + wave) 8 and the next seven; lane l the l-th
-// 16 bytes of them.
-template <u32 ROWS> struct Codes {
-    static constexpr u32 LOADS = ROWS / (8 * WAVES);
-    const u8 *rows;    // from the tile's first one on, and their bytes
-    u32 bytes;
-    u32 pitch;         // bytes of a row
-    u32 lane_offset;   // of instruction 0 in step 0
-    u32 chunk;         // this lane's: the same in every instruction
-    u32 at;            // LDS offset of instruction 0 in stage 0
-
-    METHOD void begin(u32 k, u32 lds, u32 wave, u32 lane) {
-        pitch = k / 2;
-        u32 row = wave * 8 + lane / 8;
-        chunk = chunk_in(row, lane % 8);
-        lane_offset = row_at(row) * pitch + chunk * 16;
-        at = lds + wave * LOAD_BYTES;
-    }
-    METHOD void go_to(const u8 *codes, u32 rows, u32 first_row) {
-        this->rows = codes + (u64)first_row * pitch, bytes = (rows - first_row) * pitch;
-    }
-    // The lane's offset in a step of which so many bytes of a row are there: beyond the buffer where its chunk is not.
-    METHOD u32 in_step(u32 there) const { return chunk * 16 < there ? lane_offset : OUTSIDE; }
-    // Instruction i of a step; moves the lane's offset on to the next one's.
-    METHOD void load(u32 i, u32 step, u32 &in_step, u32 stage) const {
-        load_to_lds(buffer_of(rows, bytes), in_step, step * STEP_BYTES, at + stage + i * WAVES * LOAD_BYTES);
-        in_step += 8 * WAVES * pitch;
-    }
-};
-
-// Scales of all rows of the tile, those of A first. A quarter of a chunk is 4 instructions of 32 rows, one of each wave; small tiles have
-// fewer than four quarters.
-template <u32 TILE_M, u32 TILE_N> struct Scales {
-    static constexpr u32 ROWS_AT_ONCE = LOAD_BYTES / CHUNK_BYTES;
-    static constexpr u32 QUARTERS = (TILE_M + TILE_N) / (ROWS_AT_ONCE * WAVES);
-    static constexpr u32 BYTES = (TILE_M + TILE_N) * CHUNK_BYTES;
-    const u8 *a, *b;
-    u32 bytes_a, bytes_b, blocks, lds, wave, lane;
-    u32 lane_block, lane_offset;  // of this lane in every instruction, rows being multiples of 16 blocks
-
-    // The rows and blocks of an instruction's bytes: row `at` / 32, and its halves exchanged where the row's number says so.
-    METHOD u32 block_at(u32 at) const { return (at / 16 % 2 ^ at / (8 * CHUNK_BYTES) % 2) * 16 + at % 16; }
-    METHOD void begin() { lane_block = block_at(lane * 16), lane_offset = row_at(lane * 16 / CHUNK_BYTES) * blocks + lane_block; }
-
-    // Reads `quarter` of a chunk into the chunk's buffer: where from, where to, and the load.
-    METHOD u32 first_row(u32 quarter) const { return (quarter * WAVES + wave) * ROWS_AT_ONCE; }
-    METHOD u32 corner(Corner tile, u32 first) const { return first < TILE_M ? tile.top : tile.left - TILE_M; }
-    METHOD u32 start(u32 corner, u32 chunk, u32 first) const { return (corner + first) * blocks + chunk * CHUNK_BYTES; }
-    METHOD u32 offset(u32 chunk, u32 start) const { return lane_block < blocks - chunk * CHUNK_BYTES ? start + lane_offset : OUTSIDE; }
-    METHOD u32 to(u32 chunk, u32 first) const { return lds + chunk % 2 * BYTES + first * CHUNK_BYTES; }
-    METHOD void load(u32 chunk, u32 first, u32 start, u32 offset, u32 to) const {
-        bool is_a = first < TILE_M;
-        Buffer buffer = buffer_of(is_a ? a : b, is_a ? bytes_a : bytes_b);
-        if (blocks % 16 == 0) {
-            load_to_lds(buffer, offset, 0, to);
-        } else {
-            load_bytes(buffer, start, chunk * CHUNK_BYTES, to);
-        }
-    }
-    METHOD void load(Corner tile, u32 chunk, u32 quarter) const {
-        u32 first = first_row(quarter), from = start(corner(tile, first), chunk, first);
-        load(chunk, first, from, offset(chunk, from), to(chunk, first));
-    }
-    // The same where rows begin anywhere.
-    METHOD void load_bytes(Buffer buffer, u32 start, u32 first_block, u32 to) const {
-#pragma unroll 1
-        for (u32 at = lane * 4; at < LOAD_BYTES; at += 256) {
-            u32 block = block_at(at), offset = start + row_at(at / CHUNK_BYTES) * blocks + block, word = 0;
-#pragma unroll
-            for (u32 i = 0; i < 4; i++) {
-                u32 byte = __builtin_amdgcn_raw_buffer_load_b8(buffer, first_block + block + i < blocks ? offset + i : OUTSIDE, 0, 0);
-                word |= byte << (8 * i);
-            }
-            *(__attribute__((address_space(3))) u32 *)(to + at) = word;
-        }
-    }
-    // Where the four bytes lie that hold this lane's two of a step, blocks 2 g and 2 g + 1: those of step 0 of the row, and what other steps exchange.
-    METHOD u32 at(u32 row, u32 group) const { return row * CHUNK_BYTES + row / 8 % 2 * 16 + group / 2 * 4; }
-    static METHOD u32 exchanged(u32 step) { return step % CHUNK_STEPS * STEP_BLOCKS | step / CHUNK_STEPS % 2 * BYTES; }
-};
 
 // Eight neighbouring elements of D: rounded once after the factor, after what is added, and to BF16.
 template <Output OUTPUT, bool ADDED> DEVICE void store(Buffer to, Buffer from, u32 at, const f32x4 (&sum)[2], float factor) {
@@ -220,7 +47,8 @@ template <Output OUTPUT, bool ADDED> DEVICE void store(Buffer to, Buffer from, u
     }
 }
 
-// A sum that is in accumulation registers here, if the tile is the largest one.
+// A sum that is in accumulation registers here, if the tile is the largest one, whose sums take all of them. Left to itself the compiler moves some
+// of them to and fro in each step, and multiplies all by the factor before it looks for where they go.
 template <int FM> DEVICE void in_place(f32x4 &sum) {
     if constexpr (FM > 4) asm volatile("" : "+a"(sum));
 }
@@ -273,14 +101,20 @@ template <int HALF> DEVICE f32x4 multiply_add(i32x4 a, i32x4 b, u32 scale_a, u32
     return __builtin_amdgcn_mfma_scale_f32_16x16x128_f8f6f4(widened(b), widened(a), sum, FP4, FP4, HALF, scale_b, BYTE_A, scale_a);
 }
 
+#if defined(BREAK_SEAM)
+#define AFTER here
+#else
+#define AFTER next
+#endif
+
 // One tile of D. A wave holds FM by FN fragments of 16 by 16; the block is 2 by 2 waves.
 template <int FM, int FN> struct Tile {
     static constexpr u32 TILE_M = 2 * FM * 16, TILE_N = 2 * FN * 16, STAGE = (TILE_M + TILE_N) * STEP_BYTES;
     static constexpr u32 LDS = 2 * STAGE + 2 * Scales<TILE_M, TILE_N>::BYTES;
     // Matrix operations of a half, loads of a step, and the operations behind which they are issued.
-    static constexpr int OPERATIONS = FM * FN, LOADS = Codes<TILE_M>::LOADS + Codes<TILE_N>::LOADS, LOAD_SLOTS = FM > 4 ? OPERATIONS * 7 / 8 : FM > 2 ? OPERATIONS : OPERATIONS / 2;
+    static constexpr int OPERATIONS = FM * FN, LOADS = Codes<TILE_M>::LOADS + Codes<TILE_N>::LOADS, LOAD_SLOTS = FM > 4 ? OPERATIONS * 7 / 8 : OPERATIONS;
     // Operations between two pieces of other work.
-    static constexpr int WORK = FM > 4 ? 6 : FM > 2 ? 1 : 0;
+    static constexpr int WORK = FM > 4 ? 4 : FM > 2 ? 1 : 0;
 
     Codes<TILE_M> codes_a;
     Codes<TILE_N> codes_b;
@@ -293,7 +127,7 @@ template <int FM, int FN> struct Tile {
     u32 next_from;            // the chunk of scales from which on they are the next tile's
     u32 load, load_end;       // the step that is loaded next, and where there is nothing to load any more
     u32 scales_a, scales_b, scale_shift;  // offsets of the lane's scales among all; where its two lie in four
-    u32 read_from_a[2], read_from_b[2];  // LDS offsets of the lane's codes in stage 0, by half
+    u32 read_from_a[2], read_from_b[2];   // LDS offsets of the lane's codes in stage 0, by half
 
     // Bytes of a row of codes from the next step on, none behind the last one.
     METHOD u32 there() const { return load < load_end ? codes_a.pitch - load * STEP_BYTES : 0; }
@@ -307,7 +141,7 @@ template <int FM, int FN> struct Tile {
         if (load != last) return;
         load_end = 0;
         if (!goes_on) return;
-        go_to(again(), next);
+        go_to(again(), AFTER);
         load = first, load_end = last;
     }
     METHOD void load_codes(u32 i, u32 step, u32 &in_a, u32 &in_b, u32 stage) const {
@@ -328,7 +162,7 @@ template <int FM, int FN> struct Tile {
     // Behind operation AT of a half: what the next half needs of the other codes. All of B and the late rows of A during the first rows, the
     // early ones of A behind the operations that need their old ones.
     template <int AT> METHOD void read_ahead(int half, u32 from_a, u32 from_b) {
-        constexpr int LATE = Fragments<FM, FN>::LATE, SPREAD = FM > 4 ? OPERATIONS * 7 / 8 : OPERATIONS * 3 / 4;
+        constexpr int LATE = Fragments<FM, FN>::LATE, SPREAD = FM > 4 ? OPERATIONS * 7 / 8 : OPERATIONS;
         repeat<FN + LATE>([&](auto i) INLINE {
             constexpr int I = decltype(i)::value;
             if constexpr (AT == I * SPREAD / (FN + LATE)) {
@@ -373,7 +207,8 @@ template <int FM, int FN> struct Tile {
     // A step, its first half's fragments and its scales having been read. What is two steps ahead is loaded, be it of the next tile, and zeros
     // behind the last step: a second version of this function without loads takes registers that are not there.
     METHOD void step(u32 now, u32 stage) {
-        u32 from_a = taken(read_from_a[1] + stage), from_b = taken(read_from_b[1] + stage), at_a, at_b, in_a, in_b, next_scales, from, first_row, offset, to;
+        u32 from_a = taken(read_from_a[1] + stage), from_b = taken(read_from_b[1] + stage), next_a, next_b;
+        u32 at_a, at_b, in_a, in_b, next_scales, from, first_row, offset, to;
         u32 chunk = (now + 1) / CHUNK_STEPS + 1, quarter = (now + 1) % CHUNK_STEPS, from_chunk, corner;
         repeat<OPERATIONS>([&](auto at) INLINE {
             constexpr int AT = decltype(at)::value, m = AT / FN, n = AT % FN;
@@ -384,18 +219,19 @@ template <int FM, int FN> struct Tile {
             read_ahead<AT>(1, from_a, from_b);
             // What the second half needs, while there is time.
             constexpr int LEFT = OPERATIONS - 1 - AT;
-            if constexpr (LEFT == WORK * 9) next_scales = taken_by_wave(scales.exchanged(now + 1));
-            if constexpr (LEFT == WORK * 8) at_a = taken(scales.lds + (scales_a ^ next_scales));
-            if constexpr (LEFT == WORK * 7) at_b = taken(scales.lds + (scales_b ^ next_scales));
-            if constexpr (LEFT == WORK * 6) in_a = taken(codes_a.in_step(there()));
-            if constexpr (LEFT == WORK * 5) in_b = taken(codes_b.in_step(there()));
-            if constexpr (LEFT == WORK * 4) from_chunk = taken_by_wave(chunk < next_from ? chunk : chunk - (last - first) / CHUNK_STEPS);
-            if constexpr (LEFT == WORK * 3) first_row = taken_by_wave(scales.first_row(quarter));
-            if constexpr (LEFT == WORK * 2) corner = taken_by_wave(scales.corner(chunk < next_from ? here : next, first_row));
-            if constexpr (LEFT == WORK * 1) from = taken_by_wave(scales.start(corner, from_chunk, first_row));
-            if constexpr (LEFT == 0) offset = taken(scales.offset(from_chunk, from));
-            if constexpr (LEFT == 0) to = taken_by_wave(scales.to(chunk, first_row));
-            if constexpr (LEFT == 0) from_a = taken(read_from_a[0] + (STAGE - stage)), from_b = taken(read_from_b[0] + (STAGE - stage));
+            if constexpr (LEFT == WORK * 13) next_scales = taken_by_wave(scales.exchanged(now + 1));
+            if constexpr (LEFT == WORK * 12) at_a = taken(scales.lds + (scales_a ^ next_scales));
+            if constexpr (LEFT == WORK * 11) at_b = taken(scales.lds + (scales_b ^ next_scales));
+            if constexpr (LEFT == WORK * 10) in_a = taken(codes_a.in_step(there()));
+            if constexpr (LEFT == WORK * 9) in_b = taken(codes_b.in_step(there()));
+            if constexpr (LEFT == WORK * 8) from_chunk = taken_by_wave(chunk < next_from ? chunk : chunk - (last - first) / CHUNK_STEPS);
+            if constexpr (LEFT == WORK * 7) first_row = taken_by_wave(scales.first_row(quarter));
+            if constexpr (LEFT == WORK * 6) corner = taken_by_wave(scales.corner(chunk < next_from ? here : AFTER, first_row));
+            if constexpr (LEFT == WORK * 5) from = taken_by_wave(scales.start(corner, from_chunk, first_row));
+            if constexpr (LEFT == WORK * 4) offset = taken(scales.offset(from_chunk, from));
+            if constexpr (LEFT == WORK * 3) to = taken_by_wave(scales.to(chunk, first_row));
+            if constexpr (LEFT == WORK * 2) next_a = taken(read_from_a[0] + (STAGE - stage));
+            if constexpr (LEFT == WORK * 1) next_b = taken(read_from_b[0] + (STAGE - stage));
             NEXT_BLOCK();
         });
         wait_and_meet();
@@ -411,7 +247,7 @@ template <int FM, int FN> struct Tile {
                 if constexpr (AT == decltype(i)::value * OPERATIONS / FN + 1) read_scale_b(decltype(i)::value, at_b);
             });
             if constexpr (n == FN - 1) read_scale_a(m, at_a);
-            read_ahead<AT>(0, from_a, from_b);
+            read_ahead<AT>(0, next_a, next_b);
             NEXT_BLOCK();
             if constexpr (AT == OPERATIONS - 2) {
                 if (quarter < scales.QUARTERS) scales.load(from_chunk, first_row, from, offset, to);
@@ -476,26 +312,30 @@ template <int FM, int FN> DEVICE void multiply(const Product &p, u8 *memory) {
         bool more = turn * order.at_once + blockIdx.x < order.tiles();
         if (more) tile.next = order.corner<Of>(turn, blockIdx.x);
         tile.goes_on = whole && more, tile.next_from = tile.goes_on ? last / CHUNK_STEPS : ~0u;
-        if (first < last) {
-            if (!begun) tile.begin();
-            // The sums of the largest tile begin and stay in accumulation registers, all of which they take: left to itself the compiler moves
-            // some of them to and fro in each step.
-            repeat<FM * FN>([&](auto at) INLINE { in_place<FM>(tile.sum[decltype(at)::value / FN][decltype(at)::value % FN]); });
+        if (!begun) tile.begin();
+        repeat<FM * FN>([&](auto at) INLINE {
+            auto &sum = tile.sum[decltype(at)::value / FN][decltype(at)::value % FN];
+            sum = f32x4{};
+            in_place<FM>(sum);
+        });
+        // An empty share takes a step of zeros.
+        u32 now = first, stage = 0;
 #pragma unroll 1
-            for (u32 now = first, stage = 0; now < last; now++, stage = Of::STAGE - stage) tile.step(now, stage);
-            // No load to LDS may outlive the block, or what the next tile begins with.
-            if (!tile.goes_on) wait_and_meet();
-        }
+        do {
+            tile.step(now, stage);
+            stage = Of::STAGE - stage;
+        } while (++now < last);
+        // No load to LDS may outlive the block, or what the next tile begins with.
+        if (!tile.goes_on) wait_and_meet();
         store_tile(tile, wave, lane);
         if (!more) break;
         begun = tile.goes_on, tile.here = tile.next;
-        repeat<FM * FN>([&](auto at) INLINE { tile.sum[decltype(at)::value / FN][decltype(at)::value % FN] = f32x4{}; });
     }
 }
 
 }  // namespace
 
-// Grid: x over tiles of N, y over tiles of M, z shares of k.
+// Grid: x as many workgroups as make tiles at once, one tile each at least; z shares of k.
 #define GEMM(TILE, FRAGMENTS, WAVES_PER_SIMD)                                                         \
     KERNEL_OF(256, WAVES_PER_SIMD) mxfp4_gemm_##TILE##x##TILE(Product product) {           \
         SHARED u8 lds[Tile<FRAGMENTS, FRAGMENTS>::LDS] __attribute__((aligned(1024)));             \

@@ -26,6 +26,7 @@ fn the_papers_products_reach_more_than_half_of_the_peak() {
     const TOKENS: u64 = 16_384;
     let models = [128, 256].map(|tile| object.kernel(&format!("mxfp4_gemm_{tile}x{tile}")).unwrap());
     let [mut small, mut large] = models.map(|kernel| Gemm::new(kernel).unwrap());
+    let mut least = 1.0f64;
     for (n, k) in [(6144, 4096), (4096, 4096), (28_672, 4096), (4096, 14_336)] {
         for (m, n, k) in [(TOKENS, n, k), (TOKENS, k, n), (n, k, TOKENS)] {
             let shape = Shape { m, n, k };
@@ -33,9 +34,10 @@ fn the_papers_products_reach_more_than_half_of_the_peak() {
             let (model, name) = if m == 6144 { (&mut small, "128") } else { (&mut large, "256") };
             let product = model.product(shape).unwrap();
             println!("{}", line(name, shape, &product));
-            assert!(product.share_of_peak >= 0.55, "{shape:?}: {product:?}");
+            least = least.min(product.share_of_peak);
         }
     }
+    assert!(least >= 0.55, "{least}");
 }
 
 #[test]

@@ -265,12 +265,15 @@ fn defects_are_caught() {
     let Some(_) = object(&[]) else { return };
     let long = Case { k: 1024, ..CASE };
     let edge = Case { m: 48, ..CASE };
+    let two = Case { m: 128, k: 2048, workgroups: 1, ..CASE };
     let from_source = [
         ("-DBREAK_NO_BARRIER", long, "LDS race|is missing|never written"),
         ("-DBREAK_NO_WAIT", long, "LDS race|is missing|never written"),
         ("-DBREAK_WRONG_SCALE_BLOCK", CASE, "D differs"),
         ("-DBREAK_EDGE", edge, "outside every allocation"),
         ("-DBREAK_NO_SWIZZLE", CASE, "bank conflicts"),
+        ("-DBREAK_SEAM", two, "D differs"),
+        ("-DBREAK_ORDER", Case { n: 128, ..two }, "outside every allocation"),
     ];
     for (flag, case, expected) in from_source {
         let object = object(&[flag]).unwrap();
