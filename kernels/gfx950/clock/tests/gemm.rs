@@ -1,7 +1,13 @@
 //! The products of gemm.hip on the model.
 
+use std::collections::BTreeSet;
+
 use gfx950_clock::order::Order;
 use gfx950_clock::product::{Gemm, Shape, line};
+use gfx950_interpreter::Launch;
+use gfx950_interpreter::Order::Serial;
+use gfx950_interpreter::memory::Memory;
+use gfx950_interpreter::trace::trace;
 
 use crate::tools::gemm;
 
@@ -58,6 +64,40 @@ fn what_is_no_product_is_refused() {
     let Some(object) = gemm() else { return };
     let said = Gemm::new(object.kernel("mxfp4_gemm_sum").unwrap()).unwrap_err().to_string();
     assert!(said.contains("mxfp4_gemm_sum is no product of tiles"), "{said}");
+}
+
+/// The kernel makes the tiles that [`Order`] says, by where its stores go; and as many workgroups fit on a unit as the host starts.
+#[test]
+fn workgroups_make_the_tiles_of_the_order() {
+    let Some(object) = gemm() else { return };
+    for (tile, together) in [(64, 4), (128, 2), (256, 1)] {
+        let kernel = object.kernel(&format!("mxfp4_gemm_{tile}x{tile}")).unwrap();
+        assert_eq!(Gemm::new(kernel).unwrap().resident(), together);
+    }
+    let kernel = object.kernel("mxfp4_gemm_64x64").unwrap();
+    const K: u64 = 256;
+    for (down, across, workgroups) in [(11, 3, 9), (3, 5, 15), (2, 7, 4)] {
+        let (order, m, n) = (Order { down, across, workgroups }, 64 * down, 64 * across);
+        for workgroup in 0..workgroups {
+            let mut memory = Memory::new();
+            let mut arguments = Vec::new();
+            for bytes in [m * K / 2, m * K / 32, n * K / 2, n * K / 32] {
+                arguments.extend(memory.input("operand", &vec![0; bytes as usize]).0.to_le_bytes());
+            }
+            let d = memory.output("D", (2 * m * n) as usize).0;
+            arguments.extend([d, 0].into_iter().flat_map(u64::to_le_bytes));
+            arguments.extend([m, n, K, 0, 1].into_iter().flat_map(|word| (word as u32).to_le_bytes()));
+            arguments.extend(1f32.to_le_bytes());
+            let grid = [workgroups as u32, 1, 1];
+            let launch = Launch { kernel, grid, threads: 256, dynamic_lds: 0, arguments: &arguments, order: Serial };
+            let trace = trace(&mut memory, &launch, [workgroup as u32, 0, 0]).unwrap();
+            let addresses = trace.accesses.values().flatten().flat_map(|access| access.lanes).flatten();
+            let elements = addresses.filter(|address| (d..d + 2 * m * n).contains(address)).map(|address| (address - d) / 2);
+            let made: BTreeSet<(u64, u64)> = elements.map(|element| (element / n / 64, element % n / 64)).collect();
+            let turns = (0..order.turns()).filter(|&turn| workgroup < order.at_work(turn));
+            assert_eq!(made, turns.map(|turn| order.tile(turn, workgroup)).collect(), "{order:?}, {workgroup}");
+        }
+    }
 }
 
 /// What the order of tiles saves: rows and columns of tiles that the dies read, against the order of the numbers.
