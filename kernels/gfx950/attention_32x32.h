@@ -208,27 +208,35 @@ DEVICE float row_total(float x) {
 
 struct Shape {
     u32 sequence, heads, kv_heads;
+    u32 entry;  // of the batch, this block's
     METHOD u32 group() const { return heads / kv_heads; }
     METHOD u64 width() const { return (u64)(heads + 2 * kv_heads) * D; }
     METHOD u64 out_width() const { return (u64)heads * D; }
-    // Element 0 of a head in row 0 of this block's batch entry; key heads follow query heads, value heads key heads.
-    METHOD u64 head(u32 number) const { return (u64)blockIdx.z * sequence * width() + (u64)number * D; }
-    METHOD u64 out_head(u32 number) const { return (u64)blockIdx.z * sequence * out_width() + (u64)number * D; }
-    METHOD u64 statistics(u32 number) const { return ((u64)blockIdx.z * heads + number) * sequence; }
+    // Element 0 of a head in row 0 of the batch entry; key heads follow query heads, value heads key heads.
+    METHOD u64 head(u32 number) const { return (u64)entry * sequence * width() + (u64)number * D; }
+    METHOD u64 out_head(u32 number) const { return (u64)entry * sequence * out_width() + (u64)number * D; }
+    METHOD u64 statistics(u32 number) const { return ((u64)entry * heads + number) * sequence; }
 };
 
-// A block's first row, and its head. Of all heads the blocks with most to do come first; and blocks of one die, which are eight apart (AMD, "CDNA 3
-// Architecture": round-robin), share keys and values where eight is a multiple of these heads.
+// A block's first row, its head, and its batch entry. Of all heads of all entries the blocks with most to do come first; and blocks of one die, which are
+// eight apart (AMD, "CDNA 3 Architecture": round-robin), share keys and values where eight is a multiple of these heads.
 struct Turn {
-    u32 first, head;
+    u32 first, head, entry;
     static METHOD u32 blocks(const Shape &shape) { return (shape.sequence + ROWS - 1) / ROWS; }
-    static METHOD u32 number(const Shape &shape) { return blockIdx.y * blocks(shape) + blockIdx.x; }
+    // The block's number from the one with most to do on, and its head among those of the grid.
+    static METHOD Turn of(const Shape &shape, u32 heads) {
+        u32 at = (blockIdx.z * heads + blockIdx.y) * blocks(shape) + blockIdx.x, of_a_block = heads * gridDim.z, rest = at % of_a_block;
+        return {at / of_a_block, rest % heads, rest / heads};
+    }
     // Of queries, the last of which see most keys.
     static METHOD Turn of_queries(const Shape &shape) {
-        u32 at = number(shape) % shape.heads;
-        return {(blocks(shape) - 1 - number(shape) / shape.heads) * ROWS, at % shape.kv_heads * shape.group() + at / shape.kv_heads};
+        Turn at = of(shape, shape.heads);
+        return {(blocks(shape) - 1 - at.first) * ROWS, at.head % shape.kv_heads * shape.group() + at.head / shape.kv_heads, at.entry};
     }
-    static METHOD Turn of_keys(const Shape &shape) { return {number(shape) / shape.kv_heads * ROWS, number(shape) % shape.kv_heads}; }
+    static METHOD Turn of_keys(const Shape &shape) {
+        Turn at = of(shape, shape.kv_heads);
+        return {at.first * ROWS, at.head, at.entry};
+    }
 };
 
 // The keys and values that a block of queries sees, in tiles of a ring.

@@ -30,9 +30,10 @@ KERNEL_OF(512, 2) attention_forward(const u16 *qkv, u16 *out, float *logsumexp, 
     using Other = Seen<64>;
     constexpr u32 TILE = Other::TILE;
     SHARED u8 lds[RING * Other::STAGE] __attribute__((aligned(1024)));
-    const Shape shape = {sequence, heads, kv_heads};
+    Shape shape = {sequence, heads, kv_heads, 0};
     const Seat seat = Seat::of(lds);
     const Turn turn = Turn::of_queries(shape);
+    shape.entry = turn.entry;
     const Other seen = Other::of(qkv, shape, turn, seat);
     const u32 query = turn.first + OWN * seat.wave + seat.lane % 32;
     const bool exists = query < sequence;
@@ -109,9 +110,10 @@ KERNEL_OF(512, 2) attention_backward_q(const u16 *qkv, const u16 *out, const u16
     using Other = Seen<32>;
     constexpr u32 TILE = Other::TILE;
     SHARED u8 lds[RING * Other::STAGE] __attribute__((aligned(1024)));
-    const Shape shape = {sequence, heads, kv_heads};
+    Shape shape = {sequence, heads, kv_heads, 0};
     const Seat seat = Seat::of(lds);
     const Turn turn = Turn::of_queries(shape);
+    shape.entry = turn.entry;
     const Other seen = Other::of(qkv, shape, turn, seat);
     const u32 query = turn.first + OWN * seat.wave + seat.lane % 32;
     const bool exists = query < sequence;
@@ -236,9 +238,10 @@ struct Seeing {
 
 KERNEL_OF(512, 2) attention_backward_kv(const u16 *qkv, const u16 *d_out, const float *logsumexp, const float *delta, u16 *d_qkv, u32 sequence, u32 heads, u32 kv_heads) {
     SHARED u8 lds[Seeing::LDS] __attribute__((aligned(1024)));
-    const Shape shape = {sequence, heads, kv_heads};
+    Shape shape = {sequence, heads, kv_heads, 0};
     const Seat seat = Seat::of(lds);
     const Turn turn = Turn::of_keys(shape);
+    shape.entry = turn.entry;
     const u32 head = turn.head * shape.group(), own = turn.first + OWN * seat.wave, key = own + seat.lane % 32;
     const u64 own_head = shape.head(heads + turn.head), values_further = (u64)kv_heads * D;
     Seeing seeing = {Rows::of(qkv + shape.head(head), shape.width()), Rows::of(d_out + shape.out_head(head), shape.out_width()),

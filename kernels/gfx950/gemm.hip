@@ -14,172 +14,67 @@
 // this step in registers, and its own loads of the next one are there; behind that point the step's buffer is loaded again.
 //
 // Scales come 16 bytes of a row at a time, four steps of all rows of the tile in a chunk, a quarter of a chunk in each step. Where rows are no
-// multiple of 16 blocks they come byte by byte. Row r of a chunk is 32 bytes; its halves are exchanged where r / 8 is odd, for the banks.
+// multiple of 16 blocks they come byte by byte. Row r of a chunk is 32 bytes; its halves are exchanged where r / 8 is odd, for the banks. A lane
+// reads the four bytes that hold its two of a step, and shifts them once.
 //
-// The roles of A and B are exchanged in the instruction (D transposed), because then a lane holds four neighbouring columns of D.
+// As many workgroups as fit on the device make one tile after the other. What is two steps ahead may be the next tile's: only storing a tile keeps
+// the matrix pipes from work. Where the steps of a tile are no multiple of 8, the next tile begins anew.
+//
+// The roles of A and B are exchanged in the instruction (D transposed), because then a lane holds four neighbouring columns of D;
+// rows lie in LDS in an order in which two fragments give it eight.
 // Chunks beyond k and rows beyond M or N are loaded from beyond the buffer, which gives zeros.
 //
 // Split-K: with output PARTIAL each block of grid z writes its sum to a workspace [z, M, N]; mxfp4_gemm_sum adds them in order, so that results do not depend on
 // timing. Compiles for gfx950; functionally verified on a CPU model of the ISA; not run on an MI355X; no performance claim.
-#include "prelude.h"
+#include "gemm_operands.h"
 
 namespace {
 
-constexpr u32 STEP_BYTES = 128;     // of codes in a row: 256 elements
-constexpr u32 STEP_BLOCKS = 8;      // scale bytes in a row
-constexpr u32 CHUNK_STEPS = 4;      // steps whose scales are loaded together
-constexpr u32 CHUNK_BYTES = CHUNK_STEPS * STEP_BLOCKS;  // of scales in a row
-constexpr u32 LOAD_BYTES = 1024;    // that an instruction of a wave brings to LDS
-constexpr u32 WAVES = 4;
-constexpr u32 OUTSIDE = 0x80000000u;  // an offset beyond every buffer: loads give zero
-constexpr int FP4 = 4;              // the instruction's code for E2M1
-
-// PARTIAL: unscaled F32 into share z of a workspace [shares, m, n].
-enum Output : u32 { OUT_BF16 = 0, OUT_F32 = 1, PARTIAL = 2 };
-
-struct Operand {
-    const u8 *codes;
-    const u8 *scales;
-};
-
-// The host's struct of the same layout is packed into the kernel's arguments.
-struct Product {
-    Operand a, b;
-    void *d;            // BF16 or F32 [m, n], or the workspace
-    const void *added;  // what is added to the product in F32, of the type and shape of d (it may be d); null: nothing
-    u32 m, n, k;
-    u32 output;    // Output
-    u32 share;     // steps of 256 along k that one block takes: ceil(k / 256) where grid z is 1
-    float factor;  // what the product is multiplied by, once, after the sum
-};
-
-DEVICE void load_to_lds(Buffer buffer, u32 lane_offset, u32 offset, u32 at) {
-    __builtin_amdgcn_raw_ptr_buffer_load_lds(buffer, (LdsPointer)at, 16, lane_offset, offset, 0, 0);
-}
-
-// Ends a basic block without an instruction, because the compiler moves matrix operations freely inside of one, and nothing else keeps an
-// access between two of them.
-#define NEXT_BLOCK()                    \
-    do {                                \
-        __label__ next;                 \
-        asm goto("" ::::next);          \
-    next:;                              \
-    } while (0)
-
-// The slot of chunk 2 g + j is 4 j + g, and the way back; both exchanged with the row's number, which is its own way back.
-#if defined(BREAK_NO_SWIZZLE)
-DEVICE u32 slot_of(u32, u32 chunk) { return chunk; }
-DEVICE u32 chunk_in(u32, u32 slot) { return slot; }
-#else
-DEVICE u32 slot_of(u32 row, u32 chunk) { return (chunk / 2 + 4 * (chunk % 2)) ^ ((row / 2) % 8); }
-DEVICE u32 chunk_in(u32 row, u32 slot) {
-    slot ^= (row / 2) % 8;
-    return 2 * (slot % 4) + slot / 4;
-}
-#endif
-
-// Codes of one operand's rows of the tile, ROWS of them. Instruction i of a wave brings rows (4 i + wave) 8 and the next seven; lane l the l-th
-// 16 bytes of them.
-template <u32 ROWS> struct Codes {
-    static constexpr u32 LOADS = ROWS / (8 * WAVES);
-    Buffer buffer;
-    u32 pitch;         // bytes of a row
-    u32 lane_offset;   // of instruction 0 in step 0
-    u32 chunk;         // this lane's: the same in every instruction
-    u32 at;            // LDS offset of instruction 0 in stage 0
-
-    METHOD void begin(const u8 *codes, u32 rows, u32 k, u32 first_row, u32 lds, u32 wave, u32 lane) {
-        pitch = k / 2;
-        buffer = buffer_of(codes, rows * pitch);
-        u32 row = wave * 8 + lane / 8;
-        chunk = chunk_in(row, lane % 8);
-        lane_offset = (first_row + row) * pitch + chunk * 16;
-        at = lds + wave * LOAD_BYTES;
-    }
-    // The lane's offset in a step of which so many bytes of a row are there: beyond the buffer where its chunk is not.
-    METHOD u32 in_step(u32 there) const { return chunk * 16 < there ? lane_offset : OUTSIDE; }
-    // Instruction i of a step; moves the lane's offset on to the next one's.
-    METHOD void load(u32 i, u32 step, u32 &in_step, u32 stage) const {
-        load_to_lds(buffer, in_step, step * STEP_BYTES, at + stage + i * WAVES * LOAD_BYTES);
-        in_step += 8 * WAVES * pitch;
-    }
-};
-
-// Scales of all rows of the tile, those of A first. A quarter of a chunk is 4 instructions of 32 rows, one of each wave; small tiles have
-// fewer than four quarters.
-template <u32 TILE_M, u32 TILE_N> struct Scales {
-    static constexpr u32 ROWS_AT_ONCE = LOAD_BYTES / CHUNK_BYTES;
-    static constexpr u32 QUARTERS = (TILE_M + TILE_N) / (ROWS_AT_ONCE * WAVES);
-    static constexpr u32 BYTES = (TILE_M + TILE_N) * CHUNK_BYTES;
-    const u8 *a, *b;
-    u32 bytes_a, bytes_b, blocks, top, left, lds, wave, lane;
-    u32 lane_block, lane_offset;  // of this lane in every instruction, rows being multiples of 16 blocks
-
-    // The rows and blocks of an instruction's bytes: row `at` / 32, and its halves exchanged where the row's number says so.
-    METHOD u32 block_at(u32 at) const { return (at / 16 % 2 ^ at / (8 * CHUNK_BYTES) % 2) * 16 + at % 16; }
-    METHOD void begin() { lane_block = block_at(lane * 16), lane_offset = lane * 16 / CHUNK_BYTES * blocks + lane_block; }
-
-    // Reads `quarter` of a chunk into the chunk's buffer: where from, where to, and the load.
-    METHOD u32 first_row(u32 quarter) const { return (quarter * WAVES + wave) * ROWS_AT_ONCE; }
-    METHOD u32 start(u32 chunk, u32 first) const { return ((first < TILE_M ? top : left - TILE_M) + first) * blocks + chunk * CHUNK_BYTES; }
-    METHOD u32 offset(u32 chunk, u32 start) const { return lane_block < blocks - chunk * CHUNK_BYTES ? start + lane_offset : OUTSIDE; }
-    METHOD u32 to(u32 chunk, u32 first) const { return lds + chunk % 2 * BYTES + first * CHUNK_BYTES; }
-    METHOD void load(u32 chunk, u32 first, u32 start, u32 offset, u32 to) const {
-        bool is_a = first < TILE_M;
-        Buffer buffer = buffer_of(is_a ? a : b, is_a ? bytes_a : bytes_b);
-        if (blocks % 16 == 0) {
-            load_to_lds(buffer, offset, 0, to);
-        } else {
-            load_bytes(buffer, start, chunk * CHUNK_BYTES, to);
-        }
-    }
-    METHOD void load(u32 chunk, u32 quarter) const {
-        u32 first = first_row(quarter), from = start(chunk, first);
-        load(chunk, first, from, offset(chunk, from), to(chunk, first));
-    }
-    // The same where rows begin anywhere.
-    METHOD void load_bytes(Buffer buffer, u32 start, u32 first_block, u32 to) const {
-#pragma unroll 1
-        for (u32 at = lane * 4; at < LOAD_BYTES; at += 256) {
-            u32 block = block_at(at), offset = start + at / CHUNK_BYTES * blocks + block, word = 0;
-#pragma unroll
-            for (u32 i = 0; i < 4; i++) {
-                u32 byte = __builtin_amdgcn_raw_buffer_load_b8(buffer, first_block + block + i < blocks ? offset + i : OUTSIDE, 0, 0);
-                word |= byte << (8 * i);
-            }
-            *(__attribute__((address_space(3))) u32 *)(to + at) = word;
-        }
-    }
-    // Where this lane's two bytes of a step lie, blocks 2 g and 2 g + 1: those of step 0 of the row, and what other steps exchange.
-    METHOD u32 at(u32 row, u32 group) const { return row * CHUNK_BYTES + row / 8 % 2 * 16 + 2 * group; }
-    static METHOD u32 exchanged(u32 step) { return step % CHUNK_STEPS * STEP_BLOCKS | step / CHUNK_STEPS % 2 * BYTES; }
-};
-
-// Four neighbouring elements of D: rounded once after the factor, after what is added, and to BF16.
-template <Output OUTPUT, bool ADDED> DEVICE void store(void *d, const void *added, u64 index, f32x4 sum, float factor) {
-    sum *= factor;
+// Eight neighbouring elements of D: rounded once after the factor, after what is added, and to BF16.
+template <Output OUTPUT, bool ADDED> DEVICE void store(Buffer to, Buffer from, u32 at, const f32x4 (&sum)[2], float factor) {
+    f32x4 low = sum[0] * factor, high = sum[1] * factor;
     if (OUTPUT == OUT_BF16) {
-        if (ADDED) sum += __builtin_convertvector(*(const bf16x4 *)((const u16 *)added + index), f32x4);
-        *(bf16x4 *)((u16 *)d + index) = __builtin_convertvector(sum, bf16x4);
+        f32x8 both = __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7);
+        if (ADDED) both += __builtin_convertvector(__builtin_bit_cast(bf16x8, __builtin_amdgcn_raw_buffer_load_b128(from, at, 0, 0)), f32x8);
+        __builtin_amdgcn_raw_buffer_store_b128(__builtin_bit_cast(u32x4, __builtin_convertvector(both, bf16x8)), to, at, 0, 0);
     } else {
-        if (ADDED) sum += *(const f32x4 *)((const float *)added + index);
-        *(f32x4 *)((float *)d + index) = sum;
+        if (ADDED) {
+            low += __builtin_bit_cast(f32x4, __builtin_amdgcn_raw_buffer_load_b128(from, at, 0, 0));
+            high += __builtin_bit_cast(f32x4, __builtin_amdgcn_raw_buffer_load_b128(from, at + 16, 0, 0));
+        }
+        __builtin_amdgcn_raw_buffer_store_b128(__builtin_bit_cast(u32x4, low), to, at, 0, 0);
+        __builtin_amdgcn_raw_buffer_store_b128(__builtin_bit_cast(u32x4, high), to, at + 16, 0, 0);
     }
 }
 
-// A wave's fragments, its first row and column of D being (i, j) for this lane. M and N are multiples of 16 and 4, so that a lane's four
-// elements are inside together.
+// A sum that is in accumulation registers here, if the tile is the largest one, whose sums take all of them. Left to itself the compiler moves some
+// of them to and fro in each step, and multiplies all by the factor before it looks for where they go.
+template <int FM> DEVICE void in_place(f32x4 &sum) {
+    if constexpr (FM > 4) asm volatile("" : "+a"(sum));
+}
+
+// A wave's part of a tile. Rows beyond M lie beyond the buffer; lanes beyond N are sent there. N is a multiple of 16, so that a lane's eight elements
+// are inside together.
 template <Output OUTPUT, bool ADDED, int FM, int FN>
-DEVICE void store_all(void *d, const void *added, u32 i, u32 j, u32 m, u32 n, const f32x4 (&sum)[FM][FN], float factor) {
+DEVICE void store_all(void *d, const Product &p, Corner tile, u32 wave, u32 lane, const f32x4 (&sum)[FM][FN], float factor) {
+    u32 m = p.m, n = p.n;
 #if defined(BREAK_EDGE)
     m += 1;
 #endif
+    constexpr u32 SIZE = OUTPUT == OUT_BF16 ? 2 : 4, TILE_M = 2 * FM * 16;
+    u64 start = ((u64)tile.top * n + tile.left) * SIZE;
+    u32 rows = m - tile.top < TILE_M ? m - tile.top : TILE_M, bytes = (rows * n - tile.left) * SIZE;
+    Buffer to = buffer_of((u8 *)d + start, bytes), from = buffer_of((const u8 *)p.added + start, bytes);
+    u32 row = wave / 2 * FM * 16 + row_at(lane % 16), column = wave % 2 * FN * 16 + lane / 16 * 8;
 #pragma unroll
     for (int fm = 0; fm < FM; fm++) {
-        u64 start = (u64)(i + fm * 16) * n + j;
 #pragma unroll
-        for (int fn = 0; fn < FN; fn++) {
-            if (i + fm * 16 < m && j + fn * 16 < n) store<OUTPUT, ADDED>(d, added, start + fn * 16, sum[fm][fn], factor);
+        for (int fn = 0; fn < FN; fn += 2) {
+            bool inside = tile.left + column + fn * 16 < n;
+            u32 at = (inside ? (row * n + column + fn * 16) * SIZE : OUTSIDE) + (fm / 2 * 32 + row_at(fm % 2 * 16)) * n * SIZE;
+            f32x4 low = sum[fm][fn], high = sum[fm][fn + 1];
+            in_place<FM>(low), in_place<FM>(high);
+            store<OUTPUT, ADDED>(to, from, at, {low, high}, factor);
         }
     }
 }
@@ -206,14 +101,20 @@ template <int HALF> DEVICE f32x4 multiply_add(i32x4 a, i32x4 b, u32 scale_a, u32
     return __builtin_amdgcn_mfma_scale_f32_16x16x128_f8f6f4(widened(b), widened(a), sum, FP4, FP4, HALF, scale_b, BYTE_A, scale_a);
 }
 
+#if defined(BREAK_SEAM)
+#define AFTER here
+#else
+#define AFTER next
+#endif
+
 // One tile of D. A wave holds FM by FN fragments of 16 by 16; the block is 2 by 2 waves.
 template <int FM, int FN> struct Tile {
     static constexpr u32 TILE_M = 2 * FM * 16, TILE_N = 2 * FN * 16, STAGE = (TILE_M + TILE_N) * STEP_BYTES;
     static constexpr u32 LDS = 2 * STAGE + 2 * Scales<TILE_M, TILE_N>::BYTES;
     // Matrix operations of a half, loads of a step, and the operations behind which they are issued.
-    static constexpr int OPERATIONS = FM * FN, LOADS = Codes<TILE_M>::LOADS + Codes<TILE_N>::LOADS, LOAD_SLOTS = FM > 4 ? OPERATIONS * 7 / 8 : OPERATIONS / 2;
+    static constexpr int OPERATIONS = FM * FN, LOADS = Codes<TILE_M>::LOADS + Codes<TILE_N>::LOADS, LOAD_SLOTS = FM > 4 ? OPERATIONS * 7 / 8 : OPERATIONS;
     // Operations between two pieces of other work.
-    static constexpr int WORK = FM > 4 ? 3 : FM > 2 ? 2 : 0;
+    static constexpr int WORK = FM > 4 ? 4 : FM > 2 ? 1 : 0;
 
     Codes<TILE_M> codes_a;
     Codes<TILE_N> codes_b;
@@ -221,11 +122,28 @@ template <int FM, int FN> struct Tile {
     Fragments<FM, FN> held;
     f32x4 sum[FM][FN];
     u32 first, last;          // steps of this block's share
-    u32 scales_a, scales_b;            // offsets of the lane's scales among all
-    u32 read_from_a[2], read_from_b[2];  // LDS offsets of the lane's codes in stage 0, by half
+    Corner here, next;        // this tile, and the one behind it
+    bool goes_on;             // the next one's first steps are loaded during the last steps of this one
+    u32 next_from;            // the chunk of scales from which on they are the next tile's
+    u32 load, load_end;       // the step that is loaded next, and where there is nothing to load any more
+    u32 scales_a, scales_b, scale_shift;  // offsets of the lane's scales among all; where its two lie in four
+    u32 read_from_a[2], read_from_b[2];   // LDS offsets of the lane's codes in stage 0, by half
 
-    // Bytes of a row of codes from a step on, none behind the last one.
-    METHOD u32 there(u32 step) const { return step < last ? codes_a.pitch - step * STEP_BYTES : 0; }
+    // Bytes of a row of codes from the next step on, none behind the last one.
+    METHOD u32 there() const { return load < load_end ? codes_a.pitch - load * STEP_BYTES : 0; }
+    METHOD void go_to(const Product &p, Corner tile) {
+        codes_a.go_to(p.a.codes, p.m, tile.top);
+        codes_b.go_to(p.b.codes, p.n, tile.left);
+    }
+    // Once a step has been loaded.
+    METHOD void move_on() {
+        load++;
+        if (load != last) return;
+        load_end = 0;
+        if (!goes_on) return;
+        go_to(again(), AFTER);
+        load = first, load_end = last;
+    }
     METHOD void load_codes(u32 i, u32 step, u32 &in_a, u32 &in_b, u32 stage) const {
         if (i < codes_a.LOADS) {
             codes_a.load(i, step, in_a, stage);
@@ -233,17 +151,18 @@ template <int FM, int FN> struct Tile {
             codes_b.load(i - codes_a.LOADS, step, in_b, stage);
         }
     }
-    METHOD void load_step(u32 step, u32 stage) const {
-        u32 in_a = codes_a.in_step(there(step)), in_b = codes_b.in_step(there(step));
+    METHOD void load_step(u32 stage) {
+        u32 in_a = taken(codes_a.in_step(there())), in_b = taken(codes_b.in_step(there()));
 #pragma unroll
-        for (u32 i = 0; i < u32(LOADS); i++) load_codes(i, step, in_a, in_b, stage);
+        for (u32 i = 0; i < u32(LOADS); i++) load_codes(i, load, in_a, in_b, stage);
+        move_on();
     }
     METHOD void read_a(int m, int half, u32 from) { held.a(half, m) = read_lds<i32x4>(from + m * 16 * STEP_BYTES); }
     METHOD void read_b(int n, int half, u32 from) { held.b[half][n] = read_lds<i32x4>(from + n * 16 * STEP_BYTES); }
     // Behind operation AT of a half: what the next half needs of the other codes. All of B and the late rows of A during the first rows, the
     // early ones of A behind the operations that need their old ones.
     template <int AT> METHOD void read_ahead(int half, u32 from_a, u32 from_b) {
-        constexpr int LATE = Fragments<FM, FN>::LATE, SPREAD = FM > 4 ? OPERATIONS / 2 : OPERATIONS * 3 / 4;
+        constexpr int LATE = Fragments<FM, FN>::LATE, SPREAD = FM > 4 ? OPERATIONS * 7 / 8 : OPERATIONS;
         repeat<FN + LATE>([&](auto i) INLINE {
             constexpr int I = decltype(i)::value;
             if constexpr (AT == I * SPREAD / (FN + LATE)) {
@@ -256,19 +175,23 @@ template <int FM, int FN> struct Tile {
         });
         if constexpr (AT % FN == FN - 1 && AT / FN < FM - LATE) read_a(AT / FN, half, from_a);
     }
-    METHOD void read_scale_a(int m, u32 at) { held.scale_a[m] = read_lds<u16>(at + m * 16 * CHUNK_BYTES); }
-    METHOD void read_scale_b(int n, u32 at) { held.next_b[n] = read_lds<u16>(at + n * 16 * CHUNK_BYTES); }
+    METHOD void read_scale_a(int m, u32 at) { held.scale_a[m] = read_lds<u32>(at + m * 16 * CHUNK_BYTES); }
+    METHOD void read_scale_b(int n, u32 at) { held.next_b[n] = read_lds<u32>(at + n * 16 * CHUNK_BYTES); }
 
     // Before the first step: its codes and scales, the codes of the second, the first half's fragments.
     METHOD void begin() {
         u32 chunk = first / CHUNK_STEPS;
 #pragma unroll 1
         for (u32 quarter = 0; quarter < scales.QUARTERS; quarter++) {
-            scales.load(chunk, quarter);
-            if (quarter <= first % CHUNK_STEPS) scales.load(chunk + 1, quarter);
+            scales.load(here, chunk, quarter);
+            if (quarter <= first % CHUNK_STEPS) scales.load(here, chunk + 1, quarter);
         }
-        load_step(first, 0);
-        load_step(first + 1, STAGE);
+        go_to(again(), here);
+        load = first, load_end = last;
+        // What follows from this number is computed here, for each tile anew, so that it takes no registers meanwhile.
+        u32 stage = taken_by_wave(0);
+        load_step(stage);
+        load_step(stage + STAGE);
         wait_and_meet<LOADS>();
         u32 at_a = scales.lds + (scales_a ^ scales.exchanged(first)), at_b = scales.lds + (scales_b ^ scales.exchanged(first));
 #pragma unroll
@@ -281,64 +204,92 @@ template <int FM, int FN> struct Tile {
         for (int i = 0; i < FM; i++) read_scale_a(i, at_a);
     }
 
-    // A step, its first half's fragments and its scales having been read. What is two steps ahead is loaded, zeros behind the last step: a
-    // second version of this function without loads takes registers that are not there.
+    // A step, its first half's fragments and its scales having been read. What is two steps ahead is loaded, be it of the next tile, and zeros
+    // behind the last step: a second version of this function without loads takes registers that are not there.
     METHOD void step(u32 now, u32 stage) {
-        u32 from_a = taken(read_from_a[1] + stage), from_b = taken(read_from_b[1] + stage), at_a, at_b, in_a, in_b, next_scales, from, first_row, offset, to;
-        u32 chunk = (now + 1) / CHUNK_STEPS + 1, quarter = (now + 1) % CHUNK_STEPS;
+        u32 from_a = taken(read_from_a[1] + stage), from_b = taken(read_from_b[1] + stage), next_a, next_b;
+        u32 at_a, at_b, in_a, in_b, next_scales, from, first_row, offset, to;
+        u32 chunk = (now + 1) / CHUNK_STEPS + 1, quarter = (now + 1) % CHUNK_STEPS, from_chunk, corner;
         repeat<OPERATIONS>([&](auto at) INLINE {
             constexpr int AT = decltype(at)::value, m = AT / FN, n = AT % FN;
-            if constexpr (m == 0) held.scale_b[n] = taken(held.next_b[n]);
+            if constexpr (m == 0) held.scale_b[n] = taken(held.next_b[n] >> scale_shift);
+            if constexpr (AT == 0) held.scale_a[0] = taken(held.scale_a[0] >> scale_shift);
+            if constexpr (n == FN - 2 && m + 1 < FM) held.scale_a[m + 1] = taken(held.scale_a[m + 1] >> scale_shift);
             sum[m][n] = multiply_add<0>(held.a(0, m), held.b[0][n], held.scale_a[m], held.scale_b[n], sum[m][n]);
             read_ahead<AT>(1, from_a, from_b);
             // What the second half needs, while there is time.
             constexpr int LEFT = OPERATIONS - 1 - AT;
-            if constexpr (LEFT == WORK * 7) next_scales = taken_by_wave(scales.exchanged(now + 1));
-            if constexpr (LEFT == WORK * 6) at_a = taken(scales.lds + (scales_a ^ next_scales));
-            if constexpr (LEFT == WORK * 6) at_b = taken(scales.lds + (scales_b ^ next_scales));
-            if constexpr (LEFT == WORK * 5) in_a = taken(codes_a.in_step(there(now + 2)));
-            if constexpr (LEFT == WORK * 4) in_b = taken(codes_b.in_step(there(now + 2)));
-            if constexpr (LEFT == WORK * 3) first_row = taken_by_wave(scales.first_row(quarter));
-            if constexpr (LEFT == WORK * 2) from = taken_by_wave(scales.start(chunk, first_row));
-            if constexpr (LEFT == WORK * 1) offset = taken(scales.offset(chunk, from));
-            if constexpr (LEFT == 0) to = taken_by_wave(scales.to(chunk, first_row));
-            if constexpr (LEFT == 0) from_a = taken(read_from_a[0] + (STAGE - stage)), from_b = taken(read_from_b[0] + (STAGE - stage));
+            if constexpr (LEFT == WORK * 13) next_scales = taken_by_wave(scales.exchanged(now + 1));
+            if constexpr (LEFT == WORK * 12) at_a = taken(scales.lds + (scales_a ^ next_scales));
+            if constexpr (LEFT == WORK * 11) at_b = taken(scales.lds + (scales_b ^ next_scales));
+            if constexpr (LEFT == WORK * 10) in_a = taken(codes_a.in_step(there()));
+            if constexpr (LEFT == WORK * 9) in_b = taken(codes_b.in_step(there()));
+            if constexpr (LEFT == WORK * 8) from_chunk = taken_by_wave(chunk < next_from ? chunk : chunk - (last - first) / CHUNK_STEPS);
+            if constexpr (LEFT == WORK * 7) first_row = taken_by_wave(scales.first_row(quarter));
+            if constexpr (LEFT == WORK * 6) corner = taken_by_wave(scales.corner(chunk < next_from ? here : AFTER, first_row));
+            if constexpr (LEFT == WORK * 5) from = taken_by_wave(scales.start(corner, from_chunk, first_row));
+            if constexpr (LEFT == WORK * 4) offset = taken(scales.offset(from_chunk, from));
+            if constexpr (LEFT == WORK * 3) to = taken_by_wave(scales.to(chunk, first_row));
+            if constexpr (LEFT == WORK * 2) next_a = taken(read_from_a[0] + (STAGE - stage));
+            if constexpr (LEFT == WORK * 1) next_b = taken(read_from_b[0] + (STAGE - stage));
             NEXT_BLOCK();
         });
         wait_and_meet();
+        if constexpr (FM == 4) __builtin_amdgcn_s_setprio(0);
         NEXT_BLOCK();
         repeat<OPERATIONS>([&](auto at) INLINE {
             constexpr int AT = decltype(at)::value, m = AT / FN, n = AT % FN;
             sum[m][n] = multiply_add<1>(held.a(1, m), held.b[1][n], held.scale_a[m], held.scale_b[n], sum[m][n]);
             repeat<LOADS>([&](auto i) INLINE {
-                if constexpr (AT == decltype(i)::value * LOAD_SLOTS / LOADS) load_codes(decltype(i)::value, now + 2, in_a, in_b, stage);
+                if constexpr (AT == decltype(i)::value * LOAD_SLOTS / LOADS) load_codes(decltype(i)::value, load, in_a, in_b, stage);
             });
             repeat<FN>([&](auto i) INLINE {
                 if constexpr (AT == decltype(i)::value * OPERATIONS / FN + 1) read_scale_b(decltype(i)::value, at_b);
             });
             if constexpr (n == FN - 1) read_scale_a(m, at_a);
-            read_ahead<AT>(0, from_a, from_b);
+            read_ahead<AT>(0, next_a, next_b);
             NEXT_BLOCK();
             if constexpr (AT == OPERATIONS - 2) {
-                if (quarter < scales.QUARTERS) scales.load(chunk, first_row, from, offset, to);
+                if (quarter < scales.QUARTERS) scales.load(from_chunk, first_row, from, offset, to);
                 NEXT_BLOCK();
             }
         });
+        move_on();
+        // Two workgroups of a unit in the same half would want the LDS port at once: the one that is ahead stays ahead.
+        if constexpr (FM == 4) __builtin_amdgcn_s_setprio(1);
     }
 };
+
+template <int FM, int FN> DEVICE void store_tile(const Tile<FM, FN> &tile, u32 wave, u32 lane) {
+    const Product p = again();
+    // Places in D are computed here, so that they take no registers before.
+    lane = taken(lane);
+    if (p.output == PARTIAL) {
+        store_all<OUT_F32, false>((float *)p.d + (u64)blockIdx.z * p.m * p.n, p, tile.here, wave, lane, tile.sum, 1.0f);
+    } else if (p.output == OUT_BF16) {
+        if (p.added) {
+            store_all<OUT_BF16, true>(p.d, p, tile.here, wave, lane, tile.sum, p.factor);
+        } else {
+            store_all<OUT_BF16, false>(p.d, p, tile.here, wave, lane, tile.sum, p.factor);
+        }
+    } else if (p.added) {
+        store_all<OUT_F32, true>(p.d, p, tile.here, wave, lane, tile.sum, p.factor);
+    } else {
+        store_all<OUT_F32, false>(p.d, p, tile.here, wave, lane, tile.sum, p.factor);
+    }
+}
 
 template <int FM, int FN> DEVICE void multiply(const Product &p, u8 *memory) {
     using Of = Tile<FM, FN>;
     Of tile = {};
-    u32 lane = threadIdx.x % 64, wave = __builtin_amdgcn_readfirstlane(threadIdx.x / 64);
-    u32 top = blockIdx.y * Of::TILE_M, left = blockIdx.x * Of::TILE_N, blocks = p.k / 32;
+    u32 lane = threadIdx.x % 64, wave = __builtin_amdgcn_readfirstlane(threadIdx.x / 64), blocks = p.k / 32;
     u32 wave_m = wave / 2 * FM * 16, wave_n = wave % 2 * FN * 16, row = lane % 16, group = lane / 16;
     u32 lds = (u32)(LdsPointer)memory;
-    tile.codes_a.begin(p.a.codes, p.m, p.k, top, lds, wave, lane);
-    tile.codes_b.begin(p.b.codes, p.n, p.k, left, lds + Of::TILE_M * STEP_BYTES, wave, lane);
-    tile.scales = {p.a.scales, p.b.scales, p.m * blocks, p.n * blocks, blocks, top, left, lds + 2 * Of::STAGE, wave, lane, 0, 0};
+    tile.codes_a.begin(p.k, lds, wave, lane);
+    tile.codes_b.begin(p.k, lds + Of::TILE_M * STEP_BYTES, wave, lane);
+    tile.scales = {p.a.scales, p.b.scales, p.m * blocks, p.n * blocks, blocks, lds + 2 * Of::STAGE, wave, lane, 0, 0};
     tile.scales.begin();
-    tile.scales_a = tile.scales.at(wave_m + row, group), tile.scales_b = tile.scales.at(Of::TILE_M + wave_n + row, group);
+    tile.scales_a = tile.scales.at(wave_m + row, group), tile.scales_b = tile.scales.at(Of::TILE_M + wave_n + row, group), tile.scale_shift = group % 2 * 16;
 #pragma unroll
     for (u32 half = 0; half < 2; half++) {
         u32 at = lds + row * STEP_BYTES + slot_of(row, 2 * group + half) * 16;
@@ -350,35 +301,41 @@ template <int FM, int FN> DEVICE void multiply(const Product &p, u8 *memory) {
     u32 steps = (p.k / 2 + STEP_BYTES - 1) / STEP_BYTES, first = blockIdx.z * p.share;
     u32 last = first + p.share < steps ? first + p.share : steps;
     tile.first = first, tile.last = last;
-    auto &sum = tile.sum;
-    if (first < last) {
-        tile.begin();
-#pragma unroll 1
-        for (u32 now = first, stage = 0; now < last; now++, stage = Of::STAGE - stage) tile.step(now, stage);
-        // No load to LDS may outlive the block.
-        wait_for_loads();
-    }
+    // A tile goes on into the next one where neither stages nor chunks of scales change places.
+    bool whole = first < last && first % CHUNK_STEPS == 0 && (last - first) % (2 * CHUNK_STEPS) == 0;
 
-    // Places in D are computed here, so that they take no registers before.
-    u32 late = taken(lane), i = top + wave_m + late % 16, j = left + wave_n + late / 16 * 4;
-    if (p.output == PARTIAL) {
-        store_all<OUT_F32, false>((float *)p.d + (u64)blockIdx.z * p.m * p.n, nullptr, i, j, p.m, p.n, sum, 1.0f);
-    } else if (p.output == OUT_BF16) {
-        if (p.added) {
-            store_all<OUT_BF16, true>(p.d, p.added, i, j, p.m, p.n, sum, p.factor);
-        } else {
-            store_all<OUT_BF16, false>(p.d, nullptr, i, j, p.m, p.n, sum, p.factor);
-        }
-    } else if (p.added) {
-        store_all<OUT_F32, true>(p.d, p.added, i, j, p.m, p.n, sum, p.factor);
-    } else {
-        store_all<OUT_F32, false>(p.d, nullptr, i, j, p.m, p.n, sum, p.factor);
+    tile.here = Order::of<Of>(again()).template corner<Of>(0, blockIdx.x);
+    bool begun = false;
+#pragma unroll 1
+    for (u32 turn = 1;; turn++) {
+        Order order = Order::of<Of>(again());
+        bool more = turn * order.at_once + blockIdx.x < order.tiles();
+        if (more) tile.next = order.corner<Of>(turn, blockIdx.x);
+        tile.goes_on = whole && more, tile.next_from = tile.goes_on ? last / CHUNK_STEPS : ~0u;
+        if (!begun) tile.begin();
+        repeat<FM * FN>([&](auto at) INLINE {
+            auto &sum = tile.sum[decltype(at)::value / FN][decltype(at)::value % FN];
+            sum = f32x4{};
+            in_place<FM>(sum);
+        });
+        // An empty share takes a step of zeros.
+        u32 now = first, stage = 0;
+#pragma unroll 1
+        do {
+            tile.step(now, stage);
+            stage = Of::STAGE - stage;
+        } while (++now < last);
+        // No load to LDS may outlive the block, or what the next tile begins with.
+        if (!tile.goes_on) wait_and_meet();
+        store_tile(tile, wave, lane);
+        if (!more) break;
+        begun = tile.goes_on, tile.here = tile.next;
     }
 }
 
 }  // namespace
 
-// Grid: x over tiles of N, y over tiles of M, z shares of k.
+// Grid: x as many workgroups as make tiles at once, one tile each at least; z shares of k.
 #define GEMM(TILE, FRAGMENTS, WAVES_PER_SIMD)                                                         \
     KERNEL_OF(256, WAVES_PER_SIMD) mxfp4_gemm_##TILE##x##TILE(Product product) {           \
         SHARED u8 lds[Tile<FRAGMENTS, FRAGMENTS>::LDS] __attribute__((aligned(1024)));             \
@@ -395,15 +352,12 @@ KERNEL_OF(256, 4) mxfp4_gemm_sum(const float *partial, void *d, const void *adde
     if (index >= count) return;
     f32x4 sum = *(const f32x4 *)(partial + index);
     for (u32 z = 1; z < shares; z++) sum += *(const f32x4 *)(partial + z * count + index);
+    sum *= factor;
     if (output == OUT_BF16) {
-        if (added) {
-            store<OUT_BF16, true>(d, added, index, sum, factor);
-        } else {
-            store<OUT_BF16, false>(d, nullptr, index, sum, factor);
-        }
-    } else if (added) {
-        store<OUT_F32, true>(d, added, index, sum, factor);
+        if (added) sum += __builtin_convertvector(*(const bf16x4 *)((const u16 *)added + index), f32x4);
+        *(bf16x4 *)((u16 *)d + index) = __builtin_convertvector(sum, bf16x4);
     } else {
-        store<OUT_F32, false>(d, nullptr, index, sum, factor);
+        if (added) sum += *(const f32x4 *)((const float *)added + index);
+        *(f32x4 *)((float *)d + index) = sum;
     }
 }

@@ -10,7 +10,7 @@ files!(HEADERS, "device/": "portable.h", "formats.h", "activations.h");
 files!(SOURCES, "device/": "accumulate.cu", "quantise.cu", "tensor_scale.cu", "norm.cu", "elementwise.cu", "attention.cu", "loss.cu", "optimizer.cu");
 // What only several ranks run gives the bits of one rank or is wrong, so that it is no part of an identity.
 files!(OF_RANKS, "device/": "shards.cu");
-files!(GFX950_HEADERS, "": "gfx950/prelude.h", "gfx950/attention_32x32.h");
+files!(GFX950_HEADERS, "": "gfx950/prelude.h", "gfx950/attention_32x32.h", "gfx950/gemm_operands.h");
 files!(GFX950_SOURCES, "": "gfx950/quantise.hip", "gfx950/gemm.hip", "gfx950/attention.hip", "gfx950/attention_32x32.hip");
 
 /// Name and text of what the shared sources include.

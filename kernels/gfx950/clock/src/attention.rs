@@ -164,9 +164,9 @@ impl<'a> Model<'a> {
         let (grid_heads, group) = if self.pass == Pass::BackwardKeys { (kv_heads, heads / kv_heads) } else { (heads, 1) };
         let mut busy: BinaryHeap<Reverse<u64>> = std::iter::repeat_n(Reverse(0), (UNITS * self.together) as usize).collect();
         let (mut last, mut tiles) = (0, 0);
-        // The longest come first, those of all heads of a sequence.
-        let of_a_sequence = (0..sequence.div_ceil(self.rows)).rev().flat_map(|distance| std::iter::repeat_n(distance, grid_heads as usize));
-        for distance in (0..batch).flat_map(|_| of_a_sequence.clone()) {
+        // The longest come first, those of all heads of all sequences.
+        let alike = (grid_heads * batch) as usize;
+        for distance in (0..sequence.div_ceil(self.rows)).rev().flat_map(|distance| std::iter::repeat_n(distance, alike)) {
             let own = self.tiles(distance, sequence, group);
             let Some(Reverse(free)) = busy.pop() else { continue };
             let end = free + LAUNCH + (once + tile * own as f64).ceil() as u64;

@@ -16,6 +16,7 @@
 pub mod attention;
 pub mod machine;
 mod memory;
+pub mod order;
 pub mod product;
 pub mod quantise;
 mod simulate;

@@ -27,6 +27,18 @@ fn half_of_the_peak_at_8192() {
     assert!(share >= 0.5, "{share}");
 }
 
+/// Four sequences of 4096: no sequence begins with long blocks while units of the one before run out of work.
+#[test]
+fn shorter_sequences_reach_half_of_the_peak() {
+    let Some(object) = compiled("attention_32x32.hip") else { return };
+    let shape: Shape = "4096x32x8x4".parse().unwrap();
+    for kernel in &object.kernels {
+        let attention = Model::new(&object, kernel).unwrap().attention(shape);
+        println!("{}", line(&kernel.name, shape, &attention));
+        assert!(attention.share_of_peak >= 0.5, "{}: {attention:?}", kernel.name);
+    }
+}
+
 /// What is taken from two workgroups holds for a third one.
 #[test]
 fn tiles_are_alike() {

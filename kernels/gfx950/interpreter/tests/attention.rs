@@ -224,7 +224,7 @@ fn heads_of_128_in_every_order_of_waves() {
     compare(shape(2, 1, 2, 2, 128), 1.0, &[Order::Serial]);
     compare(shape(1, 63, 4, 2, 128), 1.0, &[Order::Reversed]);
     compare(shape(2, 65, 2, 1, 128), 1.0, &Order::ALL);
-    compare(shape(1, 300, 2, 1, 128), 1.0, &[Order::RoundRobin]);
+    compare(shape(2, 300, 2, 1, 128), 1.0, &[Order::RoundRobin]);
 }
 
 /// Scores of up to a few hundred: the running maximum moves, and most probabilities vanish.

@@ -47,7 +47,7 @@ fn product(object: &CodeObject) -> Result<Vec<u8>, String> {
     let d = memory.output("D", (2 * m * n) as usize);
     let arguments = arguments.address(Some(d)).address(None).u32(m).u32(n).u32(k).u32(0).u32(2).f32(1.0);
     let kernel = object.kernel("mxfp4_gemm_64x64").map_err(|error| error.to_string())?;
-    let request = Launch { kernel, grid: [1, 2, 1], threads: 256, dynamic_lds: 0, arguments: &arguments.0, order: Order::Serial };
+    let request = Launch { kernel, grid: [2, 1, 1], threads: 256, dynamic_lds: 0, arguments: &arguments.0, order: Order::Serial };
     launch(&mut memory, &request).map_err(|error| error.to_string())?;
     memory.bytes(d).map(<[u8]>::to_vec)
 }

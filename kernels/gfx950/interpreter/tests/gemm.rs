@@ -42,6 +42,8 @@ struct Case {
     k: usize,
     tile: usize,
     shares: usize,
+    /// Workgroups of a share at most; each makes one tile after the other.
+    workgroups: usize,
     output: Output,
     factor: f32,
 }
@@ -125,7 +127,8 @@ fn multiply(object: &CodeObject, a: &Mxfp4, b: &Mxfp4, case: &Case, old: &[f32],
     }
     arguments = address(arguments, workspace.unwrap_or(d)).address(added).u32(case.m as u32).u32(case.n as u32).u32(case.k as u32);
     arguments = arguments.u32(if workspace.is_some() { PARTIAL } else { mode }).u32(share as u32).f32(case.factor);
-    let grid = [case.n.div_ceil(case.tile) as u32, case.m.div_ceil(case.tile) as u32, case.shares as u32];
+    let tiles = case.n.div_ceil(case.tile) * case.m.div_ceil(case.tile);
+    let grid = [tiles.min(case.workgroups) as u32, 1, case.shares as u32];
     let name = format!("mxfp4_gemm_{0}x{0}", case.tile);
     let statistics = run(object, &name, &mut memory, grid, &arguments, order).map_err(|error| error.to_string())?;
     // What the swizzle in gemm.hip is for.
@@ -158,7 +161,7 @@ fn object(extra: &[&str]) -> Option<CodeObject> {
     compile("gemm.hip", extra).map(|bytes| CodeObject::parse(&bytes).unwrap())
 }
 
-const CASE: Case = Case { m: 64, n: 64, k: 256, tile: 64, shares: 1, output: Output::F32, factor: 1.0 };
+const CASE: Case = Case { m: 64, n: 64, k: 256, tile: 64, shares: 1, workgroups: 512, output: Output::F32, factor: 1.0 };
 
 #[test]
 fn one_tile_equals_the_exact_product_in_every_order_of_waves() {
@@ -200,6 +203,31 @@ fn split_k_adds_its_shares_in_order() {
     }
 }
 
+/// Workgroups that make several tiles: a tile goes on into the next one where k has a multiple of 8 steps, and begins anew where it has not. Tiles
+/// at the edges, shares, and numbers of workgroups that are no multiple of the dies.
+#[test]
+fn workgroups_make_one_tile_after_the_other() {
+    let Some(object) = object(&[]) else { return };
+    let cases = [
+        (64, 192, 144, 2048, 1, 2),
+        (64, 144, 208, 2048, 1, 5),
+        (64, 80, 144, 544, 1, 1),
+        (64, 80, 80, 4096, 2, 1),
+        (64, 80, 144, 2816, 3, 2),
+        (64, 592, 48, 1056, 1, 9),
+        (128, 256, 144, 2048, 1, 1),
+        (256, 272, 272, 2048, 1, 1),
+    ];
+    for (turn, (tile, m, n, k, shares, workgroups)) in cases.into_iter().enumerate() {
+        let output = [Output::F32, Output::Bf16, Output::AddF32, Output::AddBf16][turn % 4];
+        let case = Case { m, n, k, tile, shares, workgroups, output, factor: [1.0, 16.0 / 9.0][turn % 2] };
+        let orders = if tile == 64 { &Order::ALL[..] } else { &Order::ALL[turn % 3..][..1] };
+        for &order in orders {
+            check(&object, case, order, 70 + turn as u64).unwrap();
+        }
+    }
+}
+
 /// A block whose scale is NaN makes its row (or column) NaN and nothing else; padding beyond k does not touch what follows.
 #[test]
 fn a_nan_block_shows_in_its_row_alone() {
@@ -237,12 +265,15 @@ fn defects_are_caught() {
     let Some(_) = object(&[]) else { return };
     let long = Case { k: 1024, ..CASE };
     let edge = Case { m: 48, ..CASE };
+    let two = Case { m: 128, k: 2048, workgroups: 1, ..CASE };
     let from_source = [
         ("-DBREAK_NO_BARRIER", long, "LDS race|is missing|never written"),
         ("-DBREAK_NO_WAIT", long, "LDS race|is missing|never written"),
         ("-DBREAK_WRONG_SCALE_BLOCK", CASE, "D differs"),
         ("-DBREAK_EDGE", edge, "outside every allocation"),
         ("-DBREAK_NO_SWIZZLE", CASE, "bank conflicts"),
+        ("-DBREAK_SEAM", two, "D differs"),
+        ("-DBREAK_ORDER", Case { n: 128, ..two }, "outside every allocation"),
     ];
     for (flag, case, expected) in from_source {
         let object = object(&[flag]).unwrap();
@@ -284,6 +315,9 @@ fn every_wait_that_is_needed_is_missed_when_it_is_gone() {
         Case { m: 80, k: 544, output: Output::Bf16, ..CASE },
         Case { m: 48, k: 512, output: Output::AddF32, ..CASE },
         Case { m: 48, k: 256, output: Output::AddBf16, ..CASE },
+        // Two tiles of one workgroup, the second one begun anew or not.
+        Case { m: 80, k: 288, workgroups: 1, ..CASE },
+        Case { m: 80, k: 2048, workgroups: 1, ..CASE },
     ];
     let waits: Vec<_> = kernel.instructions.iter().filter(|i| ["s_waitcnt", "s_barrier"].contains(&i.mnemonic().as_str())).collect();
     let mut missed = 0;

@@ -78,7 +78,7 @@ fn multiply(object: &CodeObject, memory: &mut Memory, operands: [(Address, Addre
     }
     arguments =
         arguments.address(Some(d)).address(None).u32(m as u32).u32(n as u32).u32(k as u32).u32(F32).u32(k.div_ceil(256) as u32).f32(factor);
-    run(object, "mxfp4_gemm_64x64", memory, [n.div_ceil(64) as u32, m.div_ceil(64) as u32, 1], &arguments, Order::RoundRobin).unwrap();
+    run(object, "mxfp4_gemm_64x64", memory, [(n.div_ceil(64) * m.div_ceil(64)) as u32, 1, 1], &arguments, Order::RoundRobin).unwrap();
     memory.bytes(d).unwrap().chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
 }
 

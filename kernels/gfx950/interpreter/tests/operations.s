@@ -296,6 +296,7 @@ global_store_dword v[8:9], v2, off
 global_store_dwordx2 v[8:9], v[2:3], off
 global_store_dwordx3 v[8:9], v[2:4], off
 global_store_dwordx4 v[8:9], v[2:5], off
+buffer_store_dwordx4 v[2:5], v8, s[4:7], 0 offen
 global_store_byte v[8:9], v2, off
 global_store_short v[8:9], v2, off
 global_store_short_d16_hi v[8:9], v2, off

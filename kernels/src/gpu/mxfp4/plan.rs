@@ -71,8 +71,11 @@ impl Plan {
         best
     }
 
-    pub(super) fn groups(&self, m: usize, n: usize) -> [u32; 3] {
-        [n.div_ceil(self.tile) as u32, m.div_ceil(self.tile) as u32, self.shares as u32]
+    /// Workgroups: as many of a share as fit on the device, each of which makes one tile after the other.
+    pub(super) fn groups(&self, units: usize, m: usize, n: usize) -> [u32; 3] {
+        let resident = TILES.iter().find(|tile| tile.0 == self.tile).map_or(1, |tile| tile.2 as usize);
+        let tiles = n.div_ceil(self.tile) * m.div_ceil(self.tile);
+        [tiles.min(units.max(1) * resident) as u32, 1, self.shares as u32]
     }
 }
 

@@ -145,7 +145,7 @@ impl PackedProducts {
         };
         let kernel =
             TILES.iter().position(|tile| tile.0 == plan.tile).and_then(|index| self.kernels.get(index)).unwrap_or(&self.kernels[2]);
-        let grid = Grid { groups: plan.groups(m, n), threads: THREADS, shared: 0 };
+        let grid = Grid { groups: plan.groups(self.units, m, n), threads: THREADS, shared: 0 };
         // SAFETY: mxfp4_gemm_TxT(product); lengths were checked above, the workspace holds `shares` results (`Plan::choose`).
         unsafe { kernel.launch(grid, [Argument::new(arguments)])? };
         if whole {

@@ -11,6 +11,18 @@ use crate::manifest::profile::Peaks;
 /// The quantiser that the model plays, and the operand that it plays it for: rows and columns with H16.
 const QUANTISER: (&str, &str) = ("mxfp4_quantise", "quantise/mxfp4-h16/both/");
 
+/// Products of queries and keys that a kernel of attention makes, and elements of a head.
+const ATTENTION: [(&str, u64); 3] = [("attention_forward", 2), ("attention_backward_q", 3), ("attention_backward_kv", 4)];
+const HEAD_DIM: u64 = 128;
+
+/// What a rate is a share of.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Work {
+    Mxfp4,
+    Bf16,
+    Bytes,
+}
+
 /// What `kernels-build` models, and what makes seconds and shares of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -21,7 +33,7 @@ pub struct ClockModel {
     pub hertz: f64,
     /// What the device's maker states.
     pub peaks: Peaks,
-    /// Clocks of each product and matrix that kernels/gfx950/kernels.yaml lists.
+    /// Clocks of each product, matrix and shape of attention that kernels/gfx950/kernels.yaml lists.
     pub modelled: Vec<Modelled>,
 }
 
@@ -69,28 +81,37 @@ impl ClockModel {
                 parts.iter().map(|part| self.seconds(&part.name)).sum::<Option<f64>>()?
             }
         };
-        let is_product = samples.unit == "operations";
-        Some(self.rate(samples.operations, is_product, seconds))
+        let kind = if samples.unit == "operations" { Work::Mxfp4 } else { Work::Bytes };
+        Some(self.rate(samples.operations, kind, seconds))
     }
 
     /// Every kernel of the model, for a device that is not here: its name and shape, and what it would reach.
     pub fn alone(&self) -> impl Iterator<Item = (String, u64, ModelledRate)> {
         self.modelled.iter().filter_map(|one| {
             let sides: Vec<u64> = one.shape.split('x').map(|side| side.parse().ok()).collect::<Option<_>>()?;
-            let (work, is_product) = match *sides.as_slice() {
-                [m, n, k] => (2 * m * n * k, true),
+            let (work, kind) = match *sides.as_slice() {
+                [m, n, k] => (2 * m * n * k, Work::Mxfp4),
                 // Read in BF16, written in both directions.
-                [rows, k] => (2 * rows * k + 2 * packed_bytes(usize::try_from(rows * k).ok()?) as u64, false),
+                [rows, k] => (2 * rows * k + 2 * packed_bytes(usize::try_from(rows * k).ok()?) as u64, Work::Bytes),
+                // What the mask leaves of all pairs, in each of the kernel's products.
+                [sequence, heads, _, batch] => {
+                    let (_, products) = ATTENTION.into_iter().find(|(name, _)| *name == one.kernel)?;
+                    (products * sequence * (sequence + 1) * heads * batch * HEAD_DIM, Work::Bf16)
+                }
                 _ => return None,
             };
-            Some((format!("{} {}", one.kernel, one.shape), work, self.rate(work, is_product, one.modelled_clocks as f64 / self.hertz)))
+            Some((format!("{} {}", one.kernel, one.shape), work, self.rate(work, kind, one.modelled_clocks as f64 / self.hertz)))
         })
     }
 
-    fn rate(&self, work: u64, is_product: bool, seconds: f64) -> ModelledRate {
+    fn rate(&self, work: u64, kind: Work, seconds: f64) -> ModelledRate {
         let per_second = work as f64 / seconds;
         let Peaks { bf16, mxfp4, bytes_per_second, .. } = self.peaks;
-        let (peak, unit) = if is_product { (mxfp4.unwrap_or(bf16), "operations") } else { (bytes_per_second, "bytes") };
+        let (peak, unit) = match kind {
+            Work::Mxfp4 => (mxfp4.unwrap_or(bf16), "operations"),
+            Work::Bf16 => (bf16, "operations"),
+            Work::Bytes => (bytes_per_second, "bytes"),
+        };
         ModelledRate { seconds, per_second, of_stated: per_second / peak, unit }
     }
 

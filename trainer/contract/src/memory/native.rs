@@ -29,9 +29,11 @@ pub fn fits(m: usize, n: usize, k: usize) -> Result<(), String> {
             "a product of {shape} is not multiplied natively: sides must be multiples of {ROWS}, the contraction axis of {BLOCK}"
         ));
     }
-    // Buffer offsets have 31 bits here, and a grid has 65,535 rows.
-    if m.max(n) * k / 2 >= 1 << 31 || m.div_ceil(64) > 65_535 {
-        return Err(format!("a product of {shape} is not multiplied natively: an operand's codes must take less than 2 GiB"));
+    // Buffer offsets have 31 bits here: those of an operand, and those of 256 rows of an F32 result.
+    if m.max(n) * k / 2 >= 1 << 31 || m.max(n) >= 1 << 21 {
+        return Err(format!(
+            "a product of {shape} is not multiplied natively: an operand's codes must take less than 2 GiB, and it has fewer than 2^21 rows"
+        ));
     }
     Ok(())
 }
@@ -107,5 +109,6 @@ mod tests {
         );
         assert!(fits(16, 16, 48).is_err() && fits(16, 8, 32).is_err() && fits(0, 16, 32).is_err());
         assert!(fits(1 << 20, 16, 1 << 12).unwrap_err().contains("less than 2 GiB"));
+        assert!(fits((1 << 21) - 16, 16, 32).is_ok() && fits(16, 1 << 21, 32).is_err());
     }
 }

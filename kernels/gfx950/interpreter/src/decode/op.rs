@@ -160,7 +160,7 @@ operations! {
     }
     mubuf {
         0x10 buffer_load_ubyte [1], 0x14 buffer_load_dword [1],
-        0x17 buffer_load_dwordx4 [4],
+        0x17 buffer_load_dwordx4 [4], 0x1f buffer_store_dwordx4 [4],
     }
     flat {
         0x10 global_load_ubyte [1], 0x11 global_load_sbyte [1], 0x12 global_load_ushort [1], 0x13 global_load_sshort [1],
