@@ -12,19 +12,19 @@ use crate::hip::Site;
 use crate::ranks::{a_port, finish, said};
 
 /// A run whose parameters are three chunks, the last one not whole: of two ranks the second owns two, in two slices. Four micro-batches a step.
-fn prepare(site: &Site, name: &str, recipe: &str) {
+fn prepare(site: &Site, name: &str, recipe: &str, steps: u64) {
     let run = common::tiny_yaml(common::recipe(recipe), |run| {
         run["model"]["vocab_size"] = 320.into();
         run["model"]["num_hidden_layers"] = 1.into();
         run["model"]["intermediate_size"] = 128.into();
-        run["batch"]["sequences"] = 8.into();
+        run["batch"]["sequences"] = 4.into();
         run["batch"]["accumulation"] = 4.into();
-        run["budget"]["steps"] = 3.into();
+        run["budget"]["steps"] = steps.into();
         run["checkpoint"]["every_steps"] = 1.into();
-        run["evaluation"]["every_steps"] = 3.into();
-        run["evaluation"]["sequences"] = 3.into();
+        run["evaluation"]["every_steps"] = steps.into();
+        run["evaluation"]["sequences"] = 2.into();
         run["logging"]["quantisation_steps"] = vec![2].into();
-        common::read_through(run, &["bf16"], 3);
+        common::read_through(run, &["bf16"], steps);
     });
     common::write_run(&site.path(name), &run);
 }
@@ -58,17 +58,17 @@ fn two_gpus_give_the_bytes_of_one_whatever_moves_the_numbers() {
     }
     let site = Site::new(true);
     for recipe in ["fp8", "mxfp4-fdw-rh16"] {
-        prepare(&site, "one", recipe);
+        prepare(&site, "one", recipe, 2);
         site.train("one", "hip");
         for (exchange, transport) in [("host", "host"), ("nccl", "RCCL 2.22.3")] {
             fs::write(site.path("trace.txt"), "").unwrap();
-            prepare(&site, "two", recipe);
+            prepare(&site, "two", recipe, 2);
             finish(launch(&site, "two", &["--gpus", "2", "--exchange", exchange]));
             assert_same(&site, "two", "one");
             assert_eq!(trace(&site).contains("rccl send"), exchange == "nccl", "{exchange}");
             let lines = site.records("two", "exchange.jsonl");
             assert_eq!((lines[0]["transport"].as_str(), lines[0]["ranks"].as_u64()), (Some(transport), Some(2)));
-            assert_eq!(lines.len(), 4);
+            assert_eq!(lines.len(), 3);
             for (step, line) in lines.iter().enumerate().skip(1) {
                 let seconds = |name: &str| line[name].as_f64().unwrap();
                 assert_eq!(line["step"].as_u64(), Some(step as u64));
@@ -88,11 +88,11 @@ fn one_gpu_goes_through_the_library_where_it_is_told_to() {
         return;
     }
     let site = Site::new(true);
-    prepare(&site, "plain", "mxfp4-fdw-h16");
+    prepare(&site, "plain", "mxfp4-fdw-h16", 2);
     site.train("plain", "hip");
     for exchange in ["host", "nccl"] {
         fs::write(site.path("trace.txt"), "").unwrap();
-        prepare(&site, "one", "mxfp4-fdw-h16");
+        prepare(&site, "one", "mxfp4-fdw-h16", 2);
         finish(site.command(&["run", "one/run.yaml", "--data", "data", "--device", "hip", "--exchange", exchange]));
         assert_same(&site, "one", "plain");
         for message in ["rccl send", "rccl all-gather"] {
@@ -109,10 +109,10 @@ fn a_checkpoint_goes_on_with_another_number_of_gpus() {
         return;
     }
     let site = Site::new(true);
-    prepare(&site, "plain", "fp8");
+    prepare(&site, "plain", "fp8", 3);
     site.train("plain", "hip");
     for [before, after] in [["2", "1"], ["1", "2"]] {
-        prepare(&site, "run", "fp8");
+        prepare(&site, "run", "fp8", 3);
         let mut child = launch(&site, "run", &["--gpus", before]).stderr(Stdio::null()).spawn().unwrap();
         let started = Instant::now();
         // As soon as its first step is done: an interrupt makes a checkpoint of the next.
@@ -135,7 +135,7 @@ fn a_killed_gpu_rank_ends_the_other() {
         return;
     }
     let site = Site::new(true);
-    prepare(&site, "run", "fp8");
+    prepare(&site, "run", "fp8", 2);
     let port = a_port().to_string();
     let mut ranks = ["0", "1"].map(|rank| {
         let mut command = site.command(&["run", "run/run.yaml", "--data", "data", "--device", "hip"]);
@@ -163,7 +163,7 @@ fn what_keeps_gpus_from_exchanging_is_said() {
         return;
     }
     let site = Site::new(true);
-    prepare(&site, "run", "fp8");
+    prepare(&site, "run", "fp8", 2);
     let refused = |mut command: Command, code: i32, text: &str| {
         let output = command.output().unwrap();
         assert_eq!(output.status.code(), Some(code), "{}", said(&output));

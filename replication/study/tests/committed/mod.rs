@@ -16,8 +16,11 @@ pub fn campaigns() -> Vec<PathBuf> {
 
 /// The directory of a profile's campaign.
 pub fn of(profile: &str) -> PathBuf {
-    let mut found = campaigns().into_iter().filter(|path| measured(path).study.profile.id.as_str() == profile);
-    found.next().unwrap()
+    let of_profile = |path: &PathBuf| {
+        let record: serde_json::Value = serde_json::from_slice(&std::fs::read(path.join("campaign.json")).unwrap()).unwrap();
+        record["profile"] == profile
+    };
+    campaigns().into_iter().find(of_profile).unwrap()
 }
 
 /// What was measured in `directory`, one of [`campaigns`].
