@@ -20,28 +20,30 @@ const MEASURED: [[usize; 16]; 2] =
 impl Grouping {
     pub const ALL: [Self; 2] = [Self::Consecutive, Self::Measured];
 
-    fn groups(self, lanes: usize, bytes: usize) -> Vec<Vec<usize>> {
+    /// The lane that comes at a place in the order in which lanes are served; as many as banks allow are served together.
+    fn lane(self, place: usize, lanes: usize, bytes: usize) -> usize {
         if self == Self::Measured && bytes == 16 && lanes == 64 {
-            return [0, 32].iter().flat_map(|half| MEASURED.map(|group| group.map(|lane| lane + half).to_vec())).collect();
+            return place / 32 * 32 + MEASURED[place % 32 / 16][place % 16];
         }
-        let together = (BANKS * 4 / bytes.max(4)).max(1);
-        (0..lanes).collect::<Vec<_>>().chunks(together).map(<[usize]>::to_vec).collect()
+        place
     }
 
     /// For each group of lanes that are served together how many dwords of one bank they want at most, 1 being none too many. Lanes that
     /// want the same dword share it. `offsets` are those of all lanes, None of an inactive one.
     pub fn ways(self, offsets: &[Option<u64>], bytes: usize) -> Vec<u64> {
-        let of_group = |group: &[usize]| {
-            let mut banks: [Vec<u64>; BANKS] = std::array::from_fn(|_| Vec::new());
-            for dword in group.iter().filter_map(|&lane| offsets[lane]).flat_map(|offset| offset / 4..(offset + bytes as u64).div_ceil(4)) {
-                let bank = &mut banks[dword as usize % BANKS];
-                if !bank.contains(&dword) {
-                    bank.push(dword);
-                }
-            }
-            banks.iter().map(Vec::len).max().unwrap_or(0).max(1) as u64
+        let (lanes, together) = (offsets.len(), (BANKS * 4 / bytes.max(4)).max(1));
+        let mut wanted = Vec::with_capacity(2 * BANKS);
+        let of_group = |first: usize| {
+            let group = (first..lanes.min(first + together)).filter_map(|place| offsets[self.lane(place, lanes, bytes)]);
+            wanted.clear();
+            wanted.extend(group.flat_map(|offset| offset / 4..(offset + bytes as u64).div_ceil(4)));
+            wanted.sort_unstable();
+            wanted.dedup();
+            let mut of_bank = [0; BANKS];
+            wanted.iter().for_each(|&dword| of_bank[dword as usize % BANKS] += 1);
+            of_bank.into_iter().fold(1, u64::max)
         };
-        self.groups(offsets.len(), bytes).iter().map(|group| of_group(group)).collect()
+        (0..lanes).step_by(together).map(of_group).collect()
     }
 
     /// Groups that have to wait for another of their own access, once for each time.
@@ -71,7 +73,7 @@ mod tests {
     fn both_groupings_take_every_lane_once() {
         for bytes in [2, 4, 8, 16] {
             for grouping in Grouping::ALL {
-                let mut lanes: Vec<usize> = grouping.groups(64, bytes).concat();
+                let mut lanes: Vec<usize> = (0..64).map(|place| grouping.lane(place, 64, bytes)).collect();
                 lanes.sort_unstable();
                 assert_eq!(lanes, (0..64).collect::<Vec<_>>(), "{grouping:?} of {bytes} bytes");
             }

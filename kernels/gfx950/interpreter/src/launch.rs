@@ -146,9 +146,11 @@ fn all_groups(
 ) -> Result<Statistics, LaunchError> {
     let positions = launch.kernel.instructions.iter().enumerate().map(|(position, i)| (i.address, position)).collect();
     let mut statistics = Statistics::default();
+    let mut lds = Lds::new(launch.kernel.descriptor.lds as usize + launch.dynamic_lds as usize);
     memory.begin_launch();
     for &group in groups {
         memory.begin_group();
+        lds.begin_group();
         let waves = (launch.threads as usize).div_ceil(LANES);
         let mut run = Group {
             launch,
@@ -156,7 +158,7 @@ fn all_groups(
             group,
             waves: (0..waves).map(|index| start(launch, index, group, pointers)).collect::<Result<_, _>>()?,
             states: vec![State::Running; waves],
-            lds: Lds::new(launch.kernel.descriptor.lds as usize + launch.dynamic_lds as usize),
+            lds: &mut lds,
             executed: 0,
             work: 0,
             trace: trace.as_deref_mut(),
@@ -194,7 +196,7 @@ fn check(launch: &Launch<'_>) -> Result<(), LaunchError> {
 fn start(launch: &Launch<'_>, index: usize, group: [u32; 3], (arguments, packet): (u64, u64)) -> Result<Wave, LaunchError> {
     use crate::decode::Operand;
     let descriptor = &launch.kernel.descriptor;
-    let mut wave = Wave::new(index);
+    let mut wave = Wave::new(index, launch.kernel.vector_registers());
     let mut failed = Ok(());
     let mut set = |wave: &mut Wave, at: u32, width: usize, value: u64| {
         if let Err(stop) = wave.write_scalar(Operand::Scalar(at as u8), width, Scalar::known(value)) {
@@ -242,7 +244,7 @@ struct Group<'a> {
     group: [u32; 3],
     waves: Vec<Wave>,
     states: Vec<State>,
-    lds: Lds,
+    lds: &'a mut Lds,
     executed: u64,
     work: u64,
     trace: Option<&'a mut Trace>,
@@ -295,7 +297,7 @@ impl Group<'_> {
         if let Some(trace) = &mut self.trace {
             trace.begin(index, position);
         }
-        let flow = execute::step(wave, instruction, &mut Machine { memory, lds: &mut self.lds, trace: self.trace.as_deref_mut() });
+        let flow = execute::step(wave, instruction, &mut Machine { memory, lds: self.lds, trace: self.trace.as_deref_mut() });
         match flow {
             Ok(Flow::Next) => {}
             Ok(Flow::Jump(target)) => match self.positions.get(&target) {

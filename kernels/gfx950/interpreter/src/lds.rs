@@ -42,14 +42,25 @@ impl Shadow {
 pub(crate) struct Lds {
     bytes: Vec<u8>,
     shadow: Vec<Shadow>,
+    /// Nothing was touched from here on.
+    untouched: usize,
     epoch: u32,
     conflicts: [u64; 2],
 }
 
 impl Lds {
     pub(crate) fn new(size: usize) -> Self {
+        let mut lds = Self { bytes: vec![0; size], shadow: vec![Shadow::default(); size], untouched: size, epoch: 1, conflicts: [0; 2] };
+        lds.begin_group();
+        lds
+    }
+
+    /// As it is when a workgroup begins. Most touch but a part, and many small ones are launched.
+    pub(crate) fn begin_group(&mut self) {
         let poison = crate::memory::POISON.to_le_bytes();
-        Self { bytes: poison.into_iter().cycle().take(size).collect(), shadow: vec![Shadow::default(); size], epoch: 1, conflicts: [0; 2] }
+        self.bytes[..self.untouched].iter_mut().zip(poison.into_iter().cycle()).for_each(|(byte, poison)| *byte = poison);
+        self.shadow[..self.untouched].fill(Shadow::default());
+        (self.untouched, self.epoch, self.conflicts) = (0, 1, [0; 2]);
     }
 
     /// Counts the bank conflicts of one access, the offsets being those of all lanes, None of an inactive one.
@@ -68,11 +79,13 @@ impl Lds {
         self.epoch += 1;
     }
 
-    fn range(&self, offset: u64, bytes: usize) -> Result<std::ops::Range<usize>, Stop> {
+    /// The bytes of an access, which are touched from now on.
+    fn range(&mut self, offset: u64, bytes: usize) -> Result<std::ops::Range<usize>, Stop> {
         let end = offset.saturating_add(bytes as u64);
         if end > self.bytes.len() as u64 {
             return Err(FaultKind::LdsBounds { bytes, offset, size: self.bytes.len() }.into());
         }
+        self.untouched = self.untouched.max(end as usize);
         Ok(offset as usize..end as usize)
     }
 

@@ -69,10 +69,10 @@ fn write(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> Result<
         machine.lds.count(&lanes, size);
         machine.note(wave, size, &lanes);
         for lane in (0..LANES).filter(|lane| exec >> lane & 1 == 1) {
-            let bytes: Vec<u8> = registers.iter().flat_map(|lanes| (lanes.values[lane] >> shift).to_le_bytes()).take(size).collect();
+            let bytes = super::stored(&registers, lane, shift);
             let defined = registers.iter().all(|lanes| lanes.defined >> lane & 1 == 1);
             let at = address(&addresses, lane, offset);
-            machine.lds.write(wave.index, at, &bytes, defined).map_err(|stop| stop.at(lane))?;
+            machine.lds.write(wave.index, at, &bytes[..size], defined).map_err(|stop| stop.at(lane))?;
             written.push((at, size));
         }
     }

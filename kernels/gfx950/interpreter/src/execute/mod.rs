@@ -83,3 +83,12 @@ fn extended(raw: u32, size: usize, sign: bool) -> u32 {
 fn half_loaded(old: u32, value: u32, name: &str) -> u32 {
     if name.ends_with("d16_hi") { (old & 0xFFFF) | value << 16 } else { (old & 0xFFFF_0000) | (value & 0xFFFF) }
 }
+
+/// What a lane stores of up to four registers, the first `shift` bits of each left out.
+fn stored(registers: &[Lanes], lane: usize, shift: u32) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    for (into, lanes) in bytes.as_chunks_mut().0.iter_mut().zip(registers) {
+        *into = (lanes.values[lane] >> shift).to_le_bytes();
+    }
+    bytes
+}

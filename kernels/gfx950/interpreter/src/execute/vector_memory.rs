@@ -100,8 +100,8 @@ fn store(wave: &mut Wave, i: &Instruction, machine: &mut Machine<'_>) -> Result<
         if registers.iter().any(|lanes| lanes.defined >> lane & 1 == 0) {
             return Err(Stop::undefined("what is stored").at(lane));
         }
-        let bytes: Vec<u8> = registers.iter().flat_map(|lanes| (lanes.values[lane] >> shift).to_le_bytes()).take(size).collect();
-        machine.memory.store(address, &bytes).map_err(|kind| Stop::from(kind).at(lane))?;
+        let bytes = super::stored(&registers, lane, shift);
+        machine.memory.store(address, &bytes[..size]).map_err(|kind| Stop::from(kind).at(lane))?;
     }
     wave.issue(Vector { registers: (0, 0), to_lds: Vec::new() });
     Ok(())

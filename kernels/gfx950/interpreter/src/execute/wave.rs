@@ -78,8 +78,8 @@ pub(crate) struct Wave {
 }
 
 impl Wave {
-    pub(crate) fn new(index: usize) -> Self {
-        const VECTORS: usize = 512;
+    /// With so many vector registers, those for accumulation beginning at 256.
+    pub(crate) fn new(index: usize, vectors: usize) -> Self {
         let mut wave = Self {
             index,
             next: 0,
@@ -87,9 +87,9 @@ impl Wave {
             scalars: [POISON; 128],
             scalars_defined: [0; 128],
             scalars_pending: [0; 128],
-            vectors: vec![[POISON; LANES]; VECTORS],
-            vectors_defined: vec![0; VECTORS],
-            vectors_pending: vec![0; VECTORS],
+            vectors: vec![[POISON; LANES]; vectors],
+            vectors_defined: vec![0; vectors],
+            vectors_pending: vec![0; vectors],
             vector_memory: VecDeque::new(),
             local_memory: VecDeque::new(),
         };
@@ -228,10 +228,11 @@ impl Wave {
     /// Marks `count` registers as being loaded. Their new contents are already there, but may not be touched.
     pub(crate) fn hold(&mut self, operand: Operand, count: usize) -> (u16, u16) {
         let Operand::Vector(first) = operand else { return (0, 0) };
-        for at in usize::from(first)..(usize::from(first) + count).min(self.vectors_pending.len()) {
+        let end = (usize::from(first) + count).min(self.vectors_pending.len());
+        for at in usize::from(first)..end {
             self.vectors_pending[at] += 1;
         }
-        (first, count as u16)
+        (first, end.saturating_sub(usize::from(first)) as u16)
     }
 
     pub(crate) fn hold_scalars(&mut self, first: u8, count: usize) {

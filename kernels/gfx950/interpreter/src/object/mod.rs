@@ -60,6 +60,18 @@ pub struct Kernel {
     pub file_offset: usize,
 }
 
+impl Kernel {
+    /// How many vector registers its waves have, those for accumulation beginning at 256.
+    pub(crate) fn vector_registers(&self) -> usize {
+        const ACCUMULATION: usize = 256;
+        const TOGETHER: usize = 8;
+        match self.resources.agprs as usize {
+            0 => (self.resources.vgprs as usize).clamp(1, ACCUMULATION).next_multiple_of(TOGETHER),
+            count => ACCUMULATION + count.min(ACCUMULATION).next_multiple_of(TOGETHER),
+        }
+    }
+}
+
 /// Data of a code object that a host can ask for by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Constant {
