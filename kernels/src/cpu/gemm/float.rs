@@ -69,26 +69,3 @@ pub(in super::super) fn multiply_panels<L: Lanes>(
         },
     );
 }
-
-/// Rows of a group of the left side of [`multiply_narrow`]: as many as the right side's, so that what a product with such a right side
-/// writes can be the left side of the next one.
-pub(in super::super) const NARROW: usize = Side::Right.group();
-
-/// [`multiply_panels`] with groups of [`NARROW`] rows on the left: its tiles are those that do not cross such a group's border.
-#[inline(never)]
-pub(in super::super) fn multiply_narrow<L: Lanes>(
-    l: L,
-    (left, right): (&[f32], &[Line<f32>]),
-    (rows, columns): (Range<usize>, usize),
-    k: usize,
-    mut output: Output<'_>,
-) {
-    let product = Product { left, right, rows, columns, units: k, right_units: k };
-    l.run(
-        #[inline(always)]
-        || match L::REGISTERS {
-            32 => multiply::<L, _, 8, 2>(l, Float::<NARROW>, &product, &mut output),
-            _ => multiply::<L, _, 4, 1>(l, Float::<NARROW>, &product, &mut output),
-        },
-    );
-}

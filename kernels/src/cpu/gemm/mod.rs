@@ -15,7 +15,7 @@ use super::{Cpu, ShapeError, dispatch, expect};
 use crate::quantise::{BLOCK, Source};
 
 pub(super) use blocked::Output;
-pub(super) use float::{NARROW, multiply_narrow, multiply_panels};
+pub(super) use float::multiply_panels;
 
 /// Rows of C that are never parted: whole tiles of every kernel.
 const TILE_ROWS: usize = 12;
