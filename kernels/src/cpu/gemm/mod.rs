@@ -177,7 +177,7 @@ impl Cpu {
         let tasks = c.chunks_mut(share * stride).enumerate().take(rows.div_ceil(share));
         self.each(tasks, |(task, c)| {
             let rows = task * share..rows.min((task + 1) * share);
-            self.multiply_rows(left, (right, 0), rows, Output { c, stride, accumulate, factor, goes_on });
+            self.multiply_rows(left, (right, 0), rows, Output { c, stride, accumulate, onto: None, factor, goes_on, next: [&[]; 2] });
         });
     }
 

@@ -104,6 +104,12 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    fn prefetch_far(self, x: &[f32], at: usize) {
+        // SAFETY: as above.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(x.as_ptr().wrapping_add(at).cast()) }
+    }
+
+    #[inline(always)]
     fn shl<const N: u32>(self, a: __m512i) -> __m512i {
         // SAFETY: as above.
         unsafe { _mm512_slli_epi32::<N>(a) }

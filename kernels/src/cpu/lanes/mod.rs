@@ -36,6 +36,12 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
         let _ = (x, at);
     }
 
+    /// [`Lanes::prefetch`] as far as the second-level cache.
+    #[inline(always)]
+    fn prefetch_far(self, x: &[f32], at: usize) {
+        let _ = (x, at);
+    }
+
     fn splat(self, value: f32) -> Self::F;
     fn load(self, from: &[f32; WIDTH]) -> Self::F;
     fn store(self, value: Self::F, to: &mut [f32; WIDTH]);
