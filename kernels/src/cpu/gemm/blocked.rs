@@ -245,10 +245,19 @@ fn whole_tile<L: Lanes, I: Inner, const ROWS: usize, const VECTORS: usize>(
         }
         return;
     }
+    if piece.is_last && output.factor != 1.0 {
+        for sum in acc.as_flattened_mut() {
+            *sum = l.mul(*sum, l.splat(output.factor));
+        }
+    }
+    if piece.is_last {
+        l.canonical_all(&mut acc);
+    }
     for (i, acc) in acc.iter().enumerate() {
-        for (j, &sum) in acc.iter().enumerate() {
-            let value = if piece.is_last { output.scaled(l, sum) } else { sum };
-            put(l, value, output.c, start + i * stride + j * WIDTH);
+        for (j, &value) in acc.iter().enumerate() {
+            if let Some(c) = output.c[start + i * stride + j * WIDTH..].first_chunk_mut() {
+                l.store(value, c);
+            }
         }
     }
 }

@@ -98,6 +98,14 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
         self.keep_nan(a, a)
     }
 
+    /// [`Lanes::canonical`] of each.
+    #[inline(always)]
+    fn canonical_all<const COLUMNS: usize, const ROWS: usize>(self, values: &mut [[Self::F; COLUMNS]; ROWS]) {
+        for value in values.as_flattened_mut() {
+            *value = self.canonical(*value);
+        }
+    }
+
     fn bits(self, a: Self::F) -> Self::U;
     fn floats(self, a: Self::U) -> Self::F;
     fn splat_u(self, value: u32) -> Self::U;
