@@ -170,7 +170,8 @@ impl Cpu {
                 let multiply = |c: &mut [f32], onto: Option<&[f32]>, next: Option<&[f32]>| {
                     let mut panels = panels.borrow_mut();
                     seen.set(shares.time(PREPARE, || self.prepare_part(plan, Side::Left, &part, &mut panels)));
-                    let output = Output { c, stride: right.rows, accumulate, onto, factor, goes_on: false, next: [next.unwrap_or(next_chunk), &[]] };
+                    let output =
+                        Output { c, stride: right.rows, accumulate, onto, factor, goes_on: false, next: [next.unwrap_or(next_chunk), &[]] };
                     shares.time(MULTIPLY, || self.multiply_rows(&panels, (right, 0), 0..part.rows, output));
                 };
                 work(task, &multiply, &shares);

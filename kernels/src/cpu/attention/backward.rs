@@ -57,15 +57,7 @@ pub(super) fn backward<L: Lanes>(l: L, shape: AttentionShape, saved: Saved<'_>, 
 
 /// Gradients of a head's queries, and its part of those of keys and values.
 #[inline(always)]
-fn one_head<L: Lanes>(
-    l: L,
-    shape: AttentionShape,
-    head: usize,
-    saved: Saved<'_>,
-    d_out: &[f32],
-    d_qkv: &mut [f32],
-    buffers: &mut Buffers,
-) {
+fn one_head<L: Lanes>(l: L, shape: AttentionShape, head: usize, saved: Saved<'_>, d_out: &[f32], d_qkv: &mut [f32], buffers: &mut Buffers) {
     let (sequence, width, dim, out_width) = (shape.sequence, shape.qkv_width(), shape.head_dim, shape.out_width());
     let q = shape.head(saved.qkv, width, head * dim);
     let [out, d_out] = [saved.out, d_out].map(|x| shape.head(x, out_width, head * dim));

@@ -64,14 +64,7 @@ fn one_head<L: Lanes>(
 /// Rows of exp(s*scale - largest*scale), by group of keys, then by query; 0 where the key comes after the query. Returns one over each query's sum
 /// (keys in sixteen sums by position, then the fixed tree).
 #[inline(always)]
-fn softmax<L: Lanes>(
-    l: L,
-    block: &Block,
-    sides: (&[Row], &[Row]),
-    scale: f32,
-    p: &mut [Row],
-    logsumexp: &mut [f32],
-) -> [f32; QUERIES] {
+fn softmax<L: Lanes>(l: L, block: &Block, sides: (&[Row], &[Row]), scale: f32, p: &mut [Row], logsumexp: &mut [f32]) -> [f32; QUERIES] {
     let mut largest = [[f32::NEG_INFINITY; WIDTH]; QUERIES];
     for (group, p) in p.chunks_exact_mut(block.count).enumerate() {
         scores(l, block, group * ROW, sides, p, &mut largest);

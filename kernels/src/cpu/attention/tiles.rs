@@ -88,7 +88,7 @@ pub(super) fn products<L: Lanes, const N: usize, const COUNT: usize, const VECTO
     sums
 }
 
-/// `x` where the key is seen by the query at `position`, 0 where it comes after it; `key` is that of the first lane.
+/// `x` where the key is seen by the query at `position`, `otherwise` where it comes after it; `key` is that of the first lane.
 #[inline(always)]
 pub(super) fn seen<L: Lanes>(l: L, position: usize, key: usize, x: L::F, otherwise: f32) -> L::F {
     let (position, keys) = (l.splat_u(position as u32), l.load_u(&std::array::from_fn(|i| (key + i) as u32)));

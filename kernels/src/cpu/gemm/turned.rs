@@ -51,12 +51,7 @@ fn in_tiles<L: Lanes, const ROWS: usize, const VECTORS: usize>(l: L, p: &Product
 
 /// ROWS rows from `row`, the first of `c`, and the columns of VECTORS vectors from `column`. Returns ROWS.
 #[inline(always)]
-fn tile<L: Lanes, const ROWS: usize, const VECTORS: usize>(
-    l: L,
-    p: &Product<'_>,
-    (row, column): (usize, usize),
-    c: &mut [f32],
-) -> usize {
+fn tile<L: Lanes, const ROWS: usize, const VECTORS: usize>(l: L, p: &Product<'_>, (row, column): (usize, usize), c: &mut [f32]) -> usize {
     let (group, vector) = (column / Side::Right.group(), column % Side::Right.group() / WIDTH);
     let mut sums = [[l.splat(0.0); VECTORS]; ROWS];
     for (number, right) in p.right[group * p.k..][..p.k].chunks(TOGETHER).enumerate() {
