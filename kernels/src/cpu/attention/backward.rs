@@ -4,6 +4,8 @@
 //! Order of arithmetic, which no blocking changes: the gradients of a key and of a value are sums over blocks of queries, head after head,
 //! each block summed on its own from 0; the gradient of a query is one chain of multiply-adds over the keys.
 
+use std::ops::Range;
+
 use super::super::lanes::{Lanes, WIDTH, get, put};
 use super::super::math::exp;
 use super::super::panels::Line;
@@ -11,12 +13,15 @@ use super::super::room;
 use super::tiles::{Block, LINES, ROW, Row, products, rows, rows_mut, seen, store, to_keys, to_queries};
 use super::{AttentionShape, Buffers, Matrix, QUERIES, columns, pack, turned};
 
-/// What forward read and wrote, of one sequence.
+/// What forward read and wrote, of one sequence, and the gradient of what it wrote.
 #[derive(Clone, Copy)]
 pub(super) struct Saved<'a> {
     pub(super) qkv: &'a [f32],
     pub(super) out: &'a [f32],
     pub(super) logsumexp: &'a [f32],
+    pub(super) d_out: &'a [f32],
+    /// Positions from this sequence to the one that this thread is likely to be given next; all but `logsumexp` go on to the last one's end.
+    pub(super) ahead: usize,
 }
 
 /// A block of queries and what it meets: rows as [`products`] takes them.
@@ -34,7 +39,7 @@ struct Gradient<'a> {
 }
 
 #[inline(always)]
-pub(super) fn backward<L: Lanes>(l: L, shape: AttentionShape, saved: Saved<'_>, d_out: &[f32], d_qkv: &mut [f32], buffers: &mut Buffers) {
+pub(super) fn backward<L: Lanes>(l: L, shape: AttentionShape, saved: Saved<'_>, d_qkv: &mut [f32], buffers: &mut Buffers) {
     let (dim, together) = (shape.head_dim, shape.heads / shape.kv_heads);
     let length = dim.div_ceil(ROW) * shape.sequence.next_multiple_of(ROW) * LINES;
     for shared in 0..shape.kv_heads {
@@ -47,7 +52,7 @@ pub(super) fn backward<L: Lanes>(l: L, shape: AttentionShape, saved: Saved<'_>, 
             room(sums, length).fill(Line::default());
         }
         for head in shared * together..(shared + 1) * together {
-            one_head(l, shape, head, saved, d_out, d_qkv, buffers);
+            one_head(l, shape, head, saved, d_qkv, buffers);
         }
         for (column, sums) in [(k_column, &buffers.d_keys), (v_column, &buffers.d_values)] {
             write(l, rows(&sums[..length]), (shape.sequence, dim), &mut d_qkv[column..], shape.qkv_width());
@@ -57,13 +62,14 @@ pub(super) fn backward<L: Lanes>(l: L, shape: AttentionShape, saved: Saved<'_>, 
 
 /// Gradients of a head's queries, and its part of those of keys and values.
 #[inline(always)]
-fn one_head<L: Lanes>(l: L, shape: AttentionShape, head: usize, saved: Saved<'_>, d_out: &[f32], d_qkv: &mut [f32], buffers: &mut Buffers) {
+fn one_head<L: Lanes>(l: L, shape: AttentionShape, head: usize, saved: Saved<'_>, d_qkv: &mut [f32], buffers: &mut Buffers) {
     let (sequence, width, dim, out_width) = (shape.sequence, shape.qkv_width(), shape.head_dim, shape.out_width());
     let q = shape.head(saved.qkv, width, head * dim);
-    let [out, d_out] = [saved.out, d_out].map(|x| shape.head(x, out_width, head * dim));
+    let [out, d_out] = [saved.out, saved.d_out].map(|x| shape.head(x, out_width, head * dim));
     let Buffers { scores, d_scores, keys, values, keys_turned, d_keys, d_values, queries, d_out: d_outs, sums, .. } = buffers;
     for start in (0..sequence).step_by(QUERIES) {
         let count = QUERIES.min(sequence - start);
+        fetch_ahead(l, shape, head, &saved, start..start + count);
         let [q, out, d_out] = [q, out, d_out].map(|m| m.slice(start, count));
         let block = Gradient {
             at: Block { start, count, dim, sequence },
@@ -86,6 +92,25 @@ fn one_head<L: Lanes>(l: L, shape: AttentionShape, head: usize, saved: Saved<'_>
             to_queries(l, &block.at, first_key, (d_s, rows(keys_turned)), d_queries);
         }
         write(l, d_queries, (count, dim), &mut d_qkv[start * width + head * dim..], width);
+    }
+}
+
+/// Asks for what a head will read of the next sequence at these positions, with the keys and values that heads share.
+#[inline(always)]
+fn fetch_ahead<L: Lanes>(l: L, shape: AttentionShape, head: usize, saved: &Saved<'_>, positions: Range<usize>) {
+    let (qkv_width, out_width, dim) = (shape.qkv_width(), shape.out_width(), shape.head_dim);
+    let (q, k, v) = columns(shape, head);
+    let is_first = head.is_multiple_of(shape.heads / shape.kv_heads);
+    for position in positions.start + saved.ahead..positions.end + saved.ahead {
+        for at in (0..dim).step_by(WIDTH) {
+            l.prefetch_far(saved.qkv, position * qkv_width + q + at);
+            l.prefetch_far(saved.out, position * out_width + q + at);
+            l.prefetch_far(saved.d_out, position * out_width + q + at);
+            if is_first {
+                l.prefetch_far(saved.qkv, position * qkv_width + k + at);
+                l.prefetch_far(saved.qkv, position * qkv_width + v + at);
+            }
+        }
     }
 }
 

@@ -136,14 +136,20 @@ impl Cpu {
         }
         let _timer = self.timer(Kernel::AttentionBackward, 0);
         let (sequence, width, out_width) = (shape.sequence, shape.qkv_width(), shape.out_width());
-        let tasks = qkv.chunks(sequence * width).zip(out.chunks(sequence * out_width)).zip(d_out.chunks(sequence * out_width));
+        let [out, d_out] = [out, d_out].map(|x| from_each(x, sequence * out_width));
+        let tasks = from_each(qkv, sequence * width).zip(out).zip(d_out);
         let tasks = tasks.zip(logsumexp.chunks(shape.heads * sequence)).zip(d_qkv.chunks_mut(sequence * width));
         self.each(tasks, |((((qkv, out), d_out), logsumexp), d_qkv)| {
-            let saved = Saved { qkv, out, logsumexp };
-            self.with_scratch(|s| dispatch!(self, |l| backward(l, shape, saved, d_out, d_qkv, &mut s.attention)));
+            let saved = Saved { qkv, out, logsumexp, d_out, ahead: self.threads * sequence };
+            self.with_scratch(|s| dispatch!(self, |l| backward(l, shape, saved, d_qkv, &mut s.attention)));
         });
         Ok(())
     }
+}
+
+/// What is left of `x` from each of its chunks on.
+fn from_each(x: &[f32], chunk: usize) -> impl Iterator<Item = &[f32]> {
+    (0..x.len()).step_by(chunk).map(|first| &x[first..])
 }
 
 /// The same matrix with rows and contraction axis exchanged.
