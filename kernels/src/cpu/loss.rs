@@ -9,8 +9,8 @@ use super::{Cpu, ShapeError, dispatch, expect};
 /// Tokens a task.
 const CHUNK: usize = 32;
 
-/// Shares of the vocabulary for each thread.
-const SHARES: usize = 3;
+/// Groups of the vocabulary that are written side by side: few enough that their lines do not crowd one another out of the first-level cache.
+const GROUPS: usize = 4;
 
 impl Cpu {
     /// `logits: [tokens, vocabulary]` become their gradient times `gradient_scale` (usually 1/tokens); `loss: [tokens]` in nats.
@@ -50,11 +50,9 @@ impl Cpu {
         let _timer = self.timer(Kernel::Loss, 0);
         let (tokens, vocabulary) = (targets.len(), exponentials.len() / targets.len().max(1));
         to.reshape(Side::Left, vocabulary, tokens, false);
-        let groups = vocabulary.div_ceil(Side::Left.group());
-        let share = if self.threads == 1 { groups } else { groups.div_ceil(SHARES * self.threads) };
-        let tasks = to.floats_mut().chunks_mut((share * tokens * Side::Left.lines()).max(1)).enumerate();
+        let tasks = to.floats_mut().chunks_mut((GROUPS * tokens * Side::Left.lines()).max(1)).enumerate();
         self.each(tasks, |(number, to)| {
-            let rows = number * share * Side::Left.group()..vocabulary.min((number + 1) * share * Side::Left.group());
+            let rows = number * GROUPS * Side::Left.group()..vocabulary.min((number + 1) * GROUPS * Side::Left.group());
             let tokens = exponentials.chunks_exact(vocabulary).zip(targets).zip(factors);
             dispatch!(self, |l| for (token, ((row, &target), &factor)) in tokens.enumerate() {
                 scaled(l, &row[rows.clone()], factor, (token, factors.len()), to);
