@@ -158,15 +158,15 @@ fn scores_tile<L: Lanes, const COUNT: usize, const VECTORS: usize>(
 ) {
     let [s] = products::<L, 1, COUNT, VECTORS>(l, block, [sides], (query, first_key), vector);
     let (Some(p), Some(largest)) = (p.first_chunk_mut::<COUNT>(), largest.first_chunk_mut::<COUNT>()) else { return };
-    for i in 0..COUNT {
+    for (i, s) in s.iter().enumerate() {
         let position = block.start + query + i;
         let mut best = l.load(&largest[i]);
-        for j in 0..VECTORS {
+        for (j, &s) in s.iter().enumerate() {
             let key = first_key + (vector + j) * WIDTH;
             let is_open = key + WIDTH <= position + 1;
-            let x = if is_open { s[i][j] } else { seen(l, position, key, s[i][j], f32::NEG_INFINITY) };
+            let x = if is_open { s } else { seen(l, position, key, s, f32::NEG_INFINITY) };
             best = l.max(x, best);
-            store(l, s[i][j], &mut p[i], vector + j);
+            store(l, s, &mut p[i], vector + j);
         }
         l.store(best, &mut largest[i]);
     }

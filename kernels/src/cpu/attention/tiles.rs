@@ -192,9 +192,9 @@ fn go_on<L: Lanes, const QUERIES: usize, const VECTORS: usize>(l: L, keys: &[Row
                 }
             }
         }
-        for i in 0..QUERIES {
-            for j in 0..VECTORS {
-                store(l, acc[i][j], &mut sums[i], vector + j);
+        for (acc, sums) in acc.iter().zip(sums.iter_mut()) {
+            for (j, &sum) in acc.iter().enumerate() {
+                store(l, sum, sums, vector + j);
             }
         }
     }
