@@ -1,6 +1,6 @@
 //! The head and its loss in one: logits, cross-entropy, and both gradients, a few hundred tokens at a time.
 //!
-//! The logits of all tokens are never in memory together. The order of arithmetic is that of `gemm_f32` and `cross_entropy` over all
+//! The logits of all tokens are never in memory together, and their gradients lie in one order, which two products read. The order of arithmetic is that of `gemm_f32` and `cross_entropy` over all
 //! tokens at once: between groups of tokens the sums of the weight's gradient wait where they are and go on.
 
 use super::gemm::{Matrix, Target};
@@ -40,7 +40,7 @@ impl Cpu {
             d_weight.fill(0.0);
         }
         self.with_scratch(|scratch| {
-            let Scratch { left, right, head, head_turned, logits, .. } = scratch;
+            let Scratch { left, right, head, head_turned, logits, partial, .. } = scratch;
             self.timed_pack(Matrix::new(weight, vocabulary, width), Side::Right, head);
             self.timed_pack(Matrix::transposed(weight, width, vocabulary), Side::Right, head_turned);
             let groups =
@@ -50,10 +50,10 @@ impl Cpu {
                 let logits = room(logits, count * vocabulary);
                 self.timed_pack(Matrix::new(x, count, width), Side::Left, left);
                 self.timed_multiply(left, head, Target::over(logits, vocabulary));
-                self.cross_entropy(logits, targets, gradient_scale, loss)?;
-                self.timed_pack(Matrix::new(logits, count, vocabulary), Side::Left, left);
-                self.timed_multiply(left, head_turned, Target::over(d_x, width));
-                self.timed_pack(Matrix::transposed(logits, vocabulary, count), Side::Left, left);
+                let factors = room(partial, count);
+                self.exponentials(logits, targets, gradient_scale, loss, factors);
+                self.gradient_panels(logits, targets, gradient_scale, factors, left);
+                self.timed_turned(left, head_turned, d_x);
                 self.timed_pack(Matrix::transposed(x, width, count), Side::Right, right);
                 self.timed_multiply(left, right, Target { goes_on: number > 0, ..Target::over(d_weight, width) });
             }
@@ -88,6 +88,11 @@ impl Cpu {
     fn timed_multiply(&self, left: &super::Panels, right: &super::Panels, target: Target<'_>) {
         let _timer = self.timer(Kernel::GemmF32, 2 * left.rows * right.rows * left.k);
         self.multiply(left, right, target);
+    }
+
+    fn timed_turned(&self, turned: &super::Panels, right: &super::Panels, c: &mut [f32]) {
+        let _timer = self.timer(Kernel::GemmF32, 2 * c.len() * right.k);
+        self.multiply_turned(turned, right, c);
     }
 }
 

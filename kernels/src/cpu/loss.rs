@@ -2,11 +2,15 @@
 
 use super::lanes::{Lanes, WIDTH, get, put};
 use super::math::exp;
+use super::panels::{Line, Panels, Side};
 use super::profile::Kernel;
 use super::{Cpu, ShapeError, dispatch, expect};
 
 /// Tokens a task.
 const CHUNK: usize = 32;
+
+/// Groups of the vocabulary that are written side by side: few enough that their lines do not crowd one another out of the first-level cache.
+const GROUPS: usize = 4;
 
 impl Cpu {
     /// `logits: [tokens, vocabulary]` become their gradient times `gradient_scale` (usually 1/tokens); `loss: [tokens]` in nats.
@@ -24,6 +28,41 @@ impl Cpu {
             });
         }
         Ok(loss.iter().map(|&x| f64::from(x)).sum())
+    }
+
+    /// The first half of [`Cpu::cross_entropy`]: logits become exponentials, `factors` what a gradient has of each, without what the target
+    /// loses. Shapes are checked already.
+    pub(super) fn exponentials(&self, logits: &mut [f32], targets: &[u32], gradient_scale: f32, loss: &mut [f32], factors: &mut [f32]) {
+        let _timer = self.timer(Kernel::Loss, 0);
+        let vocabulary = logits.len() / targets.len().max(1);
+        let tasks = logits.chunks_mut((CHUNK * vocabulary).max(1)).zip(targets.chunks(CHUNK)).zip(loss.chunks_mut(CHUNK));
+        self.each(tasks.zip(factors.chunks_mut(CHUNK)), |(((logits, targets), loss), factors)| {
+            dispatch!(self, |l| {
+                for (((row, &target), loss), factor) in logits.chunks_exact_mut(vocabulary).zip(targets).zip(loss).zip(factors) {
+                    *factor = exponential_row(l, row, target, gradient_scale, loss);
+                }
+            });
+        });
+    }
+
+    /// The second half: gradients, with a row for each word of the vocabulary, as the left side's panels. Each is read and written once.
+    pub(super) fn gradient_panels(&self, exponentials: &[f32], targets: &[u32], gradient_scale: f32, factors: &[f32], to: &mut Panels) {
+        let _timer = self.timer(Kernel::Loss, 0);
+        let (tokens, vocabulary) = (targets.len(), exponentials.len() / targets.len().max(1));
+        to.reshape(Side::Left, vocabulary, tokens, false);
+        let tasks = to.floats_mut().chunks_mut((GROUPS * tokens * Side::Left.lines()).max(1)).enumerate();
+        self.each(tasks, |(number, to)| {
+            let rows = number * GROUPS * Side::Left.group()..vocabulary.min((number + 1) * GROUPS * Side::Left.group());
+            let tokens = exponentials.chunks_exact(vocabulary).zip(targets).zip(factors);
+            dispatch!(self, |l| for (token, ((row, &target), &factor)) in tokens.enumerate() {
+                scaled(l, &row[rows.clone()], factor, (token, factors.len()), to);
+                if let Some(at) = (target as usize).checked_sub(rows.start).filter(|&at| at < rows.len()) {
+                    let (group, within) = (at / Side::Left.group(), at % Side::Left.group());
+                    let line = (group * factors.len() + token) * Side::Left.lines() + within / WIDTH;
+                    to[line].0[within % WIDTH] -= gradient_scale;
+                }
+            });
+        });
     }
 
     /// The losses of [`Cpu::cross_entropy`], the same bits, logits left alone.
@@ -77,28 +116,46 @@ fn loss_of(largest: f32, sum: f32, target: f32) -> f32 {
 #[inline(always)]
 fn gradient<L: Lanes>(l: L, logits: &mut [f32], vocabulary: usize, targets: &[u32], scale: f32, loss: &mut [f32]) {
     for ((row, &target), loss) in logits.chunks_exact_mut(vocabulary).zip(targets).zip(loss) {
-        let m = largest(l, row);
-        let at_target = row[target as usize];
-        let mut sum = l.splat(0.0);
-        let (whole, rest) = row.as_chunks_mut::<WIDTH>();
-        for chunk in whole {
-            let e = exp(l, l.sub(l.load(chunk), l.splat(m)));
-            sum = l.add(sum, e);
-            l.store(e, chunk);
-        }
-        if !rest.is_empty() {
-            // Lanes past the end must add nothing: their exponential is replaced by the stored zeros.
-            let e = exp(l, l.sub(l.load_partial(rest), l.splat(m)));
-            l.store_partial(e, rest);
-            sum = l.add(sum, l.load_partial(rest));
-        }
-        let sum = l.sum(sum);
-        *loss = loss_of(m, sum, at_target);
-        let factor = l.splat(scale / sum);
+        let factor = l.splat(exponential_row(l, row, target, scale, loss));
         for at in (0..vocabulary).step_by(WIDTH) {
             put(l, l.mul(get(l, row, at), factor), row, at);
         }
         row[target as usize] -= scale;
+    }
+}
+
+/// A token's logits to exponentials; its loss, and `scale` over their sum.
+#[inline(always)]
+fn exponential_row<L: Lanes>(l: L, row: &mut [f32], target: u32, scale: f32, loss: &mut f32) -> f32 {
+    let m = largest(l, row);
+    let at_target = row[target as usize];
+    let mut sum = l.splat(0.0);
+    let (whole, rest) = row.as_chunks_mut::<WIDTH>();
+    for chunk in whole {
+        let e = exp(l, l.sub(l.load(chunk), l.splat(m)));
+        sum = l.add(sum, e);
+        l.store(e, chunk);
+    }
+    if !rest.is_empty() {
+        // Lanes past the end must add nothing: their exponential is replaced by the stored zeros.
+        let e = exp(l, l.sub(l.load_partial(rest), l.splat(m)));
+        l.store_partial(e, rest);
+        sum = l.add(sum, l.load_partial(rest));
+    }
+    let sum = l.sum(sum);
+    *loss = loss_of(m, sum, at_target);
+    scale / sum
+}
+
+/// `row` times `factor` to the lines of one of `tokens` tokens, zeros past the end.
+#[inline(always)]
+fn scaled<L: Lanes>(l: L, row: &[f32], factor: f32, (token, tokens): (usize, usize), to: &mut [Line<f32>]) {
+    const LINES: usize = Side::Left.lines();
+    for (row, to) in row.chunks(Side::Left.group()).zip(to.chunks_exact_mut((tokens * LINES).max(1))) {
+        for (line, to) in to[token * LINES..][..LINES].iter_mut().enumerate() {
+            let x = if line * WIDTH < row.len() { get(l, row, line * WIDTH) } else { l.splat(0.0) };
+            l.store(l.mul(x, l.splat(factor)), &mut to.0);
+        }
     }
 }
 

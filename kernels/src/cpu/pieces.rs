@@ -71,11 +71,12 @@ impl Cpu {
                 for (seen, (plan, side, rows, panels)) in
                     seen.iter_mut().zip([(&p.left, Side::Left, p.rows, &mut *left), (&p.right, Side::Right, p.columns, &mut *right)])
                 {
-                    // While a piece is prepared, the next one is fetched.
-                    let part = Task { row: 0, rows, columns: columns.clone(), fetch: Some(columns.end * rows) };
+                    let part = Task { row: 0, rows, columns: columns.clone(), fetch: None };
                     *seen = seen.and(p.shares.time(PREPARE, || self.prepare_part(plan, side, &part, panels)));
                 }
-                self.add_piece(p, left, (right, 0), &columns, c);
+                // While a piece is multiplied, the next one is fetched.
+                let next = [&p.left, &p.right].map(|plan| plan.columns_in_memory(columns.end, columns.len()));
+                self.add_piece(p, left, (right, 0), (&columns, next), c);
             }
         });
         seen
@@ -95,7 +96,7 @@ impl Cpu {
                     for columns in p.pieces() {
                         let part = Task { row, rows: share.min(p.rows - row), columns: columns.clone(), fetch: None };
                         seen = seen.and(p.shares.time(PREPARE, || self.prepare_part(&p.left, Side::Left, &part, left)));
-                        self.add_piece(p, left, (whole, columns.start), &columns, c);
+                        self.add_piece(p, left, (whole, columns.start), (&columns, [&[]; 2]), c);
                     }
                 });
                 seen
@@ -104,10 +105,17 @@ impl Cpu {
         })
     }
 
-    /// Adds the products of a piece to the sums in `c`, and finishes them after the last one.
-    fn add_piece(&self, p: &Product<'_>, left: &Panels, right: (&Panels, usize), columns: &Range<usize>, c: &mut [f32]) {
+    /// Adds the products of a piece to the sums in `c`, and finishes them after the last one; meanwhile `next` is fetched.
+    fn add_piece(
+        &self,
+        p: &Product<'_>,
+        left: &Panels,
+        right: (&Panels, usize),
+        (columns, next): (&Range<usize>, [&[f32]; 2]),
+        c: &mut [f32],
+    ) {
         let factor = if columns.end == p.k { p.factor } else { 1.0 };
-        let output = Output { c, stride: p.columns, accumulate: false, factor, goes_on: columns.start > 0 };
+        let output = Output { c, stride: p.columns, accumulate: false, onto: None, factor, goes_on: columns.start > 0, next };
         p.shares.time(MULTIPLY, || self.multiply_rows(left, right, 0..left.rows, output));
     }
 }

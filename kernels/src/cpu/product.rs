@@ -2,7 +2,7 @@
 //! `pieces`.
 //!
 //! A chunk's panels, and what the product makes of them, stay in the caches of the core that works on it: apart, each of these kernels reads
-//! and writes main memory, and that is most of its time. The arithmetic is that of [`Cpu::prepare_into`], [`Cpu::gemm`] and the kernel that
+//! and writes main memory, and that is most of its time. While a chunk is multiplied, what is read after it is fetched. The arithmetic is that of [`Cpu::prepare_into`], [`Cpu::gemm`] and the kernel that
 //! follows, element by element; none is defined here.
 
 use contract::recipe::{Format, OperandSpec};
@@ -49,12 +49,15 @@ pub(super) const PREPARE: usize = 0;
 pub(super) const MULTIPLY: usize = 1;
 const FOLLOW: usize = 2;
 
+/// See [`Cpu::chunks`].
+type Multiply<'a> = dyn Fn(&mut [f32], Option<&[f32]>, Option<&[f32]>) + 'a;
+
 impl Cpu {
     /// [`Cpu::prepare_into`] and [`Cpu::gemm`] in one: `c: [left.rows, right.rows]` = (or, with `accumulate`, +=) left rightᵀ.
     pub fn gemm_from(&self, left: Unprepared<'_>, right: &Panels, c: &mut [f32], accumulate: bool) -> Result<PreparedStats, ProductError> {
         let plan = self.check_product("gemm_from", &left, right, c.len())?;
         let tasks = c.chunks_mut((CHUNK * right.rows).max(1));
-        Ok(self.chunks(&left, &plan, right, accumulate, Kernel::Elementwise, tasks, |c, multiply, _| multiply(c)))
+        Ok(self.chunks(&left, &plan, right, accumulate, Kernel::Elementwise, tasks, |c, multiply, _| multiply(c, None, None)))
     }
 
     /// [`Cpu::gemm_from`] with `c` = `residual` + left rightᵀ.
@@ -69,9 +72,8 @@ impl Cpu {
         expect("gemm_from_onto", "residual", c.len(), residual.len())?;
         let chunk = (CHUNK * right.rows).max(1);
         let tasks = c.chunks_mut(chunk).zip(residual.chunks(chunk));
-        Ok(self.chunks(&left, &plan, right, true, Kernel::Elementwise, tasks, |(c, residual), multiply, shares| {
-            shares.time(FOLLOW, || c.copy_from_slice(residual));
-            multiply(c);
+        Ok(self.chunks(&left, &plan, right, false, Kernel::Elementwise, tasks, |(c, residual), multiply, _| {
+            multiply(c, Some(residual), None);
         }))
     }
 
@@ -90,7 +92,7 @@ impl Cpu {
         expect(KERNEL, "y", left.source.rows * ffn, y.len())?;
         let tasks = gate_up.chunks_mut((CHUNK * right.rows).max(1)).zip(y.chunks_mut((CHUNK * ffn).max(1)));
         Ok(self.chunks(&left, &plan, right, false, Kernel::Swiglu, tasks, |(gate_up, y), multiply, shares| {
-            multiply(gate_up);
+            multiply(gate_up, None, None);
             shares.time(FOLLOW, || self.swiglu_rows(gate_up, ffn, y));
         }))
     }
@@ -113,7 +115,7 @@ impl Cpu {
         Ok(self.chunks(&left, &plan, right, false, Kernel::Swiglu, tasks, |(gate_up, d_gate_up), multiply, shares| {
             self.with_scratch(|scratch| {
                 let d_y = room(&mut scratch.chunk, gate_up.len() / 2);
-                multiply(d_y);
+                multiply(d_y, None, Some(gate_up));
                 shares.time(FOLLOW, || self.swiglu_backward_rows(gate_up, d_y, ffn, d_gate_up));
             });
         }))
@@ -140,7 +142,8 @@ impl Cpu {
         self.plan(side.source, side.spec, side.partner, side.randomness, side.delayed_amax)
     }
 
-    /// Calls `work(task, multiply, shares)` for every chunk of rows; `multiply(c)` prepares the chunk and multiplies it into `c`.
+    /// Calls `work(task, multiply, shares)` for every chunk of rows; `multiply(c, onto, next)` prepares the chunk and multiplies it into
+    /// `c`, adding to `onto`. What is read then is `next`, or the chunk that this thread is likely to be given.
     #[allow(clippy::too_many_arguments)] // what the four products above differ in
     fn chunks<T: Send>(
         &self,
@@ -150,7 +153,7 @@ impl Cpu {
         accumulate: bool,
         follows: Kernel,
         tasks: impl Iterator<Item = T> + Send,
-        work: impl Fn(T, &dyn Fn(&mut [f32]), &Shares<3>) + Sync,
+        work: impl Fn(T, &Multiply<'_>, &Shares<3>) + Sync,
     ) -> PreparedStats {
         let Source { rows, k, .. } = left.source;
         let multiplies = if plan.is_mxfp4() { Kernel::GemmMxfp4 } else { Kernel::GemmFloat };
@@ -160,13 +163,15 @@ impl Cpu {
         let seen = self.all_seen(tasks.enumerate(), |(number, task)| {
             let first = number * CHUNK;
             let part = Task { row: first, rows: CHUNK.min(rows - first), columns: 0..k, fetch: None };
+            let next_chunk = plan.rows_in_memory(first + self.threads * CHUNK, CHUNK);
             let seen = std::cell::Cell::new(Seen::default());
             self.with_scratch(|Scratch { left: panels, .. }| {
                 let panels = std::cell::RefCell::new(panels);
-                let multiply = |c: &mut [f32]| {
+                let multiply = |c: &mut [f32], onto: Option<&[f32]>, next: Option<&[f32]>| {
                     let mut panels = panels.borrow_mut();
                     seen.set(shares.time(PREPARE, || self.prepare_part(plan, Side::Left, &part, &mut panels)));
-                    let output = Output { c, stride: right.rows, accumulate, factor, goes_on: false };
+                    let output =
+                        Output { c, stride: right.rows, accumulate, onto, factor, goes_on: false, next: [next.unwrap_or(next_chunk), &[]] };
                     shares.time(MULTIPLY, || self.multiply_rows(&panels, (right, 0), 0..part.rows, output));
                 };
                 work(task, &multiply, &shares);

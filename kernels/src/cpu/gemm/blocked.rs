@@ -12,8 +12,9 @@ use super::super::panels::{Line, Side};
 /// Bytes of the right side that are worked on together: half of a common second-level cache.
 const RIGHT_BYTES: usize = 1 << 20;
 
-/// Bytes of a strip and of a panel of one piece of k: with the strip a common first-level cache holds both.
-const PIECE_BYTES: usize = 1 << 14;
+/// Bytes of a panel of one piece of k: with a strip's rows of it a common first-level cache holds both. Half as much takes the sums
+/// through memory twice as often, and the product at 2048 x 1024 x 1024 is 4 % slower.
+const PIECE_BYTES: usize = 1 << 15;
 
 /// The inner loop of a kind of product.
 pub(super) trait Inner: Copy {
@@ -42,37 +43,52 @@ pub(in super::super) struct Output<'a> {
     pub(in super::super) c: &'a mut [f32],
     pub(in super::super) stride: usize,
     pub(in super::super) accumulate: bool,
+    /// What the product is added to instead of what C holds; it lies as C does.
+    pub(in super::super) onto: Option<&'a [f32]>,
     pub(in super::super) factor: f32,
     /// Whether C holds the sum over earlier k, with which this one goes on.
     pub(in super::super) goes_on: bool,
+    /// What is read after the product: fetched meanwhile, a few lines a tile, because a product leaves the way to memory idle. One after the other.
+    pub(in super::super) next: [&'a [f32]; 2],
 }
 
 impl Output<'_> {
+    /// Fetches the next `lines` lines of what comes after the product.
+    #[inline(always)]
+    fn fetch<L: Lanes>(&mut self, l: L, lines: usize) {
+        let next = if self.next[0].is_empty() { &mut self.next[1] } else { &mut self.next[0] };
+        let (now, later) = next.split_at((lines * WIDTH).min(next.len()));
+        for at in (0..now.len()).step_by(WIDTH) {
+            l.prefetch_far(now, at);
+        }
+        *next = later;
+    }
+
     /// What the sum of one element starts from.
     pub(super) fn before(&self, row: usize, column: usize) -> f32 {
         if self.goes_on { self.c[row * self.stride + column] } else { 0.0 }
     }
 
-    /// Finishes sixteen (or fewer, at the right edge) elements of row `row` from column `column`.
+    /// Whether the sum of products is not all of the result.
+    fn is_added(&self) -> bool {
+        self.accumulate || self.onto.is_some()
+    }
+
+    /// Finishes `count` elements, at most sixteen, from `start`.
     #[inline(always)]
-    pub(super) fn finish<L: Lanes>(&mut self, l: L, row: usize, column: usize, columns: usize, value: L::F) {
-        let count = (columns - column).min(WIDTH);
-        let start = row * self.stride + column;
-        let before = if self.accumulate { get(l, &self.c[start..start + count], 0) } else { value };
-        let value = self.finished(l, before, value);
+    pub(super) fn finish<L: Lanes>(&mut self, l: L, start: usize, count: usize, sum: L::F) {
+        let mut value = self.scaled(l, sum);
+        if self.is_added() {
+            let before = self.onto.unwrap_or(self.c);
+            value = l.canonical(l.add(get(l, &before[start..start + count], 0), value));
+        }
         put(l, value, &mut self.c[start..start + count], 0);
     }
 
-    /// The element for a sum of products, `before` being what C holds.
+    /// The product for a sum of products.
     #[inline(always)]
-    fn finished<L: Lanes>(&self, l: L, before: L::F, value: L::F) -> L::F {
-        let mut value = value;
-        if self.factor != 1.0 {
-            value = l.mul(value, l.splat(self.factor));
-        }
-        if self.accumulate {
-            value = l.add(before, value);
-        }
+    fn scaled<L: Lanes>(&self, l: L, sum: L::F) -> L::F {
+        let value = if self.factor == 1.0 { sum } else { l.mul(sum, l.splat(self.factor)) };
         // Hardware and software differ in the sign and payload that they give a NaN.
         l.canonical(value)
     }
@@ -97,6 +113,8 @@ struct Piece {
     columns: Range<usize>,
     is_first: bool,
     is_last: bool,
+    /// Lines to be fetched for each tile.
+    fetch: usize,
 }
 
 /// C (+)= A Bᵀ in tiles of MAIN rows, fewer at the end, and VECTORS vectors.
@@ -109,14 +127,19 @@ pub(super) fn multiply<L: Lanes, I: Inner, const MAIN: usize, const VECTORS: usi
 ) {
     let unit_bytes = I::RIGHT_LINES * size_of::<Line<I::Element>>();
     // Where the result is added to what C holds, C cannot hold a sum meanwhile.
-    let together = if output.accumulate { p.units.max(1) } else { (PIECE_BYTES / unit_bytes).max(1) };
+    let most = if output.accumulate { p.units.max(1) } else { (PIECE_BYTES / unit_bytes).max(1) };
+    // A short last piece would take the sums through memory for little work.
+    let pieces = p.units.div_ceil(most).max(1);
+    let together = p.units.div_ceil(pieces).max(1);
+    let tiles = pieces * p.rows.len().div_ceil(MAIN) * p.columns.div_ceil(VECTORS * WIDTH);
+    let fetch = output.next.iter().map(|next| next.len()).sum::<usize>().div_ceil(WIDTH * tiles.max(1));
     let panels = (RIGHT_BYTES / (unit_bytes * together.min(p.units).max(1))).max(1);
     for first_unit in (0..p.units.max(1)).step_by(together) {
         let units = first_unit..p.units.min(first_unit + together);
         let (is_first, is_last) = (first_unit == 0 && !output.goes_on, units.end == p.units);
         for first in (0..p.columns).step_by(panels * Side::Right.group()) {
             let columns = first..p.columns.min(first + panels * Side::Right.group());
-            let piece = Piece { units: units.clone(), columns, is_first, is_last };
+            let piece = Piece { units: units.clone(), columns, is_first, is_last, fetch };
             let mut row = p.rows.start;
             while row < p.rows.end {
                 let left = p.rows.end - row;
@@ -151,6 +174,7 @@ fn strip<L: Lanes, I: Inner, const ROWS: usize, const VECTORS: usize>(
     for column in piece.columns.clone().step_by(VECTORS * WIDTH) {
         let right = &p.right[(column / width * p.right_units + piece.units.start) * I::RIGHT_LINES..][..piece.units.len() * I::RIGHT_LINES];
         let right = (right, column % width / WIDTH);
+        output.fetch(l, piece.fetch);
         if rows == ROWS && column + VECTORS * WIDTH <= p.columns {
             whole_tile::<L, I, ROWS, VECTORS>(l, inner, (left, row % height), right, piece, to_row * output.stride + column, output);
             continue;
@@ -170,7 +194,7 @@ fn strip<L: Lanes, I: Inner, const ROWS: usize, const VECTORS: usize>(
             for (j, &value) in acc.iter().enumerate().filter(|(j, _)| column + j * WIDTH < p.columns) {
                 let column = column + j * WIDTH;
                 if piece.is_last {
-                    output.finish(l, to_row + i, column, p.columns, value);
+                    output.finish(l, (to_row + i) * output.stride + column, (p.columns - column).min(WIDTH), value);
                 } else {
                     let start = (to_row + i) * output.stride;
                     put(l, value, &mut output.c[start..start + p.columns], column);
@@ -198,6 +222,13 @@ fn whole_tile<L: Lanes, I: Inner, const ROWS: usize, const VECTORS: usize>(
             l.prefetch(output.c, start + i * stride + j * WIDTH);
         }
     }
+    if let Some(onto) = output.onto.filter(|_| piece.is_last) {
+        for i in 0..ROWS {
+            for j in 0..VECTORS {
+                l.prefetch(onto, start + i * stride + j * WIDTH);
+            }
+        }
+    }
     let mut acc = [[l.splat(0.0); VECTORS]; ROWS];
     if !piece.is_first {
         for (i, acc) in acc.iter_mut().enumerate() {
@@ -208,12 +239,25 @@ fn whole_tile<L: Lanes, I: Inner, const ROWS: usize, const VECTORS: usize>(
         }
     }
     inner.tile::<L, ROWS, VECTORS>(l, left, right, &mut acc);
+    // C is read only where it must be: a load that misses the caches would hold up the next tile.
+    if piece.is_last && output.is_added() {
+        for (i, acc) in acc.iter().enumerate() {
+            for (j, &sum) in acc.iter().enumerate() {
+                output.finish(l, start + i * stride + j * WIDTH, WIDTH, sum);
+            }
+        }
+        return;
+    }
+    if piece.is_last && output.factor != 1.0 {
+        for sum in acc.as_flattened_mut() {
+            *sum = l.mul(*sum, l.splat(output.factor));
+        }
+    }
+    if piece.is_last {
+        l.canonical_all(&mut acc);
+    }
     for (i, acc) in acc.iter().enumerate() {
-        for (j, &sum) in acc.iter().enumerate() {
-            let Some(c) = output.c[start + i * stride + j * WIDTH..].first_chunk::<WIDTH>() else { return };
-            // C is read only where it must be: a load that misses the caches would hold up the next tile.
-            let before = if output.accumulate { l.load(c) } else { sum };
-            let value = if piece.is_last { output.finished(l, before, sum) } else { sum };
+        for (j, &value) in acc.iter().enumerate() {
             if let Some(c) = output.c[start + i * stride + j * WIDTH..].first_chunk_mut() {
                 l.store(value, c);
             }

@@ -12,14 +12,13 @@ use super::super::lanes::{Lanes, WIDTH};
 use super::super::panels::{Line, Side};
 use super::blocked::{Inner, Output, Product, multiply};
 
-/// GROUP rows of the left side lie together.
 #[derive(Clone, Copy)]
-struct Float<const GROUP: usize>;
+struct Float;
 
-impl<const GROUP: usize> Inner for Float<GROUP> {
+impl Inner for Float {
     type Element = f32;
-    const LEFT_GROUP: usize = GROUP;
-    const LEFT_LINES: usize = GROUP / WIDTH;
+    const LEFT_GROUP: usize = Side::Left.group();
+    const LEFT_LINES: usize = Side::Left.lines();
     const RIGHT_LINES: usize = Side::Right.lines();
 
     #[inline(always)]
@@ -31,7 +30,7 @@ impl<const GROUP: usize> Inner for Float<GROUP> {
         acc: &mut [[L::F; VECTORS]; ROWS],
     ) {
         let mut sums = *acc;
-        let (left, _) = left.as_chunks::<GROUP>();
+        let (left, _) = left.as_chunks::<{ Side::Left.group() }>();
         let (right, _) = right.as_chunks::<{ Side::Right.lines() }>();
         for (a, b) in left.iter().zip(right) {
             let (Some(a), Some(b)) = (a[row..].first_chunk::<ROWS>(), b[vector..].first_chunk::<VECTORS>()) else { return };
@@ -64,31 +63,8 @@ pub(in super::super) fn multiply_panels<L: Lanes>(
     l.run(
         #[inline(always)]
         || match L::REGISTERS {
-            32 => multiply::<L, _, 12, 2>(l, Float::<{ Side::Left.group() }>, &product, &mut output),
-            _ => multiply::<L, _, 6, 1>(l, Float::<{ Side::Left.group() }>, &product, &mut output),
-        },
-    );
-}
-
-/// Rows of a group of the left side of [`multiply_narrow`]: as many as the right side's, so that what a product with such a right side
-/// writes can be the left side of the next one.
-pub(in super::super) const NARROW: usize = Side::Right.group();
-
-/// [`multiply_panels`] with groups of [`NARROW`] rows on the left: its tiles are those that do not cross such a group's border.
-#[inline(never)]
-pub(in super::super) fn multiply_narrow<L: Lanes>(
-    l: L,
-    (left, right): (&[f32], &[Line<f32>]),
-    (rows, columns): (Range<usize>, usize),
-    k: usize,
-    mut output: Output<'_>,
-) {
-    let product = Product { left, right, rows, columns, units: k, right_units: k };
-    l.run(
-        #[inline(always)]
-        || match L::REGISTERS {
-            32 => multiply::<L, _, 8, 2>(l, Float::<NARROW>, &product, &mut output),
-            _ => multiply::<L, _, 4, 1>(l, Float::<NARROW>, &product, &mut output),
+            32 => multiply::<L, _, 12, 2>(l, Float, &product, &mut output),
+            _ => multiply::<L, _, 6, 1>(l, Float, &product, &mut output),
         },
     );
 }

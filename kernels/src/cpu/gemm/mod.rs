@@ -6,6 +6,7 @@
 mod blocked;
 mod float;
 mod mxfp4;
+mod turned;
 
 use std::ops::Range;
 
@@ -15,7 +16,7 @@ use super::{Cpu, ShapeError, dispatch, expect};
 use crate::quantise::{BLOCK, Source};
 
 pub(super) use blocked::Output;
-pub(super) use float::{NARROW, multiply_narrow, multiply_panels};
+pub(super) use float::multiply_panels;
 
 /// Rows of C that are never parted: whole tiles of every kernel.
 const TILE_ROWS: usize = 12;
@@ -177,7 +178,25 @@ impl Cpu {
         let tasks = c.chunks_mut(share * stride).enumerate().take(rows.div_ceil(share));
         self.each(tasks, |(task, c)| {
             let rows = task * share..rows.min((task + 1) * share);
-            self.multiply_rows(left, (right, 0), rows, Output { c, stride, accumulate, factor, goes_on });
+            self.multiply_rows(left, (right, 0), rows, Output { c, stride, accumulate, onto: None, factor, goes_on, next: [&[]; 2] });
+        });
+    }
+
+    /// `c: [turned.k, right.rows]` = A rightᵀ for `turned`, the left side's F32 panels of Aᵀ; without factors.
+    pub(super) fn multiply_turned(&self, turned: &Panels, right: &Panels, c: &mut [f32]) {
+        let (rows, columns) = (turned.k, right.rows);
+        let shares = if self.threads == 1 { 1 } else { SHARES * self.threads };
+        let share = rows.div_ceil(shares).next_multiple_of(TILE_ROWS);
+        self.each(c.chunks_mut((share * columns).max(1)).enumerate(), |(task, c)| {
+            let product = turned::Product {
+                left: elements(turned.floats()).as_chunks().0,
+                right: right.floats().as_chunks().0,
+                height: rows,
+                rows: task * share..rows.min((task + 1) * share),
+                columns,
+                k: right.k,
+            };
+            dispatch!(self, |l| turned::multiply(l, &product, c));
         });
     }
 

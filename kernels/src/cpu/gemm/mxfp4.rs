@@ -146,7 +146,7 @@ fn slow(left: &Panels, (right, first): (&Panels, usize), rows: Range<usize>, out
                 let dot = a.iter().zip(b).map(|(&x, &y)| i32::from(x) * i32::from(y)).sum();
                 acc = add_block(acc, dot, *a_byte, *b_byte);
             }
-            output.finish(ANYWHERE, row - rows.start, column, column + 1, [acc; WIDTH]);
+            output.finish(ANYWHERE, (row - rows.start) * output.stride + column, 1, [acc; WIDTH]);
         }
     }
 }

@@ -139,6 +139,12 @@ impl<const VNNI: bool> Lanes for Avx2<VNNI> {
     }
 
     #[inline(always)]
+    fn prefetch_far(self, x: &[f32], at: usize) {
+        // SAFETY: as above.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(x.as_ptr().wrapping_add(at).cast()) }
+    }
+
+    #[inline(always)]
     fn shl<const N: u32>(self, a: Words) -> Words {
         // SAFETY: as above. A variable shift by a constant vector compiles to the immediate form.
         unsafe {

@@ -104,6 +104,29 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    fn prefetch_far(self, x: &[f32], at: usize) {
+        // SAFETY: as above.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(x.as_ptr().wrapping_add(at).cast()) }
+    }
+
+    #[inline(always)]
+    fn canonical_all<const COLUMNS: usize, const ROWS: usize>(self, values: &mut [[__m512; COLUMNS]; ROWS]) {
+        // One comparison for two values: a NaN is rare.
+        let mut unordered = 0;
+        for row in values.iter() {
+            for pair in row.chunks(2) {
+                // SAFETY: as above.
+                unordered |= unsafe { _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(pair[0], pair[pair.len() - 1]) };
+            }
+        }
+        if unordered != 0 {
+            for value in values.as_flattened_mut() {
+                *value = self.canonical(*value);
+            }
+        }
+    }
+
+    #[inline(always)]
     fn shl<const N: u32>(self, a: __m512i) -> __m512i {
         // SAFETY: as above.
         unsafe { _mm512_slli_epi32::<N>(a) }

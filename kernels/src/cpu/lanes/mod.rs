@@ -36,6 +36,12 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
         let _ = (x, at);
     }
 
+    /// [`Lanes::prefetch`] as far as the second-level cache.
+    #[inline(always)]
+    fn prefetch_far(self, x: &[f32], at: usize) {
+        let _ = (x, at);
+    }
+
     fn splat(self, value: f32) -> Self::F;
     fn load(self, from: &[f32; WIDTH]) -> Self::F;
     fn store(self, value: Self::F, to: &mut [f32; WIDTH]);
@@ -90,6 +96,14 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
     #[inline(always)]
     fn canonical(self, a: Self::F) -> Self::F {
         self.keep_nan(a, a)
+    }
+
+    /// [`Lanes::canonical`] of each.
+    #[inline(always)]
+    fn canonical_all<const COLUMNS: usize, const ROWS: usize>(self, values: &mut [[Self::F; COLUMNS]; ROWS]) {
+        for value in values.as_flattened_mut() {
+            *value = self.canonical(*value);
+        }
     }
 
     fn bits(self, a: Self::F) -> Self::U;

@@ -68,6 +68,25 @@ impl Plan<'_> {
         if self.is_mxfp4() { Kernel::QuantiseMxfp4 } else { Kernel::PrepareFloat }
     }
 
+    fn source(&self) -> &Matrix<'_> {
+        match &self.work {
+            Work::Words(b) | Work::Floats(b) => &b.reading.source,
+            Work::Tensor(reading, _) => &reading.source,
+        }
+    }
+
+    /// Where `count` rows from `first` lie, as far as there are any, if they lie together.
+    pub(super) fn rows_in_memory(&self, first: usize, count: usize) -> &[f32] {
+        let source = self.source();
+        if source.k_stride == 1 { part(source.values, first * source.k, count * source.k) } else { &[] }
+    }
+
+    /// The same for columns.
+    pub(super) fn columns_in_memory(&self, first: usize, count: usize) -> &[f32] {
+        let source = self.source();
+        if source.row_stride == 1 { part(source.values, first * source.rows, count * source.rows) } else { &[] }
+    }
+
     /// Whether 32 rows share a scale.
     fn tiles(&self) -> bool {
         matches!(&self.work, Work::Words(b) | Work::Floats(b) if b.tiles)
@@ -424,6 +443,12 @@ impl Cpu {
         });
         Seen { largest: largest.into_inner(), largest_scale: largest_scale.into_inner() }
     }
+}
+
+/// Up to `count` elements from `first`.
+fn part(values: &[f32], first: usize, count: usize) -> &[f32] {
+    let rest = values.get(first..).unwrap_or_default();
+    &rest[..count.min(rest.len())]
 }
 
 /// Part of a plain F32 matrix as panels of one group, on the caller's thread.
