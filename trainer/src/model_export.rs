@@ -29,7 +29,10 @@ pub fn find_tokenizer(data: &Path, run: &RunFile) -> Result<Option<PathBuf>, Tra
     )))
 }
 
-/// Writes `model/` and returns the SHA-256 of `model.safetensors`.
+/// Where in a run's directory its weights are.
+pub(crate) const FOLDER: &str = "model";
+
+/// Writes it into `folder` and returns the SHA-256 of `model.safetensors`.
 pub fn write(folder: &Path, run: &RunFile, layout: &Layout, parameters: &[f32], tokenizer: Option<&Path>) -> Result<String, TrainerError> {
     let tensors = tensors(&run.model, layout, parameters);
     export::write_model(folder, &config(run), &tensors, tokenizer).map_err(|error| TrainerError::write(folder, error))

@@ -422,7 +422,7 @@ impl<'a, D: Device> Session<'a, D> {
     /// Rank 0 writes the model: the hash of its weights.
     fn export(&self, parameters: &[f32], tokenizer: Option<&Path>) -> Result<Option<String>, TrainerError> {
         let Some(Files { directory, .. }) = &self.files else { return Ok(None) };
-        model_export::write(&directory.join("model"), &self.run, self.training.model.layout(), parameters, tokenizer).map(Some)
+        model_export::write(&directory.join(model_export::FOLDER), &self.run, self.training.model.layout(), parameters, tokenizer).map(Some)
     }
 
     fn tokens(&self) -> u64 {

@@ -95,10 +95,13 @@ pub fn write_tensors(path: &Path, tensors: &[NamedTensor<'_>]) -> Result<String,
     written
 }
 
+/// How the name of a file ends that is not whole yet.
+pub(crate) const ASIDE: &str = ".tmp";
+
 /// Where a file is written until it is whole.
 pub(crate) fn aside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
+    name.push(format!(".{}{ASIDE}", std::process::id()));
     PathBuf::from(name)
 }
 

@@ -86,6 +86,21 @@ fn killed_at_random_moments_it_ends_with_the_same_bytes() {
     }
 }
 
+/// A process that is killed between writing a file and giving it its name leaves it under another one.
+#[test]
+fn what_a_killed_process_left_half_written_goes_away() {
+    let folder = tempfile::tempdir().unwrap();
+    prepare(folder.path(), "fp8");
+    let run = folder.path().join("run");
+    let left = ["done.json.17.tmp", "model/model.safetensors.17.tmp", "checkpoint.tmp-17-2/state.json"].map(|name| run.join(name));
+    for path in &left {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "half").unwrap();
+    }
+    finish(folder.path());
+    assert!(left.iter().all(|path| !path.exists()) && run.join("done.json").exists());
+}
+
 #[cfg(unix)]
 #[test]
 fn asked_to_stop_it_checkpoints_exits_130_and_goes_on() {

@@ -17,7 +17,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::TrainerError;
 use crate::metrics::{sync_directory, write_synced};
+use crate::model_export;
 use crate::parameters::Layout;
+use crate::tensors::ASIDE;
 
 pub use shard::Shard;
 pub use writer::Writer;
@@ -272,13 +274,17 @@ pub fn set_aside(run: &Path) -> Result<PathBuf, TrainerError> {
     Ok(to)
 }
 
-/// Half-written folders of processes that were killed.
+/// What processes that were killed left half-written: folders of checkpoints, and files that were to be renamed when whole.
 fn remove_leftovers(run: &Path) {
-    let Ok(entries) = fs::read_dir(run) else { return };
-    for entry in entries.flatten() {
-        if entry.file_name().to_string_lossy().starts_with("checkpoint.tmp-") {
-            // A leftover that stays does no harm.
-            let _ = fs::remove_dir_all(entry.path());
-        }
+    let entries =
+        [run.to_owned(), run.join(model_export::FOLDER)].into_iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
+    for path in entries.map(|entry| entry.path()) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        // A leftover that stays does no harm.
+        let _ = match () {
+            () if name.starts_with("checkpoint.tmp-") => fs::remove_dir_all(&path),
+            () if name.ends_with(ASIDE) => fs::remove_file(&path),
+            () => continue,
+        };
     }
 }
