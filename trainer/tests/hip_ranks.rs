@@ -57,27 +57,25 @@ fn two_gpus_give_the_bytes_of_one_whatever_moves_the_numbers() {
         return;
     }
     let site = Site::new(true);
-    for recipe in ["fp8", "mxfp4-fdw-rh16"] {
-        prepare(&site, "one", recipe, 2);
-        site.train("one", "hip");
-        for (exchange, transport) in [("host", "host"), ("nccl", "RCCL 2.22.3")] {
-            fs::write(site.path("trace.txt"), "").unwrap();
-            prepare(&site, "two", recipe, 2);
-            finish(launch(&site, "two", &["--gpus", "2", "--exchange", exchange]));
-            assert_same(&site, "two", "one");
-            assert_eq!(trace(&site).contains("rccl send"), exchange == "nccl", "{exchange}");
-            let lines = site.records("two", "exchange.jsonl");
-            assert_eq!((lines[0]["transport"].as_str(), lines[0]["ranks"].as_u64()), (Some(transport), Some(2)));
-            assert_eq!(lines.len(), 3);
-            for (step, line) in lines.iter().enumerate().skip(1) {
-                let seconds = |name: &str| line[name].as_f64().unwrap();
-                assert_eq!(line["step"].as_u64(), Some(step as u64));
-                let all = ["gradients", "norm", "parameters"].map(seconds);
-                assert!(all.iter().all(|&part| part > 0.0) && all.iter().sum::<f64>() < seconds("seconds"), "{line}");
-            }
-            fs::remove_dir_all(site.path("two")).unwrap();
+    // FP8 through the library: `a_checkpoint_goes_on_with_another_number_of_gpus`.
+    for (recipe, exchange, transport) in [("fp8", "host", "host"), ("mxfp4-fdw-rh16", "nccl", "RCCL 2.22.3")] {
+        let [one, two] = ["one", "two"].map(|ranks| format!("{ranks}-{exchange}"));
+        prepare(&site, &one, recipe, 2);
+        site.train(&one, "hip");
+        fs::write(site.path("trace.txt"), "").unwrap();
+        prepare(&site, &two, recipe, 2);
+        finish(launch(&site, &two, &["--gpus", "2", "--exchange", exchange]));
+        assert_same(&site, &two, &one);
+        assert_eq!(trace(&site).contains("rccl send"), exchange == "nccl", "{exchange}");
+        let lines = site.records(&two, "exchange.jsonl");
+        assert_eq!((lines[0]["transport"].as_str(), lines[0]["ranks"].as_u64()), (Some(transport), Some(2)));
+        assert_eq!(lines.len(), 3);
+        for (step, line) in lines.iter().enumerate().skip(1) {
+            let seconds = |name: &str| line[name].as_f64().unwrap();
+            assert_eq!(line["step"].as_u64(), Some(step as u64));
+            let all = ["gradients", "norm", "parameters"].map(seconds);
+            assert!(all.iter().all(|&part| part > 0.0) && all.iter().sum::<f64>() < seconds("seconds"), "{line}");
         }
-        fs::remove_dir_all(site.path("one")).unwrap();
     }
 }
 
@@ -113,7 +111,7 @@ fn a_checkpoint_goes_on_with_another_number_of_gpus() {
     site.train("plain", "hip");
     for [before, after] in [["2", "1"], ["1", "2"]] {
         prepare(&site, "run", "fp8", 3);
-        let mut child = launch(&site, "run", &["--gpus", before]).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = launch(&site, "run", &["--gpus", before, "--exchange", "nccl"]).stderr(Stdio::null()).spawn().unwrap();
         let started = Instant::now();
         // As soon as its first step is done: an interrupt makes a checkpoint of the next.
         while !fs::read_to_string(site.path("run/timing.jsonl")).is_ok_and(|text| text.contains("\"step\":1,")) {
@@ -122,7 +120,7 @@ fn a_checkpoint_goes_on_with_another_number_of_gpus() {
         }
         Command::new("kill").arg("-INT").arg(child.id().to_string()).stderr(Stdio::null()).status().unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(130), "from {before}");
-        finish(launch(&site, "run", &["--gpus", after]));
+        finish(launch(&site, "run", &["--gpus", after, "--exchange", "nccl"]));
         assert_same(&site, "run", "plain");
         fs::remove_dir_all(site.path("run")).unwrap();
     }
