@@ -111,8 +111,10 @@ pub fn run(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<Build, 
     for source in &manifest.sources {
         say(&format!("compiling {} twice", source.label()));
         let flags = [manifest.flags.clone(), source.arguments()].concat();
-        let bytes = compiler.compile(&here, &source.file, &flags)?;
-        if bytes != compiler.compile(&copy.0.join(&request.arch), &source.file, &flags)? {
+        let compile = |folder: &Path| compiler.compile(folder, &source.file, &flags);
+        let (bytes, again) = rayon::join(|| compile(&here), || compile(&copy.0.join(&request.arch)));
+        let bytes = bytes?;
+        if bytes != again? {
             problems.push(format!("{}: two compilations in different folders gave different bytes", source.label()));
         }
         let parsed = CodeObject::parse(&bytes).map_err(|error| BuildError::Object { file: source.label(), source: error })?;

@@ -5,16 +5,16 @@ use gfx950_clock::attention::{self, Model};
 use gfx950_clock::product::{self, Gemm};
 use gfx950_clock::quantise::{self, Quantise};
 use gfx950_interpreter::object::{CodeObject, Kernel};
+use rayon::prelude::*;
 use study::code_objects::Modelled;
 
 use super::manifest::{Budget, Source};
 
-/// Every product, matrix or shape of attention of one source that has a budget of clocks.
+/// Every product, matrix or shape of attention of one source that has a budget of clocks. Kernels share nothing: all cores play them.
 pub(super) fn modelled(source: &Source, object: &CodeObject) -> Result<Vec<Modelled>, ClockError> {
-    let mut found = Vec::new();
-    for kernel in &object.kernels {
-        let Some(budget) = source.kernels.get(&kernel.name).filter(|budget| !budget.clocks.is_empty()) else { continue };
-        found.extend(if kernel.name.starts_with("mxfp4_quantise") {
+    let of_kernel = |kernel: &Kernel| {
+        let Some(budget) = source.kernels.get(&kernel.name).filter(|budget| !budget.clocks.is_empty()) else { return Ok(Vec::new()) };
+        if kernel.name.starts_with("mxfp4_quantise") {
             let model = Quantise::new(kernel)?;
             each(kernel, budget, |text| {
                 let matrix = text.parse()?;
@@ -35,9 +35,10 @@ pub(super) fn modelled(source: &Source, object: &CodeObject) -> Result<Vec<Model
                 let product = gemm.product(shape)?;
                 Ok((product.clocks, product::line(&kernel.name, shape, &product)))
             })
-        }?);
-    }
-    Ok(found)
+        }
+    };
+    let found = object.kernels.par_iter().map(of_kernel).collect::<Result<Vec<_>, _>>()?;
+    Ok(found.into_iter().flatten().collect())
 }
 
 /// `play`: clocks of what that text names, and the line that says them.
