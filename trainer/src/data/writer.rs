@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 
 use super::index::{MAGIC, TokenType};
 use super::{DataError, pair};
+use crate::tensors::aside;
 
 /// What a pair holds: the one line that `tokenize` and `inspect-data` print.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -127,9 +128,7 @@ struct Aside {
 
 impl Aside {
     fn create(path: &Path) -> Result<Self, DataError> {
-        let mut name = path.as_os_str().to_owned();
-        name.push(format!(".{}.tmp", std::process::id()));
-        let temporary = PathBuf::from(name);
+        let temporary = aside(path);
         let file = File::create(&temporary).map_err(|source| DataError::write(&temporary, source))?;
         Ok(Self {
             path: path.to_owned(),

@@ -135,6 +135,13 @@ impl Results {
         serde_json::from_slice(&std::fs::read(self.folder.join(path)).unwrap()).unwrap()
     }
 
+    /// How precise a campaign's numbers are at the paper's depth.
+    fn precision(&self, directory: &str) -> Value {
+        let precision = self.json(&format!("{directory}/verdicts.json"))["papers"][0]["precision"][0].clone();
+        assert_eq!(precision["stretch"], "matched depth", "{directory}");
+        precision
+    }
+
     /// What a cell has to say. The first cell of a table's head says what its rows are.
     pub(crate) fn cell(&mut self, kind: &str, row: &[String], column: &Column) -> Result<String, String> {
         let names: Vec<&str> = row.iter().flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
@@ -310,7 +317,7 @@ impl Results {
         assert!(["11", "12", "13"].map(of).iter().all(|arms| *arms == 15) && runs.len() == 45, "{LADDER}: other runs");
         all.push("45 runs are here: all 15 arms with seeds 11 to 13".to_owned());
         for (directory, begins) in [(LADDER, "One"), (LADDER_8M, "one")] {
-            let precision = &self.json(&format!("{directory}/verdicts.json"))["papers"][0]["precision"][0];
+            let precision = self.precision(directory);
             all.push(format!("{begins} run scatters by {} %", fixed(100.0 * precision["sd"].as_f64().unwrap(), 1)));
         }
         // Over the last quarter, arm by arm.

@@ -20,9 +20,14 @@ const MEASURED: [[usize; 16]; 2] =
 impl Grouping {
     pub const ALL: [Self; 2] = [Self::Consecutive, Self::Measured];
 
+    /// Whether the two group such an access differently.
+    fn differ(lanes: usize, bytes: usize) -> bool {
+        bytes == 16 && lanes == 64
+    }
+
     /// The lane that comes at a place in the order in which lanes are served; as many as banks allow are served together.
     fn lane(self, place: usize, lanes: usize, bytes: usize) -> usize {
-        if self == Self::Measured && bytes == 16 && lanes == 64 {
+        if self == Self::Measured && Self::differ(lanes, bytes) {
             return place / 32 * 32 + MEASURED[place % 32 / 16][place % 16];
         }
         place
@@ -49,6 +54,14 @@ impl Grouping {
     /// Groups that have to wait for another of their own access, once for each time.
     pub fn conflicts(self, offsets: &[Option<u64>], bytes: usize) -> u64 {
         self.ways(offsets, bytes).iter().map(|ways| ways - 1).sum()
+    }
+
+    /// The same under each of [`Grouping::ALL`], counted once where they are one.
+    pub(crate) fn conflicts_of_all(offsets: &[Option<u64>], bytes: usize) -> [u64; 2] {
+        if Self::differ(offsets.len(), bytes) {
+            return Self::ALL.map(|grouping| grouping.conflicts(offsets, bytes));
+        }
+        [Self::Consecutive.conflicts(offsets, bytes); 2]
     }
 }
 

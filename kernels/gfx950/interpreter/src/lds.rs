@@ -65,8 +65,8 @@ impl Lds {
 
     /// Counts the bank conflicts of one access, the offsets being those of all lanes, None of an inactive one.
     pub(crate) fn count(&mut self, offsets: &[Option<u64>], size: usize) {
-        for (sum, grouping) in self.conflicts.iter_mut().zip(Grouping::ALL) {
-            *sum += grouping.conflicts(offsets, size);
+        for (sum, conflicts) in self.conflicts.iter_mut().zip(Grouping::conflicts_of_all(offsets, size)) {
+            *sum += conflicts;
         }
     }
 

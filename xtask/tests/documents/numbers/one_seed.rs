@@ -90,8 +90,7 @@ impl Results {
     fn batches(&mut self) -> Vec<String> {
         let all = [QUARTER, LADDER, QUADRUPLE];
         let depth = all.map(|directory| {
-            let precision = &self.json(&format!("{directory}/verdicts.json"))["papers"][0]["precision"][0];
-            assert_eq!(precision["stretch"], "matched depth");
+            let precision = self.precision(directory);
             [0, 1].map(|end| fixed(precision["tokens"][end].as_f64().unwrap() / 1e6, 0)).join(" to ")
         });
         let [small_end, own_end] = [QUARTER, LADDER].map(|directory| fixed(self.curve(directory, "fp8").last().unwrap().1, 3));
