@@ -182,6 +182,9 @@ def rank(options):
     if on_gpu:
         torch.cuda.set_device(device)
         torch.backends.cuda.matmul.allow_tf32 = True
+    else:
+        # As the launcher has it where there are several.
+        torch.set_num_threads(1)
     dist.init_process_group("nccl" if on_gpu else "gloo", timeout=LONGEST_EXCHANGE, device_id=device if on_gpu else None)
     control = dist.new_group(backend="gloo", timeout=LONGEST_TURN)
     sizes = {size["name"]: size for size in options.sizes}

@@ -392,13 +392,13 @@ impl Wanted {
             Some(Together::Gpus(_)) if device == "cpu" => {
                 Err(BenchError::Usage("--gpus with --device cpu: --ranks N times steps of N processes on the CPU".to_owned()))
             }
-            Some(Together::Gpus(_)) if device.contains(':') => Err(BenchError::Usage(format!(
-                "--device {device}: with --gpus each rank takes its own; name cuda or hip without a number"
-            ))),
+            Some(Together::Gpus(_)) if device.contains(':') => {
+                Err(BenchError::Usage(format!("--device {device}: with --gpus each rank takes its own; name cuda or hip without a number")))
+            }
             Some(Together::Gpus(_)) => Ok(Self { cpu: false, ..Self::parse(device)? }),
-            Some(Together::Processes(_)) if !["all", "cpu"].contains(&device) => Err(BenchError::Usage(format!(
-                "--device {device}: --ranks are processes on the CPU; --gpus N times steps of N GPUs"
-            ))),
+            Some(Together::Processes(_)) if !["all", "cpu"].contains(&device) => {
+                Err(BenchError::Usage(format!("--device {device}: --ranks are processes on the CPU; --gpus N times steps of N GPUs")))
+            }
             Some(Together::Processes(_)) => Ok(Self { cpu: false, ..Self::parse("cpu")? }),
         }
     }

@@ -4,6 +4,10 @@
 //! Ours are calls of the trainer (`step-time`), one a round; the peer's processes are started once for each number of ranks and hold no model
 //! between rounds, since neither leaves room for the other. What cannot be measured is a row that says why, never an error.
 
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -105,8 +109,9 @@ impl Place {
         if !found.is_empty() {
             return found;
         }
-        let kind = kinds.into_iter().find(|kind| not_run.first().is_some_and(|row| row.device == kind.word()));
-        let needs = not_run.iter().map(|row| format!("{}: {}", row.device, row.needs)).collect::<Vec<_>>().join("; or ");
+        let wanted = not_run.first();
+        let kind = kinds.into_iter().find(|kind| wanted.is_some_and(|row| row.device == kind.word()));
+        let needs = wanted.map(|row| row.needs.clone()).unwrap_or_default();
         let (name, libraries) = (String::new(), Vec::new());
         vec![Self { kind: kind.unwrap_or(DeviceKind::Cuda), name, libraries, mxfp4: "emulated", here: Some(0), needs }]
     }

@@ -447,6 +447,7 @@ fn other_devices_say_what_they_need() {
     for (name, needs) in [("cuda", "NVIDIA"), ("hip", "ROCm")] {
         let request = Request {
             device: name.to_owned(),
+            together: None,
             depth: Depth::Quick,
             only: None,
             threads: vec![1],

@@ -110,7 +110,7 @@ pub struct Beside {
 
 /// Columns of a table of steps: the step's name and the number of ranks stand before them.
 pub const COLUMNS: [&str; 7] =
-    ["step", "tokens/s each", "of ideal", "exchange not hidden", "memory each", "PyTorch, tokens/s", "ours : PyTorch"];
+    ["step takes", "tokens/s each", "of ideal", "exchange not hidden", "memory each", "PyTorch, tokens/s", "ours : PyTorch"];
 
 impl RankRow<'_> {
     /// Texts of [`COLUMNS`]: a number, and what a reader may want beside it.
@@ -127,7 +127,8 @@ impl RankRow<'_> {
             (time(timed.seconds), interval.unwrap_or_default())
         });
         let exposed = self.timed.as_ref().and_then(|timed| timed.exposed).map_or_else(none, |exposed| {
-            let [gradients, norm, parameters] = [exposed.gradients, exposed.norm, exposed.parameters].map(|part| format!("{:.1}", 100.0 * part));
+            let [gradients, norm, parameters] =
+                [exposed.gradients, exposed.norm, exposed.parameters].map(|part| format!("{:.1}", 100.0 * part));
             (percent(exposed.sum()), format!("{gradients} + {norm} + {parameters}"))
         });
         let peer = self.peer.as_ref();
@@ -141,9 +142,8 @@ impl RankRow<'_> {
                 let theirs = self.step.peer.as_ref().and_then(|peer| peer.peak_bytes).map(memory);
                 (thousands(peer.tokens_per_second), theirs.unwrap_or_default())
             }),
-            peer.and_then(|peer| peer.ours).map_or_else(none, |ours| {
-                (format!("{:.2}", ours.ratio), ours.interval.map(beside).unwrap_or_default())
-            }),
+            peer.and_then(|peer| peer.ours)
+                .map_or_else(none, |ours| (format!("{:.2}", ours.ratio), ours.interval.map(beside).unwrap_or_default())),
         ]
     }
 }
@@ -248,8 +248,7 @@ impl RanksBench {
         let all: Vec<Samples> = self.steps.iter().filter_map(RankStep::samples).collect();
         let peers: Vec<Peer> = self.steps.iter().filter_map(|step| step.peer.clone()).collect();
         let missing = self.missing();
-        let evidence =
-            Measured { ours: &all, peers: &peers, missing: &missing, peers_asked, profile: &[], benchmarks: &[], memory: &[] };
+        let evidence = Measured { ours: &all, peers: &peers, missing: &missing, peers_asked, profile: &[], benchmarks: &[], memory: &[] };
         let measured = || self.steps.iter().filter(|step| !step.samples.is_empty());
         let mut compared = Vec::new();
         for step in measured() {
@@ -272,7 +271,7 @@ impl RanksBench {
         if let Some(fewest) = self.fewest(step) {
             let what = format!("of ideal scaling from {}, {}", fewest.ranks, step.named());
             let scaling = Comparison { is_share: true, ..plain(STEPS, what, left(), vec![ours(fewest.name())]) };
-            let bound = Bound::Text("the parts of the exchange that are not hidden, below, and GPUs that share their host's power and memory");
+            let bound = Bound::Text("what of the exchange is not hidden, which is the next row, and what GPUs of one host share");
             all.push(with_bar(scaling, 0.97, bound, step.size == CUT));
         }
         let asked = match step.arm.as_str() {
@@ -281,7 +280,12 @@ impl RanksBench {
             _ => 1.4,
         };
         if let Some(theirs) = step.peer_name() {
-            all.push(with_bar(plain(STEPS, format!("over PyTorch's, {}", step.named()), left(), vec![peer(theirs)]), asked, profile(), is_whole));
+            all.push(with_bar(
+                plain(STEPS, format!("over PyTorch's, {}", step.named()), left(), vec![peer(theirs)]),
+                asked,
+                profile(),
+                is_whole,
+            ));
         }
         if step.arm.starts_with("mxfp4") {
             let bf16 = RankStep { arm: "bf16".to_owned(), ..step.clone() };
@@ -314,7 +318,7 @@ fn hidden(step: &RankStep) -> Option<Compared> {
         ratio: Some(share),
         interval: None,
         n: step.exchange.len(),
-        in_turns: true,
+        in_turns: false,
         is_share: true,
         bar,
         paper: None,

@@ -122,7 +122,8 @@ fn comparisons(document: &Document) -> Table {
         .gpus
         .iter()
         .flat_map(|gpu| gpu.comparisons.iter().map(move |compared| ratio(format!("{} {}", gpu.device, compared.section), compared)));
-    let of_ranks = document.ranks.iter().flat_map(|ranks| ranks.comparisons.iter().map(|one| ratio(format!("{} {}", ranks.device, one.section), one)));
+    let of_ranks =
+        document.ranks.iter().flat_map(|ranks| ranks.comparisons.iter().map(|one| ratio(format!("{} {}", ranks.device, one.section), one)));
     Table::of("comparisons.csv", of_cpu.chain(of_gpus).chain(of_ranks))
 }
 
