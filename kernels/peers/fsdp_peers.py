@@ -185,7 +185,7 @@ def rank(options):
     else:
         # As the launcher has it where there are several.
         torch.set_num_threads(1)
-    dist.init_process_group("nccl" if on_gpu else "gloo", timeout=LONGEST_EXCHANGE, device_id=device if on_gpu else None)
+    dist.init_process_group("nccl" if on_gpu else "gloo", timeout=LONGEST_EXCHANGE)
     control = dist.new_group(backend="gloo", timeout=LONGEST_TURN)
     sizes = {size["name"]: size for size in options.sizes}
     say("environment", torch=torch.__version__, python=platform.python_version(), cuda=torch.version.cuda, hip=torch.version.hip,

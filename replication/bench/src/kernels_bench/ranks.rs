@@ -215,7 +215,7 @@ impl Request<'_> {
         say: &dyn Fn(&str),
     ) -> Result<(), BenchError> {
         let mut script = match self.peers.filter(|_| steps.iter().any(|step| step.peer_name().is_some())) {
-            Some(python) => Some(self.script(place, ranks, python)?.and_then(Script::ready)),
+            Some(python) => Some(self.script(place, ranks, python)?.and_then(Script::ready).and_then(Script::able)),
             None => None,
         };
         for step in steps {

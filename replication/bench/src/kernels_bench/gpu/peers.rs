@@ -4,7 +4,7 @@
 //! most and in turns. Whatever is wrong with it is a row, never an error.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -28,6 +28,8 @@ pub(in super::super) struct Script {
     child: Child,
     input: ChildStdin,
     lines: Receiver<String>,
+    /// What it says beside, of which an error is quoted.
+    errors: Receiver<String>,
     found: Peers,
     ready: bool,
     patience: Duration,
@@ -89,30 +91,30 @@ impl Script {
         }
         let install = "install Python 3 with PyTorch for this GPU, or name one: --peers /path/to/python3";
         let mut command = Command::new(python);
-        command.arg(&script).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.arg(&script).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| missing(format!("cannot start {}: {error}", python.display()), install))?;
-        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+        let (Some(input), Some(output), Some(errors)) = (child.stdin.take(), child.stdout.take(), child.stderr.take()) else {
             return Err(missing("its input and output could not be opened".to_owned(), &alone(name)));
         };
-        let (send, lines) = channel();
-        let follow = move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                if send.send(line).is_err() {
-                    break;
-                }
-            }
-        };
-        if let Err(error) = std::thread::Builder::new().spawn(follow) {
-            // It ends when its input does.
-            return Err(missing(format!("the system gives no thread to follow it ({error})"), &alone(name)));
-        }
-        Ok(Self { name, child, input, lines, found: Peers::default(), ready: false, patience })
+        // It ends when its input does.
+        let no_thread = |error| missing(format!("the system gives no thread to follow it ({error})"), &alone(name));
+        let (lines, errors) = (follow(output).map_err(no_thread)?, follow(errors).map_err(no_thread)?);
+        Ok(Self { name, child, input, lines, errors, found: Peers::default(), ready: false, patience })
     }
 
     /// Waits until it is ready.
     pub(in super::super) fn ready(mut self) -> Result<Self, Missing> {
         self.ready = self.read_until("ready", self.patience)?;
         Ok(self)
+    }
+
+    /// One that has something to time; else why not.
+    pub(in super::super) fn able(self) -> Result<Self, Missing> {
+        if self.ready {
+            return Ok(self);
+        }
+        let nothing = missing("it found nothing to time".to_owned(), &alone(self.name));
+        Err(self.finish().missing.into_iter().next().unwrap_or(nothing))
     }
 
     /// Times one round of every recipe that it has.
@@ -151,6 +153,13 @@ impl Script {
         found
     }
 
+    /// The last error that it spoke of, in brackets.
+    fn last_error(&self) -> String {
+        // A process that it left behind may keep its end open.
+        let lines = std::iter::from_fn(|| self.errors.recv_timeout(Duration::from_secs(1)).ok());
+        lines.filter(|line| line.contains("Error: ")).last().map_or_else(String::new, |line| format!(" ({})", line.trim()))
+    }
+
     /// Lines until one of this kind; false when the script ended well without it, having nothing to time.
     fn read_until(&mut self, kind: &str, patience: Duration) -> Result<bool, Missing> {
         let deadline = Instant::now() + patience;
@@ -160,12 +169,13 @@ impl Script {
                 Err(RecvTimeoutError::Timeout) => {
                     let _ = self.child.kill();
                     let _ = self.child.wait();
-                    return Err(missing(format!("nothing came for {} s, so it was ended", patience.as_secs()), &alone(self.name)));
+                    let what = format!("nothing came for {} s, so it was ended{}", patience.as_secs(), self.last_error());
+                    return Err(missing(what, &alone(self.name)));
                 }
                 Err(RecvTimeoutError::Disconnected) => {
                     return match self.child.wait() {
                         Ok(status) if status.success() && kind == "ready" => Ok(false),
-                        Ok(status) => Err(missing(format!("it ended with {status}"), &alone(self.name))),
+                        Ok(status) => Err(missing(format!("it ended with {status}{}", self.last_error()), &alone(self.name))),
                         Err(error) => Err(missing(format!("it cannot be waited for: {error}"), &alone(self.name))),
                     };
                 }
@@ -179,6 +189,20 @@ impl Script {
             self.found.environment = self.found.environment.take().or(more.environment);
         }
     }
+}
+
+/// Its lines as they come, until it ends.
+fn follow(output: impl Read + Send + 'static) -> std::io::Result<Receiver<String>> {
+    let (send, lines) = channel();
+    let follow = move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            if send.send(line).is_err() {
+                break;
+            }
+        }
+    };
+    std::thread::Builder::new().spawn(follow)?;
+    Ok(lines)
 }
 
 /// `{"schema":"mxfp4-peer/1","kind":"mark","mark":"ready"}`.

@@ -277,6 +277,22 @@ fn steps_are_measured_by_calls_of_the_trainer_in_turns_with_the_peer() {
     let cut = request.measure(&two(), &[2], &stop, &|_| {}).unwrap();
     assert!(cut.steps[0].samples.len() == 10 && cut.steps[1].missing[0].reason == "interrupted", "{cut:?}");
 
+    // A peer that cannot begin, or ends, says why at every step.
+    for (script, said) in [
+        (
+            "echo '{\"schema\":\"mxfp4-peer/1\",\"kind\":\"missing\",\"peer\":\"p\",\"name\":\"n\",\"reason\":\"no torch\",\"install\":\"\"}'",
+            "no torch",
+        ),
+        (
+            "echo '[rank0]: RuntimeError: NCCL failed' >&2; echo 'ChildFailedError:' >&2; exit 1",
+            "it ended with exit status: 1 ([rank0]: RuntimeError: NCCL failed)",
+        ),
+    ] {
+        std::fs::write(at("kernels/peers/fsdp_peers.py"), script).unwrap();
+        let alone = request.measure(&two(), &[2], &|| Ok(()), &|_| {}).unwrap();
+        assert!(alone.steps.iter().all(|step| !step.samples.is_empty() && step.missing[0].reason == said), "{said}: {alone:?}");
+    }
+
     // Without the script the peer is missing, and ours is measured.
     std::fs::remove_file(at("kernels/peers/fsdp_peers.py")).unwrap();
     let alone = request.measure(&two(), &[2], &|| Ok(()), &|_| {}).unwrap();
