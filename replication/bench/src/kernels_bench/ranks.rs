@@ -171,7 +171,7 @@ impl Request<'_> {
             for arm in ARMS {
                 for ranks in counts {
                     let sequences = size.sequences.unwrap_or(profile.batch.sequences / ranks);
-                    let tokens = sequences as u64 * model.sequence_length as u64;
+                    let tokens = sequences as u64 * model.sequence_length;
                     all.push(RankStep { size: size.name.to_owned(), arm: arm.to_owned(), ranks: *ranks, tokens, ..RankStep::default() });
                 }
             }

@@ -92,8 +92,7 @@ fn of_ranks(bench: &RanksBench, text: &mut String) {
     line!(text, "\nsteps of several {}, each with as many sequences: {}", bench.each(), bench.title());
     line!(text, "of ideal: from the fewest; exchange not hidden: gradients + norm + parameters, in % of the step");
     let joined = |(number, beside): &(String, String)| format!("{number} {beside}").trim_end().to_owned();
-    let mut lines =
-        vec![["step".to_owned(), bench.each().to_owned()].into_iter().chain(RANK_COLUMNS.map(str::to_owned)).collect::<Vec<_>>()];
+    let mut lines: Vec<Vec<String>> = vec![["Recipe", "Ranks"].into_iter().chain(RANK_COLUMNS).map(str::to_owned).collect()];
     for row in bench.rows() {
         let name = format!("{}/{}", row.step.size, row.step.arm);
         lines.push([name, row.step.ranks.to_string()].into_iter().chain(row.cells().iter().map(joined)).collect());

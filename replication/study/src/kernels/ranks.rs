@@ -108,9 +108,9 @@ pub struct Beside {
     pub ours: Option<Taken>,
 }
 
-/// Columns of a table of steps: the step's name and the number of ranks stand before them.
+/// Columns of a table of steps, after the recipe and the number of ranks.
 pub const COLUMNS: [&str; 7] =
-    ["step takes", "tokens/s each", "of ideal", "exchange not hidden", "memory each", "PyTorch, tokens/s", "ours : PyTorch"];
+    ["Step", "Tokens/s each", "Of ideal", "Exchange not hidden", "Memory each", "PyTorch, tokens/s", "Ours : PyTorch"];
 
 impl RankRow<'_> {
     /// Texts of [`COLUMNS`]: a number, and what a reader may want beside it.

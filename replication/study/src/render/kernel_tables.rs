@@ -53,7 +53,8 @@ pub(super) struct GpuSection {
 pub(super) struct RanksSection {
     pub title: String,
     pub steps: Grid,
-    pub bars: Grid,
+    /// None of a model that has none.
+    pub bars: Option<Grid>,
     pub ratios: Grid,
     pub missing: Option<Grid>,
 }
@@ -64,7 +65,8 @@ impl Section {
         let cpu = [Some(bars), Some(ratios), profile.as_ref(), Some(single), missing.as_ref()];
         let cpu = cpu.into_iter().filter(|_| *of_cpu);
         let of_gpus = gpus.iter().flat_map(|gpu| [Some(&gpu.bars), Some(&gpu.ratios), Some(&gpu.kernels), gpu.missing.as_ref()]);
-        let of_ranks = ranks.iter().flat_map(|ranks| [Some(&ranks.steps), Some(&ranks.bars), Some(&ranks.ratios), ranks.missing.as_ref()]);
+        let of_ranks =
+            ranks.iter().flat_map(|ranks| [Some(&ranks.steps), ranks.bars.as_ref(), Some(&ranks.ratios), ranks.missing.as_ref()]);
         cpu.chain(of_gpus).chain(of_ranks).chain([not_run.as_ref(), modelled.as_ref()]).flatten().collect()
     }
 }
@@ -128,7 +130,7 @@ fn ranks_section(bench: &RanksBench) -> RanksSection {
     RanksSection {
         title: format!("Steps of several {}: {}", bench.each(), bench.title()),
         steps: rank_steps(&id("steps"), bench),
-        bars: bar_grid(&id("bars"), &format!("Bars of several {}", bench.each()), rows(true)),
+        bars: rows(true).next().map(|_| bar_grid(&id("bars"), &format!("Bars of several {}", bench.each()), rows(true))),
         ratios: ratio_grid(&id("ratios"), &format!("Ratios of several {}, with 95 % intervals", bench.each()), rows(false)),
         missing: (!bench.missing().is_empty()).then(|| missing(&id("missing"), &bench.missing())),
     }
@@ -136,7 +138,7 @@ fn ranks_section(bench: &RanksBench) -> RanksSection {
 
 /// A row for each step that was asked for, under its model and batch.
 fn rank_steps(id: &str, bench: &RanksBench) -> Grid {
-    let mut columns = vec![words("Recipe", 0.18), numbers(bench.each(), 0.08)];
+    let mut columns = vec![words("Recipe", 0.18), numbers("Ranks", 0.08)];
     columns.extend(RANK_COLUMNS.map(|title| numbers(title, 0.74 / RANK_COLUMNS.len() as f64)));
     let caption =
         format!("Whole steps, medians with 95 % intervals; each of the {} has as many sequences whatever their number", bench.each());
