@@ -3,6 +3,7 @@
 use std::cell::Cell;
 
 use campaign::error::CampaignError;
+use contract::memory;
 use study::kernels::{self, Compared, Document, Exchange, Peer, newest};
 use study::verify::verify;
 
@@ -179,6 +180,28 @@ fn run_files_give_every_rank_the_same_work() {
         let found = (run.batch.sequences, run.batch.accumulation, run.model.num_hidden_layers);
         assert_eq!(found, (sequences, parts, layers), "{} of {ranks}", size.name);
     }
+}
+
+/// Scaling is told from one GPU on: the eight layers are counted to fit an H100's 78 GiB, whatever the number of GPUs and the recipe. The whole
+/// model is not, on one.
+#[test]
+fn the_cut_fits_one_gpu() {
+    let (manifests, folder) = (Manifests::load(&repository()).unwrap(), tempfile::tempdir().unwrap());
+    let trainer = Trainer { program: PathBuf::new() };
+    let request = asking(&trainer, &manifests, folder.path(), Depth::Deep, "", None);
+    let least = |size: &Size, arm: &str, ranks| {
+        let path = request.run_file(size, manifests.profile(size.profile).unwrap(), &step(size.name, arm, ranks)).unwrap();
+        let run = contract::run_file::RunFile::load(&path).unwrap().run.micro_batch();
+        let ways = memory::ways(&run, memory::Place::Gpu { mxfp4: false }).into_iter();
+        ways.map(|way| memory::of_rank(way, &run, ranks).bytes).min().unwrap()
+    };
+    for arm in ARMS {
+        for ranks in [1, 2, 4] {
+            let bytes = least(&ON_GPUS[0], arm, ranks);
+            assert!(bytes < 78 * GIB, "{arm} of {ranks}: {bytes}");
+        }
+    }
+    assert!(least(&ON_GPUS[1], "fp8", 1) > 78 * GIB);
 }
 
 fn asking<'a>(
