@@ -55,7 +55,8 @@ pub(crate) fn run(mut arguments: StepTimeArguments) -> Result<(), TrainerError> 
     if let Some(gpus) = arguments.gpus {
         run_commands::take_gpus(gpus, &mut arguments.machine.device)?;
     }
-    if let (None, Some(ranks)) = (&place, arguments.gpus.or(arguments.ranks)) {
+    // One rank is this process: one that it started would find itself alone, and start one in its turn.
+    if let (None, Some(ranks)) = (&place, arguments.gpus.or(arguments.ranks).filter(|ranks| *ranks != 1)) {
         // Each has the same arguments, and its variables say which rank it is.
         return run_commands::start(ranks, None, &std::env::args_os().skip(1).collect::<Vec<_>>());
     }

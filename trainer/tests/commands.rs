@@ -45,6 +45,14 @@ fn step_times_come_arm_by_arm_in_turns() {
     }
 }
 
+/// One rank is a run without ranks, by this process.
+#[test]
+fn steps_of_one_rank_are_those_of_one_process() {
+    let folder = prepared();
+    let found = lines(&["step-time", "fp8/run.yaml", "--ranks", "1", "--repeats", "2", "--warmup", "0"], folder.path());
+    assert_eq!(found.iter().map(|line| line.get("ranks")).collect::<Vec<_>>(), [None; 2]);
+}
+
 /// Without data the tokens are random; the kernels' seconds are parts of the step's.
 #[test]
 fn a_step_profile_names_where_its_time_went() {

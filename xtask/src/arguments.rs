@@ -5,6 +5,7 @@ mod runs;
 
 use std::path::{Path, PathBuf};
 
+use bench::kernels_bench::Together;
 use bench::{device_test, kernels_bench, kernels_build};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
@@ -58,7 +59,7 @@ pub(crate) enum Command {
     Replicate(Box<Replicate>),
     /// What the kernels reach on every device found: against its peaks, each other and peers; under 3 minutes on a CPU, peers not counted
     #[command(
-        after_help = "Examples:\n  cargo xtask kernels-bench\n  cargo xtask kernels-bench --quick\n  cargo xtask kernels-bench --only gemm/mxfp4 --threads 1,2\n  cargo xtask kernels-bench --deep --peers\n  cargo xtask kernels-bench --device cuda:1 --peers /path/to/python3\n  cargo xtask kernels-bench --device hip"
+        after_help = "Examples:\n  cargo xtask kernels-bench\n  cargo xtask kernels-bench --quick\n  cargo xtask kernels-bench --only gemm/mxfp4 --threads 1,2\n  cargo xtask kernels-bench --deep --peers\n  cargo xtask kernels-bench --device cuda:1 --peers /path/to/python3\n  cargo xtask kernels-bench --device hip\n  cargo xtask kernels-bench --gpus 1,2,4 --peers /path/to/python3\n  cargo xtask kernels-bench --ranks 1,2"
     )]
     KernelsBench(KernelsBench),
     /// Compile the device kernels, twice, and check registers, LDS, spills and instruction counts against their budgets
@@ -412,6 +413,14 @@ pub(crate) struct KernelsBench {
     /// our kernels stands beside what is measured (modelled; it needs clang 22)
     #[arg(long, default_value = "all", value_parser = bench_device)]
     device: String,
+    /// Instead time whole steps of so many GPUs of this machine, each number in turn, at Llama 3.1-8B's shapes; with --peers beside PyTorch's FSDP2.
+    /// What of the exchange is not hidden is a column. A number that is not there is a row that says so. --quick takes eight of 32 layers alone, --deep
+    /// the paper's batch, too
+    #[arg(long, value_name = "N,M", value_delimiter = ',', value_parser = positive, conflicts_with = "ranks")]
+    gpus: Vec<usize>,
+    /// The same by so many processes on the CPU, for a small model
+    #[arg(long, value_name = "N,M", value_delimiter = ',', value_parser = positive)]
+    ranks: Vec<usize>,
     /// Less than a minute: the reference product and the small step
     #[arg(long)]
     quick: bool,
@@ -451,8 +460,16 @@ impl KernelsBench {
             (_, true) => Depth::Deep,
             _ => Depth::Default,
         };
+        let together = |counts: &[usize]| {
+            let mut counts = counts.to_vec();
+            counts.sort_unstable();
+            counts.dedup();
+            (!counts.is_empty()).then_some(counts)
+        };
+        let of_gpus = together(&self.gpus).map(Together::Gpus);
         kernels_bench::Request {
             device: self.device.clone(),
+            together: of_gpus.or_else(|| together(&self.ranks).map(Together::Processes)),
             depth,
             only: self.only.clone(),
             threads: self.threads.clone(),

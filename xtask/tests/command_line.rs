@@ -97,6 +97,18 @@ fn kernels_bench_refuses_before_it_builds() {
         let said = says(&["kernels-bench", "--device", device], 4);
         assert!(said.contains("not-run") && said.contains("it needs"), "{said}");
     }
+    for (arguments, said) in [
+        (&["--gpus", "0"][..], "at least 1"),
+        (&["--gpus", "1,two"], "at least 1"),
+        (&["--ranks", "1,0"], "at least 1"),
+        (&["--gpus", "2", "--ranks", "2"], "cannot be used with"),
+        (&["--gpus", "2", "--device", "cpu"], "--ranks N times steps of N processes on the CPU"),
+        (&["--gpus", "2", "--device", "cuda:1"], "name cuda or hip without a number"),
+        (&["--ranks", "2", "--device", "hip"], "--gpus N times steps of N GPUs"),
+    ] {
+        let text = says(&[&["kernels-bench"], arguments].concat(), 2);
+        assert!(text.contains(said), "{arguments:?}: {text}");
+    }
     assert!(says(&["kernels-bench", "--threads", "0"], 2).contains("at least 1"));
     assert!(says(&["kernels-bench", "--quick", "--deep"], 2).contains("cannot be used with"));
     assert!(says(&["kernels-bench", "--device", "tpu"], 2).contains("cuda"));

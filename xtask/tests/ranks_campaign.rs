@@ -102,3 +102,52 @@ fn a_campaign_that_a_launcher_starts_several_times_is_refused() {
     }
     assert!(site.calls().is_empty());
 }
+
+/// What `kernels-bench` does on several GPUs, by the real trainer: as processes, and on two GPUs that are not there for a model with the shapes of none.
+#[test]
+fn steps_of_several_ranks_are_timed_whatever_is_missing() {
+    let site = site();
+    let text = site.says(&["kernels-bench", "--ranks", "2,1", "--quick", "--machine", "here", "--peers", "no-python"], 0);
+    let kernels = |site: &Site| std::fs::read_dir(site.path("results")).unwrap().next().unwrap().unwrap().path();
+    let rows = |site: &Site| {
+        let rows = csv::Reader::from_path(kernels(site).join("ranks.csv")).unwrap().into_records().map(Result::unwrap).collect::<Vec<_>>();
+        rows.into_iter().map(|row| row.iter().map(str::to_owned).collect::<Vec<_>>()).collect::<Vec<_>>()
+    };
+    let measured = rows(&site);
+    assert_eq!(measured.len(), 6, "{text}");
+    for row in &measured {
+        // A process alone has nothing to exchange, and nobody to be compared with.
+        let is_alone = row[4] == "1";
+        assert!(row[2] == "size-a" && row[9] == "6" && row[11].is_empty() == is_alone && row[13].is_empty() == is_alone, "{row:?}");
+        assert!(row[26].contains("kernels/peers/fsdp_peers.py is not in this tree"), "{row:?}");
+    }
+    let directory = kernels(&site);
+    site.says(&["verify", directory.to_str().unwrap()], 0);
+
+    let site = Site::new();
+    let model = site.path("manifests/models/llama31-8b.yaml");
+    for (from, to) in [
+        ("hidden_size: 4096", "hidden_size: 64"),
+        ("num_attention_heads: 32", "num_attention_heads: 2"),
+        ("num_key_value_heads: 8", "num_key_value_heads: 2"),
+        ("head_dim: 128", "head_dim: 32"),
+        ("intermediate_size: 14336", "intermediate_size: 96"),
+        ("sequence_length: 8192", "sequence_length: 32"),
+    ] {
+        edit(&model, from, to);
+    }
+    let text = site.says(&["kernels-bench", "--gpus", "1,2,4", "--quick", "--only", "mxfp4"], 0);
+    let measured = rows(&site);
+    assert!(text.contains("Stand-in GPU (cuda; MXFP4 emulated; CUDA driver 12.8;"), "{text}");
+    let short: Vec<_> = measured.iter().map(|row| [&row[2], &row[3], &row[4], &row[9], &row[26]].map(String::as_str)).collect();
+    let needs = "ours: needs 4 GPUs of one machine; here: 2";
+    let cut = "llama31-8b-8-layers";
+    assert_eq!(
+        short,
+        [[cut, "mxfp4-fdw-h16", "1", "6", ""], [cut, "mxfp4-fdw-h16", "2", "6", ""], [cut, "mxfp4-fdw-h16", "4", "0", needs]]
+    );
+    assert_eq!(site.calls(), ["step-time cuda"; 2]);
+    site.mode("none");
+    let text = site.says(&["kernels-bench", "--gpus", "2", "--out", "elsewhere"], 0);
+    assert!(text.contains("needs 2 GPUs of one machine; here: 0; an NVIDIA GPU"), "{text}");
+}

@@ -27,6 +27,7 @@ const FILES: &[&str] = &[
     "macros.tex",
     "others.json",
     "provenance.json",
+    "ranks.csv",
     "references.bib",
     "renderer.json",
     "report.html",

@@ -9,6 +9,7 @@ mod directory;
 mod gpu;
 mod model;
 mod programs;
+mod ranks;
 mod samples;
 mod steps;
 mod table;
@@ -39,6 +40,7 @@ use study::render::RenderError;
 
 use directory::write;
 pub use directory::{add_to, report};
+pub use ranks::Together;
 pub use samples::{Peers, parse_peers};
 pub use table::table;
 
@@ -47,6 +49,8 @@ pub use table::table;
 pub struct Request {
     /// `all` that are found, `cpu`, `cuda[:N]` or `hip[:N]`.
     pub device: String,
+    /// Steps of several ranks, and nothing else; None: everything else.
+    pub together: Option<Together>,
     pub depth: Depth,
     /// Only what has this in its name.
     pub only: Option<String>,
@@ -88,6 +92,9 @@ pub enum BenchError {
     /// This machine, or this tree, cannot do it.
     #[error("{0}")]
     Lacks(String),
+    /// Options that do not go together.
+    #[error("{0}")]
+    Usage(String),
     /// A program of ours printed something else than its schema says.
     #[error("{program}: {what}; this is not what this version prints, so build the tree again")]
     Lines { program: String, what: String },
@@ -106,7 +113,7 @@ pub enum BenchError {
 impl ExitCode for BenchError {
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Manifest(_) | Self::Nothing(_) => 2,
+            Self::Manifest(_) | Self::Nothing(_) | Self::Usage(_) => 2,
             Self::Record(error) => error.exit_code(),
             Self::File(error)
             | Self::Provenance(ProvenanceError::File(error))
@@ -134,7 +141,7 @@ pub struct Outcome {
 /// # Errors
 /// [`BenchError`]; a broken or absent peer is a row, not an error, and so is a device that is not here unless it was asked for by name.
 pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)) -> Result<Outcome, BenchError> {
-    let wanted = Wanted::parse(&request.device)?;
+    let wanted = Wanted::of(request)?;
     let manifests = Manifests::load(root)?;
     let answers = Answers::default();
     wanted.refuse_early(root, &manifests, request, &answers)?;
@@ -153,19 +160,18 @@ pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)
         Some(trainer) => (trainer.clone(), toolchain::prebuilt_identity(&trainer)?),
         None => build_trainer(root, say)?,
     };
-    let Found { gpus, interpreters, mut not_run } = wanted.gpus(&trainer, &answers)?;
-    let only = request.only.clone().unwrap_or_default();
+    let found = wanted.gpus(&trainer, &answers)?;
     let folder = root.join("cache").join("kernels-bench");
     let mut document = Document {
         schema: SCHEMA.to_owned(),
         date: environment::today(),
-        machine: request.machine.clone().or_else(|| gpu_slug(&wanted, &gpus)).unwrap_or_else(environment::machine_name),
+        machine: request.machine.clone().or_else(|| gpu_slug(&wanted, &found.gpus)).unwrap_or_else(environment::machine_name),
         processor: machine::cpu_model(),
         device: request.device.clone(),
         instruction_set: String::new(),
         commit: environment.source.commit.clone(),
         dirty: environment.source.dirty,
-        trainer_code: build.identities.on(measured_on(&gpus)).to_owned(),
+        trainer_code: build.identities.on(measured_on(&found.gpus)).to_owned(),
         depth: request.depth,
         only: request.only.clone(),
         threads: request.threads.clone(),
@@ -181,22 +187,86 @@ pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)
         memory: Vec::new(),
         comparisons: Vec::new(),
         gpus: Vec::new(),
+        ranks: Vec::new(),
         not_run: Vec::new(),
         clock_model: None,
     };
-    if wanted.cpu && is_source {
-        measure_cpu(root, request, (&trainer, &manifests, &folder), &mut document, stop, say)?;
-    } else if wanted.cpu {
-        not_run.insert(0, gpu::not_run("cpu", None));
+    if !found.gpus.is_empty() {
+        environment = environment.on(&found.gpus);
     }
+    let means = (&trainer, &manifests, folder.as_path());
+    match &request.together {
+        Some(together) => measure_together(root, (request, together), means, &found, &mut document, stop, say)?,
+        None => {
+            if wanted.cpu && is_source {
+                measure_cpu(root, request, means, &mut document, stop, say)?;
+            } else if wanted.cpu {
+                document.not_run.push(gpu::not_run("cpu", None));
+            }
+            measure_gpus(root, request, means, found, &mut document, stop, say)?;
+        }
+    }
+    something(request.only.as_deref().unwrap_or_default(), &document)?;
+    document.comparisons = document.compare();
+    let directory = write(root, &request.out, &document, &environment)?;
+    if asked_to_stop(stop).is_err() {
+        return Err(BenchError::Interrupted(directory));
+    }
+    Ok(Outcome { directory, document })
+}
+
+/// Steps of several ranks.
+fn measure_together(
+    root: &Path,
+    (request, together): (&Request, &Together),
+    (trainer, manifests, folder): (&Trainer, &Manifests, &Path),
+    found: &Found,
+    document: &mut Document,
+    stop: &AtomicBool,
+    say: &dyn Fn(&str),
+) -> Result<(), BenchError> {
+    let measure = ranks::Request {
+        root,
+        trainer,
+        manifests,
+        folder,
+        depth: request.depth,
+        only: request.only.as_deref().unwrap_or_default(),
+        peers: request.peers.as_deref(),
+        peers_eager: request.peers_eager,
+        threads: request.threads.first().copied().unwrap_or(1),
+    };
+    let (places, counts) = match together {
+        Together::Gpus(counts) => (ranks::Place::of_gpus(&found.gpus, &found.not_run), counts),
+        Together::Processes(counts) => (vec![ranks::Place::cpu(machine::cpu_model())], counts),
+    };
+    let started = Instant::now();
+    for place in &places {
+        document.ranks.push(measure.measure(place, counts, &|| Ok(asked_to_stop(stop)?), say)?);
+    }
+    document.measuring_seconds = started.elapsed().as_secs_f64();
+    Ok(())
+}
+
+/// Kernels and steps of each GPU alone; every call of an interpreter, and what the clock model says.
+fn measure_gpus(
+    root: &Path,
+    request: &Request,
+    (trainer, manifests, folder): (&Trainer, &Manifests, &Path),
+    Found { gpus, interpreters, not_run }: Found,
+    document: &mut Document,
+    stop: &AtomicBool,
+    say: &dyn Fn(&str),
+) -> Result<(), BenchError> {
+    document.not_run.extend(not_run);
     let interrupted = || Ok(asked_to_stop(stop)?);
     let measure = gpu::Request {
         root,
-        trainer: &trainer,
-        manifests: &manifests,
-        folder: &folder,
+        trainer,
+        manifests,
+        folder,
         depth: request.depth,
-        only: &only,
+        only: request.only.as_deref().unwrap_or_default(),
         peers: request.peers.as_deref(),
         peers_eager: request.peers_eager,
     };
@@ -209,29 +279,19 @@ pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)
     }
     for gpu in interpreters.iter().filter(|_| interrupted().is_ok()) {
         say(&format!("{}: an interpreter; every kernel is called once, no time is told", gpu.device));
-        if let Some(row) = not_run.iter_mut().find(|row| row.device == gpu.kind()) {
+        if let Some(row) = document.not_run.iter_mut().find(|row| row.device == gpu.kind()) {
             measure.interpret(gpu, row)?;
         }
     }
     if interrupted().is_ok() && gpus.iter().chain(&interpreters).any(model::is_of) {
         say("the clock model's figures of the gfx950 kernels (modelled)");
-        match model::clock_model(root, &manifests) {
+        match model::clock_model(root, manifests) {
             Ok(model) => document.clock_model = Some(model),
-            Err(error) => model::lack(&error.to_string(), &mut document.gpus, &mut not_run),
+            Err(error) => model::lack(&error.to_string(), &mut document.gpus, &mut document.not_run),
         }
     }
-    if !gpus.is_empty() {
-        environment = environment.on(&gpus);
-    }
-    something(&only, &document)?;
     document.measuring_seconds += started.elapsed().as_secs_f64();
-    document.not_run = not_run;
-    document.comparisons = document.compare();
-    let directory = write(root, &request.out, &document, &environment)?;
-    if interrupted().is_err() {
-        return Err(BenchError::Interrupted(directory));
-    }
-    Ok(Outcome { directory, document })
+    Ok(())
 }
 
 /// Criterion's benchmarks, kernels and steps in turns, and the CPU's peers.
@@ -289,7 +349,9 @@ fn measure_cpu(
 fn something(only: &str, document: &Document) -> Result<(), BenchError> {
     let samples = document.samples.iter().chain(document.gpus.iter().flat_map(|gpu| &gpu.samples));
     let mut names = document.benchmarks.iter().map(|benchmark| &benchmark.name).chain(samples.map(|samples| &samples.name));
-    if only.is_empty() || names.any(|name| name.contains(only)) { Ok(()) } else { Err(BenchError::Nothing(only.to_owned())) }
+    // Of these every step that was asked for is a row.
+    let is_of_ranks = document.ranks.iter().any(|ranks| !ranks.steps.is_empty());
+    if only.is_empty() || is_of_ranks || names.any(|name| name.contains(only)) { Ok(()) } else { Err(BenchError::Nothing(only.to_owned())) }
 }
 
 /// Steps are taken with one thread and with two wherever there are two, for the ratio of both; the first asked for leads.
@@ -322,6 +384,25 @@ struct Found {
 }
 
 impl Wanted {
+    /// What a request measures on: of several ranks' steps nothing else, and so neither a CPU nor a single GPU.
+    fn of(request: &Request) -> Result<Self, BenchError> {
+        let device = request.device.as_str();
+        match &request.together {
+            None => Self::parse(device),
+            Some(Together::Gpus(_)) if device == "cpu" => {
+                Err(BenchError::Usage("--gpus with --device cpu: --ranks N times steps of N processes on the CPU".to_owned()))
+            }
+            Some(Together::Gpus(_)) if device.contains(':') => {
+                Err(BenchError::Usage(format!("--device {device}: with --gpus each rank takes its own; name cuda or hip without a number")))
+            }
+            Some(Together::Gpus(_)) => Ok(Self { cpu: false, ..Self::parse(device)? }),
+            Some(Together::Processes(_)) if !["all", "cpu"].contains(&device) => {
+                Err(BenchError::Usage(format!("--device {device}: --ranks are processes on the CPU; --gpus N times steps of N GPUs")))
+            }
+            Some(Together::Processes(_)) => Ok(Self { cpu: false, ..Self::parse("cpu")? }),
+        }
+    }
+
     fn parse(text: &str) -> Result<Self, BenchError> {
         let every = |cpu, kinds| Self { cpu, gpus: gpu::Kinds { kinds, ordinal: None }, is_named: false };
         match text.parse::<DeviceId>() {

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use study::kernels::{ClockModel, Compared, Depth, Document, GpuBench, GpuRow, Missing, NotRun, in_unit, is_summary, rate};
+use study::kernels::{
+    ClockModel, Compared, Depth, Document, GpuBench, GpuRow, Missing, NotRun, RANK_COLUMNS, RanksBench, in_unit, is_summary, rate,
+};
 
 use super::DEEPER;
 
@@ -28,6 +30,9 @@ pub fn table(document: &Document) -> String {
     for gpu in &document.gpus {
         of_gpu(gpu, document.model_of(gpu), &mut text);
     }
+    for ranks in &document.ranks {
+        of_ranks(ranks, &mut text);
+    }
     for NotRun { device, rows, needs } in &document.not_run {
         line!(text, "\n{device}: not-run ({rows})\n    it needs {needs}");
     }
@@ -43,7 +48,7 @@ pub fn table(document: &Document) -> String {
         count("open"),
         document.measuring_seconds
     );
-    if document.depth != Depth::Deep {
+    if document.depth != Depth::Deep && document.ranks.is_empty() {
         line!(text, "{DEEPER}");
     }
     text
@@ -80,6 +85,29 @@ fn of_gpu(gpu: &GpuBench, model: Option<&ClockModel>, text: &mut String) {
     compared(&format!("ratios on {}, [95 % interval]", gpu.device), &ratios, text);
     compared(&format!("bars on {}", gpu.device), &bars, text);
     missing(&gpu.missing, text);
+}
+
+/// Steps of several ranks: a block of rows for each size.
+fn of_ranks(bench: &RanksBench, text: &mut String) {
+    line!(text, "\nsteps of several {}, each with as many sequences: {}", bench.each(), bench.title());
+    line!(text, "of ideal: from the fewest; exchange not hidden: gradients + norm + parameters, in % of the step");
+    let joined = |(number, beside): &(String, String)| format!("{number} {beside}").trim_end().to_owned();
+    let mut lines: Vec<Vec<String>> = vec![["Recipe", "Ranks"].into_iter().chain(RANK_COLUMNS).map(str::to_owned).collect()];
+    for row in bench.rows() {
+        let name = format!("{}/{}", row.step.size, row.step.arm);
+        lines.push([name, row.step.ranks.to_string()].into_iter().chain(row.cells().iter().map(joined)).collect());
+    }
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..lines[0].len()).map(width).collect();
+    for line in &lines {
+        let (first, rest) = (&line[0], line.iter().zip(&widths).skip(1));
+        let rest = rest.map(|(cell, width)| format!("  {cell:>width$}", width = *width)).collect::<String>();
+        line!(text, "{first:<width$}{rest}", width = widths[0]);
+    }
+    let (bars, ratios): (Vec<&Compared>, Vec<&Compared>) = bench.comparisons.iter().partition(|compared| compared.bar.is_some());
+    compared(&format!("ratios of several {}, [95 % interval]", bench.each()), &ratios, text);
+    compared(&format!("bars of several {}", bench.each()), &bars, text);
+    missing(&bench.missing(), text);
 }
 
 /// What the clock model says of gfx950 kernels where no card was measured.

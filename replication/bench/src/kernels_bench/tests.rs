@@ -131,6 +131,7 @@ pub(super) fn synthetic() -> Document {
         memory: vec![Memory { name: "step/A/mxfp4-fdw-h16".to_owned(), peak_bytes: 200 << 20 }],
         comparisons: Vec::new(),
         gpus: Vec::new(),
+        ranks: Vec::new(),
         not_run: Vec::new(),
         clock_model: None,
     };
@@ -446,6 +447,7 @@ fn other_devices_say_what_they_need() {
     for (name, needs) in [("cuda", "NVIDIA"), ("hip", "ROCm")] {
         let request = Request {
             device: name.to_owned(),
+            together: None,
             depth: Depth::Quick,
             only: None,
             threads: vec![1],

@@ -16,6 +16,9 @@ pub fn check(directory: &Path) -> Vec<(String, String)> {
     for (gpu, computed) in document.gpus.iter().zip(document.compare_gpus()) {
         findings.extend(compared(&gpu.comparisons, &computed));
     }
+    for (ranks, computed) in document.ranks.iter().zip(document.compare_ranks()) {
+        findings.extend(compared(&ranks.comparisons, &computed));
+    }
     findings
 }
 

@@ -424,15 +424,19 @@ fn why_absent(other: &Other, evidence: &Measured<'_>) -> String {
     }
 }
 
-struct Taken {
-    ratio: f64,
-    interval: Option<[f64; 2]>,
-    n: usize,
-    in_turns: bool,
+/// A ratio of speeds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Taken {
+    pub ratio: f64,
+    /// Its 95 % interval.
+    pub interval: Option<[f64; 2]>,
+    /// Rounds, or samples of the side that has fewer.
+    pub n: usize,
+    pub in_turns: bool,
 }
 
 /// Speed of `left` over speed of `right`.
-fn ratio(left: &Samples, right: &Samples) -> Option<Taken> {
+pub(super) fn ratio(left: &Samples, right: &Samples) -> Option<Taken> {
     let work = left.operations as f64 / right.operations as f64;
     let in_turns = !left.group.is_empty() && left.group == right.group && left.samples.len() == right.samples.len();
     if in_turns {

@@ -11,6 +11,7 @@ use super::comparisons::{self, Compared, Measured};
 use super::gpu::{GpuBench, NotRun};
 use super::gpu_ratios;
 use super::profile::ProfileRow;
+use super::ranks::RanksBench;
 use super::samples::{Benchmark, Memory, Missing, Peer, Samples};
 use crate::files::{self, FileError};
 use crate::table::TableError;
@@ -112,6 +113,9 @@ pub struct Document {
     /// Every GPU that was measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuBench>,
+    /// Steps of several ranks, of each kind of device; where there are any, nothing else was measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ranks: Vec<RanksBench>,
     /// Kinds of device that were asked for and are not here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_run: Vec<NotRun>,
@@ -142,7 +146,7 @@ impl Document {
 
     /// Whether the CPU's kernels were measured, and not a GPU's alone.
     pub fn of_cpu(&self) -> bool {
-        self.gpus.is_empty() || !(self.samples.is_empty() && self.benchmarks.is_empty())
+        (self.gpus.is_empty() && self.ranks.is_empty()) || !(self.samples.is_empty() && self.benchmarks.is_empty())
     }
 
     /// The ratios of every GPU, computed again.
@@ -150,10 +154,16 @@ impl Document {
         self.gpus.iter().map(|gpu| gpu_ratios::compare(gpu, self.peers_asked))
     }
 
+    /// The ratios of steps of several ranks, computed again.
+    pub fn compare_ranks(&self) -> impl Iterator<Item = Vec<Compared>> {
+        self.ranks.iter().map(|ranks| ranks.compare(self.peers_asked))
+    }
+
     /// The bars among the ratios, the CPU's first.
     pub fn bars(&self) -> impl Iterator<Item = &Compared> {
         let gpus = self.gpus.iter().flat_map(|gpu| &gpu.comparisons);
-        self.comparisons.iter().chain(gpus).filter(|compared| compared.bar.is_some())
+        let ranks = self.ranks.iter().flat_map(|ranks| &ranks.comparisons);
+        self.comparisons.iter().chain(gpus).chain(ranks).filter(|compared| compared.bar.is_some())
     }
 
     /// Reads kernels.json.

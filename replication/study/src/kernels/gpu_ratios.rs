@@ -122,7 +122,7 @@ pub fn compare(gpu: &GpuBench, peers_asked: bool) -> Vec<Compared> {
 }
 
 /// A bar over PyTorch is a bar over its compiled step: what is over its eager one does not meet it, but leaves it open.
-fn over_compiled(compared: Compared, peers: &[Peer]) -> Compared {
+pub(super) fn over_compiled(compared: Compared, peers: &[Peer]) -> Compared {
     let of = |peer: &&Peer| compared.over == format!("{} of {}", peer.name, peer.peer);
     let Some(peer) = peers.iter().find(of).filter(|peer| compared.verdict == "met" && peer.note.starts_with("eager")) else {
         return compared;
@@ -155,10 +155,14 @@ fn arms<'a>(samples: &'a [Samples], size: &str) -> Vec<&'a str> {
 /// The peer's memory at the same batch over ours; none for an arm that no peer has.
 fn memory(ours: &Memory, evidence: &Measured<'_>) -> Option<Compared> {
     let (start, arm) = ours.name.trim_end_matches(LEAST).rsplit_once('/')?;
-    let name = format!("{start}/{}", peer_recipe(arm)?);
+    Some(memory_over(ours, format!("{start}/{}", peer_recipe(arm)?), evidence))
+}
+
+/// The memory of the peer of this name over ours.
+pub(super) fn memory_over(ours: &Memory, name: String, evidence: &Measured<'_>) -> Compared {
     let (absent, over) = (format!("{name} was not measured"), peer(name));
     let theirs = over.peer(evidence).and_then(|peer| peer.peak_bytes);
     let what = format!("PyTorch's memory over ours, {}", ours.name.trim_start_matches("step/"));
     let unit = |bytes| format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30));
-    Some(MemoryRow { section: MEMORY, what, ours, over: label(&over, evidence), theirs, absent, threads: 1, unit }.compared())
+    MemoryRow { section: MEMORY, what, ours, over: label(&over, evidence), theirs, absent, threads: 1, unit }.compared()
 }

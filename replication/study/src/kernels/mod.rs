@@ -10,6 +10,7 @@ mod document;
 mod gpu;
 pub mod gpu_ratios;
 mod profile;
+mod ranks;
 mod samples;
 mod tables;
 
@@ -21,6 +22,7 @@ pub use comparisons::Compared;
 pub use document::{DOCUMENT, Depth, Document, DocumentError, SCHEMA};
 pub use gpu::{GpuBench, GpuRow, LEAST, NotRun, in_unit, is_summary, rate};
 pub use profile::{ProfileRow, rows as profile_rows};
+pub use ranks::{COLUMNS as RANK_COLUMNS, CUT, Exchange, RankRow, RankStep, RanksBench, Timed, WHOLE, WHOLE_BATCH};
 pub use samples::{Benchmark, Memory, Missing, Peer, Samples};
 pub(crate) use tables::all as tables;
 
@@ -29,12 +31,12 @@ pub fn is_result(directory: &Path) -> bool {
     directory.join(DOCUMENT).exists() && !directory.join("campaign.json").exists()
 }
 
-/// The newest whole result of `machine` below `results`, as a directory; none when there is none. What cannot be read is passed over.
+/// The newest whole result of `machine`'s kernels below `results`, as a directory; none when there is none. What cannot be read is passed over.
 pub fn newest(results: &Path, machine: &str) -> Option<PathBuf> {
     let entries = std::fs::read_dir(results).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
     let of_kernels = entries.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("kernels-")));
     let read = of_kernels.filter_map(|path| Some((Document::read(&path.join(DOCUMENT)).ok()?, path)));
-    let ours = read.filter(|(document, _)| document.machine == machine && document.only.is_none());
+    let ours = read.filter(|(document, _)| document.machine == machine && document.only.is_none() && document.ranks.is_empty());
     // Of one day, the later has the longer name: -2, -3, ..., -10.
     let age = |document: &Document, path: &Path| (document.date.clone(), path.as_os_str().len(), path.to_owned());
     ours.max_by_key(|(document, path)| age(document, path)).map(|(_, path)| path)

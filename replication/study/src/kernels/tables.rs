@@ -8,16 +8,20 @@ use super::clock_model::{ClockModel, ModelledRate};
 use super::comparisons::Compared;
 use super::document::{DOCUMENT, Document, DocumentError};
 use super::gpu::{GpuBench, GpuRow};
+use super::ranks::{RankRow, RanksBench};
 use super::samples::{Benchmark, Samples};
 use crate::files;
 use crate::statistics::median;
 use crate::table::{Flag, Number, Table};
 
-/// Every table; that of devices only where some were looked for.
+/// Every table; that of devices only where some were looked for, that of ranks only where their steps were.
 pub(crate) fn all(document: &Document) -> Vec<Table> {
     let mut all = vec![measurements(document), comparisons(document)];
     if !document.gpus.is_empty() || !document.not_run.is_empty() {
         all.push(devices(document));
+    }
+    if !document.ranks.is_empty() {
+        all.push(ranks(document));
     }
     all
 }
@@ -118,7 +122,9 @@ fn comparisons(document: &Document) -> Table {
         .gpus
         .iter()
         .flat_map(|gpu| gpu.comparisons.iter().map(move |compared| ratio(format!("{} {}", gpu.device, compared.section), compared)));
-    Table::of("comparisons.csv", of_cpu.chain(of_gpus))
+    let of_ranks =
+        document.ranks.iter().flat_map(|ranks| ranks.comparisons.iter().map(|one| ratio(format!("{} {}", ranks.device, one.section), one)));
+    Table::of("comparisons.csv", of_cpu.chain(of_gpus).chain(of_ranks))
 }
 
 fn ratio(section: String, compared: &Compared) -> ComparisonRow<'_> {
@@ -232,8 +238,86 @@ fn measured<'a>(gpu: &'a GpuBench, row: &GpuRow<'a>) -> DeviceRow<'a> {
     }
 }
 
+/// One step of several ranks; what was not measured is empty, and `needs` says why.
+#[derive(Default, Serialize)]
+struct RanksRow<'a> {
+    device: &'a str,
+    name: &'a str,
+    size: &'a str,
+    arm: &'a str,
+    ranks: usize,
+    /// Of one rank, in a step.
+    tokens: u64,
+    seconds: Option<Number>,
+    seconds_low: Option<Number>,
+    seconds_high: Option<Number>,
+    samples: usize,
+    /// Of one rank.
+    tokens_per_second: Option<Number>,
+    /// Speed of a rank over that of `ideal_from` ranks.
+    of_ideal: Option<Number>,
+    ideal_from: Option<usize>,
+    /// Shares of the step that waited for exchanges.
+    exposed: Option<Number>,
+    exposed_gradients: Option<Number>,
+    exposed_norm: Option<Number>,
+    exposed_parameters: Option<Number>,
+    peak_bytes: Option<u64>,
+    peer: &'a str,
+    peer_seconds: Option<Number>,
+    peer_samples: Option<usize>,
+    peer_tokens_per_second: Option<Number>,
+    peer_peak_bytes: Option<u64>,
+    over_peer: Option<Number>,
+    over_peer_low: Option<Number>,
+    over_peer_high: Option<Number>,
+    needs: String,
+}
+
+fn ranks(document: &Document) -> Table {
+    let rows = document.ranks.iter().flat_map(|bench| bench.rows().into_iter().map(|row| of_ranks(bench, &row)).collect::<Vec<_>>());
+    Table::of("ranks.csv", rows)
+}
+
+fn of_ranks<'a>(bench: &'a RanksBench, row: &RankRow<'a>) -> RanksRow<'a> {
+    let RankRow { step, timed, peer } = row;
+    let (exposed, over) = (timed.as_ref().and_then(|timed| timed.exposed), peer.as_ref().and_then(|peer| peer.ours));
+    let interval = timed.as_ref().and_then(|timed| timed.interval);
+    let of_ideal = timed.as_ref().and_then(|timed| timed.of_ideal);
+    let theirs = step.peer.as_ref();
+    RanksRow {
+        device: &bench.device,
+        name: &bench.name,
+        size: &step.size,
+        arm: &step.arm,
+        ranks: step.ranks,
+        tokens: step.tokens,
+        seconds: timed.as_ref().map(|timed| Number(timed.seconds)),
+        seconds_low: interval.map(|[low, _]| Number(low)),
+        seconds_high: interval.map(|[_, high]| Number(high)),
+        samples: step.samples.len(),
+        tokens_per_second: timed.as_ref().map(|timed| Number(timed.tokens_per_second)),
+        of_ideal: of_ideal.map(|(taken, _)| Number(taken.ratio)),
+        ideal_from: of_ideal.map(|(_, fewest)| fewest),
+        exposed: exposed.map(|exposed| Number(exposed.sum())),
+        exposed_gradients: exposed.map(|exposed| Number(exposed.gradients)),
+        exposed_norm: exposed.map(|exposed| Number(exposed.norm)),
+        exposed_parameters: exposed.map(|exposed| Number(exposed.parameters)),
+        peak_bytes: step.peak_bytes,
+        peer: theirs.map_or("", |peer| &peer.peer),
+        peer_seconds: peer.as_ref().map(|peer| Number(peer.seconds)),
+        peer_samples: theirs.map(|peer| peer.samples.len()),
+        peer_tokens_per_second: peer.as_ref().map(|peer| Number(peer.tokens_per_second)),
+        peer_peak_bytes: theirs.and_then(|peer| peer.peak_bytes),
+        over_peer: over.map(|over| Number(over.ratio)),
+        over_peer_low: over.and_then(|over| over.interval).map(|[low, _]| Number(low)),
+        over_peer_high: over.and_then(|over| over.interval).map(|[_, high]| Number(high)),
+        needs: step.needs(),
+    }
+}
+
 impl Document {
-    /// Writes kernels.json, kernels.csv, comparisons.csv and, where GPUs were looked for, devices.csv into `folder`.
+    /// Writes kernels.json, kernels.csv, comparisons.csv and, where there is something to be in them, devices.csv and ranks.csv into `folder`.
     pub fn write(&self, folder: &Path) -> Result<(), DocumentError> {
         let text = serde_json::to_string_pretty(self).map_err(|error| DocumentError::Json(error.to_string()))?;
         files::write(&folder.join(DOCUMENT), (text + "\n").as_bytes())?;

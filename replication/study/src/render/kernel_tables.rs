@@ -10,7 +10,8 @@ use serde::Serialize;
 use super::grid::{Cell, Fact, Grid, numbers, words};
 use super::{RenderError, html};
 use crate::kernels::{
-    ClockModel, Compared, Document, GpuBench, Missing, ModelledRate, NotRun, ProfileRow, Samples, in_unit, is_summary, profile_rows, rate,
+    ClockModel, Compared, Document, GpuBench, Missing, ModelledRate, NotRun, ProfileRow, RANK_COLUMNS, RanksBench, Samples, in_unit,
+    is_summary, profile_rows, rate,
 };
 use crate::manifest::Metric;
 use crate::measure::Measurements;
@@ -28,6 +29,8 @@ pub(super) struct Section {
     pub missing: Option<Grid>,
     /// Of each GPU: its bars, its ratios, its kernels.
     pub gpus: Vec<GpuSection>,
+    /// Steps of several ranks, of each kind of device.
+    pub ranks: Vec<RanksSection>,
     /// Kinds of device that are not here.
     pub not_run: Option<Grid>,
     /// What the clock model says where no card was measured.
@@ -45,13 +48,26 @@ pub(super) struct GpuSection {
     pub missing: Option<Grid>,
 }
 
+/// The tables of several ranks' steps.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct RanksSection {
+    pub title: String,
+    pub steps: Grid,
+    /// None of a model that has none.
+    pub bars: Option<Grid>,
+    pub ratios: Grid,
+    pub missing: Option<Grid>,
+}
+
 impl Section {
     pub(super) fn grids(&self) -> Vec<&Grid> {
-        let Self { of_cpu, bars, ratios, profile, single, missing, gpus, not_run, modelled } = self;
+        let Self { of_cpu, bars, ratios, profile, single, missing, gpus, ranks, not_run, modelled } = self;
         let cpu = [Some(bars), Some(ratios), profile.as_ref(), Some(single), missing.as_ref()];
         let cpu = cpu.into_iter().filter(|_| *of_cpu);
         let of_gpus = gpus.iter().flat_map(|gpu| [Some(&gpu.bars), Some(&gpu.ratios), Some(&gpu.kernels), gpu.missing.as_ref()]);
-        cpu.chain(of_gpus).chain([not_run.as_ref(), modelled.as_ref()]).flatten().collect()
+        let of_ranks =
+            ranks.iter().flat_map(|ranks| [Some(&ranks.steps), ranks.bars.as_ref(), Some(&ranks.ratios), ranks.missing.as_ref()]);
+        cpu.chain(of_gpus).chain(of_ranks).chain([not_run.as_ref(), modelled.as_ref()]).flatten().collect()
     }
 }
 
@@ -82,6 +98,7 @@ pub(super) fn section(document: &Document, is_whole: bool) -> Section {
         single: single(document),
         missing: (!document.missing.is_empty()).then(|| missing("kernel-missing", &document.missing)),
         gpus: document.gpus.iter().map(|gpu| gpu_section(gpu, document.model_of(gpu), is_whole)).collect(),
+        ranks: document.ranks.iter().map(ranks_section).collect(),
         not_run: (!document.not_run.is_empty()).then(|| not_run(&document.not_run)),
         modelled: document.model_alone().map(modelled),
     }
@@ -105,6 +122,40 @@ fn gpu_section(gpu: &GpuBench, model: Option<&ClockModel>, is_whole: bool) -> Gp
         kernels: gpu_kernels(&id("kernels"), gpu, model, is_whole),
         missing: (!gpu.missing.is_empty()).then(|| missing(&id("missing"), &gpu.missing)),
     }
+}
+
+fn ranks_section(bench: &RanksBench) -> RanksSection {
+    let id = |what: &str| format!("ranks-{}-{what}", bench.device);
+    let rows = |has_bar: bool| bench.comparisons.iter().filter(move |compared| compared.bar.is_some() == has_bar);
+    RanksSection {
+        title: format!("Steps of several {}: {}", bench.each(), bench.title()),
+        steps: rank_steps(&id("steps"), bench),
+        bars: rows(true).next().map(|_| bar_grid(&id("bars"), &format!("Bars of several {}", bench.each()), rows(true))),
+        ratios: ratio_grid(&id("ratios"), &format!("Ratios of several {}, with 95 % intervals", bench.each()), rows(false)),
+        missing: (!bench.missing().is_empty()).then(|| missing(&id("missing"), &bench.missing())),
+    }
+}
+
+/// A row for each step that was asked for, under its model and batch.
+fn rank_steps(id: &str, bench: &RanksBench) -> Grid {
+    let mut columns = vec![words("Recipe", 0.18), numbers("Ranks", 0.08)];
+    columns.extend(RANK_COLUMNS.map(|title| numbers(title, 0.74 / RANK_COLUMNS.len() as f64)));
+    let caption =
+        format!("Whole steps, medians with 95 % intervals; each of the {} has as many sequences whatever their number", bench.each());
+    let mut grid = Grid::new(id, &caption, columns);
+    let mut heading = "";
+    for (index, row) in bench.rows().iter().enumerate() {
+        if row.step.size != heading {
+            heading = &row.step.size;
+            grid.heading(heading);
+        }
+        let cells = row.cells().map(|(number, beside)| Cell::new(number).detail(beside));
+        grid.row(
+            &format!("k{index}"),
+            [Cell::new(&row.step.arm), Cell::new(row.step.ranks.to_string())].into_iter().chain(cells).collect(),
+        );
+    }
+    grid
 }
 
 /// Every measurement of a GPU, or the sums over a block and the steps alone; each set of shapes by kind of kernel.

@@ -5,7 +5,7 @@
 //! on a machine without cargo. Nothing of this was calibrated on an MI355X: what it says there is what it will measure there.
 
 mod lines;
-mod peers;
+pub(super) mod peers;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests;
@@ -320,12 +320,8 @@ impl Request<'_> {
         let recipes: Vec<&&str> = recipes.iter().filter(|recipe| known(recipe)).collect();
         let has_room = bench.stated.as_ref().is_some_and(|peaks| peaks.memory_bytes >= ROOM_FOR_PEERS);
         let start = |recipes: &[&&str]| {
-            let size = serde_json::json!({
-                "name": profile.id, "sequences": profile.batch.sequences, "recipes": recipes, "vocabulary": model.vocab_size,
-                "width": model.hidden_size, "layers": model.num_hidden_layers, "heads": model.num_attention_heads,
-                "kv_heads": model.num_key_value_heads, "head": model.head_dim, "ffn": model.intermediate_size,
-                "sequence": model.sequence_length, "rope_theta": model.rope_theta, "epsilon": model.rms_norm_eps,
-            });
+            let mut size = peers::size(profile.id.as_str(), model, profile.batch.sequences);
+            size["recipes"] = recipes.iter().map(|recipe| **recipe).collect();
             let wanted = peers::Wanted {
                 python,
                 device: &bench.device.parse().ok().and_then(DeviceId::ordinal).unwrap_or_default().to_string(),

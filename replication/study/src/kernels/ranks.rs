@@ -1,0 +1,328 @@
+//! Training steps that several ranks compute together, each rank with as many sequences: how fast they are, how far from ideal scaling, what
+//! of the exchange computing does not hide, and PyTorch's sharded step beside them.
+
+use contract::measurements::StepExchange;
+use serde::{Deserialize, Serialize};
+
+use super::comparisons::{Bound, Compared, Comparison, Measured, Taken, bar, one, ours, peer, plain, ratio};
+use super::gpu_ratios::{memory_over, over_compiled, peer_recipe};
+use super::samples::{Memory, Missing, Peer, Samples};
+use crate::number::thousands;
+use crate::statistics::{Interval, median, median_ratio};
+
+/// The paper's model with one sequence a rank, the same with the paper's batch dealt out, and as many of its layers as fit into one GPU.
+pub const WHOLE: &str = "llama31-8b";
+pub const WHOLE_BATCH: &str = "llama31-8b-32-sequences";
+pub const CUT: &str = "llama31-8b-8-layers";
+
+const STEPS: &str = "Steps of several ranks";
+
+/// The steps of one kind of device.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RanksBench {
+    /// `cuda`, `hip` or `cpu`, where ranks are processes.
+    pub device: String,
+    /// Its maker's name for the first GPU, or for the processor; empty where there is none.
+    pub name: String,
+    /// Driver and libraries with versions.
+    pub libraries: Vec<String>,
+    /// `native` where an FP4 unit multiplies, else `emulated`.
+    pub mxfp4: String,
+    /// Every step that was asked for, measured or not.
+    pub steps: Vec<RankStep>,
+    /// Every ratio, computed from the above.
+    pub comparisons: Vec<Compared>,
+}
+
+/// One recipe's step of one model by one number of ranks.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RankStep {
+    /// Model and batch.
+    pub size: String,
+    pub arm: String,
+    pub ranks: usize,
+    /// That one rank computes in a step.
+    pub tokens: u64,
+    /// Seconds of each step; empty where it was not measured.
+    pub samples: Vec<f64>,
+    /// What of each of these steps went to exchanges; empty of one rank, which has none.
+    pub exchange: Vec<Exchange>,
+    /// Most device memory of a rank.
+    pub peak_bytes: Option<u64>,
+    /// PyTorch's, in turns with ours.
+    pub peer: Option<Peer>,
+    /// What is not there, ours or the peer's.
+    pub missing: Vec<Missing>,
+}
+
+/// Seconds of one step that computing did not hide.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Exchange {
+    pub gradients: f64,
+    pub norm: f64,
+    pub parameters: f64,
+}
+
+impl From<&StepExchange> for Exchange {
+    fn from(&StepExchange { gradients, norm, parameters, .. }: &StepExchange) -> Self {
+        Self { gradients, norm, parameters }
+    }
+}
+
+impl Exchange {
+    pub fn sum(&self) -> f64 {
+        self.gradients + self.norm + self.parameters
+    }
+}
+
+/// A step as a row: medians, and what they are compared with.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RankRow<'a> {
+    pub step: &'a RankStep,
+    /// None where it was not measured.
+    pub timed: Option<Timed>,
+    pub peer: Option<Beside>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Timed {
+    pub seconds: f64,
+    /// The sign test's; none below six samples.
+    pub interval: Option<[f64; 2]>,
+    /// Of one rank.
+    pub tokens_per_second: f64,
+    /// Speed of a rank over that with the fewest ranks measured, and how many those were; none of these themselves.
+    pub of_ideal: Option<(Taken, usize)>,
+    /// Medians of the parts over the median step.
+    pub exposed: Option<Exchange>,
+}
+
+/// The peer's median, and our speed over its.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Beside {
+    pub seconds: f64,
+    pub tokens_per_second: f64,
+    pub ours: Option<Taken>,
+}
+
+/// Columns of a table of steps, after the recipe and the number of ranks.
+pub const COLUMNS: [&str; 7] =
+    ["Step", "Tokens/s each", "Of ideal", "Exchange not hidden", "Memory each", "PyTorch, tokens/s", "Ours : PyTorch"];
+
+impl RankRow<'_> {
+    /// Texts of [`COLUMNS`]: a number, and what a reader may want beside it.
+    pub fn cells(&self) -> [(String, String); 7] {
+        const NONE: &str = "–";
+        let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+        let beside = |[low, high]: [f64; 2]| format!("[{low:.2}, {high:.2}]");
+        let time = |seconds: f64| if seconds < 1.0 { format!("{:.1} ms", 1e3 * seconds) } else { format!("{seconds:.2} s") };
+        let memory = |bytes: u64| format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30));
+        let none = || (NONE.to_owned(), String::new());
+        let of = |timed: fn(&Timed) -> Option<(String, String)>| self.timed.as_ref().and_then(timed).unwrap_or_else(none);
+        let step = self.timed.as_ref().map_or_else(none, |timed| {
+            let interval = timed.interval.map(|[low, high]| format!("[{}, {}]", time(low), time(high)));
+            (time(timed.seconds), interval.unwrap_or_default())
+        });
+        let exposed = self.timed.as_ref().and_then(|timed| timed.exposed).map_or_else(none, |exposed| {
+            let [gradients, norm, parameters] =
+                [exposed.gradients, exposed.norm, exposed.parameters].map(|part| format!("{:.1}", 100.0 * part));
+            (percent(exposed.sum()), format!("{gradients} + {norm} + {parameters}"))
+        });
+        let peer = self.peer.as_ref();
+        [
+            step,
+            of(|timed| Some((thousands(timed.tokens_per_second), String::new()))),
+            of(|timed| timed.of_ideal.map(|(taken, fewest)| (format!("{:.2}", taken.ratio), format!("from {fewest}")))),
+            exposed,
+            self.step.peak_bytes.map_or_else(none, |bytes| (memory(bytes), String::new())),
+            peer.map_or_else(none, |peer| {
+                let theirs = self.step.peer.as_ref().and_then(|peer| peer.peak_bytes).map(memory);
+                (thousands(peer.tokens_per_second), theirs.unwrap_or_default())
+            }),
+            peer.and_then(|peer| peer.ours)
+                .map_or_else(none, |ours| (format!("{:.2}", ours.ratio), ours.interval.map(beside).unwrap_or_default())),
+        ]
+    }
+}
+
+impl RankStep {
+    /// What a filter looks at: `step/llama31-8b/fp8/4`.
+    pub fn name(&self) -> String {
+        format!("step/{}/{}/{}", self.size, self.arm, self.ranks)
+    }
+
+    /// The peer's name for it, where it has such a recipe; the peer has no micro-batches.
+    pub fn peer_name(&self) -> Option<String> {
+        let recipe = peer_recipe(&self.arm).filter(|_| self.size != WHOLE_BATCH)?;
+        Some(format!("step/{}/{recipe}/{}", self.size, self.ranks))
+    }
+
+    /// What one rank computes; in a group of its own, which it shares with the peer that took turns.
+    fn samples(&self) -> Option<Samples> {
+        let Self { tokens: operations, samples, .. } = self;
+        let (group, name) = (self.name(), self.name());
+        (!samples.is_empty()).then(|| Samples {
+            group,
+            name,
+            threads: 1,
+            operations: *operations,
+            unit: "tokens".to_owned(),
+            samples: samples.clone(),
+        })
+    }
+
+    /// Medians of the parts over the median step.
+    fn exposed(&self) -> Option<Exchange> {
+        let seconds = median(&self.samples)?;
+        let of = |part: fn(&Exchange) -> f64| Some(median(&self.exchange.iter().map(part).collect::<Vec<_>>())? / seconds);
+        Some(Exchange { gradients: of(|e| e.gradients)?, norm: of(|e| e.norm)?, parameters: of(|e| e.parameters)? })
+    }
+
+    fn beside(&self) -> Option<Beside> {
+        let theirs = self.peer.as_ref()?;
+        let seconds = median(&theirs.samples)?;
+        let ours = self.samples().and_then(|ours| ratio(&ours, &Samples { group: ours.group.clone(), ..theirs.as_samples() }));
+        Some(Beside { seconds, tokens_per_second: theirs.operations as f64 / seconds, ours })
+    }
+
+    /// What is missing, in one line.
+    pub fn needs(&self) -> String {
+        let one = |missing: &Missing| format!("{}: {} {}", missing.peer, missing.reason, missing.install).trim().to_owned();
+        self.missing.iter().map(one).collect::<Vec<_>>().join("; ")
+    }
+
+    /// `fp8, 4 ranks, llama31-8b`.
+    fn named(&self) -> String {
+        let Self { size, arm, ranks, .. } = self;
+        format!("{arm}, {ranks} rank{}, {size}", crate::number::plural(*ranks))
+    }
+}
+
+impl RanksBench {
+    /// `NVIDIA H200 (cuda; MXFP4 emulated; CUDA driver 13.0)`; what is known of a device that is not here is its kind.
+    pub fn title(&self) -> String {
+        let Self { device, name, libraries, mxfp4, .. } = self;
+        let name = if name.is_empty() { "no GPU" } else { name };
+        let libraries = libraries.iter().map(|library| format!("; {library}")).collect::<String>();
+        format!("{name} ({device}; MXFP4 {mxfp4}{libraries})")
+    }
+
+    /// What a rank computes on.
+    pub fn each(&self) -> &'static str {
+        if self.device == "cpu" { "processes" } else { "GPUs" }
+    }
+
+    /// Everything that is missing, of all steps.
+    pub fn missing(&self) -> Vec<Missing> {
+        self.steps.iter().flat_map(|step| step.missing.clone()).collect()
+    }
+
+    /// A row for every step that was asked for.
+    pub fn rows(&self) -> Vec<RankRow<'_>> {
+        self.steps.iter().map(|step| RankRow { step, timed: self.timed(step), peer: step.beside() }).collect()
+    }
+
+    fn timed(&self, step: &RankStep) -> Option<Timed> {
+        let taken = median_ratio(&step.samples)?;
+        let of_ideal = self.fewest(step).and_then(|fewest| Some((ratio(&step.samples()?, &fewest.samples()?)?, fewest.ranks)));
+        Some(Timed {
+            seconds: taken.ratio,
+            interval: taken.interval.map(|Interval { low, high }| [low, high]),
+            tokens_per_second: step.tokens as f64 / taken.ratio,
+            of_ideal,
+            exposed: step.exposed(),
+        })
+    }
+
+    /// The same step by the fewest ranks that it was measured with, if those are fewer.
+    fn fewest(&self, step: &RankStep) -> Option<&RankStep> {
+        let same = self.steps.iter().filter(|other| (&other.size, &other.arm) == (&step.size, &step.arm) && !other.samples.is_empty());
+        same.min_by_key(|other| other.ranks).filter(|other| other.ranks < step.ranks)
+    }
+
+    /// Every ratio, in the order of the steps.
+    pub fn compare(&self, peers_asked: bool) -> Vec<Compared> {
+        let all: Vec<Samples> = self.steps.iter().filter_map(RankStep::samples).collect();
+        let peers: Vec<Peer> = self.steps.iter().filter_map(|step| step.peer.clone()).collect();
+        let missing = self.missing();
+        let evidence = Measured { ours: &all, peers: &peers, missing: &missing, peers_asked, profile: &[], benchmarks: &[], memory: &[] };
+        let measured = || self.steps.iter().filter(|step| !step.samples.is_empty());
+        let mut compared = Vec::new();
+        for step in measured() {
+            compared.extend(self.comparisons(step).iter().filter_map(|comparison| one(comparison, &evidence, 1, true)));
+            compared.extend(hidden(step));
+        }
+        for step in measured() {
+            let took = step.peak_bytes.map(|peak_bytes| Memory { name: step.name(), peak_bytes });
+            compared.extend(took.zip(step.peer_name()).map(|(took, theirs)| memory_over(&took, theirs, &evidence)));
+        }
+        compared.into_iter().map(|compared| over_compiled(compared, &peers)).collect()
+    }
+
+    /// The bars are those of the paper's model on several GPUs; another model and one GPU have ratios alone.
+    fn comparisons(&self, step: &RankStep) -> Vec<Comparison> {
+        let (left, is_whole) = (|| ours(step.name()), step.size == WHOLE && step.ranks > 1);
+        let profile = || Bound::Text("`trainer step-time --profile-step --gpus N` says where the step's time goes");
+        let with_bar = |comparison, asked, bound, is_asked| if is_asked { bar(comparison, asked, bound) } else { comparison };
+        let mut all = Vec::new();
+        if let Some(fewest) = self.fewest(step) {
+            let what = format!("of ideal scaling from {}, {}", fewest.ranks, step.named());
+            let scaling = Comparison { is_share: true, ..plain(STEPS, what, left(), vec![ours(fewest.name())]) };
+            let bound = Bound::Text("what of the exchange is not hidden, which is the next row, and what GPUs of one host share");
+            all.push(with_bar(scaling, 0.97, bound, step.size == CUT));
+        }
+        let asked = match step.arm.as_str() {
+            "bf16" => 1.2,
+            "fp8" => 1.3,
+            _ => 1.4,
+        };
+        if let Some(theirs) = step.peer_name() {
+            all.push(with_bar(
+                plain(STEPS, format!("over PyTorch's, {}", step.named()), left(), vec![peer(theirs)]),
+                asked,
+                profile(),
+                is_whole,
+            ));
+        }
+        if step.arm.starts_with("mxfp4") {
+            let bf16 = RankStep { arm: "bf16".to_owned(), ..step.clone() };
+            // No slower than 1.2 times the BF16 step.
+            let over = plain(STEPS, format!("over our BF16, {}", step.named()), left(), vec![ours(bf16.name())]);
+            all.push(with_bar(over, 1.0 / 1.2, profile(), is_whole));
+        }
+        all
+    }
+}
+
+/// The share of a step that does not wait for the exchange.
+fn hidden(step: &RankStep) -> Option<Compared> {
+    let exposed = step.exposed()?;
+    let share = 1.0 - exposed.sum();
+    let bar = match step.size.as_str() {
+        WHOLE => Some(0.94),
+        WHOLE_BATCH => Some(0.97),
+        _ => None,
+    };
+    let verdict = bar.map_or("", |bar| if share < bar { "missed" } else { "met" });
+    let Exchange { gradients, norm, parameters } = exposed;
+    let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+    Some(Compared {
+        section: STEPS.to_owned(),
+        what: format!("not spent waiting for the exchange, {}", step.named()),
+        ours: step.name(),
+        over: String::new(),
+        threads: 1,
+        ratio: Some(share),
+        interval: None,
+        n: step.exchange.len(),
+        in_turns: false,
+        is_share: true,
+        bar,
+        paper: None,
+        verdict: verdict.to_owned(),
+        note: format!("waits: gradients {}, norm {}, parameters {}", percent(gradients), percent(norm), percent(parameters)),
+    })
+}
