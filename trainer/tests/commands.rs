@@ -57,17 +57,19 @@ fn steps_of_one_rank_are_those_of_one_process() {
 #[test]
 fn a_step_profile_names_where_its_time_went() {
     let folder = prepared();
-    let found = lines(&["step-time", "mxfp4-fdw-h16/run.yaml", "--profile-step", "--repeats", "2", "--warmup", "1"], folder.path());
+    let found = lines(&["step-time", "mxfp4-fdw-h16/run.yaml", "--profile-step", "--repeats", "5", "--warmup", "1"], folder.path());
     let of = |kind: &str, repeat: u64| -> Vec<&serde_json::Value> {
         found.iter().filter(|line| line["kind"] == kind && line["repeat"] == repeat).collect()
     };
-    for repeat in [1, 2] {
+    let mut shares = Vec::new();
+    for repeat in 1..=5 {
         let (step, kernels) = (of("step_time", repeat), of("step_kernel", repeat));
         assert_eq!(step.len(), 1);
         assert_eq!(keys(kernels[0]), ["schema", "kind", "arm", "repeat", "kernel", "calls", "work", "seconds"]);
         let sum: f64 = kernels.iter().map(|line| line["seconds"].as_f64().unwrap()).sum();
         let whole = step[0]["seconds"].as_f64().unwrap();
-        assert!(0.5 * whole < sum && sum <= whole, "kernels took {sum} of {whole} seconds");
+        assert!(0.0 < sum && sum <= whole, "kernels took {sum} of {whole} seconds");
+        shares.push(sum / whole);
         let named = |name: &str| kernels.iter().find(|line| line["kernel"] == name).copied();
         // Two layers, four linears, two operands each of Fprop and Dgrad; those of Wgrad are prepared in one call, inside its product.
         assert_eq!(named("quantise-mxfp4").unwrap()["calls"], 2 * 4 * (2 * 2 + 1));
@@ -75,6 +77,8 @@ fn a_step_profile_names_where_its_time_went() {
         assert!(named("gemm-mxfp4").unwrap()["work"].as_u64().unwrap() > 0);
         assert!(named("gemm-float").is_none(), "no product of this recipe is in F32");
     }
+    // A step that was put aside by a busy machine says nothing about kernels.
+    assert!(shares.iter().any(|share| *share > 0.5), "kernels took these shares of their steps: {shares:?}");
 }
 
 #[test]
