@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::curves::Size;
-use super::fit::{Point, law, law_at, law_from, recipe, recipe_from};
-use super::forms::{Base, E, Form, GAMMA, Law, Place};
 use super::{Difference, Estimate, FormFit, Recipe, Target, arms, held_out};
 use crate::draws::Draws;
 use crate::statistics::{CONFIDENCE, Interval};
+use scaling_law::{Base, E, Form, GAMMA, Law, Place, Point, REFERENCE, law, law_at, law_from, recipe, recipe_from};
 
 /// How much work an interval is worth.
 #[derive(Debug, Clone, Copy)]
@@ -148,7 +147,7 @@ impl Bootstrap {
     fn differences(&self, size: &Size, arm: &str, form: Form, numbers: &[f64]) -> Vec<Difference> {
         let Some((curve, _)) = size.arms.get(arm) else { return Vec::new() };
         let one = |(place, measured): (&Place, &f64)| Difference {
-            tokens: place.d.exp() * super::forms::REFERENCE.1,
+            tokens: place.d.exp() * REFERENCE.1,
             measured: *measured,
             fitted: form.value(&self.law, *place, numbers).0 - self.law.loss(*place).ln(),
         };

@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::fit::Point;
-use super::forms::Place;
 use crate::draws::Draws;
 use crate::measure::Measurements;
 use crate::measure::load::{Run, RunStatus};
+use scaling_law::{Place, Point};
 
 /// The first share of the budget is left out: the learning rate warms up in it, and a model has not begun to follow any law.
 pub const LEFT_OUT: f64 = 0.10;

@@ -1,9 +1,8 @@
 //! How well a form predicts what it was not fitted to: the last quarter of the budget, and each size in turn.
 
 use super::curves::Size;
-use super::fit::{Point, law, recipe};
-use super::forms::{Base, Form, Law};
 use super::{BaseFit, Errors, Recipe};
+use scaling_law::{Base, Form, Law, Point, law, recipe};
 
 /// Root of the mean square.
 fn root(squares: &[f64]) -> f64 {

@@ -7,8 +7,6 @@
 
 mod bootstrap;
 mod curves;
-mod fit;
-mod forms;
 mod held_out;
 
 use std::collections::BTreeMap;
@@ -18,8 +16,7 @@ use crate::statistics::Interval;
 
 pub use bootstrap::{ALPHAS, Effort};
 pub use curves::LEFT_OUT;
-pub use fit::{ALPHA_OF_OTHERS, Fitted, Point};
-pub use forms::{A, ALPHA, B, BETA, Base, E, Form, GAMMA, Law, Place};
+pub use scaling_law::{A, ALPHA, ALPHA_OF_OTHERS, B, BETA, Base, E, Fitted, Form, GAMMA, Law, Place, Point};
 
 use curves::Size;
 

@@ -1,7 +1,7 @@
 //! What is fitted: a loss as a function of parameters and tokens, and the ways in which a recipe may change it.
 
 /// Parameters and tokens at which the two terms of the law are given; they keep its constants from being as large as a power of a billion.
-pub(super) const REFERENCE: (f64, f64) = (1e7, 1e8);
+pub const REFERENCE: (f64, f64) = (1e7, 1e8);
 
 /// Where a loss is asked for or was measured.
 #[derive(Debug, Clone, Copy, PartialEq)]

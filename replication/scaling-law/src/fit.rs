@@ -1,9 +1,9 @@
 //! Least squares with Huber's loss, by Levenberg and Marquardt's method with weights renewed at each step; and the two fits made of it.
 
-use super::forms::{A, ALPHA, B, BETA, Base, E, Form, GAMMA, Law, Place};
+use crate::forms::{A, ALPHA, B, BETA, Base, E, Form, GAMMA, Law, Place};
 
 /// Beyond this distance in ln-loss a point pulls no harder (Hoffmann et al. 2022 use the same).
-pub(super) const HUBER: f64 = 1e-3;
+const HUBER: f64 = 1e-3;
 /// The exponent of size where two sizes cannot tell it: that of the fit by Besiroglu et al. (arXiv 2404.10102) to Chinchilla's runs.
 pub const ALPHA_OF_OTHERS: f64 = 0.348;
 /// The same in the form without a floor: Kaplan et al. (arXiv 2001.08361) give alpha_N / alpha_D = 0.076 / 0.095.
@@ -118,7 +118,7 @@ fn held(base: Base, sizes: usize) -> Vec<usize> {
 }
 
 /// Fits the baseline's law from one start.
-pub(super) fn law_from(points: &[Point], base: Base, sizes: usize, start: Law) -> Fitted {
+pub fn law_from(points: &[Point], base: Base, sizes: usize, start: Law) -> Fitted {
     let held = held(base, sizes);
     let free: Vec<usize> = (0..6).filter(|at| !held.contains(at)).collect();
     let with = |numbers: &[f64]| {
@@ -137,14 +137,14 @@ pub(super) fn law_from(points: &[Point], base: Base, sizes: usize, start: Law) -
 }
 
 /// The additive law with another exponent of size, which stays.
-pub(super) fn law_at(points: &[Point], alpha: f64, start: Law) -> Law {
+pub fn law_at(points: &[Point], alpha: f64, start: Law) -> Law {
     let mut law = start;
     law.constants[ALPHA] = alpha.ln();
     law_from(points, Base::Additive, 0, law).law
 }
 
 /// The best of several starts.
-pub(super) fn law(points: &[Point], base: Base, sizes: usize) -> Option<Fitted> {
+pub fn law(points: &[Point], base: Base, sizes: usize) -> Option<Fitted> {
     let mut best: Option<Fitted> = None;
     for floor in [1.0, 1.8, 2.6] {
         for beta in [0.25, 0.5, 0.9] {
@@ -168,12 +168,12 @@ pub(super) fn law(points: &[Point], base: Base, sizes: usize) -> Option<Fitted> 
 }
 
 /// The numbers of a recipe under `form`: ln eff_N, ln eff_D, or a gap in nats. `points` are the law's value plus the measured difference.
-pub(super) fn recipe(points: &[Point], law: &Law, form: Form) -> Vec<f64> {
+pub fn recipe(points: &[Point], law: &Law, form: Form) -> Vec<f64> {
     recipe_from(points, law, form, &vec![0.0; form.count()])
 }
 
 /// The same from a start near the end.
-pub(super) fn recipe_from(points: &[Point], law: &Law, form: Form, start: &[f64]) -> Vec<f64> {
+pub fn recipe_from(points: &[Point], law: &Law, form: Form, start: &[f64]) -> Vec<f64> {
     let model = |place: Place, numbers: &[f64], slopes: &mut [f64]| {
         let (value, found) = form.value(law, place, numbers);
         slopes.iter_mut().zip(found).for_each(|(slope, by)| *slope = by);
