@@ -116,22 +116,29 @@ fn change(root: &Path, file: &str, from: &str, to: &str) {
     files::write(&path, text.replacen(from, to, 1).as_bytes()).unwrap();
 }
 
+/// One source is enough: what is said and refused is decided source by source. All of them are built by CI's `kernels-build`.
+fn with_one_source() -> Option<tempfile::TempDir> {
+    let root = copied()?;
+    let manifest = root.path().join("kernels/gfx950/kernels.yaml");
+    let text = files::read_text(&manifest).unwrap();
+    files::write(&manifest, &text.as_bytes()[..text.find("  - file: gemm.hip").unwrap()]).unwrap();
+    Some(root)
+}
+
 #[test]
-fn the_kernels_build_the_same_bytes_twice_and_inside_their_budgets() {
-    let Some(root) = copied() else { return };
+fn a_source_builds_to_the_same_bytes_twice_and_inside_its_budgets() {
+    let Some(root) = with_one_source() else { return };
     let first = build(root.path()).unwrap();
     assert_eq!(first.problems, Vec::<String>::new());
     let json = files::read_text(&root.path().join("out/kernels.json")).unwrap();
-    assert!(json.contains("\"schema\": \"kernels-build/2\"") && json.contains("mxfp4_gemm_256x256"));
+    assert!(json.contains("\"schema\": \"kernels-build/2\"") && json.contains("mxfp4_quantise"));
     for object in &first.objects {
         assert_eq!(files::sha256_file(&root.path().join("out").join(&object.object)).unwrap(), object.object_sha256);
     }
     let text = table(&first);
     assert!(text.contains("not run on an MI355X") && text.contains("the same bytes"), "{text}");
-    // The twelve products of Llama 3.1-8B, of which two have one shape, the eight matrices that they quantise, and its attention forward and
-    // backward for either side, of sequences of two lengths, each with its clocks.
-    assert_eq!(first.modelled.len(), 11 + 8 + 3 * 2);
-    println!("{text}");
+    // The eight matrices that a layer of Llama 3.1-8B quantises, each with its clocks.
+    assert_eq!(first.modelled.len(), 8);
     assert!(first.modelled.iter().all(|product| text.contains(&product.line) && product.line.contains("clocks modelled")), "{text}");
     // Each source was compiled twice, in two folders: what differed would be among the problems.
     assert!(text.contains("compiled twice"), "{text}");
@@ -139,11 +146,7 @@ fn the_kernels_build_the_same_bytes_twice_and_inside_their_budgets() {
 
 #[test]
 fn a_kernel_over_its_budget_a_chained_builtin_and_a_misspelt_key_are_refused() {
-    let Some(root) = copied() else { return };
-    // One source is enough: what is refused is decided source by source.
-    let manifest = root.path().join("kernels/gfx950/kernels.yaml");
-    let text = files::read_text(&manifest).unwrap();
-    files::write(&manifest, &text.as_bytes()[..text.find("  - file: gemm.hip").unwrap()]).unwrap();
+    let Some(root) = with_one_source() else { return };
     change(root.path(), "kernels.yaml", "mxfp4_quantise: {vgprs: 128", "mxfp4_quantise: {vgprs: 32");
     change(
         root.path(),
