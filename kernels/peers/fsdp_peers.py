@@ -17,7 +17,6 @@ import datetime
 import gc
 import json
 import os
-import platform
 import signal
 import sys
 import time
@@ -33,13 +32,6 @@ WARMUP = 3
 LONGEST_EXCHANGE = datetime.timedelta(minutes=5)
 # Ranks wait for rank 0 while the other program has its turn.
 LONGEST_TURN = datetime.timedelta(hours=12)
-
-
-def head_and_loss(x, gain, head, targets, epsilon):
-    """Mean cross-entropy in nats of the last block's output."""
-    x = F.rms_norm(x, (x.shape[-1],), gain.to(x.dtype), epsilon)
-    logits = x @ head.to(x.dtype).t()
-    return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
 
 class Llama(nn.Module):
@@ -68,20 +60,12 @@ class Llama(nn.Module):
                 parameter.normal_(std=0.02)
 
 
-def tables(size, device):
-    """Cosines and sines of positions, and the matrix that rotates operands."""
-    frequencies = size["rope_theta"] ** (-torch.arange(0, size["head"], 2, device=device) / size["head"])
-    angles = torch.outer(torch.arange(size["sequence"], device=device).float(), frequencies)
-    turn = peers.hadamard(16, torch.empty(0, dtype=torch.bfloat16)).to(device)
-    return angles.cos().to(torch.bfloat16), angles.sin().to(torch.bfloat16), turn
-
-
 class Step:
     """One recipe's model with its optimiser, sharded among all ranks: `run` makes one whole training step on a random batch of this rank."""
 
     def __init__(self, size, recipe, device, compiled):
         torch.manual_seed(peers.SEED + dist.get_rank())
-        last = torch.compile(head_and_loss, dynamic=False, fullgraph=True) if compiled else head_and_loss
+        last = torch.compile(peers.head_and_loss, dynamic=False, fullgraph=True) if compiled else peers.head_and_loss
         with torch.device("meta"):
             self.model = Llama(size, recipe, last)
         if compiled:
@@ -96,7 +80,7 @@ class Step:
         self.optimiser = torch.optim.AdamW(self.model.parameters(), lr=1e-3, betas=(0.9, 0.95), eps=1e-5, weight_decay=0.1, fused=True)
         text = torch.randint(size["vocabulary"], (size["sequences"], size["sequence"] + 1), device=device)
         self.tokens, self.targets = text[:, :-1].contiguous(), text[:, 1:].contiguous()
-        self.tables = tables(size, device)
+        self.tables = peers.tables(size, device)
 
     def run(self):
         self.model(self.tokens, self.targets, self.tables).backward()
@@ -142,11 +126,9 @@ def timed_round(size, recipe, device, options, control):
         fields = {"peak_bytes": torch.cuda.max_memory_allocated(device)} if device.type == "cuda" else {}
         release(device)
         if error is None:
-            note = ("compiled" if compiled else "eager") + (f"; {reason}" if reason else "")
-            return say("timing", peer=named(), name=name, threads=1, operations=size["sequences"] * size["sequence"], unit="tokens",
-                       samples=samples, note=note, **fields)
+            return of_rank_0(peers.say_timing, named(), name, size, samples, (compiled, reason), **fields)
         reason = error
-    say("missing", peer=named(), name=name, reason=reason, install="")
+    of_rank_0(peers.say, "missing", peer=named(), name=name, reason=reason, install="")
 
 
 def release(device):
@@ -160,9 +142,10 @@ def named():
     return f"pytorch {torch.__version__} FSDP2" if dist.get_world_size() > 1 else f"pytorch {torch.__version__}"
 
 
-def say(kind, **fields):
+def of_rank_0(say, *arguments, **fields):
+    """One rank speaks for all."""
     if dist.get_rank() == 0:
-        peers.say(kind, **fields)
+        say(*arguments, **fields)
 
 
 def asked(control):
@@ -188,9 +171,8 @@ def rank(options):
     dist.init_process_group("nccl" if on_gpu else "gloo", timeout=LONGEST_EXCHANGE)
     control = dist.new_group(backend="gloo", timeout=LONGEST_TURN)
     sizes = {size["name"]: size for size in options.sizes}
-    say("environment", torch=torch.__version__, python=platform.python_version(), cuda=torch.version.cuda, hip=torch.version.hip,
-        gpu=torch.cuda.get_device_name(device) if on_gpu else None, ranks=options.ranks)
-    say("mark", mark="ready")
+    of_rank_0(peers.say_environment, torch.cuda.get_device_name(device) if on_gpu else None, ranks=options.ranks)
+    of_rank_0(peers.say, "mark", mark="ready")
     before = None
     while (words := asked(control)) is not None:
         _, size, recipe = words
@@ -200,7 +182,7 @@ def rank(options):
         before = words
         timed_round(sizes[size], recipe, device, options, control)
         dist.barrier(group=control)
-        say("mark", mark="round")
+        of_rank_0(peers.say, "mark", mark="round")
     dist.destroy_process_group()
 
 

@@ -40,6 +40,19 @@ def say(kind, **fields):
     print(json.dumps({"schema": SCHEMA, "kind": kind, **fields}), flush=True)
 
 
+def say_environment(gpu, **fields):
+    say("environment", torch=torch.__version__, python=platform.python_version(), cuda=torch.version.cuda, hip=torch.version.hip, gpu=gpu,
+        **fields)
+
+
+def say_timing(peer, name, size, samples, made, **fields):
+    """`made`: whether the step is compiled, and why it is not."""
+    compiled, reason = made
+    note = ("compiled" if compiled else "eager") + (f"; {reason}" if reason else "")
+    say("timing", peer=peer, name=name, threads=1, operations=size["sequences"] * size["sequence"], unit="tokens", samples=samples, note=note,
+        **fields)
+
+
 def hadamard(size, like):
     """The orthonormal Sylvester matrix [size, size] in the type of `like`."""
     matrix = torch.ones(1, 1)
@@ -139,6 +152,21 @@ class Block(nn.Module):
         return x + self.project(F.silu(gate) * up, self.down, turn)
 
 
+def tables(size, device=None):
+    """Cosines and sines of positions, and the matrix that rotates operands."""
+    frequencies = size["rope_theta"] ** (-torch.arange(0, size["head"], 2, device=device) / size["head"])
+    angles = torch.outer(torch.arange(size["sequence"], device=device).float(), frequencies)
+    turn = hadamard(16, torch.empty(0, dtype=torch.bfloat16)).to(device)
+    return angles.cos().to(torch.bfloat16), angles.sin().to(torch.bfloat16), turn
+
+
+def head_and_loss(x, gain, head, targets, epsilon):
+    """Mean cross-entropy in nats of the last block's output."""
+    x = F.rms_norm(x, (x.shape[-1],), gain.to(x.dtype), epsilon)
+    logits = x @ head.to(x.dtype).t()
+    return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+
+
 class Llama(nn.Module):
     """tokens, targets [batch, sequence] -> mean cross-entropy in nats; embedding and head are never quantised."""
 
@@ -149,19 +177,14 @@ class Llama(nn.Module):
         self.head = nn.Parameter(torch.randn(size["vocabulary"], size["width"]) * 0.02)
         self.blocks = nn.ModuleList(Block(size, recipe) for _ in range(size["layers"]))
         self.norm = nn.Parameter(torch.ones(size["width"]))
-        frequencies = size["rope_theta"] ** (-torch.arange(0, size["head"], 2) / size["head"])
-        angles = torch.outer(torch.arange(size["sequence"]).float(), frequencies)
-        self.register_buffer("cosine", angles.cos().to(torch.bfloat16))
-        self.register_buffer("sine", angles.sin().to(torch.bfloat16))
-        self.register_buffer("turn", hadamard(16, torch.empty(0, dtype=torch.bfloat16)))
+        for name, table in zip(["cosine", "sine", "turn"], tables(size)):
+            self.register_buffer(name, table)
 
     def forward(self, tokens, targets):
         x = F.embedding(tokens, self.embedding).to(torch.bfloat16)
         for block in self.blocks:
             x = block(x, self.cosine, self.sine, self.turn)
-        x = F.rms_norm(x, (x.shape[-1],), self.norm.to(x.dtype), self.epsilon)
-        logits = x @ self.head.to(torch.bfloat16).t()
-        return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+        return head_and_loss(x, self.norm, self.head, targets, self.epsilon)
 
 
 class TooLong(Exception):
@@ -228,7 +251,7 @@ def wait(device):
 
 def timed_round(size, recipe, made, device, repeats):
     """Seconds of each of `repeats` steps, and the most memory that was allocated."""
-    step, compiled, reason = made
+    step, *made = made
     on_gpu = device.type == "cuda"
     samples = []
     for index in range(repeats + 1):
@@ -245,9 +268,7 @@ def timed_round(size, recipe, made, device, repeats):
         # What other recipes hold while this one runs is not its own.
         others = sum(other.held for other in HELD if other.recipe != recipe)
         fields["peak_bytes"] = max(0, torch.cuda.max_memory_allocated(device) - others)
-    note = ("compiled" if compiled else "eager") + (f"; {reason}" if reason else "")
-    say("timing", peer=f"pytorch {torch.__version__}", name=f"step/{size['name']}/{recipe}", threads=1,
-        operations=size["sequences"] * size["sequence"], unit="tokens", samples=samples, note=note, **fields)
+    say_timing(f"pytorch {torch.__version__}", f"step/{size['name']}/{recipe}", size, samples, made, **fields)
 
 
 class Held:
@@ -282,8 +303,7 @@ def main():
         return
     device = torch.device("cpu") if options.tiny else torch.device("cuda", options.device)
     torch.backends.cuda.matmul.allow_tf32 = True
-    say("environment", torch=torch.__version__, python=platform.python_version(), cuda=torch.version.cuda, hip=torch.version.hip,
-        gpu=None if options.tiny else torch.cuda.get_device_name(device))
+    say_environment(None if options.tiny else torch.cuda.get_device_name(device))
     made = {}
     for recipe in size["recipes"]:
         before = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0

@@ -37,11 +37,7 @@ fn of_kernels_bench() {
         let folder = tempfile::tempdir().unwrap();
         let document = Document::read(&directory.join(DOCUMENT)).unwrap();
         assert!(document.comparisons == document.compare(), "{}", directory.display());
-        assert!(
-            document.gpus.iter().map(|gpu| &gpu.comparisons).eq(&document.compare_gpus().collect::<Vec<_>>()),
-            "{}",
-            directory.display()
-        );
+        assert!(document.of_devices().map(|(_, comparisons)| comparisons).eq(document.compare_devices()), "{}", directory.display());
         document.write(folder.path()).unwrap();
         for name in files::list(folder.path()).unwrap() {
             let [again, written] = [folder.path(), &directory].map(|folder| std::fs::read(folder.join(&name)).unwrap());

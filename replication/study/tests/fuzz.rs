@@ -122,7 +122,7 @@ fn kernels() {
     let document = fs::read(repository().join("results/kernels-2026-11-22-nvidia-h200-steps-34m/kernels.json")).unwrap();
     let read = |path: &Path| {
         Document::read(path).map(|read| {
-            let rows = read.compare_gpus().count() + read.compare().len();
+            let rows = read.compare_devices().count() + read.compare().len();
             rows + read.bars().count()
         })
     };

@@ -30,15 +30,7 @@ pub fn report(root: &Path, directory: &Path) -> Result<Outcome, BenchError> {
     let directory = directory.canonicalize().at(directory, "open")?;
     results::admit(&directory)?;
     let mut document = Document::read(&directory.join(DOCUMENT))?;
-    document.comparisons = document.compare();
-    let computed: Vec<_> = document.compare_gpus().collect();
-    for (gpu, computed) in document.gpus.iter_mut().zip(computed) {
-        gpu.comparisons = computed;
-    }
-    let computed: Vec<_> = document.compare_ranks().collect();
-    for (ranks, computed) in document.ranks.iter_mut().zip(computed) {
-        ranks.comparisons = computed;
-    }
+    document.compare_again();
     put(root, &directory, &document, |aside| {
         let mut others = files::list(&directory)?.into_iter().filter(|name| !aside.join(name).exists());
         Ok(others.try_for_each(|name| files::copy(&directory.join(&name), &aside.join(&name)))?)

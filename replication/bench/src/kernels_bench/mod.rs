@@ -68,6 +68,21 @@ pub struct Request {
     pub machine: Option<String>,
 }
 
+/// What each part measures with, and how.
+#[derive(Clone, Copy)]
+struct Means<'a> {
+    root: &'a Path,
+    trainer: &'a Trainer,
+    manifests: &'a Manifests,
+    /// Run files are written here.
+    folder: &'a Path,
+    depth: Depth,
+    only: &'a str,
+    /// The Python that runs the peer scripts.
+    peers: Option<&'a Path>,
+    peers_eager: bool,
+}
+
 /// Why there is no result.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
@@ -194,19 +209,28 @@ pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)
     if !found.gpus.is_empty() {
         environment = environment.on(&found.gpus);
     }
-    let means = (&trainer, &manifests, folder.as_path());
+    let means = Means {
+        root,
+        trainer: &trainer,
+        manifests: &manifests,
+        folder: &folder,
+        depth: request.depth,
+        only: request.only.as_deref().unwrap_or_default(),
+        peers: request.peers.as_deref(),
+        peers_eager: request.peers_eager,
+    };
     match &request.together {
-        Some(together) => measure_together(root, (request, together), means, &found, &mut document, stop, say)?,
+        Some(together) => measure_together(ranks::Request { means, threads: first }, together, &found, &mut document, stop, say)?,
         None => {
             if wanted.cpu && is_source {
-                measure_cpu(root, request, means, &mut document, stop, say)?;
+                measure_cpu(means, &request.threads, &mut document, stop, say)?;
             } else if wanted.cpu {
                 document.not_run.push(gpu::not_run("cpu", None));
             }
-            measure_gpus(root, request, means, found, &mut document, stop, say)?;
+            measure_gpus(means, found, &mut document, stop, say)?;
         }
     }
-    something(request.only.as_deref().unwrap_or_default(), &document)?;
+    something(means.only, &document)?;
     document.comparisons = document.compare();
     let directory = write(root, &request.out, &document, &environment)?;
     if asked_to_stop(stop).is_err() {
@@ -217,25 +241,13 @@ pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)
 
 /// Steps of several ranks.
 fn measure_together(
-    root: &Path,
-    (request, together): (&Request, &Together),
-    (trainer, manifests, folder): (&Trainer, &Manifests, &Path),
+    measure: ranks::Request,
+    together: &Together,
     found: &Found,
     document: &mut Document,
     stop: &AtomicBool,
     say: &dyn Fn(&str),
 ) -> Result<(), BenchError> {
-    let measure = ranks::Request {
-        root,
-        trainer,
-        manifests,
-        folder,
-        depth: request.depth,
-        only: request.only.as_deref().unwrap_or_default(),
-        peers: request.peers.as_deref(),
-        peers_eager: request.peers_eager,
-        threads: request.threads.first().copied().unwrap_or(1),
-    };
     let (places, counts) = match together {
         Together::Gpus(counts) => (ranks::Place::of_gpus(&found.gpus, &found.not_run), counts),
         Together::Processes(counts) => (vec![ranks::Place::cpu(machine::cpu_model())], counts),
@@ -250,9 +262,7 @@ fn measure_together(
 
 /// Kernels and steps of each GPU alone; every call of an interpreter, and what the clock model says.
 fn measure_gpus(
-    root: &Path,
-    request: &Request,
-    (trainer, manifests, folder): (&Trainer, &Manifests, &Path),
+    means: Means,
     Found { gpus, interpreters, not_run }: Found,
     document: &mut Document,
     stop: &AtomicBool,
@@ -260,19 +270,9 @@ fn measure_gpus(
 ) -> Result<(), BenchError> {
     document.not_run.extend(not_run);
     let interrupted = || Ok(asked_to_stop(stop)?);
-    let measure = gpu::Request {
-        root,
-        trainer,
-        manifests,
-        folder,
-        depth: request.depth,
-        only: request.only.as_deref().unwrap_or_default(),
-        peers: request.peers.as_deref(),
-        peers_eager: request.peers_eager,
-    };
     let started = Instant::now();
     for gpu in &gpus {
-        document.gpus.push(measure.measure(gpu, &interrupted, say)?);
+        document.gpus.push(means.measure_gpu(gpu, &interrupted, say)?);
         if interrupted().is_err() {
             break;
         }
@@ -280,12 +280,12 @@ fn measure_gpus(
     for gpu in interpreters.iter().filter(|_| interrupted().is_ok()) {
         say(&format!("{}: an interpreter; every kernel is called once, no time is told", gpu.device));
         if let Some(row) = document.not_run.iter_mut().find(|row| row.device == gpu.kind()) {
-            measure.interpret(gpu, row)?;
+            means.interpret(gpu, row)?;
         }
     }
     if interrupted().is_ok() && gpus.iter().chain(&interpreters).any(model::is_of) {
         say("the clock model's figures of the gfx950 kernels (modelled)");
-        match model::clock_model(root, manifests) {
+        match model::clock_model(means.root, means.manifests) {
             Ok(model) => document.clock_model = Some(model),
             Err(error) => model::lack(&error.to_string(), &mut document.gpus, &mut document.not_run),
         }
@@ -296,44 +296,34 @@ fn measure_gpus(
 
 /// Criterion's benchmarks, kernels and steps in turns, and the CPU's peers.
 fn measure_cpu(
-    root: &Path,
-    request: &Request,
-    (trainer, manifests, folder): (&Trainer, &Manifests, &Path),
+    Means { root, trainer, manifests, folder, depth, only, peers: python, .. }: Means,
+    threads: &[usize],
     document: &mut Document,
     stop: &AtomicBool,
     say: &dyn Fn(&str),
 ) -> Result<(), BenchError> {
     let started = Instant::now();
-    let only = request.only.clone().unwrap_or_default();
-    let programs = programs::Programs { root, depth: request.depth, only: &only, threads: &request.threads };
-    say(&format!("timing single kernels ({} depth)", request.depth.word()));
+    let programs = programs::Programs { root, depth, only, threads };
+    say(&format!("timing single kernels ({} depth)", depth.word()));
     document.benchmarks = programs.criterion(say)?;
     asked_to_stop(stop)?;
     say("kernels against each other, in turns");
-    let (samples, instruction_set) = programs.ratios(request.depth.rounds())?;
+    let (samples, instruction_set) = programs.ratios(depth.rounds())?;
     document.samples = samples;
     document.instruction_set = instruction_set.unwrap_or_default();
     asked_to_stop(stop)?;
-    let steps = steps::Request {
-        trainer,
-        manifests,
-        folder,
-        threads: step_threads(&request.threads),
-        rounds: request.depth.rounds(),
-        depth: request.depth,
-        only: &only,
-    };
+    let steps = steps::Request { trainer, manifests, folder, threads: step_threads(threads), rounds: depth.rounds(), depth, only };
     let steps = steps.measure(say)?;
     asked_to_stop(stop)?;
     document.samples.extend(steps.samples);
     (document.profile, document.memory) = (steps.profile, steps.memory);
-    something(&only, document)?;
+    something(only, document)?;
     document.measuring_seconds = started.elapsed().as_secs_f64();
     let mut peers = Peers::default();
-    if let Some(python) = &request.peers {
-        for threads in &request.threads {
+    if let Some(python) = python {
+        for threads in threads {
             say(&format!("peers, with {threads} thread{} (some minutes)", number::plural(*threads)));
-            let one = programs::peers(root, python, (*threads, request.depth), &only, say);
+            let one = programs::peers(root, python, (*threads, depth), only, say);
             peers.timings.extend(one.timings);
             peers.environment = peers.environment.or(one.environment);
             peers.missing.extend(one.missing);

@@ -12,17 +12,17 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use campaign::toolchain::{ToolError, Trainer};
+use campaign::toolchain::ToolError;
 use contract::device::{DeviceKind, GpuFacts};
 use contract::measurements::StepTimeLine;
 use study::files;
 use study::kernels::{CUT, Depth, Missing, NotRun, RankStep, RanksBench, WHOLE, WHOLE_BATCH};
-use study::manifest::Manifests;
 use study::manifest::profile::{Model, Profile};
 use study::plan;
 
+use super::gpu::absent;
 use super::gpu::peers::{self, Script};
-use super::{BenchError, steps};
+use super::{BenchError, Means, steps};
 
 /// How many ranks compute a step together, each number in turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,16 +64,7 @@ const PEER_ROUND: Duration = Duration::from_secs(300);
 
 /// How steps of several ranks are measured.
 pub(super) struct Request<'a> {
-    pub(super) root: &'a Path,
-    pub(super) trainer: &'a Trainer,
-    pub(super) manifests: &'a Manifests,
-    /// Run files are written here.
-    pub(super) folder: &'a Path,
-    pub(super) depth: Depth,
-    pub(super) only: &'a str,
-    /// The Python that runs the peer script.
-    pub(super) peers: Option<&'a Path>,
-    pub(super) peers_eager: bool,
+    pub(super) means: Means<'a>,
     /// Of each process on the CPU.
     pub(super) threads: usize,
 }
@@ -120,12 +111,8 @@ impl Place {
     fn lacks(&self, ranks: usize) -> Option<Missing> {
         let here = self.here.filter(|here| *here < ranks)?;
         let gpus = if ranks == 1 { "a GPU".to_owned() } else { format!("{ranks} GPUs of one machine") };
-        Some(absent(format!("needs {gpus}; here: {here}"), &self.needs))
+        Some(Missing { install: self.needs.clone(), ..absent("", &format!("needs {gpus}; here: {here}")) })
     }
-}
-
-fn absent(reason: String, install: &str) -> Missing {
-    Missing { peer: "ours".to_owned(), name: String::new(), reason, install: install.to_owned() }
 }
 
 impl Request<'_> {
@@ -157,9 +144,9 @@ impl Request<'_> {
             }
         }
         for step in bench.steps.iter_mut().filter(|step| stop().is_err() && step.samples.is_empty() && step.missing.is_empty()) {
-            step.missing.push(Missing { name: step.name(), ..absent("interrupted".to_owned(), "") });
+            step.missing.push(absent(&step.name(), "interrupted"));
         }
-        bench.comparisons = bench.compare(self.peers.is_some());
+        bench.comparisons = bench.compare(self.means.peers.is_some());
         Ok(bench)
     }
 
@@ -167,7 +154,7 @@ impl Request<'_> {
     fn asked(&self, place: &Place, counts: &[usize]) -> Result<Vec<RankStep>, BenchError> {
         let mut all = Vec::new();
         for size in self.sizes(place.kind) {
-            let (profile, model) = (self.manifests.profile(size.profile)?, self.model(size)?);
+            let (profile, model) = (self.means.manifests.profile(size.profile)?, self.model(size)?);
             for arm in ARMS {
                 for ranks in counts {
                     let sequences = size.sequences.unwrap_or(profile.batch.sequences / ranks);
@@ -176,13 +163,13 @@ impl Request<'_> {
                 }
             }
         }
-        all.retain(|step| step.name().contains(self.only));
+        all.retain(|step| step.name().contains(self.means.only));
         Ok(all)
     }
 
     /// Quick leaves the whole model out, and all but deep the batch whose steps take seconds.
     fn sizes(&self, kind: DeviceKind) -> &'static [Size] {
-        match (kind, self.depth) {
+        match (kind, self.means.depth) {
             (DeviceKind::Cpu, _) => &ON_CPU,
             (_, Depth::Quick) => &ON_GPUS[..1],
             (_, Depth::Default) => &ON_GPUS[..2],
@@ -192,7 +179,7 @@ impl Request<'_> {
 
     /// Rounds, and steps in each: the sign test needs six steps in all for an interval.
     fn turns(&self, size: &Size) -> (usize, usize) {
-        size.turns.unwrap_or(match self.depth {
+        size.turns.unwrap_or(match self.means.depth {
             Depth::Quick => (1, 6),
             Depth::Default => (2, 5),
             Depth::Deep => (4, 5),
@@ -200,7 +187,7 @@ impl Request<'_> {
     }
 
     fn model(&self, size: &Size) -> Result<Model, BenchError> {
-        let model = self.manifests.models.get(size.model);
+        let model = self.means.manifests.models.get(size.model);
         let model = model.ok_or_else(|| BenchError::Lacks(format!("manifests/models/{}.yaml is missing", size.model)))?.clone();
         Ok(Model { num_hidden_layers: size.layers.unwrap_or(model.num_hidden_layers), ..model })
     }
@@ -214,7 +201,7 @@ impl Request<'_> {
         stop: &dyn Fn() -> Result<(), BenchError>,
         say: &dyn Fn(&str),
     ) -> Result<(), BenchError> {
-        let mut script = match self.peers.filter(|_| steps.iter().any(|step| step.peer_name().is_some())) {
+        let mut script = match self.means.peers.filter(|_| steps.iter().any(|step| step.peer_name().is_some())) {
             Some(python) => Some(self.script(place, ranks, python)?.and_then(Script::ready).and_then(Script::able)),
             None => None,
         };
@@ -239,7 +226,7 @@ impl Request<'_> {
         script: &mut Option<Result<Script, Missing>>,
         stop: &dyn Fn() -> Result<(), BenchError>,
     ) -> Result<(), BenchError> {
-        let profile = self.manifests.profile(size.profile)?;
+        let profile = self.means.manifests.profile(size.profile)?;
         let file = self.run_file(size, profile, step)?;
         let (rounds, repeats) = self.turns(size);
         for _ in 0..rounds {
@@ -281,14 +268,14 @@ impl Request<'_> {
             let option = if place.here.is_some() { "--gpus" } else { "--ranks" };
             arguments.extend([option.into(), step.ranks.to_string().into()]);
         }
-        let text = match self.trainer.output("timing steps", arguments) {
+        let text = match self.means.trainer.output("timing steps", arguments) {
             Ok(text) => text,
             Err(error) => {
-                step.missing.push(Missing { name: step.name(), ..absent(reason(&error), "") });
+                step.missing.push(absent(&step.name(), &reason(&error)));
                 return Ok(());
             }
         };
-        let lines = steps::parse(&text).map_err(|what| BenchError::Lines { program: "trainer step-time".to_owned(), what })?;
+        let lines = steps::parse(&text)?;
         for line in &lines {
             match line {
                 StepTimeLine::Step(timed) => step.samples.push(timed.seconds),
@@ -306,8 +293,8 @@ impl Request<'_> {
         if let Some(sequences) = size.sequences {
             (profile.batch.sequences, profile.batch.accumulation) = (sequences * step.ranks, step.ranks);
         }
-        let path = self.folder.join(format!("{}-{}-{}.yaml", size.name, step.arm, step.ranks));
-        let text = plan::step_run_file(self.manifests, &profile, &self.model(size)?, profile.batch.sequences, &step.arm)?;
+        let path = self.means.folder.join(format!("{}-{}-{}.yaml", size.name, step.arm, step.ranks));
+        let text = plan::step_run_file(self.means.manifests, &profile, &self.model(size)?, profile.batch.sequences, &step.arm)?;
         files::write(&path, text.as_bytes())?;
         Ok(path)
     }
@@ -325,10 +312,10 @@ impl Request<'_> {
         let repeats = self.turns(&ON_GPUS[0]).1.to_string();
         let (sizes, ranks) = (serde_json::Value::Array(sizes).to_string(), ranks.to_string());
         let mut arguments = vec!["--ranks", &ranks, "--sizes", &sizes, "--device", device, "--repeats", &repeats];
-        if self.peers_eager {
+        if self.means.peers_eager {
             arguments.push("--eager-only");
         }
-        Ok(Script::spawn(self.root, python, "fsdp_peers.py", &arguments, PEER_ROUND))
+        Ok(Script::spawn(self.means.root, python, "fsdp_peers.py", &arguments, PEER_ROUND))
     }
 }
 

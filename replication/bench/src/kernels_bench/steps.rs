@@ -123,7 +123,7 @@ impl Request<'_> {
             ["--profile-step", "--warmup", "1", "--repeats", &rounds.to_string(), "--threads", &threads.to_string()].map(Into::into);
         arguments.extend(options);
         let text = self.trainer.output("timing steps", arguments)?;
-        parse(&text).map_err(|what| BenchError::Lines { program: "trainer step-time".to_owned(), what })
+        parse(&text)
     }
 }
 
@@ -134,11 +134,13 @@ fn peak_resident(process: u32) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kibibytes| kibibytes << 10)
 }
 
-pub(super) fn parse(text: &str) -> Result<Vec<StepTimeLine>, String> {
-    let line = |read: Result<(usize, StepTimeLine), json::LineError>| {
-        read.map(|(_, line)| line).map_err(|error| format!("line {}: {}", error.line, error.what))
+/// The lines of `trainer step-time`.
+pub(super) fn parse(text: &str) -> Result<Vec<StepTimeLine>, BenchError> {
+    let alien = |json::LineError { line, what, .. }| BenchError::Lines {
+        program: "trainer step-time".to_owned(),
+        what: format!("line {line}: {what}"),
     };
-    json::read("step-time", text).map(line).collect()
+    json::read("step-time", text).map(|read| read.map(|(_, line)| line).map_err(alien)).collect()
 }
 
 fn name(size: &Size, arm: &str) -> String {

@@ -423,7 +423,7 @@ fn a_step_profile_has_shares_of_the_median_step() {
     let shares: Vec<(&str, f64)> = rows.iter().map(|row| (row.kernel.as_str(), (row.share * 100.0).round())).collect();
     assert_eq!(shares, [("gemm-mxfp4", 50.0), ("norm", 10.0), ("everything else", 40.0)]);
     assert_eq!(rows[0].giga_per_second(), Some(1e-8));
-    assert!(steps::parse("{\"schema\"").unwrap_err().starts_with("line 1"));
+    assert!(steps::parse("{\"schema\"").unwrap_err().to_string().starts_with("trainer step-time: line 1"));
     assert!(profile_rows("A", &[]).is_empty());
 }
 

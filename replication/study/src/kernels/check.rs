@@ -13,11 +13,8 @@ pub fn check(directory: &Path) -> Vec<(String, String)> {
         Err(error) => return vec![(DOCUMENT.to_owned(), error.to_string())],
     };
     let mut findings = compared(&document.comparisons, &document.compare());
-    for (gpu, computed) in document.gpus.iter().zip(document.compare_gpus()) {
-        findings.extend(compared(&gpu.comparisons, &computed));
-    }
-    for (ranks, computed) in document.ranks.iter().zip(document.compare_ranks()) {
-        findings.extend(compared(&ranks.comparisons, &computed));
+    for ((_, written), computed) in document.of_devices().zip(document.compare_devices()) {
+        findings.extend(compared(written, &computed));
     }
     findings
 }

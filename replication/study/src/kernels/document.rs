@@ -149,21 +149,31 @@ impl Document {
         (self.gpus.is_empty() && self.ranks.is_empty()) || !(self.samples.is_empty() && self.benchmarks.is_empty())
     }
 
-    /// The ratios of every GPU, computed again.
-    pub fn compare_gpus(&self) -> impl Iterator<Item = Vec<Compared>> {
-        self.gpus.iter().map(|gpu| gpu_ratios::compare(gpu, self.peers_asked))
+    /// Each GPU, then each kind of device of several ranks: its name, and its ratios as they are written.
+    pub fn of_devices(&self) -> impl Iterator<Item = (&str, &[Compared])> {
+        let gpus = self.gpus.iter().map(|gpu| (gpu.device.as_str(), gpu.comparisons.as_slice()));
+        gpus.chain(self.ranks.iter().map(|ranks| (ranks.device.as_str(), ranks.comparisons.as_slice())))
     }
 
-    /// The ratios of steps of several ranks, computed again.
-    pub fn compare_ranks(&self) -> impl Iterator<Item = Vec<Compared>> {
-        self.ranks.iter().map(|ranks| ranks.compare(self.peers_asked))
+    /// The ratios of the same, in the same order, computed again.
+    pub fn compare_devices(&self) -> impl Iterator<Item = Vec<Compared>> {
+        let gpus = self.gpus.iter().map(|gpu| gpu_ratios::compare(gpu, self.peers_asked));
+        gpus.chain(self.ranks.iter().map(|ranks| ranks.compare(self.peers_asked)))
+    }
+
+    /// Writes every ratio as it is computed now.
+    pub fn compare_again(&mut self) {
+        self.comparisons = self.compare();
+        let computed: Vec<_> = self.compare_devices().collect();
+        let gpus = self.gpus.iter_mut().map(|gpu| &mut gpu.comparisons);
+        let written = gpus.chain(self.ranks.iter_mut().map(|ranks| &mut ranks.comparisons));
+        written.zip(computed).for_each(|(written, computed)| *written = computed);
     }
 
     /// The bars among the ratios, the CPU's first.
     pub fn bars(&self) -> impl Iterator<Item = &Compared> {
-        let gpus = self.gpus.iter().flat_map(|gpu| &gpu.comparisons);
-        let ranks = self.ranks.iter().flat_map(|ranks| &ranks.comparisons);
-        self.comparisons.iter().chain(gpus).chain(ranks).filter(|compared| compared.bar.is_some())
+        let of_devices = self.of_devices().flat_map(|(_, comparisons)| comparisons);
+        self.comparisons.iter().chain(of_devices).filter(|compared| compared.bar.is_some())
     }
 
     /// Reads kernels.json.

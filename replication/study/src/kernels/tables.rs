@@ -118,13 +118,10 @@ struct ComparisonRow<'a> {
 
 fn comparisons(document: &Document) -> Table {
     let of_cpu = document.comparisons.iter().map(|compared| ratio(compared.section.clone(), compared));
-    let of_gpus = document
-        .gpus
-        .iter()
-        .flat_map(|gpu| gpu.comparisons.iter().map(move |compared| ratio(format!("{} {}", gpu.device, compared.section), compared)));
-    let of_ranks =
-        document.ranks.iter().flat_map(|ranks| ranks.comparisons.iter().map(|one| ratio(format!("{} {}", ranks.device, one.section), one)));
-    Table::of("comparisons.csv", of_cpu.chain(of_gpus).chain(of_ranks))
+    let of_devices = document.of_devices().flat_map(|(device, comparisons)| {
+        comparisons.iter().map(move |compared| ratio(format!("{device} {}", compared.section), compared))
+    });
+    Table::of("comparisons.csv", of_cpu.chain(of_devices))
 }
 
 fn ratio(section: String, compared: &Compared) -> ComparisonRow<'_> {

@@ -13,18 +13,16 @@ mod tests;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use campaign::toolchain::Trainer;
 use contract::device::{DeviceId, DeviceKind, Devices, GpuFacts};
 use contract::measurements::{StepTime, StepTimeLine};
 use study::files;
 use study::kernels::gpu_ratios::{compare, peer_recipe};
 use study::kernels::{Depth, GpuBench, LEAST, Memory, Missing, NotRun, Samples};
+use study::manifest::Profile;
 use study::manifest::profile::{Model, Peaks};
-use study::manifest::{Manifests, Profile};
 use study::plan;
 
-use super::BenchError;
-use super::steps;
+use super::{BenchError, Means, steps};
 
 pub(super) use lines::parse;
 
@@ -99,23 +97,9 @@ const TOGETHER: usize = 3;
 /// Bytes of a GPU on which every recipe of the peer may stand in memory beside our arms: at most 12 GiB each at these sizes.
 const ROOM_FOR_PEERS: u64 = 100_000_000_000;
 
-/// How a GPU is measured.
-pub(super) struct Request<'a> {
-    pub(super) root: &'a Path,
-    pub(super) trainer: &'a Trainer,
-    pub(super) manifests: &'a Manifests,
-    /// Run files are written here.
-    pub(super) folder: &'a Path,
-    pub(super) depth: Depth,
-    pub(super) only: &'a str,
-    /// The Python that runs the peer script.
-    pub(super) peers: Option<&'a Path>,
-    pub(super) peers_eager: bool,
-}
-
-impl Request<'_> {
+impl Means<'_> {
     /// Kernels, steps and peers of one GPU; what was measured until then if it is interrupted.
-    pub(super) fn measure(
+    pub(super) fn measure_gpu(
         &self,
         gpu: &GpuFacts,
         stop: &dyn Fn() -> Result<(), BenchError>,
@@ -293,7 +277,7 @@ impl Request<'_> {
                     break;
                 }
             };
-            lines.extend(steps::parse(&text).map_err(|what| BenchError::Lines { program: "trainer step-time".to_owned(), what })?);
+            lines.extend(steps::parse(&text)?);
             scripts.retain_mut(|script| match script.round() {
                 Ok(()) => true,
                 Err(missing) => {
@@ -345,7 +329,7 @@ fn alien(what: String) -> BenchError {
     BenchError::Lines { program: "trainer kernel-time".to_owned(), what }
 }
 
-fn absent(name: &str, reason: &str) -> Missing {
+pub(super) fn absent(name: &str, reason: &str) -> Missing {
     let reason = reason.lines().next().unwrap_or_default().to_owned();
     Missing { peer: "ours".to_owned(), name: name.to_owned(), reason, install: String::new() }
 }

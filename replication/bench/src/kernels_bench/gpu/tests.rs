@@ -6,7 +6,9 @@ mod model;
 use std::fmt::Write as _;
 use std::path::Path;
 
+use campaign::toolchain::Trainer;
 use study::kernels::{self, Document, Peer, gpu_ratios};
+use study::manifest::Manifests;
 use study::verify::verify;
 
 use super::super::tests::{environment, repository, synthetic};
@@ -283,7 +285,7 @@ fn an_interpreter_is_called_and_stays_not_run() {
         std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     };
     let (trainer, manifests) = (Trainer { program: program.clone() }, Manifests::load(&repository()).unwrap());
-    let request = Request {
+    let means = Means {
         root: folder.path(),
         trainer: &trainer,
         manifests: &manifests,
@@ -311,7 +313,7 @@ fn an_interpreter_is_called_and_stays_not_run() {
     let (gpus, mut not_run) = found(Ok(devices), &kinds);
     assert!(gpus.is_empty());
     say("null");
-    request.interpret(&gpu, &mut not_run[0]).unwrap();
+    means.interpret(&gpu, &mut not_run[0]).unwrap();
     assert!(
         not_run[0].needs.ends_with(
             ". Interpreted on hip:0: 2 products (1 by the library's stand-in), 0 preparations, small shapes; functional only, no time is told"
@@ -320,7 +322,7 @@ fn an_interpreter_is_called_and_stays_not_run() {
         not_run[0].needs
     );
     say("0.5");
-    let error = request.interpret(&gpu, &mut not_run[0]).unwrap_err().to_string();
+    let error = means.interpret(&gpu, &mut not_run[0]).unwrap_err().to_string();
     assert!(error.contains("line 2: tells the time of an interpreter"), "{error}");
 }
 

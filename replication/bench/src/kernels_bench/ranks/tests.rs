@@ -3,8 +3,10 @@
 use std::cell::Cell;
 
 use campaign::error::CampaignError;
+use campaign::toolchain::Trainer;
 use contract::memory;
 use study::kernels::{self, Compared, Document, Exchange, Peer, newest};
+use study::manifest::Manifests;
 use study::verify::verify;
 
 use super::super::tests::{environment, repository, synthetic};
@@ -46,13 +48,13 @@ fn lacking(mut step: RankStep, missing: Missing) -> RankStep {
 }
 
 fn bench() -> RanksBench {
-    let no_room = Missing { peer: "pytorch 9.9 FSDP2".to_owned(), ..absent("OutOfMemoryError: no room".to_owned(), "") };
-    let four = || absent("needs 4 GPUs of one machine; here: 2".to_owned(), "");
+    let no_room = Missing { peer: "pytorch 9.9 FSDP2".to_owned(), ..absent("", "OutOfMemoryError: no room") };
+    let four = || absent("", "needs 4 GPUs of one machine; here: 2");
     let steps = vec![
         beside(timed(step(CUT, "fp8", 1), 0.2, 0.0), 0.22),
         beside(timed(step(CUT, "fp8", 2), 0.21, 0.03), 0.25),
         lacking(step(CUT, "fp8", 4), four()),
-        lacking(beside(step(WHOLE, "bf16", 1), 3.0), absent("not enough memory".to_owned(), "")),
+        lacking(beside(step(WHOLE, "bf16", 1), 3.0), absent("", "not enough memory")),
         beside(timed(step(WHOLE, "bf16", 2), 0.9, 0.06), 0.9),
         beside(timed(step(WHOLE, "fp8", 2), 0.7, 0.03), 0.98),
         lacking(timed(step(WHOLE, "mxfp4-fdw-h16", 2), 1.0, 0.01), no_room),
@@ -212,7 +214,7 @@ fn asking<'a>(
     only: &'a str,
     peers: Option<&'a Path>,
 ) -> Request<'a> {
-    Request { root: folder, trainer, manifests, folder, depth, only, peers, peers_eager: true, threads: 1 }
+    Request { means: Means { root: folder, trainer, manifests, folder, depth, only, peers, peers_eager: true }, threads: 1 }
 }
 
 /// Answers `step-time` with as many steps as it is asked for. The whole model finds no memory on one GPU.

@@ -64,7 +64,7 @@ done
 "#;
     std::fs::write(at("kernels/peers/gpu_peers.py"), script).unwrap();
     let manifests = Manifests::load(&repository()).unwrap();
-    let request = Request {
+    let means = Means {
         root: folder.path(),
         trainer: &trainer,
         manifests: &manifests,
@@ -85,7 +85,7 @@ done
         libraries: Vec::new(),
         problem: None,
     };
-    let bench = request.measure(&gpu, &|| Ok(()), &|_| {}).unwrap();
+    let bench = means.measure_gpu(&gpu, &|| Ok(()), &|_| {}).unwrap();
     let missing: Vec<String> = bench.missing.iter().map(|missing| format!("{}: {}", missing.name, missing.reason)).collect();
     assert_eq!(missing, ["kernels at the shapes of llama31-8b: timing kernels: not enough memory"]);
     assert!(bench.samples.iter().any(|samples| samples.name == "block/bf16/h200-m"));
@@ -112,7 +112,7 @@ done
         asked.set(asked.get() + 1);
         if asked.get() < 3 { Ok(()) } else { Err(BenchError::Campaign(campaign::error::CampaignError::Interrupted)) }
     };
-    let bench = request.measure(&gpu, &stop, &|_| {}).unwrap();
+    let bench = means.measure_gpu(&gpu, &stop, &|_| {}).unwrap();
     assert!(bench.samples.iter().any(|samples| samples.name == "block/bf16/h200-s"));
     assert_eq!(bench.missing.last().unwrap().reason, "interrupted");
     assert!(!bench.samples.iter().any(|samples| samples.name.starts_with("step/")));
@@ -120,7 +120,7 @@ done
     // A filter leaves out what it cannot match.
     let kernel_calls = |only: &str| {
         std::fs::write(at("calls"), "").unwrap();
-        Request { only, ..request }.measure(&gpu, &|| Ok(()), &|_| {}).unwrap();
+        Means { only, ..means }.measure_gpu(&gpu, &|| Ok(()), &|_| {}).unwrap();
         let calls = std::fs::read_to_string(at("calls")).unwrap();
         let count = |command: &str| calls.lines().filter(|call| call.starts_with(command)).count();
         (count("kernel-time"), count("step-time") > 0)
