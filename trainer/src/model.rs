@@ -232,12 +232,15 @@ impl<D: Device> Model<D> {
         mode: &Mode<'_, EvaluationWeights<D>>,
     ) -> Result<(), TrainerError> {
         let (tokens, width) = (batch.0.inputs.len(), self.section.hidden_size);
+        self.device.arrive(parameters, &self.layout.embedding)?;
         let table = (parameters, &self.layout.embedding);
         let first = self.blocks.first_mut().map_or(&mut self.leaving, |block| &mut block.entering);
         self.device.embedding(table, batch, width, first)?;
         for layer in 0..self.blocks.len() {
+            self.device.arrive(parameters, &self.layout.layers[layer].range())?;
             self.forward_block(parameters, layer, tokens, mode)?;
         }
+        self.device.arrive(parameters, &(self.layout.final_norm.start..self.layout.head.end))?;
         let gain = (parameters, &self.layout.final_norm);
         self.device.rms_norm(&self.leaving, gain, self.norm_epsilon, &mut self.normed, &mut self.inverse_rms, tokens)
     }

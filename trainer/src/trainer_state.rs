@@ -54,6 +54,7 @@ pub struct Exchanged {
     /// What computing did not hide.
     pub gradients: f64,
     pub norm: f64,
+    /// Those that the step before updated: what this one's forward pass waited for.
     pub parameters: f64,
 }
 
@@ -129,10 +130,13 @@ impl<D: Device> Training<D> {
             };
             Ok::<_, TrainerError>(MicroBatches { batch: Batch::default(), gradients })
         };
-        Ok(Self {
+        let mut training = Self {
             parameters: {
                 let values = device.inside(|| model.layout().initialise(&run.model, run.run.seed, run.recipe.perturbation));
-                device.shard_parameters(model.layout(), values, &shards.of(ranks.rank()))?
+                match ranks.size() {
+                    1 => device.parameters(values)?,
+                    _ => device.shard_parameters(model.layout(), values, &shards.of(ranks.rank()))?,
+                }
             },
             gradients: zeros()?,
             moments: Moments::new(zeros)?,
@@ -148,7 +152,9 @@ impl<D: Device> Training<D> {
             run,
             shards,
             ranks,
-        })
+        };
+        training.ranks.connect(&mut training.parameters)?;
+        Ok(training)
     }
 
     pub fn device(&self) -> &D {
@@ -255,7 +261,8 @@ impl<D: Device> Training<D> {
         let Self { device, ranks, shards, gradients, micro, exchanged, .. } = self;
         if let Some(MicroBatches { gradients: MicroGradients::Exchanged(exchange), .. }) = micro {
             Round { device, ranks, shards, exchange, sum: gradients, is_first: false }.add()?;
-            exchanged.gradients = ranks.finish(device)?;
+            let waited = ranks.finish(device)?;
+            (exchanged.gradients, exchanged.parameters) = (waited.gradients, waited.parameters);
         }
         Ok(())
     }
@@ -291,17 +298,24 @@ impl<D: Device> Training<D> {
         Ok(ranks::in_order(&**ranks, losses, run.batch.accumulation)?.iter().fold(0.0, |sum, loss| sum + loss))
     }
 
-    /// The optimizer's part of `step`: every rank updates its shard, and all get all of the parameters.
+    /// The optimizer's part of `step`: every rank updates its shard, portion by portion, and hands out each to all while it updates the next.
     pub fn update(&mut self, step: u64, gradient_norm: f64) -> Result<(), TrainerError> {
         let learning_rate = self.learning_rate(step);
-        let Self { device, run, ranks, shards, model, parameters, gradients, moments, exchanged, .. } = self;
+        let Self { device, run, ranks, shards, model, parameters, gradients, moments, .. } = self;
         let update = Update { section: &run.optimizer, step, learning_rate, norm: gradient_norm };
-        let (shard, moments) = (shards.of(ranks.rank()), (&mut moments.first, &mut moments.second));
-        device.inside(|| device.update(model.layout(), update, &shard, gradients, parameters, moments))?;
+        let shard = shards.of(ranks.rank());
+        let mut update = |portion: &Range<usize>, parameters: &mut D::Parameters| {
+            let moments = (&mut moments.first, &mut moments.second);
+            device.inside(|| device.update(model.layout(), update, (portion, &shard), gradients, parameters, moments))
+        };
         if ranks.transport().is_none() {
-            return Ok(());
+            return update(&shard, parameters);
         }
-        timed(device, &mut exchanged.parameters, || ranks.all_gather(device, parameters, shards))
+        for round in 0..shards.rounds() {
+            update(&shards.portion(ranks.rank(), round), parameters)?;
+            ranks.share(device, parameters, shards, round)?;
+        }
+        Ok(())
     }
 
     /// What the last step took for exchanges; none with one rank alone.
@@ -375,7 +389,9 @@ impl<D: Device> Training<D> {
             self.parameters = device.parameters(parameters)?;
         } else {
             device.write_parameters(&mut self.parameters, start, &parameters)?;
-            ranks.all_gather(device, &mut self.parameters, shards)?;
+            for round in 0..shards.rounds() {
+                ranks.share(device, &mut self.parameters, shards, round)?;
+            }
         }
         self.moments.first = device.numbers(first)?;
         self.moments.second = device.numbers(second)?;

@@ -74,7 +74,9 @@ fn two_gpus_give_the_bytes_of_one_whatever_moves_the_numbers() {
             let seconds = |name: &str| line[name].as_f64().unwrap();
             assert_eq!(line["step"].as_u64(), Some(step as u64));
             let all = ["gradients", "norm", "parameters"].map(seconds);
-            assert!(all.iter().all(|&part| part > 0.0) && all.iter().sum::<f64>() < seconds("seconds"), "{line}");
+            // No step went before the first, whose parameters it could wait for.
+            assert!(all[0] > 0.0 && all[1] > 0.0 && (all[2] > 0.0) == (step > 1), "{line}");
+            assert!(all.iter().sum::<f64>() < seconds("seconds"), "{line}");
         }
     }
 }
@@ -93,9 +95,7 @@ fn one_gpu_goes_through_the_library_where_it_is_told_to() {
         prepare(&site, "one", "mxfp4-fdw-h16", 2);
         finish(site.command(&["run", "one/run.yaml", "--data", "data", "--device", "hip", "--exchange", exchange]));
         assert_same(&site, "one", "plain");
-        for message in ["rccl send", "rccl all-gather"] {
-            assert_eq!(trace(&site).contains(message), exchange == "nccl", "{exchange}: {message}");
-        }
+        assert_eq!(trace(&site).contains("rccl send"), exchange == "nccl", "{exchange}");
         fs::remove_dir_all(site.path("one")).unwrap();
     }
 }

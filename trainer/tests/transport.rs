@@ -8,7 +8,7 @@ use kernels::cpu::{Cpu, InstructionSet, SQUARES_CHUNK};
 use trainer::error::TrainerError;
 use trainer::ranks::place::Place;
 use trainer::ranks::tcp::{Mesh, Patience, Purpose};
-use trainer::ranks::{Alone, Bucket, Ranks, Shards};
+use trainer::ranks::{Alone, Bucket, Ranks, Shards, Waited};
 
 /// Does `work` on each of `size` ranks; results in the order of the ranks.
 fn among<R: Send>(size: usize, work: impl Fn(usize, &dyn Ranks<Cpu>) -> R + Sync) -> Vec<R> {
@@ -58,13 +58,14 @@ fn every_call_does_what_it_says() {
                     assert!(pieces[place..place + part.len()] == numbers(from, total)[part.clone()], "exchange");
                 }
             }
-            assert!(ranks.finish(&device).unwrap() > 0.0);
-            assert_eq!(ranks.finish(&device).unwrap(), 0.0);
+            assert!(ranks.finish(&device).unwrap().gradients > 0.0);
+            assert_eq!(ranks.finish(&device).unwrap(), Waited::default());
 
             let mut parameters = numbers(rank, total);
-            ranks.all_gather(&device, &mut parameters, &shards).unwrap();
+            (0..shards.rounds()).for_each(|round| ranks.share(&device, &mut parameters, &shards, round).unwrap());
             let wanted: Vec<f32> = (0..size).flat_map(|from| numbers(from, total)[shards.of(from)].to_vec()).collect();
-            assert!(parameters == wanted, "all_gather");
+            assert!(parameters == wanted, "share");
+            assert!(ranks.finish(&device).unwrap().parameters > 0.0);
 
             let shard = numbers(7, total)[own.clone()].to_vec();
             let collected = ranks.collect(&device, &shard, &shards).unwrap();
@@ -106,22 +107,23 @@ fn alone_everything_is_its_own() {
 #[test]
 fn calls_that_do_not_fit_are_an_error() {
     let (started, total) = (Instant::now(), 4 * SQUARES_CHUNK);
-    let shards = Shards::new(total, 2, []);
+    let shards = Shards::new(total, 2, [0..total]);
     let errors = among(2, |rank, ranks| {
         let (device, mut parameters) = (cpu(), numbers(rank, total));
         let error = match rank {
             0 => ranks.barrier().unwrap_err(),
-            _ => ranks.all_gather(&device, &mut parameters, &shards).unwrap_err(),
+            _ => ranks.share(&device, &mut parameters, &shards, 0).unwrap_err(),
         };
         ranks.abort(&error);
         error.to_string()
     });
     // Both see it, or one sees it and the other is told.
     assert!(errors.iter().all(|error| error.contains("the ranks do not do the same")), "{errors:?}");
-    let other = Shards::new(total + 8, 2, []);
+    let other = Shards::new(total + 8, 2, [0..total + 8]);
     let errors = among(2, |rank, ranks| {
         let (device, mut parameters) = (cpu(), numbers(rank, total + 8));
-        let error = ranks.all_gather(&device, &mut parameters, if rank == 0 { &shards } else { &other }).and_then(|()| ranks.barrier());
+        let shards = if rank == 0 { &shards } else { &other };
+        let error = ranks.share(&device, &mut parameters, shards, 0).and_then(|()| ranks.barrier());
         error.as_ref().err().inspect(|error| ranks.abort(error));
         error.unwrap_err().to_string()
     });

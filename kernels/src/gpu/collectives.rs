@@ -50,7 +50,6 @@ table! {
         group_end: "ncclGroupEnd" = fn() -> c_int;
         send: "ncclSend" = fn(u64, usize, c_int, c_int, Handle, Stream) -> c_int;
         receive: "ncclRecv" = fn(u64, usize, c_int, c_int, Handle, Stream) -> c_int;
-        all_gather: "ncclAllGather" = fn(u64, u64, usize, c_int, Handle, Stream) -> c_int;
     }
 }
 
@@ -208,6 +207,10 @@ fn dotted([major, minor, patch]: [c_int; 3]) -> String {
     format!("{major}.{minor}.{patch}")
 }
 
+/// What was queued on a [`Side`] at some time; [`Side::lead`] takes it.
+#[derive(Debug)]
+pub struct Mark(usize);
+
 /// A stream beside the one on which a GPU computes, and what is sent on it.
 pub struct Side {
     pub(super) stream: Stream,
@@ -244,19 +247,28 @@ impl Side {
         self.calls.check(destroyed, self.calls.destroy_event.name)
     }
 
-    /// What the GPU is told to compute from now on comes after everything that was queued here. Between the two events it waits for that.
+    /// Everything that was queued here so far.
     ///
     /// # Errors
     /// The driver's.
-    pub fn lead(&self) -> Result<(Event, Event), GpuError> {
-        let driver = self.gpu.driver();
-        let Some(main) = driver.stream() else { return Err(GpuError::Unsupported("ranks on a GPU that is none".into())) };
-        let (before, mut done) = (driver.record()?, std::ptr::null_mut());
+    pub fn mark(&self) -> Result<Mark, GpuError> {
+        let mut done = std::ptr::null_mut();
         // SAFETY: `done` is written by the call.
         self.calls.make(self.calls.create_event, |create| unsafe { create(&raw mut done, WITHOUT_TIMES) })?;
         // SAFETY: the event was just made.
         self.calls.make(self.calls.record, |record| unsafe { record(done, self.stream) })?;
-        self.wait(main as Stream, done)?;
+        Ok(Mark(done as usize))
+    }
+
+    /// What the GPU is told to compute from now on comes after all that was marked. Between the two events it waits for that.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn lead(&self, Mark(done): Mark) -> Result<(Event, Event), GpuError> {
+        let driver = self.gpu.driver();
+        let Some(main) = driver.stream() else { return Err(GpuError::Unsupported("ranks on a GPU that is none".into())) };
+        let before = driver.record()?;
+        self.wait(main as Stream, done as *mut c_void)?;
         Ok((before, driver.record()?))
     }
 
@@ -292,7 +304,7 @@ impl Drop for Side {
 pub struct Communicator {
     /// None after an abort.
     handle: Mutex<Option<usize>>,
-    side: Side,
+    side: Arc<Side>,
     library: Arc<Collectives>,
 }
 
@@ -318,7 +330,7 @@ impl Communicator {
         let status = unsafe { (library.functions.connect)(&raw mut handle, size as c_int, id, rank as c_int) };
         library.check(status, "connecting the ranks' GPUs")?;
         let handle = Mutex::new(Some(handle as usize));
-        Ok(Self { handle, side, library })
+        Ok(Self { handle, side: Arc::new(side), library })
     }
 
     pub fn library(&self) -> &Collectives {
@@ -359,18 +371,6 @@ impl Communicator {
         })
     }
 
-    /// `all` becomes the parts of all ranks, of which `own` is this one's, at its place in it. All are of one length. Done when
-    /// [`Self::is_done`] says so.
-    ///
-    /// # Errors
-    /// The library's.
-    pub fn all_gather(&self, own: &Buffer<u8>, all: &Buffer<u8>) -> Result<(), GpuError> {
-        self.queue("a gathering of all ranks' parts", |functions, handle| {
-            // SAFETY: buffers know their length, and live until the caller has seen that all is done.
-            tell(unsafe { (functions.all_gather)(own.address(0), all.address(0), own.length(), BYTES, handle, self.side.stream) })
-        })
-    }
-
     /// Whether everything that was queued has been done.
     ///
     /// # Errors
@@ -386,7 +386,7 @@ impl Communicator {
     }
 
     /// The stream on which all of it goes.
-    pub fn side(&self) -> &Side {
+    pub fn side(&self) -> &Arc<Side> {
         &self.side
     }
 

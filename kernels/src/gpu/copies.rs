@@ -1,7 +1,8 @@
 //! GPUs of one machine whose processes write into each other's memory by the GPUs' copy engines, in CUDA alone. A library's exchange is a kernel,
 //! which takes multiprocessors away from the products beside it; a copy takes none.
 //!
-//! Every rank has a block that the others may write to: flags, then room for what they send. Exchanges are counted. In number k a rank waits
+//! Every rank has a block that the others may write to: flags, then room for gradients. Parameters go straight to their places, which the
+//! others open likewise ([`Elsewhere`]). Exchanges are counted. In number k a rank waits
 //! until another has read what it was sent in k - 1 (`taken`), copies, and says so (`arrived`). Flags are written and waited for on the
 //! streams: no processor takes part.
 
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::calls::Stream;
 use super::collectives::Side;
 use super::library::table;
-use super::{Buffer, Gpu, GpuError, Kind};
+use super::{Buffer, Gpu, GpuError, Kind, Plain};
 
 /// What another process opens a block by: `CUipcMemHandle`, which goes by value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,11 +46,92 @@ table! {
     }
 }
 
+/// Room that begins a block of the driver's own: what other processes open begins where it begins.
+///
+/// # Errors
+/// No memory.
+pub fn shareable<T: Plain>(gpu: &Gpu, length: usize) -> Result<Buffer<T>, GpuError> {
+    gpu.buffer((length * size_of::<T>()).next_multiple_of(LEAST_BLOCK) / size_of::<T>())?.window(0, length)
+}
+
+/// What other processes open such room by.
+///
+/// # Errors
+/// GPUs or drivers that cannot do this.
+pub fn handle<T: Plain>(side: &Side, room: &Buffer<T>) -> Result<Vec<u8>, GpuError> {
+    let mut handle = Handle([0; HANDLE]);
+    // SAFETY: the handle is written by the call.
+    side.calls.check(unsafe { (functions(side)?.handle)(&raw mut handle, room.address(0)) }, "sharing memory with other processes")?;
+    Ok(handle.0.to_vec())
+}
+
+fn functions(side: &Side) -> Result<Functions, GpuError> {
+    if side.gpu.description().kind != Kind::Cuda.word() {
+        return Err(GpuError::Unsupported("copies between processes by copy engines are there for CUDA alone".into()));
+    }
+    Functions::load(side.library())
+}
+
+/// Room of other ranks, open here.
+#[derive(Debug)]
+pub struct Elsewhere {
+    /// By rank; none for this one.
+    starts: Vec<Option<u64>>,
+    functions: Functions,
+}
+
+impl Elsewhere {
+    /// Opens it by the handles of all ranks, in their order.
+    ///
+    /// # Errors
+    /// Room that cannot be opened: of another machine, or of a GPU that this one does not reach.
+    pub fn open(side: &Side, rank: usize, handles: &[Vec<u8>]) -> Result<Self, GpuError> {
+        let mut opened = Self { starts: Vec::new(), functions: functions(side)? };
+        for (other, handle) in handles.iter().enumerate() {
+            let start = match <[u8; HANDLE]>::try_from(handle.as_slice()) {
+                _ if other == rank => None,
+                Err(_) => return Err(GpuError::Unsupported(format!("rank {other} shares no memory"))),
+                Ok(handle) => {
+                    let mut start = 0;
+                    // SAFETY: the address is written by the call.
+                    let status = unsafe { (opened.functions.open)(&raw mut start, Handle(handle), LAZY_PEER_ACCESS) };
+                    side.calls.check(status, &format!("opening the memory of rank {other}"))?;
+                    Some(start)
+                }
+            };
+            opened.starts.push(start);
+        }
+        Ok(opened)
+    }
+
+    /// Where byte number `byte` of a rank's room is for this process; none for its own.
+    pub fn place(&self, rank: usize, byte: usize) -> Option<Place> {
+        Some(Place((*self.starts.get(rank)?)? + byte as u64))
+    }
+
+    /// All other ranks, and where their room begins.
+    fn others(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        self.starts.iter().enumerate().filter_map(|(rank, start)| Some((rank, (*start)?)))
+    }
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        for (_, start) in self.others() {
+            // SAFETY: nothing is copied there any more.
+            unsafe { (self.functions.close)(start) };
+        }
+    }
+}
+
+/// Where in another rank's memory something goes.
+#[derive(Debug, Clone, Copy)]
+pub struct Place(u64);
+
 /// A block that other ranks may open.
 #[derive(Debug)]
 pub struct Block {
     all: Buffer<u8>,
-    functions: Functions,
     /// What they open it by.
     pub handle: Vec<u8>,
 }
@@ -60,18 +142,10 @@ impl Block {
     /// # Errors
     /// GPUs or drivers that cannot do this, or no memory.
     pub fn new(side: &Side, length: usize) -> Result<Self, GpuError> {
-        let gpu: &Gpu = &side.gpu;
-        if gpu.description().kind != Kind::Cuda.word() {
-            return Err(GpuError::Unsupported("copies between processes by copy engines are there for CUDA alone".into()));
-        }
-        let functions = Functions::load(side.library())?;
-        let mut all = gpu.buffer((FLAGS + length * size_of::<f32>()).next_multiple_of(LEAST_BLOCK))?;
+        let mut all = shareable::<u8>(&side.gpu, FLAGS + length * size_of::<f32>())?;
         all.fill(0)?;
-        gpu.driver().synchronize()?;
-        let mut handle = Handle([0; HANDLE]);
-        // SAFETY: the handle is written by the call.
-        side.calls.check(unsafe { (functions.handle)(&raw mut handle, all.address(0)) }, "sharing memory with other processes")?;
-        Ok(Self { all, functions, handle: handle.0.to_vec() })
+        side.gpu.driver().synchronize()?;
+        Ok(Self { handle: handle(side, &all)?, all })
     }
 }
 
@@ -80,10 +154,12 @@ impl Block {
 pub struct Copies {
     own: Block,
     rank: usize,
-    /// Where the others' blocks are for this process; none for its own.
-    others: Vec<Option<u64>>,
+    others: Elsewhere,
     count: AtomicU32,
 }
+
+/// What one rank is sent: parts of memory, each with the place that it goes to.
+pub type Sent = (usize, Vec<(Buffer<u8>, Place)>);
 
 impl Copies {
     /// Opens the blocks of the others by their handles, which are in the order of the ranks.
@@ -94,22 +170,7 @@ impl Copies {
         if handles.len() > MOST_RANKS {
             return Err(GpuError::Unsupported(format!("{} ranks on one machine; flags are there for {MOST_RANKS}", handles.len())));
         }
-        let mut copies = Self { own, rank, others: Vec::new(), count: AtomicU32::new(0) };
-        for (other, handle) in handles.iter().enumerate() {
-            let block = match <[u8; HANDLE]>::try_from(handle.as_slice()) {
-                _ if other == rank => None,
-                Err(_) => return Err(GpuError::Unsupported(format!("rank {other} shares no memory"))),
-                Ok(handle) => {
-                    let mut address = 0;
-                    // SAFETY: the address is written by the call.
-                    let status = unsafe { (copies.own.functions.open)(&raw mut address, Handle(handle), LAZY_PEER_ACCESS) };
-                    side.calls.check(status, &format!("opening the memory of rank {other}"))?;
-                    Some(address)
-                }
-            };
-            copies.others.push(block);
-        }
-        Ok(copies)
+        Ok(Self { own, rank, others: Elsewhere::open(side, rank, handles)?, count: AtomicU32::new(0) })
     }
 
     /// This rank's room.
@@ -120,30 +181,33 @@ impl Copies {
         self.own.all.part(FLAGS, length)
     }
 
-    /// Queues an exchange: parts go to other ranks, each to a place in numbers in that one's room. What comes here has come when the side's
-    /// stream is done; what came before may be overwritten when the GPU has done what it was told to compute.
+    /// Where a number of another rank's room is; none for this rank's.
+    pub fn place(&self, rank: usize, number: usize) -> Option<Place> {
+        self.others.place(rank, FLAGS + number * size_of::<f32>())
+    }
+
+    /// Queues an exchange: every other rank is sent parts, or none. What comes here has come when the side's stream is done; what came before
+    /// may be overwritten when the GPU has done what it was told to compute.
     ///
     /// # Errors
     /// The driver's.
-    pub fn exchange(&self, side: &Side, sends: &[(usize, Buffer<u8>, usize)]) -> Result<(), GpuError> {
+    pub fn exchange(&self, side: &Side, sends: &[Sent]) -> Result<(), GpuError> {
         side.follow()?;
         let number = self.count.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        let others = || self.others.iter().enumerate().filter_map(|(rank, block)| Some((rank, (*block)?)));
-        for (_, block) in others() {
+        for (_, block) in self.others.others() {
             self.write(side, block + flag(TAKEN, self.rank), number.wrapping_sub(1))?;
         }
-        for (to, part, place) in sends {
-            let Some(Some(block)) = self.others.get(*to) else { continue };
+        for (to, parts) in sends {
+            let Some(Place(block)) = self.others.place(*to, 0) else { continue };
             self.wait(side, flag(TAKEN, *to), number.wrapping_sub(1))?;
-            if part.length() > 0 {
-                let at = block + (FLAGS + place * size_of::<f32>()) as u64;
-                // SAFETY: the sender knows the rooms' sizes, which all ranks derive from the same parameters; the part lives until the stream
-                // is done.
-                side.calls.make(side.calls.copy, |copy| unsafe { copy(at, part.address(0), part.length(), side.stream) })?;
+            for (part, Place(at)) in parts.iter().filter(|(part, _)| part.length() > 0) {
+                // SAFETY: the sender knows the others' rooms, whose sizes all ranks derive from the same parameters; the part lives until the
+                // stream is done.
+                side.calls.make(side.calls.copy, |copy| unsafe { copy(*at, part.address(0), part.length(), side.stream) })?;
             }
             self.write(side, block + flag(0, self.rank), number)?;
         }
-        for (from, _) in others() {
+        for (from, _) in self.others.others() {
             self.wait(side, flag(0, from), number)?;
         }
         Ok(())
@@ -162,27 +226,18 @@ impl Copies {
 
     fn write(&self, side: &Side, at: u64, value: u32) -> Result<(), GpuError> {
         // SAFETY: a flag of a block that stays open as long as `self`.
-        side.calls.check(unsafe { (self.own.functions.write)(side.stream, at, value, 0) }, "telling another rank")
+        side.calls.check(unsafe { (self.others.functions.write)(side.stream, at, value, 0) }, "telling another rank")
     }
 
     /// Until a flag of this rank's block has a value.
     fn wait(&self, side: &Side, flag: u64, value: u32) -> Result<(), GpuError> {
         let at = self.own.all.address(0) + flag;
         // SAFETY: a flag of this rank's own block.
-        side.calls.check(unsafe { (self.own.functions.wait)(side.stream, at, value, AT_LEAST) }, "waiting for another rank")
+        side.calls.check(unsafe { (self.others.functions.wait)(side.stream, at, value, AT_LEAST) }, "waiting for another rank")
     }
 }
 
 /// Where the flag of a rank is in a block.
 fn flag(kind: usize, rank: usize) -> u64 {
     (kind + rank * size_of::<u32>()) as u64
-}
-
-impl Drop for Copies {
-    fn drop(&mut self) {
-        for block in self.others.iter().flatten() {
-            // SAFETY: nothing is copied there any more.
-            unsafe { (self.own.functions.close)(*block) };
-        }
-    }
 }

@@ -53,7 +53,7 @@ impl Occurrences {
     }
 }
 
-fn multiple_of_eight(kernel: &'static str, what: &str, size: usize) -> Result<(), GpuError> {
+pub(super) fn multiple_of_eight(kernel: &'static str, what: &str, size: usize) -> Result<(), GpuError> {
     if size.is_multiple_of(8) { Ok(()) } else { Err(GpuError::Shape { kernel, problem: format!("{what} is {size}, not a multiple of 8") }) }
 }
 

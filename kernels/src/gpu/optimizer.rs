@@ -1,5 +1,7 @@
 //! The global gradient norm and AdamW on the device: kernels/device/optimizer.cu.
 
+use std::ops::Range;
+
 use super::driver::Grid;
 use super::{Argument, Bf16, Buffer, Gpu, GpuError, Kernel, Plain, expect};
 
@@ -50,11 +52,13 @@ pub struct Optimizer {
     copy: Kernel,
     partial: Buffer<f64>,
     stretches: Buffer<Stretch>,
+    /// Of the stretches, in the flat arrays, in their order.
+    starts: Vec<usize>,
     total: usize,
 }
 
 impl Optimizer {
-    /// `tensors`: start, length and whether weights decay, of every tensor in the flat arrays.
+    /// `tensors`: start, length and whether weights decay, of every tensor in the flat arrays, in their order.
     pub fn new(gpu: &Gpu, tensors: impl Iterator<Item = (usize, usize, bool)>) -> Result<Self, GpuError> {
         let (mut stretches, mut total) = (Vec::new(), 0);
         for (start, length, decays) in tensors {
@@ -71,6 +75,7 @@ impl Optimizer {
             adamw: kernel("adamw")?,
             copy: kernel("copy_bf16")?,
             partial: gpu.buffer(PARTIALS)?,
+            starts: stretches.iter().map(|stretch| stretch.start as usize).collect(),
             stretches: gpu.upload(&stretches)?,
             total,
         })
@@ -88,11 +93,12 @@ impl Optimizer {
         unsafe { self.norm_of.launch(Grid::row(1, 256), arguments) }
     }
 
-    /// AdamW, clipped to `clip_norm` by the norm in `results[norm_slot]`; nothing happens when that or the loss in
-    /// `results[loss_slot]` is not finite. `copies` become the new parameters in BF16.
+    /// AdamW of the tensors that begin in `part`, clipped to `clip_norm` by the norm in `results[norm_slot]`; nothing happens when that or the
+    /// loss in `results[loss_slot]` is not finite. `copies` become the new parameters in BF16.
     #[allow(clippy::too_many_arguments)] // the state of an optimizer
     pub fn update(
         &self,
+        part: &Range<usize>,
         parameters: &mut Buffer<f32>,
         gradients: &Buffer<f32>,
         first: &mut Buffer<f32>,
@@ -107,6 +113,11 @@ impl Optimizer {
         }
         expect("adamw", "the copies", self.total, copies.length())?;
         let (results, norm_slot, loss_slot) = results;
+        let before = |place: usize| self.starts.partition_point(|start| *start < place);
+        let stretches = before(part.start)..before(part.end);
+        if stretches.is_empty() {
+            return Ok(());
+        }
         expect("adamw", "the results", norm_slot.max(loss_slot) + 1, results.length())?;
         let arguments = [
             Argument::new(parameters.address(0)),
@@ -114,14 +125,14 @@ impl Optimizer {
             Argument::new(first.address(0)),
             Argument::new(second.address(0)),
             Argument::new(copies.address(0)),
-            Argument::new(self.stretches.address(0)),
+            Argument::new(self.stretches.address(stretches.start)),
             Argument::new(numbers),
             Argument::new(clip_norm),
             Argument::new(results.address(norm_slot)),
             Argument::new(results.address(loss_slot)),
         ];
         // SAFETY: adamw(parameter, gradient, first, second, copies, stretches, numbers, clip_norm, norm, loss); lengths were checked.
-        unsafe { self.adamw.launch(Grid::row(self.stretches.length(), 256), arguments) }
+        unsafe { self.adamw.launch(Grid::row(stretches.len(), 256), arguments) }
     }
 
     /// `to` = `from` in BF16.

@@ -1,8 +1,10 @@
-//! The gradient's norm over several ranks, on the device: kernels/device/shards.cu.
+//! What only several ranks run on a GPU: the gradient's norm over shards, and rows of an embedding that is there in BF16:
+//! kernels/device/shards.cu.
 
 use super::driver::Grid;
+use super::elementwise::multiple_of_eight;
 use super::optimizer::PARTIALS;
-use super::{Argument, Buffer, Gpu, GpuError, Kernel, expect};
+use super::{Argument, Bf16, Buffer, Gpu, GpuError, Kernel, expect};
 
 /// Threads of a workgroup.
 const THREADS: usize = 256;
@@ -18,8 +20,10 @@ pub struct ShardNorm {
 }
 
 impl ShardNorm {
-    /// Sums that one rank hands to the next.
-    pub const SUMS: usize = PARTIALS * THREADS;
+    /// Sums are handed from rank to rank in so many groups: the next rank goes on with one while this one is at the next.
+    pub const GROUPS: usize = 4;
+    /// Sums of a group.
+    pub const SUMS: usize = PARTIALS * THREADS / Self::GROUPS;
 
     /// Compiles or finds the kernels.
     pub fn new(gpu: &Gpu) -> Result<Self, GpuError> {
@@ -27,29 +31,34 @@ impl ShardNorm {
             add_squares: gpu.kernel("shards.cu", &[], "add_squares")?,
             group_sums: gpu.kernel("shards.cu", &[], "group_sums")?,
             norm_of: gpu.kernel("optimizer.cu", &[], "norm_of")?,
-            sums: gpu.buffer(Self::SUMS)?,
+            sums: gpu.buffer(Self::SUMS * Self::GROUPS)?,
             partial: gpu.buffer(PARTIALS)?,
         })
     }
 
-    /// Goes on from the sums of all elements before number `first` with a shard that begins there. `sums`: [`Self::SUMS`] of them.
-    pub fn go_on(&mut self, shard: &Buffer<f32>, first: usize, sums: &mut [f64]) -> Result<(), GpuError> {
-        self.write(sums)?;
+    /// Goes on from a group's sums of all elements before number `first` with a shard that begins there. `sums`: [`Self::SUMS`] of them.
+    pub fn go_on(&mut self, shard: &Buffer<f32>, first: usize, group: usize, sums: &mut [f64]) -> Result<(), GpuError> {
+        expect("norm of shards", "a group's sums", Self::SUMS, sums.len())?;
+        let own = Self::SUMS * group;
+        self.sums.write(own, sums)?;
         let arguments = [
             Argument::new(shard.address(0)),
             Argument::new(first as u64),
             Argument::new(shard.length() as u64),
-            Argument::new(self.sums.address(0)),
+            Argument::new(self.sums.address(own)),
+            Argument::new(own as u64),
+            Argument::new((Self::SUMS * Self::GROUPS) as u64),
         ];
-        // SAFETY: add_squares(gradient, first, count, sums): a sum for each thread.
-        unsafe { self.add_squares.launch(Grid::row(PARTIALS, THREADS as u32), arguments)? };
-        self.sums.read(0, sums)
+        // SAFETY: add_squares(gradient, first, count, sums, before, step): a sum for each thread; `write` refused a group that is not there.
+        unsafe { self.add_squares.launch(Grid::row(PARTIALS / Self::GROUPS, THREADS as u32), arguments)? };
+        self.sums.read(own, sums)
     }
 
-    /// The norm of everything that went into `sums`, into element `slot` of `out`.
+    /// The norm of everything that went into the sums of all groups, into element `slot` of `out`.
     pub fn norm(&mut self, sums: &[f64], out: &Buffer<f64>, slot: usize) -> Result<(), GpuError> {
         expect("norm of shards", "the results", slot + 1, out.length())?;
-        self.write(sums)?;
+        expect("norm of shards", "the sums", Self::SUMS * Self::GROUPS, sums.len())?;
+        self.sums.write(0, sums)?;
         let arguments = [Argument::new(self.sums.address(0)), Argument::new(self.partial.address(0))];
         // SAFETY: group_sums(sums, partial): a sum for each thread, a partial sum for each workgroup.
         unsafe { self.group_sums.launch(Grid::row(PARTIALS, THREADS as u32), arguments)? };
@@ -57,12 +66,39 @@ impl ShardNorm {
         // SAFETY: norm_of(partial, count, out).
         unsafe { self.norm_of.launch(Grid::row(1, THREADS as u32), arguments) }
     }
+}
 
-    fn write(&mut self, sums: &[f64]) -> Result<(), GpuError> {
-        if sums.len() != Self::SUMS {
-            let problem = format!("{} sums of squares, {} are needed", sums.len(), Self::SUMS);
-            return Err(GpuError::Shape { kernel: "norm of shards", problem });
-        }
-        self.sums.write(0, sums)
+/// Rows of an embedding's copy in BF16: what [`super::Elementwise::embedding`] makes of the values in F32, bit for bit, since both round alike.
+#[derive(Debug)]
+pub struct EmbeddingRows {
+    rows: Kernel,
+}
+
+impl EmbeddingRows {
+    /// Compiles or finds the kernel.
+    pub fn new(gpu: &Gpu) -> Result<Self, GpuError> {
+        Ok(Self { rows: gpu.kernel("shards.cu", &[], "embedding_rows")? })
+    }
+
+    /// `out: [count, width]` = rows of `table`, which begins with the embedding `[vocabulary, width]`.
+    pub fn copy(
+        &self,
+        table: &Buffer<Bf16>,
+        tokens: &Buffer<u32>,
+        out: &mut Buffer<Bf16>,
+        (count, width): (usize, usize),
+    ) -> Result<(), GpuError> {
+        multiple_of_eight("embedding rows", "the width", width)?;
+        expect("embedding rows", "out", count * width, out.length())?;
+        expect("embedding rows", "the tokens", count, tokens.length())?;
+        let arguments = [
+            Argument::new(table.address(0)),
+            Argument::new(tokens.address(0)),
+            Argument::new(out.address(0)),
+            Argument::new(count as i32),
+            Argument::new(width as i32),
+        ];
+        // SAFETY: embedding_rows(table, tokens, out, count, width); lengths were checked, and tokens are below the vocabulary.
+        unsafe { self.rows.launch(Grid::row((count * width / 8).div_ceil(THREADS), THREADS as u32), arguments) }
     }
 }

@@ -55,6 +55,9 @@ pub trait Device: Clone + Debug + Send + Sync {
     /// A sum of losses that may not have been waited for yet.
     type Sum: Debug + Send;
 
+    /// Into how many groups it cuts sums of squares that do not depend on each other: ranks hand each on by itself.
+    const GROUPS_OF_SQUARES: usize = 1;
+
     /// Refuses a run that does not fit into the device's memory, before anything is allocated.
     ///
     /// # Errors
@@ -99,6 +102,11 @@ pub trait Device: Clone + Debug + Send + Sync {
     fn parameter_values<'a>(&self, parameters: &'a Self::Parameters) -> Result<Cow<'a, [f32]>, TrainerError>;
     /// Parameters from element `first` on, which lie in this rank's shard.
     fn read_parameters(&self, parameters: &Self::Parameters, first: usize, out: &mut [f32]) -> Result<(), TrainerError>;
+    /// What the device is told from here on reads these parameters as they are now on the rank that owns them: those that others send
+    /// ([`crate::ranks::Ranks::share`]) have come before.
+    fn arrive(&self, _: &Self::Parameters, _: &Range<usize>) -> Result<(), TrainerError> {
+        Ok(())
+    }
     /// Replaces parameters from element `first` on, and whatever the device keeps of them beside.
     fn write_parameters(&self, parameters: &mut Self::Parameters, first: usize, values: &[f32]) -> Result<(), TrainerError>;
     fn numbers(&self, values: Vec<f32>) -> Result<Self::Numbers, TrainerError>;
@@ -190,17 +198,19 @@ pub trait Device: Clone + Debug + Send + Sync {
     fn divide(&self, numbers: &mut Self::Numbers, by: f32) -> Result<(), TrainerError>;
     /// Norm of all gradients.
     fn gradient_norm(&self, gradients: &Self::Numbers) -> Result<f64, TrainerError>;
-    /// Sums of squares of all gradients before element `first`, gone on over a shard that begins there ([`crate::ranks::Shards`]). Before the
-    /// first shard there are none.
-    fn add_squares(&self, shard: &Self::Numbers, first: usize, before: Vec<f64>) -> Result<Vec<f64>, TrainerError>;
-    /// The norm of what [`Device::add_squares`] went over, from the first shard to the last: [`Device::gradient_norm`] of the whole, bit for bit.
+    /// Sums of squares of all gradients before element `first`, those of one group, gone on over a shard that begins there
+    /// ([`crate::ranks::Shards`]). Before the first shard there are none.
+    fn add_squares(&self, shard: &Self::Numbers, first: usize, group: usize, before: Vec<f64>) -> Result<Vec<f64>, TrainerError>;
+    /// The norm of what [`Device::add_squares`] went over, from the first shard to the last, its groups one after the other:
+    /// [`Device::gradient_norm`] of the whole, bit for bit.
     fn norm_of_squares(&self, sums: &[f64]) -> Result<f64, TrainerError>;
-    /// AdamW of step `step` (from 1), gradients clipped by their norm: of the parameters in `shard`, which `gradients` and `moments` are of.
+    /// AdamW of step `step` (from 1), gradients clipped by their norm: of the tensors in a portion of a shard, which `gradients` and `moments`
+    /// are of.
     fn update(
         &self,
         layout: &Layout,
         update: Update<'_>,
-        shard: &Range<usize>,
+        portion_of_shard: (&Range<usize>, &Range<usize>),
         gradients: &Self::Numbers,
         parameters: &mut Self::Parameters,
         moments: (&mut Self::Numbers, &mut Self::Numbers),

@@ -277,7 +277,7 @@ fn optimizer(gpu: &Gpu, cpu: &Cpu, seed: u64, report: &mut Report<'_>) -> Result
         bias_correction1: n.bias_correction1,
         bias_correction2: n.bias_correction2,
     };
-    kernels.update(&mut p, &g, &mut m, &mut v, &mut copies, told, clip_norm, (&results, 1, 0)).map_err(gpu_error)?;
+    kernels.update(&(0..p.length()), &mut p, &g, &mut m, &mut v, &mut copies, told, clip_norm, (&results, 1, 0)).map_err(gpu_error)?;
     let differ = |found: &[f32], wanted: &[f32]| found.iter().zip(wanted).filter(|(a, b)| a.to_bits() != b.to_bits()).count() as f64;
     for (name, found, wanted) in [("parameters", &p, &parameters), ("first moment", &m, &first), ("second moment", &v, &second)] {
         let found = found.to_vec().map_err(gpu_error)?;

@@ -313,7 +313,15 @@ fn optimizer(cpu: &Cpu) -> Result<String, TrainerError> {
     let (section, _) = sections();
     for step in 1..=3 {
         let update = Update { section: &section, step, learning_rate: 1e-3 / step as f64, norm };
-        Device::update(cpu, &layout, update, &(0..layout.total), &gradients, &mut parameters, (&mut first, &mut second))?;
+        Device::update(
+            cpu,
+            &layout,
+            update,
+            (&(0..layout.total), &(0..layout.total)),
+            &gradients,
+            &mut parameters,
+            (&mut first, &mut second),
+        )?;
     }
     Ok(Fingerprint::default().words([norm.to_bits()]).floats(&parameters).floats(&first).floats(&second).finish())
 }

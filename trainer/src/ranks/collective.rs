@@ -4,25 +4,28 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::ops::Range;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use kernels::gpu::collectives::{self, Collectives, Communicator};
-use kernels::gpu::copies::{Block, Copies};
+use kernels::gpu::copies::{self, Block, Copies, Elsewhere, Place, Sent};
 use kernels::gpu::driver::Event;
-use kernels::gpu::{Buffer, Gpu};
+use kernels::gpu::{Buffer, Gpu, GpuError};
 
 use super::tcp::Mesh;
-use super::{Bucket, Ranks, Shards};
+use super::{Bucket, Ranks, Shards, Waited};
 use crate::device::Device;
-use crate::device::gpu::{GpuDevice, Parameters, machine};
+use crate::device::gpu::{Coming, GpuDevice, Parameters, machine};
 use crate::error::TrainerError;
 
 /// How long an exchange is looked at without a pause: most are over by then.
 const BUSY: Duration = Duration::from_millis(2);
 /// And how often after that.
 const LOOK: Duration = Duration::from_micros(100);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// All ranks, by TCP and by their GPUs' library.
 #[derive(Debug)]
@@ -32,8 +35,15 @@ pub struct Collective {
     /// Whether gradients go by copy engines where all ranks can.
     wants_copies: bool,
     copies: OnceLock<Copies>,
-    /// Between what events the GPU waited for exchanges since that was asked last.
-    waits: Mutex<Vec<(Event, Event)>>,
+    /// Since that was asked last.
+    waits: Arc<Mutex<Waits>>,
+}
+
+/// Between what events the GPU waited for other ranks.
+#[derive(Debug, Default)]
+struct Waits {
+    gradients: Vec<(Event, Event)>,
+    parameters: Vec<(Event, Event)>,
 }
 
 impl Collective {
@@ -46,7 +56,7 @@ impl Collective {
         );
         let communicator = mesh.within(patience, says, || connect(&mesh, gpu, Arc::new(library)));
         match communicator {
-            Ok(communicator) => Ok(Self { communicator, mesh, wants_copies, copies: OnceLock::new(), waits: Mutex::default() }),
+            Ok(communicator) => Ok(Self { communicator, mesh, wants_copies, copies: OnceLock::new(), waits: Arc::default() }),
             Err(error) => {
                 // Two ranks on one GPU are seen by all; everything else the others have to be told.
                 Ranks::<GpuDevice>::abort(&mesh, &error);
@@ -66,6 +76,23 @@ impl Collective {
         let copies = block.zip(handles).and_then(|(block, handles)| Copies::open(block, side, mesh.rank(), &handles).ok());
         let opened = super::all(mesh, copies.is_some())?;
         Ok(copies.filter(|_| opened))
+    }
+
+    /// Queues what [`Ranks::share`] sends and receives in a round.
+    fn send_portion(&self, parameters: &Parameters, shards: &Shards, round: usize) -> Result<(), GpuError> {
+        let own = shards.portion(self.rank(), round);
+        let others = || (0..self.size()).filter(|other| *other != self.rank());
+        let places: Option<Vec<_>> = others().map(|to| Some((to, parameters.places(to, &own)?))).collect();
+        if let Some((copies, places)) = self.copies.get().zip(places) {
+            let sent = |(to, places): (usize, Vec<Place>)| Ok((to, parameters.sent(&own)?.into_iter().zip(places).collect()));
+            return copies.exchange(self.communicator.side(), &places.into_iter().map(sent).collect::<Result<Vec<Sent>, GpuError>>()?);
+        }
+        let (mut sends, mut receives) = (Vec::new(), Vec::new());
+        for other in others() {
+            sends.extend(parameters.sent(&own)?.into_iter().map(|part| (other, part)));
+            receives.extend(parameters.sent(&shards.portion(other, round))?.into_iter().map(|part| (other, part)));
+        }
+        self.communicator.exchange(&sends, &receives)
     }
 
     /// Nothing here waits for other ranks any more.
@@ -154,6 +181,22 @@ impl Ranks<GpuDevice> for Collective {
         }
     }
 
+    fn connect(&self, parameters: &mut Parameters) -> Result<(), TrainerError> {
+        if self.copies.get().is_none() {
+            return Ok(());
+        }
+        let (side, mesh) = (self.communicator.side(), self.mesh());
+        let handles = |(copies, values)| Ok([copies::handle(side, copies)?, copies::handle(side, values)?]);
+        let [copies, values] = parameters.rooms().map(handles).transpose().map_err(machine)?.unwrap_or_default();
+        let open = |own: Vec<u8>| Ok::<_, TrainerError>(Elsewhere::open(side, self.rank(), &mesh.gather(&own)?).ok());
+        let opened = open(copies)?.zip(open(values)?);
+        let all = super::all(mesh, opened.is_some())?;
+        if let Some((copies, values)) = opened.filter(|_| all) {
+            parameters.reach([copies, values]);
+        }
+        Ok(())
+    }
+
     fn begin(&self, _: &GpuDevice, bucket: &Bucket<'_, GpuDevice>, shards: &Shards, pieces: &mut Buffer<f32>) -> Result<(), TrainerError> {
         let (rank, Bucket { numbers, base, range }) = (self.rank(), bucket);
         let own = shards.part(rank, range).len();
@@ -163,8 +206,8 @@ impl Ranks<GpuDevice> for Collective {
         };
         let sends = shards.senders(rank).map(part).collect::<Result<Vec<_>, _>>().map_err(machine)?;
         if let Some(copies) = self.copies.get() {
-            let placed = |(to, part)| (to, part, shards.piece(to, rank));
-            let sends: Vec<_> = sends.into_iter().map(placed).collect();
+            let placed = |(to, part)| (to, copies.place(to, shards.piece(to, rank)).map(|place| (part, place)).into_iter().collect());
+            let sends: Vec<Sent> = sends.into_iter().map(placed).collect();
             return copies.exchange(self.communicator.side(), &sends).map_err(machine);
         }
         let piece = |from| Ok((from, pieces.bytes(shards.piece(rank, from), own)?));
@@ -173,37 +216,33 @@ impl Ranks<GpuDevice> for Collective {
     }
 
     fn end(&self, _: &GpuDevice) -> Result<(), TrainerError> {
-        let wait = self.communicator.side().lead().map_err(machine)?;
-        self.waits.lock().unwrap_or_else(PoisonError::into_inner).push(wait);
+        let side = self.communicator.side();
+        let wait = side.mark().and_then(|mark| side.lead(mark)).map_err(machine)?;
+        lock(&self.waits).gradients.push(wait);
         Ok(())
     }
 
-    fn finish(&self, device: &GpuDevice) -> Result<f64, TrainerError> {
+    fn finish(&self, device: &GpuDevice) -> Result<Waited, TrainerError> {
         self.wait()?;
-        let waits = std::mem::take(&mut *self.waits.lock().unwrap_or_else(PoisonError::into_inner));
+        let Waits { gradients, parameters } = std::mem::take(&mut *lock(&self.waits));
         let driver = device.gpu().driver();
-        waits.into_iter().map(|(from, to)| driver.elapsed(from, to).map_err(machine)).sum()
+        let seconds =
+            |waits: Vec<(Event, Event)>| -> Result<f64, GpuError> { waits.into_iter().map(|(from, to)| driver.elapsed(from, to)).sum() };
+        Ok(Waited { gradients: seconds(gradients).map_err(machine)?, parameters: seconds(parameters).map_err(machine)? })
     }
 
-    fn all_gather(&self, _: &GpuDevice, parameters: &mut Parameters, shards: &Shards) -> Result<(), TrainerError> {
-        let own = shards.of(self.rank());
-        let is_even = shards.all().all(|shard| shard.len() == own.len());
-        if is_even {
-            let total = shards.all().map(|shard| shard.len()).sum();
-            self.communicator.all_gather(&parameters.copies(&own)?, &parameters.copies(&(0..total))?).map_err(machine)?;
-            self.wait()?;
+    fn share(&self, _: &GpuDevice, parameters: &mut Parameters, shards: &Shards, round: usize) -> Result<(), TrainerError> {
+        self.send_portion(parameters, shards, round).map_err(machine)?;
+        let others = (0..self.size()).filter(|other| *other != self.rank());
+        let portions: Vec<_> = others.map(|other| shards.portion(other, round)).filter(|portion| !portion.is_empty()).collect();
+        if portions.is_empty() {
+            return Ok(());
         }
-        let (mut sends, mut receives) = (Vec::new(), Vec::new());
-        for (other, shard) in shards.all().enumerate().filter(|(other, _)| *other != self.rank()) {
-            let parts = |range: &Range<usize>| {
-                let copies = (!is_even).then(|| parameters.copies(range)).transpose()?;
-                Ok::<_, TrainerError>(copies.into_iter().chain(parameters.beside(range)?).map(move |part| (other, part)))
-            };
-            sends.extend(parts(&own)?);
-            receives.extend(parts(&shard)?);
-        }
-        self.communicator.exchange(&sends, &receives).map_err(machine)?;
-        self.wait()
+        let (side, waits) = (self.communicator.side().clone(), self.waits.clone());
+        let mark = side.mark().map_err(machine)?;
+        let wait = Box::new(move || side.lead(mark).map(|wait| lock(&waits).parameters.push(wait)));
+        parameters.expect(Coming { portions, wait });
+        Ok(())
     }
 
     fn collect<'a>(&self, device: &GpuDevice, shard: &'a Buffer<f32>, shards: &Shards) -> Result<Option<Cow<'a, [f32]>>, TrainerError> {

@@ -45,6 +45,11 @@ pub trait Ranks<D: Device>: Debug + Send + Sync {
         device.zeros(shards.pieces_room())
     }
 
+    /// Makes the ways on which [`Ranks::share`] sends these parameters, where it needs some. All ranks call this together.
+    fn connect(&self, _: &mut D::Parameters) -> Result<(), TrainerError> {
+        Ok(())
+    }
+
     /// Begins to send every other rank the part of a bucket that it owns, after everything that the device was told to do. `pieces` becomes
     /// what the others computed of this rank's part, each at its place ([`Shards::piece`]); it may be read after [`Ranks::end`], and until the
     /// next exchange begins.
@@ -53,11 +58,12 @@ pub trait Ranks<D: Device>: Debug + Send + Sync {
     /// What the device is told from here on it does after the exchange that was begun.
     fn end(&self, device: &D) -> Result<(), TrainerError>;
 
-    /// Waits until the device has done all exchanges. Seconds that it stood still for them since this was asked last.
-    fn finish(&self, device: &D) -> Result<f64, TrainerError>;
+    /// Waits until the device has done all exchanges. How long it stood still for them since this was asked last.
+    fn finish(&self, device: &D) -> Result<Waited, TrainerError>;
 
-    /// Gives every rank all of the parameters, of which each has updated its shard.
-    fn all_gather(&self, device: &D, parameters: &mut D::Parameters, shards: &Shards) -> Result<(), TrainerError>;
+    /// Sends all others the portion of this rank's shard of a round ([`Shards::portion`]), after everything that the device was told to do, and
+    /// receives theirs. What they send may come later, beside computing: [`Device::arrive`] waits for it.
+    fn share(&self, device: &D, parameters: &mut D::Parameters, shards: &Shards, round: usize) -> Result<(), TrainerError>;
 
     /// All shards one after the other, on rank 0; none elsewhere.
     fn collect<'a>(&self, device: &D, shard: &'a D::Numbers, shards: &Shards) -> Result<Option<Cow<'a, [f32]>>, TrainerError>;
@@ -93,6 +99,13 @@ pub struct Bucket<'a, D: Device> {
     pub range: Range<usize>,
 }
 
+/// Seconds that a device stood still for what other ranks sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Waited {
+    pub gradients: f64,
+    pub parameters: f64,
+}
+
 /// One rank: there is nobody to exchange anything with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Alone;
@@ -119,11 +132,11 @@ impl<D: Device> Ranks<D> for Alone {
         Ok(())
     }
 
-    fn finish(&self, _: &D) -> Result<f64, TrainerError> {
-        Ok(0.0)
+    fn finish(&self, _: &D) -> Result<Waited, TrainerError> {
+        Ok(Waited::default())
     }
 
-    fn all_gather(&self, _: &D, _: &mut D::Parameters, _: &Shards) -> Result<(), TrainerError> {
+    fn share(&self, _: &D, _: &mut D::Parameters, _: &Shards, _: usize) -> Result<(), TrainerError> {
         Ok(())
     }
 
@@ -186,18 +199,22 @@ pub(crate) fn gather_numbers<D: Device>(ranks: &dyn Ranks<D>, own: &[f64]) -> Re
 }
 
 /// The norm of gradients of which every rank has a shard: squares are added from the first element to the last, rank after rank, in the order
-/// in which one rank adds them.
+/// in which one rank adds them. Sums that do not depend on each other go in groups, so that ranks work side by side.
 pub(crate) fn gradient_norm<D: Device>(
     (device, ranks): (&D, &dyn Ranks<D>),
     shards: &Shards,
     gradients: &D::Numbers,
 ) -> Result<f64, TrainerError> {
     let first = shards.of(ranks.rank()).start;
-    let sums = ranks.relay(&mut |before| {
-        let before = from_bytes(&before);
-        device.inside(|| device.add_squares(gradients, first, before)).map(|sums| to_bytes(&sums))
-    })?;
-    let norm = sums.map(|sums| device.norm_of_squares(&from_bytes(&sums))).transpose()?;
+    let mut sums = Vec::new();
+    for group in 0..D::GROUPS_OF_SQUARES {
+        let own = ranks.relay(&mut |before| {
+            let before = from_bytes(&before);
+            device.inside(|| device.add_squares(gradients, first, group, before)).map(|sums| to_bytes(&sums))
+        })?;
+        sums.extend(own.map(|own| from_bytes(&own)));
+    }
+    let norm = (!sums.is_empty()).then(|| device.norm_of_squares(&sums.concat())).transpose()?;
     let norms = gather_numbers(ranks, norm.as_slice())?;
     norms
         .into_iter()

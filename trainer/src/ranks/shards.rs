@@ -11,7 +11,8 @@ const ALIGNED: usize = 64;
 /// gradient's norm has the same terms for every number of ranks. The array itself has no padding; the last shard may be shorter, and where
 /// there are fewer chunks than ranks some shards are empty.
 ///
-/// Gradients are exchanged by buckets, ranges of the array: of each, every rank sends every other the part in that one's shard.
+/// Gradients are exchanged by buckets, ranges of the array: of each, every rank sends every other the part in that one's shard. Parameters are
+/// handed out likewise, in rounds: in each, every rank sends all others the next of its shard's portions, the parts of buckets in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shards {
     total: usize,
@@ -20,6 +21,8 @@ pub struct Shards {
     stride: usize,
     /// Room for the longest bucket.
     longest: usize,
+    /// In the order of the array.
+    buckets: Vec<Range<usize>>,
 }
 
 /// What of `of` lies in `with`: where that is nothing, an empty range inside `of`.
@@ -31,8 +34,10 @@ pub(crate) fn overlap(of: &Range<usize>, with: &Range<usize>) -> Range<usize> {
 impl Shards {
     /// Of `total` elements, for `size` ranks (at least one) which exchange them by these buckets.
     pub fn new(total: usize, size: usize, buckets: impl IntoIterator<Item = Range<usize>>) -> Self {
-        let mut shards = Self { total, size: size.max(1), stride: 0, longest: 0 };
-        for bucket in buckets {
+        let mut buckets: Vec<_> = buckets.into_iter().collect();
+        buckets.sort_unstable_by_key(|bucket| bucket.start);
+        let mut shards = Self { total, size: size.max(1), stride: 0, longest: 0, buckets };
+        for bucket in shards.buckets.clone() {
             let parts = (0..shards.size).map(|rank| shards.part(rank, &bucket).len());
             shards.stride = parts.fold(shards.stride, usize::max);
             shards.longest = shards.longest.max(bucket.len());
@@ -51,6 +56,21 @@ impl Shards {
     /// What of a bucket lies in a rank's shard: an empty range where nothing does.
     pub fn part(&self, rank: usize, bucket: &Range<usize>) -> Range<usize> {
         overlap(bucket, &self.of(rank))
+    }
+
+    /// What of its shard a rank hands out in a round: nothing when it has handed out all.
+    pub fn portion(&self, rank: usize, round: usize) -> Range<usize> {
+        let end = self.of(rank).end;
+        self.portions(rank).nth(round).unwrap_or(end..end)
+    }
+
+    fn portions(&self, rank: usize) -> impl Iterator<Item = Range<usize>> + '_ {
+        self.buckets.iter().map(move |bucket| self.part(rank, bucket)).filter(|part| !part.is_empty())
+    }
+
+    /// Until all have handed out theirs.
+    pub fn rounds(&self) -> usize {
+        (0..self.size).map(|rank| self.portions(rank).count()).max().unwrap_or(0)
     }
 
     /// Elements of a buffer in which a bucket begins as it does in the array, as far as alignment goes.
@@ -105,6 +125,11 @@ mod tests {
                     end = shard.end;
                 }
                 assert_eq!(end, total);
+                let portions = |rank: usize| (0..shards.rounds()).flat_map(|round| shards.portion(rank, round)).collect::<Vec<_>>();
+                for (rank, shard) in shards.all().enumerate() {
+                    assert!(portions(rank).into_iter().eq(shard), "{total} of {size}: portions of {rank}");
+                    assert!(shards.portion(rank, shards.rounds()).is_empty());
+                }
                 for bucket in &buckets {
                     let parts: Vec<usize> = (0..size).flat_map(|rank| shards.part(rank, bucket)).collect();
                     assert!(parts.into_iter().eq(bucket.clone()), "{total} of {size}: {bucket:?}");

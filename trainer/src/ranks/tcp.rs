@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use super::frame::{self, Frame, Kind, PART};
 use super::place::Place;
-use super::{Bucket, Ranks, Shards, rendezvous};
+use super::{Bucket, Ranks, Shards, Waited, rendezvous};
 use crate::device::Device;
 use crate::error::TrainerError;
 
@@ -84,8 +84,8 @@ pub struct Mesh {
     shared: Arc<Shared>,
     inboxes: Vec<Option<Mutex<Inbox>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// For exchanges of gradients, since that was asked last.
-    waited: Mutex<Duration>,
+    /// Since that was asked last.
+    waited: Mutex<Waited>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -379,7 +379,7 @@ impl<D: Device> Ranks<D> for Mesh {
             let place = shards.piece(rank, from);
             self.receive_numbers(from, Kind::Piece, 0..own.len(), |first, values| device.write(pieces, place + first, values))?;
         }
-        *lock(&self.waited) += started.elapsed();
+        lock(&self.waited).gradients += started.elapsed().as_secs_f64();
         Ok(())
     }
 
@@ -387,19 +387,23 @@ impl<D: Device> Ranks<D> for Mesh {
         Ok(())
     }
 
-    fn finish(&self, _: &D) -> Result<f64, TrainerError> {
-        Ok(std::mem::take(&mut *lock(&self.waited)).as_secs_f64())
+    fn finish(&self, _: &D) -> Result<Waited, TrainerError> {
+        Ok(std::mem::take(&mut *lock(&self.waited)))
     }
 
-    fn all_gather(&self, device: &D, parameters: &mut D::Parameters, shards: &Shards) -> Result<(), TrainerError> {
+    /// As [`Ranks::begin`]: over when this returns.
+    fn share(&self, device: &D, parameters: &mut D::Parameters, shards: &Shards, round: usize) -> Result<(), TrainerError> {
+        device.wait()?;
+        let started = Instant::now();
         for to in self.others() {
-            let own = shards.of(self.shared.rank);
+            let own = shards.portion(self.shared.rank, round);
             self.send_numbers(to, Kind::Parameters, own, |first, out| device.read_parameters(parameters, first, out))?;
         }
         for from in self.others() {
-            let range = shards.of(from);
-            self.receive_numbers(from, Kind::Parameters, range, |first, values| device.write_parameters(parameters, first, values))?;
+            let portion = shards.portion(from, round);
+            self.receive_numbers(from, Kind::Parameters, portion, |first, values| device.write_parameters(parameters, first, values))?;
         }
+        lock(&self.waited).parameters += started.elapsed().as_secs_f64();
         Ok(())
     }
 

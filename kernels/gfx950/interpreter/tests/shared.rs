@@ -397,18 +397,24 @@ fn the_gradient_norm_and_the_copies_are_the_cpus() {
 #[test]
 fn the_norm_of_shards_is_that_of_the_whole() {
     let (Some(whole), Some(shards)) = (object("optimizer.cu", &[]), object("shards.cu", &[])) else { return };
-    let gradients = optimized().gradients;
-    let groups = 2u32;
+    // Threads load sixteen elements at once, a grid of 512 apart, and go on one by one.
+    let (total, groups) = (30_000usize, 2u32);
+    let stream = Stream::new(5, 77);
+    let gradients: Vec<f32> = (0..total).map(|index| stream.normal(index as u64)).collect();
     let mut memory = Memory::new();
     let all = memory.input("gradients", &f32_bytes(&gradients));
     let (wanted, found) = (memory.output("wanted", 8 * groups as usize), memory.output("found", 8 * groups as usize));
-    let arguments = Arguments::default().at(all).u64(TOTAL as u64).at(wanted);
+    let arguments = Arguments::default().at(all).u64(total as u64).at(wanted);
     run_of(&whole, "square_sums", &mut memory, [groups, 1, 1], (256, 0), &arguments, Order::Serial).unwrap();
     let sums = memory.updated("sums", &vec![0; 8 * 256 * groups as usize]);
-    for shard in [0..700, 700..701, 701..701, 701..2048, 2048..TOTAL] {
+    // The sums go on in two parts, each of one workgroup.
+    for shard in [0..700, 700..701, 701..701, 701..2048, 2048..total] {
         let part = memory.input("a shard", &f32_bytes(&gradients[shard.clone()]));
-        let arguments = Arguments::default().at(part).u64(shard.start as u64).u64(shard.len() as u64).at(sums);
-        run_of(&shards, "add_squares", &mut memory, [groups, 1, 1], (256, 0), &arguments, Order::RoundRobin).unwrap();
+        for before in [0u64, 256] {
+            let arguments = Arguments::default().at(part).u64(shard.start as u64).u64(shard.len() as u64);
+            let arguments = arguments.u64(sums.0 + 8 * before).u64(before).u64(256 * u64::from(groups));
+            run_of(&shards, "add_squares", &mut memory, [1, 1, 1], (256, 0), &arguments, Order::RoundRobin).unwrap();
+        }
     }
     let arguments = Arguments::default().at(sums).at(found);
     run_of(&shards, "group_sums", &mut memory, [groups, 1, 1], (256, 0), &arguments, Order::Reversed).unwrap();

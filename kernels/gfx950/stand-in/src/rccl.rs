@@ -270,18 +270,3 @@ pub extern "C" fn ncclRecv(to: u64, count: usize, element: c_int, from: c_int, h
     }
     among(handle, |communicator| communicator.receive(to, count, from as usize))
 }
-
-#[unsafe(no_mangle)]
-pub extern "C" fn ncclAllGather(from: u64, to: u64, count: usize, element: c_int, handle: usize, _stream: *mut c_void) -> c_int {
-    if element != BYTES {
-        return INVALID_ARGUMENT;
-    }
-    trace(&format!("rccl all-gather {count}"));
-    among(handle, |communicator| {
-        for rank in 0..communicator.size {
-            communicator.send(from, count, rank)?;
-            communicator.receive(to + (rank * count) as u64, count, rank)?;
-        }
-        Ok(())
-    })
-}

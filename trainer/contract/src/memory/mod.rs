@@ -142,16 +142,16 @@ pub fn ways(run: &RunFile, place: Place) -> Vec<Memory> {
     }
 }
 
-/// What one of several ranks keeps: masters, moments and the sum of gradients are in shards, what kernels read in F32 is whole beside them, and
+/// What one of several ranks keeps: masters, moments and the sum of gradients are in shards, gains, which kernels read in F32, are whole, and
 /// a micro-batch's gradients are there bucket by bucket.
 pub fn of_rank(way: Memory, run: &RunFile, ranks: usize) -> Memory {
     if ranks < 2 {
         return way;
     }
     let (p, of, model) = (run.model.parameters(), ranks as u128, &run.model);
-    let read = model.hidden_size as u128 * (model.vocab_size + 2 * model.num_hidden_layers + 1) as u128;
+    let gains = (model.hidden_size * (2 * model.num_hidden_layers + 1)) as u128;
     let terms = way.terms.into_iter().map(|part| match part.name.as_str() {
-        MASTERS => term(MASTERS, format!("4P / {ranks} ranks + 4 (embedding and gains)"), 4 * p / of + 4 * read),
+        MASTERS => term(MASTERS, format!("4P / {ranks} ranks + 4 (gains)"), 4 * p / of + 4 * gains),
         MOMENTS => term(MOMENTS, format!("8P / {ranks} ranks"), 8 * p / of),
         COPY => term(COPY, format!("12P / {ranks} ranks: steps go on while it is written"), 12 * p / of),
         GRADIENTS => {

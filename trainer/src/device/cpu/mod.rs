@@ -226,7 +226,7 @@ impl Device for Cpu {
         Ok(libm::sqrt(self.squared_norm(gradients)))
     }
 
-    fn add_squares(&self, shard: &Vec<f32>, _: usize, before: Vec<f64>) -> Result<Vec<f64>, TrainerError> {
+    fn add_squares(&self, shard: &Vec<f32>, _: usize, _: usize, before: Vec<f64>) -> Result<Vec<f64>, TrainerError> {
         let mut sums = vec![0.0; shard.len().div_ceil(SQUARES_CHUNK)];
         Self::squared_sums(self, shard, &mut sums);
         // One sum, chunk by chunk: shards begin at chunks.
@@ -241,14 +241,14 @@ impl Device for Cpu {
         &self,
         layout: &Layout,
         update: Update<'_>,
-        shard: &Range<usize>,
+        (portion, shard): (&Range<usize>, &Range<usize>),
         gradients: &Vec<f32>,
         parameters: &mut Vec<f32>,
         (first, second): (&mut Vec<f32>, &mut Vec<f32>),
     ) -> Result<(), TrainerError> {
         let numbers = optimizer::numbers(&update);
         for tensor in &layout.tensors {
-            let range = tensor.range.start.max(shard.start)..tensor.range.end.min(shard.end);
+            let range = tensor.range.start.max(portion.start)..tensor.range.end.min(portion.end);
             if range.is_empty() {
                 continue;
             }

@@ -18,7 +18,7 @@ use contract::run_file::{ModelSection, RunFile};
 use kernels::cpu::AttentionShape;
 use kernels::gpu::driver::Event;
 use kernels::gpu::{
-    Accumulator, Attention, Bf16, Buffer, Elementwise, Gpu, GpuError, Head, Kind, Norm, Occurrences, Optimizer, UpdateNumbers,
+    Accumulator, Attention, Bf16, Buffer, Elementwise, Gpu, GpuError, Head, Kind, Norm, Occurrences, Optimizer, ShardNorm, UpdateNumbers,
 };
 
 use super::{Device, Machine, ProfileReader, Spending, Update};
@@ -29,6 +29,7 @@ use crate::parameters::Layout;
 
 pub use linears::GpuLinears;
 pub use memory::{Keep, report as memory_report};
+pub(crate) use parameters::Coming;
 pub use parameters::Parameters;
 use scratch::{Scratch, Turn};
 use shard::Shard;
@@ -267,7 +268,7 @@ impl Device for GpuDevice {
     }
 
     fn shard_parameters(&self, layout: &Layout, values: Vec<f32>, shard: &Range<usize>) -> Result<Parameters, TrainerError> {
-        if *shard == (0..layout.total) { self.parameters(values) } else { self.sharded(layout, &values, shard) }
+        self.sharded(layout, &values, shard)
     }
 
     fn shard_in_f32(&self, parameters: &Parameters, _: &Range<usize>) -> Result<Buffer<f32>, TrainerError> {
@@ -292,6 +293,10 @@ impl Device for GpuDevice {
 
     fn read_parameters(&self, parameters: &Parameters, first: usize, out: &mut [f32]) -> Result<(), TrainerError> {
         parameters.masters.read(first - parameters.first, out).map_err(machine)
+    }
+
+    fn arrive(&self, parameters: &Parameters, range: &Range<usize>) -> Result<(), TrainerError> {
+        parameters.arrive(range).map_err(machine)
     }
 
     fn write_parameters(&self, parameters: &mut Parameters, first: usize, values: &[f32]) -> Result<(), TrainerError> {
@@ -319,6 +324,9 @@ impl Device for GpuDevice {
         width: usize,
         out: &mut Buffer<Bf16>,
     ) -> Result<(), TrainerError> {
+        if parameters.is_shard() {
+            return self.embedding_rows((parameters, table), &tokens.inputs, out, (batch.inputs.len(), width));
+        }
         let table = parameters.in_f32(table.start);
         self.timed("embedding", || self.parts.elementwise.embedding(table, &tokens.inputs, out, batch.inputs.len(), width))
     }
@@ -415,8 +423,10 @@ impl Device for GpuDevice {
         self.result(NORM)
     }
 
-    fn add_squares(&self, shard: &Buffer<f32>, first: usize, before: Vec<f64>) -> Result<Vec<f64>, TrainerError> {
-        self.add_squares_of(shard, first, before)
+    const GROUPS_OF_SQUARES: usize = ShardNorm::GROUPS;
+
+    fn add_squares(&self, shard: &Buffer<f32>, first: usize, group: usize, before: Vec<f64>) -> Result<Vec<f64>, TrainerError> {
+        self.add_squares_of(shard, first, group, before)
     }
 
     fn norm_of_squares(&self, sums: &[f64]) -> Result<f64, TrainerError> {
@@ -427,7 +437,7 @@ impl Device for GpuDevice {
         &self,
         layout: &Layout,
         update: Update<'_>,
-        shard: &Range<usize>,
+        (portion, shard): (&Range<usize>, &Range<usize>),
         gradients: &Buffer<f32>,
         parameters: &mut Parameters,
         (first, second): (&mut Buffer<f32>, &mut Buffer<f32>),
@@ -442,13 +452,14 @@ impl Device for GpuDevice {
             bias_correction1: numbers.bias_correction1,
             bias_correction2: numbers.bias_correction2,
         };
-        if *shard != (0..layout.total) {
-            return self.update_shard(layout, (update, numbers), shard, gradients, parameters, (first, second));
+        let whole = 0..layout.total;
+        if *portion != whole || parameters.is_shard() {
+            return self.update_shard(layout, (update, numbers), (portion, shard), gradients, parameters, (first, second));
         }
         let Parameters { masters, copies, .. } = parameters;
         let Parts { optimizer, results, .. } = &*self.parts;
-        let results = (results, NORM, LOSS);
-        self.timed("optimizer", || optimizer.update(masters, gradients, first, second, copies, numbers, update.section.clip_norm, results))
+        let (results, clip_norm) = ((results, NORM, LOSS), update.section.clip_norm);
+        self.timed("optimizer", || optimizer.update(&whole, masters, gradients, first, second, copies, numbers, clip_norm, results))
     }
 
     fn wait(&self) -> Result<(), TrainerError> {

@@ -1,9 +1,12 @@
-//! The parameters on a GPU. One rank has all of them in F32 and in BF16. Of several ranks each has a shard in F32, and all in BF16; what kernels
-//! read in F32 (embedding, gains) it has beside.
+//! The parameters on a GPU. One rank has all of them in F32 and in BF16. Of several ranks each has a shard in F32, and all in BF16; gains, which
+//! kernels read in F32, it has beside.
 
+use std::fmt;
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 use kernels::format::bf16;
+use kernels::gpu::copies::{Elsewhere, Place, shareable};
 use kernels::gpu::{Bf16, Buffer, GpuError};
 use rayon::prelude::*;
 
@@ -22,6 +25,8 @@ pub struct Parameters {
     /// All in BF16: what operands are prepared from.
     pub(super) copies: Buffer<Bf16>,
     beside: Option<Beside>,
+    /// On their way from other ranks, in the order in which they come.
+    coming: Mutex<Vec<Coming>>,
 }
 
 /// Whole tensors in F32.
@@ -30,6 +35,21 @@ struct Beside {
     values: Buffer<f32>,
     /// Where each is in the flat array, and where it begins here.
     tensors: Vec<(Range<usize>, usize)>,
+    /// All in BF16, and these values, on the other ranks' GPUs: where copy engines can write there.
+    elsewhere: Option<[Elsewhere; 2]>,
+}
+
+/// Parameters that other ranks send.
+pub(crate) struct Coming {
+    pub(crate) portions: Vec<Range<usize>>,
+    /// Lets the GPU wait until they are there.
+    pub(crate) wait: Box<dyn FnOnce() -> Result<(), GpuError> + Send>,
+}
+
+impl fmt::Debug for Coming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Coming {:?}", self.portions)
+    }
 }
 
 impl Beside {
@@ -45,44 +65,84 @@ impl Beside {
 impl Parameters {
     /// All of them, of one rank.
     pub(super) fn whole(masters: Buffer<f32>, copies: Buffer<Bf16>) -> Self {
-        Self { masters, first: 0, copies, beside: None }
+        Self { masters, first: 0, copies, beside: None, coming: Mutex::default() }
+    }
+
+    /// Whether this is one of several ranks.
+    pub(super) fn is_shard(&self) -> bool {
+        self.beside.is_some()
     }
 
     /// A tensor that kernels read in F32, by where it begins in the flat array. One that is not kept so begins at an end, which kernels refuse.
     pub(super) fn in_f32(&self, start: usize) -> (&Buffer<f32>, usize) {
         match &self.beside {
             None => (&self.masters, start),
-            Some(Beside { values, tensors }) => {
+            Some(Beside { values, tensors, .. }) => {
                 let place = tensors.iter().find(|(tensor, _)| tensor.start == start).map_or(values.length(), |(_, place)| *place);
                 (values, place)
             }
         }
     }
 
-    /// The shard in F32 has changed: so does what is kept beside of it.
-    pub(super) fn follow(&self) -> Result<(), GpuError> {
+    /// A portion of the shard in F32 has changed: so does what is kept beside of it.
+    pub(super) fn follow(&self, portion: &Range<usize>) -> Result<(), GpuError> {
         let Some(beside) = &self.beside else { return Ok(()) };
-        for (from, to, count) in beside.inside(&(self.first..self.first + self.masters.length())) {
+        for (from, to, count) in beside.inside(portion) {
             self.masters.window(from - self.first, count)?.copy_to(&beside.values.window(to, count)?, count)?;
         }
         Ok(())
     }
 
-    /// All in BF16, as bytes.
-    pub(crate) fn copies(&self, range: &Range<usize>) -> Result<Buffer<u8>, TrainerError> {
-        self.copies.bytes(range.start, range.len()).map_err(machine)
+    /// What ranks send each other of a range: its values in BF16, and those beside in F32.
+    pub(crate) fn sent(&self, range: &Range<usize>) -> Result<Vec<Buffer<u8>>, GpuError> {
+        if range.is_empty() {
+            return Ok(Vec::new());
+        }
+        let values = self.beside.iter().flat_map(|beside| beside.inside(range).map(|(_, place, count)| beside.values.bytes(place, count)));
+        std::iter::once(self.copies.bytes(range.start, range.len())).chain(values).collect()
     }
 
-    /// What is kept in F32 beside the shard, of a range of the flat array, as bytes.
-    pub(crate) fn beside(&self, range: &Range<usize>) -> Result<Vec<Buffer<u8>>, TrainerError> {
-        let Some(beside) = &self.beside else { return Ok(Vec::new()) };
-        beside.inside(range).map(|(_, place, count)| beside.values.bytes(place, count).map_err(machine)).collect()
+    /// Where each part of that is on another rank's GPU; none where copy engines do not get there.
+    pub(crate) fn places(&self, rank: usize, range: &Range<usize>) -> Option<Vec<Place>> {
+        let beside = self.beside.as_ref()?;
+        let [copies, values] = beside.elsewhere.as_ref()?;
+        if range.is_empty() {
+            return Some(Vec::new());
+        }
+        let values = beside.inside(range).map(|(_, place, _)| values.place(rank, place * size_of::<f32>()));
+        std::iter::once(copies.place(rank, range.start * size_of::<u16>())).chain(values).collect()
+    }
+
+    /// What other ranks may open, if this is one of several.
+    pub(crate) fn rooms(&self) -> Option<(&Buffer<Bf16>, &Buffer<f32>)> {
+        Some((&self.copies, &self.beside.as_ref()?.values))
+    }
+
+    /// These rooms of the other ranks are open here.
+    pub(crate) fn reach(&mut self, elsewhere: [Elsewhere; 2]) {
+        if let Some(beside) = &mut self.beside {
+            beside.elsewhere = Some(elsewhere);
+        }
+    }
+
+    /// Other ranks have been told to send some; what was coming before comes before.
+    pub(crate) fn expect(&self, coming: Coming) {
+        self.coming.lock().unwrap_or_else(PoisonError::into_inner).push(coming);
+    }
+
+    /// As [`crate::device::Device::arrive`].
+    pub(super) fn arrive(&self, range: &Range<usize>) -> Result<(), GpuError> {
+        let mut coming = self.coming.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_meant = |portion: &Range<usize>| portion.start < range.end && range.start < portion.end;
+        let last = coming.iter().rposition(|coming| coming.portions.iter().any(is_meant));
+        let count = last.map_or(0, |last| last + 1);
+        coming.drain(..count).try_for_each(|coming| (coming.wait)())
     }
 }
 
-/// Whether kernels read a tensor in F32: the embedding, which begins the array, and gains.
+/// Whether kernels read a tensor in F32: gains are.
 fn is_read_in_f32(tensor: &Tensor) -> bool {
-    !tensor.decays || tensor.range.start == 0
+    !tensor.decays
 }
 
 impl GpuDevice {
@@ -95,22 +155,22 @@ impl GpuDevice {
             // Each begins where kernels may read several elements at once.
             room += tensor.range.len().next_multiple_of(64);
         }
-        let mut beside = Beside { values: gpu.buffer(room).map_err(machine)?, tensors };
+        let mut beside = Beside { values: shareable(gpu, room).map_err(machine)?, tensors, elsewhere: None };
         for (from, to, count) in beside.inside(&(0..values.len())).collect::<Vec<_>>() {
             beside.values.write(to, &values[from..from + count]).map_err(machine)?;
         }
-        let mut copies = gpu.buffer(values.len()).map_err(machine)?;
+        let mut copies = shareable(gpu, values.len()).map_err(machine)?;
         for (part, values) in values.chunks(AT_ONCE).enumerate() {
             copies.write(part * AT_ONCE, &in_bf16(values)).map_err(machine)?;
         }
         let masters = gpu.upload(&values[shard.clone()]).map_err(machine)?;
-        Ok(Parameters { masters, first: shard.start, copies, beside: Some(beside) })
+        Ok(Parameters { masters, first: shard.start, copies, beside: Some(beside), coming: Mutex::default() })
     }
 
     /// As [`crate::device::Device::write_parameters`].
     pub(super) fn write_any(&self, parameters: &mut Parameters, first: usize, values: &[f32]) -> Result<(), TrainerError> {
         let range = first..first + values.len();
-        let Parameters { masters, first: start, copies, beside } = parameters;
+        let Parameters { masters, first: start, copies, beside, .. } = parameters;
         let (from, to) = (range.start.max(*start), range.end.min(*start + masters.length()));
         if from < to {
             masters.write(from - *start, &values[from - first..to - first]).map_err(machine)?;

@@ -1,10 +1,10 @@
-//! What a rank does with its shard of the parameters: its part of the gradient's norm, and the update. The whole, which one rank has, takes the
-//! way without all this.
+//! What one of several ranks does otherwise: its part of the gradient's norm, the update of its shard, and the embedding's rows, which it has in
+//! BF16. The whole, which one rank has, takes the way without all this.
 
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use kernels::gpu::{Buffer, GpuError, Optimizer, ShardNorm, UpdateNumbers};
+use kernels::gpu::{Bf16, Buffer, EmbeddingRows, GpuError, Optimizer, ShardNorm, UpdateNumbers};
 
 use super::{GpuDevice, LOSS, NORM, Parameters, machine};
 use crate::device::Update;
@@ -17,6 +17,7 @@ pub(super) struct Shard {
     norm: Mutex<Option<ShardNorm>>,
     /// And the shard whose tensors it knows.
     optimizer: Mutex<Option<(Range<usize>, Optimizer)>>,
+    embedding: Mutex<Option<EmbeddingRows>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -41,9 +42,15 @@ impl GpuDevice {
         self.timed("optimizer", || work(norm))
     }
 
-    pub(super) fn add_squares_of(&self, shard: &Buffer<f32>, first: usize, before: Vec<f64>) -> Result<Vec<f64>, TrainerError> {
+    pub(super) fn add_squares_of(
+        &self,
+        shard: &Buffer<f32>,
+        first: usize,
+        group: usize,
+        before: Vec<f64>,
+    ) -> Result<Vec<f64>, TrainerError> {
         let mut sums = if before.is_empty() { vec![0.0; ShardNorm::SUMS] } else { before };
-        self.with_norm(|norm| norm.go_on(shard, first, &mut sums))?;
+        self.with_norm(|norm| norm.go_on(shard, first, group, &mut sums))?;
         Ok(sums)
     }
 
@@ -57,12 +64,12 @@ impl GpuDevice {
         &self,
         layout: &Layout,
         (update, numbers): (Update<'_>, UpdateNumbers),
-        shard: &Range<usize>,
+        (portion, shard): (&Range<usize>, &Range<usize>),
         gradients: &Buffer<f32>,
         parameters: &mut Parameters,
         (first, second): (&mut Buffer<f32>, &mut Buffer<f32>),
     ) -> Result<(), TrainerError> {
-        if shard.is_empty() {
+        if portion.is_empty() {
             return Ok(());
         }
         let mut optimizer = lock(&self.parts.shard.optimizer);
@@ -78,8 +85,25 @@ impl GpuDevice {
         // The norm is every rank's; only the last one's device has it.
         self.parts.results.part(0, NORM + 1).and_then(|mut results| results.write(NORM, &[update.norm])).map_err(machine)?;
         let results = (&self.parts.results, NORM, LOSS);
-        let masters = &mut parameters.masters;
-        self.timed("optimizer", || optimizer.update(masters, gradients, first, second, &mut copies, numbers, clip_norm, results))?;
-        parameters.follow().map_err(machine)
+        let (masters, part) = (&mut parameters.masters, portion.start - start..portion.end - start);
+        self.timed("optimizer", || optimizer.update(&part, masters, gradients, first, second, &mut copies, numbers, clip_norm, results))?;
+        parameters.follow(portion).map_err(machine)
+    }
+
+    /// As [`crate::device::Device::embedding`], from the copy in BF16: bit for bit the same.
+    pub(super) fn embedding_rows(
+        &self,
+        (parameters, table): (&Parameters, &Range<usize>),
+        tokens: &Buffer<u32>,
+        out: &mut Buffer<Bf16>,
+        sizes: (usize, usize),
+    ) -> Result<(), TrainerError> {
+        let mut rows = lock(&self.parts.shard.embedding);
+        let rows = match &mut *rows {
+            Some(rows) => &*rows,
+            none => none.insert(EmbeddingRows::new(&self.parts.gpu).map_err(machine)?),
+        };
+        let table = parameters.copies.part(size_of::<u16>() * table.start, table.len()).map_err(machine)?;
+        self.timed("embedding", || rows.copy(&table, tokens, out, sizes))
     }
 }
