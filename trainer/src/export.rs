@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 use crate::metrics::write_whole;
 use crate::tensors::{NamedTensor, TensorError, write_tensors};
 
+/// The file of the weights.
+pub const WEIGHTS: &str = "model.safetensors";
+
 /// The shape of a model, in the names of `LlamaConfig`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExportConfig {
@@ -96,11 +99,11 @@ pub fn write_model(
         })?;
         written(&dir.join("tokenizer.json"), &bytes)?;
     }
-    write_tensors(&dir.join("model.safetensors"), tensors)
+    write_tensors(&dir.join(WEIGHTS), tensors)
 }
 
 fn wrong(name: &str, problem: &str) -> TensorError {
-    TensorError::Tensor { path: "model.safetensors".into(), name: name.to_owned(), problem: problem.to_owned() }
+    TensorError::Tensor { path: WEIGHTS.into(), name: name.to_owned(), problem: problem.to_owned() }
 }
 
 /// Both forms of the rotary base, with equal values: transformers 5 reads `rope_parameters`, 4 reads `rope_theta` and would

@@ -8,7 +8,7 @@ use contract::run_file::{ModelSection, RunFile};
 use crate::error::TrainerError;
 use crate::export::{self, ExportConfig};
 use crate::parameters::Layout;
-use crate::tensors::NamedTensor;
+use crate::tensors::{NamedTensor, hash_tensors};
 
 /// `tokenizer.json` of the data folder if there is one; its hash must be the run file's.
 pub fn find_tokenizer(data: &Path, run: &RunFile) -> Result<Option<PathBuf>, TrainerError> {
@@ -36,6 +36,12 @@ pub(crate) const FOLDER: &str = "model";
 pub fn write(folder: &Path, run: &RunFile, layout: &Layout, parameters: &[f32], tokenizer: Option<&Path>) -> Result<String, TrainerError> {
     let tensors = tensors(&run.model, layout, parameters);
     export::write_model(folder, &config(run), &tensors, tokenizer).map_err(|error| TrainerError::write(folder, error))
+}
+
+/// The hash of weights that nobody keeps: what [`write`] returns.
+pub fn hash(run: &RunFile, layout: &Layout, parameters: &[f32]) -> Result<String, TrainerError> {
+    let path = Path::new(export::WEIGHTS);
+    hash_tensors(path, &tensors(&run.model, layout, parameters)).map_err(|error| TrainerError::write(path, error))
 }
 
 /// Name, shape and values of every tensor of Hugging Face's `LlamaForCausalLM`. The fused matrices hold their parts as whole

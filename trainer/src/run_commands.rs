@@ -54,6 +54,9 @@ pub(crate) struct RunArguments {
     /// One line a step to stderr; of several ranks rank 0 writes it
     #[arg(long)]
     progress: bool,
+    /// Write neither the last step's checkpoint nor the weights (done.json has their hash nevertheless): for campaigns, which keep neither
+    #[arg(long)]
+    logs_only: bool,
     /// Also write event files for TensorBoard, in FOLDER/PROFILE/ARM/SEED; changes no result
     #[arg(long, value_name = "FOLDER")]
     tensorboard: Option<PathBuf>,
@@ -93,6 +96,7 @@ impl RunArguments {
             data,
             machine,
             progress,
+            logs_only,
             tensorboard,
             least_memory,
             wait_for_lock,
@@ -109,6 +113,7 @@ impl RunArguments {
         ];
         words.extend(numbers.into_iter().flat_map(|(name, number)| [name.into(), number.to_string().into()]));
         words.extend(progress.then(|| "--progress".into()));
+        words.extend(logs_only.then(|| "--logs-only".into()));
         words.extend(tensorboard.iter().flat_map(|folder| ["--tensorboard".into(), folder.into()]));
         words.extend(least_memory.then(|| "--least-memory".into()));
         words.extend(exchange.iter().flat_map(|exchange| ["--exchange".into(), exchange.word().into()]));
@@ -138,13 +143,14 @@ fn at_rank(rank: usize, error: TrainerError) -> TrainerError {
 }
 
 fn run_at(arguments: &RunArguments, place: Option<&Place>) -> Result<(), TrainerError> {
-    let RunArguments { run_file, data, machine, progress, least_memory, wait_for_lock, tensorboard, .. } = arguments;
+    let RunArguments { run_file, data, machine, progress, least_memory, wait_for_lock, logs_only, tensorboard, .. } = arguments;
     let patience = Duration::from_secs(*wait_for_lock);
     let options = session::Options {
         run_file: run_file.clone(),
         data: data.clone(),
         progress: *progress,
         patience,
+        logs_only: *logs_only,
         tensorboard: tensorboard.clone(),
     };
     let together = (&arguments.together, std::slice::from_ref(run_file));

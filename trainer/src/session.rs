@@ -41,6 +41,8 @@ pub struct Options {
     pub progress: bool,
     /// How long to wait for another trainer that is at work on the same run.
     pub patience: Duration,
+    /// Neither the last step's checkpoint nor the weights are written; done.json has the weights' hash nevertheless.
+    pub logs_only: bool,
     /// Folder for TensorBoard's event files; rank 0 writes them.
     pub tensorboard: Option<PathBuf>,
 }
@@ -286,7 +288,8 @@ impl<'a, D: Device> Session<'a, D> {
             if step.is_multiple_of(self.run.evaluation.every_steps) || step == steps {
                 self.evaluate(streams)?;
             }
-            if !self.diverged && (step.is_multiple_of(self.run.checkpoint.every_steps) || step == steps) {
+            let is_due = if step == steps { !self.options.logs_only } else { step.is_multiple_of(self.run.checkpoint.every_steps) };
+            if !self.diverged && is_due {
                 self.checkpoint()?;
             }
         }
@@ -419,9 +422,12 @@ impl<'a, D: Device> Session<'a, D> {
         write_json(&directory.join("done.json"), &done)
     }
 
-    /// Rank 0 writes the model: the hash of its weights.
+    /// Rank 0 writes the model, if it is kept: the hash of its weights.
     fn export(&self, parameters: &[f32], tokenizer: Option<&Path>) -> Result<Option<String>, TrainerError> {
         let Some(Files { directory, .. }) = &self.files else { return Ok(None) };
+        if self.options.logs_only {
+            return model_export::hash(&self.run, self.training.model.layout(), parameters).map(Some);
+        }
         model_export::write(&directory.join(model_export::FOLDER), &self.run, self.training.model.layout(), parameters, tokenizer).map(Some)
     }
 

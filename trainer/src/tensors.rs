@@ -9,8 +9,10 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use contract::digest::hexadecimal;
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, Metadata, SafeTensorError, View};
+use sha2::{Digest, Sha256};
 
 use crate::data::sha256_of;
 use crate::metrics::sync_directory;
@@ -64,6 +66,50 @@ impl TensorError {
 /// [`TensorError::Tensor`] for a shape that does not fit its elements or a name given twice; [`TensorError::Write`],
 /// [`TensorError::Read`].
 pub fn write_tensors(path: &Path, tensors: &[NamedTensor<'_>]) -> Result<String, TensorError> {
+    check(path, tensors)?;
+    let aside = aside(path);
+    let views = tensors.iter().map(|(name, shape, elements)| (name.as_str(), F32View { shape, elements }));
+    let written = safetensors::serialize_to_file(views, Some(metadata()), &aside)
+        .map_err(|error| TensorError::write(&aside, error))
+        .and_then(|()| File::open(&aside).and_then(|file| file.sync_all()).map_err(|error| TensorError::write(&aside, error)))
+        .and_then(|()| sha256_of(&aside).map_err(|error| TensorError::write(&aside, error)))
+        .and_then(|hash| std::fs::rename(&aside, path).map(|()| hash).map_err(|error| TensorError::write(path, error)));
+    if written.is_err() {
+        // Nothing can be done about a failure here, and a leftover harms nobody.
+        let _ = std::fs::remove_file(&aside);
+    } else {
+        sync_directory(path);
+    }
+    written
+}
+
+/// The SHA-256 that [`write_tensors`] returns, of a file that is not written.
+///
+/// # Errors
+/// [`TensorError::Tensor`], as there.
+pub fn hash_tensors(path: &Path, tensors: &[NamedTensor<'_>]) -> Result<String, TensorError> {
+    check(path, tensors)?;
+    // Views that say how long they are and give nothing leave the header alone.
+    let headers = tensors.iter().map(|(name, shape, elements)| (name.as_str(), Header(F32View { shape, elements })));
+    let header = safetensors::serialize(headers, Some(metadata())).map_err(|error| TensorError::write(path, error))?;
+    let mut hash = Sha256::new();
+    hash.update(header);
+    let mut sorted: Vec<_> = tensors.iter().collect();
+    sorted.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+    let mut bytes = vec![0; 4 << 16];
+    for elements in sorted.iter().flat_map(|(_, _, elements)| elements.chunks(1 << 16)) {
+        let bytes = &mut bytes[..size_of_val(elements)];
+        bytes.as_chunks_mut().0.iter_mut().zip(elements).for_each(|(bytes, element)| *bytes = element.to_le_bytes());
+        hash.update(bytes);
+    }
+    Ok(hexadecimal(&hash.finalize()))
+}
+
+fn metadata() -> HashMap<String, String> {
+    HashMap::from([("format".to_owned(), "pt".to_owned())])
+}
+
+fn check(path: &Path, tensors: &[NamedTensor<'_>]) -> Result<(), TensorError> {
     let mut names: Vec<&str> = tensors.iter().map(|(name, ..)| name.as_str()).collect();
     names.sort_unstable();
     if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -78,21 +124,7 @@ pub fn write_tensors(path: &Path, tensors: &[NamedTensor<'_>]) -> Result<String,
             });
         }
     }
-    let aside = aside(path);
-    let views = tensors.iter().map(|(name, shape, elements)| (name.as_str(), F32View { shape, elements }));
-    let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
-    let written = safetensors::serialize_to_file(views, Some(metadata), &aside)
-        .map_err(|error| TensorError::write(&aside, error))
-        .and_then(|()| File::open(&aside).and_then(|file| file.sync_all()).map_err(|error| TensorError::write(&aside, error)))
-        .and_then(|()| sha256_of(&aside).map_err(|error| TensorError::write(&aside, error)))
-        .and_then(|hash| std::fs::rename(&aside, path).map(|()| hash).map_err(|error| TensorError::write(path, error)));
-    if written.is_err() {
-        // Nothing can be done about a failure here, and a leftover harms nobody.
-        let _ = std::fs::remove_file(&aside);
-    } else {
-        sync_directory(path);
-    }
-    written
+    Ok(())
 }
 
 /// How the name of a file ends that is not whole yet.
@@ -125,6 +157,27 @@ impl View for F32View<'_> {
 
     fn data_len(&self) -> usize {
         size_of_val(self.elements)
+    }
+}
+
+/// What a header says of a tensor, without its elements.
+struct Header<'a>(F32View<'a>);
+
+impl View for Header<'_> {
+    fn dtype(&self) -> Dtype {
+        self.0.dtype()
+    }
+
+    fn shape(&self) -> &[usize] {
+        self.0.shape()
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        Cow::Borrowed(&[])
+    }
+
+    fn data_len(&self) -> usize {
+        self.0.data_len()
     }
 }
 

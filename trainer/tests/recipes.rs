@@ -16,7 +16,14 @@ use trainer::session::{self, Options};
 fn run(folder: &Path, recipe: serde_yaml::Value, set: InstructionSet, threads: usize) -> (String, serde_json::Value) {
     common::write_data(&folder.join("data"));
     let run_file = common::write_run(&folder.join("run"), &common::tiny_yaml(recipe, |_| ()));
-    let options = Options { run_file, data: folder.join("data"), progress: false, patience: std::time::Duration::ZERO, tensorboard: None };
+    let options = Options {
+        run_file,
+        data: folder.join("data"),
+        progress: false,
+        patience: std::time::Duration::ZERO,
+        logs_only: false,
+        tensorboard: None,
+    };
     let alone: Arc<dyn Ranks<Cpu>> = Arc::new(Alone);
     session::run(&options, &|_: &RunFile| Ok(Cpu::new(set, threads).unwrap()), &Interrupt::default(), &alone).unwrap();
     let read = |name: &str| fs::read_to_string(folder.join("run").join(name)).unwrap();

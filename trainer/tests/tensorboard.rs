@@ -100,6 +100,27 @@ fn varint(message: &mut &[u8]) -> u64 {
     number.iter().rev().fold(0, |value, byte| value << 7 | u64::from(byte & 0x7f))
 }
 
+/// What a campaign throws away it need not write: the hash of the weights is there all the same.
+#[test]
+fn logs_alone_say_the_same() {
+    let (plain, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for folder in [plain.path(), logs.path()] {
+        common::write_data(&folder.join("data"));
+        let run = common::tiny_yaml(common::recipe("mxfp4-fdw-h16"), |run| run["checkpoint"]["every_steps"] = 100.into());
+        common::write_run(&folder.join("run"), &run);
+    }
+    train(plain.path(), &[]);
+    train(logs.path(), &["--logs-only"]);
+    for name in ["metrics.jsonl", "done.json"] {
+        let read = |folder: &Path| fs::read(folder.join("run").join(name)).unwrap();
+        assert!(read(plain.path()) == read(logs.path()), "{name}");
+    }
+    for name in ["model", "checkpoint"] {
+        let is_there = |folder: &Path| folder.join("run").join(name).exists();
+        assert!(is_there(plain.path()) && !is_there(logs.path()), "{name}");
+    }
+}
+
 #[test]
 fn events_say_what_metrics_say_and_change_no_byte() {
     let (plain, watched) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

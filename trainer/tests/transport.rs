@@ -107,7 +107,7 @@ fn alone_everything_is_its_own() {
 #[test]
 fn calls_that_do_not_fit_are_an_error() {
     let (started, total) = (Instant::now(), 4 * SQUARES_CHUNK);
-    let shards = Shards::new(total, 2, [0..total]);
+    let shards = Shards::new(total, 2, std::iter::once(0..total));
     let errors = among(2, |rank, ranks| {
         let (device, mut parameters) = (cpu(), numbers(rank, total));
         let error = match rank {
@@ -119,7 +119,7 @@ fn calls_that_do_not_fit_are_an_error() {
     });
     // Both see it, or one sees it and the other is told.
     assert!(errors.iter().all(|error| error.contains("the ranks do not do the same")), "{errors:?}");
-    let other = Shards::new(total + 8, 2, [0..total + 8]);
+    let other = Shards::new(total + 8, 2, std::iter::once(0..total + 8));
     let errors = among(2, |rank, ranks| {
         let (device, mut parameters) = (cpu(), numbers(rank, total + 8));
         let shards = if rank == 0 { &shards } else { &other };

@@ -269,7 +269,8 @@ impl Engine<'_> {
         arguments.extend(["--instruction-set".into(), self.options.instruction_set.clone().into()]);
         // A trainer may outlive a harness that was killed; its run goes on and is then found finished.
         arguments.extend(["--progress", "--wait-for-lock", "60"].map(OsString::from));
-        // Not said where it is not wanted: a trainer that was built elsewhere may not know it.
+        // Not said where they are not wanted: a trainer that was built elsewhere may not know them.
+        arguments.extend((!self.keeps(place)).then(|| "--logs-only".into()));
         arguments.extend(self.tensorboard.iter().flat_map(|folder| ["--tensorboard".into(), (*folder).into()]));
         let command = self.trainer.command(arguments);
         if self.ranks == 1 {
@@ -332,9 +333,14 @@ impl Engine<'_> {
         if lost { Attempt::Lost(failed) } else { Attempt::Done(failed) }
     }
 
+    /// Whether checkpoint and weights of a finished run are kept.
+    fn keeps(&self, place: &str) -> bool {
+        place == "cpu" || self.keep
+    }
+
     /// What a finished run does not need: all runs of a large campaign would fill the disk.
     fn tidy(&self, folder: &Path, place: &str) {
-        if place != "cpu" && !self.keep {
+        if !self.keeps(place) {
             for name in ["checkpoint", "model"] {
                 // Left over at worst.
                 let _ = files::remove_folder(&folder.join(name));

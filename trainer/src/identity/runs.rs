@@ -212,7 +212,8 @@ fn whole<D: Device>(name: &str, run: &RunFile, device: &impl Fn(&RunFile) -> Res
     let run_file = folder.0.join("run.yaml");
     let text = serde_yaml::to_string(&run).map_err(|source| TrainerError::write(&run_file, source))?;
     std::fs::write(&run_file, text).map_err(|source| TrainerError::write(&run_file, source))?;
-    let options = session::Options { run_file, data: folder.0.clone(), progress: false, patience: Duration::ZERO, tensorboard: None };
+    let (data, patience) = (folder.0.clone(), Duration::ZERO);
+    let options = session::Options { run_file, data, progress: false, patience, logs_only: false, tensorboard: None };
     let alone: Arc<dyn Ranks<D>> = Arc::new(Alone);
     session::run(&options, device, &Interrupt::default(), &alone)?;
     let done = folder.0.join("done.json");

@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -32,9 +33,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct Collective {
     communicator: Communicator,
     mesh: Mesh,
-    /// Whether gradients go by copy engines where all ranks can.
+    /// Whether gradients and parameters go by copy engines where all ranks can.
     wants_copies: bool,
     copies: OnceLock<Copies>,
+    /// Whether parameters do, too.
+    reaches_parameters: AtomicBool,
     /// Since that was asked last.
     waits: Arc<Mutex<Waits>>,
 }
@@ -56,7 +59,14 @@ impl Collective {
         );
         let communicator = mesh.within(patience, says, || connect(&mesh, gpu, Arc::new(library)));
         match communicator {
-            Ok(communicator) => Ok(Self { communicator, mesh, wants_copies, copies: OnceLock::new(), waits: Arc::default() }),
+            Ok(communicator) => Ok(Self {
+                communicator,
+                mesh,
+                wants_copies,
+                copies: OnceLock::new(),
+                reaches_parameters: AtomicBool::new(false),
+                waits: Arc::default(),
+            }),
             Err(error) => {
                 // Two ranks on one GPU are seen by all; everything else the others have to be told.
                 Ranks::<GpuDevice>::abort(&mesh, &error);
@@ -168,7 +178,11 @@ impl Ranks<GpuDevice> for Collective {
 
     fn transport(&self) -> Option<String> {
         let library = self.communicator.library().describe();
-        Some(if self.copies.get().is_some() { format!("{library}, gradients by copy engines") } else { library })
+        Some(match (self.copies.get(), self.reaches_parameters.load(Ordering::Relaxed)) {
+            (None, _) => library,
+            (Some(_), false) => format!("{library}, gradients by copy engines"),
+            (Some(_), true) => format!("{library}, gradients and parameters by copy engines"),
+        })
     }
 
     fn room(&self, device: &GpuDevice, shards: &Shards) -> Result<Buffer<f32>, TrainerError> {
@@ -193,6 +207,7 @@ impl Ranks<GpuDevice> for Collective {
         let all = super::all(mesh, opened.is_some())?;
         if let Some((copies, values)) = opened.filter(|_| all) {
             parameters.reach([copies, values]);
+            self.reaches_parameters.store(true, Ordering::Relaxed);
         }
         Ok(())
     }
