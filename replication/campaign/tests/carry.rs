@@ -125,6 +125,22 @@ fn equal_ingredients_with_other_numbers_are_named() {
     assert_eq!(std::fs::read(ours.folder().join("metrics.jsonl")).unwrap(), before, "ours stays");
 }
 
+/// What ranks spent on each other goes with a run; earlier versions sealed runs without it.
+#[test]
+fn exchanges_go_with_a_run() {
+    let (ours, theirs) = (World::new(), World::new());
+    let folder = theirs.folder();
+    study::run_folder::seal(&folder).unwrap();
+    files::write(&folder.join("exchange.jsonl"), b"{}\n").unwrap();
+    assert_eq!(study::run_folder::state(&folder, &RUN.1), study::run_folder::State::Finished);
+    std::fs::remove_dir_all(ours.folder()).unwrap();
+    import(ours.root(), &run_cache(theirs.root())).unwrap();
+    assert_eq!(std::fs::read(ours.folder().join("exchange.jsonl")).unwrap(), b"{}\n");
+    study::run_folder::seal(&folder).unwrap();
+    files::write(&folder.join("exchange.jsonl"), b"{\"changed\":1}\n").unwrap();
+    assert!(matches!(study::run_folder::state(&folder, &RUN.1), study::run_folder::State::Corrupt(_)));
+}
+
 /// What is here already and cannot be believed is moved aside for what arrives.
 #[test]
 fn a_run_that_is_broken_here_is_replaced() {

@@ -14,7 +14,7 @@ use lzma_rust2::{LzmaOptions, XzOptions, XzReader, XzWriter};
 use crate::files::{self, Context as _, FileError, LARGEST_DOCUMENT, LARGEST_LOG};
 
 /// What is packed of a run.
-pub const LOGS: [&str; 3] = ["metrics.jsonl", "timing.jsonl", "run.mllog"];
+pub const LOGS: [&str; 4] = ["metrics.jsonl", "timing.jsonl", "exchange.jsonl", "run.mllog"];
 
 /// Logs of a campaign are packed when all its runs' files together are larger than this many bytes, 8 MiB: a committed result directory,
 /// which has 2 MB beside its runs, stays below 10 MB.

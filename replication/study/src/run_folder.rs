@@ -17,8 +17,9 @@ use crate::seal::Seal;
 
 pub use agreement::{Fault, faults};
 
-/// The files of a run that are kept; its checkpoints and weights are not among them.
-pub const FILES: [&str; 7] = ["run.yaml", "ingredients.json", "metrics.jsonl", "timing.jsonl", "run.mllog", "done.json", FAILED];
+/// The files of a run that are kept, as far as it has them; its checkpoints and weights are not among them.
+pub const FILES: [&str; 8] =
+    ["run.yaml", "ingredients.json", "metrics.jsonl", "timing.jsonl", "exchange.jsonl", "run.mllog", "done.json", FAILED];
 
 /// Of a run that is not finished.
 pub const FAILED: &str = "failed.json";
@@ -39,7 +40,11 @@ pub enum State {
 pub fn state(folder: &Path, ingredients: &Ingredients) -> State {
     let run_sha256 = &ingredients.run;
     let broken = match Seal::read(folder) {
-        Some(seal) => seal.broken_among(folder, kept().filter(|name| folder.join(name).exists())),
+        Some(seal) => {
+            // Earlier versions sealed runs of several ranks without it.
+            let counts = |name: &&str| *name != "exchange.jsonl" || seal.names(name);
+            seal.broken_among(folder, kept().filter(counts).filter(|name| folder.join(name).exists()))
+        }
         None if !is_finished(folder, run_sha256) => return State::Unfinished,
         None => {
             let key = std::fs::read_to_string(folder.join("ingredients.json")).is_ok_and(|text| text == ingredients.json());

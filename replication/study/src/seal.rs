@@ -43,6 +43,11 @@ impl Seal {
         }
     }
 
+    /// Whether it has a hash of this file.
+    pub fn names(&self, file: &str) -> bool {
+        self.0.contains_key(file)
+    }
+
     /// The first fault among all that is sealed.
     pub fn broken(&self, folder: &Path) -> Option<String> {
         self.0.keys().find_map(|name| self.fault(folder, name))

@@ -138,6 +138,7 @@ fn description(name: &str) -> Option<&'static str> {
         ["runs", .., "run.yaml"] => "A run, fully resolved",
         ["runs", .., "metrics.jsonl" | "metrics.jsonl.xz"] => "Losses, gradient norms and quantisation errors of a run",
         ["runs", .., "timing.jsonl" | "timing.jsonl.xz"] => "Seconds of each step and evaluation of a run",
+        ["runs", .., "exchange.jsonl" | "exchange.jsonl.xz"] => "Seconds that each step of several ranks spent on exchanges",
         ["runs", .., "run.mllog" | "run.mllog.xz"] => "The run in MLPerf's log format",
         ["runs", .., "done.json"] => "How a run ended",
         _ => return None,
