@@ -73,8 +73,8 @@ pub(crate) struct RunArguments {
 /// How ranks meet and exchange.
 #[derive(Args, Clone)]
 pub(crate) struct RankArguments {
-    /// How ranks on GPUs exchange numbers: copies (gradients by the copy engines of NVIDIA's GPUs of one machine, all else and everywhere
-    /// else as nccl; what is taken if nothing is said), nccl (NCCL or RCCL) or host (through the processor, by TCP); the same bits
+    /// How ranks on GPUs exchange numbers: copies (by the copy engines of NVIDIA's GPUs of one machine, everywhere else as nccl; what is
+    /// taken if nothing is said), nccl (NCCL or RCCL) or host (through the processor, by TCP); the same bits
     #[arg(long)]
     exchange: Option<Exchange>,
     /// The file of NCCL or RCCL, where the system's loader does not find it or finds another

@@ -108,7 +108,8 @@ pub(crate) fn dry_run(
     let mut text = String::new();
     line!(text, "profile {}: {}", profile.id, profile.title);
     line!(text, "  {}", profile.purpose);
-    match forecast::forecast(manifests, profile) {
+    let steps = forecast::measured_steps(&root.join("results"));
+    match forecast::forecast(manifests, profile, request.ranks, &steps) {
         Ok(forecast) => {
             let _ = write!(text, "{forecast}");
         }

@@ -1,7 +1,9 @@
 //! What a profile would take before anything runs: its setting in words, memory on each GPU as a sum of terms, and hours for each arm.
 //!
-//! Everything here is `modelled`: formulas over manifests, no measurement of ours. Hours come three times, from the public logs' step times,
-//! from the paper's own step ratio, and from a roofline over the peaks that the maker states; none of them is a claim about this code.
+//! Everything here is `modelled`: formulas over manifests. Hours come from the public logs' step times, from the paper's own step ratio, and from
+//! a roofline over the peaks that the maker states, none of which is a claim about this code; and from steps that were measured on such GPUs.
+
+mod measured;
 
 use std::fmt;
 
@@ -13,6 +15,8 @@ use study::manifest::PublicLogs;
 use study::manifest::profile::Peaks;
 use study::manifest::{Hardware, ManifestError, Manifests, Metric, Model, Profile};
 use study::plan;
+
+pub use measured::{MeasuredStep, measured_steps};
 
 /// Memory of a run on one device under one assumption of what is spread over several: the terms of `trainer memory`.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,6 +51,8 @@ pub struct Hours {
     pub logs: Option<f64>,
     /// From the logs' FP8 step and the paper's ratio for the full pipeline; none for other arms.
     pub paper: Option<f64>,
+    /// From a step of this model and arm that was measured with one micro-batch a GPU.
+    pub steps: Option<f64>,
     /// Products and attention at the stated peaks of their formats, the optimizer's bytes at the memory's rate: no run can be faster.
     pub roofline: Option<f64>,
 }
@@ -55,7 +61,7 @@ pub struct Hours {
 pub struct Forecast {
     /// Lines about model, optimizer, schedule, data, batch, evaluation, budget.
     pub setting: Vec<String>,
-    /// On the GPUs that the profile names, and on one device alone.
+    /// On the GPUs that were asked for or that the profile names, and on one device alone.
     pub memory: Vec<Spread>,
     /// By arm, in the profile's order; empty for a CPU.
     pub hours: Vec<Hours>,
@@ -66,13 +72,14 @@ pub struct Forecast {
     pub notes: Vec<String>,
 }
 
-/// Looks at manifests only.
+/// Looks at manifests only, and at what it is given. `ranks`: GPUs of a run, else as many as the profile names.
 ///
 /// # Errors
 /// As of [`alone`].
-pub fn forecast(manifests: &Manifests, profile: &Profile) -> Result<Forecast, ManifestError> {
+pub fn forecast(manifests: &Manifests, profile: &Profile, ranks: Option<usize>, steps: &[MeasuredStep]) -> Result<Forecast, ManifestError> {
     let (model, hardware) = (&manifests.models[&profile.model], &manifests.hardware[&profile.hardware]);
-    let gpus = gpus(profile);
+    let ranks = ranks.filter(|_| hardware.device != DeviceKind::Cpu);
+    let gpus = ranks.map_or(gpus(profile), |ranks| ranks.max(1) as u64);
     let all = if gpus > 1 { vec![gpus, 1] } else { vec![1] };
     // First of all: it refuses numbers whose products nothing holds.
     let memory = all.into_iter().map(|gpus| spread(manifests, profile, gpus, None)).collect::<Result<_, _>>()?;
@@ -89,9 +96,22 @@ pub fn forecast(manifests: &Manifests, profile: &Profile) -> Result<Forecast, Ma
     }
     let logs = log_steps(manifests, hardware);
     let ratio = paper_ratio(manifests, profile);
-    let hours = |arm: &String| hours(manifests, profile, (model, hardware, gpus), arm, logs.as_ref().map(|logs| logs.1), ratio);
-    forecast.hours = profile.arms.iter().flat_map(|group| &group.recipes).map(hours).collect();
+    let place = (model, hardware, gpus);
+    let of_steps = |seconds: f64| seconds * profile.budget.steps as f64 / 3600.0;
+    let mut from = None;
+    for arm in profile.arms.iter().flat_map(|group| &group.recipes) {
+        let predicted = measured::predicted(steps, profile, place, arm);
+        let hours = hours(manifests, profile, place, arm, logs.as_ref().map(|logs| logs.1), ratio);
+        forecast.hours.push(Hours { steps: predicted.map(|(seconds, _)| of_steps(seconds)), ..hours });
+        from = from.or(predicted.map(|(_, step)| step));
+    }
     forecast.notes = notes(profile, logs, ratio, hardware);
+    forecast.notes.extend(from.map(|step| {
+        format!(
+            "steps: one micro-batch a GPU on {} of them took what {} says, update, norm and parameters once a step (the update at the roofline's rate)",
+            step.ranks, step.directory
+        )
+    }));
     Ok(forecast)
 }
 
@@ -287,7 +307,13 @@ fn hours(
     let from_logs = logs.zip(units.filter(is_known)).map(|([fp8, mxfp4], units)| of_steps(fp8 - quantised(units) * (fp8 - mxfp4)));
     let from_paper = logs.zip(ratio).filter(|(_, (of, _))| *of == arm).map(|([fp8, _], (_, ratio))| of_steps(fp8 / ratio));
     let roofline = units.zip(hardware.peaks.as_ref()).and_then(|(units, peaks)| roofline(profile, model, units, peaks));
-    Hours { arm: arm.to_owned(), logs: from_logs, paper: from_paper, roofline: roofline.map(|seconds| of_steps(seconds / gpus as f64)) }
+    Hours {
+        arm: arm.to_owned(),
+        logs: from_logs,
+        paper: from_paper,
+        steps: None,
+        roofline: roofline.map(|seconds| of_steps(seconds / gpus as f64)),
+    }
 }
 
 /// Seconds of a step on one GPU that is always at its peak.
@@ -343,18 +369,19 @@ impl fmt::Display for Forecast {
         if self.hours.is_empty() {
             return Ok(());
         }
-        let longest = self.hours.iter().flat_map(|hours| [hours.logs, hours.roofline]).flatten().fold(0.0, f64::max);
+        let longest = self.hours.iter().flat_map(|hours| [hours.logs, hours.steps, hours.roofline]).flatten().fold(0.0, f64::max);
         let (unit, factor) = if longest < 1.0 { ("minutes", 60.0) } else { ("hours", 1.0) };
         writeln!(f, "  {unit} of a run on {} (modelled)", self.machine)?;
         let width = self.hours.iter().map(|hours| hours.arm.len()).max().unwrap_or(0).max(3);
-        writeln!(f, "    {:<width$}  {:>8}  {:>8}  {:>8}", "arm", "logs", "paper", "roofline")?;
+        writeln!(f, "    {:<width$}  {:>8}  {:>8}  {:>8}  {:>8}", "arm", "logs", "paper", "steps", "roofline")?;
         let text = |hours: Option<f64>| hours.map_or("-".to_owned(), |hours| format!("{:.2}", factor * hours));
-        for Hours { arm, logs, paper, roofline } in &self.hours {
-            writeln!(f, "    {arm:<width$}  {:>8}  {:>8}  {:>8}", text(*logs), text(*paper), text(*roofline))?;
+        for Hours { arm, logs, paper, steps, roofline } in &self.hours {
+            let [logs, paper, steps, roofline] = [logs, paper, steps, roofline].map(|hours| text(*hours));
+            writeln!(f, "    {arm:<width$}  {logs:>8}  {paper:>8}  {steps:>8}  {roofline:>8}")?;
         }
         let all = |pick: fn(&Hours) -> Option<f64>| self.hours.iter().map(pick).sum::<Option<f64>>().map(|sum| sum * self.seeds as f64);
-        let sums = [all(|hours| hours.logs), all(|hours| hours.roofline)].map(text);
-        writeln!(f, "    {:<width$}  {:>8}  {:>8}  {:>8}", format!("all x {} seeds", self.seeds), sums[0], "", sums[1])?;
+        let [logs, steps, roofline] = [all(|hours| hours.logs), all(|hours| hours.steps), all(|hours| hours.roofline)].map(text);
+        writeln!(f, "    {:<width$}  {logs:>8}  {:>8}  {steps:>8}  {roofline:>8}", format!("all x {} seeds", self.seeds), "")?;
         for note in &self.notes {
             writeln!(f, "    {note}")?;
         }
@@ -396,13 +423,13 @@ mod tests {
     #[test]
     fn the_papers_setting() {
         let manifests = manifests();
-        insta::assert_snapshot!(forecast(&manifests, manifests.profile("llama31-8b").unwrap()).unwrap().to_string());
+        insta::assert_snapshot!(forecast(&manifests, manifests.profile("llama31-8b").unwrap(), None, &[]).unwrap().to_string());
     }
 
     #[test]
     fn a_profile_of_one_gpu() {
         let manifests = manifests();
-        insta::assert_snapshot!(forecast(&manifests, manifests.profile("h200-s").unwrap()).unwrap().to_string());
+        insta::assert_snapshot!(forecast(&manifests, manifests.profile("h200-s").unwrap(), None, &[]).unwrap().to_string());
     }
 
     /// By hand, of an arm whose passes are all native: P = 8,030,261,248; 2 sequences of 8,192 tokens at once; a token of a block keeps
@@ -414,7 +441,7 @@ mod tests {
         let mut profile = manifests.profile("llama31-8b").unwrap().clone();
         profile.arms[0].recipes = vec!["mxfp4-fdw".to_owned()];
         profile.arms.truncate(1);
-        let forecast = forecast(&manifests, &profile).unwrap();
+        let forecast = forecast(&manifests, &profile, None, &[]).unwrap();
         let (p, tokens) = (8_030_261_248, 16_384);
         let bytes = |spread: &Spread, name: &str| spread.ways[0].terms.iter().find(|term| term.name == name).unwrap().bytes;
         let [spread, alone] = &forecast.memory[..] else { unreachable!("two assumptions") };
@@ -452,7 +479,7 @@ mod tests {
     #[test]
     fn hours_follow_from_logs_and_peaks() {
         let manifests = manifests();
-        let forecast = forecast(&manifests, manifests.profile("llama31-8b").unwrap()).unwrap();
+        let forecast = forecast(&manifests, manifests.profile("llama31-8b").unwrap(), None, &[]).unwrap();
         let of = |arm: &str| forecast.hours.iter().find(|hours| hours.arm == arm).unwrap();
         let hours = |seconds: f64| seconds * 9600.0 / 3600.0;
         let near = |found: Option<f64>, expected: f64, within: f64| {
@@ -473,7 +500,7 @@ mod tests {
     #[test]
     fn a_cpu_has_a_setting_and_memory_and_no_hours() {
         let manifests = manifests();
-        let forecast = forecast(&manifests, manifests.profile("cpu").unwrap()).unwrap();
+        let forecast = forecast(&manifests, manifests.profile("cpu").unwrap(), None, &[]).unwrap();
         assert!(forecast.hours.is_empty() && forecast.setting.len() == 7);
         let [alone] = &forecast.memory[..] else { unreachable!("one device") };
         assert!(alone.ways.len() == 2 && alone.least == alone.ways[1].bytes && alone.there.is_none());

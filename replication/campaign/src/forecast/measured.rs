@@ -1,0 +1,132 @@
+//! Steps of several GPUs that were measured here and committed, as a prediction of a campaign's.
+
+use std::path::Path;
+
+use study::kernels::{DOCUMENT, Document};
+use study::manifest::{Hardware, Model, Profile};
+use study::statistics::median;
+
+/// A step of a model that `kernels-bench --gpus N` measured, with one micro-batch a rank.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MeasuredStep {
+    /// The GPU's own name.
+    pub gpu: String,
+    pub model: String,
+    pub arm: String,
+    pub ranks: u64,
+    /// Of one rank.
+    pub tokens: u64,
+    pub seconds: f64,
+    /// What of it the norm and parameters took: once a step, however many micro-batches it has.
+    pub once: f64,
+    /// Name of the directory.
+    pub directory: String,
+}
+
+/// All of them in a folder of results. What cannot be read there `verify` says; a forecast goes without it.
+pub fn measured_steps(results: &Path) -> Vec<MeasuredStep> {
+    let names = std::fs::read_dir(results).into_iter().flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> = names.filter(|name| name.starts_with("kernels-")).collect();
+    // The newest of equals counts.
+    names.sort_unstable_by(|one, other| other.cmp(one));
+    let mut all = Vec::new();
+    for directory in names {
+        let Ok(document) = Document::read(&results.join(&directory).join(DOCUMENT)) else { continue };
+        for (bench, step) in document.ranks.iter().flat_map(|bench| bench.steps.iter().map(move |step| (bench, step))) {
+            let once: Vec<f64> = step.exchange.iter().map(|spent| spent.norm + spent.parameters).collect();
+            let Some(seconds) = median(&step.samples) else { continue };
+            all.push(MeasuredStep {
+                gpu: bench.name.clone(),
+                model: step.size.clone(),
+                arm: step.arm.clone(),
+                ranks: step.ranks as u64,
+                tokens: step.tokens,
+                seconds,
+                once: median(&once).unwrap_or(0.0),
+                directory: directory.clone(),
+            });
+        }
+    }
+    all
+}
+
+/// Seconds of a step of the profile on so many GPUs, and what that rests on: a measured step less what is done once, for each micro-batch of a
+/// rank, and what is done once. The update moves 30 bytes a parameter of the shard at the memory's stated rate.
+pub(super) fn predicted<'a>(
+    steps: &'a [MeasuredStep],
+    profile: &Profile,
+    (model, hardware, gpus): (&Model, &Hardware, u64),
+    arm: &str,
+) -> Option<(f64, &'a MeasuredStep)> {
+    let micro_batches = profile.batch.accumulation as u64;
+    if !micro_batches.is_multiple_of(gpus) {
+        return None;
+    }
+    let tokens = profile.batch.sequences as u64 / micro_batches * model.sequence_length;
+    let of = |step: &&MeasuredStep| step.gpu == hardware.title && step.model == profile.model && step.arm == arm && step.tokens == tokens;
+    let step = steps.iter().filter(of).min_by_key(|step| step.ranks.abs_diff(gpus))?;
+    let update = |ranks: u64| Some(30.0 * model.section().parameters() as f64 / ranks as f64 / hardware.peaks.as_ref()?.bytes_per_second);
+    let micro_batch = step.seconds - step.once - update(step.ranks)?;
+    Some((micro_batch * (micro_batches / gpus) as f64 + step.once + update(gpus)?, step))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use study::files;
+    use study::manifest::Manifests;
+
+    use super::super::forecast;
+    use super::*;
+
+    /// Steps of one micro-batch a GPU predict the committed run's, which has sixteen, within 10 %; and the dry run shows it.
+    #[test]
+    fn the_committed_run_takes_as_long_as_predicted() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let manifests = Manifests::load(&root).unwrap();
+        let profile = manifests.profile("h200-8b").unwrap();
+        let steps = measured_steps(&root.join("results"));
+        let (model, hardware) = (&manifests.models[&profile.model], &manifests.hardware[&profile.hardware]);
+        let names = std::fs::read_dir(root.join("results")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let run = root.join("results").join(names.filter(|name| name.contains("-h200-8b-")).max().unwrap()).join("runs/fp8/1/timing.jsonl");
+        let seconds = |line: &str| {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            line["seconds"].as_f64().filter(|_| line["kind"] == "step")
+        };
+        let taken: Vec<f64> = files::read_text(&run).unwrap().lines().filter_map(seconds).collect();
+        let (predicted, step) = predicted(&steps, profile, (model, hardware, 2), "fp8").unwrap();
+        let measured = median(&taken).unwrap();
+        assert_eq!((taken.len(), step.ranks), (60, 2));
+        assert!((predicted / measured - 1.0).abs() < 0.1, "{predicted} predicted, {measured} measured");
+        let text = forecast(&manifests, profile, Some(2), &steps).unwrap().to_string();
+        // Sixty steps of so many seconds are as many minutes.
+        assert!(text.contains(&format!("{predicted:.2}")), "{text}");
+        assert!(text.contains("memory on each of 2 GPUs") && text.contains("2 x NVIDIA H200"), "{text}");
+    }
+
+    /// Nothing is said of an arm that nobody measured, or of GPUs among which micro-batches cannot be dealt out.
+    #[test]
+    fn what_was_not_measured_is_not_predicted() {
+        let manifests = Manifests::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).unwrap();
+        let profile = manifests.profile("h200-8b").unwrap();
+        let (model, hardware) = (&manifests.models[&profile.model], &manifests.hardware[&profile.hardware]);
+        let step = MeasuredStep {
+            gpu: hardware.title.clone(),
+            model: profile.model.clone(),
+            arm: "fp8".into(),
+            ranks: 2,
+            tokens: 8192,
+            seconds: 0.5,
+            once: 0.01,
+            directory: "kernels-x".into(),
+        };
+        let of =
+            |step: &MeasuredStep, gpus, arm| predicted(&[step.clone()], profile, (model, hardware, gpus), arm).map(|(seconds, _)| seconds);
+        let update = 30.0 * model.section().parameters() as f64 / hardware.peaks.as_ref().unwrap().bytes_per_second;
+        let wanted = (0.5 - 0.01 - update / 2.0) * 8.0 + 0.01 + update / 4.0;
+        assert!((of(&step, 4, "fp8").unwrap() - wanted).abs() < 1e-12);
+        assert_eq!((of(&step, 3, "fp8"), of(&step, 4, "bf16")), (None, None));
+        assert_eq!(of(&MeasuredStep { tokens: 4096, ..step.clone() }, 4, "fp8"), None);
+        assert_eq!(of(&MeasuredStep { gpu: "another".into(), ..step }, 4, "fp8"), None);
+    }
+}
