@@ -120,8 +120,9 @@ mod tests {
             once: 0.01,
             directory: "kernels-x".into(),
         };
-        let of =
-            |step: &MeasuredStep, gpus, arm| predicted(&[step.clone()], profile, (model, hardware, gpus), arm).map(|(seconds, _)| seconds);
+        let of = |step: &MeasuredStep, gpus, arm| {
+            predicted(std::slice::from_ref(step), profile, (model, hardware, gpus), arm).map(|(seconds, _)| seconds)
+        };
         let update = 30.0 * model.section().parameters() as f64 / hardware.peaks.as_ref().unwrap().bytes_per_second;
         let wanted = (0.5 - 0.01 - update / 2.0) * 8.0 + 0.01 + update / 4.0;
         assert!((of(&step, 4, "fp8").unwrap() - wanted).abs() < 1e-12);
