@@ -38,7 +38,7 @@ pub fn write(folder: &Path, run: &RunFile, layout: &Layout, parameters: &[f32], 
     export::write_model(folder, &config(run), &tensors, tokenizer).map_err(|error| TrainerError::write(folder, error))
 }
 
-/// The hash of weights that nobody keeps: what [`write`] returns.
+/// The hash of weights that nobody keeps: what [`write()`] returns.
 pub fn hash(run: &RunFile, layout: &Layout, parameters: &[f32]) -> Result<String, TrainerError> {
     let path = Path::new(export::WEIGHTS);
     hash_tensors(path, &tensors(&run.model, layout, parameters)).map_err(|error| TrainerError::write(path, error))
