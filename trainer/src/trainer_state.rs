@@ -19,6 +19,7 @@ use crate::error::TrainerError;
 use crate::gradients::{Exchange, Round};
 use crate::model::{GradientSink, Model, Whole};
 use crate::optimizer::Moments;
+use crate::parameters::Layout;
 use crate::ranks::{self, Alone, Ranks, Shards};
 use crate::streams::micro_step;
 
@@ -116,6 +117,18 @@ impl<D: Device> Training<D> {
 
     /// As [`Training::new`], one of several ranks.
     pub fn among(ranks: Arc<dyn Ranks<D>>, device: D, run: RunFile, train_tokens: usize) -> Result<Self, TrainerError> {
+        let initial = |layout: &Layout, run: &RunFile| layout.initialise(&run.model, run.run.seed, run.recipe.perturbation);
+        Self::from_weights(ranks, device, run, train_tokens, initial)
+    }
+
+    /// As [`Training::among`], from these weights.
+    pub(crate) fn from_weights(
+        ranks: Arc<dyn Ranks<D>>,
+        device: D,
+        run: RunFile,
+        train_tokens: usize,
+        initial: impl FnOnce(&Layout, &RunFile) -> Vec<f32> + Send,
+    ) -> Result<Self, TrainerError> {
         ranks::check_size(&run, ranks.size())?;
         let at_once = run.micro_batch();
         let model = Model::new(device.clone(), &at_once)?;
@@ -132,7 +145,7 @@ impl<D: Device> Training<D> {
         };
         let mut training = Self {
             parameters: {
-                let values = device.inside(|| model.layout().initialise(&run.model, run.run.seed, run.recipe.perturbation));
+                let values = device.inside(|| initial(model.layout(), &run));
                 match ranks.size() {
                     1 => device.parameters(values)?,
                     _ => device.shard_parameters(model.layout(), values, &shards.of(ranks.rank()))?,

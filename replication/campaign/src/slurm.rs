@@ -34,6 +34,23 @@ use script::Job;
 pub struct Slurm {
     /// Options of sbatch beside ours.
     pub options: Vec<String>,
+    pub pace: Pace,
+}
+
+/// How long is waited for what.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// Between two looks at the queue: after something ended or was submitted, and at most.
+    pub pauses: [Duration; 2],
+    /// A task that has left the queue without a word is lost after so long: the file that says how it ended may come late to this machine. If
+    /// it comes later, the run's next task finds it finished.
+    pub late: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { pauses: [Duration::from_millis(250), Duration::from_secs(10)], late: Duration::from_secs(2) }
+    }
 }
 
 /// What the runs of a campaign have in common on a cluster.

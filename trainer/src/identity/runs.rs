@@ -11,7 +11,7 @@ use contract::recipe::{
     Block, DelayedChoice, DelayedScaling, Dgrad, Format, Fprop, OperandSpec, Passes, ROTATION_SIZES, Rotation, Rounding, ScaleRule, Signs,
     Wgrad,
 };
-use contract::run_file::{ForwardSection, ReadingsSection, RunFile};
+use contract::run_file::{ForwardSection, ModelSection, ReadingsSection, RunFile};
 use kernels::cpu::Cpu;
 use kernels::gpu::Gpu;
 use kernels::gpu::record::{self, Recorder};
@@ -24,6 +24,7 @@ use crate::device::Device;
 use crate::device::gpu::{GpuDevice, Keep};
 use crate::error::TrainerError;
 use crate::interrupt::Interrupt;
+use crate::parameters::Layout;
 use crate::ranks::{Alone, Ranks};
 use crate::session;
 use crate::trainer_state::Training;
@@ -174,9 +175,26 @@ fn shapes() -> Result<Vec<(&'static str, RunFile)>, TrainerError> {
     ])
 }
 
+/// Initial weights of the models so far: runs of one model begin with the same, and drawing them takes longer than two steps.
+#[derive(Debug, Default)]
+struct Initial(Vec<(ModelSection, u64, u32, Vec<f32>)>);
+
+impl Initial {
+    fn of(&mut self, layout: &Layout, run: &RunFile) -> Vec<f32> {
+        let (seed, perturbation) = (run.run.seed, run.recipe.perturbation);
+        let known = |(model, s, p, _): &&(ModelSection, u64, u32, _)| (model, *s, *p) == (&run.model, seed, perturbation);
+        if let Some((.., values)) = self.0.iter().find(known) {
+            return values.clone();
+        }
+        let values = layout.initialise(&run.model, seed, perturbation);
+        self.0.push((run.model.clone(), seed, perturbation, values.clone()));
+        values
+    }
+}
+
 /// Two steps on tokens of its own from weights that are zero, tiny and large in places: losses, norms, gradients, parameters.
-fn train<D: Device>(device: D, run: &RunFile, digest: &mut Fingerprint) -> Result<(), TrainerError> {
-    let mut training = Training::new(device, run.clone(), 0)?;
+fn train<D: Device>(device: D, run: &RunFile, initial: &mut Initial, digest: &mut Fingerprint) -> Result<(), TrainerError> {
+    let mut training = Training::from_weights(Arc::new(Alone), device, run.clone(), 0, |layout, run| initial.of(layout, run))?;
     let mut weights = training.device().parameter_values(&training.parameters)?.into_owned();
     for (index, weight) in weights.iter_mut().enumerate() {
         // Subnormal products take a processor a hundred times as long: a few are enough.
@@ -289,24 +307,25 @@ fn rotation_name(rotation: Option<Rotation>) -> String {
 /// What training computes on a CPU.
 pub(super) fn on_cpu(cpu: &Cpu) -> Result<Parts, TrainerError> {
     let run = plain()?;
+    let mut initial = Initial::default();
     let mut parts = Parts::new();
     for rotation in rotations() {
         for (specs, class) in specifications(rotation).iter().zip(["in BF16 or blocks", "FP8 tensors", "F32"]) {
             let mut digest = Fingerprint::default();
-            in_sixes(&run, specs).iter().try_for_each(|run| train(cpu.clone(), run, &mut digest))?;
+            in_sixes(&run, specs).iter().try_for_each(|run| train(cpu.clone(), run, &mut initial, &mut digest))?;
             parts.insert(format!("operands {class} {}", rotation_name(rotation)), digest.finish());
         }
     }
     for (name, run) in shapes()? {
         for (recipe, operand) in recipes() {
             let mut digest = Fingerprint::default();
-            train(cpu.clone(), &with_recipe(&run, operand), &mut digest)?;
+            train(cpu.clone(), &with_recipe(&run, operand), &mut initial, &mut digest)?;
             parts.insert(format!("shape {name}, {recipe}"), digest.finish());
         }
     }
     for (defect, run) in defects(&run) {
         let mut digest = Fingerprint::default();
-        train(cpu.clone(), &run, &mut digest)?;
+        train(cpu.clone(), &run, &mut initial, &mut digest)?;
         parts.insert(format!("defect {}", defect.word()), digest.finish());
     }
     for (name, run) in whole_runs()? {
@@ -319,12 +338,13 @@ pub(super) fn on_cpu(cpu: &Cpu) -> Result<Parts, TrainerError> {
 pub(super) fn on_gpu(kind: &'static str, architecture: &str, has_mxfp4: bool) -> Result<Parts, TrainerError> {
     let recorder = || Arc::new(Recorder::new(kind, architecture, has_mxfp4));
     let open = |recorder: &Arc<Recorder>, run: &RunFile| GpuDevice::new(Gpu::behind(recorder.clone()), run, Keep::WhatFits);
-    let recorded = |runs: &[RunFile]| -> Result<String, TrainerError> {
+    let mut initial = Initial::default();
+    let mut recorded = |runs: &[RunFile]| -> Result<String, TrainerError> {
         let mut digest = Fingerprint::default();
         for run in runs {
             let recorder = recorder();
             match open(&recorder, &run.micro_batch()) {
-                Ok(device) => train(device, run, &mut Fingerprint::default())?,
+                Ok(device) => train(device, run, &mut initial, &mut Fingerprint::default())?,
                 // A recipe that no GPU multiplies; how that is put is no result.
                 Err(TrainerError::Machine(_)) => {
                     digest.text("refused");

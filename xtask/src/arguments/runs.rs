@@ -254,7 +254,7 @@ impl Replicate {
             partial_every: Some(self.partial_every).filter(|every| !every.is_zero()),
             untimed: self.untimed,
             finished: self.finished,
-            slurm: self.on.map(|_| Slurm { options: self.options.clone() }),
+            slurm: self.on.map(|_| Slurm { options: self.options.clone(), ..Slurm::default() }),
             code_objects: Some(CodeObjects { known: code_objects::known, make: code_objects::document }),
             ..request
         }

@@ -37,15 +37,24 @@ impl Grouping {
     /// want the same dword share it. `offsets` are those of all lanes, None of an inactive one.
     pub fn ways(self, offsets: &[Option<u64>], bytes: usize) -> Vec<u64> {
         let (lanes, together) = (offsets.len(), (BANKS * 4 / bytes.max(4)).max(1));
-        let mut wanted = Vec::with_capacity(2 * BANKS);
+        // The dword that a bank was asked for first, and those that came after it, of all banks: mostly none.
+        const NONE: u64 = u64::MAX;
+        let (mut first_of_bank, mut others) = ([NONE; BANKS], Vec::new());
         let of_group = |first: usize| {
-            let group = (first..lanes.min(first + together)).filter_map(|place| offsets[self.lane(place, lanes, bytes)]);
-            wanted.clear();
-            wanted.extend(group.flat_map(|offset| offset / 4..(offset + bytes as u64).div_ceil(4)));
-            wanted.sort_unstable();
-            wanted.dedup();
-            let mut of_bank = [0; BANKS];
-            wanted.iter().for_each(|&dword| of_bank[dword as usize % BANKS] += 1);
+            first_of_bank.fill(NONE);
+            others.clear();
+            let mut of_bank = [1; BANKS];
+            for offset in (first..lanes.min(first + together)).filter_map(|place| offsets[self.lane(place, lanes, bytes)]) {
+                for dword in offset / 4..(offset + bytes as u64).div_ceil(4) {
+                    let bank = dword as usize % BANKS;
+                    if first_of_bank[bank] == NONE {
+                        first_of_bank[bank] = dword;
+                    } else if first_of_bank[bank] != dword && !others.contains(&dword) {
+                        others.push(dword);
+                        of_bank[bank] += 1;
+                    }
+                }
+            }
             of_bank.into_iter().fold(1, u64::max)
         };
         (0..lanes).step_by(together).map(of_group).collect()

@@ -1,8 +1,8 @@
 //! Launching a kernel: workgroups one after another, the waves of each in a chosen order.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
-use crate::decode::{EXEC, Encoding, Op};
+use crate::decode::{ALL, EXEC, Encoding, Op};
 use crate::execute::{self, Flow, LANES, Lanes, Machine, Scalar, Wave};
 use crate::fault::{Fault, FaultKind, LaunchError, Stop};
 use crate::lds::Lds;
@@ -144,8 +144,8 @@ fn all_groups(
     groups: &[[u32; 3]],
     mut trace: Option<&mut Trace>,
 ) -> Result<Statistics, LaunchError> {
-    let positions = launch.kernel.instructions.iter().enumerate().map(|(position, i)| (i.address, position)).collect();
-    let mut statistics = Statistics::default();
+    let mut executed = vec![0; ALL.len()];
+    let mut conflicts = [0; 2];
     let mut lds = Lds::new(launch.kernel.descriptor.lds as usize + launch.dynamic_lds as usize);
     memory.begin_launch();
     for &group in groups {
@@ -154,7 +154,6 @@ fn all_groups(
         let waves = (launch.threads as usize).div_ceil(LANES);
         let mut run = Group {
             launch,
-            positions: &positions,
             group,
             waves: (0..waves).map(|index| start(launch, index, group, pointers)).collect::<Result<_, _>>()?,
             states: vec![State::Running; waves],
@@ -163,11 +162,11 @@ fn all_groups(
             work: 0,
             trace: trace.as_deref_mut(),
         };
-        run.all(memory, &mut statistics)?;
-        let conflicts = run.lds.conflicts();
-        statistics.add(&Statistics { bank_conflicts: conflicts, ..Statistics::default() });
+        run.all(memory, &mut executed)?;
+        conflicts.iter_mut().zip(run.lds.conflicts()).for_each(|(sum, more)| *sum += more);
     }
-    Ok(statistics)
+    let executed = ALL.iter().copied().zip(executed).filter(|(_, count)| *count > 0).collect();
+    Ok(Statistics { executed, bank_conflicts: conflicts })
 }
 
 fn check(launch: &Launch<'_>) -> Result<(), LaunchError> {
@@ -240,7 +239,6 @@ enum State {
 
 struct Group<'a> {
     launch: &'a Launch<'a>,
-    positions: &'a HashMap<u64, usize>,
     group: [u32; 3],
     waves: Vec<Wave>,
     states: Vec<State>,
@@ -251,11 +249,16 @@ struct Group<'a> {
 }
 
 impl Group<'_> {
-    fn all(&mut self, memory: &mut Memory, statistics: &mut Statistics) -> Result<(), LaunchError> {
+    /// Which instruction lies at an address.
+    fn position(&self, address: u64) -> Option<usize> {
+        self.launch.kernel.instructions.binary_search_by_key(&address, |i| i.address).ok()
+    }
+
+    fn all(&mut self, memory: &mut Memory, counts: &mut [u64]) -> Result<(), LaunchError> {
         let entry = self.launch.kernel.descriptor.entry;
         for index in 0..self.waves.len() {
-            match self.positions.get(&entry) {
-                Some(&position) => self.waves[index].next = position,
+            match self.position(entry) {
+                Some(position) => self.waves[index].next = position,
                 None => return Err(self.fault(index, 0, FaultKind::Jump(entry).into())),
             }
         }
@@ -266,7 +269,7 @@ impl Group<'_> {
         while self.states.iter().any(|state| *state != State::Ended) {
             for &index in &order {
                 while self.states[index] == State::Running {
-                    self.one(index, memory, statistics)?;
+                    self.one(index, memory, counts)?;
                     if self.launch.order == Order::RoundRobin {
                         break;
                     }
@@ -281,7 +284,7 @@ impl Group<'_> {
         Ok(())
     }
 
-    fn one(&mut self, index: usize, memory: &mut Memory, statistics: &mut Statistics) -> Result<(), LaunchError> {
+    fn one(&mut self, index: usize, memory: &mut Memory, counts: &mut [u64]) -> Result<(), LaunchError> {
         let position = self.waves[index].next;
         let Some(instruction) = self.launch.kernel.instructions.get(position) else {
             return Err(self.fault(index, position, FaultKind::Jump(0).into()));
@@ -291,7 +294,7 @@ impl Group<'_> {
         if self.work > LIMIT {
             return Err(self.fault(index, position, FaultKind::Endless(self.executed).into()));
         }
-        *statistics.executed.entry(instruction.op).or_insert(0) += 1;
+        counts[instruction.op as usize] += 1;
         let wave = &mut self.waves[index];
         wave.next = position + 1;
         if let Some(trace) = &mut self.trace {
@@ -300,8 +303,8 @@ impl Group<'_> {
         let flow = execute::step(wave, instruction, &mut Machine { memory, lds: self.lds, trace: self.trace.as_deref_mut() });
         match flow {
             Ok(Flow::Next) => {}
-            Ok(Flow::Jump(target)) => match self.positions.get(&target) {
-                Some(&next) => self.waves[index].next = next,
+            Ok(Flow::Jump(target)) => match self.position(target) {
+                Some(next) => self.waves[index].next = next,
                 None => return Err(self.fault(index, position, FaultKind::Jump(target).into())),
             },
             Ok(Flow::Barrier) => self.states[index] = State::Waiting,

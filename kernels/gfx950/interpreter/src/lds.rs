@@ -35,32 +35,42 @@ impl Shadow {
         }
         self.atomics |= 1 << wave;
     }
+
+    /// Whether it is plain that nothing keeps a wave from reading.
+    fn is_readable(&self, wave: usize, epoch: u32) -> bool {
+        let settled = self.loading == 0 && (self.writing == 0 || usize::from(self.writing) == wave + 1);
+        let unwritten = self.write_epoch != epoch || usize::from(self.writer) == wave;
+        settled && unwritten && self.atomics_pending == 0 && self.atomic_epoch != epoch
+    }
+
+    /// The same of writing.
+    fn is_writable(&self, wave: usize, epoch: u32) -> bool {
+        let others = !(1 << wave);
+        self.is_readable(wave, epoch) && self.reading & others == 0 && (self.read_epoch != epoch || self.readers & others == 0)
+    }
 }
 
 /// LDS of one workgroup.
 #[derive(Debug, Clone)]
 pub(crate) struct Lds {
     bytes: Vec<u8>,
+    /// Of the bytes up to the last one that was touched.
     shadow: Vec<Shadow>,
-    /// Nothing was touched from here on.
-    untouched: usize,
     epoch: u32,
     conflicts: [u64; 2],
 }
 
 impl Lds {
     pub(crate) fn new(size: usize) -> Self {
-        let mut lds = Self { bytes: vec![0; size], shadow: vec![Shadow::default(); size], untouched: size, epoch: 1, conflicts: [0; 2] };
-        lds.begin_group();
-        lds
+        Self { bytes: crate::memory::poison(size), shadow: Vec::new(), epoch: 1, conflicts: [0; 2] }
     }
 
     /// As it is when a workgroup begins. Most touch but a part, and many small ones are launched.
     pub(crate) fn begin_group(&mut self) {
-        let poison = crate::memory::POISON.to_le_bytes();
-        self.bytes[..self.untouched].iter_mut().zip(poison.into_iter().cycle()).for_each(|(byte, poison)| *byte = poison);
-        self.shadow[..self.untouched].fill(Shadow::default());
-        (self.untouched, self.epoch, self.conflicts) = (0, 1, [0; 2]);
+        let touched = self.shadow.len();
+        self.bytes[..touched].copy_from_slice(&crate::memory::poison(touched));
+        self.shadow.clear();
+        (self.epoch, self.conflicts) = (1, [0; 2]);
     }
 
     /// Counts the bank conflicts of one access, the offsets being those of all lanes, None of an inactive one.
@@ -85,7 +95,9 @@ impl Lds {
         if end > self.bytes.len() as u64 {
             return Err(FaultKind::LdsBounds { bytes, offset, size: self.bytes.len() }.into());
         }
-        self.untouched = self.untouched.max(end as usize);
+        if self.shadow.len() < end as usize {
+            self.shadow.resize(end as usize, Shadow::default());
+        }
         Ok(offset as usize..end as usize)
     }
 
@@ -137,16 +149,32 @@ impl Lds {
         Ok(())
     }
 
+    /// Nothing may keep a wave from writing to these bytes.
+    fn may_write(&self, wave: usize, range: std::ops::Range<usize>) -> Result<(), Stop> {
+        if self.shadow[range.clone()].iter().all(|shadow| shadow.is_writable(wave, self.epoch)) {
+            return Ok(());
+        }
+        for at in range {
+            self.settled(wave, at)?;
+            self.unwritten(wave, at, "written")?;
+            self.unread(wave, at)?;
+            self.without_atomics(wave, at, "written")?;
+        }
+        Ok(())
+    }
+
     /// Reads; says whether every byte was written before. The read is under way until [`Lds::finish_read`]: nobody else may write there.
     pub(crate) fn read(&mut self, wave: usize, offset: u64, into: &mut [u8]) -> Result<bool, Stop> {
         let range = self.range(offset, into.len())?;
-        let mut defined = true;
-        for at in range.clone() {
-            self.settled(wave, at)?;
-            self.unwritten(wave, at, "read")?;
-            self.without_atomics(wave, at, "read")?;
-            let epoch = self.epoch;
-            let shadow = &mut self.shadow[at];
+        let (mut defined, epoch) = (true, self.epoch);
+        if !self.shadow[range.clone()].iter().all(|shadow| shadow.is_readable(wave, epoch)) {
+            for at in range.clone() {
+                self.settled(wave, at)?;
+                self.unwritten(wave, at, "read")?;
+                self.without_atomics(wave, at, "read")?;
+            }
+        }
+        for shadow in &mut self.shadow[range.clone()] {
             if shadow.read_epoch != epoch {
                 (shadow.read_epoch, shadow.readers) = (epoch, 0);
             }
@@ -161,12 +189,8 @@ impl Lds {
     /// Writes; the write is under way until [`Lds::finish_write`].
     pub(crate) fn write(&mut self, wave: usize, offset: u64, from: &[u8], defined: bool) -> Result<(), Stop> {
         let range = self.range(offset, from.len())?;
-        for at in range.clone() {
-            self.settled(wave, at)?;
-            self.unwritten(wave, at, "written")?;
-            self.unread(wave, at)?;
-            self.without_atomics(wave, at, "written")?;
-            let shadow = &mut self.shadow[at];
+        self.may_write(wave, range.clone())?;
+        for shadow in &mut self.shadow[range.clone()] {
             (shadow.write_epoch, shadow.writer, shadow.writing, shadow.defined) = (self.epoch, wave as u16, wave as u16 + 1, defined);
         }
         self.bytes[range].copy_from_slice(from);
@@ -213,13 +237,9 @@ impl Lds {
 
     /// A load to these bytes begins.
     pub(crate) fn begin_load(&mut self, wave: usize, offset: u64, bytes: usize) -> Result<(), Stop> {
-        for at in self.range(offset, bytes)? {
-            self.settled(wave, at)?;
-            self.unwritten(wave, at, "written")?;
-            self.unread(wave, at)?;
-            self.without_atomics(wave, at, "written")?;
-            self.shadow[at].loading = wave as u16 + 1;
-        }
+        let range = self.range(offset, bytes)?;
+        self.may_write(wave, range.clone())?;
+        self.shadow[range].iter_mut().for_each(|shadow| shadow.loading = wave as u16 + 1);
         Ok(())
     }
 

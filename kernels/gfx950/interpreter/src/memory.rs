@@ -3,12 +3,19 @@
 //! Every access of a kernel must lie inside one allocation, and touch no byte that another workgroup of the same launch wrote. What a kernel is to fill begins undefined, so that an element which it
 //! leaves out or reads too early shows.
 
-use std::collections::BTreeMap;
+use std::cell::Cell;
 
 use crate::fault::FaultKind;
 
 /// What undefined bytes hold: as an F32, a NaN that no arithmetic here makes.
 pub(crate) const POISON: u32 = 0x7FA5_A5A5;
+
+/// So many undefined bytes.
+pub(crate) fn poison(size: usize) -> Vec<u8> {
+    let mut bytes = POISON.to_le_bytes().repeat(size.div_ceil(4));
+    bytes.truncate(size);
+    bytes
+}
 
 /// Where the first allocation lies; the upper half of an address is never zero, so that a truncated one is caught.
 const FIRST: u64 = 0x7A_1000_0000;
@@ -26,6 +33,7 @@ pub struct Address(pub u64);
 
 #[derive(Debug, Clone)]
 struct Allocation {
+    base: u64,
     name: String,
     bytes: Vec<u8>,
     /// Which bytes were written; None: all.
@@ -38,7 +46,10 @@ struct Allocation {
 
 #[derive(Debug, Clone)]
 pub struct Memory {
-    allocations: BTreeMap<u64, Allocation>,
+    /// In order of address.
+    allocations: Vec<Allocation>,
+    /// Which of them was accessed last: mostly the next access goes there, too.
+    recent: Cell<usize>,
     next: u64,
     /// The workgroup that runs, and the first one of its launch.
     group: u32,
@@ -47,7 +58,7 @@ pub struct Memory {
 
 impl Default for Memory {
     fn default() -> Self {
-        Self { allocations: BTreeMap::new(), next: FIRST, group: 0, first_of_launch: 1 }
+        Self { allocations: Vec::new(), recent: Cell::new(0), next: FIRST, group: 0, first_of_launch: 1 }
     }
 }
 
@@ -56,27 +67,31 @@ impl Memory {
         Self::default()
     }
 
-    fn add(&mut self, allocation: Allocation) -> Address {
+    fn add(&mut self, name: &str, bytes: Vec<u8>, defined: Option<Vec<bool>>, writable: bool) -> Address {
         let base = self.next;
-        self.next = (base + allocation.bytes.len() as u64 + GAP).next_multiple_of(ALIGNMENT);
-        self.allocations.insert(base, allocation);
+        self.next = (base + bytes.len() as u64 + GAP).next_multiple_of(ALIGNMENT);
+        self.allocations.push(Allocation { base, name: name.to_owned(), bytes, defined, writable, writers: Vec::new() });
         Address(base)
+    }
+
+    /// Which allocation begins there.
+    fn position(&self, address: Address) -> Option<usize> {
+        self.allocations.binary_search_by_key(&address.0, |allocation| allocation.base).ok()
     }
 
     /// Read-only bytes.
     pub fn input(&mut self, name: &str, bytes: &[u8]) -> Address {
-        self.add(Allocation { name: name.to_owned(), bytes: bytes.to_vec(), defined: None, writable: false, writers: Vec::new() })
+        self.add(name, bytes.to_vec(), None, false)
     }
 
     /// Bytes that the kernel may read and write.
     pub fn updated(&mut self, name: &str, bytes: &[u8]) -> Address {
-        self.add(Allocation { name: name.to_owned(), bytes: bytes.to_vec(), defined: None, writable: true, writers: Vec::new() })
+        self.add(name, bytes.to_vec(), None, true)
     }
 
     /// `size` bytes that the kernel is to write, undefined until it does.
     pub fn output(&mut self, name: &str, size: usize) -> Address {
-        let bytes = POISON.to_le_bytes().into_iter().cycle().take(size).collect();
-        self.add(Allocation { name: name.to_owned(), bytes, defined: Some(vec![false; size]), writable: true, writers: Vec::new() })
+        self.add(name, poison(size), Some(vec![false; size]), true)
     }
 
     /// What an allocation holds, if every byte of it is defined.
@@ -84,7 +99,8 @@ impl Memory {
     /// # Errors
     /// The number of undefined bytes and the position of the first; or an address that begins no allocation.
     pub fn bytes(&self, address: Address) -> Result<&[u8], String> {
-        let allocation = self.allocations.get(&address.0).ok_or_else(|| format!("{:#x} begins no allocation", address.0))?;
+        let position = self.position(address).ok_or_else(|| format!("{:#x} begins no allocation", address.0))?;
+        let allocation = &self.allocations[position];
         if let Some(defined) = &allocation.defined
             && let Some(first) = defined.iter().position(|defined| !defined)
         {
@@ -96,22 +112,19 @@ impl Memory {
 
     /// Copies into an allocation, wherever in it `address` lies: what a host does. Read-only allocations take it, too.
     pub fn write(&mut self, address: Address, from: &[u8]) -> Result<(), FaultKind> {
-        let (base, start) = self.locate("a copy", address.0, from.len())?;
-        if let Some(allocation) = self.allocations.get_mut(&base) {
-            allocation.bytes[start..start + from.len()].copy_from_slice(from);
-            if let Some(defined) = &mut allocation.defined {
-                defined[start..start + from.len()].fill(true);
-            }
+        let (position, start) = self.locate("a copy", address.0, from.len())?;
+        let allocation = &mut self.allocations[position];
+        allocation.bytes[start..start + from.len()].copy_from_slice(from);
+        if let Some(defined) = &mut allocation.defined {
+            defined[start..start + from.len()].fill(true);
         }
         Ok(())
     }
 
     /// Copies out of an allocation, wherever in it `address` lies; undefined bytes come as poison.
     pub fn read(&self, address: Address, into: &mut [u8]) -> Result<(), FaultKind> {
-        let (base, start) = self.locate("a copy", address.0, into.len())?;
-        if let Some(allocation) = self.allocations.get(&base) {
-            into.copy_from_slice(&allocation.bytes[start..start + into.len()]);
-        }
+        let (position, start) = self.locate("a copy", address.0, into.len())?;
+        into.copy_from_slice(&self.allocations[position].bytes[start..start + into.len()]);
         Ok(())
     }
 
@@ -121,38 +134,46 @@ impl Memory {
     /// When the bytes are not inside one allocation, or some of them were never written.
     pub fn read_defined(&self, address: Address, into: &mut [u8]) -> Result<(), FaultKind> {
         self.read(address, into)?;
-        let (base, start) = self.locate("a copy", address.0, into.len())?;
-        let allocation = self.allocations.get(&base);
-        let defined =
-            allocation.and_then(|allocation| allocation.defined.as_ref()).and_then(|defined| defined.get(start..start + into.len()));
-        match (allocation, defined.and_then(|defined| defined.iter().position(|defined| !defined))) {
-            (Some(allocation), Some(at)) => Err(FaultKind::Undefined { used: format!("byte {} of {}", start + at, allocation.name) }),
-            _ => Ok(()),
+        let (position, start) = self.locate("a copy", address.0, into.len())?;
+        let allocation = &self.allocations[position];
+        let defined = allocation.defined.as_ref().map(|defined| &defined[start..start + into.len()]);
+        match defined.and_then(|defined| defined.iter().position(|defined| !defined)) {
+            Some(at) => Err(FaultKind::Undefined { used: format!("byte {} of {}", start + at, allocation.name) }),
+            None => Ok(()),
         }
     }
 
     /// Frees what a launch brought with it, the newest allocation last; their addresses are given out again, because a process may
     /// launch more often than there are places in the 48 bits that a buffer resource has for an address.
     pub(crate) fn rewind(&mut self, address: Address) {
-        drop(self.allocations.split_off(&address.0));
+        self.allocations.truncate(self.allocations.partition_point(|allocation| allocation.base < address.0));
         self.next = address.0;
     }
 
     /// Frees an allocation; its address is not given out again. Says whether there was one.
     pub fn release(&mut self, address: Address) -> bool {
-        self.allocations.remove(&address.0).is_some()
+        self.position(address).map(|position| self.allocations.remove(position)).is_some()
     }
 
-    fn locate(&self, access: &'static str, address: u64, bytes: usize) -> Result<(u64, usize), FaultKind> {
-        let below = self.allocations.range(..=address).next_back();
-        if let Some((&base, allocation)) = below {
-            let start = address - base;
-            if start.saturating_add(bytes as u64) <= allocation.bytes.len() as u64 {
-                return Ok((base, start as usize));
-            }
+    /// Which allocation an access lies in, and where in it.
+    fn locate(&self, access: &'static str, address: u64, bytes: usize) -> Result<(usize, usize), FaultKind> {
+        let start_in = |allocation: &Allocation| {
+            let start = address.checked_sub(allocation.base)?;
+            (start.saturating_add(bytes as u64) <= allocation.bytes.len() as u64).then_some(start as usize)
+        };
+        if let Some(start) = self.allocations.get(self.recent.get()).and_then(start_in) {
+            return Ok((self.recent.get(), start));
         }
-        let near = below.map(|(base, allocation)| {
-            format!(" (nearest below: {} of {} bytes, {} bytes from its start)", allocation.name, allocation.bytes.len(), address - base)
+        let below = self.allocations.partition_point(|allocation| allocation.base <= address).checked_sub(1);
+        if let Some(position) = below
+            && let Some(start) = start_in(&self.allocations[position])
+        {
+            self.recent.set(position);
+            return Ok((position, start));
+        }
+        let near = below.map(|position| {
+            let Allocation { base, name, bytes, .. } = &self.allocations[position];
+            format!(" (nearest below: {name} of {} bytes, {} bytes from its start)", bytes.len(), address - base)
         });
         Err(FaultKind::Bounds { access, bytes, address, near: near.unwrap_or_default() })
     }
@@ -200,8 +221,8 @@ impl Memory {
     }
 
     fn load_as(&self, address: u64, into: &mut [u8], shared: bool) -> Result<bool, FaultKind> {
-        let (base, start) = self.locate("a load", address, into.len())?;
-        let Some(allocation) = self.allocations.get(&base) else { return Ok(false) };
+        let (position, start) = self.locate("a load", address, into.len())?;
+        let allocation = &self.allocations[position];
         let range = start..start + into.len();
         self.alone(allocation, range.clone(), "loads", shared)?;
         into.copy_from_slice(&allocation.bytes[range.clone()]);
@@ -213,12 +234,10 @@ impl Memory {
     }
 
     fn store_as(&mut self, address: u64, from: &[u8], atomic: bool) -> Result<(), FaultKind> {
-        let (base, start) = self.locate("a store", address, from.len())?;
-        if let Some(allocation) = self.allocations.get(&base) {
-            self.alone(allocation, start..start + from.len(), "stores to", atomic)?;
-        }
+        let (position, start) = self.locate("a store", address, from.len())?;
+        self.alone(&self.allocations[position], start..start + from.len(), "stores to", atomic)?;
         let group = self.group | if atomic { ATOMIC } else { 0 };
-        let Some(allocation) = self.allocations.get_mut(&base) else { return Ok(()) };
+        let allocation = &mut self.allocations[position];
         if !allocation.writable {
             return Err(FaultKind::ReadOnly { name: allocation.name.clone() });
         }

@@ -23,11 +23,6 @@ use super::{Order, job, name_of};
 
 /// Submissions of a run whose checkpoint gets no further.
 const MOST_TRIES: usize = 3;
-/// A task that has left the queue without a word is lost after so long: the file that says how it ended may come late to this machine. If
-/// it comes later, the run's next task finds it finished.
-const LATE: Duration = Duration::from_secs(2);
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// Where a run stands.
 enum Standing {
@@ -86,7 +81,8 @@ impl<'a> Following<'a> {
 
     /// Until every run is finished or has failed, or someone asks to stop: the arrays then go on.
     pub(super) fn finish(mut self, stop: &AtomicBool) -> Result<Vec<Outcome>, CampaignError> {
-        let (mut pause, mut complaint) = (FIRST_PAUSE, None);
+        let [first, longest] = self.order.slurm.pace.pauses;
+        let (mut pause, mut complaint) = (first, None);
         while self.outcomes.iter().any(Option::is_none) && !stop.load(Ordering::Relaxed) {
             let before = (self.open(), self.state.arrays.len());
             match queue::look(&self.name)? {
@@ -103,7 +99,7 @@ impl<'a> Following<'a> {
             }
             // Where something ended or was submitted, more is to be seen soon.
             let quiet = before == (self.open(), self.state.arrays.len());
-            pause = if quiet { (pause * 3 / 2).min(LONGEST_PAUSE) } else { FIRST_PAUSE };
+            pause = if quiet { (pause * 3 / 2).min(longest) } else { first };
             wait(pause, stop, self.open() == 0);
         }
         self.progress.end();
@@ -170,7 +166,7 @@ impl<'a> Following<'a> {
             return Standing::AtWork(task.clone());
         }
         let since = *self.missing.entry(index).or_insert_with(Instant::now);
-        if ended.is_none() && since.elapsed() < LATE {
+        if ended.is_none() && since.elapsed() < self.order.slurm.pace.late {
             let (state, reason) = ("COMPLETING".to_owned(), String::new());
             return Standing::AtWork(Task { job, index: number, state, reason });
         }

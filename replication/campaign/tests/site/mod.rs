@@ -13,7 +13,7 @@ use campaign::error::CampaignError;
 use campaign::replicate::replicate;
 use campaign::request::{CodeObjects, Request};
 use campaign::run::RunOptions;
-use campaign::slurm::Slurm;
+use campaign::slurm::{Pace, Slurm};
 use campaign::toolchain::Trainer;
 use contract::run_file::RunFile;
 use study::exit::ExitCode as _;
@@ -41,6 +41,9 @@ esac
 "#;
 
 const ARMS: [&str; 2] = ["fp8", "mxfp4-fdw-h16"];
+
+/// This cluster is a folder: a task has said its last word when it leaves the queue.
+const PACE: Pace = Pace { pauses: [Duration::from_millis(50), Duration::from_millis(500)], late: Duration::from_millis(200) };
 
 /// A repository without sources whose profile `smoke` has two runs.
 pub struct Site(pub TempDir);
@@ -230,7 +233,9 @@ fn a_campaign() {
         stop_after: None,
         keep_weights: false,
         finished: false,
-        slurm: std::env::var("SLURM").ok().map(|options| Slurm { options: options.split_whitespace().map(str::to_owned).collect() }),
+        slurm: std::env::var("SLURM")
+            .ok()
+            .map(|options| Slurm { options: options.split_whitespace().map(str::to_owned).collect(), pace: PACE }),
         tensorboard: None,
         partial_every: std::env::var("PARTIAL").ok().map(|every| Duration::from_millis(every.parse().unwrap())),
         quiet: false,

@@ -4,6 +4,7 @@
 //! an approximation (reciprocal, square root, 2^x, log2) this one is the correctly rounded value with denormal inputs and results
 //! flushed to zero, as LLVM's lowering assumes of the instructions; a kernel whose result depends on the last bit there is outside this model.
 
+use super::LANES;
 use crate::decode::Op;
 
 /// How sources are changed by modifiers.
@@ -15,8 +16,20 @@ pub(super) enum Kind {
     Float,
 }
 
-/// One lane: three sources, of which the operation uses as many as it has.
-pub(super) type Function = fn(u32, u32, u32) -> u32;
+/// Three sources, of which the operation uses as many as it has, and its result: one call for all lanes.
+pub(super) type Function = fn([&[u32; LANES]; 3], &mut [u32; LANES]);
+
+/// The operation of all lanes, from what it does to one.
+macro_rules! lanes {
+    ($function:expr) => {
+        |[a, b, c], result| {
+            let function: fn(u32, u32, u32) -> u32 = $function;
+            for (result, ((a, b), c)) in result.iter_mut().zip(a.iter().zip(b).zip(c)) {
+                *result = function(*a, *b, *c);
+            }
+        }
+    };
+}
 
 /// One lane of a comparison; 32-bit sources come zero-extended.
 pub(super) type Predicate = fn(u64, u64) -> bool;
@@ -139,63 +152,63 @@ pub(super) fn function(op: Op) -> Option<(Kind, Function)> {
 fn integer(op: Op) -> Option<Function> {
     use Op::*;
     Some(match op {
-        v_accvgpr_mov_b32 | v_accvgpr_read_b32 | v_accvgpr_write_b32 => |a, _, _| a,
-        v_not_b32 => |a, _, _| !a,
-        v_bfrev_b32 => |a, _, _| a.reverse_bits(),
-        v_ffbh_u32 => |a, _, _| if a == 0 { u32::MAX } else { a.leading_zeros() },
-        v_ffbl_b32 => |a, _, _| if a == 0 { u32::MAX } else { a.trailing_zeros() },
-        v_cvt_f32_i32 => |a, _, _| (a as i32 as f32).to_bits(),
-        v_cvt_f32_u32 => |a, _, _| (a as f32).to_bits(),
-        v_cvt_f32_ubyte0 => |a, _, _| ((a & 0xFF) as f32).to_bits(),
-        v_cvt_f32_ubyte1 => |a, _, _| ((a >> 8 & 0xFF) as f32).to_bits(),
-        v_cvt_f32_ubyte2 => |a, _, _| ((a >> 16 & 0xFF) as f32).to_bits(),
-        v_cvt_f32_ubyte3 => |a, _, _| ((a >> 24) as f32).to_bits(),
-        v_cvt_f32_bf16 => |a, _, _| a << 16,
-        v_add_u32 | v_add_i32 => |a, b, _| a.wrapping_add(b),
-        v_sub_u32 | v_sub_i32 => |a, b, _| a.wrapping_sub(b),
-        v_subrev_u32 => |a, b, _| b.wrapping_sub(a),
-        v_mul_i32_i24 => |a, b, _| i24(a).wrapping_mul(i24(b)) as u32,
-        v_mul_u32_u24 => |a, b, _| (a & 0xFF_FFFF).wrapping_mul(b & 0xFF_FFFF),
-        v_mul_hi_u32_u24 => |a, b, _| ((u64::from(a & 0xFF_FFFF) * u64::from(b & 0xFF_FFFF)) >> 32) as u32,
-        v_mul_lo_u32 => |a, b, _| a.wrapping_mul(b),
-        v_mul_hi_u32 => |a, b, _| ((u64::from(a) * u64::from(b)) >> 32) as u32,
-        v_mul_hi_i32 => |a, b, _| ((i64::from(a as i32) * i64::from(b as i32)) >> 32) as u32,
-        v_min_i32 => |a, b, _| (a as i32).min(b as i32) as u32,
-        v_max_i32 => |a, b, _| (a as i32).max(b as i32) as u32,
-        v_min_u32 => |a, b, _| a.min(b),
-        v_max_u32 => |a, b, _| a.max(b),
-        v_lshrrev_b32 => |a, b, _| b >> (a & 31),
-        v_ashrrev_i32 => |a, b, _| ((b as i32) >> (a & 31)) as u32,
-        v_lshlrev_b32 => |a, b, _| b << (a & 31),
+        v_accvgpr_mov_b32 | v_accvgpr_read_b32 | v_accvgpr_write_b32 => lanes!(|a, _, _| a),
+        v_not_b32 => lanes!(|a, _, _| !a),
+        v_bfrev_b32 => lanes!(|a, _, _| a.reverse_bits()),
+        v_ffbh_u32 => lanes!(|a, _, _| if a == 0 { u32::MAX } else { a.leading_zeros() }),
+        v_ffbl_b32 => lanes!(|a, _, _| if a == 0 { u32::MAX } else { a.trailing_zeros() }),
+        v_cvt_f32_i32 => lanes!(|a, _, _| (a as i32 as f32).to_bits()),
+        v_cvt_f32_u32 => lanes!(|a, _, _| (a as f32).to_bits()),
+        v_cvt_f32_ubyte0 => lanes!(|a, _, _| ((a & 0xFF) as f32).to_bits()),
+        v_cvt_f32_ubyte1 => lanes!(|a, _, _| ((a >> 8 & 0xFF) as f32).to_bits()),
+        v_cvt_f32_ubyte2 => lanes!(|a, _, _| ((a >> 16 & 0xFF) as f32).to_bits()),
+        v_cvt_f32_ubyte3 => lanes!(|a, _, _| ((a >> 24) as f32).to_bits()),
+        v_cvt_f32_bf16 => lanes!(|a, _, _| a << 16),
+        v_add_u32 | v_add_i32 => lanes!(|a, b, _| a.wrapping_add(b)),
+        v_sub_u32 | v_sub_i32 => lanes!(|a, b, _| a.wrapping_sub(b)),
+        v_subrev_u32 => lanes!(|a, b, _| b.wrapping_sub(a)),
+        v_mul_i32_i24 => lanes!(|a, b, _| i24(a).wrapping_mul(i24(b)) as u32),
+        v_mul_u32_u24 => lanes!(|a, b, _| (a & 0xFF_FFFF).wrapping_mul(b & 0xFF_FFFF)),
+        v_mul_hi_u32_u24 => lanes!(|a, b, _| ((u64::from(a & 0xFF_FFFF) * u64::from(b & 0xFF_FFFF)) >> 32) as u32),
+        v_mul_lo_u32 => lanes!(|a, b, _| a.wrapping_mul(b)),
+        v_mul_hi_u32 => lanes!(|a, b, _| ((u64::from(a) * u64::from(b)) >> 32) as u32),
+        v_mul_hi_i32 => lanes!(|a, b, _| ((i64::from(a as i32) * i64::from(b as i32)) >> 32) as u32),
+        v_min_i32 => lanes!(|a, b, _| (a as i32).min(b as i32) as u32),
+        v_max_i32 => lanes!(|a, b, _| (a as i32).max(b as i32) as u32),
+        v_min_u32 => lanes!(|a, b, _| a.min(b)),
+        v_max_u32 => lanes!(|a, b, _| a.max(b)),
+        v_lshrrev_b32 => lanes!(|a, b, _| b >> (a & 31)),
+        v_ashrrev_i32 => lanes!(|a, b, _| ((b as i32) >> (a & 31)) as u32),
+        v_lshlrev_b32 => lanes!(|a, b, _| b << (a & 31)),
         // 16-bit results clear the upper half.
-        v_lshlrev_b16 => |a, b, _| (b << (a & 15)) & 0xFFFF,
-        v_and_b32 => |a, b, _| a & b,
-        v_or_b32 => |a, b, _| a | b,
-        v_xor_b32 => |a, b, _| a ^ b,
-        v_xnor_b32 => |a, b, _| !(a ^ b),
-        v_bfm_b32 => |a, b, _| ((1 << (a & 31)) - 1) << (b & 31),
-        v_bcnt_u32_b32 => |a, b, _| a.count_ones().wrapping_add(b),
-        v_mad_i32_i24 => |a, b, c| (i24(a).wrapping_mul(i24(b)) as u32).wrapping_add(c),
-        v_mad_u32_u24 => |a, b, c| (a & 0xFF_FFFF).wrapping_mul(b & 0xFF_FFFF).wrapping_add(c),
-        v_bfe_u32 => |a, b, c| (a >> (b & 31)) & ((1 << (c & 31)) - 1),
-        v_bfe_i32 => |a, b, c| signed_field(a, b & 31, c & 31),
-        v_bfi_b32 => |a, b, c| (a & b) | (!a & c),
-        v_alignbit_b32 => |a, b, c| ((u64::from(a) << 32 | u64::from(b)) >> (c & 31)) as u32,
-        v_alignbyte_b32 => |a, b, c| ((u64::from(a) << 32 | u64::from(b)) >> (8 * (c & 3))) as u32,
-        v_min3_i32 => |a, b, c| (a as i32).min(b as i32).min(c as i32) as u32,
-        v_max3_i32 => |a, b, c| (a as i32).max(b as i32).max(c as i32) as u32,
-        v_min3_u32 => |a, b, c| a.min(b).min(c),
-        v_max3_u32 => |a, b, c| a.max(b).max(c),
-        v_med3_i32 => |a, b, c| (a as i32).min(b as i32).max((a as i32).max(b as i32).min(c as i32)) as u32,
-        v_med3_u32 => |a, b, c| a.min(b).max(a.max(b).min(c)),
-        v_perm_b32 => permute,
-        v_xad_u32 => |a, b, c| (a ^ b).wrapping_add(c),
-        v_lshl_add_u32 => |a, b, c| (a << (b & 31)).wrapping_add(c),
-        v_add_lshl_u32 => |a, b, c| a.wrapping_add(b) << (c & 31),
-        v_add3_u32 => |a, b, c| a.wrapping_add(b).wrapping_add(c),
-        v_lshl_or_b32 => |a, b, c| (a << (b & 31)) | c,
-        v_and_or_b32 => |a, b, c| (a & b) | c,
-        v_or3_b32 => |a, b, c| a | b | c,
+        v_lshlrev_b16 => lanes!(|a, b, _| (b << (a & 15)) & 0xFFFF),
+        v_and_b32 => lanes!(|a, b, _| a & b),
+        v_or_b32 => lanes!(|a, b, _| a | b),
+        v_xor_b32 => lanes!(|a, b, _| a ^ b),
+        v_xnor_b32 => lanes!(|a, b, _| !(a ^ b)),
+        v_bfm_b32 => lanes!(|a, b, _| ((1 << (a & 31)) - 1) << (b & 31)),
+        v_bcnt_u32_b32 => lanes!(|a, b, _| a.count_ones().wrapping_add(b)),
+        v_mad_i32_i24 => lanes!(|a, b, c| (i24(a).wrapping_mul(i24(b)) as u32).wrapping_add(c)),
+        v_mad_u32_u24 => lanes!(|a, b, c| (a & 0xFF_FFFF).wrapping_mul(b & 0xFF_FFFF).wrapping_add(c)),
+        v_bfe_u32 => lanes!(|a, b, c| (a >> (b & 31)) & ((1 << (c & 31)) - 1)),
+        v_bfe_i32 => lanes!(|a, b, c| signed_field(a, b & 31, c & 31)),
+        v_bfi_b32 => lanes!(|a, b, c| (a & b) | (!a & c)),
+        v_alignbit_b32 => lanes!(|a, b, c| ((u64::from(a) << 32 | u64::from(b)) >> (c & 31)) as u32),
+        v_alignbyte_b32 => lanes!(|a, b, c| ((u64::from(a) << 32 | u64::from(b)) >> (8 * (c & 3))) as u32),
+        v_min3_i32 => lanes!(|a, b, c| (a as i32).min(b as i32).min(c as i32) as u32),
+        v_max3_i32 => lanes!(|a, b, c| (a as i32).max(b as i32).max(c as i32) as u32),
+        v_min3_u32 => lanes!(|a, b, c| a.min(b).min(c)),
+        v_max3_u32 => lanes!(|a, b, c| a.max(b).max(c)),
+        v_med3_i32 => lanes!(|a, b, c| (a as i32).min(b as i32).max((a as i32).max(b as i32).min(c as i32)) as u32),
+        v_med3_u32 => lanes!(|a, b, c| a.min(b).max(a.max(b).min(c))),
+        v_perm_b32 => lanes!(permute),
+        v_xad_u32 => lanes!(|a, b, c| (a ^ b).wrapping_add(c)),
+        v_lshl_add_u32 => lanes!(|a, b, c| (a << (b & 31)).wrapping_add(c)),
+        v_add_lshl_u32 => lanes!(|a, b, c| a.wrapping_add(b) << (c & 31)),
+        v_add3_u32 => lanes!(|a, b, c| a.wrapping_add(b).wrapping_add(c)),
+        v_lshl_or_b32 => lanes!(|a, b, c| (a << (b & 31)) | c),
+        v_and_or_b32 => lanes!(|a, b, c| (a & b) | c),
+        v_or3_b32 => lanes!(|a, b, c| a | b | c),
         _ => return None,
     })
 }
@@ -204,11 +217,11 @@ fn integer(op: Op) -> Option<Function> {
 pub(super) fn saturating(op: Op) -> Option<Function> {
     use Op::*;
     Some(match op {
-        v_add_u32 => |a, b, _| a.saturating_add(b),
-        v_sub_u32 => |a, b, _| a.saturating_sub(b),
-        v_subrev_u32 => |a, b, _| b.saturating_sub(a),
-        v_add_i32 => |a, b, _| (a as i32).saturating_add(b as i32) as u32,
-        v_sub_i32 => |a, b, _| (a as i32).saturating_sub(b as i32) as u32,
+        v_add_u32 => lanes!(|a, b, _| a.saturating_add(b)),
+        v_sub_u32 => lanes!(|a, b, _| a.saturating_sub(b)),
+        v_subrev_u32 => lanes!(|a, b, _| b.saturating_sub(a)),
+        v_add_i32 => lanes!(|a, b, _| (a as i32).saturating_add(b as i32) as u32),
+        v_sub_i32 => lanes!(|a, b, _| (a as i32).saturating_sub(b as i32) as u32),
         _ => return None,
     })
 }
@@ -225,34 +238,34 @@ fn float(op: Op) -> Option<Function> {
     use Op::*;
     Some(match op {
         // A move keeps its bits; its sources may be negated in the wide encoding.
-        v_mov_b32 => |a, _, _| a,
-        v_cvt_u32_f32 => |a, _, _| f(a) as u32,
-        v_cvt_i32_f32 => |a, _, _| f(a) as i32 as u32,
-        v_fract_f32 => |a, _, _| (f(a) - f(a).floor()).min(f(0x3F7F_FFFF)).to_bits(),
-        v_trunc_f32 => |a, _, _| f(a).trunc().to_bits(),
-        v_ceil_f32 => |a, _, _| f(a).ceil().to_bits(),
-        v_rndne_f32 => |a, _, _| f(a).round_ties_even().to_bits(),
-        v_floor_f32 => |a, _, _| f(a).floor().to_bits(),
-        v_exp_f32 => |a, _, _| approximate(libm::exp2(f64::from(flushed(a)))),
-        v_log_f32 => |a, _, _| approximate(libm::log2(f64::from(flushed(a)))),
-        v_rcp_f32 | v_rcp_iflag_f32 => |a, _, _| approximate(1.0 / f64::from(flushed(a))),
-        v_rsq_f32 => |a, _, _| approximate(1.0 / f64::from(flushed(a)).sqrt()),
-        v_sqrt_f32 => |a, _, _| approximate(f64::from(flushed(a)).sqrt()),
-        v_frexp_exp_i32_f32 => |a, _, _| frexp_exponent(f(a)) as u32,
-        v_frexp_mant_f32 => |a, _, _| frexp_mantissa(f(a)).to_bits(),
-        v_add_f32 => |a, b, _| (f(a) + f(b)).to_bits(),
-        v_sub_f32 => |a, b, _| (f(a) - f(b)).to_bits(),
-        v_subrev_f32 => |a, b, _| (f(b) - f(a)).to_bits(),
-        v_mul_f32 => |a, b, _| (f(a) * f(b)).to_bits(),
-        v_min_f32 => |a, b, _| minimum(f(a), f(b)).to_bits(),
-        v_max_f32 => |a, b, _| maximum(f(a), f(b)).to_bits(),
-        v_ldexp_f32 => |a, b, _| ldexp(f(a), b as i32).to_bits(),
-        v_cvt_pk_bf16_f32 => |a, b, _| bf16(a) | bf16(b) << 16,
-        v_fma_f32 | v_fmac_f32 | v_fmaak_f32 | v_fmamk_f32 => |a, b, c| f(a).mul_add(f(b), f(c)).to_bits(),
-        v_min3_f32 => |a, b, c| minimum(minimum(f(a), f(b)), f(c)).to_bits(),
-        v_max3_f32 => |a, b, c| maximum(maximum(f(a), f(b)), f(c)).to_bits(),
-        v_maximum3_f32 => |a, b, c| maximum_or_nan(maximum_or_nan(f(a), f(b)), f(c)).to_bits(),
-        v_med3_f32 => |a, b, c| median(f(a), f(b), f(c)).to_bits(),
+        v_mov_b32 => lanes!(|a, _, _| a),
+        v_cvt_u32_f32 => lanes!(|a, _, _| f(a) as u32),
+        v_cvt_i32_f32 => lanes!(|a, _, _| f(a) as i32 as u32),
+        v_fract_f32 => lanes!(|a, _, _| (f(a) - f(a).floor()).min(f(0x3F7F_FFFF)).to_bits()),
+        v_trunc_f32 => lanes!(|a, _, _| f(a).trunc().to_bits()),
+        v_ceil_f32 => lanes!(|a, _, _| f(a).ceil().to_bits()),
+        v_rndne_f32 => lanes!(|a, _, _| f(a).round_ties_even().to_bits()),
+        v_floor_f32 => lanes!(|a, _, _| f(a).floor().to_bits()),
+        v_exp_f32 => lanes!(|a, _, _| approximate(libm::exp2(f64::from(flushed(a))))),
+        v_log_f32 => lanes!(|a, _, _| approximate(libm::log2(f64::from(flushed(a))))),
+        v_rcp_f32 | v_rcp_iflag_f32 => lanes!(|a, _, _| approximate(1.0 / f64::from(flushed(a)))),
+        v_rsq_f32 => lanes!(|a, _, _| approximate(1.0 / f64::from(flushed(a)).sqrt())),
+        v_sqrt_f32 => lanes!(|a, _, _| approximate(f64::from(flushed(a)).sqrt())),
+        v_frexp_exp_i32_f32 => lanes!(|a, _, _| frexp_exponent(f(a)) as u32),
+        v_frexp_mant_f32 => lanes!(|a, _, _| frexp_mantissa(f(a)).to_bits()),
+        v_add_f32 => lanes!(|a, b, _| (f(a) + f(b)).to_bits()),
+        v_sub_f32 => lanes!(|a, b, _| (f(a) - f(b)).to_bits()),
+        v_subrev_f32 => lanes!(|a, b, _| (f(b) - f(a)).to_bits()),
+        v_mul_f32 => lanes!(|a, b, _| (f(a) * f(b)).to_bits()),
+        v_min_f32 => lanes!(|a, b, _| minimum(f(a), f(b)).to_bits()),
+        v_max_f32 => lanes!(|a, b, _| maximum(f(a), f(b)).to_bits()),
+        v_ldexp_f32 => lanes!(|a, b, _| ldexp(f(a), b as i32).to_bits()),
+        v_cvt_pk_bf16_f32 => lanes!(|a, b, _| bf16(a) | bf16(b) << 16),
+        v_fma_f32 | v_fmac_f32 | v_fmaak_f32 | v_fmamk_f32 => lanes!(|a, b, c| f(a).mul_add(f(b), f(c)).to_bits()),
+        v_min3_f32 => lanes!(|a, b, c| minimum(minimum(f(a), f(b)), f(c)).to_bits()),
+        v_max3_f32 => lanes!(|a, b, c| maximum(maximum(f(a), f(b)), f(c)).to_bits()),
+        v_maximum3_f32 => lanes!(|a, b, c| maximum_or_nan(maximum_or_nan(f(a), f(b)), f(c)).to_bits()),
+        v_med3_f32 => lanes!(|a, b, c| median(f(a), f(b), f(c)).to_bits()),
         _ => return None,
     })
 }

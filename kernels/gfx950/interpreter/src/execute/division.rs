@@ -14,7 +14,7 @@ use super::arithmetic::Kind;
 use super::double::{self, Doubles};
 use super::rounding::odd_sum;
 use super::source::source;
-use super::wave::{Lanes, Scalar, Wave};
+use super::wave::{Lanes, Scalar, View, Wave};
 use crate::decode::{Instruction, Op, Operand, VCC};
 use crate::fault::Stop;
 
@@ -118,9 +118,10 @@ fn fixed<T: Real>(quotient: T, denominator: T, numerator: T) -> T {
 
 /// v_div_scale_f32, v_div_fmas_f32, v_div_fixup_f32.
 pub(super) fn execute(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
-    let mut sources = [Lanes::splat(0); 3];
-    for (index, lanes) in sources.iter_mut().enumerate() {
-        *lanes = source(wave, i, index, Kind::Float)?.0;
+    let mut rooms = [[0; LANES]; 3];
+    let mut sources = [View { values: &[0; LANES], defined: !0 }; 3];
+    for (index, (view, room)) in sources.iter_mut().zip(&mut rooms).enumerate() {
+        (*view, _) = source(wave, i, index, Kind::Float, room)?;
     }
     if i.modifiers.clamp || i.modifiers.omod != 0 || i.modifiers.op_sel != 0 {
         return Err(Stop::unsupported("a modifier of a division's result"));
@@ -131,7 +132,7 @@ pub(super) fn execute(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
     let mut result = Lanes { values: [0; LANES], defined };
     let mut flags = 0;
     for lane in 0..LANES {
-        let [a, b, c] = sources.map(|lanes| f32::from_bits(lanes.values[lane]));
+        let [a, b, c] = sources.map(|view| f32::from_bits(view.values[lane]));
         let value = match i.op {
             Op::v_div_scale_f32 => {
                 let (value, flag) = scale(a, b, c);
@@ -165,7 +166,7 @@ pub(super) fn execute_f64(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> 
     let mut result = Doubles { values: [0.0; LANES], defined };
     let mut flags = 0;
     for lane in 0..LANES {
-        let [a, b, c] = sources.map(|doubles| doubles.values[lane]);
+        let [a, b, c] = sources.each_ref().map(|doubles| doubles.values[lane]);
         result.values[lane] = match i.op {
             Op::v_div_scale_f64 => {
                 let (value, flag) = scale(a, b, c);

@@ -102,9 +102,11 @@ pub(super) fn execute(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
     only_signs(i)?;
     match i.op {
         v_cvt_f64_f32 => {
-            let (from, _) = source(wave, i, 0, Kind::Float)?;
+            let mut room = [0; LANES];
+            let (from, _) = source(wave, i, 0, Kind::Float, &mut room)?;
             let values = std::array::from_fn(|lane| f64::from(f32::from_bits(from.values[lane])));
-            write(wave, i.dst, &Doubles { values, defined: from.defined })
+            let doubles = Doubles { values, defined: from.defined };
+            write(wave, i.dst, &doubles)
         }
         v_cvt_f32_f64 => {
             let from = read(wave, i, 0)?;

@@ -11,6 +11,8 @@
 //! operands work; only the hardware can say. Denormals are kept. A scale byte of 255 gives NaN, as does a NaN element; infinities (E5M2)
 //! follow IEEE 754. EXEC is ignored: all lanes take part.
 
+use std::sync::OnceLock;
+
 use super::LANES;
 use super::rounding::{add_once, add_wide};
 use super::wave::{Lanes, Wave};
@@ -54,6 +56,13 @@ impl Format {
             Self::E5m2 => 16,
             Self::E2m1 => 1,
         }
+    }
+
+    /// The values of all codes.
+    fn table(self) -> &'static [i64] {
+        static TABLES: [OnceLock<Vec<i64>>; 3] = [const { OnceLock::new() }; 3];
+        let codes = if self == Self::E2m1 { 16 } else { 256 };
+        TABLES[self as usize].get_or_init(|| (0..codes).map(|code| self.value(code)).collect())
     }
 
     /// The value of a code in those units, or [`INFINITY`] or [`NAN`].
@@ -126,14 +135,16 @@ fn operand(wave: &Wave, i: &Instruction, index: usize, shape: Shape) -> Result<M
     let mut matrix = Matrix { values, scales, format, special: false, defined: true };
     let each = BLOCK / format.registers();
     let bits = 32 / each as u32;
+    let table = format.table();
     for register in 0..format.registers() {
         let lanes = wave.lanes(i.src[index], register)?;
         matrix.defined &= lanes.defined == !0;
         for (lane, word) in lanes.values.into_iter().enumerate() {
-            for element in 0..each {
-                let value = format.value(word >> (bits * element as u32) & ((1 << bits) - 1));
-                matrix.special |= value.abs() >= INFINITY;
-                matrix.values[lane % rows][shape.k(format, lane, each * register + element)] = value;
+            // The elements of a register lie beside each other along k.
+            let first = shape.k(format, lane, each * register);
+            for (element, to) in matrix.values[lane % rows][first..first + each].iter_mut().enumerate() {
+                *to = table[(word >> (bits * element as u32) & ((1 << bits) - 1)) as usize];
+                matrix.special |= to.abs() >= INFINITY;
             }
         }
     }

@@ -3,7 +3,7 @@
 
 use super::LANES;
 use super::arithmetic::Kind;
-use super::wave::{Lanes, Wave};
+use super::wave::{Lanes, View, Wave};
 use crate::decode::{Dpp, Instruction, Sdwa};
 use crate::fault::Stop;
 
@@ -71,20 +71,28 @@ fn permuted(source: &Lanes, dpp: &Dpp, exec: u64) -> Result<(Lanes, u64), Stop> 
     Ok((result, enabled))
 }
 
-/// Source `index` after lane permutation, part selection, magnitude and sign; and the lanes that may write.
-pub(super) fn source(wave: &Wave, i: &Instruction, index: usize, kind: Kind) -> Result<(Lanes, u64), Stop> {
+/// Source `index` after lane permutation, part selection, magnitude and sign; and the lanes that may write. What is changed is changed in
+/// `room`.
+pub(super) fn source<'a>(
+    wave: &'a Wave,
+    i: &Instruction,
+    index: usize,
+    kind: Kind,
+    room: &'a mut [u32; LANES],
+) -> Result<(View<'a>, u64), Stop> {
+    let modifiers = &i.modifiers;
+    let (abs, neg) = (modifiers.abs >> index & 1 == 1, modifiers.neg >> index & 1 == 1);
+    let dpp = modifiers.dpp.filter(|_| index == 0);
+    let sdwa = modifiers.sdwa.filter(|_| index < 2);
+    if dpp.is_none() && sdwa.is_none() && !abs && !neg {
+        return Ok((wave.view(i.src[index], 0, room)?, !0));
+    }
     let mut lanes = wave.lanes(i.src[index], 0)?;
     let mut enabled = !0;
-    let modifiers = &i.modifiers;
-    if let Some(dpp) = &modifiers.dpp
-        && index == 0
-    {
+    if let Some(dpp) = &dpp {
         (lanes, enabled) = permuted(&lanes, dpp, wave.exec())?;
     }
-    let (abs, neg) = (modifiers.abs >> index & 1 == 1, modifiers.neg >> index & 1 == 1);
-    if let Some(sdwa) = &modifiers.sdwa
-        && index < 2
-    {
+    if let Some(sdwa) = &sdwa {
         if (abs || neg) && sdwa.src_sel[index] != 6 {
             return Err(Stop::unsupported("a sign modifier on a part of a register"));
         }
@@ -95,13 +103,9 @@ pub(super) fn source(wave: &Wave, i: &Instruction, index: usize, kind: Kind) -> 
     if (abs || neg) && kind == Kind::Integer {
         return Err(Stop::unsupported("a sign modifier on an integer"));
     }
-    for value in &mut lanes.values {
-        if abs {
-            *value &= 0x7FFF_FFFF;
-        }
-        if neg {
-            *value ^= 0x8000_0000;
-        }
+    let (kept, flipped) = (if abs { 0x7FFF_FFFF } else { !0 }, if neg { 0x8000_0000 } else { 0 });
+    for (to, value) in room.iter_mut().zip(lanes.values) {
+        *to = (value & kept) ^ flipped;
     }
-    Ok((lanes, enabled))
+    Ok((View { values: room, defined: lanes.defined }, enabled))
 }

@@ -2,7 +2,7 @@
 
 use super::arithmetic::{self, Kind};
 use super::source::{inserted, source};
-use super::wave::{Lanes, Scalar, Wave};
+use super::wave::{Lanes, Scalar, View, Wave};
 use super::{LANES, convert, division, double, wide};
 use crate::decode::{Instruction, Op, Operand};
 use crate::fault::Stop;
@@ -21,7 +21,6 @@ pub(super) fn execute(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
         v_div_scale_f64 | v_div_fmas_f64 | v_div_fixup_f64 => return division::execute_f64(wave, i),
         v_cvt_scalef32_pk_fp4_f32 => return convert::pack_fp4(wave, i),
         v_add_co_u32 | v_sub_co_u32 | v_subrev_co_u32 | v_subbrev_co_u32 | v_addc_co_u32 | v_subb_co_u32 => return wide::carry(wave, i),
-        op if double::handles(op) => return double::execute(wave, i),
         _ => {}
     }
     if let Some((kind, predicate)) = arithmetic::predicate(i.op) {
@@ -29,6 +28,9 @@ pub(super) fn execute(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
     }
     if let Some((kind, function)) = arithmetic::function(i.op) {
         return lanewise(wave, i, kind, function);
+    }
+    if double::handles(i.op) {
+        return double::execute(wave, i);
     }
     wide::execute(wave, i)
 }
@@ -53,22 +55,22 @@ fn lanewise(wave: &mut Wave, i: &Instruction, kind: Kind, function: arithmetic::
         Kind::Integer if i.modifiers.clamp => arithmetic::saturating(i.op).ok_or_else(|| Stop::unsupported("clamping here"))?,
         _ => function,
     };
-    let mut sources = [Lanes::splat(0); 3];
+    let mut rooms = [[0; LANES]; 3];
+    let mut sources = [View { values: &[0; LANES], defined: !0 }; 3];
     let mut enabled = wave.exec();
-    for (index, lanes) in sources.iter_mut().enumerate() {
-        if i.src[index] != Operand::None {
-            let (value, may_write) = source(wave, i, index, kind)?;
-            *lanes = value;
+    for (index, (view, room)) in sources.iter_mut().zip(&mut rooms).enumerate() {
+        if i.op == Op::v_fmac_f32 && index == 2 {
+            *view = wave.view(i.dst, 0, room)?;
+        } else if i.src[index] != Operand::None {
+            let may_write;
+            (*view, may_write) = source(wave, i, index, kind, room)?;
             enabled &= may_write;
         }
     }
-    if i.op == Op::v_fmac_f32 {
-        sources[2] = wave.lanes(i.dst, 0)?;
-    }
-    let mut result = Lanes { values: [0; LANES], defined: sources[0].defined & sources[1].defined & sources[2].defined };
-    for lane in 0..LANES {
-        let value = function(sources[0].values[lane], sources[1].values[lane], sources[2].values[lane]);
-        result.values[lane] = if kind == Kind::Float { finished(value, i) } else { value };
+    let mut result = Lanes { values: [0; LANES], defined: sources.iter().fold(!0, |defined, view| defined & view.defined) };
+    function(sources.map(|view| view.values), &mut result.values);
+    if kind == Kind::Float && (i.modifiers.omod != 0 || i.modifiers.clamp) {
+        result.values.iter_mut().for_each(|value| *value = finished(*value, i));
     }
     if let Some(sdwa) = i.modifiers.sdwa.filter(|sdwa| sdwa.dst_sel != 6) {
         let old = if sdwa.dst_unused == 2 { wave.lanes(i.dst, 0)? } else { Lanes::splat(0) };
@@ -81,15 +83,17 @@ fn lanewise(wave: &mut Wave, i: &Instruction, kind: Kind, function: arithmetic::
 }
 
 fn compare(wave: &mut Wave, i: &Instruction, kind: Kind, predicate: arithmetic::Predicate) -> Result<(), Stop> {
-    let mut low = [Lanes::splat(0); 2];
-    let mut high = [Lanes::splat(0); 2];
+    let mut rooms = [[[0; LANES]; 2]; 2];
+    let mut low = [View { values: &[0; LANES], defined: !0 }; 2];
+    let mut high = low;
     let mut enabled = !0;
-    for index in 0..2 {
-        let (value, may_write) = source(wave, i, index, if i.op == Op::v_cmp_class_f32 && index == 1 { Kind::Integer } else { kind })?;
-        low[index] = value;
+    for (index, [room_of_low, room_of_high]) in rooms.iter_mut().enumerate() {
+        let kind = if i.op == Op::v_cmp_class_f32 && index == 1 { Kind::Integer } else { kind };
+        let may_write;
+        (low[index], may_write) = source(wave, i, index, kind, room_of_low)?;
         enabled &= may_write;
         if i.width(index + 1) == 2 {
-            high[index] = wave.lanes(i.src[index], 1)?;
+            high[index] = wave.view(i.src[index], 1, room_of_high)?;
         }
     }
     if enabled != !0 {
@@ -100,12 +104,15 @@ fn compare(wave: &mut Wave, i: &Instruction, kind: Kind, predicate: arithmetic::
         let wide = |index: usize| u64::from(low[index].values[lane]) | u64::from(high[index].values[lane]) << 32;
         mask |= u64::from(predicate(wide(0), wide(1))) << lane;
     }
-    wave.write_mask(i.dst, mask, low[0].defined & low[1].defined & high[0].defined & high[1].defined)
+    let defined = low[0].defined & low[1].defined & high[0].defined & high[1].defined;
+    wave.write_mask(i.dst, mask, defined)
 }
 
 fn select(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
     let mask = wave.scalar(i.src[2], 2)?;
-    let ((no, e0), (yes, e1)) = (source(wave, i, 0, Kind::Float)?, source(wave, i, 1, Kind::Float)?);
+    let mut rooms = [[0; LANES]; 2];
+    let [room_of_no, room_of_yes] = &mut rooms;
+    let ((no, e0), (yes, e1)) = (source(wave, i, 0, Kind::Float, room_of_no)?, source(wave, i, 1, Kind::Float, room_of_yes)?);
     let mut result = Lanes { values: [0; LANES], defined: 0 };
     for lane in 0..LANES {
         result.values[lane] = if mask.value >> lane & 1 == 1 { yes.values[lane] } else { no.values[lane] };

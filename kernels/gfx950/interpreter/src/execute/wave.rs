@@ -24,6 +24,13 @@ impl Lanes {
     }
 }
 
+/// A source in all lanes where it lies: registers are read far more often than they have to be copied.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct View<'a> {
+    pub(crate) values: &'a [u32; LANES],
+    pub(crate) defined: u64,
+}
+
 /// A scalar value of up to 64 bits, and which bits are defined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Scalar {
@@ -181,7 +188,14 @@ impl Wave {
 
     /// Register `offset` of a source, in all lanes.
     pub(crate) fn lanes(&self, operand: Operand, offset: usize) -> Result<Lanes, Stop> {
-        match operand {
+        let mut room = [0; LANES];
+        let View { values, defined } = self.view(operand, offset, &mut room)?;
+        Ok(Lanes { values: *values, defined })
+    }
+
+    /// The same, in `room` where it is one value for all lanes.
+    pub(crate) fn view<'a>(&'a self, operand: Operand, offset: usize, room: &'a mut [u32; LANES]) -> Result<View<'a>, Stop> {
+        let scalar = match operand {
             Operand::Vector(number) => {
                 let at = usize::from(number) + offset;
                 if at >= self.vectors.len() {
@@ -190,20 +204,15 @@ impl Wave {
                 if self.vectors_pending[at] != 0 {
                     return Err(pending(at));
                 }
-                Ok(Lanes { values: self.vectors[at], defined: self.vectors_defined[at] })
+                return Ok(View { values: &self.vectors[at], defined: self.vectors_defined[at] });
             }
-            Operand::Scalar(number) => {
-                let scalar = self.scalar_register(number + offset as u8, 1)?;
-                let defined = if scalar.defined == !0 { !0 } else { 0 };
-                Ok(Lanes { values: [scalar.value as u32; LANES], defined })
-            }
+            Operand::Scalar(number) => self.scalar_register(number + offset as u8, 1)?,
             // Wide constants: integers are sign-extended.
-            _ if offset > 0 => Ok(Lanes::splat((self.scalar(operand, 2)?.value >> 32) as u32)),
-            _ => {
-                let scalar = self.scalar(operand, 1)?;
-                Ok(Lanes { values: [scalar.value as u32; LANES], defined: if scalar.defined == !0 { !0 } else { 0 } })
-            }
-        }
+            _ if offset > 0 => Scalar::known(self.scalar(operand, 2)?.value >> 32),
+            _ => self.scalar(operand, 1)?,
+        };
+        room.fill(scalar.value as u32);
+        Ok(View { values: room, defined: if scalar.defined == !0 { !0 } else { 0 } })
     }
 
     /// Writes register `offset` of a destination in the lanes of `mask`.
@@ -216,9 +225,11 @@ impl Wave {
         if self.vectors_pending[at] != 0 {
             return Err(pending(at));
         }
-        for lane in 0..LANES {
-            if mask >> lane & 1 == 1 {
-                self.vectors[at][lane] = lanes.values[lane];
+        if mask == !0 {
+            self.vectors[at] = lanes.values;
+        } else {
+            for (lane, (to, from)) in self.vectors[at].iter_mut().zip(lanes.values).enumerate() {
+                *to = if mask >> lane & 1 == 1 { from } else { *to };
             }
         }
         self.vectors_defined[at] = (self.vectors_defined[at] & !mask) | (lanes.defined & mask);

@@ -3,7 +3,7 @@
 use super::LANES;
 use super::arithmetic::Kind;
 use super::source::source;
-use super::wave::{Lanes, Scalar, Wave};
+use super::wave::{Lanes, Scalar, View, Wave};
 use crate::decode::{Instruction, Op, Operand};
 use crate::fault::Stop;
 
@@ -43,7 +43,9 @@ fn write_halves(wave: &mut Wave, operand: Operand, wide: &Wide, defined: [u64; 2
 /// Additions and subtractions that give, and take, a carry.
 pub(super) fn carry(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
     use Op::*;
-    let ((a, _), (b, _)) = (source(wave, i, 0, Kind::Integer)?, source(wave, i, 1, Kind::Integer)?);
+    let mut rooms = [[0; LANES]; 2];
+    let [room_of_a, room_of_b] = &mut rooms;
+    let ((a, _), (b, _)) = (source(wave, i, 0, Kind::Integer, room_of_a)?, source(wave, i, 1, Kind::Integer, room_of_b)?);
     let carry = if i.src[2] == Operand::None { Scalar::known(0) } else { wave.scalar(i.src[2], 2)? };
     let mut result = Lanes { values: [0; LANES], defined: a.defined & b.defined & carry.defined };
     let mut out = 0;
@@ -118,17 +120,18 @@ fn multiply_add(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
 }
 
 /// One half of a source of a packed operation, its sign modifier applied.
-fn half(wave: &Wave, i: &Instruction, index: usize, high: bool) -> Result<Lanes, Stop> {
+fn half<'a>(wave: &'a Wave, i: &Instruction, index: usize, high: bool, room: &'a mut [u32; LANES]) -> Result<View<'a>, Stop> {
     let (select, neg) = if high { (i.modifiers.op_sel_hi, i.modifiers.neg_hi) } else { (i.modifiers.op_sel, i.modifiers.neg) };
     let offset = usize::from(select >> index & 1);
     if matches!(i.src[index], Operand::Inline(_)) && offset == 1 {
         return Err(Stop::unsupported("the high half of a constant in a packed operation"));
     }
-    let mut lanes = wave.lanes(i.src[index], offset)?;
-    if neg >> index & 1 == 1 {
-        lanes.values.iter_mut().for_each(|value| *value ^= 0x8000_0000);
+    if neg >> index & 1 == 0 {
+        return wave.view(i.src[index], offset, room);
     }
-    Ok(lanes)
+    let lanes = wave.lanes(i.src[index], offset)?;
+    *room = lanes.values.map(|value| value ^ 0x8000_0000);
+    Ok(View { values: room, defined: lanes.defined })
 }
 
 fn packed(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
@@ -144,11 +147,13 @@ fn packed(wave: &mut Wave, i: &Instruction) -> Result<(), Stop> {
         }
     } else {
         for (high, lanes) in [false, true].into_iter().zip(&mut halves) {
-            let (a, b) = (half(wave, i, 0, high)?, half(wave, i, 1, high)?);
-            let c = if i.op == v_pk_fma_f32 { half(wave, i, 2, high)? } else { Lanes::splat(0) };
+            let mut rooms = [[0; LANES]; 3];
+            let [room_of_a, room_of_b, room_of_c] = &mut rooms;
+            let (a, b) = (half(wave, i, 0, high, room_of_a)?, half(wave, i, 1, high, room_of_b)?);
+            let c = if i.op == v_pk_fma_f32 { half(wave, i, 2, high, room_of_c)? } else { View { values: &[0; LANES], defined: !0 } };
             lanes.defined = a.defined & b.defined & c.defined;
             for lane in 0..LANES {
-                let [a, b, c] = [a, b, c].map(|lanes| f32::from_bits(lanes.values[lane]));
+                let [a, b, c] = [a, b, c].map(|view| f32::from_bits(view.values[lane]));
                 let value = match i.op {
                     v_pk_add_f32 => a + b,
                     v_pk_mul_f32 => a * b,
