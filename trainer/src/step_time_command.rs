@@ -9,8 +9,7 @@ use trainer::device::gpu::GpuDevice;
 use trainer::device::{Choice, Device};
 use trainer::error::TrainerError;
 use trainer::measure;
-use trainer::ranks::Ranks;
-use trainer::ranks::place;
+use trainer::ranks::{self, Ranks, place};
 
 use crate::run_commands::{self, RankArguments};
 use crate::{Machine, cpu, gpu, keep};
@@ -56,9 +55,12 @@ pub(crate) fn run(mut arguments: StepTimeArguments) -> Result<(), TrainerError> 
         run_commands::take_gpus(gpus, &mut arguments.machine.device)?;
     }
     // One rank is this process: one that it started would find itself alone, and start one in its turn.
-    if let (None, Some(ranks)) = (&place, arguments.gpus.or(arguments.ranks).filter(|ranks| *ranks != 1)) {
+    if let (None, Some(size)) = (&place, arguments.gpus.or(arguments.ranks).filter(|size| *size != 1)) {
+        for file in &arguments.run_files {
+            ranks::check_size(&RunFile::load(file)?.run, size)?;
+        }
         // Each has the same arguments, and its variables say which rank it is.
-        return run_commands::start(ranks, None, &std::env::args_os().skip(1).collect::<Vec<_>>());
+        return run_commands::start(size, None, &std::env::args_os().skip(1).collect::<Vec<_>>());
     }
     let (machine, together) = (&arguments.machine, (&arguments.together, arguments.run_files.as_slice()));
     match run_commands::choice(machine, place.as_ref())? {

@@ -53,6 +53,18 @@ fn steps_of_one_rank_are_those_of_one_process() {
     assert_eq!(found.iter().map(|line| line.get("ranks")).collect::<Vec<_>>(), [None; 2]);
 }
 
+/// Before anything is started.
+#[test]
+fn steps_are_not_dealt_out_to_ranks_that_do_not_divide_them() {
+    let folder = prepared();
+    for (ranks, said) in [("0", "0 ranks do not divide batch.accumulation (1)"), ("2", "2 ranks do not divide batch.accumulation (1)")] {
+        let command = ["step-time", "fp8/run.yaml", "--ranks", ranks];
+        let output = Command::new(env!("CARGO_BIN_EXE_trainer")).args(command).current_dir(folder.path()).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && text.starts_with(&format!("error: {said}")) && text.lines().count() == 1, "{text}");
+    }
+}
+
 /// Without data the tokens are random; the kernels' seconds are parts of the step's.
 #[test]
 fn a_step_profile_names_where_its_time_went() {

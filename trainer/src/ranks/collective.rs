@@ -282,6 +282,9 @@ impl Ranks<GpuDevice> for Collective {
     }
 
     fn leave(&self) {
+        // What is still sent goes to memory that must be there: a rank's stream is done when all has come that others send it. Where one of them
+        // is gone, this one ends all the same.
+        let _ = self.wait();
         self.mesh().leave();
     }
 }
