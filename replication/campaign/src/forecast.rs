@@ -97,12 +97,11 @@ pub fn forecast(manifests: &Manifests, profile: &Profile, ranks: Option<usize>, 
     let logs = log_steps(manifests, hardware);
     let ratio = paper_ratio(manifests, profile);
     let place = (model, hardware, gpus);
-    let of_steps = |seconds: f64| seconds * profile.budget.steps as f64 / 3600.0;
     let mut from = None;
     for arm in profile.arms.iter().flat_map(|group| &group.recipes) {
         let predicted = measured::predicted(steps, profile, place, arm);
-        let hours = hours(manifests, profile, place, arm, logs.as_ref().map(|logs| logs.1), ratio);
-        forecast.hours.push(Hours { steps: predicted.map(|(seconds, _)| of_steps(seconds)), ..hours });
+        let seconds = predicted.map(|(seconds, _)| seconds);
+        forecast.hours.push(hours(manifests, profile, place, arm, logs.as_ref().map(|logs| logs.1), ratio, seconds));
         from = from.or(predicted.map(|(_, step)| step));
     }
     forecast.notes = notes(profile, logs, ratio, hardware);
@@ -299,6 +298,7 @@ fn hours(
     arm: &str,
     logs: Option<[f64; 2]>,
     ratio: Option<(&str, f64)>,
+    predicted: Option<f64>,
 ) -> Hours {
     let units = manifests.recipes[arm].resolved().ok().map(|passes| units(&passes));
     let of_steps = |seconds: f64| seconds * profile.budget.steps as f64 / 3600.0;
@@ -311,7 +311,7 @@ fn hours(
         arm: arm.to_owned(),
         logs: from_logs,
         paper: from_paper,
-        steps: None,
+        steps: predicted.map(of_steps),
         roofline: roofline.map(|seconds| of_steps(seconds / gpus as f64)),
     }
 }
@@ -326,9 +326,12 @@ fn roofline(profile: &Profile, model: &Model, units: [Format; 3], peaks: &Peaks)
     let pairs = model.sequence_length as f64 / 2.0 * (model.num_attention_heads * model.head_dim) as f64;
     let attention = tokens * layers * 2.0 * pairs * 7.0;
     let head = 3.0 * 2.0 * tokens * (model.vocab_size * model.hidden_size) as f64;
-    // AdamW reads gradient, master and moments and writes master, moments and the BF16 copy.
-    let update = 30.0 * model.section().parameters() as f64;
-    Some(products + (attention + head) / peaks.bf16 + update / peaks.bytes_per_second)
+    Some(products + (attention + head) / peaks.bf16 + update(model, peaks))
+}
+
+/// Seconds of the update on one GPU: AdamW reads gradient, master and moments and writes master, moments and the BF16 copy.
+fn update(model: &Model, peaks: &Peaks) -> f64 {
+    30.0 * model.section().parameters() as f64 / peaks.bytes_per_second
 }
 
 fn notes(profile: &Profile, logs: Option<(String, [f64; 2])>, ratio: Option<(&str, f64)>, hardware: &Hardware) -> Vec<String> {

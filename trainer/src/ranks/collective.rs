@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use kernels::gpu::collectives::{self, Collectives, Communicator};
@@ -13,7 +13,7 @@ use kernels::gpu::copies::{self, Block, Copies, Elsewhere, Place, Sent};
 use kernels::gpu::driver::Event;
 use kernels::gpu::{Buffer, Gpu, GpuError};
 
-use super::tcp::Mesh;
+use super::tcp::{Mesh, lock};
 use super::{Bucket, Ranks, Shards, Waited};
 use crate::device::Device;
 use crate::device::gpu::{Coming, GpuDevice, Parameters, machine};
@@ -23,10 +23,6 @@ use crate::error::TrainerError;
 const BUSY: Duration = Duration::from_millis(2);
 /// And how often after that.
 const LOOK: Duration = Duration::from_micros(100);
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// All ranks, by TCP and by their GPUs' library.
 #[derive(Debug)]

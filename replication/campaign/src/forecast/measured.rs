@@ -51,7 +51,7 @@ pub fn measured_steps(results: &Path) -> Vec<MeasuredStep> {
 }
 
 /// Seconds of a step of the profile on so many GPUs, and what that rests on: a measured step less what is done once, for each micro-batch of a
-/// rank, and what is done once. The update moves 30 bytes a parameter of the shard at the memory's stated rate.
+/// rank, and what is done once. The update of a shard takes its part of the roofline's.
 pub(super) fn predicted<'a>(
     steps: &'a [MeasuredStep],
     profile: &Profile,
@@ -65,9 +65,10 @@ pub(super) fn predicted<'a>(
     let tokens = profile.batch.sequences as u64 / micro_batches * model.sequence_length;
     let of = |step: &&MeasuredStep| step.gpu == hardware.title && step.model == profile.model && step.arm == arm && step.tokens == tokens;
     let step = steps.iter().filter(of).min_by_key(|step| step.ranks.abs_diff(gpus))?;
-    let update = |ranks: u64| Some(30.0 * model.section().parameters() as f64 / ranks as f64 / hardware.peaks.as_ref()?.bytes_per_second);
-    let micro_batch = step.seconds - step.once - update(step.ranks)?;
-    Some((micro_batch * (micro_batches / gpus) as f64 + step.once + update(gpus)?, step))
+    let whole = super::update(model, hardware.peaks.as_ref()?);
+    let update = |ranks: u64| whole / ranks as f64;
+    let micro_batch = step.seconds - step.once - update(step.ranks);
+    Some((micro_batch * (micro_batches / gpus) as f64 + step.once + update(gpus), step))
 }
 
 #[cfg(test)]
