@@ -80,28 +80,31 @@ mod tests {
     use super::super::forecast;
     use super::*;
 
-    /// Steps of one micro-batch a GPU predict the committed run's, which has sixteen, within 10 %; and the dry run shows it.
+    /// Steps of one micro-batch a GPU predict those of the committed runs, which have sixteen, within 10 %; and the dry run shows it.
     #[test]
-    fn the_committed_run_takes_as_long_as_predicted() {
+    fn the_committed_runs_take_as_long_as_predicted() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let manifests = Manifests::load(&root).unwrap();
         let profile = manifests.profile("h200-8b").unwrap();
         let steps = measured_steps(&root.join("results"));
         let (model, hardware) = (&manifests.models[&profile.model], &manifests.hardware[&profile.hardware]);
         let names = std::fs::read_dir(root.join("results")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        let run = root.join("results").join(names.filter(|name| name.contains("-h200-8b-")).max().unwrap()).join("runs/fp8/1/timing.jsonl");
+        let runs = root.join("results").join(names.filter(|name| name.contains("-h200-8b-")).max().unwrap()).join("runs");
         let seconds = |line: &str| {
             let line: serde_json::Value = serde_json::from_str(line).unwrap();
             line["seconds"].as_f64().filter(|_| line["kind"] == "step")
         };
-        let taken: Vec<f64> = files::read_text(&run).unwrap().lines().filter_map(seconds).collect();
-        let (predicted, step) = predicted(&steps, profile, (model, hardware, 2), "fp8").unwrap();
-        let measured = median(&taken).unwrap();
-        assert_eq!((taken.len(), step.ranks), (60, 2));
-        assert!((predicted / measured - 1.0).abs() < 0.1, "{predicted} predicted, {measured} measured");
         let text = forecast(&manifests, profile, Some(2), &steps).unwrap().to_string();
-        // Sixty steps of so many seconds are as many minutes.
-        assert!(text.contains(&format!("{predicted:.2}")), "{text}");
+        for arm in ["fp8", "mxfp4-fdw-h16"] {
+            let timing = files::read_text(&runs.join(arm).join("1/timing.jsonl")).unwrap();
+            let taken: Vec<f64> = timing.lines().filter_map(seconds).collect();
+            let (predicted, step) = predicted(&steps, profile, (model, hardware, 2), arm).unwrap();
+            let measured = median(&taken).unwrap();
+            assert_eq!((taken.len(), step.ranks), (60, 2));
+            assert!((predicted / measured - 1.0).abs() < 0.1, "{arm}: {predicted} predicted, {measured} measured");
+            // Sixty steps of so many seconds are as many minutes.
+            assert!(text.contains(&format!("{predicted:.2}")), "{text}");
+        }
         assert!(text.contains("memory on each of 2 GPUs") && text.contains("2 x NVIDIA H200"), "{text}");
     }
 
