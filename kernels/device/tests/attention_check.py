@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Checks and times kernels/device/attention.cu on one NVIDIA GPU, against PyTorch.
+"""Checks and times kernels/device/attention.cu and attention_fused.cu on one NVIDIA GPU, against PyTorch.
 
 Errors are ||ours - reference|| / ||reference||, the reference computed in F64 from the same BF16 inputs. Times are medians of
 CUDA events, ours and scaled_dot_product_attention in turns. Needs torch, and libcuda and libnvrtc, which come with it.
 
   attention_check.py --compile-only [--arch sm_90a] [-D NAME=VALUE ...]   compiles every head size (no GPU); writes cubins to --save
   attention_check.py [--check] [--time] [--variants FILE] [--bare]        on the GPU
-FILE is a JSON list like [{"dim": 64, "flags": ["KV_BLOCKS=2"]}]; --bare is for compute-sanitizer. racecheck does not follow the
-mbarriers of the four-stage rings (HEAD_DIM 128 with wgmma) and reports what they order; the other builds must come out clean.
+FILE is a JSON list like [{"dim": 64, "flags": ["KV_BLOCKS=2"]}]; the flag SPLIT takes attention.cu's own backward kernels where
+attention_fused.cu would be taken. --bare is for compute-sanitizer. racecheck does not follow mbarriers (HEAD_DIM 128 with wgmma) and
+reports what they order; the other builds must come out clean.
 """
 import argparse
 import ctypes
@@ -17,7 +18,7 @@ import os
 import statistics
 import sys
 
-SOURCE = os.environ.get("ATTENTION_SOURCE") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "attention.cu")
+DEVICE = os.environ.get("ATTENTION_SOURCES") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 
 
 def load_nvrtc():
@@ -27,14 +28,15 @@ def load_nvrtc():
     return ctypes.CDLL("libnvrtc.so.13")
 
 
-def compile_cubin(dim, flags=(), arch="sm_90a"):
+def compile_cubin(dim, flags=(), arch="sm_90a", file="attention.cu"):
     """The kernels' machine code, and the compiler's log."""
     nvrtc = load_nvrtc()
     program = ctypes.c_void_p()
-    source = open(SOURCE, "rb").read()
-    assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, b"attention.cu", 0, None, None) == 0
-    options = [f"--gpu-architecture={arch}", "--std=c++17", "-fmad=false", f"-DHEAD_DIM={dim}", "--ptxas-options=-v"]
-    options += [f"-D{flag}" for flag in flags]
+    read = lambda name: open(os.path.join(DEVICE, name), "rb").read()
+    text, name = (ctypes.c_char_p * 1)(read("attention.h")), (ctypes.c_char_p * 1)(b"attention.h")
+    assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), read(file), file.encode(), 1, text, name) == 0
+    options = [f"--gpu-architecture={arch}", "--std=c++17", "-fmad=false", "--ptxas-options=-v"]
+    options += [f"-D{flag}" for flag in flags] + ([f"-DHEAD_DIM={dim}"] if file == "attention.cu" else [])
     array = (ctypes.c_char_p * len(options))(*[option.encode() for option in options])
     code = nvrtc.nvrtcCompileProgram(program, len(options), array)
     size = ctypes.c_size_t()
@@ -51,6 +53,7 @@ def compile_cubin(dim, flags=(), arch="sm_90a"):
 
 
 NAMES = ("attention_forward", "attention_backward_q", "attention_backward_kv")
+FUSED_NAMES = ("attention_delta", "attention_backward", "attention_backward_store")
 
 
 class Kernels:
@@ -58,18 +61,26 @@ class Kernels:
 
     def __init__(self, dim, flags=(), arch="sm_90a"):
         self.cuda = ctypes.CDLL("libcuda.so.1")
+        self.fused = dim == 128 and arch == "sm_90a" and "ATTENTION_NO_WGMMA" not in flags and "SPLIT" not in flags
+        self.dim, self.shapes, self.functions, self.registers = dim, {}, {}, {}
         cubin, self.log = compile_cubin(dim, flags, arch)
-        self.dim, module = dim, ctypes.c_void_p()
+        numbers = self.load(cubin, b"attention_launch", 9, ("attention_forward",) if self.fused else NAMES)
+        if self.fused:
+            cubin, log = compile_cubin(dim, flags, arch, "attention_fused.cu")
+            self.log += log
+            self.load(cubin, b"attention_fused_shared", 1, FUSED_NAMES)
+
+    def load(self, cubin, constant, count, names):
+        module, table, size = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_size_t()
         self.call("cuModuleLoadData", ctypes.byref(module), cubin)
-        table, size = ctypes.c_uint64(), ctypes.c_size_t()
-        self.call("cuModuleGetGlobal_v2", ctypes.byref(table), ctypes.byref(size), module, b"attention_launch")
-        numbers = (ctypes.c_int * 9)()
-        self.call("cuMemcpyDtoH_v2", numbers, table, ctypes.c_size_t(36))
-        self.shapes, self.functions, self.registers = {}, {}, {}
-        for i, name in enumerate(NAMES):
+        self.call("cuModuleGetGlobal_v2", ctypes.byref(table), ctypes.byref(size), module, constant)
+        numbers = (ctypes.c_int * count)()
+        self.call("cuMemcpyDtoH_v2", numbers, table, ctypes.c_size_t(4 * count))
+        for i, name in enumerate(names):
             function, value = ctypes.c_void_p(), ctypes.c_int()
             self.call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
-            self.shapes[name] = tuple(numbers[3 * i:3 * i + 3])
+            fused = {"attention_delta": (0, 256, 0), "attention_backward": (0, 384, numbers[0]), "attention_backward_store": (0, 128, 0)}
+            self.shapes[name] = fused[name] if count == 1 else tuple(numbers[3 * i:3 * i + 3])
             self.call("cuFuncSetAttribute", function, 8, self.shapes[name][2])
             info = []
             for attribute in (4, 3):
@@ -82,23 +93,49 @@ class Kernels:
         if code != 0:
             raise SystemExit(f"{name} failed with CUDA error {code}")
 
-    def launch(self, name, heads_y, batch, sequence, *arguments):
+    def launch(self, name, grid, *arguments):
         import torch
 
-        rows, threads, shared = self.shapes[name]
+        _, threads, shared = self.shapes[name]
         values = [ctypes.c_int(a) if isinstance(a, int) else ctypes.c_void_p(a.data_ptr()) for a in arguments]
         pointers = (ctypes.c_void_p * len(values))(*[ctypes.cast(ctypes.pointer(v), ctypes.c_void_p) for v in values])
-        self.call("cuLaunchKernel", self.functions[name], -(-sequence // rows), heads_y, batch, threads, 1, 1, shared,
+        self.call("cuLaunchKernel", self.functions[name], *grid, threads, 1, 1, shared,
                   ctypes.c_void_p(torch.cuda.current_stream().cuda_stream), pointers, None)
 
-    def forward(self, qkv, out, logsumexp, batch, sequence, heads, kv_heads):
-        self.launch("attention_forward", heads, batch, sequence, qkv, out, logsumexp, sequence, heads, kv_heads)
+    def rows(self, name, sequence):
+        return -(-sequence // self.shapes[name][0])
 
-    def backward_q(self, qkv, out, d_out, logsumexp, delta, d_qkv, batch, sequence, heads, kv_heads):
-        self.launch("attention_backward_q", heads, batch, sequence, qkv, out, d_out, logsumexp, delta, d_qkv, sequence, heads, kv_heads)
+    def forward(self, b, batch, sequence, heads, kv_heads):
+        grid = (self.rows("attention_forward", sequence), heads, batch)
+        self.launch("attention_forward", grid, b["qkv"], b["out"], b["logsumexp"], sequence, heads, kv_heads)
 
-    def backward_kv(self, qkv, d_out, logsumexp, delta, d_qkv, batch, sequence, heads, kv_heads):
-        self.launch("attention_backward_kv", kv_heads, batch, sequence, qkv, d_out, logsumexp, delta, d_qkv, sequence, heads, kv_heads)
+    def backward_q(self, b, batch, sequence, heads, kv_heads):
+        grid = (self.rows("attention_backward_q", sequence), heads, batch)
+        self.launch("attention_backward_q", grid, b["qkv"], b["out"], b["d_out"], b["logsumexp"], b["delta"], b["d_qkv"], sequence, heads,
+                    kv_heads)
+
+    def backward_kv(self, b, batch, sequence, heads, kv_heads):
+        grid = (self.rows("attention_backward_kv", sequence), kv_heads, batch)
+        self.launch("attention_backward_kv", grid, b["qkv"], b["d_out"], b["logsumexp"], b["delta"], b["d_qkv"], sequence, heads, kv_heads)
+
+    def delta(self, b, batch, sequence, heads, kv_heads):
+        grid = (-(-batch * sequence * heads // 16), 1, 1)
+        self.launch("attention_delta", grid, b["out"], b["d_out"], b["delta"], b["turns"], batch, sequence, heads)
+
+    def all_products(self, b, batch, sequence, heads, kv_heads):
+        grid = (-(-sequence // 128) * kv_heads * batch, 1, 1)
+        self.launch("attention_backward", grid, b["qkv"], b["d_out"], b["logsumexp"], b["delta"], b["d_queries"], b["turns"], b["d_qkv"],
+                    batch, sequence, heads, kv_heads)
+
+    def store(self, b, batch, sequence, heads, kv_heads):
+        grid = (2 * -(-sequence // 64), heads, batch)
+        self.launch("attention_backward_store", grid, b["d_queries"], b["d_qkv"], sequence, heads, kv_heads)
+
+    def parts(self):
+        """The backward pass, kernel by kernel, with how many products each makes."""
+        if self.fused:
+            return [("delta", self.delta, 0), ("all", self.all_products, 5), ("store", self.store, 0)]
+        return [("q", self.backward_q, 3), ("kv", self.backward_kv, 4)]
 
 
 def buffers(batch, sequence, heads, kv_heads, dim, seed=1, guard=4096):
@@ -110,6 +147,9 @@ def buffers(batch, sequence, heads, kv_heads, dim, seed=1, guard=4096):
     sizes = {"qkv": (rows * (heads + 2 * kv_heads) * dim, torch.bfloat16), "d_out": (rows * heads * dim, torch.bfloat16),
              "out": (rows * heads * dim, torch.bfloat16), "d_qkv": (rows * (heads + 2 * kv_heads) * dim, torch.bfloat16),
              "logsumexp": (batch * heads * sequence, torch.float32), "delta": (batch * heads * sequence, torch.float32)}
+    tiles = batch * heads * -(-sequence // 64)
+    if dim == 128:
+        sizes |= {"d_queries": (tiles * 64 * 128, torch.float32), "turns": (tiles + 1, torch.float32)}
     whole, inner = {}, {}
     for name, (size, kind) in sizes.items():
         whole[name] = torch.full((size + 2 * guard,), float("nan"), dtype=kind, device="cuda")
@@ -140,9 +180,9 @@ def error(ours, theirs):
 
 
 def run_all(kernels, b, shape):
-    kernels.forward(b["qkv"], b["out"], b["logsumexp"], *shape)
-    kernels.backward_q(b["qkv"], b["out"], b["d_out"], b["logsumexp"], b["delta"], b["d_qkv"], *shape)
-    kernels.backward_kv(b["qkv"], b["d_out"], b["logsumexp"], b["delta"], b["d_qkv"], *shape)
+    kernels.forward(b, *shape)
+    for _, part, _ in kernels.parts():
+        part(b, *shape)
 
 
 def check(kernels, batch, sequence, heads, kv_heads, label=""):
@@ -155,7 +195,7 @@ def check(kernels, batch, sequence, heads, kv_heads, label=""):
     first = {name: b[name].clone() for name in ("out", "d_qkv", "logsumexp")}
     same = True
     for _ in range(3):
-        for name in ("out", "d_qkv", "logsumexp", "delta"):
+        for name in b.keys() - {"qkv", "d_out"}:
             b[name].fill_(float("nan"))
         run_all(kernels, b, shape)
         same = same and all(torch.equal(first[name], b[name]) for name in first)
@@ -208,33 +248,24 @@ def median_ms(call, repeats=20):
     return statistics.median(s.elapsed_time(e) for s, e in times)
 
 
-SIZES = {"s": (64, 512, 8, 8, 64), "m": (16, 1024, 12, 12, 64), "8B": (2, 8192, 32, 8, 128)}
+SIZES = {"s": (64, 512, 8, 8, 64), "m": (16, 1024, 12, 12, 64), "8B": (1, 8192, 32, 8, 128)}
 
 
 def time_ours(kernels, size, sets=3):
-    """Medians of forward, backward_q, backward_kv and both backward kernels, in ms, over several input sets."""
+    """Medians in ms over several input sets: forward, each kernel of the backward pass, the backward pass."""
     *shape, dim = SIZES[size]
     every = [buffers(*shape, dim, seed)[1] for seed in range(sets)]
     for b in every:
         run_all(kernels, b, shape)
 
-    def forward(i):
-        b = every[i % sets]
-        kernels.forward(b["qkv"], b["out"], b["logsumexp"], *shape)
+    def backward(i):
+        for _, part, _ in kernels.parts():
+            part(every[i % sets], *shape)
 
-    def backward_q(i):
-        b = every[i % sets]
-        kernels.backward_q(b["qkv"], b["out"], b["d_out"], b["logsumexp"], b["delta"], b["d_qkv"], *shape)
-
-    def backward_kv(i):
-        b = every[i % sets]
-        kernels.backward_kv(b["qkv"], b["d_out"], b["logsumexp"], b["delta"], b["d_qkv"], *shape)
-
-    def both(i):
-        backward_q(i)
-        backward_kv(i)
-
-    return tuple(median_ms(call) for call in (forward, backward_q, backward_kv, both))
+    forward = median_ms(lambda i: kernels.forward(every[i % sets], *shape))
+    # One alone would find its turns taken: the sums of dQ begin with attention_delta.
+    alone = [] if kernels.fused else [median_ms(lambda i: part(every[i % sets], *shape)) for _, part, _ in kernels.parts()]
+    return forward, alone, median_ms(backward)
 
 
 def time_torch(size, backend, sets=3):
@@ -320,9 +351,9 @@ def main():
             good &= check(kernels, 2, 321, 4, 2, " ".join(variant["flags"]))
             for size in SIZES:
                 if SIZES[size][4] == variant["dim"]:
-                    f, q, kv, both = time_ours(kernels, size)
-                    print(f"VARIANT {size} {variant['flags']} {[v[0] for v in kernels.registers.values()]}: fwd {f * 1e3:.0f} us "
-                          f"q {q * 1e3:.0f} kv {kv * 1e3:.0f} both {both * 1e3:.0f}", flush=True)
+                    f, alone, g = time_ours(kernels, size)
+                    print(f"VARIANT {size} {variant['flags']} {[v[0] for v in kernels.registers.values()]}: forward {f * 1e3:.0f} us, "
+                          f"backward {g * 1e3:.0f}, of which {[round(part * 1e3) for part in alone]}", flush=True)
     if options.time:
         from torch.nn.attention import SDPBackend
 
@@ -330,10 +361,10 @@ def main():
             kernels = Kernels(SIZES[size][4])
             rows = []
             for _ in range(2):
-                f, q, kv, both = time_ours(kernels, size)
-                executed = (f"q {q * 1e3:.0f} us {tflops(size, q, 3):.0f} TFLOP/s, "
-                            f"kv {kv * 1e3:.0f} us {tflops(size, kv, 4):.0f} TFLOP/s executed")
-                rows.append(("ours", f, both, executed))
+                f, alone, g = time_ours(kernels, size)
+                executed = ", ".join(f"{name} {part * 1e3:.0f} us {tflops(size, part, products):.0f} TFLOP/s executed"
+                                     for part, (name, _, products) in zip(alone, kernels.parts()))
+                rows.append(("ours", f, g, executed))
                 for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION):
                     try:
                         f, g = time_torch(size, backend)
