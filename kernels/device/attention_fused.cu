@@ -50,7 +50,7 @@
 #define RING_AT (2 * CONSUMERS * TILE_BYTES)
 #define SIGNALS_AT (RING_AT + 2 * DEPTH * TILE_BYTES)
 #define SUMS_AT (SIGNALS_AT + 2 * CONSUMERS * SIGNAL_BYTES)
-#define STATISTICS_AT (SUMS_AT + SUM_BYTES)
+#define STATISTICS_AT (SUMS_AT + 2 * SUM_BYTES)
 #define FUSED_SHARED (1024 + STATISTICS_AT + DEPTH * STATISTICS_BYTES)
 
 extern "C" __constant__ int attention_fused_shared = FUSED_SHARED;
@@ -82,7 +82,7 @@ DEVICE void publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memor
 struct Barriers {
     u64 full[DEPTH], empty[DEPTH];  // tiles of a stage have come; all warps have done with them
     u64 signals[2];                   // dS of both warpgroups is in shared memory
-    u64 sum_full, sum_empty;          // a tile's part of dQ is in shared memory; it has left
+    u64 sum_full[2], sum_empty[2];    // a tile's part of dQ is in shared memory; it has left
 };
 
 // ---- Which block works on what ----
@@ -175,15 +175,21 @@ struct Walk {
     }
 };
 
-// Two warps: the tiles of queries and of d_out.
-DEVICE void bring_tiles(const bf16* queries, const bf16* gradients, long long query_stride, long long gradient_stride, u32 ring,
-                        const u32 full, const u32 empty, Walk walk, int steps, int sequence) {
-    const int chunk = threadIdx.x & 15, row = threadIdx.x >> 4 & 3;
+// Two warps: the tiles of queries and of d_out, and their logarithms and deltas as [stage][logsumexp, delta][lane % 4][16 of its
+// columns, 4 unused].
+DEVICE void bring_tiles(const bf16* queries, const bf16* gradients, long long query_stride, long long gradient_stride,
+                        const float* logsumexp, const float* delta, u32 ring, u32 statistics, u32 full, u32 empty, Walk walk, int steps,
+                        int sequence) {
+    const int thread = threadIdx.x & 63, chunk = thread & 15, row = thread >> 4;
     const u32 even = tile_offset(row, chunk), odd = tile_offset(row + 4, chunk) - 512;
+    const u32 column = (thread / 2 % 4 * 20 + thread / 8 * 2 + thread % 2) * 4;
     for (int step = 0; step < steps; step++) {
         const int stage = step % DEPTH;
         barrier_wait(empty + 8 * stage, (step / DEPTH & 1) ^ 1);
-        const u32 to = ring + stage * 2 * TILE_BYTES;
+        const u32 to = ring + stage * 2 * TILE_BYTES, to_statistics = statistics + stage * STATISTICS_BYTES + column;
+        const long long of_head = (long long)walk.head * sequence + walk.tile * ROWS + thread;
+        copy_4(to_statistics, logsumexp + of_head, walk.tile * ROWS + thread < sequence);
+        copy_4(to_statistics + STATISTICS_BYTES / 2, delta + of_head, walk.tile * ROWS + thread < sequence);
         const int first = walk.tile * ROWS + row;
         const bf16* from = queries + first * query_stride + walk.head * HEAD_DIM + chunk * 8;
         const bf16* from_gradients = gradients + first * gradient_stride + walk.head * HEAD_DIM + chunk * 8;
@@ -203,33 +209,13 @@ DEVICE void bring_tiles(const bf16* queries, const bf16* gradients, long long qu
     }
 }
 
-// One warp: logarithms and deltas, [stage][logsumexp, delta][lane % 4][16 of its columns, 4 unused].
-DEVICE void bring_statistics(const float* logsumexp, const float* delta, u32 statistics, const u32 full, const u32 empty, Walk walk,
-                             int steps, int sequence) {
-    const int lane = threadIdx.x & 31;
-    for (int step = 0; step < steps; step++) {
-        const int stage = step % DEPTH, first = walk.tile * ROWS;
-        barrier_wait(empty + 8 * stage, (step / DEPTH & 1) ^ 1);
-#pragma unroll
-        for (int column = lane; column < ROWS; column += 32) {
-            const u32 to = statistics + stage * STATISTICS_BYTES + (column / 2 % 4 * 20 + column / 8 * 2 + column % 2) * 4;
-            const long long from = (long long)walk.head * sequence + first + column;
-            copy_4(to, logsumexp + from, first + column < sequence);
-            copy_4(to + 320, delta + from, first + column < sequence);
-        }
-        copies_commit();
-        copies_landed<0>();
-        warp_arrive(full + 8 * stage);
-        walk.next();
-    }
-}
-
-// One thread: each tile's part of dQ goes to its sum when it is this block's turn.
-DEVICE void bring_sums_out(float* d_queries, u32* turns, u32 sums, u32 sum_full, u32 sum_empty, const Item& item, Walk walk, int steps) {
-    for (int step = 0; step < steps; step++) {
-        barrier_wait(sum_full, step & 1);
-        const long long tile = (long long)walk.head * walk.tiles + walk.tile;
-        float* const to = d_queries + tile * (ROWS * HEAD_DIM);
+// Two threads in turns, step by step: each tile's part of dQ goes to its sum when it is this block's turn.
+DEVICE void bring_sums_out(float* d_queries, u32* turns, u32 sums, u32 sum_full, u32 sum_empty, const Item& item, Walk walk, int steps,
+                           int first) {
+    if (first) walk.next();
+    for (int step = first; step < steps; step += 2) {
+        const int tile = walk.head * walk.tiles + walk.tile;
+        float* const to = d_queries + (long long)tile * (ROWS * HEAD_DIM);
         const u32 position = item.position(walk.tile);
         u32 turn = 0;
         while (position != 0) {
@@ -237,6 +223,7 @@ DEVICE void bring_sums_out(float* d_queries, u32* turns, u32 sums, u32 sum_full,
             if (turn == position) break;
             __nanosleep(20);
         }
+        barrier_wait(sum_full, step >> 1 & 1);
         asm volatile("fence.proxy.async;" ::: "memory");
         if (position == 0)
             asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(sums), "r"(SUM_BYTES) : "memory");
@@ -247,6 +234,7 @@ DEVICE void bring_sums_out(float* d_queries, u32* turns, u32 sums, u32 sum_full,
         barrier_arrive(sum_empty);
         asm volatile("cp.async.bulk.wait_group 0;\nfence.proxy.async;" ::: "memory");
         asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(turns + tile), "r"(position + 1) : "memory");
+        walk.next();
         walk.next();
     }
 }
@@ -284,16 +272,18 @@ attention_backward(const bf16* __restrict__ qkv, const bf16* __restrict__ d_out,
     const u32 keys = shared_address(tiles), values = keys + VALUES_AT, ring = keys + RING_AT, signals = keys + SIGNALS_AT;
     const u32 sums = keys + SUMS_AT, statistics = keys + STATISTICS_AT;
     const u32 full = shared_address(barriers.full), empty = shared_address(barriers.empty), signals_full = shared_address(barriers.signals);
-    const u32 sum_full = shared_address(&barriers.sum_full), sum_empty = shared_address(&barriers.sum_empty);
+    const u32 sum_full = shared_address(barriers.sum_full), sum_empty = shared_address(barriers.sum_empty);
     if (threadIdx.x == 0) {
         shared_ticket = atomicAdd(turns, 1u);
         for (int stage = 0; stage < DEPTH; stage++) {
-            barrier_set(full + 8 * stage, 3);
+            barrier_set(full + 8 * stage, 2);
             barrier_set(empty + 8 * stage, 4 * CONSUMERS);
         }
-        for (int i = 0; i < 2; i++) barrier_set(signals_full + 8 * i, 4 * CONSUMERS);
-        barrier_set(sum_full, 4 * CONSUMERS);
-        barrier_set(sum_empty, 1);
+        for (int i = 0; i < 2; i++) {
+            barrier_set(signals_full + 8 * i, 4 * CONSUMERS);
+            barrier_set(sum_full + 8 * i, 4 * CONSUMERS);
+            barrier_set(sum_empty + 8 * i, 1);
+        }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();
@@ -321,12 +311,13 @@ attention_backward(const bf16* __restrict__ qkv, const bf16* __restrict__ d_out,
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(PRODUCER_REGISTERS));
         const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32 % 4, 0);
         if (warp < 2) {
-            bring_tiles(rows + p.query_column, d_rows + p.query_column, p.qkv_stride, p.out_stride, ring, full, empty, walk, steps, sequence);
-        } else if (warp == 2) {
-            bring_statistics(logsumexp + p.statistics, delta + p.statistics, statistics, full, empty, walk, steps, sequence);
+            bring_tiles(rows + p.query_column, d_rows + p.query_column, p.qkv_stride, p.out_stride, logsumexp + p.statistics,
+                        delta + p.statistics, ring, statistics, full, empty, walk, steps, sequence);
         } else if ((threadIdx.x & 31) == 0) {
+            const int which = warp - 2;
             const long long tile = ((long long)item.batch * heads + item.kv_head * group) * tiles_all;
-            bring_sums_out(d_queries + tile * (ROWS * HEAD_DIM), turns + 1 + tile, sums, sum_full, sum_empty, item, walk, steps);
+            bring_sums_out(d_queries + tile * (ROWS * HEAD_DIM), turns + 1 + tile, sums + which * SUM_BYTES, sum_full + 8 * which,
+                           sum_empty + 8 * which, item, walk, steps, which);
         }
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(CONSUMER_REGISTERS));
@@ -385,14 +376,14 @@ attention_backward(const bf16* __restrict__ qkv, const bf16* __restrict__ d_out,
             pin(dq);
             pin(s);
             warp_arrive(empty + 8 * stage);
-            barrier_wait(sum_empty, (step & 1) ^ 1);
-            const u32 to = sums + warpgroup * (SUM_BYTES / CONSUMERS) + (threadIdx.x & 127) * 16;
+            barrier_wait(sum_empty + 8 * (step & 1), (step >> 1 & 1) ^ 1);
+            const u32 to = sums + (step & 1) * SUM_BYTES + warpgroup * (SUM_BYTES / CONSUMERS) + (threadIdx.x & 127) * 16;
 #pragma unroll
             for (int i = 0; i < 8; i++)
                 asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to + i * 2048), "f"(dq[4 * i]), "f"(dq[4 * i + 1]),
                              "f"(dq[4 * i + 2]), "f"(dq[4 * i + 3]) : "memory");
             publish();
-            warp_arrive(sum_full);
+            warp_arrive(sum_full + 8 * (step & 1));
             if (++now == tiles_all) now = first_tile;
         }
         // The other warpgroup's last product reads these keys.
