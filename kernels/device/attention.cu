@@ -3,11 +3,12 @@
 // What this is: three kernels that never write scores or probabilities to memory. The forward pass keeps one logarithm a row
 // (arXiv 2205.14135); the backward pass recomputes the probabilities from it (arXiv 2307.08691), once for the gradient of the
 // queries and once for those of keys and values. That costs two products more than summing dQ across blocks with atomics, and
-// buys results that are the same bits from run to run: every sum has one order, fixed by the shape alone.
+// buys results that are the same bits from run to run: every sum has one order, fixed by the shape alone. For D = 128 on sm_90a
+// attention_fused.cu has a backward pass that makes no product twice, and keeps that promise.
 // What this is not: rotary embedding (the queries and keys come in rotated), dropout, or any mask but the causal one.
 //
 // Compile with -DHEAD_DIM=D, D a multiple of 16, 16 <= D <= 128. Built for sm_90a with D = 64 or 128 the products are wgmma, else
-// mma.sync (sm_80 and later). No headers are used.
+// mma.sync (sm_80 and later).
 //
 // Layouts (row-major; token t of batch entry b is row b * sequence + t):
 //   qkv, d_qkv          BF16 [batch * sequence, (heads + 2 * kv_heads) * D]: query heads | key heads | value heads
@@ -25,9 +26,10 @@
 //
 //   built for                     WF  WQ  WK  S    shared bytes of forward, backward_q, backward_kv
 //   D <= 64, any                   1   1   1  2    41984, 50176, 51456
-//   D = 128, sm_90a (wgmma)        3   3   2  4    181248, 230400, 200192
+//   D = 128, sm_90a (wgmma)        3   3   2  4    181248, 230400, 200192 (SPLIT)
 //   other D > 64, or not sm_90a    3   2   2  2    115712, 132096, 133376
-// Run backward_q before backward_kv: it also writes delta, which backward_kv reads. Together they write every element of d_qkv.
+// Run backward_q before backward_kv: it also writes delta, which backward_kv reads. Together they write every element of d_qkv. Neither
+// is there for D = 128 on sm_90a, unless SPLIT is defined.
 // The same numbers stand in the constant array `attention_launch` (see there), which a launcher may read instead.
 //
 // Rounding: probabilities P and their gradients dS are rounded to BF16 for the products that they enter; outputs are rounded to
@@ -44,6 +46,13 @@
 #endif
 
 #include "attention.h"
+
+// Whether attention_fused.cu has the backward pass.
+#if WGMMA && HEAD_DIM == 128 && !defined(SPLIT)
+#define FUSED 1
+#else
+#define FUSED 0
+#endif
 
 // ---- Shapes of the blocks ----
 // A warpgroup (128 threads) owns 64 rows: queries in the forward pass and in backward_q, keys in backward_kv. It walks over the
@@ -257,6 +266,8 @@ attention_forward(const bf16* __restrict__ qkv, bf16* __restrict__ out, float* _
     store_tile(o, inverse[0], inverse[1], tiles + warpgroup * TILE_BYTES, out + p.out_row + head * HEAD_DIM, p.out_stride, first,
                sequence);
 }
+
+#if !FUSED
 
 // ---- Backward, queries ----
 
@@ -483,3 +494,5 @@ attention_backward_kv(const bf16* __restrict__ qkv, const bf16* __restrict__ d_o
         store_tile(dv, 1.0f, 1.0f, tiles + (W + warpgroup) * TILE_BYTES, target + p.value_column, p.qkv_stride, mine * ROWS, sequence);
     }
 }
+
+#endif

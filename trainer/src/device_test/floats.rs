@@ -171,7 +171,8 @@ fn attention(gpu: &Gpu, cpu: &Cpu, seed: u64, shape: AttentionShape, report: &mu
     let (mut gpu_out, mut gpu_d_qkv) = (poisoned(gpu, single)?, poisoned(gpu, fused)?);
     let mut gpu_logsumexp = poisoned(gpu, tokens * shape.heads)?;
     kernels.forward(&gpu_qkv, shape, &mut gpu_out, &mut gpu_logsumexp).map_err(gpu_error)?;
-    kernels.backward(&gpu_qkv, shape, &gpu_out, &gpu_logsumexp, &gpu_d_out, &mut gpu_d_qkv).map_err(gpu_error)?;
+    let sums = gpu.buffer(kernels.sums(shape).max(1)).map_err(gpu_error)?;
+    kernels.backward(&gpu_qkv, shape, &gpu_out, &gpu_logsumexp, &gpu_d_out, (&mut gpu_d_qkv, &sums)).map_err(gpu_error)?;
     let AttentionShape { batch, sequence, heads, kv_heads, head_dim } = shape;
     let detail = format!("{batch} x {sequence}, {heads}/{kv_heads} heads of {head_dim}");
     let mut compare = |name: &str, found: &[f32], wanted: &[f32], roundings: u32| {

@@ -177,10 +177,19 @@ pub fn logits_together(tokens: usize, vocabulary: usize) -> usize {
     (LOGITS / vocabulary.max(1)).clamp(1, tokens.max(1))
 }
 
-/// Bytes of a GPU's memory that linears and head take in turns.
+/// Bytes of a GPU's memory that linears, head and attention take in turns.
 pub fn scratch_bytes(run: &RunFile, ways: Ways) -> usize {
     let (tokens, vocabulary) = (run.tokens_per_step(), run.model.vocab_size);
-    Rooms::new(run).largest_turn(ways, tokens).max(2 * logits_together(tokens, vocabulary) * vocabulary)
+    let logits = 2 * logits_together(tokens, vocabulary) * vocabulary;
+    Rooms::new(run).largest_turn(ways, tokens).max(logits).max(attention_sums(run))
+}
+
+/// Bytes of the sums of the queries' gradients, in F32 and tiles of 64 rows, of attention's backward pass for heads of 128
+/// (kernels/device/attention_fused.cu).
+fn attention_sums(run: &RunFile) -> usize {
+    let model = &run.model;
+    let rows = run.tokens_per_step() / model.sequence_length.max(1) * model.sequence_length.next_multiple_of(64);
+    if model.head_dim == 128 { 4 * rows * model.num_attention_heads * model.head_dim } else { 0 }
 }
 
 fn term(name: &str, formula: impl Into<String>, bytes: u128) -> Term {
@@ -246,7 +255,7 @@ fn on_gpu(run: &RunFile, ways: Ways) -> Vec<Term> {
             "T (2 (4d + qkv + attended) + 8): one block's; that of gate and up takes their place",
             tokens * shared,
         ),
-        term("in turns", "the most operands of one linear, or a part of the logits", scratch_bytes(run, ways) as u128),
+        term("in turns", "the most operands of one linear, a part of the logits, or attention's sums", scratch_bytes(run, ways) as u128),
         term("libraries", "workspace and code, about", LIBRARIES),
     ];
     terms.extend(between.map(|bytes| term("quantised once", "2 of the largest source: what is quantised a second time", bytes)));

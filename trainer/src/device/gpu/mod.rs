@@ -395,7 +395,9 @@ impl Device for GpuDevice {
         d_out: &Buffer<Bf16>,
         d_qkv: &mut Buffer<Bf16>,
     ) -> Result<(), TrainerError> {
-        self.timed("attention", || self.parts.attention.backward(qkv, shape, out, logsumexp, d_out, d_qkv))
+        let attention = &self.parts.attention;
+        let sums = self.turn()?.take(attention.sums(shape))?;
+        self.timed("attention", || attention.backward(qkv, shape, out, logsumexp, d_out, (d_qkv, &sums)))
     }
 
     fn head(
