@@ -29,22 +29,18 @@
 #error "attention_fused.cu is for sm_90a"
 #endif
 
-#ifndef DEPTH
+// Stages of the ring of tiles: one is multiplied while the next comes in.
 #define DEPTH 2
-#endif
-#ifndef CONSUMER_REGISTERS
+// Registers of a thread, from 168 each at the start.
 #define CONSUMER_REGISTERS 232
-#endif
-#ifndef PRODUCER_REGISTERS
 #define PRODUCER_REGISTERS 40
-#endif
 
 // Warpgroups that multiply: each has 64 of the block's keys. One more brings tiles in and sums of dQ out.
 #define CONSUMERS 2
 #define THREADS (128 * (CONSUMERS + 1))
-#define SIGNAL_BYTES (ROWS * 128)  // dS of one warpgroup: 64 keys, 64 queries
-#define SUM_BYTES (ROWS * HEAD_DIM * 4)
-#define STATISTICS_BYTES 640
+#define SIGNAL_BYTES (ROWS * 128)        // dS of one warpgroup: 64 keys, 64 queries
+#define SUM_BYTES (ROWS * HEAD_DIM * 4)  // what a block adds to dQ of one tile
+#define STATISTICS_BYTES 640             // logarithms and deltas of one tile
 
 #define VALUES_AT (CONSUMERS * TILE_BYTES)
 #define RING_AT (2 * CONSUMERS * TILE_BYTES)
@@ -163,6 +159,7 @@ DEVICE void store_operand(u32 panel, const u32 (&a)[4][4]) {
 
 // ---- The warps that bring tiles in and sums out ----
 
+// A block's steps: tile after tile from its own diagonal to the end, head after head.
 struct Walk {
     int head, tile, first, tiles;
 
@@ -327,6 +324,8 @@ attention_backward(const bf16* __restrict__ qkv, const bf16* __restrict__ d_out,
         const u32 key_panel = keys + warpgroup * PANEL_BYTES, signal = signals + warpgroup * SIGNAL_BYTES;
         const float4* const of_columns = (const float4*)(tiles + STATISTICS_AT + (lane & 3) * 80);
 
+        // Products run beside what is computed from the ones before: S of the next step is on its way while this step's part of dQ is
+        // stored, dP beside the exponentials, dV beside dS.
         float dk[HEAD_DIM / 2], dv[HEAD_DIM / 2], s[32];
 #pragma unroll
         for (int i = 0; i < HEAD_DIM / 2; i++) dk[i] = dv[i] = 0;

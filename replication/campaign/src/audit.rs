@@ -11,7 +11,7 @@ use study::folder::lock;
 use study::identity::Known;
 use study::manifest::{ManifestError, Manifests};
 use study::plan::{PlannedRun, Selection};
-use study::record::Campaign;
+use study::record::{self, Campaign};
 use study::results;
 use study::run_folder;
 use study::same_bytes;
@@ -63,7 +63,7 @@ pub fn audit(
     let site = Site::new(&prepared, &trainer, &request, &answers, say)?;
     same_kind(directory, &drawn, &site, &request.profile)?;
     let computes = prepared.build.identities.on(prepared.plan.device).to_owned();
-    if Known::load(root).is_ok_and(|known| known.identity(&campaign.trainer_code) != computes) {
+    if Known::load(root).is_ok_and(|known| known.identity(&campaign.trainer_code, record::first_run(directory).as_deref()) != computes) {
         say("stale: this trainer computes something else than the one of these runs, so other bytes are to be expected");
     }
     say(&format!("{} of {} runs, drawn with --draw-seed {draw_seed}: {}", drawn.len(), recorded.len(), drawn.join(", ")));

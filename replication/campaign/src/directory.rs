@@ -194,7 +194,7 @@ pub fn report(root: &Path, directory: &Path) -> Result<Report, CampaignError> {
     let campaign = Campaign::read(directory)?;
     let before = raw_hashes(directory)?;
     let known = Known::load(root).ok();
-    let stale = known.as_ref().is_some_and(|known| !known.is_current(&campaign.trainer_code));
+    let stale = known.as_ref().is_some_and(|known| !known.is_current(&campaign.trainer_code, record::first_run(directory).as_deref()));
     let signed = directory.join(provenance::SIGNATURE).exists();
     let (verdicts, mut notes) = finish(root, directory, directory, stale)?;
     notes.extend(signed.then(|| "its signature was of what it was before and is gone: sign it again".to_owned()));

@@ -59,16 +59,29 @@ pub struct Earlier {
     /// It is so of runs with one micro-batch a step alone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub one_micro_batch: bool,
+    /// It is so of runs whose model has heads of another size alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_for_heads_of: Vec<usize>,
 }
 
 impl Earlier {
     /// Whether it says something of the run with this run file.
     pub fn is_of(&self, run_yaml: &str) -> bool {
         #[derive(Deserialize)]
-        struct Head {
+        struct Batch {
             batch: BatchSection,
         }
-        !self.one_micro_batch || serde_yaml::from_str::<Head>(run_yaml).is_ok_and(|run| run.batch.accumulation == 1)
+        #[derive(Deserialize)]
+        struct Model {
+            model: Heads,
+        }
+        #[derive(Deserialize)]
+        struct Heads {
+            head_dim: usize,
+        }
+        let has_one = || serde_yaml::from_str::<Batch>(run_yaml).is_ok_and(|run| run.batch.accumulation == 1);
+        let has_others = || serde_yaml::from_str::<Model>(run_yaml).is_ok_and(|run| !self.not_for_heads_of.contains(&run.model.head_dim));
+        (!self.one_micro_batch || has_one()) && (self.not_for_heads_of.is_empty() || has_others())
     }
 
     /// What follows from this and from one that says the same of its identity.
@@ -78,6 +91,7 @@ impl Earlier {
             identity: later.identity.clone(),
             shown_by: format!("{}; then {}", self.shown_by, later.shown_by),
             one_micro_batch: self.one_micro_batch || later.one_micro_batch,
+            not_for_heads_of: self.not_for_heads_of.iter().chain(&later.not_for_heads_of).copied().collect(),
         }
     }
 }
@@ -125,12 +139,13 @@ impl Known {
         text.split_inclusive('\n').map(line).collect()
     }
 
-    /// What a record says, as the newest identity that is known to say the same of it.
-    pub fn identity<'a>(&'a self, recorded: &'a str) -> &'a str {
+    /// What a record says, as the newest identity that is known to say the same of it; of the run with this run file, where there is one.
+    pub fn identity<'a>(&'a self, recorded: &'a str, run_yaml: Option<&str>) -> &'a str {
         let mut newest = recorded;
+        let says = |earlier: &&Earlier| run_yaml.is_none_or(|run_yaml| earlier.is_of(run_yaml));
         // As many steps as there are entries: more would be a circle.
         for _ in &self.earlier {
-            let Some(earlier) = self.earlier.iter().find(|earlier| earlier.recorded == newest) else { break };
+            let Some(earlier) = self.earlier.iter().filter(says).find(|earlier| earlier.recorded == newest) else { break };
             newest = &earlier.identity;
         }
         newest
@@ -151,10 +166,10 @@ impl Known {
         found
     }
 
-    /// Whether results that recorded this are what this tree's trainer would compute.
-    pub fn is_current(&self, recorded: &str) -> bool {
+    /// Whether results that recorded this are what this tree's trainer would compute; `run_yaml` is the run file of one of their runs.
+    pub fn is_current(&self, recorded: &str, run_yaml: Option<&str>) -> bool {
         let Identities { cpu, cuda, hip } = &self.current;
-        [cpu, cuda, hip].into_iter().any(|current| current == self.identity(recorded))
+        [cpu, cuda, hip].into_iter().any(|current| current == self.identity(recorded, run_yaml))
     }
 }
 
@@ -183,11 +198,13 @@ mod tests {
                 identity: "b".into(),
                 shown_by: "three runs made again".into(),
                 one_micro_batch: false,
+                not_for_heads_of: Vec::new(),
             }],
         };
-        assert!(known("b").is_current("sources") && known("b").is_current("b") && known("b").is_current("a"));
-        assert!(!known("changed").is_current("sources") && !known("changed").is_current("b"));
-        assert!(!known("b").is_current("other sources"));
+        let is_current = |known: &Known, recorded| known.is_current(recorded, None);
+        assert!(["sources", "b", "a"].iter().all(|recorded| is_current(&known("b"), recorded)));
+        assert!(!is_current(&known("changed"), "sources") && !is_current(&known("changed"), "b"));
+        assert!(!is_current(&known("b"), "other sources"));
         // Step by step, and never around in a circle.
         let entry = |recorded: &str, identity: &str| Earlier {
             recorded: recorded.into(),
@@ -196,7 +213,7 @@ mod tests {
         };
         let mut chain = known("d");
         chain.earlier.extend([entry("b", "d"), entry("x", "y"), entry("y", "x")]);
-        assert!(chain.is_current("sources") && chain.is_current("b") && !chain.is_current("x"));
+        assert!(is_current(&chain, "sources") && is_current(&chain, "b") && !is_current(&chain, "x"));
         chain.earlier[1].one_micro_batch = true;
         let all = chain.same_as("d");
         let [one, two] = &all[..] else { panic!("{all:?}") };
@@ -218,5 +235,15 @@ mod tests {
             assert_eq!((limited.is_of(&run), general.is_of(&run)), (is_one, true), "{batch}");
         }
         assert!(!limited.is_of("no run file"));
+    }
+
+    /// Attention with heads of 128 was changed: runs of other models go on, and only they.
+    #[test]
+    fn what_holds_for_other_heads_is_not_said_of_these() {
+        let limited: Earlier = serde_yaml::from_str("{recorded: a, identity: b, shown_by: parts, not_for_heads_of: [128]}").unwrap();
+        let run = |heads: usize| format!("schema: x\nmodel: {{head_dim: {heads}, hidden_size: 512}}\n");
+        assert!(limited.is_of(&run(64)) && !limited.is_of(&run(128)) && !limited.is_of("no run file"));
+        let known = Known { earlier: vec![limited], ..Known::only("b") };
+        assert!(known.is_current("a", Some(&run(64))) && !known.is_current("a", Some(&run(128))) && known.is_current("a", None));
     }
 }

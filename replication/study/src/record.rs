@@ -155,3 +155,16 @@ impl Campaign {
         serde_json::from_value(value).map_err(|error| wrong(error.to_string()))
     }
 }
+
+/// The run file of one of the directory's runs, the first by name.
+pub fn first_run(directory: &Path) -> Option<String> {
+    let sorted = |path: &Path| -> Option<Vec<PathBuf>> {
+        let mut paths: Vec<_> =
+            std::fs::read_dir(path).ok()?.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.is_dir()).collect();
+        paths.sort();
+        Some(paths)
+    };
+    let seeds = sorted(&directory.join("runs"))?.into_iter().filter_map(|arm| sorted(&arm)).flatten();
+    let file = seeds.map(|seed| seed.join("run.yaml")).find(|path| path.is_file())?;
+    files::read_text(&file).ok()
+}

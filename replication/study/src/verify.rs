@@ -239,7 +239,7 @@ fn campaign(
         records::check_runs(directory, campaign, environment.as_ref(), present, verification);
         plan::check(directory, campaign, environment.as_ref(), verification);
         records::check_same_bytes(directory, present, verification);
-        note(campaign, known, verification);
+        note(directory, campaign, known, verification);
     }
     let Some(computed) = recompute::check(directory, verification) else { return Ok(()) };
     measured::check(&computed.measurements, verification);
@@ -263,7 +263,7 @@ fn kernels(directory: &Path, known: Option<&Known>, templates: Option<&Path>, ve
     let Ok(document) = kernels::Document::read(&directory.join(kernels::DOCUMENT)) else { return };
     verification.notes.push("measurements of kernels: hashes and ratios are checked; there are no runs and no claims here".to_owned());
     check_kernels_pages(directory, &document, templates, verification);
-    if known.is_some_and(|known| !known.is_current(&document.trainer_code)) {
+    if known.is_some_and(|known| !known.is_current(&document.trainer_code, None)) {
         verification.notes.push("stale: the trainer of this tree computes something else than the one measured".to_owned());
     }
     if document.dirty {
@@ -297,8 +297,8 @@ fn check_kernels_pages(directory: &Path, document: &kernels::Document, templates
 }
 
 /// What is true of the results and not an error in them.
-fn note(campaign: &Campaign, known: Option<&Known>, verification: &mut Verification) {
-    if known.is_some_and(|known| !known.is_current(&campaign.trainer_code)) {
+fn note(directory: &Path, campaign: &Campaign, known: Option<&Known>, verification: &mut Verification) {
+    if known.is_some_and(|known| !known.is_current(&campaign.trainer_code, record::first_run(directory).as_deref())) {
         verification.notes.push("stale: the trainer of this tree computes something else than the one of these runs".to_owned());
     }
     if campaign.dirty {

@@ -18,6 +18,7 @@ use crate::measure::Measurements;
 use crate::measure::load::Run;
 use crate::number;
 use crate::plan;
+use crate::record;
 use crate::same_bytes::SameBytes;
 
 #[derive(Debug, Clone, Serialize)]
@@ -317,8 +318,8 @@ fn distinct(measurements: &Measurements, pick: fn(&Run) -> String) -> String {
 fn data(directory: &Path) -> Grid {
     let columns = vec![words("File", 0.34), words("SHA-256 or value", 0.66)];
     let mut grid = Grid::new("data", "Data of every run", columns).stacking();
-    let Some(run) = first_run_file(&directory.join("runs")) else { return grid };
-    let run = yaml(&run);
+    let Some(run) = record::first_run(directory) else { return grid };
+    let run: serde_yaml::Value = contract::yaml::from_str(&run).unwrap_or_default();
     let mut rows = Vec::new();
     for key in ["data", "tokenizer"] {
         if let Some(value) = run.get(key).and_then(|value| serde_json::to_value(value).ok()) {
@@ -329,17 +330,6 @@ fn data(directory: &Path) -> Grid {
         grid.row(&format!("d{index}"), vec![Cell::new(name), Cell::new(value).class("code")]);
     }
     grid
-}
-
-fn first_run_file(runs: &Path) -> Option<std::path::PathBuf> {
-    let sorted = |path: &Path| -> Option<Vec<std::path::PathBuf>> {
-        let mut paths: Vec<_> =
-            std::fs::read_dir(path).ok()?.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.is_dir()).collect();
-        paths.sort();
-        Some(paths)
-    };
-    let seeds = sorted(runs)?.into_iter().filter_map(|arm| sorted(&arm)).flatten();
-    seeds.map(|seed| seed.join("run.yaml")).find(|path| path.is_file())
 }
 
 /// A JSON file as a table of names and values; lists of objects (such as the run list) are counted, not listed.
