@@ -40,6 +40,8 @@ pub(crate) struct Column {
     pub(crate) peer: bool,
     /// Over the last quarter of the budget.
     pub(crate) late: bool,
+    /// Of one seed, where it is not the first.
+    pub(crate) seed: Option<u64>,
 }
 
 impl Document {
@@ -153,6 +155,7 @@ impl Table {
                 from: after(" from "),
                 peer: head.starts_with("PyTorch"),
                 late: head.contains("last quarter"),
+                seed: head.split_once(", seed ").and_then(|(_, rest)| rest.split(']').next()?.parse().ok()),
             })
         };
         self.head.iter().enumerate().filter_map(column).collect()

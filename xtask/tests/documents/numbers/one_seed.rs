@@ -1,4 +1,4 @@
-//! Numbers of campaigns that have one seed so far.
+//! Numbers of single seeds, in campaigns that have one or two so far.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::{LADDER, Results, fixed, mean};
 const SEED: u64 = 11;
 const LADDER_110M: &str = "2026-11-23-nvidia-h200-ladder-110m-4c44828b";
 const DEFECTS: &str = "2026-11-23-nvidia-h200-dnc-32m-defects-08841347";
-const DNC: &str = "2026-11-23-nvidia-h200-dnc-32m-22f07971";
+const DNC: &str = "2026-11-25-nvidia-h200-dnc-32m-4f25e5fd";
 const EPSILON: &str = "2026-11-24-nvidia-h200-dnc-32m-epsilon-d751c78d";
 const LR_HALF: &str = "2026-11-24-nvidia-h200-ladder-32m-lr-half-e6468e18";
 const LR_DOUBLE: &str = "2026-11-24-nvidia-h200-ladder-32m-lr-double-e6468e18";
@@ -28,10 +28,14 @@ impl Results {
         all
     }
 
-    /// Losses of an arm's validations by tokens; one seed.
+    /// Losses of an arm's validations by tokens; the first seed.
     fn curve(&mut self, directory: &str, arm: &str) -> Vec<(f64, f64)> {
+        self.curve_of(directory, arm, SEED)
+    }
+
+    fn curve_of(&mut self, directory: &str, arm: &str, seed: u64) -> Vec<(f64, f64)> {
         let rows =
-            self.csv(&format!("{directory}/data/validation.csv")).iter().filter(|row| row["arm"] == arm && row["seed"] == SEED.to_string());
+            self.csv(&format!("{directory}/data/validation.csv")).iter().filter(|row| row["arm"] == arm && row["seed"] == seed.to_string());
         let number = |row: &BTreeMap<String, String>, name: &str| row[name].parse::<f64>().unwrap();
         rows.map(|row| (number(row, "tokens"), number(row, "loss"))).collect()
     }
@@ -43,13 +47,18 @@ impl Results {
 
     /// Against the baseline of the one seed: extra tokens to a loss, or nats over the last quarter of the budget.
     pub(super) fn beside(&mut self, baseline: &str, directory: &str, arm: &str, column: &Column) -> String {
+        let seed = column.seed.unwrap_or(SEED);
+        let (own, baseline_curve) = (self.curve_of(directory, arm, seed), self.curve_of(directory, baseline, seed));
+        if own.is_empty() {
+            return "not run".into();
+        }
         if column.loss.is_some() {
             let tokens = self.tokens(directory, column.loss);
-            let needed = |arm: &str| tokens.get(&(arm.to_owned(), SEED));
+            let needed = |arm: &str| tokens.get(&(arm.to_owned(), seed));
             let (own, baseline) = (needed(arm), needed(baseline).unwrap());
             return own.map_or("not reached".into(), |own| fixed(100.0 * (own / baseline - 1.0), 1));
         }
-        let (own, baseline) = (self.curve(directory, arm), self.curve(directory, baseline));
+        let baseline = baseline_curve;
         assert!(column.late && own.len() == baseline.len());
         let last = own.last().unwrap().0;
         let gaps: Vec<f64> = own
