@@ -82,7 +82,7 @@ class Ruler:
             self.falling.append(min(max((sums[right + 1] - sums[left]) / (right + 1 - left) for right in around[1]) for left in around[0]))
         points = [(math.log(tokens), loss) for tokens, loss in zip(self.tokens, self.mean)]
         self.late = [at for at, tokens in enumerate(self.tokens) if tokens > 0.75 * budget]
-        self.late_slope = -least_squares_slope([points[at] for at in self.late])
+        self.late_slope = -least_squares_slope([points[at] for at in self.late]) if len(self.late) > 1 else None
         self.slope = []
         for x, _ in points:
             near = [point for point in points if abs(point[0] - x) <= SLOPE_REACH]
@@ -244,6 +244,12 @@ def main(directory, tables, campaigns):
             if not runs:
                 continue
             ruler = Ruler(curves, runs, budget)
+            if ruler.late_slope is None:
+                # Losses cannot be turned into tokens.
+                of_baseline = {claim["id"] for base, claim in entries if claim.get("baseline", base) == baseline}
+                measured = [key for key, row in rows.items() if key[0] in of_baseline and row["stretch"]]
+                compared.near(f"numbers beside {baseline}, which has no slope", 0, len(measured))
+                continue
             stretches = {"last quarter": ruler.late, **({"matched depth": ruler.matched} if ruler.matched else {})}
             layouts = {name: [Layout(table, baseline) for table in ruler.tables(curves, of, again)] for name, of in stretches.items()}
             for said in paper.get("precision", []):

@@ -50,7 +50,7 @@ pub fn outlook(manifests: &Manifests, profile: &Profile, results: &Path, campaig
     let mut outlook = Outlook { campaigns, ..Outlook::default() };
     let papers = profile.papers.iter().filter_map(|id| manifests.papers.get(id)).filter(|paper| paper.judging == 2);
     let papers: Vec<&Paper> = papers.collect();
-    let Some((directory, measurements)) = source(manifests, profile, results).filter(|_| !papers.is_empty()) else {
+    let Some((directory, measurements)) = source(manifests, profile, &papers, results) else {
         outlook.notes.push("no campaign was run whose scatter would say what this one can decide".to_owned());
         return outlook;
     };
@@ -129,8 +129,9 @@ fn planned(manifests: &Manifests, profile: &Profile, scatter: &Scatter) -> Optio
     (freedom > 0).then(|| Design { arms: runs.into_iter().map(|(arm, runs)| (arm, runs.recip())).collect(), seeds, scatter })
 }
 
-/// The campaign to take the scatter from: of the same profile, else the same model, else the same hardware; of those the last.
-fn source(manifests: &Manifests, profile: &Profile, results: &Path) -> Option<(PathBuf, Measurements)> {
+/// The campaign to take the scatter from: of the same profile, else the same model, else the same hardware; of those the last whose runs can
+/// be set beside a paper's baseline.
+fn source(manifests: &Manifests, profile: &Profile, papers: &[&Paper], results: &Path) -> Option<(PathBuf, Measurements)> {
     let mut found: Vec<(usize, String, PathBuf)> = Vec::new();
     for entry in std::fs::read_dir(results).ok()?.flatten() {
         let Ok(campaign) = Campaign::read(&entry.path()) else { continue };
@@ -139,9 +140,12 @@ fn source(manifests: &Manifests, profile: &Profile, results: &Path) -> Option<(P
         found.extend(alike.iter().position(|same| *same).map(|rank| (alike.len() - rank, campaign.date, entry.path())));
     }
     found.sort();
-    // One that cannot be measured says nothing; the next may.
+    // One that cannot be measured says nothing, nor one of a few steps; the next may.
+    let scatters = |measurements: &Measurements, paper: &&Paper| {
+        Sheets::of(measurements, &paper.baseline).is_ok_and(|sheets| sheets.decisive().design(Scale::Tokens).is_some())
+    };
     found.into_iter().rev().find_map(|(_, _, path)| {
-        let measurements = measure(&path).ok()?;
+        let measurements = measure(&path).ok().filter(|measurements| papers.iter().any(|paper| scatters(measurements, paper)))?;
         let name = path.file_name().map(PathBuf::from).unwrap_or_default();
         Some((name, measurements))
     })
