@@ -16,12 +16,12 @@ use campaign::toolchain::ToolError;
 use contract::device::{DeviceKind, GpuFacts};
 use contract::measurements::StepTimeLine;
 use study::files;
-use study::kernels::{CUT, Depth, Missing, NotRun, RankStep, RanksBench, WHOLE, WHOLE_BATCH};
+use study::kernels::{CUT, Depth, Missing, NotRun, Part, RankStep, RanksBench, WHOLE, WHOLE_BATCH};
 use study::manifest::profile::{Model, Profile};
 use study::plan;
 
-use super::gpu::absent;
 use super::gpu::peers::{self, Script};
+use super::gpu::{absent, stated};
 use super::{BenchError, Means, steps};
 
 /// How many ranks compute a step together, each number in turn.
@@ -61,6 +61,9 @@ const ARMS: [&str; 3] = ["bf16", "fp8", "mxfp4-fdw-h16"];
 
 /// A peer's round: making the model, compiling its blocks the first time, some steps.
 const PEER_ROUND: Duration = Duration::from_secs(300);
+
+/// Steps in which every kind of kernel is timed, after one that is not.
+const PROFILED: &str = "6";
 
 /// How steps of several ranks are measured.
 pub(super) struct Request<'a> {
@@ -243,6 +246,10 @@ impl Request<'_> {
                 }
             }
         }
+        if step.ranks == 1 && step.size == CUT && !step.samples.is_empty() {
+            stop()?;
+            self.parts(place, size, &file, step)?;
+        }
         if let (Some(script), Some(name)) = (script, step.peer_name()) {
             match script {
                 Ok(script) => {
@@ -287,6 +294,38 @@ impl Request<'_> {
         Ok(())
     }
 
+    /// What attention, head and optimizer take of a GPU whose peaks are known.
+    fn parts(&self, place: &Place, size: &Size, file: &Path, step: &mut RankStep) -> Result<(), BenchError> {
+        let Some(peaks) = place.here.and_then(|_| stated(self.means.manifests, &place.name)) else { return Ok(()) };
+        let mut arguments: Vec<OsString> = vec!["step-time".into(), file.into()];
+        let options = ["--profile-step", "--warmup", "1", "--repeats", PROFILED, "--device", place.kind.word()];
+        arguments.extend(options.map(OsString::from));
+        let lines = match self.means.trainer.output("timing kernels of steps", arguments) {
+            Ok(text) => steps::parse(&text)?,
+            Err(error) => {
+                step.missing.push(absent(&format!("{}, kernels", step.name()), &reason(&error)));
+                return Ok(());
+            }
+        };
+        let model = self.model(size)?;
+        let [operations, bytes] = [("FLOP", peaks.bf16), ("bytes", peaks.bytes_per_second)];
+        for (kernel, work, (unit, peak)) in [
+            ("attention", attention(&model, step.tokens), operations),
+            // Three products.
+            ("head", 6 * step.tokens * model.hidden_size * model.vocab_size, operations),
+            // The norm reads a gradient. The update reads it again with parameter and moments in F32, and writes these and a BF16.
+            ("optimizer", 34 * model.section().parameters() as u64, bytes),
+        ] {
+            let of_kernel = |line: &StepTimeLine| match line {
+                StepTimeLine::Kernel(line) if &*line.kernel == kernel => Some(line.seconds),
+                _ => None,
+            };
+            let samples = lines.iter().filter_map(of_kernel).collect();
+            step.parts.push(Part { kernel: kernel.to_owned(), work, unit: unit.to_owned(), peak, samples });
+        }
+        Ok(())
+    }
+
     /// Each rank has a micro-batch, or several of the profile's batch.
     fn run_file(&self, size: &Size, profile: &Profile, step: &RankStep) -> Result<PathBuf, BenchError> {
         let mut profile = profile.clone();
@@ -317,6 +356,11 @@ impl Request<'_> {
         }
         Ok(Script::spawn(self.means.root, python, "fsdp_peers.py", &arguments, PEER_ROUND))
     }
+}
+
+/// Operations of attention, forward and backward, as they are usually counted: two products and five, of which the mask leaves half.
+fn attention(model: &Model, tokens: u64) -> u64 {
+    7 * tokens * model.sequence_length * model.num_attention_heads * model.head_dim * model.num_hidden_layers
 }
 
 /// What the first rank that failed said, without what surrounds it.

@@ -16,6 +16,11 @@ pub const WHOLE_BATCH: &str = "llama31-8b-32-sequences";
 pub const CUT: &str = "llama31-8b-8-layers";
 
 const STEPS: &str = "Steps of several ranks";
+const PARTS: &str = "Kernels of a step";
+
+/// What is asked of each kind of kernel, as a share of its peak. On an H200 it is 450 TFLOP/s of attention, which cuDNN exceeds without an order
+/// of its sums; 42 ms of head and loss, whose three products take 37; and 85 % of what a copy reaches.
+const PART_BARS: [(&str, f64); 3] = [("attention", 0.455), ("head", 0.62), ("optimizer", 0.75)];
 
 /// The steps of one kind of device.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -55,6 +60,25 @@ pub struct RankStep {
     pub peer: Option<Peer>,
     /// What is not there, ours or the peer's.
     pub missing: Vec<Missing>,
+    /// Kinds of kernels of this step, of one GPU alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<Part>,
+}
+
+/// What one kind of kernel does in a step, and how long it took.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Part {
+    /// `attention`, `head` or `optimizer`, as `trainer step-time --profile-step` calls it.
+    pub kernel: String,
+    /// Operations, or bytes to and from memory.
+    pub work: u64,
+    /// `FLOP` or `bytes`.
+    pub unit: String,
+    /// Its maker's peak for one second.
+    pub peak: f64,
+    /// Seconds in each step.
+    pub samples: Vec<f64>,
 }
 
 /// Seconds of one step that computing did not hide.
@@ -254,6 +278,7 @@ impl RanksBench {
         for step in measured() {
             compared.extend(self.comparisons(step).iter().filter_map(|comparison| one(comparison, &evidence, 1, true)));
             compared.extend(hidden(step));
+            compared.extend(step.parts.iter().filter_map(|part| of_peak(step, part)));
         }
         for step in measured() {
             let took = step.peak_bytes.map(|peak_bytes| Memory { name: step.name(), peak_bytes });
@@ -295,6 +320,32 @@ impl RanksBench {
         }
         all
     }
+}
+
+/// How near a kind of kernel is to its peak.
+fn of_peak(step: &RankStep, part: &Part) -> Option<Compared> {
+    let rates: Vec<f64> = part.samples.iter().map(|seconds| part.work as f64 / seconds / part.peak).collect();
+    let taken = median_ratio(&rates)?;
+    let bar = PART_BARS.iter().find(|(kernel, _)| *kernel == part.kernel).map(|(_, bar)| *bar);
+    let verdict = bar.map_or("", |bar| if taken.ratio < bar { "missed" } else { "met" });
+    let (seconds, rate) = (part.work as f64 / taken.ratio / part.peak, taken.ratio * part.peak / 1e12);
+    let unit = if part.unit == "bytes" { "TB/s" } else { "TFLOP/s" };
+    Some(Compared {
+        section: PARTS.to_owned(),
+        what: format!("{} of the maker's peak, {}", part.kernel, step.named()),
+        ours: step.name(),
+        over: String::new(),
+        threads: 1,
+        ratio: Some(taken.ratio),
+        interval: taken.interval.map(|Interval { low, high }| [low, high]),
+        n: part.samples.len(),
+        in_turns: false,
+        is_share: true,
+        bar,
+        paper: None,
+        verdict: verdict.to_owned(),
+        note: format!("{:.1} ms, {} {unit}", 1e3 * seconds, crate::number::fixed(rate, if rate < 10.0 { 2 } else { 0 })),
+    })
 }
 
 /// The share of a step that does not wait for the exchange.

@@ -18,6 +18,7 @@ use contract::measurements::{StepTime, StepTimeLine};
 use study::files;
 use study::kernels::gpu_ratios::{compare, peer_recipe};
 use study::kernels::{Depth, GpuBench, LEAST, Memory, Missing, NotRun, Samples};
+use study::manifest::Manifests;
 use study::manifest::Profile;
 use study::manifest::profile::{Model, Peaks};
 use study::plan;
@@ -112,7 +113,7 @@ impl Means<'_> {
             libraries: gpu.libraries.clone(),
             mxfp4: "emulated".to_owned(),
             fp8: gpu.fp8.unwrap_or_default(),
-            stated: self.stated(&name),
+            stated: stated(self.manifests, &name),
             name,
             ..GpuBench::default()
         };
@@ -144,12 +145,6 @@ impl Means<'_> {
             self.steps(bench, size, stop)?;
         }
         Ok(())
-    }
-
-    /// Peaks of the hardware manifest whose title is in the GPU's name.
-    fn stated(&self, name: &str) -> Option<Peaks> {
-        let of_gpus = self.manifests.hardware.values().filter(|hardware| hardware.device != DeviceKind::Cpu);
-        of_gpus.filter(|hardware| name.contains(&hardware.title)).find_map(|hardware| hardware.peaks.clone())
     }
 
     fn kernels(&self, bench: &mut GpuBench, shapes: &str, sequences: Option<usize>) -> Result<(), BenchError> {
@@ -327,6 +322,12 @@ impl Means<'_> {
 
 fn alien(what: String) -> BenchError {
     BenchError::Lines { program: "trainer kernel-time".to_owned(), what }
+}
+
+/// Peaks of the hardware manifest whose title is in the GPU's name.
+pub(super) fn stated(manifests: &Manifests, name: &str) -> Option<Peaks> {
+    let of_gpus = manifests.hardware.values().filter(|hardware| hardware.device != DeviceKind::Cpu);
+    of_gpus.filter(|hardware| name.contains(&hardware.title)).find_map(|hardware| hardware.peaks.clone())
 }
 
 pub(super) fn absent(name: &str, reason: &str) -> Missing {

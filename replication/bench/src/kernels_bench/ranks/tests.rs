@@ -220,12 +220,15 @@ fn asking<'a>(
 /// Answers `step-time` with as many steps as it is asked for. The whole model finds no memory on one GPU.
 const TRAINER: &str = r#"#!/bin/sh
 echo "$@" >> FOLDER/calls
-shift; file=$1; ranks=1
-while [ $# -gt 0 ]; do case $1 in --repeats) repeats=$2;; --gpus|--ranks) ranks=$2;; esac; shift; done
+shift; file=$1; ranks=1; profile=
+while [ $# -gt 0 ]; do case $1 in --profile-step) profile=yes;; --repeats) repeats=$2;; --gpus|--ranks) ranks=$2;; esac; shift; done
 case $file in *llama31-8b-bf16-1.yaml) printf 'rank 0 of 1\nerror: not enough memory on cuda:0\nerror: rank 0 ended first\n' >&2; exit 4;; esac
 line() { echo "{\"schema\":\"mxfp4-step-time/1\",\"kind\":$1}"; }
 for repeat in $(seq $repeats); do
     line "\"step_time\",\"arm\":\"a\",\"repeat\":$repeat,\"tokens\":100,\"ranks\":$ranks,\"seconds\":0.1,\"forward_backward_seconds\":0.05"
+    for kernel in attention head optimizer gemm; do
+        [ -z "$profile" ] || line "\"step_kernel\",\"arm\":\"a\",\"repeat\":$repeat,\"kernel\":\"$kernel\",\"calls\":1,\"work\":0,\"seconds\":0.04"
+    done
     [ $ranks = 1 ] || line "\"step_exchange\",\"arm\":\"a\",\"repeat\":$repeat,\"gradients\":0.001,\"norm\":0.002,\"parameters\":0.003"
 done
 line '"step_memory","bytes":5368709120'
@@ -280,8 +283,20 @@ fn steps_are_measured_by_calls_of_the_trainer_in_turns_with_the_peer() {
     // The peer finds room where we find none, and is asked on.
     assert_eq!(of("step/llama31-8b/bf16/1").peer.as_ref().unwrap().samples.len(), 10);
     let calls = std::fs::read_to_string(at("calls")).unwrap();
-    // Six steps of one GPU and of two, two rounds each; of one that was refused only the first.
-    assert_eq!(calls.lines().count(), 23, "{calls}");
+    // Six steps of one GPU and of two, two rounds each, of one that was refused only the first; and the kernels of three.
+    assert_eq!(calls.lines().count(), 26, "{calls}");
+    assert_eq!(calls.lines().filter(|call| call.contains("-8-layers-") && call.contains("--profile-step")).count(), 3, "{calls}");
+    // Eight layers of 7 x 8192^2 x 4096 operations, three products of 8192 x 4096 x 128256, and 34 bytes for each of 2.8 billion parameters,
+    // each in 40 ms, of 989.5 TFLOP/s and 4.8 TB/s.
+    for (kernel, rate, verdict) in [
+        ("attention", 8.0 * 7.0 * 8192.0 * 8192.0 * 4096.0 / 9.895e14, "missed"),
+        ("head", 6.0 * 8192.0 * 4096.0 * 128_256.0 / 9.895e14, "met"),
+        ("optimizer", 34.0 * 2_795_573_248.0 / 4.8e12, "missed"),
+    ] {
+        let compared = found(&bench, &format!("{kernel} of the maker's peak, fp8, 1 rank, llama31-8b-8-layers"));
+        assert!((compared.ratio.unwrap() / (rate / 0.04) - 1.0).abs() < 1e-9, "{compared:?}");
+        assert_eq!((compared.verdict.as_str(), compared.n), (verdict, 6), "{compared:?}");
+    }
     assert!(calls.lines().all(|call| call.contains("--device cuda") && call.contains("-2.yaml") == call.contains("--gpus 2")), "{calls}");
     let started = std::fs::read_to_string(at("peers")).unwrap();
     assert_eq!(started.lines().map(|line| &line[..9]).collect::<Vec<_>>(), ["--ranks 1", "--ranks 2"]);
