@@ -223,14 +223,18 @@ pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)
         Some(together) => measure_together(ranks::Request { means, threads: first }, together, &found, &mut document, stop, say)?,
         None => {
             if wanted.cpu && is_source {
-                measure_cpu(means, &request.threads, &mut document, stop, say)?;
+                until_stopped(measure_cpu(means, &request.threads, &mut document, stop, say), &mut document, stop)?;
             } else if wanted.cpu {
                 document.not_run.push(gpu::not_run("cpu", None));
             }
-            measure_gpus(means, found, &mut document, stop, say)?;
+            if asked_to_stop(stop).is_ok() {
+                measure_gpus(means, found, &mut document, stop, say)?;
+            }
         }
     }
-    something(means.only, &document)?;
+    if asked_to_stop(stop).is_ok() {
+        something(means.only, &document)?;
+    }
     document.comparisons = document.compare();
     let directory = write(root, &request.out, &document, &environment)?;
     if asked_to_stop(stop).is_err() {
@@ -294,7 +298,17 @@ fn measure_gpus(
     Ok(())
 }
 
-/// Criterion's benchmarks, kernels and steps in turns, and the CPU's peers.
+/// A measurement that was stopped, or whose programs were, keeps what it has; one that has nothing is no result.
+fn until_stopped(measured: Result<(), BenchError>, document: &mut Document, stop: &AtomicBool) -> Result<(), BenchError> {
+    let is_empty = document.benchmarks.is_empty() && document.samples.is_empty();
+    if is_empty || measured.is_ok() || asked_to_stop(stop).is_ok() {
+        return measured;
+    }
+    document.missing.push(gpu::absent("what was left of the CPU's measurements", "interrupted"));
+    Ok(())
+}
+
+/// Criterion's benchmarks, kernels and steps in turns, and the CPU's peers. What is measured is in the document as soon as it is there.
 fn measure_cpu(
     Means { root, trainer, manifests, folder, depth, only, peers: python, .. }: Means,
     threads: &[usize],
@@ -314,24 +328,21 @@ fn measure_cpu(
     asked_to_stop(stop)?;
     let steps = steps::Request { trainer, manifests, folder, threads: step_threads(threads), rounds: depth.rounds(), depth, only };
     let steps = steps.measure(say)?;
-    asked_to_stop(stop)?;
     document.samples.extend(steps.samples);
     (document.profile, document.memory) = (steps.profile, steps.memory);
-    something(only, document)?;
     document.measuring_seconds = started.elapsed().as_secs_f64();
-    let mut peers = Peers::default();
-    if let Some(python) = python {
-        for threads in threads {
-            say(&format!("peers, with {threads} thread{} (some minutes)", number::plural(*threads)));
-            let one = programs::peers(root, python, (*threads, depth), only, say);
-            peers.timings.extend(one.timings);
-            peers.environment = peers.environment.or(one.environment);
-            peers.missing.extend(one.missing);
-            peers.missing.dedup();
-            asked_to_stop(stop)?;
-        }
+    asked_to_stop(stop)?;
+    something(only, document)?;
+    let Some(python) = python else { return Ok(()) };
+    for threads in threads {
+        say(&format!("peers, with {threads} thread{} (some minutes)", number::plural(*threads)));
+        let one = programs::peers(root, python, (*threads, depth), only, say);
+        document.peers.extend(one.timings);
+        document.peer_environment = document.peer_environment.take().or(one.environment);
+        document.missing.extend(one.missing);
+        document.missing.dedup();
+        asked_to_stop(stop)?;
     }
-    (document.peers, document.missing, document.peer_environment) = (peers.timings, peers.missing, peers.environment);
     Ok(())
 }
 

@@ -486,3 +486,18 @@ fn measurements_are_taken_into_a_campaign_made_without() {
     assert_eq!(fs::read(copy).unwrap(), fs::read(kernels.join(DOCUMENT)).unwrap());
     assert!(add(&kernels).unwrap_err().contains("is already there"));
 }
+
+/// Ctrl-C on a CPU lost everything: kernels, steps and peers that had been measured for minutes.
+#[test]
+fn what_was_measured_until_an_interrupt_is_kept() {
+    let interrupted = || Err(BenchError::Campaign(CampaignError::Interrupted));
+    let (stop, goes_on) = (AtomicBool::new(true), AtomicBool::new(false));
+    let mut document = synthetic();
+    let lacks = document.missing.len();
+    until_stopped(interrupted(), &mut document, &stop).unwrap();
+    assert_eq!(document.missing[lacks..], [gpu::absent("what was left of the CPU's measurements", "interrupted")]);
+    // A program that failed by itself is an error, and so is an interrupt before anything was measured.
+    assert!(until_stopped(interrupted(), &mut document, &goes_on).is_err());
+    let mut nothing = Document { benchmarks: Vec::new(), samples: Vec::new(), ..synthetic() };
+    assert!(until_stopped(interrupted(), &mut nothing, &stop).is_err());
+}
