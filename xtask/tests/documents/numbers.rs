@@ -16,6 +16,7 @@ const CPU: &str = "2026-11-22-xeon-2c-cpu-694f997d";
 const LADDER: &str = "2026-11-23-nvidia-h200-ladder-32m-31112dcc";
 const LADDER_8M: &str = "2026-11-24-nvidia-h200-ladder-8m-e6468e18";
 const KERNELS: &str = "kernels-2026-11-22-nvidia-h200";
+const CPU_KERNELS: &str = "kernels-2026-11-25-epyc-2c";
 const STEPS_S: &str = "kernels-2026-11-22-nvidia-h200-steps-34m";
 const STEPS_M: &str = "kernels-2026-11-22-nvidia-h200-steps-135m";
 
@@ -427,10 +428,39 @@ impl Results {
         };
         let [h16, h32, none, fp8] = ["mxfp4-h16", "mxfp4-h32", "mxfp4-h0", "fp8"].map(speed);
         all.push(format!("run at {h16} TFLOP/s with H16 and {h32} with H32, at {none} without rotation, and at {fp8} in native FP8"));
+        all.extend(self.sentences_of_cpu_kernels());
         let checks = self.csv("device-test-2026-11-22-nvidia-h200/checks.csv");
         assert!(checks.iter().all(|row| row["passed"] == "true"));
         all.push(format!("{} comparisons", grouped(checks.len() as u64)));
         all
+    }
+}
+
+impl Results {
+    fn sentences_of_cpu_kernels(&mut self) -> Vec<String> {
+        let mut of = |what: &str| self.ratio(CPU_KERNELS, what);
+        let percent = |ratio: f64| fixed(100.0 * ratio, 0);
+        let mut steps = |what: &str| ["A", "B"].map(|size| fixed(of(&format!("{what}, size {size}")), 2));
+        let [eager_a, eager_b] = steps("full MXFP4 with H16 over PyTorch F32, eager");
+        let [compiled_a, compiled_b] = steps("full MXFP4 with H16 over PyTorch F32, compiled");
+        let fp8 = steps("our FP8 over PyTorch F32, eager").join(" and ");
+        let emulated = steps("our FP8 over PyTorch's emulated FP8, compiled").join(" and ");
+        let products = [
+            "F32 multiply-adds of prepared operands, of their peak",
+            "MXFP4 product of prepared operands, of the integer dot-product peak",
+        ];
+        let [f32, mxfp4] = products.map(|what| percent(of(what)));
+        let mkl = fixed(of("F32 multiply-adds of prepared operands (FP8, BF16 arms), over MKL's F32"), 2);
+        let best = fixed(of("MXFP4 with preparing both operands, over the best F32"), 2);
+        let ggml = fixed(of("MXFP4 with preparing both operands, over ggml's MXFP4 x Q8_0"), 2);
+        vec![
+            format!("run at {f32} % of the multiply-add peak and {mkl} times as fast as PyTorch's"),
+            format!("run at {mxfp4} % of the peak of integer dot products"),
+            format!("{best} times as fast as the best F32 product and {ggml} times as fast as ggml's"),
+            format!("takes {eager_a} times less than PyTorch's in F32 and {compiled_a} times less than its compiled one"),
+            format!("7.2M parameters {eager_b} and {compiled_b} times"),
+            format!("Our FP8 is {fp8} times as fast as PyTorch's F32, and {emulated} times as fast as its compiled emulation"),
+        ]
     }
 }
 
