@@ -38,9 +38,9 @@ fn the_manifest_says_what_this_tree_computes() {
     let names: String =
         DeviceKind::ALL.into_iter().flat_map(|kind| computed.on(kind).parts.keys().map(move |part| name(kind, part))).collect();
     let expected = read("tests/identity_parts.txt");
-    let [names, expected] = [&names, &expected].map(|text| text.lines().collect::<BTreeSet<_>>());
-    let (new, gone): (Vec<_>, Vec<_>) = (names.difference(&expected).collect(), expected.difference(&names).collect());
-    assert!(new.is_empty() && gone.is_empty(), "parts of an identity: trainer/tests/identity_parts.txt lacks {new:?} and has {gone:?}");
+    let [found, listed] = [&names, &expected].map(|text| text.lines().collect::<BTreeSet<_>>());
+    let (new, gone): (Vec<_>, Vec<_>) = (found.difference(&listed).collect(), listed.difference(&found).collect());
+    assert!(names == expected, "parts of an identity: trainer/tests/identity_parts.txt lacks {new:?}, has {gone:?} or another order");
 }
 
 #[test]

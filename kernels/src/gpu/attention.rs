@@ -1,5 +1,7 @@
 //! Causal attention on the device: kernels/device/attention.cu, or what stands for it on AMD (`hip::compile`).
 
+use contract::memory::attention_sums;
+
 use super::driver::Grid;
 use super::{Argument, Bf16, Buffer, Gpu, GpuError, Kernel, expect};
 use crate::cpu::AttentionShape;
@@ -82,7 +84,7 @@ impl Attention {
     pub fn sums(&self, shape: AttentionShape) -> usize {
         match self.backward {
             Backward::Split { .. } => 0,
-            Backward::Fused(_) => shape.batch * shape.heads * shape.sequence.div_ceil(TILE) * TILE * shape.head_dim,
+            Backward::Fused(_) => attention_sums(shape.batch, shape.sequence, shape.heads),
         }
     }
 

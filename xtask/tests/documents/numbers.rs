@@ -434,9 +434,7 @@ impl Results {
         all.push(format!("{} comparisons", grouped(checks.len() as u64)));
         all
     }
-}
 
-impl Results {
     fn sentences_of_cpu_kernels(&mut self) -> Vec<String> {
         let mut of = |what: &str| self.ratio(CPU_KERNELS, what);
         let percent = |ratio: f64| fixed(100.0 * ratio, 0);

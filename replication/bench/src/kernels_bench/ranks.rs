@@ -265,9 +265,7 @@ impl Request<'_> {
 
     /// A round of ours.
     fn ours(&self, place: &Place, file: &Path, step: &mut RankStep, repeats: usize) -> Result<(), BenchError> {
-        let mut arguments: Vec<OsString> = vec!["step-time".into(), file.into()];
-        let options = ["--memory", "--warmup", "2", "--repeats", &repeats.to_string(), "--device", place.kind.word()];
-        arguments.extend(options.map(OsString::from));
+        let mut arguments = ["--memory", "--warmup", "2", "--repeats", &repeats.to_string()].map(OsString::from).to_vec();
         if place.here.is_none() {
             arguments.extend(["--threads".into(), self.threads.to_string().into()]);
         }
@@ -275,15 +273,8 @@ impl Request<'_> {
             let option = if place.here.is_some() { "--gpus" } else { "--ranks" };
             arguments.extend([option.into(), step.ranks.to_string().into()]);
         }
-        let text = match self.means.trainer.output("timing steps", arguments) {
-            Ok(text) => text,
-            Err(error) => {
-                step.missing.push(absent(&step.name(), &reason(&error)));
-                return Ok(());
-            }
-        };
-        let lines = steps::parse(&text)?;
-        for line in &lines {
+        let name = step.name();
+        for line in &self.lines(place, file, step, (name, arguments))? {
             match line {
                 StepTimeLine::Step(timed) => step.samples.push(timed.seconds),
                 StepTimeLine::Exchange(spent) => step.exchange.push(spent.into()),
@@ -294,19 +285,34 @@ impl Request<'_> {
         Ok(())
     }
 
+    /// What `trainer step-time` says with these options; nothing where it fails, and then the step lacks what is named.
+    fn lines(
+        &self,
+        place: &Place,
+        file: &Path,
+        step: &mut RankStep,
+        (name, options): (String, Vec<OsString>),
+    ) -> Result<Vec<StepTimeLine>, BenchError> {
+        let mut arguments: Vec<OsString> = vec!["step-time".into(), file.into(), "--device".into(), place.kind.word().into()];
+        arguments.extend(options);
+        match self.means.trainer.output("timing steps", arguments) {
+            Ok(text) => Ok(steps::parse(&text)?),
+            Err(error) => {
+                step.missing.push(absent(&name, &reason(&error)));
+                Ok(Vec::new())
+            }
+        }
+    }
+
     /// What attention, head and optimizer take of a GPU whose peaks are known.
     fn parts(&self, place: &Place, size: &Size, file: &Path, step: &mut RankStep) -> Result<(), BenchError> {
         let Some(peaks) = place.here.and_then(|_| stated(self.means.manifests, &place.name)) else { return Ok(()) };
-        let mut arguments: Vec<OsString> = vec!["step-time".into(), file.into()];
-        let options = ["--profile-step", "--warmup", "1", "--repeats", PROFILED, "--device", place.kind.word()];
-        arguments.extend(options.map(OsString::from));
-        let lines = match self.means.trainer.output("timing kernels of steps", arguments) {
-            Ok(text) => steps::parse(&text)?,
-            Err(error) => {
-                step.missing.push(absent(&format!("{}, kernels", step.name()), &reason(&error)));
-                return Ok(());
-            }
-        };
+        let options = ["--profile-step", "--warmup", "1", "--repeats", PROFILED].map(OsString::from).to_vec();
+        let name = format!("{}, kernels", step.name());
+        let lines = self.lines(place, file, step, (name, options))?;
+        if lines.is_empty() {
+            return Ok(());
+        }
         let model = self.model(size)?;
         let [operations, bytes] = [("FLOP", peaks.bf16), ("bytes", peaks.bytes_per_second)];
         for (kernel, work, (unit, peak)) in [

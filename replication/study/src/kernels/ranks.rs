@@ -326,54 +326,52 @@ impl RanksBench {
 fn of_peak(step: &RankStep, part: &Part) -> Option<Compared> {
     let rates: Vec<f64> = part.samples.iter().map(|seconds| part.work as f64 / seconds / part.peak).collect();
     let taken = median_ratio(&rates)?;
-    let bar = PART_BARS.iter().find(|(kernel, _)| *kernel == part.kernel).map(|(_, bar)| *bar);
-    let verdict = bar.map_or("", |bar| if taken.ratio < bar { "missed" } else { "met" });
     let (seconds, rate) = (part.work as f64 / taken.ratio / part.peak, taken.ratio * part.peak / 1e12);
     let unit = if part.unit == "bytes" { "TB/s" } else { "TFLOP/s" };
+    let bar = PART_BARS.iter().find(|(kernel, _)| *kernel == part.kernel).map(|(_, bar)| *bar);
     Some(Compared {
         section: PARTS.to_owned(),
-        what: format!("{} of the maker's peak, {}", part.kernel, step.named()),
-        ours: step.name(),
-        over: String::new(),
-        threads: 1,
-        ratio: Some(taken.ratio),
         interval: taken.interval.map(|Interval { low, high }| [low, high]),
         n: part.samples.len(),
-        in_turns: false,
-        is_share: true,
-        bar,
-        paper: None,
-        verdict: verdict.to_owned(),
         note: format!("{:.1} ms, {} {unit}", 1e3 * seconds, crate::number::fixed(rate, if rate < 10.0 { 2 } else { 0 })),
+        ..share(step, &format!("{} of the maker's peak", part.kernel), taken.ratio, bar)
     })
 }
 
 /// The share of a step that does not wait for the exchange.
 fn hidden(step: &RankStep) -> Option<Compared> {
     let exposed = step.exposed()?;
-    let share = 1.0 - exposed.sum();
     let bar = match step.size.as_str() {
         WHOLE => Some(0.94),
         WHOLE_BATCH => Some(0.97),
         _ => None,
     };
-    let verdict = bar.map_or("", |bar| if share < bar { "missed" } else { "met" });
     let Exchange { gradients, norm, parameters } = exposed;
     let percent = |share: f64| format!("{:.1} %", 100.0 * share);
     Some(Compared {
+        n: step.exchange.len(),
+        note: format!("waits: gradients {}, norm {}, parameters {}", percent(gradients), percent(norm), percent(parameters)),
+        ..share(step, "not spent waiting for the exchange", 1.0 - exposed.sum(), bar)
+    })
+}
+
+/// A share that a step has by itself, beside nothing else that was measured.
+fn share(step: &RankStep, what: &str, share: f64, bar: Option<f64>) -> Compared {
+    let verdict = bar.map_or("", |bar| if share < bar { "missed" } else { "met" });
+    Compared {
         section: STEPS.to_owned(),
-        what: format!("not spent waiting for the exchange, {}", step.named()),
+        what: format!("{what}, {}", step.named()),
         ours: step.name(),
         over: String::new(),
         threads: 1,
         ratio: Some(share),
         interval: None,
-        n: step.exchange.len(),
+        n: 0,
         in_turns: false,
         is_share: true,
         bar,
         paper: None,
         verdict: verdict.to_owned(),
-        note: format!("waits: gradients {}, norm {}, parameters {}", percent(gradients), percent(norm), percent(parameters)),
-    })
+        note: String::new(),
+    }
 }

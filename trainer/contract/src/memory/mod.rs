@@ -181,15 +181,16 @@ pub fn logits_together(tokens: usize, vocabulary: usize) -> usize {
 pub fn scratch_bytes(run: &RunFile, ways: Ways) -> usize {
     let (tokens, vocabulary) = (run.tokens_per_step(), run.model.vocab_size);
     let logits = 2 * logits_together(tokens, vocabulary) * vocabulary;
-    Rooms::new(run).largest_turn(ways, tokens).max(logits).max(attention_sums(run))
+    let model = &run.model;
+    let batch = tokens / model.sequence_length.max(1);
+    let of_attention = if model.head_dim == 128 { 4 * attention_sums(batch, model.sequence_length, model.num_attention_heads) } else { 0 };
+    Rooms::new(run).largest_turn(ways, tokens).max(logits).max(of_attention)
 }
 
-/// Bytes of the sums of the queries' gradients, in F32 and tiles of 64 rows, of attention's backward pass for heads of 128
+/// Elements, in F32, of the sums of the queries' gradients that attention's backward pass for heads of 128 makes on Hopper: tiles of 64 rows
 /// (kernels/device/attention_fused.cu).
-fn attention_sums(run: &RunFile) -> usize {
-    let model = &run.model;
-    let rows = run.tokens_per_step() / model.sequence_length.max(1) * model.sequence_length.next_multiple_of(64);
-    if model.head_dim == 128 { 4 * rows * model.num_attention_heads * model.head_dim } else { 0 }
+pub fn attention_sums(batch: usize, sequence: usize, heads: usize) -> usize {
+    batch * sequence.next_multiple_of(64) * heads * 128
 }
 
 fn term(name: &str, formula: impl Into<String>, bytes: u128) -> Term {

@@ -48,7 +48,7 @@ impl Results {
     /// Against the baseline of the one seed: extra tokens to a loss, or nats over the last quarter of the budget.
     pub(super) fn beside(&mut self, baseline: &str, directory: &str, arm: &str, column: &Column) -> String {
         let seed = column.seed.unwrap_or(SEED);
-        let (own, baseline_curve) = (self.curve_of(directory, arm, seed), self.curve_of(directory, baseline, seed));
+        let own = self.curve_of(directory, arm, seed);
         if own.is_empty() {
             return "not run".into();
         }
@@ -58,7 +58,7 @@ impl Results {
             let (own, baseline) = (needed(arm), needed(baseline).unwrap());
             return own.map_or("not reached".into(), |own| fixed(100.0 * (own / baseline - 1.0), 1));
         }
-        let baseline = baseline_curve;
+        let baseline = self.curve_of(directory, baseline, seed);
         assert!(column.late && own.len() == baseline.len());
         let last = own.last().unwrap().0;
         let gaps: Vec<f64> = own
