@@ -81,27 +81,39 @@ KERNEL(256) embedding(const float* table, const u32* tokens, u16* out, int count
 }
 
 // d_table[v] = sum of the gradients of the tokens that are v, in a fixed order: `order` lists token positions by vocabulary entry,
-// those of v from starts[v] to starts[v + 1]. A workgroup takes 128 columns of one entry: sixteen rows at a time, then their sums.
+// those of v from starts[v] to starts[v + 1]. A workgroup takes EMBEDDING_COLUMNS columns of one entry, 128 at a time: sixteen rows at a time,
+// then their sums. Most entries of a large vocabulary are in no batch.
+constexpr int EMBEDDING_COLUMNS = 512;
 KERNEL(256) embedding_backward(const u16* gradient, const u32* order, const u32* starts, float* d_table, int width) {
     SHARED float sums[16][128];
-    int lane = threadIdx.x % 16, slice = threadIdx.x / 16, column = blockIdx.y * 128 + 8 * lane;
     u32 first = starts[blockIdx.x], last = starts[blockIdx.x + 1];
-    float sum[8] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
-    if (column < width) {
-        for (u32 i = first + slice; i < last; i += 16) {
-            float x[8];
-            unpack8(*(const Vector16*)(gradient + (u64)order[i] * width + column), x);
-#pragma unroll
-            for (int j = 0; j < 8; ++j) sum[j] += x[j];
-        }
+    float* row = d_table + (u64)blockIdx.x * width;
+    int begin = blockIdx.y * EMBEDDING_COLUMNS, end = min(begin + EMBEDDING_COLUMNS, width), own = threadIdx.x;
+    if (first == last) {
+        for (int column = begin + 4 * own; column < end; column += 4 * 256) *(Vector16*)(row + column) = {{0, 0, 0, 0}};
+        return;
     }
+    int lane = own % 16, slice = own / 16;
+    for (int from = begin; from < end; from += 128) {
+        int column = from + 8 * lane;
+        float sum[8] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
+        if (column < width) {
+            for (u32 i = first + slice; i < last; i += 16) {
+                float x[8];
+                unpack8(*(const Vector16*)(gradient + (u64)order[i] * width + column), x);
 #pragma unroll
-    for (int j = 0; j < 8; ++j) sums[slice][8 * lane + j] = sum[j];
-    BARRIER();
-    int own = threadIdx.x;
-    if (own < 128 && (int)(blockIdx.y * 128) + own < width) {
-        float total = sums[0][own];
-        for (int i = 1; i < 16; ++i) total += sums[i][own];
-        d_table[(u64)blockIdx.x * width + blockIdx.y * 128 + own] = total;
+                for (int j = 0; j < 8; ++j) sum[j] += x[j];
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < 8; ++j) sums[slice][8 * lane + j] = sum[j];
+        BARRIER();
+        if (own < 128 && from + own < width) {
+            float total = sums[0][own];
+            for (int i = 1; i < 16; ++i) total += sums[i][own];
+            row[from + own] = total;
+        }
+        // The next columns take the sums' place.
+        BARRIER();
     }
 }

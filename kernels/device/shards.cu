@@ -7,26 +7,16 @@
 // registers: add_squares 64
 // registers: group_sums 32
 // registers: embedding_rows 32
-#include "activations.h"
+// registers: pack_rows 32
+// registers: add_rows 32
+#include "squares.h"
 
 constexpr int THREADS = 256;
-// Loads of a thread that wait together: its sum goes on in order.
-constexpr int AT_ONCE = 16;
-
 // Some threads of that grid, which has `step` of them: this one is number `before` + its number here. Its sum goes on over gradient[0..count],
 // which is elements first..first + count of the whole.
 KERNEL(256) add_squares(const float* gradient, u64 first, u64 count, double* sums, u64 before, u64 step) {
     u64 own = (u64)blockIdx.x * THREADS + threadIdx.x, i = (before + own + step - first % step) % step;
-    double sum = sums[own];
-    for (; i + (AT_ONCE - 1) * step < count; i += AT_ONCE * step) {
-        float x[AT_ONCE];
-#pragma unroll
-        for (int j = 0; j < AT_ONCE; ++j) x[j] = gradient[i + j * step];
-#pragma unroll
-        for (int j = 0; j < AT_ONCE; ++j) sum = fma((double)x[j], (double)x[j], sum);
-    }
-    for (; i < count; i += step) sum = fma((double)gradient[i], (double)gradient[i], sum);
-    sums[own] = sum;
+    sums[own] = add_squares_of(sums[own], gradient, i, count, step);
 }
 
 // partial[workgroup] = sum of its threads' sums.
@@ -42,4 +32,25 @@ KERNEL(256) embedding_rows(const u16* table, const u32* tokens, u16* out, int co
     if (number >= count * fragments) return;
     u64 token = number / fragments, at = 8 * (number % fragments);
     *(Vector16*)(out + token * width + at) = *(const Vector16*)(table + (u64)tokens[token] * width + at);
+}
+
+// The rows of an embedding's gradient that a batch has, packed: slot k has the row of the entry whose first token is number k in `order` (as
+// embedding_backward has it), and that entry's number; -1 where number k is not the first of its entry. A workgroup takes one slot.
+KERNEL(256) pack_rows(const float* d_table, const u32* tokens, const u32* order, const u32* starts, float* entries, float* rows, int width) {
+    u32 slot = blockIdx.x, entry = tokens[order[slot]];
+    int is_first = starts[entry] == slot;
+    if (threadIdx.x == 0) entries[slot] = is_first ? (float)entry : -1.0f;
+    if (!is_first) return;
+    for (int i = threadIdx.x; i < width; i += THREADS) rows[(u64)slot * width + i] = d_table[(u64)entry * width + i];
+}
+
+// sum[0..count] is elements first..first + count of an embedding's gradient: each that is in a packed row gets it added.
+KERNEL(256) add_rows(float* sum, u64 first, u64 count, const float* entries, const float* rows, int width) {
+    float entry = entries[blockIdx.x];
+    if (entry < 0.0f) return;
+    u64 begin = (u64)entry * width;
+    for (int i = threadIdx.x; i < width; i += THREADS) {
+        u64 at = begin + i;
+        if (at >= first && at - first < count) sum[at - first] += rows[(u64)blockIdx.x * width + i];
+    }
 }

@@ -8,5 +8,6 @@ pub mod cpu;
 pub mod format;
 pub mod gpu;
 pub mod hadamard;
+pub mod packed_rows;
 pub mod quantise;
 pub mod random;

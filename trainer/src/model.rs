@@ -98,6 +98,11 @@ pub trait GradientSink<D: Device>: Send {
     fn room(&mut self, bucket: &Range<usize>) -> Result<(&mut D::Numbers, usize), TrainerError>;
     /// All of the bucket's have been queued.
     fn done(&mut self, bucket: &Range<usize>) -> Result<(), TrainerError>;
+    /// All of the embedding's have been queued: only rows that the batch has are not zero.
+    fn done_rows(&mut self, table: &Range<usize>, batch: Tokens<'_, D>) -> Result<(), TrainerError> {
+        let _ = batch;
+        self.done(table)
+    }
 }
 
 /// All gradients in one array.
@@ -115,7 +120,7 @@ impl<D: Device> GradientSink<D> for Whole<'_, D> {
 }
 
 /// A batch on the host and on the device.
-type Tokens<'a, D> = (&'a Batch, &'a <D as Device>::Tokens);
+pub type Tokens<'a, D> = (&'a Batch, &'a <D as Device>::Tokens);
 
 impl<D: Device> Model<D> {
     /// Buffers for a run's batch size.
@@ -296,7 +301,7 @@ impl<D: Device> Model<D> {
         let table = &self.layout.embedding;
         let (numbers, base) = gradients.room(table)?;
         self.device.embedding_backward(&self.gradients.stream, batch, width, (numbers, &less(table, base)))?;
-        gradients.done(table)
+        gradients.done_rows(table, batch)
     }
 
     fn backward_block(

@@ -10,6 +10,7 @@ use std::time::Instant;
 use contract::metrics::Quantisation;
 use contract::run_file::RunFile;
 use contract::schedule;
+use kernels::packed_rows::PackedRows;
 
 use crate::batches::{Batch, DataOrder, samples_in};
 use crate::choices::Evaluation;
@@ -139,7 +140,11 @@ impl<D: Device> Training<D> {
         let micro = || {
             let gradients = match ranks.transport() {
                 None => MicroGradients::Own(device.numbers(vec![0.0; total])?),
-                Some(_) => MicroGradients::Exchanged(Box::new(Exchange::new(&device, &*ranks, &shards)?)),
+                Some(_) => {
+                    let rows = PackedRows { slots: at_once.tokens_per_step(), width: at_once.model.hidden_size };
+                    let embedding = (&model.layout().embedding, rows);
+                    MicroGradients::Exchanged(Box::new(Exchange::new(&device, &*ranks, &shards, embedding)?))
+                }
             };
             Ok::<_, TrainerError>(MicroBatches { batch: Batch::default(), gradients })
         };

@@ -66,7 +66,9 @@ fn two_gpus_give_the_bytes_of_one_whatever_moves_the_numbers() {
         prepare(&site, &two, recipe, 2);
         finish(launch(&site, &two, &["--gpus", "2", "--exchange", exchange]));
         assert_same(&site, &two, &one);
-        assert_eq!(trace(&site).contains("rccl send"), exchange == "nccl", "{exchange}");
+        let trace = trace(&site);
+        assert_eq!(trace.contains("rccl send"), exchange == "nccl", "{exchange}");
+        assert!(trace.contains("pack_rows") && trace.contains("add_rows"), "{exchange}");
         let lines = site.records(&two, "exchange.jsonl");
         assert_eq!((lines[0]["transport"].as_str(), lines[0]["ranks"].as_u64()), (Some(transport), Some(2)));
         assert_eq!(lines.len(), 3);

@@ -50,7 +50,7 @@ fn every_call_does_what_it_says() {
             for range in &buckets {
                 let base = Shards::base(range);
                 let own = numbers(rank, total)[base..].to_vec();
-                ranks.begin(&device, &Bucket { numbers: &own, base, range: range.clone() }, &shards, &mut pieces).unwrap();
+                ranks.begin(&device, &Bucket { numbers: &own, base, range: range.clone(), packed: None }, &shards, &mut pieces).unwrap();
                 ranks.end(&device).unwrap();
                 let part = shards.part(rank, range);
                 for from in shards.senders(rank) {
@@ -95,7 +95,7 @@ fn alone_everything_is_its_own() {
     let ranks: &dyn Ranks<Cpu> = &Alone;
     let mut pieces = ranks.room(&device, &shards).unwrap();
     for range in [700..total, 0..700] {
-        ranks.begin(&device, &Bucket { numbers: &own, base: 0, range: range.clone() }, &shards, &mut pieces).unwrap();
+        ranks.begin(&device, &Bucket { numbers: &own, base: 0, range: range.clone(), packed: None }, &shards, &mut pieces).unwrap();
         assert!(pieces[..range.len()] == own[range], "exchange");
     }
     assert!(*ranks.collect(&device, &own, &shards).unwrap().unwrap() == *own);

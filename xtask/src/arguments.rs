@@ -414,8 +414,7 @@ pub(crate) struct KernelsBench {
     #[arg(long, default_value = "all", value_parser = bench_device)]
     device: String,
     /// Instead time whole steps of so many GPUs of this machine, each number in turn, at Llama 3.1-8B's shapes; with --peers beside PyTorch's FSDP2.
-    /// What of the exchange is not hidden is a column. A number that is not there is a row that says so. --quick takes eight of 32 layers alone, --deep
-    /// the paper's batch, too
+    /// What of the exchange is not hidden is a column. A number that is not there is a row that says so. --quick takes eight of 32 layers alone
     #[arg(long, value_name = "N,M", value_delimiter = ',', value_parser = positive, conflicts_with = "ranks")]
     gpus: Vec<usize>,
     /// The same by so many processes on the CPU, for a small model

@@ -3,6 +3,9 @@
 use super::driver::Grid;
 use super::{Argument, Bf16, Buffer, Gpu, GpuError, Kernel, expect};
 
+/// Columns of the embedding's gradient that a workgroup takes: as in elementwise.cu.
+const EMBEDDING_COLUMNS: usize = 512;
+
 /// The kernels, for any sizes whose rows are multiples of eight.
 #[derive(Debug)]
 pub struct Elementwise {
@@ -16,8 +19,8 @@ pub struct Elementwise {
 /// Where each vocabulary entry occurs in a batch: what makes the sum of its gradients one fixed order.
 #[derive(Debug)]
 pub struct Occurrences {
-    order: Buffer<u32>,
-    starts: Buffer<u32>,
+    pub(super) order: Buffer<u32>,
+    pub(super) starts: Buffer<u32>,
 }
 
 impl Occurrences {
@@ -181,6 +184,8 @@ impl Elementwise {
     ) -> Result<(), GpuError> {
         let vocabulary = occurrences.starts.length() - 1;
         multiple_of_eight("embedding_backward", "the width", width)?;
+        // It writes sixteen bytes at a time.
+        multiple_of_eight("embedding_backward", "the place of the gradients", d_table.1)?;
         expect("embedding_backward", "the gradients", d_table.1 + vocabulary * width, d_table.0.length())?;
         expect("embedding_backward", "the rows", occurrences.order.length() * width, gradient.length())?;
         let arguments = [
@@ -190,7 +195,7 @@ impl Elementwise {
             Argument::new(d_table.0.address(d_table.1)),
             Argument::new(width as i32),
         ];
-        let grid = Grid { groups: [vocabulary as u32, width.div_ceil(128) as u32, 1], threads: 256, shared: 0 };
+        let grid = Grid { groups: [vocabulary as u32, width.div_ceil(EMBEDDING_COLUMNS) as u32, 1], threads: 256, shared: 0 };
         // SAFETY: embedding_backward(gradient, order, starts, d_table, width); positions are below the number of rows (`fill`).
         unsafe { self.embedding_backward.launch(grid, arguments) }
     }

@@ -1,10 +1,11 @@
-//! What only several ranks run on a GPU: the gradient's norm over shards, and rows of an embedding that is there in BF16:
-//! kernels/device/shards.cu.
+//! What only several ranks run on a GPU: the gradient's norm over shards, rows of an embedding that is there in BF16, and of its gradient those
+//! that a batch has: kernels/device/shards.cu.
 
 use super::driver::Grid;
-use super::elementwise::multiple_of_eight;
+use super::elementwise::{Occurrences, multiple_of_eight};
 use super::optimizer::PARTIALS;
 use super::{Argument, Bf16, Buffer, Gpu, GpuError, Kernel, expect};
+use crate::packed_rows::PackedRows;
 
 /// Threads of a workgroup.
 const THREADS: usize = 256;
@@ -65,6 +66,73 @@ impl ShardNorm {
         let arguments = [Argument::new(self.partial.address(0)), Argument::new(PARTIALS as i32), Argument::new(out.address(slot))];
         // SAFETY: norm_of(partial, count, out).
         unsafe { self.norm_of.launch(Grid::row(1, THREADS as u32), arguments) }
+    }
+}
+
+/// [`PackedRows`] on the device.
+#[derive(Debug)]
+pub struct RowPacker {
+    pack: Kernel,
+    add: Kernel,
+}
+
+impl RowPacker {
+    /// Compiles or finds the kernels.
+    pub fn new(gpu: &Gpu) -> Result<Self, GpuError> {
+        let kernel = |name| gpu.kernel("shards.cu", &[], name);
+        Ok(Self { pack: kernel("pack_rows")?, add: kernel("add_rows")? })
+    }
+
+    /// Packs the rows of the gradient at `d_table.1` that `tokens` have: [`PackedRows::pack`], whose slots are in another order.
+    pub fn pack(
+        &self,
+        d_table: (&Buffer<f32>, usize),
+        tokens: (&Buffer<u32>, &Occurrences),
+        packed: PackedRows,
+        out: &mut Buffer<f32>,
+    ) -> Result<(), GpuError> {
+        let (tokens, occurrences) = tokens;
+        let PackedRows { slots, width } = packed;
+        let vocabulary = occurrences.starts.length() - 1;
+        expect("pack_rows", "the gradient", d_table.1 + vocabulary * width, d_table.0.length())?;
+        expect("pack_rows", "the tokens", slots, tokens.length().min(occurrences.order.length()))?;
+        expect("pack_rows", "the packed rows", packed.length(), out.length())?;
+        let arguments = [
+            Argument::new(d_table.0.address(d_table.1)),
+            Argument::new(tokens.address(0)),
+            Argument::new(occurrences.order.address(0)),
+            Argument::new(occurrences.starts.address(0)),
+            Argument::new(out.address(0)),
+            Argument::new(out.address(packed.rows())),
+            Argument::new(width as i32),
+        ];
+        // SAFETY: pack_rows(d_table, tokens, order, starts, entries, rows, width): a workgroup a slot; lengths were checked, positions and tokens
+        // are those of `Occurrences::fill`.
+        unsafe { self.pack.launch(Grid::row(slots, THREADS as u32), arguments) }
+    }
+
+    /// Adds packed rows, which begin at `from.1`, to `sum`: `count` elements from number `first` of the gradient on.
+    pub fn add(
+        &self,
+        sum: (&mut Buffer<f32>, usize),
+        (first, count): (usize, usize),
+        from: (&Buffer<f32>, usize),
+        packed: PackedRows,
+    ) -> Result<(), GpuError> {
+        let PackedRows { slots, width } = packed;
+        expect("add_rows", "the sum", sum.1 + count, sum.0.length())?;
+        expect("add_rows", "the packed rows", from.1 + packed.length(), from.0.length())?;
+        let arguments = [
+            Argument::new(sum.0.address(sum.1)),
+            Argument::new(first as u64),
+            Argument::new(count as u64),
+            Argument::new(from.0.address(from.1)),
+            Argument::new(from.0.address(from.1 + packed.rows())),
+            Argument::new(width as i32),
+        ];
+        // SAFETY: add_rows(sum, first, count, entries, rows, width): a workgroup a slot; an entry has one slot, what lies outside the sum is left
+        // out, and lengths were checked.
+        unsafe { self.add.launch(Grid::row(slots, THREADS as u32), arguments) }
     }
 }
 

@@ -6,7 +6,7 @@ macro_rules! files {
     };
 }
 
-files!(HEADERS, "device/": "portable.h", "formats.h", "activations.h", "attention.h");
+files!(HEADERS, "device/": "portable.h", "formats.h", "activations.h", "attention.h", "squares.h");
 files!(SOURCES, "device/": "accumulate.cu", "quantise.cu", "tensor_scale.cu", "norm.cu", "elementwise.cu", "attention.cu", "attention_fused.cu", "loss.cu", "optimizer.cu");
 // What only several ranks run gives the bits of one rank or is wrong, so that it is no part of an identity.
 files!(OF_RANKS, "device/": "shards.cu");

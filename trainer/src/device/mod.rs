@@ -16,6 +16,7 @@ use contract::metrics::Quantisation;
 use contract::run_file::{ModelSection, OptimizerSection, RunFile};
 use kernels::cpu::AttentionShape;
 use kernels::gpu::Kind;
+use kernels::packed_rows::PackedRows;
 
 use crate::batches::Batch;
 use crate::choices::Evaluation;
@@ -194,6 +195,24 @@ pub trait Device: Clone + Debug + Send + Sync {
     fn add(&self, sum: (&mut Self::Numbers, usize), more: (&Self::Numbers, usize), count: usize) -> Result<(), TrainerError>;
     /// `to` = `from`, as [`Device::add`].
     fn copy(&self, from: (&Self::Numbers, usize), to: (&mut Self::Numbers, usize), count: usize) -> Result<(), TrainerError>;
+    /// `count` elements from a place on become zero.
+    fn clear(&self, numbers: (&mut Self::Numbers, usize), count: usize) -> Result<(), TrainerError>;
+    /// Packs the rows that the batch has of the embedding's gradient, which begins at a place of `gradients`.
+    fn pack_rows(
+        &self,
+        gradients: (&Self::Numbers, usize),
+        batch: (&Batch, &Self::Tokens),
+        packed: PackedRows,
+        out: &mut Self::Numbers,
+    ) -> Result<(), TrainerError>;
+    /// Adds packed rows, which begin at a place of `rows`, to elements `part` of the embedding's gradient, which begin at a place of `sum`.
+    fn add_rows(
+        &self,
+        sum: (&mut Self::Numbers, usize),
+        part: Range<usize>,
+        rows: (&Self::Numbers, usize),
+        packed: PackedRows,
+    ) -> Result<(), TrainerError>;
     /// `numbers` /= `by`, element by element in F32, correctly rounded.
     fn divide(&self, numbers: &mut Self::Numbers, by: f32) -> Result<(), TrainerError>;
     /// Norm of all gradients.

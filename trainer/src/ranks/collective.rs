@@ -209,11 +209,11 @@ impl Ranks<GpuDevice> for Collective {
     }
 
     fn begin(&self, _: &GpuDevice, bucket: &Bucket<'_, GpuDevice>, shards: &Shards, pieces: &mut Buffer<f32>) -> Result<(), TrainerError> {
-        let (rank, Bucket { numbers, base, range }) = (self.rank(), bucket);
-        let own = shards.part(rank, range).len();
+        let rank = self.rank();
+        let own = bucket.sent_to(rank, shards).len();
         let part = |to| {
-            let part = shards.part(to, range);
-            Ok((to, numbers.bytes(part.start - base, part.len())?))
+            let part = bucket.sent_to(to, shards);
+            Ok((to, bucket.numbers.bytes(part.start, part.len())?))
         };
         let sends = shards.senders(rank).map(part).collect::<Result<Vec<_>, _>>().map_err(machine)?;
         if let Some(copies) = self.copies.get() {

@@ -93,10 +93,23 @@ pub trait Ranks<D: Device>: Debug + Send + Sync {
 /// Gradients of one rank's micro-batch.
 #[derive(Debug)]
 pub struct Bucket<'a, D: Device> {
-    /// The gradient of parameter `base`, and those of all after it to the bucket's end.
+    /// The gradient of parameter `base`, and those of all after it to the bucket's end; or what is sent in their place.
     pub numbers: &'a D::Numbers,
     pub base: usize,
     pub range: Range<usize>,
+    /// How many numbers are sent in their place, all of them to every rank that owns some of the range.
+    pub packed: Option<usize>,
+}
+
+impl<D: Device> Bucket<'_, D> {
+    /// Which of the numbers a rank is sent: an empty range where it owns nothing of the bucket.
+    pub fn sent_to(&self, rank: usize, shards: &Shards) -> Range<usize> {
+        let part = shards.part(rank, &self.range);
+        match self.packed {
+            Some(length) => 0..if part.is_empty() { 0 } else { length },
+            None => part.start - self.base..part.end - self.base,
+        }
+    }
 }
 
 /// Seconds that a device stood still for what other ranks sent.
@@ -123,9 +136,9 @@ impl<D: Device> Ranks<D> for Alone {
         None
     }
 
-    fn begin(&self, device: &D, bucket: &Bucket<'_, D>, _: &Shards, pieces: &mut D::Numbers) -> Result<(), TrainerError> {
-        let Bucket { numbers, base, range } = bucket;
-        device.copy((numbers, range.start - base), (pieces, 0), range.len())
+    fn begin(&self, device: &D, bucket: &Bucket<'_, D>, shards: &Shards, pieces: &mut D::Numbers) -> Result<(), TrainerError> {
+        let all = bucket.sent_to(0, shards);
+        device.copy((bucket.numbers, all.start), (pieces, 0), all.len())
     }
 
     fn end(&self, _: &D) -> Result<(), TrainerError> {

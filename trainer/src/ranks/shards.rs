@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use kernels::cpu::SQUARES_CHUNK;
+use kernels::packed_rows::PackedRows;
 
 /// Where devices let memory begin, in elements.
 const ALIGNED: usize = 64;
@@ -89,6 +90,13 @@ impl Shards {
         (0..self.size).filter(move |&other| is_alone || other != rank)
     }
 
+    /// Whether the embedding's gradient, `table` of the array, is sent as packed rows: where they are less than half of what a rank is sent else.
+    /// They fit where that would have been put.
+    pub fn packs(&self, table: &Range<usize>, rows: PackedRows) -> bool {
+        let longest = (0..self.size).map(|rank| self.part(rank, table).len()).max().unwrap_or(0);
+        rows.width > 0 && table.len() / rows.width <= PackedRows::MOST_ENTRIES && 2 * rows.length() <= longest
+    }
+
     /// Room for what all senders send a rank of a bucket.
     pub fn pieces_room(&self) -> usize {
         self.size.saturating_sub(1).max(1) * self.stride
@@ -137,6 +145,18 @@ mod tests {
                     assert!(bucket.end - Shards::base(bucket) <= shards.bucket_room());
                 }
             }
+        }
+    }
+
+    #[test]
+    fn an_embedding_with_far_more_rows_than_a_batch_has_tokens_goes_as_rows() {
+        let width = 8 * SQUARES_CHUNK / 1024;
+        let table = 0..1024 * width;
+        for (slots, size, packs) in [(16, 2, true), (257, 2, false), (250, 1, true), (600, 1, false), (60, 8, true), (70, 8, false)] {
+            let shards = Shards::new(table.end, size, std::iter::once(table.clone()));
+            let rows = PackedRows { slots, width };
+            assert_eq!(shards.packs(&table, rows), packs, "{slots} of {size}");
+            assert!(!packs || rows.length() <= shards.pieces_room());
         }
     }
 

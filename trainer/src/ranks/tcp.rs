@@ -366,14 +366,13 @@ impl<D: Device> Ranks<D> for Mesh {
     /// Nothing goes on beside: it is over when this returns.
     fn begin(&self, device: &D, bucket: &Bucket<'_, D>, shards: &Shards, pieces: &mut D::Numbers) -> Result<(), TrainerError> {
         device.wait()?;
-        let (started, rank, Bucket { numbers, base, range }) = (Instant::now(), self.shared.rank, bucket);
-        let own = shards.part(rank, range);
+        let (started, rank) = (Instant::now(), self.shared.rank);
+        let own = bucket.sent_to(rank, shards);
         if self.size() == 1 {
-            return device.copy((numbers, range.start - base), (pieces, 0), range.len());
+            return device.copy((bucket.numbers, own.start), (pieces, 0), own.len());
         }
         for to in self.others() {
-            let part = shards.part(to, range);
-            self.send_numbers(to, Kind::Piece, part.start - base..part.end - base, |first, out| device.read(numbers, first, out))?;
+            self.send_numbers(to, Kind::Piece, bucket.sent_to(to, shards), |first, out| device.read(bucket.numbers, first, out))?;
         }
         for from in self.others() {
             let place = shards.piece(rank, from);

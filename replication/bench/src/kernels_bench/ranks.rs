@@ -42,22 +42,38 @@ struct Size {
     layers: Option<u64>,
     /// That one rank computes at once; None: all ranks share the profile's batch, one at a time.
     sequences: Option<usize>,
-    /// Rounds and repeats are these, whatever the depth.
-    turns: Option<(usize, usize)>,
+    arms: &'static [&'static str],
+    /// Whatever the depth.
+    turns: Option<Turns>,
 }
 
-const PAPER: Size = Size { name: WHOLE, profile: "h200-8b", model: "llama31-8b", layers: None, sequences: Some(1), turns: None };
+/// How often a step is timed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Turns {
+    rounds: usize,
+    /// Steps of a round, after those that are not timed.
+    repeats: usize,
+    warmup: usize,
+}
+
+/// The two baselines and the full pipeline.
+const ARMS: [&str; 3] = ["bf16", "fp8", "mxfp4-fdw-h16"];
+
+/// Every arm of the paper whose step it compares.
+const PAPER_ARMS: [&str; 8] = ["bf16", "fp8", "mxfp4-f", "mxfp4-fd", "mxfp4-fdw", "mxfp4-fdw-h32", "mxfp4-fdw-h16", "mxfp4-fdw-sr"];
+
+const PAPER: Size =
+    Size { name: WHOLE, profile: "h200-8b", model: "llama31-8b", layers: None, sequences: Some(1), arms: &ARMS, turns: None };
 
 const ON_GPUS: [Size; 3] = [
     Size { name: CUT, layers: Some(8), ..PAPER },
     PAPER,
-    // A step of it takes ten seconds on two H200s.
-    Size { name: WHOLE_BATCH, sequences: None, turns: Some((2, 2)), ..PAPER },
+    // A step of it takes ten seconds on two H200s, each of whose 16 micro-batches is a step of the row above but for the optimizer.
+    Size { name: WHOLE_BATCH, sequences: None, arms: &PAPER_ARMS, turns: Some(Turns { rounds: 1, repeats: 2, warmup: 1 }), ..PAPER },
 ];
 
-const ON_CPU: [Size; 1] = [Size { name: "size-a", profile: "cpu", model: "size-a", layers: None, sequences: Some(4), turns: None }];
-
-const ARMS: [&str; 3] = ["bf16", "fp8", "mxfp4-fdw-h16"];
+const ON_CPU: [Size; 1] =
+    [Size { name: "size-a", profile: "cpu", model: "size-a", layers: None, sequences: Some(4), arms: &ARMS, turns: None }];
 
 /// A peer's round: making the model, compiling its blocks the first time, some steps.
 const PEER_ROUND: Duration = Duration::from_secs(300);
@@ -158,11 +174,11 @@ impl Request<'_> {
         let mut all = Vec::new();
         for size in self.sizes(place.kind) {
             let (profile, model) = (self.means.manifests.profile(size.profile)?, self.model(size)?);
-            for arm in ARMS {
+            for arm in size.arms {
                 for ranks in counts {
                     let sequences = size.sequences.unwrap_or(profile.batch.sequences / ranks);
                     let tokens = sequences as u64 * model.sequence_length;
-                    all.push(RankStep { size: size.name.to_owned(), arm: arm.to_owned(), ranks: *ranks, tokens, ..RankStep::default() });
+                    all.push(RankStep { size: size.name.to_owned(), arm: (*arm).to_owned(), ranks: *ranks, tokens, ..RankStep::default() });
                 }
             }
         }
@@ -170,23 +186,23 @@ impl Request<'_> {
         Ok(all)
     }
 
-    /// Quick leaves the whole model out, and all but deep the batch whose steps take seconds.
+    /// Quick leaves the whole model out.
     fn sizes(&self, kind: DeviceKind) -> &'static [Size] {
         match (kind, self.means.depth) {
             (DeviceKind::Cpu, _) => &ON_CPU,
             (_, Depth::Quick) => &ON_GPUS[..1],
-            (_, Depth::Default) => &ON_GPUS[..2],
-            (_, Depth::Deep) => &ON_GPUS,
+            (_, Depth::Default | Depth::Deep) => &ON_GPUS,
         }
     }
 
-    /// Rounds, and steps in each: the sign test needs six steps in all for an interval.
-    fn turns(&self, size: &Size) -> (usize, usize) {
-        size.turns.unwrap_or(match self.means.depth {
+    /// The sign test needs six steps in all for an interval.
+    fn turns(&self, size: &Size) -> Turns {
+        let (rounds, repeats) = match self.means.depth {
             Depth::Quick => (1, 6),
             Depth::Default => (2, 5),
             Depth::Deep => (4, 5),
-        })
+        };
+        size.turns.unwrap_or(Turns { rounds, repeats, warmup: 2 })
     }
 
     fn model(&self, size: &Size) -> Result<Model, BenchError> {
@@ -231,12 +247,12 @@ impl Request<'_> {
     ) -> Result<(), BenchError> {
         let profile = self.means.manifests.profile(size.profile)?;
         let file = self.run_file(size, profile, step)?;
-        let (rounds, repeats) = self.turns(size);
-        for _ in 0..rounds {
+        let turns = self.turns(size);
+        for _ in 0..turns.rounds {
             stop()?;
             // What was refused once would be refused again.
             if step.missing.is_empty() || !step.samples.is_empty() {
-                self.ours(place, &file, step, repeats)?;
+                self.ours(place, &file, step, turns)?;
             }
             stop()?;
             if let (Some(Ok(peer)), Some(name)) = (script.as_mut(), step.peer_name()) {
@@ -264,8 +280,9 @@ impl Request<'_> {
     }
 
     /// A round of ours.
-    fn ours(&self, place: &Place, file: &Path, step: &mut RankStep, repeats: usize) -> Result<(), BenchError> {
-        let mut arguments = ["--memory", "--warmup", "2", "--repeats", &repeats.to_string()].map(OsString::from).to_vec();
+    fn ours(&self, place: &Place, file: &Path, step: &mut RankStep, turns: Turns) -> Result<(), BenchError> {
+        let (warmup, repeats) = (turns.warmup.to_string(), turns.repeats.to_string());
+        let mut arguments = ["--memory", "--warmup", &warmup, "--repeats", &repeats].map(OsString::from).to_vec();
         if place.here.is_none() {
             arguments.extend(["--threads".into(), self.threads.to_string().into()]);
         }
@@ -354,7 +371,7 @@ impl Request<'_> {
         }
         // PyTorch calls AMD's GPUs cuda, too.
         let device = if place.here.is_some() { "cuda" } else { "cpu" };
-        let repeats = self.turns(&ON_GPUS[0]).1.to_string();
+        let repeats = self.turns(&ON_GPUS[0]).repeats.to_string();
         let (sizes, ranks) = (serde_json::Value::Array(sizes).to_string(), ranks.to_string());
         let mut arguments = vec!["--ranks", &ranks, "--sizes", &sizes, "--device", device, "--repeats", &repeats];
         if self.means.peers_eager {

@@ -26,6 +26,12 @@ const LIBRARIES: u128 = 128 << 20;
 
 /// Logits in a GPU's memory at once: 128 MiB of BF16.
 const LOGITS: usize = 1 << 26;
+/// Of vocabularies above [`LARGE`]: 2 GiB. Each part of the logits adds to the head's gradient in F32, which is as large as a GiB or more there:
+/// with 128 MiB, 16 of them for 8,192 tokens of Llama 3.1-8B.
+const LOGITS_OF_LARGE: usize = 1 << 30;
+const LARGE: usize = 1 << 16;
+/// Rows of the largest tile that multiplies them: parts are multiples of it.
+const TILE: usize = 256;
 
 /// Names of the terms that several ranks share out among them.
 const MASTERS: &str = "masters, F32";
@@ -172,9 +178,15 @@ pub fn choose(ways: &[Memory], free: u64) -> Option<Keep> {
     with_room.or_else(|| Some(last).filter(|last| last.bytes <= free)).map(|way| way.keep)
 }
 
-/// Tokens whose logits are in a GPU's memory at once.
+/// Tokens whose logits are in a GPU's memory at once. Sums over tokens are cut where parts of the logits are, so this decides bits.
 pub fn logits_together(tokens: usize, vocabulary: usize) -> usize {
-    (LOGITS / vocabulary.max(1)).clamp(1, tokens.max(1))
+    let together = if vocabulary > LARGE {
+        let together = LOGITS_OF_LARGE / vocabulary;
+        if together > TILE { together / TILE * TILE } else { together }
+    } else {
+        LOGITS / vocabulary.max(1)
+    };
+    together.clamp(1, tokens.max(1))
 }
 
 /// Bytes of a GPU's memory that linears, head and attention take in turns.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use contract::device::DeviceKind;
 use contract::run_file::{ModelSection, RunFile};
 use kernels::cpu::{AdamW, AttentionShape, Cpu, Kernel, Profile, RopeTable, SQUARES_CHUNK, Spent};
+use kernels::packed_rows::PackedRows;
 
 use super::{Device, Machine, ProfileReader, Spending, Update};
 use crate::batches::Batch;
@@ -104,6 +105,33 @@ impl Device for Cpu {
 
     fn copy(&self, (from, first): (&Vec<f32>, usize), (to, at): (&mut Vec<f32>, usize), count: usize) -> Result<(), TrainerError> {
         Device::read(self, from, first, &mut to[at..at + count])
+    }
+
+    fn clear(&self, (numbers, at): (&mut Vec<f32>, usize), count: usize) -> Result<(), TrainerError> {
+        numbers[at..at + count].fill(0.0);
+        Ok(())
+    }
+
+    fn pack_rows(
+        &self,
+        (gradients, at): (&Vec<f32>, usize),
+        (batch, ()): (&Batch, &()),
+        packed: PackedRows,
+        out: &mut Vec<f32>,
+    ) -> Result<(), TrainerError> {
+        packed.pack(&gradients[at..], &batch.inputs, out);
+        Ok(())
+    }
+
+    fn add_rows(
+        &self,
+        (sum, at): (&mut Vec<f32>, usize),
+        part: Range<usize>,
+        (rows, first): (&Vec<f32>, usize),
+        packed: PackedRows,
+    ) -> Result<(), TrainerError> {
+        packed.add(&mut sum[at..at + part.len()], part.start, &rows[first..first + packed.length()]);
+        Ok(())
     }
 
     fn divide(&self, numbers: &mut Vec<f32>, by: f32) -> Result<(), TrainerError> {

@@ -20,6 +20,7 @@ use kernels::gpu::driver::Event;
 use kernels::gpu::{
     Accumulator, Attention, Bf16, Buffer, Elementwise, Gpu, GpuError, Head, Kind, Norm, Occurrences, Optimizer, ShardNorm, UpdateNumbers,
 };
+use kernels::packed_rows::PackedRows;
 
 use super::{Device, Machine, ProfileReader, Spending, Update};
 use crate::batches::Batch;
@@ -477,6 +478,30 @@ impl Device for GpuDevice {
 
     fn copy(&self, (from, first): (&Buffer<f32>, usize), (to, at): (&mut Buffer<f32>, usize), count: usize) -> Result<(), TrainerError> {
         self.timed("accumulate", || from.window(first, count)?.copy_to(&to.window(at, count)?, count))
+    }
+
+    fn clear(&self, (numbers, at): (&mut Buffer<f32>, usize), count: usize) -> Result<(), TrainerError> {
+        self.timed("accumulate", || numbers.window(at, count)?.fill(0))
+    }
+
+    fn pack_rows(
+        &self,
+        gradients: (&Buffer<f32>, usize),
+        (_, tokens): (&Batch, &Tokens),
+        packed: PackedRows,
+        out: &mut Buffer<f32>,
+    ) -> Result<(), TrainerError> {
+        self.with_rows(|rows| rows.pack(gradients, (&tokens.inputs, &tokens.occurrences), packed, out))
+    }
+
+    fn add_rows(
+        &self,
+        sum: (&mut Buffer<f32>, usize),
+        part: Range<usize>,
+        rows: (&Buffer<f32>, usize),
+        packed: PackedRows,
+    ) -> Result<(), TrainerError> {
+        self.with_rows(|kernels| kernels.add(sum, (part.start, part.len()), rows, packed))
     }
 
     fn divide(&self, numbers: &mut Buffer<f32>, by: f32) -> Result<(), TrainerError> {

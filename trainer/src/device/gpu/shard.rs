@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use kernels::gpu::{Bf16, Buffer, EmbeddingRows, GpuError, Optimizer, ShardNorm, UpdateNumbers};
+use kernels::gpu::{Bf16, Buffer, EmbeddingRows, GpuError, Optimizer, RowPacker, ShardNorm, UpdateNumbers};
 
 use super::{GpuDevice, LOSS, NORM, Parameters, machine};
 use crate::device::Update;
@@ -18,6 +18,7 @@ pub(super) struct Shard {
     /// And the shard whose tensors it knows.
     optimizer: Mutex<Option<(Range<usize>, Optimizer)>>,
     embedding: Mutex<Option<EmbeddingRows>>,
+    rows: Mutex<Option<RowPacker>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -40,6 +41,16 @@ impl GpuDevice {
             none => none.insert(ShardNorm::new(&self.parts.gpu).map_err(machine)?),
         };
         self.timed("optimizer", || work(norm))
+    }
+
+    /// Does `work` with the kernels for packed rows of the embedding's gradient.
+    pub(super) fn with_rows(&self, work: impl FnOnce(&RowPacker) -> Result<(), GpuError>) -> Result<(), TrainerError> {
+        let mut rows = lock(&self.parts.shard.rows);
+        let rows = match &mut *rows {
+            Some(rows) => &*rows,
+            none => none.insert(RowPacker::new(&self.parts.gpu).map_err(machine)?),
+        };
+        self.timed("accumulate", || work(rows))
     }
 
     pub(super) fn add_squares_of(

@@ -44,7 +44,7 @@ operations! {
         0x05 s_subb_u32 [1 1 1], 0x06 s_min_i32 [1 1 1], 0x07 s_min_u32 [1 1 1], 0x08 s_max_i32 [1 1 1], 0x09 s_max_u32 [1 1 1],
         0x0a s_cselect_b32 [1 1 1], 0x0b s_cselect_b64 [2 2 2], 0x0c s_and_b32 [1 1 1], 0x0d s_and_b64 [2 2 2], 0x0e s_or_b32 [1 1 1],
         0x0f s_or_b64 [2 2 2], 0x10 s_xor_b32 [1 1 1], 0x11 s_xor_b64 [2 2 2], 0x12 s_andn2_b32 [1 1 1], 0x13 s_andn2_b64 [2 2 2],
-        0x14 s_orn2_b32 [1 1 1], 0x16 s_nand_b32 [1 1 1], 0x18 s_nor_b32 [1 1 1], 0x19 s_nor_b64 [2 2 2],
+        0x14 s_orn2_b32 [1 1 1], 0x15 s_orn2_b64 [2 2 2], 0x16 s_nand_b32 [1 1 1], 0x18 s_nor_b32 [1 1 1], 0x19 s_nor_b64 [2 2 2],
         0x1a s_xnor_b32 [1 1 1], 0x1c s_lshl_b32 [1 1 1], 0x1d s_lshl_b64 [2 2 1],
         0x1e s_lshr_b32 [1 1 1], 0x1f s_lshr_b64 [2 2 1], 0x20 s_ashr_i32 [1 1 1], 0x21 s_ashr_i64 [2 2 1], 0x22 s_bfm_b32 [1 1 1],
         0x24 s_mul_i32 [1 1 1], 0x25 s_bfe_u32 [1 1 1], 0x26 s_bfe_i32 [1 1 1],

@@ -40,7 +40,7 @@ fn bitwise(op: Op, a: Scalar, b: Scalar) -> Option<Scalar> {
         s_or_b32 | s_or_b64 | s_or_saveexec_b64 => or(a, b),
         s_xor_b32 | s_xor_b64 => xor(a, b),
         s_andn2_b32 | s_andn2_b64 | s_andn2_saveexec_b64 => and(a, not(b)),
-        s_orn2_b32 => or(a, not(b)),
+        s_orn2_b32 | s_orn2_b64 => or(a, not(b)),
         s_nand_b32 => not(and(a, b)),
         s_nor_b32 | s_nor_b64 => not(or(a, b)),
         s_xnor_b32 => not(xor(a, b)),

@@ -197,7 +197,7 @@ fn the_cut_fits_one_gpu() {
         let ways = memory::ways(&run, memory::Place::Gpu { mxfp4: false }).into_iter();
         ways.map(|way| memory::of_rank(way, &run, ranks).bytes).min().unwrap()
     };
-    for arm in ARMS {
+    for arm in ON_GPUS[0].arms {
         for ranks in [1, 2, 4] {
             let bytes = least(&ON_GPUS[0], arm, ranks);
             assert!(bytes < 78 * GIB, "{arm} of {ranks}: {bytes}");
@@ -271,10 +271,10 @@ fn steps_are_measured_by_calls_of_the_trainer_in_turns_with_the_peer() {
     let request = asking(&trainer, &manifests, folder.path(), Depth::Default, "", Some(&python));
     let bench = request.measure(&two(), &[1, 2, 4], &|| Ok(()), &|_| {}).unwrap();
     let said: Vec<String> = bench.missing().iter().map(|missing| format!("{}: {}", missing.name, missing.reason)).collect();
-    assert_eq!(said.iter().filter(|said| said.ends_with("needs 4 GPUs of one machine; here: 2")).count(), 6, "{said:#?}");
+    assert_eq!(said.iter().filter(|said| said.ends_with("needs 4 GPUs of one machine; here: 2")).count(), 14, "{said:#?}");
     assert_eq!(said.iter().filter(|said| said.ends_with("no room")).count(), 8, "{said:#?}");
     assert!(said.contains(&"step/llama31-8b/bf16/1: not enough memory on cuda:0".to_owned()), "{said:#?}");
-    assert_eq!(said.len(), 15);
+    assert_eq!(said.len(), 23);
     let of = |name: &str| bench.steps.iter().find(|step| step.name() == name).unwrap();
     let both = of("step/llama31-8b/fp8/2");
     let peer = both.peer.as_ref().unwrap();
@@ -283,8 +283,15 @@ fn steps_are_measured_by_calls_of_the_trainer_in_turns_with_the_peer() {
     // The peer finds room where we find none, and is asked on.
     assert_eq!(of("step/llama31-8b/bf16/1").peer.as_ref().unwrap().samples.len(), 10);
     let calls = std::fs::read_to_string(at("calls")).unwrap();
-    // Six steps of one GPU and of two, two rounds each, of one that was refused only the first; and the kernels of three.
-    assert_eq!(calls.lines().count(), 26, "{calls}");
+    // Six steps of one GPU and of two, two rounds each, of one that was refused only the first; the kernels of three; and the paper's batch once
+    // for each of eight arms.
+    assert_eq!(calls.lines().count(), 26 + 16, "{calls}");
+    assert_eq!(
+        calls.lines().filter(|call| call.contains("-32-sequences-") && call.contains("--warmup 1 --repeats 2")).count(),
+        16,
+        "{calls}"
+    );
+    assert_eq!(of("step/llama31-8b-32-sequences/mxfp4-fdw-sr/2").samples.len(), 2);
     assert_eq!(calls.lines().filter(|call| call.contains("-8-layers-") && call.contains("--profile-step")).count(), 3, "{calls}");
     // Eight layers of 7 x 8192^2 x 4096 operations, three products of 8192 x 4096 x 128256, and 34 bytes for each of 2.8 billion parameters,
     // each in 40 ms, of 989.5 TFLOP/s and 4.8 TB/s.
@@ -317,7 +324,10 @@ fn steps_are_measured_by_calls_of_the_trainer_in_turns_with_the_peer() {
     let cut = request.measure(&two(), &[2], &stop, &|_| {}).unwrap();
     assert!(cut.steps[0].samples.len() == 10 && cut.steps[1].missing[0].reason == "interrupted", "{cut:?}");
 
-    // A peer that cannot begin, or ends, says why at every step.
+    // A peer that cannot begin, or ends, says why at every step that it has.
+    fn with_peers(bench: &RanksBench) -> impl Iterator<Item = &RankStep> {
+        bench.steps.iter().filter(|step| step.peer_name().is_some())
+    }
     for (script, said) in [
         (
             "echo '{\"schema\":\"mxfp4-peer/1\",\"kind\":\"missing\",\"peer\":\"p\",\"name\":\"n\",\"reason\":\"no torch\",\"install\":\"\"}'",
@@ -330,13 +340,13 @@ fn steps_are_measured_by_calls_of_the_trainer_in_turns_with_the_peer() {
     ] {
         std::fs::write(at("kernels/peers/fsdp_peers.py"), script).unwrap();
         let alone = request.measure(&two(), &[2], &|| Ok(()), &|_| {}).unwrap();
-        assert!(alone.steps.iter().all(|step| !step.samples.is_empty() && step.missing[0].reason == said), "{said}: {alone:?}");
+        assert!(with_peers(&alone).all(|step| !step.samples.is_empty() && step.missing[0].reason == said), "{said}: {alone:?}");
     }
 
     // Without the script the peer is missing, and ours is measured.
     std::fs::remove_file(at("kernels/peers/fsdp_peers.py")).unwrap();
     let alone = request.measure(&two(), &[2], &|| Ok(()), &|_| {}).unwrap();
-    assert!(alone.steps.iter().all(|step| !step.samples.is_empty() && step.missing[0].reason.contains("not in this tree")), "{alone:?}");
+    assert!(with_peers(&alone).all(|step| !step.samples.is_empty() && step.missing[0].reason.contains("not in this tree")), "{alone:?}");
 }
 
 #[test]
