@@ -35,7 +35,7 @@ pub struct Exchange<D: Device> {
     rooms: [D::Numbers; 2],
     next: usize,
     /// What other ranks computed of this rank's shard of a bucket.
-    pieces: D::Numbers,
+    pub pieces: D::Numbers,
     /// The embedding's gradient as it is sent, where that is the shorter way.
     rows: Option<(PackedRows, D::Numbers)>,
     coming: Option<Coming>,

@@ -300,11 +300,18 @@ impl<D: Device> Training<D> {
 
     /// Norm of the step's gradients.
     fn gradient_norm(&mut self) -> Result<f64, TrainerError> {
-        let Self { device, ranks, shards, gradients, exchanged, .. } = self;
+        let Self { device, ranks, shards, gradients, micro, exchanged, .. } = self;
         if ranks.size() == 1 {
             return device.inside(|| device.gradient_norm(gradients));
         }
-        timed(device, &mut exchanged.norm, || ranks::gradient_norm((device, &**ranks), shards, gradients))
+        timed(device, &mut exchanged.norm, || {
+            if let Some(MicroBatches { gradients: MicroGradients::Exchanged(exchange), .. }) = micro
+                && let Some(norm) = ranks.norm(device, shards, gradients, &exchange.pieces)?
+            {
+                return Ok(norm);
+            }
+            ranks::gradient_norm((device, &**ranks), shards, gradients)
+        })
     }
 
     /// Sum of the losses of all micro-batches, added in their order.

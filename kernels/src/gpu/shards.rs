@@ -23,8 +23,10 @@ pub struct ShardNorm {
 impl ShardNorm {
     /// Sums are handed from rank to rank in so many groups: the next rank goes on with one while this one is at the next.
     pub const GROUPS: usize = 4;
+    /// Sums of all groups.
+    pub const ALL: usize = PARTIALS * THREADS;
     /// Sums of a group.
-    pub const SUMS: usize = PARTIALS * THREADS / Self::GROUPS;
+    pub const SUMS: usize = Self::ALL / Self::GROUPS;
 
     /// Compiles or finds the kernels.
     pub fn new(gpu: &Gpu) -> Result<Self, GpuError> {
@@ -32,7 +34,7 @@ impl ShardNorm {
             add_squares: gpu.kernel("shards.cu", &[], "add_squares")?,
             group_sums: gpu.kernel("shards.cu", &[], "group_sums")?,
             norm_of: gpu.kernel("optimizer.cu", &[], "norm_of")?,
-            sums: gpu.buffer(Self::SUMS * Self::GROUPS)?,
+            sums: gpu.buffer(Self::ALL)?,
             partial: gpu.buffer(PARTIALS)?,
         })
     }
@@ -42,25 +44,37 @@ impl ShardNorm {
         expect("norm of shards", "a group's sums", Self::SUMS, sums.len())?;
         let own = Self::SUMS * group;
         self.sums.write(own, sums)?;
+        self.add(shard, first, group, &self.sums)?;
+        self.sums.read(own, sums)
+    }
+
+    /// The same where the sums of all groups are in the GPU's memory, one group after the other.
+    pub fn add(&self, shard: &Buffer<f32>, first: usize, group: usize, sums: &Buffer<f64>) -> Result<(), GpuError> {
+        let own = Self::SUMS * group;
+        expect("norm of shards", "the sums", own + Self::SUMS, sums.length())?;
         let arguments = [
             Argument::new(shard.address(0)),
             Argument::new(first as u64),
             Argument::new(shard.length() as u64),
-            Argument::new(self.sums.address(own)),
+            Argument::new(sums.address(own)),
             Argument::new(own as u64),
-            Argument::new((Self::SUMS * Self::GROUPS) as u64),
+            Argument::new(Self::ALL as u64),
         ];
-        // SAFETY: add_squares(gradient, first, count, sums, before, step): a sum for each thread; `write` refused a group that is not there.
-        unsafe { self.add_squares.launch(Grid::row(PARTIALS / Self::GROUPS, THREADS as u32), arguments)? };
-        self.sums.read(own, sums)
+        // SAFETY: add_squares(gradient, first, count, sums, before, step): a sum for each thread; the group's are there.
+        unsafe { self.add_squares.launch(Grid::row(PARTIALS / Self::GROUPS, THREADS as u32), arguments) }
     }
 
     /// The norm of everything that went into the sums of all groups, into element `slot` of `out`.
     pub fn norm(&mut self, sums: &[f64], out: &Buffer<f64>, slot: usize) -> Result<(), GpuError> {
-        expect("norm of shards", "the results", slot + 1, out.length())?;
-        expect("norm of shards", "the sums", Self::SUMS * Self::GROUPS, sums.len())?;
         self.sums.write(0, sums)?;
-        let arguments = [Argument::new(self.sums.address(0)), Argument::new(self.partial.address(0))];
+        self.norm_of_sums(&self.sums, out, slot)
+    }
+
+    /// The same where the sums are in the GPU's memory.
+    pub fn norm_of_sums(&self, sums: &Buffer<f64>, out: &Buffer<f64>, slot: usize) -> Result<(), GpuError> {
+        expect("norm of shards", "the sums", Self::ALL, sums.length())?;
+        expect("norm of shards", "the results", slot + 1, out.length())?;
+        let arguments = [Argument::new(sums.address(0)), Argument::new(self.partial.address(0))];
         // SAFETY: group_sums(sums, partial): a sum for each thread, a partial sum for each workgroup.
         unsafe { self.group_sums.launch(Grid::row(PARTIALS, THREADS as u32), arguments)? };
         let arguments = [Argument::new(self.partial.address(0)), Argument::new(PARTIALS as i32), Argument::new(out.address(slot))];

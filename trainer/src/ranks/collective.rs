@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use kernels::gpu::collectives::{self, Collectives, Communicator};
 use kernels::gpu::copies::{self, Block, Copies, Elsewhere, Place, Sent};
 use kernels::gpu::driver::Event;
-use kernels::gpu::{Buffer, Gpu, GpuError};
+use kernels::gpu::{Buffer, Gpu, GpuError, ShardNorm};
 
 use super::tcp::{Mesh, lock};
 use super::{Bucket, Ranks, Shards, Waited};
@@ -23,6 +24,9 @@ use crate::error::TrainerError;
 const BUSY: Duration = Duration::from_millis(2);
 /// And how often after that.
 const LOOK: Duration = Duration::from_micros(100);
+
+/// Room for the norm's sums and the norm itself, in F64, as so many F32.
+const NORM_ROOM: usize = 2 * (ShardNorm::ALL + 1);
 
 /// All ranks, by TCP and by their GPUs' library.
 #[derive(Debug)]
@@ -99,6 +103,36 @@ impl Collective {
             receives.extend(parameters.sent(&shards.portion(other, round))?.into_iter().map(|part| (other, part)));
         }
         self.communicator.exchange(&sends, &receives)
+    }
+
+    /// Queues an exchange of parts of a room that lies in the pieces' place at every rank; what is computed next comes after it. Between the two
+    /// events the GPU waits.
+    fn pass(
+        &self,
+        room: &Buffer<f64>,
+        sent: Option<(Vec<usize>, Range<usize>)>,
+        received: Option<(usize, Range<usize>)>,
+    ) -> Result<(Event, Event), GpuError> {
+        let side = self.communicator.side();
+        let (others, part) = sent.unwrap_or_default();
+        let bytes = |part: &Range<usize>| room.bytes(part.start, part.len());
+        match self.copies.get() {
+            Some(copies) => {
+                // Each rank waits for all others.
+                let parts = |to: usize| {
+                    let place = copies.place(to, 2 * part.start).filter(|_| others.contains(&to));
+                    Ok((to, place.map(|place| Ok((bytes(&part)?, place))).transpose()?.into_iter().collect()))
+                };
+                let all = (0..self.size()).filter(|other| *other != self.rank());
+                copies.exchange(side, &all.map(parts).collect::<Result<Vec<Sent>, GpuError>>()?)?;
+            }
+            None => {
+                let sends = others.into_iter().map(|to| Ok((to, bytes(&part)?))).collect::<Result<Vec<_>, GpuError>>()?;
+                let receives = received.map(|(from, part)| Ok::<_, GpuError>((from, bytes(&part)?))).transpose()?;
+                self.communicator.exchange(&sends, &Vec::from_iter(receives))?;
+            }
+        }
+        side.lead(side.mark()?)
     }
 
     /// Nothing here waits for other ranks any more.
@@ -182,7 +216,7 @@ impl Ranks<GpuDevice> for Collective {
     }
 
     fn room(&self, device: &GpuDevice, shards: &Shards) -> Result<Buffer<f32>, TrainerError> {
-        let length = shards.pieces_room();
+        let length = shards.pieces_room().max(NORM_ROOM);
         // One rank has nobody else's memory to copy to.
         let copies = if self.wants_copies && self.size() > 1 { self.open(length)? } else { None };
         match copies {
@@ -240,6 +274,47 @@ impl Ranks<GpuDevice> for Collective {
         let seconds =
             |waits: Vec<(Event, Event)>| -> Result<f64, GpuError> { waits.into_iter().map(|(from, to)| driver.elapsed(from, to)).sum() };
         Ok(Waited { gradients: seconds(gradients).map_err(machine)?, parameters: seconds(parameters).map_err(machine)? })
+    }
+
+    /// Group by group, sums go from each GPU to the next, which goes on with them while this one is at its next group. The last one hands the norm
+    /// to all.
+    fn norm(
+        &self,
+        device: &GpuDevice,
+        shards: &Shards,
+        gradients: &Buffer<f32>,
+        pieces: &Buffer<f32>,
+    ) -> Result<Option<f64>, TrainerError> {
+        let (rank, last, first) = (self.rank(), self.size() - 1, shards.of(self.rank()).start);
+        let mut room = pieces.bytes(0, NORM_ROOM).and_then(|room| room.part::<f64>(0, ShardNorm::ALL + 1)).map_err(machine)?;
+        let at_work = |rank: usize, phase: usize| phase.checked_sub(rank).filter(|group| *group < ShardNorm::GROUPS);
+        let sums = |group: usize| ShardNorm::SUMS * group..ShardNorm::SUMS * (group + 1);
+        let mut waits = Vec::new();
+        if rank == 0 {
+            room.fill(0).map_err(machine)?;
+        }
+        for phase in 0..ShardNorm::GROUPS + last {
+            let own = at_work(rank, phase);
+            if let Some(group) = own {
+                device.with_norm(|norm| norm.add(gradients, first, group, &room))?;
+            }
+            let sent = own.filter(|_| rank < last).map(|group| (vec![rank + 1], sums(group)));
+            let before = rank.checked_sub(1).and_then(|before| Some((before, sums(at_work(before, phase)?))));
+            waits.push(self.pass(&room, sent, before).map_err(machine)?);
+        }
+        let norm = ShardNorm::ALL..ShardNorm::ALL + 1;
+        let sent = (rank == last).then(|| ((0..last).collect(), norm.clone()));
+        if rank == last {
+            device.with_norm(|kernels| kernels.norm_of_sums(&room, &room, norm.start))?;
+        }
+        waits.push(self.pass(&room, sent, (rank != last).then(|| (last, norm.clone()))).map_err(machine)?);
+        self.wait()?;
+        for (from, to) in waits {
+            device.gpu().driver().elapsed(from, to).map_err(machine)?;
+        }
+        let mut found = [0.0];
+        room.read(norm.start, &mut found).map_err(machine)?;
+        Ok(found.first().copied())
     }
 
     fn share(&self, _: &GpuDevice, parameters: &mut Parameters, shards: &Shards, round: usize) -> Result<(), TrainerError> {

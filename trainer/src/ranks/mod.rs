@@ -61,6 +61,12 @@ pub trait Ranks<D: Device>: Debug + Send + Sync {
     /// Waits until the device has done all exchanges. How long it stood still for them since this was asked last.
     fn finish(&self, device: &D) -> Result<Waited, TrainerError>;
 
+    /// The norm of gradients of which every rank has a shard, where it can be had without the host between the ranks; none where it cannot.
+    /// `pieces` is room for it: what had come there has been added.
+    fn norm(&self, _: &D, _: &Shards, _gradients: &D::Numbers, _pieces: &D::Numbers) -> Result<Option<f64>, TrainerError> {
+        Ok(None)
+    }
+
     /// Sends all others the portion of this rank's shard of a round ([`Shards::portion`]), after everything that the device was told to do, and
     /// receives theirs. What they send may come later, beside computing: [`Device::arrive`] waits for it.
     fn share(&self, device: &D, parameters: &mut D::Parameters, shards: &Shards, round: usize) -> Result<(), TrainerError>;

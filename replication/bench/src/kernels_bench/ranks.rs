@@ -198,8 +198,7 @@ impl Request<'_> {
     /// The sign test needs six steps in all for an interval.
     fn turns(&self, size: &Size) -> Turns {
         let (rounds, repeats) = match self.means.depth {
-            Depth::Quick => (1, 6),
-            Depth::Default => (2, 5),
+            Depth::Quick | Depth::Default => (1, 6),
             Depth::Deep => (4, 5),
         };
         size.turns.unwrap_or(Turns { rounds, repeats, warmup: 2 })

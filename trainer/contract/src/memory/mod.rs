@@ -161,9 +161,16 @@ pub fn of_rank(way: Memory, run: &RunFile, ranks: usize) -> Memory {
         MOMENTS => term(MOMENTS, format!("8P / {ranks} ranks"), 8 * p / of),
         COPY => term(COPY, format!("12P / {ranks} ranks: steps go on while it is written"), 12 * p / of),
         GRADIENTS => {
-            let formula = format!("4P / {ranks} ranks + 8B + what {} send: a shard of their sum, two buckets (B the largest)", ranks - 1);
-            let bucket = largest_bucket(model);
-            term(GRADIENTS, formula, 4 * p / of + 8 * bucket + 4 * (of - 1) * bucket.min(p / of))
+            let mut formula =
+                format!("4P / {ranks} ranks + 8B + what {} send: a shard of their sum, two buckets (B the largest)", ranks - 1);
+            let (bucket, tokens) = (largest_bucket(model), run.tokens_per_step());
+            let mut bytes = 4 * p / of + 8 * bucket + 4 * (of - 1) * bucket.min(p / of);
+            // About where the trainer packs them: it looks at shards.
+            if 2 * tokens < model.vocab_size {
+                formula.push_str(" + 4 T (d + 1): rows of the embedding");
+                bytes += 4 * (tokens * (model.hidden_size + 1)) as u128;
+            }
+            term(GRADIENTS, formula, bytes)
         }
         _ => part,
     });

@@ -34,7 +34,7 @@ fn tensors<'a>(layout: &'a Layout, shard: &'a Range<usize>) -> impl Iterator<Ite
 
 impl GpuDevice {
     /// Does `work` with the kernels of the norm.
-    fn with_norm(&self, work: impl FnOnce(&mut ShardNorm) -> Result<(), GpuError>) -> Result<(), TrainerError> {
+    pub(crate) fn with_norm(&self, work: impl FnOnce(&mut ShardNorm) -> Result<(), GpuError>) -> Result<(), TrainerError> {
         let mut norm = lock(&self.parts.shard.norm);
         let norm = match &mut *norm {
             Some(norm) => norm,
