@@ -165,7 +165,12 @@ template <u32 TILE_M, u32 TILE_N> struct Scales {
             load_bytes(buffer, start, chunk * CHUNK_BYTES, to);
         }
     }
+    // Whether a wave has rows in a quarter, from `first` on.
+#if defined(BREAK_QUARTER)
+    METHOD bool has(u32 quarter, u32) const { return quarter < ROWS / (ROWS_AT_ONCE * WAVES); }
+#else
     METHOD bool has(u32 quarter, u32 first) const { return ROWS % (ROWS_AT_ONCE * WAVES) ? first < ROWS : quarter < QUARTERS; }
+#endif
     METHOD void load(Corner tile, u32 chunk, u32 quarter) const {
         u32 first = first_row(quarter);
         if (!has(quarter, first)) return;

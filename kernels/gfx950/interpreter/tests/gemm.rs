@@ -280,6 +280,14 @@ fn defects_are_caught() {
         ("-DBREAK_SEAM", two, "D differs"),
         ("-DBREAK_ORDER", Case { n: 128, ..two }, "outside every allocation"),
     ];
+    // The oblong tile's own: a wave without scales in the last quarter of a chunk, and the edge.
+    let oblong = Case { tile: (192, 256), m: 192, n: 256, k: 1280, ..CASE };
+    for (flag, case, expected) in
+        [("-DBREAK_QUARTER", oblong, "never written"), ("-DBREAK_EDGE", Case { m: 176, n: 16, ..oblong }, "outside every")]
+    {
+        let said = check(&object(&[flag]).unwrap(), case, Order::Serial, 1).expect_err(flag);
+        assert!(said.contains(expected) || said.contains("D differs"), "{flag}: {said}");
+    }
     for (flag, case, expected) in from_source {
         let object = object(&[flag]).unwrap();
         for order in Order::ALL {

@@ -443,20 +443,19 @@ fn another_stream_gives_other_codes() {
 fn defects_are_caught() {
     let Some(_) = object(&[]) else { return };
     let data = source(128 * 128, 1);
-    let verdict = |flag: &str, order| {
-        let object = object(&[flag]).unwrap();
-        compare(&object, &data, (128, 128), [Some(Side::PLAIN), Some(Side::PLAIN)], order).unwrap_err()
-    };
-    for order in Order::ALL {
-        let said = verdict("-DBREAK_NO_BARRIER", order);
-        assert!(said.contains("LDS race") || said.contains("under way") || said.contains("never written"), "{said}");
-        // Of rows a wave reads what it wrote itself, in order: columns are what needs the wait.
-        let object = object(&["-DBREAK_NO_WAIT"]).unwrap();
-        let said = compare(&object, &data, (128, 128), [None, Some(Side::PLAIN)], order).unwrap_err();
-        // A write that is retired after the barrier counts as made after it.
-        assert!(said.contains("s_waitcnt is missing") || said.contains("LDS race"), "{said}");
-        let said = verdict("-DBREAK_SWAPPED_NIBBLE", order);
-        assert!(said.contains("codes differ"), "{said}");
+    // Either tile.
+    for kernel in [("mxfp4_quantise", 128), ("mxfp4_quantise_64x128", 64)] {
+        let verdict = |flag: &str, sides, order| launched(&object(&[flag]).unwrap(), kernel, &data, (128, 128), sides, order).unwrap_err();
+        for order in Order::ALL {
+            let said = verdict("-DBREAK_NO_BARRIER", [Some(Side::PLAIN); 2], order);
+            assert!(said.contains("LDS race") || said.contains("under way") || said.contains("never written"), "{said}");
+            // Of rows a wave reads what it wrote itself, in order: columns are what needs the wait.
+            let said = verdict("-DBREAK_NO_WAIT", [None, Some(Side::PLAIN)], order);
+            // A write that is retired after the barrier counts as made after it.
+            assert!(said.contains("s_waitcnt is missing") || said.contains("LDS race"), "{said}");
+            let said = verdict("-DBREAK_SWAPPED_NIBBLE", [Some(Side::PLAIN); 2], order);
+            assert!(said.contains("codes differ"), "{said}");
+        }
     }
     let wide = Side { rotation: 64, ..Side::PLAIN };
     let said = compare(&object(&["-DBREAK_NO_EXCHANGE"]).unwrap(), &data, (128, 128), [Some(wide), None], Order::Serial).unwrap_err();
