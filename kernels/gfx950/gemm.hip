@@ -112,9 +112,9 @@ template <int FM, int FN> struct Tile {
     static constexpr u32 TILE_M = 2 * FM * 16, TILE_N = 2 * FN * 16, STAGE = (TILE_M + TILE_N) * STEP_BYTES;
     static constexpr u32 LDS = 2 * STAGE + 2 * Scales<TILE_M, TILE_N>::BYTES;
     // Matrix operations of a half, loads of a step, and the operations behind which they are issued.
-    static constexpr int OPERATIONS = FM * FN, LOADS = Codes<TILE_M>::LOADS + Codes<TILE_N>::LOADS, LOAD_SLOTS = FM > 4 ? OPERATIONS * 7 / 8 : OPERATIONS;
+    static constexpr int OPERATIONS = FM * FN, LOADS = Codes<TILE_M>::LOADS + Codes<TILE_N>::LOADS, LOAD_SLOTS = FM > 6 ? OPERATIONS * 7 / 8 : OPERATIONS;
     // Operations between two pieces of other work.
-    static constexpr int WORK = FM > 4 ? 4 : FM > 2 ? 1 : 0;
+    static constexpr int WORK = FM > 4 ? OPERATIONS / 16 : FM > 2 ? 1 : 0;
 
     Codes<TILE_M> codes_a;
     Codes<TILE_N> codes_b;
@@ -250,7 +250,7 @@ template <int FM, int FN> struct Tile {
             read_ahead<AT>(0, next_a, next_b);
             NEXT_BLOCK();
             if constexpr (AT == OPERATIONS - 2) {
-                if (quarter < scales.QUARTERS) scales.load(from_chunk, first_row, from, offset, to);
+                if (scales.has(quarter, first_row)) scales.load(from_chunk, first_row, from, offset, to);
                 NEXT_BLOCK();
             }
         });
@@ -336,14 +336,15 @@ template <int FM, int FN> DEVICE void multiply(const Product &p, u8 *memory) {
 }  // namespace
 
 // Grid: x as many workgroups as make tiles at once, one tile each at least; z shares of k.
-#define GEMM(TILE, FRAGMENTS, WAVES_PER_SIMD)                                                         \
-    KERNEL_OF(256, WAVES_PER_SIMD) mxfp4_gemm_##TILE##x##TILE(Product product) {           \
-        SHARED u8 lds[Tile<FRAGMENTS, FRAGMENTS>::LDS] __attribute__((aligned(1024)));             \
-        multiply<FRAGMENTS, FRAGMENTS>(product, lds);                                                 \
+#define GEMM(TILE, FM, FN, WAVES_PER_SIMD)                                \
+    KERNEL_OF(256, WAVES_PER_SIMD) mxfp4_gemm_##TILE(Product product) {   \
+        SHARED u8 lds[Tile<FM, FN>::LDS] __attribute__((aligned(1024)));  \
+        multiply<FM, FN>(product, lds);                                   \
     }
-GEMM(64, 2, 4)
-GEMM(128, 4, 2)
-GEMM(256, 8, 1)
+GEMM(64x64, 2, 2, 4)
+GEMM(128x128, 4, 4, 2)
+GEMM(192x256, 6, 8, 1)
+GEMM(256x256, 8, 8, 1)
 
 // The second half of split-K: partial sums added in the order of their shares. `count` is m * n, a multiple of 4; 256 threads, 4
 // elements each.

@@ -134,12 +134,14 @@ template <u32 ROWS> struct Codes {
     }
 };
 
-// Scales of all rows of the tile, those of A first. A quarter of a chunk is 4 instructions of 32 rows, one of each wave; small tiles have
-// fewer than four quarters.
+// Scales of all rows of the tile, those of A first. A quarter of a chunk is 4 instructions of 32 rows, one of each wave; a tile has up to four
+// quarters, the last of which may be for some waves alone.
 template <u32 TILE_M, u32 TILE_N> struct Scales {
     static constexpr u32 ROWS_AT_ONCE = LOAD_BYTES / CHUNK_BYTES;
-    static constexpr u32 QUARTERS = (TILE_M + TILE_N) / (ROWS_AT_ONCE * WAVES);
-    static constexpr u32 BYTES = (TILE_M + TILE_N) * CHUNK_BYTES;
+    static constexpr u32 ROWS = TILE_M + TILE_N;
+    static constexpr u32 QUARTERS = (ROWS + ROWS_AT_ONCE * WAVES - 1) / (ROWS_AT_ONCE * WAVES);
+    // Of a chunk's buffer: a power of two, so that one bit says which buffer it is.
+    static constexpr u32 BYTES = 1u << (32 - __builtin_clz(ROWS * CHUNK_BYTES - 1));
     const u8 *a, *b;
     u32 bytes_a, bytes_b, blocks, lds, wave, lane;
     u32 lane_block, lane_offset;  // of this lane in every instruction, rows being multiples of 16 blocks
@@ -163,8 +165,16 @@ template <u32 TILE_M, u32 TILE_N> struct Scales {
             load_bytes(buffer, start, chunk * CHUNK_BYTES, to);
         }
     }
+    // Whether a wave has rows in a quarter, from `first` on.
+#if defined(BREAK_QUARTER)
+    METHOD bool has(u32 quarter, u32) const { return quarter < ROWS / (ROWS_AT_ONCE * WAVES); }
+#else
+    METHOD bool has(u32 quarter, u32 first) const { return ROWS % (ROWS_AT_ONCE * WAVES) ? first < ROWS : quarter < QUARTERS; }
+#endif
     METHOD void load(Corner tile, u32 chunk, u32 quarter) const {
-        u32 first = first_row(quarter), from = start(corner(tile, first), chunk, first);
+        u32 first = first_row(quarter);
+        if (!has(quarter, first)) return;
+        u32 from = start(corner(tile, first), chunk, first);
         load(chunk, first, from, offset(chunk, from), to(chunk, first));
     }
     // The same where rows begin anywhere.

@@ -14,7 +14,8 @@
 // Scales lie row by row, or as hipBLASLt's mode 1001 wants them (tiles of 32 rows by 8 blocks, `scale_place` below).
 //
 // One block of 256 threads takes a tile of 128 by 128 through LDS; each thread makes two blocks of 32 in each direction, of rows before the waves
-// meet and of columns after. The four blocks of a row (or column) of the tile are those of four neighbouring lanes, which speak to each other only
+// meet and of columns after. Of a matrix with few tiles it takes 64 rows: a unit has twice as many workgroups, so that one loads while another
+// computes. The four blocks of a row (or column) of the tile are those of four neighbouring lanes, which speak to each other only
 // for rotations of 64 and 128, by DPP; the lanes of a square meet in LDS once more. Compiles for gfx950; functionally verified on a CPU model of the ISA; not run
 // on an MI355X; no performance claim.
 #include "../device/formats.h"
@@ -29,7 +30,7 @@ constexpr u32 THREADS = 256;
 // that the four groups which a wave reads at once do too.
 constexpr u32 PITCH = TILE * 2 + 16;
 constexpr u32 GROUP_SHIFT = 64;
-constexpr u32 LDS_BYTES = TILE * PITCH + 3 * GROUP_SHIFT;
+constexpr u32 lds_bytes(u32 height) { return height * PITCH + (height / BLOCK - 1) * GROUP_SHIFT; }
 
 enum Layout : u32 { BY_ROWS = 0, SWIZZLED = 1 };
 
@@ -230,12 +231,12 @@ DEVICE void round_block(const Block &x, u32 amax, u32 halvings, const Side &side
 }
 
 // The tile's elements go to LDS, 16 bytes a thread and turn; what lies outside the matrix is zero. All loads are under way before the first is
-// waited for. A wave loads the 32 rows that it makes blocks of in `along_rows`. 2^23 columns at most: offsets in a tile take 31 bits, and what has
+// waited for. A wave loads the rows that it makes blocks of in `along_rows`. 2^23 columns at most: offsets in a tile take 31 bits, and what has
 // one more is outside every buffer.
-DEVICE void load_tile(const u16 *source, u32 rows, u32 k, u32 top, u32 left, u8 *lds) {
-    constexpr u32 TURNS = TILE * TILE / 8 / THREADS, STEP = BLOCK / TURNS;
-    u32 row = threadIdx.x / WAVE * BLOCK + threadIdx.x % WAVE / (TILE / 8), column = threadIdx.x % (TILE / 8) * 8;
-    u32 there = rows - top < TILE ? rows - top : TILE;
+template <u32 HEIGHT> DEVICE void load_tile(const u16 *source, u32 rows, u32 k, u32 top, u32 left, u8 *lds) {
+    constexpr u32 TURNS = HEIGHT * TILE / 8 / THREADS, STEP = WAVE / (TILE / 8);
+    u32 row = threadIdx.x / WAVE * (HEIGHT / 4) + threadIdx.x % WAVE / (TILE / 8), column = threadIdx.x % (TILE / 8) * 8;
+    u32 there = rows - top < HEIGHT ? rows - top : HEIGHT;
     Buffer buffer = buffer_of(source + ((u64)top * k + left), (there * k - left) * 2);
     u32 offset = (row * k + column) * 2 | (left + column < k ? 0 : 0x80000000u);
     u32x4 values[TURNS];
@@ -277,10 +278,10 @@ DEVICE u32 half_of(bool odd) { return odd ? 0x03020C0Cu : 0x01000C0Cu; }
 
 // Rows: four threads share a row's four blocks, so that a row's codes are 64 bytes in a piece. A wave reads what it wrote itself, and need not
 // meet the others before.
-DEVICE void along_rows(const u8 *lds, u32 rows, u32 k, u32 top, u32 left, const Side &side) {
+template <u32 HEIGHT> DEVICE void along_rows(const u8 *lds, u32 rows, u32 k, u32 top, u32 left, const Side &side) {
 #pragma unroll 1
-    for (u32 turn = 0; turn < 2; turn++) {
-        u32 first = threadIdx.x / WAVE * BLOCK + threadIdx.x % WAVE / 4, column = threadIdx.x % 4 * BLOCK;
+    for (u32 turn = 0; turn < HEIGHT / 64; turn++) {
+        u32 first = threadIdx.x / WAVE * (HEIGHT / 4) + threadIdx.x % WAVE / 4, column = threadIdx.x % 4 * BLOCK;
         u32 row = first + turn * (BLOCK / 2);
         if (top + row >= rows || left + column >= k) continue;
         Block x = read_row(lds + lds_offset(first, column) + turn * (BLOCK / 2) * PITCH);
@@ -289,14 +290,16 @@ DEVICE void along_rows(const u8 *lds, u32 rows, u32 k, u32 top, u32 left, const 
     }
 }
 
-// Columns: a thread takes two neighbouring columns, which one 32-bit read brings; four threads share a column's four blocks.
-DEVICE void along_columns(const u8 *lds, u32 rows, u32 k, u32 top, u32 left, const Side &side) {
-    u32 column = threadIdx.x / 4 * 2, row = threadIdx.x % 4 * BLOCK;
+// Columns: four threads share a column's four blocks, and take two neighbouring columns, which one 32-bit read brings. In the lower tile two threads
+// share a column's two blocks, and take one. A rotation of 128 does not fit into that.
+template <u32 HEIGHT> DEVICE void along_columns(const u8 *lds, u32 rows, u32 k, u32 top, u32 left, const Side &side) {
+    constexpr u32 BLOCKS = HEIGHT / BLOCK, EACH = BLOCKS / 2;
+    u32 column = threadIdx.x / BLOCKS * EACH, row = threadIdx.x % BLOCKS * BLOCK;
     if (top + row >= rows || left + column >= k) return;
 #pragma unroll 1
-    for (u32 odd = 0; odd < 2; odd++) {
-        Block x = read_column(lds + lds_offset(row, column), half_of(odd));
-        u32 halvings = rotate(x, side, threadIdx.x % 4);
+    for (u32 odd = 0; odd < EACH; odd++) {
+        Block x = read_column(lds + lds_offset(row, column & ~1u), half_of((column + odd) & 1));
+        u32 halvings = rotate(x, side, threadIdx.x % BLOCKS);
         round_block(x, largest_of(x), halvings, side, left + column + odd, (top + row) / BLOCK, rows / BLOCK);
     }
 }
@@ -338,25 +341,35 @@ template <bool COLUMNS> DEVICE void squares(const u8 *lds, u32 *room, u32 rows, 
     }
 }
 
+template <u32 HEIGHT> DEVICE void quantise(const u16 *source, u32 rows, u32 k, const Side &row_side, const Side &column_side, u8 *lds) {
+    u32 top = blockIdx.y * HEIGHT, left = blockIdx.x * TILE;
+    load_tile<HEIGHT>(source, rows, k, top, left, lds);
+    wait_for_loads();
+    if (row_side.codes) along_rows<HEIGHT>(lds, rows, k, top, left, row_side);
+    meet();
+    if (column_side.codes) along_columns<HEIGHT>(lds, rows, k, top, left, column_side);
+}
+
 }  // namespace
 
 // Grid: x over tiles of columns, y over tiles of rows; 256 threads.
 KERNEL_OF(256, 4) mxfp4_quantise(const u16 *source, u32 rows, u32 k, Side row_side, Side column_side) {
-    SHARED u8 lds[LDS_BYTES] __attribute__((aligned(16)));
-    u32 top = blockIdx.y * TILE, left = blockIdx.x * TILE;
-    load_tile(source, rows, k, top, left, lds);
-    wait_for_loads();
-    if (row_side.codes) along_rows(lds, rows, k, top, left, row_side);
-    meet();
-    if (column_side.codes) along_columns(lds, rows, k, top, left, column_side);
+    SHARED u8 lds[lds_bytes(TILE)] __attribute__((aligned(16)));
+    quantise<TILE>(source, rows, k, row_side, column_side, lds);
+}
+
+// The lower tile, for few tiles: five blocks fit on a unit. Rotations along columns have at most 64 elements.
+KERNEL_OF(256, 5) mxfp4_quantise_64x128(const u16 *source, u32 rows, u32 k, Side row_side, Side column_side) {
+    SHARED u8 lds[lds_bytes(TILE / 2)] __attribute__((aligned(16)));
+    quantise<TILE / 2>(source, rows, k, row_side, column_side, lds);
 }
 
 // As mxfp4_quantise, where a side (or both) has squares of 32 by 32: the same codes then serve both orientations, if neither is rotated.
 KERNEL_OF(256, 4) mxfp4_quantise_square(const u16 *source, u32 rows, u32 k, Side row_side, Side column_side) {
-    SHARED u8 lds[LDS_BYTES] __attribute__((aligned(16)));
+    SHARED u8 lds[lds_bytes(TILE)] __attribute__((aligned(16)));
     SHARED u32 room[4 * 64] __attribute__((aligned(16)));
     u32 top = blockIdx.y * TILE, left = blockIdx.x * TILE;
-    load_tile(source, rows, k, top, left, lds);
+    load_tile<TILE>(source, rows, k, top, left, lds);
     wait_and_meet();
     if (row_side.codes) squares<false>(lds, room, rows, k, top, left, row_side);
     if (column_side.codes) squares<true>(lds, room + 128, rows, k, top, left, column_side);

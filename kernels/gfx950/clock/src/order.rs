@@ -48,13 +48,14 @@ impl Order {
 
     /// Rows and columns of tiles that the dies read, each once in each turn of the device. Workgroups go to dies in turns (AMD, "CDNA 3
     /// Architecture": round-robin).
-    pub fn panels(self, tile: impl Fn(Self, u64, u64) -> (u64, u64)) -> u64 {
+    pub fn panels(self, tile: impl Fn(Self, u64, u64) -> (u64, u64)) -> [u64; 2] {
         let of = |(turn, die): (u64, u64)| {
             let made = (die..self.at_work(turn)).step_by(DIES as usize).map(|workgroup| tile(self, turn, workgroup));
             let (rows, columns): (BTreeSet<u64>, BTreeSet<u64>) = made.unzip();
-            (rows.len() + columns.len()) as u64
+            [rows.len() as u64, columns.len() as u64]
         };
-        (0..self.turns()).flat_map(|turn| (0..DIES).map(move |die| (turn, die))).map(of).sum()
+        let all = (0..self.turns()).flat_map(|turn| (0..DIES).map(move |die| (turn, die))).map(of);
+        all.fold([0; 2], |sum, more| [sum[0] + more[0], sum[1] + more[1]])
     }
 }
 

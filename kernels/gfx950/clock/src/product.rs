@@ -78,11 +78,12 @@ struct Clocks {
     steps: u64,
 }
 
-/// One of the kernels `mxfp4_gemm_TxT`, and what was executed of it.
+/// One of the kernels `mxfp4_gemm_MxN`, and what was executed of it.
 #[derive(Debug)]
 pub struct Gemm<'a> {
     kernel: &'a Kernel,
-    tile: u64,
+    /// Rows and columns of a tile.
+    tile: [u64; 2],
     /// By k and the number of workgroups that run together.
     clocks: BTreeMap<(u64, u64), Clocks>,
 }
@@ -91,12 +92,12 @@ impl<'a> Gemm<'a> {
     /// # Errors
     /// A kernel of another name.
     pub fn new(kernel: &'a Kernel) -> Result<Self, ClockError> {
-        let tile = kernel.name.strip_prefix("mxfp4_gemm_").and_then(|sizes| sizes.split_once('x')).and_then(|(tile, _)| tile.parse().ok());
-        let Some(tile) = tile else {
+        let sizes = kernel.name.strip_prefix("mxfp4_gemm_").and_then(|sizes| sizes.split_once('x'));
+        let Some((Ok(rows), Ok(columns))) = sizes.map(|(rows, columns)| (rows.parse(), columns.parse())) else {
             let name = &kernel.name;
-            return Err(ClockError::Product(format!("{name} is no product of tiles: only mxfp4_gemm_TxT has modelled clocks of products")));
+            return Err(ClockError::Product(format!("{name} is no product of tiles: only mxfp4_gemm_MxN has modelled clocks of products")));
         };
-        Ok(Self { kernel, tile, clocks: BTreeMap::new() })
+        Ok(Self { kernel, tile: [rows, columns], clocks: BTreeMap::new() })
     }
 
     /// Workgroups that fit on a compute unit together.
@@ -106,7 +107,7 @@ impl<'a> Gemm<'a> {
 
     /// The tiles of a result, and the workgroups that the host starts for them.
     pub fn order(&self, shape: Shape) -> Order {
-        let (down, across) = (shape.m.div_ceil(self.tile), shape.n.div_ceil(self.tile));
+        let (down, across) = (shape.m.div_ceil(self.tile[0]), shape.n.div_ceil(self.tile[1]));
         Order { down, across, workgroups: (down * across).min(UNITS * self.resident()) }
     }
 
@@ -161,8 +162,8 @@ impl<'a> Gemm<'a> {
 
     /// Clocks to move the operands: each die reads what its workgroups need, once in each turn of the device, and memory moves everything once.
     fn memory_clocks(&self, shape: Shape) -> f64 {
-        let panel = self.tile * row(shape.k);
-        let moved = self.order(shape).panels(Order::tile) * panel;
+        let [rows, columns] = self.order(shape).panels(Order::tile);
+        let moved = (rows * self.tile[0] + columns * self.tile[1]) * row(shape.k);
         let once = (shape.m + shape.n) * row(shape.k) + 2 * shape.m * shape.n;
         (moved as f64 / FABRIC_BYTES as f64).max(once as f64 / MEMORY_BYTES as f64)
     }
@@ -170,7 +171,7 @@ impl<'a> Gemm<'a> {
     /// One workgroup of a product of so many tiles, one below the other, executed for so many steps of its k (at least as many, where k is
     /// shorter). What is multiplied does not matter to the clocks.
     fn executed(&self, tiles: u64, k: u64, steps: u64) -> Result<Trace, ClockError> {
-        let (m, n, k) = (tiles * self.tile, self.tile, k.max(4 * MORE * STEP));
+        let (m, n, k) = (tiles * self.tile[0], self.tile[1], k.max(4 * MORE * STEP));
         let mut memory = Memory::new();
         let mut arguments = Vec::new();
         for (name, rows) in [("A", m), ("B", n)] {

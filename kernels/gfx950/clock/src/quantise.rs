@@ -17,8 +17,9 @@ use crate::{ClockError, simulate_stream};
 
 /// Lanes of a wave.
 const LANES: u64 = 64;
-/// Side of the square that a workgroup quantises, and its threads.
-const TILE: u64 = 128;
+/// The kernels, rows and columns of what a workgroup quantises, and its threads.
+const KERNELS: [(&str, u64); 2] = [("mxfp4_quantise", 128), ("mxfp4_quantise_64x128", 64)];
+const COLUMNS: u64 = 128;
 const THREADS: u32 = 256;
 /// Sides of the matrix of which a workgroup is executed: from here on no two rows' scales share a line in either operand.
 const EXECUTED: u64 = 4096;
@@ -60,10 +61,12 @@ pub struct Quantised {
     pub vector: f64,
 }
 
-/// The kernel `mxfp4_quantise`, and what was executed of it.
+/// One of the kernels that quantise blocks of 1 by 32, and what was executed of it.
 #[derive(Debug)]
 pub struct Quantise<'a> {
     kernel: &'a Kernel,
+    /// Of a workgroup.
+    rows: u64,
     trace: Trace,
 }
 
@@ -73,17 +76,19 @@ impl<'a> Quantise<'a> {
     /// # Errors
     /// A kernel of another name; what the interpreter refuses.
     pub fn new(kernel: &'a Kernel) -> Result<Self, ClockError> {
-        if kernel.name != "mxfp4_quantise" {
-            return Err(ClockError::Product(format!("{} has no modelled clocks of matrices: only mxfp4_quantise has", kernel.name)));
-        }
-        Ok(Self { kernel, trace: executed(kernel)? })
+        let Some(&(_, rows)) = KERNELS.iter().find(|(name, _)| *name == kernel.name) else {
+            let [(first, _), (second, _)] = KERNELS;
+            let problem = format!("{} has no modelled clocks of matrices: only {first} and {second} have", kernel.name);
+            return Err(ClockError::Product(problem));
+        };
+        Ok(Self { kernel, rows, trace: executed(kernel, rows)? })
     }
 
     /// # Errors
     /// As [`simulate_stream`].
     pub fn matrix(&self, matrix: Matrix) -> Result<Quantised, ClockError> {
         let together = resident(self.kernel, THREADS);
-        let workgroups = (matrix.rows.div_ceil(TILE) * matrix.k.div_ceil(TILE)).div_ceil(UNITS);
+        let workgroups = (matrix.rows.div_ceil(self.rows) * matrix.k.div_ceil(COLUMNS)).div_ceil(UNITS);
         let estimate = simulate_stream(&self.kernel.instructions, &self.trace, workgroups, together)?;
         let whole = &estimate.phases[0];
         let elements = matrix.rows as f64 * matrix.k as f64;
@@ -93,13 +98,13 @@ impl<'a> Quantise<'a> {
             clocks: estimate.clocks,
             share_of_memory: bytes / MEMORY_BYTES as f64 / estimate.clocks as f64,
             bound: whole.bound(),
-            vector: vector / (workgroups * TILE * TILE) as f64,
+            vector: vector / (workgroups * self.rows * COLUMNS) as f64,
         })
     }
 }
 
 /// One workgroup, whole and in the middle.
-fn executed(kernel: &Kernel) -> Result<Trace, ClockError> {
+fn executed(kernel: &Kernel, rows: u64) -> Result<Trace, ClockError> {
     let mut memory = Memory::new();
     let elements = (EXECUTED * EXECUTED) as usize;
     let mut arguments = memory.input("source", &vec![0; 2 * elements]).0.to_le_bytes().to_vec();
@@ -112,9 +117,9 @@ fn executed(kernel: &Kernel) -> Result<Trace, ClockError> {
         // struct Side of quantise.hip: rotation, no signs, rule, rounding, stream, layout, square, unused.
         words(&mut arguments, &[ROTATION, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     }
-    let tiles = (EXECUTED / TILE) as u32;
-    let launch = Launch { kernel, grid: [tiles, tiles, 1], threads: THREADS, dynamic_lds: 0, arguments: &arguments, order: Order::Serial };
-    Ok(trace(&mut memory, &launch, [tiles / 2, tiles / 2, 0])?)
+    let (across, down) = ((EXECUTED / COLUMNS) as u32, (EXECUTED / rows) as u32);
+    let launch = Launch { kernel, grid: [across, down, 1], threads: THREADS, dynamic_lds: 0, arguments: &arguments, order: Order::Serial };
+    Ok(trace(&mut memory, &launch, [across / 2, down / 2, 0])?)
 }
 
 /// The line that is printed for one matrix.

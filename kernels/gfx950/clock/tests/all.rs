@@ -5,6 +5,7 @@
 mod against_llvm_mca;
 mod attention;
 mod gemm;
+mod published;
 mod quantise;
 mod simulate;
 mod tools;

@@ -15,12 +15,12 @@ use crate::tools::gemm;
 #[test]
 fn steps_and_seams_are_alike() {
     let Some(object) = gemm() else { return };
-    for (tile, k) in [(128, 16 * 256), (128, 11 * 256), (256, 16 * 256)] {
-        let mut model = Gemm::new(object.kernel(&format!("mxfp4_gemm_{tile}x{tile}")).unwrap()).unwrap();
-        let one = model.product(Shape { m: tile, n: tile, k }).unwrap();
+    for ((m, n), k) in [((128, 128), 16 * 256), ((128, 128), 11 * 256), ((192, 256), 16 * 256), ((256, 256), 16 * 256)] {
+        let mut model = Gemm::new(object.kernel(&format!("mxfp4_gemm_{m}x{n}")).unwrap()).unwrap();
+        let one = model.product(Shape { m, n, k }).unwrap();
         let extrapolated = one.clocks + 2 * (one.seam + one.step * (k / 256) as f64) as u64;
         let executed = model.whole(3, k).unwrap().clocks;
-        println!("{tile}, {k}: {executed} executed, {extrapolated} extrapolated, {one:?}");
+        println!("{m}x{n}, {k}: {executed} executed, {extrapolated} extrapolated, {one:?}");
         assert!(extrapolated.abs_diff(executed) * 50 <= executed, "{one:?}: {extrapolated} extrapolated, {executed} executed");
     }
 }
@@ -30,14 +30,14 @@ fn steps_and_seams_are_alike() {
 fn the_papers_products_reach_more_than_half_of_the_peak() {
     let Some(object) = gemm() else { return };
     const TOKENS: u64 = 16_384;
-    let models = [128, 256].map(|tile| object.kernel(&format!("mxfp4_gemm_{tile}x{tile}")).unwrap());
-    let [mut small, mut large] = models.map(|kernel| Gemm::new(kernel).unwrap());
+    let models = ["192x256", "256x256"].map(|tile| object.kernel(&format!("mxfp4_gemm_{tile}")).unwrap());
+    let [mut oblong, mut square] = models.map(|kernel| Gemm::new(kernel).unwrap());
     let mut least = 1.0f64;
     for (n, k) in [(6144, 4096), (4096, 4096), (28_672, 4096), (4096, 14_336)] {
         for (m, n, k) in [(TOKENS, n, k), (TOKENS, k, n), (n, k, TOKENS)] {
             let shape = Shape { m, n, k };
             // The host's choice (kernels::gpu::Plan).
-            let (model, name) = if m == 6144 { (&mut small, "128") } else { (&mut large, "256") };
+            let (model, name) = if m == 6144 { (&mut oblong, "192x256") } else { (&mut square, "256x256") };
             let product = model.product(shape).unwrap();
             println!("{}", line(name, shape, &product));
             least = least.min(product.share_of_peak);
@@ -70,8 +70,8 @@ fn what_is_no_product_is_refused() {
 #[test]
 fn workgroups_make_the_tiles_of_the_order() {
     let Some(object) = gemm() else { return };
-    for (tile, together) in [(64, 4), (128, 2), (256, 1)] {
-        let kernel = object.kernel(&format!("mxfp4_gemm_{tile}x{tile}")).unwrap();
+    for (tile, together) in [("64x64", 4), ("128x128", 2), ("192x256", 1), ("256x256", 1)] {
+        let kernel = object.kernel(&format!("mxfp4_gemm_{tile}")).unwrap();
         assert_eq!(Gemm::new(kernel).unwrap().resident(), together);
     }
     let kernel = object.kernel("mxfp4_gemm_64x64").unwrap();
@@ -106,10 +106,10 @@ fn an_order_for_dies_reads_less() {
     let (mut ordered, mut by_number) = (Vec::new(), Vec::new());
     for (n, k) in [(6144, 4096), (4096, 4096), (28_672, 4096), (4096, 14_336)] {
         for (m, n, k) in [(16_384, n, k), (16_384, k, n), (n, k, 16_384)] {
-            let (tile, resident) = if m == 6144 { (128, 2) } else { (256, 1) };
-            let (down, across): (u64, u64) = (m / tile, n / tile);
-            let order = Order { down, across, workgroups: (down * across).min(256 * resident) };
-            let gigabytes = |panels: u64| (panels * tile * (k / 2 + k / 32)) as f64 / 1e9;
+            let tile = if m == 6144 { [192, 256] } else { [256, 256] };
+            let (down, across): (u64, u64) = (m / tile[0], n / tile[1]);
+            let order = Order { down, across, workgroups: (down * across).min(256) };
+            let gigabytes = |[rows, columns]: [u64; 2]| ((rows * tile[0] + columns * tile[1]) * (k / 2 + k / 32)) as f64 / 1e9;
             let both = [order.panels(Order::tile), order.panels(Order::tile_by_number)].map(gigabytes);
             println!("{m}x{n}x{k}: {:.2} GB in this order, {:.2} by number", both[0], both[1]);
             ordered.push(both[0]);

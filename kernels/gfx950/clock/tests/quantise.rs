@@ -34,19 +34,20 @@ fn a_stream_is_as_fast_as_its_share_of_memory_and_no_faster() {
     assert!((32 * bytes..33 * bytes + MEMORY_LATENCY).contains(&together), "{together} for {}", 32 * bytes);
 }
 
-/// Three quarters of what memory moves, at least, for what a layer of Llama 3.1-8B quantises; less where each unit has four workgroups in all, which
-/// load together and then compute together.
+/// Three quarters of what memory moves, at least, for what a layer of Llama 3.1-8B quantises, with the tile that the host chooses: the lower one
+/// where a unit has fewer than eight of the others.
 #[test]
 fn rows_and_columns_from_one_read_take_three_quarters_of_memory() {
     let Some(object) = compiled("quantise.hip") else { return };
-    let kernel = object.kernel("mxfp4_quantise").unwrap();
-    let model = Quantise::new(kernel).unwrap();
-    for (text, at_least) in [("4096x4096", 0.6), ("6144x4096", 0.75), ("16384x4096", 0.75), ("16384x14336", 0.75)] {
+    let models = ["mxfp4_quantise", "mxfp4_quantise_64x128"].map(|name| (name, Quantise::new(object.kernel(name).unwrap()).unwrap()));
+    let sizes = ["4096x4096", "6144x4096", "4096x14336", "16384x4096", "16384x6144", "28672x4096", "16384x14336", "16384x28672"];
+    for text in sizes {
         let matrix: Matrix = text.parse().unwrap();
+        let (name, model) = &models[usize::from(matrix.rows * matrix.k / (128 * 128) < 8 * 256)];
         let quantised = model.matrix(matrix).unwrap();
-        let line = line(&kernel.name, matrix, &quantised);
+        let line = line(name, matrix, &quantised);
         println!("{line}");
-        assert!(quantised.share_of_memory >= at_least && quantised.share_of_memory <= 1.0, "{line}");
+        assert!(quantised.share_of_memory >= 0.75 && quantised.share_of_memory <= 1.0, "{line}");
         assert!(line.contains("clocks modelled") && line.contains(text), "{line}");
     }
 }

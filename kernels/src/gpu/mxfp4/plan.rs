@@ -11,17 +11,47 @@ pub(super) const LARGEST_WORKSPACE: usize = 1 << 24;
 /// How a product is cut into workgroups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
-    /// Side of the square of the result that a workgroup makes: 64, 128 or 256.
-    pub tile: usize,
+    /// Rows and columns of the result that a workgroup makes at a time.
+    pub tile: (usize, usize),
     /// Steps of 256 along k that a workgroup takes.
     pub share: usize,
     /// Workgroups along k; more than one: their sums are added by a second kernel, in order.
     pub shares: usize,
 }
 
-/// What the choice of a tile rests on: side, clocks of a step of 256 along k when a compute unit does nothing else, workgroups that fit on
-/// a unit at once. From counts and llvm-mca (kernels/gfx950/README.md); modelled, not measured.
-pub(super) const TILES: [(usize, u64, u64); 3] = [(256, 2342, 1), (128, 768, 2), (64, 384, 4)];
+/// A kernel of gemm.hip, and what its choice rests on; modelled, not measured.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tile {
+    pub(super) kernel: &'static str,
+    /// Rows and columns.
+    size: (usize, usize),
+    /// Of a step of 256 along k, when a compute unit does nothing else (kernels/gfx950/README.md).
+    clocks: u64,
+    /// Workgroups that fit on a unit at once.
+    resident: u64,
+    /// Whether k may be cut. The oblong tile takes nothing from a product that another one cuts: how k is cut decides the order of its sums.
+    cuts: bool,
+}
+
+/// At the same cost an earlier one is taken.
+pub(super) const TILES: [Tile; 4] = [
+    Tile { kernel: "mxfp4_gemm_64x64", size: (64, 64), clocks: 384, resident: 4, cuts: true },
+    Tile { kernel: "mxfp4_gemm_128x128", size: (128, 128), clocks: 768, resident: 2, cuts: true },
+    Tile { kernel: "mxfp4_gemm_256x256", size: (256, 256), clocks: 2342, resident: 1, cuts: true },
+    Tile { kernel: "mxfp4_gemm_192x256", size: (192, 256), clocks: 2064, resident: 1, cuts: false },
+];
+
+impl Tile {
+    fn tiles(&self, m: usize, n: usize) -> usize {
+        m.div_ceil(self.size.0) * n.div_ceil(self.size.1)
+    }
+
+    /// Clocks in which a unit makes a step of so many workgroups: as many at once as fit, then the next.
+    fn step(&self, workgroups: u64) -> u64 {
+        let together = |count: u64| if count == 0 { 0 } else { (count * self.clocks).max(LATENCY) };
+        workgroups / self.resident * together(self.resident) + together(workgroups % self.resident)
+    }
+}
 /// Clocks from a load to its data, below which no step of a workgroup can be (assumed).
 const LATENCY: u64 = 1000;
 /// Bytes that memory moves in a clock: 8 TB/s at 2.4 GHz.
@@ -45,37 +75,36 @@ impl Plan {
 
     fn cheapest(units: usize, (m, n, k): (usize, usize, usize), workspace: usize) -> (u64, Self) {
         let steps = k.div_ceil(STEP).max(1);
-        let mut best = (u64::MAX, Self { tile: 64, share: steps, shares: 1 });
-        // At the same cost the smallest tile and the fewest shares.
-        for (tile, clocks, resident) in TILES.into_iter().rev() {
-            let tiles = m.div_ceil(tile) * n.div_ceil(tile);
+        let mut best = (u64::MAX, Self { tile: TILES[0].size, share: steps, shares: 1 });
+        for tile in TILES {
             for wanted in (0..7).map(|power| 1usize << power).take_while(|&wanted| wanted <= steps) {
                 let share = steps.div_ceil(wanted);
                 let shares = steps.div_ceil(share);
-                if shares > 1 && shares * m * n > workspace {
+                if shares > 1 && shares * m * n > workspace || !tile.cuts && shares.max(best.1.shares) > 1 {
                     continue;
                 }
-                // Workgroups of the busiest unit: so many at once, then the next.
-                let queue = (tiles * shares).div_ceil(units.max(1)) as u64;
-                let (full, rest) = (queue / resident, queue % resident);
-                let together = |count: u64| if count == 0 { 0 } else { (count * clocks).max(LATENCY) };
-                let mut cost = share as u64 * (full * together(resident) + together(rest));
+                let workgroups = (tile.tiles(m, n) * shares).div_ceil(units.max(1)) as u64;
+                let mut cost = share as u64 * tile.step(workgroups);
                 if shares > 1 {
                     cost += SECOND_KERNEL + (8 * shares * m * n) as u64 / BYTES_PER_CLOCK;
                 }
                 if cost < best.0 {
-                    best = (cost, Self { tile, share, shares });
+                    best = (cost, Self { tile: tile.size, share, shares });
                 }
             }
         }
         best
     }
 
+    /// Which of [`TILES`] it is.
+    pub(super) fn index(&self) -> usize {
+        TILES.iter().position(|tile| tile.size == self.tile).unwrap_or(0)
+    }
+
     /// Workgroups: as many of a share as fit on the device, each of which makes one tile after the other.
     pub(super) fn groups(&self, units: usize, m: usize, n: usize) -> [u32; 3] {
-        let resident = TILES.iter().find(|tile| tile.0 == self.tile).map_or(1, |tile| tile.2 as usize);
-        let tiles = n.div_ceil(self.tile) * m.div_ceil(self.tile);
-        [tiles.min(units.max(1) * resident) as u32, 1, self.shares as u32]
+        let tile = TILES[self.index()];
+        [tile.tiles(m, n).min(units.max(1) * tile.resident as usize) as u32, 1, self.shares as u32]
     }
 }
 
@@ -90,7 +119,7 @@ mod tests {
         Plan::choose(UNITS, (m, n, k), LARGEST_WORKSPACE)
     }
 
-    fn whole(tile: usize, k: usize) -> Plan {
+    fn whole(tile: (usize, usize), k: usize) -> Plan {
         Plan { tile, share: k.div_ceil(STEP), shares: 1 }
     }
 
@@ -98,10 +127,10 @@ mod tests {
     fn the_products_of_llama_are_not_cut_along_k() {
         // qkv, attention output, gate and up, down: forward, dgrad and wgrad, (m, n, k).
         for (n, k) in [(6144, 4096), (4096, 4096), (28_672, 4096), (4096, 14_336)] {
-            assert_eq!(plan(TOKENS, n, k), whole(256, k), "fprop");
-            assert_eq!(plan(TOKENS, k, n), whole(256, n), "dgrad");
-            // 24 by 16 of the largest would keep 256 units busy for one turn and a half; those of 128 fill their turns.
-            let tile = if n == 6144 { 128 } else { 256 };
+            assert_eq!(plan(TOKENS, n, k), whole((256, 256), k), "fprop");
+            assert_eq!(plan(TOKENS, k, n), whole((256, 256), n), "dgrad");
+            // 24 by 16 of the largest would keep 256 units busy for one turn and a half; 32 by 16 fill two.
+            let tile = if n == 6144 { (192, 256) } else { (256, 256) };
             assert_eq!(plan(n, k, TOKENS), whole(tile, TOKENS), "wgrad");
         }
     }
@@ -115,12 +144,13 @@ mod tests {
             for (pass, shape) in [("fprop", (TOKENS, n, k)), ("dgrad", (TOKENS, k, n)), ("wgrad", (n, k, TOKENS))] {
                 let (m, n, k) = shape;
                 let Plan { tile, shares, .. } = plan(m, n, k);
-                let turns = (m.div_ceil(tile) * n.div_ceil(tile) * shares) as f64 / UNITS as f64;
+                let turns = (m.div_ceil(tile.0) * n.div_ceil(tile.1) * shares) as f64 / UNITS as f64;
                 let seconds = Plan::modelled_clocks(UNITS, shape, LARGEST_WORKSPACE) as f64 / 2.4e9;
                 let petaflops = 2.0 * (m * n * k) as f64 / seconds / 1e15;
                 let (time, share) = (seconds * 1e6, 100.0 * petaflops / 10.07);
                 let line = format!(
-                    "| {name}, {pass} | {m} | {n} | {k} | {tile} | {shares} | {turns} | {time:.0} | {petaflops:.1} | {share:.0} % |"
+                    "| {name}, {pass} | {m} | {n} | {k} | {} by {} | {shares} | {turns} | {time:.0} | {petaflops:.1} | {share:.0} % |",
+                    tile.0, tile.1
                 );
                 if !readme.contains(&line) {
                     missing.push(line);
@@ -143,9 +173,9 @@ mod tests {
 
     #[test]
     fn small_results_take_small_tiles() {
-        assert_eq!(plan(256, 96, 64), whole(64, 64));
-        assert_eq!(plan(16, 16, 32), whole(64, 32));
-        assert_eq!(plan(2048, 2048, 2048).tile, 128);
+        assert_eq!(plan(256, 96, 64), whole((64, 64), 64));
+        assert_eq!(plan(16, 16, 32), whole((64, 64), 32));
+        assert_eq!(plan(2048, 2048, 2048).tile, (128, 128));
     }
 
     /// Every step of k belongs to one share, no share is empty, the workspace is kept, and the same question has the same answer.
@@ -160,7 +190,7 @@ mod tests {
                         let steps = k.div_ceil(STEP);
                         assert!(found.share * (found.shares - 1) < steps && steps <= found.share * found.shares, "{found:?} of {steps}");
                         assert!(found.shares == 1 || found.shares * m * n <= workspace, "{found:?}");
-                        assert!(TILES.iter().any(|tile| tile.0 == found.tile));
+                        assert!(TILES.iter().any(|tile| tile.size == found.tile && (tile.cuts || found.shares == 1)));
                         assert_eq!(found, Plan::choose(units, (m, n, k), workspace));
                     }
                 }

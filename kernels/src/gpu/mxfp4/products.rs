@@ -34,7 +34,7 @@ const PARTIAL: u32 = 2;
 #[derive(Debug)]
 pub struct PackedProducts {
     /// In the order of [`TILES`].
-    kernels: [Kernel; 3],
+    kernels: [Kernel; TILES.len()],
     sum: Kernel,
     workspace: Buffer<f32>,
     units: usize,
@@ -54,7 +54,7 @@ impl PackedProducts {
         };
         let kernel = |name| gpu.kernel(GEMM, &[], name);
         Ok(Self {
-            kernels: [kernel("mxfp4_gemm_256x256")?, kernel("mxfp4_gemm_128x128")?, kernel("mxfp4_gemm_64x64")?],
+            kernels: [kernel(TILES[0].kernel)?, kernel(TILES[1].kernel)?, kernel(TILES[2].kernel)?, kernel(TILES[3].kernel)?],
             sum: kernel("mxfp4_gemm_sum")?,
             workspace: gpu.buffer(shapes.iter().map(partials).max().unwrap_or(0))?,
             units,
@@ -143,10 +143,9 @@ impl PackedProducts {
             share: plan.share as u32,
             factor,
         };
-        let kernel =
-            TILES.iter().position(|tile| tile.0 == plan.tile).and_then(|index| self.kernels.get(index)).unwrap_or(&self.kernels[2]);
+        let kernel = &self.kernels[plan.index()];
         let grid = Grid { groups: plan.groups(self.units, m, n), threads: THREADS, shared: 0 };
-        // SAFETY: mxfp4_gemm_TxT(product); lengths were checked above, the workspace holds `shares` results (`Plan::choose`).
+        // SAFETY: mxfp4_gemm_MxN(product); lengths were checked above, the workspace holds `shares` results (`Plan::choose`).
         unsafe { kernel.launch(grid, [Argument::new(arguments)])? };
         if whole {
             return Ok(());

@@ -8,8 +8,13 @@ use crate::gpu::quantise::{OperandSide, check_draw, check_signs, check_words};
 use crate::gpu::{Argument, Bf16, Buffer, Gpu, GpuError, Kernel, Plain, expect};
 use crate::random::Draw;
 
-/// Side of the square that a workgroup quantises.
+/// Rows and columns that a workgroup quantises.
 const SOURCE_TILE: usize = 128;
+
+/// Rows of the kernel for few tiles, tiles of a unit from which on it is not taken, and the longest rotation that it has along columns.
+const LOW_TILE: usize = 64;
+const FEW_TILES: usize = 8;
+const LONGEST_ROTATION: usize = 64;
 
 const QUANTISE: &str = "gfx950/quantise.hip";
 
@@ -76,6 +81,9 @@ pub struct PackedQuantiser {
     columns: Option<OperandSpec>,
     layout: ScaleLayout,
     kernel: Kernel,
+    /// For matrices with few tiles, where the specifications allow it. The bits are the same.
+    low: Option<Kernel>,
+    units: usize,
 }
 
 impl PackedQuantiser {
@@ -96,7 +104,9 @@ impl PackedQuantiser {
         }
         let square = rows.iter().chain(&columns).any(|spec| spec.block == Block::Tile32);
         let kernel = gpu.kernel(QUANTISE, &[], if square { "mxfp4_quantise_square" } else { "mxfp4_quantise" })?;
-        Ok(Self { rows, columns, layout: ScaleLayout::Rows, kernel })
+        let fits = !square && columns.and_then(|spec| spec.rotation).is_none_or(|rotation| rotation.size <= LONGEST_ROTATION);
+        let low = fits.then(|| gpu.kernel(QUANTISE, &[], "mxfp4_quantise_64x128")).transpose()?;
+        Ok(Self { rows, columns, layout: ScaleLayout::Rows, kernel, low, units: gpu.description().units as usize })
     }
 
     /// Scales of both operands swizzled, for the vendor's library: our own products take them by rows.
@@ -142,9 +152,15 @@ impl PackedQuantiser {
             Argument::new(sides[0]),
             Argument::new(sides[1]),
         ];
-        let groups = [columns.div_ceil(SOURCE_TILE) as u32, rows.div_ceil(SOURCE_TILE) as u32, 1];
-        // SAFETY: mxfp4_quantise(source, rows, k, row side, column side); lengths were checked above.
-        unsafe { self.kernel.launch(Grid { groups, threads: THREADS, shared: 0 }, arguments) }
+        let across = columns.div_ceil(SOURCE_TILE);
+        let is_small = across * rows.div_ceil(SOURCE_TILE) < FEW_TILES * self.units;
+        let (kernel, height) = match &self.low {
+            Some(low) if is_small => (low, LOW_TILE),
+            _ => (&self.kernel, SOURCE_TILE),
+        };
+        let groups = [across as u32, rows.div_ceil(height) as u32, 1];
+        // SAFETY: mxfp4_quantise(source, rows, k, row side, column side), whatever its tile; lengths were checked above.
+        unsafe { kernel.launch(Grid { groups, threads: THREADS, shared: 0 }, arguments) }
     }
 }
 

@@ -44,7 +44,7 @@ pub struct Budget {
     pub lds: u64,
     /// How often an instruction occurs: exactly. `_lds` after a buffer load's name stands for those that go straight to LDS.
     pub instructions: BTreeMap<String, u64>,
-    /// Clocks that the model may say, at most: of a product `MxNxK` by `mxfp4_gemm_TxT`, of a matrix `ROWSxK` by `mxfp4_quantise`.
+    /// Clocks that the model may say, at most: of a product `MxNxK` by `mxfp4_gemm_TxU`, of a matrix `ROWSxK` by `mxfp4_quantise`.
     #[serde(default)]
     pub clocks: BTreeMap<String, u64>,
 }

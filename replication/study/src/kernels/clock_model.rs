@@ -8,7 +8,7 @@ use super::samples::Samples;
 use crate::code_objects::Modelled;
 use crate::manifest::profile::Peaks;
 
-/// The quantiser that the model plays, and the operand that it plays it for: rows and columns with H16.
+/// What the names of the quantisers that the model plays begin with, and the operand that it plays them for: rows and columns with H16.
 const QUANTISER: (&str, &str) = ("mxfp4_quantise", "quantise/mxfp4-h16/both/");
 
 /// Products of queries and keys that a kernel of attention makes, and elements of a head.
@@ -116,13 +116,14 @@ impl ClockModel {
     }
 
     /// Of one kernel by a measurement's name (`lines` in `bench` makes them): our product of prepared operands, whatever their rotation, or
-    /// the one quantiser that is modelled.
+    /// a quantiser that is modelled.
     fn seconds(&self, name: &str) -> Option<f64> {
         let shape = name.rsplit('/').next()?;
         let is_product = name.starts_with("gemm/mxfp4") && !name.contains("hipblaslt");
         let (quantiser, quantised) = QUANTISER;
-        let is_its =
-            |kernel: &str| if is_product { kernel.starts_with("mxfp4_gemm") } else { name.starts_with(quantised) && kernel == quantiser };
+        let is_its = |kernel: &str| {
+            if is_product { kernel.starts_with("mxfp4_gemm") } else { name.starts_with(quantised) && kernel.starts_with(quantiser) }
+        };
         let one = self.modelled.iter().find(|one| one.shape == shape && is_its(&one.kernel))?;
         Some(one.modelled_clocks as f64 / self.hertz)
     }

@@ -65,8 +65,10 @@ impl Kernel {
     pub(crate) fn vector_registers(&self) -> usize {
         const ACCUMULATION: usize = 256;
         const TOGETHER: usize = 8;
-        match self.resources.agprs as usize {
-            0 => (self.resources.vgprs as usize).clamp(1, ACCUMULATION).next_multiple_of(TOGETHER),
+        let all = self.resources.vgprs as usize;
+        // Where nothing is said of accumulation, what lies beyond the others is for that.
+        match (self.resources.agprs as usize).max(all.saturating_sub(ACCUMULATION)) {
+            0 => all.clamp(1, ACCUMULATION).next_multiple_of(TOGETHER),
             count => ACCUMULATION + count.min(ACCUMULATION).next_multiple_of(TOGETHER),
         }
     }
