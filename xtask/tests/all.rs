@@ -15,6 +15,7 @@ mod gpu_campaign;
 mod hostile;
 mod manners;
 mod no_threads;
+mod one_build;
 mod ranks_campaign;
 #[path = "../../replication/study/tests/sealed/mod.rs"]
 mod sealed;

@@ -138,11 +138,9 @@ fn execution(manifests: &Manifests, trainer: &Trainer, folder: &Path) -> Result<
     Ok(Execution { device: tested.header, checks: tested.checks, loaded_sha256, cut_short: tested.cut_short })
 }
 
-/// Builds the stand-in beside the trainer, with whose crates it shares most of what it needs.
+/// Builds the stand-in. The harness is named, too, because its crates are then built with the features that it has them with already.
 fn stand_in(root: &Path) -> Result<PathBuf, CampaignError> {
-    let arguments = toolchain::build_arguments(root, "gfx950-stand-in");
-    toolchain::run_cargo(root, "building the interpreter of gfx950 code", &arguments)?;
-    Ok(toolchain::built_folder(root).join(STAND_IN))
+    Ok(toolchain::build(root, "building the interpreter of gfx950 code", &["xtask", "gfx950-stand-in"], STAND_IN, &[])?)
 }
 
 fn install(library: &Path, folder: &Path) -> Result<(), FileError> {

@@ -41,6 +41,7 @@ impl std::fmt::Display for Release {
         let Self { archive, sha256, bytes, files, crates, is_static } = self;
         let linked = if *is_static { "xtask is static, " } else { "" };
         writeln!(f, "{}: {files} files, licences of {crates} crates, {linked}{:.1} MB", archive.display(), *bytes as f64 / 1e6)?;
+        writeln!(f, "xtask is of cargo's profile {PROFILE}, the trainer of {}", toolchain::PROFILE)?;
         writeln!(f, "SHA-256 {sha256}, also in {}.sha256", archive.display())
     }
 }
@@ -92,7 +93,7 @@ fn name(version: &Version, host: &str) -> String {
 fn build_harness(root: &Path, host: &str, say: &dyn Fn(&str)) -> Result<(PathBuf, bool), ToolError> {
     say("building xtask");
     let is_static = host.ends_with("-linux-gnu") || host.ends_with("-linux-musl");
-    let folder = toolchain::target_folder(root);
+    let folder = toolchain::kept_folder(root);
     let mut arguments: Vec<OsString> =
         ["build", "--profile", PROFILE, "--locked", "--package", "xtask", "--target-dir"].map(OsString::from).to_vec();
     // With a target named, its flags are not those of build scripts and macros, which have to be dynamic.

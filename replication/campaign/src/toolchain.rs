@@ -51,7 +51,7 @@ pub enum ToolError {
     NoTrainer { program: PathBuf, what: &'static str },
     /// A prebuilt trainer that does not say what it was built from.
     #[error(
-        "{}: {what}; build it with `cargo xtask pack`, or with `cargo xtask replicate` (target/replicate/release/trainer), which write the hash of its sources into it",
+        "{}: {what}; build it with `cargo xtask pack`, or with `cargo xtask replicate` (target/replicate/trainer), which write the hash of its sources into it",
         .program.display()
     )]
     Unidentified { program: PathBuf, what: String },
@@ -267,28 +267,49 @@ pub fn identity(trainer: &Trainer) -> Result<Identity, ToolError> {
     Ok(remembered.identity)
 }
 
-/// A target folder of its own, so that the cargo that started us never holds its lock.
-pub(crate) fn target_folder(root: &Path) -> PathBuf {
+/// Cargo's profile of the trainer and of the harness that `cargo xtask` is.
+pub const PROFILE: &str = "dev";
+
+/// Where programs are kept that outlive what cargo builds next.
+pub(crate) fn kept_folder(root: &Path) -> PathBuf {
     root.join("target").join("replicate")
 }
 
-/// Where what [`build_arguments`] build lies.
-pub fn built_folder(root: &Path) -> PathBuf {
-    target_folder(root).join("release")
-}
-
 fn built_program(root: &Path) -> PathBuf {
-    built_folder(root).join(TRAINER)
+    kept_folder(root).join(TRAINER)
 }
 
-/// Cargo's arguments for a package that is built beside the trainer.
-pub fn build_arguments(root: &Path, package: &str) -> Vec<OsString> {
-    let arguments = ["build", "--release", "--locked", "--package", package, "--target-dir"].map(OsString::from);
-    arguments.into_iter().chain([target_folder(root).into_os_string()]).collect()
+/// Builds packages and returns where cargo put `file`. What the harness was built from is there already and is not compiled again: profile and
+/// target folder are the same, and so are the features (xtask/tests/one_build.rs).
+pub fn build(root: &Path, what: &str, packages: &[&str], file: &str, environment: &[(&str, &str)]) -> Result<PathBuf, ToolError> {
+    let arguments = ["build", "--profile", PROFILE, "--locked", "--message-format", "json-render-diagnostics"];
+    let packages = packages.iter().flat_map(|package| ["--package", package]);
+    let mut cargo = duct::cmd(cargo(), arguments.into_iter().chain(packages)).dir(root);
+    for (name, value) in environment {
+        cargo = cargo.env(name, value);
+    }
+    let messages = finish(what, "cargo", cargo)?;
+    made(&messages, file).ok_or_else(|| ToolError::Failed {
+        what: what.to_owned(),
+        status: format!("no file {file}"),
+        code: None,
+        output: last_lines(&messages, 1),
+    })
+}
+
+/// The file of that name among those that cargo's messages say it made.
+fn made(messages: &str, file: &str) -> Option<PathBuf> {
+    #[derive(Deserialize)]
+    struct Message {
+        #[serde(default)]
+        filenames: Vec<PathBuf>,
+    }
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Message>(line).ok());
+    messages.flat_map(|message| message.filenames).find(|path| path.file_name().is_some_and(|name| name == file))
 }
 
 fn stamp_path(root: &Path) -> PathBuf {
-    target_folder(root).join("trainer.stamp")
+    kept_folder(root).join("trainer.stamp")
 }
 
 fn stamp_text(program: &Path, sources: &str, toolchain: &str) -> Result<String, FileError> {
@@ -306,12 +327,30 @@ pub fn build_trainer(root: &Path, say: &dyn Fn(&str)) -> Result<(Trainer, Build)
     let trainer = Trainer { program: built_program(root) };
     if !fresh(root, &trainer.program, &sources, &toolchain) {
         say("building the trainer");
-        let cargo = duct::cmd(cargo(), build_arguments(root, "trainer")).dir(root);
         // What it is built from goes into the program, so that it can be carried to a machine without the sources.
-        let cargo = cargo.env("MXFP4_TRAINER_CODE", &sources).env("MXFP4_TOOLCHAIN", &toolchain);
-        finish("building the trainer", "cargo", cargo)?;
+        let environment = [("MXFP4_TRAINER_CODE", sources.as_str()), ("MXFP4_TOOLCHAIN", toolchain.as_str())];
+        let built = build(root, "building the trainer", &["trainer"], TRAINER, &environment)?;
+        // A campaign that runs goes on with the program that it started with, whatever is built meanwhile.
+        let aside = trainer.program.with_extension("partial");
+        files::copy(&built, &aside)?;
+        files::rename(&aside, &trainer.program, "put the trainer")?;
         files::write(&stamp_path(root), stamp_text(&trainer.program, &sources, &toolchain)?.as_bytes())?;
     }
     let identities = Identities::from(&identity(&trainer)?);
     Ok((trainer, Build { sources, identities, toolchain }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_found_among_what_cargo_says_it_made() {
+        let messages = r#"{"reason":"compiler-artifact","target":{"name":"trainer"},"filenames":["/t/debug/libtrainer.rlib"],"executable":null}
+{"reason":"build-script-executed","linked_libs":[]}
+{"reason":"compiler-artifact","target":{"name":"trainer"},"filenames":["/t/debug/trainer"],"executable":"/t/debug/trainer"}
+{"reason":"build-finished","success":true}"#;
+        assert_eq!(made(messages, "trainer"), Some(PathBuf::from("/t/debug/trainer")));
+        assert_eq!(made(messages, "xtask"), None);
+    }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use bench::{device_test, kernels_bench, kernels_build};
 use campaign::error::CampaignError;
-use campaign::{carry, data, dist, doctor, identity};
+use campaign::{carry, data, dist, doctor, identity, toolchain};
 use study::exit::{DATA, MACHINE};
 use study::manifest::Manifests;
 
@@ -50,7 +50,11 @@ pub(super) fn identity(root: &Path, write: bool, say: &dyn Fn(&str)) -> Result<O
 
 pub(super) fn pack(root: &Path, folder: &Path, say: &dyn Fn(&str)) -> Result<Outcome, Failure> {
     carry::pack(root, folder, say).map_err(CampaignError::from)?;
-    let text = format!("packed in {}; data comes with `xtask data fetch` there, or as a folder cache/\n", folder.display());
+    let text = format!(
+        "packed in {}, the trainer built with cargo's profile {}; data comes with `xtask data fetch` there, or as a folder cache/\n",
+        folder.display(),
+        toolchain::PROFILE
+    );
     Ok(Outcome::done(text))
 }
 

@@ -94,24 +94,19 @@ pub(super) fn magnitudes<L: Lanes>(l: L, block: &[L::F]) -> L::U {
 }
 
 /// Calls `block(subgroup, first column, columns, scale bytes)` for every block of the task's rows and columns, `subgroup` counting
-/// sixteen rows from the task's first. With `LATE` (no rotation) the columns are still to be rounded to BF16, which does not
+/// sixteen rows from the task's first. With `late` (no rotation) the columns are still to be rounded to BF16, which does not
 /// change which is largest.
 #[inline(always)]
-fn for_each_block<L: Lanes, const LATE: bool>(
-    l: L,
-    b: &Blocks<'_>,
-    task: &Task,
-    mut block: impl FnMut(usize, usize, &[L::F; 32], L::U),
-) -> Seen {
+fn for_each_block<L: Lanes>(l: L, b: &Blocks<'_>, late: bool, task: &Task, mut block: impl FnMut(usize, usize, &[L::F; 32], L::U)) -> Seen {
     let groups = if b.tiles { TILE_GROUPS } else { 1 };
-    let chunk = if LATE { 32 } else { b.reading.chunk() };
+    let chunk = if late { 32 } else { b.reading.chunk() };
     let mut buffers = [[l.splat(0.0); LARGEST]; TILE_GROUPS];
     let (mut overall, mut scales) = (l.splat_u(0), l.splat_u(0));
     for (number, (first_group, first)) in task.order(groups, chunk, b.reading.source.row_stride == 1).enumerate() {
         for (group, buffer) in buffers.iter_mut().enumerate().take(groups) {
             let row = task.row + (first_group + group) * WIDTH;
             let fetch = task.fetch(number * groups + group, chunk);
-            if LATE {
+            if late {
                 for (i, square) in buffer[..chunk].as_chunks_mut().0.iter_mut().enumerate() {
                     *square = read_plain(l, &b.reading.source, row, first, fetch, i);
                 }
@@ -124,7 +119,7 @@ fn for_each_block<L: Lanes, const LATE: bool>(
             if b.tiles {
                 largest = l.splat_u(l.largest_u(l.max_u(largest, magnitudes(l, &buffers[1][start..start + 32]))));
             }
-            if LATE {
+            if late {
                 let rounded = from_any_to_bf16(l, largest);
                 largest = l.select_less_u(l.splat_u(0x7F80_0000), largest, largest, rounded);
             }
@@ -144,22 +139,18 @@ fn for_each_block<L: Lanes, const LATE: bool>(
 /// E2M1: fills a task's lines of panels.
 #[inline(always)]
 pub(super) fn e2m1<L: Lanes>(l: L, b: &Blocks<'_>, side: Side, task: &Task, to: &mut [Line<u32>]) -> Seen {
-    // Monomorphised by hand: the choices stay out of the inner loop.
+    // Choices are made outside of the inner loop, by a copy of it for each, as far as that is faster: these copies are most of what a compiler
+    // has to do for this file. The portable lanes are worth none.
     let late = b.reading.as_bf16 && b.reading.rotation == 0;
-    match (side, late) {
-        (Side::Left, true) => e2m1_rounded::<L, true, true>(l, b, task, to),
-        (Side::Left, false) => e2m1_rounded::<L, false, true>(l, b, task, to),
-        (Side::Right, true) => e2m1_rounded::<L, true, false>(l, b, task, to),
-        (Side::Right, false) => e2m1_rounded::<L, false, false>(l, b, task, to),
-    }
-}
-
-#[inline(always)]
-fn e2m1_rounded<L: Lanes, const LATE: bool, const LEFT: bool>(l: L, b: &Blocks<'_>, task: &Task, to: &mut [Line<u32>]) -> Seen {
-    match b.rounds {
-        Rounds::Nearest => e2m1_task::<L, Nearest, LATE, LEFT>(l, b, task, to),
-        Rounds::Stochastic(_) => e2m1_task::<L, Stochastic, LATE, LEFT>(l, b, task, to),
-        Rounds::Prescaled(_) => e2m1_task::<L, Prescaled, LATE, LEFT>(l, b, task, to),
+    match (b.rounds, side, late) {
+        (Rounds::Nearest, ..) if L::REGISTERS == 0 => e2m1_task::<L, Nearest>(l, b, side, false, task, to),
+        _ if L::REGISTERS == 0 => e2m1_task::<L, Drawn>(l, b, side, false, task, to),
+        (Rounds::Nearest, Side::Left, true) => e2m1_task::<L, Nearest>(l, b, Side::Left, true, task, to),
+        (Rounds::Nearest, Side::Left, false) => e2m1_task::<L, Nearest>(l, b, Side::Left, false, task, to),
+        (Rounds::Nearest, Side::Right, true) => e2m1_task::<L, Nearest>(l, b, Side::Right, true, task, to),
+        (Rounds::Nearest, Side::Right, false) => e2m1_task::<L, Nearest>(l, b, Side::Right, false, task, to),
+        (_, Side::Left, _) => e2m1_task::<L, Drawn>(l, b, Side::Left, false, task, to),
+        (_, Side::Right, _) => e2m1_task::<L, Drawn>(l, b, Side::Right, false, task, to),
     }
 }
 
@@ -188,53 +179,43 @@ impl Bytes for Nearest {
     }
 }
 
-struct Stochastic;
+/// Stochastic, whether prescaled or not: one multiplication more is nothing beside drawing.
+struct Drawn;
 
-impl Bytes for Stochastic {
-    type Source<L: Lanes> = Counters<L>;
+impl Bytes for Drawn {
+    /// What a value is multiplied by first, and the counters.
+    type Source<L: Lanes> = (f32, Counters<L>);
 
     #[inline(always)]
-    fn sources<L: Lanes>(l: L, b: &Blocks<'_>, task: &Task) -> [Counters<L>; Task::SUBGROUPS] {
-        counters(l, b.rounds.stream().unwrap_or_default(), b.reading.source.k, task)
+    fn sources<L: Lanes>(l: L, b: &Blocks<'_>, task: &Task) -> [(f32, Counters<L>); Task::SUBGROUPS] {
+        let factor = if let Rounds::Prescaled(_) = b.rounds { 0.75 } else { 1.0 };
+        let counters = counters(l, b.rounds.stream().unwrap_or_default(), b.reading.source.k, task);
+        let mut sources = [(factor, counters[0]); Task::SUBGROUPS];
+        for (source, counters) in sources.iter_mut().zip(counters) {
+            source.1 = counters;
+        }
+        sources
     }
 
     #[inline(always)]
-    fn of<L: Lanes>(l: L, counters: &Counters<L>, column: usize, v: [L::F; 4]) -> L::U {
+    fn of<L: Lanes>(l: L, (factor, counters): &(f32, Counters<L>), column: usize, v: [L::F; 4]) -> L::U {
         let mut codes = [l.splat_u(0); 4];
         for i in 0..4 {
-            codes[i] = e2m1_stochastic(l, v[i], counters.words(l, column + i));
+            codes[i] = e2m1_stochastic(l, l.mul(v[i], l.splat(*factor)), counters.words(l, column + i));
         }
         e2m1_codes_to_bytes(l, codes)
     }
 }
 
-struct Prescaled;
-
-impl Bytes for Prescaled {
-    type Source<L: Lanes> = Counters<L>;
-
-    #[inline(always)]
-    fn sources<L: Lanes>(l: L, b: &Blocks<'_>, task: &Task) -> [Counters<L>; Task::SUBGROUPS] {
-        Stochastic::sources(l, b, task)
-    }
-
-    #[inline(always)]
-    fn of<L: Lanes>(l: L, counters: &Counters<L>, column: usize, mut v: [L::F; 4]) -> L::U {
-        for v in &mut v {
-            *v = l.mul(*v, l.splat(0.75));
-        }
-        Stochastic::of(l, counters, column, v)
-    }
-}
-
 #[inline(always)]
-fn e2m1_task<L: Lanes, B: Bytes, const LATE: bool, const LEFT: bool>(l: L, b: &Blocks<'_>, task: &Task, to: &mut [Line<u32>]) -> Seen {
-    let side = if LEFT { Side::Left } else { Side::Right };
+fn e2m1_task<L: Lanes, B: Bytes>(l: L, b: &Blocks<'_>, side: Side, late: bool, task: &Task, to: &mut [Line<u32>]) -> Seen {
+    let is_left = side == Side::Left;
     let sources = B::sources(l, b, task);
     let (blocks, lines, block_lines) = (task.columns.len().div_ceil(32), side.lines(), side.block_lines());
-    for_each_block::<L, LATE>(
+    for_each_block(
         l,
         b,
+        late,
         task,
         #[inline(always)]
         |subgroup, column, values, bytes| {
@@ -248,17 +229,17 @@ fn e2m1_task<L: Lanes, B: Bytes, const LATE: bool, const LEFT: bool>(l: L, b: &B
             for (step, four) in fours.iter().enumerate() {
                 let mut scaled = *four;
                 for x in &mut scaled {
-                    *x = l.mul(if LATE { l.floats(from_any_to_bf16(l, l.bits(*x))) } else { *x }, inverse);
+                    *x = l.mul(if late { l.floats(from_any_to_bf16(l, l.bits(*x))) } else { *x }, inverse);
                 }
                 let mut word = B::of(l, source, column + 4 * step, scaled);
-                if LEFT {
+                if is_left {
                     word = signed(l, word);
                     sum = l.dot_add(sum, l.splat_u(0x0101_0101), word);
                 }
                 l.store_u(word, &mut to[step * lines].0);
             }
             let scale = power(l, bytes);
-            if LEFT {
+            if is_left {
                 let offset = l.mul_u(l.dot_finish(sum, l.splat_u(0)), l.splat_u(OFFSET as u32));
                 l.store_u(l.sub_u(l.splat_u(ANCHOR.to_bits()), offset), &mut to[STEPS * lines].0);
                 l.store_u(l.bits(l.mul(scale, l.splat(0.25))), &mut to[(STEPS + 1) * lines].0);
@@ -301,22 +282,16 @@ fn counters_of<L: Lanes>(l: L, stream: Stream, k: usize, row: usize) -> Counters
 
 /// Blocks of any format with at most 8 bits as F32 values times their scale: fills a task's lines of panels.
 #[inline(always)]
-pub(super) fn floats<L: Lanes, const DROPPED: u32>(
-    l: L,
-    b: &Blocks<'_>,
-    target: Target,
-    side: Side,
-    task: &Task,
-    to: &mut [Line<f32>],
-) -> Seen {
+pub(super) fn floats<L: Lanes>(l: L, b: &Blocks<'_>, target: Target, side: Side, task: &Task, to: &mut [Line<f32>]) -> Seen {
     let counters = b.rounds.stream().map(
         #[inline(always)]
         |stream| counters(l, stream, b.reading.source.k, task),
     );
     let lines = side.lines();
-    for_each_block::<L, false>(
+    for_each_block(
         l,
         b,
+        false,
         task,
         #[inline(always)]
         |subgroup, column, values, bytes| {
@@ -330,7 +305,7 @@ pub(super) fn floats<L: Lanes, const DROPPED: u32>(
                     #[inline(always)]
                     |counters| counters[subgroup % counters.len()].words(l, column + i),
                 );
-                let value = l.mul(round::<L, DROPPED>(l, v, target, random), scale);
+                let value = l.mul(round(l, v, target, random), scale);
                 let line = lane_line(subgroup, column + i - task.columns.start, task.columns.len(), lines, lines);
                 l.store(value, &mut to[line].0);
             }

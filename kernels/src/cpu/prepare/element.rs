@@ -10,6 +10,8 @@ const QUIET_NAN: u32 = 0x7FC0_0000;
 /// A target format as seen from F32.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Target {
+    /// Mantissa bits of F32 that the format lacks.
+    pub(super) dropped: u32,
     /// Smallest normal magnitude; 0 where subnormals coincide with F32's (BF16).
     pub(super) smallest_normal: f32,
     /// Bits of the largest finite magnitude, to which larger ones saturate; infinity's for BF16, which does not saturate.
@@ -18,14 +20,17 @@ pub(super) struct Target {
     pub(super) has_infinity: bool,
 }
 
-/// E2M1, with DROPPED = 22.
-pub(super) const E2M1: Target = Target { smallest_normal: 1.0, largest: 6.0f32.to_bits(), has_infinity: false };
-/// E4M3, with DROPPED = 20.
-pub(super) const E4M3: Target = Target { smallest_normal: 1.0 / 64.0, largest: 448.0f32.to_bits(), has_infinity: false };
-/// E5M2, with DROPPED = 21.
-pub(super) const E5M2: Target = Target { smallest_normal: 1.0 / 16384.0, largest: 57344.0f32.to_bits(), has_infinity: true };
-/// BF16, with DROPPED = 16.
-pub(super) const BF16: Target = Target { smallest_normal: 0.0, largest: INFINITY, has_infinity: true };
+impl Target {
+    /// Whether what is larger than any finite value becomes the largest one.
+    pub(super) fn saturates(self) -> bool {
+        self.largest < INFINITY
+    }
+}
+
+pub(super) const E2M1: Target = Target { dropped: 22, smallest_normal: 1.0, largest: 6.0f32.to_bits(), has_infinity: false };
+pub(super) const E4M3: Target = Target { dropped: 20, smallest_normal: 1.0 / 64.0, largest: 448.0f32.to_bits(), has_infinity: false };
+pub(super) const E5M2: Target = Target { dropped: 21, smallest_normal: 1.0 / 16384.0, largest: 57344.0f32.to_bits(), has_infinity: true };
+pub(super) const BF16: Target = Target { dropped: 16, smallest_normal: 0.0, largest: INFINITY, has_infinity: true };
 
 /// To BF16, nearest-even; a NaN stays one.
 #[inline(always)]
@@ -99,10 +104,10 @@ fn with_sign<L: Lanes>(l: L, code: L::U, bits: L::U) -> L::U {
 
 /// [`round`] to nearest of a finite value to a format with subnormals, in a third of the work: as in `e2m1_nearest`.
 #[inline(always)]
-pub(super) fn round_finite<L: Lanes, const DROPPED: u32>(l: L, value: L::F, target: Target) -> L::F {
+pub(super) fn round_finite<L: Lanes>(l: L, value: L::F, target: Target) -> L::F {
     let clamped = l.clamp(value, f32::from_bits(target.largest));
     let exponent = l.max_u(l.and(l.bits(clamped), l.splat_u(EXPONENT)), l.splat_u(target.smallest_normal.to_bits()));
-    let anchor = l.floats(l.add_u(exponent, l.splat_u((DROPPED << 23) | 0x0040_0000)));
+    let anchor = l.floats(l.add_u(exponent, l.splat_u((target.dropped << 23) | 0x0040_0000)));
     let rounded = l.sub(l.add(clamped, anchor), anchor);
     // Zero keeps its sign.
     l.floats(l.or(l.bits(rounded), l.and(l.bits(value), l.splat_u(!MAGNITUDE))))
@@ -110,17 +115,18 @@ pub(super) fn round_finite<L: Lanes, const DROPPED: u32>(l: L, value: L::F, targ
 
 /// The nearest (or randomly chosen neighbouring) value of the target, saturating; NaN gives a quiet NaN of the same sign.
 #[inline(always)]
-pub(super) fn round<L: Lanes, const DROPPED: u32>(l: L, value: L::F, target: Target, random: Option<L::U>) -> L::F {
-    let mask = (1u32 << DROPPED) - 1;
+pub(super) fn round<L: Lanes>(l: L, value: L::F, target: Target, random: Option<L::U>) -> L::F {
+    let last = 1u32 << target.dropped;
+    let mask = last - 1;
     let bits = l.bits(value);
     let magnitude = l.and(bits, l.splat_u(MAGNITUDE));
     let is_small = |yes: L::U, no: L::U| l.select_less_u(magnitude, l.splat_u(target.smallest_normal.to_bits()), yes, no);
     let rounded = match random {
         None => {
-            let odd = l.and(l.shr::<DROPPED>(magnitude), l.splat_u(1));
+            let odd = l.min_u(l.and(magnitude, l.splat_u(last)), l.splat_u(1));
             let large = l.and(l.add_u(magnitude, l.add_u(odd, l.splat_u(mask >> 1))), l.splat_u(!mask));
             // F32's spacing at GRID is the target's spacing below its smallest normal.
-            let grid = l.splat(target.smallest_normal * (1u32 << DROPPED) as f32);
+            let grid = l.splat(target.smallest_normal * last as f32);
             let small = l.bits(l.sub(l.add(l.floats(magnitude), grid), grid));
             is_small(small, large)
         }

@@ -30,6 +30,7 @@ pub(super) use blocks::Seen;
 use blocks::{Blocks, Rounds, ScaleBits};
 pub(super) use columns::LARGEST;
 use columns::Reading;
+use element::Target;
 use tensor::Scaled;
 
 /// Elements of a task, roughly: enough to be worth a thread, and it stays in the first two caches.
@@ -344,12 +345,11 @@ impl Cpu {
                 let own = || f32::from_bits(self.timed_largest(&reading));
                 let amax = if spec.scale == ScaleRule::Delayed { delayed_amax.unwrap_or_else(own) } else { own() };
                 let (scale, inverse) = tensor_scale(amax, &format);
-                let target = if spec.format == Format::E4m3 { element::E4M3 } else { element::E5M2 };
-                (inverse * correction(rounds), Work::Tensor(reading, Some(Scaled { scale, target, rounds })))
+                (inverse * correction(rounds), Work::Tensor(reading, Some(Scaled { scale, target: target(spec.format), rounds })))
             }
             (None, _) => {
                 let rounded = spec.format == Format::Bf16 && (reading.rotation > 0 || rounds.stream().is_some());
-                let scaled = Scaled { scale: 1.0, target: element::BF16, rounds };
+                let scaled = Scaled { scale: 1.0, target: target(spec.format), rounds };
                 (1.0, Work::Tensor(reading, rounded.then_some(scaled)))
             }
         };
@@ -406,17 +406,12 @@ impl Cpu {
     pub(super) fn fill_floats(&self, plan: &Plan<'_>, side: Side, task: &Task, to: &mut [Line<f32>]) -> Seen {
         match &plan.work {
             Work::Words(_) => Seen::default(),
-            Work::Floats(b) => dispatch!(self, |l| match plan.format {
-                Format::E2m1 => blocks::floats::<_, 22>(l, b, element::E2M1, side, task, to),
-                Format::E4m3 => blocks::floats::<_, 20>(l, b, element::E4M3, side, task, to),
-                _ => blocks::floats::<_, 21>(l, b, element::E5M2, side, task, to),
-            }),
-            Work::Tensor(reading, scaled) => dispatch!(self, |l| match (*scaled, plan.format) {
-                (None, _) => tensor::copy(l, reading, side, task, to),
-                (Some(scaled), Format::E4m3) => tensor::rounded::<_, 20>(l, reading, scaled, side, task, to),
-                (Some(scaled), Format::E5m2) => tensor::rounded::<_, 21>(l, reading, scaled, side, task, to),
-                (Some(scaled), _) => tensor::rounded::<_, 16>(l, reading, scaled, side, task, to),
-            }),
+            Work::Floats(b) => {
+                let target = target(plan.format);
+                dispatch!(self, |l| blocks::floats(l, b, target, side, task, to))
+            }
+            Work::Tensor(reading, None) => dispatch!(self, |l| tensor::copy(l, reading, side, task, to)),
+            Work::Tensor(reading, Some(scaled)) => dispatch!(self, |l| tensor::rounded(l, reading, *scaled, side, task, to)),
         }
     }
 
@@ -456,6 +451,16 @@ fn part(values: &[f32], first: usize, count: usize) -> &[f32] {
 pub(super) fn pack_group<L: Lanes>(l: L, source: Matrix<'_>, side: Side, row: usize, to: &mut [Line<f32>]) {
     let rows = side.group().min(source.rows - row);
     tensor::plain(l, &source, side, &Task { row, rows, columns: 0..source.k, fetch: None }, to);
+}
+
+/// A format as rounding sees it; F32 is rounded to nothing.
+fn target(format: Format) -> Target {
+    match format {
+        Format::E2m1 => element::E2M1,
+        Format::E4m3 => element::E4M3,
+        Format::E5m2 => element::E5M2,
+        Format::Bf16 | Format::F32 => element::BF16,
+    }
 }
 
 /// What the product of a prescaled operand is multiplied by.

@@ -62,31 +62,13 @@ pub(super) fn plain<L: Lanes>(l: L, source: &Matrix<'_>, side: Side, task: &Task
 
 /// Fills a task's lines with scaled and rounded elements.
 #[inline(always)]
-pub(super) fn rounded<L: Lanes, const DROPPED: u32>(
-    l: L,
-    reading: &Reading<'_>,
-    scaled: Scaled,
-    side: Side,
-    task: &Task,
-    to: &mut [Line<f32>],
-) -> Seen {
+pub(super) fn rounded<L: Lanes>(l: L, reading: &Reading<'_>, scaled: Scaled, side: Side, task: &Task, to: &mut [Line<f32>]) -> Seen {
     let Scaled { scale, target, rounds } = scaled;
-    if let Some(stream) = rounds.stream() {
-        let counters = counters(l, stream, reading.source.k, task);
-        return each(
-            l,
-            reading,
-            side,
-            task,
-            to,
-            #[inline(always)]
-            |group, column, x| {
-                let random = counters[group % counters.len()].words(l, column);
-                round::<L, DROPPED>(l, l.mul(x, l.splat(scale)), target, Some(random))
-            },
-        );
-    }
-    if DROPPED != 16 {
+    let counters = rounds.stream().map(
+        #[inline(always)]
+        |stream| counters(l, stream, reading.source.k, task),
+    );
+    if counters.is_none() && target.saturates() {
         let seen = each(
             l,
             reading,
@@ -94,7 +76,7 @@ pub(super) fn rounded<L: Lanes, const DROPPED: u32>(
             task,
             to,
             #[inline(always)]
-            |_, _, x| round_finite::<L, DROPPED>(l, l.mul(x, l.splat(scale)), target),
+            |_, _, x| round_finite(l, l.mul(x, l.splat(scale)), target),
         );
         // Nearly always; the other way knows infinities and NaNs.
         if (f32::from_bits(seen.largest) * scale).is_finite() {
@@ -108,7 +90,13 @@ pub(super) fn rounded<L: Lanes, const DROPPED: u32>(
         task,
         to,
         #[inline(always)]
-        |_, _, x| round::<L, DROPPED>(l, l.mul(x, l.splat(scale)), target, None),
+        |group, column, x| {
+            let random = counters.as_ref().map(
+                #[inline(always)]
+                |counters| counters[group % counters.len()].words(l, column),
+            );
+            round(l, l.mul(x, l.splat(scale)), target, random)
+        },
     )
 }
 
