@@ -180,7 +180,7 @@ pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)
     let mut document = Document {
         schema: SCHEMA.to_owned(),
         date: environment::today(),
-        machine: request.machine.clone().or_else(|| gpu_slug(&wanted, &found.gpus)).unwrap_or_else(environment::machine_name),
+        machine: request.machine.clone().or_else(|| gpu_slug(&wanted, &found.gpus, request.together.as_ref())).unwrap_or_else(environment::machine_name),
         processor: machine::cpu_model(),
         device: request.device.clone(),
         instruction_set: String::new(),
@@ -471,9 +471,14 @@ fn measured_on(gpus: &[GpuFacts]) -> DeviceKind {
     }
 }
 
-/// A directory that holds a GPU's measurements alone is named after the GPU.
-fn gpu_slug(wanted: &Wanted, gpus: &[GpuFacts]) -> Option<String> {
-    if wanted.cpu { None } else { study::machine::of_gpus(gpus) }
+/// A directory that holds GPUs' measurements alone is named after the GPU, and after how many worked together.
+fn gpu_slug(wanted: &Wanted, gpus: &[GpuFacts], together: Option<&Together>) -> Option<String> {
+    let slug = study::machine::of_gpus(gpus).filter(|_| !wanted.cpu)?;
+    let Some(Together::Gpus(counts)) = together else { return Some(slug) };
+    match counts.iter().filter(|count| **count <= gpus.len()).max() {
+        Some(most) if *most > 1 => Some(format!("{slug}-x{most}")),
+        _ => Some(slug),
+    }
 }
 
 /// `reference` in lines for a terminal: how to measure more.

@@ -10,7 +10,7 @@ use study::manifest::Manifests;
 use study::verify::verify;
 
 use super::super::tests::{environment, repository, synthetic};
-use super::super::{table, write};
+use super::super::{Wanted, gpu_slug, table, write};
 use super::*;
 
 const GIB: u64 = 1 << 30;
@@ -150,6 +150,15 @@ fn a_directory_of_steps_shows_them_everywhere_and_verifies() {
     assert_eq!(kernels::check(&write(&repository(), out.path(), &wrong, &environment()).unwrap()).len(), 1);
     let again = super::super::report(&repository(), &directory).unwrap().document;
     assert_eq!(again.ranks, [bench()]);
+}
+
+#[test]
+fn the_directory_says_how_many_gpus_worked_together() {
+    let gpu: GpuFacts = serde_json::from_str(r#"{"device":"cuda:0","name":"NVIDIA H200"}"#).unwrap();
+    let (wanted, here) = (Wanted::parse("cuda").unwrap(), [gpu.clone(), gpu]);
+    let slug = |counts: &[usize]| gpu_slug(&wanted, &here, Some(&Together::Gpus(counts.to_vec())));
+    assert_eq!([slug(&[1, 2, 4]), slug(&[1])].map(Option::unwrap), ["nvidia-h200-x2", "nvidia-h200"]);
+    assert_eq!(gpu_slug(&wanted, &here, None).unwrap(), "nvidia-h200");
 }
 
 /// Which of our recipes the peer has, and every name that it is asked by.
