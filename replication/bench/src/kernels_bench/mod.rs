@@ -180,7 +180,11 @@ pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)
     let mut document = Document {
         schema: SCHEMA.to_owned(),
         date: environment::today(),
-        machine: request.machine.clone().or_else(|| gpu_slug(&wanted, &found.gpus, request.together.as_ref())).unwrap_or_else(environment::machine_name),
+        machine: request
+            .machine
+            .clone()
+            .or_else(|| gpu_slug(&wanted, &found.gpus, request.together.as_ref()))
+            .unwrap_or_else(environment::machine_name),
         processor: machine::cpu_model(),
         device: request.device.clone(),
         instruction_set: String::new(),

@@ -154,7 +154,7 @@ fn a_directory_of_steps_shows_them_everywhere_and_verifies() {
 
 #[test]
 fn the_directory_says_how_many_gpus_worked_together() {
-    let gpu: GpuFacts = serde_json::from_str(r#"{"device":"cuda:0","name":"NVIDIA H200"}"#).unwrap();
+    let gpu: GpuFacts = serde_json::from_str(r#"{"device":"cuda:0","name":"NVIDIA H200","libraries":[]}"#).unwrap();
     let (wanted, here) = (Wanted::parse("cuda").unwrap(), [gpu.clone(), gpu]);
     let slug = |counts: &[usize]| gpu_slug(&wanted, &here, Some(&Together::Gpus(counts.to_vec())));
     assert_eq!([slug(&[1, 2, 4]), slug(&[1])].map(Option::unwrap), ["nvidia-h200-x2", "nvidia-h200"]);
