@@ -8,8 +8,8 @@ use super::{LADDER, Results, fixed, mean};
 /// Of the arms that have been run with other seeds, too, this one is taken.
 const SEED: u64 = 11;
 const LADDER_110M: &str = "2026-11-23-nvidia-h200-ladder-110m-4c44828b";
-const DEFECTS: &str = "2026-11-23-nvidia-h200-dnc-32m-defects-08841347";
-const DNC: &str = "2026-11-25-nvidia-h200-dnc-32m-4f25e5fd";
+const DEFECTS: &str = "2026-11-25-nvidia-h200-dnc-32m-defects-f60d0696";
+const DNC: &str = "2026-11-25-nvidia-h200-dnc-32m-f60d0696";
 const EPSILON: &str = "2026-11-24-nvidia-h200-dnc-32m-epsilon-d751c78d";
 const LR_HALF: &str = "2026-11-24-nvidia-h200-ladder-32m-lr-half-e6468e18";
 const LR_DOUBLE: &str = "2026-11-24-nvidia-h200-ladder-32m-lr-double-e6468e18";
@@ -76,6 +76,10 @@ impl Results {
         for arm in ["own-signs", "left-signs", "signs-again", "left"] {
             let loss = end(self.curve(DEFECTS, &format!("mxfp4-fdw-rh16-{arm}")));
             assert!(loss > 7.0, "{arm} ends at {loss}");
+        }
+        for arm in ["own-signs", "left-signs"] {
+            let loss = end(self.curve_of(DEFECTS, &format!("mxfp4-fdw-rh16-{arm}"), 12));
+            assert!(loss > 7.0, "{arm} of seed 12 ends at {loss}");
         }
         let noise = self.curve(DEFECTS, "mxfp4-fdw-sr-16-bits");
         assert!(noise[noise.len() * 3 / 4].1 < end(noise.clone()), "16 bits of noise still descend");
