@@ -436,8 +436,8 @@ mod tests {
     }
 
     /// By hand, of an arm whose passes are all native: P = 8,030,261,248; 2 sequences of 8,192 tokens at once; a token of a block keeps
-    /// 2 (16,384 + 53,248) + 4 x 34 = 139,400 bytes, and 26,624 inputs of 17/32 bytes, as the block's 218,103,808 weights are. The last linear
-    /// takes most at once: 17/32 x 2 x 4,096 and the gradient's 2 x 14,336.
+    /// 2 (16,384 + 53,248) + 4 x 34 = 139,400 bytes, and 26,624 inputs of 17/32 bytes, as the block's 218,103,808 weights are. The logits of
+    /// 8,192 tokens take most at once; the rows of the embedding are those of a micro-batch, with their numbers.
     #[test]
     fn memory_is_the_sum_that_its_terms_say() {
         let manifests = manifests();
@@ -453,11 +453,12 @@ mod tests {
         assert_eq!(bytes(alone, "moments, F32"), 8 * p);
         // An eighth of the sum, two buckets and what seven others send of one: the head with the final norm is the largest.
         let bucket = 128_257 * 4_096;
-        assert_eq!((bytes(spread, "gradients, F32"), bytes(alone, "gradients, F32")), (p / 2 + (8 + 4 * 7) * bucket, 8 * p));
+        let rows = 4 * tokens * 4_097;
+        assert_eq!((bytes(spread, "gradients, F32"), bytes(alone, "gradients, F32")), (p / 2 + (8 + 4 * 7) * bucket + rows, 8 * p));
         for memory in [spread, alone] {
             assert_eq!(bytes(memory, "activations"), tokens * 32 * 139_400);
             assert_eq!(bytes(memory, "operands"), (tokens * 26_624 + 218_103_808) * 17);
-            assert_eq!(bytes(memory, "in turns"), tokens * 33_024);
+            assert_eq!(bytes(memory, "in turns"), 2 * 8_192 * 128_256);
             assert_eq!(memory.fits(80_000_000_000), None);
             assert!(memory.fits(288_000_000_000).is_some());
         }

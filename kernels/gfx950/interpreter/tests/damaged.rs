@@ -2,9 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::collections::BTreeSet;
+
 use crate::common::{Arguments, Random, compile};
-use gfx950_interpreter::memory::Memory;
+use gfx950_interpreter::memory::{Address, Memory};
 use gfx950_interpreter::object::CodeObject;
+use gfx950_interpreter::trace::trace;
 use gfx950_interpreter::{Launch, Order, launch};
 
 #[test]
@@ -35,6 +38,14 @@ fn a_cut_or_changed_file_is_refused_or_read_but_never_a_panic() {
 
 /// Launches the smallest GEMM on small integers; D's bytes, or what went wrong.
 fn product(object: &CodeObject) -> Result<Vec<u8>, String> {
+    launched(object, |memory, request, d| {
+        launch(memory, request).map_err(|error| error.to_string())?;
+        memory.bytes(d).map(<[u8]>::to_vec)
+    })
+}
+
+/// Does `work` with that launch and D.
+fn launched<R>(object: &CodeObject, work: impl FnOnce(&mut Memory, &Launch<'_>, Address) -> Result<R, String>) -> Result<R, String> {
     let (m, n, k) = (80u32, 64u32, 320u32);
     let mut random = Random(2);
     let mut memory = Memory::new();
@@ -48,24 +59,28 @@ fn product(object: &CodeObject) -> Result<Vec<u8>, String> {
     let arguments = arguments.address(Some(d)).address(None).u32(m).u32(n).u32(k).u32(0).u32(2).f32(1.0);
     let kernel = object.kernel("mxfp4_gemm_64x64").map_err(|error| error.to_string())?;
     let request = Launch { kernel, grid: [2, 1, 1], threads: 256, dynamic_lds: 0, arguments: &arguments.0, order: Order::Serial };
-    launch(&mut memory, &request).map_err(|error| error.to_string())?;
-    memory.bytes(d).map(<[u8]>::to_vec)
+    work(&mut memory, &request, d)
 }
 
-/// Single bits of the machine code, changed one at a time. A change that does not show lies in code that this launch does not reach, in a
-/// bit that means nothing there, or makes the code longer in doing the same.
+/// Single bits of the machine code that the launch reaches, changed one at a time. A change that does not show lies in a bit that means nothing
+/// there, or makes the code longer in doing the same.
 #[test]
 fn most_single_changed_bits_of_a_kernel_show() {
     let Some(good) = compile("gemm.hip", &[]) else { return };
     let object = CodeObject::parse(&good).unwrap();
     let kernel = object.kernel("mxfp4_gemm_64x64").unwrap();
     let expected = product(&object).unwrap();
-    let bytes = 4 * kernel.instructions.len() as u32;
+    let executed =
+        |group: u32| launched(&object, |memory, request, _| trace(memory, request, [group, 0, 0]).map_err(|error| error.to_string()));
+    let reached: BTreeSet<u32> = (0..2).flat_map(|group| executed(group).unwrap().waves.concat()).collect();
+    let (reached, start) = (Vec::from_iter(reached), kernel.instructions[0].address);
     let mut random = Random(3);
     let (turns, mut refused, mut faulted, mut wrong) = (250, 0, 0, 0);
     for _ in 0..turns {
         let mut changed = good.clone();
-        let (at, bit) = (random.below(bytes) as usize, random.below(8));
+        let instruction = &kernel.instructions[reached[random.below(reached.len() as u32) as usize] as usize];
+        let at = (instruction.address - start) as usize + random.below(u32::from(instruction.size)) as usize;
+        let bit = random.below(8);
         changed[kernel.file_offset + at] ^= 1 << bit;
         match CodeObject::parse(&changed) {
             Err(_) => refused += 1,
