@@ -409,8 +409,8 @@ fn wrong_usage_is_refused_before_anything_begins() {
     assert!(!said.contains("rank"), "{said}");
 }
 
-/// What is shared out among ranks, by hand: moments 8P / 2, a checkpoint's copy 12P / 2; gradients 4P / 2 of their sum, and in F32 two buckets and what the other rank sends of
-/// one. A block is the largest: 24,576 weights and two gains of 64.
+/// What is shared out among ranks, by hand: moments 8P / 2, a checkpoint's copy 12P / 2; gradients 4P / 2 of their sum, and in F32 two buckets,
+/// what the other rank sends of one, and the embedding's rows of 64 tokens. A block is the largest bucket: 24,576 weights and two gains of 64.
 #[test]
 fn one_of_two_ranks_takes_less_memory() {
     let folder = tempfile::tempdir().unwrap();
@@ -428,5 +428,5 @@ fn one_of_two_ranks_takes_less_memory() {
     let [parameters, moments, gradients, copy] = terms("1");
     let p = parameters / 4;
     assert_eq!([moments, gradients, copy], [8 * p, 8 * p, 12 * p]);
-    assert_eq!(terms("2"), [4 * p, 4 * p, 2 * p + 12 * (24_576 + 2 * 64), 6 * p]);
+    assert_eq!(terms("2"), [4 * p, 4 * p, 2 * p + 12 * (24_576 + 2 * 64) + 4 * 64 * (64 + 1), 6 * p]);
 }

@@ -146,3 +146,22 @@ fn what_ends_one_rank_is_told_to_all() {
     let told = Some((3, "rank 1: train.bin: cannot read".to_owned()));
     assert_eq!(ends, [told.clone(), None, told]);
 }
+
+/// A write to a rank that is gone fails before its last word may have been read; the word is told all the same.
+#[test]
+fn the_last_word_of_a_rank_comes_before_the_failure_of_a_write() {
+    for _ in 0..20 {
+        let ends = among(2, |rank, ranks| {
+            if rank == 1 {
+                ranks.abort(&TrainerError::BadFile("train.bin: cannot read".into()));
+                return None;
+            }
+            // Only sends.
+            let mut send = || ranks.relay(&mut |_| Ok(vec![0; 1 << 16]));
+            let error = std::iter::repeat_with(&mut send).find_map(Result::err).unwrap();
+            ranks.abort(&error);
+            Some(error.to_string())
+        });
+        assert_eq!(ends, [Some("rank 1: train.bin: cannot read".to_owned()), None]);
+    }
+}

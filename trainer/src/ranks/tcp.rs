@@ -29,7 +29,7 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(50);
 /// How long the computation may go on after another rank was lost, before the process is ended in its midst.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long the end waits for the others' last words.
+/// How long an end waits for the others' last words.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// How long to wait for others.
@@ -174,6 +174,9 @@ impl Mesh {
         let written = frame::write(&mut writer.stream, kind, sequence, payload);
         drop(writer);
         written.or_else(|error| {
+            if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
+                self.shared.wait_for_reason();
+            }
             self.shared.fail(4, format!("rank {to} does not take what it is sent ({error}): it has ended or hangs"));
             self.shared.fails()
         })
@@ -255,6 +258,15 @@ impl Shared {
     /// Keeps what went wrong, unless something did before.
     fn fail(&self, code: u8, what: String) {
         lock(&self.failure).get_or_insert((code, what));
+    }
+
+    /// Waits until a reader has said why a connection ended. A write to a peer that is gone fails at once, maybe before a reader has come to
+    /// that peer's last word, which names the rank at fault.
+    fn wait_for_reason(&self) {
+        let deadline = Instant::now() + LAST_WORDS;
+        while self.fails().is_ok() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// What went wrong.
