@@ -1,8 +1,8 @@
 //! Of an embedding's gradient the rows that a batch has, packed: most entries of a large vocabulary are in no batch, and what is zero need not go
 //! from rank to rank.
 
-/// Elements at which rows begin on.
-const ALIGNED: usize = 64;
+/// Where devices let memory begin, in elements.
+pub const ALIGNED: usize = 64;
 
 /// A slot for each token of a batch; an entry has one of them, the others are empty. First come the entries' numbers, -1 for none, then the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -197,6 +197,12 @@ fn check_gpus(serials: &[Vec<u8>]) -> Result<(), TrainerError> {
     Ok(())
 }
 
+/// How long the device stood still between the events of each pair, which are given back.
+fn seconds(device: &GpuDevice, waits: Vec<(Event, Event)>) -> Result<f64, TrainerError> {
+    let driver = device.gpu().driver();
+    waits.into_iter().map(|(from, to)| driver.elapsed(from, to)).sum::<Result<f64, GpuError>>().map_err(machine)
+}
+
 impl Ranks<GpuDevice> for Collective {
     fn rank(&self) -> usize {
         self.mesh().rank()
@@ -270,10 +276,7 @@ impl Ranks<GpuDevice> for Collective {
     fn finish(&self, device: &GpuDevice) -> Result<Waited, TrainerError> {
         self.wait()?;
         let Waits { gradients, parameters } = std::mem::take(&mut *lock(&self.waits));
-        let driver = device.gpu().driver();
-        let seconds =
-            |waits: Vec<(Event, Event)>| -> Result<f64, GpuError> { waits.into_iter().map(|(from, to)| driver.elapsed(from, to)).sum() };
-        Ok(Waited { gradients: seconds(gradients).map_err(machine)?, parameters: seconds(parameters).map_err(machine)? })
+        Ok(Waited { gradients: seconds(device, gradients)?, parameters: seconds(device, parameters)? })
     }
 
     /// Group by group, sums go from each GPU to the next, which goes on with them while this one is at its next group. The last one hands the norm
@@ -309,12 +312,12 @@ impl Ranks<GpuDevice> for Collective {
         }
         waits.push(self.pass(&room, sent, (rank != last).then(|| (last, norm.clone()))).map_err(machine)?);
         self.wait()?;
-        for (from, to) in waits {
-            device.gpu().driver().elapsed(from, to).map_err(machine)?;
-        }
+        // Whoever asks for the norm measures the whole of it; the events go back.
+        seconds(device, waits)?;
         let mut found = [0.0];
         room.read(norm.start, &mut found).map_err(machine)?;
-        Ok(found.first().copied())
+        let [found] = found;
+        Ok(Some(found))
     }
 
     fn share(&self, _: &GpuDevice, parameters: &mut Parameters, shards: &Shards, round: usize) -> Result<(), TrainerError> {

@@ -3,10 +3,7 @@
 use std::ops::Range;
 
 use kernels::cpu::SQUARES_CHUNK;
-use kernels::packed_rows::PackedRows;
-
-/// Where devices let memory begin, in elements.
-const ALIGNED: usize = 64;
+use kernels::packed_rows::{ALIGNED, PackedRows};
 
 /// The flat array of parameters cut into one shard a rank. Boundaries lie on multiples of the chunks in which squares are summed, so that the
 /// gradient's norm has the same terms for every number of ranks. The array itself has no padding; the last shard may be shorter, and where

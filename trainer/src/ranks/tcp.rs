@@ -92,6 +92,14 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Waits for last words until they have come, or [`LAST_WORDS`] are over.
+fn wait_for_words(have_come: impl Fn() -> bool) {
+    let deadline = Instant::now() + LAST_WORDS;
+    while !have_come() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 impl Mesh {
     /// Meets the other ranks. `give_up` is called with what happened if this process has to end although its computation does not come to a
     /// call in which it would be told.
@@ -263,10 +271,7 @@ impl Shared {
     /// Waits until a reader has said why a connection ended. A write to a peer that is gone fails at once, maybe before a reader has come to
     /// that peer's last word, which names the rank at fault.
     fn wait_for_reason(&self) {
-        let deadline = Instant::now() + LAST_WORDS;
-        while self.fails().is_ok() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_for_words(|| self.fails().is_err());
     }
 
     /// What went wrong.
@@ -486,11 +491,8 @@ impl<D: Device> Ranks<D> for Mesh {
 
     fn leave(&self) {
         self.shared.last_word(Kind::Leave, &[]);
-        let deadline = Instant::now() + LAST_WORDS;
         let threads = std::mem::take(&mut *lock(&self.threads));
         // Ending with unread bytes may take back what was said last.
-        while Instant::now() < deadline && threads.iter().any(|thread| !thread.is_finished()) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_for_words(|| threads.iter().all(JoinHandle::is_finished));
     }
 }

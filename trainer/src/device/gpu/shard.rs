@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use kernels::gpu::{Bf16, Buffer, EmbeddingRows, GpuError, Optimizer, RowPacker, ShardNorm, UpdateNumbers};
+use kernels::gpu::{Bf16, Buffer, EmbeddingRows, Gpu, GpuError, Optimizer, RowPacker, ShardNorm, UpdateNumbers};
 
 use super::{GpuDevice, LOSS, NORM, Parameters, machine};
 use crate::device::Update;
@@ -33,23 +33,25 @@ fn tensors<'a>(layout: &'a Layout, shard: &'a Range<usize>) -> impl Iterator<Ite
 }
 
 impl GpuDevice {
+    /// Kernels that are made when they are needed first.
+    fn made<'a, K>(&self, kernels: &'a mut Option<K>, make: impl FnOnce(&Gpu) -> Result<K, GpuError>) -> Result<&'a mut K, TrainerError> {
+        Ok(match kernels {
+            Some(kernels) => kernels,
+            none => none.insert(make(&self.parts.gpu).map_err(machine)?),
+        })
+    }
+
     /// Does `work` with the kernels of the norm.
     pub(crate) fn with_norm(&self, work: impl FnOnce(&mut ShardNorm) -> Result<(), GpuError>) -> Result<(), TrainerError> {
         let mut norm = lock(&self.parts.shard.norm);
-        let norm = match &mut *norm {
-            Some(norm) => norm,
-            none => none.insert(ShardNorm::new(&self.parts.gpu).map_err(machine)?),
-        };
+        let norm = self.made(&mut norm, ShardNorm::new)?;
         self.timed("optimizer", || work(norm))
     }
 
     /// Does `work` with the kernels for packed rows of the embedding's gradient.
     pub(super) fn with_rows(&self, work: impl FnOnce(&RowPacker) -> Result<(), GpuError>) -> Result<(), TrainerError> {
         let mut rows = lock(&self.parts.shard.rows);
-        let rows = match &mut *rows {
-            Some(rows) => &*rows,
-            none => none.insert(RowPacker::new(&self.parts.gpu).map_err(machine)?),
-        };
+        let rows = self.made(&mut rows, RowPacker::new)?;
         self.timed("accumulate", || work(rows))
     }
 
@@ -110,10 +112,7 @@ impl GpuDevice {
         sizes: (usize, usize),
     ) -> Result<(), TrainerError> {
         let mut rows = lock(&self.parts.shard.embedding);
-        let rows = match &mut *rows {
-            Some(rows) => &*rows,
-            none => none.insert(EmbeddingRows::new(&self.parts.gpu).map_err(machine)?),
-        };
+        let rows = self.made(&mut rows, EmbeddingRows::new)?;
         let table = parameters.copies.part(size_of::<u16>() * table.start, table.len()).map_err(machine)?;
         self.timed("embedding", || rows.copy(&table, tokens, out, sizes))
     }
