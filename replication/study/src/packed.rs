@@ -16,9 +16,9 @@ use crate::files::{self, Context as _, FileError, LARGEST_DOCUMENT, LARGEST_LOG}
 /// What is packed of a run.
 pub const LOGS: [&str; 4] = ["metrics.jsonl", "timing.jsonl", "exchange.jsonl", "run.mllog"];
 
-/// Logs of a campaign are packed when all its runs' files together are larger than this many bytes, 8 MiB: a committed result directory,
-/// which has 2 MB beside its runs, stays below 10 MB.
-pub const THRESHOLD: u64 = 8 << 20;
+/// Logs of a campaign are packed when all its runs' files together are larger than this many bytes, 4 MiB: a committed result directory,
+/// which has up to 5 MB beside its runs, stays below 10 MB.
+pub const THRESHOLD: u64 = 4 << 20;
 
 /// The ending of a packed log's name.
 pub const ENDING: &str = ".xz";
