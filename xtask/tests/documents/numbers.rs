@@ -15,6 +15,7 @@ const M: &str = "2026-11-22-nvidia-h200-h200-m-b78afef7";
 const CPU: &str = "2026-11-22-xeon-2c-cpu-694f997d";
 const LADDER: &str = "2026-11-23-nvidia-h200-ladder-32m-31112dcc";
 const LADDER_8M: &str = "2026-11-24-nvidia-h200-ladder-8m-e6468e18";
+const LADDER_110M: &str = "2026-11-25-nvidia-h200-ladder-110m-1fb0085c";
 const KERNELS: &str = "kernels-2026-11-22-nvidia-h200";
 const CPU_KERNELS: &str = "kernels-2026-11-25-epyc-2c";
 const STEPS_S: &str = "kernels-2026-11-22-nvidia-h200-steps-34m";
@@ -317,15 +318,16 @@ impl Results {
         let of = |seed: &str| runs.iter().filter(|row| row["seed"] == seed).count();
         assert!(["11", "12", "13"].map(of).iter().all(|arms| *arms == 15) && runs.len() == 45, "{LADDER}: other runs");
         all.push("45 runs are here: all 15 arms with seeds 11 to 13".to_owned());
-        for (directory, begins) in [(LADDER, "One"), (LADDER_8M, "one")] {
+        for (directory, begins) in [(LADDER, "One"), (LADDER_8M, "one"), (LADDER_110M, "one")] {
             let precision = self.precision(directory);
             all.push(format!("{begins} run scatters by {} %", fixed(100.0 * precision["sd"].as_f64().unwrap(), 1)));
         }
         // Over the last quarter, arm by arm.
         let arms = ["mxfp4-f", "mxfp4-fd", "mxfp4-fdw", "mxfp4-fdw-sr", "mxfp4-fdw-rh16", "mxfp4-fdw-h16"];
         for arm in arms {
-            let [small, large] = [LADDER_8M, LADDER].map(|directory| self.cost(directory, arm, true).unwrap().mean);
-            assert!((1.5..2.5).contains(&(small / large)), "{arm}: {small} and {large}");
+            let [small, own, large] = [LADDER_8M, LADDER, LADDER_110M].map(|directory| self.cost(directory, arm, true).unwrap().mean);
+            assert!((1.5..2.5).contains(&(small / own)), "{arm}: {small} and {own}");
+            assert!((0.5..0.8).contains(&(large / own)), "{arm}: {large} and {own}, and the README says about two thirds");
         }
         all.push("every arm costs about twice as much at 8M as at 32M".to_owned());
         all.extend(self.of_one_seed());
