@@ -109,7 +109,8 @@ pub(crate) fn dry_run(
     line!(text, "profile {}: {}", profile.id, profile.title);
     line!(text, "  {}", profile.purpose);
     let steps = forecast::measured_steps(&root.join("results"));
-    match forecast::forecast(manifests, profile, request.ranks, &steps) {
+    let selected = prepared.as_ref().map_or_else(|_| profile.clone(), |prepared| prepared.plan.selected(profile));
+    match forecast::forecast(manifests, &selected, request.ranks, &steps) {
         Ok(forecast) => {
             let _ = write!(text, "{forecast}");
         }
@@ -117,7 +118,7 @@ pub(crate) fn dry_run(
             line!(text, "  no forecast: {error}");
         }
     }
-    let _ = write!(text, "{}", outlook(manifests, profile, &root.join("results"), 10_000));
+    let _ = write!(text, "{}", outlook(manifests, &selected, &root.join("results"), 10_000));
     match prepared {
         Ok(prepared) => {
             line!(text, "  {} runs: {} arms x seeds {:?}", prepared.plan.runs.len(), prepared.plan.arms.len(), prepared.plan.seeds);

@@ -52,6 +52,18 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The profile with no other arms and seeds than those of this plan: what a forecast of it is about.
+    #[must_use]
+    pub fn selected(&self, profile: &Profile) -> Profile {
+        let mut selected = profile.clone();
+        selected.seeds.clone_from(&self.seeds);
+        for group in &mut selected.arms {
+            group.recipes.retain(|arm| self.arms.contains(arm));
+        }
+        selected.arms.retain(|group| !group.recipes.is_empty());
+        selected
+    }
+
     /// A run that is not finished in `cache`, but was finished by an earlier trainer that is known to compute the same, becomes that one: it
     /// keeps its own ingredients and key, and the plan says what shows that they are the same bits.
     pub fn carry_over(&mut self, cache: &Path, known: &Known) {

@@ -306,6 +306,14 @@ fn a_dry_run_says_what_can_be_decided() {
     assert!((line("T1-F", "direction").nothing.differs - 0.025).abs() < 0.02);
     assert!(line("T1-F", "size").right.reproduced < 0.5 && line("T1-F", "size").right.differs < 0.05);
     assert_eq!(cpu, of("cpu"), "the same numbers each time");
+    // What docs/verdicts.md says of a fourth seed.
+    let mut with_a_fourth = manifests.profiles["cpu"].clone();
+    with_a_fourth.seeds.push(4);
+    let four = judge::outlook(&manifests, &with_a_fourth, &repository().join("results"), 10_000);
+    let three = judge::outlook(&manifests, &manifests.profiles["cpu"], &repository().join("results"), 10_000);
+    let gained = three.lines.iter().zip(&four.lines).filter(|(three, four)| three.right.reproduced < 0.5 && four.right.reproduced >= 0.5);
+    let chances: Vec<[f64; 2]> = gained.map(|(three, four)| [three, four].map(|line| line.right.reproduced)).collect();
+    assert!(chances.len() == 8 && chances.iter().all(|[three, four]| *three > 0.46 && *four > 0.56), "{chances:?}");
     assert!(cpu.to_string().contains("cannot be decided") && cpu.others.contains(&"T2-STEP".to_owned()));
     assert!(of("ladder-359m").missing.contains("T1-H32"));
     let nowhere = judge::outlook(&manifests, &manifests.profiles["cpu"], Path::new("no such folder"), 1);

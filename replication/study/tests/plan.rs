@@ -50,8 +50,19 @@ fn a_claim_brings_its_arms_its_baseline_and_the_claims_it_rests_on() {
     assert_eq!(select(&["MX-RHT-HELPS"], None).arms, ["bf16", "bf16-mxfp4-dw", "bf16-mxfp4-dw-rh64"]);
     assert_eq!(select(&["bf16-mxfp4-dw"], None).arms, ["bf16", "bf16-mxfp4-dw"], "compared with its own paper's baseline");
     assert_eq!(select(&["T1-KERN"], None).arms, ["fp8"]);
-    let controls = select(&["Controls that the paper lacks"], None);
-    assert!(controls.partial && controls.arms.contains(&"mxfp4-w".to_owned()) && !controls.arms.contains(&"mxfp4-fdw".to_owned()));
+    let second = select(&["2502.20586"], None);
+    assert!(second.partial && second.arms == ["bf16", "bf16-mxfp4-dw", "bf16-mxfp4-dw-rh64", "bf16-mxfp4-dw-rh64-sr"]);
+}
+
+/// What a dry run says of memory, tokens and power is about the runs that it lists.
+#[test]
+fn a_selection_is_a_profile_of_its_own() {
+    let profile = manifests().profiles["cpu"].clone();
+    let selected = select(&["T1-H16"], Some(4)).selected(&profile);
+    let groups: Vec<(&str, &[String])> = selected.arms.iter().map(|group| (group.group.as_str(), group.recipes.as_slice())).collect();
+    let named = |arms: &[&str]| arms.iter().map(|arm| (*arm).to_owned()).collect::<Vec<_>>();
+    assert_eq!(groups, [("Baselines", named(&["fp8"]).as_slice()), ("Table 1", &named(&["mxfp4-fdw", "mxfp4-fdw-h16"]))]);
+    assert_eq!((selected.seeds, selected.budget.steps), (vec![1, 2, 3, 4], profile.budget.steps));
 }
 
 #[test]

@@ -359,14 +359,14 @@ fn other_campaigns_are_lighter_marks_in_the_first_picture() {
 fn a_campaign_without_the_papers_arms_shows_its_own_first() {
     for (of_paper, shows) in [(None, true), (Some("mxfp4-f"), false)] {
         let directory = tempfile::tempdir().unwrap();
-        let ids: Vec<&str> = ["fp8", "mxfp4-fdw-even"].into_iter().chain(of_paper).collect();
+        let ids: Vec<&str> = ["fp8", "bf16-mxfp4-dw"].into_iter().chain(of_paper).collect();
         synthetic::write_arms(directory.path(), &arms(&ids), &[2]);
         let (page, figure) =
             (read(&render_here(directory.path()).html).replace('\u{a0}', " "), read(&directory.path().join("figures/answer.svg")));
-        assert_eq!(figure.contains(">This campaign<") && figure.contains(">F+D+W even<"), shows, "{figure}");
-        // The second of three seeds has the ratio that the arm was made with, 1.23.
+        assert_eq!(figure.contains(">This campaign<") && figure.contains(">BF16 F, MXFP4 D+W<"), shows, "{figure}");
+        // The second of three seeds has the ratio that the arm was made with, 1.015.
         let sentence = "None of the arms of the paper’s table is in this campaign.";
-        assert_eq!(page.contains(sentence) && page.contains("to the same loss: F+D+W even +23.0 %."), shows);
+        assert_eq!(page.contains(sentence) && page.contains("to the same loss: BF16 F, MXFP4 D+W +1.5 %."), shows);
         // One seed gives no line and no scatter, and no table without rows.
         assert!(!page.contains("What the intervals of 2605.09825 rest on"));
     }

@@ -16,7 +16,8 @@ fn shards() -> Shards {
 
 /// Of each profile: the hash of all its run files, every arm with every seed, and of the files that time each arm's step.
 const KNOWN: &[(&str, &str)] = &[
-    ("cpu", "98e2b1c8285f7f99"),
+    ("cpu", "bd40489975549ccc"),
+    ("cpu-controls", "ab4698931c31b2e4"),
     ("device-test", "c3da46d25e21351b"),
     ("dnc-32m", "c246c3d38d90b46c"),
     ("dnc-32m-defects", "a7f8d90ee4b63c2e"),
