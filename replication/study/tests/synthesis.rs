@@ -110,6 +110,21 @@ fn why_left_out<'a>(synthesis: &'a Synthesis, name: &str) -> &'a str {
     synthesis.left_out.iter().find(|left| left.name == name).map(|left| left.why.as_str()).unwrap()
 }
 
+/// A slice may bring one arm of a seed before its baseline: no number rests on that seed.
+#[test]
+fn a_campaign_has_the_seeds_of_its_baseline() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = Made { seeds: &[11, 12], ..Made::new("sliced") };
+    let directory = made.write(folder.path());
+    let evaluations: Vec<(u64, f64)> = (1..=STEPS / 8).map(|at| (8 * at, 6.0 - 0.01 * at as f64)).collect();
+    made.run(&directory, "mxfp4-f", 13, &evaluations);
+    let whole = ARMS.iter().flat_map(|(arm, _)| [11, 12].map(|seed| ((*arm).to_owned(), seed)));
+    made.record(&directory, &whole.chain([("mxfp4-f".to_owned(), 13)]).collect::<Vec<_>>());
+    let synthesis = of(&[directory]);
+    let source = synthesis.sources.iter().find(|source| source.name == "sliced").unwrap();
+    assert_eq!((source.seeds, source.runs[0]), (2, 2 * ARMS.len() + 1));
+}
+
 /// Costs that grow by a known factor with size come out with that factor, and the line is that of the normal equations.
 #[test]
 fn a_trend_is_the_weighted_line_through_sizes_of_one_depth() {

@@ -28,6 +28,7 @@ pub struct Source {
     pub hardware: String,
     /// Dataset and tokenizer: losses of others are no losses of these.
     pub data: String,
+    /// That its numbers rest on.
     pub seeds: usize,
     /// Finished runs, and those that its profile plans.
     pub runs: [usize; 2],
@@ -154,7 +155,7 @@ fn campaign(papers: &[Paper], directory: &Path, name: &str, link: Option<String>
         profile: profile.id.to_string(),
         hardware: study.hardware.title.clone(),
         data: format!("{}, {}", profile.dataset, profile.tokenizer),
-        seeds: finished.iter().map(|run| run.seed).collect::<BTreeSet<_>>().len(),
+        seeds: seeds(&finished, study.papers.first().map(|paper| paper.baseline.as_str())),
         runs: [finished.len(), profile.seeds.len() * study.arms().len()],
         judged_by: study.papers.iter().map(|paper| paper.judging).max(),
         link,
@@ -163,6 +164,14 @@ fn campaign(papers: &[Paper], directory: &Path, name: &str, link: Option<String>
         keys: keys.collect(),
     };
     Ok(Read { source, measurements, key: record.key })
+}
+
+/// How many seeds its numbers rest on: those of the baseline, which each is held against; without one, all that there are.
+fn seeds(finished: &[&Run], baseline: Option<&str>) -> usize {
+    let of = |arm: Option<&str>| {
+        finished.iter().filter(|run| arm.is_none_or(|arm| run.arm == arm)).map(|run| run.seed).collect::<BTreeSet<_>>().len()
+    };
+    Some(of(baseline)).filter(|seeds| *seeds > 0).unwrap_or_else(|| of(None))
 }
 
 /// Why its numbers are from another depth than the paper's; none where they are not.
