@@ -190,9 +190,18 @@ fn one_size_alone_has_no_trend_and_ends_of_different_budgets_are_never_put_on_on
         synthesis.trends.iter().any(|trend| trend.depth == Depth::Matched)
             && synthesis.trends.iter().all(|trend| trend.depth == Depth::Matched)
     );
-    // Losses on another text are no losses of these.
-    save(&profile, &text.replace("dataset: rust-crates", "dataset: webdocs"));
-    assert_eq!(of(&[small, large]).trends, []);
+    // Of two campaigns of one size the one with more runs is on the line.
+    let slice = Made { seeds: &[11, 12], ..Made::new("slice") }.write(folder.path());
+    let synthesis = of(&[slice, small.clone(), large.clone()]);
+    for trend in &synthesis.trends {
+        assert_eq!(trend.points.iter().map(|point| synthesis.sources[point.source].name.as_str()).collect::<Vec<_>>(), ["small", "large"]);
+    }
+    // Losses on another text are no losses of these, and another learning rate is another setting.
+    for (from, to) in [("dataset: rust-crates", "dataset: webdocs"), ("learning_rate: 2.0e-3", "learning_rate: 1.0e-3")] {
+        assert!(text.contains(from));
+        save(&profile, &text.replace(from, to));
+        assert_eq!(of(&[small.clone(), large.clone()]).trends, []);
+    }
 }
 
 /// Where a number would mean nothing there is none, and the reason stands in its place.

@@ -143,11 +143,15 @@ impl Shown<'_> {
             caption: figure.map(|figure| figure.caption.clone()).unwrap_or_default(),
             papers: papers.iter().filter_map(|paper| self.paper(paper)).collect(),
             trends: (!trends.is_empty()).then(|| self.trends(&trends)),
-            no_trend: "No two campaigns differ in the model’s size and are alike in depth of training, text and tokenizer, so nothing is said of size.".to_owned(),
+            no_trend: "No two campaigns differ in the model’s size and in nothing else, so nothing is said of size.".to_owned(),
             law: self.law(),
             disagreements: disagreements.iter().map(|found| link(&found.claim, found.text.clone(), None)).collect(),
             sources: self.sources(),
-            links: sources.iter().filter(|source| source.link.is_some()).map(|source| link(&source.label, source.name.clone(), source.link.as_ref())).collect(),
+            links: sources
+                .iter()
+                .filter(|source| source.link.is_some())
+                .map(|source| link(&source.label, source.name.clone(), source.link.as_ref()))
+                .collect(),
             others: others.iter().map(|other| link(&other.name, other.what.to_owned(), other.link.as_ref())).collect(),
             left_out: left_out.iter().map(|left| link(&left.name, left.why.clone(), None)).collect(),
             notes: notes.clone(),

@@ -66,9 +66,11 @@ fn said(sources: &[Source], row: &Row) -> String {
 /// What else is not the same about some sources.
 fn differences(sources: &[&Source]) -> String {
     let differ = |of: &dyn Fn(&Source, &Source) -> bool| sources.windows(2).any(|pair| of(pair[0], pair[1]));
-    let checks: [(&str, bool); 4] = [
+    let checks: [(&str, bool); 6] = [
         ("the model's size", differ(&|a, b| a.parameters != b.parameters)),
         ("text and tokenizer", differ(&|a, b| a.data != b.data)),
+        ("optimizer, schedule or batch", differ(&|a, b| a.training != b.training)),
+        ("the budget", differ(&|a, b| a.tokens != b.tokens)),
         ("the hardware", differ(&|a, b| a.hardware != b.hardware)),
         ("who ran it", differ(&|a, b| a.public != b.public)),
     ];

@@ -37,6 +37,7 @@ fn source(manifests: &Manifests, comparison: &Comparison, logs: &PublicLogs, pro
         profile: String::new(),
         hardware: accelerator.unwrap_or_default(),
         data: profile.map(|profile| format!("{}, {}", profile.dataset, profile.tokenizer)).unwrap_or_default(),
+        training: String::new(),
         seeds: 0,
         runs: comparison.groups.each_ref().map(|group| logs.numbers(group).map_or(0, |numbers| numbers.runs.len())),
         judged_by: None,

@@ -1,6 +1,6 @@
 //! Result directories as sources of evidence: which are campaigns, which say the same twice, and why one is left out.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use contract::id::Id;
@@ -28,6 +28,8 @@ pub struct Source {
     pub hardware: String,
     /// Dataset and tokenizer: losses of others are no losses of these.
     pub data: String,
+    /// Optimizer, schedule and batch, to be compared.
+    pub training: String,
     /// That its numbers rest on.
     pub seeds: usize,
     /// Finished runs, and those that its profile plans.
@@ -42,6 +44,20 @@ pub struct Source {
     pub public: bool,
     /// Arm, seed and key of every finished run.
     pub keys: BTreeSet<String>,
+}
+
+/// Ladders: places of campaigns between which only the model's size differs, from the smallest, one a size, that with the most runs. Text,
+/// tokenizer, optimizer, schedule and batch are the same, and with `one_budget` the tokens of a run.
+pub(super) fn ladders<'a>(sources: impl Iterator<Item = (usize, &'a Source)>, one_budget: bool) -> Vec<Vec<usize>> {
+    let mut ladders: BTreeMap<_, BTreeMap<u64, (usize, usize)>> = BTreeMap::new();
+    for (at, source) in sources.filter(|(_, source)| !source.public) {
+        let sizes = ladders.entry((&source.data, &source.training, source.tokens.filter(|_| one_budget))).or_default();
+        let (size, runs) = (source.parameters.unwrap_or_default(), source.runs[0]);
+        if sizes.get(&size).is_none_or(|(_, known)| *known < runs) {
+            sizes.insert(size, (at, runs));
+        }
+    }
+    ladders.into_values().map(|sizes| sizes.into_values().map(|(at, _)| at).collect()).collect()
 }
 
 /// A directory that holds no runs.
@@ -155,6 +171,7 @@ fn campaign(papers: &[Paper], directory: &Path, name: &str, link: Option<String>
         profile: profile.id.to_string(),
         hardware: study.hardware.title.clone(),
         data: format!("{}, {}", profile.dataset, profile.tokenizer),
+        training: format!("{:?}, {:?}, {step} tokens a step", profile.optimizer, profile.schedule),
         seeds: seeds(&finished, study.papers.first().map(|paper| paper.baseline.as_str())),
         runs: [finished.len(), profile.seeds.len() * study.arms().len()],
         judged_by: study.papers.iter().map(|paper| paper.judging).max(),

@@ -1,10 +1,10 @@
 //! What the model's size does to an arm's cost: a straight line in the logarithm of parameters, through campaigns that differ in size and
-//! not in depth of training, data or tokenizer. It says nothing of the paper's model, which is hundreds of times larger: that is the law's.
+//! in nothing else. It says nothing of the paper's model, which is hundreds of times larger: that is the law's.
 
 use std::collections::BTreeSet;
 
 use super::evidence::{Depth, Number, Row, trained};
-use super::source::Source;
+use super::source::{Source, ladders};
 use crate::judge::Scale;
 use crate::layout::Measured;
 use crate::manifest::Paper;
@@ -48,9 +48,12 @@ pub(super) fn all(papers: &[Paper], sources: &[Source], rows: &[Row]) -> Vec<Tre
                     .iter()
                     .filter(|row| row.paper == paper.id.as_str() && row.claim == claim.id.as_str() && row.depth == depth)
                     .collect();
-                for alike in alike(sources, depth) {
-                    let points = points(sources, &of, &alike);
-                    trends.extend(line(points, scale).map(|line| Trend {
+                // Depth alone decides where it is the paper's; at the end of the budget a cost has grown as long as the run.
+                let points = points(sources, &of);
+                let measured = points.iter().map(|point| (point.source, &sources[point.source]));
+                for ladder in ladders(measured, depth == Depth::Late) {
+                    let rungs = points.iter().filter(|point| ladder.contains(&point.source)).cloned().collect();
+                    trends.extend(line(rungs, scale).map(|line| Trend {
                         paper: paper.id.to_string(),
                         claim: claim.id.to_string(),
                         arm: arm.to_owned(),
@@ -64,22 +67,13 @@ pub(super) fn all(papers: &[Paper], sources: &[Source], rows: &[Row]) -> Vec<Tre
     trends
 }
 
-/// Groups of campaigns between which only the size differs: one tokenizer and one text, and for the end of the budget one budget, since
-/// a cost grows with training.
-fn alike(sources: &[Source], depth: Depth) -> Vec<Vec<usize>> {
-    let key = |source: &Source| (source.data.clone(), if depth == Depth::Late { source.tokens } else { None });
-    let ours = || sources.iter().enumerate().filter(|(_, source)| !source.public);
-    let keys: BTreeSet<_> = ours().map(|(_, source)| key(source)).collect();
-    keys.into_iter().map(|wanted| ours().filter(|(_, source)| key(source) == wanted).map(|(at, _)| at).collect()).collect()
-}
-
-fn points(sources: &[Source], rows: &[&Row], alike: &[usize]) -> Vec<Point> {
+fn points(sources: &[Source], rows: &[&Row]) -> Vec<Point> {
     let point = |row: &&&Row| {
         let (number, measured) = (*row.number.as_ref().ok()?, row.measured?);
         let parameters = sources.get(row.source)?.parameters?;
         (measured.error > 0.0 && measured.freedom >= 1.0).then_some(Point { source: row.source, parameters, number, measured })
     };
-    rows.iter().filter(|row| alike.contains(&row.source)).filter_map(|row| point(&row)).collect()
+    rows.iter().filter_map(|row| point(&row)).collect()
 }
 
 /// Weighted least squares, each campaign weighing by its own error, which is known from its scatter. The line's errors are those that

@@ -153,13 +153,7 @@ impl Shown<'_> {
         let Some(trend) = of(Depth::Matched).or_else(|| of(Depth::Late)) else {
             return "Nothing is known of what the model’s size does to that: it takes two sizes at one depth of training.".to_owned();
         };
-        let of_one_size = trend.points.chunk_by(|one, next| one.parameters == next.parameters);
-        let sizes: Vec<String> = of_one_size
-            .map(|points| match points {
-                [one] => size(one.parameters),
-                several => format!("{} in {} campaigns", size(several[0].parameters), several.len()),
-            })
-            .collect();
+        let sizes: Vec<String> = trend.points.iter().map(|point| size(point.parameters)).collect();
         format!(
             "Ten times the parameters change the count of tokens without a stabiliser by {} ({}, {}).",
             trend.tenfold.text(trend.unit),
