@@ -334,6 +334,7 @@ impl Results {
         all.push(self.parts_of_the_gap());
         all.push(self.worth());
         all.push(self.exponent_of_size());
+        all.push(self.tenfold());
         let mut at = |directory, loss| fixed(100.0 * mean(&self.overheads(directory, "mxfp4-fdw", Some(loss))), 1);
         all.push(format!(
             "rises from {} % to {} % between loss 4.20 and 3.60, and at 126M from {} % to {} % between 4.60 and 4.45",
@@ -393,6 +394,15 @@ impl Results {
         let from = page.find("alpha = ").expect("the page says alpha");
         let text = page[from..].replace('\u{a0}', " ");
         text[..=text.find(']').unwrap()].to_owned()
+    }
+
+    /// From the page itself, which gives the line of one arm in words.
+    fn tenfold(&self) -> String {
+        let page = std::fs::read_to_string(self.folder.join("index.html")).unwrap();
+        let page = page.replace(['\u{a0}', '\u{202f}'], " ").replace('\u{2212}', "-");
+        let from = page.find("Ten times the parameters change").expect("the page has a trend");
+        let number = page[from..].split(" by ").nth(1).unwrap().split(" (").next().unwrap();
+        format!("ten times the parameters change what it costs by {number}")
     }
 
     fn sentences_of_kernels(&mut self) -> Vec<String> {
