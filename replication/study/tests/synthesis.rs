@@ -193,6 +193,7 @@ fn one_size_alone_has_no_trend_and_ends_of_different_budgets_are_never_put_on_on
     // Of two campaigns of one size the one with more runs is on the line.
     let slice = Made { seeds: &[11, 12], ..Made::new("slice") }.write(folder.path());
     let synthesis = of(&[slice, small.clone(), large.clone()]);
+    assert!(!synthesis.trends.is_empty());
     for trend in &synthesis.trends {
         assert_eq!(trend.points.iter().map(|point| synthesis.sources[point.source].name.as_str()).collect::<Vec<_>>(), ["small", "large"]);
     }

@@ -1,8 +1,6 @@
 //! What the model's size does to an arm's cost: a straight line in the logarithm of parameters, through campaigns that differ in size and
 //! in nothing else. It says nothing of the paper's model, which is hundreds of times larger: that is the law's.
 
-use std::collections::BTreeSet;
-
 use super::evidence::{Depth, Number, Row, trained};
 use super::source::{Source, ladders};
 use crate::judge::Scale;
@@ -32,9 +30,8 @@ pub struct Trend {
     pub points: Vec<Point>,
     /// How the cost changes when the model has ten times the parameters: a factor on tokens less one, or nats.
     pub tenfold: Number,
-    /// Sizes, and the p-value-free check that there is: the sum of squared distances from the line in standard errors, over its
-    /// degrees of freedom; none with two sizes, through which every line goes.
-    pub sizes: usize,
+    /// The p-value-free check that there is: the sum of squared distances from the line in standard errors, over its degrees of freedom;
+    /// none with two sizes, through which every line goes.
     pub misfit: Option<f64>,
 }
 
@@ -48,11 +45,11 @@ pub(super) fn all(papers: &[Paper], sources: &[Source], rows: &[Row]) -> Vec<Tre
                     .iter()
                     .filter(|row| row.paper == paper.id.as_str() && row.claim == claim.id.as_str() && row.depth == depth)
                     .collect();
-                // Depth alone decides where it is the paper's; at the end of the budget a cost has grown as long as the run.
                 let points = points(sources, &of);
                 let measured = points.iter().map(|point| (point.source, &sources[point.source]));
+                // Depth alone decides where it is the paper's; at the end of the budget a cost has grown as long as the run.
                 for ladder in ladders(measured, depth == Depth::Late) {
-                    let rungs = points.iter().filter(|point| ladder.contains(&point.source)).cloned().collect();
+                    let rungs = ladder.iter().filter_map(|at| points.iter().find(|point| point.source == *at).cloned()).collect();
                     trends.extend(line(rungs, scale).map(|line| Trend {
                         paper: paper.id.to_string(),
                         claim: claim.id.to_string(),
@@ -78,10 +75,9 @@ fn points(sources: &[Source], rows: &[&Row]) -> Vec<Point> {
 
 /// Weighted least squares, each campaign weighing by its own error, which is known from its scatter. The line's errors are those that
 /// follow, enlarged by the distances from it where they are larger than that (Birge's ratio); its degrees of freedom are the smallest of
-/// the campaigns'. None below two sizes.
+/// the campaigns'. `points` are one a size; none below two.
 fn line(points: Vec<Point>, scale: Scale) -> Option<Trend> {
-    let sizes = points.iter().map(|point| point.parameters).collect::<BTreeSet<_>>().len();
-    if sizes < 2 {
+    if points.len() < 2 {
         return None;
     }
     let x = |parameters: u64| (parameters as f64).log10();
@@ -92,7 +88,7 @@ fn line(points: Vec<Point>, scale: Scale) -> Option<Trend> {
     let spread = total * mean(&|point| (x(point.parameters) - centre).powi(2));
     let slope = total * mean(&|point| (x(point.parameters) - centre) * (point.measured.number - level)) / spread;
     let distance = |point: &Point| (point.measured.number - level - slope * (x(point.parameters) - centre)) / point.measured.error;
-    let misfit = (sizes > 2).then(|| points.iter().map(|point| distance(point).powi(2)).sum::<f64>() / (points.len() - 2) as f64);
+    let misfit = (points.len() > 2).then(|| points.iter().map(|point| distance(point).powi(2)).sum::<f64>() / (points.len() - 2) as f64);
     let birge = misfit.unwrap_or(1.0).max(1.0);
     let freedom = points.iter().map(|point| point.measured.freedom).fold(f64::INFINITY, f64::min);
     let t = t_quantile_at(freedom, CONFIDENCE)?;
@@ -101,8 +97,6 @@ fn line(points: Vec<Point>, scale: Scale) -> Option<Trend> {
         let half = t * (birge * variance).sqrt();
         Number { value: shown(value), interval: Some(Interval::new(shown(value - half), shown(value + half))), n: points.len() }
     };
-    let mut ordered = points.clone();
-    ordered.sort_by_key(|point| (point.parameters, point.source));
     let unit = if scale == Scale::Nats { Unit::Nats } else { Unit::SignedPercent };
     let trend = Trend {
         paper: String::new(),
@@ -111,9 +105,8 @@ fn line(points: Vec<Point>, scale: Scale) -> Option<Trend> {
         depth: Depth::None,
         unit,
         tenfold: number(slope, spread.recip()),
-        sizes,
         misfit,
-        points: ordered,
+        points,
     };
     (slope.is_finite() && spread > 0.0).then_some(trend)
 }
