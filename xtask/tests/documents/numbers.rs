@@ -15,7 +15,7 @@ const M: &str = "2026-11-22-nvidia-h200-h200-m-b78afef7";
 const CPU: &str = "2026-11-22-xeon-2c-cpu-694f997d";
 const LADDER: &str = "2026-11-23-nvidia-h200-ladder-32m-31112dcc";
 const LADDER_8M: &str = "2026-11-24-nvidia-h200-ladder-8m-e6468e18";
-const LADDER_110M: &str = "2026-11-25-nvidia-h200-ladder-110m-1fb0085c";
+const LADDER_110M: &str = "2026-11-26-nvidia-h200-ladder-110m-2dcb7a0f";
 const KERNELS: &str = "kernels-2026-11-22-nvidia-h200";
 const CPU_KERNELS: &str = "kernels-2026-11-25-epyc-2c";
 const STEPS_S: &str = "kernels-2026-11-22-nvidia-h200-steps-34m";
@@ -164,7 +164,7 @@ impl Results {
                 let arm = if self.has(directory, first) { first } else { floor };
                 Ok(self.beside("fp8", directory, arm, column))
             }
-            ("direction", []) => self.direction(directory, first).map(Interval::percent),
+            ("direction", []) => Ok(self.direction(directory, first).map_or("not run".into(), Interval::percent)),
             ("gap", []) => Ok(self.gap(directory, first).map_or(String::new(), |gap| gap.text(3))),
             ("contrast", [second]) => Ok(self.contrast(directory, first, second).map_or(String::new(), Interval::percent)),
             ("verdict", []) => Ok(self.claims(directory, first)),
@@ -216,11 +216,11 @@ impl Results {
     }
 
     /// The direction line of a claim.
-    fn direction(&mut self, directory: &str, claim: &str) -> Result<Interval, String> {
+    fn direction(&mut self, directory: &str, claim: &str) -> Option<Interval> {
         let rows = self.csv(&format!("{directory}/data/claim_lines.csv"));
-        let row = rows.iter().find(|row| row["claim"] == claim && row["line"] == "direction").ok_or(format!("{claim} has no direction"))?;
+        let row = rows.iter().find(|row| row["claim"] == claim && row["line"] == "direction")?;
         let number = |name: &str| row[name].parse::<f64>().unwrap();
-        Ok(Interval { mean: number("number"), low: number("low"), high: number("high") })
+        Some(Interval { mean: number("number"), low: number("low"), high: number("high") })
     }
 
     fn gap(&mut self, directory: &str, arm: &str) -> Option<Interval> {

@@ -7,7 +7,7 @@ use super::{LADDER, Results, fixed, mean};
 
 /// Of the arms that have been run with other seeds, too, this one is taken.
 const SEED: u64 = 11;
-const DEFECTS: &str = "2026-11-25-nvidia-h200-dnc-32m-defects-1fb0085c";
+const DEFECTS: &str = "2026-11-26-nvidia-h200-dnc-32m-defects-2dcb7a0f";
 const DNC: &str = "2026-11-25-nvidia-h200-dnc-32m-f60d0696";
 const EPSILON: &str = "2026-11-24-nvidia-h200-dnc-32m-epsilon-d751c78d";
 const LR_HALF: &str = "2026-11-24-nvidia-h200-ladder-32m-lr-half-e6468e18";
@@ -79,9 +79,12 @@ impl Results {
         }
         let again = [DEFECTS, DNC].map(|directory| self.curve(directory, "fp8"));
         assert!(again[0] == again[1], "FP8 beside the mistakes is another run");
-        let noise = self.curve(DEFECTS, "mxfp4-fdw-sr-16-bits");
-        assert!(noise[noise.len() * 3 / 4].1 < end(noise.clone()), "16 bits of noise still descend");
-        format!("stays at a loss of about {}, and gets worse in the last quarter", fixed(end(noise), 1))
+        let noise = [12, 11].map(|seed| {
+            let curve = self.curve_of(DEFECTS, "mxfp4-fdw-sr-16-bits", seed);
+            assert!(curve[curve.len() * 3 / 4].1 < end(curve.clone()), "16 bits of noise still descend in seed {seed}");
+            fixed(end(curve), 1)
+        });
+        format!("stays at a loss of about {}, and gets worse in the last quarter of the budget, in both seeds", noise.join(" to "))
     }
 
     /// What the section on schedules says in words.
