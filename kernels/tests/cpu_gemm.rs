@@ -225,12 +225,22 @@ fn prepared_panels_multiply_like_packed_ones() {
     }
 }
 
+/// C so wide that its rows are shared out on one thread, too; and wider than all that a share holds.
+#[test]
+fn wide_products() {
+    let cpus = cpus();
+    for (m, n, k) in [(60, 4097, 32), (2, 200_001, 1)] {
+        check(&mxfp4(m, k, 110..=140, 0, 1.0, 1), &mxfp4(n, k, 110..=140, 0, 1.0, 2), &cpus, "wide");
+        check(&float(m, k, 1.0, 3), &float(n, k, 1.0, 4), &cpus, "wide");
+    }
+}
+
 #[test]
 fn every_scale_byte() {
     let cpus = cpus();
     // (a, b): everything; both tiny (subnormal products); both huge (overflow); huge against tiny, both ways.
     for (i, (low_a, high_a, low_b, high_b)) in
-        [(0, 254, 0, 254), (0, 20, 0, 20), (56, 70, 50, 62), (200, 254, 200, 254), (228, 254, 0, 26), (0, 26, 228, 254), (0, 254, 100, 227)]
+        [(0, 254, 0, 254), (0, 20, 0, 20), (56, 70, 50, 62), (200, 254, 200, 254), (228, 254, 0, 26), (0, 26, 228, 254), (100, 233, 0, 254)]
             .into_iter()
             .enumerate()
     {

@@ -214,9 +214,9 @@ fn pieces_may_take_the_slow_way_or_be_empty() {
     let (spec, _) = specs()[0];
     let (rows, k) = ([20, 40], 512);
     let mut values = [normals(rows[0] * k, 8), normals(rows[1] * k, 9)];
-    values[0].iter_mut().for_each(|x| *x *= 2f32.powi(-60));
     // Stored [k, rows]: k from 256.
-    values[1][256 * rows[1]..].iter_mut().for_each(|x| *x *= 2f32.powi(115));
+    values[0][256 * rows[0]..].iter_mut().for_each(|x| *x *= 2f32.powi(115));
+    values[1].iter_mut().for_each(|x| *x *= 2f32.powi(-60));
     Both { rows, k, values, specs: [spec, spec], transposed: true }.check(&all_cpus());
     Both { rows, k: 0, values: [vec![], vec![]], specs: [spec, spec], transposed: true }.check(&all_cpus());
 }

@@ -4,8 +4,9 @@
 //! Within a group everything is contraction-axis first, sixteen rows to a [`Line`]:
 //!
 //! - F32: for each k, one lane a row;
-//! - MXFP4: for each block of 32, eight steps of one word a row (four elements, a byte each), then, on the left only, the number
-//!   that an integer sum starts from, then the scale as an F32. A byte is twice the E2M1 value, plus 12 on the right (`gemm::mxfp4`).
+//! - MXFP4: for each block of 32, eight steps of one word a row (four elements, a byte each), then, on the left, the number that an integer sum
+//!   starts from and the block's anchor, on the right the scale as an F32. A byte is twice the E2M1 value, plus 12 on the right
+//!   (`gemm::mxfp4`).
 //!
 //! The zero's sign is not kept (it cannot show in a product). The layout is the same for every instruction set; what goes into
 //! it is `prepare`'s affair, except for [`Panels::pack`], the plain code that lays out an operand prepared elsewhere.
@@ -18,8 +19,12 @@ use crate::quantise::{BLOCK, Float, Mxfp4, Prepared, decode_mxfp4};
 /// Words of four elements in a block.
 pub(super) const STEPS: usize = BLOCK / 4;
 
-/// 1.5 * 2^23: integers added to its bit pattern are added to its value.
-pub(super) const ANCHOR: f32 = 12_582_912.0;
+/// The anchor of a left block with scale byte 0, 1.5 * 2^23 * 2^-127 / 4: integers added to its bit pattern are added to its value, in units of
+/// 2^-127 / 4. Bit 23 counts the scale byte. From byte 234 on the pattern is no finite number, and no fast kernel reads it.
+pub(super) const ANCHOR: u32 = (21 << 23) | (1 << 22);
+
+/// The anchor where the scale byte is none: a NaN that no byte has.
+pub(super) const NAN_ANCHOR: u32 = 0xFFC0_0000;
 
 /// What is added to the doubled elements of the right side.
 pub(super) const OFFSET: i8 = 12;
@@ -201,13 +206,14 @@ impl Panels {
                     let (line, lane) = self.place(row, block, step);
                     self.words[line].0[lane] = u32::from_le_bytes(doubled.map(|x| (x + offset).cast_unsigned()));
                 }
-                let scale = e8m0::decode(operand.scales[row * operand.blocks + block]);
+                let byte = operand.scales[row * operand.blocks + block];
                 let (line, lane) = self.place(row, block, STEPS);
                 if side == Side::Right {
-                    self.words[line].0[lane] = scale.to_bits();
+                    self.words[line].0[lane] = e8m0::decode(byte).to_bits();
                 } else {
-                    self.words[line].0[lane] = ANCHOR.to_bits().wrapping_add_signed(-i32::from(OFFSET) * sum);
-                    self.words[line + side.lines()].0[lane] = (scale * 0.25).to_bits();
+                    let anchor = if byte == e8m0::NAN { NAN_ANCHOR } else { ANCHOR + (u32::from(byte) << 23) };
+                    self.words[line].0[lane] = anchor.wrapping_add_signed(-i32::from(OFFSET) * sum);
+                    self.words[line + side.lines()].0[lane] = anchor;
                 }
             }
         }
@@ -272,13 +278,14 @@ impl Panels {
 
     /// The E8M0 byte of a block.
     pub(super) fn scale_byte(&self, row: usize, block: usize) -> u8 {
-        let (item, unit) = if self.side == Side::Right { (STEPS, 1.0) } else { (STEPS + 1, 4.0) };
-        let (line, lane) = self.place(row, block, item);
-        let scale = f32::from_bits(self.words[line].0[lane]) * unit;
-        match (scale.is_nan(), scale.to_bits() >> 23) {
-            (true, _) => e8m0::NAN,
-            // 2^-127 is subnormal, and its exponent bits are 0 as its byte is.
-            (false, exponent) => exponent as u8,
+        let is_left = self.side == Side::Left;
+        let (line, lane) = self.place(row, block, if is_left { STEPS + 1 } else { STEPS });
+        let bits = self.words[line].0[lane];
+        match is_left {
+            true if bits == NAN_ANCHOR => e8m0::NAN,
+            true => ((bits - ANCHOR) >> 23) as u8,
+            // 2^-127 is subnormal, and its exponent bits are 0 as its byte is; those of a NaN are 255.
+            false => (bits >> 23) as u8,
         }
     }
 }

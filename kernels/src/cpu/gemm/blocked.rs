@@ -9,8 +9,8 @@ use std::ops::Range;
 use super::super::lanes::{Lanes, WIDTH, get, put};
 use super::super::panels::{Line, Side};
 
-/// Bytes of the right side that are worked on together: half of a common second-level cache.
-const RIGHT_BYTES: usize = 1 << 20;
+/// Bytes of the right side that are worked on together: half of a second-level cache of 1 MiB.
+const RIGHT_BYTES: usize = 1 << 19;
 
 /// Bytes of a panel of one piece of k: with a strip's rows of it a common first-level cache holds both. Half as much takes the sums
 /// through memory twice as often, and the product at 2048 x 1024 x 1024 is 4 % slower.

@@ -24,6 +24,9 @@ const TILE_ROWS: usize = 12;
 /// Shares of the rows of C for each thread: more than one, so that a thread that was held up does not hold up the others.
 pub(super) const SHARES: usize = 3;
 
+/// Bytes of C that a share of a product has, about: its sums wait there between pieces of k, and shall not go out to main memory.
+const SUMS_BYTES: usize = 3 << 18;
+
 /// A strided F32 matrix read along k: element (row, k) is `values[row * row_stride + k * k_stride]`.
 #[derive(Debug, Clone, Copy)]
 pub struct Matrix<'a> {
@@ -174,7 +177,8 @@ impl Cpu {
             return;
         }
         let shares = if self.threads == 1 { 1 } else { SHARES * self.threads };
-        let share = rows.div_ceil(shares).next_multiple_of(TILE_ROWS);
+        let most = (SUMS_BYTES / (size_of::<f32>() * stride)).max(Side::Left.group()).next_multiple_of(TILE_ROWS);
+        let share = rows.div_ceil(shares).next_multiple_of(TILE_ROWS).min(most);
         let tasks = c.chunks_mut(share * stride).enumerate().take(rows.div_ceil(share));
         self.each(tasks, |(task, c)| {
             let rows = task * share..rows.min((task + 1) * share);

@@ -1,19 +1,18 @@
 //! MXFP4 products: exact integer dot products of blocks of 32, one fused multiply-add a block.
 //!
 //! Twice an E2M1 value is one of 0, 1, 2, 3, 4, 6, 8, 12 and their negatives. B's elements are unsigned bytes, doubled value + 12;
-//! A's are signed bytes, the doubled value. A 32-bit sum that starts at the bit pattern of 1.5 * 2^23, less 12 times the sum of A's
-//! block, then *is* the pattern of the F32 number 1.5 * 2^23 + dot, because |dot| <= 32 * 144 < 2^22. With sB = 2^eB:
+//! A's are signed bytes, the doubled value. A block of A has an anchor, the F32 number 1.5 * 2^23 * sA with sA = 2^eA / 4. A 32-bit sum that
+//! starts at its bit pattern, less 12 times the sum of the block, then *is* the pattern of (1.5 * 2^23 + dot) * sA, because
+//! |dot| <= 32 * 144 < 2^22.
 //!
-//! t = fma(1.5 * 2^23 + dot, sB, -1.5 * 2^23 * sB) is dot * sB exactly, and acc = fma(t, 2^eA / 4, acc) is the defined result.
+//! t = (1.5 * 2^23 + dot) * sA - 1.5 * 2^23 * sA is dot * sA exactly, and acc = fma(t, 2^eB, acc) is the defined result.
 //!
-//! Exactness needs 1.5 * 2^23 * sB to be finite. Matrices with larger scales take `slow`, which is also the definition in plain code.
+//! The anchor has to be finite. Matrices with larger scales take `slow`, which is also the definition in plain code.
 //!
-//! The ladder. A block of 32 takes 8 dot-product instructions for sixteen elements of C, and two multiply-adds: 80 % of the integer
-//! peak at best. 6 rows by 2 vectors keep 12 sums, 12 results and two vectors of B in 32 registers (AVX-512 VNNI); 3 by 1 in 16
-//! registers with the same instruction of 256 bits (AVX-VNNI), or with two instructions of 16-bit sums, which cannot overflow (AVX2).
-//!
-//! With AVX-512 and operands in the second-level cache 70 % are reached at k = 384 and 60 % at k = 128: a block takes about 64 cycles, of which
-//! the two ports need 61, and a tile about 67 more for its beginning and end, whatever its k.
+//! The ladder. A block of 32 takes 8 dot-product instructions for sixteen elements of C, a subtraction and a multiply-add. Where additions have
+//! ports of their own (AMD), that is 89 % of the integer peak at best; where all of them share two (Intel), 80 %. 6 rows by 2 vectors keep 12
+//! sums, 12 results and two vectors of B in 32 registers (AVX-512 VNNI); 3 by 1 in 16 registers with the same instruction of 256 bits
+//! (AVX-VNNI), or with two instructions of 16-bit sums, which cannot overflow (AVX2).
 //!
 //! A matrix unit (AMX-INT8) was tried and left out: each block's sums have to come back through memory to be scaled, and the unit keeps
 //! a port busy that the scaling needs. 1.15 to 1.25 times this kernel on a Sapphire Rapids, nothing once quantisation is counted.
@@ -22,13 +21,13 @@ use std::ops::Range;
 
 use super::super::lanes::portable::ANYWHERE;
 use super::super::lanes::{Lanes, WIDTH};
-use super::super::panels::{ANCHOR, Line, Panels, STEPS, Side, elements};
+use super::super::panels::{Line, Panels, STEPS, Side, elements};
 use super::blocked::{self, Inner, Output, Product};
 use crate::format::e8m0;
 use crate::quantise::BLOCK;
 
-/// Largest scale byte of B for the fast kernels: ANCHOR * 2^100 is finite.
-const LARGEST_FAST_SCALE: u8 = 227;
+/// Largest scale byte of A for the fast kernels: its anchor, 1.5 * 2^23 * 2^(233 - 127) / 4, is finite.
+const LARGEST_FAST_SCALE: u8 = 233;
 
 #[derive(Clone, Copy)]
 struct Integer;
@@ -51,7 +50,7 @@ impl Inner for Integer {
         let (left, _) = left.as_chunks::<{ Side::Left.group() }>();
         let (right, _) = right.as_chunks::<{ Side::Right.lines() }>();
         for (a, b) in left.chunks_exact(STEPS + 2).zip(right.chunks_exact(STEPS + 1)) {
-            let (Some(starts), Some(scales)) = (a[STEPS][row..].first_chunk::<ROWS>(), a[STEPS + 1][row..].first_chunk::<ROWS>()) else {
+            let (Some(starts), Some(anchors)) = (a[STEPS][row..].first_chunk::<ROWS>(), a[STEPS + 1][row..].first_chunk::<ROWS>()) else {
                 return;
             };
             let mut sums = [[l.dot_start(l.splat_u(0)); VECTORS]; ROWS];
@@ -72,13 +71,15 @@ impl Inner for Integer {
                 }
             }
             let Some(b) = b[STEPS][vector..].first_chunk::<VECTORS>() else { return };
-            for j in 0..VECTORS {
-                let scale = l.floats(l.load_u(&b[j].0));
-                let minus_anchor = l.mul(scale, l.splat(-ANCHOR));
-                for i in 0..ROWS {
+            let mut scales = [l.splat(0.0); VECTORS];
+            for (scale, b) in scales.iter_mut().zip(b) {
+                *scale = l.floats(l.load_u(&b.0));
+            }
+            for i in 0..ROWS {
+                let anchor = l.splat(f32::from_bits(anchors[i]));
+                for j in 0..VECTORS {
                     let anchored = l.floats(l.dot_finish(sums[i][j], l.splat_u(starts[i])));
-                    let dot = l.fma(anchored, scale, minus_anchor);
-                    results[i][j] = l.fma(dot, l.splat(f32::from_bits(scales[i])), results[i][j]);
+                    results[i][j] = l.fma(l.sub(anchored, anchor), scales[j], results[i][j]);
                 }
             }
         }
@@ -89,7 +90,7 @@ impl Inner for Integer {
 /// Rows `rows` (from a multiple of 12) of C = A Bᵀ, of B the blocks from `first`.
 #[inline(always)]
 pub(super) fn multiply<L: Lanes>(l: L, left: &Panels, (right, first): (&Panels, usize), rows: Range<usize>, mut output: Output<'_>) {
-    if right.largest_scale > LARGEST_FAST_SCALE {
+    if left.largest_scale > LARGEST_FAST_SCALE {
         return slow(left, (right, first), rows, &mut output);
     }
     let product = Product {

@@ -1,7 +1,7 @@
 //! Blocks of 32 that share a scale byte: E2M1 to words of panels, and any format to F32 values.
 
 use super::super::lanes::{Lanes, WIDTH};
-use super::super::panels::{ANCHOR, Line, OFFSET, STEPS, Side};
+use super::super::panels::{ANCHOR, Line, NAN_ANCHOR, OFFSET, STEPS, Side};
 use super::columns::{LARGEST, Reading, read, read_plain};
 use super::element::{Target, e2m1_codes_to_bytes, e2m1_nearest, e2m1_stochastic, from_any_to_bf16, round};
 use super::random::Counters;
@@ -81,6 +81,12 @@ fn inverse<L: Lanes>(l: L, byte: L::U) -> L::F {
 fn power<L: Lanes>(l: L, byte: L::U) -> L::F {
     let scale = l.select_less_u(byte, l.splat_u(1), l.splat_u(0x0040_0000), l.shl::<23>(byte));
     l.floats(l.select_less_u(byte, l.splat_u(255), scale, l.splat_u(0x7FC0_0000)))
+}
+
+/// The anchors of left blocks.
+#[inline(always)]
+fn anchor<L: Lanes>(l: L, byte: L::U) -> L::U {
+    l.select_less_u(byte, l.splat_u(255), l.add_u(l.splat_u(ANCHOR), l.shl::<23>(byte)), l.splat_u(NAN_ANCHOR))
 }
 
 /// Largest magnitude (as bits) of each lane over some columns.
@@ -238,13 +244,13 @@ fn e2m1_task<L: Lanes, B: Bytes>(l: L, b: &Blocks<'_>, side: Side, late: bool, t
                 }
                 l.store_u(word, &mut to[step * lines].0);
             }
-            let scale = power(l, bytes);
             if is_left {
                 let offset = l.mul_u(l.dot_finish(sum, l.splat_u(0)), l.splat_u(OFFSET as u32));
-                l.store_u(l.sub_u(l.splat_u(ANCHOR.to_bits()), offset), &mut to[STEPS * lines].0);
-                l.store_u(l.bits(l.mul(scale, l.splat(0.25))), &mut to[(STEPS + 1) * lines].0);
+                let anchor = anchor(l, bytes);
+                l.store_u(l.sub_u(anchor, offset), &mut to[STEPS * lines].0);
+                l.store_u(anchor, &mut to[(STEPS + 1) * lines].0);
             } else {
-                l.store_u(l.bits(scale), &mut to[STEPS * lines].0);
+                l.store_u(l.bits(power(l, bytes)), &mut to[STEPS * lines].0);
             }
         },
     )

@@ -125,8 +125,9 @@ fn products() -> Vec<Comparison> {
     let theirs = |format: &str| peer(format!("gemm/{format}/{REFERENCE}"));
     let share =
         |what: &str, format: &str, peak: &str| Comparison { is_share: true, ..plain(PRODUCTS, what, gemm(format), vec![ours(peak)]) };
-    let ceiling =
-        Bound::Text("a block of 32 takes 2 F32 multiply-adds beside its 8 integer steps, so 80 % is the most this design can reach");
+    let ceiling = Bound::Text(
+        "a block of 32 takes two F32 instructions beside its 8 integer steps, so 80 % is the most where all of them share the same ports",
+    );
     let mut all = vec![
         bar(
             share("MXFP4 product of prepared operands, of the integer dot-product peak", "mxfp4", "peak/integer-dot"),

@@ -300,7 +300,7 @@ impl Shown<'_> {
                     Cell::new(count(source.parameters)),
                     Cell::new(count(source.tokens)),
                     Cell::new(runs(source)),
-                    Cell::new(&source.hardware).detail(&source.data),
+                    Cell::new(&source.hardware).detail(source.data.as_deref().unwrap_or_default()),
                     Cell::new(depth(source)),
                 ],
             );

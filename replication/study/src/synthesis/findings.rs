@@ -1,5 +1,7 @@
 //! Where evidence disagrees, and what would decide a claim next.
 
+use std::collections::BTreeSet;
+
 use super::evidence::{Depth, Row};
 use super::source::{Source, size};
 use crate::judge::capital;
@@ -63,23 +65,31 @@ fn said(sources: &[Source], row: &Row) -> String {
     format!("{}: {}{word}", sources[row.source].label, row.text())
 }
 
-/// What else is not the same about some sources.
+/// What else is not the same about some sources, and what is not on record of all of them.
 fn differences(sources: &[&Source]) -> String {
-    let differ = |of: &dyn Fn(&Source, &Source) -> bool| sources.windows(2).any(|pair| of(pair[0], pair[1]));
-    let checks: [(&str, bool); 6] = [
-        ("the model's size", differ(&|a, b| a.parameters != b.parameters)),
-        ("text and tokenizer", differ(&|a, b| a.data != b.data)),
-        ("optimizer, schedule or batch", differ(&|a, b| a.training != b.training)),
-        ("the budget", differ(&|a, b| a.tokens != b.tokens)),
-        ("the hardware", differ(&|a, b| a.hardware != b.hardware)),
-        ("who ran it", differ(&|a, b| a.public != b.public)),
+    let of = |value: &dyn Fn(&Source) -> Option<String>| sources.iter().map(|source| value(source)).collect::<Vec<_>>();
+    let kinds = [
+        ("the model's size", of(&|source| source.parameters.map(|number| number.to_string()))),
+        ("text and tokenizer", of(&|source| source.data.clone())),
+        ("optimizer, schedule or batch", of(&|source| source.training.clone())),
+        ("the budget", of(&|source| source.tokens.map(|number| number.to_string()))),
+        ("the hardware", of(&|source| Some(source.hardware.clone()))),
+        ("who ran it", of(&|source| Some(source.public.to_string()))),
     ];
-    let what: Vec<&str> = checks.into_iter().filter(|(_, differs)| *differs).map(|(what, _)| what).collect();
-    if what.is_empty() {
-        "Nothing that is recorded differs between them.".to_owned()
-    } else {
-        format!("Between them differ {}.", what.join(", "))
+    let differs = |values: &[Option<String>]| values.iter().flatten().collect::<BTreeSet<_>>().len() > 1;
+    let is_unknown = |values: &[Option<String>]| values.iter().any(Option::is_none);
+    let named = |is_meant: &dyn Fn(&[Option<String>]) -> bool| -> String {
+        kinds.iter().filter(|(_, values)| is_meant(values)).map(|(what, _)| *what).collect::<Vec<_>>().join(", ")
+    };
+    let mut text = match named(&differs).as_str() {
+        "" => "Nothing that is recorded differs between them.".to_owned(),
+        what => format!("Between them differ {what}."),
+    };
+    let unknown = named(&is_unknown);
+    if !unknown.is_empty() {
+        text.push_str(&format!(" Not on record of all of them: {unknown}."));
     }
+    text
 }
 
 pub(super) fn next(papers: &[Paper], sources: &[Source], rows: &[Row]) -> Vec<Next> {

@@ -26,10 +26,10 @@ pub struct Source {
     pub tokens: Option<u64>,
     pub profile: String,
     pub hardware: String,
-    /// Dataset and tokenizer: losses of others are no losses of these.
-    pub data: String,
-    /// Optimizer, schedule and batch, to be compared.
-    pub training: String,
+    /// Dataset and tokenizer: losses of others are no losses of these. None where the logs do not say.
+    pub data: Option<String>,
+    /// Optimizer, schedule and batch, to be compared. None where the logs do not say.
+    pub training: Option<String>,
     /// That its numbers rest on.
     pub seeds: usize,
     /// Finished runs, and those that its profile plans.
@@ -170,8 +170,8 @@ fn campaign(papers: &[Paper], directory: &Path, name: &str, link: Option<String>
         tokens: Some(profile.budget.steps.saturating_mul(*step)),
         profile: profile.id.to_string(),
         hardware: study.hardware.title.clone(),
-        data: format!("{}, {}", profile.dataset, profile.tokenizer),
-        training: format!("{:?}, {:?}, {step} tokens a step", profile.optimizer, profile.schedule),
+        data: Some(format!("{}, {}", profile.dataset, profile.tokenizer)),
+        training: Some(format!("{:?}, {:?}, {step} tokens a step", profile.optimizer, profile.schedule)),
         seeds: seeds(&finished, study.papers.first().map(|paper| paper.baseline.as_str())),
         runs: [finished.len(), profile.seeds.len() * study.arms().len()],
         judged_by: study.papers.iter().map(|paper| paper.judging).max(),
