@@ -17,7 +17,8 @@ const LADDER: &str = "2026-11-23-nvidia-h200-ladder-32m-31112dcc";
 const LADDER_8M: &str = "2026-11-24-nvidia-h200-ladder-8m-e6468e18";
 const LADDER_110M: &str = "2026-11-26-nvidia-h200-ladder-110m-2dcb7a0f";
 const KERNELS: &str = "kernels-2026-11-22-nvidia-h200";
-const CPU_KERNELS: &str = "kernels-2026-11-25-epyc-2c";
+const CPU_KERNELS: &str = "kernels-2026-11-26-epyc-zen5-2c";
+const CPU_KERNELS_BEFORE: &str = "kernels-2026-11-25-epyc-2c";
 const STEPS_S: &str = "kernels-2026-11-22-nvidia-h200-steps-34m";
 const STEPS_M: &str = "kernels-2026-11-22-nvidia-h200-steps-135m";
 
@@ -466,10 +467,22 @@ impl Results {
             "MXFP4 product of prepared operands, of the integer dot-product peak",
         ];
         let [f32, mxfp4] = products.map(|what| percent(of(what)));
-        let mkl = fixed(of("F32 multiply-adds of prepared operands (FP8, BF16 arms), over MKL's F32"), 2);
+        const OVER_MKL: &str = "F32 multiply-adds of prepared operands (FP8, BF16 arms), over MKL's F32";
+        let peak = of(products[0]);
+        let mkl = of(OVER_MKL);
+        assert!(peak / mkl < 0.5, "PyTorch's product reaches {} of the peak, and the page says less than half", peak / mkl);
+        let mkl = fixed(mkl, 2);
         let best = fixed(of("MXFP4 with preparing both operands, over the best F32"), 2);
         let ggml = fixed(of("MXFP4 with preparing both operands, over ggml's MXFP4 x Q8_0"), 2);
+        let mut before = |what: &str| self.ratio(CPU_KERNELS_BEFORE, what);
+        let [share, mkl_before] = [products[0], OVER_MKL].map(&mut before);
+        assert!(share / mkl_before > 0.8, "PyTorch's product reached {} of the peak on the other", share / mkl_before);
+        let fp8_before = ["A", "B"].map(|size| fixed(before(&format!("our FP8 over PyTorch F32, eager, size {size}")), 2)).join(" and ");
         vec![
+            format!(
+                "our F32 product was {} times as fast as PyTorch's and our FP8 steps {fp8_before} times as fast as its F32",
+                fixed(mkl_before, 2)
+            ),
             format!("run at {f32} % of the multiply-add peak and {mkl} times as fast as PyTorch's"),
             format!("run at {mxfp4} % of the peak of integer dot products"),
             format!("{best} times as fast as the best F32 product and {ggml} times as fast as ggml's"),
