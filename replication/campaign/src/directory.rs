@@ -177,9 +177,12 @@ fn finish(root: &Path, directory: &Path, target: &Path, stale: bool) -> Result<(
     Ok((summary.verdicts, notes))
 }
 
-/// What other models showed, for the first picture; `name` is the directory's own.
+/// What other models showed, for the first picture; `name` is the directory's own. A campaign of which this one has every run, such as its own
+/// earlier slice, showed nothing else.
 fn add_others(root: &Path, directory: &Path, name: &str) -> Result<(), FileError> {
-    let Some(others) = Others::of_repository(root, name) else { return Ok(()) };
+    let part = SameBytes::read(directory).filter(|same| same.has_all(&root.join("results"), directory));
+    let except: Vec<&str> = std::iter::once(name).chain(part.as_ref().map(|same| same.directory.as_str())).collect();
+    let Some(others) = Others::of_repository(root, &except) else { return Ok(()) };
     files::write(&directory.join(others::FILE), (others.to_json_pretty().unwrap_or_default() + "\n").as_bytes())
 }
 

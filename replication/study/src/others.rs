@@ -66,9 +66,9 @@ struct Row {
 }
 
 impl Others {
-    /// From the text of index.csv: campaigns that got as deep as the paper, of each size the one with the most runs, unless that is `except`.
+    /// From the text of index.csv: campaigns that got as deep as the paper, of each size the one with the most runs, unless that is one of `except`.
     /// What cannot be read is left out.
-    pub fn of(index: &str, except: &str) -> Self {
+    pub fn of(index: &str, except: &[&str]) -> Self {
         // Each with its runs.
         let mut campaigns: BTreeMap<(String, String), (Other, u64)> = BTreeMap::new();
         let measured = [Evidence::Native, Evidence::Emulated].map(Evidence::word);
@@ -91,7 +91,7 @@ impl Others {
         campaigns.sort_by_key(order);
         let mut campaigns: Vec<Other> = campaigns.into_iter().map(|(other, _)| other).collect();
         campaigns.dedup_by_key(|other| (other.paper.clone(), other.parameters));
-        campaigns.retain(|other| other.directory != except);
+        campaigns.retain(|other| !except.contains(&other.directory.as_str()));
         let mut kept: BTreeMap<String, usize> = BTreeMap::new();
         campaigns.retain(|other| {
             let count = kept.entry(other.paper.clone()).or_default();
@@ -102,7 +102,7 @@ impl Others {
     }
 
     /// Of the repository at `root`; none without its page of all evidence, as in a packed folder.
-    pub fn of_repository(root: &Path, except: &str) -> Option<Self> {
+    pub fn of_repository(root: &Path, except: &[&str]) -> Option<Self> {
         let text = files::read_text(&root.join("results").join(TABLE)).ok()?;
         Some(Self::of(&text, except)).filter(|others| !others.campaigns.is_empty())
     }
@@ -132,12 +132,12 @@ mod tests {
     #[test]
     fn the_largest_campaigns_at_the_papers_depth_are_taken() {
         let names = |others: &Others| others.campaigns.iter().map(|other| other.directory.clone()).collect::<Vec<_>>();
-        let others = Others::of(INDEX, "somewhere");
+        let others = Others::of(INDEX, &["somewhere"]);
         assert_eq!(names(&others), ["large", "middle"]);
         let expected = [("a", Cost { number: 0.1, interval: Some([0.05, 0.15]) }), ("b", Cost { number: 0.2, interval: None })];
         assert_eq!(others.campaigns[0].costs, expected.map(|(arm, cost)| (arm.to_owned(), cost)).into());
-        assert_eq!(names(&Others::of(INDEX, "large")), ["middle", "small"]);
-        assert_eq!(names(&Others::of(INDEX, "middle")), ["large", "small"]);
-        assert!(Others::of("", "x").campaigns.is_empty() && Others::of("a,b\n1,2\n", "x").campaigns.is_empty());
+        assert_eq!(names(&Others::of(INDEX, &["large"])), ["middle", "small"]);
+        assert_eq!(names(&Others::of(INDEX, &["middle", "large"])), ["small"]);
+        assert!(Others::of("", &[]).campaigns.is_empty() && Others::of("a,b\n1,2\n", &[]).campaigns.is_empty());
     }
 }

@@ -50,6 +50,15 @@ impl SameBytes {
         serde_json::from_str(&files::read_text(&directory.join(FILE)).ok()?).ok().filter(|read: &Self| read.schema == SCHEMA)
     }
 
+    /// Whether the other directory, below `results`, is there and has no run that `directory` does not have byte for byte.
+    pub fn has_all(&self, results: &Path, directory: &Path) -> bool {
+        let (ours, theirs) = (finished(directory), finished(&results.join(&self.directory)));
+        let is_ours = |(run, theirs): (&String, &Done)| {
+            ours.get(run).is_some_and(|ours| (&ours.run_sha256, &ours.metrics_sha256) == (&theirs.run_sha256, &theirs.metrics_sha256))
+        };
+        !theirs.is_empty() && theirs.iter().all(is_ours)
+    }
+
     pub fn json(&self) -> String {
         // Texts alone: cannot fail.
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"

@@ -50,6 +50,25 @@ fn the_directory_with_most_equal_run_files_is_the_one_compared_with() {
     assert_eq!(line(&[]), None);
 }
 
+/// A directory with another run is no part of ours, nor is one that is gone; an earlier slice is.
+#[test]
+fn an_earlier_slice_is_a_part() {
+    let (root, folders) = four();
+    let is_part = |other: &PathBuf| {
+        let same = SameBytes::find(&folders[0], std::slice::from_ref(other)).unwrap();
+        same.has_all(root.path(), &folders[0])
+    };
+    assert_eq!([&folders[1], &folders[2]].map(is_part), [false, false]);
+    let slice = root.path().join("slice");
+    copy(&folders[0], &slice);
+    assert!(is_part(&slice), "the same runs");
+    std::fs::remove_dir_all(slice.join("runs/fp8")).unwrap();
+    assert!(is_part(&slice), "fewer runs");
+    let same = SameBytes::find(&folders[0], std::slice::from_ref(&slice)).unwrap();
+    std::fs::remove_dir_all(&slice).unwrap();
+    assert!(!same.has_all(root.path(), &folders[0]), "none that is there");
+}
+
 #[test]
 fn the_line_is_in_the_report_and_verify_reads_it_again() {
     let (_root, folders) = four();
