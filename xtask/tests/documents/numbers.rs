@@ -165,7 +165,7 @@ impl Results {
                 let arm = if self.has(directory, first) { first } else { floor };
                 Ok(self.beside("fp8", directory, arm, column))
             }
-            ("direction", []) => Ok(self.direction(directory, first).map_or("not run".into(), Interval::percent)),
+            ("direction", []) => self.direction(directory, first),
             ("gap", []) => Ok(self.gap(directory, first).map_or(String::new(), |gap| gap.text(3))),
             ("contrast", [second]) => Ok(self.contrast(directory, first, second).map_or(String::new(), Interval::percent)),
             ("verdict", []) => Ok(self.claims(directory, first)),
@@ -217,11 +217,16 @@ impl Results {
     }
 
     /// The direction line of a claim.
-    fn direction(&mut self, directory: &str, claim: &str) -> Option<Interval> {
+    fn direction(&mut self, directory: &str, claim: &str) -> Result<String, String> {
+        let not_run =
+            self.csv(&format!("{directory}/data/claims.csv")).iter().any(|row| row["claim"] == claim && row["verdict"] == "not-run");
+        if not_run {
+            return Ok("not run".into());
+        }
         let rows = self.csv(&format!("{directory}/data/claim_lines.csv"));
-        let row = rows.iter().find(|row| row["claim"] == claim && row["line"] == "direction")?;
+        let row = rows.iter().find(|row| row["claim"] == claim && row["line"] == "direction").ok_or(format!("{claim} has no direction"))?;
         let number = |name: &str| row[name].parse::<f64>().unwrap();
-        Some(Interval { mean: number("number"), low: number("low"), high: number("high") })
+        Ok(Interval { mean: number("number"), low: number("low"), high: number("high") }.percent())
     }
 
     fn gap(&mut self, directory: &str, arm: &str) -> Option<Interval> {

@@ -176,9 +176,8 @@ impl Cpu {
         if rows == 0 || stride == 0 || c.is_empty() {
             return;
         }
-        let shares = if self.threads == 1 { 1 } else { SHARES * self.threads };
         let most = (SUMS_BYTES / (size_of::<f32>() * stride)).max(Side::Left.group()).next_multiple_of(TILE_ROWS);
-        let share = rows.div_ceil(shares).next_multiple_of(TILE_ROWS).min(most);
+        let share = self.share(rows).min(most);
         let tasks = c.chunks_mut(share * stride).enumerate().take(rows.div_ceil(share));
         self.each(tasks, |(task, c)| {
             let rows = task * share..rows.min((task + 1) * share);
@@ -186,11 +185,16 @@ impl Cpu {
         });
     }
 
+    /// Rows of C that a task gets.
+    fn share(&self, rows: usize) -> usize {
+        let shares = if self.threads == 1 { 1 } else { SHARES * self.threads };
+        rows.div_ceil(shares).next_multiple_of(TILE_ROWS)
+    }
+
     /// `c: [turned.k, right.rows]` = A rightᵀ for `turned`, the left side's F32 panels of Aᵀ; without factors.
     pub(super) fn multiply_turned(&self, turned: &Panels, right: &Panels, c: &mut [f32]) {
         let (rows, columns) = (turned.k, right.rows);
-        let shares = if self.threads == 1 { 1 } else { SHARES * self.threads };
-        let share = rows.div_ceil(shares).next_multiple_of(TILE_ROWS);
+        let share = self.share(rows);
         self.each(c.chunks_mut((share * columns).max(1)).enumerate(), |(task, c)| {
             let product = turned::Product {
                 left: elements(turned.floats()).as_chunks().0,

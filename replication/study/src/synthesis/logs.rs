@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::PAPER_PROFILE;
 use super::evidence::{Depth, Number, Row};
-use super::source::{Read, Source};
+use super::source::{Read, Source, data};
 use crate::judge::verdict::Evidence;
 use crate::manifest::public_logs::PublicLogs;
 use crate::manifest::{Estimator, Manifests, Paper, Profile};
@@ -36,7 +36,7 @@ fn source(manifests: &Manifests, comparison: &Comparison, logs: &PublicLogs, pro
         tokens: None,
         profile: String::new(),
         hardware: accelerator.unwrap_or_default(),
-        data: profile.map(|profile| format!("{}, {}", profile.dataset, profile.tokenizer)),
+        data: profile.map(data),
         training: None,
         seeds: 0,
         runs: comparison.groups.each_ref().map(|group| logs.numbers(group).map_or(0, |numbers| numbers.runs.len())),

@@ -7,7 +7,7 @@ use contract::id::Id;
 
 use crate::files::{Context as _, FileError};
 use crate::judge::Sheets;
-use crate::manifest::{Manifests, Paper};
+use crate::manifest::{Manifests, Paper, Profile};
 use crate::measure::load::Run;
 use crate::measure::{Measurements, measure};
 use crate::record::{self, Campaign};
@@ -170,7 +170,7 @@ fn campaign(papers: &[Paper], directory: &Path, name: &str, link: Option<String>
         tokens: Some(profile.budget.steps.saturating_mul(*step)),
         profile: profile.id.to_string(),
         hardware: study.hardware.title.clone(),
-        data: Some(format!("{}, {}", profile.dataset, profile.tokenizer)),
+        data: Some(data(profile)),
         training: Some(format!("{:?}, {:?}, {step} tokens a step", profile.optimizer, profile.schedule)),
         seeds: seeds(&finished, study.papers.first().map(|paper| paper.baseline.as_str())),
         runs: [finished.len(), profile.seeds.len() * study.arms().len()],
@@ -181,6 +181,11 @@ fn campaign(papers: &[Paper], directory: &Path, name: &str, link: Option<String>
         keys: keys.collect(),
     };
     Ok(Read { source, measurements, key: record.key })
+}
+
+/// What a profile trains on, to be compared.
+pub(super) fn data(profile: &Profile) -> String {
+    format!("{}, {}", profile.dataset, profile.tokenizer)
 }
 
 /// How many seeds its numbers rest on: those of the baseline, which each is held against; without one, all that there are.
