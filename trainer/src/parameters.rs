@@ -105,28 +105,69 @@ impl Layout {
         first.chain(self.layers.iter().rev().map(Layer::range)).chain(last)
     }
 
-    /// Initial values: gains 1, matrices normal with standard deviation `initializer_range` (over sqrt(2 * layers) for
-    /// `attention_output` and `down` when `scale_residual_init`). They depend on the seed and the model only.
+    /// Initial values of all parameters, as [`Self::initialise_part`] says.
+    pub fn initialise(&self, model: &ModelSection, seed: u64, perturbation: u32) -> Vec<f32> {
+        self.initialise_part(model, seed, perturbation, &(0..self.total))
+    }
+
+    /// Initial values of a range of the array: gains 1, matrices normal with standard deviation `initializer_range` (over sqrt(2 * layers) for
+    /// `attention_output` and `down` when `scale_residual_init`). Each depends on the seed, the model and its place only.
     ///
     /// `perturbation` is [`contract::run_file::RecipeSection::perturbation`]: it moves each value by at most three units in its last place.
-    pub fn initialise(&self, model: &ModelSection, seed: u64, perturbation: u32) -> Vec<f32> {
+    pub fn initialise_part(&self, model: &ModelSection, seed: u64, perturbation: u32, part: &Range<usize>) -> Vec<f32> {
         let deviation = model.initializer_range;
         let residual = if model.scale_residual_init { deviation / libm::sqrt(2.0 * model.num_hidden_layers as f64) } else { deviation };
-        let mut values = vec![1.0; self.total];
+        // Zeros cost nothing here: the threads below touch their pages first.
+        let mut values = vec![0.0; part.len()];
         for (number, tensor) in self.tensors.iter().enumerate() {
+            let (start, end) = (tensor.range.start.max(part.start), tensor.range.end.min(part.end));
+            if start >= end {
+                continue;
+            }
+            let first = start - tensor.range.start;
+            let values = &mut values[start - part.start..end - part.start];
             let deviation = match tensor.initial {
-                Initial::One => continue,
+                Initial::One => {
+                    values.fill(1.0);
+                    continue;
+                }
                 Initial::Normal => deviation as f32,
                 Initial::Residual => residual as f32,
             };
             let stream = streams::initialisation(seed, number);
             // Each value has its own place in the stream, so that threads change nothing but the time.
-            let values = values[tensor.range.clone()].par_iter_mut().with_min_len(1 << 12).enumerate();
-            values.for_each(|(index, value)| {
-                let normal = stream.normal(index as u64) * deviation;
+            values.par_iter_mut().with_min_len(1 << 12).enumerate().for_each(|(index, value)| {
+                let normal = stream.normal((first + index) as u64) * deviation;
                 *value = f32::from_bits(normal.to_bits() ^ perturbation);
             });
         }
         values
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_have_the_initial_values_of_the_whole() {
+        let model: ModelSection = serde_json::from_value(serde_json::json!({
+            "vocab_size": 40, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1,
+            "head_dim": 32, "intermediate_size": 96, "sequence_length": 16, "rope_theta": 10000.0, "rms_norm_eps": 1e-5,
+            "initializer_range": 0.02, "scale_residual_init": true
+        }))
+        .unwrap();
+        let layout = Layout::new(&model);
+        let bits = |values: Vec<f32>| values.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+        let whole = bits(layout.initialise(&model, 5, 2));
+        // Cuts inside matrices, at their ends, inside gains, and an empty part.
+        let gain = layout.layers[1].input_norm.clone();
+        for cuts in [vec![7], vec![layout.embedding.end], vec![gain.start, gain.start + 3, gain.end], vec![100, 100, layout.total - 1]] {
+            let ends = cuts.iter().copied().chain([layout.total]);
+            let starts = [0].into_iter().chain(cuts.iter().copied());
+            let parts: Vec<u32> = starts.zip(ends).flat_map(|(start, end)| bits(layout.initialise_part(&model, 5, 2, &(start..end)))).collect();
+            assert!(parts == whole, "cut at {cuts:?}");
+        }
     }
 }

@@ -118,23 +118,26 @@ impl<D: Device> Training<D> {
 
     /// As [`Training::new`], one of several ranks.
     pub fn among(ranks: Arc<dyn Ranks<D>>, device: D, run: RunFile, train_tokens: usize) -> Result<Self, TrainerError> {
-        let initial = |layout: &Layout, run: &RunFile| layout.initialise(&run.model, run.run.seed, run.recipe.perturbation);
+        let initial = |layout: &Layout, run: &RunFile, shard: &Range<usize>| {
+            layout.initialise_part(&run.model, run.run.seed, run.recipe.perturbation, shard)
+        };
         Self::from_weights(ranks, device, run, train_tokens, initial)
     }
 
-    /// As [`Training::among`], from these weights.
+    /// As [`Training::among`], from these weights: `initial` gives those of this rank's shard.
     pub(crate) fn from_weights(
         ranks: Arc<dyn Ranks<D>>,
         device: D,
         run: RunFile,
         train_tokens: usize,
-        initial: impl FnOnce(&Layout, &RunFile) -> Vec<f32> + Send,
+        initial: impl FnOnce(&Layout, &RunFile, &Range<usize>) -> Vec<f32> + Send,
     ) -> Result<Self, TrainerError> {
         ranks::check_size(&run, ranks.size())?;
         let at_once = run.micro_batch();
         let model = Model::new(device.clone(), &at_once)?;
         let shards = Shards::new(model.layout().total, ranks.size(), model.layout().buckets());
-        let (total, own) = (model.layout().total, shards.of(ranks.rank()).len());
+        let (total, shard) = (model.layout().total, shards.of(ranks.rank()));
+        let own = shard.len();
         // What a GPU of one rank is told is part of the trainer's identity, and stays as it is.
         let zeros = || if ranks.transport().is_none() { device.numbers(vec![0.0; own]) } else { device.zeros(own) };
         let micro = || {
@@ -150,10 +153,10 @@ impl<D: Device> Training<D> {
         };
         let mut training = Self {
             parameters: {
-                let values = device.inside(|| initial(model.layout(), &run));
+                let values = device.inside(|| initial(model.layout(), &run, &shard));
                 match ranks.size() {
                     1 => device.parameters(values)?,
-                    _ => device.shard_parameters(model.layout(), values, &shards.of(ranks.rank()))?,
+                    _ => device.shard_parameters(model.layout(), values, &shard)?,
                 }
             },
             gradients: zeros()?,
@@ -172,6 +175,7 @@ impl<D: Device> Training<D> {
             ranks,
         };
         training.ranks.connect(&mut training.parameters)?;
+        training.share_parameters()?;
         Ok(training)
     }
 
@@ -409,18 +413,23 @@ impl<D: Device> Training<D> {
     /// Goes on from parameters and moments of this rank's shard; all ranks do.
     pub fn restore(&mut self, [parameters, first, second]: [Vec<f32>; 3]) -> Result<(), TrainerError> {
         let start = self.shard().start;
-        let Self { device, ranks, shards, .. } = self;
-        if ranks.transport().is_none() {
-            self.parameters = device.parameters(parameters)?;
+        if self.ranks.transport().is_none() {
+            self.parameters = self.device.parameters(parameters)?;
         } else {
-            device.write_parameters(&mut self.parameters, start, &parameters)?;
-            for round in 0..shards.rounds() {
-                ranks.share(device, &mut self.parameters, shards, round)?;
-            }
+            self.device.write_parameters(&mut self.parameters, start, &parameters)?;
+            self.share_parameters()?;
         }
-        self.moments.first = device.numbers(first)?;
-        self.moments.second = device.numbers(second)?;
+        self.moments.first = self.device.numbers(first)?;
+        self.moments.second = self.device.numbers(second)?;
         Ok(())
+    }
+
+    /// Every rank hands out its shard of the parameters, and has all when this returns: no step waits for them.
+    fn share_parameters(&mut self) -> Result<(), TrainerError> {
+        let Self { device, ranks, shards, model, parameters, .. } = self;
+        (0..shards.rounds()).try_for_each(|round| ranks.share(device, parameters, shards, round))?;
+        device.arrive(parameters, &(0..model.layout().total))?;
+        ranks.finish(device).map(drop)
     }
 
     /// Mean loss over `evaluation.sequences` samples of the validation stream after `step` steps, nats per token: its first ones, or

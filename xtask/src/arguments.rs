@@ -426,7 +426,7 @@ pub(crate) struct KernelsBench {
     /// Every shape, rotation and rounding, with long samples: about half an hour
     #[arg(long, conflicts_with = "quick")]
     deep: bool,
-    /// Only what has this in its name, such as gemm/mxfp4 or step/A
+    /// Only what has this in its name, such as gemm/mxfp4 or step/A; with --gpus or --ranks one of several, separated by commas
     #[arg(long, value_name = "FILTER")]
     only: Option<String>,
     /// Threads; with several, each in turn, and bars are judged at the first

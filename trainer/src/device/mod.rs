@@ -93,10 +93,9 @@ pub trait Device: Clone + Debug + Send + Sync {
     /// The linears of a run.
     fn linears(&self, run: &RunFile) -> Result<Self::Linears, TrainerError>;
     fn parameters(&self, values: Vec<f32>) -> Result<Self::Parameters, TrainerError>;
-    /// Of one of several ranks: it keeps the shard, and of the rest what it reads.
-    fn shard_parameters(&self, _: &Layout, values: Vec<f32>, _: &Range<usize>) -> Result<Self::Parameters, TrainerError> {
-        self.parameters(values)
-    }
+    /// Of one of several ranks, which has the values of its shard: what it reads of the rest has yet to come
+    /// ([`crate::ranks::Ranks::share`]).
+    fn shard_parameters(&self, layout: &Layout, values: Vec<f32>, shard: &Range<usize>) -> Result<Self::Parameters, TrainerError>;
     /// Its shard in F32.
     fn shard_in_f32(&self, parameters: &Self::Parameters, shard: &Range<usize>) -> Result<Self::Numbers, TrainerError>;
     /// Values in F32 of parameters that are no rank's shard.

@@ -194,7 +194,7 @@ impl Initial {
 
 /// Two steps on tokens of its own from weights that are zero, tiny and large in places: losses, norms, gradients, parameters.
 fn train<D: Device>(device: D, run: &RunFile, initial: &mut Initial, digest: &mut Fingerprint) -> Result<(), TrainerError> {
-    let mut training = Training::from_weights(Arc::new(Alone), device, run.clone(), 0, |layout, run| initial.of(layout, run))?;
+    let mut training = Training::from_weights(Arc::new(Alone), device, run.clone(), 0, |layout, run, _| initial.of(layout, run))?;
     let mut weights = training.device().parameter_values(&training.parameters)?.into_owned();
     for (index, weight) in weights.iter_mut().enumerate() {
         // Subnormal products take a processor a hundred times as long: a few are enough.

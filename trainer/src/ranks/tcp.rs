@@ -430,13 +430,23 @@ impl<D: Device> Ranks<D> for Mesh {
             return Ok(None);
         }
         let mut all = vec![0.0; shards.all().map(|shard| shard.len()).sum()];
-        device.read(shard, 0, &mut all[own])?;
-        for from in 1..self.size() {
-            self.receive_numbers(from, Kind::Shard, shards.of(from), |first, values| {
-                all[first..first + values.len()].copy_from_slice(values);
-                Ok(())
-            })?;
-        }
+        let (first, mut rest) = all.split_at_mut(own.len());
+        // All send at once, each to a place of its own.
+        std::thread::scope(|scope| {
+            let mut receivers = Vec::new();
+            for from in 1..self.size() {
+                let (part, others) = rest.split_at_mut(shards.of(from).len());
+                rest = others;
+                receivers.push(scope.spawn(move || {
+                    self.receive_numbers(from, Kind::Shard, 0..part.len(), |at, values| {
+                        part[at..at + values.len()].copy_from_slice(values);
+                        Ok(())
+                    })
+                }));
+            }
+            device.read(shard, 0, first)?;
+            receivers.into_iter().try_for_each(|receiver| receiver.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        })?;
         Ok(Some(Cow::Owned(all)))
     }
 

@@ -65,6 +65,12 @@ impl Device for Cpu {
         Ok(values)
     }
 
+    fn shard_parameters(&self, layout: &Layout, values: Vec<f32>, shard: &Range<usize>) -> Result<Vec<f32>, TrainerError> {
+        let mut all = vec![0.0; layout.total];
+        all[shard.clone()].copy_from_slice(&values);
+        Ok(all)
+    }
+
     fn shard_in_f32(&self, parameters: &Vec<f32>, shard: &Range<usize>) -> Result<Vec<f32>, TrainerError> {
         Ok(parameters[shard.clone()].to_vec())
     }

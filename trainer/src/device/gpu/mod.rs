@@ -269,7 +269,7 @@ impl Device for GpuDevice {
     }
 
     fn shard_parameters(&self, layout: &Layout, values: Vec<f32>, shard: &Range<usize>) -> Result<Parameters, TrainerError> {
-        self.sharded(layout, &values, shard)
+        self.sharded(layout, &values, shard.start)
     }
 
     fn shard_in_f32(&self, parameters: &Parameters, _: &Range<usize>) -> Result<Buffer<f32>, TrainerError> {

@@ -147,7 +147,7 @@ fn is_read_in_f32(tensor: &Tensor) -> bool {
 
 impl GpuDevice {
     /// As [`crate::device::Device::shard_parameters`].
-    pub(super) fn sharded(&self, layout: &Layout, values: &[f32], shard: &Range<usize>) -> Result<Parameters, TrainerError> {
+    pub(super) fn sharded(&self, layout: &Layout, shard: &[f32], first: usize) -> Result<Parameters, TrainerError> {
         let gpu = self.gpu();
         let (mut tensors, mut room) = (Vec::new(), 0);
         for tensor in layout.tensors.iter().filter(|tensor| is_read_in_f32(tensor)) {
@@ -155,16 +155,12 @@ impl GpuDevice {
             // Each begins where kernels may read several elements at once.
             room += tensor.range.len().next_multiple_of(64);
         }
-        let mut beside = Beside { values: shareable(gpu, room).map_err(machine)?, tensors, elsewhere: None };
-        for (from, to, count) in beside.inside(&(0..values.len())).collect::<Vec<_>>() {
-            beside.values.write(to, &values[from..from + count]).map_err(machine)?;
-        }
-        let mut copies = shareable(gpu, values.len()).map_err(machine)?;
-        for (part, values) in values.chunks(AT_ONCE).enumerate() {
-            copies.write(part * AT_ONCE, &in_bf16(values)).map_err(machine)?;
-        }
-        let masters = gpu.upload(&values[shard.clone()]).map_err(machine)?;
-        Ok(Parameters { masters, first: shard.start, copies, beside: Some(beside), coming: Mutex::default() })
+        let beside = Beside { values: shareable(gpu, room).map_err(machine)?, tensors, elsewhere: None };
+        let copies = shareable(gpu, layout.total).map_err(machine)?;
+        let masters = gpu.buffer(shard.len()).map_err(machine)?;
+        let mut parameters = Parameters { masters, first, copies, beside: Some(beside), coming: Mutex::default() };
+        self.write_any(&mut parameters, first, shard)?;
+        Ok(parameters)
     }
 
     /// As [`crate::device::Device::write_parameters`].
