@@ -67,13 +67,15 @@ pub struct Round<'a, D: Device> {
     pub exchange: &'a mut Exchange<D>,
     /// This rank's shard of the step's gradients.
     pub sum: &'a mut D::Numbers,
+    /// Whether a defect keeps the sum in BF16.
+    pub rounds: bool,
     pub is_first: bool,
 }
 
 impl<D: Device> Round<'_, D> {
     /// Adds the bucket that is coming to this rank's shard.
     pub fn add(&mut self) -> Result<(), TrainerError> {
-        let Self { device, ranks, shards, exchange, sum, .. } = self;
+        let Self { device, ranks, shards, exchange, sum, rounds, .. } = self;
         let Some(Coming { bucket, room, is_first, packed }) = exchange.coming.take() else { return Ok(()) };
         ranks.end(device)?;
         let (rank, base) = (ranks.rank(), Shards::base(&bucket));
@@ -95,6 +97,9 @@ impl<D: Device> Round<'_, D> {
                     let of_table = part.start - bucket.start..part.end - bucket.start;
                     device.add_rows((sum, at), of_table, piece, rows)?;
                 }
+            }
+            if *rounds {
+                device.round_to_bf16((sum, at), part.len())?;
             }
         }
         Ok(())

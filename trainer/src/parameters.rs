@@ -166,7 +166,8 @@ mod tests {
         for cuts in [vec![7], vec![layout.embedding.end], vec![gain.start, gain.start + 3, gain.end], vec![100, 100, layout.total - 1]] {
             let ends = cuts.iter().copied().chain([layout.total]);
             let starts = [0].into_iter().chain(cuts.iter().copied());
-            let parts: Vec<u32> = starts.zip(ends).flat_map(|(start, end)| bits(layout.initialise_part(&model, 5, 2, &(start..end)))).collect();
+            let parts: Vec<u32> =
+                starts.zip(ends).flat_map(|(start, end)| bits(layout.initialise_part(&model, 5, 2, &(start..end)))).collect();
             assert!(parts == whole, "cut at {cuts:?}");
         }
     }

@@ -220,9 +220,7 @@ impl<D: Device> Training<D> {
             } else {
                 last = Some(sum);
             }
-            if round > 0 {
-                self.add_own()?;
-            }
+            self.sum_own(round == 0)?;
         }
         self.finish_exchange()?;
         self.finish_scales()?;
@@ -237,13 +235,13 @@ impl<D: Device> Training<D> {
         Ok(StepResult { loss: self.loss()? / self.batch.inputs.len() as f64, gradient_norm })
     }
 
-    /// This rank's micro-batch of a round: sum of its losses. Its gradients are the step's first, or wait for [`Self::add_own`], or are on their
+    /// This rank's micro-batch of a round: sum of its losses. Its gradients are the step's first, or wait for [`Self::sum_own`], or are on their
     /// way to their owners.
     fn micro_batch(&mut self, step: u64, round: usize) -> Result<D::Sum, TrainerError> {
         let (parts, size) = (self.run.batch.accumulation, self.ranks.size());
         let part = round * size + self.ranks.rank();
-        let Self { device, model, ranks, shards, parameters, gradients, batch, tokens, micro, .. } = self;
-        let step = micro_step(step, part, parts);
+        let Self { device, run, model, ranks, shards, parameters, gradients, batch, tokens, micro, .. } = self;
+        let (step, rounds) = (micro_step(step, part, parts), run.recipe.rounds_sums());
         let mut train = |batch: &Batch, goal: &mut dyn GradientSink<D>| {
             device.load(batch, tokens)?;
             device.inside(|| model.train(parameters, (batch, tokens), step, goal))
@@ -257,7 +255,7 @@ impl<D: Device> Training<D> {
                     MicroGradients::Own(_) if round == 0 => train(own, &mut Whole(gradients))?,
                     MicroGradients::Own(more) => train(own, &mut Whole(more))?,
                     MicroGradients::Exchanged(exchange) => {
-                        train(own, &mut Round { device, ranks, shards, exchange, sum: gradients, is_first: round == 0 })?
+                        train(own, &mut Round { device, ranks, shards, exchange, sum: gradients, rounds, is_first: round == 0 })?
                     }
                 }
             }
@@ -269,20 +267,22 @@ impl<D: Device> Training<D> {
         Ok(sum)
     }
 
-    /// One rank owns all gradients.
-    fn add_own(&mut self) -> Result<(), TrainerError> {
-        let Self { device, shards, gradients, micro, .. } = self;
-        match micro {
-            Some(MicroBatches { gradients: MicroGradients::Own(more), .. }) => device.add((gradients, 0), (more, 0), shards.of(0).len()),
-            _ => Ok(()),
+    /// One rank owns all gradients: those of a round join their sum, which the first ones are.
+    fn sum_own(&mut self, is_first: bool) -> Result<(), TrainerError> {
+        let Self { device, run, shards, gradients, micro, .. } = self;
+        let (Some(MicroBatches { gradients: MicroGradients::Own(more), .. }), count) = (micro, shards.of(0).len()) else { return Ok(()) };
+        if !is_first {
+            device.add((gradients, 0), (more, 0), count)?;
         }
+        if run.recipe.rounds_sums() { device.round_to_bf16((gradients, 0), count) } else { Ok(()) }
     }
 
     /// The last bucket of the step's last round has no computing to hide behind.
     fn finish_exchange(&mut self) -> Result<(), TrainerError> {
-        let Self { device, ranks, shards, gradients, micro, exchanged, .. } = self;
+        let Self { device, run, ranks, shards, gradients, micro, exchanged, .. } = self;
         if let Some(MicroBatches { gradients: MicroGradients::Exchanged(exchange), .. }) = micro {
-            Round { device, ranks, shards, exchange, sum: gradients, is_first: false }.add()?;
+            let rounds = run.recipe.rounds_sums();
+            Round { device, ranks, shards, exchange, sum: gradients, rounds, is_first: false }.add()?;
             let waited = ranks.finish(device)?;
             (exchanged.gradients, exchanged.parameters) = (waited.gradients, waited.parameters);
         }

@@ -9,9 +9,11 @@ use contract::run_file::RunFile;
 use kernels::cpu::{Cpu, InstructionSet};
 use kernels::hadamard;
 use kernels::random::{Stream, StreamKey};
+use trainer::batches::Batch;
 use trainer::choices::Evaluation;
 use trainer::device::{Device, Goal, Input, Linears, Mode};
 use trainer::streams::{self, Operand, Pass, Place};
+use trainer::trainer_state::Training;
 
 const PLACE: Place = Place { layer: 1, linear: 1 };
 const STEP: u64 = 3;
@@ -290,6 +292,38 @@ fn what_is_left_of_a_product_on_average() {
         assert!((pairs[pass] - stochastic[pass]).abs() < 0.02, "a pair's rounding is unbiased: {pairs:?}, {stochastic:?}");
         assert!((0.5..0.75).contains(&cut[pass]), "noise too small shrinks: {cut:?}, {stochastic:?}");
     }
+}
+
+/// The sum of the gradients of four micro-batches, each computed alone, by hand: rounded to BF16 after each, or not at all.
+#[test]
+fn sums_of_gradients_are_rounded_after_each_micro_batch() {
+    let parts = 4;
+    let run = |defect: Option<Defect>, sequences: usize, accumulation: usize| {
+        let mut run = common::tiny(common::recipe("bf16"));
+        (run.recipe.defect, run.batch.sequences, run.batch.accumulation) = (defect, sequences, accumulation);
+        run.check().unwrap();
+        run
+    };
+    let gradients = |run: RunFile, tokens: &[u32]| {
+        let cpu = Cpu::new(InstructionSet::detect(), 1).unwrap();
+        let mut training = Training::new(cpu, run, 0).unwrap();
+        training.set_batch(Batch::new(tokens.to_vec(), tokens.iter().map(|token| (token * 5 + 7) % 48).collect()));
+        training.forward_backward(1).unwrap();
+        training.gradients.clone()
+    };
+    let whole = run(None, parts, parts);
+    let words = StreamKey { seed: 3, ..StreamKey::default() }.stream();
+    let tokens: Vec<u32> = (0..whole.tokens_per_step() as u64).map(|index| words.word(index) % 48).collect();
+    let alone: Vec<Vec<f32>> = tokens.chunks(tokens.len() / parts).map(|tokens| gradients(run(None, 1, 1), tokens)).collect();
+    let by_hand = |round: fn(f32) -> f32| -> Vec<u32> {
+        let of = |index: usize| alone.iter().fold(0.0, |sum, part| round(sum + part[index])) / parts as f32;
+        (0..alone[0].len()).map(|index| of(index).to_bits()).collect()
+    };
+    let bits = |gradients: Vec<f32>| gradients.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+    let (plain, rounded) = (bits(gradients(whole, &tokens)), bits(gradients(run(Some(Defect::SumsInBf16), parts, parts), &tokens)));
+    assert!(plain == by_hand(|sum| sum), "without the defect");
+    assert!(rounded == by_hand(kernels::format::bf16::round), "with it");
+    assert!(plain != rounded);
 }
 
 /// What is quantised twice lies in between: the largest source in BF16, which is ∇Y or X of 128 tokens and 128 features here.

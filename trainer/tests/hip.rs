@@ -222,13 +222,13 @@ fn device_test_passes() {
     }
 }
 
-/// Defects that are more than other signs: two quantisations in a row along one axis, and along both, and words for pairs. Every operand has the CPU's
-/// bits, so ∇W, which is exact blocks added in F32, is off by less than results in BF16 are.
+/// Defects that are more than other signs: two quantisations in a row along one axis, and along both, words for pairs, and sums in BF16. Every operand
+/// has the CPU's bits, so ∇W, which is exact blocks added in F32, is off by less than results in BF16 are.
 #[test]
 fn defects_are_the_same_mistakes_as_on_the_cpu() {
     if gfx950_stand_in::has_clang() {
         let site = Site::new(true);
-        let recipes = ["mxfp4-fdw-rh16-late", "mxfp4-fdw-twice", "mxfp4-fdw-sr-pairs"];
+        let recipes = ["mxfp4-fdw-rh16-late", "mxfp4-fdw-twice", "mxfp4-fdw-sr-pairs", "mxfp4-fdw-sr-bf16-sums"];
         let files = recipes.map(|recipe| {
             site.write(recipe, recipe, 2);
             format!("{recipe}/run.yaml")

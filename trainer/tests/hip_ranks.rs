@@ -58,7 +58,7 @@ fn two_gpus_give_the_bytes_of_one_whatever_moves_the_numbers() {
     }
     let site = Site::new(true);
     // FP8 through the library: `a_checkpoint_goes_on_with_another_number_of_gpus`.
-    for (recipe, exchange, transport) in [("fp8", "host", "host"), ("mxfp4-fdw-rh16", "nccl", "RCCL 2.22.3")] {
+    for (recipe, exchange, transport) in [("fp8-bf16-sums", "host", "host"), ("mxfp4-fdw-rh16", "nccl", "RCCL 2.22.3")] {
         let [one, two] = ["one", "two"].map(|ranks| format!("{ranks}-{exchange}"));
         prepare(&site, &one, recipe, 2);
         site.train(&one, "hip");

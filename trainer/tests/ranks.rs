@@ -89,7 +89,7 @@ fn undisturbed(recipe: &str, change: impl FnOnce(&mut Value)) -> Vec<(&'static s
     outcome(folder.path())
 }
 
-/// Every recipe of the smoke profile, among them delayed scales and stochastic rounding; operands measured, readings made.
+/// Every recipe of the smoke profile, among them delayed scales and stochastic rounding, and a defect of the sum; operands measured, readings made.
 #[test]
 fn two_and_four_ranks_give_the_bytes_of_one() {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/profiles/smoke.yaml");
@@ -97,7 +97,7 @@ fn two_and_four_ranks_give_the_bytes_of_one() {
     let arms = profile["arms"].as_sequence().unwrap().iter();
     let recipes: Vec<&str> = arms.flat_map(|arm| arm["recipes"].as_sequence().unwrap()).map(|id| id.as_str().unwrap()).collect();
     assert!(recipes.contains(&"fp8") && recipes.contains(&"mxfp4-fdw-sr") && recipes.len() > 8);
-    for recipe in recipes {
+    for recipe in recipes.into_iter().chain(["mxfp4-fdw-sr-bf16-sums"]) {
         let change = |run: &mut Value| common::read_through(run, &["bf16"], 4);
         let wanted = undisturbed(recipe, change);
         for ranks in [2, 4] {

@@ -1,4 +1,4 @@
-//! Sums and means of gradients on the device: kernels/device/accumulate.cu.
+//! Sums and means of gradients on the device: kernels/device/accumulate.cu, and bf16_sums.cu where a defect keeps them in BF16.
 
 use super::driver::Grid;
 use super::{Argument, Buffer, Gpu, GpuError, Kernel, expect};
@@ -32,5 +32,24 @@ impl Accumulator {
         let arguments = [Argument::new(numbers.address(0)), Argument::new(by), Argument::new(count as u64)];
         // SAFETY: a pointer to `count` elements, a number and their number, as the kernel declares them.
         unsafe { self.divide.launch(Grid::row(count.div_ceil(256), 256), arguments) }
+    }
+}
+
+/// The kernel of the defect `sums-in-bf16`.
+#[derive(Debug)]
+pub struct SumRounder(Kernel);
+
+impl SumRounder {
+    /// Compiles or finds the kernel.
+    pub fn new(gpu: &Gpu) -> Result<Self, GpuError> {
+        gpu.kernel("bf16_sums.cu", &[], "round_sums").map(Self)
+    }
+
+    /// Each element becomes the nearest BF16.
+    pub fn round(&self, numbers: &mut Buffer<f32>) -> Result<(), GpuError> {
+        let count = numbers.length();
+        let arguments = [Argument::new(numbers.address(0)), Argument::new(count as u64)];
+        // SAFETY: a pointer to `count` elements and their number, as the kernel declares them.
+        unsafe { self.0.launch(Grid::row(count.div_ceil(256), 256), arguments) }
     }
 }

@@ -38,7 +38,7 @@ use std::sync::Arc;
 
 pub use contract::recipe::is_source;
 
-pub use accumulate::Accumulator;
+pub use accumulate::{Accumulator, SumRounder};
 pub use attention::Attention;
 pub use buffer::{Bf16, Buffer, Plain};
 pub use driver::{Description, Element, Matrix, PackedMatrix, ScaleLayout};

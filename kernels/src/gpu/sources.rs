@@ -7,7 +7,7 @@ macro_rules! files {
 }
 
 files!(HEADERS, "device/": "portable.h", "formats.h", "activations.h", "attention.h", "squares.h");
-files!(SOURCES, "device/": "accumulate.cu", "quantise.cu", "tensor_scale.cu", "norm.cu", "elementwise.cu", "attention.cu", "attention_fused.cu", "loss.cu", "optimizer.cu");
+files!(SOURCES, "device/": "accumulate.cu", "bf16_sums.cu", "quantise.cu", "tensor_scale.cu", "norm.cu", "elementwise.cu", "attention.cu", "attention_fused.cu", "loss.cu", "optimizer.cu");
 // What only several ranks run gives the bits of one rank or is wrong, so that it is no part of an identity.
 files!(OF_RANKS, "device/": "shards.cu");
 files!(GFX950_HEADERS, "": "gfx950/prelude.h", "gfx950/attention_32x32.h", "gfx950/gemm_operands.h");

@@ -22,6 +22,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("dnc-32m", "c246c3d38d90b46c"),
     ("dnc-32m-defects", "a7f8d90ee4b63c2e"),
     ("dnc-32m-epsilon", "473e11757ede09d0"),
+    ("dnc-32m-sums", "23cb016b0170efd0"),
     ("h200-8b", "67083c3bff9730cb"),
     ("h200-m", "ff42cac8c56a570a"),
     ("h200-s", "84a74d2d54fbea03"),

@@ -26,6 +26,8 @@ words! {
         WordForAPair = "word-for-a-pair",
         /// The noise before truncation has the 16 bits that BF16 drops of an F32, where E2M1 drops 22: nearly all is truncated towards 0.
         NoiseOf16Bits = "noise-of-16-bits",
+        /// The sum of the micro-batches' gradients is kept in BF16: it is rounded, to nearest, after each of them.
+        SumsInBf16 = "sums-in-bf16",
     }
 }
 
@@ -40,6 +42,9 @@ pub struct First {
 impl Defect {
     /// What is wrong with the defect in a recipe with these passes. The message begins with `defect`.
     pub fn check(self, passes: &Passes) -> Result<(), String> {
+        if self == Self::SumsInBf16 {
+            return Ok(());
+        }
         let all = |holds: fn(&OperandSpec) -> bool| passes.all().into_iter().all(|(_, _, spec)| holds(spec));
         let refuse = |what: &str| Err(format!("defect: {} needs {what} in all six operands; change them, or remove it", self.word()));
         if !all(|spec| spec.format == Format::E2m1 && spec.block == Block::Row32) {
@@ -62,6 +67,14 @@ impl Defect {
             }
             _ => Ok(()),
         }
+    }
+
+    /// What is wrong with the defect in a run with so many micro-batches a step. The message begins with `defect`.
+    pub fn check_micro_batches(self, accumulation: usize) -> Result<(), String> {
+        if self == Self::SumsInBf16 && accumulation == 1 {
+            return Err(format!("defect: {} needs several micro-batches a step; raise batch.accumulation, or remove it", self.word()));
+        }
+        Ok(())
     }
 
     /// The passes as the mistaken implementation does them.
@@ -96,9 +109,12 @@ impl Defect {
         matches!(self, Self::RotatedAfterQuantisation | Self::QuantisedTwice)
     }
 
-    /// Whether kernels for packed operands do it, too: they are told signs and rotations, and nothing else.
+    /// Whether products of packed operands go with it: their kernels are told signs and rotations, and nothing else.
     pub fn is_packed(self) -> bool {
-        matches!(self, Self::SignsOfEachOperand | Self::SignsOfLeftAlone | Self::SignsAgainInBackward | Self::LeftAloneRotated)
+        matches!(
+            self,
+            Self::SignsOfEachOperand | Self::SignsOfLeftAlone | Self::SignsAgainInBackward | Self::LeftAloneRotated | Self::SumsInBf16
+        )
     }
 }
 
@@ -121,7 +137,7 @@ mod tests {
         }
     }
 
-    /// Every defect in four recipes: plain, deterministic rotation, signs, stochastic; and none of them with one operand that is not MXFP4.
+    /// Every defect in four recipes: plain, deterministic rotation, signs, stochastic; and none of operands with one that is not MXFP4.
     #[test]
     fn a_defect_needs_what_it_is_a_defect_of() {
         let plain = OperandSpec {
@@ -145,11 +161,18 @@ mod tests {
             ("quantised-twice", [1, 0, 0, 0]),
             ("word-for-a-pair", [0, 0, 0, 1]),
             ("noise-of-16-bits", [0, 0, 0, 1]),
+            ("sums-in-bf16", [1, 1, 1, 1]),
         ];
         assert_eq!(found, expected);
         for (defect, spec) in Defect::ALL.iter().flat_map(|&defect| recipes.map(|spec| (defect, spec))) {
             let mut mixed = passes(spec);
             mixed.wgrad.input.format = Format::E4m3;
+            assert_eq!(defect.check_micro_batches(1).is_err(), defect == Defect::SumsInBf16);
+            assert!(defect.check_micro_batches(2).is_ok());
+            if defect == Defect::SumsInBf16 {
+                assert!(defect.check(&mixed).is_ok(), "a sum is of whatever products");
+                continue;
+            }
             assert!(defect.check(&mixed).unwrap_err().contains("needs format e2m1 and block 1x32 in all six operands"));
         }
     }

@@ -136,6 +136,8 @@ impl RunFile {
         let fits = || self.model.linears().into_iter().try_for_each(|linear| passes.check_axes(linear, tokens));
         passes.check(*delayed_scaling).and_then(|()| fits()).map_err(|problem| format!("recipe.{problem}"))?;
         defect::check(*defect, passes).map_err(|problem| format!("recipe.{problem}"))?;
+        let parts = self.batch.accumulation;
+        defect.map_or(Ok(()), |defect| defect.check_micro_batches(parts)).map_err(|problem| format!("recipe.{problem}"))?;
         check_perturbation(*perturbation).map_err(|problem| format!("recipe.{problem}"))
     }
 }

@@ -321,6 +321,13 @@ pub struct RecipeSection {
     pub defect: Option<Defect>,
 }
 
+impl RecipeSection {
+    /// Whether the sum of micro-batches' gradients is kept in BF16, by a defect.
+    pub fn rounds_sums(&self) -> bool {
+        self.defect == Some(Defect::SumsInBf16)
+    }
+}
+
 /// Words of the MLPerf log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -192,6 +192,8 @@ pub trait Device: Clone + Debug + Send + Sync {
     fn sum(&self, sum: Self::Sum) -> Result<f64, TrainerError>;
     /// `sum` += `more`, `count` elements of each from a place on, element by element in F32.
     fn add(&self, sum: (&mut Self::Numbers, usize), more: (&Self::Numbers, usize), count: usize) -> Result<(), TrainerError>;
+    /// `count` elements from a place on are rounded to BF16, to nearest; for runs with the defect `sums-in-bf16`.
+    fn round_to_bf16(&self, numbers: (&mut Self::Numbers, usize), count: usize) -> Result<(), TrainerError>;
     /// `to` = `from`, as [`Device::add`].
     fn copy(&self, from: (&Self::Numbers, usize), to: (&mut Self::Numbers, usize), count: usize) -> Result<(), TrainerError>;
     /// `count` elements from a place on become zero.

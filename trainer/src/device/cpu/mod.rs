@@ -9,6 +9,7 @@ use std::sync::Arc;
 use contract::device::DeviceKind;
 use contract::run_file::{ModelSection, RunFile};
 use kernels::cpu::{AdamW, AttentionShape, Cpu, Kernel, Profile, RopeTable, SQUARES_CHUNK, Spent};
+use kernels::format::bf16;
 use kernels::packed_rows::PackedRows;
 
 use super::{Device, Machine, ProfileReader, Spending, Update};
@@ -107,6 +108,11 @@ impl Device for Cpu {
 
     fn add(&self, (sum, at): (&mut Vec<f32>, usize), (more, first): (&Vec<f32>, usize), count: usize) -> Result<(), TrainerError> {
         Self::add(self, &mut sum[at..at + count], &more[first..first + count]).map_err(TrainerError::kernel)
+    }
+
+    fn round_to_bf16(&self, (numbers, at): (&mut Vec<f32>, usize), count: usize) -> Result<(), TrainerError> {
+        numbers[at..at + count].iter_mut().for_each(|number| *number = bf16::round(*number));
+        Ok(())
     }
 
     fn copy(&self, (from, first): (&Vec<f32>, usize), (to, at): (&mut Vec<f32>, usize), count: usize) -> Result<(), TrainerError> {

@@ -18,7 +18,8 @@ use contract::run_file::{ModelSection, RunFile};
 use kernels::cpu::AttentionShape;
 use kernels::gpu::driver::Event;
 use kernels::gpu::{
-    Accumulator, Attention, Bf16, Buffer, Elementwise, Gpu, GpuError, Head, Kind, Norm, Occurrences, Optimizer, ShardNorm, UpdateNumbers,
+    Accumulator, Attention, Bf16, Buffer, Elementwise, Gpu, GpuError, Head, Kind, Norm, Occurrences, Optimizer, ShardNorm, SumRounder,
+    UpdateNumbers,
 };
 use kernels::packed_rows::PackedRows;
 
@@ -79,6 +80,8 @@ struct Parts {
     head: Head,
     optimizer: Optimizer,
     accumulator: Accumulator,
+    /// Of sums that a defect keeps in BF16.
+    rounder: Option<SumRounder>,
     shard: Shard,
     scratch: Scratch,
     ways: Ways,
@@ -147,6 +150,7 @@ impl GpuDevice {
             head: Head::new(&gpu, tokens, model.hidden_size, model.vocab_size).map_err(machine)?,
             optimizer: Optimizer::new(&gpu, tensors).map_err(machine)?,
             accumulator: Accumulator::new(&gpu).map_err(machine)?,
+            rounder: run.recipe.rounds_sums().then(|| SumRounder::new(&gpu)).transpose().map_err(machine)?,
             shard: Shard::default(),
             scratch: Scratch::new(&gpu, scratch_bytes(run, ways))?,
             ways,
@@ -474,6 +478,12 @@ impl Device for GpuDevice {
             let (mut sum, more) = (sum.window(at, count)?, more.window(first, count)?);
             self.parts.accumulator.add(&mut sum, &more)
         })
+    }
+
+    fn round_to_bf16(&self, (numbers, at): (&mut Buffer<f32>, usize), count: usize) -> Result<(), TrainerError> {
+        let what = || TrainerError::Machine("sums are rounded in a run without that defect: this is a defect of the trainer".to_owned());
+        let rounder = self.parts.rounder.as_ref().ok_or_else(what)?;
+        self.timed("accumulate", || rounder.round(&mut numbers.window(at, count)?))
     }
 
     fn copy(&self, (from, first): (&Buffer<f32>, usize), (to, at): (&mut Buffer<f32>, usize), count: usize) -> Result<(), TrainerError> {

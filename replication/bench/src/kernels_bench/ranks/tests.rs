@@ -314,12 +314,18 @@ fn steps_are_measured_by_calls_of_the_trainer_in_turns_with_the_peer() {
     }
     assert!(calls.lines().all(|call| call.contains("--device cuda") && call.contains("-2.yaml") == call.contains("--gpus 2")), "{calls}");
     let started = std::fs::read_to_string(at("peers")).unwrap();
-    assert_eq!(started.lines().map(|line| &line[..9]).collect::<Vec<_>>(), ["--ranks 1", "--ranks 2"]);
+    assert_eq!(started.lines().map(|line| &line[..9]).collect::<Vec<_>>(), ["--ranks 2", "--ranks 1"]);
 
     // A filter leaves the rest out, and so does less depth.
     let one =
         asking(&trainer, &manifests, folder.path(), Depth::Default, "llama31-8b/fp8/2", None).measure(&two(), &[1, 2], &|| Ok(()), &|_| {});
     assert_eq!(one.unwrap().steps.iter().map(RankStep::name).collect::<Vec<_>>(), ["step/llama31-8b/fp8/2"]);
+    let several = "fp8/2,8-layers/bf16/1";
+    let some = asking(&trainer, &manifests, folder.path(), Depth::Default, several, None).measure(&two(), &[1, 2], &|| Ok(()), &|_| {});
+    assert_eq!(
+        some.unwrap().steps.iter().map(RankStep::name).collect::<Vec<_>>(),
+        ["step/llama31-8b-8-layers/bf16/1", "step/llama31-8b-8-layers/fp8/2", "step/llama31-8b/fp8/2", "step/llama31-8b-32-sequences/fp8/2"]
+    );
     let quick = asking(&trainer, &manifests, folder.path(), Depth::Quick, "", None).measure(&two(), &[2], &|| Ok(()), &|_| {}).unwrap();
     assert!(quick.steps.iter().all(|step| step.size == CUT && step.samples.len() == 6), "{quick:?}");
 
