@@ -324,7 +324,12 @@ fn steps_are_measured_by_calls_of_the_trainer_in_turns_with_the_peer() {
     let some = asking(&trainer, &manifests, folder.path(), Depth::Default, several, None).measure(&two(), &[1, 2], &|| Ok(()), &|_| {});
     assert_eq!(
         some.unwrap().steps.iter().map(RankStep::name).collect::<Vec<_>>(),
-        ["step/llama31-8b-8-layers/bf16/1", "step/llama31-8b-8-layers/fp8/2", "step/llama31-8b/fp8/2", "step/llama31-8b-32-sequences/fp8/2"]
+        [
+            "step/llama31-8b-8-layers/bf16/1",
+            "step/llama31-8b-8-layers/fp8/2",
+            "step/llama31-8b/fp8/2",
+            "step/llama31-8b-32-sequences/fp8/2"
+        ]
     );
     let quick = asking(&trainer, &manifests, folder.path(), Depth::Quick, "", None).measure(&two(), &[2], &|| Ok(()), &|_| {}).unwrap();
     assert!(quick.steps.iter().all(|step| step.size == CUT && step.samples.len() == 6), "{quick:?}");
