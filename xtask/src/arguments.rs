@@ -156,7 +156,7 @@ pub(crate) enum Command {
     /// Every recipe on a GPU against the CPU: operands, kernels, steps, run against run
     #[command(
         name = "device-test",
-        after_help = "Examples:\n  cargo xtask device-test\n  cargo xtask device-test --device cuda:1 --out results\nWithout such a GPU it says `not-run` and ends with 4; a check that does not pass ends with 1."
+        after_help = "Examples:\n  cargo xtask device-test\n  cargo xtask device-test --device cuda:1 --out results\n  cargo xtask device-test --gpus 4 --out results\n  cargo xtask device-test --ranks 2\nWithout such a GPU it says `not-run` and ends with 4; a check that does not pass ends with 1."
     )]
     DeviceTest(DeviceTest),
     /// Finished runs, carried from one machine's cache to another's
@@ -374,6 +374,12 @@ pub(crate) struct DeviceTest {
     /// cuda, cuda:N, hip or hip:N
     #[arg(long, default_value = "cuda", value_parser = gpu)]
     device: String,
+    /// Instead test that N GPUs of this machine, and half as many, train the bytes of one: by every exchange, with another number in between, and after a rank was killed
+    #[arg(long, value_name = "N", conflicts_with = "ranks", value_parser = several)]
+    gpus: Option<usize>,
+    /// The same by N processes on the CPU
+    #[arg(long, value_name = "N", value_parser = several)]
+    ranks: Option<usize>,
     /// Decides the random inputs
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -391,7 +397,17 @@ impl DeviceTest {
     /// The same, as `bench` takes it.
     pub(crate) fn request(&self) -> device_test::Request {
         let Self { device, seed, out, trainer, .. } = self;
-        device_test::Request { device: device.clone(), seed: *seed, out: out.clone(), trainer: trainer.clone() }
+        let together = self.gpus.map(device_test::ranks::Together::Gpus);
+        let together = together.or(self.ranks.map(device_test::ranks::Together::Processes));
+        device_test::Request { device: device.clone(), together, seed: *seed, out: out.clone(), trainer: trainer.clone() }
+    }
+}
+
+/// A number of ranks that the test deals its micro-batches out to.
+fn several(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count) if count > 1 && device_test::ranks::MOST.is_multiple_of(count) => Ok(count),
+        _ => Err("must be 2, 4, 8 or 16".to_owned()),
     }
 }
 

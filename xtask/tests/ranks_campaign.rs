@@ -5,13 +5,18 @@
 
 use crate::gpu_campaign::{Site, edit};
 
-/// Forwards to the real trainer. In the mode `kill a rank` the first `launch` loses one of its processes once there is a checkpoint.
+/// Forwards to the real trainer. In the mode `kill a rank` the first `launch` loses one of its processes once there is a checkpoint; with `other bytes`
+/// each leaves another log than the trainer wrote, with `refuse` it says that it cannot.
 pub(crate) const TRAINER: &str = r#"#!/bin/sh
 here=$(dirname "$0"); real=$(cat "$here/real"); mode=$(cat "$here/mode")
 case "$1" in
   version) echo '{"version":"0","build":{"trainer_code":"feedfacefeedfacefeedfacefeedface","toolchain":"rustc stand-in"}}'; exit 0 ;;
   identity) printf '{"schema":"mxfp4-identity/1"'; for kind in cpu cuda hip; do printf ',"%s":{"identity":"feed%s","parts":{}}' $kind $kind; done; echo '}'; exit 0 ;;
   run|launch) echo "$1 $5 $6 $7 $8" >> "$here/calls" ;;
+esac
+case "$1 $mode" in
+  "launch other bytes") "$real" "$@"; code=$?; echo >> "$(dirname "$2")/metrics.jsonl"; exit $code ;;
+  "launch refuse") echo 'rank 0 of 2' >&2; echo 'error: librccl.so.1 was not found' >&2; exit 4 ;;
 esac
 [ "$1" = launch ] && [ "$mode" = "kill a rank" ] && [ ! -e "$here/killed" ] || exec "$real" "$@"
 touch "$here/killed"
@@ -61,6 +66,39 @@ fn two_ranks_give_the_hashes_of_one_and_a_killed_rank_is_started_again() {
     assert!(timing.contains("\"ranks\":2,"), "{timing}");
     // One rank finds them finished: their number is in no key.
     assert!(two.says(&REPLICATE, 0).contains("nothing to do"));
+}
+
+/// `device-test --ranks`: what several train is what one trains; a trainer whose ranks give other bytes, or none, is noticed.
+#[test]
+fn several_ranks_are_compared_with_one() {
+    let site = site();
+    let out = site.path("out");
+    let test = ["device-test", "--ranks", "2", "--out", out.to_str().unwrap()];
+    let text = site.says(&test, 0);
+    assert!(text.contains(": 2 ranks against one, seed 1\n") && text.contains("\n8 checks, 0 failed\n"), "{text}");
+    let directory = std::fs::read_dir(&out).unwrap().next().unwrap().unwrap().path();
+    assert!(directory.to_str().unwrap().ends_with("-x2"), "{}", directory.display());
+    assert!(site.says(&["verify", directory.to_str().unwrap()], 0).contains("verified: "));
+    let checks = std::fs::read_to_string(directory.join("checks.csv")).unwrap();
+    for line in [
+        "ranks,mxfp4-fdw-sr,\"2 ranks, by host: files of one rank that differ\",",
+        "ranks,mxfp4-fdw-sr,\"2, 1, 2 ranks one after the other, by host: files of one rank that differ\",",
+        "ranks,mxfp4-fdw-sr,\"2 ranks, one killed: seconds until all have ended\",2,",
+        "ranks,mxfp4-fdw-sr,\"2 ranks, after one was killed, by host: files of one rank that differ\",",
+        "ranks,fp8,\"2 ranks, by host: files of one rank that differ\",",
+    ] {
+        assert!(checks.contains(line), "{line} is not in\n{checks}");
+    }
+    site.mode("other bytes");
+    let text = site.says(&test[..3], 1);
+    assert!(text.contains("FAILED ranks fp8, 2 ranks, by host: files of one rank that differ: 1e0, bound 0e0"), "{text}");
+    site.mode("refuse");
+    let text = site.says(&test[..3], 1);
+    assert!(text.contains("FAILED ranks fp8, 2 ranks: librccl.so.1 was not found: not a number, bound 0e0"), "{text}");
+    let gpus = Site::new();
+    let text = gpus.says(&["device-test", "--gpus", "4"], 4);
+    assert!(text.contains("not-run: 4 GPUs of one machine are needed, 2 can be used here"), "{text}");
+    assert!(gpus.says(&["device-test", "--gpus", "3"], 2).contains("must be 2, 4, 8 or 16"));
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! `cargo xtask device-test`: every recipe of the repository on a small model, a GPU against the CPU, as a table and as a result directory.
 //!
 //! The trainer compares and bounds; this file gives it run files, groups its lines and writes them down. Without a GPU there is no table
-//! but a `not-run` that names what is missing.
+//! but a `not-run` that names what is missing. With `--gpus` or `--ranks` several ranks are compared with one ([`ranks`]).
+
+pub mod ranks;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -24,6 +26,8 @@ use study::manifest::{ManifestError, Manifests};
 use study::plan::{self, Build};
 use study::provenance;
 
+use self::ranks::Together;
+
 /// The profile whose model and batch the steps are compared on.
 const PROFILE: &str = "device-test";
 
@@ -32,6 +36,8 @@ const PROFILE: &str = "device-test";
 pub struct Request {
     /// `cuda`, `cuda:N`, `hip`, `hip:N`.
     pub device: String,
+    /// Several ranks against one, instead of a GPU against the CPU.
+    pub together: Option<Together>,
     pub seed: u64,
     /// Where the result directory goes; None: none is written.
     pub out: Option<PathBuf>,
@@ -50,6 +56,8 @@ pub enum Outcome {
 #[derive(Debug, Clone)]
 pub struct Tested {
     pub header: TestedDevice,
+    /// That were compared with one.
+    pub ranks: Option<usize>,
     /// In order.
     pub checks: Vec<Check>,
     /// Why the trainer ended before its last line; None: it did not.
@@ -62,6 +70,9 @@ pub struct Tested {
 /// A wrong manifest, a trainer that cannot be built, or files that cannot be written.
 pub fn run(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<Outcome, CampaignError> {
     let manifests = Manifests::load(root)?;
+    if let Some(together) = request.together {
+        return several(root, &manifests, together, request, say);
+    }
     if let Some(missing) = nothing_here(root, &manifests, request) {
         return Ok(Outcome::NotRun(missing));
     }
@@ -73,6 +84,28 @@ pub fn run(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<Outcome
         Ok(tested) => tested,
         Err(missing) => return Ok(Outcome::NotRun(missing)),
     };
+    let directory = request.out.as_ref().map(|out| write(root, out, &tested, &build)).transpose()?;
+    Ok(Outcome::Tested(Box::new(tested), directory))
+}
+
+/// As [`run`], of several ranks against one.
+fn several(
+    root: &Path,
+    manifests: &Manifests,
+    together: Together,
+    request: &Request,
+    say: &dyn Fn(&str),
+) -> Result<Outcome, CampaignError> {
+    if let Some(missing) = nothing_here(root, manifests, request).filter(|_| matches!(together, Together::Gpus(_))) {
+        return Ok(Outcome::NotRun(missing));
+    }
+    let (trainer, build) = trainer(root, request, say)?;
+    let header = match ranks::place(&trainer, together, &request.device, request.seed)? {
+        Ok(header) => header,
+        Err(missing) => return Ok(Outcome::NotRun(missing)),
+    };
+    let checks = ranks::compare(root, together, &trainer, &header, say)?;
+    let tested = Tested { header, ranks: Some(together.count()), checks, cut_short: None };
     let directory = request.out.as_ref().map(|out| write(root, out, &tested, &build)).transpose()?;
     Ok(Outcome::Tested(Box::new(tested), directory))
 }
@@ -169,7 +202,7 @@ pub fn parse(text: &str, ended: &str) -> Result<Tested, String> {
     if let Some(said) = summary.filter(|said| *said != counted) {
         return Err(format!("the last line counts {said:?} checks and failures, the lines {counted:?}"));
     }
-    Ok(Tested { header, checks, cut_short: summary.is_none().then(|| ended.to_owned()) })
+    Ok(Tested { header, ranks: None, checks, cut_short: summary.is_none().then(|| ended.to_owned()) })
 }
 
 impl Tested {
@@ -197,7 +230,15 @@ fn result(row: &Row) -> String {
 impl fmt::Display for Tested {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let TestedDevice { name, architecture, interpreted, libraries, seed, .. } = &self.header;
-        writeln!(f, "{name} ({architecture}; {}) against the CPU, seed {seed}", libraries.join(", "))?;
+        let parts = std::iter::once(architecture)
+            .chain((!libraries.is_empty()).then_some(&libraries.join(", ")))
+            .cloned()
+            .collect::<Vec<_>>()
+            .join("; ");
+        match self.ranks {
+            None => writeln!(f, "{name} ({parts}) against the CPU, seed {seed}")?,
+            Some(ranks) => writeln!(f, "{name} ({parts}): {ranks} ranks against one, seed {seed}")?,
+        }
         if *interpreted {
             writeln!(f, "interpreted: the processor executed the machine code; this was not run on a device")?;
         }
@@ -206,11 +247,15 @@ impl fmt::Display for Tested {
             ("kernel", "kernels"),
             ("step", "two steps, by recipe"),
             ("determinism", "run against run"),
+            ("ranks", "several ranks against one, by recipe"),
         ];
         let rows = table::rows(&self.checks);
         let width = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
         for (group, title) in titles {
             let rows: Vec<&Row> = rows.iter().filter(|row| row.group == group).collect();
+            if rows.is_empty() {
+                continue;
+            }
             let (checks, failed) = rows.iter().fold((0, 0), |sum, row| (sum.0 + row.checks, sum.1 + row.failed));
             writeln!(f, "{title}: {checks} checks, {failed} failed")?;
             for row in rows {
@@ -232,13 +277,15 @@ impl fmt::Display for Tested {
 /// `device-test-<date>-<gpu>/` with checks.csv, summary.json and SHA256SUMS; an earlier one of the day and GPU is replaced.
 fn write(root: &Path, out: &Path, tested: &Tested, build: &Build) -> Result<PathBuf, CampaignError> {
     let date = environment::today();
-    let name = format!("device-test-{date}-{}", study::machine::tidy(&tested.header.name));
+    let together = tested.ranks.map_or(String::new(), |ranks| format!("-x{ranks}"));
+    let name = format!("device-test-{date}-{}{together}", study::machine::tidy(&tested.header.name));
     let target = out.join(&name);
     let git = git_state(root);
     let summary = table::Summary {
         schema: table::SCHEMA.to_owned(),
         date,
         device: tested.header.clone(),
+        ranks: tested.ranks,
         commit: git.commit,
         dirty: git.dirty,
         trainer_code: build.sources.clone(),

@@ -32,7 +32,7 @@ mod site;
 pub mod slurm;
 pub mod sources;
 pub mod synthesis;
-mod system;
+pub mod system;
 pub mod timings;
 pub mod toolchain;
 pub mod watch;

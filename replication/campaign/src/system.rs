@@ -14,7 +14,7 @@ fn ids(processes: &[u32]) -> impl Iterator<Item = rustix::process::Pid> {
 
 /// SIGTERM: Ctrl-C reaches trainers by itself, a deadline or a kill of the harness alone does not.
 #[cfg(unix)]
-pub(crate) fn tell_to_end(processes: &[u32]) {
+pub fn tell_to_end(processes: &[u32]) {
     use rustix::process::{Signal, kill_process};
     for process in ids(processes) {
         // One that has just ended needs no telling.
@@ -24,10 +24,10 @@ pub(crate) fn tell_to_end(processes: &[u32]) {
 
 /// There is no such signal: after the same patience they are killed.
 #[cfg(not(unix))]
-pub(crate) fn tell_to_end(_: &[u32]) {}
+pub fn tell_to_end(_: &[u32]) {}
 
 /// A signal to the group of a program that is not ours reaches what it started, too.
-pub(crate) fn in_a_group_of_its_own(command: &mut std::process::Command) {
+pub fn in_a_group_of_its_own(command: &mut std::process::Command) {
     #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(command, 0);
     #[cfg(not(unix))]
@@ -36,7 +36,7 @@ pub(crate) fn in_a_group_of_its_own(command: &mut std::process::Command) {
 
 /// Kills the groups that these processes lead.
 #[cfg(unix)]
-pub(crate) fn kill_groups(leaders: &[u32]) {
+pub fn kill_groups(leaders: &[u32]) {
     use rustix::process::{Signal, kill_process_group};
     for leader in ids(leaders) {
         let _ = kill_process_group(leader, Signal::KILL);
@@ -44,7 +44,19 @@ pub(crate) fn kill_groups(leaders: &[u32]) {
 }
 
 #[cfg(not(unix))]
-pub(crate) fn kill_groups(_: &[u32]) {}
+pub fn kill_groups(_: &[u32]) {}
+
+/// Kills these processes alone.
+#[cfg(unix)]
+pub fn kill(processes: &[u32]) {
+    use rustix::process::{Signal, kill_process};
+    for process in ids(processes) {
+        let _ = kill_process(process, Signal::KILL);
+    }
+}
+
+#[cfg(not(unix))]
+pub fn kill(_: &[u32]) {}
 
 /// Whether the system gives `count` threads at once; they end with this call.
 pub(crate) fn threads_to_be_had(count: usize) -> io::Result<()> {

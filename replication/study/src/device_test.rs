@@ -20,7 +20,7 @@ pub const SCHEMA: &str = "mxfp4-device-test-summary/1";
 /// Checks that belong together in the table.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
-    /// `operand`, `kernel`, `step` or `determinism`.
+    /// `operand`, `kernel`, `step` or `determinism`; `ranks` where several were compared with one.
     pub group: String,
     /// Kernel, operand or recipe.
     pub name: String,
@@ -40,6 +40,9 @@ pub struct Summary {
     pub date: String,
     #[serde(flatten)]
     pub device: TestedDevice,
+    /// That were compared with one; absent where a GPU was compared with the CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<usize>,
     pub commit: String,
     pub dirty: bool,
     pub trainer_code: String,
@@ -83,7 +86,7 @@ pub fn rows(checks: &[Check]) -> Vec<Row> {
             row.worst = Some(row.worst.unwrap_or(0.0).max(difference / check.bound));
         }
     }
-    let order = |row: &Row| ["operand", "kernel", "step", "determinism"].iter().position(|group| *group == row.group);
+    let order = |row: &Row| ["operand", "kernel", "step", "determinism", "ranks"].iter().position(|group| *group == row.group);
     rows.sort_by_key(order);
     rows
 }

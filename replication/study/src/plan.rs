@@ -242,6 +242,13 @@ pub fn step_run_file(
     run.to_yaml().map_err(|error| refuse(error.to_string()))
 }
 
+/// The run file of one arm and seed of a profile, of whatever batch and budget it has now, on these tokens.
+pub fn run_file_of(manifests: &Manifests, profile: &Profile, shards: &Shards, arm: &str, seed: u64) -> Result<String, ManifestError> {
+    let refuse = |why: String| ManifestError::new(&Manifests::path("recipes", arm), why);
+    let run = resolve::run_file(manifests, profile, &manifests.models[&profile.model], shards, arm, seed).map_err(refuse)?;
+    run.to_yaml().map_err(|error| refuse(error.to_string()))
+}
+
 /// The run of an arm with whatever shards there are: for what follows from sizes and recipe alone.
 pub fn any_run(manifests: &Manifests, profile: &Profile, arm: &str) -> Result<RunFile, ManifestError> {
     let shards = manifests.tokenizers[&profile.tokenizer].shards.clone().unwrap_or_else(|| resolve::unknown_shards(u64::MAX));

@@ -212,11 +212,11 @@ pub struct TestedDevice {
     pub seed: u64,
 }
 
-/// One comparison of a GPU with the CPU.
+/// One comparison of a GPU with the CPU, or of several ranks with one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Check {
-    /// `operand`, `kernel`, `step` or `determinism`.
+    /// `operand`, `kernel`, `step` or `determinism`; `ranks`.
     pub group: Word,
     pub name: String,
     /// Shapes or recipe.
