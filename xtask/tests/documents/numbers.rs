@@ -16,6 +16,7 @@ const CPU: &str = "2026-11-22-xeon-2c-cpu-694f997d";
 const LADDER: &str = "2026-11-23-nvidia-h200-ladder-32m-31112dcc";
 const LADDER_8M: &str = "2026-11-24-nvidia-h200-ladder-8m-e6468e18";
 const LADDER_110M: &str = "2026-11-26-nvidia-h200-ladder-110m-2dcb7a0f";
+const LADDER_359M: &str = "2026-11-26-nvidia-h200-ladder-359m-25f3d0e6";
 const KERNELS: &str = "kernels-2026-11-22-nvidia-h200";
 const CPU_KERNELS: &str = "kernels-2026-11-26-epyc-zen5-2c";
 const CPU_KERNELS_BEFORE: &str = "kernels-2026-11-25-epyc-2c";
@@ -344,6 +345,11 @@ impl Results {
         all.push(self.worth());
         all.push(self.exponent_of_size());
         all.push(self.tenfold());
+        all.push(self.extrapolated());
+        let [middle, largest] = [LADDER, LADDER_359M].map(|directory| self.cost(directory, "mxfp4-fdw", true).unwrap().mean);
+        assert!((0.5..0.6).contains(&(largest / middle)), "{largest} and {middle}, and the README says little more than half");
+        let largest = self.cost(LADDER_359M, "mxfp4-fdw", false).unwrap().mean;
+        all.push(format!("depth the full pipeline costs {} % more tokens", fixed(100.0 * largest, 1)));
         let mut at = |directory, loss| fixed(100.0 * mean(&self.overheads(directory, "mxfp4-fdw", Some(loss))), 1);
         all.push(format!(
             "rises from {} % to {} % between loss 4.20 and 3.60, and at 126M from {} % to {} % between 4.60 and 4.45",
@@ -415,6 +421,13 @@ impl Results {
         let text = self.page_from("Ten times the parameters change");
         let number = text.split(" by ").nth(1).unwrap().split(" (").next().unwrap();
         format!("ten times the parameters change what it costs by {number}")
+    }
+
+    /// From the page itself: what the law says of the paper's model and budget.
+    fn extrapolated(&self) -> String {
+        let text = self.page_from("extrapolates to 8.0B parameters and 1.4 B tokens");
+        let number = text.split(": ").nth(1).unwrap().split(" without").next().unwrap();
+        format!("8B and the paper's 1.4 billion tokens: {number} for the full pipeline")
     }
 
     fn sentences_of_kernels(&mut self) -> Vec<String> {

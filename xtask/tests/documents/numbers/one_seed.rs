@@ -9,6 +9,7 @@ use super::{LADDER, Results, fixed, mean};
 const SEED: u64 = 11;
 const DEFECTS: &str = "2026-11-26-nvidia-h200-dnc-32m-defects-2dcb7a0f";
 const DNC: &str = "2026-11-25-nvidia-h200-dnc-32m-f60d0696";
+const SUMS: &str = "2026-11-26-nvidia-h200-dnc-32m-sums-25f3d0e6";
 const EPSILON: &str = "2026-11-24-nvidia-h200-dnc-32m-epsilon-d751c78d";
 const LR_HALF: &str = "2026-11-24-nvidia-h200-ladder-32m-lr-half-e6468e18";
 const LR_DOUBLE: &str = "2026-11-24-nvidia-h200-ladder-32m-lr-double-e6468e18";
@@ -21,7 +22,7 @@ const BACKWARD: &str = "2026-11-24-nvidia-h200-ladder-32m-dw-f15cbd14";
 impl Results {
     /// Sentences that docs/results.md has to contain.
     pub(super) fn of_one_seed(&mut self) -> Vec<String> {
-        let mut all = vec![self.defects(), self.even(), self.epsilon(), self.backward()];
+        let mut all = vec![self.defects(), self.sums(), self.even(), self.epsilon(), self.backward()];
         all.extend(self.schedules());
         all.extend(self.batches());
         all
@@ -85,6 +86,21 @@ impl Results {
             fixed(end(curve), 1)
         });
         format!("stays at a loss of about {}, and gets worse in the last quarter of the budget, in both seeds", noise.join(" to "))
+    }
+
+    /// What the section on convergence says of gradients that are summed in BF16.
+    fn sums(&mut self) -> String {
+        let [stochastic, rotated] = ["mxfp4-fdw-sr", "mxfp4-fdw-rh16"].map(|arm| {
+            let [with, without] = [format!("{arm}-bf16-sums"), arm.to_owned()].map(|arm| self.curve(SUMS, &arm));
+            let last = without.last().unwrap().0;
+            let late = with.iter().zip(&without).filter(|((tokens, _), _)| *tokens >= 0.75 * last);
+            let below: Vec<f64> = late.map(|((_, with), (_, without))| without - with).collect();
+            ([&with, &without].map(|curve| fixed(curve.last().unwrap().1, 3)), fixed(mean(&below), 3))
+        });
+        format!(
+            "ends at {} with the mistake and at {} without, with randomized Hadamard 16 at {} and {}; over the last quarter it lies {} nat below the other and {}",
+            stochastic.0[0], stochastic.0[1], rotated.0[0], rotated.0[1], stochastic.1, rotated.1
+        )
     }
 
     /// What the section on schedules says in words.
