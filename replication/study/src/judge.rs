@@ -32,6 +32,9 @@ pub use verdict::{
     Beside, CheckVerdict, ClaimVerdict, Evidence, Line, PaperVerdicts, Precision, SCHEMA, VERDICTS_AGAIN, Verdict, Verdicts,
 };
 
+/// How the reason of a verdict ends that lacks an arm which the campaign never had.
+pub(crate) const NO_PART: &str = "is not part of this campaign";
+
 /// Measures `directory` again and judges; for `verify`, which compares the result with `verdicts.json`.
 pub fn recompute(directory: &Path) -> Result<Verdicts, MeasureError> {
     Ok(judge(&measure(directory)?))
@@ -192,7 +195,7 @@ impl Judge<'_> {
                 }
             }
             if runs.is_empty() {
-                return Some(Verdict::NotRun(format!("arm {arm} is not part of this campaign")));
+                return Some(Verdict::NotRun(format!("arm {arm} {NO_PART}")));
             }
             if !runs.iter().any(|run| run.finished()) {
                 return Some(Verdict::NotRun(format!("no run of {arm} is finished; resume the campaign")));

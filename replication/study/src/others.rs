@@ -67,7 +67,7 @@ struct Row {
 
 impl Others {
     /// From the text of index.csv: campaigns that got as deep as the paper, of each size the one with the most runs, unless that is one of `except`.
-    /// What cannot be read is left out.
+    /// One seed alone says nothing of how sure it is, and does not take the place of several. What cannot be read is left out.
     pub fn of(index: &str, except: &[&str]) -> Self {
         // Each with its runs.
         let mut campaigns: BTreeMap<(String, String), (Other, u64)> = BTreeMap::new();
@@ -86,6 +86,7 @@ impl Others {
             }
         }
         let mut campaigns: Vec<(Other, u64)> = campaigns.into_values().collect();
+        campaigns.retain(|(other, _)| other.costs.values().any(|cost| cost.interval.is_some()));
         let order =
             |(other, runs): &(Other, u64)| (other.paper.clone(), Reverse(other.parameters), Reverse(*runs), other.directory.clone());
         campaigns.sort_by_key(order);
@@ -121,6 +122,7 @@ mod tests {
         p,A,a,again,m,2000,matched depth,emulated,share,0.35,,,1\n\
         p,A,a,middle,m,2000,matched depth,emulated,share,0.25,0.2,0.3,2\n\
         p,A,a,large,l,3000,last quarter,emulated,share,0.9,0.8,1.0,3\n\
+        p,A,a,single,l,5000,matched depth,emulated,share,0.15,,,1\n\
         p,A,a,line,,8000,matched depth,modelled,share,-0.3,-0.5,0.1,2\n\
         p,C,c,logs,,9000,matched depth,public-log,share,0.05,0.0,0.1,2\n\
         p,D,d,large,l,3000,matched depth,emulated,nat,0.05,0.0,0.1,2\n\
@@ -128,7 +130,7 @@ mod tests {
         broken\n";
 
     /// The two largest models that were trained, without the directory itself; nothing modelled, no other depth, no gap in nats. Of two
-    /// campaigns of one size the one with fewer seeds stays out.
+    /// campaigns of one size the one with fewer seeds stays out, and so does a larger one with a single seed.
     #[test]
     fn the_largest_campaigns_at_the_papers_depth_are_taken() {
         let names = |others: &Others| others.campaigns.iter().map(|other| other.directory.clone()).collect::<Vec<_>>();

@@ -190,6 +190,11 @@ fn what_is_missing_is_named() {
     assert_eq!(summary.warnings.len(), 1);
     let html = read(&summary.html);
     assert!(html.contains("no space left") && html.contains("resume the campaign"));
+    // Claims without their arms share a line of the first table; the later ones say each what it needs.
+    let (table, rest) = html.split_once("<table id=\"claims-2605.09825\">").unwrap().1.split_once("</table>").unwrap();
+    let together = "Not run, as this campaign is without their arms: T1-FDW, T1-SR-F,";
+    assert!(table.contains(together) && table.matches("T1-FDW").count() == 1 && rest.contains("--only T1-FDW"), "{table}");
+    assert!(["T1-F<", "T1-FD<", "T1-H16<", "T1-KERN<", "T2-STEP<"].iter().all(|claim| table.contains(claim)), "{table}");
 }
 
 #[test]

@@ -3,19 +3,21 @@
 use contract::recipe::{Rounding, Signs};
 
 use super::grid::{Cell, Grid, numbers, words};
-use crate::judge::{ClaimVerdict, Evidence, PaperVerdicts};
+use crate::judge::{ClaimVerdict, Evidence, NO_PART, PaperVerdicts};
 use crate::manifest::Recipe;
 use crate::manifest::{Metric, Paper};
 use crate::measure::Measurements;
 use crate::measure::study::{is_mxfp4, mxfp4_operands};
 
-/// The claims of a paper: what it says, what we measured, the verdict and what stands behind it.
+/// The claims of a paper: what it says, what we measured, the verdict and what stands behind it. Those that a campaign without their arms cannot
+/// say anything about share one line at the end.
 pub(super) fn claims(paper: &Paper, verdicts: &PaperVerdicts, stale: bool) -> Grid {
     let columns =
         vec![words("Claim", 0.37), numbers("Paper", 0.14), numbers("Measured here", 0.19), words("Verdict", 0.18), words("Evidence", 0.12)];
     let caption = format!("Claims of {} and what was found, with 95 % intervals", paper.id);
     let mut grid = Grid::new(&format!("claims-{}", paper.id), &caption, columns).stacking();
-    for claim in &verdicts.claims {
+    let (absent, here): (Vec<&ClaimVerdict>, Vec<_>) = verdicts.claims.iter().partition(|claim| is_absent(claim, verdicts));
+    for claim in here {
         let evidence = claim.evidence.map_or("–", |evidence| evidence.word());
         let cells = vec![
             Cell::new(&claim.id).detail(&claim.statement).class("claim"),
@@ -26,7 +28,22 @@ pub(super) fn claims(paper: &Paper, verdicts: &PaperVerdicts, stale: bool) -> Gr
         ];
         grid.row(&claim.id, cells);
     }
+    if !absent.is_empty() {
+        let ids: Vec<&str> = absent.iter().map(|claim| &*claim.id).collect();
+        grid.heading(&format!("Not run, as this campaign is without their arms: {}", ids.join(", ")));
+    }
     grid
+}
+
+/// Whether a claim's arms are no part of the campaign, or those of all claims that it repeats.
+fn is_absent(claim: &ClaimVerdict, verdicts: &PaperVerdicts) -> bool {
+    let reason = claim.reason.as_deref().unwrap_or_default();
+    let other = |id: &str| verdicts.claims.iter().find(|other| other.id == id && other.verdict != "same-as");
+    match claim.verdict.as_str() {
+        "not-run" => reason.ends_with(NO_PART),
+        "same-as" => reason.split(", ").all(|id| other(id).is_some_and(|other| is_absent(other, verdicts))),
+        _ => false,
+    }
 }
 
 /// The word that a reader sees: `stale` for whatever was measured before the code changed.

@@ -166,7 +166,12 @@ pub(super) fn booktabs(grid: &Grid, macros: &mut Macros) -> String {
     for (index, row) in grid.rows.iter().enumerate() {
         if row.cells.is_empty() {
             let space = if index > 0 { "\\addlinespace\n" } else { "" };
-            let _ = writeln!(text, "{space}\\multicolumn{{{}}}{{@{{}}l}}{{\\emph{{{}}}}} \\\\*", grid.columns.len(), escape(&row.heading));
+            let _ = writeln!(
+                text,
+                "{space}\\multicolumn{{{}}}{{@{{}}p{{0.98\\linewidth}}@{{}}}}{{\\emph{{{}}}}} \\\\*",
+                grid.columns.len(),
+                escape(&row.heading)
+            );
         } else {
             let cells: Vec<String> = row
                 .cells
