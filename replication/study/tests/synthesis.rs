@@ -408,7 +408,18 @@ fn campaigns_that_exclude_each_other_are_a_disagreement() {
     assert_eq!(found.iter().map(|found| found.claim.as_str()).collect::<Vec<_>>(), ["T1-F"], "{found:?}");
     assert!(found[0].text.contains("1.0M, cpu: +8.5") && found[0].text.contains("2.0M, cpu: +29.9"), "{}", found[0].text);
     assert!(found[0].text.ends_with("Between them differ the model's size."), "{}", found[0].text);
-    assert!(pages(&synthesis).html.contains("2.0M, cpu: +29.9"));
+    let html = pages(&synthesis).html;
+    assert!(html.contains("2.0M, cpu: +29.9"));
+    // A line for each campaign below the claim, its numbers by depth; none where nothing was run.
+    let table = html.split_once("<table id=\"evidence-2605.09825\">").unwrap().1.split_once("</table>").unwrap().0;
+    let (claim, rest) = table.split_once("T1-F. Fprop in MXFP4 costs 8-9 % more tokens (the paper: ").unwrap();
+    let lines: Vec<&str> = rest.split_once("class=\"group\"").unwrap().0.split("<tr>").skip(1).collect();
+    assert!(claim.matches("<tr>").count() == 1 && lines.len() == 2, "{lines:?}");
+    for (line, [campaign, number]) in lines.iter().zip([["1.0M, cpu", "+8.5"], ["2.0M, cpu", "+29.9"]]) {
+        let depth = line.split_once("data-label=\"At the paper’s depth\">").unwrap().1;
+        assert!(line.contains(campaign) && depth.starts_with(&format!("<span class=\"t\">{number}")), "{line}");
+    }
+    assert!(!table.contains("T1-SR-F."));
     let next = synthesis.next.iter().find(|next| next.claim == "T1-H16").unwrap();
     assert!(["decided", "open"].contains(&next.state) && !next.text.is_empty());
     assert_eq!(synthesis.next.iter().find(|next| next.claim == "T1-SR-F").unwrap().state, "not run");

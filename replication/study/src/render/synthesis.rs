@@ -165,14 +165,17 @@ impl Shown<'_> {
         if sources.is_empty() {
             return None;
         }
+        // Public logs last.
         let (public, ours): (Vec<usize>, Vec<usize>) = sources.into_iter().partition(|at| self.synthesis.sources[*at].public);
-        let share = 0.68 / (ours.len() + usize::from(!public.is_empty())) as f64;
-        let mut columns = vec![words("Claim", 0.21), words("The paper", 0.09)];
-        columns.extend(ours.iter().map(|at| words(&self.head(*at), share)));
-        columns.extend((!public.is_empty()).then(|| words("public logs", share)));
-        let mut grid =
-            Grid::new(&format!("evidence-{}", paper.id), "Each claim in each campaign, from the smallest model to the largest", columns)
-                .stacking();
+        let columns = vec![
+            words("Campaign", 0.25),
+            words("Verdict", 0.25),
+            numbers("At the paper’s depth", 0.20),
+            numbers("Last quarter", 0.15),
+            numbers("Own target", 0.15),
+        ];
+        let caption = "Each claim in every campaign that says something about it, from the smallest model to the largest, then public logs";
+        let mut grid = Grid::new(&format!("evidence-{}", paper.id), caption, columns).stacking();
         let mut next = Grid::new(
             &format!("next-{}", paper.id),
             "Where each claim stands",
@@ -183,10 +186,13 @@ impl Shown<'_> {
             if matches!(claim.metric, Metric::SameAs { .. }) {
                 continue;
             }
-            let mut cells = vec![Cell::new(claim.id.as_str()).detail(&claim.statement).class("claim"), Cell::new(reported(claim))];
-            cells.extend(ours.iter().map(|at| self.cell(paper, claim, *at)));
-            cells.extend((!public.is_empty()).then(|| self.logged(paper, claim, &public)));
-            grid.row(claim.id.as_str(), cells);
+            let lines: Vec<Vec<Cell>> = ours.iter().chain(&public).filter_map(|at| self.line(paper, claim, *at)).collect();
+            if !lines.is_empty() {
+                grid.heading(&format!("{}. {} (the paper: {})", claim.id, claim.statement, reported(claim)));
+            }
+            for (number, cells) in lines.into_iter().enumerate() {
+                grid.row(&format!("{}-{number}", claim.id), cells);
+            }
             if let Some(found) = self.synthesis.next.iter().find(|next| next.paper == paper.id.as_str() && next.claim == claim.id.as_str())
             {
                 next.row(
@@ -205,41 +211,33 @@ impl Shown<'_> {
         })
     }
 
-    /// One claim in one campaign: the verdict, the number that decides it, then the numbers of other depths.
-    fn cell(&self, paper: &Paper, claim: &Claim, source: usize) -> Cell {
+    /// One claim in one campaign: the verdict, and the number at each depth; none where it was not run.
+    fn line(&self, paper: &Paper, claim: &Claim, source: usize) -> Option<Vec<Cell>> {
         let rows: Vec<&Row> = self.synthesis.on(paper.id.as_str(), claim.id.as_str()).filter(|row| row.source == source).collect();
-        let Some(row) = rows.iter().find(|row| row.verdict.is_some()).or(rows.first()) else { return Cell::new("–") };
-        let word = row.verdict.as_ref().map_or("", |(word, _)| word.as_str());
-        let mut cell = Cell::new(word).class(format!("verdict {word}"));
-        cell.detail =
-            if row.depth == Depth::None || row.number.is_err() { row.text() } else { format!("{}: {}", row.depth.word(), row.text()) };
-        let reason = row.verdict.as_ref().and_then(|(_, reason)| reason.clone()).unwrap_or_default();
-        let is_said = self.synthesis.sources[source].shallow.is_some() || row.number.is_err() || reason.is_empty();
-        cell.lines.extend((!is_said).then_some(reason));
-        let others = rows.iter().filter(|other| other.depth != row.depth);
-        cell.lines.extend(others.filter_map(|other| {
-            let number = other.number.as_ref().ok()?;
-            Some(format!("{}: {}", other.depth.word(), other.unit.number(number.value)))
-        }));
-        cell
-    }
-
-    /// What public logs say of one claim, comparison by comparison.
-    fn logged(&self, paper: &Paper, claim: &Claim, public: &[usize]) -> Cell {
-        let rows = self.synthesis.on(paper.id.as_str(), claim.id.as_str()).filter(|row| public.contains(&row.source));
-        let said = |row: &Row| {
-            let word = row.verdict.as_ref().map_or("", |(word, _)| word.as_str());
-            format!("{}: {} ({word})", self.synthesis.sources[row.source].label.trim_start_matches("public logs, "), row.text())
-        };
-        let mut lines: Vec<String> = rows.map(said).collect();
-        if lines.is_empty() {
-            return Cell::new("–");
+        let row = rows.iter().find(|row| row.verdict.is_some()).or(rows.first())?;
+        let (word, reason) = row.verdict.clone().unwrap_or_default();
+        if word == "not-run" {
+            return None;
         }
-        let first = lines.remove(0);
-        Cell { detail: first, lines, ..Cell::default() }
+        let mut verdict = Cell::new(&word).class(format!("verdict {word}"));
+        let is_said = self.synthesis.sources[source].shallow.is_some();
+        verdict.detail = if row.number.is_err() { row.text() } else { reason.filter(|_| !is_said).unwrap_or_default() };
+        // A number without a depth is a ratio of times, say.
+        let without_depth = rows.iter().filter(|row| row.depth == Depth::None && row.number.is_ok());
+        verdict.lines = without_depth.map(|row| row.text()).collect();
+        let at = |depths: &[Depth]| {
+            let found = rows.iter().find(|row| depths.contains(&row.depth) && row.number.is_ok());
+            let number = found.and_then(|row| Some((row.number.as_ref().ok()?, row.unit)));
+            number.map_or(Cell::new("–").class("absent"), |(number, unit)| {
+                let interval = number.interval.map(|interval| unit.interval(&interval).replace(' ', "\u{a0}"));
+                Cell::new(unit.number(number.value)).detail(interval.unwrap_or_default())
+            })
+        };
+        let depths = [&[Depth::Matched, Depth::PapersTarget][..], &[Depth::Late], &[Depth::OwnTarget]];
+        Some([Cell::new(self.head(source)), verdict].into_iter().chain(depths.map(at)).collect())
     }
 
-    /// A campaign at the head of its column.
+    /// A campaign at the head of its line.
     fn head(&self, at: usize) -> String {
         let source = &self.synthesis.sources[at];
         if source.shallow.is_some() { format!("{}, earlier", source.label) } else { source.label.clone() }
