@@ -104,7 +104,7 @@ fn several(
         Ok(header) => header,
         Err(missing) => return Ok(Outcome::NotRun(missing)),
     };
-    let checks = ranks::compare(root, together, &trainer, &header, say)?;
+    let checks = ranks::compare(manifests, together.count(), &trainer, &header, say)?;
     let tested = Tested { header, ranks: Some(together.count()), checks, cut_short: None };
     let directory = request.out.as_ref().map(|out| write(root, out, &tested, &build)).transpose()?;
     Ok(Outcome::Tested(Box::new(tested), directory))
@@ -230,11 +230,9 @@ fn result(row: &Row) -> String {
 impl fmt::Display for Tested {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let TestedDevice { name, architecture, interpreted, libraries, seed, .. } = &self.header;
-        let parts = std::iter::once(architecture)
-            .chain((!libraries.is_empty()).then_some(&libraries.join(", ")))
-            .cloned()
-            .collect::<Vec<_>>()
-            .join("; ");
+        let parts: Vec<String> =
+            std::iter::once(architecture.clone()).chain((!libraries.is_empty()).then(|| libraries.join(", "))).collect();
+        let parts = parts.join("; ");
         match self.ranks {
             None => writeln!(f, "{name} ({parts}) against the CPU, seed {seed}")?,
             Some(ranks) => writeln!(f, "{name} ({parts}): {ranks} ranks against one, seed {seed}")?,

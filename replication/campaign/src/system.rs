@@ -27,7 +27,7 @@ pub fn tell_to_end(processes: &[u32]) {
 pub fn tell_to_end(_: &[u32]) {}
 
 /// A signal to the group of a program that is not ours reaches what it started, too.
-pub fn in_a_group_of_its_own(command: &mut std::process::Command) {
+pub(crate) fn in_a_group_of_its_own(command: &mut std::process::Command) {
     #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(command, 0);
     #[cfg(not(unix))]
@@ -36,7 +36,7 @@ pub fn in_a_group_of_its_own(command: &mut std::process::Command) {
 
 /// Kills the groups that these processes lead.
 #[cfg(unix)]
-pub fn kill_groups(leaders: &[u32]) {
+pub(crate) fn kill_groups(leaders: &[u32]) {
     use rustix::process::{Signal, kill_process_group};
     for leader in ids(leaders) {
         let _ = kill_process_group(leader, Signal::KILL);
@@ -44,7 +44,7 @@ pub fn kill_groups(leaders: &[u32]) {
 }
 
 #[cfg(not(unix))]
-pub fn kill_groups(_: &[u32]) {}
+pub(crate) fn kill_groups(_: &[u32]) {}
 
 /// Kills these processes alone.
 #[cfg(unix)]
