@@ -39,6 +39,8 @@ pub struct Exchange<D: Device> {
     /// The embedding's gradient as it is sent, where that is the shorter way.
     rows: Option<(PackedRows, D::Numbers)>,
     coming: Option<Coming>,
+    /// Whether a defect keeps the sum in BF16.
+    rounds_sums: bool,
 }
 
 impl<D: Device> Exchange<D> {
@@ -51,10 +53,11 @@ impl<D: Device> Exchange<D> {
         ranks: &dyn Ranks<D>,
         shards: &Shards,
         (table, rows): (&Range<usize>, PackedRows),
+        rounds_sums: bool,
     ) -> Result<Self, TrainerError> {
         let room = || device.zeros(shards.bucket_room());
         let rows = shards.packs(table, rows).then(|| Ok::<_, TrainerError>((rows, device.zeros(rows.length())?))).transpose()?;
-        Ok(Self { rooms: [room()?, room()?], next: 0, pieces: ranks.room(device, shards)?, rows, coming: None })
+        Ok(Self { rooms: [room()?, room()?], next: 0, pieces: ranks.room(device, shards)?, rows, coming: None, rounds_sums })
     }
 }
 
@@ -67,15 +70,13 @@ pub struct Round<'a, D: Device> {
     pub exchange: &'a mut Exchange<D>,
     /// This rank's shard of the step's gradients.
     pub sum: &'a mut D::Numbers,
-    /// Whether a defect keeps the sum in BF16.
-    pub rounds: bool,
     pub is_first: bool,
 }
 
 impl<D: Device> Round<'_, D> {
     /// Adds the bucket that is coming to this rank's shard.
     pub fn add(&mut self) -> Result<(), TrainerError> {
-        let Self { device, ranks, shards, exchange, sum, rounds, .. } = self;
+        let Self { device, ranks, shards, exchange, sum, .. } = self;
         let Some(Coming { bucket, room, is_first, packed }) = exchange.coming.take() else { return Ok(()) };
         ranks.end(device)?;
         let (rank, base) = (ranks.rank(), Shards::base(&bucket));
@@ -98,7 +99,7 @@ impl<D: Device> Round<'_, D> {
                     device.add_rows((sum, at), of_table, piece, rows)?;
                 }
             }
-            if *rounds {
+            if exchange.rounds_sums {
                 device.round_to_bf16((sum, at), part.len())?;
             }
         }
@@ -127,7 +128,7 @@ impl<D: Device> Round<'_, D> {
         // Its pieces take the place of the next one's, and afterwards its room is free.
         self.add()?;
         let Self { device, ranks, shards, exchange, is_first, .. } = self;
-        let Exchange { rooms, next, pieces, rows, coming } = &mut **exchange;
+        let Exchange { rooms, next, pieces, rows, coming, .. } = &mut **exchange;
         let (numbers, base) = (&rooms[*next], Shards::base(bucket));
         let mut sent = Bucket { numbers, base, range: bucket.clone(), packed: None };
         let mut packed = None;

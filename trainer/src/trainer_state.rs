@@ -146,7 +146,7 @@ impl<D: Device> Training<D> {
                 Some(_) => {
                     let rows = PackedRows { slots: at_once.tokens_per_step(), width: at_once.model.hidden_size };
                     let embedding = (&model.layout().embedding, rows);
-                    MicroGradients::Exchanged(Box::new(Exchange::new(&device, &*ranks, &shards, embedding)?))
+                    MicroGradients::Exchanged(Box::new(Exchange::new(&device, &*ranks, &shards, embedding, run.recipe.rounds_sums())?))
                 }
             };
             Ok::<_, TrainerError>(MicroBatches { batch: Batch::default(), gradients })
@@ -240,8 +240,8 @@ impl<D: Device> Training<D> {
     fn micro_batch(&mut self, step: u64, round: usize) -> Result<D::Sum, TrainerError> {
         let (parts, size) = (self.run.batch.accumulation, self.ranks.size());
         let part = round * size + self.ranks.rank();
-        let Self { device, run, model, ranks, shards, parameters, gradients, batch, tokens, micro, .. } = self;
-        let (step, rounds) = (micro_step(step, part, parts), run.recipe.rounds_sums());
+        let Self { device, model, ranks, shards, parameters, gradients, batch, tokens, micro, .. } = self;
+        let step = micro_step(step, part, parts);
         let mut train = |batch: &Batch, goal: &mut dyn GradientSink<D>| {
             device.load(batch, tokens)?;
             device.inside(|| model.train(parameters, (batch, tokens), step, goal))
@@ -255,7 +255,7 @@ impl<D: Device> Training<D> {
                     MicroGradients::Own(_) if round == 0 => train(own, &mut Whole(gradients))?,
                     MicroGradients::Own(more) => train(own, &mut Whole(more))?,
                     MicroGradients::Exchanged(exchange) => {
-                        train(own, &mut Round { device, ranks, shards, exchange, sum: gradients, rounds, is_first: round == 0 })?
+                        train(own, &mut Round { device, ranks, shards, exchange, sum: gradients, is_first: round == 0 })?
                     }
                 }
             }
@@ -279,10 +279,9 @@ impl<D: Device> Training<D> {
 
     /// The last bucket of the step's last round has no computing to hide behind.
     fn finish_exchange(&mut self) -> Result<(), TrainerError> {
-        let Self { device, run, ranks, shards, gradients, micro, exchanged, .. } = self;
+        let Self { device, ranks, shards, gradients, micro, exchanged, .. } = self;
         if let Some(MicroBatches { gradients: MicroGradients::Exchanged(exchange), .. }) = micro {
-            let rounds = run.recipe.rounds_sums();
-            Round { device, ranks, shards, exchange, sum: gradients, rounds, is_first: false }.add()?;
+            Round { device, ranks, shards, exchange, sum: gradients, is_first: false }.add()?;
             let waited = ranks.finish(device)?;
             (exchanged.gradients, exchanged.parameters) = (waited.gradients, waited.parameters);
         }

@@ -397,9 +397,8 @@ impl DeviceTest {
     /// The same, as `bench` takes it.
     pub(crate) fn request(&self) -> device_test::Request {
         let Self { device, seed, out, trainer, .. } = self;
-        let together = self.gpus.map(device_test::ranks::Together::Gpus);
-        let together = together.or(self.ranks.map(device_test::ranks::Together::Processes));
-        device_test::Request { device: device.clone(), together, seed: *seed, out: out.clone(), trainer: trainer.clone() }
+        let device = if self.ranks.is_some() { DeviceId::Cpu.to_string() } else { device.clone() };
+        device_test::Request { device, ranks: self.gpus.or(self.ranks), seed: *seed, out: out.clone(), trainer: trainer.clone() }
     }
 }
 

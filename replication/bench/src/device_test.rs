@@ -26,18 +26,16 @@ use study::manifest::{ManifestError, Manifests};
 use study::plan::{self, Build};
 use study::provenance;
 
-use self::ranks::Together;
-
 /// The profile whose model and batch the steps are compared on.
 const PROFILE: &str = "device-test";
 
 /// What `device-test` was asked for.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// `cuda`, `cuda:N`, `hip`, `hip:N`.
+    /// `cuda`, `cuda:N`, `hip`, `hip:N`; `cpu` for ranks that are processes.
     pub device: String,
-    /// Several ranks against one, instead of a GPU against the CPU.
-    pub together: Option<Together>,
+    /// So many against one, instead of a GPU against the CPU.
+    pub ranks: Option<usize>,
     pub seed: u64,
     /// Where the result directory goes; None: none is written.
     pub out: Option<PathBuf>,
@@ -70,17 +68,20 @@ pub struct Tested {
 /// A wrong manifest, a trainer that cannot be built, or files that cannot be written.
 pub fn run(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<Outcome, CampaignError> {
     let manifests = Manifests::load(root)?;
-    if let Some(together) = request.together {
-        return several(root, &manifests, together, request, say);
-    }
     if let Some(missing) = nothing_here(root, &manifests, request) {
         return Ok(Outcome::NotRun(missing));
     }
     let (trainer, build) = trainer(root, request, say)?;
-    let folder = root.join("cache").join("device-test");
-    let files = run_files(&manifests, &folder, manifests.recipes.keys().map(String::as_str))?;
-    say(&format!("comparing {} with the CPU: kernels, then two steps of {} recipes", request.device, files.len()));
-    let tested = match call(trainer.command(arguments(&request.device, request.seed, files)))? {
+    let tested = match request.ranks {
+        Some(ranks) => ranks::compare(&manifests, ranks, request, &trainer, say)?,
+        None => {
+            let folder = root.join("cache").join("device-test");
+            let files = run_files(&manifests, &folder, manifests.recipes.keys().map(String::as_str))?;
+            say(&format!("comparing {} with the CPU: kernels, then two steps of {} recipes", request.device, files.len()));
+            call(trainer.command(arguments(&request.device, request.seed, files)))?
+        }
+    };
+    let tested = match tested {
         Ok(tested) => tested,
         Err(missing) => return Ok(Outcome::NotRun(missing)),
     };
@@ -88,31 +89,9 @@ pub fn run(root: &Path, request: &Request, say: &dyn Fn(&str)) -> Result<Outcome
     Ok(Outcome::Tested(Box::new(tested), directory))
 }
 
-/// As [`run`], of several ranks against one.
-fn several(
-    root: &Path,
-    manifests: &Manifests,
-    together: Together,
-    request: &Request,
-    say: &dyn Fn(&str),
-) -> Result<Outcome, CampaignError> {
-    if let Some(missing) = nothing_here(root, manifests, request).filter(|_| matches!(together, Together::Gpus(_))) {
-        return Ok(Outcome::NotRun(missing));
-    }
-    let (trainer, build) = trainer(root, request, say)?;
-    let header = match ranks::place(&trainer, together, &request.device, request.seed)? {
-        Ok(header) => header,
-        Err(missing) => return Ok(Outcome::NotRun(missing)),
-    };
-    let checks = ranks::compare(manifests, together.count(), &trainer, &header, say)?;
-    let tested = Tested { header, ranks: Some(together.count()), checks, cut_short: None };
-    let directory = request.out.as_ref().map(|out| write(root, out, &tested, &build)).transpose()?;
-    Ok(Outcome::Tested(Box::new(tested), directory))
-}
-
 /// What is missing, if that can be told without building a trainer.
 fn nothing_here(root: &Path, manifests: &Manifests, request: &Request) -> Option<String> {
-    let kind = request.device.parse::<DeviceId>().ok()?.kind().word();
+    let kind = request.device.parse::<DeviceId>().ok().filter(|device| *device != DeviceId::Cpu)?.kind().word();
     let at_hand = toolchain::at_hand(root, request.trainer.as_deref());
     if let Some(devices) = at_hand.and_then(|trainer| devices::ask(&trainer).ok()) {
         return devices.that_open(kind).next().is_none().then(|| devices.lines_of(kind).join("; "));

@@ -272,6 +272,20 @@ struct Tokenised {
     sha256_idx: String,
 }
 
+/// Tokens of two files of documents, to train on and held out, by a committed tokenizer, in a folder that is made anew.
+///
+/// # Errors
+/// A tokenizer that is not here, or text that cannot be tokenised.
+pub fn tokens_of(
+    root: &Path,
+    tokenizer: &Tokenizer,
+    trainer: &Trainer,
+    documents: &[PathBuf; 2],
+    folder: &Path,
+) -> Result<Shards, DataError> {
+    tokenise(trainer, &tokenizer_file(root, tokenizer)?, documents, folder, None)
+}
+
 fn tokenise(
     trainer: &Trainer,
     tokenizer: &Path,

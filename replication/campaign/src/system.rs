@@ -15,10 +15,14 @@ fn ids(processes: &[u32]) -> impl Iterator<Item = rustix::process::Pid> {
 /// SIGTERM: Ctrl-C reaches trainers by itself, a deadline or a kill of the harness alone does not.
 #[cfg(unix)]
 pub fn tell_to_end(processes: &[u32]) {
-    use rustix::process::{Signal, kill_process};
+    signal(processes, rustix::process::Signal::TERM);
+}
+
+#[cfg(unix)]
+fn signal(processes: &[u32], signal: rustix::process::Signal) {
     for process in ids(processes) {
         // One that has just ended needs no telling.
-        let _ = kill_process(process, Signal::TERM);
+        let _ = rustix::process::kill_process(process, signal);
     }
 }
 
@@ -49,10 +53,7 @@ pub(crate) fn kill_groups(_: &[u32]) {}
 /// Kills these processes alone.
 #[cfg(unix)]
 pub fn kill(processes: &[u32]) {
-    use rustix::process::{Signal, kill_process};
-    for process in ids(processes) {
-        let _ = kill_process(process, Signal::KILL);
-    }
+    signal(processes, rustix::process::Signal::KILL);
 }
 
 #[cfg(not(unix))]

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use contract::defect::Defect;
 use contract::device::DeviceKind;
 use contract::id::Id;
 use contract::run_file::{BatchSection, Gemm, RunFile};
@@ -232,11 +233,8 @@ pub fn step_run_file(
     if profile.batch.sequences != sequences {
         profile.batch = BatchSection { sequences, accumulation: 1 };
     }
-    // A mistake that is made between micro-batches needs two of them.
-    let defect = manifests.recipes.get(arm).and_then(|recipe| recipe.defect);
-    if defect.is_some_and(|defect| defect.check_micro_batches(profile.batch.accumulation).is_err()) {
-        profile.batch.accumulation = 2;
-    }
+    let fewest = manifests.recipes[arm].defect.map_or(1, Defect::fewest_micro_batches);
+    profile.batch.accumulation = profile.batch.accumulation.max(fewest);
     let shards = resolve::unknown_shards(u64::from(u32::MAX));
     let run = resolve::run_file(manifests, &profile, model, &shards, arm, 1).map_err(refuse)?;
     run.to_yaml().map_err(|error| refuse(error.to_string()))

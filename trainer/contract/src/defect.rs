@@ -69,9 +69,14 @@ impl Defect {
         }
     }
 
+    /// The fewest micro-batches of a step in which it is one.
+    pub fn fewest_micro_batches(self) -> usize {
+        if self == Self::SumsInBf16 { 2 } else { 1 }
+    }
+
     /// What is wrong with the defect in a run with so many micro-batches a step. The message begins with `defect`.
     pub fn check_micro_batches(self, accumulation: usize) -> Result<(), String> {
-        if self == Self::SumsInBf16 && accumulation == 1 {
+        if accumulation < self.fewest_micro_batches() {
             return Err(format!("defect: {} needs several micro-batches a step; raise batch.accumulation, or remove it", self.word()));
         }
         Ok(())

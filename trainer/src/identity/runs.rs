@@ -150,9 +150,7 @@ fn defects(run: &RunFile) -> Vec<(Defect, RunFile)> {
     let with = |defect: &Defect, operand| {
         let mut run = with_recipe(run, operand);
         run.recipe.defect = Some(*defect);
-        if run.recipe.rounds_sums() {
-            run.batch.accumulation = 2;
-        }
+        run.batch.accumulation = defect.fewest_micro_batches();
         run.check().is_ok().then_some((*defect, run))
     };
     Defect::ALL.iter().filter_map(|defect| operands.iter().find_map(|operand| with(defect, *operand))).collect()

@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use campaign::data::tokens_of;
 use campaign::error::CampaignError;
 use campaign::system;
 use campaign::toolchain::{ToolError, Trainer};
@@ -15,30 +16,12 @@ use contract::device::{DeviceId, DeviceKind, Devices, GpuFacts};
 use contract::measurements::{Check, TestedDevice};
 use contract::run_file::{BatchSection, BudgetSection, CheckpointSection};
 use duct::Handle;
-use serde::Deserialize;
 use study::files;
 use study::manifest::Manifests;
-use study::manifest::profile::{Profile, Shard, Shards};
+use study::manifest::profile::{Profile, Shards};
 use study::plan;
 
-use super::PROFILE;
-
-/// Ranks that are compared with one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Together {
-    /// Each on a GPU of its own.
-    Gpus(usize),
-    /// As processes on the CPU.
-    Processes(usize),
-}
-
-impl Together {
-    pub fn count(self) -> usize {
-        match self {
-            Self::Gpus(count) | Self::Processes(count) => count,
-        }
-    }
-}
+use super::{PROFILE, Request, Tested};
 
 /// Random words that belong to a micro-batch, delayed scales, and signs. All is tried with the first.
 const RECIPES: [&str; 3] = ["mxfp4-fdw-sr", "fp8", "mxfp4-fdw-rh16"];
@@ -93,14 +76,13 @@ impl Way {
     }
 }
 
-/// Where the ranks compute: the GPUs of a kind, or the processor.
-pub(super) fn place(trainer: &Trainer, together: Together, device: &str, seed: u64) -> Result<Result<TestedDevice, String>, CampaignError> {
-    let Together::Gpus(count) = together else {
+/// Where the ranks compute: the GPUs of a kind, or the processor; else what is missing.
+fn place(trainer: &Trainer, count: usize, kind: DeviceKind, seed: u64) -> Result<Result<TestedDevice, String>, CampaignError> {
+    if kind == DeviceKind::Cpu {
         let name = campaign::machine::cpu_model();
         let architecture = std::env::consts::ARCH.to_owned();
-        return Ok(Ok(TestedDevice { device: DeviceKind::Cpu, name, architecture, interpreted: false, libraries: Vec::new(), seed }));
-    };
-    let kind = device.parse::<DeviceId>().map_or(DeviceKind::Cuda, DeviceId::kind);
+        return Ok(Ok(TestedDevice { device: kind, name, architecture, interpreted: false, libraries: Vec::new(), seed }));
+    }
     let devices = campaign::devices::ask(trainer)?;
     Ok(of_gpus(&devices, kind, count).map(|first| TestedDevice {
         device: kind,
@@ -133,19 +115,25 @@ struct Means<'a> {
     seed: u64,
 }
 
-/// All checks of a number of ranks.
+/// All checks of a number of ranks; Err: what is missing here.
 ///
 /// # Errors
 /// Data or run files that cannot be made.
 pub(super) fn compare(
     manifests: &Manifests,
     count: usize,
+    request: &Request,
     trainer: &Trainer,
-    header: &TestedDevice,
     say: &dyn Fn(&str),
-) -> Result<Vec<Check>, CampaignError> {
+) -> Result<Result<Tested, String>, CampaignError> {
+    let kind = request.device.parse::<DeviceId>().map_or(DeviceKind::Cuda, DeviceId::kind);
+    let header = match place(trainer, count, kind, request.seed)? {
+        Ok(header) => header,
+        Err(missing) => return Ok(Err(missing)),
+    };
     let folder = manifests.root.join("cache").join("device-test-ranks");
-    Means { manifests, trainer, folder, kind: header.device, count, seed: header.seed }.compare(say)
+    let checks = Means { manifests, trainer, folder, kind, count, seed: request.seed }.compare(say)?;
+    Ok(Ok(Tested { header, ranks: Some(count), checks, cut_short: None }))
 }
 
 impl Means<'_> {
@@ -155,7 +143,7 @@ impl Means<'_> {
         let mut checks = Vec::new();
         for (number, recipe) in RECIPES.iter().enumerate() {
             let text = self.run_file(recipe, &shards)?;
-            let mut case = Case { means: self, recipe, text: &text, one: Vec::new(), checks: &mut checks };
+            let mut case = Case { means: self, recipe, text: &text, one: None, checks: &mut checks };
             say(&format!("{recipe}: one rank"));
             case.alone()?;
             let mut count = self.count;
@@ -179,32 +167,13 @@ impl Means<'_> {
 
     /// Tokens of the manifests' own text: some is there wherever this program is.
     fn tokens(&self) -> Result<Shards, CampaignError> {
-        let profile = self.manifests.profile(PROFILE)?;
-        let tokenizer = &self.manifests.tokenizers[&profile.tokenizer];
-        let file = self.manifests.root.join(tokenizer.file.as_deref().unwrap_or_default());
-        let shard = |name: &str, kinds: &[&str]| -> Result<Shard, CampaignError> {
-            let (text, output) = (self.folder.join(format!("{name}.txt")), self.data().join(name));
-            files::write(&text, self.text(kinds)?.as_bytes())?;
-            files::make_folder(&self.data())?;
-            let words: [OsString; 7] = [
-                "tokenize".into(),
-                "--tokenizer".into(),
-                file.clone().into(),
-                "--input".into(),
-                text.into(),
-                "--output".into(),
-                output.into(),
-            ];
-            let said = self.trainer.output("making tokens", words)?;
-            let Tokens { tokens, sha256_bin, sha256_idx } = serde_json::from_str(&said).map_err(|error| ToolError::Failed {
-                what: "making tokens".to_owned(),
-                status: "an answer that is not the expected JSON".to_owned(),
-                code: None,
-                output: format!("{error}: {said}"),
-            })?;
-            Ok(Shard { tokens, sha256_bin, sha256_idx })
-        };
-        Ok(Shards { train: shard("train", &["recipes", "profiles"])?, validation: shard("validation", &["papers"])?, end_of_document: 0 })
+        let Manifests { root, tokenizers, .. } = self.manifests;
+        let documents = ["train.txt", "validation.txt"].map(|name| self.folder.join(name));
+        for (path, kinds) in documents.iter().zip([&["recipes", "profiles"][..], &["papers"]]) {
+            files::write(path, self.text(kinds)?.as_bytes())?;
+        }
+        let tokenizer = &tokenizers[&self.manifests.profile(PROFILE)?.tokenizer];
+        Ok(tokens_of(root, tokenizer, self.trainer, &documents, &self.data())?)
     }
 
     fn data(&self) -> PathBuf {
@@ -235,22 +204,14 @@ impl Means<'_> {
     }
 }
 
-/// What `trainer tokenize` says.
-#[derive(Deserialize)]
-struct Tokens {
-    tokens: u64,
-    sha256_bin: String,
-    sha256_idx: String,
-}
-
 /// One recipe's runs.
 struct Case<'a> {
     means: &'a Means<'a>,
     recipe: &'a str,
     /// run.yaml.
     text: &'a str,
-    /// [`FILES`] of one rank; empty where its run failed.
-    one: Vec<Vec<u8>>,
+    /// [`FILES`] of one rank; none where its run failed.
+    one: Option<Vec<Vec<u8>>>,
     checks: &'a mut Vec<Check>,
 }
 
@@ -259,7 +220,7 @@ impl Case<'_> {
         let folder = self.folder("one")?;
         let ended = self.start(&folder, 1, CHOSEN)?.wait();
         self.one = outcome(&folder);
-        if self.one.len() < FILES.len() {
+        if self.one.is_none() {
             self.failed(format!("1 rank: {}", ended.reason(&folder)));
         }
         Ok(())
@@ -337,16 +298,13 @@ impl Case<'_> {
 
     /// Whether a folder's files are those of one rank.
     fn same(&mut self, folder: &Path, ended: &Ended, what: &str) {
-        let found = outcome(folder);
-        if self.one.len() < FILES.len() {
-            return;
-        }
-        if found.len() < FILES.len() {
+        let Some(one) = &self.one else { return };
+        let Some(found) = outcome(folder) else {
             return self.failed(format!("{what}: {}", ended.reason(folder)));
-        }
-        let differ = self.one.iter().zip(&found).filter(|(one, found)| one != found).count();
+        };
+        let differ = one.iter().zip(&found).filter(|(one, found)| one != found).count();
+        let bytes = one.iter().map(Vec::len).sum::<usize>();
         let way = transport(folder).map_or(String::new(), |transport| format!(", by {transport}"));
-        let bytes = self.one.iter().map(Vec::len).sum::<usize>();
         self.check(format!("{what}{way}: files of one rank that differ"), bytes as u64, Some(differ as f64), 0.0);
     }
 
@@ -411,9 +369,9 @@ impl Ended {
     }
 }
 
-/// [`FILES`] of a run; fewer where one is not there.
-fn outcome(folder: &Path) -> Vec<Vec<u8>> {
-    FILES.iter().filter_map(|name| std::fs::read(folder.join(name)).ok()).collect()
+/// [`FILES`] of a run; none where one is not there.
+fn outcome(folder: &Path) -> Option<Vec<Vec<u8>>> {
+    FILES.iter().map(|name| std::fs::read(folder.join(name)).ok()).collect()
 }
 
 /// Lines of a log that are not broken; its end may be being written.

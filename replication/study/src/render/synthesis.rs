@@ -229,8 +229,7 @@ impl Shown<'_> {
             let found = rows.iter().find(|row| depths.contains(&row.depth) && row.number.is_ok());
             let number = found.and_then(|row| Some((row.number.as_ref().ok()?, row.unit)));
             number.map_or(Cell::new("–").class("absent"), |(number, unit)| {
-                let interval = number.interval.map(|interval| unit.interval(&interval).replace(' ', "\u{a0}"));
-                Cell::new(unit.number(number.value)).detail(interval.unwrap_or_default())
+                Cell::new(unit.number(number.value)).detail(number.interval_text(unit))
             })
         };
         let depths = [&[Depth::Matched, Depth::PapersTarget][..], &[Depth::Late], &[Depth::OwnTarget]];

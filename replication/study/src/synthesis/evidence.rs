@@ -102,9 +102,15 @@ impl Row {
 
 impl Number {
     pub fn text(&self, unit: Unit) -> String {
-        // An interval stays on one line.
-        let interval = self.interval.map(|interval| format!(" {}", unit.interval(&interval).replace(' ', "\u{a0}")));
-        format!("{}{}", unit.number(self.value), interval.unwrap_or_default())
+        match (unit.number(self.value), self.interval_text(unit)) {
+            (number, interval) if interval.is_empty() => number,
+            (number, interval) => format!("{number} {interval}"),
+        }
+    }
+
+    /// Of its interval, which stays on one line; empty without one.
+    pub fn interval_text(&self, unit: Unit) -> String {
+        self.interval.map(|interval| unit.interval(&interval).replace(' ', "\u{a0}")).unwrap_or_default()
     }
 
     fn of(measured: &Measured, shown: fn(f64) -> f64) -> Self {

@@ -60,15 +60,8 @@ impl Results {
             return own.map_or("not reached".into(), |own| fixed(100.0 * (own / baseline - 1.0), 1));
         }
         let baseline = self.curve_of(with_baseline, baseline, seed);
-        assert!(column.late && own.len() == baseline.len());
-        let last = own.last().unwrap().0;
-        let gaps: Vec<f64> = own
-            .iter()
-            .zip(&baseline)
-            .filter(|((tokens, _), _)| *tokens >= 0.75 * last)
-            .map(|((_, loss), (_, below))| loss - below)
-            .collect();
-        fixed(mean(&gaps), 3)
+        assert!(column.late);
+        fixed(late_gap(&own, &baseline), 3)
     }
 
     /// What the section on convergence says in words.
@@ -92,10 +85,7 @@ impl Results {
     fn sums(&mut self) -> String {
         let [stochastic, rotated] = ["mxfp4-fdw-sr", "mxfp4-fdw-rh16"].map(|arm| {
             let [with, without] = [format!("{arm}-bf16-sums"), arm.to_owned()].map(|arm| self.curve(SUMS, &arm));
-            let last = without.last().unwrap().0;
-            let late = with.iter().zip(&without).filter(|((tokens, _), _)| *tokens >= 0.75 * last);
-            let below: Vec<f64> = late.map(|((_, with), (_, without))| without - with).collect();
-            ([&with, &without].map(|curve| fixed(curve.last().unwrap().1, 3)), fixed(mean(&below), 3))
+            ([&with, &without].map(|curve| fixed(curve.last().unwrap().1, 3)), fixed(late_gap(&without, &with), 3))
         });
         format!(
             "ends at {} with the mistake and at {} without, with randomized Hadamard 16 at {} and {}; over the last quarter it lies {} nat below the other and {}",
@@ -163,4 +153,12 @@ impl Results {
         let helps: f64 = rows.iter().find(|row| row["claim"] == "MX-RHT-HELPS").unwrap()["number"].parse().unwrap();
         format!("closes {} % of the gap", fixed(100.0 * helps, 0))
     }
+}
+
+/// How far a curve lies above another over the last quarter of their tokens, nats.
+fn late_gap(above: &[(f64, f64)], below: &[(f64, f64)]) -> f64 {
+    assert_eq!(above.len(), below.len());
+    let last = above.last().unwrap().0;
+    let late = above.iter().zip(below).filter(|((tokens, _), _)| *tokens >= 0.75 * last);
+    mean(&late.map(|((_, above), (_, below))| above - below).collect::<Vec<f64>>())
 }
