@@ -9,6 +9,7 @@
 // registers: embedding_rows 32
 // registers: pack_rows 32
 // registers: add_rows 32
+// registers: add_pieces 40
 #include "squares.h"
 
 constexpr int THREADS = 256;
@@ -53,4 +54,21 @@ KERNEL(256) add_rows(float* sum, u64 first, u64 count, const float* entries, con
         u64 at = begin + i;
         if (at >= first && at - first < count) sum[at - first] += rows[(u64)blockIdx.x * width + i];
     }
+}
+
+constexpr int PIECES = 8;
+struct Pieces {
+    const float* at[PIECES];
+};
+
+// sum[i] is sum[i] + at[0][i] + at[1][i] + ..., so many pieces, from left to right and each sum rounded; at[0][i] + at[1][i] + ... where it begins.
+KERNEL(256) add_pieces(float* sum, Pieces pieces, int count_of_pieces, int begins, u64 count) {
+    u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= count) return;
+    float total = pieces.at[0][i];
+    if (!begins) total = sum[i] + total;
+#pragma unroll
+    for (int piece = 1; piece < PIECES; piece++)
+        if (piece < count_of_pieces) total = total + pieces.at[piece][i];
+    sum[i] = total;
 }

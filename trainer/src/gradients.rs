@@ -84,10 +84,16 @@ impl<D: Device> Round<'_, D> {
         if part.is_empty() {
             return Ok(());
         }
-        let at = part.start - shards.of(rank).start;
-        for from in 0..ranks.size() {
-            let comes = shards.senders(rank).any(|sender| sender == from);
-            let piece = if comes { (&exchange.pieces, shards.piece(rank, from)) } else { (&exchange.rooms[room], part.start - base) };
+        let at = shards.of(rank).place(part.start);
+        let comes = |from: usize| shards.senders(rank).any(|sender| sender == from);
+        let piece =
+            |from| if comes(from) { (&exchange.pieces, shards.piece(rank, from)) } else { (&exchange.rooms[room], part.start - base) };
+        let pieces = (0..ranks.size()).map(piece);
+        if packed.is_none() && !exchange.rounds_sums {
+            return device.add_pieces((sum, at), &pieces.collect::<Vec<_>>(), part.len(), is_first);
+        }
+        for (from, piece) in pieces.enumerate() {
+            let comes = comes(from);
             match (packed.filter(|_| comes), is_first && from == 0) {
                 (None, true) => device.copy(piece, (sum, at), part.len())?,
                 (None, false) => device.add((sum, at), piece, part.len())?,

@@ -8,6 +8,7 @@ use std::ops::Range;
 use contract::run_file::ModelSection;
 use rayon::iter::{IndexedParallelIterator, IntoParallelRefMutIterator, ParallelIterator};
 
+use crate::ranks::ShardRanges;
 use crate::streams;
 
 /// One parameter tensor, row-major `[rows, columns]`; a norm's gain is `[1, width]`.
@@ -107,25 +108,22 @@ impl Layout {
 
     /// Initial values of all parameters, as [`Self::initialise_part`] says.
     pub fn initialise(&self, model: &ModelSection, seed: u64, perturbation: u32) -> Vec<f32> {
-        self.initialise_part(model, seed, perturbation, &(0..self.total))
+        self.initialise_part(model, seed, perturbation, &ShardRanges::one(0..self.total))
     }
 
-    /// Initial values of a range of the array: gains 1, matrices normal with standard deviation `initializer_range` (over sqrt(2 * layers) for
+    /// Initial values of a shard of the array: gains 1, matrices normal with standard deviation `initializer_range` (over sqrt(2 * layers) for
     /// `attention_output` and `down` when `scale_residual_init`). Each depends on the seed, the model and its place only.
     ///
     /// `perturbation` is [`contract::run_file::RecipeSection::perturbation`]: it moves each value by at most three units in its last place.
-    pub fn initialise_part(&self, model: &ModelSection, seed: u64, perturbation: u32, part: &Range<usize>) -> Vec<f32> {
+    pub fn initialise_part(&self, model: &ModelSection, seed: u64, perturbation: u32, shard: &ShardRanges) -> Vec<f32> {
         let deviation = model.initializer_range;
         let residual = if model.scale_residual_init { deviation / libm::sqrt(2.0 * model.num_hidden_layers as f64) } else { deviation };
         // Zeros cost nothing here: the threads below touch their pages first.
-        let mut values = vec![0.0; part.len()];
-        for (number, tensor) in self.tensors.iter().enumerate() {
-            let (start, end) = (tensor.range.start.max(part.start), tensor.range.end.min(part.end));
-            if start >= end {
-                continue;
-            }
-            let first = start - tensor.range.start;
-            let values = &mut values[start - part.start..end - part.start];
+        let mut values = vec![0.0; shard.len()];
+        let parts = self.tensors.iter().enumerate().flat_map(|tensor| shard.within(&tensor.1.range).map(move |part| (tensor, part)));
+        for ((number, tensor), part) in parts {
+            let (first, place) = (part.start - tensor.range.start, shard.place(part.start));
+            let values = &mut values[place..place + part.len()];
             let deviation = match tensor.initial {
                 Initial::One => {
                     values.fill(1.0);
@@ -166,8 +164,10 @@ mod tests {
         for cuts in [vec![7], vec![layout.embedding.end], vec![gain.start, gain.start + 3, gain.end], vec![100, 100, layout.total - 1]] {
             let ends = cuts.iter().copied().chain([layout.total]);
             let starts = [0].into_iter().chain(cuts.iter().copied());
-            let parts: Vec<u32> =
-                starts.zip(ends).flat_map(|(start, end)| bits(layout.initialise_part(&model, 5, 2, &(start..end)))).collect();
+            let parts: Vec<u32> = starts
+                .zip(ends)
+                .flat_map(|(start, end)| bits(layout.initialise_part(&model, 5, 2, &ShardRanges::one(start..end))))
+                .collect();
             assert!(parts == whole, "cut at {cuts:?}");
         }
     }

@@ -12,7 +12,7 @@ use crate::device::{Device, Linears};
 use crate::error::TrainerError;
 use crate::metrics::Log;
 use crate::mllog::Mllog;
-use crate::ranks::Ranks;
+use crate::ranks::{Ranks, ShardRanges};
 use crate::trainer_state::Training;
 
 /// Where a run goes on.
@@ -66,9 +66,9 @@ fn read<D: Device>(
 ) -> Result<Result<[Vec<f32>; 3], String>, TrainerError> {
     let (rank, layout) = (ranks.rank(), training.model.layout());
     let (wanted, readers) = match (together, rank) {
-        (true, _) => (training.shard(), ranks.size()),
-        (false, 0) => (0..layout.total, 1),
-        (false, _) => (0..0, 1),
+        (true, _) => (training.shard().clone(), ranks.size()),
+        (false, 0) => (ShardRanges::one(0..layout.total), 1),
+        (false, _) => (ShardRanges::default(), 1),
     };
     let own = state.read(directory, layout, &wanted, |number| number % readers == rank);
     let said = ranks.gather(own.as_ref().err().map_or(&[][..], String::as_bytes))?;

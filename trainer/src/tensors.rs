@@ -221,13 +221,13 @@ impl<B: AsRef<[u8]>> Tensors<B> {
 
     /// The elements of the F32 tensor `name`, which must have this shape.
     pub fn f32(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, TensorError> {
-        let mut all = Vec::new();
-        self.append_f32(name, shape, 0..shape.iter().product(), &mut all)?;
+        let mut all = vec![0.0; shape.iter().product()];
+        self.copy_f32(name, shape, 0..all.len(), &mut all)?;
         Ok(all)
     }
 
-    /// Appends the elements `part` of the F32 tensor `name`, which must have this shape, to `out`.
-    pub fn append_f32(&self, name: &str, shape: &[usize], part: Range<usize>, out: &mut Vec<f32>) -> Result<(), TensorError> {
+    /// Copies the elements `part` of the F32 tensor `name`, which must have this shape, to `out`, which has room for so many.
+    pub fn copy_f32(&self, name: &str, shape: &[usize], part: Range<usize>, out: &mut [f32]) -> Result<(), TensorError> {
         let refuse = |problem: String| TensorError::Tensor { path: self.path.clone(), name: name.to_owned(), problem };
         let info = self.metadata.info(name).ok_or_else(|| refuse("is missing".into()))?;
         if info.dtype != Dtype::F32 {
@@ -240,7 +240,7 @@ impl<B: AsRef<[u8]>> Tensors<B> {
         let place = self.data_start.checked_add(start).zip(self.data_start.checked_add(end));
         let bytes = place.and_then(|(start, end)| self.bytes.as_ref().get(start..end));
         let elements = bytes.and_then(|bytes| bytes.as_chunks::<4>().0.get(part)).ok_or_else(|| refuse("lies outside the file".into()))?;
-        out.extend(elements.iter().map(|&element| f32::from_le_bytes(element)));
+        out.iter_mut().zip(elements).for_each(|(out, &element)| *out = f32::from_le_bytes(element));
         Ok(())
     }
 }

@@ -21,7 +21,7 @@ use crate::gradients::{Exchange, Round};
 use crate::model::{GradientSink, Model, Whole};
 use crate::optimizer::Moments;
 use crate::parameters::Layout;
-use crate::ranks::{self, Alone, Ranks, Shards};
+use crate::ranks::{self, Alone, Ranks, ShardRanges, Shards};
 use crate::streams::micro_step;
 
 #[derive(Debug)]
@@ -118,7 +118,7 @@ impl<D: Device> Training<D> {
 
     /// As [`Training::new`], one of several ranks.
     pub fn among(ranks: Arc<dyn Ranks<D>>, device: D, run: RunFile, train_tokens: usize) -> Result<Self, TrainerError> {
-        let initial = |layout: &Layout, run: &RunFile, shard: &Range<usize>| {
+        let initial = |layout: &Layout, run: &RunFile, shard: &ShardRanges| {
             layout.initialise_part(&run.model, run.run.seed, run.recipe.perturbation, shard)
         };
         Self::from_weights(ranks, device, run, train_tokens, initial)
@@ -130,7 +130,7 @@ impl<D: Device> Training<D> {
         device: D,
         run: RunFile,
         train_tokens: usize,
-        initial: impl FnOnce(&Layout, &RunFile, &Range<usize>) -> Vec<f32> + Send,
+        initial: impl FnOnce(&Layout, &RunFile, &ShardRanges) -> Vec<f32> + Send,
     ) -> Result<Self, TrainerError> {
         ranks::check_size(&run, ranks.size())?;
         let at_once = run.micro_batch();
@@ -153,10 +153,10 @@ impl<D: Device> Training<D> {
         };
         let mut training = Self {
             parameters: {
-                let values = device.inside(|| initial(model.layout(), &run, &shard));
+                let values = device.inside(|| initial(model.layout(), &run, shard));
                 match ranks.size() {
                     1 => device.parameters(values)?,
-                    _ => device.shard_parameters(model.layout(), values, &shard)?,
+                    _ => device.shard_parameters(model.layout(), values, shard)?,
                 }
             },
             gradients: zeros()?,
@@ -270,7 +270,7 @@ impl<D: Device> Training<D> {
     /// One rank owns all gradients: those of a round join their sum, which the first ones are.
     fn sum_own(&mut self, is_first: bool) -> Result<(), TrainerError> {
         let Self { device, run, shards, gradients, micro, .. } = self;
-        let (Some(MicroBatches { gradients: MicroGradients::Own(more), .. }), count) = (micro, shards.of(0).len()) else { return Ok(()) };
+        let (Some(MicroBatches { gradients: MicroGradients::Own(more), .. }), count) = (micro, shards.total()) else { return Ok(()) };
         if !is_first {
             device.add((gradients, 0), (more, 0), count)?;
         }
@@ -334,10 +334,10 @@ impl<D: Device> Training<D> {
         let shard = shards.of(ranks.rank());
         let mut update = |portion: &Range<usize>, parameters: &mut D::Parameters| {
             let moments = (&mut moments.first, &mut moments.second);
-            device.inside(|| device.update(model.layout(), update, (portion, &shard), gradients, parameters, moments))
+            device.inside(|| device.update(model.layout(), update, (portion, shard), gradients, parameters, moments))
         };
         if ranks.transport().is_none() {
-            return update(&shard, parameters);
+            return update(&(0..shards.total()), parameters);
         }
         for round in 0..shards.rounds() {
             update(&shards.portion(ranks.rank(), round), parameters)?;
@@ -378,7 +378,7 @@ impl<D: Device> Training<D> {
         if ranks.transport().is_none() {
             return device.parameter_values(parameters).map(Some);
         }
-        let shard = device.shard_in_f32(parameters, &shards.of(ranks.rank()))?;
+        let shard = device.shard_in_f32(parameters, shards.of(ranks.rank()))?;
         Ok(ranks.collect(device, &shard, shards)?.map(|all| Cow::Owned(all.into_owned())))
     }
 
@@ -391,7 +391,7 @@ impl<D: Device> Training<D> {
     }
 
     /// Which of the parameters are this rank's.
-    pub fn shard(&self) -> Range<usize> {
+    pub fn shard(&self) -> &ShardRanges {
         self.shards.of(self.ranks.rank())
     }
 
@@ -399,7 +399,9 @@ impl<D: Device> Training<D> {
     pub fn own(&self) -> Result<[Cow<'_, [f32]>; 3], TrainerError> {
         let (Self { device, moments, .. }, shard) = (self, self.shard());
         let mut parameters = vec![0.0; shard.len()];
-        device.read_parameters(&self.parameters, shard.start, &mut parameters)?;
+        for (place, range) in shard.placed() {
+            device.read_parameters(&self.parameters, range.start, &mut parameters[place..place + range.len()])?;
+        }
         Ok([Cow::Owned(parameters), device.values(&moments.first)?, device.values(&moments.second)?])
     }
 
@@ -411,11 +413,12 @@ impl<D: Device> Training<D> {
 
     /// Goes on from parameters and moments of this rank's shard; all ranks do.
     pub fn restore(&mut self, [parameters, first, second]: [Vec<f32>; 3]) -> Result<(), TrainerError> {
-        let start = self.shard().start;
         if self.ranks.transport().is_none() {
             self.parameters = self.device.parameters(parameters)?;
         } else {
-            self.device.write_parameters(&mut self.parameters, start, &parameters)?;
+            for (place, range) in self.shards.of(self.ranks.rank()).placed() {
+                self.device.write_parameters(&mut self.parameters, range.start, &parameters[place..place + range.len()])?;
+            }
             self.share_parameters()?;
         }
         self.moments.first = self.device.numbers(first)?;

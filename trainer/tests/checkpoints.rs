@@ -129,13 +129,20 @@ fn an_index_that_makes_no_sense_is_set_aside() {
     let text = fs::read_to_string(&index).unwrap();
     let mut wrong = vec![
         (text.replace("\"state-1-of-2.safetensors\"", "\"../state-1-of-2.safetensors\""), "does not lie beside it"),
-        (text.replace("\"first\":0", "\"first\":64"), "and 0 comes next"),
-        (text.replace("checkpoint/2", "checkpoint/1"), "names no hash"),
-        (text.replace("checkpoint/2", "checkpoint/3"), "schema `mxfp4-checkpoint/3` is not"),
+        (text.replace("[0,", "[64,"), "and 0 comes next"),
+        (text.replace("checkpoint/3", "checkpoint/1"), "names no hash"),
+        (text.replace("checkpoint/3", "checkpoint/2"), "schema `mxfp4-checkpoint/2` is not"),
         (text[..text.len() / 2].to_owned(), "state.json: EOF"),
     ];
     let mut one: serde_json::Value = serde_json::from_str(&text).unwrap();
     one["shards"].as_array_mut().unwrap().pop();
+    wrong.push((one.to_string(), "comes next"));
+    // Without the last range of all.
+    let mut one: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let end = |shard: &serde_json::Value| shard["ranges"].as_array().unwrap().last().unwrap()[1].as_u64().unwrap();
+    let shards = one["shards"].as_array_mut().unwrap();
+    let last = shards.iter_mut().max_by_key(|shard| end(shard)).unwrap();
+    last["ranges"].as_array_mut().unwrap().pop();
     wrong.push((one.to_string(), "and the model has"));
     let mut number = 0;
     for (altered, expected) in wrong {

@@ -428,5 +428,5 @@ fn one_of_two_ranks_takes_less_memory() {
     let [parameters, moments, gradients, copy] = terms("1");
     let p = parameters / 4;
     assert_eq!([moments, gradients, copy], [8 * p, 8 * p, 12 * p]);
-    assert_eq!(terms("2"), [4 * p, 4 * p, 2 * p + 12 * (24_576 + 2 * 64) + 4 * 64 * (64 + 1), 6 * p]);
+    assert_eq!(terms("2"), [4 * p, 4 * p, 2 * p + 10 * (24_576 + 2 * 64) + 4 * 64 * (64 + 1), 6 * p]);
 }

@@ -63,21 +63,25 @@ fn every_call_does_what_it_says() {
 
             let mut parameters = numbers(rank, total);
             (0..shards.rounds()).for_each(|round| ranks.share(&device, &mut parameters, &shards, round).unwrap());
-            let wanted: Vec<f32> = (0..size).flat_map(|from| numbers(from, total)[shards.of(from)].to_vec()).collect();
+            let wanted: Vec<f32> =
+                shards.segments().iter().flat_map(|segment| numbers(segment.owner, total)[segment.range.clone()].to_vec()).collect();
             assert!(parameters == wanted, "share");
             assert!(ranks.finish(&device).unwrap().parameters > 0.0);
 
-            let shard = numbers(7, total)[own.clone()].to_vec();
+            let shard_of = |all: Vec<f32>| own.iter().flat_map(|range| all[range.clone()].to_vec()).collect::<Vec<f32>>();
+            let shard = shard_of(numbers(7, total));
             let collected = ranks.collect(&device, &shard, &shards).unwrap();
             assert_eq!(collected.is_some(), rank == 0);
             assert!(collected.is_none_or(|all| *all == *numbers(7, total)), "collect");
 
             let all = if rank == 0 { numbers(9, total) } else { Vec::new() };
-            assert!(ranks.scatter(&all, &shards).unwrap() == numbers(9, total)[own], "scatter");
+            assert!(ranks.scatter(&all, &shards).unwrap() == shard_of(numbers(9, total)), "scatter");
 
-            let last = ranks.relay(&mut |before| Ok([&before[..], &[rank as u8; 3]].concat())).unwrap();
-            let wanted = (0..size).flat_map(|rank| [rank as u8; 3]).collect::<Vec<_>>();
-            assert_eq!(last, (rank + 1 == size).then_some(wanted));
+            // Some ranks come twice, one of them in a row, and one of three never.
+            let owners = [0, 1, 1, 0, 1];
+            let last = ranks.relay(&owners, &mut |link, before| Ok([&before[..], &[link as u8, rank as u8]].concat())).unwrap();
+            let wanted = owners.iter().enumerate().flat_map(|(link, owner)| [link as u8, *owner as u8]).collect::<Vec<_>>();
+            assert_eq!(last, (rank == 1).then_some(wanted));
 
             let records = ranks.gather(&vec![rank as u8; rank]).unwrap();
             assert_eq!(records, (0..size).map(|from| vec![from as u8; from]).collect::<Vec<_>>());
@@ -157,7 +161,7 @@ fn the_last_word_of_a_rank_comes_before_the_failure_of_a_write() {
                 return None;
             }
             // Only sends.
-            let mut send = || ranks.relay(&mut |_| Ok(vec![0; 1 << 16]));
+            let mut send = || ranks.relay(&[0, 1], &mut |_, _| Ok(vec![0; 1 << 16]));
             let error = std::iter::repeat_with(&mut send).find_map(Result::err).unwrap();
             ranks.abort(&error);
             Some(error.to_string())

@@ -197,6 +197,10 @@ impl Copies {
         for (_, block) in self.others.others() {
             self.write(side, block + flag(TAKEN, self.rank), number.wrapping_sub(1))?;
         }
+        // Each begins with the rank after it, so that no two send to the same one as long as all are equally fast.
+        let (rank, size) = (self.rank, self.others.starts.len());
+        let mut sends: Vec<&Sent> = sends.iter().collect();
+        sends.sort_by_key(|(to, _)| (to + size - rank) % size);
         for (to, parts) in sends {
             let Some(Place(block)) = self.others.place(*to, 0) else { continue };
             self.wait(side, flag(TAKEN, *to), number.wrapping_sub(1))?;

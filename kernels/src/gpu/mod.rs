@@ -50,7 +50,7 @@ pub use mxfp4::{PackedProducts, PackedQuantiser, Plan, is_packed, packed_bytes};
 pub use norm::Norm;
 pub use optimizer::{Optimizer, Stretch, UpdateNumbers};
 pub use quantise::{Made, OperandSide, Quantiser, TensorScales, element, multiplier, prepared};
-pub use shards::{EmbeddingRows, RowPacker, ShardNorm};
+pub use shards::{EmbeddingRows, PieceAdder, RowPacker, ShardNorm};
 
 use driver::{Driver, Function, Grid, PackedProduct, Product};
 

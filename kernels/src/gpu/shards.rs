@@ -4,7 +4,7 @@
 use super::driver::Grid;
 use super::elementwise::{Occurrences, multiple_of_eight};
 use super::optimizer::PARTIALS;
-use super::{Argument, Bf16, Buffer, Gpu, GpuError, Kernel, expect};
+use super::{Argument, Bf16, Buffer, Gpu, GpuError, Kernel, Plain, expect};
 use crate::packed_rows::PackedRows;
 
 /// Threads of a workgroup.
@@ -80,6 +80,51 @@ impl ShardNorm {
         let arguments = [Argument::new(self.partial.address(0)), Argument::new(PARTIALS as i32), Argument::new(out.address(slot))];
         // SAFETY: norm_of(partial, count, out).
         unsafe { self.norm_of.launch(Grid::row(1, THREADS as u32), arguments) }
+    }
+}
+
+/// Adds what several ranks computed of a shard: each number is read and written once, whatever the number of ranks.
+#[derive(Debug)]
+pub struct PieceAdder(Kernel);
+
+/// Pieces that the kernel adds at once, by their addresses.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+struct Pieces([u64; PieceAdder::MOST]);
+
+// SAFETY: eight u64.
+unsafe impl Plain for Pieces {}
+
+impl PieceAdder {
+    /// How many it adds at once.
+    const MOST: usize = 8;
+
+    /// Compiles or finds the kernel.
+    pub fn new(gpu: &Gpu) -> Result<Self, GpuError> {
+        gpu.kernel("shards.cu", &[], "add_pieces").map(Self)
+    }
+
+    /// `sum` += each of the pieces in their order, element by element in F32; `sum` = the first and the others added, where it `begins`. Each
+    /// piece has as many elements from its place on.
+    pub fn add(&self, sum: &mut Buffer<f32>, pieces: &[(&Buffer<f32>, usize)], begins: bool) -> Result<(), GpuError> {
+        let count = sum.length();
+        for (number, some) in pieces.chunks(Self::MOST).enumerate() {
+            let mut addresses = Pieces([0; Self::MOST]);
+            for (address, (piece, place)) in addresses.0.iter_mut().zip(some) {
+                expect("add_pieces", "a piece", place + count, piece.length())?;
+                *address = piece.address(*place);
+            }
+            let arguments = [
+                Argument::new(sum.address(0)),
+                Argument::new(addresses),
+                Argument::new(some.len() as i32),
+                Argument::new(i32::from(begins && number == 0)),
+                Argument::new(count as u64),
+            ];
+            // SAFETY: add_pieces(sum, pieces, count_of_pieces, begins, count): lengths were checked, and at least one piece is there.
+            unsafe { self.0.launch(Grid::row(count.div_ceil(THREADS), THREADS as u32), arguments)? };
+        }
+        Ok(())
     }
 }
 

@@ -17,7 +17,7 @@ pub const FAILED: &str = "mxfp4-failed/1";
 /// `checkpoint/state.json` of one rank's checkpoint, which only the trainer reads.
 pub const CHECKPOINT: &str = "mxfp4-checkpoint/1";
 /// And of one that several ranks wrote, each its shard.
-pub const SHARDED_CHECKPOINT: &str = "mxfp4-checkpoint/2";
+pub const SHARDED_CHECKPOINT: &str = "mxfp4-checkpoint/3";
 /// What `trainer devices` prints.
 pub const DEVICES: &str = "mxfp4-devices/1";
 /// What `trainer memory` prints.

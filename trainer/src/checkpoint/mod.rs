@@ -9,7 +9,6 @@ mod shard;
 mod writer;
 
 use std::fs;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use contract::schema;
@@ -19,6 +18,7 @@ use crate::error::TrainerError;
 use crate::metrics::{sync_directory, write_synced};
 use crate::model_export;
 use crate::parameters::Layout;
+use crate::ranks::ShardRanges;
 use crate::tensors::ASIDE;
 
 pub use shard::Shard;
@@ -39,7 +39,7 @@ pub struct State {
     /// Of the file of one rank's checkpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tensors_sha256: Option<String>,
-    /// Of a checkpoint of several ranks, in the order of the array.
+    /// Of a checkpoint of several ranks, in their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     shards: Vec<Shard>,
     /// Bytes of metrics.jsonl that belong to this state.
@@ -132,17 +132,19 @@ impl State {
             schema::require(&self.schema, schema::CHECKPOINT).map_err(|error| wrong(&error.to_string()))?;
             let sha256 = self.tensors_sha256.clone().filter(|_| self.shards.is_empty());
             let sha256 = sha256.ok_or_else(|| wrong("the index of one file names no hash, or other files"))?;
-            return Ok(vec![Shard { file: WHOLE.into(), first: 0, end: total, bytes: None, sha256 }]);
+            return Ok(vec![Shard { file: WHOLE.into(), ranges: vec![(0, total)], bytes: None, sha256 }]);
         }
+        if self.shards.iter().any(|shard| Path::new(&shard.file).file_name() != Some(shard.file.as_ref())) {
+            return Err(wrong("a shard is named that does not lie beside it"));
+        }
+        let mut ranges: Vec<_> = self.shards.iter().flat_map(|shard| shard.ranges.iter().map(|&range| (range, &shard.file))).collect();
+        ranges.sort_unstable();
         let mut end = 0;
-        for shard in &self.shards {
-            if Path::new(&shard.file).file_name() != Some(shard.file.as_ref()) {
-                return Err(wrong("a shard is named that does not lie beside it"));
+        for ((first, next), file) in ranges {
+            if first != end || next <= first {
+                return Err(wrong(&format!("{file} has parameters from {first} on, and {end} comes next")));
             }
-            if shard.first != end || shard.end <= shard.first {
-                return Err(wrong(&format!("{} begins with element {}, and {end} comes next", shard.file, shard.first)));
-            }
-            end = shard.end;
+            end = next;
         }
         if end != total || self.tensors_sha256.is_some() {
             return Err(wrong(&format!("its shards are of {end} parameters, and the model has {total}")));
@@ -150,7 +152,7 @@ impl State {
         Ok(self.shards.clone())
     }
 
-    /// Parameters, first and second moments in the range `wanted` of the array, from the checkpoint of the directory `run`. Compares the
+    /// Parameters, first and second moments of what is `wanted` of the array, from the checkpoint of the directory `run`. Compares the
     /// hashes of the files whose number `verifies`.
     ///
     /// # Errors
@@ -159,10 +161,10 @@ impl State {
         &self,
         run: &Path,
         layout: &Layout,
-        wanted: &Range<usize>,
+        wanted: &ShardRanges,
         verifies: impl Fn(usize) -> bool,
     ) -> Result<[Vec<f32>; 3], String> {
-        let mut arrays = [(); 3].map(|()| Vec::with_capacity(wanted.len()));
+        let mut arrays = [(); 3].map(|()| vec![0.0; wanted.len()]);
         for (number, shard) in self.files(layout.total)?.iter().enumerate() {
             shard.read(&folder(run), layout, (wanted, verifies(number)), &mut arrays)?;
         }

@@ -1,4 +1,4 @@
-//! One shard of a checkpoint: a safetensors file of what lies in a range of the flat array, of parameters and both moments.
+//! One shard of a checkpoint: a safetensors file of what lies in some ranges of the flat array, of parameters and both moments.
 //!
 //! A tensor that lies in it whole has its own name and shape. Of one that is cut it holds a part, as a vector under `NAME[FIRST..END]`: those
 //! elements of the tensor, row by row. The shard of one rank is the whole.
@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::{Access, Bytes};
 use crate::error::TrainerError;
-use crate::parameters::Layout;
-use crate::ranks::overlap;
+use crate::parameters::{Layout, Tensor};
+use crate::ranks::ShardRanges;
 use crate::tensors::{NamedTensor, Tensors, write_tensors};
 
 /// Parameters, first and second moments, by the prefix of their tensors' names.
@@ -23,16 +23,15 @@ const ARRAYS: [&str; 3] = ["parameters", "adam_first", "adam_second"];
 #[serde(deny_unknown_fields)]
 pub struct Shard {
     pub file: String,
-    /// The range of the flat array, in elements.
-    pub first: usize,
-    pub end: usize,
+    /// Of the flat array, in its order: first element and end of each.
+    pub ranges: Vec<(usize, usize)>,
     /// Length of the file; an index of one rank does not say it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
     pub sha256: String,
 }
 
-/// What of a tensor lies in a range of the flat array.
+/// What of a tensor lies in one range of a shard.
 struct Piece {
     name: String,
     shape: Vec<usize>,
@@ -40,52 +39,39 @@ struct Piece {
     range: Range<usize>,
 }
 
-fn pieces<'a>(layout: &'a Layout, range: &'a Range<usize>) -> impl Iterator<Item = Piece> + 'a {
-    layout.tensors.iter().filter_map(move |tensor| {
+fn pieces<'a>(layout: &'a Layout, shard: &'a ShardRanges) -> impl Iterator<Item = Piece> + 'a {
+    let piece = |tensor: &Tensor, inside: Range<usize>| {
         let whole = &tensor.range;
-        let inside = overlap(whole, range);
         let (name, shape) = if inside == *whole {
             (tensor.name.clone(), vec![tensor.rows, tensor.columns])
         } else {
             (format!("{}[{}..{}]", tensor.name, inside.start - whole.start, inside.end - whole.start), vec![inside.len()])
         };
-        (!inside.is_empty()).then_some(Piece { name, shape, range: inside })
-    })
+        Piece { name, shape, range: inside }
+    };
+    layout.tensors.iter().flat_map(move |tensor| shard.within(&tensor.range).map(move |inside| piece(tensor, inside)))
 }
 
-/// `range` with its start as zero.
-fn within(range: &Range<usize>, start: usize) -> Range<usize> {
-    range.start - start..range.end - start
-}
-
-/// Writes and syncs the shard `range`, which `arrays` are of.
-pub(super) fn write(
-    folder: &Path,
-    file: String,
-    layout: &Layout,
-    range: &Range<usize>,
-    arrays: [&[f32]; 3],
-) -> Result<Shard, TrainerError> {
+/// Writes and syncs a shard, which `arrays` are of.
+pub(super) fn write(folder: &Path, file: String, layout: &Layout, shard: &ShardRanges, arrays: [&[f32]; 3]) -> Result<Shard, TrainerError> {
     let path = folder.join(&file);
     let named = |(prefix, array)| {
         let tensor = move |piece: Piece| -> NamedTensor<'_> {
             let elements: &[f32] = array;
-            (format!("{prefix}.{}", piece.name), piece.shape, &elements[within(&piece.range, range.start)])
+            let place = shard.place(piece.range.start);
+            (format!("{prefix}.{}", piece.name), piece.shape, &elements[place..place + piece.range.len()])
         };
-        pieces(layout, range).map(tensor)
+        pieces(layout, shard).map(tensor)
     };
     let tensors: Vec<NamedTensor<'_>> = ARRAYS.into_iter().zip(arrays).flat_map(named).collect();
     let sha256 = write_tensors(&path, &tensors).map_err(|error| TrainerError::Machine(error.to_string()))?;
     let bytes = fs::metadata(&path).map_err(|source| TrainerError::write(&path, source))?.len();
-    Ok(Shard { file, first: range.start, end: range.end, bytes: Some(bytes), sha256 })
+    Ok(Shard { file, ranges: shard.iter().map(|range| (range.start, range.end)).collect(), bytes: Some(bytes), sha256 })
 }
 
 impl Shard {
-    pub(super) fn range(&self) -> Range<usize> {
-        self.first..self.end
-    }
-
-    /// Appends what of `wanted` lies here to parameters, first and second moments; `verify`: after its hash was compared with the index's.
+    /// Takes what of `wanted` lies here to its place in parameters, first and second moments of it; `verify`: after the file's hash was compared
+    /// with the index's.
     ///
     /// # Errors
     /// What is wrong with the file, which it names.
@@ -93,12 +79,11 @@ impl Shard {
         &self,
         folder: &Path,
         layout: &Layout,
-        (wanted, verify): (&Range<usize>, bool),
+        (wanted, verify): (&ShardRanges, bool),
         arrays: &mut [Vec<f32>; 3],
     ) -> Result<(), String> {
-        let (file, range) = (&self.file, self.range());
-        let wanted = overlap(wanted, &range);
-        if wanted.is_empty() && !verify {
+        let (file, shard) = (&self.file, ShardRanges::new(self.ranges.iter().map(|&(first, end)| first..end)));
+        if !verify && shard.iter().all(|range| wanted.within(range).next().is_none()) {
             return Ok(());
         }
         let path = folder.join(file);
@@ -121,11 +106,11 @@ impl Shard {
         };
         let tensors = Tensors::parse(&path, content).map_err(|source| source.to_string())?;
         for (prefix, array) in ARRAYS.iter().zip(arrays) {
-            for Piece { name, shape, range: piece } in pieces(layout, &range) {
-                let common = overlap(&piece, &wanted);
-                if !common.is_empty() {
-                    let part = within(&common, piece.start);
-                    tensors.append_f32(&format!("{prefix}.{name}"), &shape, part, array).map_err(|source| source.to_string())?;
+            for Piece { name, shape, range: piece } in pieces(layout, &shard) {
+                for common in wanted.within(&piece) {
+                    let (place, part) = (wanted.place(common.start), common.start - piece.start..common.end - piece.start);
+                    let goal = &mut array[place..place + common.len()];
+                    tensors.copy_f32(&format!("{prefix}.{name}"), &shape, part, goal).map_err(|source| source.to_string())?;
                 }
             }
         }

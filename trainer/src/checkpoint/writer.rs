@@ -5,7 +5,6 @@
 
 use std::borrow::Cow;
 use std::fs::{self, File};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,7 +13,7 @@ use super::{Shard, State, WHOLE, aside, put_in_place, shard};
 use crate::device::{Device, Linears};
 use crate::error::TrainerError;
 use crate::parameters::Layout;
-use crate::ranks::{self, Ranks};
+use crate::ranks::{self, Ranks, ShardRanges};
 use crate::trainer_state::Training;
 
 /// Calls on it are made by all ranks together, but for [`Writer::is_written`].
@@ -123,16 +122,16 @@ impl Writer {
                 let Some((arrays, state)) = training.collect()?.zip(state) else { return Ok(()) };
                 let (state, run, aside) = (complete(state)?, self.run.clone(), folder.clone());
                 let then = move |shard| put_in_place(&run, &aside, &state.with_shards(vec![shard]));
-                Flight::Placing(self.write((folder, WHOLE.to_owned()), (layout, 0..layout.total), arrays, then)?)
+                Flight::Placing(self.write((folder, WHOLE.to_owned()), (layout, ShardRanges::one(0..layout.total)), arrays, then)?)
             }
             Way::Together => {
                 // Until the folder is there.
                 ranks.barrier()?;
-                let (range, file) = (training.shard(), format!("state-{}-of-{}.safetensors", ranks.rank(), ranks.size()));
-                let shard = if range.is_empty() {
+                let (ranges, file) = (training.shard().clone(), format!("state-{}-of-{}.safetensors", ranks.rank(), ranks.size()));
+                let shard = if ranges.is_empty() {
                     Task::Done(None)
                 } else {
-                    self.write((folder.clone(), file), (layout, range), training.own()?, |shard| Ok(Some(shard)))?
+                    self.write((folder.clone(), file), (layout, ranges), training.own()?, |shard| Ok(Some(shard)))?
                 };
                 Flight::Shards { folder, shard, state: state.map(complete).transpose()?.map(Box::new) }
             }
@@ -144,14 +143,14 @@ impl Writer {
     fn write<T: Send + 'static>(
         &self,
         (folder, file): (PathBuf, String),
-        (layout, range): (&Layout, Range<usize>),
+        (layout, ranges): (&Layout, ShardRanges),
         arrays: [Cow<'_, [f32]>; 3],
         then: impl FnOnce(Shard) -> Result<T, TrainerError> + Send + 'static,
     ) -> Result<Task<T>, TrainerError> {
         // Of several ranks the others may still be writing into the folder, and are to fail of nothing else than what this one does.
         let is_alone = self.way == Way::First;
         let work = move |layout: &Layout, arrays: [&[f32]; 3]| {
-            let result = shard::write(&folder, file, layout, &range, arrays).and_then(then);
+            let result = shard::write(&folder, file, layout, &ranges, arrays).and_then(then);
             result.inspect_err(|_| {
                 if is_alone {
                     remove(&folder)

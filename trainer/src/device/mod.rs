@@ -22,6 +22,7 @@ use crate::batches::Batch;
 use crate::choices::Evaluation;
 use crate::error::TrainerError;
 use crate::parameters::Layout;
+use crate::ranks::ShardRanges;
 use crate::streams::Place;
 
 /// What one kind of kernel took of a step.
@@ -95,12 +96,12 @@ pub trait Device: Clone + Debug + Send + Sync {
     fn parameters(&self, values: Vec<f32>) -> Result<Self::Parameters, TrainerError>;
     /// Of one of several ranks, which has the values of its shard: what it reads of the rest has yet to come
     /// ([`crate::ranks::Ranks::share`]).
-    fn shard_parameters(&self, layout: &Layout, values: Vec<f32>, shard: &Range<usize>) -> Result<Self::Parameters, TrainerError>;
+    fn shard_parameters(&self, layout: &Layout, values: Vec<f32>, shard: &ShardRanges) -> Result<Self::Parameters, TrainerError>;
     /// Its shard in F32.
-    fn shard_in_f32(&self, parameters: &Self::Parameters, shard: &Range<usize>) -> Result<Self::Numbers, TrainerError>;
+    fn shard_in_f32(&self, parameters: &Self::Parameters, shard: &ShardRanges) -> Result<Self::Numbers, TrainerError>;
     /// Values in F32 of parameters that are no rank's shard.
     fn parameter_values<'a>(&self, parameters: &'a Self::Parameters) -> Result<Cow<'a, [f32]>, TrainerError>;
-    /// Parameters from element `first` on, which lie in this rank's shard.
+    /// Parameters from element `first` on, which lie in one range of this rank's shard.
     fn read_parameters(&self, parameters: &Self::Parameters, first: usize, out: &mut [f32]) -> Result<(), TrainerError>;
     /// What the device is told from here on reads these parameters as they are now on the rank that owns them: those that others send
     /// ([`crate::ranks::Ranks::share`]) have come before.
@@ -192,6 +193,19 @@ pub trait Device: Clone + Debug + Send + Sync {
     fn sum(&self, sum: Self::Sum) -> Result<f64, TrainerError>;
     /// `sum` += `more`, `count` elements of each from a place on, element by element in F32.
     fn add(&self, sum: (&mut Self::Numbers, usize), more: (&Self::Numbers, usize), count: usize) -> Result<(), TrainerError>;
+    /// `sum` += each of the pieces in their order, as [`Device::add`]; where it `begins`, the first takes the place of what was there.
+    fn add_pieces(
+        &self,
+        (sum, at): (&mut Self::Numbers, usize),
+        pieces: &[(&Self::Numbers, usize)],
+        count: usize,
+        begins: bool,
+    ) -> Result<(), TrainerError> {
+        for (number, piece) in pieces.iter().enumerate() {
+            if begins && number == 0 { self.copy(*piece, (sum, at), count)? } else { self.add((sum, at), *piece, count)? }
+        }
+        Ok(())
+    }
     /// `count` elements from a place on are rounded to BF16, to nearest; for runs with the defect `sums-in-bf16`.
     fn round_to_bf16(&self, numbers: (&mut Self::Numbers, usize), count: usize) -> Result<(), TrainerError>;
     /// `to` = `from`, as [`Device::add`].
@@ -218,10 +232,16 @@ pub trait Device: Clone + Debug + Send + Sync {
     fn divide(&self, numbers: &mut Self::Numbers, by: f32) -> Result<(), TrainerError>;
     /// Norm of all gradients.
     fn gradient_norm(&self, gradients: &Self::Numbers) -> Result<f64, TrainerError>;
-    /// Sums of squares of all gradients before element `first`, those of one group, gone on over a shard that begins there
-    /// ([`crate::ranks::Shards`]). Before the first shard there are none.
-    fn add_squares(&self, shard: &Self::Numbers, first: usize, group: usize, before: Vec<f64>) -> Result<Vec<f64>, TrainerError>;
-    /// The norm of what [`Device::add_squares`] went over, from the first shard to the last, its groups one after the other:
+    /// Sums of squares of all gradients before a segment of the array, those of one group, gone on over it ([`crate::ranks::Shards`]): `shard`
+    /// has it from a place on. Before the first segment there are none.
+    fn add_squares(
+        &self,
+        shard: (&Self::Numbers, usize),
+        segment: &Range<usize>,
+        group: usize,
+        before: Vec<f64>,
+    ) -> Result<Vec<f64>, TrainerError>;
+    /// The norm of what [`Device::add_squares`] went over, from the first segment to the last, its groups one after the other:
     /// [`Device::gradient_norm`] of the whole, bit for bit.
     fn norm_of_squares(&self, sums: &[f64]) -> Result<f64, TrainerError>;
     /// AdamW of step `step` (from 1), gradients clipped by their norm: of the tensors in a portion of a shard, which `gradients` and `moments`
@@ -230,7 +250,7 @@ pub trait Device: Clone + Debug + Send + Sync {
         &self,
         layout: &Layout,
         update: Update<'_>,
-        portion_of_shard: (&Range<usize>, &Range<usize>),
+        portion_of_shard: (&Range<usize>, &ShardRanges),
         gradients: &Self::Numbers,
         parameters: &mut Self::Parameters,
         moments: (&mut Self::Numbers, &mut Self::Numbers),

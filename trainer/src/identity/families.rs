@@ -16,6 +16,7 @@ use crate::batches::{Batch, DataOrder};
 use crate::device::{Device, Update};
 use crate::error::TrainerError;
 use crate::parameters::Layout;
+use crate::ranks::ShardRanges;
 
 fn stream(number: u32) -> Stream {
     StreamKey { seed: 20_260_925, step: 3, layer: number, linear: 1, pass: 92, operand: 2 }.stream()
@@ -317,7 +318,7 @@ fn optimizer(cpu: &Cpu) -> Result<String, TrainerError> {
             cpu,
             &layout,
             update,
-            (&(0..layout.total), &(0..layout.total)),
+            (&(0..layout.total), &ShardRanges::one(0..layout.total)),
             &gradients,
             &mut parameters,
             (&mut first, &mut second),

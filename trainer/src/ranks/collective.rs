@@ -15,7 +15,7 @@ use kernels::gpu::driver::Event;
 use kernels::gpu::{Buffer, Gpu, GpuError, ShardNorm};
 
 use super::tcp::{Mesh, lock};
-use super::{Bucket, Ranks, Shards, Waited};
+use super::{Bucket, Link, Ranks, Segment, Shards, Waited};
 use crate::device::Device;
 use crate::device::gpu::{Coming, GpuDevice, Parameters, machine};
 use crate::error::TrainerError;
@@ -105,31 +105,30 @@ impl Collective {
         self.communicator.exchange(&sends, &receives)
     }
 
-    /// Queues an exchange of parts of a room that lies in the pieces' place at every rank; what is computed next comes after it. Between the two
-    /// events the GPU waits.
+    /// Queues an exchange of parts of a room that lies in the pieces' place at every rank, each with whom it goes to or comes from; what is computed
+    /// next comes after it. Between the two events the GPU waits.
     fn pass(
         &self,
         room: &Buffer<f64>,
-        sent: Option<(Vec<usize>, Range<usize>)>,
-        received: Option<(usize, Range<usize>)>,
+        sent: &[(usize, Range<usize>)],
+        received: &[(usize, Range<usize>)],
     ) -> Result<(Event, Event), GpuError> {
         let side = self.communicator.side();
-        let (others, part) = sent.unwrap_or_default();
-        let bytes = |part: &Range<usize>| room.bytes(part.start, part.len());
+        let bytes = |(other, part): &(usize, Range<usize>)| Ok::<_, GpuError>((*other, room.bytes(part.start, part.len())?));
         match self.copies.get() {
             Some(copies) => {
                 // Each rank waits for all others.
                 let parts = |to: usize| {
-                    let place = copies.place(to, 2 * part.start).filter(|_| others.contains(&to));
-                    Ok((to, place.map(|place| Ok((bytes(&part)?, place))).transpose()?.into_iter().collect()))
+                    let parts = sent.iter().filter(|(other, _)| *other == to);
+                    let placed = parts.filter_map(|sent| Some((sent, copies.place(to, 2 * sent.1.start)?)));
+                    Ok((to, placed.map(|(sent, place)| Ok((bytes(sent)?.1, place))).collect::<Result<_, GpuError>>()?))
                 };
                 let all = (0..self.size()).filter(|other| *other != self.rank());
                 copies.exchange(side, &all.map(parts).collect::<Result<Vec<Sent>, GpuError>>()?)?;
             }
             None => {
-                let sends = others.into_iter().map(|to| Ok((to, bytes(&part)?))).collect::<Result<Vec<_>, GpuError>>()?;
-                let receives = received.map(|(from, part)| Ok::<_, GpuError>((from, bytes(&part)?))).transpose()?;
-                self.communicator.exchange(&sends, &Vec::from_iter(receives))?;
+                let all = |parts: &[(usize, Range<usize>)]| parts.iter().map(bytes).collect::<Result<Vec<_>, GpuError>>();
+                self.communicator.exchange(&all(sent)?, &all(received)?)?;
             }
         }
         side.lead(side.mark()?)
@@ -279,8 +278,8 @@ impl Ranks<GpuDevice> for Collective {
         Ok(Waited { gradients: seconds(device, gradients)?, parameters: seconds(device, parameters)? })
     }
 
-    /// Group by group, sums go from each GPU to the next, which goes on with them while this one is at its next group. The last one hands the norm
-    /// to all.
+    /// Group by group, sums go from each segment's GPU to the next one's, which goes on with them while this one is at its next group. The last one
+    /// hands the norm to all.
     fn norm(
         &self,
         device: &GpuDevice,
@@ -288,29 +287,42 @@ impl Ranks<GpuDevice> for Collective {
         gradients: &Buffer<f32>,
         pieces: &Buffer<f32>,
     ) -> Result<Option<f64>, TrainerError> {
-        let (rank, last, first) = (self.rank(), self.size() - 1, shards.of(self.rank()).start);
+        let (rank, shard, chain) = (self.rank(), shards.of(self.rank()), shards.segments());
+        let owner = |link: usize| chain.get(link).map(|segment| segment.owner);
+        let last = chain.last().map_or(0, |segment| segment.owner);
         let mut room = pieces.bytes(0, NORM_ROOM).and_then(|room| room.part::<f64>(0, ShardNorm::ALL + 1)).map_err(machine)?;
-        let at_work = |rank: usize, phase: usize| phase.checked_sub(rank).filter(|group| *group < ShardNorm::GROUPS);
         let sums = |group: usize| ShardNorm::SUMS * group..ShardNorm::SUMS * (group + 1);
         let mut waits = Vec::new();
-        if rank == 0 {
+        if owner(0) == Some(rank) {
             room.fill(0).map_err(machine)?;
         }
-        for phase in 0..ShardNorm::GROUPS + last {
-            let own = at_work(rank, phase);
-            if let Some(group) = own {
-                device.with_norm(|norm| norm.add(gradients, first, group, &room))?;
+        for phase in 0..chain.len() + ShardNorm::GROUPS - 1 {
+            let (mut sent, mut received) = (Vec::new(), Vec::new());
+            // A group is one link behind the group before it.
+            for group in 0..ShardNorm::GROUPS {
+                let Some((link, Segment { range, owner: at_work })) =
+                    phase.checked_sub(group).and_then(|link| Some((link, chain.get(link)?)))
+                else {
+                    continue;
+                };
+                if *at_work == rank {
+                    let part = gradients.window(shard.place(range.start), range.len()).map_err(machine)?;
+                    device.with_norm(|norm| norm.add(&part, range.start, group, &room))?;
+                    sent.extend(owner(link + 1).map(|next| (next, sums(group))));
+                } else if owner(link + 1) == Some(rank) {
+                    received.push((*at_work, sums(group)));
+                }
             }
-            let sent = own.filter(|_| rank < last).map(|group| (vec![rank + 1], sums(group)));
-            let before = rank.checked_sub(1).and_then(|before| Some((before, sums(at_work(before, phase)?))));
-            waits.push(self.pass(&room, sent, before).map_err(machine)?);
+            waits.push(self.pass(&room, &sent, &received).map_err(machine)?);
         }
         let norm = ShardNorm::ALL..ShardNorm::ALL + 1;
-        let sent = (rank == last).then(|| ((0..last).collect(), norm.clone()));
+        let (mut sent, mut received) = (Vec::new(), vec![(last, norm.clone())]);
         if rank == last {
             device.with_norm(|kernels| kernels.norm_of_sums(&room, &room, norm.start))?;
+            sent = (0..self.size()).filter(|other| *other != rank).map(|other| (other, norm.clone())).collect();
+            received.clear();
         }
-        waits.push(self.pass(&room, sent, (rank != last).then(|| (last, norm.clone()))).map_err(machine)?);
+        waits.push(self.pass(&room, &sent, &received).map_err(machine)?);
         self.wait()?;
         // Whoever asks for the norm measures the whole of it; the events go back.
         seconds(device, waits)?;
@@ -342,8 +354,8 @@ impl Ranks<GpuDevice> for Collective {
         self.mesh().scatter(all, shards)
     }
 
-    fn relay(&self, work: &mut dyn FnMut(Vec<u8>) -> Result<Vec<u8>, TrainerError>) -> Result<Option<Vec<u8>>, TrainerError> {
-        self.mesh().relay(work)
+    fn relay(&self, owners: &[usize], work: &mut Link<'_>) -> Result<Option<Vec<u8>>, TrainerError> {
+        self.mesh().relay(owners, work)
     }
 
     fn gather(&self, record: &[u8]) -> Result<Vec<Vec<u8>>, TrainerError> {

@@ -25,8 +25,7 @@ use contract::run_file::RunFile;
 use crate::device::Device;
 use crate::error::TrainerError;
 
-pub use shards::Shards;
-pub(crate) use shards::overlap;
+pub use shards::{Segment, ShardRanges, Shards};
 
 /// What ranks do together. All of them make the same calls in the same order; where they do not, the call is an error. Every call fails soon
 /// after another rank has ended, fallen silent or told of an error, and names it.
@@ -71,15 +70,15 @@ pub trait Ranks<D: Device>: Debug + Send + Sync {
     /// receives theirs. What they send may come later, beside computing: [`Device::arrive`] waits for it.
     fn share(&self, device: &D, parameters: &mut D::Parameters, shards: &Shards, round: usize) -> Result<(), TrainerError>;
 
-    /// All shards one after the other, on rank 0; none elsewhere.
+    /// The whole array of which every rank has a shard, on rank 0; none elsewhere.
     fn collect<'a>(&self, device: &D, shard: &'a D::Numbers, shards: &Shards) -> Result<Option<Cow<'a, [f32]>>, TrainerError>;
 
     /// This rank's shard of what rank 0 has; the others give nothing.
     fn scatter(&self, all: &[f32], shards: &Shards) -> Result<Vec<f32>, TrainerError>;
 
-    /// Rank after rank does `work` on what the rank before made (nothing on rank 0). What the last one made is its result there; it is none
-    /// elsewhere.
-    fn relay(&self, work: &mut dyn FnMut(Vec<u8>) -> Result<Vec<u8>, TrainerError>) -> Result<Option<Vec<u8>>, TrainerError>;
+    /// Link after link of a chain, `owners[link]` does `work` on what was made at the link before: nothing at the first. What is made at the last
+    /// is the result on the rank that made it; it is none elsewhere.
+    fn relay(&self, owners: &[usize], work: &mut Link<'_>) -> Result<Option<Vec<u8>>, TrainerError>;
 
     /// A small record of every rank, in the order of the ranks.
     fn gather(&self, record: &[u8]) -> Result<Vec<Vec<u8>>, TrainerError>;
@@ -95,6 +94,9 @@ pub trait Ranks<D: Device>: Debug + Send + Sync {
     /// Ends the connection in good order.
     fn leave(&self);
 }
+
+/// What a rank does at a link of a chain, by its number, with what was made at the one before.
+pub type Link<'a> = dyn FnMut(usize, Vec<u8>) -> Result<Vec<u8>, TrainerError> + 'a;
 
 /// Gradients of one rank's micro-batch.
 #[derive(Debug)]
@@ -167,8 +169,8 @@ impl<D: Device> Ranks<D> for Alone {
         Ok(all.to_vec())
     }
 
-    fn relay(&self, work: &mut dyn FnMut(Vec<u8>) -> Result<Vec<u8>, TrainerError>) -> Result<Option<Vec<u8>>, TrainerError> {
-        work(Vec::new()).map(Some)
+    fn relay(&self, owners: &[usize], work: &mut Link<'_>) -> Result<Option<Vec<u8>>, TrainerError> {
+        (0..owners.len()).try_fold(None, |before, link| work(link, before.unwrap_or_default()).map(Some))
     }
 
     fn gather(&self, record: &[u8]) -> Result<Vec<Vec<u8>>, TrainerError> {
@@ -217,19 +219,20 @@ pub(crate) fn gather_numbers<D: Device>(ranks: &dyn Ranks<D>, own: &[f64]) -> Re
     Ok(ranks.gather(&to_bytes(own))?.iter().map(|record| from_bytes(record)).collect())
 }
 
-/// The norm of gradients of which every rank has a shard: squares are added from the first element to the last, rank after rank, in the order
-/// in which one rank adds them. Sums that do not depend on each other go in groups, so that ranks work side by side.
+/// The norm of gradients of which every rank has a shard: squares are added from the first element to the last, segment after segment, in the
+/// order in which one rank adds them. Sums that do not depend on each other go in groups, so that ranks work side by side.
 pub(crate) fn gradient_norm<D: Device>(
     (device, ranks): (&D, &dyn Ranks<D>),
     shards: &Shards,
     gradients: &D::Numbers,
 ) -> Result<f64, TrainerError> {
-    let first = shards.of(ranks.rank()).start;
-    let mut sums = Vec::new();
+    let (segments, shard, mut sums) = (shards.segments(), shards.of(ranks.rank()), Vec::new());
+    let owners: Vec<usize> = segments.iter().map(|segment| segment.owner).collect();
     for group in 0..D::GROUPS_OF_SQUARES {
-        let own = ranks.relay(&mut |before| {
-            let before = from_bytes(&before);
-            device.inside(|| device.add_squares(gradients, first, group, before)).map(|sums| to_bytes(&sums))
+        let own = ranks.relay(&owners, &mut |link, before| {
+            let (range, before) = (&segments[link].range, from_bytes(&before));
+            let part = (gradients, shard.place(range.start));
+            device.inside(|| device.add_squares(part, range, group, before)).map(|sums| to_bytes(&sums))
         })?;
         sums.extend(own.map(|own| from_bytes(&own)));
     }

@@ -5,15 +5,75 @@ use std::ops::Range;
 use kernels::cpu::SQUARES_CHUNK;
 use kernels::packed_rows::{ALIGNED, PackedRows};
 
-/// The flat array of parameters cut into one shard a rank. Boundaries lie on multiples of the chunks in which squares are summed, so that the
-/// gradient's norm has the same terms for every number of ranks. The array itself has no padding; the last shard may be shorter, and where
-/// there are fewer chunks than ranks some shards are empty.
+/// What a rank owns of the flat array of parameters: ranges of it, in its order. The rank's own arrays have them one after the other.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ShardRanges(Vec<Range<usize>>);
+
+impl ShardRanges {
+    /// One range alone; where it is empty, nothing.
+    pub fn one(range: Range<usize>) -> Self {
+        Self(Some(range).filter(|range| !range.is_empty()).into_iter().collect())
+    }
+
+    /// Ranges in the order of the array, without the empty ones.
+    pub fn new(ranges: impl IntoIterator<Item = Range<usize>>) -> Self {
+        Self(ranges.into_iter().filter(|range| !range.is_empty()).collect())
+    }
+
+    /// Elements in all.
+    pub fn len(&self) -> usize {
+        self.0.iter().map(Range::len).sum()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Range<usize>> {
+        self.0.iter()
+    }
+
+    /// Where element `first` of the array is in the rank's own: how many of the shard come before it.
+    pub fn place(&self, first: usize) -> usize {
+        self.0.iter().take_while(|range| range.start < first).map(|range| range.end.min(first) - range.start).sum()
+    }
+
+    /// What of a range of the array lies here, as ranges of it.
+    pub fn within(&self, range: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<'_> {
+        let range = range.clone();
+        self.0.iter().map(move |own| overlap(&range, own)).filter(|part| !part.is_empty())
+    }
+
+    /// Its ranges, each with where it is in the rank's own arrays.
+    pub fn placed(&self) -> impl Iterator<Item = (usize, Range<usize>)> + '_ {
+        self.0.iter().scan(0, |place, range| {
+            let at = *place;
+            *place += range.len();
+            Some((at, range.clone()))
+        })
+    }
+}
+
+/// A range of the array that one rank owns; the one after it is another's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Segment {
+    pub range: Range<usize>,
+    pub owner: usize,
+}
+
+/// The flat array of parameters cut into one shard a rank.
 ///
-/// Gradients are exchanged by buckets, ranges of the array: of each, every rank sends every other the part in that one's shard. Parameters are
-/// handed out likewise, in rounds: in each, every rank sends all others the next of its shard's portions, the parts of buckets in it.
+/// Gradients are exchanged by buckets, ranges of the array: of each, every rank sends every other the part in that one's shard. Every bucket is
+/// shared out evenly, so that all ranks receive and add as much while the next is computed: an owner of whole buckets would let the others wait.
+/// Parameters are handed out likewise, in rounds: in each, every rank sends all others the next of its shard's portions, the parts of buckets
+/// in it.
+///
+/// Boundaries lie on multiples of the chunks in which squares are summed, so that the gradient's norm has the same terms for every number of
+/// ranks. A chunk belongs to the bucket in which it begins. The first chunks of a bucket are those of the rank that has the last ones of the
+/// bucket before: so a rank's part of a bucket is one range. The array itself has no padding, and a bucket of fewer chunks than ranks leaves some
+/// without a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shards {
-    total: usize,
     size: usize,
     /// Room for the longest part that any rank owns of a bucket.
     stride: usize,
@@ -21,20 +81,46 @@ pub struct Shards {
     longest: usize,
     /// In the order of the array.
     buckets: Vec<Range<usize>>,
+    /// Likewise.
+    segments: Vec<Segment>,
+    /// By rank.
+    shards: Vec<ShardRanges>,
 }
 
 /// What of `of` lies in `with`: where that is nothing, an empty range inside `of`.
-pub(crate) fn overlap(of: &Range<usize>, with: &Range<usize>) -> Range<usize> {
+fn overlap(of: &Range<usize>, with: &Range<usize>) -> Range<usize> {
     let start = with.start.clamp(of.start, of.end);
     start..with.end.clamp(start, of.end)
+}
+
+/// Shares out the chunks of each bucket among `size` ranks.
+fn segments(total: usize, size: usize, buckets: &[Range<usize>]) -> Vec<Segment> {
+    let mut segments: Vec<Segment> = Vec::new();
+    let mut first_owner = 0;
+    for bucket in buckets {
+        let chunks = bucket.start.div_ceil(SQUARES_CHUNK)..bucket.end.min(total).div_ceil(SQUARES_CHUNK);
+        // The last of them is the last one's, however many there are.
+        let owner = |chunk: usize| (first_owner + ((chunk + 1) * size - 1) / chunks.len()) % size;
+        for (number, chunk) in chunks.clone().enumerate() {
+            let (owner, end) = (owner(number), ((chunk + 1) * SQUARES_CHUNK).min(total));
+            match segments.last_mut() {
+                Some(last) if last.owner == owner => last.range.end = end,
+                _ => segments.push(Segment { range: chunk * SQUARES_CHUNK..end, owner }),
+            }
+        }
+        first_owner = segments.last().map_or(0, |last| last.owner);
+    }
+    segments
 }
 
 impl Shards {
     /// Of `total` elements, for `size` ranks (at least one) which exchange them by these buckets.
     pub fn new(total: usize, size: usize, buckets: impl IntoIterator<Item = Range<usize>>) -> Self {
-        let mut buckets: Vec<_> = buckets.into_iter().collect();
+        let (mut buckets, size): (Vec<_>, _) = (buckets.into_iter().collect(), size.max(1));
         buckets.sort_unstable_by_key(|bucket| bucket.start);
-        let mut shards = Self { total, size: size.max(1), stride: 0, longest: 0, buckets };
+        let segments = segments(total, size, &buckets);
+        let of = |rank| ShardRanges::new(segments.iter().filter(|segment| segment.owner == rank).map(|segment| segment.range.clone()));
+        let mut shards = Self { size, stride: 0, longest: 0, shards: (0..size).map(of).collect(), buckets, segments };
         for bucket in shards.buckets.clone() {
             let parts = (0..shards.size).map(|rank| shards.part(rank, &bucket).len());
             shards.stride = parts.fold(shards.stride, usize::max);
@@ -45,20 +131,29 @@ impl Shards {
     }
 
     /// The shard of a rank.
-    pub fn of(&self, rank: usize) -> Range<usize> {
-        let chunks = self.total.div_ceil(SQUARES_CHUNK);
-        let boundary = |rank: usize| (rank * chunks / self.size * SQUARES_CHUNK).min(self.total);
-        boundary(rank)..boundary(rank + 1)
+    pub fn of(&self, rank: usize) -> &ShardRanges {
+        &self.shards[rank]
+    }
+
+    /// All of the array, in its order.
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// Elements of the array.
+    pub fn total(&self) -> usize {
+        self.segments.last().map_or(0, |last| last.range.end)
     }
 
     /// What of a bucket lies in a rank's shard: an empty range where nothing does.
     pub fn part(&self, rank: usize, bucket: &Range<usize>) -> Range<usize> {
-        overlap(bucket, &self.of(rank))
+        let part = self.of(rank).within(bucket).next();
+        part.unwrap_or(bucket.end..bucket.end)
     }
 
     /// What of its shard a rank hands out in a round: nothing when it has handed out all.
     pub fn portion(&self, rank: usize, round: usize) -> Range<usize> {
-        let end = self.of(rank).end;
+        let end = self.total();
         self.portions(rank).nth(round).unwrap_or(end..end)
     }
 
@@ -104,11 +199,6 @@ impl Shards {
         let number = if from > to { from - 1 } else { from };
         number * self.stride
     }
-
-    /// All shards, in the order of the ranks and of the array.
-    pub fn all(&self) -> impl Iterator<Item = Range<usize>> + '_ {
-        (0..self.size).map(|rank| self.of(rank))
-    }
 }
 
 #[cfg(test)]
@@ -116,28 +206,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shards_cover_the_array_once_and_begin_at_chunks() {
+    fn shards_cover_the_array_once_and_share_out_each_bucket() {
         for total in [1, SQUARES_CHUNK - 1, SQUARES_CHUNK, SQUARES_CHUNK + 1, 5 * SQUARES_CHUNK + 7, 64 * SQUARES_CHUNK] {
             for size in 1..=9 {
                 let buckets = [total / 3..total, total / 7..total / 3, 0..total / 7];
                 let shards = Shards::new(total, size, buckets.clone());
                 let mut end = 0;
-                for shard in shards.all() {
-                    assert_eq!(shard.start, end, "{total} of {size}");
-                    assert!(shard.start.is_multiple_of(SQUARES_CHUNK) || shard.is_empty(), "{shard:?}");
-                    // As even as whole chunks can be.
-                    assert!(shard.len() < total / size + 2 * SQUARES_CHUNK);
-                    end = shard.end;
+                for (number, Segment { range, owner }) in shards.segments().iter().enumerate() {
+                    assert_eq!(range.start, end, "{total} of {size}");
+                    assert!(range.start.is_multiple_of(SQUARES_CHUNK) && !range.is_empty(), "{range:?}");
+                    assert!(number == 0 || *owner != shards.segments()[number - 1].owner, "{total} of {size}: {number}");
+                    end = range.end;
                 }
-                assert_eq!(end, total);
-                let portions = |rank: usize| (0..shards.rounds()).flat_map(|round| shards.portion(rank, round)).collect::<Vec<_>>();
-                for (rank, shard) in shards.all().enumerate() {
-                    assert!(portions(rank).into_iter().eq(shard), "{total} of {size}: portions of {rank}");
+                assert_eq!((end, shards.total()), (total, total));
+                for rank in 0..size {
+                    let shard = shards.of(rank);
+                    let own: Vec<usize> = shard.iter().cloned().flatten().collect();
+                    let portions: Vec<usize> = (0..shards.rounds()).flat_map(|round| shards.portion(rank, round)).collect();
+                    assert_eq!(portions, own, "{total} of {size}: portions of {rank}");
                     assert!(shards.portion(rank, shards.rounds()).is_empty());
+                    assert_eq!(shard.len(), own.len());
+                    for (place, element) in own.iter().enumerate().step_by(997) {
+                        assert_eq!(shard.place(*element), place);
+                    }
+                    for (place, range) in shard.placed() {
+                        assert_eq!(own[place..place + range.len()], range.collect::<Vec<_>>());
+                    }
                 }
                 for bucket in &buckets {
-                    let parts: Vec<usize> = (0..size).flat_map(|rank| shards.part(rank, bucket)).collect();
+                    // Every element is in the part of its owner: a part is one range.
+                    let mut parts: Vec<usize> = (0..size).flat_map(|rank| shards.part(rank, bucket)).collect();
+                    parts.sort_unstable();
                     assert!(parts.into_iter().eq(bucket.clone()), "{total} of {size}: {bucket:?}");
+                    // As even as whole chunks can be.
+                    let most = bucket.len().div_ceil(size) + 2 * SQUARES_CHUNK;
+                    assert!((0..size).all(|rank| shards.part(rank, bucket).len() <= most), "{total} of {size}: {bucket:?}");
                     assert!((0..size).all(|rank| shards.part(rank, bucket).len() <= shards.stride));
                     assert!(bucket.end - Shards::base(bucket) <= shards.bucket_room());
                 }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use super::frame::{self, Frame, Kind, PART};
 use super::place::Place;
-use super::{Bucket, Ranks, Shards, Waited, rendezvous};
+use super::{Bucket, Link, Ranks, Segment, Shards, Waited, rendezvous};
 use crate::device::Device;
 use crate::error::TrainerError;
 
@@ -426,25 +426,36 @@ impl<D: Device> Ranks<D> for Mesh {
     fn collect<'a>(&self, device: &D, shard: &'a D::Numbers, shards: &Shards) -> Result<Option<Cow<'a, [f32]>>, TrainerError> {
         let own = shards.of(self.shared.rank);
         if self.shared.rank != 0 {
-            self.send_numbers(0, Kind::Shard, 0..own.len(), |first, out| device.read(shard, first, out))?;
+            for (place, range) in own.placed() {
+                self.send_numbers(0, Kind::Shard, place..place + range.len(), |first, out| device.read(shard, first, out))?;
+            }
             return Ok(None);
         }
-        let mut all = vec![0.0; shards.all().map(|shard| shard.len()).sum()];
-        let (first, mut rest) = all.split_at_mut(own.len());
-        // All send at once, each to a place of its own.
+        let mut all = vec![0.0; shards.total()];
+        let mut rest = &mut all[..];
+        let mut places: Vec<Vec<&mut [f32]>> = (0..self.size()).map(|_| Vec::new()).collect();
+        for Segment { range, owner } in shards.segments() {
+            let (segment, after) = rest.split_at_mut(range.len());
+            places[*owner].push(segment);
+            rest = after;
+        }
+        // All send at once, each to places of its own.
         std::thread::scope(|scope| {
-            let mut receivers = Vec::new();
-            for from in 1..self.size() {
-                let (part, others) = rest.split_at_mut(shards.of(from).len());
-                rest = others;
-                receivers.push(scope.spawn(move || {
-                    self.receive_numbers(from, Kind::Shard, 0..part.len(), |at, values| {
-                        part[at..at + values.len()].copy_from_slice(values);
-                        Ok(())
-                    })
-                }));
+            let receive = |from: usize, segment: &mut [f32]| {
+                self.receive_numbers(from, Kind::Shard, 0..segment.len(), |at, values| {
+                    segment[at..at + values.len()].copy_from_slice(values);
+                    Ok(())
+                })
+            };
+            let mut places = places.into_iter();
+            let first = places.next().unwrap_or_default();
+            let others = places.enumerate().map(|(number, segments)| (number + 1, segments));
+            let receivers: Vec<_> = others
+                .map(|(from, segments)| scope.spawn(move || segments.into_iter().try_for_each(|segment| receive(from, segment))))
+                .collect();
+            for (segment, (place, _)) in first.into_iter().zip(own.placed()) {
+                device.read(shard, place, segment)?;
             }
-            device.read(shard, 0, first)?;
             receivers.into_iter().try_for_each(|receiver| receiver.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         })?;
         Ok(Some(Cow::Owned(all)))
@@ -452,31 +463,40 @@ impl<D: Device> Ranks<D> for Mesh {
 
     fn scatter(&self, all: &[f32], shards: &Shards) -> Result<Vec<f32>, TrainerError> {
         let own = shards.of(self.shared.rank);
+        let mut shard = Vec::with_capacity(own.len());
         if self.shared.rank == 0 {
             for to in self.others() {
-                self.send_numbers(to, Kind::Shard, shards.of(to), |first, out| {
-                    out.copy_from_slice(&all[first..first + out.len()]);
-                    Ok(())
-                })?;
+                for range in shards.of(to).iter() {
+                    self.send_numbers(to, Kind::Shard, range.clone(), |first, out| {
+                        out.copy_from_slice(&all[first..first + out.len()]);
+                        Ok(())
+                    })?;
+                }
             }
-            return Ok(all[own].to_vec());
+            own.iter().for_each(|range| shard.extend_from_slice(&all[range.clone()]));
+            return Ok(shard);
         }
-        let mut shard = vec![0.0; own.len()];
-        self.receive_numbers(0, Kind::Shard, 0..own.len(), |first, values| {
-            shard[first..first + values.len()].copy_from_slice(values);
-            Ok(())
-        })?;
+        for range in own.iter() {
+            self.receive_numbers(0, Kind::Shard, range.clone(), |_, values| {
+                shard.extend_from_slice(values);
+                Ok(())
+            })?;
+        }
         Ok(shard)
     }
 
-    fn relay(&self, work: &mut dyn FnMut(Vec<u8>) -> Result<Vec<u8>, TrainerError>) -> Result<Option<Vec<u8>>, TrainerError> {
-        let (rank, size) = (self.shared.rank, self.size());
-        let before = if rank == 0 { Vec::new() } else { self.receive(rank - 1, Kind::Record, None)? };
-        let after = work(before)?;
-        if rank + 1 == size {
-            return Ok(Some(after));
+    fn relay(&self, owners: &[usize], work: &mut Link<'_>) -> Result<Option<Vec<u8>>, TrainerError> {
+        let (rank, mut made) = (self.shared.rank, Vec::new());
+        for (link, _) in owners.iter().enumerate().filter(|(_, owner)| **owner == rank) {
+            let before = link.checked_sub(1).map(|before| owners[before]);
+            let received = before.filter(|before| *before != rank).map(|before| self.receive(before, Kind::Record, None)).transpose()?;
+            made = work(link, received.unwrap_or_else(|| std::mem::take(&mut made)))?;
+            match owners.get(link + 1) {
+                None => return Ok(Some(made)),
+                Some(next) if *next == rank => {}
+                Some(next) => self.send(*next, Kind::Record, &std::mem::take(&mut made))?,
+            }
         }
-        self.send(rank + 1, Kind::Record, &after)?;
         Ok(None)
     }
 

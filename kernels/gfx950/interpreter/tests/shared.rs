@@ -422,6 +422,32 @@ fn the_norm_of_shards_is_that_of_the_whole() {
     assert_eq!(bits(found), bits(wanted));
 }
 
+/// What ranks computed is added from left to right, each sum rounded, whatever there was before or nothing.
+#[test]
+fn pieces_of_several_ranks_are_added_in_their_order() {
+    let Some(object) = object("shards.cu", &[]) else { return };
+    let (count, most) = (300usize, 8);
+    let numbers = |seed| normals(seed, count, 1.0);
+    for (pieces, begins) in [(1, true), (1, false), (2, true), (3, false), (most, true), (most, false)] {
+        let before = numbers(99);
+        let parts: Vec<Vec<f32>> = (0..pieces).map(|piece| numbers(piece as u64)).collect();
+        let mut memory = Memory::new();
+        let sum = memory.updated("sum", &f32_bytes(&before));
+        let mut arguments = Arguments::default().at(sum);
+        for part in 0..most {
+            let place = parts.get(part).map(|part| memory.input("a piece", &f32_bytes(part)).0);
+            arguments = arguments.u64(place.unwrap_or(0));
+        }
+        let arguments = arguments.u32(pieces as u32).u32(u32::from(begins)).u64(count as u64);
+        run_of(&object, "add_pieces", &mut memory, [2, 1, 1], (256, 0), &arguments, Order::Reversed).unwrap();
+        let add = |index: usize| {
+            let of = parts.iter().map(|part| part[index]);
+            if begins { of.reduce(|sum, part| sum + part).unwrap() } else { of.fold(before[index], |sum, part| sum + part) }
+        };
+        assert_same_bits(&f32_of(&memory, sum), &(0..count).map(add).collect::<Vec<_>>(), &format!("{pieces} pieces, {begins}"));
+    }
+}
+
 #[test]
 fn tensor_scales_and_their_histories_are_the_cpus_bit_for_bit() {
     let Some(object) = object("tensor_scale.cu", &[]) else { return };

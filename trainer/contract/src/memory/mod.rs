@@ -162,9 +162,9 @@ pub fn of_rank(way: Memory, run: &RunFile, ranks: usize) -> Memory {
         COPY => term(COPY, format!("12P / {ranks} ranks: steps go on while it is written"), 12 * p / of),
         GRADIENTS => {
             let mut formula =
-                format!("4P / {ranks} ranks + 8B + what {} send: a shard of their sum, two buckets (B the largest)", ranks - 1);
+                format!("4P / {ranks} ranks + 8B + 4B ({} / {ranks}): a shard of their sum, two buckets (B the largest), and what others send of one", ranks - 1);
             let (bucket, tokens) = (largest_bucket(model), run.tokens_per_step());
-            let mut bytes = 4 * p / of + 8 * bucket + 4 * (of - 1) * bucket.min(p / of);
+            let mut bytes = 4 * p / of + 8 * bucket + 4 * (of - 1) * bucket.div_ceil(of);
             // About where the trainer packs them: it looks at shards.
             if 2 * tokens < model.vocab_size {
                 formula.push_str(" + 4 T (d + 1): rows of the embedding");

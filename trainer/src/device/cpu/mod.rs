@@ -16,6 +16,7 @@ use super::{Device, Machine, ProfileReader, Spending, Update};
 use crate::batches::Batch;
 use crate::error::TrainerError;
 use crate::parameters::Layout;
+use crate::ranks::ShardRanges;
 use crate::{memory, optimizer, timing};
 
 pub use linears::CpuLinears;
@@ -66,14 +67,17 @@ impl Device for Cpu {
         Ok(values)
     }
 
-    fn shard_parameters(&self, layout: &Layout, values: Vec<f32>, shard: &Range<usize>) -> Result<Vec<f32>, TrainerError> {
+    fn shard_parameters(&self, layout: &Layout, values: Vec<f32>, shard: &ShardRanges) -> Result<Vec<f32>, TrainerError> {
         let mut all = vec![0.0; layout.total];
-        all[shard.clone()].copy_from_slice(&values);
+        for (place, range) in shard.placed() {
+            let count = range.len();
+            all[range].copy_from_slice(&values[place..place + count]);
+        }
         Ok(all)
     }
 
-    fn shard_in_f32(&self, parameters: &Vec<f32>, shard: &Range<usize>) -> Result<Vec<f32>, TrainerError> {
-        Ok(parameters[shard.clone()].to_vec())
+    fn shard_in_f32(&self, parameters: &Vec<f32>, shard: &ShardRanges) -> Result<Vec<f32>, TrainerError> {
+        Ok(shard.iter().flat_map(|range| &parameters[range.clone()]).copied().collect())
     }
 
     fn parameter_values<'a>(&self, parameters: &'a Vec<f32>) -> Result<Cow<'a, [f32]>, TrainerError> {
@@ -266,10 +270,16 @@ impl Device for Cpu {
         Ok(libm::sqrt(self.squared_norm(gradients)))
     }
 
-    fn add_squares(&self, shard: &Vec<f32>, _: usize, _: usize, before: Vec<f64>) -> Result<Vec<f64>, TrainerError> {
-        let mut sums = vec![0.0; shard.len().div_ceil(SQUARES_CHUNK)];
-        Self::squared_sums(self, shard, &mut sums);
-        // One sum, chunk by chunk: shards begin at chunks.
+    fn add_squares(
+        &self,
+        (shard, place): (&Vec<f32>, usize),
+        segment: &Range<usize>,
+        _: usize,
+        before: Vec<f64>,
+    ) -> Result<Vec<f64>, TrainerError> {
+        let mut sums = vec![0.0; segment.len().div_ceil(SQUARES_CHUNK)];
+        Self::squared_sums(self, &shard[place..place + segment.len()], &mut sums);
+        // One sum, chunk by chunk: segments begin at chunks.
         Ok(vec![before.into_iter().chain(sums).sum()])
     }
 
@@ -281,7 +291,7 @@ impl Device for Cpu {
         &self,
         layout: &Layout,
         update: Update<'_>,
-        (portion, shard): (&Range<usize>, &Range<usize>),
+        (portion, shard): (&Range<usize>, &ShardRanges),
         gradients: &Vec<f32>,
         parameters: &mut Vec<f32>,
         (first, second): (&mut Vec<f32>, &mut Vec<f32>),
@@ -292,7 +302,8 @@ impl Device for Cpu {
             if range.is_empty() {
                 continue;
             }
-            let own = range.start - shard.start..range.end - shard.start;
+            let place = shard.place(range.start);
+            let own = place..place + range.len();
             let numbers = AdamW { weight_decay: if tensor.decays { numbers.weight_decay } else { 0.0 }, ..numbers };
             let (first, second) = (&mut first[own.clone()], &mut second[own.clone()]);
             self.adamw(&mut parameters[range], &gradients[own], first, second, &numbers).map_err(TrainerError::kernel)?;

@@ -28,6 +28,7 @@ use crate::batches::Batch;
 use crate::error::TrainerError;
 use crate::optimizer;
 use crate::parameters::Layout;
+use crate::ranks::ShardRanges;
 
 pub use linears::GpuLinears;
 pub use memory::{Keep, report as memory_report};
@@ -272,11 +273,11 @@ impl Device for GpuDevice {
         Ok(Parameters::whole(masters, copies))
     }
 
-    fn shard_parameters(&self, layout: &Layout, values: Vec<f32>, shard: &Range<usize>) -> Result<Parameters, TrainerError> {
-        self.sharded(layout, &values, shard.start)
+    fn shard_parameters(&self, layout: &Layout, values: Vec<f32>, shard: &ShardRanges) -> Result<Parameters, TrainerError> {
+        self.sharded(layout, &values, shard)
     }
 
-    fn shard_in_f32(&self, parameters: &Parameters, _: &Range<usize>) -> Result<Buffer<f32>, TrainerError> {
+    fn shard_in_f32(&self, parameters: &Parameters, _: &ShardRanges) -> Result<Buffer<f32>, TrainerError> {
         parameters.masters.window(0, parameters.masters.length()).map_err(machine)
     }
 
@@ -297,7 +298,7 @@ impl Device for GpuDevice {
     }
 
     fn read_parameters(&self, parameters: &Parameters, first: usize, out: &mut [f32]) -> Result<(), TrainerError> {
-        parameters.masters.read(first - parameters.first, out).map_err(machine)
+        parameters.masters.read(parameters.shard.place(first), out).map_err(machine)
     }
 
     fn arrive(&self, parameters: &Parameters, range: &Range<usize>) -> Result<(), TrainerError> {
@@ -432,8 +433,15 @@ impl Device for GpuDevice {
 
     const GROUPS_OF_SQUARES: usize = ShardNorm::GROUPS;
 
-    fn add_squares(&self, shard: &Buffer<f32>, first: usize, group: usize, before: Vec<f64>) -> Result<Vec<f64>, TrainerError> {
-        self.add_squares_of(shard, first, group, before)
+    fn add_squares(
+        &self,
+        (shard, place): (&Buffer<f32>, usize),
+        segment: &Range<usize>,
+        group: usize,
+        before: Vec<f64>,
+    ) -> Result<Vec<f64>, TrainerError> {
+        let part = shard.window(place, segment.len()).map_err(machine)?;
+        self.add_squares_of(&part, segment.start, group, before)
     }
 
     fn norm_of_squares(&self, sums: &[f64]) -> Result<f64, TrainerError> {
@@ -444,7 +452,7 @@ impl Device for GpuDevice {
         &self,
         layout: &Layout,
         update: Update<'_>,
-        (portion, shard): (&Range<usize>, &Range<usize>),
+        (portion, shard): (&Range<usize>, &ShardRanges),
         gradients: &Buffer<f32>,
         parameters: &mut Parameters,
         (first, second): (&mut Buffer<f32>, &mut Buffer<f32>),
@@ -478,6 +486,17 @@ impl Device for GpuDevice {
             let (mut sum, more) = (sum.window(at, count)?, more.window(first, count)?);
             self.parts.accumulator.add(&mut sum, &more)
         })
+    }
+
+    fn add_pieces(
+        &self,
+        (sum, at): (&mut Buffer<f32>, usize),
+        pieces: &[(&Buffer<f32>, usize)],
+        count: usize,
+        begins: bool,
+    ) -> Result<(), TrainerError> {
+        let mut sum = sum.window(at, count).map_err(machine)?;
+        self.with_pieces(|adder| adder.add(&mut sum, pieces, begins))
     }
 
     fn round_to_bf16(&self, (numbers, at): (&mut Buffer<f32>, usize), count: usize) -> Result<(), TrainerError> {

@@ -13,15 +13,16 @@ use rayon::prelude::*;
 use super::{GpuDevice, machine};
 use crate::error::TrainerError;
 use crate::parameters::{Layout, Tensor};
+use crate::ranks::ShardRanges;
 
 /// Elements that are taken to the device at once.
 const AT_ONCE: usize = 1 << 24;
 
 #[derive(Debug)]
 pub struct Parameters {
-    /// In F32, from element `first` on.
+    /// In F32, those of this rank's shard.
     pub(super) masters: Buffer<f32>,
-    pub(super) first: usize,
+    pub(super) shard: ShardRanges,
     /// All in BF16: what operands are prepared from.
     pub(super) copies: Buffer<Bf16>,
     beside: Option<Beside>,
@@ -65,7 +66,7 @@ impl Beside {
 impl Parameters {
     /// All of them, of one rank.
     pub(super) fn whole(masters: Buffer<f32>, copies: Buffer<Bf16>) -> Self {
-        Self { masters, first: 0, copies, beside: None, coming: Mutex::default() }
+        Self { shard: ShardRanges::one(0..masters.length()), masters, copies, beside: None, coming: Mutex::default() }
     }
 
     /// Whether this is one of several ranks.
@@ -88,7 +89,7 @@ impl Parameters {
     pub(super) fn follow(&self, portion: &Range<usize>) -> Result<(), GpuError> {
         let Some(beside) = &self.beside else { return Ok(()) };
         for (from, to, count) in beside.inside(portion) {
-            self.masters.window(from - self.first, count)?.copy_to(&beside.values.window(to, count)?, count)?;
+            self.masters.window(self.shard.place(from), count)?.copy_to(&beside.values.window(to, count)?, count)?;
         }
         Ok(())
     }
@@ -147,7 +148,7 @@ fn is_read_in_f32(tensor: &Tensor) -> bool {
 
 impl GpuDevice {
     /// As [`crate::device::Device::shard_parameters`].
-    pub(super) fn sharded(&self, layout: &Layout, shard: &[f32], first: usize) -> Result<Parameters, TrainerError> {
+    pub(super) fn sharded(&self, layout: &Layout, values: &[f32], shard: &ShardRanges) -> Result<Parameters, TrainerError> {
         let gpu = self.gpu();
         let (mut tensors, mut room) = (Vec::new(), 0);
         for tensor in layout.tensors.iter().filter(|tensor| is_read_in_f32(tensor)) {
@@ -158,18 +159,19 @@ impl GpuDevice {
         let beside = Beside { values: shareable(gpu, room).map_err(machine)?, tensors, elsewhere: None };
         let copies = shareable(gpu, layout.total).map_err(machine)?;
         let masters = gpu.buffer(shard.len()).map_err(machine)?;
-        let mut parameters = Parameters { masters, first, copies, beside: Some(beside), coming: Mutex::default() };
-        self.write_any(&mut parameters, first, shard)?;
+        let mut parameters = Parameters { masters, shard: shard.clone(), copies, beside: Some(beside), coming: Mutex::default() };
+        for (place, range) in shard.placed() {
+            self.write_any(&mut parameters, range.start, &values[place..place + range.len()])?;
+        }
         Ok(parameters)
     }
 
     /// As [`crate::device::Device::write_parameters`].
     pub(super) fn write_any(&self, parameters: &mut Parameters, first: usize, values: &[f32]) -> Result<(), TrainerError> {
         let range = first..first + values.len();
-        let Parameters { masters, first: start, copies, beside, .. } = parameters;
-        let (from, to) = (range.start.max(*start), range.end.min(*start + masters.length()));
-        if from < to {
-            masters.write(from - *start, &values[from - first..to - first]).map_err(machine)?;
+        let Parameters { masters, shard, copies, beside, .. } = parameters;
+        for own in shard.within(&range) {
+            masters.write(shard.place(own.start), &values[own.start - first..own.end - first]).map_err(machine)?;
         }
         for (part, values) in values.chunks(AT_ONCE).enumerate() {
             copies.write(first + part * AT_ONCE, &in_bf16(values)).map_err(machine)?;

@@ -4,32 +4,33 @@
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use kernels::gpu::{Bf16, Buffer, EmbeddingRows, Gpu, GpuError, Optimizer, RowPacker, ShardNorm, UpdateNumbers};
+use kernels::gpu::{Bf16, Buffer, EmbeddingRows, Gpu, GpuError, Optimizer, PieceAdder, RowPacker, ShardNorm, UpdateNumbers};
 
 use super::{GpuDevice, LOSS, NORM, Parameters, machine};
 use crate::device::Update;
 use crate::error::TrainerError;
-use crate::parameters::Layout;
+use crate::parameters::{Layout, Tensor};
+use crate::ranks::ShardRanges;
 
 /// Made in the first step that asks for it.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
     norm: Mutex<Option<ShardNorm>>,
     /// And the shard whose tensors it knows.
-    optimizer: Mutex<Option<(Range<usize>, Optimizer)>>,
+    optimizer: Mutex<Option<(ShardRanges, Optimizer)>>,
     embedding: Mutex<Option<EmbeddingRows>>,
     rows: Mutex<Option<RowPacker>>,
+    pieces: Mutex<Option<PieceAdder>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The tensors of a layout that lie in a shard, or the parts of them that do: start in the shard, length, whether they decay.
-fn tensors<'a>(layout: &'a Layout, shard: &'a Range<usize>) -> impl Iterator<Item = (usize, usize, bool)> + 'a {
-    let inside = |range: &Range<usize>| range.start.max(shard.start)..range.end.min(shard.end);
-    let parts = layout.tensors.iter().map(move |tensor| (inside(&tensor.range), tensor.decays));
-    parts.filter(|(range, _)| !range.is_empty()).map(|(range, decays)| (range.start - shard.start, range.len(), decays))
+/// The tensors of a layout that lie in a shard, or the parts of them that do: start in the shard's arrays, length, whether they decay.
+fn tensors<'a>(layout: &'a Layout, shard: &'a ShardRanges) -> impl Iterator<Item = (usize, usize, bool)> + 'a {
+    let parts = |tensor: &'a Tensor| shard.within(&tensor.range).map(|part| (shard.place(part.start), part.len(), tensor.decays));
+    layout.tensors.iter().flat_map(parts)
 }
 
 impl GpuDevice {
@@ -55,6 +56,13 @@ impl GpuDevice {
         self.timed("accumulate", || work(rows))
     }
 
+    /// Does `work` with the kernel that adds pieces.
+    pub(super) fn with_pieces(&self, work: impl FnOnce(&PieceAdder) -> Result<(), GpuError>) -> Result<(), TrainerError> {
+        let mut pieces = lock(&self.parts.shard.pieces);
+        let pieces = self.made(&mut pieces, PieceAdder::new)?;
+        self.timed("accumulate", || work(pieces))
+    }
+
     pub(super) fn add_squares_of(
         &self,
         shard: &Buffer<f32>,
@@ -77,7 +85,7 @@ impl GpuDevice {
         &self,
         layout: &Layout,
         (update, numbers): (Update<'_>, UpdateNumbers),
-        (portion, shard): (&Range<usize>, &Range<usize>),
+        (portion, shard): (&Range<usize>, &ShardRanges),
         gradients: &Buffer<f32>,
         parameters: &mut Parameters,
         (first, second): (&mut Buffer<f32>, &mut Buffer<f32>),
@@ -93,12 +101,14 @@ impl GpuDevice {
                 &other.insert((shard.clone(), made)).1
             }
         };
-        let (start, length, clip_norm) = (shard.start, shard.len(), update.section.clip_norm);
-        let mut copies = parameters.copies.part(size_of::<u16>() * start, length).map_err(machine)?;
+        let (start, clip_norm) = (shard.place(portion.start), update.section.clip_norm);
+        // The portion lies so much further on in the whole than in the shard.
+        let offset = portion.start - start;
+        let mut copies = parameters.copies.part(size_of::<u16>() * offset, shard.len()).map_err(machine)?;
         // The norm is every rank's; only the last one's device has it.
         self.parts.results.part(0, NORM + 1).and_then(|mut results| results.write(NORM, &[update.norm])).map_err(machine)?;
         let results = (&self.parts.results, NORM, LOSS);
-        let (masters, part) = (&mut parameters.masters, portion.start - start..portion.end - start);
+        let (masters, part) = (&mut parameters.masters, start..start + portion.len());
         self.timed("optimizer", || optimizer.update(&part, masters, gradients, first, second, &mut copies, numbers, clip_norm, results))?;
         parameters.follow(portion).map_err(machine)
     }
