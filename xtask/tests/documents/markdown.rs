@@ -28,6 +28,7 @@ pub(crate) struct Table {
 }
 
 /// A column that holds numbers of a result directory.
+#[derive(Default)]
 pub(crate) struct Column {
     pub(crate) index: usize,
     /// Below results/.

@@ -1,21 +1,64 @@
-//! The table of docs/ranks.md and what is said beside it, from the directories that it links to, and the sentence about earlier steps, from the
-//! lines of docs/measured.
+//! The tables of docs/ranks.md and what is said beside them, from the directories that they link to and from the planner, and the sentences about
+//! single steps, from the lines of docs/measured.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use campaign::forecast::{MeasuredStep, forecast, measured_steps, spread};
 use contract::json;
 use contract::measurements::StepTimeLine;
 use serde_json::Value;
+use study::manifest::{Manifests, Profile};
 
 use super::numbers::grouped;
 
-const MEASURED: &str = "results/kernels-2026-11-25-nvidia-h200-x2";
-const CAMPAIGN: &str = "results/2026-11-25-nvidia-h200-h200-8b-1ddb2da9";
+/// What kernels-bench measured on two GPUs, and on four.
+const TWO: Section = Section { heading: "### Llama 3.1-8B on two H200s", directory: "results/kernels-2026-11-25-nvidia-h200-x2", ranks: 2 };
+const FOUR: Section =
+    Section { heading: "### Llama 3.1-8B on four H200s", directory: "results/kernels-2026-11-26-nvidia-h200-x4", ranks: 4 };
+/// On four.
+const CAMPAIGN: &str = "results/2026-11-26-nvidia-h200-h200-8b-a74818ab";
 const EARLIER: &str = "docs/measured/ranks-2026-11-23-two-h200s";
+const PROFILED: &str = "docs/measured/ranks-2026-11-26-four-h200s/8b-32-fp8-profile.jsonl";
 
-/// Ranks of all that was measured.
-const RANKS: f64 = 2.0;
+const CUT: &str = "llama31-8b-8-layers";
+const WHOLE: &str = "llama31-8b";
+const WHOLE_BATCH: &str = "llama31-8b-32-sequences";
+/// Micro-batches of a step of the paper's batch.
+const MICRO_BATCHES: usize = 32;
+const ARMS: [&str; 3] = ["bf16", "fp8", "mxfp4-fdw-h16"];
+
+struct Section {
+    heading: &'static str,
+    directory: &'static str,
+    ranks: usize,
+}
+
+impl Section {
+    fn text(&self) -> String {
+        let page = super::read("docs/ranks.md");
+        let text = page.split(self.heading).nth(1).unwrap().split("\n#").next().unwrap();
+        assert!(text.contains(&format!("](../{}/ranks.csv)", self.directory)), "{}", self.heading);
+        text.to_owned()
+    }
+
+    /// What is not there of some sentences.
+    fn check(&self, wanted: impl IntoIterator<Item = String>) {
+        let text = self.text().replace("\n  ", " ").replace('\n', " ");
+        for wanted in wanted {
+            assert!(text.contains(&wanted), "{}: {wanted}", self.heading);
+        }
+    }
+
+    fn rows(&self) -> Rows {
+        let mut reader = csv::Reader::from_path(super::root().join(self.directory).join("ranks.csv")).unwrap();
+        Rows(reader.deserialize().map(Result::unwrap).collect())
+    }
+
+    fn name(&self) -> &str {
+        self.directory.strip_prefix("results/").unwrap()
+    }
+}
 
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
@@ -35,22 +78,17 @@ fn share(part: f64) -> String {
 struct Rows(Vec<BTreeMap<String, String>>);
 
 impl Rows {
-    fn read() -> Self {
-        let mut reader = csv::Reader::from_path(super::root().join(MEASURED).join("ranks.csv")).unwrap();
-        Self(reader.deserialize().map(Result::unwrap).collect())
-    }
-
-    fn text(&self, (size, arm, ranks): (&str, &str, &str), column: &str) -> &str {
-        let is_it = |row: &&BTreeMap<String, String>| (&*row["size"], &*row["arm"], &*row["ranks"]) == (size, arm, ranks);
+    fn text(&self, (size, arm, ranks): (&str, &str, usize), column: &str) -> &str {
+        let is_it = |row: &&BTreeMap<String, String>| (&*row["size"], &*row["arm"], &*row["ranks"]) == (size, arm, &ranks.to_string());
         &self.0.iter().find(is_it).unwrap()[column]
     }
 
-    fn number(&self, row: (&str, &str, &str), column: &str) -> f64 {
+    fn number(&self, row: (&str, &str, usize), column: &str) -> f64 {
         self.text(row, column).parse().unwrap()
     }
 
     /// Cells after the sequences.
-    fn cells(&self, row: (&str, &str, &str)) -> Vec<String> {
+    fn cells(&self, row: (&str, &str, usize)) -> Vec<String> {
         let of = |name: &str| self.number(row, name);
         let gib = |name: &str| format!("{:.1}", of(name) / f64::from(1 << 30));
         let has_peer = !self.text(row, "peer").is_empty();
@@ -68,37 +106,66 @@ impl Rows {
 }
 
 #[test]
-fn the_table_of_two_gpus_is_what_was_measured() {
-    let (rows, page) = (Rows::read(), super::read("docs/ranks.md"));
-    let table = page.lines().filter(|line| line.starts_with("| `") && line.contains(" s |") | line.contains(" ms |"));
-    let mut seen = 0;
-    for row in table {
-        let row: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
-        let size = if row[1] == "2" { "llama31-8b" } else { "llama31-8b-32-sequences" };
-        assert_eq!(row[2..], rows.cells((size, row[0].trim_matches('`'), "2")), "{row:?}");
-        seen += 1;
+fn the_tables_are_what_was_measured() {
+    for section in [TWO, FOUR] {
+        let (rows, text) = (section.rows(), section.text());
+        let table = text.lines().filter(|line| line.starts_with("| `"));
+        let mut seen = 0;
+        for row in table {
+            let row: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+            let size = if row[1] == section.ranks.to_string() { WHOLE } else { WHOLE_BATCH };
+            assert!(size == WHOLE || row[1] == format!("{MICRO_BATCHES}, the paper's"), "{row:?}");
+            assert_eq!(row[2..], rows.cells((size, row[0].trim_matches('`'), section.ranks)), "{row:?}");
+            seen += 1;
+        }
+        let measured = rows.0.iter().filter(|row| row["ranks"] == section.ranks.to_string() && row["size"] != CUT);
+        assert_eq!(seen, measured.count(), "{}", section.heading);
     }
-    let measured = rows.0.iter().filter(|row| row["ranks"] == "2" && !row["size"].ends_with("-layers"));
-    assert_eq!(seen, measured.count());
 }
 
-/// What the page says in words of the same steps, and of the campaign.
+/// Of eight layers: how one GPU of several does beside one alone, and that one beside PyTorch.
+fn scaling(section: &Section) -> [String; 2] {
+    let rows = section.rows();
+    let of = |ranks, column: &str| ARMS.map(|arm| format!("{:.2}", rows.number((CUT, arm, ranks), column)));
+    let ([bf16, fp8, h16], [bf16_over, fp8_over, h16_over]) = (of(section.ranks, "of_ideal"), of(1, "over_peer"));
+    [
+        format!("alone: BF16 {bf16}, FP8 {fp8}, MXFP4 {h16}."),
+        format!("over PyTorch's is BF16 {bf16_over}, FP8 {fp8_over}, MXFP4 {h16_over}."),
+    ]
+}
+
+/// Seconds that the planner predicts for a step of FP8 and of MXFP4 with Hadamard 16 on a section's GPUs, from steps on those of another, and how
+/// the step of a section's table compares.
+fn predicted(section: &Section, from: &Section) -> [(String, f64); 2] {
+    let root = super::root();
+    let manifests = Manifests::load(&root).unwrap();
+    let known = |step: &MeasuredStep| step.directory == from.name() && step.ranks == from.ranks as u64;
+    let steps: Vec<MeasuredStep> = measured_steps(&root.join("results")).into_iter().filter(known).collect();
+    let all = forecast(&manifests, profile(&manifests), Some(section.ranks), &steps).unwrap();
+    ["fp8", "mxfp4-fdw-h16"].map(|arm| {
+        let hours = all.hours.iter().find(|hours| hours.arm == arm).unwrap().steps.unwrap();
+        let seconds = 3600.0 * hours / profile(&manifests).budget.steps as f64;
+        (time(seconds), seconds / section.rows().number((WHOLE_BATCH, arm, section.ranks), "seconds") - 1.0)
+    })
+}
+
+fn profile(manifests: &Manifests) -> &Profile {
+    manifests.profile("h200-8b").unwrap()
+}
+
+/// A change as the page has it: more or less, in whole per cent.
+fn whole_percent(change: f64) -> String {
+    format!("{:.0} %", 100.0 * change.abs())
+}
+
 #[test]
-fn what_is_said_beside_the_table_was_measured() {
-    let (rows, page) = (Rows::read(), super::read("docs/ranks.md").replace('\n', " "));
-    let cut = |arm, ranks| ("llama31-8b-8-layers", arm, ranks);
-    let of = |row, column: &str| format!("{:.2}", rows.number(row, column));
-    let [bf16, fp8, h16] = ["bf16", "fp8", "mxfp4-fdw-h16"].map(|arm| (of(cut(arm, "2"), "of_ideal"), of(cut(arm, "1"), "over_peer")));
-    let campaign = |arm: &str| {
-        let text = std::fs::read_to_string(super::root().join(CAMPAIGN).join(format!("runs/{arm}/1/exchange.jsonl"))).unwrap();
-        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).filter(|line| line["kind"] == "step");
-        time(median(lines.map(|line| line["seconds"].as_f64().unwrap()).collect()))
-    };
+fn what_is_said_of_two_gpus_was_measured() {
+    let rows = TWO.rows();
     // Milliseconds of BF16's step: operations of 32 blocks' products at the rate that they have alone, and kernels of eight layers' step.
     let document: Value =
-        serde_json::from_str(&std::fs::read_to_string(super::root().join(MEASURED).join("kernels.json")).unwrap()).unwrap();
+        serde_json::from_str(&std::fs::read_to_string(super::root().join(TWO.directory).join("kernels.json")).unwrap()).unwrap();
     let steps = document["ranks"][0]["steps"].as_array().unwrap();
-    let step = steps.iter().find(|step| step["size"] == "llama31-8b-8-layers" && step["arm"] == "bf16" && step["ranks"] == 1).unwrap();
+    let step = steps.iter().find(|step| step["size"] == CUT && step["arm"] == "bf16" && step["ranks"] == 1).unwrap();
     let kernel = |name: &str| {
         let part = step["parts"].as_array().unwrap().iter().find(|part| part["kernel"] == name).unwrap();
         let samples = part["samples"].as_array().unwrap().iter().map(|sample| 1e3 * sample.as_f64().unwrap()).collect();
@@ -106,22 +173,124 @@ fn what_is_said_beside_the_table_was_measured() {
     };
     let [attention, head, optimizer] = ["attention", "head", "optimizer"].map(kernel);
     let rate = alone();
-    let whole = ("llama31-8b", "bf16", "2");
+    let whole = (WHOLE, "bf16", TWO.ranks);
     let (all, theirs) = (1e3 * rows.number(whole, "seconds"), 1e3 * rows.number(whole, "peer_seconds"));
     let products = 6.0 * 218_103_808.0 * 32.0 * 8192.0 / rate * 1e3;
     // A rank has half of 8,030,261,248 parameters, of 34 bytes each.
-    let optimizer = optimizer.0 * (34.0 * 8_030_261_248.0 / RANKS) / optimizer.1;
+    let optimizer = optimizer.0 * (34.0 * 8_030_261_248.0 / TWO.ranks as f64) / optimizer.1;
     let parts = [products, 4.0 * attention.0, head.0, optimizer, rows.number(whole, "exposed") * all];
     let rest = all - parts.iter().sum::<f64>();
-    for wanted in [
-        format!("FP8 {} a step, MXFP4 with Hadamard 16 {}.", campaign("fp8"), campaign("mxfp4-fdw-h16")),
-        format!("alone: BF16 {}, FP8 {}, MXFP4 {}.", bf16.0, fp8.0, h16.0),
-        format!("over PyTorch's is BF16 {}, FP8 {}, MXFP4 {}.", bf16.1, fp8.1, h16.1),
+    let [fp8, h16] = predicted(&TWO, &TWO);
+    assert!(fp8.1 > 0.0 && h16.1 > 0.0);
+    TWO.check(scaling(&TWO));
+    TWO.check([
+        format!("predicts {} for the step of 32 sequences in FP8 and {} in MXFP4 with Hadamard 16", fp8.0, h16.0),
+        format!("{} and {} more than they take", whole_percent(fp8.1), whole_percent(h16.1)),
         format!("of BF16's {all:.0} ms the products of the blocks take {products:.0} at the {:.0} TFLOP/s", rate / 1e12),
         format!("attention {:.0}, head {:.0} and optimizer {optimizer:.0}", parts[1], parts[2]),
         format!("the exchange {:.0}, and everything else {rest:.0}:", parts[4]),
         format!("1.2 would be {:.0}.", theirs / 1.2),
+    ]);
+}
+
+#[test]
+fn what_is_said_of_four_gpus_was_measured() {
+    let rows = FOUR.rows();
+    let [bf16, fp8, h16] = ARMS.map(|arm| rows.number((CUT, arm, 1), "peer_seconds") / rows.number((CUT, arm, FOUR.ranks), "peer_seconds"));
+    let campaign = |arm: &str| {
+        let text = super::read(&format!("{CAMPAIGN}/runs/{arm}/1/exchange.jsonl"));
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines[0]["ranks"], FOUR.ranks);
+        let seconds: Vec<f64> = lines.iter().filter(|line| line["kind"] == "step").map(|line| line["seconds"].as_f64().unwrap()).collect();
+        assert_eq!(seconds.len(), 60);
+        time(median(seconds))
+    };
+    let (from_two, from_four) = (predicted(&FOUR, &TWO), predicted(&FOUR, &FOUR));
+    assert!(from_two.iter().all(|(_, change)| *change < 0.0));
+    FOUR.check(scaling(&FOUR));
+    FOUR.check([
+        format!("FP8 {} a step, MXFP4 with Hadamard 16 {} (medians).", campaign("fp8"), campaign("mxfp4-fdw-h16")),
+        format!("PyTorch's own is {bf16:.2}, {fp8:.2} and {h16:.2}."),
+        format!("predicted {} for the step of 32 sequences in FP8 and {} in MXFP4 with Hadamard 16", from_two[0].0, from_two[1].0),
+        format!("{} and {} less than they take", whole_percent(from_two[0].1), whole_percent(from_two[1].1)),
+        format!("From the steps of 4 in this one it predicts {} and {}.", from_four[0].0, from_four[1].0),
+    ]);
+}
+
+/// What a rank takes, as the planner has it, beside what it took.
+#[test]
+fn what_is_said_of_memory_was_measured() {
+    let (manifests, rows) = (Manifests::load(&super::root()).unwrap(), FOUR.rows());
+    let gib = ARMS.map(|arm| {
+        let mut profile = profile(&manifests).clone();
+        profile.arms.truncate(1);
+        profile.arms[0].recipes = vec![arm.to_owned()];
+        let planned = spread(&manifests, &profile, FOUR.ranks as u64, None).unwrap().ways[0].bytes as f64;
+        let change = planned / rows.number((WHOLE, arm, FOUR.ranks), "peak_bytes") - 1.0;
+        assert!(change.abs() < 0.001, "{arm}: {planned} bytes planned, {change} more than measured");
+        format!("{:.1} GiB", planned / f64::from(1 << 30))
+    });
+    let [bf16, fp8, h16] = gib;
+    FOUR.check([format!("predicts {bf16} in BF16, {fp8} in FP8 and {h16} in MXFP4 with Hadamard 16: within 0.1 % of what was measured.")]);
+}
+
+/// Which bars of four GPUs are missed, what is waited for, and what the code's way of adding would make of it.
+#[test]
+fn what_is_said_of_waiting_was_measured() {
+    let mut reader = csv::Reader::from_path(super::root().join(FOUR.directory).join("comparisons.csv")).unwrap();
+    let comparisons: Vec<BTreeMap<String, String>> = reader.deserialize().map(Result::unwrap).collect();
+    for (kind, count, bars) in [
+        ("over PyTorch's, ", 3, vec!["1.2", "1.3", "1.4"]),
+        ("not spent waiting ", 11, vec!["0.94", "0.97"]),
+        ("of ideal scaling ", 3, vec!["0.97"]),
+        ("PyTorch's memory over ours, ", 9, vec!["1"]),
     ] {
+        let judged: Vec<_> = comparisons.iter().filter(|row| row["what"].starts_with(kind) && !row["bar"].is_empty()).collect();
+        assert!(judged.iter().all(|row| row["verdict"] == "missed" && bars.contains(&&*row["bar"])), "{kind}: a bar is met");
+        assert_eq!(judged.len(), count, "{kind}");
+    }
+    let rows = FOUR.rows();
+    let percent = |value: f64| format!("{:.0} %", 100.0 * value);
+    let whole = |arm, column: &str| rows.number((WHOLE, arm, FOUR.ranks), column);
+    let waits = ARMS.map(|arm| percent(whole(arm, "exposed_gradients")));
+    assert!(ARMS.iter().all(|arm| whole(arm, "exposed_norm") < 0.01 && whole(arm, "exposed_parameters") < 0.001));
+    let without = ARMS.map(|arm| whole(arm, "over_peer") / (1.0 - whole(arm, "exposed")));
+    assert!(without[0] < 1.2 && without[1] > 1.3 && without[2] < 1.4 && without[2] > 1.35, "{without:?}");
+    let [bf16, fp8, h16] = ARMS.map(|arm| {
+        let row = (WHOLE_BATCH, arm, FOUR.ranks);
+        1e3 * rows.number(row, "exposed_gradients") * rows.number(row, "seconds") / (MICRO_BATCHES / FOUR.ranks) as f64
+    });
+    let added = json::read(PROFILED, &super::read(PROFILED)).find_map(|line| match line.unwrap().1 {
+        StepTimeLine::Kernel(part) if &*part.kernel == "accumulate" => Some((part.calls as usize, part.seconds)),
+        _ => None,
+    });
+    let (calls, seconds) = added.unwrap();
+    // In each round four pieces of each of seven blocks and of the embedding, which is packed before; then one division.
+    assert_eq!(calls, MICRO_BATCHES / FOUR.ranks * (FOUR.ranks * (7 + 1) + 1) + 1);
+    let a_round = 1e3 * seconds / (MICRO_BATCHES / FOUR.ranks) as f64;
+    FOUR.check([
+        format!("takes {} of a step in BF16, {} in FP8 and {} in MXFP4;", waits[0], waits[1], waits[2]),
+        format!("the ratios would be {:.2}, {:.2} and {:.2}:", without[0], without[1], without[2]),
+        format!("four pieces of {:.0} MB", 4.0 * 218_112_000.0 / 1e6),
+        format!("takes {a_round:.0} ms a micro-batch, for its nearly seven blocks"),
+        format!("the wait is {bf16:.0} ms in BF16, {fp8:.0} in FP8 and {h16:.0} in MXFP4."),
+    ]);
+}
+
+/// Checks of several GPUs against one, and how long a killed rank's others went on.
+#[test]
+fn what_is_said_of_device_tests_was_measured() {
+    let page = super::read("docs/ranks.md").replace("\n  ", " ");
+    for (gpus, directory) in [(2, "device-test-2026-11-26-nvidia-h200-x2"), (4, "device-test-2026-11-26-nvidia-h200-x4")] {
+        let mut reader = csv::Reader::from_path(super::root().join(format!("results/{directory}/checks.csv"))).unwrap();
+        let checks: Vec<BTreeMap<String, String>> = reader.deserialize().map(Result::unwrap).collect();
+        let failed = checks.iter().filter(|check| check["passed"] != "true").count();
+        let killed = checks.iter().find(|check| check["detail"].ends_with("one killed: seconds until all have ended")).unwrap();
+        let wanted = format!(
+            "`cargo xtask device-test --gpus {gpus}`, {} checks, {failed} failed ([checks](../results/{directory}/checks.csv)). All had ended {:.1} s after a rank was killed.",
+            checks.len(),
+            killed["difference"].parse::<f64>().unwrap()
+        );
         assert!(page.contains(&wanted), "{wanted}");
     }
 }

@@ -80,7 +80,8 @@ mod tests {
     use super::super::forecast;
     use super::*;
 
-    /// Steps of one micro-batch a GPU predict those of the committed runs, which have sixteen, within 10 %; and the dry run shows it.
+    /// Steps of one micro-batch a GPU predict those of the committed runs, which have several, within 10 %, on as many GPUs and from the steps of two; and
+    /// the dry run shows it.
     #[test]
     fn the_committed_runs_take_as_long_as_predicted() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -90,22 +91,27 @@ mod tests {
         let (model, hardware) = (&manifests.models[&profile.model], &manifests.hardware[&profile.hardware]);
         let names = std::fs::read_dir(root.join("results")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
         let runs = root.join("results").join(names.filter(|name| name.contains("-h200-8b-")).max().unwrap()).join("runs");
-        let seconds = |line: &str| {
-            let line: serde_json::Value = serde_json::from_str(line).unwrap();
-            line["seconds"].as_f64().filter(|_| line["kind"] == "step")
-        };
-        let text = forecast(&manifests, profile, Some(2), &steps).unwrap().to_string();
+        let seconds = |line: &serde_json::Value| line["seconds"].as_f64().filter(|_| line["kind"] == "step");
+        let of_two: Vec<MeasuredStep> = steps.iter().filter(|step| step.ranks == 2).cloned().collect();
         for arm in ["fp8", "mxfp4-fdw-h16"] {
             let timing = files::read_text(&runs.join(arm).join("1/timing.jsonl")).unwrap();
-            let taken: Vec<f64> = timing.lines().filter_map(seconds).collect();
-            let (predicted, step) = predicted(&steps, profile, (model, hardware, 2), arm).unwrap();
+            let lines: Vec<serde_json::Value> = timing.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            let (gpus, taken) = (lines[0]["ranks"].as_u64().unwrap(), lines.iter().filter_map(seconds).collect::<Vec<f64>>());
             let measured = median(&taken).unwrap();
-            assert_eq!((taken.len(), step.ranks), (60, 2));
-            assert!((predicted / measured - 1.0).abs() < 0.1, "{arm}: {predicted} predicted, {measured} measured");
-            // Sixty steps of so many seconds are as many minutes.
-            assert!(text.contains(&format!("{predicted:.2}")), "{text}");
+            assert_eq!(taken.len(), 60);
+            for (from, ranks) in [(&steps, gpus), (&of_two, 2)] {
+                let (predicted, step) = predicted(from, profile, (model, hardware, gpus), arm).unwrap();
+                assert_eq!(step.ranks, ranks);
+                assert!((predicted / measured - 1.0).abs() < 0.1, "{arm}: {predicted} predicted, {measured} measured");
+                // Sixty steps of so many seconds are as many minutes.
+                let text = forecast(&manifests, profile, Some(gpus as usize), from).unwrap().to_string();
+                assert!(text.contains(&format!("{predicted:.2}")), "{text}");
+                assert!(
+                    text.contains(&format!("memory on each of {gpus} GPUs")) && text.contains(&format!("{gpus} x NVIDIA H200")),
+                    "{text}"
+                );
+            }
         }
-        assert!(text.contains("memory on each of 2 GPUs") && text.contains("2 x NVIDIA H200"), "{text}");
     }
 
     /// Nothing is said of an arm that nobody measured, or of GPUs among which micro-batches cannot be dealt out.
