@@ -451,10 +451,13 @@ mod tests {
         assert_eq!((spread.gpus, alone.gpus), (8, 1));
         assert_eq!(bytes(spread, "moments, F32"), p);
         assert_eq!(bytes(alone, "moments, F32"), 8 * p);
-        // An eighth of the sum, two buckets and what seven others send of one: the head with the final norm is the largest.
-        let bucket = 128_257 * 4_096;
+        // An eighth of the sum, two buckets and what seven others send of an eighth of one: the head with the final norm is the largest.
+        let bucket: u64 = 128_257 * 4_096;
         let rows = 4 * tokens * 4_097;
-        assert_eq!((bytes(spread, "gradients, F32"), bytes(alone, "gradients, F32")), (p / 2 + (8 + 4 * 7) * bucket + rows, 8 * p));
+        assert_eq!(
+            (bytes(spread, "gradients, F32"), bytes(alone, "gradients, F32")),
+            (p / 2 + 8 * bucket + 4 * 7 * bucket / 8 + rows, 8 * p)
+        );
         for memory in [spread, alone] {
             assert_eq!(bytes(memory, "activations"), tokens * 32 * 139_400);
             assert_eq!(bytes(memory, "operands"), (tokens * 26_624 + 218_103_808) * 17);

@@ -430,7 +430,7 @@ fn pieces_of_several_ranks_are_added_in_their_order() {
     let numbers = |seed| normals(seed, count, 1.0);
     for (pieces, begins) in [(1, true), (1, false), (2, true), (3, false), (most, true), (most, false)] {
         let before = numbers(99);
-        let parts: Vec<Vec<f32>> = (0..pieces).map(|piece| numbers(piece as u64)).collect();
+        let parts: Vec<Vec<f32>> = (0..pieces).map(|piece| numbers(piece as u32)).collect();
         let mut memory = Memory::new();
         let sum = memory.updated("sum", &f32_bytes(&before));
         let mut arguments = Arguments::default().at(sum);
