@@ -2,7 +2,7 @@
 //!
 //! `replicate` keeps the other's hashes in the directory, so that the report stays a function of its files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use contract::json::Document as _;
@@ -10,6 +10,7 @@ use contract::outcome::Done;
 use serde::{Deserialize, Serialize};
 
 use crate::files;
+use crate::plan::Ingredients;
 use crate::run_folder;
 
 /// File name in a result directory.
@@ -26,6 +27,9 @@ pub struct SameBytes {
     pub directory: String,
     /// Hash of the other's metrics, by `arm/seed`, for runs with the same run file.
     pub metrics: BTreeMap<String, String>,
+    /// Those of them whose trainer did not compute the same there as here: other bytes are no wonder.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub other_trainer: BTreeSet<String>,
 }
 
 impl SameBytes {
@@ -38,8 +42,11 @@ impl SameBytes {
                 let same = ours.get(&run).is_some_and(|ours| ours.run_sha256 == theirs.run_sha256);
                 same.then_some((run, theirs.metrics_sha256))
             };
-            let metrics = finished(other).into_iter().filter_map(equal).collect();
-            Self { schema: SCHEMA.to_owned(), directory: other.file_name().unwrap_or_default().to_string_lossy().into_owned(), metrics }
+            let metrics: BTreeMap<_, _> = finished(other).into_iter().filter_map(equal).collect();
+            let differs = |run: &&String| matches!([directory, other].map(|folder| trainer_code(folder, run)), [Some(here), Some(there)] if here != there);
+            let other_trainer = metrics.keys().filter(differs).cloned().collect();
+            let directory = other.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            Self { schema: SCHEMA.to_owned(), directory, metrics, other_trainer }
         };
         let found = others.iter().map(shared).filter(|other| !other.metrics.is_empty());
         found.max_by(|a, b| (a.metrics.len(), &a.directory).cmp(&(b.metrics.len(), &b.directory)))
@@ -71,8 +78,19 @@ impl SameBytes {
         let equal = ours.iter().filter(|(run, done)| is_equal(run, done)).count();
         let (shared, here) = (ours.keys().filter(|run| self.metrics.contains_key(*run)).count(), ours.len());
         let others = if shared < here { format!(" (of {here} here; the others have no equal run file there)") } else { String::new() };
-        format!("{equal} of {shared} runs{others} are byte for byte those of {}", self.directory)
+        let differs = |run: &&String| self.metrics.contains_key(*run) && self.other_trainer.contains(*run);
+        let another = match ours.iter().filter(|(run, done)| !is_equal(run, done) && differs(run)).count() {
+            0 => String::new(),
+            count => format!("; {count} of the others had a trainer there that computed something else"),
+        };
+        format!("{equal} of {shared} runs{others} are byte for byte those of {}{another}", self.directory)
     }
+}
+
+/// What the trainer of a run computed, as a hash; none where the run does not say.
+fn trainer_code(directory: &Path, run: &str) -> Option<String> {
+    let text = files::read_text(&directory.join("runs").join(run).join("ingredients.json")).ok()?;
+    serde_json::from_str::<Ingredients>(&text).ok().map(|ingredients| ingredients.trainer_code)
 }
 
 /// How each finished run of a result directory ended, by `arm/seed`. Only folders that are there are looked into.

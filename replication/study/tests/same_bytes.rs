@@ -50,6 +50,21 @@ fn the_directory_with_most_equal_run_files_is_the_one_compared_with() {
     assert_eq!(line(&[]), None);
 }
 
+/// Bytes that differ are no wonder where the trainer computed something else.
+#[test]
+fn another_trainer_is_said() {
+    let (_root, folders) = four();
+    let path = folders[1].join("runs/fp8/1/ingredients.json");
+    let text = files::read_text(&path).unwrap_or_else(|error| panic!("{error}"));
+    let mut ingredients: serde_json::Value = serde_json::from_str(&text).unwrap();
+    ingredients["trainer_code"] = "0".repeat(64).into();
+    files::write(&path, ingredients.to_string().as_bytes()).unwrap();
+    let same = SameBytes::find(&folders[0], &folders[1..2]).unwrap();
+    let wanted = "7 of 8 runs are byte for byte those of a; 1 of the others had a trainer there that computed something else";
+    assert_eq!(same.line(&folders[0]), wanted);
+    assert_eq!(serde_json::from_str::<SameBytes>(&same.json()).unwrap(), same);
+}
+
 /// A directory with another run is no part of ours, nor is one that is gone; an earlier slice is.
 #[test]
 fn an_earlier_slice_is_a_part() {

@@ -164,6 +164,7 @@ fn machine(directory: &Path, measurements: &Measurements, campaign: &Value) -> V
         add("GPU", gpu);
         add("Libraries", libraries);
     });
+    add("Together", together(measurements));
     add("Runs", partial(measurements, campaign).unwrap_or_default());
     for earlier in campaign.get("carried").and_then(Value::as_array).into_iter().flatten() {
         let shown_by = earlier.get("shown_by").map(plain).unwrap_or_default();
@@ -174,6 +175,18 @@ fn machine(directory: &Path, measurements: &Measurements, campaign: &Value) -> V
     let dirty = if field("dirty") == "true" { " with uncommitted changes" } else { "" };
     add("Commit", if commit.is_empty() { commit } else { format!("{commit}{dirty}") });
     facts
+}
+
+/// How many GPUs or processes were at work on a run, where some run had several.
+fn together(measurements: &Measurements) -> String {
+    let sessions = measurements.runs.iter().flat_map(|run| &run.sessions);
+    let numbers: BTreeSet<u64> = sessions.clone().map(|session| session.ranks).collect();
+    if numbers.iter().all(|ranks| *ranks < 2) {
+        return String::new();
+    }
+    let what = if sessions.clone().any(|session| session.gpu.is_some()) { "GPUs" } else { "processes" };
+    let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
+    format!("{} {what} a run", numbers.join(" or "))
 }
 
 /// How many of the profile's runs are here, where a selection or an unfinished campaign left some out.
