@@ -17,7 +17,7 @@ const TWO: Section = Section { heading: "### Llama 3.1-8B on two H200s", directo
 const FOUR: Section =
     Section { heading: "### Llama 3.1-8B on four H200s", directory: "results/kernels-2026-11-26-nvidia-h200-x4", ranks: 4 };
 /// On four.
-const CAMPAIGN: &str = "results/2026-11-26-nvidia-h200-h200-8b-a74818ab";
+const CAMPAIGN: &str = "results/2026-11-26-nvidia-h200-h200-8b-a2e09908";
 const EARLIER: &str = "docs/measured/ranks-2026-11-23-two-h200s";
 const PROFILED: &str = "docs/measured/ranks-2026-11-26-four-h200s/8b-32-fp8-profile.jsonl";
 
@@ -205,6 +205,7 @@ fn what_is_said_of_four_gpus_was_measured() {
         assert_eq!(seconds.len(), 60);
         time(median(seconds))
     };
+    assert!(super::read(&format!("{CAMPAIGN}/report.html")).contains("4 GPUs a run"));
     let (from_two, from_four) = (predicted(&FOUR, &TWO), predicted(&FOUR, &FOUR));
     assert!(from_two.iter().all(|(_, change)| *change < 0.0));
     FOUR.check(scaling(&FOUR));
