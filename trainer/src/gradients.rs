@@ -14,7 +14,8 @@ use kernels::packed_rows::PackedRows;
 use crate::device::Device;
 use crate::error::TrainerError;
 use crate::model::{GradientSink, Tokens};
-use crate::ranks::{Bucket, Ranks, Shards};
+use crate::ranks::{Bucket, Ranks};
+use crate::shards::Shards;
 
 /// A bucket whose pieces are coming.
 #[derive(Debug)]

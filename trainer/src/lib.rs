@@ -29,6 +29,7 @@ pub mod ranks;
 pub mod readings;
 mod resumption;
 pub mod session;
+pub mod shards;
 pub mod streams;
 pub mod tensorboard;
 pub mod tensors;

@@ -8,7 +8,7 @@ use std::ops::Range;
 use contract::run_file::ModelSection;
 use rayon::iter::{IndexedParallelIterator, IntoParallelRefMutIterator, ParallelIterator};
 
-use crate::ranks::ShardRanges;
+use crate::shards::ShardRanges;
 use crate::streams;
 
 /// One parameter tensor, row-major `[rows, columns]`; a norm's gain is `[1, width]`.

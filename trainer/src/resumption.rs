@@ -12,7 +12,8 @@ use crate::device::{Device, Linears};
 use crate::error::TrainerError;
 use crate::metrics::Log;
 use crate::mllog::Mllog;
-use crate::ranks::{Ranks, ShardRanges};
+use crate::ranks::Ranks;
+use crate::shards::ShardRanges;
 use crate::trainer_state::Training;
 
 /// Where a run goes on.

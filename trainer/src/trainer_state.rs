@@ -21,7 +21,8 @@ use crate::gradients::{Exchange, Round};
 use crate::model::{GradientSink, Model, Whole};
 use crate::optimizer::Moments;
 use crate::parameters::Layout;
-use crate::ranks::{self, Alone, Ranks, ShardRanges, Shards};
+use crate::ranks::{self, Alone, Ranks};
+use crate::shards::{ShardRanges, Shards};
 use crate::streams::micro_step;
 
 #[derive(Debug)]

@@ -8,7 +8,8 @@ use kernels::cpu::{Cpu, InstructionSet, SQUARES_CHUNK};
 use trainer::error::TrainerError;
 use trainer::ranks::place::Place;
 use trainer::ranks::tcp::{Mesh, Patience, Purpose};
-use trainer::ranks::{Alone, Bucket, Ranks, Shards, Waited};
+use trainer::ranks::{Alone, Bucket, Ranks, Waited};
+use trainer::shards::Shards;
 
 /// Does `work` on each of `size` ranks; results in the order of the ranks.
 fn among<R: Send>(size: usize, work: impl Fn(usize, &dyn Ranks<Cpu>) -> R + Sync) -> Vec<R> {

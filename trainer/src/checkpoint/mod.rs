@@ -18,7 +18,7 @@ use crate::error::TrainerError;
 use crate::metrics::{sync_directory, write_synced};
 use crate::model_export;
 use crate::parameters::Layout;
-use crate::ranks::ShardRanges;
+use crate::shards::ShardRanges;
 use crate::tensors::ASIDE;
 
 pub use shard::Shard;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::data::{Access, Bytes};
 use crate::error::TrainerError;
 use crate::parameters::{Layout, Tensor};
-use crate::ranks::ShardRanges;
+use crate::shards::ShardRanges;
 use crate::tensors::{NamedTensor, Tensors, write_tensors};
 
 /// Parameters, first and second moments, by the prefix of their tensors' names.

@@ -13,7 +13,8 @@ use super::{Shard, State, WHOLE, aside, put_in_place, shard};
 use crate::device::{Device, Linears};
 use crate::error::TrainerError;
 use crate::parameters::Layout;
-use crate::ranks::{self, Ranks, ShardRanges};
+use crate::ranks::{self, Ranks};
+use crate::shards::ShardRanges;
 use crate::trainer_state::Training;
 
 /// Calls on it are made by all ranks together, but for [`Writer::is_written`].

@@ -22,7 +22,7 @@ use crate::batches::Batch;
 use crate::choices::Evaluation;
 use crate::error::TrainerError;
 use crate::parameters::Layout;
-use crate::ranks::ShardRanges;
+use crate::shards::ShardRanges;
 use crate::streams::Place;
 
 /// What one kind of kernel took of a step.
@@ -232,7 +232,7 @@ pub trait Device: Clone + Debug + Send + Sync {
     fn divide(&self, numbers: &mut Self::Numbers, by: f32) -> Result<(), TrainerError>;
     /// Norm of all gradients.
     fn gradient_norm(&self, gradients: &Self::Numbers) -> Result<f64, TrainerError>;
-    /// Sums of squares of all gradients before a segment of the array, those of one group, gone on over it ([`crate::ranks::Shards`]): `shard`
+    /// Sums of squares of all gradients before a segment of the array, those of one group, gone on over it ([`crate::shards::Shards`]): `shard`
     /// has it from a place on. Before the first segment there are none.
     fn add_squares(
         &self,

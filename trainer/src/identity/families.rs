@@ -16,7 +16,7 @@ use crate::batches::{Batch, DataOrder};
 use crate::device::{Device, Update};
 use crate::error::TrainerError;
 use crate::parameters::Layout;
-use crate::ranks::ShardRanges;
+use crate::shards::ShardRanges;
 
 fn stream(number: u32) -> Stream {
     StreamKey { seed: 20_260_925, step: 3, layer: number, linear: 1, pass: 92, operand: 2 }.stream()

@@ -15,10 +15,11 @@ use kernels::gpu::driver::Event;
 use kernels::gpu::{Buffer, Gpu, GpuError, ShardNorm};
 
 use super::tcp::{Mesh, lock};
-use super::{Bucket, Link, Ranks, Segment, Shards, Waited};
+use super::{Bucket, Link, Ranks, Waited};
 use crate::device::Device;
 use crate::device::gpu::{Coming, GpuDevice, Parameters, machine};
 use crate::error::TrainerError;
+use crate::shards::{Segment, Shards};
 
 /// How long an exchange is looked at without a pause: most are over by then.
 const BUSY: Duration = Duration::from_millis(2);

@@ -13,7 +13,6 @@ pub mod launch;
 pub mod machines;
 pub mod place;
 mod rendezvous;
-mod shards;
 pub mod tcp;
 
 use std::borrow::Cow;
@@ -24,8 +23,7 @@ use contract::run_file::RunFile;
 
 use crate::device::Device;
 use crate::error::TrainerError;
-
-pub use shards::{Segment, ShardRanges, Shards};
+use crate::shards::Shards;
 
 /// What ranks do together. All of them make the same calls in the same order; where they do not, the call is an error. Every call fails soon
 /// after another rank has ended, fallen silent or told of an error, and names it.

@@ -17,9 +17,10 @@ use std::time::{Duration, Instant};
 
 use super::frame::{self, Frame, Kind, PART};
 use super::place::Place;
-use super::{Bucket, Link, Ranks, Segment, Shards, Waited, rendezvous};
+use super::{Bucket, Link, Ranks, Waited, rendezvous};
 use crate::device::Device;
 use crate::error::TrainerError;
+use crate::shards::{Segment, Shards};
 
 pub use super::rendezvous::Purpose;
 

@@ -16,7 +16,7 @@ use super::{Device, Machine, ProfileReader, Spending, Update};
 use crate::batches::Batch;
 use crate::error::TrainerError;
 use crate::parameters::Layout;
-use crate::ranks::ShardRanges;
+use crate::shards::ShardRanges;
 use crate::{memory, optimizer, timing};
 
 pub use linears::CpuLinears;

@@ -28,7 +28,7 @@ use crate::batches::Batch;
 use crate::error::TrainerError;
 use crate::optimizer;
 use crate::parameters::Layout;
-use crate::ranks::ShardRanges;
+use crate::shards::ShardRanges;
 
 pub use linears::GpuLinears;
 pub use memory::{Keep, report as memory_report};

@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use super::{GpuDevice, machine};
 use crate::error::TrainerError;
 use crate::parameters::{Layout, Tensor};
-use crate::ranks::ShardRanges;
+use crate::shards::ShardRanges;
 
 /// Elements that are taken to the device at once.
 const AT_ONCE: usize = 1 << 24;

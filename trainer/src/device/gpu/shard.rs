@@ -10,7 +10,7 @@ use super::{GpuDevice, LOSS, NORM, Parameters, machine};
 use crate::device::Update;
 use crate::error::TrainerError;
 use crate::parameters::{Layout, Tensor};
-use crate::ranks::ShardRanges;
+use crate::shards::ShardRanges;
 
 /// Made in the first step that asks for it.
 #[derive(Debug, Default)]
