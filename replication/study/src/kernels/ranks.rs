@@ -17,6 +17,8 @@ pub const CUT: &str = "llama31-8b-8-layers";
 
 const STEPS: &str = "Steps of several ranks";
 const PARTS: &str = "Kernels of a step";
+/// What a ratio to PyTorch begins with.
+const OVER_PEER: &str = "over PyTorch's";
 
 /// What is asked of each kind of kernel, as a share of its peak. On an H200 it is 450 TFLOP/s of attention, which cuDNN exceeds without an order
 /// of its sums; 42 ms of head and loss, whose three products take 37; and 85 % of what a copy reaches.
@@ -276,13 +278,14 @@ impl RanksBench {
         let measured = || self.steps.iter().filter(|step| !step.samples.is_empty());
         let mut compared = Vec::new();
         for step in measured() {
-            compared.extend(self.comparisons(step).iter().filter_map(|comparison| one(comparison, &evidence, 1, true)));
+            let ratios = self.comparisons(step).into_iter().filter_map(|comparison| one(&comparison, &evidence, 1, true));
+            compared.extend(ratios.map(|ratio| without_waiting(step, ratio)));
             compared.extend(hidden(step));
             compared.extend(step.parts.iter().filter_map(|part| of_peak(step, part)));
         }
         for step in measured() {
             let took = step.peak_bytes.map(|peak_bytes| Memory { name: step.name(), peak_bytes });
-            compared.extend(took.zip(step.peer_name()).map(|(took, theirs)| memory_over(&took, theirs, &evidence)));
+            compared.extend(took.zip(step.peer_name()).map(|(took, theirs)| what_is_kept(step, memory_over(&took, theirs, &evidence))));
         }
         compared.into_iter().map(|compared| over_compiled(compared, &peers)).collect()
     }
@@ -290,7 +293,7 @@ impl RanksBench {
     /// The bars are those of the paper's model on several GPUs; another model and one GPU have ratios alone.
     fn comparisons(&self, step: &RankStep) -> Vec<Comparison> {
         let (left, is_whole) = (|| ours(step.name()), step.size == WHOLE && step.ranks > 1);
-        let profile = || Bound::Text("`trainer step-time --profile-step --gpus N` says where the step's time goes");
+        let profile = || Bound::Text("trainer step-time --profile-step --gpus N says where the step's time goes");
         let with_bar = |comparison, asked, bound, is_asked| if is_asked { bar(comparison, asked, bound) } else { comparison };
         let mut all = Vec::new();
         if let Some(fewest) = self.fewest(step) {
@@ -306,7 +309,7 @@ impl RanksBench {
         };
         if let Some(theirs) = step.peer_name() {
             all.push(with_bar(
-                plain(STEPS, format!("over PyTorch's, {}", step.named()), left(), vec![peer(theirs)]),
+                plain(STEPS, format!("{OVER_PEER}, {}", step.named()), left(), vec![peer(theirs)]),
                 asked,
                 profile(),
                 is_whole,
@@ -320,6 +323,29 @@ impl RanksBench {
         }
         all
     }
+}
+
+/// Of a ratio to the peer that misses its bar: what it would be if nothing of the exchange were waited for.
+fn without_waiting(step: &RankStep, compared: Compared) -> Compared {
+    let is_missed = compared.verdict == "missed" && compared.what.starts_with(OVER_PEER);
+    let Some((waits, ratio)) = step.exposed().map(|exposed| exposed.sum()).zip(compared.ratio).filter(|_| is_missed) else {
+        return compared;
+    };
+    let note = format!(
+        "{:.1} % of the step waits for other ranks: without that {:.2}x; trainer step-time --profile-step --gpus N says where the rest goes",
+        100.0 * waits,
+        ratio / (1.0 - waits)
+    );
+    Compared { note, ..compared }
+}
+
+/// Of memory that is more than the peer's: what the trainer keeps and FSDP2 does not.
+fn what_is_kept(step: &RankStep, compared: Compared) -> Compared {
+    if compared.verdict != "missed" {
+        return compared;
+    }
+    let weights = if step.ranks > 1 { "all weights in BF16 and two buckets of gradients on each GPU, and " } else { "" };
+    Compared { note: format!("{}: {weights}no product of a block is computed again", compared.note), ..compared }
 }
 
 /// How near a kind of kernel is to its peak.
