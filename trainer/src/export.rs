@@ -8,8 +8,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::metrics::write_whole;
 use crate::tensors::{NamedTensor, TensorError, write_tensors};
+use crate::whole_files::write_whole;
 
 /// The file of the weights.
 pub const WEIGHTS: &str = "model.safetensors";

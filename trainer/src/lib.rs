@@ -36,3 +36,4 @@ pub mod tensors;
 pub mod timing;
 pub mod tokenizer;
 pub mod trainer_state;
+mod whole_files;

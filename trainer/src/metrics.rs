@@ -1,5 +1,5 @@
 //! The files of a run: a [`Log`] of lines that knows its length and hash at every moment, so that a checkpoint can say how much of it belongs
-//! to it, and JSON files that appear whole.
+//! to it, and JSON files.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -11,7 +11,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::error::TrainerError;
-use crate::tensors::aside;
+use crate::whole_files::write_whole;
 
 /// A file of lines that knows its length and SHA-256.
 #[derive(Debug)]
@@ -79,32 +79,4 @@ pub fn write_json(path: &Path, value: &impl Document) -> Result<(), TrainerError
     let mut text = value.to_json_pretty().map_err(|source| TrainerError::write(path, source))?;
     text.push('\n');
     write_whole(path, text.as_bytes()).map_err(failed)
-}
-
-/// Writes a file beside its name, syncs it and renames it.
-pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let aside = aside(path);
-    write_synced(&aside, bytes).and_then(|()| std::fs::rename(&aside, path)).inspect_err(|_| {
-        // Nothing can be done about a failure here, and a leftover harms nobody.
-        let _ = std::fs::remove_file(&aside);
-    })?;
-    sync_directory(path);
-    Ok(())
-}
-
-/// Writes a file that is on disk when this returns.
-pub(crate) fn write_synced(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut file = File::create(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()
-}
-
-/// Makes a rename inside the directory of `path` durable, where the system can.
-pub(crate) fn sync_directory(path: &Path) {
-    let Some(directory) = path.parent() else { return };
-    let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
-    // Not every file system lets a directory be opened or synced; the rename itself has already succeeded.
-    if let Ok(handle) = File::open(directory) {
-        let _ = handle.sync_all();
-    }
 }

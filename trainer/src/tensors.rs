@@ -15,7 +15,7 @@ use safetensors::tensor::{Dtype, Metadata, SafeTensorError, View};
 use sha2::{Digest, Sha256};
 
 use crate::data::sha256_of;
-use crate::metrics::sync_directory;
+use crate::whole_files::{aside, sync_directory};
 
 /// Name, shape and row-major elements of a tensor to write.
 pub type NamedTensor<'a> = (String, Vec<usize>, &'a [f32]);
@@ -125,16 +125,6 @@ fn check(path: &Path, tensors: &[NamedTensor<'_>]) -> Result<(), TensorError> {
         }
     }
     Ok(())
-}
-
-/// How the name of a file ends that is not whole yet.
-pub(crate) const ASIDE: &str = ".tmp";
-
-/// Where a file is written until it is whole.
-pub(crate) fn aside(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{}{ASIDE}", std::process::id()));
-    PathBuf::from(name)
 }
 
 struct F32View<'a> {

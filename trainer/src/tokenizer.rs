@@ -15,7 +15,7 @@ use tokenizers::processors::PostProcessorWrapper;
 use tokenizers::{AddedToken, Tokenizer, TokenizerBuilder};
 
 use crate::data::{self, DataError, TokenStream, TokenSummary, TokenWriter};
-use crate::metrics::write_whole;
+use crate::whole_files::write_whole;
 
 /// The separator of documents, and entry 0 of a vocabulary trained here.
 pub const END_OF_DOCUMENT: &str = "<|endoftext|>";

@@ -15,11 +15,10 @@ use contract::schema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::TrainerError;
-use crate::metrics::{sync_directory, write_synced};
 use crate::model_export;
 use crate::parameters::Layout;
 use crate::shards::ShardRanges;
-use crate::tensors::ASIDE;
+use crate::whole_files::{ASIDE, sync_directory, write_synced};
 
 pub use shard::Shard;
 pub use writer::Writer;

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use super::index::{MAGIC, TokenType};
 use super::{DataError, pair};
-use crate::tensors::aside;
+use crate::whole_files::aside;
 
 /// What a pair holds: the one line that `tokenize` and `inspect-data` print.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
