@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 
 use study::files::{self, FileError, sha256};
 use study::folder::lock;
+use study::ingredients::Ingredients;
 use study::packed;
-use study::plan::{Ingredients, run_cache};
+use study::plan::run_cache;
 use study::record;
 use study::results;
 use study::run_folder::{self, State};

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use study::exit::MACHINE;
 use study::files::{self, FileError};
-use study::plan::{Ingredients, PlannedRun};
+use study::ingredients::Ingredients;
+use study::plan::PlannedRun;
 use study::run_folder::{self, State, is_finished, ran_elsewhere};
 use study::seal::{self, Seal};
 

@@ -8,7 +8,8 @@ use std::sync::LazyLock;
 use crate::{sealed, synthetic};
 use campaign::carry::{Carried, export, import, pack_texts};
 use study::files::{self, sha256};
-use study::plan::{Ingredients, run_cache};
+use study::ingredients::Ingredients;
+use study::plan::run_cache;
 use tempfile::TempDir;
 
 /// A repository with a cache of one finished run and one that stands at a checkpoint.

@@ -16,8 +16,9 @@ use campaign::data::PreparedData;
 use campaign::run::{Means, Outcome, Pool, RunError, RunOptions, carry_out, why};
 use campaign::toolchain::Trainer;
 use study::files::sha256;
+use study::ingredients::Ingredients;
 use study::manifest::profile::{Shard, Shards};
-use study::plan::{Ingredients, PlannedRun};
+use study::plan::PlannedRun;
 use tempfile::TempDir;
 
 const STEPS: u64 = 6;

@@ -15,6 +15,7 @@ pub mod exit;
 pub mod files;
 pub mod folder;
 pub mod identity;
+pub mod ingredients;
 pub mod judge;
 pub mod kernels;
 pub mod law;

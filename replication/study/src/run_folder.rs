@@ -11,8 +11,8 @@ use contract::outcome::Done;
 use contract::timing::{Session, TimingLine};
 
 use crate::files::{self, FileError};
+use crate::ingredients::Ingredients;
 use crate::packed;
-use crate::plan::Ingredients;
 use crate::seal::Seal;
 
 pub use agreement::{Fault, faults};

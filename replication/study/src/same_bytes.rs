@@ -10,7 +10,7 @@ use contract::outcome::Done;
 use serde::{Deserialize, Serialize};
 
 use crate::files;
-use crate::plan::Ingredients;
+use crate::ingredients::Ingredients;
 use crate::run_folder;
 
 /// File name in a result directory.
