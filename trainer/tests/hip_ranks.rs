@@ -7,12 +7,18 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use serde_yaml::Value;
+
 use crate::common;
 use crate::hip::Site;
 use crate::ranks::{a_port, finish, said};
 
 /// A run whose parameters are three chunks, the last one not whole: of two ranks the second owns two, in two slices. Four micro-batches a step.
 fn prepare(site: &Site, name: &str, recipe: &str, steps: u64) {
+    prepare_changed(site, name, (recipe, steps), |_| ());
+}
+
+fn prepare_changed(site: &Site, name: &str, (recipe, steps): (&str, u64), change: impl FnOnce(&mut Value)) {
     let run = common::tiny_yaml(common::recipe(recipe), |run| {
         run["model"]["vocab_size"] = 320.into();
         run["model"]["num_hidden_layers"] = 1.into();
@@ -25,6 +31,7 @@ fn prepare(site: &Site, name: &str, recipe: &str, steps: u64) {
         run["evaluation"]["sequences"] = 2.into();
         run["logging"]["quantisation_steps"] = vec![2].into();
         common::read_through(run, &["bf16"], steps);
+        change(run);
     });
     common::write_run(&site.path(name), &run);
 }
@@ -81,6 +88,29 @@ fn two_gpus_give_the_bytes_of_one_whatever_moves_the_numbers() {
             assert!(all.iter().sum::<f64>() < seconds("seconds"), "{line}");
         }
     }
+}
+
+/// Six chunks of parameters: the norm's sums come to some ranks twice, and sums of one phase go to several.
+#[test]
+fn four_gpus_give_the_bytes_of_one() {
+    if !gfx950_stand_in::has_clang() {
+        return;
+    }
+    let site = Site::new(true);
+    let larger = |name: &str| {
+        prepare_changed(&site, name, ("mxfp4-fdw-sr", 2), |run| {
+            run["model"]["num_hidden_layers"] = 3.into();
+            run["model"]["intermediate_size"] = 192.into();
+        });
+    };
+    larger("one");
+    site.train("one", "hip");
+    larger("four");
+    let mut command = launch(&site, "four", &["--gpus", "4", "--exchange", "nccl"]);
+    command.env("GFX950_STAND_IN_DEVICES", "4");
+    finish(command);
+    assert_same(&site, "four", "one");
+    assert_eq!(site.records("four", "exchange.jsonl")[0]["ranks"], 4);
 }
 
 /// One rank that is told how to exchange does so with itself, to the same bytes.
