@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use super::claim_tables;
 use super::dots::{DotChart, Point, Reported, Row};
-use super::figure::Figure;
-use super::figures::{dot_figure, label};
+use super::figure::{Figure, dot_figure, label};
 use crate::judge::{Sheet, Sheets, with_interval};
 use crate::layout::Measured;
 use crate::manifest::{Claim, Metric, Paper, Recipe};

@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 
 use super::charts::{Curve, CurveChart};
 use super::dots::{DotChart, Point, Reported, Row};
-use super::figure::{Figure, mean_curve};
-use super::pgf::{self, CurveColumns};
+use super::figure::{Figure, curve_figure, dot_figure, label, mean_curve, token_scale};
 use super::{answer, costs, public_logs, readings};
 use crate::manifest::recipe::Recipe;
 use crate::manifest::{Metric, Paper};
@@ -29,18 +28,6 @@ pub(super) fn all(measurements: &Measurements) -> Vec<Figure> {
     figures.extend(outliers(measurements));
     figures.extend(public_logs::figures(measurements));
     figures
-}
-
-pub(super) fn curve_figure(id: &'static str, caption: &str, chart: &CurveChart, file: &'static str) -> Figure {
-    let columns = CurveColumns { x: "tokens", runs: false };
-    let (svg, data) = (chart.draw(), pgf::curve_table(file, chart, columns));
-    let pgf = pgf::curves(chart, file, columns);
-    Figure { id, caption: caption.to_owned(), inline: svg.inline(), standalone: svg.standalone(), pgf, data }
-}
-
-pub(super) fn dot_figure(id: &'static str, caption: &str, chart: &DotChart, file: &'static str) -> Figure {
-    let (svg, data) = (chart.draw(), pgf::dot_table(file, chart));
-    Figure { id, caption: caption.to_owned(), inline: svg.inline(), standalone: svg.standalone(), pgf: pgf::dots(chart, file), data }
 }
 
 /// Figures 1 and 2: validation loss over tokens, whole and near the target, each for the arms without stabiliser and for the full
@@ -74,20 +61,6 @@ fn convergence(measurements: &Measurements) -> Vec<Figure> {
     figures
 }
 
-/// An arm's label, cut where it would leave its place in a figure.
-pub(super) fn label(study: &Study, arm: &str) -> String {
-    cut(study.label(arm))
-}
-
-/// What has room in a legend.
-pub(super) fn cut(label: &str) -> String {
-    const LONGEST: usize = 22;
-    if label.chars().count() <= LONGEST {
-        return label.to_owned();
-    }
-    label.chars().take(LONGEST - 1).chain(['…']).collect()
-}
-
 /// Arms that a paper's token claims name.
 pub(super) fn claimed_arms(paper: &Paper) -> BTreeSet<&str> {
     let arms = paper.claims.iter().filter_map(|claim| match &claim.metric {
@@ -110,12 +83,6 @@ fn curves(measurements: &Measurements, arms: &[&str]) -> Vec<Curve> {
         (!mean.is_empty()).then(|| Curve { label: label(&measurements.study, arm), mean, seeds })
     };
     arms.iter().filter_map(curve).collect()
-}
-
-/// Divisor and name of the token axis.
-pub(super) fn token_scale(measurements: &Measurements) -> (f64, &'static str) {
-    let last = measurements.runs.iter().flat_map(|run| run.evaluations.last()).map(|evaluation| evaluation.tokens).max().unwrap_or(0);
-    if last >= 5_000_000 { (1e6, "training tokens, millions") } else { (1e3, "training tokens, thousands") }
 }
 
 fn whole_chart(measurements: &Measurements, title: &str, curves: Vec<Curve>) -> Option<CurveChart> {

@@ -9,8 +9,7 @@ use minijinja::value::{Serde, Value};
 use serde::Serialize;
 
 use super::charts::{Curve, CurveChart};
-use super::figure::mean_curve;
-use super::figures::cut;
+use super::figure::{cut, mean_curve};
 use super::grid::{Cell, Fact, Grid, numbers, words};
 use super::{RenderError, html, svg};
 use crate::number;

@@ -1,8 +1,7 @@
 //! What a reader of all evidence sees first: one picture of the paper's table, and sentences that are made of rows.
 
 use super::super::dots::{DotChart, Point, Reported, Row as DotRow};
-use super::super::figure::Figure;
-use super::super::figures::dot_figure;
+use super::super::figure::{Figure, dot_figure};
 use super::super::{answer, svg};
 use super::{PICTURE, Shown};
 use crate::judge::capital;

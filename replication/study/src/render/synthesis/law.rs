@@ -3,8 +3,7 @@
 use serde::Serialize;
 
 use super::super::charts::{Curve, CurveChart};
-use super::super::figure::Figure;
-use super::super::figures::curve_figure;
+use super::super::figure::{Figure, curve_figure};
 use super::super::grid::{Cell, Grid, numbers, words};
 use super::{Shown, reported};
 use crate::law::{ALPHA_OF_OTHERS, ALPHAS, Base, Difference, Errors, Estimate, Form, FormFit, LEFT_OUT, Recipe, Report};
