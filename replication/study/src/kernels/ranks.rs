@@ -19,6 +19,8 @@ const STEPS: &str = "Steps of several ranks";
 const PARTS: &str = "Kernels of a step";
 /// What a ratio to PyTorch begins with.
 const OVER_PEER: &str = "over PyTorch's";
+/// What scaling begins with.
+const OF_IDEAL: &str = "of ideal scaling";
 
 /// What is asked of each kind of kernel, as a share of its peak. On an H200 it is 450 TFLOP/s of attention, which cuDNN exceeds without an order
 /// of its sums; 42 ms of head and loss, whose three products take 37; and 85 % of what a copy reaches.
@@ -269,19 +271,18 @@ impl RanksBench {
         same.min_by_key(|other| other.ranks).filter(|other| other.ranks < step.ranks)
     }
 
-    /// Every ratio, in the order of the steps.
+    /// Every ratio: of kernels, of steps, of memory, each in the order of the steps.
     pub fn compare(&self, peers_asked: bool) -> Vec<Compared> {
         let all: Vec<Samples> = self.steps.iter().filter_map(RankStep::samples).collect();
         let peers: Vec<Peer> = self.steps.iter().filter_map(|step| step.peer.clone()).collect();
         let missing = self.missing();
         let evidence = Measured { ours: &all, peers: &peers, missing: &missing, peers_asked, profile: &[], benchmarks: &[], memory: &[] };
         let measured = || self.steps.iter().filter(|step| !step.samples.is_empty());
-        let mut compared = Vec::new();
+        let mut compared: Vec<Compared> = measured().flat_map(|step| step.parts.iter().filter_map(|part| of_peak(step, part))).collect();
         for step in measured() {
             let ratios = self.comparisons(step).into_iter().filter_map(|comparison| one(&comparison, &evidence, 1, true));
             compared.extend(ratios.map(|ratio| without_waiting(step, ratio)));
             compared.extend(hidden(step));
-            compared.extend(step.parts.iter().filter_map(|part| of_peak(step, part)));
         }
         for step in measured() {
             let took = step.peak_bytes.map(|peak_bytes| Memory { name: step.name(), peak_bytes });
@@ -297,10 +298,9 @@ impl RanksBench {
         let with_bar = |comparison, asked, bound, is_asked| if is_asked { bar(comparison, asked, bound) } else { comparison };
         let mut all = Vec::new();
         if let Some(fewest) = self.fewest(step) {
-            let what = format!("of ideal scaling from {}, {}", fewest.ranks, step.named());
+            let what = format!("{OF_IDEAL} from {}, {}", fewest.ranks, step.named());
             let scaling = Comparison { is_share: true, ..plain(STEPS, what, left(), vec![ours(fewest.name())]) };
-            let bound = Bound::Text("what of the exchange is not hidden, which is the next row, and what GPUs of one host share");
-            all.push(with_bar(scaling, 0.97, bound, step.size == CUT));
+            all.push(with_bar(scaling, 0.97, profile(), step.size == CUT));
         }
         let asked = match step.arm.as_str() {
             "bf16" => 1.2,
@@ -325,16 +325,18 @@ impl RanksBench {
     }
 }
 
-/// Of a ratio to the peer that misses its bar: what it would be if nothing of the exchange were waited for.
+/// Of scaling and of a ratio to the peer that miss their bars: what they would be if nothing of the exchange were waited for. Scaling may then
+/// be more than ideal, since several ranks share out the update.
 fn without_waiting(step: &RankStep, compared: Compared) -> Compared {
-    let is_missed = compared.verdict == "missed" && compared.what.starts_with(OVER_PEER);
+    let is_missed = compared.verdict == "missed" && [OVER_PEER, OF_IDEAL].iter().any(|what| compared.what.starts_with(what));
     let Some((waits, ratio)) = step.exposed().map(|exposed| exposed.sum()).zip(compared.ratio).filter(|_| is_missed) else {
         return compared;
     };
+    let without = ratio / (1.0 - waits);
+    let without = if compared.is_share { format!("{:.0} %", 100.0 * without) } else { format!("{without:.2}x") };
     let note = format!(
-        "{:.1} % of the step waits for other ranks: without that {:.2}x; trainer step-time --profile-step --gpus N says where the rest goes",
-        100.0 * waits,
-        ratio / (1.0 - waits)
+        "{:.1} % of the step waits for other ranks: without that {without}; trainer step-time --profile-step --gpus N says where the rest goes",
+        100.0 * waits
     );
     Compared { note, ..compared }
 }
