@@ -94,11 +94,10 @@ impl<D: Device> Round<'_, D> {
             return device.add_pieces((sum, at), &pieces.collect::<Vec<_>>(), part.len(), is_first);
         }
         for (from, piece) in pieces.enumerate() {
-            let comes = comes(from);
-            match (packed.filter(|_| comes), is_first && from == 0) {
-                (None, true) => device.copy(piece, (sum, at), part.len())?,
-                (None, false) => device.add((sum, at), piece, part.len())?,
-                (Some(rows), begins) => {
+            let begins = is_first && from == 0;
+            match packed.filter(|_| comes(from)) {
+                None => device.add_pieces((sum, at), &[piece], part.len(), begins)?,
+                Some(rows) => {
                     if begins {
                         device.clear((sum, at), part.len())?;
                     }

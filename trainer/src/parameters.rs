@@ -122,8 +122,7 @@ impl Layout {
         let mut values = vec![0.0; shard.len()];
         let parts = self.tensors.iter().enumerate().flat_map(|tensor| shard.within(&tensor.1.range).map(move |part| (tensor, part)));
         for ((number, tensor), part) in parts {
-            let (first, place) = (part.start - tensor.range.start, shard.place(part.start));
-            let values = &mut values[place..place + part.len()];
+            let (first, values) = (part.start - tensor.range.start, &mut values[shard.local(&part)]);
             let deviation = match tensor.initial {
                 Initial::One => {
                     values.fill(1.0);

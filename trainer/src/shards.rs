@@ -12,7 +12,7 @@ pub struct ShardRanges(Vec<Range<usize>>);
 impl ShardRanges {
     /// One range alone; where it is empty, nothing.
     pub fn one(range: Range<usize>) -> Self {
-        Self(Some(range).filter(|range| !range.is_empty()).into_iter().collect())
+        Self::new([range])
     }
 
     /// Ranges in the order of the array, without the empty ones.
@@ -44,13 +44,15 @@ impl ShardRanges {
         self.0.iter().map(move |own| overlap(&range, own)).filter(|part| !part.is_empty())
     }
 
-    /// Its ranges, each with where it is in the rank's own arrays.
-    pub fn placed(&self) -> impl Iterator<Item = (usize, Range<usize>)> + '_ {
-        self.0.iter().scan(0, |place, range| {
-            let at = *place;
-            *place += range.len();
-            Some((at, range.clone()))
-        })
+    /// Where a range of the array that lies in one of these is in the rank's own.
+    pub fn local(&self, range: &Range<usize>) -> Range<usize> {
+        let place = self.place(range.start);
+        place..place + range.len()
+    }
+
+    /// Its ranges, each after where it is in the rank's own arrays.
+    pub fn placed(&self) -> impl Iterator<Item = (Range<usize>, Range<usize>)> + '_ {
+        self.0.iter().map(|range| (self.local(range), range.clone()))
     }
 }
 
@@ -229,8 +231,8 @@ mod tests {
                     for (place, element) in own.iter().enumerate().step_by(997) {
                         assert_eq!(shard.place(*element), place);
                     }
-                    for (place, range) in shard.placed() {
-                        assert_eq!(own[place..place + range.len()], range.collect::<Vec<_>>());
+                    for (local, range) in shard.placed() {
+                        assert_eq!(own[local], range.collect::<Vec<_>>());
                     }
                 }
                 for bucket in &buckets {

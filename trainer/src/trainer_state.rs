@@ -400,8 +400,8 @@ impl<D: Device> Training<D> {
     pub fn own(&self) -> Result<[Cow<'_, [f32]>; 3], TrainerError> {
         let (Self { device, moments, .. }, shard) = (self, self.shard());
         let mut parameters = vec![0.0; shard.len()];
-        for (place, range) in shard.placed() {
-            device.read_parameters(&self.parameters, range.start, &mut parameters[place..place + range.len()])?;
+        for (local, range) in shard.placed() {
+            device.read_parameters(&self.parameters, range.start, &mut parameters[local])?;
         }
         Ok([Cow::Owned(parameters), device.values(&moments.first)?, device.values(&moments.second)?])
     }
@@ -417,8 +417,8 @@ impl<D: Device> Training<D> {
         if self.ranks.transport().is_none() {
             self.parameters = self.device.parameters(parameters)?;
         } else {
-            for (place, range) in self.shards.of(self.ranks.rank()).placed() {
-                self.device.write_parameters(&mut self.parameters, range.start, &parameters[place..place + range.len()])?;
+            for (local, range) in self.shards.of(self.ranks.rank()).placed() {
+                self.device.write_parameters(&mut self.parameters, range.start, &parameters[local])?;
             }
             self.share_parameters()?;
         }

@@ -58,8 +58,7 @@ pub(super) fn write(folder: &Path, file: String, layout: &Layout, shard: &ShardR
     let named = |(prefix, array)| {
         let tensor = move |piece: Piece| -> NamedTensor<'_> {
             let elements: &[f32] = array;
-            let place = shard.place(piece.range.start);
-            (format!("{prefix}.{}", piece.name), piece.shape, &elements[place..place + piece.range.len()])
+            (format!("{prefix}.{}", piece.name), piece.shape, &elements[shard.local(&piece.range)])
         };
         pieces(layout, shard).map(tensor)
     };
@@ -108,8 +107,8 @@ impl Shard {
         for (prefix, array) in ARRAYS.iter().zip(arrays) {
             for Piece { name, shape, range: piece } in pieces(layout, &shard) {
                 for common in wanted.within(&piece) {
-                    let (place, part) = (wanted.place(common.start), common.start - piece.start..common.end - piece.start);
-                    let goal = &mut array[place..place + common.len()];
+                    let part = common.start - piece.start..common.end - piece.start;
+                    let goal = &mut array[wanted.local(&common)];
                     tensors.copy_f32(&format!("{prefix}.{name}"), &shape, part, goal).map_err(|source| source.to_string())?;
                 }
             }

@@ -301,11 +301,8 @@ impl Ranks<GpuDevice> for Collective {
             let (mut sent, mut received) = (Vec::new(), Vec::new());
             // A group is one link behind the group before it.
             for group in 0..ShardNorm::GROUPS {
-                let Some((link, Segment { range, owner: at_work })) =
-                    phase.checked_sub(group).and_then(|link| Some((link, chain.get(link)?)))
-                else {
-                    continue;
-                };
+                let Some(link) = phase.checked_sub(group) else { break };
+                let Some(Segment { range, owner: at_work }) = chain.get(link) else { continue };
                 if *at_work == rank {
                     let part = gradients.window(shard.place(range.start), range.len()).map_err(machine)?;
                     device.with_norm(|norm| norm.add(&part, range.start, group, &room))?;

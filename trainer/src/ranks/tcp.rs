@@ -427,8 +427,8 @@ impl<D: Device> Ranks<D> for Mesh {
     fn collect<'a>(&self, device: &D, shard: &'a D::Numbers, shards: &Shards) -> Result<Option<Cow<'a, [f32]>>, TrainerError> {
         let own = shards.of(self.shared.rank);
         if self.shared.rank != 0 {
-            for (place, range) in own.placed() {
-                self.send_numbers(0, Kind::Shard, place..place + range.len(), |first, out| device.read(shard, first, out))?;
+            for (local, _) in own.placed() {
+                self.send_numbers(0, Kind::Shard, local, |first, out| device.read(shard, first, out))?;
             }
             return Ok(None);
         }
@@ -454,8 +454,8 @@ impl<D: Device> Ranks<D> for Mesh {
             let receivers: Vec<_> = others
                 .map(|(from, segments)| scope.spawn(move || segments.into_iter().try_for_each(|segment| receive(from, segment))))
                 .collect();
-            for (segment, (place, _)) in first.into_iter().zip(own.placed()) {
-                device.read(shard, place, segment)?;
+            for (segment, (local, _)) in first.into_iter().zip(own.placed()) {
+                device.read(shard, local.start, segment)?;
             }
             receivers.into_iter().try_for_each(|receiver| receiver.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         })?;

@@ -69,9 +69,8 @@ impl Device for Cpu {
 
     fn shard_parameters(&self, layout: &Layout, values: Vec<f32>, shard: &ShardRanges) -> Result<Vec<f32>, TrainerError> {
         let mut all = vec![0.0; layout.total];
-        for (place, range) in shard.placed() {
-            let count = range.len();
-            all[range].copy_from_slice(&values[place..place + count]);
+        for (local, range) in shard.placed() {
+            all[range].copy_from_slice(&values[local]);
         }
         Ok(all)
     }
@@ -302,8 +301,7 @@ impl Device for Cpu {
             if range.is_empty() {
                 continue;
             }
-            let place = shard.place(range.start);
-            let own = place..place + range.len();
+            let own = shard.local(&range);
             let numbers = AdamW { weight_decay: if tensor.decays { numbers.weight_decay } else { 0.0 }, ..numbers };
             let (first, second) = (&mut first[own.clone()], &mut second[own.clone()]);
             self.adamw(&mut parameters[range], &gradients[own], first, second, &numbers).map_err(TrainerError::kernel)?;

@@ -160,8 +160,8 @@ impl GpuDevice {
         let copies = shareable(gpu, layout.total).map_err(machine)?;
         let masters = gpu.buffer(shard.len()).map_err(machine)?;
         let mut parameters = Parameters { masters, shard: shard.clone(), copies, beside: Some(beside), coming: Mutex::default() };
-        for (place, range) in shard.placed() {
-            self.write_any(&mut parameters, range.start, &values[place..place + range.len()])?;
+        for (local, range) in shard.placed() {
+            self.write_any(&mut parameters, range.start, &values[local])?;
         }
         Ok(parameters)
     }

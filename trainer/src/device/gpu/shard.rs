@@ -34,33 +34,35 @@ fn tensors<'a>(layout: &'a Layout, shard: &'a ShardRanges) -> impl Iterator<Item
 }
 
 impl GpuDevice {
-    /// Kernels that are made when they are needed first.
-    fn made<'a, K>(&self, kernels: &'a mut Option<K>, make: impl FnOnce(&Gpu) -> Result<K, GpuError>) -> Result<&'a mut K, TrainerError> {
-        Ok(match kernels {
+    /// Does `work`, of a kind of the profile, with kernels that are made when they are needed first.
+    fn with<K>(
+        &self,
+        kind: &'static str,
+        kernels: &Mutex<Option<K>>,
+        make: impl FnOnce(&Gpu) -> Result<K, GpuError>,
+        work: impl FnOnce(&mut K) -> Result<(), GpuError>,
+    ) -> Result<(), TrainerError> {
+        let mut kernels = lock(kernels);
+        let kernels = match &mut *kernels {
             Some(kernels) => kernels,
             none => none.insert(make(&self.parts.gpu).map_err(machine)?),
-        })
+        };
+        self.timed(kind, || work(kernels))
     }
 
     /// Does `work` with the kernels of the norm.
     pub(crate) fn with_norm(&self, work: impl FnOnce(&mut ShardNorm) -> Result<(), GpuError>) -> Result<(), TrainerError> {
-        let mut norm = lock(&self.parts.shard.norm);
-        let norm = self.made(&mut norm, ShardNorm::new)?;
-        self.timed("optimizer", || work(norm))
+        self.with("optimizer", &self.parts.shard.norm, ShardNorm::new, work)
     }
 
     /// Does `work` with the kernels for packed rows of the embedding's gradient.
     pub(super) fn with_rows(&self, work: impl FnOnce(&RowPacker) -> Result<(), GpuError>) -> Result<(), TrainerError> {
-        let mut rows = lock(&self.parts.shard.rows);
-        let rows = self.made(&mut rows, RowPacker::new)?;
-        self.timed("accumulate", || work(rows))
+        self.with("accumulate", &self.parts.shard.rows, RowPacker::new, |rows| work(rows))
     }
 
     /// Does `work` with the kernel that adds pieces.
     pub(super) fn with_pieces(&self, work: impl FnOnce(&PieceAdder) -> Result<(), GpuError>) -> Result<(), TrainerError> {
-        let mut pieces = lock(&self.parts.shard.pieces);
-        let pieces = self.made(&mut pieces, PieceAdder::new)?;
-        self.timed("accumulate", || work(pieces))
+        self.with("accumulate", &self.parts.shard.pieces, PieceAdder::new, |adder| work(adder))
     }
 
     pub(super) fn add_squares_of(
@@ -101,14 +103,14 @@ impl GpuDevice {
                 &other.insert((shard.clone(), made)).1
             }
         };
-        let (start, clip_norm) = (shard.place(portion.start), update.section.clip_norm);
+        let (part, clip_norm) = (shard.local(portion), update.section.clip_norm);
         // The portion lies so much further on in the whole than in the shard.
-        let offset = portion.start - start;
+        let offset = portion.start - part.start;
         let mut copies = parameters.copies.part(size_of::<u16>() * offset, shard.len()).map_err(machine)?;
         // The norm is every rank's; only the last one's device has it.
         self.parts.results.part(0, NORM + 1).and_then(|mut results| results.write(NORM, &[update.norm])).map_err(machine)?;
         let results = (&self.parts.results, NORM, LOSS);
-        let (masters, part) = (&mut parameters.masters, start..start + portion.len());
+        let masters = &mut parameters.masters;
         self.timed("optimizer", || optimizer.update(&part, masters, gradients, first, second, &mut copies, numbers, clip_norm, results))?;
         parameters.follow(portion).map_err(machine)
     }
@@ -121,9 +123,7 @@ impl GpuDevice {
         out: &mut Buffer<Bf16>,
         sizes: (usize, usize),
     ) -> Result<(), TrainerError> {
-        let mut rows = lock(&self.parts.shard.embedding);
-        let rows = self.made(&mut rows, EmbeddingRows::new)?;
         let table = parameters.copies.part(size_of::<u16>() * table.start, table.len()).map_err(machine)?;
-        self.timed("embedding", || rows.copy(&table, tokens, out, sizes))
+        self.with("embedding", &self.parts.shard.embedding, EmbeddingRows::new, |rows| rows.copy(&table, tokens, out, sizes))
     }
 }
