@@ -310,14 +310,16 @@ impl<'a, D: Device> Session<'a, D> {
         }
         self.training.update(step, result.gradient_norm)?;
         let seconds = started.elapsed().as_secs_f64();
+        let exchanged = self.training.exchanged()?;
         self.progress.step = step;
         self.progress.train_loss = Some(result.loss);
         let tokens = self.tokens();
         let Some(files) = &mut self.files else { return Ok(()) };
         files.timing.step(step, seconds)?;
-        if let Some((exchanges, exchanged)) = files.exchanges.as_mut().zip(self.training.exchanged()) {
-            let Exchanged { gradients, norm, parameters } = exchanged;
-            exchanges.step(Spent { step, seconds, gradients, norm, parameters })?;
+        if let Some(exchanges) = &mut files.exchanges {
+            for (rank, Exchanged { gradients, norm, parameters }) in (0..).zip(exchanged) {
+                exchanges.step(Spent { step, rank, seconds, gradients, norm, parameters })?;
+            }
         }
         if step.is_multiple_of(self.run.logging.train_every_steps) || step == self.run.budget.steps {
             let learning_rate = self.training.learning_rate(step);

@@ -58,7 +58,7 @@ impl Exchanges {
         Ok(Self { lines })
     }
 
-    /// One training step.
+    /// One training step of a rank.
     pub fn step(&mut self, spent: Spent) -> Result<(), TrainerError> {
         self.lines.write(&ExchangeLine::Step(spent))
     }

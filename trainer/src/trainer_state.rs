@@ -347,9 +347,18 @@ impl<D: Device> Training<D> {
         Ok(())
     }
 
-    /// What the last step took for exchanges; none with one rank alone.
-    pub fn exchanged(&self) -> Option<Exchanged> {
-        self.ranks.transport().map(|_| self.exchanged)
+    /// What the last step took of each rank for exchanges; nothing with one rank alone. All ranks ask together.
+    pub fn exchanged(&self) -> Result<Vec<Exchanged>, TrainerError> {
+        if self.ranks.transport().is_none() {
+            return Ok(Vec::new());
+        }
+        let Exchanged { gradients, norm, parameters } = self.exchanged;
+        let all = ranks::gather_numbers(&*self.ranks, &[gradients, norm, parameters])?;
+        let of = |spent: Vec<f64>| match *spent {
+            [gradients, norm, parameters] => Ok(Exchanged { gradients, norm, parameters }),
+            _ => Err(TrainerError::Machine("a rank has not said what a step took of it: a defect of the trainer".into())),
+        };
+        all.into_iter().map(of).collect()
     }
 
     /// Of `step`.

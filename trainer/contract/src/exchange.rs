@@ -21,12 +21,14 @@ pub struct Session {
     pub resumed_from_step: u64,
 }
 
-/// Seconds of rank 0, its waiting for other ranks among them.
+/// Seconds of a rank, its waiting for other ranks among them.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spent {
     pub step: u64,
-    /// Of the whole step.
+    #[serde(default)]
+    pub rank: u64,
+    /// Of the whole step, of rank 0.
     pub seconds: f64,
     /// Every rank gets its shard of the gradients of every micro-batch.
     pub gradients: f64,

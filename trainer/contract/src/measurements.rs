@@ -154,12 +154,14 @@ pub struct StepTime {
     pub forward_backward_seconds: f64,
 }
 
-/// Seconds of rank 0 in the step before that went to exchanges with other ranks, its waiting for them among them.
+/// Seconds of a rank in the step before that went to exchanges with other ranks, its waiting for them among them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepExchange {
     pub arm: String,
     pub repeat: u64,
+    #[serde(default)]
+    pub rank: u64,
     /// What computing did not hide.
     pub gradients: f64,
     pub norm: f64,

@@ -34,7 +34,7 @@ fn lines_are_written_as_they_were_read() {
     ]);
     comes_back::<ExchangeLine>(&[
         r#"{"schema":"mxfp4-exchange/1","kind":"session","ranks":2,"transport":"NCCL 2.28.9","resumed_from_step":0}"#,
-        r#"{"kind":"step","step":1,"seconds":0.5,"gradients":0.03,"norm":0.002,"parameters":0.01}"#,
+        r#"{"kind":"step","step":1,"rank":3,"seconds":0.5,"gradients":0.03,"norm":0.002,"parameters":0.01}"#,
     ]);
     comes_back::<KernelTimeLine>(&[
         r#"{"schema":"mxfp4-kernel-time/1","kind":"device","device":"cuda:0","name":"NVIDIA H200","architecture":"sm_90a","libraries":["CUDA driver 13.0"],"mxfp4":"emulated","fp8":true,"interpreted":false}"#,
@@ -50,7 +50,7 @@ fn lines_are_written_as_they_were_read() {
         r#"{"schema":"mxfp4-step-time/1","kind":"step_time","arm":"fp8","repeat":1,"tokens":64,"seconds":0.05,"forward_backward_seconds":0.047}"#,
         r#"{"schema":"mxfp4-step-time/1","kind":"step_kernel","arm":"fp8","repeat":1,"kernel":"gemm-float","calls":72,"work":125627793408,"seconds":1.2}"#,
         r#"{"schema":"mxfp4-step-time/1","kind":"step_time","arm":"fp8","repeat":1,"tokens":64,"ranks":2,"seconds":0.05,"forward_backward_seconds":0.047}"#,
-        r#"{"schema":"mxfp4-step-time/1","kind":"step_exchange","arm":"fp8","repeat":1,"gradients":0.002,"norm":0.001,"parameters":0.003}"#,
+        r#"{"schema":"mxfp4-step-time/1","kind":"step_exchange","arm":"fp8","repeat":1,"rank":1,"gradients":0.002,"norm":0.001,"parameters":0.003}"#,
         r#"{"schema":"mxfp4-step-time/1","kind":"step_memory","bytes":5368709120}"#,
     ]);
     comes_back::<RotationIdentityLine>(&[

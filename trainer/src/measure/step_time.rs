@@ -105,17 +105,17 @@ pub fn step_time<D: Device>(
         for arm in &mut arms {
             let (seconds, forward_backward_seconds) = arm.step(step)?;
             let spent = arm.profile.as_ref().map_or_else(|| Ok(Vec::new()), |read| read())?;
+            let exchanged = arm.training.exchanged()?;
             if step <= warmup || ranks.rank() != 0 {
                 continue;
             }
-            let exchanged = arm.training.exchanged();
             let (run, repeat) = (arm.training.run(), step - warmup);
             let (arm, tokens) = (run.run.arm.to_string(), Some(run.tokens_per_step() as u64));
             let together = Some(ranks.size() as u64).filter(|&ranks| ranks > 1);
             let step = measurements::StepTime { arm: arm.clone(), repeat, tokens, ranks: together, seconds, forward_backward_seconds };
             super::print(out, &StepTimeLine::Step(step))?;
-            if let Some(Exchanged { gradients, norm, parameters }) = exchanged {
-                super::print(out, &StepTimeLine::Exchange(StepExchange { arm: arm.clone(), repeat, gradients, norm, parameters }))?;
+            for (rank, Exchanged { gradients, norm, parameters }) in (0..).zip(exchanged) {
+                super::print(out, &StepTimeLine::Exchange(StepExchange { arm: arm.clone(), repeat, rank, gradients, norm, parameters }))?;
             }
             for Spending { kernel, calls, work, seconds } in spent {
                 let (arm, kernel) = (arm.clone(), kernel.into());

@@ -1,6 +1,8 @@
 //! Training steps that several ranks compute together, each rank with as many sequences: how fast they are, how far from ideal scaling, what
 //! of the exchange computing does not hide, and PyTorch's sharded step beside them.
 
+use std::collections::BTreeSet;
+
 use contract::measurements::StepExchange;
 use serde::{Deserialize, Serialize};
 
@@ -56,7 +58,7 @@ pub struct RankStep {
     pub tokens: u64,
     /// Seconds of each step; empty where it was not measured.
     pub samples: Vec<f64>,
-    /// What of each of these steps went to exchanges; empty of one rank, which has none.
+    /// What of each of these steps went to exchanges, of each rank; empty of one rank, which has none.
     pub exchange: Vec<Exchange>,
     /// Most device memory of a rank.
     pub peak_bytes: Option<u64>,
@@ -85,18 +87,21 @@ pub struct Part {
     pub samples: Vec<f64>,
 }
 
-/// Seconds of one step that computing did not hide.
+/// Seconds of one step that computing of one rank did not hide.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exchange {
+    /// Benches of earlier trainers have rank 0 alone.
+    #[serde(default)]
+    pub rank: usize,
     pub gradients: f64,
     pub norm: f64,
     pub parameters: f64,
 }
 
 impl From<&StepExchange> for Exchange {
-    fn from(&StepExchange { gradients, norm, parameters, .. }: &StepExchange) -> Self {
-        Self { gradients, norm, parameters }
+    fn from(&StepExchange { rank, gradients, norm, parameters, .. }: &StepExchange) -> Self {
+        Self { rank: rank as usize, gradients, norm, parameters }
     }
 }
 
@@ -124,8 +129,17 @@ pub struct Timed {
     pub tokens_per_second: f64,
     /// Speed of a rank over that with the fewest ranks measured, and how many those were; none of these themselves.
     pub of_ideal: Option<(Taken, usize)>,
-    /// Medians of the parts over the median step.
-    pub exposed: Option<Exchange>,
+    pub waits: Option<Waits>,
+}
+
+/// How ranks wait for each other, as shares of the median step. They end every exchange together, so a GPU that is faster than another waits for
+/// it however fast the exchange is. What the rank waits that waits least is the exchange's own.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Waits {
+    /// Medians of the parts, of the rank that waits least.
+    pub least: Exchange,
+    /// Of the rank that waits most; none where one rank's waiting was recorded alone.
+    pub most: Option<Exchange>,
 }
 
 /// The peer's median, and our speed over its.
@@ -139,6 +153,10 @@ pub struct Beside {
 /// Columns of a table of steps, after the recipe and the number of ranks.
 pub const COLUMNS: [&str; 7] =
     ["Step", "Tokens/s each", "Of ideal", "Exchange not hidden", "Memory each", "PyTorch, tokens/s", "Ours : PyTorch"];
+
+/// What a reader has to know of the fourth column.
+pub const NOT_HIDDEN: &str = "exchange not hidden: in % of the step, of the rank that waits least (and of the one that waits most: a faster GPU \
+                              waits for a slower one, too); gradients + norm + parameters";
 
 impl RankRow<'_> {
     /// Texts of [`COLUMNS`]: a number, and what a reader may want beside it.
@@ -154,10 +172,10 @@ impl RankRow<'_> {
             let interval = timed.interval.map(|[low, high]| format!("[{}, {}]", time(low), time(high)));
             (time(timed.seconds), interval.unwrap_or_default())
         });
-        let exposed = self.timed.as_ref().and_then(|timed| timed.exposed).map_or_else(none, |exposed| {
-            let [gradients, norm, parameters] =
-                [exposed.gradients, exposed.norm, exposed.parameters].map(|part| format!("{:.1}", 100.0 * part));
-            (percent(exposed.sum()), format!("{gradients} + {norm} + {parameters}"))
+        let exposed = self.timed.as_ref().and_then(|timed| timed.waits).map_or_else(none, |Waits { least, most }| {
+            let [gradients, norm, parameters] = [least.gradients, least.norm, least.parameters].map(|part| format!("{:.1}", 100.0 * part));
+            let most = most.map(|most| format!(" (to {})", percent(most.sum()))).unwrap_or_default();
+            (percent(least.sum()) + &most, format!("{gradients} + {norm} + {parameters}"))
         });
         let peer = self.peer.as_ref();
         [
@@ -202,11 +220,17 @@ impl RankStep {
         })
     }
 
-    /// Medians of the parts over the median step.
-    fn exposed(&self) -> Option<Exchange> {
+    fn waits(&self) -> Option<Waits> {
         let seconds = median(&self.samples)?;
-        let of = |part: fn(&Exchange) -> f64| Some(median(&self.exchange.iter().map(part).collect::<Vec<_>>())? / seconds);
-        Some(Exchange { gradients: of(|e| e.gradients)?, norm: of(|e| e.norm)?, parameters: of(|e| e.parameters)? })
+        let ranks: BTreeSet<usize> = self.exchange.iter().map(|exchange| exchange.rank).collect();
+        let of_rank = |rank: usize| {
+            let own = || self.exchange.iter().filter(|exchange| exchange.rank == rank);
+            let of = |part: fn(&Exchange) -> f64| Some(median(&own().map(part).collect::<Vec<_>>())? / seconds);
+            Some(Exchange { rank, gradients: of(|e| e.gradients)?, norm: of(|e| e.norm)?, parameters: of(|e| e.parameters)? })
+        };
+        let mut all = ranks.into_iter().map(of_rank).collect::<Option<Vec<_>>>()?;
+        all.sort_by(|one, other| one.sum().total_cmp(&other.sum()));
+        Some(Waits { least: *all.first()?, most: all.last().copied().filter(|_| all.len() > 1) })
     }
 
     fn beside(&self) -> Option<Beside> {
@@ -261,7 +285,7 @@ impl RanksBench {
             interval: taken.interval.map(|Interval { low, high }| [low, high]),
             tokens_per_second: step.tokens as f64 / taken.ratio,
             of_ideal,
-            exposed: step.exposed(),
+            waits: step.waits(),
         })
     }
 
@@ -329,7 +353,7 @@ impl RanksBench {
 /// be more than ideal, since several ranks share out the update.
 fn without_waiting(step: &RankStep, compared: Compared) -> Compared {
     let is_missed = compared.verdict == "missed" && [OVER_PEER, OF_IDEAL].iter().any(|what| compared.what.starts_with(what));
-    let Some((waits, ratio)) = step.exposed().map(|exposed| exposed.sum()).zip(compared.ratio).filter(|_| is_missed) else {
+    let Some((waits, ratio)) = step.waits().map(|waits| waits.least.sum()).zip(compared.ratio).filter(|_| is_missed) else {
         return compared;
     };
     let without = ratio / (1.0 - waits);
@@ -366,20 +390,26 @@ fn of_peak(step: &RankStep, part: &Part) -> Option<Compared> {
     })
 }
 
-/// The share of a step that does not wait for the exchange.
+/// The share of a step in which the rank that waits least does not wait for the exchange.
 fn hidden(step: &RankStep) -> Option<Compared> {
-    let exposed = step.exposed()?;
+    let Waits { least, most } = step.waits()?;
     let bar = match step.size.as_str() {
         WHOLE => Some(0.94),
         WHOLE_BATCH => Some(0.97),
         _ => None,
     };
-    let Exchange { gradients, norm, parameters } = exposed;
+    let Exchange { rank, gradients, norm, parameters } = least;
     let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+    let of = |most: Exchange| {
+        let least = format!(" of rank {rank}, which waits least");
+        (least, format!("; rank {}, for ranks that come later too: {}", most.rank, percent(most.sum())))
+    };
+    let (of_least, of_most) = most.map(of).unwrap_or_default();
+    let parts = format!("gradients {}, norm {}, parameters {}", percent(gradients), percent(norm), percent(parameters));
     Some(Compared {
-        n: step.exchange.len(),
-        note: format!("waits: gradients {}, norm {}, parameters {}", percent(gradients), percent(norm), percent(parameters)),
-        ..share(step, "not spent waiting for the exchange", 1.0 - exposed.sum(), bar)
+        n: step.samples.len(),
+        note: format!("waits{of_least}: {parts}{of_most}"),
+        ..share(step, "not spent waiting for the exchange", 1.0 - least.sum(), bar)
     })
 }
 

@@ -254,11 +254,14 @@ struct RanksRow<'a> {
     /// Speed of a rank over that of `ideal_from` ranks.
     of_ideal: Option<Number>,
     ideal_from: Option<usize>,
-    /// Shares of the step that waited for exchanges.
+    /// Shares of the step in which the rank that waits least waited for exchanges.
     exposed: Option<Number>,
     exposed_gradients: Option<Number>,
     exposed_norm: Option<Number>,
     exposed_parameters: Option<Number>,
+    /// Which rank that is, and the share of the one that waits most; empty where one rank's waiting was recorded alone.
+    exposed_rank: Option<usize>,
+    waits_most: Option<Number>,
     peak_bytes: Option<u64>,
     peer: &'a str,
     peer_seconds: Option<Number>,
@@ -278,7 +281,7 @@ fn ranks(document: &Document) -> Table {
 
 fn of_ranks<'a>(bench: &'a RanksBench, row: &RankRow<'a>) -> RanksRow<'a> {
     let RankRow { step, timed, peer } = row;
-    let (exposed, over) = (timed.as_ref().and_then(|timed| timed.exposed), peer.as_ref().and_then(|peer| peer.ours));
+    let (waits, over) = (timed.as_ref().and_then(|timed| timed.waits), peer.as_ref().and_then(|peer| peer.ours));
     let interval = timed.as_ref().and_then(|timed| timed.interval);
     let of_ideal = timed.as_ref().and_then(|timed| timed.of_ideal);
     let theirs = step.peer.as_ref();
@@ -296,10 +299,12 @@ fn of_ranks<'a>(bench: &'a RanksBench, row: &RankRow<'a>) -> RanksRow<'a> {
         tokens_per_second: timed.as_ref().map(|timed| Number(timed.tokens_per_second)),
         of_ideal: of_ideal.map(|(taken, _)| Number(taken.ratio)),
         ideal_from: of_ideal.map(|(_, fewest)| fewest),
-        exposed: exposed.map(|exposed| Number(exposed.sum())),
-        exposed_gradients: exposed.map(|exposed| Number(exposed.gradients)),
-        exposed_norm: exposed.map(|exposed| Number(exposed.norm)),
-        exposed_parameters: exposed.map(|exposed| Number(exposed.parameters)),
+        exposed: waits.map(|waits| Number(waits.least.sum())),
+        exposed_gradients: waits.map(|waits| Number(waits.least.gradients)),
+        exposed_norm: waits.map(|waits| Number(waits.least.norm)),
+        exposed_parameters: waits.map(|waits| Number(waits.least.parameters)),
+        exposed_rank: waits.and_then(|waits| waits.most.map(|_| waits.least.rank)),
+        waits_most: waits.and_then(|waits| waits.most).map(|most| Number(most.sum())),
         peak_bytes: step.peak_bytes,
         peer: theirs.map_or("", |peer| &peer.peer),
         peer_seconds: peer.as_ref().map(|peer| Number(peer.seconds)),

@@ -19,10 +19,14 @@ fn step(size: &str, arm: &str, ranks: usize) -> RankStep {
     RankStep { size: size.to_owned(), arm: arm.to_owned(), ranks, tokens: 8192, ..RankStep::default() }
 }
 
-/// Eight steps of so many seconds; of several ranks a share of each goes to gradients, a third of it to the norm, as much to parameters.
+/// Eight steps of so many seconds. Of several ranks a share of each goes to gradients, a third of it to the norm, as much to parameters; rank 0
+/// waits twice as long as that for the others.
 fn timed(step: RankStep, seconds: f64, gradients: f64) -> RankStep {
-    let exchange = Exchange { gradients: gradients * seconds, norm: gradients * seconds / 3.0, parameters: gradients * seconds / 3.0 };
-    let exchange = if step.ranks > 1 { vec![exchange; 8] } else { Vec::new() };
+    let of_rank = |rank: usize| {
+        let gradients = if rank == 0 { 2.0 * gradients * seconds } else { gradients * seconds };
+        Exchange { rank, gradients, norm: gradients / 3.0, parameters: gradients / 3.0 }
+    };
+    let exchange = if step.ranks > 1 { (0..8).flat_map(|_| (0..step.ranks).map(of_rank)).collect() } else { Vec::new() };
     RankStep { samples: vec![seconds; 8], exchange, peak_bytes: Some(100 * GIB), ..step }
 }
 
@@ -135,7 +139,7 @@ fn a_directory_of_steps_shows_them_everywhere_and_verifies() {
     let rows: Vec<csv::StringRecord> =
         csv::Reader::from_path(directory.join("ranks.csv")).unwrap().into_records().map(Result::unwrap).collect();
     assert_eq!(rows.len(), document.ranks[0].steps.len());
-    assert!(rows.iter().all(|row| &row[0] == "cuda") && &rows[2][26] == "ours: needs 4 GPUs of one machine; here: 2", "{rows:?}");
+    assert!(rows.iter().all(|row| &row[0] == "cuda") && &rows[2][28] == "ours: needs 4 GPUs of one machine; here: 2", "{rows:?}");
     assert!(std::fs::read_to_string(directory.join("comparisons.csv")).unwrap().contains("cuda Steps of several ranks,"));
     let page = std::fs::read_to_string(directory.join("kernels.html")).unwrap();
     for present in ["Steps of several GPUs: NVIDIA H200", "11,703", "3.0 + 1.0 + 1.0", "needs 4 GPUs", "verdict differs", "from 1"] {
@@ -238,7 +242,9 @@ for repeat in $(seq $repeats); do
     for kernel in attention head optimizer gemm; do
         [ -z "$profile" ] || line "\"step_kernel\",\"arm\":\"a\",\"repeat\":$repeat,\"kernel\":\"$kernel\",\"calls\":1,\"work\":0,\"seconds\":0.04"
     done
-    [ $ranks = 1 ] || line "\"step_exchange\",\"arm\":\"a\",\"repeat\":$repeat,\"gradients\":0.001,\"norm\":0.002,\"parameters\":0.003"
+    [ $ranks = 1 ] || for rank in $(seq 0 $((ranks - 1))); do
+        line "\"step_exchange\",\"arm\":\"a\",\"repeat\":$repeat,\"rank\":$rank,\"gradients\":0.001,\"norm\":0.002,\"parameters\":0.003"
+    done
 done
 line '"step_memory","bytes":5368709120'
 "#;
@@ -287,7 +293,7 @@ fn steps_are_measured_by_calls_of_the_trainer_in_turns_with_the_peer() {
     let of = |name: &str| bench.steps.iter().find(|step| step.name() == name).unwrap();
     let both = of("step/llama31-8b/fp8/2");
     let peer = both.peer.as_ref().unwrap();
-    assert_eq!((both.samples.len(), both.exchange.len(), both.peak_bytes, peer.samples.len()), (6, 6, Some(5 * GIB), 5));
+    assert_eq!((both.samples.len(), both.exchange.len(), both.peak_bytes, peer.samples.len()), (6, 12, Some(5 * GIB), 5));
     assert_eq!(found(&bench, "over PyTorch's, fp8, 2 ranks, llama31-8b").ratio, Some(2.0));
     // The peer finds room where we find none, and is asked on.
     assert_eq!(of("step/llama31-8b/bf16/1").peer.as_ref().unwrap().samples.len(), 5);
