@@ -13,7 +13,7 @@ use contract::device::DeviceId;
 use study::kernels::Depth;
 
 pub(crate) use manner::Manner;
-pub(crate) use runs::{Audit, Replicate, Try};
+pub(crate) use runs::{Audit, Replicate, Train, Try};
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 a run failed or a check found a difference; 2 usage or manifest error; \
 3 data or a file is missing or wrong; 4 this machine cannot do it (a full disk, too); 5 the time given was up with runs left; 130 interrupted (the same command goes on where it stopped).";
@@ -351,6 +351,11 @@ pub(crate) enum DataCommand {
 
 #[derive(Subcommand)]
 pub(crate) enum RunsCommand {
+    /// Make runs of several profiles, the first slice first, so that no GPU waits for a profile's last run; `replicate --finished` reports
+    #[command(
+        after_help = "Examples:\n  cargo xtask runs train smoke cpu@1\n  cargo xtask runs train dnc-32m-sums@13 ladder-359m:mxfp4-fdw-sr,mxfp4-fdw-h16@11 --minutes 20"
+    )]
+    Train(Train),
     /// Copy the cache's finished runs to a folder; those that are there already stay
     #[command(after_help = "Example:\n  cargo xtask runs export carried --checkpoints")]
     Export {

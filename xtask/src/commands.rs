@@ -14,7 +14,7 @@ use campaign::toolchain;
 use study::exit::MACHINE;
 use study::manifest::Manifests;
 
-use crate::arguments::Command;
+use crate::arguments::{Command, RunsCommand};
 use crate::outcome::{Failure, Outcome};
 use crate::{manual, print};
 
@@ -43,7 +43,9 @@ pub(crate) fn execute(root: &Path, command: Command, say: &dyn Fn(&str)) -> Resu
         Command::Doctor { trainer } => machines::doctor(root, trainer.as_deref()),
         Command::Identity { write, .. } => machines::identity(root, write, say),
         Command::Data { command } => machines::data_command(root, command, say),
-        Command::Runs { command } => machines::carry_runs(root, command),
+        Command::Runs { command: RunsCommand::Train(options) } => campaigns::train(root, &options, say),
+        Command::Runs { command: RunsCommand::Export { folder, checkpoints } } => machines::export_runs(root, &folder, checkpoints),
+        Command::Runs { command: RunsCommand::Import { folders } } => machines::import_runs(root, &folders),
         Command::Pack { folder } => machines::pack(root, &folder, say),
         Command::Dist { out, .. } => machines::dist(root, out, say),
         Command::Version => Ok(Outcome::done(environment::Version::of(root).json())),

@@ -8,6 +8,7 @@ use campaign::devices::Answers;
 use campaign::error::CampaignError;
 use campaign::prepared::Prepared;
 use campaign::request::{Report, Request};
+use campaign::slices::{Made, Trained};
 use campaign::{doctor, forecast};
 use contract::text::one_line;
 use study::judge::{ClaimVerdict, outlook};
@@ -52,6 +53,21 @@ macro_rules! line {
     ($text:expr, $($format:tt)*) => {
         let _ = writeln!($text, $($format)*);
     };
+}
+
+/// How the runs of each slice ended, and what makes reports of them.
+pub(crate) fn trained(trained: &Trained) -> String {
+    let mut text = String::new();
+    for Made { slice, now, earlier, failed } in &trained.0 {
+        line!(text, "{slice}: {now} made, {earlier} finished before, {} failed", failed.len());
+        for (run, failure) in failed {
+            line!(text, "FAILED {run}: {}", failure.said);
+        }
+    }
+    for profile in trained.profiles() {
+        line!(text, "report: cargo xtask replicate --profile {profile} --finished");
+    }
+    text
 }
 
 /// The table of claims, what failed, and where the report is.

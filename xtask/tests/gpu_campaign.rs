@@ -304,6 +304,36 @@ fn a_campaign_on_two_gpus_from_slices_to_report() {
     assert!(site.says(&["runs", "import", result.to_str().unwrap()], 1).contains("refused: "));
 }
 
+/// Runs of two profiles in one go, on both GPUs at once; reports come afterwards.
+#[test]
+fn slices_of_two_profiles_share_the_gpus() {
+    let site = Site::new();
+    let profile = std::fs::read_to_string(site.path("manifests/profiles/smoke.yaml")).unwrap();
+    std::fs::write(site.path("manifests/profiles/second.yaml"), profile.replace("id: smoke", "id: second")).unwrap();
+    let refused = site.says(&["runs", "train", "smoke:fp8", "second:fp9"], 2);
+    assert!(refused.contains("slice second:fp9: unknown arm `fp9`"), "{refused}");
+    let left = site.says(&["runs", "train", "smoke:fp8", "second", "--minutes", "0"], 5);
+    assert!(left.contains("0 of 12 runs are finished, 12 are left"), "{left}");
+    assert!(site.calls().is_empty());
+
+    let text = site.says(&["runs", "train", "smoke:fp8@1", "second:fp8,bf16,mxfp4-f", "second:bf16@1"], 0);
+    assert!(text.contains("4 runs of 3 slices, 2 at once"), "a run that two slices name is made once: {text}");
+    for line in ["smoke:fp8@1: 1 made, 0", "second:fp8,bf16,mxfp4-f: 3 made, 0", "second:bf16@1: 0 made, 0", "--profile second --finished"]
+    {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    let calls = site.calls();
+    assert_eq!(calls.len(), 4, "{calls:?}");
+    assert!(["run cuda:0", "run cuda:1"].iter().all(|place| calls.iter().any(|call| call == place)), "{calls:?}");
+    let again = site.says(&["runs", "train", "smoke:fp8", "second:bf16", "--json"], 0);
+    assert!(again.contains(r#""slices":[{"slice":"smoke:fp8","made":0,"finished_before":1,"failed":[]}"#), "{again}");
+    assert!(site.says(&["replicate", "--profile", "second", "--finished"], 0).contains("3 of 11 runs are finished"));
+
+    site.mode("lose all");
+    let failed = site.says(&["runs", "train", "smoke:bf16", "smoke:mxfp4-f"], 4);
+    assert!(failed.contains("FAILED smoke bf16/1") && failed.contains("CUDA_ERROR_ECC_UNCORRECTABLE"), "{failed}");
+}
+
 #[test]
 fn what_is_finished_becomes_a_report_where_no_gpu_is() {
     let site = Site::new();

@@ -103,8 +103,8 @@ fn make(
     // Never the cache of finished runs: a run that is only looked up shows nothing.
     let cache = root.join("cache").join("audit");
     let options = RunOptions { fresh: true, ..request.run.clone() };
-    let means = Means { cache: &cache, trainer, data: &data, options: &options, pool: &site.pool(prepared, request) };
-    let outcomes = run::carry_out(planned, &means, stop, say)?;
+    let means = Means { cache: &cache, trainer, options: &options, pool: &site.pool(prepared, request) };
+    let outcomes = run::carry_out(planned, &data, &means, stop, say)?;
     interrupted(stop)?;
     let made = planned.iter().zip(outcomes).map(|(run, outcome)| match outcome {
         Outcome::Failed(failure) => Err(failure.said),

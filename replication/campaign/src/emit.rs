@@ -59,13 +59,13 @@ pub fn emit(
     let _lock = lock(&root.join("cache").join("lock"))?;
     let data = data::prepare(manifests, prepared.profile(), &trainer, say)?;
     let (cache, pool) = (plan::run_cache(root), Pool { ranks, tensorboard: request.tensorboard.clone(), ..Pool::default() });
-    let means = Means { cache: &cache, trainer: &trainer, data: &data, options: &request.run, pool: &pool };
+    let means = Means { cache: &cache, trainer: &trainer, options: &request.run, pool: &pool };
     let done = survey(&prepared.plan.runs, &means, say)?;
     let left: Vec<&PlannedRun> = prepared.plan.runs.iter().zip(done).filter(|(_, done)| !done).map(|(run, _)| run).collect();
     files::make_folder(folder)?;
     let folder = folder.canonicalize().at(folder, "find")?;
     let name = format!("mxfp4-{}", prepared.plan.profile);
-    let job = slurm::job(&prepared, &name, ranks);
+    let job = slurm::job(&prepared, &data, &name, ranks);
     if left.is_empty() {
         say("every run is finished; there is nothing to write");
         return Ok(Vec::new());
@@ -102,8 +102,8 @@ impl Emission<'_> {
         let folder = self.folder.display();
         if self.carried() {
             files::copy(&self.means.trainer.program, &self.folder.join(TRAINER))?;
-            for name in files::list(&self.means.data.folder)? {
-                files::copy(&self.means.data.folder.join(&name), &self.folder.join("data").join(&name))?;
+            for name in files::list(self.job.data)? {
+                files::copy(&self.job.data.join(&name), &self.folder.join("data").join(&name))?;
             }
         }
         files::write(&self.folder.join("task.sh"), self.task().as_bytes())?;
@@ -130,7 +130,7 @@ impl Emission<'_> {
         };
         let (trainer, data) = match self.carried() {
             true => (format!("\"$here/{TRAINER}\""), "\"$here/data\"".to_owned()),
-            false => (quoted(&self.means.trainer.program), quoted(&self.means.data.folder)),
+            false => (quoted(&self.means.trainer.program), quoted(self.job.data)),
         };
         let events = match &self.means.pool.tensorboard {
             Some(_) if self.carried() => format!(" --tensorboard \"$here/{EVENTS}\""),

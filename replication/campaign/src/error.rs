@@ -54,7 +54,7 @@ pub enum CampaignError {
     #[error("{0}")]
     Slurm(String),
     /// The time was up, or no device was left.
-    #[error("{done} of {all} runs are finished, {left} are left: {}; what is finished and every checkpoint is kept, and the same command goes on (also elsewhere: `cargo xtask runs export`, `import`); with --finished it reports what is there{}", if *.time_up { "the time was up" } else { "no device was left" }, .failed.iter().map(|(run, failure)| format!("\nFAILED {run}: {}", failure.said)).collect::<String>())]
+    #[error("{done} of {all} runs are finished, {left} are left: {}; what is finished and every checkpoint is kept, and the same command goes on (also elsewhere: `cargo xtask runs export`, `import`); `replicate --finished` reports what is there{}", if *.time_up { "the time was up" } else { "no device was left" }, .failed.iter().map(|(run, failure)| format!("\nFAILED {run}: {}", failure.said)).collect::<String>())]
     Unfinished {
         done: usize,
         all: usize,

@@ -29,6 +29,7 @@ pub mod request;
 pub mod run;
 pub mod signature;
 mod site;
+pub mod slices;
 pub mod slurm;
 pub mod sources;
 pub mod synthesis;

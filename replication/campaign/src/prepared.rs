@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use study::archive;
 use study::files::{Context as _, FileError, sha256};
 use study::identity::Known;
-use study::manifest::{Manifests, Profile};
+use study::manifest::{ManifestError, Manifests, Profile};
 use study::plan::{self, Plan, Selection};
 use study::record;
 
@@ -42,18 +42,31 @@ impl<'m> Prepared<'m> {
         trainer: Option<&Path>,
         say: &dyn Fn(&str),
     ) -> Result<(Self, Trainer), CampaignError> {
-        let root = &manifests.root;
-        // A wrong selection is refused before anything is built; which build it is does not matter to that.
-        plan::plan(manifests, manifests.profile(profile)?, selection, &plan::Build::only("not built yet"), None)?;
-        let prebuilt = toolchain::prebuilt(root, trainer).map(|program| Trainer { program });
-        let (trainer, build) = match &prebuilt {
-            Some(trainer) => (trainer.clone(), toolchain::prebuilt_identity(trainer)?),
-            None => build_trainer(root, say)?,
-        };
+        Self::refuse_wrong(manifests, profile, selection)?;
+        let (prebuilt, trainer, build) = Self::trainer(manifests, trainer, say)?;
         Ok((Self::from_build(manifests, profile, selection, build, prebuilt)?, trainer))
     }
 
-    fn from_build(
+    /// Refuses a wrong selection before anything is built; which build it is does not matter to that.
+    pub(crate) fn refuse_wrong(manifests: &Manifests, profile: &str, selection: &Selection) -> Result<(), ManifestError> {
+        plan::plan(manifests, manifests.profile(profile)?, selection, &plan::Build::only("not built yet"), None).map(drop)
+    }
+
+    /// The trainer with which runs are made, and what it says it computes; first, where it was built elsewhere, that again.
+    pub(crate) fn trainer(
+        manifests: &Manifests,
+        named: Option<&Path>,
+        say: &dyn Fn(&str),
+    ) -> Result<(Option<Trainer>, Trainer, plan::Build), CampaignError> {
+        let prebuilt = toolchain::prebuilt(&manifests.root, named).map(|program| Trainer { program });
+        let (trainer, build) = match &prebuilt {
+            Some(trainer) => (trainer.clone(), toolchain::prebuilt_identity(trainer)?),
+            None => build_trainer(&manifests.root, say)?,
+        };
+        Ok((prebuilt, trainer, build))
+    }
+
+    pub(crate) fn from_build(
         manifests: &'m Manifests,
         profile: &str,
         selection: &Selection,

@@ -20,7 +20,7 @@ use study::record::Campaign;
 use study::render::{self, RenderError};
 use study::seal;
 
-use crate::data;
+use crate::data::{self, PreparedData};
 use crate::devices::Answers;
 use crate::directory::{Parts, assemble, failures, same_bytes_line};
 use crate::doctor;
@@ -125,8 +125,8 @@ impl Stages<'_> {
         let ranks = if pool.ranks > 1 { format!(", each of {} ranks", pool.ranks) } else { String::new() };
         say(&format!("{count} runs: {arms} arms x {seeds} seeds, {how}{ranks}"));
         let (cache, started) = (plan::run_cache(root), Instant::now());
-        let means = Means { cache: &cache, trainer, data: &data, options: &request.run, pool: &pool };
-        let (outcomes, locks) = self.make_runs(prepared, &means, locks, stop)?;
+        let means = Means { cache: &cache, trainer, options: &request.run, pool: &pool };
+        let (outcomes, locks) = self.make_runs(prepared, &data, &means, locks, stop)?;
         interrupted(stop)?;
         if request.slurm.is_some() && prepared.plan.device != DeviceKind::Cpu {
             return self.put_together_elsewhere(prepared, &outcomes);
@@ -168,6 +168,7 @@ impl Stages<'_> {
     fn make_runs(
         &self,
         prepared: &Prepared,
+        data: &PreparedData,
         means: &Means<'_>,
         locks: [File; 2],
         stop: &AtomicBool,
@@ -175,11 +176,11 @@ impl Stages<'_> {
         let Self { root, request, known, environment, say, .. } = *self;
         let partial = Partial { prepared, request, environment, code_objects: known.and_then(|(_, shown)| shown.code_objects.as_ref()) };
         let Some(slurm) = &request.slurm else {
-            return Ok((partial.beside(say, || run::carry_out(&prepared.plan.runs, means, stop, say))?, locks));
+            return Ok((partial.beside(say, || run::carry_out(&prepared.plan.runs, data, means, stop, say))?, locks));
         };
         let done = run::survey(&prepared.plan.runs, means, say)?;
         drop(locks);
-        let order = Order { root, prepared, slurm, quiet: request.quiet };
+        let order = Order { root, prepared, data, slurm, quiet: request.quiet };
         let outcomes = partial.beside(say, || slurm::carry_out(&order, &done, means, stop, say))?;
         let locks = self.locks_once_free(stop)?;
         slurm::bring_failed(&order, &outcomes, means.cache)?;

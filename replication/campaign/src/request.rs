@@ -79,10 +79,16 @@ pub struct Report {
 impl Report {
     /// How the process ends: 4 where this machine is all that kept runs from their end, 1 where another run failed.
     pub fn exit_code(&self) -> u8 {
-        match self.failed.as_slice() {
-            [] => 0,
-            failed if failed.iter().all(|(_, failure)| failure.machine) => MACHINE,
-            _ => FAILED,
-        }
+        exit_code(&self.failed)
+    }
+}
+
+/// Of runs that ended with an error.
+pub(crate) fn exit_code<'a>(failed: impl IntoIterator<Item = &'a (String, Failure)>) -> u8 {
+    let machine: Vec<bool> = failed.into_iter().map(|(_, failure)| failure.machine).collect();
+    match machine.as_slice() {
+        [] => 0,
+        all if all.iter().all(|machine| *machine) => MACHINE,
+        _ => FAILED,
     }
 }

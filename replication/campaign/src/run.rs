@@ -3,8 +3,9 @@
 //! A run's folder in the cache is named by its key; `done.json` says that it is finished. Nothing here looks at losses.
 
 pub(crate) mod progress;
+mod why;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -15,7 +16,6 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use study::exit::MACHINE;
 use study::files::{self, FileError};
-use study::ingredients::Ingredients;
 use study::plan::PlannedRun;
 use study::run_folder::{self, State, is_finished, ran_elsewhere};
 use study::seal::{self, Seal};
@@ -27,6 +27,8 @@ use crate::system::{in_a_group_of_its_own, kill_groups, tell_to_end};
 use crate::toolchain::Trainer;
 
 use progress::Progress;
+
+pub use why::why;
 
 /// How runs are carried out; none of it changes a result.
 #[derive(Debug, Clone)]
@@ -121,57 +123,110 @@ pub struct Means<'a> {
     /// The folder of finished runs, by key.
     pub cache: &'a Path,
     pub trainer: &'a Trainer,
-    pub data: &'a PreparedData,
     pub options: &'a RunOptions,
     pub pool: &'a Pool,
+}
+
+/// Runs that read the same data, and what they are called beside others.
+#[derive(Debug, Clone)]
+pub struct Slice<'a> {
+    /// Before the names of its runs where progress is shown; none where there are no others.
+    pub label: Option<String>,
+    pub runs: &'a [PlannedRun],
+    pub data: &'a PreparedData,
 }
 
 /// Carries out every run. `stop` is looked at all the time; trainers write a checkpoint before they end.
 ///
 /// # Errors
 /// When a run's folder cannot be made, or input data is not what the plan says, before or after the runs.
-pub fn carry_out(runs: &[PlannedRun], means: &Means<'_>, stop: &AtomicBool, say: &dyn Fn(&str)) -> Result<Vec<Outcome>, RunError> {
-    let Means { cache, trainer, data, options, pool } = *means;
-    let mut outcomes: Vec<Option<Outcome>> = Vec::new();
-    for (run, done) in runs.iter().zip(survey(runs, means, say)?) {
-        if !done {
-            prepare_folder(&cache.join(run.key()), run)?;
+pub fn carry_out(
+    runs: &[PlannedRun],
+    data: &PreparedData,
+    means: &Means<'_>,
+    stop: &AtomicBool,
+    say: &dyn Fn(&str),
+) -> Result<Vec<Outcome>, RunError> {
+    let outcomes = carry_out_slices(&[Slice { label: None, runs, data }], means, stop, say)?;
+    Ok(outcomes.into_iter().flatten().collect())
+}
+
+/// A run that is to be made.
+struct Work<'a> {
+    run: &'a PlannedRun,
+    /// As progress shows it.
+    name: String,
+    /// In the cache.
+    folder: PathBuf,
+    data: &'a Path,
+    steps: u64,
+    /// Of which slice, and which of its runs.
+    place: (usize, usize),
+}
+
+/// Carries out the runs of several slices, the first slice first: where a place is free, a run of the next one begins.
+///
+/// # Errors
+/// As [`carry_out`].
+pub fn carry_out_slices(
+    slices: &[Slice<'_>],
+    means: &Means<'_>,
+    stop: &AtomicBool,
+    say: &dyn Fn(&str),
+) -> Result<Vec<Vec<Outcome>>, RunError> {
+    let Means { cache, trainer, options, pool } = *means;
+    let mut outcomes: Vec<Vec<Option<Outcome>>> = Vec::new();
+    let mut all: Vec<Work<'_>> = Vec::new();
+    for (number, Slice { label, runs, data }) in slices.iter().enumerate() {
+        let done = survey(runs, means, say)?;
+        outcomes.push(done.iter().map(|done| done.then_some(Outcome::Reused)).collect());
+        let mut waiting: Vec<Work<'_>> = Vec::new();
+        for (index, (run, _)) in runs.iter().zip(&done).enumerate().filter(|(_, (_, done))| !**done) {
+            let (name, folder) = (label.iter().map(|label| format!("{label} ")).collect::<String>() + &run.name(), cache.join(run.key()));
+            prepare_folder(&folder, run)?;
+            waiting.push(Work { run, name, folder, data: &data.folder, steps: steps_of(run), place: (number, index) });
         }
-        outcomes.push(done.then_some(Outcome::Reused));
-    }
-    let mut waiting: Vec<usize> = (0..runs.len()).filter(|&index| outcomes[index].is_none()).collect();
-    // All arms of a seed before the next seed: what is done when the time is up can be compared.
-    waiting.sort_by_key(|&index| runs[index].seed);
-    if waiting.is_empty() {
-        return Ok(outcomes.into_iter().flatten().collect());
-    }
-    check_shards(&data.folder, &data.shards)?;
-    let steps: Vec<u64> = runs.iter().map(steps_of).collect();
-    let progress = Progress::new(waiting.iter().map(|&index| steps[index]).sum(), waiting.len(), pool.quiet);
-    let (keep, ranks, tensorboard) = (pool.keep_weights, pool.ranks.max(1), pool.tensorboard.as_deref());
-    let ends = pool.stop_after.map(|after| Instant::now() + after);
-    let engine = Engine { trainer, data, options, ranks, keep, tensorboard, stop, ends, progress: &progress };
-    let started = Instant::now();
-    let go_on = || !engine.stopped() && pool.minutes.is_none_or(|minutes| started.elapsed() < minutes);
-    let attempt = |index: usize, place: &str, turn: &Turn<'_>| {
-        let turn = pool.ahead.then_some(turn);
-        engine.attempt(&runs[index], &cache.join(runs[index].key()), steps[index], place, turn)
-    };
-    let results = pool::spread(waiting, &pool.places, &go_on, &attempt, &|line| progress.say(line));
-    progress.end();
-    // What a run read must be what the plan says it read, also after the run; otherwise nobody knows what these runs and their
-    // checkpoints were made from, and none of them may be reused.
-    if let Err(error) = check_shards(&data.folder, &data.shards) {
-        for (index, _) in &results {
-            files::remove_folder(&cache.join(runs[*index].key()))?;
+        // All arms of a seed before the next seed: what is done when the time is up can be compared.
+        waiting.sort_by_key(|work| work.run.seed);
+        if !waiting.is_empty() {
+            check_shards(&data.folder, &data.shards)?;
         }
-        return Err(error.into());
+        all.extend(waiting);
     }
-    for (index, outcome) in results {
-        outcomes[index] = Some(outcome);
+    if !all.is_empty() {
+        let progress = Progress::new(all.iter().map(|work| work.steps).sum(), all.len(), pool.quiet);
+        let (keep, ranks, tensorboard) = (pool.keep_weights, pool.ranks.max(1), pool.tensorboard.as_deref());
+        let ends = pool.stop_after.map(|after| Instant::now() + after);
+        let engine = Engine { trainer, options, ranks, keep, tensorboard, stop, ends, progress: &progress };
+        let started = Instant::now();
+        let go_on = || !engine.stopped() && pool.minutes.is_none_or(|minutes| started.elapsed() < minutes);
+        let attempt = |index: usize, place: &str, turn: &Turn<'_>| engine.attempt(&all[index], place, pool.ahead.then_some(turn));
+        let results = pool::spread(0..all.len(), &pool.places, &go_on, &attempt, &|line| progress.say(line));
+        progress.end();
+        refuse_changed_data(slices, results.iter().map(|(index, _)| &all[*index]))?;
+        for (index, outcome) in results {
+            let (slice, run) = all[index].place;
+            outcomes[slice][run] = Some(outcome);
+        }
     }
     let not_begun = if stop.load(Ordering::Relaxed) { Outcome::Interrupted } else { Outcome::Waiting };
-    Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| not_begun.clone())).collect())
+    let whole = |of_slice: Vec<Option<Outcome>>| of_slice.into_iter().map(|outcome| outcome.unwrap_or_else(|| not_begun.clone())).collect();
+    Ok(outcomes.into_iter().map(whole).collect())
+}
+
+/// What a run read must be what the plan says it read, also after the run; otherwise nobody knows what these runs and their checkpoints were made
+/// from, and none of them may be reused.
+fn refuse_changed_data<'a>(slices: &[Slice<'_>], tried: impl Iterator<Item = &'a Work<'a>>) -> Result<(), RunError> {
+    let mut of_slices: BTreeMap<usize, Vec<&Work<'_>>> = BTreeMap::new();
+    tried.for_each(|work| of_slices.entry(work.place.0).or_default().push(work));
+    let mut refused = Ok(());
+    for (slice, tried) in of_slices {
+        if let Err(error) = check_shards(&slices[slice].data.folder, &slices[slice].data.shards) {
+            tried.iter().try_for_each(|work| files::remove_folder(&work.folder))?;
+            refused = Err(error.into());
+        }
+    }
+    refused
 }
 
 /// Which runs the cache holds finished. What is not to be believed is moved aside, what is to be made afresh is forgotten.
@@ -238,7 +293,6 @@ pub(crate) fn steps_of(run: &PlannedRun) -> u64 {
 /// What every run is carried out with.
 struct Engine<'a> {
     trainer: &'a Trainer,
-    data: &'a PreparedData,
     options: &'a RunOptions,
     ranks: usize,
     keep: bool,
@@ -255,7 +309,7 @@ impl Engine<'_> {
     }
 
     /// A call of the trainer: one process, or one that starts the ranks of the run.
-    fn command(&self, folder: &Path, place: &str) -> duct::Expression {
+    fn command(&self, work: &Work<'_>, place: &str) -> duct::Expression {
         let (subcommand, at_place, shown) = match self.ranks {
             1 => ("run", vec!["--device".to_owned(), place.to_owned()], None),
             ranks => {
@@ -263,8 +317,8 @@ impl Engine<'_> {
                 ("launch", words, shown)
             }
         };
-        let mut arguments: Vec<OsString> = vec![subcommand.into(), folder.join("run.yaml").into()];
-        arguments.extend(["--data".into(), self.data.folder.clone().into()]);
+        let mut arguments: Vec<OsString> = vec![subcommand.into(), work.folder.join("run.yaml").into()];
+        arguments.extend(["--data".into(), work.data.into()]);
         arguments.extend(at_place.into_iter().map(OsString::from));
         arguments.extend(["--threads".into(), self.options.threads.to_string().into()]);
         arguments.extend(["--instruction-set".into(), self.options.instruction_set.clone().into()]);
@@ -286,23 +340,24 @@ impl Engine<'_> {
     }
 
     /// One run, to its end. One of several ranks that lost any of them goes on once from its checkpoint, where it was.
-    fn attempt(&self, run: &PlannedRun, folder: &Path, steps: u64, place: &str, turn: Option<&Turn<'_>>) -> Attempt<Outcome> {
-        match self.once(run, folder, steps, place, turn) {
+    fn attempt(&self, work: &Work<'_>, place: &str, turn: Option<&Turn<'_>>) -> Attempt<Outcome> {
+        match self.once(work, place, turn) {
             Attempt::Lost(_) if self.ranks > 1 && !self.stopped() => {
-                self.progress.say(&format!("{} lost a rank on {place}; it goes on from its last checkpoint", run.name()));
-                self.once(run, folder, steps, place, turn)
+                self.progress.say(&format!("{} lost a rank on {place}; it goes on from its last checkpoint", work.name));
+                self.once(work, place, turn)
             }
             ended => ended,
         }
     }
 
     /// One call of the trainer, from its start to its end.
-    fn once(&self, run: &PlannedRun, folder: &Path, steps: u64, place: &str, turn: Option<&Turn<'_>>) -> Attempt<Outcome> {
-        let reader = match self.command(folder, place).stderr_to_stdout().reader() {
+    fn once(&self, work: &Work<'_>, place: &str, turn: Option<&Turn<'_>>) -> Attempt<Outcome> {
+        let Work { run, folder, .. } = work;
+        let reader = match self.command(work, place).stderr_to_stdout().reader() {
             Ok(reader) => reader,
             Err(error) => return Attempt::Done(Outcome::Failed(Failure::of_the_run(format!("the trainer could not be started: {error}")))),
         };
-        let last = self.watch(&reader, &run.name(), steps, place, turn);
+        let last = self.watch(&reader, work, place, turn);
         let status = reader.try_wait().ok().flatten().map(|output| output.status);
         if is_finished(folder, &run.ingredients.run) && status.is_some_and(|status| status.success()) {
             return match ran_elsewhere(folder, place) {
@@ -350,7 +405,9 @@ impl Engine<'_> {
     }
 
     /// Follows a trainer to its end, or ends it; its last lines.
-    fn watch(&self, reader: &duct::ReaderHandle, name: &str, steps: u64, place: &str, turn: Option<&Turn<'_>>) -> Vec<String> {
+    fn watch(&self, reader: &duct::ReaderHandle, work: &Work<'_>, place: &str, turn: Option<&Turn<'_>>) -> Vec<String> {
+        let Work { name, steps, .. } = work;
+        let steps = *steps;
         let last = Mutex::new(VecDeque::new());
         let ended = AtomicBool::new(false);
         self.progress.at_work(place, name, Some("begins".to_owned()));
@@ -442,66 +499,4 @@ pub(crate) fn record_failure(folder: &Path, error: &str) {
 /// `step 120/360 ...` -> 120.
 pub(crate) fn progress_step(line: &str) -> Option<u64> {
     line.strip_prefix("step ")?.split('/').next()?.parse().ok()
-}
-
-/// Why a run would be run, or not: the answer to `--why`.
-pub fn why(run: &PlannedRun, cache: &Path) -> Result<String, FileError> {
-    let folder = cache.join(run.key());
-    match run_folder::state(&folder, &run.ingredients) {
-        State::Finished => return Ok(format!("{} is finished and will be reused (key {})", run.name(), run.key())),
-        State::Corrupt(why) => return Ok(format!("{} will be moved aside and run again: {why} (key {})", run.name(), run.key())),
-        State::Unfinished => {}
-    }
-    if folder.join("checkpoint").is_dir() {
-        return Ok(format!("{} was started and not finished; it will go on from its checkpoint (key {})", run.name(), run.key()));
-    }
-    let Some((earlier_key, earlier)) = newest_earlier(run, cache)? else {
-        return Ok(format!("{} has never been run here (key {})", run.name(), run.key()));
-    };
-    let mut lines = vec![format!("{} will be run (key {}); since the last time (key {earlier_key}) this changed:", run.name(), run.key())];
-    lines.extend(run.ingredients.differences(&earlier).into_iter().map(|line| format!("  {line}")));
-    if earlier.run != run.ingredients.run {
-        let old = files::read_text(&cache.join(&earlier_key).join("run.yaml"))?;
-        lines.extend(changed_lines(&old, &run.run_yaml));
-    }
-    Ok(lines.join("\n"))
-}
-
-/// The newest other folder in the cache that holds the same profile, arm and seed.
-fn newest_earlier(run: &PlannedRun, cache: &Path) -> Result<Option<(String, Ingredients)>, FileError> {
-    let Ok(entries) = std::fs::read_dir(cache) else { return Ok(None) };
-    let head = |text: &str| text.lines().skip_while(|line| *line != "run:").take(4).map(str::to_owned).collect::<Vec<_>>();
-    let wanted = head(&run.run_yaml);
-    let mut found: Vec<(std::time::SystemTime, PathBuf)> = Vec::new();
-    for entry in entries.flatten() {
-        let path = entry.path().join("run.yaml");
-        let Ok(text) = std::fs::read_to_string(&path) else { continue };
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if head(&text) == wanted && name != run.key() && !name.contains(seal::UNUSABLE) {
-            found.push((path.metadata().and_then(|meta| meta.modified()).unwrap_or(std::time::UNIX_EPOCH), entry.path()));
-        }
-    }
-    found.sort();
-    let Some((_, folder)) = found.pop() else { return Ok(None) };
-    let text = files::read_text(&folder.join("ingredients.json"))?;
-    let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    Ok(serde_json::from_str(&text).ok().map(|ingredients| (name, ingredients)))
-}
-
-/// Lines of the run file that differ, old and new, by position.
-fn changed_lines(old: &str, new: &str) -> Vec<String> {
-    let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
-    let longest = old.len().max(new.len());
-    (0..longest)
-        .filter(|&line| old.get(line) != new.get(line))
-        .map(|line| {
-            format!(
-                "    run.yaml:{}: {} -> {}",
-                line + 1,
-                old.get(line).map_or("(nothing)", |l| l.trim()),
-                new.get(line).map_or("(nothing)", |l| l.trim())
-            )
-        })
-        .take(20)
-        .collect()
 }

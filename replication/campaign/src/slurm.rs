@@ -21,7 +21,7 @@ use study::manifest::{Manifests, Profile};
 use study::plan::{self, PlannedRun};
 use study::run_folder;
 
-use crate::data::check_shards;
+use crate::data::{PreparedData, check_shards};
 use crate::error::CampaignError;
 use crate::forecast;
 use crate::prepared::Prepared;
@@ -57,6 +57,7 @@ impl Default for Pace {
 pub(crate) struct Order<'a> {
     pub(crate) root: &'a Path,
     pub(crate) prepared: &'a Prepared<'a>,
+    pub(crate) data: &'a PreparedData,
     pub(crate) slurm: &'a Slurm,
     /// No lines of progress.
     pub(crate) quiet: bool,
@@ -77,7 +78,7 @@ pub(crate) fn carry_out(
     if done.iter().all(|done| *done) {
         return Ok(vec![Outcome::Reused; runs.len()]);
     }
-    check_shards(&means.data.folder, &means.data.shards)?;
+    check_shards(&order.data.folder, &order.data.shards)?;
     let folder = folder_of(order.root, order.prepared);
     files::make_folder(&folder)?;
     if let Some(fault) = shared::locks_fail(&folder) {
@@ -86,7 +87,7 @@ pub(crate) fn carry_out(
     let _lock = lock(&folder.join("lock"))?;
     let outcomes = follow::Following::new(order, folder.clone(), done, means, say)?.finish(stop)?;
     // What a run read must be what the plan says it read, also after the run.
-    if let Err(error) = check_shards(&means.data.folder, &means.data.shards) {
+    if let Err(error) = check_shards(&order.data.folder, &order.data.shards) {
         for (run, _) in runs.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == Outcome::Finished) {
             files::remove_folder(&means.cache.join(run.key()))?;
         }
@@ -146,9 +147,9 @@ fn folder_of(root: &Path, prepared: &Prepared<'_>) -> PathBuf {
     folder.join(format!("{}-{}", prepared.plan.profile, &hash[..8]))
 }
 
-pub(crate) fn job<'a>(prepared: &Prepared<'_>, name: &'a str, ranks: usize) -> Job<'a> {
+pub(crate) fn job<'a>(prepared: &Prepared<'_>, data: &'a PreparedData, name: &'a str, ranks: usize) -> Job<'a> {
     let minutes = minutes(prepared.manifests, prepared.profile(), prepared.plan.device);
-    Job { name, device: prepared.plan.device, ranks: ranks.max(1), minutes }
+    Job { name, device: prepared.plan.device, data: &data.folder, ranks: ranks.max(1), minutes }
 }
 
 /// The time limit of a run: three times what public logs say, four times the roofline's, or four times its part of what the profile

@@ -13,7 +13,7 @@ use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use campaign::data::PreparedData;
-use campaign::run::{Means, Outcome, Pool, RunError, RunOptions, carry_out, why};
+use campaign::run::{Means, Outcome, Pool, RunError, RunOptions, Slice, carry_out, carry_out_slices, why};
 use campaign::toolchain::Trainer;
 use study::files::sha256;
 use study::ingredients::Ingredients;
@@ -125,8 +125,8 @@ impl World {
 
     fn try_go(&self, stop: &AtomicBool) -> Result<Vec<Outcome>, RunError> {
         let (cache, pool) = (self.cache(), self.pool());
-        let means = Means { cache: &cache, trainer: &self.trainer, data: &self.data, options: &self.options, pool: &pool };
-        carry_out(&self.runs, &means, stop, &|line| self.said.lock().unwrap().push(line.to_owned()))
+        let means = Means { cache: &cache, trainer: &self.trainer, options: &self.options, pool: &pool };
+        carry_out(&self.runs, &self.data, &means, stop, &|line| self.said.lock().unwrap().push(line.to_owned()))
     }
 
     fn go(&self) -> Vec<Outcome> {
@@ -166,6 +166,26 @@ fn a_finished_run_is_reused() {
     assert_eq!(world.go(), [Outcome::Finished, Outcome::Finished]);
     assert_eq!(world.go(), [Outcome::Reused, Outcome::Reused]);
     assert_eq!(world.starts(), ["a 0", "b 0"]);
+}
+
+/// What is read by one slice and changed meanwhile spoils that slice alone.
+#[test]
+fn slices_are_made_in_their_order_and_keep_their_data_apart() {
+    let (world, other) = (World::new(), World::new());
+    let more = [planned("c", "x"), planned("d", "x"), planned("e", "x")];
+    let (cache, pool) = (world.cache(), Pool { quiet: true, ..Pool::cpu(&world.options) });
+    let means = Means { cache: &cache, trainer: &world.trainer, options: &world.options, pool: &pool };
+    let slice = |runs, data| Slice { label: Some("p".to_owned()), runs, data };
+    let make = |slices: &[Slice<'_>]| carry_out_slices(slices, &means, &AtomicBool::new(false), &|_| ());
+    let made = make(&[slice(&more[..1], &world.data), slice(&world.runs, &other.data)]).unwrap();
+    assert_eq!(made, [vec![Outcome::Finished], vec![Outcome::Finished, Outcome::Finished]]);
+    assert_eq!((world.starts(), other.starts()), (vec!["c 0".to_owned()], vec!["a 0".to_owned(), "b 0".to_owned()]));
+    // What is finished does not stand in the way of what is left.
+    other.mode("spoil");
+    let refused = make(&[slice(&more[..2], &world.data), slice(&more[2..], &other.data)]).unwrap_err();
+    assert!(matches!(refused, RunError::Data(_)), "{refused}");
+    let left = |run: &PlannedRun| cache.join(run.key()).join("done.json").exists();
+    assert_eq!((left(&more[1]), left(&more[2])), (true, false), "d read what nobody changed, e did not");
 }
 
 #[test]

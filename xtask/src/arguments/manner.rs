@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::Args;
 
-use super::{Command, DataCommand};
+use super::{Command, DataCommand, RunsCommand};
 
 #[derive(Args, Debug, Clone, Copy, Default)]
 pub(crate) struct Manner {
@@ -48,6 +48,7 @@ impl Command {
             Self::Try(options) => options.means.trainer.as_deref(),
             Self::Replicate(options) => options.means.trainer.as_deref(),
             Self::Audit(options) => options.means.trainer.as_deref(),
+            Self::Runs { command: RunsCommand::Train(options) } => options.means.trainer.as_deref(),
             Self::KernelsBench(options) => options.trainer.as_deref(),
             Self::DeviceTest(options) => options.trainer.as_deref(),
             Self::Doctor { trainer } => trainer.as_deref(),
@@ -61,6 +62,7 @@ impl Command {
             Self::Try(options) => options.means.manner,
             Self::Replicate(options) => options.means.manner,
             Self::Audit(options) => options.means.manner,
+            Self::Runs { command: RunsCommand::Train(options) } => options.means.manner,
             Self::KernelsBench(options) => options.manner,
             Self::KernelsBuild(options) => options.manner,
             Self::DeviceTest(options) => options.manner,

@@ -10,6 +10,7 @@ use campaign::error::CampaignError;
 use campaign::machine;
 use campaign::request::{CodeObjects, Request};
 use campaign::run::RunOptions;
+use campaign::slices::Slice;
 use campaign::slurm::Slurm;
 use clap::{Args, ValueEnum};
 use contract::run_file::Gemm;
@@ -38,12 +39,8 @@ pub(crate) struct Replicate {
     /// Only these seeds: a slice of a campaign
     #[arg(long, value_name = "N,M", value_delimiter = ',')]
     only_seeds: Vec<u64>,
-    /// Start no run after so many minutes; those at work go on to their end. Exit code 5 when runs are left
-    #[arg(long, value_name = "N", value_parser = minutes)]
-    minutes: Option<Duration>,
-    /// After so many minutes runs at work write a checkpoint and end. Exit code 5 when runs are left
-    #[arg(long, value_name = "N", value_parser = minutes)]
-    stop_after: Option<Duration>,
+    #[command(flatten)]
+    time: Time,
     /// Whose kernels multiply packed MXFP4, for a profile of hip: own (ours) or hipblaslt (AMD's library). Sums have another order, so these are
     /// other runs
     #[arg(long, value_name = "own|hipblaslt", default_value = "own", hide_default_value = true)]
@@ -87,6 +84,36 @@ pub(crate) struct Replicate {
     /// Options of sbatch, which count more than ours: --partition, --account, --time, ...
     #[arg(last = true, value_name = "SBATCH OPTIONS", requires = "on", conflicts_with = "emit")]
     options: Vec<String>,
+}
+
+/// How long runs are made.
+#[derive(Args)]
+struct Time {
+    /// Start no run after so many minutes; those at work go on to their end. Exit code 5 when runs are left
+    #[arg(long, value_name = "N", value_parser = minutes)]
+    minutes: Option<Duration>,
+    /// After so many minutes runs at work write a checkpoint and end. Exit code 5 when runs are left
+    #[arg(long, value_name = "N", value_parser = minutes)]
+    stop_after: Option<Duration>,
+}
+
+/// Runs of several profiles.
+#[derive(Args)]
+pub(crate) struct Train {
+    /// PROFILE, PROFILE:ARM,ARM, PROFILE@SEED,SEED or PROFILE:ARM,ARM@SEED,SEED
+    #[arg(required = true, value_name = "SLICE")]
+    pub(crate) slices: Vec<Slice>,
+    #[command(flatten)]
+    time: Time,
+    #[command(flatten)]
+    pub(crate) means: Means,
+}
+
+impl Train {
+    /// The same, as `campaign` takes it; slices name the profiles.
+    pub(crate) fn request(&self, root: &Path) -> Request {
+        Request { minutes: self.time.minutes, stop_after: self.time.stop_after, ..self.means.request(root, "") }
+    }
 }
 
 /// Where runs are made, if not here.
@@ -246,8 +273,8 @@ impl Replicate {
             },
             run: RunOptions { fresh: self.fresh, ..request.run },
             out: self.out.clone().unwrap_or(request.out),
-            minutes: self.minutes,
-            stop_after: self.stop_after,
+            minutes: self.time.minutes,
+            stop_after: self.time.stop_after,
             keep_weights: self.keep_weights,
             // Trainers are started elsewhere.
             tensorboard: self.tensorboard.as_ref().map(|folder| std::path::absolute(folder).unwrap_or_else(|_| folder.clone())),

@@ -8,14 +8,14 @@ use campaign::error::CampaignError;
 use campaign::prepared::Prepared;
 use campaign::request::Report;
 use campaign::run::Failure as Failed;
-use campaign::{audit, emit, environment, replicate, run, watch};
+use campaign::{audit, emit, environment, replicate, run, slices, watch};
 use serde_json::json;
 use study::manifest::{ManifestError, Manifests};
 use study::render::{self, RenderError};
 use study::{files, judge, model_card, plan, suggest};
 
 use super::{shown, stop_flag};
-use crate::arguments::{Audit, Replicate, Try, Watch};
+use crate::arguments::{Audit, Replicate, Train, Try, Watch};
 use crate::outcome::{Failure, Outcome};
 use crate::print;
 
@@ -84,6 +84,19 @@ fn planned<'a>(prepared: &'a Prepared, option: &str, name: &str) -> Result<&'a p
         let path = Manifests::path("profiles", &prepared.plan.profile);
         ManifestError::new(&path, format!("{option}{}", suggest::unknown("run", name, &known))).into()
     })
+}
+
+pub(super) fn train(root: &Path, options: &Train, say: &dyn Fn(&str)) -> Result<Outcome, Failure> {
+    let (manifests, request) = (Manifests::load(root)?, options.request(root));
+    let trained = slices::train(&manifests, &options.slices, &request, &*stop_flag()?, say)?;
+    let slice = |made: &slices::Made| {
+        let failed: Vec<_> = made.failed.iter().map(|(run, failure)| json!({"run": run, "error": failure.said})).collect();
+        json!({"slice": made.slice.to_string(), "made": made.now, "finished_before": made.earlier, "failed": failed})
+    };
+    Ok(Outcome::done(print::trained(&trained))
+        .coded(trained.exit_code())
+        .with("slices", trained.0.iter().map(slice).collect::<Vec<_>>())
+        .with("profiles", trained.profiles()))
 }
 
 pub(super) fn audit(root: &Path, options: &Audit, say: &dyn Fn(&str)) -> Result<Outcome, Failure> {

@@ -9,7 +9,7 @@ use study::exit::{DATA, MACHINE};
 use study::manifest::Manifests;
 
 use super::{shown, stop_flag};
-use crate::arguments::{DataCommand, DeviceTest, KernelsBench, KernelsBuild, RunsCommand};
+use crate::arguments::{DataCommand, DeviceTest, KernelsBench, KernelsBuild};
 use crate::manual;
 use crate::outcome::{Failure, Outcome};
 
@@ -64,16 +64,14 @@ pub(super) fn dist(root: &Path, out: Option<PathBuf>, say: &dyn Fn(&str)) -> Res
     Ok(Outcome::done(release.to_string()).with("archive", shown(&release.archive)).with("sha256", release.sha256.as_str()))
 }
 
-pub(super) fn carry_runs(root: &Path, command: RunsCommand) -> Result<Outcome, Failure> {
-    let folders = match command {
-        RunsCommand::Export { folder, checkpoints } => {
-            let carried = carry::export(root, &folder, checkpoints)?;
-            return Ok(Outcome::check(carried.refused.is_empty(), carried.to_string()));
-        }
-        RunsCommand::Import { folders } => folders,
-    };
+pub(super) fn export_runs(root: &Path, folder: &Path, checkpoints: bool) -> Result<Outcome, Failure> {
+    let carried = carry::export(root, folder, checkpoints)?;
+    Ok(Outcome::check(carried.refused.is_empty(), carried.to_string()))
+}
+
+pub(super) fn import_runs(root: &Path, folders: &[PathBuf]) -> Result<Outcome, Failure> {
     let (mut taken, mut failed) = (Vec::new(), Vec::new());
-    for folder in &folders {
+    for folder in folders {
         match carry::import(root, folder) {
             Ok(carried) => taken.push(carried),
             Err(error) => failed.push(Failure::from(error)),

@@ -257,7 +257,7 @@ impl<'a> Following<'a> {
                 }
             }
             let number = self.state.arrays.len() + 1;
-            let job: Job<'_> = job(self.order.prepared, &self.name, self.means.pool.ranks);
+            let job: Job<'_> = job(self.order.prepared, self.order.data, &self.name, self.means.pool.ranks);
             let script = script::write(&self.folder, number, &planned, &job, self.means)?;
             let from = part.iter().map(|&index| step_of_checkpoint(&self.run_folder(index))).collect();
             self.state.arrays.push(Array { job: None, runs: planned.iter().map(|run| run.key()).collect(), from });

@@ -19,6 +19,8 @@ pub(crate) struct Job<'a> {
     /// Jobs' name.
     pub(crate) name: &'a str,
     pub(crate) device: DeviceKind,
+    /// Folder with the token shards.
+    pub(crate) data: &'a Path,
     pub(crate) ranks: usize,
     pub(crate) minutes: u64,
 }
@@ -43,10 +45,10 @@ pub(crate) fn write_tasks(folder: &Path, list: &str, runs: &[&PlannedRun]) -> Re
 }
 
 fn text(folder: &Path, tasks: &str, count: usize, job: &Job<'_>, means: &Means<'_>) -> String {
-    let Job { name, device, ranks, minutes } = *job;
+    let Job { name, device, data, ranks, minutes } = *job;
     let (threads, last) = (means.options.threads, count.saturating_sub(1));
     let gpus = if device == DeviceKind::Cpu { String::new() } else { format!("#SBATCH --gres=gpu:{ranks}\n") };
-    let (folder, trainer, data) = (quoted(folder), quoted(&means.trainer.program), quoted(&means.data.folder));
+    let (folder, trainer, data) = (quoted(folder), quoted(&means.trainer.program), quoted(data));
     let instruction_set = &means.options.instruction_set;
     let events = means.pool.tensorboard.as_deref().map_or(String::new(), |folder| format!(" --tensorboard {}", quoted(folder)));
     // Tasks of other jobs on the same node meet elsewhere.
