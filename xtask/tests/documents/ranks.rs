@@ -55,6 +55,11 @@ impl Section {
         Rows(reader.deserialize().map(Result::unwrap).collect())
     }
 
+    fn comparisons(&self) -> Vec<BTreeMap<String, String>> {
+        let mut reader = csv::Reader::from_path(super::root().join(self.directory).join("comparisons.csv")).unwrap();
+        reader.deserialize().map(Result::unwrap).collect()
+    }
+
     fn name(&self) -> &str {
         self.directory.strip_prefix("results/").unwrap()
     }
@@ -203,72 +208,119 @@ fn what_is_said_of_four_gpus_was_measured() {
         assert_eq!(lines[0]["ranks"], FOUR.ranks);
         let seconds: Vec<f64> = lines.iter().filter(|line| line["kind"] == "step").map(|line| line["seconds"].as_f64().unwrap()).collect();
         assert_eq!(seconds.len(), 60);
-        time(median(seconds))
+        median(seconds)
     };
     assert!(super::read(&format!("{CAMPAIGN}/report.html")).contains("4 GPUs a run"));
     let (from_two, from_four) = (predicted(&FOUR, &TWO), predicted(&FOUR, &FOUR));
-    assert!(from_two.iter().all(|(_, change)| *change < 0.0));
+    let longer = [("fp8", from_four[0].1), ("mxfp4-fdw-h16", from_four[1].1)].map(|(arm, change)| {
+        let predicted = (1.0 + change) * rows.number((WHOLE_BATCH, arm, FOUR.ranks), "seconds");
+        assert!(change > 0.0 && campaign(arm) > predicted, "{arm}");
+        whole_percent(campaign(arm) / predicted - 1.0)
+    });
+    let of_ideal: Vec<_> = FOUR.comparisons().into_iter().filter(|row| row["what"].starts_with("of ideal scaling ")).collect();
+    let ends = |column: &str| of_ideal.iter().map(|row| row[column].parse::<f64>().unwrap()).collect::<Vec<_>>();
+    let (low, high) = (ends("low").into_iter().fold(f64::MAX, f64::min), ends("high").into_iter().fold(0.0, f64::max));
     FOUR.check(scaling(&FOUR));
     FOUR.check([
-        format!("FP8 {} a step, MXFP4 with Hadamard 16 {} (medians).", campaign("fp8"), campaign("mxfp4-fdw-h16")),
+        format!("FP8 {} a step, MXFP4 with Hadamard 16 {} (medians).", time(campaign("fp8")), time(campaign("mxfp4-fdw-h16"))),
+        format!("Their intervals reach from {low:.2} to {high:.2}."),
         format!("PyTorch's own is {bf16:.2}, {fp8:.2} and {h16:.2}."),
-        format!("predicted {} for the step of 32 sequences in FP8 and {} in MXFP4 with Hadamard 16", from_two[0].0, from_two[1].0),
-        format!("{} and {} less than they take", whole_percent(from_two[0].1), whole_percent(from_two[1].1)),
-        format!("From the steps of 4 in this one it predicts {} and {}.", from_four[0].0, from_four[1].0),
+        format!("predicts {} for the step of 32 sequences in FP8 and {} in MXFP4 with Hadamard 16", from_four[0].0, from_four[1].0),
+        format!("{} and {} more than they take", whole_percent(from_four[0].1), whole_percent(from_four[1].1)),
+        format!("took longer than that by {} and {}.", longer[0], longer[1]),
+        format!("it predicted {} and {} before four GPUs had been measured", from_two[0].0, from_two[1].0),
     ]);
 }
 
-/// What a rank takes, as the planner has it, beside what it took when three others sent it the whole of a bucket where now they send a quarter.
+/// What a rank takes, as the planner has it, beside what it took.
 #[test]
 fn what_is_said_of_memory_was_measured() {
     let (manifests, rows) = (Manifests::load(&super::root()).unwrap(), FOUR.rows());
-    let gib = ARMS.map(|arm| {
+    let [bf16, fp8, h16] = ARMS.map(|arm| {
         let mut profile = profile(&manifests).clone();
         profile.arms.truncate(1);
         profile.arms[0].recipes = vec![arm.to_owned()];
         let planned = spread(&manifests, &profile, FOUR.ranks as u64, None).unwrap().ways[0].bytes as f64;
-        let (head, others) = (f64::from(128_257 * 4_096), (FOUR.ranks - 1) as f64);
-        let then = planned + 4.0 * others * head * (1.0 - 1.0 / FOUR.ranks as f64);
-        let change = then / rows.number((WHOLE, arm, FOUR.ranks), "peak_bytes") - 1.0;
-        assert!(change.abs() < 0.001, "{arm}: {then} bytes planned, {change} more than measured");
-        [then, planned].map(|bytes| format!("{:.1}", bytes / f64::from(1 << 30)))
+        let change = planned / rows.number((WHOLE, arm, FOUR.ranks), "peak_bytes") - 1.0;
+        assert!(change.abs() < 0.001, "{arm}: {planned} bytes planned, {change} more than measured");
+        format!("{:.1}", planned / f64::from(1 << 30))
     });
-    let [bf16, fp8, h16] = gib;
-    FOUR.check([
-        format!(
-            "predicted {} GiB in BF16, {} in FP8 and {} in MXFP4 with Hadamard 16: within 0.1 % of what was measured.",
-            bf16[0], fp8[0], h16[0]
-        ),
-        format!("predicts {}, {} and {} GiB", bf16[1], fp8[1], h16[1]),
-    ]);
+    FOUR.check([format!(
+        "predicts {bf16} GiB in BF16, {fp8} in FP8 and {h16} in MXFP4 with Hadamard 16: within 0.1 % of what was measured."
+    )]);
 }
 
-/// Which bars of four GPUs are missed, what is waited for, and what the code's way of adding would make of it.
+/// Which bars of four GPUs are missed and which are met.
 #[test]
-fn what_is_said_of_waiting_was_measured() {
-    let mut reader = csv::Reader::from_path(super::root().join(FOUR.directory).join("comparisons.csv")).unwrap();
-    let comparisons: Vec<BTreeMap<String, String>> = reader.deserialize().map(Result::unwrap).collect();
-    for (kind, count, bars) in [
-        ("over PyTorch's, ", 3, vec!["1.2", "1.3", "1.4"]),
-        ("not spent waiting ", 11, vec!["0.94", "0.97"]),
-        ("of ideal scaling ", 3, vec!["0.97"]),
-        ("PyTorch's memory over ours, ", 9, vec!["1"]),
+fn what_is_said_of_bars_was_measured() {
+    let comparisons = FOUR.comparisons();
+    for (kind, count, bars, verdict) in [
+        ("over PyTorch's, ", 3, vec!["1.2", "1.3", "1.4"], "missed"),
+        ("not spent waiting ", 8, vec!["0.97"], "missed"),
+        ("not spent waiting ", 3, vec!["0.94"], "met"),
+        ("of ideal scaling ", 3, vec!["0.97"], "met"),
+        ("PyTorch's memory over ours, ", 9, vec!["1"], "missed"),
+        ("attention of the maker's peak, bf16", 1, vec!["0.455"], "missed"),
+        ("attention of the maker's peak, fp8", 1, vec!["0.455"], "missed"),
     ] {
-        let judged: Vec<_> = comparisons.iter().filter(|row| row["what"].starts_with(kind) && !row["bar"].is_empty()).collect();
-        assert!(judged.iter().all(|row| row["verdict"] == "missed" && bars.contains(&&*row["bar"])), "{kind}: a bar is met");
-        assert_eq!(judged.len(), count, "{kind}");
+        let judged = comparisons.iter().filter(|row| row["what"].starts_with(kind) && row["verdict"] == verdict);
+        assert_eq!(judged.filter(|row| bars.contains(&&*row["bar"])).count(), count, "{kind}{verdict}");
     }
+    let missed = comparisons.iter().filter(|row| row["verdict"] == "missed").count();
+    assert_eq!(missed, 3 + 8 + 9 + 2, "what else misses its bar is not said");
     let rows = FOUR.rows();
     let percent = |value: f64| format!("{:.0} %", 100.0 * value);
     let whole = |arm, column: &str| rows.number((WHOLE, arm, FOUR.ranks), column);
     let waits = ARMS.map(|arm| percent(whole(arm, "exposed_gradients")));
-    assert!(ARMS.iter().all(|arm| whole(arm, "exposed_norm") < 0.01 && whole(arm, "exposed_parameters") < 0.001));
+    assert!(ARMS.iter().all(|arm| (0.01..0.02).contains(&whole(arm, "exposed_norm")) && whole(arm, "exposed_parameters") < 0.001));
     let without = ARMS.map(|arm| whole(arm, "over_peer") / (1.0 - whole(arm, "exposed")));
-    assert!(without[0] < 1.2 && without[1] > 1.3 && without[2] < 1.4 && without[2] > 1.35, "{without:?}");
-    let [bf16, fp8, h16] = ARMS.map(|arm| {
-        let row = (WHOLE_BATCH, arm, FOUR.ranks);
-        1e3 * rows.number(row, "exposed_gradients") * rows.number(row, "seconds") / (MICRO_BATCHES / FOUR.ranks) as f64
+    assert!(without[0] < 1.2 && without[1] < 1.3 && without[1] > 1.29 && without[2] < 1.4, "{without:?}");
+    FOUR.check([
+        format!("takes {} of a step in BF16, {} in FP8 and {} in MXFP4;", waits[0], waits[1], waits[2]),
+        format!("the ratios would be {:.2}, {:.2} and {:.2}:", without[0], without[1], without[2]),
+    ]);
+}
+
+/// What ranks wait for, with the paper's batch: by recipe, from the fastest on.
+#[test]
+fn what_is_said_of_waiting_was_measured() {
+    let rows = FOUR.rows();
+    let norms = ARMS.map(|arm| {
+        let row = (WHOLE, arm, FOUR.ranks);
+        1e3 * rows.number(row, "exposed_norm") * rows.number(row, "seconds")
     });
+    let (least, most) = norms.iter().fold((f64::MAX, 0.0_f64), |(least, most), norm| (least.min(*norm), most.max(*norm)));
+    FOUR.check([format!("The norm takes {least:.0} to {most:.0} ms of a step of 32 layers.")]);
+
+    let now = waits(&FOUR);
+    let of = |arm: &str| now.iter().find(|(name, ..)| name == arm).unwrap().2;
+    let mxfp4: Vec<f64> = now.iter().filter(|(arm, ..)| arm.starts_with("mxfp4")).map(|(.., wait)| *wait).collect();
+    let (least, most) = mxfp4.iter().fold((f64::MAX, 0.0_f64), |(least, most), wait| (least.min(*wait), most.max(*wait)));
+    let shares: Vec<f64> = now.iter().map(|(_, seconds, wait)| wait / (1e3 * seconds)).collect();
+    let (low, high) = shares.iter().fold((f64::MAX, 0.0_f64), |(low, high), share| (low.min(*share), high.max(*share)));
+    FOUR.check([
+        format!(
+            "for gradients for {:.0} ms a micro-batch in FP8, {:.0} in BF16 and {least:.0} to {most:.0} in the rows of MXFP4",
+            of("fp8"),
+            of("bf16")
+        ),
+        format!("That is {:.1} to {:.1} % of the step in every row.", 100.0 * low, 100.0 * high),
+    ]);
+    // Steps of one row, one beside the other.
+    let document: Value =
+        serde_json::from_str(&std::fs::read_to_string(super::root().join(FOUR.directory).join("kernels.json")).unwrap()).unwrap();
+    let steps = document["ranks"][0]["steps"].as_array().unwrap();
+    let differ = steps.iter().filter(|step| step["size"] == WHOLE_BATCH).map(|step| {
+        let waits: Vec<f64> = step["exchange"].as_array().unwrap().iter().map(|exchange| exchange["gradients"].as_f64().unwrap()).collect();
+        assert_eq!(waits.len(), 2);
+        1e3 * (waits[0] - waits[1]).abs() / (MICRO_BATCHES / FOUR.ranks) as f64
+    });
+    FOUR.check([format!("which differ by up to {:.0} ms a micro-batch.", differ.fold(0.0, f64::max))]);
+    // Slower recipes wait longer, and on two GPUs they wait less.
+    let (here, on_two) = (correlation(&now), correlation(&waits(&TWO)));
+    assert!(here > 0.7 && on_two < -0.7, "{here} on four GPUs and {on_two} on two");
+    assert!(mxfp4.iter().all(|wait| *wait > of("fp8")) && of("bf16") > of("fp8"));
+
     let added = json::read(PROFILED, &super::read(PROFILED)).find_map(|line| match line.unwrap().1 {
         StepTimeLine::Kernel(part) if &*part.kernel == "accumulate" => Some((part.calls as usize, part.seconds)),
         _ => None,
@@ -278,12 +330,29 @@ fn what_is_said_of_waiting_was_measured() {
     assert_eq!(calls, MICRO_BATCHES / FOUR.ranks * (FOUR.ranks * (7 + 1) + 1) + 1);
     let a_round = 1e3 * seconds / (MICRO_BATCHES / FOUR.ranks) as f64;
     FOUR.check([
-        format!("takes {} of a step in BF16, {} in FP8 and {} in MXFP4;", waits[0], waits[1], waits[2]),
-        format!("the ratios would be {:.2}, {:.2} and {:.2}:", without[0], without[1], without[2]),
         format!("four pieces of {:.0} MB", 4.0 * 218_112_000.0 / 1e6),
-        format!("takes {a_round:.0} ms a micro-batch, for its nearly seven blocks"),
-        format!("the wait is {bf16:.0} ms in BF16, {fp8:.0} in FP8 and {h16:.0} in MXFP4."),
+        format!("took {a_round:.0} ms a micro-batch, for its nearly seven blocks"),
     ]);
+}
+
+/// Of every recipe with the paper's batch: seconds of a micro-batch, and milliseconds that it waits for gradients.
+fn waits(section: &Section) -> Vec<(String, f64, f64)> {
+    let rounds = (MICRO_BATCHES / section.ranks) as f64;
+    let Rows(rows) = section.rows();
+    let with_batch = rows.iter().filter(|row| row["size"] == WHOLE_BATCH && row["ranks"] == section.ranks.to_string());
+    let wait = |row: &BTreeMap<String, String>| {
+        let of = |column: &str| row[column].parse::<f64>().unwrap();
+        (row["arm"].clone(), of("seconds") / rounds, 1e3 * of("seconds") * of("exposed_gradients") / rounds)
+    };
+    with_batch.map(wait).collect()
+}
+
+/// Of the time of a micro-batch with what of it is waited.
+fn correlation(waits: &[(String, f64, f64)]) -> f64 {
+    let count = waits.len() as f64;
+    let (x, y) = (waits.iter().map(|wait| wait.1).sum::<f64>() / count, waits.iter().map(|wait| wait.2).sum::<f64>() / count);
+    let sum = |of: &dyn Fn(f64, f64) -> f64| waits.iter().map(|(_, seconds, wait)| of(seconds - x, wait - y)).sum::<f64>();
+    sum(&|x, y| x * y) / (sum(&|x, _| x * x) * sum(&|_, y| y * y)).sqrt()
 }
 
 /// Checks of several GPUs against one, and how long a killed rank's others went on.
