@@ -90,7 +90,11 @@ fn of_gpu(gpu: &GpuBench, model: Option<&ClockModel>, text: &mut String) {
 /// Steps of several ranks: a block of rows for each size.
 fn of_ranks(bench: &RanksBench, text: &mut String) {
     line!(text, "\nsteps of several {}, each with as many sequences: {}", bench.each(), bench.title());
-    line!(text, "of ideal: from the fewest; {}", study::kernels::NOT_HIDDEN);
+    line!(
+        text,
+        "of ideal: from the fewest; exchange not hidden: gradients + norm + parameters, in % of the step, of the rank that waits least"
+    );
+    line!(text, "in brackets the rank that waits most: a faster GPU waits for a slower one, too");
     let joined = |(number, beside): &(String, String)| format!("{number} {beside}").trim_end().to_owned();
     let mut lines: Vec<Vec<String>> = vec![["Recipe", "Ranks"].into_iter().chain(RANK_COLUMNS).map(str::to_owned).collect()];
     for row in bench.rows() {

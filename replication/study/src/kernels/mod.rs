@@ -22,7 +22,7 @@ pub use comparisons::Compared;
 pub use document::{DOCUMENT, Depth, Document, DocumentError, SCHEMA};
 pub use gpu::{GpuBench, GpuRow, LEAST, NotRun, in_unit, is_summary, rate};
 pub use profile::{ProfileRow, rows as profile_rows};
-pub use ranks::{COLUMNS as RANK_COLUMNS, CUT, Exchange, NOT_HIDDEN, Part, RankRow, RankStep, RanksBench, Timed, WHOLE, WHOLE_BATCH};
+pub use ranks::{COLUMNS as RANK_COLUMNS, CUT, Exchange, Part, RankRow, RankStep, RanksBench, Timed, WHOLE, WHOLE_BATCH};
 pub use samples::{Benchmark, Memory, Missing, Peer, Samples};
 pub(crate) use tables::all as tables;
 

@@ -154,10 +154,6 @@ pub struct Beside {
 pub const COLUMNS: [&str; 7] =
     ["Step", "Tokens/s each", "Of ideal", "Exchange not hidden", "Memory each", "PyTorch, tokens/s", "Ours : PyTorch"];
 
-/// What a reader has to know of the fourth column.
-pub const NOT_HIDDEN: &str = "exchange not hidden: in % of the step, of the rank that waits least (and of the one that waits most: a faster GPU \
-                              waits for a slower one, too); gradients + norm + parameters";
-
 impl RankRow<'_> {
     /// Texts of [`COLUMNS`]: a number, and what a reader may want beside it.
     pub fn cells(&self) -> [(String, String); 7] {

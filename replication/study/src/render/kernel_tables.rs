@@ -10,8 +10,8 @@ use serde::Serialize;
 use super::grid::{Cell, Fact, Grid, numbers, words};
 use super::{RenderError, html};
 use crate::kernels::{
-    ClockModel, Compared, Document, GpuBench, Missing, ModelledRate, NOT_HIDDEN, NotRun, ProfileRow, RANK_COLUMNS, RanksBench, Samples,
-    in_unit, is_summary, profile_rows, rate,
+    ClockModel, Compared, Document, GpuBench, Missing, ModelledRate, NotRun, ProfileRow, RANK_COLUMNS, RanksBench, Samples, in_unit,
+    is_summary, profile_rows, rate,
 };
 use crate::manifest::Metric;
 use crate::measure::Measurements;
@@ -140,10 +140,8 @@ fn ranks_section(bench: &RanksBench) -> RanksSection {
 fn rank_steps(id: &str, bench: &RanksBench) -> Grid {
     let mut columns = vec![words("Recipe", 0.18), numbers("Ranks", 0.08)];
     columns.extend(RANK_COLUMNS.map(|title| numbers(title, 0.74 / RANK_COLUMNS.len() as f64)));
-    let caption = format!(
-        "Whole steps, medians with 95 % intervals; each of the {} has as many sequences whatever their number; {NOT_HIDDEN}",
-        bench.each()
-    );
+    let caption =
+        format!("Whole steps, medians with 95 % intervals; each of the {} has as many sequences whatever their number", bench.each());
     let mut grid = Grid::new(id, &caption, columns);
     let mut heading = "";
     for (index, row) in bench.rows().iter().enumerate() {
