@@ -19,6 +19,7 @@ const FOUR: Section =
 /// On four.
 const CAMPAIGN: &str = "results/2026-11-26-nvidia-h200-h200-8b-a2e09908";
 const EARLIER: &str = "docs/measured/ranks-2026-11-23-two-h200s";
+const SINGLE: &str = "docs/measured/ranks-2026-11-26-four-h200s";
 const PROFILED: &str = "docs/measured/ranks-2026-11-26-four-h200s/8b-32-fp8-profile.jsonl";
 
 const CUT: &str = "llama31-8b-8-layers";
@@ -409,4 +410,31 @@ fn what_is_said_of_earlier_steps_was_measured() {
     ] {
         assert!(page.contains(&wanted), "{wanted}");
     }
+}
+
+/// Losses, norms and the first evaluation of the campaign on four GPUs, byte for byte, by another cut of the shards and by two GPUs.
+#[test]
+fn eight_steps_of_8b_have_the_bytes_of_the_campaign() {
+    let root = super::root();
+    let lines = |path: &str| {
+        let text = std::fs::read_to_string(root.join(path)).unwrap();
+        let of = |kind: &str| text.lines().filter(|line| line.contains(kind)).map(str::to_owned).collect::<Vec<_>>();
+        [of(r#""kind":"eval","step":0,"#), of(r#""kind":"train","#)].map(|lines| lines.into_iter().take(8).collect::<Vec<_>>())
+    };
+    for (file, arm) in [("8b-fp8-4-gpus", "fp8"), ("8b-fp8-2-gpus", "fp8"), ("8b-h16-2-gpus", "mxfp4-fdw-h16")] {
+        let ours = lines(&format!("{SINGLE}/{file}.jsonl"));
+        assert_eq!((ours[0].len(), ours[1].len()), (1, 8), "{file}");
+        assert_eq!(ours, lines(&format!("{CAMPAIGN}/runs/{arm}/1/metrics.jsonl")), "{file}");
+    }
+    let exchange = std::fs::read_to_string(root.join(SINGLE).join("8b-32-fp8-two-gpus.jsonl")).unwrap();
+    let (mut seconds, mut gradients) = (0.0, 0.0);
+    for line in json::read("two", &exchange) {
+        match line.unwrap().1 {
+            StepTimeLine::Step(step) => seconds = step.seconds,
+            StepTimeLine::Exchange(spent) => gradients = spent.gradients,
+            StepTimeLine::Memory(_) | StepTimeLine::Kernel(_) => {}
+        }
+    }
+    let wanted = format!("rank 0 waited for gradients for {:.0} ms of {}", 1e3 * gradients, time(seconds));
+    assert!(super::read("docs/ranks.md").replace('\n', " ").contains(&wanted), "{wanted}");
 }

@@ -24,6 +24,9 @@ const OVER_PEER: &str = "over PyTorch's";
 /// What scaling begins with.
 const OF_IDEAL: &str = "of ideal scaling";
 
+/// What tells more of a step that misses its bar.
+const PROFILE: &str = "trainer step-time --profile-step --gpus N says where the step's time goes";
+
 /// What is asked of each kind of kernel, as a share of its peak. On an H200 it is 450 TFLOP/s of attention, which cuDNN exceeds without an order
 /// of its sums; 42 ms of head and loss, whose three products take 37; and 85 % of what a copy reaches.
 const PART_BARS: [(&str, f64); 3] = [("attention", 0.455), ("head", 0.62), ("optimizer", 0.75)];
@@ -314,7 +317,7 @@ impl RanksBench {
     /// The bars are those of the paper's model on several GPUs; another model and one GPU have ratios alone.
     fn comparisons(&self, step: &RankStep) -> Vec<Comparison> {
         let (left, is_whole) = (|| ours(step.name()), step.size == WHOLE && step.ranks > 1);
-        let profile = || Bound::Text("trainer step-time --profile-step --gpus N says where the step's time goes");
+        let profile = || Bound::Text(PROFILE);
         let with_bar = |comparison, asked, bound, is_asked| if is_asked { bar(comparison, asked, bound) } else { comparison };
         let mut all = Vec::new();
         if let Some(fewest) = self.fewest(step) {
@@ -354,10 +357,7 @@ fn without_waiting(step: &RankStep, compared: Compared) -> Compared {
     };
     let without = ratio / (1.0 - waits);
     let without = if compared.is_share { format!("{:.0} %", 100.0 * without) } else { format!("{without:.2}x") };
-    let note = format!(
-        "{:.1} % of the step waits for other ranks: without that {without}; trainer step-time --profile-step --gpus N says where the rest goes",
-        100.0 * waits
-    );
+    let note = format!("{:.1} % of the step waits for other ranks: without that {without}; {PROFILE}", 100.0 * waits);
     Compared { note, ..compared }
 }
 
