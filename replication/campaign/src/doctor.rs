@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use contract::device::{DeviceKind, Devices, GpuFacts};
-use contract::memory::GIB;
 use contract::memory::host::HostMemory;
+use contract::text::GIB;
 use study::files;
 use study::manifest::profile::Detect;
 use study::manifest::{Hardware, Manifests, Profile};

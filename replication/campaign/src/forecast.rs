@@ -404,7 +404,7 @@ fn write_memory(spread: &Spread, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             Some(Keep::Least) => "fits with least memory",
             None => "does not fit",
         };
-        format!("  of {:.1} that are there: {verdict}", there as f64 / memory::GIB)
+        format!("  of {:.1} that are there: {verdict}", there as f64 / contract::text::GIB)
     });
     spread.ways.first().map_or(Ok(()), |way| way.write(f, &there))
 }

@@ -15,6 +15,7 @@ pub mod measurements;
 pub mod memory;
 pub mod metrics;
 pub mod mllog;
+pub mod native;
 pub mod outcome;
 pub mod recipe;
 mod run_check;

@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 use crate::defect::Defect;
 use crate::digest;
 use crate::id::Id;
-use crate::memory::{Native, PASSES};
 use crate::recipe::{DelayedScaling, OperandSpec, Passes, StochasticSeed};
 use crate::schema;
 use crate::text::one_line;
@@ -371,13 +370,6 @@ impl RunFile {
         let run: Self = yaml::from_str(text).map_err(syntax)?;
         run.check().map_err(|problem| RunFileError(format!("{name}: {problem}")))?;
         Ok(run)
-    }
-
-    /// The same with its packed products multiplied by those kernels; one without such products stays what it is, and keeps its key.
-    pub fn multiplied_by(self, gemm: Gemm) -> Self {
-        let native = Native::new(&self.micro_batch(), true);
-        let has_packed = PASSES.iter().any(|&(pass, ..)| native.has(pass));
-        if has_packed { Self { gemm, ..self } } else { self }
     }
 
     /// The text of the file. Its hash is part of the run's key, so it changes only where the run does.

@@ -1,6 +1,9 @@
-//! Words that somebody else wrote, inside a line of ours.
+//! What goes into a line of ours: words that somebody else wrote, and sizes.
 
 use std::borrow::Cow;
+
+/// Bytes of a GiB, in which sizes of memory are told.
+pub const GIB: f64 = (1u64 << 30) as f64;
 
 /// The same text without control characters, which are written out (`\n`, `\u{1b}`): whoever wrote an unknown key must not clear a terminal,
 /// or end our line and begin one of their own.

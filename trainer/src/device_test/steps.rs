@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use contract::memory::PASSES;
+use contract::native::PASSES;
 use contract::recipe::Format;
 use contract::run_file::RunFile;
 use kernels::closeness::{ROUNDING_RMS, relative};

@@ -12,7 +12,8 @@ use std::str::FromStr;
 
 use gfx950_interpreter::memory::{Address, Memory};
 use gfx950_interpreter::object::{CodeObject, Kernel};
-use gfx950_interpreter::trace::{Trace, trace};
+use gfx950_interpreter::trace::Trace;
+use gfx950_interpreter::traced;
 use gfx950_interpreter::{Launch, Order};
 
 use crate::machine::{FABRIC_BYTES, LAUNCH, MATRIX_BF16, SIMDS, UNITS};
@@ -207,7 +208,7 @@ impl<'a> Model<'a> {
         arguments.extend([sequence as u32, 1, 1].into_iter().flat_map(u32::to_le_bytes));
         let (kernel, grid, threads) = (self.kernel, [BLOCKS as u32, 1, 1], self.threads);
         let launch = Launch { kernel, grid, threads, dynamic_lds: 0, arguments: &arguments, order: Order::Serial };
-        Ok(trace(&mut memory, &launch, [number as u32, 0, 0])?)
+        Ok(traced(&mut memory, &launch, [number as u32, 0, 0])?)
     }
 }
 

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use gfx950_interpreter::memory::Memory;
 use gfx950_interpreter::object::Kernel;
-use gfx950_interpreter::trace::{Trace, trace};
+use gfx950_interpreter::trace::Trace;
+use gfx950_interpreter::traced;
 use gfx950_interpreter::{self as interpreter, Launch};
 
 use crate::machine::{FABRIC_BYTES, LDS, MATRIX_FP4, MEMORY_BYTES, REGISTER_GRANULE, REGISTERS, SIMDS, UNITS, WAVES};
@@ -188,7 +189,7 @@ impl<'a> Gemm<'a> {
         arguments.extend(1f32.to_le_bytes());
         let (kernel, grid, threads) = (self.kernel, [1, 1, 1], THREADS);
         let launch = Launch { kernel, grid, threads, dynamic_lds: 0, arguments: &arguments, order: interpreter::Order::Serial };
-        Ok(trace(&mut memory, &launch, [0, 0, 0])?)
+        Ok(traced(&mut memory, &launch, [0, 0, 0])?)
     }
 }
 

@@ -8,7 +8,8 @@ use std::str::FromStr;
 
 use gfx950_interpreter::memory::Memory;
 use gfx950_interpreter::object::Kernel;
-use gfx950_interpreter::trace::{Trace, trace};
+use gfx950_interpreter::trace::Trace;
+use gfx950_interpreter::traced;
 use gfx950_interpreter::{Launch, Order};
 
 use crate::machine::{HERTZ, MEMORY_BYTES, UNITS, VECTOR};
@@ -119,7 +120,7 @@ fn executed(kernel: &Kernel, rows: u64) -> Result<Trace, ClockError> {
     }
     let (across, down) = ((EXECUTED / COLUMNS) as u32, (EXECUTED / rows) as u32);
     let launch = Launch { kernel, grid: [across, down, 1], threads: THREADS, dynamic_lds: 0, arguments: &arguments, order: Order::Serial };
-    Ok(trace(&mut memory, &launch, [across / 2, down / 2, 0])?)
+    Ok(traced(&mut memory, &launch, [across / 2, down / 2, 0])?)
 }
 
 /// The line that is printed for one matrix.

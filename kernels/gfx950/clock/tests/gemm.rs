@@ -7,7 +7,7 @@ use gfx950_clock::product::{Gemm, Shape, line};
 use gfx950_interpreter::Launch;
 use gfx950_interpreter::Order::Serial;
 use gfx950_interpreter::memory::Memory;
-use gfx950_interpreter::trace::trace;
+use gfx950_interpreter::traced;
 
 use crate::tools::gemm;
 
@@ -90,7 +90,7 @@ fn workgroups_make_the_tiles_of_the_order() {
             arguments.extend(1f32.to_le_bytes());
             let grid = [workgroups as u32, 1, 1];
             let launch = Launch { kernel, grid, threads: 256, dynamic_lds: 0, arguments: &arguments, order: Serial };
-            let trace = trace(&mut memory, &launch, [workgroup as u32, 0, 0]).unwrap();
+            let trace = traced(&mut memory, &launch, [workgroup as u32, 0, 0]).unwrap();
             let addresses = trace.accesses.values().flatten().flat_map(|access| access.lanes).flatten();
             let elements = addresses.filter(|address| (d..d + 2 * m * n).contains(address)).map(|address| (address - d) / 2);
             let made: BTreeSet<(u64, u64)> = elements.map(|element| (element / n / 64, element % n / 64)).collect();

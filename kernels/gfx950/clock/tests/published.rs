@@ -13,7 +13,8 @@ use gfx950_clock::product::Shape;
 use gfx950_clock::simulate;
 use gfx950_interpreter::memory::Memory;
 use gfx950_interpreter::object::{CodeObject, Kernel};
-use gfx950_interpreter::trace::{Trace, trace};
+use gfx950_interpreter::trace::Trace;
+use gfx950_interpreter::traced;
 use gfx950_interpreter::{Launch, Order};
 
 /// Side of the kernels' tiles, and elements along k of a step.
@@ -95,7 +96,7 @@ fn executed(kernel: &Kernel, k: u64) -> Trace {
     [TILE, 0, TILE, 0, k, 0, k, 0, TILE, TILE, k, scales[0], scales[1], k / 32, 0, k / 32, 0, 0].into_iter().for_each(&mut argument);
     arguments.resize(kernel.resources.kernarg_segment_size as usize, 0);
     let launch = Launch { kernel, grid: [1; 3], threads: 256, dynamic_lds: 0, arguments: &arguments, order: Order::Serial };
-    trace(&mut memory, &launch, [0; 3]).unwrap()
+    traced(&mut memory, &launch, [0; 3]).unwrap()
 }
 
 /// The kernel that is given B in its own order is the faster one, as its authors prefer it; neither has bank conflicts among the lanes that were

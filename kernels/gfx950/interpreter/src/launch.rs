@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::decode::{ALL, EXEC, Encoding, Op};
-use crate::execute::{self, Flow, LANES, Lanes, Machine, Scalar, Wave};
+use crate::decode::{ALL, EXEC, Encoding, LANES, Op};
+use crate::execute::{self, Flow, Lanes, Machine, Scalar, Wave};
 use crate::fault::{Fault, FaultKind, LaunchError, Stop};
 use crate::lds::Lds;
 use crate::memory::Memory;
@@ -72,8 +72,18 @@ pub fn launch(memory: &mut Memory, launch: &Launch<'_>) -> Result<Statistics, La
     launch_groups(memory, launch, &groups, None)
 }
 
+/// Executes one workgroup of a launch and nothing else of it, and says what its waves did.
+///
+/// # Errors
+/// As [`launch`].
+pub fn traced(memory: &mut Memory, launch: &Launch<'_>, group: [u32; 3]) -> Result<Trace, LaunchError> {
+    let mut trace = Trace::default();
+    launch_groups(memory, launch, &[group], Some(&mut trace))?;
+    Ok(trace)
+}
+
 /// Some workgroups of a launch, in this order.
-pub(crate) fn launch_groups(
+fn launch_groups(
     memory: &mut Memory,
     launch: &Launch<'_>,
     groups: &[[u32; 3]],

@@ -42,7 +42,7 @@
 //! # What it does not model
 //!
 //! Wait states between dependent instructions (the compiler inserts them), timing (bank conflicts are counted, under two
-//! assumptions on which lanes are served together; a clock model that takes a [`trace`] is the crate gfx950-clock), cache policy bits, scratch memory, flat addresses, traps, other float modes than nearest-even with denormals.
+//! assumptions on which lanes are served together; a clock model that takes a [`trace`](traced) is the crate gfx950-clock), cache policy bits, scratch memory, flat addresses, traps, other float modes than nearest-even with denormals.
 
 pub mod banks;
 pub mod decode;
@@ -54,4 +54,4 @@ pub mod memory;
 pub mod object;
 pub mod trace;
 
-pub use launch::{Launch, Order, Statistics, launch};
+pub use launch::{Launch, Order, Statistics, launch, traced};

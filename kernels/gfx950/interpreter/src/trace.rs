@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::execute::LANES;
-use crate::fault::LaunchError;
-use crate::memory::Memory;
-use crate::{Launch, launch};
+use crate::decode::LANES;
 
 /// Where each lane accesses LDS or memory; None for an inactive one, and for one outside its buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,14 +38,4 @@ impl Trace {
         let last = self.waves.get(wave).map_or(0, |steps| steps.len().saturating_sub(1));
         self.accesses.entry((wave, last)).or_default().push(access);
     }
-}
-
-/// Executes one workgroup of a launch and nothing else of it, and says what its waves did.
-///
-/// # Errors
-/// As [`launch`].
-pub fn trace(memory: &mut Memory, request: &Launch<'_>, group: [u32; 3]) -> Result<Trace, LaunchError> {
-    let mut trace = Trace::default();
-    launch::launch_groups(memory, request, &[group], Some(&mut trace))?;
-    Ok(trace)
 }

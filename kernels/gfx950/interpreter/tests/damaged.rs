@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use crate::common::{Arguments, Random, compile};
 use gfx950_interpreter::memory::{Address, Memory};
 use gfx950_interpreter::object::CodeObject;
-use gfx950_interpreter::trace::trace;
+use gfx950_interpreter::traced;
 use gfx950_interpreter::{Launch, Order, launch};
 
 #[test]
@@ -71,7 +71,7 @@ fn most_single_changed_bits_of_a_kernel_show() {
     let kernel = object.kernel("mxfp4_gemm_64x64").unwrap();
     let expected = product(&object).unwrap();
     let executed =
-        |group: u32| launched(&object, |memory, request, _| trace(memory, request, [group, 0, 0]).map_err(|error| error.to_string()));
+        |group: u32| launched(&object, |memory, request, _| traced(memory, request, [group, 0, 0]).map_err(|error| error.to_string()));
     let reached: BTreeSet<u32> = (0..2).flat_map(|group| executed(group).unwrap().waves.concat()).collect();
     let (reached, start) = (Vec::from_iter(reached), kernel.instructions[0].address);
     let mut random = Random(3);

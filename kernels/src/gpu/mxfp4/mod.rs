@@ -16,8 +16,8 @@ pub use plan::Plan;
 pub use products::PackedProducts;
 pub use quantiser::PackedQuantiser;
 
-use contract::memory::fits;
-pub use contract::memory::packed_bytes;
+use contract::native::fits;
+pub use contract::native::packed_bytes;
 pub use contract::recipe::is_packed;
 
 use super::driver::{PackedMatrix, ScaleLayout};

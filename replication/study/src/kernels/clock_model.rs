@@ -1,6 +1,6 @@
 //! What the clock model says of gfx950 kernels, beside what was measured of them. All of it is `modelled`: none of it is a measurement.
 
-use contract::memory::packed_bytes;
+use contract::native::packed_bytes;
 use serde::{Deserialize, Serialize};
 
 use super::gpu::{GpuBench, GpuRow};

@@ -4,7 +4,6 @@
 //! `run` is a micro-batch everywhere ([`RunFile::micro_batch`]), because buffers are made for one.
 
 pub mod host;
-mod native;
 mod operands;
 
 use std::fmt;
@@ -13,10 +12,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::DeviceId;
 use crate::json::Document;
+use crate::native::Native;
 use crate::run_file::{ModelSection, RunFile};
 use crate::schema;
+use crate::text::GIB;
 
-pub use native::{Native, PASSES, fits, packed_bytes};
 pub use operands::{
     GRADIENT, GRADIENT_TURNED, INPUT, INPUT_TURNED, PART, Role, Rooms, WEIGHT, WEIGHT_TURNED, Ways, bytes_of_turn, element_bytes,
 };
@@ -281,8 +281,6 @@ fn on_gpu(run: &RunFile, ways: Ways) -> Vec<Term> {
     terms.extend(between.map(|bytes| term("quantised once", "2 of the largest source: what is quantised a second time", bytes)));
     terms
 }
-
-pub const GIB: f64 = (1u64 << 30) as f64;
 
 impl Memory {
     /// A line for each term, and one for the sum, which ends with `verdict`.

@@ -1,7 +1,7 @@
 //! The room that prepared operands of a run's linears take on a GPU: what waits for backward, and what is taken in turns.
 
 use super::Keep;
-use super::native::{Native, packed_bytes};
+use crate::native::{Native, packed_bytes};
 use crate::recipe::{Block, Format, Operand, OperandSpec, Pass, Passes, is_source};
 use crate::run_file::RunFile;
 

@@ -12,8 +12,9 @@
 use std::ops::Range;
 
 use contract::defect::Defect;
-use contract::memory::{GRADIENT, GRADIENT_TURNED, INPUT, INPUT_TURNED, PASSES, Role, WEIGHT, WEIGHT_TURNED, Ways};
+use contract::memory::{GRADIENT, GRADIENT_TURNED, INPUT, INPUT_TURNED, Role, WEIGHT, WEIGHT_TURNED, Ways};
 use contract::metrics::Quantisation;
+use contract::native::PASSES;
 use contract::recipe::{Block, DelayedChoice, Format, OperandSpec, ScaleRule};
 use contract::run_file::RunFile;
 use kernels::gpu::{

@@ -1,6 +1,7 @@
 //! Whether a run fits what is free on a GPU, and how it keeps things there; one that does not fit is told so before it starts.
 
-use contract::memory::{self, MemoryReport, Native, Ways};
+use contract::memory::{self, MemoryReport, Ways};
+use contract::native::Native;
 use contract::run_file::RunFile;
 use kernels::gpu::Gpu;
 

@@ -13,7 +13,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use contract::device::DeviceId;
-use contract::memory::{Native, Ways, scratch_bytes};
+use contract::memory::{Ways, scratch_bytes};
+use contract::native::Native;
 use contract::run_file::{ModelSection, RunFile};
 use kernels::cpu::AttentionShape;
 use kernels::gpu::driver::Event;

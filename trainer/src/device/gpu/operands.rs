@@ -1,6 +1,7 @@
 //! What the linears of a run prepare on a GPU: the kernels that prepare their operands, and what the GPU cannot multiply.
 
-use contract::memory::{PASSES, Role, Ways};
+use contract::memory::{Role, Ways};
+use contract::native::PASSES;
 use contract::recipe::{Format, Operand, ScaleRule};
 use contract::run_file::RunFile;
 use kernels::gpu::{Bf16, Buffer, Description, Element, Gpu, GpuError, Made, OperandSide, PackedQuantiser, Quantiser, element, is_source};

@@ -56,6 +56,8 @@ pub const VCC: u8 = 106;
 pub const M0: u8 = 124;
 /// The number of EXEC's low half.
 pub const EXEC: u8 = 126;
+/// Of a wave.
+pub const LANES: usize = 64;
 
 /// Sub-dword addressing: which byte or half of each source is read, and where the result goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -21,13 +21,11 @@ mod wide;
 pub(crate) use wave::Lanes;
 pub(crate) use wave::{Scalar, Wave};
 
-use crate::decode::{Encoding, Instruction};
+use crate::decode::{Encoding, Instruction, LANES};
 use crate::fault::Stop;
 use crate::lds::Lds;
 use crate::memory::Memory;
 use crate::trace::Trace;
-
-pub(crate) const LANES: usize = 64;
 
 /// What lies outside a wave.
 pub(crate) struct Machine<'a> {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::defect::Defect;
 use crate::recipe::{BLOCK, Operand, Pass, Passes, is_packed};
-use crate::run_file::RunFile;
+use crate::run_file::{Gemm, RunFile};
 
 /// The passes with their two operands.
 pub const PASSES: [(Pass, Operand, Operand); 3] = [
@@ -76,6 +76,15 @@ impl Native {
     /// Whether a pass is native.
     pub fn has(self, pass: Pass) -> bool {
         PASSES.iter().zip(self.0).any(|(&(of, ..), way)| of == pass && way == Way::Native)
+    }
+}
+
+impl RunFile {
+    /// The same with its packed products multiplied by those kernels; one without such products stays what it is, and keeps its key.
+    pub fn multiplied_by(self, gemm: Gemm) -> Self {
+        let native = Native::new(&self.micro_batch(), true);
+        let has_packed = PASSES.iter().any(|&(pass, ..)| native.has(pass));
+        if has_packed { Self { gemm, ..self } } else { self }
     }
 }
 
