@@ -8,6 +8,7 @@ mod evidence;
 mod findings;
 mod law;
 mod logs;
+mod others;
 mod source;
 mod table;
 mod trend;
