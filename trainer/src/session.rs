@@ -293,6 +293,9 @@ impl<'a, D: Device> Session<'a, D> {
                 self.checkpoint()?;
             }
         }
+        if let Some(told) = self.files.as_ref().and_then(|files| files.exchanges.as_ref()?.told()) {
+            eprintln!("{told}");
+        }
         Ok(())
     }
 

@@ -48,6 +48,11 @@ impl Lines {
 #[derive(Debug)]
 pub struct Exchanges {
     lines: Lines,
+    /// The session's first step, in which kernels are made.
+    first: Option<u64>,
+    /// Of the steps after it, and what of them each rank spent.
+    seconds: f64,
+    spent: Vec<f64>,
 }
 
 impl Exchanges {
@@ -55,12 +60,30 @@ impl Exchanges {
     pub fn start(path: &Path, ranks: usize, transport: String, resumed_from_step: u64) -> Result<Self, TrainerError> {
         let mut lines = Lines::open(path, resumed_from_step)?;
         lines.write(&ExchangeLine::Session(exchange::Session { ranks: ranks as u64, transport, resumed_from_step }))?;
-        Ok(Self { lines })
+        Ok(Self { lines, first: None, seconds: 0.0, spent: vec![0.0; ranks] })
     }
 
     /// One training step of a rank.
     pub fn step(&mut self, spent: Spent) -> Result<(), TrainerError> {
+        let Spent { step, rank, seconds, gradients, norm, parameters } = spent;
+        if *self.first.get_or_insert(step) != step {
+            self.seconds += if rank == 0 { seconds } else { 0.0 };
+            if let Some(own) = self.spent.get_mut(rank as usize) {
+                *own += gradients + norm + parameters;
+            }
+        }
         self.lines.write(&ExchangeLine::Step(spent))
+    }
+
+    /// Who waited, of several ranks; nothing after a single step.
+    pub fn told(&self) -> Option<String> {
+        let mut shares: Vec<(f64, usize)> = self.spent.iter().map(|spent| 100.0 * spent / self.seconds).zip(0..).collect();
+        shares.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let ((least, slowest), (most, fastest)) = (shares.first()?, shares.last()?);
+        let is_told = self.seconds > 0.0 && shares.len() > 1;
+        is_told.then(|| {
+            format!("exchanges took {least:.1} % of rank {slowest}'s time and {most:.1} % of rank {fastest}'s: ranks wait for the slowest")
+        })
     }
 }
 
@@ -109,4 +132,31 @@ pub fn processor_name() -> String {
         Some(line.split_once(':')?.1.trim().to_owned())
     });
     from_linux.unwrap_or_else(|| std::env::consts::ARCH.to_owned())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    /// Of two steps after the first, by hand: rank 0 spends 0.3 + 0.1 of 4 seconds, rank 1 0.04, rank 2 1.2.
+    #[test]
+    fn who_waits_is_told_without_the_first_step() {
+        let folder = tempfile::tempdir().unwrap();
+        let start = |ranks| Exchanges::start(&folder.path().join("exchange.jsonl"), ranks, "host".to_owned(), 0).unwrap();
+        let spent = |step, rank, gradients| Spent { step, rank, seconds: 2.0, gradients, norm: 0.0, parameters: 0.0 };
+        let mut exchanges = start(3);
+        for (rank, gradients) in [(0, 1.9), (1, 1.9), (2, 1.9)] {
+            exchanges.step(spent(7, rank, gradients)).unwrap();
+        }
+        assert_eq!(exchanges.told(), None, "one step is none");
+        for line in [(8, 0, 0.3), (8, 1, 0.02), (8, 2, 0.6), (9, 0, 0.1), (9, 1, 0.02), (9, 2, 0.6)] {
+            exchanges.step(spent(line.0, line.1, line.2)).unwrap();
+        }
+        let told = exchanges.told().unwrap();
+        assert_eq!(told, "exchanges took 1.0 % of rank 1's time and 30.0 % of rank 2's: ranks wait for the slowest");
+        let mut alone = start(1);
+        (1..4).for_each(|step| alone.step(spent(step, 0, 0.1)).unwrap());
+        assert_eq!(alone.told(), None);
+    }
 }

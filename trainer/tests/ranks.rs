@@ -103,7 +103,8 @@ fn two_and_four_ranks_give_the_bytes_of_one() {
         for ranks in [2, 4] {
             let folder = tempfile::tempdir().unwrap();
             prepare(folder.path(), recipe, change);
-            finish(launch(folder.path(), ranks));
+            let said = finish(launch(folder.path(), ranks));
+            assert!(said.contains(" % of rank ") && said.contains(": ranks wait for the slowest"), "{said}");
             assert_same(folder.path(), &wanted, &format!("{recipe} on {ranks} ranks"));
             let timing = fs::read_to_string(folder.path().join("run/timing.jsonl")).unwrap();
             assert!(timing.contains(&format!("\"ranks\":{ranks},")), "{timing}");
