@@ -7,6 +7,7 @@ use contract::device::DeviceId;
 use contract::memory::host::HostMemory;
 use contract::memory::{self, Keep, MemoryReport};
 use contract::run_file::RunFile;
+use contract::text::GIB;
 
 use crate::error::TrainerError;
 
@@ -21,7 +22,7 @@ pub fn check(run: &RunFile) -> Result<(), TrainerError> {
     // How many ranks this machine has is not known here.
     let report = report(run, 1);
     let (None, Some(there), Some(least)) = (report.keeps, report.total_bytes, report.ways.last()) else { return Ok(()) };
-    let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+    let gib = |bytes: u64| bytes as f64 / GIB;
     Err(TrainerError::Machine(format!(
         "this run needs {:.1} GiB of memory, this machine has {:.1} that may be used; use a smaller model, a smaller batch or more micro-batches (batch.accumulation), or another machine",
         gib(least.bytes),

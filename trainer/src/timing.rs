@@ -75,15 +75,13 @@ impl Exchanges {
         self.lines.write(&ExchangeLine::Step(spent))
     }
 
-    /// Who waited, of several ranks; nothing after a single step.
+    /// Which of several ranks waited least, and which most; nothing after a single step.
     pub fn told(&self) -> Option<String> {
         let mut shares: Vec<(f64, usize)> = self.spent.iter().map(|spent| 100.0 * spent / self.seconds).zip(0..).collect();
         shares.sort_by(|one, other| one.0.total_cmp(&other.0));
-        let ((least, slowest), (most, fastest)) = (shares.first()?, shares.last()?);
+        let ((least, first), (most, last)) = (shares.first()?, shares.last()?);
         let is_told = self.seconds > 0.0 && shares.len() > 1;
-        is_told.then(|| {
-            format!("exchanges took {least:.1} % of rank {slowest}'s time and {most:.1} % of rank {fastest}'s: ranks wait for the slowest")
-        })
+        is_told.then(|| format!("{}{least:.1} % of the steps on rank {first} and {most:.1} % on rank {last}", exchange::TOLD))
     }
 }
 
@@ -154,7 +152,7 @@ mod tests {
             exchanges.step(spent(line.0, line.1, line.2)).unwrap();
         }
         let told = exchanges.told().unwrap();
-        assert_eq!(told, "exchanges took 1.0 % of rank 1's time and 30.0 % of rank 2's: ranks wait for the slowest");
+        assert_eq!(told, "exchanges took 1.0 % of the steps on rank 1 and 30.0 % on rank 2");
         let mut alone = start(1);
         (1..4).for_each(|step| alone.step(spent(step, 0, 0.1)).unwrap());
         assert_eq!(alone.told(), None);

@@ -159,9 +159,9 @@ pub(crate) enum Command {
         after_help = "Examples:\n  cargo xtask device-test\n  cargo xtask device-test --device cuda:1 --out results\n  cargo xtask device-test --gpus 4 --out results\n  cargo xtask device-test --ranks 2\nWithout such a GPU it says `not-run` and ends with 4; a check that does not pass ends with 1."
     )]
     DeviceTest(DeviceTest),
-    /// Finished runs, carried from one machine's cache to another's
+    /// Runs without a report: made for several profiles at once, or carried from one machine's cache to another's
     #[command(
-        after_help = "Examples:\n  cargo xtask runs export carried\n  cargo xtask runs import carried\n  cargo xtask runs import results/2026-11-20-nvidia-h200-h200-s-0123abcd"
+        after_help = "Examples:\n  cargo xtask runs train smoke cpu@1\n  cargo xtask runs export carried\n  cargo xtask runs import carried\n  cargo xtask runs import results/2026-11-20-nvidia-h200-h200-s-0123abcd"
     )]
     Runs {
         #[command(subcommand)]

@@ -58,11 +58,16 @@ macro_rules! line {
 /// How the runs of each slice ended, and what makes reports of them.
 pub(crate) fn trained(trained: &Trained) -> String {
     let mut text = String::new();
-    for Made { slice, now, earlier, failed } in &trained.0 {
-        line!(text, "{slice}: {now} made, {earlier} finished before, {} failed", failed.len());
+    for Made { slice, now, earlier, left, failed } in &trained.slices {
+        let left = if *left == 0 { String::new() } else { format!(", {left} left") };
+        line!(text, "{slice}: {now} made, {earlier} finished before, {} failed{left}", failed.len());
         for (run, failure) in failed {
-            line!(text, "FAILED {run}: {}", failure.said);
+            line!(text, "FAILED {} {run}: {}", slice.profile, failure.said);
         }
+    }
+    if trained.slices.iter().any(|made| made.left > 0) {
+        let why = if trained.time_up { "the time was up" } else { "no device was left" };
+        line!(text, "{why}; every checkpoint is kept, and the same command goes on");
     }
     for profile in trained.profiles() {
         line!(text, "report: cargo xtask replicate --profile {profile} --finished");

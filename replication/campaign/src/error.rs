@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use study::exit::{ExitCode, MACHINE};
+use study::exit::{ExitCode, MACHINE, TIME_UP};
 use study::files::FileError;
 use study::folder::LockError;
 use study::manifest::ManifestError;
@@ -98,7 +98,7 @@ impl ExitCode for CampaignError {
             // The trainer's own codes mean the same.
             Self::Tool(ToolError::Failed { code: Some(code), .. }) if *code == i32::from(MACHINE) => MACHINE,
             Self::Lacks { .. } | Self::Slurm(_) | Self::Unfinished { time_up: false, .. } => 4,
-            Self::Unfinished { .. } => 5,
+            Self::Unfinished { .. } => TIME_UP,
             Self::Interrupted => 130,
             Self::Render(error) => error.exit_code(),
             Self::Synthesis(error) => error.exit_code(),

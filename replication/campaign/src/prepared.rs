@@ -22,6 +22,31 @@ pub struct Prepared<'m> {
     pub prebuilt: Option<Trainer>,
 }
 
+/// The trainer with which runs are made.
+pub(crate) struct Built {
+    pub(crate) trainer: Trainer,
+    /// What it says it computes.
+    build: plan::Build,
+    /// It was built elsewhere.
+    is_prebuilt: bool,
+}
+
+impl Built {
+    /// The one that is `named` or packed here, else it is built.
+    pub(crate) fn new(manifests: &Manifests, named: Option<&Path>, say: &dyn Fn(&str)) -> Result<Self, CampaignError> {
+        let prebuilt = toolchain::prebuilt(&manifests.root, named).map(|program| Trainer { program });
+        let is_prebuilt = prebuilt.is_some();
+        let (trainer, build) = match prebuilt {
+            Some(trainer) => {
+                let build = toolchain::prebuilt_identity(&trainer)?;
+                (trainer, build)
+            }
+            None => build_trainer(&manifests.root, say)?,
+        };
+        Ok(Self { trainer, build, is_prebuilt })
+    }
+}
+
 impl<'m> Prepared<'m> {
     /// Makes the plan; touches nothing. `trainer` is one that was built elsewhere.
     ///
@@ -43,8 +68,8 @@ impl<'m> Prepared<'m> {
         say: &dyn Fn(&str),
     ) -> Result<(Self, Trainer), CampaignError> {
         Self::refuse_wrong(manifests, profile, selection)?;
-        let (prebuilt, trainer, build) = Self::trainer(manifests, trainer, say)?;
-        Ok((Self::from_build(manifests, profile, selection, build, prebuilt)?, trainer))
+        let built = Built::new(manifests, trainer, say)?;
+        Ok((Self::of(&built, manifests, profile, selection)?, built.trainer))
     }
 
     /// Refuses a wrong selection before anything is built; which build it is does not matter to that.
@@ -52,21 +77,13 @@ impl<'m> Prepared<'m> {
         plan::plan(manifests, manifests.profile(profile)?, selection, &plan::Build::only("not built yet"), None).map(drop)
     }
 
-    /// The trainer with which runs are made, and what it says it computes; first, where it was built elsewhere, that again.
-    pub(crate) fn trainer(
-        manifests: &Manifests,
-        named: Option<&Path>,
-        say: &dyn Fn(&str),
-    ) -> Result<(Option<Trainer>, Trainer, plan::Build), CampaignError> {
-        let prebuilt = toolchain::prebuilt(&manifests.root, named).map(|program| Trainer { program });
-        let (trainer, build) = match &prebuilt {
-            Some(trainer) => (trainer.clone(), toolchain::prebuilt_identity(trainer)?),
-            None => build_trainer(&manifests.root, say)?,
-        };
-        Ok((prebuilt, trainer, build))
+    /// Runs that this trainer is to make.
+    pub(crate) fn of(built: &Built, manifests: &'m Manifests, profile: &str, selection: &Selection) -> Result<Self, CampaignError> {
+        let prebuilt = built.is_prebuilt.then(|| built.trainer.clone());
+        Self::from_build(manifests, profile, selection, built.build.clone(), prebuilt)
     }
 
-    pub(crate) fn from_build(
+    fn from_build(
         manifests: &'m Manifests,
         profile: &str,
         selection: &Selection,

@@ -96,7 +96,7 @@ pub fn replicate(manifests: &Manifests, request: &Request, stop: &AtomicBool, sa
     Ok(report)
 }
 
-fn stages_or_interrupted<T>(stages: impl FnOnce() -> Result<T, CampaignError>, stop: &AtomicBool) -> Result<T, CampaignError> {
+pub(crate) fn stages_or_interrupted<T>(stages: impl FnOnce() -> Result<T, CampaignError>, stop: &AtomicBool) -> Result<T, CampaignError> {
     stages().map_err(|error| if stop.load(Ordering::Relaxed) { CampaignError::Interrupted } else { error })
 }
 
@@ -131,7 +131,7 @@ impl Stages<'_> {
         if request.slurm.is_some() && prepared.plan.device != DeviceKind::Cpu {
             return self.put_together_elsewhere(prepared, &outcomes);
         }
-        let time_up = [pool.minutes, pool.stop_after].into_iter().flatten().any(|limit| started.elapsed() >= limit);
+        let time_up = pool.time_up(started);
         whole(&prepared.plan, &outcomes, time_up)?;
         let timings = Timings {
             root,

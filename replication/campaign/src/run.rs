@@ -5,7 +5,7 @@
 pub(crate) mod progress;
 mod why;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use contract::exchange;
 use serde::Deserialize;
 use study::exit::MACHINE;
 use study::files::{self, FileError};
@@ -68,6 +69,11 @@ impl Pool {
     /// Places on the processor, without an end.
     pub fn cpu(options: &RunOptions) -> Self {
         Self { places: vec!["cpu".to_owned(); options.parallel.max(1)], ..Self::default() }
+    }
+
+    /// Whether runs that began at `started` have had their time.
+    pub(crate) fn time_up(&self, started: Instant) -> bool {
+        [self.minutes, self.stop_after].into_iter().flatten().any(|limit| started.elapsed() >= limit)
     }
 }
 
@@ -176,7 +182,7 @@ pub fn carry_out_slices(
 ) -> Result<Vec<Vec<Outcome>>, RunError> {
     let Means { cache, trainer, options, pool } = *means;
     let mut outcomes: Vec<Vec<Option<Outcome>>> = Vec::new();
-    let mut all: Vec<Work<'_>> = Vec::new();
+    let (mut all, mut checked): (Vec<Work<'_>>, BTreeSet<&Path>) = (Vec::new(), BTreeSet::new());
     for (number, Slice { label, runs, data }) in slices.iter().enumerate() {
         let done = survey(runs, means, say)?;
         outcomes.push(done.iter().map(|done| done.then_some(Outcome::Reused)).collect());
@@ -188,7 +194,7 @@ pub fn carry_out_slices(
         }
         // All arms of a seed before the next seed: what is done when the time is up can be compared.
         waiting.sort_by_key(|work| work.run.seed);
-        if !waiting.is_empty() {
+        if !waiting.is_empty() && checked.insert(&data.folder) {
             check_shards(&data.folder, &data.shards)?;
         }
         all.extend(waiting);
@@ -215,18 +221,21 @@ pub fn carry_out_slices(
 }
 
 /// What a run read must be what the plan says it read, also after the run; otherwise nobody knows what these runs and their checkpoints were made
-/// from, and none of them may be reused.
+/// from, and none of them may be reused. The first fault is told.
 fn refuse_changed_data<'a>(slices: &[Slice<'_>], tried: impl Iterator<Item = &'a Work<'a>>) -> Result<(), RunError> {
-    let mut of_slices: BTreeMap<usize, Vec<&Work<'_>>> = BTreeMap::new();
-    tried.for_each(|work| of_slices.entry(work.place.0).or_default().push(work));
-    let mut refused = Ok(());
-    for (slice, tried) in of_slices {
-        if let Err(error) = check_shards(&slices[slice].data.folder, &slices[slice].data.shards) {
-            tried.iter().try_for_each(|work| files::remove_folder(&work.folder))?;
-            refused = Err(error.into());
+    let mut of_data: BTreeMap<&Path, (&PreparedData, Vec<&Work<'_>>)> = BTreeMap::new();
+    for work in tried {
+        let data = slices[work.place.0].data;
+        of_data.entry(&data.folder).or_insert_with(|| (data, Vec::new())).1.push(work);
+    }
+    let mut refused: Vec<RunError> = Vec::new();
+    for (data, tried) in of_data.into_values() {
+        if let Err(error) = check_shards(&data.folder, &data.shards) {
+            refused.push(error.into());
+            refused.extend(tried.iter().filter_map(|work| files::remove_folder(&work.folder).err()).map(RunError::from));
         }
     }
-    refused
+    refused.into_iter().next().map_or(Ok(()), Err)
 }
 
 /// Which runs the cache holds finished. What is not to be believed is moved aside, what is to be made afresh is forgotten.
@@ -425,6 +434,9 @@ impl Engine<'_> {
                         self.progress.advance(step.saturating_sub(seen));
                         seen = seen.max(step);
                     } else {
+                        if line.starts_with(exchange::TOLD) {
+                            self.progress.say(&format!("{name}: {line}"));
+                        }
                         let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
                         last.push_back(line);
                         if last.len() > 40 {

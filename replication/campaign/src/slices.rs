@@ -7,20 +7,22 @@ use std::str::FromStr;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+use study::exit::{MACHINE, TIME_UP};
 use study::folder::lock;
 use study::manifest::{ManifestError, Manifests};
-use study::plan::{self, PlannedRun, Selection};
+use study::number::plural;
+use study::plan::{self, Selection};
 
 use crate::data::{self, PreparedData};
 use crate::devices::Answers;
 use crate::doctor;
 use crate::error::{CampaignError, interrupted};
-use crate::prepared::Prepared;
+use crate::prepared::{Built, Prepared};
 use crate::ranks;
+use crate::replicate::stages_or_interrupted;
 use crate::request::{Request, exit_code};
 use crate::run::{self, Failure, Means, Outcome, Pool};
 use crate::site::Site;
-use crate::toolchain::Trainer;
 
 /// Runs of a profile: `PROFILE[:ARM,ARM][@SEED,SEED]`, of all arms or seeds where none are named.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,23 +81,34 @@ pub struct Made {
     pub now: usize,
     /// Finished before.
     pub earlier: usize,
+    /// Neither finished nor failed.
+    pub left: usize,
     pub failed: Vec<(String, Failure)>,
 }
 
 /// How the runs of all slices ended.
 #[derive(Debug)]
-pub struct Trained(pub Vec<Made>);
+pub struct Trained {
+    pub slices: Vec<Made>,
+    /// Why runs are left, if some are: the time was up, or no device was left.
+    pub time_up: bool,
+}
 
 impl Trained {
     /// As that of a campaign.
     pub fn exit_code(&self) -> u8 {
-        exit_code(self.0.iter().flat_map(|made| &made.failed))
+        match (self.slices.iter().all(|made| made.left == 0), self.time_up) {
+            (true, _) => exit_code(self.slices.iter().flat_map(|made| &made.failed)),
+            (false, true) => TIME_UP,
+            (false, false) => MACHINE,
+        }
     }
 
-    /// Profiles of which there is something to report, each once.
+    /// Profiles of which runs are finished, each once.
     pub fn profiles(&self) -> Vec<&str> {
+        let finished = self.slices.iter().filter(|made| made.now + made.earlier > 0).map(|made| made.slice.profile.as_str());
         let mut seen = BTreeSet::new();
-        self.0.iter().map(|made| made.slice.profile.as_str()).filter(|profile| seen.insert(*profile)).collect()
+        finished.filter(|profile| seen.insert(*profile)).collect()
     }
 }
 
@@ -110,12 +123,27 @@ impl Planned<'_> {
     fn of_engine(&self) -> run::Slice<'_> {
         run::Slice { label: Some(self.slice.profile.clone()), runs: &self.prepared.plan.runs, data: &self.data }
     }
+
+    fn made(&self, outcomes: &[Outcome]) -> Made {
+        let count = |wanted: &[Outcome]| outcomes.iter().filter(|outcome| wanted.contains(outcome)).count();
+        let failed = self.prepared.plan.runs.iter().zip(outcomes).filter_map(|(run, outcome)| match outcome {
+            Outcome::Failed(failure) => Some((run.name(), failure.clone())),
+            _ => None,
+        });
+        Made {
+            slice: self.slice.clone(),
+            now: count(&[Outcome::Finished]),
+            earlier: count(&[Outcome::Reused]),
+            left: count(&[Outcome::Waiting, Outcome::Interrupted]),
+            failed: failed.collect(),
+        }
+    }
 }
 
 /// Makes the runs of `slices`, the first slice first, and puts them into the cache. Of `request` its profile and selection do not count.
 ///
 /// # Errors
-/// As of a campaign; slices whose runs do not take the same places.
+/// As of a campaign, but for runs that are left; slices whose runs do not take the same places.
 pub fn train(
     manifests: &Manifests,
     slices: &[Slice],
@@ -123,70 +151,97 @@ pub fn train(
     stop: &AtomicBool,
     say: &dyn Fn(&str),
 ) -> Result<Trained, CampaignError> {
-    let (root, answers) = (manifests.root.as_path(), Answers::default());
     if let Some(line) = ranks::one_of_several(&ranks::of_process) {
         return Err(CampaignError::OneOfSeveral(line));
     }
-    let of = |slice: &Slice| Request { profile: slice.profile.clone(), selection: slice.selection(), ..request.clone() };
+    let answers = Answers::default();
+    refuse(manifests, slices, request, &answers)?;
+    let _lock = lock(&manifests.root.join("cache").join("lock"))?;
+    stages_or_interrupted(|| make(manifests, slices, request, &answers, stop, say), stop)
+}
+
+/// The request for one of the slices.
+fn of_slice(request: &Request, slice: &Slice) -> Request {
+    Request { profile: slice.profile.clone(), selection: slice.selection(), ..request.clone() }
+}
+
+/// What is wrong with a slice, or lacking for it, before anything is built.
+fn refuse(manifests: &Manifests, slices: &[Slice], request: &Request, answers: &Answers) -> Result<(), CampaignError> {
+    let mut first = None;
     for slice in slices {
         let profile = manifests.profile(&slice.profile)?;
         Prepared::refuse_wrong(manifests, &slice.profile, &slice.selection()).map_err(|error| slice.refused(error))?;
-        let lacks = doctor::lacks_for(&of(slice), profile, manifests, &answers);
+        let device = manifests.hardware[&profile.hardware].device;
+        let (of_first, kind) = *first.get_or_insert((slice.profile.as_str(), device));
+        if kind != device {
+            let what = format!("it is for {}, and {of_first} for {}: they need a command each", device.word(), kind.word());
+            return Err(ManifestError::new(&Manifests::path("profiles", &slice.profile), what).into());
+        }
+        let lacks = doctor::lacks_for(&of_slice(request, slice), profile, manifests, answers);
         if !lacks.is_empty() {
             return Err(CampaignError::Lacks { profile: slice.profile.clone(), lacks });
         }
     }
-    let _lock = lock(&root.join("cache").join("lock"))?;
-    let (trainer, mut planned) = prepare(manifests, slices, request, say)?;
-    let sites = planned.iter().enumerate().map(|(number, planned)| {
+    Ok(())
+}
+
+/// Trainer, plans, data, runs.
+fn make(
+    manifests: &Manifests,
+    slices: &[Slice],
+    request: &Request,
+    answers: &Answers,
+    stop: &AtomicBool,
+    say: &dyn Fn(&str),
+) -> Result<Trained, CampaignError> {
+    let built = Built::new(manifests, request.trainer.as_deref(), say)?;
+    let mut planned = plan_all(manifests, slices, &built, stop, say)?;
+    let pools = planned.iter().enumerate().map(|(number, planned)| {
         let once = |line: &str| {
             if number == 0 {
                 say(line)
             }
         };
-        let request = of(planned.slice);
-        Ok(Site::new(&planned.prepared, &trainer, &request, &answers, &once)?.pool(&planned.prepared, &request))
+        let request = of_slice(request, planned.slice);
+        Ok(Site::new(&planned.prepared, &built.trainer, &request, answers, &once)?.pool(&planned.prepared, &request))
     });
-    let pool = together(slices, sites.collect::<Result<_, CampaignError>>()?)?;
+    let pool = together(slices, pools.collect::<Result<_, CampaignError>>()?)?;
     // A run that two slices name is of the first.
     let mut seen = BTreeSet::new();
     planned.iter_mut().for_each(|planned| planned.prepared.plan.runs.retain(|run| seen.insert(run.key())));
-    interrupted(stop)?;
     say(&format!("{} runs of {} slices, {} at once", seen.len(), slices.len(), pool.places.len()));
-    let (cache, started) = (plan::run_cache(root), Instant::now());
-    let means = Means { cache: &cache, trainer: &trainer, options: &request.run, pool: &pool };
-    let slices: Vec<run::Slice<'_>> = planned.iter().map(Planned::of_engine).collect();
-    let outcomes = run::carry_out_slices(&slices, &means, stop, say)?;
+    let (cache, started) = (plan::run_cache(&manifests.root), Instant::now());
+    let means = Means { cache: &cache, trainer: &built.trainer, options: &request.run, pool: &pool };
+    let of_engine: Vec<run::Slice<'_>> = planned.iter().map(Planned::of_engine).collect();
+    let outcomes = run::carry_out_slices(&of_engine, &means, stop, say)?;
     interrupted(stop)?;
-    let made =
-        planned.iter().zip(&outcomes).map(|(planned, outcomes)| made(planned.slice, &planned.prepared.plan.runs, outcomes)).collect();
-    let time_up = [pool.minutes, pool.stop_after].into_iter().flatten().any(|limit| started.elapsed() >= limit);
-    whole(Trained(made), &outcomes, time_up)
+    let made = planned.iter().zip(&outcomes).map(|(planned, outcomes)| planned.made(outcomes));
+    Ok(Trained { slices: made.collect(), time_up: pool.time_up(started) })
 }
 
-/// Builds the trainer, plans every slice, and makes its data ready.
-fn prepare<'m>(
+/// Plans every slice, and makes its data ready.
+fn plan_all<'m>(
     manifests: &'m Manifests,
     slices: &'m [Slice],
-    request: &Request,
+    built: &Built,
+    stop: &AtomicBool,
     say: &dyn Fn(&str),
-) -> Result<(Trainer, Vec<Planned<'m>>), CampaignError> {
-    let (prebuilt, trainer, build) = Prepared::trainer(manifests, request.trainer.as_deref(), say)?;
+) -> Result<Vec<Planned<'m>>, CampaignError> {
     let mut ready: BTreeMap<(&str, &str), PreparedData> = BTreeMap::new();
     let mut planned = Vec::new();
     for slice in slices {
-        let prepared =
-            Prepared::from_build(manifests, &slice.profile, &slice.selection(), build.clone(), prebuilt.clone())?.with_earlier_runs();
+        let prepared = Prepared::of(built, manifests, &slice.profile, &slice.selection())?.with_earlier_runs();
         let profile = &manifests.profiles[slice.profile.as_str()];
         let read = (profile.dataset.as_str(), profile.tokenizer.as_str());
         let data = match ready.get(&read) {
             Some(data) => data.clone(),
-            None => data::prepare(manifests, profile, &trainer, say)?,
+            None => data::prepare(manifests, profile, &built.trainer, say)?,
         };
+        interrupted(stop)?;
         ready.insert(read, data.clone());
         planned.push(Planned { slice, prepared, data });
     }
-    Ok((trainer, planned))
+    Ok(planned)
 }
 
 /// The places of all slices, which have to be the same.
@@ -195,35 +250,15 @@ fn together(slices: &[Slice], pools: Vec<Pool>) -> Result<Pool, CampaignError> {
     let of_first = pools.first().cloned().unwrap_or_default();
     if let Some((slice, pool)) = slices.iter().zip(&pools).find(|(_, pool)| pool.places != of_first.places) {
         let first = slices.first().map_or("", |slice| slice.profile.as_str());
-        let places = |pool: &Pool| pool.places.first().cloned().unwrap_or_else(|| "none".to_owned());
+        let ranks = |pool: &Pool| format!("{} rank{}", pool.ranks, plural(pool.ranks));
         let what = format!(
-            "its runs take other places ({}) than those of {first} ({}): give each a command of its own, or the same --ranks-per-run",
-            places(pool),
-            places(&of_first)
+            "its runs have {} each, those of {first} {}: give each a command of its own, or the same --ranks-per-run",
+            ranks(pool),
+            ranks(&of_first)
         );
         return Err(ManifestError::new(&Manifests::path("profiles", &slice.profile), what).into());
     }
     Ok(Pool { ahead, ..of_first })
-}
-
-fn made(slice: &Slice, runs: &[PlannedRun], outcomes: &[Outcome]) -> Made {
-    let count = |wanted: &Outcome| outcomes.iter().filter(|outcome| *outcome == wanted).count();
-    let failed = runs.iter().zip(outcomes).filter_map(|(run, outcome)| match outcome {
-        Outcome::Failed(failure) => Some((format!("{} {}", slice.profile, run.name()), failure.clone())),
-        _ => None,
-    });
-    Made { slice: slice.clone(), now: count(&Outcome::Finished), earlier: count(&Outcome::Reused), failed: failed.collect() }
-}
-
-/// Every run has ended; otherwise how far they came.
-fn whole(trained: Trained, outcomes: &[Vec<Outcome>], time_up: bool) -> Result<Trained, CampaignError> {
-    let (all, done) =
-        (outcomes.iter().map(Vec::len).sum::<usize>(), outcomes.iter().flatten().filter(|outcome| outcome.finished()).count());
-    let failed: Vec<(String, Failure)> = trained.0.iter().flat_map(|made| made.failed.clone()).collect();
-    match all - done - failed.len() {
-        0 => Ok(trained),
-        left => Err(CampaignError::Unfinished { done, all, left, time_up, failed }),
-    }
 }
 
 #[cfg(test)]
@@ -246,10 +281,10 @@ mod tests {
     #[test]
     fn slices_share_the_same_places_or_are_refused() {
         let slices = ["smoke", "h200-8b"].map(|text| text.parse::<Slice>().unwrap());
-        let pool = |place: &str, ahead| Pool { places: vec![place.to_owned()], ahead, ..Pool::default() };
-        let shared = together(&slices, vec![pool("cuda:0", true), pool("cuda:0", false)]).unwrap();
+        let pool = |place: &str, ranks, ahead| Pool { places: vec![place.to_owned()], ranks, ahead, ..Pool::default() };
+        let shared = together(&slices, vec![pool("cuda:0", 1, true), pool("cuda:0", 1, false)]).unwrap();
         assert_eq!((shared.places, shared.ahead), (vec!["cuda:0".to_owned()], false), "two runs at once have to fit for every slice");
-        let refused = together(&slices, vec![pool("cuda:0", true), pool("cuda:0,1,2,3", true)]).unwrap_err().to_string();
-        assert!(refused.contains("h200-8b") && refused.contains("(cuda:0,1,2,3) than those of smoke (cuda:0)"), "{refused}");
+        let refused = together(&slices, vec![pool("cuda:0", 1, true), pool("cuda:0,1,2,3", 4, true)]).unwrap_err().to_string();
+        assert!(refused.contains("h200-8b.yaml: its runs have 4 ranks each, those of smoke 1 rank"), "{refused}");
     }
 }

@@ -180,12 +180,14 @@ fn slices_are_made_in_their_order_and_keep_their_data_apart() {
     let made = make(&[slice(&more[..1], &world.data), slice(&world.runs, &other.data)]).unwrap();
     assert_eq!(made, [vec![Outcome::Finished], vec![Outcome::Finished, Outcome::Finished]]);
     assert_eq!((world.starts(), other.starts()), (vec!["c 0".to_owned()], vec!["a 0".to_owned(), "b 0".to_owned()]));
+    let ended = |run: &PlannedRun| cache.join(run.key()).join("done.json").metadata().unwrap().modified().unwrap();
+    assert!(ended(&more[0]) < ended(&world.runs[0]) && ended(&world.runs[0]) < ended(&world.runs[1]));
     // What is finished does not stand in the way of what is left.
     other.mode("spoil");
     let refused = make(&[slice(&more[..2], &world.data), slice(&more[2..], &other.data)]).unwrap_err();
     assert!(matches!(refused, RunError::Data(_)), "{refused}");
-    let left = |run: &PlannedRun| cache.join(run.key()).join("done.json").exists();
-    assert_eq!((left(&more[1]), left(&more[2])), (true, false), "d read what nobody changed, e did not");
+    let is_finished = |run: &PlannedRun| cache.join(run.key()).join("done.json").exists();
+    assert_eq!((is_finished(&more[1]), is_finished(&more[2])), (true, false), "d read what nobody changed, e did not");
 }
 
 #[test]

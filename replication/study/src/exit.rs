@@ -8,6 +8,8 @@ pub const USAGE: u8 = 2;
 pub const DATA: u8 = 3;
 /// This machine cannot do it.
 pub const MACHINE: u8 = 4;
+/// The time given was up with runs left.
+pub const TIME_UP: u8 = 5;
 
 /// An error that says how the process ends.
 pub trait ExitCode: std::error::Error {

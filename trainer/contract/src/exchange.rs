@@ -21,11 +21,15 @@ pub struct Session {
     pub resumed_from_step: u64,
 }
 
+/// What the line begins with that a run of several ranks ends with: who waited.
+pub const TOLD: &str = "exchanges took ";
+
 /// Seconds of a rank, its waiting for other ranks among them.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spent {
     pub step: u64,
+    /// Earlier trainers wrote rank 0 alone, without its number.
     #[serde(default)]
     pub rank: u64,
     /// Of the whole step, of rank 0.

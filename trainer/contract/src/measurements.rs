@@ -160,6 +160,7 @@ pub struct StepTime {
 pub struct StepExchange {
     pub arm: String,
     pub repeat: u64,
+    /// Earlier trainers wrote rank 0 alone, without its number.
     #[serde(default)]
     pub rank: u64,
     /// What computing did not hide.

@@ -145,7 +145,7 @@ pub(crate) struct Means {
     /// A trainer that was built elsewhere (`cargo xtask pack`) [default: the packed one, else it is built]
     #[arg(long)]
     pub(crate) trainer: Option<PathBuf>,
-    /// Name of this machine in names of results [default: from its processor]
+    /// Name of this machine in names of results, where there are some [default: from its processor]
     #[arg(long)]
     machine: Option<String>,
     /// Threads of each trainer; changes no result
@@ -166,6 +166,15 @@ pub(crate) struct Means {
 }
 
 impl Means {
+    /// `--gpus` is for profiles of GPUs.
+    pub(crate) fn check_gpus(&self, profile: &Profile, manifests: &Manifests) -> Result<(), CampaignError> {
+        if self.gpus.is_none() || manifests.hardware[&profile.hardware].device.word() != "cpu" {
+            return Ok(());
+        }
+        let line = "--gpus: this profile is for cpu; `cargo xtask list` names the profiles of each device".to_owned();
+        Err(CampaignError::Lacks { profile: profile.id.to_string(), lacks: vec![line] })
+    }
+
     /// A request for all of a profile, results below results/.
     fn request(&self, root: &Path, profile: &str) -> Request {
         let threads = self.threads_per_run.saturating_mul(self.ranks_per_run.unwrap_or(1));
@@ -285,14 +294,5 @@ impl Replicate {
             code_objects: Some(CodeObjects { known: code_objects::known, make: code_objects::document }),
             ..request
         }
-    }
-
-    /// `--gpus` is for profiles of GPUs.
-    pub(crate) fn check_gpus(&self, manifests: &Manifests, profile: &Profile) -> Result<(), CampaignError> {
-        if self.means.gpus.is_none() || manifests.hardware[&profile.hardware].device.word() != "cpu" {
-            return Ok(());
-        }
-        let line = "--gpus: this profile is for cpu; `cargo xtask list` names the profiles of each device".to_owned();
-        Err(CampaignError::Lacks { profile: profile.id.to_string(), lacks: vec![line] })
     }
 }

@@ -22,7 +22,7 @@ use crate::print;
 pub(super) fn replicate(root: &Path, options: &Replicate, say: &dyn Fn(&str)) -> Result<Outcome, Failure> {
     let request = options.request(root);
     let manifests = Manifests::load(root)?;
-    options.check_gpus(&manifests, manifests.profile(&request.profile)?)?;
+    options.means.check_gpus(manifests.profile(&request.profile)?, &manifests)?;
     if options.dry_run || options.why.is_some() {
         let prepared = Prepared::new(&manifests, &request.profile, &request.selection, request.trainer.as_deref());
         let prepared = prepared.map(Prepared::with_earlier_runs);
@@ -88,14 +88,17 @@ fn planned<'a>(prepared: &'a Prepared, option: &str, name: &str) -> Result<&'a p
 
 pub(super) fn train(root: &Path, options: &Train, say: &dyn Fn(&str)) -> Result<Outcome, Failure> {
     let (manifests, request) = (Manifests::load(root)?, options.request(root));
+    for slice in &options.slices {
+        options.means.check_gpus(manifests.profile(&slice.profile)?, &manifests)?;
+    }
     let trained = slices::train(&manifests, &options.slices, &request, &*stop_flag()?, say)?;
     let slice = |made: &slices::Made| {
         let failed: Vec<_> = made.failed.iter().map(|(run, failure)| json!({"run": run, "error": failure.said})).collect();
-        json!({"slice": made.slice.to_string(), "made": made.now, "finished_before": made.earlier, "failed": failed})
+        json!({"slice": made.slice.to_string(), "made": made.now, "finished_before": made.earlier, "left": made.left, "failed": failed})
     };
     Ok(Outcome::done(print::trained(&trained))
         .coded(trained.exit_code())
-        .with("slices", trained.0.iter().map(slice).collect::<Vec<_>>())
+        .with("slices", trained.slices.iter().map(slice).collect::<Vec<_>>())
         .with("profiles", trained.profiles()))
 }
 

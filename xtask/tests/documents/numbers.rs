@@ -8,7 +8,7 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::markdown::Column;
 
-mod one_seed;
+mod few_seeds;
 
 const S: &str = "2026-11-21-nvidia-h200-h200-s-81cdabc0";
 const M: &str = "2026-11-22-nvidia-h200-h200-m-b78afef7";
@@ -340,7 +340,7 @@ impl Results {
             assert!((0.5..0.8).contains(&(large / small)), "{arm}: {large} and {small}, and the README says about two thirds");
         }
         all.push("every arm costs about twice as much at 8M as at 32M".to_owned());
-        all.extend(self.of_one_seed());
+        all.extend(self.of_few_seeds());
         all.push(self.parts_of_the_gap());
         all.push(self.worth());
         all.push(self.exponent_of_size());

@@ -94,7 +94,10 @@ fn of_ranks(bench: &RanksBench, text: &mut String) {
         text,
         "of ideal: from the fewest; exchange not hidden: gradients + norm + parameters, in % of the step, of the rank that waits least"
     );
-    line!(text, "in brackets the rank that waits most: a faster GPU waits for a slower one, too");
+    line!(
+        text,
+        "in brackets the longest wait of any rank, since a faster one waits for a slower one, too; without brackets, rank 0's wait was recorded alone"
+    );
     let joined = |(number, beside): &(String, String)| format!("{number} {beside}").trim_end().to_owned();
     let mut lines: Vec<Vec<String>> = vec![["Recipe", "Ranks"].into_iter().chain(RANK_COLUMNS).map(str::to_owned).collect()];
     for row in bench.rows() {

@@ -2,6 +2,8 @@
 //!
 //! `comparisons` has the CPU's, and how a ratio is taken. A bar is a ratio taken in one run on one GPU.
 
+use contract::text::GIB;
+
 use super::comparisons::{Bound, Compared, Comparison, Measured, MemoryRow, Other, bar, label, one, ours, peer, plain};
 use super::gpu::{GpuBench, LEAST};
 use super::samples::{Memory, Peer, Samples};
@@ -163,6 +165,6 @@ pub(super) fn memory_over(ours: &Memory, name: String, evidence: &Measured<'_>) 
     let (absent, over) = (format!("{name} was not measured"), peer(name));
     let theirs = over.peer(evidence).and_then(|peer| peer.peak_bytes);
     let what = format!("PyTorch's memory over ours, {}", ours.name.trim_start_matches("step/"));
-    let unit = |bytes| format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30));
+    let unit = |bytes| format!("{:.2} GiB", bytes as f64 / GIB);
     MemoryRow { section: MEMORY, what, ours, over: label(&over, evidence), theirs, absent, threads: 1, unit }.compared()
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use contract::measurements::StepExchange;
+use contract::text::GIB;
 use serde::{Deserialize, Serialize};
 
 use super::comparisons::{Bound, Compared, Comparison, Measured, Taken, bar, one, ours, peer, plain, ratio};
@@ -135,8 +136,8 @@ pub struct Timed {
     pub waits: Option<Waits>,
 }
 
-/// How ranks wait for each other, as shares of the median step. They end every exchange together, so a GPU that is faster than another waits for
-/// it however fast the exchange is. What the rank waits that waits least is the exchange's own.
+/// How ranks wait for each other, as shares of the median step. They end every exchange together, so a rank that is faster than another waits for
+/// it however fast the exchange is. The least wait of any rank is the most that the exchange itself can cost.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Waits {
     /// Medians of the parts, of the rank that waits least.
@@ -164,7 +165,7 @@ impl RankRow<'_> {
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
         let beside = |[low, high]: [f64; 2]| format!("[{low:.2}, {high:.2}]");
         let time = |seconds: f64| if seconds < 1.0 { format!("{:.1} ms", 1e3 * seconds) } else { format!("{seconds:.2} s") };
-        let memory = |bytes: u64| format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30));
+        let memory = |bytes: u64| format!("{:.1} GiB", bytes as f64 / GIB);
         let none = || (NONE.to_owned(), String::new());
         let of = |timed: fn(&Timed) -> Option<(String, String)>| self.timed.as_ref().and_then(timed).unwrap_or_else(none);
         let step = self.timed.as_ref().map_or_else(none, |timed| {
@@ -357,7 +358,7 @@ fn without_waiting(step: &RankStep, compared: Compared) -> Compared {
     };
     let without = ratio / (1.0 - waits);
     let without = if compared.is_share { format!("{:.0} %", 100.0 * without) } else { format!("{without:.2}x") };
-    let note = format!("{:.1} % of the step waits for other ranks: without that {without}; {PROFILE}", 100.0 * waits);
+    let note = format!("{:.1} % of the step waits for the exchange: without that {without}; {PROFILE}", 100.0 * waits);
     Compared { note, ..compared }
 }
 
@@ -398,7 +399,7 @@ fn hidden(step: &RankStep) -> Option<Compared> {
     let percent = |share: f64| format!("{:.1} %", 100.0 * share);
     let of = |most: Exchange| {
         let least = format!(" of rank {rank}, which waits least");
-        (least, format!("; rank {}, for ranks that come later too: {}", most.rank, percent(most.sum())))
+        (least, format!("; most waits rank {}: {}", most.rank, percent(most.sum())))
     };
     let (of_least, of_most) = most.map(of).unwrap_or_default();
     let parts = format!("gradients {}, norm {}, parameters {}", percent(gradients), percent(norm), percent(parameters));

@@ -4,11 +4,11 @@
 //! `law` what one law of parameters and tokens says of other sizes and budgets, `findings` where rows disagree and what would decide a claim next, `table` writes the CSV. A row has a number only where it means
 //! something; otherwise it says why not. Nothing here depends on where the directories lie, or when.
 
+mod chosen;
 mod evidence;
 mod findings;
 mod law;
 mod logs;
-mod others;
 mod source;
 mod table;
 mod trend;

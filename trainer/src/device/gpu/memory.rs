@@ -3,6 +3,7 @@
 use contract::memory::{self, MemoryReport, Ways};
 use contract::native::Native;
 use contract::run_file::RunFile;
+use contract::text::GIB;
 use kernels::gpu::Gpu;
 
 use super::device_id;
@@ -35,7 +36,7 @@ pub(super) fn choose(run: &RunFile, native: Native, keep: Keep, gpu: &Gpu, ranks
     if let Some(keeps) = memory::choose(&report.ways, free) {
         return Ok(Ways::new(run, native, keeps));
     }
-    let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+    let gib = |bytes: u64| bytes as f64 / GIB;
     Err(TrainerError::Machine(format!(
         "this run needs {:.1} GiB on the GPU, {} has {:.1} free of {:.1}; raise batch.accumulation ({} sequences are computed at once now), lower model.sequence_length, use a smaller model, more ranks, or another GPU",
         gib(report.ways.last().map_or(0, |least| least.bytes)),

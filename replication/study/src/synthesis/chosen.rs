@@ -34,7 +34,7 @@ struct Row {
 impl Others {
     /// From the text of index.csv: campaigns that got as deep as the paper, of each size the one with the most runs, unless that is one of `except`.
     /// One seed alone says nothing of how sure it is, and does not take the place of several. What cannot be read is left out.
-    pub fn of(index: &str, except: &[&str]) -> Self {
+    pub fn from_index(index: &str, except: &[&str]) -> Self {
         // Each with its runs.
         let mut campaigns: BTreeMap<(String, String), (Other, u64)> = BTreeMap::new();
         let measured = [Evidence::Native, Evidence::Emulated].map(Evidence::word);
@@ -71,7 +71,7 @@ impl Others {
     /// Of the repository at `root`; none without its page of all evidence, as in a packed folder.
     pub fn of_repository(root: &Path, except: &[&str]) -> Option<Self> {
         let text = files::read_text(&root.join("results").join(TABLE)).ok()?;
-        Some(Self::of(&text, except)).filter(|others| !others.campaigns.is_empty())
+        Some(Self::from_index(&text, except)).filter(|others| !others.campaigns.is_empty())
     }
 }
 
@@ -100,12 +100,12 @@ mod tests {
     #[test]
     fn the_largest_campaigns_at_the_papers_depth_are_taken() {
         let names = |others: &Others| others.campaigns.iter().map(|other| other.directory.clone()).collect::<Vec<_>>();
-        let others = Others::of(INDEX, &["somewhere"]);
+        let others = Others::from_index(INDEX, &["somewhere"]);
         assert_eq!(names(&others), ["large", "middle"]);
         let expected = [("a", Cost { number: 0.1, interval: Some([0.05, 0.15]) }), ("b", Cost { number: 0.2, interval: None })];
         assert_eq!(others.campaigns[0].costs, expected.map(|(arm, cost)| (arm.to_owned(), cost)).into());
-        assert_eq!(names(&Others::of(INDEX, &["large"])), ["middle", "small"]);
-        assert_eq!(names(&Others::of(INDEX, &["middle", "large"])), ["small"]);
-        assert!(Others::of("", &[]).campaigns.is_empty() && Others::of("a,b\n1,2\n", &[]).campaigns.is_empty());
+        assert_eq!(names(&Others::from_index(INDEX, &["large"])), ["middle", "small"]);
+        assert_eq!(names(&Others::from_index(INDEX, &["middle", "large"])), ["small"]);
+        assert!(Others::from_index("", &[]).campaigns.is_empty() && Others::from_index("a,b\n1,2\n", &[]).campaigns.is_empty());
     }
 }

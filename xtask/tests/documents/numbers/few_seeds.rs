@@ -1,4 +1,4 @@
-//! Numbers of single seeds.
+//! Numbers of campaigns with few seeds.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ const BACKWARD: &str = "2026-11-24-nvidia-h200-ladder-32m-dw-f15cbd14";
 
 impl Results {
     /// Sentences that docs/results.md has to contain.
-    pub(super) fn of_one_seed(&mut self) -> Vec<String> {
+    pub(super) fn of_few_seeds(&mut self) -> Vec<String> {
         let mut all = vec![self.even(), self.epsilon(), self.backward()];
         all.extend(self.sums());
         all.extend(self.defects());
@@ -140,7 +140,7 @@ impl Results {
         let together = Interval { mean: gap, low: gap - half, high: gap + half }.text(3);
         vec![
             format!(
-                "FP8 with the mistake ends at {} in seed 11 and at {} in seed 12, without at {} and {}; over the last quarter it lies {} and {} nat above, on average {together} by the two-way layout",
+                "FP8 with the mistake ends at {} in seed 11 and at {} in seed 12, without it at {} and {}; over the last quarter it lies {} and {} nat above, on average {together} by the two-way layout",
                 first.0[0],
                 second.0[0],
                 first.0[1],
