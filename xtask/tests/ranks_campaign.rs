@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test's way to fail
 #![cfg(target_os = "linux")]
 
+use std::collections::BTreeMap;
+
 use crate::gpu_campaign::{Site, edit};
 
 /// Forwards to the real trainer. In the mode `kill a rank` the first `launch` loses one of its processes once there is a checkpoint; with `other bytes`
@@ -149,16 +151,17 @@ fn steps_of_several_ranks_are_timed_whatever_is_missing() {
     let text = site.says(&["kernels-bench", "--ranks", "2,1", "--quick", "--machine", "here", "--peers", "no-python"], 0);
     let kernels = |site: &Site| std::fs::read_dir(site.path("results")).unwrap().next().unwrap().unwrap().path();
     let rows = |site: &Site| {
-        let rows = csv::Reader::from_path(kernels(site).join("ranks.csv")).unwrap().into_records().map(Result::unwrap).collect::<Vec<_>>();
-        rows.into_iter().map(|row| row.iter().map(str::to_owned).collect::<Vec<_>>()).collect::<Vec<_>>()
+        let rows = csv::Reader::from_path(kernels(site).join("ranks.csv")).unwrap().into_deserialize();
+        rows.map(Result::unwrap).collect::<Vec<BTreeMap<String, String>>>()
     };
     let measured = rows(&site);
     assert_eq!(measured.len(), 6, "{text}");
     for row in &measured {
         // A process alone has nothing to exchange, and nobody to be compared with.
-        let is_alone = row[4] == "1";
-        assert!(row[2] == "size-a" && row[9] == "6" && row[11].is_empty() == is_alone && row[13].is_empty() == is_alone, "{row:?}");
-        assert!(row[26].contains("kernels/peers/fsdp_peers.py is not in this tree"), "{row:?}");
+        let is_alone = row["ranks"] == "1";
+        assert!(row["size"] == "size-a" && row["samples"] == "6", "{row:?}");
+        assert!(["of_ideal", "exposed", "exposed_rank", "waits_most"].iter().all(|name| row[*name].is_empty() == is_alone), "{row:?}");
+        assert!(row["needs"].contains("kernels/peers/fsdp_peers.py is not in this tree"), "{row:?}");
     }
     let directory = kernels(&site);
     site.says(&["verify", directory.to_str().unwrap()], 0);
@@ -178,7 +181,7 @@ fn steps_of_several_ranks_are_timed_whatever_is_missing() {
     let text = site.says(&["kernels-bench", "--gpus", "1,2,4", "--quick", "--only", "mxfp4"], 0);
     let measured = rows(&site);
     assert!(text.contains("Stand-in GPU (cuda; MXFP4 emulated; CUDA driver 12.8;"), "{text}");
-    let short: Vec<_> = measured.iter().map(|row| [&row[2], &row[3], &row[4], &row[9], &row[26]].map(String::as_str)).collect();
+    let short: Vec<_> = measured.iter().map(|row| ["size", "arm", "ranks", "samples", "needs"].map(|name| row[name].as_str())).collect();
     let needs = "ours: needs 4 GPUs of one machine; here: 2";
     let cut = "llama31-8b-8-layers";
     assert_eq!(

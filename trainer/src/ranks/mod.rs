@@ -5,10 +5,11 @@
 //! magnitudes) is gathered everywhere and combined in index order by everybody, so that all ranks decide alike. docs/ranks.md says what
 //! that promises.
 //!
-//! [`Alone`] is one rank; [`tcp::Mesh`] connects processes through their hosts, [`collective::Collective`] GPUs through NCCL or RCCL.
+//! [`Alone`] is one rank; [`tcp::Mesh`] connects processes, which exchange through their hosts (`host`), [`collective::Collective`] GPUs through NCCL or RCCL.
 
 pub mod collective;
 mod frame;
+mod host;
 pub mod launch;
 pub mod machines;
 pub mod place;

@@ -1,6 +1,7 @@
 //! From steps whose times are made up to rows, bars and a directory; and the way there with a trainer and a peer that answer from a script.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 
 use campaign::error::CampaignError;
 use campaign::toolchain::Trainer;
@@ -136,10 +137,10 @@ fn a_directory_of_steps_shows_them_everywhere_and_verifies() {
     let (out, document) = (tempfile::tempdir().unwrap(), document());
     let directory = write(&repository(), out.path(), &document, &environment()).unwrap();
     assert_eq!(Document::read(&directory.join("kernels.json")).unwrap(), document);
-    let rows: Vec<csv::StringRecord> =
-        csv::Reader::from_path(directory.join("ranks.csv")).unwrap().into_records().map(Result::unwrap).collect();
+    let rows: Vec<BTreeMap<String, String>> =
+        csv::Reader::from_path(directory.join("ranks.csv")).unwrap().into_deserialize().map(Result::unwrap).collect();
     assert_eq!(rows.len(), document.ranks[0].steps.len());
-    assert!(rows.iter().all(|row| &row[0] == "cuda") && &rows[2][28] == "ours: needs 4 GPUs of one machine; here: 2", "{rows:?}");
+    assert!(rows.iter().all(|row| row["device"] == "cuda") && rows[2]["needs"] == "ours: needs 4 GPUs of one machine; here: 2", "{rows:?}");
     assert!(std::fs::read_to_string(directory.join("comparisons.csv")).unwrap().contains("cuda Steps of several ranks,"));
     let page = std::fs::read_to_string(directory.join("kernels.html")).unwrap();
     for present in ["Steps of several GPUs: NVIDIA H200", "11,703", "3.0 + 1.0 + 1.0", "needs 4 GPUs", "verdict differs", "from 1"] {
