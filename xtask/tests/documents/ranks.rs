@@ -139,19 +139,38 @@ fn scaling(section: &Section) -> [String; 2] {
     ]
 }
 
-/// Seconds that the planner predicts for a step of FP8 and of MXFP4 with Hadamard 16 on a section's GPUs, from steps on those of another, and how
-/// the step of a section's table compares.
-fn predicted(section: &Section, from: &Section) -> [(String, f64); 2] {
+/// Recipes whose steps are predicted.
+const PREDICTED: [&str; 2] = ["fp8", "mxfp4-fdw-h16"];
+
+/// Seconds that the planner predicts for a step of each on so many GPUs, from the steps of a section.
+fn predicted_seconds(ranks: usize, from: &Section) -> [f64; 2] {
     let root = super::root();
     let manifests = Manifests::load(&root).unwrap();
     let known = |step: &MeasuredStep| step.directory == from.name() && step.ranks == from.ranks as u64;
     let steps: Vec<MeasuredStep> = measured_steps(&root.join("results")).into_iter().filter(known).collect();
-    let all = forecast(&manifests, profile(&manifests), Some(section.ranks), &steps).unwrap();
-    ["fp8", "mxfp4-fdw-h16"].map(|arm| {
+    let all = forecast(&manifests, profile(&manifests), Some(ranks), &steps).unwrap();
+    PREDICTED.map(|arm| {
         let hours = all.hours.iter().find(|hours| hours.arm == arm).unwrap().steps.unwrap();
-        let seconds = 3600.0 * hours / profile(&manifests).budget.steps as f64;
-        (time(seconds), seconds / section.rows().number((WHOLE_BATCH, arm, section.ranks), "seconds") - 1.0)
+        3600.0 * hours / profile(&manifests).budget.steps as f64
     })
+}
+
+/// The same for a section's GPUs as the page has them, and how the step of its table compares.
+fn predicted(section: &Section, from: &Section) -> [(String, f64); 2] {
+    let seconds = predicted_seconds(section.ranks, from);
+    std::array::from_fn(|index| {
+        let row = (WHOLE_BATCH, PREDICTED[index], section.ranks);
+        (time(seconds[index]), seconds[index] / section.rows().number(row, "seconds") - 1.0)
+    })
+}
+
+/// Bytes that the planner says each of so many ranks takes.
+fn planned_bytes(arm: &str, ranks: usize) -> f64 {
+    let manifests = Manifests::load(&super::root()).unwrap();
+    let mut profile = profile(&manifests).clone();
+    profile.arms.truncate(1);
+    profile.arms[0].recipes = vec![arm.to_owned()];
+    spread(&manifests, &profile, ranks as u64, None).unwrap().ways[0].bytes as f64
 }
 
 fn profile(manifests: &Manifests) -> &Profile {
@@ -235,12 +254,9 @@ fn what_is_said_of_four_gpus_was_measured() {
 /// What a rank takes, as the planner has it, beside what it took.
 #[test]
 fn what_is_said_of_memory_was_measured() {
-    let (manifests, rows) = (Manifests::load(&super::root()).unwrap(), FOUR.rows());
+    let rows = FOUR.rows();
     let [bf16, fp8, h16] = ARMS.map(|arm| {
-        let mut profile = profile(&manifests).clone();
-        profile.arms.truncate(1);
-        profile.arms[0].recipes = vec![arm.to_owned()];
-        let planned = spread(&manifests, &profile, FOUR.ranks as u64, None).unwrap().ways[0].bytes as f64;
+        let planned = planned_bytes(arm, FOUR.ranks);
         let change = planned / rows.number((WHOLE, arm, FOUR.ranks), "peak_bytes") - 1.0;
         assert!(change.abs() < 0.001, "{arm}: {planned} bytes planned, {change} more than measured");
         format!("{:.1}", planned / f64::from(1 << 30))
@@ -248,6 +264,30 @@ fn what_is_said_of_memory_was_measured() {
     FOUR.check([format!(
         "predicts {bf16} GiB in BF16, {fp8} in FP8 and {h16} in MXFP4 with Hadamard 16: within 0.1 % of what was measured."
     )]);
+}
+
+/// Of eight: modelled from four, and a small model on a CPU.
+#[test]
+fn what_is_said_of_eight_follows_from_the_files() {
+    let page = super::read("docs/ranks.md").replace("\n  ", " ").replace('\n', " ");
+    let ([fp8, h16], rows) = (predicted_seconds(8, &FOUR), FOUR.rows());
+    let share = |arm, seconds: f64| rows.number((WHOLE_BATCH, arm, FOUR.ranks), "seconds") / seconds / 2.0;
+    let mut checks = csv::Reader::from_path(super::root().join("results/device-test-2026-11-26-amd-epyc-x8/checks.csv")).unwrap();
+    let checks: Vec<BTreeMap<String, String>> = checks.deserialize().map(Result::unwrap).collect();
+    assert!(checks.iter().all(|check| check["passed"] == "true"));
+    let killed = checks.iter().find(|check| check["detail"].contains("one killed")).unwrap();
+    for wanted in [
+        format!(
+            "{fp8:.2} s in FP8 and {h16:.2} s in MXFP4 with Hadamard 16, {:.2} and {:.2} of twice the speed of four",
+            share("fp8", fp8),
+            share("mxfp4-fdw-h16", h16)
+        ),
+        format!("{:.1} GiB of memory in MXFP4", planned_bytes("mxfp4-fdw-h16", 8) / f64::from(1 << 30)),
+        format!("{} checks, 0 failed ([checks](../results/device-test-2026-11-26-amd-epyc-x8/checks.csv))", checks.len()),
+        format!("had ended {:.2} s after one of eight was killed", killed["difference"].parse::<f64>().unwrap()),
+    ] {
+        assert!(page.contains(&wanted), "{wanted}");
+    }
 }
 
 /// Which bars of four GPUs are missed and which are met.
