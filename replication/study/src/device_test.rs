@@ -56,6 +56,12 @@ pub struct Summary {
     pub rows: Vec<Value>,
 }
 
+/// What was compared in such a directory.
+pub fn what(directory: &Path) -> &'static str {
+    let summary = files::read_text(&directory.join(SUMMARY)).ok().and_then(|text| serde_json::from_str::<Summary>(&text).ok());
+    if summary.is_some_and(|summary| summary.ranks.is_some()) { "several ranks against one" } else { "a GPU against the CPU" }
+}
+
 /// Checks that did not pass.
 pub fn failed(checks: &[Check]) -> usize {
     checks.iter().filter(|check| !check.passed).count()

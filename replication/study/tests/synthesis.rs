@@ -280,6 +280,8 @@ fn other_directories_are_named_and_those_that_cannot_be_used_say_why() {
     fs::create_dir_all(folder.path().join(".being-made")).unwrap();
     fs::create_dir_all(folder.path().join("empty")).unwrap();
     save(&folder.path().join("device/summary.json"), "{}");
+    let of_ranks = repository().join("results/device-test-2026-11-26-amd-epyc-x8/summary.json");
+    save(&folder.path().join("ranks/summary.json"), &fs::read_to_string(of_ranks).unwrap());
     save(&folder.path().join("a-file"), "");
 
     let directories = below(folder.path()).unwrap();
@@ -290,7 +292,8 @@ fn other_directories_are_named_and_those_that_cannot_be_used_say_why() {
     assert_eq!(why_left_out(&synthesis, "mixed"), "its runs are of models or batches of different size");
     assert!(why_left_out(&synthesis, "linked").contains("it is a link"));
     assert!(why_left_out(&synthesis, "empty").contains("no campaign.json"));
-    assert_eq!(synthesis.others.iter().map(|other| other.name.as_str()).collect::<Vec<_>>(), ["device"]);
+    let others: Vec<_> = synthesis.others.iter().map(|other| (other.name.as_str(), other.what)).collect();
+    assert_eq!(others, [("device", "a GPU against the CPU"), ("ranks", "several ranks against one")]);
     let foreign: Vec<&Row> =
         synthesis.on("2605.09825", "T1-FDW").filter(|row| synthesis.sources[row.source].name == "own-recipe").collect();
     assert_eq!(foreign.len(), 1);

@@ -122,7 +122,7 @@ pub(super) fn read(manifests: &Manifests, papers: &[Paper], directories: &[PathB
         } else if kernels::is_result(directory) {
             found.others.push(Other { link: link("kernels.html"), what: "times of kernels", name });
         } else if directory.join(device_test::SUMMARY).is_file() {
-            found.others.push(Other { link: link(device_test::CHECKS), what: "a GPU against the CPU", name });
+            found.others.push(Other { link: link(device_test::CHECKS), what: device_test::what(directory), name });
         } else {
             match campaign(papers, directory, &name, link("report.html")) {
                 Ok(read) => found.campaigns.push(read),
