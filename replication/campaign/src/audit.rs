@@ -7,7 +7,7 @@ use contract::json::Document as _;
 use contract::outcome::Done;
 use study::audit::{Audit, Made, draw};
 use study::files::{self, Context as _, sha256};
-use study::folder::lock;
+use study::folder::lock_cache;
 use study::identity::Known;
 use study::manifest::{ManifestError, Manifests};
 use study::plan::{PlannedRun, Selection};
@@ -97,7 +97,7 @@ fn make(
     say: &dyn Fn(&str),
 ) -> Result<Vec<Result<Done, String>>, CampaignError> {
     let root = prepared.manifests.root.as_path();
-    let _lock = lock(&root.join("cache").join("lock"))?;
+    let _lock = lock_cache(root)?;
     let data = data::prepare(prepared.manifests, prepared.profile(), trainer, say)?;
     interrupted(stop)?;
     // Never the cache of finished runs: a run that is only looked up shows nothing.

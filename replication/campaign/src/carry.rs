@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use study::files::{self, FileError, sha256};
-use study::folder::lock;
+use study::folder::lock_cache;
 use study::ingredients::Ingredients;
 use study::packed;
 use study::plan::run_cache;
@@ -62,7 +62,7 @@ pub fn import(root: &Path, from: &Path) -> Result<Carried, CampaignError> {
     if folders.is_empty() {
         return Err(CampaignError::NoRuns { folder: from.to_owned() });
     }
-    let _lock = lock(&root.join("cache").join("lock"))?;
+    let _lock = lock_cache(root)?;
     let mut carried = Carried::default();
     let cache = run_cache(root);
     files::make_folder(&cache)?;

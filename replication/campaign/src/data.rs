@@ -81,6 +81,16 @@ pub struct PreparedData {
     pub shards: Shards,
 }
 
+impl PreparedData {
+    /// Whether the shards are still what runs were planned with.
+    ///
+    /// # Errors
+    /// Which of them is not.
+    pub(crate) fn check(&self) -> Result<(), DataError> {
+        check_shards(&self.folder, &self.shards)
+    }
+}
+
 const FETCH_AGAIN: &str = "remove the folder it lies in and run the same command again";
 const PARTS: [&str; 2] = ["train", "validation"];
 
@@ -196,7 +206,7 @@ fn shard_files() -> [String; 4] {
 }
 
 /// Checks the hashes of both .bin/.idx pairs.
-pub fn check_shards(folder: &Path, shards: &Shards) -> Result<(), DataError> {
+fn check_shards(folder: &Path, shards: &Shards) -> Result<(), DataError> {
     check_shards_of(folder, shards, "the plan", FETCH_AGAIN)
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use contract::device::DeviceKind;
 use study::files::{self, Context as _};
-use study::folder::lock;
+use study::folder::lock_cache;
 use study::manifest::Manifests;
 use study::plan::{self, PlannedRun};
 
@@ -56,7 +56,7 @@ pub fn emit(
     let (prepared, trainer) = Prepared::with_trainer(manifests, &request.profile, &request.selection, request.trainer.as_deref(), say)?;
     let prepared = if request.run.fresh { prepared } else { prepared.with_earlier_runs() };
     let ranks = Site::of_cluster(&prepared, request)?.ranks;
-    let _lock = lock(&root.join("cache").join("lock"))?;
+    let _lock = lock_cache(root)?;
     let data = data::prepare(manifests, prepared.profile(), &trainer, say)?;
     let (cache, pool) = (plan::run_cache(root), Pool { ranks, tensorboard: request.tensorboard.clone(), ..Pool::default() });
     let means = Means { cache: &cache, trainer: &trainer, options: &request.run, pool: &pool };

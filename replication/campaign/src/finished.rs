@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use contract::device::GpuFacts;
-use study::folder::lock;
+use study::folder::{lock, lock_cache};
 use study::machine::of_gpus;
 use study::manifest::Manifests;
 use study::plan::{self, Plan};
@@ -27,7 +27,7 @@ pub(crate) fn put_together(manifests: &Manifests, request: &Request, say: &dyn F
     let root = manifests.root.as_path();
     let prepared = Prepared::new(manifests, &request.profile, &request.selection, request.trainer.as_deref())?;
     let mut prepared = prepared.with_earlier_runs();
-    let _cache_lock = lock(&root.join("cache").join("lock"))?;
+    let _cache_lock = lock_cache(root)?;
     let _out_lock = lock(&request.out.join(".lock"))?;
     let (cache, all) = (plan::run_cache(root), prepared.plan.runs.len());
     keep_finished(&mut prepared.plan, &cache, say);

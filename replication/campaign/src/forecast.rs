@@ -11,6 +11,7 @@ use contract::device::DeviceKind;
 use contract::memory::{self, Keep, Memory, Place};
 use contract::recipe::{Format, OperandSpec, Passes};
 use contract::run_file::RunFile;
+use contract::text::GIB;
 use study::manifest::PublicLogs;
 use study::manifest::profile::Peaks;
 use study::manifest::{Hardware, ManifestError, Manifests, Metric, Model, Profile};
@@ -404,7 +405,7 @@ fn write_memory(spread: &Spread, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             Some(Keep::Least) => "fits with least memory",
             None => "does not fit",
         };
-        format!("  of {:.1} that are there: {verdict}", there as f64 / contract::text::GIB)
+        format!("  of {:.1} that are there: {verdict}", there as f64 / GIB)
     });
     spread.ways.first().map_or(Ok(()), |way| way.write(f, &there))
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use contract::device::DeviceKind;
 use study::environment::Environment;
 use study::files::{self, Context};
-use study::folder::{LockError, lock};
+use study::folder::{LockError, lock, lock_cache};
 use study::judge;
 use study::manifest::Manifests;
 use study::plan::{self, Plan};
@@ -201,7 +201,7 @@ impl Stages<'_> {
 
     /// Of the cache and of the folder of results.
     fn locks(&self) -> Result<[File; 2], LockError> {
-        Ok([lock(&self.root.join("cache").join("lock"))?, lock(&self.request.out.join(".lock"))?])
+        Ok([lock_cache(self.root)?, lock(&self.request.out.join(".lock"))?])
     }
 
     /// The same, when whoever holds them has ended.

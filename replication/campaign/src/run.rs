@@ -21,7 +21,7 @@ use study::plan::PlannedRun;
 use study::run_folder::{self, State, is_finished, ran_elsewhere};
 use study::seal::{self, Seal};
 
-use crate::data::{DataError, PreparedData, check_shards};
+use crate::data::{DataError, PreparedData};
 use crate::pool::{self, Attempt, Turn};
 use crate::ranks;
 use crate::system::{in_a_group_of_its_own, kill_groups, tell_to_end};
@@ -164,10 +164,10 @@ struct Work<'a> {
     name: String,
     /// In the cache.
     folder: PathBuf,
-    data: &'a Path,
+    data: &'a PreparedData,
     steps: u64,
     /// Of which slice, and which of its runs.
-    place: (usize, usize),
+    of: (usize, usize),
 }
 
 /// Carries out the runs of several slices, the first slice first: where a place is free, a run of the next one begins.
@@ -180,25 +180,8 @@ pub fn carry_out_slices(
     stop: &AtomicBool,
     say: &dyn Fn(&str),
 ) -> Result<Vec<Vec<Outcome>>, RunError> {
-    let Means { cache, trainer, options, pool } = *means;
-    let mut outcomes: Vec<Vec<Option<Outcome>>> = Vec::new();
-    let (mut all, mut checked): (Vec<Work<'_>>, BTreeSet<&Path>) = (Vec::new(), BTreeSet::new());
-    for (number, Slice { label, runs, data }) in slices.iter().enumerate() {
-        let done = survey(runs, means, say)?;
-        outcomes.push(done.iter().map(|done| done.then_some(Outcome::Reused)).collect());
-        let mut waiting: Vec<Work<'_>> = Vec::new();
-        for (index, (run, _)) in runs.iter().zip(&done).enumerate().filter(|(_, (_, done))| !**done) {
-            let (name, folder) = (label.iter().map(|label| format!("{label} ")).collect::<String>() + &run.name(), cache.join(run.key()));
-            prepare_folder(&folder, run)?;
-            waiting.push(Work { run, name, folder, data: &data.folder, steps: steps_of(run), place: (number, index) });
-        }
-        // All arms of a seed before the next seed: what is done when the time is up can be compared.
-        waiting.sort_by_key(|work| work.run.seed);
-        if !waiting.is_empty() && checked.insert(&data.folder) {
-            check_shards(&data.folder, &data.shards)?;
-        }
-        all.extend(waiting);
-    }
+    let Means { trainer, options, pool, .. } = *means;
+    let (mut outcomes, all) = left_to_do(slices, means, say)?;
     if !all.is_empty() {
         let progress = Progress::new(all.iter().map(|work| work.steps).sum(), all.len(), pool.quiet);
         let (keep, ranks, tensorboard) = (pool.keep_weights, pool.ranks.max(1), pool.tensorboard.as_deref());
@@ -209,9 +192,9 @@ pub fn carry_out_slices(
         let attempt = |index: usize, place: &str, turn: &Turn<'_>| engine.attempt(&all[index], place, pool.ahead.then_some(turn));
         let results = pool::spread(0..all.len(), &pool.places, &go_on, &attempt, &|line| progress.say(line));
         progress.end();
-        refuse_changed_data(slices, results.iter().map(|(index, _)| &all[*index]))?;
+        refuse_changed_data(results.iter().map(|(index, _)| &all[*index]))?;
         for (index, outcome) in results {
-            let (slice, run) = all[index].place;
+            let (slice, run) = all[index].of;
             outcomes[slice][run] = Some(outcome);
         }
     }
@@ -220,17 +203,40 @@ pub fn carry_out_slices(
     Ok(outcomes.into_iter().map(whole).collect())
 }
 
+/// What is known of each slice's runs before any is made, and the work that is left, in its order.
+type Left<'a> = (Vec<Vec<Option<Outcome>>>, Vec<Work<'a>>);
+
+/// Looks for finished runs, makes folders for the others, and checks what these will read.
+fn left_to_do<'a>(slices: &'a [Slice<'a>], means: &Means<'_>, say: &dyn Fn(&str)) -> Result<Left<'a>, RunError> {
+    let (mut outcomes, mut all, mut checked) = (Vec::new(), Vec::new(), BTreeSet::new());
+    for (number, Slice { label, runs, data }) in slices.iter().enumerate() {
+        let done = survey(runs, means, say)?;
+        outcomes.push(done.iter().map(|done| done.then_some(Outcome::Reused)).collect());
+        let mut waiting: Vec<Work<'a>> = Vec::new();
+        for (index, (run, _)) in runs.iter().zip(&done).enumerate().filter(|(_, (_, done))| !**done) {
+            let name = label.iter().map(|label| format!("{label} ")).collect::<String>() + &run.name();
+            let folder = means.cache.join(run.key());
+            prepare_folder(&folder, run)?;
+            waiting.push(Work { run, name, folder, data, steps: steps_of(run), of: (number, index) });
+        }
+        // All arms of a seed before the next seed: what is done when the time is up can be compared.
+        waiting.sort_by_key(|work| work.run.seed);
+        if !waiting.is_empty() && checked.insert(&data.folder) {
+            data.check()?;
+        }
+        all.extend(waiting);
+    }
+    Ok((outcomes, all))
+}
+
 /// What a run read must be what the plan says it read, also after the run; otherwise nobody knows what these runs and their checkpoints were made
 /// from, and none of them may be reused. The first fault is told.
-fn refuse_changed_data<'a>(slices: &[Slice<'_>], tried: impl Iterator<Item = &'a Work<'a>>) -> Result<(), RunError> {
-    let mut of_data: BTreeMap<&Path, (&PreparedData, Vec<&Work<'_>>)> = BTreeMap::new();
-    for work in tried {
-        let data = slices[work.place.0].data;
-        of_data.entry(&data.folder).or_insert_with(|| (data, Vec::new())).1.push(work);
-    }
+fn refuse_changed_data<'a>(tried: impl Iterator<Item = &'a Work<'a>>) -> Result<(), RunError> {
+    let mut of_data: BTreeMap<&Path, Vec<&Work<'_>>> = BTreeMap::new();
+    tried.for_each(|work| of_data.entry(&work.data.folder).or_default().push(work));
     let mut refused: Vec<RunError> = Vec::new();
-    for (data, tried) in of_data.into_values() {
-        if let Err(error) = check_shards(&data.folder, &data.shards) {
+    for tried in of_data.into_values() {
+        if let Some(Err(error)) = tried.first().map(|work| work.data.check()) {
             refused.push(error.into());
             refused.extend(tried.iter().filter_map(|work| files::remove_folder(&work.folder).err()).map(RunError::from));
         }
@@ -327,7 +333,7 @@ impl Engine<'_> {
             }
         };
         let mut arguments: Vec<OsString> = vec![subcommand.into(), work.folder.join("run.yaml").into()];
-        arguments.extend(["--data".into(), work.data.into()]);
+        arguments.extend(["--data".into(), work.data.folder.clone().into()]);
         arguments.extend(at_place.into_iter().map(OsString::from));
         arguments.extend(["--threads".into(), self.options.threads.to_string().into()]);
         arguments.extend(["--instruction-set".into(), self.options.instruction_set.clone().into()]);
@@ -415,8 +421,7 @@ impl Engine<'_> {
 
     /// Follows a trainer to its end, or ends it; its last lines.
     fn watch(&self, reader: &duct::ReaderHandle, work: &Work<'_>, place: &str, turn: Option<&Turn<'_>>) -> Vec<String> {
-        let Work { name, steps, .. } = work;
-        let steps = *steps;
+        let &Work { ref name, steps, .. } = work;
         let last = Mutex::new(VecDeque::new());
         let ended = AtomicBool::new(false);
         self.progress.at_work(place, name, Some("begins".to_owned()));

@@ -8,13 +8,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use study::exit::{MACHINE, TIME_UP};
-use study::folder::lock;
+use study::folder::lock_cache;
 use study::manifest::{ManifestError, Manifests};
 use study::number::plural;
 use study::plan::{self, Selection};
 
 use crate::data::{self, PreparedData};
 use crate::devices::Answers;
+use crate::directory::failures;
 use crate::doctor;
 use crate::error::{CampaignError, interrupted};
 use crate::prepared::{Built, Prepared};
@@ -66,9 +67,8 @@ impl Slice {
 
     /// An error that names the slice in place of the options that it stands for.
     fn refused(&self, error: ManifestError) -> ManifestError {
-        let what = ["--only-arms: ", "--only-seeds: "]
-            .iter()
-            .fold(error.message.as_str(), |text, option| text.strip_prefix(option).unwrap_or(text));
+        let of_option = |option: &&str| error.message.strip_prefix(*option)?.strip_prefix(": ");
+        let what = [plan::ONLY_ARMS, plan::ONLY_SEEDS].iter().find_map(of_option).unwrap_or(&error.message);
         ManifestError { message: format!("slice {self}: {what}"), ..error }
     }
 }
@@ -126,16 +126,12 @@ impl Planned<'_> {
 
     fn made(&self, outcomes: &[Outcome]) -> Made {
         let count = |wanted: &[Outcome]| outcomes.iter().filter(|outcome| wanted.contains(outcome)).count();
-        let failed = self.prepared.plan.runs.iter().zip(outcomes).filter_map(|(run, outcome)| match outcome {
-            Outcome::Failed(failure) => Some((run.name(), failure.clone())),
-            _ => None,
-        });
         Made {
             slice: self.slice.clone(),
             now: count(&[Outcome::Finished]),
             earlier: count(&[Outcome::Reused]),
             left: count(&[Outcome::Waiting, Outcome::Interrupted]),
-            failed: failed.collect(),
+            failed: failures(&self.prepared.plan, outcomes),
         }
     }
 }
@@ -156,7 +152,7 @@ pub fn train(
     }
     let answers = Answers::default();
     refuse(manifests, slices, request, &answers)?;
-    let _lock = lock(&manifests.root.join("cache").join("lock"))?;
+    let _lock = lock_cache(&manifests.root)?;
     stages_or_interrupted(|| make(manifests, slices, request, &answers, stop, say), stop)
 }
 

@@ -21,7 +21,7 @@ use study::manifest::{Manifests, Profile};
 use study::plan::{self, PlannedRun};
 use study::run_folder;
 
-use crate::data::{PreparedData, check_shards};
+use crate::data::PreparedData;
 use crate::error::CampaignError;
 use crate::forecast;
 use crate::prepared::Prepared;
@@ -78,7 +78,7 @@ pub(crate) fn carry_out(
     if done.iter().all(|done| *done) {
         return Ok(vec![Outcome::Reused; runs.len()]);
     }
-    check_shards(&order.data.folder, &order.data.shards)?;
+    order.data.check()?;
     let folder = folder_of(order.root, order.prepared);
     files::make_folder(&folder)?;
     if let Some(fault) = shared::locks_fail(&folder) {
@@ -87,7 +87,7 @@ pub(crate) fn carry_out(
     let _lock = lock(&folder.join("lock"))?;
     let outcomes = follow::Following::new(order, folder.clone(), done, means, say)?.finish(stop)?;
     // What a run read must be what the plan says it read, also after the run.
-    if let Err(error) = check_shards(&order.data.folder, &order.data.shards) {
+    if let Err(error) = order.data.check() {
         for (run, _) in runs.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == Outcome::Finished) {
             files::remove_folder(&means.cache.join(run.key()))?;
         }

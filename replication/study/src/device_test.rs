@@ -56,10 +56,17 @@ pub struct Summary {
     pub rows: Vec<Value>,
 }
 
+/// The record of such a directory, or what is wrong with it.
+fn summary(directory: &Path) -> Result<Summary, String> {
+    let text = files::read_text(&directory.join(SUMMARY)).map_err(|error| error.to_string())?;
+    let summary: Summary = serde_json::from_str(&text).map_err(|error| format!("does not follow {SCHEMA}: {error}"))?;
+    schema::require(&summary.schema, SCHEMA).map_err(|error| error.to_string())?;
+    Ok(summary)
+}
+
 /// What was compared in such a directory.
 pub fn what(directory: &Path) -> &'static str {
-    let summary = files::read_text(&directory.join(SUMMARY)).ok().and_then(|text| serde_json::from_str::<Summary>(&text).ok());
-    if summary.is_some_and(|summary| summary.ranks.is_some()) { "several ranks against one" } else { "a GPU against the CPU" }
+    if summary(directory).is_ok_and(|summary| summary.ranks.is_some()) { "several ranks against one" } else { "a GPU against the CPU" }
 }
 
 /// Checks that did not pass.
@@ -110,9 +117,7 @@ pub fn csv(checks: &[Check]) -> String {
 /// What is wrong with a directory, as (file, fault); empty when nothing is.
 pub fn check(directory: &Path) -> Vec<(String, String)> {
     let read = || -> Result<Vec<(String, String)>, (&'static str, String)> {
-        let summary = files::read_text(&directory.join(SUMMARY)).map_err(|error| (SUMMARY, error.to_string()))?;
-        let summary: Summary = serde_json::from_str(&summary).map_err(|error| (SUMMARY, format!("does not follow {SCHEMA}: {error}")))?;
-        schema::require(&summary.schema, SCHEMA).map_err(|error| (SUMMARY, error.to_string()))?;
+        let summary = summary(directory).map_err(|what| (SUMMARY, what))?;
         let text = files::read_text(&directory.join(CHECKS)).map_err(|error| (CHECKS, error.to_string()))?;
         let checks: Vec<Check> = csv::Reader::from_reader(text.as_bytes())
             .into_deserialize()

@@ -26,6 +26,11 @@ pub fn lock(path: &Path) -> Result<File, LockError> {
     }
 }
 
+/// Of the cache of the repository at `root`: whoever holds it makes, takes in or forgets runs there.
+pub fn lock_cache(root: &Path) -> Result<File, LockError> {
+    lock(&root.join("cache").join("lock"))
+}
+
 /// Lets `fill` fill a new folder beside `target` and puts it in its place; what was there is gone only after. On an error nothing is left of
 /// the new one, and what was there stays.
 ///

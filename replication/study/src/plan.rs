@@ -36,6 +36,10 @@ pub struct Selection {
     pub gemm: Gemm,
 }
 
+/// Options of a selection, as errors name them.
+pub const ONLY_ARMS: &str = "--only-arms";
+pub const ONLY_SEEDS: &str = "--only-seeds";
+
 /// A campaign before it runs.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -143,9 +147,9 @@ pub fn plan(
 ) -> Result<Plan, ManifestError> {
     let refuse = |why: String| ManifestError::new(&Manifests::path("profiles", &profile.id), why);
     let arms = select_arms(manifests, profile, selection).map_err(refuse)?;
-    let arms = slice("--only-arms", "arm", arms, &selection.only_arms).map_err(refuse)?;
+    let arms = slice(ONLY_ARMS, "arm", arms, &selection.only_arms).map_err(refuse)?;
     let seeds = select_seeds(profile, selection.seeds).map_err(refuse)?;
-    let seeds = slice("--only-seeds", "seed", seeds, &selection.only_seeds).map_err(refuse)?;
+    let seeds = slice(ONLY_SEEDS, "seed", seeds, &selection.only_seeds).map_err(refuse)?;
     let device = manifests.hardware[&profile.hardware].device;
     selection
         .gemm

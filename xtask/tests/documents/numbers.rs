@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use contract::text::GIB;
 use serde_json::Value;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
@@ -284,7 +285,7 @@ impl Results {
 
     /// GiB of a step; ours a second time with `--least-memory` where that was measured.
     fn memory(&self, directory: &str, arm: &str, peer: bool) -> String {
-        let gib = |entry: Value| fixed(entry["peak_bytes"].as_f64().unwrap() / f64::from(1 << 30), 2);
+        let gib = |entry: Value| fixed(entry["peak_bytes"].as_f64().unwrap() / GIB, 2);
         if peer {
             return gib(self.of_gpu(directory, "peers", &peer_of(arm)).unwrap());
         }

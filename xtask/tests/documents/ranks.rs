@@ -7,6 +7,7 @@ use std::path::Path;
 use campaign::forecast::{MeasuredStep, forecast, measured_steps, spread};
 use contract::json;
 use contract::measurements::StepTimeLine;
+use contract::text::GIB;
 use serde_json::Value;
 use study::manifest::{Manifests, Profile};
 
@@ -71,6 +72,11 @@ fn median(mut values: Vec<f64>) -> f64 {
     if values.len().is_multiple_of(2) { f64::midpoint(values[middle - 1], values[middle]) } else { values[middle] }
 }
 
+/// The least and the most.
+fn span(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
+    values.into_iter().fold((f64::MAX, f64::MIN), |(least, most), value| (least.min(value), most.max(value)))
+}
+
 fn time(seconds: f64) -> String {
     if seconds < 1.0 { format!("{:.0} ms", 1e3 * seconds) } else { format!("{seconds:.2} s") }
 }
@@ -95,7 +101,7 @@ impl Rows {
     /// Cells after the sequences.
     fn cells(&self, row: (&str, &str, usize)) -> Vec<String> {
         let of = |name: &str| self.number(row, name);
-        let gib = |name: &str| format!("{:.1}", of(name) / f64::from(1 << 30));
+        let gib = |name: &str| format!("{:.1}", of(name) / GIB);
         let has_peer = !self.text(row, "peer").is_empty();
         let mut cells = vec![time(of("seconds")), grouped(of("tokens_per_second").round() as u64)];
         if has_peer {
@@ -238,7 +244,7 @@ fn what_is_said_of_four_gpus_was_measured() {
     });
     let of_ideal: Vec<_> = FOUR.comparisons().into_iter().filter(|row| row["what"].starts_with("of ideal scaling ")).collect();
     let ends = |column: &str| of_ideal.iter().map(|row| row[column].parse::<f64>().unwrap()).collect::<Vec<_>>();
-    let (low, high) = (ends("low").into_iter().fold(f64::MAX, f64::min), ends("high").into_iter().fold(0.0, f64::max));
+    let (low, high) = (span(ends("low")).0, span(ends("high")).1);
     FOUR.check(scaling(&FOUR));
     FOUR.check([
         format!("FP8 {} a step, MXFP4 with Hadamard 16 {} (medians).", time(campaign("fp8")), time(campaign("mxfp4-fdw-h16"))),
@@ -259,7 +265,7 @@ fn what_is_said_of_memory_was_measured() {
         let planned = planned_bytes(arm, FOUR.ranks);
         let change = planned / rows.number((WHOLE, arm, FOUR.ranks), "peak_bytes") - 1.0;
         assert!(change.abs() < 0.001, "{arm}: {planned} bytes planned, {change} more than measured");
-        format!("{:.1}", planned / f64::from(1 << 30))
+        format!("{:.1}", planned / GIB)
     });
     FOUR.check([format!(
         "predicts {bf16} GiB in BF16, {fp8} in FP8 and {h16} in MXFP4 with Hadamard 16: within 0.1 % of what was measured."
@@ -282,7 +288,7 @@ fn what_is_said_of_eight_follows_from_the_files() {
             share("fp8", fp8),
             share("mxfp4-fdw-h16", h16)
         ),
-        format!("{:.1} GiB of memory in MXFP4", planned_bytes("mxfp4-fdw-h16", 8) / f64::from(1 << 30)),
+        format!("{:.1} GiB of memory in MXFP4", planned_bytes("mxfp4-fdw-h16", 8) / GIB),
         format!("{} checks, 0 failed ([checks](../results/device-test-2026-11-26-amd-epyc-x8/checks.csv))", checks.len()),
         format!("had ended {:.2} s after one of eight was killed", killed["difference"].parse::<f64>().unwrap()),
     ] {
@@ -334,15 +340,14 @@ fn what_is_said_of_waiting_was_measured() {
         let row = (WHOLE, arm, FOUR.ranks);
         1e3 * rows.number(row, "exposed_norm") * rows.number(row, "seconds")
     });
-    let (least, most) = norms.iter().fold((f64::MAX, 0.0_f64), |(least, most), norm| (least.min(*norm), most.max(*norm)));
+    let (least, most) = span(norms);
     FOUR.check([format!("The norm takes {least:.0} to {most:.0} ms of a step of 32 layers.")]);
 
     let now = waits(&FOUR);
     let of = |arm: &str| now.iter().find(|(name, ..)| name == arm).unwrap().2;
     let mxfp4: Vec<f64> = now.iter().filter(|(arm, ..)| arm.starts_with("mxfp4")).map(|(.., wait)| *wait).collect();
-    let (least, most) = mxfp4.iter().fold((f64::MAX, 0.0_f64), |(least, most), wait| (least.min(*wait), most.max(*wait)));
-    let shares: Vec<f64> = now.iter().map(|(_, seconds, wait)| wait / (1e3 * seconds)).collect();
-    let (low, high) = shares.iter().fold((f64::MAX, 0.0_f64), |(low, high), share| (low.min(*share), high.max(*share)));
+    let (least, most) = span(mxfp4.iter().copied());
+    let (low, high) = span(now.iter().map(|(_, seconds, wait)| wait / (1e3 * seconds)));
     FOUR.check([
         format!(
             "for gradients for {:.0} ms a micro-batch in FP8, {:.0} in BF16 and {least:.0} to {most:.0} in the rows of MXFP4",

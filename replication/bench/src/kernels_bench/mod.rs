@@ -161,7 +161,7 @@ pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)
     let answers = Answers::default();
     wanted.refuse_early(root, &manifests, request, &answers)?;
     // A campaign beside it would disturb both.
-    let _lock = folder::lock(&root.join("cache").join("lock"))?;
+    let _lock = folder::lock_cache(root)?;
     let first = request.threads.first().copied().unwrap_or(1);
     let options = RunOptions { parallel: 1, threads: first, instruction_set: "auto".to_owned(), fresh: false };
     let mut environment = environment::capture(root, &options);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use study::files;
-use study::folder::{LockError, lock};
+use study::folder::{LockError, lock_cache};
 use study::plan::PlannedRun;
 use study::run_folder;
 
@@ -187,7 +187,7 @@ impl<'a> Following<'a> {
 
     /// Into the cache, with checkpoint and weights where a run here would leave them. While another command is at work there it waits.
     fn take_in(&mut self, index: usize) -> Result<(), CampaignError> {
-        let _lock = match lock(&self.order.root.join("cache").join("lock")) {
+        let _lock = match lock_cache(self.order.root) {
             Err(LockError::Held { .. }) => return Ok(()),
             held => held?,
         };
