@@ -315,9 +315,10 @@ impl RanksBench {
         compared.into_iter().map(|compared| over_compiled(compared, &peers)).collect()
     }
 
-    /// The bars are those of the paper's model on several GPUs; another model and one GPU have ratios alone.
+    /// The bars are those of the paper's model on several GPUs, and of some of its layers on one; other steps have ratios alone.
     fn comparisons(&self, step: &RankStep) -> Vec<Comparison> {
         let (left, is_whole) = (|| ours(step.name()), step.size == WHOLE && step.ranks > 1);
+        let is_alone = step.size == CUT && step.ranks == 1;
         let profile = || Bound::Text(PROFILE);
         let with_bar = |comparison, asked, bound, is_asked| if is_asked { bar(comparison, asked, bound) } else { comparison };
         let mut all = Vec::new();
@@ -326,18 +327,14 @@ impl RanksBench {
             let scaling = Comparison { is_share: true, ..plain(STEPS, what, left(), vec![ours(fewest.name())]) };
             all.push(with_bar(scaling, 0.97, profile(), step.size == CUT));
         }
-        let asked = match step.arm.as_str() {
-            "bf16" => 1.2,
-            "fp8" => 1.3,
-            _ => 1.4,
+        let [several, alone] = match step.arm.as_str() {
+            "bf16" => [1.2, 1.15],
+            "fp8" => [1.3, 1.2],
+            _ => [1.4, 1.3],
         };
         if let Some(theirs) = step.peer_name() {
-            all.push(with_bar(
-                plain(STEPS, format!("{OVER_PEER}, {}", step.named()), left(), vec![peer(theirs)]),
-                asked,
-                profile(),
-                is_whole,
-            ));
+            let over = plain(STEPS, format!("{OVER_PEER}, {}", step.named()), left(), vec![peer(theirs)]);
+            all.push(with_bar(over, if is_alone { alone } else { several }, profile(), is_whole || is_alone));
         }
         if step.arm.starts_with("mxfp4") {
             let bf16 = RankStep { arm: "bf16".to_owned(), ..step.clone() };
