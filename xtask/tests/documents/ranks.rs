@@ -128,7 +128,7 @@ impl Rows {
 fn the_tables_are_what_was_measured() {
     for section in [TWO, FOUR] {
         let (rows, text) = (section.rows(), section.text());
-        let table = text.lines().filter(|line| line.starts_with("| `"));
+        let table = text.lines().filter(|line| line.starts_with("| `") && line.contains(" GiB"));
         let mut seen = 0;
         for row in table {
             let row: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
@@ -196,42 +196,36 @@ fn whole_percent(change: f64) -> String {
     format!("{:.0} %", 100.0 * change.abs())
 }
 
-/// Milliseconds of what BF16's step of eight layers does on one GPU.
-struct Parts {
-    /// Of the blocks, at the rate that they reach alone.
-    products: f64,
-    /// With the work of each.
-    attention: (f64, f64),
-    head: (f64, f64),
-    optimizer: (f64, f64),
-    /// Of the head's own products, at the same rate.
-    head_products: f64,
-}
+/// Kinds of kernels of a step, in the order of a table.
+const KINDS: [&str; 3] = ["attention", "head", "optimizer"];
 
-fn parts(section: &Section) -> Parts {
+/// Milliseconds and work of each kind, of eight layers' step on one GPU.
+fn kinds(section: &Section, arm: &str) -> [(f64, f64); 3] {
     let document = section.document();
     let steps = document["ranks"][0]["steps"].as_array().unwrap();
-    let step = steps.iter().find(|step| step["size"] == CUT && step["arm"] == "bf16" && step["ranks"] == 1).unwrap();
-    let kernel = |name: &str| {
+    let step = steps.iter().find(|step| step["size"] == CUT && step["arm"] == arm && step["ranks"] == 1).unwrap();
+    KINDS.map(|name| {
         let part = step["parts"].as_array().unwrap().iter().find(|part| part["kernel"] == name).unwrap();
         let samples = part["samples"].as_array().unwrap().iter().map(|sample| 1e3 * sample.as_f64().unwrap()).collect();
         (median(samples), part["work"].as_f64().unwrap())
-    };
-    let [attention, head, optimizer] = ["attention", "head", "optimizer"].map(kernel);
-    // Three products of each weight of eight blocks and each of 8,192 tokens, two operations a multiply-add.
-    let products = 1e3 * 6.0 * 218_103_808.0 * 8.0 * 8192.0 / alone();
-    Parts { products, attention, head, optimizer, head_products: 1e3 * head.1 / alone() }
+    })
+}
+
+/// Milliseconds of the products of so many blocks, at the rate that they have alone: three of each weight and each of 8,192 tokens, two operations
+/// a multiply-add.
+fn products(blocks: f64, kernels: &str) -> f64 {
+    1e3 * 6.0 * 218_103_808.0 * blocks * 8192.0 / alone(kernels)
 }
 
 #[test]
 fn what_is_said_of_two_gpus_was_measured() {
     let rows = TWO.rows();
-    let Parts { products, attention, head, optimizer, .. } = parts(&TWO);
+    let [attention, head, optimizer] = kinds(&TWO, "bf16");
     let whole = (WHOLE, "bf16", TWO.ranks);
     let (all, theirs) = (1e3 * rows.number(whole, "seconds"), 1e3 * rows.number(whole, "peer_seconds"));
-    // Four times as many blocks, and of 8,030,261,248 parameters, of 34 bytes each, a rank has half.
+    // Of 8,030,261,248 parameters, of 34 bytes each, a rank has half.
     let optimizer = optimizer.0 * (34.0 * 8_030_261_248.0 / TWO.ranks as f64) / optimizer.1;
-    let (products, attention) = (4.0 * products, 4.0 * attention.0);
+    let (products, attention) = (products(32.0, "block/bf16"), 4.0 * attention.0);
     let exchange = rows.number(whole, "exposed") * all;
     let rest = all - products - attention - head.0 - optimizer - exchange;
     let [fp8, h16] = predicted(&TWO, &TWO);
@@ -240,7 +234,7 @@ fn what_is_said_of_two_gpus_was_measured() {
     TWO.check([
         format!("predicts {} for the step of 32 sequences in FP8 and {} in MXFP4 with Hadamard 16", fp8.0, h16.0),
         format!("{} and {} more than they take", whole_percent(fp8.1), whole_percent(h16.1)),
-        format!("of BF16's {all:.0} ms the products of the blocks take {products:.0} at the {:.0} TFLOP/s", alone() / 1e12),
+        format!("of BF16's {all:.0} ms the products of the blocks take {products:.0} at the {:.0} TFLOP/s", alone("block/bf16") / 1e12),
         format!("attention {attention:.0}, head {:.0} and optimizer {optimizer:.0}", head.0),
         format!("the exchange {exchange:.0}, and everything else {rest:.0}:"),
         format!("1.2 would be {:.0}.", theirs / 1.2),
@@ -350,15 +344,32 @@ fn what_is_said_of_bars_was_measured() {
     let whole = |arm, column: &str| rows.number((WHOLE, arm, FOUR.ranks), column);
     let without = ARMS.map(|arm| whole(arm, "over_peer") / (1.0 - whole(arm, "exposed")));
     assert!(without[0] < 1.2 && without[1] < 1.3 && without[2] < 1.4, "{without:?}");
-    let Parts { products, attention, head, optimizer, head_products } = parts(&FOUR);
-    let (all, theirs) = (rows.number((CUT, "bf16", 1), "seconds"), rows.number((CUT, "bf16", 1), "peer_seconds"));
-    let rest = 1e3 * all - products - attention.0 - head.0 - optimizer.0;
+    FOUR.check([format!("the ratios to `fsdp2` would be {:.2}, {:.2} and {:.2}:", without[0], without[1], without[2])]);
+}
+
+/// Where a step of one GPU goes, and what PyTorch's takes over the bar. The call of two GPUs has the kinds that the call of four does not.
+#[test]
+fn where_a_step_of_one_gpu_goes_was_measured() {
+    let (text, mut left) = (FOUR.text(), Vec::new());
+    for (arm, kernels, bar, kinds) in [
+        ("bf16", "block+prepare/bf16", 1.15, kinds(&FOUR, "bf16")),
+        ("fp8", "block+prepare/fp8", 1.2, kinds(&FOUR, "fp8")),
+        ("mxfp4-fdw-h16", "block+prepare/mxfp4-h16", 1.3, kinds(&TWO, "mxfp4-fdw-h16")),
+    ] {
+        let of = |column: &str| 1e3 * FOUR.rows().number((CUT, arm, 1), column);
+        let (step, products, bar) = (of("seconds"), products(8.0, kernels), of("peer_seconds") / bar);
+        let [attention, head, optimizer] = kinds.map(|(milliseconds, _)| milliseconds);
+        let rest = step - products - attention - head - optimizer;
+        let cells = [products, attention, head, optimizer, rest, step, bar].map(|cell| format!("{cell:.0}")).join(" | ");
+        let wanted = format!("| `{arm}` | {cells} |");
+        assert!(text.contains(&wanted), "{wanted}");
+        left.push((bar - step + rest).round());
+    }
+    let rates = ["bf16", "fp8"].map(|arm| kinds(&FOUR, arm)[0]).map(|(milliseconds, work)| work / milliseconds / 1e9);
     FOUR.check([
-        format!("the ratios to `fsdp2` would be {:.2}, {:.2} and {:.2}:", without[0], without[1], without[2]),
-        format!("of BF16's {:.0} ms (eight layers) the products of the blocks take {products:.0} at the {:.0} TFLOP/s", 1e3 * all, alone() / 1e12),
-        format!("attention {:.0}, the head {:.0}, where its three products take {head_products:.0}, and", attention.0, head.0),
-        format!("the optimizer {:.0}, which moves {:.1} of 4.8 TB/s. Everything else takes {rest:.0}.", optimizer.0, optimizer.1 / optimizer.0 / 1e9),
-        format!("1.15 would be {:.0}.", 1e3 * theirs / 1.15),
+        format!("BF16 would have {} ms for everything else", left[0]),
+        format!("FP8 {} and MXFP4 {} less than nothing.", left[1], -left[2]),
+        format!("are {:.0} TFLOP/s in BF16 and {:.0} in FP8;", rates[0], rates[1]),
     ]);
 }
 
@@ -436,11 +447,11 @@ fn what_is_said_of_device_tests_was_measured() {
     }
 }
 
-/// Operations a second of BF16's products of a block, measured alone.
-fn alone() -> f64 {
+/// Operations a second of the products of a block, measured alone, with preparation of operands or without.
+fn alone(kernels: &str) -> f64 {
     let mut reader = csv::Reader::from_path(super::root().join("results/kernels-2026-11-22-nvidia-h200/devices.csv")).unwrap();
     let mut rows = reader.deserialize::<BTreeMap<String, String>>().map(Result::unwrap);
-    rows.find(|row| row["name"] == "block/bf16/llama31-8b").unwrap()["per_second"].parse().unwrap()
+    rows.find(|row| row["name"] == format!("{kernels}/llama31-8b")).unwrap()["per_second"].parse().unwrap()
 }
 
 /// Step and what of it was exchange, of an earlier file.
