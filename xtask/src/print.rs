@@ -129,9 +129,9 @@ pub(crate) fn dry_run(
     let mut text = String::new();
     line!(text, "profile {}: {}", profile.id, profile.title);
     line!(text, "  {}", profile.purpose);
-    let steps = forecast::measured_steps(&root.join("results"));
+    let known = forecast::Known::of(root, &profile.id);
     let selected = prepared.as_ref().map_or_else(|_| profile.clone(), |prepared| prepared.plan.selected(profile));
-    match forecast::forecast(manifests, &selected, request.ranks, &steps) {
+    match forecast::forecast(manifests, &selected, request.ranks, &known) {
         Ok(forecast) => {
             let _ = write!(text, "{forecast}");
         }

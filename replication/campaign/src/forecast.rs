@@ -1,22 +1,26 @@
 //! What a profile would take before anything runs: its setting in words, memory on each GPU as a sum of terms, and hours for each arm.
 //!
 //! Everything here is `modelled`: formulas over manifests. Hours come from the public logs' step times, from the paper's own step ratio, and from
-//! a roofline over the peaks that the maker states, none of which is a claim about this code; and from steps that were measured on such GPUs.
+//! a roofline over the peaks that the maker states, none of which is a claim about this code; and from steps and finished runs that were measured on
+//! such GPUs.
 
+mod finished;
+mod hours;
+mod known;
 mod measured;
 
 use std::fmt;
 
 use contract::device::DeviceKind;
 use contract::memory::{self, Keep, Memory, Place};
-use contract::recipe::{Format, OperandSpec, Passes};
+use contract::recipe::Format;
 use contract::run_file::RunFile;
 use contract::text::GIB;
-use study::manifest::PublicLogs;
-use study::manifest::profile::Peaks;
-use study::manifest::{Hardware, ManifestError, Manifests, Metric, Model, Profile};
+use study::manifest::{ManifestError, Manifests, Model, Profile};
 use study::plan;
 
+pub use hours::Hours;
+pub use known::Known;
 pub use measured::{MeasuredStep, measured_steps};
 
 /// Memory of a run on one device under one assumption of what is spread over several: the terms of `trainer memory`.
@@ -44,20 +48,6 @@ impl Spread {
     }
 }
 
-/// Hours of one run of an arm.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Hours {
-    pub arm: String,
-    /// From public logs of FP8 and of MXFP4: a pass in MXFP4 saves a third of their difference. None for passes in neither.
-    pub logs: Option<f64>,
-    /// From the logs' FP8 step and the paper's ratio for the full pipeline; none for other arms.
-    pub paper: Option<f64>,
-    /// From a step of this model and arm that was measured with one micro-batch a GPU.
-    pub steps: Option<f64>,
-    /// Products and attention at the stated peaks of their formats, the optimizer's bytes at the memory's rate: no run can be faster.
-    pub roofline: Option<f64>,
-}
-
 #[derive(Debug, Clone, PartialEq)]
 pub struct Forecast {
     /// Lines about model, optimizer, schedule, data, batch, evaluation, budget.
@@ -66,8 +56,10 @@ pub struct Forecast {
     pub memory: Vec<Spread>,
     /// By arm, in the profile's order; empty for a CPU.
     pub hours: Vec<Hours>,
-    /// `8 x AMD Instinct MI355X`.
-    pub machine: String,
+    /// Of a run.
+    pub gpus: u64,
+    /// `AMD Instinct MI355X`.
+    pub gpu: String,
     pub seeds: usize,
     /// What the hours were computed from.
     pub notes: Vec<String>,
@@ -77,7 +69,7 @@ pub struct Forecast {
 ///
 /// # Errors
 /// As of [`alone`].
-pub fn forecast(manifests: &Manifests, profile: &Profile, ranks: Option<usize>, steps: &[MeasuredStep]) -> Result<Forecast, ManifestError> {
+pub fn forecast(manifests: &Manifests, profile: &Profile, ranks: Option<usize>, known: &Known) -> Result<Forecast, ManifestError> {
     let (model, hardware) = (&manifests.models[&profile.model], &manifests.hardware[&profile.hardware]);
     let ranks = ranks.filter(|_| hardware.device != DeviceKind::Cpu);
     let gpus = ranks.map_or(gpus(profile), |ranks| ranks.max(1) as u64);
@@ -88,30 +80,17 @@ pub fn forecast(manifests: &Manifests, profile: &Profile, ranks: Option<usize>, 
         setting: setting(manifests, profile, model),
         memory,
         hours: Vec::new(),
-        machine: format!("{gpus} x {}", hardware.title),
+        gpus,
+        gpu: hardware.title.clone(),
         seeds: profile.seeds.len(),
         notes: Vec::new(),
     };
     if hardware.device == DeviceKind::Cpu {
         return Ok(forecast);
     }
-    let logs = log_steps(manifests, hardware);
-    let ratio = paper_ratio(manifests, profile);
-    let place = (model, hardware, gpus);
-    let mut from = None;
-    for arm in profile.arms.iter().flat_map(|group| &group.recipes) {
-        let predicted = measured::predicted(steps, profile, place, arm);
-        let seconds = predicted.map(|(seconds, _)| seconds);
-        forecast.hours.push(hours(manifests, profile, place, arm, logs.as_ref().map(|logs| logs.1), ratio, seconds));
-        from = from.or(predicted.map(|(_, step)| step));
-    }
-    forecast.notes = notes(profile, logs, ratio, hardware);
-    forecast.notes.extend(from.map(|step| {
-        format!(
-            "steps: one micro-batch a GPU on {} of them took what {} says, update, norm and parameters once a step (the update at the roofline's rate)",
-            step.ranks, step.directory
-        )
-    }));
+    (forecast.hours, forecast.notes) = hours::of_arms(manifests, profile, gpus, known);
+    let budget = format!("of the whole budget of {} steps; only runs have evaluations in them", thousands(profile.budget.steps));
+    forecast.notes.push(budget);
     Ok(forecast)
 }
 
@@ -232,133 +211,12 @@ fn part(mut run: RunFile, gpus: usize) -> RunFile {
     run.micro_batch()
 }
 
-/// Mean step seconds of FP8 and of MXFP4 in public logs of this hardware, and which logs.
-fn log_steps(manifests: &Manifests, hardware: &Hardware) -> Option<(String, [f64; 2])> {
-    let chip = hardware.title.rsplit(' ').next()?;
-    manifests.public_logs.iter().find_map(|logs: &PublicLogs| {
-        logs.manifest.comparisons.iter().find_map(|comparison| {
-            let is_of = |id: &str| logs.group(id).is_some_and(|group| group.accelerator.ends_with(chip));
-            if !is_of(&comparison.arm) || !is_of(&comparison.baseline) {
-                return None;
-            }
-            let mean = |id: &str| {
-                let steps = logs.numbers(id)?.steps();
-                (!steps.is_empty()).then(|| steps.iter().sum::<f64>() / steps.len() as f64)
-            };
-            Some((format!("{} and {}", comparison.baseline, comparison.arm), [mean(&comparison.baseline)?, mean(&comparison.arm)?]))
-        })
-    })
-}
-
-/// What the profile's first paper reports as FP8's step over that of an arm: (arm, ratio).
-fn paper_ratio<'a>(manifests: &'a Manifests, profile: &Profile) -> Option<(&'a str, f64)> {
-    let paper = &manifests.papers[profile.papers.first()?];
-    let (denominator, [low, high]) = paper.claims.iter().find_map(|claim| match &claim.metric {
-        Metric::StepTimeRatio { denominator, .. } => Some((denominator, claim.reported?)),
-        _ => None,
-    })?;
-    Some((denominator, f64::midpoint(low, high)))
-}
-
-/// The unit that multiplies a pass: that of its wider operand.
-fn unit(operands: [&OperandSpec; 2]) -> Format {
-    let is = |wanted: &[Format]| operands.iter().any(|operand| wanted.contains(&operand.format));
-    if is(&[Format::F32]) {
-        Format::F32
-    } else if is(&[Format::Bf16]) {
-        Format::Bf16
-    } else if is(&[Format::E4m3, Format::E5m2]) {
-        Format::E4m3
-    } else {
-        Format::E2m1
+impl Forecast {
+    /// Minutes of all GPUs of a run of an arm, as finished runs or steps say.
+    pub fn gpu_minutes(&self, arm: &str) -> Option<f64> {
+        let hours = self.hours.iter().find(|hours| hours.arm == arm)?;
+        Some(60.0 * self.gpus as f64 * hours.runs.or(hours.steps)?)
     }
-}
-
-fn units(passes: &Passes) -> [Format; 3] {
-    [
-        unit([&passes.fprop.input, &passes.fprop.weight]),
-        unit([&passes.dgrad.output_gradient, &passes.dgrad.weight]),
-        unit([&passes.wgrad.output_gradient, &passes.wgrad.input]),
-    ]
-}
-
-/// Operations a second where a format's product runs on this hardware: in BF16 where it has no unit of its own.
-fn peak(format: Format, peaks: &Peaks) -> Option<f64> {
-    match format {
-        Format::F32 => None,
-        Format::Bf16 => Some(peaks.bf16),
-        Format::E4m3 | Format::E5m2 => peaks.fp8.or(Some(peaks.bf16)),
-        Format::E2m1 => peaks.mxfp4.or(Some(peaks.bf16)),
-    }
-}
-
-fn hours(
-    manifests: &Manifests,
-    profile: &Profile,
-    (model, hardware, gpus): (&Model, &Hardware, u64),
-    arm: &str,
-    logs: Option<[f64; 2]>,
-    ratio: Option<(&str, f64)>,
-    predicted: Option<f64>,
-) -> Hours {
-    let units = manifests.recipes[arm].resolved().ok().map(|passes| units(&passes));
-    let of_steps = |seconds: f64| seconds * profile.budget.steps as f64 / 3600.0;
-    let is_known = |units: &[Format; 3]| units.iter().all(|unit| matches!(unit, Format::E2m1 | Format::E4m3));
-    let quantised = |units: [Format; 3]| units.iter().filter(|unit| **unit == Format::E2m1).count() as f64 / 3.0;
-    let from_logs = logs.zip(units.filter(is_known)).map(|([fp8, mxfp4], units)| of_steps(fp8 - quantised(units) * (fp8 - mxfp4)));
-    let from_paper = logs.zip(ratio).filter(|(_, (of, _))| *of == arm).map(|([fp8, _], (_, ratio))| of_steps(fp8 / ratio));
-    let roofline = units.zip(hardware.peaks.as_ref()).and_then(|(units, peaks)| roofline(profile, model, units, peaks));
-    Hours {
-        arm: arm.to_owned(),
-        logs: from_logs,
-        paper: from_paper,
-        steps: predicted.map(of_steps),
-        roofline: roofline.map(|seconds| of_steps(seconds / gpus as f64)),
-    }
-}
-
-/// Seconds of a step on one GPU that is always at its peak.
-fn roofline(profile: &Profile, model: &Model, units: [Format; 3], peaks: &Peaks) -> Option<f64> {
-    let tokens = profile.batch.sequences as f64 * model.sequence_length as f64;
-    let layers = model.num_hidden_layers as f64;
-    let of_pass = 2.0 * tokens * layers * model.section().linears().iter().map(|(_, out, input)| (out * input) as f64).sum::<f64>();
-    let products = units.iter().map(|unit| Some(of_pass / peak(*unit, peaks)?)).sum::<Option<f64>>()?;
-    // Causal: half of all pairs. Forward two products, backward five, one of them again.
-    let pairs = model.sequence_length as f64 / 2.0 * (model.num_attention_heads * model.head_dim) as f64;
-    let attention = tokens * layers * 2.0 * pairs * 7.0;
-    let head = 3.0 * 2.0 * tokens * (model.vocab_size * model.hidden_size) as f64;
-    Some(products + (attention + head) / peaks.bf16 + update(model, peaks))
-}
-
-/// Seconds of the update on one GPU: AdamW reads gradient, master and moments and writes master, moments and the BF16 copy.
-fn update(model: &Model, peaks: &Peaks) -> f64 {
-    30.0 * model.section().parameters() as f64 / peaks.bytes_per_second
-}
-
-fn notes(profile: &Profile, logs: Option<(String, [f64; 2])>, ratio: Option<(&str, f64)>, hardware: &Hardware) -> Vec<String> {
-    let (mut all, has_logs) = (Vec::new(), logs.is_some());
-    match logs {
-        Some((groups, [fp8, mxfp4])) => all.push(format!(
-            "logs: {fp8:.4} s a step in FP8 and {mxfp4:.4} s in full MXFP4 with H16, means of the public logs {groups}; a pass in MXFP4 is taken to save a third of the difference, whatever its rotation or rounding"
-        )),
-        None => all.push(format!("logs: no public logs of {} are in manifests/evidence", hardware.title)),
-    }
-    if let Some((arm, ratio)) = ratio.filter(|_| has_logs) {
-        all.push(format!("paper: the logs' FP8 step divided by the paper's {ratio:.2} for {arm}; it reports no step time of other arms"));
-    }
-    if let Some(Peaks { bf16, fp8, mxfp4, bytes_per_second, .. }) = &hardware.peaks {
-        let peta = |rate: f64| format!("{:.2} PFLOP/s", rate / 1e15);
-        let other = |name: &str, rate: Option<f64>| rate.map_or(format!("{name} in BF16"), |rate| format!("{name} {}", peta(rate)));
-        all.push(format!(
-            "roofline: every product and attention at the stated peak of its format (BF16 {}, {}, {}) and the optimizer's bytes at {:.1} TB/s, nothing else and no communication; the best public kernels reach about half of the peaks, so twice this is the more likely bound",
-            peta(*bf16),
-            other("FP8", *fp8),
-            other("MXFP4", *mxfp4),
-            bytes_per_second / 1e12
-        ));
-    }
-    all.push(format!("of the whole budget of {} steps, evaluations left out", thousands(profile.budget.steps)));
-    all
 }
 
 impl fmt::Display for Forecast {
@@ -373,19 +231,25 @@ impl fmt::Display for Forecast {
         if self.hours.is_empty() {
             return Ok(());
         }
-        let longest = self.hours.iter().flat_map(|hours| [hours.logs, hours.steps, hours.roofline]).flatten().fold(0.0, f64::max);
+        let longest =
+            self.hours.iter().flat_map(|hours| [hours.logs, hours.steps, hours.runs, hours.roofline]).flatten().fold(0.0, f64::max);
         let (unit, factor) = if longest < 1.0 { ("minutes", 60.0) } else { ("hours", 1.0) };
-        writeln!(f, "  {unit} of a run on {} (modelled)", self.machine)?;
+        let measured = if self.hours.iter().any(|hours| hours.runs.is_some()) { "; runs were measured" } else { "" };
+        writeln!(f, "  {unit} of a run on {} x {} (modelled{measured})", self.gpus, self.gpu)?;
         let width = self.hours.iter().map(|hours| hours.arm.len()).max().unwrap_or(0).max(3);
-        writeln!(f, "    {:<width$}  {:>8}  {:>8}  {:>8}  {:>8}", "arm", "logs", "paper", "steps", "roofline")?;
+        let mut row = |arm: &str, cells: [&str; 5]| {
+            let cells: String = cells.iter().map(|cell| format!("  {cell:>8}")).collect();
+            writeln!(f, "    {arm:<width$}{cells}")
+        };
+        row("arm", ["logs", "paper", "steps", "runs", "roofline"])?;
         let text = |hours: Option<f64>| hours.map_or("-".to_owned(), |hours| format!("{:.2}", factor * hours));
-        for Hours { arm, logs, paper, steps, roofline } in &self.hours {
-            let [logs, paper, steps, roofline] = [logs, paper, steps, roofline].map(|hours| text(*hours));
-            writeln!(f, "    {arm:<width$}  {logs:>8}  {paper:>8}  {steps:>8}  {roofline:>8}")?;
+        for Hours { arm, logs, paper, steps, runs, roofline } in &self.hours {
+            row(arm, [logs, paper, steps, runs, roofline].map(|hours| text(*hours)).each_ref().map(String::as_str))?;
         }
         let all = |pick: fn(&Hours) -> Option<f64>| self.hours.iter().map(pick).sum::<Option<f64>>().map(|sum| sum * self.seeds as f64);
-        let [logs, steps, roofline] = [all(|hours| hours.logs), all(|hours| hours.steps), all(|hours| hours.roofline)].map(text);
-        writeln!(f, "    {:<width$}  {logs:>8}  {:>8}  {steps:>8}  {roofline:>8}", format!("all x {} seeds", self.seeds), "")?;
+        let picks: [fn(&Hours) -> Option<f64>; 4] = [|hours| hours.logs, |hours| hours.steps, |hours| hours.runs, |hours| hours.roofline];
+        let [logs, steps, runs, roofline] = &picks.map(all).map(text);
+        row(&format!("all x {} seeds", self.seeds), [logs, "", steps, runs, roofline])?;
         for note in &self.notes {
             writeln!(f, "    {note}")?;
         }
@@ -427,13 +291,15 @@ mod tests {
     #[test]
     fn the_papers_setting() {
         let manifests = manifests();
-        insta::assert_snapshot!(forecast(&manifests, manifests.profile("llama31-8b").unwrap(), None, &[]).unwrap().to_string());
+        insta::assert_snapshot!(
+            forecast(&manifests, manifests.profile("llama31-8b").unwrap(), None, &Known::default()).unwrap().to_string()
+        );
     }
 
     #[test]
     fn a_profile_of_one_gpu() {
         let manifests = manifests();
-        insta::assert_snapshot!(forecast(&manifests, manifests.profile("h200-s").unwrap(), None, &[]).unwrap().to_string());
+        insta::assert_snapshot!(forecast(&manifests, manifests.profile("h200-s").unwrap(), None, &Known::default()).unwrap().to_string());
     }
 
     /// By hand, of an arm whose passes are all native: P = 8,030,261,248; 2 sequences of 8,192 tokens at once; a token of a block keeps
@@ -445,7 +311,7 @@ mod tests {
         let mut profile = manifests.profile("llama31-8b").unwrap().clone();
         profile.arms[0].recipes = vec!["mxfp4-fdw".to_owned()];
         profile.arms.truncate(1);
-        let forecast = forecast(&manifests, &profile, None, &[]).unwrap();
+        let forecast = forecast(&manifests, &profile, None, &Known::default()).unwrap();
         let (p, tokens) = (8_030_261_248, 16_384);
         let bytes = |spread: &Spread, name: &str| spread.ways[0].terms.iter().find(|term| term.name == name).unwrap().bytes;
         let [spread, alone] = &forecast.memory[..] else { unreachable!("two assumptions") };
@@ -487,7 +353,7 @@ mod tests {
     #[test]
     fn hours_follow_from_logs_and_peaks() {
         let manifests = manifests();
-        let forecast = forecast(&manifests, manifests.profile("llama31-8b").unwrap(), None, &[]).unwrap();
+        let forecast = forecast(&manifests, manifests.profile("llama31-8b").unwrap(), None, &Known::default()).unwrap();
         let of = |arm: &str| forecast.hours.iter().find(|hours| hours.arm == arm).unwrap();
         let hours = |seconds: f64| seconds * 9600.0 / 3600.0;
         let near = |found: Option<f64>, expected: f64, within: f64| {
@@ -508,7 +374,7 @@ mod tests {
     #[test]
     fn a_cpu_has_a_setting_and_memory_and_no_hours() {
         let manifests = manifests();
-        let forecast = forecast(&manifests, manifests.profile("cpu").unwrap(), None, &[]).unwrap();
+        let forecast = forecast(&manifests, manifests.profile("cpu").unwrap(), None, &Known::default()).unwrap();
         assert!(forecast.hours.is_empty() && forecast.setting.len() == 7);
         let [alone] = &forecast.memory[..] else { unreachable!("one device") };
         assert!(alone.ways.len() == 2 && alone.least == alone.ways[1].bytes && alone.there.is_none());

@@ -1,6 +1,8 @@
 //! Slices of several campaigns, made in one go: what is left of one is at work beside the first runs of the next, so that no GPU waits for the
 //! last run of a profile. Only runs are made; `replicate --finished` makes a report of each profile afterwards.
 
+mod ahead;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
@@ -24,6 +26,8 @@ use crate::replicate::stages_or_interrupted;
 use crate::request::{Request, exit_code};
 use crate::run::{self, Failure, Means, Outcome, Pool};
 use crate::site::Site;
+
+pub use ahead::{Ahead, SliceAhead, ahead};
 
 /// Runs of a profile: `PROFILE[:ARM,ARM][@SEED,SEED]`, of all arms or seeds where none are named.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -163,6 +167,18 @@ fn of_slice(request: &Request, slice: &Slice) -> Request {
 
 /// What is wrong with a slice, or lacking for it, before anything is built.
 fn refuse(manifests: &Manifests, slices: &[Slice], request: &Request, answers: &Answers) -> Result<(), CampaignError> {
+    refuse_wrong(manifests, slices)?;
+    for slice in slices {
+        let lacks = doctor::lacks_for(&of_slice(request, slice), manifests.profile(&slice.profile)?, manifests, answers);
+        if !lacks.is_empty() {
+            return Err(CampaignError::Lacks { profile: slice.profile.clone(), lacks });
+        }
+    }
+    Ok(())
+}
+
+/// What is wrong with a slice, wherever it is made.
+fn refuse_wrong(manifests: &Manifests, slices: &[Slice]) -> Result<(), ManifestError> {
     let mut first = None;
     for slice in slices {
         let profile = manifests.profile(&slice.profile)?;
@@ -171,11 +187,7 @@ fn refuse(manifests: &Manifests, slices: &[Slice], request: &Request, answers: &
         let (of_first, kind) = *first.get_or_insert((slice.profile.as_str(), device));
         if kind != device {
             let what = format!("it is for {}, and {of_first} for {}: they need a command each", device.word(), kind.word());
-            return Err(ManifestError::new(&Manifests::path("profiles", &slice.profile), what).into());
-        }
-        let lacks = doctor::lacks_for(&of_slice(request, slice), profile, manifests, answers);
-        if !lacks.is_empty() {
-            return Err(CampaignError::Lacks { profile: slice.profile.clone(), lacks });
+            return Err(ManifestError::new(&Manifests::path("profiles", &slice.profile), what));
         }
     }
     Ok(())

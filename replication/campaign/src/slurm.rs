@@ -152,12 +152,13 @@ pub(crate) fn job<'a>(prepared: &Prepared<'_>, data: &'a PreparedData, name: &'a
     Job { name, device: prepared.plan.device, data: &data.folder, ranks: ranks.max(1), minutes }
 }
 
-/// The time limit of a run: three times what public logs say, four times the roofline's, or four times its part of what the profile
-/// takes on its machine, whichever is most. A run that a limit ends goes on from its checkpoint, so that a short one costs little.
+/// The time limit of a run: twice what finished runs took, three times what public logs say, four times the roofline's, or four times its part of
+/// what the profile takes on its machine, whichever is most. A run that a limit ends goes on from its checkpoint, so that a short one costs little.
 fn minutes(manifests: &Manifests, profile: &Profile, device: DeviceKind) -> u64 {
-    let hours = forecast::forecast(manifests, profile, None, &[]).map(|forecast| forecast.hours).unwrap_or_default();
-    let of_arm = |arm: &forecast::Hours| arm.logs.map(|hours| 3.0 * hours).into_iter().chain(arm.roofline.map(|hours| 4.0 * hours));
-    let modelled = 60.0 * hours.iter().flat_map(of_arm).fold(0.0, f64::max);
+    let known = forecast::Known::of(&manifests.root, &profile.id);
+    let hours = forecast::forecast(manifests, profile, None, &known).map(|forecast| forecast.hours).unwrap_or_default();
+    let of_arm = |arm: &forecast::Hours| [(arm.runs, 2.0), (arm.logs, 3.0), (arm.roofline, 4.0)].map(|(hours, times)| Some(times * hours?));
+    let modelled = 60.0 * hours.iter().flat_map(of_arm).flatten().fold(0.0, f64::max);
     let runs = (plan::all_arms(profile).len() * profile.seeds.len()).max(1) as f64;
     // Campaigns on a CPU make several runs at once.
     let at_once = if device == DeviceKind::Cpu { 4.0 } else { 1.0 };

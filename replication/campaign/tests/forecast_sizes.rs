@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use crate::grid;
-use campaign::forecast::forecast;
+use campaign::forecast::{Known, forecast};
 use study::manifest::Manifests;
 use study::plan;
 
@@ -27,7 +27,8 @@ fn sizes_and_counts_on_a_grid() {
                 continue;
             }
             manifests.models.insert(profile.model.clone(), sizes);
-            let text = std::panic::catch_unwind(|| forecast(&manifests, &changed, None, &[]).map(|forecast| forecast.to_string()));
+            let text =
+                std::panic::catch_unwind(|| forecast(&manifests, &changed, None, &Known::default()).map(|forecast| forecast.to_string()));
             let text = text.unwrap_or_else(|_| panic!("{name} at {}", grid::text(&point)));
             let arms = plan::all_arms(&changed);
             let runs = arms.iter().all(|arm| plan::any_run(&manifests, &changed, arm).is_ok());

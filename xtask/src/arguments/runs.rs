@@ -103,6 +103,9 @@ pub(crate) struct Train {
     /// PROFILE, PROFILE:ARM,ARM, PROFILE@SEED,SEED or PROFILE:ARM,ARM@SEED,SEED
     #[arg(required = true, value_name = "SLICE")]
     pub(crate) slices: Vec<Slice>,
+    /// Say what would be made, how long it would take and what is lacking; make nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     #[command(flatten)]
     time: Time,
     #[command(flatten)]

@@ -9,7 +9,7 @@ use campaign::prepared::Prepared;
 use campaign::request::Report;
 use campaign::run::Failure as Failed;
 use campaign::{audit, emit, environment, replicate, run, slices, watch};
-use serde_json::json;
+use serde_json::{Value, json};
 use study::manifest::{ManifestError, Manifests};
 use study::render::{self, RenderError};
 use study::{files, judge, model_card, plan, suggest};
@@ -91,6 +91,12 @@ pub(super) fn train(root: &Path, options: &Train, say: &dyn Fn(&str)) -> Result<
     for slice in &options.slices {
         options.means.check_gpus(manifests.profile(&slice.profile)?, &manifests)?;
     }
+    if options.dry_run {
+        let ahead = slices::ahead(&manifests, &options.slices, &request)?;
+        return Ok(Outcome::done(ahead.to_string())
+            .with("slices", ahead.slices.iter().map(of_slice_ahead).collect::<Vec<_>>())
+            .with("lacks", ahead.lacks));
+    }
     let trained = slices::train(&manifests, &options.slices, &request, &*stop_flag()?, say)?;
     let slice = |made: &slices::Made| {
         let failed: Vec<_> = made.failed.iter().map(|(run, failure)| json!({"run": run, "error": failure.said})).collect();
@@ -100,6 +106,11 @@ pub(super) fn train(root: &Path, options: &Train, say: &dyn Fn(&str)) -> Result<
         .coded(trained.exit_code())
         .with("slices", trained.slices.iter().map(slice).collect::<Vec<_>>())
         .with("profiles", trained.profiles()))
+}
+
+fn of_slice_ahead(ahead: &slices::SliceAhead) -> Value {
+    let slices::SliceAhead { slice, finished, to_make, gpu_minutes, untimed } = ahead;
+    json!({"slice": slice.to_string(), "finished": finished, "to_make": to_make, "gpu_minutes": gpu_minutes, "untimed": untimed})
 }
 
 pub(super) fn audit(root: &Path, options: &Audit, say: &dyn Fn(&str)) -> Result<Outcome, Failure> {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use campaign::forecast::{MeasuredStep, forecast, measured_steps, spread};
+use campaign::forecast::{Known, MeasuredStep, forecast, measured_steps, spread};
 use contract::json;
 use contract::measurements::StepTimeLine;
 use contract::text::GIB;
@@ -162,7 +162,7 @@ fn predicted_seconds(ranks: usize, from: &Section) -> [f64; 2] {
     let manifests = Manifests::load(&root).unwrap();
     let known = |step: &MeasuredStep| step.directory == from.name() && step.ranks == from.ranks as u64;
     let steps: Vec<MeasuredStep> = measured_steps(&root.join("results")).into_iter().filter(known).collect();
-    let all = forecast(&manifests, profile(&manifests), Some(ranks), &steps).unwrap();
+    let all = forecast(&manifests, profile(&manifests), Some(ranks), &Known { steps, ..Known::default() }).unwrap();
     PREDICTED.map(|arm| {
         let hours = all.hours.iter().find(|hours| hours.arm == arm).unwrap().steps.unwrap();
         3600.0 * hours / profile(&manifests).budget.steps as f64

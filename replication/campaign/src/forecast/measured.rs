@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use study::kernels::{DOCUMENT, Document};
+use study::manifest::profile::Peaks;
 use study::manifest::{Hardware, Model, Profile};
 use study::statistics::median;
 
@@ -65,10 +66,15 @@ pub(super) fn predicted<'a>(
     let tokens = profile.batch.sequences as u64 / micro_batches * model.sequence_length;
     let of = |step: &&MeasuredStep| step.gpu == hardware.title && step.model == profile.model && step.arm == arm && step.tokens == tokens;
     let step = steps.iter().filter(of).min_by_key(|step| step.ranks.abs_diff(gpus))?;
-    let whole = super::update(model, hardware.peaks.as_ref()?);
+    let whole = update(model, hardware.peaks.as_ref()?);
     let update = |ranks: u64| whole / ranks as f64;
     let micro_batch = step.seconds - step.once - update(step.ranks);
     Some((micro_batch * (micro_batches / gpus) as f64 + step.once + update(gpus), step))
+}
+
+/// Seconds of the update on one GPU: AdamW reads gradient, master and moments and writes master, moments and the BF16 copy.
+pub(super) fn update(model: &Model, peaks: &Peaks) -> f64 {
+    30.0 * model.section().parameters() as f64 / peaks.bytes_per_second
 }
 
 #[cfg(test)]
@@ -77,7 +83,7 @@ mod tests {
     use study::files;
     use study::manifest::Manifests;
 
-    use super::super::forecast;
+    use super::super::{Known, forecast};
     use super::*;
 
     /// Steps of one micro-batch a GPU predict those of the committed runs, which have several, within 10 %, on as many GPUs and from the steps of two; and
@@ -104,7 +110,8 @@ mod tests {
                 assert_eq!(step.ranks, ranks);
                 assert!((predicted / measured - 1.0).abs() < 0.1, "{arm}: {predicted} predicted, {measured} measured");
                 // Sixty steps of so many seconds are as many minutes.
-                let text = forecast(&manifests, profile, Some(gpus as usize), from).unwrap().to_string();
+                let known = Known { steps: from.clone(), ..Known::default() };
+                let text = forecast(&manifests, profile, Some(gpus as usize), &known).unwrap().to_string();
                 assert!(text.contains(&format!("{predicted:.2}")), "{text}");
                 assert!(
                     text.contains(&format!("memory on each of {gpus} GPUs")) && text.contains(&format!("{gpus} x NVIDIA H200")),
