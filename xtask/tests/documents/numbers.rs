@@ -10,6 +10,9 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 use super::markdown::Column;
 
 mod few_seeds;
+mod layout;
+
+use layout::{Cells, Layout};
 
 const S: &str = "2026-11-21-nvidia-h200-h200-s-81cdabc0";
 const M: &str = "2026-11-22-nvidia-h200-h200-m-b78afef7";
@@ -111,8 +114,6 @@ fn interval(values: &[f64]) -> Interval {
 
 /// Rows of a CSV file by column.
 type Rows = Vec<BTreeMap<String, String>>;
-/// Tokens by arm and seed.
-type Tokens = BTreeMap<(String, u64), f64>;
 
 pub(crate) struct Results {
     folder: PathBuf,
@@ -161,11 +162,11 @@ impl Results {
             }
             ("cost", []) => self.cost(directory, first, column.late).map(Interval::percent),
             ("sensitivity", []) => self.cost(directory, first, column.late).map(|cost| fixed(100.0 * cost.mean, 1)),
-            ("control" | "defect", []) => Ok(self.beside("fp8", directory, first, column)),
-            ("backward", []) => Ok(self.beside("bf16", directory, first, column)),
+            ("control" | "defect", []) => Ok(self.beside(directory, first, column)),
+            ("backward", []) => Ok(self.pooled_gap(directory, first).text(3)),
             ("scale rule", [floor]) => {
                 let arm = if self.has(directory, first) { first } else { floor };
-                Ok(self.beside("fp8", directory, arm, column))
+                self.cost(directory, arm, column.late).map(Interval::percent)
             }
             ("direction", []) => self.direction(directory, first),
             ("gap", []) => Ok(self.gap(directory, first).map_or(String::new(), |gap| gap.text(3))),
@@ -178,14 +179,14 @@ impl Results {
     }
 
     /// Tokens to the target, or to another loss; none where a run did not get there.
-    fn tokens(&mut self, directory: &str, loss: Option<f64>) -> Tokens {
+    fn tokens(&mut self, directory: &str, loss: Option<f64>) -> Cells {
         let key = |row: &BTreeMap<String, String>| (row["arm"].clone(), row["seed"].parse::<u64>().unwrap());
         let number = |row: &BTreeMap<String, String>, name: &str| row[name].parse::<f64>().unwrap();
         let Some(loss) = loss else {
             let rows = self.csv(&format!("{directory}/data/tokens_to_target.csv"));
             return rows.iter().filter(|row| row["reached"] == "1").map(|row| (key(row), number(row, "tokens_interpolated"))).collect();
         };
-        let (mut before, mut reached) = (BTreeMap::new(), Tokens::new());
+        let (mut before, mut reached) = (BTreeMap::new(), Cells::new());
         for row in self.csv(&format!("{directory}/data/validation.csv")) {
             let (key, tokens, here) = (key(row), number(row, "tokens"), number(row, "loss"));
             if here <= loss && !reached.contains_key(&key) {
@@ -218,17 +219,21 @@ impl Results {
         Ok(Interval { mean: number("value"), low: number("value") - number("minus"), high: number("value") + number("plus") })
     }
 
-    /// The direction line of a claim.
+    /// The direction of a claim, in per cent.
     fn direction(&mut self, directory: &str, claim: &str) -> Result<String, String> {
         let not_run =
             self.csv(&format!("{directory}/data/claims.csv")).iter().any(|row| row["claim"] == claim && row["verdict"] == "not-run");
         if not_run {
             return Ok("not run".into());
         }
+        self.direction_line(directory, claim).map(Interval::percent)
+    }
+
+    fn direction_line(&mut self, directory: &str, claim: &str) -> Result<Interval, String> {
         let rows = self.csv(&format!("{directory}/data/claim_lines.csv"));
         let row = rows.iter().find(|row| row["claim"] == claim && row["line"] == "direction").ok_or(format!("{claim} has no direction"))?;
         let number = |name: &str| row[name].parse::<f64>().unwrap();
-        Ok(Interval { mean: number("number"), low: number("low"), high: number("high") }.percent())
+        Ok(Interval { mean: number("number"), low: number("low"), high: number("high") })
     }
 
     fn gap(&mut self, directory: &str, arm: &str) -> Option<Interval> {
@@ -237,23 +242,19 @@ impl Results {
         (!gaps.is_empty()).then(|| interval(&gaps))
     }
 
+    /// Nats above the baseline over the last quarter, from the page of all evidence, whose intervals come from the two-way layout.
+    fn pooled_gap(&mut self, directory: &str, arm: &str) -> Interval {
+        let of = |row: &&BTreeMap<String, String>| row["source"] == directory && row["arm"] == arm && row["depth"] == "last quarter";
+        let row = self.csv("index.csv").iter().find(of).unwrap_or_else(|| panic!("{arm} of {directory} is not on the page"));
+        let number = |name: &str| row[name].parse::<f64>().unwrap();
+        Interval { mean: number("gap"), low: number("gap_low"), high: number("gap_high") }
+    }
+
     /// Difference of two arms' log tokens, with the residual of the two-way layout of all arms and seeds.
     fn contrast(&mut self, directory: &str, first: &str, second: &str) -> Option<Interval> {
-        let logs: Tokens = self.tokens(directory, None).into_iter().map(|(key, tokens)| (key, tokens.ln())).collect();
-        let arms: BTreeSet<&String> = logs.keys().map(|(arm, _)| arm).collect();
-        let seeds: BTreeSet<u64> = logs.keys().map(|(_, seed)| *seed).collect();
-        assert_eq!(logs.len(), arms.len() * seeds.len(), "{directory}: the layout has holes");
-        let mean_of = |chosen: &dyn Fn(&str, u64) -> bool| {
-            mean(&logs.iter().filter(|((arm, seed), _)| chosen(arm, *seed)).map(|(_, log)| *log).collect::<Vec<_>>())
-        };
-        let (all, of_arm) = (mean_of(&|_, _| true), |name: &str| mean_of(&|arm, _| arm == name));
-        let residual = |((arm, seed), log): (&(String, u64), &f64)| (log - of_arm(arm) - mean_of(&|_, s| s == *seed) + all).powi(2);
-        let freedom = (arms.len() - 1) * (seeds.len() - 1);
-        let variance = logs.iter().map(residual).sum::<f64>() / freedom as f64;
-        let half = student(freedom) * (2.0 * variance / seeds.len() as f64).sqrt();
-        let known = |name: &str| arms.iter().any(|arm| *arm == name);
-        let difference = (known(first) && known(second)).then(|| of_arm(first) - of_arm(second))?;
-        Some(Interval { mean: difference, low: difference - half, high: difference + half })
+        let logs: Cells = self.tokens(directory, None).into_iter().map(|(key, tokens)| (key, tokens.ln())).collect();
+        let layout = Layout::of(&logs);
+        (layout.has(first) && layout.has(second)).then(|| layout.difference(first, second))
     }
 
     /// Claims with this verdict.

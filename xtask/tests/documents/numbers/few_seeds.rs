@@ -1,31 +1,37 @@
 //! Numbers of campaigns with few seeds.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use super::super::markdown::Column;
-use super::{Interval, LADDER, Results, fixed, mean, student};
+use super::{Cells, LADDER, Layout, Results, fixed, mean};
 
 /// Of the arms that have been run with other seeds, too, this one is taken.
 const SEED: u64 = 11;
-/// Of the mistakes.
 const SEEDS: [u64; 3] = [11, 12, 13];
+const FIRST_TWO: [u64; 2] = [11, 12];
+/// Arms under the scale rule `even`, and the same under `floor`.
+const RULES: [(&str, &str); 4] =
+    [("mxfp4-f-even", "mxfp4-f"), ("mxfp4-fd-even", "mxfp4-fd"), ("mxfp4-fdw-even", "mxfp4-fdw"), ("mxfp4-fdw-even-h16", "mxfp4-fdw-h16")];
 const DEFECTS: &str = "2026-11-26-nvidia-h200-dnc-32m-defects-7a3a2a16";
 const DNC: &str = "2026-11-25-nvidia-h200-dnc-32m-f60d0696";
-const SUMS: &str = "2026-11-26-nvidia-h200-dnc-32m-sums-7a3a2a16";
-const EPSILON: &str = "2026-11-24-nvidia-h200-dnc-32m-epsilon-d751c78d";
+const SUMS: &str = "2026-11-26-nvidia-h200-dnc-32m-sums-ff887c63";
+const EPSILON: &str = "2026-11-26-nvidia-h200-dnc-32m-epsilon-ff887c63";
 const LR_HALF: &str = "2026-11-24-nvidia-h200-ladder-32m-lr-half-e6468e18";
 const LR_DOUBLE: &str = "2026-11-24-nvidia-h200-ladder-32m-lr-double-e6468e18";
 const DECAY: &str = "2026-11-24-nvidia-h200-ladder-32m-decay-e6468e18";
 const QUARTER: &str = "2026-11-24-nvidia-h200-ladder-32m-batch-quarter-d751c78d";
 const QUADRUPLE: &str = "2026-11-24-nvidia-h200-ladder-32m-batch-quadruple-d751c78d";
-const EVEN: &str = "2026-11-24-nvidia-h200-ladder-32m-even-f15cbd14";
-const BACKWARD: &str = "2026-11-24-nvidia-h200-ladder-32m-dw-f15cbd14";
+const EVEN: &str = "2026-11-26-nvidia-h200-ladder-32m-even-ff887c63";
+const BACKWARD: &str = "2026-11-26-nvidia-h200-ladder-32m-dw-ff887c63";
 
 impl Results {
     /// Sentences that docs/results.md has to contain.
     pub(super) fn of_few_seeds(&mut self) -> Vec<String> {
-        let mut all = vec![self.even(), self.epsilon(), self.backward()];
+        let mut all = self.even();
+        all.extend(self.epsilon());
         all.extend(self.sums());
+        all.extend(self.backward());
         all.extend(self.defects());
         all.extend(self.schedules());
         all.extend(self.batches());
@@ -49,21 +55,30 @@ impl Results {
         !self.curve(directory, arm).is_empty()
     }
 
-    /// Against the baseline of the one seed: extra tokens to a loss, or nats over the last quarter of the budget.
-    pub(super) fn beside(&mut self, baseline: &str, directory: &str, arm: &str, column: &Column) -> String {
+    /// Mean losses of runs over a stretch of tokens. The mark keeps an arm apart from the same arm of another campaign.
+    fn levels(&mut self, directory: &str, arms: &[&str], seeds: &[u64], stretch: &RangeInclusive<f64>, mark: &str) -> Cells {
+        let mut levels = Cells::new();
+        for (arm, seed) in arms.iter().flat_map(|arm| seeds.iter().map(move |seed| (*arm, *seed))) {
+            levels.insert((format!("{arm}{mark}"), seed), level(&self.curve_of(directory, arm, seed), stretch));
+        }
+        levels
+    }
+
+    /// Against FP8 of the same seed: extra tokens to a loss, or nats over the last quarter of the budget.
+    pub(super) fn beside(&mut self, directory: &str, arm: &str, column: &Column) -> String {
         let seed = column.seed.unwrap_or(SEED);
         let own = self.curve_of(directory, arm, seed);
         if own.is_empty() {
             return "not run".into();
         }
         // The mistakes were made beside the same seeds of dnc-32m, whose budget, data and baseline are theirs.
-        let with_baseline = if self.curve_of(directory, baseline, seed).is_empty() && directory == DEFECTS { DNC } else { directory };
+        let with_baseline = if self.curve_of(directory, "fp8", seed).is_empty() && directory == DEFECTS { DNC } else { directory };
         if column.loss.is_some() {
             let mut needed = |directory, arm: &str| self.tokens(directory, column.loss).get(&(arm.to_owned(), seed)).copied();
-            let (own, baseline) = (needed(directory, arm), needed(with_baseline, baseline).unwrap());
+            let (own, baseline) = (needed(directory, arm), needed(with_baseline, "fp8").unwrap());
             return own.map_or("not reached".into(), |own| fixed(100.0 * (own / baseline - 1.0), 1));
         }
-        let baseline = self.curve_of(with_baseline, baseline, seed);
+        let baseline = self.curve_of(with_baseline, "fp8", seed);
         assert!(column.late);
         fixed(late_gap(&own, &baseline), 3)
     }
@@ -103,7 +118,7 @@ impl Results {
                 assert!(curve[curve.len() * 3 / 4].1 > curve.last().unwrap().1, "{arm} of seed {seed} no longer descends");
                 assert!(curve.iter().all(|(_, loss)| *loss > 3.328), "{arm} of seed {seed} reaches 3.328");
                 let column = Column { loss: Some(3.42), seed: Some(seed), ..Column::default() };
-                self.beside("fp8", DEFECTS, &arm, &column)
+                self.beside(DEFECTS, &arm, &column)
             })
         });
         let [late, others @ ..] = extra;
@@ -116,48 +131,53 @@ impl Results {
 
     /// What the section on convergence says of gradients that are summed in BF16.
     fn sums(&mut self) -> Vec<String> {
-        // Ends with the mistake and without, and how far the one lies above the other over the last quarter.
-        let mut pair = |arm: &str, seed| {
-            let [with, without] = [format!("{arm}-bf16-sums"), arm.to_owned()].map(|arm| self.curve_of(SUMS, &arm, seed));
-            ([&with, &without].map(|curve| fixed(curve.last().unwrap().1, 3)), late_gap(&with, &without))
-        };
-        let [first, second] = [SEED, 12].map(|seed| pair("fp8", seed));
-        let [stochastic, rotated] = ["mxfp4-fdw-sr", "mxfp4-fdw-rh16"].map(|arm| pair(arm, SEED));
-        for (arm, reaches) in [("mxfp4-fdw-sr", false), ("mxfp4-fdw-rh16", true)] {
-            for (arm, seeds) in [(arm.to_owned(), vec![SEED, 12]), (format!("{arm}-bf16-sums"), vec![SEED])] {
-                for seed in SEEDS {
-                    let curve = self.curve_of(SUMS, &arm, seed);
-                    assert_eq!(!curve.is_empty(), seeds.contains(&seed), "{arm} of seed {seed}");
-                    assert!(curve.is_empty() || reaches == curve.iter().any(|(_, loss)| *loss <= 3.328), "{arm} of seed {seed}");
-                }
-            }
+        const ARMS: [&str; 3] = ["fp8", "mxfp4-fdw-sr", "mxfp4-fdw-rh16"];
+        let late = late_quarter(&self.curve(SUMS, "fp8"));
+        let mut cells = Cells::new();
+        for arm in ARMS.map(|arm| [arm.to_owned(), with_sums(arm)]).iter().flatten() {
+            self.assert_end(SUMS, arm, &SEEDS, if arm.contains("-sr") { &[] } else { &SEEDS });
+            cells.extend(self.levels(SUMS, &[arm], &SEEDS, &late, ""));
         }
-        // Of two means over two seeds each, with the scatter of all arms that have both.
-        let late = &self.json(&format!("{SUMS}/verdicts.json"))["papers"][0]["precision"][1];
-        assert_eq!((&late["stretch"], &late["arms"], &late["seeds"]), (&"last quarter".into(), &4.into(), &2.into()));
-        let half = student(late["freedom"].as_u64().unwrap() as usize) * late["gap_sd"].as_f64().unwrap();
-        let gap = mean(&[first.1, second.1]);
-        let together = Interval { mean: gap, low: gap - half, high: gap + half }.text(3);
+        let layout = Layout::of(&cells);
+        let moved = ARMS.map(|arm| layout.difference(&with_sums(arm), arm));
+        let most = moved.iter().flat_map(|change| [change.low.abs(), change.high.abs()]).fold(0.0, f64::max);
+        let [fp8, stochastic, rotated] = moved.map(|change| change.text(3));
+        let gap = self.pooled_gap(SUMS, "mxfp4-fdw-sr").text(3);
+        let (judged, loss) = self.not_converged(SUMS);
+        let lowest = |curve: Vec<(f64, f64)>| curve.into_iter().map(|(_, loss)| loss).fold(f64::MAX, f64::min);
+        let mistaken = SEEDS.map(|seed| lowest(self.curve_of(SUMS, &with_sums("mxfp4-fdw-sr"), seed)));
+        let without = lowest(self.curve_of(SUMS, "mxfp4-fdw-sr", 12));
+        let nearest = mistaken.into_iter().fold(f64::MAX, f64::min);
+        assert!(nearest == mistaken[1] && nearest > loss.parse().unwrap(), "{mistaken:?} beside {loss}");
         vec![
             format!(
-                "FP8 with the mistake ends at {} in seed 11 and at {} in seed 12, without it at {} and {}; over the last quarter it lies {} and {} nat above, on average {together} by the two-way layout",
-                first.0[0],
-                second.0[0],
-                first.0[1],
-                second.0[1],
-                fixed(first.1, 3),
-                fixed(second.1, 3)
+                "moves FP8 by {fp8} nat, stochastic rounding of all operands by {stochastic} and randomized Hadamard 16 by {rotated}, by the two-way layout of the six arms"
             ),
-            format!(
-                "ends at {} with the mistake and at {} without, with randomized Hadamard 16 at {} and {}; over the last quarter it lies {} nat below the other and {}",
-                stochastic.0[0],
-                stochastic.0[1],
-                rotated.0[0],
-                rotated.0[1],
-                fixed(-stochastic.1, 3),
-                fixed(-rotated.1, 3)
-            ),
+            format!("No interval reaches beyond {} nat, where stochastic rounding lies {gap} nat above FP8", fixed(most, 3)),
+            format!("At loss {loss}, the deepest for these runs, the rules find stochastic rounding without the mistake {judged}"),
+            format!("the lowest loss of seed 12 is {}, where it is {} without", fixed(nearest, 3), fixed(without, 3)),
         ]
+    }
+
+    /// Asserts that an arm still descends at the end, and which of its seeds reach loss 3.328.
+    fn assert_end(&mut self, directory: &str, arm: &str, seeds: &[u64], reaching: &[u64]) {
+        for seed in seeds {
+            let curve = self.curve_of(directory, arm, *seed);
+            assert!(curve[curve.len() * 3 / 4].1 > curve.last().unwrap().1, "{arm} of seed {seed} no longer descends");
+            assert_eq!(curve.iter().any(|(_, loss)| *loss <= 3.328), reaching.contains(seed), "{arm} of seed {seed} at 3.328");
+        }
+    }
+
+    /// What the rules say of stochastic rounding of all operands, and the loss at which they say it; randomized Hadamard 16 differs.
+    fn not_converged(&self, directory: &str) -> (String, String) {
+        let verdicts = self.json(&format!("{directory}/verdicts.json"));
+        let claims = verdicts["papers"][0]["claims"].as_array().unwrap();
+        let claim = |id: &str| claims.iter().find(|claim| claim["id"] == id).unwrap();
+        let text = |id: &str, key: &str| claim(id)[key].as_str().unwrap().to_owned();
+        assert_eq!((text("T1-RH-FDW", "verdict"), text("T1-RH-FDW", "ours")), ("differs".into(), "0 of 3 DNC".into()), "{directory}");
+        let why = text("T1-SR-FDW", "why");
+        let loss = why.split("judged at loss ").nth(1).unwrap().split(',').next().unwrap();
+        (format!("`{}` ({})", text("T1-SR-FDW", "verdict"), text("T1-SR-FDW", "ours")), loss.to_owned())
     }
 
     /// What the section on schedules says in words.
@@ -193,39 +213,120 @@ impl Results {
     }
 
     /// What the section on schedules says of the scale rule `even`.
-    fn even(&mut self) -> String {
-        let ends = [EVEN, LADDER].map(|directory| self.curve(directory, "fp8"));
-        assert!(!ends[0].is_empty() && ends[0] == ends[1], "FP8 under another profile is another run");
-        let mut cost = |directory: &str, arm: &str| fixed(100.0 * self.cost(directory, arm, false).unwrap().mean, 1);
-        let [f, fd, fdw, h16] = ["mxfp4-f-even", "mxfp4-fd-even", "mxfp4-fdw-even", "mxfp4-fdw-even-h16"].map(|arm| cost(EVEN, arm));
-        let [f_floor, fd_floor, fdw_floor, h16_floor] = ["mxfp4-f", "mxfp4-fd", "mxfp4-fdw", "mxfp4-fdw-h16"].map(|arm| cost(LADDER, arm));
-        format!(
-            "{f}, {fd}, {fdw} and {h16} % more tokens than FP8, where three seeds of `floor` take {f_floor}, {fd_floor}, {fdw_floor} and {h16_floor} %"
-        )
+    fn even(&mut self) -> Vec<String> {
+        for seed in FIRST_TWO {
+            let [first, second] = [EVEN, LADDER].map(|directory| self.curve_of(directory, "fp8", seed));
+            assert!(!first.is_empty() && first == second, "FP8 of seed {seed} under another profile is another run");
+        }
+        let [f, fdw, h16] = ["mxfp4-f-even", "mxfp4-fdw-even", "mxfp4-fdw-even-h16"].map(|arm| self.cost(EVEN, arm, false).unwrap());
+        assert!(f.low > 0.09 && fdw.high < 0.26 && h16.low < 0.08, "beside the paper's numbers: {f}, {fdw} and {h16}");
+        let precision = self.precision(EVEN);
+        let [from, to] = [0, 1].map(|end| precision["tokens"][end].as_f64().unwrap());
+        let at_depth = self.changes_by_rule(&(from..=to), &[]).join(", ");
+        let late = late_quarter(&self.curve(EVEN, "fp8"));
+        let [f, fd, fdw, h16] = self.changes_by_rule(&late, &["mxfp4-fdw-even", "mxfp4-fdw-even-h16"]);
+        vec![
+            format!("the four rows change by {at_depth} nat"),
+            format!("the full pipeline changes by {fdw} nat and Hadamard 16 by {h16}, the first two rows by {f} and {fd}"),
+        ]
+    }
+
+    /// What `even` changes over a stretch of tokens, by row; asserts which rows stand after the correction for all rows at both stretches.
+    fn changes_by_rule(&mut self, stretch: &RangeInclusive<f64>, standing: &[&str]) -> [String; 4] {
+        let mut cells = self.levels(EVEN, &RULES.map(|(even, _)| even), &FIRST_TWO, stretch, "");
+        cells.extend(self.levels(LADDER, &RULES.map(|(_, floor)| floor), &FIRST_TWO, stretch, ""));
+        cells.extend(self.levels(LADDER, &["fp8"], &FIRST_TWO, stretch, ""));
+        let layout = Layout::of(&cells);
+        for (even, floor) in RULES {
+            assert_eq!(layout.stands(even, floor, 2 * RULES.len()), standing.contains(&even), "{even}");
+        }
+        RULES.map(|(even, floor)| layout.difference(even, floor).text(3))
     }
 
     /// What the section on convergence says of Adam's epsilon.
-    fn epsilon(&mut self) -> String {
-        for arm in ["mxfp4-fdw", "mxfp4-fdw-sr", "mxfp4-fdw-rh16"] {
-            let curve = self.curve(EPSILON, arm);
-            assert!(curve[curve.len() * 3 / 4].1 > curve.last().unwrap().1, "{arm} no longer descends");
+    fn epsilon(&mut self) -> Vec<String> {
+        const ARMS: [&str; 4] = ["fp8", "mxfp4-fdw", "mxfp4-fdw-sr", "mxfp4-fdw-rh16"];
+        const SMALL: &str = " with 1e-8";
+        for (arm, reaching) in ARMS.into_iter().zip([&SEEDS as &[u64], &[12], &[], &SEEDS]) {
+            self.assert_end(EPSILON, arm, &SEEDS, reaching);
+            self.assert_end(DNC, arm, &FIRST_TWO, if arm == "mxfp4-fdw-sr" { &[] } else { &FIRST_TWO });
+            self.assert_same_start(arm);
         }
-        let [small, own] = [EPSILON, DNC].map(|directory| self.curve(directory, "fp8").last().unwrap().1);
-        format!("FP8 itself ends at {} instead of {}", fixed(small, 3), fixed(own, 3))
+        let end = self.curve(EPSILON, "fp8").last().unwrap().0;
+        // The ladder has no evaluation at the very end of the shorter budget.
+        let late = 0.75 * end..=end - 1.0;
+        let mut cells = self.levels(EPSILON, &ARMS, &SEEDS, &late, SMALL);
+        cells.extend(self.levels(LADDER, &ARMS, &SEEDS, &late, ""));
+        let layout = Layout::of(&cells);
+        let small = |arm: &str| format!("{arm}{SMALL}");
+        let baseline = layout.difference(&small("fp8"), "fp8").text(3);
+        let [full, stochastic, rotated] = ["mxfp4-fdw", "mxfp4-fdw-sr", "mxfp4-fdw-rh16"]
+            .map(|arm| layout.sum(&[(&small(arm), 1.0), (&small("fp8"), -1.0), (arm, -1.0), ("fp8", 1.0)]).text(3));
+        let (judged, loss) = self.not_converged(EPSILON);
+        vec![
+            format!("Over the last quarter FP8 itself lies {baseline} nat higher"),
+            format!(
+                "the gap above it changes by {full} nat for the full pipeline, {stochastic} with stochastic rounding and {rotated} with"
+            ),
+            format!("At loss {loss}, the deepest for these runs, the rules find stochastic rounding {judged}"),
+        ]
+    }
+
+    /// Asserts that the runs of dnc-32m are the beginnings of the ladder's, but for their last evaluation.
+    fn assert_same_start(&mut self, arm: &str) {
+        for seed in FIRST_TWO {
+            let [short, long] = [DNC, LADDER].map(|directory| self.curve_of(directory, arm, seed));
+            let both = short.len() - 1;
+            assert!(both > 0 && short[..both] == long[..both], "{arm} of seed {seed} is another run in the ladder");
+        }
     }
 
     /// What the section on the second paper says in words.
-    fn backward(&mut self) -> String {
-        let rows = self.csv(&format!("{BACKWARD}/data/claims.csv"));
-        let helps: f64 = rows.iter().find(|row| row["claim"] == "MX-RHT-HELPS").unwrap()["number"].parse().unwrap();
-        format!("closes {} % of the gap", fixed(100.0 * helps, 0))
+    fn backward(&mut self) -> Vec<String> {
+        const ARMS: [&str; 4] = ["bf16", "bf16-mxfp4-dw", "bf16-mxfp4-dw-rh64", "bf16-mxfp4-dw-rh64-sr"];
+        let runs = ARMS.map(|arm| SEEDS.map(|seed| !self.curve_of(BACKWARD, arm, seed).is_empty()));
+        assert_eq!(runs, [[true; 3], [true; 3], [true, true, false], [true, true, false]], "{BACKWARD}: other runs");
+        let [plain, full] =
+            [(BACKWARD, "bf16-mxfp4-dw"), (LADDER, "mxfp4-fdw")].map(|(directory, arm)| self.pooled_gap(directory, arm).mean);
+        assert!(plain < 0.5 * full && plain < 0.5 * 0.11, "{plain} and {full}, and the pages say less than half of it and of the paper's");
+        let [rotated, stochastic] = ["MX-RHT", "MX-RHT-SR"].map(|claim| self.direction_line(BACKWARD, claim).unwrap().negated().text(3));
+        let rows = self.csv(&format!("{BACKWARD}/data/claims.csv")).clone();
+        let verdict = |claim: &str| rows.iter().find(|row| row["claim"] == claim).unwrap()["verdict"].as_str();
+        let verdicts = ["MX-BARE", "MX-RHT", "MX-RHT-SR", "MX-RHT-HELPS"].map(verdict);
+        assert_eq!(verdicts, ["differs", "inconclusive", "inconclusive", "inconclusive"]);
+        let helps = rows.iter().find(|row| row["claim"] == "MX-RHT-HELPS").unwrap();
+        let [closed, low, high] = ["number", "low", "high"].map(|name| helps[name].parse::<f64>().unwrap());
+        let [closed, low, high] = [closed, low, high].map(|share| fixed(100.0 * share, 0));
+        let late = late_quarter(&self.curve(BACKWARD, "bf16"));
+        let layout = Layout::of(&self.levels(BACKWARD, &ARMS, &FIRST_TWO, &late, ""));
+        let added = layout.difference("bf16-mxfp4-dw-rh64-sr", "bf16-mxfp4-dw-rh64").text(3);
+        vec![
+            format!("The transform takes {rotated} nat off, and with stochastic rounding {stochastic}"),
+            format!("closes {closed} % [{low}, {high}] of the gap"),
+            format!("Stochastic rounding adds {added} nat"),
+        ]
     }
+}
+
+/// Name of an arm whose sums of gradients are BF16.
+fn with_sums(arm: &str) -> String {
+    format!("{arm}-bf16-sums")
+}
+
+/// The last quarter of a curve's tokens.
+fn late_quarter(curve: &[(f64, f64)]) -> RangeInclusive<f64> {
+    let last = curve.last().unwrap().0;
+    0.75 * last..=last
+}
+
+/// Mean loss of a curve over a stretch of tokens.
+fn level(curve: &[(f64, f64)], stretch: &RangeInclusive<f64>) -> f64 {
+    mean(&curve.iter().filter(|(tokens, _)| stretch.contains(tokens)).map(|(_, loss)| *loss).collect::<Vec<_>>())
 }
 
 /// How far a curve lies above another over the last quarter of their tokens, nats.
 fn late_gap(above: &[(f64, f64)], below: &[(f64, f64)]) -> f64 {
     assert_eq!(above.len(), below.len());
-    let last = above.last().unwrap().0;
-    let late = above.iter().zip(below).filter(|((tokens, _), _)| *tokens >= 0.75 * last);
-    mean(&late.map(|((_, above), (_, below))| above - below).collect::<Vec<f64>>())
+    let late = late_quarter(below);
+    level(above, &late) - level(below, &late)
 }
