@@ -4,7 +4,7 @@
 //! with one seed, the spread within those tells what a run scatters by itself (`own`); the first of them stands in the table, so that
 //! every cell has one variance, and the contrast of levels uses the mean of all. One seed gives levels, and no scatter.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use statrs::distribution::{ContinuousCDF, FisherSnedecor};
 
@@ -168,6 +168,12 @@ impl Layout {
         if cells.is_empty() { 1.0 } else { cells.iter().map(|cell| cell.runs.recip()).sum::<f64>() / cells.len() as f64 }
     }
 
+    /// Of the baseline's seeds, those with which an arm was run.
+    pub fn seeds_of(&self, arm: &str) -> BTreeSet<u64> {
+        let has = |seed: &&u64| self.cells.get(arm).is_some_and(|row| row.contains_key(*seed));
+        self.seeds.iter().filter(has).copied().collect()
+    }
+
     fn table(&self) -> Vec<Vec<f64>> {
         self.arms.iter().map(|arm| self.seeds.iter().map(|seed| self.cells[arm][seed].first).collect()).collect()
     }
@@ -224,37 +230,53 @@ impl Levels for Layout {
     }
 }
 
-/// What a simulated campaign would measure: levels and scatter drawn from the distributions that the true ones give them.
+/// An arm as it truly is, and its runs.
 #[derive(Debug, Clone)]
-pub struct Drawn {
-    levels: BTreeMap<String, (f64, f64)>,
-    scatter: Scatter,
-    seeds: usize,
+pub struct True {
+    pub level: f64,
+    /// One over its runs with a seed.
+    pub one_over_runs: f64,
+    pub seeds: BTreeSet<u64>,
 }
 
-impl Drawn {
-    /// `arms`: each arm's true level and one over its runs with a seed; `scatter` is the truth, estimated with its degrees of freedom.
-    pub fn new(arms: &BTreeMap<String, (f64, f64)>, scatter: &Scatter, seeds: usize, draws: &mut Draws) -> Self {
+/// What a simulated campaign would measure: levels and scatter drawn from the distributions that the true ones give them.
+#[derive(Debug, Clone)]
+pub struct Drawn<'a> {
+    /// With the variance of one seed's number, and how far off the mean of an arm's seeds is in its own standard errors.
+    arms: BTreeMap<&'a str, (&'a True, f64, f64)>,
+    scatter: Scatter,
+}
+
+impl<'a> Drawn<'a> {
+    /// `scatter` is the truth, estimated with its degrees of freedom.
+    pub fn new(arms: &'a BTreeMap<String, True>, scatter: &Scatter, draws: &mut Draws) -> Self {
         let own = scatter.own_square();
-        let level = |(arm, (level, one_over_runs)): (&String, &(f64, f64))| {
-            let variance = (scatter.run.square - own * (1.0 - one_over_runs)) / seeds as f64;
-            (arm.clone(), (level + variance.sqrt() * draws.normal(), *one_over_runs))
+        let arm = |(arm, of): (&'a String, &'a True)| {
+            let variance = scatter.run.square - own * (1.0 - of.one_over_runs);
+            (arm.as_str(), (of, variance, draws.normal()))
         };
-        let levels = arms.iter().map(level).collect();
+        let arms = arms.iter().map(arm).collect();
         let mut estimate = |of: Component| Component { square: of.square * draws.variance(of.freedom), ..of };
-        Self { levels, scatter: Scatter { run: estimate(scatter.run), own: scatter.own.map(estimate) }, seeds }
+        Self { arms, scatter: Scatter { run: estimate(scatter.run), own: scatter.own.map(estimate) } }
     }
 }
 
-impl Levels for Drawn {
+impl Levels for Drawn<'_> {
+    /// Over the seeds that all its arms have, as of a table. Two contrasts over different seeds of an arm are off by the same share of their
+    /// errors, which is no matter to the chance of each.
     fn contrast(&self, weights: &[(&str, f64)]) -> Result<Measured, String> {
         let mut terms = Vec::new();
         for (arm, weight) in weights {
-            let (level, one_over_runs) = self.levels.get(*arm).ok_or_else(|| format!("{arm} is not part of this profile"))?;
-            terms.push((*weight, *level, *one_over_runs));
+            terms.push((*weight, self.arms.get(*arm).ok_or_else(|| format!("{arm} is not part of this profile"))?));
         }
-        let (error, freedom) = self.scatter.error(terms.iter().map(|(weight, _, runs)| (*weight, *runs)), self.seeds);
-        Ok(Measured { number: terms.iter().map(|(weight, level, _)| weight * level).sum(), error, freedom, n: self.seeds })
+        let Some((_, (first, ..))) = terms.first() else { return Err("nothing is compared".to_owned()) };
+        let n = first.seeds.iter().filter(|seed| terms.iter().all(|(_, (arm, ..))| arm.seeds.contains(seed))).count();
+        if n == 0 {
+            return Err("no seed has all arms of this comparison".to_owned());
+        }
+        let number = terms.iter().map(|(weight, (arm, variance, off))| weight * (arm.level + (variance / n as f64).sqrt() * off)).sum();
+        let (error, freedom) = self.scatter.error(terms.iter().map(|(weight, (arm, ..))| (*weight, arm.one_over_runs)), n);
+        Ok(Measured { number, error, freedom, n })
     }
 }
 

@@ -180,3 +180,27 @@ fn a_product_of_arm_and_seed_shows() {
     let plain: Vec<f64> = (0..40).map(|_| table(0.0, &mut draws).p).collect();
     assert!((plain.iter().sum::<f64>() / 40.0 - 0.5).abs() < 0.15, "{plain:?}");
 }
+
+/// An arm that lacks a seed is compared over the others.
+#[test]
+fn simulated_campaigns_lack_the_seeds_that_the_measured_one_lacks() {
+    let scatter = Scatter { run: Component { square: 1.0, freedom: 400 }, own: None };
+    let arm = |seeds: &[u64]| True { level: 0.0, one_over_runs: 1.0, seeds: seeds.iter().copied().collect() };
+    let arms = [("all", arm(&[1, 2, 3])), ("two", arm(&[1, 2])), ("other", arm(&[4]))].map(|(name, arm)| (name.to_owned(), arm)).into();
+    let (mut draws, mut found) = (Draws::default(), [Vec::new(), Vec::new()]);
+    for _ in 0..4_000 {
+        let drawn = Drawn::new(&arms, &scatter, &mut draws);
+        let pairs: [&[(&str, f64)]; 2] = [&[("all", 1.0)], &[("two", 1.0), ("all", -1.0)]];
+        for (all, weights) in found.iter_mut().zip(pairs) {
+            all.push(drawn.contrast(weights).unwrap());
+        }
+        assert!(drawn.contrast(&[("two", 1.0), ("other", -1.0)]).unwrap_err().contains("no seed has all arms"));
+    }
+    // A variance of 4,000 draws has a standard error of 2.2 %.
+    for (all, (n, variance)) in found.iter().zip([(3, 1.0 / 3.0), (2, 1.0)]) {
+        assert!(all.iter().all(|measured| measured.n == n));
+        let drawn = all.iter().map(|measured| measured.number.powi(2)).sum::<f64>() / all.len() as f64;
+        let said = all.iter().map(|measured| measured.error.powi(2)).sum::<f64>() / all.len() as f64;
+        assert!((drawn / variance - 1.0).abs() < 0.09 && (said / variance - 1.0).abs() < 0.01, "{drawn} {said} {variance}");
+    }
+}

@@ -121,7 +121,7 @@ class Layout:
     """Least squares for arm and seed effects through the normal equations of the balanced table, written as sums of squares."""
 
     def __init__(self, values, baseline):
-        self.values, self.seeds = values, sorted(values[baseline])
+        self.values, self.baseline, self.seeds = values, baseline, sorted(values[baseline])
         self.arms = sorted(arm for arm in values if all(seed in values[arm] for seed in self.seeds))
         y = {(arm, seed): values[arm][seed][0] for arm in self.arms for seed in self.seeds}
         arms, seeds = len(self.arms), len(self.seeds)
@@ -205,10 +205,10 @@ def simulate(layout, asked, levels, campaigns):
     for _ in range(campaigns):
         table = {}
         for arm, seeds in layout.values.items():
-            for seed in layout.seeds:
+            for seed in (seed for seed in layout.seeds if seed in seeds):
                 cell = levels.get(arm, 0.0) + random.gauss(0, 1) * shared
-                table.setdefault(arm, {})[seed] = [cell + random.gauss(0, 1) * math.sqrt(own) for _ in seeds.get(seed, [0])]
-        drawn = Layout(table, next(iter(table)))
+                table.setdefault(arm, {})[seed] = [cell + random.gauss(0, 1) * math.sqrt(own) for _ in seeds[seed]]
+        drawn = Layout(table, layout.baseline)
         for key, (weights, accepted) in asked.items():
             inside, outside = p_values(*drawn.contrast(weights), accepted)
             counts[key][0] += inside <= 0.05

@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::asked::{self, Asked};
-use super::power::{DECIDES, Design};
+use super::power::{DECIDES, Design, Runs};
 use super::question::Scale;
 use super::sheets::Sheets;
 use crate::judge::verdict::Chances;
@@ -126,7 +126,8 @@ fn planned(manifests: &Manifests, profile: &Profile, scatter: &Scatter) -> Optio
     let freedom = runs.len().saturating_sub(1) * seeds.saturating_sub(1);
     let own = scatter.own.filter(|_| again > 0).map(|own| Component { freedom: seeds * again, ..own });
     let scatter = Scatter { run: Component { freedom, ..scatter.run }, own };
-    (freedom > 0).then(|| Design { arms: runs.into_iter().map(|(arm, runs)| (arm, runs.recip())).collect(), seeds, scatter })
+    let of = |(arm, runs): (String, f64)| (arm, Runs { seeds: profile.seeds.iter().copied().collect(), reciprocal: runs.recip() });
+    (freedom > 0).then(|| Design { arms: runs.into_iter().map(of).collect(), scatter })
 }
 
 /// The campaign to take the scatter from: of the same profile, else the same model, else the same hardware; of those the last whose runs can

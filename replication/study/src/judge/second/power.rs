@@ -1,11 +1,11 @@
 //! What a profile can decide: the chance of each verdict, from simulated campaigns with the scatter of a measured one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::question::Question;
 use crate::draws::Draws;
 use crate::judge::verdict::Chances;
-use crate::layout::{Drawn, Scatter};
+use crate::layout::{Drawn, Scatter, True};
 
 /// Simulated campaigns behind each chance of a report: a standard error of at most 1.1 points.
 pub(crate) const CAMPAIGNS: usize = 2_000;
@@ -15,20 +15,30 @@ pub(crate) const DECIDES: f64 = 0.5;
 /// What a campaign looks like to a simulation.
 #[derive(Debug, Clone)]
 pub(crate) struct Design {
-    /// One over the runs of a cell, by arm.
-    pub arms: BTreeMap<String, f64>,
-    pub seeds: usize,
+    pub arms: BTreeMap<String, Runs>,
     pub scatter: Scatter,
+}
+
+/// Which runs of an arm there are.
+#[derive(Debug, Clone)]
+pub(crate) struct Runs {
+    /// Of the baseline's seeds, those that it has.
+    pub seeds: BTreeSet<u64>,
+    /// One over the runs with one seed.
+    pub reciprocal: f64,
 }
 
 impl Design {
     /// The chance of each verdict on each question, when arms have the true levels `truth` (zero for those not named).
     pub(crate) fn chances(&self, questions: &[&Question], truth: &BTreeMap<String, f64>, campaigns: usize) -> Vec<Chances> {
         let level = |arm: &String| truth.get(arm).copied().unwrap_or(0.0);
-        let arms: BTreeMap<String, (f64, f64)> = self.arms.iter().map(|(arm, runs)| (arm.clone(), (level(arm), *runs))).collect();
+        let of = |(arm, runs): (&String, &Runs)| {
+            (arm.clone(), True { level: level(arm), one_over_runs: runs.reciprocal, seeds: runs.seeds.clone() })
+        };
+        let arms: BTreeMap<String, True> = self.arms.iter().map(of).collect();
         let (mut draws, mut counts) = (Draws::default(), vec![[0_usize; 2]; questions.len()]);
         for _ in 0..campaigns {
-            let drawn = Drawn::new(&arms, &self.scatter, self.seeds, &mut draws);
+            let drawn = Drawn::new(&arms, &self.scatter, &mut draws);
             for (question, count) in questions.iter().zip(&mut counts) {
                 if let Some([inside, outside]) = question.p(&drawn) {
                     count[0] += usize::from(inside <= 0.05);
@@ -48,7 +58,7 @@ impl Design {
     /// Seeds for which half of the 95 % interval of an arm against `baseline` is at most `half`, on the layout's scale. Normal, not t:
     /// with so many seeds the scatter would be known.
     pub(crate) fn seeds_for(&self, half: f64, baseline: &str) -> f64 {
-        let runs = self.arms.get(baseline).copied().unwrap_or(1.0);
+        let runs = self.arms.get(baseline).map_or(1.0, |runs| runs.reciprocal);
         ((1.96 / half).powi(2) * self.scatter.of_pair(runs)).ceil().max(2.0)
     }
 }

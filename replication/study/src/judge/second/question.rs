@@ -109,7 +109,7 @@ impl Question {
 
     /// Fieller's interval of the ratio of two contrasts, and one minus it. The number is none where the second cannot be told from zero.
     fn share(&self, levels: &impl Levels, of: &Weights, over: &Weights) -> Result<Found, String> {
-        let (a, b) = (contrast(levels, of)?, contrast(levels, over)?);
+        let (a, b) = (beside(levels, of, over)?, beside(levels, over, of)?);
         let number = 1.0 - a.number / b.number;
         if b.freedom < 1.0 {
             return Ok(Found { number, interval: None, ninety: None, n: b.n, p: None });
@@ -137,7 +137,7 @@ fn share_p(levels: &impl Levels, of: &Weights, over: &Weights, accepted: &Interv
         let left = contrast(levels, &minus(of, over, 1.0 - share)).ok()?;
         t_above(sign * left.number / left.error, left.freedom)
     };
-    let gap = contrast(levels, over).ok()?;
+    let gap = beside(levels, over, of).ok()?;
     let positive = t_above(gap.number / gap.error, gap.freedom)?;
     let inside = above(accepted.low, -1.0)?.max(above(accepted.high, 1.0)?).max(positive);
     let outside = 2.0 * above(accepted.low, 1.0)?.min(above(accepted.high, -1.0)?).max(positive);
@@ -147,6 +147,11 @@ fn share_p(levels: &impl Levels, of: &Weights, over: &Weights, accepted: &Interv
 fn contrast(levels: &impl Levels, weights: &Weights) -> Result<Measured, String> {
     let weights: Vec<(&str, f64)> = weights.iter().map(|(arm, weight)| (arm.as_str(), *weight)).collect();
     levels.contrast(&weights)
+}
+
+/// A contrast over the seeds that the arms of `other` have, too: their weight is zero.
+fn beside(levels: &impl Levels, weights: &Weights, other: &Weights) -> Result<Measured, String> {
+    contrast(levels, &minus(weights, other, 0.0))
 }
 
 /// `of` minus `share` of `over`, each arm once.
@@ -171,4 +176,37 @@ pub(super) fn holm(p: &[f64]) -> Vec<f64> {
         corrected[at] = largest;
     }
     corrected
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::layout::{Layout, Values};
+
+    /// A share is of gaps over the same seeds: with the third seed, which one arm lacks, the gap of 2 would be one of 3.
+    #[test]
+    fn a_share_is_of_gaps_of_the_same_seeds() {
+        let row = |losses: &[f64]| (1..).zip(losses).map(|(seed, loss)| (seed, vec![*loss])).collect();
+        let values: Values = [("base", &[3.0, 3.1, 3.2][..]), ("bare", &[5.0, 5.1001, 8.2]), ("with", &[3.5, 3.6])]
+            .map(|(arm, losses)| (arm.to_owned(), row(losses)))
+            .into();
+        let layout = Layout::of(&values, "base").unwrap();
+        let weights = |arm: &str| vec![(arm.to_owned(), 1.0), ("base".to_owned(), -1.0)];
+        let (of, over) = (weights("with"), weights("bare"));
+        let question = Question {
+            what: "size",
+            statement: String::new(),
+            scale: Scale::Nats,
+            quantity: Quantity::Share(of.clone(), over.clone()),
+            accepted: Interval::new(0.0, 1.0),
+            unit: Unit::Percent,
+        };
+        let (left, gap) = (beside(&layout, &of, &over).unwrap(), beside(&layout, &over, &of).unwrap());
+        assert_eq!((left.n, gap.n), (2, 2));
+        assert!((left.number - 0.5).abs() < 1e-12 && (gap.number - 2.00005).abs() < 1e-12);
+        // A gap of one seed in three is scatter: no interval.
+        assert!(question.answer(&layout).unwrap_err().contains("cannot be told from zero"));
+        assert_eq!(contrast(&layout, &over).unwrap().n, 3);
+    }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::power::Design;
+use super::power::{Design, Runs};
 use crate::judge::verdict::Precision;
 use crate::layout::{Layout, Levels, Measured, ONE_SEED, Values};
 use crate::measure::Measurements;
@@ -73,8 +73,9 @@ impl Sheet {
     /// The campaign as a simulation sees it.
     pub(crate) fn design(&self, scale: Scale) -> Option<Design> {
         let layout = self.layout(scale).ok()?;
-        let arms = self.values.keys().map(|arm| (arm.clone(), layout.one_over_runs(arm))).collect();
-        Some(Design { arms, seeds: layout.seeds.len(), scatter: layout.scatter? })
+        let runs = |arm: &String| Runs { seeds: layout.seeds_of(arm), reciprocal: layout.one_over_runs(arm) };
+        let arms = self.values.keys().map(|arm| (arm.clone(), runs(arm))).collect();
+        Some(Design { arms, scatter: layout.scatter? })
     }
 
     /// What its intervals rest on; none where there is no layout.
