@@ -343,7 +343,7 @@ fn the_same_directories_elsewhere_and_in_another_order_give_the_same_bytes() {
     assert_eq!((one.html, one.csv, one.svg, one.source), (two.html, two.csv, two.svg, two.source));
 }
 
-/// A control with fewer seeds of arms that another campaign of the model has, too, is in the table and not in the picture.
+/// A control with fewer seeds, or as many and fewer runs, of arms that another campaign of the model has, too, is in the table and not in the picture.
 #[test]
 fn the_picture_leaves_out_what_a_larger_campaign_covers() {
     let folder = tempfile::tempdir().unwrap();
@@ -352,6 +352,8 @@ fn the_picture_leaves_out_what_a_larger_campaign_covers() {
     let control = Made { arms, seeds: &[14], ..Made::new("control") }.write(folder.path());
     let found = pages(&of(&[large.clone(), control]));
     assert!(found.svg.contains("3 seeds, at") && !found.svg.contains("1 seed, at") && found.html.contains("control"));
+    let control = Made { arms, ..Made::new("a-control") }.write(folder.path());
+    assert_eq!(pages(&of(&[control, large.clone()])).svg.matches("3 seeds, at").count(), 1);
     // What no other campaign has is shown, and so is another size.
     let own = [ARMS[0], ("mxfp4-fdw-h32", 1.09)];
     let alone = Made { arms: &own, seeds: &[14], ..Made::new("alone") }.write(folder.path());

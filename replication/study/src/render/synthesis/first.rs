@@ -27,7 +27,7 @@ impl Shown<'_> {
     }
 
     /// The sources of the picture, from the largest model: those at the paper's depth first, then those that end early, public logs last.
-    /// A campaign all of whose arms another one of the same model and text has with more seeds is left to the table.
+    /// A campaign all of whose arms another one of the same model and text has with more seeds, or with as many and more runs, is left to the table.
     fn series(&self) -> Vec<usize> {
         let sources = &self.synthesis.sources;
         let arms: Vec<_> = self.main().map(answer::reported).unwrap_or_default();
@@ -38,7 +38,8 @@ impl Shown<'_> {
         let covers = |other: usize, at: usize| {
             let (more, fewer) = (&sources[other], &sources[at]);
             let same = more.parameters == fewer.parameters && more.data == fewer.data;
-            same && more.seeds > fewer.seeds && arms.iter().all(|(arm, _)| self.cost(at, arm).is_none() || self.cost(other, arm).is_some())
+            let is_more = (more.seeds, more.runs[0]) > (fewer.seeds, fewer.runs[0]);
+            same && is_more && arms.iter().all(|(arm, _)| self.cost(at, arm).is_none() || self.cost(other, arm).is_some())
         };
         let deep: Vec<usize> = deep.iter().copied().filter(|at| !deep.iter().any(|other| covers(*other, *at))).collect();
         let public = public.into_iter().take(svg::SERIES / 2).collect::<Vec<_>>();
