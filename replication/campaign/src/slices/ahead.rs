@@ -73,7 +73,8 @@ impl SliceAhead {
             ahead.to_make += 1;
             match forecast.gpu_minutes(&run.arm) {
                 Some(minutes) => ahead.gpu_minutes += minutes,
-                None if ahead.untimed.contains(&run.arm) => {}
+                // Nothing is predicted of a CPU.
+                None if forecast.hours.is_empty() || ahead.untimed.contains(&run.arm) => {}
                 None => ahead.untimed.push(run.arm.clone()),
             }
         }
