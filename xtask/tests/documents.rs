@@ -12,6 +12,7 @@ use std::process::Command;
 mod markdown;
 mod numbers;
 mod ranks;
+mod slices;
 
 use markdown::{Document, documents};
 use numbers::Results;

@@ -1,0 +1,67 @@
+//! What docs/slices.md says of runs of several profiles in one pool, from what the command said and the timings of its runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use contract::json;
+use contract::timing::TimingLine;
+
+const MEASURED: &str = "docs/measured/slices-2026-11-26";
+
+/// What was said once: seconds since the start, and the step of every run at work.
+struct Said {
+    seconds: f64,
+    at: BTreeMap<Run, u64>,
+}
+
+/// Profile, and arm with seed.
+type Run = (String, String);
+
+impl Said {
+    /// `1% of steps, run 0/34; cuda:0 PROFILE ARM/SEED step 550/4220; ..., 30 s gone, about 2322 s left`.
+    fn of(line: &str) -> Option<Self> {
+        let (runs, seconds) = line.split_once(" s gone")?.0.rsplit_once(", ")?;
+        let at = runs.split("; ").skip(1).map(|run| {
+            let words: Vec<&str> = run.split(' ').collect();
+            ((words[1].to_owned(), words[2].to_owned()), words[4].split('/').next().unwrap().parse().unwrap())
+        });
+        Some(Self { seconds: seconds.parse().ok()?, at: at.collect() })
+    }
+}
+
+/// Seconds of steps and of evaluations of a run up to a step; none of a run that was not finished.
+fn spent((profile, run): &Run, until: u64) -> Option<[f64; 2]> {
+    let of_profile = |name: &str| name.rsplit_once('-').is_some_and(|(name, _)| name.ends_with(&format!("-{profile}")));
+    let names = std::fs::read_dir(super::root().join("results")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let directory = names.filter(|name| of_profile(name)).max().unwrap();
+    let text = study::packed::text(&super::root().join("results").join(directory).join("runs").join(run).join("timing.jsonl")).ok()?;
+    let (mut steps, mut evaluations) = (0.0, 0.0);
+    for line in json::read(run, &text) {
+        match line.unwrap().1 {
+            TimingLine::Step(step) if step.step <= until => steps += step.seconds,
+            TimingLine::Evaluation(evaluation) if evaluation.step <= until => evaluations += evaluation.seconds,
+            _ => {}
+        }
+    }
+    Some([steps, evaluations])
+}
+
+/// Up to the last line that names only runs which were finished.
+#[test]
+fn what_is_said_of_slices_was_measured() {
+    let log = super::read(&format!("{MEASURED}/progress.log"));
+    let (mut begun, mut last) = (BTreeSet::new(), None);
+    for said in log.lines().filter_map(Said::of) {
+        begun.extend(said.at.keys().cloned());
+        let until = |run: &Run| said.at.get(run).copied().unwrap_or(u64::MAX);
+        let Some(runs) = begun.iter().map(|run| spent(run, until(run))).collect::<Option<Vec<_>>>() else { break };
+        last = Some((said.seconds, [0, 1].map(|kind| runs.iter().map(|run| run[kind]).sum::<f64>())));
+    }
+    let (seconds, spent) = last.unwrap();
+    let [steps, evaluations] = spent.map(|spent| 100.0 * spent / (4.0 * seconds));
+    let wanted = format!(
+        "In their first {seconds:.0} s {steps:.1} % of the GPUs' time went to steps, {evaluations:.1} % to evaluations and {:.1} % to everything else",
+        100.0 - steps - evaluations
+    );
+    let page = super::read("docs/slices.md").replace('\n', " ");
+    assert!(page.contains(&wanted), "{wanted}");
+}
