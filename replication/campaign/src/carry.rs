@@ -97,6 +97,10 @@ pub(crate) fn take(folder: &Path, cache: &Path, checkpoints: bool, carried: &mut
         }
         state => state == State::Finished,
     };
+    if !finished && folder.join("done.json").exists() {
+        refuse("done.json is not that of a finished run of this run.yaml with these metrics");
+        return Ok(());
+    }
     if let Some(error) = run_folder::ran_elsewhere(folder, &ingredients.device) {
         refuse(&error);
         return Ok(());

@@ -20,6 +20,7 @@ use crate::devices::Answers;
 use crate::directory::failures;
 use crate::doctor;
 use crate::error::{CampaignError, interrupted};
+use crate::forecast;
 use crate::prepared::{Built, Prepared};
 use crate::ranks;
 use crate::replicate::stages_or_interrupted;
@@ -44,7 +45,9 @@ impl FromStr for Slice {
         let (rest, seeds) = text.split_once('@').map_or((text, None), |(rest, seeds)| (rest, Some(seeds)));
         let (profile, arms) = rest.split_once(':').map_or((rest, None), |(profile, arms)| (profile, Some(arms)));
         let arms: Vec<String> = arms.iter().flat_map(|arms| arms.split(',')).map(str::to_owned).collect();
-        let seeds = seeds.iter().flat_map(|seeds| seeds.split(',')).map(|seed| seed.parse().map_err(|_| format!("`{seed}` is no seed")));
+        let seeds = seeds.iter().flat_map(|seeds| seeds.split(',')).map(|seed| {
+            seed.parse().map_err(|_| format!("`{seed}` is no seed: they are whole numbers, separated by commas, as in @11,12"))
+        });
         let slice = Self { profile: profile.to_owned(), arms, seeds: seeds.collect::<Result<_, _>>()? };
         if slice.profile.is_empty() || slice.arms.iter().any(String::is_empty) {
             return Err("a slice is PROFILE, PROFILE:ARM,ARM, PROFILE@SEED,SEED or PROFILE:ARM,ARM@SEED,SEED".to_owned());
@@ -167,7 +170,7 @@ fn of_slice(request: &Request, slice: &Slice) -> Request {
 
 /// What is wrong with a slice, or lacking for it, before anything is built.
 fn refuse(manifests: &Manifests, slices: &[Slice], request: &Request, answers: &Answers) -> Result<(), CampaignError> {
-    refuse_wrong(manifests, slices)?;
+    refuse_wrong(manifests, slices, request.ranks)?;
     for slice in slices {
         let lacks = doctor::lacks_for(&of_slice(request, slice), manifests.profile(&slice.profile)?, manifests, answers);
         if !lacks.is_empty() {
@@ -178,16 +181,25 @@ fn refuse(manifests: &Manifests, slices: &[Slice], request: &Request, answers: &
 }
 
 /// What is wrong with a slice, wherever it is made.
-fn refuse_wrong(manifests: &Manifests, slices: &[Slice]) -> Result<(), ManifestError> {
+fn refuse_wrong(manifests: &Manifests, slices: &[Slice], ranks: Option<usize>) -> Result<(), ManifestError> {
     let mut first = None;
     for slice in slices {
         let profile = manifests.profile(&slice.profile)?;
         Prepared::refuse_wrong(manifests, &slice.profile, &slice.selection()).map_err(|error| slice.refused(error))?;
         let device = manifests.hardware[&profile.hardware].device;
-        let (of_first, kind) = *first.get_or_insert((slice.profile.as_str(), device));
+        let ranks = ranks.map_or(forecast::gpus(profile), |ranks| ranks as u64);
+        let (of_first, kind, of_each) = *first.get_or_insert((slice.profile.as_str(), device, ranks));
+        let refused = |what: String| Err(ManifestError::new(&Manifests::path("profiles", &slice.profile), what));
         if kind != device {
-            let what = format!("it is for {}, and {of_first} for {}: they need a command each", device.word(), kind.word());
-            return Err(ManifestError::new(&Manifests::path("profiles", &slice.profile), what));
+            return refused(format!("it is for {}, and {of_first} for {}: they need a command each", device.word(), kind.word()));
+        }
+        if ranks != of_each {
+            let each = |ranks: u64| format!("{ranks} rank{}", plural(ranks as usize));
+            return refused(format!(
+                "its runs have {} each, those of {of_first} {}: give each a command of its own, or the same --ranks-per-run",
+                each(ranks),
+                each(of_each)
+            ));
         }
     }
     Ok(())
@@ -213,11 +225,18 @@ fn make(
         let request = of_slice(request, planned.slice);
         Ok(Site::new(&planned.prepared, &built.trainer, &request, answers, &once)?.pool(&planned.prepared, &request))
     });
-    let pool = together(slices, pools.collect::<Result<_, CampaignError>>()?)?;
+    let pool = together(pools.collect::<Result<_, CampaignError>>()?);
     // A run that two slices name is of the first.
     let mut seen = BTreeSet::new();
     planned.iter_mut().for_each(|planned| planned.prepared.plan.runs.retain(|run| seen.insert(run.key())));
-    say(&format!("{} runs of {} slices, {} at once", seen.len(), slices.len(), pool.places.len()));
+    say(&format!(
+        "{} run{} of {} slice{}, {} at once",
+        seen.len(),
+        plural(seen.len()),
+        slices.len(),
+        plural(slices.len()),
+        pool.places.len()
+    ));
     let (cache, started) = (plan::run_cache(&manifests.root), Instant::now());
     let means = Means { cache: &cache, trainer: &built.trainer, options: &request.run, pool: &pool };
     let of_engine: Vec<run::Slice<'_>> = planned.iter().map(Planned::of_engine).collect();
@@ -252,26 +271,17 @@ fn plan_all<'m>(
     Ok(planned)
 }
 
-/// The places of all slices, which have to be the same.
-fn together(slices: &[Slice], pools: Vec<Pool>) -> Result<Pool, CampaignError> {
+/// The places of all slices. Their runs have as many ranks each.
+fn together(pools: Vec<Pool>) -> Pool {
     let ahead = pools.iter().all(|pool| pool.ahead);
-    let of_first = pools.first().cloned().unwrap_or_default();
-    if let Some((slice, pool)) = slices.iter().zip(&pools).find(|(_, pool)| pool.places != of_first.places) {
-        let first = slices.first().map_or("", |slice| slice.profile.as_str());
-        let ranks = |pool: &Pool| format!("{} rank{}", pool.ranks, plural(pool.ranks));
-        let what = format!(
-            "its runs have {} each, those of {first} {}: give each a command of its own, or the same --ranks-per-run",
-            ranks(pool),
-            ranks(&of_first)
-        );
-        return Err(ManifestError::new(&Manifests::path("profiles", &slice.profile), what).into());
-    }
-    Ok(Pool { ahead, ..of_first })
+    Pool { ahead, ..pools.into_iter().next().unwrap_or_default() }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
@@ -287,12 +297,19 @@ mod tests {
     }
 
     #[test]
-    fn slices_share_the_same_places_or_are_refused() {
-        let slices = ["smoke", "h200-8b"].map(|text| text.parse::<Slice>().unwrap());
-        let pool = |place: &str, ranks, ahead| Pool { places: vec![place.to_owned()], ranks, ahead, ..Pool::default() };
-        let shared = together(&slices, vec![pool("cuda:0", 1, true), pool("cuda:0", 1, false)]).unwrap();
-        assert_eq!((shared.places, shared.ahead), (vec!["cuda:0".to_owned()], false), "two runs at once have to fit for every slice");
-        let refused = together(&slices, vec![pool("cuda:0", 1, true), pool("cuda:0,1,2,3", 4, true)]).unwrap_err().to_string();
-        assert!(refused.contains("h200-8b.yaml: its runs have 4 ranks each, those of smoke 1 rank"), "{refused}");
+    fn slices_share_places_and_have_as_many_ranks_or_are_refused() {
+        let pool = |ahead| Pool { places: vec!["cuda:0".to_owned()], ranks: 1, ahead, ..Pool::default() };
+        let shared = together(vec![pool(true), pool(false)]);
+        assert_eq!(
+            (shared.places.as_slice(), shared.ahead),
+            (&["cuda:0".to_owned()][..], false),
+            "two runs at once have to fit for every slice"
+        );
+        let manifests = Manifests::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).unwrap();
+        let slices = ["ladder-32m@11", "h200-8b@1"].map(|text| text.parse::<Slice>().unwrap());
+        let asked = |ranks| refuse_wrong(&manifests, &slices, ranks);
+        let refused = asked(None).unwrap_err().to_string();
+        assert!(refused.contains("h200-8b.yaml: its runs have 4 ranks each, those of ladder-32m 1 rank"), "{refused}");
+        asked(Some(2)).unwrap();
     }
 }

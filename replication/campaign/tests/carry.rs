@@ -95,8 +95,10 @@ fn what_is_not_what_its_key_says_is_refused() {
     assert!(refused(&|run| files::write(&run.join("run.yaml"), b"run: {arm: z}\n").unwrap()).contains("is not about this run.yaml"));
     let on = |device: &str| format!("\"kind\":\"session\",\"device\":\"{device}\",");
     assert!(refused(&|run| replace(run, "timing.jsonl", "\"kind\":\"session\",", &on("cuda"))).contains("ran on cuda"));
-    // Metrics that done.json does not vouch for: no finished run, and no checkpoint either.
-    assert_eq!(refused(&|run| replace(run, "metrics.jsonl", "\"step\":8", "\"step\":9")), "");
+    // Metrics that done.json does not vouch for, and a done.json that says nothing: not left out without a word.
+    let no_end = "done.json is not that of a finished run";
+    assert!(refused(&|run| replace(run, "metrics.jsonl", "\"step\":8", "\"step\":9")).contains(no_end));
+    assert!(refused(&|run| files::write(&run.join("done.json"), b"").unwrap()).contains(no_end));
     // Files that say different things of one run.
     assert!(
         refused(&|run| replace(run, "done.json", "\"final_validation_loss\":", "\"final_validation_loss\":1"))

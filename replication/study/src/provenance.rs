@@ -36,7 +36,7 @@ pub enum ProvenanceError {
     #[error(transparent)]
     File(#[from] FileError),
     /// A file of the directory is not what it should be.
-    #[error("{file}: {}; put the directory together again with `cargo xtask replicate`", one_line(.what))]
+    #[error("{file}: {}; restore it, or put the directory together again (`cargo xtask replicate --profile PROFILE` makes only runs that are not finished)", one_line(.what))]
     Content {
         /// Relative to the directory.
         file: String,

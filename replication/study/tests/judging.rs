@@ -152,7 +152,7 @@ fn a_small_campaign_cannot_decide_and_says_so() {
     let verdicts = judge::recompute(directory.path()).unwrap();
     let size = claim(&verdicts, "T1-F");
     assert_eq!(size.verdict, "cannot-decide");
-    assert!(size.reason.as_deref().unwrap().starts_with("chance of `reproduced` if the paper is right: "), "{size:?}");
+    assert!(size.reason.as_deref().unwrap().starts_with("chance of reproduced if the paper is right: "), "{size:?}");
     assert!(size.number.is_some() && size.interval.is_some(), "the number is shown");
     assert_eq!(words(&verdicts, "T1-FDW")[0], "reproduced", "what is clear stays clear");
 }

@@ -109,8 +109,9 @@ pub(super) fn train(root: &Path, options: &Train, say: &dyn Fn(&str)) -> Result<
 }
 
 fn of_slice_ahead(ahead: &slices::SliceAhead) -> Value {
-    let slices::SliceAhead { slice, finished, to_make, gpu_minutes, untimed } = ahead;
-    json!({"slice": slice.to_string(), "finished": finished, "to_make": to_make, "gpu_minutes": gpu_minutes, "untimed": untimed})
+    let slices::SliceAhead { slice, earlier, finished, to_make, gpu_minutes, untimed } = ahead;
+    json!({"slice": slice.to_string(), "in_earlier_slice": earlier, "finished": finished, "to_make": to_make, "gpu_minutes": gpu_minutes,
+           "untimed": untimed})
 }
 
 pub(super) fn audit(root: &Path, options: &Audit, say: &dyn Fn(&str)) -> Result<Outcome, Failure> {

@@ -189,7 +189,7 @@ fn compared(title: &str, rows: &[&Compared], text: &mut String) {
             section = &row.section;
             line!(text, "  {section}");
         }
-        let number = |value: f64| if row.is_share { format!("{:.0} %", 100.0 * value) } else { format!("{value:.2}x") };
+        let number = |value: f64| if row.is_share { format!("{:.1} %", 100.0 * value) } else { format!("{value:.2}x") };
         let ratio = row.ratio.map_or("-".to_owned(), number);
         let interval = row.interval.map(|[low, high]| format!("[{}, {}]", number(low), number(high))).unwrap_or_default();
         let bar = row.bar.map(|bar| format!("bar {:<6} {:<6}", number(bar), row.verdict)).unwrap_or_default();

@@ -22,10 +22,12 @@ use crate::request::Request;
 #[derive(Debug, Clone, PartialEq)]
 pub struct SliceAhead {
     pub slice: Slice,
+    /// That an earlier slice names, too: they are counted there.
+    pub earlier: usize,
     pub finished: usize,
     pub to_make: usize,
-    /// Of all GPUs, for the runs to make whose arms were timed.
-    pub gpu_minutes: f64,
+    /// Of all GPUs, for the runs to make whose arms were timed; nothing is predicted of a CPU.
+    pub gpu_minutes: Option<f64>,
     /// Arms of other runs to make.
     pub untimed: Vec<Id>,
 }
@@ -42,7 +44,7 @@ pub struct Ahead {
 /// # Errors
 /// A slice that is wrong; slices for different devices; data without which runs have no keys.
 pub fn ahead(manifests: &Manifests, slices: &[Slice], request: &Request) -> Result<Ahead, CampaignError> {
-    refuse_wrong(manifests, slices)?;
+    refuse_wrong(manifests, slices, request.ranks)?;
     let (cache, answers) = (plan::run_cache(&manifests.root), Answers::default());
     let mut forecasts: BTreeMap<&str, Forecast> = BTreeMap::new();
     let (mut seen, mut lacks) = (BTreeSet::new(), BTreeSet::new());
@@ -54,40 +56,43 @@ pub fn ahead(manifests: &Manifests, slices: &[Slice], request: &Request) -> Resu
             forecasts.insert(&slice.profile, forecast(manifests, profile, request.ranks, &known)?);
         }
         let prepared = Prepared::new(manifests, &slice.profile, &slice.selection(), request.trainer.as_deref())?.with_earlier_runs();
-        // A run that two slices name is of the first.
-        let runs = prepared.plan.runs.iter().filter(|run| seen.insert(run.key()));
-        all.push(SliceAhead::new(slice, runs, &cache, &forecasts[slice.profile.as_str()]));
+        let (own, named): (Vec<&PlannedRun>, Vec<_>) = prepared.plan.runs.iter().partition(|run| seen.insert(run.key()));
+        all.push(SliceAhead { earlier: named.len(), ..SliceAhead::new(slice, &own, &cache, &forecasts[slice.profile.as_str()]) });
         lacks.extend(doctor::lacks_for(&of_slice(request, slice), profile, manifests, &answers));
     }
-    Ok(Ahead { slices: all, lacks: lacks.into_iter().collect() })
+    let is_needed = all.iter().any(|ahead| ahead.to_make > 0);
+    Ok(Ahead { slices: all, lacks: lacks.into_iter().filter(|_| is_needed).collect() })
 }
 
 impl SliceAhead {
-    fn new<'a>(slice: &Slice, runs: impl Iterator<Item = &'a PlannedRun>, cache: &Path, forecast: &Forecast) -> Self {
-        let mut ahead = Self { slice: slice.clone(), finished: 0, to_make: 0, gpu_minutes: 0.0, untimed: Vec::new() };
-        for run in runs {
-            if run_folder::state(&cache.join(run.key()), &run.ingredients) == State::Finished {
-                ahead.finished += 1;
-                continue;
+    fn new(slice: &Slice, runs: &[&PlannedRun], cache: &Path, forecast: &Forecast) -> Self {
+        let is_finished = |run: &&&PlannedRun| run_folder::state(&cache.join(run.key()), &run.ingredients) == State::Finished;
+        let (finished, left): (Vec<&&PlannedRun>, Vec<_>) = runs.iter().partition(is_finished);
+        let (mut untimed, is_told) = (Vec::new(), !forecast.hours.is_empty());
+        let minutes = left.iter().filter_map(|run| {
+            let minutes = forecast.gpu_minutes(&run.arm);
+            if minutes.is_none() && is_told && !untimed.contains(&run.arm) {
+                untimed.push(run.arm.clone());
             }
-            ahead.to_make += 1;
-            match forecast.gpu_minutes(&run.arm) {
-                Some(minutes) => ahead.gpu_minutes += minutes,
-                // Nothing is predicted of a CPU.
-                None if forecast.hours.is_empty() || ahead.untimed.contains(&run.arm) => {}
-                None => ahead.untimed.push(run.arm.clone()),
-            }
-        }
-        ahead
+            minutes
+        });
+        let gpu_minutes = minutes.sum();
+        let gpu_minutes = is_told.then_some(gpu_minutes);
+        Self { slice: slice.clone(), earlier: 0, finished: finished.len(), to_make: left.len(), gpu_minutes, untimed }
     }
 }
 
 impl fmt::Display for SliceAhead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { finished, to_make, gpu_minutes, untimed, .. } = self;
+        let Self { earlier, finished, to_make, gpu_minutes, untimed, .. } = self;
         write!(f, "{finished} finished, {to_make} to make")?;
-        if *gpu_minutes > 0.0 {
-            write!(f, ", about {gpu_minutes:.1} GPU-minutes")?;
+        if *earlier > 0 {
+            write!(f, " ({earlier} in an earlier slice)")?;
+        }
+        match gpu_minutes {
+            Some(minutes) if *minutes > 0.0 => write!(f, ", about {minutes:.1} GPU-minutes")?,
+            None if *to_make > 0 => write!(f, "; no estimate on a CPU")?,
+            _ => {}
         }
         match &untimed.iter().map(Id::as_str).collect::<Vec<_>>()[..] {
             [] => Ok(()),
@@ -104,11 +109,11 @@ impl fmt::Display for Ahead {
             writeln!(f, "{name:<width$}  {one}")?;
         }
         let to_make: usize = self.slices.iter().map(|one| one.to_make).sum();
-        let minutes: f64 = self.slices.iter().map(|one| one.gpu_minutes).sum();
+        let minutes: f64 = self.slices.iter().filter_map(|one| one.gpu_minutes).sum();
         write!(f, "{to_make} run{} to make", plural(to_make))?;
         if minutes > 0.0 {
             let least = if self.slices.iter().any(|one| !one.untimed.is_empty()) { "more than" } else { "about" };
-            write!(f, ", {least} {minutes:.1} GPU-minutes by what finished runs of the same profile took")?;
+            write!(f, ", {least} {minutes:.1} GPU-minutes by what finished runs of the same profile and arm took")?;
         }
         writeln!(f)?;
         self.lacks.iter().try_for_each(|line| writeln!(f, "lacks: {line}"))
@@ -133,14 +138,15 @@ mod tests {
         forecast.hours[0].runs = Some(0.75);
         forecast.hours[1].steps = Some(0.25);
         let cache = tempfile::tempdir().unwrap();
-        let one = SliceAhead::new(&slice, plan.runs.iter(), cache.path(), &forecast);
-        let other = SliceAhead { finished: 3, to_make: 0, gpu_minutes: 0.0, untimed: Vec::new(), slice: "smoke".parse().unwrap() };
-        assert_eq!((one.gpu_minutes, one.untimed.len()), (120.0, 3));
-        let ahead = Ahead { slices: vec![other, one], lacks: vec!["a GPU".to_owned()] };
+        let one = SliceAhead::new(&slice, &plan.runs.iter().collect::<Vec<_>>(), cache.path(), &forecast);
+        forecast.hours.clear();
+        let cpu = SliceAhead { earlier: 3, ..SliceAhead::new(&"smoke".parse().unwrap(), &[&plan.runs[0]], cache.path(), &forecast) };
+        assert_eq!((one.gpu_minutes, one.untimed.len(), cpu.gpu_minutes), (Some(120.0), 3, None));
+        let ahead = Ahead { slices: vec![cpu, one], lacks: vec!["a GPU".to_owned()] };
         insta::assert_snapshot!(ahead.to_string(), @r"
-        smoke                  3 finished, 0 to make
+        smoke                  0 finished, 1 to make (3 in an earlier slice); no estimate on a CPU
         ladder-32m-even@12,13  0 finished, 10 to make, about 120.0 GPU-minutes; no finished run says how long those of mxfp4-fd-even, mxfp4-fdw-even, mxfp4-fdw-even-h16 take
-        10 runs to make, more than 120.0 GPU-minutes by what finished runs of the same profile took
+        11 runs to make, more than 120.0 GPU-minutes by what finished runs of the same profile and arm took
         lacks: a GPU
         ");
     }

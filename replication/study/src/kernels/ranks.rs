@@ -354,7 +354,7 @@ fn without_waiting(step: &RankStep, compared: Compared) -> Compared {
         return compared;
     };
     let without = ratio / (1.0 - waits);
-    let without = if compared.is_share { format!("{:.0} %", 100.0 * without) } else { format!("{without:.2}x") };
+    let without = if compared.is_share { format!("{:.1} %", 100.0 * without) } else { format!("{without:.2}x") };
     let note = format!("{:.1} % of the step waits for the exchange: without that {without}; {PROFILE}", 100.0 * waits);
     Compared { note, ..compared }
 }

@@ -31,7 +31,7 @@ pub enum MeasureError {
     #[error(transparent)]
     File(#[from] FileError),
     /// A file does not follow its schema.
-    #[error("{}, line {line}: {}\nThe file does not follow docs/files.md; run the arm again with `cargo xtask replicate --fresh`, or restore the file.", path.display(), one_line(.what))]
+    #[error("{}, line {line}: {}\nThe file does not follow docs/files.md: restore it, or put the directory together again (`cargo xtask replicate --profile PROFILE` makes only runs that are not finished).", path.display(), one_line(.what))]
     Schema {
         path: PathBuf,
         /// One-based line.

@@ -253,7 +253,7 @@ fn style(verdict: &str) -> &'static str {
 }
 
 fn number(compared: &Compared, value: f64) -> String {
-    if compared.is_share { format!("{} %", number::fixed(100.0 * value, 0)) } else { format!("{}×", number::fixed(value, 2)) }
+    if compared.is_share { format!("{} %", number::fixed(100.0 * value, 1)) } else { format!("{}×", number::fixed(value, 2)) }
 }
 
 fn ratio(compared: &Compared) -> Cell {

@@ -4,6 +4,7 @@ use super::asked::Asked;
 use super::power::DECIDES;
 use super::question::{Found, Quantity, Question, Scale};
 use super::sheets::{Sheet, Sheets};
+use crate::judge::NO_PART;
 use crate::judge::rules::{Estimate, Finding};
 use crate::judge::verdict::{Chances, Line, Verdict};
 use crate::layout::{Layout, Levels, Measured, Values};
@@ -105,6 +106,10 @@ pub(super) fn trained(measurements: &Measurements, sheets: &Sheets, asked: &Aske
     let sheet = if question.scale == Scale::Nats { &sheets.late } else { sheets.decisive() };
     let mut judged = Judged::plain(question.what, question.statement.clone(), question.unit, shown(question, question.accepted));
     judged.line.stretch = sheet.stretch.word().to_owned();
+    // The claim's own arm has runs; the one that it is compared with may have none.
+    if let Some(arm) = question.arms().find(|arm| measurements.runs.iter().all(|run| run.arm != *arm)) {
+        return judged.verdict(Verdict::NotRun(format!("arm {arm} {NO_PART}")), "Its numbers would be set beside that arm's.");
+    }
     judged.line.chances = chances.copied();
     if let Some((verdict, why)) = lost(measurements, sheet, question) {
         return judged.verdict(verdict, &why);
@@ -131,7 +136,7 @@ pub(super) fn trained(measurements: &Measurements, sheets: &Sheets, asked: &Aske
     }
     match chances.filter(|chances| chances.reproduced < DECIDES && verdict != Verdict::Reproduced) {
         Some(chances) => {
-            let reason = format!("chance of `reproduced` if the paper is right: {}", Unit::Percent.number(chances.reproduced));
+            let reason = format!("chance of reproduced if the paper is right: {}", Unit::Percent.number(chances.reproduced));
             judged.verdict(Verdict::CannotDecide(reason), &format!("{why} With so few seeds that settles nothing."))
         }
         None => judged.verdict(verdict, &why),

@@ -70,8 +70,11 @@ impl Shown<'_> {
             series: series.iter().map(|at| self.name(*at)).collect(),
             ..answer::chart(self.label(&paper.baseline), rows)?
         };
-        let caption = "Marks: what was measured, with 95 % intervals. Bands: what the paper reports; an arrow at the right: its run did not converge. Faint: from earlier in training than the paper’s numbers";
-        Some(dot_figure("synthesis", caption, &chart, PICTURE))
+        let faint = if chart.faint.is_empty() { "" } else { ". Faint: from earlier in training than the paper’s numbers" };
+        let caption = format!(
+            "Marks: what was measured, with 95 % intervals. Bands: what the paper reports; an arrow at the right: its run did not converge{faint}"
+        );
+        Some(dot_figure("synthesis", &caption, &chart, PICTURE))
     }
 
     /// A source in the picture's legend.
