@@ -134,11 +134,16 @@ fn the_tables_are_what_was_measured() {
             let row: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
             let size = if row[1] == section.ranks.to_string() { WHOLE } else { WHOLE_BATCH };
             assert!(size == WHOLE || row[1] == format!("{MICRO_BATCHES}, the paper's"), "{row:?}");
-            assert_eq!(row[2..], rows.cells((size, row[0].trim_matches('`'), section.ranks)), "{row:?}");
+            // Medians of so many.
+            let samples = if size == WHOLE { 6.0 } else { 2.0 };
+            let of = (size, row[0].trim_matches('`'), section.ranks);
+            assert!(rows.number(of, "samples") == samples && rows.text(of, "seconds_low").is_empty() == (size != WHOLE), "{row:?}");
+            assert_eq!(row[2..], rows.cells(of), "{row:?}");
             seen += 1;
         }
         let measured = rows.0.iter().filter(|row| row["ranks"] == section.ranks.to_string() && row["size"] != CUT);
         assert_eq!(seen, measured.count(), "{}", section.heading);
+        section.check(["medians of six steps, of two with 32 sequences, which have no interval".to_owned()]);
     }
 }
 
@@ -360,10 +365,13 @@ fn where_a_step_of_one_gpu_goes_was_measured() {
         let (step, products, bar) = (of("seconds"), products(8.0, kernels), of("peer_seconds") / bar);
         let [attention, head, optimizer] = kinds.map(|(milliseconds, _)| milliseconds);
         let rest = step - products - attention - head - optimizer;
-        let cells = [products, attention, head, optimizer, rest, step, bar].map(|cell| format!("{cell:.0}")).join(" | ");
-        let wanted = format!("| `{arm}` | {cells} |");
+        let cells = [products, attention, head, optimizer, rest, step, bar].map(|cell| format!("{cell:.1}"));
+        let wanted = format!("| `{arm}` | {} |", cells.join(" | "));
         assert!(text.contains(&wanted), "{wanted}");
+        // A reader who takes the table's cells gets the same.
+        let [rest_shown, step_shown, bar_shown] = [4, 5, 6].map(|index: usize| cells[index].parse::<f64>().unwrap());
         left.push((bar - step + rest).round());
+        assert_eq!(left.last(), Some(&(bar_shown - step_shown + rest_shown).round()), "{wanted}");
     }
     let rates = ["bf16", "fp8"].map(|arm| kinds(&FOUR, arm)[0]).map(|(milliseconds, work)| work / milliseconds / 1e9);
     FOUR.check([

@@ -34,6 +34,11 @@ impl Layout {
         Self { arms, seeds: seeds.len(), deviation, freedom }
     }
 
+    /// How far single runs scatter.
+    pub(super) fn deviation(&self) -> f64 {
+        self.deviation
+    }
+
     pub(super) fn has(&self, arm: &str) -> bool {
         self.arms.contains_key(arm)
     }

@@ -1,0 +1,64 @@
+//! What the rules find of sizes, as the documents say it.
+
+use super::{CPU, Interval, LADDER, LADDER_8M, LADDER_110M, Results, fixed};
+
+impl Results {
+    /// The verdict of a claim's own size.
+    fn verdict(&mut self, directory: &str, claim: &str) -> String {
+        let rows = self.csv(&format!("{directory}/data/claims.csv"));
+        rows.iter().find(|row| row["claim"] == claim).unwrap_or_else(|| panic!("{directory}: no {claim}"))["verdict"].clone()
+    }
+
+    /// The paper's sizes at 32M and at 110M: sentences of docs/results.md.
+    pub(super) fn sizes(&mut self) -> [String; 3] {
+        let both = [LADDER, LADDER_110M];
+        let [middle, large] = both.map(|directory| self.verdict(directory, "T1-FDW"));
+        for directory in both {
+            let full = self.cost(directory, "mxfp4-fdw", false).unwrap();
+            assert!((0.19..0.23).contains(&full.mean), "{directory}: {full:?} is no fifth");
+            for (claim, arm) in [("T1-F", "mxfp4-f"), ("T1-H16", "mxfp4-fdw-h16")] {
+                let Interval { low, .. } = self.cost(directory, arm, false).unwrap();
+                assert!(low > 0.09, "{directory}: {arm} begins at {low}");
+                assert_eq!(self.verdict(directory, claim), "inconclusive", "{directory}: {claim}");
+            }
+        }
+        let [middle_h32, large_h32] = both.map(|directory| self.verdict(directory, "T1-H32"));
+        [
+            format!("Beside 26 to 27 % that is `{middle}` at 32M and `{large}` at 110M"),
+            "Fprop alone and Hadamard 16 lie above 8 to 9 %, and are `inconclusive` at 32M and at 110M".to_owned(),
+            format!("Hadamard 32 is `{middle_h32}` at 32M and `{large_h32}` at 110M"),
+        ]
+    }
+
+    /// How many times as much 8M pays over the last quarter as 32M: what the README says, and docs/results.md.
+    pub(super) fn smallest(&mut self) -> (String, String) {
+        let mut times = |arm| {
+            let [small, middle] = [LADDER_8M, LADDER].map(|directory| self.cost(directory, arm, true).unwrap().mean);
+            small / middle
+        };
+        let full = times("mxfp4-fdw");
+        let mut others = ["mxfp4-f", "mxfp4-fd", "mxfp4-fdw-sr", "mxfp4-fdw-rh16", "mxfp4-fdw-h16"].map(times);
+        others.sort_by(f64::total_cmp);
+        assert!(full < others[0], "{full} and {others:?}");
+        let [full, least, most] = [full, others[0], others[4]].map(|times| fixed(times, 1));
+        (
+            format!("a model of 8M parameters pays {full} to {most} times as much"),
+            format!("the full pipeline costs {full} times as much at 8M as at 32M, the others {least} to {most} times"),
+        )
+    }
+
+    /// Sentences that the README has to contain.
+    pub(crate) fn sentences_of_the_readme(&mut self) -> Vec<String> {
+        assert_eq!([LADDER, LADDER_110M].map(|directory| self.verdict(directory, "T1-FDW")), ["cannot-decide", "differs"]);
+        // Gaps in nats are no sizes in tokens.
+        let lines = self.csv(&format!("{CPU}/data/claim_lines.csv"));
+        let mut sizes = lines.iter().filter(|row| row["paper"] == "2605.09825" && row["line"] == "size");
+        assert!(sizes.clone().count() > 8 && sizes.all(|row| row["verdict"] == "cannot-decide"), "{CPU}: a size in tokens is decided");
+        vec![
+            "Whether that is 26 to 27 % cannot be decided at 32M; at [110M](docs/results.md#at-the-papers-depth) it differs".to_owned(),
+            "lie above 8 to 9 %, `inconclusive` at both sizes".to_owned(),
+            self.smallest().0,
+            "so are all sizes in tokens of the default profile".to_owned(),
+        ]
+    }
+}
