@@ -32,6 +32,9 @@ pub use verdict::{
     Beside, CheckVerdict, ClaimVerdict, Evidence, Line, PaperVerdicts, Precision, SCHEMA, VERDICTS_AGAIN, Verdict, Verdicts,
 };
 
+/// Why a demonstration decides nothing.
+pub(crate) const DEMONSTRATION: &str = "the losses of this profile mean nothing";
+
 /// How the reason of a verdict ends that lacks an arm which the campaign never had.
 pub(crate) const NO_PART: &str = "is not part of this campaign";
 
@@ -126,6 +129,18 @@ fn judge_paper(measurements: &Measurements, paper: &Paper, public_logs: &[public
     }
 }
 
+/// What a demonstration found, its numbers without what they would decide.
+fn nothing(finding: Finding, lines: Vec<Line>) -> (Finding, Vec<Line>) {
+    let undecided = || Verdict::CannotDecide(DEMONSTRATION.to_owned());
+    let is_said = |word: &str| ["reproduced", "differs", "inconclusive"].contains(&word);
+    let line = |line: Line| {
+        let reason = undecided().reason().map(str::to_owned);
+        if is_said(&line.verdict) { Line { verdict: undecided().word().to_owned(), reason, ..line } } else { line }
+    };
+    let verdict = if is_said(finding.verdict.word()) { undecided() } else { finding.verdict.clone() };
+    (Finding { verdict, ..finding }, lines.into_iter().map(line).collect())
+}
+
 /// What a verdict does not say, printed beside the verdicts.
 fn scale_caveat(study: &Study) -> String {
     let settings: Vec<String> = study.papers.iter().map(|paper| format!("{} ({})", paper.id, paper.setting)).collect();
@@ -158,6 +173,8 @@ impl Judge<'_> {
             );
             bare(Verdict::NotRun(no_native(&missing)), &why)
         };
+        let (finding, lines) =
+            if study.profile.demonstration && is_of_training(&claim.metric) { nothing(finding, lines) } else { (finding, lines) };
         let measured = finding.number.is_some() || matches!(finding.verdict, Verdict::Reproduced | Verdict::Differs);
         let mut beside = second.and_then(|second| second.beside(self, claim)).unwrap_or_else(|| self.beside(claim));
         beside.extend(public_logs::beside(self.public_logs, &self.paper.id, &claim.id));
@@ -244,6 +261,11 @@ fn needs_target(metric: &Metric) -> bool {
             | Metric::TimeSaved { .. }
             | Metric::PassDominates { .. }
     )
+}
+
+/// Whether a claim is about what training does, and not about time or arithmetic alone.
+fn is_of_training(metric: &Metric) -> bool {
+    !matches!(metric, Metric::KernelThroughputRatio { .. } | Metric::StepTimeRatio { .. } | Metric::RotationIdentity)
 }
 
 /// What the paper says, as a table cell.

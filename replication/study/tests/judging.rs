@@ -291,6 +291,30 @@ fn an_old_directory_is_judged_again_beside_its_own_verdicts() {
     assert!(second.contains("was judged by version 2 of the rules"), "{second}");
 }
 
+/// Losses that mean nothing decide nothing, whatever they would have decided; the numbers stand, and another paper's gaps in nats are no exception.
+#[test]
+fn a_demonstration_decides_nothing() {
+    const DECIDED: [&str; 3] = ["reproduced", "differs", "inconclusive"];
+    let directory = campaign(COSTS, &SEEDS, 0.004);
+    // All but the check of arithmetic.
+    let decided = |verdicts: &judge::Verdicts| {
+        let is_decided = |claim: &&judge::ClaimVerdict| claim.id != "C-ID" && DECIDED.contains(&&*claim.verdict);
+        verdicts.claims().filter(is_decided).count()
+    };
+    let before = judge::recompute(directory.path()).unwrap();
+    let profile = directory.path().join("manifests/profile.yaml");
+    let text = std::fs::read_to_string(&profile).unwrap();
+    save(&profile, &format!("demonstration: true\n{text}"));
+    let after = judge::recompute(directory.path()).unwrap();
+    assert!(decided(&before) > 5 && decided(&after) == 0);
+    for (before, after) in before.claims().zip(after.claims()) {
+        assert_eq!((before.number, before.lines.len()), (after.number, after.lines.len()), "{}", before.id);
+        let lines = after.lines.iter().map(|line| (line.verdict.as_str(), line.reason.as_deref()));
+        let undecided = ("cannot-decide", Some("the losses of this profile mean nothing"));
+        assert!(after.id == "C-ID" || lines.into_iter().all(|found| found == undecided || !DECIDED.contains(&found.0)), "{}", after.id);
+    }
+}
+
 /// The profile of a CPU is a demonstration: directions show, sizes cannot be settled; and it says so before anything runs.
 #[test]
 fn a_dry_run_says_what_can_be_decided() {

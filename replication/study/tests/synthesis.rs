@@ -205,6 +205,18 @@ fn one_size_alone_has_no_trend_and_ends_of_different_budgets_are_never_put_on_on
     }
 }
 
+/// Losses that mean nothing are no evidence, and the page says what it left out.
+#[test]
+fn a_demonstration_is_no_evidence() {
+    let folder = tempfile::tempdir().unwrap();
+    let (sound, tiny) = (Made::new("sound").write(folder.path()), Made::new("tiny").write(folder.path()));
+    let profile = tiny.join("manifests/profile.yaml");
+    save(&profile, &format!("demonstration: true\n{}", fs::read_to_string(&profile).unwrap()));
+    let synthesis = of(&[sound, tiny]);
+    assert_eq!(synthesis.sources.iter().filter(|source| !source.public).count(), 1);
+    assert_eq!(synthesis.left_out[0].why, "the losses of this profile mean nothing");
+}
+
 /// Where a number would mean nothing there is none, and the reason stands in its place.
 #[test]
 fn too_little_gives_a_reason_and_no_number() {

@@ -19,6 +19,9 @@ pub struct Profile {
     /// Not shown in lists: another command uses it.
     #[serde(default)]
     pub hidden: bool,
+    /// Its losses mean nothing: it decides no claim and is no evidence.
+    #[serde(default)]
+    pub demonstration: bool,
     /// Papers whose claims are judged, the first being the main one.
     pub papers: Vec<String>,
     pub hardware: String,

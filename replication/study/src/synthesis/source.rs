@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use contract::id::Id;
 
 use crate::files::{Context as _, FileError};
-use crate::judge::Sheets;
+use crate::judge::{DEMONSTRATION, Sheets};
 use crate::manifest::{Manifests, Paper, Profile};
 use crate::measure::load::Run;
 use crate::measure::{Measurements, measure};
@@ -150,6 +150,9 @@ fn campaign(papers: &[Paper], directory: &Path, name: &str, link: Option<String>
     let record = Campaign::read(directory).map_err(|error| error.to_string())?;
     let measurements = measure(directory).map_err(|error| error.to_string())?;
     let (study, profile) = (&measurements.study, &measurements.study.profile);
+    if profile.demonstration {
+        return Err(DEMONSTRATION.to_owned());
+    }
     if !papers.iter().any(|paper| profile.papers.iter().any(|id| *id == paper.id.as_str())) {
         return Err("none of its papers is known here".to_owned());
     }
