@@ -586,3 +586,18 @@ fn a_diverged_baseline_decides_no_gap() {
     assert_eq!((gap.verdict.as_str(), gap.number), ("inconclusive", None));
     assert_eq!(gap.why, "The baseline diverged (seed 2), so there is nothing sound to compare with.");
 }
+
+/// A campaign of controls: its own arms are in the first sentences and in a figure, and a figure of the baseline alone is not drawn.
+#[test]
+fn controls_answer_where_the_main_arms_did_not_run() {
+    let directory = tempfile::tempdir().unwrap();
+    synthetic::write_arms(directory.path(), &arms(&["fp8", "bf16", "mxfp4-fdw-rh16"]), &[1, 2, 3]);
+    let html = read(&render_here(directory.path()).html);
+    assert!(!html.contains("The arms that would answer have no number here.") && !html.contains("None of the arms of the paper"));
+    let figures = |id: &str| ["svg", "tex"].map(|ending| directory.path().join(format!("figures/{id}.{ending}")).exists());
+    assert_eq!(["figure-1a", "figure-1b", "figure-1c", "figure-2c"].map(figures), [[false; 2], [true; 2], [true; 2], [true; 2]]);
+    let other = read(&directory.path().join("figures/figure-1c.svg"));
+    assert!(other.contains("BF16") && !other.contains("RH16"), "{other}");
+    assert!(html.contains("<b>Other arms.</b>"));
+    compile(directory.path());
+}

@@ -79,16 +79,16 @@ fn depth(paper: &Paper) -> String {
     if reported(paper).is_empty() { format!("slopes of {low} to {high} nat per ln-token") } else { "the paper’s depth".to_owned() }
 }
 
-/// What the page says first where the paper's arms have no number.
+/// What the page says first where the arms that the paper is about have no number.
 fn of_own_arms(measurements: &Measurements, sheets: &Sheets, paper: &Paper, place: &str) -> Vec<String> {
     let of = |arm: &str| cost(sheets.decisive(), arm, paper);
-    let (arms, lost): (Vec<&str>, Vec<&str>) = own_arms(measurements, sheets, paper).into_iter().partition(|arm| of(arm).is_some());
+    let (arms, lost): (Vec<&str>, Vec<&str>) = arms_that_ran(measurements, sheets, paper).into_iter().partition(|arm| of(arm).is_some());
     let costs: Vec<(&str, Measured)> = arms.into_iter().filter_map(|arm| Some((measurements.study.label(arm), of(arm)?))).collect();
     if costs.is_empty() {
         return vec!["The arms that would answer have no number here.".to_owned()];
     }
     let mut said = Vec::new();
-    if !reported(paper).is_empty() {
+    if !reported(paper).is_empty() && !own_arms(measurements, sheets, paper).is_empty() {
         said.push("None of the arms of the paper’s table is in this campaign.".to_owned());
     }
     let shares = costs.iter().map(|(label, cost)| {
@@ -108,11 +108,15 @@ fn of_own_arms(measurements: &Measurements, sheets: &Sheets, paper: &Paper, plac
 
 /// The arms of a campaign that ran none of the paper's table.
 fn own_arms<'a>(measurements: &'a Measurements, sheets: &Sheets, paper: &Paper) -> Vec<&'a str> {
+    let ran = arms_that_ran(measurements, sheets, paper);
+    let is_reported = |arm: &&str| reported(paper).iter().any(|(other, _)| other == arm);
+    if ran.iter().any(is_reported) { Vec::new() } else { ran }
+}
+
+/// All but the baseline and what repeats an arm.
+fn arms_that_ran<'a>(measurements: &'a Measurements, sheets: &Sheets, paper: &Paper) -> Vec<&'a str> {
     let study = &measurements.study;
     let ran = |arm: &str| sheets.decisive().lost(measurements, arm).0 > 0;
-    if reported(paper).iter().any(|(arm, _)| ran(arm)) {
-        return Vec::new();
-    }
     study.arms().into_iter().filter(|arm| ran(arm) && *arm != paper.baseline.as_str() && study.repeated(arm) == *arm).collect()
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::charts::{Curve, CurveChart};
 use super::dots::{DotChart, Point, Reported, Row};
 use super::figure::{Figure, curve_figure, dot_figure, label, mean_curve, token_scale};
-use super::{answer, costs, public_logs, readings};
+use super::{answer, costs, public_logs, readings, svg};
 use crate::manifest::recipe::Recipe;
 use crate::manifest::{Metric, Paper};
 use crate::measure::Measurements;
@@ -30,8 +30,8 @@ pub(super) fn all(measurements: &Measurements) -> Vec<Figure> {
     figures
 }
 
-/// Figures 1 and 2: validation loss over tokens, whole and near the target, each for the arms without stabiliser and for the full
-/// pipeline with its stabilisers.
+/// Figures 1 and 2: validation loss over tokens, whole and near the target, each for the arms without stabiliser, for the full pipeline with its
+/// stabilisers, and for arms that the paper's claims do not name.
 fn convergence(measurements: &Measurements) -> Vec<Figure> {
     let study = &measurements.study;
     let Some(paper) = study.papers.first() else { return Vec::new() };
@@ -43,14 +43,20 @@ fn convergence(measurements: &Measurements) -> Vec<Figure> {
             .filter(|arm| *arm == paper.baseline || (named.contains(arm) && study.recipes.get(*arm).is_some_and(wanted)));
         chosen.collect()
     };
-    let plain = curves(measurements, &pick(&is_plain));
-    let full = curves(measurements, &pick(&is_full));
+    let is_other = |arm: &&str| !named.contains(arm) && study.repeated(arm) == *arm;
+    let other: Vec<&str> = study.arms().into_iter().filter(|arm| *arm == paper.baseline || is_other(arm)).take(svg::SERIES).collect();
+    let [plain, full, other] = [pick(&is_plain), pick(&is_full), other].map(|arms| curves(measurements, &arms));
     let mut figures = Vec::new();
     let caption = "Validation loss against training tokens: mean over seeds";
     for (id, zoom_id, file, zoom_file, title, curves) in [
         ("figure-1a", "figure-2a", "figure-1a.csv", "figure-2a.csv", "No stabiliser", plain),
         ("figure-1b", "figure-2b", "figure-1b.csv", "figure-2b.csv", "All three GEMMs, by stabiliser", full),
+        ("figure-1c", "figure-2c", "figure-1c.csv", "figure-2c.csv", "Other arms", other),
     ] {
+        // The baseline alone is no comparison.
+        if curves.len() < 2 {
+            continue;
+        }
         let Some(whole) = whole_chart(measurements, title, curves) else { continue };
         figures.push(curve_figure(id, caption, &whole, file));
         if let Some(zoom) = zoom_chart(&whole) {
