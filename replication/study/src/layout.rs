@@ -162,16 +162,13 @@ impl Layout {
         Some(t_quantile_at(freedom, 0.95)? * error)
     }
 
-    /// Mean over an arm's seeds of one over its runs with that seed: 1 unless it was repeated.
-    pub fn one_over_runs(&self, arm: &str) -> f64 {
-        let cells: Vec<&Cell> = self.cells.get(arm).into_iter().flat_map(BTreeMap::values).collect();
-        if cells.is_empty() { 1.0 } else { cells.iter().map(|cell| cell.runs.recip()).sum::<f64>() / cells.len() as f64 }
-    }
-
-    /// Of the baseline's seeds, those with which an arm was run.
-    pub fn seeds_of(&self, arm: &str) -> BTreeSet<u64> {
-        let has = |seed: &&u64| self.cells.get(arm).is_some_and(|row| row.contains_key(*seed));
-        self.seeds.iter().filter(has).copied().collect()
+    /// Which runs of an arm there are.
+    pub fn runs(&self, arm: &str) -> Runs {
+        let cells: Vec<(u64, f64)> = self.cells.get(arm).into_iter().flatten().map(|(seed, cell)| (*seed, cell.runs.recip())).collect();
+        Runs {
+            seeds: cells.iter().map(|(seed, _)| *seed).filter(|seed| self.seeds.contains(seed)).collect(),
+            reciprocal: if cells.is_empty() { 1.0 } else { mean(cells.iter().map(|(_, reciprocal)| *reciprocal)) },
+        }
     }
 
     fn table(&self) -> Vec<Vec<f64>> {
@@ -230,30 +227,39 @@ impl Levels for Layout {
     }
 }
 
-/// An arm as it truly is, and its runs.
+/// Which runs of an arm there are.
 #[derive(Debug, Clone)]
-pub struct True {
-    pub level: f64,
-    /// One over its runs with a seed.
-    pub one_over_runs: f64,
+pub struct Runs {
+    /// Of the baseline's seeds, those that it has.
     pub seeds: BTreeSet<u64>,
+    /// Mean over its seeds of one over its runs with that seed: 1 unless it was repeated.
+    pub reciprocal: f64,
 }
 
 /// What a simulated campaign would measure: levels and scatter drawn from the distributions that the true ones give them.
 #[derive(Debug, Clone)]
 pub struct Drawn<'a> {
-    /// With the variance of one seed's number, and how far off the mean of an arm's seeds is in its own standard errors.
-    arms: BTreeMap<&'a str, (&'a True, f64, f64)>,
+    arms: BTreeMap<&'a str, DrawnArm<'a>>,
     scatter: Scatter,
 }
 
+#[derive(Debug, Clone)]
+struct DrawnArm<'a> {
+    level: f64,
+    runs: &'a Runs,
+    /// Of one seed's number.
+    variance: f64,
+    /// How far the mean of its seeds is off the true level, in standard errors.
+    off: f64,
+}
+
 impl<'a> Drawn<'a> {
-    /// `scatter` is the truth, estimated with its degrees of freedom.
-    pub fn new(arms: &'a BTreeMap<String, True>, scatter: &Scatter, draws: &mut Draws) -> Self {
+    /// `level`: each arm's true one; `scatter` is the truth, estimated with its degrees of freedom.
+    pub fn new(arms: &'a BTreeMap<String, Runs>, level: &dyn Fn(&str) -> f64, scatter: &Scatter, draws: &mut Draws) -> Self {
         let own = scatter.own_square();
-        let arm = |(arm, of): (&'a String, &'a True)| {
-            let variance = scatter.run.square - own * (1.0 - of.one_over_runs);
-            (arm.as_str(), (of, variance, draws.normal()))
+        let arm = |(arm, runs): (&'a String, &'a Runs)| {
+            let variance = scatter.run.square - own * (1.0 - runs.reciprocal);
+            (arm.as_str(), DrawnArm { level: level(arm), runs, variance, off: draws.normal() })
         };
         let arms = arms.iter().map(arm).collect();
         let mut estimate = |of: Component| Component { square: of.square * draws.variance(of.freedom), ..of };
@@ -269,13 +275,14 @@ impl Levels for Drawn<'_> {
         for (arm, weight) in weights {
             terms.push((*weight, self.arms.get(*arm).ok_or_else(|| format!("{arm} is not part of this profile"))?));
         }
-        let Some((_, (first, ..))) = terms.first() else { return Err("nothing is compared".to_owned()) };
-        let n = first.seeds.iter().filter(|seed| terms.iter().all(|(_, (arm, ..))| arm.seeds.contains(seed))).count();
+        let Some((_, first)) = terms.first() else { return Err("nothing is compared".to_owned()) };
+        let n = first.runs.seeds.iter().filter(|seed| terms.iter().all(|(_, arm)| arm.runs.seeds.contains(seed))).count();
         if n == 0 {
             return Err("no seed has all arms of this comparison".to_owned());
         }
-        let number = terms.iter().map(|(weight, (arm, variance, off))| weight * (arm.level + (variance / n as f64).sqrt() * off)).sum();
-        let (error, freedom) = self.scatter.error(terms.iter().map(|(weight, (arm, ..))| (*weight, arm.one_over_runs)), n);
+        let drawn = |arm: &DrawnArm<'_>| arm.level + (arm.variance / n as f64).sqrt() * arm.off;
+        let number = terms.iter().map(|(weight, arm)| weight * drawn(arm)).sum();
+        let (error, freedom) = self.scatter.error(terms.iter().map(|(weight, arm)| (*weight, arm.runs.reciprocal)), n);
         Ok(Measured { number, error, freedom, n })
     }
 }

@@ -185,11 +185,11 @@ fn a_product_of_arm_and_seed_shows() {
 #[test]
 fn simulated_campaigns_lack_the_seeds_that_the_measured_one_lacks() {
     let scatter = Scatter { run: Component { square: 1.0, freedom: 400 }, own: None };
-    let arm = |seeds: &[u64]| True { level: 0.0, one_over_runs: 1.0, seeds: seeds.iter().copied().collect() };
+    let arm = |seeds: &[u64]| Runs { seeds: seeds.iter().copied().collect(), reciprocal: 1.0 };
     let arms = [("all", arm(&[1, 2, 3])), ("two", arm(&[1, 2])), ("other", arm(&[4]))].map(|(name, arm)| (name.to_owned(), arm)).into();
     let (mut draws, mut found) = (Draws::default(), [Vec::new(), Vec::new()]);
     for _ in 0..4_000 {
-        let drawn = Drawn::new(&arms, &scatter, &mut draws);
+        let drawn = Drawn::new(&arms, &|_| 0.0, &scatter, &mut draws);
         let pairs: [&[(&str, f64)]; 2] = [&[("all", 1.0)], &[("two", 1.0), ("all", -1.0)]];
         for (all, weights) in found.iter_mut().zip(pairs) {
             all.push(drawn.contrast(weights).unwrap());

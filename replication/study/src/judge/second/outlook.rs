@@ -6,11 +6,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::asked::{self, Asked};
-use super::power::{DECIDES, Design, Runs};
+use super::power::{DECIDES, Design};
 use super::question::Scale;
 use super::sheets::Sheets;
 use crate::judge::verdict::Chances;
-use crate::layout::{Component, Scatter};
+use crate::layout::{Component, Runs, Scatter};
 use crate::manifest::recipe::repeated;
 use crate::manifest::{Claim, Manifests, Paper, Profile};
 use crate::measure::{Measurements, measure};

@@ -1,11 +1,11 @@
 //! What a profile can decide: the chance of each verdict, from simulated campaigns with the scatter of a measured one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::question::Question;
 use crate::draws::Draws;
 use crate::judge::verdict::Chances;
-use crate::layout::{Drawn, Scatter, True};
+use crate::layout::{Drawn, Runs, Scatter};
 
 /// Simulated campaigns behind each chance of a report: a standard error of at most 1.1 points.
 pub(crate) const CAMPAIGNS: usize = 2_000;
@@ -19,26 +19,13 @@ pub(crate) struct Design {
     pub scatter: Scatter,
 }
 
-/// Which runs of an arm there are.
-#[derive(Debug, Clone)]
-pub(crate) struct Runs {
-    /// Of the baseline's seeds, those that it has.
-    pub seeds: BTreeSet<u64>,
-    /// One over the runs with one seed.
-    pub reciprocal: f64,
-}
-
 impl Design {
     /// The chance of each verdict on each question, when arms have the true levels `truth` (zero for those not named).
     pub(crate) fn chances(&self, questions: &[&Question], truth: &BTreeMap<String, f64>, campaigns: usize) -> Vec<Chances> {
-        let level = |arm: &String| truth.get(arm).copied().unwrap_or(0.0);
-        let of = |(arm, runs): (&String, &Runs)| {
-            (arm.clone(), True { level: level(arm), one_over_runs: runs.reciprocal, seeds: runs.seeds.clone() })
-        };
-        let arms: BTreeMap<String, True> = self.arms.iter().map(of).collect();
+        let level = |arm: &str| truth.get(arm).copied().unwrap_or(0.0);
         let (mut draws, mut counts) = (Draws::default(), vec![[0_usize; 2]; questions.len()]);
         for _ in 0..campaigns {
-            let drawn = Drawn::new(&arms, &self.scatter, &mut draws);
+            let drawn = Drawn::new(&self.arms, &level, &self.scatter, &mut draws);
             for (question, count) in questions.iter().zip(&mut counts) {
                 if let Some([inside, outside]) = question.p(&drawn) {
                     count[0] += usize::from(inside <= 0.05);

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::power::{Design, Runs};
+use super::power::Design;
 use crate::judge::verdict::Precision;
 use crate::layout::{Layout, Levels, Measured, ONE_SEED, Values};
 use crate::measure::Measurements;
@@ -73,8 +73,7 @@ impl Sheet {
     /// The campaign as a simulation sees it.
     pub(crate) fn design(&self, scale: Scale) -> Option<Design> {
         let layout = self.layout(scale).ok()?;
-        let runs = |arm: &String| Runs { seeds: layout.seeds_of(arm), reciprocal: layout.one_over_runs(arm) };
-        let arms = self.values.keys().map(|arm| (arm.clone(), runs(arm))).collect();
+        let arms = self.values.keys().map(|arm| (arm.clone(), layout.runs(arm))).collect();
         Some(Design { arms, scatter: layout.scatter? })
     }
 
