@@ -129,7 +129,7 @@ pub(crate) fn dry_run(
     let mut text = String::new();
     line!(text, "profile {}: {}", profile.id, profile.title);
     line!(text, "  {}", profile.purpose);
-    let known = forecast::Known::of(root, &profile.id);
+    let known = forecast::Known::of(manifests, profile);
     let selected = prepared.as_ref().map_or_else(|_| profile.clone(), |prepared| prepared.plan.selected(profile));
     match forecast::forecast(manifests, &selected, request.ranks, &known) {
         Ok(forecast) => {

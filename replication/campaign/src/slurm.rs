@@ -155,7 +155,7 @@ pub(crate) fn job<'a>(prepared: &Prepared<'_>, data: &'a PreparedData, name: &'a
 /// The time limit of a run: twice what finished runs took, three times what public logs say, four times the roofline's, or four times its part of
 /// what the profile takes on its machine, whichever is most. A run that a limit ends goes on from its checkpoint, so that a short one costs little.
 fn minutes(manifests: &Manifests, profile: &Profile, device: DeviceKind) -> u64 {
-    let known = forecast::Known::of(&manifests.root, &profile.id);
+    let known = forecast::Known::of(manifests, profile);
     let hours = forecast::forecast(manifests, profile, None, &known).map(|forecast| forecast.hours).unwrap_or_default();
     let of_arm = |arm: &forecast::Hours| [(arm.runs, 2.0), (arm.logs, 3.0), (arm.roofline, 4.0)].map(|(hours, times)| Some(times * hours?));
     let modelled = 60.0 * hours.iter().flat_map(of_arm).flatten().fold(0.0, f64::max);

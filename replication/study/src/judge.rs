@@ -38,6 +38,11 @@ pub(crate) const DEMONSTRATION: &str = "the losses of this profile mean nothing"
 /// How the reason of a verdict ends that lacks an arm which the campaign never had.
 pub(crate) const NO_PART: &str = "is not part of this campaign";
 
+/// The verdict on what needs an arm that the campaign never had.
+pub(crate) fn no_part(arm: &str) -> Verdict {
+    Verdict::NotRun(format!("arm {arm} {NO_PART}"))
+}
+
 /// Measures `directory` again and judges; for `verify`, which compares the result with `verdicts.json`.
 pub fn recompute(directory: &Path) -> Result<Verdicts, MeasureError> {
     Ok(judge(&measure(directory)?))
@@ -212,7 +217,7 @@ impl Judge<'_> {
                 }
             }
             if runs.is_empty() {
-                return Some(Verdict::NotRun(format!("arm {arm} {NO_PART}")));
+                return Some(no_part(arm));
             }
             if !runs.iter().any(|run| run.finished()) {
                 return Some(Verdict::NotRun(format!("no run of {arm} is finished; resume the campaign")));

@@ -17,7 +17,7 @@ use crate::files::{self, FileError};
 use crate::manifest::Dataset;
 use crate::manifest::dataset::{LocalFiles, Megatron};
 use crate::packed;
-use crate::record::Campaign;
+use crate::record::{Campaign, MEND};
 use crate::seal::{self, Seal};
 
 /// Hashes that must be equal on every CPU, or from run to run on one kind of GPU with the same libraries.
@@ -36,7 +36,7 @@ pub enum ProvenanceError {
     #[error(transparent)]
     File(#[from] FileError),
     /// A file of the directory is not what it should be.
-    #[error("{file}: {}; restore it, or put the directory together again (`cargo xtask replicate --profile PROFILE` makes only runs that are not finished)", one_line(.what))]
+    #[error("{file}: {}; {MEND}", one_line(.what))]
     Content {
         /// Relative to the directory.
         file: String,

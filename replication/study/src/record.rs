@@ -21,6 +21,10 @@ pub const FILE: &str = "campaign.json";
 /// Schema of `campaign.json`.
 pub const SCHEMA: &str = "mxfp4-campaign/1";
 
+/// What to do about a file of a result directory that is broken.
+pub(crate) const MEND: &str =
+    "restore it, or put the directory together again (`cargo xtask replicate --profile PROFILE` makes only runs that are not finished)";
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Campaign {

@@ -1,6 +1,7 @@
 //! What was measured on GPUs, here or committed.
 
-use std::path::Path;
+use contract::device::DeviceKind;
+use study::manifest::{Manifests, Profile};
 
 use super::finished::{FinishedRun, finished_runs};
 use super::measured::{MeasuredStep, measured_steps};
@@ -13,8 +14,12 @@ pub struct Known {
 }
 
 impl Known {
-    /// What there is below `root` for a profile.
-    pub fn of(root: &Path, profile: &str) -> Self {
-        Self { steps: measured_steps(&root.join("results")), runs: finished_runs(root, profile) }
+    /// What there is for a profile below the manifests' root. Nothing is predicted of a CPU, so nothing is read for one.
+    pub fn of(manifests: &Manifests, profile: &Profile) -> Self {
+        if manifests.hardware[&profile.hardware].device == DeviceKind::Cpu {
+            return Self::default();
+        }
+        let root = &manifests.root;
+        Self { steps: measured_steps(&root.join("results")), runs: finished_runs(root, &profile.id) }
     }
 }

@@ -52,7 +52,7 @@ pub fn ahead(manifests: &Manifests, slices: &[Slice], request: &Request) -> Resu
     for slice in slices {
         let profile = manifests.profile(&slice.profile)?;
         if !forecasts.contains_key(slice.profile.as_str()) {
-            let known = Known::of(&manifests.root, &profile.id);
+            let known = Known::of(manifests, profile);
             forecasts.insert(&slice.profile, forecast(manifests, profile, request.ranks, &known)?);
         }
         let prepared = Prepared::new(manifests, &slice.profile, &slice.selection(), request.trainer.as_deref())?.with_earlier_runs();
@@ -68,16 +68,15 @@ impl SliceAhead {
     fn new(slice: &Slice, runs: &[&PlannedRun], cache: &Path, forecast: &Forecast) -> Self {
         let is_finished = |run: &&&PlannedRun| run_folder::state(&cache.join(run.key()), &run.ingredients) == State::Finished;
         let (finished, left): (Vec<&&PlannedRun>, Vec<_>) = runs.iter().partition(is_finished);
-        let (mut untimed, is_told) = (Vec::new(), !forecast.hours.is_empty());
-        let minutes = left.iter().filter_map(|run| {
-            let minutes = forecast.gpu_minutes(&run.arm);
-            if minutes.is_none() && is_told && !untimed.contains(&run.arm) {
+        let is_told = !forecast.hours.is_empty();
+        let minutes = |run: &&&PlannedRun| forecast.gpu_minutes(&run.arm);
+        let mut untimed: Vec<Id> = Vec::new();
+        for run in left.iter().copied().filter(|run| is_told && minutes(run).is_none()) {
+            if !untimed.contains(&run.arm) {
                 untimed.push(run.arm.clone());
             }
-            minutes
-        });
-        let gpu_minutes = minutes.sum();
-        let gpu_minutes = is_told.then_some(gpu_minutes);
+        }
+        let gpu_minutes = is_told.then(|| left.iter().copied().filter_map(|run| minutes(&run)).sum());
         Self { slice: slice.clone(), earlier: 0, finished: finished.len(), to_make: left.len(), gpu_minutes, untimed }
     }
 }

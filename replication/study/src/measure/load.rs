@@ -22,6 +22,7 @@ use crate::manifest::public_logs::PublicLogsError;
 use crate::mllog::table::TableError;
 use crate::others::{self, Other, Others};
 use crate::packed;
+use crate::record::MEND;
 use crate::run_folder::FAILED;
 
 /// Why a result directory could not be measured.
@@ -31,7 +32,7 @@ pub enum MeasureError {
     #[error(transparent)]
     File(#[from] FileError),
     /// A file does not follow its schema.
-    #[error("{}, line {line}: {}\nThe file does not follow docs/files.md: restore it, or put the directory together again (`cargo xtask replicate --profile PROFILE` makes only runs that are not finished).", path.display(), one_line(.what))]
+    #[error("{}, line {line}: {}\nThe file does not follow docs/files.md: {MEND}.", path.display(), one_line(.what))]
     Schema {
         path: PathBuf,
         /// One-based line.

@@ -82,13 +82,15 @@ fn depth(paper: &Paper) -> String {
 /// What the page says first where the arms that the paper is about have no number.
 fn of_own_arms(measurements: &Measurements, sheets: &Sheets, paper: &Paper, place: &str) -> Vec<String> {
     let of = |arm: &str| cost(sheets.decisive(), arm, paper);
-    let (arms, lost): (Vec<&str>, Vec<&str>) = arms_that_ran(measurements, sheets, paper).into_iter().partition(|arm| of(arm).is_some());
+    let ran = arms_that_ran(measurements, sheets, paper);
+    let is_foreign = !any_reported(&ran, paper);
+    let (arms, lost): (Vec<&str>, Vec<&str>) = ran.into_iter().partition(|arm| of(arm).is_some());
     let costs: Vec<(&str, Measured)> = arms.into_iter().filter_map(|arm| Some((measurements.study.label(arm), of(arm)?))).collect();
     if costs.is_empty() {
         return vec!["The arms that would answer have no number here.".to_owned()];
     }
     let mut said = Vec::new();
-    if !reported(paper).is_empty() && !own_arms(measurements, sheets, paper).is_empty() {
+    if !reported(paper).is_empty() && is_foreign {
         said.push("None of the arms of the paper’s table is in this campaign.".to_owned());
     }
     let shares = costs.iter().map(|(label, cost)| {
@@ -109,8 +111,12 @@ fn of_own_arms(measurements: &Measurements, sheets: &Sheets, paper: &Paper, plac
 /// The arms of a campaign that ran none of the paper's table.
 fn own_arms<'a>(measurements: &'a Measurements, sheets: &Sheets, paper: &Paper) -> Vec<&'a str> {
     let ran = arms_that_ran(measurements, sheets, paper);
-    let is_reported = |arm: &&str| reported(paper).iter().any(|(other, _)| other == arm);
-    if ran.iter().any(is_reported) { Vec::new() } else { ran }
+    if any_reported(&ran, paper) { Vec::new() } else { ran }
+}
+
+/// Whether one of the arms is in the paper's table.
+fn any_reported(arms: &[&str], paper: &Paper) -> bool {
+    reported(paper).iter().any(|(arm, _)| arms.contains(arm))
 }
 
 /// All but the baseline and what repeats an arm.
