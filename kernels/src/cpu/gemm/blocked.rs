@@ -27,15 +27,15 @@ pub(super) trait Inner: Copy {
     /// Lines of one unit of k in a group of the right side.
     const RIGHT_LINES: usize;
 
-    /// Adds the products of all units to `acc`. `left` holds whole units of a group, of which ROWS rows from `row` are meant; `right`
+    /// `sums` and the products of all units. `left` holds whole units of a group, of which ROWS rows from `row` are meant; `right`
     /// likewise, VECTORS vectors from `vector`.
     fn tile<L: Lanes, const ROWS: usize, const VECTORS: usize>(
         self,
         l: L,
         left: (&[Self::Element], usize),
         right: (&[Line<Self::Element>], usize),
-        acc: &mut [[L::F; VECTORS]; ROWS],
-    );
+        sums: [[L::F; VECTORS]; ROWS],
+    ) -> [[L::F; VECTORS]; ROWS];
 }
 
 /// Where a product goes.
@@ -189,7 +189,7 @@ fn strip<L: Lanes, I: Inner, const ROWS: usize, const VECTORS: usize>(
                 }
             }
         }
-        inner.tile::<L, ROWS, VECTORS>(l, (left, row % height), right, &mut acc);
+        let acc = inner.tile::<L, ROWS, VECTORS>(l, (left, row % height), right, acc);
         for (i, acc) in acc.iter().enumerate().take(rows) {
             for (j, &value) in acc.iter().enumerate().filter(|(j, _)| column + j * WIDTH < p.columns) {
                 let column = column + j * WIDTH;
@@ -238,29 +238,32 @@ fn whole_tile<L: Lanes, I: Inner, const ROWS: usize, const VECTORS: usize>(
             }
         }
     }
-    inner.tile::<L, ROWS, VECTORS>(l, left, right, &mut acc);
+    let mut acc = inner.tile::<L, ROWS, VECTORS>(l, left, right, acc);
     // C is read only where it must be: a load that misses the caches would hold up the next tile.
     if piece.is_last && output.is_added() {
-        for (i, acc) in acc.iter().enumerate() {
-            for (j, &sum) in acc.iter().enumerate() {
+        let sums = acc;
+        for (i, sums) in sums.iter().enumerate() {
+            for (j, &sum) in sums.iter().enumerate() {
                 output.finish(l, start + i * stride + j * WIDTH, WIDTH, sum);
             }
         }
         return;
     }
     if piece.is_last && output.factor != 1.0 {
-        for sum in acc.as_flattened_mut() {
-            *sum = l.mul(*sum, l.splat(output.factor));
+        let factor = l.splat(output.factor);
+        for sums in &mut acc {
+            for sum in sums {
+                *sum = l.mul(*sum, factor);
+            }
         }
     }
     if piece.is_last {
-        l.canonical_all(&mut acc);
+        acc = l.canonical_all(acc);
     }
     for (i, acc) in acc.iter().enumerate() {
-        for (j, &value) in acc.iter().enumerate() {
-            if let Some(c) = output.c[start + i * stride + j * WIDTH..].first_chunk_mut() {
-                l.store(value, c);
-            }
+        let (c, _) = output.c[start + i * stride..][..VECTORS * WIDTH].as_chunks_mut();
+        for (&sum, c) in acc.iter().zip(c) {
+            l.store(sum, c);
         }
     }
 }

@@ -27,13 +27,12 @@ impl Inner for Float {
         l: L,
         (left, row): (&[f32], usize),
         (right, vector): (&[Line<f32>], usize),
-        acc: &mut [[L::F; VECTORS]; ROWS],
-    ) {
-        let mut sums = *acc;
+        mut sums: [[L::F; VECTORS]; ROWS],
+    ) -> [[L::F; VECTORS]; ROWS] {
         let (left, _) = left.as_chunks::<{ Side::Left.group() }>();
         let (right, _) = right.as_chunks::<{ Side::Right.lines() }>();
         for (a, b) in left.iter().zip(right) {
-            let (Some(a), Some(b)) = (a[row..].first_chunk::<ROWS>(), b[vector..].first_chunk::<VECTORS>()) else { return };
+            let (Some(a), Some(b)) = (a[row..].first_chunk::<ROWS>(), b[vector..].first_chunk::<VECTORS>()) else { return sums };
             let mut columns = [l.splat(0.0); VECTORS];
             for (column, b) in columns.iter_mut().zip(b) {
                 *column = l.load(&b.0);
@@ -45,7 +44,7 @@ impl Inner for Float {
                 }
             }
         }
-        *acc = sums;
+        sums
     }
 }
 

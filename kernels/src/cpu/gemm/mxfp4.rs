@@ -44,21 +44,20 @@ impl Inner for Integer {
         l: L,
         (left, row): (&[u32], usize),
         (right, vector): (&[Line<u32>], usize),
-        acc: &mut [[L::F; VECTORS]; ROWS],
-    ) {
-        let mut results = *acc;
+        mut results: [[L::F; VECTORS]; ROWS],
+    ) -> [[L::F; VECTORS]; ROWS] {
         let (left, _) = left.as_chunks::<{ Side::Left.group() }>();
         let (right, _) = right.as_chunks::<{ Side::Right.lines() }>();
         for (a, b) in left.chunks_exact(STEPS + 2).zip(right.chunks_exact(STEPS + 1)) {
             let (Some(starts), Some(anchors)) = (a[STEPS][row..].first_chunk::<ROWS>(), a[STEPS + 1][row..].first_chunk::<ROWS>()) else {
-                return;
+                return results;
             };
             let mut sums = [[l.dot_start(l.splat_u(0)); VECTORS]; ROWS];
             for (sums, &start) in sums.iter_mut().zip(starts) {
                 *sums = [l.dot_start(l.splat_u(start)); VECTORS];
             }
             for (a, b) in a[..STEPS].iter().zip(&b[..STEPS]) {
-                let (Some(a), Some(b)) = (a[row..].first_chunk::<ROWS>(), b[vector..].first_chunk::<VECTORS>()) else { return };
+                let (Some(a), Some(b)) = (a[row..].first_chunk::<ROWS>(), b[vector..].first_chunk::<VECTORS>()) else { return results };
                 let mut columns = [l.splat_u(0); VECTORS];
                 for (column, b) in columns.iter_mut().zip(b) {
                     *column = l.load_u(&b.0);
@@ -70,7 +69,7 @@ impl Inner for Integer {
                     }
                 }
             }
-            let Some(b) = b[STEPS][vector..].first_chunk::<VECTORS>() else { return };
+            let Some(b) = b[STEPS][vector..].first_chunk::<VECTORS>() else { return results };
             let mut scales = [l.splat(0.0); VECTORS];
             for (scale, b) in scales.iter_mut().zip(b) {
                 *scale = l.floats(l.load_u(&b.0));
@@ -83,7 +82,7 @@ impl Inner for Integer {
                 }
             }
         }
-        *acc = results;
+        results
     }
 }
 

@@ -110,20 +110,23 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
-    fn canonical_all<const COLUMNS: usize, const ROWS: usize>(self, values: &mut [[__m512; COLUMNS]; ROWS]) {
+    fn canonical_all<const COLUMNS: usize, const ROWS: usize>(self, mut values: [[__m512; COLUMNS]; ROWS]) -> [[__m512; COLUMNS]; ROWS] {
         // One comparison for two values: a NaN is rare.
         let mut unordered = 0;
-        for row in values.iter() {
-            for pair in row.chunks(2) {
+        for row in &values {
+            for j in (0..COLUMNS).step_by(2) {
                 // SAFETY: as above.
-                unordered |= unsafe { _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(pair[0], pair[pair.len() - 1]) };
+                unordered |= unsafe { _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(row[j], row[(j + 1).min(COLUMNS - 1)]) };
             }
         }
         if unordered != 0 {
-            for value in values.as_flattened_mut() {
-                *value = self.canonical(*value);
+            for row in &mut values {
+                for value in row {
+                    *value = self.canonical(*value);
+                }
             }
         }
+        values
     }
 
     #[inline(always)]

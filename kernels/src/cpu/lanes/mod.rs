@@ -100,10 +100,11 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
 
     /// [`Lanes::canonical`] of each.
     #[inline(always)]
-    fn canonical_all<const COLUMNS: usize, const ROWS: usize>(self, values: &mut [[Self::F; COLUMNS]; ROWS]) {
+    fn canonical_all<const COLUMNS: usize, const ROWS: usize>(self, mut values: [[Self::F; COLUMNS]; ROWS]) -> [[Self::F; COLUMNS]; ROWS] {
         for value in values.as_flattened_mut() {
             *value = self.canonical(*value);
         }
+        values
     }
 
     fn bits(self, a: Self::F) -> Self::U;
