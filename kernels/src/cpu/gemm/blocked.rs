@@ -28,7 +28,8 @@ pub(super) trait Inner: Copy {
     const RIGHT_LINES: usize;
 
     /// `sums` and the products of all units. `left` holds whole units of a group, of which ROWS rows from `row` are meant; `right`
-    /// likewise, VECTORS vectors from `vector`.
+    /// likewise, VECTORS vectors from `vector`. Sums come and go by value: behind a reference the compiler keeps them in memory around the
+    /// loop, which costs a tile of 256 units 3 % of its time.
     fn tile<L: Lanes, const ROWS: usize, const VECTORS: usize>(
         self,
         l: L,
