@@ -74,7 +74,9 @@ fn results(runs: &[(&str, u64, String, bool)]) -> TempDir {
             format!("schema: mxfp4-run/1\nrun: {{profile: tiny, arm: {arm}, seed: {seed}}}\ntarget_loss: 3.3\nmodel: {{hidden_size: 1}}\n");
         std::fs::write(run.join("run.yaml"), yaml).unwrap();
         if *done {
-            std::fs::write(run.join("done.json"), "{}").unwrap();
+            let done = r#"{"schema":"mxfp4-done/1","status":"completed","steps":2,"tokens":128,"final_train_loss":3.0,"final_validation_loss":3.2,
+                "metrics_sha256":"","model_sha256":null,"run_sha256":""}"#;
+            std::fs::write(run.join("done.json"), done).unwrap();
         }
     }
     folder
@@ -152,6 +154,9 @@ fn what_cannot_be_exported_is_said() {
         message(results.path(), &out),
         "DIR/runs/fp8/1/run.mllog: line 37: the line is cut off inside its JSON object; check the directory with `cargo xtask verify`"
     );
+    std::fs::write(results.path().join("runs/fp8/1/done.json"), "").unwrap();
+    let said = message(results.path(), &out);
+    assert!(said.starts_with("DIR/runs/fp8/1/done.json: ") && said.ends_with("; check the directory with `cargo xtask verify`"), "{said}");
     assert!(!out.exists(), "nothing is left of an export that failed");
     std::fs::create_dir(&out).unwrap();
     std::fs::write(out.join("mine"), "x").unwrap();

@@ -601,3 +601,31 @@ fn controls_answer_where_the_main_arms_did_not_run() {
     assert!(html.contains("<b>Other arms.</b>"));
     compile(directory.path());
 }
+
+/// A figure tells eight curves apart. Where there are more arms, it says how many it leaves out; arms without runs take no room.
+#[test]
+fn a_figure_says_how_many_arms_it_leaves_out() {
+    const OTHERS: [&str; 9] = [
+        "mxfp4-f-even",
+        "mxfp4-fd-even",
+        "mxfp4-fdw-even",
+        "mxfp4-f-h16",
+        "mxfp4-fd-h16",
+        "mxfp4-w",
+        "mxfp4-fdw-ceil",
+        "mxfp4-fdw-srx",
+        "mxfp4-fdw-srw",
+    ];
+    let directory = tempfile::tempdir().unwrap();
+    let [baseline, other] = ["fp8", "mxfp4-fdw-rh16"].map(|id| arms(&[id])[0]);
+    for (made, said) in [(&OTHERS[..7], false), (&OTHERS[..], true)] {
+        let made: Vec<Arm> = std::iter::once(baseline).chain(made.iter().map(|id| Arm { id, ..other })).collect();
+        synthetic::write_arms(directory.path(), &made, &[1]);
+        let group = format!("arms:\n  - {{group: \"Controls\", recipes: [mxfp4-fdw-even-h16, {}]}}", OTHERS.join(", "));
+        edit(&directory.path().join("manifests/profile.yaml"), |text| text.replace("arms:", &group));
+        let html = read(&render_here(directory.path()).html);
+        assert_eq!(html.contains("(8 of 10 curves, as many as a figure tells apart)"), said);
+        let figure = read(&directory.path().join("figures/figure-1c.svg"));
+        assert!(figure.contains("F+D+W ceil") && !figure.contains("SR activations"), "{figure}");
+    }
+}

@@ -7,6 +7,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use contract::json::Document as _;
+use contract::outcome::Done;
 use contract::run_file::RunIdentity;
 use contract::text::one_line;
 use contract::yaml;
@@ -102,6 +104,8 @@ pub fn export(directory: &Path, out: &Path) -> Result<Export, ExportError> {
             export.left_out.push(format!("{}/{}: not finished", run.run.arm, run.run.seed));
             continue;
         }
+        let done = directory.join(folder).join("done.json");
+        Done::from_json("done.json", &files::read_text(&done)?).map_err(|error| ExportError::Content { path: done, what: error.what })?;
         number = if arm.as_ref() == Some(&run.run.arm) { number + 1 } else { 0 };
         let log = format!("{}-{}/{BENCHMARK}/result_{number}.txt", run.run.profile, run.run.arm);
         arm = Some(run.run.arm.clone());

@@ -36,29 +36,35 @@ fn convergence(measurements: &Measurements) -> Vec<Figure> {
     let study = &measurements.study;
     let Some(paper) = study.papers.first() else { return Vec::new() };
     let named = claimed_arms(paper);
-    let pick = |wanted: &dyn Fn(&Recipe) -> bool| -> Vec<&str> {
-        let chosen = study
-            .arms()
-            .into_iter()
-            .filter(|arm| *arm == paper.baseline || (named.contains(arm) && study.recipes.get(*arm).is_some_and(wanted)));
-        chosen.collect()
+    // The baseline comes first, wherever the profile has it.
+    let pick = |wanted: &dyn Fn(&str) -> bool| -> Vec<&str> {
+        let others = study.arms().into_iter().filter(|arm| *arm != paper.baseline && wanted(arm));
+        std::iter::once(paper.baseline.as_str()).chain(others).collect()
     };
-    let is_other = |arm: &&str| !named.contains(arm) && study.repeated(arm) == *arm;
-    let other: Vec<&str> = study.arms().into_iter().filter(|arm| *arm == paper.baseline || is_other(arm)).take(svg::SERIES).collect();
-    let [plain, full, other] = [pick(&is_plain), pick(&is_full), other].map(|arms| curves(measurements, &arms));
+    let claimed = |wanted: fn(&Recipe) -> bool| pick(&|arm| named.contains(arm) && study.recipes.get(arm).is_some_and(wanted));
+    let other = pick(&|arm| !named.contains(arm) && study.repeated(arm) == arm);
+    let [plain, full, mut other] = [claimed(is_plain), claimed(is_full), other].map(|arms| curves(measurements, &arms));
+    let left_out = other.split_off(other.len().min(svg::SERIES)).len();
+    let means = "Validation loss against training tokens: mean over seeds".to_owned();
+    let room = if left_out > 0 {
+        format!(" ({} of {} curves, as many as a figure tells apart)", svg::SERIES, svg::SERIES + left_out)
+    } else {
+        String::new()
+    };
+    let others =
+        format!("Arms that the paper's table does not have{room}: validation loss against training tokens, and the same near the target");
     let mut figures = Vec::new();
-    let caption = "Validation loss against training tokens: mean over seeds";
-    for (id, zoom_id, file, zoom_file, title, curves) in [
-        ("figure-1a", "figure-2a", "figure-1a.csv", "figure-2a.csv", "No stabiliser", plain),
-        ("figure-1b", "figure-2b", "figure-1b.csv", "figure-2b.csv", "All three GEMMs, by stabiliser", full),
-        ("figure-1c", "figure-2c", "figure-1c.csv", "figure-2c.csv", "Other arms", other),
+    for (id, zoom_id, file, zoom_file, title, caption, curves) in [
+        ("figure-1a", "figure-2a", "figure-1a.csv", "figure-2a.csv", "No stabiliser", means.clone(), plain),
+        ("figure-1b", "figure-2b", "figure-1b.csv", "figure-2b.csv", "All three GEMMs, by stabiliser", means, full),
+        ("figure-1c", "figure-2c", "figure-1c.csv", "figure-2c.csv", "Other arms", others, other),
     ] {
         // The baseline alone is no comparison.
         if curves.len() < 2 {
             continue;
         }
         let Some(whole) = whole_chart(measurements, title, curves) else { continue };
-        figures.push(curve_figure(id, caption, &whole, file));
+        figures.push(curve_figure(id, &caption, &whole, file));
         if let Some(zoom) = zoom_chart(&whole) {
             figures.push(curve_figure(zoom_id, "The same near the target", &zoom, zoom_file));
         }
