@@ -156,13 +156,18 @@ pub(super) fn dot_table(name: &'static str, chart: &DotChart) -> Table {
     Table::of(name, rows)
 }
 
+/// Whether a row has a range of the paper's: PGFPlots warns of a series without points.
+fn is_reported(chart: &DotChart) -> bool {
+    chart.rows.iter().any(|row| matches!(row, Row::Values { reported: Reported::Range(..), .. }))
+}
+
 /// Three, or as many as fit beside each other.
 fn legend_columns(chart: &DotChart) -> usize {
     /// Characters of a line of the article in \scriptsize, marks and gaps taken off.
     const LINE: usize = 115;
     let drawn = chart.series.iter().enumerate().filter(|(series, _)| has_points(chart, *series)).map(|(_, name)| name);
     let names: Vec<usize> =
-        [&chart.reported].into_iter().filter(|name| !name.is_empty()).chain(drawn).map(|name| name.chars().count()).collect();
+        is_reported(chart).then_some(&chart.reported).into_iter().chain(drawn).map(|name| name.chars().count()).collect();
     let width =
         |columns: usize| (0..columns).map(|column| names.iter().skip(column).step_by(columns).max().copied().unwrap_or(0)).sum::<usize>();
     (2..=3).rev().find(|columns| width(*columns) <= LINE).unwrap_or(1)
@@ -207,7 +212,7 @@ pub(super) fn dots(chart: &DotChart, file: &str) -> String {
         legend_columns(chart)
     );
     let within = within(chart);
-    if !chart.reported.is_empty() {
+    if is_reported(chart) {
         let (paper, series) = (colour(1), chart.series.len());
         let _ = writeln!(
             text,
@@ -227,7 +232,7 @@ pub(super) fn dots(chart: &DotChart, file: &str) -> String {
             if chart.faint.contains(&series) { "opacity=0.45, " } else { "" },
             colour(series)
         );
-        if chart.series.len() > 1 || !chart.reported.is_empty() {
+        if chart.series.len() > 1 || is_reported(chart) {
             let _ = writeln!(text, "\\addlegendentry{{{}}}", escape(&chart.series[series]));
         }
     }
