@@ -629,3 +629,19 @@ fn a_figure_says_how_many_arms_it_leaves_out() {
         assert!(figure.contains("F+D+W ceil") && !figure.contains("SR activations"), "{figure}");
     }
 }
+
+/// A paper that reports losses and no tokens is answered in nats first.
+#[test]
+fn gaps_come_first_where_the_paper_reports_losses() {
+    let directory = tempfile::tempdir().unwrap();
+    synthetic::write_arms(directory.path(), &arms(&["bf16", "bf16-mxfp4-dw"]), &[1, 2, 3]);
+    edit(&directory.path().join("campaign.json"), |text| {
+        text.replace("\"2605.09825\",", "").replace("\"arm\":\"fp8\"", "\"arm\":\"bf16\"")
+    });
+    edit(&directory.path().join("manifests/profile.yaml"), |text| text.replace("\"2605.09825\", ", ""));
+    std::fs::remove_file(directory.path().join("manifests/papers/2605.09825.yaml")).unwrap();
+    let html = read(&render_here(directory.path()).html);
+    let gaps = html.find("loss above BF16 at equal tokens: BF16 F, MXFP4 D+W +0.").unwrap();
+    assert!(html[gaps..].split(". ").next().unwrap().contains("(the paper: +0.11\u{a0}nat)"));
+    assert!(gaps < html.find("extra tokens over BF16 to the same loss").unwrap());
+}

@@ -89,7 +89,7 @@ fn of_own_arms(measurements: &Measurements, sheets: &Sheets, paper: &Paper, plac
     if costs.is_empty() {
         return vec!["The arms that would answer have no number here.".to_owned()];
     }
-    let mut said = Vec::new();
+    let mut said: Vec<String> = gaps(measurements, sheets, paper).into_iter().collect();
     if !reported(paper).is_empty() && is_foreign {
         said.push("None of the arms of the paper’s table is in this campaign.".to_owned());
     }
@@ -106,6 +106,23 @@ fn of_own_arms(measurements: &Measurements, sheets: &Sheets, paper: &Paper, plac
         said.push(ONE_SEED.to_owned());
     }
     said
+}
+
+/// Losses above the baseline's beside those that the paper reports, where it reports these.
+fn gaps(measurements: &Measurements, sheets: &Sheets, paper: &Paper) -> Option<String> {
+    let gap = |claim: &Claim| {
+        let Metric::LossGap { arm, baseline } = &claim.metric else { return None };
+        if *baseline != paper.baseline.as_str() {
+            return None;
+        }
+        let measured = sheets.late.gap(arm, baseline).ok()?;
+        let here = with_interval(Unit::Nats, &measured, |nats| nats);
+        let said = claim.reported.map(|[low, high]| format!(" (the paper: {})", Unit::Nats.reported(low, high)));
+        Some(format!("{} {here}{}", measurements.study.label(arm), said.unwrap_or_default()))
+    };
+    let gaps: Vec<String> = paper.claims.iter().filter_map(gap).collect();
+    let baseline = measurements.study.label(&paper.baseline);
+    (!gaps.is_empty()).then(|| format!("Over the last quarter of this budget, loss above {baseline} at equal tokens: {}.", gaps.join("; ")))
 }
 
 /// The arms of a campaign that ran none of the paper's table.

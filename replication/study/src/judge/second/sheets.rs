@@ -70,6 +70,11 @@ impl Sheet {
         self.layout(Scale::Tokens).map_err(String::clone)?.contrast(&[(arm, 1.0), (baseline, -1.0)])
     }
 
+    /// Loss of `arm` above that of `baseline` at equal tokens, in nats.
+    pub(crate) fn gap(&self, arm: &str, baseline: &str) -> Result<Measured, String> {
+        self.layout(Scale::Nats).map_err(String::clone)?.contrast(&[(arm, 1.0), (baseline, -1.0)])
+    }
+
     /// The campaign as a simulation sees it.
     pub(crate) fn design(&self, scale: Scale) -> Option<Design> {
         let layout = self.layout(scale).ok()?;
