@@ -15,6 +15,7 @@ mod grid;
 mod judging;
 mod law;
 mod mllog;
+mod pictures;
 mod plan;
 mod planner_and_trainer;
 mod public_logs;
