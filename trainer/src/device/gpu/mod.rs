@@ -5,26 +5,23 @@ mod memory;
 mod observation;
 mod operands;
 mod parameters;
+mod parts;
+mod profile;
 mod scratch;
 mod shard;
 
 use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use contract::device::DeviceId;
-use contract::memory::{Ways, scratch_bytes};
-use contract::native::Native;
+use contract::memory::Ways;
 use contract::run_file::{ModelSection, RunFile};
 use kernels::cpu::AttentionShape;
-use kernels::gpu::driver::Event;
-use kernels::gpu::{
-    Accumulator, Attention, Bf16, Buffer, Elementwise, Gpu, GpuError, Head, Kind, Norm, Occurrences, Optimizer, ShardNorm, SumRounder,
-    UpdateNumbers,
-};
+use kernels::gpu::{Bf16, Buffer, Elementwise, Gpu, GpuError, Kind, Occurrences, ShardNorm, UpdateNumbers};
 use kernels::packed_rows::PackedRows;
 
-use super::{Device, Machine, ProfileReader, Spending, Update};
+use super::{Device, Machine, ProfileReader, Update};
 use crate::batches::Batch;
 use crate::error::TrainerError;
 use crate::optimizer;
@@ -35,8 +32,9 @@ pub use linears::GpuLinears;
 pub use memory::{Keep, report as memory_report};
 pub(crate) use parameters::Coming;
 pub use parameters::Parameters;
-use scratch::{Scratch, Turn};
-use shard::Shard;
+use parts::Parts;
+use profile::GpuProfile;
+use scratch::Turn;
 
 /// Places in the results that a step leaves on the device.
 const LOSS: usize = 0;
@@ -47,50 +45,6 @@ const NORM: usize = 1;
 pub struct GpuDevice {
     parts: Arc<Parts>,
     profile: Option<Arc<GpuProfile>>,
-}
-
-/// The kernels of a step between pairs of events, in the order in which they were queued.
-#[derive(Debug, Default)]
-struct GpuProfile {
-    spans: Mutex<Vec<(&'static str, Event, Event)>>,
-}
-
-impl GpuProfile {
-    /// What was spent since the last time; waits for all of it.
-    fn take(&self, gpu: &Gpu) -> Result<Vec<Spending>, TrainerError> {
-        let spans = std::mem::take(&mut *self.spans.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut all: Vec<Spending> = Vec::new();
-        for (kernel, from, to) in spans {
-            let seconds = gpu.driver().elapsed(from, to).map_err(machine)?;
-            match all.iter_mut().find(|spending| spending.kernel == kernel) {
-                Some(spending) => (spending.seconds, spending.calls) = (spending.seconds + seconds, spending.calls + 1),
-                None => all.push(Spending { kernel, calls: 1, work: 0, seconds }),
-            }
-        }
-        Ok(all)
-    }
-}
-
-#[derive(Debug)]
-struct Parts {
-    gpu: Gpu,
-    /// How the run's MXFP4 products are executed, where that can be more than one way.
-    mxfp4: Option<String>,
-    norm: Norm,
-    attention: Attention,
-    elementwise: Elementwise,
-    head: Head,
-    optimizer: Optimizer,
-    accumulator: Accumulator,
-    /// Of sums that a defect keeps in BF16.
-    rounder: Option<SumRounder>,
-    shard: Shard,
-    scratch: Scratch,
-    ways: Ways,
-    /// Sum of the batch's losses, and norm of the gradients.
-    results: Buffer<f64>,
-    /// Bytes that were free before any of this was made.
-    free: u64,
 }
 
 /// A batch on the device.
@@ -133,45 +87,15 @@ impl GpuDevice {
 
     /// As [`GpuDevice::new`], for one of so many ranks.
     pub fn among(ranks: usize, gpu: Gpu, run: &RunFile, keep: Keep) -> Result<Self, TrainerError> {
-        let (model, tokens) = (&run.model, run.tokens_per_step());
-        check_sizes(model)?;
-        let description = gpu.description();
-        let has_choice = description.kind == Kind::Hip.word() && description.has_mxfp4;
-        run.gemm.check(&format!("{} ({})", description.name, description.architecture), has_choice).map_err(TrainerError::BadInput)?;
-        let native = Native::new(run, gpu.description().has_mxfp4);
-        let ways = memory::choose(run, native, keep, &gpu, ranks)?;
-        let (free, _) = gpu.driver().memory().map_err(machine)?;
-        let layout = Layout::new(model);
-        let tensors = layout.tensors.iter().map(|tensor| (tensor.range.start, tensor.range.len(), tensor.decays));
-        let mxfp4 = native.to_string();
-        let parts = Parts {
-            mxfp4: (gpu.description().has_mxfp4 && !mxfp4.is_empty()).then_some(mxfp4),
-            norm: Norm::new(&gpu, model.hidden_size).map_err(machine)?,
-            attention: Attention::new(&gpu, model.head_dim, model.num_attention_heads, tokens).map_err(machine)?,
-            elementwise: Elementwise::new(&gpu).map_err(machine)?,
-            head: Head::new(&gpu, tokens, model.hidden_size, model.vocab_size).map_err(machine)?,
-            optimizer: Optimizer::new(&gpu, tensors).map_err(machine)?,
-            accumulator: Accumulator::new(&gpu).map_err(machine)?,
-            rounder: run.recipe.rounds_sums().then(|| SumRounder::new(&gpu)).transpose().map_err(machine)?,
-            shard: Shard::default(),
-            scratch: Scratch::new(&gpu, scratch_bytes(run, ways))?,
-            ways,
-            results: gpu.zeros(2).map_err(machine)?,
-            free,
-            gpu,
-        };
-        Ok(Self { parts: Arc::new(parts), profile: None })
+        Ok(Self { parts: Arc::new(Parts::new(ranks, gpu, run, keep)?), profile: None })
     }
 
     /// Queues a kind of kernel, between two events if there is a profile.
     fn timed<R>(&self, kind: &'static str, work: impl FnOnce() -> Result<R, GpuError>) -> Result<R, TrainerError> {
-        let Some(profile) = &self.profile else { return work().map_err(machine) };
-        let driver = self.parts.gpu.driver();
-        let from = driver.record().map_err(machine)?;
-        let result = work().map_err(machine)?;
-        let to = driver.record().map_err(machine)?;
-        profile.spans.lock().unwrap_or_else(PoisonError::into_inner).push((kind, from, to));
-        Ok(result)
+        match &self.profile {
+            Some(profile) => profile.time(&self.parts.gpu, kind, work),
+            None => work().map_err(machine),
+        }
     }
 
     fn elementwise(&self) -> &Elementwise {
@@ -189,26 +113,6 @@ impl GpuDevice {
     pub fn gpu(&self) -> &Gpu {
         &self.parts.gpu
     }
-}
-
-/// The kernels read eight elements at a time.
-fn check_sizes(model: &ModelSection) -> Result<(), TrainerError> {
-    let [qkv, output, gate_up, down] = model.linears();
-    let widths = [("model.hidden_size", model.hidden_size), (qkv.0, qkv.1), (output.0, output.2), (gate_up.0, gate_up.1), (down.0, down.2)];
-    for (what, width) in widths.into_iter().chain([("model.vocab_size", model.vocab_size)]) {
-        if !width.is_multiple_of(8) {
-            return Err(TrainerError::BadInput(format!(
-                "{what} is {width}: on a GPU widths are multiples of 8; train this model on the CPU"
-            )));
-        }
-    }
-    if !model.head_dim.is_multiple_of(16) || model.head_dim > 128 {
-        return Err(TrainerError::BadInput(format!(
-            "model.head_dim is {}: on a GPU it is 16, 32, 48, 64, 80, 96, 112 or 128; train this model on the CPU",
-            model.head_dim
-        )));
-    }
-    Ok(())
 }
 
 impl Device for GpuDevice {
