@@ -26,7 +26,7 @@ use crate::record::{self, Campaign, RecordError};
 use metrics::{Judge, reported};
 use rules::Finding;
 use second::Second;
-pub use second::outlook::{Outlook, outlook};
+pub use second::outlook::{Expected, Outlook, outlook};
 pub(crate) use second::{Crossed, Scale, Sheet, Sheets, capital, crossed, with_interval};
 pub use verdict::{
     Beside, CheckVerdict, ClaimVerdict, Evidence, Line, PaperVerdicts, Precision, SCHEMA, VERDICTS_AGAIN, Verdict, Verdicts,

@@ -99,6 +99,9 @@ cases! {
     no_fewer_without_a_margin: "papers/2605.09825.yaml", "arm: mxfp4-fdw-sr, tolerance: 0.02," => "arm: mxfp4-fdw-sr,", @"manifests/papers/2605.09825.yaml:26: claim T1-SR-FDW: `no-fewer` needs a `tolerance`";
     direction_names_unknown_arm: "papers/2605.09825.yaml", "direction: no-fewer, than: mxfp4-f}" => "direction: no-fewer, than: mxfp4-ff}", @"manifests/papers/2605.09825.yaml:24: claim T1-SR-F: unknown recipe `mxfp4-ff` (did you mean `mxfp4-f`?)";
     reported_range_reversed: "papers/2605.09825.yaml", "reported: [0.08, 0.09]" => "reported: [0.09, 0.08]", @"manifests/papers/2605.09825.yaml:21: claim T1-F: reported: the first number must not exceed the second";
+    a_claim_on_itself: "papers/2605.09825.yaml", "metric: same-as, claims: [T1-H16]" => "metric: same-as, claims: [T2-TOK]", @"manifests/papers/2605.09825.yaml:34: claim T2-TOK: it rests on itself; name other claims";
+    an_arm_beside_itself: "papers/2605.09825.yaml", "arm: mxfp4-f, baseline: fp8" => "arm: mxfp4-f, baseline: mxfp4-f", @"manifests/papers/2605.09825.yaml:21: claim T1-F: mxfp4-f is compared with itself; name two arms";
+    fewer_than_itself: "papers/2605.09825.yaml", "direction: no-fewer, than: mxfp4-f}" => "direction: no-fewer, than: mxfp4-f-sr}", @"manifests/papers/2605.09825.yaml:24: claim T1-SR-F: mxfp4-f-sr is compared with itself; name two arms";
     unknown_paper: "profiles/smoke.yaml", "papers: [\"2605.09825\"" => "papers: [\"2605.09852\"", @"manifests/profiles/smoke.yaml:5: papers: unknown paper `2605.09852` (did you mean `2605.09825`?)";
     unknown_recipe: "profiles/smoke.yaml", "recipes: [fp8, bf16]" => "recipes: [fp8, bf61]", @"manifests/profiles/smoke.yaml:20: arms: unknown recipe `bf61` (did you mean `bf16`?)";
     unknown_model: "profiles/smoke.yaml", "model: smoke" => "model: smok", @"manifests/profiles/smoke.yaml:7: model: unknown model `smok` (did you mean `smoke`?)";

@@ -322,24 +322,34 @@ fn a_dry_run_says_what_can_be_decided() {
     let of = |profile: &str| judge::outlook(&manifests, &manifests.profiles[profile], &repository().join("results"), 1_000);
     let cpu = of("cpu");
     let line = |claim: &str, what: &str| cpu.lines.iter().find(|line| line.claim == claim && line.what == what).unwrap();
+    let right = |line: &judge::Expected| line.right.unwrap();
     assert!(cpu.sources[0].contains("2026-11-22-xeon-2c-cpu-694f997d, last quarter"), "{:?}", cpu.sources);
     // 8.5 % at 1.5 % of scatter and three seeds is six standard errors.
-    assert!(line("T1-F", "direction").right.reproduced > 0.99);
+    assert!(right(line("T1-F", "direction")).reproduced > 0.99);
     // Where nothing differs, a one-sided test at 5 % errs in 5 % of 1,000 campaigns, with a standard error of 0.7 points.
     assert!((line("T1-F", "direction").nothing.reproduced - 0.05).abs() < 0.028, "{:?}", line("T1-F", "direction"));
     assert!((line("T1-F", "direction").nothing.differs - 0.025).abs() < 0.02);
-    assert!(line("T1-F", "size").right.reproduced < 0.5 && line("T1-F", "size").right.differs < 0.05);
+    assert!(right(line("T1-F", "size")).reproduced < 0.5 && right(line("T1-F", "size")).differs < 0.05);
+    // The campaign that it knows ends before the paper's depth, and this one would, too.
+    let never = Some("the budget ends before the paper's depth");
+    assert_eq!([line("T1-F", "size").never, line("T1-F", "direction").never], [never, None]);
     assert_eq!(cpu, of("cpu"), "the same numbers each time");
     // What docs/verdicts.md says of a fourth seed.
     let mut with_a_fourth = manifests.profiles["cpu"].clone();
     with_a_fourth.seeds.push(4);
     let four = judge::outlook(&manifests, &with_a_fourth, &repository().join("results"), 10_000);
     let three = judge::outlook(&manifests, &manifests.profiles["cpu"], &repository().join("results"), 10_000);
-    let gained = three.lines.iter().zip(&four.lines).filter(|(three, four)| three.right.reproduced < 0.5 && four.right.reproduced >= 0.5);
-    let chances: Vec<[f64; 2]> = gained.map(|(three, four)| [three, four].map(|line| line.right.reproduced)).collect();
+    let gained = three.lines.iter().zip(&four.lines).filter(|(three, four)| right(three).reproduced < 0.5 && right(four).reproduced >= 0.5);
+    let chances: Vec<[f64; 2]> = gained.map(|(three, four)| [three, four].map(|line| right(line).reproduced)).collect();
     assert!(chances.len() == 8 && chances.iter().all(|[three, four]| *three > 0.46 && *four > 0.56), "{chances:?}");
     assert!(cpu.to_string().contains("cannot be decided") && cpu.others.contains(&"T2-STEP".to_owned()));
     assert!(of("ladder-359m").missing.contains("T1-H32"));
+    // Of an arm of which the paper gives no number nothing says what would be found if it is right.
+    let mut silent = manifests.clone();
+    silent.papers.get_mut("2605.09825").unwrap().claims.retain(|claim| claim.id != "T1-FDW");
+    let silent = judge::outlook(&silent, &manifests.profiles["cpu"], &repository().join("results"), 10);
+    let restores = silent.lines.iter().find(|line| line.claim == "T1-H16" && line.what == "direction").unwrap();
+    assert!(restores.right.is_none() && silent.to_string().contains("the paper gives an arm no number"), "{silent}");
     let nowhere = judge::outlook(&manifests, &manifests.profiles["cpu"], Path::new("no such folder"), 1);
     assert_eq!(nowhere.notes, ["no campaign was run whose scatter would say what this one can decide"]);
 }

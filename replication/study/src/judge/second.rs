@@ -54,8 +54,10 @@ impl Second {
                 let of: Vec<_> = asked.iter().filter(|asked| asked.baseline == *baseline && asked.question.scale == scale).collect();
                 let Some(design) = sheet.design(scale).filter(|_| !of.is_empty()) else { continue };
                 let questions: Vec<_> = of.iter().map(|asked| &asked.question).collect();
-                let chances = design.chances(&questions, &asked::truth(paper, scale), power::CAMPAIGNS);
-                second.chances.extend(of.iter().map(|asked| (asked.claim.clone(), asked.question.what)).zip(chances));
+                let truth = asked::truth(paper, scale);
+                let chances = of.iter().zip(design.chances(&questions, &truth, power::CAMPAIGNS));
+                let known = chances.filter(|(asked, _)| asked.is_foretold(&truth));
+                second.chances.extend(known.map(|(asked, chances)| ((asked.claim.clone(), asked.question.what), chances)));
             }
         }
         second

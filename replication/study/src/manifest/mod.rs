@@ -138,7 +138,13 @@ impl Manifests {
             for arm in claim.metric.arms().into_iter().chain(than) {
                 self.known_recipe(&format!("claim {}", claim.id), arm)?;
             }
+            if let Some(arm) = claim.compared_with_itself() {
+                return Err(format!("claim {}: {arm} is compared with itself; name two arms", claim.id));
+            }
             for other in claim.metric.claims() {
+                if *other == claim.id.as_str() {
+                    return Err(format!("claim {}: it rests on itself; name other claims", claim.id));
+                }
                 if !claims.contains_key(other.as_str()) {
                     let ids: Vec<&str> = claims.keys().copied().collect();
                     return Err(format!("claim {}: {}", claim.id, unknown("claim", other, &ids)));

@@ -233,6 +233,16 @@ impl Metric {
     }
 }
 
+impl Claim {
+    /// The arm that stands on both sides of its comparison, if one does.
+    pub fn compared_with_itself(&self) -> Option<&str> {
+        let arms = self.metric.arms();
+        let twice = arms.iter().enumerate().find(|(index, arm)| arms[..*index].contains(arm)).map(|(_, arm)| *arm);
+        let than = self.direction.as_ref().and_then(|direction| direction.than.as_deref());
+        twice.or_else(|| than.filter(|than| arms.first() == Some(than)))
+    }
+}
+
 impl TryFrom<Keys> for Claim {
     type Error = String;
 

@@ -16,6 +16,13 @@ pub(crate) struct Asked {
     pub question: Question,
 }
 
+impl Asked {
+    /// Whether the paper gives every arm a level: without one, nothing says what would be measured if it is right.
+    pub(super) fn is_foretold(&self, truth: &BTreeMap<String, f64>) -> bool {
+        self.question.arms().all(|arm| *arm == self.baseline || truth.contains_key(arm))
+    }
+}
+
 /// What a claim asks of layouts: its direction, then its size. Whether an arm converges is no question to a layout.
 pub(super) fn questions(paper: &Paper, claim: &Claim, label: &dyn Fn(&str) -> String) -> Vec<Asked> {
     let baseline = claim.metric.baseline().unwrap_or(&paper.baseline);

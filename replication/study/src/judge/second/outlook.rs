@@ -23,10 +23,12 @@ pub struct Expected {
     pub claim: String,
     pub what: &'static str,
     pub statement: String,
-    /// If every number is the middle of what the paper reports.
-    pub right: Chances,
+    /// If every number is the middle of what the paper reports; none where it gives an arm no number.
+    pub right: Option<Chances>,
     /// If no arm differs from another.
     pub nothing: Chances,
+    /// Why no number of seeds would decide it.
+    pub never: Option<&'static str>,
 }
 
 /// What a profile can decide.
@@ -50,7 +52,7 @@ pub fn outlook(manifests: &Manifests, profile: &Profile, results: &Path, campaig
     let mut outlook = Outlook { campaigns, ..Outlook::default() };
     let papers = profile.papers.iter().filter_map(|id| manifests.papers.get(id)).filter(|paper| paper.judging == 2);
     let papers: Vec<&Paper> = papers.collect();
-    let Some((directory, measurements)) = source(manifests, profile, &papers, results) else {
+    let Some(source) = source(manifests, profile, &papers, results) else {
         outlook.notes.push("no campaign was run whose scatter would say what this one can decide".to_owned());
         return outlook;
     };
@@ -63,9 +65,9 @@ pub fn outlook(manifests: &Manifests, profile: &Profile, results: &Path, campaig
         baselines.sort_unstable();
         baselines.dedup();
         for baseline in baselines {
-            match Sheets::of(&measurements, baseline) {
-                Ok(sheets) => outlook.baseline(manifests, profile, paper, &asked, &sheets, &directory),
-                Err(why) => outlook.notes.push(format!("{}, {baseline}: {why}", directory.display())),
+            match Sheets::of(&source.measurements, baseline) {
+                Ok(sheets) => outlook.baseline(manifests, profile, paper, &asked, &sheets, &source),
+                Err(why) => outlook.notes.push(format!("{}, {baseline}: {why}", source.directory)),
             }
         }
     }
@@ -76,7 +78,7 @@ pub fn outlook(manifests: &Manifests, profile: &Profile, results: &Path, campaig
 }
 
 impl Outlook {
-    fn baseline(&mut self, manifests: &Manifests, profile: &Profile, paper: &Paper, asked: &[Asked], sheets: &Sheets, directory: &Path) {
+    fn baseline(&mut self, manifests: &Manifests, profile: &Profile, paper: &Paper, asked: &[Asked], sheets: &Sheets, source: &Source) {
         for (scale, sheet) in [(Scale::Tokens, sheets.decisive()), (Scale::Nats, &sheets.late)] {
             let of = asked.iter().filter(|asked| asked.baseline == sheets.baseline && asked.question.scale == scale);
             let of: Vec<&Asked> = of.collect();
@@ -95,21 +97,25 @@ impl Outlook {
             self.sources.push(format!(
                 "against {}: one run scatters {sd} ({}, {}); 95 % intervals of ±1 {unit} take {one} seeds, of ±2 {than} {two}",
                 sheets.baseline,
-                directory.display(),
+                source.directory,
                 sheet.stretch.word(),
             ));
             let has = |asked: &&Asked| asked.question.arms().all(|arm| design.arms.contains_key(arm));
             let (asked, missing): (Vec<&Asked>, Vec<&Asked>) = of.into_iter().partition(has);
             self.missing.extend(missing.iter().map(|asked| asked.claim.clone()));
             let questions: Vec<_> = asked.iter().map(|asked| &asked.question).collect();
-            let right = design.chances(&questions, &asked::truth(paper, scale), self.campaigns);
+            let truth = asked::truth(paper, scale);
+            let right = design.chances(&questions, &truth, self.campaigns);
             let nothing = design.chances(&questions, &BTreeMap::new(), self.campaigns);
+            // The budget of another profile's campaign says nothing about this one's.
+            let short = sheets.too_short().filter(|_| source.has_budget_of(profile)).map(|(why, _)| why);
             let expected = |((asked, right), nothing): ((&&Asked, Chances), Chances)| Expected {
                 claim: asked.claim.clone(),
                 what: asked.question.what,
                 statement: asked.question.statement.clone(),
-                right,
+                right: asked.is_foretold(&truth).then_some(right),
                 nothing,
+                never: short.filter(|_| scale == Scale::Tokens && asked.question.what == "size"),
             };
             self.lines.extend(asked.iter().zip(right).zip(nothing).map(expected));
         }
@@ -130,9 +136,23 @@ fn planned(manifests: &Manifests, profile: &Profile, scatter: &Scatter) -> Optio
     (freedom > 0).then(|| Design { arms: runs.into_iter().map(of).collect(), scatter })
 }
 
+/// The campaign that the scatter is taken from.
+struct Source {
+    /// Its directory's name.
+    directory: String,
+    measurements: Measurements,
+}
+
+impl Source {
+    fn has_budget_of(&self, profile: &Profile) -> bool {
+        let own = &self.measurements.study.profile;
+        own.id == profile.id && own.budget == profile.budget
+    }
+}
+
 /// The campaign to take the scatter from: of the same profile, else the same model, else the same hardware; of those the last whose runs can
 /// be set beside a paper's baseline.
-fn source(manifests: &Manifests, profile: &Profile, papers: &[&Paper], results: &Path) -> Option<(PathBuf, Measurements)> {
+fn source(manifests: &Manifests, profile: &Profile, papers: &[&Paper], results: &Path) -> Option<Source> {
     let mut found: Vec<(usize, String, PathBuf)> = Vec::new();
     for entry in std::fs::read_dir(results).ok()?.flatten() {
         let Ok(campaign) = Campaign::read(&entry.path()) else { continue };
@@ -147,8 +167,8 @@ fn source(manifests: &Manifests, profile: &Profile, papers: &[&Paper], results: 
     };
     found.into_iter().rev().find_map(|(_, _, path)| {
         let measurements = measure(&path).ok().filter(|measurements| papers.iter().any(|paper| scatters(measurements, paper)))?;
-        let name = path.file_name().map(PathBuf::from).unwrap_or_default();
-        Some((name, measurements))
+        let directory = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        Some(Source { directory, measurements })
     })
 }
 
@@ -169,8 +189,13 @@ impl fmt::Display for Outlook {
             format!("{:>3} / {:>3} / {:>3} %", percent(chances.reproduced), percent(chances.differs), percent(chances.inconclusive))
         };
         for line in &self.lines {
-            let cannot = if line.right.reproduced < DECIDES { "  cannot be decided" } else { "" };
-            let (right, nothing) = (chances(&line.right), chances(&line.nothing));
+            let cannot = match (line.never, line.right) {
+                (Some(why), _) => format!("  cannot be decided: {why}"),
+                (None, Some(right)) if right.reproduced < DECIDES => "  cannot be decided".to_owned(),
+                (None, None) => "  the paper gives an arm no number".to_owned(),
+                _ => String::new(),
+            };
+            let (right, nothing) = (line.right.as_ref().map_or_else(|| format!("{:>17}", "–"), chances), chances(&line.nothing));
             writeln!(f, "    {:claims$}  {:whats$}  {right};  {nothing}{cannot}", line.claim, line.what)?;
         }
         let list = |ids: &mut dyn Iterator<Item = &String>| ids.map(String::as_str).collect::<Vec<_>>().join(", ");
