@@ -117,4 +117,10 @@ fn gaps_come_first_where_the_paper_reports_losses() {
     let gaps = html.find("loss above BF16 at equal tokens: BF16 F, MXFP4 D+W +0.").unwrap();
     assert!(html[gaps..].split(". ").next().unwrap().contains("(the paper: +0.11\u{a0}nat)"));
     assert!(gaps < html.find("extra tokens over BF16 to the same loss").unwrap());
+    assert!(html.contains("(arXiv 2502.20586, 2025)"));
+    assert!(read(&directory.path().join("references.bib")).contains("title = {{Training LLMs with MXFP4}}"));
+    // Notes that are at no archive are named by their manifest.
+    edit(&directory.path().join("manifests/papers/2502.20586.yaml"), |text| text.replace("https://arxiv.org/abs/", "https://example.org/"));
+    let html = read(&render_here(directory.path()).html);
+    assert!(html.contains("(2502.20586, 2025)") && !html.contains("arXiv"));
 }

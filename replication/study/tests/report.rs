@@ -282,7 +282,7 @@ fn a_template_that_names_nothing_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     synthetic::write_arms(directory.path(), &arms(&["fp8"]), &[1, 2]);
     let templates = directory.path().join("templates");
-    for name in ["report.html.j2", "style.css", "table.html.j2", "report.tex.j2", "references.bib"] {
+    for name in ["report.html.j2", "style.css", "table.html.j2", "report.tex.j2"] {
         save(&templates.join(name), &read(&repository().join("paper").join(name)));
     }
     edit(&templates.join("report.html.j2"), |text| text.replacen("{{ page.scale }}", "{{ page.scales }}", 1));

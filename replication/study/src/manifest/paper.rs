@@ -10,7 +10,7 @@ use crate::number::Unit;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Paper {
-    /// arXiv id; also the file name without `.yaml`. Quoted in YAML, or it would be read as a number.
+    /// arXiv id, where it has one; also the file name without `.yaml`. Quoted in YAML, or it would be read as a number.
     pub id: Id,
     pub title: String,
     pub short: String,
@@ -28,6 +28,13 @@ pub struct Paper {
     /// Does its text add up?
     #[serde(default)]
     pub checks: Vec<Check>,
+}
+
+impl Paper {
+    /// How a reader would look it up: its number at arXiv, or the id of its manifest.
+    pub fn named(&self) -> String {
+        if self.citation.url.starts_with("https://arxiv.org/") { format!("arXiv {}", self.id) } else { self.id.to_string() }
+    }
 }
 
 fn first_version() -> u32 {

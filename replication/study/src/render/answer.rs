@@ -247,7 +247,7 @@ pub(super) fn figure(measurements: &Measurements) -> Option<Figure> {
     rows.extend(of_paper.iter().map(row));
     let series: Vec<String> = series.iter().map(|(name, _)| name.clone()).chain(series_of_others).collect();
     let faint = (own..series.len()).collect();
-    let chart = DotChart { description, series, faint, ..chart(study.label(&paper.baseline), rows)? };
+    let chart = DotChart { description, series, faint, ..chart(paper, study.label(&paper.baseline), rows)? };
     let lighter = if others.is_empty() { "" } else { "; lighter marks: other campaigns of this repository" };
     let caption = format!(
         "Extra tokens to the same loss, with 95 % intervals, beside what the paper reports; an arrow at the right: the paper’s run did not converge{lighter}"
@@ -256,18 +256,20 @@ pub(super) fn figure(measurements: &Measurements) -> Option<Figure> {
 }
 
 /// The frame of such a picture around its rows; none where there are no rows.
-pub(super) fn chart(baseline: &str, rows: Vec<Row>) -> Option<DotChart> {
+pub(super) fn chart(paper: &Paper, baseline: &str, rows: Vec<Row>) -> Option<DotChart> {
     let highest = |row: &Row| match row {
         Row::Values { reported: Reported::Range(_, high), .. } => Some(*high),
         _ => None,
     };
     let largest = rows.iter().filter_map(highest).fold(0.0, f64::max);
     let compares = largest > 0.0;
+    // A paper's setting begins with its model.
+    let model = paper.setting.split(',').next().unwrap_or_default();
     (!rows.is_empty()).then(|| DotChart {
         title: format!("Extra tokens over {baseline} to the same loss"),
         x_label: format!("tokens relative to {baseline}, %"),
         reference: Some(0.0),
-        reported: if compares { "the paper’s 8B runs (arrow: did not converge)".to_owned() } else { String::new() },
+        reported: if compares { format!("the paper’s runs of {model} (arrow: did not converge)") } else { String::new() },
         limits: compares.then_some((LOWEST, 2.0 * largest)),
         rows,
         ..DotChart::default()

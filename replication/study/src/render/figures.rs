@@ -31,7 +31,7 @@ pub(super) fn all(measurements: &Measurements) -> Vec<Figure> {
 }
 
 /// Figures 1 and 2: validation loss over tokens, whole and near the target, each for the arms without stabiliser, for the full pipeline with its
-/// stabilisers, and for arms that the paper's claims do not name.
+/// stabilisers, and for all others.
 fn convergence(measurements: &Measurements) -> Vec<Figure> {
     let study = &measurements.study;
     let Some(paper) = study.papers.first() else { return Vec::new() };
@@ -42,8 +42,9 @@ fn convergence(measurements: &Measurements) -> Vec<Figure> {
         std::iter::once(paper.baseline.as_str()).chain(others).collect()
     };
     let claimed = |wanted: fn(&Recipe) -> bool| pick(&|arm| named.contains(arm) && study.recipes.get(arm).is_some_and(wanted));
-    let other = pick(&|arm| !named.contains(arm) && study.repeated(arm) == arm);
-    let [plain, full, mut other] = [claimed(is_plain), claimed(is_full), other].map(|arms| curves(measurements, &arms));
+    let [plain, full] = [claimed(is_plain), claimed(is_full)];
+    let other = pick(&|arm| !plain.contains(&arm) && !full.contains(&arm) && study.repeated(arm) == arm);
+    let [plain, full, mut other] = [plain, full, other].map(|arms| curves(measurements, &arms));
     let left_out = other.split_off(other.len().min(svg::SERIES)).len();
     let means = "Validation loss against training tokens: mean over seeds".to_owned();
     let room = if left_out > 0 {
@@ -51,8 +52,7 @@ fn convergence(measurements: &Measurements) -> Vec<Figure> {
     } else {
         String::new()
     };
-    let others =
-        format!("Arms that the paper's table does not have{room}: validation loss against training tokens, and the same near the target");
+    let others = format!("Further arms{room}: validation loss against training tokens, and the same near the target");
     let mut figures = Vec::new();
     for (id, zoom_id, file, zoom_file, title, caption, curves) in [
         ("figure-1a", "figure-2a", "figure-1a.csv", "figure-2a.csv", "No stabiliser", means.clone(), plain),
@@ -143,7 +143,12 @@ fn overheads(measurements: &Measurements) -> Option<Figure> {
         let values: Vec<f64> = ratios.values().iter().map(|ratio| 100.0 * (ratio - 1.0)).collect();
         let complete = ratios.lower_bounds() == 0 && ratios.baseline_missed.is_empty();
         let points: Vec<Point> = summarise(&values).filter(|_| complete).map(|summary| point(summary, 0)).into_iter().collect();
-        (points, if values.is_empty() { "not run" } else { "not reached by every seed" })
+        let note = match (values.is_empty(), ratios.baseline_missed.is_empty()) {
+            (true, true) => "not run",
+            (true, false) => "not reached by the baseline",
+            (false, _) => "not reached by every seed",
+        };
+        (points, note)
     };
     let rows = arm_rows(measurements, paper, &answer::reported(paper), &row);
     let chart = DotChart {

@@ -295,7 +295,6 @@ fn html(name: &'static str, templates: &Path, context: Value) -> Result<String, 
 
 /// tables/*.tex, macros.tex, references.bib and report.tex.
 fn latex_files(page: &Page, templates: &Path) -> Result<Vec<(String, String)>, RenderError> {
-    let references = template(templates, "references.bib")?;
     let (mut macros, mut all) = (Macros::default(), Vec::new());
     for grid in grids(page) {
         all.push((format!("tables/{}.tex", grid.id), latex::booktabs(grid, &mut macros)));
@@ -312,7 +311,10 @@ fn latex_files(page: &Page, templates: &Path) -> Result<Vec<(String, String)>, R
         .collect();
     let context = context! { page => Value::from(Serde(page)), facts => facts, counts => counts };
     let text = latex_document("report.tex.j2", templates, context)?;
-    all.extend([("macros.tex", macros.file()), ("references.bib", references), (TEX, text)].map(|(name, text)| (name.to_owned(), text)));
+    all.extend(
+        [("macros.tex", macros.file()), ("references.bib", latex::references(&page.papers)), (TEX, text)]
+            .map(|(name, text)| (name.to_owned(), text)),
+    );
     Ok(all)
 }
 

@@ -49,6 +49,7 @@ struct Link {
 #[derive(Debug, Clone, Serialize)]
 struct PaperPart {
     id: String,
+    named: String,
     title: String,
     url: String,
     setting: String,
@@ -205,6 +206,7 @@ impl Shown<'_> {
             id: paper.id.to_string(),
             title: paper.title.clone(),
             url: paper.citation.url.clone(),
+            named: paper.named(),
             setting: paper.setting.clone(),
             claims: grid,
             next,

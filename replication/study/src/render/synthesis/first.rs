@@ -68,7 +68,7 @@ impl Shown<'_> {
             description: "One row for each arm of the paper's table: bands are what the paper reports, marks what each campaign and the public logs measured, with 95 % intervals; faint marks are from earlier in training than the paper's numbers.".to_owned(),
             faint: series.iter().enumerate().filter(|(_, at)| shallow(at)).map(|(index, _)| index).collect(),
             series: series.iter().map(|at| self.name(*at)).collect(),
-            ..answer::chart(self.label(&paper.baseline), rows)?
+            ..answer::chart(paper, self.label(&paper.baseline), rows)?
         };
         let faint = if chart.faint.is_empty() { "" } else { ". Faint: from earlier in training than the paper’s numbers" };
         let caption = format!(
