@@ -51,7 +51,14 @@ impl ManifestError {
             let Some((_, line)) = lines.peek() else { break };
             found = *line;
         }
-        Self { path: path.to_owned(), line: found, message: why.to_owned() }
+        // A key that a profile has from another.
+        match text.lines().zip(1..).find(|(line, _)| line.starts_with("like:")).filter(|_| found == 0) {
+            Some((like, line)) => {
+                let base = like.split(" #").next().unwrap_or(like).trim();
+                Self { path: path.to_owned(), line, message: format!("{why} (by `{base}`; write the key in this file)") }
+            }
+            None => Self { path: path.to_owned(), line: found, message: why.to_owned() },
+        }
     }
 
     /// From the YAML reader's complaint: keeps its line, adds a suggestion where a word is close to an expected one.
