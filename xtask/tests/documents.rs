@@ -304,6 +304,25 @@ fn the_book_has_every_page() {
     assert!(read("docs/book.toml").contains("src = \".\""));
 }
 
+/// The columns that docs/files.md describes of a campaign's tables are those of every committed one.
+#[test]
+fn the_columns_of_a_campaigns_tables_are_described() {
+    let page = read("docs/files.md");
+    let mut seen = 0;
+    for name in ["validation", "loss_gap", "tokens_to_target"] {
+        let after = page.split(&format!("`data/{name}.csv` has a row")).nth(1).unwrap_or_else(|| panic!("{name}.csv is not described"));
+        let rows = after.split("|---|---|\n").nth(1).unwrap().lines().take_while(|line| line.starts_with('|'));
+        let described: Vec<&str> = rows.flat_map(|row| row.split('|').nth(1).unwrap().split(',').map(str::trim)).collect();
+        for entry in std::fs::read_dir(root().join("results")).unwrap() {
+            let path = entry.unwrap().path().join(format!("data/{name}.csv"));
+            let Ok(table) = std::fs::read_to_string(&path) else { continue };
+            assert_eq!(table.lines().next().unwrap().split(',').collect::<Vec<_>>(), described, "{}", path.display());
+            seen += 1;
+        }
+    }
+    assert!(seen > 20, "only {seen} tables were found");
+}
+
 #[test]
 fn every_dependency_has_its_reason() {
     let (manifest, page) = (read("Cargo.toml"), read("docs/dependencies.md"));
