@@ -12,6 +12,7 @@ use std::process::Command;
 mod markdown;
 mod numbers;
 mod ranks;
+mod shown;
 mod slices;
 
 use markdown::{Document, documents};
@@ -44,8 +45,8 @@ impl Helps {
     }
 }
 
-/// What is wrong with one command line of a document, its program left out.
-fn problem_of_xtask(arguments: &[String], helps: &mut Helps) -> Option<String> {
+/// What is wrong with one command line of a document, its program left out. `shown` are manifests that documents show in full.
+fn problem_of_xtask(arguments: &[String], helps: &mut Helps, shown: &BTreeMap<String, String>) -> Option<String> {
     let mut words = Vec::new();
     let mut rest = arguments;
     let mut help = helps.of(&[])?;
@@ -60,8 +61,16 @@ fn problem_of_xtask(arguments: &[String], helps: &mut Helps) -> Option<String> {
     }
     let options = options_in(&help);
     // What follows a lone `--` is for another program.
-    let ours = rest.iter().take_while(|word| *word != "--");
-    for (index, word) in ours.enumerate().filter(|(_, word)| word.starts_with("--")) {
+    let ours: Vec<&String> = rest.iter().take_while(|word| *word != "--").collect();
+    let valued = options_with_value(&help);
+    let alone = ours.iter().enumerate().find(|(index, word)| {
+        let is_value = index.checked_sub(1).is_some_and(|before| valued.contains(ours[before]));
+        !word.starts_with('-') && !is_value
+    });
+    if let Some((_, word)) = alone.filter(|_| !help.contains("\nArguments:\n")) {
+        return Some(format!("`{}` takes no argument such as {word}", words.join(" ")));
+    }
+    for (index, word) in ours.iter().enumerate().filter(|(_, word)| word.starts_with("--")) {
         let (option, value) = word.split_once('=').map_or((word.as_str(), rest.get(index + 1)), |(option, _)| (option, None));
         if !options.contains(option) {
             return Some(format!("`{}` has no option {option}", words.join(" ")));
@@ -72,7 +81,7 @@ fn problem_of_xtask(arguments: &[String], helps: &mut Helps) -> Option<String> {
             "--why" => value.map(|name| format!("manifests/recipes/{}.yaml", name.split('/').next().unwrap())),
             _ => None,
         };
-        if let Some(file) = file.filter(|file| !root().join(file).is_file()) {
+        if let Some(file) = file.filter(|file| !root().join(file).is_file() && !shown.contains_key(file)) {
             return Some(format!("{option}: there is no {file}"));
         }
     }
@@ -81,7 +90,16 @@ fn problem_of_xtask(arguments: &[String], helps: &mut Helps) -> Option<String> {
 
 /// Options that a help text describes.
 fn options_in(help: &str) -> BTreeSet<String> {
-    help.lines()
+    options_of(help.lines())
+}
+
+/// Those that a value follows.
+fn options_with_value(help: &str) -> BTreeSet<String> {
+    options_of(help.lines().filter(|line| line.trim_start().split("  ").next().is_some_and(|names| names.contains('<'))))
+}
+
+fn options_of<'a>(lines: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
+    lines
         .map(str::trim_start)
         .filter(|line| line.starts_with('-'))
         .flat_map(|line| line.split_whitespace().take(2).map(|word| word.trim_end_matches(',').to_owned()).collect::<Vec<_>>())
@@ -123,14 +141,15 @@ fn sources_below(folder: &Path) -> String {
 fn every_command_and_option_exists() {
     let (mut helps, trainer) = (Helps(BTreeMap::new()), sources_below(&root().join("trainer/src")));
     let (mut problems, mut seen) = (Vec::new(), 0);
+    let shown = documents(&root()).iter().flat_map(Document::manifests).collect();
     for document in documents(&root()) {
         for line in document.commands() {
             let words: Vec<String> = line.split_whitespace().map(|word| word.replace(['[', ']'], "")).collect();
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             let arguments = |skipped: usize| words[skipped..].iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
             let problem = match words.as_slice() {
-                ["cargo", "xtask", ..] => problem_of_xtask(&arguments(2), &mut helps),
-                ["./xtask", ..] => problem_of_xtask(&arguments(1), &mut helps),
+                ["cargo", "xtask", ..] => problem_of_xtask(&arguments(2), &mut helps, &shown),
+                ["./xtask", ..] => problem_of_xtask(&arguments(1), &mut helps, &shown),
                 ["trainer", ..] => problem_of_trainer(&arguments(1), &trainer),
                 _ => continue,
             };
@@ -286,6 +305,25 @@ fn the_book_has_every_page() {
     assert!(read("docs/book.toml").contains("src = \".\""));
 }
 
+/// The columns that docs/files.md describes of a campaign's tables are those of every committed one.
+#[test]
+fn the_columns_of_a_campaigns_tables_are_described() {
+    let page = read("docs/files.md");
+    let mut seen = 0;
+    for name in ["validation", "loss_gap", "tokens_to_target"] {
+        let after = page.split(&format!("`data/{name}.csv` has a row")).nth(1).unwrap_or_else(|| panic!("{name}.csv is not described"));
+        let rows = after.split("|---|---|\n").nth(1).unwrap().lines().take_while(|line| line.starts_with('|'));
+        let described: Vec<&str> = rows.flat_map(|row| row.split('|').nth(1).unwrap().split(',').map(str::trim)).collect();
+        for entry in std::fs::read_dir(root().join("results")).unwrap() {
+            let path = entry.unwrap().path().join(format!("data/{name}.csv"));
+            let Ok(table) = std::fs::read_to_string(&path) else { continue };
+            assert_eq!(table.lines().next().unwrap().split(',').collect::<Vec<_>>(), described, "{}", path.display());
+            seen += 1;
+        }
+    }
+    assert!(seen > 20, "only {seen} tables were found");
+}
+
 #[test]
 fn every_dependency_has_its_reason() {
     let (manifest, page) = (read("Cargo.toml"), read("docs/dependencies.md"));
@@ -312,47 +350,6 @@ fn the_readme_has_every_profile() {
     let known =
         list.lines().skip(1).take_while(|line| line.starts_with(' ')).map(|line| line.split_whitespace().next().unwrap().to_owned());
     assert_eq!(named, known.collect());
-}
-
-/// The recipe in the documents is taken, in a profile whose model it has to fit.
-#[test]
-fn a_first_recipe_is_taken() {
-    let all = documents(&root());
-    let recipes: BTreeSet<(String, String)> = all.iter().flat_map(Document::recipes).collect();
-    let (id, text) = recipes.first().expect("README.md shows a recipe");
-    assert_eq!(recipes.len(), 1, "README.md and docs/recipes.md show the same one");
-    let group = read("docs/recipes.md").lines().find(|line| line.starts_with("  - {group: \"Mine\"")).unwrap().to_owned();
-
-    let folder = tempfile::tempdir().unwrap();
-    copy(&root().join("manifests"), &folder.path().join("manifests"));
-    std::fs::copy(root().join("Cargo.lock"), folder.path().join("Cargo.lock")).unwrap();
-    let list = || {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
-        let output =
-            command.arg("list").current_dir(folder.path()).env("CARGO_MANIFEST_DIR", folder.path().join("xtask")).output().unwrap();
-        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr))
-    };
-    let profile = folder.path().join("manifests/profiles/cpu.yaml");
-    let with = std::fs::read_to_string(&profile).unwrap().replacen("\narms:\n", &format!("\narms:\n{group}\n"), 1);
-    std::fs::write(&profile, with).unwrap();
-    let (code, said) = list();
-    assert!(code == Some(2) && said.contains(id.as_str()), "a profile that names an unknown recipe is refused: {said}");
-    std::fs::write(folder.path().join(format!("manifests/recipes/{id}.yaml")), text).unwrap();
-    let (code, said) = list();
-    assert!(code == Some(0) && said.contains(id.as_str()), "{said}");
-}
-
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let (path, to) = (entry.path(), to.join(entry.file_name()));
-        if path.is_dir() {
-            copy(&path, &to);
-        } else {
-            std::fs::copy(path, to).unwrap();
-        }
-    }
 }
 
 /// What the README shows of a campaign's end is what its verdicts say.

@@ -122,6 +122,15 @@ impl Document {
         self.split().0.into_iter().filter_map(recipe).collect()
     }
 
+    /// Manifests in fences, whose first line says where they belong (`# manifests/papers/mine.yaml`): path and text.
+    pub(crate) fn manifests(&self) -> Vec<(String, String)> {
+        let manifest = |fence: &str| {
+            let path = fence.lines().next()?.strip_prefix("# ").filter(|path| path.starts_with("manifests/") && path.ends_with(".yaml"))?;
+            Some((path.to_owned(), fence.to_owned()))
+        };
+        self.split().0.into_iter().filter_map(manifest).collect()
+    }
+
     pub(crate) fn tables(&self) -> Vec<Table> {
         let cells = |line: &str| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
         let mut tables: Vec<Table> = Vec::new();
