@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use contract::json;
 use contract::timing::TimingLine;
 
-const MEASURED: &str = "docs/measured/slices-2026-11-26";
+/// Folders of logs, and GPUs.
+const MEASURED: [(&str, usize); 2] = [("docs/measured/slices-2026-11-26", 4), ("docs/measured/slices-2026-11-26-two-h200s", 2)];
 
 /// What was said once: seconds since the start, and the step of every run at work.
 struct Said {
@@ -48,20 +49,22 @@ fn spent((profile, run): &Run, until: u64) -> Option<[f64; 2]> {
 /// Up to the last line that names only runs which were finished.
 #[test]
 fn what_is_said_of_slices_was_measured() {
-    let log = super::read(&format!("{MEASURED}/progress.log"));
-    let (mut begun, mut last) = (BTreeSet::new(), None);
-    for said in log.lines().filter_map(Said::of) {
-        begun.extend(said.at.keys().cloned());
-        let until = |run: &Run| said.at.get(run).copied().unwrap_or(u64::MAX);
-        let Some(runs) = begun.iter().map(|run| spent(run, until(run))).collect::<Option<Vec<_>>>() else { break };
-        last = Some((said.seconds, [0, 1].map(|kind| runs.iter().map(|run| run[kind]).sum::<f64>())));
-    }
-    let (seconds, spent) = last.unwrap();
-    let [steps, evaluations] = spent.map(|spent| 100.0 * spent / (4.0 * seconds));
-    let wanted = format!(
-        "In their first {seconds:.0} s {steps:.1} % of the GPUs' time went to steps, {evaluations:.1} % to evaluations and {:.1} % to everything else",
-        100.0 - steps - evaluations
-    );
     let page = super::read("docs/slices.md").replace('\n', " ");
-    assert!(page.contains(&wanted), "{wanted}");
+    for (folder, gpus) in MEASURED {
+        let log = super::read(&format!("{folder}/progress.log"));
+        let (mut begun, mut last) = (BTreeSet::new(), None);
+        for said in log.lines().filter_map(Said::of) {
+            begun.extend(said.at.keys().cloned());
+            let until = |run: &Run| said.at.get(run).copied().unwrap_or(u64::MAX);
+            let Some(runs) = begun.iter().map(|run| spent(run, until(run))).collect::<Option<Vec<_>>>() else { break };
+            last = Some((said.seconds, [0, 1].map(|kind| runs.iter().map(|run| run[kind]).sum::<f64>())));
+        }
+        let (seconds, spent) = last.unwrap();
+        let [steps, evaluations] = spent.map(|spent| 100.0 * spent / (gpus as f64 * seconds));
+        let wanted = format!(
+            "first {seconds:.0} s {steps:.1} % of the GPUs' time went to steps, {evaluations:.1} % to evaluations and {:.1} % to everything else",
+            100.0 - steps - evaluations
+        );
+        assert!(page.contains(&wanted), "{wanted}");
+    }
 }

@@ -22,8 +22,8 @@ const LR_DOUBLE: &str = "2026-11-24-nvidia-h200-ladder-32m-lr-double-e6468e18";
 const DECAY: &str = "2026-11-24-nvidia-h200-ladder-32m-decay-e6468e18";
 const QUARTER: &str = "2026-11-24-nvidia-h200-ladder-32m-batch-quarter-d751c78d";
 const QUADRUPLE: &str = "2026-11-24-nvidia-h200-ladder-32m-batch-quadruple-d751c78d";
-const EVEN: &str = "2026-11-26-nvidia-h200-ladder-32m-even-ff887c63";
-const BACKWARD: &str = "2026-11-26-nvidia-h200-ladder-32m-dw-ff887c63";
+const EVEN: &str = "2026-11-26-nvidia-h200-ladder-32m-even-54321766";
+const BACKWARD: &str = "2026-11-26-nvidia-h200-ladder-32m-dw-54321766";
 
 impl Results {
     /// Sentences that docs/results.md has to contain.
@@ -237,12 +237,12 @@ impl Results {
 
     /// What the section on schedules says of the scale rule `even`.
     fn even(&mut self) -> Vec<String> {
-        for seed in FIRST_TWO {
+        for seed in SEEDS {
             let [first, second] = [EVEN, LADDER].map(|directory| self.curve_of(directory, "fp8", seed));
             assert!(!first.is_empty() && first == second, "FP8 of seed {seed} under another profile is another run");
         }
         let [f, fdw, h16] = ["mxfp4-f-even", "mxfp4-fdw-even", "mxfp4-fdw-even-h16"].map(|arm| self.cost(EVEN, arm, false).unwrap());
-        assert!(f.low > 0.09 && fdw.high < 0.26 && h16.low < 0.08, "beside the paper's numbers: {f}, {fdw} and {h16}");
+        assert!(f.low < 0.09 && fdw.high < 0.26 && h16.low < 0.08, "beside the paper's numbers: {f}, {fdw} and {h16}");
         let precision = self.precision(EVEN);
         let [from, to] = [0, 1].map(|end| precision["tokens"][end].as_f64().unwrap());
         let at_depth = self.changes_by_rule(&(from..=to), &[]).join(", ");
@@ -256,15 +256,20 @@ impl Results {
     }
 
     /// What `even` changes over a stretch of tokens, by row; asserts which rows stand after the correction for all rows at both stretches.
+    /// The last row lacks a seed: its layout is that of all rows over the others.
     fn changes_by_rule(&mut self, stretch: &RangeInclusive<f64>, standing: &[&str]) -> [String; 4] {
-        let mut cells = self.levels(EVEN, &RULES.map(|(even, _)| even), &FIRST_TWO, stretch, "");
-        cells.extend(self.levels(LADDER, &RULES.map(|(_, floor)| floor), &FIRST_TWO, stretch, ""));
-        cells.extend(self.levels(LADDER, &["fp8"], &FIRST_TWO, stretch, ""));
-        let layout = Layout::of(&cells);
-        for (even, floor) in RULES {
+        let [three, four] = [(&RULES[..3], &SEEDS[..]), (&RULES[..], &FIRST_TWO[..])].map(|(rules, seeds)| {
+            let [even, floor]: [Vec<&str>; 2] = [rules.iter().map(|rule| rule.0).collect(), rules.iter().map(|rule| rule.1).collect()];
+            let mut cells = self.levels(EVEN, &even, seeds, stretch, "");
+            cells.extend(self.levels(LADDER, &floor, seeds, stretch, ""));
+            cells.extend(self.levels(LADDER, &["fp8"], seeds, stretch, ""));
+            Layout::of(&cells)
+        });
+        RULES.map(|(even, floor)| {
+            let layout = if three.has(even) { &three } else { &four };
             assert_eq!(layout.stands(even, floor, 2 * RULES.len()), standing.contains(&even), "{even}");
-        }
-        RULES.map(|(even, floor)| layout.difference(even, floor).text(3))
+            layout.difference(even, floor).text(3)
+        })
     }
 
     /// What the section on convergence says of Adam's epsilon.
@@ -308,8 +313,6 @@ impl Results {
     /// What the section on the second paper says in words.
     fn backward(&mut self) -> Vec<String> {
         const ARMS: [&str; 4] = ["bf16", "bf16-mxfp4-dw", "bf16-mxfp4-dw-rh64", "bf16-mxfp4-dw-rh64-sr"];
-        let runs = ARMS.map(|arm| SEEDS.map(|seed| !self.curve_of(BACKWARD, arm, seed).is_empty()));
-        assert_eq!(runs, [[true; 3], [true; 3], [true, true, false], [true, true, false]], "{BACKWARD}: other runs");
         let [plain, full] =
             [(BACKWARD, "bf16-mxfp4-dw"), (LADDER, "mxfp4-fdw")].map(|(directory, arm)| self.pooled_gap(directory, arm).mean);
         assert!(plain < 0.5 * full && plain < 0.5 * 0.11, "{plain} and {full}, and the pages say less than half of it and of the paper's");
@@ -317,7 +320,7 @@ impl Results {
         let rows = self.csv(&format!("{BACKWARD}/data/claims.csv")).clone();
         let verdict = |claim: &str| rows.iter().find(|row| row["claim"] == claim).unwrap()["verdict"].as_str();
         let verdicts = ["MX-BARE", "MX-RHT", "MX-RHT-SR", "MX-RHT-HELPS"].map(verdict);
-        assert_eq!(verdicts, ["differs", "cannot-decide", "cannot-decide", "inconclusive"]);
+        assert_eq!(verdicts, ["differs", "inconclusive", "inconclusive", "inconclusive"]);
         let helps = rows.iter().find(|row| row["claim"] == "MX-RHT-HELPS").unwrap();
         let [closed, low, high] = ["number", "low", "high"].map(|name| helps[name].parse::<f64>().unwrap());
         let [closed, low, high] = [closed, low, high].map(|share| fixed(100.0 * share, 0));
@@ -325,7 +328,7 @@ impl Results {
         let precision = precision.as_array().unwrap().iter().find(|of| of["stretch"] == "last quarter").unwrap();
         let freedom = precision["freedom"].as_u64().unwrap();
         let late = late_quarter(&self.curve(BACKWARD, "bf16"));
-        let layout = Layout::of(&self.levels(BACKWARD, &ARMS, &FIRST_TWO, &late, ""));
+        let layout = Layout::of(&self.levels(BACKWARD, &ARMS, &SEEDS, &late, ""));
         let added = layout.difference("bf16-mxfp4-dw-rh64-sr", "bf16-mxfp4-dw-rh64").text(3);
         vec![
             format!("The transform takes {rotated} nat off, and with stochastic rounding {stochastic}"),
@@ -336,7 +339,7 @@ impl Results {
                 fixed(plain, 3),
                 fixed(full, 3)
             ),
-            format!("the two arms with all three seeds; it has {freedom} degrees of freedom"),
+            format!("The scatter is that of all four arms, with {freedom} degrees of freedom"),
         ]
     }
 }
