@@ -6,20 +6,6 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::grid::{Cell, Grid};
-use super::page::PaperPage;
-
-/// The papers as BibTeX has them. Names are told apart by semicolons in manifests.
-pub(super) fn references(papers: &[PaperPage]) -> String {
-    let entry = |paper: &PaperPage| {
-        let authors = escape(&paper.authors).replace("; ", " and ");
-        let (title, named) = (escape(&paper.title), escape(&paper.named));
-        format!(
-            "@misc{{{},\n  author = {{{authors}}},\n  title = {{{{{title}}}}},\n  year = {{{}}},\n  note = {{{named}}},\n}}\n",
-            paper.key, paper.year
-        )
-    };
-    papers.iter().map(entry).collect::<Vec<_>>().join("\n")
-}
 
 /// `text` with every character that TeX would act on, or could not print, made harmless.
 pub(super) fn escape(text: &str) -> String {

@@ -312,10 +312,23 @@ fn latex_files(page: &Page, templates: &Path) -> Result<Vec<(String, String)>, R
     let context = context! { page => Value::from(Serde(page)), facts => facts, counts => counts };
     let text = latex_document("report.tex.j2", templates, context)?;
     all.extend(
-        [("macros.tex", macros.file()), ("references.bib", latex::references(&page.papers)), (TEX, text)]
+        [("macros.tex", macros.file()), ("references.bib", references(&page.papers)), (TEX, text)]
             .map(|(name, text)| (name.to_owned(), text)),
     );
     Ok(all)
+}
+
+/// The papers as BibTeX has them. Names are told apart by semicolons in manifests.
+fn references(papers: &[page::PaperPage]) -> String {
+    let entry = |paper: &page::PaperPage| {
+        let authors = latex::escape(&paper.authors).replace("; ", " and ");
+        let (title, named) = (latex::escape(&paper.title), latex::escape(&paper.named));
+        format!(
+            "@misc{{{},\n  author = {{{authors}}},\n  title = {{{{{title}}}}},\n  year = {{{}}},\n  note = {{{named}}},\n}}\n",
+            paper.key, paper.year
+        )
+    };
+    papers.iter().map(entry).collect::<Vec<_>>().join("\n")
 }
 
 /// A LaTeX document from its template.
