@@ -52,7 +52,7 @@ fn convergence(measurements: &Measurements) -> Vec<Figure> {
     } else {
         String::new()
     };
-    let others = format!("Further arms{room}: validation loss against training tokens, and the same near the target");
+    let others = format!("Validation loss against training tokens{room}, and the same near the target");
     let mut figures = Vec::new();
     for (id, zoom_id, file, zoom_file, title, caption, curves) in [
         ("figure-1a", "figure-2a", "figure-1a.csv", "figure-2a.csv", "No stabiliser", means.clone(), plain),
