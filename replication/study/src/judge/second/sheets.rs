@@ -67,12 +67,16 @@ impl Sheet {
 
     /// Extra tokens of `arm`, as the logarithm of a ratio.
     pub(crate) fn overhead(&self, arm: &str, baseline: &str) -> Result<Measured, String> {
-        self.layout(Scale::Tokens).map_err(String::clone)?.contrast(&[(arm, 1.0), (baseline, -1.0)])
+        self.difference(Scale::Tokens, arm, baseline)
     }
 
     /// Loss of `arm` above that of `baseline` at equal tokens, in nats.
     pub(crate) fn gap(&self, arm: &str, baseline: &str) -> Result<Measured, String> {
-        self.layout(Scale::Nats).map_err(String::clone)?.contrast(&[(arm, 1.0), (baseline, -1.0)])
+        self.difference(Scale::Nats, arm, baseline)
+    }
+
+    fn difference(&self, scale: Scale, arm: &str, baseline: &str) -> Result<Measured, String> {
+        self.layout(scale).map_err(String::clone)?.contrast(&[(arm, 1.0), (baseline, -1.0)])
     }
 
     /// The campaign as a simulation sees it.
