@@ -39,8 +39,8 @@ pub struct Outlook {
     /// Where the scatter is from, one line a baseline.
     pub sources: Vec<String>,
     pub lines: Vec<Expected>,
-    /// Claims with an arm that the profile does not train.
-    pub missing: BTreeSet<String>,
+    /// Claims with arms that the profile does not train, and these.
+    pub missing: BTreeMap<String, BTreeSet<String>>,
     /// Claims that rest on something else than tokens and losses.
     pub others: Vec<String>,
     /// Why there is no outlook.
@@ -102,7 +102,10 @@ impl Outlook {
             ));
             let has = |asked: &&Asked| asked.question.arms().all(|arm| design.arms.contains_key(arm));
             let (asked, missing): (Vec<&Asked>, Vec<&Asked>) = of.into_iter().partition(has);
-            self.missing.extend(missing.iter().map(|asked| asked.claim.clone()));
+            for asked in missing {
+                let arms = asked.question.arms().filter(|arm| !design.arms.contains_key(*arm)).map(str::to_owned);
+                self.missing.entry(asked.claim.clone()).or_default().extend(arms);
+            }
             let questions: Vec<_> = asked.iter().map(|asked| &asked.question).collect();
             let truth = asked::truth(paper, scale);
             let right = design.chances(&questions, &truth, self.campaigns);
@@ -198,12 +201,14 @@ impl fmt::Display for Outlook {
             let (right, nothing) = (line.right.as_ref().map_or_else(|| format!("{:>17}", "–"), chances), chances(&line.nothing));
             writeln!(f, "    {:claims$}  {:whats$}  {right};  {nothing}{cannot}", line.claim, line.what)?;
         }
-        let list = |ids: &mut dyn Iterator<Item = &String>| ids.map(String::as_str).collect::<Vec<_>>().join(", ");
         if !self.missing.is_empty() {
-            writeln!(f, "    not every arm is in the profile: {}", list(&mut self.missing.iter()))?;
+            let claim = |(claim, arms): (&String, &BTreeSet<String>)| {
+                format!("{claim} ({})", arms.iter().map(String::as_str).collect::<Vec<_>>().join(", "))
+            };
+            writeln!(f, "    not every arm is in the profile: {}", self.missing.iter().map(claim).collect::<Vec<_>>().join("; "))?;
         }
         if !self.others.is_empty() {
-            writeln!(f, "    not judged by tokens or losses: {}", list(&mut self.others.iter()))?;
+            writeln!(f, "    not judged by tokens or losses: {}", self.others.join(", "))?;
         }
         for note in &self.notes {
             writeln!(f, "    {note}")?;
