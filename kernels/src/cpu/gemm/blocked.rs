@@ -242,6 +242,7 @@ fn whole_tile<L: Lanes, I: Inner, const ROWS: usize, const VECTORS: usize>(
     let mut acc = inner.tile::<L, ROWS, VECTORS>(l, left, right, acc);
     // C is read only where it must be: a load that misses the caches would hold up the next tile.
     if piece.is_last && output.is_added() {
+        // A copy: only it is counted through, and `acc` stays in registers.
         let sums = acc;
         for (i, sums) in sums.iter().enumerate() {
             for (j, &sum) in sums.iter().enumerate() {

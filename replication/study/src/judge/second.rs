@@ -51,13 +51,14 @@ impl Second {
         for (baseline, sheets) in &second.sheets {
             let Ok(sheets) = sheets else { continue };
             for (scale, sheet) in [(Scale::Tokens, sheets.decisive()), (Scale::Nats, &sheets.late)] {
-                let of: Vec<_> = asked.iter().filter(|asked| asked.baseline == *baseline && asked.question.scale == scale).collect();
+                let truth = asked::truth(paper, scale);
+                let is_of =
+                    |asked: &&asked::Asked| asked.baseline == *baseline && asked.question.scale == scale && asked.is_foretold(&truth);
+                let of: Vec<_> = asked.iter().filter(is_of).collect();
                 let Some(design) = sheet.design(scale).filter(|_| !of.is_empty()) else { continue };
                 let questions: Vec<_> = of.iter().map(|asked| &asked.question).collect();
-                let truth = asked::truth(paper, scale);
-                let chances = of.iter().zip(design.chances(&questions, &truth, power::CAMPAIGNS));
-                let known = chances.filter(|(asked, _)| asked.is_foretold(&truth));
-                second.chances.extend(known.map(|(asked, chances)| ((asked.claim.clone(), asked.question.what), chances)));
+                let chances = design.chances(&questions, &truth, power::CAMPAIGNS);
+                second.chances.extend(of.iter().map(|asked| (asked.claim.clone(), asked.question.what)).zip(chances));
             }
         }
         second

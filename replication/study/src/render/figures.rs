@@ -46,7 +46,7 @@ fn convergence(measurements: &Measurements) -> Vec<Figure> {
     let other = pick(&|arm| !plain.contains(&arm) && !full.contains(&arm) && study.repeated(arm) == arm);
     let [plain, full, mut other] = [plain, full, other].map(|arms| curves(measurements, &arms));
     let left_out = other.split_off(other.len().min(svg::SERIES)).len();
-    let means = "Validation loss against training tokens: mean over seeds".to_owned();
+    let means = "Validation loss against training tokens: mean over seeds";
     let room = if left_out > 0 {
         format!(" ({} of {} curves, as many as a figure tells apart)", svg::SERIES, svg::SERIES + left_out)
     } else {
@@ -55,16 +55,16 @@ fn convergence(measurements: &Measurements) -> Vec<Figure> {
     let others = format!("Validation loss against training tokens{room}, and the same near the target");
     let mut figures = Vec::new();
     for (id, zoom_id, file, zoom_file, title, caption, curves) in [
-        ("figure-1a", "figure-2a", "figure-1a.csv", "figure-2a.csv", "No stabiliser", means.clone(), plain),
+        ("figure-1a", "figure-2a", "figure-1a.csv", "figure-2a.csv", "No stabiliser", means, plain),
         ("figure-1b", "figure-2b", "figure-1b.csv", "figure-2b.csv", "All three GEMMs, by stabiliser", means, full),
-        ("figure-1c", "figure-2c", "figure-1c.csv", "figure-2c.csv", "Other arms", others, other),
+        ("figure-1c", "figure-2c", "figure-1c.csv", "figure-2c.csv", "Other arms", &others, other),
     ] {
         // The baseline alone is no comparison.
         if curves.len() < 2 {
             continue;
         }
         let Some(whole) = whole_chart(measurements, title, curves) else { continue };
-        figures.push(curve_figure(id, &caption, &whole, file));
+        figures.push(curve_figure(id, caption, &whole, file));
         if let Some(zoom) = zoom_chart(&whole) {
             figures.push(curve_figure(zoom_id, "The same near the target", &zoom, zoom_file));
         }
