@@ -384,6 +384,16 @@ fn an_audit_makes_drawn_runs_again_on_the_same_kind_of_gpu() {
     assert_eq!(site.calls().iter().filter(|call| call.starts_with("run cuda:")).count(), 1, "made again, not looked up");
     assert!(site.says(&["verify", directory], 0).contains(&format!("note: audited: {line}")));
 
+    // What was said of these runs holds in a directory that has further ones, under its name.
+    let statement = study::audit::statements(&result).remove(0);
+    site.says(&["replicate", "--profile", "smoke", "--only-arms", "fp8,bf16,mxfp4-f", "--out", "grown"], 0);
+    let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+    let grown = site.path("grown");
+    std::fs::rename(grown.join(name(&result)), grown.join("larger")).unwrap();
+    std::fs::copy(&statement, grown.join(name(&statement).replace(&name(&result), "larger"))).unwrap();
+    let said = site.says(&["verify", "grown/larger"], 0);
+    assert!(said.contains(line) && said.contains(&format!("; they were then a part of {} (", name(&result))), "{said}");
+
     // Another kind of GPU cannot say anything.
     edit(&site.path("trainer"), "\"name\":\"Stand-in GPU\"", "\"name\":\"Another GPU\"");
     let other = site.says(&audit, 4);

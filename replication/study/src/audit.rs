@@ -167,15 +167,22 @@ impl Statement {
         Ok(read)
     }
 
-    /// What is said of `directory`, or why it is not about the bytes that lie there now.
+    /// What is said of `directory`, or why it does not count. A directory grows by further runs: then it is said of those that it had.
     fn about(&self, directory: &Path) -> Result<String, String> {
-        let now = files::sha256_file(&directory.join(DETERMINISTIC)).map_err(|error| error.to_string())?;
-        if !self.subject.iter().any(|subject| subject.name == DETERMINISTIC && subject.digest.sha256 == now) {
-            return Err(format!("is about another state of this directory: {DETERMINISTIC} has SHA-256 {now}"));
-        }
+        let Audit { directory: audited, runs, .. } = &self.predicate;
         let recorded = same_bytes::finished(directory);
-        let stranger = self.predicate.runs.iter().find(|run| recorded.get(&run.run).map(Bytes::from).as_ref() != Some(&run.recorded));
-        stranger.map_or_else(|| Ok(self.predicate.line()), |run| Err(format!("names other hashes of {} than its done.json", run.run)))
+        if let Some(stranger) = runs.iter().find(|run| recorded.get(&run.run).map(Bytes::from).as_ref() != Some(&run.recorded)) {
+            return Err(format!("names other hashes of {} than its done.json", stranger.run));
+        }
+        let now = files::sha256_file(&directory.join(DETERMINISTIC)).map_err(|error| error.to_string())?;
+        let same = self.subject.iter().any(|subject| subject.name == DETERMINISTIC && subject.digest.sha256 == now);
+        match () {
+            () if same => Ok(self.predicate.line()),
+            () if runs.is_empty() => {
+                Err(format!("names no run and is about another state of this directory: {DETERMINISTIC} has SHA-256 {now}"))
+            }
+            () => Ok(format!("{}; they were then a part of {audited}", self.predicate.line())),
+        }
     }
 }
 

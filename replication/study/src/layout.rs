@@ -1,15 +1,19 @@
 //! The two-way layout: one number for each arm and seed, taken apart into the arm's level, the seed's, and scatter.
 //!
-//! `y = arm + seed + e`, `e` of one variance for all arms: `(arms - 1)(seeds - 1)` degrees of freedom. Where an arm was run several times
-//! with one seed, the spread within those tells what a run scatters by itself (`own`); the first of them stands in the table, so that
-//! every cell has one variance, and the contrast of levels uses the mean of all. One seed gives levels, and no scatter.
+//! `y = arm + seed + e`, `e` of one variance for all arms. A full table leaves `(arms - 1)(seeds - 1)` degrees of freedom; each cell that
+//! is empty takes one. Where an arm was run several times with one seed, the spread within those tells what a run scatters by itself
+//! (`own`); the first of them stands in the table, so that every cell has one variance, and the contrast of levels uses the mean of all.
+//! One seed gives levels, and no scatter.
+
+mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use statrs::distribution::{ContinuousCDF, FisherSnedecor};
-
+use self::table::{Table, mean};
 use crate::draws::Draws;
 use crate::statistics::{Interval, t_above, t_quantile_at};
+
+pub use self::table::Checked;
 
 /// A number with what is needed to test it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -105,10 +109,12 @@ struct Cell {
 }
 
 /// The table, and its scatter.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Layout {
     cells: BTreeMap<String, BTreeMap<u64, Cell>>,
-    /// Arms that have every seed of the baseline: those from which the scatter is estimated.
+    /// Of `arms` and `seeds`.
+    table: Table,
+    /// Arms from which the scatter is estimated: those that have two seeds of the baseline, or its only one.
     pub arms: Vec<String>,
     pub seeds: Vec<u64>,
     /// None with one seed, which says nothing about it.
@@ -122,7 +128,7 @@ pub const ONE_SEED: &str = "one seed says nothing about how runs scatter";
 pub type Values = BTreeMap<String, BTreeMap<u64, Vec<f64>>>;
 
 impl Layout {
-    /// Seeds are those of `baseline`; an arm that lacks one does not count for the scatter.
+    /// Seeds are those of `baseline`.
     ///
     /// # Errors
     /// Why there is nothing to judge by, for the reader.
@@ -134,24 +140,27 @@ impl Layout {
         let row = |seeds: &BTreeMap<u64, Vec<f64>>| seeds.iter().filter_map(|(seed, runs)| Some((*seed, cell(runs)?))).collect();
         let cells: BTreeMap<String, BTreeMap<u64, Cell>> = values.iter().map(|(arm, seeds)| (arm.clone(), row(seeds))).collect();
         let seeds: Vec<u64> = cells.get(baseline).map(|seeds| seeds.keys().copied().collect()).unwrap_or_default();
-        let complete = |row: &BTreeMap<u64, Cell>| seeds.iter().all(|seed| row.contains_key(seed));
-        let arms: Vec<String> = cells.iter().filter(|(_, row)| complete(row)).map(|(arm, _)| arm.clone()).collect();
+        let row = |(arm, row): (&String, &BTreeMap<u64, Cell>)| {
+            let row: Vec<Option<f64>> = seeds.iter().map(|seed| row.get(seed).map(|cell| cell.first)).collect();
+            (row.iter().flatten().count() >= seeds.len().min(2)).then(|| (arm.clone(), row))
+        };
+        let (arms, rows): (Vec<String>, Vec<_>) = cells.iter().filter_map(row).unzip();
         match (seeds.len(), arms.len()) {
             (0, _) => return Err("no seed of the baseline has a number here".to_owned()),
-            (_, 1) => return Err("no other arm has every seed of the baseline".to_owned()),
+            (1, 1) => return Err("no other arm has the baseline's seed".to_owned()),
+            (_, 1) => return Err("no other arm has two seeds of the baseline".to_owned()),
             _ => {}
         }
+        let table = Table(rows);
         if seeds.len() == 1 {
-            return Ok(Self { scatter: None, cells, arms, seeds });
+            return Ok(Self { scatter: None, cells, table, arms, seeds });
         }
-        let table: Vec<Vec<f64>> = arms.iter().map(|arm| seeds.iter().map(|seed| cells[arm][seed].first).collect()).collect();
-        let run = Component { square: squares(&residuals(&table)) / freedom(&table) as f64, freedom: freedom(&table) };
-        let largest = table.iter().flatten().fold(0.0_f64, |largest, value| largest.max(value.abs()));
+        let run = Component { square: table.squares_left() / table.freedom() as f64, freedom: table.freedom() };
         // Rounding leaves about 1e-16 of the numbers themselves.
-        if run.sd() <= 1e-12 * largest.max(f64::MIN_POSITIVE) {
+        if run.sd() <= 1e-12 * table.largest().max(f64::MIN_POSITIVE) {
             return Err("the runs do not scatter at all, so no interval can be given".to_owned());
         }
-        Ok(Self { scatter: Some(Scatter { run, own: own(values) }), cells, arms, seeds })
+        Ok(Self { scatter: Some(Scatter { run, own: own(values) }), cells, table, arms, seeds })
     }
 
     /// Half of the 95 % interval that the baseline's own level has: every comparison with it shares that error.
@@ -171,38 +180,14 @@ impl Layout {
         }
     }
 
-    fn table(&self) -> Vec<Vec<f64>> {
-        self.arms.iter().map(|arm| self.seeds.iter().map(|seed| self.cells[arm][seed].first).collect()).collect()
-    }
-
-    /// Do arms scatter alike? Levene's statistic on the sizes of residuals, with the share of `draws` tables of equal scatter whose
-    /// statistic is as large: residuals of a two-way fit depend on each other, so F is not its distribution. None below three seeds.
+    /// Do arms scatter alike? By `draws` simulated tables.
     pub fn levene(&self, draws: usize) -> Option<Checked> {
-        let (arms, seeds) = (self.arms.len(), self.seeds.len());
-        if seeds < 3 {
-            return None;
-        }
-        let statistic = levene(&residuals(&self.table()));
-        let mut random = Draws::default();
-        let as_large = (0..draws).filter(|_| {
-            let table: Vec<Vec<f64>> = (0..arms).map(|_| (0..seeds).map(|_| random.normal()).collect()).collect();
-            levene(&residuals(&table)) >= statistic
-        });
-        Some(Checked { statistic, p: as_large.count() as f64 / draws.max(1) as f64 })
+        self.table.levene(draws)
     }
 
-    /// Do arm and seed add up? Tukey's one degree of freedom for non-additivity. None where only one degree of freedom is left.
+    /// Do arm and seed add up?
     pub fn additivity(&self) -> Option<Checked> {
-        let table = self.table();
-        let (left, all) = ((freedom(&table) as f64) - 1.0, mean(table.iter().flatten().copied()));
-        let arms: Vec<f64> = table.iter().map(|row| mean(row.iter().copied()) - all).collect();
-        let seeds: Vec<f64> = (0..self.seeds.len()).map(|seed| mean(table.iter().map(|row| row[seed])) - all).collect();
-        let product: f64 = table.iter().zip(&arms).flat_map(|(row, arm)| row.iter().zip(&seeds).map(move |(y, seed)| y * arm * seed)).sum();
-        let size = |effects: &[f64]| effects.iter().map(|effect| effect * effect).sum::<f64>();
-        let one = product * product / (size(&arms) * size(&seeds));
-        let statistic = one / ((squares(&residuals(&table)) - one) / left);
-        let distribution = FisherSnedecor::new(1.0, left).ok().filter(|_| left >= 1.0 && statistic.is_finite())?;
-        Some(Checked { statistic, p: distribution.sf(statistic) })
+        self.table.additivity()
     }
 }
 
@@ -285,51 +270,6 @@ impl Levels for Drawn<'_> {
         let (error, freedom) = self.scatter.error(terms.iter().map(|(weight, arm)| (*weight, arm.runs.reciprocal)), n);
         Ok(Measured { number, error, freedom, n })
     }
-}
-
-/// A test of what the layout assumes.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Checked {
-    pub statistic: f64,
-    pub p: f64,
-}
-
-fn mean(values: impl Iterator<Item = f64>) -> f64 {
-    let (mut sum, mut count) = (0.0, 0.0);
-    for value in values {
-        (sum, count) = (sum + value, count + 1.0);
-    }
-    sum / count
-}
-
-fn freedom(table: &[Vec<f64>]) -> usize {
-    table.len().saturating_sub(1) * table.first().map_or(0, |row| row.len().saturating_sub(1))
-}
-
-/// What is left of a table without its rows' and columns' means.
-fn residuals(table: &[Vec<f64>]) -> Vec<Vec<f64>> {
-    let all = mean(table.iter().flatten().copied());
-    let columns: Vec<f64> = (0..table.first().map_or(0, Vec::len)).map(|at| mean(table.iter().map(|row| row[at])) - all).collect();
-    let row = |row: &Vec<f64>| {
-        let level = mean(row.iter().copied());
-        row.iter().zip(&columns).map(|(value, column)| value - level - column).collect()
-    };
-    table.iter().map(row).collect()
-}
-
-fn squares(table: &[Vec<f64>]) -> f64 {
-    table.iter().flatten().map(|value| value * value).sum()
-}
-
-/// Levene's statistic: variance of the rows' mean sizes over the variance of sizes within rows.
-fn levene(residuals: &[Vec<f64>]) -> f64 {
-    let sizes: Vec<Vec<f64>> = residuals.iter().map(|row| row.iter().map(|value| value.abs()).collect()).collect();
-    let means: Vec<f64> = sizes.iter().map(|row| mean(row.iter().copied())).collect();
-    let all = mean(means.iter().copied());
-    let (rows, columns) = (sizes.len() as f64, sizes.first().map_or(0.0, |row| row.len() as f64));
-    let between = columns * means.iter().map(|row| (row - all).powi(2)).sum::<f64>() / (rows - 1.0);
-    let within: f64 = sizes.iter().zip(&means).flat_map(|(row, level)| row.iter().map(move |size| (size - level).powi(2))).sum();
-    between / (within / (rows * (columns - 1.0)))
 }
 
 /// Spread within repetitions of one arm with one seed, from all that there are.

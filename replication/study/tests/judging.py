@@ -10,6 +10,7 @@ with CAMPAIGNS simulated tables (2,000), within five standard errors.
 import csv
 import json
 import math
+import operator
 import pathlib
 import random
 import re
@@ -117,25 +118,37 @@ class Ruler:
         return ratios, losses
 
 
+def regression(columns, y):
+    """Coefficients and the sum of squares that they leave, by the normal equations and Gauss' elimination with pivots."""
+    n = len(columns)
+    rows = [[math.fsum(map(operator.mul, one, other)) for other in columns] + [math.fsum(map(operator.mul, one, y))] for one in columns]
+    for at in range(n):
+        pivot = max(range(at, n), key=lambda row: abs(rows[row][at]))
+        rows[at], rows[pivot] = rows[pivot], rows[at]
+        for row in (row for row in range(n) if row != at):
+            share = rows[row][at] / rows[at][at]
+            rows[row] = [value - share * of for value, of in zip(rows[row], rows[at])]
+    found = [rows[at][n] / rows[at][at] for at in range(n)]
+    left = [value - math.fsum(map(operator.mul, found, at)) for value, at in zip(y, zip(*columns))]
+    return found, math.fsum(value**2 for value in left)
+
+
 class Layout:
-    """Least squares for arm and seed effects through the normal equations of the balanced table, written as sums of squares."""
+    """Least squares for the effects of arms and seeds, as a regression on indicators of each."""
 
     def __init__(self, values, baseline):
         self.values, self.baseline, self.seeds = values, baseline, sorted(values[baseline])
-        self.arms = sorted(arm for arm in values if all(seed in values[arm] for seed in self.seeds))
-        y = {(arm, seed): values[arm][seed][0] for arm in self.arms for seed in self.seeds}
-        arms, seeds = len(self.arms), len(self.seeds)
-        self.total = mean(y.values())
-        self.row = {arm: mean(y[arm, seed] for seed in self.seeds) for arm in self.arms}
-        self.column = {seed: mean(y[arm, seed] for arm in self.arms) for seed in self.seeds}
-        self.rest = {(arm, seed): y[arm, seed] - self.row[arm] - self.column[seed] + self.total for arm, seed in y}
-        self.y, self.freedom = y, (arms - 1) * (seeds - 1)
-        # Total less rows less columns: another way to the residual sum than the residuals' squares.
-        total = math.fsum((value - self.total) ** 2 for value in y.values())
-        rows = seeds * math.fsum((level - self.total) ** 2 for level in self.row.values())
-        columns = arms * math.fsum((level - self.total) ** 2 for level in self.column.values())
+        least = min(2, len(self.seeds))
+        self.arms = sorted(arm for arm in values if sum(seed in values[arm] for seed in self.seeds) >= least)
+        cells = [(arm, seed) for arm in self.arms for seed in self.seeds if seed in values[arm]]
+        self.cells, y = cells, [values[arm][seed][0] for arm, seed in cells]
+        # The first seed has no effect of its own: the arms hold the constant.
+        self.indicators = [[float(of == arm) for of, _ in cells] for arm in self.arms]
+        self.indicators += [[float(of == seed) for _, of in cells] for seed in self.seeds[1:]]
+        self.y, self.freedom = y, len(cells) - len(self.indicators)
+        self.effects, self.left = regression(self.indicators, y)
         # One seed leaves nothing to tell scatter from: numbers then have no error.
-        self.square = (total - rows - columns) / self.freedom if self.freedom else math.nan
+        self.square = self.left / self.freedom if self.freedom else math.nan
         inside = [(run - mean(runs)) ** 2 for arm in values.values() for runs in arm.values() if len(runs) > 1 for run in runs]
         self.own = math.fsum(inside) / sum(len(runs) - 1 for arm in values.values() for runs in arm.values()) if inside else 0.0
 
@@ -148,10 +161,12 @@ class Layout:
         return number, math.sqrt(variance), self.freedom
 
     def tukey(self):
-        rows, columns = {a: v - self.total for a, v in self.row.items()}, {s: v - self.total for s, v in self.column.items()}
-        product = math.fsum(self.y[arm, seed] * rows[arm] * columns[seed] for arm, seed in self.y)
-        one = product**2 / (math.fsum(v * v for v in rows.values()) * math.fsum(v * v for v in columns.values()))
-        return f_above(one / ((self.square * self.freedom - one) / (self.freedom - 1)), 1, self.freedom - 1)
+        arms = dict(zip(self.arms, self.effects))
+        seeds = dict(zip(self.seeds, [0.0, *self.effects[len(self.arms) :]]))
+        of = mean(arms[arm] for arm, _ in self.cells)
+        product = [(arms[arm] - of) * seeds[seed] for arm, seed in self.cells]
+        _, left = regression([*self.indicators, product], self.y)
+        return f_above((self.left - left) / (left / (self.freedom - 1)), 1, self.freedom - 1)
 
 
 # Claims: the part of the manifests that the rules use, one flow mapping a line.

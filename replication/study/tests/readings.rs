@@ -183,10 +183,11 @@ fn lines(directory: &Path, arm: &str, seed: u64, recipe: Option<&str>) -> BTreeM
     wanted.map(|line| (line["tokens"].as_u64().unwrap(), line["loss"].as_f64().unwrap())).collect()
 }
 
-/// Eight arms and three seeds, nothing repeated: the layout's scatter is what arms and seeds leave over, so everything can be computed by hand
+/// Eight arms and four seeds, nothing repeated: the layout's scatter is what arms and seeds leave over, so everything can be computed by hand
 /// from the lines of the logs.
 #[test]
 fn a_committed_campaign_by_hand() {
+    const SEEDS: [u64; 4] = [11, 12, 13, 14];
     let directory = committed::of("ladder-8m");
     let measurements = committed::measured(&directory);
     let arms = ["fp8", "bf16", "mxfp4-f", "mxfp4-fd", "mxfp4-fdw", "mxfp4-fdw-sr", "mxfp4-fdw-rh16", "mxfp4-fdw-h16"];
@@ -194,7 +195,7 @@ fn a_committed_campaign_by_hand() {
     let tokens = [4800, 5100, 5400, 5700, 6000, 6300, 6330].map(|step: u64| step * 32_768);
     let mean = |losses: &BTreeMap<u64, f64>| tokens.iter().map(|at| losses[at]).sum::<f64>() / 7.0;
     let cells = arms.map(|arm| {
-        [11, 12, 13].map(|seed| {
+        SEEDS.map(|seed| {
             let (own, plain) = (mean(&lines(&directory, arm, seed, None)), mean(&lines(&directory, arm, seed, Some("bf16"))));
             [own, plain, own - plain]
         })
@@ -203,16 +204,16 @@ fn a_committed_campaign_by_hand() {
         let parts = found(measurements, arm, Some(Stretch::LastQuarter), tokens[6]);
         assert_eq!(parts.tokens, tokens);
         for (part, measured) in [parts.gap, parts.training, parts.reading].iter().enumerate() {
-            let number = [0, 1, 2].map(|seed| cells[at][seed][part] - cells[0][seed][part]).iter().sum::<f64>() / 3.0;
+            let number = [0, 1, 2, 3].map(|seed| cells[at][seed][part] - cells[0][seed][part]).iter().sum::<f64>() / 4.0;
             assert!((measured.number - number).abs() < 1e-12, "{arm} {part}: {} for {number}", measured.number);
-            let of_arm = cells.map(|seeds| seeds.iter().map(|cell| cell[part]).sum::<f64>() / 3.0);
-            let of_seed = [0, 1, 2].map(|seed| cells.iter().map(|seeds| seeds[seed][part]).sum::<f64>() / 8.0);
-            let all = of_seed.iter().sum::<f64>() / 3.0;
+            let of_arm = cells.map(|seeds| seeds.iter().map(|cell| cell[part]).sum::<f64>() / 4.0);
+            let of_seed = [0, 1, 2, 3].map(|seed| cells.iter().map(|seeds| seeds[seed][part]).sum::<f64>() / 8.0);
+            let all = of_seed.iter().sum::<f64>() / 4.0;
             let left = |arm: usize, seed: usize| cells[arm][seed][part] - of_arm[arm] - of_seed[seed] + all;
-            let squares = (0..8).flat_map(|arm| (0..3).map(move |seed| (arm, seed))).map(|(arm, seed)| left(arm, seed).powi(2));
-            // (8 - 1) (3 - 1) degrees of freedom; two arms' means over three seeds differ by two thirds of a run's variance.
-            let variance = squares.sum::<f64>() / 14.0;
-            let half = 2.144_786_688 * (2.0 / 3.0 * variance).sqrt();
+            let squares = (0..8).flat_map(|arm| (0..4).map(move |seed| (arm, seed))).map(|(arm, seed)| left(arm, seed).powi(2));
+            // (8 - 1) (4 - 1) degrees of freedom; two arms' means over four seeds differ by half of a run's variance.
+            let variance = squares.sum::<f64>() / 21.0;
+            let half = 2.079_613_845 * (variance / 2.0).sqrt();
             let interval = measured.interval(0.95).unwrap();
             assert!((interval.high - number - half).abs() < 1e-8, "{arm} {part}: {interval:?} for {number} ± {half}");
         }
@@ -220,10 +221,9 @@ fn a_committed_campaign_by_hand() {
     for (arm, forward) in
         [("mxfp4-fd", "mxfp4-f"), ("mxfp4-fdw-sr", "mxfp4-f-sr"), ("mxfp4-fdw-rh16", "mxfp4-f-rh16"), ("mxfp4-fdw-h16", "mxfp4-f-h16")]
     {
-        let added =
-            [11, 12, 13].map(|seed| mean(&lines(&directory, "fp8", seed, Some(forward))) - mean(&lines(&directory, "fp8", seed, None)));
+        let added = SEEDS.map(|seed| mean(&lines(&directory, "fp8", seed, Some(forward))) - mean(&lines(&directory, "fp8", seed, None)));
         let (through, measured) = found(measurements, arm, Some(Stretch::LastQuarter), tokens[6]).untrained.as_ref().unwrap();
         assert_eq!(through, forward);
-        assert!((measured.number - added.iter().sum::<f64>() / 3.0).abs() < 1e-12, "{arm}");
+        assert!((measured.number - added.iter().sum::<f64>() / 4.0).abs() < 1e-12, "{arm}");
     }
 }

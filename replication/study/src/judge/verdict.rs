@@ -175,7 +175,7 @@ pub struct Precision {
     pub evaluations: usize,
     /// Tokens at the first and the last of them.
     pub tokens: [u64; 2],
-    /// Arms that have every seed of the baseline, and seeds.
+    /// Arms that have two seeds of the baseline or more, and the baseline's seeds.
     pub arms: usize,
     pub seeds: usize,
     /// Standard deviation of one run, arm and seed accounted for, and its degrees of freedom.

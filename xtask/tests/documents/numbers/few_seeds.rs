@@ -22,7 +22,7 @@ const LR_DOUBLE: &str = "2026-11-24-nvidia-h200-ladder-32m-lr-double-e6468e18";
 const DECAY: &str = "2026-11-24-nvidia-h200-ladder-32m-decay-e6468e18";
 const QUARTER: &str = "2026-11-24-nvidia-h200-ladder-32m-batch-quarter-d751c78d";
 const QUADRUPLE: &str = "2026-11-24-nvidia-h200-ladder-32m-batch-quadruple-d751c78d";
-const EVEN: &str = "2026-11-26-nvidia-h200-ladder-32m-even-54321766";
+const EVEN: &str = "2026-11-26-nvidia-h200-ladder-32m-even-e40b2e0d";
 const BACKWARD: &str = "2026-11-26-nvidia-h200-ladder-32m-dw-54321766";
 
 impl Results {
