@@ -6,7 +6,11 @@ use contract::json;
 use contract::timing::TimingLine;
 
 /// Folders of logs, and GPUs.
-const MEASURED: [(&str, usize); 2] = [("docs/measured/slices-2026-11-26", 4), ("docs/measured/slices-2026-11-26-two-h200s", 2)];
+const MEASURED: [(&str, usize); 3] = [
+    ("docs/measured/slices-2026-11-26", 4),
+    ("docs/measured/slices-2026-11-26-two-h200s", 2),
+    ("docs/measured/slices-2026-11-26-four-h200s", 4),
+];
 
 /// What was said once: seconds since the start, and the step of every run at work.
 struct Said {
@@ -18,12 +22,12 @@ struct Said {
 type Run = (String, String);
 
 impl Said {
-    /// `1% of steps, run 0/34; cuda:0 PROFILE ARM/SEED step 550/4220; ..., 30 s gone, about 2322 s left`.
+    /// `1% of steps, run 0/34; cuda:0 PROFILE ARM/SEED step 550/4220; cuda:1 PROFILE ARM/SEED begins, 30 s gone, about 2322 s left`.
     fn of(line: &str) -> Option<Self> {
         let (runs, seconds) = line.split_once(" s gone")?.0.rsplit_once(", ")?;
         let at = runs.split("; ").skip(1).map(|run| {
             let words: Vec<&str> = run.split(' ').collect();
-            ((words[1].to_owned(), words[2].to_owned()), words[4].split('/').next().unwrap().parse().unwrap())
+            ((words[1].to_owned(), words[2].to_owned()), words.get(4).map_or(0, |at| at.split('/').next().unwrap().parse().unwrap()))
         });
         Some(Self { seconds: seconds.parse().ok()?, at: at.collect() })
     }
