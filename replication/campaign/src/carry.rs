@@ -16,6 +16,7 @@ use study::results;
 use study::run_folder::{self, State};
 use study::seal::{self, UNUSABLE};
 
+use crate::benchmarks::Benchmarks;
 use crate::environment::Version;
 use crate::error::CampaignError;
 use crate::toolchain::{self, TRAINER, ToolError, Trainer, build_trainer};
@@ -159,7 +160,8 @@ pub fn pack_texts(root: &Path, to: &Path) -> Result<(), FileError> {
     files::copy(&root.join("Cargo.lock"), &to.join("Cargo.lock"))
 }
 
-/// Fills `to` with all that a machine without cargo needs, but data: this program, the trainer, manifests, templates, peer scripts and VERSION.
+/// Fills `to` with all that a machine without cargo needs, but data: this program, the trainer, the CPU's benchmarks, manifests, templates,
+/// peer scripts and VERSION.
 pub fn pack(root: &Path, to: &Path, say: &dyn Fn(&str)) -> Result<(), ToolError> {
     let here = std::env::current_exe().map_err(|source| FileError { path: PathBuf::from("xtask"), action: "find", source })?;
     pack_program(root, to, &here, say)
@@ -171,19 +173,11 @@ pub(crate) fn pack_program(root: &Path, to: &Path, xtask: &Path, say: &dyn Fn(&s
     let (trainer, _) = build_trainer(root, say)?;
     pack_texts(root, to)?;
     files::write(&to.join("VERSION"), Version::of(root).json().as_bytes())?;
-    program(xtask, &to.join(format!("xtask{}", std::env::consts::EXE_SUFFIX)))?;
-    program(&trainer.program, &to.join(TRAINER))?;
+    toolchain::copy_program(xtask, &to.join(format!("xtask{}", std::env::consts::EXE_SUFFIX)))?;
+    toolchain::copy_program(&trainer.program, &to.join(TRAINER))?;
+    say("building the CPU's benchmarks");
+    Benchmarks::build(root)?.pack(to)?;
     // Kept beside the copy, which then is not asked where time is dear.
     toolchain::identity(&Trainer { program: to.join(TRAINER) })?;
     Ok(())
-}
-
-/// A program without its symbols, where there is `strip`.
-fn program(from: &Path, to: &Path) -> Result<(), ToolError> {
-    let aside = to.with_extension("partial");
-    files::copy(from, &aside)?;
-    let _ = duct::cmd!("strip", &aside).stdout_null().stderr_null().unchecked().run();
-    let moved = std::fs::metadata(from).and_then(|metadata| std::fs::set_permissions(&aside, metadata.permissions()));
-    let moved = moved.and_then(|()| std::fs::rename(&aside, to));
-    moved.map_err(|source| FileError { path: to.to_owned(), action: "move into place", source }.into())
 }

@@ -4,6 +4,7 @@
 
 pub mod archives;
 pub mod audit;
+pub mod benchmarks;
 pub mod carry;
 pub mod corpus;
 pub mod data;

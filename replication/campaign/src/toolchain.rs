@@ -289,23 +289,57 @@ pub fn build(root: &Path, what: &str, packages: &[&str], file: &str, environment
         cargo = cargo.env(name, value);
     }
     let messages = finish(what, "cargo", cargo)?;
-    made(&messages, file).ok_or_else(|| ToolError::Failed {
+    found(
+        made(&messages, |message| message.filenames.iter().find(|path| path.file_name().is_some_and(|name| name == file))),
+        what,
+        &messages,
+        file,
+    )
+}
+
+/// The program of a target of that name, whatever its file is called.
+pub(crate) fn made_program(messages: &str, what: &str, target: &str) -> Result<PathBuf, ToolError> {
+    found(made(messages, |message| message.executable.as_ref().filter(|_| message.target.name == target)), what, messages, target)
+}
+
+fn found(path: Option<PathBuf>, what: &str, messages: &str, name: &str) -> Result<PathBuf, ToolError> {
+    path.ok_or_else(|| ToolError::Failed {
         what: what.to_owned(),
-        status: format!("no file {file}"),
+        status: format!("no file {name}"),
         code: None,
-        output: last_lines(&messages, 1),
+        output: last_lines(messages, 1),
     })
 }
 
-/// The file of that name among those that cargo's messages say it made.
-fn made(messages: &str, file: &str) -> Option<PathBuf> {
-    #[derive(Deserialize)]
-    struct Message {
-        #[serde(default)]
-        filenames: Vec<PathBuf>,
-    }
+/// What is needed of a line that cargo prints with `--message-format json`.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Message {
+    target: Target,
+    filenames: Vec<PathBuf>,
+    executable: Option<PathBuf>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Target {
+    name: String,
+}
+
+/// The first file that `pick` finds among those that cargo's messages say it made.
+fn made(messages: &str, pick: impl Fn(&Message) -> Option<&PathBuf>) -> Option<PathBuf> {
     let messages = messages.lines().filter_map(|line| serde_json::from_str::<Message>(line).ok());
-    messages.flat_map(|message| message.filenames).find(|path| path.file_name().is_some_and(|name| name == file))
+    messages.filter_map(|message| pick(&message).cloned()).next()
+}
+
+/// A copy of a program without its symbols, where there is `strip`.
+pub(crate) fn copy_program(from: &Path, to: &Path) -> Result<(), ToolError> {
+    let aside = to.with_extension("partial");
+    files::copy(from, &aside)?;
+    let _ = duct::cmd!("strip", &aside).stdout_null().stderr_null().unchecked().run();
+    let moved = std::fs::metadata(from).and_then(|metadata| std::fs::set_permissions(&aside, metadata.permissions()));
+    let moved = moved.and_then(|()| std::fs::rename(&aside, to));
+    moved.map_err(|source| FileError { path: to.to_owned(), action: "move into place", source }.into())
 }
 
 fn stamp_path(root: &Path) -> PathBuf {
@@ -350,7 +384,10 @@ mod tests {
 {"reason":"build-script-executed","linked_libs":[]}
 {"reason":"compiler-artifact","target":{"name":"trainer"},"filenames":["/t/debug/trainer"],"executable":"/t/debug/trainer"}
 {"reason":"build-finished","success":true}"#;
-        assert_eq!(made(messages, "trainer"), Some(PathBuf::from("/t/debug/trainer")));
-        assert_eq!(made(messages, "xtask"), None);
+        let named = |file| made(messages, |message| message.filenames.iter().find(|path| path.ends_with(file)));
+        assert_eq!((named("trainer"), named("xtask")), (Some(PathBuf::from("/t/debug/trainer")), None));
+        let program = |target| made_program(messages, "building", target);
+        assert_eq!(program("trainer").unwrap(), PathBuf::from("/t/debug/trainer"));
+        assert!(program("ratios").unwrap_err().to_string().contains("no file ratios"));
     }
 }

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+use campaign::benchmarks::Benchmarks;
 use campaign::devices::Answers;
 use campaign::environment;
 use campaign::error::{CampaignError, interrupted as asked_to_stop};
@@ -166,11 +167,7 @@ pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)
     let options = RunOptions { parallel: 1, threads: first, instruction_set: "auto".to_owned(), fresh: false };
     let mut environment = environment::capture(root, &options);
     let prebuilt = toolchain::prebuilt(root, request.trainer.as_deref()).map(|program| Trainer { program });
-    let is_source = root.join("kernels").join("Cargo.toml").is_file();
-    if wanted.cpu && is_source {
-        say("building the benchmarks and the trainer (not counted)");
-        programs::build(root)?;
-    }
+    let benchmarks = if wanted.cpu { programs::benchmarks(root, say)? } else { None };
     let (trainer, build) = match prebuilt {
         Some(trainer) => (trainer.clone(), toolchain::prebuilt_identity(&trainer)?),
         None => build_trainer(root, say)?,
@@ -226,8 +223,8 @@ pub fn run(root: &Path, request: &Request, stop: &AtomicBool, say: &dyn Fn(&str)
     match &request.together {
         Some(together) => measure_together(ranks::Request { means, threads: first }, together, &found, &mut document, stop, say)?,
         None => {
-            if wanted.cpu && is_source {
-                until_stopped(measure_cpu(means, &request.threads, &mut document, stop, say), &mut document, stop)?;
+            if let Some(benchmarks) = &benchmarks {
+                until_stopped(measure_cpu(means, benchmarks, &request.threads, &mut document, stop, say), &mut document, stop)?;
             } else if wanted.cpu {
                 document.not_run.push(gpu::not_run("cpu", None));
             }
@@ -315,13 +312,14 @@ fn until_stopped(measured: Result<(), BenchError>, document: &mut Document, stop
 /// Criterion's benchmarks, kernels and steps in turns, and the CPU's peers. What is measured is in the document as soon as it is there.
 fn measure_cpu(
     Means { root, trainer, manifests, folder, depth, only, peers: python, .. }: Means,
+    benchmarks: &Benchmarks,
     threads: &[usize],
     document: &mut Document,
     stop: &AtomicBool,
     say: &dyn Fn(&str),
 ) -> Result<(), BenchError> {
     let started = Instant::now();
-    let programs = programs::Programs { root, depth, only, threads };
+    let programs = programs::Programs { root, benchmarks, depth, only, threads };
     say(&format!("timing single kernels ({} depth)", depth.word()));
     document.benchmarks = programs.criterion(say)?;
     asked_to_stop(stop)?;

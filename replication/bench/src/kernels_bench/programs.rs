@@ -1,10 +1,11 @@
-//! Starting the programs that measure: cargo's benchmarks and the peer script.
+//! Starting the programs that measure: the benchmarks and the peer script.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use campaign::toolchain::{ToolError, captured, cargo, last_lines, run_cargo};
+use campaign::benchmarks::Benchmarks;
+use campaign::toolchain::{ToolError, captured, last_lines};
 use study::files;
 use study::kernels::{Benchmark, Depth, Missing, Samples};
 
@@ -12,25 +13,24 @@ use super::criterion;
 use super::samples::{self, Peers};
 use super::{BenchError, failed};
 
+/// Those that are packed, else built from the sources; none where there are neither.
+pub(super) fn benchmarks(root: &Path, say: &dyn Fn(&str)) -> Result<Option<Benchmarks>, BenchError> {
+    let packed = Benchmarks::packed(root);
+    if packed.is_some() || !root.join("kernels").join("Cargo.toml").is_file() {
+        return Ok(packed);
+    }
+    say("building the benchmarks and the trainer (not counted)");
+    Ok(Some(Benchmarks::build(root)?))
+}
+
 /// The benchmarks of the kernels crate.
 pub(super) struct Programs<'a> {
     pub(super) root: &'a Path,
+    pub(super) benchmarks: &'a Benchmarks,
     pub(super) depth: Depth,
     /// Part of a name; empty: all.
     pub(super) only: &'a str,
     pub(super) threads: &'a [usize],
-}
-
-fn arguments(root: &Path, end: &[&str]) -> Vec<OsString> {
-    let mut arguments: Vec<OsString> = ["bench", "--locked", "-p", "kernels", "--target-dir"].map(Into::into).to_vec();
-    arguments.push(root.join("target").join("replicate").into_os_string());
-    arguments.extend(end.iter().map(Into::into));
-    arguments
-}
-
-pub(super) fn build(root: &Path) -> Result<(), BenchError> {
-    run_cargo(root, "building the benchmarks", &arguments(root, &["--bench", "cpu", "--bench", "ratios", "--no-run"]))?;
-    Ok(())
 }
 
 impl Programs<'_> {
@@ -41,32 +41,45 @@ impl Programs<'_> {
         files::remove_folder(&home)?;
         files::make_folder(&home)?;
         let filter = format!("^peak/|{}", literally(self.only));
-        let end: &[&str] = if self.only.is_empty() { &["--bench", "cpu"] } else { &["--bench", "cpu", "--", &filter] };
+        let filter: &[&str] = if self.only.is_empty() { &[] } else { &[&filter] };
         let home_text = home.to_string_lossy().into_owned();
         // A long name has a line of its own before its time.
         let mut name = String::new();
-        self.call("criterion benchmarks", end, &[("CRITERION_HOME", &home_text)], &mut |line| match line.trim() {
-            line if line.starts_with("time:") => say(&format!("{name} {line}")),
-            line if line.contains("time:") => say(line),
-            line => name = line.to_owned(),
-        })?;
+        self.call(
+            "criterion benchmarks",
+            &self.benchmarks.cpu,
+            filter,
+            &[("CRITERION_HOME", &home_text)],
+            &mut |line| match line.trim() {
+                line if line.starts_with("time:") => say(&format!("{name} {line}")),
+                line if line.contains("time:") => say(line),
+                line => name = line.to_owned(),
+            },
+        )?;
         criterion::read(&home)
     }
 
     /// Members of groups in turns, and the instruction set.
     pub(super) fn ratios(&self, rounds: usize) -> Result<(Vec<Samples>, Option<String>), BenchError> {
         let rounds = rounds.to_string();
-        let end = ["--bench", "ratios", "--", "--rounds", &rounds, "--only", self.only];
-        let text = self.call("kernels in turns", &end, &[], &mut |_| {})?;
+        let arguments = ["--rounds", &rounds, "--only", self.only];
+        let text = self.call("kernels in turns", &self.benchmarks.ratios, &arguments, &[], &mut |_| {})?;
         samples::parse(&text).map_err(|what| BenchError::Lines { program: "the ratios benchmark".to_owned(), what })
     }
 
     /// Runs one benchmark program to its end and returns its standard output.
-    fn call(&self, what: &str, end: &[&str], environment: &[(&str, &str)], each: &mut dyn FnMut(&str)) -> Result<String, BenchError> {
+    fn call(
+        &self,
+        what: &str,
+        program: &Path,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+        each: &mut dyn FnMut(&str),
+    ) -> Result<String, BenchError> {
         let threads: Vec<String> = self.threads.iter().map(ToString::to_string).collect();
         let errors = self.root.join("cache").join("kernels-bench").join("errors.txt");
         files::write(&errors, b"")?;
-        let mut expression = duct::cmd(cargo(), arguments(self.root, end))
+        let mut expression = duct::cmd(program, std::iter::once(&"--bench").chain(arguments))
             .dir(self.root)
             .env("KERNELS_BENCH_DEPTH", self.depth.word())
             .env("KERNELS_BENCH_THREADS", threads.join(","))
@@ -75,7 +88,7 @@ impl Programs<'_> {
         for (name, value) in environment {
             expression = expression.env(name, value);
         }
-        let start = |source| ToolError::Start { program: "cargo".to_owned(), source };
+        let start = |source| ToolError::Start { program: program.display().to_string(), source };
         let reader = expression.reader().map_err(start)?;
         let (mut text, mut bytes, mut lines) = (String::new(), Vec::new(), BufReader::new(&reader));
         while lines.read_until(b'\n', &mut bytes).map_err(start)? > 0 {

@@ -73,11 +73,14 @@ pub(super) fn collect(root: &Path, host: &str) -> Result<Licences, ToolError> {
     Ok(Licences { text: page(&crates), crates: crates.len() })
 }
 
-/// Packages that our two programs are linked with.
+/// Packages that our programs are linked with: of the benchmarks, criterion is what the others are not.
 fn linked(metadata: &Metadata) -> BTreeSet<&str> {
     let nodes: BTreeMap<&str, &Node> = metadata.resolve.nodes.iter().map(|node| (node.id.as_str(), node)).collect();
-    let ours = |package: &&Package| package.source.is_none() && ["xtask", "trainer"].contains(&package.name.as_str());
-    let mut open: Vec<&str> = metadata.packages.iter().filter(ours).map(|package| package.id.as_str()).collect();
+    let roots = |package: &&Package| match &package.source {
+        None => ["xtask", "trainer"].contains(&package.name.as_str()),
+        Some(_) => package.name == "criterion",
+    };
+    let mut open: Vec<&str> = metadata.packages.iter().filter(roots).map(|package| package.id.as_str()).collect();
     let mut found = BTreeSet::new();
     while let Some(id) = open.pop() {
         if found.insert(id) {

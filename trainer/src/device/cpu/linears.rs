@@ -265,6 +265,8 @@ impl Linears<Cpu> for CpuLinears {
     ) -> Result<(), TrainerError> {
         let (_, out, inputs) = self.choices.shapes[place.linear];
         let (d_output, x) = (&d_y[..tokens * out], &x.kept()[..tokens * inputs]);
+        // Both products read dY. Made in turns over 256 or 512 tokens, so that the second finds them in a cache, a step takes 0.995 to 1.001
+        // of its time (medians of 8 to 30 on a Zen 5): preparing waits for arithmetic there, not for memory.
         let dy = Source { values: d_output, rows: tokens, k: out, transposed: false };
         let w = Source { values: &parameters[weight.clone()], rows: inputs, k: out, transposed: true };
         self.product(place, Pass::Dgrad, (Operand::OutputGradient, dy), w, step, goal)?;

@@ -75,7 +75,7 @@ pub(super) fn not_run(kind: &str, said: Option<&str>) -> NotRun {
              (package hipblaslt). The kernels compile for gfx950 and are functionally verified on a CPU model of \
              the ISA; they were not run on an MI355X, so no performance claim is made"
         }
-        _ => "the repository with cargo, for criterion's benchmarks",
+        _ => "the benchmarks, which `cargo xtask pack` puts into benchmarks/, or the repository with cargo, which builds them",
     };
     let needs = said.map_or_else(|| needs.to_owned(), |said| format!("{needs} (here: {said})"));
     let rows = match kind {
