@@ -71,6 +71,7 @@ impl Results {
             "The full pipeline costs a fifth more tokens, which `differs` from 26 to 27 %".to_owned(),
             "lie above 8 to 9 %, `inconclusive` at both sizes".to_owned(),
             self.smallest().0,
+            self.law_in_the_readme(),
             "so are all sizes in tokens of the default profile".to_owned(),
         ]
     }

@@ -5,6 +5,16 @@ use std::collections::BTreeMap;
 use super::{Interval, Results, fixed};
 
 impl Results {
+    /// What the README says of the paper's model and budget.
+    pub(super) fn law_in_the_readme(&mut self) -> String {
+        let [full, rotated] = ["mxfp4-fdw", "mxfp4-fdw-h16"].map(|arm| {
+            let Interval { mean, low, high } = self.of_recipe(arm, "share", Some("1400000000"));
+            let [mean, low, high] = [mean, low, high].map(|share| fixed(100.0 * share, 0));
+            format!("{mean} % ({low} to {high})")
+        });
+        format!("8B pays {full} for the full pipeline and {rotated} with H16")
+    }
+
     pub(super) fn of_the_law(&mut self) -> Vec<String> {
         let [f, full, rotated, stochastic] = ["mxfp4-f", "mxfp4-fdw", "mxfp4-fdw-h16", "mxfp4-fdw-sr"];
         let worth = [f, full, rotated, stochastic].map(|arm| fixed(100.0 * self.of_recipe(arm, "eff_N", None).mean, 0));

@@ -131,20 +131,24 @@ impl Shown<'_> {
     fn counts(&self, paper: &Paper) -> String {
         let next = || self.synthesis.next.iter().filter(|next| next.paper == paper.id.as_str());
         let count = |state: &str| next().filter(|next| next.state == state).count();
-        let verdict = |word: &str| {
-            let on = |claim: &str| {
-                let mut rows = self.synthesis.on(paper.id.as_str(), claim);
-                rows.any(|row| !self.synthesis.sources[row.source].public && row.verdict.as_ref().is_some_and(|(found, _)| found == word))
-            };
-            let named: Vec<&str> = next().filter(|next| on(&next.claim)).map(|next| next.claim.as_str()).collect();
-            if named.is_empty() { "none".to_owned() } else { named.join(", ") }
+        let found = |claim: &str, word: &str| {
+            let mut rows = self.synthesis.on(paper.id.as_str(), claim);
+            rows.any(|row| !self.synthesis.sources[row.source].public && row.verdict.as_ref().is_some_and(|(found, _)| found == word))
         };
+        let claims = |reproduced: bool, differs: bool| {
+            let claims = next().map(|next| next.claim.as_str());
+            let claims = claims.filter(|claim| found(claim, "reproduced") == reproduced && found(claim, "differs") == differs);
+            let named: Vec<&str> = claims.collect();
+            (!named.is_empty()).then(|| named.join(", "))
+        };
+        let none = || "none".to_owned();
         format!(
-            "Of the paper’s {} claims {} are decided by at least one campaign (reproduced: {}; not as reported: {}), {} are open and {} were not run.",
+            "Of the paper’s {} claims {} are decided by at least one campaign (reproduced: {}; not as reported: {}{}), {} are open and {} were not run.",
             next().count(),
             count("decided"),
-            verdict("reproduced"),
-            verdict("differs"),
+            claims(true, false).unwrap_or_else(none),
+            claims(false, true).unwrap_or_else(none),
+            claims(true, true).map(|both| format!("; one in one campaign and the other in another: {both}")).unwrap_or_default(),
             count("open"),
             count("not run")
         )
