@@ -25,6 +25,8 @@ pub(crate) fn documents(root: &Path) -> Vec<Document> {
 pub(crate) struct Table {
     pub(crate) head: Vec<String>,
     pub(crate) rows: Vec<Vec<String>>,
+    /// The rows as they are written.
+    lines: Vec<String>,
 }
 
 /// A column that holds numbers of a result directory.
@@ -140,12 +142,13 @@ impl Document {
                 inside = false;
             } else if !inside {
                 inside = true;
-                tables.push(Table { head: cells(line), rows: Vec::new() });
+                tables.push(Table { head: cells(line), rows: Vec::new(), lines: Vec::new() });
             } else if !line.starts_with("|---") {
                 let table = tables.last_mut().unwrap();
                 let mut row = cells(line);
                 row.resize(table.head.len(), String::new());
                 table.rows.push(row);
+                table.lines.push(line.to_owned());
             }
         }
         tables
@@ -153,6 +156,20 @@ impl Document {
 }
 
 impl Table {
+    /// Writes other words into a cell of this table, in the document's text.
+    pub(crate) fn set_cell(&mut self, text: &mut String, (row, column): (usize, usize), words: &str) {
+        let line = &mut self.lines[row];
+        let mut cells: Vec<String> = line.split('|').map(str::to_owned).collect();
+        // Before the first bar there is nothing.
+        cells[column + 1] = format!(" {words} ");
+        let written = cells.join("|");
+        // The same row may stand in a table before this one.
+        let from = text.find(&format!("| {} |", self.head.join(" | "))).unwrap();
+        let at = from + text[from..].find(line.as_str()).unwrap();
+        text.replace_range(at..at + line.len(), &written);
+        *line = written;
+    }
+
     /// Columns whose head links a directory below results/.
     pub(crate) fn columns_of_results(&self) -> Vec<Column> {
         let column = |(index, head): (usize, &String)| {
