@@ -9,7 +9,7 @@ use std::process::Command;
 use crate::committed;
 use crate::synthetic::{self, STEPS, run_directory, save};
 use study::draws::Draws;
-use study::law::{self, Effort, Form, Ladder, Law, Place, Report, Target};
+use study::law::{self, BETA, Effort, Form, Ladder, Law, Place, Report, Target};
 use study::measure::{Measurements, measure};
 
 /// So that the budget is 210 M tokens.
@@ -93,6 +93,9 @@ fn exact_curves_give_their_constants_back() {
             }
             near("tokens", 1.0 + fit.overheads[0].value, low / PAPERS.tokens, 0.02);
         }
+        // By hand: the derivative of b D^-beta by ln D.
+        let (_, tokens) = truth().terms(Place::of(PAPERS.parameters as f64, PAPERS.tokens));
+        near("slope", report.slope(&PAPERS).unwrap(), truth().constant(BETA) * tokens, 0.03);
         assert_eq!(report.best(), Form::Both);
         assert_eq!(report.holds_alpha(), sizes.len() == 2);
     }

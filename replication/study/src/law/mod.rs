@@ -123,6 +123,14 @@ impl Report {
         found.map_or(Form::Both, |(form, _)| *form)
     }
 
+    /// How steep the baseline's curve is at a target, by the form that recipes are fitted with: nats per ln-token, positive where it falls.
+    pub fn slope(&self, target: &Target) -> Option<f64> {
+        let law = &self.bases.iter().find(|base| base.base == Base::Additive)?.law;
+        let loss = |tokens: f64| law.loss(Place::of(target.parameters as f64, tokens));
+        const STEP: f64 = 0.01;
+        Some((loss(target.tokens * (-STEP).exp()) - loss(target.tokens * STEP.exp())) / (2.0 * STEP))
+    }
+
     /// Factors of ten between the largest model and longest run that were measured and a target.
     pub fn beyond(&self, target: &Target) -> [f64; 2] {
         let largest = self.parameters.iter().max().copied().unwrap_or(1) as f64;

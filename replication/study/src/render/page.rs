@@ -40,6 +40,8 @@ pub(super) struct Page {
     pub arms: Grid,
     /// What single runs can tell apart.
     pub noise: Option<String>,
+    /// Whether the table of arms has intervals from the scatter of all arms.
+    pub pooled: bool,
     /// Judged again by the second version of the rules, paper by paper.
     pub again: Vec<second::Section>,
     /// The parts of each gap.
@@ -116,6 +118,7 @@ pub(super) fn page(
         public_logs: public_logs::pages(measurements, verdicts),
         arms: run_tables::arms(measurements),
         noise: run_tables::noise(measurements),
+        pooled: measurements.noise().is_some(),
         again: second::again(&study.again, again),
         readings: readings::section(measurements),
         steps: run_tables::step_times(measurements),

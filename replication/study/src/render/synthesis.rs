@@ -312,8 +312,8 @@ fn runs(source: &Source) -> String {
     let [ours, theirs] = source.runs;
     match (source.public, ours < theirs) {
         (true, _) => format!("{ours} against {theirs}"),
-        (_, true) => format!("{ours} of {theirs}, {} seed{}", source.seeds, number::plural(source.seeds)),
-        _ => format!("{ours}, {} seed{}", source.seeds, number::plural(source.seeds)),
+        (_, true) => format!("{ours} of {theirs}, {}", source.seeds_text()),
+        _ => format!("{ours}, {}", source.seeds_text()),
     }
 }
 

@@ -78,6 +78,8 @@ pub struct Row {
     pub gap: Option<Number>,
     /// Verdict and reason, on the row that decides the claim.
     pub verdict: Option<(String, Option<String>)>,
+    /// The verdict on the claim's direction, where it has one beside a size.
+    pub direction: Option<String>,
     /// Why this verdict, in a sentence.
     pub why: String,
     /// Seeds for a fair chance of `reproduced` if the paper is right, from this campaign's scatter.
@@ -168,6 +170,7 @@ impl One<'_> {
             measured: None,
             gap: None,
             verdict: Some((self.verdict.verdict.clone(), self.verdict.reason.clone())),
+            direction: self.verdict.lines.iter().find(|line| line.what == "direction").map(|line| line.verdict.clone()),
             why: self.verdict.why.clone(),
             seeds_to_decide: None,
         }

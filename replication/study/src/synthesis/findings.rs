@@ -117,22 +117,15 @@ fn one(sources: &[Source], rows: &[&Row]) -> (&'static str, String) {
     let decided: Vec<&Row> = judged.iter().copied().filter(|row| matches!(word(row).as_str(), "reproduced" | "differs")).collect();
     if !decided.is_empty() {
         let list: Vec<String> = decided.iter().map(|row| format!("{} in {}", word(row), sources[row.source].label)).collect();
-        let sizes: std::collections::BTreeSet<_> = decided.iter().filter_map(|row| sources[row.source].parameters).collect();
-        let then = if decided.iter().all(|row| row.depth == Depth::None) || sizes.len() > 1 {
-            ""
-        } else {
-            "; another size would show whether that holds"
-        };
-        return ("decided", format!("{}{then}.", list.join(", ")));
+        return ("decided", format!("{}{}.", list.join(", "), elsewhere(sources, &judged, &decided)));
     }
     let ran: Vec<&Row> = judged.iter().copied().filter(|row| !matches!(word(row).as_str(), "not-run" | "failed")).collect();
     if ran.is_empty() {
         let why = judged.iter().rev().find_map(|row| row.verdict.as_ref()?.1.clone());
         return ("not run", why.map_or_else(|| "No campaign asks it.".to_owned(), |why| format!("{}.", capital(&why))));
     }
-    let Some(row) =
-        ran.iter().filter(|row| matches!(row.depth, Depth::Matched | Depth::None)).max_by_key(|row| sources[row.source].parameters)
-    else {
+    let is_deep = |row: &&&Row| row.depth == Depth::None || sources[row.source].shallow.is_none();
+    let Some(row) = ran.iter().filter(is_deep).max_by_key(|row| sources[row.source].parameters) else {
         let [low, high] = MATCHED_SLOPE.map(|slope| fixed(slope, 2));
         let text =
             format!("Longer runs: no campaign with these arms gets as flat as the paper's target ({low} to {high} nat per ln-token).");
@@ -141,9 +134,30 @@ fn one(sources: &[Source], rows: &[&Row]) -> (&'static str, String) {
     ("open", lacks(&sources[row.source], row))
 }
 
+/// What is known of other sizes than the one at which a claim is decided.
+fn elsewhere(sources: &[Source], judged: &[&Row], decided: &[&Row]) -> String {
+    let sizes: BTreeSet<_> = decided.iter().filter_map(|row| sources[row.source].parameters).collect();
+    if decided.iter().all(|row| row.depth == Depth::None) || sizes.len() > 1 {
+        return String::new();
+    }
+    let is_open = |row: &&&Row| {
+        let word = row.verdict.as_ref().map_or("", |(word, _)| word);
+        let source = &sources[row.source];
+        matches!(word, "inconclusive" | "cannot-decide")
+            && source.shallow.is_none()
+            && source.parameters.is_some_and(|size| !sizes.contains(&size))
+    };
+    let open: Vec<String> = judged.iter().filter(is_open).map(|row| said(sources, row)).collect();
+    if open.is_empty() {
+        "; another size would show whether that holds".to_owned()
+    } else {
+        format!("; not settled at other sizes: {}", open.join("; "))
+    }
+}
+
 /// What an undecided campaign at the paper's depth lacks.
 fn lacks(source: &Source, row: &Row) -> String {
-    let have = row.number.as_ref().map_or(source.seeds, |number| number.n);
+    let have = row.number.as_ref().map_or(source.seeds[1], |number| number.n);
     match row.seeds_to_decide {
         Some(wanted) if wanted > have as f64 => format!(
             "At {} about {} seeds in place of {have}, for a chance of 80 % to say reproduced if the paper is right. {}",

@@ -38,7 +38,7 @@ fn source(manifests: &Manifests, comparison: &Comparison, logs: &PublicLogs, pro
         hardware: accelerator.unwrap_or_default(),
         data: profile.map(data),
         training: None,
-        seeds: 0,
+        seeds: [0; 2],
         runs: comparison.groups.each_ref().map(|group| logs.numbers(group).map_or(0, |numbers| numbers.runs.len())),
         judged_by: None,
         link: None,
@@ -67,6 +67,7 @@ fn rows_of(comparison: &Comparison, estimator: Estimator, source: usize, papers:
             measured: None,
             gap: None,
             verdict: Some((row.word.to_owned(), None)),
+            direction: None,
             why: row.why.clone(),
             seeds_to_decide: None,
         })

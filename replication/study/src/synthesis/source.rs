@@ -10,6 +10,7 @@ use crate::judge::{DEMONSTRATION, Sheets};
 use crate::manifest::{Manifests, Paper, Profile};
 use crate::measure::load::Run;
 use crate::measure::{Measurements, measure};
+use crate::number;
 use crate::record::{self, Campaign};
 use crate::{device_test, kernels, results};
 
@@ -30,8 +31,8 @@ pub struct Source {
     pub data: Option<String>,
     /// Optimizer, schedule and batch, to be compared. None where the logs do not say.
     pub training: Option<String>,
-    /// That its numbers rest on.
-    pub seeds: usize,
+    /// The fewest and the most seeds that an arm has.
+    pub seeds: [usize; 2],
     /// Finished runs, and those that its profile plans.
     pub runs: [usize; 2],
     /// By which version of the rules its own report judges.
@@ -44,6 +45,17 @@ pub struct Source {
     pub public: bool,
     /// Arm, seed and key of every finished run.
     pub keys: BTreeSet<String>,
+}
+
+impl Source {
+    /// `3 seeds`, or `3 or 4 seeds` where arms have different numbers of them.
+    pub(crate) fn seeds_text(&self) -> String {
+        match self.seeds {
+            [fewest, most] if fewest == most => format!("{most} seed{}", number::plural(most)),
+            [fewest, most] if fewest + 1 == most => format!("{fewest} or {most} seeds"),
+            [fewest, most] => format!("{fewest} to {most} seeds"),
+        }
+    }
 }
 
 /// Ladders: places of campaigns between which only the model's size differs, from the smallest, one a size, that with the most runs. Text,
@@ -175,11 +187,11 @@ fn campaign(papers: &[Paper], directory: &Path, name: &str, link: Option<String>
         hardware: study.hardware.title.clone(),
         data: Some(data(profile)),
         training: Some(format!("{:?}, {:?}, {step} tokens a step", profile.optimizer, profile.schedule)),
-        seeds: seeds(&finished, study.papers.first().map(|paper| paper.baseline.as_str())),
+        seeds: seeds(&finished),
         runs: [finished.len(), profile.seeds.len() * study.arms().len()],
         judged_by: study.papers.iter().map(|paper| paper.judging).max(),
         link,
-        shallow: papers.first().and_then(|paper| shallow(&measurements, &paper.baseline)),
+        shallow: study.papers.first().and_then(|paper| shallow(&measurements, &paper.baseline)),
         public: false,
         keys: keys.collect(),
     };
@@ -191,12 +203,14 @@ pub(super) fn data(profile: &Profile) -> String {
     format!("{}, {}", profile.dataset, profile.tokenizer)
 }
 
-/// How many seeds its numbers rest on: those of the baseline, which each is held against; without one, all that there are.
-fn seeds(finished: &[&Run], baseline: Option<&str>) -> usize {
-    let of = |arm: Option<&str>| {
-        finished.iter().filter(|run| arm.is_none_or(|arm| run.arm == arm)).map(|run| run.seed).collect::<BTreeSet<_>>().len()
-    };
-    Some(of(baseline)).filter(|seeds| *seeds > 0).unwrap_or_else(|| of(None))
+/// The fewest and the most seeds that an arm has.
+fn seeds(finished: &[&Run]) -> [usize; 2] {
+    let mut of_arm: BTreeMap<&str, BTreeSet<u64>> = BTreeMap::new();
+    for run in finished {
+        of_arm.entry(&run.arm).or_default().insert(run.seed);
+    }
+    let counts = || of_arm.values().map(BTreeSet::len);
+    [counts().min(), counts().max()].map(Option::unwrap_or_default)
 }
 
 /// Why its numbers are from another depth than the paper's; none where they are not.

@@ -80,8 +80,7 @@ impl Shown<'_> {
     /// A source in the picture's legend.
     fn name(&self, at: usize) -> String {
         let source = &self.synthesis.sources[at];
-        let (size, seeds) =
-            (source.parameters.map(size).unwrap_or_default(), format!("{} seed{}", source.seeds, number::plural(source.seeds)));
+        let (size, seeds) = (source.parameters.map(size).unwrap_or_default(), source.seeds_text());
         match (source.public, &source.shallow) {
             (true, _) => source.label.clone(),
             (_, None) => format!("{size}, {seeds}, at the paper’s depth ({})", source.profile),
@@ -105,9 +104,10 @@ impl Shown<'_> {
         let mut said = Vec::new();
         match deep.map(|at| (costs(*at), &self.synthesis.sources[*at])).filter(|(costs, _)| !costs.is_empty()) {
             Some((costs, source)) => said.push(format!(
-                "MXFP4 in all linear layers takes more tokens than {baseline}: {} (models of {}, at the paper’s depth of training).",
+                "MXFP4 in all linear layers takes more tokens than {baseline}: {} (models of {}, {}, at the paper’s depth of training).",
                 costs.join(", "),
-                source.parameters.map(size).unwrap_or_default()
+                source.parameters.map(size).unwrap_or_default(),
+                source.seeds_text()
             )),
             None => said.push("No campaign has measured the two main arms at the paper’s depth of training yet.".to_owned()),
         }
@@ -135,20 +135,29 @@ impl Shown<'_> {
             let mut rows = self.synthesis.on(paper.id.as_str(), claim);
             rows.any(|row| !self.synthesis.sources[row.source].public && row.verdict.as_ref().is_some_and(|(found, _)| found == word))
         };
-        let claims = |reproduced: bool, differs: bool| {
-            let claims = next().map(|next| next.claim.as_str());
-            let claims = claims.filter(|claim| found(claim, "reproduced") == reproduced && found(claim, "differs") == differs);
-            let named: Vec<&str> = claims.collect();
-            (!named.is_empty()).then(|| named.join(", "))
+        // A claim of a size has a direction, too.
+        let only_in_size = |claim: &str| {
+            let rows = self.synthesis.on(paper.id.as_str(), claim);
+            let mut differ = rows.filter(|row| row.verdict.as_ref().is_some_and(|(found, _)| found == "differs"));
+            differ.all(|row| row.direction.as_deref() == Some("reproduced"))
         };
-        let none = || "none".to_owned();
+        let claims = |words: &str, is_meant: &dyn Fn(bool, bool, &str) -> bool| {
+            let claims = next().map(|next| next.claim.as_str());
+            let claims = claims.filter(|claim| is_meant(found(claim, "reproduced"), found(claim, "differs"), claim));
+            let named: Vec<&str> = claims.collect();
+            (!named.is_empty()).then(|| format!("{words}: {}", named.join(", ")))
+        };
+        let stand = [
+            claims("reproduced", &|reproduced, differs, _| reproduced && !differs),
+            claims("as reported in direction and not in size", &|reproduced, differs, claim| !reproduced && differs && only_in_size(claim)),
+            claims("not as reported", &|reproduced, differs, claim| !reproduced && differs && !only_in_size(claim)),
+            claims("reproduced in one campaign and not in another", &|reproduced, differs, _| reproduced && differs),
+        ];
         format!(
-            "Of the paper’s {} claims {} are decided by at least one campaign (reproduced: {}; not as reported: {}{}), {} are open and {} were not run.",
+            "Of the paper’s {} claims {} are decided by at least one campaign ({}), {} are open and {} were not run.",
             next().count(),
             count("decided"),
-            claims(true, false).unwrap_or_else(none),
-            claims(false, true).unwrap_or_else(none),
-            claims(true, true).map(|both| format!("; one in one campaign and the other in another: {both}")).unwrap_or_default(),
+            stand.into_iter().flatten().collect::<Vec<_>>().join("; "),
             count("open"),
             count("not run")
         )

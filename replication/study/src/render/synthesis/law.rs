@@ -6,7 +6,8 @@ use super::super::charts::{Curve, CurveChart};
 use super::super::figure::{Figure, curve_figure};
 use super::super::grid::{Cell, Grid, numbers, words};
 use super::{Shown, reported};
-use crate::law::{ALPHA_OF_OTHERS, ALPHAS, Base, Difference, Errors, Estimate, Form, FormFit, LEFT_OUT, Recipe, Report};
+use crate::law::{ALPHA_OF_OTHERS, ALPHAS, Base, Difference, Errors, Estimate, Form, FormFit, LEFT_OUT, Recipe, Report, Target};
+use crate::measure::curves::MATCHED_SLOPE;
 use crate::number::{self, SPACE, Unit};
 use crate::synthesis::size;
 
@@ -184,13 +185,28 @@ impl Shown<'_> {
         }
         let sizes: Vec<String> = law.parameters.iter().map(|parameters| size(*parameters)).collect();
         format!(
-            "A law through models of {} extrapolates to {} parameters and {} tokens, the paper’s: {} (modelled).",
+            "A law through models of {} extrapolates to {} parameters and {} tokens, the paper’s: {} (modelled).{}",
             number::listed(&sizes),
             size(target.parameters),
             tokens(target.tokens),
-            number::listed(&said)
+            number::listed(&said),
+            other_depth(law, target).map(|depth| format!(" {depth}")).unwrap_or_default()
         )
     }
+}
+
+/// Where the law's own curve of the baseline is not as steep at a target as the paper's runs are at theirs.
+fn other_depth(law: &Report, target: &Target) -> Option<String> {
+    let slope = law.slope(target)?;
+    let [low, high] = MATCHED_SLOPE;
+    (!(low..=high).contains(&slope)).then(|| {
+        format!(
+            "That is another depth of training: there the law’s curve of the baseline falls by {} nat per ln-token, the paper’s by {} to {}, so the two are not to be held against each other.",
+            number::fixed(slope, 2),
+            number::fixed(low, 2),
+            number::fixed(high, 2)
+        )
+    })
 }
 
 /// A number over its interval.
@@ -275,16 +291,32 @@ fn said(law: &Report) -> Vec<String> {
         let [smaller, larger] = ALPHAS.map(|alpha| alpha.to_string());
         said.push(format!("Two sizes cannot tell E, a and alpha apart: alpha is that of Besiroglu et al. (arXiv 2404.10102) for Chinchilla’s runs, and the other laws below are alpha = {smaller} and {larger} and a free gamma. With another alpha eff_N is another number. A recipe at one size has one number only."));
     }
-    let first = law.bases.iter().min_by(|a, b| a.errors.later.total_cmp(&b.errors.later));
-    if let Some(first) = first.filter(|first| first.base != Base::Additive) {
-        said.push(format!("On tokens that it has not seen the baseline’s law is best as {}; recipes are fitted on the additive one all the same, which more sizes and fewer constants carry, and the other is among the other laws.", first.base.word()));
-    }
+    said.extend(better_base(law));
     said.extend(still_growing(law));
     said.push(format!(
         "Of the forms of a recipe, {} predicts a size that it has not seen best; predictions are its own; never means that no number of tokens is enough.",
         law.best().word()
     ));
     said
+}
+
+/// A form of the baseline's law that predicts better than the one on which recipes are fitted.
+fn better_base(law: &Report) -> Option<String> {
+    let first = law.bases.iter().min_by(|a, b| a.errors.later.total_cmp(&b.errors.later)).filter(|first| first.base != Base::Additive)?;
+    let own = law.bases.iter().find(|base| base.base == Base::Additive)?;
+    let nats = |value: f64| number::fixed(value, 3);
+    let sizes = first
+        .errors
+        .size
+        .zip(own.errors.size)
+        .map(|(first, own)| format!(", on a size that it has not seen {} against {}", nats(first), nats(own)));
+    Some(format!(
+        "The baseline’s law is better as {}: on tokens that it has not seen it errs by {} nat, the additive one by {}{}. Recipes are fitted on the additive one all the same, which has fewer constants; the other is among the other laws.",
+        first.base.word(),
+        nats(first.errors.later),
+        nats(own.errors.later),
+        sizes.unwrap_or_default()
+    ))
 }
 
 /// Sizes of one seed, whose intervals rest on another size's scatter.
@@ -298,11 +330,14 @@ fn lent(law: &Report) -> Option<String> {
 fn still_growing(law: &Report) -> Option<String> {
     let largest = law.parameters.last()?;
     let several = law.recipes.iter().filter(|recipe| recipe.parameters.len() > 1 && recipe.parameters.last() == Some(largest));
-    let ends: Vec<f64> = several.filter_map(|recipe| recipe.differences.last()?.last()).map(|end| end.measured - end.fitted).collect();
-    let above = ends.iter().filter(|miss| **miss > 0.0).count();
+    let ends: Vec<&Difference> = several.filter_map(|recipe| recipe.differences.last()?.last()).collect();
+    let above = ends.iter().filter(|end| end.measured > end.fitted).count();
+    let mut shares: Vec<f64> = ends.iter().map(|end| 100.0 * end.fitted / end.measured).collect();
+    shares.sort_by(f64::total_cmp);
+    let [least, most] = [shares.first()?, shares.last()?].map(|share| number::fixed(*share, 0));
     (2 * above > ends.len()).then(|| {
         format!(
-            "At the end of the runs of {}, {above} of {} recipes lie above their fit: the measured loss above the baseline’s still grows where the law lets it level off, so the law is likely too kind at the end and beyond it.",
+            "At the end of the runs of {}, {above} of {} recipes lie above their fit, which is {least} to {most} % of the measured difference: the measured loss above the baseline’s still grows where the law lets it level off, so the law is too kind at the end, and likely beyond it. No interval holds that.",
             size(*largest),
             ends.len()
         )
