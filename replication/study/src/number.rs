@@ -26,6 +26,15 @@ pub fn plural(count: usize) -> &'static str {
     if count == 1 { "" } else { "s" }
 }
 
+/// `3`, `3 or 4`, `2 to 4`.
+pub fn between([least, most]: [usize; 2]) -> String {
+    match most.saturating_sub(least) {
+        0 => most.to_string(),
+        1 => format!("{least} or {most}"),
+        _ => format!("{least} to {most}"),
+    }
+}
+
 /// `a, b and c`.
 pub fn listed(items: &[String]) -> String {
     match items {

@@ -3,6 +3,7 @@
 //! Nothing is computed here. A line with an unknown kind or key, a missing header or a loss that is not a number is an error that
 //! names the file and the line; a run without `done.json` is not an error but a status, because verdicts must show it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use contract::json::{self, Line};
@@ -362,6 +363,16 @@ fn single<T: json::Document>(path: &Path) -> Result<Option<T>, MeasureError> {
 
 fn schema(path: &Path, line: usize, what: String) -> MeasureError {
     MeasureError::Schema { path: path.to_owned(), line, what }
+}
+
+/// The fewest and the most seeds that an arm has.
+pub fn seeds_of_arms(runs: &[&Run]) -> [usize; 2] {
+    let mut of_arm: BTreeMap<&str, BTreeSet<u64>> = BTreeMap::new();
+    for run in runs {
+        of_arm.entry(&run.arm).or_default().insert(run.seed);
+    }
+    let counts = || of_arm.values().map(BTreeSet::len);
+    [counts().min(), counts().max()].map(Option::unwrap_or_default)
 }
 
 #[cfg(test)]

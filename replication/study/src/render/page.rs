@@ -15,7 +15,7 @@ use crate::files;
 use crate::judge::{PaperVerdicts, Verdicts};
 use crate::manifest::{Estimator, Paper};
 use crate::measure::Measurements;
-use crate::measure::load::Run;
+use crate::measure::load::{Run, seeds_of_arms};
 use crate::number;
 use crate::plan;
 use crate::record;
@@ -282,18 +282,24 @@ fn facts(directory: &Path, measurements: &Measurements) -> BTreeMap<String, Stri
     let first = measurements.runs.iter().find(|run| run.tokens_per_step > 0);
     let per_step = first.map_or(0, |run| run.tokens_per_step);
     let finished = measurements.runs.iter().filter(|run| run.finished()).count();
-    let [rule, noise_rule, intervals] = if measurements.study.papers.first().is_some_and(|paper| paper.judging == 2) {
+    let second = measurements.study.papers.first().filter(|paper| paper.judging == 2);
+    let [rule, noise_rule, intervals] = if let Some(paper) = second {
+        let [number, place] = if answer::reported(paper).is_empty() {
+            ["losses above the baseline’s over the last quarter of the budget", "over that quarter"]
+        } else {
+            ["extra tokens at a depth that is matched to the paper’s", "at that depth"]
+        };
         [
-            "the verdicts use neither estimate, but extra tokens at a depth that is matched to the paper’s",
-            "verdicts rest on such intervals, at that depth",
-            "those of the two-way layout of all arms and seeds",
+            format!("the verdicts use neither estimate, but {number}"),
+            format!("verdicts rest on such intervals, {place}"),
+            "those of the two-way layout of all arms and seeds".to_owned(),
         ]
     } else {
         let estimate = match measurements.study.estimator {
             Estimator::Grid => "the verdicts use the grid estimate",
             Estimator::Interpolated => "the verdicts use the interpolated estimate",
         };
-        [estimate, "verdicts use each arm’s own seeds", "Student’s t over seeds"]
+        [estimate, "verdicts use each arm’s own seeds", "Student’s t over seeds"].map(str::to_owned)
     };
     let entries = [
         ("model", text(&model, "title")),
@@ -313,11 +319,11 @@ fn facts(directory: &Path, measurements: &Measurements) -> BTreeMap<String, Stri
         ("evaluation_tokens", number::thousands(per_step as f64 * profile.evaluation.every_steps as f64)),
         ("evaluation_sequences", profile.evaluation.sequences.to_string()),
         ("target", profile.target_loss.map_or("none".to_owned(), |target| number::fixed(target, 2))),
-        ("rule", rule.to_owned()),
-        ("noise_rule", noise_rule.to_owned()),
-        ("intervals", intervals.to_owned()),
+        ("rule", rule),
+        ("noise_rule", noise_rule),
+        ("intervals", intervals),
         ("estimator", measurements.study.estimator.word().to_owned()),
-        ("seeds", distinct(measurements, |run| run.seed.to_string())),
+        ("seeds", number::between(seeds_of_arms(&measurements.runs.iter().collect::<Vec<_>>()))),
         ("runs", finished.to_string()),
         ("arms", distinct(measurements, |run| run.arm.clone())),
         ("optimizer", inline(&profile.optimizer)),

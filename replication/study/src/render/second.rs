@@ -137,6 +137,7 @@ fn precision_row(row: &Precision) -> Vec<Cell> {
     let percent = |share: f64| Unit::Percent.number(share);
     let checked = |p: Option<f64>| p.map_or("–".to_owned(), |p| number::fixed(p, 2));
     let degrees = |freedom: usize| format!("{freedom} degrees of freedom");
+    let is_full = row.freedom == row.arms.saturating_sub(1) * row.seeds.saturating_sub(1);
     let own = row.own_sd.map_or(Cell::new("nothing was run twice"), |sd| Cell::new(percent(sd)));
     vec![
         Cell::new(format!("{}, {}", row.baseline, row.stretch)).detail(format!(
@@ -146,7 +147,7 @@ fn precision_row(row: &Precision) -> Vec<Cell> {
             number::fixed(row.tokens[1] as f64 / 1e6, 1)
         )),
         Cell { lines: row.gap_sd.map(|sd| format!("{} nat", number::fixed(sd, 4))).into_iter().collect(), ..Cell::new(percent(row.sd)) }
-            .detail(format!("{} arms, {} seeds, {}", row.arms, row.seeds, degrees(row.freedom))),
+            .detail(format!("{} arms, {}{} seeds, {}", row.arms, if is_full { "" } else { "up to " }, row.seeds, degrees(row.freedom))),
         own.detail(row.own_freedom.map(degrees).unwrap_or_default()),
         Cell::new(row.common_error.map_or("–".to_owned(), |half| format!("±{}", percent(half)))),
         Cell::new(format!("{}, {}", checked(row.levene), checked(row.additivity))),

@@ -8,7 +8,7 @@ use contract::id::Id;
 use crate::files::{Context as _, FileError};
 use crate::judge::{DEMONSTRATION, Sheets};
 use crate::manifest::{Manifests, Paper, Profile};
-use crate::measure::load::Run;
+use crate::measure::load::{Run, seeds_of_arms};
 use crate::measure::{Measurements, measure};
 use crate::number;
 use crate::record::{self, Campaign};
@@ -48,13 +48,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// `3 seeds`, or `3 or 4 seeds` where arms have different numbers of them.
     pub(crate) fn seeds_text(&self) -> String {
-        match self.seeds {
-            [fewest, most] if fewest == most => format!("{most} seed{}", number::plural(most)),
-            [fewest, most] if fewest + 1 == most => format!("{fewest} or {most} seeds"),
-            [fewest, most] => format!("{fewest} to {most} seeds"),
-        }
+        format!("{} seed{}", number::between(self.seeds), number::plural(self.seeds[1]))
     }
 }
 
@@ -187,7 +182,7 @@ fn campaign(papers: &[Paper], directory: &Path, name: &str, link: Option<String>
         hardware: study.hardware.title.clone(),
         data: Some(data(profile)),
         training: Some(format!("{:?}, {:?}, {step} tokens a step", profile.optimizer, profile.schedule)),
-        seeds: seeds(&finished),
+        seeds: seeds_of_arms(&finished),
         runs: [finished.len(), profile.seeds.len() * study.arms().len()],
         judged_by: study.papers.iter().map(|paper| paper.judging).max(),
         link,
@@ -201,16 +196,6 @@ fn campaign(papers: &[Paper], directory: &Path, name: &str, link: Option<String>
 /// What a profile trains on, to be compared.
 pub(super) fn data(profile: &Profile) -> String {
     format!("{}, {}", profile.dataset, profile.tokenizer)
-}
-
-/// The fewest and the most seeds that an arm has.
-fn seeds(finished: &[&Run]) -> [usize; 2] {
-    let mut of_arm: BTreeMap<&str, BTreeSet<u64>> = BTreeMap::new();
-    for run in finished {
-        of_arm.entry(&run.arm).or_default().insert(run.seed);
-    }
-    let counts = || of_arm.values().map(BTreeSet::len);
-    [counts().min(), counts().max()].map(Option::unwrap_or_default)
 }
 
 /// Why its numbers are from another depth than the paper's; none where they are not.
