@@ -188,6 +188,11 @@ mod tests {
     use super::*;
 
     #[test]
+    fn least_and_most() {
+        assert_eq!([[3, 3], [3, 4], [2, 4]].map(between), ["3", "3 or 4", "2 to 4"]);
+    }
+
+    #[test]
     fn numbers_and_units() {
         assert_eq!(Unit::SignedPercent.number(0.0844), "+8.4\u{a0}%");
         assert_eq!(Unit::SignedPercent.number(-0.0006), "−0.1\u{a0}%");

@@ -22,7 +22,7 @@ pub struct Checked {
     pub p: f64,
 }
 
-/// Sweeps before a fit is taken as it is. A full table takes one, and a table that lacks every other cell a few dozen.
+/// Sweeps before a fit is taken as it is. A full table takes one and another that finds nothing left, one that lacks many cells some dozens.
 const SWEEPS: usize = 1000;
 
 impl Table {

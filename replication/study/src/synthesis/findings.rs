@@ -125,7 +125,9 @@ fn one(sources: &[Source], rows: &[&Row]) -> (&'static str, String) {
         return ("not run", why.map_or_else(|| "No campaign asks it.".to_owned(), |why| format!("{}.", capital(&why))));
     }
     let is_deep = |row: &&&Row| row.depth == Depth::None || sources[row.source].shallow.is_none();
-    let Some(row) = ran.iter().filter(is_deep).max_by_key(|row| sources[row.source].parameters) else {
+    // The largest that has an interval: one seed says little, however large its model.
+    let is_sure = |row: &Row| row.number.as_ref().is_ok_and(|number| number.interval.is_some());
+    let Some(row) = ran.iter().filter(is_deep).max_by_key(|row| (is_sure(row), sources[row.source].parameters)) else {
         let [low, high] = MATCHED_SLOPE.map(|slope| fixed(slope, 2));
         let text =
             format!("Longer runs: no campaign with these arms gets as flat as the paper's target ({low} to {high} nat per ln-token).");
@@ -166,5 +168,79 @@ fn lacks(source: &Source, row: &Row) -> String {
             row.why
         ),
         _ => format!("{}: {}", source.label, row.why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Measured;
+    use crate::number::Unit;
+    use crate::statistics::Interval;
+    use crate::synthesis::Number;
+
+    fn source(label: &str, parameters: u64, shallow: Option<&str>) -> Source {
+        Source {
+            name: label.to_owned(),
+            label: label.to_owned(),
+            parameters: Some(parameters),
+            tokens: None,
+            profile: label.to_owned(),
+            hardware: String::new(),
+            data: None,
+            training: None,
+            seeds: [3, 4],
+            runs: [3, 3],
+            judged_by: None,
+            link: None,
+            shallow: shallow.map(str::to_owned),
+            public: false,
+            keys: BTreeSet::new(),
+        }
+    }
+
+    fn row(source: usize, verdict: &str, interval: Option<(f64, f64)>) -> Row {
+        let interval = interval.map(|(low, high)| Interval::new(low, high));
+        Row {
+            paper: "paper".to_owned(),
+            claim: "claim".to_owned(),
+            source,
+            depth: Depth::Late,
+            arm: "arm".to_owned(),
+            baseline: "fp8".to_owned(),
+            kind: None,
+            unit: Unit::SignedPercent,
+            number: Ok(Number { value: 0.1, interval, n: 3 }),
+            measured: None::<Measured>,
+            gap: None,
+            verdict: Some((verdict.to_owned(), None)),
+            direction: None,
+            why: format!("why of {source}"),
+            seeds_to_decide: None,
+        }
+    }
+
+    #[test]
+    fn what_is_decided_at_one_size_says_what_others_are_known_to_say() {
+        let sources = [source("small", 1, None), source("large", 2, None), source("early", 3, Some("the budget ends before"))];
+        let (decided, open, early) =
+            (row(0, "differs", Some((0.0, 0.2))), row(1, "inconclusive", Some((0.0, 0.2))), row(2, "cannot-decide", None));
+        let said = |rows: &[&Row]| one(&sources, rows);
+        assert_eq!(said(&[&decided, &early]), ("decided", "differs in small; another size would show whether that holds.".to_owned()));
+        let (state, text) = said(&[&decided, &open]);
+        assert!(state == "decided" && text.starts_with("differs in small; not settled at other sizes: large: +10.0"), "{text}");
+        let both = row(1, "differs", Some((0.0, 0.2)));
+        assert_eq!(said(&[&decided, &both]).1, "differs in small, differs in large.");
+    }
+
+    #[test]
+    fn an_open_claim_is_told_from_the_largest_campaign_with_an_interval() {
+        let sources = [source("small", 1, None), source("large", 2, None), source("early", 3, Some("the budget ends before"))];
+        let (sure, single, early) =
+            (row(0, "inconclusive", Some((0.0, 0.2))), row(1, "inconclusive", None), row(2, "inconclusive", Some((0.0, 0.2))));
+        let said = |rows: &[&Row]| one(&sources, rows).1;
+        assert_eq!(said(&[&sure, &single, &early]), "small: why of 0");
+        assert_eq!(said(&[&single, &early]), "large: why of 1");
+        assert!(said(&[&early]).starts_with("Longer runs: "));
     }
 }

@@ -31,7 +31,7 @@ pub struct Source {
     pub data: Option<String>,
     /// Optimizer, schedule and batch, to be compared. None where the logs do not say.
     pub training: Option<String>,
-    /// The fewest and the most seeds that an arm has.
+    /// The fewest and the most seeds of an arm on which its numbers rest.
     pub seeds: [usize; 2],
     /// Finished runs, and those that its profile plans.
     pub runs: [usize; 2],
@@ -182,7 +182,7 @@ fn campaign(papers: &[Paper], directory: &Path, name: &str, link: Option<String>
         hardware: study.hardware.title.clone(),
         data: Some(data(profile)),
         training: Some(format!("{:?}, {:?}, {step} tokens a step", profile.optimizer, profile.schedule)),
-        seeds: seeds_of_arms(&finished),
+        seeds: seeds_of_arms(&with_baseline(&finished, study.papers.first().map(|paper| paper.baseline.as_str()))),
         runs: [finished.len(), profile.seeds.len() * study.arms().len()],
         judged_by: study.papers.iter().map(|paper| paper.judging).max(),
         link,
@@ -196,6 +196,12 @@ fn campaign(papers: &[Paper], directory: &Path, name: &str, link: Option<String>
 /// What a profile trains on, to be compared.
 pub(super) fn data(profile: &Profile) -> String {
     format!("{}, {}", profile.dataset, profile.tokenizer)
+}
+
+/// Runs on whose seeds numbers rest: those that the baseline has, too; all without a baseline.
+fn with_baseline<'a>(finished: &[&'a Run], baseline: Option<&str>) -> Vec<&'a Run> {
+    let seeds: BTreeSet<u64> = finished.iter().filter(|run| Some(run.arm.as_str()) == baseline).map(|run| run.seed).collect();
+    finished.iter().copied().filter(|run| seeds.is_empty() || seeds.contains(&run.seed)).collect()
 }
 
 /// Why its numbers are from another depth than the paper's; none where they are not.
