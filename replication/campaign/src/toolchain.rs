@@ -328,8 +328,7 @@ struct Target {
 
 /// The first file that `pick` finds among those that cargo's messages say it made.
 fn made(messages: &str, pick: impl Fn(&Message) -> Option<&PathBuf>) -> Option<PathBuf> {
-    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Message>(line).ok());
-    messages.filter_map(|message| pick(&message).cloned()).next()
+    messages.lines().find_map(|line| pick(&serde_json::from_str(line).ok()?).cloned())
 }
 
 /// A copy of a program without its symbols, where there is `strip`.

@@ -45,7 +45,11 @@ impl Table {
 
     /// Sum of the squares that the fit leaves.
     pub(super) fn squares_left(&self) -> f64 {
-        self.fit().residuals.numbers().map(|value| value * value).sum()
+        self.fit().residuals.squares()
+    }
+
+    fn squares(&self) -> f64 {
+        self.numbers().map(|value| value * value).sum()
     }
 
     /// Takes away the rows' means and the columns' in turns, until neither has any left: the sum of squares falls to its least that way.
@@ -107,9 +111,9 @@ impl Table {
         let Fit { arms, seeds, residuals } = self.fit();
         let product = self.filled(|arm, seed| arms[arm] * seeds[seed]).fit().residuals;
         let along: f64 = residuals.numbers().zip(product.numbers()).map(|(left, product)| left * product).sum();
-        let explained = along * along / product.numbers().map(|value| value * value).sum::<f64>();
+        let explained = along * along / product.squares();
         let left = self.freedom() as f64 - 1.0;
-        let statistic = explained / ((residuals.numbers().map(|value| value * value).sum::<f64>() - explained) / left);
+        let statistic = explained / ((residuals.squares() - explained) / left);
         let distribution = FisherSnedecor::new(1.0, left).ok().filter(|_| left >= 1.0 && statistic.is_finite())?;
         Some(Checked { statistic, p: distribution.sf(statistic) })
     }

@@ -366,7 +366,7 @@ fn schema(path: &Path, line: usize, what: String) -> MeasureError {
 }
 
 /// The fewest and the most seeds that an arm has.
-pub fn seeds_of_arms(runs: &[&Run]) -> [usize; 2] {
+pub fn seeds_of_arms<'a>(runs: impl IntoIterator<Item = &'a Run>) -> [usize; 2] {
     let mut of_arm: BTreeMap<&str, BTreeSet<u64>> = BTreeMap::new();
     for run in runs {
         of_arm.entry(&run.arm).or_default().insert(run.seed);

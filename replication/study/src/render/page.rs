@@ -323,7 +323,7 @@ fn facts(directory: &Path, measurements: &Measurements) -> BTreeMap<String, Stri
         ("noise_rule", noise_rule),
         ("intervals", intervals),
         ("estimator", measurements.study.estimator.word().to_owned()),
-        ("seeds", number::between(seeds_of_arms(&measurements.runs.iter().collect::<Vec<_>>()))),
+        ("seeds", number::between(seeds_of_arms(&measurements.runs))),
         ("runs", finished.to_string()),
         ("arms", distinct(measurements, |run| run.arm.clone())),
         ("optimizer", inline(&profile.optimizer)),

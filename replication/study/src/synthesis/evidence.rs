@@ -93,6 +93,11 @@ impl Row {
         if interval.low > 0.0 { Some(true) } else { (interval.high < 0.0).then_some(false) }
     }
 
+    /// The word of the verdict; empty on a row that does not decide.
+    pub fn word(&self) -> &str {
+        self.verdict.as_ref().map_or("", |(word, _)| word)
+    }
+
     /// The text of the number with its interval, or why there is none.
     pub fn text(&self) -> String {
         match &self.number {

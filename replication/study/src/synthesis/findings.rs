@@ -56,7 +56,7 @@ fn exclude(sources: &[Source], one: &Row, other: &Row) -> bool {
         (Ok(a), Ok(b)) if !timed => a.interval.zip(b.interval).is_some_and(|(a, b)| a.disjoint(&b)),
         _ => false,
     };
-    let word = |row: &Row| row.verdict.as_ref().map_or("", |(word, _)| word.as_str()).replace("consistent", "reproduced");
+    let word = |row: &Row| row.word().replace("consistent", "reproduced");
     apart || matches!((word(one).as_str(), word(other).as_str()), ("reproduced", "differs") | ("differs", "reproduced"))
 }
 
@@ -112,14 +112,13 @@ pub(super) fn next(papers: &[Paper], sources: &[Source], rows: &[Row]) -> Vec<Ne
 
 /// The state of a claim from its rows in campaigns.
 fn one(sources: &[Source], rows: &[&Row]) -> (&'static str, String) {
-    let word = |row: &Row| row.verdict.as_ref().map(|(word, _)| word.clone()).unwrap_or_default();
     let judged: Vec<&Row> = rows.iter().copied().filter(|row| row.verdict.is_some()).collect();
-    let decided: Vec<&Row> = judged.iter().copied().filter(|row| matches!(word(row).as_str(), "reproduced" | "differs")).collect();
+    let decided: Vec<&Row> = judged.iter().copied().filter(|row| matches!(row.word(), "reproduced" | "differs")).collect();
     if !decided.is_empty() {
-        let list: Vec<String> = decided.iter().map(|row| format!("{} in {}", word(row), sources[row.source].label)).collect();
+        let list: Vec<String> = decided.iter().map(|row| format!("{} in {}", row.word(), sources[row.source].label)).collect();
         return ("decided", format!("{}{}.", list.join(", "), elsewhere(sources, &judged, &decided)));
     }
-    let ran: Vec<&Row> = judged.iter().copied().filter(|row| !matches!(word(row).as_str(), "not-run" | "failed")).collect();
+    let ran: Vec<&Row> = judged.iter().copied().filter(|row| !matches!(row.word(), "not-run" | "failed")).collect();
     if ran.is_empty() {
         let why = judged.iter().rev().find_map(|row| row.verdict.as_ref()?.1.clone());
         return ("not run", why.map_or_else(|| "No campaign asks it.".to_owned(), |why| format!("{}.", capital(&why))));
@@ -143,9 +142,8 @@ fn elsewhere(sources: &[Source], judged: &[&Row], decided: &[&Row]) -> String {
         return String::new();
     }
     let is_open = |row: &&&Row| {
-        let word = row.verdict.as_ref().map_or("", |(word, _)| word);
         let source = &sources[row.source];
-        matches!(word, "inconclusive" | "cannot-decide")
+        matches!(row.word(), "inconclusive" | "cannot-decide")
             && source.shallow.is_none()
             && source.parameters.is_some_and(|size| !sizes.contains(&size))
     };

@@ -182,7 +182,7 @@ fn campaign(papers: &[Paper], directory: &Path, name: &str, link: Option<String>
         hardware: study.hardware.title.clone(),
         data: Some(data(profile)),
         training: Some(format!("{:?}, {:?}, {step} tokens a step", profile.optimizer, profile.schedule)),
-        seeds: seeds_of_arms(&with_baseline(&finished, study.papers.first().map(|paper| paper.baseline.as_str()))),
+        seeds: seeds_of_arms(with_baseline(&finished, study.papers.first().map(|paper| paper.baseline.as_str()))),
         runs: [finished.len(), profile.seeds.len() * study.arms().len()],
         judged_by: study.papers.iter().map(|paper| paper.judging).max(),
         link,
@@ -199,9 +199,9 @@ pub(super) fn data(profile: &Profile) -> String {
 }
 
 /// Runs on whose seeds numbers rest: those that the baseline has, too; all without a baseline.
-fn with_baseline<'a>(finished: &[&'a Run], baseline: Option<&str>) -> Vec<&'a Run> {
+fn with_baseline<'a>(finished: &[&'a Run], baseline: Option<&str>) -> impl Iterator<Item = &'a Run> {
     let seeds: BTreeSet<u64> = finished.iter().filter(|run| Some(run.arm.as_str()) == baseline).map(|run| run.seed).collect();
-    finished.iter().copied().filter(|run| seeds.is_empty() || seeds.contains(&run.seed)).collect()
+    finished.iter().copied().filter(move |run| seeds.is_empty() || seeds.contains(&run.seed))
 }
 
 /// Why its numbers are from another depth than the paper's; none where they are not.

@@ -210,10 +210,7 @@ impl Results {
         assert!(own[0] < half[0] && half[0] < double[0], "FP8 ends at {}, {} and {}", half[0], own[0], double[0]);
         assert!((1..3).all(|arm| (half[arm] - own[arm]).abs() < 0.002), "{half:?} and {own:?}");
         let [flat, falling] = [LADDER, DECAY].map(|directory| 100.0 * self.cost(directory, "mxfp4-fdw", true).unwrap().mean);
-        let [single, twice] = [LADDER, LR_DOUBLE].map(|directory| {
-            let text = self.cost(directory, "mxfp4-fdw", true).unwrap().percent();
-            text.replacen(' ', " % ", 1)
-        });
+        let [single, twice] = [LADDER, LR_DOUBLE].map(|directory| self.cost(directory, "mxfp4-fdw", true).unwrap().in_words());
         vec![
             format!("the full pipeline costs {twice} where the ladder's own has {single}"),
             format!("takes FP8 of seed {SEED} from loss {} to {}", fixed(own[0], 3), fixed(decayed[0], 3)),

@@ -127,20 +127,21 @@ impl Shown<'_> {
         said
     }
 
+    /// The rows of campaigns that decide a claim with this word.
+    fn rows_with<'a>(&'a self, paper: &'a str, claim: &'a str, word: &str) -> Vec<&'a Row> {
+        let rows = self.synthesis.on(paper, claim);
+        rows.filter(|row| !self.synthesis.sources[row.source].public && row.word() == word).collect()
+    }
+
     /// How many claims stand where.
     fn counts(&self, paper: &Paper) -> String {
         let next = || self.synthesis.next.iter().filter(|next| next.paper == paper.id.as_str());
         let count = |state: &str| next().filter(|next| next.state == state).count();
-        let found = |claim: &str, word: &str| {
-            let mut rows = self.synthesis.on(paper.id.as_str(), claim);
-            rows.any(|row| !self.synthesis.sources[row.source].public && row.verdict.as_ref().is_some_and(|(found, _)| found == word))
-        };
+        let id = paper.id.as_str();
+        let found = |claim: &str, word: &str| !self.rows_with(id, claim, word).is_empty();
         // A claim of a size has a direction, too.
-        let only_in_size = |claim: &str| {
-            let rows = self.synthesis.on(paper.id.as_str(), claim);
-            let mut differ = rows.filter(|row| row.verdict.as_ref().is_some_and(|(found, _)| found == "differs"));
-            differ.all(|row| row.direction.as_deref() == Some("reproduced"))
-        };
+        let only_in_size =
+            |claim: &str| self.rows_with(id, claim, "differs").iter().all(|row| row.direction.as_deref() == Some("reproduced"));
         let claims = |words: &str, is_meant: &dyn Fn(bool, bool, &str) -> bool| {
             let claims = next().map(|next| next.claim.as_str());
             let claims = claims.filter(|claim| is_meant(found(claim, "reproduced"), found(claim, "differs"), claim));
