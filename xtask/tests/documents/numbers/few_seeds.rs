@@ -13,7 +13,7 @@ const FIRST_TWO: [u64; 2] = [11, 12];
 /// Arms under the scale rule `even`, and the same under `floor`.
 const RULES: [(&str, &str); 4] =
     [("mxfp4-f-even", "mxfp4-f"), ("mxfp4-fd-even", "mxfp4-fd"), ("mxfp4-fdw-even", "mxfp4-fdw"), ("mxfp4-fdw-even-h16", "mxfp4-fdw-h16")];
-const DEFECTS: &str = "2026-11-26-nvidia-h200-dnc-32m-defects-7a3a2a16";
+const DEFECTS: &str = "2026-11-27-nvidia-h200-dnc-32m-defects-545853e8";
 const DNC: &str = "2026-11-25-nvidia-h200-dnc-32m-f60d0696";
 const SUMS: &str = "2026-11-26-nvidia-h200-dnc-32m-sums-ff887c63";
 const EPSILON: &str = "2026-11-26-nvidia-h200-dnc-32m-epsilon-ff887c63";
