@@ -14,6 +14,7 @@ use study::files::{self, Context};
 use study::folder::{LockError, lock, lock_cache};
 use study::judge;
 use study::manifest::Manifests;
+use study::packed;
 use study::plan::{self, Plan};
 use study::provenance;
 use study::record::Campaign;
@@ -68,7 +69,7 @@ pub fn replicate(manifests: &Manifests, request: &Request, stop: &AtomicBool, sa
         && let Some((key, _)) = &known
         && let Some(directory) = CampaignMemory::new(root, key).recall(&request.out, key, root, say)?
         // A campaign that was not timed before, and shall be now.
-        && (request.untimed || prepared.profile().step_time.recipes.is_empty() || directory.join("measurements/step_time.jsonl").exists())
+        && (request.untimed || prepared.profile().step_time.recipes.is_empty() || packed::is_there(&directory.join("measurements/step_time.jsonl")))
     {
         let verdicts = judge::recompute(&directory).map_err(RenderError::from)?;
         let notes = same_bytes_line(&directory).into_iter().collect();

@@ -1,7 +1,7 @@
-//! Logs of runs in large result directories: packed with xz, byte for byte what the trainer wrote, and read as if they were not.
+//! Logs and measurements in large result directories: packed with xz, byte for byte what was written, and read as if they were not.
 //!
 //! A campaign of many runs would fill a repository with logs that few people open. Nothing is thinned out, because `verify` and `report`
-//! compute every table from these logs: they are only packed, as `metrics.jsonl.xz` and so on, and every hash in done.json and
+//! compute every table from these files: they are only packed, as `metrics.jsonl.xz` and so on, and every hash in done.json and
 //! DETERMINISTIC.sha256 is of the unpacked bytes. The rule depends on sizes alone ([`THRESHOLD`]), the same for every machine.
 
 use std::collections::BTreeMap;
@@ -16,8 +16,11 @@ use crate::files::{self, Context as _, FileError, LARGEST_DOCUMENT, LARGEST_LOG}
 /// What is packed of a run.
 pub const LOGS: [&str; 4] = ["metrics.jsonl", "timing.jsonl", "exchange.jsonl", "run.mllog"];
 
-/// Logs of a campaign are packed when all its runs' files together are larger than this many bytes, 4 MiB: a committed result directory,
-/// which has up to 5 MB beside its runs, stays below 10 MB.
+/// What is packed of a campaign's `measurements/`.
+pub const MEASUREMENTS: [&str; 4] = ["kernel_time.jsonl", "kernels.json", "step_profile.jsonl", "step_time.jsonl"];
+
+/// A campaign is packed when all its runs' files together are larger than this many bytes, 4 MiB: a committed result directory, which has up
+/// to 4 MB beside its runs, stays below 10 MB.
 pub const THRESHOLD: u64 = 4 << 20;
 
 /// The ending of a packed log's name.
@@ -28,6 +31,15 @@ const PRESET: u32 = 6;
 
 /// Dictionary that reading allows, KiB.
 const LARGEST_DICTIONARY_KIB: u32 = 64 << 10;
+
+/// Whether a file is packed where it lies in a result directory, `runs/ARM/SEED/metrics.jsonl` for example.
+pub fn is_packed_at(path: &str) -> bool {
+    match path.split('/').collect::<Vec<_>>()[..] {
+        ["runs", .., file] => LOGS.contains(&file),
+        ["measurements", file] => MEASUREMENTS.contains(&file),
+        _ => false,
+    }
+}
 
 /// Where a packed log lies.
 pub fn name(path: &Path) -> PathBuf {
@@ -129,23 +141,19 @@ pub fn copy_unpacked(from: &Path, to: &Path) -> Result<(), FileError> {
     files::write(to, &bytes(from)?)
 }
 
-/// Packs the logs of every run below `directory`/runs when their files are larger than `threshold` together; whether it did.
+/// Packs the logs of every run below `directory`/runs, and measurements, when the runs' files are larger than `threshold` together; whether it
+/// did.
 pub fn pack(directory: &Path, threshold: u64) -> Result<bool, FileError> {
-    let runs = directory.join("runs");
-    if !runs.is_dir() {
-        return Ok(false);
-    }
-    let names = files::list(&runs)?;
+    let names = files::list(directory)?;
     let mut size = 0;
-    for name in &names {
-        let path = runs.join(name);
+    for name in names.iter().filter(|name| name.starts_with("runs/")) {
+        let path = directory.join(name);
         size += path.metadata().at(&path, "read")?.len();
     }
     if size <= threshold {
         return Ok(false);
     }
-    for log in names.iter().filter(|name| LOGS.iter().any(|log| name.rsplit('/').next() == Some(log))) {
-        let path = runs.join(log);
+    for path in names.iter().filter(|name| is_packed_at(name)).map(|name| directory.join(name)) {
         files::write(&name(&path), &packed(&bytes(&path)?).at(&path, "pack")?)?;
         files::remove(&path)?;
     }
@@ -170,11 +178,16 @@ mod tests {
 
     use super::*;
 
+    const MEASURED: &str = "measurements/kernels.json";
+
     fn directory(lines: usize) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for log in LOGS.into_iter().chain(["run.yaml", "done.json"]) {
             let text: String = (0..lines).map(|line| format!("{{\"line\":{line},\"of\":\"{log}\"}}\n")).collect();
             files::write(&folder.path().join("runs/arm/1").join(log), text.as_bytes()).unwrap();
+        }
+        for name in [MEASURED, "metrics.jsonl"] {
+            files::write(&folder.path().join(name), b"{}\n").unwrap();
         }
         folder
     }
@@ -198,6 +211,8 @@ mod tests {
             assert_eq!(fs::read(copy).unwrap(), before);
         }
         assert!(path("run.yaml").is_file() && path("done.json").is_file());
+        let measured = folder.path().join(MEASURED);
+        assert!(!measured.exists() && bytes(&measured).unwrap() == b"{}\n" && folder.path().join("metrics.jsonl").is_file());
         assert!(!is_there(&path("nothing")) && bytes(&path("nothing")).is_err());
     }
 

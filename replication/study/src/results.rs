@@ -44,13 +44,12 @@ const MEASUREMENTS: &[&str] =
 
 /// Whether a result directory may hold a file of this name (docs/files.md).
 fn is_known(name: &str) -> bool {
-    let parts: Vec<&str> = name.split('/').collect();
     let is = |file: &str, endings: &[&str]| endings.iter().any(|ending| file.strip_suffix(ending).is_some_and(Id::is_plain));
-    let of_a_run =
-        |file: &str| run_folder::FILES.contains(&file) || packed::LOGS.iter().any(|log| file.strip_suffix(packed::ENDING) == Some(log));
+    let name = name.strip_suffix(packed::ENDING).filter(|name| packed::is_packed_at(name)).unwrap_or(name);
+    let parts: Vec<&str> = name.split('/').collect();
     match parts[..] {
         [file] => FILES.contains(&file),
-        ["runs", arm, seed, file] => run_folder::is_name(arm, seed) && of_a_run(file),
+        ["runs", arm, seed, file] => run_folder::is_name(arm, seed) && run_folder::FILES.contains(&file),
         ["measurements", file] => MEASUREMENTS.contains(&file),
         ["data", file] => is(file, &[".csv"]),
         ["figures", file] => is(file, &[".csv", ".svg", ".tex"]),

@@ -23,6 +23,7 @@ use crate::exit::{self, ExitCode};
 use crate::files::{self, FileError};
 use crate::identity::Known;
 use crate::kernels;
+use crate::packed;
 use crate::provenance::{self, DETERMINISTIC, RENDERER_FILE, Renderer, SIGNATURE, SUMS};
 use crate::record::{self, Campaign};
 use crate::render::{self, kernels_page};
@@ -232,6 +233,9 @@ fn campaign(
     verification: &mut Verification,
 ) -> Result<(), VerifyError> {
     check_deterministic(directory, verification)?;
+    for name in present.iter().filter(|name| packed::is_packed_at(name) && present.contains(&format!("{name}{}", packed::ENDING))) {
+        verification.find(name, "is there packed, too: which of the two counts?");
+    }
     let campaign: Option<Campaign> = records::json(directory, record::FILE, record::SCHEMA, verification);
     let environment = records::check_environment(directory, campaign.as_ref(), verification);
     let renderer = rendered::check_statement(directory, verification);

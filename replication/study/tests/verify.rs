@@ -112,7 +112,9 @@ fn packed_logs_verify_compare_and_export_as_they_did() {
     provenance::write_sums(large.path()).unwrap();
     assert_eq!(list(&large), before, "hashes are of the unpacked bytes");
     let path = |file: &str| large.path().join(file);
-    assert!(!path("runs/fp8/1/metrics.jsonl").exists() && path("runs/fp8/1/metrics.jsonl.xz").is_file());
+    for file in ["runs/fp8/1/metrics.jsonl", "measurements/step_time.jsonl"] {
+        assert!(!path(file).exists() && path(&format!("{file}.xz")).is_file());
+    }
     let verification = verify(large.path(), None, None).unwrap();
     assert!(verification.holds() && verification.recomputed.len() == 10 && verification.counts.runs == 8, "{verification}");
     assert!(study::compare::compare(plain.path(), large.path()).unwrap().equal());
@@ -130,14 +132,16 @@ fn packed_logs_verify_compare_and_export_as_they_did() {
             other.unwrap_err().to_string().split(':').next_back().map(str::to_owned)
         ),
     }
-    with_change(
-        large.path(),
-        "runs/fp8/1/metrics.jsonl",
-        |path| fs::write(path, "{}").unwrap(),
-        |verification| {
-            assert!(verification.to_string().contains("is there packed, too"), "{verification}");
-        },
-    );
+    for file in ["runs/fp8/1/metrics.jsonl", "measurements/step_time.jsonl"] {
+        with_change(
+            large.path(),
+            file,
+            |path| fs::write(path, "{}").unwrap(),
+            |verification| {
+                assert!(verification.to_string().contains(&format!("{file}: is there packed, too")), "{verification}");
+            },
+        );
+    }
     with_change(
         large.path(),
         "runs/fp8/1/metrics.jsonl.xz",

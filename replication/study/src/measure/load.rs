@@ -319,10 +319,10 @@ pub fn step_profile(directory: &Path) -> Result<Vec<StepTimeLine>, MeasureError>
 /// What `kernels-bench` measured; none when the file is not there.
 pub fn kernels_bench(directory: &Path) -> Result<Option<Document>, MeasureError> {
     let path = directory.join("measurements").join(kernels::DOCUMENT);
-    if !path.exists() {
+    if !packed::is_there(&path) {
         return Ok(None);
     }
-    let text = files::read_text(&path)?;
+    let text = packed::text(&path)?;
     let value: serde_json::Value = serde_json::from_str(&text).map_err(|error| schema(&path, error.line(), error.to_string()))?;
     let name = value.get("schema").and_then(serde_json::Value::as_str).unwrap_or_default();
     contract::schema::require(name, kernels::SCHEMA).map_err(|error| schema(&path, 1, error.to_string()))?;
@@ -343,7 +343,7 @@ pub fn others(directory: &Path) -> Result<Vec<Other>, MeasureError> {
 /// Lines of a file of `measurements/` with their numbers; none when the file is not there.
 fn measurements<T: Line>(directory: &Path, file: &str) -> Result<Vec<(usize, T)>, MeasureError> {
     let path = directory.join("measurements").join(file);
-    if path.exists() { lines(&path) } else { Ok(Vec::new()) }
+    if packed::is_there(&path) { lines(&path) } else { Ok(Vec::new()) }
 }
 
 /// Every non-empty line of a JSONL file with its one-based number.

@@ -49,8 +49,8 @@ impl Svg {
     /// A curve through `points` in the colour and dashes of `series`. `thin` is for single seeds behind a mean.
     pub(super) fn curve(&mut self, series: usize, thin: bool, points: &[(f64, f64)]) {
         let mut path = String::new();
-        for (index, (x, y)) in points.iter().enumerate() {
-            let _ = write!(path, "{}{} {}", if index == 0 { "M" } else { "L" }, number(*x), number(*y));
+        for (index, (x, y)) in simplified(points).into_iter().enumerate() {
+            let _ = write!(path, "{}{} {}", if index == 0 { "M" } else { "L" }, number(x), number(y));
         }
         let (class, dash) = if thin { ("curve thin", "none") } else { ("curve", DASHES[series % SERIES]) };
         self.push(&format!("<path class=\"{class} c{}\" stroke-dasharray=\"{dash}\" d=\"{path}\"/>", series % SERIES + 1));
@@ -149,6 +149,36 @@ impl Svg {
     }
 }
 
+/// How far a drawn curve may lie from its points: less than half of the thinnest stroke.
+const TOLERANCE: f64 = 0.2;
+
+/// The points that a curve needs to stay within [`TOLERANCE`] of all of them (Douglas and Peucker's way): most of hundreds of evaluations lie
+/// on a line as far as an eye can see, and a page of many runs would be full of them.
+fn simplified(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let Some(last) = points.len().checked_sub(1) else { return Vec::new() };
+    let mut kept = vec![false; points.len()];
+    (kept[0], kept[last]) = (true, true);
+    let mut stretches = vec![(0, last)];
+    while let Some((from, to)) = stretches.pop() {
+        let distances = (from + 1..to).map(|index| (index, from_chord(points[index], points[from], points[to])));
+        let Some((farthest, distance)) = distances.max_by(|one, other| one.1.total_cmp(&other.1)) else { continue };
+        if distance > TOLERANCE * TOLERANCE {
+            kept[farthest] = true;
+            stretches.extend([(from, farthest), (farthest, to)]);
+        }
+    }
+    points.iter().zip(kept).filter(|(_, kept)| *kept).map(|(point, _)| *point).collect()
+}
+
+/// Square of a point's distance from the straight piece between two others; no root, so that every machine keeps the same points.
+fn from_chord(point: (f64, f64), from: (f64, f64), to: (f64, f64)) -> f64 {
+    let (along, off) = ((to.0 - from.0, to.1 - from.1), (point.0 - from.0, point.1 - from.1));
+    let length = along.0 * along.0 + along.1 * along.1;
+    let share = if length > 0.0 { ((off.0 * along.0 + off.1 * along.1) / length).clamp(0.0, 1.0) } else { 0.0 };
+    let beside = (off.0 - share * along.0, off.1 - share * along.1);
+    beside.0 * beside.0 + beside.1 * beside.1
+}
+
 /// Two decimals at most, without trailing zeros: enough for a view box of hundreds of units, and short.
 pub(super) fn number(value: f64) -> String {
     let text = format!("{value:.2}");
@@ -235,6 +265,21 @@ mod tests {
         let document = svg.standalone();
         assert!(!document.contains("<script>"));
         assert!(document.contains("&lt;/svg&gt;"));
+    }
+
+    #[test]
+    fn a_curve_keeps_its_ends_its_corners_and_its_distance() {
+        let falling: Vec<(f64, f64)> = (0..500).map(|index| (f64::from(index), 300.0 / (1.0 + f64::from(index)))).collect();
+        let corner = [(0.0, 0.0), (1.0, 0.1), (2.0, 0.0), (2.0, 9.0), (2.0, 5.0)];
+        for (points, most) in [(&falling[..], 40), (&corner, 4), (&falling[..2], 2), (&falling[..1], 1), (&[], 0)] {
+            let kept = simplified(points);
+            assert!(kept.len() <= most && kept.first() == points.first() && kept.last() == points.last(), "{} points", kept.len());
+            for point in points {
+                let nearest = kept.windows(2).map(|ends| from_chord(*point, ends[0], ends[1])).fold(f64::INFINITY, f64::min);
+                assert!(kept.len() == 1 || nearest <= TOLERANCE * TOLERANCE, "{point:?} lies {} away", nearest.sqrt());
+            }
+        }
+        assert_eq!(simplified(&corner), [corner[0], corner[2], corner[3], corner[4]]);
     }
 
     #[test]

@@ -14,7 +14,6 @@ use super::{Finding, Verification};
 use crate::environment::{self, Environment};
 use crate::files::{self, sha256};
 use crate::ingredients::Ingredients;
-use crate::packed;
 use crate::record::{Campaign, CampaignRun};
 use crate::run_folder::{self, Fault};
 use crate::same_bytes::{self, SameBytes};
@@ -147,11 +146,6 @@ fn check_run(
         Ok(_) => {}
     }
     check_ingredients(directory, (campaign, compiler), run, &file("ingredients.json"), &sha256(run_text.as_bytes()), verification);
-    for log in
-        packed::LOGS.map(file).into_iter().filter(|log| present.contains(log) && present.contains(&format!("{log}{}", packed::ENDING)))
-    {
-        verification.find(&log, "is there packed, too: which of the two counts?");
-    }
     if let Some(error) = run_folder::ran_elsewhere(&directory.join(folder), &campaign.device) {
         verification.find(file("timing.jsonl"), error);
     }

@@ -331,12 +331,15 @@ impl Results {
         let layout = Layout::of(&self.levels(BACKWARD, &ARMS, &SEEDS, &late, ""));
         let added = layout.difference("bf16-mxfp4-dw-rh64-sr", "bf16-mxfp4-dw-rh64").text(3);
         let lines = self.csv(&format!("{BACKWARD_110M}/data/claim_lines.csv")).clone();
-        let at_110m = |claim: &str, line: &str| lines.iter().find(|row| row["claim"] == claim && row["line"] == line).unwrap()["verdict"].as_str();
+        let at_110m =
+            |claim: &str, line: &str| lines.iter().find(|row| row["claim"] == claim && row["line"] == line).unwrap()["verdict"].as_str();
         let verdicts = [("MX-BARE", "size"), ("MX-RHT", "direction"), ("MX-RHT-SR", "direction")].map(|(claim, line)| at_110m(claim, line));
         assert_eq!(verdicts, ["differs", "reproduced", "inconclusive"], "{BACKWARD_110M}");
         let [large, noisy] = ["MX-RHT", "MX-RHT-SR"].map(|claim| self.direction_line(BACKWARD_110M, claim).unwrap().negated().text(3));
         vec![
-            format!("the transform takes {large} nat off, which is the paper's direction, and with stochastic rounding {noisy}, which may be nothing"),
+            format!(
+                "the transform takes {large} nat off, which is the paper's direction, and with stochastic rounding {noisy}, which may be nothing"
+            ),
             format!("The transform takes {rotated} nat off, and with stochastic rounding {stochastic}"),
             format!("closes {closed} % [{low}, {high}] of the gap"),
             format!("says that stochastic rounding adds {added} nat"),
