@@ -78,6 +78,21 @@ impl Serialize for Number {
     }
 }
 
+/// As [`Number`], with nine significant digits: for tables of thousands of means and bounds, of which nobody knows more than three.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Rounded(pub f64);
+
+impl Serialize for Rounded {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&significant(self.0, 9))
+    }
+}
+
+/// The nearest decimal of so many significant digits, of which there is at least one.
+pub fn significant(value: f64, digits: usize) -> f64 {
+    format!("{value:.*e}", digits.saturating_sub(1)).parse().unwrap_or(value)
+}
+
 /// A truth value as 0 or 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Flag(pub bool);

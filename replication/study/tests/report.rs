@@ -430,12 +430,12 @@ fn macros_cover_every_id_that_the_paper_uses() {
     for path in tables.chain([directory.path().join("report.tex")]) {
         let text = read(&path);
         for id in text.split("\\Result{").skip(1).map(|rest| rest.split('}').next().unwrap()) {
-            assert!(macros.contains(&format!("result@{id}\\endcsname")), "{id} in {}", path.display());
+            assert!(macros.contains(&format!("\\SetResult{{{id}}}")), "{id} in {}", path.display());
             used += 1;
         }
     }
     assert!(used > 200, "{used}");
-    let claims: Vec<&str> = macros.lines().filter(|line| line.contains("result@claims-")).collect();
+    let claims: Vec<&str> = macros.lines().filter(|line| line.contains("\\SetResult{claims-")).collect();
     insta::assert_snapshot!(claims.join("\n"));
 }
 

@@ -14,7 +14,7 @@ use super::load::{Run, RunStatus};
 use super::study::Study;
 use crate::layout::{Layout, Levels, Values};
 use crate::statistics::CONFIDENCE;
-use crate::table::{Number, Table};
+use crate::table::{Rounded, Table};
 
 /// The slope of MLPerf's public FP8 runs at the paper's target is about the middle of this, nats per unit of the logarithm of tokens.
 pub const MATCHED_SLOPE: [f64; 2] = [0.30, 0.40];
@@ -173,21 +173,21 @@ pub struct Cost {
     pub arm: String,
     pub tokens: u64,
     /// Mean loss of the baseline there, and minus its slope, nats per unit of the logarithm of tokens.
-    pub baseline_loss: Number,
-    pub baseline_slope: Option<Number>,
+    pub baseline_loss: Rounded,
+    pub baseline_slope: Option<Rounded>,
     pub seeds: usize,
     /// Extra tokens, as a share.
-    pub overhead: Number,
-    pub overhead_low: Option<Number>,
-    pub overhead_high: Option<Number>,
+    pub overhead: Rounded,
+    pub overhead_low: Option<Rounded>,
+    pub overhead_high: Option<Rounded>,
     /// Loss above the baseline's, nats.
-    pub gap: Number,
-    pub gap_low: Option<Number>,
-    pub gap_high: Option<Number>,
+    pub gap: Rounded,
+    pub gap_low: Option<Rounded>,
+    pub gap_high: Option<Rounded>,
     /// Standard deviation of one run, arm and seed accounted for: of the logarithm of tokens, and of the loss. That of all arms; none with
     /// one seed.
-    pub scatter: Option<Number>,
-    pub scatter_loss: Option<Number>,
+    pub scatter: Option<Rounded>,
+    pub scatter_loss: Option<Rounded>,
 }
 
 /// The whole curve of every arm against `baseline`: overhead and gap against tokens, loss and slope. Empty where there is no ruler.
@@ -204,7 +204,7 @@ pub fn table(measurements: &Measurements) -> Table {
 fn costs_at(measurements: &Measurements, ruler: &Ruler, baseline: &str, at: usize) -> Vec<Cost> {
     let tables = ruler.table(&measurements.runs, &measurements.study, &[at]);
     let [Ok(tokens), Ok(losses)] = tables.each_ref().map(|table| Layout::of(table, baseline)) else { return Vec::new() };
-    let [scatter, scatter_loss] = [&tokens, &losses].map(|layout| layout.scatter.map(|scatter| Number(scatter.run.sd())));
+    let [scatter, scatter_loss] = [&tokens, &losses].map(|layout| layout.scatter.map(|scatter| Rounded(scatter.run.sd())));
     let row = |arm: &String| {
         let of = |layout: &Layout| layout.contrast(&[(arm, 1.0), (baseline, -1.0)]).ok();
         let (overhead, gap) = (of(&tokens)?, of(&losses)?);
@@ -213,15 +213,15 @@ fn costs_at(measurements: &Measurements, ruler: &Ruler, baseline: &str, at: usiz
             baseline: baseline.to_owned(),
             arm: arm.clone(),
             tokens: ruler.tokens[at],
-            baseline_loss: Number(ruler.mean[at]),
-            baseline_slope: ruler.slope[at].map(Number),
+            baseline_loss: Rounded(ruler.mean[at]),
+            baseline_slope: ruler.slope[at].map(Rounded),
             seeds: overhead.n,
-            overhead: Number(overhead.number.exp_m1()),
-            overhead_low: share.map(|interval| Number(interval.low.exp_m1())),
-            overhead_high: share.map(|interval| Number(interval.high.exp_m1())),
-            gap: Number(gap.number),
-            gap_low: nats.map(|interval| Number(interval.low)),
-            gap_high: nats.map(|interval| Number(interval.high)),
+            overhead: Rounded(overhead.number.exp_m1()),
+            overhead_low: share.map(|interval| Rounded(interval.low.exp_m1())),
+            overhead_high: share.map(|interval| Rounded(interval.high.exp_m1())),
+            gap: Rounded(gap.number),
+            gap_low: nats.map(|interval| Rounded(interval.low)),
+            gap_high: nats.map(|interval| Rounded(interval.high)),
             scatter,
             scatter_loss,
         })

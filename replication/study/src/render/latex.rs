@@ -122,9 +122,10 @@ impl Macros {
             "\\DeclareRobustCommand{\\Result}[1]{\\@ifundefined{result@#1}%\n",
             "  {\\PackageError{report}{No result named `#1'}{Render the report again, or correct the id.}}%\n",
             "  {\\csname result@#1\\endcsname}}\n",
+            "\\def\\SetResult#1#2{\\expandafter\\def\\csname result@#1\\endcsname{#2}}\n",
         ));
         for (id, value) in &self.entries {
-            let _ = writeln!(text, "\\expandafter\\def\\csname result@{id}\\endcsname{{{value}}}");
+            let _ = writeln!(text, "\\SetResult{{{id}}}{{{value}}}");
         }
         text.push_str("\\makeatother\n");
         text
@@ -230,7 +231,7 @@ mod tests {
     fn ids_cannot_hold_tex() {
         let mut macros = Macros::default();
         assert_eq!(macros.define("a}b\\c", "1"), "\\Result{au7dbu5cc}");
-        assert!(macros.file().contains("\\csname result@au7dbu5cc\\endcsname{1}"));
+        assert!(macros.file().contains("\\SetResult{au7dbu5cc}{1}"));
     }
 
     #[test]

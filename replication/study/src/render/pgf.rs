@@ -8,7 +8,7 @@ use super::charts::CurveChart;
 use super::dots::{BEYOND, DotChart, Point, Reported, Row};
 use super::latex::escape;
 use super::svg::{SERIES, number};
-use crate::table::{Number, Table};
+use crate::table::{Number, Table, significant};
 
 /// Okabe and Ito's colours, as in the page.
 const COLOURS: [&str; SERIES] = ["1D2126", "0072B2", "C14F00", "00805C", "A8528A", "B07D00", "2D8FC4", "7A5C3E"];
@@ -39,12 +39,17 @@ pub(super) fn curve_table(name: &'static str, chart: &CurveChart, columns: Curve
     let rows = tokens.iter().map(|at| {
         let losses = series.iter().map(|(_, points)| {
             let loss = points.iter().find(|point| point.0 == *at).map(|point| point.1);
-            loss.map_or("nan".to_owned(), |loss| loss.to_string())
+            loss.map_or("nan".to_owned(), drawn)
         });
-        std::iter::once(at.to_string()).chain(losses).collect()
+        std::iter::once(drawn(*at)).chain(losses).collect()
     });
     let columns: Vec<String> = std::iter::once(columns.x.to_owned()).chain(series.iter().map(|(name, _)| name.clone())).collect();
     Table::of_cells(name, &columns, rows)
+}
+
+/// A coordinate of a point that is drawn.
+fn drawn(value: f64) -> String {
+    significant(value, 6).to_string()
 }
 
 fn run_column(curve: usize, run: usize) -> String {

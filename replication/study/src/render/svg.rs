@@ -48,10 +48,7 @@ impl Svg {
 
     /// A curve through `points` in the colour and dashes of `series`. `thin` is for single seeds behind a mean.
     pub(super) fn curve(&mut self, series: usize, thin: bool, points: &[(f64, f64)]) {
-        let mut path = String::new();
-        for (index, (x, y)) in simplified(points).into_iter().enumerate() {
-            let _ = write!(path, "{}{} {}", if index == 0 { "M" } else { "L" }, number(x), number(y));
-        }
+        let path = path(&simplified(points));
         let (class, dash) = if thin { ("curve thin", "none") } else { ("curve", DASHES[series % SERIES]) };
         self.push(&format!("<path class=\"{class} c{}\" stroke-dasharray=\"{dash}\" d=\"{path}\"/>", series % SERIES + 1));
     }
@@ -170,6 +167,21 @@ fn simplified(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     points.iter().zip(kept).filter(|(_, kept)| *kept).map(|(point, _)| *point).collect()
 }
 
+/// A path through points, each by its step from the one before, in tenths of a unit: steps add up to where a point is, rounded once.
+fn path(points: &[(f64, f64)]) -> String {
+    let mut path = String::new();
+    let mut before = (0.0, 0.0);
+    for (index, point) in points.iter().enumerate() {
+        let at = ((10.0 * point.0).round(), (10.0 * point.1).round());
+        let step = (number((at.0 - before.0) / 10.0), number((at.1 - before.1) / 10.0));
+        // The sign of a number parts it from the one before.
+        let gap = if step.1.starts_with('-') { "" } else { " " };
+        let _ = write!(path, "{}{}{gap}{}", if index == 0 { "M" } else { "l" }, step.0, step.1);
+        before = at;
+    }
+    path
+}
+
 /// Square of a point's distance from the straight piece between two others; no root, so that every machine keeps the same points.
 fn from_chord(point: (f64, f64), from: (f64, f64), to: (f64, f64)) -> f64 {
     let (along, off) = ((to.0 - from.0, to.1 - from.1), (point.0 - from.0, point.1 - from.1));
@@ -280,6 +292,17 @@ mod tests {
             }
         }
         assert_eq!(simplified(&corner), [corner[0], corner[2], corner[3], corner[4]]);
+    }
+
+    #[test]
+    fn a_path_ends_where_its_points_end() {
+        let points: Vec<(f64, f64)> = (0..300).map(|index| (f64::from(index) / 3.0, 7.0 - f64::from(index) / 7.0)).collect();
+        assert_eq!(path(&points[..4]), "M0 7l0.3-0.1l0.4-0.2l0.3-0.1");
+        let steps = path(&points).replace(['M', 'l'], ",").replace('-', " -");
+        let ends =
+            steps.split(',').skip(1).map(|step| step.split_whitespace().map(|number| number.parse::<f64>().unwrap()).collect::<Vec<_>>());
+        let end = ends.fold((0.0, 0.0), |at, step| (at.0 + step[0], at.1 + step[1]));
+        assert!((end.0 - points[299].0).abs() < 0.051 && (end.1 - points[299].1).abs() < 0.051, "{end:?}");
     }
 
     #[test]
