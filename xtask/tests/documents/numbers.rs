@@ -19,7 +19,7 @@ use layout::{Cells, Layout};
 const S: &str = "2026-11-21-nvidia-h200-h200-s-81cdabc0";
 const M: &str = "2026-11-22-nvidia-h200-h200-m-b78afef7";
 const CPU: &str = "2026-11-22-xeon-2c-cpu-694f997d";
-const LADDER: &str = "2026-11-27-nvidia-h200-ladder-32m-545853e8";
+const LADDER: &str = "2026-11-27-nvidia-h200-ladder-32m-2b583825";
 const LADDER_8M: &str = "2026-11-26-nvidia-h200-ladder-8m-e40b2e0d";
 const LADDER_110M: &str = "2026-11-26-nvidia-h200-ladder-110m-2dcb7a0f";
 const LADDER_359M: &str = "2026-11-26-nvidia-h200-ladder-359m-e40b2e0d";
