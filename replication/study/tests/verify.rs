@@ -112,7 +112,7 @@ fn packed_logs_verify_compare_and_export_as_they_did() {
     provenance::write_sums(large.path()).unwrap();
     assert_eq!(list(&large), before, "hashes are of the unpacked bytes");
     let path = |file: &str| large.path().join(file);
-    for file in ["runs/fp8/1/metrics.jsonl", "measurements/step_time.jsonl"] {
+    for file in ["runs/fp8/1/metrics.jsonl", "measurements/step_time.jsonl", "measurements/kernels.json"] {
         assert!(!path(file).exists() && path(&format!("{file}.xz")).is_file());
     }
     let verification = verify(large.path(), None, None).unwrap();

@@ -14,6 +14,7 @@ use crate::files;
 use crate::kernels;
 use crate::manifest::profile::{Profile, Shard, Shards};
 use crate::manifest::{Manifests, resolve};
+use crate::packed;
 use crate::plan::all_arms;
 use crate::record::{self, Campaign};
 
@@ -160,7 +161,7 @@ fn check_key(
     let archived = archive::files(manifests, profile);
     let hash = |(name, _): (String, _)| files::sha256_file(&directory.join("manifests").join(&name)).ok().map(|sha256| (name, sha256));
     let Some(all) = archived.into_iter().map(hash).collect::<Option<Vec<(String, String)>>>() else { return };
-    let measured = |name: &str| files::sha256_file(&directory.join("measurements").join(name)).ok();
+    let measured = |name: &str| packed::sha256(&directory.join("measurements").join(name)).ok();
     let (objects, bench) = (measured(code_objects::FILE), measured(kernels::DOCUMENT));
     let agrees = |conditions: &str, evidence: bool| {
         let manifests = all.iter().filter(|(name, _)| evidence || !name.starts_with("evidence/"));

@@ -15,9 +15,10 @@ use study::code_objects;
 use study::environment::{Cpu, Environment, Flags, Memory, SCHEMA, Source, System, Toolchain};
 use study::files::{self, sha256, sha256_file};
 use study::ingredients::Ingredients;
+use study::kernels;
 use study::manifest::resolve;
 use study::provenance::{self, Renderer};
-use study::record::{Campaign, CampaignRun, key as campaign_key, key_with_code_objects, on_cpu};
+use study::record::{Campaign, CampaignRun, key as campaign_key, key_with_code_objects, key_with_kernels, on_cpu};
 use study::render::{RenderOptions, render, version};
 
 use crate::synthetic::{self, Arm};
@@ -81,6 +82,9 @@ pub fn write_arms(directory: &Path, arms: &[Arm], seeds: &[u64]) {
     let document = directory.join("measurements").join(code_objects::FILE);
     synthetic::save(&document, synthetic::CODE_OBJECTS);
     let key = key_with_code_objects(&key, &sha256_file(&document).unwrap());
+    let document = directory.join("measurements").join(kernels::DOCUMENT);
+    synthetic::save(&document, KERNELS);
+    let key = key_with_kernels(&key, &sha256_file(&document).unwrap());
     let campaign = Campaign {
         schema: "mxfp4-campaign/1".into(),
         profile: "cpu".try_into().unwrap(),
@@ -101,6 +105,11 @@ pub fn write_arms(directory: &Path, arms: &[Arm], seeds: &[u64]) {
     synthetic::save(&directory.join("campaign.json"), &serde_json::to_string_pretty(&campaign).unwrap());
     seal(directory);
 }
+
+/// What `kernels-bench` wrote where it measured nothing.
+const KERNELS: &str = r#"{"schema":"mxfp4-kernels/1","date":"2026-05-09","machine":"synthetic","processor":"p","device":"cpu","instruction_set":"avx2",
+"commit":"0123","dirty":false,"trainer_code":"other","depth":"quick","only":null,"threads":[1],"rounds":15,"peers_asked":false,"measuring_seconds":1.0,
+"benchmarks":[],"samples":[],"peers":[],"missing":[],"peer_environment":null,"profile":[],"memory":[],"comparisons":[]}"#;
 
 /// A machine that there is none of.
 fn environment() -> Environment {
