@@ -4,7 +4,8 @@
 //! Prints one JSON line a member (schema `mxfp4-kernels-samples/1`, described in docs/files.md): name, group, threads,
 //! operations and seconds of each round. It draws no conclusion.
 //!
-//! Options: `--rounds N` (15), `--only TEXT` (groups with a member whose name contains it). Environment as for the `cpu` benchmark.
+//! Options: `--rounds N` (15), `--only TEXT` (groups with a member whose name contains it), `--wait` (after each round says `turn`, and waits
+//! for a line, so that others take turns, too). Environment as for the `cpu` benchmark.
 //! Without `--bench`, as `cargo test --benches` calls it, one round.
 
 #[path = "support/linears.rs"]
@@ -24,6 +25,7 @@ const TURN_SECONDS: f64 = 8e-3;
 struct Options {
     rounds: usize,
     only: String,
+    waits: bool,
 }
 
 fn main() {
@@ -41,7 +43,7 @@ fn run() -> Result<(), String> {
         print(&line)?;
         for Group { name, names, make } in groups(depth) {
             if names.iter().any(|name| name.contains(&options.only)) {
-                take_turns(&name, make(&cpu), options.rounds, cpu.threads())?;
+                take_turns(&name, make(&cpu), &options, cpu.threads())?;
             }
         }
     }
@@ -55,7 +57,7 @@ fn print(line: &serde_json::Value) -> Result<(), String> {
 }
 
 fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
-    let mut options = Options { rounds: 15, only: String::new() };
+    let mut options = Options { rounds: 15, only: String::new(), waits: false };
     let mut measures = false;
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value"));
@@ -63,6 +65,7 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, Strin
             "--bench" => measures = true,
             "--rounds" => options.rounds = value()?.parse().map_err(|_| "--rounds: a whole number of at least 1".to_owned())?,
             "--only" => options.only = value()?,
+            "--wait" => options.waits = true,
             // A name, as cargo bench passes it to every benchmark.
             other if !other.starts_with('-') => options.only = other.to_owned(),
             _ => {}
@@ -134,8 +137,8 @@ fn quantisations() -> Vec<(&'static str, contract::recipe::OperandSpec)> {
     ]
 }
 
-/// One unmeasured round, which also says how often a call fits into a turn; then `rounds` measured ones.
-fn take_turns(group: &str, mut tasks: Vec<Task>, rounds: usize, threads: usize) -> Result<(), String> {
+/// One unmeasured round, which also says how often a call fits into a turn; then the measured ones.
+fn take_turns(group: &str, mut tasks: Vec<Task>, options: &Options, threads: usize) -> Result<(), String> {
     let seconds = |task: &mut Task, calls: u32| {
         let started = Instant::now();
         (0..calls).for_each(|_| (task.run)());
@@ -148,10 +151,18 @@ fn take_turns(group: &str, mut tasks: Vec<Task>, rounds: usize, threads: usize) 
             (TURN_SECONDS / seconds(task, 1).max(1e-7)).ceil().clamp(1.0, 20_000.0) as u32
         })
         .collect();
-    let mut samples = vec![Vec::with_capacity(rounds); tasks.len()];
-    for _ in 0..rounds {
+    let mut samples = vec![Vec::with_capacity(options.rounds); tasks.len()];
+    for _ in 0..options.rounds {
         for ((task, calls), samples) in tasks.iter_mut().zip(&calls).zip(&mut samples) {
             samples.push(seconds(task, *calls));
+        }
+        if options.waits {
+            print(&serde_json::json!({"schema": SCHEMA, "kind": "turn", "group": group}))?;
+            std::io::stdin().read_line(&mut String::new()).map_err(|error| format!("--wait: {error}"))?;
+            // The first member follows on the last, as in any other round: others' turns leave caches that are not ours.
+            if let (Some(last), Some(calls)) = (tasks.last_mut(), calls.last()) {
+                seconds(last, *calls);
+            }
         }
     }
     for (task, samples) in tasks.iter().zip(&samples) {

@@ -5,6 +5,9 @@ A stopwatch, not an oracle: its numerics are not the project's reference, and no
 `mxfp4-peer/1`, described in README.md): one for the environment, one per measurement, and one for whatever cannot run here, with the reason.
 A peer that is absent never makes it fail. `--check` tests that what is timed computes what its name says.
 
+With `--turns` it says the mark `ready`, and then times every product or quantisation of a group once for each line with the group's name
+(`gemm/2048x1024x1024`) that it reads, until its input ends.
+
 Example: python3 cpu_peers.py --threads 1 --only gemm/ > peers.jsonl
 """
 
@@ -13,6 +16,7 @@ import ctypes
 import gc
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import re
@@ -29,6 +33,7 @@ GEMM_SHAPES = [(2048, 1024, 1024), (512, 512, 512), (1024, 768, 128), (4096, 384
 QUANTISE_SHAPE = (4096, 1024)
 DEFAULT_SECONDS = 330.0
 WANTED_SAMPLES, FEWEST_SAMPLES, MOST_SAMPLES = 7, 3, 101
+TURN_SECONDS = 8e-3  # a turn lasts at least so long: short calls are repeated within it
 LONGEST_GEMM = 2.0  # seconds a call: slower paths are reported as missing, with the rate that was seen
 REQUIREMENTS = "pip install -r requirements.txt"
 MICROXCALING = "clone github.com/microsoft/microxcaling and put it on PYTHONPATH (it is not on PyPI)"
@@ -276,17 +281,33 @@ def samples(case, seconds):
 
 def measure(measurement, seconds):
     """One measurement as a record: a timing, or what is missing."""
-    record = {"schema": SCHEMA, "kind": "timing", "peer": peer_name(measurement.package), "name": measurement.name}
-    try:
+
+    def timed():
         import torch
 
         torch._dynamo.reset()  # or PyTorch counts the next model as one more recompilation of this one, and stops at eight
         case = measurement.prepare()
         times, first = samples(case, seconds)
-        note = case.describe()
-        if "compiled" in measurement.name:
-            note = "; ".join(filter(None, [note, f"first call, with compilation, {first:.1f} s"]))
-        return record | {"threads": torch.get_num_threads(), "operations": case.operations, "unit": case.unit, "samples": times, "note": note}
+        return timing(measurement, case, times, first)
+
+    return attempt(measurement, timed)
+
+
+def timing(measurement, case, times, first):
+    """The record of a timing; `first` is how long the first call took."""
+    import torch
+
+    note = case.describe()
+    if "compiled" in measurement.name:
+        note = "; ".join(filter(None, [note, f"first call, with compilation, {first:.1f} s"]))
+    record = {"schema": SCHEMA, "kind": "timing", "peer": peer_name(measurement.package), "name": measurement.name}
+    return record | {"threads": torch.get_num_threads(), "operations": case.operations, "unit": case.unit, "samples": times, "note": note}
+
+
+def attempt(measurement, action):
+    """What `action` returns, or the record of what is missing."""
+    try:
+        return action()
     except Missing as error:
         return missing(measurement, str(error), error.install)
     except ImportError as error:
@@ -388,6 +409,41 @@ def run_all(measurements, seconds):
         progress(f"{measurement.name:<52} {summary(record)}  [{time.perf_counter() - began:.1f} s]")
 
 
+class Turn:
+    """A prepared measurement that is called as often as a turn takes."""
+
+    def __init__(self, measurement):
+        self.measurement, self.case = measurement, measurement.prepare()
+        self.first = clock(self.case.run)
+        self.calls = max(1, math.ceil(TURN_SECONDS / clock(self.case.run)))
+
+    def take(self):
+        """One sample: the mean of a turn's calls."""
+        seconds = clock(lambda: [self.case.run() for _ in range(self.calls)]) / self.calls
+        return timing(self.measurement, self.case, [seconds], self.first)
+
+
+def take_turns(measurements):
+    """Times the members of a group for each line with its name."""
+    turns = []
+    for measurement in measurements:
+        prepared = attempt(measurement, lambda m=measurement: Turn(m))
+        if isinstance(prepared, Turn):
+            turns.append(prepared)
+        else:
+            emit(prepared)
+            progress(f"{measurement.name:<52} {summary(prepared)}")
+    if not turns:
+        return
+    emit({"schema": SCHEMA, "kind": "mark", "mark": "ready"})
+    for line in sys.stdin:
+        kind, _, shape = line.strip().partition("/")
+        for turn in turns:
+            if turn.measurement.name.startswith(f"{kind}/") and turn.measurement.name.endswith(f"/{shape}"):
+                emit(attempt(turn.measurement, turn.take))
+        emit({"schema": SCHEMA, "kind": "mark", "mark": "round"})
+
+
 def summary(record):
     """The median rate of a timing, or why there is none."""
     if record["kind"] == "missing":
@@ -422,6 +478,7 @@ def arguments():
     parser.add_argument("--no-amx", action="store_true", help="keep oneDNN to AVX-512, to compare with kernels that use no matrix tiles")
     action = parser.add_mutually_exclusive_group()
     action.add_argument("--list", action="store_true", help="print the names and end")
+    action.add_argument("--turns", action="store_true", help="time a group for each line with its name on standard input")
     action.add_argument("--check", action="store_true", help="test the numerics of what is timed; exit 1 if one is wrong")
     action.add_argument("--prepare", action="store_true", help="download and build ggml, fill the compile cache, and end")
     options = parser.parse_args()
@@ -474,6 +531,9 @@ def main():
         warm(measurements)
         return 0
     emit(environment(options.threads))
+    if options.turns:
+        take_turns([m for m in measurements if not m.name.startswith("step/")])
+        return 0
     run_all(measurements, options.seconds)
     return 0
 

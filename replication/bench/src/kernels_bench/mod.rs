@@ -11,6 +11,7 @@ mod model;
 mod programs;
 mod ranks;
 mod samples;
+mod script;
 mod steps;
 mod table;
 #[cfg(test)]
@@ -323,11 +324,14 @@ fn measure_cpu(
     say(&format!("timing single kernels ({} depth)", depth.word()));
     document.benchmarks = programs.criterion(say)?;
     asked_to_stop(stop)?;
-    say("kernels against each other, in turns");
-    let (samples, instruction_set) = programs.ratios(depth.rounds())?;
-    document.samples = samples;
-    document.instruction_set = instruction_set.unwrap_or_default();
-    asked_to_stop(stop)?;
+    say("kernels against each other and beside peers, in turns");
+    for threads in threads {
+        let turns = programs.ratios(*threads, depth.rounds(), python)?;
+        document.samples.extend(turns.samples);
+        document.instruction_set = turns.instruction_set;
+        add(turns.peers, document);
+        asked_to_stop(stop)?;
+    }
     let steps = steps::Request { trainer, manifests, folder, threads: step_threads(threads), rounds: depth.rounds(), depth, only };
     let steps = steps.measure(say)?;
     document.samples.extend(steps.samples);
@@ -335,17 +339,21 @@ fn measure_cpu(
     document.measuring_seconds = started.elapsed().as_secs_f64();
     asked_to_stop(stop)?;
     something(only, document)?;
-    let Some(python) = python else { return Ok(()) };
+    let Some(python) = python.filter(|_| only.is_empty() || only.starts_with("step/")) else { return Ok(()) };
     for threads in threads {
-        say(&format!("peers, with {threads} thread{} (some minutes)", number::plural(*threads)));
-        let one = programs::peers(root, python, (*threads, depth), only, say);
-        document.peers.extend(one.timings);
-        document.peer_environment = document.peer_environment.take().or(one.environment);
-        document.missing.extend(one.missing);
-        document.missing.dedup();
+        say(&format!("steps of peers, with {threads} thread{} (some minutes)", number::plural(*threads)));
+        add(programs::peers(root, python, (*threads, depth), say), document);
         asked_to_stop(stop)?;
     }
     Ok(())
+}
+
+/// What a peer script said.
+fn add(peers: Peers, document: &mut Document) {
+    document.peers.extend(peers.timings);
+    document.peer_environment = document.peer_environment.take().or(peers.environment);
+    document.missing.extend(peers.missing);
+    document.missing.dedup();
 }
 
 /// Peaks are always taken, so a filter has found something only when a name has it.

@@ -1,8 +1,9 @@
 //! Starting the programs that measure: the benchmarks and the peer script.
 
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, PipeReader, Write};
 use std::path::Path;
+use std::time::Duration;
 
 use campaign::benchmarks::Benchmarks;
 use campaign::toolchain::{ToolError, captured, last_lines};
@@ -11,6 +12,7 @@ use study::kernels::{Benchmark, Depth, Missing, Samples};
 
 use super::criterion;
 use super::samples::{self, Peers};
+use super::script::{ROUND, Script};
 use super::{BenchError, failed};
 
 /// Those that are packed, else built from the sources; none where there are neither.
@@ -22,6 +24,19 @@ pub(super) fn benchmarks(root: &Path, say: &dyn Fn(&str)) -> Result<Option<Bench
     say("building the benchmarks and the trainer (not counted)");
     Ok(Some(Benchmarks::build(root)?))
 }
+
+/// What the members of groups and their peers took in turns.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    pub(super) samples: Vec<Samples>,
+    pub(super) instruction_set: String,
+    pub(super) peers: Peers,
+}
+
+const CPU_PEERS: &str = "cpu_peers.py";
+
+/// Importing PyTorch and compiling what is timed may take so long.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// The benchmarks of the kernels crate.
 pub(super) struct Programs<'a> {
@@ -49,7 +64,7 @@ impl Programs<'_> {
             "criterion benchmarks",
             &self.benchmarks.cpu,
             filter,
-            &[("CRITERION_HOME", &home_text)],
+            (self.threads, None, &[("CRITERION_HOME", &home_text)]),
             &mut |line| match line.trim() {
                 line if line.starts_with("time:") => say(&format!("{name} {line}")),
                 line if line.contains("time:") => say(line),
@@ -59,12 +74,42 @@ impl Programs<'_> {
         criterion::read(&home)
     }
 
-    /// Members of groups in turns, and the instruction set.
-    pub(super) fn ratios(&self, rounds: usize) -> Result<(Vec<Samples>, Option<String>), BenchError> {
+    /// Members of groups in turns, and with `python` their peers after each of their rounds.
+    pub(super) fn ratios(&self, threads: usize, rounds: usize, python: Option<&Path>) -> Result<Turns, BenchError> {
+        let mut peers = Peers::default();
+        let python = python.filter(|_| !self.only.starts_with("step/"));
+        let started = python.map(|python| self.peers_of_kernels(threads, python).and_then(Script::ready).and_then(Script::able));
+        let mut script = started.and_then(|started| started.map_err(|missing| peers.missing.push(missing)).ok());
+        let failed = |source| ToolError::Start { program: self.benchmarks.ratios.display().to_string(), source };
+        let (input, mut go_on) = std::io::pipe().map_err(failed)?;
         let rounds = rounds.to_string();
-        let arguments = ["--rounds", &rounds, "--only", self.only];
-        let text = self.call("kernels in turns", &self.benchmarks.ratios, &arguments, &[], &mut |_| {})?;
-        samples::parse(&text).map_err(|what| BenchError::Lines { program: "the ratios benchmark".to_owned(), what })
+        let arguments = ["--rounds", &rounds, "--only", self.only, "--wait"];
+        let text = self.call("kernels in turns", &self.benchmarks.ratios, &arguments, (&[threads], Some(input), &[]), &mut |line| {
+            let Some(group) = samples::turn(line) else { return };
+            if let Some(asked) = &mut script
+                && let Err(missing) = asked.ask(&group, ROUND)
+            {
+                peers.missing.push(missing);
+                peers.timings = script.take().map(|script| script.finish().timings).unwrap_or_default();
+            }
+            // Where the program has ended, the end of its output says so.
+            let _ = writeln!(go_on);
+        })?;
+        let (samples, instruction_set) =
+            samples::parse(&text).map_err(|what| BenchError::Lines { program: "the ratios benchmark".to_owned(), what })?;
+        if let Some(script) = script {
+            let found = script.finish();
+            peers.timings.extend(found.timings);
+            peers.missing.extend(found.missing);
+            peers.environment = found.environment;
+        }
+        Ok(Turns { samples, instruction_set: instruction_set.unwrap_or_default(), peers })
+    }
+
+    /// The peer script, which takes its turns at products and quantisations.
+    fn peers_of_kernels(&self, threads: usize, python: &Path) -> Result<Script, Missing> {
+        let kind = ["gemm/", "quantise/"].into_iter().find(|kind| self.only.starts_with(kind)).unwrap_or_default();
+        Script::spawn(self.root, python, CPU_PEERS, &["--threads", &threads.to_string(), "--turns", "--only", kind], PATIENCE)
     }
 
     /// Runs one benchmark program to its end and returns its standard output.
@@ -73,10 +118,10 @@ impl Programs<'_> {
         what: &str,
         program: &Path,
         arguments: &[&str],
-        environment: &[(&str, &str)],
+        (threads, input, environment): (&[usize], Option<PipeReader>, &[(&str, &str)]),
         each: &mut dyn FnMut(&str),
     ) -> Result<String, BenchError> {
-        let threads: Vec<String> = self.threads.iter().map(ToString::to_string).collect();
+        let threads: Vec<String> = threads.iter().map(ToString::to_string).collect();
         let errors = self.root.join("cache").join("kernels-bench").join("errors.txt");
         files::write(&errors, b"")?;
         let mut expression = duct::cmd(program, std::iter::once(&"--bench").chain(arguments))
@@ -87,6 +132,9 @@ impl Programs<'_> {
             .unchecked();
         for (name, value) in environment {
             expression = expression.env(name, value);
+        }
+        if let Some(input) = input {
+            expression = expression.stdin_file(input);
         }
         let start = |source| ToolError::Start { program: program.display().to_string(), source };
         let reader = expression.reader().map_err(start)?;
@@ -110,9 +158,9 @@ fn literally(text: &str) -> String {
     text.chars().flat_map(|letter| (!letter.is_alphanumeric() && letter != '/').then_some('\\').into_iter().chain([letter])).collect()
 }
 
-/// Runs the peer script. Whatever is wrong with it is a row.
-pub(super) fn peers(root: &Path, python: &Path, (threads, depth): (usize, Depth), only: &str, say: &dyn Fn(&str)) -> Peers {
-    let script = root.join("kernels").join("peers").join("cpu_peers.py");
+/// Runs the peer script over training steps. Whatever is wrong with it is a row.
+pub(super) fn peers(root: &Path, python: &Path, (threads, depth): (usize, Depth), say: &dyn Fn(&str)) -> Peers {
+    let script = root.join("kernels").join("peers").join(CPU_PEERS);
     let absent = |reason: String, install: &str| Peers {
         missing: vec![Missing { peer: "all peers".to_owned(), name: "peer script".to_owned(), reason, install: install.to_owned() }],
         ..Peers::default()
@@ -120,14 +168,10 @@ pub(super) fn peers(root: &Path, python: &Path, (threads, depth): (usize, Depth)
     if !script.is_file() {
         return absent("kernels/peers/cpu_peers.py is not in this tree".to_owned(), "take the whole repository");
     }
-    let mut arguments: Vec<OsString> = vec![script.into_os_string(), "--threads".into(), threads.to_string().into()];
+    let mut arguments: Vec<OsString> = vec![script.into_os_string()];
+    arguments.extend(["--threads", &threads.to_string(), "--only", "step/"].map(OsString::from));
     if depth == Depth::Deep {
         arguments.extend(["--seconds".into(), "1200".into()]);
-    }
-    // The script takes a prefix: a filter that is one spares it the rest.
-    if ["gemm/", "quantise/", "step/"].iter().any(|kind| only.starts_with(kind)) {
-        let kind = only.split_inclusive('/').next().unwrap_or_default();
-        arguments.extend(["--only".into(), kind.into()]);
     }
     let output = captured(&duct::cmd(python, arguments).dir(root).stdin_null().stdout_capture().stderr_capture().unchecked());
     let output = match output {

@@ -20,8 +20,9 @@ use study::kernels::{CUT, Depth, Missing, NotRun, Part, RankStep, RanksBench, WH
 use study::manifest::profile::{Model, Profile};
 use study::plan;
 
-use super::gpu::peers::{self, Script};
+use super::gpu::peers;
 use super::gpu::{absent, stated};
+use super::script::Script;
 use super::{BenchError, Means, steps};
 
 /// How many ranks compute a step together, each number in turn.

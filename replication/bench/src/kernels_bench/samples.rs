@@ -33,6 +33,12 @@ pub(super) fn wrong(operations: u64, samples: &[f64]) -> Option<String> {
     Some(format!("{bad} is not a time in seconds"))
 }
 
+/// The group of which the `ratios` benchmark has just ended a round, and waits.
+pub(super) fn turn(line: &str) -> Option<String> {
+    let value: Value = serde_json::from_str(line).ok()?;
+    (value.get("kind")?.as_str()? == "turn").then(|| value.get("group")?.as_str().map(str::to_owned)).flatten()
+}
+
 /// The lines of the `ratios` benchmark, and the instruction set that its first line names.
 ///
 /// # Errors
@@ -48,6 +54,7 @@ pub(super) fn parse(text: &str) -> Result<(Vec<Samples>, Option<String>), String
             return Err(refuse(format!("schema `{schema}` is not `{SAMPLES_SCHEMA}`")));
         }
         match kind.as_str() {
+            "turn" => {}
             "machine" => set = Some(field(&value, "instruction_set")),
             "samples" => {
                 for key in ["schema", "kind", "bytes"] {
@@ -61,7 +68,7 @@ pub(super) fn parse(text: &str) -> Result<(Vec<Samples>, Option<String>), String
                 samples.group = format!("{} {}t", samples.group, samples.threads);
                 all.push(samples);
             }
-            other => return Err(refuse(format!("kind `{other}` is neither `machine` nor `samples`"))),
+            other => return Err(refuse(format!("kind `{other}` is not one of machine, samples, turn"))),
         }
     }
     Ok((all, set))

@@ -23,6 +23,7 @@ use study::manifest::Profile;
 use study::manifest::profile::{Model, Peaks};
 use study::plan;
 
+use super::script::{ROUND, Script};
 use super::{BenchError, Means, steps};
 
 pub(super) use lines::parse;
@@ -273,7 +274,7 @@ impl Means<'_> {
                 }
             };
             lines.extend(steps::parse(&text)?);
-            scripts.retain_mut(|script| match script.round() {
+            scripts.retain_mut(|script| match script.ask("round", ROUND) {
                 Ok(()) => true,
                 Err(missing) => {
                     bench.missing.push(missing);
@@ -292,7 +293,7 @@ impl Means<'_> {
 
     /// The peer's recipes that do what `arms` do and were not measured yet, ready for rounds. Compiling takes most of a minute each, on one core:
     /// where the GPU has the memory every recipe is a process of its own, and all compile at once.
-    fn scripts(&self, bench: &mut GpuBench, profile: &Profile, arms: &[&str], (python, repeats): (&Path, usize)) -> Vec<peers::Script> {
+    fn scripts(&self, bench: &mut GpuBench, profile: &Profile, arms: &[&str], (python, repeats): (&Path, usize)) -> Vec<Script> {
         let model = &self.manifests.models[&profile.model];
         let known = |recipe: &&&str| !bench.peers.iter().any(|peer| peer.name == format!("step/{}/{recipe}", profile.id));
         let recipes: Vec<&str> = arms.iter().filter_map(|arm| peer_recipe(arm)).collect();
@@ -310,10 +311,10 @@ impl Means<'_> {
                 eager_only: self.peers_eager,
                 repeats,
             };
-            peers::Script::start(self.root, &wanted)
+            peers::start(self.root, &wanted)
         };
         let started: Vec<_> = recipes.chunks(if has_room { 1 } else { recipes.len().max(1) }).map(start).collect();
-        let ready = started.into_iter().map(|script| script.and_then(peers::Script::ready));
+        let ready = started.into_iter().map(|script| script.and_then(Script::ready));
         let (scripts, missing): (Vec<_>, Vec<_>) = ready.partition(Result::is_ok);
         bench.missing.extend(missing.into_iter().filter_map(Result::err));
         scripts.into_iter().filter_map(Result::ok).collect()

@@ -383,25 +383,25 @@ fn a_script_takes_turns_and_a_broken_one_is_a_row() {
     std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let wanted = || peers::Wanted { python: &program, device: "0", size: "{}", compile_seconds: 1, eager_only: false, repeats: 2 };
     stand_in(&format!("echo '{}'\nwhile read x; do echo '{line}'; echo '{}'; done\n", mark("ready"), mark("round")));
-    let mut script = peers::Script::start(folder.path(), &wanted()).and_then(peers::Script::ready).unwrap();
-    script.round().unwrap();
-    script.round().unwrap();
+    let mut script = peers::start(folder.path(), &wanted()).and_then(Script::ready).unwrap();
+    script.ask("round", ROUND).unwrap();
+    script.ask("round", ROUND).unwrap();
     let found = script.finish();
     assert_eq!(found.timings.len(), 1);
     assert_eq!((found.timings[0].samples.as_slice(), found.timings[0].peak_bytes), ([0.5, 0.25, 0.5, 0.25].as_slice(), Some(7)));
     assert!(found.timings[0].in_turns);
     stand_in("exit 3\n");
-    let missing = peers::Script::start(folder.path(), &wanted()).and_then(peers::Script::ready).err().unwrap();
+    let missing = peers::start(folder.path(), &wanted()).and_then(Script::ready).err().unwrap();
     assert!(missing.reason.contains("ended with") && missing.install.contains("gpu_peers.py"), "{missing:?}");
     // It had nothing to time, and said so.
     stand_in(r#"echo '{"schema":"mxfp4-peer/1","kind":"missing","peer":"pytorch","name":"n","reason":"r","install":""}'"#);
-    let mut script = peers::Script::start(folder.path(), &wanted()).and_then(peers::Script::ready).unwrap();
-    script.round().unwrap();
+    let mut script = peers::start(folder.path(), &wanted()).and_then(Script::ready).unwrap();
+    script.ask("round", ROUND).unwrap();
     assert_eq!(script.finish().missing.len(), 1);
     let nowhere = peers::Wanted { python: Path::new("/nowhere/python3"), ..wanted() };
-    assert!(peers::Script::start(folder.path(), &nowhere).err().unwrap().reason.contains("cannot start"));
+    assert!(peers::start(folder.path(), &nowhere).err().unwrap().reason.contains("cannot start"));
     let elsewhere = tempfile::tempdir().unwrap();
-    assert!(peers::Script::start(elsewhere.path(), &wanted()).err().unwrap().reason.contains("not in this tree"));
+    assert!(peers::start(elsewhere.path(), &wanted()).err().unwrap().reason.contains("not in this tree"));
 }
 
 #[test]
