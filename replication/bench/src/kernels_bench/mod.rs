@@ -20,7 +20,7 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use campaign::benchmarks::Benchmarks;
 use campaign::devices::Answers;
@@ -325,10 +325,12 @@ fn measure_cpu(
     document.benchmarks = programs.criterion(say)?;
     asked_to_stop(stop)?;
     say("kernels against each other and beside peers, in turns");
+    let mut spent_on_peers = Duration::ZERO;
     for threads in threads {
         let turns = programs.ratios(*threads, depth.rounds(), python)?;
         document.samples.extend(turns.samples);
         document.instruction_set = turns.instruction_set;
+        spent_on_peers += turns.spent_on_peers;
         add(turns.peers, document);
         asked_to_stop(stop)?;
     }
@@ -336,7 +338,7 @@ fn measure_cpu(
     let steps = steps.measure(say)?;
     document.samples.extend(steps.samples);
     (document.profile, document.memory) = (steps.profile, steps.memory);
-    document.measuring_seconds = started.elapsed().as_secs_f64();
+    document.measuring_seconds = started.elapsed().saturating_sub(spent_on_peers).as_secs_f64();
     asked_to_stop(stop)?;
     something(only, document)?;
     let Some(python) = python.filter(|_| only.is_empty() || only.starts_with("step/")) else { return Ok(()) };

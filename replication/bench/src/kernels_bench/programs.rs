@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, PipeReader, Write};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use campaign::benchmarks::Benchmarks;
 use campaign::toolchain::{ToolError, captured, last_lines};
@@ -14,6 +14,11 @@ use super::criterion;
 use super::samples::{self, Peers};
 use super::script::{ROUND, Script};
 use super::{BenchError, failed};
+
+const CPU_PEERS: &str = "cpu_peers.py";
+
+/// Importing PyTorch and compiling what is timed may take so long.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Those that are packed, else built from the sources; none where there are neither.
 pub(super) fn benchmarks(root: &Path, say: &dyn Fn(&str)) -> Result<Option<Benchmarks>, BenchError> {
@@ -31,12 +36,48 @@ pub(super) struct Turns {
     pub(super) samples: Vec<Samples>,
     pub(super) instruction_set: String,
     pub(super) peers: Peers,
+    pub(super) spent_on_peers: Duration,
 }
 
-const CPU_PEERS: &str = "cpu_peers.py";
+/// The peer script between our own rounds.
+#[derive(Default)]
+struct Beside {
+    script: Option<Script>,
+    found: Peers,
+    spent: Duration,
+}
 
-/// Importing PyTorch and compiling what is timed may take so long.
-const PATIENCE: Duration = Duration::from_secs(600);
+impl Beside {
+    fn start(&mut self, root: &Path, python: &Path, arguments: &[&str]) {
+        let started = Instant::now();
+        match Script::spawn(root, python, CPU_PEERS, arguments, PATIENCE).and_then(Script::ready) {
+            Ok(script) => self.script = Some(script),
+            Err(missing) => self.found.missing.push(missing),
+        }
+        self.spent += started.elapsed();
+    }
+
+    /// Its turn at a group. A failure ends it, and what it said before is kept.
+    fn take(&mut self, group: &str) {
+        let started = Instant::now();
+        if let Some(script) = &mut self.script
+            && let Err(missing) = script.ask(group, ROUND)
+        {
+            self.end();
+            self.found.missing.push(missing);
+        }
+        self.spent += started.elapsed();
+    }
+
+    fn end(&mut self) {
+        if let Some(script) = self.script.take() {
+            let said = script.finish();
+            self.found.timings.extend(said.timings);
+            self.found.missing.extend(said.missing);
+            self.found.environment = said.environment;
+        }
+    }
+}
 
 /// The benchmarks of the kernels crate.
 pub(super) struct Programs<'a> {
@@ -76,40 +117,27 @@ impl Programs<'_> {
 
     /// Members of groups in turns, and with `python` their peers after each of their rounds.
     pub(super) fn ratios(&self, threads: usize, rounds: usize, python: Option<&Path>) -> Result<Turns, BenchError> {
-        let mut peers = Peers::default();
-        let python = python.filter(|_| !self.only.starts_with("step/"));
-        let started = python.map(|python| self.peers_of_kernels(threads, python).and_then(Script::ready).and_then(Script::able));
-        let mut script = started.and_then(|started| started.map_err(|missing| peers.missing.push(missing)).ok());
+        let mut beside = Beside::default();
+        if let Some(python) = python.filter(|_| !self.only.starts_with("step/")) {
+            let kind = ["gemm/", "quantise/"].into_iter().find(|kind| self.only.starts_with(kind)).unwrap_or_default();
+            beside.start(self.root, python, &["--threads", &threads.to_string(), "--turns", "--only", kind]);
+        }
         let failed = |source| ToolError::Start { program: self.benchmarks.ratios.display().to_string(), source };
         let (input, mut go_on) = std::io::pipe().map_err(failed)?;
         let rounds = rounds.to_string();
         let arguments = ["--rounds", &rounds, "--only", self.only, "--wait"];
         let text = self.call("kernels in turns", &self.benchmarks.ratios, &arguments, (&[threads], Some(input), &[]), &mut |line| {
-            let Some(group) = samples::turn(line) else { return };
-            if let Some(asked) = &mut script
-                && let Err(missing) = asked.ask(&group, ROUND)
-            {
-                peers.missing.push(missing);
-                peers.timings = script.take().map(|script| script.finish().timings).unwrap_or_default();
+            if let Some(group) = samples::turn(line) {
+                beside.take(&group);
+                // Where the program has ended, the end of its output says so.
+                let _ = writeln!(go_on);
             }
-            // Where the program has ended, the end of its output says so.
-            let _ = writeln!(go_on);
         })?;
         let (samples, instruction_set) =
             samples::parse(&text).map_err(|what| BenchError::Lines { program: "the ratios benchmark".to_owned(), what })?;
-        if let Some(script) = script {
-            let found = script.finish();
-            peers.timings.extend(found.timings);
-            peers.missing.extend(found.missing);
-            peers.environment = found.environment;
-        }
-        Ok(Turns { samples, instruction_set: instruction_set.unwrap_or_default(), peers })
-    }
-
-    /// The peer script, which takes its turns at products and quantisations.
-    fn peers_of_kernels(&self, threads: usize, python: &Path) -> Result<Script, Missing> {
-        let kind = ["gemm/", "quantise/"].into_iter().find(|kind| self.only.starts_with(kind)).unwrap_or_default();
-        Script::spawn(self.root, python, CPU_PEERS, &["--threads", &threads.to_string(), "--turns", "--only", kind], PATIENCE)
+        beside.end();
+        let Beside { found: peers, spent: spent_on_peers, .. } = beside;
+        Ok(Turns { samples, instruction_set: instruction_set.unwrap_or_default(), peers, spent_on_peers })
     }
 
     /// Runs one benchmark program to its end and returns its standard output.

@@ -527,6 +527,11 @@ fn peers_take_turns_with_our_kernels() {
     let found = programs.ratios(2, 2, Some(&path("python"))).unwrap();
     assert_eq!((found.samples.len(), found.peers.timings[0].samples.len(), found.peers.missing.len()), (1, 1, 1));
     assert!(found.peers.missing[0].reason.contains("ended with"), "{:?}", found.peers.missing);
+    // Without PyTorch every peer is a row of its own.
+    let absent = peer(r#""kind":"missing","peer":"p","name":"n","reason":"r","install":"""#);
+    program("kernels/peers/cpu_peers.py", &format!("echo '{absent}'\necho '{absent}'\n"));
+    let found = programs.ratios(2, 2, Some(&path("python"))).unwrap();
+    assert_eq!((found.samples.len(), found.peers.missing.len()), (1, 2));
     let found = programs.ratios(2, 2, Some(Path::new("/nowhere/python3"))).unwrap();
     assert!(found.samples.len() == 1 && found.peers.missing[0].reason.contains("cannot start"), "{:?}", found.peers.missing);
 }
