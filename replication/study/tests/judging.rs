@@ -155,6 +155,13 @@ fn a_small_campaign_cannot_decide_and_says_so() {
     assert!(size.reason.as_deref().unwrap().starts_with("chance of reproduced if the paper is right: "), "{size:?}");
     assert!(size.number.is_some() && size.interval.is_some(), "the number is shown");
     assert_eq!(words(&verdicts, "T1-FDW")[0], "reproduced", "what is clear stays clear");
+    // The page's first screen says so, too.
+    render(directory.path(), &repository().join("paper"), &RenderOptions::default()).unwrap();
+    for file in ["report.html", "report.tex"] {
+        let page = std::fs::read_to_string(directory.path().join(file)).unwrap();
+        let told = page.lines().find(|line| line.contains("Their directions, judged apart: ")).unwrap_or_else(|| panic!("{file}"));
+        assert!(told.contains("apart: 9 reproduced, 1 inconclusive, 3 cannot-decide."), "{file}: {told}");
+    }
 }
 
 #[test]

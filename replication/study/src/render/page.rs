@@ -12,7 +12,7 @@ use super::kernel_tables::{self, Section};
 use super::public_logs::{self, PublicLogsPage};
 use super::{Unfinished, answer, claim_tables, code_objects, readings, run_tables, second};
 use crate::files;
-use crate::judge::{PaperVerdicts, Verdicts};
+use crate::judge::{ClaimVerdict, PaperVerdicts, Verdicts};
 use crate::manifest::{Estimator, Paper};
 use crate::measure::Measurements;
 use crate::measure::load::{Run, seeds_of_arms};
@@ -34,6 +34,8 @@ pub(super) struct Page {
     /// What the page says first.
     pub answer: Vec<String>,
     pub counts: Vec<Fact>,
+    /// The same of the directions of claims whose size is judged apart; empty where there are none.
+    pub directions: String,
     pub scale: String,
     pub papers: Vec<PaperPage>,
     pub public_logs: Vec<PublicLogsPage>,
@@ -113,6 +115,7 @@ pub(super) fn page(
         unfinished: None,
         answer: answer::sentences(measurements),
         counts: counts(verdicts, stale.is_some()),
+        directions: directions(verdicts, stale.is_some()),
         scale: verdicts.scale.clone(),
         papers: papers.map(|(paper, judged)| paper_page(measurements, paper, judged, stale.is_some())).collect(),
         public_logs: public_logs::pages(measurements, verdicts),
@@ -142,12 +145,26 @@ fn figure_page(figure: &Figure) -> FigurePage {
     FigurePage { id: figure.id.to_owned(), caption: figure.caption.clone(), svg: figure.inline.clone() }
 }
 
-/// How many claims have each verdict, in a fixed order, words without claims left out.
+/// How many claims have each verdict.
 fn counts(verdicts: &Verdicts, stale: bool) -> Vec<Fact> {
-    let words = ["reproduced", "differs", "inconclusive", "cannot-decide", "stale", "not-run", "failed"];
-    let count = |word: &str| verdicts.claims().filter(|claim| claim_tables::verdict_word(claim, stale) == word).count();
-    let facts = words.map(|word| (word, count(word))).into_iter().filter(|(_, count)| *count > 0);
-    facts.map(|(word, count)| Fact { name: word.to_owned(), text: count.to_string() }).collect()
+    let words: Vec<&str> = verdicts.claims().map(|claim| claim_tables::verdict_word(claim, stale)).collect();
+    by_word(&words).map(|(word, count)| Fact { name: word.to_owned(), text: count.to_string() }).collect()
+}
+
+/// `Their directions, judged apart: 9 reproduced, 1 differs.` A claim counts as decided when its size is, and its direction may be long before.
+fn directions(verdicts: &Verdicts, stale: bool) -> String {
+    let has_size = |claim: &&ClaimVerdict| !stale && claim.lines.iter().any(|line| line.what == "size");
+    let lines = verdicts.claims().filter(has_size).flat_map(|claim| &claim.lines).filter(|line| line.what == "direction");
+    let words: Vec<&str> = lines.map(|line| line.verdict.as_str()).collect();
+    let counts: Vec<String> = by_word(&words).map(|(word, count)| format!("{count} {word}")).collect();
+    if counts.is_empty() { String::new() } else { format!("Their directions, judged apart: {}.", counts.join(", ")) }
+}
+
+/// How often each word is there, in a fixed order; words that are not left out.
+fn by_word<'a>(words: &'a [&str]) -> impl Iterator<Item = (&'static str, usize)> + 'a {
+    let order = ["reproduced", "differs", "inconclusive", "cannot-decide", "stale", "not-run", "failed"];
+    let count = |word| words.iter().filter(|other| **other == word).count();
+    order.into_iter().map(move |word| (word, count(word))).filter(|(_, count)| *count > 0)
 }
 
 /// On what machine, from the campaign's record and the runs' own timing files.
