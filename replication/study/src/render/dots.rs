@@ -165,7 +165,8 @@ impl DotChart {
     /// `before`: points of its row beyond the axis that were drawn already.
     fn point(&self, svg: &mut Svg, point: &Point, x: &Axis, (y, before): (f64, usize)) {
         let (low, high) = self.range();
-        if let Some(ends) = point.interval {
+        // Of an interval that lies beyond the axis nothing is left.
+        if let Some(ends) = point.interval.filter(|ends| ends.0 <= high && ends.1 >= low) {
             let cut = (ends.0.clamp(low, high), ends.1.clamp(low, high));
             svg.error_bar(point.series, (x.at(cut.0), x.at(cut.1)), (cut.0 == ends.0, cut.1 == ends.1), y);
         }

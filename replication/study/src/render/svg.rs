@@ -82,12 +82,17 @@ impl Svg {
         self.push(&shape);
     }
 
-    /// A horizontal error bar at height `y`; an end that is `closed` has a stroke across, one that was cut has none.
+    /// A horizontal error bar at height `y`; an end that is `closed` has a stroke across, one that was cut an arrow's head.
     pub(super) fn error_bar(&mut self, series: usize, (low, high): (f64, f64), closed: (bool, bool), y: f64) {
         let class = format!("bar c{}", series % SERIES + 1);
         self.line(&class, (low, y), (high, y));
-        for (end, _) in [(low, closed.0), (high, closed.1)].into_iter().filter(|(_, closed)| *closed) {
-            self.line(&class, (end, y - 3.0), (end, y + 3.0));
+        for (end, is_closed, inward) in [(low, closed.0, 4.0), (high, closed.1, -4.0)] {
+            if is_closed {
+                self.line(&class, (end, y - 3.0), (end, y + 3.0));
+            } else {
+                self.line(&class, (end, y), (end + inward, y - 3.0));
+                self.line(&class, (end, y), (end + inward, y + 3.0));
+            }
         }
     }
 
@@ -303,6 +308,17 @@ mod tests {
             steps.split(',').skip(1).map(|step| step.split_whitespace().map(|number| number.parse::<f64>().unwrap()).collect::<Vec<_>>());
         let end = ends.fold((0.0, 0.0), |at, step| (at.0 + step[0], at.1 + step[1]));
         assert!((end.0 - points[299].0).abs() < 0.051 && (end.1 - points[299].1).abs() < 0.051, "{end:?}");
+    }
+
+    #[test]
+    fn an_end_that_is_cut_is_an_arrow() {
+        let lines = |closed| {
+            let mut svg = Svg::new(100.0, 20.0, "t", "d");
+            svg.error_bar(0, (10.0, 90.0), closed, 10.0);
+            svg.body.lines().map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!([(true, true), (true, false), (false, false)].map(|closed| lines(closed).len()), [3, 4, 5]);
+        assert!(lines((true, false))[2].contains(r#"x1="90" y1="10" x2="86" y2="7""#), "{:?}", lines((true, false)));
     }
 
     #[test]
