@@ -158,7 +158,9 @@ fn take_turns(group: &str, mut tasks: Vec<Task>, options: &Options, threads: usi
         }
         if options.waits {
             print(&serde_json::json!({"schema": SCHEMA, "kind": "turn", "group": group}))?;
-            std::io::stdin().read_line(&mut String::new()).map_err(|error| format!("--wait: {error}"))?;
+            if std::io::stdin().read_line(&mut String::new()).map_err(|error| format!("--wait: {error}"))? == 0 {
+                return Err("--wait: nobody is there to answer".to_owned());
+            }
             // The first member follows on the last, as in any other round: others' turns leave caches that are not ours.
             if let (Some(last), Some(calls)) = (tasks.last_mut(), calls.last()) {
                 seconds(last, *calls);

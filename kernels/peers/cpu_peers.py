@@ -417,30 +417,46 @@ class Turn:
         self.first = clock(self.case.run)
         self.calls = max(1, math.ceil(TURN_SECONDS / clock(self.case.run)))
 
+    def run(self):
+        """A turn's calls; each result is let go of before the next."""
+        for _ in range(self.calls):
+            self.case.run()
+
     def take(self):
         """One sample: the mean of a turn's calls."""
-        seconds = clock(lambda: [self.case.run() for _ in range(self.calls)]) / self.calls
-        return timing(self.measurement, self.case, [seconds], self.first)
+        return timing(self.measurement, self.case, [clock(self.run) / self.calls], self.first)
+
+
+def prepared(measurements):
+    """The turns of a group. What cannot run is a row."""
+    turns = []
+    for measurement in measurements:
+        turn = attempt(measurement, lambda m=measurement: Turn(m))
+        if isinstance(turn, Turn):
+            turns.append(turn)
+        else:
+            emit(turn)
+            progress(f"{measurement.name:<52} {summary(turn)}")
+    return turns
 
 
 def take_turns(measurements):
-    """Times the members of a group for each line with its name."""
-    turns = []
-    for measurement in measurements:
-        prepared = attempt(measurement, lambda m=measurement: Turn(m))
-        if isinstance(prepared, Turn):
-            turns.append(prepared)
-        else:
-            emit(prepared)
-            progress(f"{measurement.name:<52} {summary(prepared)}")
-    if not turns:
-        return
+    """Times the members of a group for each line with its name; they are prepared when it is named first."""
+    groups = {}
     emit({"schema": SCHEMA, "kind": "mark", "mark": "ready"})
     for line in sys.stdin:
-        kind, _, shape = line.strip().partition("/")
-        for turn in turns:
-            if turn.measurement.name.startswith(f"{kind}/") and turn.measurement.name.endswith(f"/{shape}"):
-                emit(attempt(turn.measurement, turn.take))
+        group = line.strip()
+        if group not in groups:
+            kind, _, shape = group.partition("/")
+            groups[group] = prepared([m for m in measurements if m.name.startswith(f"{kind}/") and m.name.endswith(f"/{shape}")])
+        if groups[group]:
+            # The first follows on the last, as in any other round: others' turns leave caches that are not ours.
+            attempt(groups[group][-1].measurement, groups[group][-1].run)
+        for turn in list(groups[group]):
+            record = attempt(turn.measurement, turn.take)
+            emit(record)
+            if record["kind"] == "missing":
+                groups[group].remove(turn)
         emit({"schema": SCHEMA, "kind": "mark", "mark": "round"})
 
 

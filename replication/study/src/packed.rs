@@ -94,7 +94,7 @@ fn stream(packed: &[u8]) -> (Vec<u8>, io::Result<()>) {
     let ended = reader.read_to_end(&mut log).and_then(|_| match reader.into_inner().into_inner() {
         _ if log.len() as u64 > LARGEST_LOG => wrong("it is longer than any log of a run"),
         [] => Ok(()),
-        _ => wrong("something follows the log"),
+        _ => wrong("something follows what it holds"),
     });
     (log, ended)
 }
@@ -130,6 +130,16 @@ impl Unpacked {
 /// As [`bytes`], as text.
 pub fn text(path: &Path) -> Result<String, FileError> {
     files::text(bytes(path)?).at(path, "read")
+}
+
+/// As [`text`], of a file that is one document and so no longer than documents are.
+pub fn document(path: &Path) -> Result<String, FileError> {
+    if path.exists() || !name(path).exists() {
+        return files::read_text(path);
+    }
+    let text = text(path)?;
+    let longer = || io::Error::new(io::ErrorKind::InvalidData, "it is longer than any document of ours");
+    if text.len() as u64 > LARGEST_DOCUMENT { Err(longer()).at(&name(path), "unpack") } else { Ok(text) }
 }
 
 /// SHA-256 of a log's unpacked bytes.
@@ -213,6 +223,9 @@ mod tests {
         assert!(path("run.yaml").is_file() && path("done.json").is_file());
         let measured = folder.path().join(MEASURED);
         assert!(!measured.exists() && bytes(&measured).unwrap() == b"{}\n" && folder.path().join("metrics.jsonl").is_file());
+        assert_eq!(document(&measured).unwrap(), "{}\n");
+        fs::write(name(&measured), packed(&vec![b' '; LARGEST_DOCUMENT as usize + 1]).unwrap()).unwrap();
+        assert!(document(&measured).unwrap_err().to_string().contains("kernels.json.xz: cannot unpack: it is longer"));
         assert!(!is_there(&path("nothing")) && bytes(&path("nothing")).is_err());
     }
 

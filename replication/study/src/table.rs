@@ -107,6 +107,21 @@ impl Serialize for Flag {
 mod tests {
     use super::*;
 
+    #[test]
+    fn digits_are_significant_ones_and_the_shortest() {
+        for (value, expected) in [
+            (0.123_456_789_012, "0.123456789"),
+            (-7.424_968_238_799_92, "-7.42496824"),
+            (983_040.0, "983040"),
+            (1e-12 / 3.0, "0.000000000000333333333"),
+            (0.0, "0"),
+        ] {
+            assert_eq!(significant(value, 9).to_string(), expected);
+        }
+        assert_eq!(significant(1234.5678, 0), 1000.0);
+        assert!(significant(f64::NAN, 9).is_nan() && significant(f64::INFINITY, 9).is_infinite());
+    }
+
     #[derive(Default, Serialize)]
     struct Row {
         text: &'static str,

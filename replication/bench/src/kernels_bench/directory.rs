@@ -9,6 +9,7 @@ use study::files::{self, Context as _};
 use study::folder;
 use study::kernels::{DOCUMENT, Document};
 use study::manifest::ManifestError;
+use study::packed;
 use study::provenance::{self, Renderer};
 use study::record::Campaign;
 use study::render;
@@ -54,7 +55,7 @@ pub fn add_to(directory: &Path, kernels: &Path) -> Result<(), BenchError> {
         return Err(ManifestError::new(&from, what).into());
     }
     let target = directory.join("measurements").join(DOCUMENT);
-    if target.exists() {
+    if packed::is_there(&target) {
         return Err(ManifestError::new(&target, "is already there; measurements in a result directory are never replaced").into());
     }
     Ok(files::copy(&from, &target)?)

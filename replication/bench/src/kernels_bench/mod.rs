@@ -332,6 +332,7 @@ fn measure_cpu(
         document.instruction_set = turns.instruction_set;
         spent_on_peers += turns.spent_on_peers;
         add(turns.peers, document);
+        turns.ended?;
         asked_to_stop(stop)?;
     }
     let steps = steps::Request { trainer, manifests, folder, threads: step_threads(threads), rounds: depth.rounds(), depth, only };
@@ -341,7 +342,9 @@ fn measure_cpu(
     document.measuring_seconds = started.elapsed().saturating_sub(spent_on_peers).as_secs_f64();
     asked_to_stop(stop)?;
     something(only, document)?;
-    let Some(python) = python.filter(|_| only.is_empty() || only.starts_with("step/")) else { return Ok(()) };
+    let Some(python) = python.filter(|_| !["gemm/", "quantise/", "linear/", "peak/"].iter().any(|kind| only.starts_with(kind))) else {
+        return Ok(());
+    };
     for threads in threads {
         say(&format!("steps of peers, with {threads} thread{} (some minutes)", number::plural(*threads)));
         add(programs::peers(root, python, (*threads, depth), say), document);
@@ -354,8 +357,11 @@ fn measure_cpu(
 fn add(peers: Peers, document: &mut Document) {
     document.peers.extend(peers.timings);
     document.peer_environment = document.peer_environment.take().or(peers.environment);
-    document.missing.extend(peers.missing);
-    document.missing.dedup();
+    for missing in peers.missing {
+        if !document.missing.contains(&missing) {
+            document.missing.push(missing);
+        }
+    }
 }
 
 /// Peaks are always taken, so a filter has found something only when a name has it.

@@ -12,12 +12,12 @@ use study::kernels::{Benchmark, Depth, Missing, Samples};
 
 use super::criterion;
 use super::samples::{self, Peers};
-use super::script::{ROUND, Script};
+use super::script::{self, Script};
 use super::{BenchError, failed};
 
 const CPU_PEERS: &str = "cpu_peers.py";
 
-/// Importing PyTorch and compiling what is timed may take so long.
+/// Importing PyTorch may take so long, and so may compiling the peers of a group at their first turn.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Those that are packed, else built from the sources; none where there are neither.
@@ -31,12 +31,14 @@ pub(super) fn benchmarks(root: &Path, say: &dyn Fn(&str)) -> Result<Option<Bench
 }
 
 /// What the members of groups and their peers took in turns.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Turns {
     pub(super) samples: Vec<Samples>,
     pub(super) instruction_set: String,
     pub(super) peers: Peers,
     pub(super) spent_on_peers: Duration,
+    /// Why our program did not get to its end; what it measured before is here.
+    pub(super) ended: Result<(), BenchError>,
 }
 
 /// The peer script between our own rounds.
@@ -61,7 +63,7 @@ impl Beside {
     fn take(&mut self, group: &str) {
         let started = Instant::now();
         if let Some(script) = &mut self.script
-            && let Err(missing) = script.ask(group, ROUND)
+            && let Err(missing) = script.ask(group, PATIENCE)
         {
             self.end();
             self.found.missing.push(missing);
@@ -70,12 +72,14 @@ impl Beside {
     }
 
     fn end(&mut self) {
+        let started = Instant::now();
         if let Some(script) = self.script.take() {
             let said = script.finish();
             self.found.timings.extend(said.timings);
             self.found.missing.extend(said.missing);
             self.found.environment = said.environment;
         }
+        self.spent += started.elapsed();
     }
 }
 
@@ -118,29 +122,37 @@ impl Programs<'_> {
     /// Members of groups in turns, and with `python` their peers after each of their rounds.
     pub(super) fn ratios(&self, threads: usize, rounds: usize, python: Option<&Path>) -> Result<Turns, BenchError> {
         let mut beside = Beside::default();
-        if let Some(python) = python.filter(|_| !self.only.starts_with("step/")) {
-            let kind = ["gemm/", "quantise/"].into_iter().find(|kind| self.only.starts_with(kind)).unwrap_or_default();
-            beside.start(self.root, python, &["--threads", &threads.to_string(), "--turns", "--only", kind]);
+        if let Some(python) = python.filter(|_| !["step/", "linear/", "peak/"].iter().any(|kind| self.only.starts_with(kind))) {
+            beside.start(self.root, python, &["--threads", &threads.to_string(), "--turns"]);
         }
-        let failed = |source| ToolError::Start { program: self.benchmarks.ratios.display().to_string(), source };
-        let (input, mut go_on) = std::io::pipe().map_err(failed)?;
         let rounds = rounds.to_string();
-        let arguments = ["--rounds", &rounds, "--only", self.only, "--wait"];
-        let text = self.call("kernels in turns", &self.benchmarks.ratios, &arguments, (&[threads], Some(input), &[]), &mut |line| {
-            if let Some(group) = samples::turn(line) {
+        let mut arguments = vec!["--rounds", &rounds, "--only", self.only];
+        let (mut input, mut go_on) = (None, None);
+        if beside.script.is_some() {
+            arguments.push("--wait");
+            let failed = |source| ToolError::Start { program: self.benchmarks.ratios.display().to_string(), source };
+            let (read, write) = std::io::pipe().map_err(failed)?;
+            (input, go_on) = (Some(read), Some(write));
+        }
+        let mut whole = String::new();
+        let ended = self.call("kernels in turns", &self.benchmarks.ratios, &arguments, (&[threads], input, &[]), &mut |line| {
+            if line.ends_with('\n') {
+                whole.push_str(line);
+            }
+            if let (Some(group), Some(go_on)) = (samples::turn(line), &mut go_on) {
                 beside.take(&group);
                 // Where the program has ended, the end of its output says so.
                 let _ = writeln!(go_on);
             }
-        })?;
-        let (samples, instruction_set) =
-            samples::parse(&text).map_err(|what| BenchError::Lines { program: "the ratios benchmark".to_owned(), what })?;
+        });
         beside.end();
+        let (samples, instruction_set) =
+            samples::parse(&whole).map_err(|what| BenchError::Lines { program: "the ratios benchmark".to_owned(), what })?;
         let Beside { found: peers, spent: spent_on_peers, .. } = beside;
-        Ok(Turns { samples, instruction_set: instruction_set.unwrap_or_default(), peers, spent_on_peers })
+        Ok(Turns { samples, instruction_set: instruction_set.unwrap_or_default(), peers, spent_on_peers, ended })
     }
 
-    /// Runs one benchmark program to its end and returns its standard output.
+    /// Runs one benchmark program to its end; `each` gets every line of its standard output as it comes.
     fn call(
         &self,
         what: &str,
@@ -148,7 +160,7 @@ impl Programs<'_> {
         arguments: &[&str],
         (threads, input, environment): (&[usize], Option<PipeReader>, &[(&str, &str)]),
         each: &mut dyn FnMut(&str),
-    ) -> Result<String, BenchError> {
+    ) -> Result<(), BenchError> {
         let threads: Vec<String> = threads.iter().map(ToString::to_string).collect();
         let errors = self.root.join("cache").join("kernels-bench").join("errors.txt");
         files::write(&errors, b"")?;
@@ -166,16 +178,14 @@ impl Programs<'_> {
         }
         let start = |source| ToolError::Start { program: program.display().to_string(), source };
         let reader = expression.reader().map_err(start)?;
-        let (mut text, mut bytes, mut lines) = (String::new(), Vec::new(), BufReader::new(&reader));
+        let (mut bytes, mut lines) = (Vec::new(), BufReader::new(&reader));
         while lines.read_until(b'\n', &mut bytes).map_err(start)? > 0 {
-            let line = String::from_utf8_lossy(&bytes).into_owned();
+            each(&String::from_utf8_lossy(&bytes));
             bytes.clear();
-            each(&line);
-            text.push_str(&line);
         }
         let status = reader.try_wait().map_err(start)?.map(|output| output.status);
         match status.filter(|status| !status.success()) {
-            None => Ok(text),
+            None => Ok(()),
             Some(status) => Err(failed(what, &status.to_string(), &std::fs::read_to_string(&errors).unwrap_or_default())),
         }
     }
@@ -189,12 +199,9 @@ fn literally(text: &str) -> String {
 /// Runs the peer script over training steps. Whatever is wrong with it is a row.
 pub(super) fn peers(root: &Path, python: &Path, (threads, depth): (usize, Depth), say: &dyn Fn(&str)) -> Peers {
     let script = root.join("kernels").join("peers").join(CPU_PEERS);
-    let absent = |reason: String, install: &str| Peers {
-        missing: vec![Missing { peer: "all peers".to_owned(), name: "peer script".to_owned(), reason, install: install.to_owned() }],
-        ..Peers::default()
-    };
+    let absent = |missing: Missing| Peers { missing: vec![missing], ..Peers::default() };
     if !script.is_file() {
-        return absent("kernels/peers/cpu_peers.py is not in this tree".to_owned(), "take the whole repository");
+        return absent(script::not_in_this_tree(CPU_PEERS));
     }
     let mut arguments: Vec<OsString> = vec![script.into_os_string()];
     arguments.extend(["--threads", &threads.to_string(), "--only", "step/"].map(OsString::from));
@@ -204,18 +211,13 @@ pub(super) fn peers(root: &Path, python: &Path, (threads, depth): (usize, Depth)
     let output = captured(&duct::cmd(python, arguments).dir(root).stdin_null().stdout_capture().stderr_capture().unchecked());
     let output = match output {
         Ok(output) => output,
-        Err(error) => {
-            return absent(
-                format!("cannot start {}: {error}", python.display()),
-                "install Python 3, or name one: --peers /path/to/python3",
-            );
-        }
+        Err(error) => return absent(script::cannot_start(python, &error)),
     };
     let mut peers = samples::parse_peers(&String::from_utf8_lossy(&output.stdout));
     if !output.status.success() {
         let said = last_lines(&String::from_utf8_lossy(&output.stderr), 3);
         let reason = format!("it ended with {}: {}", output.status, said.replace('\n', " "));
-        peers.missing.extend(absent(reason, "run it alone: python3 kernels/peers/cpu_peers.py").missing);
+        peers.missing.push(script::missing(reason, &script::alone(CPU_PEERS)));
     }
     say(&format!("{} peer timings, {} missing", peers.timings.len(), peers.missing.len()));
     peers

@@ -33,11 +33,20 @@ pub(super) struct Script {
     patience: Duration,
 }
 
-fn missing(reason: String, install: &str) -> Missing {
+pub(super) fn missing(reason: String, install: &str) -> Missing {
     Missing { peer: "all peers".to_owned(), name: "peer script".to_owned(), reason, install: install.to_owned() }
 }
 
-fn alone(name: &str) -> String {
+pub(super) fn not_in_this_tree(name: &str) -> Missing {
+    missing(format!("kernels/peers/{name} is not in this tree"), "take the whole repository")
+}
+
+pub(super) fn cannot_start(python: &Path, error: &dyn std::fmt::Display) -> Missing {
+    let install = "install Python 3 with PyTorch, or name one: --peers /path/to/python3";
+    missing(format!("cannot start {}: {error}", python.display()), install)
+}
+
+pub(super) fn alone(name: &str) -> String {
     format!("run it alone: python3 kernels/peers/{name} --help")
 }
 
@@ -46,12 +55,11 @@ impl Script {
     pub(super) fn spawn(root: &Path, python: &Path, name: &'static str, arguments: &[&str], patience: Duration) -> Result<Self, Missing> {
         let script = root.join("kernels").join("peers").join(name);
         if !script.is_file() {
-            return Err(missing(format!("kernels/peers/{name} is not in this tree"), "take the whole repository"));
+            return Err(not_in_this_tree(name));
         }
-        let install = "install Python 3 with PyTorch, or name one: --peers /path/to/python3";
         let mut command = Command::new(python);
         command.arg(&script).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(|error| missing(format!("cannot start {}: {error}", python.display()), install))?;
+        let mut child = command.spawn().map_err(|error| cannot_start(python, &error))?;
         let (Some(input), Some(output), Some(errors)) = (child.stdin.take(), child.stdout.take(), child.stderr.take()) else {
             return Err(missing("its input and output could not be opened".to_owned(), &alone(name)));
         };

@@ -183,7 +183,7 @@ impl Document {
     /// When it cannot be read, is cut off, or does not follow its schema.
     pub fn read(path: &Path) -> Result<Self, DocumentError> {
         let refuse = |what: String| DocumentError::Content { path: path.to_owned(), what };
-        let value: Value = serde_json::from_str(&packed::text(path)?).map_err(|error| refuse(format!("is not JSON: {error}")))?;
+        let value: Value = serde_json::from_str(&packed::document(path)?).map_err(|error| refuse(format!("is not JSON: {error}")))?;
         match value.get("schema").and_then(Value::as_str) {
             Some(SCHEMA) => serde_json::from_value(value).map_err(|error| refuse(error.to_string())),
             found => Err(refuse(format!("schema {found:?} is not `{SCHEMA}`"))),

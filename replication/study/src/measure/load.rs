@@ -322,7 +322,7 @@ pub fn kernels_bench(directory: &Path) -> Result<Option<Document>, MeasureError>
     if !packed::is_there(&path) {
         return Ok(None);
     }
-    let text = packed::text(&path)?;
+    let text = packed::document(&path)?;
     let value: serde_json::Value = serde_json::from_str(&text).map_err(|error| schema(&path, error.line(), error.to_string()))?;
     let name = value.get("schema").and_then(serde_json::Value::as_str).unwrap_or_default();
     contract::schema::require(name, kernels::SCHEMA).map_err(|error| schema(&path, 1, error.to_string()))?;

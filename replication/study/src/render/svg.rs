@@ -48,7 +48,8 @@ impl Svg {
 
     /// A curve through `points` in the colour and dashes of `series`. `thin` is for single seeds behind a mean.
     pub(super) fn curve(&mut self, series: usize, thin: bool, points: &[(f64, f64)]) {
-        let path = path(&simplified(points));
+        let finite: Vec<(f64, f64)> = points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite()).collect();
+        let path = path(&simplified(&finite));
         let (class, dash) = if thin { ("curve thin", "none") } else { ("curve", DASHES[series % SERIES]) };
         self.push(&format!("<path class=\"{class} c{}\" stroke-dasharray=\"{dash}\" d=\"{path}\"/>", series % SERIES + 1));
     }
@@ -187,7 +188,7 @@ fn path(points: &[(f64, f64)]) -> String {
     path
 }
 
-/// Square of a point's distance from the straight piece between two others; no root, so that every machine keeps the same points.
+/// Square of a point's distance from the straight piece between two others.
 fn from_chord(point: (f64, f64), from: (f64, f64), to: (f64, f64)) -> f64 {
     let (along, off) = ((to.0 - from.0, to.1 - from.1), (point.0 - from.0, point.1 - from.1));
     let length = along.0 * along.0 + along.1 * along.1;
@@ -297,6 +298,13 @@ mod tests {
             }
         }
         assert_eq!(simplified(&corner), [corner[0], corner[2], corner[3], corner[4]]);
+    }
+
+    #[test]
+    fn a_point_that_is_no_number_is_left_out() {
+        let mut svg = Svg::new(10.0, 10.0, "t", "d");
+        svg.curve(0, true, &[(0.0, 0.0), (1.0, f64::NAN), (2.0, 5.0), (f64::INFINITY, 1.0), (3.0, 0.0)]);
+        assert!(svg.body.contains("d=\"M0 0l2 5l1-5\""), "{}", svg.body);
     }
 
     #[test]
