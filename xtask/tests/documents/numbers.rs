@@ -341,14 +341,10 @@ impl Results {
             all.push(format!("{begins} run scatters by {} %", fixed(100.0 * precision["sd"].as_f64().unwrap(), 1)));
         }
         let early = self.scatter_at_target(S).0;
-        assert!(early > 1.5 * self.precision(LADDER)["sd"].as_f64().unwrap(), "{early}, and the page says half as much again");
+        all.push(format!("{} times as precisely", fixed(early / self.precision(LADDER)["sd"].as_f64().unwrap(), 1)));
         all.push(format!("where one run of `h200-s` scatters by {} %", fixed(100.0 * early, 1)));
         all.extend(self.sizes());
         all.push(self.smallest().1);
-        for arm in ["mxfp4-f", "mxfp4-fd", "mxfp4-fdw", "mxfp4-fdw-sr", "mxfp4-fdw-rh16", "mxfp4-fdw-h16", "mxfp4-fdw-h32"] {
-            let [small, large] = [LADDER, LADDER_110M].map(|directory| self.cost(directory, arm, true).unwrap().mean);
-            assert!((0.5..0.75).contains(&(large / small)), "{arm}: {large} and {small}, and the README says 0.5 to 0.7 times");
-        }
         all.extend(self.of_few_seeds());
         all.push(self.parts_of_the_gap());
         all.extend(self.of_the_law());

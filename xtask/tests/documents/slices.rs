@@ -67,5 +67,7 @@ fn what_is_said_of_slices_was_measured() {
             100.0 - steps - evaluations
         );
         assert!(page.contains(&wanted), "{wanted}");
+        let with = format!("H200s with {} runs", begun.len());
+        assert!(page.contains(&with), "{folder}: {with}");
     }
 }

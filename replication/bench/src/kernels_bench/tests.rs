@@ -485,6 +485,10 @@ fn measurements_are_taken_into_a_campaign_made_without() {
     let copy = campaign.path().join("measurements").join(DOCUMENT);
     assert_eq!(fs::read(copy).unwrap(), fs::read(kernels.join(DOCUMENT)).unwrap());
     assert!(add(&kernels).unwrap_err().contains("is already there"));
+    // As it lies in a large campaign.
+    files::write(&campaign.path().join("runs/fp8/1/run.yaml"), b"schema: mxfp4-run/1\n").unwrap();
+    assert!(study::packed::pack(campaign.path(), 0).unwrap() && !campaign.path().join("measurements").join(DOCUMENT).exists());
+    assert!(add(&kernels).unwrap_err().contains("is already there"));
 }
 
 /// Peers take their turn after each round of ours, so that their ratio is one of rounds; a script that ends early costs what it lacks alone.
@@ -527,6 +531,14 @@ fn peers_take_turns_with_our_kernels() {
     let found = programs.ratios(2, 2, Some(&path("python"))).unwrap();
     assert_eq!((found.samples.len(), found.peers.timings[0].samples.len(), found.peers.missing.len()), (1, 1, 1));
     assert!(found.peers.missing[0].reason.contains("ended with"), "{:?}", found.peers.missing);
+    // Our own program fails in its second group: what it and the peer did before is kept, and half a line is not read.
+    let first = format!("#!/bin/sh\necho '{}'\n{turn}{turn}echo '{}'\n", ours(machine), ours(samples));
+    program("ratios", &format!("{first}printf half\nexit 3\n"));
+    script(&format!("while read group; do {round}; done\n"));
+    let found = programs.ratios(2, 2, Some(&path("python"))).unwrap();
+    assert_eq!((found.samples.len(), found.peers.timings[0].samples.len()), (1, 2));
+    assert!(found.ended.unwrap_err().to_string().contains("kernels in turns"));
+    program("ratios", &first);
     // Without PyTorch every peer is a row of its own.
     let absent = peer(r#""kind":"missing","peer":"p","name":"n","reason":"r","install":"""#);
     program("kernels/peers/cpu_peers.py", &format!("echo '{absent}'\necho '{absent}'\n"));

@@ -93,6 +93,9 @@ impl Results {
                 assert!(loss > 7.0, "{arm} of seed {seed} ends at {loss}");
             }
         }
+        for arm in ["mxfp4-fdw-sr", "mxfp4-fdw-rh16"] {
+            assert!([DEFECTS, DNC].iter().all(|directory| self.curve_of(directory, arm, 13).is_empty()), "{arm} has been run with seed 13");
+        }
         let mut all = vec![self.go_on()];
         for (arm, seed) in [("fp8", 11), ("fp8", 12), ("mxfp4-fdw", 11)] {
             let again = [DEFECTS, DNC].map(|directory| self.curve_of(directory, arm, seed));
@@ -324,9 +327,11 @@ impl Results {
         let helps = rows.iter().find(|row| row["claim"] == "MX-RHT-HELPS").unwrap();
         let [closed, low, high] = ["number", "low", "high"].map(|name| helps[name].parse::<f64>().unwrap());
         let [closed, low, high] = [closed, low, high].map(|share| fixed(100.0 * share, 0));
-        let precision = &self.json(&format!("{BACKWARD}/verdicts.json"))["papers"][0]["precision"];
-        let precision = precision.as_array().unwrap().iter().find(|of| of["stretch"] == "last quarter").unwrap();
-        let freedom = precision["freedom"].as_u64().unwrap();
+        let freedom_of = |results: &Self, directory: &str| {
+            let precision = results.json(&format!("{directory}/verdicts.json"))["papers"][0]["precision"].clone();
+            precision.as_array().unwrap().iter().find(|of| of["stretch"] == "last quarter").unwrap()["freedom"].as_u64().unwrap()
+        };
+        let freedom = freedom_of(self, BACKWARD);
         let late = late_quarter(&self.curve(BACKWARD, "bf16"));
         let layout = Layout::of(&self.levels(BACKWARD, &ARMS, &SEEDS, &late, ""));
         let added = layout.difference("bf16-mxfp4-dw-rh64-sr", "bf16-mxfp4-dw-rh64").text(3);
@@ -348,7 +353,7 @@ impl Results {
                 fixed(plain, 3),
                 fixed(full, 3)
             ),
-            format!("that of all four arms: {freedom} degrees of freedom at 32M"),
+            format!("that of all four arms: {freedom} degrees of freedom at 32M, {} at 110M", freedom_of(self, BACKWARD_110M)),
         ]
     }
 }
