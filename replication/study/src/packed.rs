@@ -55,13 +55,23 @@ pub fn is_there(path: &Path) -> bool {
 
 /// The bytes of a log, packed or not.
 pub fn bytes(path: &Path) -> Result<Vec<u8>, FileError> {
+    at_most(path, LARGEST_LOG)
+}
+
+fn at_most(path: &Path, limit: u64) -> Result<Vec<u8>, FileError> {
     let packed = name(path);
     if path.exists() || !packed.exists() {
-        return files::read_at_most(files::open(path)?, LARGEST_LOG).at(path, "read");
+        return files::read_at_most(files::open(path)?, limit).at(path, "read");
     }
     let (log, ended) = unpack(&packed)?;
-    ended.at(&packed, "unpack")?;
+    ended
+        .and_then(|()| if log.len() as u64 > limit { wrong("it is longer than any file of its kind") } else { Ok(()) })
+        .at(&packed, "unpack")?;
     Ok(log.to_vec())
+}
+
+fn wrong(what: &str) -> io::Result<()> {
+    Err(io::Error::new(io::ErrorKind::InvalidData, what))
 }
 
 /// Bytes that a packed log unpacks to; of a damaged one, or one that is longer than any log, those before that is seen.
@@ -89,7 +99,6 @@ fn unpack(packed: &Path) -> Result<(Arc<[u8]>, io::Result<()>), FileError> {
 /// dictionary.
 fn stream(packed: &[u8]) -> (Vec<u8>, io::Result<()>) {
     let mut reader = XzReader::new_mem_limit(packed, false, LARGEST_DICTIONARY_KIB).take(LARGEST_LOG + 1);
-    let wrong = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidData, what));
     let mut log = Vec::new();
     let ended = reader.read_to_end(&mut log).and_then(|_| match reader.into_inner().into_inner() {
         _ if log.len() as u64 > LARGEST_LOG => wrong("it is longer than any log of a run"),
@@ -134,12 +143,7 @@ pub fn text(path: &Path) -> Result<String, FileError> {
 
 /// As [`text`], of a file that is one document and so no longer than documents are.
 pub fn document(path: &Path) -> Result<String, FileError> {
-    if path.exists() || !name(path).exists() {
-        return files::read_text(path);
-    }
-    let text = text(path)?;
-    let longer = || io::Error::new(io::ErrorKind::InvalidData, "it is longer than any document of ours");
-    if text.len() as u64 > LARGEST_DOCUMENT { Err(longer()).at(&name(path), "unpack") } else { Ok(text) }
+    files::text(at_most(path, LARGEST_DOCUMENT)?).at(path, "read")
 }
 
 /// SHA-256 of a log's unpacked bytes.

@@ -150,9 +150,13 @@ impl Results {
 
     /// How precise a campaign's numbers are at the paper's depth.
     fn precision(&self, directory: &str) -> Value {
-        let precision = self.json(&format!("{directory}/verdicts.json"))["papers"][0]["precision"][0].clone();
-        assert_eq!(precision["stretch"], "matched depth", "{directory}");
-        precision
+        self.precision_over(directory, "matched depth")
+    }
+
+    fn precision_over(&self, directory: &str, stretch: &str) -> Value {
+        let precision = &self.json(&format!("{directory}/verdicts.json"))["papers"][0]["precision"];
+        let of = |precision: &&Value| precision["stretch"] == stretch;
+        precision.as_array().unwrap().iter().find(of).unwrap_or_else(|| panic!("{directory}: nothing over the {stretch}")).clone()
     }
 
     /// What a cell has to say. The first cell of a table's head says what its rows are.

@@ -342,9 +342,7 @@ fn measure_cpu(
     document.measuring_seconds = started.elapsed().saturating_sub(spent_on_peers).as_secs_f64();
     asked_to_stop(stop)?;
     something(only, document)?;
-    let Some(python) = python.filter(|_| !["gemm/", "quantise/", "linear/", "peak/"].iter().any(|kind| only.starts_with(kind))) else {
-        return Ok(());
-    };
+    let Some(python) = python.filter(|_| !programs::is_of(only, &["gemm/", "quantise/", "linear/", "peak/"])) else { return Ok(()) };
     for threads in threads {
         say(&format!("steps of peers, with {threads} thread{} (some minutes)", number::plural(*threads)));
         add(programs::peers(root, python, (*threads, depth), say), document);

@@ -62,13 +62,12 @@ impl Beside {
     /// Its turn at a group. A failure ends it, and what it said before is kept.
     fn take(&mut self, group: &str) {
         let started = Instant::now();
-        if let Some(script) = &mut self.script
-            && let Err(missing) = script.ask(group, PATIENCE)
-        {
+        let failed = self.script.as_mut().and_then(|script| script.ask(group, PATIENCE).err());
+        self.spent += started.elapsed();
+        if let Some(missing) = failed {
             self.end();
             self.found.missing.push(missing);
         }
-        self.spent += started.elapsed();
     }
 
     fn end(&mut self) {
@@ -122,7 +121,7 @@ impl Programs<'_> {
     /// Members of groups in turns, and with `python` their peers after each of their rounds.
     pub(super) fn ratios(&self, threads: usize, rounds: usize, python: Option<&Path>) -> Result<Turns, BenchError> {
         let mut beside = Beside::default();
-        if let Some(python) = python.filter(|_| !["step/", "linear/", "peak/"].iter().any(|kind| self.only.starts_with(kind))) {
+        if let Some(python) = python.filter(|_| !is_of(self.only, &["step/", "linear/", "peak/"])) {
             beside.start(self.root, python, &["--threads", &threads.to_string(), "--turns"]);
         }
         let rounds = rounds.to_string();
@@ -189,6 +188,11 @@ impl Programs<'_> {
             Some(status) => Err(failed(what, &status.to_string(), &std::fs::read_to_string(&errors).unwrap_or_default())),
         }
     }
+}
+
+/// Whether a filter asks for nothing but these kinds.
+pub(super) fn is_of(only: &str, kinds: &[&str]) -> bool {
+    kinds.iter().any(|kind| only.starts_with(kind))
 }
 
 /// A regular expression that matches `text` and nothing else.

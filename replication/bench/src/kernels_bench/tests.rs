@@ -491,17 +491,25 @@ fn measurements_are_taken_into_a_campaign_made_without() {
     assert!(add(&kernels).unwrap_err().contains("is already there"));
 }
 
+/// Stands in for Python: calls a script as it is called, but the script is the shell's.
+#[cfg(unix)]
+pub(super) const SHELL: &str = "#!/bin/sh\nexec /bin/sh \"$@\"\n";
+
+/// Writes a program that stands in for another.
+#[cfg(unix)]
+pub(super) fn executable(path: PathBuf, text: &str) -> PathBuf {
+    files::write(&path, text.as_bytes()).unwrap();
+    fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    path
+}
+
 /// Peers take their turn after each round of ours, so that their ratio is one of rounds; a script that ends early costs what it lacks alone.
+#[cfg(unix)]
 #[test]
 fn peers_take_turns_with_our_kernels() {
-    use std::os::unix::fs::PermissionsExt as _;
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
-    let program = |name: &str, body: &str| {
-        fs::create_dir_all(path(name).parent().unwrap()).unwrap();
-        fs::write(path(name), body).unwrap();
-        fs::set_permissions(path(name), fs::Permissions::from_mode(0o755)).unwrap();
-    };
+    let program = |name: &str, body: &str| executable(path(name), body);
     let line = |schema: &str, rest: &str| format!(r#"{{"schema":"{schema}",{rest}}}"#);
     let ours = |rest: &str| line("mxfp4-kernels-samples/1", rest);
     let peer = |rest: &str| line("mxfp4-peer/1", rest);
@@ -509,8 +517,7 @@ fn peers_take_turns_with_our_kernels() {
     let samples = r#""kind":"samples","group":"gemm/8","name":"gemm/f32/8","threads":2,"operations":16,"unit":"operations","bytes":1,"samples":[0.5,0.25]"#;
     let machine = r#""kind":"machine","instruction_set":"avx9","threads":2"#;
     program("ratios", &format!("#!/bin/sh\necho '{}'\n{turn}{turn}echo '{}'\n", ours(machine), ours(samples)));
-    // Not Python: the interpreter here is the shell.
-    program("python", "#!/bin/sh\nexec /bin/sh \"$@\"\n");
+    program("python", SHELL);
     let timing = r#""kind":"timing","peer":"p","name":"gemm/f32/8","threads":2,"operations":16,"unit":"operations","samples":[1.0]"#;
     let mark = |mark: &str| peer(&format!(r#""kind":"mark","mark":"{mark}""#));
     let round = format!("echo '{}'; echo '{}'", peer(timing), mark("round"));

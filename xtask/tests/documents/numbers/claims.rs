@@ -64,33 +64,23 @@ impl Results {
         ["p_outside", "holm_outside"].map(|column| row[column].parse().unwrap())
     }
 
-    /// From how many to how many times as much a size pays over the last quarter as 32M.
-    fn times(&mut self, directory: &str, arms: &[&str]) -> String {
-        let mut times: Vec<f64> = arms
-            .iter()
-            .map(|arm| {
-                let [other, middle] = [directory, LADDER].map(|directory| self.cost(directory, arm, true).unwrap().mean);
-                other / middle
-            })
-            .collect();
+    /// How many times as much each arm pays over the last quarter at another size as at 32M, the least first.
+    fn times(&mut self, directory: &str, arms: &[&str]) -> Vec<f64> {
+        let mut cost = |directory, arm: &str| self.cost(directory, arm, true).unwrap().mean;
+        let mut times: Vec<f64> = arms.iter().map(|arm| cost(directory, arm) / cost(LADDER, arm)).collect();
         times.sort_by(f64::total_cmp);
-        format!("{} to {} times", fixed(times[0], 1), fixed(times[times.len() - 1], 1))
+        times
     }
 
     /// How many times as much 8M pays over the last quarter as 32M: what the README says, and docs/results.md.
     pub(super) fn smallest(&mut self) -> (String, String) {
-        let mut times = |arm| {
-            let [small, middle] = [LADDER_8M, LADDER].map(|directory| self.cost(directory, arm, true).unwrap().mean);
-            small / middle
-        };
-        let full = times("mxfp4-fdw");
-        let mut others = ["mxfp4-f", "mxfp4-fd", "mxfp4-fdw-sr", "mxfp4-fdw-rh16", "mxfp4-fdw-h16"].map(times);
-        others.sort_by(f64::total_cmp);
+        let full = self.times(LADDER_8M, &["mxfp4-fdw"])[0];
+        let others = self.times(LADDER_8M, &["mxfp4-f", "mxfp4-fd", "mxfp4-fdw-sr", "mxfp4-fdw-rh16", "mxfp4-fdw-h16"]);
         assert!(full < others[0], "{full} and {others:?}");
-        let [full, least, most] = [full, others[0], others[4]].map(|times| fixed(times, 1));
+        let (full, others) = (fixed(full, 1), ends(&others));
         (
-            format!("a model of 8M parameters pays {full} to {most} times as much"),
-            format!("the full pipeline costs {full} times as much at 8M as at 32M, the others {least} to {most} times"),
+            format!("a model of 8M parameters pays {full} to {} times as much", others.1),
+            format!("the full pipeline costs {full} times as much at 8M as at 32M, the others {} to {} times", others.0, others.1),
         )
     }
 
@@ -124,15 +114,20 @@ impl Results {
         assert!(sizes.len() > 8 && sizes.iter().all(|row| row["verdict"] == "cannot-decide"), "{CPU}: a size in tokens is decided");
         let [_, holm] = self.outside(LADDER_110M, "T1-FDW");
         const ALL: [&str; 7] = ["mxfp4-f", "mxfp4-fd", "mxfp4-fdw", "mxfp4-fdw-sr", "mxfp4-fdw-rh16", "mxfp4-fdw-h16", "mxfp4-fdw-h32"];
-        let large = self.times(LADDER_110M, &ALL);
-        let largest = self.times(LADDER_359M, &["mxfp4-fdw", "mxfp4-fdw-sr", "mxfp4-fdw-h16"]);
+        let large = ends(&self.times(LADDER_110M, &ALL));
+        let largest = ends(&self.times(LADDER_359M, &["mxfp4-fdw", "mxfp4-fdw-sr", "mxfp4-fdw-h16"]));
         vec![
             format!("it `differs` (p {} by Holm)", fixed(holm, 2)),
-            format!("one of 110M {large}"),
-            format!("one of 359M {largest}"),
+            format!("one of 110M {} to {} times", large.0, large.1),
+            format!("one of 359M {} to {} times", largest.0, largest.1),
             "The full pipeline costs a fifth more tokens, less than the paper's 26 to 27 %".to_owned(),
             self.smallest().0,
             "so are all sizes in tokens of the default profile".to_owned(),
         ]
     }
+}
+
+/// The first and the last, as the documents say them.
+fn ends(times: &[f64]) -> (String, String) {
+    (fixed(times[0], 1), fixed(times[times.len() - 1], 1))
 }

@@ -327,11 +327,8 @@ impl Results {
         let helps = rows.iter().find(|row| row["claim"] == "MX-RHT-HELPS").unwrap();
         let [closed, low, high] = ["number", "low", "high"].map(|name| helps[name].parse::<f64>().unwrap());
         let [closed, low, high] = [closed, low, high].map(|share| fixed(100.0 * share, 0));
-        let freedom_of = |results: &Self, directory: &str| {
-            let precision = results.json(&format!("{directory}/verdicts.json"))["papers"][0]["precision"].clone();
-            precision.as_array().unwrap().iter().find(|of| of["stretch"] == "last quarter").unwrap()["freedom"].as_u64().unwrap()
-        };
-        let freedom = freedom_of(self, BACKWARD);
+        let [freedom, freedom_110m] =
+            [BACKWARD, BACKWARD_110M].map(|directory| self.precision_over(directory, "last quarter")["freedom"].as_u64().unwrap());
         let late = late_quarter(&self.curve(BACKWARD, "bf16"));
         let layout = Layout::of(&self.levels(BACKWARD, &ARMS, &SEEDS, &late, ""));
         let added = layout.difference("bf16-mxfp4-dw-rh64-sr", "bf16-mxfp4-dw-rh64").text(3);
@@ -353,7 +350,7 @@ impl Results {
                 fixed(plain, 3),
                 fixed(full, 3)
             ),
-            format!("that of all four arms: {freedom} degrees of freedom at 32M, {} at 110M", freedom_of(self, BACKWARD_110M)),
+            format!("that of all four arms: {freedom} degrees of freedom at 32M, {freedom_110m} at 110M"),
         ]
     }
 }

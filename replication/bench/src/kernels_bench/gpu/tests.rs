@@ -11,6 +11,8 @@ use study::kernels::{self, Document, Peer, gpu_ratios};
 use study::manifest::Manifests;
 use study::verify::verify;
 
+#[cfg(unix)]
+use super::super::tests::{SHELL, executable};
 use super::super::tests::{environment, repository, synthetic};
 use super::super::{Wanted, table, write};
 use super::*;
@@ -281,8 +283,7 @@ fn an_interpreter_is_called_and_stays_not_run() {
         let product = r#""kind":"product_time","linear":"qkv","pass":"fprop","m":16,"n":16,"k":128,"repeat":1"#;
         let lines = ["mxfp4-h0", "mxfp4-hipblaslt"]
             .map(|variant| format!("echo '{{{schema},{product},\"variant\":\"{variant}\",\"interpreted\":true,\"seconds\":{seconds}}}'"));
-        std::fs::write(&program, format!("#!/bin/sh\necho '{{{schema},{device}}}'\n{}\n", lines.join("\n"))).unwrap();
-        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        executable(program.clone(), &format!("#!/bin/sh\necho '{{{schema},{device}}}'\n{}\n", lines.join("\n")));
     };
     let (trainer, manifests) = (Trainer { program: program.clone() }, Manifests::load(&repository()).unwrap());
     let means = Means {
@@ -371,16 +372,13 @@ fn every_recipe_of_the_peer_is_one_of_its_script() {
 #[test]
 fn a_script_takes_turns_and_a_broken_one_is_a_row() {
     let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("python");
+    let program = executable(folder.path().join("python"), SHELL);
     let stand_in = |body: &str| {
         std::fs::create_dir_all(folder.path().join("kernels/peers")).unwrap();
         std::fs::write(folder.path().join("kernels/peers/gpu_peers.py"), body).unwrap();
     };
     let line = r#"{"schema":"mxfp4-peer/1","kind":"timing","peer":"p","name":"step/x/bf16","threads":1,"operations":2,"unit":"tokens","samples":[0.5,0.25],"peak_bytes":7}"#;
     let mark = |mark: &str| format!(r#"{{"schema":"mxfp4-peer/1","kind":"mark","mark":"{mark}"}}"#);
-    // Not Python, but called as it is: the interpreter here is the shell.
-    std::fs::write(&program, "#!/bin/sh\nexec /bin/sh \"$@\"\n").unwrap();
-    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let wanted = || peers::Wanted { python: &program, device: "0", size: "{}", compile_seconds: 1, eager_only: false, repeats: 2 };
     stand_in(&format!("echo '{}'\nwhile read x; do echo '{line}'; echo '{}'; done\n", mark("ready"), mark("round")));
     let mut script = peers::start(folder.path(), &wanted()).and_then(Script::ready).unwrap();

@@ -10,6 +10,8 @@ use study::kernels::{self, Compared, Document, Exchange, Peer, newest};
 use study::manifest::Manifests;
 use study::verify::verify;
 
+#[cfg(unix)]
+use super::super::tests::{SHELL, executable};
 use super::super::tests::{environment, repository, synthetic};
 use super::super::{Wanted, gpu_slug, table, write};
 use super::*;
@@ -273,13 +275,8 @@ fn steps_are_measured_by_calls_of_the_trainer_in_turns_with_the_peer() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let here = |text: &str| text.replace("FOLDER", &folder.path().to_string_lossy());
-    let program = |name: &str, text: &str| {
-        std::fs::write(at(name), here(text)).unwrap();
-        std::fs::set_permissions(at(name), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        at(name)
-    };
-    let trainer = Trainer { program: program("trainer", TRAINER) };
-    let python = program("python", "#!/bin/sh\nexec /bin/sh \"$@\"\n");
+    let trainer = Trainer { program: executable(at("trainer"), &here(TRAINER)) };
+    let python = executable(at("python"), SHELL);
     std::fs::create_dir_all(at("kernels/peers")).unwrap();
     std::fs::write(at("kernels/peers/fsdp_peers.py"), here(PEER)).unwrap();
     let manifests = Manifests::load(&repository()).unwrap();

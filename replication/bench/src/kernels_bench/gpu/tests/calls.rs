@@ -26,11 +26,6 @@ fn run_files_of_all_shapes_are_whole() {
 fn a_gpu_is_measured_by_calls_of_the_trainer() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
-    let program = |name: &str, text: &str| {
-        std::fs::write(at(name), text).unwrap();
-        std::fs::set_permissions(at(name), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        at(name)
-    };
     std::fs::write(at("lines"), lines()).unwrap();
     // Refuses one set of shapes, as a GPU with too little memory does.
     let trainer = r#"#!/bin/sh
@@ -46,8 +41,8 @@ for repeat in 1 2 3 4 5; do for file; do case $file in *.yaml)
 esac; done; done
 case "$*" in *--memory*) echo '{"schema":"mxfp4-step-time/1","kind":"step_memory","bytes":5368709120}';; esac
 "#;
-    let trainer = Trainer { program: program("trainer", &trainer.replace("FOLDER", &folder.path().to_string_lossy())) };
-    let python = program("python", "#!/bin/sh\nexec /bin/sh \"$@\"\n");
+    let trainer = Trainer { program: executable(at("trainer"), &trainer.replace("FOLDER", &folder.path().to_string_lossy())) };
+    let python = executable(at("python"), SHELL);
     std::fs::create_dir_all(at("kernels/peers")).unwrap();
     // Times every recipe that it was asked for, at twice our seconds.
     let script = r#"
