@@ -473,10 +473,11 @@ pub(crate) fn evaluate<D: Device>(
     for (chunk, first) in chunks.skip(ranks.rank()).step_by(ranks.size()) {
         let samples = (first..(first + at_once).min(sequences)).map(place);
         batch.fill(validation, samples, length, vocabulary)?;
-        device.load(&batch, tokens)?;
+        device.load_forward(&batch, tokens)?;
         let losses = device.inside(|| model.evaluate(parameters, &weights, (&batch, tokens), Evaluation { step, chunk }))?;
-        own.push(device.sum(losses)?);
+        own.push(device.set_aside(losses, own.len())?);
     }
+    let own = own.into_iter().map(|losses| device.sum(losses)).collect::<Result<Vec<_>, _>>()?;
     let sums = ranks::in_order(ranks, &own, sequences.div_ceil(at_once))?;
     Ok(sums.iter().fold(0.0, |sum, loss| sum + loss) / (sequences * length) as f64)
 }

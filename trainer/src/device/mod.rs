@@ -123,6 +123,10 @@ pub trait Device: Clone + Debug + Send + Sync {
 
     /// Takes a batch to the device.
     fn load(&self, batch: &Batch, tokens: &mut Self::Tokens) -> Result<(), TrainerError>;
+    /// As [`Device::load`], for a forward pass alone.
+    fn load_forward(&self, batch: &Batch, tokens: &mut Self::Tokens) -> Result<(), TrainerError> {
+        self.load(batch, tokens)
+    }
     /// `out` = rows of the table for the batch's inputs.
     fn embedding(
         &self,
@@ -190,7 +194,13 @@ pub trait Device: Clone + Debug + Send + Sync {
         losses: &mut Self::Statistic,
         gradients: Option<(&mut Self::Activation, Part<'_, Self>)>,
     ) -> Result<Self::Sum, TrainerError>;
+    /// Waits for it.
     fn sum(&self, sum: Self::Sum) -> Result<f64, TrainerError>;
+    /// The same sum, kept as number `place` of an evaluation's: the next batch's does not take its place on the device, so none has to be waited
+    /// for before all are queued.
+    fn set_aside(&self, sum: Self::Sum, _place: usize) -> Result<Self::Sum, TrainerError> {
+        Ok(sum)
+    }
     /// `sum` += `more`, `count` elements of each from a place on, element by element in F32.
     fn add(&self, sum: (&mut Self::Numbers, usize), more: (&Self::Numbers, usize), count: usize) -> Result<(), TrainerError>;
     /// `sum` += each of the pieces in their order, as [`Device::add`]; where it `begins`, the first takes the place of what was there.

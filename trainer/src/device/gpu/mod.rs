@@ -36,9 +36,10 @@ use parts::Parts;
 use profile::GpuProfile;
 use scratch::Turn;
 
-/// Places in the results that a step leaves on the device.
+/// Places in the results that a step leaves on the device; an evaluation's sums follow.
 const LOSS: usize = 0;
 const NORM: usize = 1;
+const ASIDE: usize = 2;
 
 /// A GPU with the kernels of one run.
 #[derive(Debug, Clone)]
@@ -124,7 +125,8 @@ impl Device for GpuDevice {
     type Rope = Angles;
     type Linears = GpuLinears;
     /// The sum is in the results until the next step.
-    type Sum = ();
+    /// Its place in the results.
+    type Sum = usize;
 
     fn check_memory(&self, _: &RunFile) -> Result<(), TrainerError> {
         // Done in `new`, before anything was allocated.
@@ -223,9 +225,13 @@ impl Device for GpuDevice {
     }
 
     fn load(&self, batch: &Batch, tokens: &mut Tokens) -> Result<(), TrainerError> {
-        tokens.inputs.write(0, &batch.inputs).map_err(machine)?;
-        tokens.targets.write(0, &batch.targets).map_err(machine)?;
+        self.load_forward(batch, tokens)?;
         tokens.occurrences.fill(&batch.inputs).map_err(machine)
+    }
+
+    fn load_forward(&self, batch: &Batch, tokens: &mut Tokens) -> Result<(), TrainerError> {
+        tokens.inputs.write(0, &batch.inputs).map_err(machine)?;
+        tokens.targets.write(0, &batch.targets).map_err(machine)
     }
 
     fn embedding(
@@ -319,16 +325,24 @@ impl Device for GpuDevice {
         _: usize,
         losses: &mut Buffer<f32>,
         gradients: Option<(&mut Buffer<Bf16>, (&mut Buffer<f32>, &Range<usize>))>,
-    ) -> Result<(), TrainerError> {
+    ) -> Result<usize, TrainerError> {
         let Parts { gpu, head, results, .. } = &*self.parts;
         let gradients = gradients.map(|(d_x, (numbers, place))| (d_x, numbers, place.start));
         let place = (&parameters.copies, weight.start);
         let (count, logits) = (batch.targets.len(), self.turn()?.take(head.logits())?);
-        self.timed("head", || head.run(gpu, x, place, &tokens.targets, losses, (results, LOSS), count, &logits, gradients))
+        self.timed("head", || head.run(gpu, x, place, &tokens.targets, losses, (results, LOSS), count, &logits, gradients))?;
+        Ok(LOSS)
     }
 
-    fn sum(&self, (): ()) -> Result<f64, TrainerError> {
-        self.result(LOSS)
+    fn sum(&self, place: usize) -> Result<f64, TrainerError> {
+        self.result(place)
+    }
+
+    fn set_aside(&self, sum: usize, place: usize) -> Result<usize, TrainerError> {
+        let (results, aside) = (&self.parts.results, ASIDE + place);
+        let copy = || results.window(sum, 1)?.copy_to(&results.window(aside, 1)?, 1);
+        copy().map_err(machine)?;
+        Ok(aside)
     }
 
     fn gradient_norm(&self, gradients: &Buffer<f32>) -> Result<f64, TrainerError> {

@@ -5,10 +5,10 @@ use contract::native::Native;
 use contract::run_file::{ModelSection, RunFile};
 use kernels::gpu::{Accumulator, Attention, Buffer, Elementwise, Gpu, Head, Kind, Norm, Optimizer, SumRounder};
 
-use super::machine;
 use super::memory::{self, Keep};
 use super::scratch::Scratch;
 use super::shard::Shard;
+use super::{ASIDE, machine};
 use crate::error::TrainerError;
 use crate::parameters::Layout;
 
@@ -28,7 +28,7 @@ pub(super) struct Parts {
     pub(super) shard: Shard,
     pub(super) scratch: Scratch,
     pub(super) ways: Ways,
-    /// Sum of the batch's losses, and norm of the gradients.
+    /// Sum of the batch's losses, norm of the gradients, and sums of an evaluation's batches.
     pub(super) results: Buffer<f64>,
     /// Bytes that were free before any of this was made.
     pub(super) free: u64,
@@ -60,7 +60,7 @@ impl Parts {
             shard: Shard::default(),
             scratch: Scratch::new(&gpu, scratch_bytes(run, ways))?,
             ways,
-            results: gpu.zeros(2).map_err(machine)?,
+            results: gpu.zeros(ASIDE + run.evaluation.sequences.div_ceil(run.batch.sequences)).map_err(machine)?,
             free,
             gpu,
         })
