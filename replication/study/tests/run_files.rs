@@ -32,6 +32,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("ladder-32m-batch-quadruple", "b0df02aea741aba0"),
     ("ladder-32m-batch-quarter", "0659973f8afac663"),
     ("ladder-32m-decay", "8a56be499e2401c8"),
+    ("ladder-32m-depth", "c0776bb32e04f259"),
     ("ladder-32m-dw", "0fab69e5666ea6a0"),
     ("ladder-32m-even", "80af3c3143c17b4c"),
     ("ladder-32m-lr-double", "c6d25fd5c7406477"),
