@@ -20,6 +20,8 @@ const S: &str = "2026-11-21-nvidia-h200-h200-s-81cdabc0";
 const M: &str = "2026-11-22-nvidia-h200-h200-m-b78afef7";
 const CPU: &str = "2026-11-22-xeon-2c-cpu-694f997d";
 const LADDER: &str = "2026-11-27-nvidia-h200-ladder-32m-2b583825";
+/// The paper's depth alone, with twelve other seeds.
+const DEPTH: &str = "2026-11-27-nvidia-h200-ladder-32m-depth-52383dbb";
 const LADDER_8M: &str = "2026-11-26-nvidia-h200-ladder-8m-e40b2e0d";
 const LADDER_110M: &str = "2026-11-26-nvidia-h200-ladder-110m-2dcb7a0f";
 const LADDER_359M: &str = "2026-11-26-nvidia-h200-ladder-359m-e40b2e0d";
@@ -171,6 +173,7 @@ impl Results {
                 let rises: Vec<f64> = later.iter().zip(earlier).map(|(later, earlier)| later - earlier).collect();
                 Ok(if rises.is_empty() { String::new() } else { interval(&rises).percent() })
             }
+            ("cost", []) if !self.has_any(directory, first) => Ok("not run".into()),
             ("cost", []) => self.cost(directory, first, column.late).map(Interval::percent),
             ("sensitivity", []) => self.cost(directory, first, column.late).map(|cost| fixed(100.0 * cost.mean, 1)),
             ("control" | "defect", []) => Ok(self.beside(directory, first, column)),
@@ -348,6 +351,7 @@ impl Results {
         all.push(format!("{} times as precisely", fixed(early / self.precision(LADDER)["sd"].as_f64().unwrap(), 1)));
         all.push(format!("where one run of `h200-s` scatters by {} %", fixed(100.0 * early, 1)));
         all.extend(self.sizes());
+        all.extend(self.depth());
         all.push(self.smallest().1);
         all.extend(self.of_few_seeds());
         all.push(self.parts_of_the_gap());

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{CPU, LADDER, LADDER_8M, LADDER_110M, LADDER_359M, Results, fixed};
+use super::{CPU, DEPTH, LADDER, LADDER_8M, LADDER_110M, LADDER_359M, Results, fixed};
 
 impl Results {
     /// The verdict of a claim's own size.
@@ -43,6 +43,33 @@ impl Results {
             self.chances(LADDER, "T1-H32"),
             self.chances(LADDER_110M, "T1-FDW"),
             "Fprop alone and both Hadamard matrices lie above 8 to 9 % and are `inconclusive`".to_owned(),
+        ]
+    }
+
+    /// The same sizes by twelve other seeds.
+    pub(super) fn depth(&mut self) -> Vec<String> {
+        let decided = [("T1-F", "inconclusive"), ("T1-FDW", "cannot-decide"), ("T1-H32", "inconclusive"), ("T1-H16", "differs")];
+        for (claim, verdict) in decided {
+            assert_eq!(self.verdict(DEPTH, claim), verdict, "{claim}");
+        }
+        let [f, full, h32] = ["mxfp4-f", "mxfp4-fdw", "mxfp4-fdw-h32"].map(|arm| self.cost(DEPTH, arm, false).unwrap());
+        assert!(f.low > 0.09 && f.low < 0.11 && h32.low > 0.09 && h32.low < 0.11 && full.high < 0.24, "{f}, {h32} and {full}");
+        let scatters = [DEPTH, LADDER].map(|directory| fixed(100.0 * self.precision(directory)["sd"].as_f64().unwrap(), 1));
+        let full = self.sizes_in_tokens(DEPTH).into_iter().find(|row| row["claim"] == "T1-FDW").unwrap();
+        let chance = fixed(100.0 * full["chance_reproduced"].parse::<f64>().unwrap(), 0);
+        let [h16, h32] = ["T1-H16", "T1-H32"]
+            .map(|claim| [LADDER, DEPTH].map(|directory| self.direction_line(directory, claim).unwrap().negated().in_words()).join(" and "));
+        let [own, ladder] = [DEPTH, LADDER].map(|directory| {
+            let precision = self.precision(directory);
+            [0, 1].map(|end| fixed(precision["tokens"][end].as_f64().unwrap() / 1e6, 0))
+        });
+        vec![
+            format!("says**: `differs` ({})", self.chances(DEPTH, "T1-H16")),
+            self.chances(DEPTH, "T1-FDW"),
+            format!("These seeds scatter by {} %, where {} % had been expected", scatters[0], scatters[1]),
+            format!("if the paper is right, was {chance} %"),
+            format!("{h16} with Hadamard 16, {h32} with Hadamard 32"),
+            format!("between {} and {} million tokens, where it was {} to {}", own[0], own[1], ladder[0], ladder[1]),
         ]
     }
 
@@ -112,12 +139,13 @@ impl Results {
         // Gaps in nats are no sizes in tokens.
         let sizes = self.sizes_in_tokens(CPU);
         assert!(sizes.len() > 8 && sizes.iter().all(|row| row["verdict"] == "cannot-decide"), "{CPU}: a size in tokens is decided");
-        let [_, holm] = self.outside(LADDER_110M, "T1-FDW");
+        let [[_, holm], [_, rotated]] = [(LADDER_110M, "T1-FDW"), (DEPTH, "T1-H16")].map(|(directory, claim)| self.outside(directory, claim));
         const ALL: [&str; 7] = ["mxfp4-f", "mxfp4-fd", "mxfp4-fdw", "mxfp4-fdw-sr", "mxfp4-fdw-rh16", "mxfp4-fdw-h16", "mxfp4-fdw-h32"];
         let large = ends(&self.times(LADDER_110M, &ALL));
         let largest = ends(&self.times(LADDER_359M, &["mxfp4-fdw", "mxfp4-fdw-sr", "mxfp4-fdw-h16"]));
         vec![
             format!("it `differs` (p {} by Holm)", fixed(holm, 2)),
+            format!("with twelve others {} and `differs` (p {} by Holm)", self.cost(DEPTH, "mxfp4-fdw-h16", false).unwrap().in_words(), fixed(rotated, 2)),
             format!("one of 110M {} to {} times", large.0, large.1),
             format!("one of 359M {} to {} times", largest.0, largest.1),
             "The full pipeline costs a fifth more tokens, less than the paper's 26 to 27 %".to_owned(),
