@@ -27,6 +27,7 @@ const LADDER_110M: &str = "2026-11-26-nvidia-h200-ladder-110m-2dcb7a0f";
 const LADDER_359M: &str = "2026-11-26-nvidia-h200-ladder-359m-e40b2e0d";
 const KERNELS: &str = "kernels-2026-11-22-nvidia-h200";
 const CPU_KERNELS: &str = "kernels-2026-11-26-epyc-zen5-2c";
+const CPU_KERNELS_INTEL: &str = "kernels-2026-11-27-gpu-host-cpu";
 const CPU_KERNELS_BEFORE: &str = "kernels-2026-11-25-epyc-2c";
 const STEPS_S: &str = "kernels-2026-11-22-nvidia-h200-steps-34m";
 const STEPS_M: &str = "kernels-2026-11-22-nvidia-h200-steps-135m";
@@ -461,6 +462,10 @@ impl Results {
         let mkl = fixed(mkl, 2);
         let best = fixed(of("MXFP4 with preparing both operands, over the best F32"), 2);
         let ggml = fixed(of("MXFP4 with preparing both operands, over ggml's MXFP4 x Q8_0"), 2);
+        let shared = percent(self.ratio(CPU_KERNELS_INTEL, products[0]));
+        let row = self.csv(&format!("{CPU_KERNELS_INTEL}/comparisons.csv")).iter().find(|row| row["what"] == OVER_MKL).unwrap();
+        let [mean, low, high] = ["ratio", "low", "high"].map(|name| row[name].parse::<f64>().unwrap());
+        let intel = Interval { mean, low, high }.text(2);
         let mut before = |what: &str| self.ratio(CPU_KERNELS_BEFORE, what);
         let [share, mkl_before] = [products[0], OVER_MKL].map(&mut before);
         assert!(share / mkl_before > 0.8, "PyTorch's product reached {} of the peak on the other", share / mkl_before);
@@ -471,6 +476,8 @@ impl Results {
                 fixed(mkl_before, 2)
             ),
             format!("run at {f32} % of the multiply-add peak and {mkl} times as fast as PyTorch's"),
+            format!("product of prepared operands is {intel} times as fast"),
+            format!("ours ran at {shared} % of the peak in them"),
             format!("run at {mxfp4} % of the peak of integer dot products"),
             format!("{best} times as fast as the best F32 product and {ggml} times as fast as ggml's"),
             format!("takes {eager_a} times less than PyTorch's in F32 and {compiled_a} times less than its compiled one"),

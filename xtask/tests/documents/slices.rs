@@ -14,7 +14,8 @@ const MEASURED: [(&str, usize, f64); 4] = [
 ];
 
 /// As [`MEASURED`], but each moment of a GPU counts once, although a run begins there before another ends.
-const BY_CLOCK: [(&str, usize, f64); 2] = [("docs/measured/slices-2026-11-26", 4, 810.0), ("docs/measured/slices-2026-11-27-depth", 4, 1410.0)];
+const BY_CLOCK: [(&str, usize, f64); 2] =
+    [("docs/measured/slices-2026-11-26", 4, 810.0), ("docs/measured/slices-2026-11-27-depth", 4, 1410.0)];
 
 /// What was said once: seconds since the start, and the step of every run at work.
 struct Said {

@@ -57,8 +57,9 @@ impl Results {
         let scatters = [DEPTH, LADDER].map(|directory| fixed(100.0 * self.precision(directory)["sd"].as_f64().unwrap(), 1));
         let full = self.sizes_in_tokens(DEPTH).into_iter().find(|row| row["claim"] == "T1-FDW").unwrap();
         let chance = fixed(100.0 * full["chance_reproduced"].parse::<f64>().unwrap(), 0);
-        let [h16, h32] = ["T1-H16", "T1-H32"]
-            .map(|claim| [LADDER, DEPTH].map(|directory| self.direction_line(directory, claim).unwrap().negated().in_words()).join(" and "));
+        let [h16, h32] = ["T1-H16", "T1-H32"].map(|claim| {
+            [LADDER, DEPTH].map(|directory| self.direction_line(directory, claim).unwrap().negated().in_words()).join(" and ")
+        });
         let [own, ladder] = [DEPTH, LADDER].map(|directory| {
             let precision = self.precision(directory);
             [0, 1].map(|end| fixed(precision["tokens"][end].as_f64().unwrap() / 1e6, 0))
@@ -139,13 +140,18 @@ impl Results {
         // Gaps in nats are no sizes in tokens.
         let sizes = self.sizes_in_tokens(CPU);
         assert!(sizes.len() > 8 && sizes.iter().all(|row| row["verdict"] == "cannot-decide"), "{CPU}: a size in tokens is decided");
-        let [[_, holm], [_, rotated]] = [(LADDER_110M, "T1-FDW"), (DEPTH, "T1-H16")].map(|(directory, claim)| self.outside(directory, claim));
+        let [[_, holm], [_, rotated]] =
+            [(LADDER_110M, "T1-FDW"), (DEPTH, "T1-H16")].map(|(directory, claim)| self.outside(directory, claim));
         const ALL: [&str; 7] = ["mxfp4-f", "mxfp4-fd", "mxfp4-fdw", "mxfp4-fdw-sr", "mxfp4-fdw-rh16", "mxfp4-fdw-h16", "mxfp4-fdw-h32"];
         let large = ends(&self.times(LADDER_110M, &ALL));
         let largest = ends(&self.times(LADDER_359M, &["mxfp4-fdw", "mxfp4-fdw-sr", "mxfp4-fdw-h16"]));
         vec![
             format!("it `differs` (p {} by Holm)", fixed(holm, 2)),
-            format!("with twelve others {} and `differs` (p {} by Holm)", self.cost(DEPTH, "mxfp4-fdw-h16", false).unwrap().in_words(), fixed(rotated, 2)),
+            format!(
+                "with twelve others {} and `differs` (p {} by Holm)",
+                self.cost(DEPTH, "mxfp4-fdw-h16", false).unwrap().in_words(),
+                fixed(rotated, 2)
+            ),
             format!("one of 110M {} to {} times", large.0, large.1),
             format!("one of 359M {} to {} times", largest.0, largest.1),
             "The full pipeline costs a fifth more tokens, less than the paper's 26 to 27 %".to_owned(),

@@ -97,7 +97,8 @@ impl Results {
                 assert!(loss > 7.0, "{arm} of seed {seed} ends at {loss}");
             }
         }
-        for (arm, seed) in ["fp8", "mxfp4-fdw", "mxfp4-fdw-sr", "mxfp4-fdw-rh16"].into_iter().flat_map(|arm| SEEDS.map(|seed| (arm, seed))) {
+        for (arm, seed) in ["fp8", "mxfp4-fdw", "mxfp4-fdw-sr", "mxfp4-fdw-rh16"].into_iter().flat_map(|arm| SEEDS.map(|seed| (arm, seed)))
+        {
             let again = [DEFECTS, DNC].map(|directory| self.curve_of(directory, arm, seed));
             assert!(!again[0].is_empty() && again[0] == again[1], "{arm} of seed {seed} beside the mistakes is another run");
         }
@@ -116,7 +117,11 @@ impl Results {
         assert_eq!(judged, "`inconclusive` (3 of 3 DNC)");
         all.push(format!("which is {times} times what FP8 needs to loss {loss}, the deepest that stands for the paper's target"));
         let reaching = |results: &mut Self, loss: f64| {
-            SEEDS.map(|seed| results.curve_of(DNC, "mxfp4-fdw-srx", seed).iter().any(|(_, at)| *at <= loss)).iter().filter(|got| **got).count()
+            SEEDS
+                .map(|seed| results.curve_of(DNC, "mxfp4-fdw-srx", seed).iter().any(|(_, at)| *at <= loss))
+                .iter()
+                .filter(|got| **got)
+                .count()
         };
         assert_eq!((reaching(self, loss.parse().unwrap()), reaching(self, 3.328)), (2, 0), "stochastic rounding of activations alone");
         all.push(format!(
