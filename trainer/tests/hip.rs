@@ -151,6 +151,31 @@ fn the_stand_in_is_listed_as_what_it_is() {
     }
 }
 
+/// An evaluation in two batches keeps the sum of either until both are read: it is that of one batch of the same sequences, but for the order in
+/// which F64 adds 256 losses. One batch alone has another mean.
+#[test]
+fn an_evaluation_of_several_batches_keeps_every_sum() {
+    if !gfx950_stand_in::has_clang() {
+        return;
+    }
+    let site = Site::new(true);
+    let [both, at_once, first] = [("both", 2, 4), ("at-once", 4, 4), ("first", 2, 2)].map(|(name, batch, evaluated)| {
+        let run = common::tiny_yaml(common::recipe("mxfp4-fdw-h16"), |run| {
+            run["model"]["num_hidden_layers"] = 1.into();
+            run["batch"]["sequences"] = batch.into();
+            run["budget"]["steps"] = 2.into();
+            run["evaluation"]["sequences"] = evaluated.into();
+            run["logging"]["quantisation_steps"] = serde_yaml::Value::Sequence(vec![2.into()]);
+        });
+        common::write_run(&site.path(name), &run);
+        site.train(name, "hip");
+        let before = site.records(name, "metrics.jsonl").into_iter().find(|line| line["kind"] == "eval" && line["step"] == 0).unwrap();
+        before["loss"].as_f64().unwrap()
+    });
+    assert!((both - at_once).abs() < 1e-12, "{both} in two batches, {at_once} in one");
+    assert!((both - first).abs() > 1e-4, "{both}, and {first} of the first batch alone");
+}
+
 /// Through its own forward pass a reading is the evaluation, bit for bit; through any other it is near the CPU's reading of the CPU's weights:
 /// after two steps both have learnt the same within what BF16 activations leave (0.02 nats; rounding to MXFP4 moves these losses by more than
 /// ten times less than not reading at all would).

@@ -57,7 +57,7 @@ fn file((profile, run): &Run, name: &str) -> String {
 }
 
 fn timing(run: &Run) -> Vec<TimingLine> {
-    json::read(&run.1, &file(run, "timing.jsonl")).into_iter().map(|line| line.unwrap().1).collect()
+    json::read(&run.1, &file(run, "timing.jsonl")).map(|line| line.unwrap().1).collect()
 }
 
 /// Seconds of steps and of evaluations of a run up to a step.
