@@ -196,8 +196,8 @@ pub trait Device: Clone + Debug + Send + Sync {
     ) -> Result<Self::Sum, TrainerError>;
     /// Waits for it.
     fn sum(&self, sum: Self::Sum) -> Result<f64, TrainerError>;
-    /// The same sum, kept as number `place` of an evaluation's: the next batch's does not take its place on the device, so none has to be waited
-    /// for before all are queued.
+    /// The same sum, kept as number `place` of an evaluation's: the next batch's does not take its place on the device, so an evaluation asks for
+    /// its sums when all its batches are queued.
     fn set_aside(&self, sum: Self::Sum, _place: usize) -> Result<Self::Sum, TrainerError> {
         Ok(sum)
     }

@@ -103,7 +103,7 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-fn median(values: &[f64]) -> f64 {
+pub(crate) fn median(values: &[f64]) -> f64 {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
     let half = values.len() / 2;
@@ -442,6 +442,18 @@ impl Results {
         all
     }
 
+    /// Fastest and slowest rounds of the large F32 product, PyTorch's and ours, ms.
+    fn rounds(&self, directory: &str) -> [String; 2] {
+        let kernels = self.json(&format!("{directory}/kernels.json"));
+        let of = |list: &str, name: &str| {
+            let one = kernels[list].as_array().unwrap().iter().find(|one| one["name"] == name).unwrap();
+            let mut seconds: Vec<f64> = one["samples"].as_array().unwrap().iter().map(|second| second.as_f64().unwrap()).collect();
+            seconds.sort_by(f64::total_cmp);
+            [seconds[0], seconds[seconds.len() - 1]].map(|second| fixed(1e3 * second, 0)).join(" to ")
+        };
+        [of("peers", "gemm/f32/2048x1024x1024"), of("samples", "gemm/fp8/2048x1024x1024")]
+    }
+
     fn sentences_of_cpu_kernels(&mut self) -> Vec<String> {
         let mut of = |what: &str| self.ratio(CPU_KERNELS, what);
         let percent = |ratio: f64| fixed(100.0 * ratio, 0);
@@ -466,6 +478,10 @@ impl Results {
         let row = self.csv(&format!("{CPU_KERNELS_INTEL}/comparisons.csv")).iter().find(|row| row["what"] == OVER_MKL).unwrap();
         let [mean, low, high] = ["ratio", "low", "high"].map(|name| row[name].parse::<f64>().unwrap());
         let intel = Interval { mean, low, high }.text(2);
+        let rounds = self.rounds(CPU_KERNELS_INTEL);
+        let [bf16, int8] =
+            ["BF16 with preparing, over PyTorch's BF16", "MXFP4 product of prepared operands, over PyTorch's INT8 (no scales)"]
+                .map(|what| fixed(self.ratio(CPU_KERNELS_INTEL, what), 2));
         let mut before = |what: &str| self.ratio(CPU_KERNELS_BEFORE, what);
         let [share, mkl_before] = [products[0], OVER_MKL].map(&mut before);
         assert!(share / mkl_before > 0.8, "PyTorch's product reached {} of the peak on the other", share / mkl_before);
@@ -477,7 +493,8 @@ impl Results {
             ),
             format!("run at {f32} % of the multiply-add peak and {mkl} times as fast as PyTorch's"),
             format!("product of prepared operands is {intel} times as fast"),
-            format!("ours ran at {shared} % of the peak in them"),
+            format!("MKL's take {} ms, ours {} ms, so the fastest are MKL's; ours reach {shared} % of the peak", rounds[0], rounds[1]),
+            format!("our BF16 product is {bf16} times as fast, our MXFP4 product {int8} times as fast as INT8"),
             format!("run at {mxfp4} % of the peak of integer dot products"),
             format!("{best} times as fast as the best F32 product and {ggml} times as fast as ggml's"),
             format!("takes {eager_a} times less than PyTorch's in F32 and {compiled_a} times less than its compiled one"),

@@ -160,6 +160,13 @@ fn what_is_said_of_slices_by_the_clock_was_measured() {
         };
         (share(0), share(1), places.len(), end)
     });
+    let evaluation = |seed: u64| {
+        let of = timing(&("dnc-32m".to_owned(), format!("fp8/{seed}"))).into_iter().filter_map(|line| match line {
+            TimingLine::Evaluation(evaluation) => Some(1e3 * evaluation.seconds),
+            _ => None,
+        });
+        super::numbers::median(&of.collect::<Vec<_>>())
+    };
     let (steps, either, runs, end) = last;
     assert!(steps >= 95.0, "{steps}");
     for wanted in [
@@ -169,6 +176,7 @@ fn what_is_said_of_slices_by_the_clock_was_measured() {
             either - steps,
             100.0 - either
         ),
+        format!("in `dnc-32m` took {:.1} ms with seed 12 and takes {:.1} ms with seed 13", evaluation(12), evaluation(13)),
         format!("the {} runs of the first of these had {:.1} % of steps", first.2, first.0),
     ] {
         assert!(page.contains(&wanted), "{wanted}");

@@ -124,8 +124,7 @@ impl Device for GpuDevice {
     type Tokens = Tokens;
     type Rope = Angles;
     type Linears = GpuLinears;
-    /// The sum is in the results until the next step.
-    /// Its place in the results.
+    /// Its place in the results, where it is until the next batch's unless it is set aside.
     type Sum = usize;
 
     fn check_memory(&self, _: &RunFile) -> Result<(), TrainerError> {

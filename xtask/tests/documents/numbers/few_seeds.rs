@@ -116,14 +116,17 @@ impl Results {
         let (judged, loss, times) = self.not_converged(DNC);
         assert_eq!(judged, "`inconclusive` (3 of 3 DNC)");
         all.push(format!("which is {times} times what FP8 needs to loss {loss}, the deepest that stands for the paper's target"));
-        let reaching = |results: &mut Self, loss: f64| {
-            SEEDS
-                .map(|seed| results.curve_of(DNC, "mxfp4-fdw-srx", seed).iter().any(|(_, at)| *at <= loss))
-                .iter()
-                .filter(|got| **got)
-                .count()
-        };
-        assert_eq!((reaching(self, loss.parse().unwrap()), reaching(self, 3.328)), (2, 0), "stochastic rounding of activations alone");
+        let loss: f64 = loss.parse().unwrap();
+        let mut reaching =
+            |directory: &str, arm: &str, loss: f64| SEEDS.map(|seed| self.curve_of(directory, arm, seed).iter().any(|(_, at)| *at <= loss));
+        for (directory, arm) in [(DNC, "mxfp4-fdw-srx"), (DNC, "mxfp4-fdw-sr-constant"), (DEFECTS, "mxfp4-fdw-twice")] {
+            assert_eq!((reaching(directory, arm, loss), reaching(directory, arm, 3.328)), ([true, true, false], [false; 3]), "{arm}");
+        }
+        for seed in [12, 13] {
+            let late = ["mxfp4-fdw-rh16", "mxfp4-fdw-rh16-fixed"]
+                .map(|arm| late_gap(&self.curve_of(DNC, arm, seed), &self.curve_of(DNC, "fp8", seed)));
+            assert!((late[0] - late[1]).abs() < 0.003, "random signs that stay, seed {seed}: {late:?}");
+        }
         all.push(format!(
             "it reaches a loss of {lowest} after {after} million tokens, rises from there and ends at {last}, in all three seeds"
         ));
