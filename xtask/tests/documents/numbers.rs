@@ -174,7 +174,7 @@ impl Results {
                 let rises: Vec<f64> = later.iter().zip(earlier).map(|(later, earlier)| later - earlier).collect();
                 Ok(if rises.is_empty() { String::new() } else { interval(&rises).percent() })
             }
-            ("cost", []) if !self.has_any(directory, first) => Ok("not run".into()),
+            ("cost", []) if !self.has(directory, first) => Ok("not run".into()),
             ("cost", []) => self.cost(directory, first, column.late).map(Interval::percent),
             ("sensitivity", []) => self.cost(directory, first, column.late).map(|cost| fixed(100.0 * cost.mean, 1)),
             ("control" | "defect", []) => Ok(self.beside(directory, first, column)),
@@ -313,9 +313,12 @@ impl Results {
 
     /// A ratio of comparisons.csv.
     fn ratio(&mut self, directory: &str, what: &str) -> f64 {
+        self.compared(directory, what)["ratio"].parse().unwrap()
+    }
+
+    fn compared(&mut self, directory: &str, what: &str) -> &BTreeMap<String, String> {
         let rows = self.csv(&format!("{directory}/comparisons.csv"));
-        let row = rows.iter().find(|row| row["what"] == what).unwrap_or_else(|| panic!("{directory}: no comparison {what:?}"));
-        row["ratio"].parse().unwrap()
+        rows.iter().find(|row| row["what"] == what).unwrap_or_else(|| panic!("{directory}: no comparison {what:?}"))
     }
 
     /// Sentences that docs/results.md has to contain.
@@ -475,7 +478,7 @@ impl Results {
         let best = fixed(of("MXFP4 with preparing both operands, over the best F32"), 2);
         let ggml = fixed(of("MXFP4 with preparing both operands, over ggml's MXFP4 x Q8_0"), 2);
         let shared = percent(self.ratio(CPU_KERNELS_INTEL, products[0]));
-        let row = self.csv(&format!("{CPU_KERNELS_INTEL}/comparisons.csv")).iter().find(|row| row["what"] == OVER_MKL).unwrap();
+        let row = self.compared(CPU_KERNELS_INTEL, OVER_MKL);
         let [mean, low, high] = ["ratio", "low", "high"].map(|name| row[name].parse::<f64>().unwrap());
         let intel = Interval { mean, low, high }.text(2);
         let rounds = self.rounds(CPU_KERNELS_INTEL);

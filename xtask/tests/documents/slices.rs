@@ -14,8 +14,7 @@ const MEASURED: [(&str, usize, f64); 4] = [
 ];
 
 /// As [`MEASURED`], but each moment of a GPU counts once, although a run begins there before another ends.
-const BY_CLOCK: [(&str, usize, f64); 2] =
-    [("docs/measured/slices-2026-11-26", 4, 810.0), ("docs/measured/slices-2026-11-27-depth", 4, 1410.0)];
+const BY_CLOCK: [(&str, usize, f64); 2] = [MEASURED[0], ("docs/measured/slices-2026-11-27-depth", 4, 1410.0)];
 
 /// What was said once: seconds since the start, and the step of every run at work.
 struct Said {
@@ -143,8 +142,7 @@ fn what_is_said_of_slices_by_the_clock_was_measured() {
         let (mut by_place, mut starts) = (BTreeMap::<&String, [Stretches; 2]>::new(), Vec::new());
         for (run, place) in &places {
             let (steps, evaluations, ends) = clock(run);
-            let said = lines.iter().filter_map(|said| Some(ends.get(said.at.get(*run)?)? - said.seconds));
-            starts.extend(said);
+            starts.extend(lines.iter().filter_map(|said| Some(ends.get(said.at.get(*run)?)? - said.seconds)));
             let [in_steps, in_either] = by_place.entry(place).or_default();
             in_either.extend(steps.iter().chain(&evaluations));
             in_steps.extend(steps);

@@ -50,13 +50,8 @@ impl Results {
         rows.map(|row| (number(row, "tokens"), number(row, "loss"))).collect()
     }
 
-    /// Whether a campaign has a run of an arm.
+    /// Whether a campaign has a run of an arm, with whichever seed.
     pub(super) fn has(&mut self, directory: &str, arm: &str) -> bool {
-        !self.curve(directory, arm).is_empty()
-    }
-
-    /// As [`Self::has`], with whichever seed.
-    pub(super) fn has_any(&mut self, directory: &str, arm: &str) -> bool {
         self.csv(&format!("{directory}/data/validation.csv")).iter().any(|row| row["arm"] == arm)
     }
 
