@@ -27,6 +27,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("h200-m", "ff42cac8c56a570a"),
     ("h200-s", "84a74d2d54fbea03"),
     ("ladder-110m", "efe17633cbcac027"),
+    ("ladder-110m-depth", "c74a9f2bad2d16a8"),
     ("ladder-110m-dw", "b71dc2e20bc1807f"),
     ("ladder-32m", "b084a99c9dabc907"),
     ("ladder-32m-batch-quadruple", "b0df02aea741aba0"),
