@@ -3,7 +3,6 @@
 mod first;
 mod law;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use minijinja::context;
@@ -16,8 +15,8 @@ use super::latex::{self, Macros};
 use super::{RenderError, html, latex_document, svg};
 use crate::files;
 use crate::manifest::{Claim, Manifests, Metric, Paper};
-use crate::number;
-use crate::synthesis::{Depth, Row, Source, Synthesis, Trend, size, table};
+use crate::number::{self, Unit};
+use crate::synthesis::{Depth, Part, Place, Row, Source, Synthesis, Trend, size, table};
 
 /// The largest page that may be written.
 const LARGEST: usize = 2_000_000;
@@ -63,6 +62,7 @@ struct Page {
     picture: Option<String>,
     caption: String,
     papers: Vec<PaperPart>,
+    together: Option<Grid>,
     trends: Option<Grid>,
     no_trend: String,
     law: law::Part,
@@ -103,7 +103,7 @@ fn latex_files(
 ) -> Result<Vec<(String, String)>, RenderError> {
     let (mut macros, mut all) = (Macros::default(), Vec::new());
     let grids =
-        page.papers.iter().flat_map(|paper| [&paper.claims, &paper.next]).chain(&page.trends).chain(&page.law.grids).chain([&page.sources]);
+        page.papers.iter().flat_map(|paper| [&paper.claims, &paper.next]).chain(&page.together).chain(&page.trends).chain(&page.law.grids).chain([&page.sources]);
     for grid in grids {
         all.push((format!("tables/{}.tex", grid.id), latex::booktabs(grid, &mut macros)));
     }
@@ -143,6 +143,7 @@ impl Shown<'_> {
             picture: figure.map(|figure| figure.inline.clone()),
             caption: figure.map(|figure| figure.caption.clone()).unwrap_or_default(),
             papers: papers.iter().filter_map(|paper| self.paper(paper)).collect(),
+            together: self.together(),
             trends: (!trends.is_empty()).then(|| self.trends(&trends)),
             no_trend: "No two campaigns differ in the model’s size and in nothing else, so nothing is said of size.".to_owned(),
             law: self.law(),
@@ -244,6 +245,46 @@ impl Shown<'_> {
         if source.shallow.is_some() { format!("{}, earlier", source.label) } else { source.label.clone() }
     }
 
+    /// None where no two campaigns of one model differ in their seeds alone.
+    fn together(&self) -> Option<Grid> {
+        let columns = vec![
+            words("Arm", 0.16),
+            words("Model", 0.08),
+            words("Each campaign", 0.40),
+            numbers("All seeds together", 0.20),
+            words("The paper", 0.16),
+        ];
+        let caption = "Extra tokens at the paper’s depth, all seeds of one model together: an estimate, and no verdict";
+        let mut grid = Grid::new("together", caption, columns).stacking();
+        for (index, all) in self.synthesis.together.iter().enumerate() {
+            let campaign = |part: &Part| {
+                let (source, number) = (&self.synthesis.sources[part.source], part.number.text(Unit::SignedPercent));
+                format!("{}: {number}, {} seeds, a run scatters {}", source.profile, part.number.n, Unit::Percent.number(part.scatter.exp_m1()))
+            };
+            let mut campaigns = all.parts.iter().map(campaign);
+            let mut each = Cell::new(campaigns.next().unwrap_or_default());
+            each.lines = campaigns.collect();
+            let apart = format!("{} seeds; the campaigns are {} standard errors apart", all.number.n, number::fixed(all.apart, 1));
+            grid.row(
+                &format!("{index}-{}", all.claim),
+                vec![
+                    Cell::new(self.label(&all.arm)).detail(&all.claim),
+                    Cell::new(size(all.parameters)),
+                    each,
+                    Cell::new(all.number.text(Unit::SignedPercent)).detail(apart),
+                    Cell::new(self.claim(&all.paper, &all.claim).map(reported).unwrap_or_default())
+                        .detail(all.place.map(Place::words).unwrap_or_default()),
+                ],
+            );
+        }
+        (!self.synthesis.together.is_empty()).then_some(grid)
+    }
+
+    fn claim(&self, paper: &str, claim: &str) -> Option<&Claim> {
+        let of = self.synthesis.papers.iter().find(|known| known.id.as_str() == paper)?;
+        of.claims.iter().find(|known| known.id.as_str() == claim)
+    }
+
     fn trends(&self, trends: &[&Trend]) -> Grid {
         let columns = vec![
             words("Arm", 0.16),
@@ -254,10 +295,8 @@ impl Shown<'_> {
         ];
         let mut grid =
             Grid::new("trends", "What the model’s size does: a straight line in the logarithm of parameters", columns).stacking();
-        let papers: BTreeMap<&str, &Paper> = self.synthesis.papers.iter().map(|paper| (paper.id.as_str(), paper)).collect();
         for (index, trend) in trends.iter().enumerate() {
-            let claim =
-                papers.get(trend.paper.as_str()).and_then(|paper| paper.claims.iter().find(|claim| claim.id.as_str() == trend.claim));
+            let claim = self.claim(&trend.paper, &trend.claim);
             let points: Vec<String> =
                 trend.points.iter().map(|point| format!("{}: {}", size(point.parameters), point.number.text(trend.unit))).collect();
             let misfit = match trend.misfit {

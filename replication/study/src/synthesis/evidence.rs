@@ -3,7 +3,7 @@
 use super::source::Read;
 use crate::judge::verdict::Evidence;
 use crate::judge::{ClaimVerdict, Crossed, Scale, Sheet, Sheets, Verdicts, crossed, judge_by};
-use crate::layout::{Levels as _, Measured};
+use crate::layout::{Component, Levels as _, Measured};
 use crate::manifest::{Claim, Manifests, Metric, Paper};
 use crate::measure::Measurements;
 use crate::measure::curves::Stretch;
@@ -74,6 +74,8 @@ pub struct Row {
     pub number: Result<Number, String>,
     /// The same on the scale on which it was measured (logarithms of tokens, nats), with its error.
     pub measured: Option<Measured>,
+    /// How single runs scatter there, on that scale.
+    pub scatter: Option<Component>,
     /// Loss above the baseline's, nats.
     pub gap: Option<Number>,
     /// Verdict and reason, on the row that decides the claim.
@@ -120,7 +122,7 @@ impl Number {
         self.interval.map(|interval| unit.interval(&interval).replace(' ', "\u{a0}")).unwrap_or_default()
     }
 
-    fn of(measured: &Measured, shown: fn(f64) -> f64) -> Self {
+    pub(super) fn of(measured: &Measured, shown: fn(f64) -> f64) -> Self {
         let interval = measured.interval(CONFIDENCE).map(|ends| Interval::new(shown(ends.low), shown(ends.high)));
         Self { value: shown(measured.number), interval, n: measured.n }
     }
@@ -173,6 +175,7 @@ impl One<'_> {
             unit: self.claim.metric.unit(),
             number: Err(self.why()),
             measured: None,
+            scatter: None,
             gap: None,
             verdict: Some((self.verdict.verdict.clone(), self.verdict.reason.clone())),
             direction: self.verdict.lines.iter().find(|line| line.what == "direction").map(|line| line.verdict.clone()),
@@ -277,6 +280,7 @@ impl One<'_> {
         Row {
             number: measured.as_ref().map(|measured| Number::of(measured, shown)).map_err(String::clone),
             measured: measured.ok(),
+            scatter: sheet.layout(scale).ok().and_then(|layout| layout.scatter).map(|scatter| scatter.run),
             gap: of(Scale::Nats).ok().map(|gap| Number::of(&gap, |nats| nats)),
             seeds_to_decide: self.half_width(scale).and_then(|half| Some(sheet.design(scale)?.seeds_for(half / FAIR, self.baseline()))),
             ..row
@@ -285,13 +289,7 @@ impl One<'_> {
 
     /// Half of the accepted range, on the scale of the layout.
     fn half_width(&self, scale: Scale) -> Option<f64> {
-        let ([low, high], tolerance) = (self.claim.reported?, self.claim.tolerance.unwrap_or(0.0));
-        let ends = match (scale, &self.claim.metric) {
-            (Scale::Nats, _) => [low - tolerance, high + tolerance],
-            (_, Metric::TokenRatio { .. }) => [low - tolerance, high + tolerance].map(f64::ln),
-            _ => [low - tolerance, high + tolerance].map(f64::ln_1p),
-        };
-        Some((ends[1] - ends[0]) / 2.0).filter(|half| half.is_finite() && *half > 0.0)
+        accepted(self.claim, scale).map(|range| (range.high - range.low) / 2.0).filter(|half| *half > 0.0)
     }
 
     /// The paper's own way of counting, to this profile's target.
@@ -307,6 +305,18 @@ impl One<'_> {
             Crossed::Measured(measured) => Row { number: Ok(Number::of(&measured, f64::exp_m1)), measured: Some(measured), ..row },
         })
     }
+}
+
+/// What the paper reports with the claim's tolerance, on the scale of the layout; none without a size.
+pub(super) fn accepted(claim: &Claim, scale: Scale) -> Option<Interval> {
+    let ([low, high], tolerance) = (claim.reported?, claim.tolerance.unwrap_or(0.0));
+    let ends = [low - tolerance, high + tolerance];
+    let [low, high] = match (scale, &claim.metric) {
+        (Scale::Nats, _) => ends,
+        (_, Metric::TokenRatio { .. }) => ends.map(f64::ln),
+        _ => ends.map(f64::ln_1p),
+    };
+    (low.is_finite() && high.is_finite()).then(|| Interval::new(low, high))
 }
 
 fn depth(sheet: &Sheet) -> Depth {

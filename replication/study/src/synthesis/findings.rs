@@ -172,7 +172,6 @@ fn lacks(source: &Source, row: &Row) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::Measured;
     use crate::number::Unit;
     use crate::statistics::Interval;
     use crate::synthesis::Number;
@@ -193,6 +192,7 @@ mod tests {
             link: None,
             shallow: shallow.map(str::to_owned),
             public: false,
+            seed_numbers: BTreeSet::new(),
             keys: BTreeSet::new(),
         }
     }
@@ -209,7 +209,8 @@ mod tests {
             kind: None,
             unit: Unit::SignedPercent,
             number: Ok(Number { value: 0.1, interval, n: 3 }),
-            measured: None::<Measured>,
+            measured: None,
+            scatter: None,
             gap: None,
             verdict: Some((verdict.to_owned(), None)),
             direction: None,

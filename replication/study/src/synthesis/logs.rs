@@ -44,6 +44,7 @@ fn source(manifests: &Manifests, comparison: &Comparison, logs: &PublicLogs, pro
         link: None,
         shallow: None,
         public: true,
+        seed_numbers: BTreeSet::new(),
         keys: BTreeSet::new(),
     }
 }
@@ -65,6 +66,7 @@ fn rows_of(comparison: &Comparison, estimator: Estimator, source: usize, papers:
             unit: row.unit,
             number: number.ok_or_else(|| row.why.clone()),
             measured: None,
+            scatter: None,
             gap: None,
             verdict: Some((row.word.to_owned(), None)),
             direction: None,

@@ -1,7 +1,7 @@
 //! All evidence there is on each claim, side by side: every campaign, judged by the same rules whenever it was made, and the public logs.
 //!
-//! `source` reads directories and says why one is left out, `evidence` turns one into rows, `trend` asks what the model's size does,
-//! `law` what one law of parameters and tokens says of other sizes and budgets, `findings` where rows disagree and what would decide a claim next, `table` writes the CSV. A row has a number only where it means
+//! `source` reads directories and says why one is left out, `evidence` turns one into rows, `together` takes
+//! all seeds of one model together, `trend` asks what the model's size does, `law` what one law of parameters and tokens says of other sizes and budgets, `findings` where rows disagree and what would decide a claim next, `table` writes the CSV. A row has a number only where it means
 //! something; otherwise it says why not. Nothing here depends on where the directories lie, or when.
 
 mod chosen;
@@ -11,6 +11,7 @@ mod law;
 mod logs;
 mod source;
 mod table;
+mod together;
 mod trend;
 
 use std::path::PathBuf;
@@ -25,6 +26,7 @@ pub use findings::{Disagreement, Next};
 pub(crate) use source::size;
 pub use source::{LeftOut, Other, Source, below};
 pub use table::{NAME as TABLE, table};
+pub use together::{Part, Place, Together};
 pub use trend::{Point, Trend};
 
 /// The profile that is the paper's own setting: its model, and how its logs are read.
@@ -39,6 +41,8 @@ pub struct Synthesis {
     pub sources: Vec<Source>,
     /// By paper, claim, source and depth.
     pub rows: Vec<Row>,
+    /// Campaigns of one model that differ in their seeds alone.
+    pub together: Vec<Together>,
     pub trends: Vec<Trend>,
     /// Or why there is none.
     pub law: Result<Report, String>,
@@ -94,6 +98,7 @@ impl Synthesis {
             (paper, claim, row.source, row.depth)
         };
         rows.sort_by_key(place);
+        let together = together::all(&papers, &sources, &rows);
         let trends = trend::all(&papers, &sources, &rows);
         read.notes.extend(source::shared(&sources));
         Ok(Self {
@@ -102,6 +107,7 @@ impl Synthesis {
             papers,
             sources,
             rows,
+            together,
             trends,
             law,
             others: read.others,

@@ -43,6 +43,8 @@ pub struct Source {
     pub shallow: Option<String>,
     /// Runs of others, whom nobody controlled.
     pub public: bool,
+    /// The seeds of its finished runs.
+    pub seed_numbers: BTreeSet<u64>,
     /// Arm, seed and key of every finished run.
     pub keys: BTreeSet<String>,
 }
@@ -188,6 +190,7 @@ fn campaign(papers: &[Paper], directory: &Path, name: &str, link: Option<String>
         link,
         shallow: study.papers.first().and_then(|paper| shallow(&measurements, &paper.baseline)),
         public: false,
+        seed_numbers: finished.iter().map(|run| run.seed).collect(),
         keys: keys.collect(),
     };
     Ok(Read { source, measurements, key: record.key })

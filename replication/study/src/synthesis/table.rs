@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::Synthesis;
+use super::{Place, Synthesis, Together};
 use super::evidence::Number;
 use crate::judge::verdict::Evidence;
 use crate::law::{Estimate, Form, Report};
@@ -46,8 +46,9 @@ struct Line<'a> {
 /// `index.csv`.
 pub fn table(synthesis: &Synthesis) -> Table {
     let measured = synthesis.rows.iter().map(|row| of_row(synthesis, row));
+    let together = synthesis.together.iter().map(|all| of_together(synthesis, all));
     let modelled = synthesis.law.iter().flat_map(|law| of_law(synthesis, law));
-    Table::of(NAME, measured.chain(modelled))
+    Table::of(NAME, measured.chain(together).chain(modelled))
 }
 
 fn of_row<'a>(synthesis: &'a Synthesis, row: &'a super::Row) -> Line<'a> {
@@ -72,6 +73,23 @@ fn of_row<'a>(synthesis: &'a Synthesis, row: &'a super::Row) -> Line<'a> {
         reason: reason.unwrap_or(why),
         own_rules: source.judged_by,
         ..with(synthesis, &row.paper, &row.claim, row.unit, number)
+    }
+}
+
+/// All seeds of one model, under a depth of its own: whoever reads the campaigns does not meet them again here.
+fn of_together<'a>(synthesis: &'a Synthesis, all: &'a Together) -> Line<'a> {
+    let names: Vec<&str> = all.parts.iter().map(|part| synthesis.sources[part.source].name.as_str()).collect();
+    let kinds = synthesis.on(&all.paper, &all.claim).filter(|row| row.source == all.parts[0].source);
+    Line {
+        source: names.join(" and "),
+        parameters: Some(all.parameters),
+        depth: "matched depth, all seeds",
+        evidence: kinds.filter_map(|row| row.kind).next().map(Evidence::word),
+        arm: &all.arm,
+        baseline: &all.baseline,
+        n: all.number.n,
+        reason: all.place.map_or("", Place::words),
+        ..with(synthesis, &all.paper, &all.claim, Unit::SignedPercent, Some(&all.number))
     }
 }
 

@@ -1,0 +1,159 @@
+//! One model with all its seeds: campaigns between which only the seeds differ, put together for each claim at the paper's depth.
+//!
+//! They are put together after each has been seen, so what comes out is an estimate and no verdict.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::evidence::{Depth, Number, Row, accepted, trained};
+use super::source::Source;
+use crate::judge::Scale;
+use crate::layout::Measured;
+use crate::manifest::{Claim, Paper};
+use crate::statistics::{CONFIDENCE, EQUIVALENCE};
+
+/// Where the number of all seeds lies, beside what the claim accepts: told as the rules tell a verdict from an interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// The whole 90 % interval.
+    Inside,
+    /// The whole 95 % interval.
+    Outside,
+    Border,
+}
+
+impl Place {
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Inside => "inside what is accepted",
+            Self::Outside => "outside what is accepted",
+            Self::Border => "on the border of what is accepted",
+        }
+    }
+}
+
+/// One campaign's share.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Part {
+    pub source: usize,
+    pub number: Number,
+    /// Standard deviation of one run there, arm and seed accounted for, in the logarithm of tokens.
+    pub scatter: f64,
+}
+
+/// One claim on one model, from all seeds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Together {
+    pub paper: String,
+    pub claim: String,
+    pub arm: String,
+    pub baseline: String,
+    pub parameters: u64,
+    /// From the most seeds to the fewest: at least two.
+    pub parts: Vec<Part>,
+    pub number: Number,
+    /// How far the campaigns are from the common number, in standard errors: the root of the mean square, by its degrees of freedom.
+    pub apart: f64,
+    /// None where the claim has no size.
+    pub place: Option<Place>,
+}
+
+pub(super) fn all(papers: &[Paper], sources: &[Source], rows: &[Row]) -> Vec<Together> {
+    let mut all = Vec::new();
+    for paper in papers {
+        for claim in paper.claims.iter().filter(|claim| trained(claim).is_some_and(|(_, scale)| scale == Scale::Tokens)) {
+            let on = |row: &&Row| row.paper == paper.id.as_str() && row.claim == claim.id.as_str() && row.depth == Depth::Matched;
+            let mut groups: BTreeMap<_, Vec<Known>> = BTreeMap::new();
+            for known in rows.iter().filter(on).filter_map(Known::of) {
+                let source = &sources[known.row.source];
+                if let Some(parameters) = source.parameters.filter(|_| !source.public) {
+                    groups.entry((parameters, &source.data, &source.training)).or_default().push(known);
+                }
+            }
+            for ((parameters, ..), group) in groups {
+                all.extend(one(claim, parameters, &without_common_seeds(sources, group)));
+            }
+        }
+    }
+    all
+}
+
+/// A row that has all that is needed.
+struct Known<'a> {
+    row: &'a Row,
+    number: Number,
+    measured: Measured,
+    /// Of one run, and its degrees of freedom.
+    variance: f64,
+}
+
+impl<'a> Known<'a> {
+    fn of(row: &'a Row) -> Option<Self> {
+        let (number, measured, scatter) = (*row.number.as_ref().ok()?, row.measured?, row.scatter?);
+        let is_known = measured.error > 0.0 && measured.freedom >= 1.0 && scatter.square > 0.0;
+        is_known.then_some(Self { row, number, measured, variance: scatter.square })
+    }
+
+    /// What the error would be, squared, if one run scattered by 1: it follows from seeds and repetitions alone.
+    fn design(&self) -> f64 {
+        self.measured.error.powi(2) / self.variance
+    }
+}
+
+/// Campaigns with the most seeds first; one that shares a seed with an earlier one is left out, because its runs may be the same ones.
+fn without_common_seeds<'a>(sources: &[Source], mut group: Vec<Known<'a>>) -> Vec<Known<'a>> {
+    group.sort_by_key(|known| (Reverse(known.measured.n), known.row.source));
+    let mut taken: BTreeSet<u64> = BTreeSet::new();
+    group.retain(|known| {
+        let seeds = &sources[known.row.source].seed_numbers;
+        let is_new = taken.is_disjoint(seeds);
+        if is_new {
+            taken.extend(seeds);
+        }
+        is_new
+    });
+    group
+}
+
+/// The mean, in the logarithm of tokens. One run is taken to scatter alike in all campaigns, so a campaign weighs by its seeds and
+/// repetitions, and not by its luck with a small scatter. The error is enlarged by the campaigns' distances from the mean where these are
+/// larger (Birge's ratio): each finds the paper's depth by its own baseline, which no scatter within it shows.
+fn one(claim: &Claim, parameters: u64, group: &[Known<'_>]) -> Option<Together> {
+    let first = group.first().filter(|_| group.len() > 1)?;
+    let freedom: f64 = group.iter().map(|known| known.measured.freedom).sum();
+    let variance = group.iter().map(|known| known.variance * known.measured.freedom).sum::<f64>() / freedom;
+    let weights: Vec<f64> = group.iter().map(|known| known.design().recip()).collect();
+    let total: f64 = weights.iter().sum();
+    let mean = group.iter().zip(&weights).map(|(known, weight)| weight * known.measured.number).sum::<f64>() / total;
+    let squares: f64 = group.iter().zip(&weights).map(|(known, weight)| weight * (known.measured.number - mean).powi(2)).sum();
+    let apart = squares / variance / (group.len() - 1) as f64;
+    let measured = Measured {
+        number: mean,
+        error: (apart.max(1.0) * variance / total).sqrt(),
+        freedom,
+        n: group.iter().map(|known| known.measured.n).sum(),
+    };
+    let place = accepted(claim, Scale::Tokens).and_then(|range| {
+        Some(match (measured.interval(EQUIVALENCE)?, measured.interval(CONFIDENCE)?) {
+            (ninety, _) if ninety.inside(&range) => Place::Inside,
+            (_, interval) if interval.disjoint(&range) => Place::Outside,
+            _ => Place::Border,
+        })
+    });
+    let part = |known: &Known<'_>| Part { source: known.row.source, number: known.number, scatter: known.variance.sqrt() };
+    Some(Together {
+        paper: first.row.paper.clone(),
+        claim: first.row.claim.clone(),
+        arm: first.row.arm.clone(),
+        baseline: first.row.baseline.clone(),
+        parameters,
+        parts: group.iter().map(part).collect(),
+        number: Number::of(&measured, f64::exp_m1),
+        apart: apart.sqrt(),
+        place,
+    })
+}
+
+#[cfg(test)]
+#[path = "together_tests.rs"]
+mod tests;
