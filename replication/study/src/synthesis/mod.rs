@@ -99,7 +99,7 @@ impl Synthesis {
         };
         rows.sort_by_key(place);
         let together = together::all(&papers, &sources, &rows);
-        let trends = trend::all(&papers, &sources, &rows);
+        let trends = trend::all(&papers, &sources, &rows, &together);
         read.notes.extend(source::shared(&sources));
         Ok(Self {
             disagreements: findings::disagreements(&sources, &rows),

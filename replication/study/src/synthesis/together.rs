@@ -52,10 +52,20 @@ pub struct Together {
     /// From the most seeds to the fewest: at least two.
     pub parts: Vec<Part>,
     pub number: Number,
+    /// The same in the logarithm of tokens.
+    pub(super) measured: Measured,
     /// How far the campaigns are from the common number, in standard errors: the root of the mean square, by its degrees of freedom.
     pub apart: f64,
     /// None where the claim has no size.
     pub place: Option<Place>,
+}
+
+impl Together {
+    /// Whether a row is among those that were put together.
+    pub(super) fn has(&self, row: &Row) -> bool {
+        let is_same = row.paper == self.paper && row.claim == self.claim && row.depth == Depth::Matched;
+        is_same && self.parts.iter().any(|part| part.source == row.source)
+    }
 }
 
 pub(super) fn all(papers: &[Paper], sources: &[Source], rows: &[Row]) -> Vec<Together> {
@@ -149,6 +159,7 @@ fn one(claim: &Claim, parameters: u64, group: &[Known<'_>]) -> Option<Together> 
         parameters,
         parts: group.iter().map(part).collect(),
         number: Number::of(&measured, f64::exp_m1),
+        measured,
         apart: apart.sqrt(),
         place,
     })

@@ -1,15 +1,16 @@
 //! What the model's size does to an arm's cost: a straight line in the logarithm of parameters, through campaigns that differ in size and
-//! in nothing else. It says nothing of the paper's model, which is hundreds of times larger: that is the law's.
+//! in nothing else. At the paper's depth a size has the number of all its seeds. It says nothing of the paper's model, which is hundreds of times larger: that is the law's.
 
 use super::evidence::{Depth, Number, Row, trained};
 use super::source::{Source, ladders};
+use super::together::Together;
 use crate::judge::Scale;
 use crate::layout::Measured;
 use crate::manifest::Paper;
 use crate::number::Unit;
 use crate::statistics::{CONFIDENCE, Interval, t_quantile_at};
 
-/// One campaign on the line.
+/// One size on the line: a campaign, or with it those that have other seeds of the same model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
     pub source: usize,
@@ -35,7 +36,7 @@ pub struct Trend {
     pub misfit: Option<f64>,
 }
 
-pub(super) fn all(papers: &[Paper], sources: &[Source], rows: &[Row]) -> Vec<Trend> {
+pub(super) fn all(papers: &[Paper], sources: &[Source], rows: &[Row], together: &[Together]) -> Vec<Trend> {
     let mut trends = Vec::new();
     for paper in papers {
         for claim in &paper.claims {
@@ -45,7 +46,7 @@ pub(super) fn all(papers: &[Paper], sources: &[Source], rows: &[Row]) -> Vec<Tre
                     .iter()
                     .filter(|row| row.paper == paper.id.as_str() && row.claim == claim.id.as_str() && row.depth == depth)
                     .collect();
-                let points = points(sources, &of);
+                let points = points(sources, &of, together);
                 let measured = points.iter().map(|point| (point.source, &sources[point.source]));
                 // Depth alone decides where it is the paper's; at the end of the budget a cost has grown as long as the run.
                 for ladder in ladders(measured, depth == Depth::Late) {
@@ -64,9 +65,13 @@ pub(super) fn all(papers: &[Paper], sources: &[Source], rows: &[Row]) -> Vec<Tre
     trends
 }
 
-fn points(sources: &[Source], rows: &[&Row]) -> Vec<Point> {
+fn points(sources: &[Source], rows: &[&Row], together: &[Together]) -> Vec<Point> {
     let point = |row: &&&Row| {
-        let (number, measured) = (*row.number.as_ref().ok()?, row.measured?);
+        let all = together.iter().find(|all| all.has(row));
+        let (number, measured) = match all {
+            Some(all) => (all.number, all.measured),
+            None => (*row.number.as_ref().ok()?, row.measured?),
+        };
         let parameters = sources.get(row.source)?.parameters?;
         (measured.error > 0.0 && measured.freedom >= 1.0).then_some(Point { source: row.source, parameters, number, measured })
     };
