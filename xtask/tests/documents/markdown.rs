@@ -43,6 +43,8 @@ pub(crate) struct Column {
     pub(crate) peer: bool,
     /// Over the last quarter of the budget.
     pub(crate) late: bool,
+    /// The model of which all campaigns count that differ in their seeds alone: `32M`.
+    pub(crate) all_seeds_of: Option<String>,
     /// Of one seed, where it is not the first.
     pub(crate) seed: Option<u64>,
 }
@@ -182,6 +184,7 @@ impl Table {
                 from: after(" from "),
                 peer: head.starts_with("PyTorch"),
                 late: head.contains("last quarter"),
+                all_seeds_of: head.split_once(", all seeds").map(|(size, _)| size.trim_start_matches('[').to_owned()),
                 seed: head.split_once(", seed ").and_then(|(_, rest)| rest.split(']').next()?.parse().ok()),
             })
         };

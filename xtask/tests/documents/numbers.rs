@@ -9,6 +9,7 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::markdown::Column;
 
+mod all_seeds;
 mod claims;
 mod few_seeds;
 mod law;
@@ -24,6 +25,8 @@ const LADDER: &str = "2026-11-27-nvidia-h200-ladder-32m-2b583825";
 const DEPTH: &str = "2026-11-27-nvidia-h200-ladder-32m-depth-52383dbb";
 const LADDER_8M: &str = "2026-11-26-nvidia-h200-ladder-8m-e40b2e0d";
 const LADDER_110M: &str = "2026-11-26-nvidia-h200-ladder-110m-2dcb7a0f";
+/// The paper's depth alone at that size, with five other seeds.
+const DEPTH_110M: &str = "2026-11-27-nvidia-h200-ladder-110m-depth-94b27784";
 const LADDER_359M: &str = "2026-11-26-nvidia-h200-ladder-359m-e40b2e0d";
 const KERNELS: &str = "kernels-2026-11-22-nvidia-h200";
 const CPU_KERNELS: &str = "kernels-2026-11-26-epyc-zen5-2c";
@@ -174,6 +177,7 @@ impl Results {
                 let rises: Vec<f64> = later.iter().zip(earlier).map(|(later, earlier)| later - earlier).collect();
                 Ok(if rises.is_empty() { String::new() } else { interval(&rises).percent() })
             }
+            ("cost", []) if column.all_seeds_of.is_some() => self.all_seeds(column.all_seeds_of.as_deref().unwrap_or_default(), first),
             ("cost", []) if !self.has(directory, first) => Ok("not run".into()),
             ("cost", []) => self.cost(directory, first, column.late).map(Interval::percent),
             ("sensitivity", []) => self.cost(directory, first, column.late).map(|cost| fixed(100.0 * cost.mean, 1)),
@@ -356,6 +360,8 @@ impl Results {
         all.push(format!("where one run of `h200-s` scatters by {} %", fixed(100.0 * early, 1)));
         all.extend(self.sizes());
         all.extend(self.depth());
+        all.extend(self.depth_at_110m());
+        all.extend(self.of_all_seeds());
         all.push(self.smallest().1);
         all.extend(self.of_few_seeds());
         all.push(self.parts_of_the_gap());

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{CPU, DEPTH, LADDER, LADDER_8M, LADDER_110M, LADDER_359M, Results, fixed};
+use super::{CPU, DEPTH, DEPTH_110M, LADDER, LADDER_8M, LADDER_110M, LADDER_359M, Results, fixed};
 
 impl Results {
     /// The verdict of a claim's own size.
-    fn verdict(&mut self, directory: &str, claim: &str) -> String {
+    pub(super) fn verdict(&mut self, directory: &str, claim: &str) -> String {
         let rows = self.csv(&format!("{directory}/data/claims.csv"));
         rows.iter().find(|row| row["claim"] == claim).unwrap_or_else(|| panic!("{directory}: no {claim}"))["verdict"].clone()
     }
@@ -75,13 +75,13 @@ impl Results {
     }
 
     /// Lines of sizes in tokens, not of whether a row converges.
-    fn sizes_in_tokens(&mut self, directory: &str) -> Vec<BTreeMap<String, String>> {
+    pub(super) fn sizes_in_tokens(&mut self, directory: &str) -> Vec<BTreeMap<String, String>> {
         let lines = self.csv(&format!("{directory}/data/claim_lines.csv"));
         lines.iter().filter(|row| row["paper"] == "2605.09825" && row["line"] == "size" && !row["stretch"].is_empty()).cloned().collect()
     }
 
     /// How likely a size so far from the paper's is, before and after Holm's correction.
-    fn chances(&mut self, directory: &str, claim: &str) -> String {
+    pub(super) fn chances(&mut self, directory: &str, claim: &str) -> String {
         let [plain, holm] = self.outside(directory, claim);
         format!("p {}, and {} after Holm's correction", fixed(plain, 3), fixed(holm, if holm < 0.1 { 3 } else { 2 }))
     }
@@ -140,21 +140,21 @@ impl Results {
         // Gaps in nats are no sizes in tokens.
         let sizes = self.sizes_in_tokens(CPU);
         assert!(sizes.len() > 8 && sizes.iter().all(|row| row["verdict"] == "cannot-decide"), "{CPU}: a size in tokens is decided");
-        let [[_, holm], [_, rotated]] =
-            [(LADDER_110M, "T1-FDW"), (DEPTH, "T1-H16")].map(|(directory, claim)| self.outside(directory, claim));
-        let [six, twelve] = [LADDER, DEPTH].map(|directory| self.direction_line(directory, "T1-H16").unwrap().negated().in_words());
+        let holm = |line: &BTreeMap<String, String>, column: &str| fixed(line[column].parse().unwrap(), 2);
+        let [small, large] = [DEPTH, DEPTH_110M].map(|directory| {
+            let line = self.sizes_in_tokens(directory).into_iter().find(|row| row["claim"] == "T1-H16").unwrap();
+            (line, self.cost(directory, "mxfp4-fdw-h16", false).unwrap().in_words())
+        });
+        assert_eq!([&small.0["verdict"], &large.0["verdict"]], ["differs", "reproduced"]);
+        let off = [DEPTH, DEPTH_110M].map(|directory| self.direction_line(directory, "T1-H16").unwrap().negated().in_words()).join(" and ");
         const ALL: [&str; 7] = ["mxfp4-f", "mxfp4-fd", "mxfp4-fdw", "mxfp4-fdw-sr", "mxfp4-fdw-rh16", "mxfp4-fdw-h16", "mxfp4-fdw-h32"];
-        let large = ends(&self.times(LADDER_110M, &ALL));
+        let middle = ends(&self.times(LADDER_110M, &ALL));
         let largest = ends(&self.times(LADDER_359M, &["mxfp4-fdw", "mxfp4-fdw-sr", "mxfp4-fdw-h16"]));
         vec![
-            format!("it `differs` (p {} by Holm)", fixed(holm, 2)),
-            format!(
-                "H16 costs {} with twelve seeds and `differs` (p {} by Holm)",
-                self.cost(DEPTH, "mxfp4-fdw-h16", false).unwrap().in_words(),
-                fixed(rotated, 2)
-            ),
-            format!("By six seeds it takes {six} off the full pipeline, by twelve {twelve}"),
-            format!("one of 110M {} to {} times", large.0, large.1),
+            format!("Hadamard 16 (H16) `reproduced`: {} (p {} by Holm)", large.1, holm(&large.0, "holm_inside")),
+            format!("say `differs`: {} (p {})", small.1, holm(&small.0, "holm_outside")),
+            format!("It takes {off} off the full pipeline"),
+            format!("one of 110M {} to {} times", middle.0, middle.1),
             format!("one of 359M {} to {} times", largest.0, largest.1),
             "The full pipeline costs a fifth more tokens, less than the paper's 26 to 27 %".to_owned(),
             self.smallest().0,

@@ -52,7 +52,7 @@ impl Results {
     }
 
     /// The page of all evidence from a phrase on, with plain spaces and signs.
-    fn page_from(&self, phrase: &str) -> String {
+    pub(super) fn page_from(&self, phrase: &str) -> String {
         let page = std::fs::read_to_string(self.folder.join("index.html")).unwrap();
         let from = page.find(phrase).unwrap_or_else(|| panic!("the page does not say {phrase:?}"));
         page[from..].replace(['\u{a0}', '\u{202f}'], " ").replace('\u{2212}', "-")
