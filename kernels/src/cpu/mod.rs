@@ -185,6 +185,7 @@ struct Scratch {
     head_turned: Panels,
     logits: Vec<f32>,
     chunk: Vec<f32>,
+    copies: gemm::Copies,
 }
 
 /// The first `length` elements of `buffer`, grown if need be; contents unspecified.

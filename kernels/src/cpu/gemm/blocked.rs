@@ -65,6 +65,11 @@ impl Output<'_> {
         *next = later;
     }
 
+    /// Lines of what comes after that each of so many tiles has to fetch.
+    pub(super) fn lines_a_tile(&self, tiles: usize) -> usize {
+        self.next.iter().map(|next| next.len()).sum::<usize>().div_ceil(WIDTH * tiles.max(1))
+    }
+
     /// What the sum of one element starts from.
     pub(super) fn before(&self, row: usize, column: usize) -> f32 {
         if self.goes_on { self.c[row * self.stride + column] } else { 0.0 }
@@ -109,13 +114,13 @@ pub(super) struct Product<'a, T> {
 }
 
 /// One piece of the work: units of k and columns of C.
-struct Piece {
-    units: Range<usize>,
-    columns: Range<usize>,
-    is_first: bool,
-    is_last: bool,
+pub(super) struct Piece {
+    pub(super) units: Range<usize>,
+    pub(super) columns: Range<usize>,
+    pub(super) is_first: bool,
+    pub(super) is_last: bool,
     /// Lines to be fetched for each tile.
-    fetch: usize,
+    pub(super) fetch: usize,
 }
 
 /// C (+)= A Bᵀ in tiles of MAIN rows, fewer at the end, and VECTORS vectors.
@@ -132,8 +137,7 @@ pub(super) fn multiply<L: Lanes, I: Inner, const MAIN: usize, const VECTORS: usi
     // A short last piece would take the sums through memory for little work.
     let pieces = p.units.div_ceil(most).max(1);
     let together = p.units.div_ceil(pieces).max(1);
-    let tiles = pieces * p.rows.len().div_ceil(MAIN) * p.columns.div_ceil(VECTORS * WIDTH);
-    let fetch = output.next.iter().map(|next| next.len()).sum::<usize>().div_ceil(WIDTH * tiles.max(1));
+    let fetch = output.lines_a_tile(pieces * p.rows.len().div_ceil(MAIN) * p.columns.div_ceil(VECTORS * WIDTH));
     let panels = (RIGHT_BYTES / (unit_bytes * together.min(p.units).max(1))).max(1);
     for first_unit in (0..p.units.max(1)).step_by(together) {
         let units = first_unit..p.units.min(first_unit + together);
@@ -174,36 +178,51 @@ fn strip<L: Lanes, I: Inner, const ROWS: usize, const VECTORS: usize>(
     let (to_row, rows) = (row - p.rows.start, ROWS.min(p.rows.end - row));
     for column in piece.columns.clone().step_by(VECTORS * WIDTH) {
         let right = &p.right[(column / width * p.right_units + piece.units.start) * I::RIGHT_LINES..][..piece.units.len() * I::RIGHT_LINES];
-        let right = (right, column % width / WIDTH);
-        output.fetch(l, piece.fetch);
-        if rows == ROWS && column + VECTORS * WIDTH <= p.columns {
-            whole_tile::<L, I, ROWS, VECTORS>(l, inner, (left, row % height), right, piece, to_row * output.stride + column, output);
-            continue;
-        }
-        let mut acc = [[l.splat(0.0); VECTORS]; ROWS];
-        if !piece.is_first {
-            for (i, acc) in acc.iter_mut().enumerate().take(rows) {
-                let start = (to_row + i) * output.stride;
-                let c = &output.c[start..start + p.columns];
-                for (j, acc) in acc.iter_mut().enumerate().filter(|(j, _)| column + j * WIDTH < p.columns) {
-                    *acc = get(l, c, column + j * WIDTH);
-                }
-            }
-        }
-        let acc = inner.tile::<L, ROWS, VECTORS>(l, (left, row % height), right, acc);
-        for (i, acc) in acc.iter().enumerate().take(rows) {
-            for (j, &value) in acc.iter().enumerate().filter(|(j, _)| column + j * WIDTH < p.columns) {
-                let column = column + j * WIDTH;
-                if piece.is_last {
-                    output.finish(l, (to_row + i) * output.stride + column, (p.columns - column).min(WIDTH), value);
-                } else {
-                    let start = (to_row + i) * output.stride;
-                    put(l, value, &mut output.c[start..start + p.columns], column);
-                }
+        let (left, right) = ((left, row % height), (right, column % width / WIDTH));
+        tile_at::<L, I, ROWS, VECTORS>(l, inner, left, right, piece, (to_row, rows), (column, p.columns), output);
+    }
+    ROWS
+}
+
+/// The tile at `row` and `column` of C, of which `rows` rows and the columns before `columns` are written.
+#[inline(always)]
+#[allow(clippy::too_many_arguments)] // two sides, a place and what is done there
+pub(super) fn tile_at<L: Lanes, I: Inner, const ROWS: usize, const VECTORS: usize>(
+    l: L,
+    inner: I,
+    left: (&[I::Element], usize),
+    right: (&[Line<I::Element>], usize),
+    piece: &Piece,
+    (row, rows): (usize, usize),
+    (column, columns): (usize, usize),
+    output: &mut Output<'_>,
+) {
+    output.fetch(l, piece.fetch);
+    if rows == ROWS && column + VECTORS * WIDTH <= columns {
+        return whole_tile::<L, I, ROWS, VECTORS>(l, inner, left, right, piece, row * output.stride + column, output);
+    }
+    let mut acc = [[l.splat(0.0); VECTORS]; ROWS];
+    if !piece.is_first {
+        for (i, acc) in acc.iter_mut().enumerate().take(rows) {
+            let start = (row + i) * output.stride;
+            let c = &output.c[start..start + columns];
+            for (j, acc) in acc.iter_mut().enumerate().filter(|(j, _)| column + j * WIDTH < columns) {
+                *acc = get(l, c, column + j * WIDTH);
             }
         }
     }
-    ROWS
+    let acc = inner.tile::<L, ROWS, VECTORS>(l, left, right, acc);
+    for (i, acc) in acc.iter().enumerate().take(rows) {
+        let start = (row + i) * output.stride;
+        for (j, &value) in acc.iter().enumerate().filter(|(j, _)| column + j * WIDTH < columns) {
+            let column = column + j * WIDTH;
+            if piece.is_last {
+                output.finish(l, start + column, (columns - column).min(WIDTH), value);
+            } else {
+                put(l, value, &mut output.c[start..start + columns], column);
+            }
+        }
+    }
 }
 
 /// A tile that lies inside C, from element `start`: nearly all of them.

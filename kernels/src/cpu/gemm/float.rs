@@ -11,6 +11,7 @@ use std::ops::Range;
 use super::super::lanes::{Lanes, WIDTH};
 use super::super::panels::{Line, Side};
 use super::blocked::{Inner, Output, Product, multiply};
+use super::packed::{self, Copies};
 
 #[derive(Clone, Copy)]
 struct Float;
@@ -33,19 +34,31 @@ impl Inner for Float {
         let (right, _) = right.as_chunks::<{ Side::Right.lines() }>();
         for (a, b) in left.iter().zip(right) {
             let (Some(a), Some(b)) = (a[row..].first_chunk::<ROWS>(), b[vector..].first_chunk::<VECTORS>()) else { return sums };
-            let mut columns = [l.splat(0.0); VECTORS];
-            for (column, b) in columns.iter_mut().zip(b) {
-                *column = l.load(&b.0);
-            }
-            for i in 0..ROWS {
-                let a = l.splat(a[i]);
-                for j in 0..VECTORS {
-                    sums[i][j] = l.fma(a, columns[j], sums[i][j]);
-                }
-            }
+            sums = step(l, a, b, sums);
         }
         sums
     }
+}
+
+/// `sums` and the products of one k.
+#[inline(always)]
+pub(super) fn step<L: Lanes, const ROWS: usize, const VECTORS: usize>(
+    l: L,
+    a: &[f32; ROWS],
+    b: &[Line<f32>; VECTORS],
+    mut sums: [[L::F; VECTORS]; ROWS],
+) -> [[L::F; VECTORS]; ROWS] {
+    let mut columns = [l.splat(0.0); VECTORS];
+    for (column, b) in columns.iter_mut().zip(b) {
+        *column = l.load(&b.0);
+    }
+    for i in 0..ROWS {
+        let a = l.splat(a[i]);
+        for j in 0..VECTORS {
+            sums[i][j] = l.fma(a, columns[j], sums[i][j]);
+        }
+    }
+    sums
 }
 
 /// C = A Bᵀ from panels (shapes already checked); the right side's may hold more of k than the left's. Compiled once for each instruction set, however many callers it has.
@@ -55,6 +68,7 @@ pub(in super::super) fn multiply_panels<L: Lanes>(
     (left, right): (&[f32], &[Line<f32>]),
     (rows, columns): (Range<usize>, usize),
     (k, right_k): (usize, usize),
+    copies: &mut Copies,
     mut output: Output<'_>,
 ) {
     const _: () = assert!(Side::Left.group() == 3 * WIDTH && Side::Right.group() == 2 * WIDTH);
@@ -63,6 +77,7 @@ pub(in super::super) fn multiply_panels<L: Lanes>(
         #[inline(always)]
         || match L::REGISTERS {
             32 => multiply::<L, _, 12, 2>(l, Float, &product, &mut output),
+            _ if L::COPIES => packed::multiply(l, &product, copies, &mut output),
             _ => multiply::<L, _, 6, 1>(l, Float, &product, &mut output),
         },
     );

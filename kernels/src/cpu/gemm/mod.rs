@@ -6,6 +6,7 @@
 mod blocked;
 mod float;
 mod mxfp4;
+mod packed;
 mod turned;
 
 use std::ops::Range;
@@ -17,6 +18,7 @@ use crate::quantise::{BLOCK, Source};
 
 pub(super) use blocked::Output;
 pub(super) use float::multiply_panels;
+pub(super) use packed::Copies;
 
 /// Rows of C that are never parted: whole tiles of every kernel.
 const TILE_ROWS: usize = 12;
@@ -216,7 +218,8 @@ impl Cpu {
             dispatch!(dot self, |l| mxfp4::multiply(l, left, (right, first / BLOCK), rows, output));
         } else {
             let panels = (elements(left.floats()), right.floats().get(first * Side::Right.lines()..).unwrap_or_default());
-            dispatch!(self, |l| multiply_panels(l, panels, (rows, right.rows), (left.k, right.k), output));
+            let (shape, k) = ((rows, right.rows), (left.k, right.k));
+            self.with_scratch(|s| dispatch!(self, |l| multiply_panels(l, panels, shape, k, &mut s.copies, output)));
         }
     }
 }

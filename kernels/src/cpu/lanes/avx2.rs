@@ -70,6 +70,7 @@ impl<const VNNI: bool> Lanes for Avx2<VNNI> {
     type Dot = Words;
 
     const REGISTERS: usize = 8;
+    const COPIES: bool = true;
 
     halves! { Floats:
         add(a, b) = _mm256_add_ps(a, b);
