@@ -77,7 +77,7 @@ pub(in super::super) fn multiply_panels<L: Lanes>(
         #[inline(always)]
         || match L::REGISTERS {
             32 => multiply::<L, _, 12, 2>(l, Float, &product, &mut output),
-            _ if L::COPIES => packed::multiply(l, &product, copies, &mut output),
+            _ if L::COPIES && packed::pays(&product) => packed::multiply(l, &product, copies, &mut output),
             _ => multiply::<L, _, 6, 1>(l, Float, &product, &mut output),
         },
     );

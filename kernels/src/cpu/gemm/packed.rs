@@ -26,6 +26,9 @@ const LEFT_BYTES: usize = 192 << 10;
 /// that take six cycles.
 const TOGETHER: usize = 4;
 
+/// Tiles of the smallest product that is worth copies: 48 x 32 x 128 was a sixth slower with them, 96 x 128 x 128 as fast.
+const FEWEST_TILES: usize = 32;
+
 const _: () = assert!(Side::Left.group().is_multiple_of(ROWS));
 
 /// Memory for the copies.
@@ -34,6 +37,8 @@ pub(in super::super) struct Copies {
     /// By strip, then by k.
     left: Vec<[f32; ROWS]>,
     right: Vec<Line<f32>>,
+    /// Where sums wait that cannot wait in C.
+    sums: Vec<f32>,
 }
 
 #[derive(Clone, Copy)]
@@ -67,11 +72,40 @@ impl Inner for Packed {
     }
 }
 
+/// Whether the copies pay: each is read by as many tiles as there are vectors or strips.
+pub(super) fn pays(p: &Product<'_, f32>) -> bool {
+    p.rows.len().div_ceil(ROWS) * p.columns.div_ceil(WIDTH) >= FEWEST_TILES
+}
+
 /// C (+)= A Bᵀ.
 #[inline(always)]
 pub(super) fn multiply<L: Lanes>(l: L, p: &Product<'_, f32>, copies: &mut Copies, output: &mut Output<'_>) {
-    // Where the result is added to what C holds, C cannot hold a sum meanwhile.
-    let pieces = if output.accumulate { 1 } else { p.units.div_ceil(PIECE).max(1) };
+    let Copies { left, right, sums } = copies;
+    // Where the result is added to what C holds, C cannot hold a sum between pieces.
+    let is_apart = output.accumulate && p.units > PIECE;
+    let Output { stride, accumulate, onto, factor, goes_on, next, .. } = *output;
+    let mut target = if is_apart {
+        let c = room(sums, output.c.len());
+        Output { c, stride, accumulate: false, onto: Some(onto.unwrap_or(output.c)), factor, goes_on, next }
+    } else {
+        Output { c: output.c, stride, accumulate, onto, factor, goes_on, next }
+    };
+    in_pieces(l, p, (left, right), &mut target);
+    if is_apart {
+        for (to, from) in output.c.chunks_mut(stride).zip(sums.chunks(stride)).take(p.rows.len()) {
+            to[..p.columns].copy_from_slice(&from[..p.columns]);
+        }
+    }
+}
+
+#[inline(always)]
+fn in_pieces<L: Lanes>(
+    l: L,
+    p: &Product<'_, f32>,
+    (left_copy, right_copy): (&mut Vec<[f32; ROWS]>, &mut Vec<Line<f32>>),
+    output: &mut Output<'_>,
+) {
+    let pieces = p.units.div_ceil(PIECE).max(1);
     let together = p.units.div_ceil(pieces).max(1);
     let blocks = p.rows.len().div_ceil((LEFT_BYTES / (size_of::<f32>() * together)).max(ROWS)).max(1);
     let height = p.rows.len().div_ceil(blocks).next_multiple_of(ROWS).max(ROWS);
@@ -82,9 +116,9 @@ pub(super) fn multiply<L: Lanes>(l: L, p: &Product<'_, f32>, copies: &mut Copies
         let piece = Piece { units: units.clone(), columns: 0..p.columns, is_first, is_last, fetch };
         for row in p.rows.clone().step_by(height) {
             let rows = row..p.rows.end.min(row + height);
-            let left = copy_left(p, &rows, &units, &mut copies.left);
+            let left = copy_left(p, &rows, &units, left_copy);
             for column in (0..p.columns).step_by(WIDTH) {
-                let right = copy_right(p, column, &units, &mut copies.right);
+                let right = copy_right(p, column, &units, right_copy);
                 for (strip, row) in rows.clone().step_by(ROWS).enumerate() {
                     let left = left[strip * units.len()..][..units.len()].as_flattened();
                     let (to_row, height) = (row - p.rows.start, ROWS.min(rows.end - row));
