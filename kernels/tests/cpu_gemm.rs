@@ -178,7 +178,7 @@ const SHAPES: [(usize, usize, usize); 17] = [
     (96, 100, 256),
     (29, 129, 384),
     // Several pieces of k, for floats and for blocks; several groups of columns within a piece.
-    (26, 70, 1100),
+    (26, 100, 1100),
     (3, 2100, 300),
 ];
 
@@ -232,6 +232,25 @@ fn wide_products() {
     for (m, n, k) in [(60, 4097, 32), (2, 200_001, 1)] {
         check(&mxfp4(m, k, 110..=140, 0, 1.0, 1), &mxfp4(n, k, 110..=140, 0, 1.0, 2), &cpus, "wide");
         check(&float(m, k, 1.0, 3), &float(n, k, 1.0, 4), &cpus, "wide");
+    }
+}
+
+/// Several pieces of k and several blocks of rows; once more added to a C whose rows lie apart.
+#[test]
+fn tall_products() {
+    let (m, n, k) = (229, 35, 270);
+    let cpus = cpus();
+    let (a, b, stride) = (float(m, k, 1.0, 1), float(n, k, 1.0, 2), n + 5);
+    check(&a, &b, &cpus, "tall");
+    let expected = defined(&a, &b, &vec![7.0; m * n], true);
+    let (a, b) = (normals(m * k, 1), normals(n * k, 2));
+    for cpu in &cpus {
+        let mut c = vec![7.0; (m - 1) * stride + n];
+        cpu.gemm_f32(Matrix::new(&a, m, k), Matrix::new(&b, n, k), &mut c, stride, true).unwrap();
+        for (c, expected) in c.chunks(stride).zip(expected.chunks(n)) {
+            assert_bits(expected, &c[..n], &format!("{cpu:?} {m}x{n}x{k}, added"));
+            assert!(c[n..].iter().all(|&x| x == 7.0), "wrote beyond its columns");
+        }
     }
 }
 
