@@ -102,8 +102,14 @@ fn latex_files(
     templates: &Path,
 ) -> Result<Vec<(String, String)>, RenderError> {
     let (mut macros, mut all) = (Macros::default(), Vec::new());
-    let grids =
-        page.papers.iter().flat_map(|paper| [&paper.claims, &paper.next]).chain(&page.together).chain(&page.trends).chain(&page.law.grids).chain([&page.sources]);
+    let grids = page
+        .papers
+        .iter()
+        .flat_map(|paper| [&paper.claims, &paper.next])
+        .chain(&page.together)
+        .chain(&page.trends)
+        .chain(&page.law.grids)
+        .chain([&page.sources]);
     for grid in grids {
         all.push((format!("tables/{}.tex", grid.id), latex::booktabs(grid, &mut macros)));
     }
@@ -259,7 +265,12 @@ impl Shown<'_> {
         for (index, all) in self.synthesis.together.iter().enumerate() {
             let campaign = |part: &Part| {
                 let (source, number) = (&self.synthesis.sources[part.source], part.number.text(Unit::SignedPercent));
-                format!("{}: {number}, {} seeds, a run scatters {}", source.profile, part.number.n, Unit::Percent.number(part.scatter.exp_m1()))
+                format!(
+                    "{}: {number}, {} seeds, a run scatters {}",
+                    source.profile,
+                    part.number.n,
+                    Unit::Percent.number(part.scatter.exp_m1())
+                )
             };
             let mut campaigns = all.parts.iter().map(campaign);
             let mut each = Cell::new(campaigns.next().unwrap_or_default());

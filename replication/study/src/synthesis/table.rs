@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::{Place, Synthesis, Together};
 use super::evidence::Number;
+use super::{Place, Synthesis, Together};
 use crate::judge::verdict::Evidence;
 use crate::law::{Estimate, Form, Report};
 use crate::number::Unit;

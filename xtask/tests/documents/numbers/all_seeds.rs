@@ -67,7 +67,8 @@ impl Results {
     /// All seeds together: sentences of docs/results.md.
     pub(super) fn of_all_seeds(&mut self) -> Vec<String> {
         let [middle, large] = ["32M", "110M"].map(|size| MORE.map(|arm| self.together(size, arm).unwrap()));
-        let places = |all: &[(Interval, String)]| all.iter().map(|(_, place)| place.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>();
+        let places =
+            |all: &[(Interval, String)]| all.iter().map(|(_, place)| place.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>();
         assert_eq!(places(&middle), ["outside", "outside", "outside", "on"]);
         assert_eq!(places(&large), ["on", "outside", "on", "on"]);
         let words = |number: &(Interval, String)| number.0.in_words();
