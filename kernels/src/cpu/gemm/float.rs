@@ -1,7 +1,7 @@
 //! F32 products: acc = fma(a, b, acc) for each k in order, from 0.
 //!
 //! A tile is 12 rows by 2 vectors of 16 columns with 32 registers (24 sums, two elements of B, the rest for A, which is broadcast from
-//! memory), 6 by 1 with 16 narrower ones. Two fused multiply-adds a cycle need the sums of at least eight such instructions in
+//! memory), 6 by 1 with 16 narrower ones (`packed`). Two fused multiply-adds a cycle need the sums of at least eight such instructions in
 //! flight, and two loads a cycle bound the tile from below: 14 loads for 24 multiply-adds leave room. With its operands in the second-level
 //! cache the product reaches 96 % of the multiply-adds' peak (Zen 5, 192 by 512 by 256), and 86 to 90 % where they come from the third
 //! (2048 by 1024 by 1024). Fetching C's lines ahead, one at a time between the multiply-adds or a tile early, changed that by less than 1 %.

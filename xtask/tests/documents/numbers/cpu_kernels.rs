@@ -1,0 +1,76 @@
+//! What docs/results.md says of kernels and steps on a CPU.
+
+use super::{Interval, Results, fixed};
+
+const CPU_KERNELS: &str = "kernels-2026-11-26-epyc-zen5-2c";
+const CPU_KERNELS_INTEL: &str = "kernels-2026-11-27-gpu-host-cpu";
+const CPU_KERNELS_BEFORE: &str = "kernels-2026-11-25-epyc-2c";
+/// A processor without AVX-512.
+const CPU_KERNELS_AVX2: &str = "kernels-2026-11-27-epyc-zen3-2c";
+
+impl Results {
+    /// Fastest and slowest rounds of the large F32 product, PyTorch's and ours, ms.
+    fn rounds(&self, directory: &str) -> [String; 2] {
+        let kernels = self.json(&format!("{directory}/kernels.json"));
+        let of = |list: &str, name: &str| {
+            let one = kernels[list].as_array().unwrap().iter().find(|one| one["name"] == name).unwrap();
+            let mut seconds: Vec<f64> = one["samples"].as_array().unwrap().iter().map(|second| second.as_f64().unwrap()).collect();
+            seconds.sort_by(f64::total_cmp);
+            [seconds[0], seconds[seconds.len() - 1]].map(|second| fixed(1e3 * second, 0)).join(" to ")
+        };
+        [of("peers", "gemm/f32/2048x1024x1024"), of("samples", "gemm/fp8/2048x1024x1024")]
+    }
+
+    pub(super) fn sentences_of_cpu_kernels(&mut self) -> Vec<String> {
+        let mut of = |what: &str| self.ratio(CPU_KERNELS, what);
+        let percent = |ratio: f64| fixed(100.0 * ratio, 0);
+        let mut steps = |what: &str| ["A", "B"].map(|size| fixed(of(&format!("{what}, size {size}")), 2));
+        let [eager_a, eager_b] = steps("full MXFP4 with H16 over PyTorch F32, eager");
+        let [compiled_a, compiled_b] = steps("full MXFP4 with H16 over PyTorch F32, compiled");
+        let fp8 = steps("our FP8 over PyTorch F32, eager").join(" and ");
+        let emulated = steps("our FP8 over PyTorch's emulated FP8, compiled").join(" and ");
+        let products = [
+            "F32 multiply-adds of prepared operands, of their peak",
+            "MXFP4 product of prepared operands, of the integer dot-product peak",
+        ];
+        let [f32, mxfp4] = products.map(|what| percent(of(what)));
+        const OVER_MKL: &str = "F32 multiply-adds of prepared operands (FP8, BF16 arms), over MKL's F32";
+        let peak = of(products[0]);
+        let mkl = of(OVER_MKL);
+        assert!(peak / mkl < 0.5, "PyTorch's product reaches {} of the peak, and the page says less than half", peak / mkl);
+        let mkl = fixed(mkl, 2);
+        let best = fixed(of("MXFP4 with preparing both operands, over the best F32"), 2);
+        let ggml = fixed(of("MXFP4 with preparing both operands, over ggml's MXFP4 x Q8_0"), 2);
+        let shared = percent(self.ratio(CPU_KERNELS_INTEL, products[0]));
+        let [intel, avx2] = [CPU_KERNELS_INTEL, CPU_KERNELS_AVX2].map(|directory| {
+            let row = self.compared(directory, OVER_MKL);
+            let [mean, low, high] = ["ratio", "low", "high"].map(|name| row[name].parse::<f64>().unwrap());
+            Interval { mean, low, high }.text(2)
+        });
+        let avx2_share = percent(self.ratio(CPU_KERNELS_AVX2, products[0]));
+        let rounds = self.rounds(CPU_KERNELS_INTEL);
+        let [bf16, int8] =
+            ["BF16 with preparing, over PyTorch's BF16", "MXFP4 product of prepared operands, over PyTorch's INT8 (no scales)"]
+                .map(|what| fixed(self.ratio(CPU_KERNELS_INTEL, what), 2));
+        let mut before = |what: &str| self.ratio(CPU_KERNELS_BEFORE, what);
+        let [share, mkl_before] = [products[0], OVER_MKL].map(&mut before);
+        assert!(share / mkl_before > 0.8, "PyTorch's product reached {} of the peak on the other", share / mkl_before);
+        let fp8_before = ["A", "B"].map(|size| fixed(before(&format!("our FP8 over PyTorch F32, eager, size {size}")), 2)).join(" and ");
+        vec![
+            format!(
+                "our F32 product was {} times as fast as PyTorch's and our FP8 steps {fp8_before} times as fast as its F32",
+                fixed(mkl_before, 2)
+            ),
+            format!("run at {f32} % of the multiply-add peak and {mkl} times as fast as PyTorch's"),
+            format!("product of prepared operands is {intel} times as fast"),
+            format!("MKL's take {} ms, ours {} ms, so the fastest are MKL's; ours reach {shared} % of the peak", rounds[0], rounds[1]),
+            format!("our F32 product of prepared operands is {avx2} times as fast as MKL's in turns, at {avx2_share} % of the peak"),
+            format!("our BF16 product is {bf16} times as fast, our MXFP4 product {int8} times as fast as INT8"),
+            format!("run at {mxfp4} % of the peak of integer dot products"),
+            format!("{best} times as fast as the best F32 product and {ggml} times as fast as ggml's"),
+            format!("takes {eager_a} times less than PyTorch's in F32 and {compiled_a} times less than its compiled one"),
+            format!("7.2M parameters {eager_b} and {compiled_b} times"),
+            format!("Our FP8 is {fp8} times as fast as PyTorch's F32, and {emulated} times as fast as its compiled emulation"),
+        ]
+    }
+}
