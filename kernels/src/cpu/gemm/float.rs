@@ -6,15 +6,12 @@
 //! cache the product reaches 96 % of the multiply-adds' peak (Zen 5, 192 by 512 by 256), and 86 to 90 % where they come from the third
 //! (2048 by 1024 by 1024). Fetching C's lines ahead, one at a time between the multiply-adds or a tile early, changed that by less than 1 %.
 
-use std::ops::Range;
-
-use super::super::lanes::{Lanes, WIDTH};
+use super::super::lanes::Lanes;
 use super::super::panels::{Line, Side};
-use super::blocked::{Inner, Output, Product, multiply};
-use super::packed::{self, Copies};
+use super::blocked::Inner;
 
 #[derive(Clone, Copy)]
-struct Float;
+pub(super) struct Float;
 
 impl Inner for Float {
     type Element = f32;
@@ -59,26 +56,4 @@ pub(super) fn step<L: Lanes, const ROWS: usize, const VECTORS: usize>(
         }
     }
     sums
-}
-
-/// C = A Bᵀ from panels (shapes already checked); the right side's may hold more of k than the left's. Compiled once for each instruction set, however many callers it has.
-#[inline(never)]
-pub(in super::super) fn multiply_panels<L: Lanes>(
-    l: L,
-    (left, right): (&[f32], &[Line<f32>]),
-    (rows, columns): (Range<usize>, usize),
-    (k, right_k): (usize, usize),
-    copies: &mut Copies,
-    mut output: Output<'_>,
-) {
-    const _: () = assert!(Side::Left.group() == 3 * WIDTH && Side::Right.group() == 2 * WIDTH);
-    let product = Product { left, right, rows, columns, units: k, right_units: right_k };
-    l.run(
-        #[inline(always)]
-        || match L::REGISTERS {
-            32 => multiply::<L, _, 12, 2>(l, Float, &product, &mut output),
-            _ if L::COPIES && packed::pays(&product) => packed::multiply(l, &product, copies, &mut output),
-            _ => multiply::<L, _, 6, 1>(l, Float, &product, &mut output),
-        },
-    );
 }

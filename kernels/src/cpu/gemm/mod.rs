@@ -11,13 +11,13 @@ mod turned;
 
 use std::ops::Range;
 
-use super::panels::{Panels, Side, elements};
+use super::lanes::{Lanes, WIDTH};
+use super::panels::{Line, Panels, Side, elements};
 use super::profile::Kernel;
 use super::{Cpu, ShapeError, dispatch, expect};
 use crate::quantise::{BLOCK, Source};
 
 pub(super) use blocked::Output;
-pub(super) use float::multiply_panels;
 pub(super) use packed::Copies;
 
 /// Rows of C that are never parted: whole tiles of every kernel.
@@ -222,4 +222,26 @@ impl Cpu {
             self.with_scratch(|s| dispatch!(self, |l| multiply_panels(l, panels, shape, k, &mut s.copies, output)));
         }
     }
+}
+
+/// C = A Bᵀ from panels (shapes already checked); the right side's may hold more of k than the left's. Compiled once for each instruction set, however many callers it has.
+#[inline(never)]
+fn multiply_panels<L: Lanes>(
+    l: L,
+    (left, right): (&[f32], &[Line<f32>]),
+    (rows, columns): (Range<usize>, usize),
+    (k, right_k): (usize, usize),
+    copies: &mut Copies,
+    mut output: Output<'_>,
+) {
+    const _: () = assert!(Side::Left.group() == 3 * WIDTH && Side::Right.group() == 2 * WIDTH);
+    let product = blocked::Product { left, right, rows, columns, units: k, right_units: right_k };
+    l.run(
+        #[inline(always)]
+        || match L::REGISTERS {
+            32 => blocked::multiply::<L, _, 12, 2>(l, float::Float, &product, &mut output),
+            _ if L::COPIES && packed::pays(&product) => packed::multiply(l, &product, copies, &mut output),
+            _ => blocked::multiply::<L, _, 6, 1>(l, float::Float, &product, &mut output),
+        },
+    );
 }
