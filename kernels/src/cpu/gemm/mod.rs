@@ -1,7 +1,8 @@
 //! C = A Bᵀ for prepared operands and for plain F32: shapes, threads, and which kernel.
 //!
 //! The arithmetic is in `float` (fused multiply-add along k) and `mxfp4` (exact integer dot products of blocks of 32), the loops
-//! around it in `blocked`. Every element of C is finished by one thread: rows of C are what threads share out.
+//! around it in `blocked`; with few registers `packed` first copies what they read. Every element of C is finished by one thread: rows of C
+//! are what threads share out.
 
 mod blocked;
 mod float;
