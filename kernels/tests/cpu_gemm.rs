@@ -235,10 +235,10 @@ fn wide_products() {
     }
 }
 
-/// Several pieces of k and several blocks of rows; once more added to a C whose rows lie apart.
+/// Two pieces of k, of which 192 rows are copied together, so that one thread has two blocks of rows; once more added to a C whose rows lie apart.
 #[test]
 fn tall_products() {
-    let (m, n, k) = (229, 35, 270);
+    let (m, n, k) = (229, 35, 510);
     let cpus = cpus();
     let (a, b, stride) = (float(m, k, 1.0, 1), float(n, k, 1.0, 2), n + 5);
     check(&a, &b, &cpus, "tall");

@@ -185,7 +185,15 @@ struct Scratch {
     head_turned: Panels,
     logits: Vec<f32>,
     chunk: Vec<f32>,
-    copies: gemm::Copies,
+}
+
+/// Works with one of the shelf's, or a new one, and puts it there afterwards: after as many as work at once, nothing is allocated.
+fn borrowed<T: Default, R>(shelf: &Mutex<Vec<T>>, work: impl FnOnce(&mut T) -> R) -> R {
+    let shelf = || shelf.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut one = shelf().pop().unwrap_or_default();
+    let result = work(&mut one);
+    shelf().push(one);
+    result
 }
 
 /// The first `length` elements of `buffer`, grown if need be; contents unspecified.
@@ -204,6 +212,7 @@ pub struct Cpu {
     pool: Option<Arc<rayon::ThreadPool>>,
     /// Memory that is borrowed and given back, so that a step allocates nothing once it has been done.
     shelf: Arc<Mutex<Vec<Scratch>>>,
+    copies: Arc<Mutex<Vec<gemm::Copies>>>,
     profile: Option<Arc<Profile>>,
 }
 
@@ -230,7 +239,7 @@ impl Cpu {
                 Some(Arc::new(pool.map_err(|source| CpuError::ThreadPool { threads, source })?))
             }
         };
-        Ok(Self { instruction_set, threads, pool, shelf: Arc::default(), profile: None })
+        Ok(Self { instruction_set, threads, pool, shelf: Arc::default(), copies: Arc::default(), profile: None })
     }
 
     /// The same processor, which from now on adds the time of every kernel to `profile`.
@@ -259,11 +268,7 @@ impl Cpu {
     }
 
     fn with_scratch<R>(&self, work: impl FnOnce(&mut Scratch) -> R) -> R {
-        let shelf = || self.shelf.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut scratch = shelf().pop().unwrap_or_default();
-        let result = work(&mut scratch);
-        shelf().push(scratch);
-        result
+        borrowed(&self.shelf, work)
     }
 
     /// Does every task once, in any order, on any thread. The tasks must not depend on their number's being `threads`.

@@ -43,7 +43,7 @@ pub(crate) struct Column {
     pub(crate) peer: bool,
     /// Over the last quarter of the budget.
     pub(crate) late: bool,
-    /// The model of which all campaigns count that differ in their seeds alone: `32M`.
+    /// The model of which all campaigns of one setting count: `32M`.
     pub(crate) all_seeds_of: Option<String>,
     /// Of one seed, where it is not the first.
     pub(crate) seed: Option<u64>,

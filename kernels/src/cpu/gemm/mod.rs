@@ -11,11 +11,12 @@ mod packed;
 mod turned;
 
 use std::ops::Range;
+use std::sync::Mutex;
 
 use super::lanes::{Lanes, WIDTH};
 use super::panels::{Line, Panels, Side, elements};
 use super::profile::Kernel;
-use super::{Cpu, ShapeError, dispatch, expect};
+use super::{Cpu, ShapeError, borrowed, dispatch, expect};
 use crate::quantise::{BLOCK, Source};
 
 pub(super) use blocked::Output;
@@ -219,8 +220,7 @@ impl Cpu {
             dispatch!(dot self, |l| mxfp4::multiply(l, left, (right, first / BLOCK), rows, output));
         } else {
             let panels = (elements(left.floats()), right.floats().get(first * Side::Right.lines()..).unwrap_or_default());
-            let (shape, k) = ((rows, right.rows), (left.k, right.k));
-            self.with_scratch(|s| dispatch!(self, |l| multiply_panels(l, panels, shape, k, &mut s.copies, output)));
+            dispatch!(self, |l| multiply_panels(l, panels, (rows, right.rows), (left.k, right.k), &self.copies, output));
         }
     }
 }
@@ -232,7 +232,7 @@ fn multiply_panels<L: Lanes>(
     (left, right): (&[f32], &[Line<f32>]),
     (rows, columns): (Range<usize>, usize),
     (k, right_k): (usize, usize),
-    copies: &mut Copies,
+    copies: &Mutex<Vec<Copies>>,
     mut output: Output<'_>,
 ) {
     const _: () = assert!(Side::Left.group() == 3 * WIDTH && Side::Right.group() == 2 * WIDTH);
@@ -241,7 +241,7 @@ fn multiply_panels<L: Lanes>(
         #[inline(always)]
         || match L::REGISTERS {
             32 => blocked::multiply::<L, _, 12, 2>(l, float::Float, &product, &mut output),
-            _ if L::COPIES && packed::pays(&product) => packed::multiply(l, &product, copies, &mut output),
+            _ if L::COPIES && packed::pays(&product) => borrowed(copies, |copies| packed::multiply(l, &product, copies, &mut output)),
             _ => blocked::multiply::<L, _, 6, 1>(l, float::Float, &product, &mut output),
         },
     );

@@ -1,10 +1,11 @@
 //! F32 products with sixteen registers of eight elements: what a tile reads is copied close together before.
 //!
-//! Panels are laid out for tiles twice as wide and high. A tile of 6 rows by one vector uses 24 of each 192 bytes of the left side's and every
-//! other line of the right side's: 256 k of the two are 32 KB, of which half lies in half of a first-level cache's sets, which cannot hold
-//! it. Copied they are 22 KB in a row. The copy of a right side's vector stays in the first-level cache while the strips of the left side, in
-//! the second-level cache, go past it. On Zen 3, 512 KB of it, a product of 2048 x 1024 x 1024 reaches 82 % of the multiply-adds' peak in the
-//! median, and 63 % from the panels with one k a round; one of 4096 x 1536 x 256 85 % and 61 %. MKL, in turns with it, reaches 81 % and 84 %.
+//! Panels are laid out for tiles twice as wide and high. A tile of 6 rows by one vector uses 24 of each 192 bytes of the left side's and
+//! every other line of the right side's: 256 k of the two are 32 KB, of which half lies in half of a first-level cache's sets, which cannot
+//! hold it. Copied they are 22 KB in a row. The copy of a right side's vector stays in the first-level cache while the strips of the left
+//! side, in the second-level cache, go past it. On Zen 3, 512 KB of it, a product of 2048 x 1024 x 1024 reached 82 % of the multiply-adds'
+//! peak in a quiet quarter of an hour, and 63 % from the panels with one k a round; one of 4096 x 1536 x 256 85 % and 61 %. MKL, in turns
+//! with it, reached 81 % and 84 %.
 
 use std::ops::Range;
 
@@ -72,9 +73,10 @@ impl Inner for Packed {
     }
 }
 
-/// Whether the copies pay: each is read by as many tiles as there are vectors or strips.
+/// Whether the copies pay: a vector's is read by every strip, a strip's by every vector.
 pub(super) fn pays(p: &Product<'_, f32>) -> bool {
-    p.rows.len().div_ceil(ROWS) * p.columns.div_ceil(WIDTH) >= FEWEST_TILES
+    let strips = p.rows.len().div_ceil(ROWS);
+    strips > 1 && strips * p.columns.div_ceil(WIDTH) >= FEWEST_TILES
 }
 
 /// C (+)= A Bᵀ.

@@ -251,7 +251,7 @@ impl Shown<'_> {
         if source.shallow.is_some() { format!("{}, earlier", source.label) } else { source.label.clone() }
     }
 
-    /// None where no two campaigns of one model differ in their seeds alone.
+    /// None where no two campaigns of one setting have other seeds.
     fn together(&self) -> Option<Grid> {
         let columns = vec![
             words("Arm", 0.16),

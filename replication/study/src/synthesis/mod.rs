@@ -41,7 +41,7 @@ pub struct Synthesis {
     pub sources: Vec<Source>,
     /// By paper, claim, source and depth.
     pub rows: Vec<Row>,
-    /// Campaigns of one model that differ in their seeds alone.
+    /// Campaigns of one model and setting with other seeds.
     pub together: Vec<Together>,
     pub trends: Vec<Trend>,
     /// Or why there is none.

@@ -1,4 +1,5 @@
-//! One model with all its seeds: campaigns between which only the seeds differ, put together for each claim at the paper's depth.
+//! One model with all its seeds: campaigns of one setting with other seeds, whatever their budgets and arms, put together for each claim at
+//! the paper's depth.
 //!
 //! They are put together after each has been seen, so what comes out is an estimate and no verdict.
 
@@ -54,7 +55,7 @@ pub struct Together {
     pub number: Number,
     /// The same in the logarithm of tokens.
     pub(super) measured: Measured,
-    /// How far the campaigns are from the common number, in standard errors: the root of the mean square, by its degrees of freedom.
+    /// How far the campaigns are apart: of two, their difference in its standard errors.
     pub apart: f64,
     /// None where the claim has no size.
     pub place: Option<Place>,
@@ -93,20 +94,14 @@ struct Known<'a> {
     row: &'a Row,
     number: Number,
     measured: Measured,
-    /// Of one run, and its degrees of freedom.
-    variance: f64,
+    /// Of one run.
+    scatter: f64,
 }
 
 impl<'a> Known<'a> {
     fn of(row: &'a Row) -> Option<Self> {
-        let (number, measured, scatter) = (*row.number.as_ref().ok()?, row.measured?, row.scatter?);
-        let is_known = measured.error > 0.0 && measured.freedom >= 1.0 && scatter.square > 0.0;
-        is_known.then_some(Self { row, number, measured, variance: scatter.square })
-    }
-
-    /// What the error would be, squared, if one run scattered by 1: it follows from seeds and repetitions alone.
-    fn design(&self) -> f64 {
-        self.measured.error.powi(2) / self.variance
+        let (number, measured, scatter) = (*row.number.as_ref().ok()?, row.measured?, row.scatter?.sd());
+        (measured.error > 0.0 && measured.freedom >= 1.0).then_some(Self { row, number, measured, scatter })
     }
 }
 
@@ -125,24 +120,21 @@ fn without_common_seeds<'a>(sources: &[Source], mut group: Vec<Known<'a>>) -> Ve
     group
 }
 
-/// The mean, in the logarithm of tokens. One run is taken to scatter alike in all campaigns, so a campaign weighs by its seeds and
-/// repetitions, and not by its luck with a small scatter. The error is enlarged by the campaigns' distances from the mean where these are
-/// larger (Birge's ratio): each finds the paper's depth by its own baseline, which no scatter within it shows.
+/// The mean, in the logarithm of tokens. A campaign weighs by its seeds, not by its luck with a small scatter; its error is its own, and the
+/// degrees of freedom are Welch's. The error is enlarged by the campaigns' distances from the mean where these are larger (Birge's ratio):
+/// each finds the paper's depth by its own baseline, which no scatter within it shows.
 fn one(claim: &Claim, parameters: u64, group: &[Known<'_>]) -> Option<Together> {
     let first = group.first().filter(|_| group.len() > 1)?;
-    let freedom: f64 = group.iter().map(|known| known.measured.freedom).sum();
-    let variance = group.iter().map(|known| known.variance * known.measured.freedom).sum::<f64>() / freedom;
-    let weights: Vec<f64> = group.iter().map(|known| known.design().recip()).collect();
-    let total: f64 = weights.iter().sum();
-    let mean = group.iter().zip(&weights).map(|(known, weight)| weight * known.measured.number).sum::<f64>() / total;
-    let squares: f64 = group.iter().zip(&weights).map(|(known, weight)| weight * (known.measured.number - mean).powi(2)).sum();
-    let apart = squares / variance / (group.len() - 1) as f64;
-    let measured = Measured {
-        number: mean,
-        error: (apart.max(1.0) * variance / total).sqrt(),
-        freedom,
-        n: group.iter().map(|known| known.measured.n).sum(),
-    };
+    let n: usize = group.iter().map(|known| known.measured.n).sum();
+    let share = |known: &Known<'_>| known.measured.n as f64 / n as f64;
+    let sum = |of: &dyn Fn(&Known<'_>) -> f64| group.iter().map(of).sum::<f64>();
+    let mean = sum(&|known| share(known) * known.measured.number);
+    let variance = sum(&|known| (share(known) * known.measured.error).powi(2));
+    let freedom = variance.powi(2) / sum(&|known| (share(known) * known.measured.error).powi(4) / known.measured.freedom);
+    let squares = sum(&|known| share(known) * (known.measured.number - mean).powi(2));
+    let expected = sum(&|known| share(known) * (1.0 - share(known)) * known.measured.error.powi(2));
+    let apart = squares / expected;
+    let measured = Measured { number: mean, error: (apart.max(1.0) * variance).sqrt(), freedom, n };
     let place = accepted(claim, Scale::Tokens).and_then(|range| {
         Some(match (measured.interval(EQUIVALENCE)?, measured.interval(CONFIDENCE)?) {
             (ninety, _) if ninety.inside(&range) => Place::Inside,
@@ -150,7 +142,7 @@ fn one(claim: &Claim, parameters: u64, group: &[Known<'_>]) -> Option<Together> 
             _ => Place::Border,
         })
     });
-    let part = |known: &Known<'_>| Part { source: known.row.source, number: known.number, scatter: known.variance.sqrt() };
+    let part = |known: &Known<'_>| Part { source: known.row.source, number: known.number, scatter: known.scatter };
     Some(Together {
         paper: first.row.paper.clone(),
         claim: first.row.claim.clone(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use statrs::distribution::{ContinuousCDF, FisherSnedecor};
+use statrs::distribution::{ChiSquared, ContinuousCDF, FisherSnedecor};
 
 use super::{DEPTH_110M, Interval, LADDER, LADDER_110M, Results, fixed};
 
@@ -46,7 +46,10 @@ impl Results {
         });
         let ratio = FisherSnedecor::new(now.1, before.1).unwrap();
         let p = 2.0 * ratio.sf((now.0 / before.0).powi(2));
-        let own = self.precision(DEPTH_110M)["own_sd"].as_f64().unwrap();
+        let own = self.precision(DEPTH_110M);
+        let (own, pairs) = (own["own_sd"].as_f64().unwrap(), own["own_freedom"].as_u64().unwrap() as f64);
+        let spread = ChiSquared::new(pairs).unwrap();
+        let [own_low, own_high] = [0.975, 0.025].map(|share| own * (pairs / spread.inverse_cdf(share)).sqrt());
         let lines = self.sizes_in_tokens(DEPTH_110M);
         let line = |claim: &str, column: &str| lines.iter().find(|row| row["claim"] == claim).unwrap()[column].parse::<f64>().unwrap();
         let chances = ["T1-FDW", "T1-H32", "T1-F", "T1-H16"].map(|claim| fixed(100.0 * line(claim, "chance_reproduced"), 0));
@@ -57,7 +60,12 @@ impl Results {
         vec![
             format!("one run scatters by {} % with these seeds, where the three had {} %", percent(now.0), percent(before.0)),
             format!("come out by chance with p {}", fixed(p, 3)),
-            format!("The same run scatters by {} % by itself", percent(own)),
+            format!(
+                "The same run scatters by {} % by itself, with {pairs} pairs for it: {} to {} %",
+                percent(own),
+                percent(own_low),
+                percent(own_high)
+            ),
             format!("of {} % for the full pipeline and {} to {} % for the others", chances[0], chances[1], chances[3]),
             format!("`reproduced` at {h16} (p {}, and {} after Holm's correction", fixed(inside, 3), fixed(holm, 2)),
             format!("wholly below 26 to 27 % ({})", self.chances(DEPTH_110M, "T1-FDW")),
@@ -75,9 +83,11 @@ impl Results {
         vec![
             format!("The full pipeline lies outside what is accepted at both sizes: {} and {}", words(&middle[1]), words(&large[1])),
             format!(
-                "ten times the parameters change what Hadamard 16 costs by {}, what Fprop costs by {}",
+                "ten times the parameters change what it costs by {}, what Fprop and Dgrad cost by {}. Of Fprop alone and of random signs the interval holds none: {} and {}",
                 self.tenfold_of("T1-H16"),
-                self.tenfold_of("T1-F")
+                self.tenfold_of("T1-FD"),
+                self.tenfold_of("T1-F"),
+                self.tenfold_of("T1-RH-FDW")
             ),
         ]
     }

@@ -151,8 +151,8 @@ impl Results {
         let middle = ends(&self.times(LADDER_110M, &ALL));
         let largest = ends(&self.times(LADDER_359M, &["mxfp4-fdw", "mxfp4-fdw-sr", "mxfp4-fdw-h16"]));
         vec![
-            format!("Hadamard 16 (H16) `reproduced`: {} (p {} by Holm)", large.1, holm(&large.0, "holm_inside")),
-            format!("say `differs`: {} (p {})", small.1, holm(&small.0, "holm_outside")),
+            format!("Hadamard 16 (H16) costs {} by twelve seeds at 32M, `differs` (p {} by Holm)", small.1, holm(&small.0, "holm_outside")),
+            format!("and {} by five at 110M, `reproduced` (p {})", large.1, holm(&large.0, "holm_inside")),
             format!("It takes {off} off the full pipeline"),
             format!("one of 110M {} to {} times", middle.0, middle.1),
             format!("one of 359M {} to {} times", largest.0, largest.1),

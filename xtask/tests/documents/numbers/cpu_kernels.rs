@@ -47,6 +47,9 @@ impl Results {
             let [mean, low, high] = ["ratio", "low", "high"].map(|name| row[name].parse::<f64>().unwrap());
             Interval { mean, low, high }.text(2)
         });
+        let packing = self.compared(CPU_KERNELS_AVX2, "F32 with packing, over PyTorch's F32");
+        let [mean, low, high] = ["ratio", "low", "high"].map(|name| packing[name].parse::<f64>().unwrap());
+        let packing = Interval { mean, low, high }.text(2);
         let avx2_share = percent(self.ratio(CPU_KERNELS_AVX2, products[0]));
         let rounds = self.rounds(CPU_KERNELS_INTEL);
         let [bf16, int8] =
@@ -65,6 +68,7 @@ impl Results {
             format!("product of prepared operands is {intel} times as fast"),
             format!("MKL's take {} ms, ours {} ms, so the fastest are MKL's; ours reach {shared} % of the peak", rounds[0], rounds[1]),
             format!("our F32 product of prepared operands is {avx2} times as fast as MKL's in turns, at {avx2_share} % of the peak"),
+            format!("With packing both sides it is {packing} times as fast"),
             format!("our BF16 product is {bf16} times as fast, our MXFP4 product {int8} times as fast as INT8"),
             format!("run at {mxfp4} % of the peak of integer dot products"),
             format!("{best} times as fast as the best F32 product and {ggml} times as fast as ggml's"),
