@@ -1,5 +1,6 @@
 //! What the model's size does to an arm's cost: a straight line in the logarithm of parameters, through campaigns that differ in size and
-//! in nothing else. At the paper's depth a size has the number of all its seeds. It says nothing of the paper's model, which is hundreds of times larger: that is the law's.
+//! in nothing else. At the paper's depth a size has the number of all its seeds. It says nothing of the paper's model, which is hundreds of
+//! times larger: that is the law's.
 
 use super::evidence::{Depth, Number, Row, trained};
 use super::source::{Source, ladders};
