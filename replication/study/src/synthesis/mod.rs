@@ -1,7 +1,8 @@
 //! All evidence there is on each claim, side by side: every campaign, judged by the same rules whenever it was made, and the public logs.
 //!
-//! `source` reads directories and says why one is left out, `evidence` turns one into rows, `together` takes
-//! all seeds of one model together, `trend` asks what the model's size does, `law` what one law of parameters and tokens says of other sizes and budgets, `findings` where rows disagree and what would decide a claim next, `table` writes the CSV. A row has a number only where it means
+//! `source` reads directories and says why one is left out, `evidence` turns one into rows, `together` takes all seeds of one model
+//! together, `trend` asks what the model's size does, `law` what one law of parameters and tokens says of other sizes and budgets,
+//! `findings` where rows disagree and what would decide a claim next, `table` writes the CSV. A row has a number only where it means
 //! something; otherwise it says why not. Nothing here depends on where the directories lie, or when.
 
 mod chosen;
