@@ -237,11 +237,19 @@ fn multiply_panels<L: Lanes>(
 ) {
     const _: () = assert!(Side::Left.group() == 3 * WIDTH && Side::Right.group() == 2 * WIDTH);
     let product = blocked::Product { left, right, rows, columns, units: k, right_units: right_k };
+    // Around `run`, not in it: what a plain function calls is not compiled with the instruction set.
+    if L::COPIES && packed::pays(&product) {
+        return borrowed(copies, |copies| {
+            l.run(
+                #[inline(always)]
+                || packed::multiply(l, &product, copies, &mut output),
+            );
+        });
+    }
     l.run(
         #[inline(always)]
         || match L::REGISTERS {
             32 => blocked::multiply::<L, _, 12, 2>(l, float::Float, &product, &mut output),
-            _ if L::COPIES && packed::pays(&product) => borrowed(copies, |copies| packed::multiply(l, &product, copies, &mut output)),
             _ => blocked::multiply::<L, _, 6, 1>(l, float::Float, &product, &mut output),
         },
     );
