@@ -21,6 +21,12 @@ impl Results {
         [of("peers", "gemm/f32/2048x1024x1024"), of("samples", "gemm/fp8/2048x1024x1024")]
     }
 
+    fn ratio_with_interval(&mut self, directory: &str, what: &str) -> String {
+        let row = self.compared(directory, what);
+        let [mean, low, high] = ["ratio", "low", "high"].map(|name| row[name].parse().unwrap());
+        Interval { mean, low, high }.text(2)
+    }
+
     pub(super) fn sentences_of_cpu_kernels(&mut self) -> Vec<String> {
         let mut of = |what: &str| self.ratio(CPU_KERNELS, what);
         let percent = |ratio: f64| fixed(100.0 * ratio, 0);
@@ -42,14 +48,8 @@ impl Results {
         let best = fixed(of("MXFP4 with preparing both operands, over the best F32"), 2);
         let ggml = fixed(of("MXFP4 with preparing both operands, over ggml's MXFP4 x Q8_0"), 2);
         let shared = percent(self.ratio(CPU_KERNELS_INTEL, products[0]));
-        let [intel, avx2] = [CPU_KERNELS_INTEL, CPU_KERNELS_AVX2].map(|directory| {
-            let row = self.compared(directory, OVER_MKL);
-            let [mean, low, high] = ["ratio", "low", "high"].map(|name| row[name].parse::<f64>().unwrap());
-            Interval { mean, low, high }.text(2)
-        });
-        let packing = self.compared(CPU_KERNELS_AVX2, "F32 with packing, over PyTorch's F32");
-        let [mean, low, high] = ["ratio", "low", "high"].map(|name| packing[name].parse::<f64>().unwrap());
-        let packing = Interval { mean, low, high }.text(2);
+        let [intel, avx2] = [CPU_KERNELS_INTEL, CPU_KERNELS_AVX2].map(|directory| self.ratio_with_interval(directory, OVER_MKL));
+        let packing = self.ratio_with_interval(CPU_KERNELS_AVX2, "F32 with packing, over PyTorch's F32");
         let avx2_share = percent(self.ratio(CPU_KERNELS_AVX2, products[0]));
         let rounds = self.rounds(CPU_KERNELS_INTEL);
         let [bf16, int8] =
