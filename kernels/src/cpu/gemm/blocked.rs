@@ -19,7 +19,7 @@ const PIECE_BYTES: usize = 1 << 15;
 /// The inner loop of a kind of product.
 pub(super) trait Inner: Copy {
     /// What panels are made of.
-    type Element: Copy;
+    type Element: Copy + Default;
     /// Rows of a group of the left side; tiles do not cross its border.
     const LEFT_GROUP: usize;
     /// Lines of one unit of k (an element, or a block of 32) in a group of the left side.

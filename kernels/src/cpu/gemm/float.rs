@@ -9,6 +9,14 @@
 use super::super::lanes::Lanes;
 use super::super::panels::{Line, Side};
 use super::blocked::Inner;
+use super::packed;
+
+/// Rows of a tile with few registers.
+pub(super) const NARROW_ROWS: usize = 6;
+
+/// Elements of k in a round of the loop over copies. One by one, counting and addresses are 7 of 27 instructions; four together are 10 to
+/// 20 % faster.
+const TOGETHER: usize = 4;
 
 #[derive(Clone, Copy)]
 pub(super) struct Float;
@@ -37,9 +45,45 @@ impl Inner for Float {
     }
 }
 
+/// [`Float`] of sides that were copied.
+#[derive(Clone, Copy)]
+pub(super) struct Packed;
+
+impl packed::Packed for Packed {
+    const PIECE: usize = 256;
+}
+
+impl Inner for Packed {
+    type Element = f32;
+    const LEFT_GROUP: usize = NARROW_ROWS;
+    const LEFT_LINES: usize = 1;
+    const RIGHT_LINES: usize = 1;
+
+    #[inline(always)]
+    fn tile<L: Lanes, const ROWS: usize, const VECTORS: usize>(
+        self,
+        l: L,
+        (left, _): (&[f32], usize),
+        (right, _): (&[Line<f32>], usize),
+        mut sums: [[L::F; VECTORS]; ROWS],
+    ) -> [[L::F; VECTORS]; ROWS] {
+        let (left, left_rest) = left.as_chunks::<ROWS>().0.as_chunks::<TOGETHER>();
+        let (right, right_rest) = right.as_chunks::<VECTORS>().0.as_chunks::<TOGETHER>();
+        for (left, right) in left.iter().zip(right) {
+            for (a, b) in left.iter().zip(right) {
+                sums = step(l, a, b, sums);
+            }
+        }
+        for (a, b) in left_rest.iter().zip(right_rest) {
+            sums = step(l, a, b, sums);
+        }
+        sums
+    }
+}
+
 /// `sums` and the products of one k.
 #[inline(always)]
-pub(super) fn step<L: Lanes, const ROWS: usize, const VECTORS: usize>(
+fn step<L: Lanes, const ROWS: usize, const VECTORS: usize>(
     l: L,
     a: &[f32; ROWS],
     b: &[Line<f32>; VECTORS],

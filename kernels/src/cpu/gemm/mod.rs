@@ -217,7 +217,7 @@ impl Cpu {
     #[inline(never)]
     pub(super) fn multiply_rows(&self, left: &Panels, (right, first): (&Panels, usize), rows: Range<usize>, output: Output<'_>) {
         if left.is_mxfp4 {
-            dispatch!(dot self, |l| mxfp4::multiply(l, left, (right, first / BLOCK), rows, output));
+            dispatch!(dot self, |l| mxfp4::multiply(l, left, (right, first / BLOCK), rows, &self.copies, output));
         } else {
             let panels = (elements(left.floats()), right.floats().get(first * Side::Right.lines()..).unwrap_or_default());
             dispatch!(self, |l| multiply_panels(l, panels, (rows, right.rows), (left.k, right.k), &self.copies, output));
@@ -238,11 +238,11 @@ fn multiply_panels<L: Lanes>(
     const _: () = assert!(Side::Left.group() == 3 * WIDTH && Side::Right.group() == 2 * WIDTH);
     let product = blocked::Product { left, right, rows, columns, units: k, right_units: right_k };
     // Around `run`, not in it: what a plain function calls is not compiled with the instruction set.
-    if L::COPIES && packed::pays(&product) {
-        return borrowed(copies, |copies| {
+    if L::COPIES && packed::pays::<float::Packed>(&product) {
+        return borrowed(copies, |Copies { floats, sums, .. }| {
             l.run(
                 #[inline(always)]
-                || packed::multiply(l, &product, copies, &mut output),
+                || packed::multiply::<L, _, { float::NARROW_ROWS }>(l, float::Packed, &product, (floats, sums), &mut output),
             );
         });
     }
@@ -250,7 +250,7 @@ fn multiply_panels<L: Lanes>(
         #[inline(always)]
         || match L::REGISTERS {
             32 => blocked::multiply::<L, _, 12, 2>(l, float::Float, &product, &mut output),
-            _ => blocked::multiply::<L, _, 6, 1>(l, float::Float, &product, &mut output),
+            _ => blocked::multiply::<L, _, { float::NARROW_ROWS }, 1>(l, float::Float, &product, &mut output),
         },
     );
 }

@@ -18,16 +18,22 @@
 //! a port busy that the scaling needs. 1.15 to 1.25 times this kernel on a Sapphire Rapids, nothing once quantisation is counted.
 
 use std::ops::Range;
+use std::sync::Mutex;
 
+use super::super::borrowed;
 use super::super::lanes::portable::ANYWHERE;
 use super::super::lanes::{Lanes, WIDTH};
 use super::super::panels::{Line, Panels, STEPS, Side, elements};
 use super::blocked::{self, Inner, Output, Product};
+use super::packed::{self, Copies};
 use crate::format::e8m0;
 use crate::quantise::BLOCK;
 
 /// Largest scale byte of A for the fast kernels: its anchor, 1.5 * 2^23 * 2^(233 - 127) / 4, is finite.
 const LARGEST_FAST_SCALE: u8 = 233;
+
+/// Rows of a tile with few registers.
+const NARROW_ROWS: usize = 3;
 
 #[derive(Clone, Copy)]
 struct Integer;
@@ -49,46 +55,118 @@ impl Inner for Integer {
         let (left, _) = left.as_chunks::<{ Side::Left.group() }>();
         let (right, _) = right.as_chunks::<{ Side::Right.lines() }>();
         for (a, b) in left.chunks_exact(STEPS + 2).zip(right.chunks_exact(STEPS + 1)) {
-            let (Some(starts), Some(anchors)) = (a[STEPS][row..].first_chunk::<ROWS>(), a[STEPS + 1][row..].first_chunk::<ROWS>()) else {
-                return results;
-            };
-            let mut sums = [[l.dot_start(l.splat_u(0)); VECTORS]; ROWS];
-            for (sums, &start) in sums.iter_mut().zip(starts) {
-                *sums = [l.dot_start(l.splat_u(start)); VECTORS];
-            }
+            let (Some(starts), Some(anchors)) = (a[STEPS][row..].first_chunk(), a[STEPS + 1][row..].first_chunk()) else { return results };
+            let mut sums = begin(l, starts);
             for (a, b) in a[..STEPS].iter().zip(&b[..STEPS]) {
-                let (Some(a), Some(b)) = (a[row..].first_chunk::<ROWS>(), b[vector..].first_chunk::<VECTORS>()) else { return results };
-                let mut columns = [l.splat_u(0); VECTORS];
-                for (column, b) in columns.iter_mut().zip(b) {
-                    *column = l.load_u(&b.0);
-                }
-                for i in 0..ROWS {
-                    let a = l.splat_u(a[i]);
-                    for j in 0..VECTORS {
-                        sums[i][j] = l.dot_add(sums[i][j], columns[j], a);
-                    }
-                }
+                let (Some(a), Some(b)) = (a[row..].first_chunk(), b[vector..].first_chunk()) else { return results };
+                sums = step(l, a, b, sums);
             }
-            let Some(b) = b[STEPS][vector..].first_chunk::<VECTORS>() else { return results };
-            let mut scales = [l.splat(0.0); VECTORS];
-            for (scale, b) in scales.iter_mut().zip(b) {
-                *scale = l.floats(l.load_u(&b.0));
-            }
-            for i in 0..ROWS {
-                let anchor = l.splat(f32::from_bits(anchors[i]));
-                for j in 0..VECTORS {
-                    let anchored = l.floats(l.dot_finish(sums[i][j], l.splat_u(starts[i])));
-                    results[i][j] = l.fma(l.sub(anchored, anchor), scales[j], results[i][j]);
-                }
-            }
+            let Some(scales) = b[STEPS][vector..].first_chunk() else { return results };
+            results = finish(l, (starts, anchors), scales, sums, results);
         }
         results
     }
 }
 
-/// Rows `rows` (from a multiple of 12) of C = A Bᵀ, of B the blocks from `first`.
+/// [`Integer`] of sides that were copied.
+#[derive(Clone, Copy)]
+struct Packed;
+
+impl packed::Packed for Packed {
+    const PIECE: usize = 32;
+}
+
+impl Inner for Packed {
+    type Element = u32;
+    const LEFT_GROUP: usize = NARROW_ROWS;
+    const LEFT_LINES: usize = STEPS + 2;
+    const RIGHT_LINES: usize = STEPS + 1;
+
+    #[inline(always)]
+    fn tile<L: Lanes, const ROWS: usize, const VECTORS: usize>(
+        self,
+        l: L,
+        (left, _): (&[u32], usize),
+        (right, _): (&[Line<u32>], usize),
+        mut results: [[L::F; VECTORS]; ROWS],
+    ) -> [[L::F; VECTORS]; ROWS] {
+        let (left, _) = left.as_chunks().0.as_chunks::<{ STEPS + 2 }>();
+        let (right, _) = right.as_chunks().0.as_chunks::<{ STEPS + 1 }>();
+        for (a, b) in left.iter().zip(right) {
+            let mut sums = begin(l, &a[STEPS]);
+            for (a, b) in a[..STEPS].iter().zip(&b[..STEPS]) {
+                sums = step(l, a, b, sums);
+            }
+            results = finish(l, (&a[STEPS], &a[STEPS + 1]), &b[STEPS], sums, results);
+        }
+        results
+    }
+}
+
+/// What a block's sums begin with.
 #[inline(always)]
-pub(super) fn multiply<L: Lanes>(l: L, left: &Panels, (right, first): (&Panels, usize), rows: Range<usize>, mut output: Output<'_>) {
+fn begin<L: Lanes, const ROWS: usize, const VECTORS: usize>(l: L, starts: &[u32; ROWS]) -> [[L::Dot; VECTORS]; ROWS] {
+    let mut sums = [[l.dot_start(l.splat_u(0)); VECTORS]; ROWS];
+    for (sums, &start) in sums.iter_mut().zip(starts) {
+        *sums = [l.dot_start(l.splat_u(start)); VECTORS];
+    }
+    sums
+}
+
+/// `sums` and the products of four elements of k.
+#[inline(always)]
+fn step<L: Lanes, const ROWS: usize, const VECTORS: usize>(
+    l: L,
+    a: &[u32; ROWS],
+    b: &[Line<u32>; VECTORS],
+    mut sums: [[L::Dot; VECTORS]; ROWS],
+) -> [[L::Dot; VECTORS]; ROWS] {
+    let mut columns = [l.splat_u(0); VECTORS];
+    for (column, b) in columns.iter_mut().zip(b) {
+        *column = l.load_u(&b.0);
+    }
+    for i in 0..ROWS {
+        let a = l.splat_u(a[i]);
+        for j in 0..VECTORS {
+            sums[i][j] = l.dot_add(sums[i][j], columns[j], a);
+        }
+    }
+    sums
+}
+
+/// `results` and a block's sums, scaled.
+#[inline(always)]
+fn finish<L: Lanes, const ROWS: usize, const VECTORS: usize>(
+    l: L,
+    (starts, anchors): (&[u32; ROWS], &[u32; ROWS]),
+    scales: &[Line<u32>; VECTORS],
+    sums: [[L::Dot; VECTORS]; ROWS],
+    mut results: [[L::F; VECTORS]; ROWS],
+) -> [[L::F; VECTORS]; ROWS] {
+    let mut factors = [l.splat(0.0); VECTORS];
+    for (factor, scale) in factors.iter_mut().zip(scales) {
+        *factor = l.floats(l.load_u(&scale.0));
+    }
+    for i in 0..ROWS {
+        let anchor = l.splat(f32::from_bits(anchors[i]));
+        for j in 0..VECTORS {
+            let anchored = l.floats(l.dot_finish(sums[i][j], l.splat_u(starts[i])));
+            results[i][j] = l.fma(l.sub(anchored, anchor), factors[j], results[i][j]);
+        }
+    }
+    results
+}
+
+/// Rows `rows` (from a multiple of 12) of C = A Bᵀ, of B the blocks from `first`.
+#[inline(never)]
+pub(super) fn multiply<L: Lanes>(
+    l: L,
+    left: &Panels,
+    (right, first): (&Panels, usize),
+    rows: Range<usize>,
+    copies: &Mutex<Vec<Copies>>,
+    mut output: Output<'_>,
+) {
     if left.largest_scale > LARGEST_FAST_SCALE {
         return slow(left, (right, first), rows, &mut output);
     }
@@ -100,10 +178,21 @@ pub(super) fn multiply<L: Lanes>(l: L, left: &Panels, (right, first): (&Panels, 
         units: left.blocks(),
         right_units: right.blocks(),
     };
-    match L::REGISTERS {
-        32 => blocked::multiply::<L, Integer, 6, 2>(l, Integer, &product, &mut output),
-        _ => blocked::multiply::<L, Integer, 3, 1>(l, Integer, &product, &mut output),
+    if L::COPIES && packed::pays::<Packed>(&product) {
+        return borrowed(copies, |Copies { words, sums, .. }| {
+            l.run(
+                #[inline(always)]
+                || packed::multiply::<L, _, NARROW_ROWS>(l, Packed, &product, (words, sums), &mut output),
+            );
+        });
     }
+    l.run(
+        #[inline(always)]
+        || match L::REGISTERS {
+            32 => blocked::multiply::<L, Integer, 6, 2>(l, Integer, &product, &mut output),
+            _ => blocked::multiply::<L, Integer, NARROW_ROWS, 1>(l, Integer, &product, &mut output),
+        },
+    );
 }
 
 /// acc + dot * 2^(eA + eB - 2), rounded once, for every scale byte: the definition that the fast kernels must meet.
