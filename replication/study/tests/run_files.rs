@@ -31,6 +31,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("ladder-110m-dw", "b71dc2e20bc1807f"),
     ("ladder-32m", "b084a99c9dabc907"),
     ("ladder-32m-batch-quadruple", "b0df02aea741aba0"),
+    ("ladder-32m-batch-quadruple-depth", "688a2dfc060661db"),
     ("ladder-32m-batch-quarter", "0659973f8afac663"),
     ("ladder-32m-decay", "8a56be499e2401c8"),
     ("ladder-32m-depth", "c0776bb32e04f259"),

@@ -10,6 +10,7 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 use super::markdown::Column;
 
 mod all_seeds;
+mod batches;
 mod claims;
 mod cpu_kernels;
 mod few_seeds;

@@ -254,11 +254,11 @@ impl Shown<'_> {
     /// None where no two campaigns of one setting have other seeds.
     fn together(&self) -> Option<Grid> {
         let columns = vec![
-            words("Arm", 0.16),
-            words("Model", 0.08),
+            words("Arm", 0.14),
+            words("Model, batch", 0.12),
             words("Each campaign", 0.40),
-            numbers("All seeds together", 0.20),
-            words("The paper", 0.16),
+            numbers("All seeds together", 0.19),
+            words("The paper", 0.15),
         ];
         let caption = "Extra tokens at the paper’s depth, all seeds of one model together: an estimate, and no verdict";
         let mut grid = Grid::new("together", caption, columns).stacking();
@@ -275,12 +275,14 @@ impl Shown<'_> {
             let mut campaigns = all.parts.iter().map(campaign);
             let mut each = Cell::new(campaigns.next().unwrap_or_default());
             each.lines = campaigns.collect();
+            let batch = all.parts.first().and_then(|part| self.synthesis.sources[part.source].batch);
+            let batch = batch.map(|tokens| format!("{} tokens a step", number::thousands(tokens as f64)));
             let apart = format!("{} seeds; the campaigns are {} standard errors apart", all.number.n, number::fixed(all.apart, 1));
             grid.row(
                 &format!("{index}-{}", all.claim),
                 vec![
                     Cell::new(self.label(&all.arm)).detail(&all.claim),
-                    Cell::new(size(all.parameters)),
+                    Cell::new(size(all.parameters)).detail(batch.unwrap_or_default()),
                     each,
                     Cell::new(all.number.text(Unit::SignedPercent)).detail(apart),
                     Cell::new(self.claim(&all.paper, &all.claim).map(reported).unwrap_or_default())

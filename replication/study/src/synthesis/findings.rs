@@ -186,6 +186,7 @@ mod tests {
             hardware: String::new(),
             data: None,
             training: None,
+            batch: None,
             seeds: [3, 4],
             runs: [3, 3],
             judged_by: None,

@@ -31,6 +31,8 @@ pub struct Source {
     pub data: Option<String>,
     /// Optimizer, schedule and batch, to be compared. None where the logs do not say.
     pub training: Option<String>,
+    /// Tokens of a batch. None where the logs do not say.
+    pub batch: Option<u64>,
     /// The fewest and the most seeds of an arm on which its numbers rest.
     pub seeds: [usize; 2],
     /// Finished runs, and those that its profile plans.
@@ -184,6 +186,7 @@ fn campaign(papers: &[Paper], directory: &Path, name: &str, link: Option<String>
         hardware: study.hardware.title.clone(),
         data: Some(data(profile)),
         training: Some(format!("{:?}, {:?}, {step} tokens a step", profile.optimizer, profile.schedule)),
+        batch: Some(*step),
         seeds: seeds_of_arms(with_baseline(&finished, study.papers.first().map(|paper| paper.baseline.as_str()))),
         runs: [finished.len(), profile.seeds.len() * study.arms().len()],
         judged_by: study.papers.iter().map(|paper| paper.judging).max(),

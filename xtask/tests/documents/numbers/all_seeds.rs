@@ -15,19 +15,14 @@ impl Results {
         if let Some((interval, _)) = self.together(size, arm) {
             return Ok(interval.percent());
         }
-        let directory = match size {
-            "32M" => LADDER,
-            "110M" => LADDER_110M,
-            other => return Err(format!("no model of {other} has several campaigns")),
-        };
-        self.cost(directory, arm, false).map(Interval::percent)
+        self.cost(ladder(size)?, arm, false).map(Interval::percent)
     }
 
-    /// The number, and where it lies beside what is accepted.
+    /// The number of the ladder's own batch, and where it lies beside what is accepted.
     fn together(&mut self, size: &str, arm: &str) -> Option<(Interval, String)> {
+        let ladder = ladder(size).ok()?;
         let of = |row: &&BTreeMap<String, String>| {
-            let millions = row["parameters"].parse::<f64>().map(|parameters| format!("{}M", fixed(parameters / 1e6, 0)));
-            row["arm"] == arm && row["depth"] == "matched depth, all seeds" && millions.as_deref() == Ok(size)
+            row["arm"] == arm && row["depth"] == "matched depth, all seeds" && row["source"].split(" and ").any(|source| source == ladder)
         };
         let row = self.csv("index.csv").iter().find(of)?;
         let [mean, low, high] = ["number", "low", "high"].map(|name| row[name].parse().unwrap());
@@ -100,5 +95,14 @@ impl Results {
         assert!(row.contains("matched depth"), "{row}");
         let text: String = row.split('<').map(|part| part.split_once('>').map_or("", |(_, text)| text)).collect::<Vec<_>>().join("\n");
         text.lines().rev().find(|line| line.contains('[')).unwrap().trim().to_owned()
+    }
+}
+
+/// The campaign whose other seeds are meant.
+fn ladder(size: &str) -> Result<&'static str, String> {
+    match size {
+        "32M" => Ok(LADDER),
+        "110M" => Ok(LADDER_110M),
+        other => Err(format!("no model of {other} has several campaigns")),
     }
 }

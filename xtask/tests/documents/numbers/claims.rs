@@ -158,6 +158,7 @@ impl Results {
             format!("one of 359M {} to {} times", largest.0, largest.1),
             "The full pipeline costs a fifth more tokens, less than the paper's 26 to 27 %".to_owned(),
             self.smallest().0,
+            self.half_the_papers_batch(),
             "so are all sizes in tokens of the default profile".to_owned(),
         ]
     }

@@ -7,7 +7,7 @@ use super::super::markdown::Column;
 use super::{Cells, LADDER, Layout, Results, fixed, mean};
 
 /// Of the arms that have been run with other seeds, too, this one is taken.
-const SEED: u64 = 11;
+pub(super) const SEED: u64 = 11;
 const SEEDS: [u64; 3] = [11, 12, 13];
 /// Arms under the scale rule `even`, and the same under `floor`.
 const RULES: [(&str, &str); 4] =
@@ -19,8 +19,6 @@ const EPSILON: &str = "2026-11-26-nvidia-h200-dnc-32m-epsilon-ff887c63";
 const LR_HALF: &str = "2026-11-24-nvidia-h200-ladder-32m-lr-half-e6468e18";
 const LR_DOUBLE: &str = "2026-11-24-nvidia-h200-ladder-32m-lr-double-e6468e18";
 const DECAY: &str = "2026-11-24-nvidia-h200-ladder-32m-decay-e6468e18";
-const QUARTER: &str = "2026-11-24-nvidia-h200-ladder-32m-batch-quarter-d751c78d";
-const QUADRUPLE: &str = "2026-11-24-nvidia-h200-ladder-32m-batch-quadruple-d751c78d";
 const EVEN: &str = "2026-11-26-nvidia-h200-ladder-32m-even-e40b2e0d";
 const BACKWARD_110M: &str = "2026-11-27-nvidia-h200-ladder-110m-dw-545853e8";
 const BACKWARD: &str = "2026-11-26-nvidia-h200-ladder-32m-dw-54321766";
@@ -39,7 +37,7 @@ impl Results {
     }
 
     /// Losses of an arm's validations by tokens; the first seed.
-    fn curve(&mut self, directory: &str, arm: &str) -> Vec<(f64, f64)> {
+    pub(super) fn curve(&mut self, directory: &str, arm: &str) -> Vec<(f64, f64)> {
         self.curve_of(directory, arm, SEED)
     }
 
@@ -233,25 +231,6 @@ impl Results {
             format!("the full pipeline costs {twice} where the ladder's own has {single}"),
             format!("takes FP8 of seed {SEED} from loss {} to {}", fixed(own[0], 3), fixed(decayed[0], 3)),
             format!("{} % more than FP8's where a flat rate has {} %", fixed(falling, 1), fixed(flat, 1)),
-        ]
-    }
-
-    /// What the section on schedules says of the batch.
-    fn batches(&mut self) -> Vec<String> {
-        let all = [QUARTER, LADDER, QUADRUPLE];
-        let depth = all.map(|directory| {
-            let precision = self.precision(directory);
-            [0, 1].map(|end| fixed(precision["tokens"][end].as_f64().unwrap() / 1e6, 0)).join(" to ")
-        });
-        let [small_end, own_end] = [QUARTER, LADDER].map(|directory| fixed(self.curve(directory, "fp8").last().unwrap().1, 3));
-        let rotated = self.cost(QUADRUPLE, "mxfp4-fdw-h16", false).unwrap();
-        vec![
-            format!(
-                "after {} million tokens with the small batch, {} with the ladder's, {} with the large one",
-                depth[0], depth[1], depth[2]
-            ),
-            format!("FP8 of seed {SEED} ends at {small_end} instead of {own_end}"),
-            format!("{} % where the paper has 8 to 9 %", fixed(100.0 * rotated.mean, 1)),
         ]
     }
 

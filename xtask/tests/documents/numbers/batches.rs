@@ -1,0 +1,58 @@
+//! What the batch does to a cost.
+
+use super::few_seeds::SEED;
+use super::{DEPTH, LADDER, Results, fixed};
+
+const QUARTER: &str = "2026-11-24-nvidia-h200-ladder-32m-batch-quarter-d751c78d";
+const QUADRUPLE: &str = "2026-11-24-nvidia-h200-ladder-32m-batch-quadruple-d751c78d";
+/// Six other seeds of the large batch.
+const MORE: &str = "2026-11-27-nvidia-h200-ladder-32m-batch-quadruple-depth-4f2a03b3";
+const CLAIMS: [(&str, &str); 3] = [("T1-FDW", "mxfp4-fdw"), ("T1-F", "mxfp4-f"), ("T1-H16", "mxfp4-fdw-h16")];
+
+impl Results {
+    /// Sentences that docs/results.md has to contain.
+    pub(super) fn batches(&mut self) -> Vec<String> {
+        let depth = [QUARTER, LADDER, QUADRUPLE, MORE].map(|directory| {
+            let precision = self.precision(directory);
+            [0, 1].map(|end| fixed(precision["tokens"][end].as_f64().unwrap() / 1e6, 0)).join(" to ")
+        });
+        let [small_end, own_end] = [QUARTER, LADDER].map(|directory| fixed(self.curve(directory, "fp8").last().unwrap().1, 3));
+        assert_eq!(CLAIMS.map(|(claim, _)| self.verdict(MORE, claim)), ["reproduced", "differs", "differs"]);
+        let [full, plain, rotated] = CLAIMS.map(|(_, arm)| self.cost(MORE, arm, false).unwrap().in_words());
+        let lines = self.sizes_in_tokens(MORE);
+        let line = |claim: &str, column: &str| lines.iter().find(|row| row["claim"] == claim).unwrap()[column].parse::<f64>().unwrap();
+        let mut chances = CLAIMS.map(|(claim, _)| fixed(100.0 * line(claim, "chance_reproduced"), 0));
+        chances.sort();
+        assert!(line("T1-H16", "p_outside") < 1e-4 && line("T1-H16", "holm_outside") < 1e-3);
+        let [scatter, own, other] =
+            [MORE, LADDER, DEPTH].map(|directory| fixed(100.0 * self.precision(directory)["sd"].as_f64().unwrap(), 1));
+        let off = self.direction_line(MORE, "T1-H16").unwrap().negated().in_words();
+        vec![
+            format!(
+                "after {} million tokens with the small batch, {} with the ladder's, {} with the large one ({} by the six seeds)",
+                depth[0], depth[1], depth[2], depth[3]
+            ),
+            format!("FP8 of seed {SEED} ends at {small_end} instead of {own_end}"),
+            format!(
+                "`reproduced` at {full} (p {}, and {} after Holm's correction",
+                fixed(line("T1-FDW", "p_inside"), 3),
+                fixed(line("T1-FDW", "holm_inside"), 2)
+            ),
+            format!(
+                "Fprop `differs` at {plain} (p {}, and {})",
+                fixed(line("T1-F", "p_outside"), 3),
+                fixed(line("T1-F", "holm_outside"), 3)
+            ),
+            format!("Hadamard 16 `differs` at {rotated} (p below 0.0001, and below 0.001)"),
+            format!("One run scatters by {scatter} % there, where runs of the ladder's own batch scatter by {own} to {other} %"),
+            format!("with a chance of {} to {} %, if the paper is right", chances[0], chances[2]),
+            format!("Hadamard 16 takes {off} off the full pipeline"),
+        ]
+    }
+
+    /// What the README says of it.
+    pub(super) fn half_the_papers_batch(&mut self) -> String {
+        let [full, plain, rotated] = CLAIMS.map(|(_, arm)| self.cost(MORE, arm, false).unwrap().in_words());
+        format!("the full pipeline costs {full}, `reproduced`; Fprop {plain} and H16 {rotated}, `differs` (six seeds)")
+    }
+}
