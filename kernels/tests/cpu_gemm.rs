@@ -161,7 +161,7 @@ fn check(a: &Prepared, b: &Prepared, cpus: &[Cpu], context: &str) {
     }
 }
 
-const SHAPES: [(usize, usize, usize); 17] = [
+const SHAPES: [(usize, usize, usize); 18] = [
     (0, 3, 32),
     (3, 0, 32),
     (4, 4, 0),
@@ -179,6 +179,7 @@ const SHAPES: [(usize, usize, usize); 17] = [
     (29, 129, 384),
     // Several pieces of k, for floats and for blocks; several groups of columns within a piece.
     (26, 100, 1100),
+    (40, 100, 1100),
     (3, 2100, 300),
 ];
 
@@ -235,11 +236,13 @@ fn wide_products() {
     }
 }
 
-/// Two pieces of k, of which 192 rows are copied together, so that one thread has two blocks of rows; once more added to a C whose rows lie apart.
+/// Two pieces of k, of which 192 rows are copied together (273 of MXFP4), so that one thread has two blocks of rows; once more added to a C
+/// whose rows lie apart.
 #[test]
 fn tall_products() {
     let (m, n, k) = (229, 35, 510);
     let cpus = cpus();
+    check(&mxfp4(301, 1100, 120..=134, 0, 1.0, 3), &mxfp4(35, 1100, 120..=134, 3, 1.0, 5), &cpus, "tall");
     let (a, b, stride) = (float(m, k, 1.0, 1), float(n, k, 1.0, 2), n + 5);
     check(&a, &b, &cpus, "tall");
     let expected = defined(&a, &b, &vec![7.0; m * n], true);
@@ -264,8 +267,14 @@ fn every_scale_byte() {
             .enumerate()
     {
         let tag = 1000 * i as u64;
-        check(&mxfp4(9, 128, low_a..=high_a, 0, 1.0, tag), &mxfp4(37, 128, low_b..=high_b, 0, 1.0, tag + 10), &cpus, "all scales");
-        check(&mxfp4(9, 64, low_a..=high_a, 9, 4.0 / 3.0, tag), &mxfp4(37, 64, low_b..=high_b, 9, 1.0, tag + 10), &cpus, "all scales, NaN");
+        // From the panels, and large enough for copies of both sides.
+        for (m, n) in [(9, 37), (49, 65)] {
+            let (a, b) = (mxfp4(m, 128, low_a..=high_a, 0, 1.0, tag), mxfp4(n, 128, low_b..=high_b, 0, 1.0, tag + 10));
+            check(&a, &b, &cpus, "all scales");
+            let (a, b) = (mxfp4(m, 64, low_a..=high_a, 9, 4.0 / 3.0, tag), mxfp4(n, 64, low_b..=high_b, 9, 1.0, tag + 10));
+            check(&a, &b, &cpus, "all scales, NaN");
+            check(&mxfp4(m, 64, low_a..=high_a, 0, 1.0, tag), &b, &cpus, "all scales, NaN on the right");
+        }
     }
 }
 

@@ -403,7 +403,7 @@ fn committed_campaigns_say_here_what_their_reports_say() {
     let page = fs::read_to_string(results.join("index.html")).unwrap();
     assert!(page.len() < 2_000_000 && !page.contains("NaN") && !page.contains("http-equiv"));
     // Nobody knows whether what public logs do not say is another one there.
-    assert!(page.contains("who ran it. Not on record of all of them: optimizer, schedule or batch, the budget."));
+    assert!(page.contains("who ran it. Not on record of all of them: optimizer or schedule, the batch, the budget."));
 }
 
 /// What these tests read of a line of `index.csv`.

@@ -100,7 +100,7 @@ impl Output<'_> {
     }
 }
 
-/// Both sides and what is to be done with them. `rows` begins at a multiple of 12 (of the tile's rows, where the left side's groups are others).
+/// Both sides and what is to be done with them. `rows` begins at a multiple of 12.
 pub(super) struct Product<'a, T> {
     pub(super) left: &'a [T],
     pub(super) right: &'a [Line<T>],

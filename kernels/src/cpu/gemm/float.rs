@@ -9,9 +9,9 @@
 use super::super::lanes::Lanes;
 use super::super::panels::{Line, Side};
 use super::blocked::Inner;
-use super::packed;
+use super::packed::Packed;
 
-/// Rows of a tile with few registers.
+/// Rows of a tile with sixteen registers: twice as many sums, the two halves of a vector of B, and what is broadcast.
 pub(super) const NARROW_ROWS: usize = 6;
 
 /// Elements of k in a round of the loop over copies. One by one, counting and addresses are 7 of 27 instructions; four together are 10 to
@@ -47,13 +47,13 @@ impl Inner for Float {
 
 /// [`Float`] of sides that were copied.
 #[derive(Clone, Copy)]
-pub(super) struct Packed;
+pub(super) struct CopiedFloats;
 
-impl packed::Packed for Packed {
+impl Packed for CopiedFloats {
     const PIECE: usize = 256;
 }
 
-impl Inner for Packed {
+impl Inner for CopiedFloats {
     type Element = f32;
     const LEFT_GROUP: usize = NARROW_ROWS;
     const LEFT_LINES: usize = 1;

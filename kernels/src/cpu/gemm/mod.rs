@@ -25,6 +25,8 @@ pub(super) use packed::Copies;
 /// Rows of C that are never parted: whole tiles of every kernel.
 const TILE_ROWS: usize = 12;
 
+const _: () = assert!(TILE_ROWS.is_multiple_of(float::NARROW_ROWS) && TILE_ROWS.is_multiple_of(mxfp4::NARROW_ROWS));
+
 /// Shares of the rows of C for each thread: more than one, so that a thread that was held up does not hold up the others.
 pub(super) const SHARES: usize = 3;
 
@@ -238,11 +240,11 @@ fn multiply_panels<L: Lanes>(
     const _: () = assert!(Side::Left.group() == 3 * WIDTH && Side::Right.group() == 2 * WIDTH);
     let product = blocked::Product { left, right, rows, columns, units: k, right_units: right_k };
     // Around `run`, not in it: what a plain function calls is not compiled with the instruction set.
-    if L::COPIES && packed::pays::<float::Packed>(&product) {
+    if L::COPIES && packed::pays::<float::CopiedFloats>(&product) {
         return borrowed(copies, |Copies { floats, sums, .. }| {
             l.run(
                 #[inline(always)]
-                || packed::multiply::<L, _, { float::NARROW_ROWS }>(l, float::Packed, &product, (floats, sums), &mut output),
+                || packed::multiply::<L, _, { float::NARROW_ROWS }>(l, float::CopiedFloats, &product, (floats, sums), &mut output),
             );
         });
     }

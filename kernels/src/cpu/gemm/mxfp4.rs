@@ -12,7 +12,8 @@
 //! The ladder. A block of 32 takes 8 dot-product instructions for sixteen elements of C, a subtraction and a multiply-add. Where additions have
 //! ports of their own (AMD), that is 89 % of the integer peak at best; where all of them share two (Intel), 80 %. 6 rows by 2 vectors keep 12
 //! sums, 12 results and two vectors of B in 32 registers (AVX-512 VNNI); 3 by 1 in 16 registers with the same instruction of 256 bits
-//! (AVX-VNNI), or with two instructions of 16-bit sums, which cannot overflow (AVX2).
+//! (AVX-VNNI), or with two instructions of 16-bit sums, which cannot overflow (AVX2, from copies of both sides: `packed`). There eight elements
+//! of C take 16 of them and 4 others a block, which is 80 % of their peak at best.
 //!
 //! A matrix unit (AMX-INT8) was tried and left out: each block's sums have to come back through memory to be scaled, and the unit keeps
 //! a port busy that the scaling needs. 1.15 to 1.25 times this kernel on a Sapphire Rapids, nothing once quantisation is counted.
@@ -25,15 +26,15 @@ use super::super::lanes::portable::ANYWHERE;
 use super::super::lanes::{Lanes, WIDTH};
 use super::super::panels::{Line, Panels, STEPS, Side, elements};
 use super::blocked::{self, Inner, Output, Product};
-use super::packed::{self, Copies};
+use super::packed::{self, Copies, Packed};
 use crate::format::e8m0;
 use crate::quantise::BLOCK;
 
 /// Largest scale byte of A for the fast kernels: its anchor, 1.5 * 2^23 * 2^(233 - 127) / 4, is finite.
 const LARGEST_FAST_SCALE: u8 = 233;
 
-/// Rows of a tile with few registers.
-const NARROW_ROWS: usize = 3;
+/// Rows of a tile with sixteen registers: six sums and six results leave four.
+pub(super) const NARROW_ROWS: usize = 3;
 
 #[derive(Clone, Copy)]
 struct Integer;
@@ -70,13 +71,13 @@ impl Inner for Integer {
 
 /// [`Integer`] of sides that were copied.
 #[derive(Clone, Copy)]
-struct Packed;
+struct CopiedBlocks;
 
-impl packed::Packed for Packed {
+impl Packed for CopiedBlocks {
     const PIECE: usize = 32;
 }
 
-impl Inner for Packed {
+impl Inner for CopiedBlocks {
     type Element = u32;
     const LEFT_GROUP: usize = NARROW_ROWS;
     const LEFT_LINES: usize = STEPS + 2;
@@ -178,11 +179,11 @@ pub(super) fn multiply<L: Lanes>(
         units: left.blocks(),
         right_units: right.blocks(),
     };
-    if L::COPIES && packed::pays::<Packed>(&product) {
+    if L::COPIES && packed::pays::<CopiedBlocks>(&product) {
         return borrowed(copies, |Copies { words, sums, .. }| {
             l.run(
                 #[inline(always)]
-                || packed::multiply::<L, _, NARROW_ROWS>(l, Packed, &product, (words, sums), &mut output),
+                || packed::multiply::<L, _, NARROW_ROWS>(l, CopiedBlocks, &product, (words, sums), &mut output),
             );
         });
     }

@@ -71,7 +71,7 @@ impl<const VNNI: bool> Lanes for Avx2<VNNI> {
     type Dot = Words;
 
     const REGISTERS: usize = 8;
-    const COPIES: bool = true;
+    const COPIES: bool = !VNNI;
 
     halves! { Floats:
         add(a, b) = _mm256_add_ps(a, b);
@@ -171,16 +171,18 @@ impl<const VNNI: bool> Lanes for Avx2<VNNI> {
 
     #[inline(always)]
     fn dot_add(self, sum: Words, unsigned: Words, signed: Words) -> Words {
+        if VNNI {
+            // SAFETY: as above.
+            return unsafe {
+                Words(_mm256_dpbusd_avx_epi32(sum.0, unsigned.0, signed.0), _mm256_dpbusd_avx_epi32(sum.1, unsigned.1, signed.1))
+            };
+        }
         // SAFETY: as above.
         unsafe {
-            joined(if VNNI {
-                Words(_mm256_dpbusd_avx_epi32(sum.0, unsigned.0, signed.0), _mm256_dpbusd_avx_epi32(sum.1, unsigned.1, signed.1))
-            } else {
-                Words(
-                    _mm256_add_epi16(sum.0, _mm256_maddubs_epi16(unsigned.0, signed.0)),
-                    _mm256_add_epi16(sum.1, _mm256_maddubs_epi16(unsigned.1, signed.1)),
-                )
-            })
+            joined(Words(
+                _mm256_add_epi16(sum.0, _mm256_maddubs_epi16(unsigned.0, signed.0)),
+                _mm256_add_epi16(sum.1, _mm256_maddubs_epi16(unsigned.1, signed.1)),
+            ))
         }
     }
 
@@ -254,8 +256,8 @@ unsafe fn transpose8(r: &mut [__m256; 8]) {
     }
 }
 
-/// `sum`; what made both halves comes before all that uses one. Without it the compiler does eight steps of one half before those of the
-/// other, and keeps what it broadcast on the stack meanwhile.
+/// Returns `sum` unchanged, and keeps the compiler from using either half before both are computed. Without it eight steps of one half come
+/// before those of the other, with what was broadcast on the stack meanwhile.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn joined(mut sum: Words) -> Words {

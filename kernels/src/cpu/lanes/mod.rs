@@ -27,7 +27,7 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
     /// How many times sixteen lanes fit into the vector registers; 0 where the compiler is left to find some.
     const REGISTERS: usize;
 
-    /// Whether a product copies what it reads close together first. Measured for AVX2 only.
+    /// Whether a product copies what it reads close together first. Measured for AVX2 without VNNI only.
     const COPIES: bool = false;
 
     /// Runs `work` compiled with the instruction set: whatever is inlined into it gets the instructions.

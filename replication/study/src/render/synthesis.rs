@@ -260,7 +260,7 @@ impl Shown<'_> {
             numbers("All seeds together", 0.19),
             words("The paper", 0.15),
         ];
-        let caption = "Extra tokens at the paper’s depth, all seeds of one model together: an estimate, and no verdict";
+        let caption = "Extra tokens at the paper’s depth, all seeds of one model and batch together: an estimate, and no verdict";
         let mut grid = Grid::new("together", caption, columns).stacking();
         for (index, all) in self.synthesis.together.iter().enumerate() {
             let campaign = |part: &Part| {

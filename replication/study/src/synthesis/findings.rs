@@ -71,7 +71,8 @@ fn differences(sources: &[&Source]) -> String {
     let kinds = [
         ("the model's size", of(&|source| source.parameters.map(|number| number.to_string()))),
         ("text and tokenizer", of(&|source| source.data.clone())),
-        ("optimizer, schedule or batch", of(&|source| source.training.clone())),
+        ("optimizer or schedule", of(&|source| source.training.clone())),
+        ("the batch", of(&|source| source.batch.map(|tokens| tokens.to_string()))),
         ("the budget", of(&|source| source.tokens.map(|number| number.to_string()))),
         ("the hardware", of(&|source| Some(source.hardware.clone()))),
         ("who ran it", of(&|source| Some(source.public.to_string()))),
@@ -135,23 +136,24 @@ fn one(sources: &[Source], rows: &[&Row]) -> (&'static str, String) {
     ("open", lacks(&sources[row.source], row))
 }
 
-/// What is known of other sizes than the one at which a claim is decided.
+/// What is known of other sizes and batches than those at which a claim is decided, where these are of one size.
 fn elsewhere(sources: &[Source], judged: &[&Row], decided: &[&Row]) -> String {
     let sizes: BTreeSet<_> = decided.iter().filter_map(|row| sources[row.source].parameters).collect();
     if decided.iter().all(|row| row.depth == Depth::None) || sizes.len() > 1 {
         return String::new();
     }
+    let settings: BTreeSet<_> = decided.iter().map(|row| (sources[row.source].parameters, sources[row.source].batch)).collect();
     let is_open = |row: &&&Row| {
         let source = &sources[row.source];
         matches!(row.word(), "inconclusive" | "cannot-decide")
             && source.shallow.is_none()
-            && source.parameters.is_some_and(|size| !sizes.contains(&size))
+            && !settings.contains(&(source.parameters, source.batch))
     };
     let open: Vec<String> = judged.iter().filter(is_open).map(|row| said(sources, row)).collect();
     if open.is_empty() {
         "; another size would show whether that holds".to_owned()
     } else {
-        format!("; not settled at other sizes: {}", open.join("; "))
+        format!("; not settled at other sizes or batches: {}", open.join("; "))
     }
 }
 
@@ -228,7 +230,7 @@ mod tests {
         let said = |rows: &[&Row]| one(&sources, rows);
         assert_eq!(said(&[&decided, &early]), ("decided", "differs in small; another size would show whether that holds.".to_owned()));
         let (state, text) = said(&[&decided, &open]);
-        assert!(state == "decided" && text.starts_with("differs in small; not settled at other sizes: large: +10.0"), "{text}");
+        assert!(state == "decided" && text.starts_with("differs in small; not settled at other sizes or batches: large: +10.0"), "{text}");
         let both = row(1, "differs", Some((0.0, 0.2)));
         assert_eq!(said(&[&decided, &both]).1, "differs in small, differs in large.");
     }

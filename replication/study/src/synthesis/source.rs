@@ -29,7 +29,7 @@ pub struct Source {
     pub hardware: String,
     /// Dataset and tokenizer: losses of others are no losses of these. None where the logs do not say.
     pub data: Option<String>,
-    /// Optimizer, schedule and batch, to be compared. None where the logs do not say.
+    /// Optimizer and schedule, to be compared. None where the logs do not say.
     pub training: Option<String>,
     /// Tokens of a batch. None where the logs do not say.
     pub batch: Option<u64>,
@@ -62,7 +62,7 @@ impl Source {
 pub(super) fn ladders<'a>(sources: impl Iterator<Item = (usize, &'a Source)>, one_budget: bool) -> Vec<Vec<usize>> {
     let mut ladders: BTreeMap<_, BTreeMap<u64, (usize, usize)>> = BTreeMap::new();
     for (at, source) in sources.filter(|(_, source)| !source.public) {
-        let sizes = ladders.entry((&source.data, &source.training, source.tokens.filter(|_| one_budget))).or_default();
+        let sizes = ladders.entry((&source.data, &source.training, source.batch, source.tokens.filter(|_| one_budget))).or_default();
         let (size, runs) = (source.parameters.unwrap_or_default(), source.runs[0]);
         if sizes.get(&size).is_none_or(|(_, known)| *known < runs) {
             sizes.insert(size, (at, runs));
@@ -185,7 +185,7 @@ fn campaign(papers: &[Paper], directory: &Path, name: &str, link: Option<String>
         profile: profile.id.to_string(),
         hardware: study.hardware.title.clone(),
         data: Some(data(profile)),
-        training: Some(format!("{:?}, {:?}, {step} tokens a step", profile.optimizer, profile.schedule)),
+        training: Some(format!("{:?}, {:?}", profile.optimizer, profile.schedule)),
         batch: Some(*step),
         seeds: seeds_of_arms(with_baseline(&finished, study.papers.first().map(|paper| paper.baseline.as_str()))),
         runs: [finished.len(), profile.seeds.len() * study.arms().len()],

@@ -1,4 +1,4 @@
-//! One model with all its seeds: campaigns of one setting with other seeds, whatever their budgets and arms, put together for each claim at
+//! One model and batch with all seeds: campaigns of one setting with other seeds, whatever their budgets and arms, put together for each claim at
 //! the paper's depth.
 //!
 //! They are put together after each has been seen, so what comes out is an estimate and no verdict.
@@ -78,7 +78,7 @@ pub(super) fn all(papers: &[Paper], sources: &[Source], rows: &[Row]) -> Vec<Tog
             for known in rows.iter().filter(on).filter_map(Known::of) {
                 let source = &sources[known.row.source];
                 if let Some(parameters) = source.parameters.filter(|_| !source.public) {
-                    groups.entry((parameters, &source.data, &source.training)).or_default().push(known);
+                    groups.entry((parameters, &source.data, &source.training, source.batch)).or_default().push(known);
                 }
             }
             for ((parameters, ..), group) in groups {

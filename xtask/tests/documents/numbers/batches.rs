@@ -1,5 +1,7 @@
 //! What the batch does to a cost.
 
+use std::collections::BTreeMap;
+
 use super::few_seeds::SEED;
 use super::{DEPTH, LADDER, Results, fixed};
 
@@ -47,12 +49,42 @@ impl Results {
             format!("One run scatters by {scatter} % there, where runs of the ladder's own batch scatter by {own} to {other} %"),
             format!("with a chance of {} to {} %, if the paper is right", chances[0], chances[2]),
             format!("Hadamard 16 takes {off} off the full pipeline"),
+            self.to_the_target(),
         ]
+    }
+
+    /// What the large batch and the ladder's own cost to the target loss, which is the same in both; and that after the same tokens the large one
+    /// costs less.
+    fn to_the_target(&mut self) -> String {
+        let of = |results: &mut Self, arm: &str| {
+            [MORE, LADDER].map(|directory| {
+                let is_meant =
+                    |row: &&BTreeMap<String, String>| row["source"] == directory && row["arm"] == arm && row["depth"] == "own target";
+                let row = results.csv("index.csv").iter().find(is_meant).unwrap();
+                fixed(100.0 * row["number"].parse::<f64>().unwrap(), 1)
+            })
+        };
+        let targets = [MORE, LADDER].map(|directory| self.json(&format!("{directory}/verdicts.json"))["target_loss"].as_f64().unwrap());
+        assert_eq!(targets, [3.42; 2]);
+        for (_, arm) in CLAIMS {
+            let [large, own] = [MORE, LADDER].map(|directory| self.cost(directory, arm, true).unwrap());
+            assert!(large.high < own.low, "after the same tokens: {large} and {own}");
+        }
+        let [full, plain, rotated] = CLAIMS.map(|(_, arm)| of(self, arm));
+        format!(
+            "takes {} % more with it and {} % with the ladder's own, Hadamard 16 {} and {} %, Fprop {} and {} %",
+            full[0], full[1], rotated[0], rotated[1], plain[0], plain[1]
+        )
     }
 
     /// What the README says of it.
     pub(super) fn half_the_papers_batch(&mut self) -> String {
         let [full, plain, rotated] = CLAIMS.map(|(_, arm)| self.cost(MORE, arm, false).unwrap().in_words());
-        format!("the full pipeline costs {full}, `reproduced`; Fprop {plain} and H16 {rotated}, `differs` (six seeds)")
+        let lines = self.sizes_in_tokens(MORE);
+        let holm: f64 = lines.iter().find(|row| row["claim"] == "T1-FDW").unwrap()["holm_inside"].parse().unwrap();
+        format!(
+            "the full pipeline costs {full}, `reproduced` (p {} by Holm), Fprop {plain} and H16 {rotated}, `differs` (six seeds)",
+            fixed(holm, 2)
+        )
     }
 }

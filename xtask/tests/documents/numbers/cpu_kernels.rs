@@ -4,6 +4,9 @@ use super::{Interval, Results, fixed};
 
 const CPU_KERNELS: &str = "kernels-2026-11-26-epyc-zen5-2c";
 const CPU_KERNELS_INTEL: &str = "kernels-2026-11-27-gpu-host-cpu";
+/// Another host, while two GPUs of it trained.
+const SECOND_INTEL: &str = "kernels-2026-11-27-gpu-host-cpu-two-gpus";
+const STEPS_INTEL: &str = "kernels-2026-11-27-gpu-host-cpu-two-gpus-steps";
 const CPU_KERNELS_BEFORE: &str = "kernels-2026-11-25-epyc-2c";
 /// A processor without AVX-512.
 const CPU_KERNELS_AVX2: &str = "kernels-2026-11-27-epyc-zen3-2c";
@@ -47,14 +50,31 @@ impl Results {
         let mkl = fixed(mkl, 2);
         let best = fixed(of("MXFP4 with preparing both operands, over the best F32"), 2);
         let ggml = fixed(of("MXFP4 with preparing both operands, over ggml's MXFP4 x Q8_0"), 2);
-        let shared = percent(self.ratio(CPU_KERNELS_INTEL, products[0]));
-        let [intel, avx2] = [CPU_KERNELS_INTEL, CPU_KERNELS_AVX2].map(|directory| self.ratio_with_interval(directory, OVER_MKL));
+        let shared = [CPU_KERNELS_INTEL, SECOND_INTEL].map(|directory| percent(self.ratio(directory, products[0])));
+        let mut intel_steps =
+            |what: &str| ["A", "B"].map(|size| fixed(self.ratio(STEPS_INTEL, &format!("{what}, size {size}")), 2)).join(" and ");
+        let intel_eager = intel_steps("full MXFP4 with H16 over PyTorch F32, eager");
+        let intel_compiled = intel_steps("full MXFP4 with H16 over PyTorch F32, compiled");
+        let intel_fp8 = intel_steps("our FP8 over PyTorch F32, eager");
+        let [intel, second, avx2] =
+            [CPU_KERNELS_INTEL, SECOND_INTEL, CPU_KERNELS_AVX2].map(|directory| self.ratio_with_interval(directory, OVER_MKL));
         let packing = self.ratio_with_interval(CPU_KERNELS_AVX2, "F32 with packing, over PyTorch's F32");
+        let avx2_integer = percent(self.ratio(CPU_KERNELS_AVX2, products[1]));
+        let avx2_best = self.ratio_with_interval(CPU_KERNELS_AVX2, "MXFP4 with preparing both operands, over the best F32");
+        let avx2_steps = [
+            "full MXFP4 with H16 over PyTorch F32, eager",
+            "full MXFP4 with H16 over PyTorch F32, compiled",
+            "our FP8 over PyTorch F32, eager",
+        ]
+        .map(|what| fixed(self.ratio(CPU_KERNELS_AVX2, &format!("{what}, size A")), 2));
         let avx2_share = percent(self.ratio(CPU_KERNELS_AVX2, products[0]));
-        let rounds = self.rounds(CPU_KERNELS_INTEL);
-        let [bf16, int8] =
-            ["BF16 with preparing, over PyTorch's BF16", "MXFP4 product of prepared operands, over PyTorch's INT8 (no scales)"]
-                .map(|what| fixed(self.ratio(CPU_KERNELS_INTEL, what), 2));
+        let rounds = [CPU_KERNELS_INTEL, SECOND_INTEL].map(|directory| self.rounds(directory));
+        let mut on_both =
+            |what: &str| [CPU_KERNELS_INTEL, SECOND_INTEL].map(|directory| fixed(self.ratio(directory, what), 2)).join(" and ");
+        let bf16 = on_both("BF16 with preparing, over PyTorch's BF16");
+        let int8 = on_both("MXFP4 product of prepared operands, over PyTorch's INT8 (no scales)");
+        let exact = on_both("MXFP4 with preparing both operands, over the best F32");
+        let integer = [CPU_KERNELS_INTEL, SECOND_INTEL].map(|directory| percent(self.ratio(directory, products[1])));
         let mut before = |what: &str| self.ratio(CPU_KERNELS_BEFORE, what);
         let [share, mkl_before] = [products[0], OVER_MKL].map(&mut before);
         assert!(share / mkl_before > 0.8, "PyTorch's product reached {} of the peak on the other", share / mkl_before);
@@ -66,9 +86,16 @@ impl Results {
             ),
             format!("run at {f32} % of the multiply-add peak and {mkl} times as fast as PyTorch's"),
             format!("product of prepared operands is {intel} times as fast"),
-            format!("MKL's take {} ms, ours {} ms, so the fastest are MKL's; ours reach {shared} % of the peak", rounds[0], rounds[1]),
+            format!("(../results/{SECOND_INTEL}/comparisons.csv) {second} times, at {} % and {} % of the peak", shared[0], shared[1]),
+            format!("MKL's take {} ms and {} ms, ours {} ms and {} ms", rounds[0][0], rounds[1][0], rounds[0][1], rounds[1][1]),
+            format!("run at {} % and {} % of the integer peak, and with preparing are {exact} times as fast", integer[0], integer[1]),
+            format!("takes {intel_eager} times less than PyTorch's F32, {intel_compiled} times less than its compiled F32"),
+            format!("our FP8 is {intel_fp8} times as fast"),
             format!("our F32 product of prepared operands is {avx2} times as fast as MKL's in turns, at {avx2_share} % of the peak"),
             format!("With packing both sides it is {packing} times as fast"),
+            format!("run at {avx2_integer} % of their peak; with preparing they are {avx2_best} times as fast as the best F32"),
+            format!("takes {} times less than PyTorch's in F32, not in turns, and {} times less", avx2_steps[0], avx2_steps[1]),
+            format!("than its compiled one; our FP8 is {} times as fast", avx2_steps[2]),
             format!("our BF16 product is {bf16} times as fast, our MXFP4 product {int8} times as fast as INT8"),
             format!("run at {mxfp4} % of the peak of integer dot products"),
             format!("{best} times as fast as the best F32 product and {ggml} times as fast as ggml's"),
