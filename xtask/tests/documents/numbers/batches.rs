@@ -49,13 +49,13 @@ impl Results {
             format!("One run scatters by {scatter} % there, where runs of the ladder's own batch scatter by {own} to {other} %"),
             format!("with a chance of {} to {} %, if the paper is right", chances[0], chances[2]),
             format!("Hadamard 16 takes {off} off the full pipeline"),
-            self.to_the_target(),
+            self.at_the_target(),
         ]
     }
 
     /// What the large batch and the ladder's own cost to the target loss, which is the same in both; and that after the same tokens the large one
     /// costs less.
-    fn to_the_target(&mut self) -> String {
+    fn at_the_target(&mut self) -> String {
         let of = |results: &mut Self, arm: &str| {
             [MORE, LADDER].map(|directory| {
                 let is_meant =
