@@ -9,7 +9,7 @@
 use super::super::lanes::Lanes;
 use super::super::panels::{Line, Side};
 use super::blocked::Inner;
-use super::packed::Packed;
+use super::packed::{Copies, Packed, Sides};
 
 /// Rows of a tile with sixteen registers: twice as many sums, the two halves of a vector of B, and what is broadcast.
 pub(super) const NARROW_ROWS: usize = 6;
@@ -51,6 +51,10 @@ pub(super) struct CopiedFloats;
 
 impl Packed for CopiedFloats {
     const PIECE: usize = 256;
+
+    fn memory(copies: &mut Copies) -> (&mut Sides<f32>, &mut Vec<f32>) {
+        (&mut copies.floats, &mut copies.sums)
+    }
 }
 
 impl Inner for CopiedFloats {

@@ -16,7 +16,7 @@ use std::sync::Mutex;
 use super::lanes::{Lanes, WIDTH};
 use super::panels::{Line, Panels, Side, elements};
 use super::profile::Kernel;
-use super::{Cpu, ShapeError, borrowed, dispatch, expect};
+use super::{Cpu, ShapeError, dispatch, expect};
 use crate::quantise::{BLOCK, Source};
 
 pub(super) use blocked::Output;
@@ -239,20 +239,5 @@ fn multiply_panels<L: Lanes>(
 ) {
     const _: () = assert!(Side::Left.group() == 3 * WIDTH && Side::Right.group() == 2 * WIDTH);
     let product = blocked::Product { left, right, rows, columns, units: k, right_units: right_k };
-    // Around `run`, not in it: what a plain function calls is not compiled with the instruction set.
-    if L::COPIES && packed::pays::<float::CopiedFloats>(&product) {
-        return borrowed(copies, |Copies { floats, sums, .. }| {
-            l.run(
-                #[inline(always)]
-                || packed::multiply::<L, _, { float::NARROW_ROWS }>(l, float::CopiedFloats, &product, (floats, sums), &mut output),
-            );
-        });
-    }
-    l.run(
-        #[inline(always)]
-        || match L::REGISTERS {
-            32 => blocked::multiply::<L, _, 12, 2>(l, float::Float, &product, &mut output),
-            _ => blocked::multiply::<L, _, { float::NARROW_ROWS }, 1>(l, float::Float, &product, &mut output),
-        },
-    );
+    packed::multiply::<L, _, _, 12, { float::NARROW_ROWS }>(l, (float::Float, float::CopiedFloats), &product, copies, &mut output);
 }

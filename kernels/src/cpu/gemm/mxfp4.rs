@@ -21,12 +21,11 @@
 use std::ops::Range;
 use std::sync::Mutex;
 
-use super::super::borrowed;
 use super::super::lanes::portable::ANYWHERE;
 use super::super::lanes::{Lanes, WIDTH};
 use super::super::panels::{Line, Panels, STEPS, Side, elements};
-use super::blocked::{self, Inner, Output, Product};
-use super::packed::{self, Copies, Packed};
+use super::blocked::{Inner, Output, Product};
+use super::packed::{self, Copies, Packed, Sides};
 use crate::format::e8m0;
 use crate::quantise::BLOCK;
 
@@ -75,6 +74,10 @@ struct CopiedBlocks;
 
 impl Packed for CopiedBlocks {
     const PIECE: usize = 32;
+
+    fn memory(copies: &mut Copies) -> (&mut Sides<u32>, &mut Vec<f32>) {
+        (&mut copies.words, &mut copies.sums)
+    }
 }
 
 impl Inner for CopiedBlocks {
@@ -179,21 +182,7 @@ pub(super) fn multiply<L: Lanes>(
         units: left.blocks(),
         right_units: right.blocks(),
     };
-    if L::COPIES && packed::pays::<CopiedBlocks>(&product) {
-        return borrowed(copies, |Copies { words, sums, .. }| {
-            l.run(
-                #[inline(always)]
-                || packed::multiply::<L, _, NARROW_ROWS>(l, CopiedBlocks, &product, (words, sums), &mut output),
-            );
-        });
-    }
-    l.run(
-        #[inline(always)]
-        || match L::REGISTERS {
-            32 => blocked::multiply::<L, Integer, 6, 2>(l, Integer, &product, &mut output),
-            _ => blocked::multiply::<L, Integer, NARROW_ROWS, 1>(l, Integer, &product, &mut output),
-        },
-    );
+    packed::multiply::<L, _, _, 6, NARROW_ROWS>(l, (Integer, CopiedBlocks), &product, copies, &mut output);
 }
 
 /// acc + dot * 2^(eA + eB - 2), rounded once, for every scale byte: the definition that the fast kernels must meet.

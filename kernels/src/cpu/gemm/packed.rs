@@ -11,11 +11,12 @@
 //! once the compiler kept the order of its steps, too (`lanes::avx2`); medians of four and five turns.
 
 use std::ops::Range;
+use std::sync::Mutex;
 
 use super::super::lanes::{Lanes, WIDTH};
 use super::super::panels::{Line, Side};
-use super::super::room;
-use super::blocked::{Inner, Output, Piece, Product, tile_at};
+use super::super::{borrowed, room};
+use super::blocked::{self, Inner, Output, Piece, Product, tile_at};
 
 /// Bytes of the left side that are copied together, at most: they and what passes by share a second-level cache of 512 KB.
 const LEFT_BYTES: usize = 192 << 10;
@@ -28,6 +29,9 @@ const FEWEST: usize = 3072;
 pub(super) trait Packed: Inner {
     /// Units of k of a piece: the right side's vector takes 16 to 18 KB of a first-level cache of 32.
     const PIECE: usize;
+
+    /// Memory for both sides, and for sums.
+    fn memory(copies: &mut Copies) -> (&mut Sides<Self::Element>, &mut Vec<f32>);
 }
 
 /// Memory for the copies.
@@ -46,21 +50,49 @@ pub(super) struct Sides<T> {
     right: Vec<Line<T>>,
 }
 
+/// C (+)= A Bᵀ: from the panels, in tiles of WIDE rows and two vectors or of NARROW rows and one, or from copies where these pay.
+#[inline(always)]
+pub(super) fn multiply<L: Lanes, I: Inner, C: Packed<Element = I::Element>, const WIDE: usize, const NARROW: usize>(
+    l: L,
+    (inner, copied): (I, C),
+    product: &Product<'_, I::Element>,
+    copies: &Mutex<Vec<Copies>>,
+    output: &mut Output<'_>,
+) {
+    // Around `run`, not in it: what a plain function calls is not compiled with the instruction set.
+    if L::COPIES && pays::<C>(product) {
+        return borrowed(copies, |copies| {
+            l.run(
+                #[inline(always)]
+                || from_copies::<L, C, NARROW>(l, copied, product, copies, output),
+            );
+        });
+    }
+    l.run(
+        #[inline(always)]
+        || match L::REGISTERS {
+            32 => blocked::multiply::<L, I, WIDE, 2>(l, inner, product, output),
+            _ => blocked::multiply::<L, I, NARROW, 1>(l, inner, product, output),
+        },
+    );
+}
+
 /// Whether the copies pay: a vector's is read by every strip, a strip's by every vector.
-pub(super) fn pays<I: Packed>(p: &Product<'_, I::Element>) -> bool {
+fn pays<I: Packed>(p: &Product<'_, I::Element>) -> bool {
     p.rows.len() > I::LEFT_GROUP && p.rows.len() * p.columns >= FEWEST
 }
 
 /// C (+)= A Bᵀ in tiles of ROWS rows, a strip's, and one vector.
 #[inline(always)]
-pub(super) fn multiply<L: Lanes, I: Packed, const ROWS: usize>(
+fn from_copies<L: Lanes, I: Packed, const ROWS: usize>(
     l: L,
     inner: I,
     p: &Product<'_, I::Element>,
-    (sides, sums): (&mut Sides<I::Element>, &mut Vec<f32>),
+    copies: &mut Copies,
     output: &mut Output<'_>,
 ) {
     const { assert!(ROWS == I::LEFT_GROUP && Side::Left.group().is_multiple_of(ROWS)) };
+    let (sides, sums) = I::memory(copies);
     debug_assert!(!(output.accumulate && output.goes_on), "what the sum goes on with is in C, and C is what it is added to");
     // Where the result is added to what C holds, C cannot hold a sum between pieces.
     let is_apart = output.accumulate && p.units > I::PIECE;

@@ -45,8 +45,7 @@ impl Results {
         let (own, pairs) = (own["own_sd"].as_f64().unwrap(), own["own_freedom"].as_u64().unwrap() as f64);
         let spread = ChiSquared::new(pairs).unwrap();
         let [own_low, own_high] = [0.975, 0.025].map(|share| own * (pairs / spread.inverse_cdf(share)).sqrt());
-        let lines = self.sizes_in_tokens(DEPTH_110M);
-        let line = |claim: &str, column: &str| lines.iter().find(|row| row["claim"] == claim).unwrap()[column].parse::<f64>().unwrap();
+        let mut line = |claim: &str, column: &str| self.of_the_size(DEPTH_110M, claim, column);
         let chances = ["T1-FDW", "T1-H32", "T1-F", "T1-H16"].map(|claim| fixed(100.0 * line(claim, "chance_reproduced"), 0));
         assert!(chances[1] <= chances[2] && chances[2] <= chances[3], "{chances:?}");
         let [inside, holm] = ["p_inside", "holm_inside"].map(|column| line("T1-H16", column));

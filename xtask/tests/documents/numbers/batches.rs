@@ -21,8 +21,9 @@ impl Results {
         let [small_end, own_end] = [QUARTER, LADDER].map(|directory| fixed(self.curve(directory, "fp8").last().unwrap().1, 3));
         assert_eq!(CLAIMS.map(|(claim, _)| self.verdict(MORE, claim)), ["reproduced", "differs", "differs"]);
         let [full, plain, rotated] = CLAIMS.map(|(_, arm)| self.cost(MORE, arm, false).unwrap().in_words());
-        let lines = self.sizes_in_tokens(MORE);
-        let line = |claim: &str, column: &str| lines.iter().find(|row| row["claim"] == claim).unwrap()[column].parse::<f64>().unwrap();
+        let mut line = |claim: &str, column: &str| self.of_the_size(MORE, claim, column);
+        let [p, holm] = ["p_inside", "holm_inside"].map(|column| line("T1-FDW", column));
+        let [plain_p, plain_holm] = ["p_outside", "holm_outside"].map(|column| line("T1-F", column));
         let mut chances = CLAIMS.map(|(claim, _)| fixed(100.0 * line(claim, "chance_reproduced"), 0));
         chances.sort();
         assert!(line("T1-H16", "p_outside") < 1e-4 && line("T1-H16", "holm_outside") < 1e-3);
@@ -35,16 +36,8 @@ impl Results {
                 depth[0], depth[1], depth[2], depth[3]
             ),
             format!("FP8 of seed {SEED} ends at {small_end} instead of {own_end}"),
-            format!(
-                "`reproduced` at {full} (p {}, and {} after Holm's correction",
-                fixed(line("T1-FDW", "p_inside"), 3),
-                fixed(line("T1-FDW", "holm_inside"), 2)
-            ),
-            format!(
-                "Fprop `differs` at {plain} (p {}, and {})",
-                fixed(line("T1-F", "p_outside"), 3),
-                fixed(line("T1-F", "holm_outside"), 3)
-            ),
+            format!("`reproduced` at {full} (p {}, and {} after Holm's correction", fixed(p, 3), fixed(holm, 2)),
+            format!("Fprop `differs` at {plain} (p {}, and {})", fixed(plain_p, 3), fixed(plain_holm, 3)),
             format!("Hadamard 16 `differs` at {rotated} (p below 0.0001, and below 0.001)"),
             format!("One run scatters by {scatter} % there, where runs of the ladder's own batch scatter by {own} to {other} %"),
             format!("with a chance of {} to {} %, if the paper is right", chances[0], chances[2]),
@@ -80,8 +73,7 @@ impl Results {
     /// What the README says of it.
     pub(super) fn half_the_papers_batch(&mut self) -> String {
         let [full, plain, rotated] = CLAIMS.map(|(_, arm)| self.cost(MORE, arm, false).unwrap().in_words());
-        let lines = self.sizes_in_tokens(MORE);
-        let holm: f64 = lines.iter().find(|row| row["claim"] == "T1-FDW").unwrap()["holm_inside"].parse().unwrap();
+        let holm = self.of_the_size(MORE, "T1-FDW", "holm_inside");
         format!(
             "the full pipeline costs {full}, `reproduced` (p {} by Holm), Fprop {plain} and H16 {rotated}, `differs` (six seeds)",
             fixed(holm, 2)

@@ -87,9 +87,13 @@ impl Results {
     }
 
     fn outside(&mut self, directory: &str, claim: &str) -> [f64; 2] {
+        ["p_outside", "holm_outside"].map(|column| self.of_the_size(directory, claim, column))
+    }
+
+    /// A column of a claim's line on its size.
+    pub(super) fn of_the_size(&mut self, directory: &str, claim: &str, column: &str) -> f64 {
         let lines = self.sizes_in_tokens(directory);
-        let row = lines.iter().find(|row| row["claim"] == claim).unwrap();
-        ["p_outside", "holm_outside"].map(|column| row[column].parse().unwrap())
+        lines.iter().find(|row| row["claim"] == claim).unwrap()[column].parse().unwrap()
     }
 
     /// How many times as much each arm pays over the last quarter at another size as at 32M, the least first.

@@ -4,8 +4,9 @@ use super::{Interval, Results, fixed};
 
 const CPU_KERNELS: &str = "kernels-2026-11-26-epyc-zen5-2c";
 const CPU_KERNELS_INTEL: &str = "kernels-2026-11-27-gpu-host-cpu";
-/// Another host, while two GPUs of it trained.
+/// Another host, before its two GPUs trained.
 const SECOND_INTEL: &str = "kernels-2026-11-27-gpu-host-cpu-two-gpus";
+/// The same one, while they did.
 const STEPS_INTEL: &str = "kernels-2026-11-27-gpu-host-cpu-two-gpus-steps";
 const CPU_KERNELS_BEFORE: &str = "kernels-2026-11-25-epyc-2c";
 /// A processor without AVX-512.
