@@ -24,7 +24,7 @@ use std::sync::Mutex;
 use super::super::lanes::portable::ANYWHERE;
 use super::super::lanes::{Lanes, WIDTH};
 use super::super::panels::{Line, Panels, STEPS, Side, elements};
-use super::blocked::{Inner, Output, Product};
+use super::blocked::{Inner, Output, Product, Right};
 use super::packed::{self, Copies, Packed, Sides};
 use crate::format::e8m0;
 use crate::quantise::BLOCK;
@@ -49,11 +49,12 @@ impl Inner for Integer {
         self,
         l: L,
         (left, row): (&[u32], usize),
-        (right, vector): (&[Line<u32>], usize),
+        right: Right<'_, u32>,
         mut results: [[L::F; VECTORS]; ROWS],
     ) -> [[L::F; VECTORS]; ROWS] {
+        let vector = right.vector;
         let (left, _) = left.as_chunks::<{ Side::Left.group() }>();
-        let (right, _) = right.as_chunks::<{ Side::Right.lines() }>();
+        let (right, _) = right.panel.as_chunks::<{ Side::Right.lines() }>();
         for (a, b) in left.chunks_exact(STEPS + 2).zip(right.chunks_exact(STEPS + 1)) {
             let (Some(starts), Some(anchors)) = (a[STEPS][row..].first_chunk(), a[STEPS + 1][row..].first_chunk()) else { return results };
             let mut sums = begin(l, starts);
@@ -91,11 +92,11 @@ impl Inner for CopiedBlocks {
         self,
         l: L,
         (left, _): (&[u32], usize),
-        (right, _): (&[Line<u32>], usize),
+        right: Right<'_, u32>,
         mut results: [[L::F; VECTORS]; ROWS],
     ) -> [[L::F; VECTORS]; ROWS] {
         let (left, _) = left.as_chunks().0.as_chunks::<{ STEPS + 2 }>();
-        let (right, _) = right.as_chunks().0.as_chunks::<{ STEPS + 1 }>();
+        let (right, _) = right.panel.as_chunks().0.as_chunks::<{ STEPS + 1 }>();
         for (a, b) in left.iter().zip(right) {
             let mut sums = begin(l, &a[STEPS]);
             for (a, b) in a[..STEPS].iter().zip(&b[..STEPS]) {

@@ -16,7 +16,7 @@ use std::sync::Mutex;
 use super::super::lanes::{Lanes, WIDTH};
 use super::super::panels::{Line, Side};
 use super::super::{borrowed, room};
-use super::blocked::{self, Inner, Output, Piece, Product, tile_at};
+use super::blocked::{self, Inner, Output, Piece, Product, Right, tile_at};
 
 /// Bytes of the left side that are copied together, at most: they and what passes by share a second-level cache of 512 KB.
 const LEFT_BYTES: usize = 192 << 10;
@@ -134,7 +134,8 @@ fn in_pieces<L: Lanes, I: Packed, const ROWS: usize>(
             let rows = row..p.rows.end.min(row + height);
             let left = copy_left::<I, ROWS>(p, &rows, &units, &mut sides.left);
             for column in (0..p.columns).step_by(WIDTH) {
-                let right = copy_right::<I>(p, column, &units, &mut sides.right);
+                let panel = copy_right::<I>(p, column, &units, &mut sides.right);
+                let right = Right { panel, vector: 0, next: (panel, 0) };
                 for (number, row) in rows.clone().step_by(ROWS).enumerate() {
                     let left = &left[number * strip..][..strip];
                     let (to_row, height) = (row - p.rows.start, ROWS.min(rows.end - row));
@@ -142,7 +143,7 @@ fn in_pieces<L: Lanes, I: Packed, const ROWS: usize>(
                     for i in ROWS..2 * ROWS {
                         l.prefetch(output.c, (to_row + i) * output.stride + column);
                     }
-                    tile_at::<L, I, ROWS, 1>(l, inner, (left, 0), (right, 0), &piece, (to_row, height), (column, p.columns), output);
+                    tile_at::<L, I, ROWS, 1>(l, inner, (left, 0), right, &piece, (to_row, height), (column, p.columns), output);
                 }
             }
         }

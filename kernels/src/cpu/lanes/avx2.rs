@@ -135,7 +135,7 @@ impl<const VNNI: bool> Lanes for Avx2<VNNI> {
     }
 
     #[inline(always)]
-    fn prefetch(self, x: &[f32], at: usize) {
+    fn prefetch<T>(self, x: &[T], at: usize) {
         // SAFETY: a prefetch of any address is allowed; it reads nothing that the program can see.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(x.as_ptr().wrapping_add(at).cast()) }
     }

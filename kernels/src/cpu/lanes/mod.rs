@@ -35,7 +35,7 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
 
     /// Asks for the cache line of `x[at]`, if there is one; changes nothing.
     #[inline(always)]
-    fn prefetch(self, x: &[f32], at: usize) {
+    fn prefetch<T>(self, x: &[T], at: usize) {
         let _ = (x, at);
     }
 
