@@ -164,17 +164,37 @@ fn a_small_campaign_cannot_decide_and_says_so() {
     }
 }
 
-#[test]
-fn a_budget_that_ends_early_settles_no_size() {
+/// Costs on a curve that takes `stretched` times the tokens, with six seeds.
+fn stretched(stretched: f64) -> tempfile::TempDir {
     let directory = campaign(COSTS, &SEEDS, 0.002);
     for arm in COSTS {
         for seed in SEEDS {
-            let short: Vec<(u64, f64)> = (1..=STEPS / 8)
-                .map(|at| (8 * at, loss(arm.0, arm.1, (8 * at * TOKENS_PER_STEP) as f64 / 6.0) + 0.001 * ((seed * at) % 5) as f64))
-                .collect();
-            write_run(directory.path(), arm.0, seed, &short);
+            let tokens = |at: u64| (8 * at * TOKENS_PER_STEP) as f64 / stretched;
+            let runs: Vec<(u64, f64)> =
+                (1..=STEPS / 8).map(|at| (8 * at, loss(arm.0, arm.1, tokens(at)) + 0.001 * ((seed * at) % 5) as f64)).collect();
+            write_run(directory.path(), arm.0, seed, &runs);
         }
     }
+    directory
+}
+
+/// The last slope that is known, at exp(-0.2) of the budget, is 0.25 sqrt(1.5 / 0.819) = 0.34, of 0.30 that belong to the stretch.
+#[test]
+fn a_budget_that_ends_within_the_stretch_says_so() {
+    let notes = |directory: tempfile::TempDir| judge::recompute(directory.path()).unwrap().papers[0].notes.clone();
+    let said = "The budget ends within the paper's depth, at a slope of 0.34 in place of 0.30: what a row costs there is read over the first part alone.";
+    assert!(notes(stretched(1.5)).contains(&format!("fp8: {said}")));
+    assert_eq!(notes(stretched(1.0)), Vec::<String>::new());
+    let directory = stretched(1.5);
+    render(directory.path(), &repository().join("paper"), &RenderOptions::default()).unwrap();
+    let page = std::fs::read_to_string(directory.path().join("report.html")).unwrap();
+    let times = page.matches(&said.replace('\'', "&#39;")).count();
+    assert_eq!(times, 3, "among its first sentences, and beside what each of the two papers' intervals rest on");
+}
+
+#[test]
+fn a_budget_that_ends_early_settles_no_size() {
+    let directory = stretched(6.0);
     let verdicts = judge::recompute(directory.path()).unwrap();
     for id in ["T1-F", "T1-FDW", "T1-H16", "T1-SR-FDW"] {
         let claim = claim(&verdicts, id);

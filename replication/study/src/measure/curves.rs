@@ -18,6 +18,8 @@ use crate::table::{Rounded, Table};
 
 /// The slope of MLPerf's public FP8 runs at the paper's target is about the middle of this, nats per unit of the logarithm of tokens.
 pub const MATCHED_SLOPE: [f64; 2] = [0.30, 0.40];
+/// A stretch that ends so near its end is whole: a slope scatters by as much.
+const NEARLY: f64 = 0.01;
 /// A slope is that of a straight line through the evaluations within this distance in the logarithm of tokens, on both sides.
 pub const SLOPE_REACH: f64 = 0.2;
 
@@ -120,6 +122,13 @@ impl Ruler {
     /// The last slope that is known.
     pub fn last_slope(&self) -> Option<f64> {
         self.slope.iter().rev().find_map(|slope| *slope)
+    }
+
+    /// The slope at which the budget cuts the matched stretch off; none where all of it is there, to a hundredth, or none of it.
+    pub fn cut_off(&self) -> Option<f64> {
+        let last = self.slope.iter().rposition(Option::is_some)?;
+        let slope = self.slope[last]?;
+        (self.stretch(Stretch::Matched).last() == Some(&last) && slope > MATCHED_SLOPE[0] + NEARLY).then_some(slope)
     }
 
     /// The loss that the curve has at the deepest evaluation of a stretch.

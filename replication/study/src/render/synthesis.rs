@@ -248,7 +248,11 @@ impl Shown<'_> {
     /// A campaign at the head of its line.
     fn head(&self, at: usize) -> String {
         let source = &self.synthesis.sources[at];
-        if source.shallow.is_some() { format!("{}, earlier", source.label) } else { source.label.clone() }
+        match (&source.shallow, &source.cut_off) {
+            (Some(_), _) => format!("{}, earlier", source.label),
+            (_, Some(_)) => format!("{}, its first part", source.label),
+            _ => source.label.clone(),
+        }
     }
 
     /// None where no two campaigns of one setting have other seeds.
@@ -370,7 +374,7 @@ fn runs(source: &Source) -> String {
 }
 
 fn depth(source: &Source) -> String {
-    match (source.public, &source.shallow) {
+    match (source.public, source.shallow.as_ref().or(source.cut_off.as_ref())) {
         (true, _) => "the paper’s target; nobody controlled what else differs".to_owned(),
         (_, None) => "the paper’s".to_owned(),
         (_, Some(why)) => why.clone(),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use contract::id::Id;
 
+use super::evidence::Depth;
 use crate::files::{Context as _, FileError};
 use crate::judge::{DEMONSTRATION, Sheets};
 use crate::manifest::{Manifests, Paper, Profile};
@@ -43,6 +44,8 @@ pub struct Source {
     pub link: Option<String>,
     /// Whether its baseline gets as flat as at the paper's target; why not, where it does not.
     pub shallow: Option<String>,
+    /// Whether its budget ends within that depth, in a sentence.
+    pub cut_off: Option<String>,
     /// Runs of others, whom nobody controlled.
     pub public: bool,
     /// The seeds of its finished runs.
@@ -52,6 +55,11 @@ pub struct Source {
 }
 
 impl Source {
+    /// Whether its number at `depth` is of the whole of it, so that others can be set beside it or put together with it.
+    pub(super) fn has_whole(&self, depth: Depth) -> bool {
+        depth != Depth::Matched || self.cut_off.is_none()
+    }
+
     pub(crate) fn seeds_text(&self) -> String {
         format!("{} seed{}", number::between(self.seeds), number::plural(self.seeds[1]))
     }
@@ -177,6 +185,7 @@ fn campaign(papers: &[Paper], directory: &Path, name: &str, link: Option<String>
         return Err("its runs are of models or batches of different size".to_owned());
     }
     let keys = record.runs.iter().filter(|run| run.status == "finished").map(|run| format!("{}/{} {}", run.arm, run.seed, run.key));
+    let sheets = study.papers.first().map(|paper| Sheets::of(&measurements, &paper.baseline));
     let source = Source {
         name: name.to_owned(),
         label: String::new(),
@@ -191,7 +200,11 @@ fn campaign(papers: &[Paper], directory: &Path, name: &str, link: Option<String>
         runs: [finished.len(), profile.seeds.len() * study.arms().len()],
         judged_by: study.papers.iter().map(|paper| paper.judging).max(),
         link,
-        shallow: study.papers.first().and_then(|paper| shallow(&measurements, &paper.baseline)),
+        shallow: sheets.as_ref().and_then(|sheets| match sheets {
+            Ok(sheets) => sheets.too_short().map(|(_, why)| why),
+            Err(why) => Some(why.clone()),
+        }),
+        cut_off: sheets.as_ref().and_then(|sheets| sheets.as_ref().ok()?.cut_off()),
         public: false,
         seed_numbers: finished.iter().map(|run| run.seed).collect(),
         keys: keys.collect(),
@@ -208,14 +221,6 @@ pub(super) fn data(profile: &Profile) -> String {
 fn with_baseline<'a>(finished: &[&'a Run], baseline: Option<&str>) -> impl Iterator<Item = &'a Run> {
     let seeds: BTreeSet<u64> = finished.iter().filter(|run| Some(run.arm.as_str()) == baseline).map(|run| run.seed).collect();
     finished.iter().copied().filter(move |run| seeds.is_empty() || seeds.contains(&run.seed))
-}
-
-/// Why its numbers are from another depth than the paper's; none where they are not.
-fn shallow(measurements: &Measurements, baseline: &str) -> Option<String> {
-    match Sheets::of(measurements, baseline) {
-        Ok(sheets) => sheets.too_short().map(|(_, why)| why),
-        Err(why) => Some(why),
-    }
 }
 
 /// A campaign that is there twice, or that is part of another, is evidence once.

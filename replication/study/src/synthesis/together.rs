@@ -77,7 +77,7 @@ pub(super) fn all(papers: &[Paper], sources: &[Source], rows: &[Row]) -> Vec<Tog
             let mut groups: BTreeMap<_, Vec<Known>> = BTreeMap::new();
             for known in rows.iter().filter(on).filter_map(Known::of) {
                 let source = &sources[known.row.source];
-                if let Some(parameters) = source.parameters.filter(|_| !source.public) {
+                if let Some(parameters) = source.parameters.filter(|_| !source.public && source.has_whole(Depth::Matched)) {
                     groups.entry((parameters, &source.data, &source.training, source.batch)).or_default().push(known);
                 }
             }

@@ -9,6 +9,11 @@ const QUARTER: &str = "2026-11-24-nvidia-h200-ladder-32m-batch-quarter-d751c78d"
 const QUADRUPLE: &str = "2026-11-24-nvidia-h200-ladder-32m-batch-quadruple-d751c78d";
 /// Six other seeds of the large batch.
 const MORE: &str = "2026-11-27-nvidia-h200-ladder-32m-batch-quadruple-depth-4f2a03b3";
+/// The same seeds with twice the learning rate.
+const RATE: &str = "2026-11-27-nvidia-h200-ladder-32m-batch-quadruple-lr-double-2df66afc";
+/// The large batch at 110M, where the budget ends within the paper's depth.
+const LARGER: &str = "2026-11-27-nvidia-h200-ladder-110m-batch-quadruple-depth-2df66afc";
+const LARGER_OWN: [&str; 2] = ["2026-11-26-nvidia-h200-ladder-110m-2dcb7a0f", "2026-11-27-nvidia-h200-ladder-110m-depth-94b27784"];
 const CLAIMS: [(&str, &str); 3] = [("T1-FDW", "mxfp4-fdw"), ("T1-F", "mxfp4-f"), ("T1-H16", "mxfp4-fdw-h16")];
 
 impl Results {
@@ -43,7 +48,71 @@ impl Results {
             format!("with a chance of {} to {} %, if the paper is right", chances[0], chances[2]),
             format!("Hadamard 16 takes {off} off the full pipeline"),
             self.at_the_target(),
+            self.at_twice_the_rate(),
+            self.at_110m(),
+            self.over_equal_slopes(),
         ]
+    }
+
+    fn at_twice_the_rate(&mut self) -> String {
+        assert_eq!(["T1-FDW", "T1-H16"].map(|claim| self.verdict(RATE, claim)), ["inconclusive", "differs"]);
+        let [full, before, rotated] = [(RATE, "mxfp4-fdw"), (MORE, "mxfp4-fdw"), (RATE, "mxfp4-fdw-h16")]
+            .map(|(directory, arm)| self.cost(directory, arm, false).unwrap());
+        assert!(before.high < full.low, "{before} and {full}");
+        let off = self.direction_line(RATE, "T1-H16").unwrap().negated().in_words();
+        let tokens = self.precision(RATE)["tokens"].clone();
+        let [from, to] = [0, 1].map(|end| fixed(tokens[end].as_f64().unwrap() / 1e6, 0));
+        format!(
+            "costs {} in place of {}, which is `inconclusive`, and Hadamard 16 {}, which `differs`: it takes {off} off. FP8 comes to the paper's slope sooner, after {from} to {to} million tokens",
+            full.in_words(),
+            before.in_words(),
+            rotated.in_words()
+        )
+    }
+
+    fn at_110m(&mut self) -> String {
+        assert_eq!(["T1-FDW", "T1-H16"].map(|claim| self.verdict(LARGER, claim)), ["differs", "inconclusive"]);
+        let [full, rotated] = ["mxfp4-fdw", "mxfp4-fdw-h16"].map(|arm| self.cost(LARGER, arm, false).unwrap().in_words());
+        let [p, holm] = ["p_outside", "holm_outside"].map(|column| self.of_the_size(LARGER, "T1-FDW", column));
+        format!(
+            "costs {full}, which `differs` (p {}, and {} after Holm's correction), and Hadamard 16 {rotated}, `inconclusive`",
+            fixed(p, 3),
+            fixed(holm, 2)
+        )
+    }
+
+    /// Costs over the slopes that the larger model gets to with the large batch: means over evaluations, so that budgets do not matter.
+    fn over_equal_slopes(&mut self) -> String {
+        let flattest = self.slopes(LARGER, "mxfp4-fdw").last().unwrap().0;
+        let mut over = |directory: &str| {
+            ["mxfp4-fdw", "mxfp4-fdw-h16"].map(|arm| {
+                let costs: Vec<f64> =
+                    self.slopes(directory, arm).iter().filter(|(slope, _)| *slope >= flattest).map(|(_, cost)| *cost).collect();
+                fixed(100.0 * costs.iter().sum::<f64>() / costs.len() as f64, 1)
+            })
+        };
+        let [same, own, other] = [over(MORE), over(LARGER_OWN[0]), over(LARGER_OWN[1])];
+        format!(
+            "slopes of 0.40 to {}, the same batch at 32M costs {} and {} %, the ladder's own at 110M {} and {} % (`ladder-110m`) and {} and {} % (`ladder-110m-depth`)",
+            fixed(flattest, 2),
+            same[0],
+            same[1],
+            own[0],
+            own[1],
+            other[0],
+            other[1]
+        )
+    }
+
+    /// Slope of the baseline and cost at each evaluation at the paper's depth, in order.
+    fn slopes(&mut self, directory: &str, arm: &str) -> Vec<(f64, f64)> {
+        let tokens = self.precision(directory)["tokens"].clone();
+        let [from, to] = [0, 1].map(|end| tokens[end].as_f64().unwrap());
+        let rows = self.csv(&format!("{directory}/data/curves.csv")).iter().filter(|row| row["arm"] == arm && row["baseline"] == "fp8");
+        let number = |row: &BTreeMap<String, String>, name: &str| row[name].parse::<f64>().unwrap();
+        rows.filter(|row| (from..=to).contains(&number(row, "tokens")))
+            .map(|row| (number(row, "baseline_slope"), number(row, "overhead")))
+            .collect()
     }
 
     /// What the large batch and the ladder's own cost to the target loss, which is the same in both; and that after the same tokens the large one
@@ -74,8 +143,10 @@ impl Results {
     pub(super) fn half_the_papers_batch(&mut self) -> String {
         let [full, plain, rotated] = CLAIMS.map(|(_, arm)| self.cost(MORE, arm, false).unwrap().in_words());
         let holm = self.of_the_size(MORE, "T1-FDW", "holm_inside");
+        let [faster, larger] = [RATE, LARGER].map(|directory| self.cost(directory, "mxfp4-fdw", false).unwrap().in_words());
+        assert_eq!(self.verdict(LARGER, "T1-FDW"), "differs");
         format!(
-            "the full pipeline costs {full}, `reproduced` (p {} by Holm), Fprop {plain} and H16 {rotated}, `differs` (six seeds)",
+            "the full pipeline costs {full}, `reproduced` (p {} by Holm), Fprop {plain} and H16 {rotated}, `differs` (six seeds); at twice the rate, too, {faster}; at 110M {larger}, `differs`, cut short (four)",
             fixed(holm, 2)
         )
     }
