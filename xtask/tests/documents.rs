@@ -362,8 +362,7 @@ fn the_readme_shows_verdicts_as_they_are_printed() {
     let shown = readme.split("```text\n").nth(1).unwrap().split("```").next().unwrap();
     let report = shown.lines().find_map(|line| line.strip_prefix("report: ")).unwrap();
     let directory = Path::new(report).parent().unwrap();
-    // By today's version of the rules, which a first campaign is judged by.
-    let verdicts: serde_json::Value = serde_json::from_str(&read(directory.join("verdicts-2.json").to_str().unwrap())).unwrap();
+    let verdicts: serde_json::Value = serde_json::from_str(&read(directory.join("verdicts.json").to_str().unwrap())).unwrap();
     let claims: Vec<&serde_json::Value> =
         verdicts["papers"].as_array().unwrap().iter().flat_map(|paper| paper["claims"].as_array().unwrap()).collect();
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");

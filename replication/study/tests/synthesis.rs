@@ -67,7 +67,7 @@ impl<'a> Made<'a> {
             metrics += &format!("{{\"kind\":\"eval\",\"step\":{step},\"tokens\":{},\"loss\":{loss}}}\n", step * TOKENS_PER_STEP);
         }
         save(&run.join("metrics.jsonl"), &metrics);
-        let hash = "0".repeat(64);
+        let hash = study::files::sha256(metrics.as_bytes());
         let done = format!(
             "{{\"schema\":\"mxfp4-done/1\",\"status\":\"completed\",\"steps\":{STEPS},\"tokens\":{},\"final_train_loss\":3.1,\"final_validation_loss\":3.2,\"metrics_sha256\":\"{hash}\",\"model_sha256\":\"{hash}\",\"run_sha256\":\"{hash}\"}}\n",
             STEPS * TOKENS_PER_STEP
@@ -264,17 +264,18 @@ fn what_is_there_twice_or_in_part_counts_once_and_shared_runs_are_said() {
     let whole = Made::new("b-whole").write(folder.path());
     let again = Made::new("a-again").write(folder.path());
     let part = Made { arms: &ARMS[..3], ..Made::new("c-part") }.write(folder.path());
-    let synthesis = of(&[whole.clone(), again, part]);
+    let synthesis = of(&[whole, again, part]);
     assert_eq!(
         synthesis.sources.iter().filter(|source| !source.public).map(|source| source.name.as_str()).collect::<Vec<_>>(),
         ["a-again"]
     );
     assert_eq!(why_left_out(&synthesis, "b-whole"), "it is the same campaign as a-again and counts once");
     assert_eq!(why_left_out(&synthesis, "c-part"), "it is a part of a-again and counts once");
-    // Some runs of its own, some of the other's.
-    let other = Made { seeds: &[12, 13, 14], ..Made::new("d-overlap") }.write(folder.path());
-    let synthesis = of(&[whole, other]);
-    assert_eq!(synthesis.notes, ["b-whole and d-overlap have 10 runs in common: they are not independent."]);
+    // Some runs of its own, some of the other's. Noise would be other noise there.
+    let [one, other] =
+        [("one", &[11, 12, 13]), ("overlap", &[12, 13, 14])].map(|(name, seeds)| Made { seeds, noise: 0.0, ..Made::new(name) });
+    let synthesis = of(&[one.write(folder.path()), other.write(folder.path())]);
+    assert_eq!(synthesis.notes, ["one and overlap have 10 runs in common: they are not independent."]);
     assert!(pages(&synthesis).html.contains("10 runs in common"));
 }
 

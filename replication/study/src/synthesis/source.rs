@@ -50,7 +50,7 @@ pub struct Source {
     pub public: bool,
     /// The seeds of its finished runs.
     pub seed_numbers: BTreeSet<u64>,
-    /// Arm, seed and key of every finished run.
+    /// Hashes of the finished runs' metrics: two runs that left the same bytes are one, whatever built them.
     pub keys: BTreeSet<String>,
 }
 
@@ -184,7 +184,6 @@ fn campaign(papers: &[Paper], directory: &Path, name: &str, link: Option<String>
     if sizes.len() > 1 || steps.len() > 1 {
         return Err("its runs are of models or batches of different size".to_owned());
     }
-    let keys = record.runs.iter().filter(|run| run.status == "finished").map(|run| format!("{}/{} {}", run.arm, run.seed, run.key));
     let sheets = study.papers.first().map(|paper| Sheets::of(&measurements, &paper.baseline));
     let source = Source {
         name: name.to_owned(),
@@ -207,7 +206,7 @@ fn campaign(papers: &[Paper], directory: &Path, name: &str, link: Option<String>
         cut_off: sheets.as_ref().and_then(|sheets| sheets.as_ref().ok()?.cut_off()),
         public: false,
         seed_numbers: finished.iter().map(|run| run.seed).collect(),
-        keys: keys.collect(),
+        keys: finished.iter().map(|run| run.metrics_sha256.clone()).collect(),
     };
     Ok(Read { source, measurements, key: record.key })
 }
