@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use contract::id::Id;
 
-use super::evidence::Depth;
 use crate::files::{Context as _, FileError};
 use crate::judge::{DEMONSTRATION, Sheets};
 use crate::manifest::{Manifests, Paper, Profile};
@@ -55,11 +54,6 @@ pub struct Source {
 }
 
 impl Source {
-    /// Whether its number at `depth` is of the whole of it, so that others can be set beside it or put together with it.
-    pub(super) fn has_whole(&self, depth: Depth) -> bool {
-        depth != Depth::Matched || self.cut_off.is_none()
-    }
-
     pub(crate) fn seeds_text(&self) -> String {
         format!("{} seed{}", number::between(self.seeds), number::plural(self.seeds[1]))
     }

@@ -74,7 +74,7 @@ fn a_campaign_whose_budget_ends_within_the_depth_is_put_together_with_none() {
     assert_eq!(of(&sources, &rows).len(), 1);
     sources[1].cut_off = Some("at a slope of 0.33".to_owned());
     assert_eq!(of(&sources, &rows), []);
-    assert!(!sources[1].has_whole(Depth::Matched) && sources[1].has_whole(Depth::Late));
+    assert!(!rows[1].is_whole(&sources) && Row { depth: Depth::Late, ..row(1, 0.08, 0.01, 5) }.is_whole(&sources));
 }
 
 /// Two campaigns of equal scatter that agree are nearly one campaign of all their seeds: the error is that of eight, and 8 and 16 degrees of
