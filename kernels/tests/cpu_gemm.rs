@@ -161,7 +161,7 @@ fn check(a: &Prepared, b: &Prepared, cpus: &[Cpu], context: &str) {
     }
 }
 
-const SHAPES: [(usize, usize, usize); 18] = [
+const SHAPES: [(usize, usize, usize); 19] = [
     (0, 3, 32),
     (3, 0, 32),
     (4, 4, 0),
@@ -180,6 +180,7 @@ const SHAPES: [(usize, usize, usize); 18] = [
     // Several pieces of k, for floats and for blocks; several groups of columns within a piece.
     (26, 100, 1100),
     (40, 100, 1100),
+    (13, 33, 1900),
     (3, 2100, 300),
 ];
 

@@ -178,18 +178,16 @@ fn stretched(stretched: f64) -> tempfile::TempDir {
     directory
 }
 
-/// The last slope that is known, at exp(-0.2) of the budget, is 0.25 sqrt(1.5 / 0.819) = 0.34, of 0.30 that belong to the stretch.
+/// The last slope that is known, at exp(-0.2) of the budget, is 0.25 sqrt(1.5 / 0.819) = 0.34; the paper's depth goes on to 0.30.
 #[test]
-fn a_budget_that_ends_within_the_stretch_says_so() {
-    let notes = |directory: tempfile::TempDir| judge::recompute(directory.path()).unwrap().papers[0].notes.clone();
-    let said = "The budget ends within the paper's depth, at a slope of 0.34 in place of 0.30: what a row costs there is read over the first part alone.";
-    assert!(notes(stretched(1.5)).contains(&format!("fp8: {said}")));
-    assert_eq!(notes(stretched(1.0)), Vec::<String>::new());
-    let directory = stretched(1.5);
-    render(directory.path(), &repository().join("paper"), &RenderOptions::default()).unwrap();
-    let page = std::fs::read_to_string(directory.path().join("report.html")).unwrap();
-    let times = page.matches(&said.replace('\'', "&#39;")).count();
-    assert_eq!(times, 3, "among its first sentences, and beside what each of the two papers' intervals rest on");
+fn a_budget_that_ends_within_the_papers_depth_settles_no_size_either() {
+    let verdicts = judge::recompute(stretched(1.5).path()).unwrap();
+    let found = claim(&verdicts, "T1-FDW");
+    assert_eq!((found.verdict.as_str(), found.reason.as_deref()), ("cannot-decide", Some("the budget ends before the paper's depth")));
+    assert!(found.why.starts_with("The baseline ends at a slope of 0.34 nat per ln-token; the paper's depth is where it is 0.30 to 0.40."));
+    assert_eq!((found.lines[0].stretch.as_str(), found.lines[0].verdict.as_str()), ("last quarter", "reproduced"));
+    // To 0.305, which is nearly all of it.
+    assert_eq!(claim(&judge::recompute(stretched(1.22).path()).unwrap(), "T1-FDW").verdict, "reproduced");
 }
 
 #[test]
@@ -350,7 +348,7 @@ fn a_dry_run_says_what_can_be_decided() {
     let cpu = of("cpu");
     let line = |claim: &str, what: &str| cpu.lines.iter().find(|line| line.claim == claim && line.what == what).unwrap();
     let right = |line: &judge::Expected| line.right.unwrap();
-    assert!(cpu.sources[0].contains("2026-11-22-xeon-2c-cpu-694f997d, last quarter"), "{:?}", cpu.sources);
+    assert!(cpu.sources[0].contains("2026-11-27-xeon-2c-cpu-2df66afc, last quarter"), "{:?}", cpu.sources);
     // 8.5 % at 1.5 % of scatter and three seeds is six standard errors.
     assert!(right(line("T1-F", "direction")).reproduced > 0.99);
     // Where nothing differs, a one-sided test at 5 % errs in 5 % of 1,000 campaigns, with a standard error of 0.7 points.
@@ -368,7 +366,7 @@ fn a_dry_run_says_what_can_be_decided() {
     let three = judge::outlook(&manifests, &manifests.profiles["cpu"], &repository().join("results"), 10_000);
     let gained = three.lines.iter().zip(&four.lines).filter(|(three, four)| right(three).reproduced < 0.5 && right(four).reproduced >= 0.5);
     let chances: Vec<[f64; 2]> = gained.map(|(three, four)| [three, four].map(|line| right(line).reproduced)).collect();
-    assert!(chances.len() == 8 && chances.iter().all(|[three, four]| *three > 0.46 && *four > 0.56), "{chances:?}");
+    assert!(chances.len() == 8 && chances.iter().all(|[three, four]| *three > 0.42 && *four > 0.63), "{chances:?}");
     assert!(cpu.to_string().contains("cannot be decided") && cpu.others.contains(&"T2-STEP".to_owned()));
     assert!(of("ladder-359m").to_string().contains("T1-H32 (mxfp4-fdw-h32)"));
     // Of an arm of which the paper gives no number nothing says what would be found if it is right.

@@ -76,9 +76,10 @@ impl<'a> Made<'a> {
     }
 
     fn record(&self, directory: &Path, runs: &[(String, u64)]) {
-        let size = self.parameters;
+        // As of another build each: keys do not say that two runs are the same.
+        let build = self.name;
         let one =
-            |(arm, seed): &(String, u64)| format!(r#"{{"arm":"{arm}","seed":{seed},"key":"{arm}{seed}of{size}","status":"finished"}}"#);
+            |(arm, seed): &(String, u64)| format!(r#"{{"arm":"{arm}","seed":{seed},"key":"{arm}{seed}by{build}","status":"finished"}}"#);
         let list: Vec<String> = runs.iter().map(one).collect();
         let text = format!(
             r#"{{"schema":"mxfp4-campaign/1","profile":"cpu","papers":["2605.09825"],"device":"cpu","machine":"synthetic","date":"2026-05-09","commit":"none","dirty":false,"key":"{}","trainer_code":"none","partial":true,"seeds":[11],"runs":[{}]}}"#,

@@ -230,7 +230,10 @@ impl Results {
     fn cost(&mut self, directory: &str, arm: &str, late: bool) -> Result<Interval, String> {
         let manifest = std::fs::read_to_string(self.folder.join(directory).join(format!("manifests/recipes/{arm}.yaml"))).unwrap();
         let label = manifest.split("label: \"").nth(1).unwrap().split('"').next().unwrap();
-        let series = usize::from(late).to_string();
+        // A campaign that does not reach the paper's depth has its last quarter alone.
+        let precision = self.json(&format!("{directory}/verdicts.json"))["papers"][0]["precision"].clone();
+        let is_alone = precision.as_array().is_some_and(|rows| !rows.is_empty() && rows.iter().all(|row| row["stretch"] == "last quarter"));
+        let series = usize::from(late && !is_alone).to_string();
         let rows = self.csv(&format!("{directory}/figures/answer.csv"));
         let row = rows.iter().find(|row| row["label"] == label && row["series"] == series).ok_or(format!("{arm} has no such number"))?;
         let number = |name: &str| row[name].parse::<f64>().unwrap() / 100.0;

@@ -2,11 +2,11 @@
 //!
 //! A tile is 12 rows by 2 vectors of 16 columns with 32 registers (24 sums, two elements of B, the rest for A, which is broadcast from
 //! memory), 6 by 1 with 16 narrower ones (`packed`). Two fused multiply-adds a cycle need the sums of at least eight such instructions in
-//! flight, and two loads a cycle bound the tile from below: 14 loads for 24 multiply-adds leave room. With its operands in the second-level
+//! flight, and two loads a cycle bound the tile from below: 14 loads and 2 fetches for 24 multiply-adds leave room. With its operands in the second-level
 //! cache the product reaches 96 % of the multiply-adds' peak (Zen 5, 192 by 512 by 256), and 86 to 90 % where they come from the third
 //! (2048 by 1024 by 1024). Fetching C's lines ahead, one at a time between the multiply-adds or a tile early, changed that by less than 1 %.
-//! On a Xeon the right side's lines come late from the second-level cache: fetching them ahead took 4 % off the time of the large product. It
-//! was 28.0 ms in the quietest tenth of its runs; MKL's had been 26.4 to 27.4 ms minutes before.
+//! On a Xeon the right side's lines come late from the second-level cache: in a prototype of these loops fetching them ahead took 4 % off the
+//! time of the large product. It was 28.0 ms in the quietest tenth of its runs; MKL's had been 26.4 to 27.4 ms minutes before.
 
 use super::super::lanes::Lanes;
 use super::super::panels::{Line, Side};
@@ -17,7 +17,7 @@ use super::packed::{Copies, Packed, Sides};
 pub(super) const NARROW_ROWS: usize = 6;
 
 /// Elements of k in a round. One by one, counting and addresses are 7 of 27 instructions over copies; four together are 10 to 20 % faster
-/// there. In the larger tile they are 4 of 42: it gains where another thread has the core's other half, 7 % on a Xeon.
+/// there. In the larger tile they are 4 of 42: rounds of four gain 7 % on a Xeon while the core's other thread is busy.
 const TOGETHER: usize = 4;
 
 /// Units of k from what is multiplied to what is fetched from the second-level cache. 16, 64 and 128 did as well.
@@ -47,6 +47,7 @@ impl Inner for Float {
     ) -> [[L::F; VECTORS]; ROWS] {
         let Right { panel, vector, next: (next, next_vector) } = right;
         let ((left, _), (panel, _), (next, _)) = (left.as_chunks(), panel.as_chunks(), next.as_chunks());
+        debug_assert_eq!(panel.len(), next.len(), "a shorter one would leave products out");
         // Rounds whose own panel holds what is fetched, rounds that fetch the next panel, and the last few k.
         let (own, whole) = (panel.len().saturating_sub(AHEAD) / TOGETHER * TOGETHER, panel.len() / TOGETHER * TOGETHER);
         let ahead = (&panel[panel.len() - own..], vector);

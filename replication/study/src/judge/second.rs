@@ -78,9 +78,7 @@ impl Second {
                 Err(why) => notes.push(format!("{baseline}: {why}.")),
                 Ok(sheets) => {
                     rows.extend(sheets.matched.iter().chain([&sheets.late]).filter_map(|sheet| sheet.precision(baseline)));
-                    notes.extend(
-                        sheets.too_short().map(|(_, depth)| depth).or(sheets.cut_off()).map(|depth| format!("{baseline}: {depth}")),
-                    );
+                    notes.extend(sheets.too_short().map(|(_, depth)| format!("{baseline}: {depth}")));
                     notes.extend(sheets.late.without_intervals().map(|why| format!("{baseline}: {why}.")));
                 }
             }

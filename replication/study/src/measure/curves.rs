@@ -18,7 +18,7 @@ use crate::table::{Rounded, Table};
 
 /// The slope of MLPerf's public FP8 runs at the paper's target is about the middle of this, nats per unit of the logarithm of tokens.
 pub const MATCHED_SLOPE: [f64; 2] = [0.30, 0.40];
-/// A stretch that ends so near its end is whole: a slope scatters by as much.
+/// A budget that ends so near the flatter end has all of the stretch: a slope scatters by as much.
 const NEARLY: f64 = 0.01;
 /// A slope is that of a straight line through the evaluations within this distance in the logarithm of tokens, on both sides.
 pub const SLOPE_REACH: f64 = 0.2;
@@ -26,7 +26,7 @@ pub const SLOPE_REACH: f64 = 0.2;
 /// A stretch of the budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stretch {
-    /// Where the baseline's slope, after its steepest part, lies within [`MATCHED_SLOPE`].
+    /// Where the baseline's slope, after its steepest part, lies within [`MATCHED_SLOPE`]; all of it, since costs grow along it.
     Matched,
     LastQuarter,
 }
@@ -106,7 +106,7 @@ impl Ruler {
         Some(left + (above - loss) / (above - here) * (right - left))
     }
 
-    /// Evaluations of a stretch; none when the budget ends before it.
+    /// Evaluations of a stretch; none when the budget ends before its end.
     pub fn stretch(&self, stretch: Stretch) -> Vec<usize> {
         match stretch {
             Stretch::LastQuarter => (0..self.tokens.len()).filter(|at| self.tokens[*at] * 4 > self.budget * 3).collect(),
@@ -114,6 +114,9 @@ impl Ruler {
                 let known = || self.slope.iter().enumerate().filter_map(|(at, slope)| Some((at, (*slope)?)));
                 let steepest = known().max_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |(at, _)| at);
                 let [low, high] = MATCHED_SLOPE;
+                if self.last_slope().is_none_or(|last| last > low + NEARLY) {
+                    return Vec::new();
+                }
                 known().filter(|(at, slope)| *at > steepest && (low..=high).contains(slope)).map(|(at, _)| at).collect()
             }
         }
@@ -122,13 +125,6 @@ impl Ruler {
     /// The last slope that is known.
     pub fn last_slope(&self) -> Option<f64> {
         self.slope.iter().rev().find_map(|slope| *slope)
-    }
-
-    /// The slope at which the budget cuts the matched stretch off; none where all of it is there, to a hundredth, or none of it.
-    pub fn cut_off(&self) -> Option<f64> {
-        let last = self.slope.iter().rposition(Option::is_some)?;
-        let slope = self.slope[last]?;
-        (self.stretch(Stretch::Matched).last() == Some(&last) && slope > MATCHED_SLOPE[0] + NEARLY).then_some(slope)
     }
 
     /// The loss that the curve has at the deepest evaluation of a stretch.

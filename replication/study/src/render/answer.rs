@@ -66,7 +66,6 @@ pub(super) fn sentences(measurements: &Measurements) -> Vec<String> {
         Some(_) => format!("The paper says {}, later in training than these runs go, so they do not test that.", papers.join(" and ")),
         None => format!("The paper says {} at its size.", papers.join(" and ")),
     });
-    said.extend(sheets.cut_off());
     if sheets.matched.is_some() {
         let late: Vec<String> = named.iter().filter_map(|main| Some(whole(&cost(&sheets.late, main.arm, paper)?))).collect();
         said.push(format!("Over the last quarter of the budget it is {}: the cost is no constant.", late.join(" and ")));

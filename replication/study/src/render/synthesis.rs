@@ -248,11 +248,7 @@ impl Shown<'_> {
     /// A campaign at the head of its line.
     fn head(&self, at: usize) -> String {
         let source = &self.synthesis.sources[at];
-        match (&source.shallow, &source.cut_off) {
-            (Some(_), _) => format!("{}, earlier", source.label),
-            (_, Some(_)) => format!("{}, its first part", source.label),
-            _ => source.label.clone(),
-        }
+        if source.shallow.is_some() { format!("{}, earlier", source.label) } else { source.label.clone() }
     }
 
     /// None where no two campaigns of one setting have other seeds.
@@ -374,7 +370,7 @@ fn runs(source: &Source) -> String {
 }
 
 fn depth(source: &Source) -> String {
-    match (source.public, source.shallow.as_ref().or(source.cut_off.as_ref())) {
+    match (source.public, &source.shallow) {
         (true, _) => "the paper’s target; nobody controlled what else differs".to_owned(),
         (_, None) => "the paper’s".to_owned(),
         (_, Some(why)) => why.clone(),

@@ -1,6 +1,6 @@
 //! What one campaign says of each claim: a row for each depth of training at which it has a number.
 
-use super::source::{Read, Source};
+use super::source::Read;
 use crate::judge::verdict::Evidence;
 use crate::judge::{ClaimVerdict, Crossed, Scale, Sheet, Sheets, Verdicts, crossed, judge_by};
 use crate::layout::{Component, Levels as _, Measured};
@@ -93,11 +93,6 @@ impl Row {
     pub fn side(&self) -> Option<bool> {
         let interval = self.number.as_ref().ok()?.interval?;
         if interval.low > 0.0 { Some(true) } else { (interval.high < 0.0).then_some(false) }
-    }
-
-    /// Whether its number is of the whole of its depth, so that others can be set beside it or put together with it.
-    pub(super) fn is_whole(&self, sources: &[Source]) -> bool {
-        self.depth != Depth::Matched || sources[self.source].cut_off.is_none()
     }
 
     /// The word of the verdict; empty on a row that does not decide.

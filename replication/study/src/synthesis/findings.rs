@@ -194,10 +194,9 @@ mod tests {
             judged_by: None,
             link: None,
             shallow: shallow.map(str::to_owned),
-            cut_off: None,
             public: false,
             seed_numbers: BTreeSet::new(),
-            keys: BTreeSet::new(),
+            left: BTreeSet::new(),
         }
     }
 

@@ -44,10 +44,9 @@ fn source(manifests: &Manifests, comparison: &Comparison, logs: &PublicLogs, pro
         judged_by: None,
         link: None,
         shallow: None,
-        cut_off: None,
         public: true,
         seed_numbers: BTreeSet::new(),
-        keys: BTreeSet::new(),
+        left: BTreeSet::new(),
     }
 }
 

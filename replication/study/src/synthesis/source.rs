@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use contract::id::Id;
 
-use crate::files::{Context as _, FileError};
+use crate::files::{Context as _, FileError, sha256};
 use crate::judge::{DEMONSTRATION, Sheets};
 use crate::manifest::{Manifests, Paper, Profile};
 use crate::measure::load::{Run, seeds_of_arms};
@@ -43,14 +43,12 @@ pub struct Source {
     pub link: Option<String>,
     /// Whether its baseline gets as flat as at the paper's target; why not, where it does not.
     pub shallow: Option<String>,
-    /// Whether its budget ends within that depth, in a sentence.
-    pub cut_off: Option<String>,
     /// Runs of others, whom nobody controlled.
     pub public: bool,
     /// The seeds of its finished runs.
     pub seed_numbers: BTreeSet<u64>,
-    /// Hashes of the finished runs' metrics: two runs that left the same bytes are one, whatever built them.
-    pub keys: BTreeSet<String>,
+    /// What every finished run left: runs that left the same are one, whatever built them and whichever profile asked for them.
+    pub left: BTreeSet<String>,
 }
 
 impl Source {
@@ -178,7 +176,6 @@ fn campaign(papers: &[Paper], directory: &Path, name: &str, link: Option<String>
     if sizes.len() > 1 || steps.len() > 1 {
         return Err("its runs are of models or batches of different size".to_owned());
     }
-    let sheets = study.papers.first().map(|paper| Sheets::of(&measurements, &paper.baseline));
     let source = Source {
         name: name.to_owned(),
         label: String::new(),
@@ -193,14 +190,10 @@ fn campaign(papers: &[Paper], directory: &Path, name: &str, link: Option<String>
         runs: [finished.len(), profile.seeds.len() * study.arms().len()],
         judged_by: study.papers.iter().map(|paper| paper.judging).max(),
         link,
-        shallow: sheets.as_ref().and_then(|sheets| match sheets {
-            Ok(sheets) => sheets.too_short().map(|(_, why)| why),
-            Err(why) => Some(why.clone()),
-        }),
-        cut_off: sheets.as_ref().and_then(|sheets| sheets.as_ref().ok()?.cut_off()),
+        shallow: study.papers.first().and_then(|paper| shallow(&measurements, &paper.baseline)),
         public: false,
         seed_numbers: finished.iter().map(|run| run.seed).collect(),
-        keys: finished.iter().map(|run| run.metrics_sha256.clone()).collect(),
+        left: finished.iter().map(|run| left(run, &study.hardware.title)).collect(),
     };
     Ok(Read { source, measurements, key: record.key })
 }
@@ -210,10 +203,24 @@ pub(super) fn data(profile: &Profile) -> String {
     format!("{}, {}", profile.dataset, profile.tokenizer)
 }
 
+/// Arm, seed, size, hardware and every loss of a run.
+fn left(run: &Run, hardware: &str) -> String {
+    let losses: Vec<u8> = run.evaluations.iter().flat_map(|at| [at.tokens, at.loss.to_bits()]).flat_map(u64::to_le_bytes).collect();
+    format!("{}/{} of {} on {hardware}, {}", run.arm, run.seed, run.parameters, sha256(&losses))
+}
+
 /// Runs on whose seeds numbers rest: those that the baseline has, too; all without a baseline.
 fn with_baseline<'a>(finished: &[&'a Run], baseline: Option<&str>) -> impl Iterator<Item = &'a Run> {
     let seeds: BTreeSet<u64> = finished.iter().filter(|run| Some(run.arm.as_str()) == baseline).map(|run| run.seed).collect();
     finished.iter().copied().filter(move |run| seeds.is_empty() || seeds.contains(&run.seed))
+}
+
+/// Why its numbers are from another depth than the paper's; none where they are not.
+fn shallow(measurements: &Measurements, baseline: &str) -> Option<String> {
+    match Sheets::of(measurements, baseline) {
+        Ok(sheets) => sheets.too_short().map(|(_, why)| why),
+        Err(why) => Some(why),
+    }
 }
 
 /// A campaign that is there twice, or that is part of another, is evidence once.
@@ -221,14 +228,14 @@ fn counted_once(found: &mut Found) {
     let mut whole = vec![true; found.campaigns.len()];
     for (at, one) in found.campaigns.iter().enumerate() {
         let other = found.campaigns.iter().enumerate().find(|(other_at, other)| {
-            let (mine, theirs) = (&one.source.keys, &other.source.keys);
+            let (mine, theirs) = (&one.source.left, &other.source.left);
             let same = one.key == other.key || (mine == theirs && !mine.is_empty());
             // Of two that are the same, the first counts.
             *other_at != at && whole[*other_at] && if same { *other_at < at } else { !mine.is_empty() && mine.is_subset(theirs) }
         });
         if let Some((_, other)) = other {
             whole[at] = false;
-            let what = if one.key == other.key || one.source.keys == other.source.keys { "the same campaign as" } else { "a part of" };
+            let what = if one.key == other.key || one.source.left == other.source.left { "the same campaign as" } else { "a part of" };
             let why = format!("it is {what} {} and counts once", other.source.name);
             found.left_out.push(LeftOut { name: one.source.name.clone(), why });
         }
@@ -254,7 +261,7 @@ pub(super) fn shared(sources: &[Source]) -> Vec<String> {
     let mut notes = Vec::new();
     for (at, one) in sources.iter().enumerate() {
         for other in &sources[at + 1..] {
-            let count = one.keys.intersection(&other.keys).count();
+            let count = one.left.intersection(&other.left).count();
             if count > 0 {
                 notes.push(format!("{} and {} have {count} runs in common: they are not independent.", one.name, other.name));
             }

@@ -73,9 +73,9 @@ pub(super) fn all(papers: &[Paper], sources: &[Source], rows: &[Row]) -> Vec<Tog
     let mut all = Vec::new();
     for paper in papers {
         for claim in paper.claims.iter().filter(|claim| trained(claim).is_some_and(|(_, scale)| scale == Scale::Tokens)) {
-            let of = |row: &&Row| row.paper == paper.id.as_str() && row.claim == claim.id.as_str() && row.depth == Depth::Matched;
+            let on = |row: &&Row| row.paper == paper.id.as_str() && row.claim == claim.id.as_str() && row.depth == Depth::Matched;
             let mut groups: BTreeMap<_, Vec<Known>> = BTreeMap::new();
-            for known in rows.iter().filter(of).filter(|row| row.is_whole(sources)).filter_map(Known::of) {
+            for known in rows.iter().filter(on).filter_map(Known::of) {
                 let source = &sources[known.row.source];
                 if let Some(parameters) = source.parameters.filter(|_| !source.public) {
                     groups.entry((parameters, &source.data, &source.training, source.batch)).or_default().push(known);

@@ -27,10 +27,9 @@ fn source(seeds: std::ops::Range<u64>) -> Source {
         judged_by: None,
         link: None,
         shallow: None,
-        cut_off: None,
         public: false,
         seed_numbers: seeds.collect(),
-        keys: BTreeSet::new(),
+        left: BTreeSet::new(),
     }
 }
 
@@ -64,17 +63,6 @@ fn of(sources: &[Source], rows: &[Row]) -> Vec<Together> {
 
 fn close(one: f64, other: f64) {
     assert!((one - other).abs() <= 1e-12 * other.abs().max(1.0), "{one} and {other}");
-}
-
-/// The first part of a stretch is another depth than the whole.
-#[test]
-fn a_campaign_whose_budget_ends_within_the_depth_is_put_together_with_none() {
-    let mut sources = [source(11..14), source(21..26)];
-    let rows = [row(0, 0.08, 0.01, 3), row(1, 0.08, 0.01, 5)];
-    assert_eq!(of(&sources, &rows).len(), 1);
-    sources[1].cut_off = Some("at a slope of 0.33".to_owned());
-    assert_eq!(of(&sources, &rows), []);
-    assert!(!rows[1].is_whole(&sources) && Row { depth: Depth::Late, ..row(1, 0.08, 0.01, 5) }.is_whole(&sources));
 }
 
 /// Two campaigns of equal scatter that agree are nearly one campaign of all their seeds: the error is that of eight, and 8 and 16 degrees of

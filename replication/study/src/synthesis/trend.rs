@@ -46,7 +46,6 @@ pub(super) fn all(papers: &[Paper], sources: &[Source], rows: &[Row], together: 
                 let of: Vec<&Row> = rows
                     .iter()
                     .filter(|row| row.paper == paper.id.as_str() && row.claim == claim.id.as_str() && row.depth == depth)
-                    .filter(|row| row.is_whole(sources))
                     .collect();
                 let points = points(sources, &of, together);
                 let measured = points.iter().map(|point| (point.source, &sources[point.source]));

@@ -136,16 +136,4 @@ impl Sheets {
         let why = format!("The baseline {ends}; the paper's depth is where it is {low} to {high}.");
         self.matched.is_none().then_some(("the budget ends before the paper's depth", why))
     }
-
-    /// How far the baseline gets within matched depth, where the budget ends there.
-    pub(crate) fn cut_off(&self) -> Option<String> {
-        let low = fixed(MATCHED_SLOPE[0], 2);
-        let said = |slope| {
-            format!(
-                "The budget ends within the paper's depth, at a slope of {} in place of {low}: what a row costs there is read over the first part alone.",
-                fixed(slope, 2)
-            )
-        };
-        self.ruler.cut_off().map(said)
-    }
 }
