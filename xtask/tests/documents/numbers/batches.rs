@@ -60,7 +60,7 @@ impl Results {
         let off = self.direction_line(RATE, "T1-H16").unwrap().negated().in_words();
         let tokens = self.precision(RATE)["tokens"].clone();
         let [from, to] = [0, 1].map(|end| fixed(tokens[end].as_f64().unwrap() / 1e6, 0));
-        let [full_to_target, rotated_to_target] = ["mxfp4-fdw", "mxfp4-fdw-h16"].map(|arm| self.to_target(RATE, arm));
+        let [full_to_target, rotated_to_target] = ["mxfp4-fdw", "mxfp4-fdw-h16"].map(|arm| self.target_cost(RATE, arm));
         format!(
             "costs {} in place of {}, which is `inconclusive`, and Hadamard 16 {}, which `differs`: it takes {off} off. FP8 comes to the paper's slope sooner, after {from} to {to} million tokens. To a loss of 3.42 the full pipeline takes {full_to_target} % more, Hadamard 16 {rotated_to_target} %",
             full.in_words(),
@@ -119,7 +119,7 @@ impl Results {
     }
 
     /// Extra tokens to the profile's target, in %.
-    fn to_target(&mut self, directory: &str, arm: &str) -> String {
+    fn target_cost(&mut self, directory: &str, arm: &str) -> String {
         let is_meant = |row: &&BTreeMap<String, String>| row["source"] == directory && row["arm"] == arm && row["depth"] == "own target";
         let row = self.csv("index.csv").iter().find(is_meant).unwrap();
         fixed(100.0 * row["number"].parse::<f64>().unwrap(), 1)
@@ -128,7 +128,7 @@ impl Results {
     /// What the large batch and the ladder's own cost to the target loss, which is the same in both; and that after the same tokens the large one
     /// costs less.
     fn at_the_target(&mut self) -> String {
-        let of = |results: &mut Self, arm: &str| [MORE, LADDER].map(|directory| results.to_target(directory, arm));
+        let of = |results: &mut Self, arm: &str| [MORE, LADDER].map(|directory| results.target_cost(directory, arm));
         let targets = [MORE, LADDER].map(|directory| self.json(&format!("{directory}/verdicts.json"))["target_loss"].as_f64().unwrap());
         assert_eq!(targets, [3.42; 2]);
         for (_, arm) in CLAIMS {
