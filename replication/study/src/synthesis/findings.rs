@@ -196,7 +196,7 @@ mod tests {
             shallow: shallow.map(str::to_owned),
             public: false,
             seed_numbers: BTreeSet::new(),
-            left: BTreeSet::new(),
+            traces: BTreeSet::new(),
         }
     }
 

@@ -46,7 +46,7 @@ fn source(manifests: &Manifests, comparison: &Comparison, logs: &PublicLogs, pro
         shallow: None,
         public: true,
         seed_numbers: BTreeSet::new(),
-        left: BTreeSet::new(),
+        traces: BTreeSet::new(),
     }
 }
 

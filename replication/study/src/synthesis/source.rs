@@ -48,7 +48,7 @@ pub struct Source {
     /// The seeds of its finished runs.
     pub seed_numbers: BTreeSet<u64>,
     /// What every finished run left: runs that left the same are one, whatever built them and whichever profile asked for them.
-    pub left: BTreeSet<String>,
+    pub traces: BTreeSet<String>,
 }
 
 impl Source {
@@ -193,7 +193,7 @@ fn campaign(papers: &[Paper], directory: &Path, name: &str, link: Option<String>
         shallow: study.papers.first().and_then(|paper| shallow(&measurements, &paper.baseline)),
         public: false,
         seed_numbers: finished.iter().map(|run| run.seed).collect(),
-        left: finished.iter().map(|run| left(run, &study.hardware.title)).collect(),
+        traces: finished.iter().map(|run| trace(run, &study.hardware.title)).collect(),
     };
     Ok(Read { source, measurements, key: record.key })
 }
@@ -204,7 +204,7 @@ pub(super) fn data(profile: &Profile) -> String {
 }
 
 /// Arm, seed, size, hardware and every loss of a run.
-fn left(run: &Run, hardware: &str) -> String {
+fn trace(run: &Run, hardware: &str) -> String {
     let losses: Vec<u8> = run.evaluations.iter().flat_map(|at| [at.tokens, at.loss.to_bits()]).flat_map(u64::to_le_bytes).collect();
     format!("{}/{} of {} on {hardware}, {}", run.arm, run.seed, run.parameters, sha256(&losses))
 }
@@ -228,14 +228,14 @@ fn counted_once(found: &mut Found) {
     let mut whole = vec![true; found.campaigns.len()];
     for (at, one) in found.campaigns.iter().enumerate() {
         let other = found.campaigns.iter().enumerate().find(|(other_at, other)| {
-            let (mine, theirs) = (&one.source.left, &other.source.left);
+            let (mine, theirs) = (&one.source.traces, &other.source.traces);
             let same = one.key == other.key || (mine == theirs && !mine.is_empty());
             // Of two that are the same, the first counts.
             *other_at != at && whole[*other_at] && if same { *other_at < at } else { !mine.is_empty() && mine.is_subset(theirs) }
         });
         if let Some((_, other)) = other {
             whole[at] = false;
-            let what = if one.key == other.key || one.source.left == other.source.left { "the same campaign as" } else { "a part of" };
+            let what = if one.key == other.key || one.source.traces == other.source.traces { "the same campaign as" } else { "a part of" };
             let why = format!("it is {what} {} and counts once", other.source.name);
             found.left_out.push(LeftOut { name: one.source.name.clone(), why });
         }
@@ -261,7 +261,7 @@ pub(super) fn shared(sources: &[Source]) -> Vec<String> {
     let mut notes = Vec::new();
     for (at, one) in sources.iter().enumerate() {
         for other in &sources[at + 1..] {
-            let count = one.left.intersection(&other.left).count();
+            let count = one.traces.intersection(&other.traces).count();
             if count > 0 {
                 notes.push(format!("{} and {} have {count} runs in common: they are not independent.", one.name, other.name));
             }

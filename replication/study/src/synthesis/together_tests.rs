@@ -29,7 +29,7 @@ fn source(seeds: std::ops::Range<u64>) -> Source {
         shallow: None,
         public: false,
         seed_numbers: seeds.collect(),
-        left: BTreeSet::new(),
+        traces: BTreeSet::new(),
     }
 }
 
