@@ -54,7 +54,7 @@ fn write_run(directory: &Path, arm: &str, seed: u64, parameters: u64, loss: &dyn
         writeln!(metrics, "{{\"kind\":\"eval\",\"step\":{step},\"tokens\":{tokens},\"loss\":{}}}", loss(tokens as f64)).unwrap();
     }
     save(&run.join("metrics.jsonl"), &metrics);
-    let (hash, tokens) = (study::files::sha256(metrics.as_bytes()), STEPS * TOKENS_PER_STEP);
+    let (hash, tokens) = ("0".repeat(64), STEPS * TOKENS_PER_STEP);
     let done = format!(
         "{{\"schema\":\"mxfp4-done/1\",\"status\":\"completed\",\"steps\":{STEPS},\"tokens\":{tokens},\"final_train_loss\":3.1,\"final_validation_loss\":3.2,\"metrics_sha256\":\"{hash}\",\"model_sha256\":\"{hash}\",\"run_sha256\":\"{hash}\"}}\n"
     );

@@ -67,7 +67,7 @@ impl<'a> Made<'a> {
             metrics += &format!("{{\"kind\":\"eval\",\"step\":{step},\"tokens\":{},\"loss\":{loss}}}\n", step * TOKENS_PER_STEP);
         }
         save(&run.join("metrics.jsonl"), &metrics);
-        let hash = study::files::sha256(metrics.as_bytes());
+        let hash = "0".repeat(64);
         let done = format!(
             "{{\"schema\":\"mxfp4-done/1\",\"status\":\"completed\",\"steps\":{STEPS},\"tokens\":{},\"final_train_loss\":3.1,\"final_validation_loss\":3.2,\"metrics_sha256\":\"{hash}\",\"model_sha256\":\"{hash}\",\"run_sha256\":\"{hash}\"}}\n",
             STEPS * TOKENS_PER_STEP

@@ -2,9 +2,10 @@
 //!
 //! A tile is 12 rows by 2 vectors of 16 columns with 32 registers (24 sums, two elements of B, the rest for A, which is broadcast from
 //! memory), 6 by 1 with 16 narrower ones (`packed`). Two fused multiply-adds a cycle need the sums of at least eight such instructions in
-//! flight, and two loads a cycle bound the tile from below: 14 loads and 2 fetches for 24 multiply-adds leave room. With its operands in the second-level
-//! cache the product reaches 96 % of the multiply-adds' peak (Zen 5, 192 by 512 by 256), and 86 to 90 % where they come from the third
-//! (2048 by 1024 by 1024). Fetching C's lines ahead, one at a time between the multiply-adds or a tile early, changed that by less than 1 %.
+//! flight, and two loads a cycle bound the tile from below: 14 loads and 2 fetches for 24 multiply-adds leave room. With its operands in the
+//! second-level cache the product reaches 96 % of the multiply-adds' peak (Zen 5, 192 by 512 by 256), and 86 to 90 % where they come from the
+//! third (2048 by 1024 by 1024). Fetching C's lines ahead, one at a time between the multiply-adds or a tile early, changed that by less than
+//! 1 %.
 //! On a Xeon the right side's lines come late from the second-level cache: in a prototype of these loops fetching them ahead took 4 % off the
 //! time of the large product. It was 28.0 ms in the quietest tenth of its runs; MKL's had been 26.4 to 27.4 ms minutes before.
 
