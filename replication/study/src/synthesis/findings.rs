@@ -188,6 +188,7 @@ mod tests {
             hardware: String::new(),
             data: None,
             training: None,
+            learning_rate: None,
             batch: None,
             seeds: [3, 4],
             runs: [3, 3],

@@ -38,6 +38,7 @@ fn source(manifests: &Manifests, comparison: &Comparison, logs: &PublicLogs, pro
         hardware: accelerator.unwrap_or_default(),
         data: profile.map(data),
         training: None,
+        learning_rate: None,
         batch: None,
         seeds: [0; 2],
         runs: comparison.groups.each_ref().map(|group| logs.numbers(group).map_or(0, |numbers| numbers.runs.len())),

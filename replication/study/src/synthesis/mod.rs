@@ -123,6 +123,13 @@ impl Synthesis {
     }
 }
 
+/// Tokens of the paper's own batch.
+pub(crate) fn papers_batch(manifests: &Manifests) -> Option<u64> {
+    let profile = manifests.profiles.get(PAPER_PROFILE)?;
+    let model = manifests.models.get(&profile.model)?;
+    model.sequence_length.checked_mul(u64::try_from(profile.batch.sequences).ok()?)
+}
+
 /// The repository's papers, the one that the paper's own setting is a profile of first.
 fn papers(manifests: &Manifests) -> Vec<Paper> {
     let main = manifests.profiles.get(PAPER_PROFILE).and_then(|profile| profile.papers.first());

@@ -31,6 +31,8 @@ pub struct Source {
     pub data: Option<String>,
     /// Optimizer and schedule, to be compared. None where the logs do not say.
     pub training: Option<String>,
+    /// The highest learning rate. None where the logs do not say.
+    pub learning_rate: Option<f64>,
     /// Tokens of a batch. None where the logs do not say.
     pub batch: Option<u64>,
     /// The fewest and the most seeds of an arm on which its numbers rest.
@@ -51,7 +53,15 @@ pub struct Source {
     pub traces: BTreeSet<String>,
 }
 
+/// Parameters; dataset and tokenizer; optimizer and schedule; tokens of a batch.
+pub(crate) type Setting<'a> = (Option<u64>, Option<&'a str>, Option<&'a str>, Option<u64>);
+
 impl Source {
+    /// What campaigns have in common that differ in seeds, arms and budget alone.
+    pub(crate) fn setting(&self) -> Setting<'_> {
+        (self.parameters, self.data.as_deref(), self.training.as_deref(), self.batch)
+    }
+
     pub(crate) fn seeds_text(&self) -> String {
         format!("{} seed{}", number::between(self.seeds), number::plural(self.seeds[1]))
     }
@@ -185,6 +195,7 @@ fn campaign(papers: &[Paper], directory: &Path, name: &str, link: Option<String>
         hardware: study.hardware.title.clone(),
         data: Some(data(profile)),
         training: Some(format!("{:?}, {:?}", profile.optimizer, profile.schedule)),
+        learning_rate: Some(profile.optimizer.learning_rate),
         batch: Some(*step),
         seeds: seeds_of_arms(with_baseline(&finished, study.papers.first().map(|paper| paper.baseline.as_str()))),
         runs: [finished.len(), profile.seeds.len() * study.arms().len()],

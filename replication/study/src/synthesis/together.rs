@@ -77,12 +77,12 @@ pub(super) fn all(papers: &[Paper], sources: &[Source], rows: &[Row]) -> Vec<Tog
             let mut groups: BTreeMap<_, Vec<Known>> = BTreeMap::new();
             for known in rows.iter().filter(on).filter_map(Known::of) {
                 let source = &sources[known.row.source];
-                if let Some(parameters) = source.parameters.filter(|_| !source.public) {
-                    groups.entry((parameters, &source.data, &source.training, source.batch)).or_default().push(known);
+                if !source.public {
+                    groups.entry(source.setting()).or_default().push(known);
                 }
             }
             for ((parameters, ..), group) in groups {
-                all.extend(one(claim, parameters, &without_common_seeds(sources, group)));
+                all.extend(parameters.and_then(|parameters| one(claim, parameters, &without_common_seeds(sources, group))));
             }
         }
     }

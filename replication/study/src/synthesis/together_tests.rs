@@ -21,6 +21,7 @@ fn source(seeds: std::ops::Range<u64>) -> Source {
         hardware: String::new(),
         data: Some("text".to_owned()),
         training: Some("schedule".to_owned()),
+        learning_rate: Some(1e-3),
         batch: Some(1_024),
         seeds: [0; 2],
         runs: [0; 2],

@@ -1,5 +1,8 @@
 //! What a reader of all evidence sees first: one picture of the paper's table, and sentences that are made of rows.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
 use super::super::dots::{DotChart, Point, Reported, Row as DotRow};
 use super::super::figure::{Figure, dot_figure};
 use super::super::{answer, svg};
@@ -7,13 +10,17 @@ use super::{PICTURE, Shown};
 use crate::judge::capital;
 use crate::manifest::Paper;
 use crate::number::{self, Unit};
-use crate::synthesis::{Depth, Number, Row, size};
+use crate::synthesis::{self, Depth, Number, Row, size};
 
 /// So many series are shown before campaigns that end early are left to the table.
 const SERIES: usize = 5;
+
+/// What marks of one kind in the picture are from: places of campaigns of one setting, or of one comparison of public logs.
+type Series = Vec<usize>;
+
 impl Shown<'_> {
-    /// A campaign's row on the cost of an arm, from the depth at which the campaign decides.
-    fn cost(&self, source: usize, arm: &str) -> Option<(&Row, Number)> {
+    /// A campaign's number on the cost of an arm, from the depth at which the campaign decides.
+    fn number(&self, source: usize, arm: &str) -> Option<Number> {
         let paper = self.main()?;
         let of = &self.synthesis.sources[source];
         let wanted = match (of.public, &of.shallow) {
@@ -23,36 +30,77 @@ impl Shown<'_> {
         };
         let mut rows = self.synthesis.rows.iter().filter(|row| row.source == source && row.depth == wanted && row.arm == arm);
         let row = rows.find(|row| row.paper == paper.id.as_str() && row.unit == Unit::SignedPercent)?;
-        Some((row, *row.number.as_ref().ok()?))
+        row.number.as_ref().ok().copied()
     }
 
-    /// The sources of the picture, from the largest model: those at the paper's depth first, then those that end early, public logs last.
-    /// A campaign all of whose arms another one of the same model and text has with more seeds, or with as many and more runs, is left to the table.
-    fn series(&self) -> Vec<usize> {
+    /// The cost of an arm: of all seeds together, where campaigns have different ones, else that of the campaign with most.
+    fn cost(&self, series: &Series, arm: &str) -> Option<Number> {
+        let paper = self.main()?;
+        let mut together = self.synthesis.together.iter().filter(|all| all.paper == paper.id.as_str() && all.arm == arm);
+        if let Some(all) = together.find(|all| all.parts.iter().any(|part| series.contains(&part.source))) {
+            return Some(all.number);
+        }
+        series.iter().filter_map(|source| self.number(*source, arm)).rev().max_by_key(|number| number.n)
+    }
+
+    fn seeds_text(&self, series: &Series) -> String {
+        let seeds = self.seeds(series);
+        format!("{} seed{}", number::between(seeds), number::plural(seeds[1]))
+    }
+
+    /// The fewest and the most seeds of an arm.
+    fn seeds(&self, series: &Series) -> [usize; 2] {
+        let arms = self.main().map(answer::reported).unwrap_or_default();
+        let seeds = || arms.iter().filter_map(|(arm, _)| self.cost(series, arm)).map(|number| number.n);
+        [seeds().min().unwrap_or_default(), seeds().max().unwrap_or_default()]
+    }
+
+    fn is_early(&self, series: &Series) -> bool {
+        series.iter().any(|at| self.synthesis.sources[*at].shallow.is_some())
+    }
+
+    /// The series of the picture, from the largest model: those at the paper's depth first, then those that end early, public logs last. Of
+    /// each size the setting with the most seeds is shown, and the one with the batch nearest to the paper's; others are left to the table.
+    fn series(&self) -> Vec<Series> {
         let sources = &self.synthesis.sources;
         let arms: Vec<_> = self.main().map(answer::reported).unwrap_or_default();
-        let mut series: Vec<usize> = (0..sources.len()).filter(|at| arms.iter().any(|(arm, _)| self.cost(*at, arm).is_some())).collect();
-        series.sort_by_key(|at| (std::cmp::Reverse(sources[*at].parameters), *at));
-        let (public, ours): (Vec<usize>, Vec<usize>) = series.into_iter().partition(|at| sources[*at].public);
-        let (deep, early): (Vec<usize>, Vec<usize>) = ours.into_iter().partition(|at| sources[*at].shallow.is_none());
-        let covers = |other: usize, at: usize| {
-            let (more, fewer) = (&sources[other], &sources[at]);
-            let same = more.parameters == fewer.parameters && more.data == fewer.data;
-            let is_more = (more.seeds, more.runs[0]) > (fewer.seeds, fewer.runs[0]);
-            same && is_more && arms.iter().all(|(arm, _)| self.cost(at, arm).is_none() || self.cost(other, arm).is_some())
-        };
-        let deep: Vec<usize> = deep.iter().copied().filter(|at| !deep.iter().any(|other| covers(*other, *at))).collect();
-        let public = public.into_iter().take(svg::SERIES / 2).collect::<Vec<_>>();
-        let deep: Vec<usize> = deep.into_iter().take(svg::SERIES - public.len()).collect();
+        let mut settings: BTreeMap<_, Series> = BTreeMap::new();
+        for at in (0..sources.len()).filter(|at| arms.iter().any(|(arm, _)| self.number(*at, arm).is_some())) {
+            let source = &sources[at];
+            let key = (source.public.then_some(at), source.shallow.is_some(), source.setting());
+            settings.entry(key).or_default().push(at);
+        }
+        let mut series: Vec<Series> = settings.into_values().collect();
+        series.sort_by_key(|series| (Reverse(sources[series[0]].parameters), Reverse(self.seeds(series)[1]), series[0]));
+        let (public, ours): (Vec<Series>, Vec<Series>) = series.into_iter().partition(|series| sources[series[0]].public);
+        let (early, deep): (Vec<Series>, Vec<Series>) = ours.into_iter().partition(|series| self.is_early(series));
+        let public: Vec<Series> = public.into_iter().take(svg::SERIES / 2).collect();
+        let deep: Vec<Series> = deep
+            .chunk_by(|one, other| sources[one[0]].parameters == sources[other[0]].parameters)
+            .flat_map(|size| self.shown(size))
+            .collect();
+        let deep: Vec<Series> = deep.into_iter().take(svg::SERIES - public.len()).collect();
         let room = SERIES.saturating_sub(deep.len() + public.len());
         deep.into_iter().chain(early.into_iter().take(room)).chain(public).collect()
+    }
+
+    /// Of the settings of one size, that with the most seeds first, those that are shown.
+    fn shown(&self, size: &[Series]) -> Vec<Series> {
+        let papers = synthesis::papers_batch(self.manifests);
+        let far = |series: &Series| match self.synthesis.sources[series[0]].batch.zip(papers) {
+            Some((own, papers)) => (own as f64 / papers as f64).ln().abs(),
+            None => f64::INFINITY,
+        };
+        let nearest = size.iter().min_by(|one, other| far(one).total_cmp(&far(other)));
+        let nearest = nearest.filter(|nearest| size.first().is_some_and(|first| far(nearest) < far(first)));
+        size.iter().take(1).chain(nearest).cloned().collect()
     }
 
     pub(super) fn picture(&self) -> Option<Figure> {
         let paper = self.main()?;
         let (arms, series) = (answer::reported(paper), self.series());
-        let point = |arm: &str, (index, source): (usize, &usize)| {
-            let (_, number) = self.cost(*source, arm)?;
+        let point = |arm: &str, (index, series): (usize, &Series)| {
+            let number = self.cost(series, arm)?;
             let interval = number.interval.map(|ends| (100.0 * ends.low, 100.0 * ends.high));
             Some(Point { value: 100.0 * number.value, interval, series: index })
         };
@@ -63,29 +111,38 @@ impl Shown<'_> {
             reported: said.clone(),
         };
         let rows = arms.iter().map(row).collect();
-        let shallow = |at: &usize| self.synthesis.sources[*at].shallow.is_some();
         let chart = DotChart {
-            description: "One row for each arm of the paper's table: bands are what the paper reports, marks what each campaign and the public logs measured, with 95 % intervals; faint marks are from earlier in training than the paper's numbers.".to_owned(),
-            faint: series.iter().enumerate().filter(|(_, at)| shallow(at)).map(|(index, _)| index).collect(),
-            series: series.iter().map(|at| self.name(*at)).collect(),
+            description: "One row for each arm of the paper's table: bands are what the paper reports, marks what campaigns and the public logs measured, with 95 % intervals; faint marks are from earlier in training than the paper's numbers.".to_owned(),
+            faint: series.iter().enumerate().filter(|(_, series)| self.is_early(series)).map(|(index, _)| index).collect(),
+            series: series.iter().map(|series| self.name(series)).collect(),
             ..answer::chart(paper, self.label(&paper.baseline), rows)?
         };
         let faint = if chart.faint.is_empty() { "" } else { ". Faint: from earlier in training than the paper’s numbers" };
+        let batch = synthesis::papers_batch(self.manifests).map(|tokens| number::thousands(tokens as f64));
+        let batch = batch.map(|batch| format!(" ({batch} tokens a step)")).unwrap_or_default();
         let caption = format!(
-            "Marks: what was measured, with 95 % intervals. Bands: what the paper reports; an arrow at the right: its run did not converge{faint}"
+            "Marks: what all seeds of one model and setting say, with 95 % intervals: of each size the setting with the most seeds, and the one whose batch is nearest to the paper’s{batch}. Bands: what the paper reports; an arrow at the right: its run did not converge{faint}"
         );
         Some(dot_figure("synthesis", &caption, &chart, PICTURE))
     }
 
-    /// A source in the picture's legend.
-    fn name(&self, at: usize) -> String {
-        let source = &self.synthesis.sources[at];
-        let (size, seeds) = (source.parameters.map(size).unwrap_or_default(), source.seeds_text());
-        match (source.public, &source.shallow) {
-            (true, _) => source.label.clone(),
-            (_, None) => format!("{size}, {seeds}, at the paper’s depth ({})", source.profile),
-            _ => format!("{size}, {seeds}, earlier ({})", source.profile),
+    /// A series in the picture's legend.
+    fn name(&self, series: &Series) -> String {
+        let source = &self.synthesis.sources[series[0]];
+        if source.public {
+            return source.label.clone();
         }
+        let mut name = format!("{}, {}", source.parameters.map(size).unwrap_or_default(), self.seeds_text(series));
+        if let Some(batch) = source.batch {
+            name.push_str(&format!(", {} tokens a step", number::thousands(batch as f64)));
+        }
+        if let Some(rate) = source.learning_rate {
+            name.push_str(&format!(", rate {rate:e}").replace('-', "−"));
+        }
+        if self.is_early(series) {
+            name.push_str(", earlier");
+        }
+        name
     }
 
     /// Sentences, each true by itself and each made of rows.
@@ -94,27 +151,29 @@ impl Shown<'_> {
         let baseline = self.label(&paper.baseline);
         let named = answer::main_arms(paper, &|arm| self.manifests.recipes.get(arm), "without a stabiliser");
         let series = self.series();
-        let deep = || series.iter().filter(|at| !self.synthesis.sources[**at].public && self.synthesis.sources[**at].shallow.is_none());
+        let is_public = |series: &Series| self.synthesis.sources[series[0]].public;
+        let deep = || series.iter().filter(|series| !is_public(series) && !self.is_early(series));
         // A number of one seed has no interval; one that has comes first, however small its model.
-        let is_sure = |at: &&usize| named.iter().all(|main| self.cost(**at, main.arm).is_some_and(|(_, number)| number.interval.is_some()));
+        let is_sure =
+            |series: &&Series| named.iter().all(|main| self.cost(series, main.arm).is_some_and(|number| number.interval.is_some()));
         let deep = deep().find(is_sure).or_else(|| deep().next());
-        let costs = |at: usize| -> Vec<String> {
-            named.iter().filter_map(|main| Some(format!("{} {}", whole(&self.cost(at, main.arm)?.1), main.words))).collect()
+        let costs = |series: &Series| -> Vec<String> {
+            named.iter().filter_map(|main| Some(format!("{} {}", whole(&self.cost(series, main.arm)?), main.words))).collect()
         };
         let mut said = Vec::new();
-        match deep.map(|at| (costs(*at), &self.synthesis.sources[*at])).filter(|(costs, _)| !costs.is_empty()) {
-            Some((costs, source)) => said.push(format!(
+        match deep.map(|series| (costs(series), series)).filter(|(costs, _)| !costs.is_empty()) {
+            Some((costs, series)) => said.push(format!(
                 "MXFP4 in all linear layers takes more tokens than {baseline}: {} (models of {}, {}, at the paper’s depth of training).",
                 costs.join(", "),
-                source.parameters.map(size).unwrap_or_default(),
-                source.seeds_text()
+                self.synthesis.sources[series[0]].parameters.map(size).unwrap_or_default(),
+                self.seeds_text(series)
             )),
             None => said.push("No campaign has measured the two main arms at the paper’s depth of training yet.".to_owned()),
         }
         let papers: Vec<String> =
             named.iter().filter_map(|main| Some(format!("{} {}", answer::said_text(&main.said)?, main.words))).collect();
-        let logged = series.iter().find(|at| self.synthesis.sources[**at].public);
-        let logs = logged.and_then(|at| Some(format!("{}: {}", self.synthesis.sources[*at].label, costs(*at).first()?)));
+        let logged = series.iter().find(|series| is_public(series));
+        let logs = logged.and_then(|series| Some(format!("{}: {}", self.name(series), costs(series).first()?)));
         said.push(format!(
             "The paper says {}, at 8B.{}",
             papers.join(" and "),
