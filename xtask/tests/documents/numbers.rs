@@ -447,6 +447,7 @@ impl Results {
         let [h16, h32, none, fp8] = ["mxfp4-h16", "mxfp4-h32", "mxfp4-h0", "fp8"].map(speed);
         all.push(format!("run at {h16} TFLOP/s with H16 and {h32} with H32, at {none} without rotation, and at {fp8} in native FP8"));
         all.extend(self.sentences_of_cpu_kernels());
+        all.extend(self.sentences_of_intel());
         let checks = self.csv("device-test-2026-11-22-nvidia-h200/checks.csv");
         assert!(checks.iter().all(|row| row["passed"] == "true"));
         all.push(format!("{} comparisons", grouped(checks.len() as u64)));

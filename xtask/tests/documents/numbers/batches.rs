@@ -13,6 +13,10 @@ const MORE: &str = "2026-11-27-nvidia-h200-ladder-32m-batch-quadruple-depth-4f2a
 const RATE: &str = "2026-11-27-nvidia-h200-ladder-32m-batch-quadruple-lr-double-2df66afc";
 /// The large batch at 110M, where the budget ends before the paper's depth does.
 const LARGER: &str = "2026-11-27-nvidia-h200-ladder-110m-batch-quadruple-depth-2df66afc";
+/// The large batch at 110M with twice the learning rate, over 1.2 epochs.
+const LARGER_RATE: &str = "2026-11-27-nvidia-h200-ladder-110m-batch-quadruple-lr-double-38e763dd";
+/// The paper's batch with twice the learning rate, over 1.2 epochs.
+const PAPERS: &str = "2026-11-27-nvidia-h200-ladder-32m-batch-octuple-lr-double-38e763dd";
 const CLAIMS: [(&str, &str); 3] = [("T1-FDW", "mxfp4-fdw"), ("T1-F", "mxfp4-f"), ("T1-H16", "mxfp4-fdw-h16")];
 
 impl Results {
@@ -49,6 +53,8 @@ impl Results {
             self.at_the_target(),
             self.at_twice_the_rate(),
             self.over_equal_slopes(),
+            self.at_twice_the_rate_at_110m(),
+            self.with_the_papers_batch(),
         ]
     }
 
@@ -67,6 +73,40 @@ impl Results {
             before.in_words(),
             rotated.in_words()
         )
+    }
+
+    fn at_twice_the_rate_at_110m(&mut self) -> String {
+        assert_eq!(["T1-FDW", "T1-H16"].map(|claim| self.verdict(LARGER_RATE, claim)), ["cannot-decide"; 2]);
+        assert!(
+            ["T1-FDW", "T1-H16"].iter().all(|claim| self.direction_line(LARGER_RATE, claim).is_ok_and(|line| line.low * line.high > 0.0))
+        );
+        let [full, rotated] = ["mxfp4-fdw", "mxfp4-fdw-h16"].map(|arm| self.cost(LARGER_RATE, arm, false).unwrap().in_words());
+        let off = self.direction_line(LARGER_RATE, "T1-H16").unwrap().negated().in_words();
+        let scatter = fixed(100.0 * self.precision(LARGER_RATE)["sd"].as_f64().unwrap(), 1);
+        format!(
+            "The full pipeline costs {full} and Hadamard 16 {rotated}, both `cannot-decide`; it takes {off} off, and both directions are reproduced. One run scatters by {scatter} %, where runs at the ladder's rate scatter by {} % over their last quarter",
+            self.late_scatter(LARGER)
+        )
+    }
+
+    fn with_the_papers_batch(&mut self) -> String {
+        assert_eq!(["T1-FDW", "T1-H16"].map(|claim| self.verdict(PAPERS, claim)), ["cannot-decide"; 2]);
+        assert!(self.json(&format!("{PAPERS}/verdicts.json")).to_string().contains("ends at a slope of 0.44 nat"));
+        let mut losses = [21, 22, 23, 24].map(|seed| {
+            let curve = self.curve_of(PAPERS, "fp8", seed);
+            curve.iter().min_by(|one, other| (one.0 - 1e8).abs().total_cmp(&(other.0 - 1e8).abs())).unwrap().1
+        });
+        losses.sort_by(f64::total_cmp);
+        let [first, _, third, last] = losses.map(|loss| fixed(loss, 2));
+        format!(
+            "There one of four runs of FP8 is at a loss of {last} after 100 million tokens, where the others are at {first} to {third}, and a run scatters by {} % over the last quarter",
+            self.late_scatter(PAPERS)
+        )
+    }
+
+    /// What one run scatters by over the last quarter, in %.
+    fn late_scatter(&self, directory: &str) -> String {
+        fixed(100.0 * self.precision_over(directory, "last quarter")["sd"].as_f64().unwrap(), 1)
     }
 
     /// Costs over the slopes that the larger model gets to with the large batch: means over evaluations and seeds, so that budgets do not matter.

@@ -1,13 +1,19 @@
 //! What docs/results.md says of kernels and steps on a CPU.
 
+use study::number::listed;
+
 use super::{Interval, Results, fixed};
 
 const CPU_KERNELS: &str = "kernels-2026-11-26-epyc-zen5-2c";
-const CPU_KERNELS_INTEL: &str = "kernels-2026-11-27-gpu-host-cpu";
-/// Another host, before its two GPUs trained.
-const SECOND_INTEL: &str = "kernels-2026-11-27-gpu-host-cpu-two-gpus";
-/// The same one, while they did.
-const STEPS_INTEL: &str = "kernels-2026-11-27-gpu-host-cpu-two-gpus-steps";
+/// One host, four times.
+const INTEL: [&str; 4] = [
+    "kernels-2026-11-27-gpu-host-cpu-1",
+    "kernels-2026-11-27-gpu-host-cpu-2",
+    "kernels-2026-11-27-gpu-host-cpu-3",
+    "kernels-2026-11-27-gpu-host-cpu-4",
+];
+/// The same one, while its GPUs trained.
+const STEPS_INTEL: [&str; 2] = ["kernels-2026-11-27-gpu-host-cpu-steps-1", "kernels-2026-11-27-gpu-host-cpu-steps-2"];
 const CPU_KERNELS_BEFORE: &str = "kernels-2026-11-25-epyc-2c";
 /// A processor without AVX-512.
 const CPU_KERNELS_AVX2: &str = "kernels-2026-11-27-epyc-zen3-2c";
@@ -51,14 +57,7 @@ impl Results {
         let mkl = fixed(mkl, 2);
         let best = fixed(of("MXFP4 with preparing both operands, over the best F32"), 2);
         let ggml = fixed(of("MXFP4 with preparing both operands, over ggml's MXFP4 x Q8_0"), 2);
-        let shared = [CPU_KERNELS_INTEL, SECOND_INTEL].map(|directory| percent(self.ratio(directory, products[0])));
-        let mut intel_steps =
-            |what: &str| ["A", "B"].map(|size| fixed(self.ratio(STEPS_INTEL, &format!("{what}, size {size}")), 2)).join(" and ");
-        let intel_eager = intel_steps("full MXFP4 with H16 over PyTorch F32, eager");
-        let intel_compiled = intel_steps("full MXFP4 with H16 over PyTorch F32, compiled");
-        let intel_fp8 = intel_steps("our FP8 over PyTorch F32, eager");
-        let [intel, second, avx2] =
-            [CPU_KERNELS_INTEL, SECOND_INTEL, CPU_KERNELS_AVX2].map(|directory| self.ratio_with_interval(directory, OVER_MKL));
+        let avx2 = self.ratio_with_interval(CPU_KERNELS_AVX2, OVER_MKL);
         let packing = self.ratio_with_interval(CPU_KERNELS_AVX2, "F32 with packing, over PyTorch's F32");
         let avx2_integer = percent(self.ratio(CPU_KERNELS_AVX2, products[1]));
         let avx2_best = self.ratio_with_interval(CPU_KERNELS_AVX2, "MXFP4 with preparing both operands, over the best F32");
@@ -69,13 +68,6 @@ impl Results {
         ]
         .map(|what| fixed(self.ratio(CPU_KERNELS_AVX2, &format!("{what}, size A")), 2));
         let avx2_share = percent(self.ratio(CPU_KERNELS_AVX2, products[0]));
-        let rounds = [CPU_KERNELS_INTEL, SECOND_INTEL].map(|directory| self.rounds(directory));
-        let mut on_both =
-            |what: &str| [CPU_KERNELS_INTEL, SECOND_INTEL].map(|directory| fixed(self.ratio(directory, what), 2)).join(" and ");
-        let bf16 = on_both("BF16 with preparing, over PyTorch's BF16");
-        let int8 = on_both("MXFP4 product of prepared operands, over PyTorch's INT8 (no scales)");
-        let exact = on_both("MXFP4 with preparing both operands, over the best F32");
-        let integer = [CPU_KERNELS_INTEL, SECOND_INTEL].map(|directory| percent(self.ratio(directory, products[1])));
         let mut before = |what: &str| self.ratio(CPU_KERNELS_BEFORE, what);
         let [share, mkl_before] = [products[0], OVER_MKL].map(&mut before);
         assert!(share / mkl_before > 0.8, "PyTorch's product reached {} of the peak on the other", share / mkl_before);
@@ -86,23 +78,52 @@ impl Results {
                 fixed(mkl_before, 2)
             ),
             format!("run at {f32} % of the multiply-add peak and {mkl} times as fast as PyTorch's"),
-            format!("product of prepared operands is {intel} times as fast"),
-            format!("(../results/{SECOND_INTEL}/comparisons.csv) {second} times, at {} % and {} % of the peak", shared[0], shared[1]),
-            format!("MKL's take {} ms and {} ms, ours {} ms and {} ms", rounds[0][0], rounds[1][0], rounds[0][1], rounds[1][1]),
-            format!("run at {} % and {} % of the integer peak, and with preparing are {exact} times as fast", integer[0], integer[1]),
-            format!("takes {intel_eager} times less than PyTorch's F32, {intel_compiled} times less than its compiled F32"),
-            format!("our FP8 is {intel_fp8} times as fast"),
             format!("our F32 product of prepared operands is {avx2} times as fast as MKL's in turns, at {avx2_share} % of the peak"),
             format!("With packing both sides it is {packing} times as fast"),
             format!("run at {avx2_integer} % of their peak; with preparing they are {avx2_best} times as fast as the best F32"),
             format!("takes {} times less than PyTorch's in F32, not in turns, and {} times less", avx2_steps[0], avx2_steps[1]),
             format!("than its compiled one; our FP8 is {} times as fast", avx2_steps[2]),
-            format!("our BF16 product is {bf16} times as fast, our MXFP4 product {int8} times as fast as INT8"),
             format!("run at {mxfp4} % of the peak of integer dot products"),
             format!("{best} times as fast as the best F32 product and {ggml} times as fast as ggml's"),
             format!("takes {eager_a} times less than PyTorch's in F32 and {compiled_a} times less than its compiled one"),
             format!("7.2M parameters {eager_b} and {compiled_b} times"),
             format!("Our FP8 is {fp8} times as fast as PyTorch's F32, and {emulated} times as fast as its compiled emulation"),
+        ]
+    }
+    /// What it says of Intel's processors.
+    pub(super) fn sentences_of_intel(&mut self) -> Vec<String> {
+        const OVER_MKL: &str = "F32 multiply-adds of prepared operands (FP8, BF16 arms), over MKL's F32";
+        let over_mkl = listed(&INTEL.map(|directory| self.ratio_with_interval(directory, OVER_MKL)));
+        let rounds = INTEL.map(|directory| self.rounds(directory));
+        let [first, .., last] = rounds;
+        let mut each = |what: &str| INTEL.map(|directory| self.ratio(directory, what));
+        let mut shares = |what: &str| listed(&each(what).map(|share| fixed(100.0 * share, 0)));
+        let float = shares("F32 multiply-adds of prepared operands, of their peak");
+        let integer = shares("MXFP4 product of prepared operands, of the integer dot-product peak");
+        let best = listed(&each("MXFP4 with preparing both operands, over the best F32").map(|ratio| fixed(ratio, 2)));
+        let mut range = |what: &str| {
+            let ratios = each(what);
+            [ratios.iter().copied().fold(f64::INFINITY, f64::min), ratios.iter().copied().fold(0.0, f64::max)]
+                .map(|ratio| fixed(ratio, 2))
+                .join(" to ")
+        };
+        let bf16 = range("BF16 with preparing, over PyTorch's BF16");
+        let int8 = range("MXFP4 product of prepared operands, over PyTorch's INT8 (no scales)");
+        let mut steps = |what: &str| {
+            ["A", "B"]
+                .map(|size| STEPS_INTEL.map(|directory| fixed(self.ratio(directory, &format!("{what}, size {size}")), 2)).join(" and "))
+        };
+        let [eager_a, eager_b] = steps("full MXFP4 with H16 over PyTorch F32, eager");
+        let compiled = steps("full MXFP4 with H16 over PyTorch F32, compiled").join(", ");
+        let fp8 = steps("our FP8 over PyTorch F32, eager").join(", ");
+        vec![
+            format!("is {over_mkl} times as fast as MKL's, at {float} % of the peak"),
+            format!("in the first our rounds take {} ms and MKL's {} ms, in the fourth {} and {} ms", first[1], first[0], last[1], last[0]),
+            format!("run at {integer} % of the integer peak, and with preparing are {best} times as fast as the best F32"),
+            format!("our BF16 product is {bf16} times as fast, our MXFP4 product {int8} times as fast as INT8"),
+            format!("takes {eager_a} times less than PyTorch's F32 at 0.98M parameters, {eager_b} at 7.2M"),
+            format!("{compiled} times less than its compiled F32"),
+            format!("our FP8 is {fp8} times as fast"),
         ]
     }
 }

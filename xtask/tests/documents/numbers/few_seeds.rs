@@ -41,7 +41,7 @@ impl Results {
         self.curve_of(directory, arm, SEED)
     }
 
-    fn curve_of(&mut self, directory: &str, arm: &str, seed: u64) -> Vec<(f64, f64)> {
+    pub(super) fn curve_of(&mut self, directory: &str, arm: &str, seed: u64) -> Vec<(f64, f64)> {
         let rows =
             self.csv(&format!("{directory}/data/validation.csv")).iter().filter(|row| row["arm"] == arm && row["seed"] == seed.to_string());
         let number = |row: &BTreeMap<String, String>, name: &str| row[name].parse::<f64>().unwrap();
