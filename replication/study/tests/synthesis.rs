@@ -383,15 +383,23 @@ fn the_picture_shows_settings() {
     let small = Made { arms, seeds: &[14], parameters: 500_000, ..Made::new("small") }.write(folder.path());
     assert!(pages(&of(&[large.clone(), small])).svg.contains("0.5M, 1 seed, "));
     // The paper's batch is 262,144 tokens.
-    let batch = |name, tokens_per_step| Made { arms, seeds: &[14], tokens_per_step, ..Made::new(name) }.write(folder.path());
-    let found = pages(&of(&[
-        large,
-        batch("smaller", TOKENS_PER_STEP / 2),
-        batch("larger", 2 * TOKENS_PER_STEP),
-        batch("near", 4 * TOKENS_PER_STEP),
-    ]))
-    .svg;
+    let batch = |name, tokens_per_step, seeds| Made { arms, seeds, tokens_per_step, ..Made::new(name) }.write(folder.path());
+    let [smaller, larger, near] =
+        [("smaller", 512), ("larger", 2_048), ("near", 4_096)].map(|(name, tokens)| batch(name, tokens, &[14][..]));
+    let found = pages(&of(&[large.clone(), smaller, larger, near.clone()])).svg;
     assert!(found.contains("1.0M, 1 seed, 4,096 tokens a step") && found.matches(" tokens a step").count() == 2, "{found}");
+    // Of two that are as far from it the one with more seeds is shown.
+    let [half, twice] =
+        [("half", 131_072, &[14][..]), ("twice", 524_288, &[14, 15])].map(|(name, tokens, seeds)| batch(name, tokens, seeds));
+    let found = pages(&of(&[large.clone(), half, twice])).svg;
+    assert!(found.contains("2 seeds, 524,288 tokens") && found.matches(" tokens a step").count() == 2, "{found}");
+    // Another size comes before another batch: public logs leave room for six.
+    let sizes = [2, 3, 4, 5, 6].map(|millions| {
+        let name = format!("of-{millions}");
+        Made { arms, seeds: &[14], parameters: millions * 1_000_000, ..Made::new(&name) }.write(folder.path())
+    });
+    let found = pages(&of(&[&[large, near][..], &sizes].concat())).svg;
+    assert!(!found.contains("4,096") && found.matches(" tokens a step").count() == 6, "{found}");
 }
 
 /// What is committed: for campaigns of the second version of the rules the table of all evidence says what their own verdicts say. That table

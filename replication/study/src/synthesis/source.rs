@@ -53,13 +53,13 @@ pub struct Source {
     pub traces: BTreeSet<String>,
 }
 
-/// Parameters; dataset and tokenizer; optimizer and schedule; tokens of a batch.
-pub(crate) type Setting<'a> = (Option<u64>, Option<&'a str>, Option<&'a str>, Option<u64>);
+/// Parameters; dataset and tokenizer; optimizer and schedule; tokens of a batch; hardware.
+pub(crate) type Setting<'a> = (Option<u64>, Option<&'a str>, Option<&'a str>, Option<u64>, &'a str);
 
 impl Source {
     /// What campaigns have in common that differ in seeds, arms and budget alone.
     pub(crate) fn setting(&self) -> Setting<'_> {
-        (self.parameters, self.data.as_deref(), self.training.as_deref(), self.batch)
+        (self.parameters, self.data.as_deref(), self.training.as_deref(), self.batch, &self.hardware)
     }
 
     pub(crate) fn seeds_text(&self) -> String {

@@ -12,6 +12,8 @@ const INTEL: [&str; 4] = [
     "kernels-2026-11-27-gpu-host-cpu-3",
     "kernels-2026-11-27-gpu-host-cpu-4",
 ];
+/// Two other hosts, with earlier loops.
+const INTEL_BEFORE: [&str; 2] = ["kernels-2026-11-27-gpu-host-cpu", "kernels-2026-11-27-gpu-host-cpu-two-gpus"];
 /// The same one, while its GPUs trained.
 const STEPS_INTEL: [&str; 2] = ["kernels-2026-11-27-gpu-host-cpu-steps-1", "kernels-2026-11-27-gpu-host-cpu-steps-2"];
 const CPU_KERNELS_BEFORE: &str = "kernels-2026-11-25-epyc-2c";
@@ -94,21 +96,17 @@ impl Results {
     pub(super) fn sentences_of_intel(&mut self) -> Vec<String> {
         const OVER_MKL: &str = "F32 multiply-adds of prepared operands (FP8, BF16 arms), over MKL's F32";
         let over_mkl = listed(&INTEL.map(|directory| self.ratio_with_interval(directory, OVER_MKL)));
+        let before = INTEL_BEFORE.map(|directory| self.ratio_with_interval(directory, OVER_MKL));
         let rounds = INTEL.map(|directory| self.rounds(directory));
-        let [first, .., last] = rounds;
+        let [theirs, ours] = [0, 1].map(|side| listed(&rounds.each_ref().map(|rounds| rounds[side].clone())));
         let mut each = |what: &str| INTEL.map(|directory| self.ratio(directory, what));
         let mut shares = |what: &str| listed(&each(what).map(|share| fixed(100.0 * share, 0)));
         let float = shares("F32 multiply-adds of prepared operands, of their peak");
         let integer = shares("MXFP4 product of prepared operands, of the integer dot-product peak");
         let best = listed(&each("MXFP4 with preparing both operands, over the best F32").map(|ratio| fixed(ratio, 2)));
-        let mut range = |what: &str| {
-            let ratios = each(what);
-            [ratios.iter().copied().fold(f64::INFINITY, f64::min), ratios.iter().copied().fold(0.0, f64::max)]
-                .map(|ratio| fixed(ratio, 2))
-                .join(" to ")
-        };
-        let bf16 = range("BF16 with preparing, over PyTorch's BF16");
-        let int8 = range("MXFP4 product of prepared operands, over PyTorch's INT8 (no scales)");
+        let mut ratios = |what: &str| listed(&each(what).map(|ratio| fixed(ratio, 2)));
+        let bf16 = ratios("BF16 with preparing, over PyTorch's BF16");
+        let int8 = ratios("MXFP4 product of prepared operands, over PyTorch's INT8 (no scales)");
         let mut steps = |what: &str| {
             ["A", "B"]
                 .map(|size| STEPS_INTEL.map(|directory| fixed(self.ratio(directory, &format!("{what}, size {size}")), 2)).join(" and "))
@@ -116,11 +114,22 @@ impl Results {
         let [eager_a, eager_b] = steps("full MXFP4 with H16 over PyTorch F32, eager");
         let compiled = steps("full MXFP4 with H16 over PyTorch F32, compiled").join(", ");
         let fp8 = steps("our FP8 over PyTorch F32, eager").join(", ");
+        let mut counts: Vec<u64> = Vec::new();
+        for directory in STEPS_INTEL {
+            for kind in ["full MXFP4 with H16 over PyTorch F32, eager", "full MXFP4 with H16 over PyTorch F32, compiled"] {
+                counts
+                    .extend(["A", "B"].map(|size| self.compared(directory, &format!("{kind}, size {size}"))["n"].parse::<u64>().unwrap()));
+            }
+        }
+        counts.sort_unstable();
         vec![
+            format!("not in turns and with {} to {} rounds of PyTorch's", counts[0], counts[counts.len() - 1]),
             format!("is {over_mkl} times as fast as MKL's, at {float} % of the peak"),
-            format!("in the first our rounds take {} ms and MKL's {} ms, in the fourth {} and {} ms", first[1], first[0], last[1], last[0]),
+            format!("ours take {ours} ms, MKL's {theirs} ms"),
+            format!("two other hosts gave {} (", before[0]),
+            format!("and {} times MKL's speed", before[1]),
             format!("run at {integer} % of the integer peak, and with preparing are {best} times as fast as the best F32"),
-            format!("our BF16 product is {bf16} times as fast, our MXFP4 product {int8} times as fast as INT8"),
+            format!("our BF16 product is {bf16} times as fast, our MXFP4 product {int8} times as fast as INT8 without scales"),
             format!("takes {eager_a} times less than PyTorch's F32 at 0.98M parameters, {eager_b} at 7.2M"),
             format!("{compiled} times less than its compiled F32"),
             format!("our FP8 is {fp8} times as fast"),

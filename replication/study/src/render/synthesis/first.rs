@@ -33,7 +33,8 @@ impl Shown<'_> {
         row.number.as_ref().ok().copied()
     }
 
-    /// The cost of an arm: of all seeds together, where campaigns have different ones, else that of the campaign with most.
+    /// The cost of an arm: of all seeds together, where campaigns have different ones, else that of the campaign with most. An arm's claims on
+    /// tokens have one number.
     fn cost(&self, series: &Series, arm: &str) -> Option<Number> {
         let paper = self.main()?;
         let mut together = self.synthesis.together.iter().filter(|all| all.paper == paper.id.as_str() && all.arm == arm);
@@ -43,16 +44,18 @@ impl Shown<'_> {
         series.iter().filter_map(|source| self.number(*source, arm)).rev().max_by_key(|number| number.n)
     }
 
-    fn seeds_text(&self, series: &Series) -> String {
-        let seeds = self.seeds(series);
-        format!("{} seed{}", number::between(seeds), number::plural(seeds[1]))
+    /// The fewest and the most seeds of these arms.
+    fn seeds<'b>(&self, series: &Series, arms: impl Iterator<Item = &'b str> + Clone) -> [usize; 2] {
+        let seeds = arms.filter_map(|arm| self.cost(series, arm)).map(|number| number.n);
+        [seeds.clone().min().unwrap_or_default(), seeds.max().unwrap_or_default()]
     }
 
-    /// The fewest and the most seeds of an arm.
-    fn seeds(&self, series: &Series) -> [usize; 2] {
-        let arms = self.main().map(answer::reported).unwrap_or_default();
-        let seeds = || arms.iter().filter_map(|(arm, _)| self.cost(series, arm)).map(|number| number.n);
-        [seeds().min().unwrap_or_default(), seeds().max().unwrap_or_default()]
+    /// A series' size, seeds of these arms, and batch.
+    fn model<'b>(&self, series: &Series, arms: impl Iterator<Item = &'b str> + Clone) -> String {
+        let (source, seeds) = (&self.synthesis.sources[series[0]], self.seeds(series, arms));
+        let size = source.parameters.map(size).unwrap_or_default();
+        let batch = source.batch.map(|tokens| format!(", {} tokens a step", number::thousands(tokens as f64)));
+        format!("{size}, {} seed{}{}", number::between(seeds), number::plural(seeds[1]), batch.unwrap_or_default())
     }
 
     fn is_early(&self, series: &Series) -> bool {
@@ -60,7 +63,8 @@ impl Shown<'_> {
     }
 
     /// The series of the picture, from the largest model: those at the paper's depth first, then those that end early, public logs last. Of
-    /// each size the setting with the most seeds is shown, and the one with the batch nearest to the paper's; others are left to the table.
+    /// each size the setting with the most seeds is shown and, where there is room, the one with the batch nearest to the paper's; others are
+    /// left to the table.
     fn series(&self) -> Vec<Series> {
         let sources = &self.synthesis.sources;
         let arms: Vec<_> = self.main().map(answer::reported).unwrap_or_default();
@@ -71,29 +75,37 @@ impl Shown<'_> {
             settings.entry(key).or_default().push(at);
         }
         let mut series: Vec<Series> = settings.into_values().collect();
-        series.sort_by_key(|series| (Reverse(sources[series[0]].parameters), Reverse(self.seeds(series)[1]), series[0]));
+        series.sort_by_key(|series| {
+            (Reverse(sources[series[0]].parameters), Reverse(self.seeds(series, arms.iter().map(|(arm, _)| *arm))[1]), series[0])
+        });
         let (public, ours): (Vec<Series>, Vec<Series>) = series.into_iter().partition(|series| sources[series[0]].public);
         let (early, deep): (Vec<Series>, Vec<Series>) = ours.into_iter().partition(|series| self.is_early(series));
         let public: Vec<Series> = public.into_iter().take(svg::SERIES / 2).collect();
-        let deep: Vec<Series> = deep
-            .chunk_by(|one, other| sources[one[0]].parameters == sources[other[0]].parameters)
-            .flat_map(|size| self.shown(size))
-            .collect();
-        let deep: Vec<Series> = deep.into_iter().take(svg::SERIES - public.len()).collect();
-        let room = SERIES.saturating_sub(deep.len() + public.len());
-        deep.into_iter().chain(early.into_iter().take(room)).chain(public).collect()
+        let sizes: Vec<&[Series]> = deep.chunk_by(|one, other| sources[one[0]].parameters == sources[other[0]].parameters).collect();
+        let most = svg::SERIES - public.len();
+        // Another size says more than another batch.
+        let mut room = most.saturating_sub(sizes.len());
+        let mut shown = Vec::new();
+        for size in sizes.into_iter().take(most) {
+            shown.push(size[0].clone());
+            if let Some(nearest) = self.nearest(size).filter(|_| room > 0) {
+                shown.push(nearest.clone());
+                room -= 1;
+            }
+        }
+        let room = SERIES.saturating_sub(shown.len() + public.len());
+        shown.into_iter().chain(early.into_iter().take(room)).chain(public).collect()
     }
 
-    /// Of the settings of one size, that with the most seeds first, those that are shown.
-    fn shown(&self, size: &[Series]) -> Vec<Series> {
+    /// Of the settings of one size, that with the most seeds first, the one whose batch is nearest to the paper's, where that is not the first.
+    fn nearest<'b>(&self, size: &'b [Series]) -> Option<&'b Series> {
         let papers = synthesis::papers_batch(self.manifests);
         let far = |series: &Series| match self.synthesis.sources[series[0]].batch.zip(papers) {
             Some((own, papers)) => (own as f64 / papers as f64).ln().abs(),
             None => f64::INFINITY,
         };
-        let nearest = size.iter().min_by(|one, other| far(one).total_cmp(&far(other)));
-        let nearest = nearest.filter(|nearest| size.first().is_some_and(|first| far(nearest) < far(first)));
-        size.iter().take(1).chain(nearest).cloned().collect()
+        let nearest = size.iter().min_by(|one, other| far(one).total_cmp(&far(other)))?;
+        (far(nearest) < far(&size[0])).then_some(nearest)
     }
 
     pub(super) fn picture(&self) -> Option<Figure> {
@@ -121,7 +133,7 @@ impl Shown<'_> {
         let batch = synthesis::papers_batch(self.manifests).map(|tokens| number::thousands(tokens as f64));
         let batch = batch.map(|batch| format!(" ({batch} tokens a step)")).unwrap_or_default();
         let caption = format!(
-            "Marks: what all seeds of one model and setting say, with 95 % intervals: of each size the setting with the most seeds, and the one whose batch is nearest to the paper’s{batch}. Bands: what the paper reports; an arrow at the right: its run did not converge{faint}"
+            "Marks: at the paper’s depth of training, with 95 % intervals, by all seeds of a setting that can be put together: of each size the setting with the most seeds and, of those that get so deep, the one whose batch is nearest to the paper’s{batch}. Bands: what the paper reports; an arrow at the right: its run did not converge{faint}"
         );
         Some(dot_figure("synthesis", &caption, &chart, PICTURE))
     }
@@ -132,10 +144,8 @@ impl Shown<'_> {
         if source.public {
             return source.label.clone();
         }
-        let mut name = format!("{}, {}", source.parameters.map(size).unwrap_or_default(), self.seeds_text(series));
-        if let Some(batch) = source.batch {
-            name.push_str(&format!(", {} tokens a step", number::thousands(batch as f64)));
-        }
+        let arms = self.main().map(answer::reported).unwrap_or_default();
+        let mut name = self.model(series, arms.iter().map(|(arm, _)| *arm));
         if let Some(rate) = source.learning_rate {
             name.push_str(&format!(", rate {rate:e}").replace('-', "−"));
         }
@@ -163,10 +173,9 @@ impl Shown<'_> {
         let mut said = Vec::new();
         match deep.map(|series| (costs(series), series)).filter(|(costs, _)| !costs.is_empty()) {
             Some((costs, series)) => said.push(format!(
-                "MXFP4 in all linear layers takes more tokens than {baseline}: {} (models of {}, {}, at the paper’s depth of training).",
+                "MXFP4 in all linear layers takes more tokens than {baseline}: {} (models of {}, at the paper’s depth of training).",
                 costs.join(", "),
-                self.synthesis.sources[series[0]].parameters.map(size).unwrap_or_default(),
-                self.seeds_text(series)
+                self.model(series, named.iter().map(|main| main.arm))
             )),
             None => said.push("No campaign has measured the two main arms at the paper’s depth of training yet.".to_owned()),
         }
