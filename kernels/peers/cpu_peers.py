@@ -5,8 +5,8 @@ A stopwatch, not an oracle: its numerics are not the project's reference, and no
 `mxfp4-peer/1`, described in README.md): one for the environment, one per measurement, and one for whatever cannot run here, with the reason.
 A peer that is absent never makes it fail. `--check` tests that what is timed computes what its name says.
 
-With `--turns` it says the mark `ready`, and then times every product or quantisation of a group, or some steps of a size, once for each line
-with the group's name (`gemm/2048x1024x1024`, `step/A`) that it reads, until its input ends.
+With `--turns` it says the mark `ready`, and then times every product or quantisation of a group, or some steps of a size, once for each
+line with the group's name (`gemm/2048x1024x1024`, `step/A`) that it reads, until its input ends.
 
 Example: python3 cpu_peers.py --threads 1 --only gemm/ > peers.jsonl
 """
