@@ -5,28 +5,24 @@ A stopwatch, not an oracle: its numerics are not the project's reference, and no
 `mxfp4-peer/1`, described in README.md): one for the environment, one per measurement, and one for whatever cannot run here, with the reason.
 A peer that is absent never makes it fail. `--check` tests that what is timed computes what its name says.
 
-With `--turns` it says the mark `ready`, and then times every product or quantisation of a group once for each line with the group's name
-(`gemm/2048x1024x1024`) that it reads, until its input ends.
+With `--turns` it says the mark `ready`, and then times every product or quantisation of a group, or some steps of a size, once for each
+line with the group's name (`gemm/2048x1024x1024`, `step/A`) that it reads, until its input ends.
 
 Example: python3 cpu_peers.py --threads 1 --only gemm/ > peers.jsonl
 """
 
 import argparse
-import ctypes
-import gc
-import importlib.metadata
+import contextlib
 import json
 import math
 import os
-import platform
-import re
-import shutil
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable
+
+from peer_machine import compiler, environment, peak_memory_mib, restart_peak_memory, version_of
 
 SCHEMA = "mxfp4-peer/1"
 GEMM_SHAPES = [(2048, 1024, 1024), (512, 512, 512), (1024, 768, 128), (4096, 384, 128)]
@@ -37,6 +33,7 @@ TURN_SECONDS = 8e-3  # a turn lasts at least so long: short calls are repeated w
 LONGEST_GEMM = 2.0  # seconds a call: slower paths are reported as missing, with the rate that was seen
 REQUIREMENTS = "pip install -r requirements.txt"
 MICROXCALING = "clone github.com/microsoft/microxcaling and put it on PYTHONPATH (it is not on PyPI)"
+STEPS_IN_TURNS = ("f32-eager", "f32-compiled", "fp8-emulated-compiled")  # that bars compare with, and that are fast
 OUT_OF_TIME = "the time budget was used up before its turn"
 
 
@@ -50,7 +47,7 @@ class Missing(Exception):
 
 @dataclass
 class Case:
-    """A prepared measurement: `run` performs `operations` of `unit`; `describe`, called after the last sample, returns its note."""
+    """A prepared measurement: `run` performs `operations` of `unit`; `describe`, called before another is prepared, returns its note."""
 
     run: Callable[[], object]
     operations: int
@@ -226,35 +223,6 @@ def step_measurements():
                 yield Measurement(name, package, seconds * cost, prepare)
 
 
-def restart_peak_memory():
-    """Begin a new measurement of the process's peak resident memory (Linux). Returns what is resident now in MiB."""
-    gc.collect()  # earlier models, which compiled graphs keep in reference cycles
-    try:
-        ctypes.CDLL(None).malloc_trim(0)
-    except (OSError, AttributeError, TypeError):
-        pass  # not glibc
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        pass  # the peak is then that since the process began, as getrusage gives it
-    return peak_memory_mib()
-
-
-def peak_memory_mib():
-    """Peak resident memory in MiB since `restart_peak_memory`, or None where the system does not tell."""
-    try:
-        return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1]) / 1024
-    except (OSError, TypeError):
-        pass
-    try:
-        import resource
-
-        unit = 1024**2 if sys.platform == "darwin" else 1024
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
-    except ImportError:
-        return None
-
-
 # --- the stopwatch ---------------------------------------------------------------------------------------------------------------------
 
 
@@ -288,18 +256,23 @@ def measure(measurement, seconds):
         torch._dynamo.reset()  # or PyTorch counts the next model as one more recompilation of this one, and stops at eight
         case = measurement.prepare()
         times, first = samples(case, seconds)
-        return timing(measurement, case, times, first)
+        return timing(measurement, case, times, note_of(measurement, case, first))
 
     return attempt(measurement, timed)
 
 
-def timing(measurement, case, times, first):
-    """The record of a timing; `first` is how long the first call took."""
-    import torch
-
+def note_of(measurement, case, first):
+    """What a case says of its calls until now; `first` is how long the first of them took."""
     note = case.describe()
     if "compiled" in measurement.name:
         note = "; ".join(filter(None, [note, f"first call, with compilation, {first:.1f} s"]))
+    return note
+
+
+def timing(measurement, case, times, note):
+    """The record of a timing."""
+    import torch
+
     record = {"schema": SCHEMA, "kind": "timing", "peer": peer_name(measurement.package), "name": measurement.name}
     return record | {"threads": torch.get_num_threads(), "operations": case.operations, "unit": case.unit, "samples": times, "note": note}
 
@@ -331,54 +304,10 @@ def peer_name(package):
     return f"{known} {version}" if version else known
 
 
-def version_of(package):
-    """The installed version of a package, or None."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def compiler():
-    """The first line a C++ compiler says of itself, or None if there is none."""
-    for name in filter(None, (os.environ.get("CXX"), "g++", "clang++")):
-        if path := shutil.which(name):
-            return subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout.split("\n")[0]
-    return None
-
-
 def need_compiler():
     """Raises Missing where torch.compile cannot work."""
     if compiler() is None:
         raise Missing("torch.compile needs a C++ compiler", "install g++ or clang++, or set CXX")
-
-
-def environment(threads):
-    """What the numbers were taken on."""
-    record = {"schema": SCHEMA, "kind": "environment", "python": platform.python_version(), "threads": threads}
-    record |= {package: version_of(package) for package in ("torch", "torchao", "ml_dtypes", "numpy")}
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-        record["cpu"] = re.search(r"model name\s*: (.*)", text)[1]
-        flags = set(re.search(r"flags\s*: (.*)", text)[1].split())
-        wanted = "avx2 avx512f avx512_vnni avx512_bf16 avx512_fp16 amx_int8 amx_bf16"
-        record["cpu_features"] = [flag for flag in wanted.split() if flag in flags]
-    except (OSError, TypeError):
-        record |= {"cpu": platform.processor() or platform.machine(), "cpu_features": []}
-    record |= {"cpus": os.cpu_count(), "load_average": list(os.getloadavg()) if hasattr(os, "getloadavg") else [], "compiler": compiler()}
-    try:
-        import torch
-
-        built = torch.__config__.show()
-        for key, pattern in (("mkl", r"Math Kernel Library Version (\S+)"), ("onednn", r"MKL-DNN (\S+)")):
-            found = re.search(pattern, built)
-            record[key] = found[1] if found else None
-        record["pytorch_cpu_capability"] = torch.backends.cpu.get_cpu_capability()
-        record["pytorch_flush_denormal"] = False
-    except ImportError:
-        pass
-    record["onednn_max_cpu_isa"] = os.environ.get("ONEDNN_MAX_CPU_ISA")
-    return record
 
 
 def emit(record):
@@ -414,8 +343,10 @@ class Turn:
 
     def __init__(self, measurement):
         self.measurement, self.case = measurement, measurement.prepare()
-        self.first = clock(self.case.run)
+        first = clock(self.case.run)
         self.calls = max(1, math.ceil(TURN_SECONDS / clock(self.case.run)))
+        # Now: the most memory of the process would later be that of those prepared next, too.
+        self.note = note_of(measurement, self.case, first)
 
     def run(self):
         """A turn's calls; each result is let go of before the next."""
@@ -424,12 +355,24 @@ class Turn:
 
     def take(self):
         """One sample: the mean of a turn's calls."""
-        return timing(self.measurement, self.case, [clock(self.run) / self.calls], self.first)
+        return timing(self.measurement, self.case, [clock(self.run) / self.calls], self.note)
+
+
+def members(measurements, group):
+    """Those of a group, in the order of their turns."""
+    kind, _, rest = group.partition("/")
+    if kind == "step":
+        return [m for m in measurements if m.name in {f"{group}/{name}" for name in STEPS_IN_TURNS}]
+    return [m for m in measurements if m.name.startswith(f"{kind}/") and m.name.endswith(f"/{rest}")]
 
 
 def prepared(measurements):
     """The turns of a group. What cannot run is a row."""
     turns = []
+    with contextlib.suppress(ImportError):
+        import torch
+
+        torch._dynamo.reset()  # as in `measure`; once, since the members keep their compiled code: too few for PyTorch's limit of eight
     for measurement in measurements:
         turn = attempt(measurement, lambda m=measurement: Turn(m))
         if isinstance(turn, Turn):
@@ -440,24 +383,29 @@ def prepared(measurements):
     return turns
 
 
+def take_round(turns):
+    """One sample of each member. One that fails is a row, and takes no more turns."""
+    if turns and turns[-1].case.unit != "tokens":
+        # The first follows on the last, as in any other round: others' turns leave caches that are not ours. A step is too long to tell.
+        attempt(turns[-1].measurement, turns[-1].run)
+    for turn in list(turns):
+        record = attempt(turn.measurement, turn.take)
+        emit(record)
+        if record["kind"] == "missing":
+            turns.remove(turn)
+    emit({"schema": SCHEMA, "kind": "mark", "mark": "round"})
+
+
 def take_turns(measurements):
-    """Times the members of a group for each line with its name; they are prepared when it is named first."""
-    groups = {}
+    """A round of a group for each line with its name. Its members are prepared when it is named, and let go of when another is."""
+    current, turns = None, []
     emit({"schema": SCHEMA, "kind": "mark", "mark": "ready"})
     for line in sys.stdin:
         group = line.strip()
-        if group not in groups:
-            kind, _, shape = group.partition("/")
-            groups[group] = prepared([m for m in measurements if m.name.startswith(f"{kind}/") and m.name.endswith(f"/{shape}")])
-        if groups[group]:
-            # The first follows on the last, as in any other round: others' turns leave caches that are not ours.
-            attempt(groups[group][-1].measurement, groups[group][-1].run)
-        for turn in list(groups[group]):
-            record = attempt(turn.measurement, turn.take)
-            emit(record)
-            if record["kind"] == "missing":
-                groups[group].remove(turn)
-        emit({"schema": SCHEMA, "kind": "mark", "mark": "round"})
+        if group != current:
+            turns.clear()  # before the next are prepared: no two groups are in memory
+            current, turns = group, prepared(members(measurements, group))
+        take_round(turns)
 
 
 def summary(record):
@@ -489,6 +437,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads each peer may use (default 1)")
     parser.add_argument("--only", default="", metavar="PREFIX", help="only measurements whose name begins so, such as gemm/ or step/A/f32")
+    parser.add_argument("--skip", default="", metavar="NAME,NAME", help="leave these out, as those that took turns")
     parser.add_argument("--seconds", type=float, default=DEFAULT_SECONDS, metavar="S", help=f"time budget (default {DEFAULT_SECONDS:.0f})")
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "mxfp4-peers", metavar="DIR", help="builds (default %(default)s)")
     parser.add_argument("--no-amx", action="store_true", help="keep oneDNN to AVX-512, to compare with kernels that use no matrix tiles")
@@ -546,11 +495,11 @@ def main():
             progress(str(error))
         warm(measurements)
         return 0
-    emit(environment(options.threads))
+    emit({"schema": SCHEMA, "kind": "environment"} | environment(options.threads))
     if options.turns:
-        take_turns([m for m in measurements if not m.name.startswith("step/")])
+        take_turns(measurements)
         return 0
-    run_all(measurements, options.seconds)
+    run_all([m for m in measurements if m.name not in options.skip.split(",")], options.seconds)
     return 0
 
 

@@ -172,7 +172,8 @@ fn a_packed_folder_has_the_peer_scripts() {
     files::write(&to.path().join("kernels/peers/gone.py"), b"old").unwrap();
     pack_texts(source.path(), to.path()).unwrap();
     let peers = files::list(&to.path().join("kernels/peers")).unwrap();
-    for script in ["cpu_peers.py", "fsdp_peers.py", "gpu_peers.py", "peer_llama.py", "peer_mxfp4.py", "requirements.txt"] {
+    for script in ["cpu_peers.py", "fsdp_peers.py", "gpu_peers.py", "peer_llama.py", "peer_machine.py", "peer_mxfp4.py", "requirements.txt"]
+    {
         assert!(peers.iter().any(|name| name == script), "{script}: {peers:?}");
         let read = |root: &Path| std::fs::read(root.join("kernels/peers").join(script)).unwrap();
         assert!(read(&root) == read(to.path()), "{script}");

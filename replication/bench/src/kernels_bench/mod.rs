@@ -4,6 +4,7 @@
 //! (criterion benchmarks, members of a group in turns, training steps), a fourth is the peer script; this module starts them, and
 //! sets their numbers side by side. `comparisons` is the one table of what is compared and of the bars.
 
+mod beside;
 mod criterion;
 mod directory;
 mod gpu;
@@ -312,14 +313,14 @@ fn until_stopped(measured: Result<(), BenchError>, document: &mut Document, stop
 
 /// Criterion's benchmarks, kernels and steps in turns, and the CPU's peers. What is measured is in the document as soon as it is there.
 fn measure_cpu(
-    Means { root, trainer, manifests, folder, depth, only, peers: python, .. }: Means,
+    means: Means,
     benchmarks: &Benchmarks,
     threads: &[usize],
     document: &mut Document,
     stop: &AtomicBool,
     say: &dyn Fn(&str),
 ) -> Result<(), BenchError> {
-    let started = Instant::now();
+    let (started, Means { root, depth, only, peers: python, .. }) = (Instant::now(), means);
     let programs = programs::Programs { root, benchmarks, depth, only, threads };
     say(&format!("timing single kernels ({} depth)", depth.word()));
     document.benchmarks = programs.criterion(say)?;
@@ -335,20 +336,27 @@ fn measure_cpu(
         turns.ended?;
         asked_to_stop(stop)?;
     }
-    let steps = steps::Request { trainer, manifests, folder, threads: step_threads(threads), rounds: depth.rounds(), depth, only };
-    let steps = steps.measure(say)?;
+    let steps = steps::Request { means, threads: steps::threads(threads), rounds: depth.rounds(), stop }.measure(say)?;
     document.samples.extend(steps.samples);
     (document.profile, document.memory) = (steps.profile, steps.memory);
+    add(steps.peers, document);
+    spent_on_peers += steps.spent_on_peers;
     document.measuring_seconds = started.elapsed().saturating_sub(spent_on_peers).as_secs_f64();
     asked_to_stop(stop)?;
     something(only, document)?;
     let Some(python) = python.filter(|_| !programs::is_of(only, &["gemm/", "quantise/", "linear/", "peak/"])) else { return Ok(()) };
     for threads in threads {
-        say(&format!("steps of peers, with {threads} thread{} (some minutes)", number::plural(*threads)));
-        add(programs::peers(root, python, (*threads, depth), say), document);
+        say(&format!("steps of peers alone, with {threads} thread{} (some minutes)", number::plural(*threads)));
+        let skip = in_turns(document, *threads);
+        add(programs::peers(root, python, (*threads, depth), &skip, say), document);
         asked_to_stop(stop)?;
     }
     Ok(())
+}
+
+/// Peers that need not be measured alone.
+fn in_turns(document: &Document, threads: usize) -> Vec<String> {
+    document.peers.iter().filter(|peer| peer.in_turns && peer.threads == threads).map(|peer| peer.name.clone()).collect()
 }
 
 /// What a peer script said.
@@ -369,17 +377,6 @@ fn something(only: &str, document: &Document) -> Result<(), BenchError> {
     // Of these every step that was asked for is a row.
     let is_of_ranks = document.ranks.iter().any(|ranks| !ranks.steps.is_empty());
     if only.is_empty() || is_of_ranks || names.any(|name| name.contains(only)) { Ok(()) } else { Err(BenchError::Nothing(only.to_owned())) }
-}
-
-/// Steps are taken with one thread and with two wherever there are two, for the ratio of both; the first asked for leads.
-fn step_threads(asked: &[usize]) -> Vec<usize> {
-    let mut threads = asked.to_vec();
-    for extra in [1, 2] {
-        if !threads.contains(&extra) && extra <= machine::cores() {
-            threads.push(extra);
-        }
-    }
-    threads
 }
 
 /// What `--device` asks for.

@@ -3,22 +3,18 @@
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, PipeReader, Write};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use campaign::benchmarks::Benchmarks;
 use campaign::toolchain::{ToolError, captured, last_lines};
 use study::files;
 use study::kernels::{Benchmark, Depth, Missing, Samples};
 
+use super::beside::{Beside, CPU_PEERS};
 use super::criterion;
 use super::samples::{self, Peers};
-use super::script::{self, Script};
+use super::script;
 use super::{BenchError, failed};
-
-const CPU_PEERS: &str = "cpu_peers.py";
-
-/// Importing PyTorch may take so long, and so may compiling the peers of a group at their first turn.
-const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Those that are packed, else built from the sources; none where there are neither.
 pub(super) fn benchmarks(root: &Path, say: &dyn Fn(&str)) -> Result<Option<Benchmarks>, BenchError> {
@@ -39,47 +35,6 @@ pub(super) struct Turns {
     pub(super) spent_on_peers: Duration,
     /// Why our program did not get to its end; what it measured before is here.
     pub(super) ended: Result<(), BenchError>,
-}
-
-/// The peer script between our own rounds.
-#[derive(Default)]
-struct Beside {
-    script: Option<Script>,
-    found: Peers,
-    spent: Duration,
-}
-
-impl Beside {
-    fn start(&mut self, root: &Path, python: &Path, arguments: &[&str]) {
-        let started = Instant::now();
-        match Script::spawn(root, python, CPU_PEERS, arguments, PATIENCE).and_then(Script::ready) {
-            Ok(script) => self.script = Some(script),
-            Err(missing) => self.found.missing.push(missing),
-        }
-        self.spent += started.elapsed();
-    }
-
-    /// Its turn at a group. A failure ends it, and what it said before is kept.
-    fn take(&mut self, group: &str) {
-        let started = Instant::now();
-        let failed = self.script.as_mut().and_then(|script| script.ask(group, PATIENCE).err());
-        self.spent += started.elapsed();
-        if let Some(missing) = failed {
-            self.end();
-            self.found.missing.push(missing);
-        }
-    }
-
-    fn end(&mut self) {
-        let started = Instant::now();
-        if let Some(script) = self.script.take() {
-            let said = script.finish();
-            self.found.timings.extend(said.timings);
-            self.found.missing.extend(said.missing);
-            self.found.environment = said.environment;
-        }
-        self.spent += started.elapsed();
-    }
 }
 
 /// The benchmarks of the kernels crate.
@@ -122,12 +77,12 @@ impl Programs<'_> {
     pub(super) fn ratios(&self, threads: usize, rounds: usize, python: Option<&Path>) -> Result<Turns, BenchError> {
         let mut beside = Beside::default();
         if let Some(python) = python.filter(|_| !is_of(self.only, &["step/", "linear/", "peak/"])) {
-            beside.start(self.root, python, &["--threads", &threads.to_string(), "--turns"]);
+            beside.start(self.root, python, threads);
         }
         let rounds = rounds.to_string();
         let mut arguments = vec!["--rounds", &rounds, "--only", self.only];
         let (mut input, mut go_on) = (None, None);
-        if beside.script.is_some() {
+        if beside.is_there() {
             arguments.push("--wait");
             let failed = |source| ToolError::Start { program: self.benchmarks.ratios.display().to_string(), source };
             let (read, write) = std::io::pipe().map_err(failed)?;
@@ -144,10 +99,9 @@ impl Programs<'_> {
                 let _ = writeln!(go_on);
             }
         });
-        beside.end();
+        let (peers, spent_on_peers) = beside.end();
         let (samples, instruction_set) =
             samples::parse(&whole).map_err(|what| BenchError::Lines { program: "the ratios benchmark".to_owned(), what })?;
-        let Beside { found: peers, spent: spent_on_peers, .. } = beside;
         Ok(Turns { samples, instruction_set: instruction_set.unwrap_or_default(), peers, spent_on_peers, ended })
     }
 
@@ -200,15 +154,15 @@ fn literally(text: &str) -> String {
     text.chars().flat_map(|letter| (!letter.is_alphanumeric() && letter != '/').then_some('\\').into_iter().chain([letter])).collect()
 }
 
-/// Runs the peer script over training steps. Whatever is wrong with it is a row.
-pub(super) fn peers(root: &Path, python: &Path, (threads, depth): (usize, Depth), say: &dyn Fn(&str)) -> Peers {
+/// Runs the peer script over training steps, but those of `skip`, which took turns with ours. Whatever is wrong with it is a row.
+pub(super) fn peers(root: &Path, python: &Path, (threads, depth): (usize, Depth), skip: &[String], say: &dyn Fn(&str)) -> Peers {
     let script = root.join("kernels").join("peers").join(CPU_PEERS);
     let absent = |missing: Missing| Peers { missing: vec![missing], ..Peers::default() };
     if !script.is_file() {
         return absent(script::not_in_this_tree(CPU_PEERS));
     }
     let mut arguments: Vec<OsString> = vec![script.into_os_string()];
-    arguments.extend(["--threads", &threads.to_string(), "--only", "step/"].map(OsString::from));
+    arguments.extend(["--threads", &threads.to_string(), "--only", "step/", "--skip", &skip.join(",")].map(OsString::from));
     if depth == Depth::Deep {
         arguments.extend(["--seconds".into(), "1200".into()]);
     }

@@ -376,10 +376,10 @@ fn broken_peer_lines_become_rows() {
 
 #[test]
 fn a_peer_script_that_cannot_start_is_a_row() {
-    let peers = programs::peers(&repository(), Path::new("/nowhere/python3"), (1, Depth::Quick), &|_| {});
+    let peers = programs::peers(&repository(), Path::new("/nowhere/python3"), (1, Depth::Quick), &[], &|_| {});
     assert!(peers.timings.is_empty() && peers.missing[0].install.contains("--peers"), "{peers:?}");
     let elsewhere = tempfile::tempdir().unwrap();
-    let peers = programs::peers(elsewhere.path(), Path::new("python3"), (1, Depth::Quick), &|_| {});
+    let peers = programs::peers(elsewhere.path(), Path::new("python3"), (1, Depth::Quick), &[], &|_| {});
     assert!(peers.missing[0].reason.contains("not in this tree"), "{peers:?}");
 }
 
@@ -501,58 +501,6 @@ pub(super) fn executable(path: PathBuf, text: &str) -> PathBuf {
     files::write(&path, text.as_bytes()).unwrap();
     fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     path
-}
-
-/// Peers take their turn after each round of ours, so that their ratio is one of rounds; a script that ends early costs what it lacks alone.
-#[cfg(unix)]
-#[test]
-fn peers_take_turns_with_our_kernels() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name);
-    let program = |name: &str, body: &str| executable(path(name), body);
-    let line = |schema: &str, rest: &str| format!(r#"{{"schema":"{schema}",{rest}}}"#);
-    let ours = |rest: &str| line("mxfp4-kernels-samples/1", rest);
-    let peer = |rest: &str| line("mxfp4-peer/1", rest);
-    let turn = format!("echo '{}'; read x\n", ours(r#""kind":"turn","group":"gemm/8""#));
-    let samples = r#""kind":"samples","group":"gemm/8","name":"gemm/f32/8","threads":2,"operations":16,"unit":"operations","bytes":1,"samples":[0.5,0.25]"#;
-    let machine = r#""kind":"machine","instruction_set":"avx9","threads":2"#;
-    program("ratios", &format!("#!/bin/sh\necho '{}'\n{turn}{turn}echo '{}'\n", ours(machine), ours(samples)));
-    program("python", SHELL);
-    let timing = r#""kind":"timing","peer":"p","name":"gemm/f32/8","threads":2,"operations":16,"unit":"operations","samples":[1.0]"#;
-    let mark = |mark: &str| peer(&format!(r#""kind":"mark","mark":"{mark}""#));
-    let round = format!("echo '{}'; echo '{}'", peer(timing), mark("round"));
-    let script = |rounds: &str| program("kernels/peers/cpu_peers.py", &format!("echo '{}'\n{rounds}", mark("ready")));
-    let benchmarks = Benchmarks { cpu: path("cpu"), ratios: path("ratios") };
-    let (root, threads) = (folder.path(), [2]);
-    let programs = programs::Programs { root, benchmarks: &benchmarks, depth: Depth::Quick, only: "", threads: &threads };
-    let alone = programs.ratios(2, 2, None).unwrap();
-    assert_eq!((alone.samples.len(), alone.instruction_set.as_str(), alone.peers), (1, "avx9", Peers::default()));
-    // It times what it was asked for, and nothing else.
-    script(&format!("while read group; do test $group = gemm/8 || exit 5; {round}; done\n"));
-    let found = programs.ratios(2, 2, Some(&path("python"))).unwrap();
-    assert_eq!(found.peers.missing, []);
-    let [theirs] = found.peers.timings.as_slice() else { panic!("{:?}", found.peers) };
-    assert_eq!((theirs.samples.as_slice(), theirs.in_turns, theirs.threads), ([1.0, 1.0].as_slice(), true, 2));
-    assert_eq!(found.samples[0].samples, [0.5, 0.25]);
-    script(&format!("read group; {round}; read group; exit 3\n"));
-    let found = programs.ratios(2, 2, Some(&path("python"))).unwrap();
-    assert_eq!((found.samples.len(), found.peers.timings[0].samples.len(), found.peers.missing.len()), (1, 1, 1));
-    assert!(found.peers.missing[0].reason.contains("ended with"), "{:?}", found.peers.missing);
-    // Our own program fails in its second group: what it and the peer did before is kept, and half a line is not read.
-    let first = format!("#!/bin/sh\necho '{}'\n{turn}{turn}echo '{}'\n", ours(machine), ours(samples));
-    program("ratios", &format!("{first}printf half\nexit 3\n"));
-    script(&format!("while read group; do {round}; done\n"));
-    let found = programs.ratios(2, 2, Some(&path("python"))).unwrap();
-    assert_eq!((found.samples.len(), found.peers.timings[0].samples.len()), (1, 2));
-    assert!(found.ended.unwrap_err().to_string().contains("kernels in turns"));
-    program("ratios", &first);
-    // Without PyTorch every peer is a row of its own.
-    let absent = peer(r#""kind":"missing","peer":"p","name":"n","reason":"r","install":"""#);
-    program("kernels/peers/cpu_peers.py", &format!("echo '{absent}'\necho '{absent}'\n"));
-    let found = programs.ratios(2, 2, Some(&path("python"))).unwrap();
-    assert_eq!((found.samples.len(), found.peers.missing.len()), (1, 2));
-    let found = programs.ratios(2, 2, Some(Path::new("/nowhere/python3"))).unwrap();
-    assert!(found.samples.len() == 1 && found.peers.missing[0].reason.contains("cannot start"), "{:?}", found.peers.missing);
 }
 
 /// Ctrl-C on a CPU lost everything: kernels, steps and peers that had been measured for minutes.

@@ -62,7 +62,7 @@ pub struct Compared {
     pub interval: Option<[f64; 2]>,
     /// Rounds, or samples of the side that has fewer.
     pub n: usize,
-    /// Whether both took turns in one process.
+    /// Whether both took turns, so that sample i of both is of round i.
     pub in_turns: bool,
     /// A ratio to a peak, shown in percent.
     pub is_share: bool,
