@@ -19,6 +19,8 @@ const STEPS_INTEL: [&str; 2] = ["kernels-2026-11-27-gpu-host-cpu-steps-1", "kern
 const CPU_KERNELS_BEFORE: &str = "kernels-2026-11-25-epyc-2c";
 /// A processor without AVX-512.
 const CPU_KERNELS_AVX2: &str = "kernels-2026-11-27-epyc-zen3-2c";
+/// Its steps, in turns with PyTorch's.
+const STEPS_AVX2: &str = "kernels-2026-11-27-epyc-zen3-2c-steps";
 
 impl Results {
     /// Fastest and slowest rounds of the large F32 product, PyTorch's and ours, ms.
@@ -63,12 +65,6 @@ impl Results {
         let packing = self.ratio_with_interval(CPU_KERNELS_AVX2, "F32 with packing, over PyTorch's F32");
         let avx2_integer = percent(self.ratio(CPU_KERNELS_AVX2, products[1]));
         let avx2_best = self.ratio_with_interval(CPU_KERNELS_AVX2, "MXFP4 with preparing both operands, over the best F32");
-        let avx2_steps = [
-            "full MXFP4 with H16 over PyTorch F32, eager",
-            "full MXFP4 with H16 over PyTorch F32, compiled",
-            "our FP8 over PyTorch F32, eager",
-        ]
-        .map(|what| fixed(self.ratio(CPU_KERNELS_AVX2, &format!("{what}, size A")), 2));
         let avx2_share = percent(self.ratio(CPU_KERNELS_AVX2, products[0]));
         let mut before = |what: &str| self.ratio(CPU_KERNELS_BEFORE, what);
         let [share, mkl_before] = [products[0], OVER_MKL].map(&mut before);
@@ -83,8 +79,6 @@ impl Results {
             format!("our F32 product of prepared operands is {avx2} times as fast as MKL's in turns, at {avx2_share} % of the peak"),
             format!("With packing both sides it is {packing} times as fast"),
             format!("run at {avx2_integer} % of their peak; with preparing they are {avx2_best} times as fast as the best F32"),
-            format!("takes {} times less than PyTorch's in F32, not in turns, and {} times less", avx2_steps[0], avx2_steps[1]),
-            format!("than its compiled one; our FP8 is {} times as fast", avx2_steps[2]),
             format!("run at {mxfp4} % of the peak of integer dot products"),
             format!("{best} times as fast as the best F32 product and {ggml} times as fast as ggml's"),
             format!("takes {eager_a} times less than PyTorch's in F32 and {compiled_a} times less than its compiled one"),
@@ -92,6 +86,7 @@ impl Results {
             format!("Our FP8 is {fp8} times as fast as PyTorch's F32, and {emulated} times as fast as its compiled emulation"),
         ]
     }
+
     /// What it says of Intel's processors.
     pub(super) fn sentences_of_intel(&mut self) -> Vec<String> {
         const OVER_MKL: &str = "F32 multiply-adds of prepared operands (FP8, BF16 arms), over MKL's F32";
@@ -133,6 +128,30 @@ impl Results {
             format!("takes {eager_a} times less than PyTorch's F32 at 0.98M parameters, {eager_b} at 7.2M"),
             format!("{compiled} times less than its compiled F32"),
             format!("our FP8 is {fp8} times as fast"),
+        ]
+    }
+
+    /// What it says of steps on a processor without AVX-512.
+    pub(super) fn sentences_of_steps_in_turns(&mut self) -> Vec<String> {
+        let mut steps = |what: &str| {
+            ["A", "B"].map(|size| {
+                let what = format!("{what}, size {size}");
+                assert_eq!(self.compared(STEPS_AVX2, &what)["in_turns"], "1", "{what}");
+                self.ratio_with_interval(STEPS_AVX2, &what)
+            })
+        };
+        let [eager_a, eager_b] = steps("full MXFP4 with H16 over PyTorch F32, eager");
+        let [compiled_a, compiled_b] = steps("full MXFP4 with H16 over PyTorch F32, compiled");
+        let fp8 = steps("our FP8 over PyTorch F32, eager").join(" and ");
+        let emulated = steps("our FP8 over PyTorch's emulated FP8, compiled").join(" and ");
+        let counts = ["A", "B"]
+            .map(|size| self.compared(STEPS_AVX2, &format!("full MXFP4 with H16 over PyTorch F32, eager, size {size}"))["n"].clone());
+        vec![
+            format!("by {} rounds of the smaller size and {} of the larger", counts[0], counts[1]),
+            format!(
+                "takes {eager_a} times less than in F32 and {compiled_a} times less than compiled, one of 7.2M {eager_b} and {compiled_b} times less"
+            ),
+            format!("our FP8 is {fp8} times as fast as F32, and {emulated} times as fast as compiled emulated FP8"),
         ]
     }
 }
