@@ -121,7 +121,7 @@ impl Results {
             format!("not in turns and with {} to {} rounds of PyTorch's", counts[0], counts[counts.len() - 1]),
             format!("is {over_mkl} times as fast as MKL's, at {float} % of the peak"),
             format!("ours take {ours} ms, MKL's {theirs} ms"),
-            format!("two other hosts gave {} (", before[0]),
+            format!("two other hosts of the kind gave {} (", before[0]),
             format!("and {} times MKL's speed", before[1]),
             format!("run at {integer} % of the integer peak, and with preparing are {best} times as fast as the best F32"),
             format!("our BF16 product is {bf16} times as fast, our MXFP4 product {int8} times as fast as INT8 without scales"),
