@@ -348,7 +348,7 @@ fn measure_cpu(
     for threads in threads {
         say(&format!("steps of peers alone, with {threads} thread{} (some minutes)", number::plural(*threads)));
         let skip = in_turns(document, *threads);
-        add(programs::peers(root, python, (*threads, depth), &skip, say), document);
+        add(programs::peers(root, python, (*threads, depth), (only, &skip), say), document);
         asked_to_stop(stop)?;
     }
     Ok(())

@@ -149,20 +149,32 @@ pub(super) fn is_of(only: &str, kinds: &[&str]) -> bool {
     kinds.iter().any(|kind| only.starts_with(kind))
 }
 
+/// What a filter of ours asks of the peers' steps: those of one size, where it names one. Their names end otherwise.
+fn of_steps(only: &str) -> &str {
+    only.get(.."step/A".len()).filter(|size| ["step/A", "step/B"].contains(size)).unwrap_or("step/")
+}
+
 /// A regular expression that matches `text` and nothing else.
 fn literally(text: &str) -> String {
     text.chars().flat_map(|letter| (!letter.is_alphanumeric() && letter != '/').then_some('\\').into_iter().chain([letter])).collect()
 }
 
-/// Runs the peer script over training steps, but those of `skip`, which took turns with ours. Whatever is wrong with it is a row.
-pub(super) fn peers(root: &Path, python: &Path, (threads, depth): (usize, Depth), skip: &[String], say: &dyn Fn(&str)) -> Peers {
+/// Runs the peer script over training steps that `only` asks for, but those of `skip`, which took turns with ours. Whatever is wrong with it
+/// is a row.
+pub(super) fn peers(
+    root: &Path,
+    python: &Path,
+    (threads, depth): (usize, Depth),
+    (only, skip): (&str, &[String]),
+    say: &dyn Fn(&str),
+) -> Peers {
     let script = root.join("kernels").join("peers").join(CPU_PEERS);
     let absent = |missing: Missing| Peers { missing: vec![missing], ..Peers::default() };
     if !script.is_file() {
         return absent(script::not_in_this_tree(CPU_PEERS));
     }
     let mut arguments: Vec<OsString> = vec![script.into_os_string()];
-    arguments.extend(["--threads", &threads.to_string(), "--only", "step/", "--skip", &skip.join(",")].map(OsString::from));
+    arguments.extend(["--threads", &threads.to_string(), "--only", of_steps(only), "--skip", &skip.join(",")].map(OsString::from));
     if depth == Depth::Deep {
         arguments.extend(["--seconds".into(), "1200".into()]);
     }
@@ -189,5 +201,13 @@ mod tests {
     fn a_filter_is_taken_literally() {
         assert_eq!(literally("gemm/fp8+prepare/512x512x512"), r"gemm/fp8\+prepare/512x512x512");
         assert_eq!(literally("a.b*"), r"a\.b\*");
+    }
+
+    #[test]
+    fn a_filter_of_one_size_asks_for_peers_of_that_size() {
+        assert_eq!(
+            ["step/A/fp8", "step/B", "step/", "step", "fp8", ""].map(of_steps),
+            ["step/A", "step/B", "step/", "step/", "step/", "step/"]
+        );
     }
 }

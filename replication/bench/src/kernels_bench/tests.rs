@@ -376,10 +376,10 @@ fn broken_peer_lines_become_rows() {
 
 #[test]
 fn a_peer_script_that_cannot_start_is_a_row() {
-    let peers = programs::peers(&repository(), Path::new("/nowhere/python3"), (1, Depth::Quick), &[], &|_| {});
+    let peers = programs::peers(&repository(), Path::new("/nowhere/python3"), (1, Depth::Quick), ("", &[]), &|_| {});
     assert!(peers.timings.is_empty() && peers.missing[0].install.contains("--peers"), "{peers:?}");
     let elsewhere = tempfile::tempdir().unwrap();
-    let peers = programs::peers(elsewhere.path(), Path::new("python3"), (1, Depth::Quick), &[], &|_| {});
+    let peers = programs::peers(elsewhere.path(), Path::new("python3"), (1, Depth::Quick), ("", &[]), &|_| {});
     assert!(peers.missing[0].reason.contains("not in this tree"), "{peers:?}");
 }
 

@@ -154,8 +154,8 @@ fn peers_alone_are_those_that_took_no_turns() {
     let skip = in_turns(&document, 1);
     assert_eq!(skip, ["step/A/f32-compiled", "step/A/f32-eager"]);
     assert!(in_turns(&document, 2).is_empty() && in_turns(&synthetic(), 1).is_empty());
-    programs::peers(stand_ins.folder.path(), &stand_ins.python(), (1, Depth::Quick), &skip, &|_| {});
-    let alone = "--threads 1 --only step/ --skip step/A/f32-compiled,step/A/f32-eager";
+    programs::peers(stand_ins.folder.path(), &stand_ins.python(), (1, Depth::Quick), ("step/A/fp8", &skip), &|_| {});
+    let alone = "--threads 1 --only step/A --skip step/A/f32-compiled,step/A/f32-eager";
     assert_eq!(stand_ins.said("arguments"), format!("--threads 1 --turns\n{alone}\n"));
 }
 
