@@ -13,8 +13,8 @@ use study::kernels::{Benchmark, Depth, Missing, Samples};
 use super::beside::{Beside, CPU_PEERS};
 use super::criterion;
 use super::samples::{self, Peers};
-use super::script;
 use super::{BenchError, failed};
+use super::{script, steps};
 
 /// Those that are packed, else built from the sources; none where there are neither.
 pub(super) fn benchmarks(root: &Path, say: &dyn Fn(&str)) -> Result<Option<Benchmarks>, BenchError> {
@@ -149,11 +149,6 @@ pub(super) fn is_of(only: &str, kinds: &[&str]) -> bool {
     kinds.iter().any(|kind| only.starts_with(kind))
 }
 
-/// What a filter of ours asks of the peers' steps: those of one size, where it names one. Their names end otherwise.
-fn of_steps(only: &str) -> &str {
-    only.get(.."step/A".len()).filter(|size| ["step/A", "step/B"].contains(size)).unwrap_or("step/")
-}
-
 /// A regular expression that matches `text` and nothing else.
 fn literally(text: &str) -> String {
     text.chars().flat_map(|letter| (!letter.is_alphanumeric() && letter != '/').then_some('\\').into_iter().chain([letter])).collect()
@@ -174,7 +169,7 @@ pub(super) fn peers(
         return absent(script::not_in_this_tree(CPU_PEERS));
     }
     let mut arguments: Vec<OsString> = vec![script.into_os_string()];
-    arguments.extend(["--threads", &threads.to_string(), "--only", of_steps(only), "--skip", &skip.join(",")].map(OsString::from));
+    arguments.extend(["--threads", &threads.to_string(), "--only", &steps::of_peers(only), "--skip", &skip.join(",")].map(OsString::from));
     if depth == Depth::Deep {
         arguments.extend(["--seconds".into(), "1200".into()]);
     }
@@ -201,13 +196,5 @@ mod tests {
     fn a_filter_is_taken_literally() {
         assert_eq!(literally("gemm/fp8+prepare/512x512x512"), r"gemm/fp8\+prepare/512x512x512");
         assert_eq!(literally("a.b*"), r"a\.b\*");
-    }
-
-    #[test]
-    fn a_filter_of_one_size_asks_for_peers_of_that_size() {
-        assert_eq!(
-            ["step/A/fp8", "step/B", "step/", "step", "fp8", ""].map(of_steps),
-            ["step/A", "step/B", "step/", "step/", "step/", "step/"]
-        );
     }
 }

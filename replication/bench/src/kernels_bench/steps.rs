@@ -187,6 +187,11 @@ fn group(size: &Size) -> String {
     format!("step/{}", size.name)
 }
 
+/// What a filter of ours asks of the peers' steps: those of one size, where it names one. Their names end otherwise.
+pub(super) fn of_peers(only: &str) -> String {
+    SIZES.iter().map(group).find(|group| only.starts_with(group)).unwrap_or_else(|| "step/".to_owned())
+}
+
 fn name(size: &Size, arm: &str) -> String {
     format!("step/{}/{arm}", size.name)
 }

@@ -24,8 +24,8 @@ use crate::manifest::{Manifests, Paper};
 
 pub use evidence::{Depth, Number, Row};
 pub use findings::{Disagreement, Next};
-pub(crate) use source::size;
 pub use source::{LeftOut, Other, Source, below};
+pub(crate) use source::{seeds_text, size};
 pub use table::{NAME as TABLE, table};
 pub use together::{Part, Place, Together};
 pub use trend::{Point, Trend};

@@ -63,8 +63,13 @@ impl Source {
     }
 
     pub(crate) fn seeds_text(&self) -> String {
-        format!("{} seed{}", number::between(self.seeds), number::plural(self.seeds[1]))
+        seeds_text(self.seeds)
     }
+}
+
+/// The fewest and the most seeds, in words.
+pub(crate) fn seeds_text(seeds: [usize; 2]) -> String {
+    format!("{} seed{}", number::between(seeds), number::plural(seeds[1]))
 }
 
 /// Ladders: places of campaigns between which only the model's size differs, from the smallest, one a size, that with the most runs. Text,

@@ -22,6 +22,16 @@ const CPU_KERNELS_AVX2: &str = "kernels-2026-11-27-epyc-zen3-2c";
 /// Its steps, in turns with PyTorch's.
 const STEPS_AVX2: &str = "kernels-2026-11-27-epyc-zen3-2c-steps";
 
+// Comparisons that are quoted.
+const OVER_MKL: &str = "F32 multiply-adds of prepared operands (FP8, BF16 arms), over MKL's F32";
+const EAGER: &str = "full MXFP4 with H16 over PyTorch F32, eager";
+const COMPILED: &str = "full MXFP4 with H16 over PyTorch F32, compiled";
+const FP8_EAGER: &str = "our FP8 over PyTorch F32, eager";
+const FP8_EMULATED: &str = "our FP8 over PyTorch's emulated FP8, compiled";
+const BEST: &str = "MXFP4 with preparing both operands, over the best F32";
+const FLOAT_PEAK: &str = "F32 multiply-adds of prepared operands, of their peak";
+const INTEGER_PEAK: &str = "MXFP4 product of prepared operands, of the integer dot-product peak";
+
 impl Results {
     /// Fastest and slowest rounds of the large F32 product, PyTorch's and ours, ms.
     fn rounds(&self, directory: &str) -> [String; 2] {
@@ -45,31 +55,26 @@ impl Results {
         let mut of = |what: &str| self.ratio(CPU_KERNELS, what);
         let percent = |ratio: f64| fixed(100.0 * ratio, 0);
         let mut steps = |what: &str| ["A", "B"].map(|size| fixed(of(&format!("{what}, size {size}")), 2));
-        let [eager_a, eager_b] = steps("full MXFP4 with H16 over PyTorch F32, eager");
-        let [compiled_a, compiled_b] = steps("full MXFP4 with H16 over PyTorch F32, compiled");
-        let fp8 = steps("our FP8 over PyTorch F32, eager").join(" and ");
-        let emulated = steps("our FP8 over PyTorch's emulated FP8, compiled").join(" and ");
-        let products = [
-            "F32 multiply-adds of prepared operands, of their peak",
-            "MXFP4 product of prepared operands, of the integer dot-product peak",
-        ];
-        let [f32, mxfp4] = products.map(|what| percent(of(what)));
-        const OVER_MKL: &str = "F32 multiply-adds of prepared operands (FP8, BF16 arms), over MKL's F32";
-        let peak = of(products[0]);
+        let [eager_a, eager_b] = steps(EAGER);
+        let [compiled_a, compiled_b] = steps(COMPILED);
+        let fp8 = steps(FP8_EAGER).join(" and ");
+        let emulated = steps(FP8_EMULATED).join(" and ");
+        let [f32, mxfp4] = [FLOAT_PEAK, INTEGER_PEAK].map(|what| percent(of(what)));
+        let peak = of(FLOAT_PEAK);
         let mkl = of(OVER_MKL);
         assert!(peak / mkl < 0.5, "PyTorch's product reaches {} of the peak, and the page says less than half", peak / mkl);
         let mkl = fixed(mkl, 2);
-        let best = fixed(of("MXFP4 with preparing both operands, over the best F32"), 2);
+        let best = fixed(of(BEST), 2);
         let ggml = fixed(of("MXFP4 with preparing both operands, over ggml's MXFP4 x Q8_0"), 2);
         let avx2 = self.ratio_with_interval(CPU_KERNELS_AVX2, OVER_MKL);
         let packing = self.ratio_with_interval(CPU_KERNELS_AVX2, "F32 with packing, over PyTorch's F32");
-        let avx2_integer = percent(self.ratio(CPU_KERNELS_AVX2, products[1]));
-        let avx2_best = self.ratio_with_interval(CPU_KERNELS_AVX2, "MXFP4 with preparing both operands, over the best F32");
-        let avx2_share = percent(self.ratio(CPU_KERNELS_AVX2, products[0]));
+        let avx2_integer = percent(self.ratio(CPU_KERNELS_AVX2, INTEGER_PEAK));
+        let avx2_best = self.ratio_with_interval(CPU_KERNELS_AVX2, BEST);
+        let avx2_share = percent(self.ratio(CPU_KERNELS_AVX2, FLOAT_PEAK));
         let mut before = |what: &str| self.ratio(CPU_KERNELS_BEFORE, what);
-        let [share, mkl_before] = [products[0], OVER_MKL].map(&mut before);
+        let [share, mkl_before] = [FLOAT_PEAK, OVER_MKL].map(&mut before);
         assert!(share / mkl_before > 0.8, "PyTorch's product reached {} of the peak on the other", share / mkl_before);
-        let fp8_before = ["A", "B"].map(|size| fixed(before(&format!("our FP8 over PyTorch F32, eager, size {size}")), 2)).join(" and ");
+        let fp8_before = ["A", "B"].map(|size| fixed(before(&format!("{FP8_EAGER}, size {size}")), 2)).join(" and ");
         vec![
             format!(
                 "our F32 product was {} times as fast as PyTorch's and our FP8 steps {fp8_before} times as fast as its F32",
@@ -89,16 +94,15 @@ impl Results {
 
     /// What it says of Intel's processors.
     pub(super) fn sentences_of_intel(&mut self) -> Vec<String> {
-        const OVER_MKL: &str = "F32 multiply-adds of prepared operands (FP8, BF16 arms), over MKL's F32";
         let over_mkl = listed(&INTEL.map(|directory| self.ratio_with_interval(directory, OVER_MKL)));
         let before = INTEL_BEFORE.map(|directory| self.ratio_with_interval(directory, OVER_MKL));
         let rounds = INTEL.map(|directory| self.rounds(directory));
         let [theirs, ours] = [0, 1].map(|side| listed(&rounds.each_ref().map(|rounds| rounds[side].clone())));
         let mut each = |what: &str| INTEL.map(|directory| self.ratio(directory, what));
         let mut shares = |what: &str| listed(&each(what).map(|share| fixed(100.0 * share, 0)));
-        let float = shares("F32 multiply-adds of prepared operands, of their peak");
-        let integer = shares("MXFP4 product of prepared operands, of the integer dot-product peak");
-        let best = listed(&each("MXFP4 with preparing both operands, over the best F32").map(|ratio| fixed(ratio, 2)));
+        let float = shares(FLOAT_PEAK);
+        let integer = shares(INTEGER_PEAK);
+        let best = listed(&each(BEST).map(|ratio| fixed(ratio, 2)));
         let mut ratios = |what: &str| listed(&each(what).map(|ratio| fixed(ratio, 2)));
         let bf16 = ratios("BF16 with preparing, over PyTorch's BF16");
         let int8 = ratios("MXFP4 product of prepared operands, over PyTorch's INT8 (no scales)");
@@ -106,12 +110,12 @@ impl Results {
             ["A", "B"]
                 .map(|size| STEPS_INTEL.map(|directory| fixed(self.ratio(directory, &format!("{what}, size {size}")), 2)).join(" and "))
         };
-        let [eager_a, eager_b] = steps("full MXFP4 with H16 over PyTorch F32, eager");
-        let compiled = steps("full MXFP4 with H16 over PyTorch F32, compiled").join(", ");
-        let fp8 = steps("our FP8 over PyTorch F32, eager").join(", ");
+        let [eager_a, eager_b] = steps(EAGER);
+        let compiled = steps(COMPILED).join(", ");
+        let fp8 = steps(FP8_EAGER).join(", ");
         let mut counts: Vec<u64> = Vec::new();
         for directory in STEPS_INTEL {
-            for kind in ["full MXFP4 with H16 over PyTorch F32, eager", "full MXFP4 with H16 over PyTorch F32, compiled"] {
+            for kind in [EAGER, COMPILED] {
                 counts
                     .extend(["A", "B"].map(|size| self.compared(directory, &format!("{kind}, size {size}"))["n"].parse::<u64>().unwrap()));
             }
@@ -140,12 +144,11 @@ impl Results {
                 self.ratio_with_interval(STEPS_AVX2, &what)
             })
         };
-        let [eager_a, eager_b] = steps("full MXFP4 with H16 over PyTorch F32, eager");
-        let [compiled_a, compiled_b] = steps("full MXFP4 with H16 over PyTorch F32, compiled");
-        let fp8 = steps("our FP8 over PyTorch F32, eager").join(" and ");
-        let emulated = steps("our FP8 over PyTorch's emulated FP8, compiled").join(" and ");
-        let counts = ["A", "B"]
-            .map(|size| self.compared(STEPS_AVX2, &format!("full MXFP4 with H16 over PyTorch F32, eager, size {size}"))["n"].clone());
+        let [eager_a, eager_b] = steps(EAGER);
+        let [compiled_a, compiled_b] = steps(COMPILED);
+        let fp8 = steps(FP8_EAGER).join(" and ");
+        let emulated = steps(FP8_EMULATED).join(" and ");
+        let counts = ["A", "B"].map(|size| self.compared(STEPS_AVX2, &format!("{EAGER}, size {size}"))["n"].clone());
         vec![
             format!("by {} rounds of the smaller size and {} of the larger", counts[0], counts[1]),
             format!(

@@ -178,3 +178,11 @@ fn a_peer_script_that_fails_beside_steps_is_a_row() {
     // Where no step is asked for, no script is started.
     assert!(stand_ins.steps(Path::new("/nowhere/python3"), Depth::Quick, "gemm/").peers.missing.is_empty());
 }
+
+#[test]
+fn a_filter_of_one_size_asks_for_peers_of_that_size() {
+    assert_eq!(
+        ["step/A/fp8", "step/B", "step/", "step", "fp8", ""].map(steps::of_peers),
+        ["step/A", "step/B", "step/", "step/", "step/", "step/"]
+    );
+}

@@ -10,7 +10,7 @@ use super::{PICTURE, Shown};
 use crate::judge::capital;
 use crate::manifest::Paper;
 use crate::number::{self, Unit};
-use crate::synthesis::{self, Depth, Number, Row, size};
+use crate::synthesis::{self, Depth, Number, Row, seeds_text, size};
 
 /// So many series are shown before campaigns that end early are left to the table.
 const SERIES: usize = 5;
@@ -44,18 +44,23 @@ impl Shown<'_> {
         series.iter().filter_map(|source| self.number(*source, arm)).rev().max_by_key(|number| number.n)
     }
 
+    /// The arms of the paper's table.
+    fn arms(&self) -> Vec<&str> {
+        self.main().map(answer::reported).unwrap_or_default().into_iter().map(|(arm, _)| arm).collect()
+    }
+
     /// The fewest and the most seeds of these arms.
-    fn seeds<'b>(&self, series: &Series, arms: impl Iterator<Item = &'b str> + Clone) -> [usize; 2] {
-        let seeds = arms.filter_map(|arm| self.cost(series, arm)).map(|number| number.n);
-        [seeds.clone().min().unwrap_or_default(), seeds.max().unwrap_or_default()]
+    fn seeds(&self, series: &Series, arms: &[&str]) -> [usize; 2] {
+        let seeds = || arms.iter().filter_map(|arm| self.cost(series, arm)).map(|number| number.n);
+        [seeds().min().unwrap_or_default(), seeds().max().unwrap_or_default()]
     }
 
     /// A series' size, seeds of these arms, and batch.
-    fn model<'b>(&self, series: &Series, arms: impl Iterator<Item = &'b str> + Clone) -> String {
-        let (source, seeds) = (&self.synthesis.sources[series[0]], self.seeds(series, arms));
+    fn model(&self, series: &Series, arms: &[&str]) -> String {
+        let source = &self.synthesis.sources[series[0]];
         let size = source.parameters.map(size).unwrap_or_default();
         let batch = source.batch.map(|tokens| format!(", {} tokens a step", number::thousands(tokens as f64)));
-        format!("{size}, {} seed{}{}", number::between(seeds), number::plural(seeds[1]), batch.unwrap_or_default())
+        format!("{size}, {}{}", seeds_text(self.seeds(series, arms)), batch.unwrap_or_default())
     }
 
     fn is_early(&self, series: &Series) -> bool {
@@ -67,17 +72,15 @@ impl Shown<'_> {
     /// left to the table.
     fn series(&self) -> Vec<Series> {
         let sources = &self.synthesis.sources;
-        let arms: Vec<_> = self.main().map(answer::reported).unwrap_or_default();
+        let arms = self.arms();
         let mut settings: BTreeMap<_, Series> = BTreeMap::new();
-        for at in (0..sources.len()).filter(|at| arms.iter().any(|(arm, _)| self.number(*at, arm).is_some())) {
+        for at in (0..sources.len()).filter(|at| arms.iter().any(|arm| self.number(*at, arm).is_some())) {
             let source = &sources[at];
             let key = (source.public.then_some(at), source.shallow.is_some(), source.setting());
             settings.entry(key).or_default().push(at);
         }
         let mut series: Vec<Series> = settings.into_values().collect();
-        series.sort_by_key(|series| {
-            (Reverse(sources[series[0]].parameters), Reverse(self.seeds(series, arms.iter().map(|(arm, _)| *arm))[1]), series[0])
-        });
+        series.sort_by_key(|series| (Reverse(sources[series[0]].parameters), Reverse(self.seeds(series, &arms)[1]), series[0]));
         let (public, ours): (Vec<Series>, Vec<Series>) = series.into_iter().partition(|series| sources[series[0]].public);
         let (early, deep): (Vec<Series>, Vec<Series>) = ours.into_iter().partition(|series| self.is_early(series));
         let public: Vec<Series> = public.into_iter().take(svg::SERIES / 2).collect();
@@ -144,8 +147,7 @@ impl Shown<'_> {
         if source.public {
             return source.label.clone();
         }
-        let arms = self.main().map(answer::reported).unwrap_or_default();
-        let mut name = self.model(series, arms.iter().map(|(arm, _)| *arm));
+        let mut name = self.model(series, &self.arms());
         if let Some(rate) = source.learning_rate {
             name.push_str(&format!(", rate {rate:e}").replace('-', "−"));
         }
@@ -175,7 +177,7 @@ impl Shown<'_> {
             Some((costs, series)) => said.push(format!(
                 "MXFP4 in all linear layers takes more tokens than {baseline}: {} (models of {}, at the paper’s depth of training).",
                 costs.join(", "),
-                self.model(series, named.iter().map(|main| main.arm))
+                self.model(series, &named.iter().map(|main| main.arm).collect::<Vec<_>>())
             )),
             None => said.push("No campaign has measured the two main arms at the paper’s depth of training yet.".to_owned()),
         }
