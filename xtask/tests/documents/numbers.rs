@@ -448,6 +448,7 @@ impl Results {
         all.push(format!("run at {h16} TFLOP/s with H16 and {h32} with H32, at {none} without rotation, and at {fp8} in native FP8"));
         all.extend(self.sentences_of_cpu_kernels());
         all.extend(self.sentences_of_intel());
+        all.extend(self.sentences_of_steps_on_intel());
         all.extend(self.sentences_of_steps_in_turns());
         let checks = self.csv("device-test-2026-11-22-nvidia-h200/checks.csv");
         assert!(checks.iter().all(|row| row["passed"] == "true"));

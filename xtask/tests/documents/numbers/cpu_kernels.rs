@@ -14,8 +14,17 @@ const INTEL: [&str; 4] = [
 ];
 /// Two other hosts, with earlier loops.
 const INTEL_BEFORE: [&str; 2] = ["kernels-2026-11-27-gpu-host-cpu", "kernels-2026-11-27-gpu-host-cpu-two-gpus"];
-/// The same one, while its GPUs trained.
-const STEPS_INTEL: [&str; 2] = ["kernels-2026-11-27-gpu-host-cpu-steps-1", "kernels-2026-11-27-gpu-host-cpu-steps-2"];
+/// Steps of the smaller size on another host of the kind, in turns with PyTorch's, and of the larger.
+const STEPS_INTEL_A: [&str; 6] = [
+    "kernels-2026-11-28-gpu-host-cpu-step-a-1",
+    "kernels-2026-11-28-gpu-host-cpu-step-a-2",
+    "kernels-2026-11-28-gpu-host-cpu-step-a-3",
+    "kernels-2026-11-28-gpu-host-cpu-step-a-4",
+    "kernels-2026-11-28-gpu-host-cpu-step-a-5",
+    "kernels-2026-11-28-gpu-host-cpu-step-a-6",
+];
+const STEPS_INTEL_B: [&str; 3] =
+    ["kernels-2026-11-28-gpu-host-cpu-step-b-1", "kernels-2026-11-28-gpu-host-cpu-step-b-2", "kernels-2026-11-28-gpu-host-cpu-step-b-3"];
 const CPU_KERNELS_BEFORE: &str = "kernels-2026-11-25-epyc-2c";
 /// A processor without AVX-512.
 const CPU_KERNELS_AVX2: &str = "kernels-2026-11-27-epyc-zen3-2c";
@@ -26,6 +35,7 @@ const STEPS_AVX2: &str = "kernels-2026-11-27-epyc-zen3-2c-steps";
 const OVER_MKL: &str = "F32 multiply-adds of prepared operands (FP8, BF16 arms), over MKL's F32";
 const EAGER: &str = "full MXFP4 with H16 over PyTorch F32, eager";
 const COMPILED: &str = "full MXFP4 with H16 over PyTorch F32, compiled";
+const OWN_FP8: &str = "full MXFP4 with H16 over our FP8";
 const FP8_EAGER: &str = "our FP8 over PyTorch F32, eager";
 const FP8_EMULATED: &str = "our FP8 over PyTorch's emulated FP8, compiled";
 const BEST: &str = "MXFP4 with preparing both operands, over the best F32";
@@ -106,32 +116,39 @@ impl Results {
         let mut ratios = |what: &str| listed(&each(what).map(|ratio| fixed(ratio, 2)));
         let bf16 = ratios("BF16 with preparing, over PyTorch's BF16");
         let int8 = ratios("MXFP4 product of prepared operands, over PyTorch's INT8 (no scales)");
-        let mut steps = |what: &str| {
-            ["A", "B"]
-                .map(|size| STEPS_INTEL.map(|directory| fixed(self.ratio(directory, &format!("{what}, size {size}")), 2)).join(" and "))
-        };
-        let [eager_a, eager_b] = steps(EAGER);
-        let compiled = steps(COMPILED).join(", ");
-        let fp8 = steps(FP8_EAGER).join(", ");
-        let mut counts: Vec<u64> = Vec::new();
-        for directory in STEPS_INTEL {
-            for kind in [EAGER, COMPILED] {
-                counts
-                    .extend(["A", "B"].map(|size| self.compared(directory, &format!("{kind}, size {size}"))["n"].parse::<u64>().unwrap()));
-            }
-        }
-        counts.sort_unstable();
         vec![
-            format!("not in turns and with {} to {} rounds of PyTorch's", counts[0], counts[counts.len() - 1]),
             format!("is {over_mkl} times as fast as MKL's, at {float} % of the peak"),
             format!("ours take {ours} ms, MKL's {theirs} ms"),
             format!("two other hosts of the kind gave {} (", before[0]),
             format!("and {} times MKL's speed", before[1]),
             format!("run at {integer} % of the integer peak, and with preparing are {best} times as fast as the best F32"),
             format!("our BF16 product is {bf16} times as fast, our MXFP4 product {int8} times as fast as INT8 without scales"),
-            format!("takes {eager_a} times less than PyTorch's F32 at 0.98M parameters, {eager_b} at 7.2M"),
-            format!("{compiled} times less than its compiled F32"),
-            format!("our FP8 is {fp8} times as fast"),
+        ]
+    }
+
+    /// What it says of steps on Intel's processors: the least and the largest of the measurements' ratios.
+    pub(super) fn sentences_of_steps_on_intel(&mut self) -> Vec<String> {
+        let mut range = |what: &str, size: &str, directories: &[&str]| {
+            let what = format!("{what}, size {size}");
+            let mut ratios: Vec<f64> = Vec::new();
+            for directory in directories {
+                let row = self.compared(directory, &what);
+                assert_eq!((&*row["in_turns"], &*row["n"]), ("1", "15"), "{directory}: {what}");
+                ratios.push(row["ratio"].parse().unwrap());
+            }
+            ratios.sort_by(f64::total_cmp);
+            [ratios[0], ratios[ratios.len() - 1]].map(|ratio| fixed(ratio, 2)).join(" to ")
+        };
+        let mut both = |what: &str| [range(what, "A", &STEPS_INTEL_A), range(what, "B", &STEPS_INTEL_B)];
+        let [eager_a, eager_b] = both(EAGER);
+        let [compiled_a, compiled_b] = both(COMPILED);
+        let [fp8_a, fp8_b] = both(FP8_EAGER);
+        let [own_a, own_b] = both(OWN_FP8);
+        vec![
+            format!(
+                "takes {eager_a} times less than in F32 and {compiled_a} times less than compiled, one of 7.2M {eager_b} and {compiled_b} times less"
+            ),
+            format!("Our FP8 is {fp8_a} and {fp8_b} times as fast as F32, and MXFP4 with H16 {own_a} and {own_b} times as fast as our FP8"),
         ]
     }
 
