@@ -207,26 +207,76 @@ impl<const VNNI: bool> Lanes for Avx2<VNNI> {
         }
     }
 
+    /// One half after the other: sixteen registers are all there are.
+    #[inline(always)]
+    fn hadamard(self, x: &mut [Floats; WIDTH]) {
+        // SAFETY: as above.
+        unsafe {
+            let mut half = [_mm256_setzero_ps(); WIDTH];
+            for (half, x) in half.iter_mut().zip(x.iter()) {
+                *half = x.0;
+            }
+            hadamard8(&mut half);
+            for (half, x) in half.iter_mut().zip(x.iter_mut()) {
+                x.0 = *half;
+            }
+            for (half, x) in half.iter_mut().zip(x.iter()) {
+                *half = x.1;
+            }
+            hadamard8(&mut half);
+            for (half, x) in half.iter_mut().zip(x.iter_mut()) {
+                x.1 = *half;
+            }
+        }
+    }
+
+    /// In place: a copy of all rows would be a call.
     #[inline(always)]
     fn transpose(self, rows: &mut [Floats; WIDTH]) {
         // SAFETY: as above.
         unsafe {
             let mut corner = [_mm256_setzero_ps(); 8];
-            let mut result = [Floats(corner[0], corner[0]); WIDTH];
-            for (row_half, column_half) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-                for i in 0..8 {
-                    let row = rows[8 * row_half + i];
-                    corner[i] = if column_half == 0 { row.0 } else { row.1 };
-                }
-                transpose8(&mut corner);
-                for j in 0..8 {
-                    let to = &mut result[8 * column_half + j];
-                    *(if row_half == 0 { &mut to.0 } else { &mut to.1 }) = corner[j];
-                }
+            for i in 0..8 {
+                corner[i] = rows[i].0;
             }
-            *rows = result;
+            transpose8(&mut corner);
+            for i in 0..8 {
+                rows[i].0 = corner[i];
+            }
+            for i in 0..8 {
+                corner[i] = rows[8 + i].1;
+            }
+            transpose8(&mut corner);
+            for i in 0..8 {
+                rows[8 + i].1 = corner[i];
+            }
+            for i in 0..8 {
+                corner[i] = rows[i].1;
+            }
+            transpose8(&mut corner);
+            let mut other = [_mm256_setzero_ps(); 8];
+            for i in 0..8 {
+                other[i] = rows[8 + i].0;
+            }
+            for i in 0..8 {
+                rows[8 + i].0 = corner[i];
+            }
+            transpose8(&mut other);
+            for i in 0..8 {
+                rows[i].1 = other[i];
+            }
         }
     }
+}
+
+/// Sixteen registers' Sylvester transform.
+///
+/// # Safety
+/// AVX must be there.
+#[inline(always)]
+unsafe fn hadamard8(x: &mut [__m256; WIDTH]) {
+    // SAFETY: the caller vouches for the instructions.
+    butterflies!(x, |a, b| unsafe { _mm256_add_ps(a, b) }, |a, b| unsafe { _mm256_sub_ps(a, b) });
 }
 
 /// Transposes 8 x 8 in place.

@@ -7,6 +7,20 @@
 //! A value of a type implementing `Lanes` is a proof that the processor has the instructions: `Avx2`, `Avx512` and `Neon` can be
 //! made only by an `unsafe` function, which the dispatch calls after detection. That is why the operations are safe.
 
+/// Every pair is named: in a loop over indices the compiler leaves the registers in memory.
+macro_rules! butterflies {
+    ($x:ident, $add:expr, $sub:expr) => {{
+        let (add, sub) = ($add, $sub);
+        butterflies!(@ $x add sub 0 1, 2 3, 4 5, 6 7, 8 9, 10 11, 12 13, 14 15);
+        butterflies!(@ $x add sub 0 2, 1 3, 4 6, 5 7, 8 10, 9 11, 12 14, 13 15);
+        butterflies!(@ $x add sub 0 4, 1 5, 2 6, 3 7, 8 12, 9 13, 10 14, 11 15);
+        butterflies!(@ $x add sub 0 8, 1 9, 2 10, 3 11, 4 12, 5 13, 6 14, 7 15);
+    }};
+    (@ $x:ident $add:ident $sub:ident $($a:literal $b:literal),*) => {
+        $(($x[$a], $x[$b]) = ($add($x[$a], $x[$b]), $sub($x[$a], $x[$b]));)*
+    };
+}
+
 pub(crate) mod avx2;
 pub(crate) mod avx512;
 pub(crate) mod neon;
@@ -128,6 +142,12 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
     fn min_u(self, a: Self::U, b: Self::U) -> Self::U;
     /// Per lane: `if a < b { yes } else { no }`, unsigned.
     fn select_less_u(self, a: Self::U, b: Self::U, yes: Self::U, no: Self::U) -> Self::U;
+
+    /// A natural-order Sylvester transform of the sixteen registers, without a factor: sizes 1, 2, 4, 8.
+    #[inline(always)]
+    fn hadamard(self, x: &mut [Self::F; WIDTH]) {
+        butterflies!(x, |a, b| self.add(a, b), |a, b| self.sub(a, b));
+    }
 
     /// Transposes a 16 x 16 tile: lane `i` of result `j` is lane `j` of input `i`.
     fn transpose(self, rows: &mut [Self::F; WIDTH]);

@@ -2,7 +2,7 @@
 
 use super::super::lanes::{Lanes, WIDTH};
 use super::super::panels::{ANCHOR, Line, NAN_ANCHOR, OFFSET, STEPS, Side};
-use super::columns::{LARGEST, Reading, read, read_plain};
+use super::columns::{LARGEST, Reading, fill_square, read, read_plain};
 use super::element::{Target, e2m1_codes_to_bytes, e2m1_nearest, e2m1_stochastic, from_any_to_bf16, round};
 use super::random::Counters;
 use super::{Task, lane_line};
@@ -114,7 +114,12 @@ fn for_each_block<L: Lanes>(l: L, b: &Blocks<'_>, late: bool, task: &Task, mut b
             let fetch = task.fetch(number * groups + group, chunk);
             if late {
                 for (i, square) in buffer[..chunk].as_chunks_mut().0.iter_mut().enumerate() {
-                    *square = read_plain(l, &b.reading.source, row, first, fetch, i);
+                    fill_square::<L>(
+                        l,
+                        square,
+                        #[inline(always)]
+                        |square| read_plain(l, &b.reading.source, row, first, fetch, i, square),
+                    );
                 }
             } else {
                 read(l, &b.reading, row, first, fetch, &mut buffer[..chunk]);

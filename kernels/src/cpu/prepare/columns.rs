@@ -39,7 +39,12 @@ impl Reading<'_> {
 pub(super) fn read<L: Lanes>(l: L, reading: &Reading<'_>, row: usize, first: usize, fetch: Option<usize>, columns: &mut [L::F]) {
     let (squares, _) = columns.as_chunks_mut::<WIDTH>();
     for (i, square) in squares.iter_mut().enumerate() {
-        *square = read_square(l, reading, row, first, fetch, i);
+        fill_square::<L>(
+            l,
+            square,
+            #[inline(always)]
+            |square| read_square(l, reading, row, first, fetch, i, square),
+        );
     }
     if reading.rotation > WIDTH {
         for block in columns.chunks_exact_mut(reading.rotation) {
@@ -48,7 +53,19 @@ pub(super) fn read<L: Lanes>(l: L, reading: &Reading<'_>, row: usize, first: usi
     }
 }
 
-/// Square `i` of [`read`]: sixteen columns, which stay in registers. Of a transform that is larger than that the rest is left to do.
+/// Fills a square in memory: from registers, where it fits into them while it is worked on; otherwise where it lies, since a copy of a square
+/// is a call, around which no register is kept.
+#[inline(always)]
+pub(super) fn fill_square<L: Lanes>(l: L, square: &mut [L::F; WIDTH], fill: impl FnOnce(&mut [L::F; WIDTH])) {
+    if L::REGISTERS < 32 {
+        return fill(square);
+    }
+    let mut registers = [l.splat(0.0); WIDTH];
+    fill(&mut registers);
+    *square = registers;
+}
+
+/// Square `i` of [`read`]: sixteen columns. Of a transform that is larger than that the rest is left to do.
 #[inline(always)]
 pub(super) fn read_square<L: Lanes>(
     l: L,
@@ -57,10 +74,11 @@ pub(super) fn read_square<L: Lanes>(
     first: usize,
     fetch: Option<usize>,
     i: usize,
-) -> [L::F; WIDTH] {
-    let mut square = read_plain(l, &reading.source, row, first, fetch, i);
+    square: &mut [L::F; WIDTH],
+) {
+    read_plain(l, &reading.source, row, first, fetch, i, square);
     if reading.as_bf16 {
-        for x in &mut square {
+        for x in square.iter_mut() {
             *x = round_to_bf16(l, *x);
         }
     }
@@ -71,23 +89,27 @@ pub(super) fn read_square<L: Lanes>(
             }
         }
         // Natural-order Sylvester transform: sizes 1, 2, 4, 8.
-        butterfly::<L, 1>(l, &mut square);
-        butterfly::<L, 2>(l, &mut square);
-        butterfly::<L, 4>(l, &mut square);
-        butterfly::<L, 8>(l, &mut square);
+        l.hadamard(square);
         if reading.rotation == WIDTH {
-            for x in &mut square {
+            for x in square.iter_mut() {
                 *x = l.mul(*x, l.splat(reading.norm));
             }
         }
     }
-    square
 }
 
 /// The elements of square `i` after column `first` as they are in memory. Where the contraction axis is the slow one, as many lines of
 /// memory are fetched ahead as are read: in a row from element `fetch` (of square 0), or, without it, some columns further on.
 #[inline(always)]
-pub(super) fn read_plain<L: Lanes>(l: L, source: &Matrix<'_>, row: usize, first: usize, fetch: Option<usize>, i: usize) -> [L::F; WIDTH] {
+pub(super) fn read_plain<L: Lanes>(
+    l: L,
+    source: &Matrix<'_>,
+    row: usize,
+    first: usize,
+    fetch: Option<usize>,
+    i: usize,
+    square: &mut [L::F; WIDTH],
+) {
     let column = first + i * WIDTH;
     let start = row * source.row_stride + column * source.k_stride;
     let is_transposed = source.row_stride == 1;
@@ -104,18 +126,16 @@ pub(super) fn read_plain<L: Lanes>(l: L, source: &Matrix<'_>, row: usize, first:
     }
     let stride = if is_transposed { source.k_stride } else { source.row_stride };
     let is_whole = row + WIDTH <= source.rows && column + WIDTH <= source.k && (is_transposed || source.k_stride == 1);
-    let mut square = [l.splat(0.0); WIDTH];
-    if !is_whole || !load_square(l, source.values, start, stride, &mut square) {
+    if !is_whole || !load_square(l, source.values, start, stride, square) {
         let edge = edge(source, row, column);
         for (register, lanes) in square.iter_mut().zip(&edge) {
             *register = l.load(lanes);
         }
-        return square;
+        return;
     }
     if !is_transposed {
-        l.transpose(&mut square);
+        l.transpose(square);
     }
-    square
 }
 
 /// Sixteen registers, the first from element `start`, each `stride` elements after the one before, if all of them lie inside.
@@ -161,16 +181,5 @@ fn rest_of_hadamard<L: Lanes>(l: L, x: &mut [L::F], norm: f32) {
     }
     for x in x.iter_mut() {
         *x = l.mul(*x, l.splat(norm));
-    }
-}
-
-#[inline(always)]
-fn butterfly<L: Lanes, const HALF: usize>(l: L, x: &mut [L::F; WIDTH]) {
-    for i in 0..WIDTH {
-        if i & HALF == 0 {
-            let (a, b) = (x[i], x[i + HALF]);
-            x[i] = l.add(a, b);
-            x[i + HALF] = l.sub(a, b);
-        }
     }
 }

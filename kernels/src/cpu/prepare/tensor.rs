@@ -48,7 +48,8 @@ pub(super) fn copy<L: Lanes>(l: L, reading: &Reading<'_>, side: Side, task: &Tas
 pub(super) fn plain<L: Lanes>(l: L, source: &Matrix<'_>, side: Side, task: &Task, to: &mut [Line<f32>]) {
     let lines = side.lines();
     for (group, first) in task.order(1, WIDTH, source.row_stride == 1) {
-        let square = read_plain(l, source, task.row + group * WIDTH, first, None, 0);
+        let mut square = [l.splat(0.0); WIDTH];
+        read_plain(l, source, task.row + group * WIDTH, first, None, 0, &mut square);
         let to = &mut to[lane_line(group, first - task.columns.start, task.columns.len(), lines, lines)..];
         store(
             l,
@@ -121,8 +122,12 @@ fn each<L: Lanes>(
         for (i, first) in (first..task.columns.end).step_by(WIDTH).enumerate().take(chunk / WIDTH) {
             let square = match buffer.as_chunks().0.get(i) {
                 Some(square) if chunk > WIDTH => *square,
-                // From memory to memory in registers.
-                _ => read_square(l, reading, row, first, fetch, 0),
+                _ => {
+                    // From memory to memory in registers.
+                    let mut square = [l.splat(0.0); WIDTH];
+                    read_square(l, reading, row, first, fetch, 0, &mut square);
+                    square
+                }
             };
             overall = l.max_u(overall, magnitudes(l, &square));
             let to = &mut to[lane_line(group, first - task.columns.start, task.columns.len(), lines, lines)..];
