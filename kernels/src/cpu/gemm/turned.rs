@@ -2,7 +2,7 @@
 //!
 //! acc = fma(a, b, acc) for each k in order, from 0, as in `float`. A piece of k after the other: the right side's vectors of a piece are
 //! copied close together and stay in the first-level cache while the rows of the left side, in the second-level cache, go past them. Between
-//! pieces a sum waits in C. On Zen 3 the head's product of 4096 x 256 x 4096 takes 0.8 of its time without pieces.
+//! pieces a sum waits in C. On Zen 3 the head's product of 4096 x 256 x 4096 takes 0.8 to 0.9 of its time without pieces.
 
 use std::ops::Range;
 

@@ -212,71 +212,64 @@ impl<const VNNI: bool> Lanes for Avx2<VNNI> {
     fn hadamard(self, x: &mut [Floats; WIDTH]) {
         // SAFETY: as above.
         unsafe {
-            let mut half = [_mm256_setzero_ps(); WIDTH];
-            for (half, x) in half.iter_mut().zip(x.iter()) {
-                *half = x.0;
-            }
-            hadamard8(&mut half);
-            for (half, x) in half.iter_mut().zip(x.iter_mut()) {
-                x.0 = *half;
-            }
-            for (half, x) in half.iter_mut().zip(x.iter()) {
-                *half = x.1;
-            }
-            hadamard8(&mut half);
-            for (half, x) in half.iter_mut().zip(x.iter_mut()) {
-                x.1 = *half;
-            }
+            hadamard_half(x, |x| &mut x.0);
+            hadamard_half(x, |x| &mut x.1);
         }
     }
 
-    /// In place: a copy of all rows would be a call.
+    /// In place, a quarter at a time: a copy of all rows would be a call.
     #[inline(always)]
     fn transpose(self, rows: &mut [Floats; WIDTH]) {
+        let (top, bottom) = rows.split_at_mut(8);
         // SAFETY: as above.
         unsafe {
-            let mut corner = [_mm256_setzero_ps(); 8];
-            for i in 0..8 {
-                corner[i] = rows[i].0;
-            }
-            transpose8(&mut corner);
-            for i in 0..8 {
-                rows[i].0 = corner[i];
-            }
-            for i in 0..8 {
-                corner[i] = rows[8 + i].1;
-            }
-            transpose8(&mut corner);
-            for i in 0..8 {
-                rows[8 + i].1 = corner[i];
-            }
-            for i in 0..8 {
-                corner[i] = rows[i].1;
-            }
-            transpose8(&mut corner);
-            let mut other = [_mm256_setzero_ps(); 8];
-            for i in 0..8 {
-                other[i] = rows[8 + i].0;
-            }
-            for i in 0..8 {
-                rows[8 + i].0 = corner[i];
-            }
-            transpose8(&mut other);
-            for i in 0..8 {
-                rows[i].1 = other[i];
-            }
+            transpose_quarter(top, |row| &mut row.0);
+            transpose_quarter(top, |row| &mut row.1);
+            transpose_quarter(bottom, |row| &mut row.0);
+            transpose_quarter(bottom, |row| &mut row.1);
+        }
+        for (top, bottom) in top.iter_mut().zip(bottom) {
+            std::mem::swap(&mut top.1, &mut bottom.0);
         }
     }
 }
 
-/// Sixteen registers' Sylvester transform.
+/// The Sylvester transform of eight lanes.
 ///
 /// # Safety
 /// AVX must be there.
 #[inline(always)]
-unsafe fn hadamard8(x: &mut [__m256; WIDTH]) {
+unsafe fn hadamard_half(x: &mut [Floats; WIDTH], half: impl Fn(&mut Floats) -> &mut __m256) {
     // SAFETY: the caller vouches for the instructions.
-    butterflies!(x, |a, b| unsafe { _mm256_add_ps(a, b) }, |a, b| unsafe { _mm256_sub_ps(a, b) });
+    unsafe {
+        let mut lanes = [_mm256_setzero_ps(); WIDTH];
+        for (to, x) in lanes.iter_mut().zip(x.iter_mut()) {
+            *to = *half(x);
+        }
+        butterflies!(lanes, |a, b| _mm256_add_ps(a, b), |a, b| _mm256_sub_ps(a, b));
+        for (from, x) in lanes.iter().zip(x) {
+            *half(x) = *from;
+        }
+    }
+}
+
+/// Transposes half of eight rows in place.
+///
+/// # Safety
+/// AVX must be there.
+#[inline(always)]
+unsafe fn transpose_quarter(rows: &mut [Floats], half: impl Fn(&mut Floats) -> &mut __m256) {
+    // SAFETY: the caller vouches for the instructions.
+    unsafe {
+        let mut quarter = [_mm256_setzero_ps(); 8];
+        for (to, row) in quarter.iter_mut().zip(rows.iter_mut()) {
+            *to = *half(row);
+        }
+        transpose8(&mut quarter);
+        for (from, row) in quarter.iter().zip(rows) {
+            *half(row) = *from;
+        }
+    }
 }
 
 /// Transposes 8 x 8 in place.

@@ -29,7 +29,7 @@ const CPU_KERNELS_BEFORE: &str = "kernels-2026-11-25-epyc-2c";
 /// A processor without AVX-512.
 const CPU_KERNELS_AVX2: &str = "kernels-2026-11-27-epyc-zen3-2c";
 /// Its steps, in turns with PyTorch's.
-const STEPS_AVX2: &str = "kernels-2026-11-27-epyc-zen3-2c-steps";
+const STEPS_AVX2: &str = "kernels-2026-11-28-epyc-zen3-2c-steps";
 
 // Comparisons that are quoted.
 const OVER_MKL: &str = "F32 multiply-adds of prepared operands (FP8, BF16 arms), over MKL's F32";
