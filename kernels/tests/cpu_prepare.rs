@@ -190,6 +190,31 @@ fn extreme_values() {
     });
 }
 
+/// Transforms whose sums overflow, so that some columns are infinities or NaNs and others, column 0 among them, are finite.
+#[test]
+fn sums_that_overflow() {
+    let large = f32::MAX / 2.0;
+    let patterns: [&[f32]; 5] = [
+        &[1.0, -1.0, 1.0, -1.0, 1.0, -1.0, -1.0, 1.0],
+        &[1.0, -1.0, 1.0, -1.0],
+        &[1.0, 1.0],
+        &[1.0, -1.0, -1.0, 1.0],
+        &[1.0, 1.0, -1.0, -1.0, 0.5],
+    ];
+    let (rows, k) = (patterns.len() * 7, 128);
+    let mut values = ordinary(rows * k, 77);
+    for (row, values) in values.chunks_exact_mut(k).enumerate() {
+        let at = row % 7 * 16 + row % 3;
+        for (value, sign) in values[at..].iter_mut().zip(patterns[row / 7]) {
+            *value = sign * large;
+        }
+    }
+    let cpus = cpus();
+    for spec in specs().iter().filter(|spec| spec.rotation.is_some()) {
+        compare(&values, rows, k, spec, None, &cpus);
+    }
+}
+
 #[test]
 fn refusals_are_those_of_the_reference() {
     let cpu = Cpu::new(InstructionSet::detect(), 1).unwrap();

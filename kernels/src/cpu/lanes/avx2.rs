@@ -82,6 +82,9 @@ impl<const VNNI: bool> Lanes for Avx2<VNNI> {
         fma(a, b, c) = _mm256_fmadd_ps(a, b, c);
         max(a, b) = _mm256_max_ps(a, b);
         min(a, b) = _mm256_min_ps(a, b);
+        // All bits set are a quiet NaN.
+        keep_nan(x, value) = _mm256_or_ps(value, _mm256_cmp_ps::<_CMP_UNORD_Q>(x, x));
+        canonical(a) = _mm256_blendv_ps(a, _mm256_set1_ps(f32::from_bits(0x7FC0_0000)), _mm256_cmp_ps::<_CMP_UNORD_Q>(a, a));
     }
 
     halves! { Words:
@@ -93,6 +96,11 @@ impl<const VNNI: bool> Lanes for Avx2<VNNI> {
         xor(a, b) = _mm256_xor_si256(a, b);
         max_u(a, b) = _mm256_max_epu32(a, b);
         min_u(a, b) = _mm256_min_epu32(a, b);
+        add_bytes(a, b) = _mm256_adds_epu8(a, b);
+        sub_bytes(a, b) = _mm256_subs_epu8(a, b);
+        sub_halves(a, b) = _mm256_subs_epu16(a, b);
+        wrapping_sub_bytes(a, b) = _mm256_sub_epi8(a, b);
+        lower_halves(a, b) = _mm256_blend_epi16::<0b1010_1010>(a, _mm256_slli_epi32::<16>(b));
         select_less_u(a, b, yes, no) = {
             // a >= b exactly where max(a, b) == a.
             let not_less = _mm256_cmpeq_epi32(_mm256_max_epu32(a, b), a);

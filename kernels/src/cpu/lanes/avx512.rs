@@ -71,6 +71,13 @@ impl Lanes for Avx512 {
             _mm512_maskz_mov_ps(_mm512_cmp_ps_mask::<_CMP_NLT_UQ>(x, _mm512_set1_ps(limit)), value);
         // Response 2 (the quiet NaN) for the two classes of NaN, none for the other six.
         keep_nan(x: __m512, value: __m512) -> __m512 = _mm512_fixupimm_ps::<0>(value, x, _mm512_set1_epi32(0x22));
+        // One is added, by a mask, where the last bit that stays is set.
+        to_bf16(bits: __m512i) -> __m512i = {
+            let below = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7FFF));
+            let is_odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x1_0000));
+            let rounded = _mm512_mask_sub_epi32(below, is_odd, below, _mm512_set1_epi32(-1));
+            _mm512_and_si512(rounded, _mm512_set1_epi32(0xFFFF_0000u32.cast_signed()))
+        };
         canonical(a: __m512) -> __m512 =
             _mm512_mask_mov_ps(a, _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(a, a), _mm512_set1_ps(f32::from_bits(0x7FC0_0000)));
         bits(a: __m512) -> __m512i = _mm512_castps_si512(a);
@@ -86,6 +93,13 @@ impl Lanes for Avx512 {
         xor(a: __m512i, b: __m512i) -> __m512i = _mm512_xor_si512(a, b);
         max_u(a: __m512i, b: __m512i) -> __m512i = _mm512_max_epu32(a, b);
         min_u(a: __m512i, b: __m512i) -> __m512i = _mm512_min_epu32(a, b);
+        add_bytes(a: __m512i, b: __m512i) -> __m512i = _mm512_adds_epu8(a, b);
+        sub_bytes(a: __m512i, b: __m512i) -> __m512i = _mm512_subs_epu8(a, b);
+        sub_halves(a: __m512i, b: __m512i) -> __m512i = _mm512_subs_epu16(a, b);
+        // As and, shift and or it would become a shuffle of words, which takes three instructions' time on Intel.
+        lower_halves(a: __m512i, b: __m512i) -> __m512i =
+            _mm512_ternarylogic_epi32::<0xCA>(_mm512_set1_epi32(0xFFFF), a, _mm512_slli_epi32::<16>(b));
+        wrapping_sub_bytes(a: __m512i, b: __m512i) -> __m512i = _mm512_sub_epi8(a, b);
         select_less_u(a: __m512i, b: __m512i, yes: __m512i, no: __m512i) -> __m512i =
             _mm512_mask_blend_epi32(_mm512_cmplt_epu32_mask(a, b), no, yes);
         load_partial(from: &[f32]) -> __m512 = _mm512_maskz_loadu_ps(mask(from.len()), from.as_ptr());
@@ -149,6 +163,25 @@ impl Lanes for Avx512 {
     #[inline(always)]
     fn dot_finish(self, sum: __m512i, _offset: __m512i) -> __m512i {
         sum
+    }
+
+    /// Half of the instructions: of a number and a NaN the comparison of magnitudes gives the number, but whatever shares its last sum and
+    /// difference with a NaN is no finite number, so that a NaN is looked for only where there is an infinity.
+    #[inline(always)]
+    fn largest_after_hadamard(self, x: &[__m512; WIDTH]) -> __m512i {
+        let mut largest = self.splat_u(0);
+        for i in 0..WIDTH / 2 {
+            // SAFETY: as above. The larger magnitude without a sign.
+            let larger = unsafe { _mm512_castps_si512(_mm512_range_ps::<0b1011>(x[i], x[i + WIDTH / 2])) };
+            largest = self.max_u(largest, larger);
+        }
+        // SAFETY: as above.
+        if unsafe { _mm512_cmpge_epu32_mask(largest, _mm512_set1_epi32(0x7F80_0000)) } != 0 {
+            for &x in x {
+                largest = self.max_u(largest, self.and(self.bits(x), self.splat_u(0x7FFF_FFFF)));
+            }
+        }
+        largest
     }
 
     #[inline(always)]

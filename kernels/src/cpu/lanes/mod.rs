@@ -102,17 +102,25 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
         self.floats(self.select_less_u(x, self.splat_u(f32::NEG_INFINITY.to_bits() + 1), clipped, value))
     }
 
-    /// Per lane: a quiet NaN where `x` is a NaN, otherwise `value`. By default that is 0x7FC00000.
+    /// Per lane: a quiet NaN where `x` is a NaN, otherwise `value`.
     #[inline(always)]
     fn keep_nan(self, x: Self::F, value: Self::F) -> Self::F {
         let magnitude = self.and(self.bits(x), self.splat_u(0x7FFF_FFFF));
         self.floats(self.select_less_u(self.splat_u(0x7F80_0000), magnitude, self.splat_u(0x7FC0_0000), self.bits(value)))
     }
 
+    /// F32 patterns rounded to BF16, nearest-even; what a NaN gives means nothing. Monotonic in the magnitude.
+    #[inline(always)]
+    fn to_bf16(self, bits: Self::U) -> Self::U {
+        let odd = self.and(self.shr::<16>(bits), self.splat_u(1));
+        self.and(self.add_u(bits, self.add_u(odd, self.splat_u(0x7FFF))), self.splat_u(0xFFFF_0000))
+    }
+
     /// Per lane: the NaN 0x7FC00000 where `a` is any NaN.
     #[inline(always)]
     fn canonical(self, a: Self::F) -> Self::F {
-        self.keep_nan(a, a)
+        let magnitude = self.and(self.bits(a), self.splat_u(0x7FFF_FFFF));
+        self.floats(self.select_less_u(self.splat_u(0x7F80_0000), magnitude, self.splat_u(0x7FC0_0000), self.bits(a)))
     }
 
     /// [`Lanes::canonical`] of each.
@@ -140,6 +148,19 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
     fn shr<const N: u32>(self, a: Self::U) -> Self::U;
     fn max_u(self, a: Self::U, b: Self::U) -> Self::U;
     fn min_u(self, a: Self::U, b: Self::U) -> Self::U;
+    /// Byte by byte, at most 255.
+    fn add_bytes(self, a: Self::U, b: Self::U) -> Self::U;
+    /// Byte by byte, at least 0.
+    fn sub_bytes(self, a: Self::U, b: Self::U) -> Self::U;
+    /// Sixteen bits by sixteen bits, at least 0.
+    fn sub_halves(self, a: Self::U, b: Self::U) -> Self::U;
+    /// Byte by byte, modulo 256.
+    fn wrapping_sub_bytes(self, a: Self::U, b: Self::U) -> Self::U;
+    /// The lower sixteen bits of both, `a`'s below `b`'s.
+    #[inline(always)]
+    fn lower_halves(self, a: Self::U, b: Self::U) -> Self::U {
+        self.or(self.and(a, self.splat_u(0xFFFF)), self.shl::<16>(b))
+    }
     /// Per lane: `if a < b { yes } else { no }`, unsigned.
     fn select_less_u(self, a: Self::U, b: Self::U, yes: Self::U, no: Self::U) -> Self::U;
 
@@ -147,6 +168,16 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
     #[inline(always)]
     fn hadamard(self, x: &mut [Self::F; WIDTH]) {
         butterflies!(x, |a, b| self.add(a, b), |a, b| self.sub(a, b));
+    }
+
+    /// Of what [`Lanes::hadamard`] gave, lane by lane, the pattern of the largest magnitude; a NaN's is above all others.
+    #[inline(always)]
+    fn largest_after_hadamard(self, x: &[Self::F; WIDTH]) -> Self::U {
+        let mut largest = self.splat_u(0);
+        for &x in x {
+            largest = self.max_u(largest, self.and(self.bits(x), self.splat_u(0x7FFF_FFFF)));
+        }
+        largest
     }
 
     /// Transposes a 16 x 16 tile: lane `i` of result `j` is lane `j` of input `i`.

@@ -79,6 +79,10 @@ impl<const DOT: bool> Lanes for Neon<DOT> {
         xor(a, b) = veorq_u32(a, b);
         max_u(a, b) = vmaxq_u32(a, b);
         min_u(a, b) = vminq_u32(a, b);
+        add_bytes(a, b) = vreinterpretq_u32_u8(vqaddq_u8(vreinterpretq_u8_u32(a), vreinterpretq_u8_u32(b)));
+        sub_bytes(a, b) = vreinterpretq_u32_u8(vqsubq_u8(vreinterpretq_u8_u32(a), vreinterpretq_u8_u32(b)));
+        sub_halves(a, b) = vreinterpretq_u32_u16(vqsubq_u16(vreinterpretq_u16_u32(a), vreinterpretq_u16_u32(b)));
+        wrapping_sub_bytes(a, b) = vreinterpretq_u32_u8(vsubq_u8(vreinterpretq_u8_u32(a), vreinterpretq_u8_u32(b)));
         select_less_u(a, b, yes, no) = vbslq_u32(vcltq_u32(a, b), yes, no);
     }
 

@@ -64,6 +64,10 @@ impl Lanes for Portable {
         xor(a, b): u32 = a ^ b;
         max_u(a, b): u32 = a.max(b);
         min_u(a, b): u32 = a.min(b);
+        add_bytes(a, b): u32 = bytes(a, b, u8::saturating_add);
+        sub_bytes(a, b): u32 = bytes(a, b, u8::saturating_sub);
+        sub_halves(a, b): u32 = ((a >> 16).saturating_sub(b >> 16) << 16) | (a & 0xFFFF).saturating_sub(b & 0xFFFF);
+        wrapping_sub_bytes(a, b): u32 = bytes(a, b, u8::wrapping_sub);
         select_less_u(a, b, yes, no): u32 = if a < b { yes } else { no };
     }
 
@@ -158,6 +162,12 @@ impl Lanes for Portable {
     }
 }
 
+#[inline(always)]
+fn bytes(a: u32, b: u32, of: impl Fn(u8, u8) -> u8) -> u32 {
+    let (a, b) = (a.to_le_bytes(), b.to_le_bytes());
+    u32::from_le_bytes([of(a[0], b[0]), of(a[1], b[1]), of(a[2], b[2]), of(a[3], b[3])])
+}
+
 /// Needs nothing of the processor. The operations are [`Portable`]'s, each of them a call: where every multiply-add is a routine anyway, that
 /// costs little, and a kernel in which nothing is inlined costs its users no time to compile.
 #[cfg(target_arch = "x86_64")]
@@ -204,6 +214,7 @@ impl Lanes for Called {
         times_power(p: Self::F, shifted: Self::F, n: Self::F) -> Self::F;
         zero_below(x: Self::F, limit: f32, value: Self::F) -> Self::F;
         keep_nan(x: Self::F, value: Self::F) -> Self::F;
+        to_bf16(bits: Self::U) -> Self::U;
         canonical(a: Self::F) -> Self::F;
         bits(a: Self::F) -> Self::U;
         floats(a: Self::U) -> Self::F;
@@ -220,7 +231,13 @@ impl Lanes for Called {
         shr<const N>(a: Self::U) -> Self::U;
         max_u(a: Self::U, b: Self::U) -> Self::U;
         min_u(a: Self::U, b: Self::U) -> Self::U;
+        add_bytes(a: Self::U, b: Self::U) -> Self::U;
+        sub_bytes(a: Self::U, b: Self::U) -> Self::U;
+        sub_halves(a: Self::U, b: Self::U) -> Self::U;
+        wrapping_sub_bytes(a: Self::U, b: Self::U) -> Self::U;
+        lower_halves(a: Self::U, b: Self::U) -> Self::U;
         select_less_u(a: Self::U, b: Self::U, yes: Self::U, no: Self::U) -> Self::U;
+        largest_after_hadamard(x: &[Self::F; WIDTH]) -> Self::U;
         transpose(rows: &mut [Self::F; WIDTH]) -> ();
         dot_start(offset: Self::U) -> Self::Dot;
         dot_add(sum: Self::Dot, unsigned: Self::U, signed: Self::U) -> Self::Dot;

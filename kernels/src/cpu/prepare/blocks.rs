@@ -3,10 +3,13 @@
 use super::super::lanes::{Lanes, WIDTH};
 use super::super::panels::{ANCHOR, Line, NAN_ANCHOR, OFFSET, STEPS, Side};
 use super::columns::{LARGEST, Reading, fill_square, read, read_plain};
-use super::element::{Target, e2m1_codes_to_bytes, e2m1_nearest, e2m1_stochastic, from_any_to_bf16, round};
+use super::element::{Scaling, Target, e2m1_codes_to_bytes, e2m1_nearest, e2m1_stochastic, power_of_two, round};
 use super::random::Counters;
 use super::{Task, lane_line};
 use crate::random::Stream;
+
+/// Columns whose scales are found together, at least.
+const TOGETHER: usize = 64;
 
 /// Registers of sixteen rows in a tile that shares one scale.
 pub(super) const TILE_GROUPS: usize = 2;
@@ -41,6 +44,9 @@ impl Rounds {
 #[derive(Clone, Copy)]
 pub(super) struct Blocks<'a> {
     pub(super) reading: Reading<'a>,
+    /// How often what was read is still to be halved: a transform's factor, if it is a power of two. Elements are BF16, and so multiples of
+    /// 2^-133, as their sums are: no bit is lost, whenever it is done.
+    pub(super) halvings: u32,
     pub(super) scale: ScaleBits,
     pub(super) rounds: Rounds,
     /// Whether 32 rows share a scale.
@@ -70,12 +76,6 @@ fn scale_bytes<L: Lanes>(l: L, largest: L::U, scale: ScaleBits) -> L::U {
     l.select_less_u(largest, l.splat_u(0x7F80_0000), byte, l.splat_u(255))
 }
 
-/// 2^(127 - byte) for byte up to 253; minus infinity for 255.
-#[inline(always)]
-fn inverse<L: Lanes>(l: L, byte: L::U) -> L::F {
-    l.floats(l.shl::<23>(l.sub_u(l.splat_u(254), byte)))
-}
-
 /// 2^(byte - 127), with the subnormal 2^-127 for 0 and a NaN for 255.
 #[inline(always)]
 fn power<L: Lanes>(l: L, byte: L::U) -> L::F {
@@ -99,21 +99,34 @@ pub(super) fn magnitudes<L: Lanes>(l: L, block: &[L::F]) -> L::U {
     largest
 }
 
+/// [`magnitudes`] of transforms of sixteen columns.
+#[inline(always)]
+fn transformed_magnitudes<L: Lanes>(l: L, block: &[L::F]) -> L::U {
+    let mut largest = l.splat_u(0);
+    for square in block.as_chunks().0 {
+        largest = l.max_u(largest, l.largest_after_hadamard(square));
+    }
+    largest
+}
+
 /// Calls `block(subgroup, first column, columns, scale bytes)` for every block of the task's rows and columns, `subgroup` counting
 /// sixteen rows from the task's first. With `late` (no rotation) the columns are still to be rounded to BF16, which does not
 /// change which is largest.
 #[inline(always)]
 fn for_each_block<L: Lanes>(l: L, b: &Blocks<'_>, late: bool, task: &Task, mut block: impl FnMut(usize, usize, &[L::F; 32], L::U)) -> Seen {
     let groups = if b.tiles { TILE_GROUPS } else { 1 };
-    let chunk = if late { 32 } else { b.reading.chunk() };
+    let whole = if late { 32 } else { b.reading.chunk() };
+    let chunk = whole.max(TOGETHER);
     let mut buffers = [[l.splat(0.0); LARGEST]; TILE_GROUPS];
     let (mut overall, mut scales) = (l.splat_u(0), l.splat_u(0));
     for (number, (first_group, first)) in task.order(groups, chunk, b.reading.source.row_stride == 1).enumerate() {
+        let columns = chunk.min(task.columns.end - first);
         for (group, buffer) in buffers.iter_mut().enumerate().take(groups) {
             let row = task.row + (first_group + group) * WIDTH;
             let fetch = task.fetch(number * groups + group, chunk);
+            let buffer = &mut buffer[..columns.next_multiple_of(whole).min(LARGEST)];
             if late {
-                for (i, square) in buffer[..chunk].as_chunks_mut().0.iter_mut().enumerate() {
+                for (i, square) in buffer.as_chunks_mut().0.iter_mut().enumerate() {
                     fill_square::<L>(
                         l,
                         square,
@@ -122,25 +135,33 @@ fn for_each_block<L: Lanes>(l: L, b: &Blocks<'_>, late: bool, task: &Task, mut b
                     );
                 }
             } else {
-                read(l, &b.reading, row, first, fetch, &mut buffer[..chunk]);
+                read(l, &b.reading, row, first, fetch, buffer);
             }
         }
-        for start in (0..chunk.min(task.columns.end - first)).step_by(32) {
-            let mut largest = magnitudes(l, &buffers[0][start..start + 32]);
-            if b.tiles {
-                largest = l.splat_u(l.largest_u(l.max_u(largest, magnitudes(l, &buffers[1][start..start + 32]))));
+        // First all scales, then all elements: what waits for a scale would otherwise keep the next block from being begun.
+        let mut bytes = [l.splat_u(0); LARGEST / 32];
+        for (start, bytes) in (0..columns).step_by(32).zip(&mut bytes) {
+            let mut largest = l.splat_u(0);
+            for buffer in buffers.iter().take(groups) {
+                let block = &buffer[start..start + 32];
+                let is_transformed = !late && b.reading.rotation == WIDTH;
+                largest = l.max_u(largest, if is_transformed { transformed_magnitudes(l, block) } else { magnitudes(l, block) });
             }
+            if b.tiles {
+                largest = l.splat_u(l.largest_u(largest));
+            }
+            largest = l.bits(l.mul(l.floats(largest), l.splat(power_of_two(b.halvings))));
             if late {
-                let rounded = from_any_to_bf16(l, largest);
+                let rounded = l.to_bf16(largest);
                 largest = l.select_less_u(l.splat_u(0x7F80_0000), largest, largest, rounded);
             }
             overall = l.max_u(overall, largest);
-            let bytes = scale_bytes(l, largest, b.scale);
-            scales = l.max_u(scales, l.select_less_u(bytes, l.splat_u(255), bytes, l.splat_u(0)));
-            for (group, buffer) in buffers.iter().enumerate().take(groups.min(task.subgroups() - first_group)) {
-                if let Some(columns) = buffer[start..].first_chunk() {
-                    block(first_group + group, first + start, columns, bytes);
-                }
+            *bytes = scale_bytes(l, largest, b.scale);
+            scales = l.max_u(scales, l.select_less_u(*bytes, l.splat_u(255), *bytes, l.splat_u(0)));
+        }
+        for (group, buffer) in buffers.iter().enumerate().take(groups.min(task.subgroups() - first_group)) {
+            for ((start, block_columns), &bytes) in (0..columns).step_by(32).zip(buffer.as_chunks().0).zip(&bytes) {
+                block(first_group + group, first + start, block_columns, bytes);
             }
         }
     }
@@ -171,7 +192,7 @@ trait Bytes {
     type Source<L: Lanes>: Copy;
     /// The sources of a task's rows.
     fn sources<L: Lanes>(l: L, b: &Blocks<'_>, task: &Task) -> [Self::Source<L>; Task::SUBGROUPS];
-    fn of<L: Lanes>(l: L, source: &Self::Source<L>, column: usize, v: [L::F; 4]) -> L::U;
+    fn of<L: Lanes>(l: L, source: &Self::Source<L>, column: usize, x: [L::F; 4], scaling: &Scaling<L>) -> L::U;
 }
 
 struct Nearest;
@@ -185,8 +206,8 @@ impl Bytes for Nearest {
     }
 
     #[inline(always)]
-    fn of<L: Lanes>(l: L, (): &(), _: usize, v: [L::F; 4]) -> L::U {
-        e2m1_nearest(l, v)
+    fn of<L: Lanes>(l: L, (): &(), _: usize, x: [L::F; 4], scaling: &Scaling<L>) -> L::U {
+        e2m1_nearest(l, x, scaling)
     }
 }
 
@@ -209,10 +230,11 @@ impl Bytes for Drawn {
     }
 
     #[inline(always)]
-    fn of<L: Lanes>(l: L, (factor, counters): &(f32, Counters<L>), column: usize, v: [L::F; 4]) -> L::U {
+    fn of<L: Lanes>(l: L, (factor, counters): &(f32, Counters<L>), column: usize, x: [L::F; 4], scaling: &Scaling<L>) -> L::U {
         let mut codes = [l.splat_u(0); 4];
         for i in 0..4 {
-            codes[i] = e2m1_stochastic(l, l.mul(v[i], l.splat(*factor)), counters.words(l, column + i));
+            let v = l.mul(l.mul(x[i], scaling.inverse), l.splat(*factor));
+            codes[i] = e2m1_stochastic(l, v, counters.words(l, column + i));
         }
         e2m1_codes_to_bytes(l, codes)
     }
@@ -230,7 +252,7 @@ fn e2m1_task<L: Lanes, B: Bytes>(l: L, b: &Blocks<'_>, side: Side, late: bool, t
         task,
         #[inline(always)]
         |subgroup, column, values, bytes| {
-            let inverse = inverse(l, bytes);
+            let scaling = Scaling::new(l, bytes, b.halvings);
             let first = lane_line(subgroup, (column - task.columns.start) / 32, blocks, lines, block_lines);
             // From this subgroup's first line to its last one.
             let to = &mut to[first..first + block_lines - lines + 1];
@@ -238,13 +260,13 @@ fn e2m1_task<L: Lanes, B: Bytes>(l: L, b: &Blocks<'_>, side: Side, late: bool, t
             let mut sum = l.dot_start(l.splat_u(0));
             let (fours, _) = values.as_chunks::<4>();
             for (step, four) in fours.iter().enumerate() {
-                let mut scaled = *four;
-                for x in &mut scaled {
-                    *x = l.mul(if late { l.floats(from_any_to_bf16(l, l.bits(*x))) } else { *x }, inverse);
+                let mut four = *four;
+                for x in &mut four {
+                    *x = if late { l.floats(l.to_bf16(l.bits(*x))) } else { *x };
                 }
-                let mut word = B::of(l, source, column + 4 * step, scaled);
+                let mut word = B::of(l, source, column + 4 * step, four, &scaling);
                 if is_left {
-                    word = signed(l, word);
+                    word = l.wrapping_sub_bytes(word, l.splat_u(0x0101_0101 * OFFSET as u32));
                     sum = l.dot_add(sum, l.splat_u(0x0101_0101), word);
                 }
                 l.store_u(word, &mut to[step * lines].0);
@@ -259,13 +281,6 @@ fn e2m1_task<L: Lanes, B: Bytes>(l: L, b: &Blocks<'_>, side: Side, late: bool, t
             }
         },
     )
-}
-
-/// Every byte less 12. Bytes are at most 24: with its top bit set none borrows from its neighbour.
-#[inline(always)]
-fn signed<L: Lanes>(l: L, word: L::U) -> L::U {
-    let top = l.splat_u(0x8080_8080);
-    l.xor(l.sub_u(l.or(word, top), l.splat_u(0x0101_0101 * OFFSET as u32)), top)
 }
 
 /// Counters row * k of sixteen rows, for every subgroup that a task can have.
@@ -306,7 +321,7 @@ pub(super) fn floats<L: Lanes>(l: L, b: &Blocks<'_>, target: Target, side: Side,
         task,
         #[inline(always)]
         |subgroup, column, values, bytes| {
-            let (inverse, scale) = (inverse(l, bytes), power(l, bytes));
+            let (Scaling { inverse, .. }, scale) = (Scaling::new(l, bytes, b.halvings), power(l, bytes));
             for (i, &x) in values.iter().enumerate().take(task.columns.end - column) {
                 let mut v = l.mul(x, inverse);
                 if let Rounds::Prescaled(_) = b.rounds {

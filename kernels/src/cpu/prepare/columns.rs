@@ -21,7 +21,7 @@ pub(super) struct Reading<'a> {
     pub(super) as_bf16: bool,
     /// Size of the Hadamard transform; 0 for none.
     pub(super) rotation: usize,
-    /// What the transform is multiplied by: 1/sqrt(size), rounded to F32.
+    /// What the transform is multiplied by: 1/sqrt(size), rounded to F32; or 1, where that is left to the reader.
     pub(super) norm: f32,
     /// Signs before the transform.
     pub(super) signs: Option<&'a [f32]>,
@@ -90,7 +90,7 @@ pub(super) fn read_square<L: Lanes>(
         }
         // Natural-order Sylvester transform: sizes 1, 2, 4, 8.
         l.hadamard(square);
-        if reading.rotation == WIDTH {
+        if reading.rotation == WIDTH && reading.norm != 1.0 {
             for x in square.iter_mut() {
                 *x = l.mul(*x, l.splat(reading.norm));
             }
@@ -179,7 +179,9 @@ fn rest_of_hadamard<L: Lanes>(l: L, x: &mut [L::F], norm: f32) {
         }
         half *= 2;
     }
-    for x in x.iter_mut() {
-        *x = l.mul(*x, l.splat(norm));
+    if norm != 1.0 {
+        for x in x.iter_mut() {
+            *x = l.mul(*x, l.splat(norm));
+        }
     }
 }

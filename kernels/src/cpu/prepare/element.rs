@@ -35,41 +35,63 @@ pub(super) const BF16: Target = Target { dropped: 16, smallest_normal: 0.0, larg
 /// To BF16, nearest-even; a NaN stays one.
 #[inline(always)]
 pub(super) fn round_to_bf16<L: Lanes>(l: L, x: L::F) -> L::F {
-    l.keep_nan(x, l.floats(from_any_to_bf16(l, l.bits(x))))
-}
-
-/// `round_to_bf16` on bit patterns that are not a NaN's (which may come out as anything): half the work. Monotonic in the magnitude.
-#[inline(always)]
-pub(super) fn from_any_to_bf16<L: Lanes>(l: L, bits: L::U) -> L::U {
-    let odd = l.and(l.shr::<16>(bits), l.splat_u(1));
-    l.and(l.add_u(bits, l.add_u(odd, l.splat_u(0x7FFF))), l.splat_u(0xFFFF_0000))
+    l.keep_nan(x, l.floats(l.to_bf16(l.bits(x))))
 }
 
 /// The exponent bits alone.
 const EXPONENT: u32 = 0x7F80_0000;
 
-/// Four already scaled values as bytes of twice their E2M1 value plus 12, the first in the low byte; nearest-even and saturating.
-/// What a NaN gives means nothing.
-///
-/// With e the exponent of |v|, at least 0, the grid near v is 2^(e-1), which is F32's spacing at 1.5 * 2^(e+22): adding and
-/// subtracting that rounds to it. Elements are then multiples of 1/2 below 8, so two of them, 8 bits apart, and the offset fit
-/// into one mantissa.
+/// What a block's scale makes of its elements, lane by lane.
+#[derive(Clone, Copy)]
+pub(super) struct Scaling<L: Lanes> {
+    /// What an element is multiplied by: a power of two.
+    pub(super) inverse: L::F,
+    /// Exponent bits of an element that becomes 1 so.
+    one: L::U,
+}
+
+impl<L: Lanes> Scaling<L> {
+    /// For elements times 2^-`halvings` under a scale byte. Of 255 nothing is known.
+    #[inline(always)]
+    pub(super) fn new(l: L, byte: L::U, halvings: u32) -> Self {
+        // 2^(127 - byte) is a normal number for each byte that a finite element can give; a product with 2^-halvings may not be, and is exact.
+        let inverse = l.mul(l.floats(l.shl::<23>(l.sub_u(l.splat_u(254), byte))), l.splat(power_of_two(halvings)));
+        let one = l.shl::<23>(l.add_u(byte, l.splat_u(halvings)));
+        Self { inverse, one }
+    }
+}
+
+/// 2^-halvings.
 #[inline(always)]
-pub(super) fn e2m1_nearest<L: Lanes>(l: L, values: [L::F; 4]) -> L::U {
-    const LARGEST: f32 = 6.0;
+pub(super) fn power_of_two(halvings: u32) -> f32 {
+    f32::from_bits((127 - halvings) << 23)
+}
+
+/// Four values as bytes of twice their scaled E2M1 value plus 12, the first in the low byte; nearest-even and saturating. Scaled magnitudes are
+/// below 8. What a NaN gives means nothing.
+///
+/// With e the exponent of a scaled value, at least 0, the grid near it is 2^(e-1), which is F32's spacing at 1.5 * 2^(e+22): adding and
+/// subtracting that rounds to it; scaling is part of the addition. Elements are then multiples of 1/2 up to 8, so two of them, 8 bits apart, and
+/// an offset fit into one mantissa. That 8 is 6, and -8 is -6, is seen to in the bytes.
+#[inline(always)]
+pub(super) fn e2m1_nearest<L: Lanes>(l: L, values: [L::F; 4], scaling: &Scaling<L>) -> L::U {
+    // 1.5 * 2^22
+    const ANCHOR: u32 = ((127 + 22) << 23) | 0x0040_0000;
     let mut rounded = values;
     for value in &mut rounded {
-        let clamped = l.clamp(*value, LARGEST);
-        let exponent = l.max_u(l.and(l.bits(clamped), l.splat_u(EXPONENT)), l.splat_u(1.0f32.to_bits()));
-        let anchor = l.floats(l.add_u(exponent, l.splat_u((22 << 23) | 0x0040_0000)));
-        *value = l.sub(l.add(clamped, anchor), anchor);
+        // Exponents lie in the upper halves.
+        let exponent = l.sub_halves(l.and(l.bits(*value), l.splat_u(EXPONENT)), scaling.one);
+        let anchor = l.floats(l.add_u(exponent, l.splat_u(ANCHOR)));
+        *value = l.sub(l.fma(*value, scaling.inverse, anchor), anchor);
     }
-    // 2^22, where the spacing is 1/2, plus 6 for each of two bytes.
-    let start = l.splat(4_194_304.0 + 6.0 * 257.0);
+    // 2^22, where the spacing is 1/2, plus 8 for each of two bytes: they hold twice the value plus 16.
+    let start = l.splat(4_194_304.0 + 8.0 * 257.0);
     let [a, b, c, d] = rounded;
     let low = l.bits(l.fma(b, l.splat(256.0), l.add(a, start)));
     let high = l.bits(l.fma(d, l.splat(256.0), l.add(c, start)));
-    l.or(l.and(low, l.splat_u(0xFFFF)), l.shl::<16>(high))
+    // From 4 to 28, and 4 less: what is above 28 ends at 255 first, what is below 4 ends at 0 then.
+    let capped = l.add_bytes(l.lower_halves(low, high), l.splat_u(0x0101_0101 * (255 - 28)));
+    l.sub_bytes(capped, l.splat_u(0x0101_0101 * (255 - 24)))
 }
 
 /// Twice each E2M1 value plus 12, by code.

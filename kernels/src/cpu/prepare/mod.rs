@@ -340,7 +340,9 @@ impl Cpu {
         let (factor, work) = match (mini_float(spec.format), spec.block) {
             (Some(format), Block::Row32 | Block::Tile32) => {
                 let tiles = spec.block == Block::Tile32;
-                let blocks = Blocks { reading, scale: scale_bits(spec.scale, &format), rounds, tiles };
+                let halvings = halvings(reading.norm);
+                let reading = Reading { norm: if halvings > 0 { 1.0 } else { reading.norm }, ..reading };
+                let blocks = Blocks { reading, halvings, scale: scale_bits(spec.scale, &format), rounds, tiles };
                 (correction(rounds), if is_mxfp4 { Work::Words(blocks) } else { Work::Floats(blocks) })
             }
             (Some(format), Block::Tensor) => {
@@ -468,6 +470,11 @@ fn target(format: Format) -> Target {
 /// What the product of a prescaled operand is multiplied by.
 fn correction(rounds: Rounds) -> f32 {
     if let Rounds::Prescaled(_) = rounds { PRESCALE_CORRECTION } else { 1.0 }
+}
+
+/// n where `norm` is 2^-n, otherwise 0.
+fn halvings(norm: f32) -> u32 {
+    if norm.to_bits() & 0x007F_FFFF == 0 { 127 - (norm.to_bits() >> 23) } else { 0 }
 }
 
 /// `format::e8m0::scale_byte` as one addition and one shift: see [`ScaleBits`].
