@@ -18,6 +18,9 @@ use study::synthesis::{Depth, Row, Synthesis, SynthesisError, below, table};
 const FEW: Effort = Effort { draws: 10 };
 const ARMS: &[(&str, f64)] = &[("fp8", 1.0), ("mxfp4-f", 1.08), ("mxfp4-fd", 1.10), ("mxfp4-fdw", 1.26), ("mxfp4-fdw-h16", 1.085)];
 
+/// The learning rate of profile `cpu`.
+const RATE: &str = "learning_rate: 2.0e-3";
+
 /// A campaign to be written.
 struct Made<'a> {
     name: &'a str,
@@ -25,19 +28,33 @@ struct Made<'a> {
     seeds: &'a [u64],
     parameters: u64,
     tokens_per_step: u64,
+    /// As its line of the profile has it.
+    learning_rate: &'a str,
     /// Scatter of a run, nats; none at all is a tie.
     noise: f64,
 }
 
 impl<'a> Made<'a> {
     fn new(name: &'a str) -> Self {
-        Self { name, arms: ARMS, seeds: &[11, 12, 13], parameters: 1_000_000, tokens_per_step: TOKENS_PER_STEP, noise: 0.002 }
+        Self {
+            name,
+            arms: ARMS,
+            seeds: &[11, 12, 13],
+            parameters: 1_000_000,
+            tokens_per_step: TOKENS_PER_STEP,
+            learning_rate: RATE,
+            noise: 0.002,
+        }
     }
 
     /// Curves whose slope in the logarithm of tokens is between 0.40 and 0.30 from 39 % to 69 % of the budget; a cost of r moves one by r.
     fn write(&self, below: &Path) -> PathBuf {
         let directory = below.join(self.name);
         synthetic::write_arms(&directory, &[], &[]);
+        let profile = directory.join("manifests/profile.yaml");
+        let text = fs::read_to_string(&profile).unwrap();
+        assert!(text.contains(RATE));
+        save(&profile, &text.replace(RATE, self.learning_rate));
         let mut draws = Draws::default();
         // Campaigns of different size have different noise.
         for _ in 0..self.parameters / 1_000_000 {
@@ -393,6 +410,13 @@ fn the_picture_shows_settings() {
         [("half", 131_072, &[14][..]), ("twice", 524_288, &[14, 15])].map(|(name, tokens, seeds)| batch(name, tokens, seeds));
     let found = pages(&of(&[large.clone(), half, twice])).svg;
     assert!(found.contains("2 seeds, 524,288 tokens") && found.matches(" tokens a step").count() == 2, "{found}");
+    // Of two with one batch that with the first's learning rate is shown, though the other has more seeds.
+    let fast = Made { seeds: &[14, 15], learning_rate: "learning_rate: 4.0e-3", arms, tokens_per_step: 4_096, ..Made::new("a-fast") };
+    let fast = fast.write(folder.path());
+    let found = pages(&of(&[large.clone(), fast.clone(), near.clone()])).svg;
+    assert!(found.contains("1.0M, 1 seed, 4,096 tokens a step, rate 2e−3") && found.matches(" tokens a step").count() == 2, "{found}");
+    let found = pages(&of(&[large.clone(), fast])).svg;
+    assert!(found.contains("1.0M, 2 seeds, 4,096 tokens a step, rate 4e−3"), "{found}");
     // Another size comes before another batch: public logs leave room for six.
     let sizes = [2, 3, 4, 5, 6].map(|millions| {
         let name = format!("of-{millions}");

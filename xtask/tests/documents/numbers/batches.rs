@@ -16,7 +16,7 @@ const LARGER: &str = "2026-11-27-nvidia-h200-ladder-110m-batch-quadruple-depth-2
 /// The large batch at 110M with twice the learning rate, over 1.2 epochs.
 const LARGER_RATE: &str = "2026-11-27-nvidia-h200-ladder-110m-batch-quadruple-lr-double-38e763dd";
 /// The large batch at 110M and the ladder's learning rate, over 1.45 epochs, with other seeds.
-const LARGER_LONG: &str = "2026-11-28-nvidia-h200-ladder-110m-batch-quadruple-long-3a1cdb55";
+const LARGER_LONG: &str = "2026-11-28-nvidia-h200-ladder-110m-batch-quadruple-long-a5319e34";
 /// The paper's batch with twice the learning rate, over 1.2 epochs.
 const PAPERS: &str = "2026-11-27-nvidia-h200-ladder-32m-batch-octuple-lr-double-38e763dd";
 const CLAIMS: [(&str, &str); 3] = [("T1-FDW", "mxfp4-fdw"), ("T1-F", "mxfp4-f"), ("T1-H16", "mxfp4-fdw-h16")];
@@ -78,20 +78,23 @@ impl Results {
         )
     }
 
-    /// Only the full pipeline has been run.
     fn longer_at_110m(&mut self) -> String {
-        assert_eq!(["T1-FDW", "T1-H16"].map(|claim| self.verdict(LARGER_LONG, claim)), ["reproduced", "not-run"]);
-        let full = self.cost(LARGER_LONG, "mxfp4-fdw", false).unwrap().in_words();
-        let p = self.of_the_size(LARGER_LONG, "T1-FDW", "p_inside");
-        let chance = self.of_the_size(LARGER_LONG, "T1-FDW", "chance_reproduced");
+        assert_eq!(["T1-FDW", "T1-H16"].map(|claim| self.verdict(LARGER_LONG, claim)), ["reproduced", "differs"]);
+        let arms = ["mxfp4-fdw", "mxfp4-fdw-h16"];
+        let [full, rotated] = arms.map(|arm| self.cost(LARGER_LONG, arm, false).unwrap().in_words());
+        let mut line = |claim: &str, column: &str| self.of_the_size(LARGER_LONG, claim, column);
+        let [p, rotated_p] = [("T1-FDW", "p_inside"), ("T1-H16", "p_outside")].map(|(claim, column)| fixed(line(claim, column), 3));
+        let [holm, rotated_holm] =
+            [("T1-FDW", "holm_inside"), ("T1-H16", "holm_outside")].map(|(claim, column)| fixed(line(claim, column), 2));
+        let [chance, rotated_chance] = ["T1-FDW", "T1-H16"].map(|claim| fixed(100.0 * line(claim, "chance_reproduced"), 0));
+        let off = self.direction_line(LARGER_LONG, "T1-H16").unwrap().negated().in_words();
         let precision = self.precision(LARGER_LONG);
         let [from, to] = [0, 1].map(|end| fixed(precision["tokens"][end].as_f64().unwrap() / 1e6, 0));
         let flattest = self.slopes(LARGER, "mxfp4-fdw").last().unwrap().0;
-        let [own, other] = [LARGER_LONG, LARGER].map(|directory| fixed(self.over_slopes(directory, "mxfp4-fdw", flattest), 1));
+        let [[own, other], [rotated_own, rotated_other]] =
+            arms.map(|arm| [LARGER_LONG, LARGER].map(|directory| fixed(self.over_slopes(directory, arm, flattest), 1)));
         format!(
-            "The full pipeline is `reproduced` at {full} (p {}), over {from} to {to} million tokens. Four seeds would find that with a chance of {} %, if the paper is right. One run scatters by {} % there. Over slopes of 0.40 to {} these seeds cost {own} %, the four before them {other} %",
-            fixed(p, 3),
-            fixed(100.0 * chance, 0),
+            "The full pipeline is `reproduced` at {full} (p {p}, and {holm} after Holm's correction), over {from} to {to} million tokens. Hadamard 16 `differs` at {rotated} (p {rotated_p}, and {rotated_holm}); it takes {off} off the full pipeline. One run scatters by {} % there. Four seeds would find `reproduced` with a chance of {chance} and {rotated_chance} %, if the paper is right. Over slopes of 0.40 to {} the full pipeline costs {own} % by these seeds and {other} % by the four before them, Hadamard 16 {rotated_own} and {rotated_other} %",
             fixed(100.0 * precision["sd"].as_f64().unwrap(), 1),
             fixed(flattest, 2)
         )
@@ -214,10 +217,12 @@ impl Results {
         let [full, plain, rotated] = CLAIMS.map(|(_, arm)| self.cost(MORE, arm, false).unwrap().in_words());
         let holm = self.of_the_size(MORE, "T1-FDW", "holm_inside");
         let faster = self.cost(RATE, "mxfp4-fdw", false).unwrap().in_words();
-        let larger = self.cost(LARGER_LONG, "mxfp4-fdw", false).unwrap().in_words();
+        let [larger, larger_rotated] = ["mxfp4-fdw", "mxfp4-fdw-h16"].map(|arm| self.cost(LARGER_LONG, arm, false).unwrap().in_words());
         format!(
-            "the full pipeline costs {full}, `reproduced` (p {} by Holm), Fprop {plain} and H16 {rotated}, `differs` (six seeds), at the paper's depth; after the same tokens all cost less. At 110M the first costs {larger}, `reproduced` (four seeds), with twice the rate at 32M {faster}, `inconclusive`",
-            fixed(holm, 2)
+            "the full pipeline costs {full}, `reproduced` (p {} by Holm), Fprop {plain} and H16 {rotated}, `differs` (six seeds), at the paper's depth; after the same tokens all cost less. At 110M: {larger}, `reproduced` (p {}), H16 {larger_rotated}, `differs` (p {}; four seeds); at twice the rate at 32M the first {faster}, `inconclusive`",
+            fixed(holm, 2),
+            fixed(self.of_the_size(LARGER_LONG, "T1-FDW", "holm_inside"), 2),
+            fixed(self.of_the_size(LARGER_LONG, "T1-H16", "holm_outside"), 2)
         )
     }
 }

@@ -101,13 +101,18 @@ impl Shown<'_> {
     }
 
     /// Of the settings of one size, that with the most seeds first, the one whose batch is nearest to the paper's, where that is not the first.
+    /// Of several the one with the first's learning rate, so that the two differ in the batch alone.
     fn nearest<'b>(&self, size: &'b [Series]) -> Option<&'b Series> {
         let papers = synthesis::papers_batch(self.manifests);
-        let far = |series: &Series| match self.synthesis.sources[series[0]].batch.zip(papers) {
+        let source = |series: &Series| &self.synthesis.sources[series[0]];
+        let far = |series: &Series| match source(series).batch.zip(papers) {
             Some((own, papers)) => (own as f64 / papers as f64).ln().abs(),
             None => f64::INFINITY,
         };
-        let nearest = size.iter().min_by(|one, other| far(one).total_cmp(&far(other)))?;
+        let has_another_rate = |series: &Series| source(series).learning_rate != source(&size[0]).learning_rate;
+        let order =
+            |one: &Series, other: &Series| far(one).total_cmp(&far(other)).then(has_another_rate(one).cmp(&has_another_rate(other)));
+        let nearest = size.iter().min_by(|one, other| order(one, other))?;
         (far(nearest) < far(&size[0])).then_some(nearest)
     }
 
@@ -136,7 +141,7 @@ impl Shown<'_> {
         let batch = synthesis::papers_batch(self.manifests).map(|tokens| number::thousands(tokens as f64));
         let batch = batch.map(|batch| format!(" ({batch} tokens a step)")).unwrap_or_default();
         let caption = format!(
-            "Marks: at the paper’s depth of training, with 95 % intervals, by all seeds of a setting that can be put together: of each size the setting with the most seeds and, of those that get so deep, the one whose batch is nearest to the paper’s{batch}. Bands: what the paper reports; an arrow at the right: its run did not converge{faint}"
+            "Marks: at the paper’s depth of training, with 95 % intervals, by all seeds of a setting that can be put together: of each size the setting with the most seeds and, of those that get so deep, the one whose batch is nearest to the paper’s{batch}, with the same learning rate where there are several. Bands: what the paper reports; an arrow at the right: its run did not converge{faint}"
         );
         Some(dot_figure("synthesis", &caption, &chart, PICTURE))
     }
