@@ -15,7 +15,7 @@
 //! (AVX-VNNI), or with two instructions of 16-bit sums, which cannot overflow (AVX2, from copies of both sides: `packed`). There eight elements
 //! of C take 16 of them and 4 others a block, which is 80 % of their peak at best.
 //!
-//! On a Xeon the product of 2048 x 1024 x 1024 reaches 66 % of the integer peak in the steadiest of four measurements. Tried there in turns:
+//! On a Xeon the product of 2048 x 1024 x 1024 reaches 63 to 66 % of the integer peak in the steadiest measurements. Tried there in turns:
 //! fetching the right side's lines ahead gains 0 to 2 %; a panel that stays in the first-level cache, while rows from the second go past it,
 //! loses 3 to 17 %.
 //!

@@ -3,11 +3,12 @@
 //! `columns` reads and rotates, `blocks` and `tensor` scale and round, `element` rounds, `random` draws. What the result must
 //! be is defined in `crate::quantise`, where it lies in `panels`; neither is decided here.
 //!
-//! What bounds it (AVX-512, cycles for sixteen elements): the instructions of a rotated E2M1 operand need 13 on two ports, and it takes 18
-//! to 20 wherever it lies; FP8 needs 11 and takes 12 to 14 from the second-level cache, 18 from beyond. Whatever is compiled without the
-//! instructions (a closure that is not in place, `array::from_fn`) or makes a square of registers leave them shows at once. With AVX2 a
-//! square of 32 registers cannot stay in sixteen: half of it at a time is worked on where it lies. On Zen 3 that made E2M1 operands 1.2 to
-//! 1.7 times as fast, medians of 101 each in turns.
+//! What bounds it (AVX-512, cycles for sixteen elements): the instructions of a rotated E2M1 operand need 11 on two ports. With 13 it took
+//! 18 to 20 wherever it lay, and on a Xeon that others slowed the best of 41 rounds are 1.1 times as fast with 11: ports are not all that
+//! bounds it. FP8 needs 11 and takes 12 to 14 from the second-level cache, 18 from beyond. Whatever is compiled without the instructions (a
+//! closure that is not in place, `array::from_fn`) or makes a square of registers leave them shows at once. With AVX2 a square of 32
+//! registers cannot stay in sixteen: half of it at a time is worked on where it lies. On Zen 3 that made E2M1 operands 1.2 to 1.7 times as
+//! fast, and fewer instructions another 1.15 to 1.17 times, medians in turns.
 
 mod blocks;
 mod columns;

@@ -12,19 +12,24 @@ const INTEL: [&str; 4] = [
     "kernels-2026-11-27-gpu-host-cpu-3",
     "kernels-2026-11-27-gpu-host-cpu-4",
 ];
-/// Two other hosts, with earlier loops.
+/// Two others, the first of them twice.
+const INTEL_AGAIN: [&str; 3] =
+    ["kernels-2026-11-28-gpu-host-cpu-5", "kernels-2026-11-28-gpu-host-cpu-6", "kernels-2026-11-28-gpu-host-cpu-7"];
+/// Two more, with earlier loops.
 const INTEL_BEFORE: [&str; 2] = ["kernels-2026-11-27-gpu-host-cpu", "kernels-2026-11-27-gpu-host-cpu-two-gpus"];
-/// Steps of the smaller size on another host of the kind, in turns with PyTorch's, and of the larger.
-const STEPS_INTEL_A: [&str; 6] = [
+/// Steps of the smaller size on the hosts of [`INTEL_AGAIN`], in turns with PyTorch's, and of the larger; the last of each on the second host.
+const STEPS_INTEL_A: [&str; 4] = [
     "kernels-2026-11-28-gpu-host-cpu-step-a-1",
     "kernels-2026-11-28-gpu-host-cpu-step-a-2",
     "kernels-2026-11-28-gpu-host-cpu-step-a-3",
     "kernels-2026-11-28-gpu-host-cpu-step-a-4",
-    "kernels-2026-11-28-gpu-host-cpu-step-a-5",
-    "kernels-2026-11-28-gpu-host-cpu-step-a-6",
 ];
-const STEPS_INTEL_B: [&str; 3] =
-    ["kernels-2026-11-28-gpu-host-cpu-step-b-1", "kernels-2026-11-28-gpu-host-cpu-step-b-2", "kernels-2026-11-28-gpu-host-cpu-step-b-3"];
+const STEPS_INTEL_B: [&str; 4] = [
+    "kernels-2026-11-28-gpu-host-cpu-step-b-1",
+    "kernels-2026-11-28-gpu-host-cpu-step-b-2",
+    "kernels-2026-11-28-gpu-host-cpu-step-b-3",
+    "kernels-2026-11-28-gpu-host-cpu-step-b-4",
+];
 const CPU_KERNELS_BEFORE: &str = "kernels-2026-11-25-epyc-2c";
 /// A processor without AVX-512.
 const CPU_KERNELS_AVX2: &str = "kernels-2026-11-27-epyc-zen3-2c";
@@ -106,6 +111,10 @@ impl Results {
     pub(super) fn sentences_of_intel(&mut self) -> Vec<String> {
         let over_mkl = listed(&INTEL.map(|directory| self.ratio_with_interval(directory, OVER_MKL)));
         let before = INTEL_BEFORE.map(|directory| self.ratio_with_interval(directory, OVER_MKL));
+        let mkl_again = listed(&INTEL_AGAIN.map(|directory| self.ratio_with_interval(directory, OVER_MKL)));
+        let best_again = listed(&INTEL_AGAIN.map(|directory| self.ratio_with_interval(directory, BEST)));
+        let [float_again, integer_again] =
+            [FLOAT_PEAK, INTEGER_PEAK].map(|what| listed(&INTEL_AGAIN.map(|directory| fixed(100.0 * self.ratio(directory, what), 0))));
         let rounds = INTEL.map(|directory| self.rounds(directory));
         let [theirs, ours] = [0, 1].map(|side| listed(&rounds.each_ref().map(|rounds| rounds[side].clone())));
         let mut each = |what: &str| INTEL.map(|directory| self.ratio(directory, what));
@@ -119,7 +128,9 @@ impl Results {
         vec![
             format!("is {over_mkl} times as fast as MKL's, at {float} % of the peak"),
             format!("ours take {ours} ms, MKL's {theirs} ms"),
-            format!("two other hosts of the kind gave {} (", before[0]),
+            format!("gave {mkl_again} times MKL's speed at {float_again} % of the peak"),
+            format!("at {integer_again} % of the integer peak and, with preparing, {best_again} times as fast as the best F32"),
+            format!("two more hosts of the kind gave {} (", before[0]),
             format!("and {} times MKL's speed", before[1]),
             format!("run at {integer} % of the integer peak, and with preparing are {best} times as fast as the best F32"),
             format!("our BF16 product is {bf16} times as fast, our MXFP4 product {int8} times as fast as INT8 without scales"),
