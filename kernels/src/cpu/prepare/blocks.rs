@@ -110,9 +110,36 @@ fn transformed_magnitudes<L: Lanes>(l: L, block: &[L::F]) -> L::U {
     largest
 }
 
+/// Reads columns of sixteen rows; with `late` they are still to be rounded to BF16.
+#[inline(always)]
+fn fill<L: Lanes>(l: L, b: &Blocks<'_>, late: bool, (row, first): (usize, usize), fetch: Option<usize>, columns: &mut [L::F]) {
+    if !late {
+        return read(l, &b.reading, row, first, fetch, columns);
+    }
+    for (i, square) in columns.as_chunks_mut().0.iter_mut().enumerate() {
+        fill_square::<L>(
+            l,
+            square,
+            #[inline(always)]
+            |square| read_plain(l, &b.reading.source, row, first, fetch, i, square),
+        );
+    }
+}
+
+/// [`magnitudes`] of a block that was read by [`fill`], as BF16 and times the transform's factor.
+#[inline(always)]
+fn largest_of_block<L: Lanes>(l: L, b: &Blocks<'_>, late: bool, block: &[L::F]) -> L::U {
+    if late {
+        let largest = magnitudes(l, block);
+        // Rounding does not change which is largest.
+        return l.select_less_u(l.splat_u(0x7F80_0000), largest, largest, l.to_bf16(largest));
+    }
+    let largest = if b.reading.rotation == WIDTH { transformed_magnitudes(l, block) } else { magnitudes(l, block) };
+    l.bits(l.mul(l.floats(largest), l.splat(power_of_two(b.halvings))))
+}
+
 /// Calls `block(subgroup, first column, columns, scale bytes)` for every block of the task's rows and columns, `subgroup` counting
-/// sixteen rows from the task's first. With `late` (no rotation) the columns are still to be rounded to BF16, which does not
-/// change which is largest.
+/// sixteen rows from the task's first. With `late` (no rotation) the columns are still to be rounded to BF16.
 #[inline(always)]
 fn for_each_block<L: Lanes>(l: L, b: &Blocks<'_>, late: bool, task: &Task, mut block: impl FnMut(usize, usize, &[L::F; 32], L::U)) -> Seen {
     let groups = if b.tiles { TILE_GROUPS } else { 1 };
@@ -125,44 +152,25 @@ fn for_each_block<L: Lanes>(l: L, b: &Blocks<'_>, late: bool, task: &Task, mut b
         for (group, buffer) in buffers.iter_mut().enumerate().take(groups) {
             let row = task.row + (first_group + group) * WIDTH;
             let fetch = task.fetch(number * groups + group, chunk);
-            let buffer = &mut buffer[..columns.next_multiple_of(whole).min(LARGEST)];
-            if late {
-                for (i, square) in buffer.as_chunks_mut().0.iter_mut().enumerate() {
-                    fill_square::<L>(
-                        l,
-                        square,
-                        #[inline(always)]
-                        |square| read_plain(l, &b.reading.source, row, first, fetch, i, square),
-                    );
-                }
-            } else {
-                read(l, &b.reading, row, first, fetch, buffer);
-            }
+            fill(l, b, late, (row, first), fetch, &mut buffer[..columns.next_multiple_of(whole).min(LARGEST)]);
         }
         // First all scales, then all elements: so fewer of them wait for a scale.
         let mut bytes = [l.splat_u(0); LARGEST / 32];
         for (start, bytes) in (0..columns).step_by(32).zip(&mut bytes) {
             let mut largest = l.splat_u(0);
             for buffer in buffers.iter().take(groups) {
-                let block = &buffer[start..start + 32];
-                let is_transformed = !late && b.reading.rotation == WIDTH;
-                largest = l.max_u(largest, if is_transformed { transformed_magnitudes(l, block) } else { magnitudes(l, block) });
+                largest = l.max_u(largest, largest_of_block(l, b, late, &buffer[start..start + 32]));
             }
             if b.tiles {
                 largest = l.splat_u(l.largest_u(largest));
-            }
-            largest = l.bits(l.mul(l.floats(largest), l.splat(power_of_two(b.halvings))));
-            if late {
-                let rounded = l.to_bf16(largest);
-                largest = l.select_less_u(l.splat_u(0x7F80_0000), largest, largest, rounded);
             }
             overall = l.max_u(overall, largest);
             *bytes = scale_bytes(l, largest, b.scale);
             scales = l.max_u(scales, l.select_less_u(*bytes, l.splat_u(255), *bytes, l.splat_u(0)));
         }
         for (group, buffer) in buffers.iter().enumerate().take(groups.min(task.subgroups() - first_group)) {
-            for ((start, block_columns), &bytes) in (0..columns).step_by(32).zip(buffer.as_chunks().0).zip(&bytes) {
-                block(first_group + group, first + start, block_columns, bytes);
+            for ((start, columns), &bytes) in (0..columns).step_by(32).zip(buffer.as_chunks().0).zip(&bytes) {
+                block(first_group + group, first + start, columns, bytes);
             }
         }
     }
