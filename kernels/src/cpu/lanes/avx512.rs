@@ -177,9 +177,7 @@ impl Lanes for Avx512 {
         }
         // SAFETY: as above.
         if unsafe { _mm512_cmpge_epu32_mask(largest, _mm512_set1_epi32(0x7F80_0000)) } != 0 {
-            for &x in x {
-                largest = self.max_u(largest, self.and(self.bits(x), self.splat_u(0x7FFF_FFFF)));
-            }
+            return self.largest_magnitude(x);
         }
         largest
     }

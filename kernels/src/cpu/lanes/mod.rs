@@ -102,7 +102,8 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
         self.floats(self.select_less_u(x, self.splat_u(f32::NEG_INFINITY.to_bits() + 1), clipped, value))
     }
 
-    /// Per lane: a quiet NaN where `x` is a NaN, otherwise `value`.
+    /// Per lane: a quiet NaN where `x` is a NaN, otherwise `value`. By default that is 0x7FC00000; where it is another, `canonical` needs an
+    /// implementation of its own, too.
     #[inline(always)]
     fn keep_nan(self, x: Self::F, value: Self::F) -> Self::F {
         let magnitude = self.and(self.bits(x), self.splat_u(0x7FFF_FFFF));
@@ -119,8 +120,7 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
     /// Per lane: the NaN 0x7FC00000 where `a` is any NaN.
     #[inline(always)]
     fn canonical(self, a: Self::F) -> Self::F {
-        let magnitude = self.and(self.bits(a), self.splat_u(0x7FFF_FFFF));
-        self.floats(self.select_less_u(self.splat_u(0x7F80_0000), magnitude, self.splat_u(0x7FC0_0000), self.bits(a)))
+        self.keep_nan(a, a)
     }
 
     /// [`Lanes::canonical`] of each.
@@ -170,14 +170,20 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
         butterflies!(x, |a, b| self.add(a, b), |a, b| self.sub(a, b));
     }
 
-    /// Of what [`Lanes::hadamard`] gave, lane by lane, the pattern of the largest magnitude; a NaN's is above all others.
+    /// Lane by lane the pattern of the largest magnitude; a NaN's is above all others.
     #[inline(always)]
-    fn largest_after_hadamard(self, x: &[Self::F; WIDTH]) -> Self::U {
+    fn largest_magnitude(self, x: &[Self::F]) -> Self::U {
         let mut largest = self.splat_u(0);
         for &x in x {
             largest = self.max_u(largest, self.and(self.bits(x), self.splat_u(0x7FFF_FFFF)));
         }
         largest
+    }
+
+    /// [`Lanes::largest_magnitude`] of what [`Lanes::hadamard`] gave.
+    #[inline(always)]
+    fn largest_after_hadamard(self, x: &[Self::F; WIDTH]) -> Self::U {
+        self.largest_magnitude(x)
     }
 
     /// Transposes a 16 x 16 tile: lane `i` of result `j` is lane `j` of input `i`.

@@ -162,6 +162,7 @@ impl Lanes for Portable {
     }
 }
 
+/// Byte by byte.
 #[inline(always)]
 fn bytes(a: u32, b: u32, of: impl Fn(u8, u8) -> u8) -> u32 {
     let (a, b) = (a.to_le_bytes(), b.to_le_bytes());
@@ -237,7 +238,7 @@ impl Lanes for Called {
         wrapping_sub_bytes(a: Self::U, b: Self::U) -> Self::U;
         lower_halves(a: Self::U, b: Self::U) -> Self::U;
         select_less_u(a: Self::U, b: Self::U, yes: Self::U, no: Self::U) -> Self::U;
-        largest_after_hadamard(x: &[Self::F; WIDTH]) -> Self::U;
+        largest_magnitude(x: &[Self::F]) -> Self::U;
         transpose(rows: &mut [Self::F; WIDTH]) -> ();
         dot_start(offset: Self::U) -> Self::Dot;
         dot_add(sum: Self::Dot, unsigned: Self::U, signed: Self::U) -> Self::Dot;

@@ -90,17 +90,7 @@ fn anchor<L: Lanes>(l: L, byte: L::U) -> L::U {
     l.select_less_u(byte, l.splat_u(255), l.add_u(l.splat_u(ANCHOR), l.shl::<23>(byte)), l.splat_u(NAN_ANCHOR))
 }
 
-/// Largest magnitude (as bits) of each lane over some columns.
-#[inline(always)]
-pub(super) fn magnitudes<L: Lanes>(l: L, block: &[L::F]) -> L::U {
-    let mut largest = l.splat_u(0);
-    for &x in block {
-        largest = l.max_u(largest, l.and(l.bits(x), l.splat_u(0x7FFF_FFFF)));
-    }
-    largest
-}
-
-/// [`magnitudes`] of transforms of sixteen columns.
+/// [`Lanes::largest_magnitude`] of transforms of sixteen columns.
 #[inline(always)]
 fn transformed_magnitudes<L: Lanes>(l: L, block: &[L::F]) -> L::U {
     let mut largest = l.splat_u(0);
@@ -126,15 +116,15 @@ fn fill<L: Lanes>(l: L, b: &Blocks<'_>, late: bool, (row, first): (usize, usize)
     }
 }
 
-/// [`magnitudes`] of a block that was read by [`fill`], as BF16 and times the transform's factor.
+/// [`Lanes::largest_magnitude`] of a block that was read by [`fill`], as BF16 and times the transform's factor.
 #[inline(always)]
 fn largest_of_block<L: Lanes>(l: L, b: &Blocks<'_>, late: bool, block: &[L::F]) -> L::U {
     if late {
-        let largest = magnitudes(l, block);
+        let largest = l.largest_magnitude(block);
         // Rounding does not change which is largest.
         return l.select_less_u(l.splat_u(0x7F80_0000), largest, largest, l.to_bf16(largest));
     }
-    let largest = if b.reading.rotation == WIDTH { transformed_magnitudes(l, block) } else { magnitudes(l, block) };
+    let largest = if b.reading.rotation == WIDTH { transformed_magnitudes(l, block) } else { l.largest_magnitude(block) };
     l.bits(l.mul(l.floats(largest), l.splat(power_of_two(b.halvings))))
 }
 

@@ -3,7 +3,7 @@
 use super::super::gemm::Matrix;
 use super::super::lanes::{Lanes, WIDTH};
 use super::super::panels::{Line, Side};
-use super::blocks::{Rounds, Seen, counters, magnitudes};
+use super::blocks::{Rounds, Seen, counters};
 use super::columns::{LARGEST, Reading, read, read_plain, read_square};
 use super::element::{Target, round, round_finite};
 use super::{Task, lane_line};
@@ -24,7 +24,7 @@ pub(super) fn largest<L: Lanes>(l: L, reading: &Reading<'_>, task: &Task) -> u32
     let mut largest = l.splat_u(0);
     for (group, first) in task.order(1, reading.chunk(), reading.source.row_stride == 1) {
         read(l, reading, task.row + group * WIDTH, first, None, buffer);
-        largest = l.max_u(largest, magnitudes(l, buffer));
+        largest = l.max_u(largest, l.largest_magnitude(buffer));
     }
     l.largest_u(largest)
 }
@@ -129,7 +129,7 @@ fn each<L: Lanes>(
                     square
                 }
             };
-            overall = l.max_u(overall, magnitudes(l, &square));
+            overall = l.max_u(overall, l.largest_magnitude(&square));
             let to = &mut to[lane_line(group, first - task.columns.start, task.columns.len(), lines, lines)..];
             store(
                 l,

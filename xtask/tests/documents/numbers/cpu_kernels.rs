@@ -66,6 +66,16 @@ impl Results {
         Interval { mean, low, high }.text(2)
     }
 
+    /// The ratios of several measurements, with intervals.
+    fn intervals(&mut self, directories: &[&str], what: &str) -> String {
+        listed(&directories.iter().map(|directory| self.ratio_with_interval(directory, what)).collect::<Vec<_>>())
+    }
+
+    /// The ratios of several measurements, in percent.
+    fn shares(&mut self, directories: &[&str], what: &str) -> String {
+        listed(&directories.iter().map(|directory| fixed(100.0 * self.ratio(directory, what), 0)).collect::<Vec<_>>())
+    }
+
     pub(super) fn sentences_of_cpu_kernels(&mut self) -> Vec<String> {
         let mut of = |what: &str| self.ratio(CPU_KERNELS, what);
         let percent = |ratio: f64| fixed(100.0 * ratio, 0);
@@ -109,20 +119,15 @@ impl Results {
 
     /// What it says of Intel's processors.
     pub(super) fn sentences_of_intel(&mut self) -> Vec<String> {
-        let over_mkl = listed(&INTEL.map(|directory| self.ratio_with_interval(directory, OVER_MKL)));
+        let [over_mkl, mkl_again] = [&INTEL[..], &INTEL_AGAIN].map(|directories| self.intervals(directories, OVER_MKL));
+        let [float, float_again] = [&INTEL[..], &INTEL_AGAIN].map(|directories| self.shares(directories, FLOAT_PEAK));
+        let [integer, integer_again] = [&INTEL[..], &INTEL_AGAIN].map(|directories| self.shares(directories, INTEGER_PEAK));
+        let best_again = self.intervals(&INTEL_AGAIN, BEST);
         let before = INTEL_BEFORE.map(|directory| self.ratio_with_interval(directory, OVER_MKL));
-        let mkl_again = listed(&INTEL_AGAIN.map(|directory| self.ratio_with_interval(directory, OVER_MKL)));
-        let best_again = listed(&INTEL_AGAIN.map(|directory| self.ratio_with_interval(directory, BEST)));
-        let [float_again, integer_again] =
-            [FLOAT_PEAK, INTEGER_PEAK].map(|what| listed(&INTEL_AGAIN.map(|directory| fixed(100.0 * self.ratio(directory, what), 0))));
         let rounds = INTEL.map(|directory| self.rounds(directory));
         let [theirs, ours] = [0, 1].map(|side| listed(&rounds.each_ref().map(|rounds| rounds[side].clone())));
-        let mut each = |what: &str| INTEL.map(|directory| self.ratio(directory, what));
-        let mut shares = |what: &str| listed(&each(what).map(|share| fixed(100.0 * share, 0)));
-        let float = shares(FLOAT_PEAK);
-        let integer = shares(INTEGER_PEAK);
-        let best = listed(&each(BEST).map(|ratio| fixed(ratio, 2)));
-        let mut ratios = |what: &str| listed(&each(what).map(|ratio| fixed(ratio, 2)));
+        let mut ratios = |what: &str| listed(&INTEL.map(|directory| fixed(self.ratio(directory, what), 2)));
+        let best = ratios(BEST);
         let bf16 = ratios("BF16 with preparing, over PyTorch's BF16");
         let int8 = ratios("MXFP4 product of prepared operands, over PyTorch's INT8 (no scales)");
         vec![
