@@ -28,7 +28,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("h200-s", "84a74d2d54fbea03"),
     ("ladder-110m", "efe17633cbcac027"),
     ("ladder-110m-batch-quadruple-depth", "6833fc971c9ab95a"),
-    ("ladder-110m-batch-quadruple-long", "0ba229aef0fe0e17"),
+    ("ladder-110m-batch-quadruple-long", "575b0a02c8acdcc6"),
     ("ladder-110m-batch-quadruple-lr-double", "8124d09dfcd33db2"),
     ("ladder-110m-depth", "c74a9f2bad2d16a8"),
     ("ladder-110m-dw", "b71dc2e20bc1807f"),
