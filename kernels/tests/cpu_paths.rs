@@ -210,6 +210,30 @@ fn plain_attention(qkv: &[f64], s: AttentionShape) -> Vec<f64> {
     out
 }
 
+/// Turned queries and keys, what attention makes of them, and the gradient of what was not turned yet: bits.
+fn turned_apart(cpu: &Cpu, shape: AttentionShape, qkv: &[f32], d_out: &[f32]) -> [Vec<u32>; 3] {
+    let AttentionShape { sequence, heads, kv_heads, head_dim, .. } = shape;
+    let table = RopeTable::new(head_dim, sequence, 10_000.0);
+    let turn = |x: &mut [f32], backward| cpu.rope(x, shape.qkv_width(), heads + kv_heads, head_dim, sequence, &table, backward).unwrap();
+    let (mut qkv, mut out, mut lse, mut d_qkv) =
+        (qkv.to_vec(), vec![0.0; d_out.len()], vec![0.0; shape.tokens() * heads], vec![3.0; qkv.len()]);
+    turn(&mut qkv, false);
+    cpu.attention(&qkv, shape, &mut out, &mut lse).unwrap();
+    cpu.attention_backward(&qkv, shape, &out, &lse, d_out, &mut d_qkv).unwrap();
+    turn(&mut d_qkv, true);
+    [qkv, out, d_qkv].map(|x| x.iter().map(|x| x.to_bits()).collect())
+}
+
+/// The same by the kernels that do both.
+fn turned_together(cpu: &Cpu, shape: AttentionShape, qkv: &[f32], d_out: &[f32]) -> [Vec<u32>; 3] {
+    let table = RopeTable::new(shape.head_dim, shape.sequence, 10_000.0);
+    let (mut qkv, mut out, mut lse, mut d_qkv) =
+        (qkv.to_vec(), vec![0.0; d_out.len()], vec![0.0; shape.tokens() * shape.heads], vec![3.0; qkv.len()]);
+    cpu.rope_attention(&mut qkv, shape, &table, &mut out, &mut lse).unwrap();
+    cpu.rope_attention_backward(&qkv, shape, &table, &out, &lse, d_out, &mut d_qkv).unwrap();
+    [qkv, out, d_qkv].map(|x| x.iter().map(|x| x.to_bits()).collect())
+}
+
 #[test]
 fn attention() {
     for (batch, sequence, heads, kv_heads, head_dim) in
@@ -221,6 +245,10 @@ fn attention() {
             let (mut out, mut lse, mut d_qkv) = (vec![0.0; d_out.len()], vec![0.0; shape.tokens() * heads], vec![3.0; qkv.len()]);
             cpu.attention(&qkv, shape, &mut out, &mut lse).unwrap();
             cpu.attention_backward(&qkv, shape, &out, &lse, &d_out, &mut d_qkv).unwrap();
+            // A single element has no angle.
+            if head_dim > 1 {
+                assert_eq!(turned_together(cpu, shape, &qkv, &d_out), turned_apart(cpu, shape, &qkv, &d_out), "{shape:?}");
+            }
             vec![out, d_qkv, lse]
         });
         let qkv = wide(&qkv);
@@ -232,6 +260,9 @@ fn attention() {
     let cpu = Cpu::new(InstructionSet::detect(), 1).unwrap();
     let uneven = AttentionShape { batch: 1, sequence: 1, heads: 3, kv_heads: 2, head_dim: 1 };
     assert!(cpu.attention(&[0.0; 7], uneven, &mut [0.0; 3], &mut [0.0; 3]).is_err());
+    let (short, shape) = (RopeTable::new(2, 3, 10_000.0), AttentionShape { batch: 1, sequence: 4, heads: 1, kv_heads: 1, head_dim: 2 });
+    let error = cpu.rope_attention(&mut [0.0; 24], shape, &short, &mut [0.0; 8], &mut [0.0; 4]).unwrap_err();
+    assert_eq!(error.to_string(), "rope_attention: the table has 3 positions, the sequence 4");
 }
 
 #[test]

@@ -271,8 +271,7 @@ impl<D: Device> Model<D> {
         let Normed { result, inverse_rms } = &mut block.normed1;
         device.rms_norm(&block.entering, (parameters, gain), epsilon, result, inverse_rms, tokens)?;
         linear(QKV, block.normed1.input(&block.entering, gain), Goal::Over(&mut block.qkv))?;
-        device.rope(&mut block.qkv, shape, rope, false)?;
-        device.attention(&block.qkv, shape, &mut block.attended, &mut block.logsumexp)?;
+        device.rope_attention(&mut block.qkv, shape, rope, &mut block.attended, &mut block.logsumexp)?;
         linear(ATTENTION_OUTPUT, Input::Kept(&block.attended), Goal::Onto { residual: &block.entering, sum: &mut block.middle })?;
 
         let gain = &ranges.post_attention_norm;
@@ -332,8 +331,7 @@ impl<D: Device> Model<D> {
         device.rms_norm_backward(&block.middle, gain, inverse_rms, &g.normed, &mut g.stream, true, d_gain, tokens)?;
 
         linear(ATTENTION_OUTPUT, Input::Kept(&block.attended), &g.stream, Goal::Over(&mut g.attended), gradients)?;
-        device.attention_backward(&block.qkv, shape, &block.attended, &block.logsumexp, &g.attended, &mut g.qkv)?;
-        device.rope(&mut g.qkv, shape, rope, true)?;
+        device.rope_attention_backward(&block.qkv, shape, rope, &block.attended, &block.logsumexp, &g.attended, &mut g.qkv)?;
         let gain = &ranges.input_norm;
         linear(QKV, block.normed1.input(&block.entering, gain), &g.qkv, Goal::Over(&mut g.normed), gradients)?;
         let d_gain = (&mut *gradients, &less(gain, base));

@@ -8,8 +8,9 @@ use super::panels::Side;
 use super::profile::Kernel;
 use super::{Cpu, Scratch, ShapeError, expect, room};
 
-/// Logits in memory at once, roughly: 1 MiB, half of a common second-level cache.
-const LOGITS: usize = 1 << 18;
+/// Logits in memory at once, roughly: 4 MiB. More tokens together take the sums of the weight's gradient through memory less often: with 256 in
+/// place of 128 the head of 4096 x 256 x 4096 takes 0.96 of its time on Zen 4, where a second-level cache of 1 MiB holds neither's logits.
+const LOGITS: usize = 1 << 20;
 
 impl Cpu {
     /// `x: [tokens, width]`, `weight: [vocabulary, width]`; `loss: [tokens]` in nats, `d_x` and `d_weight` of the same shapes as `x` and

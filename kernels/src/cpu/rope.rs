@@ -44,6 +44,15 @@ impl RopeTable {
     pub fn positions(&self) -> usize {
         self.cosine.len().checked_div(self.half).unwrap_or(0)
     }
+
+    /// Err unless it has every position of a sequence, for heads of this size.
+    pub(super) fn check(&self, kernel: &'static str, head_dim: usize, sequence: usize) -> Result<(), ShapeError> {
+        expect(kernel, "a table row", head_dim / 2, self.half)?;
+        if sequence > 0 && self.positions() >= sequence {
+            return Ok(());
+        }
+        Err(ShapeError { kernel, problem: format!("the table has {} positions, the sequence {sequence}", self.positions()) })
+    }
 }
 
 impl Cpu {
@@ -68,14 +77,11 @@ impl Cpu {
         if x.is_empty() || heads == 0 {
             return Ok(());
         }
-        let error = |problem: String| Err(ShapeError { kernel: "rope", problem });
         if width == 0 || !x.len().is_multiple_of(width) || heads * head_dim > width {
-            return error(format!("x has {} elements, rows of {width} should hold {heads} heads of {head_dim}", x.len()));
+            let problem = format!("x has {} elements, rows of {width} should hold {heads} heads of {head_dim}", x.len());
+            return Err(ShapeError { kernel: "rope", problem });
         }
-        expect("rope", "a table row", head_dim / 2, table.half)?;
-        if sequence == 0 || table.positions() < sequence {
-            return error(format!("the table has {} positions, the sequence {sequence}", table.positions()));
-        }
+        table.check("rope", head_dim, sequence)?;
         let _timer = self.timer(Kernel::Rope, 0);
         let sign = if backward { -1.0 } else { 1.0 };
         self.each(x.chunks_mut(sequence * width), |rows| {
@@ -85,8 +91,9 @@ impl Cpu {
     }
 }
 
+/// Rows of one sequence, from its first position on; with `sign` -1 the other way.
 #[inline(always)]
-fn rotate<L: Lanes>(l: L, rows: &mut [f32], width: usize, heads: usize, head_dim: usize, table: &RopeTable, sign: f32) {
+pub(super) fn rotate<L: Lanes>(l: L, rows: &mut [f32], width: usize, heads: usize, head_dim: usize, table: &RopeTable, sign: f32) {
     let half = table.half;
     if half == 0 {
         return;

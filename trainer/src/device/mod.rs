@@ -184,6 +184,33 @@ pub trait Device: Clone + Debug + Send + Sync {
         d_out: &Self::Activation,
         d_qkv: &mut Self::Activation,
     ) -> Result<(), TrainerError>;
+    /// [`Device::rope`] and [`Device::attention`].
+    fn rope_attention(
+        &self,
+        qkv: &mut Self::Activation,
+        shape: AttentionShape,
+        table: &Self::Rope,
+        out: &mut Self::Activation,
+        logsumexp: &mut Self::Statistic,
+    ) -> Result<(), TrainerError> {
+        self.rope(qkv, shape, table, false)?;
+        self.attention(qkv, shape, out, logsumexp)
+    }
+    /// [`Device::attention_backward`], and [`Device::rope`] back.
+    #[allow(clippy::too_many_arguments)] // what the formula reads and writes
+    fn rope_attention_backward(
+        &self,
+        qkv: &Self::Activation,
+        shape: AttentionShape,
+        table: &Self::Rope,
+        out: &Self::Activation,
+        logsumexp: &Self::Statistic,
+        d_out: &Self::Activation,
+        d_qkv: &mut Self::Activation,
+    ) -> Result<(), TrainerError> {
+        self.attention_backward(qkv, shape, out, logsumexp, d_out, d_qkv)?;
+        self.rope(d_qkv, shape, table, true)
+    }
     /// Sum of the losses of the batch's targets; with `gradients`, of their mean, `d_x` and the head's are overwritten.
     fn head(
         &self,

@@ -16,8 +16,9 @@ use super::gemm::Matrix;
 use super::lanes::Lanes;
 use super::panels::{Line, Side};
 use super::prepare::pack_group;
-use super::profile::Kernel;
-use super::{Cpu, ShapeError, dispatch, expect, room};
+use super::profile::{Kernel, Shares};
+use super::rope::rotate;
+use super::{Cpu, RopeTable, ShapeError, dispatch, expect, room};
 
 /// Queries worked on together. Part of the definition: gradients of keys and values are summed block of queries by block.
 const QUERIES: usize = 32;
@@ -118,6 +119,38 @@ impl Cpu {
         Ok(())
     }
 
+    /// [`Cpu::rope`] of queries and keys, in place, and [`Cpu::attention`], a sequence after the other: what is turned is still in a cache when
+    /// attention reads it.
+    pub fn rope_attention(
+        &self,
+        qkv: &mut [f32],
+        shape: AttentionShape,
+        table: &RopeTable,
+        out: &mut [f32],
+        logsumexp: &mut [f32],
+    ) -> Result<(), ShapeError> {
+        const KERNEL: &str = "rope_attention";
+        shape.check(KERNEL, qkv.len(), out.len(), logsumexp.len())?;
+        if out.is_empty() {
+            return Ok(());
+        }
+        table.check(KERNEL, shape.head_dim, shape.sequence)?;
+        let shares = Shares::start(self.profile.as_ref(), [(Kernel::Attention, 0), (Kernel::Rope, 0)]);
+        let (sequence, width) = (shape.sequence, shape.qkv_width());
+        let tasks = qkv.chunks_mut(sequence * width).zip(out.chunks_mut(sequence * shape.out_width()));
+        self.each(tasks.zip(logsumexp.chunks_mut(shape.heads * sequence)), |((qkv, out), logsumexp)| {
+            shares.time(1, || self.turn(qkv, shape, table, 1.0));
+            shares.time(0, || self.with_scratch(|s| dispatch!(self, |l| forward(l, qkv, shape, out, logsumexp, &mut s.attention))));
+        });
+        Ok(())
+    }
+
+    /// Queries and keys of one sequence.
+    fn turn(&self, qkv: &mut [f32], shape: AttentionShape, table: &RopeTable, sign: f32) {
+        let heads = shape.heads + shape.kv_heads;
+        dispatch!(self, |l| rotate(l, qkv, shape.qkv_width(), heads, shape.head_dim, table, sign));
+    }
+
     /// Gradient of [`Cpu::attention`]; `out` and `logsumexp` are what forward wrote, `d_qkv: [tokens, qkv_width]` is overwritten.
     pub fn attention_backward(
         &self,
@@ -128,20 +161,51 @@ impl Cpu {
         d_out: &[f32],
         d_qkv: &mut [f32],
     ) -> Result<(), ShapeError> {
-        shape.check("attention_backward", qkv.len(), out.len(), logsumexp.len())?;
-        expect("attention_backward", "d_out", out.len(), d_out.len())?;
-        expect("attention_backward", "d_qkv", qkv.len(), d_qkv.len())?;
+        self.backward(("attention_backward", None), qkv, shape, (out, logsumexp, d_out), d_qkv)
+    }
+
+    /// Gradient of [`Cpu::rope_attention`] with respect to what was not turned yet; `qkv` is what it left.
+    #[allow(clippy::too_many_arguments)] // those of `attention_backward`, and the angles
+    pub fn rope_attention_backward(
+        &self,
+        qkv: &[f32],
+        shape: AttentionShape,
+        table: &RopeTable,
+        out: &[f32],
+        logsumexp: &[f32],
+        d_out: &[f32],
+        d_qkv: &mut [f32],
+    ) -> Result<(), ShapeError> {
+        self.backward(("rope_attention_backward", Some(table)), qkv, shape, (out, logsumexp, d_out), d_qkv)
+    }
+
+    /// With angles, queries' and keys' gradients are turned back, a sequence after the other.
+    fn backward(
+        &self,
+        (kernel, table): (&'static str, Option<&RopeTable>),
+        qkv: &[f32],
+        shape: AttentionShape,
+        (out, logsumexp, d_out): (&[f32], &[f32], &[f32]),
+        d_qkv: &mut [f32],
+    ) -> Result<(), ShapeError> {
+        shape.check(kernel, qkv.len(), out.len(), logsumexp.len())?;
+        expect(kernel, "d_out", out.len(), d_out.len())?;
+        expect(kernel, "d_qkv", qkv.len(), d_qkv.len())?;
         if out.is_empty() {
             return Ok(());
         }
-        let _timer = self.timer(Kernel::AttentionBackward, 0);
+        table.map_or(Ok(()), |table| table.check(kernel, shape.head_dim, shape.sequence))?;
+        let shares = Shares::start(self.profile.as_ref(), [(Kernel::AttentionBackward, 0), (Kernel::Rope, 0)]);
         let (sequence, width, out_width) = (shape.sequence, shape.qkv_width(), shape.out_width());
         let [out, d_out] = [out, d_out].map(|x| from_each(x, sequence * out_width));
         let tasks = from_each(qkv, sequence * width).zip(out).zip(d_out);
         let tasks = tasks.zip(logsumexp.chunks(shape.heads * sequence)).zip(d_qkv.chunks_mut(sequence * width));
         self.each(tasks, |((((qkv, out), d_out), logsumexp), d_qkv)| {
             let saved = Saved { qkv, out, logsumexp, d_out, ahead: self.threads * sequence };
-            self.with_scratch(|s| dispatch!(self, |l| backward(l, shape, saved, d_qkv, &mut s.attention)));
+            shares.time(0, || self.with_scratch(|s| dispatch!(self, |l| backward(l, shape, saved, d_qkv, &mut s.attention))));
+            if let Some(table) = table {
+                shares.time(1, || self.turn(d_qkv, shape, table, -1.0));
+            }
         });
         Ok(())
     }

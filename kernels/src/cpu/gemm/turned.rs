@@ -68,12 +68,20 @@ fn in_pieces<L: Lanes, const ROWS: usize, const VECTORS: usize>(l: L, p: &Produc
         for column in (0..p.columns).step_by(VECTORS * WIDTH) {
             let (group, vector) = (column / Side::Right.group(), column % Side::Right.group() / WIDTH);
             let from = &p.right[group * p.k..][first..last];
-            for (copy, from) in copy.iter_mut().zip(from) {
-                copy.copy_from_slice(&from[vector..][..VECTORS]);
-            }
+            let right = if VECTORS == LINES {
+                from.as_flattened().as_chunks().0
+            } else {
+                for (copy, from) in copy.iter_mut().zip(from) {
+                    // Line by line: a copy of a slice is a call.
+                    for (copy, line) in copy.iter_mut().zip(&from[vector..]) {
+                        *copy = *line;
+                    }
+                }
+                &copy[..from.len()]
+            };
             let piece = Piece {
                 left: &p.left[first / TOGETHER * p.height..],
-                right: &copy[..from.len()],
+                right,
                 height: p.height,
                 column,
                 columns: p.columns,

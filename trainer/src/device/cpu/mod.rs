@@ -239,6 +239,36 @@ impl Device for Cpu {
             .map_err(TrainerError::kernel)
     }
 
+    fn rope_attention(
+        &self,
+        qkv: &mut Vec<f32>,
+        shape: AttentionShape,
+        table: &RopeTable,
+        out: &mut Vec<f32>,
+        logsumexp: &mut Vec<f32>,
+    ) -> Result<(), TrainerError> {
+        let tokens = shape.batch * shape.sequence;
+        let (qkv, out) = (&mut qkv[..tokens * shape.qkv_width()], &mut out[..tokens * shape.out_width()]);
+        Self::rope_attention(self, qkv, shape, table, out, &mut logsumexp[..tokens * shape.heads]).map_err(TrainerError::kernel)
+    }
+
+    fn rope_attention_backward(
+        &self,
+        qkv: &Vec<f32>,
+        shape: AttentionShape,
+        table: &RopeTable,
+        out: &Vec<f32>,
+        logsumexp: &Vec<f32>,
+        d_out: &Vec<f32>,
+        d_qkv: &mut Vec<f32>,
+    ) -> Result<(), TrainerError> {
+        let tokens = shape.batch * shape.sequence;
+        let (fused, single) = (tokens * shape.qkv_width(), tokens * shape.out_width());
+        let (logsumexp, d_qkv) = (&logsumexp[..tokens * shape.heads], &mut d_qkv[..fused]);
+        Self::rope_attention_backward(self, &qkv[..fused], shape, table, &out[..single], logsumexp, &d_out[..single], d_qkv)
+            .map_err(TrainerError::kernel)
+    }
+
     fn head(
         &self,
         x: &Vec<f32>,
