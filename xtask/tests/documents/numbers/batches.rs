@@ -16,7 +16,7 @@ const LARGER: &str = "2026-11-27-nvidia-h200-ladder-110m-batch-quadruple-depth-2
 /// The large batch at 110M with twice the learning rate, over 1.2 epochs.
 const LARGER_RATE: &str = "2026-11-27-nvidia-h200-ladder-110m-batch-quadruple-lr-double-38e763dd";
 /// The large batch at 110M and the ladder's learning rate, over 1.45 epochs, with other seeds.
-const LARGER_LONG: &str = "2026-11-28-nvidia-h200-ladder-110m-batch-quadruple-long-a5319e34";
+const LARGER_LONG: &str = "2026-11-28-nvidia-h200-ladder-110m-batch-quadruple-long-2d01eb1d";
 /// The paper's batch with twice the learning rate, over 1.2 epochs.
 const PAPERS: &str = "2026-11-27-nvidia-h200-ladder-32m-batch-octuple-lr-double-38e763dd";
 const CLAIMS: [(&str, &str); 3] = [("T1-FDW", "mxfp4-fdw"), ("T1-F", "mxfp4-f"), ("T1-H16", "mxfp4-fdw-h16")];
@@ -56,6 +56,7 @@ impl Results {
             self.at_twice_the_rate(),
             self.over_equal_slopes(),
             self.longer_at_110m(),
+            self.runs_so_far(),
             self.at_twice_the_rate_at_110m(),
             self.with_the_papers_batch(),
         ]
@@ -85,7 +86,7 @@ impl Results {
         let mut line = |claim: &str, column: &str| self.of_the_size(LARGER_LONG, claim, column);
         let [p, rotated_p] = [("T1-FDW", "p_inside"), ("T1-H16", "p_outside")].map(|(claim, column)| fixed(line(claim, column), 3));
         let [holm, rotated_holm] =
-            [("T1-FDW", "holm_inside"), ("T1-H16", "holm_outside")].map(|(claim, column)| fixed(line(claim, column), 2));
+            [("T1-FDW", "holm_inside"), ("T1-H16", "holm_outside")].map(|(claim, column)| fixed(line(claim, column), 3));
         let [chance, rotated_chance] = ["T1-FDW", "T1-H16"].map(|claim| fixed(100.0 * line(claim, "chance_reproduced"), 0));
         let off = self.direction_line(LARGER_LONG, "T1-H16").unwrap().negated().in_words();
         let precision = self.precision(LARGER_LONG);
@@ -98,6 +99,17 @@ impl Results {
             fixed(100.0 * precision["sd"].as_f64().unwrap(), 1),
             fixed(flattest, 2)
         )
+    }
+
+    /// How much of the profile there is, in the table of campaigns.
+    fn runs_so_far(&self) -> String {
+        let campaign = self.json(&format!("{LARGER_LONG}/campaign.json"));
+        assert_eq!(campaign["partial"], true);
+        let runs = campaign["runs"].as_array().unwrap();
+        let of = |arm: &str| runs.iter().filter(|run| run["arm"] == arm).count();
+        let [most @ .., signs] = ["fp8", "mxfp4-fdw", "mxfp4-fdw-h16", "mxfp4-fdw-sr", "mxfp4-fdw-rh16"].map(of);
+        assert_eq!((most, signs), ([4; 4], 2));
+        format!("profile `ladder-110m-batch-quadruple-long`, {} runs so far", runs.len())
     }
 
     fn at_twice_the_rate_at_110m(&mut self) -> String {
@@ -221,8 +233,8 @@ impl Results {
         format!(
             "the full pipeline costs {full}, `reproduced` (p {} by Holm), Fprop {plain} and H16 {rotated}, `differs` (six seeds), at the paper's depth; after the same tokens all cost less. At 110M: {larger}, `reproduced` (p {}), H16 {larger_rotated}, `differs` (p {}; four seeds); at twice the rate at 32M the first {faster}, `inconclusive`",
             fixed(holm, 2),
-            fixed(self.of_the_size(LARGER_LONG, "T1-FDW", "holm_inside"), 2),
-            fixed(self.of_the_size(LARGER_LONG, "T1-H16", "holm_outside"), 2)
+            fixed(self.of_the_size(LARGER_LONG, "T1-FDW", "holm_inside"), 3),
+            fixed(self.of_the_size(LARGER_LONG, "T1-H16", "holm_outside"), 3)
         )
     }
 }
