@@ -161,7 +161,7 @@ impl Cpu {
         d_out: &[f32],
         d_qkv: &mut [f32],
     ) -> Result<(), ShapeError> {
-        self.backward(("attention_backward", None), qkv, shape, (out, logsumexp, d_out), d_qkv)
+        self.attention_gradient(("attention_backward", None), qkv, shape, (out, logsumexp, d_out), d_qkv)
     }
 
     /// Gradient of [`Cpu::rope_attention`] with respect to what was not turned yet; `qkv` is what it left.
@@ -176,11 +176,11 @@ impl Cpu {
         d_out: &[f32],
         d_qkv: &mut [f32],
     ) -> Result<(), ShapeError> {
-        self.backward(("rope_attention_backward", Some(table)), qkv, shape, (out, logsumexp, d_out), d_qkv)
+        self.attention_gradient(("rope_attention_backward", Some(table)), qkv, shape, (out, logsumexp, d_out), d_qkv)
     }
 
     /// With angles, queries' and keys' gradients are turned back, a sequence after the other.
-    fn backward(
+    fn attention_gradient(
         &self,
         (kernel, table): (&'static str, Option<&RopeTable>),
         qkv: &[f32],

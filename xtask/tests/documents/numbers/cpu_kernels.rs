@@ -159,7 +159,7 @@ impl Results {
         hosts.into_iter().flat_map(|both| self.steps_of(both)).collect()
     }
 
-    fn steps_of(&mut self, [a, b]: [&[&str]; 2]) -> [String; 2] {
+    fn steps_of(&mut self, [a, b]: [&[&str; 4]; 2]) -> [String; 2] {
         let mut range = |what: &str, size: &str, directories: &[&str]| {
             let what = format!("{what}, size {size}");
             let mut ratios: Vec<f64> = Vec::new();
