@@ -84,16 +84,19 @@ impl Cpu {
         table.check("rope", head_dim, sequence)?;
         let _timer = self.timer(Kernel::Rope, 0);
         let sign = if backward { -1.0 } else { 1.0 };
-        self.each(x.chunks_mut(sequence * width), |rows| {
-            dispatch!(self, |l| rotate(l, rows, width, heads, head_dim, table, sign));
-        });
+        self.each(x.chunks_mut(sequence * width), |rows| self.turn(rows, width, heads, head_dim, table, sign));
         Ok(())
+    }
+
+    /// Rows of one sequence, from its first position on; with `sign` -1 the other way. Compiled once, however many callers it has.
+    #[inline(never)]
+    pub(super) fn turn(&self, rows: &mut [f32], width: usize, heads: usize, head_dim: usize, table: &RopeTable, sign: f32) {
+        dispatch!(self, |l| rotate(l, rows, width, heads, head_dim, table, sign));
     }
 }
 
-/// Rows of one sequence, from its first position on; with `sign` -1 the other way.
 #[inline(always)]
-pub(super) fn rotate<L: Lanes>(l: L, rows: &mut [f32], width: usize, heads: usize, head_dim: usize, table: &RopeTable, sign: f32) {
+fn rotate<L: Lanes>(l: L, rows: &mut [f32], width: usize, heads: usize, head_dim: usize, table: &RopeTable, sign: f32) {
     let half = table.half;
     if half == 0 {
         return;

@@ -105,6 +105,13 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
+/// The least and the largest of some values.
+fn span(values: &[f64], decimals: usize) -> String {
+    let (least, most) =
+        values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| (least.min(*value), most.max(*value)));
+    format!("{} to {}", fixed(least, decimals), fixed(most, decimals))
+}
+
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);

@@ -17,7 +17,6 @@ use super::lanes::Lanes;
 use super::panels::{Line, Side};
 use super::prepare::pack_group;
 use super::profile::{Kernel, Shares};
-use super::rope::rotate;
 use super::{Cpu, RopeTable, ShapeError, dispatch, expect, room};
 
 /// Queries worked on together. Part of the definition: gradients of keys and values are summed block of queries by block.
@@ -79,6 +78,11 @@ impl AttentionShape {
         self.heads * self.head_dim
     }
 
+    /// Heads of a row of the fused buffer that are turned by their position: those of queries and keys, which come first.
+    fn turned_heads(&self) -> usize {
+        self.heads + self.kv_heads
+    }
+
     /// batch * sequence.
     pub fn tokens(&self) -> usize {
         self.batch * self.sequence
@@ -114,7 +118,7 @@ impl Cpu {
         let (sequence, width) = (shape.sequence, shape.qkv_width());
         let tasks = qkv.chunks(sequence * width).zip(out.chunks_mut(sequence * shape.out_width()));
         self.each(tasks.zip(logsumexp.chunks_mut(shape.heads * sequence)), |((qkv, out), logsumexp)| {
-            self.with_scratch(|s| dispatch!(self, |l| forward(l, qkv, shape, out, logsumexp, &mut s.attention)));
+            self.attend(qkv, shape, out, logsumexp);
         });
         Ok(())
     }
@@ -139,16 +143,16 @@ impl Cpu {
         let (sequence, width) = (shape.sequence, shape.qkv_width());
         let tasks = qkv.chunks_mut(sequence * width).zip(out.chunks_mut(sequence * shape.out_width()));
         self.each(tasks.zip(logsumexp.chunks_mut(shape.heads * sequence)), |((qkv, out), logsumexp)| {
-            shares.time(1, || self.turn(qkv, shape, table, 1.0));
-            shares.time(0, || self.with_scratch(|s| dispatch!(self, |l| forward(l, qkv, shape, out, logsumexp, &mut s.attention))));
+            shares.time(1, || self.turn(qkv, width, shape.turned_heads(), shape.head_dim, table, 1.0));
+            shares.time(0, || self.attend(qkv, shape, out, logsumexp));
         });
         Ok(())
     }
 
-    /// Queries and keys of one sequence.
-    fn turn(&self, qkv: &mut [f32], shape: AttentionShape, table: &RopeTable, sign: f32) {
-        let heads = shape.heads + shape.kv_heads;
-        dispatch!(self, |l| rotate(l, qkv, shape.qkv_width(), heads, shape.head_dim, table, sign));
+    /// One sequence. Compiled once, however many callers it has.
+    #[inline(never)]
+    fn attend(&self, qkv: &[f32], shape: AttentionShape, out: &mut [f32], logsumexp: &mut [f32]) {
+        self.with_scratch(|s| dispatch!(self, |l| forward(l, qkv, shape, out, logsumexp, &mut s.attention)));
     }
 
     /// Gradient of [`Cpu::attention`]; `out` and `logsumexp` are what forward wrote, `d_qkv: [tokens, qkv_width]` is overwritten.
@@ -204,7 +208,7 @@ impl Cpu {
             let saved = Saved { qkv, out, logsumexp, d_out, ahead: self.threads * sequence };
             shares.time(0, || self.with_scratch(|s| dispatch!(self, |l| backward(l, shape, saved, d_qkv, &mut s.attention))));
             if let Some(table) = table {
-                shares.time(1, || self.turn(d_qkv, shape, table, -1.0));
+                shares.time(1, || self.turn(d_qkv, width, shape.turned_heads(), shape.head_dim, table, -1.0));
             }
         });
         Ok(())

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::few_seeds::SEED;
-use super::{DEPTH, DEPTH_110M, LADDER, LADDER_110M, Results, fixed, mean};
+use super::{DEPTH, DEPTH_110M, LADDER, LADDER_110M, Results, fixed, mean, span};
 
 const QUARTER: &str = "2026-11-24-nvidia-h200-ladder-32m-batch-quarter-d751c78d";
 const QUADRUPLE: &str = "2026-11-24-nvidia-h200-ladder-32m-batch-quadruple-d751c78d";
@@ -126,11 +126,7 @@ impl Results {
         assert!(with_signs.iter().all(|curve| last(curve).1 < judged_at), "a seed of random signs is not at {judged_at}");
         let budget = last(&baseline[0]).0;
 
-        let range = |values: &[f64], decimals: usize| {
-            let (least, most) = values.iter().fold((f64::MAX, f64::MIN), |(least, most), value| (least.min(*value), most.max(*value)));
-            format!("{} to {}", fixed(least, decimals), fixed(most, decimals))
-        };
-        let losses = |curves: &[Vec<(f64, f64)>]| range(&curves.iter().map(|curve| last(curve).1).collect::<Vec<_>>(), 3);
+        let losses = |curves: &[Vec<(f64, f64)>]| span(&curves.iter().map(|curve| last(curve).1).collect::<Vec<_>>(), 3);
         let target = self.json(&format!("{LARGER_LONG}/verdicts.json"))["target_loss"].as_f64().unwrap();
         let tokens = self.tokens(LARGER_LONG, None);
         let to_target = |arm: &str| all.map(|seed| tokens[&(arm.to_owned(), seed)] / 1e6);
@@ -138,8 +134,8 @@ impl Results {
         format!(
             "It costs {at_depth} more tokens than FP8 at the paper's depth and {late} over the last quarter. At that depth it takes {more} more than the full pipeline with plain rounding. To the profile's target, a loss of {}, FP8 takes {} million tokens, and this arm {}. In the paper it does not converge. Here all four seeds train on to the end, at losses of {}, where FP8 ends at {}. The verdict is `inconclusive`: it is taken at FP8's loss at the end of the paper's depth, {}, which no seed reaches, and all still descend. The budget is {} times FP8's tokens to that loss; the {} times that its profile speaks of are to the target. Random signs have two of four seeds so far. They cost {of_signs} at the paper's depth and both reach that loss, which is `differs` by these two",
             fixed(target, 2),
-            range(&reached, 0),
-            range(&to_target("mxfp4-fdw-sr"), 0),
+            span(&reached, 0),
+            span(&to_target("mxfp4-fdw-sr"), 0),
             losses(&own),
             losses(&baseline),
             fixed(judged_at, 3),

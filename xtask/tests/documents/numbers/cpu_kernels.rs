@@ -2,7 +2,7 @@
 
 use study::number::listed;
 
-use super::{Interval, Results, fixed};
+use super::{Interval, Results, fixed, span};
 
 const CPU_KERNELS: &str = "kernels-2026-11-26-epyc-zen5-2c";
 /// One host, four times.
@@ -69,9 +69,8 @@ impl Results {
         let kernels = self.json(&format!("{directory}/kernels.json"));
         let of = |list: &str, name: &str| {
             let one = kernels[list].as_array().unwrap().iter().find(|one| one["name"] == name).unwrap();
-            let mut seconds: Vec<f64> = one["samples"].as_array().unwrap().iter().map(|second| second.as_f64().unwrap()).collect();
-            seconds.sort_by(f64::total_cmp);
-            [seconds[0], seconds[seconds.len() - 1]].map(|second| fixed(1e3 * second, 0)).join(" to ")
+            let milliseconds: Vec<f64> = one["samples"].as_array().unwrap().iter().map(|second| 1e3 * second.as_f64().unwrap()).collect();
+            span(&milliseconds, 0)
         };
         [of("peers", "gemm/f32/2048x1024x1024"), of("samples", "gemm/fp8/2048x1024x1024")]
     }
@@ -168,8 +167,7 @@ impl Results {
                 assert_eq!((&*row["in_turns"], &*row["n"]), ("1", "15"), "{directory}: {what}");
                 ratios.push(row["ratio"].parse().unwrap());
             }
-            ratios.sort_by(f64::total_cmp);
-            [ratios[0], ratios[ratios.len() - 1]].map(|ratio| fixed(ratio, 2)).join(" to ")
+            span(&ratios, 2)
         };
         let mut both = |what: &str| [range(what, "A", a), range(what, "B", b)];
         let [eager_a, eager_b] = both(EAGER);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use super::super::markdown::Column;
-use super::{Cells, LADDER, Layout, Results, fixed, mean};
+use super::{Cells, LADDER, Layout, Results, fixed, mean, span};
 
 /// Of the arms that have been run with other seeds, too, this one is taken.
 pub(super) const SEED: u64 = 11;
@@ -101,11 +101,7 @@ impl Results {
             let (tokens, lowest) = *curve.iter().min_by(|one, other| one.1.total_cmp(&other.1)).unwrap();
             [lowest, tokens / 1e6, end(curve)]
         });
-        let [lowest, after, last] = [(0, 2), (1, 0), (2, 2)].map(|(index, decimals)| {
-            let mut values = noise.map(|of_seed| of_seed[index]);
-            values.sort_by(f64::total_cmp);
-            format!("{} to {}", fixed(values[0], decimals), fixed(values[2], decimals))
-        });
+        let [lowest, after, last] = [(0, 2), (1, 0), (2, 2)].map(|(index, decimals)| span(&noise.map(|of_seed| of_seed[index]), decimals));
         let (judged, loss, times) = self.not_converged(DNC);
         assert_eq!(judged, "`inconclusive` (3 of 3 DNC)");
         all.push(format!("which is {times} times what FP8 needs to loss {loss}, the deepest that stands for the paper's target"));
