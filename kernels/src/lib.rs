@@ -3,6 +3,7 @@
 //! This crate knows nothing of models, files or manifests. `format` holds the scalar truth that every faster
 //! path is tested against; `cpu` holds the same arithmetic compiled for each instruction set, `gpu` drives kernels/device.
 
+pub mod bytes;
 pub mod closeness;
 pub mod cpu;
 pub mod format;

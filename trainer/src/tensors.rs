@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use contract::digest::hexadecimal;
+use kernels::bytes::{read_f32, write_f32};
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, Metadata, SafeTensorError, View};
 use sha2::{Digest, Sha256};
@@ -99,7 +100,7 @@ pub fn hash_tensors(path: &Path, tensors: &[NamedTensor<'_>]) -> Result<String, 
     let mut bytes = vec![0; 4 << 16];
     for elements in sorted.iter().flat_map(|(_, _, elements)| elements.chunks(1 << 16)) {
         let bytes = &mut bytes[..size_of_val(elements)];
-        bytes.as_chunks_mut().0.iter_mut().zip(elements).for_each(|(bytes, element)| *bytes = element.to_le_bytes());
+        write_f32(elements, bytes);
         hash.update(bytes);
     }
     Ok(hexadecimal(&hash.finalize()))
@@ -142,7 +143,9 @@ impl View for F32View<'_> {
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
-        Cow::Owned(self.elements.iter().flat_map(|element| element.to_le_bytes()).collect())
+        let mut bytes = vec![0; self.data_len()];
+        write_f32(self.elements, &mut bytes);
+        Cow::Owned(bytes)
     }
 
     fn data_len(&self) -> usize {
@@ -230,7 +233,7 @@ impl<B: AsRef<[u8]>> Tensors<B> {
         let place = self.data_start.checked_add(start).zip(self.data_start.checked_add(end));
         let bytes = place.and_then(|(start, end)| self.bytes.as_ref().get(start..end));
         let elements = bytes.and_then(|bytes| bytes.as_chunks::<4>().0.get(part)).ok_or_else(|| refuse("lies outside the file".into()))?;
-        out.iter_mut().zip(elements).for_each(|(out, &element)| *out = f32::from_le_bytes(element));
+        read_f32(elements.as_flattened(), out);
         Ok(())
     }
 }

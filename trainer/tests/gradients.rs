@@ -273,10 +273,10 @@ fn rotations_cancel_within_the_derived_bound_and_other_matrices_do_not() {
     let (a, b): (Vec<f64>, Vec<f64>) = ((0..12 * 256).map(value(1)).collect(), (0..12 * 256).map(value(2)).collect());
     let signs: Vec<f32> = (0..16).map(|i| if i % 3 == 0 { -1.0 } else { 1.0 }).collect();
     for (size, signs) in [(16, None), (32, None), (64, None), (128, None), (16, Some(&signs[..]))] {
-        let (error, bound) = trainer::measure::rotation_error(&a, &b, 256, size, signs);
+        let (error, bound) = kernels::hadamard::cancellation_error(&a, &b, 256, size, signs);
         assert!(error <= bound && bound < 1e-12, "{size}: {error} against {bound}");
     }
     // With half of the signs a zero the transform is not orthogonal, and the check must see it.
     let broken: Vec<f32> = (0..16).map(|i| if i % 2 == 0 { 0.0 } else { 1.0 }).collect();
-    assert!(trainer::measure::rotation_error(&a, &b, 256, 16, Some(&broken)).0 > 1e-3);
+    assert!(kernels::hadamard::cancellation_error(&a, &b, 256, 16, Some(&broken)).0 > 1e-3);
 }

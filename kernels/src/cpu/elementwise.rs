@@ -48,6 +48,11 @@ impl Cpu {
         Ok(())
     }
 
+    /// `x` = 0.
+    pub fn clear(&self, x: &mut [f32]) {
+        x.fill(0.0);
+    }
+
     /// `y[t] = table[tokens[t]]` with `table: [vocabulary, width]`, `y: [tokens, width]`.
     pub fn embedding(&self, table: &[f32], tokens: &[u32], width: usize, y: &mut [f32]) -> Result<(), ShapeError> {
         expect("embedding", "y", tokens.len() * width, y.len())?;

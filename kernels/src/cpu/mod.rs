@@ -43,8 +43,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Which instructions the kernels are compiled to. All of them give the same bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum InstructionSet {
-    /// Plain Rust. On x86-64 with FMA the fused multiply-add instruction is used where there is one, because without it
-    /// `f32::mul_add` is a software routine: the same bits, about a hundred times slower.
+    /// Plain Rust. On x86-64 a fused multiply-add is a call: of the instruction where there is one, otherwise of a routine: the same bits, many
+    /// times slower.
     Scalar,
     /// AVX2 and FMA (x86-64-v3).
     Avx2,
@@ -336,17 +336,8 @@ macro_rules! dispatch {
                     )
                 }
             )+
-            #[cfg(target_arch = "x86_64")]
-            _ if std::arch::is_x86_feature_detected!("fma") => {
-                // SAFETY: just detected.
-                let $lanes = unsafe { $crate::cpu::lanes::portable::Portable::new() };
-                $lanes.run(
-                    #[inline(always)]
-                    || $body,
-                )
-            }
             _ => {
-                let $lanes = $crate::cpu::lanes::portable::ANYWHERE;
+                let $lanes = $crate::cpu::lanes::portable::Portable::new();
                 $lanes.run(
                     #[inline(always)]
                     || $body,

@@ -31,3 +31,8 @@ pub fn decode(code: u16) -> f32 {
 pub fn round(value: f32) -> f32 {
     decode(encode(value))
 }
+
+/// [`round`] of each, in place.
+pub fn round_all(values: &mut [f32]) {
+    values.iter_mut().for_each(|value| *value = round(*value));
+}

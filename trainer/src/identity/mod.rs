@@ -72,9 +72,7 @@ impl Fingerprint {
     fn floats(&mut self, values: &[f32]) -> &mut Self {
         let mut bytes = [0; 4096];
         for values in values.chunks(bytes.len() / 4) {
-            for (to, value) in bytes.as_chunks_mut().0.iter_mut().zip(values) {
-                *to = value.to_bits().to_le_bytes();
-            }
+            kernels::bytes::write_f32(values, &mut bytes);
             self.0.update(&bytes[..4 * values.len()]);
         }
         self

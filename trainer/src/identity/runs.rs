@@ -197,10 +197,11 @@ impl Initial {
 fn train<D: Device>(device: D, run: &RunFile, initial: &mut Initial, digest: &mut Fingerprint) -> Result<(), TrainerError> {
     let mut training = Training::from_weights(Arc::new(Alone), device, run.clone(), 0, |layout, run, _| initial.of(layout, run))?;
     let mut weights = training.device().parameter_values(&training.parameters)?.into_owned();
-    for (index, weight) in weights.iter_mut().enumerate() {
+    for (block, weights) in weights.chunks_mut(32).enumerate() {
         // Subnormal products take a processor a hundred times as long: a few are enough.
-        let tiny = if index / 32 % 49 == 48 { f32::MIN_POSITIVE } else { 1e-20 };
-        *weight *= [1.0, 1.0, 0.0, 4.0, 1.0 / 4096.0, 1.0, tiny][index / 32 % 7];
+        let tiny = if block % 49 == 48 { f32::MIN_POSITIVE } else { 1e-20 };
+        let factor = [1.0, 1.0, 0.0, 4.0, 1.0 / 4096.0, 1.0, tiny][block % 7];
+        weights.iter_mut().for_each(|weight| *weight *= factor);
     }
     training.parameters = training.device().parameters(weights)?;
     let stream = StreamKey { seed: run.run.seed, step: 0, layer: 0, linear: 0, pass: 90, operand: 0 }.stream();

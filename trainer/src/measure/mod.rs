@@ -14,7 +14,7 @@ use crate::error::TrainerError;
 
 pub use gpu::kernel_time_on_gpu;
 pub use kernel_time::kernel_time;
-pub use rotation_identity::{rotation_error, rotation_identity};
+pub use rotation_identity::rotation_identity;
 pub use step_time::{StepTime, step_time};
 
 pub(crate) fn print(out: &mut impl Write, line: &impl Serialize) -> Result<(), TrainerError> {

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::time::Instant;
 
+use kernels::bytes::{read_f32, write_f32};
+
 use super::frame::{Kind, PART};
 use super::tcp::{Mesh, lock};
 use super::{Bucket, Link, Ranks, Waited};
@@ -26,7 +28,7 @@ impl Mesh {
             let numbers = &mut numbers[..PART.min(range.end - first)];
             read(first, numbers)?;
             let bytes = &mut bytes[..size_of_val(numbers)];
-            bytes.as_chunks_mut().0.iter_mut().zip(&*numbers).for_each(|(bytes, number)| *bytes = number.to_le_bytes());
+            write_f32(numbers, bytes);
             self.send(to, kind, bytes)?;
         }
         Ok(())
@@ -40,10 +42,12 @@ impl Mesh {
         range: Range<usize>,
         mut write: impl FnMut(usize, &[f32]) -> Result<(), TrainerError>,
     ) -> Result<(), TrainerError> {
+        let mut numbers = vec![0.0; range.len().min(PART)];
         for first in range.clone().step_by(PART) {
             let bytes = self.receive(from, kind, Some(size_of::<f32>() * PART.min(range.end - first)))?;
-            let numbers: Vec<f32> = bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
-            write(first, &numbers)?;
+            let numbers = &mut numbers[..bytes.len() / size_of::<f32>()];
+            read_f32(&bytes, numbers);
+            write(first, numbers)?;
         }
         Ok(())
     }

@@ -25,7 +25,7 @@
 use std::ops::Range;
 use std::sync::Mutex;
 
-use super::super::lanes::portable::ANYWHERE;
+use super::super::lanes::portable::Portable;
 use super::super::lanes::{Lanes, WIDTH};
 use super::super::panels::{Line, Panels, STEPS, Side, elements};
 use super::blocked::{Inner, Output, Product, Right};
@@ -230,7 +230,7 @@ fn slow(left: &Panels, (right, first): (&Panels, usize), rows: Range<usize>, out
                 let dot = a.iter().zip(b).map(|(&x, &y)| i32::from(x) * i32::from(y)).sum();
                 acc = add_block(acc, dot, *a_byte, *b_byte);
             }
-            output.finish(ANYWHERE, (row - rows.start) * output.stride + column, 1, [acc; WIDTH]);
+            output.finish(Portable::new(), (row - rows.start) * output.stride + column, 1, [acc; WIDTH]);
         }
     }
 }

@@ -1,27 +1,25 @@
 //! The lanes as plain arrays: no intrinsics, any processor.
 //!
-//! On x86-64 [`Portable`] is compiled with the `fma` feature, because `f32::mul_add` is otherwise a call into a software routine (correct,
-//! and about a hundred times slower). For the few processors without it there is [`Called`].
+//! On x86-64 that is any processor with SSE2, and a fused multiply-add is a call: to an instruction where there is one, otherwise to a
+//! routine (correct, and about a hundred times slower). To compile these kernels a second time, with the instruction inlined, would make
+//! them three times as fast for whoever asks for `scalar`; processors with FMA and without AVX2 are hardly left.
 
 use super::{Lanes, WIDTH};
 
-/// Proof that an x86-64 processor has FMA; others need nothing.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Portable(());
+pub(crate) struct Portable {
+    /// The processor has the instruction.
+    #[cfg(target_arch = "x86_64")]
+    fused: bool,
+}
 
-/// Lanes for every processor.
-#[cfg(target_arch = "x86_64")]
-pub(crate) const ANYWHERE: Called = Called;
-#[cfg(not(target_arch = "x86_64"))]
-pub(crate) const ANYWHERE: Portable = Portable(());
-
-#[cfg(target_arch = "x86_64")]
 impl Portable {
-    /// # Safety
-    /// The processor must have FMA.
     #[inline(always)]
-    pub(crate) unsafe fn new() -> Self {
-        Self(())
+    pub(crate) fn new() -> Self {
+        Self {
+            #[cfg(target_arch = "x86_64")]
+            fused: std::arch::is_x86_feature_detected!("fma"),
+        }
     }
 }
 
@@ -53,7 +51,6 @@ impl Lanes for Portable {
         mul(a, b): f32 = a * b;
         div(a, b): f32 = a / b;
         sqrt(a): f32 = a.sqrt();
-        fma(a, b, c): f32 = a.mul_add(b, c);
         max(a, b): f32 = if a > b { a } else { b };
         min(a, b): f32 = if a < b { a } else { b };
         add_u(a, b): u32 = a.wrapping_add(b);
@@ -72,18 +69,18 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
-    fn run<R>(self, work: impl FnOnce() -> R) -> R {
-        #[cfg_attr(target_arch = "x86_64", target_feature(enable = "fma"))]
-        fn inside<R>(work: impl FnOnce() -> R) -> R {
-            work()
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        return inside(work);
-        // SAFETY: `self` exists only where the processor has it.
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
         #[cfg(target_arch = "x86_64")]
-        unsafe {
-            inside(work)
+        if self.fused {
+            // SAFETY: the processor has FMA.
+            return unsafe { fused(a, b, c) };
         }
+        routine(a, b, c)
+    }
+
+    #[inline(always)]
+    fn run<R>(self, work: impl FnOnce() -> R) -> R {
+        work()
     }
 
     #[inline(always)]
@@ -169,86 +166,15 @@ fn bytes(a: u32, b: u32, of: impl Fn(u8, u8) -> u8) -> u32 {
     u32::from_le_bytes([of(a[0], b[0]), of(a[1], b[1]), of(a[2], b[2]), of(a[3], b[3])])
 }
 
-/// Needs nothing of the processor. The operations are [`Portable`]'s, each of them a call: where every multiply-add is a routine anyway, that
-/// costs little, and a kernel in which nothing is inlined costs its users no time to compile.
 #[cfg(target_arch = "x86_64")]
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Called;
-
-#[cfg(target_arch = "x86_64")]
-macro_rules! calls {
-    ($($name:ident $(<const $n:ident>)? ($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
-        $(
-            #[inline(never)]
-            fn $name $(<const $n: u32>)? (self, $($argument: $kind),*) -> $result {
-                Portable(()).$name $(::<$n>)? ($($argument),*)
-            }
-        )*
-    };
+#[target_feature(enable = "fma")]
+fn fused(a: [f32; WIDTH], b: [f32; WIDTH], c: [f32; WIDTH]) -> [f32; WIDTH] {
+    std::array::from_fn(|i| a[i].mul_add(b[i], c[i]))
 }
 
-#[cfg(target_arch = "x86_64")]
-impl Lanes for Called {
-    type F = [f32; WIDTH];
-    type U = [u32; WIDTH];
-    type Dot = [u32; WIDTH];
-
-    const REGISTERS: usize = 0;
-
-    fn run<R>(self, work: impl FnOnce() -> R) -> R {
-        work()
-    }
-
-    calls! {
-        splat(value: f32) -> Self::F;
-        load(from: &[f32; WIDTH]) -> Self::F;
-        store(value: Self::F, to: &mut [f32; WIDTH]) -> ();
-        add(a: Self::F, b: Self::F) -> Self::F;
-        sub(a: Self::F, b: Self::F) -> Self::F;
-        mul(a: Self::F, b: Self::F) -> Self::F;
-        div(a: Self::F, b: Self::F) -> Self::F;
-        sqrt(a: Self::F) -> Self::F;
-        fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
-        max(a: Self::F, b: Self::F) -> Self::F;
-        min(a: Self::F, b: Self::F) -> Self::F;
-        clamp(a: Self::F, limit: f32) -> Self::F;
-        times_power(p: Self::F, shifted: Self::F, n: Self::F) -> Self::F;
-        zero_below(x: Self::F, limit: f32, value: Self::F) -> Self::F;
-        keep_nan(x: Self::F, value: Self::F) -> Self::F;
-        to_bf16(bits: Self::U) -> Self::U;
-        canonical(a: Self::F) -> Self::F;
-        bits(a: Self::F) -> Self::U;
-        floats(a: Self::U) -> Self::F;
-        splat_u(value: u32) -> Self::U;
-        load_u(from: &[u32; WIDTH]) -> Self::U;
-        store_u(value: Self::U, to: &mut [u32; WIDTH]) -> ();
-        add_u(a: Self::U, b: Self::U) -> Self::U;
-        sub_u(a: Self::U, b: Self::U) -> Self::U;
-        mul_u(a: Self::U, b: Self::U) -> Self::U;
-        and(a: Self::U, b: Self::U) -> Self::U;
-        or(a: Self::U, b: Self::U) -> Self::U;
-        xor(a: Self::U, b: Self::U) -> Self::U;
-        shl<const N>(a: Self::U) -> Self::U;
-        shr<const N>(a: Self::U) -> Self::U;
-        max_u(a: Self::U, b: Self::U) -> Self::U;
-        min_u(a: Self::U, b: Self::U) -> Self::U;
-        add_bytes(a: Self::U, b: Self::U) -> Self::U;
-        sub_bytes(a: Self::U, b: Self::U) -> Self::U;
-        sub_halves(a: Self::U, b: Self::U) -> Self::U;
-        wrapping_sub_bytes(a: Self::U, b: Self::U) -> Self::U;
-        lower_halves(a: Self::U, b: Self::U) -> Self::U;
-        select_less_u(a: Self::U, b: Self::U, yes: Self::U, no: Self::U) -> Self::U;
-        largest_magnitude(x: &[Self::F]) -> Self::U;
-        transpose(rows: &mut [Self::F; WIDTH]) -> ();
-        dot_start(offset: Self::U) -> Self::Dot;
-        dot_add(sum: Self::Dot, unsigned: Self::U, signed: Self::U) -> Self::Dot;
-        dot_finish(sum: Self::Dot, offset: Self::U) -> Self::U;
-        lookup(table: &[u8; 16], index: Self::U) -> Self::U;
-        load_partial(from: &[f32]) -> Self::F;
-        store_partial(value: Self::F, to: &mut [f32]) -> ();
-        sum(value: Self::F) -> f32;
-        tree(values: [Self::F; WIDTH]) -> Self::F;
-        largest(value: Self::F) -> f32;
-        largest_u(value: Self::U) -> u32;
-    }
+/// Inlined where multiply-adds are instructions.
+#[cfg_attr(target_arch = "x86_64", cold, inline(never))]
+#[cfg_attr(not(target_arch = "x86_64"), inline(always))]
+fn routine(a: [f32; WIDTH], b: [f32; WIDTH], c: [f32; WIDTH]) -> [f32; WIDTH] {
+    std::array::from_fn(|i| a[i].mul_add(b[i], c[i]))
 }

@@ -114,7 +114,7 @@ impl Device for Cpu {
     }
 
     fn round_to_bf16(&self, (numbers, at): (&mut Vec<f32>, usize), count: usize) -> Result<(), TrainerError> {
-        numbers[at..at + count].iter_mut().for_each(|number| *number = bf16::round(*number));
+        bf16::round_all(&mut numbers[at..at + count]);
         Ok(())
     }
 
@@ -123,7 +123,7 @@ impl Device for Cpu {
     }
 
     fn clear(&self, (numbers, at): (&mut Vec<f32>, usize), count: usize) -> Result<(), TrainerError> {
-        numbers[at..at + count].fill(0.0);
+        Self::clear(self, &mut numbers[at..at + count]);
         Ok(())
     }
 
@@ -177,7 +177,7 @@ impl Device for Cpu {
         (gradients, table): (&mut Vec<f32>, &Range<usize>),
     ) -> Result<(), TrainerError> {
         let table = &mut gradients[table.clone()];
-        table.fill(0.0);
+        Self::clear(self, table);
         Self::embedding_backward(self, &gradient[..batch.inputs.len() * width], &batch.inputs, width, table).map_err(TrainerError::kernel)
     }
 
@@ -206,7 +206,7 @@ impl Device for Cpu {
         rows: usize,
     ) -> Result<(), TrainerError> {
         let (d_gain, gain, length) = (&mut gradients[place.clone()], &parameters[gain.clone()], rows * gain.len());
-        d_gain.fill(0.0);
+        Self::clear(self, d_gain);
         Self::rms_norm_backward(self, &x[..length], gain, &inverse_rms[..rows], &d_y[..length], &mut d_x[..length], accumulate, d_gain)
             .map_err(TrainerError::kernel)
     }
