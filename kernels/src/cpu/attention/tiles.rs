@@ -12,9 +12,13 @@ pub(super) const ROW: usize = Side::Right.group();
 /// Lines of a row.
 pub(super) const LINES: usize = ROW / WIDTH;
 
+/// Queries and keys that the mask treats as one: where none of a group's queries sees a key, what that key would add, 0 times a number, is left
+/// out. The same for all instruction sets, because 0 times infinity is a NaN.
+const GROUP: usize = 8;
+
 pub(super) type Row = [f32; ROW];
 
-const _: () = assert!(ROW == 2 * WIDTH && ROW.is_multiple_of(8));
+const _: () = assert!(ROW == 2 * WIDTH && ROW.is_multiple_of(GROUP));
 
 /// Lines as rows.
 pub(super) fn rows(lines: &[Line<f32>]) -> &[Row] {
@@ -43,6 +47,16 @@ impl Block {
     /// Positions that its queries see: so many from the first.
     pub(super) fn end(&self) -> usize {
         self.start + self.count
+    }
+
+    /// The first query, in whole groups, that sees a key of the group of `key`.
+    fn first_query(&self, key: usize) -> usize {
+        (key / GROUP * GROUP).saturating_sub(self.start)
+    }
+
+    /// How many positions the queries before `end` see, in whole groups.
+    fn seen_before(&self, end: usize) -> usize {
+        self.start + end.next_multiple_of(GROUP)
     }
 
     /// Whether the last of `count` queries from `query` sees none of the keys from `key`.
@@ -121,7 +135,8 @@ fn to_keys_in_tiles<L: Lanes, const KEYS: usize, const VECTORS: usize>(
         for vector in (0..ROW / WIDTH).step_by(VECTORS) {
             for (tile, sums) in sums.chunks_exact_mut(KEYS).enumerate() {
                 let mut acc = [[l.splat(0.0); VECTORS]; KEYS];
-                for (left, right) in left.iter().zip(right) {
+                let first = block.first_query(first_key + tile * KEYS).min(block.count);
+                for (left, right) in left[first..].iter().zip(&right[first..]) {
                     let Some(left) = left[tile * KEYS..].first_chunk::<KEYS>() else { return };
                     let right = load::<L, VECTORS>(l, right, vector);
                     for i in 0..KEYS {
@@ -165,13 +180,15 @@ fn to_queries_in_tiles<L: Lanes, const QUERIES: usize, const VECTORS: usize>(
     let keys = first_key..block.end().min(first_key + ROW);
     for (right, sums) in right.chunks_exact(block.sequence).zip(sums.chunks_exact_mut(block.count)) {
         let right = &right[keys.clone()];
+        let seen = |end: usize| &right[..right.len().min(block.seen_before(end).saturating_sub(first_key))];
         let (tiles, rest) = sums.as_chunks_mut::<QUERIES>();
         let (left, left_of_rest) = left.as_chunks::<QUERIES>();
-        for (sums, left) in tiles.iter_mut().zip(left) {
-            go_on::<L, QUERIES, VECTORS>(l, right, left, sums);
+        let whole = tiles.len() * QUERIES;
+        for ((sums, left), end) in tiles.iter_mut().zip(left).zip((QUERIES..).step_by(QUERIES)) {
+            go_on::<L, QUERIES, VECTORS>(l, seen(end), left, sums);
         }
-        for (sums, left) in rest.as_chunks_mut::<1>().0.iter_mut().zip(left_of_rest.as_chunks::<1>().0) {
-            go_on::<L, 1, VECTORS>(l, right, left, sums);
+        for ((sums, left), end) in rest.as_chunks_mut::<1>().0.iter_mut().zip(left_of_rest.as_chunks::<1>().0).zip(whole + 1..) {
+            go_on::<L, 1, VECTORS>(l, seen(end), left, sums);
         }
     }
 }
