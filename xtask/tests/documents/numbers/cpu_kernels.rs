@@ -44,6 +44,20 @@ const STEPS_INTEL_LATER_B: [&str; 4] = [
     "kernels-2026-11-28-gpu-host-cpu-step-b-7",
     "kernels-2026-11-28-gpu-host-cpu-step-b-8",
 ];
+/// One more, the busiest.
+const INTEL_BUSY: [&str; 2] = ["kernels-2026-11-28-gpu-host-cpu-10", "kernels-2026-11-28-gpu-host-cpu-11"];
+const STEPS_INTEL_BUSY_A: [&str; 4] = [
+    "kernels-2026-11-28-gpu-host-cpu-step-a-9",
+    "kernels-2026-11-28-gpu-host-cpu-step-a-10",
+    "kernels-2026-11-28-gpu-host-cpu-step-a-11",
+    "kernels-2026-11-28-gpu-host-cpu-step-a-12",
+];
+const STEPS_INTEL_BUSY_B: [&str; 4] = [
+    "kernels-2026-11-28-gpu-host-cpu-step-b-9",
+    "kernels-2026-11-28-gpu-host-cpu-step-b-10",
+    "kernels-2026-11-28-gpu-host-cpu-step-b-11",
+    "kernels-2026-11-28-gpu-host-cpu-step-b-12",
+];
 /// Zen 4: products, and steps of both sizes.
 const ZEN4: &str = "kernels-2026-11-28-epyc-zen4-2c";
 const STEPS_ZEN4: [&str; 2] = ["kernels-2026-11-28-epyc-zen4-2c-step-a", "kernels-2026-11-28-epyc-zen4-2c-step-b"];
@@ -126,11 +140,12 @@ impl Results {
 
     /// What it says of Intel's processors.
     pub(super) fn sentences_of_intel(&mut self) -> Vec<String> {
-        let hosts = [&INTEL[..], &INTEL_AGAIN, &INTEL_LATER];
-        let [over_mkl, mkl_again, mkl_later] = hosts.map(|directories| self.intervals(directories, OVER_MKL));
-        let [float, float_again, float_later] = hosts.map(|directories| self.shares(directories, FLOAT_PEAK));
-        let [integer, integer_again, integer_later] = hosts.map(|directories| self.shares(directories, INTEGER_PEAK));
-        let [best_again, best_later] = [&INTEL_AGAIN[..], &INTEL_LATER].map(|directories| self.intervals(directories, BEST));
+        let hosts = [&INTEL[..], &INTEL_AGAIN, &INTEL_LATER, &INTEL_BUSY];
+        let [over_mkl, mkl_again, mkl_later, mkl_busy] = hosts.map(|directories| self.intervals(directories, OVER_MKL));
+        let [float, float_again, float_later, float_busy] = hosts.map(|directories| self.shares(directories, FLOAT_PEAK));
+        let [integer, integer_again, integer_later, integer_busy] = hosts.map(|directories| self.shares(directories, INTEGER_PEAK));
+        let [best_again, best_later, best_busy] =
+            [&INTEL_AGAIN[..], &INTEL_LATER, &INTEL_BUSY].map(|directories| self.intervals(directories, BEST));
         let before = INTEL_BEFORE.map(|directory| self.ratio_with_interval(directory, OVER_MKL));
         let rounds = INTEL.map(|directory| self.rounds(directory));
         let [theirs, ours] = [0, 1].map(|side| listed(&rounds.each_ref().map(|rounds| rounds[side].clone())));
@@ -145,6 +160,8 @@ impl Results {
             format!("at {integer_again} % of the integer peak and, with preparing, {best_again} times as fast as the best F32"),
             format!("are {mkl_later} times as fast as MKL's, at {float_later} % of the peak"),
             format!("run at {integer_later} % of the integer peak and, with preparing, {best_later} times as fast as the best F32"),
+            format!("are {mkl_busy} times as fast as MKL's, at {float_busy} % of the peak"),
+            format!("run at {integer_busy} % of the integer peak and, with preparing, {best_busy} times as fast as the best F32"),
             format!("two more hosts of the kind gave {} (", before[0]),
             format!("and {} times MKL's speed", before[1]),
             format!("run at {integer} % of the integer peak, and with preparing are {best} times as fast as the best F32"),
@@ -154,7 +171,8 @@ impl Results {
 
     /// What it says of steps on Intel's processors: the least and the largest of the measurements' ratios.
     pub(super) fn sentences_of_steps_on_intel(&mut self) -> Vec<String> {
-        let hosts = [[&STEPS_INTEL_A, &STEPS_INTEL_B], [&STEPS_INTEL_LATER_A, &STEPS_INTEL_LATER_B]];
+        let hosts =
+            [[&STEPS_INTEL_A, &STEPS_INTEL_B], [&STEPS_INTEL_LATER_A, &STEPS_INTEL_LATER_B], [&STEPS_INTEL_BUSY_A, &STEPS_INTEL_BUSY_B]];
         hosts.into_iter().flat_map(|both| self.steps_of(both)).collect()
     }
 
