@@ -148,7 +148,19 @@ impl Lanes for Portable {
     fn lookup(self, table: &[u8; 16], index: Self::U) -> Self::U {
         index.map(|word| u32::from_le_bytes(word.to_le_bytes().map(|byte| table[usize::from(byte & 15)])))
     }
-    #[inline(always)]
+    // A call: in place it is 2,000 operations, as often as tiles are read somewhere, and a seventh of this crate's compile time.
+    #[inline(never)]
+    fn hadamard(self, x: &mut [Self::F; WIDTH]) {
+        for distance in [1, 2, 4, 8] {
+            for pairs in x.chunks_exact_mut(2 * distance) {
+                let (left, right) = pairs.split_at_mut(distance);
+                for (a, b) in left.iter_mut().zip(right) {
+                    (*a, *b) = (self.add(*a, *b), self.sub(*a, *b));
+                }
+            }
+        }
+    }
+    #[inline(never)]
     fn transpose(self, rows: &mut [Self::F; WIDTH]) {
         let old = *rows;
         for (j, row) in rows.iter_mut().enumerate() {
