@@ -2,6 +2,7 @@
 //!
 //! This crate knows nothing of models, files or manifests. `format` holds the scalar truth that every faster
 //! path is tested against; `cpu` holds the same arithmetic compiled for each instruction set, `gpu` drives kernels/device.
+//! Every loop over a run's elements is here, because of the crates of a step this one alone is optimised in every build.
 
 pub mod bytes;
 pub mod closeness;
