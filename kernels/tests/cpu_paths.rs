@@ -265,6 +265,28 @@ fn attention() {
     assert_eq!(error.to_string(), "rope_attention: the table has 3 positions, the sequence 4");
 }
 
+/// An infinite gradient of one position changes nothing of what comes after its group of eight.
+#[test]
+fn attention_masks_infinities() {
+    let shape = AttentionShape { batch: 1, sequence: 40, heads: 2, kv_heads: 1, head_dim: 16 };
+    let (qkv, finite) = (normals(shape.tokens() * shape.qkv_width(), 1), normals(shape.tokens() * shape.out_width(), 2));
+    let mut infinite = finite.clone();
+    infinite[13 * shape.out_width() + 3] = f32::INFINITY;
+    let gradients = everywhere("attention_masks_infinities", |cpu| {
+        let (mut out, mut lse) = (vec![0.0; finite.len()], vec![0.0; shape.tokens() * shape.heads]);
+        cpu.attention(&qkv, shape, &mut out, &mut lse).unwrap();
+        let of = |d_out: &[f32]| {
+            let mut d_qkv = vec![0.0; qkv.len()];
+            cpu.attention_backward(&qkv, shape, &out, &lse, d_out, &mut d_qkv).unwrap();
+            d_qkv.into_iter().map(|x| if x.is_nan() { f32::NAN } else { x }).collect()
+        };
+        vec![of(&finite), of(&infinite)]
+    });
+    let (before, after) = (13 * shape.qkv_width(), 16 * shape.qkv_width());
+    assert_eq!(gradients[0][after..], gradients[1][after..]);
+    assert!(gradients[1][..before].iter().any(|x| !x.is_finite()), "no position that the infinite one sees has heard of it");
+}
+
 #[test]
 fn cross_entropy() {
     let plain = |x: &[f64], targets: &[u32]| -> Vec<f64> {
