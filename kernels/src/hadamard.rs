@@ -27,6 +27,20 @@ pub fn fill_signs(stream: Stream, signs: &mut [f32]) {
     }
 }
 
+/// The transform of one block, a power of two long, without a factor: sums and differences at distance 1, 2, 4, ...
+pub(crate) fn butterflies<T: Copy>(block: &mut [T], sum_and_difference: impl Fn(T, T) -> (T, T)) {
+    let mut distance = 1;
+    while distance < block.len() {
+        for pair in block.chunks_exact_mut(2 * distance) {
+            let (left, right) = pair.split_at_mut(distance);
+            for (a, b) in left.iter_mut().zip(right) {
+                (*a, *b) = sum_and_difference(*a, *b);
+            }
+        }
+        distance *= 2;
+    }
+}
+
 /// Rotates every consecutive `size` elements of `x` in place: y = H (signs * x) / sqrt(size). `x.len()` is a multiple of `size`
 /// (a shorter tail is left as it is; `OperandSpec::validate` refuses such shapes); `signs`, if any, has `size` entries.
 /// `size` is a power of two; 0 changes nothing.
@@ -41,16 +55,7 @@ pub fn rotate_rows(x: &mut [f32], size: usize, signs: Option<&[f32]>) {
                 *value *= sign;
             }
         }
-        let mut distance = 1;
-        while distance < size {
-            for pair in block.chunks_exact_mut(2 * distance) {
-                let (left, right) = pair.split_at_mut(distance);
-                for (a, b) in left.iter_mut().zip(right) {
-                    (*a, *b) = (*a + *b, *a - *b);
-                }
-            }
-            distance *= 2;
-        }
+        butterflies(block, |a, b| (a + b, a - b));
         for value in block {
             *value *= factor;
         }
@@ -84,16 +89,7 @@ fn rotate_f64(block: &mut [f64], signs: Option<&[f32]>) {
     for (x, sign) in block.iter_mut().zip(signs.unwrap_or_default()) {
         *x *= f64::from(*sign);
     }
-    let mut half = 1;
-    while half < block.len() {
-        for pair in block.chunks_exact_mut(2 * half) {
-            let (low, high) = pair.split_at_mut(half);
-            for (a, b) in low.iter_mut().zip(high) {
-                (*a, *b) = (*a + *b, *a - *b);
-            }
-        }
-        half *= 2;
-    }
+    butterflies(block, |a, b| (a + b, a - b));
     let scale = 1.0 / (block.len() as f64).sqrt();
     block.iter_mut().for_each(|x| *x *= scale);
 }

@@ -5,6 +5,7 @@
 //! them three times as fast for whoever asks for `scalar`; processors with FMA and without AVX2 are hardly left.
 
 use super::{Lanes, WIDTH};
+use crate::hadamard::butterflies;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Portable {
@@ -151,14 +152,7 @@ impl Lanes for Portable {
     // A call: in place it is 2,000 operations, as often as tiles are read somewhere, and a seventh of this crate's compile time.
     #[inline(never)]
     fn hadamard(self, x: &mut [Self::F; WIDTH]) {
-        for distance in [1, 2, 4, 8] {
-            for pairs in x.chunks_exact_mut(2 * distance) {
-                let (left, right) = pairs.split_at_mut(distance);
-                for (a, b) in left.iter_mut().zip(right) {
-                    (*a, *b) = (self.add(*a, *b), self.sub(*a, *b));
-                }
-            }
-        }
+        butterflies(x, |a, b| (self.add(a, b), self.sub(a, b)));
     }
     #[inline(never)]
     fn transpose(self, rows: &mut [Self::F; WIDTH]) {
