@@ -227,6 +227,55 @@ fn prepared_panels_multiply_like_packed_ones() {
     }
 }
 
+/// FP8 and BF16 sides may be laid out as pairs of BF16: k that leave half of one, elements and sums that are subnormal, zeros, numbers that are
+/// none, a side of another layout, and panels that another processor prepared.
+#[test]
+fn tensors_of_few_bits() {
+    let spec = |format, scale| OperandSpec { format, block: Block::Tensor, scale, rounding: Rounding::NearestEven, rotation: None };
+    let (e4m3, e5m2) = (spec(Format::E4m3, ScaleRule::Current), spec(Format::E5m2, ScaleRule::Current));
+    let (bf16, f32) = (spec(Format::Bf16, ScaleRule::None), spec(Format::F32, ScaleRule::None));
+    let scalar = Cpu::new(InstructionSet::Scalar, 1).unwrap();
+    for (m, n, k) in SHAPES {
+        for specs in [[e4m3, e4m3], [e5m2, e4m3], [bf16, bf16], [bf16, e4m3], [bf16, f32], [e4m3, f32]] {
+            for (power, odd) in [(0, 0.0), (0, f32::INFINITY), (0, f32::NAN), (-55, 0.0), (-62, 0.0), (-64, 1e20), (-70, 0.0), (-130, 0.0)]
+            {
+                if power != 0 && !specs.contains(&bf16) {
+                    continue;
+                }
+                let values = [(m, 31), (n, 32)].map(|(rows, tag)| {
+                    let mut values: Vec<f32> = normals(rows * k, tag).iter().map(|x| x * 2f32.powi(power)).collect();
+                    values.iter_mut().step_by(7).for_each(|x| *x = 0.0);
+                    values.iter_mut().skip(5).step_by(101).for_each(|x| *x = odd);
+                    values
+                });
+                let source = |i: usize, rows| Source { values: &values[i], rows, k, transposed: false };
+                let reference = |i: usize, rows| prepare_reference(source(i, rows), &specs[i], Randomness::default(), None).unwrap().0;
+                let expected = defined(&reference(0, m), &reference(1, n), &vec![0.0; m * n], false);
+                let panels = |cpu: &Cpu, i: usize, rows, side| {
+                    let (mut panels, role) = (Panels::default(), Role { side, partner: specs[1 - i].format });
+                    cpu.prepare_into(source(i, rows), &specs[i], role, Randomness::default(), None, &mut panels).unwrap();
+                    panels
+                };
+                let others = [panels(&scalar, 0, m, Side::Left), panels(&scalar, 1, n, Side::Right)];
+                for cpu in cpus() {
+                    let own = [panels(&cpu, 0, m, Side::Left), panels(&cpu, 1, n, Side::Right)];
+                    for (who, cpu, [left, right]) in [
+                        ("own", &cpu, [&own[0], &own[1]]),
+                        ("own left", &cpu, [&own[0], &others[1]]),
+                        ("own right", &cpu, [&others[0], &own[1]]),
+                        ("by plain code", &scalar, [&own[0], &own[1]]),
+                    ] {
+                        let mut c = vec![0.0; m * n];
+                        cpu.gemm(left, right, &mut c, false).unwrap();
+                        let formats = specs.map(|spec| spec.format);
+                        assert_bits(&expected, &c, &format!("{cpu:?} {m}x{n}x{k} {formats:?} {power} {odd} {who}"));
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// C so wide that its rows are shared out on one thread, too; and wider than all that a share holds.
 #[test]
 fn wide_products() {

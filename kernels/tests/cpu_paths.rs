@@ -370,7 +370,12 @@ fn a_cpu_that_cannot_be() {
     assert!(Cpu::new(InstructionSet::Scalar, 0).is_err());
     assert_eq!(InstructionSet::parse("auto").unwrap(), InstructionSet::detect());
     assert_eq!(InstructionSet::parse("scalar").unwrap(), InstructionSet::Scalar);
-    assert!(InstructionSet::parse("sse").unwrap_err().to_string().contains("auto, scalar, avx2, avx-vnni, avx512, neon or neon-dot"));
+    assert!(
+        InstructionSet::parse("sse")
+            .unwrap_err()
+            .to_string()
+            .contains("auto, scalar, avx2, avx-vnni, avx512, avx512-bf16, neon or neon-dot")
+    );
     for set in InstructionSet::ALL {
         assert_eq!(InstructionSet::parse(&set.to_string()).is_ok(), set.is_supported());
         assert_eq!(Cpu::new(set, 2).is_ok(), set.is_supported());

@@ -106,7 +106,11 @@ fn preparing_on_the_way_changes_no_bit() {
                 for threads in [1, 3] {
                     let cpu = Cpu::new(set, threads).unwrap();
                     let told = format!("{:?} by {partner:?}, {rows} rows, {set}, {threads} threads", case.spec);
-                    together(&cpu, &case, (&right, &narrow), &residual, &told, amax, [&over, &onto, &hidden, &d_gate_up]);
+                    let expected = [&*over, &onto, &hidden, &d_gate_up];
+                    together(&cpu, &case, (&right, &narrow), &residual, &told, amax, expected);
+                    // A right side that this processor laid out may have another layout.
+                    let (right, narrow) = (case.right(&cpu, 2 * ffn), case.right(&cpu, ffn));
+                    together(&cpu, &case, (&right, &narrow), &residual, &told, amax, expected);
                 }
             }
         }
@@ -219,6 +223,19 @@ fn pieces_may_take_the_slow_way_or_be_empty() {
     values[1].iter_mut().for_each(|x| *x *= 2f32.powi(-60));
     Both { rows, k, values, specs: [spec, spec], transposed: true }.check(&all_cpus());
     Both { rows, k: 0, values: [vec![], vec![]], specs: [spec, spec], transposed: true }.check(&all_cpus());
+}
+
+/// Sums of BF16 products that are subnormal after one piece and not small in the next, or small again after one that is not.
+#[test]
+fn pieces_may_leave_subnormal_sums() {
+    let spec = specs().into_iter().map(|(spec, _)| spec).find(|spec| spec.format == Format::Bf16).unwrap();
+    let (rows, k) = ([20, 40], 384);
+    for small in [0..128, 128..256] {
+        let mut values = [normals(rows[0] * k, 8), normals(rows[1] * k, 9)];
+        values.iter_mut().flatten().for_each(|x| *x *= 2f32.powi(-50));
+        values[0][small.start * rows[0]..small.end * rows[0]].iter_mut().for_each(|x| *x *= 2f32.powi(-35));
+        Both { rows, k, values, specs: [spec, spec], transposed: true }.check(&all_cpus());
+    }
 }
 
 #[test]

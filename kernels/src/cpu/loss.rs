@@ -2,7 +2,7 @@
 
 use super::lanes::{Lanes, WIDTH, get, put};
 use super::math::exp;
-use super::panels::{Line, Panels, Side};
+use super::panels::{Layout, Line, Panels, Side};
 use super::profile::Kernel;
 use super::{Cpu, ShapeError, dispatch, expect};
 
@@ -49,7 +49,7 @@ impl Cpu {
     pub(super) fn gradient_panels(&self, exponentials: &[f32], targets: &[u32], gradient_scale: f32, factors: &[f32], to: &mut Panels) {
         let _timer = self.timer(Kernel::Loss, 0);
         let (tokens, vocabulary) = (targets.len(), exponentials.len() / targets.len().max(1));
-        to.reshape(Side::Left, vocabulary, tokens, false);
+        to.reshape(Side::Left, vocabulary, tokens, Layout::Floats);
         let tasks = to.floats_mut().chunks_mut((GROUPS * tokens * Side::Left.lines()).max(1)).enumerate();
         self.each(tasks, |(number, to)| {
             let rows = number * GROUPS * Side::Left.group()..vocabulary.min((number + 1) * GROUPS * Side::Left.group());

@@ -4,6 +4,7 @@
 //! Within a group everything is contraction-axis first, sixteen rows to a [`Line`]:
 //!
 //! - F32: for each k, one lane a row;
+//! - pairs of BF16, which is exact for what is in them: for each two k one word a row, the first k in its upper half;
 //! - MXFP4: for each block of 32, eight steps of one word a row (four elements, a byte each), then, on the left, the number that an integer sum
 //!   starts from and the block's anchor, on the right the scale as an F32. A byte is twice the E2M1 value, plus 12 on the right
 //!   (`gemm::mxfp4`).
@@ -11,7 +12,8 @@
 //! The zero's sign is not kept (it cannot show in a product). The layout is the same for every instruction set; what goes into
 //! it is `prepare`'s affair, except for [`Panels::pack`], the plain code that lays out an operand prepared elsewhere.
 
-use super::lanes::WIDTH;
+use super::lanes::{UPPER_HALF, WIDTH};
+use super::room;
 use crate::format::e2m1::DOUBLED;
 use crate::format::e8m0;
 use crate::quantise::{BLOCK, Float, Mxfp4, Prepared, decode_mxfp4};
@@ -62,6 +64,29 @@ impl Side {
     }
 }
 
+/// What panels are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Layout {
+    /// F32 values.
+    #[default]
+    Floats,
+    /// Pairs of BF16.
+    Pairs,
+    /// Words and scales of MXFP4 blocks.
+    Blocks,
+}
+
+impl Layout {
+    /// How many k lie together, and the lines of a group that they take.
+    pub(super) const fn unit(self, side: Side) -> (usize, usize) {
+        match self {
+            Self::Floats => (1, side.lines()),
+            Self::Pairs => (2, side.lines()),
+            Self::Blocks => (BLOCK, side.block_lines()),
+        }
+    }
+}
+
 /// Sixteen lanes in memory, on the border that vector loads like.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C, align(64))]
@@ -87,12 +112,13 @@ pub struct Panels {
     pub(super) side: Side,
     pub(super) rows: usize,
     pub(super) k: usize,
-    /// Words and scales of blocks, or F32 values.
-    pub(super) is_mxfp4: bool,
+    pub(super) layout: Layout,
     /// What the product is multiplied by.
     pub(super) factor: f32,
     /// Largest scale byte, NaN's left out.
     pub(super) largest_scale: u8,
+    /// Of pairs, bits of a magnitude that is above 0 and above none of theirs but 0; 0 where all are.
+    pub(super) smallest: u32,
     pub(super) words: Vec<Line<u32>>,
     pub(super) floats: Vec<Line<f32>>,
 }
@@ -110,50 +136,67 @@ impl Panels {
 
     /// Bytes that a product reads.
     pub fn bytes(&self) -> usize {
-        let lines = if self.is_mxfp4 { self.word_lines() } else { self.float_lines() };
-        lines * size_of::<Line<u32>>()
+        self.lines() * size_of::<Line<u32>>()
+    }
+
+    pub(super) fn is_mxfp4(&self) -> bool {
+        self.layout == Layout::Blocks
     }
 
     pub(super) fn blocks(&self) -> usize {
         self.k.div_ceil(BLOCK)
     }
 
-    fn word_lines(&self) -> usize {
-        self.rows.div_ceil(self.side.group()) * self.blocks() * self.side.block_lines()
-    }
-
-    fn float_lines(&self) -> usize {
-        self.rows.div_ceil(self.side.group()) * self.k * self.side.lines()
+    fn lines(&self) -> usize {
+        let (unit, lines) = self.layout.unit(self.side);
+        self.rows.div_ceil(self.side.group()) * self.k.div_ceil(unit) * lines
     }
 
     /// Takes a shape; what the buffers hold afterwards means nothing. Grows them if they are too small.
-    pub(super) fn reshape(&mut self, side: Side, rows: usize, k: usize, is_mxfp4: bool) {
-        (self.side, self.rows, self.k, self.is_mxfp4) = (side, rows, k, is_mxfp4);
-        (self.factor, self.largest_scale) = (1.0, 0);
-        let (words, floats) = if is_mxfp4 { (self.word_lines(), 0) } else { (0, self.float_lines()) };
-        if self.words.len() < words {
-            self.words.resize(words, Line::default());
+    pub(super) fn reshape(&mut self, side: Side, rows: usize, k: usize, layout: Layout) {
+        (self.side, self.rows, self.k, self.layout) = (side, rows, k, layout);
+        (self.factor, self.largest_scale, self.smallest) = (1.0, 0, 0);
+        let lines = self.lines();
+        match layout {
+            Layout::Floats => _ = room(&mut self.floats, lines),
+            Layout::Pairs | Layout::Blocks => _ = room(&mut self.words, lines),
         }
-        if self.floats.len() < floats {
-            self.floats.resize(floats, Line::default());
+    }
+
+    /// The same operand in F32: itself, or pairs taken apart in `memory`.
+    pub(super) fn apart<'a>(&'a self, memory: &'a mut Self) -> &'a Self {
+        if self.layout != Layout::Pairs {
+            return self;
         }
+        memory.reshape(self.side, self.rows, self.k, Layout::Floats);
+        memory.factor = self.factor;
+        let (lines, k) = (self.side.lines(), self.k.max(1));
+        let groups = self.words().chunks(k.div_ceil(2) * lines).zip(memory.floats_mut().chunks_mut(k * lines));
+        for (pairs, floats) in groups {
+            for (pairs, floats) in pairs.chunks(lines).zip(floats.chunks_mut(2 * lines)) {
+                for (i, float) in floats.iter_mut().enumerate() {
+                    float.0 = pairs[i % lines].0.map(|pair| f32::from_bits(halves(pair)[i / lines]));
+                }
+            }
+        }
+        memory
     }
 
     pub(super) fn words(&self) -> &[Line<u32>] {
-        &self.words[..self.word_lines()]
+        &self.words[..self.lines()]
     }
 
     pub(super) fn words_mut(&mut self) -> &mut [Line<u32>] {
-        let lines = self.word_lines();
+        let lines = self.lines();
         &mut self.words[..lines]
     }
 
     pub(super) fn floats(&self) -> &[Line<f32>] {
-        &self.floats[..self.float_lines()]
+        &self.floats[..self.lines()]
     }
 
     pub(super) fn floats_mut(&mut self) -> &mut [Line<f32>] {
-        let lines = self.float_lines();
+        let lines = self.lines();
         &mut self.floats[..lines]
     }
 
@@ -176,23 +219,41 @@ impl Panels {
     }
 
     fn pack_floats(&mut self, values: &[f32], side: Side, rows: usize, k: usize, factor: f32) {
-        self.reshape(side, rows, k, false);
+        self.reshape(side, rows, k, Layout::Floats);
         self.factor = factor;
         for row in 0..rows {
             for column in 0..k {
-                let (line, lane) = self.float_place(row, column);
+                let (line, lane) = self.unit_place(row, column);
                 self.floats[line].0[lane] = values[row * k + column];
             }
         }
     }
 
-    fn float_place(&self, row: usize, column: usize) -> (usize, usize) {
+    /// Line and lane of a row's F32 value or pair.
+    fn unit_place(&self, row: usize, unit: usize) -> (usize, usize) {
         let (group, within) = (row / self.side.group(), row % self.side.group());
-        ((group * self.k + column) * self.side.lines() + within / WIDTH, within % WIDTH)
+        let units = self.k.div_ceil(self.layout.unit(self.side).0);
+        ((group * units + unit) * self.side.lines() + within / WIDTH, within % WIDTH)
+    }
+
+    /// What a row of F32 values or pairs holds.
+    fn row_into(&self, row: usize, values: &mut [f32]) {
+        let (line, lane) = self.unit_place(row, 0);
+        if self.layout == Layout::Floats {
+            let lines = self.floats[line..].iter().step_by(self.side.lines());
+            values.iter_mut().zip(lines).for_each(|(value, line)| *value = line.0[lane]);
+            return;
+        }
+        let lines = self.words[line..].iter().step_by(self.side.lines());
+        for (values, line) in values.chunks_mut(2).zip(lines) {
+            for (value, bits) in values.iter_mut().zip(halves(line.0[lane])) {
+                *value = f32::from_bits(bits);
+            }
+        }
     }
 
     fn pack_mxfp4(&mut self, operand: &Mxfp4, side: Side) {
-        self.reshape(side, operand.rows, operand.k, true);
+        self.reshape(side, operand.rows, operand.k, Layout::Blocks);
         self.factor = operand.multiplier;
         self.largest_scale = operand.scales.iter().copied().filter(|&byte| byte != e8m0::NAN).max().unwrap_or(0);
         let offset = if side == Side::Right { OFFSET } else { 0 };
@@ -221,13 +282,10 @@ impl Panels {
 
     /// The operand as it would have been prepared, zeros without sign: for measurements and tests, in plain code.
     pub fn unpack(&self) -> Prepared {
-        if !self.is_mxfp4 {
+        if !self.is_mxfp4() {
             let mut values = vec![0.0; self.rows * self.k];
             for (row, values) in values.chunks_exact_mut(self.k.max(1)).enumerate() {
-                for (k, value) in values.iter_mut().enumerate() {
-                    let (line, lane) = self.float_place(row, k);
-                    *value = self.floats[line].0[lane];
-                }
+                self.row_into(row, values);
             }
             return Prepared::Float(Float { rows: self.rows, k: self.k, values, scale: self.factor });
         }
@@ -251,10 +309,9 @@ impl Panels {
     pub fn dequantise(&self) -> Vec<f32> {
         let mut values = vec![0.0; self.rows * self.k];
         for (row, values) in values.chunks_exact_mut(self.k.max(1)).enumerate() {
-            if !self.is_mxfp4 {
-                let (line, lane) = self.float_place(row, 0);
-                let lines = self.floats[line..].iter().step_by(self.side.lines());
-                values.iter_mut().zip(lines).for_each(|(value, line)| *value = line.0[lane] * self.factor);
+            if !self.is_mxfp4() {
+                self.row_into(row, values);
+                values.iter_mut().for_each(|value| *value *= self.factor);
                 continue;
             }
             for (block, values) in values.chunks_mut(BLOCK).enumerate() {
@@ -288,6 +345,11 @@ impl Panels {
             false => (bits >> 23) as u8,
         }
     }
+}
+
+/// The two values of a pair, as bits of F32.
+fn halves(pair: u32) -> [u32; 2] {
+    [pair & UPPER_HALF, pair << 16]
 }
 
 /// The code of a doubled element; 0 for what is none.

@@ -72,7 +72,7 @@ impl Cpu {
                     seen.iter_mut().zip([(&p.left, Side::Left, p.rows, &mut *left), (&p.right, Side::Right, p.columns, &mut *right)])
                 {
                     let part = Task { row: 0, rows, columns: columns.clone(), fetch: None };
-                    *seen = seen.and(p.shares.time(PREPARE, || self.prepare_part(plan, side, &part, panels)));
+                    *seen = p.shares.time(PREPARE, || self.prepare_part(plan, side, &part, *seen, panels));
                 }
                 // While a piece is multiplied, the next one is fetched.
                 let next = [&p.left, &p.right].map(|plan| plan.columns_in_memory(columns.end, columns.len()));
@@ -95,7 +95,7 @@ impl Cpu {
                 self.with_scratch(|Scratch { left, .. }| {
                     for columns in p.pieces() {
                         let part = Task { row, rows: share.min(p.rows - row), columns: columns.clone(), fetch: None };
-                        seen = seen.and(p.shares.time(PREPARE, || self.prepare_part(&p.left, Side::Left, &part, left)));
+                        seen = p.shares.time(PREPARE, || self.prepare_part(&p.left, Side::Left, &part, seen, left));
                         self.add_piece(p, left, (whole, columns.start), (&columns, [&[]; 2]), c);
                     }
                 });

@@ -132,7 +132,7 @@ impl Cpu {
         }
         expect(kernel, "c", left.source.rows * right.rows, c)?;
         let plan = self.plan_of(left)?;
-        if plan.is_mxfp4() != right.is_mxfp4 {
+        if plan.is_mxfp4() != right.is_mxfp4() {
             return error("one operand is prepared for an integer product, the other for one in F32".to_owned());
         }
         Ok(plan)
@@ -169,7 +169,7 @@ impl Cpu {
                 let panels = std::cell::RefCell::new(panels);
                 let multiply = |c: &mut [f32], onto: Option<&[f32]>, next: Option<&[f32]>| {
                     let mut panels = panels.borrow_mut();
-                    seen.set(shares.time(PREPARE, || self.prepare_part(plan, Side::Left, &part, &mut panels)));
+                    seen.set(shares.time(PREPARE, || self.prepare_part(plan, Side::Left, &part, Seen::default(), &mut panels)));
                     let output =
                         Output { c, stride: right.rows, accumulate, onto, factor, goes_on: false, next: [next.unwrap_or(next_chunk), &[]] };
                     shares.time(MULTIPLY, || self.multiply_rows(&panels, (right, 0), 0..part.rows, output));

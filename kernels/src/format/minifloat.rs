@@ -28,6 +28,11 @@ impl MiniFloat {
         23 - self.mantissa_bits
     }
 
+    /// The smallest magnitude above 0, 2^(1 - bias - mantissa bits).
+    pub const fn smallest(&self) -> f32 {
+        f32::from_bits((128 - self.bias - self.mantissa_bits) << 23)
+    }
+
     /// The smallest normal magnitude, 2^(1 - bias).
     pub const fn smallest_normal(&self) -> f32 {
         f32::from_bits((128 - self.bias) << 23)

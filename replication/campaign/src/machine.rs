@@ -67,6 +67,7 @@ pub fn instruction_sets() -> Vec<&'static str> {
             ("avx512bw", std::arch::is_x86_feature_detected!("avx512bw")),
             ("avx512vl", std::arch::is_x86_feature_detected!("avx512vl")),
             ("avx512vnni", std::arch::is_x86_feature_detected!("avx512vnni")),
+            ("avx512bf16", std::arch::is_x86_feature_detected!("avx512bf16")),
         ];
         found.extend(known.iter().filter(|(_, here)| *here).map(|(name, _)| *name));
     }

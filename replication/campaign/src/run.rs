@@ -32,7 +32,7 @@ pub struct RunOptions {
     /// Trainer processes at once on the CPU; on GPUs there is one on each.
     pub parallel: usize,
     pub threads: usize,
-    /// `auto`, `scalar`, `avx2` or `avx512`.
+    /// `auto`, or one by name.
     pub instruction_set: String,
     /// Forget finished and half-finished runs first.
     pub fresh: bool,

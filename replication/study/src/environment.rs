@@ -114,7 +114,7 @@ pub struct Source {
 #[serde(deny_unknown_fields)]
 pub struct Flags {
     pub threads_per_run: usize,
-    /// `auto`, `scalar`, `avx2` or `avx512`.
+    /// `auto`, or one by name.
     pub instruction_set: String,
     /// Trainers at once.
     pub parallel_runs: usize,

@@ -14,9 +14,9 @@ use std::ops::Range;
 use std::sync::Mutex;
 
 use super::lanes::{Lanes, WIDTH};
-use super::panels::{Line, Panels, Side, elements};
+use super::panels::{Layout, Line, Panels, Side, elements};
 use super::profile::Kernel;
-use super::{Cpu, ShapeError, dispatch, expect};
+use super::{Cpu, Scratch, ShapeError, dispatch, expect};
 use crate::quantise::{BLOCK, Source};
 
 pub(super) use blocked::Output;
@@ -131,7 +131,7 @@ impl Cpu {
             format!("left has k = {}, right has k = {}", left.k, right.k)
         } else if (left.side, right.side) != (Side::Left, Side::Right) {
             format!("the operands were prepared as {:?} and {:?}", left.side, right.side)
-        } else if left.is_mxfp4 != right.is_mxfp4 {
+        } else if left.is_mxfp4() != right.is_mxfp4() {
             "one operand was prepared for an integer product, the other for one in F32".to_owned()
         } else {
             String::new()
@@ -140,7 +140,7 @@ impl Cpu {
             return Err(ShapeError { kernel: KERNEL, problem });
         }
         expect(KERNEL, "c", left.rows * right.rows, c.len())?;
-        let (kernel, work) = (if left.is_mxfp4 { Kernel::GemmMxfp4 } else { Kernel::GemmFloat }, 2 * c.len() * left.k);
+        let (kernel, work) = (if left.is_mxfp4() { Kernel::GemmMxfp4 } else { Kernel::GemmFloat }, 2 * c.len() * left.k);
         let _timer = self.timer(kernel, work);
         let factor = (f64::from(left.factor) * f64::from(right.factor)) as f32;
         self.multiply(left, right, Target { accumulate, factor, ..Target::over(c, right.rows) });
@@ -218,18 +218,30 @@ impl Cpu {
     /// as the left side has. Compiled once, however many callers it has.
     #[inline(never)]
     pub(super) fn multiply_rows(&self, left: &Panels, (right, first): (&Panels, usize), rows: Range<usize>, output: Output<'_>) {
-        if left.is_mxfp4 {
-            dispatch!(dot self, |l| mxfp4::multiply(l, left, (right, first / BLOCK), rows, &self.copies, output));
-        } else {
-            let panels = (elements(left.floats()), right.floats().get(first * Side::Right.lines()..).unwrap_or_default());
-            dispatch!(self, |l| multiply_panels(l, panels, (rows, right.rows), (left.k, right.k), &self.copies, output));
+        match (left.layout, right.layout) {
+            (Layout::Blocks, _) | (_, Layout::Blocks) => {
+                dispatch!(dot self, |l| mxfp4::multiply(l, left, (right, first / BLOCK), rows, &self.copies, output));
+            }
+            (Layout::Floats, Layout::Floats) => {
+                let panels = (elements(left.floats()), right.floats().get(first * Side::Right.lines()..).unwrap_or_default());
+                dispatch!(self, |l| multiply_floats(l, panels, (rows, right.rows), (left.k, right.k), &self.copies, output));
+            }
+            (Layout::Pairs, Layout::Pairs) if let Some(l) = self.pair_lanes().filter(|_| float::sums_are_normal(left, right)) => {
+                l.run(
+                    #[inline(always)]
+                    || multiply_pairs(l, left, (right, first), rows, output),
+                );
+            }
+            (Layout::Floats | Layout::Pairs, _) => self.with_scratch(|Scratch { left: left_apart, right: right_apart, .. }| {
+                self.multiply_rows(left.apart(left_apart), (right.apart(right_apart), first), rows, output);
+            }),
         }
     }
 }
 
 /// C = A Bᵀ from panels (shapes already checked); the right side's may hold more of k than the left's. Compiled once for each instruction set, however many callers it has.
 #[inline(never)]
-fn multiply_panels<L: Lanes>(
+fn multiply_floats<L: Lanes>(
     l: L,
     (left, right): (&[f32], &[Line<f32>]),
     (rows, columns): (Range<usize>, usize),
@@ -239,5 +251,19 @@ fn multiply_panels<L: Lanes>(
 ) {
     const _: () = assert!(Side::Left.group() == 3 * WIDTH && Side::Right.group() == 2 * WIDTH);
     let product = blocked::Product { left, right, rows, columns, units: k, right_units: right_k };
-    packed::multiply::<L, _, _, 12, { float::NARROW_ROWS }>(l, (float::Float, float::CopiedFloats), &product, copies, &mut output);
+    packed::multiply::<L, _, _, 12, { float::NARROW_ROWS }>(l, (float::FLOATS, float::CopiedFloats), &product, copies, &mut output);
+}
+
+/// The same from pairs of BF16.
+#[inline(always)]
+fn multiply_pairs<L: Lanes>(l: L, left: &Panels, (right, first): (&Panels, usize), rows: Range<usize>, mut output: Output<'_>) {
+    let product = blocked::Product {
+        left: elements(left.words()),
+        right: right.words().get(first / 2 * Side::Right.lines()..).unwrap_or_default(),
+        rows,
+        columns: right.rows,
+        units: left.k.div_ceil(2),
+        right_units: right.k.div_ceil(2),
+    };
+    blocked::multiply::<L, _, 12, 2>(l, float::PAIRS, &product, &mut output);
 }

@@ -4,15 +4,15 @@
 
 use std::arch::x86_64::*;
 
-use super::{Lanes, WIDTH};
+use super::{Lanes, WIDTH, two_products};
 
-/// Proof that the processor has the features in `InstructionSet::Avx512`.
+/// Proof that the processor has the features in `InstructionSet::Avx512`, with PAIRS those in `InstructionSet::Avx512Bf16`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Avx512(());
+pub(crate) struct Avx512<const PAIRS: bool>(());
 
-impl Avx512 {
+impl<const PAIRS: bool> Avx512<PAIRS> {
     /// # Safety
-    /// The processor must have AVX-512 F, BW, DQ, VL and VNNI.
+    /// The processor must have AVX-512 F, BW, DQ, VL and VNNI, with PAIRS also AVX512_BF16.
     #[inline(always)]
     pub(crate) unsafe fn new() -> Self {
         Self(())
@@ -32,7 +32,7 @@ macro_rules! intrinsics {
     };
 }
 
-impl Lanes for Avx512 {
+impl<const PAIRS: bool> Lanes for Avx512<PAIRS> {
     type F = __m512;
     type U = __m512i;
 
@@ -46,8 +46,21 @@ impl Lanes for Avx512 {
         fn inside<R>(work: impl FnOnce() -> R) -> R {
             work()
         }
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16,avx2,fma")]
+        fn inside_with_pairs<R>(work: impl FnOnce() -> R) -> R {
+            work()
+        }
         // SAFETY: `self` exists only where the processor has the features.
-        unsafe { inside(work) }
+        unsafe { if PAIRS { inside_with_pairs(work) } else { inside(work) } }
+    }
+
+    #[inline(always)]
+    fn add_pairs(self, sum: __m512, a: __m512i, b: __m512i) -> __m512 {
+        if !PAIRS {
+            return two_products(self, sum, a, b);
+        }
+        // SAFETY: `self` exists only where the processor has the feature; the types hold the same 64 bytes.
+        unsafe { _mm512_dpbf16_ps(sum, std::mem::transmute::<__m512i, __m512bh>(a), std::mem::transmute::<__m512i, __m512bh>(b)) }
     }
 
     intrinsics! {

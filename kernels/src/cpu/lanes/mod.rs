@@ -26,7 +26,16 @@ pub(crate) mod avx512;
 pub(crate) mod neon;
 pub(crate) mod portable;
 
+/// What multiplies pairs of BF16, if anything does.
+#[cfg(target_arch = "x86_64")]
+pub(crate) type PairLanes = avx512::Avx512<true>;
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) type PairLanes = portable::Portable;
+
 pub(crate) const WIDTH: usize = 16;
+
+/// A word's upper sixteen bits: the pattern of a BF16 as that of an F32.
+pub(crate) const UPPER_HALF: u32 = 0xFFFF_0000;
 
 /// Adding it leaves the nearest integer in the low mantissa bits.
 pub(crate) const ROUND: f32 = 12_582_912.0;
@@ -189,6 +198,13 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
     /// Transposes a 16 x 16 tile: lane `i` of result `j` is lane `j` of input `i`.
     fn transpose(self, rows: &mut [Self::F; WIDTH]);
 
+    /// sum + aH * bH, rounded, then + aL * bL, rounded, for pairs of BF16: H is the upper half of a word, L the lower one. What is subnormal may
+    /// count as 0, be it an element or a sum.
+    #[inline(always)]
+    fn add_pairs(self, sum: Self::F, a: Self::U, b: Self::U) -> Self::F {
+        two_products(self, sum, a, b)
+    }
+
     /// What the products of one block of 32 are summed in.
     type Dot: Copy;
 
@@ -296,4 +312,12 @@ pub(crate) fn put<L: Lanes>(l: L, value: L::F, x: &mut [f32], at: usize) {
         Some(whole) => l.store(value, whole),
         None => l.store_partial(value, &mut x[at..]),
     }
+}
+
+/// [`Lanes::add_pairs`] in two multiply-adds.
+#[inline(always)]
+fn two_products<L: Lanes>(l: L, sum: L::F, a: L::U, b: L::U) -> L::F {
+    let upper = |x| l.floats(l.and(x, l.splat_u(UPPER_HALF)));
+    let lower = |x| l.floats(l.shl::<16>(x));
+    l.fma(lower(a), lower(b), l.fma(upper(a), upper(b), sum))
 }

@@ -60,11 +60,17 @@ pub(in super::super) struct Seen {
     pub(in super::super) largest: u32,
     /// Largest scale byte that is a number's.
     pub(in super::super) largest_scale: u32,
+    /// 2^32 less the bits of the smallest magnitude above 0, where that is looked for; 0 if there is none.
+    pub(in super::super) below_smallest: u32,
 }
 
 impl Seen {
     pub(in super::super) fn and(self, other: Self) -> Self {
-        Self { largest: self.largest.max(other.largest), largest_scale: self.largest_scale.max(other.largest_scale) }
+        Self {
+            largest: self.largest.max(other.largest),
+            largest_scale: self.largest_scale.max(other.largest_scale),
+            below_smallest: self.below_smallest.max(other.below_smallest),
+        }
     }
 }
 
@@ -164,7 +170,7 @@ fn for_each_block<L: Lanes>(l: L, b: &Blocks<'_>, late: bool, task: &Task, mut b
             }
         }
     }
-    Seen { largest: l.largest_u(overall), largest_scale: l.largest_u(scales) }
+    Seen { largest: l.largest_u(overall), largest_scale: l.largest_u(scales), below_smallest: 0 }
 }
 
 /// E2M1: fills a task's lines of panels.

@@ -3,7 +3,7 @@
 use super::super::lanes::Lanes;
 
 /// Clears the sign bit.
-const MAGNITUDE: u32 = 0x7FFF_FFFF;
+pub(super) const MAGNITUDE: u32 = 0x7FFF_FFFF;
 const INFINITY: u32 = 0x7F80_0000;
 const QUIET_NAN: u32 = 0x7FC0_0000;
 

@@ -23,7 +23,7 @@ use contract::recipe::{Block, Format, OperandSpec, Rounding, ScaleRule, Signs};
 
 use super::gemm::Matrix;
 use super::lanes::{Lanes, WIDTH};
-use super::panels::{Line, Panels, Side};
+use super::panels::{Layout, Line, Panels, Side};
 use super::profile::Kernel;
 use super::{Cpu, dispatch};
 use crate::format::MiniFloat;
@@ -43,7 +43,7 @@ const TASK_ELEMENTS: usize = 1 << 14;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Role {
     pub side: Side,
-    /// Format of the other side: two E2M1 sides are multiplied as integers, otherwise both as F32.
+    /// Format of the other side: two E2M1 sides are multiplied as integers, others as F32 or, where both are FP8 or BF16, as pairs of BF16.
     pub partner: Format,
 }
 
@@ -51,6 +51,7 @@ pub struct Role {
 pub(super) struct Plan<'a> {
     format: Format,
     pub(super) factor: f32,
+    pub(super) layout: Layout,
     work: Work<'a>,
 }
 
@@ -65,7 +66,7 @@ enum Work<'a> {
 
 impl Plan<'_> {
     pub(super) fn is_mxfp4(&self) -> bool {
-        matches!(self.work, Work::Words(_))
+        self.layout == Layout::Blocks
     }
 
     pub(super) fn kernel(&self) -> Kernel {
@@ -89,6 +90,15 @@ impl Plan<'_> {
     pub(super) fn columns_in_memory(&self, first: usize, count: usize) -> &[f32] {
         let source = self.source();
         if source.row_stride == 1 { part(source.values, first * source.rows, count * source.rows) } else { &[] }
+    }
+
+    /// What a product wants to know of all elements.
+    fn note(&self, seen: Seen, panels: &mut Panels) {
+        panels.largest_scale = seen.largest_scale as u8;
+        panels.smallest = match mini_float(self.format) {
+            Some(format) => format.smallest().to_bits(),
+            None => seen.below_smallest.wrapping_neg(),
+        };
     }
 
     /// Whether 32 rows share a scale.
@@ -122,8 +132,7 @@ impl Task {
     fn split<T>(
         &self,
         side: Side,
-        unit: usize,
-        unit_lines: usize,
+        (unit, unit_lines): (usize, usize),
         lines: &mut [Line<T>],
         mut fill: impl FnMut(&Self, &mut [Line<T>]) -> Seen,
     ) -> Seen {
@@ -278,39 +287,47 @@ impl Cpu {
 
     /// [`Cpu::prepare_into`] of a plan.
     pub(super) fn prepare_whole(&self, plan: &Plan<'_>, source: Source<'_>, side: Side, panels: &mut Panels) -> Seen {
-        let (rows, k, is_mxfp4) = (source.rows, source.k, plan.is_mxfp4());
-        panels.reshape(side, rows, k, is_mxfp4);
+        let (rows, k) = (source.rows, source.k);
+        panels.reshape(side, rows, k, plan.layout);
         panels.factor = plan.factor;
-        let by_columns = source.transposed && !plan.tiles() && rows <= GROUPS * side.group();
-        let seen = if is_mxfp4 && by_columns {
-            let cut = (32, side.block_lines());
-            self.by_columns(panels.words_mut(), (rows, k), side, cut, |task, to| self.fill_words(plan, side, task, to))
-        } else if by_columns {
-            let cut = (1, side.lines());
-            self.by_columns(panels.floats_mut(), (rows, k), side, cut, |task, to| self.fill_floats(plan, side, task, to))
-        } else if is_mxfp4 {
-            let tasks = tasks(panels.words_mut(), (rows, k), side, (32, side.block_lines()), plan.tiles());
-            self.all_seen(tasks, |(task, to)| self.fill_words(plan, side, &task, to))
-        } else {
-            let tasks = tasks(panels.floats_mut(), (rows, k), side, (1, side.lines()), plan.tiles());
-            self.all_seen(tasks, |(task, to)| self.fill_floats(plan, side, &task, to))
+        let seen = match plan.layout {
+            Layout::Floats => self.fill(plan, panels.floats_mut(), source, side, |task, to| self.fill_floats(plan, side, task, to)),
+            Layout::Pairs | Layout::Blocks => {
+                self.fill(plan, panels.words_mut(), source, side, |task, to| self.fill_words(plan, side, task, to))
+            }
         };
-        panels.largest_scale = seen.largest_scale as u8;
+        plan.note(seen, panels);
         seen
     }
 
+    /// All tasks of an operand.
+    fn fill<T: Send>(
+        &self,
+        plan: &Plan<'_>,
+        lines: &mut [Line<T>],
+        source: Source<'_>,
+        side: Side,
+        task: impl Fn(&Task, &mut [Line<T>]) -> Seen + Sync,
+    ) -> Seen {
+        let (size, unit) = ((source.rows, source.k), plan.layout.unit(side));
+        if source.transposed && !plan.tiles() && source.rows <= GROUPS * side.group() {
+            return self.by_columns(lines, size, side, unit, task);
+        }
+        self.all_seen(tasks(lines, size, side, unit, plan.tiles()), |(part, to)| task(&part, to))
+    }
+
     /// Part of an operand as panels of its own, on the caller's thread. Its rows begin where 32 rows that share a scale do, its columns
-    /// where a chunk of columns does.
-    pub(super) fn prepare_part(&self, plan: &Plan<'_>, side: Side, part: &Task, panels: &mut Panels) -> Seen {
-        let is_mxfp4 = plan.is_mxfp4();
-        panels.reshape(side, part.rows, part.columns.len(), is_mxfp4);
+    /// where a chunk of columns does. `before`: seen in the parts whose sums the product goes on with.
+    pub(super) fn prepare_part(&self, plan: &Plan<'_>, side: Side, part: &Task, before: Seen, panels: &mut Panels) -> Seen {
+        panels.reshape(side, part.rows, part.columns.len(), plan.layout);
         panels.factor = plan.factor;
-        let seen = if is_mxfp4 {
-            part.split(side, 32, side.block_lines(), panels.words_mut(), |task, to| self.fill_words(plan, side, task, to))
-        } else {
-            part.split(side, 1, side.lines(), panels.floats_mut(), |task, to| self.fill_floats(plan, side, task, to))
+        let unit = plan.layout.unit(side);
+        let seen = match plan.layout {
+            Layout::Floats => part.split(side, unit, panels.floats_mut(), |task, to| self.fill_floats(plan, side, task, to)),
+            Layout::Pairs | Layout::Blocks => part.split(side, unit, panels.words_mut(), |task, to| self.fill_words(plan, side, task, to)),
         };
-        panels.largest_scale = seen.largest_scale as u8;
+        let seen = seen.and(before);
+        plan.note(seen, panels);
         seen
     }
 
@@ -324,7 +341,6 @@ impl Cpu {
         delayed_amax: Option<f32>,
     ) -> Result<Plan<'a>, PrepareError> {
         check(&source, spec, &randomness)?;
-        let is_mxfp4 = spec.format == Format::E2m1 && partner == Format::E2m1;
         let rotation = spec.rotation.filter(|_| source.k > 0);
         let reading = Reading {
             source: Matrix::from(source),
@@ -344,6 +360,7 @@ impl Cpu {
                 let halvings = halvings(reading.norm);
                 let reading = Reading { norm: if halvings > 0 { 1.0 } else { reading.norm }, ..reading };
                 let blocks = Blocks { reading, halvings, scale: scale_bits(spec.scale, &format), rounds, tiles };
+                let is_mxfp4 = spec.format == Format::E2m1 && partner == Format::E2m1;
                 (correction(rounds), if is_mxfp4 { Work::Words(blocks) } else { Work::Floats(blocks) })
             }
             (Some(format), Block::Tensor) => {
@@ -358,13 +375,21 @@ impl Cpu {
                 (1.0, Work::Tensor(reading, rounded.then_some(scaled)))
             }
         };
-        Ok(Plan { format: spec.format, factor, work })
+        // Elements under one scale have a format's few bits; those of blocks may lie below all of BF16.
+        let is_short = |format| matches!(format, Format::E4m3 | Format::E5m2 | Format::Bf16);
+        let pays = self.pair_lanes().is_some() && is_short(spec.format) && is_short(partner);
+        let layout = match work {
+            Work::Words(_) => Layout::Blocks,
+            Work::Tensor(..) if pays => Layout::Pairs,
+            Work::Floats(_) | Work::Tensor(..) => Layout::Floats,
+        };
+        Ok(Plan { format: spec.format, factor, layout, work })
     }
 
     /// A plain F32 matrix as panels.
     pub(super) fn pack_f32(&self, source: Matrix<'_>, side: Side, panels: &mut Panels) {
         let (rows, k) = (source.rows, source.k);
-        panels.reshape(side, rows, k, false);
+        panels.reshape(side, rows, k, Layout::Floats);
         let tasks = tasks(panels.floats_mut(), (rows, k), side, (1, side.lines()), false);
         self.each(tasks, |(task, to)| dispatch!(self, |l| tensor::plain(l, &source, side, &task, to)));
     }
@@ -397,12 +422,21 @@ impl Cpu {
         })
     }
 
-    /// Fills a task's lines of panels, for a plan that [`Plan::is_mxfp4`]. Compiled once, however many callers it has.
+    /// Fills a task's lines of panels, for a plan of words. Compiled once, however many callers it has.
     #[inline(never)]
     pub(super) fn fill_words(&self, plan: &Plan<'_>, side: Side, task: &Task, to: &mut [Line<u32>]) -> Seen {
         match &plan.work {
             Work::Words(b) => dispatch!(self, |l| blocks::e2m1(l, b, side, task, to)),
-            Work::Floats(_) | Work::Tensor(..) => Seen::default(),
+            Work::Tensor(reading, scaled) => self.pair_lanes().map_or_else(Seen::default, |l| {
+                l.run(
+                    #[inline(always)]
+                    || match scaled {
+                        None => tensor::copy(l, reading, side, task, to),
+                        Some(scaled) => tensor::rounded(l, reading, *scaled, side, task, to),
+                    },
+                )
+            }),
+            Work::Floats(_) => Seen::default(),
         }
     }
 
@@ -429,19 +463,20 @@ impl Cpu {
     fn largest(&self, reading: &Reading<'_>) -> u32 {
         let (rows, k) = (reading.source.rows, reading.source.k);
         let tasks = (0..rows).step_by(96).map(|row| Task { row, rows: 96.min(rows - row), columns: 0..k, fetch: None });
-        let seen = |task| Seen { largest: dispatch!(self, |l| tensor::largest(l, reading, &task)), largest_scale: 0 };
+        let seen = |task| Seen { largest: dispatch!(self, |l| tensor::largest(l, reading, &task)), ..Seen::default() };
         self.all_seen(tasks, seen).largest
     }
 
     /// Does all tasks; the maxima of what they saw.
     pub(super) fn all_seen<T: Send>(&self, tasks: impl Iterator<Item = T> + Send, work: impl Fn(T) -> Seen + Sync) -> Seen {
-        let (largest, largest_scale) = (AtomicU32::new(0), AtomicU32::new(0));
+        let [largest, largest_scale, below_smallest] = [const { AtomicU32::new(0) }; 3];
         self.each(tasks, |task| {
             let seen = work(task);
             largest.fetch_max(seen.largest, Ordering::Relaxed);
             largest_scale.fetch_max(seen.largest_scale, Ordering::Relaxed);
+            below_smallest.fetch_max(seen.below_smallest, Ordering::Relaxed);
         });
-        Seen { largest: largest.into_inner(), largest_scale: largest_scale.into_inner() }
+        Seen { largest: largest.into_inner(), largest_scale: largest_scale.into_inner(), below_smallest: below_smallest.into_inner() }
     }
 }
 

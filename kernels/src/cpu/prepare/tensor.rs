@@ -1,11 +1,11 @@
 //! Operands with one scale, or none: FP8 per tensor, BF16, F32. Values are decoded at once and go straight into panels.
 
 use super::super::gemm::Matrix;
-use super::super::lanes::{Lanes, WIDTH};
+use super::super::lanes::{Lanes, UPPER_HALF, WIDTH};
 use super::super::panels::{Line, Side};
 use super::blocks::{Rounds, Seen, counters};
 use super::columns::{LARGEST, Reading, read, read_plain, read_square};
-use super::element::{Target, round, round_finite};
+use super::element::{MAGNITUDE, Target, round, round_finite};
 use super::{Task, lane_line};
 
 /// What happens to an element after it was read.
@@ -29,15 +29,45 @@ pub(super) fn largest<L: Lanes>(l: L, reading: &Reading<'_>, task: &Task) -> u32
     l.largest_u(largest)
 }
 
+/// What panels hold of a row, made of one k or of several.
+pub(super) trait Unit: Copy {
+    /// k in it.
+    const COUNT: usize;
+
+    /// Stores `value` of `first` and those that follow.
+    fn store<L: Lanes>(l: L, first: usize, value: impl Fn(usize) -> L::F, to: &mut Line<Self>);
+}
+
+impl Unit for f32 {
+    const COUNT: usize = 1;
+
+    #[inline(always)]
+    fn store<L: Lanes>(l: L, first: usize, value: impl Fn(usize) -> L::F, to: &mut Line<Self>) {
+        l.store(value(first), &mut to.0);
+    }
+}
+
+/// A pair of BF16; what is stored is of that format.
+impl Unit for u32 {
+    const COUNT: usize = 2;
+
+    #[inline(always)]
+    fn store<L: Lanes>(l: L, first: usize, value: impl Fn(usize) -> L::F, to: &mut Line<Self>) {
+        let (upper, lower) = (l.bits(value(first)), l.bits(value(first + 1)));
+        l.store_u(l.or(l.and(upper, l.splat_u(UPPER_HALF)), l.shr::<16>(lower)), &mut to.0);
+    }
+}
+
 /// Fills a task's lines with its elements as they are read, without rounding.
 #[inline(always)]
-pub(super) fn copy<L: Lanes>(l: L, reading: &Reading<'_>, side: Side, task: &Task, to: &mut [Line<f32>]) -> Seen {
+pub(super) fn copy<L: Lanes, U: Unit>(l: L, reading: &Reading<'_>, side: Side, task: &Task, to: &mut [Line<U>]) -> Seen {
     each(
         l,
         reading,
         side,
         task,
         to,
+        U::COUNT > 1,
         #[inline(always)]
         |_, _, x| x,
     )
@@ -63,7 +93,7 @@ pub(super) fn plain<L: Lanes>(l: L, source: &Matrix<'_>, side: Side, task: &Task
 
 /// Fills a task's lines with scaled and rounded elements.
 #[inline(always)]
-pub(super) fn rounded<L: Lanes>(l: L, reading: &Reading<'_>, scaled: Scaled, side: Side, task: &Task, to: &mut [Line<f32>]) -> Seen {
+pub(super) fn rounded<L: Lanes, U: Unit>(l: L, reading: &Reading<'_>, scaled: Scaled, side: Side, task: &Task, to: &mut [Line<U>]) -> Seen {
     let Scaled { scale, target, rounds } = scaled;
     let counters = rounds.stream().map(
         #[inline(always)]
@@ -76,6 +106,7 @@ pub(super) fn rounded<L: Lanes>(l: L, reading: &Reading<'_>, scaled: Scaled, sid
             side,
             task,
             to,
+            false,
             #[inline(always)]
             |_, _, x| round_finite(l, l.mul(x, l.splat(scale)), target),
         );
@@ -90,6 +121,7 @@ pub(super) fn rounded<L: Lanes>(l: L, reading: &Reading<'_>, scaled: Scaled, sid
         side,
         task,
         to,
+        U::COUNT > 1 && !target.saturates(),
         #[inline(always)]
         |group, column, x| {
             let random = counters.as_ref().map(
@@ -101,18 +133,20 @@ pub(super) fn rounded<L: Lanes>(l: L, reading: &Reading<'_>, scaled: Scaled, sid
     )
 }
 
-/// Stores `value(subgroup, column, x)` for each column.
+/// Stores `value(subgroup, column, x)` for each column. `small`: the smallest magnitude is looked for.
 #[inline(always)]
-fn each<L: Lanes>(
+fn each<L: Lanes, U: Unit>(
     l: L,
     reading: &Reading<'_>,
     side: Side,
     task: &Task,
-    to: &mut [Line<f32>],
+    to: &mut [Line<U>],
+    small: bool,
     value: impl Fn(usize, usize, L::F) -> L::F,
 ) -> Seen {
     let (chunk, lines) = (if reading.rotation == 0 { WIDTH } else { reading.chunk() }, side.lines());
-    let mut overall = l.splat_u(0);
+    let units = task.columns.len().div_ceil(U::COUNT);
+    let (mut overall, mut below_smallest) = (l.splat_u(0), l.splat_u(0));
     let mut buffer = [l.splat(0.0); LARGEST];
     for (number, (group, first)) in task.order(1, chunk, reading.source.row_stride == 1).enumerate() {
         let (row, fetch) = (task.row + group * WIDTH, task.fetch(number, chunk));
@@ -130,7 +164,10 @@ fn each<L: Lanes>(
                 }
             };
             overall = l.max_u(overall, l.largest_magnitude(&square));
-            let to = &mut to[lane_line(group, first - task.columns.start, task.columns.len(), lines, lines)..];
+            if small {
+                below_smallest = l.max_u(below_smallest, below_smallest_magnitude(l, &square));
+            }
+            let to = &mut to[lane_line(group, (first - task.columns.start) / U::COUNT, units, lines, lines)..];
             store(
                 l,
                 &square,
@@ -140,26 +177,48 @@ fn each<L: Lanes>(
             );
         }
     }
-    Seen { largest: l.largest_u(overall), largest_scale: 0 }
+    Seen { largest: l.largest_u(overall), largest_scale: 0, below_smallest: l.largest_u(below_smallest) }
 }
 
-/// Stores `value(i, x)` of the first `count` columns x, `lines` lines from one to the next.
+/// Lane by lane 2^32 less the bits of the smallest magnitude above 0. Rounding to BF16 leaves a normal number its exponent, or the next.
 #[inline(always)]
-fn store<L: Lanes>(
+fn below_smallest_magnitude<L: Lanes>(l: L, square: &[L::F; WIDTH]) -> L::U {
+    let mut largest = l.splat_u(0);
+    for &x in square {
+        largest = l.max_u(largest, l.sub_u(l.splat_u(0), l.and(l.bits(x), l.splat_u(MAGNITUDE))));
+    }
+    largest
+}
+
+/// Stores `value(i, x)` of the first `count` columns x, `lines` lines from one unit to the next; columns beyond them, of zeros, fill the last.
+#[inline(always)]
+fn store<L: Lanes, U: Unit>(
     l: L,
     square: &[L::F; WIDTH],
-    (to, lines, count): (&mut [Line<f32>], usize, usize),
+    (to, lines, count): (&mut [Line<U>], usize, usize),
     value: impl Fn(usize, L::F) -> L::F,
 ) {
-    let to = &mut to[..(count.min(WIDTH) - 1) * lines + 1];
+    let to = &mut to[..(count.min(WIDTH).div_ceil(U::COUNT) - 1) * lines + 1];
     if count >= WIDTH {
         // A loop of known length: the square stays in registers.
-        for i in 0..WIDTH {
-            l.store(value(i, square[i]), &mut to[i * lines].0);
+        for i in 0..WIDTH / U::COUNT {
+            U::store(
+                l,
+                i * U::COUNT,
+                #[inline(always)]
+                |i| value(i, square[i]),
+                &mut to[i * lines],
+            );
         }
         return;
     }
-    for (i, (&x, to)) in square.iter().zip(to.iter_mut().step_by(lines)).enumerate() {
-        l.store(value(i, x), &mut to.0);
+    for (i, to) in to.iter_mut().step_by(lines).enumerate() {
+        U::store(
+            l,
+            i * U::COUNT,
+            #[inline(always)]
+            |i| value(i, square[i]),
+            to,
+        );
     }
 }
