@@ -231,9 +231,9 @@ fn pieces_may_leave_subnormal_sums() {
     let spec = specs().into_iter().map(|(spec, _)| spec).find(|spec| spec.format == Format::Bf16).unwrap();
     let (rows, k) = ([20, 40], 384);
     for small in [0..128, 128..256] {
-        let mut values = [normals(rows[0] * k, 8), normals(rows[1] * k, 9)];
-        values.iter_mut().flatten().for_each(|x| *x *= 2f32.powi(-50));
-        values[0][small.start * rows[0]..small.end * rows[0]].iter_mut().for_each(|x| *x *= 2f32.powi(-35));
+        let mut values = [(rows[0], 8), (rows[1], 9)].map(|(rows, tag)| normals(rows * k, tag));
+        values.iter_mut().flatten().for_each(|x| *x = 2f32.powi(-56).copysign(*x));
+        values[0][small.start * rows[0]..small.end * rows[0]].iter_mut().for_each(|x| *x *= 2f32.powi(-18));
         Both { rows, k, values, specs: [spec, spec], transposed: true }.check(&all_cpus());
     }
 }
