@@ -47,6 +47,33 @@ pub(super) struct Right<'a, T> {
     pub(super) vector: usize,
     /// What is read next: a panel of as many units, and from which of its vectors. It may be fetched meanwhile.
     pub(super) next: (&'a [Line<T>], usize),
+    /// The tile's part of what is read after the product: see [`Fetch`].
+    pub(super) later: &'a [f32],
+}
+
+/// What is fetched as far as the second-level cache while a tile is multiplied, some lines in each of its rounds: all at once would hold up
+/// the tile's own loads, because a core waits for sixteen lines or so at a time.
+pub(super) struct Fetch<'a> {
+    rest: &'a [f32],
+    /// Elements, whole lines of them.
+    a_round: usize,
+}
+
+impl<'a> Fetch<'a> {
+    #[inline(always)]
+    pub(super) fn new(later: &'a [f32], rounds: usize) -> Self {
+        Self { rest: later, a_round: later.len().div_ceil(WIDTH).div_ceil(rounds.max(1)) * WIDTH }
+    }
+
+    /// A round's lines.
+    #[inline(always)]
+    pub(super) fn some<L: Lanes>(&mut self, l: L) {
+        let (now, rest) = self.rest.split_at(self.a_round.min(self.rest.len()));
+        for at in (0..now.len()).step_by(WIDTH) {
+            l.prefetch_far(now, at);
+        }
+        self.rest = rest;
+    }
 }
 
 /// Where a product goes.
@@ -63,16 +90,14 @@ pub(in super::super) struct Output<'a> {
     pub(in super::super) next: [&'a [f32]; 2],
 }
 
-impl Output<'_> {
-    /// Fetches the next `lines` lines of what comes after the product.
+impl<'a> Output<'a> {
+    /// The next `lines` lines of what comes after the product.
     #[inline(always)]
-    fn fetch<L: Lanes>(&mut self, l: L, lines: usize) {
+    fn take_next(&mut self, lines: usize) -> &'a [f32] {
         let next = if self.next[0].is_empty() { &mut self.next[1] } else { &mut self.next[0] };
-        let (now, later) = next.split_at((lines * WIDTH).min(next.len()));
-        for at in (0..now.len()).step_by(WIDTH) {
-            l.prefetch_far(now, at);
-        }
-        *next = later;
+        let (now, rest) = next.split_at((lines * WIDTH).min(next.len()));
+        *next = rest;
+        now
     }
 
     /// Lines of what comes after that each of so many tiles has to fetch.
@@ -194,7 +219,7 @@ fn strip<L: Lanes, I: Inner, const ROWS: usize, const VECTORS: usize>(
         let (panel, vector) = from(column);
         // After the last tile of a strip comes the first one of another.
         let next = Some(column + VECTORS * WIDTH).filter(|next| piece.columns.contains(next)).unwrap_or(piece.columns.start);
-        let right = Right { panel, vector, next: from(next) };
+        let right = Right { panel, vector, next: from(next), later: &[] };
         tile_at::<L, I, ROWS, VECTORS>(l, inner, (left, row % height), right, piece, (to_row, rows), (column, p.columns), output);
     }
     ROWS
@@ -213,7 +238,7 @@ pub(super) fn tile_at<L: Lanes, I: Inner, const ROWS: usize, const VECTORS: usiz
     (column, columns): (usize, usize),
     output: &mut Output<'_>,
 ) {
-    output.fetch(l, piece.fetch);
+    let right = Right { later: output.take_next(piece.fetch), ..right };
     if rows == ROWS && column + VECTORS * WIDTH <= columns {
         return whole_tile::<L, I, ROWS, VECTORS>(l, inner, left, right, piece, row * output.stride + column, output);
     }

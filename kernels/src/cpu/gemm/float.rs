@@ -16,7 +16,7 @@ use std::marker::PhantomData;
 
 use super::super::lanes::Lanes;
 use super::super::panels::{Line, Panels, Side};
-use super::blocked::{Inner, Right};
+use super::blocked::{Fetch, Inner, Right};
 use super::packed::{Copies, Packed, Sides};
 
 /// Rows of a tile with sixteen registers: twice as many sums, the two halves of a vector of B, and what is broadcast.
@@ -112,16 +112,17 @@ impl<U: Unit> Inner for Units<U> {
         right: Right<'_, U>,
         sums: [[L::F; VECTORS]; ROWS],
     ) -> [[L::F; VECTORS]; ROWS] {
-        let Right { panel, vector, next: (next, next_vector) } = right;
+        let Right { panel, vector, next: (next, next_vector), later } = right;
         let ((left, _), (panel, _), (next, _)) = (left.as_chunks(), panel.as_chunks(), next.as_chunks());
         debug_assert_eq!(panel.len(), next.len(), "a shorter one would leave products out");
         // Rounds whose own panel holds what is fetched, rounds that fetch the next panel, and the last few units.
         let (own, whole) = (panel.len().saturating_sub(AHEAD) / TOGETHER * TOGETHER, panel.len() / TOGETHER * TOGETHER);
-        let ahead = (&panel[panel.len() - own..], vector);
-        let sums = rounds::<L, U, TOGETHER, ROWS, VECTORS>(l, (&left[..own], row), (&panel[..own], vector), ahead, sums);
+        let (ahead, mut later) = ((&panel[panel.len() - own..], vector), Fetch::new(later, whole / TOGETHER));
+        let sums = rounds::<L, U, TOGETHER, ROWS, VECTORS>(l, (&left[..own], row), (&panel[..own], vector), ahead, &mut later, sums);
         let ahead = (next, next_vector);
-        let sums = rounds::<L, U, TOGETHER, ROWS, VECTORS>(l, (&left[own..whole], row), (&panel[own..whole], vector), ahead, sums);
-        rounds::<L, U, 1, ROWS, VECTORS>(l, (&left[whole..], row), (&panel[whole..], vector), ahead, sums)
+        let (from, to) = ((&left[own..whole], row), (&panel[own..whole], vector));
+        let sums = rounds::<L, U, TOGETHER, ROWS, VECTORS>(l, from, to, ahead, &mut later, sums);
+        rounds::<L, U, 1, ROWS, VECTORS>(l, (&left[whole..], row), (&panel[whole..], vector), ahead, &mut later, sums)
     }
 }
 
@@ -151,9 +152,11 @@ impl Inner for CopiedFloats {
         right: Right<'_, f32>,
         mut sums: [[L::F; VECTORS]; ROWS],
     ) -> [[L::F; VECTORS]; ROWS] {
+        let mut later = Fetch::new(right.later, right.panel.len() / (VECTORS * TOGETHER));
         let (left, left_rest) = left.as_chunks::<ROWS>().0.as_chunks::<TOGETHER>();
         let (right, right_rest) = right.panel.as_chunks::<VECTORS>().0.as_chunks::<TOGETHER>();
         for (left, right) in left.iter().zip(right) {
+            later.some(l);
             for (a, b) in left.iter().zip(right) {
                 sums = step(l, a, b, sums);
             }
@@ -165,17 +168,19 @@ impl Inner for CopiedFloats {
     }
 }
 
-/// `sums` and the products of every unit of `panel`, N in a round, while as much of `ahead` is fetched.
+/// `sums` and the products of every unit of `panel`, N in a round, while as much of `ahead` and some of what is read later are fetched.
 #[inline(always)]
 fn rounds<L: Lanes, U: Unit, const N: usize, const ROWS: usize, const VECTORS: usize>(
     l: L,
     (left, row): (&[Group<U>], usize),
     (panel, vector): (&[Lines<U>], usize),
     (ahead, ahead_vector): (&[Lines<U>], usize),
+    later: &mut Fetch<'_>,
     mut sums: [[L::F; VECTORS]; ROWS],
 ) -> [[L::F; VECTORS]; ROWS] {
     let ((left, _), (panel, _), (ahead, _)) = (left.as_chunks::<N>(), panel.as_chunks::<N>(), ahead.as_chunks::<N>());
     for ((left, panel), ahead) in left.iter().zip(panel).zip(ahead) {
+        later.some(l);
         for ((a, b), ahead) in left.iter().zip(panel).zip(ahead) {
             for j in 0..VECTORS {
                 l.prefetch(ahead, ahead_vector + j);

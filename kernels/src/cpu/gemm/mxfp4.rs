@@ -28,7 +28,7 @@ use std::sync::Mutex;
 use super::super::lanes::portable::Portable;
 use super::super::lanes::{Lanes, WIDTH};
 use super::super::panels::{Line, Panels, STEPS, Side, elements};
-use super::blocked::{Inner, Output, Product, Right};
+use super::blocked::{Fetch, Inner, Output, Product, Right};
 use super::packed::{self, Copies, Packed, Sides};
 use crate::format::e8m0;
 use crate::quantise::BLOCK;
@@ -56,11 +56,12 @@ impl Inner for Integer {
         right: Right<'_, u32>,
         mut results: [[L::F; VECTORS]; ROWS],
     ) -> [[L::F; VECTORS]; ROWS] {
-        let vector = right.vector;
+        let (vector, mut later) = (right.vector, Fetch::new(right.later, right.panel.len() / Self::RIGHT_LINES));
         let (left, _) = left.as_chunks::<{ Side::Left.group() }>();
         let (right, _) = right.panel.as_chunks::<{ Side::Right.lines() }>();
         for (a, b) in left.chunks_exact(STEPS + 2).zip(right.chunks_exact(STEPS + 1)) {
             let (Some(starts), Some(anchors)) = (a[STEPS][row..].first_chunk(), a[STEPS + 1][row..].first_chunk()) else { return results };
+            later.some(l);
             let mut sums = begin(l, starts);
             for (a, b) in a[..STEPS].iter().zip(&b[..STEPS]) {
                 let (Some(a), Some(b)) = (a[row..].first_chunk(), b[vector..].first_chunk()) else { return results };
@@ -99,9 +100,11 @@ impl Inner for CopiedBlocks {
         right: Right<'_, u32>,
         mut results: [[L::F; VECTORS]; ROWS],
     ) -> [[L::F; VECTORS]; ROWS] {
+        let mut later = Fetch::new(right.later, right.panel.len() / Self::RIGHT_LINES);
         let (left, _) = left.as_chunks().0.as_chunks::<{ STEPS + 2 }>();
         let (right, _) = right.panel.as_chunks().0.as_chunks::<{ STEPS + 1 }>();
         for (a, b) in left.iter().zip(right) {
+            later.some(l);
             let mut sums = begin(l, &a[STEPS]);
             for (a, b) in a[..STEPS].iter().zip(&b[..STEPS]) {
                 sums = step(l, a, b, sums);

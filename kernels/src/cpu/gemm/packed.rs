@@ -135,7 +135,7 @@ fn in_pieces<L: Lanes, I: Packed, const ROWS: usize>(
             let left = copy_left::<I, ROWS>(p, &rows, &units, &mut sides.left);
             for column in (0..p.columns).step_by(WIDTH) {
                 let panel = copy_right::<I>(p, column, &units, &mut sides.right);
-                let right = Right { panel, vector: 0, next: (panel, 0) };
+                let right = Right { panel, vector: 0, next: (panel, 0), later: &[] };
                 for (number, row) in rows.clone().step_by(ROWS).enumerate() {
                     let left = &left[number * strip..][..strip];
                     let (to_row, height) = (row - p.rows.start, ROWS.min(rows.end - row));
