@@ -69,7 +69,6 @@ fn one_head<L: Lanes>(l: L, shape: AttentionShape, head: usize, saved: Saved<'_>
     let Buffers { scores, d_scores, keys, values, keys_turned, d_keys, d_values, queries, d_out: d_outs, sums, .. } = buffers;
     for start in (0..sequence).step_by(QUERIES) {
         let count = QUERIES.min(sequence - start);
-        fetch_ahead(l, shape, head, &saved, start..start + count);
         let [q, out, d_out] = [q, out, d_out].map(|m| m.slice(start, count));
         let block = Gradient {
             at: Block { start, count, dim, sequence },
@@ -86,8 +85,11 @@ fn one_head<L: Lanes>(l: L, shape: AttentionShape, head: usize, saved: Saved<'_>
         let d_queries = rows_mut(d_queries);
         let (p, d_s) = (rows_mut(room(scores, count * LINES)), rows_mut(room(d_scores, count * LINES)));
         for first_key in (0..start + count).step_by(ROW) {
+            fetch_ahead(l, shape, head, (&saved, d_qkv), part(start..start + count, first_key / ROW * 3));
             weigh(l, &block, first_key, p, d_s);
+            fetch_ahead(l, shape, head, (&saved, d_qkv), part(start..start + count, first_key / ROW * 3 + 1));
             to_keys(l, &block.at, first_key, (p, block.d_out), rows_mut(d_values));
+            fetch_ahead(l, shape, head, (&saved, d_qkv), part(start..start + count, first_key / ROW * 3 + 2));
             to_keys(l, &block.at, first_key, (d_s, block.queries), rows_mut(d_keys));
             to_queries(l, &block.at, first_key, (d_s, rows(keys_turned)), d_queries);
         }
@@ -95,14 +97,27 @@ fn one_head<L: Lanes>(l: L, shape: AttentionShape, head: usize, saved: Saved<'_>
     }
 }
 
+/// The number-th part of a block's positions, of as many as it is multiplied in: three for each group of keys.
+fn part(block: Range<usize>, number: usize) -> Range<usize> {
+    let parts = block.end.div_ceil(ROW) * 3;
+    let at = |number: usize| block.start + block.len() * number / parts;
+    at(number)..at(number + 1)
+}
+
 /// Asks for what a head will read of the next sequence at these positions, with the keys and values that heads share.
 #[inline(always)]
-fn fetch_ahead<L: Lanes>(l: L, shape: AttentionShape, head: usize, saved: &Saved<'_>, positions: Range<usize>) {
+fn fetch_ahead<L: Lanes>(l: L, shape: AttentionShape, head: usize, (saved, d_qkv): (&Saved<'_>, &[f32]), positions: Range<usize>) {
     let (qkv_width, out_width, dim) = (shape.qkv_width(), shape.out_width(), shape.head_dim);
     let (q, k, v) = columns(shape, head);
-    let is_first = head.is_multiple_of(shape.heads / shape.kv_heads);
-    for position in positions.start + saved.ahead..positions.end + saved.ahead {
+    let [is_first, is_last] = [head, head + 1].map(|head| head.is_multiple_of(shape.heads / shape.kv_heads));
+    for here in positions {
+        let position = here + saved.ahead;
         for at in (0..dim).step_by(WIDTH) {
+            l.prefetch_far(d_qkv, here * qkv_width + q + at);
+            if is_last {
+                l.prefetch_far(d_qkv, here * qkv_width + k + at);
+                l.prefetch_far(d_qkv, here * qkv_width + v + at);
+            }
             l.prefetch_far(saved.qkv, position * qkv_width + q + at);
             l.prefetch_far(saved.out, position * out_width + q + at);
             l.prefetch_far(saved.d_out, position * out_width + q + at);
