@@ -84,12 +84,16 @@ fn one_head<L: Lanes>(l: L, shape: AttentionShape, head: usize, saved: Saved<'_>
         d_queries.fill(Line::default());
         let d_queries = rows_mut(d_queries);
         let (p, d_s) = (rows_mut(room(scores, count * LINES)), rows_mut(room(d_scores, count * LINES)));
-        for first_key in (0..start + count).step_by(ROW) {
-            fetch_ahead(l, shape, head, (&saved, d_qkv), part(start..start + count, first_key / ROW * 3));
+        // Some before each product: all at once would hold up the loads of the first.
+        let parts = 3 * block.at.end().div_ceil(ROW);
+        let position = |part: usize| start + count * part / parts;
+        let fetch = |part: usize| fetch_ahead(l, shape, head, (&saved, d_qkv), position(part)..position(part + 1));
+        for (group, first_key) in (0..block.at.end()).step_by(ROW).enumerate() {
+            fetch(3 * group);
             weigh(l, &block, first_key, p, d_s);
-            fetch_ahead(l, shape, head, (&saved, d_qkv), part(start..start + count, first_key / ROW * 3 + 1));
+            fetch(3 * group + 1);
             to_keys(l, &block.at, first_key, (p, block.d_out), rows_mut(d_values));
-            fetch_ahead(l, shape, head, (&saved, d_qkv), part(start..start + count, first_key / ROW * 3 + 2));
+            fetch(3 * group + 2);
             to_keys(l, &block.at, first_key, (d_s, block.queries), rows_mut(d_keys));
             to_queries(l, &block.at, first_key, (d_s, rows(keys_turned)), d_queries);
         }
@@ -97,14 +101,8 @@ fn one_head<L: Lanes>(l: L, shape: AttentionShape, head: usize, saved: Saved<'_>
     }
 }
 
-/// The number-th part of a block's positions, of as many as it is multiplied in: three for each group of keys.
-fn part(block: Range<usize>, number: usize) -> Range<usize> {
-    let parts = block.end.div_ceil(ROW) * 3;
-    let at = |number: usize| block.start + block.len() * number / parts;
-    at(number)..at(number + 1)
-}
-
-/// Asks for what a head will read of the next sequence at these positions, with the keys and values that heads share.
+/// Asks for what a head will read of the next sequence at these positions, with the keys and values that heads share, and for the gradients
+/// that it will write at them in this one.
 #[inline(always)]
 fn fetch_ahead<L: Lanes>(l: L, shape: AttentionShape, head: usize, (saved, d_qkv): (&Saved<'_>, &[f32]), positions: Range<usize>) {
     let (qkv_width, out_width, dim) = (shape.qkv_width(), shape.out_width(), shape.head_dim);
