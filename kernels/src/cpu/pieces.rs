@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::gemm::{Output, SHARES};
 use super::panels::{Panels, Side};
-use super::prepare::{LARGEST, Plan, Seen, Task};
+use super::prepare::{Ahead, LARGEST, Plan, Seen, Task};
 use super::product::{MULTIPLY, PREPARE, ProductError, Unprepared};
 use super::profile::{Kernel, Shares};
 use super::{Cpu, Scratch, ShapeError, expect};
@@ -71,7 +71,7 @@ impl Cpu {
                 for (seen, (plan, side, rows, panels)) in
                     seen.iter_mut().zip([(&p.left, Side::Left, p.rows, &mut *left), (&p.right, Side::Right, p.columns, &mut *right)])
                 {
-                    let part = Task { row: 0, rows, columns: columns.clone(), fetch: None };
+                    let part = Task { row: 0, rows, columns: columns.clone(), ahead: Ahead::Nothing };
                     *seen = p.shares.time(PREPARE, || self.prepare_part(plan, side, &part, *seen, panels));
                 }
                 // While a piece is multiplied, the next one is fetched.
@@ -94,7 +94,7 @@ impl Cpu {
                 let mut seen = Seen::default();
                 self.with_scratch(|Scratch { left, .. }| {
                     for columns in p.pieces() {
-                        let part = Task { row, rows: share.min(p.rows - row), columns: columns.clone(), fetch: None };
+                        let part = Task { row, rows: share.min(p.rows - row), columns: columns.clone(), ahead: Ahead::Nothing };
                         seen = p.shares.time(PREPARE, || self.prepare_part(&p.left, Side::Left, &part, seen, left));
                         self.add_piece(p, left, (whole, columns.start), (&columns, [&[]; 2]), c);
                     }

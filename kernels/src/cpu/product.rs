@@ -9,7 +9,7 @@ use contract::recipe::{Format, OperandSpec};
 
 use super::gemm::Output;
 use super::panels::{Panels, Side};
-use super::prepare::{Plan, Seen, Task};
+use super::prepare::{Ahead, Plan, Seen, Task};
 use super::profile::{Kernel, Shares};
 use super::{Cpu, Scratch, ShapeError, expect, room};
 use crate::quantise::{PrepareError, PreparedStats, Randomness, Source};
@@ -162,7 +162,7 @@ impl Cpu {
         let factor = (f64::from(plan.factor) * f64::from(right.factor)) as f32;
         let seen = self.all_seen(tasks.enumerate(), |(number, task)| {
             let first = number * CHUNK;
-            let part = Task { row: first, rows: CHUNK.min(rows - first), columns: 0..k, fetch: None };
+            let part = Task { row: first, rows: CHUNK.min(rows - first), columns: 0..k, ahead: Ahead::Nothing };
             let next_chunk = plan.rows_in_memory(first + self.threads * CHUNK, CHUNK);
             let seen = std::cell::Cell::new(Seen::default());
             self.with_scratch(|Scratch { left: panels, .. }| {

@@ -5,13 +5,14 @@
 
 use super::super::gemm::Matrix;
 use super::super::lanes::{Lanes, WIDTH};
+use super::Ahead;
 use super::element::round_to_bf16;
 
 /// Columns that a chunk can have: the largest Hadamard transform.
 pub(in super::super) const LARGEST: usize = 128;
 
 /// Columns between what is read and what is fetched ahead, where the contraction axis is the slow one in memory.
-const AHEAD: usize = 64;
+const COLUMNS_AHEAD: usize = 64;
 
 /// What happens to an element before its scale is chosen.
 #[derive(Clone, Copy)]
@@ -36,14 +37,14 @@ impl Reading<'_> {
 
 /// Reads rows `row..row + 16` and columns `first..` into `columns`, as BF16 and rotated if that is asked for; zeros beyond the matrix.
 #[inline(always)]
-pub(super) fn read<L: Lanes>(l: L, reading: &Reading<'_>, row: usize, first: usize, fetch: Option<usize>, columns: &mut [L::F]) {
+pub(super) fn read<L: Lanes>(l: L, reading: &Reading<'_>, row: usize, first: usize, ahead: Ahead, columns: &mut [L::F]) {
     let (squares, _) = columns.as_chunks_mut::<WIDTH>();
     for (i, square) in squares.iter_mut().enumerate() {
         fill_square::<L>(
             l,
             square,
             #[inline(always)]
-            |square| read_square(l, reading, row, first, fetch, i, square),
+            |square| read_square(l, reading, row, first, ahead, i, square),
         );
     }
     if reading.rotation > WIDTH {
@@ -72,11 +73,11 @@ pub(super) fn read_square<L: Lanes>(
     reading: &Reading<'_>,
     row: usize,
     first: usize,
-    fetch: Option<usize>,
+    ahead: Ahead,
     i: usize,
     square: &mut [L::F; WIDTH],
 ) {
-    read_plain(l, &reading.source, row, first, fetch, i, square);
+    read_plain(l, &reading.source, row, first, ahead, i, square);
     if reading.as_bf16 {
         for x in square.iter_mut() {
             *x = round_to_bf16(l, *x);
@@ -98,30 +99,30 @@ pub(super) fn read_square<L: Lanes>(
     }
 }
 
-/// The elements of square `i` after column `first` as they are in memory. Where the contraction axis is the slow one, as many lines of
-/// memory are fetched ahead as are read: in a row from element `fetch` (of square 0), or, without it, some columns further on.
+/// The elements of square `i` after column `first` as they are in memory. `ahead` is that of square 0.
 #[inline(always)]
 pub(super) fn read_plain<L: Lanes>(
     l: L,
     source: &Matrix<'_>,
     row: usize,
     first: usize,
-    fetch: Option<usize>,
+    ahead: Ahead,
     i: usize,
     square: &mut [L::F; WIDTH],
 ) {
     let column = first + i * WIDTH;
     let start = row * source.row_stride + column * source.k_stride;
     let is_transposed = source.row_stride == 1;
-    if is_transposed {
-        let (ahead, step) = fetch.map_or((start + AHEAD * source.k_stride, source.k_stride), |fetch| (fetch + i * WIDTH * WIDTH, WIDTH));
-        for column in 0..WIDTH {
-            l.prefetch(source.values, ahead + column * step);
-        }
-    } else {
-        // Those sixteen rows further on.
-        for r in WIDTH..2 * WIDTH {
-            l.prefetch(source.values, start + r * source.row_stride);
+    // First element, and from one line to the next.
+    let fetched = match (ahead, is_transposed) {
+        (Ahead::Nothing, _) => None,
+        (Ahead::From(from), true) => Some((from + i * WIDTH * WIDTH, WIDTH)),
+        (Ahead::Near, true) => Some((start + COLUMNS_AHEAD * source.k_stride, source.k_stride)),
+        (Ahead::Near | Ahead::From(_), false) => Some((start + WIDTH * source.row_stride, source.row_stride)),
+    };
+    if let Some((from, step)) = fetched {
+        for line in 0..WIDTH {
+            l.prefetch(source.values, from + line * step);
         }
     }
     let stride = if is_transposed { source.k_stride } else { source.row_stride };

@@ -23,7 +23,7 @@ pub(super) fn largest<L: Lanes>(l: L, reading: &Reading<'_>, task: &Task) -> u32
     let buffer = &mut buffer[..reading.chunk()];
     let mut largest = l.splat_u(0);
     for (group, first) in task.order(1, reading.chunk(), reading.source.row_stride == 1) {
-        read(l, reading, task.row + group * WIDTH, first, None, buffer);
+        read(l, reading, task.row + group * WIDTH, first, task.ahead, buffer);
         largest = l.max_u(largest, l.largest_magnitude(buffer));
     }
     l.largest_u(largest)
@@ -79,7 +79,7 @@ pub(super) fn plain<L: Lanes>(l: L, source: &Matrix<'_>, side: Side, task: &Task
     let lines = side.lines();
     for (group, first) in task.order(1, WIDTH, source.row_stride == 1) {
         let mut square = [l.splat(0.0); WIDTH];
-        read_plain(l, source, task.row + group * WIDTH, first, None, 0, &mut square);
+        read_plain(l, source, task.row + group * WIDTH, first, task.ahead, 0, &mut square);
         let to = &mut to[lane_line(group, first - task.columns.start, task.columns.len(), lines, lines)..];
         store(
             l,
@@ -149,9 +149,9 @@ fn each<L: Lanes, U: Unit>(
     let (mut overall, mut below_smallest) = (l.splat_u(0), l.splat_u(0));
     let mut buffer = [l.splat(0.0); LARGEST];
     for (number, (group, first)) in task.order(1, chunk, reading.source.row_stride == 1).enumerate() {
-        let (row, fetch) = (task.row + group * WIDTH, task.fetch(number, chunk));
+        let (row, ahead) = (task.row + group * WIDTH, task.ahead.after(number * chunk * WIDTH));
         if chunk > WIDTH {
-            read(l, reading, row, first, fetch, &mut buffer[..chunk]);
+            read(l, reading, row, first, ahead, &mut buffer[..chunk]);
         }
         for (i, first) in (first..task.columns.end).step_by(WIDTH).enumerate().take(chunk / WIDTH) {
             let square = match buffer.as_chunks().0.get(i) {
@@ -159,7 +159,7 @@ fn each<L: Lanes, U: Unit>(
                 _ => {
                     // From memory to memory in registers.
                     let mut square = [l.splat(0.0); WIDTH];
-                    read_square(l, reading, row, first, fetch, 0, &mut square);
+                    read_square(l, reading, row, first, ahead, 0, &mut square);
                     square
                 }
             };
