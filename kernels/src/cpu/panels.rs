@@ -175,7 +175,7 @@ impl Panels {
         for (pairs, floats) in groups {
             for (pairs, floats) in pairs.chunks(lines).zip(floats.chunks_mut(2 * lines)) {
                 for (i, float) in floats.iter_mut().enumerate() {
-                    float.0 = pairs[i % lines].0.map(|pair| f32::from_bits(halves(pair)[i / lines]));
+                    float.0 = pairs[i % lines].0.map(|pair| halves(pair)[i / lines]);
                 }
             }
         }
@@ -246,9 +246,7 @@ impl Panels {
         }
         let lines = self.words[line..].iter().step_by(self.side.lines());
         for (values, line) in values.chunks_mut(2).zip(lines) {
-            for (value, bits) in values.iter_mut().zip(halves(line.0[lane])) {
-                *value = f32::from_bits(bits);
-            }
+            values.iter_mut().zip(halves(line.0[lane])).for_each(|(value, half)| *value = half);
         }
     }
 
@@ -347,9 +345,9 @@ impl Panels {
     }
 }
 
-/// The two values of a pair, as bits of F32.
-fn halves(pair: u32) -> [u32; 2] {
-    [pair & UPPER_HALF, pair << 16]
+/// The two values of a pair.
+fn halves(pair: u32) -> [f32; 2] {
+    [pair & UPPER_HALF, pair << 16].map(f32::from_bits)
 }
 
 /// The code of a doubled element; 0 for what is none.

@@ -257,13 +257,14 @@ fn multiply_floats<L: Lanes>(
 /// The same from pairs of BF16.
 #[inline(always)]
 fn multiply_pairs<L: Lanes>(l: L, left: &Panels, (right, first): (&Panels, usize), rows: Range<usize>, mut output: Output<'_>) {
+    let (together, lines) = Layout::Pairs.unit(Side::Right);
     let product = blocked::Product {
         left: elements(left.words()),
-        right: right.words().get(first / 2 * Side::Right.lines()..).unwrap_or_default(),
+        right: right.words().get(first / together * lines..).unwrap_or_default(),
         rows,
         columns: right.rows,
-        units: left.k.div_ceil(2),
-        right_units: right.k.div_ceil(2),
+        units: left.k.div_ceil(together),
+        right_units: right.k.div_ceil(together),
     };
     blocked::multiply::<L, _, 12, 2>(l, float::PAIRS, &product, &mut output);
 }
