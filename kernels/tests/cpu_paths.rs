@@ -374,7 +374,7 @@ fn a_cpu_that_cannot_be() {
         InstructionSet::parse("sse")
             .unwrap_err()
             .to_string()
-            .contains("auto, scalar, avx2, avx-vnni, avx512, avx512-bf16, neon or neon-dot")
+            .contains("auto, scalar, avx2, avx-vnni, avx512, avx512-bf16, amx, neon or neon-dot")
     );
     for set in InstructionSet::ALL {
         assert_eq!(InstructionSet::parse(&set.to_string()).is_ok(), set.is_supported());

@@ -34,7 +34,7 @@ struct Machine {
     /// Threads of the CPU; results are the same bits for any number
     #[arg(long, default_value_t = 1)]
     threads: usize,
-    /// auto, scalar, avx2, avx-vnni, avx512, avx512-bf16, neon or neon-dot; results are the same bits for all
+    /// auto, scalar, avx2, avx-vnni, avx512, avx512-bf16, amx, neon or neon-dot; results are the same bits for all
     #[arg(long, default_value = "auto")]
     instruction_set: String,
 }

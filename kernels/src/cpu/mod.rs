@@ -54,6 +54,8 @@ pub enum InstructionSet {
     Avx512,
     /// As AVX-512, with the dot product of BF16 pairs (AVX512_BF16).
     Avx512Bf16,
+    /// As AVX-512, with matrix tiles of BF16 (AMX-BF16).
+    Amx,
     /// NEON, which every 64-bit Arm processor has.
     Neon,
     /// As NEON, with the integer dot product (DotProd).
@@ -62,7 +64,8 @@ pub enum InstructionSet {
 
 impl InstructionSet {
     /// All of them, slowest first.
-    pub const ALL: [Self; 7] = [Self::Scalar, Self::Avx2, Self::AvxVnni, Self::Avx512, Self::Avx512Bf16, Self::Neon, Self::NeonDot];
+    pub const ALL: [Self; 8] =
+        [Self::Scalar, Self::Avx2, Self::AvxVnni, Self::Avx512, Self::Avx512Bf16, Self::Amx, Self::Neon, Self::NeonDot];
 
     /// The fastest that this machine has.
     pub fn detect() -> Self {
@@ -94,6 +97,7 @@ impl InstructionSet {
             }
             #[cfg(target_arch = "x86_64")]
             Self::Avx512Bf16 => std::arch::is_x86_feature_detected!("avx512bf16") && Self::Avx512.is_supported(),
+            Self::Amx => gemm::Tiles::detect().is_some(),
             #[cfg(not(target_arch = "x86_64"))]
             Self::Avx2 | Self::AvxVnni | Self::Avx512 | Self::Avx512Bf16 => false,
             #[cfg(target_arch = "aarch64")]
@@ -125,6 +129,7 @@ impl fmt::Display for InstructionSet {
             Self::AvxVnni => "avx-vnni",
             Self::Avx512 => "avx512",
             Self::Avx512Bf16 => "avx512-bf16",
+            Self::Amx => "amx",
             Self::Neon => "neon",
             Self::NeonDot => "neon-dot",
         })
@@ -152,7 +157,7 @@ fn is_amd() -> bool {
 #[derive(Debug, thiserror::Error)]
 pub enum CpuError {
     /// Not one of the words.
-    #[error("unknown instruction set '{name}': use auto, scalar, avx2, avx-vnni, avx512, avx512-bf16, neon or neon-dot")]
+    #[error("unknown instruction set '{name}': use auto, scalar, avx2, avx-vnni, avx512, avx512-bf16, amx, neon or neon-dot")]
     UnknownInstructionSet {
         /// As written by the user.
         name: String,
@@ -294,6 +299,16 @@ impl Cpu {
         None
     }
 
+    /// Matrix tiles, and lanes for what they do not do, where E2M1 operands are prepared for those.
+    fn tiles(&self) -> Option<(lanes::TileLanes, gemm::Tiles)> {
+        #[cfg(target_arch = "x86_64")]
+        if self.instruction_set == InstructionSet::Amx {
+            // SAFETY: `Cpu::new` refuses an instruction set that the machine lacks; where there are tiles, there is AVX-512.
+            return gemm::Tiles::detect().map(|tiles| (unsafe { lanes::TileLanes::new() }, tiles));
+        }
+        None
+    }
+
     fn timer(&self, kernel: Kernel, work: usize) -> profile::Timer {
         profile::Timer::start(self.profile.as_ref(), kernel, work)
     }
@@ -341,7 +356,7 @@ fn everywhere(pool: &rayon::ThreadPool, threads: usize, work: &(dyn Fn() + Sync)
 macro_rules! dispatch {
     (dot $cpu:expr, |$lanes:ident| $body:expr) => {
         $crate::cpu::dispatch!(@ $cpu, $lanes, $body,
-            "x86_64" Avx512 | Avx512Bf16 => avx512::Avx512::<false>,
+            "x86_64" Avx512 | Avx512Bf16 | Amx => avx512::Avx512::<false>,
             "x86_64" Avx2 => avx2::Avx2::<false>,
             "x86_64" AvxVnni => avx2::Avx2::<true>,
             "aarch64" Neon => neon::Neon::<false>,
@@ -349,7 +364,7 @@ macro_rules! dispatch {
     };
     ($cpu:expr, |$lanes:ident| $body:expr) => {
         $crate::cpu::dispatch!(@ $cpu, $lanes, $body,
-            "x86_64" Avx512 | Avx512Bf16 => avx512::Avx512::<false>,
+            "x86_64" Avx512 | Avx512Bf16 | Amx => avx512::Avx512::<false>,
             "x86_64" Avx2 | AvxVnni => avx2::Avx2::<false>,
             "aarch64" Neon | NeonDot => neon::Neon::<false>)
     };

@@ -7,7 +7,9 @@
 //! - pairs of BF16, which is exact for what is in them: for each two k one word a row, the first k in its upper half;
 //! - MXFP4: for each block of 32, eight steps of one word a row (four elements, a byte each), then, on the left, the number that an integer sum
 //!   starts from and the block's anchor, on the right the scale as an F32. A byte is twice the E2M1 value, plus 12 on the right
-//!   (`gemm::mxfp4`).
+//!   (`gemm::mxfp4`);
+//! - tiles of MXFP4: for each block of 32 sixteen lines of BF16, elements times their scale, then one of scale bytes. On the left a line is a
+//!   row, on the right two k (`gemm::tiles`).
 //!
 //! The zero's sign is not kept (it cannot show in a product). The layout is the same for every instruction set; what goes into
 //! it is `prepare`'s affair, except for [`Panels::pack`], the plain code that lays out an operand prepared elsewhere.
@@ -74,6 +76,8 @@ pub(super) enum Layout {
     Pairs,
     /// Words and scales of MXFP4 blocks.
     Blocks,
+    /// MXFP4 blocks as BF16.
+    Tiles,
 }
 
 impl Layout {
@@ -83,6 +87,7 @@ impl Layout {
             Self::Floats => (1, side.lines()),
             Self::Pairs => (2, side.lines()),
             Self::Blocks => (BLOCK, side.block_lines()),
+            Self::Tiles => (BLOCK, (WIDTH + 1) * side.lines()),
         }
     }
 }
@@ -117,7 +122,7 @@ pub struct Panels {
     pub(super) factor: f32,
     /// Largest scale byte, NaN's left out.
     pub(super) largest_scale: u8,
-    /// Of pairs, bits of a magnitude that is above 0 and above none of theirs but 0; 0 where all are.
+    /// Of pairs and tiles, bits of a magnitude that is above 0 and above none of theirs but 0; 0 where all are.
     pub(super) smallest: u32,
     pub(super) words: Vec<Line<u32>>,
     pub(super) floats: Vec<Line<f32>>,
@@ -140,7 +145,7 @@ impl Panels {
     }
 
     pub(super) fn is_mxfp4(&self) -> bool {
-        self.layout == Layout::Blocks
+        matches!(self.layout, Layout::Blocks | Layout::Tiles)
     }
 
     pub(super) fn blocks(&self) -> usize {
@@ -159,14 +164,21 @@ impl Panels {
         let lines = self.lines();
         match layout {
             Layout::Floats => _ = room(&mut self.floats, lines),
-            Layout::Pairs | Layout::Blocks => _ = room(&mut self.words, lines),
+            Layout::Pairs | Layout::Blocks | Layout::Tiles => _ = room(&mut self.words, lines),
         }
     }
 
-    /// The same operand in F32: itself, or pairs taken apart in `memory`.
+    /// The same operand as every instruction set multiplies it: itself, or pairs and tiles laid out as F32 and as bytes in `memory`.
     pub(super) fn apart<'a>(&'a self, memory: &'a mut Self) -> &'a Self {
-        if self.layout != Layout::Pairs {
-            return self;
+        match self.layout {
+            Layout::Floats | Layout::Blocks => return self,
+            Layout::Tiles => {
+                memory.pack_blocks(self.side, (self.rows, self.k), self.factor, |row, block| {
+                    (self.doubled(row, block), self.scale_byte(row, block))
+                });
+                return memory;
+            }
+            Layout::Pairs => {}
         }
         memory.reshape(self.side, self.rows, self.k, Layout::Floats);
         memory.factor = self.factor;
@@ -200,10 +212,11 @@ impl Panels {
         &mut self.floats[..lines]
     }
 
-    /// Line and lane of a row's word, start or scale: `item` counts steps, then start, then scale.
+    /// Line and lane of a row's word, start or scale: `item` counts steps, then start, then scale. In a tile of the right side pairs of k, then
+    /// the scale.
     fn place(&self, row: usize, block: usize, item: usize) -> (usize, usize) {
         let (group, within) = (row / self.side.group(), row % self.side.group());
-        let line = (group * self.blocks() + block) * self.side.block_lines() + item * self.side.lines() + within / WIDTH;
+        let line = (group * self.blocks() + block) * self.layout.unit(self.side).1 + item * self.side.lines() + within / WIDTH;
         (line, within % WIDTH)
     }
 
@@ -251,29 +264,36 @@ impl Panels {
     }
 
     fn pack_mxfp4(&mut self, operand: &Mxfp4, side: Side) {
-        self.reshape(side, operand.rows, operand.k, Layout::Blocks);
-        self.factor = operand.multiplier;
-        self.largest_scale = operand.scales.iter().copied().filter(|&byte| byte != e8m0::NAN).max().unwrap_or(0);
+        self.pack_blocks(side, (operand.rows, operand.k), operand.multiplier, |row, block| {
+            let block = row * operand.blocks + block;
+            let codes = &operand.codes[block * BLOCK / 2..];
+            let code = |i: usize| codes[i / 2] >> (4 * (i % 2)) & 15;
+            (std::array::from_fn(|i| DOUBLED[usize::from(code(i))]), operand.scales[block])
+        });
+    }
+
+    /// Lays out blocks as bytes: `block(row, number)` gives twice the elements and the scale byte.
+    fn pack_blocks(&mut self, side: Side, (rows, k): (usize, usize), factor: f32, block: impl Fn(usize, usize) -> ([i8; BLOCK], u8)) {
+        self.reshape(side, rows, k, Layout::Blocks);
+        self.factor = factor;
         let offset = if side == Side::Right { OFFSET } else { 0 };
-        for row in 0..operand.rows {
-            for block in 0..operand.blocks {
-                let mut sum = 0i32;
-                let codes = &operand.codes[(row * operand.blocks + block) * BLOCK / 2..][..BLOCK / 2];
-                for (step, pair) in codes.chunks_exact(2).enumerate() {
-                    let doubled = [pair[0] & 15, pair[0] >> 4, pair[1] & 15, pair[1] >> 4].map(|code| DOUBLED[usize::from(code)]);
-                    sum += doubled.iter().map(|&x| i32::from(x)).sum::<i32>();
-                    let (line, lane) = self.place(row, block, step);
+        for row in 0..rows {
+            for number in 0..self.blocks() {
+                let (doubled, byte) = block(row, number);
+                for (step, doubled) in doubled.as_chunks::<4>().0.iter().enumerate() {
+                    let (line, lane) = self.place(row, number, step);
                     self.words[line].0[lane] = u32::from_le_bytes(doubled.map(|x| (x + offset).cast_unsigned()));
                 }
-                let byte = operand.scales[row * operand.blocks + block];
-                let (line, lane) = self.place(row, block, STEPS);
+                let (line, lane) = self.place(row, number, STEPS);
                 if side == Side::Right {
                     self.words[line].0[lane] = e8m0::decode(byte).to_bits();
                 } else {
+                    let sum: i32 = doubled.iter().map(|&x| i32::from(x)).sum();
                     let anchor = if byte == e8m0::NAN { NAN_ANCHOR } else { ANCHOR + (u32::from(byte) << 23) };
                     self.words[line].0[lane] = anchor.wrapping_add_signed(-i32::from(OFFSET) * sum);
                     self.words[line + side.lines()].0[lane] = anchor;
                 }
+                self.largest_scale = self.largest_scale.max(if byte == e8m0::NAN { 0 } else { byte });
             }
         }
     }
@@ -324,6 +344,18 @@ impl Panels {
 
     /// Twice the elements of a block.
     pub(super) fn doubled(&self, row: usize, block: usize) -> [i8; BLOCK] {
+        if self.layout == Layout::Tiles {
+            let scale = e8m0::decode(self.scale_byte(row, block));
+            return std::array::from_fn(|i| {
+                // On the left a row is a line of its tile: the same square, transposed.
+                let (row, pair) = (row - row % WIDTH, [row % WIDTH, i / 2]);
+                let [lane, item] = if self.side == Side::Right { pair } else { [pair[1], pair[0]] };
+                let (line, lane) = self.place(row + lane, block, item);
+                let twice = halves(self.words[line].0[lane])[i % 2] / scale * 2.0;
+                // Only 4 times the largest scale that there is goes beyond BF16.
+                if twice.is_infinite() { 8.0f32.copysign(twice) as i8 } else { twice as i8 }
+            });
+        }
         let offset = if self.side == Side::Right { OFFSET } else { 0 };
         std::array::from_fn(|i| {
             let (line, lane) = self.place(row, block, i / 4);
@@ -333,6 +365,10 @@ impl Panels {
 
     /// The E8M0 byte of a block.
     pub(super) fn scale_byte(&self, row: usize, block: usize) -> u8 {
+        if self.layout == Layout::Tiles {
+            let (line, lane) = self.place(row, block, WIDTH);
+            return self.words[line].0[lane] as u8;
+        }
         let is_left = self.side == Side::Left;
         let (line, lane) = self.place(row, block, if is_left { STEPS + 1 } else { STEPS });
         let bits = self.words[line].0[lane];

@@ -161,8 +161,8 @@ pub(crate) struct Means {
     /// Runs at once on the CPU [default: cores / (threads x ranks per run)]; changes no result
     #[arg(long, value_parser = positive)]
     parallel: Option<usize>,
-    /// auto, scalar, avx2, avx-vnni, avx512, avx512-bf16, neon or neon-dot; changes no result
-    #[arg(long, default_value = "auto", value_parser = ["auto", "scalar", "avx2", "avx-vnni", "avx512", "avx512-bf16", "neon", "neon-dot"])]
+    /// auto, scalar, avx2, avx-vnni, avx512, avx512-bf16, amx, neon or neon-dot; changes no result
+    #[arg(long, default_value = "auto", value_parser = ["auto", "scalar", "avx2", "avx-vnni", "avx512", "avx512-bf16", "amx", "neon", "neon-dot"])]
     instruction_set: String,
     #[command(flatten)]
     pub(crate) manner: Manner,

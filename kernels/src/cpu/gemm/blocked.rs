@@ -93,7 +93,7 @@ pub(in super::super) struct Output<'a> {
 impl<'a> Output<'a> {
     /// The next `lines` lines of what comes after the product.
     #[inline(always)]
-    fn take_next(&mut self, lines: usize) -> &'a [f32] {
+    pub(super) fn take_next(&mut self, lines: usize) -> &'a [f32] {
         let next = if self.next[0].is_empty() { &mut self.next[1] } else { &mut self.next[0] };
         let (now, rest) = next.split_at((lines * WIDTH).min(next.len()));
         *next = rest;
@@ -113,6 +113,11 @@ impl<'a> Output<'a> {
     /// Whether the sum of products is not all of the result.
     fn is_added(&self) -> bool {
         self.accumulate || self.onto.is_some()
+    }
+
+    /// Whether the sum of products, a number, is not the result.
+    pub(super) fn changes(&self) -> bool {
+        self.is_added() || self.factor != 1.0
     }
 
     /// Finishes `count` elements, at most sixteen, from `start`.

@@ -4,10 +4,12 @@
 //! around it in `blocked`; with few registers `packed` first copies what they read. Every element of C is finished by one thread: rows of C
 //! are what threads share out.
 
+mod amx;
 mod blocked;
 mod float;
 mod mxfp4;
 mod packed;
+mod tiles;
 mod turned;
 
 use std::ops::Range;
@@ -19,13 +21,16 @@ use super::profile::Kernel;
 use super::{Cpu, Scratch, ShapeError, dispatch, expect};
 use crate::quantise::{BLOCK, Source};
 
+pub(super) use amx::Tiles;
 pub(super) use blocked::Output;
 pub(super) use packed::Copies;
 
-/// Rows of C that are never parted: whole tiles of every kernel.
+/// Rows of C that are never parted: whole tiles of every kernel, where there are matrix tiles of these too.
 const TILE_ROWS: usize = 12;
+const MATRIX_TILE_ROWS: usize = Side::Left.group();
 
 const _: () = assert!(TILE_ROWS.is_multiple_of(float::NARROW_ROWS) && TILE_ROWS.is_multiple_of(mxfp4::NARROW_ROWS));
+const _: () = assert!(MATRIX_TILE_ROWS.is_multiple_of(TILE_ROWS) && MATRIX_TILE_ROWS.is_multiple_of(WIDTH));
 
 /// Shares of the rows of C for each thread: more than one, so that a thread that was held up does not hold up the others.
 pub(super) const SHARES: usize = 3;
@@ -182,8 +187,9 @@ impl Cpu {
         if rows == 0 || stride == 0 || c.is_empty() {
             return;
         }
-        let most = (SUMS_BYTES / (size_of::<f32>() * stride)).max(Side::Left.group()).next_multiple_of(TILE_ROWS);
-        let share = self.share(rows).min(most);
+        let together = if left.layout == Layout::Tiles { MATRIX_TILE_ROWS } else { TILE_ROWS };
+        let most = (SUMS_BYTES / (size_of::<f32>() * stride)).max(Side::Left.group()).next_multiple_of(together);
+        let share = self.share(rows, together).min(most);
         let tasks = c.chunks_mut(share * stride).enumerate().take(rows.div_ceil(share));
         self.each(tasks, |(task, c)| {
             let rows = task * share..rows.min((task + 1) * share);
@@ -192,15 +198,15 @@ impl Cpu {
     }
 
     /// Rows of C that a task gets.
-    fn share(&self, rows: usize) -> usize {
+    fn share(&self, rows: usize, together: usize) -> usize {
         let shares = if self.threads == 1 { 1 } else { SHARES * self.threads };
-        rows.div_ceil(shares).next_multiple_of(TILE_ROWS)
+        rows.div_ceil(shares).next_multiple_of(together)
     }
 
     /// `c: [turned.k, right.rows]` = A rightᵀ for `turned`, the left side's F32 panels of Aᵀ; without factors.
     pub(super) fn multiply_turned(&self, turned: &Panels, right: &Panels, c: &mut [f32]) {
         let (rows, columns) = (turned.k, right.rows);
-        let share = self.share(rows);
+        let share = self.share(rows, TILE_ROWS);
         self.each(c.chunks_mut((share * columns).max(1)).enumerate(), |(task, c)| {
             let product = turned::Product {
                 left: elements(turned.floats()).as_chunks().0,
@@ -219,7 +225,14 @@ impl Cpu {
     #[inline(never)]
     pub(super) fn multiply_rows(&self, left: &Panels, (right, first): (&Panels, usize), rows: Range<usize>, output: Output<'_>) {
         match (left.layout, right.layout) {
-            (Layout::Blocks, _) | (_, Layout::Blocks) => {
+            (Layout::Tiles, Layout::Tiles) if let Some((l, tiles)) = self.tiles().filter(|_| tiles::fit(left, right)) => {
+                let mut output = output;
+                l.run(
+                    #[inline(always)]
+                    || tiles::multiply(l, tiles, left, (right, first / BLOCK), rows, &mut output),
+                );
+            }
+            (Layout::Blocks, Layout::Blocks) => {
                 dispatch!(dot self, |l| mxfp4::multiply(l, left, (right, first / BLOCK), rows, &self.copies, output));
             }
             (Layout::Floats, Layout::Floats) => {
@@ -232,7 +245,7 @@ impl Cpu {
                     || multiply_pairs(l, left, (right, first), rows, output),
                 );
             }
-            (Layout::Floats | Layout::Pairs, _) => self.with_scratch(|Scratch { left: left_apart, right: right_apart, .. }| {
+            _ => self.with_scratch(|Scratch { left: left_apart, right: right_apart, .. }| {
                 self.multiply_rows(left.apart(left_apart), (right.apart(right_apart), first), rows, output);
             }),
         }

@@ -112,6 +112,8 @@ impl<const PAIRS: bool> Lanes for Avx512<PAIRS> {
         // As and, shift and or it would become a shuffle of words, which takes three instructions' time on Intel.
         lower_halves(a: __m512i, b: __m512i) -> __m512i =
             _mm512_ternarylogic_epi32::<0xCA>(_mm512_set1_epi32(0xFFFF), a, _mm512_slli_epi32::<16>(b));
+        upper_halves(a: __m512i, b: __m512i) -> __m512i =
+            _mm512_ternarylogic_epi32::<0xCA>(_mm512_set1_epi32(0xFFFF_0000u32.cast_signed()), a, _mm512_srli_epi32::<16>(b));
         wrapping_sub_bytes(a: __m512i, b: __m512i) -> __m512i = _mm512_sub_epi8(a, b);
         select_less_u(a: __m512i, b: __m512i, yes: __m512i, no: __m512i) -> __m512i =
             _mm512_mask_blend_epi32(_mm512_cmplt_epu32_mask(a, b), no, yes);

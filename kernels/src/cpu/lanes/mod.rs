@@ -32,6 +32,12 @@ pub(crate) type PairLanes = avx512::Avx512<true>;
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) type PairLanes = portable::Portable;
 
+/// What does the rest where tiles multiply.
+#[cfg(target_arch = "x86_64")]
+pub(crate) type TileLanes = avx512::Avx512<false>;
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) type TileLanes = portable::Portable;
+
 pub(crate) const WIDTH: usize = 16;
 
 /// A word's upper sixteen bits: the pattern of a BF16 as that of an F32.
@@ -169,6 +175,11 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
     #[inline(always)]
     fn lower_halves(self, a: Self::U, b: Self::U) -> Self::U {
         self.or(self.and(a, self.splat_u(0xFFFF)), self.shl::<16>(b))
+    }
+    /// The upper sixteen bits of both, `b`'s below `a`'s.
+    #[inline(always)]
+    fn upper_halves(self, a: Self::U, b: Self::U) -> Self::U {
+        self.or(self.and(a, self.splat_u(UPPER_HALF)), self.shr::<16>(b))
     }
     /// Per lane: `if a < b { yes } else { no }`, unsigned.
     fn select_less_u(self, a: Self::U, b: Self::U, yes: Self::U, no: Self::U) -> Self::U;

@@ -1,9 +1,11 @@
 //! Blocks of 32 that share a scale byte: E2M1 to words of panels, and any format to F32 values.
 
 use super::super::lanes::{Lanes, WIDTH};
-use super::super::panels::{ANCHOR, Line, NAN_ANCHOR, OFFSET, STEPS, Side};
+use super::super::panels::{ANCHOR, Layout, Line, NAN_ANCHOR, OFFSET, STEPS, Side};
 use super::columns::{LARGEST, Reading, fill_square, read, read_plain};
-use super::element::{Scaling, Target, e2m1_codes_to_bytes, e2m1_nearest, e2m1_stochastic, power_of_two, round};
+use super::element::{
+    E2M1, LARGEST_E2M1, Scaling, Target, e2m1_codes_to_bytes, e2m1_nearest, e2m1_on_grid, e2m1_stochastic, power_of_two, round,
+};
 use super::random::Counters;
 use super::{Ahead, Task, lane_line};
 use crate::random::Stream;
@@ -22,6 +24,14 @@ pub(super) struct ScaleBits {
     pub(super) bump: u32,
     /// Exponent of the format's largest value.
     pub(super) largest_exponent: u32,
+}
+
+impl ScaleBits {
+    /// Bits of the smallest magnitude above 0 that a block can have, half of its scale, or less; `largest` (bits) is its largest. 0 for 0.
+    pub(super) fn smallest_element(self, largest: u32) -> u32 {
+        let exponent = largest.saturating_add(self.bump) >> 23;
+        if largest == 0 { 0 } else { (exponent.saturating_sub(self.largest_exponent + 1) << 23).max(1) }
+    }
 }
 
 /// How scaled values are rounded.
@@ -60,7 +70,7 @@ pub(in super::super) struct Seen {
     pub(in super::super) largest: u32,
     /// Largest scale byte that is a number's.
     pub(in super::super) largest_scale: u32,
-    /// 2^32 less the bits of the smallest magnitude above 0, where that is looked for; 0 if there is none.
+    /// 2^32 less the bits of the smallest magnitude above 0, or the smallest of blocks' largest ones, where that is looked for; 0 if there is none.
     pub(in super::super) below_smallest: u32,
 }
 
@@ -142,7 +152,7 @@ fn for_each_block<L: Lanes>(l: L, b: &Blocks<'_>, late: bool, task: &Task, mut b
     let whole = if late { 32 } else { b.reading.chunk() };
     let chunk = whole.max(TOGETHER);
     let mut buffers = [[l.splat(0.0); LARGEST]; TILE_GROUPS];
-    let (mut overall, mut scales) = (l.splat_u(0), l.splat_u(0));
+    let (mut overall, mut scales, mut below_smallest) = (l.splat_u(0), l.splat_u(0), l.splat_u(0));
     for (number, (first_group, first)) in task.order(groups, chunk, b.reading.source.row_stride == 1).enumerate() {
         let columns = chunk.min(task.columns.end - first);
         for (group, buffer) in buffers.iter_mut().enumerate().take(groups) {
@@ -161,6 +171,7 @@ fn for_each_block<L: Lanes>(l: L, b: &Blocks<'_>, late: bool, task: &Task, mut b
                 largest = l.splat_u(l.largest_u(largest));
             }
             overall = l.max_u(overall, largest);
+            below_smallest = l.max_u(below_smallest, l.sub_u(l.splat_u(0), largest));
             *bytes = scale_bytes(l, largest, b.scale);
             scales = l.max_u(scales, l.select_less_u(*bytes, l.splat_u(255), *bytes, l.splat_u(0)));
         }
@@ -170,7 +181,7 @@ fn for_each_block<L: Lanes>(l: L, b: &Blocks<'_>, late: bool, task: &Task, mut b
             }
         }
     }
-    Seen { largest: l.largest_u(overall), largest_scale: l.largest_u(scales), below_smallest: 0 }
+    Seen { largest: l.largest_u(overall), largest_scale: l.largest_u(scales), below_smallest: l.largest_u(below_smallest) }
 }
 
 /// E2M1: fills a task's lines of panels.
@@ -191,18 +202,21 @@ pub(super) fn e2m1<L: Lanes>(l: L, b: &Blocks<'_>, side: Side, task: &Task, to: 
     }
 }
 
-/// How four scaled columns become one word of doubled elements plus 12. Types rather than functions, so that each is compiled in place.
-trait Bytes {
+/// How elements are rounded. Types rather than functions, so that each is compiled in place.
+trait Elements {
     /// What sixteen rows of random words are drawn from.
     type Source<L: Lanes>: Copy;
     /// The sources of a task's rows.
     fn sources<L: Lanes>(l: L, b: &Blocks<'_>, task: &Task) -> [Self::Source<L>; Task::SUBGROUPS];
-    fn of<L: Lanes>(l: L, source: &Self::Source<L>, column: usize, x: [L::F; 4], scaling: &Scaling<L>) -> L::U;
+    /// Four columns, to be scaled, as one word of doubled elements plus 12.
+    fn bytes<L: Lanes>(l: L, source: &Self::Source<L>, column: usize, x: [L::F; 4], scaling: &Scaling<L>) -> L::U;
+    /// A column, to be scaled, as E2M1 values.
+    fn values<L: Lanes>(l: L, source: &Self::Source<L>, column: usize, x: L::F, scaling: &Scaling<L>) -> L::F;
 }
 
 struct Nearest;
 
-impl Bytes for Nearest {
+impl Elements for Nearest {
     type Source<L: Lanes> = ();
 
     #[inline(always)]
@@ -211,15 +225,20 @@ impl Bytes for Nearest {
     }
 
     #[inline(always)]
-    fn of<L: Lanes>(l: L, (): &(), _: usize, x: [L::F; 4], scaling: &Scaling<L>) -> L::U {
+    fn bytes<L: Lanes>(l: L, (): &(), _: usize, x: [L::F; 4], scaling: &Scaling<L>) -> L::U {
         e2m1_nearest(l, x, scaling)
+    }
+
+    #[inline(always)]
+    fn values<L: Lanes>(l: L, (): &(), _: usize, x: L::F, scaling: &Scaling<L>) -> L::F {
+        l.clamp(e2m1_on_grid(l, x, scaling), LARGEST_E2M1)
     }
 }
 
 /// Stochastic, whether prescaled or not: one multiplication more is nothing beside drawing.
 struct Drawn;
 
-impl Bytes for Drawn {
+impl Elements for Drawn {
     /// What a value is multiplied by first, and the counters.
     type Source<L: Lanes> = (f32, Counters<L>);
 
@@ -235,7 +254,7 @@ impl Bytes for Drawn {
     }
 
     #[inline(always)]
-    fn of<L: Lanes>(l: L, (factor, counters): &(f32, Counters<L>), column: usize, x: [L::F; 4], scaling: &Scaling<L>) -> L::U {
+    fn bytes<L: Lanes>(l: L, (factor, counters): &(f32, Counters<L>), column: usize, x: [L::F; 4], scaling: &Scaling<L>) -> L::U {
         let mut codes = [l.splat_u(0); 4];
         for i in 0..4 {
             let v = l.mul(l.mul(x[i], scaling.inverse), l.splat(*factor));
@@ -243,12 +262,18 @@ impl Bytes for Drawn {
         }
         e2m1_codes_to_bytes(l, codes)
     }
+
+    #[inline(always)]
+    fn values<L: Lanes>(l: L, (factor, counters): &(f32, Counters<L>), column: usize, x: L::F, scaling: &Scaling<L>) -> L::F {
+        let v = l.mul(l.mul(x, scaling.inverse), l.splat(*factor));
+        round(l, v, E2M1, Some(counters.words(l, column)))
+    }
 }
 
 #[inline(always)]
-fn e2m1_task<L: Lanes, B: Bytes>(l: L, b: &Blocks<'_>, side: Side, late: bool, task: &Task, to: &mut [Line<u32>]) -> Seen {
+fn e2m1_task<L: Lanes, E: Elements>(l: L, b: &Blocks<'_>, side: Side, late: bool, task: &Task, to: &mut [Line<u32>]) -> Seen {
     let is_left = side == Side::Left;
-    let sources = B::sources(l, b, task);
+    let sources = E::sources(l, b, task);
     let (blocks, lines, block_lines) = (task.columns.len().div_ceil(32), side.lines(), side.block_lines());
     for_each_block(
         l,
@@ -269,7 +294,7 @@ fn e2m1_task<L: Lanes, B: Bytes>(l: L, b: &Blocks<'_>, side: Side, late: bool, t
                 for x in &mut four {
                     *x = if late { l.floats(l.to_bf16(l.bits(*x))) } else { *x };
                 }
-                let mut word = B::of(l, source, column + 4 * step, four, &scaling);
+                let mut word = E::bytes(l, source, column + 4 * step, four, &scaling);
                 if is_left {
                     word = l.wrapping_sub_bytes(word, l.splat_u(0x0101_0101 * OFFSET as u32));
                     sum = l.dot_add(sum, l.splat_u(0x0101_0101), word);
@@ -284,6 +309,53 @@ fn e2m1_task<L: Lanes, B: Bytes>(l: L, b: &Blocks<'_>, side: Side, late: bool, t
             } else {
                 l.store_u(l.bits(power(l, bytes)), &mut to[STEPS * lines].0);
             }
+        },
+    )
+}
+
+/// E2M1 on tiles: fills a task's lines of panels. See [`e2m1`].
+#[inline(always)]
+pub(super) fn e2m1_tiles<L: Lanes>(l: L, b: &Blocks<'_>, side: Side, task: &Task, to: &mut [Line<u32>]) -> Seen {
+    match (b.rounds, b.reading.as_bf16 && b.reading.rotation == 0) {
+        (Rounds::Nearest, true) => tiles_task::<L, Nearest>(l, b, side, true, task, to),
+        (Rounds::Nearest, false) => tiles_task::<L, Nearest>(l, b, side, false, task, to),
+        _ => tiles_task::<L, Drawn>(l, b, side, false, task, to),
+    }
+}
+
+#[inline(always)]
+fn tiles_task<L: Lanes, E: Elements>(l: L, b: &Blocks<'_>, side: Side, late: bool, task: &Task, to: &mut [Line<u32>]) -> Seen {
+    let sources = E::sources(l, b, task);
+    let (blocks, lines, block_lines) = (task.columns.len().div_ceil(32), side.lines(), Layout::Tiles.unit(side).1);
+    for_each_block(
+        l,
+        b,
+        late,
+        task,
+        #[inline(always)]
+        |subgroup, column, values, bytes| {
+            let (scaling, scale) = (Scaling::new(l, bytes, b.halvings), power(l, bytes));
+            let first = lane_line(subgroup, (column - task.columns.start) / 32, blocks, lines, block_lines);
+            // From this subgroup's first line to its last one.
+            let to = &mut to[first..first + block_lines - lines + 1];
+            let source = &sources[subgroup % sources.len()];
+            let mut tile = [l.splat(0.0); WIDTH];
+            let (pairs, _) = values.as_chunks::<2>();
+            for (number, (pair, to)) in pairs.iter().zip(&mut tile).enumerate() {
+                let mut pair = *pair;
+                for (i, x) in pair.iter_mut().enumerate() {
+                    *x = if late { l.floats(l.to_bf16(l.bits(*x))) } else { *x };
+                    *x = l.mul(E::values(l, source, column + 2 * number + i, *x, &scaling), scale);
+                }
+                *to = l.floats(l.upper_halves(l.bits(pair[0]), l.bits(pair[1])));
+            }
+            if side == Side::Left {
+                l.transpose(&mut tile);
+            }
+            for (i, &line) in tile.iter().enumerate() {
+                l.store_u(l.bits(line), &mut to[i * lines].0);
+            }
+            l.store_u(bytes, &mut to[WIDTH * lines].0);
         },
     )
 }

@@ -27,7 +27,7 @@ impl Target {
     }
 }
 
-pub(super) const E2M1: Target = Target { dropped: 22, smallest_normal: 1.0, largest: 6.0f32.to_bits(), has_infinity: false };
+pub(super) const E2M1: Target = Target { dropped: 22, smallest_normal: 1.0, largest: LARGEST_E2M1.to_bits(), has_infinity: false };
 pub(super) const E4M3: Target = Target { dropped: 20, smallest_normal: 1.0 / 64.0, largest: 448.0f32.to_bits(), has_infinity: false };
 pub(super) const E5M2: Target = Target { dropped: 21, smallest_normal: 1.0 / 16384.0, largest: 57344.0f32.to_bits(), has_infinity: true };
 pub(super) const BF16: Target = Target { dropped: 16, smallest_normal: 0.0, largest: INFINITY, has_infinity: true };
@@ -67,22 +67,33 @@ pub(super) fn power_of_two(halvings: u32) -> f32 {
     f32::from_bits((127 - halvings) << 23)
 }
 
+/// E2M1's largest value.
+pub(super) const LARGEST_E2M1: f32 = 6.0;
+
+/// A scaled value, its magnitude below 8, rounded to E2M1's grid, nearest-even. What a NaN gives means nothing; 8 is 6, which is left to do.
+///
+/// With e the exponent of a scaled value, at least 0, the grid near it is 2^(e-1), which is F32's spacing at 1.5 * 2^(e+22): adding and
+/// subtracting that rounds to it; scaling is part of the addition.
+#[inline(always)]
+pub(super) fn e2m1_on_grid<L: Lanes>(l: L, value: L::F, scaling: &Scaling<L>) -> L::F {
+    // 1.5 * 2^22
+    const ANCHOR: u32 = ((127 + 22) << 23) | 0x0040_0000;
+    // Exponents lie in the upper halves.
+    let exponent = l.sub_halves(l.and(l.bits(value), l.splat_u(EXPONENT)), scaling.one);
+    let anchor = l.floats(l.add_u(exponent, l.splat_u(ANCHOR)));
+    l.sub(l.fma(value, scaling.inverse, anchor), anchor)
+}
+
 /// Four values as bytes of twice their scaled E2M1 value plus 12, the first in the low byte; nearest-even and saturating. Scaled magnitudes are
 /// below 8. What a NaN gives means nothing.
 ///
-/// With e the exponent of a scaled value, at least 0, the grid near it is 2^(e-1), which is F32's spacing at 1.5 * 2^(e+22): adding and
-/// subtracting that rounds to it; scaling is part of the addition. Elements are then multiples of 1/2 up to 8, so two of them, 8 bits apart, and
-/// an offset fit into one mantissa. That 8 is 6, and -8 is -6, is seen to in the bytes.
+/// Elements are multiples of 1/2 up to 8, so two of them, 8 bits apart, and an offset fit into one mantissa. That 8 is 6, and -8 is -6, is seen
+/// to in the bytes.
 #[inline(always)]
 pub(super) fn e2m1_nearest<L: Lanes>(l: L, values: [L::F; 4], scaling: &Scaling<L>) -> L::U {
-    // 1.5 * 2^22
-    const ANCHOR: u32 = ((127 + 22) << 23) | 0x0040_0000;
     let mut rounded = values;
     for value in &mut rounded {
-        // Exponents lie in the upper halves.
-        let exponent = l.sub_halves(l.and(l.bits(*value), l.splat_u(EXPONENT)), scaling.one);
-        let anchor = l.floats(l.add_u(exponent, l.splat_u(ANCHOR)));
-        *value = l.sub(l.fma(*value, scaling.inverse, anchor), anchor);
+        *value = e2m1_on_grid(l, *value, scaling);
     }
     // 2^22, where the spacing is 1/2, plus 8 for each of two bytes: they hold twice the value plus 16.
     let start = l.splat(4_194_304.0 + 8.0 * 257.0);

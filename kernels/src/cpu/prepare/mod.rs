@@ -26,7 +26,7 @@ use super::lanes::{Lanes, WIDTH};
 use super::panels::{Layout, Line, Panels, Side};
 use super::profile::Kernel;
 use super::{Cpu, dispatch};
-use crate::format::MiniFloat;
+use crate::format::{MiniFloat, e8m0};
 use crate::hadamard;
 use crate::quantise::{PRESCALE_CORRECTION, PrepareError, PreparedStats, Randomness, Source, check, mini_float, tensor_scale};
 pub(super) use blocks::Seen;
@@ -56,7 +56,7 @@ pub(super) struct Plan<'a> {
 }
 
 enum Work<'a> {
-    /// E2M1 for an integer product.
+    /// E2M1 for an integer product, or one on tiles.
     Words(Blocks<'a>),
     /// Blocks of any format as F32 values.
     Floats(Blocks<'a>),
@@ -66,7 +66,7 @@ enum Work<'a> {
 
 impl Plan<'_> {
     pub(super) fn is_mxfp4(&self) -> bool {
-        self.layout == Layout::Blocks
+        matches!(self.work, Work::Words(_))
     }
 
     pub(super) fn kernel(&self) -> Kernel {
@@ -95,10 +95,16 @@ impl Plan<'_> {
     /// What a product wants to know of all elements.
     fn note(&self, seen: Seen, panels: &mut Panels) {
         panels.largest_scale = seen.largest_scale as u8;
-        panels.smallest = match mini_float(self.format) {
-            Some(format) => format.smallest().to_bits(),
-            None => seen.below_smallest.wrapping_neg(),
+        let smallest = seen.below_smallest.wrapping_neg();
+        panels.smallest = match (&self.work, mini_float(self.format)) {
+            // Of a block whose largest magnitude is this.
+            (Work::Words(b) | Work::Floats(b), _) => b.scale.smallest_element(smallest),
+            (_, Some(format)) => format.smallest().to_bits(),
+            (_, None) => smallest,
         };
+        if self.layout == Layout::Tiles && seen.largest >= f32::INFINITY.to_bits() {
+            panels.largest_scale = e8m0::NAN;
+        }
     }
 
     /// Whether 32 rows share a scale.
@@ -308,7 +314,7 @@ impl Cpu {
         panels.factor = plan.factor;
         let seen = match plan.layout {
             Layout::Floats => self.fill(plan, panels.floats_mut(), source, side, |task, to| self.fill_floats(plan, side, task, to)),
-            Layout::Pairs | Layout::Blocks => {
+            Layout::Pairs | Layout::Blocks | Layout::Tiles => {
                 self.fill(plan, panels.words_mut(), source, side, |task, to| self.fill_words(plan, side, task, to))
             }
         };
@@ -340,7 +346,7 @@ impl Cpu {
         let unit = plan.layout.unit(side);
         let seen = match plan.layout {
             Layout::Floats => part.split(side, unit, panels.floats_mut(), |task, to| self.fill_floats(plan, side, task, to)),
-            Layout::Pairs | Layout::Blocks => part.split(side, unit, panels.words_mut(), |task, to| self.fill_words(plan, side, task, to)),
+            Layout::Pairs | Layout::Blocks | Layout::Tiles => part.split(side, unit, panels.words_mut(), |task, to| self.fill_words(plan, side, task, to)),
         };
         let seen = seen.and(before);
         plan.note(seen, panels);
@@ -395,6 +401,7 @@ impl Cpu {
         let is_short = |format| matches!(format, Format::E4m3 | Format::E5m2 | Format::Bf16);
         let pays = self.pair_lanes().is_some() && is_short(spec.format) && is_short(partner);
         let layout = match work {
+            Work::Words(_) if self.tiles().is_some() => Layout::Tiles,
             Work::Words(_) => Layout::Blocks,
             Work::Tensor(..) if pays => Layout::Pairs,
             Work::Floats(_) | Work::Tensor(..) => Layout::Floats,
@@ -442,6 +449,10 @@ impl Cpu {
     #[inline(never)]
     pub(super) fn fill_words(&self, plan: &Plan<'_>, side: Side, task: &Task, to: &mut [Line<u32>]) -> Seen {
         match &plan.work {
+            Work::Words(b) if let Some((l, _)) = self.tiles().filter(|_| plan.layout == Layout::Tiles) => l.run(
+                #[inline(always)]
+                || blocks::e2m1_tiles(l, b, side, task, to),
+            ),
             Work::Words(b) => dispatch!(self, |l| blocks::e2m1(l, b, side, task, to)),
             Work::Tensor(reading, scaled) => self.pair_lanes().map_or_else(Seen::default, |l| {
                 l.run(

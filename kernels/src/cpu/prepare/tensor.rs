@@ -1,7 +1,7 @@
 //! Operands with one scale, or none: FP8 per tensor, BF16, F32. Values are decoded at once and go straight into panels.
 
 use super::super::gemm::Matrix;
-use super::super::lanes::{Lanes, UPPER_HALF, WIDTH};
+use super::super::lanes::{Lanes, WIDTH};
 use super::super::panels::{Line, Side};
 use super::blocks::{Rounds, Seen, counters};
 use super::columns::{LARGEST, Reading, read, read_plain, read_square};
@@ -53,8 +53,7 @@ impl Unit for u32 {
 
     #[inline(always)]
     fn store<L: Lanes>(l: L, first: usize, value: impl Fn(usize) -> L::F, to: &mut Line<Self>) {
-        let (upper, lower) = (l.bits(value(first)), l.bits(value(first + 1)));
-        l.store_u(l.or(l.and(upper, l.splat_u(UPPER_HALF)), l.shr::<16>(lower)), &mut to.0);
+        l.store_u(l.upper_halves(l.bits(value(first)), l.bits(value(first + 1))), &mut to.0);
     }
 }
 

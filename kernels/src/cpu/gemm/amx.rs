@@ -1,0 +1,194 @@
+//! Matrix tiles (AMX-BF16): registers of sixteen rows of 64 bytes, and the instruction that multiplies them.
+
+use std::sync::OnceLock;
+
+use super::super::lanes::WIDTH;
+use super::super::panels::{Layout, Line, Side};
+
+/// Bytes from a line of one side to the next that a tile has, and from block to block.
+const LEFT_STEP: usize = size_of::<Line<u32>>() * Side::Left.lines();
+const RIGHT_STEP: usize = size_of::<Line<u32>>() * Side::Right.lines();
+const LEFT_BLOCK: usize = size_of::<Line<u32>>() * Layout::Tiles.unit(Side::Left).1;
+const RIGHT_BLOCK: usize = size_of::<Line<u32>>() * Layout::Tiles.unit(Side::Right).1;
+
+/// Proof that the processor has AMX-TILE and AMX-BF16, and that this process may use them.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Tiles(());
+
+impl Tiles {
+    /// If they are there; asks the kernel for them once.
+    pub(in super::super) fn detect() -> Option<Self> {
+        static ARE_USABLE: OnceLock<bool> = OnceLock::new();
+        ARE_USABLE.get_or_init(|| are_there() && are_granted()).then_some(Self(()))
+    }
+
+    /// Runs `work` while this thread's tiles have their shape. Afterwards the thread's state is small again.
+    #[inline(always)]
+    pub(in super::super) fn run<R>(self, work: impl FnOnce(Shaped) -> R) -> R {
+        let _release = Release(self);
+        #[cfg(target_arch = "x86_64")]
+        {
+            /// What LDTILECFG reads: palette 1, bytes of a row and rows of eight tiles.
+            static SHAPES: Line<u32> = {
+                let mut words = [0; WIDTH];
+                words[0] = 1;
+                let (mut tile, full) = (0, 64 << 16 | 64);
+                while tile < 4 {
+                    (words[4 + tile], tile) = (full, tile + 1);
+                }
+                (words[12], words[13]) = (0x1010_1010, 0x1010_1010);
+                Line(words)
+            };
+            // SAFETY: the processor has the instruction and the kernel allows it, which `self` proves; it reads 64 bytes.
+            unsafe { std::arch::asm!("ldtilecfg [{}]", in(reg) &raw const SHAPES, options(nostack, readonly, preserves_flags)) };
+        }
+        work(Shaped(()))
+    }
+}
+
+/// Gives the tiles back, also when a panic passes.
+struct Release(Tiles);
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as in `run`; no tile holds anything that is still needed.
+        unsafe {
+            std::arch::asm!("tilerelease", options(nomem, nostack, preserves_flags));
+        }
+    }
+}
+
+/// Proof that this thread's tiles have their shape.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Shaped(());
+
+impl Shaped {
+    /// To `sums`, 32 rows of 32 that are `stride` elements apart, or to 0 unless `goes_on`, adds the products of `blocks` blocks: of two times
+    /// sixteen rows of the left side, and of a group of the right side. The slices begin with the first block. See `gemm::tiles` for the
+    /// arithmetic.
+    #[inline(always)]
+    pub(super) fn multiply(
+        self,
+        left: [&[Line<u32>]; 2],
+        right: &[Line<u32>],
+        blocks: usize,
+        (sums, stride, goes_on): (&mut [f32], usize, bool),
+        next: (*const f32, usize),
+    ) {
+        const LINE: usize = size_of::<Line<u32>>();
+        let bytes = |step: usize, block: usize| blocks.saturating_sub(1) * block + (WIDTH - 1) * step;
+        let [upper, lower] = left.map(|lines| lines[..=bytes(LEFT_STEP, LEFT_BLOCK) / LINE].as_ptr());
+        let right = right[..=bytes(RIGHT_STEP, RIGHT_BLOCK) / LINE + 1].as_ptr();
+        let sums = &mut sums[..(2 * WIDTH - 1) * stride + 2 * WIDTH];
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (upper, lower, right, sums, goes_on);
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the processor has the instructions, the kernel allows them and the tiles have their shape, which `self` proves. Every block's
+        // lines and all sums lie inside the slices, which was just checked; the latter are borrowed to be written. The compiler uses tiles for
+        // nothing else.
+        unsafe {
+            std::arch::asm!(
+                "test {goes_on:e}, {goes_on:e}",
+                "jnz 2f",
+                "tilezero tmm0",
+                "tilezero tmm1",
+                "tilezero tmm2",
+                "tilezero tmm3",
+                "jmp 3f",
+                "2:",
+                "tileloadd tmm0, [{sums} + {stride}]",
+                "tileloadd tmm1, [{sums} + {stride} + 64]",
+                "mov {count}, {stride}",
+                "shl {count}, 4",
+                "add {count}, {sums}",
+                "tileloadd tmm2, [{count} + {stride}]",
+                "tileloadd tmm3, [{count} + {stride} + 64]",
+                "3:",
+                "mov {count}, {rows}",
+                "4:",
+                "prefetchw [{next}]",
+                "prefetchw [{next} + 64]",
+                "add {next}, {next_stride}",
+                "dec {count}",
+                "jnz 4b",
+                "tileloadd tmm4, [{upper} + {left_step}]",
+                "tileloadd tmm6, [{right} + {right_step}]",
+                "tileloadd tmm7, [{right} + {right_step} + 64]",
+                "tileloadd tmm5, [{lower} + {left_step}]",
+                "tdpbf16ps tmm0, tmm4, tmm6",
+                "tdpbf16ps tmm1, tmm4, tmm7",
+                "tdpbf16ps tmm2, tmm5, tmm6",
+                "tdpbf16ps tmm3, tmm5, tmm7",
+                "add {upper}, {left_block}",
+                "add {lower}, {left_block}",
+                "add {right}, {right_block}",
+                "dec {blocks}",
+                "jnz 3b",
+                "tilestored [{sums} + {stride}], tmm0",
+                "tilestored [{sums} + {stride} + 64], tmm1",
+                "mov {count}, {stride}",
+                "shl {count}, 4",
+                "add {count}, {sums}",
+                "tilestored [{count} + {stride}], tmm2",
+                "tilestored [{count} + {stride} + 64], tmm3",
+                goes_on = in(reg) u32::from(goes_on),
+                sums = in(reg) sums.as_mut_ptr(),
+                count = out(reg) _,
+                rows = in(reg) (2 * WIDTH).div_ceil(blocks.max(1)),
+                next = inout(reg) next.0 => _,
+                next_stride = in(reg) next.1 * size_of::<f32>(),
+                stride = in(reg) stride * size_of::<f32>(),
+                upper = inout(reg) upper => _,
+                lower = inout(reg) lower => _,
+                right = inout(reg) right => _,
+                left_step = in(reg) LEFT_STEP,
+                right_step = in(reg) RIGHT_STEP,
+                left_block = const LEFT_BLOCK,
+                right_block = const RIGHT_BLOCK,
+                blocks = inout(reg) blocks.max(1) => _,
+                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                options(nostack),
+            );
+        }
+    }
+}
+
+/// AMX-TILE and AMX-BF16 beside AVX-512, with which everything else is done.
+fn are_there() -> bool {
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    {
+        use std::arch::x86_64::{__cpuid, __cpuid_count};
+        const BITS: u32 = (1 << 22) | (1 << 24);
+        crate::cpu::InstructionSet::Avx512.is_supported() && __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & BITS == BITS
+    }
+    #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+    false
+}
+
+/// Asks the kernel for the tiles' registers, 8 KB of each thread's state, which a process has on demand only.
+fn are_granted() -> bool {
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    {
+        const ARCH_PRCTL: usize = 158;
+        const ARCH_REQ_XCOMP_PERM: usize = 0x1023;
+        const XFEATURE_XTILEDATA: usize = 18;
+        let result: usize;
+        // SAFETY: the call takes two numbers and no memory; the kernel keeps all registers but the result's, rcx and r11.
+        unsafe {
+            std::arch::asm!(
+                "syscall",
+                inlateout("rax") ARCH_PRCTL => result,
+                in("rdi") ARCH_REQ_XCOMP_PERM,
+                in("rsi") XFEATURE_XTILEDATA,
+                lateout("rcx") _,
+                lateout("r11") _,
+                options(nostack),
+            );
+        }
+        result == 0
+    }
+    #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+    false
+}

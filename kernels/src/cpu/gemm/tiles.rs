@@ -1,0 +1,138 @@
+//! MXFP4 products on matrix tiles (AMX-BF16): one instruction multiplies a block of 32 of sixteen rows by that of sixteen columns.
+//!
+//! The elements of both sides are BF16, already times their scale. TDPBF16PS adds the products of the even k in F32, those of the odd k
+//! likewise, then both, and at last their sum to what a tile holds. Products of a block are multiples of 2^(eA + eB - 2), at most 144 times
+//! that, so that up to the last addition nothing is rounded: what is left is the fused multiply-add that defines the result (`mxfp4`). The
+//! instruction takes what is subnormal as 0, and a block's sum may overflow where the multiply-add's would not: see [`fit`].
+//!
+//! Two tiles of either side make four products from four loads.
+
+use std::ops::Range;
+
+use super::super::lanes::{Lanes, WIDTH, get, put};
+use super::super::panels::{Layout, Line, Panels, Side, elements_mut};
+use super::amx::{Shaped, Tiles};
+use super::blocked::Output;
+use crate::quantise::BLOCK;
+
+/// Bytes of the right side that are worked on together: half of a second-level cache of 2 MiB, which every processor with tiles has.
+const RIGHT_BYTES: usize = 1 << 20;
+
+/// Blocks of a piece of k: 32 rows of the left side take as many KB, and stay in a first-level cache of 48.
+const PIECE: usize = 32;
+
+/// Rows and columns that are multiplied together.
+const PAIR: usize = 2 * WIDTH;
+
+const _: () = assert!(Side::Right.group() == PAIR);
+
+/// Whether tiles give the defined result: nothing subnormal, no block's sum too large for F32, no block that is no number.
+///
+/// Elements are multiples of half their scale, so sums, however they are rounded, are multiples of a quarter of the product of both sides'
+/// smallest scales: at least 2^-126. A block's sum is below 2^13 times a quarter of the product of the largest two: below 2^127.
+pub(super) fn fit(left: &Panels, right: &Panels) -> bool {
+    let [a, b] = [left, right].map(|side| side.smallest >> 23);
+    let [largest_a, largest_b] = [left, right].map(|side| u32::from(side.largest_scale));
+    left.k > 0 && a > 0 && b > 0 && a + b >= 2 * 127 - 126 && largest_a.max(largest_b) <= 250 && largest_a + largest_b <= 2 * 127 + 116
+}
+
+/// Both sides and what is to be done with them.
+struct Product<'a> {
+    left: &'a Panels,
+    right: &'a Panels,
+    /// The right side's first block.
+    first: usize,
+    rows: Range<usize>,
+}
+
+/// The lines of a side from those of row `row`, a multiple of sixteen, in block `block`.
+fn lines(side: &Panels, row: usize, block: usize) -> &[Line<u32>] {
+    let (unit, group) = (Layout::Tiles.unit(side.side).1, side.side.group());
+    &side.words()[(row / group * side.blocks() + block) * unit + row % group / WIDTH..]
+}
+
+/// Rows `rows` (from a multiple of sixteen) of C = A Bᵀ, of B the blocks from `first`.
+#[inline(always)]
+pub(super) fn multiply<L: Lanes>(
+    l: L,
+    tiles: Tiles,
+    left: &Panels,
+    (right, first): (&Panels, usize),
+    rows: Range<usize>,
+    output: &mut Output<'_>,
+) {
+    tiles.run(
+        #[inline(always)]
+        |shaped| in_pieces(l, shaped, &Product { left, right, first, rows }, output),
+    );
+}
+
+#[inline(always)]
+fn in_pieces<L: Lanes>(l: L, shaped: Shaped, p: &Product<'_>, output: &mut Output<'_>) {
+    let (blocks, columns) = (p.left.k.div_ceil(BLOCK), p.right.rows);
+    // Where the result is added to what C holds, C cannot hold a sum meanwhile.
+    let pieces = if output.accumulate { 1 } else { blocks.div_ceil(PIECE) };
+    let together = blocks.div_ceil(pieces);
+    let panels = (RIGHT_BYTES / (size_of::<Line<u32>>() * Layout::Tiles.unit(Side::Right).1 * together)).max(1);
+    let fetch = output.lines_a_tile(pieces * p.rows.len().div_ceil(PAIR) * columns.div_ceil(PAIR));
+    for first_block in (0..blocks).step_by(together) {
+        let piece = first_block..blocks.min(first_block + together);
+        for first in (0..columns).step_by(panels * PAIR) {
+            for row in p.rows.clone().step_by(PAIR) {
+                for column in (first..columns.min(first + panels * PAIR)).step_by(PAIR) {
+                    pair(l, shaped, p, &piece, (row, column), fetch, output);
+                }
+            }
+        }
+    }
+}
+
+/// 32 rows and columns of C, fewer at its edges.
+#[inline(always)]
+fn pair<L: Lanes>(
+    l: L,
+    shaped: Shaped,
+    p: &Product<'_>,
+    piece: &Range<usize>,
+    (row, column): (usize, usize),
+    fetch: usize,
+    output: &mut Output<'_>,
+) {
+    let (rows, columns) = (PAIR.min(p.rows.end - row), PAIR.min(p.right.rows - column));
+    let (is_first, is_last) = (piece.start == 0 && !output.goes_on, piece.end == p.left.blocks());
+    // At the lower edge the upper rows stand for those that are not there.
+    let below = if rows > WIDTH { row + WIDTH } else { row };
+    let left = [row, below].map(|row| lines(p.left, row, piece.start));
+    let right = lines(p.right, column, p.first + piece.start);
+    let later = output.take_next(fetch);
+    for at in (0..later.len()).step_by(WIDTH) {
+        l.prefetch_far(later, at);
+    }
+    let (start, stride) = ((row - p.rows.start) * output.stride + column, output.stride);
+    // The next pair of this strip, or its own place.
+    let next = (output.c[start..].as_ptr().wrapping_add(if columns == PAIR { PAIR } else { 0 }), stride);
+    if rows == PAIR && columns == PAIR && !(is_last && output.changes()) {
+        return shaped.multiply(left, right, piece.len(), (&mut output.c[start..], stride, !is_first), next);
+    }
+    let mut sums = [Line([0.0; WIDTH]); 2 * PAIR];
+    let at = |i: usize| start + i * stride;
+    if !is_first {
+        for (i, sums) in sums.chunks_exact_mut(2).enumerate().take(rows) {
+            let c = &output.c[at(i)..at(i) + columns];
+            for (j, sum) in sums.iter_mut().enumerate().take(columns.div_ceil(WIDTH)) {
+                l.store(get(l, c, j * WIDTH), &mut sum.0);
+            }
+        }
+    }
+    shaped.multiply(left, right, piece.len(), (elements_mut(&mut sums), PAIR, !is_first), next);
+    for (i, sums) in sums.chunks_exact(2).enumerate().take(rows) {
+        for (j, sum) in sums.iter().enumerate().take(columns.div_ceil(WIDTH)) {
+            let (sum, count) = (l.load(&sum.0), WIDTH.min(columns - j * WIDTH));
+            if is_last {
+                output.finish(l, at(i) + j * WIDTH, count, sum);
+            } else {
+                put(l, sum, &mut output.c[at(i)..at(i) + columns], j * WIDTH);
+            }
+        }
+    }
+}
