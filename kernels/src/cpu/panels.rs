@@ -20,6 +20,9 @@ use crate::format::e2m1::DOUBLED;
 use crate::format::e8m0;
 use crate::quantise::{BLOCK, Float, Mxfp4, Prepared, decode_mxfp4};
 
+/// Lines of a tile and its scales.
+pub(super) const TILE_LINES: usize = WIDTH + 1;
+
 /// Words of four elements in a block.
 pub(super) const STEPS: usize = BLOCK / 4;
 
@@ -87,7 +90,7 @@ impl Layout {
             Self::Floats => (1, side.lines()),
             Self::Pairs => (2, side.lines()),
             Self::Blocks => (BLOCK, side.block_lines()),
-            Self::Tiles => (BLOCK, (WIDTH + 1) * side.lines()),
+            Self::Tiles => (BLOCK, TILE_LINES * side.lines()),
         }
     }
 }
@@ -216,8 +219,9 @@ impl Panels {
     /// the scale.
     fn place(&self, row: usize, block: usize, item: usize) -> (usize, usize) {
         let (group, within) = (row / self.side.group(), row % self.side.group());
-        let line = (group * self.blocks() + block) * self.layout.unit(self.side).1 + item * self.side.lines() + within / WIDTH;
-        (line, within % WIDTH)
+        let first = (group * self.blocks() + block) * self.layout.unit(self.side).1;
+        let line = if self.layout == Layout::Tiles { within / WIDTH * TILE_LINES + item } else { item * self.side.lines() + within / WIDTH };
+        (first + line, within % WIDTH)
     }
 
     /// Lays out an operand that was prepared elsewhere, in plain code. `as_floats` for a product with a side that is not MXFP4.

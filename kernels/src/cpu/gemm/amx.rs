@@ -3,13 +3,14 @@
 use std::sync::OnceLock;
 
 use super::super::lanes::WIDTH;
-use super::super::panels::{Layout, Line, Side};
+use super::super::panels::{Layout, Line, Side, TILE_LINES};
 
-/// Bytes from a line of one side to the next that a tile has, and from block to block.
-const LEFT_STEP: usize = size_of::<Line<u32>>() * Side::Left.lines();
-const RIGHT_STEP: usize = size_of::<Line<u32>>() * Side::Right.lines();
-const LEFT_BLOCK: usize = size_of::<Line<u32>>() * Layout::Tiles.unit(Side::Left).1;
-const RIGHT_BLOCK: usize = size_of::<Line<u32>>() * Layout::Tiles.unit(Side::Right).1;
+const LINE: usize = size_of::<Line<u32>>();
+/// Bytes from a block to the next.
+const LEFT_BLOCK: usize = LINE * Layout::Tiles.unit(Side::Left).1;
+const RIGHT_BLOCK: usize = LINE * Layout::Tiles.unit(Side::Right).1;
+/// Bytes from a tile to the next of a group.
+const TILE: usize = LINE * TILE_LINES;
 
 /// Proof that the processor has AMX-TILE and AMX-BF16, and that this process may use them.
 #[derive(Debug, Clone, Copy)]
@@ -76,10 +77,9 @@ impl Shaped {
         (sums, stride, goes_on): (&mut [f32], usize, bool),
         next: (*const f32, usize),
     ) {
-        const LINE: usize = size_of::<Line<u32>>();
-        let bytes = |step: usize, block: usize| blocks.saturating_sub(1) * block + (WIDTH - 1) * step;
-        let [upper, lower] = left.map(|lines| lines[..=bytes(LEFT_STEP, LEFT_BLOCK) / LINE].as_ptr());
-        let right = right[..=bytes(RIGHT_STEP, RIGHT_BLOCK) / LINE + 1].as_ptr();
+        let lines = |block: usize| (blocks.saturating_sub(1) * block) / LINE + WIDTH;
+        let [upper, lower] = left.map(|left| left[..lines(LEFT_BLOCK)].as_ptr());
+        let right = right[..lines(RIGHT_BLOCK) + TILE_LINES].as_ptr();
         let sums = &mut sums[..(2 * WIDTH - 1) * stride + 2 * WIDTH];
         #[cfg(not(target_arch = "x86_64"))]
         let _ = (upper, lower, right, sums, goes_on);
@@ -112,10 +112,10 @@ impl Shaped {
                 "add {next}, {next_stride}",
                 "dec {count}",
                 "jnz 4b",
-                "tileloadd tmm4, [{upper} + {left_step}]",
-                "tileloadd tmm6, [{right} + {right_step}]",
-                "tileloadd tmm7, [{right} + {right_step} + 64]",
-                "tileloadd tmm5, [{lower} + {left_step}]",
+                "tileloadd tmm4, [{upper} + {line}]",
+                "tileloadd tmm6, [{right} + {line}]",
+                "tileloadd tmm7, [{right} + {line} + {tile}]",
+                "tileloadd tmm5, [{lower} + {line}]",
                 "tdpbf16ps tmm0, tmm4, tmm6",
                 "tdpbf16ps tmm1, tmm4, tmm7",
                 "tdpbf16ps tmm2, tmm5, tmm6",
@@ -142,8 +142,8 @@ impl Shaped {
                 upper = inout(reg) upper => _,
                 lower = inout(reg) lower => _,
                 right = inout(reg) right => _,
-                left_step = in(reg) LEFT_STEP,
-                right_step = in(reg) RIGHT_STEP,
+                line = in(reg) LINE,
+                tile = const TILE,
                 left_block = const LEFT_BLOCK,
                 right_block = const RIGHT_BLOCK,
                 blocks = inout(reg) blocks.max(1) => _,

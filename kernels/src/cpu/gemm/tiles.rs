@@ -10,7 +10,7 @@
 use std::ops::Range;
 
 use super::super::lanes::{Lanes, WIDTH, get, put};
-use super::super::panels::{Layout, Line, Panels, Side, elements_mut};
+use super::super::panels::{Layout, Line, Panels, Side, TILE_LINES, elements_mut};
 use super::amx::{Shaped, Tiles};
 use super::blocked::Output;
 use crate::quantise::BLOCK;
@@ -48,7 +48,7 @@ struct Product<'a> {
 /// The lines of a side from those of row `row`, a multiple of sixteen, in block `block`.
 fn lines(side: &Panels, row: usize, block: usize) -> &[Line<u32>] {
     let (unit, group) = (Layout::Tiles.unit(side.side).1, side.side.group());
-    &side.words()[(row / group * side.blocks() + block) * unit + row % group / WIDTH..]
+    &side.words()[(row / group * side.blocks() + block) * unit + row % group / WIDTH * TILE_LINES..]
 }
 
 /// Rows `rows` (from a multiple of sixteen) of C = A Bᵀ, of B the blocks from `first`.

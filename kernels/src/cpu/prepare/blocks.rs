@@ -1,7 +1,7 @@
 //! Blocks of 32 that share a scale byte: E2M1 to words of panels, and any format to F32 values.
 
 use super::super::lanes::{Lanes, WIDTH};
-use super::super::panels::{ANCHOR, Layout, Line, NAN_ANCHOR, OFFSET, STEPS, Side};
+use super::super::panels::{ANCHOR, Line, NAN_ANCHOR, OFFSET, STEPS, Side, TILE_LINES};
 use super::columns::{LARGEST, Reading, fill_square, read, read_plain};
 use super::element::{
     E2M1, LARGEST_E2M1, Scaling, Target, e2m1_codes_to_bytes, e2m1_nearest, e2m1_on_grid, e2m1_stochastic, power_of_two, round,
@@ -326,7 +326,7 @@ pub(super) fn e2m1_tiles<L: Lanes>(l: L, b: &Blocks<'_>, side: Side, task: &Task
 #[inline(always)]
 fn tiles_task<L: Lanes, E: Elements>(l: L, b: &Blocks<'_>, side: Side, late: bool, task: &Task, to: &mut [Line<u32>]) -> Seen {
     let sources = E::sources(l, b, task);
-    let (blocks, lines, block_lines) = (task.columns.len().div_ceil(32), side.lines(), Layout::Tiles.unit(side).1);
+    let (blocks, lines) = (task.columns.len().div_ceil(32), side.lines());
     for_each_block(
         l,
         b,
@@ -335,9 +335,8 @@ fn tiles_task<L: Lanes, E: Elements>(l: L, b: &Blocks<'_>, side: Side, late: boo
         #[inline(always)]
         |subgroup, column, values, bytes| {
             let (scaling, scale) = (Scaling::new(l, bytes, b.halvings), power(l, bytes));
-            let first = lane_line(subgroup, (column - task.columns.start) / 32, blocks, lines, block_lines);
-            // From this subgroup's first line to its last one.
-            let to = &mut to[first..first + block_lines - lines + 1];
+            let block = (column - task.columns.start) / 32;
+            let to = &mut to[((subgroup / lines * blocks + block) * lines + subgroup % lines) * TILE_LINES..][..TILE_LINES];
             let source = &sources[subgroup % sources.len()];
             let mut tile = [l.splat(0.0); WIDTH];
             let (pairs, _) = values.as_chunks::<2>();
@@ -352,10 +351,10 @@ fn tiles_task<L: Lanes, E: Elements>(l: L, b: &Blocks<'_>, side: Side, late: boo
             if side == Side::Left {
                 l.transpose(&mut tile);
             }
-            for (i, &line) in tile.iter().enumerate() {
-                l.store_u(l.bits(line), &mut to[i * lines].0);
+            for (to, &line) in to.iter_mut().zip(&tile) {
+                l.store_u(l.bits(line), &mut to.0);
             }
-            l.store_u(bytes, &mut to[WIDTH * lines].0);
+            l.store_u(bytes, &mut to[WIDTH].0);
         },
     )
 }
