@@ -65,28 +65,29 @@ impl Drop for Release {
 pub(in super::super) struct Shaped(());
 
 impl Shaped {
-    /// To `sums`, 32 rows of 32 that are `stride` elements apart, or to 0 unless `goes_on`, adds the products of `blocks` blocks: of two times
-    /// sixteen rows of the left side, and of a group of the right side. The slices begin with the first block. See `gemm::tiles` for the
-    /// arithmetic.
+    /// To `sums`, 48 rows of 32 that are `stride` elements apart, or to 0 unless `goes_on`, adds the products of `blocks` blocks, at least one,
+    /// of a group of either side. The slices begin with the first block. See `gemm::tiles` for the arithmetic. Meanwhile as many rows of two
+    /// lines from `next.0` on, `next.1` elements apart, are fetched to be written.
     #[inline(always)]
     pub(super) fn multiply(
         self,
-        left: [&[Line<u32>]; 2],
+        left: &[Line<u32>],
         right: &[Line<u32>],
         blocks: usize,
         (sums, stride, goes_on): (&mut [f32], usize, bool),
         next: (*const f32, usize),
     ) {
-        let lines = |block: usize| (blocks.saturating_sub(1) * block) / LINE + WIDTH;
-        let [upper, lower] = left.map(|left| left[..lines(LEFT_BLOCK)].as_ptr());
-        let right = right[..lines(RIGHT_BLOCK) + TILE_LINES].as_ptr();
-        let sums = &mut sums[..(2 * WIDTH - 1) * stride + 2 * WIDTH];
+        let (rows, columns) = (Side::Left.group(), Side::Right.group());
+        let lines = |block: usize, tiles: usize| (blocks - 1) * block / LINE + tiles * TILE_LINES;
+        let left = left[..lines(LEFT_BLOCK, Side::Left.lines())].as_ptr();
+        let right = right[..lines(RIGHT_BLOCK, Side::Right.lines())].as_ptr();
+        let sums = &mut sums[..(rows - 1) * stride + columns];
         #[cfg(not(target_arch = "x86_64"))]
-        let _ = (upper, lower, right, sums, goes_on);
+        let _ = (left, right, sums, goes_on, next);
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the processor has the instructions, the kernel allows them and the tiles have their shape, which `self` proves. Every block's
-        // lines and all sums lie inside the slices, which was just checked; the latter are borrowed to be written. The compiler uses tiles for
-        // nothing else.
+        // lines and all sums lie inside the slices, which was just checked; the latter are borrowed to be written. A prefetch may have any
+        // address. The compiler uses tiles for nothing else.
         unsafe {
             std::arch::asm!(
                 "test {goes_on:e}, {goes_on:e}",
@@ -95,58 +96,67 @@ impl Shaped {
                 "tilezero tmm1",
                 "tilezero tmm2",
                 "tilezero tmm3",
+                "tilezero tmm4",
+                "tilezero tmm5",
                 "jmp 3f",
                 "2:",
-                "tileloadd tmm0, [{sums} + {stride}]",
-                "tileloadd tmm1, [{sums} + {stride} + 64]",
-                "mov {count}, {stride}",
-                "shl {count}, 4",
-                "add {count}, {sums}",
-                "tileloadd tmm2, [{count} + {stride}]",
-                "tileloadd tmm3, [{count} + {stride} + 64]",
+                "mov {at}, {sums}",
+                "tileloadd tmm0, [{at} + {stride}]",
+                "tileloadd tmm1, [{at} + {stride} + 64]",
+                "add {at}, {sixteen}",
+                "tileloadd tmm2, [{at} + {stride}]",
+                "tileloadd tmm3, [{at} + {stride} + 64]",
+                "add {at}, {sixteen}",
+                "tileloadd tmm4, [{at} + {stride}]",
+                "tileloadd tmm5, [{at} + {stride} + 64]",
                 "3:",
-                "mov {count}, {rows}",
+                "mov {at}, {fetched}",
                 "4:",
                 "prefetchw [{next}]",
                 "prefetchw [{next} + 64]",
                 "add {next}, {next_stride}",
-                "dec {count}",
+                "dec {at}",
                 "jnz 4b",
-                "tileloadd tmm4, [{upper} + {line}]",
-                "tileloadd tmm6, [{right} + {line}]",
+                "tileloadd tmm6, [{left} + {line}]",
+                "tileloadd tmm7, [{right} + {line}]",
+                "tdpbf16ps tmm0, tmm6, tmm7",
+                "tileloadd tmm6, [{left} + {line} + {tile}]",
+                "tdpbf16ps tmm2, tmm6, tmm7",
+                "tileloadd tmm6, [{left} + {line} + 2 * {tile}]",
+                "tdpbf16ps tmm4, tmm6, tmm7",
                 "tileloadd tmm7, [{right} + {line} + {tile}]",
-                "tileloadd tmm5, [{lower} + {line}]",
-                "tdpbf16ps tmm0, tmm4, tmm6",
-                "tdpbf16ps tmm1, tmm4, tmm7",
-                "tdpbf16ps tmm2, tmm5, tmm6",
-                "tdpbf16ps tmm3, tmm5, tmm7",
-                "add {upper}, {left_block}",
-                "add {lower}, {left_block}",
+                "tdpbf16ps tmm5, tmm6, tmm7",
+                "tileloadd tmm6, [{left} + {line} + {tile}]",
+                "tdpbf16ps tmm3, tmm6, tmm7",
+                "tileloadd tmm6, [{left} + {line}]",
+                "tdpbf16ps tmm1, tmm6, tmm7",
+                "add {left}, {left_block}",
                 "add {right}, {right_block}",
                 "dec {blocks}",
                 "jnz 3b",
                 "tilestored [{sums} + {stride}], tmm0",
                 "tilestored [{sums} + {stride} + 64], tmm1",
-                "mov {count}, {stride}",
-                "shl {count}, 4",
-                "add {count}, {sums}",
-                "tilestored [{count} + {stride}], tmm2",
-                "tilestored [{count} + {stride} + 64], tmm3",
+                "add {sums}, {sixteen}",
+                "tilestored [{sums} + {stride}], tmm2",
+                "tilestored [{sums} + {stride} + 64], tmm3",
+                "add {sums}, {sixteen}",
+                "tilestored [{sums} + {stride}], tmm4",
+                "tilestored [{sums} + {stride} + 64], tmm5",
                 goes_on = in(reg) u32::from(goes_on),
-                sums = in(reg) sums.as_mut_ptr(),
-                count = out(reg) _,
-                rows = in(reg) (2 * WIDTH).div_ceil(blocks.max(1)),
-                next = inout(reg) next.0 => _,
-                next_stride = in(reg) next.1 * size_of::<f32>(),
+                sums = inout(reg) sums.as_mut_ptr() => _,
                 stride = in(reg) stride * size_of::<f32>(),
-                upper = inout(reg) upper => _,
-                lower = inout(reg) lower => _,
+                sixteen = in(reg) WIDTH * stride * size_of::<f32>(),
+                left = inout(reg) left => _,
                 right = inout(reg) right => _,
                 line = in(reg) LINE,
                 tile = const TILE,
                 left_block = const LEFT_BLOCK,
                 right_block = const RIGHT_BLOCK,
-                blocks = inout(reg) blocks.max(1) => _,
+                blocks = inout(reg) blocks => _,
+                fetched = in(reg) rows.div_ceil(blocks),
+                next = inout(reg) next.0 => _,
+                next_stride = in(reg) next.1 * size_of::<f32>(),
+                at = out(reg) _,
                 out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
                 out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
                 options(nostack),

@@ -10,7 +10,7 @@
 use std::ops::Range;
 
 use super::super::lanes::{Lanes, WIDTH, get, put};
-use super::super::panels::{Layout, Line, Panels, Side, TILE_LINES, elements_mut};
+use super::super::panels::{Layout, Line, Panels, Side, elements_mut};
 use super::amx::{Shaped, Tiles};
 use super::blocked::Output;
 use crate::quantise::BLOCK;
@@ -21,10 +21,9 @@ const RIGHT_BYTES: usize = 1 << 20;
 /// Blocks of a piece of k: 32 rows of the left side take as many KB, and stay in a first-level cache of 48.
 const PIECE: usize = 32;
 
-/// Rows and columns that are multiplied together.
-const PAIR: usize = 2 * WIDTH;
-
-const _: () = assert!(Side::Right.group() == PAIR);
+/// Rows and columns that are multiplied together: a group of either side.
+const ROWS: usize = Side::Left.group();
+const COLUMNS: usize = Side::Right.group();
 
 /// Whether tiles give the defined result: nothing subnormal, no block's sum too large for F32, no block that is no number.
 ///
@@ -45,13 +44,12 @@ struct Product<'a> {
     rows: Range<usize>,
 }
 
-/// The lines of a side from those of row `row`, a multiple of sixteen, in block `block`.
+/// The lines of a side from block `block` of the group that begins with `row`.
 fn lines(side: &Panels, row: usize, block: usize) -> &[Line<u32>] {
-    let (unit, group) = (Layout::Tiles.unit(side.side).1, side.side.group());
-    &side.words()[(row / group * side.blocks() + block) * unit + row % group / WIDTH * TILE_LINES..]
+    &side.words()[(row / side.side.group() * side.blocks() + block) * Layout::Tiles.unit(side.side).1..]
 }
 
-/// Rows `rows` (from a multiple of sixteen) of C = A Bᵀ, of B the blocks from `first`.
+/// Rows `rows` (from a multiple of 48) of C = A Bᵀ, of B the blocks from `first`.
 #[inline(always)]
 pub(super) fn multiply<L: Lanes>(
     l: L,
@@ -74,22 +72,22 @@ fn in_pieces<L: Lanes>(l: L, shaped: Shaped, p: &Product<'_>, output: &mut Outpu
     let pieces = if output.accumulate { 1 } else { blocks.div_ceil(PIECE) };
     let together = blocks.div_ceil(pieces);
     let panels = (RIGHT_BYTES / (size_of::<Line<u32>>() * Layout::Tiles.unit(Side::Right).1 * together)).max(1);
-    let fetch = output.lines_a_tile(pieces * p.rows.len().div_ceil(PAIR) * columns.div_ceil(PAIR));
+    let fetch = output.lines_a_tile(pieces * p.rows.len().div_ceil(ROWS) * columns.div_ceil(COLUMNS));
     for first_block in (0..blocks).step_by(together) {
         let piece = first_block..blocks.min(first_block + together);
-        for first in (0..columns).step_by(panels * PAIR) {
-            for row in p.rows.clone().step_by(PAIR) {
-                for column in (first..columns.min(first + panels * PAIR)).step_by(PAIR) {
-                    pair(l, shaped, p, &piece, (row, column), fetch, output);
+        for first in (0..columns).step_by(panels * COLUMNS) {
+            for row in p.rows.clone().step_by(ROWS) {
+                for column in (first..columns.min(first + panels * COLUMNS)).step_by(COLUMNS) {
+                    groups(l, shaped, p, &piece, (row, column), fetch, output);
                 }
             }
         }
     }
 }
 
-/// 32 rows and columns of C, fewer at its edges.
+/// 48 rows and 32 columns of C, fewer at its edges.
 #[inline(always)]
-fn pair<L: Lanes>(
+fn groups<L: Lanes>(
     l: L,
     shaped: Shaped,
     p: &Product<'_>,
@@ -98,11 +96,9 @@ fn pair<L: Lanes>(
     fetch: usize,
     output: &mut Output<'_>,
 ) {
-    let (rows, columns) = (PAIR.min(p.rows.end - row), PAIR.min(p.right.rows - column));
+    let (rows, columns) = (ROWS.min(p.rows.end - row), COLUMNS.min(p.right.rows - column));
     let (is_first, is_last) = (piece.start == 0 && !output.goes_on, piece.end == p.left.blocks());
-    // At the lower edge the upper rows stand for those that are not there.
-    let below = if rows > WIDTH { row + WIDTH } else { row };
-    let left = [row, below].map(|row| lines(p.left, row, piece.start));
+    let left = lines(p.left, row, piece.start);
     let right = lines(p.right, column, p.first + piece.start);
     let later = output.take_next(fetch);
     for at in (0..later.len()).step_by(WIDTH) {
@@ -110,22 +106,22 @@ fn pair<L: Lanes>(
     }
     let (start, stride) = ((row - p.rows.start) * output.stride + column, output.stride);
     // The next pair of this strip, or its own place.
-    let next = (output.c[start..].as_ptr().wrapping_add(if columns == PAIR { PAIR } else { 0 }), stride);
-    if rows == PAIR && columns == PAIR && !(is_last && output.changes()) {
+    let next = (output.c[start..].as_ptr().wrapping_add(if columns == COLUMNS { COLUMNS } else { 0 }), stride);
+    if rows == ROWS && columns == COLUMNS && !(is_last && output.changes()) {
         return shaped.multiply(left, right, piece.len(), (&mut output.c[start..], stride, !is_first), next);
     }
-    let mut sums = [Line([0.0; WIDTH]); 2 * PAIR];
+    let mut sums = [Line([0.0; WIDTH]); ROWS * COLUMNS / WIDTH];
     let at = |i: usize| start + i * stride;
     if !is_first {
-        for (i, sums) in sums.chunks_exact_mut(2).enumerate().take(rows) {
+        for (i, sums) in sums.chunks_exact_mut(COLUMNS / WIDTH).enumerate().take(rows) {
             let c = &output.c[at(i)..at(i) + columns];
             for (j, sum) in sums.iter_mut().enumerate().take(columns.div_ceil(WIDTH)) {
                 l.store(get(l, c, j * WIDTH), &mut sum.0);
             }
         }
     }
-    shaped.multiply(left, right, piece.len(), (elements_mut(&mut sums), PAIR, !is_first), next);
-    for (i, sums) in sums.chunks_exact(2).enumerate().take(rows) {
+    shaped.multiply(left, right, piece.len(), (elements_mut(&mut sums), COLUMNS, !is_first), next);
+    for (i, sums) in sums.chunks_exact(COLUMNS / WIDTH).enumerate().take(rows) {
         for (j, sum) in sums.iter().enumerate().take(columns.div_ceil(WIDTH)) {
             let (sum, count) = (l.load(&sum.0), WIDTH.min(columns - j * WIDTH));
             if is_last {
