@@ -256,6 +256,50 @@ fn tensors_of_few_bits() {
     }
 }
 
+/// Large E2M1 sides may lie on matrix tiles: rows and columns beyond whole ones, a part of a block, several pieces of k, elements and sums that
+/// are subnormal or too large, blocks that are no numbers, zeros.
+#[test]
+fn blocks_on_tiles() {
+    if !InstructionSet::Amx.is_supported() {
+        return;
+    }
+    let spec =
+        OperandSpec { format: Format::E2m1, block: Block::Row32, scale: ScaleRule::Even, rounding: Rounding::NearestEven, rotation: None };
+    let cpus = [(InstructionSet::Avx512, 1), (InstructionSet::Amx, 1), (InstructionSet::Amx, 3)]
+        .map(|(set, threads)| Cpu::new(set, threads).unwrap());
+    let ordinary = [[0, 0]; 2];
+    // Powers of magnitudes, of all elements and of one block in seven.
+    for (m, n, k, powers) in [
+        (192, 192, 32, ordinary),
+        (211, 229, 65, ordinary),
+        (195, 230, 1100, ordinary),
+        (193, 193, 96, [[-60, -60], [-60, -60]]),
+        (193, 193, 96, [[-62, -62], [-62, -62]]),
+        (193, 193, 96, [[0, -126], [0, 0]]),
+        (193, 193, 96, [[0, -140], [0, 3]]),
+        (193, 193, 96, [[-120, -120], [0, 0]]),
+        (193, 193, 96, [[58, 58], [60, 60]]),
+        (193, 193, 96, [[0, 62], [0, 62]]),
+        (193, 193, 96, [[0, 127], [-60, -80]]),
+    ] {
+        for odd in [None, Some(f32::NAN)] {
+            let values = [(m, 41), (n, 42)].map(|(rows, tag)| {
+                let mut values = normals(rows * k, tag);
+                for (block, values) in values.chunks_mut(32).enumerate() {
+                    let power = powers[tag as usize - 41][usize::from(block % 7 == 3)];
+                    values.iter_mut().for_each(|x| *x = (f64::from(*x) * 2f64.powi(power)) as f32);
+                    if block % 5 == 0 {
+                        values.fill(0.0);
+                    }
+                }
+                values[rows * k / 2] = odd.unwrap_or(1.0);
+                values
+            });
+            check_tensors([m, n], k, &values, &[spec; 2], &cpus, &format!("{powers:?}, {odd:?}"));
+        }
+    }
+}
+
 /// Each side as each processor lays it out, by the other's of the same or of plain code.
 fn check_tensors(rows: [usize; 2], k: usize, values: &[Vec<f32>; 2], specs: &[OperandSpec; 2], cpus: &[Cpu], told: &str) {
     let source = |i: usize| Source { values: &values[i], rows: rows[i], k, transposed: false };

@@ -89,7 +89,12 @@ fn preparing_on_the_way_changes_no_bit() {
     let plain = Cpu::new(InstructionSet::Scalar, 1).unwrap();
     for (spec, partner) in specs() {
         // Less than a chunk of 96 rows, some chunks, and a chunk of one row; k not a multiple of 32 where there are no blocks.
-        for (rows, k, ffn) in [(7, 64, 40), (200, 96, 33), (97, 160, 16)] {
+        // The last is large enough for matrix tiles.
+        let is_mxfp4 = spec.format == Format::E2m1 && partner == Format::E2m1;
+        for (rows, k, ffn) in [(7, 64, 40), (200, 96, 33), (97, 160, 16), (101, 96, 200)] {
+            if ffn == 200 && !is_mxfp4 {
+                continue;
+            }
             let case = Case { rows, k, ffn, x: normals(rows * k, 1), spec, partner };
             let right = case.right(&plain, 2 * ffn);
             let residual = normals(rows * 2 * ffn, 2);
@@ -176,6 +181,9 @@ impl Both {
     }
 
     fn check(&self, cpus: &[Cpu]) {
+        if cpus.is_empty() {
+            return;
+        }
         let (expected, amax) = self.apart(&cpus[0]);
         for cpu in cpus {
             let mut c = vec![f32::NAN; expected.len()];
@@ -209,6 +217,24 @@ fn preparing_both_sides_by_pieces_changes_no_bit() {
                 Both { rows, k, values, specs: [spec, right], transposed }.check(&cpus);
             }
         }
+        if partner == Format::E2m1 && spec.format == partner {
+            for (transposed, k) in [(false, 288), (true, 544)] {
+                let values = [normals(FOR_TILES[0] * k, 8), normals(FOR_TILES[1] * k, 9)];
+                Both { rows: FOR_TILES, k, values, specs: [spec, right], transposed }.check(&tiles());
+            }
+        }
+    }
+}
+
+/// Rows of two sides that are large enough for matrix tiles.
+const FOR_TILES: [usize; 2] = [390, 400];
+
+/// AVX-512, and processors with matrix tiles if this is one; otherwise none, because a product that is large enough takes long.
+fn tiles() -> Vec<Cpu> {
+    let one = |set, threads| Cpu::new(set, threads).unwrap();
+    match InstructionSet::Amx {
+        set if set.is_supported() => vec![one(InstructionSet::Avx512, 1), one(set, 1), one(set, 3)],
+        _ => vec![],
     }
 }
 
@@ -225,16 +251,19 @@ fn pieces_may_take_the_slow_way_or_be_empty() {
     Both { rows, k: 0, values: [vec![], vec![]], specs: [spec, spec], transposed: true }.check(&all_cpus());
 }
 
-/// Sums of BF16 products that are subnormal after one piece and not small in the next, or small again after one that is not.
+/// Sums of products that are subnormal after one piece and not small in the next, or small again after one that is not.
 #[test]
 fn pieces_may_leave_subnormal_sums() {
-    let spec = specs().into_iter().map(|(spec, _)| spec).find(|spec| spec.format == Format::Bf16).unwrap();
-    let (rows, k) = ([20, 40], 384);
-    for small in [0..128, 128..256] {
-        let mut values = [(rows[0], 8), (rows[1], 9)].map(|(rows, tag)| normals(rows * k, tag));
-        values.iter_mut().flatten().for_each(|x| *x = 2f32.powi(-56).copysign(*x));
-        values[0][small.start * rows[0]..small.end * rows[0]].iter_mut().for_each(|x| *x *= 2f32.powi(-18));
-        Both { rows, k, values, specs: [spec, spec], transposed: true }.check(&all_cpus());
+    let spec =
+        |format| specs().into_iter().map(|(spec, _)| OperandSpec { rotation: None, ..spec }).find(|spec| spec.format == format).unwrap();
+    for (spec, rows, piece, cpus) in [(spec(Format::Bf16), [20, 40], 128, all_cpus()), (spec(Format::E2m1), FOR_TILES, 256, tiles())] {
+        let k = 3 * piece;
+        for small in [0..piece, piece..2 * piece] {
+            let mut values = [(rows[0], 8), (rows[1], 9)].map(|(rows, tag)| normals(rows * k, tag));
+            values.iter_mut().flatten().for_each(|x| *x = 2f32.powi(-56).copysign(*x));
+            values[0][small.start * rows[0]..small.end * rows[0]].iter_mut().for_each(|x| *x *= 2f32.powi(-18));
+            Both { rows, k, values, specs: [spec, spec], transposed: true }.check(&cpus);
+        }
     }
 }
 

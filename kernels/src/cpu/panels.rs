@@ -220,7 +220,8 @@ impl Panels {
     fn place(&self, row: usize, block: usize, item: usize) -> (usize, usize) {
         let (group, within) = (row / self.side.group(), row % self.side.group());
         let first = (group * self.blocks() + block) * self.layout.unit(self.side).1;
-        let line = if self.layout == Layout::Tiles { within / WIDTH * TILE_LINES + item } else { item * self.side.lines() + within / WIDTH };
+        let line =
+            if self.layout == Layout::Tiles { within / WIDTH * TILE_LINES + item } else { item * self.side.lines() + within / WIDTH };
         (first + line, within % WIDTH)
     }
 

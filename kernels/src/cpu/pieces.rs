@@ -44,10 +44,14 @@ impl Cpu {
         let (rows, columns, k) = (left.source.rows, right.source.rows, left.source.k);
         expect(KERNEL, "right", columns * k, right.source.values.len())?;
         expect(KERNEL, "c", rows * columns, c.len())?;
-        let plans = (self.plan_of(&left)?, self.plan_of(&right)?);
+        let mut plans = (self.plan_of(&left)?, self.plan_of(&right)?);
         if plans.0.is_mxfp4() != plans.1.is_mxfp4() {
             let problem = "one operand is prepared for an integer product, the other for one in F32".to_owned();
             return Err(ShapeError { kernel: KERNEL, problem }.into());
+        }
+        if plans.0.is_mxfp4() {
+            let layout = self.layout_of_words(rows * columns / (rows + columns).max(1));
+            (plans.0.layout, plans.1.layout) = (layout, layout);
         }
         let (prepares, multiplies) = (plans.0.kernel(), if plans.0.is_mxfp4() { Kernel::GemmMxfp4 } else { Kernel::GemmFloat });
         let product = Product {

@@ -131,9 +131,12 @@ impl Cpu {
             return error("the right operand was prepared as the left one".to_owned());
         }
         expect(kernel, "c", left.source.rows * right.rows, c)?;
-        let plan = self.plan_of(left)?;
+        let mut plan = self.plan_of(left)?;
         if plan.is_mxfp4() != right.is_mxfp4() {
             return error("one operand is prepared for an integer product, the other for one in F32".to_owned());
+        }
+        if plan.is_mxfp4() {
+            plan.layout = right.layout;
         }
         Ok(plan)
     }
