@@ -281,18 +281,21 @@ fn blocks_on_tiles() {
         (193, 193, 96, [[58, 58], [60, 60]]),
         (193, 193, 96, [[0, 62], [0, 62]]),
         (193, 193, 96, [[0, 127], [-60, -80]]),
+        (193, 193, 96, [[-128, -128], [70, 70]]),
     ] {
         for odd in [None, Some(f32::NAN)] {
             let values = [(m, 41), (n, 42)].map(|(rows, tag)| {
                 let mut values = normals(rows * k, tag);
                 for (block, values) in values.chunks_mut(32).enumerate() {
                     let power = powers[tag as usize - 41][usize::from(block % 7 == 3)];
-                    values.iter_mut().for_each(|x| *x = (f64::from(*x) * 2f64.powi(power)) as f32);
+                    values.iter_mut().for_each(|x| *x = ((f64::from(*x) * 2f64.powi(power)) as f32).clamp(f32::MIN, f32::MAX));
                     if block % 5 == 0 {
                         values.fill(0.0);
                     }
                 }
-                values[rows * k / 2] = odd.unwrap_or(1.0);
+                if let Some(odd) = odd {
+                    values[rows * k / 2] = odd;
+                }
                 values
             });
             check_tensors([m, n], k, &values, &[spec; 2], &cpus, &format!("{powers:?}, {odd:?}"));

@@ -69,7 +69,7 @@ fn reader(set: InstructionSet) -> fn(&[Line]) -> u64 {
     match set {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a `Cpu` of this instruction set exists, so the machine has it.
-        InstructionSet::Avx512 | InstructionSet::Avx512Bf16 => |lines| unsafe { x86::read_512(lines) },
+        InstructionSet::Avx512 | InstructionSet::Avx512Bf16 | InstructionSet::Amx => |lines| unsafe { x86::read_512(lines) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
         InstructionSet::Avx2 | InstructionSet::AvxVnni => |lines| unsafe { x86::read_256(lines) },

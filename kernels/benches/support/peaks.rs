@@ -52,7 +52,7 @@ pub(crate) fn on_every_thread(cpu: &Cpu, work: impl Fn(usize) + Sync) {
 fn loops(set: InstructionSet) -> Option<(Loop, Loop)> {
     match set {
         #[cfg(target_arch = "x86_64")]
-        InstructionSet::Avx512 | InstructionSet::Avx512Bf16 => Some((
+        InstructionSet::Avx512 | InstructionSet::Avx512Bf16 | InstructionSet::Amx => Some((
             // SAFETY: a `Cpu` of this instruction set exists, so the machine has it.
             (|rounds| unsafe { x86::fma_512(rounds) }, (2 * 16 * SUMS) as u64),
             // SAFETY: as above.

@@ -5,7 +5,9 @@
 //! that, so that up to the last addition nothing is rounded: what is left is the fused multiply-add that defines the result (`mxfp4`). The
 //! instruction takes what is subnormal as 0, and a block's sum may overflow where the multiply-add's would not: see [`fit`].
 //!
-//! Two tiles of either side make four products from four loads.
+//! Three tiles of the left side and two of the right make six products of seven loads. A product of 4096 x 1536 x 256 reaches 30 % of the
+//! instruction's peak on a Xeon, where both sides come from the second-level cache and C from beyond; with its lines fetched while the tiles
+//! before are multiplied it took 0.82 to 0.98 of its time without.
 
 use std::ops::Range;
 
@@ -18,7 +20,7 @@ use crate::quantise::BLOCK;
 /// Bytes of the right side that are worked on together: half of a second-level cache of 2 MiB, which every processor with tiles has.
 const RIGHT_BYTES: usize = 1 << 20;
 
-/// Blocks of a piece of k: 32 rows of the left side take as many KB, and stay in a first-level cache of 48.
+/// Blocks of a piece of k. With half as many a product over 768 k took 1.2 times as long on a Xeon: its sums go through memory once more.
 const PIECE: usize = 32;
 
 /// Rows and columns that are multiplied together: a group of either side.
@@ -30,7 +32,7 @@ const COLUMNS: usize = Side::Right.group();
 /// Elements are multiples of half their scale, so sums, however they are rounded, are multiples of a quarter of the product of both sides'
 /// smallest scales: at least 2^-126. A block's sum is below 2^13 times a quarter of the product of the largest two: below 2^127.
 pub(super) fn fit(left: &Panels, right: &Panels) -> bool {
-    let [a, b] = [left, right].map(|side| side.smallest >> 23);
+    let [a, b] = [left, right].map(|side| if side.smallest == 0 { 254 } else { side.smallest >> 23 });
     let [largest_a, largest_b] = [left, right].map(|side| u32::from(side.largest_scale));
     left.k > 0 && a > 0 && b > 0 && a + b >= 2 * 127 - 126 && largest_a.max(largest_b) <= 250 && largest_a + largest_b <= 2 * 127 + 116
 }
