@@ -10,6 +10,7 @@ const LINE: usize = size_of::<Line<u32>>();
 const LEFT_BLOCK: usize = LINE * Layout::Tiles.unit(Side::Left).1;
 const RIGHT_BLOCK: usize = LINE * Layout::Tiles.unit(Side::Right).1;
 /// Bytes from a tile to the next of a group.
+#[cfg(target_arch = "x86_64")]
 const TILE: usize = LINE * TILE_LINES;
 
 /// Proof that the processor has AMX-TILE and AMX-BF16, and that this process may use them.
