@@ -56,7 +56,8 @@ def block_scaled_linear(quantise):
             to_weight = quantise(gradient.t().contiguous()) @ quantise(x.t().contiguous()).t()
             return to_x, to_weight
 
-    return BlockScaledLinear.apply
+    # PyTorch 2.11 compiles a call of `apply`, but not the method itself as a module's attribute.
+    return lambda x, weight: BlockScaledLinear.apply(x, weight)
 
 
 class Fp8Linear(torch.autograd.Function):
@@ -83,7 +84,7 @@ def product(precision):
     if precision in ("f32", "bf16-autocast"):
         return F.linear
     if precision == "fp8-emulated":
-        return Fp8Linear.apply
+        return lambda x, weight: Fp8Linear.apply(x, weight)  # as above
     if precision == "mxfp4-h16-emulated":
         matrix = formats.hadamard(16)
         return block_scaled_linear(lambda x: formats.mxfp4_dequantised(formats.rotated(x, matrix)))
