@@ -63,6 +63,8 @@ const ZEN4: &str = "kernels-2026-11-28-epyc-zen4-2c";
 const STEPS_ZEN4: [&str; 2] = ["kernels-2026-11-28-epyc-zen4-2c-step-a", "kernels-2026-11-28-epyc-zen4-2c-step-b"];
 /// Steps of both sizes on an Intel Xeon with AMX, a machine of two cores.
 const STEPS_XEON: [&str; 2] = ["kernels-2026-11-28-xeon-amx-2c-step-a", "kernels-2026-11-28-xeon-amx-2c-step-b"];
+/// Steps of both sizes on one core of a GPU's host, an Intel Xeon with AMX, while nothing else ran there.
+const STEPS_TILES: [&str; 2] = ["kernels-2026-11-28-gpu-host-cpu-amx-step-a", "kernels-2026-11-28-gpu-host-cpu-amx-step-b"];
 /// A processor without AVX-512.
 const CPU_KERNELS_AVX2: &str = "kernels-2026-11-27-epyc-zen3-2c";
 /// Its steps, in turns with PyTorch's.
@@ -205,7 +207,7 @@ impl Results {
     /// What it says of steps in turns on machines of two cores, and of products on a Zen 4.
     pub(super) fn sentences_of_steps_in_turns(&mut self) -> Vec<String> {
         let mut all: Vec<String> =
-            [[STEPS_AVX2; 2], STEPS_ZEN4, STEPS_XEON].into_iter().flat_map(|both| self.steps_in_turns(both)).collect();
+            [[STEPS_AVX2; 2], STEPS_ZEN4, STEPS_XEON, STEPS_TILES].into_iter().flat_map(|both| self.steps_in_turns(both)).collect();
         let [mkl, best] = [OVER_MKL, BEST].map(|what| self.ratio_with_interval(ZEN4, what));
         let [float, integer] = [FLOAT_PEAK, INTEGER_PEAK].map(|what| self.shares(&[ZEN4], what));
         all.push(format!("is {mkl} times as fast as MKL's, at {float} % of the peak"));
