@@ -116,6 +116,9 @@ fn preparing_on_the_way_changes_no_bit() {
                     // A right side that this processor laid out may have another layout.
                     let (right, narrow) = (case.right(&cpu, 2 * ffn), case.right(&cpu, ffn));
                     together(&cpu, &case, (&right, &narrow), &residual, &told, amax, expected);
+                    if ffn == 200 && set == InstructionSet::Amx {
+                        together(&plain, &case, (&right, &narrow), &residual, &told, amax, expected);
+                    }
                 }
             }
         }

@@ -135,7 +135,7 @@ impl Cpu {
         if plan.is_mxfp4() != right.is_mxfp4() {
             return error("one operand is prepared for an integer product, the other for one in F32".to_owned());
         }
-        if plan.is_mxfp4() {
+        if plan.is_mxfp4() && self.tiles().is_some() {
             plan.layout = right.layout;
         }
         Ok(plan)

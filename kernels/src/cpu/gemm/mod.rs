@@ -25,8 +25,9 @@ pub(super) use amx::Tiles;
 pub(super) use blocked::Output;
 pub(super) use packed::Copies;
 
-/// Rows of C that are never parted: whole tiles of every kernel, where there are matrix tiles of these too.
+/// Rows of C that are never parted: whole tiles of every kernel.
 const TILE_ROWS: usize = 12;
+/// The same where panels are matrix tiles.
 const MATRIX_TILE_ROWS: usize = Side::Left.group();
 
 const _: () = assert!(TILE_ROWS.is_multiple_of(float::NARROW_ROWS) && TILE_ROWS.is_multiple_of(mxfp4::NARROW_ROWS));
