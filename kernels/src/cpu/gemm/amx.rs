@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+#[cfg(target_arch = "x86_64")]
 use super::super::lanes::WIDTH;
 use super::super::panels::{Layout, Line, Side, TILE_LINES};
 
