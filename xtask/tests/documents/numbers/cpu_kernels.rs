@@ -65,6 +65,7 @@ const STEPS_ZEN4: [&str; 2] = ["kernels-2026-11-28-epyc-zen4-2c-step-a", "kernel
 const STEPS_XEON: [&str; 2] = ["kernels-2026-11-28-xeon-amx-2c-step-a", "kernels-2026-11-28-xeon-amx-2c-step-b"];
 /// Steps of both sizes on one core of a GPU's host, an Intel Xeon with AMX, while nothing else ran there.
 const STEPS_TILES: [&str; 2] = ["kernels-2026-11-28-gpu-host-cpu-amx-step-a", "kernels-2026-11-28-gpu-host-cpu-amx-step-b"];
+const PRODUCTS_TILES: &str = "kernels-2026-11-28-gpu-host-cpu-amx";
 /// A processor without AVX-512.
 const CPU_KERNELS_AVX2: &str = "kernels-2026-11-27-epyc-zen3-2c";
 /// Its steps, in turns with PyTorch's.
@@ -211,6 +212,12 @@ impl Results {
         let [mkl, best] = [OVER_MKL, BEST].map(|what| self.ratio_with_interval(ZEN4, what));
         let [float, integer] = [FLOAT_PEAK, INTEGER_PEAK].map(|what| self.shares(&[ZEN4], what));
         all.push(format!("is {mkl} times as fast as MKL's, at {float} % of the peak"));
+        let [tiles_mkl, tiles_best] = [OVER_MKL, BEST].map(|what| self.ratio_with_interval(PRODUCTS_TILES, what));
+        let [tiles_float, tiles_integer] = [FLOAT_PEAK, INTEGER_PEAK].map(|what| self.shares(&[PRODUCTS_TILES], what));
+        all.push(format!(
+            "F32 ones are {tiles_mkl} times as fast as MKL's, at {tiles_float} % of the peak; MXFP4 ones run at {tiles_integer} % of the peak"
+        ));
+        all.push(format!("with preparing {tiles_best} times as fast as the best F32"));
         all.push(format!(
             "run at {integer} % of the peak of integer dot products and, with preparing, {best} times as fast as the best F32"
         ));
