@@ -1,5 +1,6 @@
 //! Matrix tiles (AMX-BF16): registers of sixteen rows of 64 bytes, and the instruction that multiplies them.
 
+use std::marker::PhantomData;
 use std::sync::OnceLock;
 
 #[cfg(target_arch = "x86_64")]
@@ -27,7 +28,7 @@ impl Tiles {
 
     /// Runs `work` while this thread's tiles have their shape. Afterwards the thread's state is small again.
     #[inline(always)]
-    pub(in super::super) fn run<R>(self, work: impl FnOnce(Shaped) -> R) -> R {
+    pub(in super::super) fn run<R>(self, work: impl FnOnce(&Shaped) -> R) -> R {
         let _release = Release(self);
         #[cfg(target_arch = "x86_64")]
         {
@@ -45,7 +46,7 @@ impl Tiles {
             // SAFETY: the processor has the instruction and the kernel allows it, which `self` proves; it reads 64 bytes.
             unsafe { std::arch::asm!("ldtilecfg [{}]", in(reg) &raw const SHAPES, options(nostack, readonly, preserves_flags)) };
         }
-        work(Shaped(()))
+        work(&Shaped(PhantomData))
     }
 }
 
@@ -62,9 +63,9 @@ impl Drop for Release {
     }
 }
 
-/// Proof that this thread's tiles have their shape.
-#[derive(Debug, Clone, Copy)]
-pub(in super::super) struct Shaped(());
+/// Proof that this thread's tiles have their shape. It stays inside [`Tiles::run`] and on its thread.
+#[derive(Debug)]
+pub(in super::super) struct Shaped(PhantomData<*const ()>);
 
 impl Shaped {
     /// To `sums`, 48 rows of 32 that are `stride` elements apart, or to 0 unless `goes_on`, adds the products of `blocks` blocks, at least one,
@@ -72,7 +73,7 @@ impl Shaped {
     /// lines from `next.0` on, `next.1` elements apart, are fetched to be written.
     #[inline(always)]
     pub(super) fn multiply(
-        self,
+        &self,
         left: &[Line<u32>],
         right: &[Line<u32>],
         blocks: usize,

@@ -68,7 +68,7 @@ pub(super) fn multiply<L: Lanes>(
 }
 
 #[inline(always)]
-fn in_pieces<L: Lanes>(l: L, shaped: Shaped, p: &Product<'_>, output: &mut Output<'_>) {
+fn in_pieces<L: Lanes>(l: L, shaped: &Shaped, p: &Product<'_>, output: &mut Output<'_>) {
     let (blocks, columns) = (p.left.k.div_ceil(BLOCK), p.right.rows);
     // Where the result is added to what C holds, C cannot hold a sum meanwhile.
     let pieces = if output.accumulate { 1 } else { blocks.div_ceil(PIECE) };
@@ -91,7 +91,7 @@ fn in_pieces<L: Lanes>(l: L, shaped: Shaped, p: &Product<'_>, output: &mut Outpu
 #[inline(always)]
 fn groups<L: Lanes>(
     l: L,
-    shaped: Shaped,
+    shaped: &Shaped,
     p: &Product<'_>,
     piece: &Range<usize>,
     (row, column): (usize, usize),
