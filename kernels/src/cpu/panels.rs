@@ -123,7 +123,7 @@ pub struct Panels {
     pub(super) layout: Layout,
     /// What the product is multiplied by.
     pub(super) factor: f32,
-    /// Largest scale byte, NaN's left out.
+    /// Largest scale byte; NaN's is left out, but among tiles it counts.
     pub(super) largest_scale: u8,
     /// Of pairs and tiles, bits of a magnitude that is above 0 and above none of theirs but 0; 0 where all are.
     pub(super) smallest: u32,
@@ -149,6 +149,11 @@ impl Panels {
 
     pub(super) fn is_mxfp4(&self) -> bool {
         matches!(self.layout, Layout::Blocks | Layout::Tiles)
+    }
+
+    /// The exponent bits of `smallest`; the largest that a number has where all elements are 0.
+    pub(super) fn smallest_exponent(&self) -> u32 {
+        if self.smallest == 0 { 254 } else { self.smallest >> 23 }
     }
 
     pub(super) fn blocks(&self) -> usize {

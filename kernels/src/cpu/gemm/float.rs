@@ -94,7 +94,7 @@ pub(super) const PAIRS: Units<u32> = Units(PhantomData);
 /// 2^(b-7), having eight bits; so products, and sums however they are rounded, are multiples of 2^(a+b-14), and normal or 0 if that is at least
 /// 2^-126.
 pub(super) fn sums_are_normal(left: &Panels, right: &Panels) -> bool {
-    let [a, b] = [left, right].map(|side| if side.smallest == 0 { 254 } else { side.smallest >> 23 });
+    let [a, b] = [left, right].map(Panels::smallest_exponent);
     a > 0 && b > 0 && a + b >= 2 * 127 - 126 + 14
 }
 

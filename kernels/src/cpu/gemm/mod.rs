@@ -227,10 +227,9 @@ impl Cpu {
     pub(super) fn multiply_rows(&self, left: &Panels, (right, first): (&Panels, usize), rows: Range<usize>, output: Output<'_>) {
         match (left.layout, right.layout) {
             (Layout::Tiles, Layout::Tiles) if let Some((l, tiles)) = self.tiles().filter(|_| tiles::fit(left, right)) => {
-                let mut output = output;
                 l.run(
                     #[inline(always)]
-                    || tiles::multiply(l, tiles, left, (right, first / BLOCK), rows, &mut output),
+                    || tiles::multiply(l, tiles, left, (right, first / BLOCK), rows, output),
                 );
             }
             (Layout::Blocks, Layout::Blocks) => {

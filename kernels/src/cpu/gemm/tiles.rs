@@ -14,8 +14,7 @@ use std::ops::Range;
 use super::super::lanes::{Lanes, WIDTH, get, put};
 use super::super::panels::{Layout, Line, Panels, Side, elements_mut};
 use super::amx::{Shaped, Tiles};
-use super::blocked::Output;
-use crate::quantise::BLOCK;
+use super::blocked::{Fetch, Output};
 
 /// Bytes of the right side that are worked on together: half of a second-level cache of 2 MiB, which every processor with tiles has.
 const RIGHT_BYTES: usize = 1 << 20;
@@ -32,7 +31,7 @@ const COLUMNS: usize = Side::Right.group();
 /// Elements are multiples of half their scale, so sums, however they are rounded, are multiples of a quarter of the product of both sides'
 /// smallest scales: at least 2^-126. A block's sum is below 2^13 times a quarter of the product of the largest two: below 2^127.
 pub(super) fn fit(left: &Panels, right: &Panels) -> bool {
-    let [a, b] = [left, right].map(|side| if side.smallest == 0 { 254 } else { side.smallest >> 23 });
+    let [a, b] = [left, right].map(Panels::smallest_exponent);
     let [largest_a, largest_b] = [left, right].map(|side| u32::from(side.largest_scale));
     left.k > 0 && a > 0 && b > 0 && a + b >= 2 * 127 - 126 && largest_a.max(largest_b) <= 250 && largest_a + largest_b <= 2 * 127 + 116
 }
@@ -59,17 +58,17 @@ pub(super) fn multiply<L: Lanes>(
     left: &Panels,
     (right, first): (&Panels, usize),
     rows: Range<usize>,
-    output: &mut Output<'_>,
+    mut output: Output<'_>,
 ) {
     tiles.run(
         #[inline(always)]
-        |shaped| in_pieces(l, shaped, &Product { left, right, first, rows }, output),
+        |shaped| in_pieces(l, shaped, &Product { left, right, first, rows }, &mut output),
     );
 }
 
 #[inline(always)]
 fn in_pieces<L: Lanes>(l: L, shaped: &Shaped, p: &Product<'_>, output: &mut Output<'_>) {
-    let (blocks, columns) = (p.left.k.div_ceil(BLOCK), p.right.rows);
+    let (blocks, columns) = (p.left.blocks(), p.right.rows);
     // Where the result is added to what C holds, C cannot hold a sum meanwhile.
     let pieces = if output.accumulate { 1 } else { blocks.div_ceil(PIECE) };
     let together = blocks.div_ceil(pieces);
@@ -103,11 +102,9 @@ fn groups<L: Lanes>(
     let left = lines(p.left, row, piece.start);
     let right = lines(p.right, column, p.first + piece.start);
     let later = output.take_next(fetch);
-    for at in (0..later.len()).step_by(WIDTH) {
-        l.prefetch_far(later, at);
-    }
+    Fetch::new(later, 1).some(l);
     let (start, stride) = ((row - p.rows.start) * output.stride + column, output.stride);
-    // The next pair of this strip, or its own place.
+    // What is written next: the columns beside these, or at the edge these.
     let next = (output.c[start..].as_ptr().wrapping_add(if columns == COLUMNS { COLUMNS } else { 0 }), stride);
     if rows == ROWS && columns == COLUMNS && !(is_last && output.changes()) {
         return shaped.multiply(left, right, piece.len(), (&mut output.c[start..], stride, !is_first), next);

@@ -102,7 +102,7 @@ impl Plan<'_> {
         let smallest = seen.below_smallest.wrapping_neg();
         panels.smallest = match (&self.work, mini_float(self.format)) {
             // Of a block whose largest magnitude is this.
-            (Work::Words(b) | Work::Floats(b), _) => b.scale.smallest_element(smallest),
+            (Work::Words(b), _) => b.scale.smallest_element(smallest),
             (_, Some(format)) => format.smallest().to_bits(),
             (_, None) => smallest,
         };
