@@ -35,7 +35,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("ladder-32m", "b084a99c9dabc907"),
     ("ladder-32m-batch-octuple-lr-double", "9ebf1582a48b5b1b"),
     ("ladder-32m-batch-quadruple", "b0df02aea741aba0"),
-    ("ladder-32m-batch-quadruple-depth", "688a2dfc060661db"),
+    ("ladder-32m-batch-quadruple-depth", "e2afd3c1201c5fc8"),
     ("ladder-32m-batch-quadruple-lr-double", "660582f3b09449b5"),
     ("ladder-32m-batch-quarter", "0659973f8afac663"),
     ("ladder-32m-decay", "8a56be499e2401c8"),
