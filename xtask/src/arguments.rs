@@ -36,7 +36,7 @@ First, whether everything works here (any CPU; the first call builds for some mi
   cargo xtask replicate --profile smoke   the whole pipeline once, tiny: under a minute
 
 Then the campaign, or a question of your own:
-  cargo xtask replicate                   6 to 13 minutes on two cores; ends with a report
+  cargo xtask replicate                   5 to 13 minutes on two cores; ends with a report
   cargo xtask try mine.yaml               a recipe of yours beside the paper's (docs/recipes.md)
   cargo xtask verify results/DIR          a committed result, recomputed from its raw data
 

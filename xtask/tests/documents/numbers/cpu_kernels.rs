@@ -60,7 +60,7 @@ const STEPS_INTEL_BUSY_B: [&str; 4] = [
 ];
 /// Zen 4: products, and steps of both sizes.
 const ZEN4: &str = "kernels-2026-11-28-epyc-zen4-2c";
-const STEPS_ZEN4: [&str; 2] = ["kernels-2026-11-28-epyc-zen4-2c-step-a", "kernels-2026-11-28-epyc-zen4-2c-step-b"];
+const STEPS_ZEN4: [&str; 2] = ["kernels-2026-11-29-epyc-zen4-2c-step-a", "kernels-2026-11-29-epyc-zen4-2c-step-b"];
 /// Steps of both sizes on an Intel Xeon with AMX, a machine of two cores.
 const STEPS_XEON: [&str; 2] = ["kernels-2026-11-28-xeon-amx-2c-step-a", "kernels-2026-11-28-xeon-amx-2c-step-b"];
 /// Steps of both sizes on one core of a GPU's host, an Intel Xeon with AMX, while nothing else ran there.
