@@ -289,7 +289,7 @@ fn paper_text(claim: &Claim, unit: Unit) -> String {
 fn ours_text(finding: &Finding, metric: &Metric) -> String {
     let Some(number) = finding.number else { return "–".to_owned() };
     match metric {
-        Metric::DoesNotConverge { .. } => format!("{} of {} DNC", number::fixed(number, 0), finding.n),
+        Metric::DoesNotConverge { .. } => format!("not reached by {} of {}", number::fixed(number, 0), finding.n),
         Metric::AllOf { .. } => format!("{} of {} hold", number::fixed(number, 0), finding.n),
         _ if finding.lower_bound => format!("≥ {}", finding.unit.number(number)),
         _ => finding.unit.number(number),

@@ -3,7 +3,7 @@
     python3 judging.py DIRECTORY TABLES [CAMPAIGNS]
 
 DIRECTORY is a result directory (its data/validation.csv and its manifests are read); TABLES holds what the Rust code gave for it: claim_lines.csv,
-curves.csv, verdicts.json, and papers/. Prints what was compared; ends with 1 and the differences when a number is another one. Chances are compared
+stretches.csv, verdicts.json, and papers/. Prints what was compared; ends with 1 and the differences when a number is another one. Chances are compared
 with CAMPAIGNS simulated tables (2,000), within five standard errors.
 """
 
@@ -91,7 +91,9 @@ class Ruler:
             self.slope.append(-least_squares_slope(near) if whole and len(near) > 2 else None)
         known = [at for at, slope in enumerate(self.slope) if slope is not None]
         steepest = max(known, key=lambda at: self.slope[at], default=0)
-        self.matched = [at for at in known if at > steepest and MATCHED[0] <= self.slope[at] <= MATCHED[1]]
+        # All of the stretch has to be there, to a hundredth.
+        trained = known and self.slope[known[-1]] <= MATCHED[0] + 0.01
+        self.matched = [at for at in known if at > steepest and MATCHED[0] <= self.slope[at] <= MATCHED[1]] if trained else []
 
     def tokens_at(self, loss):
         if loss > self.falling[0]:
@@ -241,6 +243,24 @@ class Compared:
             self.wrong.append(f"{what}: Python gives {ours!r}, Rust {theirs!r}")
 
 
+def compare_costs(compared, key, scales, costs):
+    """What every arm costs over a stretch: every arm that has a seed with a number in common with the baseline, as the layouts give it."""
+    of_stretch = {arm: row for (*where, arm), row in costs.items() if tuple(where) == key}
+    values = scales[0].values
+    beside = [arm for arm in values if arm != key[0] and set(values[arm]) & set(values[key[0]])]
+    compared.near(f"{key}: arms", len(beside), len(of_stretch))
+    for arm, row in of_stretch.items():
+        for layout, back, column in zip(scales, (math.expm1, float), ("overhead", "gap")):
+            number, error, freedom = layout.contrast({arm: 1.0, key[0]: -1.0})
+            compared.near(f"{key} {arm} {column}", back(number), float(row[column]))
+            half = t_point(freedom, 0.95) * error if freedom else None
+            for end, sign in (("low", -1), ("high", 1)):
+                if half is None:
+                    compared.near(f"{key} {arm} has no interval", 0, int(row[f"{column}_{end}"] != ""))
+                else:
+                    compared.near(f"{key} {arm} {column} {end}", back(number + sign * half), float(row[f"{column}_{end}"]))
+
+
 def main(directory, tables, campaigns):
     random.seed(20261122)
     curves = {}
@@ -249,6 +269,7 @@ def main(directory, tables, campaigns):
     budget = max(max(curve) for curve in curves.values())
     verdicts = json.loads((tables / "verdicts.json").read_text(encoding="utf-8"))
     rows = {(row["claim"], row["line"]): row for row in csv.DictReader((tables / "claim_lines.csv").open(newline=""))}
+    costs = {(row["baseline"], row["stretch"], row["arm"]): row for row in csv.DictReader((tables / "stretches.csv").open(newline=""))}
     again = {arm: arm.split("-again-")[0] for arm, _ in curves if "-again-" in arm}
     compared = Compared()
     for paper in verdicts["papers"]:
@@ -275,6 +296,8 @@ def main(directory, tables, campaigns):
                     compared.near(f"{baseline} freedom", ratios.freedom, said["freedom"])
                     if said["additivity"] is not None:
                         compared.near(f"{baseline} Tukey", ratios.tukey(), said["additivity"])
+            for name, scales in layouts.items():
+                compare_costs(compared, (baseline, name), scales, costs)
             asked = {"tokens": {}, "nats": {}}
             for base, claim in entries:
                 for line, scale, weights, accepted in lines(base, claim):

@@ -426,3 +426,30 @@ fn python_gives_the_same_where_the_baseline_is_repeated_and_depth_is_matched() {
     render(directory.path(), &repository().join("paper"), &RenderOptions::default()).unwrap();
     python(directory.path(), measure(directory.path()).unwrap());
 }
+
+/// A control is in no claim: the table of arms and `stretches.csv` alone say what it costs.
+#[test]
+fn a_control_shows_what_it_costs() {
+    const CONTROL: &str = "mxfp4-fdw-even";
+    let directory = campaign(&[("fp8", 1.0), ("mxfp4-f", 1.085), (CONTROL, 1.18)], &SEEDS, 0.002);
+    let recipe = format!("manifests/recipes/{CONTROL}.yaml");
+    save(&directory.path().join(&recipe), &std::fs::read_to_string(repository().join(&recipe)).unwrap());
+    let profile = directory.path().join("manifests/profile.yaml");
+    let text = std::fs::read_to_string(&profile).unwrap();
+    save(&profile, &text.replacen("arms:\n", &format!("arms:\n  - {{group: \"Controls\", recipes: [{CONTROL}]}}\n"), 1));
+
+    let page = render(directory.path(), &repository().join("paper"), &RenderOptions::default()).unwrap().html;
+    let page = std::fs::read_to_string(page).unwrap();
+    let table = page.split("<table id=\"arms\"").nth(1).unwrap().split("</table>").next().unwrap();
+    let row = table.split("<tr>").find(|row| row.contains("F+D+W even")).unwrap();
+    let costs = csv::Reader::from_path(directory.path().join("data/stretches.csv")).unwrap().into_deserialize::<BTreeMap<String, String>>();
+    let of_control: Vec<_> = costs.map(Result::unwrap).filter(|cost| cost["arm"] == CONTROL).collect();
+    assert_eq!(of_control.iter().map(|cost| cost["stretch"].as_str()).collect::<Vec<_>>(), ["matched depth", "last quarter"]);
+    for cost in of_control {
+        let [number, low, high] = ["overhead", "overhead_low", "overhead_high"].map(|column| cost[column].parse::<f64>().unwrap());
+        // The tolerance of `known_costs_get_the_verdicts_that_they_deserve`.
+        assert!((number - 0.18).abs() < 4.0 * 0.009 * (2.0_f64 / 6.0).sqrt() * 1.3, "{cost:?}");
+        let shown = format!("+{:.1}", 100.0 * number);
+        assert!(row.contains(&shown) && row.contains(&format!("[+{:.1}, +{:.1}]", 100.0 * low, 100.0 * high)), "{shown}: {row}");
+    }
+}

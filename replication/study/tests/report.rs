@@ -226,7 +226,7 @@ fn a_diverged_run_does_not_converge_and_has_no_gap() {
     }
     let summary = render_here(directory.path());
     let claim = claim(&summary.verdicts, "T1-SR-FDW");
-    assert_eq!((claim.verdict.as_str(), claim.ours.as_str()), ("reproduced", "3 of 3 DNC"));
+    assert_eq!((claim.verdict.as_str(), claim.ours.as_str()), ("reproduced", "not reached by 3 of 3"));
     assert_eq!(
         claim.why,
         "None of 3 seeds reached the target within the budget, 1.43 times the baseline's tokens, 3 of them by diverging, and none is still descending."

@@ -16,6 +16,7 @@ mod cpu_kernels;
 mod few_seeds;
 mod law;
 mod layout;
+mod scale_rule;
 
 use layout::{Cells, Layout};
 
@@ -232,19 +233,14 @@ impl Results {
         tokens.iter().filter_map(ratio).collect()
     }
 
-    /// Extra tokens at the paper's depth, or over the last quarter: the points of the report's first picture. study/tests/judging.py
-    /// computes such numbers independently.
+    /// Extra tokens at the paper's depth, or over the last quarter. study/tests/judging.py computes such numbers independently.
     fn cost(&mut self, directory: &str, arm: &str, late: bool) -> Result<Interval, String> {
-        let manifest = std::fs::read_to_string(self.folder.join(directory).join(format!("manifests/recipes/{arm}.yaml"))).unwrap();
-        let label = manifest.split("label: \"").nth(1).unwrap().split('"').next().unwrap();
-        // A campaign that does not reach the paper's depth has its last quarter alone.
-        let precision = self.json(&format!("{directory}/verdicts.json"))["papers"][0]["precision"].clone();
-        let is_alone = precision.as_array().is_some_and(|rows| !rows.is_empty() && rows.iter().all(|row| row["stretch"] == "last quarter"));
-        let series = usize::from(late && !is_alone).to_string();
-        let rows = self.csv(&format!("{directory}/figures/answer.csv"));
-        let row = rows.iter().find(|row| row["label"] == label && row["series"] == series).ok_or(format!("{arm} has no such number"))?;
-        let number = |name: &str| row[name].parse::<f64>().unwrap() / 100.0;
-        Ok(Interval { mean: number("value"), low: number("value") - number("minus"), high: number("value") + number("plus") })
+        let stretch = if late { "last quarter" } else { "matched depth" };
+        let rows = self.csv(&format!("{directory}/data/stretches.csv"));
+        let is_meant = |row: &&BTreeMap<String, String>| row["baseline"] == "fp8" && row["arm"] == arm && row["stretch"] == stretch;
+        let row = rows.iter().find(is_meant).ok_or(format!("{arm} has no such number"))?;
+        let number = |name: &str| row[name].parse::<f64>().unwrap();
+        Ok(Interval { mean: number("overhead"), low: number("overhead_low"), high: number("overhead_high") })
     }
 
     /// The direction of a claim, in per cent.

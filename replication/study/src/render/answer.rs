@@ -74,7 +74,7 @@ pub(super) fn sentences(measurements: &Measurements) -> Vec<String> {
 }
 
 /// What matched depth is called. Only a paper that reports tokens stopped its runs there.
-fn depth(paper: &Paper) -> String {
+pub(super) fn depth(paper: &Paper) -> String {
     let [low, high] = MATCHED_SLOPE.map(|slope| number::fixed(slope, 2));
     if reported(paper).is_empty() { format!("slopes of {low} to {high} nat per ln-token") } else { "the paper’s depth".to_owned() }
 }

@@ -21,6 +21,7 @@ mod public_logs;
 mod readings;
 mod run_tables;
 mod second;
+mod stretches;
 mod svg;
 mod synthesis;
 mod tried;

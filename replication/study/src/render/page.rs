@@ -42,8 +42,8 @@ pub(super) struct Page {
     pub arms: Grid,
     /// What single runs can tell apart.
     pub noise: Option<String>,
-    /// Whether the table of arms has intervals from the scatter of all arms.
-    pub pooled: bool,
+    /// What columns of the table of arms are.
+    pub arms_note: Option<String>,
     /// Judged again by the second version of the rules, paper by paper.
     pub again: Vec<second::Section>,
     /// The parts of each gap.
@@ -121,7 +121,7 @@ pub(super) fn page(
         public_logs: public_logs::pages(measurements, verdicts),
         arms: run_tables::arms(measurements),
         noise: run_tables::noise(measurements),
-        pooled: measurements.noise().is_some(),
+        arms_note: run_tables::arms_note(measurements),
         again: second::again(&study.again, again),
         readings: readings::section(measurements),
         steps: run_tables::step_times(measurements),
@@ -300,23 +300,19 @@ fn facts(directory: &Path, measurements: &Measurements) -> BTreeMap<String, Stri
     let per_step = first.map_or(0, |run| run.tokens_per_step);
     let finished = measurements.runs.iter().filter(|run| run.finished()).count();
     let second = measurements.study.papers.first().filter(|paper| paper.judging == 2);
-    let [rule, noise_rule, intervals] = if let Some(paper) = second {
-        let [number, place] = if answer::reported(paper).is_empty() {
-            ["losses above the baseline’s over the last quarter of the budget", "over that quarter"]
+    let [rule, intervals] = if let Some(paper) = second {
+        let number = if answer::reported(paper).is_empty() {
+            "losses above the baseline’s over the last quarter of the budget"
         } else {
-            ["extra tokens at a depth that is matched to the paper’s", "at that depth"]
+            "extra tokens at a depth that is matched to the paper’s"
         };
-        [
-            format!("the verdicts use neither estimate, but {number}"),
-            format!("verdicts rest on such intervals, {place}"),
-            "those of the two-way layout of all arms and seeds".to_owned(),
-        ]
+        [format!("the verdicts do not rest on them, but on {number}"), "those of the two-way layout of all arms and seeds".to_owned()]
     } else {
         let estimate = match measurements.study.estimator {
             Estimator::Grid => "the verdicts use the grid estimate",
             Estimator::Interpolated => "the verdicts use the interpolated estimate",
         };
-        [estimate, "verdicts use each arm’s own seeds", "Student’s t over seeds"].map(str::to_owned)
+        [estimate, "Student’s t over seeds"].map(str::to_owned)
     };
     let entries = [
         ("model", text(&model, "title")),
@@ -337,7 +333,6 @@ fn facts(directory: &Path, measurements: &Measurements) -> BTreeMap<String, Stri
         ("evaluation_sequences", profile.evaluation.sequences.to_string()),
         ("target", profile.target_loss.map_or("none".to_owned(), |target| number::fixed(target, 2))),
         ("rule", rule),
-        ("noise_rule", noise_rule),
         ("intervals", intervals),
         ("estimator", measurements.study.estimator.word().to_owned()),
         ("seeds", number::between(seeds_of_arms(&measurements.runs))),

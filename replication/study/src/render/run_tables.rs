@@ -3,7 +3,9 @@
 use contract::device::DeviceKind;
 
 use super::grid::{Cell, Grid, numbers, words};
-use crate::manifest::{Claim, Metric};
+use super::{answer, stretches};
+use crate::judge::Sheets;
+use crate::manifest::{Claim, Metric, Paper};
 use crate::measure::load::RunStatus;
 use crate::measure::noise::Noise;
 use crate::measure::target::{Estimator, token_ratios};
@@ -11,17 +13,20 @@ use crate::measure::{Measurements, times};
 use crate::number::{self, Unit};
 use crate::statistics::{olympic_mean, summarise};
 
-/// Every arm of the profile: seeds that reached the target, tokens, overhead, loss gap.
+/// Every arm of the profile: seeds that reached the target, tokens, overhead, loss gap. By the second version of the rules extra tokens are also
+/// given over the stretches that verdicts are about.
 pub(super) fn arms(measurements: &Measurements) -> Grid {
     let study = &measurements.study;
     let baseline = &measurements.baseline;
+    let over = Overheads::of(measurements);
+    let [fourth, fifth] = over.titles();
     let columns = vec![
         words("Arm", 0.18),
         numbers("Reached", 0.08),
         numbers("Tokens to target", 0.12),
         numbers("Against the baseline", 0.16),
-        numbers("With all arms’ noise", 0.16),
-        numbers("On the grid", 0.155),
+        numbers(&fourth, 0.16),
+        numbers(&fifth, 0.155),
         numbers("Loss gap at the end, nat", 0.145),
     ];
     let caption = format!(
@@ -29,17 +34,65 @@ pub(super) fn arms(measurements: &Measurements) -> Grid {
         study.label(baseline)
     );
     let mut grid = Grid::new("arms", &caption, columns);
-    let noise = measurements.noise();
     for group in &study.profile.arms {
         grid.heading(&group.group);
         for arm in &group.recipes {
-            grid.row(arm, arm_row(measurements, noise.as_ref(), arm));
+            grid.row(arm, arm_row(measurements, &over, arm));
         }
     }
     grid
 }
 
-fn arm_row(measurements: &Measurements, noise: Option<&Noise>, arm: &str) -> Vec<Cell> {
+/// What the columns of [`arms`] are that no title explains.
+pub(super) fn arms_note(measurements: &Measurements) -> Option<String> {
+    let over = Overheads::of(measurements);
+    let [fourth, fifth] = over.titles();
+    match over {
+        Overheads::Crossings(noise) => noise.map(|_| {
+            format!("The column “{fourth}” has intervals from the spread of all runs together (logarithm of tokens as arm plus seed plus noise, equal for all arms); verdicts use each arm’s own seeds.")
+        }),
+        Overheads::Stretches(..) => Some(format!(
+            "“{fourth}” and “{fifth}” are extra tokens to the same loss over these stretches of the budget, with the intervals that verdicts rest on: those of the two-way layout of all arms and seeds."
+        )),
+    }
+}
+
+/// Extra tokens other than to the target: what a version of the rules rests on.
+enum Overheads<'a> {
+    /// To the target with all arms' scatter, and on the evaluation grid.
+    Crossings(Option<Noise>),
+    /// At matched depth and over the last quarter, with the intervals of the two-way layout.
+    Stretches(&'a Paper, Box<Sheets>),
+}
+
+impl<'a> Overheads<'a> {
+    fn of(measurements: &'a Measurements) -> Self {
+        let paper = measurements.study.papers.first().filter(|paper| paper.judging == 2);
+        match paper.and_then(|paper| Some((paper, Sheets::of(measurements, &paper.baseline).ok()?))) {
+            Some((paper, sheets)) => Self::Stretches(paper, Box::new(sheets)),
+            None => Self::Crossings(measurements.noise()),
+        }
+    }
+
+    fn titles(&self) -> [String; 2] {
+        match self {
+            Self::Crossings(_) => ["With all arms’ noise", "On the grid"].map(str::to_owned),
+            Self::Stretches(paper, _) => [format!("At {}", answer::depth(paper)), "Over the last quarter".to_owned()],
+        }
+    }
+
+    fn cells(&self, measurements: &Measurements, arm: &str) -> [Cell; 2] {
+        let baseline = &measurements.baseline;
+        match self {
+            Self::Crossings(noise) => [pooled(noise.as_ref(), arm, baseline), overhead(measurements, arm, Estimator::Grid)],
+            Self::Stretches(paper, sheets) => {
+                [sheets.matched.as_ref(), Some(&sheets.late)].map(|sheet| stretches::cell(sheet, arm, &paper.baseline))
+            }
+        }
+    }
+}
+
+fn arm_row(measurements: &Measurements, over: &Overheads<'_>, arm: &str) -> Vec<Cell> {
     let study = &measurements.study;
     let title = study.recipes.get(arm).map_or("", |recipe| recipe.title.as_str());
     let name = Cell::new(study.label(arm)).detail(title).class("claim");
@@ -71,13 +124,14 @@ fn arm_row(measurements: &Measurements, noise: Option<&Noise>, arm: &str) -> Vec
         None => Cell::new("diverged"),
     };
     let missed = if reached.is_empty() { Cell::new("DNC") } else { Cell::new(format!("{} of {} reached", reached.len(), outcomes.len())) };
+    let [fourth, fifth] = over.cells(measurements, arm);
     vec![
         name,
         Cell::new(format!("{} of {}", reached.len(), outcomes.len())),
         mean.map_or(missed, |summary| Cell { lines: olympic, ..Cell::new(number::thousands(summary.mean)).detail(spread) }),
         overhead(measurements, arm, study.estimator),
-        pooled(noise, arm, &measurements.baseline),
-        overhead(measurements, arm, Estimator::Grid),
+        fourth,
+        fifth,
         gap,
     ]
 }

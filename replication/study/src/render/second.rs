@@ -3,8 +3,8 @@
 use contract::id::Id;
 use serde::Serialize;
 
-use super::claim_tables;
 use super::grid::{Cell, Grid, numbers, words};
+use super::{claim_tables, stretches};
 use crate::judge::{Line, PaperVerdicts, Precision, Verdicts};
 use crate::manifest::Paper;
 use crate::measure::{Measurements, curves};
@@ -189,7 +189,7 @@ pub(super) fn tables<'a>(measurements: &Measurements, verdicts: impl Iterator<It
     }
     let claims = papers.iter().flat_map(|paper| paper.claims.iter().map(move |claim| (paper, claim)));
     let rows = claims.flat_map(|(paper, claim)| claim.lines.iter().map(move |line| line_row(&paper.paper, &claim.id, line)));
-    vec![Table::of("claim_lines.csv", rows), curves::table(measurements)]
+    vec![Table::of("claim_lines.csv", rows), curves::table(measurements), stretches::table(measurements)]
 }
 
 fn line_row<'a>(paper: &'a str, claim: &'a str, line: &'a Line) -> LineRow<'a> {

@@ -7,25 +7,24 @@ use super::run_tables;
 use crate::measure::{MeasureError, measure};
 use crate::number::{self, Unit};
 
-/// Arms with runs, in the order of the report: seeds that reached the target, tokens, extra tokens with the interval from the arm's own seeds and
-/// with the one from all arms' scatter, loss gap; then the power.
+/// The report's table of arms, of those with runs; then the power.
 ///
 /// # Errors
 /// When the directory cannot be measured.
 pub fn tried(directory: &Path) -> Result<String, MeasureError> {
     let measurements = measure(directory)?;
-    let mut rows: Vec<[String; 6]> =
-        vec![["arm", "reached", "tokens to target", "against the baseline", "with all arms' noise", "loss gap, nat"].map(str::to_owned)];
-    let whole = |cell: Option<&Cell>| cell.map(|cell| format!("{} {}", cell.text, cell.detail).trim().to_owned()).unwrap_or_default();
-    let text = |cell: Option<&Cell>| cell.map(|cell| cell.text.clone()).unwrap_or_default();
     let grid = run_tables::arms(&measurements);
+    let mut rows: Vec<Vec<String>> = vec![grid.columns.iter().map(|column| column.title.to_lowercase()).collect()];
+    let whole = |cell: &Cell| format!("{} {}", cell.text, cell.detail).trim().to_owned();
     for row in grid.rows.iter().filter(|row| !measurements.outcomes(&row.key).is_empty()) {
-        let cell = |index: usize| row.cells.get(index);
-        rows.push([row.key.clone(), text(cell(1)), text(cell(2)), whole(cell(3)), whole(cell(4)), whole(cell(6))]);
+        let [_, reached, tokens, rest @ ..] = row.cells.as_slice() else { continue };
+        let first = [row.key.clone(), reached.text.clone(), tokens.text.clone()];
+        rows.push(first.into_iter().chain(rest.iter().map(whole)).collect());
     }
-    let widths = [0, 1, 2, 3, 4, 5].map(|column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
-    let line = |row: &[String; 6]| {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..grid.columns.len()).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
         format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
     };
     let power = measurements.noise().map_or_else(

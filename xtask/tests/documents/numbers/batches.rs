@@ -8,7 +8,7 @@ use super::{DEPTH, DEPTH_110M, LADDER, LADDER_110M, Results, fixed, mean, span};
 const QUARTER: &str = "2026-11-24-nvidia-h200-ladder-32m-batch-quarter-d751c78d";
 const QUADRUPLE: &str = "2026-11-24-nvidia-h200-ladder-32m-batch-quadruple-d751c78d";
 /// Six other seeds of the large batch.
-const MORE: &str = "2026-11-27-nvidia-h200-ladder-32m-batch-quadruple-depth-4f2a03b3";
+pub(super) const MORE: &str = "2026-11-29-nvidia-h200-ladder-32m-batch-quadruple-depth-ad5b3084";
 /// The same seeds with twice the learning rate.
 const RATE: &str = "2026-11-27-nvidia-h200-ladder-32m-batch-quadruple-lr-double-2df66afc";
 /// The large batch at 110M, where the budget ends before the paper's depth does.
@@ -273,11 +273,15 @@ impl Results {
     pub(super) fn half_the_papers_batch(&mut self) -> String {
         let [full, plain, rotated] = CLAIMS.map(|(_, arm)| self.cost(MORE, arm, false).unwrap().in_words());
         let holm = self.of_the_size(MORE, "T1-FDW", "holm_inside");
-        let faster = self.cost(RATE, "mxfp4-fdw", false).unwrap().in_words();
         let [larger, larger_rotated] = ["mxfp4-fdw", "mxfp4-fdw-h16"].map(|arm| self.cost(LARGER_LONG, arm, false).unwrap().in_words());
+        let under_even =
+            ["mxfp4-fdw-even", "mxfp4-f-even", "mxfp4-fdw-even-h16"].map(|arm| self.cost(MORE, arm, false).unwrap().in_words());
         format!(
-            "the full pipeline costs {full}, `reproduced` (p {} by Holm), Fprop {plain} and H16 {rotated}, `differs` (six seeds), at the paper's depth; after the same tokens all cost less. At 110M: {larger}, `reproduced` (p {}; four seeds), H16 {larger_rotated}, `cannot-decide`; at twice the rate at 32M the first {faster}, `inconclusive`",
+            "the full pipeline costs {full}, `reproduced` (p {} by Holm), Fprop {plain} and H16 {rotated}, `differs` (six seeds), at the paper's depth; under AMD's scale rule {}, {} and {}. After the same tokens all cost less. At 110M: {larger}, `reproduced` (p {}; four seeds), H16 {larger_rotated}, `cannot-decide`",
             fixed(holm, 2),
+            under_even[0],
+            under_even[1],
+            under_even[2],
             fixed(self.of_the_size(LARGER_LONG, "T1-FDW", "holm_inside"), 3)
         )
     }

@@ -58,8 +58,9 @@ const STEPS_INTEL_BUSY_B: [&str; 4] = [
     "kernels-2026-11-28-gpu-host-cpu-step-b-11",
     "kernels-2026-11-28-gpu-host-cpu-step-b-12",
 ];
-/// Zen 4: products, and steps of both sizes.
+/// Zen 4: products, the same with pairs of BF16, and steps of both sizes with those.
 const ZEN4: &str = "kernels-2026-11-28-epyc-zen4-2c";
+const ZEN4_PAIRS: &str = "kernels-2026-11-29-epyc-zen4-2c";
 const STEPS_ZEN4: [&str; 2] = ["kernels-2026-11-29-epyc-zen4-2c-step-a", "kernels-2026-11-29-epyc-zen4-2c-step-b"];
 /// Steps of both sizes on an Intel Xeon with AMX, a machine of two cores.
 const STEPS_XEON: [&str; 2] = ["kernels-2026-11-28-xeon-amx-2c-step-a", "kernels-2026-11-28-xeon-amx-2c-step-b"];
@@ -212,6 +213,12 @@ impl Results {
         let [mkl, best] = [OVER_MKL, BEST].map(|what| self.ratio_with_interval(ZEN4, what));
         let [float, integer] = [FLOAT_PEAK, INTEGER_PEAK].map(|what| self.shares(&[ZEN4], what));
         all.push(format!("is {mkl} times as fast as MKL's, at {float} % of the peak"));
+        let pairs = self.ratio_with_interval(ZEN4_PAIRS, OVER_MKL);
+        let share = self.shares(&[ZEN4_PAIRS], FLOAT_PEAK);
+        all.push(format!("are {pairs} times as fast as MKL's F32, at {share} % of the multiply-add peak"));
+        let own = [("A", STEPS_ZEN4[0]), ("B", STEPS_ZEN4[1])]
+            .map(|(size, directory)| self.ratio_with_interval(directory, &format!("{OWN_FP8}, size {size}")));
+        all.push(format!("no more than {} times as fast as our FP8", own.join(" and ")));
         let [tiles_mkl, tiles_best] = [OVER_MKL, BEST].map(|what| self.ratio_with_interval(PRODUCTS_TILES, what));
         let [tiles_float, tiles_integer] = [FLOAT_PEAK, INTEGER_PEAK].map(|what| self.shares(&[PRODUCTS_TILES], what));
         all.push(format!(

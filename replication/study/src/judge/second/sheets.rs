@@ -65,6 +65,11 @@ impl Sheet {
         }
     }
 
+    /// Those that have a number.
+    pub(crate) fn arms(&self) -> impl Iterator<Item = &str> {
+        self.values.keys().map(String::as_str)
+    }
+
     /// Extra tokens of `arm`, as the logarithm of a ratio.
     pub(crate) fn overhead(&self, arm: &str, baseline: &str) -> Result<Measured, String> {
         self.difference(Scale::Tokens, arm, baseline)
