@@ -105,6 +105,7 @@ pub(super) fn page(
     let study = &measurements.study;
     let campaign = json(&directory.join("campaign.json"));
     let papers = study.papers.iter().zip(&verdicts.papers);
+    let (arms, arms_note) = run_tables::arms(measurements);
     Page {
         profile: study.profile.id.to_string(),
         profile_title: study.profile.title.clone(),
@@ -119,9 +120,9 @@ pub(super) fn page(
         scale: verdicts.scale.clone(),
         papers: papers.map(|(paper, judged)| paper_page(measurements, paper, judged, stale.is_some())).collect(),
         public_logs: public_logs::pages(measurements, verdicts),
-        arms: run_tables::arms(measurements),
+        arms,
         noise: run_tables::noise(measurements),
-        arms_note: run_tables::arms_note(measurements),
+        arms_note,
         again: second::again(&study.again, again),
         readings: readings::section(measurements),
         steps: run_tables::step_times(measurements),

@@ -13,18 +13,18 @@ use crate::measure::{Measurements, times};
 use crate::number::{self, Unit};
 use crate::statistics::{olympic_mean, summarise};
 
-/// Every arm of the profile: seeds that reached the target, tokens, overhead, loss gap. By the second version of the rules extra tokens are also
-/// given over the stretches that verdicts are about.
-pub(super) fn arms(measurements: &Measurements) -> Grid {
+/// Every arm of the profile: seeds that reached the target, tokens, overhead, loss gap; and what no title of a column explains. By the second
+/// version of the rules extra tokens are also given over the stretches that verdicts are about.
+pub(super) fn arms(measurements: &Measurements) -> (Grid, Option<String>) {
     let study = &measurements.study;
     let baseline = &measurements.baseline;
     let over = Overheads::of(measurements);
-    let [fourth, fifth] = over.titles();
+    let [to_target, fourth, fifth] = over.titles();
     let columns = vec![
         words("Arm", 0.18),
         numbers("Reached", 0.08),
         numbers("Tokens to target", 0.12),
-        numbers("Against the baseline", 0.16),
+        numbers(&to_target, 0.16),
         numbers(&fourth, 0.16),
         numbers(&fifth, 0.155),
         numbers("Loss gap at the end, nat", 0.145),
@@ -40,21 +40,7 @@ pub(super) fn arms(measurements: &Measurements) -> Grid {
             grid.row(arm, arm_row(measurements, &over, arm));
         }
     }
-    grid
-}
-
-/// What the columns of [`arms`] are that no title explains.
-pub(super) fn arms_note(measurements: &Measurements) -> Option<String> {
-    let over = Overheads::of(measurements);
-    let [fourth, fifth] = over.titles();
-    match over {
-        Overheads::Crossings(noise) => noise.map(|_| {
-            format!("The column “{fourth}” has intervals from the spread of all runs together (logarithm of tokens as arm plus seed plus noise, equal for all arms); verdicts use each arm’s own seeds.")
-        }),
-        Overheads::Stretches(..) => Some(format!(
-            "“{fourth}” and “{fifth}” are extra tokens to the same loss over these stretches of the budget, with the intervals that verdicts rest on: those of the two-way layout of all arms and seeds."
-        )),
-    }
+    (grid, over.note())
 }
 
 /// Extra tokens other than to the target: what a version of the rules rests on.
@@ -74,10 +60,25 @@ impl<'a> Overheads<'a> {
         }
     }
 
-    fn titles(&self) -> [String; 2] {
+    /// Of the columns of extra tokens, those to the target first.
+    fn titles(&self) -> [String; 3] {
         match self {
-            Self::Crossings(_) => ["With all arms’ noise", "On the grid"].map(str::to_owned),
-            Self::Stretches(paper, _) => [format!("At {}", answer::depth(paper)), "Over the last quarter".to_owned()],
+            Self::Crossings(_) => ["Against the baseline", "With all arms’ noise", "On the grid"].map(str::to_owned),
+            Self::Stretches(paper, _) => {
+                ["Extra tokens to the target".to_owned(), format!("At {}", answer::depth(paper)), "Over the last quarter".to_owned()]
+            }
+        }
+    }
+
+    fn note(&self) -> Option<String> {
+        let [_, fourth, fifth] = self.titles();
+        match self {
+            Self::Crossings(noise) => noise.as_ref().map(|_| {
+                format!("The column “{fourth}” has intervals from the spread of all runs together (logarithm of tokens as arm plus seed plus noise, equal for all arms); verdicts use each arm’s own seeds.")
+            }),
+            Self::Stretches(..) => Some(format!(
+                "“{fourth}” and “{fifth}” are extra tokens to the same loss over these stretches of the budget, with the intervals that verdicts rest on: those of the two-way layout of all arms and seeds."
+            )),
         }
     }
 

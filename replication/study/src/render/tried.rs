@@ -13,7 +13,7 @@ use crate::number::{self, Unit};
 /// When the directory cannot be measured.
 pub fn tried(directory: &Path) -> Result<String, MeasureError> {
     let measurements = measure(directory)?;
-    let grid = run_tables::arms(&measurements);
+    let (grid, _) = run_tables::arms(&measurements);
     let mut rows: Vec<Vec<String>> = vec![grid.columns.iter().map(|column| column.title.to_lowercase()).collect()];
     let whole = |cell: &Cell| format!("{} {}", cell.text, cell.detail).trim().to_owned();
     for row in grid.rows.iter().filter(|row| !measurements.outcomes(&row.key).is_empty()) {
