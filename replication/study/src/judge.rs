@@ -35,12 +35,12 @@ pub use verdict::{
 /// Why a demonstration decides nothing.
 pub(crate) const DEMONSTRATION: &str = "the losses of this profile mean nothing";
 
-/// How the reason of a verdict ends that lacks an arm which the campaign never had.
-pub(crate) const NO_PART: &str = "is not part of this campaign";
+/// How the reason of a verdict ends that lacks an arm which the campaign never had, or of which no run is finished yet.
+pub(crate) const NO_RUN: &str = "has no run in this campaign";
 
-/// The verdict on what needs an arm that the campaign never had.
-pub(crate) fn no_part(arm: &str) -> Verdict {
-    Verdict::NotRun(format!("arm {arm} {NO_PART}"))
+/// The verdict on what needs such an arm.
+pub(crate) fn no_run(arm: &str) -> Verdict {
+    Verdict::NotRun(format!("arm {arm} {NO_RUN}"))
 }
 
 /// Measures `directory` again and judges; for `verify`, which compares the result with `verdicts.json`.
@@ -217,7 +217,7 @@ impl Judge<'_> {
                 }
             }
             if runs.is_empty() {
-                return Some(no_part(arm));
+                return Some(no_run(arm));
             }
             if !runs.iter().any(|run| run.finished()) {
                 return Some(Verdict::NotRun(format!("no run of {arm} is finished; resume the campaign")));

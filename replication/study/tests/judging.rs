@@ -243,7 +243,7 @@ fn bad_input_is_a_sentence_and_no_number() {
         )
     };
     let no_baseline = judged(campaign(&few[1..], &SEEDS, 0.002).path());
-    assert_eq!(why(&no_baseline, "T1-F"), "not-run: arm fp8 is not part of this campaign");
+    assert_eq!(why(&no_baseline, "T1-F"), "not-run: arm fp8 has no run in this campaign");
     let equal = judged(campaign(&few, &SEEDS, 0.0).path());
     assert_eq!(why(&equal, "T1-F"), "inconclusive: The runs do not scatter at all, so no interval can be given.");
 

@@ -185,7 +185,7 @@ fn what_is_missing_is_named() {
     assert_eq!(verdict("T1-F"), ("inconclusive".into(), String::new()), "one seed has no interval");
     assert_eq!(verdict("T1-FD"), ("failed".into(), "mxfp4-fd, seed 1: no space left".into()));
     assert_eq!(verdict("T1-H16"), ("not-run".into(), "no run of mxfp4-fdw-h16 is finished; resume the campaign".into()));
-    assert_eq!(verdict("T1-FDW"), ("not-run".into(), "arm mxfp4-fdw is not part of this campaign".into()));
+    assert_eq!(verdict("T1-FDW"), ("not-run".into(), "arm mxfp4-fdw has no run in this campaign".into()));
     assert_eq!(verdict("T2-STEP"), ("not-run".into(), "no native FP8 unit on this device".into()));
     assert_eq!(summary.warnings.len(), 1);
     let html = read(&summary.html);

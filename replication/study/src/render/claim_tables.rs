@@ -3,7 +3,7 @@
 use contract::recipe::{Rounding, Signs};
 
 use super::grid::{Cell, Grid, numbers, words};
-use crate::judge::{ClaimVerdict, Evidence, NO_PART, PaperVerdicts};
+use crate::judge::{ClaimVerdict, Evidence, NO_RUN, PaperVerdicts};
 use crate::manifest::Recipe;
 use crate::manifest::{Metric, Paper};
 use crate::measure::Measurements;
@@ -35,12 +35,12 @@ pub(super) fn claims(paper: &Paper, verdicts: &PaperVerdicts, stale: bool) -> Gr
     grid
 }
 
-/// Whether a claim's arms are no part of the campaign, or those of all claims that it repeats.
+/// Whether a claim's arms have no run, or those of all claims that it repeats.
 fn is_absent(claim: &ClaimVerdict, verdicts: &PaperVerdicts) -> bool {
     let reason = claim.reason.as_deref().unwrap_or_default();
     let other = |id: &str| verdicts.claims.iter().find(|other| other.id == id && other.verdict != "same-as");
     match claim.verdict.as_str() {
-        "not-run" => reason.ends_with(NO_PART),
+        "not-run" => reason.ends_with(NO_RUN),
         "same-as" => reason.split(", ").all(|id| other(id).is_some_and(|other| is_absent(other, verdicts))),
         _ => false,
     }

@@ -4,7 +4,7 @@ use super::asked::Asked;
 use super::power::DECIDES;
 use super::question::{Found, Quantity, Question, Scale};
 use super::sheets::{Sheet, Sheets};
-use crate::judge::no_part;
+use crate::judge::no_run;
 use crate::judge::rules::{Estimate, Finding};
 use crate::judge::verdict::{Chances, Line, Verdict};
 use crate::layout::{Layout, Levels, Measured, Values};
@@ -108,7 +108,7 @@ pub(super) fn trained(measurements: &Measurements, sheets: &Sheets, asked: &Aske
     judged.line.stretch = sheet.stretch.word().to_owned();
     // The claim's own arm has runs; the one that it is compared with may have none.
     if let Some(arm) = question.arms().find(|arm| measurements.runs.iter().all(|run| run.arm != *arm)) {
-        return judged.verdict(no_part(arm), "Its numbers would be set beside that arm's.");
+        return judged.verdict(no_run(arm), "Its numbers would be set beside that arm's.");
     }
     judged.line.chances = chances.copied();
     if let Some((verdict, why)) = lost(measurements, sheet, question) {
