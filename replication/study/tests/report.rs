@@ -121,6 +121,19 @@ fn rendering_twice_gives_equal_bytes() {
     assert_eq!(written, judge::recompute(directory.path()).unwrap(), "verify reads back what render wrote");
 }
 
+/// A figure that an earlier version of the renderer drew goes; a file that it never wrote stays.
+#[test]
+fn rendering_again_leaves_nothing_of_an_earlier_version() {
+    let directory = tempfile::tempdir().unwrap();
+    synthetic::write(directory.path());
+    for (name, stays) in [("figures/figure-9z.svg", false), ("tables/old.tex", false), ("figures/notes.txt", true), ("old.tex", true)] {
+        save(&directory.path().join(name), "earlier");
+        render_here(directory.path());
+        assert_eq!(directory.path().join(name).exists(), stays, "{name}");
+    }
+    assert!(directory.path().join("figures/answer.svg").exists());
+}
+
 /// Runs on the device itself have native evidence for MXFP4; one run that emulated it, or an interpreter in the device's place, and nothing does.
 #[test]
 fn what_ran_decides_what_the_evidence_is() {

@@ -31,6 +31,7 @@ pub use live::{Live, LiveRun, live};
 pub use synthesis::{SynthesisPages, synthesis};
 pub use tried::tried;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use minijinja::syntax::SyntaxConfig;
@@ -52,6 +53,10 @@ use page::Page;
 
 const HTML: &str = "report.html";
 const TEX: &str = "report.tex";
+/// Folders that hold nothing but what is rendered.
+pub(crate) const FOLDERS: [&str; 2] = ["figures/", "tables/"];
+/// Of the files in them.
+const ENDINGS: [&str; 3] = [".svg", ".tex", ".csv"];
 
 /// The largest report that may be written: one that opens at once, also on a phone.
 pub const LARGEST_HTML: usize = 5_000_000;
@@ -155,6 +160,7 @@ pub fn render(directory: &Path, templates: &Path, options: &RenderOptions) -> Re
     }
     files::write(&directory.join("verdicts.json"), verdicts.json()?.as_bytes())?;
     let (mut latex, mut all) = (Vec::new(), pages(directory, &measurements, (&verdicts, again.as_ref()), templates, options)?);
+    remove_earlier(directory, &all.iter().map(|(name, _)| name.as_str()).collect())?;
     for (name, text) in &mut all {
         files::write(&directory.join(&*name), text.as_bytes())?;
         if ![".svg", ".html"].iter().any(|ending| name.ends_with(ending)) {
@@ -162,6 +168,18 @@ pub fn render(directory: &Path, templates: &Path, options: &RenderOptions) -> Re
         }
     }
     Ok(RenderSummary { html: directory.join(HTML), tex: directory.join(TEX), latex, warnings: warnings(&measurements), verdicts })
+}
+
+/// Removes what an earlier version of the renderer wrote under names that are none of `names`: its kinds of files, in its folders.
+fn remove_earlier(directory: &Path, names: &BTreeSet<&str>) -> Result<(), FileError> {
+    for folder in FOLDERS.into_iter().filter(|folder| directory.join(folder).is_dir()) {
+        for name in files::list(&directory.join(folder))?.into_iter().map(|name| format!("{folder}{name}")) {
+            if ENDINGS.iter().any(|ending| name.ends_with(ending)) && !names.contains(name.as_str()) {
+                files::remove(&directory.join(name))?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Everything that [`render`] writes besides verdicts and `data/`: names in the directory and texts.

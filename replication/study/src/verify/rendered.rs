@@ -8,10 +8,7 @@ use serde_json::Value;
 use super::recompute::{self, Computed};
 use super::{Verification, records};
 use crate::provenance::{self, PROJECT, RENDERER, Renderer, STATEMENT};
-use crate::render::{self, RenderOptions};
-
-/// Folders that hold nothing but what is rendered.
-const FOLDERS: [&str; 2] = ["figures/", "tables/"];
+use crate::render::{self, FOLDERS, RenderOptions};
 
 /// What rendered the report, as provenance.json says; nothing else of the file is believed, all of it is made again.
 pub(super) fn check_statement(directory: &Path, verification: &mut Verification) -> Option<Renderer> {
