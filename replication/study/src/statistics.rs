@@ -25,6 +25,11 @@ impl Interval {
         Self { low, high }
     }
 
+    /// The interval on another scale: `to` rises.
+    pub fn map(self, to: impl Fn(f64) -> f64) -> Self {
+        Self { low: to(self.low), high: to(self.high) }
+    }
+
     /// Whether every point of `self` lies in `outer`.
     pub fn inside(&self, outer: &Interval) -> bool {
         self.low >= outer.low && self.high <= outer.high

@@ -1,6 +1,7 @@
 //! Numbers of the documents, computed again from the CSV and JSON files of result directories.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use contract::text::GIB;
@@ -170,6 +171,19 @@ impl Results {
         let precision = &self.json(&format!("{directory}/verdicts.json"))["papers"][0]["precision"];
         let of = |precision: &&Value| precision["stretch"] == stretch;
         precision.as_array().unwrap().iter().find(of).unwrap_or_else(|| panic!("{directory}: nothing over the {stretch}")).clone()
+    }
+
+    /// Tokens of the paper's depth.
+    fn matched(&self, directory: &str) -> RangeInclusive<f64> {
+        let tokens = &self.precision(directory)["tokens"];
+        let [from, to] = [0, 1].map(|end| tokens[end].as_f64().unwrap());
+        from..=to
+    }
+
+    /// The same in millions, as a sentence has them.
+    fn matched_in_millions(&self, directory: &str) -> String {
+        let tokens = self.matched(directory);
+        span(&[tokens.start() / 1e6, tokens.end() / 1e6], 0)
     }
 
     /// What a cell has to say. The first cell of a table's head says what its rows are.

@@ -213,7 +213,8 @@ fn costs_at(measurements: &Measurements, ruler: &Ruler, baseline: &str, at: usiz
     let row = |arm: &String| {
         let of = |layout: &Layout| layout.contrast(&[(arm, 1.0), (baseline, -1.0)]).ok();
         let (overhead, gap) = (of(&tokens)?, of(&losses)?);
-        let [share, nats] = [overhead, gap].map(|measured| measured.interval(CONFIDENCE));
+        let share = overhead.interval(CONFIDENCE).map(|ends| ends.map(f64::exp_m1));
+        let nats = gap.interval(CONFIDENCE);
         Some(Cost {
             baseline: baseline.to_owned(),
             arm: arm.clone(),
@@ -222,8 +223,8 @@ fn costs_at(measurements: &Measurements, ruler: &Ruler, baseline: &str, at: usiz
             baseline_slope: ruler.slope[at].map(Rounded),
             seeds: overhead.n,
             overhead: Rounded(overhead.number.exp_m1()),
-            overhead_low: share.map(|interval| Rounded(interval.low.exp_m1())),
-            overhead_high: share.map(|interval| Rounded(interval.high.exp_m1())),
+            overhead_low: share.map(|interval| Rounded(interval.low)),
+            overhead_high: share.map(|interval| Rounded(interval.high)),
             gap: Rounded(gap.number),
             gap_low: nats.map(|interval| Rounded(interval.low)),
             gap_high: nats.map(|interval| Rounded(interval.high)),

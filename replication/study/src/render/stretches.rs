@@ -25,7 +25,7 @@ pub(super) fn cell(sheet: Option<&Sheet>, arm: &str, baseline: &str) -> Cell {
 
 /// The interval of a difference in the logarithm of tokens, as shares.
 fn shares(tokens: &Measured) -> Option<Interval> {
-    tokens.interval(CONFIDENCE).map(|ends| Interval::new(ends.low.exp_m1(), ends.high.exp_m1()))
+    tokens.interval(CONFIDENCE).map(|ends| ends.map(f64::exp_m1))
 }
 
 /// One line in `data/stretches.csv`.

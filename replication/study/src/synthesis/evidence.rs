@@ -123,7 +123,7 @@ impl Number {
     }
 
     pub(super) fn of(measured: &Measured, shown: fn(f64) -> f64) -> Self {
-        let interval = measured.interval(CONFIDENCE).map(|ends| Interval::new(shown(ends.low), shown(ends.high)));
+        let interval = measured.interval(CONFIDENCE).map(|ends| ends.map(shown));
         Self { value: shown(measured.number), interval, n: measured.n }
     }
 }

@@ -24,10 +24,7 @@ const CLAIMS: [(&str, &str); 3] = [("T1-FDW", "mxfp4-fdw"), ("T1-F", "mxfp4-f"),
 impl Results {
     /// Sentences that docs/results.md has to contain.
     pub(super) fn batches(&mut self) -> Vec<String> {
-        let depth = [QUARTER, LADDER, QUADRUPLE, MORE].map(|directory| {
-            let precision = self.precision(directory);
-            [0, 1].map(|end| fixed(precision["tokens"][end].as_f64().unwrap() / 1e6, 0)).join(" to ")
-        });
+        let depth = [QUARTER, LADDER, QUADRUPLE, MORE].map(|directory| self.matched_in_millions(directory));
         let [small_end, own_end] = [QUARTER, LADDER].map(|directory| fixed(self.curve(directory, "fp8").last().unwrap().1, 3));
         assert_eq!(CLAIMS.map(|(claim, _)| self.verdict(MORE, claim)), ["reproduced", "differs", "differs"]);
         let [full, plain, rotated] = CLAIMS.map(|(_, arm)| self.cost(MORE, arm, false).unwrap().in_words());
@@ -69,11 +66,10 @@ impl Results {
             .map(|(directory, arm)| self.cost(directory, arm, false).unwrap());
         assert!(before.high < full.low, "{before} and {full}");
         let off = self.direction_line(RATE, "T1-H16").unwrap().negated().in_words();
-        let tokens = self.precision(RATE)["tokens"].clone();
-        let [from, to] = [0, 1].map(|end| fixed(tokens[end].as_f64().unwrap() / 1e6, 0));
+        let depth = self.matched_in_millions(RATE);
         let [full_to_target, rotated_to_target] = ["mxfp4-fdw", "mxfp4-fdw-h16"].map(|arm| self.target_cost(RATE, arm));
         format!(
-            "costs {} in place of {}, which is `inconclusive`, and Hadamard 16 {}, which `differs`: it takes {off} off. FP8 comes to the paper's slope sooner, after {from} to {to} million tokens. To a loss of 3.42 the full pipeline takes {full_to_target} % more, Hadamard 16 {rotated_to_target} %",
+            "costs {} in place of {}, which is `inconclusive`, and Hadamard 16 {}, which `differs`: it takes {off} off. FP8 comes to the paper's slope sooner, after {depth} million tokens. To a loss of 3.42 the full pipeline takes {full_to_target} % more, Hadamard 16 {rotated_to_target} %",
             full.in_words(),
             before.in_words(),
             rotated.in_words()
@@ -90,17 +86,16 @@ impl Results {
         let [rotated_p, rotated_holm] = ["p_outside", "holm_outside"].map(|column| fixed(line("T1-H16", column), 3));
         let chances = CLAIMS.map(|(claim, _)| fixed(100.0 * line(claim, "chance_reproduced"), 0));
         let off = self.direction_line(LARGER_LONG, "T1-H16").unwrap().negated().in_words();
-        let precision = self.precision(LARGER_LONG);
-        let [from, to] = [0, 1].map(|end| fixed(precision["tokens"][end].as_f64().unwrap() / 1e6, 0));
+        let depth = self.matched_in_millions(LARGER_LONG);
         let flattest = self.slopes(LARGER, "mxfp4-fdw").last().unwrap().0;
         let [[own, other], [rotated_own, rotated_other]] =
             arms.map(|arm| [LARGER_LONG, LARGER].map(|directory| fixed(self.over_slopes(directory, arm, flattest), 1)));
         format!(
-            "The full pipeline is `reproduced` at {} (p {p}, and {holm} after Holm's correction), over {from} to {to} million tokens. Hadamard 16 costs {}, the whole interval above what the paper allows (p {rotated_p}, and {rotated_holm}), and Fprop {}, partly above. Both are `cannot-decide`: four seeds, of which one scatters by {} %, would find `reproduced` with a chance of {} and {} %, if the paper is right, and {} % for the full pipeline. Hadamard 16 takes {off} off the full pipeline. Over slopes of 0.40 to {} the full pipeline costs {own} % by these seeds and {other} % by the four before them, Hadamard 16 {rotated_own} and {rotated_other} %",
+            "The full pipeline is `reproduced` at {} (p {p}, and {holm} after Holm's correction), over {depth} million tokens. Hadamard 16 costs {}, the whole interval above what the paper allows (p {rotated_p}, and {rotated_holm}), and Fprop {}, partly above. Both are `cannot-decide`: four seeds, of which one scatters by {} %, would find `reproduced` with a chance of {} and {} %, if the paper is right, and {} % for the full pipeline. Hadamard 16 takes {off} off the full pipeline. Over slopes of 0.40 to {} the full pipeline costs {own} % by these seeds and {other} % by the four before them, Hadamard 16 {rotated_own} and {rotated_other} %",
             full.in_words(),
             rotated.in_words(),
             plain.in_words(),
-            fixed(100.0 * precision["sd"].as_f64().unwrap(), 1),
+            fixed(100.0 * self.precision(LARGER_LONG)["sd"].as_f64().unwrap(), 1),
             chances[2],
             chances[1],
             chances[0],
@@ -123,7 +118,7 @@ impl Results {
         let all = [31, 32, 33, 34];
         let [baseline, own, with_signs] =
             ["fp8", "mxfp4-fdw-sr", "mxfp4-fdw-rh16"].map(|arm| all.map(|seed| self.curve_of(LARGER_LONG, arm, seed)));
-        let end = self.precision(LARGER_LONG)["tokens"][1].as_f64().unwrap();
+        let end = *self.matched(LARGER_LONG).end();
         let then: Vec<f64> = baseline.iter().map(|curve| curve.iter().find(|(tokens, _)| *tokens == end).unwrap().1).collect();
         let judged_at = mean(&then);
         let last = |curve: &Vec<(f64, f64)>| *curve.last().unwrap();

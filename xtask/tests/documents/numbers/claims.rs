@@ -60,17 +60,15 @@ impl Results {
         let [h16, h32] = ["T1-H16", "T1-H32"].map(|claim| {
             [LADDER, DEPTH].map(|directory| self.direction_line(directory, claim).unwrap().negated().in_words()).join(" and ")
         });
-        let [own, ladder] = [DEPTH, LADDER].map(|directory| {
-            let precision = self.precision(directory);
-            [0, 1].map(|end| fixed(precision["tokens"][end].as_f64().unwrap() / 1e6, 0))
-        });
+        let own = self.matched(DEPTH);
+        let [from, to] = [own.start(), own.end()].map(|tokens| fixed(tokens / 1e6, 0));
         vec![
             format!("Hadamard 16 `differs`** ({})", self.chances(DEPTH, "T1-H16")),
             self.chances(DEPTH, "T1-FDW"),
             format!("These seeds scatter by {} %, where {} % had been expected", scatters[0], scatters[1]),
             format!("if the paper is right, of {chance} % instead of"),
             format!("{h16} with Hadamard 16, {h32} with Hadamard 32"),
-            format!("between {} and {} million tokens, where it was {} to {}", own[0], own[1], ladder[0], ladder[1]),
+            format!("between {from} and {to} million tokens, where it was {}", self.matched_in_millions(LADDER)),
         ]
     }
 

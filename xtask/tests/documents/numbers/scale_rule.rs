@@ -51,9 +51,9 @@ impl Results {
             WITH_THE_LARGE_BATCH.map(|(even, floor)| [even, floor].map(|arm| self.cost(MORE, arm, false).unwrap()));
         assert!(full_cost[0].high < 0.24 && plain_cost[0].low > 0.11 && rotated_cost[0].low > 0.11, "beside what the paper allows");
         let [plain_cost, full_cost, rotated_cost] = [plain_cost, full_cost, rotated_cost].map(|costs| costs.map(|cost| cost.in_words()));
-        let of_rotation = [("mxfp4-fdw-even-h16", "mxfp4-fdw-even"), ("mxfp4-fdw-h16", "mxfp4-fdw")].map(|(rotated, bare)| {
-            self.layout_of(&WITH_THE_LARGE_BATCH, MORE, MORE, seeds, &stretches[0]).difference(rotated, bare).text(3)
-        });
+        let layout = self.layout_of(&WITH_THE_LARGE_BATCH, MORE, MORE, seeds, &stretches[0]);
+        let of_rotation = [("mxfp4-fdw-even-h16", "mxfp4-fdw-even"), ("mxfp4-fdw-h16", "mxfp4-fdw")]
+            .map(|(rotated, bare)| layout.difference(rotated, bare).text(3));
         vec![
             format!(
                 "the full pipeline costs {} where `floor` has {}, Hadamard 16 {} where it has {}, and Fprop {} and {}",
@@ -75,7 +75,7 @@ impl Results {
         let more = self.direction_line(MORE, "T1-SR-FDW").unwrap().in_words();
         let tokens = self.tokens(MORE, None);
         let to_target = |arm: &str| span(&SEEDS_OF_THE_LARGE_BATCH.map(|seed| tokens[&(arm.to_owned(), seed)] / 1e6), 0);
-        let judged_at = self.precision(MORE)["tokens"][1].as_f64().unwrap();
+        let judged_at = *self.matched(MORE).end();
         let budget = self.curve_of(MORE, "fp8", SEEDS_OF_THE_LARGE_BATCH[0]).last().unwrap().0;
         format!(
             "costs {at_depth} at the paper's depth, {more} more than the full pipeline with plain rounding, and {late} over the last quarter. To a loss of 3.42 it takes {} million tokens, and FP8 {}. Whether it converges is `cannot-decide`: the budget is {} times FP8's tokens to the end of the paper's depth, and 1.3 are asked",
@@ -83,13 +83,6 @@ impl Results {
             to_target("fp8"),
             fixed(budget / judged_at, 2)
         )
-    }
-
-    /// Tokens of the paper's depth.
-    fn matched(&self, directory: &str) -> RangeInclusive<f64> {
-        let tokens = &self.precision(directory)["tokens"];
-        let [from, to] = [0, 1].map(|end| tokens[end].as_f64().unwrap());
-        from..=to
     }
 
     /// Losses over a stretch of tokens, of FP8 and of each row under both rules.

@@ -28,7 +28,7 @@ pub(super) fn questions(paper: &Paper, claim: &Claim, label: &dyn Fn(&str) -> St
     let baseline = claim.metric.baseline().unwrap_or(&paper.baseline);
     let accepted = reported(claim).accepted();
     let difference = |arm: &str, other: &str| Quantity::Contrast(vec![(arm.to_owned(), 1.0), (other.to_owned(), -1.0)]);
-    let logarithms = Interval::new(accepted.low.ln_1p(), accepted.high.ln_1p());
+    let logarithms = accepted.map(f64::ln_1p);
     let size =
         |scale, quantity, accepted, unit| Question { what: "size", statement: claim.statement.clone(), scale, quantity, accepted, unit };
     let mut found = Vec::new();
@@ -54,7 +54,7 @@ pub(super) fn questions(paper: &Paper, claim: &Claim, label: &dyn Fn(&str) -> St
     match &claim.metric {
         Metric::TokenOverhead { arm, .. } => found.push(size(Scale::Tokens, difference(arm, baseline), logarithms, Unit::SignedPercent)),
         Metric::TokenRatio { arm, .. } => {
-            let logarithms = Interval::new(accepted.low.ln(), accepted.high.ln());
+            let logarithms = accepted.map(f64::ln);
             found.push(size(Scale::Tokens, difference(arm, baseline), logarithms, Unit::SignedPercent));
         }
         Metric::LossGap { arm, .. } => found.push(size(Scale::Nats, difference(arm, baseline), accepted, Unit::Nats)),

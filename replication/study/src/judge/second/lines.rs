@@ -95,7 +95,7 @@ fn finite(end: f64) -> Option<f64> {
 /// From the scale of a table to that of a reader.
 fn shown(question: &Question, interval: Interval) -> Interval {
     match question.scale {
-        Scale::Tokens => Interval::new(interval.low.exp_m1(), interval.high.exp_m1()),
+        Scale::Tokens => interval.map(f64::exp_m1),
         Scale::Nats => interval,
     }
 }
@@ -179,7 +179,7 @@ fn gap(sheet: &Sheet, question: &Question) -> String {
 
 /// A measured number with its interval, as `shown` makes it from the scale on which it was measured.
 pub(crate) fn with_interval(unit: Unit, measured: &Measured, shown: fn(f64) -> f64) -> String {
-    let interval = measured.interval(CONFIDENCE).map(|interval| Interval::new(shown(interval.low), shown(interval.high)));
+    let interval = measured.interval(CONFIDENCE).map(|interval| interval.map(shown));
     let interval = interval.map(|interval| format!(" {}", unit.interval(&interval))).unwrap_or_default();
     unit.number(shown(measured.number)) + &interval
 }
